@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* What differs between kernels and architectures, each with the reason. */
+#ifndef __COMPAT_BPF_H__
+#define __COMPAT_BPF_H__
+
+/*
+ * Arguments and return value of a tracing program are 64-bit words behind its context. They are loaded one by one in
+ * assembly: the compiler would turn a choice between two of them into a computed offset, and the verifier refuses
+ * every access to a context at an offset that is not written in the instruction.
+ */
+#define CONTEXT_WORD(ctx, n)                                                                                           \
+	({                                                                                                             \
+		__u64 __word;                                                                                          \
+		asm volatile("%0 = *(u64 *)(%1 + %2)" : "=r"(__word) : "r"(ctx), "i"((n) * 8));                        \
+		__word;                                                                                                \
+	})
+
+/* The point that this copy of the program is specialised to; the loader rewrites the immediate. */
+#define SPECIALISED_POINT()                                                                                            \
+	({                                                                                                             \
+		__u32 __point;                                                                                         \
+		asm volatile("%0 = %1" : "=r"(__point) : "i"(POINT_UNSET));                                            \
+		__point;                                                                                               \
+	})
+
+/* Which way a kernel pointer is followed: tracing programs have typed pointers and load through them. */
+#define DIRECT(pointer, field) ((pointer)->field)
+/* The others have numbers, and ask a helper. */
+#define PROBED(pointer, field) BPF_CORE_READ(pointer, field)
+
+static __always_inline __u64 read_word(const void *address)
+{
+	__u64 word = 0;
+
+	bpf_probe_read_kernel(&word, sizeof(word), address);
+	return word;
+}
+
+/* Saved registers are a plain structure: its layout is the architecture's, and needs no relocation. */
+#define DIRECT_REGISTER(regs, field) ((regs)->field)
+#define PROBED_REGISTER(regs, field) read_word(&(regs)->field)
+
+#if defined(__TARGET_ARCH_x86)
+#define SYSCALL_NUMBER(regs, READ) READ(regs, orig_ax)
+#define SYSCALL_ARG_0(regs, READ) READ(regs, di)
+#define SYSCALL_ARG_1(regs, READ) READ(regs, si)
+#define SYSCALL_ARG_2(regs, READ) READ(regs, dx)
+#else
+#define SYSCALL_NUMBER(regs, READ) ((__u32)READ(regs, syscallno))
+#define SYSCALL_ARG_0(regs, READ) READ(regs, orig_x0)
+#define SYSCALL_ARG_1(regs, READ) READ(regs, user_regs.regs[1])
+#define SYSCALL_ARG_2(regs, READ) READ(regs, user_regs.regs[2])
+#endif
+
+#endif

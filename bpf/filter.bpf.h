@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* Who and what is traced. These run first: what is not traced should cost a comparison. */
+#ifndef __FILTER_BPF_H__
+#define __FILTER_BPF_H__
+
+#define S_IFMT 0170000
+#define S_IFBLK 0060000
+#define S_IFDIR 0040000
+#define S_IFREG 0100000
+
+/* Processes traced, by number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u8);
+} traced SEC(".maps");
+
+/* Disks asked for, as dev_t (12 bits major, 20 bits minor). */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u8);
+} disks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_CGROUP_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} cgroup SEC(".maps");
+
+/* Is this process one of those asked for? All that a return needs to ask. */
+static __always_inline bool process_is_traced(void)
+{
+	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
+
+	if (config.tgid)
+		return tgid == config.tgid;
+	if (config.traced_set)
+		return bpf_map_lookup_elem(&traced, &tgid) != NULL;
+	return tgid != config.self_tgid;
+}
+
+static __always_inline bool thread_is_traced(void)
+{
+	if (!process_is_traced())
+		return false;
+	if (config.by_comm) {
+		__u64 comm[COMM_WORDS] = {};
+
+		bpf_get_current_comm(comm, sizeof(comm));
+		if (comm[0] != config.comm[0] || comm[1] != config.comm[1])
+			return false;
+	}
+	if (config.by_cgroup && bpf_current_task_under_cgroup(&cgroup, 0) != 1)
+		return false;
+	return true;
+}
+
+enum verdict {
+	TRACED,
+	EXCLUDED, /* a socket, a pipe, a tty: counted */
+	FOREIGN, /* on another disk, or another file system's: not asked for */
+};
+
+/* Regular files, directories and block devices only, unless all kinds were asked for; on the disks asked for. */
+#define DEFINE_JUDGE_INODE(NAME, GET)                                                                                  \
+	static __always_inline enum verdict NAME(struct inode *inode)                                                  \
+	{                                                                                                              \
+		__u16 kind = GET(inode, i_mode) & S_IFMT;                                                              \
+                                                                                                                       \
+		if (!config.all_files && kind != S_IFREG && kind != S_IFDIR && kind != S_IFBLK)                        \
+			return EXCLUDED;                                                                               \
+		if (config.by_disk) {                                                                                  \
+			struct super_block *sb = GET(inode, i_sb);                                                     \
+			__u32 disk = kind == S_IFBLK ? GET(inode, i_rdev) : GET(sb, s_dev);                            \
+                                                                                                                       \
+			return bpf_map_lookup_elem(&disks, &disk) ? TRACED : FOREIGN;                                  \
+		}                                                                                                      \
+		return TRACED;                                                                                         \
+	}
+
+DEFINE_JUDGE_INODE(judge_inode_direct, DIRECT)
+DEFINE_JUDGE_INODE(judge_inode_probed, PROBED)
+
+/* The current task's open file, NULL for a number that is none. */
+static __always_inline struct file *file_of_descriptor(__u32 fd)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
+	struct file *file = NULL;
+
+	if (fd < BPF_CORE_READ(table, max_fds))
+		bpf_probe_read_kernel(&file, sizeof(file), BPF_CORE_READ(table, fd) + fd);
+	return file;
+}
+
+/* A descriptor that names no file is traced: its call fails, and that is worth seeing. */
+static __always_inline enum verdict judge_descriptor(__u32 fd)
+{
+	struct file *file = file_of_descriptor(fd);
+
+	return file ? judge_inode_probed(BPF_CORE_READ(file, f_inode)) : TRACED;
+}
+
+#endif

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* Where the calls under way are kept: one frame per op in each thread. */
+#ifndef __FRAMES_BPF_H__
+#define __FRAMES_BPF_H__
+
+/* Kernels that give tracing programs task storage (5.12, a10787e6d58c). It goes away with its thread. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct task_frames);
+} frames_by_task SEC(".maps");
+
+/*
+ * The others: by thread number, preallocated, because allocating inside a probe can deadlock there. An entry lives as
+ * long as a call of its thread is under way, so the size bounds the calls under way, not the threads.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 10240);
+	__type(key, __u32);
+	__type(value, struct task_frames);
+} frames_by_thread SEC(".maps");
+
+static const struct task_frames no_frames;
+
+static __always_inline struct task_frames *find_frames(void)
+{
+	if (config.hash_starts) {
+		__u32 thread = bpf_get_current_pid_tgid();
+
+		return bpf_map_lookup_elem(&frames_by_thread, &thread);
+	}
+	return bpf_task_storage_get(&frames_by_task, bpf_get_current_task_btf(), 0, 0);
+}
+
+static __always_inline struct task_frames *find_or_make_frames(enum lost_reason *why)
+{
+	struct task_frames *found;
+
+	if (config.hash_starts) {
+		__u32 thread = bpf_get_current_pid_tgid();
+
+		*why = LOST_TABLE_FULL;
+		found = bpf_map_lookup_elem(&frames_by_thread, &thread);
+		if (found)
+			return found;
+		if (bpf_map_update_elem(&frames_by_thread, &thread, &no_frames, BPF_NOEXIST))
+			return NULL;
+		return bpf_map_lookup_elem(&frames_by_thread, &thread);
+	}
+	*why = LOST_STORAGE;
+	return bpf_task_storage_get(&frames_by_task, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+}
+
+static __always_inline void release_frames(struct task_frames *frames)
+{
+	if (config.hash_starts && frames->active == 0) {
+		__u32 thread = bpf_get_current_pid_tgid();
+
+		bpf_map_delete_elem(&frames_by_thread, &thread);
+	}
+}
+
+/* Counts a frame whose return was not seen, and the calls that were taken for nested ones in it. */
+static __always_inline void lose_frame(struct frame *frame)
+{
+	count_lost(point_op(frame->point), LOST_RETURN, 1 + frame->nested);
+}
+
+/* A call begins. Returns without a trace where an outer call of the same op is under way. */
+static __always_inline void begin(__u32 point, __u64 stack)
+{
+	struct task_frames *frames;
+	enum lost_reason why;
+	struct frame *frame;
+
+	frames = find_or_make_frames(&why);
+	if (!frames) {
+		count_lost(point_op(point), why, 1);
+		return;
+	}
+	frame = &frames->frames[point_frame(point) & (MAX_FRAMES - 1)];
+	if (frame->entered_ns) {
+		if (stack < frame->stack) {
+			frame->depth++;
+			frame->nested++;
+			return;
+		}
+		lose_frame(frame);
+	} else {
+		frames->active++;
+	}
+	frame->stack = stack;
+	frame->point = point;
+	frame->depth = 1;
+	frame->nested = 0;
+	frame->entered_ns = bpf_ktime_get_ns();
+}
+
+/* A call of frame `index` returns at `now`. Fills `ended` and says true when it was the outermost one. */
+static __always_inline bool end(__u32 index, __u64 *delta, __u32 *point, __u64 now)
+{
+	struct task_frames *frames = find_frames();
+	struct frame *frame;
+	__u64 entered;
+
+	if (!frames)
+		return false;
+	frame = &frames->frames[index & (MAX_FRAMES - 1)];
+	entered = frame->entered_ns;
+	if (!entered)
+		return false;
+	if (frame->depth > 1) {
+		frame->depth--;
+		return false;
+	}
+	frame->entered_ns = 0;
+	frames->active--;
+	*point = frame->point;
+	release_frames(frames);
+	if (now < entered) {
+		count_lost(point_op(*point), LOST_CLOCK, 1);
+		return false;
+	}
+	*delta = now - entered;
+	return true;
+}
+
+/* The calls that a thread leaves behind when it exits: nobody will see them return. */
+static __always_inline void lose_frames_of_exiting_thread(void)
+{
+	struct task_frames *frames = find_frames();
+
+	if (!frames || !frames->active)
+		return;
+	for (int i = 0; i < MAX_FRAMES; i++) {
+		if (frames->frames[i].entered_ns) {
+			frames->frames[i].entered_ns = 0;
+			lose_frame(&frames->frames[i]);
+		}
+	}
+	frames->active = 0;
+	release_frames(frames);
+}
+
+#endif

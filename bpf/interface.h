@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * What the kernel side and the Rust side share. It is written once, here: Rust gets these types from the skeleton
+ * that is generated out of the BPF object, and the asserts below pin the layout.
+ */
+#ifndef __INTERFACE_H__
+#define __INTERFACE_H__
+
+/*
+ * A point is all that a program knows about the kernel function it is attached to, in 32 bits, so that it fits both
+ * an instruction's immediate (programs loaded per function) and an attach cookie (one program on many functions).
+ */
+#define POINT_OP_SHIFT 0 /* 8 bits: index of the op's `struct op_stats` */
+#define POINT_FRAME_SHIFT 8 /* 4 bits: index of the op's frame in `struct task_frames` */
+#define POINT_SHAPE_SHIFT 12 /* 4 bits: enum shape */
+#define POINT_ARGS_SHIFT 16 /* 4 bits: number of arguments, which is where fexit finds the return value */
+#define POINT_RETURN_SHIFT 20 /* 3 bits: enum return_kind */
+#define POINT_GUARD_SHIFT 23 /* 2 bits: enum guard */
+#define POINT_FILES_SHIFT 25 /* 2 bits: enum file_args, system calls only */
+
+/* The unspecialised point, as compiled. Its shape is SHAPE_NONE, so a program that was never specialised does nothing. */
+#define POINT_UNSET 0x70000fa5
+
+/* Where a function's arguments name the file. */
+enum shape {
+	SHAPE_NONE = 0,
+	SHAPE_FILE_0 = 1, /* struct file * first */
+	SHAPE_FILE_1 = 2, /* struct file * second */
+	SHAPE_KIOCB_0 = 3, /* struct kiocb * first */
+	SHAPE_PATH_0 = 4, /* struct path * first: an open, whose file has no inode yet */
+	SHAPE_FD_0 = 5, /* a file descriptor first */
+	SHAPE_SYSCALL = 6, /* the system call's registers */
+};
+
+/* What a function's return value means when it is not negative. */
+enum return_kind {
+	RETURN_STATUS_INT = 0, /* int, nothing to count */
+	RETURN_STATUS = 1, /* long, nothing to count */
+	RETURN_BYTES = 2, /* long, bytes moved */
+	RETURN_FD = 3, /* long, a new file descriptor: the file's kind is known only now */
+};
+
+/* An attach point that many file systems share is narrowed to one of them. */
+enum guard {
+	GUARD_NONE = 0,
+	GUARD_F_OP = 1, /* file->f_op is config.f_op */
+	GUARD_MAGIC = 2, /* the super block's magic is config.magic */
+};
+
+/* Which arguments of a system call are descriptors of the files it works on. */
+enum file_args {
+	FILES_NONE = 0,
+	FILES_0 = 1,
+	FILES_0_OR_1 = 2,
+	FILES_0_OR_2 = 3,
+};
+
+/* Histogram: 8 steps per power of two. 0..7 ns have a step each, the last step holds 2^40 ns (18 minutes) and more. */
+#define STEP_BITS 3
+#define TOP_BIT 40
+#define STEPS (((TOP_BIT - STEP_BITS + 1) << STEP_BITS) + 1)
+/* Powers of two of `delta / config.unit_ns`; the last holds the rest. Only counted when a unit is set. */
+#define UNIT_SLOTS 32
+
+#define MAX_FRAMES 16
+#define SYSCALL_FRAME 0 /* the others are given out by the loader */
+#define MAX_SYSCALLS 512
+#define MAX_OPS 256
+#define COMM_WORDS 2 /* a thread name has 16 bytes */
+
+/* Why a sample is not in the histogram although its entry was seen. */
+enum lost_reason {
+	LOST_RETURN = 0, /* the return never came, or was not seen */
+	LOST_STORAGE = 1, /* the kernel gave no task storage */
+	LOST_TABLE_FULL = 2, /* the table of starts was full */
+	LOST_CLOCK = 3, /* the return was earlier than the entry */
+	LOST_REASONS = 4,
+};
+
+/* Smallest and largest time of one generation; see control.epoch. */
+struct extremes {
+	__u64 epoch;
+	__u64 min_ns;
+	__u64 max_ns;
+};
+
+/* One op on one CPU. Counters only grow; an interval is the difference of two readings. */
+struct op_stats {
+	__u64 total_ns;
+	__u64 bytes;
+	__u64 errors;
+	__u64 excluded; /* calls on files of a kind that was not asked for */
+	__u64 queued; /* asynchronous: submitted (-EIOCBQUEUED), not timed */
+	__u64 lost[LOST_REASONS];
+	struct extremes extremes[2];
+	__u64 steps[STEPS];
+	__u64 unit_slots[UNIT_SLOTS];
+};
+
+/* Key of the errno counts. */
+struct errno_key {
+	__u32 op;
+	__u32 error; /* positive */
+};
+
+/* One call under way: the outermost one of an op in a thread. */
+struct frame {
+	__u64 entered_ns; /* 0: no call under way */
+	__u64 stack; /* stack address at the entry: a later entry that is not deeper proves this frame dead */
+	__u32 point;
+	__u16 depth;
+	__u16 nested; /* calls taken for nested ones since, so that they can be told lost if this frame proves dead */
+};
+
+struct task_frames {
+	struct frame frames[MAX_FRAMES];
+	__u32 active; /* frames with a call under way */
+	__u32 pad;
+};
+
+/* Set before the programs are loaded; the verifier sees constants and drops what is switched off. */
+struct config {
+	__u64 f_op; /* address of the guarded file system's file_operations */
+	__u64 magic;
+	__u64 comm[COMM_WORDS]; /* padded with zeros */
+	__u32 tgid; /* the one process traced; 0: see below */
+	__u32 self_tgid; /* never traced */
+	__u32 unit_ns; /* 0, 1000 or 1000000 */
+	bool traced_set; /* trace what is in `traced` */
+	bool follow; /* and add the children of what is in it */
+	bool by_cgroup;
+	bool by_comm;
+	bool by_disk;
+	bool all_files;
+	bool atomic; /* programs that share a CPU's slots can preempt each other */
+	bool hash_starts; /* starts are in a hash by thread: this kernel has no task storage for these programs */
+};
+
+/* Changed while the programs run. */
+struct control {
+	__u64 epoch; /* generation of the extremes in use */
+	__u32 stopped; /* no new calls are looked at; those under way are finished */
+	__u32 command_tgid; /* traced from its next exec on */
+	__u64 not_followed; /* children that did not fit into `traced` */
+	__u64 errno_full; /* errors whose errno did not fit into `errnos` */
+};
+
+_Static_assert(STEPS == 305, "the Rust side prints these steps");
+_Static_assert(sizeof(struct frame) == 24, "no padding");
+_Static_assert(sizeof(struct op_stats) == 8 * (5 + LOST_REASONS + 6 + STEPS + UNIT_SLOTS), "no padding");
+_Static_assert(sizeof(struct task_frames) == 24 * MAX_FRAMES + 8, "no padding");
+
+#endif

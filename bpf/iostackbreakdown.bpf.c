@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/* The kernel side, one object. Each part is in the header that its name says. */
+#include "vmlinux.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+#include "interface.h"
+
+const volatile struct config config;
+volatile struct control control;
+
+#include "compat.bpf.h"
+#include "point.bpf.h"
+#include "filter.bpf.h"
+#include "stats.bpf.h"
+#include "frames.bpf.h"
+#include "syscall.bpf.h"
+#include "function.bpf.h"
+#include "process.bpf.h"
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

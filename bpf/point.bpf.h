@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* Taking a point apart; interface.h says what is in it. */
+#ifndef __POINT_BPF_H__
+#define __POINT_BPF_H__
+
+static __always_inline __u32 point_field(__u32 point, __u32 shift, __u32 bits)
+{
+	return point >> shift & ((1u << bits) - 1);
+}
+
+#define point_op(point) point_field(point, POINT_OP_SHIFT, 8)
+#define point_frame(point) point_field(point, POINT_FRAME_SHIFT, 4)
+#define point_shape(point) point_field(point, POINT_SHAPE_SHIFT, 4)
+#define point_args(point) point_field(point, POINT_ARGS_SHIFT, 4)
+#define point_return(point) point_field(point, POINT_RETURN_SHIFT, 3)
+#define point_guard(point) point_field(point, POINT_GUARD_SHIFT, 2)
+#define point_files(point) point_field(point, POINT_FILES_SHIFT, 2)
+
+#endif

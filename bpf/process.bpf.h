@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* Processes that begin, change and end, and the thread walks that userspace asks for. */
+#ifndef __PROCESS_BPF_H__
+#define __PROCESS_BPF_H__
+
+static __always_inline int on_exec(void)
+{
+	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	__u8 yes = 1;
+
+	if (tgid == control.command_tgid)
+		bpf_map_update_elem(&traced, &tgid, &yes, BPF_ANY);
+	return 0;
+}
+
+static __always_inline int on_fork(__u32 child)
+{
+	__u32 parent = bpf_get_current_pid_tgid() >> 32;
+	__u8 yes = 1;
+
+	if (child != parent && bpf_map_lookup_elem(&traced, &parent) &&
+	    bpf_map_update_elem(&traced, &child, &yes, BPF_ANY))
+		__sync_fetch_and_add(&control.not_followed, 1);
+	return 0;
+}
+
+static __always_inline int on_exit(void)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+	__u64 id = bpf_get_current_pid_tgid();
+	__u32 tgid = id >> 32, thread = id;
+
+	lose_frames_of_exiting_thread();
+	if (!config.follow)
+		return 0;
+	/* The last thread takes the process with it, and the number may be given to another one. */
+	if (BPF_CORE_READ(task, signal, live.counter) == 0)
+		bpf_map_delete_elem(&traced, &tgid);
+	if (thread != tgid)
+		bpf_map_delete_elem(&traced, &thread);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int exec_btf(void *ctx)
+{
+	return on_exec();
+}
+
+SEC("tracepoint/sched/sched_process_exec")
+int exec_classic(void *ctx)
+{
+	return on_exec();
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(fork_btf, struct task_struct *parent, struct task_struct *child)
+{
+	return on_fork(child->tgid);
+}
+
+/* Only the child's thread number is there. That of a new thread is no process's number: it matches nothing. */
+SEC("tracepoint/sched/sched_process_fork")
+int fork_classic(struct trace_event_raw_sched_process_fork *ctx)
+{
+	return on_fork(ctx->child_pid);
+}
+
+SEC("tp_btf/sched_process_exit")
+int exit_btf(void *ctx)
+{
+	return on_exit();
+}
+
+SEC("tracepoint/sched/sched_process_exit")
+int exit_classic(void *ctx)
+{
+	return on_exit();
+}
+
+/* Writes the point of every call under way, for those whose frames are in task storage. */
+SEC("iter/task")
+int in_flight(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct task_frames *frames;
+
+	if (!task)
+		return 0;
+	frames = bpf_task_storage_get(&frames_by_task, task, 0, 0);
+	if (!frames || !frames->active)
+		return 0;
+	for (int i = 0; i < MAX_FRAMES; i++) {
+		if (frames->frames[i].entered_ns)
+			bpf_seq_write(ctx->meta->seq, &frames->frames[i].point, sizeof(__u32));
+	}
+	return 0;
+}
+
+/* Writes each process's number in the PID namespace of the reader, who is the current task, and its global one. */
+SEC("iter/task")
+int resolve_pids(struct bpf_iter__task *ctx)
+{
+	struct task_struct *reader = (void *)bpf_get_current_task();
+	__u32 level = BPF_CORE_READ(reader, thread_pid, level);
+	struct task_struct *task = ctx->task;
+	__u32 pair[2] = {};
+	struct pid *pid;
+
+	if (!task || task->pid != task->tgid)
+		return 0;
+	pid = task->thread_pid;
+	if (BPF_CORE_READ(pid, level) < level)
+		return 0;
+	bpf_core_read(&pair[0], sizeof(pair[0]), &pid->numbers[level].nr);
+	pair[1] = task->tgid;
+	bpf_seq_write(ctx->meta->seq, pair, sizeof(pair));
+	return 0;
+}
+
+#endif

@@ -1,0 +1,373 @@
+//! Reads the kernel side's counters and makes reports of their differences.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::time::Instant;
+
+use libbpf_rs::{Iter, MapCore, MapFlags};
+
+use crate::histogram::Histogram;
+use crate::kernel::Facts;
+use crate::kernel::interface::types::{errno_key, op_stats, task_frames};
+use crate::kernel::interface::{LOST_CLOCK, LOST_REASONS, LOST_RETURN, LOST_STORAGE, LOST_TABLE_FULL};
+use crate::layer::Layer;
+use crate::probe::PointWord;
+use crate::probe::attach::Attached;
+use crate::probe::plan::{Plan, loses};
+use crate::report::{LayerReport, Loss, LossReason, NotMeasured, OpReport};
+
+/// All counters at one moment, every CPU together.
+#[derive(Debug, Clone)]
+pub struct Reading {
+    pub at: Instant,
+    /// In the order of the plan.
+    ops: Vec<OpReading>,
+    /// By op and errno.
+    errnos: BTreeMap<(usize, i32), u64>,
+    /// In the order of [`Attached::skips`].
+    skipped: Vec<Option<u64>>,
+    /// Children that did not fit into the set of traced processes.
+    pub not_followed: u64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct OpReading {
+    total_ns: u64,
+    bytes: u64,
+    errors: u64,
+    excluded: u64,
+    queued: u64,
+    lost: [u64; LOST_REASONS as usize],
+    /// Of the generation that the reading ends.
+    extremes: Option<(u64, u64)>,
+    steps: Vec<u64>,
+    unit_slots: Vec<u64>,
+}
+
+/// Why the counters could not be read.
+#[derive(Debug)]
+pub struct ReadError(String);
+
+impl std::fmt::Display for ReadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the kernel's counters cannot be read: {}", self.0)
+    }
+}
+
+impl From<libbpf_rs::Error> for ReadError {
+    fn from(error: libbpf_rs::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// Reads everything. `epoch` is the generation of the extremes that is of interest.
+///
+/// # Errors
+/// When the kernel refuses a look-up, or its answer has another size than its type.
+pub fn read(attached: &Attached, epoch: u64) -> Result<Reading, ReadError> {
+    let maps = &attached.skeleton.maps;
+    let mut ops = Vec::with_capacity(attached.ops.len());
+    for index in 0..attached.ops.len() {
+        let key = u32::try_from(index).unwrap_or(u32::MAX).to_ne_bytes();
+        let per_cpu = maps.stats.lookup_percpu(&key, MapFlags::ANY)?.unwrap_or_default();
+        let mut merged = OpReading::default();
+        for bytes in &per_cpu {
+            merged.add(decode(bytes)?, epoch);
+        }
+        ops.push(merged);
+    }
+    let mut errnos = BTreeMap::new();
+    for key in maps.errnos.keys() {
+        let Some(per_cpu) = maps.errnos.lookup_percpu(&key, MapFlags::ANY)? else {
+            continue;
+        };
+        let mut place = errno_key::default();
+        plain::copy_from_bytes(&mut place, &key).map_err(|error| ReadError(format!("errnos: {error:?}")))?;
+        let counts = per_cpu
+            .iter()
+            .filter_map(|bytes| Some(u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?)));
+        errnos.insert((place.op as usize, place.error.cast_signed()), counts.sum());
+    }
+    Ok(Reading {
+        at: Instant::now(),
+        ops,
+        errnos,
+        skipped: attached.skips.iter().map(crate::probe::attach::Skips::read).collect(),
+        not_followed: maps.bss_data.as_deref().map_or(0, |bss| bss.control.not_followed),
+    })
+}
+
+/// The bytes of one CPU's counters as what they are.
+fn decode(bytes: &[u8]) -> Result<op_stats, ReadError> {
+    let mut stats = op_stats::default();
+    plain::copy_from_bytes(&mut stats, bytes).map_err(|error| ReadError(format!("stats: {error:?}")))?;
+    Ok(stats)
+}
+
+impl OpReading {
+    fn add(&mut self, cpu: op_stats, epoch: u64) {
+        // Counters wrap like the kernel's; none comes near in practice, and differences stay right if one does.
+        fn add(sum: &mut u64, n: u64) {
+            *sum = sum.wrapping_add(n);
+        }
+        add(&mut self.total_ns, cpu.total_ns);
+        add(&mut self.bytes, cpu.bytes);
+        add(&mut self.errors, cpu.errors);
+        add(&mut self.excluded, cpu.excluded);
+        add(&mut self.queued, cpu.queued);
+        for (sum, n) in self.lost.iter_mut().zip(cpu.lost) {
+            add(sum, n);
+        }
+        for (sums, slots) in [
+            (&mut self.steps, &cpu.steps[..]),
+            (&mut self.unit_slots, &cpu.unit_slots[..]),
+        ] {
+            sums.resize(slots.len(), 0);
+            for (sum, &n) in sums.iter_mut().zip(slots) {
+                add(sum, n);
+            }
+        }
+        for generation in cpu.extremes.iter().filter(|generation| generation.epoch == epoch) {
+            let (min, max) = self.extremes.unwrap_or((u64::MAX, 0));
+            self.extremes = Some((min.min(generation.min_ns), max.max(generation.max_ns)));
+        }
+    }
+
+    fn since(&self, earlier: &Self) -> Self {
+        let difference = |now: &[u64], before: &[u64]| -> Vec<u64> {
+            now.iter()
+                .enumerate()
+                .map(|(i, n)| n.wrapping_sub(before.get(i).copied().unwrap_or(0)))
+                .collect()
+        };
+        Self {
+            total_ns: self.total_ns.wrapping_sub(earlier.total_ns),
+            bytes: self.bytes.wrapping_sub(earlier.bytes),
+            errors: self.errors.wrapping_sub(earlier.errors),
+            excluded: self.excluded.wrapping_sub(earlier.excluded),
+            queued: self.queued.wrapping_sub(earlier.queued),
+            lost: std::array::from_fn(|i| self.lost[i].wrapping_sub(earlier.lost[i])),
+            extremes: self.extremes,
+            steps: difference(&self.steps, &earlier.steps),
+            unit_slots: difference(&self.unit_slots, &earlier.unit_slots),
+        }
+    }
+}
+
+/// Calls under way, by layer.
+///
+/// # Errors
+/// When the kernel does not let the threads be walked.
+pub fn in_flight(attached: &Attached, plan: &Plan) -> Result<BTreeMap<Layer, u64>, ReadError> {
+    let points = if attached.skeleton.progs.in_flight.autoload() {
+        points_in_task_storage(attached)?
+    } else {
+        points_in_table(attached)?
+    };
+    let mut by_layer = BTreeMap::new();
+    for point in points {
+        if let Some(op) = plan.ops.get(PointWord::op_of(point)) {
+            *by_layer.entry(op.layer).or_default() += 1;
+        }
+    }
+    Ok(by_layer)
+}
+
+fn points_in_task_storage(attached: &Attached) -> Result<Vec<u32>, ReadError> {
+    let link = attached.skeleton.progs.in_flight.attach()?;
+    let mut bytes = Vec::new();
+    Iter::new(&link)?
+        .read_to_end(&mut bytes)
+        .map_err(|error| ReadError(error.to_string()))?;
+    Ok(bytes
+        .chunks_exact(4)
+        .filter_map(|word| Some(u32::from_ne_bytes(word.try_into().ok()?)))
+        .collect())
+}
+
+fn points_in_table(attached: &Attached) -> Result<Vec<u32>, ReadError> {
+    let table = &attached.skeleton.maps.frames_by_thread;
+    let mut points = Vec::new();
+    for thread in table.keys() {
+        let Some(bytes) = table.lookup(&thread, MapFlags::ANY)? else {
+            continue;
+        };
+        let mut frames = task_frames::default();
+        plain::copy_from_bytes(&mut frames, &bytes).map_err(|error| ReadError(format!("starts: {error:?}")))?;
+        points.extend(
+            frames
+                .frames
+                .iter()
+                .filter(|frame| frame.entered_ns != 0)
+                .map(|frame| frame.point),
+        );
+    }
+    Ok(points)
+}
+
+/// What a report is made of beside the readings.
+pub struct Span<'a> {
+    pub plan: &'a Plan,
+    pub facts: &'a Facts,
+    pub attached: &'a Attached,
+    pub before: &'a Reading,
+    pub after: &'a Reading,
+    /// Known at the end of a run only.
+    pub in_flight: Option<&'a BTreeMap<Layer, u64>>,
+    /// Someone's calls were filtered out, so what the kernel skipped may have been theirs.
+    pub filtered: bool,
+}
+
+/// The layers of a report: the difference of two readings.
+#[must_use]
+pub fn layers(span: &Span<'_>) -> Vec<LayerReport> {
+    Layer::ALL
+        .into_iter()
+        .filter(|&layer| span.plan.has(layer))
+        .map(|layer| layer_report(layer, span))
+        .collect()
+}
+
+fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
+    let mut report = LayerReport {
+        layer: layer.name(),
+        ..Default::default()
+    };
+    let mut lost = [0u64; LOST_REASONS as usize];
+    let mut hooks = Vec::new();
+    for (index, planned) in span.plan.ops.iter().enumerate().filter(|(_, op)| op.layer == layer) {
+        let attached = &span.attached.ops[index];
+        report.not_measured.extend(planned.not_measured.clone());
+        if attached.points.is_empty() {
+            if planned.not_measured.is_none() {
+                report.not_measured.push(refused(planned.op.name, attached));
+            }
+            continue;
+        }
+        for &(_, hook) in &attached.points {
+            if !hooks.contains(&hook) {
+                hooks.push(hook);
+            }
+        }
+        let difference = span.after.ops[index].since(&span.before.ops[index]);
+        report.excluded += difference.excluded;
+        for (sum, n) in lost.iter_mut().zip(difference.lost) {
+            *sum += n;
+        }
+        report.ops.push(op_report(
+            index,
+            planned.op.name,
+            planned.op.moves_bytes,
+            difference,
+            span,
+        ));
+    }
+    report.losses = losses(layer, &lost, span);
+    report.in_flight = span.in_flight.map(|known| known.get(&layer).copied().unwrap_or(0));
+    for hook in hooks {
+        let Some(why) = loses(hook, span.facts) else { continue };
+        report
+            .warnings
+            .push(format!("{} at {} loses calls: {why}", hook.name(), layer.name()));
+        // A call whose return was missed looks like one under way.
+        if let Some(under_way) = report.in_flight.take().filter(|&n| n > 0) {
+            match report
+                .losses
+                .iter_mut()
+                .find(|loss| loss.reason == LossReason::ReturnMissed)
+            {
+                Some(loss) => (loss.count, loss.up_to) = (loss.count + under_way, true),
+                None => {
+                    report.losses.insert(
+                        0,
+                        Loss {
+                            reason: LossReason::ReturnMissed,
+                            count: under_way,
+                            up_to: true,
+                        },
+                    );
+                }
+            }
+        }
+    }
+    report
+}
+
+fn op_report(index: usize, name: &'static str, moves_bytes: bool, difference: OpReading, span: &Span<'_>) -> OpReport {
+    let mut errors: Vec<(i32, u64)> = span
+        .after
+        .errnos
+        .iter()
+        .filter(|((op, _), _)| *op == index)
+        .map(|(key, n)| (key.1, n.wrapping_sub(span.before.errnos.get(key).copied().unwrap_or(0))))
+        .filter(|&(_, n)| n > 0)
+        .collect();
+    errors.sort_by_key(|&(errno, n)| (std::cmp::Reverse(n), errno));
+    let named: u64 = errors.iter().map(|(_, n)| n).sum();
+    let histogram = Histogram::from_steps(&difference.steps);
+    let counted = histogram.count() > 0;
+    OpReport {
+        op: name,
+        total_ns: difference.total_ns,
+        bytes: moves_bytes.then_some(difference.bytes),
+        extremes: difference.extremes.filter(|_| counted),
+        errors_unnamed: difference.errors.saturating_sub(named),
+        errors,
+        queued: difference.queued,
+        histogram,
+        unit_slots: if difference.unit_slots.iter().any(|&n| n > 0) {
+            difference.unit_slots
+        } else {
+            Vec::new()
+        },
+    }
+}
+
+/// Losses that the programs counted, and the entries that the kernel did not let them see.
+fn losses(layer: Layer, lost: &[u64], span: &Span<'_>) -> Vec<Loss> {
+    let own = [
+        (LOST_RETURN, LossReason::ReturnMissed),
+        (LOST_STORAGE, LossReason::NoStorage),
+        (LOST_TABLE_FULL, LossReason::TableFull),
+        (LOST_CLOCK, LossReason::ClockBackwards),
+    ];
+    let mut losses: Vec<Loss> = own
+        .into_iter()
+        .map(|(place, reason)| Loss {
+            reason,
+            count: lost[place as usize],
+            up_to: false,
+        })
+        .filter(|loss| loss.count > 0)
+        .collect();
+    let skips = span
+        .attached
+        .skips
+        .iter()
+        .zip(span.before.skipped.iter().zip(&span.after.skipped));
+    let skipped: u64 = skips
+        .filter(|(skips, _)| skips.layer == layer)
+        .filter_map(|(_, (before, after))| Some(after.as_ref()?.saturating_sub(before.unwrap_or(0))))
+        .sum();
+    if skipped > 0 {
+        losses.push(Loss {
+            reason: LossReason::EntryMissed,
+            count: skipped,
+            up_to: span.filtered,
+        });
+    }
+    losses
+}
+
+fn refused(op: &'static str, attached: &crate::probe::attach::AttachedOp) -> NotMeasured {
+    let mut functions: Vec<&str> = attached
+        .refused
+        .iter()
+        .map(|refusal| refusal.function.as_str())
+        .collect();
+    functions.dedup();
+    NotMeasured {
+        what: op.to_owned(),
+        reason: format!("{}: refused by this kernel", functions.join(", ")),
+    }
+}

@@ -1,0 +1,150 @@
+//! COMMAND: started stopped before its exec, let go when the probes are in place.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus};
+use std::thread::JoinHandle;
+
+use nix::unistd::User;
+
+/// A process that is about to become COMMAND.
+pub struct Waiting {
+    /// As we number it.
+    pub pid: u32,
+    gate: File,
+    starting: JoinHandle<io::Result<Child>>,
+}
+
+/// Why COMMAND did not start.
+#[derive(Debug)]
+pub enum CommandError {
+    NoUser(String),
+    /// The exec failed.
+    Exec(OsString, io::Error),
+    /// No process could be made.
+    Spawn(io::Error),
+}
+
+impl CommandError {
+    /// As shells and `env` do.
+    #[must_use]
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            Self::NoUser(_) | Self::Spawn(_) => 125,
+            Self::Exec(_, error) if error.kind() == io::ErrorKind::NotFound => 127,
+            Self::Exec(..) => 126,
+        }
+    }
+}
+
+impl std::fmt::Display for CommandError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NoUser(name) => write!(f, "no such user '{name}'"),
+            Self::Exec(program, error) if error.kind() == io::ErrorKind::NotFound => {
+                write!(f, "command not found: {}", program.display())
+            }
+            Self::Exec(program, error) => write!(f, "cannot execute {}: {error}", program.display()),
+            Self::Spawn(error) => write!(f, "cannot start a process: {error}"),
+        }
+    }
+}
+
+/// Forks. The child waits for [`Waiting::release`].
+///
+/// # Errors
+/// When the user does not exist or the process cannot be made.
+pub fn fork(command: &[OsString], user: Option<&str>) -> Result<Waiting, CommandError> {
+    let program = command.first().cloned().unwrap_or_default();
+    let user = user
+        .map(|name| {
+            User::from_name(name)
+                .ok()
+                .flatten()
+                .ok_or_else(|| CommandError::NoUser(name.to_owned()))
+        })
+        .transpose()?;
+    let pipe = || nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(|error| CommandError::Spawn(error.into()));
+    let (gate_reader, gate) = pipe()?;
+    let (pid_reader, pid_writer) = pipe()?;
+
+    let mut child = Command::new(&program);
+    child.args(&command[1..]);
+    let writer_of_ours = gate.as_raw_fd();
+    // SAFETY: the closure runs between fork and exec; it makes system calls on what it owns, and allocates nothing
+    // except inside initgroups, which glibc allows in a child of a process whose other threads hold no lock of it here.
+    unsafe {
+        child.pre_exec(move || prepare_child(&gate_reader, &pid_writer, writer_of_ours, user.as_ref()));
+    }
+    // `spawn` returns when the exec has succeeded or failed, which is after the release.
+    let starting = std::thread::spawn(move || child.spawn());
+    let mut number = [0; 4];
+    match File::from(pid_reader).read_exact(&mut number) {
+        Ok(()) => Ok(Waiting {
+            pid: u32::from_ne_bytes(number),
+            gate: File::from(gate),
+            starting,
+        }),
+        Err(_) => Err(CommandError::Spawn(match starting.join() {
+            Ok(Err(error)) => error,
+            _ => io::ErrorKind::Other.into(),
+        })),
+    }
+}
+
+/// In the child, before the exec.
+fn prepare_child(gate: &OwnedFd, pid_out: &OwnedFd, parents_end: i32, user: Option<&User>) -> io::Result<()> {
+    // Else the gate would stay open in the child itself when the parent dies.
+    nix::unistd::close(parents_end)?;
+    // Signals that our caller had ignored, as a shell does for a job in the background, are not COMMAND's business.
+    for signal in 1..=31 {
+        // SAFETY: the default disposition runs no code of ours; SIGKILL and SIGSTOP refuse, harmlessly.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    if let Some(user) = user {
+        let name = std::ffi::CString::new(user.name.as_str())?;
+        nix::unistd::initgroups(&name, user.gid)?;
+        nix::unistd::setgid(user.gid)?;
+        nix::unistd::setuid(user.uid)?;
+    }
+    nix::unistd::write(pid_out, &std::process::id().to_ne_bytes())?;
+    let mut byte = [0];
+    loop {
+        return match nix::unistd::read(gate, &mut byte) {
+            Err(nix::errno::Errno::EINTR) => continue,
+            // Nobody let us go: the tracer is gone, and so should we be.
+            Ok(0) => Err(io::ErrorKind::Interrupted.into()),
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.into()),
+        };
+    }
+}
+
+impl Waiting {
+    /// Lets it go.
+    ///
+    /// # Errors
+    /// When the exec fails.
+    pub fn release(mut self, program: &OsString) -> Result<Child, CommandError> {
+        // A child that has died is told by `spawn`.
+        let _ = self.gate.write_all(&[1]);
+        match self.starting.join() {
+            Ok(Ok(child)) => Ok(child),
+            Ok(Err(error)) => Err(CommandError::Exec(program.clone(), error)),
+            Err(_) => Err(CommandError::Spawn(io::ErrorKind::Other.into())),
+        }
+    }
+}
+
+/// COMMAND's own exit status, or 128 + the signal that ended it.
+#[must_use]
+pub fn exit_status(status: ExitStatus) -> u8 {
+    let number = status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal))
+        .unwrap_or(125);
+    u8::try_from(number).unwrap_or(125)
+}

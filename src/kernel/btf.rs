@@ -1,0 +1,232 @@
+//! The kernel's own description of its types and functions, read through libbpf.
+
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString};
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::rc::Rc;
+
+use libbpf_sys as sys;
+
+use super::{FactsError, Fprobe};
+
+/// A function that tracing programs can attach to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BtfFunction {
+    /// Its type number, in the numbering of its module or of vmlinux.
+    pub id: u32,
+    /// How many arguments it takes; behind them fexit finds the return value.
+    pub args: u32,
+    /// The module that it is in.
+    pub module: Option<ModuleBtf>,
+}
+
+/// A module's BTF in the kernel. It stays as it is while the descriptor is open.
+#[derive(Debug, Clone)]
+pub struct ModuleBtf {
+    pub name: &'static str,
+    /// `None` where it could not be opened (CAP_SYS_ADMIN is needed): then the function cannot be attached to.
+    pub object: Option<Rc<OwnedFd>>,
+}
+
+impl PartialEq for ModuleBtf {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for ModuleBtf {}
+
+/// BTF that libbpf has parsed. A module's refers to vmlinux's, which has to outlive it.
+pub struct Btf<'base> {
+    raw: *mut sys::btf,
+    module: Option<ModuleBtf>,
+    /// Types below this number are vmlinux's.
+    first_id: u32,
+    base: PhantomData<&'base ()>,
+}
+
+impl Drop for Btf<'_> {
+    fn drop(&mut self) {
+        // SAFETY: `raw` came from libbpf and is freed once.
+        unsafe { sys::btf__free(self.raw) };
+    }
+}
+
+/// What one pass over the types found.
+#[derive(Debug)]
+pub struct Scan {
+    pub functions: Vec<(String, BtfFunction)>,
+    pub fentry: bool,
+    pub fprobe: Fprobe,
+    pub session: bool,
+    pub task_storage: bool,
+}
+
+const KIND_STRUCT: u32 = sys::BTF_KIND_STRUCT;
+const KIND_ENUM: u32 = sys::BTF_KIND_ENUM;
+const KIND_FUNC: u32 = sys::BTF_KIND_FUNC;
+
+impl Btf<'_> {
+    /// The kernel's BTF.
+    ///
+    /// # Errors
+    /// When the kernel has none, or it may not be read.
+    pub fn vmlinux() -> Result<Self, FactsError> {
+        // SAFETY: no arguments; a null result is checked.
+        let raw = unsafe { sys::btf__load_vmlinux_btf() };
+        if raw.is_null() {
+            let error = io::Error::last_os_error();
+            return Err(if error.kind() == io::ErrorKind::PermissionDenied {
+                FactsError::Btf(error)
+            } else {
+                FactsError::NoBtf
+            });
+        }
+        Ok(Self {
+            raw,
+            module: None,
+            first_id: 1,
+            base: PhantomData,
+        })
+    }
+
+    /// The BTF of a loaded module; `None` when it is not one, or the kernel has no BTF for modules (before 5.11).
+    #[must_use]
+    pub fn module<'a>(&'a self, name: &'static str) -> Option<Btf<'a>> {
+        let c_name = CString::new(name).ok()?;
+        // SAFETY: `self.raw` is valid for as long as `self`, which the result borrows.
+        let raw = unsafe { sys::btf__load_module_btf(c_name.as_ptr(), self.raw) };
+        // SAFETY: `self.raw` is valid.
+        let first_id = unsafe { sys::btf__type_cnt(self.raw) };
+        if raw.is_null() {
+            return None;
+        }
+        let object = open_module_object(&c_name).map(Rc::new);
+        Some(Btf {
+            raw,
+            module: Some(ModuleBtf { name, object }),
+            first_id,
+            base: PhantomData,
+        })
+    }
+
+    /// Goes over all types once.
+    #[must_use]
+    pub fn scan(&self, wanted: &BTreeSet<&str>) -> Scan {
+        let mut scan = Scan {
+            functions: Vec::new(),
+            fentry: false,
+            fprobe: Fprobe::Absent,
+            session: false,
+            task_storage: false,
+        };
+        // SAFETY: `raw` is valid.
+        let count = unsafe { sys::btf__type_cnt(self.raw) };
+        for id in self.first_id..count {
+            let Some(kind) = self.type_at(id) else { continue };
+            let (kind_number, entries) = (kind.info >> 24 & 0x1f, kind.info & 0xffff);
+            match kind_number {
+                KIND_FUNC => {
+                    let name = self.string(kind.name_off);
+                    if wanted.contains(name) {
+                        // SAFETY: a function's type is in this member of the union.
+                        let prototype = unsafe { kind.__bindgen_anon_1.type_ };
+                        let args = self.type_at(prototype).map_or(0, |p| p.info & 0xffff);
+                        let function = BtfFunction {
+                            id,
+                            args,
+                            module: self.module.clone(),
+                        };
+                        scan.functions.push((name.to_owned(), function));
+                    }
+                }
+                KIND_STRUCT if self.module.is_none() && self.string(kind.name_off) == "fprobe" => {
+                    let rethook = self
+                        .members(kind, entries)
+                        .iter()
+                        .any(|m| self.string(m.name_off) == "rethook");
+                    scan.fprobe = if rethook { Fprobe::Rethook } else { Fprobe::Graph };
+                }
+                KIND_ENUM if self.module.is_none() => match self.string(kind.name_off) {
+                    "bpf_attach_type" => {
+                        for entry in self.enumerators(kind, entries) {
+                            match self.string(entry.name_off) {
+                                "BPF_TRACE_FENTRY" => scan.fentry = true,
+                                "BPF_TRACE_KPROBE_SESSION" => scan.session = true,
+                                _ => {}
+                            }
+                        }
+                    }
+                    "bpf_func_id" => {
+                        scan.task_storage = self
+                            .enumerators(kind, entries)
+                            .iter()
+                            .any(|entry| self.string(entry.name_off) == "BPF_FUNC_get_current_task_btf");
+                    }
+                    _ => {}
+                },
+                _ => {}
+            }
+        }
+        scan
+    }
+
+    fn type_at(&self, id: u32) -> Option<&sys::btf_type> {
+        // SAFETY: libbpf answers null for a number it does not have, else a pointer that lives as long as `self`.
+        unsafe { sys::btf__type_by_id(self.raw, id).as_ref() }
+    }
+
+    fn string(&self, offset: u32) -> &str {
+        // SAFETY: libbpf answers null for an offset outside its strings, else a string that lives as long as `self`.
+        unsafe {
+            let text = sys::btf__name_by_offset(self.raw, offset);
+            if text.is_null() {
+                ""
+            } else {
+                CStr::from_ptr(text).to_str().unwrap_or_default()
+            }
+        }
+    }
+
+    fn members<'a>(&'a self, of: &'a sys::btf_type, count: u32) -> &'a [sys::btf_member] {
+        // SAFETY: libbpf has checked that a structure's `count` members follow it.
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(of).add(1).cast(), count as usize) }
+    }
+
+    fn enumerators<'a>(&'a self, of: &'a sys::btf_type, count: u32) -> &'a [sys::btf_enum] {
+        // SAFETY: as for members.
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(of).add(1).cast(), count as usize) }
+    }
+}
+
+/// Finds the kernel's object for a module's BTF by going over all of them.
+fn open_module_object(name: &CStr) -> Option<OwnedFd> {
+    let mut id = 0;
+    loop {
+        // SAFETY: writes one number through a valid pointer.
+        if unsafe { sys::bpf_btf_get_next_id(id, &raw mut id) } != 0 {
+            return None;
+        }
+        // SAFETY: answers a descriptor that is ours, or an error.
+        let fd = unsafe { sys::bpf_btf_get_fd_by_id(id) };
+        if fd < 0 {
+            continue;
+        }
+        // SAFETY: `fd` was just opened.
+        let object = unsafe { OwnedFd::from_raw_fd(fd) };
+        let mut label = [0u8; 64];
+        let mut info = sys::bpf_btf_info {
+            name: label.as_mut_ptr() as u64,
+            name_len: label.len() as u32,
+            ..Default::default()
+        };
+        let mut size = size_of::<sys::bpf_btf_info>() as u32;
+        // SAFETY: `info` and the name it points at are valid for the call.
+        let failed = unsafe { sys::bpf_obj_get_info_by_fd(object.as_raw_fd(), (&raw mut info).cast(), &raw mut size) };
+        if failed == 0 && CStr::from_bytes_until_nul(&label).is_ok_and(|found| found == name) {
+            return Some(object);
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! The disk that `-d` names, as the device numbers that the kernel compares.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use nix::sys::stat::{major, minor};
+
+/// A disk or partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// The kernel's name for it, as in /proc/diskstats.
+    pub name: String,
+    /// The kernel's `dev_t` (`MKDEV` of include/linux/kdev_t.h: major << 20 | minor) of the device itself, which is
+    /// first, of its partitions, and of every device-mapper or md device that lives on any of them: files on a logical
+    /// volume carry the volume's number, not the disk's.
+    pub devices: Vec<u32>,
+}
+
+/// Why `-d` cannot be followed.
+#[derive(Debug)]
+pub enum Error {
+    /// `known`: the disks of this machine.
+    NoSuchDisk {
+        name: String,
+        known: Vec<String>,
+    },
+    NotABlockDevice {
+        path: PathBuf,
+    },
+    Unreadable {
+        path: PathBuf,
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSuchDisk { name, known } if known.is_empty() => {
+                write!(formatter, "no such disk '{name}', nor any other: is /sys mounted?")
+            }
+            Self::NoSuchDisk { name, known } => {
+                write!(
+                    formatter,
+                    "no such disk '{name}'; this machine has {}",
+                    known.join(", ")
+                )
+            }
+            Self::NotABlockDevice { path } => write!(formatter, "'{}' is not a block device", path.display()),
+            Self::Unreadable { path, error } => write!(formatter, "cannot look at '{}': {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl Disk {
+    /// The disk that the user named: the kernel's name (`nvme0n1`, `nvme0n1p1`, `dm-0`), a device-mapper name, or any
+    /// path of a block device, links included.
+    pub fn find(name: &str) -> Result<Self, Error> {
+        Machine {
+            sys: Path::new("/sys"),
+            dev: Path::new("/dev"),
+            block_number,
+        }
+        .find(name)
+    }
+}
+
+/// Major and minor number of a block device.
+type Number = (u64, u64);
+
+/// That of the block device at `path`, which may be a link to it; `None` for another kind of file.
+fn block_number(path: &Path) -> io::Result<Option<Number>> {
+    let metadata = fs::metadata(path)?;
+    let number = metadata.rdev();
+    Ok(metadata
+        .file_type()
+        .is_block_device()
+        .then(|| (major(number), minor(number))))
+}
+
+/// Where to look.
+struct Machine<'a> {
+    sys: &'a Path,
+    dev: &'a Path,
+    block_number: fn(&Path) -> io::Result<Option<Number>>,
+}
+
+impl Machine<'_> {
+    fn find(&self, name: &str) -> Result<Disk, Error> {
+        let no_such_disk = || Error::NoSuchDisk {
+            name: name.to_owned(),
+            known: self.disks(),
+        };
+        let directory = self.directory(name)?.ok_or_else(no_such_disk)?;
+        let mut devices = Vec::new();
+        add_devices(&directory, &mut devices);
+        match directory.file_name() {
+            // sysfs writes `!` for the `/` of names such as cciss/c0d0.
+            Some(kernel_name) if !devices.is_empty() => Ok(Disk {
+                name: kernel_name.to_string_lossy().replace('!', "/"),
+                devices,
+            }),
+            _ => Err(no_such_disk()),
+        }
+    }
+
+    /// The device's directory in sysfs. The kernel's names come first: they need no /dev, which a container may lack.
+    fn directory(&self, name: &str) -> Result<Option<PathBuf>, Error> {
+        let kernel_name = Path::new(name)
+            .strip_prefix("/dev")
+            .unwrap_or(Path::new(name))
+            .to_string_lossy();
+        let by_name = self.sys.join("class/block").join(kernel_name.replace('/', "!"));
+        let is_path = name.contains('/');
+        if !is_path && by_name.join("dev").exists() {
+            return Ok(by_name.canonicalize().ok());
+        }
+        let paths = match is_path {
+            true => vec![PathBuf::from(name)],
+            false => vec![self.dev.join(name), self.dev.join("mapper").join(name)],
+        };
+        for path in paths {
+            match (self.block_number)(&path) {
+                Ok(Some((major, minor))) => {
+                    let by_number = self.sys.join(format!("dev/block/{major}:{minor}"));
+                    return Ok(by_number.canonicalize().ok());
+                }
+                Ok(None) if is_path => return Err(Error::NotABlockDevice { path }),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    return Err(Error::Unreadable { path, error });
+                }
+                Ok(None) | Err(_) => {}
+            }
+        }
+        Ok(by_name.canonicalize().ok())
+    }
+
+    /// What to offer in place of a wrong name: real disks first, then stacked ones, each in the order of their
+    /// numbers. Loop devices, RAM disks and compressed swap are in everybody's way, unless there is nothing else.
+    fn disks(&self) -> Vec<String> {
+        let mut disks: Vec<String> = entries(&self.sys.join("block"))
+            .filter(|path| path.join("dev").exists())
+            .filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()))
+            .collect();
+        let is_virtual = |name: &str| ["loop", "ram", "zram"].iter().any(|prefix| name.starts_with(prefix));
+        if disks.iter().any(|name| !is_virtual(name)) {
+            disks.retain(|name| !is_virtual(name));
+        }
+        let has_hardware = |name: &str| self.sys.join("block").join(name).join("device").exists();
+        disks.sort_by_cached_key(|name| (Reverse(has_hardware(name)), natural_key(name)));
+        disks.into_iter().map(|name| name.replace('!', "/")).collect()
+    }
+}
+
+/// Adds the device of a sysfs directory, its partitions and what is stacked on them, each once.
+fn add_devices(directory: &Path, devices: &mut Vec<u32>) {
+    let number = fs::read_to_string(directory.join("dev"))
+        .ok()
+        .and_then(|text| parse_number(&text));
+    let Some(number) = number.filter(|number| !devices.contains(number)) else {
+        return;
+    };
+    devices.push(number);
+    let partitions = entries(directory).filter(|path| path.join("partition").exists());
+    for path in partitions.chain(entries(&directory.join("holders"))) {
+        add_devices(&path, devices);
+    }
+}
+
+/// The entries of a directory in natural order, so that the result does not depend on the file system's; none where it
+/// does not exist.
+fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|e| e.path())
+        .collect();
+    paths.sort_by_cached_key(|path| path.file_name().map(|name| natural_key(&name.to_string_lossy())));
+    paths.into_iter()
+}
+
+/// `dev_t` of the text in a sysfs `dev` file, such as `259:0`. The kernel has 12 bits of major and 20 of minor.
+fn parse_number(text: &str) -> Option<u32> {
+    let (major, minor) = text.trim_end().split_once(':')?;
+    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
+    (major < 1 << 12 && minor < 1 << 20).then_some(major << 20 | minor)
+}
+
+/// Sorts numbers in names by their value: nvme2n1 before nvme10n1.
+fn natural_key(name: &str) -> Vec<(String, u64)> {
+    let mut key = Vec::new();
+    let mut rest = name;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let (text, tail) = rest.split_at(digits);
+        let end = tail.find(|c: char| !c.is_ascii_digit()).unwrap_or(tail.len());
+        let (number, tail) = tail.split_at(end);
+        key.push((text.to_owned(), number.parse().unwrap_or(0)));
+        rest = tail;
+    }
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    /// A sysfs and a /dev in a directory that is removed at the end. A device node is a file with its number.
+    struct Tree(PathBuf);
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn number_in_file(path: &Path) -> io::Result<Option<Number>> {
+        let text = fs::read_to_string(path)?;
+        Ok(text
+            .split_once(':')
+            .map(|(major, minor)| (major.parse().unwrap(), minor.parse().unwrap())))
+    }
+
+    impl Tree {
+        fn new() -> Self {
+            static COUNT: AtomicU32 = AtomicU32::new(0);
+            let count = COUNT.fetch_add(1, Ordering::Relaxed);
+            let root = std::env::temp_dir().join(format!("iostackbreakdown-disk-{}-{count}", std::process::id()));
+            for directory in ["sys/block", "sys/class/block", "sys/dev/block", "dev/mapper"] {
+                fs::create_dir_all(root.join(directory)).unwrap();
+            }
+            Self(root)
+        }
+
+        /// Two NVMe disks; a volume over both the first's second partition and the second disk, with encryption on it;
+        /// a striped array with a partition; and what nobody asks for.
+        fn server() -> Self {
+            let tree = Self::new();
+            tree.add("pci/nvme0n1", "259:0");
+            tree.add("pci/nvme0n1/nvme0n1p1", "259:1");
+            tree.add("pci/nvme0n1/nvme0n1p2", "259:2");
+            tree.add("pci/nvme1n1", "259:3");
+            tree.add("pci/nvme10n1", "259:10");
+            tree.add("pci/cciss!c0d0", "104:0");
+            tree.add("virtual/dm-0", "254:0");
+            tree.add("virtual/dm-1", "254:1");
+            tree.add("virtual/md0", "9:0");
+            tree.add("virtual/md0/md0p1", "259:1048575");
+            tree.add("virtual/loop0", "7:0");
+            tree.add("virtual/zram0", "253:0");
+            tree.hold("pci/nvme0n1/nvme0n1p2", "virtual/dm-0");
+            tree.hold("pci/nvme1n1", "virtual/dm-0");
+            tree.hold("virtual/dm-0", "virtual/dm-1");
+            tree.hold("pci/nvme10n1", "virtual/md0");
+            fs::write(tree.0.join("dev/null"), "").unwrap();
+            for name in ["pci/nvme0n1", "pci/nvme1n1", "pci/nvme10n1"] {
+                fs::create_dir(tree.device(name).join("device")).unwrap();
+            }
+            symlink("../dm-1", tree.0.join("dev/mapper/vg-root")).unwrap();
+            tree
+        }
+
+        fn device(&self, path: &str) -> PathBuf {
+            self.0.join("sys/devices").join(path)
+        }
+
+        fn add(&self, path: &str, number: &str) {
+            let device = self.device(path);
+            let name = device.file_name().unwrap().to_str().unwrap();
+            fs::create_dir_all(device.join("holders")).unwrap();
+            fs::write(device.join("dev"), format!("{number}\n")).unwrap();
+            match path.matches('/').count() {
+                1 => symlink(&device, self.0.join("sys/block").join(name)).unwrap(),
+                _ => fs::write(device.join("partition"), "1\n").unwrap(),
+            }
+            symlink(&device, self.0.join("sys/class/block").join(name)).unwrap();
+            symlink(&device, self.0.join("sys/dev/block").join(number)).unwrap();
+            fs::write(self.0.join("dev").join(name), number).unwrap();
+        }
+
+        fn hold(&self, held: &str, holder: &str) {
+            let holder = self.device(holder);
+            symlink(
+                &holder,
+                self.device(held).join("holders").join(holder.file_name().unwrap()),
+            )
+            .unwrap();
+        }
+
+        fn find(&self, name: &str) -> Result<Disk, Error> {
+            let (sys, dev) = (self.0.join("sys"), self.0.join("dev"));
+            Machine {
+                sys: &sys,
+                dev: &dev,
+                block_number: number_in_file,
+            }
+            .find(name)
+        }
+
+        /// The same of a path below this tree's /dev.
+        fn find_path(&self, name: &str) -> Result<Disk, Error> {
+            self.find(self.0.join("dev").join(name).to_str().unwrap())
+        }
+
+        fn numbers(&self, name: &str) -> Vec<(u32, u32)> {
+            self.find(name)
+                .unwrap()
+                .devices
+                .iter()
+                .map(|device| (device >> 20, device & 0xf_ffff))
+                .collect()
+        }
+    }
+
+    #[test]
+    fn a_disk_is_all_that_lives_on_it() {
+        let tree = Tree::server();
+        assert_eq!(
+            tree.numbers("nvme0n1"),
+            [(259, 0), (259, 1), (259, 2), (254, 0), (254, 1)]
+        );
+        assert_eq!(tree.numbers("nvme1n1"), [(259, 3), (254, 0), (254, 1)]);
+        assert_eq!(tree.numbers("nvme10n1"), [(259, 10), (9, 0), (259, 0xf_ffff)]);
+    }
+
+    #[test]
+    fn a_partition_or_a_stacked_device_is_no_more_than_itself() {
+        let tree = Tree::server();
+        assert_eq!(tree.numbers("nvme0n1p1"), [(259, 1)]);
+        assert_eq!(tree.numbers("nvme0n1p2"), [(259, 2), (254, 0), (254, 1)]);
+        assert_eq!(tree.numbers("dm-1"), [(254, 1)]);
+        assert_eq!(tree.numbers("md0"), [(9, 0), (259, 0xf_ffff)]);
+    }
+
+    #[test]
+    fn any_path_of_it_will_do() {
+        let tree = Tree::server();
+        symlink("nvme0n1p1", tree.0.join("dev/by-label")).unwrap();
+        assert_eq!(tree.find_path("nvme0n1").unwrap(), tree.find("nvme0n1").unwrap());
+        assert_eq!(tree.find_path("by-label").unwrap(), tree.find("nvme0n1p1").unwrap());
+        assert_eq!(tree.find_path("mapper/vg-root").unwrap(), tree.find("dm-1").unwrap());
+        assert_eq!(tree.find("vg-root").unwrap().name, "dm-1");
+        assert_eq!(
+            tree.find("/dev/nvme10n1").unwrap().name,
+            "nvme10n1",
+            "sysfs knows it where /dev lacks it"
+        );
+        assert_eq!(tree.find("/dev/cciss/c0d0").unwrap().name, "cciss/c0d0");
+    }
+
+    #[test]
+    fn names_the_disks_there_are() {
+        let tree = Tree::server();
+        for name in [
+            "nvme0n2",
+            "",
+            ".",
+            "..",
+            "/",
+            "nvme0n1/",
+            "../block/nvme0n1",
+            "null",
+            "\0",
+        ] {
+            let error = match tree.find(name) {
+                Err(error @ Error::NoSuchDisk { .. }) => error.to_string(),
+                Err(Error::NotABlockDevice { .. } | Error::Unreadable { .. }) if name.contains('/') => continue,
+                other => panic!("{name}: {other:?}"),
+            };
+            assert_eq!(
+                error,
+                format!(
+                    "no such disk '{name}'; this machine has nvme0n1, nvme1n1, nvme10n1, cciss/c0d0, dm-0, dm-1, md0"
+                )
+            );
+        }
+    }
+
+    #[test]
+    fn names_loop_devices_only_where_there_is_nothing_else() {
+        let tree = Tree::new();
+        assert_eq!(
+            tree.find("sda").unwrap_err().to_string(),
+            "no such disk 'sda', nor any other: is /sys mounted?"
+        );
+        tree.add("virtual/loop10", "7:10");
+        tree.add("virtual/loop9", "7:9");
+        assert_eq!(
+            tree.find("sda").unwrap_err().to_string(),
+            "no such disk 'sda'; this machine has loop9, loop10"
+        );
+    }
+
+    #[test]
+    fn a_path_must_be_a_block_device() {
+        let tree = Tree::server();
+        let error = tree.find_path("null").unwrap_err().to_string();
+        assert!(error.ends_with("/dev/null' is not a block device"), "{error}");
+        assert_eq!(
+            Disk::find("/dev/null").unwrap_err().to_string(),
+            "'/dev/null' is not a block device"
+        );
+    }
+
+    #[test]
+    fn survives_a_strange_sysfs() {
+        let tree = Tree::server();
+        tree.hold("virtual/dm-1", "virtual/dm-0");
+        assert_eq!(tree.numbers("dm-0"), [(254, 0), (254, 1)], "a loop of holders");
+        for text in [
+            "",
+            "8",
+            "8:",
+            ":0",
+            "4096:0",
+            "8:1048576",
+            "-8:0",
+            "8:0:0",
+            "8:99999999999",
+        ] {
+            fs::write(tree.device("virtual/dm-1").join("dev"), text).unwrap();
+            assert_eq!(tree.numbers("dm-0"), [(254, 0)], "{text}");
+            assert!(matches!(tree.find("dm-1"), Err(Error::NoSuchDisk { .. })), "{text}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! How a function that several file systems share is narrowed to one of them.
+
+use std::path::Path;
+
+use super::{LazySymbols, vmlinux};
+use crate::layer::FileSystem;
+use crate::probe::Guard;
+
+/// What tells one file system's files from the others'.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Narrowing {
+    pub guard: Guard,
+    /// Address of the file operations, or the magic number.
+    pub value: u64,
+    /// Which source named it, and why the better ones did not.
+    pub source: String,
+}
+
+/// Looks for the address of the file system's operations: in the vmlinux that was named, in `/proc/kallsyms`, in a
+/// vmlinux where distributions put it. The super block's magic number is the last resort: it is shared by ext2, ext3
+/// and ext4. `without` are names to do without.
+#[must_use]
+pub fn narrow(fs: &FileSystem, explicit: Option<&Path>, symbols: &LazySymbols, without: &[String]) -> Narrowing {
+    let by_address = |address: u64, source: String| Narrowing {
+        guard: Guard::FileOperations,
+        value: address,
+        source,
+    };
+    let mut failures = Vec::new();
+
+    if without.iter().any(|name| name == fs.file_operations) {
+        failures.push(format!("{} left out by --without", fs.file_operations));
+    } else {
+        let known = symbols.get();
+        if explicit.is_none() {
+            match known.as_ref().map(|symbols| symbols.data_address(fs.file_operations)) {
+                Ok(Some(address)) => return by_address(address.get(), "/proc/kallsyms".to_owned()),
+                Ok(None) => failures.push(format!("/proc/kallsyms has no address of {}", fs.file_operations)),
+                Err(error) => failures.push(error.to_string()),
+            }
+        }
+        let stext = known.ok().and_then(|symbols| symbols.address("_stext"));
+        match vmlinux::data_address(fs.file_operations, explicit, stext) {
+            Ok(found) => {
+                return by_address(
+                    found.address.get(),
+                    format!("{} (offset from {})", found.path.display(), found.offset_source),
+                );
+            }
+            Err(error) => failures.push(error.to_string()),
+        }
+    }
+    Narrowing {
+        guard: Guard::Magic,
+        value: fs.magic,
+        source: format!("super block magic {:#x}: {}", fs.magic, failures.join("; ")),
+    }
+}

@@ -1,0 +1,20 @@
+//! The numbers of `bpf/interface.h`, generated from it, and the types of the BPF object.
+
+#![allow(clippy::pedantic, clippy::all, missing_docs)]
+
+include!(concat!(env!("OUT_DIR"), "/interface.rs"));
+
+/// The skeleton that libbpf-cargo generates from the BPF object.
+pub mod skeleton {
+    #![allow(dead_code, unsafe_op_in_unsafe_fn)]
+    include!(concat!(env!("OUT_DIR"), "/iostackbreakdown.skel.rs"));
+}
+
+pub use skeleton::types;
+
+// SAFETY: plain C structures of integers, without padding (asserted in interface.h) and valid for every bit pattern.
+unsafe impl plain::Plain for types::op_stats {}
+// SAFETY: as above.
+unsafe impl plain::Plain for types::task_frames {}
+// SAFETY: as above.
+unsafe impl plain::Plain for types::errno_key {}

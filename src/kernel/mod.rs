@@ -1,0 +1,189 @@
+//! What this machine's kernel offers: the facts that [`crate::probe::plan`] decides on.
+//!
+//! Nothing is taken from the kernel's version. Each fact is read from where the kernel tells it, once.
+
+pub mod btf;
+pub mod disk;
+pub mod file_operations;
+pub mod interface;
+pub mod kallsyms;
+pub mod preemption;
+pub mod privileges;
+pub mod vmlinux;
+
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use self::btf::{Btf, BtfFunction};
+use self::kallsyms::Symbols;
+use self::preemption::Preemption;
+
+/// A kernel function, as far as BTF and kallsyms know it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Function {
+    /// What the tracing hooks (fentry, fexit) need. `None`: not in BTF, so they cannot be used.
+    pub btf: Option<BtfFunction>,
+    /// It is in the kernel's symbol table as code. `None`: not looked up, because BTF has it.
+    pub symbol: Option<bool>,
+}
+
+impl Function {
+    /// Whether there is anything to attach to.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        self.btf.is_some() || self.symbol == Some(true)
+    }
+}
+
+/// How a `struct fprobe` finds its returns, which decides whether kprobe.multi and kprobe.session lose any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fprobe {
+    /// This kernel has none (`CONFIG_FPROBE` off, or before 5.18).
+    Absent,
+    /// By a pool of rethook nodes that runs dry when many tasks sleep.
+    Rethook,
+    /// By the function graph's per-task stack (4346ba160409, 6.14): none are lost.
+    Graph,
+}
+
+/// Everything that decides how an op is measured here.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// The functions that were asked for, by name as in the kernel; absent ones are in it too.
+    pub functions: BTreeMap<String, Function>,
+    pub preemption: Preemption,
+    /// Function tracing by trampoline: the kernel has BTF and `CONFIG_FUNCTION_TRACER`'s direct calls.
+    pub fentry: bool,
+    /// The perf unit `kprobe`.
+    pub kprobe: bool,
+    pub fprobe: Fprobe,
+    /// `BPF_TRACE_KPROBE_SESSION` (6.10).
+    pub session: bool,
+    /// Where tracefs is mounted, when it can be used.
+    pub tracefs: Option<PathBuf>,
+    /// Tracing programs have task storage.
+    pub task_storage: bool,
+}
+
+/// Why the facts could not be had.
+#[derive(Debug)]
+pub enum FactsError {
+    NoBtf,
+    Btf(std::io::Error),
+    Kallsyms(std::io::Error),
+}
+
+impl std::fmt::Display for FactsError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NoBtf => f.write_str(
+                "this kernel has no BTF (/sys/kernel/btf/vmlinux); it needs CONFIG_DEBUG_INFO_BTF=y, and /sys mounted",
+            ),
+            Self::Btf(error) => write!(f, "the kernel's BTF cannot be read: {error}; run as root"),
+            Self::Kallsyms(error) => write!(f, "/proc/kallsyms cannot be read: {error}; mount /proc"),
+        }
+    }
+}
+
+/// The kernel's symbols, read when something first asks for one.
+pub struct LazySymbols {
+    wanted: BTreeSet<String>,
+    symbols: OnceCell<Symbols>,
+}
+
+impl LazySymbols {
+    /// For these names, less those that this run is to do without.
+    #[must_use]
+    pub fn new(wanted: impl IntoIterator<Item = String>, without: &[String]) -> Self {
+        let wanted = wanted.into_iter().filter(|name| !without.contains(name)).collect();
+        Self {
+            wanted,
+            symbols: OnceCell::new(),
+        }
+    }
+
+    /// # Errors
+    /// When `/proc/kallsyms` cannot be read.
+    pub fn get(&self) -> Result<&Symbols, FactsError> {
+        if let Some(symbols) = self.symbols.get() {
+            return Ok(symbols);
+        }
+        let wanted: BTreeSet<&str> = self.wanted.iter().map(String::as_str).collect();
+        let symbols = Symbols::read(&wanted).map_err(FactsError::Kallsyms)?;
+        Ok(self.symbols.get_or_init(|| symbols))
+    }
+}
+
+/// Gathers the facts about `functions` (name, and the module it may be in). `without` are treated as if the kernel
+/// lacked them.
+///
+/// # Errors
+/// Without the kernel's BTF nothing can be measured: all programs are relocated against it.
+pub fn gather(
+    functions: &BTreeMap<String, Option<&'static str>>,
+    without: &[String],
+    symbols: &LazySymbols,
+) -> Result<Facts, FactsError> {
+    let vmlinux = Btf::vmlinux()?;
+    let wanted: BTreeSet<&str> = functions
+        .keys()
+        .map(String::as_str)
+        .filter(|name| !without.iter().any(|w| w == name))
+        .collect();
+    let scan = vmlinux.scan(&wanted);
+    let mut found: BTreeMap<String, Function> = functions
+        .keys()
+        .map(|name| (name.clone(), Function::default()))
+        .collect();
+    for (name, function) in scan.functions {
+        found.entry(name).or_default().btf = Some(function);
+    }
+
+    // What vmlinux does not have may be in the module's own BTF.
+    let modules: BTreeSet<&'static str> = found
+        .iter()
+        .filter(|(_, f)| f.btf.is_none())
+        .filter_map(|(name, _)| functions.get(name).copied().flatten())
+        .collect();
+    for module in modules {
+        let missing: BTreeSet<&str> = wanted
+            .iter()
+            .copied()
+            .filter(|name| {
+                functions.get(*name) == Some(&Some(module)) && found.get(*name).is_some_and(|f| f.btf.is_none())
+            })
+            .collect();
+        if let Some(btf) = vmlinux.module(module) {
+            for (name, function) in btf.scan(&missing).functions {
+                found.entry(name).or_default().btf = Some(function);
+            }
+        }
+    }
+
+    for (name, function) in &mut found {
+        if function.btf.is_none() && wanted.contains(name.as_str()) {
+            let module = functions.get(name).copied().flatten();
+            function.symbol = Some(symbols.get()?.is_text(name, module));
+        }
+    }
+
+    Ok(Facts {
+        functions: found,
+        preemption: Preemption::read(),
+        fentry: scan.fentry,
+        kprobe: Path::new("/sys/bus/event_source/devices/kprobe/type").exists(),
+        fprobe: scan.fprobe,
+        session: scan.session,
+        tracefs: tracefs(),
+        task_storage: scan.task_storage,
+    })
+}
+
+/// Where tracefs is mounted and can be written.
+fn tracefs() -> Option<PathBuf> {
+    ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"]
+        .into_iter()
+        .map(PathBuf::from)
+        .find(|place| place.join("kprobe_events").exists() || place.join("events/raw_syscalls").exists())
+}

@@ -1,0 +1,156 @@
+//! What can be measured: layers, their ops, and the kernel functions where each op can be timed.
+//!
+//! All of it is data. Adding an op is a line in a layer's table; adding a file system is a table. Which lines are used
+//! on a given machine is decided by [`crate::probe::plan`].
+
+mod ext4;
+mod syscall;
+mod vfs;
+
+pub use syscall::{Files, SYSCALLS, Syscall};
+
+/// A layer of the I/O stack, in the order of the stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Layer {
+    Syscall,
+    Vfs,
+    Ext4,
+}
+
+impl Layer {
+    /// Every layer that can be measured so far; the block layer (`blk`) takes its place below the file systems.
+    pub const ALL: [Self; 3] = [Self::Syscall, Self::Vfs, Self::Ext4];
+
+    /// As on the command line and in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Syscall => "syscall",
+            Self::Vfs => "vfs",
+            Self::Ext4 => "ext4",
+        }
+    }
+
+    /// The ops of this layer, in the order of reports.
+    #[must_use]
+    pub fn ops(self) -> &'static [Op] {
+        match self {
+            Self::Syscall => syscall::OPS,
+            Self::Vfs => &vfs::OPS,
+            Self::Ext4 => &ext4::OPS,
+        }
+    }
+
+    /// The file system that this layer is.
+    #[must_use]
+    pub fn file_system(self) -> Option<&'static FileSystem> {
+        match self {
+            Self::Syscall | Self::Vfs => None,
+            Self::Ext4 => Some(&ext4::FILE_SYSTEM),
+        }
+    }
+}
+
+/// What was asked of a layer.
+#[derive(Debug)]
+pub struct Op {
+    pub name: &'static str,
+    /// Moves bytes, so that a report has a number for them.
+    pub moves_bytes: bool,
+    /// Where the op can be timed. All that this kernel has are used together: which of them the kernel's own callers
+    /// have inlined cannot be told, and the outermost call alone is counted.
+    pub points: &'static [Point],
+    /// Used when the kernel has none of `points`.
+    pub instead: Option<Fallback>,
+}
+
+/// A poorer way to time an op.
+#[derive(Debug)]
+pub struct Fallback {
+    pub points: &'static [Point],
+    /// The calls of the op that do not come by there.
+    pub misses: &'static str,
+}
+
+/// One kernel function where an op can be timed.
+#[derive(Debug)]
+pub struct Point {
+    /// Without the architecture's prefix when it is a system call.
+    pub function: &'static str,
+    pub shape: Shape,
+    pub returns: Returns,
+    /// Other file systems use the function too.
+    pub shared: bool,
+}
+
+/// Where a function's arguments name the file; `enum shape` of `bpf/interface.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// `struct file *` first.
+    File0,
+    /// `struct file *` second.
+    File1,
+    /// `struct kiocb *` first.
+    Kiocb0,
+    /// `struct path *` first: an open, whose file has no inode yet.
+    Path0,
+    /// A file descriptor first.
+    Fd0,
+    /// The registers of a system call.
+    Syscall,
+}
+
+/// What a function returns when it succeeds; `enum return_kind` of `bpf/interface.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Returns {
+    /// An `int` with nothing to count.
+    StatusInt,
+    /// A `long` with nothing to count.
+    Status,
+    /// A `ssize_t`: bytes moved.
+    Bytes,
+    /// A new file descriptor, whose file says whether the call is of interest.
+    Fd,
+}
+
+/// What makes a file system's files known.
+#[derive(Debug)]
+pub struct FileSystem {
+    pub name: &'static str,
+    /// Its kernel module's name, where it is one.
+    pub module: &'static str,
+    /// Symbol of the `struct file_operations` of its regular files.
+    pub file_operations: &'static str,
+    /// `s_magic` of its super blocks (`include/uapi/linux/magic.h`).
+    pub magic: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_unique_and_every_op_has_a_point() {
+        for layer in Layer::ALL {
+            let mut seen = HashSet::new();
+            for op in layer.ops() {
+                assert!(seen.insert(op.name), "{} twice at {}", op.name, layer.name());
+                assert!(!op.points.is_empty(), "{} at {}", op.name, layer.name());
+            }
+        }
+    }
+
+    #[test]
+    fn a_shared_point_belongs_to_a_file_system() {
+        for layer in Layer::ALL {
+            let points = layer
+                .ops()
+                .iter()
+                .flat_map(|op| op.points.iter().chain(op.instead.iter().flat_map(|f| f.points)));
+            for point in points {
+                assert!(!point.shared || layer.file_system().is_some(), "{}", point.function);
+            }
+        }
+    }
+}

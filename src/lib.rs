@@ -1,0 +1,17 @@
+//! IOStackBreakdown: where the time of a Linux I/O operation goes.
+//!
+//! Data goes one way: command line ([`cli`]) → ops wanted ([`layer`]) → what the kernel offers ([`kernel`]) → plan and
+//! attach ([`probe`]) → counters ([`collect`]) → report ([`report`]). [`run`] leads it through. Only [`kernel`] and
+//! [`probe::attach`] touch the machine.
+
+pub mod cli;
+pub mod collect;
+pub mod command;
+pub mod histogram;
+pub mod kernel;
+pub mod layer;
+pub mod leave;
+pub mod probe;
+pub mod process;
+pub mod report;
+pub mod run;

@@ -1,0 +1,802 @@
+//! Puts a plan into the kernel: loads the BPF object, attaches program by program, and falls back to the next hook where
+//! one is refused.
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::fmt;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramMut};
+use libbpf_sys as sys;
+
+use crate::kernel::Facts;
+use crate::kernel::btf::BtfFunction;
+use crate::kernel::interface::skeleton::{IostackbreakdownSkel, IostackbreakdownSkelBuilder, OpenIostackbreakdownSkel};
+use crate::kernel::interface::types;
+use crate::layer::{Files, Layer, Returns, SYSCALLS, Shape};
+
+use super::kprobe_event::KprobeEvents;
+use super::perf::{self, PerfLink};
+use super::plan::{Plan, PlannedOp, PlannedPoint};
+use super::{Guard, Hook, PointWord, program};
+
+/// What the kernel side is told before it is loaded.
+#[derive(Debug, Default)]
+pub struct Settings {
+    pub config: types::config,
+    /// Processes traced from the start; looked at when `config.traced_set`.
+    pub traced: Vec<u32>,
+    /// Disks; looked at when `config.by_disk`.
+    pub disks: Vec<u32>,
+    /// Looked at when `config.by_cgroup`.
+    pub cgroup: Option<OwnedFd>,
+    /// How shared functions are narrowed.
+    pub guard: Option<Guard>,
+    /// Places in the table of starts, where there is one.
+    pub starts: Option<u32>,
+}
+
+/// Programs in the kernel. Dropping it detaches: entries first, so that no call is entered whose return is not awaited.
+pub struct Attached {
+    entries: Vec<Detachable>,
+    returns: Vec<Detachable>,
+    _process_events: Vec<Link>,
+    /// How each op is measured, in the order of the plan.
+    pub ops: Vec<AttachedOp>,
+    /// What of a layer the kernel counts as skipped.
+    pub skips: Vec<Skips>,
+    pub skeleton: IostackbreakdownSkel<'static>,
+    _events: Option<KprobeEvents>,
+}
+
+/// Anything whose closing detaches.
+enum Detachable {
+    Fd(#[expect(dead_code, reason = "held for its closing")] OwnedFd),
+    Perf(#[expect(dead_code, reason = "held for its closing")] PerfHandle),
+    Libbpf(#[expect(dead_code, reason = "held for its closing")] Link),
+}
+
+type PerfHandle = std::rc::Rc<PerfLink>;
+
+/// How an op is measured.
+#[derive(Debug, Clone, Default)]
+pub struct AttachedOp {
+    /// Functions and hooks in use.
+    pub points: Vec<(String, Hook)>,
+    /// What was tried and refused.
+    pub refused: Vec<Refusal>,
+}
+
+/// An attempt that the kernel refused.
+#[derive(Debug, Clone)]
+pub struct Refusal {
+    pub function: String,
+    pub hook: Hook,
+    pub error: String,
+}
+
+/// Where the kernel counts the entries that it skipped.
+pub struct Skips {
+    pub layer: Layer,
+    pub hook: Hook,
+    source: SkipSource,
+}
+
+enum SkipSource {
+    Program(std::rc::Rc<OwnedFd>),
+    Perf(PerfHandle),
+    Multi(std::rc::Rc<OwnedFd>),
+}
+
+impl Skips {
+    /// Entries skipped so far, whosever they were. `None`: this kernel does not count them.
+    #[must_use]
+    pub fn read(&self) -> Option<u64> {
+        match &self.source {
+            SkipSource::Program(program) => program::skipped(program),
+            SkipSource::Perf(link) => link.missed(),
+            SkipSource::Multi(link) => {
+                let info = perf::link_info(link)?;
+                // SAFETY: the link is a kprobe.multi one; `missed` is 0 on kernels that do not fill it (before 6.7).
+                Some(unsafe { info.__bindgen_anon_1.kprobe_multi.missed })
+            }
+        }
+    }
+}
+
+/// Why nothing could be attached.
+#[derive(Debug)]
+pub enum AttachError {
+    /// The BPF object was refused as a whole.
+    Load(String),
+    /// A map could not be filled.
+    Map(&'static str, String),
+    /// Nothing of this layer could be attached.
+    Layer { layer: Layer, refused: Vec<Refusal> },
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Load(why) => write!(f, "this kernel refuses the programs: {why}; --verbose shows its log"),
+            Self::Map(name, why) => write!(f, "the kernel table '{name}' cannot be filled: {why}"),
+            Self::Layer { layer, refused } => {
+                let name = layer.name();
+                match refused.last() {
+                    Some(last) if *layer == Layer::Syscall => {
+                        write!(
+                            f,
+                            "-T {name} cannot be measured here: {} refused ({})",
+                            last.hook.name(),
+                            last.error
+                        )
+                    }
+                    Some(_) => write!(
+                        f,
+                        "-T {name} needs kprobes or fentry, both refused here; try -T syscall or -T blk"
+                    ),
+                    None => write!(
+                        f,
+                        "-T {name}: this kernel has none of its functions; is the module loaded?"
+                    ),
+                }
+            }
+        }
+    }
+}
+
+/// Templates whose programs are needed for a hook: its entry and its return.
+fn templates<'a>(skeleton: &'a IostackbreakdownSkel<'static>, hook: Hook) -> (&'a ProgramMut<'a>, &'a ProgramMut<'a>) {
+    let progs = &skeleton.progs;
+    match hook {
+        Hook::Fentry => (&progs.fentry_enter, &progs.fexit_leave),
+        Hook::Session => (&progs.session, &progs.session),
+        Hook::Multi => (&progs.multi_enter, &progs.multi_leave),
+        Hook::KprobeEvent | Hook::Kprobe => (&progs.kprobe_enter, &progs.kretprobe_leave),
+        Hook::RawTracepoint => (&progs.sys_enter_btf, &progs.sys_exit_btf),
+        Hook::Tracepoint => (&progs.sys_enter_classic, &progs.sys_exit_classic),
+    }
+}
+
+/// Attaches what `plan` says. A layer of which nothing can be attached is left out and told in its ops; the caller
+/// decides whether that is an error. Call it while the process has one thread: it may fork ([`KprobeEvents::new`]).
+///
+/// # Errors
+/// When the kernel takes none of the programs.
+pub fn attach(plan: &Plan, facts: &Facts, settings: &Settings) -> Result<Attached, AttachError> {
+    // Programs cost time to load, so at first only those are that should do.
+    let mut hooks = first_choice(plan, facts);
+    let mut refused: Vec<Refusal> = Vec::new();
+    loop {
+        match load(plan, facts, settings, &hooks) {
+            Ok(skeleton) => {
+                let attached = attach_loaded(plan, facts, settings, &hooks, &refused, skeleton)?;
+                match second_choice(plan, &attached, &hooks) {
+                    Some(more) => hooks = more,
+                    None => return Ok(attached),
+                }
+            }
+            // One program that the kernel does not take fails the object: leave out the newest kind and go on.
+            Err(error) => {
+                let newest = NEWEST_FIRST.into_iter().find(|hook| hooks.contains(hook));
+                let Some(newest) = newest else {
+                    return Err(AttachError::Load(error));
+                };
+                refused.push(Refusal {
+                    function: "every function".to_owned(),
+                    hook: newest,
+                    error: error.clone(),
+                });
+                hooks.retain(|&hook| hook != newest);
+                let is_refused = |hook: Hook| refused.iter().any(|refusal| refusal.hook == hook);
+                for planned in [&plan.function_hooks, &plan.syscall_hooks] {
+                    let of_this_plan = planned.iter().any(|hook| hooks.contains(hook) && !is_refused(*hook));
+                    if planned.contains(&newest) && !of_this_plan {
+                        hooks.extend(planned.iter().find(|hook| !is_refused(**hook)));
+                    }
+                }
+                if hooks.is_empty() {
+                    let layer = plan.ops.first().map_or(Layer::Syscall, |op| op.layer);
+                    let denied = refused.iter().all(|refusal| refusal.error.contains("not permitted"));
+                    return Err(if denied {
+                        AttachError::Layer { layer, refused }
+                    } else {
+                        AttachError::Load(error)
+                    });
+                }
+            }
+        }
+    }
+}
+
+const NEWEST_FIRST: [Hook; 7] = [
+    Hook::Session,
+    Hook::Multi,
+    Hook::Fentry,
+    Hook::RawTracepoint,
+    Hook::KprobeEvent,
+    Hook::Kprobe,
+    Hook::Tracepoint,
+];
+
+/// The best hook of each kind, and the next best where the best is known not to do for every function.
+fn first_choice(plan: &Plan, facts: &Facts) -> Vec<Hook> {
+    let mut hooks = Vec::new();
+    if plan.has(Layer::Syscall) {
+        hooks.extend(plan.syscall_hooks.first());
+    }
+    if plan.ops.iter().any(|op| op.layer != Layer::Syscall) {
+        hooks.extend(plan.function_hooks.first());
+    }
+    let without_btf = |op: &PlannedOp| {
+        let in_btf = |name: &str| facts.functions.get(name).is_some_and(|function| function.btf.is_some());
+        op.points.iter().any(|planned| !in_btf(&planned.function))
+    };
+    for (of_syscalls, planned) in [(true, &plan.syscall_hooks), (false, &plan.function_hooks)] {
+        let ops = || plan.ops.iter().filter(|op| (op.layer == Layer::Syscall) == of_syscalls);
+        if planned.first() == Some(&Hook::Fentry) && ops().any(without_btf) {
+            hooks.extend(planned.get(1));
+        }
+    }
+    hooks.sort_unstable();
+    hooks.dedup();
+    hooks
+}
+
+/// All hooks, when something was refused that another one may do. `None`: there is nothing more to try.
+fn second_choice(plan: &Plan, attached: &Attached, hooks: &[Hook]) -> Option<Vec<Hook>> {
+    let mut more = hooks.to_vec();
+    for (op, how) in plan.ops.iter().zip(&attached.ops) {
+        let planned = if op.layer == Layer::Syscall {
+            &plan.syscall_hooks
+        } else {
+            &plan.function_hooks
+        };
+        let missing = |refusal: &&Refusal| !how.points.iter().any(|(function, _)| *function == refusal.function);
+        if how.refused.iter().any(|refusal| missing(&refusal)) {
+            more.extend(planned);
+        }
+    }
+    more.sort_unstable();
+    more.dedup();
+    let tried = |hook: &Hook| {
+        hooks.contains(hook)
+            || attached
+                .ops
+                .iter()
+                .any(|op| op.refused.iter().any(|refusal| refusal.hook == *hook))
+    };
+    (!more.iter().all(tried)).then_some(more)
+}
+
+/// Attaches, with `hooks` loaded.
+fn attach_loaded(
+    plan: &Plan,
+    facts: &Facts,
+    settings: &Settings,
+    hooks: &[Hook],
+    refused: &[Refusal],
+    skeleton: IostackbreakdownSkel<'static>,
+) -> Result<Attached, AttachError> {
+    fill_maps(&skeleton, settings)?;
+    let of_op = |op: &PlannedOp| {
+        let planned = if op.layer == Layer::Syscall {
+            &plan.syscall_hooks
+        } else {
+            &plan.function_hooks
+        };
+        let refused = refused
+            .iter()
+            .filter(|refusal| planned.contains(&refusal.hook))
+            .cloned()
+            .collect();
+        AttachedOp {
+            points: Vec::new(),
+            refused,
+        }
+    };
+    let mut attaching = Attaching {
+        facts,
+        guard: settings.guard,
+        hooks,
+        attached: Attached {
+            entries: Vec::new(),
+            returns: Vec::new(),
+            _process_events: Vec::new(),
+            ops: plan.ops.iter().map(of_op).collect(),
+            skips: Vec::new(),
+            skeleton,
+            _events: None,
+        },
+        events: None,
+    };
+    for layer in Layer::ALL {
+        let ops: Vec<(usize, &PlannedOp)> = plan
+            .ops
+            .iter()
+            .enumerate()
+            .filter(|(_, op)| op.layer == layer)
+            .collect();
+        if ops.is_empty() {
+            continue;
+        }
+        if layer == Layer::Syscall {
+            attaching.syscalls(&ops, &plan.syscall_hooks);
+        } else {
+            attaching.functions(layer, &ops, &plan.function_hooks);
+        }
+    }
+    let Attaching {
+        mut attached, events, ..
+    } = attaching;
+    attached._events = events;
+    attached._process_events = attach_process_events(&attached.skeleton);
+    Ok(attached)
+}
+
+fn load(
+    plan: &Plan,
+    facts: &Facts,
+    settings: &Settings,
+    hooks: &[Hook],
+) -> Result<IostackbreakdownSkel<'static>, String> {
+    // libbpf's object has to stay where it is; a run loads one, or a few when some are refused.
+    let place: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+    let mut open = IostackbreakdownSkelBuilder::default()
+        .open(place)
+        .map_err(|error| one_line(&error))?;
+
+    choose_programs(&mut open, plan, facts, settings, hooks)?;
+    size_maps(&mut open, plan, settings).map_err(|error| one_line(&error))?;
+    if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+        rodata.config = settings.config;
+        // Only these programs can be preempted by one that adds to the same counters.
+        let preempted = hooks
+            .iter()
+            .any(|hook| matches!(hook, Hook::Fentry | Hook::RawTracepoint));
+        rodata.config.atomic = MaybeUninit::new(preempted && facts.preemption.is_possible());
+        fill_syscall_points(&mut rodata.syscall_points, plan);
+    }
+    if let Some(bss) = open.maps.bss_data.as_deref_mut() {
+        // Nothing is measured before everything is attached.
+        bss.control.stopped = 1;
+        bss.control.epoch = 1;
+    }
+    open.load().map_err(|error| one_line(&error))
+}
+
+fn choose_programs(
+    open: &mut OpenIostackbreakdownSkel<'_>,
+    plan: &Plan,
+    facts: &Facts,
+    settings: &Settings,
+    hooks: &[Hook],
+) -> Result<(), String> {
+    // The templates of tracing programs are loaded for some target; any will do.
+    let in_btf = |name: &str| facts.functions.get(name).is_some_and(|function| function.btf.is_some());
+    let functions = plan
+        .ops
+        .iter()
+        .flat_map(|op| &op.points)
+        .map(|planned| planned.function.as_str());
+    let first_target = functions.into_iter().find(|name| in_btf(name));
+    // SAFETY: a flag of a plain structure, initialised by `Default` or by a `bool`.
+    let follow = unsafe { settings.config.follow.assume_init() };
+    // SAFETY: as above.
+    let hash_starts = unsafe { settings.config.hash_starts.assume_init() };
+    // Process events come from process context: the same rule as for system calls decides the tracepoints' kind.
+    let classic = facts.preemption.is_possible() && facts.tracefs.is_some();
+    let wanted = |hook| hooks.contains(&hook);
+    let kprobes = wanted(Hook::Kprobe) || wanted(Hook::KprobeEvent);
+    let fentry = wanted(Hook::Fentry) && first_target.is_some();
+
+    let progs = &mut open.progs;
+    progs.fentry_enter.set_autoload(fentry);
+    progs.fexit_leave.set_autoload(fentry);
+    if let Some(target) = first_target.filter(|_| fentry) {
+        for program in [&mut progs.fentry_enter, &mut progs.fexit_leave] {
+            program
+                .set_attach_target(0, Some(target.to_owned()))
+                .map_err(|error| one_line(&error))?;
+        }
+    }
+    progs.kprobe_enter.set_autoload(kprobes);
+    progs.kretprobe_leave.set_autoload(kprobes);
+    progs.multi_enter.set_autoload(wanted(Hook::Multi));
+    progs.multi_leave.set_autoload(wanted(Hook::Multi));
+    progs.session.set_autoload(wanted(Hook::Session));
+    progs.sys_enter_btf.set_autoload(wanted(Hook::RawTracepoint));
+    progs.sys_exit_btf.set_autoload(wanted(Hook::RawTracepoint));
+    progs.sys_enter_classic.set_autoload(wanted(Hook::Tracepoint));
+    progs.sys_exit_classic.set_autoload(wanted(Hook::Tracepoint));
+    progs.exit_btf.set_autoload(!classic);
+    progs.exit_classic.set_autoload(classic);
+    progs.fork_btf.set_autoload(follow && !classic);
+    progs.fork_classic.set_autoload(follow && classic);
+    progs.exec_btf.set_autoload(follow && !classic);
+    progs.exec_classic.set_autoload(follow && classic);
+    progs.in_flight.set_autoload(!hash_starts);
+    progs.resolve_pids.set_autoload(false);
+    Ok(())
+}
+
+fn size_maps(open: &mut OpenIostackbreakdownSkel<'_>, plan: &Plan, settings: &Settings) -> libbpf_rs::Result<()> {
+    /// Processes followed at once.
+    const FOLLOWED: u32 = 16_384;
+    let entries = |n: usize| u32::try_from(n.max(1)).unwrap_or(u32::MAX);
+    // SAFETY: a flag of a plain structure, initialised by `Default` or by a `bool`.
+    let (follow, hash_starts) = unsafe {
+        (
+            settings.config.follow.assume_init(),
+            settings.config.hash_starts.assume_init(),
+        )
+    };
+    let maps = &mut open.maps;
+    maps.stats.set_max_entries(entries(plan.ops.len()))?;
+    maps.traced.set_max_entries(if follow {
+        FOLLOWED
+    } else {
+        entries(settings.traced.len())
+    })?;
+    maps.disks.set_max_entries(entries(settings.disks.len()))?;
+    maps.frames_by_task.set_autocreate(!hash_starts)?;
+    maps.frames_by_thread.set_autocreate(hash_starts)?;
+    if let Some(starts) = settings.starts {
+        maps.frames_by_thread.set_max_entries(starts)?;
+    }
+    Ok(())
+}
+
+fn fill_syscall_points(table: &mut [u32], plan: &Plan) {
+    for (index, op) in plan.ops.iter().enumerate().filter(|(_, op)| op.layer == Layer::Syscall) {
+        let Some(call) = SYSCALLS.iter().find(|call| call.name == op.op.name) else {
+            continue;
+        };
+        let Some(place) = usize::try_from(call.number)
+            .ok()
+            .and_then(|number| table.get_mut(number))
+        else {
+            continue;
+        };
+        *place = point_word(index, op, op.op.points[0].returns, Shape::Syscall, 0, None, call.files).pack();
+    }
+}
+
+fn point_word(
+    index: usize,
+    op: &PlannedOp,
+    returns: Returns,
+    shape: Shape,
+    args: u32,
+    guard: Option<Guard>,
+    files: Files,
+) -> PointWord {
+    PointWord {
+        op: index as u8,
+        frame: op.frame,
+        shape,
+        args: args as u8,
+        returns,
+        guard,
+        files,
+    }
+}
+
+fn fill_maps(skeleton: &IostackbreakdownSkel<'_>, settings: &Settings) -> Result<(), AttachError> {
+    let maps = &skeleton.maps;
+    for tgid in &settings.traced {
+        let done = maps.traced.update(&tgid.to_ne_bytes(), &[1], MapFlags::ANY);
+        done.map_err(|error| AttachError::Map("traced", one_line(&error)))?;
+    }
+    for disk in &settings.disks {
+        let done = maps.disks.update(&disk.to_ne_bytes(), &[1], MapFlags::ANY);
+        done.map_err(|error| AttachError::Map("disks", one_line(&error)))?;
+    }
+    if let Some(cgroup) = &settings.cgroup {
+        let done = maps
+            .cgroup
+            .update(&0u32.to_ne_bytes(), &cgroup.as_raw_fd().to_ne_bytes(), MapFlags::ANY);
+        done.map_err(|error| AttachError::Map("cgroup", one_line(&error)))?;
+    }
+    Ok(())
+}
+
+/// Threads that exit, and with `follow` forks and execs. Without them calls that a thread leaves behind stay "under
+/// way", which the report says; so a refusal is not fatal.
+fn attach_process_events(skeleton: &IostackbreakdownSkel<'_>) -> Vec<Link> {
+    let progs = &skeleton.progs;
+    let all = [
+        &progs.exit_btf,
+        &progs.exit_classic,
+        &progs.fork_btf,
+        &progs.fork_classic,
+        &progs.exec_btf,
+        &progs.exec_classic,
+    ];
+    all.into_iter()
+        .filter(|program| program.autoload())
+        .filter_map(|program| program.attach().ok())
+        .collect()
+}
+
+/// The work under way: what is attached so far, and what is needed to attach more.
+struct Attaching<'a> {
+    facts: &'a Facts,
+    guard: Option<Guard>,
+    /// Those whose programs are loaded.
+    hooks: &'a [Hook],
+    attached: Attached,
+    events: Option<KprobeEvents>,
+}
+
+impl Attaching<'_> {
+    /// System calls: one pair of programs for all, or each function by itself.
+    fn syscalls(&mut self, ops: &[(usize, &PlannedOp)], hooks: &[Hook]) {
+        for &hook in hooks
+            .iter()
+            .filter(|hook| self.hooks.contains(hook))
+            .copied()
+            .collect::<Vec<_>>()
+            .iter()
+        {
+            if hook.is_on_functions() {
+                self.functions(Layer::Syscall, ops, &[hook]);
+            } else {
+                self.syscall_tracepoints(ops, hook);
+            }
+            if ops
+                .iter()
+                .any(|&(index, _)| !self.attached.ops[index].points.is_empty())
+            {
+                return;
+            }
+        }
+    }
+
+    fn syscall_tracepoints(&mut self, ops: &[(usize, &PlannedOp)], hook: Hook) {
+        let (enter, exit) = templates(&self.attached.skeleton, hook);
+        let links = exit.attach().and_then(|exit| Ok((exit, enter.attach()?)));
+        let name = "sys_enter, sys_exit";
+        match links {
+            Ok((exit, enter)) => {
+                if let Ok(program) = self.clone_program_fd(hook) {
+                    self.attached.skips.push(Skips {
+                        layer: Layer::Syscall,
+                        hook,
+                        source: SkipSource::Program(std::rc::Rc::new(program)),
+                    });
+                }
+                self.attached.returns.push(Detachable::Libbpf(exit));
+                self.attached.entries.push(Detachable::Libbpf(enter));
+                for &(index, _) in ops {
+                    self.attached.ops[index].points.push((name.to_owned(), hook));
+                }
+            }
+            Err(error) => {
+                for &(index, _) in ops {
+                    self.refuse(index, name, hook, &one_line(&error));
+                }
+            }
+        }
+    }
+
+    /// A descriptor of the entry program of a hook that libbpf attaches.
+    fn clone_program_fd(&self, hook: Hook) -> io::Result<OwnedFd> {
+        let (enter, _) = templates(&self.attached.skeleton, hook);
+        enter.as_fd().try_clone_to_owned()
+    }
+
+    /// Functions of one layer: together where the hook can, then one by one, each with the first hook that works.
+    fn functions(&mut self, layer: Layer, ops: &[(usize, &PlannedOp)], hooks: &[Hook]) {
+        let hooks: Vec<Hook> = hooks.iter().copied().filter(|hook| self.hooks.contains(hook)).collect();
+        let all: Vec<(usize, &PlannedOp, &PlannedPoint)> = ops
+            .iter()
+            .flat_map(|&(index, op)| op.points.iter().map(move |planned| (index, op, planned)))
+            .collect();
+        if let Some(&first) = hooks.first()
+            && matches!(first, Hook::Session | Hook::Multi)
+            && self.together(layer, &all, first).is_ok()
+        {
+            for (index, _, planned) in all {
+                self.attached.ops[index].points.push((planned.function.clone(), first));
+            }
+            return;
+        }
+        for (index, op, planned) in all {
+            for &hook in &hooks {
+                match self.one(layer, index, op, planned, hook) {
+                    Ok(()) => {
+                        self.attached.ops[index].points.push((planned.function.clone(), hook));
+                        break;
+                    }
+                    Err(error) => self.refuse(index, &planned.function, hook, &error.to_string()),
+                }
+            }
+        }
+    }
+
+    fn refuse(&mut self, index: usize, function: &str, hook: Hook, error: &str) {
+        self.attached.ops[index].refused.push(Refusal {
+            function: function.to_owned(),
+            hook,
+            error: error.to_owned(),
+        });
+    }
+
+    fn word(&self, index: usize, op: &PlannedOp, planned: &PlannedPoint, args: u32) -> u32 {
+        let guard = if planned.point.shared { self.guard } else { None };
+        point_word(
+            index,
+            op,
+            planned.point.returns,
+            planned.point.shape,
+            args,
+            guard,
+            Files::None,
+        )
+        .pack()
+    }
+
+    fn one(
+        &mut self,
+        layer: Layer,
+        index: usize,
+        op: &PlannedOp,
+        planned: &PlannedPoint,
+        hook: Hook,
+    ) -> io::Result<()> {
+        match hook {
+            Hook::Fentry => self.fentry(layer, index, op, planned),
+            Hook::Session | Hook::Multi => self.together(layer, &[(index, op, planned)], hook),
+            Hook::KprobeEvent | Hook::Kprobe => self.kprobe(layer, index, op, planned, hook),
+            Hook::RawTracepoint | Hook::Tracepoint => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    fn fentry(&mut self, layer: Layer, index: usize, op: &PlannedOp, planned: &PlannedPoint) -> io::Result<()> {
+        let target: &BtfFunction = self
+            .facts
+            .functions
+            .get(&planned.function)
+            .and_then(|function| function.btf.as_ref())
+            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "not in BTF"))?;
+        let word = self.word(index, op, planned, target.args);
+        let progs = &self.attached.skeleton.progs;
+        let exit = program::load_copy(&progs.fexit_leave, Some(word), Some(target))?;
+        let enter = program::load_copy(&progs.fentry_enter, Some(word), Some(target))?;
+        let exit_link = attach_tracing(&exit)?;
+        let enter_link = attach_tracing(&enter)?;
+        self.count_skips(layer, Hook::Fentry, SkipSource::Program(std::rc::Rc::new(enter)));
+        self.attached.returns.push(Detachable::Fd(exit_link));
+        self.attached.entries.push(Detachable::Fd(enter_link));
+        Ok(())
+    }
+
+    fn kprobe(
+        &mut self,
+        layer: Layer,
+        index: usize,
+        op: &PlannedOp,
+        planned: &PlannedPoint,
+        hook: Hook,
+    ) -> io::Result<()> {
+        let word = self.word(index, op, planned, 0);
+        let progs = &self.attached.skeleton.progs;
+        let leave = program::load_copy(&progs.kretprobe_leave, Some(word), None)?;
+        let enter = program::load_copy(&progs.kprobe_enter, Some(word), None)?;
+        let leave_link = if hook == Hook::KprobeEvent {
+            if self.events.is_none() {
+                let tracefs = self.facts.tracefs.as_deref().ok_or(io::ErrorKind::Unsupported)?;
+                self.events = Some(KprobeEvents::new(tracefs)?);
+            }
+            let events = self.events.as_mut().ok_or(io::ErrorKind::Unsupported)?;
+            let id = events.make_return(&planned.function)?;
+            perf::attach_event(leave.as_fd(), id)?
+        } else {
+            perf::attach_kprobe(leave.as_fd(), &planned.function, true)?
+        };
+        let enter_link = std::rc::Rc::new(perf::attach_kprobe(enter.as_fd(), &planned.function, false)?);
+        self.count_skips(layer, hook, SkipSource::Program(std::rc::Rc::new(enter)));
+        self.count_skips(layer, hook, SkipSource::Perf(enter_link.clone()));
+        self.attached
+            .returns
+            .push(Detachable::Perf(std::rc::Rc::new(leave_link)));
+        self.attached.entries.push(Detachable::Perf(enter_link));
+        Ok(())
+    }
+
+    /// One link, or an entry and a return link, on many functions.
+    fn together(&mut self, layer: Layer, all: &[(usize, &PlannedOp, &PlannedPoint)], hook: Hook) -> io::Result<()> {
+        let targets: Vec<(&str, u64)> = all
+            .iter()
+            .map(|(index, op, planned)| (planned.function.as_str(), u64::from(self.word(*index, op, planned, 0))))
+            .collect();
+        let progs = &self.attached.skeleton.progs;
+        let (enter, entry_link) = if hook == Hook::Session {
+            // A program of the layer's own, so that what the kernel skips is counted by layer.
+            let program = program::load_copy(&progs.session, None, None)?;
+            let link = attach_multi(&program, &targets, sys::BPF_TRACE_KPROBE_SESSION, 0)?;
+            (program, link)
+        } else {
+            let leave = program::load_copy(&progs.multi_leave, None, None)?;
+            let leave_link = attach_multi(
+                &leave,
+                &targets,
+                sys::BPF_TRACE_KPROBE_MULTI,
+                sys::BPF_F_KPROBE_MULTI_RETURN,
+            )?;
+            let enter = program::load_copy(&progs.multi_enter, None, None)?;
+            let link = attach_multi(&enter, &targets, sys::BPF_TRACE_KPROBE_MULTI, 0)?;
+            self.attached.returns.push(Detachable::Fd(leave_link));
+            (enter, link)
+        };
+        let counted = std::rc::Rc::new(entry_link.try_clone()?);
+        self.count_skips(layer, hook, SkipSource::Program(std::rc::Rc::new(enter)));
+        self.count_skips(layer, hook, SkipSource::Multi(counted));
+        self.attached.entries.push(Detachable::Fd(entry_link));
+        Ok(())
+    }
+
+    fn count_skips(&mut self, layer: Layer, hook: Hook, source: SkipSource) {
+        self.attached.skips.push(Skips { layer, hook, source });
+    }
+}
+
+fn attach_tracing(program: &OwnedFd) -> io::Result<OwnedFd> {
+    // A tracing program has its target since it was loaded; this call, unlike newer ones, is on every kernel.
+    // SAFETY: the descriptor is open, no name is passed.
+    own(unsafe { sys::bpf_raw_tracepoint_open(std::ptr::null(), program.as_raw_fd()) })
+}
+
+fn attach_multi(program: &OwnedFd, targets: &[(&str, u64)], kind: u32, flags: u32) -> io::Result<OwnedFd> {
+    let names = targets
+        .iter()
+        .map(|(name, _)| CString::new(*name))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut pointers: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();
+    let cookies: Vec<u64> = targets.iter().map(|(_, cookie)| *cookie).collect();
+    let mut options = sys::bpf_link_create_opts {
+        sz: size_of::<sys::bpf_link_create_opts>() as sys::size_t,
+        ..Default::default()
+    };
+    options.__bindgen_anon_1.kprobe_multi = sys::bpf_link_create_opts__bindgen_ty_1__bindgen_ty_2 {
+        flags,
+        cnt: targets.len() as u32,
+        syms: pointers.as_mut_ptr(),
+        cookies: cookies.as_ptr(),
+        ..Default::default()
+    };
+    // SAFETY: the names, their pointers and the cookies live until the call returns.
+    own(unsafe { sys::bpf_link_create(program.as_raw_fd(), 0, kind, &raw const options) })
+}
+
+fn own(fd: i32) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// libbpf-rs chains its errors over lines; a user gets one.
+fn one_line(error: &libbpf_rs::Error) -> String {
+    format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+impl Attached {
+    /// Layers of which nothing is measured.
+    #[must_use]
+    pub fn layers_refused(&self, plan: &Plan) -> BTreeMap<Layer, Vec<Refusal>> {
+        let mut refused = BTreeMap::new();
+        for layer in Layer::ALL.into_iter().filter(|&layer| plan.has(layer)) {
+            let ops = plan.ops.iter().zip(&self.ops).filter(|(op, _)| op.layer == layer);
+            if ops.clone().all(|(_, attached)| attached.points.is_empty()) {
+                refused.insert(layer, ops.flat_map(|(_, attached)| attached.refused.clone()).collect());
+            }
+        }
+        refused
+    }
+}

@@ -1,0 +1,181 @@
+//! From the ops that are wanted to programs in the kernel: [`plan`] decides, [`attach`] obeys.
+
+pub mod attach;
+mod kprobe_event;
+mod perf;
+pub mod plan;
+mod program;
+
+use crate::layer::{Files, Returns, Shape};
+
+/// How a program is attached to a kernel function, or to an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Hook {
+    /// By BPF trampoline, one program per function and direction (5.5).
+    Fentry,
+    /// One program on many functions, called at entry and return (6.10).
+    Session,
+    /// One program on many functions, entry and return apart (5.18).
+    Multi,
+    /// Perf's kprobe at the entry; at the return a kprobe event with room for many calls, made through tracefs.
+    KprobeEvent,
+    /// Perf's kprobe and kretprobe.
+    Kprobe,
+    /// The `sys_enter` and `sys_exit` tracepoints, raw with BTF.
+    RawTracepoint,
+    /// The same as classic perf events.
+    Tracepoint,
+}
+
+impl Hook {
+    /// As in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fentry => "fentry/fexit",
+            Self::Session => "kprobe.session",
+            Self::Multi => "kprobe.multi",
+            Self::KprobeEvent => "kprobe event",
+            Self::Kprobe => "kprobe/kretprobe",
+            Self::RawTracepoint => "tp_btf",
+            Self::Tracepoint => "tracepoint",
+        }
+    }
+
+    /// Whether it is attached to a function, rather than to the system call tracepoints.
+    #[must_use]
+    pub fn is_on_functions(self) -> bool {
+        !matches!(self, Self::RawTracepoint | Self::Tracepoint)
+    }
+}
+
+/// What `--probe` asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Choice {
+    /// The cheapest hook that loses nothing on this machine.
+    Auto,
+    Kprobe,
+    KprobeEvent,
+    KprobeMulti,
+    KprobeSession,
+    Fentry,
+    Tracepoint,
+    RawTracepoint,
+}
+
+impl Choice {
+    /// The hook that is asked for by name.
+    #[must_use]
+    pub fn hook(self) -> Option<Hook> {
+        match self {
+            Self::Auto => None,
+            Self::Kprobe => Some(Hook::Kprobe),
+            Self::KprobeEvent => Some(Hook::KprobeEvent),
+            Self::KprobeMulti => Some(Hook::Multi),
+            Self::KprobeSession => Some(Hook::Session),
+            Self::Fentry => Some(Hook::Fentry),
+            Self::Tracepoint => Some(Hook::Tracepoint),
+            Self::RawTracepoint => Some(Hook::RawTracepoint),
+        }
+    }
+}
+
+/// How a shared function is narrowed to one file system; `enum guard` of `bpf/interface.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guard {
+    /// By the file's operations.
+    FileOperations,
+    /// By the super block's magic number.
+    Magic,
+}
+
+/// All that a program knows about the function it is attached to; packed as `bpf/interface.h` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PointWord {
+    /// Index of the op's counters.
+    pub op: u8,
+    /// Index of the op's frame.
+    pub frame: u8,
+    pub shape: Shape,
+    /// Number of arguments, 0 where the hook does not need it.
+    pub args: u8,
+    pub returns: Returns,
+    pub guard: Option<Guard>,
+    pub files: Files,
+}
+
+impl PointWord {
+    /// The number that the programs take apart.
+    #[must_use]
+    pub fn pack(self) -> u32 {
+        use crate::kernel::interface as c;
+        let shape = match self.shape {
+            Shape::File0 => c::SHAPE_FILE_0,
+            Shape::File1 => c::SHAPE_FILE_1,
+            Shape::Kiocb0 => c::SHAPE_KIOCB_0,
+            Shape::Path0 => c::SHAPE_PATH_0,
+            Shape::Fd0 => c::SHAPE_FD_0,
+            Shape::Syscall => c::SHAPE_SYSCALL,
+        };
+        let returns = match self.returns {
+            Returns::StatusInt => c::RETURN_STATUS_INT,
+            Returns::Status => c::RETURN_STATUS,
+            Returns::Bytes => c::RETURN_BYTES,
+            Returns::Fd => c::RETURN_FD,
+        };
+        let guard = match self.guard {
+            None => c::GUARD_NONE,
+            Some(Guard::FileOperations) => c::GUARD_F_OP,
+            Some(Guard::Magic) => c::GUARD_MAGIC,
+        };
+        let files = match self.files {
+            Files::None => c::FILES_NONE,
+            Files::Arg0 => c::FILES_0,
+            Files::Arg0Or1 => c::FILES_0_OR_1,
+            Files::Arg0Or2 => c::FILES_0_OR_2,
+        };
+        u32::from(self.op) << c::POINT_OP_SHIFT
+            | u32::from(self.frame) << c::POINT_FRAME_SHIFT
+            | shape << c::POINT_SHAPE_SHIFT
+            | u32::from(self.args) << c::POINT_ARGS_SHIFT
+            | returns << c::POINT_RETURN_SHIFT
+            | guard << c::POINT_GUARD_SHIFT
+            | files << c::POINT_FILES_SHIFT
+    }
+
+    /// Index of the op's counters, out of a packed word.
+    #[must_use]
+    pub fn op_of(packed: u32) -> usize {
+        (packed >> crate::kernel::interface::POINT_OP_SHIFT & 0xff) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packed_point_has_every_field_in_its_place() {
+        let word = PointWord {
+            op: 0xab,
+            frame: 0xc,
+            shape: Shape::Fd0,
+            args: 4,
+            returns: Returns::Fd,
+            guard: Some(Guard::Magic),
+            files: Files::Arg0Or2,
+        };
+        assert_eq!(
+            word.pack(),
+            0xab | 0xc << 8 | 5 << 12 | 4 << 16 | 3 << 20 | 2 << 23 | 3 << 25
+        );
+        assert_eq!(PointWord::op_of(word.pack()), 0xab);
+    }
+
+    #[test]
+    fn the_unset_point_has_no_shape_and_is_no_real_one() {
+        use crate::kernel::interface as c;
+        assert_eq!(c::POINT_UNSET >> c::POINT_SHAPE_SHIFT & 0xf, c::SHAPE_NONE);
+        assert_ne!(c::POINT_UNSET >> 28, 0, "real points leave the top bits clear");
+    }
+}

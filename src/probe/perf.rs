@@ -1,0 +1,133 @@
+//! Attaching by perf events: kprobes, kretprobes, and events that tracefs made.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use libbpf_sys as sys;
+
+/// A program on a perf event. Closing it detaches.
+#[derive(Debug)]
+pub struct PerfLink {
+    /// `None` on kernels without perf links (before 5.15): the program hangs on the event itself.
+    link: Option<OwnedFd>,
+    event: OwnedFd,
+}
+
+// linux/perf_event.h
+const PERF_TYPE_TRACEPOINT: u32 = 2;
+const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
+
+nix::ioctl_write_int!(perf_event_set_bpf, b'$', 8);
+nix::ioctl_none!(perf_event_enable, b'$', 0);
+
+fn open(attributes: &mut sys::perf_event_attr) -> io::Result<OwnedFd> {
+    attributes.size = size_of::<sys::perf_event_attr>() as u32;
+    let any_process: libc::pid_t = -1;
+    // A program runs for every hit on any CPU; the event's own CPU does not matter.
+    let (cpu, group): (libc::c_int, libc::c_int) = (0, -1);
+    // SAFETY: `attributes` is valid for the size it states.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            std::ptr::from_mut(attributes),
+            any_process,
+            cpu,
+            group,
+            PERF_FLAG_FD_CLOEXEC,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// A number that sysfs or tracefs tells, possibly behind a word as in `config:0`.
+fn read_number(path: &str) -> io::Result<u32> {
+    let text = fs::read_to_string(path)?;
+    let digits = text.trim().rsplit(':').next().unwrap_or_default();
+    digits
+        .parse()
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("{path} holds no number")))
+}
+
+/// Attaches `program` to the entry or the return of `function` by perf's own kprobe.
+///
+/// # Errors
+/// What the kernel says: ENOENT or EINVAL for a function that cannot be probed, EACCES and EPERM for privileges.
+pub fn attach_kprobe(program: BorrowedFd<'_>, function: &str, at_return: bool) -> io::Result<PerfLink> {
+    const UNIT: &str = "/sys/bus/event_source/devices/kprobe";
+    let name = CString::new(function)?;
+    let mut attributes = sys::perf_event_attr {
+        type_: read_number(&format!("{UNIT}/type"))?,
+        ..Default::default()
+    };
+    if at_return {
+        attributes.config = 1 << read_number(&format!("{UNIT}/format/retprobe"))?;
+    }
+    attributes.__bindgen_anon_3.config1 = name.as_ptr() as u64;
+    attach(program, open(&mut attributes)?)
+}
+
+/// Attaches `program` to the tracepoint or tracefs event of this number.
+///
+/// # Errors
+/// What the kernel says.
+pub fn attach_event(program: BorrowedFd<'_>, id: u64) -> io::Result<PerfLink> {
+    let mut attributes = sys::perf_event_attr {
+        type_: PERF_TYPE_TRACEPOINT,
+        config: id,
+        ..Default::default()
+    };
+    attributes.__bindgen_anon_1.sample_period = 1;
+    attach(program, open(&mut attributes)?)
+}
+
+fn attach(program: BorrowedFd<'_>, event: OwnedFd) -> io::Result<PerfLink> {
+    // SAFETY: both descriptors are open; no options are passed.
+    let link = unsafe {
+        sys::bpf_link_create(
+            program.as_raw_fd(),
+            event.as_raw_fd(),
+            sys::BPF_PERF_EVENT,
+            std::ptr::null(),
+        )
+    };
+    let link = if link >= 0 {
+        // SAFETY: the kernel has just given us this descriptor.
+        Some(unsafe { OwnedFd::from_raw_fd(link) })
+    } else {
+        // SAFETY: both descriptors are open.
+        unsafe { perf_event_set_bpf(event.as_raw_fd(), program.as_raw_fd() as u64) }.map_err(io::Error::from)?;
+        None
+    };
+    // SAFETY: the event is open.
+    unsafe { perf_event_enable(event.as_raw_fd()) }.map_err(io::Error::from)?;
+    Ok(PerfLink { link, event })
+}
+
+impl PerfLink {
+    /// Hits that the kprobe missed (6.7: 3acf8ace6823). `None`: this kernel does not tell.
+    #[must_use]
+    pub fn missed(&self) -> Option<u64> {
+        let info = link_info(self.link.as_ref()?)?;
+        // SAFETY: the kernel filled the member that the kind of the link says.
+        let perf = unsafe { info.__bindgen_anon_1.perf_event };
+        let is_kprobe = matches!(perf.type_, sys::BPF_PERF_EVENT_KPROBE | sys::BPF_PERF_EVENT_KRETPROBE);
+        // SAFETY: as above; `missed` is 0 on kernels that do not fill it.
+        (is_kprobe && self.event.as_raw_fd() >= 0).then(|| unsafe { perf.__bindgen_anon_1.kprobe.missed })
+    }
+}
+
+/// What the kernel tells of a link.
+#[must_use]
+pub fn link_info(link: &OwnedFd) -> Option<sys::bpf_link_info> {
+    let mut info = sys::bpf_link_info::default();
+    let mut size = size_of::<sys::bpf_link_info>() as u32;
+    // SAFETY: `info` is valid for `size` bytes.
+    let failed = unsafe { sys::bpf_obj_get_info_by_fd(link.as_raw_fd(), (&raw mut info).cast(), &raw mut size) };
+    (failed == 0).then_some(info)
+}

@@ -1,0 +1,224 @@
+//! Decides how each op is measured. Pure: kernel facts in, plan out.
+
+use std::collections::BTreeMap;
+
+use crate::kernel::{Facts, Fprobe};
+use crate::layer::{FileSystem, Layer, Op, Point, Shape};
+use crate::report::NotMeasured;
+
+use super::{Choice, Hook};
+
+/// What to attach for the layers asked for.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// In the order of layers and their tables; the position is the index of the op's counters.
+    pub ops: Vec<PlannedOp>,
+    /// Hooks for the functions of vfs and the file systems, the best first.
+    pub function_hooks: Vec<Hook>,
+    /// Hooks for system calls, the best first.
+    pub syscall_hooks: Vec<Hook>,
+}
+
+/// One op, and where it will be timed.
+#[derive(Debug, Clone)]
+pub struct PlannedOp {
+    pub layer: Layer,
+    pub op: &'static Op,
+    /// Frame of each thread that holds its start; all system calls share the first.
+    pub frame: u8,
+    /// Empty when this kernel has nothing to time the op at.
+    pub points: Vec<PlannedPoint>,
+    /// What is missing from its numbers, or why it has none.
+    pub not_measured: Option<NotMeasured>,
+}
+
+/// One function of an op that this kernel has.
+#[derive(Debug, Clone)]
+pub struct PlannedPoint {
+    pub point: &'static Point,
+    /// The function's name in this kernel.
+    pub function: String,
+}
+
+/// The name of a point's function in this kernel.
+#[must_use]
+pub fn function_name(point: &Point) -> String {
+    if point.shape == Shape::Syscall {
+        format!("{}{}", SYSCALL_PREFIX, point.function)
+    } else {
+        point.function.to_owned()
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+const SYSCALL_PREFIX: &str = "__x64_sys_";
+#[cfg(target_arch = "aarch64")]
+const SYSCALL_PREFIX: &str = "__arm64_sys_";
+
+/// The functions that a plan for these layers needs facts about, with the module each may be in. System calls are left
+/// out where no hook on functions is to be used for them.
+#[must_use]
+pub fn functions_of(layers: &[Layer], choice: Choice) -> BTreeMap<String, Option<&'static str>> {
+    let mut functions = BTreeMap::new();
+    for &layer in layers {
+        let tracepoints_only = choice.hook().is_some_and(|hook| !hook.is_on_functions());
+        if layer == Layer::Syscall && tracepoints_only {
+            continue;
+        }
+        let module = layer.file_system().map(|fs| fs.module);
+        for op in layer.ops() {
+            for point in op.points {
+                functions.insert(function_name(point), module);
+            }
+            for point in op.instead.iter().flat_map(|fallback| fallback.points) {
+                functions.insert(function_name(point), None);
+            }
+        }
+    }
+    functions
+}
+
+/// Why a hook loses calls on this machine; `None` when it does not.
+#[must_use]
+pub fn loses(hook: Hook, facts: &Facts) -> Option<&'static str> {
+    let preemptible = facts.preemption.is_possible();
+    match hook {
+        // kernel/bpf/trampoline.c: the program is skipped while another task of the CPU is preempted inside it.
+        Hook::Fentry if preemptible => Some("tasks are preempted inside the kernel here, which makes it skip calls"),
+        Hook::RawTracepoint if preemptible => {
+            Some("tasks are preempted inside the kernel here, which may make it skip calls")
+        }
+        Hook::Session | Hook::Multi if facts.fprobe != Fprobe::Graph => {
+            Some("its returns come from a small pool in this kernel, which runs out when many tasks sleep")
+        }
+        Hook::Kprobe => Some("its returns come from a pool of a few per CPU, which runs out when many tasks sleep"),
+        _ => None,
+    }
+}
+
+/// Whether this kernel can have the hook at all, as far as it tells; attaching it may be refused all the same.
+fn is_offered(hook: Hook, facts: &Facts) -> bool {
+    match hook {
+        Hook::Fentry => facts.fentry,
+        Hook::Session => facts.session && facts.fprobe != Fprobe::Absent,
+        Hook::Multi => facts.fprobe != Fprobe::Absent,
+        Hook::KprobeEvent => facts.kprobe && facts.tracefs.is_some(),
+        Hook::Kprobe => facts.kprobe,
+        Hook::RawTracepoint => true,
+        Hook::Tracepoint => facts.tracefs.is_some(),
+    }
+}
+
+/// Hooks to try, the best first: those that lose nothing before those that do, the cheaper before the dearer.
+fn hooks(by_cost: &[Hook], facts: &Facts, choice: Choice) -> Vec<Hook> {
+    if let Some(hook) = choice.hook() {
+        return by_cost.contains(&hook).then_some(hook).into_iter().collect();
+    }
+    let (lossless, lossy): (Vec<_>, Vec<_>) = by_cost
+        .iter()
+        .copied()
+        .filter(|&hook| is_offered(hook, facts))
+        .partition(|&hook| loses(hook, facts).is_none());
+    [lossless, lossy].concat()
+}
+
+/// By instructions added per call (fentry 705, session 1,019, a kprobe pair 1,233 on 6.1 and 7.2). Among those that
+/// lose, a pair of perf probes loses the least: only returns, and only when many tasks sleep.
+const FUNCTION_HOOKS: [Hook; 5] = [
+    Hook::Fentry,
+    Hook::Session,
+    Hook::Multi,
+    Hook::KprobeEvent,
+    Hook::Kprobe,
+];
+
+/// System calls are many functions: attaching and detaching each takes seconds, and two tracepoints see them all.
+const SYSCALL_HOOKS: [Hook; 7] = [
+    Hook::RawTracepoint,
+    Hook::Session,
+    Hook::Multi,
+    Hook::Tracepoint,
+    Hook::Fentry,
+    Hook::KprobeEvent,
+    Hook::Kprobe,
+];
+
+/// Plans `layers`.
+#[must_use]
+pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
+    let mut ops = Vec::new();
+    // The first frame is the system calls'.
+    let mut frame = 0;
+    let exists = |point: &Point| facts.functions.get(&function_name(point)).is_some_and(|f| f.exists());
+    for &layer in layers {
+        for op in layer.ops() {
+            if layer != Layer::Syscall {
+                frame += 1;
+            }
+            let frame = if layer == Layer::Syscall { 0 } else { frame };
+            let planned = |points: &'static [Point]| -> Vec<PlannedPoint> {
+                let present = points.iter().filter(|point| exists(point));
+                present
+                    .map(|point| PlannedPoint {
+                        point,
+                        function: function_name(point),
+                    })
+                    .collect()
+            };
+            let mut points = planned(op.points);
+            let mut not_measured = None;
+            if points.is_empty() && layer != Layer::Syscall {
+                let absent = |points: &[Point]| points.iter().map(|p| p.function).collect::<Vec<_>>().join(", ");
+                let missing = absent(op.points);
+                points = op
+                    .instead
+                    .as_ref()
+                    .map(|fallback| planned(fallback.points))
+                    .unwrap_or_default();
+                not_measured = Some(match &op.instead {
+                    Some(fallback) if !points.is_empty() => NotMeasured {
+                        what: fallback.misses.to_owned(),
+                        reason: format!(
+                            "{missing}: not in this kernel; {} does not see them",
+                            absent(fallback.points)
+                        ),
+                    },
+                    _ => NotMeasured {
+                        what: op.name.to_owned(),
+                        reason: format!("{missing}: not in this kernel"),
+                    },
+                });
+            }
+            ops.push(PlannedOp {
+                layer,
+                op,
+                frame,
+                points,
+                not_measured,
+            });
+        }
+    }
+    Plan {
+        ops,
+        function_hooks: hooks(&FUNCTION_HOOKS, facts, choice),
+        syscall_hooks: hooks(&SYSCALL_HOOKS, facts, choice),
+    }
+}
+
+impl Plan {
+    /// The file system whose files a shared function has to be narrowed to.
+    #[must_use]
+    pub fn shared_with(&self) -> Option<&'static FileSystem> {
+        let narrowed = self
+            .ops
+            .iter()
+            .find(|op| op.points.iter().any(|planned| planned.point.shared))?;
+        narrowed.layer.file_system()
+    }
+
+    /// Whether any op of this layer was planned.
+    #[must_use]
+    pub fn has(&self, layer: Layer) -> bool {
+        self.ops.iter().any(|op| op.layer == layer)
+    }
+}

@@ -1,0 +1,218 @@
+//! The processes asked for: that they exist, who they are, and that their numbers stay theirs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{self, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use libbpf_rs::Iter;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+
+use crate::kernel::interface::skeleton::IostackbreakdownSkelBuilder;
+
+/// One process of `-p`.
+#[derive(Debug)]
+pub struct Process {
+    /// As the caller numbers it.
+    pub pid: u32,
+    /// As the kernel numbers it.
+    pub global: u32,
+    /// Its name, for the report.
+    pub comm: String,
+    /// Readable when the process has ended; while it is open the number is nobody else's to us.
+    pub pidfd: OwnedFd,
+}
+
+/// Why a process cannot be traced.
+#[derive(Debug)]
+pub enum ProcessError {
+    Absent(u32),
+    Thread {
+        thread: u32,
+        process: u32,
+    },
+    Open(u32, io::Error),
+    /// The number could not be turned into the kernel's.
+    Namespace(String),
+}
+
+impl std::fmt::Display for ProcessError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Absent(pid) => write!(f, "no such process {pid}"),
+            Self::Thread { thread, process } => {
+                write!(f, "{thread} is a thread of process {process}; use -p {process}")
+            }
+            Self::Open(pid, error) => write!(f, "process {pid} cannot be held: {error}"),
+            Self::Namespace(why) => write!(
+                f,
+                "process numbers of this PID namespace cannot be turned into the kernel's ({why}); run in the host's"
+            ),
+        }
+    }
+}
+
+/// Finds and holds the processes.
+///
+/// # Errors
+/// One that does not exist, or cannot be held or named to the kernel.
+pub fn find(pids: &[u32]) -> Result<Vec<Process>, ProcessError> {
+    let mut processes = Vec::new();
+    for &pid in pids {
+        let pidfd = open_pidfd(pid)?;
+        let comm = fs::read_to_string(format!("/proc/{pid}/comm"))
+            .unwrap_or_default()
+            .trim_end()
+            .to_owned();
+        processes.push(Process {
+            pid,
+            global: pid,
+            comm,
+            pidfd,
+        });
+    }
+    if !processes.is_empty() && !in_first_pid_namespace() {
+        let global = global_numbers()?;
+        for process in &mut processes {
+            process.global = *global.get(&process.pid).ok_or(ProcessError::Absent(process.pid))?;
+        }
+    }
+    Ok(processes)
+}
+
+/// The kernel's number of a process of ours.
+///
+/// # Errors
+/// When it has ended, or the numbers cannot be read.
+pub fn global_number(pid: u32) -> Result<u32, ProcessError> {
+    if in_first_pid_namespace() {
+        return Ok(pid);
+    }
+    global_numbers()?.get(&pid).copied().ok_or(ProcessError::Absent(pid))
+}
+
+fn open_pidfd(pid: u32) -> Result<OwnedFd, ProcessError> {
+    // SAFETY: plain numbers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if fd >= 0 {
+        // SAFETY: the kernel has just given us this descriptor.
+        return Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) });
+    }
+    let error = io::Error::last_os_error();
+    let leader = status_number(pid, "Tgid:").filter(|&leader| leader != pid);
+    Err(match (error.raw_os_error(), leader) {
+        // EINVAL before 6.14, ENOENT since (pidfd: improve uapi when task isn't found).
+        (_, Some(process)) => ProcessError::Thread { thread: pid, process },
+        (Some(libc::ESRCH | libc::EINVAL | libc::ENOENT), None) => ProcessError::Absent(pid),
+        _ => ProcessError::Open(pid, error),
+    })
+}
+
+/// A number of `/proc/PID/status`.
+fn status_number(pid: u32, name: &str) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix(name))?
+        .trim()
+        .parse()
+        .ok()
+}
+
+/// Whether our process numbers are the kernel's.
+fn in_first_pid_namespace() -> bool {
+    // PROC_PID_INIT_INO, include/linux/proc_ns.h.
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
+}
+
+/// The kernel's number of each process that our namespace has a number for: asked of the kernel, because a namespace
+/// cannot see out of itself.
+fn global_numbers() -> Result<BTreeMap<u32, u32>, ProcessError> {
+    fn failed(error: impl std::fmt::Display) -> ProcessError {
+        ProcessError::Namespace(error.to_string())
+    }
+    let mut place = MaybeUninit::uninit();
+    let mut open = IostackbreakdownSkelBuilder::default()
+        .open(&mut place)
+        .map_err(failed)?;
+    for mut program in open.open_object_mut().progs_mut() {
+        let wanted = program.name() == "resolve_pids";
+        program.set_autoload(wanted);
+    }
+    let maps = &mut open.maps;
+    for map in [
+        &mut maps.stats,
+        &mut maps.errnos,
+        &mut maps.frames_by_task,
+        &mut maps.frames_by_thread,
+    ] {
+        map.set_autocreate(false).map_err(failed)?;
+    }
+    let skeleton = open.load().map_err(failed)?;
+    let link = skeleton.progs.resolve_pids.attach().map_err(failed)?;
+    let mut bytes = Vec::new();
+    Iter::new(&link)
+        .map_err(failed)?
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    let numbers = bytes
+        .chunks_exact(4)
+        .filter_map(|word| Some(u32::from_ne_bytes(word.try_into().ok()?)));
+    let numbers: Vec<u32> = numbers.collect();
+    Ok(numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())
+}
+
+/// All descendants that these processes have now, themselves not among them.
+#[must_use]
+pub fn descendants(of: &[u32]) -> BTreeSet<u32> {
+    let parents: Vec<(u32, u32)> = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| {
+            let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+            Some((pid, status_number(pid, "PPid:")?))
+        })
+        .collect();
+    descendants_among(&parents, of)
+}
+
+/// Pairs of process and parent in, descendants out.
+fn descendants_among(parents: &[(u32, u32)], of: &[u32]) -> BTreeSet<u32> {
+    let mut found: BTreeSet<u32> = of.iter().copied().collect();
+    loop {
+        let before = found.len();
+        found.extend(
+            parents
+                .iter()
+                .filter(|(_, parent)| found.contains(parent))
+                .map(|(pid, _)| *pid)
+                .collect::<Vec<_>>(),
+        );
+        if found.len() == before {
+            break;
+        }
+    }
+    found.retain(|pid| !of.contains(pid));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descendants_are_found_in_any_order() {
+        let parents = [(9, 8), (2, 1), (8, 5), (5, 1), (7, 2), (1, 0)];
+        assert_eq!(descendants_among(&parents, &[5]), BTreeSet::from([8, 9]));
+        assert_eq!(descendants_among(&parents, &[2, 8]), BTreeSet::from([7, 9]));
+        assert!(descendants_among(&parents, &[9]).is_empty());
+    }
+
+    #[test]
+    fn ourselves_are_found_and_a_number_beyond_all_is_not() {
+        let this = std::process::id();
+        assert_eq!(find(&[this]).map(|found| found[0].pid).unwrap(), this);
+        assert!(matches!(find(&[4_194_305]), Err(ProcessError::Absent(4_194_305))));
+    }
+}

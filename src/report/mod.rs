@@ -1,0 +1,139 @@
+//! What a run has to say, independent of the form it is said in.
+//!
+//! [`Report`] is made by [`crate::collect`] from two readings of the kernel's counters; a view (so far [`text`]) prints
+//! it. Times are in nanoseconds throughout, counts and bytes are plain numbers.
+
+pub mod text;
+
+use std::time::Duration;
+
+use crate::histogram::Histogram;
+
+/// One report: the whole run, or one interval of it.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// Time of day at the end of the span, already in the form `HH:MM:SS` of the local time zone.
+    pub time_of_day: String,
+    /// Length of the span that the numbers are of.
+    pub length: Duration,
+    /// What was asked for, for example `PID 4711 (postgres)` or `nvme0n1`; empty without a filter.
+    pub subject: String,
+    /// In the order of the stack, system call first.
+    pub layers: Vec<LayerReport>,
+    /// What concerns no single layer, for example children that were not followed. One sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// One layer of a report.
+#[derive(Debug, Clone, Default)]
+pub struct LayerReport {
+    /// `syscall`, `vfs`, `ext4`.
+    pub layer: &'static str,
+    /// Every op that was measured, in the order of the layer's table, those without a call included.
+    pub ops: Vec<OpReport>,
+    /// Ops, or parts of ops, that could not be measured on this machine.
+    pub not_measured: Vec<NotMeasured>,
+    /// Calls left out because of the kind of their file.
+    pub excluded: u64,
+    /// Samples that are in no histogram, by reason; reasons without one are absent.
+    pub losses: Vec<Loss>,
+    /// Calls under way when the span ended. `None`: not known.
+    pub in_flight: Option<u64>,
+    /// What the reader must know of how this layer was measured, for example that a hook was forced that loses
+    /// calls here. One sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// One op of a layer.
+#[derive(Debug, Clone, Default)]
+pub struct OpReport {
+    pub op: &'static str,
+    /// Sum of the times of all calls.
+    pub total_ns: u64,
+    /// Bytes moved; `None` for an op that moves none.
+    pub bytes: Option<u64>,
+    /// Shortest and longest call; `None` without a call.
+    pub extremes: Option<(u64, u64)>,
+    /// Calls that failed, by errno (positive), most frequent first.
+    pub errors: Vec<(i32, u64)>,
+    /// Failed calls whose errno found no place: the rest of the errors.
+    pub errors_unnamed: u64,
+    /// Asynchronous calls that were submitted here and complete elsewhere: not timed, not in the count.
+    pub queued: u64,
+    /// All calls' times in nanoseconds, in fine steps. Its count is the op's count.
+    pub histogram: Histogram,
+    /// Powers of two in the unit asked for (`-u`, `-m`), counted by the kernel; empty in nanoseconds, where they are
+    /// sums of the histogram's steps. Element k counts times in [2^k, 2^(k+1)) units, element 0 also those below 1.
+    pub unit_slots: Vec<u64>,
+}
+
+/// Something that is not in the numbers because it could not be measured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotMeasured {
+    /// `fsync`, `direct reads`.
+    pub what: String,
+    /// Why, for example `vfs_fsync_range, do_fsync: refused by this kernel`.
+    pub reason: String,
+}
+
+/// Samples lost for one reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loss {
+    pub reason: LossReason,
+    pub count: u64,
+    /// The kernel counted these before the filters: some of them may be other processes' calls.
+    pub up_to: bool,
+}
+
+/// Why a call is not in the histogram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LossReason {
+    /// The entry was seen, the return was not (kretprobe instances ran out, or the program was skipped).
+    ReturnMissed,
+    /// The kernel skipped the program at the entry.
+    EntryMissed,
+    /// No task storage was given for the start.
+    NoStorage,
+    /// The table of starts was full.
+    TableFull,
+    /// The clock at the return was behind the clock at the entry.
+    ClockBackwards,
+}
+
+impl LossReason {
+    /// As in `LOST 12 of 84,201 samples (0.01 %): 12 returns missed.`
+    #[must_use]
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::ReturnMissed => "returns missed",
+            Self::EntryMissed => "entries skipped by the kernel",
+            Self::NoStorage => "starts refused storage by the kernel",
+            Self::TableFull => "starts found their table full",
+            Self::ClockBackwards => "returns earlier than their entry",
+        }
+    }
+}
+
+impl OpReport {
+    /// Calls timed.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.histogram.count()
+    }
+
+    /// Calls that failed.
+    #[must_use]
+    pub fn error_count(&self) -> u64 {
+        self.errors
+            .iter()
+            .fold(self.errors_unnamed, |sum, (_, n)| sum.saturating_add(*n))
+    }
+}
+
+impl LayerReport {
+    /// Samples lost, all reasons together.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.losses.iter().fold(0, |sum, loss| sum.saturating_add(loss.count))
+    }
+}

@@ -1,0 +1,444 @@
+//! The classic report for people: a histogram per op in the form BCC users know, a table of totals per layer, and
+//! below it everything that makes the numbers less than the whole truth. No line is wider than [`WIDTH`] columns.
+
+mod number;
+
+use std::io;
+
+use nix::errno::Errno;
+
+use self::number::{decimal_bytes, thousands, time_each, time_sum};
+use super::{LayerReport, NotMeasured, OpReport, Report};
+
+/// Columns that a report never exceeds.
+pub const WIDTH: usize = 80;
+
+/// Stars of a full histogram bar in the narrow and the wide form of BCC's rows.
+const STARS: usize = 40;
+const STARS_WIDE: usize = 20;
+
+/// The unit of histograms and totals: `-u`, `-m`, or neither.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Unit {
+    /// Histograms in nanoseconds, totals in whatever unit reads best.
+    #[default]
+    Nanoseconds,
+    Microseconds,
+    Milliseconds,
+}
+
+/// How to print a report.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TextOptions {
+    pub unit: Unit,
+    /// Tables only, no histograms.
+    pub summary_only: bool,
+}
+
+impl Unit {
+    /// As in the header row of a histogram.
+    fn header(self) -> &'static str {
+        match self {
+            Self::Nanoseconds => "nsecs",
+            Self::Microseconds => "usecs",
+            Self::Milliseconds => "msecs",
+        }
+    }
+
+    /// Short name and length in nanoseconds of a unit that totals are to be told in.
+    fn of_totals(self) -> Option<(&'static str, u64)> {
+        match self {
+            Self::Nanoseconds => None,
+            Self::Microseconds => Some(("us", 1_000)),
+            Self::Milliseconds => Some(("ms", 1_000_000)),
+        }
+    }
+}
+
+/// Prints `report`, a blank line at its end. It is written in one piece, so that a report costs the machine that is
+/// being measured as few calls as it can.
+///
+/// # Errors
+///
+/// What writing to `out` fails with.
+pub fn print(report: &Report, options: &TextOptions, out: &mut impl io::Write) -> io::Result<()> {
+    let mut page = Page::default();
+    let heading = format!(
+        "{}  {}  {}",
+        report.time_of_day,
+        number::length(report.length),
+        report.subject
+    );
+    page.line(&heading);
+    page.blank();
+    for layer in &report.layers {
+        if report.layers.len() > 1 {
+            page.line(&format!("layer = {}", layer.layer));
+            page.blank();
+        }
+        print_layer(layer, options, &mut page);
+    }
+    print_warnings(&report.warnings, &mut page);
+    page.blank();
+    out.write_all(page.text.as_bytes())
+}
+
+fn print_layer(layer: &LayerReport, options: &TextOptions, page: &mut Page) {
+    let called: Vec<&OpReport> = layer.ops.iter().filter(|op| op.count() > 0).collect();
+    if !options.summary_only {
+        for op in &called {
+            page.line(&format!("operation = {}", op.op));
+            print_histogram(op, options.unit, page);
+            page.blank();
+        }
+    }
+    if called.is_empty() {
+        page.line(nothing_to_tell(layer));
+    } else {
+        for row in table(&called, options.unit) {
+            page.line(&row);
+        }
+    }
+    page.blank();
+    print_trouble(layer, page);
+    page.blank();
+}
+
+/// Why a layer has no table. Nothing measured is not the same as not measured.
+fn nothing_to_tell(layer: &LayerReport) -> &'static str {
+    let seen = layer.excluded > 0
+        || layer.in_flight.is_some_and(|n| n > 0)
+        || layer.losses.iter().any(|loss| loss.count > 0)
+        || layer.ops.iter().any(|op| op.queued > 0);
+    match (layer.ops.is_empty(), seen) {
+        (true, _) => "nothing could be measured",
+        (false, true) => "no calls timed",
+        (false, false) => "no calls",
+    }
+}
+
+/// The rows of BCC's `print_log2_hist` without leading empty ones, so that whoever parses those can parse these.
+fn print_histogram(op: &OpReport, unit: Unit, page: &mut Page) {
+    // Slots that were not counted are no reason to print none: nanoseconds are always there.
+    let (slots, name) = match unit {
+        Unit::Microseconds | Unit::Milliseconds if op.unit_slots.iter().any(|n| *n > 0) => {
+            (op.unit_slots.clone(), unit.header())
+        }
+        _ => (op.histogram.powers_of_two(), Unit::Nanoseconds.header()),
+    };
+    let (Some(first), Some(last)) = (slots.iter().position(|n| *n > 0), slots.iter().rposition(|n| *n > 0)) else {
+        return;
+    };
+    let wide = last >= 32;
+    let most = slots.iter().copied().max().unwrap_or(0);
+    // BCC's rows are 78 columns and grow with counts of more than 8 digits; the bar gives way where 80 do not suffice.
+    let excess = most.to_string().len().saturating_sub(10);
+    let stars = if wide { STARS_WIDE } else { STARS } - excess;
+    let bounds = if wide { 20 } else { 10 };
+    let (indent, header) = if wide { (15, 29) } else { (5, 19) };
+    page.line(&format!("{:indent$}{name:<header$} : count     distribution", ""));
+    for (slot, count) in slots.iter().enumerate().take(last + 1).skip(first) {
+        let low = if slot == 0 { 0 } else { 1_u128 << slot };
+        let high = (1_u128 << (slot + 1)) - 1;
+        let bar = "*".repeat(bar_length(*count, most, stars));
+        page.line(&format!(
+            "{low:>bounds$} -> {high:<bounds$} : {count:<8} |{bar:<stars$}|"
+        ));
+    }
+}
+
+/// Stars for `count` when the fullest row, `most`, has `width` of them.
+fn bar_length(count: u64, most: u64, width: usize) -> usize {
+    // Whole numbers: the same as BCC's floating point up to 2^48 calls, and right beyond.
+    (count as u128 * width as u128).checked_div(most.into()).unwrap_or(0) as usize
+}
+
+const COLUMNS: usize = 8;
+const HEADINGS: [&str; COLUMNS] = ["operation", "count", "total", "avg", "p50", "p99", "max", "bytes"];
+/// Room for usual numbers, so that the columns of one interval stand below those of the one before.
+const USUAL_WIDTHS: [usize; COLUMNS] = [9, 8, 9, 6, 6, 6, 6, 7];
+
+/// The table of totals, heading first.
+fn table(ops: &[&OpReport], unit: Unit) -> Vec<String> {
+    // From the form everyone wants to one that fits whatever the numbers are.
+    let unit = unit.of_totals();
+    for (gap, unit, short_counts) in [(2, unit, false), (1, unit, false), (1, None, false)] {
+        let rows = lay_out(ops, gap, unit, short_counts);
+        if rows.iter().all(|row| row.chars().count() <= WIDTH) {
+            return rows;
+        }
+    }
+    lay_out(ops, 1, None, true)
+}
+
+fn lay_out(ops: &[&OpReport], gap: usize, unit: Option<(&str, u64)>, short_counts: bool) -> Vec<String> {
+    let mut rows = vec![HEADINGS.map(String::from)];
+    rows.extend(ops.iter().map(|op| cells(op, unit, short_counts)));
+
+    let mut widths = USUAL_WIDTHS;
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    // The names may take the blanks that usual counts leave before them.
+    let names = widths[0] - USUAL_WIDTHS[0];
+    let longest_count = rows.iter().map(|row| row[1].len()).max().unwrap_or(0);
+    widths[1] = longest_count.max(widths[1].saturating_sub(names));
+
+    let mut lines = Vec::new();
+    for row in &rows {
+        let mut line = format!("{:<1$}", row[0], widths[0]);
+        for (cell, width) in row.iter().zip(widths).skip(1) {
+            line.push_str(&format!("{cell:>0$}", width + gap));
+        }
+        lines.push(line);
+    }
+    lines
+}
+
+/// One op's row. Totals are in `unit`, everything else in the unit that reads best.
+fn cells(op: &OpReport, unit: Option<(&str, u64)>, short_counts: bool) -> [String; COLUMNS] {
+    let none = || String::from("-");
+    let count = op.count();
+    let total = match unit {
+        // Whole units passed, as in the histogram's slots; what is less than one is not made 0.
+        Some((name, size)) if op.total_ns >= size || op.total_ns == 0 => {
+            format!("{} {name}", thousands(op.total_ns / size))
+        }
+        _ => time_sum(op.total_ns),
+    };
+    let average = number::rounded(op.total_ns.into(), count.into());
+    let quantile = |q| op.histogram.quantile(q, op.extremes).map_or_else(none, time_each);
+    [
+        String::from(op.op),
+        if short_counts {
+            number::short(count)
+        } else {
+            thousands(count)
+        },
+        total,
+        average.map_or_else(none, time_each),
+        quantile(0.50),
+        quantile(0.99),
+        op.extremes.map_or_else(none, |(_, max)| time_each(max)),
+        op.bytes.map_or_else(none, decimal_bytes),
+    ]
+}
+
+/// Everything the reader must know before trusting the table above.
+fn print_trouble(layer: &LayerReport, page: &mut Page) {
+    let failed: Vec<String> = layer.ops.iter().filter_map(errors).collect();
+    if !failed.is_empty() {
+        page.line(&format!("errors: {}", failed.join("; ")));
+    }
+    if layer.excluded > 0 {
+        page.line(&format!(
+            "excluded: {} on sockets, pipes, ttys (--all-files)",
+            calls(layer.excluded)
+        ));
+    }
+    let queued = layer.ops.iter().filter(|op| op.queued > 0);
+    let queued: Vec<String> = queued.map(|op| format!("{} {}", op.op, thousands(op.queued))).collect();
+    if !queued.is_empty() {
+        page.line(&format!("asynchronous: {} submitted, not timed", queued.join(", ")));
+    }
+    if let Some(lost) = losses(layer) {
+        page.line(&lost);
+    }
+    for NotMeasured { what, reason } in &layer.not_measured {
+        page.line(&format!("not measured: {what} at {} ({reason})", layer.layer));
+    }
+    if let Some(under_way) = layer.in_flight.filter(|n| *n > 0) {
+        page.line(&format!("unfinished: {} under way at the end", calls(under_way)));
+    }
+    print_warnings(&layer.warnings, page);
+}
+
+fn print_warnings(warnings: &[String], page: &mut Page) {
+    for warning in warnings {
+        page.line(&format!("warning: {warning}"));
+    }
+}
+
+fn calls(n: u64) -> String {
+    format!("{} {}", thousands(n), if n == 1 { "call" } else { "calls" })
+}
+
+/// `read 3 (EIO 2, EAGAIN 1)`, `None` for an op without an error.
+fn errors(op: &OpReport) -> Option<String> {
+    let all = sum(op.errors.iter().map(|(_, n)| *n)).saturating_add(op.errors_unnamed);
+    if all == 0 {
+        return None;
+    }
+    let mut kinds: Vec<String> = op
+        .errors
+        .iter()
+        .map(|(errno, n)| format!("{} {}", errno_name(*errno), thousands(*n)))
+        .collect();
+    if op.errors_unnamed > 0 {
+        kinds.push(format!("other {}", thousands(op.errors_unnamed)));
+    }
+    Some(format!("{} {} ({})", op.op, thousands(all), kinds.join(", ")))
+}
+
+/// `LOST 12 of 84,201 samples (0.01 %): 12 returns missed. Times are low by them.`
+fn losses(layer: &LayerReport) -> Option<String> {
+    let losses = || layer.losses.iter().filter(|loss| loss.count > 0);
+    let lost = sum(losses().map(|loss| loss.count));
+    if lost == 0 {
+        return None;
+    }
+    let samples = sum(layer.ops.iter().map(OpReport::count)).saturating_add(lost);
+    let up_to = |unsure| if unsure { "up to " } else { "" };
+    let reasons: Vec<String> = losses()
+        .map(|loss| {
+            format!(
+                "{}{} {}",
+                up_to(loss.up_to),
+                thousands(loss.count),
+                loss.reason.describe()
+            )
+        })
+        .collect();
+    Some(format!(
+        "LOST {}{} of {} samples ({}): {}. Times are low by them.",
+        up_to(losses().any(|loss| loss.up_to)),
+        thousands(lost),
+        thousands(samples),
+        number::share(lost, samples),
+        reasons.join(", "),
+    ))
+}
+
+fn sum(counts: impl Iterator<Item = u64>) -> u64 {
+    counts.fold(0, u64::saturating_add)
+}
+
+/// Tracing sees what user space never does: the kernel's own codes of include/linux/errno.h.
+fn errno_name(errno: i32) -> String {
+    let internal = match errno {
+        512 => "ERESTARTSYS",
+        513 => "ERESTARTNOINTR",
+        514 => "ERESTARTNOHAND",
+        515 => "ENOIOCTLCMD",
+        516 => "ERESTART_RESTARTBLOCK",
+        517 => "EPROBE_DEFER",
+        518 => "EOPENSTALE",
+        519 => "ENOPARAM",
+        521 => "EBADHANDLE",
+        522 => "ENOTSYNC",
+        523 => "EBADCOOKIE",
+        524 => "ENOTSUPP",
+        525 => "ETOOSMALL",
+        526 => "ESERVERFAULT",
+        527 => "EBADTYPE",
+        528 => "EJUKEBOX",
+        529 => "EIOCBQUEUED",
+        530 => "ERECALLCONFLICT",
+        531 => "ENOGRACE",
+        _ => "",
+    };
+    match Errno::from_raw(errno) {
+        _ if !internal.is_empty() => String::from(internal),
+        Errno::UnknownErrno => format!("errno {errno}"),
+        known => format!("{known:?}"),
+    }
+}
+
+/// The report so far. Paragraphs are parted by one blank line however many were asked for.
+#[derive(Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn blank(&mut self) {
+        if !self.text.ends_with("\n\n") {
+            self.text.push('\n');
+        }
+    }
+
+    /// Adds `line`, wrapped at words with a hanging indent where it is too wide. Names of processes and files are
+    /// anyone's to choose, so nothing in them reaches the terminal as a command.
+    fn line(&mut self, line: &str) {
+        let clean: String = line.chars().map(printable).collect();
+        let mut rest = clean.trim_end();
+        let mut indent = "";
+        while let Some((cut, past)) = rest.char_indices().nth(WIDTH - indent.len()) {
+            // The blank that ends a line may stand one column past it; a word wider than a line is cut.
+            let end = rest[..cut + past.len_utf8()]
+                .rfind(' ')
+                .filter(|end| *end > 0)
+                .unwrap_or(cut);
+            self.text.push_str(indent);
+            self.text.push_str(rest[..end].trim_end());
+            self.text.push('\n');
+            rest = rest[end..].trim_start();
+            indent = "  ";
+        }
+        self.text.push_str(indent);
+        self.text.push_str(rest);
+        self.text.push('\n');
+    }
+}
+
+fn printable(c: char) -> char {
+    match c {
+        '\n' | '\t' => ' ',
+        c if c.is_control() => '?',
+        c => c,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrapped(line: &str) -> String {
+        let mut page = Page::default();
+        page.line(line);
+        page.text
+    }
+
+    #[test]
+    fn lines_wrap_at_words() {
+        let exact = "x".repeat(80);
+        assert_eq!(wrapped(&exact), format!("{exact}\n"));
+        assert_eq!(wrapped(&format!("{exact} y")), format!("{exact}\n  y\n"));
+        let long = "y".repeat(100);
+        assert_eq!(
+            wrapped(&format!("a  b {long}")),
+            format!("a  b\n  {}\n  {}\n", &long[..78], &long[78..])
+        );
+        let umlauts = "ä".repeat(81);
+        assert_eq!(wrapped(&umlauts), format!("{}\n  ä\n", "ä".repeat(80)));
+        assert_eq!(wrapped("PID 1 (\u{1b}[31m\n)  "), "PID 1 (?[31m )\n");
+    }
+
+    #[test]
+    fn errors_have_names() {
+        for (errno, name) in [
+            (5, "EIO"),
+            (11, "EAGAIN"),
+            (95, "EOPNOTSUPP"),
+            (512, "ERESTARTSYS"),
+            (529, "EIOCBQUEUED"),
+        ] {
+            assert_eq!(errno_name(errno), name);
+        }
+        for unknown in [-5, 0, 520, 4000, i32::MAX] {
+            assert_eq!(errno_name(unknown), format!("errno {unknown}"));
+        }
+    }
+
+    #[test]
+    fn bars_are_cut_not_rounded() {
+        let bars = [1532, 1901, 377, 41, 9, 0].map(|count| bar_length(count, 1901, 40));
+        assert_eq!(bars, [32, 40, 7, 0, 0, 0]);
+        assert_eq!(bar_length(u64::MAX, u64::MAX, 40), 40);
+        assert_eq!(bar_length(u64::MAX - 1, u64::MAX, 40), 39);
+        assert_eq!(bar_length(1, 41, 40), 0);
+        assert_eq!(bar_length(0, 0, 40), 0);
+    }
+}

@@ -1,0 +1,225 @@
+//! Numbers as people read them. What is a sum (a total, bytes) has one decimal, what is of one call three digits at
+//! most, as in `667.0 ms` and `173 us`: no time or size is wider than 9 columns.
+
+use std::time::Duration;
+
+/// A unit: name, size, and the number of units from which on the next one reads better.
+type Scale = [(&'static str, u64, u64)];
+
+const SECOND: u64 = 1_000_000_000;
+const HOUR: u64 = 3600 * SECOND;
+/// A year is the Julian one of 365.25 days.
+const TIMES: &Scale = &[
+    ("ns", 1, 1000),
+    ("us", 1000, 1000),
+    ("ms", 1_000_000, 1000),
+    ("s", SECOND, 10_000),
+    ("h", HOUR, 1000),
+    ("d", 24 * HOUR, 10_000),
+    ("y", 8766 * HOUR, u64::MAX),
+];
+const BYTES: &Scale = &[
+    ("B", 1, 1000),
+    ("kB", 1000, 1000),
+    ("MB", 1_000_000, 1000),
+    ("GB", 1_000_000_000, 1000),
+    ("TB", 1_000_000_000_000, 1000),
+    ("PB", 1_000_000_000_000_000, 1000),
+    ("EB", 1_000_000_000_000_000_000, u64::MAX),
+];
+
+/// Nanoseconds of many calls together.
+pub fn time_sum(ns: u64) -> String {
+    scaled(ns, TIMES, u128::MAX)
+}
+
+/// Nanoseconds of one call.
+pub fn time_each(ns: u64) -> String {
+    scaled(ns, TIMES, 100)
+}
+
+pub fn decimal_bytes(bytes: u64) -> String {
+    scaled(bytes, BYTES, u128::MAX)
+}
+
+/// `value` in the unit of `scale` that suits its size, with one decimal below `whole_from` units. The unit is chosen
+/// by the rounded number, so that 999.96 us are 1.0 ms and never 1000.0 us.
+fn scaled(value: u64, scale: &Scale, whole_from: u128) -> String {
+    let mut text = String::new();
+    for (name, size, limit) in scale {
+        let (size, limit) = (u128::from(*size), u128::from(*limit));
+        let tenths = (u128::from(value) * 10 + size / 2) / size;
+        let (number, fits) = if size == 1 || tenths >= whole_from.saturating_mul(10) {
+            let whole = (u128::from(value) + size / 2) / size;
+            (whole.to_string(), whole < limit)
+        } else {
+            (format!("{}.{}", tenths / 10, tenths % 10), tenths < limit * 10)
+        };
+        text = format!("{} {name}", group(&number));
+        if fits {
+            break;
+        }
+    }
+    text
+}
+
+/// `84,201`.
+pub fn thousands(n: u64) -> String {
+    group(&n.to_string())
+}
+
+/// Commas between the thousands of a decimal number.
+fn group(number: &str) -> String {
+    let whole = number.find('.').unwrap_or(number.len());
+    let mut text = String::new();
+    for (i, digit) in number.chars().enumerate() {
+        if i > 0 && i < whole && (whole - i) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A count for which there is no room: `1.8e19`.
+pub fn short(n: u64) -> String {
+    let exact = thousands(n);
+    let short = format!("{:.1e}", n as f64);
+    if exact.len() <= short.len() { exact } else { short }
+}
+
+/// `part` of `whole` to the nearest integer, `None` of nothing.
+pub fn rounded(part: u128, whole: u128) -> Option<u64> {
+    (part + whole / 2)
+        .checked_div(whole)
+        .and_then(|n| u64::try_from(n).ok())
+}
+
+/// `0.01 %`. What is there is never told as 0.
+pub fn share(part: u64, whole: u64) -> String {
+    match rounded(u128::from(part) * 10_000, whole.into()) {
+        None | Some(0) => String::from("less than 0.01 %"),
+        Some(hundredths) => format!("{}.{:02} %", hundredths / 100, hundredths % 100),
+    }
+}
+
+/// Length of a span: `53.1 ms`, `12.4 s`, `3m 25 s`, `2h 0m 5 s`.
+pub fn length(span: Duration) -> String {
+    let tenths_of = |unit_ns: u128| (span.as_nanos() + unit_ns / 20) * 10 / unit_ns;
+    // Chosen by the rounded number, as above.
+    let (ms, s) = (tenths_of(1_000_000), tenths_of(SECOND.into()));
+    if ms < 1000 {
+        return format!("{}.{} ms", ms / 10, ms % 10);
+    }
+    if s < 1000 {
+        return format!("{}.{} s", s / 10, s % 10);
+    }
+    let s = (span.as_nanos() + u128::from(SECOND / 2)) / u128::from(SECOND);
+    let (days, hours, minutes, seconds) = (s / 86_400, s / 3600 % 24, s / 60 % 60, s % 60);
+    let mut text = String::new();
+    if days > 0 {
+        text.push_str(&format!("{days}d "));
+    }
+    if s >= 3600 {
+        text.push_str(&format!("{hours}h "));
+    }
+    text.push_str(&format!("{minutes}m {seconds} s"));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_change_unit_where_they_round_to_it() {
+        let each = [
+            (0, "0 ns"),
+            (811, "811 ns"),
+            (999, "999 ns"),
+            (1000, "1.0 us"),
+            (2_449, "2.4 us"),
+            (9_950, "10.0 us"),
+            (14_650, "14.7 us"),
+            (99_949, "99.9 us"),
+            (99_950, "100 us"),
+            (172_798, "173 us"),
+            (999_499, "999 us"),
+            (999_500, "1.0 ms"),
+            (12_400_000_000, "12.4 s"),
+            (9_999_499_999_999, "9,999 s"),
+            (9_999_500_000_000, "2.8 h"),
+            (u64::MAX, "585 y"),
+        ];
+        for (ns, text) in each {
+            assert_eq!(time_each(ns), text, "{ns} ns");
+        }
+        let sums = [
+            (999, "999 ns"),
+            (999_949, "999.9 us"),
+            (999_950, "1.0 ms"),
+            (667_000_000, "667.0 ms"),
+            (1_843_800_000, "1.8 s"),
+            (9_999_949_999_999, "9,999.9 s"),
+            (9_999_950_000_000, "2.8 h"),
+            (3_599_819_999_999_999, "999.9 h"),
+            (3_599_820_000_000_000, "41.7 d"),
+            (u64::MAX, "584.5 y"),
+        ];
+        for (ns, text) in sums {
+            assert_eq!(time_sum(ns), text, "{ns} ns");
+        }
+    }
+
+    #[test]
+    fn no_number_outgrows_its_column() {
+        let mut value = u64::MAX;
+        while value > 0 {
+            for near in [value, value - 1, value - value / 3, value / 10 * 9] {
+                assert!(time_each(near).len() <= 7, "{}", time_each(near));
+                assert!(time_sum(near).len() <= 9, "{}", time_sum(near));
+                assert!(decimal_bytes(near).len() <= 8, "{}", decimal_bytes(near));
+                assert!(short(near).len() <= 6, "{}", short(near));
+            }
+            value /= 2;
+        }
+    }
+
+    #[test]
+    fn bytes_counts_and_shares() {
+        assert_eq!(decimal_bytes(0), "0 B");
+        assert_eq!(decimal_bytes(999), "999 B");
+        assert_eq!(decimal_bytes(15_810_560), "15.8 MB");
+        assert_eq!(decimal_bytes(u64::MAX), "18.4 EB");
+        assert_eq!(thousands(999), "999");
+        assert_eq!(thousands(84_201), "84,201");
+        assert_eq!(thousands(u64::MAX), "18,446,744,073,709,551,615");
+        assert_eq!(short(9_999), "9,999");
+        assert_eq!(short(u64::MAX), "1.8e19");
+        assert_eq!(share(12, 84_201), "0.01 %");
+        assert_eq!(share(1, u64::MAX), "less than 0.01 %");
+        assert_eq!(share(u64::MAX, u64::MAX), "100.00 %");
+        assert_eq!(rounded(5, 2), Some(3));
+        assert_eq!(rounded(1, 0), None);
+    }
+
+    #[test]
+    fn lengths() {
+        let of = |ms| length(Duration::from_micros((ms * 1000.0) as u64));
+        assert_eq!(of(0.04), "0.0 ms");
+        assert_eq!(of(53.14), "53.1 ms");
+        assert_eq!(of(99.94), "99.9 ms");
+        assert_eq!(of(99.95), "0.1 s");
+        assert_eq!(of(12_449.0), "12.4 s");
+        assert_eq!(of(99_949.0), "99.9 s");
+        assert_eq!(of(99_950.0), "1m 40 s");
+        assert_eq!(of(205_000.0), "3m 25 s");
+        assert_eq!(of(7_205_000.0), "2h 0m 5 s");
+        assert_eq!(length(Duration::from_secs(90_000)), "1d 1h 0m 0 s");
+        assert!(
+            length(Duration::MAX).ends_with("d 7h 0m 16 s"),
+            "{}",
+            length(Duration::MAX)
+        );
+    }
+}

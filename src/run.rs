@@ -1,0 +1,685 @@
+//! A run: from options to reports.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::Child;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use libbpf_rs::{MapCore, MapFlags};
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+
+use crate::cli::Options;
+use crate::collect::{self, Reading, Span};
+use crate::command::{self, CommandError, Waiting};
+use crate::kernel::disk::Disk;
+use crate::kernel::file_operations::{self, Narrowing};
+use crate::kernel::{Facts, LazySymbols, privileges};
+use crate::layer::Layer;
+use crate::leave::leave;
+use crate::probe::attach::{self, AttachError, Attached, Settings};
+use crate::probe::plan::{self, Plan};
+use crate::process::{self, Process};
+use crate::report::text::{self, TextOptions, Unit};
+use crate::report::{LayerReport, NotMeasured, Report};
+
+/// Why a run ended early: one line, and the exit status.
+#[derive(Debug)]
+pub struct Failure {
+    pub line: String,
+    pub status: u8,
+}
+
+impl Failure {
+    fn new(status: u8, cause: impl std::fmt::Display) -> Self {
+        Self {
+            line: cause.to_string(),
+            status,
+        }
+    }
+}
+
+/// Exit status of a run that could not measure.
+const COULD_NOT_MEASURE: u8 = 1;
+/// The same when there is a COMMAND, whose own statuses are below.
+const COULD_NOT_MEASURE_COMMAND: u8 = 125;
+const SECOND_CTRL_C: u8 = 130;
+
+/// Runs, and says which exit status the process should have. Call it while the process has one thread.
+///
+/// # Errors
+/// What stopped it, in one line.
+pub fn run(options: &Options) -> Result<u8, Failure> {
+    let failed = |status: u8| {
+        if options.command.is_empty() {
+            status
+        } else {
+            COULD_NOT_MEASURE_COMMAND
+        }
+    };
+    let cannot = |cause: &dyn std::fmt::Display| Failure::new(failed(COULD_NOT_MEASURE), cause);
+
+    let mut output = Output::open(options).map_err(|line| cannot(&line))?;
+    let disk = options
+        .disk
+        .as_deref()
+        .map(Disk::find)
+        .transpose()
+        .map_err(|error| cannot(&error))?;
+    let processes = process::find(&options.pids).map_err(|error| cannot(&error))?;
+    let cgroup = options
+        .cgroup
+        .as_deref()
+        .map(open_cgroup)
+        .transpose()
+        .map_err(|line| cannot(&line))?;
+    if let Some(line) = privileges::missing() {
+        return Err(cannot(&line));
+    }
+
+    let functions = plan::functions_of(&options.layers, options.probe);
+    let symbols = LazySymbols::new(symbols_of_interest(&functions, options), &options.without);
+    let facts = crate::kernel::gather(&functions, &options.without, &symbols).map_err(|error| cannot(&error))?;
+    let plan = plan::plan(&options.layers, &facts, options.probe);
+    let narrowing = plan
+        .shared_with()
+        .map(|fs| file_operations::narrow(fs, options.vmlinux.as_deref(), &symbols, &options.without));
+
+    let settings = settings(options, &facts, &processes, disk.as_ref(), cgroup, narrowing.as_ref());
+    let mut attached = attach::attach(&plan, &facts, &settings).map_err(|error| cannot(&error))?;
+    let refused = check_layers(options, &plan, &attached).map_err(|error| cannot(&error))?;
+    if options.verbose {
+        tell_how(&facts, &plan, &attached, narrowing.as_ref());
+    }
+    if options.follow {
+        let roots: Vec<u32> = processes.iter().map(|process| process.pid).collect();
+        follow_existing(&attached, &roots).map_err(|line| cannot(&line))?;
+    }
+
+    let signals = Signals::install().map_err(|error| cannot(&format!("signals cannot be handled: {error}")))?;
+    let waiting = if options.command.is_empty() {
+        None
+    } else {
+        let waiting = command::fork(&options.command, options.user.as_deref()).map_err(command_failure)?;
+        let tgid = process::global_number(waiting.pid).map_err(|error| cannot(&error))?;
+        control(&mut attached, |control| control.command_tgid = tgid);
+        Some(waiting)
+    };
+
+    let subject = subject(options, &processes, disk.as_ref());
+    let mut run = Run {
+        options,
+        facts: &facts,
+        plan: &plan,
+        refused,
+        attached,
+        subject,
+        epoch: 1,
+        filtered: is_filtered(options),
+    };
+    let before = run.begin().map_err(|error| cannot(&error))?;
+    // The banner comes when everything that follows it is measured.
+    eprintln!("{}", banner(&run.subject, options));
+    let child = waiting.map(|waiting| start(waiting, &options.command[0])).transpose()?;
+    run.watch(before, processes, child, &signals, &mut output)
+        .map_err(|line| cannot(&line))
+}
+
+fn start(waiting: Waiting, program: &OsString) -> Result<Child, Failure> {
+    waiting.release(program).map_err(command_failure)
+}
+
+fn command_failure(error: CommandError) -> Failure {
+    Failure::new(error.exit_status(), &error)
+}
+
+/// Names whose symbols somebody may ask for. `_stext` places the kernel; see [`crate::kernel::vmlinux`].
+fn symbols_of_interest(functions: &BTreeMap<String, Option<&'static str>>, options: &Options) -> Vec<String> {
+    let operations = options
+        .layers
+        .iter()
+        .filter_map(|layer| layer.file_system())
+        .map(|fs| fs.file_operations);
+    let mut names: Vec<String> = functions.keys().cloned().collect();
+    names.extend(operations.map(str::to_owned));
+    names.push("_stext".to_owned());
+    names
+}
+
+fn open_cgroup(path: &std::path::Path) -> Result<OwnedFd, String> {
+    let place = if path.exists() {
+        path.to_owned()
+    } else {
+        std::path::Path::new("/sys/fs/cgroup").join(path.strip_prefix("/").unwrap_or(path))
+    };
+    if !place.join("cgroup.procs").exists() {
+        return Err(format!(
+            "'{}' is no control group (of version 2, below /sys/fs/cgroup)",
+            path.display()
+        ));
+    }
+    File::open(&place)
+        .map(OwnedFd::from)
+        .map_err(|error| format!("'{}' cannot be opened: {error}", path.display()))
+}
+
+fn is_filtered(options: &Options) -> bool {
+    !options.pids.is_empty()
+        || !options.command.is_empty()
+        || options.cgroup.is_some()
+        || options.comm.is_some()
+        || options.disk.is_some()
+}
+
+fn settings(
+    options: &Options,
+    facts: &Facts,
+    processes: &[Process],
+    disk: Option<&Disk>,
+    cgroup: Option<OwnedFd>,
+    narrowing: Option<&Narrowing>,
+) -> Settings {
+    use std::mem::MaybeUninit;
+    let mut settings = Settings {
+        traced: processes.iter().map(|process| process.global).collect(),
+        disks: disk.map(|disk| disk.devices.clone()).unwrap_or_default(),
+        cgroup,
+        guard: narrowing.map(|narrowing| narrowing.guard),
+        starts: options.starts,
+        ..Default::default()
+    };
+    let one = (settings.traced.len() == 1 && !options.follow).then(|| settings.traced[0]);
+    let hash_starts = !facts.task_storage || options.starts.is_some();
+    let config = &mut settings.config;
+    config.tgid = one.unwrap_or(0);
+    config.self_tgid = process::global_number(std::process::id()).unwrap_or(0);
+    config.traced_set = MaybeUninit::new(options.follow || (one.is_none() && !processes.is_empty()));
+    config.follow = MaybeUninit::new(options.follow);
+    config.by_disk = MaybeUninit::new(disk.is_some());
+    config.by_cgroup = MaybeUninit::new(settings.cgroup.is_some());
+    config.by_comm = MaybeUninit::new(options.comm.is_some());
+    config.all_files = MaybeUninit::new(options.all_files);
+    config.hash_starts = MaybeUninit::new(hash_starts);
+    config.unit_ns = match options.unit {
+        Unit::Nanoseconds => 0,
+        Unit::Microseconds => 1_000,
+        Unit::Milliseconds => 1_000_000,
+    };
+    if let Some(comm) = &options.comm {
+        let mut padded = [0u8; 16];
+        padded
+            .iter_mut()
+            .zip(comm.bytes())
+            .for_each(|(place, byte)| *place = byte);
+        let (first, second) = padded.split_at(8);
+        config.comm = [first, second].map(|half| half.try_into().map_or(0, u64::from_ne_bytes));
+    }
+    match narrowing.map(|narrowing| (narrowing.guard, narrowing.value)) {
+        Some((crate::probe::Guard::FileOperations, address)) => config.f_op = address,
+        Some((crate::probe::Guard::Magic, magic)) => config.magic = magic,
+        None => {}
+    }
+    settings
+}
+
+/// A layer that was named and cannot be measured is an error; one of "all" is told in the report.
+fn check_layers(options: &Options, plan: &Plan, attached: &Attached) -> Result<BTreeSet<Layer>, String> {
+    let mut refused = attached.layers_refused(plan);
+    let all_refused = options.layers.iter().all(|layer| refused.contains_key(layer));
+    let first = options.layers.iter().find(|layer| refused.contains_key(layer)).copied();
+    match first {
+        Some(layer) if options.layers_named || all_refused => {
+            let reasons = refused.remove(&layer).unwrap_or_default();
+            let denied = reasons
+                .iter()
+                .any(|refusal| refusal.error.contains("denied") || refusal.error.contains("permitted"));
+            let hint = denied.then(privileges::perf_hint).flatten();
+            if options.verbose {
+                for refusal in &reasons {
+                    eprintln!("{} by {}: {}", refusal.function, refusal.hook.name(), refusal.error);
+                }
+            }
+            Err(hint.unwrap_or_else(|| {
+                AttachError::Layer {
+                    layer,
+                    refused: reasons,
+                }
+                .to_string()
+            }))
+        }
+        _ => Ok(refused.into_keys().collect()),
+    }
+}
+
+/// `--verbose`: how each op is measured, and why so.
+fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: Option<&Narrowing>) {
+    eprintln!("preemption in the kernel: {}", facts.preemption);
+    eprintln!(
+        "starts are kept in {}",
+        if attached.skeleton.progs.in_flight.autoload() {
+            "task storage"
+        } else {
+            "a table"
+        }
+    );
+    if let Some(narrowing) = narrowing {
+        eprintln!("files of a shared function are told by {}", narrowing.source);
+    }
+    for (op, how) in plan.ops.iter().zip(&attached.ops) {
+        let mut by_hook: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (function, hook) in &how.points {
+            by_hook.entry(hook.name()).or_default().push(function);
+        }
+        let points: Vec<String> = by_hook
+            .iter()
+            .map(|(hook, of)| format!("{hook} on {}", of.join(", ")))
+            .collect();
+        let measured = if points.is_empty() {
+            "not measured".to_owned()
+        } else {
+            points.join("; ")
+        };
+        eprintln!("{} {}: {measured}", op.layer.name(), op.op.name);
+        for refusal in &how.refused {
+            eprintln!(
+                "  {} by {} refused: {}",
+                refusal.function,
+                refusal.hook.name(),
+                refusal.error
+            );
+        }
+    }
+}
+
+/// Adds the descendants that were there before the forks were watched. One that is forked meanwhile by a descendant
+/// that is not yet in the set is found by the next round.
+fn follow_existing(attached: &Attached, roots: &[u32]) -> Result<(), String> {
+    let mut known = BTreeSet::new();
+    loop {
+        let found = process::descendants(roots);
+        let new: Vec<u32> = found.difference(&known).copied().collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        for pid in new {
+            known.insert(pid);
+            // One that has ended meanwhile has no number.
+            let Ok(global) = process::global_number(pid) else {
+                continue;
+            };
+            let added = attached
+                .skeleton
+                .maps
+                .traced
+                .update(&global.to_ne_bytes(), &[1], MapFlags::ANY);
+            added.map_err(|error| format!("too many descendants to follow: {error}"))?;
+        }
+    }
+}
+
+/// Changes what the programs look at while they run.
+fn control(attached: &mut Attached, change: impl FnOnce(&mut crate::kernel::interface::types::control)) {
+    if let Some(bss) = attached.skeleton.maps.bss_data.as_deref_mut() {
+        let place = &raw mut bss.control;
+        // SAFETY: a valid place in a shared mapping. The programs only add to the two counters behind what is written
+        // here, and those are not touched.
+        unsafe {
+            let mut copy = place.read_volatile();
+            change(&mut copy);
+            (&raw mut (*place).epoch).write_volatile(copy.epoch);
+            (&raw mut (*place).command_tgid).write_volatile(copy.command_tgid);
+            (&raw mut (*place).stopped).write_volatile(copy.stopped);
+        }
+    }
+}
+
+fn subject(options: &Options, processes: &[Process], disk: Option<&Disk>) -> String {
+    let mut parts = Vec::new();
+    match processes {
+        [] => {}
+        [one] => parts.push(format!("PID {} ({})", one.pid, one.comm)),
+        many => {
+            let pids: Vec<String> = many.iter().map(|process| process.pid.to_string()).collect();
+            parts.push(format!("PIDs {}", pids.join(", ")));
+        }
+    }
+    if options.follow && !processes.is_empty() {
+        parts.push("descendants".to_owned());
+    }
+    if !options.command.is_empty() {
+        let words: Vec<_> = options.command.iter().map(|word| word.to_string_lossy()).collect();
+        parts.push(format!("'{}'", words.join(" ")));
+    }
+    if let Some(comm) = &options.comm {
+        parts.push(format!("threads named {comm}"));
+    }
+    if let Some(cgroup) = &options.cgroup {
+        parts.push(format!("cgroup {}", cgroup.display()));
+    }
+    if let Some(disk) = disk {
+        parts.push(disk.name.clone());
+    }
+    parts.join(", ")
+}
+
+fn banner(subject: &str, options: &Options) -> String {
+    let layers: Vec<&str> = options.layers.iter().map(|layer| layer.name()).collect();
+    let of = if subject.is_empty() {
+        String::new()
+    } else {
+        format!(" of {subject}")
+    };
+    format!("Tracing {} latency{of}... Hit Ctrl-C to end.", layers.join(", "))
+}
+
+/// Where reports go.
+enum Output {
+    Stdout,
+    Stderr,
+    File(File),
+}
+
+impl Output {
+    fn open(options: &Options) -> Result<Self, String> {
+        match &options.output {
+            Some(path) if path.as_os_str() == "-" => Ok(Self::Stdout),
+            Some(path) => File::create(path)
+                .map(Self::File)
+                .map_err(|error| format!("cannot write '{}': {error}", path.display())),
+            // A command's standard output is its own.
+            None if options.command.is_empty() => Ok(Self::Stdout),
+            None => Ok(Self::Stderr),
+        }
+    }
+
+    fn print(&mut self, report: &Report, options: &TextOptions) -> io::Result<()> {
+        match self {
+            Self::Stdout => text::print(report, options, &mut io::stdout().lock()).and_then(|()| io::stdout().flush()),
+            Self::Stderr => text::print(report, options, &mut io::stderr().lock()),
+            Self::File(file) => text::print(report, options, file),
+        }
+    }
+}
+
+/// Signals as bytes in pipes, so that one poll waits for all that can happen.
+struct Signals {
+    interrupt: OwnedFd,
+    terminate: OwnedFd,
+    hang_up: OwnedFd,
+}
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+impl Signals {
+    fn install() -> io::Result<Self> {
+        let pipe = || nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(io::Error::from);
+        let (interrupt, interrupt_writer) = pipe()?;
+        ctrlc::set_handler(move || {
+            if INTERRUPTED.swap(true, Ordering::SeqCst) {
+                leave(SECOND_CTRL_C);
+            }
+            // The reader is there for as long as the process is.
+            let _ = nix::unistd::write(&interrupt_writer, &[1]);
+        })
+        .map_err(io::Error::other)?;
+        let watched = |signal: Signal| -> io::Result<OwnedFd> {
+            let (reader, writer) = pipe()?;
+            signal_hook::low_level::pipe::register(signal as i32, writer)?;
+            Ok(reader)
+        };
+        Ok(Self {
+            interrupt,
+            terminate: watched(Signal::SIGTERM)?,
+            hang_up: watched(Signal::SIGHUP)?,
+        })
+    }
+}
+
+/// What woke the wait.
+#[derive(Debug, PartialEq, Eq)]
+enum Event {
+    Time,
+    Interrupt,
+    Signal(Signal),
+    /// The process of this place in the list has ended.
+    ProcessEnded(usize),
+    ChildEnded,
+}
+
+struct Run<'a> {
+    options: &'a Options,
+    facts: &'a Facts,
+    plan: &'a Plan,
+    /// Layers of which nothing is measured.
+    refused: BTreeSet<Layer>,
+    attached: Attached,
+    subject: String,
+    epoch: u64,
+    filtered: bool,
+}
+
+impl Run<'_> {
+    /// Starts measuring.
+    fn begin(&mut self) -> Result<Reading, collect::ReadError> {
+        let mut before = collect::read(&self.attached, self.epoch)?;
+        control(&mut self.attached, |control| control.stopped = 0);
+        before.at = Instant::now();
+        Ok(before)
+    }
+
+    /// Waits for the end and prints what is to be printed on the way.
+    fn watch(
+        &mut self,
+        mut before: Reading,
+        mut processes: Vec<Process>,
+        mut child: Option<Child>,
+        signals: &Signals,
+        output: &mut Output,
+    ) -> Result<u8, String> {
+        let began = before.at;
+        let child_fd = match &child {
+            Some(child) => Some(pidfd_of(child).map_err(|error| format!("the command cannot be watched: {error}"))?),
+            None => None,
+        };
+        let deadline = self.options.duration.map(|duration| began + duration);
+        let mut reports = 0;
+        let mut next = self.options.interval.map(|interval| began + interval);
+        let status = loop {
+            let wake = [deadline, next].into_iter().flatten().min();
+            let event = wait(signals, &processes, child_fd.as_ref(), wake).map_err(|error| error.to_string())?;
+            match event {
+                Event::Time if deadline.is_some_and(|deadline| Instant::now() >= deadline) => break 0,
+                Event::Time => {
+                    let Some(interval) = self.options.interval else {
+                        continue;
+                    };
+                    reports += 1;
+                    let last = self.options.count.is_some_and(|count| reports >= count);
+                    if last {
+                        break 0;
+                    }
+                    before = self.report(&before, false, output)?;
+                    // A machine that was asleep owes no reports.
+                    next = next.map(|at| (at + interval).max(Instant::now()));
+                }
+                // The command gets a terminal's Ctrl-C too, and the report waits for it.
+                Event::Interrupt if child.is_some() => {}
+                Event::Interrupt => break 0,
+                Event::Signal(signal) => match &child {
+                    Some(child) => {
+                        let pid = Pid::from_raw(child.id().cast_signed());
+                        // It may have ended already, which the next wait tells.
+                        let _ = nix::sys::signal::kill(pid, signal);
+                    }
+                    None => break 0,
+                },
+                Event::ProcessEnded(index) => {
+                    let ended = processes.swap_remove(index);
+                    // Its number may now become another process's.
+                    let _ = self.attached.skeleton.maps.traced.delete(&ended.global.to_ne_bytes());
+                    if processes.is_empty() {
+                        break 0;
+                    }
+                }
+                Event::ChildEnded => {
+                    let Some(child) = child.as_mut() else { continue };
+                    break child.wait().map_or(COULD_NOT_MEASURE_COMMAND, command::exit_status);
+                }
+            }
+        };
+        // Nothing new is begun; what is under way is told as such.
+        control(&mut self.attached, |control| control.stopped = 1);
+        self.report(&before, true, output)?;
+        Ok(status)
+    }
+
+    /// Prints what came since `before`, and reads on from there.
+    fn report(&mut self, before: &Reading, last: bool, output: &mut Output) -> Result<Reading, String> {
+        let epoch = self.epoch;
+        self.epoch += 1;
+        let next = self.epoch;
+        control(&mut self.attached, |control| control.epoch = next);
+        let after = collect::read(&self.attached, epoch).map_err(|error| error.to_string())?;
+        let mut warnings = Vec::new();
+        let in_flight = if last {
+            collect::in_flight(&self.attached, self.plan)
+                .map_err(|error| warnings.push(format!("calls under way at the end are not known: {error}")))
+                .ok()
+        } else {
+            None
+        };
+        let not_followed = after.not_followed - before.not_followed;
+        if not_followed > 0 {
+            warnings.push(format!(
+                "{not_followed} child processes were not followed: their table was full"
+            ));
+        }
+        if self.options.disk.is_some() && self.options.layers.contains(&Layer::Syscall) {
+            warnings.push("system calls that take a path, not a descriptor, are left out with -d".to_owned());
+        }
+        let mut layers = collect::layers(&Span {
+            plan: self.plan,
+            facts: self.facts,
+            attached: &self.attached,
+            before,
+            after: &after,
+            in_flight: in_flight.as_ref(),
+            filtered: self.filtered,
+        });
+        for layer in &mut layers {
+            if let Some(refused) = self.refused.iter().find(|refused| refused.name() == layer.layer) {
+                *layer = not_measured(*refused);
+            }
+        }
+        let report = Report {
+            time_of_day: jiff::Zoned::now().strftime("%H:%M:%S").to_string(),
+            length: after.at.duration_since(before.at),
+            subject: self.subject.clone(),
+            layers,
+            warnings,
+        };
+        let form = TextOptions {
+            unit: self.options.unit,
+            summary_only: self.options.summary,
+        };
+        match output.print(&report, &form) {
+            Ok(()) => Ok(after),
+            // The reader has seen enough, as `head` does.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => leave(0),
+            Err(error) => Err(format!("the report cannot be written: {error}")),
+        }
+    }
+}
+
+/// A layer that this kernel does not let be measured.
+fn not_measured(layer: Layer) -> LayerReport {
+    let reason = "kprobes and fentry are both refused here".to_owned();
+    LayerReport {
+        layer: layer.name(),
+        not_measured: vec![NotMeasured {
+            what: "everything".to_owned(),
+            reason,
+        }],
+        ..Default::default()
+    }
+}
+
+fn pidfd_of(child: &Child) -> io::Result<OwnedFd> {
+    use std::os::fd::FromRawFd;
+    // SAFETY: plain numbers; the child is not reaped before `wait`.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, child.id(), 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Waits for the first thing to happen, at most until `wake`.
+fn wait(signals: &Signals, processes: &[Process], child: Option<&OwnedFd>, wake: Option<Instant>) -> io::Result<Event> {
+    loop {
+        let timeout = match wake {
+            None => PollTimeout::NONE,
+            Some(at) => {
+                let left = at.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Ok(Event::Time);
+                }
+                // Rounded up, so as not to spin through the last millisecond.
+                let left = (left + Duration::from_micros(999)).min(Duration::from_secs(3600));
+                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+            }
+        };
+        fn watched(fd: &OwnedFd) -> PollFd<'_> {
+            PollFd::new(fd.as_fd(), PollFlags::POLLIN)
+        }
+        let mut fds = vec![
+            watched(&signals.interrupt),
+            watched(&signals.terminate),
+            watched(&signals.hang_up),
+        ];
+        fds.extend(child.map(watched));
+        let first_process = fds.len();
+        fds.extend(processes.iter().map(|process| watched(&process.pidfd)));
+        match nix::poll::poll(&mut fds, timeout) {
+            Ok(0) | Err(nix::errno::Errno::EINTR) => continue,
+            Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let ready: Vec<usize> = fds
+            .iter()
+            .enumerate()
+            .filter(|(_, fd)| fd.any() == Some(true))
+            .map(|(index, _)| index)
+            .collect();
+        drop(fds);
+        let Some(&index) = ready.first() else { continue };
+        return Ok(match index {
+            0 => {
+                swallow(&signals.interrupt)?;
+                Event::Interrupt
+            }
+            1 => {
+                swallow(&signals.terminate)?;
+                Event::Signal(Signal::SIGTERM)
+            }
+            2 => {
+                swallow(&signals.hang_up)?;
+                Event::Signal(Signal::SIGHUP)
+            }
+            3 if child.is_some() => Event::ChildEnded,
+            _ => Event::ProcessEnded(index - first_process),
+        });
+    }
+}
+
+/// Takes one signal's byte out of its pipe.
+fn swallow(pipe: &OwnedFd) -> io::Result<()> {
+    let mut byte = [0];
+    File::from(pipe.try_clone()?).read_exact(&mut byte)
+}

@@ -1,0 +1,502 @@
+//! Reports made by hand, printed, and compared byte for byte with the files of `tests/golden`.
+//!
+//! `UPDATE_GOLDEN=1 cargo test --test golden` writes the files anew and fails wherever it changed one, so that no
+//! change goes unseen: look at the difference, then run the test again without it.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use iostackbreakdown::histogram::{Histogram, STEPS, step_of};
+use iostackbreakdown::report::text::{self, TextOptions, Unit};
+use iostackbreakdown::report::{LayerReport, Loss, LossReason, NotMeasured, OpReport, Report};
+
+const NANOSECONDS: TextOptions = TextOptions {
+    unit: Unit::Nanoseconds,
+    summary_only: false,
+};
+const MICROSECONDS: TextOptions = TextOptions {
+    unit: Unit::Microseconds,
+    summary_only: false,
+};
+const MILLISECONDS: TextOptions = TextOptions {
+    unit: Unit::Milliseconds,
+    summary_only: false,
+};
+const SUMMARY: TextOptions = TextOptions {
+    unit: Unit::Nanoseconds,
+    summary_only: true,
+};
+
+/// The histogram of DESIGN.md, section 3.
+const DESIGN_ROWS: &str = "\
+operation = read
+     nsecs               : count     distribution
+     65536 -> 131071     : 1532     |********************************        |
+    131072 -> 262143     : 1901     |****************************************|
+    262144 -> 524287     : 377      |*******                                 |
+    524288 -> 1048575    : 41       |                                        |
+   1048576 -> 2097151    : 9        |                                        |
+";
+
+/// Name of the golden file, and what is printed today.
+fn cases() -> Vec<(&'static str, String)> {
+    let vfs = || vec![layer("vfs", vec![read(), write(), fsync()])];
+    let no_subject = Report {
+        subject: String::new(),
+        ..report(vec![layer("ext4", vec![fsync()])])
+    };
+    vec![
+        ("one_layer", printed(&report(vfs()), NANOSECONDS)),
+        ("several_layers", printed(&several_layers(), NANOSECONDS)),
+        ("trouble", printed(&trouble(), SUMMARY)),
+        ("loss_up_to", printed(&loss_up_to(), SUMMARY)),
+        ("microseconds", printed(&report(vfs()), MICROSECONDS)),
+        ("milliseconds", printed(&milliseconds(), MILLISECONDS)),
+        ("summary_only", printed(&several_layers(), SUMMARY)),
+        ("empty_layers", printed(&empty_layers(), NANOSECONDS)),
+        ("no_subject", printed(&no_subject, NANOSECONDS)),
+        ("long_subject", printed(&long_subject(), SUMMARY)),
+        ("intervals", intervals()),
+        ("huge", printed(&huge(), NANOSECONDS)),
+        ("huge_microseconds", printed(&huge(), MICROSECONDS)),
+        ("huge_counts", printed(&huge_counts(), NANOSECONDS)),
+    ]
+}
+
+#[test]
+fn reports_are_as_recorded() {
+    let update = std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1");
+    let mut complaints = String::new();
+    for (name, now) in cases() {
+        let path = golden(name);
+        let recorded = fs::read_to_string(&path).unwrap_or_default();
+        if recorded == now {
+            continue;
+        }
+        if update {
+            fs::write(&path, &now).unwrap();
+            writeln!(complaints, "{}: written anew", path.display()).unwrap();
+        } else {
+            writeln!(complaints, "{}: {}", path.display(), first_difference(&recorded, &now)).unwrap();
+        }
+    }
+    assert!(
+        complaints.is_empty(),
+        "UPDATE_GOLDEN=1 writes the files anew\n{complaints}"
+    );
+}
+
+#[test]
+fn every_golden_file_has_its_case() {
+    let files: BTreeSet<PathBuf> = fs::read_dir(folder())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    let used: BTreeSet<PathBuf> = cases().iter().map(|(name, _)| golden(name)).collect();
+    assert_eq!(files, used);
+}
+
+#[test]
+fn histogram_rows_are_those_of_the_design() {
+    let text = printed(&report(vec![layer("vfs", vec![read()])]), NANOSECONDS);
+    assert!(text.contains(DESIGN_ROWS), "{text}");
+}
+
+#[test]
+fn without_slots_in_the_unit_the_rows_are_nanoseconds_and_say_so() {
+    let uncounted = OpReport {
+        unit_slots: Vec::new(),
+        ..read()
+    };
+    let text = printed(&report(vec![layer("vfs", vec![uncounted])]), MICROSECONDS);
+    assert!(text.contains(DESIGN_ROWS), "{text}");
+}
+
+#[test]
+fn reports_keep_their_form() {
+    for (name, text) in cases() {
+        assert_narrow(name, &text);
+        assert!(
+            text.lines().all(|line| !line.ends_with(' ')),
+            "{name}: blanks at the end of a line"
+        );
+        assert!(
+            text.ends_with("\n\n") && !text.contains("\n\n\n"),
+            "{name}: paragraphs are parted by one blank line"
+        );
+    }
+}
+
+#[test]
+fn no_number_makes_a_report_wide() {
+    let numbers: Vec<u64> = (0..20)
+        .map(|digits| 10_u64.pow(digits) - 1)
+        .chain([u64::MAX / 1000, u64::MAX])
+        .collect();
+    for count in &numbers {
+        for other in &numbers {
+            for name in ["read", "sync_file_range"] {
+                let mut steps = vec![0; STEPS];
+                steps[step_of(*other)] = *count;
+                let op = OpReport {
+                    op: name,
+                    total_ns: *other,
+                    bytes: Some(*other),
+                    extremes: Some((0, *other)),
+                    histogram: Histogram::from_steps(&steps),
+                    errors: vec![(5, *other), (12345, *other)],
+                    queued: *other,
+                    unit_slots: vec![0, *count, *other],
+                    ..OpReport::default()
+                };
+                let report = report(vec![LayerReport {
+                    excluded: *other,
+                    in_flight: Some(*other),
+                    losses: vec![loss(LossReason::EntryMissed, *other, true)],
+                    ..layer("syscall", vec![op])
+                }]);
+                for options in [NANOSECONDS, MICROSECONDS, MILLISECONDS] {
+                    assert_narrow(
+                        &format!("{count} calls, {other}, {options:?}"),
+                        &printed(&report, options),
+                    );
+                }
+            }
+        }
+    }
+}
+
+fn several_layers() -> Report {
+    let slow = OpReport {
+        op: "sync_file_range",
+        total_ns: 123_456_789_012,
+        extremes: Some((1_023_000_000, 2_950_000_000)),
+        histogram: slots(&[(29, 7), (30, 40), (31, 12)]),
+        ..OpReport::default()
+    };
+    let mut report = report(vec![
+        layer("syscall", vec![read(), never("preadv2"), slow, fsync()]),
+        LayerReport {
+            in_flight: Some(2),
+            excluded: 1,
+            ..layer("vfs", vec![read(), write(), never("open"), fsync()])
+        },
+        layer("ext4", vec![never("read"), never("write")]),
+    ]);
+    report.warnings.push(String::from(
+        "3 children were not followed: the table of processes was full",
+    ));
+    report
+}
+
+/// Slow enough for milliseconds, but for one op whose total is less than one.
+fn milliseconds() -> Report {
+    let slow = OpReport {
+        op: "read",
+        total_ns: 8_032_635_987,
+        bytes: Some(655_360),
+        extremes: Some((50_061_240, 51_873_011)),
+        histogram: slots(&[(25, 160)]),
+        unit_slots: vec![0, 0, 0, 0, 0, 160],
+        ..OpReport::default()
+    };
+    let opens = OpReport {
+        op: "open",
+        total_ns: 42_180,
+        extremes: Some((1_710, 6_002)),
+        histogram: slots(&[(10, 9), (11, 2), (12, 1)]),
+        unit_slots: vec![12],
+        ..OpReport::default()
+    };
+    report(vec![layer(
+        "vfs",
+        vec![
+            slow,
+            opens,
+            OpReport {
+                unit_slots: vec![20 + 4],
+                ..fsync()
+            },
+        ],
+    )])
+}
+
+fn trouble() -> Report {
+    let reads = OpReport {
+        errors: vec![(5, 2), (11, 1)],
+        queued: 12,
+        ..read()
+    };
+    let writes = OpReport {
+        errors: vec![(28, 1_204), (512, 7), (516, 3), (4000, 2)],
+        errors_unnamed: 2,
+        queued: 3_000,
+        ..write()
+    };
+    let mut report = report(vec![LayerReport {
+        excluded: 8_113,
+        losses: vec![
+            loss(LossReason::ReturnMissed, 12, false),
+            loss(LossReason::TableFull, 0, false),
+        ],
+        in_flight: Some(3),
+        not_measured: vec![
+            reason("fsync", "vfs_fsync_range, do_fsync: refused by this kernel"),
+            reason(
+                "direct reads",
+                "ext4_file_read_iter is not there, and generic_file_read_iter does not see them",
+            ),
+        ],
+        warnings: vec![String::from(
+            "kretprobes were asked for (--probe kprobe); this kernel has 10 instances of each, and loses the returns \
+             of more calls than that at once",
+        )],
+        ..layer("vfs", vec![reads, writes])
+    }]);
+    report.warnings.push(String::from(
+        "3 children were not followed: the table of processes was full",
+    ));
+    report
+}
+
+fn loss_up_to() -> Report {
+    report(vec![LayerReport {
+        losses: vec![
+            loss(LossReason::EntryMissed, 9, true),
+            loss(LossReason::ReturnMissed, 3, false),
+            loss(LossReason::ClockBackwards, 1, false),
+            loss(LossReason::NoStorage, 1_000_000, false),
+        ],
+        in_flight: Some(0),
+        ..layer("vfs", vec![read()])
+    }])
+}
+
+fn empty_layers() -> Report {
+    let submitted = OpReport {
+        queued: 40,
+        ..never("read")
+    };
+    report(vec![
+        layer("syscall", vec![never("read"), never("write")]),
+        LayerReport {
+            in_flight: Some(1),
+            ..layer("vfs", vec![submitted])
+        },
+        LayerReport {
+            not_measured: vec![reason(
+                "everything",
+                "ext4 is not in this kernel, neither built in nor as a module",
+            )],
+            ..layer("ext4", vec![])
+        },
+    ])
+}
+
+fn long_subject() -> Report {
+    let mut report = report(vec![layer("vfs", vec![fsync()])]);
+    report.subject = String::from(
+        "cgroup /sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod3f0c9e3a_51b2_4c53.slice \
+         thread 'evil\u{1b}[2J' PIDs 4711, 4712, 4713, 4714, 4715",
+    );
+    report.length = Duration::from_millis(93);
+    report
+}
+
+/// Two whole intervals and a last partial one, as they follow each other on a screen.
+fn intervals() -> String {
+    let mut text = String::new();
+    for (time, length, calls) in [
+        ("11:05:10", 1000, 900),
+        ("11:05:11", 1000, 12_345),
+        ("11:05:12", 412, 0),
+    ] {
+        let reads = OpReport {
+            op: "read",
+            total_ns: calls * 1_510,
+            bytes: Some(calls * 4096),
+            extremes: (calls > 0).then_some((811, 11_020)),
+            histogram: slots(&[(9, calls / 3), (10, calls - calls / 3)]),
+            ..OpReport::default()
+        };
+        let mut report = report(vec![layer("vfs", vec![reads])]);
+        report.time_of_day = String::from(time);
+        report.length = Duration::from_millis(length);
+        text.push_str(&printed(&report, NANOSECONDS));
+    }
+    text
+}
+
+fn huge() -> Report {
+    // From 2^32 ns on BCC's rows take their wide form; the last step has no end.
+    let reads = OpReport {
+        op: "read",
+        total_ns: u64::MAX,
+        bytes: Some(u64::MAX),
+        extremes: Some((17, u64::MAX)),
+        histogram: slots(&[(4, 3_123_456_789), (31, 99_999_999), (32, 2_000_000_000), (40, 1)]),
+        unit_slots: vec![3_123_456_789, 0, 0, 99_999_999, 2_000_000_001],
+        ..OpReport::default()
+    };
+    let writes = OpReport {
+        op: "copy_file_range",
+        histogram: slots(&[(20, 11), (31, 9_999_999_999), (30, 123)]),
+        unit_slots: vec![0, 11, 9_999_999_999, 123],
+        ..reads.clone()
+    };
+    let mut report = report(vec![layer("syscall", vec![reads, writes])]);
+    report.length = Duration::from_secs(400_000);
+    report
+}
+
+fn huge_counts() -> Report {
+    let reads = OpReport {
+        op: "read",
+        total_ns: u64::MAX,
+        bytes: Some(1),
+        extremes: Some((1, u64::MAX)),
+        histogram: slots(&[(0, u64::MAX), (3, u64::MAX / 2)]),
+        errors: vec![(5, u64::MAX)],
+        errors_unnamed: u64::MAX,
+        ..OpReport::default()
+    };
+    let writes = OpReport {
+        op: "sync_file_range",
+        histogram: slots(&[(35, u64::MAX)]),
+        ..reads.clone()
+    };
+    report(vec![LayerReport {
+        losses: vec![
+            loss(LossReason::ReturnMissed, u64::MAX, false),
+            loss(LossReason::EntryMissed, u64::MAX, true),
+        ],
+        ..layer("syscall", vec![reads, writes])
+    }])
+}
+
+/// The first op of DESIGN.md's example, and its classic slots in microseconds.
+fn read() -> OpReport {
+    OpReport {
+        op: "read",
+        total_ns: 667_000_000,
+        bytes: Some(15_810_560),
+        extremes: Some((66_120, 1_704_113)),
+        histogram: slots(&[(16, 1532), (17, 1901), (18, 377), (19, 41), (20, 9)]),
+        unit_slots: vec![0, 0, 0, 0, 0, 0, 1500, 1925, 385, 43, 7, 0],
+        ..OpReport::default()
+    }
+}
+
+fn write() -> OpReport {
+    OpReport {
+        op: "write",
+        total_ns: 1_234_567,
+        bytes: Some(6_700_032),
+        extremes: Some((0, 14_650)),
+        histogram: slots(&[(0, 2), (10, 380), (11, 29), (13, 1)]),
+        unit_slots: vec![382, 29, 0, 1],
+        ..OpReport::default()
+    }
+}
+
+/// Too few for a p99, and an op that moves no bytes.
+fn fsync() -> OpReport {
+    OpReport {
+        op: "fsync",
+        total_ns: 19_896_000,
+        extremes: Some((786_000, 1_400_000)),
+        histogram: slots(&[(19, 20), (20, 4)]),
+        unit_slots: vec![0, 0, 0, 0, 0, 0, 0, 0, 0, 20, 4],
+        ..OpReport::default()
+    }
+}
+
+fn never(op: &'static str) -> OpReport {
+    OpReport {
+        op,
+        bytes: Some(0),
+        ..OpReport::default()
+    }
+}
+
+/// Calls in the powers of two named, spread over their steps as evenly as they can be.
+fn slots(counts: &[(u32, u64)]) -> Histogram {
+    let mut steps = vec![0; STEPS];
+    for (slot, count) in counts {
+        let first = if *slot == 0 { 0 } else { step_of(1 << slot) };
+        let last = step_of((1 << (slot + 1)) - 1);
+        let wide = (last - first + 1) as u64;
+        for (calls, place) in steps[first..=last].iter_mut().zip(0..) {
+            *calls = count / wide + u64::from(place < count % wide);
+        }
+    }
+    Histogram::from_steps(&steps)
+}
+
+fn report(layers: Vec<LayerReport>) -> Report {
+    Report {
+        time_of_day: String::from("11:05:10"),
+        length: Duration::from_millis(12_412),
+        subject: String::from("PID 4711 (postgres)"),
+        layers,
+        warnings: Vec::new(),
+    }
+}
+
+fn layer(layer: &'static str, ops: Vec<OpReport>) -> LayerReport {
+    LayerReport {
+        layer,
+        ops,
+        ..LayerReport::default()
+    }
+}
+
+fn loss(reason: LossReason, count: u64, up_to: bool) -> Loss {
+    Loss { reason, count, up_to }
+}
+
+fn reason(what: &str, reason: &str) -> NotMeasured {
+    NotMeasured {
+        what: String::from(what),
+        reason: String::from(reason),
+    }
+}
+
+fn printed(report: &Report, options: TextOptions) -> String {
+    let mut out = Vec::new();
+    text::print(report, &options, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn assert_narrow(name: &str, text: &str) {
+    for line in text.lines() {
+        assert!(
+            line.chars().count() <= text::WIDTH,
+            "{name}: {} columns: {line}",
+            line.chars().count()
+        );
+    }
+}
+
+fn first_difference(recorded: &str, now: &str) -> String {
+    let (mut was, mut is) = (recorded.lines(), now.lines());
+    for number in 1.. {
+        match (was.next(), is.next()) {
+            (None, None) => break,
+            (a, b) if a == b => {}
+            (a, b) => return format!("line {number}\n  recorded: {a:?}\n  now:      {b:?}"),
+        }
+    }
+    String::from("differs in line ends only")
+}
+
+fn golden(name: &str) -> PathBuf {
+    folder().join(name).with_extension("txt")
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+}

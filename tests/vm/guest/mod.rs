@@ -1,0 +1,125 @@
+//! The guest's side: process 1 of a kernel that has nothing but our initramfs and the scratch disk.
+//!
+//! It prepares the machine, runs the checks one after the other and sends each verdict as it falls. It never
+//! returns: the end of process 1 is a kernel panic, so every way out goes through `end`.
+
+mod init;
+mod modules;
+mod process;
+mod runner;
+mod verdict;
+
+pub use init::init;
+pub use modules::Loaded;
+pub use process::{Running, run, wait_for};
+
+use crate::protocol::{ORDERS, Orders, TOOL};
+use modules::Modules;
+use nix::sys::utsname::uname;
+use std::path::Path;
+use std::time::Duration;
+
+/// True for the first process of a guest of ours, and not for process 1 of a container or of a PID namespace.
+pub fn is_init() -> bool {
+    std::process::id() == 1 && Path::new(ORDERS).exists()
+}
+
+/// The machine that a check finds itself in.
+pub struct Guest {
+    /// Its name in the matrix, such as `6.1-full`.
+    pub kernel: String,
+    /// The word on its command line that makes it a configuration of its own, such as `preempt=full`, or nothing.
+    pub variant: String,
+    /// `uname -r` and `uname -v`.
+    pub release: String,
+    pub version: String,
+    /// The preemption model in force, as the scheduler names it: `none`, `voluntary`, `full` or `lazy`.
+    pub preemption: String,
+    modules: Modules,
+}
+
+impl Guest {
+    /// An ext4 file system on the NVMe disk.
+    pub const EXT4: &str = "/mnt/ext4";
+    /// An XFS file system on the same disk.
+    pub const XFS: &str = "/mnt/xfs";
+
+    fn new(orders: &Orders, modules: Modules) -> Result<Self, String> {
+        let names = uname().map_err(|e| format!("uname: {e}"))?;
+        let version = names.version().to_string_lossy().into_owned();
+        Ok(Self {
+            kernel: orders.kernel.clone(),
+            variant: orders.variant.clone(),
+            release: names.release().to_string_lossy().into_owned(),
+            preemption: preemption(&version),
+            version,
+            modules,
+        })
+    }
+
+    /// Whether a task can lose its CPU to another one while it is inside the kernel.
+    pub fn preemptible(&self) -> bool {
+        matches!(self.preemption.as_str(), "full" | "lazy" | "rt")
+    }
+
+    /// The tool under test, if this run has one: the runner itself can be developed without.
+    pub fn tool(&self) -> Option<&'static Path> {
+        Some(Path::new(TOOL)).filter(|tool| tool.exists())
+    }
+
+    /// Loads a module, and what it depends on, with these parameters; it is unloaded when the answer is dropped.
+    pub fn load(&self, module: &str, parameters: &str) -> Result<Loaded, String> {
+        self.modules.load(module, parameters)
+    }
+}
+
+/// Before `sched/preempt` existed (5.12), and where preemption cannot be chosen, `uname -v` is the only witness.
+fn preemption(version: &str) -> String {
+    let chosen = std::fs::read_to_string("/sys/kernel/debug/sched/preempt").ok();
+    let chosen = chosen
+        .as_deref()
+        .and_then(|all| all.split_once('('))
+        .and_then(|(_, rest)| rest.split_once(')'));
+    if version.contains("PREEMPT_RT") {
+        "rt".into()
+    } else if let Some((model, _)) = chosen {
+        model.into()
+    } else if version.contains("PREEMPT") {
+        "full".into()
+    } else {
+        "voluntary".into()
+    }
+}
+
+/// One thing that has to be true in a guest.
+pub struct Check {
+    pub name: &'static str,
+    pub run: fn(&Guest) -> Result<(), String>,
+    /// Whether it means anything in this configuration. Where it does not, it is neither passed nor failed.
+    pub when: fn(&Guest) -> bool,
+    /// When it is over, the check has failed and everything that it started is killed.
+    pub limit: Duration,
+}
+
+impl Check {
+    /// A check for every configuration, with two minutes of time.
+    pub const fn new(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Self {
+        Self {
+            name,
+            run,
+            when: |_| true,
+            limit: Duration::from_secs(120),
+        }
+    }
+
+    pub const fn when(self, when: fn(&Guest) -> bool) -> Self {
+        Self { when, ..self }
+    }
+
+    pub const fn limit(self, seconds: u64) -> Self {
+        Self {
+            limit: Duration::from_secs(seconds),
+            ..self
+        }
+    }
+}

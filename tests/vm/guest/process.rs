@@ -1,0 +1,163 @@
+//! Processes of a check: started, aimed at, signalled and waited for, never longer than a bound.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io::Read;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often a condition is looked at.
+const POLL: Duration = Duration::from_millis(5);
+/// After a process has ended, how long its output may stay open in the hands of a child it left behind.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// Waits until the condition holds, and tells what it waited for when it does not in time.
+pub fn wait_for(what: &str, bound: Duration, mut holds: impl FnMut() -> bool) -> Result<(), String> {
+    let start = Instant::now();
+    while !holds() {
+        if start.elapsed() > bound {
+            return Err(format!("waited {bound:?} for {what}, in vain"));
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+/// What a process that ended has left.
+#[derive(Debug)]
+pub struct Output {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Output {
+    /// An error, with all that was printed, unless the process ended with status 0.
+    pub fn success(self) -> Result<Self, String> {
+        if self.status.success() {
+            Ok(self)
+        } else {
+            Err(format!("{}\n{}{}", self.status, self.stdout, self.stderr))
+        }
+    }
+}
+
+/// Runs a command to its end.
+pub fn run(command: &mut Command, limit: Duration) -> Result<Output, String> {
+    Running::start(command)?.finish(limit)
+}
+
+/// A process that runs. Dropping it kills it.
+pub struct Running {
+    name: String,
+    child: Child,
+    stdout: Pipe,
+    stderr: Pipe,
+}
+
+impl Running {
+    /// Starts it with both outputs captured and no input.
+    pub fn start(command: &mut Command) -> Result<Self, String> {
+        let name = format!("{command:?}");
+        let spawned = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let mut child = spawned.map_err(|e| format!("{name}: {e}"))?;
+        Ok(Self {
+            stdout: Pipe::read(child.stdout.take()),
+            stderr: Pipe::read(child.stderr.take()),
+            name,
+            child,
+        })
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id() as i32)
+    }
+
+    pub fn signal(&self, signal: Signal) -> Result<(), String> {
+        kill(self.pid(), signal).map_err(|e| format!("{}: {signal}: {e}", self.name))
+    }
+
+    /// What it has printed on stderr so far, to wait for its banner.
+    pub fn stderr(&self) -> String {
+        self.stderr.text()
+    }
+
+    /// Waits until it has ended; when it does not in time, it is killed.
+    pub fn finish(mut self, limit: Duration) -> Result<Output, String> {
+        let start = Instant::now();
+        let status = loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => break status,
+                Ok(None) if start.elapsed() > limit => {
+                    let (stdout, stderr) = (self.stdout.text(), self.stderr.text());
+                    return Err(format!("{} ran longer than {limit:?}\n{stdout}{stderr}", self.name));
+                }
+                Ok(None) => std::thread::sleep(POLL),
+                Err(error) => return Err(format!("{}: {error}", self.name)),
+            }
+        };
+        wait_for("the end of its output", LAST_WORDS, || {
+            self.stdout.ended() && self.stderr.ended()
+        })
+        .map_err(|e| format!("{}: {e}", self.name))?;
+        Ok(Output {
+            status,
+            stdout: self.stdout.text(),
+            stderr: self.stderr.text(),
+        })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let ended = self.child.kill().and_then(|()| self.child.wait());
+            if let Err(error) = ended {
+                eprintln!("{}: {error}", self.name);
+            }
+        }
+    }
+}
+
+/// One output, read as it comes, so that the process can never block on a full pipe.
+struct Pipe {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
+}
+
+impl Pipe {
+    fn read(pipe: Option<impl Read + Send + 'static>) -> Self {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&bytes);
+        let reader = std::thread::spawn(move || {
+            let Some(mut pipe) = pipe else { return };
+            let mut chunk = [0; 8192];
+            loop {
+                match pipe.read(&mut chunk) {
+                    Ok(0) => return,
+                    Ok(n) => sink
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .extend_from_slice(&chunk[..n]),
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                    Err(error) => return eprintln!("reading a process's output: {error}"),
+                }
+            }
+        });
+        Self { bytes, reader }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+    }
+
+    fn ended(&self) -> bool {
+        self.reader.is_finished()
+    }
+}

@@ -1,0 +1,108 @@
+//! Runs one check, in a process of its own, so that nothing it does to itself reaches the next one.
+
+use super::process::wait_for;
+use super::{Check, Guest};
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, fork, pipe2, setpgid};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often init looks whether a process has ended.
+const POLL: Duration = Duration::from_millis(5);
+/// How long killed processes may take to be gone: one in an uninterruptible sleep ends only when its I/O does.
+const TO_DIE: Duration = Duration::from_secs(30);
+/// What a check writes to say that it passed; anything else is the reason why not.
+const PASSED: &str = "passed";
+/// How much of a reason is told. All of it has to fit into the pipe, which nobody reads before the check has ended.
+const REASON_MAX: usize = 32 << 10;
+
+/// The check's panic, for the verdict: a payload alone does not tell where.
+static PANIC: Mutex<Option<String>> = Mutex::new(None);
+
+pub fn run_check(check: &Check, guest: &Guest) -> Result<(), String> {
+    // Closed on exec: a process that cannot be killed must not hold up the answer.
+    let (answer, sink) = pipe2(OFlag::O_CLOEXEC).map_err(|e| format!("pipe: {e}"))?;
+    let (mut answer, sink) = (File::from(answer), File::from(sink));
+    // SAFETY: init has one thread, so the child finds every lock free.
+    let verdict = match unsafe { fork() } {
+        Err(error) => return Err(format!("fork: {error}")),
+        Ok(ForkResult::Child) => in_child(check, guest, sink),
+        Ok(ForkResult::Parent { child }) => {
+            drop(sink);
+            reap_until(child, check.limit)
+        }
+    };
+    let cleared = clear();
+    match verdict? {
+        WaitStatus::Exited(_, 0) => {}
+        WaitStatus::Exited(_, status) => return Err(format!("the check's process exited with {status}")),
+        WaitStatus::Signaled(_, signal, _) => return Err(format!("the check's process died of {signal}")),
+        other => return Err(format!("the check's process: {other:?}")),
+    }
+    let mut text = Vec::new();
+    answer
+        .read_to_end(&mut text)
+        .map_err(|e| format!("the check's answer: {e}"))?;
+    match String::from_utf8_lossy(&text).as_ref() {
+        PASSED => cleared,
+        "" => Err("the check's process ended without an answer".into()),
+        reason => Err(reason.into()),
+    }
+}
+
+fn in_child(check: &Check, guest: &Guest, mut sink: File) -> ! {
+    // A group of its own, so that a signal to the group does not reach init.
+    let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
+    std::panic::set_hook(Box::new(|panic| {
+        *PANIC.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic.to_string());
+    }));
+    let text = match catch_unwind(AssertUnwindSafe(|| (check.run)(guest))) {
+        Ok(Ok(())) => PASSED.into(),
+        Ok(Err(reason)) => reason,
+        Err(_) => PANIC
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+            .unwrap_or_else(|| "panicked".into()),
+    };
+    let status = i32::from(sink.write_all(&text.as_bytes()[..text.len().min(REASON_MAX)]).is_err());
+    // SAFETY: the parent wants no destructors and no second flush of what was buffered before the fork.
+    unsafe { libc::_exit(status) }
+}
+
+/// Waits for one child; every other process that ends meanwhile is an orphan, which process 1 has to bury.
+fn reap_until(child: Pid, limit: Duration) -> Result<WaitStatus, String> {
+    let start = Instant::now();
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) if start.elapsed() > limit => {
+                return Err(format!("timed out after {limit:?}"));
+            }
+            Ok(WaitStatus::StillAlive) => std::thread::sleep(POLL),
+            Ok(status) if status.pid() == Some(child) => return Ok(status),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(format!("waiting for the check: {error}")),
+        }
+    }
+}
+
+/// Kills every process but ourselves (kernel threads do not care) and waits until they are gone.
+fn clear() -> Result<(), String> {
+    wait_for("a check's processes to die", TO_DIE, || {
+        // No process left to kill is ESRCH; which of the two calls says so first does not matter.
+        let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) => return false,
+                Err(Errno::ECHILD) => return true,
+                Ok(_) | Err(_) => {}
+            }
+        }
+    })
+}

@@ -1,0 +1,51 @@
+//! The way from the guest to the runner: the second serial port.
+
+use crate::protocol::Event;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+
+/// The first port belongs to the kernel's console, where any message could tear a line of ours apart.
+const PORT: &str = "/dev/ttyS1";
+
+pub struct Verdicts(File);
+
+impl Verdicts {
+    pub fn open() -> Result<Self, String> {
+        let port = OpenOptions::new()
+            .write(true)
+            .custom_flags(libc::O_NOCTTY)
+            .open(PORT)
+            .map_err(|e| format!("{PORT}: {e}"))?;
+        // Without raw mode the terminal layer would add carriage returns.
+        let mut settings = std::mem::MaybeUninit::<libc::termios>::uninit();
+        // SAFETY: tcgetattr fills the settings in when it answers 0, and only then are they used.
+        let answer = unsafe {
+            if libc::tcgetattr(port.as_raw_fd(), settings.as_mut_ptr()) == 0 {
+                let mut settings = settings.assume_init();
+                libc::cfmakeraw(&raw mut settings);
+                libc::tcsetattr(port.as_raw_fd(), libc::TCSANOW, &raw const settings)
+            } else {
+                -1
+            }
+        };
+        if answer != 0 {
+            return Err(format!("{PORT}: raw mode: {}", std::io::Error::last_os_error()));
+        }
+        Ok(Self(port))
+    }
+
+    /// One write per line, which the terminal layer keeps in one piece.
+    pub fn send(&self, event: &Event) {
+        if let Err(error) = (&self.0).write_all(event.to_line().as_bytes()) {
+            eprintln!("{PORT}: {error}; lost: {event:?}");
+        }
+    }
+
+    /// Waits until the last byte has left the port.
+    pub fn drain(&self) {
+        // SAFETY: the descriptor is open as long as we are.
+        unsafe { libc::tcdrain(self.0.as_raw_fd()) };
+    }
+}

@@ -1,0 +1,97 @@
+//! What a guest finds when it starts.
+
+use super::cpio::Archive;
+use super::kernels::Kernel;
+use crate::protocol::{MODULE_LIST, MODULES, ORDERS, Orders, TOOL};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A host file that goes into the guest, with every library it needs.
+pub struct Extra {
+    host: PathBuf,
+    pub guest: String,
+}
+
+impl Extra {
+    /// In the guest it is in `/bin` under its own name, unless told otherwise.
+    pub fn new(host: &Path, guest: Option<&str>) -> Result<Self, String> {
+        let host = host.canonicalize().map_err(|e| format!("{}: {e}", host.display()))?;
+        let name = host
+            .file_name()
+            .ok_or_else(|| format!("{} has no name", host.display()))?
+            .to_string_lossy();
+        let guest = guest.map_or_else(|| format!("/bin/{name}"), Into::into);
+        Ok(Self { host, guest })
+    }
+}
+
+pub fn build(kernel: &Kernel, orders: &Orders, extras: &[Extra]) -> Result<Vec<u8>, String> {
+    let mut archive = Archive::default();
+    // Without them, process 1 starts with no open descriptors, and Rust's runtime ends at once.
+    archive.character_device("/dev/console", 5, 1);
+    archive.character_device("/dev/null", 1, 3);
+    // Where merged-/usr libraries and programs say that they are.
+    for (link, target) in [("/usr/bin", "../bin"), ("/usr/sbin", "../bin"), ("/sbin", "bin")] {
+        archive.link(link, target);
+    }
+    archive.folder("/bin");
+    archive.file(ORDERS, orders.to_text().as_bytes());
+
+    let own = std::env::current_exe().map_err(|e| format!("this executable: {e}"))?;
+    program(&mut archive, &own, "/init")?;
+    if let Some(tool) = tool() {
+        program(&mut archive, &tool, TOOL)?;
+    }
+    for extra in extras {
+        program(&mut archive, &extra.host, &extra.guest)?;
+    }
+    archive.file(MODULE_LIST, &read(&kernel.module_list())?);
+    for (name, path) in kernel.modules()? {
+        archive.file(&format!("{MODULES}/{name}.ko"), &read(&path)?);
+    }
+    Ok(archive.finish())
+}
+
+/// The tool that cargo built for this test; none in a package that has no such binary.
+fn tool() -> Option<PathBuf> {
+    option_env!("CARGO_BIN_EXE_IOStackBreakdown").map(PathBuf::from)
+}
+
+/// The first of the search path's folders that has it.
+pub fn in_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn program(archive: &mut Archive, host: &Path, guest: &str) -> Result<(), String> {
+    archive.program(guest, &read(host)?);
+    for library in libraries(host)? {
+        // Under the very name by which the program will ask for it, which on the host may be a link.
+        archive.program(&library, &read(Path::new(&library))?);
+    }
+    Ok(())
+}
+
+/// The shared libraries that the dynamic loader would load, and the loader itself; none for a static program or a script.
+fn libraries(program: &Path) -> Result<Vec<String>, String> {
+    let output = Command::new("ldd")
+        .arg(program)
+        .output()
+        .map_err(|e| format!("ldd: {e}"))?;
+    // "libz.so.1 => /lib/x86_64-linux-gnu/libz.so.1 (0x…)", "/lib64/ld-linux-x86-64.so.2 (0x…)"
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if let Some(missing) = text.lines().find(|line| line.contains("not found")) {
+        return Err(format!("{}: {}", program.display(), missing.trim()));
+    }
+    Ok(text
+        .lines()
+        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')))
+        .map(Into::into)
+        .collect())
+}

@@ -1,0 +1,332 @@
+//! The kernels that guests run, and how they are had: the newest of each series, from the machine's own mirror.
+
+use super::packages::{self, Failure, Package, atomically, command, compare_versions};
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// One kernel of the matrix.
+pub struct KernelSpec {
+    pub name: &'static str,
+    /// Where to look; all of them are looked at.
+    suites: &'static [&'static str],
+    /// What its version starts with.
+    series: &'static str,
+    flavour: &'static str,
+    /// A configuration each: nothing, or a word for the command line.
+    pub variants: &'static [&'static str],
+}
+
+const AS_BOOTED: &[&str] = &[""];
+const BOTH: &[&str] = &["", "preempt=full"];
+
+/// Cloud kernels have ext4 and nvme built in; the full one has them as modules. 5.10 cannot choose its preemption.
+pub const MATRIX: &[KernelSpec] = &[
+    KernelSpec {
+        name: "5.10",
+        suites: &["bullseye"],
+        series: "5.10.",
+        flavour: "cloud-amd64",
+        variants: AS_BOOTED,
+    },
+    KernelSpec {
+        name: "6.1",
+        suites: &["bookworm"],
+        series: "6.1.",
+        flavour: "cloud-amd64",
+        variants: BOTH,
+    },
+    KernelSpec {
+        name: "6.1-full",
+        suites: &["bookworm"],
+        series: "6.1.",
+        flavour: "amd64",
+        variants: AS_BOOTED,
+    },
+    KernelSpec {
+        name: "6.12",
+        suites: &["trixie"],
+        series: "6.12.",
+        flavour: "cloud-amd64",
+        variants: BOTH,
+    },
+    KernelSpec {
+        name: "7",
+        suites: &["trixie-backports", "sid"],
+        series: "7.",
+        flavour: "cloud-amd64",
+        variants: BOTH,
+    },
+];
+
+/// Taken out of each kernel's package, with all they depend on. A kernel may lack some, or have them built in.
+/// `crc32c_generic` is what ext4 and xfs ask the crypto layer for by an alias, which no dependency list shows.
+const MODULES: [&str; 8] = [
+    "crc32c_generic",
+    "nvme",
+    "ext4",
+    "xfs",
+    "overlay",
+    "loop",
+    "null_blk",
+    "dm-delay",
+];
+
+/// A kernel in the cache.
+#[derive(Clone, Debug)]
+pub struct Kernel(PathBuf);
+
+impl Kernel {
+    pub fn vmlinuz(&self) -> PathBuf {
+        self.0.join("vmlinuz")
+    }
+
+    /// A line for each module: those it depends on and itself, in load order.
+    pub fn module_list(&self) -> PathBuf {
+        self.0.join("modules.list")
+    }
+
+    /// Name and file of each module, unpacked.
+    pub fn modules(&self) -> Result<Vec<(String, PathBuf)>, String> {
+        let list = self.module_list();
+        let text = std::fs::read_to_string(&list).map_err(|e| format!("{}: {e}", list.display()))?;
+        let mut names: Vec<&str> = text.split_whitespace().collect();
+        names.sort_unstable();
+        names.dedup();
+        Ok(names
+            .into_iter()
+            .map(|name| (name.into(), self.0.join(format!("{name}.ko"))))
+            .collect())
+    }
+
+    /// Whether it was made with today's list of modules.
+    fn is_current(&self) -> bool {
+        std::fs::read_to_string(self.wanted()).is_ok_and(|made| made == MODULES.join(" "))
+    }
+
+    fn wanted(&self) -> PathBuf {
+        self.0.join("modules.wanted")
+    }
+}
+
+/// A version of a kernel, as one package or as two.
+struct Candidate {
+    version: String,
+    packages: Vec<Package>,
+}
+
+/// The newest kernel that can be had: from the cache, else from the mirror, else an older one from the cache.
+pub fn get(spec: &KernelSpec, cache: &Path, note: &dyn Fn(&str)) -> Result<Kernel, String> {
+    let folder = cache.join("kernels");
+    let mut reasons = Vec::new();
+    for candidate in candidates(spec, cache, note, &mut reasons) {
+        let kernel = Kernel(folder.join(format!("{}-{}", spec.name, candidate.version)));
+        if kernel.is_current() {
+            return Ok(kernel);
+        }
+        note(&format!(
+            "getting {}",
+            candidate
+                .packages
+                .iter()
+                .map(|p| p.name.as_str())
+                .collect::<Vec<_>>()
+                .join(", ")
+        ));
+        match make(&kernel, &candidate) {
+            Ok(()) => return Ok(kernel),
+            Err(Failure::Missing(reason)) => {
+                note(&format!("skipping {}: {reason}", candidate.version));
+                reasons.push(reason);
+            }
+            Err(Failure::Other(reason)) => {
+                reasons.push(reason);
+                break;
+            }
+        }
+    }
+    let reason = reasons.join("; ");
+    let cached = cached(spec, &folder).ok_or_else(|| format!("cannot be had: {reason}"))?;
+    note(&format!("using {} from the cache: {reason}", cached.0.display()));
+    Ok(cached)
+}
+
+/// All versions that the lists name, the newest first.
+fn candidates(spec: &KernelSpec, cache: &Path, note: &dyn Fn(&str), reasons: &mut Vec<String>) -> Vec<Candidate> {
+    let mut all = Vec::new();
+    for suite in spec.suites {
+        match packages::list(suite, cache, note) {
+            Ok(list) => all.extend(in_list(spec, &list)),
+            Err(reason) => reasons.push(reason),
+        }
+    }
+    if all.is_empty() && reasons.is_empty() {
+        reasons.push(format!("no {} kernel in {}", spec.series, spec.suites.join(", ")));
+    }
+    all.sort_by(|a, b| compare_versions(&b.version, &a.version));
+    all
+}
+
+/// Since 7.0 the image package is empty and depends on two others. A version of which only one of the two is published
+/// cannot be installed by anybody.
+fn in_list(spec: &KernelSpec, list: &[Package]) -> Vec<Candidate> {
+    let find = |kind: &str, release: &str| {
+        let name = format!("linux-{kind}-{release}-{}", spec.flavour);
+        list.iter()
+            .filter(|package| package.name == name)
+            .max_by(|a, b| newer(a, b))
+            .cloned()
+    };
+    let mut releases: Vec<&str> = list
+        .iter()
+        .filter_map(|package| {
+            let rest = ["linux-image-", "linux-binary-"]
+                .iter()
+                .find_map(|kind| package.name.strip_prefix(kind))?;
+            let release = rest.strip_suffix(spec.flavour)?.strip_suffix('-')?;
+            // What is left of another flavour's name ends in that flavour.
+            let plain = !["cloud", "rt"].iter().any(|flavour| release.ends_with(flavour));
+            Some(release).filter(|release| plain && release.starts_with(spec.series))
+        })
+        .collect();
+    releases.sort_unstable();
+    releases.dedup();
+    releases
+        .into_iter()
+        .filter_map(|release| {
+            let split = [find("binary", release), find("modules", release)];
+            let packages = match (split, find("image", release)) {
+                ([Some(binary), Some(modules)], _) => vec![binary, modules],
+                ([None, None], Some(image)) => vec![image],
+                _ => return None,
+            };
+            Some(Candidate {
+                version: packages[0].version.clone(),
+                packages,
+            })
+        })
+        .collect()
+}
+
+fn newer(a: &Package, b: &Package) -> Ordering {
+    compare_versions(&a.version, &b.version)
+}
+
+/// The newest of this kernel in the cache, whatever the mirror says.
+fn cached(spec: &KernelSpec, folder: &Path) -> Option<Kernel> {
+    let prefix = format!("{}-", spec.name);
+    let version = |entry: std::fs::DirEntry| {
+        let name = entry.file_name().into_string().ok()?;
+        // "6.1-full-…" is not a version of "6.1".
+        Some(name.strip_prefix(&prefix)?.to_string())
+            .filter(|version| version.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let versions = std::fs::read_dir(folder).ok()?.flatten().filter_map(version);
+    let kernels = versions.map(|version| (Kernel(folder.join(format!("{prefix}{version}"))), version));
+    kernels
+        .filter(|(kernel, _)| kernel.is_current())
+        .max_by(|(_, a), (_, b)| compare_versions(a, b))
+        .map(|(kernel, _)| kernel)
+}
+
+fn make(kernel: &Kernel, candidate: &Candidate) -> Result<(), Failure> {
+    if kernel.0.exists() {
+        // Made with another list of modules.
+        std::fs::remove_dir_all(&kernel.0).map_err(|e| Failure::Other(format!("{}: {e}", kernel.0.display())))?;
+    }
+    atomically(&kernel.0, |folder| {
+        let tree = folder.join("tree");
+        let made = Kernel(folder.join("kernel"));
+        for path in [&tree, &made.0] {
+            std::fs::create_dir_all(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        }
+        for package in &candidate.packages {
+            packages::unpack(package, &tree)?;
+        }
+        let vmlinuz = vmlinuz(&tree)
+            .ok_or_else(|| Failure::Missing(format!("the package of {} holds no vmlinuz", candidate.version)))?;
+        copy(&vmlinuz, &made.vmlinuz())?;
+        pick_modules(&tree, &made)?;
+        let wanted = made.wanted();
+        std::fs::write(&wanted, MODULES.join(" ")).map_err(|e| format!("{}: {e}", wanted.display()))?;
+        Ok(made.0)
+    })
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    std::fs::copy(from, to)
+        .map(drop)
+        .map_err(|e| format!("{}: {e}", from.display()))
+}
+
+/// `boot/vmlinuz-*`, or, in packages that are split, beside the modules.
+fn vmlinuz(tree: &Path) -> Option<PathBuf> {
+    let boot = std::fs::read_dir(tree.join("boot"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
+    let is_kernel = |path: &PathBuf| {
+        path.file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz"))
+    };
+    let beside = module_folder(tree).map(|folder| folder.join("vmlinuz"));
+    boot.chain(beside).find(|path| is_kernel(path) && path.is_file())
+}
+
+/// `lib/modules/RELEASE`, under `usr` where that is merged.
+fn module_folder(tree: &Path) -> Option<PathBuf> {
+    let roots = [tree.join("lib/modules"), tree.join("usr/lib/modules")];
+    roots.iter().find_map(|root| {
+        std::fs::read_dir(root)
+            .ok()?
+            .flatten()
+            .map(|entry| entry.path())
+            .find(|p| p.is_dir())
+    })
+}
+
+/// Packages come without `modules.dep`: that is made where they are installed, and so here.
+fn pick_modules(tree: &Path, kernel: &Kernel) -> Result<(), String> {
+    let folder = module_folder(tree).ok_or("the package holds no modules")?;
+    let release = folder.file_name().unwrap_or_default();
+    let base = folder.ancestors().nth(3).unwrap_or(tree);
+    command(Command::new("depmod").arg("-b").arg(base).arg(release))?;
+    let text = std::fs::read_to_string(folder.join("modules.dep")).map_err(|e| format!("modules.dep: {e}"))?;
+    // "path: dependency dependency …", where the last is to be loaded first.
+    let dependencies: HashMap<String, (&str, Vec<&str>)> = text
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .map(|(path, rest)| (module_name(path), (path, rest.split_whitespace().rev().collect())))
+        .collect();
+    let mut list = String::new();
+    for module in MODULES.map(module_name) {
+        let Some((path, first)) = dependencies.get(&module) else {
+            continue;
+        };
+        let chain: Vec<&str> = first.iter().copied().chain([*path]).collect();
+        for path in &chain {
+            unpack_module(&folder.join(path), &kernel.0.join(format!("{}.ko", module_name(path))))?;
+        }
+        list += &(chain.into_iter().map(module_name).collect::<Vec<_>>().join(" ") + "\n");
+    }
+    let path = kernel.module_list();
+    std::fs::write(&path, list).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// The name by which the kernel knows what is in the file.
+fn module_name(path: &str) -> String {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    file.split('.').next().unwrap_or(file).replace('-', "_")
+}
+
+fn unpack_module(from: &Path, to: &Path) -> Result<(), String> {
+    let unpacker = match from.extension().and_then(|end| end.to_str()) {
+        Some("xz") => "xz",
+        Some("zst") => "zstd",
+        _ => return copy(from, to),
+    };
+    let module = command(Command::new(unpacker).arg("-dc").arg(from))?;
+    std::fs::write(to, module).map_err(|e| format!("{}: {e}", to.display()))
+}

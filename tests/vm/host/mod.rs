@@ -1,0 +1,293 @@
+//! The runner's side: gets kernels, boots a guest per configuration and adds up the verdicts.
+
+mod apt;
+mod cpio;
+mod disk;
+mod initramfs;
+mod kernels;
+mod packages;
+mod qemu;
+mod report;
+
+use crate::checks;
+use crate::protocol::Orders;
+use clap::Parser;
+use initramfs::Extra;
+use kernels::{Kernel, KernelSpec};
+use qemu::Boot;
+use report::{Report, Tally};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Boots real Debian kernels under QEMU and runs checks inside them.
+#[derive(Parser)]
+#[command(name = "vm")]
+struct Arguments {
+    /// Kernels to use, parted by spaces or commas; those of IOSB_KERNELS by default, or else all
+    #[arg(long, value_name = "NAMES")]
+    kernels: Option<String>,
+    /// Only configurations with this word, such as preempt=full; "none" means only kernels as booted
+    #[arg(long, value_name = "WORD")]
+    variant: Option<String>,
+    /// Only checks whose name contains this
+    #[arg(long, value_name = "SUBSTRING")]
+    filter: Option<String>,
+    /// Guests to run at a time; as many as there are CPUs by default
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Minutes that a guest may run
+    #[arg(long, value_name = "MINUTES", default_value_t = 15)]
+    limit: u64,
+    /// List configurations and checks, and do nothing else
+    #[arg(long)]
+    list: bool,
+    /// Keep the logs of guests that did well, too
+    #[arg(long)]
+    keep: bool,
+    /// Another word for the kernel's command line
+    #[arg(long, value_name = "WORD")]
+    append: Vec<String>,
+    /// Put this host file (with the libraries it needs) into the guest, there in /bin unless told otherwise
+    #[arg(long, value_name = "FILE[:GUESTPATH]")]
+    with: Vec<String>,
+    /// Instead of the checks, run this file in the guest and copy its output to stdout
+    #[arg(long, value_name = "FILE")]
+    exec: Option<PathBuf>,
+    /// Arguments for the file of --exec
+    #[arg(last = true, requires = "exec")]
+    exec_arguments: Vec<String>,
+}
+
+/// A kernel with a command line.
+#[derive(Clone, Copy)]
+struct Configuration {
+    spec: &'static KernelSpec,
+    variant: &'static str,
+}
+
+impl Configuration {
+    fn name(self) -> String {
+        format!("{} {}", self.spec.name, self.variant).trim_end().into()
+    }
+}
+
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let configurations = match select(&arguments) {
+        Ok(configurations) => configurations,
+        Err(usage) => {
+            eprintln!("error: {usage}");
+            return ExitCode::from(2);
+        }
+    };
+    if arguments.list {
+        for configuration in &configurations {
+            println!("configuration  {}", configuration.name());
+        }
+        for check in checks::all() {
+            println!("check          {}", check.name);
+        }
+        return ExitCode::SUCCESS;
+    }
+    match run(&arguments, &configurations) {
+        Ok(tally) => {
+            if arguments.exec.is_none() {
+                println!("{} passed, {} failed", tally.passed, tally.failed);
+            }
+            ExitCode::from(u8::from(tally.failed > 0))
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The configurations asked for; an error is wrong usage.
+fn select(arguments: &Arguments) -> Result<Vec<Configuration>, String> {
+    let environment = std::env::var("IOSB_KERNELS").ok().filter(|names| !names.is_empty());
+    let named: Option<Vec<&str>> = (arguments.kernels.as_deref().or(environment.as_deref()))
+        .map(|all| all.split([' ', ',']).filter(|name| !name.is_empty()).collect());
+    let known = || {
+        kernels::MATRIX
+            .iter()
+            .map(|spec| spec.name)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    if let Some(names) = &named {
+        if let Some(stranger) = names
+            .iter()
+            .find(|name| !kernels::MATRIX.iter().any(|spec| spec.name == **name))
+        {
+            return Err(format!("no such kernel '{stranger}'; there are {}", known()));
+        }
+        if names.is_empty() {
+            return Err(format!("no kernel is named; there are {}", known()));
+        }
+    }
+    if let Some(part) = &arguments.filter {
+        if !checks::all().any(|check| check.name.contains(part.as_str())) {
+            return Err(format!("no check's name contains '{part}'; see --list"));
+        }
+    }
+    let wanted = |variant: &str| match arguments.variant.as_deref() {
+        None => true,
+        Some("none") => variant.is_empty(),
+        Some(word) => variant == word,
+    };
+    let all: Vec<Configuration> = kernels::MATRIX
+        .iter()
+        .filter(|spec| named.as_ref().is_none_or(|names| names.contains(&spec.name)))
+        .flat_map(|spec| spec.variants.iter().map(move |variant| Configuration { spec, variant }))
+        .filter(|configuration| wanted(configuration.variant))
+        .collect();
+    if all.is_empty() {
+        Err("none of these kernels has that variant; see --list".into())
+    } else {
+        Ok(all)
+    }
+}
+
+fn run(arguments: &Arguments, configurations: &[Configuration]) -> Result<Tally, String> {
+    let cache = cache()?;
+    let disk = disk::scratch(&cache)?;
+    let extras = extras(arguments)?;
+    let exec = exec(arguments)?;
+    let logs = std::env::temp_dir().join(format!("iosb-vm-{}", std::process::id()));
+    std::fs::create_dir_all(&logs).map_err(|e| format!("{}: {e}", logs.display()))?;
+
+    let width = configurations.iter().map(|c| c.name().len()).max().unwrap_or(0);
+    let report = Report::new(width, exec.is_some() && configurations.len() == 1);
+    let mut tally = Tally::default();
+    let mut queue = VecDeque::new();
+    for spec in kernels::MATRIX
+        .iter()
+        .filter(|spec| configurations.iter().any(|c| c.spec.name == spec.name))
+    {
+        let mine = || configurations.iter().filter(|c| c.spec.name == spec.name).copied();
+        match kernels::get(spec, &cache, &|text| report.note(spec.name, text)) {
+            Ok(kernel) => queue.extend(mine().map(|configuration| (configuration, kernel.clone()))),
+            Err(reason) => {
+                for configuration in mine() {
+                    tally += report.failed(&configuration.name(), "kernel", &reason, None);
+                }
+            }
+        }
+    }
+
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let jobs = arguments.jobs.unwrap_or(cpus).clamp(1, queue.len().max(1));
+    let queue = Mutex::new(queue);
+    let shared = Mutex::new(tally);
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                loop {
+                    let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                    let Some((configuration, kernel)) = next else { return };
+                    let name = configuration.name();
+                    let setup = Setup {
+                        arguments,
+                        disk: &disk,
+                        extras: &extras,
+                        exec: exec.as_deref(),
+                        logs: &logs,
+                    };
+                    let tally = match setup.boot(configuration, &kernel) {
+                        Ok(boot) => boot.run(&name, &report),
+                        Err(reason) => report.failed(&name, "guest", &reason, None),
+                    };
+                    *shared.lock().unwrap_or_else(PoisonError::into_inner) += tally;
+                }
+            });
+        }
+    });
+    let tally = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if arguments.keep || tally.failed > 0 {
+        eprintln!("logs: {}", logs.display());
+    } else {
+        std::fs::remove_dir_all(&logs).map_err(|e| format!("{}: {e}", logs.display()))?;
+    }
+    Ok(tally)
+}
+
+/// What all guests of this run have in common.
+struct Setup<'a> {
+    arguments: &'a Arguments,
+    disk: &'a Path,
+    extras: &'a [Extra],
+    exec: Option<&'a [String]>,
+    logs: &'a Path,
+}
+
+impl Setup<'_> {
+    fn boot(&self, configuration: Configuration, kernel: &Kernel) -> Result<Boot, String> {
+        let folder = self.logs.join(configuration.name().replace(' ', "-"));
+        std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let orders = Orders {
+            kernel: configuration.spec.name.into(),
+            variant: configuration.variant.into(),
+            filter: self.arguments.filter.clone(),
+            exec: self.exec.map(<[String]>::to_vec),
+        };
+        let initrd = folder.join("initramfs");
+        let image = initramfs::build(kernel, &orders, self.extras)?;
+        std::fs::write(&initrd, image).map_err(|e| format!("{}: {e}", initrd.display()))?;
+        let mut words: Vec<String> = self.arguments.append.clone();
+        words.extend(
+            Some(configuration.variant)
+                .filter(|word| !word.is_empty())
+                .map(Into::into),
+        );
+        Ok(Boot {
+            vmlinuz: kernel.vmlinuz(),
+            initrd,
+            disk: self.disk.into(),
+            console: folder.join("console.log"),
+            words,
+            limit: Duration::from_secs(60 * self.arguments.limit),
+            exec: self.exec.is_some(),
+        })
+    }
+}
+
+/// `$XDG_CACHE_HOME/iostackbreakdown`, outside the source tree so that a fresh checkout finds it filled.
+fn cache() -> Result<PathBuf, String> {
+    let set = |name| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
+    let cache = cache.ok_or("neither XDG_CACHE_HOME nor HOME names a folder to cache kernels in")?;
+    Ok(cache.join("iostackbreakdown"))
+}
+
+/// What goes into the guest beside the runner, the tool and the modules.
+fn extras(arguments: &Arguments) -> Result<Vec<Extra>, String> {
+    let mut extras = Vec::new();
+    for text in &arguments.with {
+        let (host, guest) = text
+            .split_once(':')
+            .map_or((text.as_str(), None), |(h, g)| (h, Some(g)));
+        extras.push(Extra::new(Path::new(host), guest)?);
+    }
+    if let Some(file) = &arguments.exec {
+        extras.push(Extra::new(file, None)?);
+        if let Some(busybox) = initramfs::in_path("busybox") {
+            extras.push(Extra::new(&busybox, None)?);
+        }
+    }
+    Ok(extras)
+}
+
+fn exec(arguments: &Arguments) -> Result<Option<Vec<String>>, String> {
+    let Some(file) = &arguments.exec else { return Ok(None) };
+    let mut command = vec![Extra::new(file, None)?.guest];
+    command.extend(arguments.exec_arguments.iter().cloned());
+    Ok(Some(command))
+}

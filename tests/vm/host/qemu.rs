@@ -1,0 +1,294 @@
+//! One boot: starts QEMU, follows the guest's verdict and its console, and ends it when it is done or lost.
+
+use super::report::{Report, Tally};
+use crate::protocol::Event;
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// `thread=single`, since patching code while another virtual CPU runs it crashed guests, and every probe patches code.
+/// No cmpxchg16b, since with it 6.12 died under load. No network, no display.
+const MACHINE: &[&str] = &[
+    "-nodefaults",
+    "-no-user-config",
+    "-no-reboot",
+    "-display",
+    "none",
+    "-accel",
+    "tcg,thread=single",
+    "-cpu",
+    "max,cx16=off",
+    "-smp",
+    "2",
+    "-m",
+    "1024",
+];
+/// A panic ends the guest at once, and an oops is a panic.
+const COMMAND_LINE: &str = "console=ttyS0 panic=-1 oops=panic quiet loglevel=4 rdinit=/init";
+/// How often the console is looked at while the guest says nothing.
+const LOOK: Duration = Duration::from_millis(500);
+/// A dying kernel gets this long to say where it died.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+/// A guest that has said its last word gets this long to end.
+const TO_END: Duration = Duration::from_secs(60);
+/// Console lines shown of a guest that failed as a whole.
+const SHOWN: usize = 40;
+/// What a kernel says when it must not be trusted any more.
+const FATAL: [&str; 4] = ["Kernel panic", "Oops", "BUG:", "general protection fault"];
+/// What a kernel also says when the host gives it too little time.
+const STARVED: [&str; 4] = [
+    "soft lockup",
+    "workqueue lockup",
+    "self-detected stall",
+    "detected stalls",
+];
+
+pub struct Boot {
+    pub vmlinuz: PathBuf,
+    pub initrd: PathBuf,
+    pub disk: PathBuf,
+    /// Where the kernel's messages go.
+    pub console: PathBuf,
+    /// Added to the kernel's command line.
+    pub words: Vec<String>,
+    pub limit: Duration,
+    /// The guest runs a command instead of checks.
+    pub exec: bool,
+}
+
+/// QEMU, killed when this is dropped.
+struct Guest(Child);
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // Both fail only when it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What one guest has said so far.
+struct Progress<'a> {
+    name: &'a str,
+    report: &'a Report,
+    booted: bool,
+    /// The check that runs, and since when.
+    running: Option<(String, Instant)>,
+    tally: Tally,
+    /// The guest has said its last word.
+    done: bool,
+}
+
+impl Boot {
+    pub fn run(&self, name: &str, report: &Report) -> Tally {
+        let mut progress = Progress {
+            name,
+            report,
+            booted: false,
+            running: None,
+            tally: Tally::default(),
+            done: false,
+        };
+        let followed = self.follow(&mut progress);
+        // By far the largest file of a boot, and made anew for each.
+        let _ = std::fs::remove_file(&self.initrd);
+        match followed {
+            Ok(()) => progress.tally,
+            Err(reason) => {
+                let mut text = match &progress.running {
+                    Some((check, _)) => format!("during \"{check}\": {reason}"),
+                    None => reason,
+                };
+                for (i, line) in last_lines(&self.console_text()).into_iter().enumerate() {
+                    text += if i == 0 { "; the console's last lines:\n" } else { "\n" };
+                    text += line;
+                }
+                progress.tally += report.failed(name, "guest", &text, None);
+                progress.tally
+            }
+        }
+    }
+
+    /// An error when the guest as a whole failed, whatever its checks said.
+    fn follow(&self, progress: &mut Progress) -> Result<(), String> {
+        let start = Instant::now();
+        let (mut guest, lines) = self.start()?;
+        let mut console = Console::default();
+        let mut end = None;
+        let closed = loop {
+            match lines.recv_timeout(LOOK) {
+                Ok(line) => progress.take(&line, start, self.exec)?,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break true,
+            }
+            console.read(&self.console_text(), progress);
+            if let Some(when) = end {
+                if Instant::now() > when {
+                    break false;
+                }
+            } else if console.fatal.is_some() {
+                end = Some(Instant::now() + LAST_WORDS);
+            } else if progress.done {
+                end = Some(Instant::now() + TO_END);
+            } else if start.elapsed() > self.limit {
+                return Err(format!("no verdict after {:?}", self.limit));
+            }
+        };
+        // Its output is closed a moment before the process has ended.
+        let since = Instant::now();
+        let ended = loop {
+            match guest.0.try_wait().map_err(|e| format!("QEMU: {e}"))? {
+                None if closed && since.elapsed() < TO_END => std::thread::sleep(LOOK / 10),
+                ended => break ended,
+            }
+        };
+        console.read(&self.console_text(), progress);
+        match (console.fatal, ended) {
+            (Some(fatal), _) => Err(fatal),
+            (None, None) => Err(format!("QEMU still ran {TO_END:?} after the guest's last word")),
+            (None, Some(status)) if !status.success() => Err(format!("QEMU: {status}")),
+            (None, Some(_)) if !progress.done => Err("it ended without a verdict".into()),
+            (None, Some(_)) => Ok(()),
+        }
+    }
+
+    fn start(&self) -> Result<(Guest, Receiver<String>), String> {
+        let mut qemu = Command::new("qemu-system-x86_64");
+        qemu.args(MACHINE);
+        qemu.arg("-kernel").arg(&self.vmlinuz).arg("-initrd").arg(&self.initrd);
+        qemu.arg("-append")
+            .arg([&[COMMAND_LINE.to_string()], self.words.as_slice()].concat().join(" "));
+        // A comma in a path would end the option's value.
+        let disk = self.disk.to_string_lossy().replace(',', ",,");
+        qemu.arg("-drive")
+            .arg(format!("file={disk},format=raw,if=none,id=scratch,snapshot=on"));
+        qemu.args(["-device", "nvme,drive=scratch,serial=scratch"]);
+        let console = self.console.to_string_lossy().replace(',', ",,");
+        qemu.arg("-chardev").arg(format!("file,id=console,path={console}"));
+        qemu.args([
+            "-chardev",
+            "stdio,id=verdict,signal=on",
+            "-serial",
+            "chardev:console",
+            "-serial",
+            "chardev:verdict",
+        ]);
+        qemu.stdin(Stdio::null()).stdout(Stdio::piped());
+        // SAFETY: a single system call.
+        unsafe { qemu.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?)) };
+        let mut child = qemu.spawn().map_err(|e| format!("qemu-system-x86_64: {e}"))?;
+        let stdout = child.stdout.take();
+        let guest = Guest(child);
+        let (sender, lines) = channel();
+        std::thread::spawn(move || read_lines(stdout, &sender));
+        Ok((guest, lines))
+    }
+
+    /// Empty as long as QEMU has not made it.
+    fn console_text(&self) -> String {
+        let mut bytes = Vec::new();
+        let _ = File::open(&self.console).and_then(|mut file| file.read_to_end(&mut bytes));
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+fn read_lines(stdout: Option<impl Read>, sender: &Sender<String>) {
+    let Some(stdout) = stdout else { return };
+    for line in BufReader::new(stdout).split(b'\n') {
+        let Ok(line) = line else { return };
+        if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+            return;
+        }
+    }
+}
+
+impl Progress<'_> {
+    fn take(&mut self, line: &str, start: Instant, exec: bool) -> Result<(), String> {
+        let Some(event) = Event::parse(line) else {
+            return Err(format!("not a verdict: {line:?}"));
+        };
+        match event {
+            Event::Booted(kernel) => {
+                self.booted = true;
+                self.report.note(
+                    self.name,
+                    &format!("booted {kernel} in {:.1} s", start.elapsed().as_secs_f64()),
+                );
+            }
+            Event::Started(check) => self.running = Some((check, Instant::now())),
+            Event::Passed(check) => {
+                let took = self.took();
+                self.tally += self.report.passed(self.name, &check, took);
+            }
+            Event::Failed(check, reason) => {
+                let took = self.took();
+                self.tally += self.report.failed(self.name, &check, &reason, Some(took));
+            }
+            Event::Output(text) => self.report.output(self.name, &text),
+            Event::Exited(status) => {
+                self.done = exec;
+                if status != 0 {
+                    self.tally += self
+                        .report
+                        .failed(self.name, "exec", &format!("exit status {status}"), None);
+                }
+            }
+            Event::Broken(reason) => return Err(reason),
+            Event::Done(passed, failed) => {
+                if (passed, failed) != (self.tally.passed, self.tally.failed) {
+                    return Err(format!(
+                        "it counted {passed} passed, {failed} failed: verdicts were lost"
+                    ));
+                }
+                self.done = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn took(&mut self) -> Duration {
+        self.running.take().map_or(Duration::ZERO, |(_, since)| since.elapsed())
+    }
+}
+
+/// What the kernel's messages mean.
+#[derive(Default)]
+struct Console {
+    /// How many lines were looked at.
+    seen: usize,
+    fatal: Option<String>,
+}
+
+impl Console {
+    fn read(&mut self, text: &str, progress: &Progress) {
+        // The last line may not be whole yet.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        for line in whole.lines().skip(self.seen).map(str::trim) {
+            self.seen += 1;
+            // A message of the kernel has its time before it; what a check prints has not.
+            if !line.starts_with('[') {
+                continue;
+            }
+            if STARVED.iter().any(|mark| line.contains(mark)) {
+                progress.report.note(progress.name, line);
+            } else if self.fatal.is_none() && FATAL.iter().any(|mark| line.contains(mark)) {
+                self.fatal = Some(line.into());
+            }
+        }
+    }
+}
+
+fn last_lines(text: &str) -> Vec<&str> {
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim_end)
+        .filter(|line| !line.is_empty())
+        .collect();
+    lines[lines.len().saturating_sub(SHOWN)..].to_vec()
+}

@@ -1,0 +1,87 @@
+//! What the runner prints, and what it counts.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::ops::AddAssign;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+#[derive(Clone, Copy, Default)]
+pub struct Tally {
+    pub passed: usize,
+    pub failed: usize,
+}
+
+impl Tally {
+    pub const PASSED: Self = Self { passed: 1, failed: 0 };
+    pub const FAILED: Self = Self { passed: 0, failed: 1 };
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+    }
+}
+
+/// Prints from several guests at a time, a whole message at once.
+pub struct Report {
+    width: usize,
+    /// With one guest and `--exec`, its output is all that stdout gets.
+    bare: bool,
+    turn: Mutex<()>,
+}
+
+impl Report {
+    pub fn new(width: usize, bare: bool) -> Self {
+        Self {
+            width,
+            bare,
+            turn: Mutex::new(()),
+        }
+    }
+
+    pub fn passed(&self, configuration: &str, check: &str, took: Duration) -> Tally {
+        self.line(configuration, &format!("ok    {check}  ({:.1} s)", took.as_secs_f64()));
+        Tally::PASSED
+    }
+
+    pub fn failed(&self, configuration: &str, check: &str, reason: &str, took: Option<Duration>) -> Tally {
+        let mut text = format!("FAIL  {check}: {}", reason.trim_end().replace('\n', "\n        "));
+        if let Some(took) = took {
+            let _ = write!(text, "  ({:.1} s)", took.as_secs_f64());
+        }
+        self.line(configuration, &text);
+        Tally::FAILED
+    }
+
+    pub fn note(&self, configuration: &str, text: &str) {
+        self.line(configuration, &format!("note  {text}"));
+    }
+
+    /// A line that an `--exec` command printed.
+    pub fn output(&self, configuration: &str, text: &str) {
+        if self.bare {
+            self.print(&format!("{text}\n"), true)
+        } else {
+            self.line(configuration, &format!("| {text}"))
+        }
+    }
+
+    fn line(&self, configuration: &str, text: &str) {
+        self.print(
+            &format!("{configuration:<width$}  {text}\n", width = self.width),
+            !self.bare,
+        );
+    }
+
+    /// A reader that has gone away does not stop the guests: the exit status still tells how it went.
+    fn print(&self, text: &str, stdout: bool) {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = if stdout {
+            std::io::stdout().write_all(text.as_bytes())
+        } else {
+            std::io::stderr().write_all(text.as_bytes())
+        };
+    }
+}

@@ -1,0 +1,47 @@
+//! Guest tests: boots real Debian kernels under QEMU and runs checks inside them.
+//!
+//! Run everything with `cargo test --test vm`, or a part of it:
+//!
+//! ```text
+//! cargo test --test vm -- --list                             configurations and checks
+//! cargo test --test vm -- --kernels "6.1 7" --filter counts  some kernels, some checks
+//! cargo test --test vm -- --kernels 6.12 --exec ./probe.sh   one program of yours, its output on stdout
+//! ```
+//!
+//! `IOSB_KERNELS="6.1 7"` names kernels as `--kernels` does. A configuration is a kernel as booted, or with one
+//! more word on its command line (`preempt=full`). The exit status is 0 only when every check of every
+//! configuration passed; a guest that panics, hangs or ends without its verdict is a failure of its own. Wrong
+//! arguments exit 2.
+//!
+//! What the machine must have: `qemu-system-x86_64`, `mkfs.ext4`, `mkfs.xfs`, `dpkg-deb`, `depmod`, `xz`, `zstd`, and a
+//! Debian mirror among apt's sources (or named by `IOSB_DEBIAN_MIRROR`). Kernels and the scratch disk are cached in
+//! `$XDG_CACHE_HOME/iostackbreakdown`. For scripts, `--exec` also wants a static `busybox`.
+//!
+//! This one executable plays every part, so that host and guest can never disagree about the protocol:
+//!
+//! | part | when | where |
+//! | --- | --- | --- |
+//! | runner | by default | `host/`: kernels, disk image, initramfs, QEMU, the verdict |
+//! | init | process 1 of a guest | `guest/`: mounts, modules, one check after the other |
+//! | target | first argument `pause` | here: a process that does nothing, to aim at |
+//!
+//! **To add a check**, write a function `fn(&Guest) -> Result<(), String>` in a file of `checks/`, and a
+//! line in that file's table. Each runs in a process of its own inside the guest; whatever it leaves running is
+//! killed after it.
+
+mod checks;
+mod guest;
+mod host;
+mod protocol;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match std::env::args().nth(1).as_deref() {
+        Some("pause") => loop {
+            nix::unistd::pause();
+        },
+        _ if guest::is_init() => guest::init(),
+        _ => host::main(),
+    }
+}

@@ -1,0 +1,152 @@
+//! What the runner tells its guest, and what the guest answers.
+//!
+//! Down: a file in the initramfs. Up: lines on the second serial port. Both are lines of fields parted by tabs,
+//! in which tabs, line ends and backslashes are escaped.
+
+use std::fmt::Write as _;
+
+/// Where the guest finds its orders. That it exists is also how init knows that it runs in a guest of ours.
+pub const ORDERS: &str = "/etc/iosb-vm";
+/// The tool under test, in the guest.
+pub const TOOL: &str = "/bin/IOStackBreakdown";
+/// Module files and the list of them, in the guest.
+pub const MODULES: &str = "/lib/modules";
+/// The list: a module and those it depends on, in load order, a line each.
+pub const MODULE_LIST: &str = "/lib/modules/list";
+
+/// What a guest is to do.
+#[derive(Debug, Default, PartialEq)]
+pub struct Orders {
+    /// The kernel's name in the matrix, such as `6.1-full`.
+    pub kernel: String,
+    /// The word added to its command line, such as `preempt=full`; empty as booted.
+    pub variant: String,
+    /// Run only checks whose name contains this.
+    pub filter: Option<String>,
+    /// Run this command instead of the checks.
+    pub exec: Option<Vec<String>>,
+}
+
+impl Orders {
+    pub fn to_text(&self) -> String {
+        let mut text = line(&["kernel", &self.kernel]) + &line(&["variant", &self.variant]);
+        if let Some(filter) = &self.filter {
+            text += &line(&["filter", filter]);
+        }
+        if let Some(command) = &self.exec {
+            let mut all = vec!["exec"];
+            all.extend(command.iter().map(String::as_str));
+            text += &line(&all);
+        }
+        text
+    }
+
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut orders = Self::default();
+        for entry in text.lines() {
+            let all = fields(entry);
+            match all.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+                ["kernel", name] => orders.kernel = (*name).into(),
+                ["variant", word] => orders.variant = (*word).into(),
+                ["filter", part] => orders.filter = Some((*part).into()),
+                ["exec", ..] => orders.exec = Some(all[1..].to_vec()),
+                _ => return Err(format!("orders not understood: {entry:?}")),
+            }
+        }
+        Ok(orders)
+    }
+}
+
+/// What a guest tells while it runs.
+#[derive(Debug, PartialEq)]
+pub enum Event {
+    /// The guest is up: its kernel, in one line.
+    Booted(String),
+    Started(String),
+    Passed(String),
+    Failed(String, String),
+    /// A line of the `--exec` command's output.
+    Output(String),
+    /// How the `--exec` command ended.
+    Exited(i32),
+    /// The guest itself could not go on.
+    Broken(String),
+    /// The last word: how many checks passed and failed.
+    Done(usize, usize),
+}
+
+impl Event {
+    pub fn to_line(&self) -> String {
+        match self {
+            Self::Booted(kernel) => line(&["booted", kernel]),
+            Self::Started(check) => line(&["started", check]),
+            Self::Passed(check) => line(&["passed", check]),
+            Self::Failed(check, reason) => line(&["failed", check, reason]),
+            Self::Output(text) => line(&["output", text]),
+            Self::Exited(status) => line(&["exited", &status.to_string()]),
+            Self::Broken(reason) => line(&["broken", reason]),
+            Self::Done(passed, failed) => line(&["done", &passed.to_string(), &failed.to_string()]),
+        }
+    }
+
+    /// `None` when the line is none of ours, as when the guest died in the middle of one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let all = fields(text);
+        Some(match all.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            ["booted", kernel] => Self::Booted((*kernel).into()),
+            ["started", check] => Self::Started((*check).into()),
+            ["passed", check] => Self::Passed((*check).into()),
+            ["failed", check, reason] => Self::Failed((*check).into(), (*reason).into()),
+            ["output", text] => Self::Output((*text).into()),
+            ["exited", status] => Self::Exited(status.parse().ok()?),
+            ["broken", reason] => Self::Broken((*reason).into()),
+            ["done", passed, failed] => Self::Done(passed.parse().ok()?, failed.parse().ok()?),
+            _ => return None,
+        })
+    }
+}
+
+fn line(all: &[&str]) -> String {
+    let mut text = String::new();
+    for (i, field) in all.iter().enumerate() {
+        if i > 0 {
+            text.push('\t');
+        }
+        for c in field.chars() {
+            match c {
+                '\\' => text.push_str("\\\\"),
+                '\t' => text.push_str("\\t"),
+                '\n' => text.push_str("\\n"),
+                '\r' => text.push_str("\\r"),
+                c if c.is_control() => {
+                    let _ = write!(text, "<{:02x}>", u32::from(c));
+                }
+                c => text.push(c),
+            }
+        }
+    }
+    text.push('\n');
+    text
+}
+
+fn fields(text: &str) -> Vec<String> {
+    text.split('\t')
+        .map(|field| {
+            let mut plain = String::new();
+            let mut chars = field.chars();
+            while let Some(c) = chars.next() {
+                match c {
+                    '\\' => match chars.next() {
+                        Some('t') => plain.push('\t'),
+                        Some('n') => plain.push('\n'),
+                        Some('r') => plain.push('\r'),
+                        Some(other) => plain.push(other),
+                        None => {}
+                    },
+                    c => plain.push(c),
+                }
+            }
+            plain
+        })
+        .collect()
+}
