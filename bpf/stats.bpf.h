@@ -146,11 +146,14 @@ static __always_inline void record(__u32 point, __u64 ns, long value)
 	}
 
 	step = step_of(ns);
+	/* The compiler can prove the bound, the verifier of older kernels cannot: keep the check. */
+	barrier_var(step);
 	if (step < STEPS)
 		add(&s->steps[step], 1);
 	if (config.unit_ns) {
 		__u32 slot = top_bit(ns / config.unit_ns);
 
+		barrier_var(slot);
 		if (slot >= UNIT_SLOTS)
 			slot = UNIT_SLOTS - 1;
 		add(&s->unit_slots[slot], 1);

@@ -264,6 +264,7 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
     }
     report.losses = losses(layer, &lost, span);
     report.in_flight = span.in_flight.map(|known| known.get(&layer).copied().unwrap_or(0));
+    report.hooks = hooks.iter().map(|hook| hook.name()).collect();
     for hook in hooks {
         let Some(why) = loses(hook, span.facts) else { continue };
         report

@@ -586,6 +586,7 @@ impl Run<'_> {
         let form = TextOptions {
             unit: self.options.unit,
             summary_only: self.options.summary,
+            exact: self.options.verbose,
         };
         match output.print(&report, &form) {
             Ok(()) => Ok(after),

@@ -16,18 +16,22 @@ use iostackbreakdown::report::{LayerReport, Loss, LossReason, NotMeasured, OpRep
 const NANOSECONDS: TextOptions = TextOptions {
     unit: Unit::Nanoseconds,
     summary_only: false,
+    exact: false,
 };
 const MICROSECONDS: TextOptions = TextOptions {
     unit: Unit::Microseconds,
     summary_only: false,
+    exact: false,
 };
 const MILLISECONDS: TextOptions = TextOptions {
     unit: Unit::Milliseconds,
     summary_only: false,
+    exact: false,
 };
 const SUMMARY: TextOptions = TextOptions {
     unit: Unit::Nanoseconds,
     summary_only: true,
+    exact: false,
 };
 
 /// The histogram of DESIGN.md, section 3.

@@ -33,6 +33,8 @@ pub struct LayerReport {
     pub ops: Vec<OpReport>,
     /// Ops, or parts of ops, that could not be measured on this machine.
     pub not_measured: Vec<NotMeasured>,
+    /// The kinds of hook that measured it.
+    pub hooks: Vec<&'static str>,
     /// Calls left out because of the kind of their file.
     pub excluded: u64,
     /// Samples that are in no histogram, by reason; reasons without one are absent.

@@ -33,6 +33,8 @@ pub struct TextOptions {
     pub unit: Unit,
     /// Tables only, no histograms.
     pub summary_only: bool,
+    /// The totals to the last digit too.
+    pub exact: bool,
 }
 
 impl Unit {
@@ -99,9 +101,27 @@ fn print_layer(layer: &LayerReport, options: &TextOptions, page: &mut Page) {
             page.line(&row);
         }
     }
+    if options.exact {
+        for op in &called {
+            page.line(&exact(op));
+        }
+    }
     page.blank();
+    if !layer.hooks.is_empty() {
+        page.line(&format!("hook: {}", layer.hooks.join(", ")));
+    }
     print_trouble(layer, page);
     page.blank();
+}
+
+/// An op's numbers as they were measured, for those who compare or add them.
+fn exact(op: &OpReport) -> String {
+    let (min, max) = op.extremes.unwrap_or_default();
+    let (count, total, bytes) = (op.count(), op.total_ns, op.bytes.unwrap_or(0));
+    format!(
+        "exact: {} {count} calls {total} ns {bytes} bytes {min} min {max} max",
+        op.op
+    )
 }
 
 /// Why a layer has no table. Nothing measured is not the same as not measured.
