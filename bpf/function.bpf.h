@@ -160,7 +160,16 @@ int multi_leave(struct pt_regs *ctx)
 	return leave(bpf_get_attach_cookie(ctx), PT_REGS_RC(ctx), now);
 }
 
+/* It got the context as an argument in 7.0. */
 extern bool bpf_session_is_return(void) __ksym __weak;
+extern bool bpf_session_is_return___context(void *ctx) __ksym __weak;
+
+static __always_inline bool session_is_return(void *ctx)
+{
+	if (bpf_ksym_exists(bpf_session_is_return___context))
+		return bpf_session_is_return___context(ctx);
+	return bpf_session_is_return();
+}
 
 SEC("kprobe.session")
 int session(struct pt_regs *ctx)
@@ -168,7 +177,7 @@ int session(struct pt_regs *ctx)
 	__u64 now = bpf_ktime_get_ns();
 	__u32 point = bpf_get_attach_cookie(ctx);
 
-	if (bpf_session_is_return())
+	if (session_is_return(ctx))
 		return leave(point, PT_REGS_RC(ctx), now);
 	enter_probed(ctx, point, PT_REGS_SP(ctx));
 	return 0;

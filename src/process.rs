@@ -92,7 +92,11 @@ pub fn global_number(pid: u32) -> Result<u32, ProcessError> {
     global_numbers()?.get(&pid).copied().ok_or(ProcessError::Absent(pid))
 }
 
-fn open_pidfd(pid: u32) -> Result<OwnedFd, ProcessError> {
+/// Holds a process by its number.
+///
+/// # Errors
+/// When there is none, or the kernel refuses.
+pub fn open_pidfd(pid: u32) -> Result<OwnedFd, ProcessError> {
     // SAFETY: plain numbers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     if fd >= 0 {

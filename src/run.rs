@@ -22,7 +22,7 @@ use crate::kernel::file_operations::{self, Narrowing};
 use crate::kernel::{Facts, LazySymbols, privileges};
 use crate::layer::Layer;
 use crate::leave::leave;
-use crate::probe::attach::{self, AttachError, Attached, Settings};
+use crate::probe::attach::{self, AttachError, Attached, AttachedOp, Settings};
 use crate::probe::plan::{self, Plan};
 use crate::process::{self, Process};
 use crate::report::text::{self, TextOptions, Unit};
@@ -85,13 +85,14 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     let functions = plan::functions_of(&options.layers, options.probe);
     let symbols = LazySymbols::new(symbols_of_interest(&functions, options), &options.without);
     let facts = crate::kernel::gather(&functions, &options.without, &symbols).map_err(|error| cannot(&error))?;
+    plan::check_choice(options.probe, &facts).map_err(|line| cannot(&line))?;
     let plan = plan::plan(&options.layers, &facts, options.probe);
     let narrowing = plan
         .shared_with()
         .map(|fs| file_operations::narrow(fs, options.vmlinux.as_deref(), &symbols, &options.without));
 
-    let settings = settings(options, &facts, &processes, disk.as_ref(), cgroup, narrowing.as_ref());
-    let mut attached = attach::attach(&plan, &facts, &settings).map_err(|error| cannot(&error))?;
+    let mut settings = settings(options, &facts, &processes, disk.as_ref(), cgroup, narrowing.as_ref());
+    let mut attached = attach::attach(&plan, &facts, &mut settings).map_err(|error| cannot(&error))?;
     let refused = check_layers(options, &plan, &attached).map_err(|error| cannot(&error))?;
     if options.verbose {
         tell_how(&facts, &plan, &attached, narrowing.as_ref());
@@ -190,11 +191,11 @@ fn settings(
         disks: disk.map(|disk| disk.devices.clone()).unwrap_or_default(),
         cgroup,
         guard: narrowing.map(|narrowing| narrowing.guard),
+        starts_in_table: !facts.task_storage || options.starts.is_some(),
         starts: options.starts,
         ..Default::default()
     };
     let one = (settings.traced.len() == 1 && !options.follow).then(|| settings.traced[0]);
-    let hash_starts = !facts.task_storage || options.starts.is_some();
     let config = &mut settings.config;
     config.tgid = one.unwrap_or(0);
     config.self_tgid = process::global_number(std::process::id()).unwrap_or(0);
@@ -204,7 +205,6 @@ fn settings(
     config.by_cgroup = MaybeUninit::new(settings.cgroup.is_some());
     config.by_comm = MaybeUninit::new(options.comm.is_some());
     config.all_files = MaybeUninit::new(options.all_files);
-    config.hash_starts = MaybeUninit::new(hash_starts);
     config.unit_ns = match options.unit {
         Unit::Nanoseconds => 0,
         Unit::Microseconds => 1_000,
@@ -270,21 +270,16 @@ fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: Option<&
     if let Some(narrowing) = narrowing {
         eprintln!("files of a shared function are told by {}", narrowing.source);
     }
+    let mut previous = String::new();
     for (op, how) in plan.ops.iter().zip(&attached.ops) {
-        let mut by_hook: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for (function, hook) in &how.points {
-            by_hook.entry(hook.name()).or_default().push(function);
+        let line = describe(how);
+        // All system calls are usually measured in one way.
+        if op.layer == Layer::Syscall && line == previous {
+            continue;
         }
-        let points: Vec<String> = by_hook
-            .iter()
-            .map(|(hook, of)| format!("{hook} on {}", of.join(", ")))
-            .collect();
-        let measured = if points.is_empty() {
-            "not measured".to_owned()
-        } else {
-            points.join("; ")
-        };
-        eprintln!("{} {}: {measured}", op.layer.name(), op.op.name);
+        let by_tracepoint = how.points.iter().all(|(_, hook)| !hook.is_on_functions()) && !how.points.is_empty();
+        let name = if by_tracepoint { "calls" } else { op.op.name };
+        eprintln!("{} {name}: {line}", op.layer.name());
         for refusal in &how.refused {
             eprintln!(
                 "  {} by {} refused: {}",
@@ -293,6 +288,24 @@ fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: Option<&
                 refusal.error
             );
         }
+        previous = line;
+    }
+}
+
+/// The hooks of an op and the functions that they are on.
+fn describe(how: &AttachedOp) -> String {
+    let mut by_hook: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (function, hook) in &how.points {
+        by_hook.entry(hook.name()).or_default().push(function);
+    }
+    let points: Vec<String> = by_hook
+        .iter()
+        .map(|(hook, of)| format!("{hook} on {}", of.join(", ")))
+        .collect();
+    if points.is_empty() {
+        "not measured".to_owned()
+    } else {
+        points.join("; ")
     }
 }
 

@@ -35,7 +35,9 @@ pub struct Settings {
     pub cgroup: Option<OwnedFd>,
     /// How shared functions are narrowed.
     pub guard: Option<Guard>,
-    /// Places in the table of starts, where there is one.
+    /// Starts are in a table by thread, not in task storage.
+    pub starts_in_table: bool,
+    /// Places in that table, where there is another number than ours to be.
     pub starts: Option<u32>,
 }
 
@@ -166,12 +168,15 @@ fn templates<'a>(skeleton: &'a IostackbreakdownSkel<'static>, hook: Hook) -> (&'
 ///
 /// # Errors
 /// When the kernel takes none of the programs.
-pub fn attach(plan: &Plan, facts: &Facts, settings: &Settings) -> Result<Attached, AttachError> {
+pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Attached, AttachError> {
     // Programs cost time to load, so at first only those are that should do.
     let mut hooks = first_choice(plan, facts);
     let mut refused: Vec<Refusal> = Vec::new();
     loop {
         match load(plan, facts, settings, &hooks) {
+            Ok(skeleton) if !settings.starts_in_table && !gives_task_storage(&skeleton) => {
+                settings.starts_in_table = true;
+            }
             Ok(skeleton) => {
                 let attached = attach_loaded(plan, facts, settings, &hooks, &refused, skeleton)?;
                 match second_choice(plan, &attached, &hooks) {
@@ -337,6 +342,18 @@ fn attach_loaded(
     Ok(attached)
 }
 
+/// Whether this kernel gives out task storage. Since 6.19 the memory comes from `kmalloc_nolock`, which has none on a CPU
+/// without a 16-byte compare-and-exchange, however new the kernel is; so it is tried, on ourselves.
+fn gives_task_storage(skeleton: &IostackbreakdownSkel<'_>) -> bool {
+    let Ok(pidfd) = crate::process::open_pidfd(std::process::id()) else {
+        return false;
+    };
+    let map = &skeleton.maps.frames_by_task;
+    let key = pidfd.as_raw_fd().to_ne_bytes();
+    let empty = vec![0; map.value_size() as usize];
+    map.update(&key, &empty, MapFlags::ANY).is_ok() && map.delete(&key).is_ok()
+}
+
 fn load(
     plan: &Plan,
     facts: &Facts,
@@ -357,6 +374,7 @@ fn load(
         let preempted = hooks
             .iter()
             .any(|hook| matches!(hook, Hook::Fentry | Hook::RawTracepoint));
+        rodata.config.hash_starts = MaybeUninit::new(settings.starts_in_table);
         rodata.config.atomic = MaybeUninit::new(preempted && facts.preemption.is_possible());
         fill_syscall_points(&mut rodata.syscall_points, plan);
     }
@@ -385,8 +403,6 @@ fn choose_programs(
     let first_target = functions.into_iter().find(|name| in_btf(name));
     // SAFETY: a flag of a plain structure, initialised by `Default` or by a `bool`.
     let follow = unsafe { settings.config.follow.assume_init() };
-    // SAFETY: as above.
-    let hash_starts = unsafe { settings.config.hash_starts.assume_init() };
     // Process events come from process context: the same rule as for system calls decides the tracepoints' kind.
     let classic = facts.preemption.is_possible() && facts.tracefs.is_some();
     let wanted = |hook| hooks.contains(&hook);
@@ -418,7 +434,7 @@ fn choose_programs(
     progs.fork_classic.set_autoload(follow && classic);
     progs.exec_btf.set_autoload(follow && !classic);
     progs.exec_classic.set_autoload(follow && classic);
-    progs.in_flight.set_autoload(!hash_starts);
+    progs.in_flight.set_autoload(!settings.starts_in_table);
     progs.resolve_pids.set_autoload(false);
     Ok(())
 }
@@ -428,12 +444,7 @@ fn size_maps(open: &mut OpenIostackbreakdownSkel<'_>, plan: &Plan, settings: &Se
     const FOLLOWED: u32 = 16_384;
     let entries = |n: usize| u32::try_from(n.max(1)).unwrap_or(u32::MAX);
     // SAFETY: a flag of a plain structure, initialised by `Default` or by a `bool`.
-    let (follow, hash_starts) = unsafe {
-        (
-            settings.config.follow.assume_init(),
-            settings.config.hash_starts.assume_init(),
-        )
-    };
+    let follow = unsafe { settings.config.follow.assume_init() };
     let maps = &mut open.maps;
     maps.stats.set_max_entries(entries(plan.ops.len()))?;
     maps.traced.set_max_entries(if follow {
@@ -442,8 +453,8 @@ fn size_maps(open: &mut OpenIostackbreakdownSkel<'_>, plan: &Plan, settings: &Se
         entries(settings.traced.len())
     })?;
     maps.disks.set_max_entries(entries(settings.disks.len()))?;
-    maps.frames_by_task.set_autocreate(!hash_starts)?;
-    maps.frames_by_thread.set_autocreate(hash_starts)?;
+    maps.frames_by_task.set_autocreate(!settings.starts_in_table)?;
+    maps.frames_by_thread.set_autocreate(settings.starts_in_table)?;
     if let Some(starts) = settings.starts {
         maps.frames_by_thread.set_max_entries(starts)?;
     }

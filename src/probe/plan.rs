@@ -109,6 +109,29 @@ fn is_offered(hook: Hook, facts: &Facts) -> bool {
     }
 }
 
+/// Whether the hook that `--probe` names can be had.
+///
+/// # Errors
+/// One line that names those that can.
+pub fn check_choice(choice: Choice, facts: &Facts) -> Result<(), String> {
+    match choice.hook() {
+        Some(hook) if !is_offered(hook, facts) => {
+            let offered: Vec<&str> = FUNCTION_HOOKS
+                .into_iter()
+                .chain(SYSCALL_HOOKS.into_iter().filter(|hook| !hook.is_on_functions()))
+                .filter(|&hook| is_offered(hook, facts))
+                .map(Hook::name)
+                .collect();
+            Err(format!(
+                "this kernel has no {}; it offers {}",
+                hook.name(),
+                offered.join(", ")
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Hooks to try, the best first: those that lose nothing before those that do, the cheaper before the dearer.
 fn hooks(by_cost: &[Hook], facts: &Facts, choice: Choice) -> Vec<Hook> {
     if let Some(hook) = choice.hook() {
