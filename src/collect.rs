@@ -12,8 +12,8 @@ use crate::kernel::interface::types::{errno_key, op_stats, task_frames};
 use crate::kernel::interface::{LOST_CLOCK, LOST_REASONS, LOST_RETURN, LOST_STORAGE, LOST_TABLE_FULL};
 use crate::layer::Layer;
 use crate::probe::PointWord;
-use crate::probe::attach::Attached;
-use crate::probe::plan::{Plan, loses};
+use crate::probe::attach::{Attached, AttachedOp};
+use crate::probe::plan::{Plan, PlannedOp, loses};
 use crate::report::{LayerReport, Loss, LossReason, NotMeasured, OpReport};
 
 /// All counters at one moment, every CPU together.
@@ -240,7 +240,7 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
         report.not_measured.extend(planned.not_measured.clone());
         if attached.points.is_empty() {
             if planned.not_measured.is_none() {
-                report.not_measured.push(refused(planned.op.name, attached));
+                report.not_measured.push(refused(planned, attached));
             }
             continue;
         }
@@ -360,15 +360,15 @@ fn losses(layer: Layer, lost: &[u64], span: &Span<'_>) -> Vec<Loss> {
     losses
 }
 
-fn refused(op: &'static str, attached: &crate::probe::attach::AttachedOp) -> NotMeasured {
-    let mut functions: Vec<&str> = attached
-        .refused
-        .iter()
-        .map(|refusal| refusal.function.as_str())
-        .collect();
-    functions.dedup();
-    NotMeasured {
-        what: op.to_owned(),
-        reason: format!("{}: refused by this kernel", functions.join(", ")),
-    }
+/// Why an op that was planned is not measured.
+fn refused(planned: &PlannedOp, attached: &AttachedOp) -> NotMeasured {
+    let mut tried: Vec<&str> = attached.refused.iter().map(|refusal| refusal.function.as_str()).collect();
+    tried.dedup();
+    let reason = if tried.is_empty() {
+        let functions: Vec<&str> = planned.points.iter().map(|point| point.function.as_str()).collect();
+        format!("{}: not within reach of the hooks in use", functions.join(", "))
+    } else {
+        format!("{}: refused by this kernel", tried.join(", "))
+    };
+    NotMeasured { what: planned.op.name.to_owned(), reason }
 }

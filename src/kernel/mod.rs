@@ -24,15 +24,15 @@ use self::preemption::Preemption;
 pub struct Function {
     /// What the tracing hooks (fentry, fexit) need. `None`: not in BTF, so they cannot be used.
     pub btf: Option<BtfFunction>,
-    /// It is in the kernel's symbol table as code. `None`: not looked up, because BTF has it.
+    /// It is in the kernel's symbol table as code. `None`: not looked up.
     pub symbol: Option<bool>,
 }
 
 impl Function {
-    /// Whether there is anything to attach to.
+    /// Whether there may be anything to attach to. What was not looked up is found out by trying.
     #[must_use]
-    pub fn exists(&self) -> bool {
-        self.btf.is_some() || self.symbol == Some(true)
+    pub fn may_exist(&self) -> bool {
+        self.btf.is_some() || self.symbol != Some(false)
     }
 }
 
@@ -161,8 +161,12 @@ pub fn gather(
         }
     }
 
+    // Reading the symbols takes tens of milliseconds. A system call exists wherever its number does, and those without
+    // arguments never have BTF, so they are not looked up.
     for (name, function) in &mut found {
-        if function.btf.is_none() && wanted.contains(name.as_str()) {
+        if !wanted.contains(name.as_str()) {
+            function.symbol = Some(false);
+        } else if function.btf.is_none() && !name.starts_with(SYSCALL_PREFIX) {
             let module = functions.get(name).copied().flatten();
             function.symbol = Some(symbols.get()?.is_text(name, module));
         }
@@ -179,6 +183,12 @@ pub fn gather(
         task_storage: scan.task_storage,
     })
 }
+
+/// What the kernel's functions that system calls enter by are called.
+#[cfg(target_arch = "x86_64")]
+pub const SYSCALL_PREFIX: &str = "__x64_sys_";
+#[cfg(target_arch = "aarch64")]
+pub const SYSCALL_PREFIX: &str = "__arm64_sys_";
 
 /// Where tracefs is mounted and can be written.
 fn tracefs() -> Option<PathBuf> {

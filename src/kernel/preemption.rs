@@ -6,12 +6,14 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
+use std::io::Read;
 
+use flate2::read::GzDecoder;
 use nix::sys::utsname::{UtsName, uname};
 
 const DEBUGFS: &str = "/sys/kernel/debug/sched/preempt";
 const COMMAND_LINE: &str = "/proc/cmdline";
-const CONFIG: &str = "configuration in /boot";
+const CONFIG: &str = "the kernel's configuration";
 
 /// When kernel code can be preempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,9 +57,20 @@ impl Preemption {
             debugfs: fs::read_to_string(DEBUGFS).ok(),
             version: text(UtsName::version).map(str::to_owned),
             command_line: fs::read_to_string(COMMAND_LINE).ok(),
-            config: text(UtsName::release)
-                .and_then(|release| fs::read_to_string(format!("/boot/config-{release}")).ok()),
+            config: text(UtsName::release).and_then(read_config),
         })
+    }
+}
+
+/// The configuration as the kernel itself has it, or as the distribution put it beside the kernel.
+fn read_config(release: &str) -> Option<String> {
+    // Real ones have about 300 kB.
+    const LIMIT: u64 = 16 << 20;
+    let mut text = String::new();
+    let compressed = fs::File::open("/proc/config.gz");
+    match compressed.and_then(|file| GzDecoder::new(file).take(LIMIT).read_to_string(&mut text)) {
+        Ok(_) => Some(text),
+        Err(_) => fs::read_to_string(format!("/boot/config-{release}")).ok(),
     }
 }
 

@@ -5,41 +5,21 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fmt;
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramMut};
+use libbpf_rs::{Link, ProgramMut};
 use libbpf_sys as sys;
 
 use crate::kernel::Facts;
 use crate::kernel::btf::BtfFunction;
-use crate::kernel::interface::skeleton::{IostackbreakdownSkel, IostackbreakdownSkelBuilder, OpenIostackbreakdownSkel};
-use crate::kernel::interface::types;
-use crate::layer::{Files, Layer, Returns, SYSCALLS, Shape};
+use crate::kernel::interface::skeleton::IostackbreakdownSkel;
+use crate::layer::{Files, Layer, Returns, Shape};
 
 use super::kprobe_event::KprobeEvents;
+use super::load::{Settings, fill_maps, gives_task_storage, load};
 use super::perf::{self, PerfLink};
 use super::plan::{Plan, PlannedOp, PlannedPoint};
 use super::{Guard, Hook, PointWord, program};
-
-/// What the kernel side is told before it is loaded.
-#[derive(Debug, Default)]
-pub struct Settings {
-    pub config: types::config,
-    /// Processes traced from the start; looked at when `config.traced_set`.
-    pub traced: Vec<u32>,
-    /// Disks; looked at when `config.by_disk`.
-    pub disks: Vec<u32>,
-    /// Looked at when `config.by_cgroup`.
-    pub cgroup: Option<OwnedFd>,
-    /// How shared functions are narrowed.
-    pub guard: Option<Guard>,
-    /// Starts are in a table by thread, not in task storage.
-    pub starts_in_table: bool,
-    /// Places in that table, where there is another number than ours to be.
-    pub starts: Option<u32>,
-}
 
 /// Programs in the kernel. Dropping it detaches: entries first, so that no call is entered whose return is not awaited.
 pub struct Attached {
@@ -170,7 +150,7 @@ fn templates<'a>(skeleton: &'a IostackbreakdownSkel<'static>, hook: Hook) -> (&'
 /// When the kernel takes none of the programs.
 pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Attached, AttachError> {
     // Programs cost time to load, so at first only those are that should do.
-    let mut hooks = first_choice(plan, facts);
+    let mut hooks = plan.first_choice();
     let mut refused: Vec<Refusal> = Vec::new();
     loop {
         match load(plan, facts, settings, &hooks) {
@@ -179,7 +159,7 @@ pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Att
             }
             Ok(skeleton) => {
                 let attached = attach_loaded(plan, facts, settings, &hooks, &refused, skeleton)?;
-                match second_choice(plan, &attached, &hooks) {
+                match second_choice(plan, &attached.ops, &hooks) {
                     Some(more) => hooks = more,
                     None => return Ok(attached),
                 }
@@ -227,42 +207,13 @@ const NEWEST_FIRST: [Hook; 7] = [
     Hook::Tracepoint,
 ];
 
-/// The best hook of each kind, and the next best where the best is known not to do for every function.
-fn first_choice(plan: &Plan, facts: &Facts) -> Vec<Hook> {
-    let mut hooks = Vec::new();
-    if plan.has(Layer::Syscall) {
-        hooks.extend(plan.syscall_hooks.first());
-    }
-    if plan.ops.iter().any(|op| op.layer != Layer::Syscall) {
-        hooks.extend(plan.function_hooks.first());
-    }
-    let without_btf = |op: &PlannedOp| {
-        let in_btf = |name: &str| facts.functions.get(name).is_some_and(|function| function.btf.is_some());
-        op.points.iter().any(|planned| !in_btf(&planned.function))
-    };
-    for (of_syscalls, planned) in [(true, &plan.syscall_hooks), (false, &plan.function_hooks)] {
-        let ops = || plan.ops.iter().filter(|op| (op.layer == Layer::Syscall) == of_syscalls);
-        if planned.first() == Some(&Hook::Fentry) && ops().any(without_btf) {
-            hooks.extend(planned.get(1));
-        }
-    }
-    hooks.sort_unstable();
-    hooks.dedup();
-    hooks
-}
-
 /// All hooks, when something was refused that another one may do. `None`: there is nothing more to try.
-fn second_choice(plan: &Plan, attached: &Attached, hooks: &[Hook]) -> Option<Vec<Hook>> {
+fn second_choice(plan: &Plan, attached: &[AttachedOp], hooks: &[Hook]) -> Option<Vec<Hook>> {
     let mut more = hooks.to_vec();
-    for (op, how) in plan.ops.iter().zip(&attached.ops) {
-        let planned = if op.layer == Layer::Syscall {
-            &plan.syscall_hooks
-        } else {
-            &plan.function_hooks
-        };
+    for (op, how) in plan.ops.iter().zip(attached) {
         let missing = |refusal: &&Refusal| !how.points.iter().any(|(function, _)| *function == refusal.function);
         if how.refused.iter().any(|refusal| missing(&refusal)) {
-            more.extend(planned);
+            more.extend(plan.hooks_for(op.layer));
         }
     }
     more.sort_unstable();
@@ -270,7 +221,6 @@ fn second_choice(plan: &Plan, attached: &Attached, hooks: &[Hook]) -> Option<Vec
     let tried = |hook: &Hook| {
         hooks.contains(hook)
             || attached
-                .ops
                 .iter()
                 .any(|op| op.refused.iter().any(|refusal| refusal.hook == *hook))
     };
@@ -288,11 +238,7 @@ fn attach_loaded(
 ) -> Result<Attached, AttachError> {
     fill_maps(&skeleton, settings)?;
     let of_op = |op: &PlannedOp| {
-        let planned = if op.layer == Layer::Syscall {
-            &plan.syscall_hooks
-        } else {
-            &plan.function_hooks
-        };
+        let planned = plan.hooks_for(op.layer);
         let refused = refused
             .iter()
             .filter(|refusal| planned.contains(&refusal.hook))
@@ -342,141 +288,25 @@ fn attach_loaded(
     Ok(attached)
 }
 
-/// Whether this kernel gives out task storage. Since 6.19 the memory comes from `kmalloc_nolock`, which has none on a CPU
-/// without a 16-byte compare-and-exchange, however new the kernel is; so it is tried, on ourselves.
-fn gives_task_storage(skeleton: &IostackbreakdownSkel<'_>) -> bool {
-    let Ok(pidfd) = crate::process::open_pidfd(std::process::id()) else {
-        return false;
-    };
-    let map = &skeleton.maps.frames_by_task;
-    let key = pidfd.as_raw_fd().to_ne_bytes();
-    let empty = vec![0; map.value_size() as usize];
-    map.update(&key, &empty, MapFlags::ANY).is_ok() && map.delete(&key).is_ok()
+/// Threads that exit, and with `follow` forks and execs. Without them calls that a thread leaves behind stay "under
+/// way", which the report says; so a refusal is not fatal.
+fn attach_process_events(skeleton: &IostackbreakdownSkel<'_>) -> Vec<Link> {
+    let progs = &skeleton.progs;
+    let all = [
+        &progs.exit_btf,
+        &progs.exit_classic,
+        &progs.fork_btf,
+        &progs.fork_classic,
+        &progs.exec_btf,
+        &progs.exec_classic,
+    ];
+    all.into_iter()
+        .filter(|program| program.autoload())
+        .filter_map(|program| program.attach().ok())
+        .collect()
 }
 
-fn load(
-    plan: &Plan,
-    facts: &Facts,
-    settings: &Settings,
-    hooks: &[Hook],
-) -> Result<IostackbreakdownSkel<'static>, String> {
-    // libbpf's object has to stay where it is; a run loads one, or a few when some are refused.
-    let place: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
-    let mut open = IostackbreakdownSkelBuilder::default()
-        .open(place)
-        .map_err(|error| one_line(&error))?;
-
-    choose_programs(&mut open, plan, facts, settings, hooks)?;
-    size_maps(&mut open, plan, settings).map_err(|error| one_line(&error))?;
-    if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
-        rodata.config = settings.config;
-        // Only these programs can be preempted by one that adds to the same counters.
-        let preempted = hooks
-            .iter()
-            .any(|hook| matches!(hook, Hook::Fentry | Hook::RawTracepoint));
-        rodata.config.hash_starts = MaybeUninit::new(settings.starts_in_table);
-        rodata.config.atomic = MaybeUninit::new(preempted && facts.preemption.is_possible());
-        fill_syscall_points(&mut rodata.syscall_points, plan);
-    }
-    if let Some(bss) = open.maps.bss_data.as_deref_mut() {
-        // Nothing is measured before everything is attached.
-        bss.control.stopped = 1;
-        bss.control.epoch = 1;
-    }
-    open.load().map_err(|error| one_line(&error))
-}
-
-fn choose_programs(
-    open: &mut OpenIostackbreakdownSkel<'_>,
-    plan: &Plan,
-    facts: &Facts,
-    settings: &Settings,
-    hooks: &[Hook],
-) -> Result<(), String> {
-    // The templates of tracing programs are loaded for some target; any will do.
-    let in_btf = |name: &str| facts.functions.get(name).is_some_and(|function| function.btf.is_some());
-    let functions = plan
-        .ops
-        .iter()
-        .flat_map(|op| &op.points)
-        .map(|planned| planned.function.as_str());
-    let first_target = functions.into_iter().find(|name| in_btf(name));
-    // SAFETY: a flag of a plain structure, initialised by `Default` or by a `bool`.
-    let follow = unsafe { settings.config.follow.assume_init() };
-    // Process events come from process context: the same rule as for system calls decides the tracepoints' kind.
-    let classic = facts.preemption.is_possible() && facts.tracefs.is_some();
-    let wanted = |hook| hooks.contains(&hook);
-    let kprobes = wanted(Hook::Kprobe) || wanted(Hook::KprobeEvent);
-    let fentry = wanted(Hook::Fentry) && first_target.is_some();
-
-    let progs = &mut open.progs;
-    progs.fentry_enter.set_autoload(fentry);
-    progs.fexit_leave.set_autoload(fentry);
-    if let Some(target) = first_target.filter(|_| fentry) {
-        for program in [&mut progs.fentry_enter, &mut progs.fexit_leave] {
-            program
-                .set_attach_target(0, Some(target.to_owned()))
-                .map_err(|error| one_line(&error))?;
-        }
-    }
-    progs.kprobe_enter.set_autoload(kprobes);
-    progs.kretprobe_leave.set_autoload(kprobes);
-    progs.multi_enter.set_autoload(wanted(Hook::Multi));
-    progs.multi_leave.set_autoload(wanted(Hook::Multi));
-    progs.session.set_autoload(wanted(Hook::Session));
-    progs.sys_enter_btf.set_autoload(wanted(Hook::RawTracepoint));
-    progs.sys_exit_btf.set_autoload(wanted(Hook::RawTracepoint));
-    progs.sys_enter_classic.set_autoload(wanted(Hook::Tracepoint));
-    progs.sys_exit_classic.set_autoload(wanted(Hook::Tracepoint));
-    progs.exit_btf.set_autoload(!classic);
-    progs.exit_classic.set_autoload(classic);
-    progs.fork_btf.set_autoload(follow && !classic);
-    progs.fork_classic.set_autoload(follow && classic);
-    progs.exec_btf.set_autoload(follow && !classic);
-    progs.exec_classic.set_autoload(follow && classic);
-    progs.in_flight.set_autoload(!settings.starts_in_table);
-    progs.resolve_pids.set_autoload(false);
-    Ok(())
-}
-
-fn size_maps(open: &mut OpenIostackbreakdownSkel<'_>, plan: &Plan, settings: &Settings) -> libbpf_rs::Result<()> {
-    /// Processes followed at once.
-    const FOLLOWED: u32 = 16_384;
-    let entries = |n: usize| u32::try_from(n.max(1)).unwrap_or(u32::MAX);
-    // SAFETY: a flag of a plain structure, initialised by `Default` or by a `bool`.
-    let follow = unsafe { settings.config.follow.assume_init() };
-    let maps = &mut open.maps;
-    maps.stats.set_max_entries(entries(plan.ops.len()))?;
-    maps.traced.set_max_entries(if follow {
-        FOLLOWED
-    } else {
-        entries(settings.traced.len())
-    })?;
-    maps.disks.set_max_entries(entries(settings.disks.len()))?;
-    maps.frames_by_task.set_autocreate(!settings.starts_in_table)?;
-    maps.frames_by_thread.set_autocreate(settings.starts_in_table)?;
-    if let Some(starts) = settings.starts {
-        maps.frames_by_thread.set_max_entries(starts)?;
-    }
-    Ok(())
-}
-
-fn fill_syscall_points(table: &mut [u32], plan: &Plan) {
-    for (index, op) in plan.ops.iter().enumerate().filter(|(_, op)| op.layer == Layer::Syscall) {
-        let Some(call) = SYSCALLS.iter().find(|call| call.name == op.op.name) else {
-            continue;
-        };
-        let Some(place) = usize::try_from(call.number)
-            .ok()
-            .and_then(|number| table.get_mut(number))
-        else {
-            continue;
-        };
-        *place = point_word(index, op, op.op.points[0].returns, Shape::Syscall, 0, None, call.files).pack();
-    }
-}
-
-fn point_word(
+pub(super) fn point_word(
     index: usize,
     op: &PlannedOp,
     returns: Returns,
@@ -496,43 +326,6 @@ fn point_word(
     }
 }
 
-fn fill_maps(skeleton: &IostackbreakdownSkel<'_>, settings: &Settings) -> Result<(), AttachError> {
-    let maps = &skeleton.maps;
-    for tgid in &settings.traced {
-        let done = maps.traced.update(&tgid.to_ne_bytes(), &[1], MapFlags::ANY);
-        done.map_err(|error| AttachError::Map("traced", one_line(&error)))?;
-    }
-    for disk in &settings.disks {
-        let done = maps.disks.update(&disk.to_ne_bytes(), &[1], MapFlags::ANY);
-        done.map_err(|error| AttachError::Map("disks", one_line(&error)))?;
-    }
-    if let Some(cgroup) = &settings.cgroup {
-        let done = maps
-            .cgroup
-            .update(&0u32.to_ne_bytes(), &cgroup.as_raw_fd().to_ne_bytes(), MapFlags::ANY);
-        done.map_err(|error| AttachError::Map("cgroup", one_line(&error)))?;
-    }
-    Ok(())
-}
-
-/// Threads that exit, and with `follow` forks and execs. Without them calls that a thread leaves behind stay "under
-/// way", which the report says; so a refusal is not fatal.
-fn attach_process_events(skeleton: &IostackbreakdownSkel<'_>) -> Vec<Link> {
-    let progs = &skeleton.progs;
-    let all = [
-        &progs.exit_btf,
-        &progs.exit_classic,
-        &progs.fork_btf,
-        &progs.fork_classic,
-        &progs.exec_btf,
-        &progs.exec_classic,
-    ];
-    all.into_iter()
-        .filter(|program| program.autoload())
-        .filter_map(|program| program.attach().ok())
-        .collect()
-}
-
 /// The work under way: what is attached so far, and what is needed to attach more.
 struct Attaching<'a> {
     facts: &'a Facts,
@@ -546,15 +339,9 @@ struct Attaching<'a> {
 impl Attaching<'_> {
     /// System calls: one pair of programs for all, or each function by itself.
     fn syscalls(&mut self, ops: &[(usize, &PlannedOp)], hooks: &[Hook]) {
-        for &hook in hooks
-            .iter()
-            .filter(|hook| self.hooks.contains(hook))
-            .copied()
-            .collect::<Vec<_>>()
-            .iter()
-        {
+        for (place, &hook) in hooks.iter().enumerate().filter(|(_, hook)| self.hooks.contains(hook)) {
             if hook.is_on_functions() {
-                self.functions(Layer::Syscall, ops, &[hook]);
+                self.functions(Layer::Syscall, ops, &hooks[place..]);
             } else {
                 self.syscall_tracepoints(ops, hook);
             }
@@ -600,24 +387,30 @@ impl Attaching<'_> {
         enter.as_fd().try_clone_to_owned()
     }
 
-    /// Functions of one layer: together where the hook can, then one by one, each with the first hook that works.
+    /// Functions of one layer, each with the first hook that works; together those that can be.
     fn functions(&mut self, layer: Layer, ops: &[(usize, &PlannedOp)], hooks: &[Hook]) {
         let hooks: Vec<Hook> = hooks.iter().copied().filter(|hook| self.hooks.contains(hook)).collect();
-        let all: Vec<(usize, &PlannedOp, &PlannedPoint)> = ops
+        let all = ops
             .iter()
-            .flat_map(|&(index, op)| op.points.iter().map(move |planned| (index, op, planned)))
-            .collect();
-        if let Some(&first) = hooks.first()
-            && matches!(first, Hook::Session | Hook::Multi)
-            && self.together(layer, &all, first).is_ok()
-        {
-            for (index, _, planned) in all {
-                self.attached.ops[index].points.push((planned.function.clone(), first));
+            .flat_map(|&(index, op)| op.points.iter().map(move |planned| (index, op, planned)));
+        let first = hooks
+            .first()
+            .copied()
+            .filter(|hook| matches!(hook, Hook::Session | Hook::Multi));
+        let (many, mut single): (Vec<_>, Vec<_>) =
+            all.partition(|(_, _, planned)| first.is_some_and(|hook| planned.fits(hook)));
+        if let Some(first) = first {
+            match self.together(layer, &many, first) {
+                Ok(()) => {
+                    for (index, _, planned) in many {
+                        self.attached.ops[index].points.push((planned.function.clone(), first));
+                    }
+                }
+                Err(_) => single.extend(many),
             }
-            return;
         }
-        for (index, op, planned) in all {
-            for &hook in &hooks {
+        for (index, op, planned) in single {
+            for &hook in hooks.iter().filter(|&&hook| planned.fits(hook)) {
                 match self.one(layer, index, op, planned, hook) {
                     Ok(()) => {
                         self.attached.ops[index].points.push((planned.function.clone(), hook));
@@ -793,7 +586,7 @@ fn own(fd: i32) -> io::Result<OwnedFd> {
 }
 
 /// libbpf-rs chains its errors over lines; a user gets one.
-fn one_line(error: &libbpf_rs::Error) -> String {
+pub(super) fn one_line(error: &libbpf_rs::Error) -> String {
     format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

@@ -2,6 +2,7 @@
 
 pub mod attach;
 mod kprobe_event;
+pub mod load;
 mod perf;
 pub mod plan;
 mod program;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::kernel::{Facts, Fprobe};
+use crate::kernel::{Facts, Fprobe, SYSCALL_PREFIX};
 use crate::layer::{FileSystem, Layer, Op, Point, Shape};
 use crate::report::NotMeasured;
 
@@ -38,22 +38,27 @@ pub struct PlannedPoint {
     pub point: &'static Point,
     /// The function's name in this kernel.
     pub function: String,
+    /// It is in BTF, and so among those that ftrace knows. Others can be reached by kprobes only, if at all.
+    pub in_btf: bool,
+}
+
+impl PlannedPoint {
+    /// Whether the hook can be on this function.
+    #[must_use]
+    pub fn fits(&self, hook: Hook) -> bool {
+        self.in_btf || matches!(hook, Hook::KprobeEvent | Hook::Kprobe)
+    }
 }
 
 /// The name of a point's function in this kernel.
 #[must_use]
 pub fn function_name(point: &Point) -> String {
     if point.shape == Shape::Syscall {
-        format!("{}{}", SYSCALL_PREFIX, point.function)
+        format!("{SYSCALL_PREFIX}{}", point.function)
     } else {
         point.function.to_owned()
     }
 }
-
-#[cfg(target_arch = "x86_64")]
-const SYSCALL_PREFIX: &str = "__x64_sys_";
-#[cfg(target_arch = "aarch64")]
-const SYSCALL_PREFIX: &str = "__arm64_sys_";
 
 /// The functions that a plan for these layers needs facts about, with the module each may be in. System calls are left
 /// out where no hook on functions is to be used for them.
@@ -172,7 +177,7 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
     let mut ops = Vec::new();
     // The first frame is the system calls'.
     let mut frame = 0;
-    let exists = |point: &Point| facts.functions.get(&function_name(point)).is_some_and(|f| f.exists());
+    let known = |point: &Point| facts.functions.get(&function_name(point));
     for &layer in layers {
         for op in layer.ops() {
             if layer != Layer::Syscall {
@@ -180,13 +185,15 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
             }
             let frame = if layer == Layer::Syscall { 0 } else { frame };
             let planned = |points: &'static [Point]| -> Vec<PlannedPoint> {
-                let present = points.iter().filter(|point| exists(point));
-                present
-                    .map(|point| PlannedPoint {
+                let present = points.iter().filter_map(|point| {
+                    let function = known(point).filter(|function| function.may_exist())?;
+                    Some(PlannedPoint {
                         point,
                         function: function_name(point),
+                        in_btf: function.btf.is_some(),
                     })
-                    .collect()
+                });
+                present.collect()
             };
             let mut points = planned(op.points);
             let mut not_measured = None;
@@ -237,6 +244,37 @@ impl Plan {
             .iter()
             .find(|op| op.points.iter().any(|planned| planned.point.shared))?;
         narrowed.layer.file_system()
+    }
+
+    /// Hooks for this layer, the best first.
+    #[must_use]
+    pub fn hooks_for(&self, layer: Layer) -> &[Hook] {
+        if layer == Layer::Syscall {
+            &self.syscall_hooks
+        } else {
+            &self.function_hooks
+        }
+    }
+
+    /// The hooks that should do: for each function the best that fits it.
+    #[must_use]
+    pub fn first_choice(&self) -> Vec<Hook> {
+        let mut chosen = Vec::new();
+        for op in &self.ops {
+            let hooks = self.hooks_for(op.layer);
+            match hooks.first() {
+                // It needs no function.
+                Some(first) if !first.is_on_functions() => chosen.push(*first),
+                _ => chosen.extend(
+                    op.points
+                        .iter()
+                        .filter_map(|planned| hooks.iter().find(|hook| planned.fits(**hook))),
+                ),
+            }
+        }
+        chosen.sort_unstable();
+        chosen.dedup();
+        chosen
     }
 
     /// Whether any op of this layer was planned.

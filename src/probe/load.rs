@@ -1,0 +1,187 @@
+//! Loads the BPF object: which of its programs, how large its maps, and what it is told beforehand.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags, OpenObject};
+
+use crate::kernel::Facts;
+use crate::kernel::interface::skeleton::{IostackbreakdownSkel, IostackbreakdownSkelBuilder, OpenIostackbreakdownSkel};
+use crate::kernel::interface::types;
+use crate::layer::{Layer, SYSCALLS, Shape};
+
+use super::attach::{AttachError, one_line, point_word};
+use super::plan::Plan;
+use super::{Guard, Hook};
+
+/// What the kernel side is told before it is loaded.
+#[derive(Debug, Default)]
+pub struct Settings {
+    pub config: types::config,
+    /// Processes traced from the start; looked at when `config.traced_set`.
+    pub traced: Vec<u32>,
+    /// Disks; looked at when `config.by_disk`.
+    pub disks: Vec<u32>,
+    /// Looked at when `config.by_cgroup`.
+    pub cgroup: Option<OwnedFd>,
+    /// How shared functions are narrowed.
+    pub guard: Option<Guard>,
+    /// Starts are in a table by thread, not in task storage.
+    pub starts_in_table: bool,
+    /// Places in that table, where there is another number than ours to be.
+    pub starts: Option<u32>,
+}
+
+/// Whether this kernel gives out task storage. Since 6.19 the memory comes from `kmalloc_nolock`, which has none on a CPU
+/// without a 16-byte compare-and-exchange, however new the kernel is; so it is tried, on ourselves.
+pub fn gives_task_storage(skeleton: &IostackbreakdownSkel<'_>) -> bool {
+    let Ok(pidfd) = crate::process::open_pidfd(std::process::id()) else {
+        return false;
+    };
+    let map = &skeleton.maps.frames_by_task;
+    let key = pidfd.as_raw_fd().to_ne_bytes();
+    let empty = vec![0; map.value_size() as usize];
+    map.update(&key, &empty, MapFlags::ANY).is_ok() && map.delete(&key).is_ok()
+}
+
+pub fn load(
+    plan: &Plan,
+    facts: &Facts,
+    settings: &Settings,
+    hooks: &[Hook],
+) -> Result<IostackbreakdownSkel<'static>, String> {
+    // libbpf's object has to stay where it is; a run loads one, or a few when some are refused.
+    let place: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+    let mut open = IostackbreakdownSkelBuilder::default()
+        .open(place)
+        .map_err(|error| one_line(&error))?;
+
+    choose_programs(&mut open, plan, facts, settings, hooks)?;
+    size_maps(&mut open, plan, settings).map_err(|error| one_line(&error))?;
+    if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+        rodata.config = settings.config;
+        // Only these programs can be preempted by one that adds to the same counters.
+        let preempted = hooks
+            .iter()
+            .any(|hook| matches!(hook, Hook::Fentry | Hook::RawTracepoint));
+        rodata.config.hash_starts = MaybeUninit::new(settings.starts_in_table);
+        rodata.config.atomic = MaybeUninit::new(preempted && facts.preemption.is_possible());
+        fill_syscall_points(&mut rodata.syscall_points, plan);
+    }
+    if let Some(bss) = open.maps.bss_data.as_deref_mut() {
+        // Nothing is measured before everything is attached.
+        bss.control.stopped = 1;
+        bss.control.epoch = 1;
+    }
+    open.load().map_err(|error| one_line(&error))
+}
+
+fn choose_programs(
+    open: &mut OpenIostackbreakdownSkel<'_>,
+    plan: &Plan,
+    facts: &Facts,
+    settings: &Settings,
+    hooks: &[Hook],
+) -> Result<(), String> {
+    // The templates of tracing programs are loaded for some target; any will do.
+    let in_btf = |name: &str| facts.functions.get(name).is_some_and(|function| function.btf.is_some());
+    let functions = plan
+        .ops
+        .iter()
+        .flat_map(|op| &op.points)
+        .map(|planned| planned.function.as_str());
+    let first_target = functions.into_iter().find(|name| in_btf(name));
+    // SAFETY: a flag of a plain structure, initialised by `Default` or by a `bool`.
+    let follow = unsafe { settings.config.follow.assume_init() };
+    // Process events come from process context: the same rule as for system calls decides the tracepoints' kind.
+    let classic = facts.preemption.is_possible() && facts.tracefs.is_some();
+    let wanted = |hook| hooks.contains(&hook);
+    let kprobes = wanted(Hook::Kprobe) || wanted(Hook::KprobeEvent);
+    let fentry = wanted(Hook::Fentry) && first_target.is_some();
+
+    let progs = &mut open.progs;
+    progs.fentry_enter.set_autoload(fentry);
+    progs.fexit_leave.set_autoload(fentry);
+    if let Some(target) = first_target.filter(|_| fentry) {
+        for program in [&mut progs.fentry_enter, &mut progs.fexit_leave] {
+            program
+                .set_attach_target(0, Some(target.to_owned()))
+                .map_err(|error| one_line(&error))?;
+        }
+    }
+    progs.kprobe_enter.set_autoload(kprobes);
+    progs.kretprobe_leave.set_autoload(kprobes);
+    progs.multi_enter.set_autoload(wanted(Hook::Multi));
+    progs.multi_leave.set_autoload(wanted(Hook::Multi));
+    progs.session.set_autoload(wanted(Hook::Session));
+    progs.sys_enter_btf.set_autoload(wanted(Hook::RawTracepoint));
+    progs.sys_exit_btf.set_autoload(wanted(Hook::RawTracepoint));
+    progs.sys_enter_classic.set_autoload(wanted(Hook::Tracepoint));
+    progs.sys_exit_classic.set_autoload(wanted(Hook::Tracepoint));
+    progs.exit_btf.set_autoload(!classic);
+    progs.exit_classic.set_autoload(classic);
+    progs.fork_btf.set_autoload(follow && !classic);
+    progs.fork_classic.set_autoload(follow && classic);
+    progs.exec_btf.set_autoload(follow && !classic);
+    progs.exec_classic.set_autoload(follow && classic);
+    progs.in_flight.set_autoload(!settings.starts_in_table);
+    progs.resolve_pids.set_autoload(false);
+    Ok(())
+}
+
+fn size_maps(open: &mut OpenIostackbreakdownSkel<'_>, plan: &Plan, settings: &Settings) -> libbpf_rs::Result<()> {
+    /// Processes followed at once.
+    const FOLLOWED: u32 = 16_384;
+    let entries = |n: usize| u32::try_from(n.max(1)).unwrap_or(u32::MAX);
+    // SAFETY: a flag of a plain structure, initialised by `Default` or by a `bool`.
+    let follow = unsafe { settings.config.follow.assume_init() };
+    let maps = &mut open.maps;
+    maps.stats.set_max_entries(entries(plan.ops.len()))?;
+    maps.traced.set_max_entries(if follow {
+        FOLLOWED
+    } else {
+        entries(settings.traced.len())
+    })?;
+    maps.disks.set_max_entries(entries(settings.disks.len()))?;
+    maps.frames_by_task.set_autocreate(!settings.starts_in_table)?;
+    maps.frames_by_thread.set_autocreate(settings.starts_in_table)?;
+    if let Some(starts) = settings.starts {
+        maps.frames_by_thread.set_max_entries(starts)?;
+    }
+    Ok(())
+}
+
+fn fill_syscall_points(table: &mut [u32], plan: &Plan) {
+    for (index, op) in plan.ops.iter().enumerate().filter(|(_, op)| op.layer == Layer::Syscall) {
+        let Some(call) = SYSCALLS.iter().find(|call| call.name == op.op.name) else {
+            continue;
+        };
+        let Some(place) = usize::try_from(call.number)
+            .ok()
+            .and_then(|number| table.get_mut(number))
+        else {
+            continue;
+        };
+        *place = point_word(index, op, op.op.points[0].returns, Shape::Syscall, 0, None, call.files).pack();
+    }
+}
+
+pub fn fill_maps(skeleton: &IostackbreakdownSkel<'_>, settings: &Settings) -> Result<(), AttachError> {
+    let maps = &skeleton.maps;
+    for tgid in &settings.traced {
+        let done = maps.traced.update(&tgid.to_ne_bytes(), &[1], MapFlags::ANY);
+        done.map_err(|error| AttachError::Map("traced", one_line(&error)))?;
+    }
+    for disk in &settings.disks {
+        let done = maps.disks.update(&disk.to_ne_bytes(), &[1], MapFlags::ANY);
+        done.map_err(|error| AttachError::Map("disks", one_line(&error)))?;
+    }
+    if let Some(cgroup) = &settings.cgroup {
+        let done = maps
+            .cgroup
+            .update(&0u32.to_ne_bytes(), &cgroup.as_raw_fd().to_ne_bytes(), MapFlags::ANY);
+        done.map_err(|error| AttachError::Map("cgroup", one_line(&error)))?;
+    }
+    Ok(())
+}
