@@ -108,8 +108,8 @@ struct frame {
 	__u64 entered_ns; /* 0: no call under way */
 	__u64 stack; /* stack address at the entry: a later entry that is not deeper proves this frame dead */
 	__u32 point;
-	__u16 depth;
-	__u16 nested; /* calls taken for nested ones since, so that they can be told lost if this frame proves dead */
+	__u32 depth;
+	__u64 nested; /* calls taken for nested ones since, so that they can be told lost if this frame proves dead */
 };
 
 struct task_frames {
@@ -146,8 +146,8 @@ struct control {
 };
 
 _Static_assert(STEPS == 305, "the Rust side prints these steps");
-_Static_assert(sizeof(struct frame) == 24, "no padding");
+_Static_assert(sizeof(struct frame) == 32, "no padding");
 _Static_assert(sizeof(struct op_stats) == 8 * (5 + LOST_REASONS + 6 + STEPS + UNIT_SLOTS), "no padding");
-_Static_assert(sizeof(struct task_frames) == 24 * MAX_FRAMES + 8, "no padding");
+_Static_assert(sizeof(struct task_frames) == 32 * MAX_FRAMES + 8, "no padding");
 
 #endif

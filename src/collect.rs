@@ -362,7 +362,11 @@ fn losses(layer: Layer, lost: &[u64], span: &Span<'_>) -> Vec<Loss> {
 
 /// Why an op that was planned is not measured.
 fn refused(planned: &PlannedOp, attached: &AttachedOp) -> NotMeasured {
-    let mut tried: Vec<&str> = attached.refused.iter().map(|refusal| refusal.function.as_str()).collect();
+    let mut tried: Vec<&str> = attached
+        .refused
+        .iter()
+        .map(|refusal| refusal.function.as_str())
+        .collect();
     tried.dedup();
     let reason = if tried.is_empty() {
         let functions: Vec<&str> = planned.points.iter().map(|point| point.function.as_str()).collect();
@@ -370,5 +374,8 @@ fn refused(planned: &PlannedOp, attached: &AttachedOp) -> NotMeasured {
     } else {
         format!("{}: refused by this kernel", tried.join(", "))
     };
-    NotMeasured { what: planned.op.name.to_owned(), reason }
+    NotMeasured {
+        what: planned.op.name.to_owned(),
+        reason,
+    }
 }

@@ -142,16 +142,28 @@ fn hooks(by_cost: &[Hook], facts: &Facts, choice: Choice) -> Vec<Hook> {
     if let Some(hook) = choice.hook() {
         return by_cost.contains(&hook).then_some(hook).into_iter().collect();
     }
-    let (lossless, lossy): (Vec<_>, Vec<_>) = by_cost
+    let (lossless, mut lossy): (Vec<_>, Vec<_>) = by_cost
         .iter()
         .copied()
         .filter(|&hook| is_offered(hook, facts))
         .partition(|&hook| loses(hook, facts).is_none());
+    lossy.sort_by_key(|&hook| how_badly_it_loses(hook));
     [lossless, lossy].concat()
 }
 
-/// By instructions added per call (fentry 705, session 1,019, a kprobe pair 1,233 on 6.1 and 7.2). Among those that
-/// lose, a pair of perf probes loses the least: only returns, and only when many tasks sleep.
+/// Of hooks that lose: returns only, and only when more tasks sleep than the pool holds; then calls at random, fewer with
+/// two programs for all calls than with two for each function.
+fn how_badly_it_loses(hook: Hook) -> u8 {
+    match hook {
+        Hook::KprobeEvent | Hook::Tracepoint => 0,
+        Hook::Kprobe => 1,
+        Hook::Multi | Hook::Session => 2,
+        Hook::RawTracepoint => 3,
+        Hook::Fentry => 4,
+    }
+}
+
+/// By instructions added per call (fentry 705, session 1,019, a kprobe pair 1,233 on 6.1 and 7.2).
 const FUNCTION_HOOKS: [Hook; 5] = [
     Hook::Fentry,
     Hook::Session,

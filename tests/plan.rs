@@ -1,0 +1,263 @@
+//! What the planning code chooses, given excerpts of real kernels (`tests/fixtures/kernels`). The guest tests confirm on
+//! the same kernels that what is chosen here attaches and counts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::BufReader;
+use std::path::PathBuf;
+
+use iostackbreakdown::kernel::btf::{BtfFunction, ModuleBtf};
+use iostackbreakdown::kernel::kallsyms::Symbols;
+use iostackbreakdown::kernel::preemption::{self, Sources};
+use iostackbreakdown::kernel::{Facts, Fprobe, Function};
+use iostackbreakdown::layer::Layer;
+use iostackbreakdown::probe::plan::{self, Plan, loses};
+use iostackbreakdown::probe::{Choice, Hook};
+
+const KERNELS: [&str; 5] = ["5.10", "6.1", "6.1-full", "6.12", "7"];
+
+fn fixture(kernel: &str, name: &str) -> String {
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests/fixtures/kernels", kernel, name]
+        .iter()
+        .collect();
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The facts of a kernel, as `kernel::gather` would have read them; `command_line` as booted.
+fn facts(kernel: &str, command_line: &str, without: &[&str]) -> Facts {
+    let wanted = plan::functions_of(&Layer::ALL, Choice::Auto);
+    let names: BTreeSet<&str> = wanted
+        .keys()
+        .map(String::as_str)
+        .filter(|name| !without.contains(name))
+        .collect();
+    let symbols = Symbols::parse(BufReader::new(fixture(kernel, "kallsyms").as_bytes()), &names).unwrap();
+    let btf = fixture(kernel, "btf");
+    let types: BTreeSet<&str> = btf.lines().collect();
+    let mut functions: BTreeMap<String, Function> = BTreeMap::new();
+    for (name, module) in &wanted {
+        let known = names.contains(name.as_str());
+        let in_vmlinux = types.contains(format!("vmlinux {name}").as_str());
+        let in_module = module.filter(|module| types.contains(format!("{module} {name}").as_str()));
+        let found = (known && (in_vmlinux || in_module.is_some())).then(|| BtfFunction {
+            id: 1,
+            args: 1,
+            module: in_module.map(|name| ModuleBtf { name, object: None }),
+        });
+        let is_syscall = name.starts_with("__x64_sys_");
+        let symbol = match (known, found.is_some() || is_syscall) {
+            (false, _) => Some(false),
+            (true, true) => None,
+            (true, false) => Some(symbols.is_text(name, *module)),
+        };
+        functions.insert(name.clone(), Function { btf: found, symbol });
+    }
+    let preemption = fixture(kernel, "preemption");
+    let mut lines = preemption.lines().rev();
+    let version = lines.next().map(str::to_owned);
+    let debugfs = if command_line.is_empty() {
+        lines.next().map(str::to_owned)
+    } else {
+        None
+    };
+    Facts {
+        functions,
+        preemption: preemption::decide(&Sources {
+            debugfs,
+            version,
+            command_line: Some(command_line.to_owned()),
+            config: None,
+        }),
+        fentry: true,
+        kprobe: true,
+        fprobe: if types.contains("fprobe graph") {
+            Fprobe::Graph
+        } else if types.contains("fprobe rethook") {
+            Fprobe::Rethook
+        } else {
+            Fprobe::Absent
+        },
+        session: types.contains("session"),
+        tracefs: Some("/sys/kernel/tracing".into()),
+        task_storage: types.contains("task_storage"),
+    }
+}
+
+fn planned(kernel: &str, command_line: &str) -> (Plan, Facts) {
+    let facts = facts(kernel, command_line, &[]);
+    (plan::plan(&Layer::ALL, &facts, Choice::Auto), facts)
+}
+
+fn functions_of(plan: &Plan, layer: Layer, op: &str) -> Vec<String> {
+    let op = plan
+        .ops
+        .iter()
+        .find(|planned| planned.layer == layer && planned.op.name == op)
+        .unwrap();
+    op.points.iter().map(|point| point.function.clone()).collect()
+}
+
+#[test]
+fn the_first_choice_is_the_cheapest_that_loses_nothing() {
+    for (kernel, command_line, functions, syscalls) in [
+        ("5.10", "", Hook::Fentry, Hook::RawTracepoint),
+        ("6.1", "", Hook::Fentry, Hook::RawTracepoint),
+        ("6.1-full", "", Hook::Fentry, Hook::RawTracepoint),
+        ("6.12", "", Hook::Fentry, Hook::RawTracepoint),
+        ("6.1", "preempt=full", Hook::KprobeEvent, Hook::Tracepoint),
+        ("6.12", "preempt=full", Hook::KprobeEvent, Hook::Tracepoint),
+        ("7", "", Hook::Session, Hook::Session),
+        ("7", "preempt=full", Hook::Session, Hook::Session),
+    ] {
+        let (plan, facts) = planned(kernel, command_line);
+        let name = format!("{kernel} {command_line}");
+        assert_eq!(plan.function_hooks.first(), Some(&functions), "{name}");
+        assert_eq!(plan.syscall_hooks.first(), Some(&syscalls), "{name}");
+        for hook in plan.first_choice() {
+            assert_eq!(loses(hook, &facts), None, "{name}: {}", hook.name());
+        }
+    }
+}
+
+#[test]
+fn every_op_has_a_function_and_ftrace_knows_those_in_btf() {
+    for kernel in KERNELS {
+        let (plan, _) = planned(kernel, "");
+        let filter = fixture(kernel, "available_filter_functions");
+        let traceable: BTreeSet<&str> = filter
+            .lines()
+            .filter_map(|line| line.split_whitespace().next())
+            .collect();
+        for op in plan.ops.iter().filter(|op| op.layer != Layer::Syscall) {
+            assert!(
+                !op.points.is_empty() && op.not_measured.is_none(),
+                "{kernel}: {}",
+                op.op.name
+            );
+            for point in &op.points {
+                assert!(point.in_btf, "{kernel}: {}", point.function);
+                assert!(
+                    traceable.contains(point.function.as_str()),
+                    "{kernel}: {}",
+                    point.function
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn fsync_is_timed_at_whatever_the_kernel_has() {
+    for (kernel, expected) in [
+        ("5.10", &["vfs_fsync_range", "vfs_fsync"][..]),
+        ("6.1", &["vfs_fsync_range", "vfs_fsync"]),
+        ("6.12", &["vfs_fsync_range", "vfs_fsync", "do_fsync"]),
+        ("7", &["vfs_fsync_range", "vfs_fsync", "do_fsync"]),
+    ] {
+        let (plan, _) = planned(kernel, "");
+        assert_eq!(functions_of(&plan, Layer::Vfs, "fsync"), expected, "{kernel}");
+    }
+}
+
+#[test]
+fn a_system_call_without_arguments_is_in_no_btf_and_left_to_kprobes() {
+    let (plan, _) = planned("7", "");
+    let sync = plan.ops.iter().find(|op| op.op.name == "sync").unwrap();
+    let point = &sync.points[0];
+    assert!(!point.in_btf && !point.fits(Hook::Session) && !point.fits(Hook::Fentry) && point.fits(Hook::KprobeEvent));
+    assert_eq!(plan.first_choice(), [Hook::Session, Hook::KprobeEvent]);
+}
+
+#[test]
+fn a_file_system_in_a_module_is_found_in_its_own_btf() {
+    let (plan, facts) = planned("6.1-full", "");
+    assert_eq!(functions_of(&plan, Layer::Ext4, "read"), ["ext4_file_read_iter"]);
+    let function = &facts.functions["ext4_file_read_iter"];
+    let module = function
+        .btf
+        .as_ref()
+        .and_then(|btf| btf.module.as_ref())
+        .map(|module| module.name);
+    assert_eq!(module, Some("ext4"));
+    // Before 5.11 modules have no BTF: the symbols tell, and kprobes do.
+    let mut facts = facts;
+    for (name, function) in &mut facts.functions {
+        if name.starts_with("ext4_") {
+            *function = Function {
+                btf: None,
+                symbol: Some(true),
+            };
+        }
+    }
+    let plan = plan::plan(&[Layer::Ext4], &facts, Choice::Auto);
+    assert_eq!(plan.first_choice(), [Hook::KprobeEvent]);
+    assert!(plan.ops.iter().all(|op| !op.points.is_empty()));
+}
+
+#[test]
+fn a_missing_read_falls_back_and_says_what_it_does_not_see() {
+    for kernel in KERNELS {
+        let facts = facts(kernel, "", &["ext4_file_read_iter"]);
+        let plan = plan::plan(&[Layer::Ext4], &facts, Choice::Auto);
+        assert_eq!(
+            functions_of(&plan, Layer::Ext4, "read"),
+            ["generic_file_read_iter"],
+            "{kernel}"
+        );
+        let read = plan.ops.iter().find(|op| op.op.name == "read").unwrap();
+        let not_measured = read.not_measured.as_ref().unwrap();
+        assert_eq!(not_measured.what, "direct reads");
+        assert!(
+            not_measured.reason.contains("ext4_file_read_iter"),
+            "{}",
+            not_measured.reason
+        );
+        assert_eq!(plan.shared_with().map(|fs| fs.name), Some("ext4"));
+    }
+    let facts = facts("6.1", "", &["ext4_file_read_iter", "generic_file_read_iter"]);
+    let plan = plan::plan(&[Layer::Ext4], &facts, Choice::Auto);
+    assert!(functions_of(&plan, Layer::Ext4, "read").is_empty());
+    assert_eq!(
+        plan.ops[0].not_measured.as_ref().map(|what| what.what.as_str()),
+        Some("read")
+    );
+}
+
+#[test]
+fn what_the_kernel_does_not_offer_is_not_tried() {
+    let mut facts = facts("7", "", &[]);
+    facts.kprobe = false;
+    facts.fprobe = Fprobe::Absent;
+    facts.tracefs = None;
+    let plan = plan::plan(&Layer::ALL, &facts, Choice::Auto);
+    // It loses calls here, but there is nothing else.
+    assert_eq!(plan.function_hooks, [Hook::Fentry]);
+    assert_eq!(plan.syscall_hooks, [Hook::RawTracepoint, Hook::Fentry]);
+    let line = plan::check_choice(Choice::KprobeSession, &facts).unwrap_err();
+    assert_eq!(
+        line,
+        "this kernel has no kprobe.session; it offers fentry/fexit, tp_btf"
+    );
+}
+
+#[test]
+fn without_tracefs_a_preemptible_kernel_loses_as_little_as_can_be() {
+    let mut facts = facts("6.1", "preempt=full", &[]);
+    facts.tracefs = None;
+    let plan = plan::plan(&[Layer::Vfs], &facts, Choice::Auto);
+    assert_eq!(plan.function_hooks.first(), Some(&Hook::Kprobe));
+    assert!(loses(Hook::Kprobe, &facts).is_some());
+}
+
+#[test]
+fn a_forced_hook_is_the_only_one() {
+    let facts = facts("6.12", "preempt=full", &[]);
+    let plan = plan::plan(&Layer::ALL, &facts, Choice::Fentry);
+    assert_eq!(
+        (plan.function_hooks.as_slice(), plan.syscall_hooks.as_slice()),
+        (&[Hook::Fentry][..], &[Hook::Fentry][..])
+    );
+    assert!(loses(Hook::Fentry, &facts).is_some());
+    let plan = plan::plan(&[Layer::Vfs], &facts, Choice::Tracepoint);
+    assert!(plan.function_hooks.is_empty());
+}
