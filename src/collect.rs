@@ -86,7 +86,7 @@ pub fn read(attached: &Attached, epoch: u64) -> Result<Reading, ReadError> {
         let counts = per_cpu
             .iter()
             .filter_map(|bytes| Some(u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?)));
-        errnos.insert((place.op as usize, place.error.cast_signed()), counts.sum());
+        errnos.insert((place.op as usize, place.error as i32), counts.sum());
     }
     Ok(Reading {
         at: Instant::now(),

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::thread::JoinHandle;
 
@@ -45,9 +46,9 @@ impl std::fmt::Display for CommandError {
         match self {
             Self::NoUser(name) => write!(f, "no such user '{name}'"),
             Self::Exec(program, error) if error.kind() == io::ErrorKind::NotFound => {
-                write!(f, "command not found: {}", program.display())
+                write!(f, "command not found: {}", Path::new(program).display())
             }
-            Self::Exec(program, error) => write!(f, "cannot execute {}: {error}", program.display()),
+            Self::Exec(program, error) => write!(f, "cannot execute {}: {error}", Path::new(program).display()),
             Self::Spawn(error) => write!(f, "cannot start a process: {error}"),
         }
     }

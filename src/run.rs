@@ -526,7 +526,7 @@ impl Run<'_> {
                 Event::Interrupt => break 0,
                 Event::Signal(signal) => match &child {
                     Some(child) => {
-                        let pid = Pid::from_raw(child.id().cast_signed());
+                        let pid = Pid::from_raw(child.id() as i32);
                         // It may have ended already, which the next wait tells.
                         let _ = nix::sys::signal::kill(pid, signal);
                     }

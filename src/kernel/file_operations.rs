@@ -35,7 +35,10 @@ pub fn narrow(fs: &FileSystem, explicit: Option<&Path>, symbols: &LazySymbols, w
         if explicit.is_none() {
             match known.as_ref().map(|symbols| symbols.data_address(fs.file_operations)) {
                 Ok(Some(address)) => return by_address(address.get(), "/proc/kallsyms".to_owned()),
-                Ok(None) => failures.push(format!("/proc/kallsyms has no address of {}", fs.file_operations)),
+                Ok(None) => failures.push(format!(
+                    "/proc/kallsyms shows no address of {} (see kernel.kptr_restrict, CAP_SYSLOG)",
+                    fs.file_operations
+                )),
                 Err(error) => failures.push(error.to_string()),
             }
         }

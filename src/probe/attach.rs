@@ -207,24 +207,25 @@ const NEWEST_FIRST: [Hook; 7] = [
     Hook::Tracepoint,
 ];
 
-/// All hooks, when something was refused that another one may do. `None`: there is nothing more to try.
+/// Hooks to load in another attempt: those for functions that were left out. `None`: all that fit were tried.
 fn second_choice(plan: &Plan, attached: &[AttachedOp], hooks: &[Hook]) -> Option<Vec<Hook>> {
     let mut more = hooks.to_vec();
     for (op, how) in plan.ops.iter().zip(attached) {
-        let missing = |refusal: &&Refusal| !how.points.iter().any(|(function, _)| *function == refusal.function);
-        if how.refused.iter().any(|refusal| missing(&refusal)) {
-            more.extend(plan.hooks_for(op.layer));
+        let untried = |hook: &&Hook| !hooks.contains(hook) && !how.refused.iter().any(|refusal| refusal.hook == **hook);
+        let by_tracepoint = how.points.iter().any(|(_, hook)| !hook.is_on_functions());
+        let is_left_out =
+            |planned: &&PlannedPoint| !how.points.iter().any(|(function, _)| *function == planned.function);
+        for planned in op.points.iter().filter(is_left_out).filter(|_| !by_tracepoint) {
+            let fitting = plan
+                .hooks_for(op.layer)
+                .iter()
+                .filter(|hook| planned.fits(**hook) || !hook.is_on_functions());
+            more.extend(fitting.filter(untried));
         }
     }
     more.sort_unstable();
     more.dedup();
-    let tried = |hook: &Hook| {
-        hooks.contains(hook)
-            || attached
-                .iter()
-                .any(|op| op.refused.iter().any(|refusal| refusal.hook == *hook))
-    };
-    (!more.iter().all(tried)).then_some(more)
+    (more.len() > hooks.len()).then_some(more)
 }
 
 /// Attaches, with `hooks` loaded.

@@ -141,7 +141,7 @@ fn keep(tracefs: &Path, group: &str, alive: OwnedFd) -> ! {
 
 /// Inherited descriptors would keep the programs attached, and the terminal or pipe of our caller open.
 fn close_all_but(kept: &OwnedFd) {
-    let kept = kept.as_raw_fd().cast_unsigned();
+    let kept = kept.as_raw_fd() as u32;
     for (first, last) in [(0, kept.wrapping_sub(1)), (kept + 1, u32::MAX)] {
         if first <= last {
             // SAFETY: nothing in this process uses the descriptors that are closed.

@@ -12,7 +12,7 @@ use libbpf_sys as sys;
 pub struct PerfLink {
     /// `None` on kernels without perf links (before 5.15): the program hangs on the event itself.
     link: Option<OwnedFd>,
-    event: OwnedFd,
+    _event: OwnedFd,
 }
 
 // linux/perf_event.h
@@ -106,7 +106,7 @@ fn attach(program: BorrowedFd<'_>, event: OwnedFd) -> io::Result<PerfLink> {
     };
     // SAFETY: the event is open.
     unsafe { perf_event_enable(event.as_raw_fd()) }.map_err(io::Error::from)?;
-    Ok(PerfLink { link, event })
+    Ok(PerfLink { link, _event: event })
 }
 
 impl PerfLink {
@@ -118,7 +118,8 @@ impl PerfLink {
         let perf = unsafe { info.__bindgen_anon_1.perf_event };
         let is_kprobe = matches!(perf.type_, sys::BPF_PERF_EVENT_KPROBE | sys::BPF_PERF_EVENT_KRETPROBE);
         // SAFETY: as above; `missed` is 0 on kernels that do not fill it.
-        (is_kprobe && self.event.as_raw_fd() >= 0).then(|| unsafe { perf.__bindgen_anon_1.kprobe.missed })
+        let missed = unsafe { perf.__bindgen_anon_1.kprobe.missed };
+        is_kprobe.then_some(missed)
     }
 }
 

@@ -25,8 +25,8 @@ const MOV64_IMM: u8 = (sys::BPF_ALU64 | sys::BPF_MOV | sys::BPF_K) as u8;
 fn specialise(instructions: &mut [sys::bpf_insn], point: u32) -> usize {
     let mut places = 0;
     for instruction in instructions {
-        if matches!(instruction.code, MOV32_IMM | MOV64_IMM) && instruction.imm == POINT_UNSET.cast_signed() {
-            instruction.imm = point.cast_signed();
+        if matches!(instruction.code, MOV32_IMM | MOV64_IMM) && instruction.imm == POINT_UNSET as i32 {
+            instruction.imm = point as i32;
             places += 1;
         }
     }
@@ -58,7 +58,7 @@ pub fn load_copy(template: &Program<'_>, point: Option<u32>, target: Option<&Btf
             let Some(object) = &module.object else {
                 return Err(io::Error::from_raw_os_error(libc::EPERM));
             };
-            options.attach_btf_obj_fd = object.as_raw_fd().cast_unsigned();
+            options.attach_btf_obj_fd = object.as_raw_fd() as u32;
         }
     }
     let name = CString::new(template.name().to_string_lossy().as_bytes())?;
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn every_unset_point_is_written_and_nothing_else() {
-        let unset = POINT_UNSET.cast_signed();
+        let unset = POINT_UNSET as i32;
         let add = (sys::BPF_ALU64 | sys::BPF_ADD | sys::BPF_K) as u8;
         let mut program = [
             mov(MOV64_IMM, unset),
