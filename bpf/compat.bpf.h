@@ -37,19 +37,19 @@ static __always_inline __u64 read_word(const void *address)
 }
 
 /* Saved registers are a plain structure: its layout is the architecture's, and needs no relocation. */
-#define DIRECT_REGISTER(regs, field) ((regs)->field)
-#define PROBED_REGISTER(regs, field) read_word(&(regs)->field)
+#define DIRECT_REGISTER(saved, field) ((saved)->field)
+#define PROBED_REGISTER(saved, field) read_word(&(saved)->field)
 
 #if defined(__TARGET_ARCH_x86)
-#define SYSCALL_NUMBER(regs, READ) READ(regs, orig_ax)
-#define SYSCALL_ARG_0(regs, READ) READ(regs, di)
-#define SYSCALL_ARG_1(regs, READ) READ(regs, si)
-#define SYSCALL_ARG_2(regs, READ) READ(regs, dx)
+#define SYSCALL_NUMBER(saved, READ) READ(saved, orig_ax)
+#define SYSCALL_ARG_0(saved, READ) READ(saved, di)
+#define SYSCALL_ARG_1(saved, READ) READ(saved, si)
+#define SYSCALL_ARG_2(saved, READ) READ(saved, dx)
 #else
-#define SYSCALL_NUMBER(regs, READ) ((__u32)READ(regs, syscallno))
-#define SYSCALL_ARG_0(regs, READ) READ(regs, orig_x0)
-#define SYSCALL_ARG_1(regs, READ) READ(regs, user_regs.regs[1])
-#define SYSCALL_ARG_2(regs, READ) READ(regs, user_regs.regs[2])
+#define SYSCALL_NUMBER(saved, READ) ((__u32)READ(saved, syscallno))
+#define SYSCALL_ARG_0(saved, READ) READ(saved, orig_x0)
+#define SYSCALL_ARG_1(saved, READ) READ(saved, user_regs.regs[1])
+#define SYSCALL_ARG_2(saved, READ) READ(saved, user_regs.regs[2])
 #endif
 
 #endif

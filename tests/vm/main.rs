@@ -24,6 +24,8 @@
 //! | runner | by default | `host/`: kernels, disk image, initramfs, QEMU, the verdict |
 //! | init | process 1 of a guest | `guest/`: mounts, modules, one check after the other |
 //! | target | first argument `pause` | here: a process that does nothing, to aim at |
+//! | target | first argument `target` | `target.rs`: reads that are timed by their own process, too |
+//! | workload | first argument `workload` | `workload.rs`: file operations of known counts |
 //!
 //! **To add a check**, write a function `fn(&Guest) -> Result<(), String>` in a file of `checks/`, and a
 //! line in that file's table. Each runs in a process of its own inside the guest; whatever it leaves running is
@@ -33,6 +35,8 @@ mod checks;
 mod guest;
 mod host;
 mod protocol;
+mod target;
+mod workload;
 
 use std::process::ExitCode;
 
@@ -41,6 +45,8 @@ fn main() -> ExitCode {
         Some("pause") => loop {
             nix::unistd::pause();
         },
+        Some("target") => target::main(),
+        Some("workload") => workload::main(),
         _ if guest::is_init() => guest::init(),
         _ => host::main(),
     }

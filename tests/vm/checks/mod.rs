@@ -1,10 +1,16 @@
 //! What has to be true in a guest. A file per subject, each with a table; this is the table of tables.
 
 mod boot;
+mod cleanup;
+mod counts;
+mod errors;
+mod fallback;
+mod report;
+mod times;
 
 use crate::guest::Check;
 
-const TABLES: &[&[Check]] = &[boot::CHECKS];
+const TABLES: &[&[Check]] = &[boot::CHECKS, counts::CHECKS, times::CHECKS, fallback::CHECKS, cleanup::CHECKS, errors::CHECKS];
 
 /// Every check, in the order in which they run.
 pub fn all() -> impl Iterator<Item = &'static Check> {

@@ -61,6 +61,9 @@ struct Arguments {
     exec_arguments: Vec<String>,
 }
 
+/// Programs of the host that checks run in the guest.
+const PROGRAMS: [&str; 1] = ["mkfs.ext4"];
+
 /// A kernel with a command line.
 #[derive(Clone, Copy)]
 struct Configuration {
@@ -270,6 +273,10 @@ fn cache() -> Result<PathBuf, String> {
 /// What goes into the guest beside the runner, the tool and the modules.
 fn extras(arguments: &Arguments) -> Result<Vec<Extra>, String> {
     let mut extras = Vec::new();
+    for program in PROGRAMS {
+        let path = initramfs::in_path(program).ok_or_else(|| format!("{program}: not found"))?;
+        extras.push(Extra::new(&path, Some(&format!("/bin/{program}")))?);
+    }
     for text in &arguments.with {
         let (host, guest) = text
             .split_once(':')
