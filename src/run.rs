@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -523,7 +523,13 @@ impl Run<'_> {
                 }
                 // The command gets a terminal's Ctrl-C too, and the report waits for it.
                 Event::Interrupt if child.is_some() => {}
-                Event::Interrupt => break 0,
+                Event::Interrupt => {
+                    // The terminal shows the ^C where the report would begin.
+                    if io::stderr().is_terminal() {
+                        eprintln!();
+                    }
+                    break 0;
+                }
                 Event::Signal(signal) => match &child {
                     Some(child) => {
                         let pid = Pid::from_raw(child.id() as i32);

@@ -10,7 +10,14 @@ mod times;
 
 use crate::guest::Check;
 
-const TABLES: &[&[Check]] = &[boot::CHECKS, counts::CHECKS, times::CHECKS, fallback::CHECKS, cleanup::CHECKS, errors::CHECKS];
+const TABLES: &[&[Check]] = &[
+    boot::CHECKS,
+    counts::CHECKS,
+    times::CHECKS,
+    fallback::CHECKS,
+    cleanup::CHECKS,
+    errors::CHECKS,
+];
 
 /// Every check, in the order in which they run.
 pub fn all() -> impl Iterator<Item = &'static Check> {
