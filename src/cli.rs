@@ -156,6 +156,10 @@ struct Output {
 /// # Errors
 /// See [`Stop`].
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Options, Stop> {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    if arguments.last().is_some_and(|last| last == "--") {
+        return Err(Stop::Usage("there is no COMMAND after --".to_owned()));
+    }
     let raw = Raw::command()
         .try_get_matches_from(arguments)
         .and_then(|mut matches| Raw::from_arg_matches_mut(&mut matches))
@@ -401,6 +405,8 @@ mod tests {
             "--duration soon",
             "--nonsense",
             "-T",
+            "--",
+            "-T vfs --",
         ] {
             let line = usage(words);
             assert!(!line.contains('\n') && !line.is_empty(), "{words}: {line}");

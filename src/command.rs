@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::thread::JoinHandle;
 
-use nix::unistd::User;
+use crate::user::User;
 
 /// A process that is about to become COMMAND.
 pub struct Waiting {
@@ -44,7 +44,7 @@ impl CommandError {
 impl std::fmt::Display for CommandError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::NoUser(name) => write!(f, "no such user '{name}'"),
+            Self::NoUser(name) => write!(f, "no user '{name}' in /etc/passwd; a number will do too"),
             Self::Exec(program, error) if error.kind() == io::ErrorKind::NotFound => {
                 write!(f, "command not found: {}", Path::new(program).display())
             }
@@ -61,12 +61,7 @@ impl std::fmt::Display for CommandError {
 pub fn fork(command: &[OsString], user: Option<&str>) -> Result<Waiting, CommandError> {
     let program = command.first().cloned().unwrap_or_default();
     let user = user
-        .map(|name| {
-            User::from_name(name)
-                .ok()
-                .flatten()
-                .ok_or_else(|| CommandError::NoUser(name.to_owned()))
-        })
+        .map(|name| User::find(name).ok_or_else(|| CommandError::NoUser(name.to_owned())))
         .transpose()?;
     let pipe = || nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(|error| CommandError::Spawn(error.into()));
     let (gate_reader, gate) = pipe()?;
@@ -75,8 +70,7 @@ pub fn fork(command: &[OsString], user: Option<&str>) -> Result<Waiting, Command
     let mut child = Command::new(&program);
     child.args(&command[1..]);
     let writer_of_ours = gate.as_raw_fd();
-    // SAFETY: the closure runs between fork and exec; it makes system calls on what it owns, and allocates nothing
-    // except inside initgroups, which glibc allows in a child of a process whose other threads hold no lock of it here.
+    // SAFETY: the closure runs between fork and exec; it makes system calls on what it owns, and allocates nothing.
     unsafe {
         child.pre_exec(move || prepare_child(&gate_reader, &pid_writer, writer_of_ours, user.as_ref()));
     }
@@ -106,8 +100,7 @@ fn prepare_child(gate: &OwnedFd, pid_out: &OwnedFd, parents_end: i32, user: Opti
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
     if let Some(user) = user {
-        let name = std::ffi::CString::new(user.name.as_str())?;
-        nix::unistd::initgroups(&name, user.gid)?;
+        nix::unistd::setgroups(&user.groups)?;
         nix::unistd::setgid(user.gid)?;
         nix::unistd::setuid(user.uid)?;
     }

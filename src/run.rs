@@ -86,7 +86,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     let functions = plan::functions_of(&options.layers, options.probe);
     let symbols = LazySymbols::new(symbols_of_interest(&functions, options), &options.without);
     let facts = crate::kernel::gather(&functions, &options.without, &symbols).map_err(|error| cannot(&error))?;
-    plan::check_choice(options.probe, &facts).map_err(|line| cannot(&line))?;
+    plan::check_choice(options.probe, &options.layers, &facts).map_err(|line| cannot(&line))?;
     let plan = plan::plan(&options.layers, &facts, options.probe);
     let narrowing = plan
         .shared_with()
@@ -500,9 +500,10 @@ impl Run<'_> {
             Some(child) => Some(pidfd_of(child).map_err(|error| format!("the command cannot be watched: {error}"))?),
             None => None,
         };
-        let deadline = self.options.duration.map(|duration| began + duration);
+        // A time beyond what the clock can count never comes.
+        let deadline = self.options.duration.and_then(|duration| began.checked_add(duration));
         let mut reports = 0;
-        let mut next = self.options.interval.map(|interval| began + interval);
+        let mut next = self.options.interval.and_then(|interval| began.checked_add(interval));
         let status = loop {
             let wake = [deadline, next].into_iter().flatten().min();
             let event = wait(signals, &processes, child_fd.as_ref(), wake).map_err(|error| error.to_string())?;
@@ -519,7 +520,9 @@ impl Run<'_> {
                     }
                     before = self.report(&before, false, output)?;
                     // A machine that was asleep owes no reports.
-                    next = next.map(|at| (at + interval).max(Instant::now()));
+                    next = next
+                        .and_then(|at| at.checked_add(interval))
+                        .map(|at| at.max(Instant::now()));
                 }
                 // The command gets a terminal's Ctrl-C too, and the report waits for it.
                 Event::Interrupt if child.is_some() => {}

@@ -160,6 +160,18 @@ fn fsync_is_timed_at_whatever_the_kernel_has() {
 }
 
 #[test]
+fn an_op_whose_only_function_is_inlined_is_not_silently_missing() {
+    let facts = facts("6.1", "", &["vfs_fsync_range"]);
+    let plan = plan::plan(&[Layer::Vfs], &facts, Choice::Auto);
+    assert_eq!(functions_of(&plan, Layer::Vfs, "fsync"), ["vfs_fsync"]);
+    let fsync = plan.ops.iter().find(|op| op.op.name == "fsync").unwrap();
+    assert_eq!(
+        fsync.not_measured.as_ref().map(|what| what.what.as_str()),
+        Some("most of fsync")
+    );
+}
+
+#[test]
 fn a_system_call_without_arguments_is_in_no_btf_and_left_to_kprobes() {
     let (plan, _) = planned("7", "");
     let sync = plan.ops.iter().find(|op| op.op.name == "sync").unwrap();
@@ -233,7 +245,7 @@ fn what_the_kernel_does_not_offer_is_not_tried() {
     // It loses calls here, but there is nothing else.
     assert_eq!(plan.function_hooks, [Hook::Fentry]);
     assert_eq!(plan.syscall_hooks, [Hook::RawTracepoint, Hook::Fentry]);
-    let line = plan::check_choice(Choice::KprobeSession, &facts).unwrap_err();
+    let line = plan::check_choice(Choice::KprobeSession, &Layer::ALL, &facts).unwrap_err();
     assert_eq!(
         line,
         "this kernel has no kprobe.session; it offers fentry/fexit, tp_btf"

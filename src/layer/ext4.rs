@@ -15,6 +15,7 @@ const fn point(function: &'static str, shape: Shape, returns: Returns) -> Point 
         shape,
         returns,
         shared: false,
+        inlined: false,
     }
 }
 
@@ -30,6 +31,7 @@ pub static OPS: [Op; 5] = [
                 shape: Shape::Kiocb0,
                 returns: Returns::Bytes,
                 shared: true,
+                inlined: false,
             }],
             misses: "direct reads",
         }),

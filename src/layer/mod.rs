@@ -81,6 +81,8 @@ pub struct Point {
     pub returns: Returns,
     /// Other file systems use the function too.
     pub shared: bool,
+    /// Its callers in the kernel have it inlined on every kernel that was looked at, so that alone it sees next to none.
+    pub inlined: bool,
 }
 
 /// Where a function's arguments name the file; `enum shape` of `bpf/interface.h`.

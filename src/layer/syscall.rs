@@ -42,6 +42,7 @@ macro_rules! syscalls {
                     shape: Shape::Syscall,
                     returns: Returns::$returns,
                     shared: false,
+                    inlined: false,
                 }],
                 instead: None,
             },)*

@@ -11,6 +11,7 @@ const fn point(function: &'static str, shape: Shape, returns: Returns) -> Point 
         shape,
         returns,
         shared: false,
+        inlined: false,
     }
 }
 
@@ -46,7 +47,10 @@ pub static OPS: [Op; 4] = [
         moves_bytes: false,
         points: &[
             point("vfs_fsync_range", Shape::File0, Returns::StatusInt),
-            point("vfs_fsync", Shape::File0, Returns::StatusInt),
+            Point {
+                inlined: true,
+                ..point("vfs_fsync", Shape::File0, Returns::StatusInt)
+            },
             point("do_fsync", Shape::Fd0, Returns::StatusInt),
         ],
         instead: None,

@@ -114,27 +114,41 @@ fn is_offered(hook: Hook, facts: &Facts) -> bool {
     }
 }
 
-/// Whether the hook that `--probe` names can be had.
+/// Whether the hook that `--probe` names can be had for these layers.
 ///
 /// # Errors
-/// One line that names those that can.
-pub fn check_choice(choice: Choice, facts: &Facts) -> Result<(), String> {
-    match choice.hook() {
-        Some(hook) if !is_offered(hook, facts) => {
-            let offered: Vec<&str> = FUNCTION_HOOKS
-                .into_iter()
-                .chain(SYSCALL_HOOKS.into_iter().filter(|hook| !hook.is_on_functions()))
-                .filter(|&hook| is_offered(hook, facts))
-                .map(Hook::name)
-                .collect();
-            Err(format!(
-                "this kernel has no {}; it offers {}",
-                hook.name(),
-                offered.join(", ")
-            ))
-        }
-        _ => Ok(()),
+/// One line with the way out.
+pub fn check_choice(choice: Choice, layers: &[Layer], facts: &Facts) -> Result<(), String> {
+    let Some(hook) = choice.hook() else {
+        return Ok(());
+    };
+    if !hook.is_on_functions() && layers.iter().any(|&layer| layer != Layer::Syscall) {
+        return Err(format!(
+            "{} sees system calls only; use it with -T syscall",
+            hook.name()
+        ));
     }
+    if is_offered(hook, facts) {
+        return Ok(());
+    }
+    if facts.tracefs.is_none() && matches!(hook, Hook::KprobeEvent | Hook::Tracepoint) {
+        return Err(format!(
+            "{} needs tracefs; mount it: mount -t tracefs tracefs /sys/kernel/tracing",
+            hook.name()
+        ));
+    }
+    let offered = FUNCTION_HOOKS
+        .into_iter()
+        .chain([Hook::RawTracepoint, Hook::Tracepoint]);
+    let offered: Vec<&str> = offered
+        .filter(|&hook| is_offered(hook, facts))
+        .map(Hook::name)
+        .collect();
+    Err(format!(
+        "this kernel has no {}; it offers {}",
+        hook.name(),
+        offered.join(", ")
+    ))
 }
 
 /// Hooks to try, the best first: those that lose nothing before those that do, the cheaper before the dearer.
@@ -229,6 +243,16 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
                         what: op.name.to_owned(),
                         reason: format!("{missing}: not in this kernel"),
                     },
+                });
+            }
+            if !points.is_empty() && points.iter().all(|planned| planned.point.inlined) {
+                let left: Vec<&str> = points.iter().map(|planned| planned.point.function).collect();
+                not_measured = Some(NotMeasured {
+                    what: format!("most of {}", op.name),
+                    reason: format!(
+                        "this kernel's callers have {} inlined, and it has no other",
+                        left.join(", ")
+                    ),
                 });
             }
             ops.push(PlannedOp {

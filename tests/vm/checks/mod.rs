@@ -4,6 +4,7 @@ mod boot;
 mod cleanup;
 mod counts;
 mod errors;
+mod exact;
 mod fallback;
 mod report;
 mod times;
@@ -17,6 +18,8 @@ const TABLES: &[&[Check]] = &[
     fallback::CHECKS,
     cleanup::CHECKS,
     errors::CHECKS,
+    // Nothing can be traced after them.
+    errors::LAST,
 ];
 
 /// Every check, in the order in which they run.

@@ -11,7 +11,7 @@ mod verdict;
 
 pub use init::init;
 pub use modules::Loaded;
-pub use process::{Running, run, wait_for};
+pub use process::{Output, Running, run, wait_for};
 
 use crate::protocol::{ORDERS, Orders, TOOL};
 use modules::Modules;

@@ -1,0 +1,91 @@
+//! Users by name. A static program cannot load the C library's name services, so this reads the two files; users whom
+//! only a directory service knows can be given by number.
+
+use std::fs;
+
+use nix::unistd::{Gid, Uid};
+
+/// Whom to run a command as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    pub uid: Uid,
+    pub gid: Gid,
+    /// All groups, the own one among them.
+    pub groups: Vec<Gid>,
+}
+
+impl User {
+    /// By name, or by number; `None` when there is none.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        Self::find_in(name, &read("/etc/passwd"), &read("/etc/group"))
+    }
+
+    /// passwd(5) and group(5).
+    fn find_in(name: &str, passwd: &str, group: &str) -> Option<Self> {
+        let number: Option<u32> = name.parse().ok();
+        let entry = passwd
+            .lines()
+            .map(|line| line.split(':').collect::<Vec<_>>())
+            .find(|fields| {
+                let uid = fields.get(2).and_then(|uid| uid.parse::<u32>().ok());
+                fields.first() == Some(&name) || (number.is_some() && uid == number)
+            });
+        let Some(fields) = entry else {
+            return number.map(|number| Self {
+                uid: Uid::from_raw(number),
+                gid: Gid::from_raw(number),
+                groups: vec![Gid::from_raw(number)],
+            });
+        };
+        let id = |place: usize| fields.get(place)?.parse::<u32>().ok();
+        let (login, uid, gid) = (fields.first()?, id(2)?, Gid::from_raw(id(3)?));
+        let mut groups = vec![gid];
+        for line in group.lines() {
+            let fields: Vec<&str> = line.split(':').collect();
+            let [_, _, number, members] = fields[..] else { continue };
+            if members.split(',').any(|member| member == *login)
+                && let Ok(number) = number.parse()
+            {
+                groups.push(Gid::from_raw(number));
+            }
+        }
+        Some(Self {
+            uid: Uid::from_raw(uid),
+            gid,
+            groups,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSWD: &str = "root:x:0:0:root:/root:/bin/bash\nbroken\nwww:x:33:34::/var/www:/bin/false\n";
+    const GROUP: &str = "root:x:0:\nadm:x:4:syslog,www\nbroken:x\nssl:x:99:www\nwwwx:x:5:wwwx\n";
+
+    fn user(uid: u32, groups: &[u32]) -> User {
+        let groups: Vec<Gid> = groups.iter().copied().map(Gid::from_raw).collect();
+        User {
+            uid: Uid::from_raw(uid),
+            gid: groups[0],
+            groups,
+        }
+    }
+
+    #[test]
+    fn by_name_and_by_number_with_all_groups() {
+        assert_eq!(User::find_in("www", PASSWD, GROUP), Some(user(33, &[34, 4, 99])));
+        assert_eq!(User::find_in("33", PASSWD, GROUP), Some(user(33, &[34, 4, 99])));
+        assert_eq!(User::find_in("4000", PASSWD, GROUP), Some(user(4000, &[4000])));
+    }
+
+    #[test]
+    fn who_is_not_there_is_not_found() {
+        for name in ["ww", "", "-1", "broken", "x"] {
+            assert_eq!(User::find_in(name, PASSWD, GROUP), None, "{name}");
+        }
+    }
+}

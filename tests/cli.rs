@@ -1,0 +1,593 @@
+//! How the command ends, and what it says when it cannot do what it was asked for: on this machine, whatever it allows.
+//!
+//! Where nothing but tracepoints is allowed, `-T vfs` has to say so; where more is, it has to measure. Both are
+//! looked at here. What wants a kernel of its own is in `vm/checks/errors.rs`. Run it as root.
+
+#[allow(dead_code, reason = "shared with the guests, who need more of it")]
+#[path = "vm/guest/process.rs"]
+mod process;
+
+use std::fs;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::fcntl::OFlag;
+use nix::sys::signal::Signal;
+use process::{Output, Running, run, wait_for};
+
+const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
+/// Far more than anything here needs; reaching it is a failure.
+const LIMIT: Duration = Duration::from_secs(60);
+const BANNER: &str = "Tracing ";
+/// What says that nothing at all can be traced.
+const UNPRIVILEGED: &str = "error: tracing needs CAP_BPF and CAP_PERFMON";
+
+fn tool(arguments: &[&str]) -> Command {
+    let mut tool = Command::new(TOOL);
+    tool.args(arguments);
+    tool
+}
+
+/// The tool as a shell starts it: `"$@"` in the script.
+fn shell(script: &str, arguments: &[&str]) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "sh", TOOL]).args(arguments);
+    shell
+}
+
+fn output(mut command: Command) -> Output {
+    let output = run(&mut command, LIMIT).unwrap();
+    assert!(!output.stderr.contains("panicked"), "{command:?}: {}", output.stderr);
+    output
+}
+
+/// Its exit status, and stderr without the banner: one line, an error.
+fn failure(command: Command) -> (i32, String) {
+    let name = format!("{command:?}");
+    let output = output(command);
+    let lines: Vec<&str> = (output.stderr.lines())
+        .filter(|line| !line.starts_with(BANNER))
+        .collect();
+    let [line] = lines[..] else {
+        panic!("{name}: not one line: {:?}, {}", output.stderr, output.status)
+    };
+    assert!(line.starts_with("error: "), "{name}: {line}");
+    assert_eq!(output.stdout, "", "{name}");
+    let status = output.status.code();
+    (
+        status.unwrap_or_else(|| panic!("{name}: {}", output.status)),
+        line.into(),
+    )
+}
+
+/// Starts it and waits until it measures.
+fn tracing(mut command: Command) -> Running {
+    let running = Running::start(&mut command).unwrap();
+    wait_for("the banner", LIMIT, || running.stderr().contains(BANNER))
+        .unwrap_or_else(|error| panic!("{command:?}: {error}: {}", running.stderr()));
+    running
+}
+
+fn assert_status(output: &Output, status: i32) {
+    assert_eq!(output.status.code(), Some(status), "{output:?}");
+}
+
+/// A report of system calls has at least this.
+fn assert_report(text: &str) {
+    assert!(text.contains("hook: "), "no report: {text:?}");
+}
+
+#[test]
+fn wrong_usage_is_one_line_and_status_2() {
+    let cases: [(&[&str], &str); 27] = [
+        (&["-T", "1"], "unknown layer '1' (bcc's -T is a timestamp"),
+        (&["-T", "vfs,1"], "unknown layer '1' (bcc's -T is a timestamp"),
+        (&["-T", "xfsx"], "unknown layer 'xfsx'"),
+        (&["-T", ""], "unknown layer ''"),
+        (&["-Q"], "-Q is about the block layer; use it with -T blk"),
+        (&["-T", "vfs", "-Q"], "-Q is about the block layer; use it with -T blk"),
+        (&["-T", "syscall", "-d", "sda"], "-d "),
+        (&["0"], "'0' is not a number of seconds above 0"),
+        (&["-T", "vfs", "x"], "'x' is not a number of seconds above 0"),
+        (&["nan"], "'nan' is not"),
+        (&["1", "0"], "0 is not in 1.."),
+        (&["1", "1.5"], "invalid value '1.5'"),
+        (&["1", "2", "3"], "unexpected argument '3'"),
+        (&["--duration", "soon"], "'soon' is not a time such as 10s, 500ms, 2m"),
+        (&["--duration", "0s"], "'0s' is not a time such as 10s, 500ms, 2m"),
+        (&["-p", "0"], "invalid value '0'"),
+        (&["-p", "x"], "invalid value 'x'"),
+        (&["-p", ""], "invalid value ''"),
+        (&["-p", "4294967296"], "invalid value '4294967296'"),
+        (&["-p", "1", "--", "true"], "-p and -- COMMAND exclude each other"),
+        (&["-f"], "-f follows the descendants of -p"),
+        (&["-m", "-u"], "cannot be used with"),
+        (&["--comm", "0123456789abcdef"], "a thread name has 1 to 15 bytes"),
+        (&["--user", "nobody"], "--user is for the command; add -- COMMAND"),
+        (&["--probe", "magic"], "it is one of auto, kprobe"),
+        (&["--nonsense"], "'--nonsense'"),
+        // Else it would trace everybody, for ever.
+        (&["-T", "syscall", "--duration", "10ms", "--"], "COMMAND"),
+    ];
+    for (arguments, expected) in cases {
+        let (status, line) = failure(tool(arguments));
+        assert_eq!(status, 2, "{arguments:?}: {line}");
+        assert!(line.contains(expected), "{arguments:?}: {line}");
+    }
+}
+
+/// Further away than the clock goes: the same as never.
+#[test]
+fn a_time_without_end_is_no_trouble() {
+    for times in [&["1e19"][..], &["1e19", "3"], &["--duration", "5000000000000000h"]] {
+        let arguments = [&["-T", "syscall", "-o", "/dev/null"], times, &["--", "true"]].concat();
+        let output = output(tool(&arguments));
+        match output.status.code() {
+            Some(0) => {}
+            Some(2) => assert!(output.stderr.starts_with("error: "), "{output:?}"),
+            _ => panic!("{arguments:?}: {output:?}"),
+        }
+    }
+}
+
+#[test]
+fn an_unknown_disk_is_answered_with_those_that_exist() {
+    let (status, line) = failure(tool(&["-T", "vfs", "-d", "nvme77n1"]));
+    assert_eq!(status, 1);
+    assert!(
+        line.starts_with("error: no such disk 'nvme77n1'; this machine has "),
+        "{line}"
+    );
+    let known: Vec<&str> = line.rsplit(" has ").next().unwrap().split(", ").collect();
+    for disk in fs::read_dir("/sys/block").unwrap() {
+        let disk = disk.unwrap().file_name().into_string().unwrap().replace('!', "/");
+        let is_virtual = ["loop", "ram", "zram"].iter().any(|prefix| disk.starts_with(prefix));
+        assert!(is_virtual || known.contains(&disk.as_str()), "{disk}: {line}");
+    }
+    let (status, line) = failure(tool(&["-d", "/dev/null"]));
+    assert_eq!((status, &line[..]), (1, "error: '/dev/null' is not a block device"));
+}
+
+#[test]
+fn a_process_that_is_none_is_told() {
+    // Above the highest limit that kernels have for process numbers.
+    let (status, line) = failure(tool(&["-T", "syscall", "-p", "4194305"]));
+    assert_eq!((status, &line[..]), (1, "error: no such process 4194305"));
+
+    let (tell, told) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        tell.send(nix::unistd::gettid()).unwrap();
+        let _ = ended.recv();
+    });
+    let (thread_number, process) = (told.recv().unwrap(), std::process::id());
+    let (status, line) = failure(tool(&["-T", "syscall", "-p", &thread_number.to_string()]));
+    drop(end);
+    thread.join().unwrap();
+    let expected = format!("error: {thread_number} is a thread of process {process}; use -p {process}");
+    assert_eq!((status, line), (1, expected));
+}
+
+/// It may be gone at any moment: before it is found, while programs are loaded, or just then.
+#[test]
+fn a_process_that_ends_at_once_is_reported_or_told() {
+    for wait_ms in [0, 1, 2, 5, 10, 20, 50, 100, 200, 400] {
+        let mut short = Command::new("sleep")
+            .arg(format!("{:.3}", f64::from(wait_ms) / 1000.0))
+            .spawn()
+            .unwrap();
+        let pid = short.id().to_string();
+        let reaper = std::thread::spawn(move || short.wait());
+        let output = output(tool(&["-T", "syscall", "-S", "-p", &pid]));
+        reaper.join().unwrap().unwrap();
+        match output.status.code() {
+            Some(0) => assert_report(&output.stdout),
+            Some(1) => assert_eq!(output.stderr, format!("error: no such process {pid}\n")),
+            _ => panic!("{output:?}"),
+        }
+    }
+}
+
+/// One that has ended but was not waited for still has its number.
+#[test]
+fn a_zombie_has_nothing_more_to_tell() {
+    let mut zombie = Command::new("true").spawn().unwrap();
+    let pid = zombie.id().to_string();
+    let stat = format!("/proc/{pid}/stat");
+    wait_for("a zombie", LIMIT, || {
+        fs::read_to_string(&stat).unwrap().contains(") Z ")
+    })
+    .unwrap();
+    let output = output(tool(&["-T", "syscall", "-S", "-p", &pid]));
+    zombie.wait().unwrap();
+    assert_status(&output, 0);
+    assert_report(&output.stdout);
+}
+
+#[test]
+fn functions_are_measured_or_refused_in_one_line() {
+    for layer in ["vfs", "ext4"] {
+        let arguments = ["-T", layer, "--duration", "10ms"];
+        let output = output(tool(&arguments));
+        if output.status.success() {
+            assert_report(&output.stdout);
+            continue;
+        }
+        let (status, line) = failure(tool(&arguments));
+        let expected =
+            format!("error: -T {layer} needs kprobes or fentry, both refused here; try -T syscall or -T blk");
+        assert_eq!((status, line), (1, expected));
+    }
+}
+
+#[test]
+fn layers_that_were_not_named_are_told_as_not_measured() {
+    let output = output(tool(&["-S", "--duration", "10ms"]));
+    assert_status(&output, 0);
+    for layer in ["syscall", "vfs", "ext4"] {
+        let part = output.stdout.split(&format!("layer = {layer}\n")).nth(1);
+        let part = part.and_then(|part| part.split("layer = ").next());
+        let part = part.unwrap_or_else(|| panic!("no {layer}: {output:?}"));
+        assert!(
+            part.contains("hook: ") || part.contains("not measured: everything"),
+            "{part}"
+        );
+    }
+}
+
+/// Each is measured, or refused in one line that names what was asked for.
+#[test]
+fn a_probe_that_this_kernel_does_not_have_is_told() {
+    let kinds = [
+        ("kprobe", "kprobe/kretprobe"),
+        ("kprobe-event", "kprobe event"),
+        ("kprobe-multi", "kprobe.multi"),
+        ("kprobe-session", "kprobe.session"),
+        ("fentry", "fentry/fexit"),
+        ("tracepoint", "tracepoint"),
+        ("raw-tracepoint", "tp_btf"),
+    ];
+    for (kind, name) in kinds {
+        let arguments = ["-T", "syscall", "-S", "--duration", "10ms", "--probe", kind];
+        let output = output(tool(&arguments));
+        if output.status.success() {
+            assert!(output.stdout.contains(&format!("hook: {name}\n")), "{kind}: {output:?}");
+        } else {
+            let (status, line) = failure(tool(&arguments));
+            assert_eq!(status, 1, "{line}");
+            assert!(line.contains(name), "{kind}: {line}");
+        }
+    }
+}
+
+#[test]
+fn a_command_ends_as_itself() {
+    let not_executable = Scratch::file("not-executable", "#!/bin/sh\n");
+    let cases: [(&[&str], i32); 6] = [
+        (&["true"], 0),
+        (&["sh", "-c", "exit 7"], 7),
+        (&["sh", "-c", "exit 255"], 255),
+        (&["sh", "-c", "kill -TERM $$"], 128 + 15),
+        (&["sh", "-c", "kill -KILL $$"], 128 + 9),
+        (&["sh", "-c", "kill -SEGV $$"], 128 + 11),
+    ];
+    for (command, status) in cases {
+        let output = output(tool(&[&["-T", "syscall", "--"], command].concat()));
+        assert_status(&output, status);
+        assert_report(&output.stderr);
+        assert_eq!(output.stdout, "", "its stdout is its own");
+    }
+    let failures = [
+        ("/nonexistent/command", 127, "command not found: /nonexistent/command"),
+        ("iosb-no-such-command", 127, "command not found: iosb-no-such-command"),
+        (not_executable.path(), 126, "cannot execute "),
+        ("/", 126, "cannot execute /: "),
+    ];
+    for (command, status, expected) in failures {
+        let (found, line) = failure(tool(&["-T", "syscall", "--", command]));
+        assert_eq!(found, status, "{line}");
+        assert!(line.contains(expected), "{line}");
+    }
+}
+
+#[test]
+fn our_own_failure_with_a_command_is_125() {
+    for arguments in [
+        &["-T", "syscall", "-o", "/nonexistent/file"][..],
+        &["-T", "syscall", "--user", "iosb-no-such-user"],
+        &["-d", "nvme77n1"],
+    ] {
+        let marker = Scratch::file("not-run", "");
+        let (status, line) = failure(tool(&[arguments, &["--", "rm", marker.path()]].concat()));
+        assert_eq!(status, 125, "{line}");
+        assert!(Path::new(marker.path()).exists(), "the command ran: {arguments:?}");
+        let named = arguments.last().unwrap();
+        assert!(line.contains(named), "{line}");
+    }
+}
+
+#[test]
+fn a_command_runs_as_another_user() {
+    let arguments = [
+        "-T",
+        "syscall",
+        "-o",
+        "/dev/null",
+        "--user",
+        "nobody",
+        "--",
+        "id",
+        "-un",
+    ];
+    let output = output(tool(&arguments));
+    assert_status(&output, 0);
+    assert_eq!(output.stdout, "nobody\n");
+}
+
+#[test]
+fn terminating_signals_are_passed_to_the_command() {
+    let script = r#"trap "echo got; exit 9" TERM HUP; echo ready >&2; while :; do sleep 0.05; done"#;
+    for signal in [Signal::SIGTERM, Signal::SIGHUP] {
+        let running = tracing(tool(&["-T", "syscall", "-S", "--", "sh", "-c", script]));
+        wait_for("the command", LIMIT, || running.stderr().contains("ready\n")).unwrap();
+        running.signal(signal).unwrap();
+        let output = running.finish(LIMIT).unwrap();
+        assert_status(&output, 9);
+        assert_eq!(output.stdout, "got\n");
+        assert_report(&output.stderr);
+    }
+}
+
+/// What a shell does to a job in the background is not the command's business.
+#[test]
+fn a_command_gets_default_dispositions() {
+    let script = r#"trap "" INT HUP QUIT USR1; exec "$@""#;
+    let arguments = [
+        "-T",
+        "syscall",
+        "-o",
+        "/dev/null",
+        "--",
+        "grep",
+        "^Sig[IB]",
+        "/proc/self/status",
+    ];
+    let output = output(shell(script, &arguments));
+    assert_status(&output, 0);
+    for line in output.stdout.lines() {
+        let set = u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap();
+        // Real-time signals have no defaults that a shell changes.
+        assert_eq!(set & 0x7fff_ffff, 0, "{}", output.stdout);
+    }
+    assert_eq!(output.stdout.lines().count(), 2);
+}
+
+#[test]
+fn the_end_is_a_report() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        let running = tracing(tool(&["-T", "syscall"]));
+        running.signal(signal).unwrap();
+        let output = running.finish(LIMIT).unwrap();
+        assert_status(&output, 0);
+        assert_report(&output.stdout);
+    }
+}
+
+#[test]
+fn ctrl_c_works_in_a_job_that_was_started_ignoring_it() {
+    let running = tracing(shell(r#"trap "" INT; exec "$@""#, &["-T", "syscall"]));
+    running.signal(Signal::SIGINT).unwrap();
+    let output = running.finish(LIMIT).unwrap();
+    assert_status(&output, 0);
+    assert_report(&output.stdout);
+}
+
+/// The first waits for a command that does not end.
+#[test]
+fn a_second_ctrl_c_ends_at_once() {
+    let script = r#"trap "echo INT >&2" INT; echo "pid $$" >&2; while :; do sleep 0.05; done"#;
+    let running = tracing(tool(&["-T", "syscall", "--", "sh", "-c", script]));
+    wait_for("the command", LIMIT, || running.stderr().contains("\npid ")).unwrap();
+    let stderr = running.stderr();
+    let pid: i32 = stderr.split("\npid ").nth(1).unwrap().trim().parse().unwrap();
+    running.signal(Signal::SIGINT).unwrap();
+    // To the tool alone, as nobody but a terminal sends it to both. It waits.
+    let patience = wait_for("the first Ctrl-C to end it", Duration::from_millis(300), || {
+        !is_alive(running.pid().as_raw())
+    });
+    assert!(patience.is_err(), "one Ctrl-C ended it while the command ran");
+    running.signal(Signal::SIGINT).unwrap();
+    let ended = wait_for("the second Ctrl-C to end it", LIMIT, || {
+        !is_alive(running.pid().as_raw())
+    });
+    // The command is not ours to kill, but this test's.
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    ended.unwrap();
+    assert_status(&running.finish(LIMIT).unwrap(), 130);
+}
+
+/// Nobody reads its report, so the first Ctrl-C cannot end it.
+#[test]
+fn a_second_ctrl_c_ends_a_blocked_report() {
+    let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC).unwrap();
+    fill(&writer);
+    let mut command = tool(&["-T", "syscall"]);
+    let mut child = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stderr = child.stderr.take().unwrap();
+    let mut seen = [0; BANNER.len()];
+    stderr.read_exact(&mut seen).unwrap();
+    let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
+    nix::sys::signal::kill(pid, Signal::SIGINT).unwrap();
+    let stack = format!("/proc/{pid}/wchan");
+    let _ = wait_for("the report to block", Duration::from_millis(500), || {
+        fs::read_to_string(&stack).is_ok_and(|at| at.contains("pipe_write"))
+    });
+    assert!(is_alive(pid.as_raw()), "it ended without its report");
+    nix::sys::signal::kill(pid, Signal::SIGINT).unwrap();
+    let ended = wait_for("the second Ctrl-C to end it", LIMIT, || {
+        child.try_wait().unwrap().is_some()
+    });
+    drop(reader);
+    let status = child.wait().unwrap();
+    ended.unwrap();
+    assert_eq!(status.code(), Some(130));
+}
+
+fn fill(pipe: &OwnedFd) {
+    let set = |flags| nix::fcntl::fcntl(pipe, nix::fcntl::FcntlArg::F_SETFL(flags)).unwrap();
+    set(OFlag::O_NONBLOCK);
+    for bytes in [4096, 1] {
+        while nix::unistd::write(pipe, &vec![b'x'; bytes]).is_ok() {}
+    }
+    set(OFlag::empty());
+}
+
+/// It exists and is no zombie.
+fn is_alive(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+#[test]
+fn a_full_disk_is_told() {
+    let (status, line) = failure(shell(
+        r#"exec "$@" >/dev/full"#,
+        &["-T", "syscall", "--duration", "10ms"],
+    ));
+    assert_eq!(status, 1);
+    assert!(
+        line.starts_with("error: the report cannot be written: No space left"),
+        "{line}"
+    );
+    let (status, line) = failure(tool(&["-T", "syscall", "--duration", "10ms", "-o", "/dev/full"]));
+    assert_eq!(status, 1);
+    assert!(
+        line.starts_with("error: the report cannot be written: No space left"),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let script = r#"{ "$@"; echo "status $?" >&2; } | head -3"#;
+    let output = output(shell(script, &["-T", "syscall", "0.1", "50"]));
+    let banner = "Tracing syscall latency... Hit Ctrl-C to end.";
+    assert_eq!(output.stderr, format!("{banner}\nstatus 0\n"));
+    assert_eq!(output.stdout.lines().count(), 3);
+    let output = self::output(shell(r#"{ "$@"; echo "status $?" >&2; } | true"#, &["--help"]));
+    assert_eq!(output.stderr, "status 0\n");
+}
+
+#[test]
+fn a_report_goes_where_it_was_told() {
+    let report = Scratch::file("report", "of an earlier run");
+    let output = output(tool(&["-T", "syscall", "--duration", "10ms", "-o", report.path()]));
+    assert_status(&output, 0);
+    assert_eq!(output.stdout, "");
+    assert_report(&fs::read_to_string(report.path()).unwrap());
+    let output = self::output(tool(&["-T", "syscall", "-o", "-", "--", "true"]));
+    assert_status(&output, 0);
+    assert_report(&output.stdout);
+    let (status, line) = failure(tool(&["-T", "syscall", "-o", "/nonexistent/file"]));
+    assert_eq!(status, 1);
+    assert!(line.starts_with("error: cannot write '/nonexistent/file': "), "{line}");
+}
+
+#[test]
+fn without_privileges_it_names_them() {
+    // The build's own folder may be closed to others.
+    let copy = Scratch::copy("tool", TOOL);
+    const NOBODY: u32 = 65534;
+    let mut command = Command::new(copy.path());
+    command.args(["-T", "syscall"]).uid(NOBODY).gid(NOBODY);
+    let (status, line) = failure(command);
+    assert_eq!(status, 1);
+    assert!(line.starts_with(UNPRIVILEGED), "{line}");
+}
+
+/// Any words at all end with a status of ours and without a panic. The same ones in every run.
+#[test]
+fn garbage_is_refused_in_order() {
+    #[rustfmt::skip]
+    const WORDS: [&str; 55] = [
+        "-T", "--type", "syscall", "vfs", "ext4", "blk", "all", "syscall,vfs", ",", "-p", "1", "0", "-1", "4194305",
+        "99999999999999999999", "-f", "-d", "nvme77n1", "/dev/null", "-Q", "--cgroup", "/", "/nonexistent", "--comm",
+        "x", "", "-m", "-u", "-S", "--all-files", "0.01", "1e300", "1e19", "-o", "/nonexistent/file", "/dev/full",
+        "--verbose", "--probe", "auto", "kprobe", "fentry", "tracepoint", "kprobe-event", "--without", "vfs_read",
+        "--vmlinux", "--starts", "64", "\u{1F4A5}", "-", "--", "true", "--user", "1e9h", "--json",
+    ];
+    /// What is understood must come to an end by itself.
+    const ENDS: [&str; 6] = ["10ms", "10ms", "10ms", "0ms", "1e9h", "1us"];
+    const VECTORS: usize = 300;
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = |below: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        (random % below as u64) as usize
+    };
+    // Some of them are files to write to.
+    let folder = Scratch::new("garbage");
+    fs::create_dir(folder.path()).unwrap();
+    for _ in 0..VECTORS {
+        let mut arguments: Vec<&str> = (0..next(7)).map(|_| WORDS[next(WORDS.len())]).collect();
+        let end = arguments
+            .iter()
+            .position(|word| *word == "--")
+            .unwrap_or(arguments.len());
+        arguments.splice(end..end, ["--duration", ENDS[next(ENDS.len())]]);
+        let mut command = tool(&arguments);
+        command.current_dir(folder.path());
+        let output = run(&mut command, LIMIT).unwrap_or_else(|e| panic!("{arguments:?}: {e}"));
+        let status = output.status.code();
+        let with_command = arguments.contains(&"--");
+        let expected = matches!(status, Some(0..=2)) || with_command && matches!(status, Some(125..=127));
+        assert!(expected, "{arguments:?}: {:?}\n{}", output.status, output.stderr);
+        assert!(!output.stderr.contains("panicked"), "{arguments:?}: {}", output.stderr);
+        assert_eq!(output.status.signal(), None, "{arguments:?}");
+        if status != Some(0) {
+            let errors = output.stderr.lines().filter(|line| line.starts_with("error: ")).count();
+            assert!(errors == 1 || with_command, "{arguments:?}: {}", output.stderr);
+        }
+    }
+}
+
+/// A file that goes away with the test.
+struct Scratch(String);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let file = format!("iosb-cli-{}-{number}-{name}", std::process::id());
+        Self(std::env::temp_dir().join(file).to_str().unwrap().into())
+    }
+
+    fn file(name: &str, content: &str) -> Self {
+        let scratch = Self::new(name);
+        fs::write(&scratch.0, content).unwrap();
+        scratch
+    }
+
+    fn copy(name: &str, of: &str) -> Self {
+        let scratch = Self::new(name);
+        fs::copy(of, &scratch.0).unwrap();
+        fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o755)).unwrap();
+        scratch
+    }
+
+    fn path(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0).or_else(|_| fs::remove_dir_all(&self.0));
+    }
+}

@@ -1,0 +1,386 @@
+//! System calls of known numbers, counted on this machine, whatever else it allows. Run it as root.
+//!
+//! Where tasks are preempted inside the kernel and there is nothing but raw tracepoints, the kernel may skip some: then
+//! the tool has to say so, each time, and a run without any has to be exact.
+
+#[allow(dead_code, reason = "shared with the guests, who need more of it")]
+#[path = "vm/guest/process.rs"]
+mod process;
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use process::{Running, run, wait_for};
+
+const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
+const LIMIT: Duration = Duration::from_secs(60);
+/// Runs until one has lost nothing.
+const ATTEMPTS: u32 = 5;
+/// Names the folder of a workload, which is this executable, and how often it does everything.
+const WORKLOAD: &str = "IOSB_NATIVE_WORKLOAD";
+const ROUNDS: &str = "IOSB_NATIVE_ROUNDS";
+const FOR_EVER: &str = "for ever";
+
+/// What a round calls: name, times, bytes of each.
+const ROUND: [(&str, u64, u64); 10] = [
+    ("read", 101, 10),
+    ("pread64", 41, 100),
+    ("preadv", 17, 30),
+    ("write", 59, 11),
+    ("pwrite64", 37, 1000),
+    ("openat", 7, 0),
+    ("close", 7, 0),
+    ("fsync", 3, 0),
+    ("fdatasync", 5, 0),
+    ("ftruncate", 2, 0),
+];
+/// Calls of a round on a pipe, which are not counted, but their number is told.
+const ON_PIPES: u64 = 8;
+
+/// Those that nothing else in the process calls, not even to start.
+const RARE: [&str; 4] = ["pread64", "preadv", "pwrite64", "fdatasync"];
+
+/// One page that the test and its workload share, so that they can talk without a call that would be counted.
+struct Shared(*const [AtomicU32; 2]);
+
+impl Shared {
+    fn of(folder: &std::path::Path) -> Self {
+        let path = folder.join("shared");
+        let mut options = OpenOptions::new();
+        let file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .unwrap();
+        file.set_len(4096).unwrap();
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: a new mapping of an open file, which is as long.
+        let page = unsafe { libc::mmap(std::ptr::null_mut(), 4096, protection, flags, file.as_raw_fd(), 0) };
+        assert_ne!(page, libc::MAP_FAILED);
+        Self(page.cast())
+    }
+
+    /// Let go; rounds done.
+    fn words(&self) -> &[AtomicU32; 2] {
+        // SAFETY: the mapping stays for as long as the process does, and has only atomics in it.
+        unsafe { &*self.0 }
+    }
+}
+
+/// Not a test: what this executable does when it is started as a workload.
+#[test]
+fn workload() {
+    let Some(folder) = std::env::var_os(WORKLOAD) else {
+        return;
+    };
+    let folder = PathBuf::from(folder);
+    let rounds = std::env::var(ROUNDS).unwrap();
+    let shared = Shared::of(&folder);
+    let [go, done] = shared.words();
+    let path = folder.join(format!("file-{}", std::process::id()));
+    fs::write(&path, [1; 1 << 16]).unwrap();
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_CLOEXEC)
+        .open(&path)
+        .unwrap();
+    let pipe = nix::unistd::pipe().unwrap();
+    let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    while go.load(Ordering::SeqCst) == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let rounds = if rounds == FOR_EVER {
+        u32::MAX
+    } else {
+        rounds.parse().unwrap()
+    };
+    for n in 1..=rounds {
+        round(file.as_raw_fd(), (pipe.0.as_raw_fd(), pipe.1.as_raw_fd()), &path);
+        done.store(n, Ordering::SeqCst);
+    }
+    if std::env::var_os("IOSB_NATIVE_ENDS").is_some() {
+        // SAFETY: the test harness would go on and call what is counted.
+        unsafe { libc::_exit(0) };
+    }
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// Every call by its number, so that no library chooses another.
+fn round(file: i32, pipe: (i32, i32), path: &std::ffi::CStr) {
+    let mut memory = [0_u8; 4096];
+    let at = memory.as_mut_ptr();
+    let vector = libc::iovec {
+        iov_base: at.cast(),
+        iov_len: 30,
+    };
+    let mut opened: Vec<i64> = Vec::with_capacity(8);
+    for (name, times, bytes) in ROUND {
+        for _ in 0..times {
+            // SAFETY: the memory is long enough for every one of them, the files are open.
+            let answer = unsafe {
+                match name {
+                    "read" => {
+                        libc::lseek(file, 0, libc::SEEK_SET);
+                        libc::syscall(libc::SYS_read, file, at, bytes)
+                    }
+                    "pread64" => libc::syscall(libc::SYS_pread64, file, at, bytes, 0),
+                    "preadv" => libc::syscall(libc::SYS_preadv, file, &raw const vector, 1, 0, 0),
+                    "write" => {
+                        libc::lseek(file, 0, libc::SEEK_SET);
+                        libc::syscall(libc::SYS_write, file, at, bytes)
+                    }
+                    "pwrite64" => libc::syscall(libc::SYS_pwrite64, file, at, bytes, 0),
+                    "openat" => libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), libc::O_RDONLY),
+                    "close" => libc::syscall(libc::SYS_close, opened.pop().unwrap()),
+                    "fsync" => libc::syscall(libc::SYS_fsync, file),
+                    "fdatasync" => libc::syscall(libc::SYS_fdatasync, file),
+                    "ftruncate" => libc::syscall(libc::SYS_ftruncate, file, 1 << 16),
+                    other => unreachable!("{other}"),
+                }
+            };
+            if name == "openat" {
+                assert!(answer >= 0, "{name}");
+                opened.push(answer);
+            } else {
+                assert_eq!(answer, i64::try_from(bytes).unwrap(), "{name}");
+            }
+        }
+    }
+    for _ in 0..ON_PIPES / 2 {
+        // SAFETY: one byte goes in and comes out.
+        let answers = unsafe {
+            [
+                libc::syscall(libc::SYS_write, pipe.1, at, 1),
+                libc::syscall(libc::SYS_read, pipe.0, at, 1),
+            ]
+        };
+        assert_eq!(answers, [1, 1]);
+    }
+}
+
+/// A folder, the workloads in it, and the way to talk to them.
+struct Stage {
+    folder: PathBuf,
+    shared: Shared,
+}
+
+impl Stage {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("iosb-native-{}-{number}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let shared = Shared::of(&folder);
+        Self { folder, shared }
+    }
+
+    fn workload(&self, rounds: &str) -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "workload", "--nocapture", "--test-threads", "1"]);
+        command.env(WORKLOAD, &self.folder).env(ROUNDS, rounds);
+        command
+    }
+
+    fn rounds_done(&self) -> u32 {
+        self.shared.words()[1].load(Ordering::SeqCst)
+    }
+
+    fn go(&self) {
+        self.shared.words()[0].store(1, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The same executable doing the same for as long as this lives.
+fn noise() -> (Stage, Running) {
+    let stage = Stage::new();
+    let running = Running::start(&mut stage.workload(FOR_EVER)).unwrap();
+    stage.go();
+    wait_for("the noise", LIMIT, || stage.rounds_done() > 0).unwrap();
+    (stage, running)
+}
+
+/// What all reports of a run together tell: calls and bytes of each op, excluded calls, lost ones.
+#[derive(Debug, Default)]
+struct Told {
+    ops: BTreeMap<String, (u64, u64)>,
+    excluded: u64,
+    lost: u64,
+    reports: u64,
+    text: String,
+}
+
+impl Told {
+    fn parse(text: &str) -> Self {
+        let mut told = Self {
+            text: text.into(),
+            ..Self::default()
+        };
+        for line in text.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let number = |place: usize| -> u64 {
+                words[place]
+                    .replace(',', "")
+                    .parse()
+                    .unwrap_or_else(|_| panic!("{line}"))
+            };
+            match words[..] {
+                ["exact:", op, _, "calls", _, "ns", _, "bytes", ..] => {
+                    let sums = told.ops.entry(op.into()).or_default();
+                    *sums = (sums.0 + number(2), sums.1 + number(6));
+                }
+                ["excluded:", ..] => told.excluded += number(1),
+                ["LOST", "up", "to", ..] => told.lost += number(3),
+                ["LOST", ..] => told.lost += number(1),
+                ["hook:", ..] => told.reports += 1,
+                _ => {}
+            }
+        }
+        told
+    }
+
+    /// Whether nothing is missing. It panics when something is and nobody says so.
+    fn is_exactly(&self, names: &[&str], rounds: u64) -> bool {
+        let truth = |name: &str| {
+            ROUND
+                .iter()
+                .find(|call| call.0 == name)
+                .map_or((0, 0), |call| (call.1 * rounds, call.1 * call.2 * rounds))
+        };
+        let mut missing = 0;
+        for name in names {
+            let (calls, bytes) = self.ops.get(*name).copied().unwrap_or_default();
+            let (expected, expected_bytes) = truth(name);
+            assert!(
+                calls <= expected && bytes <= expected_bytes,
+                "{name}: {calls} of {expected}\n{}",
+                self.text
+            );
+            assert!(
+                calls < expected || bytes == expected_bytes,
+                "{name}: {bytes} bytes\n{}",
+                self.text
+            );
+            missing += expected - calls;
+        }
+        assert!(
+            missing <= self.lost,
+            "{missing} are missing, {} are told as lost\n{}",
+            self.lost,
+            self.text
+        );
+        missing == 0
+    }
+}
+
+/// Runs it until nothing was lost.
+fn exact(mut attempt: impl FnMut() -> bool) {
+    assert!(
+        (0..ATTEMPTS).any(|_| attempt()),
+        "no run in {ATTEMPTS} was without loss"
+    );
+}
+
+/// Traces a workload from its first call to its last by its number.
+fn by_pid(rounds: u32, options: &[&str]) -> Told {
+    let stage = Stage::new();
+    let workload = Running::start(&mut stage.workload(&rounds.to_string())).unwrap();
+    let file = stage.folder.join(format!("file-{}", workload.pid()));
+    wait_for("the workload", LIMIT, || {
+        file.exists() && is_asleep(workload.pid().as_raw())
+    })
+    .unwrap();
+    let report = stage.folder.join("report");
+    let mut tool = Command::new(TOOL);
+    tool.args(["-T", "syscall", "--verbose", "-p", &workload.pid().to_string(), "-o"])
+        .arg(&report)
+        .args(options);
+    let tool = Running::start(&mut tool).unwrap();
+    wait_for("the banner", LIMIT, || tool.stderr().contains("Tracing "))
+        .unwrap_or_else(|error| panic!("{error}: {}", tool.stderr()));
+    stage.go();
+    wait_for("the workload's end", LIMIT, || stage.rounds_done() == rounds).unwrap();
+    tool.signal(Signal::SIGINT).unwrap();
+    tool.finish(LIMIT).unwrap().success().unwrap();
+    Told::parse(&fs::read_to_string(&report).unwrap())
+}
+
+/// Its files are all open: it sleeps until it is let go, in the thread that works.
+fn is_asleep(pid: i32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let at: Vec<String> = threads
+        .filter_map(|thread| fs::read_to_string(thread.path().join("syscall")).ok())
+        .collect();
+    let sleeps = |call: &String| call.starts_with(&format!("{} ", libc::SYS_clock_nanosleep));
+    at.iter().any(sleeps)
+}
+
+fn all() -> Vec<&'static str> {
+    ROUND.iter().map(|call| call.0).collect()
+}
+
+#[test]
+fn a_process_is_counted_exactly() {
+    exact(|| {
+        let told = by_pid(20, &[]);
+        told.is_exactly(&all(), 20)
+            && (told.lost > 0 || {
+                assert_eq!(told.excluded, 20 * ON_PIPES, "{}", told.text);
+                true
+            })
+    });
+}
+
+#[test]
+fn others_that_do_the_same_are_not_counted() {
+    let _noise = noise();
+    exact(|| by_pid(20, &[]).is_exactly(&all(), 20));
+}
+
+#[test]
+fn intervals_add_up() {
+    let _noise = noise();
+    exact(|| {
+        let told = by_pid(200, &["0.05"]);
+        assert!(told.reports > 1, "{}", told.text);
+        told.is_exactly(&all(), 200)
+    });
+}
+
+#[test]
+fn a_command_is_counted_exactly() {
+    let _noise = noise();
+    exact(|| {
+        let stage = Stage::new();
+        stage.go();
+        let workload = stage.workload("20");
+        let report = stage.folder.join("report");
+        let mut tool = Command::new(TOOL);
+        tool.args(["-T", "syscall", "--verbose", "-o"]).arg(&report).arg("--");
+        tool.arg(workload.get_program()).args(workload.get_args());
+        tool.env("IOSB_NATIVE_ENDS", "1");
+        tool.envs(workload.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        run(&mut tool, LIMIT).unwrap().success().unwrap();
+        Told::parse(&fs::read_to_string(&report).unwrap()).is_exactly(&RARE, 20)
+    });
+}

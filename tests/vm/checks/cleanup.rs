@@ -1,0 +1,272 @@
+//! Nothing stays behind in the kernel: after ends in order, and after SIGKILL at any moment.
+
+use crate::guest::{Check, Guest, Running, run, wait_for};
+use libbpf_sys::{bpf_link_get_next_id, bpf_map_get_next_id, bpf_prog_get_next_id};
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+pub const CHECKS: &[Check] = &[
+    check("cleanup: 200 runs leave nothing", cycles).limit(240),
+    check("cleanup: SIGKILL, auto", |guest| killed(guest, "auto")),
+    check("cleanup: SIGKILL, fentry", |guest| killed(guest, "fentry")),
+    check("cleanup: SIGKILL, kprobe", |guest| killed(guest, "kprobe")),
+    check("cleanup: SIGKILL, kprobe-event", |guest| killed(guest, "kprobe-event")),
+    check("cleanup: SIGKILL of the keeper of events, too", keeper),
+];
+
+const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
+    Check::new(name, run).when(|guest| guest.tool().is_some())
+}
+
+const RUNS: u32 = 200;
+/// Runs at a time. Attaching and detaching wait for the kernel, and others can use that time.
+const AT_ONCE: u32 = 4;
+/// Every function costs an emulated machine a tenth of a second: reads stay, which are enough to leave something.
+const FEWER: [&str; 8] = [
+    "--without",
+    "ext4_file_write_iter",
+    "--without",
+    "ext4_file_open",
+    "--without",
+    "ext4_sync_file",
+    "--without",
+    "ext4_fallocate",
+];
+/// On a machine that has nothing else to do they take a good half of it.
+const RUNS_BOUND: Duration = Duration::from_secs(180);
+const MINUTE: Duration = Duration::from_secs(60);
+const BANNER: &str = "Tracing ";
+
+/// What a tracer may leave in the kernel.
+#[derive(Debug, Default, PartialEq)]
+struct Traces {
+    events: BTreeSet<String>,
+    kprobes: BTreeSet<String>,
+    /// Functions that call somebody when they are entered.
+    hooked: BTreeSet<String>,
+    programs: Vec<u32>,
+    maps: Vec<u32>,
+    links: Vec<u32>,
+    processes: BTreeSet<String>,
+    /// Code that was made for programs: trampolines and the programs themselves.
+    symbols: BTreeSet<String>,
+}
+
+impl Traces {
+    fn read() -> Result<Self, String> {
+        Ok(Self {
+            events: lines("/sys/kernel/tracing/kprobe_events")?,
+            kprobes: lines("/sys/kernel/debug/kprobes/list")?,
+            hooked: lines("/sys/kernel/tracing/enabled_functions")?,
+            programs: ids(bpf_prog_get_next_id),
+            maps: ids(bpf_map_get_next_id),
+            links: ids(bpf_link_get_next_id),
+            processes: ours(),
+            symbols: BTreeSet::new(),
+        })
+    }
+
+    /// With what takes long to read.
+    fn all() -> Result<Self, String> {
+        let symbols = lines("/proc/kallsyms")?;
+        let symbols = symbols.into_iter().filter(|line| line.ends_with("[bpf]")).collect();
+        Ok(Self {
+            symbols,
+            ..Self::read()?
+        })
+    }
+
+    /// Waits until a guest has none, as after it has booted: detaching goes on after the tool has ended.
+    fn gone() -> Result<(), String> {
+        let mut now = Self::default();
+        let mut failed = None;
+        let waited = wait_for("everything to be detached", MINUTE, || {
+            let quick = Self::read();
+            let read = match quick {
+                Ok(quick) if quick == Self::default() => Self::all(),
+                other => other,
+            };
+            match read {
+                Ok(read) => now = read,
+                Err(error) => failed = Some(error),
+            }
+            failed.is_some() || now == Self::default()
+        });
+        match failed {
+            Some(error) => Err(error),
+            None => waited.map_err(|error| format!("{error}: {now:#?}")),
+        }
+    }
+}
+
+fn lines(path: &str) -> Result<BTreeSet<String>, String> {
+    let text = fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?;
+    Ok(text.lines().map(Into::into).collect())
+}
+
+/// Numbers of all programs, maps or links of the machine.
+fn ids(next: unsafe extern "C" fn(u32, *mut u32) -> i32) -> Vec<u32> {
+    let mut all = Vec::new();
+    let mut id = 0;
+    // SAFETY: the number is valid for the call, which writes no more than that.
+    while unsafe { next(id, &raw mut id) } == 0 {
+        all.push(id);
+    }
+    all
+}
+
+/// Processes of the tool, its helpers among them; zombies have nothing any more.
+fn ours() -> BTreeSet<String> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok())
+        .filter(|stat| stat.contains("(IOStack") || stat.contains("(iosb-"))
+        .filter(|stat| !stat.contains(") Z "))
+        .map(|stat| stat.split(' ').take(3).collect::<Vec<_>>().join(" "))
+        .collect()
+}
+
+/// Bytes of memory that runs could leak, after all that can be given back was.
+fn memory() -> Result<[(&'static str, i64); 4], String> {
+    fs::write("/proc/sys/vm/drop_caches", "3").map_err(|e| format!("drop_caches: {e}"))?;
+    let text = fs::read_to_string("/proc/meminfo").map_err(|e| format!("meminfo: {e}"))?;
+    let number = |name: &str| -> Result<i64, String> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let number = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<i64>().ok());
+        number
+            .map(|kib| kib << 10)
+            .ok_or_else(|| format!("no {name} in\n{text}"))
+    };
+    let mut all = [("SUnreclaim", 0), ("VmallocUsed", 0), ("Percpu", 0), ("MemFree", 0)];
+    for (name, value) in &mut all {
+        *value = number(name)?;
+    }
+    // Less of what is free is more of what is used.
+    all[3].1 = -all[3].1;
+    Ok(all)
+}
+
+/// Less than a page for each run, and less than the maps of one run for all.
+const LEAK: [i64; 4] = [(RUNS as i64) << 11, (RUNS as i64) << 11, (RUNS as i64) << 11, 8 << 20];
+
+fn cycles(guest: &Guest) -> Result<(), String> {
+    Traces::gone()?;
+    let once = |without: &[&str]| -> Result<(), String> {
+        let mut tool = Command::new(guest.tool().ok_or("there is no tool")?);
+        tool.args(["-T", "ext4", "-S", "--duration", "1ms"]).args(without);
+        run(&mut tool, 2 * MINUTE)?.success().map(drop)
+    };
+    let many = |runs: u32, without: &[&str]| {
+        let (begun, start) = (AtomicU32::new(0), Instant::now());
+        let failed = Mutex::new(None);
+        std::thread::scope(|scope| {
+            for _ in 0..AT_ONCE {
+                scope.spawn(|| {
+                    while begun.fetch_add(1, Ordering::SeqCst) < runs {
+                        let done = if start.elapsed() > RUNS_BOUND {
+                            Err(format!("about {begun:?} of {runs} runs in {RUNS_BOUND:?}"))
+                        } else {
+                            once(without)
+                        };
+                        if let Err(error) = done {
+                            begun.store(runs, Ordering::SeqCst);
+                            failed.lock().unwrap().get_or_insert(error);
+                        }
+                    }
+                });
+            }
+        });
+        failed.into_inner().unwrap().map_or(Ok(()), Err)
+    };
+    // The first ones fill what stays: file pages, slabs, per-CPU chunks.
+    many(2 * AT_ONCE, &[])?;
+    Traces::gone()?;
+    let memory_before = memory()?;
+    let start = Instant::now();
+    many(RUNS, &FEWER)?;
+    let took = start.elapsed();
+    Traces::gone()?;
+    eprintln!("{RUNS} runs: {took:?}, and {:?} to detach", start.elapsed() - took);
+    let mut leaked = Vec::new();
+    let settled = wait_for("memory to be given back", Duration::from_secs(20), || {
+        leaked.clear();
+        let Ok(now) = memory() else { return false };
+        for (((name, now), (_, before)), bound) in now.into_iter().zip(memory_before).zip(LEAK) {
+            if now - before > bound {
+                leaked.push(format!("{name} grew by {} bytes", now - before));
+            }
+        }
+        leaked.is_empty()
+    });
+    settled.map_err(|error| format!("{error}: {}", leaked.join(", ")))
+}
+
+/// At several moments between the first program and the first report, by turns alone and with its process group.
+fn killed(guest: &Guest, probe: &str) -> Result<(), String> {
+    Traces::gone()?;
+    let start = || {
+        let mut tool = Command::new(guest.tool().ok_or("there is no tool")?);
+        tool.args(["-T", "ext4", "--probe", probe, "0.01"]).process_group(0);
+        Running::start(&mut tool)
+    };
+    let has = |what: fn(&Traces) -> bool| Traces::read().is_ok_and(|now| what(&now));
+    type Moment = (&'static str, fn(&Traces) -> bool);
+    let moments: [Moment; 4] = [
+        ("programs", |now| !now.programs.is_empty()),
+        ("hooked functions", |now| {
+            !now.hooked.is_empty() || !now.kprobes.is_empty()
+        }),
+        ("five hooked functions", |now| {
+            now.hooked.len() > 4 || now.kprobes.len() > 4
+        }),
+        ("the banner", |_| false),
+    ];
+    for ((what, reached), group) in moments.into_iter().zip([false, true, false, true]) {
+        let tool = start()?;
+        wait_for(what, MINUTE, || has(reached) || tool.stderr().contains(BANNER))?;
+        let killed = if group {
+            killpg(tool.pid(), Signal::SIGKILL)
+        } else {
+            kill(tool.pid(), Signal::SIGKILL)
+        };
+        killed.map_err(|e| format!("SIGKILL: {e}"))?;
+        tool.finish(MINUTE)?;
+        Traces::gone().map_err(|error| format!("killed at {what}: {error}"))?;
+    }
+    Ok(())
+}
+
+/// Events outlive their maker and whoever should remove them. The next run does.
+fn keeper(guest: &Guest) -> Result<(), String> {
+    Traces::gone()?;
+    let tool = || Command::new(guest.tool().unwrap_or(std::path::Path::new("/nonexistent")));
+    let running = Running::start(tool().args(["-T", "ext4", "--probe", "kprobe-event"]))?;
+    wait_for("the banner", MINUTE, || running.stderr().contains(BANNER))?;
+    let keeper = ours().into_iter().find(|process| process.contains("iosb-keeper"));
+    let keeper = keeper.and_then(|process| process.split(' ').next()?.parse().ok());
+    let keeper = keeper.ok_or_else(|| format!("no keeper: {:?}", ours()))?;
+    for pid in [Pid::from_raw(keeper), running.pid()] {
+        kill(pid, Signal::SIGKILL).map_err(|e| format!("SIGKILL: {e}"))?;
+    }
+    running.finish(MINUTE)?;
+    let left = Traces::read()?;
+    if left.events.is_empty() {
+        return Err("the events went without their keeper: this check checks nothing".into());
+    }
+    wait_for("the events to be unused", MINUTE, || {
+        ids(bpf_link_get_next_id).is_empty()
+    })?;
+    run(
+        tool().args(["-T", "ext4", "--probe", "kprobe-event", "--duration", "1ms"]),
+        MINUTE,
+    )?
+    .success()?;
+    Traces::gone()
+}

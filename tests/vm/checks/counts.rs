@@ -1,0 +1,155 @@
+//! Counts and bytes are exact: of known processes, at every layer, with every hook that loses nothing.
+
+use super::report::{Ended, Report, Tool};
+use crate::guest::{Check, Guest};
+use crate::workload::{EXT4, SYSCALL, Spec, VFS, Workload, prepare};
+use iostackbreakdown::layer::Layer;
+use iostackbreakdown::probe::plan::function_name;
+
+pub const CHECKS: &[Check] = &[
+    Check::new("counts: -p, auto", |guest| process(guest, &AUTO)).when(AUTO.exact),
+    Check::new("counts: -p, kprobe", |guest| process(guest, &KPROBE)).when(KPROBE.exact),
+    Check::new("counts: -p, kprobe-event", |guest| process(guest, &KPROBE_EVENT)).when(KPROBE_EVENT.exact),
+    Check::new("counts: -p, kprobe-multi", |guest| process(guest, &MULTI)).when(MULTI.exact),
+    Check::new("counts: -p, kprobe-session", |guest| process(guest, &SESSION)).when(SESSION.exact),
+    Check::new("counts: -p, fentry", |guest| process(guest, &FENTRY)).when(FENTRY.exact),
+    Check::new("counts: -p, tracepoint", |guest| process(guest, &TRACEPOINT)).when(TRACEPOINT.exact),
+    Check::new("counts: -p, raw-tracepoint", |guest| process(guest, &RAW_TRACEPOINT)).when(RAW_TRACEPOINT.exact),
+    Check::new("counts: -- COMMAND, auto", command).when(AUTO.exact),
+];
+
+/// A hook, and where it loses nothing. KERNELS.md has the measurements.
+pub struct Hook {
+    /// As `--probe` takes it.
+    pub probe: &'static str,
+    /// As reports name it; empty where the tool may choose.
+    pub name: &'static str,
+    pub layers: &'static [&'static str],
+    /// Where a handful of threads is counted to the last call.
+    pub exact: fn(&Guest) -> bool,
+}
+
+pub const ALL_LAYERS: &[&str] = &[SYSCALL, VFS, EXT4];
+
+const fn hook(
+    probe: &'static str,
+    name: &'static str,
+    layers: &'static [&'static str],
+    exact: fn(&Guest) -> bool,
+) -> Hook {
+    Hook {
+        probe,
+        name,
+        layers,
+        exact,
+    }
+}
+
+pub const AUTO: Hook = hook("auto", "", ALL_LAYERS, |guest| guest.tool().is_some());
+/// A pool of ten returns for all that sleep in a function; on 5.10 of as many as there are CPUs.
+pub const KPROBE: Hook = hook("kprobe", "kprobe/kretprobe", ALL_LAYERS, |guest| {
+    guest.tool().is_some() && guest.kernel != "5.10"
+});
+pub const KPROBE_EVENT: Hook = hook("kprobe-event", "kprobe event", ALL_LAYERS, |guest| {
+    guest.tool().is_some()
+});
+/// Before 7 where it exists, returns come from a small pool.
+pub const MULTI: Hook = hook("kprobe-multi", "kprobe.multi", ALL_LAYERS, |guest| {
+    guest.tool().is_some() && guest.kernel == "7"
+});
+pub const SESSION: Hook = hook("kprobe-session", "kprobe.session", ALL_LAYERS, MULTI.exact);
+/// A task that is preempted inside it makes it skip other tasks' calls.
+pub const FENTRY: Hook = hook("fentry", "fentry/fexit", ALL_LAYERS, |guest| {
+    guest.tool().is_some() && !guest.preemptible()
+});
+pub const TRACEPOINT: Hook = hook("tracepoint", "tracepoint", &[SYSCALL], |guest| guest.tool().is_some());
+pub const RAW_TRACEPOINT: Hook = hook("raw-tracepoint", "tp_btf", &[SYSCALL], FENTRY.exact);
+
+const FILE: &str = "/mnt/ext4/counts/file";
+const SPEC: Spec = Spec {
+    set: "mix",
+    threads: 4,
+    rounds: 5,
+    file: FILE,
+    name: "worker",
+};
+/// The same executable, on the same file, for as long as the check runs.
+const NOISE: Spec = Spec {
+    threads: 1,
+    rounds: u64::MAX,
+    name: "noise",
+    ..SPEC
+};
+
+/// The shared file, and a process that is not asked for and works on it.
+fn noise() -> Result<Workload, String> {
+    prepare(FILE)?;
+    let noise = Workload::start(&NOISE)?;
+    noise.go()?;
+    Ok(noise)
+}
+
+/// What the tool was told to use is what it says it used.
+fn hooked(report: &Report, hook: &Hook) -> Result<(), String> {
+    for name in hook.layers {
+        let layer = report.layer(name)?;
+        let told = layer.hooks.iter().map(String::as_str).collect::<Vec<_>>();
+        if !hook.name.is_empty() && told != [hook.name] {
+            return Err(format!("{name} was measured by {told:?}, not {}", hook.name));
+        }
+        if hook.name.is_empty() && !(layer.not_measured.is_empty() && layer.warnings.is_empty()) {
+            return Err(format!("{name}: {:?} {:?}", layer.not_measured, layer.warnings));
+        }
+    }
+    Ok(())
+}
+
+fn process(guest: &Guest, hook: &Hook) -> Result<(), String> {
+    let _noise = noise()?;
+    let workload = Workload::start(&SPEC)?;
+    let (layers, pid) = (hook.layers.join(","), workload.pid.to_string());
+    let mut arguments = vec!["-T", &layers, "--probe", hook.probe, "-p", &pid];
+    let unused = unused(hook);
+    arguments.extend(unused.iter().flat_map(|function| ["--without", function.as_str()]));
+    let tool = Tool::start(guest, &arguments)?;
+    workload.go()?;
+    workload.finish()?;
+    let ended = tool.finish()?;
+    let report = ended.report()?;
+    hooked(report, hook)?;
+    report.is_exactly(&SPEC.truth())
+}
+
+/// Functions of system calls that the workload does not make. Where a hook was forced, each would cost time to attach
+/// and to detach, and prove nothing.
+fn unused(hook: &Hook) -> Vec<String> {
+    let ops = Layer::Syscall
+        .ops()
+        .iter()
+        .filter(|op| !hook.name.is_empty() && !SPEC.makes(op.name));
+    ops.flat_map(|op| op.points).map(function_name).collect()
+}
+
+/// Nothing is counted from before the exec, and everything after it: the calls of the program's start, which a run
+/// without rounds tells, and those of the table.
+fn command(guest: &Guest) -> Result<(), String> {
+    let _noise = noise()?;
+    let run = |rounds| -> Result<Ended, String> {
+        let command = Spec { rounds, ..SPEC }.command();
+        let mut arguments = vec!["-T", "syscall,vfs,ext4", "--"];
+        arguments.extend(command.iter().map(String::as_str));
+        Tool::start(guest, &arguments)?.finish()
+    };
+    let start = run(0)?;
+    let start = start.report()?;
+    // Before its exec the child closes a pipe, writes to one and reads from one, which would be excluded calls. After it,
+    // each thread opens the file three times.
+    let opens = start.layer(EXT4)?.count("open").calls;
+    if opens != 3 * SPEC.threads || start.layers.iter().any(|layer| layer.excluded > 0) {
+        return Err(format!("the start of a command: {start:?}"));
+    }
+    let all = run(SPEC.rounds)?;
+    let report = all.report()?;
+    hooked(report, &AUTO)?;
+    report.is_exactly(&SPEC.truth().with(&start.calls()))
+}

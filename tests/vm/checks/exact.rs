@@ -1,0 +1,81 @@
+//! A run of the tool on a command, and what `--verbose` told to the last digit.
+
+use crate::guest::{Guest, run};
+use std::process::Command;
+use std::time::Duration;
+
+/// Longer than any of these runs takes on the slowest of guests.
+const LIMIT: Duration = Duration::from_secs(90);
+const REPORT: &str = "/tmp/exact";
+
+/// What it left.
+#[derive(Debug)]
+pub struct Traced {
+    /// The report, without the folding of its long lines.
+    pub report: String,
+    pub stderr: String,
+}
+
+/// An op of a layer.
+#[derive(Debug, Default, PartialEq)]
+pub struct Op {
+    pub calls: u64,
+    pub bytes: u64,
+    pub total: Duration,
+    pub min: Duration,
+    pub max: Duration,
+}
+
+/// Runs it to its end, which must be a success. The last arguments are the command.
+pub fn trace(guest: &Guest, arguments: &[&str]) -> Result<Traced, String> {
+    let mut tool = Command::new(guest.tool().ok_or("there is no tool")?);
+    let output = run(tool.args(["--verbose", "-o", REPORT]).args(arguments), LIMIT)?.success()?;
+    let report = std::fs::read_to_string(REPORT).map_err(|e| format!("{REPORT}: {e}"))?;
+    std::fs::remove_file(REPORT).map_err(|e| format!("{REPORT}: {e}"))?;
+    Ok(Traced {
+        report: report.replace("\n  ", " "),
+        stderr: output.stderr,
+    })
+}
+
+impl Traced {
+    /// What the report says of a layer. One of a single layer does not name it.
+    pub fn layer(&self, name: &str) -> &str {
+        let part = self.report.split(&format!("layer = {name}\n")).nth(1);
+        part.map_or(&self.report, |part| part.split("layer = ").next().unwrap_or(part))
+    }
+
+    /// An op's numbers, nothing when it was not called.
+    pub fn op(&self, layer: &str, op: &str) -> Result<Op, String> {
+        let line = self
+            .layer(layer)
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("exact: {op} ")));
+        let Some(line) = line else { return Ok(Op::default()) };
+        let numbers: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+        let [calls, total, bytes, min, max] = numbers[..] else {
+            return Err(format!("not exact: {line:?}"));
+        };
+        let [total, min, max] = [total, min, max].map(Duration::from_nanos);
+        Ok(Op {
+            calls,
+            bytes,
+            total,
+            min,
+            max,
+        })
+    }
+
+    /// What follows this word in lines that begin with it.
+    pub fn lines(&self, start: &str) -> Vec<&str> {
+        self.report
+            .lines()
+            .filter_map(|line| line.strip_prefix(start))
+            .collect()
+    }
+
+    /// All of it, for whoever has to find out why it is wrong.
+    pub fn all(&self) -> String {
+        format!("{}{}", self.report, self.stderr)
+    }
+}

@@ -1,0 +1,314 @@
+//! The tool, run by a check, and what it reports, taken out of its text.
+
+use crate::guest::{Guest, Running, wait_for};
+use crate::workload::{Calls, Count};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::process::Command;
+use std::time::Duration;
+
+/// How long the tool may take to begin, and to end after it was told so: a hundred probes take seconds to detach.
+const BEGIN_BOUND: Duration = Duration::from_secs(60);
+const END_BOUND: Duration = Duration::from_secs(90);
+/// Lines of its standard error that a failure shows.
+const SHOWN: usize = 25;
+/// Where it writes its reports. Each check runs by itself.
+const FILE: &str = "/tmp/report";
+
+/// The tool, measuring. Dropping it kills it.
+pub struct Tool {
+    running: Running,
+    /// The layer that was asked for when it is one: its report does not name it.
+    only_layer: String,
+}
+
+/// What it has left when it ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub reports: Vec<Report>,
+    /// As it was written.
+    pub text: String,
+}
+
+impl Tool {
+    /// Starts it and waits until it measures. Reports go to a file, totals to the last digit.
+    pub fn start(guest: &Guest, arguments: &[&str]) -> Result<Self, String> {
+        let path = guest.tool().ok_or("there is no tool")?;
+        // Nothing of the check before must be taken for this one's.
+        let _ = std::fs::remove_file(FILE);
+        let mut command = Command::new(path);
+        let running = Running::start(command.args(["--verbose", "-o", FILE]).args(arguments))?;
+        let mut over = false;
+        let begun = wait_for("the tool to begin", BEGIN_BOUND, || {
+            over = has_ended(&running);
+            over || running.stderr().lines().any(|line| line.starts_with("Tracing "))
+        });
+        match begun {
+            // With a command that is short, it may have begun and ended since we looked.
+            Ok(()) if over && !arguments.contains(&"--") => {
+                let output = running.finish(END_BOUND)?;
+                let last = last_lines(&output.stderr);
+                Err(format!("{arguments:?}: {} before it began:\n{last}", output.status))
+            }
+            Ok(()) => Ok(Self {
+                running,
+                only_layer: only_layer(arguments),
+            }),
+            Err(reason) => Err(format!("{arguments:?}: {reason}:\n{}", last_lines(&running.stderr()))),
+        }
+    }
+
+    /// Waits for its end, which must be a success.
+    pub fn finish(self) -> Result<Ended, String> {
+        let output = self.running.finish(END_BOUND)?;
+        if !output.status.success() {
+            return Err(format!("the tool: {}\n{}", output.status, last_lines(&output.stderr)));
+        }
+        let text = std::fs::read_to_string(FILE).map_err(|e| format!("{FILE}: {e}"))?;
+        let reports = parse(&text, &self.only_layer).map_err(|e| format!("{e}, in\n{text}"))?;
+        Ok(Ended { reports, text })
+    }
+}
+
+fn only_layer(arguments: &[&str]) -> String {
+    let named = arguments.iter().skip_while(|word| **word != "-T").nth(1);
+    named
+        .filter(|layers| !layers.contains(','))
+        .map_or_else(String::new, |layer| (*layer).into())
+}
+
+impl Ended {
+    /// The report of a run that makes one.
+    pub fn report(&self) -> Result<&Report, String> {
+        match self.reports.as_slice() {
+            [report] => Ok(report),
+            all => Err(format!("{} reports instead of one:\n{}", all.len(), self.text)),
+        }
+    }
+}
+
+fn has_ended(process: &Running) -> bool {
+    let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    !matches!(waitid(Id::Pid(process.pid()), look), Ok(WaitStatus::StillAlive))
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(SHOWN)..].join("\n")
+}
+
+#[derive(Debug, Default)]
+pub struct Report {
+    pub layers: Vec<Layer>,
+}
+
+#[derive(Debug, Default)]
+pub struct Layer {
+    pub name: String,
+    pub ops: BTreeMap<String, Op>,
+    pub hooks: Vec<String>,
+    pub excluded: u64,
+    /// Calls under way at the end.
+    pub unfinished: u64,
+    /// All that stands behind `LOST`, and its number.
+    pub lost: Option<(u64, String)>,
+    pub not_measured: Vec<String>,
+    pub warnings: Vec<String>,
+}
+
+#[derive(Debug, Default, Clone)]
+pub struct Op {
+    pub count: Count,
+    pub total_ns: u64,
+    pub min_ns: u64,
+    pub max_ns: u64,
+    /// Sum of the histogram's rows.
+    in_histogram: u64,
+}
+
+/// Lines that the tool folds when they are longer than the screen is wide.
+const FOLDED: [&str; 8] = [
+    "exact: ",
+    "hook: ",
+    "errors: ",
+    "excluded: ",
+    "LOST ",
+    "not measured: ",
+    "unfinished: ",
+    "warning: ",
+];
+
+/// Every report of a run. An error when a report contradicts itself, too.
+fn parse(text: &str, only_layer: &str) -> Result<Vec<Report>, String> {
+    let mut reports: Vec<Report> = Vec::new();
+    let mut histogram = String::new();
+    for line in unfold(text) {
+        if is_heading(&line) {
+            let layer = Layer {
+                name: only_layer.into(),
+                ..Layer::default()
+            };
+            reports.push(Report { layers: vec![layer] });
+            continue;
+        }
+        let layers = &mut reports
+            .last_mut()
+            .ok_or_else(|| format!("no heading before {line:?}"))?
+            .layers;
+        if let Some(name) = line.strip_prefix("layer = ") {
+            // The one that the heading began is this one.
+            layers.retain(|layer| !layer.name.is_empty());
+            layers.push(Layer {
+                name: name.into(),
+                ..Layer::default()
+            });
+            continue;
+        }
+        let layer = layers.last_mut().ok_or("no layer")?;
+        if let Some(op) = line.strip_prefix("operation = ") {
+            histogram = op.into();
+        } else if let Some(row) = line.split_once(" -> ").and_then(|(_, row)| row.split_once(" : ")) {
+            let count = row.1.split('|').next().unwrap_or_default();
+            layer.ops.entry(histogram.clone()).or_default().in_histogram += number(count)?;
+        } else {
+            take(&line, layer).map_err(|e| format!("{line:?}: {e}"))?;
+        }
+    }
+    for (name, op) in reports
+        .iter()
+        .flat_map(|report| &report.layers)
+        .flat_map(|layer| &layer.ops)
+    {
+        let Op {
+            count,
+            total_ns,
+            min_ns,
+            max_ns,
+            in_histogram,
+        } = op;
+        let bounds = u128::from(*min_ns) * u128::from(count.calls)..=u128::from(*max_ns) * u128::from(count.calls);
+        if count.calls != *in_histogram || !bounds.contains(&u128::from(*total_ns)) {
+            return Err(format!("{name} contradicts itself: {op:?}"));
+        }
+    }
+    Ok(reports)
+}
+
+/// `11:05:10  12.4 s  nvme0n1`
+fn is_heading(line: &str) -> bool {
+    let shape = |byte: u8| if byte.is_ascii_digit() { b'0' } else { byte };
+    let start: Vec<u8> = line.bytes().take(10).map(shape).collect();
+    start == b"00:00:00  "
+}
+
+fn unfold(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for line in text.lines() {
+        let open = lines
+            .last_mut()
+            .filter(|last| FOLDED.iter().any(|start| last.starts_with(start)));
+        match (open, line.strip_prefix("  ")) {
+            (Some(last), Some(rest)) => {
+                last.push(' ');
+                last.push_str(rest);
+            }
+            _ => lines.push(line.into()),
+        }
+    }
+    lines
+}
+
+/// A line about a layer as a whole, or the exact numbers of an op.
+fn take(line: &str, layer: &mut Layer) -> Result<(), String> {
+    if let Some(rest) = line.strip_prefix("exact: ") {
+        let words: Vec<&str> = rest.split(' ').collect();
+        let [op, calls, "calls", ns, "ns", bytes, "bytes", min, "min", max, "max"] = words[..] else {
+            return Err("not the exact numbers of an operation".into());
+        };
+        let op = layer.ops.entry(op.into()).or_default();
+        (op.count.calls, op.count.bytes) = (number(calls)?, number(bytes)?);
+        (op.total_ns, op.min_ns, op.max_ns) = (number(ns)?, number(min)?, number(max)?);
+    } else if let Some(rest) = line.strip_prefix("hook: ") {
+        layer.hooks = rest.split(", ").map(Into::into).collect();
+    } else if let Some(rest) = line.strip_prefix("errors: ") {
+        // read 3 (EIO 2, EAGAIN 1); write 1 (EIO 1)
+        for part in rest.split("; ") {
+            let (op, rest) = part.split_once(' ').ok_or("no operation")?;
+            let errors = number(rest.split(' ').next().unwrap_or_default())?;
+            layer.ops.entry(op.into()).or_default().count.errors = errors;
+        }
+    } else if let Some(rest) = line.strip_prefix("excluded: ") {
+        layer.excluded = number(rest.split(' ').next().unwrap_or_default())?;
+    } else if let Some(rest) = line.strip_prefix("unfinished: ") {
+        layer.unfinished = number(rest.split(' ').next().unwrap_or_default())?;
+    } else if let Some(rest) = line.strip_prefix("LOST ") {
+        let count = rest.strip_prefix("up to ").unwrap_or(rest);
+        layer.lost = Some((number(count.split(' ').next().unwrap_or_default())?, rest.into()));
+    } else if let Some(rest) = line.strip_prefix("not measured: ") {
+        layer.not_measured.push(rest.into());
+    } else if let Some(rest) = line.strip_prefix("warning: ") {
+        layer.warnings.push(rest.into());
+    }
+    Ok(())
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    text.trim()
+        .replace(',', "")
+        .parse()
+        .map_err(|_| format!("{text:?} is no number"))
+}
+
+impl Report {
+    pub fn layer(&self, name: &str) -> Result<&Layer, String> {
+        let found = self.layers.iter().find(|layer| layer.name == name);
+        found.ok_or_else(|| format!("no layer {name} in the report"))
+    }
+
+    pub fn calls(&self) -> Calls {
+        let mut calls = Calls::default();
+        for layer in &self.layers {
+            let ops = layer
+                .ops
+                .iter()
+                .map(|(op, told)| ((layer.name.clone(), op.clone()), told.count.clone()));
+            calls.ops.extend(ops);
+            calls.excluded.insert(layer.name.clone(), layer.excluded);
+        }
+        calls
+    }
+
+    /// Whether its layers saw the truth, all of it and nothing else, and say that nothing is missing.
+    pub fn is_exactly(&self, truth: &Calls) -> Result<(), String> {
+        let told = self.calls();
+        let mut wrong = String::new();
+        for layer in &self.layers {
+            let name = &layer.name;
+            let ops: BTreeSet<&(String, String)> = told.ops.keys().chain(truth.ops.keys()).collect();
+            for op in ops.into_iter().filter(|(layer, _)| layer == name) {
+                let [told, is] = [&told, truth].map(|calls| calls.ops.get(op).cloned().unwrap_or_default());
+                if told != is {
+                    let _ = writeln!(wrong, "{name} {}: told {told:?}, is {is:?}", op.1);
+                }
+            }
+            let [told, is] = [&told, truth].map(|calls| calls.excluded.get(name).copied().unwrap_or(0));
+            if told != is {
+                let _ = writeln!(wrong, "{name}: told {told} excluded, is {is}");
+            }
+            if let Some((_, lost)) = &layer.lost {
+                let _ = writeln!(wrong, "{name}: LOST {lost}");
+            }
+            if layer.unfinished > 0 {
+                let _ = writeln!(wrong, "{name}: {} unfinished", layer.unfinished);
+            }
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+    }
+}
+
+impl Layer {
+    pub fn count(&self, op: &str) -> Count {
+        self.ops.get(op).map(|op| op.count.clone()).unwrap_or_default()
+    }
+}

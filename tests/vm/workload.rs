@@ -1,0 +1,516 @@
+//! Processes whose file operations are known to the last call, for the tool to count.
+//!
+//! Both sides are here: the checks start them and know the truth ([`Workload`], [`Spec::truth`]), and the runner's executable
+//! becomes one when its first argument is `workload` ([`main`]). Every call is made by `libc::syscall`, so that it has
+//! the name it is counted under, and must answer what its line of the table says.
+//!
+//! A workload opens its files and starts its threads, says `ready` and waits for a signal. Waiting for a signal is no
+//! file operation, so from the signal on, the calls of the table are all that the process makes. Without a gate it
+//! starts at once.
+
+use crate::guest::{Running, wait_for};
+use nix::sys::signal::{SigSet, Signal};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::sync::Barrier;
+use std::time::Duration;
+
+/// Size of the file that threads and processes share. Nothing of the table makes it longer or shorter.
+pub const FILE_SIZE: usize = 64 << 10;
+/// What direct I/O moves at a time; it is the alignment, too.
+const BLOCK: i64 = 4096;
+/// How long a workload may take to open its files, and how long one may take to end, in a busy guest.
+const START_BOUND: Duration = Duration::from_secs(60);
+pub const END_BOUND: Duration = Duration::from_secs(90);
+/// Lets a workload go.
+const GO: Signal = Signal::SIGUSR1;
+
+pub const SYSCALL: &str = "syscall";
+pub const VFS: &str = "vfs";
+pub const EXT4: &str = "ext4";
+
+/// One line of a table: a system call, and what it is to the layers.
+struct Step {
+    /// How often it is made in a round. The numbers differ, so that calls taken for one another are noticed.
+    times: u64,
+    /// Name at the layer of system calls.
+    name: &'static str,
+    /// Operations that it is below them.
+    below: &'static [(&'static str, &'static str)],
+    /// What it works on.
+    on: On,
+    /// What it answers: bytes, 0, a negative errno.
+    gives: Gives,
+    run: fn(&Hand) -> i64,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum On {
+    /// A file on a disk: counted.
+    File,
+    /// A pipe, a socket, a device of characters: not counted unless it was asked for.
+    Other,
+}
+
+#[derive(Clone, Copy)]
+enum Gives {
+    Bytes(i64),
+    /// A status, or a number that counts no bytes.
+    Status(i64),
+    Error(i32),
+}
+use Gives::{Bytes, Error, Status};
+
+const NOTHING: &[(&str, &str)] = &[];
+const READ: &[(&str, &str)] = &[(VFS, "read"), (EXT4, "read")];
+const WRITE: &[(&str, &str)] = &[(VFS, "write"), (EXT4, "write")];
+const OPEN: &[(&str, &str)] = &[(VFS, "open"), (EXT4, "open")];
+const FSYNC: &[(&str, &str)] = &[(VFS, "fsync"), (EXT4, "fsync")];
+/// A synchronous write is a write and, inside it, an fsync.
+const WRITE_FSYNC: &[(&str, &str)] = &[(VFS, "write"), (EXT4, "write"), (VFS, "fsync"), (EXT4, "fsync")];
+/// Only regular files are opened by the file system's own function.
+const OPEN_FOLDER: &[(&str, &str)] = &[(VFS, "open")];
+const READ_VFS: &[(&str, &str)] = &[(VFS, "read")];
+const WRITE_VFS: &[(&str, &str)] = &[(VFS, "write")];
+
+const fn step(
+    times: u64,
+    name: &'static str,
+    below: &'static [(&'static str, &'static str)],
+    gives: Gives,
+    run: fn(&Hand) -> i64,
+) -> Step {
+    Step {
+        times,
+        name,
+        below,
+        on: On::File,
+        gives,
+        run,
+    }
+}
+
+const fn other(step: Step) -> Step {
+    Step { on: On::Other, ..step }
+}
+
+/// Operations that all three layers see.
+const MIX: &[Step] = &[
+    step(13, "pread64", READ, Bytes(100), |h| {
+        sys(libc::SYS_pread64, &[h.file, h.buffer, 100, 4000])
+    }),
+    // At the end of the file, and of a descriptor that is none.
+    step(1, "pread64", READ, Bytes(0), |h| {
+        sys(libc::SYS_pread64, &[h.file, h.buffer, 100, FILE_SIZE as i64])
+    }),
+    step(1, "pread64", NOTHING, Error(libc::EBADF), |h| {
+        sys(libc::SYS_pread64, &[-1, h.buffer, 100, 0])
+    }),
+    step(2, "pread64", READ, Bytes(BLOCK), |h| {
+        sys(libc::SYS_pread64, &[h.direct, h.buffer, BLOCK, 2 * BLOCK])
+    }),
+    step(11, "read", READ, Bytes(77), |h| {
+        at_start(h.file) + sys(libc::SYS_read, &[h.file, h.buffer, 77])
+    }),
+    step(3, "readv", READ, Bytes(80), |h| {
+        at_start(h.file) + sys(libc::SYS_readv, &[h.file, h.vectors, 2])
+    }),
+    step(4, "preadv", READ, Bytes(80), |h| {
+        sys(libc::SYS_preadv, &[h.file, h.vectors, 2, 7, 0])
+    }),
+    step(5, "preadv2", READ, Bytes(80), |h| {
+        sys(libc::SYS_preadv2, &[h.file, h.vectors, 2, 7, 0, 0])
+    }),
+    step(9, "pwrite64", WRITE, Bytes(120), |h| {
+        sys(libc::SYS_pwrite64, &[h.file, h.buffer, 120, 5000])
+    }),
+    step(7, "write", WRITE, Bytes(61), |h| {
+        at_start(h.file) + sys(libc::SYS_write, &[h.file, h.buffer, 61])
+    }),
+    step(2, "writev", WRITE, Bytes(80), |h| {
+        at_start(h.file) + sys(libc::SYS_writev, &[h.file, h.vectors, 2])
+    }),
+    step(4, "pwritev", WRITE, Bytes(80), |h| {
+        sys(libc::SYS_pwritev, &[h.file, h.vectors, 2, 9, 0])
+    }),
+    step(3, "pwritev2", WRITE, Bytes(80), |h| {
+        sys(libc::SYS_pwritev2, &[h.file, h.vectors, 2, 9, 0, 0])
+    }),
+    step(1, "pwritev2", WRITE_FSYNC, Bytes(80), |h| {
+        sys(
+            libc::SYS_pwritev2,
+            &[h.file, h.vectors, 2, 9, 0, libc::RWF_DSYNC.into()],
+        )
+    }),
+    step(2, "write", WRITE_FSYNC, Bytes(300), |h| {
+        at_start(h.sync) + sys(libc::SYS_write, &[h.sync, h.buffer, 300])
+    }),
+    step(2, "fsync", FSYNC, Status(0), |h| sys(libc::SYS_fsync, &[h.file])),
+    step(1, "fdatasync", FSYNC, Status(0), |h| {
+        sys(libc::SYS_fdatasync, &[h.file])
+    }),
+    step(6, "openat", OPEN, Status(0), |h| {
+        h.keep(open_at(h.folder, h.path, libc::O_RDONLY))
+    }),
+    step(6, "close", NOTHING, Status(0), |h| sys(libc::SYS_close, &[h.kept()])),
+    step(1, "openat", OPEN_FOLDER, Status(0), |h| {
+        h.keep(open_at(h.folder, h.dot, libc::O_DIRECTORY))
+    }),
+    step(1, "close", NOTHING, Status(0), |h| sys(libc::SYS_close, &[h.kept()])),
+    step(3, "openat", NOTHING, Error(libc::ENOENT), |h| {
+        open_at(h.folder, h.missing, libc::O_RDONLY)
+    }),
+    other(step(2, "write", WRITE_VFS, Bytes(1), |h| {
+        sys(libc::SYS_write, &[h.pipe[1], h.buffer, 1])
+    })),
+    other(step(2, "read", READ_VFS, Bytes(1), |h| {
+        sys(libc::SYS_read, &[h.pipe[0], h.buffer, 1])
+    })),
+    other(step(1, "write", WRITE_VFS, Bytes(2), |h| {
+        sys(libc::SYS_write, &[h.socket[1], h.buffer, 2])
+    })),
+    other(step(1, "read", READ_VFS, Bytes(2), |h| {
+        sys(libc::SYS_read, &[h.socket[0], h.buffer, 2])
+    })),
+    other(step(2, "openat", OPEN_FOLDER, Status(0), |h| {
+        h.keep(open_at(h.folder, h.null, libc::O_RDWR))
+    })),
+    other(step(2, "close", NOTHING, Status(0), |h| {
+        sys(libc::SYS_close, &[h.kept()])
+    })),
+];
+
+/// Reads of one byte that is in memory, as fast as they go.
+const CACHED: &[Step] = &[step(1, "pread64", READ, Bytes(1), |h| {
+    sys(libc::SYS_pread64, &[h.file, h.buffer, 1, 0])
+})];
+
+/// Reads that wait for the device.
+const DIRECT: &[Step] = &[step(1, "pread64", READ, Bytes(BLOCK), |h| {
+    sys(libc::SYS_pread64, &[h.direct, h.buffer, BLOCK, 0])
+})];
+
+/// Writes that wait for the journal.
+const SYNCED: &[Step] = &[step(1, "pwrite64", WRITE_FSYNC, Bytes(1), |h| {
+    sys(libc::SYS_pwrite64, &[h.sync, h.buffer, 1, 0])
+})];
+
+const SETS: &[(&str, &[Step])] = &[("mix", MIX), ("cached", CACHED), ("direct", DIRECT), ("synced", SYNCED)];
+
+fn set_of(name: &str) -> &'static [Step] {
+    let found = SETS.iter().find(|(set, _)| *set == name);
+    found.unwrap_or_else(|| panic!("no set of calls is named {name:?}")).1
+}
+
+/// What a layer was asked for under one name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Count {
+    pub calls: u64,
+    pub bytes: u64,
+    pub errors: u64,
+}
+
+/// Calls as layers see them, whether they are known or were reported.
+#[derive(Clone, Debug, Default)]
+pub struct Calls {
+    /// By layer and operation.
+    pub ops: BTreeMap<(String, String), Count>,
+    /// Calls left out because of the kind of their file, by layer.
+    pub excluded: BTreeMap<String, u64>,
+}
+
+impl Calls {
+    /// These and those.
+    pub fn with(mut self, others: &Self) -> Self {
+        for (op, count) in &others.ops {
+            let sum = self.ops.entry(op.clone()).or_default();
+            sum.calls += count.calls;
+            sum.bytes += count.bytes;
+            sum.errors += count.errors;
+        }
+        for (layer, excluded) in &others.excluded {
+            *self.excluded.entry(layer.clone()).or_default() += excluded;
+        }
+        self
+    }
+}
+
+/// What so many rounds of a set are, all threads together.
+fn truth(set: &str, rounds: u64) -> Calls {
+    let mut truth = Calls::default();
+    for step in set_of(set) {
+        let calls = rounds * step.times;
+        for &(layer, op) in [(SYSCALL, step.name)].iter().chain(step.below) {
+            if step.on == On::Other {
+                *truth.excluded.entry(layer.into()).or_default() += calls;
+                continue;
+            }
+            let count = truth.ops.entry((layer.into(), op.into())).or_default();
+            count.calls += calls;
+            match step.gives {
+                // An fsync inside a write moves no bytes of its own.
+                Bytes(bytes) if op != "fsync" => count.bytes += calls * bytes.unsigned_abs(),
+                Error(_) => count.errors += calls,
+                Bytes(_) | Status(_) => {}
+            }
+        }
+    }
+    truth
+}
+
+/// What a workload is to do.
+#[derive(Clone, Copy)]
+pub struct Spec<'a> {
+    pub set: &'a str,
+    pub threads: u64,
+    /// Of each thread.
+    pub rounds: u64,
+    pub file: &'a str,
+    /// Of its threads, with `-` and their number behind it.
+    pub name: &'a str,
+}
+
+impl Spec<'_> {
+    /// The command line that does it at once.
+    pub fn command(&self) -> Vec<String> {
+        let Self {
+            set,
+            threads,
+            rounds,
+            file,
+            name,
+        } = self;
+        [
+            "/init",
+            "workload",
+            set,
+            &threads.to_string(),
+            &rounds.to_string(),
+            file,
+            name,
+        ]
+        .map(String::from)
+        .to_vec()
+    }
+
+    /// Whether it makes this system call.
+    pub fn makes(&self, call: &str) -> bool {
+        set_of(self.set).iter().any(|step| step.name == call)
+    }
+
+    /// From the signal on.
+    pub fn truth(&self) -> Calls {
+        truth(self.set, self.threads * self.rounds)
+    }
+}
+
+/// A workload that waits for [`Workload::go`]. Dropping it ends it.
+pub struct Workload {
+    process: Running,
+    /// Its number as it sees it itself.
+    pub pid: u32,
+}
+
+impl Workload {
+    pub fn start(spec: &Spec) -> Result<Self, String> {
+        let command = spec.command();
+        let process = Running::start(Command::new(&command[0]).args(&command[1..]).arg("gated"))?;
+        let mut pid = None;
+        wait_for("a workload to be ready", START_BOUND, || {
+            pid = process
+                .stderr()
+                .lines()
+                .find_map(|line| line.strip_prefix("ready ")?.parse().ok());
+            pid.is_some()
+        })
+        .map_err(|e| format!("{e}: {}", process.stderr()))?;
+        let pid = pid.ok_or("a workload has no number")?;
+        Ok(Self { process, pid })
+    }
+
+    pub fn go(&self) -> Result<(), String> {
+        self.process.signal(GO)
+    }
+
+    /// Waits for its end, which is a success when every call answered what its table says.
+    pub fn finish(self) -> Result<(), String> {
+        self.process.finish(END_BOUND)?.success().map(drop)
+    }
+}
+
+/// The file that workloads share, and nothing else in its folder.
+pub fn prepare(file: &str) -> Result<(), String> {
+    let folder = Path::new(file)
+        .parent()
+        .ok_or_else(|| format!("{file} has no folder"))?;
+    std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::write(file, vec![b'x'; FILE_SIZE]))
+        .and_then(|()| std::fs::File::open(file)?.sync_all())
+        .map_err(|e| format!("{file}: {e}"))
+}
+
+/// The workload itself: the arguments of [`Spec::command`] and perhaps `gated`. A call that does not answer what its
+/// table says is a panic, and so a failed workload.
+pub fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(2).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (words, gated) = match words.as_slice() {
+        [words @ .., "gated"] => (words, true),
+        words => (words, false),
+    };
+    let [set, threads, rounds, file, name] = words else {
+        panic!("a workload does not understand {words:?}");
+    };
+    let number = |text: &str| -> u64 { text.parse().unwrap_or_else(|e| panic!("{text}: {e}")) };
+    work(set_of(set), number(threads) as usize, number(rounds), file, name, gated);
+    ExitCode::SUCCESS
+}
+
+fn work(set: &[Step], threads: usize, rounds: u64, file: &str, name: &str, gated: bool) {
+    let go = SigSet::from_iter([GO]);
+    if gated {
+        // Before there are threads, so that none of them takes it.
+        go.thread_block().expect("a signal can be blocked");
+    }
+    let (opened, released) = (Barrier::new(threads + 1), Barrier::new(threads + 1));
+    std::thread::scope(|scope| {
+        for number in 0..threads {
+            let (opened, released) = (&opened, &released);
+            let run = move || {
+                let hand = Hand::open(file);
+                opened.wait();
+                released.wait();
+                (0..rounds).for_each(|_| hand.round(set));
+            };
+            let thread = std::thread::Builder::new().name(format!("{name}-{number}"));
+            thread.spawn_scoped(scope, run).expect("a thread can be made");
+        }
+        opened.wait();
+        if gated {
+            eprintln!("ready {}", std::process::id());
+            go.wait().expect("a signal can be waited for");
+        }
+        released.wait();
+    });
+}
+
+/// What one thread works with. Numbers and addresses are as the kernel takes them.
+struct Hand {
+    /// Each thread has its own, and with it its own position.
+    file: i64,
+    /// The same file, opened with O_SYNC and with O_DIRECT.
+    sync: i64,
+    direct: i64,
+    folder: i64,
+    pipe: [i64; 2],
+    socket: [i64; 2],
+    buffer: i64,
+    /// Two pieces of the buffer, 50 and 30 bytes.
+    vectors: i64,
+    path: i64,
+    dot: i64,
+    missing: i64,
+    null: i64,
+    /// Descriptors that were opened and are to be closed.
+    kept: RefCell<Vec<i64>>,
+}
+
+impl Hand {
+    fn open(file: &str) -> Self {
+        let path = address(file);
+        let folder = Path::new(file)
+            .parent()
+            .and_then(Path::to_str)
+            .expect("a file has a folder");
+        let here = i64::from(libc::AT_FDCWD);
+        let (mut pipe, mut socket) = ([0i32; 2], [0i32; 2]);
+        must(sys(libc::SYS_pipe2, &[pipe.as_mut_ptr() as i64, 0]));
+        let pair = socket.as_mut_ptr() as i64;
+        must(sys(
+            libc::SYS_socketpair,
+            &[libc::AF_UNIX.into(), libc::SOCK_STREAM.into(), 0, pair],
+        ));
+        let memory: &mut [u8] = Box::leak(vec![0; 2 * BLOCK as usize].into_boxed_slice());
+        let buffer = memory
+            .as_ptr()
+            .wrapping_add(memory.as_ptr().align_offset(BLOCK as usize)) as i64;
+        let piece = |at: i64, iov_len| libc::iovec {
+            iov_base: (buffer + at) as *mut libc::c_void,
+            iov_len,
+        };
+        let vectors: &[libc::iovec] = Box::leak(Box::new([piece(0, 50), piece(50, 30)]));
+        Self {
+            file: must(open_at(here, path, libc::O_RDWR)),
+            sync: must(open_at(here, path, libc::O_RDWR | libc::O_SYNC)),
+            // Not every file system has it; a set that needs it fails where it is used.
+            direct: open_at(here, path, libc::O_RDWR | libc::O_DIRECT),
+            folder: must(open_at(here, address(folder), libc::O_DIRECTORY)),
+            pipe: pipe.map(i64::from),
+            socket: socket.map(i64::from),
+            buffer,
+            vectors: vectors.as_ptr() as i64,
+            path,
+            dot: address("."),
+            missing: address("no such file"),
+            null: address("/dev/null"),
+            kept: RefCell::new(Vec::with_capacity(16)),
+        }
+    }
+
+    fn round(&self, set: &[Step]) {
+        for step in set {
+            let expected = match step.gives {
+                Bytes(number) | Status(number) => number,
+                Error(errno) => -i64::from(errno),
+            };
+            for _ in 0..step.times {
+                let given = (step.run)(self);
+                assert_eq!(given, expected, "{}", step.name);
+            }
+        }
+    }
+
+    /// Puts a new descriptor aside; the answer is as of a call with nothing to tell.
+    fn keep(&self, descriptor: i64) -> i64 {
+        self.kept.borrow_mut().push(descriptor);
+        descriptor.min(0)
+    }
+
+    fn kept(&self) -> i64 {
+        self.kept.borrow_mut().pop().unwrap_or(-1)
+    }
+}
+
+fn open_at(folder: i64, path: i64, flags: i32) -> i64 {
+    sys(libc::SYS_openat, &[folder, path, flags.into()])
+}
+
+/// Moves a file's position, which is no file operation that is counted.
+fn at_start(file: i64) -> i64 {
+    sys(libc::SYS_lseek, &[file, 0, libc::SEEK_SET.into()])
+}
+
+/// A string as the kernel takes it, for as long as the process lives.
+fn address(text: &str) -> i64 {
+    CString::new(text).expect("no path has a NUL").into_raw() as i64
+}
+
+fn must(answer: i64) -> i64 {
+    assert!(answer >= 0, "errno {}", -answer);
+    answer
+}
+
+/// One system call, by this very name. A failure is answered as the kernel does: by the errno, negative.
+fn sys(number: libc::c_long, arguments: &[i64]) -> i64 {
+    let mut all = [0; 6];
+    all[..arguments.len()].copy_from_slice(arguments);
+    let [a, b, c, d, e, f] = all;
+    // SAFETY: every address among the arguments is of memory that lives as long as the process.
+    match unsafe { libc::syscall(number, a, b, c, d, e, f) } {
+        -1 => -i64::from(nix::errno::Errno::last_raw()),
+        answer => answer,
+    }
+}
