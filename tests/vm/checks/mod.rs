@@ -8,12 +8,14 @@ mod exact;
 mod fallback;
 mod report;
 mod times;
+mod traps;
 
 use crate::guest::Check;
 
 const TABLES: &[&[Check]] = &[
     boot::CHECKS,
     counts::CHECKS,
+    traps::CHECKS,
     times::CHECKS,
     fallback::CHECKS,
     cleanup::CHECKS,

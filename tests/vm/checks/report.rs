@@ -2,6 +2,7 @@
 
 use crate::guest::{Guest, Running, wait_for};
 use crate::workload::{Calls, Count};
+use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -57,6 +58,11 @@ impl Tool {
             }),
             Err(reason) => Err(format!("{arguments:?}: {reason}:\n{}", last_lines(&running.stderr()))),
         }
+    }
+
+    /// Tells it to stop, as Ctrl-C does.
+    pub fn interrupt(&self) -> Result<(), String> {
+        self.running.signal(Signal::SIGINT)
     }
 
     /// Waits for its end, which must be a success.

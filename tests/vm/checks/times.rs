@@ -22,8 +22,8 @@ const DISK: &str = "nullb0";
 const LAYERS: [&str; 2] = ["vfs", "ext4"];
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// An ext4 file system in memory that answers every request after `DELAY`, with a file of a block in it.
-struct SlowDisk {
+/// An ext4 file system in memory that answers every request after a delay, with a file of a block in it.
+pub struct SlowDisk {
     device: PathBuf,
     _module: Loaded,
 }
@@ -31,9 +31,9 @@ struct SlowDisk {
 impl SlowDisk {
     const CONFIG: &str = "/sys/kernel/config";
     const FOLDER: &str = "/mnt/slow";
-    const FILE: &str = "/mnt/slow/file";
+    pub const FILE: &str = "/mnt/slow/file";
 
-    fn new(guest: &Guest) -> Result<Self, String> {
+    pub fn new(guest: &Guest, delay: Duration) -> Result<Self, String> {
         let _module = guest.load("null_blk", "nr_devices=0")?;
         let device = Path::new(Self::CONFIG).join("nullb").join(DISK);
         // A mount of an earlier check is as good.
@@ -49,7 +49,7 @@ impl SlowDisk {
         }
         fs::create_dir(&device).map_err(|e| format!("{}: {e}", device.display()))?;
         let disk = Self { device, _module };
-        let delay = DELAY.as_nanos().to_string();
+        let delay = delay.as_nanos().to_string();
         for (name, value) in [
             ("size", "64"),
             ("memory_backed", "1"),
@@ -108,7 +108,7 @@ fn measure(guest: &Guest, options: &[&str], steps: &[&str]) -> Result<(Traced, V
 /// keep: the process's own clock tells whether it did.
 fn direct(guest: &Guest) -> Result<(), String> {
     const ATTEMPTS: u32 = 5;
-    let _disk = SlowDisk::new(guest)?;
+    let _disk = SlowDisk::new(guest, DELAY)?;
     let reads = READS.to_string();
     let mut quiet = false;
     for _ in 0..ATTEMPTS {
@@ -144,7 +144,7 @@ fn direct(guest: &Guest) -> Result<(), String> {
 /// In milliseconds a histogram has a row from 32 to 63, for those of 50, and others below it.
 fn cached(guest: &Guest) -> Result<(), String> {
     const SLOW_ROW: u64 = 32;
-    let _disk = SlowDisk::new(guest)?;
+    let _disk = SlowDisk::new(guest, DELAY)?;
     let reads = READS.to_string();
     // Direct reads leave the page cache alone, so that what one reader has put there stays for another.
     let steps = ["cached", SlowDisk::FILE, "7", "direct", SlowDisk::FILE, &reads];

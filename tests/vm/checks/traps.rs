@@ -1,0 +1,202 @@
+//! The two places where other tools lose calls without a word, and the accounts of hooks that do lose them.
+
+use super::counts::ALL_LAYERS;
+use super::report::{Ended, Report, Tool};
+use super::times::SlowDisk;
+use crate::guest::{Check, Guest};
+use crate::workload::{EXT4, SYSCALL, Spec, VFS, Workload, prepare};
+use std::time::Duration;
+
+pub const CHECKS: &[Check] = &[
+    Check::new("traps: 40,000 cached reads by 8 threads, auto", |guest| {
+        exact(guest, &CROWD)
+    })
+    .when(has_tool),
+    Check::new("traps: 512 threads asleep in direct reads, auto", |guest| {
+        exact(guest, &SLEEPERS)
+    })
+    .when(has_tool),
+    Check::new("loss: a table of starts that is too small", small_table).when(has_tool),
+    Check::new("loss: fentry where tasks are preempted", |guest| {
+        lossy(guest, &CROWD, "fentry", false)
+    })
+    .when(|guest| has_tool(guest) && guest.preemptible()),
+    Check::new("loss: kprobe with 512 threads asleep", |guest| {
+        lossy(guest, &SLEEPERS, "kprobe", true)
+    })
+    .when(has_tool),
+    Check::new("loss: kprobe-multi with 512 threads asleep", |guest| {
+        lossy(guest, &SLEEPERS, "kprobe-multi", true)
+    })
+    .when(|guest| has_tool(guest) && guest.kernel == "6.12"),
+    Check::new("loss: kprobe-session with 512 threads asleep", |guest| {
+        lossy(guest, &SLEEPERS, "kprobe-session", true)
+    })
+    .when(|guest| has_tool(guest) && guest.kernel == "6.12"),
+    Check::new("intervals: their sum is the whole", interval_sums).when(has_tool),
+    Check::new("intervals: as many as were asked for", interval_count).when(has_tool),
+];
+
+fn has_tool(guest: &Guest) -> bool {
+    guest.tool().is_some()
+}
+
+/// Preempted inside the kernel all the time on two CPUs.
+const CROWD: Spec = Spec {
+    set: "cached",
+    threads: 8,
+    rounds: 5000,
+    file: "/mnt/ext4/traps/file",
+    name: "crowd",
+};
+/// All of them wait for the disk at once.
+const SLEEPERS: Spec = Spec {
+    set: "direct",
+    threads: 512,
+    rounds: 5,
+    file: SlowDisk::FILE,
+    name: "sleeper",
+};
+const DELAY: Duration = Duration::from_millis(20);
+
+/// The disk, where the workload needs one of its own, and its file.
+fn stage(guest: &Guest, spec: &Spec) -> Result<Option<SlowDisk>, String> {
+    let disk = (spec.file == SlowDisk::FILE)
+        .then(|| SlowDisk::new(guest, DELAY))
+        .transpose()?;
+    prepare(spec.file)?;
+    Ok(disk)
+}
+
+/// Traces the workload from its first call to its last; `by_pid` or whoever reads.
+fn traced(guest: &Guest, spec: &Spec, arguments: &[&str], by_pid: bool) -> Result<Ended, String> {
+    let workload = Workload::start(spec)?;
+    let pid = workload.pid.to_string();
+    let mut all = arguments.to_vec();
+    if by_pid {
+        all.extend(["-p", &pid]);
+    }
+    let tool = Tool::start(guest, &all)?;
+    workload.go()?;
+    workload.finish()?;
+    if !by_pid {
+        tool.interrupt()?;
+    }
+    tool.finish()
+}
+
+fn exact(guest: &Guest, spec: &Spec) -> Result<(), String> {
+    let _disk = stage(guest, spec)?;
+    let ended = traced(guest, spec, &["-T", &ALL_LAYERS.join(",")], true)?;
+    let report = ended.report()?;
+    for layer in &report.layers {
+        if !layer.warnings.is_empty() {
+            return Err(format!("{}: {:?}", layer.name, layer.warnings));
+        }
+    }
+    report.is_exactly(&spec.truth())
+}
+
+/// Calls of a layer that were counted, and those that it says were lost.
+fn told(report: &Report, name: &str) -> Result<(u64, u64, String), String> {
+    let layer = report.layer(name)?;
+    let counted = layer.ops.values().map(|op| op.count.calls).sum();
+    let (lost, why) = layer.lost.clone().unwrap_or_default();
+    Ok((counted, lost, why))
+}
+
+/// Calls of a layer that there were.
+fn calls_of(spec: &Spec, name: &str) -> u64 {
+    let truth = spec.truth();
+    truth
+        .ops
+        .iter()
+        .filter(|((layer, _), _)| layer == name)
+        .map(|(_, count)| count.calls)
+        .sum()
+}
+
+fn small_table(guest: &Guest) -> Result<(), String> {
+    let _disk = stage(guest, &SLEEPERS)?;
+    let ended = traced(guest, &SLEEPERS, &["-T", &ALL_LAYERS.join(","), "--starts", "8"], true)?;
+    let report = ended.report()?;
+    for name in [SYSCALL, VFS, EXT4] {
+        let (counted, lost, why) = told(report, name)?;
+        if counted + lost != calls_of(&SLEEPERS, name) || lost == 0 || !why.contains("table full") {
+            return Err(format!(
+                "{name}: {counted} counted, {lost} lost ({why})\n{}",
+                ended.text
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A hook that loses calls is forced: it says so, and what it counts and what it says it lost are never less than the
+/// truth; the very truth where nobody is filtered out and nobody else is there.
+fn lossy(guest: &Guest, spec: &Spec, probe: &str, must_lose: bool) -> Result<(), String> {
+    let _disk = stage(guest, spec)?;
+    let mut lost_any = false;
+    for by_pid in [true, false] {
+        // Only the workload uses ext4; at vfs everybody is seen.
+        let layers = if by_pid { [VFS, EXT4].join(",") } else { EXT4.to_owned() };
+        let ended = traced(guest, spec, &["-T", &layers, "--probe", probe], by_pid)?;
+        let report = ended.report()?;
+        for layer in &report.layers {
+            let (counted, lost, why) = told(report, &layer.name)?;
+            let truth = calls_of(spec, &layer.name);
+            let all = counted + lost;
+            lost_any |= lost > 0;
+            let is_right = if by_pid {
+                all >= truth && counted <= truth
+            } else {
+                all == truth
+            };
+            let says_so = layer.warnings.iter().any(|warning| warning.contains("can lose calls"));
+            if !is_right || !says_so || (lost > 0 && why.is_empty()) {
+                return Err(format!(
+                    "{}: {counted} counted and {lost} lost ({why}) of {truth}\n{}",
+                    layer.name, ended.text
+                ));
+            }
+        }
+    }
+    if must_lose && !lost_any {
+        return Err(format!("{probe} lost nothing, so that this check proves nothing"));
+    }
+    Ok(())
+}
+
+/// Nothing falls between two reports.
+fn interval_sums(guest: &Guest) -> Result<(), String> {
+    prepare(CROWD.file)?;
+    let ended = traced(guest, &CROWD, &["-T", "vfs,ext4", "-S", "0.2"], true)?;
+    if ended.reports.len() < 2 {
+        return Err(format!("only {} reports", ended.reports.len()));
+    }
+    for name in [VFS, EXT4] {
+        let (mut calls, mut bytes) = (0, 0);
+        for report in &ended.reports {
+            let read = report.layer(name)?.count("read");
+            calls += read.calls;
+            bytes += read.bytes;
+        }
+        let truth = calls_of(&CROWD, name);
+        if (calls, bytes) != (truth, truth) {
+            return Err(format!(
+                "{name}: {calls} reads of {bytes} bytes, not {truth}\n{}",
+                ended.text
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn interval_count(guest: &Guest) -> Result<(), String> {
+    let tool = Tool::start(guest, &["-T", "vfs", "-S", "0.1", "3"])?;
+    let ended = tool.finish()?;
+    match ended.reports.len() {
+        3 => Ok(()),
+        n => Err(format!("{n} reports instead of 3:\n{}", ended.text)),
+    }
+}
