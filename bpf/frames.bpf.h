@@ -82,7 +82,11 @@ static __always_inline void begin(__u32 point, __u64 stack)
 	}
 	frame = &frames->frames[point_frame(point) & (MAX_FRAMES - 1)];
 	if (frame->entered_ns) {
-		if (stack < frame->stack) {
+		/*
+		 * An outermost function proves the frame dead. For the others the stack has to tell, which system
+		 * calls begin at a random offset (CONFIG_RANDOMIZE_KSTACK_OFFSET): a dead frame may look alive.
+		 */
+		if (!point_outermost(point) && stack < frame->stack) {
 			frame->depth++;
 			frame->nested++;
 			return;
@@ -98,8 +102,11 @@ static __always_inline void begin(__u32 point, __u64 stack)
 	frame->entered_ns = bpf_ktime_get_ns();
 }
 
-/* A call of frame `index` returns at `now`. Fills `ended` and says true when it was the outermost one. */
-static __always_inline bool end(__u32 index, __u64 *delta, __u32 *point, __u64 now)
+/*
+ * A function of `point` returns at `now`. Says true when that was the outermost call, and fills the time it took and the
+ * point that it was entered by.
+ */
+static __always_inline bool end(__u32 point, __u64 now, __u64 *delta, __u32 *entered_by)
 {
 	struct task_frames *frames = find_frames();
 	struct frame *frame;
@@ -107,20 +114,21 @@ static __always_inline bool end(__u32 index, __u64 *delta, __u32 *point, __u64 n
 
 	if (!frames)
 		return false;
-	frame = &frames->frames[index & (MAX_FRAMES - 1)];
+	frame = &frames->frames[point_frame(point) & (MAX_FRAMES - 1)];
 	entered = frame->entered_ns;
 	if (!entered)
 		return false;
-	if (frame->depth > 1) {
+	/* The return of an inner call may have been lost; that of the outermost function is the frame's own. */
+	if (frame->depth > 1 && !point_outermost(point)) {
 		frame->depth--;
 		return false;
 	}
 	frame->entered_ns = 0;
 	frames->active--;
-	*point = frame->point;
+	*entered_by = frame->point;
 	release_frames(frames);
 	if (now < entered) {
-		count_lost(point_op(*point), LOST_CLOCK, 1);
+		count_lost(point_op(*entered_by), LOST_CLOCK, 1);
 		return false;
 	}
 	*delta = now - entered;

@@ -9,7 +9,7 @@
 #define __FUNCTION_BPF_H__
 
 /* Which file a call works on, and whether it is one of those asked for. `ARG(n)` gives the function's arguments. */
-#define DEFINE_JUDGE(NAME, CONTEXT, ARG, GET, JUDGE_INODE)                                                             \
+#define DEFINE_JUDGE(NAME, CONTEXT, ARG, GET, JUDGE_INODE, REGISTER)                                                       \
 	static __always_inline enum verdict NAME(CONTEXT *ctx, __u32 point)                                            \
 	{                                                                                                              \
 		__u32 shape = point_shape(point);                                                                      \
@@ -18,6 +18,11 @@
                                                                                                                        \
 		if (shape == SHAPE_FD_0)                                                                               \
 			return judge_descriptor(ARG(ctx, 0));                                                          \
+		if (shape == SHAPE_SYSCALL_FD_0) {                                                                     \
+			struct pt_regs *saved = (void *)ARG(ctx, 0);                                                   \
+                                                                                                                       \
+			return judge_descriptor(SYSCALL_ARG_0(saved, REGISTER));                                       \
+		}                                                                                                      \
 		if (shape == SHAPE_PATH_0) {                                                                           \
 			struct path *path = (void *)ARG(ctx, 0);                                                       \
 			struct dentry *dentry = GET(path, dentry);                                                     \
@@ -50,8 +55,8 @@
 #define REGISTER_ARG_0(ctx) PT_REGS_PARM1(ctx)
 #define REGISTER_ARG_1(ctx) PT_REGS_PARM2(ctx)
 
-DEFINE_JUDGE(judge_direct, void, CONTEXT_WORD, DIRECT, judge_inode_direct)
-DEFINE_JUDGE(judge_probed, struct pt_regs, REGISTER_ARG, PROBED, judge_inode_probed)
+DEFINE_JUDGE(judge_direct, void, CONTEXT_WORD, DIRECT, judge_inode_direct, DIRECT_REGISTER)
+DEFINE_JUDGE(judge_probed, struct pt_regs, REGISTER_ARG, PROBED, judge_inode_probed, PROBED_REGISTER)
 
 #define DEFINE_ENTER(NAME, CONTEXT, ARG, JUDGE, REGISTER, ENTER_SYSCALL)                                                                        \
 	static __always_inline int NAME(CONTEXT *ctx, __u32 point, __u64 stack)                                        \
@@ -79,6 +84,7 @@ DEFINE_ENTER(enter_probed, struct pt_regs, REGISTER_ARG, judge_probed, PROBED_RE
 
 static __always_inline int leave(__u32 point, long value, __u64 now)
 {
+	__u32 entered_by;
 	__u64 ns;
 
 	if (point_shape(point) == SHAPE_NONE || !process_is_traced())
@@ -87,8 +93,8 @@ static __always_inline int leave(__u32 point, long value, __u64 now)
 		return leave_syscall(value, now);
 	if (point_return(point) == RETURN_STATUS_INT)
 		value = (int)value;
-	if (end(point_frame(point), &ns, &point, now))
-		record(point, ns, value);
+	if (end(point, now, &ns, &entered_by))
+		record(entered_by, ns, value);
 	return 0;
 }
 

@@ -17,6 +17,7 @@
 #define POINT_RETURN_SHIFT 20 /* 3 bits: enum return_kind */
 #define POINT_GUARD_SHIFT 23 /* 2 bits: enum guard */
 #define POINT_FILES_SHIFT 25 /* 2 bits: enum file_args, system calls only */
+#define POINT_OUTERMOST_SHIFT 27 /* 1 bit: never called inside another call of its op by the same thread */
 
 /* The unspecialised point, as compiled. Its shape is SHAPE_NONE, so a program that was never specialised does nothing. */
 #define POINT_UNSET 0x70000fa5
@@ -29,7 +30,8 @@ enum shape {
 	SHAPE_KIOCB_0 = 3, /* struct kiocb * first */
 	SHAPE_PATH_0 = 4, /* struct path * first: an open, whose file has no inode yet */
 	SHAPE_FD_0 = 5, /* a file descriptor first */
-	SHAPE_SYSCALL = 6, /* the system call's registers */
+	SHAPE_SYSCALL = 6, /* the system call's registers; its number says which op it is */
+	SHAPE_SYSCALL_FD_0 = 7, /* the system call's registers, a file descriptor first */
 };
 
 /* What a function's return value means when it is not negative. */
@@ -106,7 +108,7 @@ struct errno_key {
 /* One call under way: the outermost one of an op in a thread. */
 struct frame {
 	__u64 entered_ns; /* 0: no call under way */
-	__u64 stack; /* stack address at the entry: a later entry that is not deeper proves this frame dead */
+	__u64 stack; /* stack address at the entry: an inner function's entry that is not deeper proves this frame dead */
 	__u32 point;
 	__u32 depth;
 	__u64 nested; /* calls taken for nested ones since, so that they can be told lost if this frame proves dead */

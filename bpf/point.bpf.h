@@ -14,6 +14,7 @@ static __always_inline __u32 point_field(__u32 point, __u32 shift, __u32 bits)
 #define point_args(point) point_field(point, POINT_ARGS_SHIFT, 4)
 #define point_return(point) point_field(point, POINT_RETURN_SHIFT, 3)
 #define point_guard(point) point_field(point, POINT_GUARD_SHIFT, 2)
+#define point_outermost(point) point_field(point, POINT_OUTERMOST_SHIFT, 1)
 #define point_files(point) point_field(point, POINT_FILES_SHIFT, 2)
 
 #endif

@@ -21,12 +21,6 @@ static __always_inline bool in_32bit_call(void)
 #endif
 }
 
-/*
- * The stack address of a system call is always the same one, so that an entry that finds a call under way takes it for
- * dead: no thread is in two.
- */
-#define SYSCALL_STACK 1
-
 static __always_inline __u32 syscall_point(unsigned long number)
 {
 	return number < MAX_SYSCALLS ? syscall_points[number] : 0;
@@ -50,7 +44,7 @@ static __always_inline __u32 syscall_point(unsigned long number)
 			verdict = FOREIGN;                                                                             \
 		}                                                                                                      \
 		if (verdict == TRACED)                                                                                 \
-			begin(point, SYSCALL_STACK);                                                                   \
+			begin(point, 0);                                                                               \
 		else if (verdict == EXCLUDED)                                                                          \
 			count_excluded(point_op(point));                                                               \
 		return 0;                                                                                              \
@@ -74,10 +68,12 @@ DEFINE_ENTER_SYSCALL(enter_syscall_classic, struct trace_event_raw_sys_enter, CL
 
 static __always_inline int leave_syscall(long value, __u64 now)
 {
+	/* A thread is in one system call at a time. */
+	const __u32 any = SYSCALL_FRAME << POINT_FRAME_SHIFT | 1u << POINT_OUTERMOST_SHIFT;
 	__u32 point;
 	__u64 ns;
 
-	if (!end(SYSCALL_FRAME, &ns, &point, now))
+	if (!end(any, now, &ns, &point))
 		return 0;
 	if (point_return(point) == RETURN_FD && value >= 0) {
 		enum verdict verdict = judge_descriptor(value);

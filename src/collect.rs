@@ -269,7 +269,7 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
         let Some(why) = loses(hook, span.facts) else { continue };
         report
             .warnings
-            .push(format!("{} at {} loses calls: {why}", hook.name(), layer.name()));
+            .push(format!("{} at {} can lose calls: {why}", hook.name(), layer.name()));
         // A call whose return was missed looks like one under way.
         if let Some(under_way) = report.in_flight.take().filter(|&n| n > 0) {
             match report

@@ -149,8 +149,14 @@ fn every_op_has_a_function_and_ftrace_knows_those_in_btf() {
 #[test]
 fn fsync_is_timed_at_whatever_the_kernel_has() {
     for (kernel, expected) in [
-        ("5.10", &["vfs_fsync_range", "vfs_fsync"][..]),
-        ("6.1", &["vfs_fsync_range", "vfs_fsync"]),
+        (
+            "5.10",
+            &["vfs_fsync_range", "vfs_fsync", "__x64_sys_fsync", "__x64_sys_fdatasync"][..],
+        ),
+        (
+            "6.1",
+            &["vfs_fsync_range", "vfs_fsync", "__x64_sys_fsync", "__x64_sys_fdatasync"],
+        ),
         ("6.12", &["vfs_fsync_range", "vfs_fsync", "do_fsync"]),
         ("7", &["vfs_fsync_range", "vfs_fsync", "do_fsync"]),
     ] {
@@ -161,7 +167,8 @@ fn fsync_is_timed_at_whatever_the_kernel_has() {
 
 #[test]
 fn an_op_whose_only_function_is_inlined_is_not_silently_missing() {
-    let facts = facts("6.1", "", &["vfs_fsync_range"]);
+    let without = ["vfs_fsync_range", "__x64_sys_fsync", "__x64_sys_fdatasync"];
+    let facts = facts("6.1", "", &without);
     let plan = plan::plan(&[Layer::Vfs], &facts, Choice::Auto);
     assert_eq!(functions_of(&plan, Layer::Vfs, "fsync"), ["vfs_fsync"]);
     let fsync = plan.ops.iter().find(|op| op.op.name == "fsync").unwrap();

@@ -14,8 +14,10 @@ const fn point(function: &'static str, shape: Shape, returns: Returns) -> Point 
         function,
         shape,
         returns,
+        outermost: true,
         shared: false,
         inlined: false,
+        unless: None,
     }
 }
 
@@ -30,8 +32,10 @@ pub static OPS: [Op; 5] = [
                 function: "generic_file_read_iter",
                 shape: Shape::Kiocb0,
                 returns: Returns::Bytes,
+                outermost: true,
                 shared: true,
                 inlined: false,
+                unless: None,
             }],
             misses: "direct reads",
         }),

@@ -79,10 +79,15 @@ pub struct Point {
     pub function: &'static str,
     pub shape: Shape,
     pub returns: Returns,
+    /// It is never called inside another call of its op by the same thread. So an entry that finds one under way proves
+    /// that its return was lost.
+    pub outermost: bool,
     /// Other file systems use the function too.
     pub shared: bool,
     /// Its callers in the kernel have it inlined on every kernel that was looked at, so that alone it sees next to none.
     pub inlined: bool,
+    /// Only of use where the kernel does not have this function, which sees the same calls more closely.
+    pub unless: Option<&'static str>,
 }
 
 /// Where a function's arguments name the file; `enum shape` of `bpf/interface.h`.
@@ -98,8 +103,18 @@ pub enum Shape {
     Path0,
     /// A file descriptor first.
     Fd0,
-    /// The registers of a system call.
+    /// The registers of a system call, whose number says which op it is.
     Syscall,
+    /// The registers of a system call whose first argument is a file descriptor.
+    SyscallFd0,
+}
+
+impl Shape {
+    /// Whether the function is a system call's, and so has the architecture's prefix.
+    #[must_use]
+    pub fn is_syscall(self) -> bool {
+        matches!(self, Self::Syscall | Self::SyscallFd0)
+    }
 }
 
 /// What a function returns when it succeeds; `enum return_kind` of `bpf/interface.h`.

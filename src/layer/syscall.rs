@@ -41,8 +41,10 @@ macro_rules! syscalls {
                     function: $function,
                     shape: Shape::Syscall,
                     returns: Returns::$returns,
+                    outermost: true,
                     shared: false,
                     inlined: false,
+                    unless: None,
                 }],
                 instead: None,
             },)*

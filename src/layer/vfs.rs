@@ -10,8 +10,18 @@ const fn point(function: &'static str, shape: Shape, returns: Returns) -> Point 
         function,
         shape,
         returns,
+        outermost: true,
         shared: false,
         inlined: false,
+        unless: None,
+    }
+}
+
+/// One that others of its op call, or that an overlay file system calls again.
+const fn inner(function: &'static str, shape: Shape, returns: Returns) -> Point {
+    Point {
+        outermost: false,
+        ..point(function, shape, returns)
     }
 }
 
@@ -22,7 +32,7 @@ pub static OPS: [Op; 4] = [
         points: &[
             point("vfs_read", Shape::File0, Returns::Bytes),
             point("vfs_readv", Shape::File0, Returns::Bytes),
-            point("vfs_iter_read", Shape::File0, Returns::Bytes),
+            inner("vfs_iter_read", Shape::File0, Returns::Bytes),
         ],
         instead: None,
     },
@@ -32,26 +42,36 @@ pub static OPS: [Op; 4] = [
         points: &[
             point("vfs_write", Shape::File0, Returns::Bytes),
             point("vfs_writev", Shape::File0, Returns::Bytes),
-            point("vfs_iter_write", Shape::File0, Returns::Bytes),
+            inner("vfs_iter_write", Shape::File0, Returns::Bytes),
         ],
         instead: None,
     },
     Op {
         name: "open",
         moves_bytes: false,
-        points: &[point("vfs_open", Shape::Path0, Returns::StatusInt)],
+        points: &[inner("vfs_open", Shape::Path0, Returns::StatusInt)],
         instead: None,
     },
     Op {
         name: "fsync",
         moves_bytes: false,
         points: &[
-            point("vfs_fsync_range", Shape::File0, Returns::StatusInt),
+            inner("vfs_fsync_range", Shape::File0, Returns::StatusInt),
             Point {
                 inlined: true,
-                ..point("vfs_fsync", Shape::File0, Returns::StatusInt)
+                ..inner("vfs_fsync", Shape::File0, Returns::StatusInt)
             },
             point("do_fsync", Shape::Fd0, Returns::StatusInt),
+            // Where the compiler has inlined it into the system calls, the rest of the way is inlined too: on 6.1
+            // fdatasync calls the file system directly.
+            Point {
+                unless: Some("do_fsync"),
+                ..point("fsync", Shape::SyscallFd0, Returns::Status)
+            },
+            Point {
+                unless: Some("do_fsync"),
+                ..point("fdatasync", Shape::SyscallFd0, Returns::Status)
+            },
         ],
         instead: None,
     },

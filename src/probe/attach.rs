@@ -13,7 +13,7 @@ use libbpf_sys as sys;
 use crate::kernel::Facts;
 use crate::kernel::btf::BtfFunction;
 use crate::kernel::interface::skeleton::IostackbreakdownSkel;
-use crate::layer::{Files, Layer, Returns, Shape};
+use crate::layer::{Files, Layer, Point};
 
 use super::kprobe_event::KprobeEvents;
 use super::load::{Settings, fill_maps, gives_task_storage, load};
@@ -307,11 +307,11 @@ fn attach_process_events(skeleton: &IostackbreakdownSkel<'_>) -> Vec<Link> {
         .collect()
 }
 
+/// What a program is told of one of the op's functions. `args`: how many the function takes, where that matters.
 pub(super) fn point_word(
     index: usize,
     op: &PlannedOp,
-    returns: Returns,
-    shape: Shape,
+    point: &Point,
     args: u32,
     guard: Option<Guard>,
     files: Files,
@@ -319,11 +319,12 @@ pub(super) fn point_word(
     PointWord {
         op: index as u8,
         frame: op.frame,
-        shape,
+        shape: point.shape,
         args: args as u8,
-        returns,
-        guard,
+        returns: point.returns,
+        guard: guard.filter(|_| point.shared),
         files,
+        outermost: point.outermost,
     }
 }
 
@@ -432,17 +433,7 @@ impl Attaching<'_> {
     }
 
     fn word(&self, index: usize, op: &PlannedOp, planned: &PlannedPoint, args: u32) -> u32 {
-        let guard = if planned.point.shared { self.guard } else { None };
-        point_word(
-            index,
-            op,
-            planned.point.returns,
-            planned.point.shape,
-            args,
-            guard,
-            Files::None,
-        )
-        .pack()
+        point_word(index, op, planned.point, args, self.guard, Files::None).pack()
     }
 
     fn one(

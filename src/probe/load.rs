@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore, MapFlags, OpenObject};
 use crate::kernel::Facts;
 use crate::kernel::interface::skeleton::{IostackbreakdownSkel, IostackbreakdownSkelBuilder, OpenIostackbreakdownSkel};
 use crate::kernel::interface::types;
-use crate::layer::{Layer, SYSCALLS, Shape};
+use crate::layer::{Layer, SYSCALLS};
 
 use super::attach::{AttachError, one_line, point_word};
 use super::plan::Plan;
@@ -163,7 +163,7 @@ fn fill_syscall_points(table: &mut [u32], plan: &Plan) {
         else {
             continue;
         };
-        *place = point_word(index, op, op.op.points[0].returns, Shape::Syscall, 0, None, call.files).pack();
+        *place = point_word(index, op, &op.op.points[0], 0, None, call.files).pack();
     }
 }
 

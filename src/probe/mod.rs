@@ -103,6 +103,7 @@ pub struct PointWord {
     pub returns: Returns,
     pub guard: Option<Guard>,
     pub files: Files,
+    pub outermost: bool,
 }
 
 impl PointWord {
@@ -117,6 +118,7 @@ impl PointWord {
             Shape::Path0 => c::SHAPE_PATH_0,
             Shape::Fd0 => c::SHAPE_FD_0,
             Shape::Syscall => c::SHAPE_SYSCALL,
+            Shape::SyscallFd0 => c::SHAPE_SYSCALL_FD_0,
         };
         let returns = match self.returns {
             Returns::StatusInt => c::RETURN_STATUS_INT,
@@ -142,6 +144,7 @@ impl PointWord {
             | returns << c::POINT_RETURN_SHIFT
             | guard << c::POINT_GUARD_SHIFT
             | files << c::POINT_FILES_SHIFT
+            | u32::from(self.outermost) << c::POINT_OUTERMOST_SHIFT
     }
 
     /// Index of the op's counters, out of a packed word.
@@ -165,10 +168,11 @@ mod tests {
             returns: Returns::Fd,
             guard: Some(Guard::Magic),
             files: Files::Arg0Or2,
+            outermost: true,
         };
         assert_eq!(
             word.pack(),
-            0xab | 0xc << 8 | 5 << 12 | 4 << 16 | 3 << 20 | 2 << 23 | 3 << 25
+            0xab | 0xc << 8 | 5 << 12 | 4 << 16 | 3 << 20 | 2 << 23 | 3 << 25 | 1 << 27
         );
         assert_eq!(PointWord::op_of(word.pack()), 0xab);
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::kernel::{Facts, Fprobe, SYSCALL_PREFIX};
-use crate::layer::{FileSystem, Layer, Op, Point, Shape};
+use crate::layer::{FileSystem, Layer, Op, Point};
 use crate::report::NotMeasured;
 
 use super::{Choice, Hook};
@@ -53,7 +53,7 @@ impl PlannedPoint {
 /// The name of a point's function in this kernel.
 #[must_use]
 pub fn function_name(point: &Point) -> String {
-    if point.shape == Shape::Syscall {
+    if point.shape.is_syscall() {
         format!("{SYSCALL_PREFIX}{}", point.function)
     } else {
         point.function.to_owned()
@@ -211,7 +211,9 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
             }
             let frame = if layer == Layer::Syscall { 0 } else { frame };
             let planned = |points: &'static [Point]| -> Vec<PlannedPoint> {
-                let present = points.iter().filter_map(|point| {
+                let is_there = |name: &str| facts.functions.get(name).is_some_and(|function| function.may_exist());
+                let useful = |point: &&Point| !point.unless.is_some_and(is_there);
+                let present = points.iter().filter(useful).filter_map(|point| {
                     let function = known(point).filter(|function| function.may_exist())?;
                     Some(PlannedPoint {
                         point,
