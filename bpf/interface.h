@@ -86,6 +86,15 @@ struct extremes {
 	__u64 max_ns;
 };
 
+/* Different errnos of one op on one CPU that are told apart. */
+#define ERRNOS 8
+
+struct errno_count {
+	__u32 error; /* positive; 0: free */
+	__u32 pad;
+	__u64 calls;
+};
+
 /* One op on one CPU. Counters only grow; an interval is the difference of two readings. */
 struct op_stats {
 	__u64 total_ns;
@@ -95,14 +104,9 @@ struct op_stats {
 	__u64 queued; /* asynchronous: submitted (-EIOCBQUEUED), not timed */
 	__u64 lost[LOST_REASONS];
 	struct extremes extremes[2];
+	struct errno_count errnos[ERRNOS];
 	__u64 steps[STEPS];
 	__u64 unit_slots[UNIT_SLOTS];
-};
-
-/* Key of the errno counts. */
-struct errno_key {
-	__u32 op;
-	__u32 error; /* positive */
 };
 
 /* One call under way: the outermost one of an op in a thread. */
@@ -128,6 +132,7 @@ struct config {
 	__u32 tgid; /* the one process traced; 0: see below */
 	__u32 self_tgid; /* never traced */
 	__u32 unit_ns; /* 0, 1000 or 1000000 */
+	__u32 ops; /* number of ops measured: the length of a CPU's part of `stats` */
 	bool traced_set; /* trace what is in `traced` */
 	bool follow; /* and add the children of what is in it */
 	bool by_cgroup;
@@ -144,12 +149,12 @@ struct control {
 	__u32 stopped; /* no new calls are looked at; those under way are finished */
 	__u32 command_tgid; /* traced from its next exec on */
 	__u64 not_followed; /* children that did not fit into `traced` */
-	__u64 errno_full; /* errors whose errno did not fit into `errnos` */
 };
 
 _Static_assert(STEPS == 305, "the Rust side prints these steps");
 _Static_assert(sizeof(struct frame) == 32, "no padding");
-_Static_assert(sizeof(struct op_stats) == 8 * (5 + LOST_REASONS + 6 + STEPS + UNIT_SLOTS), "no padding");
+_Static_assert(sizeof(struct op_stats) == 8 * (5 + LOST_REASONS + 6 + 2 * ERRNOS + STEPS + UNIT_SLOTS), "no padding");
+_Static_assert(sizeof(struct op_stats) % 64 == 0, "no cache line is shared by two CPUs");
 _Static_assert(sizeof(struct task_frames) == 32 * MAX_FRAMES + 8, "no padding");
 
 #endif

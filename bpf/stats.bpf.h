@@ -7,21 +7,18 @@
 #define EIOCBQUEUED 529
 #define MAX_ERRNO 4095
 
-/* Sized by the loader to the ops that are measured. */
+/*
+ * A part per CPU, with an element per op; sized by the loader. It is mapped into userspace, not looked up from there:
+ * the system calls that read a map switch off all kprobe programs on their CPU (bpf_disable_instrumentation), which in a
+ * kernel that preempts tasks lasts until the reader runs again.
+ */
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct op_stats);
 } stats SEC(".maps");
-
-/* Errors are rare: a hash keeps the many errnos that no op returns out of memory. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
-	__uint(max_entries, 1024);
-	__type(key, struct errno_key);
-	__type(value, __u64);
-} errnos SEC(".maps");
 
 /*
  * Plain where no program that shares this CPU's slots can come between the load and the store; atomic where one can:
@@ -37,7 +34,9 @@ static __always_inline void add(__u64 *counter, __u64 n)
 
 static __always_inline struct op_stats *stats_of(__u32 op)
 {
-	return bpf_map_lookup_elem(&stats, &op);
+	__u32 element = bpf_get_smp_processor_id() * config.ops + op;
+
+	return bpf_map_lookup_elem(&stats, &element);
 }
 
 static __always_inline void count_lost(__u32 op, enum lost_reason why, __u64 n)
@@ -91,22 +90,20 @@ static __always_inline __u32 step_of(__u64 ns)
 	return ((bit - STEP_BITS + 1) << STEP_BITS) + (ns >> (bit - STEP_BITS) & ((1 << STEP_BITS) - 1));
 }
 
-static __always_inline void count_errno(__u32 op, __u32 error)
+/* An errno that finds no place is in `errors` alone, and the report says so. */
+static __always_inline void count_errno(struct op_stats *s, __u32 error)
 {
-	struct errno_key key = { .op = op, .error = error };
-	__u64 *n, one = 1;
+#pragma unroll
+	for (int i = 0; i < ERRNOS; i++) {
+		struct errno_count *place = &s->errnos[i];
 
-	n = bpf_map_lookup_elem(&errnos, &key);
-	if (!n) {
-		__u64 zero = 0;
-
-		bpf_map_update_elem(&errnos, &key, &zero, BPF_NOEXIST);
-		n = bpf_map_lookup_elem(&errnos, &key);
+		if (!place->error)
+			place->error = error;
+		if (place->error == error) {
+			add(&place->calls, 1);
+			return;
+		}
 	}
-	if (n)
-		add(n, one);
-	else
-		__sync_fetch_and_add(&control.errno_full, 1);
 }
 
 /* One finished call. `value` is what it returned, sign-extended. */
@@ -126,7 +123,7 @@ static __always_inline void record(__u32 point, __u64 ns, long value)
 			return;
 		}
 		add(&s->errors, 1);
-		count_errno(op, -value);
+		count_errno(s, -value);
 	} else if (point_return(point) == RETURN_BYTES) {
 		add(&s->bytes, value);
 	}

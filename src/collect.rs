@@ -8,11 +8,11 @@ use libbpf_rs::{Iter, MapCore, MapFlags};
 
 use crate::histogram::Histogram;
 use crate::kernel::Facts;
-use crate::kernel::interface::types::{errno_key, op_stats, task_frames};
+use crate::kernel::interface::types::{op_stats, task_frames};
 use crate::kernel::interface::{LOST_CLOCK, LOST_REASONS, LOST_RETURN, LOST_STORAGE, LOST_TABLE_FULL};
 use crate::layer::Layer;
 use crate::probe::PointWord;
-use crate::probe::attach::{Attached, AttachedOp};
+use crate::probe::attach::{Attached, AttachedOp, Skips};
 use crate::probe::plan::{Plan, PlannedOp, loses};
 use crate::report::{LayerReport, Loss, LossReason, NotMeasured, OpReport};
 
@@ -22,8 +22,6 @@ pub struct Reading {
     pub at: Instant,
     /// In the order of the plan.
     ops: Vec<OpReading>,
-    /// By op and errno.
-    errnos: BTreeMap<(usize, i32), u64>,
     /// In the order of [`Attached::skips`].
     skipped: Vec<Option<u64>>,
     /// Children that did not fit into the set of traced processes.
@@ -40,17 +38,19 @@ struct OpReading {
     lost: [u64; LOST_REASONS as usize],
     /// Of the generation that the reading ends.
     extremes: Option<(u64, u64)>,
+    /// Calls by errno.
+    errnos: BTreeMap<i32, u64>,
     steps: Vec<u64>,
     unit_slots: Vec<u64>,
 }
 
-/// Why the counters could not be read.
+/// Why the calls under way could not be read.
 #[derive(Debug)]
 pub struct ReadError(String);
 
 impl std::fmt::Display for ReadError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the kernel's counters cannot be read: {}", self.0)
+        write!(f, "{}", self.0)
     }
 }
 
@@ -60,48 +60,26 @@ impl From<libbpf_rs::Error> for ReadError {
     }
 }
 
-/// Reads everything. `epoch` is the generation of the extremes that is of interest.
-///
-/// # Errors
-/// When the kernel refuses a look-up, or its answer has another size than its type.
-pub fn read(attached: &Attached, epoch: u64) -> Result<Reading, ReadError> {
-    let maps = &attached.skeleton.maps;
-    let mut ops = Vec::with_capacity(attached.ops.len());
-    for index in 0..attached.ops.len() {
-        let key = u32::try_from(index).unwrap_or(u32::MAX).to_ne_bytes();
-        let per_cpu = maps.stats.lookup_percpu(&key, MapFlags::ANY)?.unwrap_or_default();
+/// Reads everything. `epoch` is the generation of the extremes that ends; calls that were counted since the next one
+/// began are in the counts, so its extremes are looked at too.
+#[must_use]
+pub fn read(attached: &Attached, epoch: u64) -> Reading {
+    let op = |index| {
         let mut merged = OpReading::default();
-        for bytes in &per_cpu {
-            merged.add(decode(bytes)?, epoch);
-        }
-        ops.push(merged);
-    }
-    let mut errnos = BTreeMap::new();
-    for key in maps.errnos.keys() {
-        let Some(per_cpu) = maps.errnos.lookup_percpu(&key, MapFlags::ANY)? else {
-            continue;
-        };
-        let mut place = errno_key::default();
-        plain::copy_from_bytes(&mut place, &key).map_err(|error| ReadError(format!("errnos: {error:?}")))?;
-        let counts = per_cpu
-            .iter()
-            .filter_map(|bytes| Some(u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?)));
-        errnos.insert((place.op as usize, place.error as i32), counts.sum());
-    }
-    Ok(Reading {
+        attached.counters.of_op(index).for_each(|cpu| merged.add(cpu, epoch));
+        merged
+    };
+    Reading {
         at: Instant::now(),
-        ops,
-        errnos,
-        skipped: attached.skips.iter().map(crate::probe::attach::Skips::read).collect(),
-        not_followed: maps.bss_data.as_deref().map_or(0, |bss| bss.control.not_followed),
-    })
-}
-
-/// The bytes of one CPU's counters as what they are.
-fn decode(bytes: &[u8]) -> Result<op_stats, ReadError> {
-    let mut stats = op_stats::default();
-    plain::copy_from_bytes(&mut stats, bytes).map_err(|error| ReadError(format!("stats: {error:?}")))?;
-    Ok(stats)
+        ops: (0..attached.ops.len()).map(op).collect(),
+        skipped: attached.skips.iter().map(Skips::read).collect(),
+        not_followed: attached
+            .skeleton
+            .maps
+            .bss_data
+            .as_deref()
+            .map_or(0, |bss| bss.control.not_followed),
+    }
 }
 
 impl OpReading {
@@ -127,7 +105,14 @@ impl OpReading {
                 add(sum, n);
             }
         }
-        for generation in cpu.extremes.iter().filter(|generation| generation.epoch == epoch) {
+        for place in cpu.errnos.iter().filter(|place| place.error != 0) {
+            add(self.errnos.entry(place.error as i32).or_default(), place.calls);
+        }
+        for generation in cpu
+            .extremes
+            .iter()
+            .filter(|generation| (epoch..=epoch + 1).contains(&generation.epoch))
+        {
             let (min, max) = self.extremes.unwrap_or((u64::MAX, 0));
             self.extremes = Some((min.min(generation.min_ns), max.max(generation.max_ns)));
         }
@@ -148,6 +133,16 @@ impl OpReading {
             queued: self.queued.wrapping_sub(earlier.queued),
             lost: std::array::from_fn(|i| self.lost[i].wrapping_sub(earlier.lost[i])),
             extremes: self.extremes,
+            errnos: self
+                .errnos
+                .iter()
+                .map(|(errno, calls)| {
+                    (
+                        *errno,
+                        calls.wrapping_sub(earlier.errnos.get(errno).copied().unwrap_or(0)),
+                    )
+                })
+                .collect(),
             steps: difference(&self.steps, &earlier.steps),
             unit_slots: difference(&self.unit_slots, &earlier.unit_slots),
         }
@@ -254,13 +249,9 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
         for (sum, n) in lost.iter_mut().zip(difference.lost) {
             *sum += n;
         }
-        report.ops.push(op_report(
-            index,
-            planned.op.name,
-            planned.op.moves_bytes,
-            difference,
-            span,
-        ));
+        report
+            .ops
+            .push(op_report(planned.op.name, planned.op.moves_bytes, difference));
     }
     report.losses = losses(layer, &lost, span);
     report.in_flight = span.in_flight.map(|known| known.get(&layer).copied().unwrap_or(0));
@@ -294,15 +285,8 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
     report
 }
 
-fn op_report(index: usize, name: &'static str, moves_bytes: bool, difference: OpReading, span: &Span<'_>) -> OpReport {
-    let mut errors: Vec<(i32, u64)> = span
-        .after
-        .errnos
-        .iter()
-        .filter(|((op, _), _)| *op == index)
-        .map(|(key, n)| (key.1, n.wrapping_sub(span.before.errnos.get(key).copied().unwrap_or(0))))
-        .filter(|&(_, n)| n > 0)
-        .collect();
+fn op_report(name: &'static str, moves_bytes: bool, difference: OpReading) -> OpReport {
+    let mut errors: Vec<(i32, u64)> = difference.errnos.into_iter().filter(|&(_, calls)| calls > 0).collect();
     errors.sort_by_key(|&(errno, n)| (std::cmp::Reverse(n), errno));
     let named: u64 = errors.iter().map(|(_, n)| n).sum();
     let histogram = Histogram::from_steps(&difference.steps);

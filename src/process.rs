@@ -145,12 +145,7 @@ fn global_numbers() -> Result<BTreeMap<u32, u32>, ProcessError> {
         program.set_autoload(wanted);
     }
     let maps = &mut open.maps;
-    for map in [
-        &mut maps.stats,
-        &mut maps.errnos,
-        &mut maps.frames_by_task,
-        &mut maps.frames_by_thread,
-    ] {
+    for map in [&mut maps.stats, &mut maps.frames_by_task, &mut maps.frames_by_thread] {
         map.set_autocreate(false).map_err(failed)?;
     }
     let skeleton = open.load().map_err(failed)?;

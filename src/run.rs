@@ -124,7 +124,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         epoch: 1,
         filtered: is_filtered(options),
     };
-    let before = run.begin().map_err(|error| cannot(&error))?;
+    let before = run.begin();
     // The banner comes when everything that follows it is measured.
     eprintln!("{}", banner(&run.subject, options));
     let child = waiting.map(|waiting| start(waiting, &options.command[0])).transpose()?;
@@ -479,11 +479,11 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Starts measuring.
-    fn begin(&mut self) -> Result<Reading, collect::ReadError> {
-        let mut before = collect::read(&self.attached, self.epoch)?;
+    fn begin(&mut self) -> Reading {
+        let mut before = collect::read(&self.attached, self.epoch);
         control(&mut self.attached, |control| control.stopped = 0);
         before.at = Instant::now();
-        Ok(before)
+        before
     }
 
     /// Waits for the end and prints what is to be printed on the way.
@@ -567,7 +567,7 @@ impl Run<'_> {
         self.epoch += 1;
         let next = self.epoch;
         control(&mut self.attached, |control| control.epoch = next);
-        let after = collect::read(&self.attached, epoch).map_err(|error| error.to_string())?;
+        let after = collect::read(&self.attached, epoch);
         let mut warnings = Vec::new();
         let in_flight = if last {
             collect::in_flight(&self.attached, self.plan)

@@ -16,5 +16,3 @@ pub use skeleton::types;
 unsafe impl plain::Plain for types::op_stats {}
 // SAFETY: as above.
 unsafe impl plain::Plain for types::task_frames {}
-// SAFETY: as above.
-unsafe impl plain::Plain for types::errno_key {}

@@ -15,6 +15,7 @@ use crate::kernel::btf::BtfFunction;
 use crate::kernel::interface::skeleton::IostackbreakdownSkel;
 use crate::layer::{Files, Layer, Point};
 
+use super::counters::Counters;
 use super::kprobe_event::KprobeEvents;
 use super::load::{Settings, fill_maps, gives_task_storage, load};
 use super::perf::{self, PerfLink};
@@ -30,6 +31,7 @@ pub struct Attached {
     pub ops: Vec<AttachedOp>,
     /// What of a layer the kernel counts as skipped.
     pub skips: Vec<Skips>,
+    pub counters: Counters,
     pub skeleton: IostackbreakdownSkel<'static>,
     _events: Option<KprobeEvents>,
 }
@@ -238,6 +240,8 @@ fn attach_loaded(
     skeleton: IostackbreakdownSkel<'static>,
 ) -> Result<Attached, AttachError> {
     fill_maps(&skeleton, settings)?;
+    let counters = Counters::map(&skeleton.maps.stats, plan.ops.len())
+        .map_err(|error| AttachError::Map("stats", error.to_string()))?;
     let of_op = |op: &PlannedOp| {
         let planned = plan.hooks_for(op.layer);
         let refused = refused
@@ -260,6 +264,7 @@ fn attach_loaded(
             _process_events: Vec::new(),
             ops: plan.ops.iter().map(of_op).collect(),
             skips: Vec::new(),
+            counters,
             skeleton,
             _events: None,
         },

@@ -65,6 +65,7 @@ pub fn load(
         let preempted = hooks
             .iter()
             .any(|hook| matches!(hook, Hook::Fentry | Hook::RawTracepoint));
+        rodata.config.ops = plan.ops.len() as u32;
         rodata.config.hash_starts = MaybeUninit::new(settings.starts_in_table);
         rodata.config.atomic = MaybeUninit::new(preempted && facts.preemption.is_possible());
         fill_syscall_points(&mut rodata.syscall_points, plan);
@@ -137,7 +138,8 @@ fn size_maps(open: &mut OpenIostackbreakdownSkel<'_>, plan: &Plan, settings: &Se
     // SAFETY: a flag of a plain structure, initialised by `Default` or by a `bool`.
     let follow = unsafe { settings.config.follow.assume_init() };
     let maps = &mut open.maps;
-    maps.stats.set_max_entries(entries(plan.ops.len()))?;
+    let cpus = libbpf_rs::num_possible_cpus()?;
+    maps.stats.set_max_entries(entries(plan.ops.len() * cpus))?;
     maps.traced.set_max_entries(if follow {
         FOLLOWED
     } else {

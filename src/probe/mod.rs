@@ -1,6 +1,7 @@
 //! From the ops that are wanted to programs in the kernel: [`plan`] decides, [`attach`] obeys.
 
 pub mod attach;
+pub mod counters;
 mod kprobe_event;
 pub mod load;
 mod perf;

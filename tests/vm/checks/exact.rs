@@ -33,9 +33,28 @@ pub fn trace(guest: &Guest, arguments: &[&str]) -> Result<Traced, String> {
     let report = std::fs::read_to_string(REPORT).map_err(|e| format!("{REPORT}: {e}"))?;
     std::fs::remove_file(REPORT).map_err(|e| format!("{REPORT}: {e}"))?;
     Ok(Traced {
-        report: report.replace("\n  ", " "),
+        report: unfold(&report),
         stderr: output.stderr,
     })
+}
+
+/// Joins lines that were folded: they go on behind two blanks. A histogram's rows are indented by more, or not at all.
+fn unfold(text: &str) -> String {
+    let mut joined = String::new();
+    for line in text.lines() {
+        let rest = line.strip_prefix("  ").filter(|rest| !rest.starts_with(' '));
+        match rest {
+            Some(rest) => {
+                joined.push(' ');
+                joined.push_str(rest);
+            }
+            None => {
+                joined.push('\n');
+                joined.push_str(line);
+            }
+        }
+    }
+    joined
 }
 
 impl Traced {

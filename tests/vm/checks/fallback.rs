@@ -215,19 +215,29 @@ fn candidates(guest: &Guest) -> Result<(), String> {
         trace(guest, &arguments)
     };
 
-    let all: &[&str] = &["vfs_fsync_range", "vfs_fsync", "do_fsync"];
+    let all: &[&str] = &[
+        "vfs_fsync_range",
+        "vfs_fsync",
+        "do_fsync",
+        "__x64_sys_fsync",
+        "__x64_sys_fdatasync",
+    ];
     let traced = without(all)?;
-    let told = format!("fsync at vfs ({}", all.join(", "));
+    let told = format!("fsync at vfs ({}", all[..3].join(", "));
     if traced.op("vfs", "read")?.calls != 17 || !traced.lines(NOT_MEASURED).iter().any(|line| line.starts_with(&told)) {
         return Err(traced.all());
     }
-    // What fsync(2) calls: KERNELS.md. One of the two is enough where there are both.
-    let some: &[&[&str]] = match guest.kernel.as_str() {
-        "6.12" => &[&["vfs_fsync_range"], &["do_fsync"]],
-        "7" => &[&["vfs_fsync_range"]],
-        _ => &[&["vfs_fsync", "do_fsync"]],
-    };
-    for functions in some {
+    // The function that is inlined sees nothing by itself, and it says so.
+    let traced = without(&["vfs_fsync_range", "do_fsync", "__x64_sys_fsync", "__x64_sys_fdatasync"])?;
+    if !traced
+        .lines(NOT_MEASURED)
+        .iter()
+        .any(|line| line.starts_with("most of fsync"))
+    {
+        return Err(traced.all());
+    }
+    // Any other one is enough, whichever this kernel's fsync(2) calls.
+    for functions in [&["vfs_fsync_range"][..], &["do_fsync"], &["vfs_fsync", "do_fsync"]] {
         let traced = without(functions)?;
         let counts = ["read", "fsync"].map(|op| traced.op("vfs", op).map(|op| op.calls));
         if counts != [Ok(17), Ok(3)] || !traced.lines(NOT_MEASURED).is_empty() {

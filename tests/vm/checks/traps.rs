@@ -170,7 +170,7 @@ fn lossy(guest: &Guest, spec: &Spec, probe: &str, must_lose: bool) -> Result<(),
 /// Nothing falls between two reports.
 fn interval_sums(guest: &Guest) -> Result<(), String> {
     prepare(CROWD.file)?;
-    let ended = traced(guest, &CROWD, &["-T", "vfs,ext4", "-S", "0.2"], true)?;
+    let ended = traced(guest, &CROWD, &["-T", "vfs,ext4", "0.2"], true)?;
     if ended.reports.len() < 2 {
         return Err(format!("only {} reports", ended.reports.len()));
     }
@@ -193,7 +193,7 @@ fn interval_sums(guest: &Guest) -> Result<(), String> {
 }
 
 fn interval_count(guest: &Guest) -> Result<(), String> {
-    let tool = Tool::start(guest, &["-T", "vfs", "-S", "0.1", "3"])?;
+    let tool = Tool::start(guest, &["-T", "vfs", "0.1", "3"])?;
     let ended = tool.finish()?;
     match ended.reports.len() {
         3 => Ok(()),

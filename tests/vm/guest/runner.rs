@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 const POLL: Duration = Duration::from_millis(5);
 /// How long killed processes may take to be gone: one in an uninterruptible sleep ends only when its I/O does.
 const TO_DIE: Duration = Duration::from_secs(30);
+/// How long the tool's helpers may take to detach a hundred probes.
+const TO_DETACH: Duration = Duration::from_secs(120);
 /// What a check writes to say that it passed; anything else is the reason why not.
 const PASSED: &str = "passed";
 /// How much of a reason is told. All of it has to fit into the pipe, which nobody reads before the check has ended.
@@ -92,17 +94,46 @@ fn reap_until(child: Pid, limit: Duration) -> Result<WaitStatus, String> {
     }
 }
 
-/// Kills every process but ourselves (kernel threads do not care) and waits until they are gone.
+/// Kills every process but ourselves (kernel threads do not care) and waits until they are gone. The tool's own helpers
+/// are let end by themselves, and have to: they put back what it has changed in the kernel.
 fn clear() -> Result<(), String> {
+    let helpers = wait_for("the tool's helpers to end", TO_DETACH, || {
+        for pid in others().into_iter().filter(|&pid| !is_helper(pid)) {
+            // One that has ended meanwhile needs no signal.
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+        !bury() || others().is_empty()
+    });
     wait_for("a check's processes to die", TO_DIE, || {
         // No process left to kill is ESRCH; which of the two calls says so first does not matter.
         let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
-        loop {
-            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::StillAlive) => return false,
-                Err(Errno::ECHILD) => return true,
-                Ok(_) | Err(_) => {}
-            }
+        !bury()
+    })?;
+    helpers
+}
+
+/// Reaps what has ended; says whether any child is left.
+fn bury() -> bool {
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) => return true,
+            Err(Errno::ECHILD) => return false,
+            Ok(_) | Err(_) => {}
         }
-    })
+    }
+}
+
+/// Processes other than this one that have a program: kernel threads have no command line.
+fn others() -> Vec<Pid> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let has_program = |pid: &i32| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
+    pids.filter(|&pid| pid != 1)
+        .filter(has_program)
+        .map(Pid::from_raw)
+        .collect()
+}
+
+fn is_helper(pid: Pid) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("iosb-"))
 }
