@@ -108,8 +108,10 @@ struct signal_struct {
 	atomic_t live;
 };
 
+/* An element of an array whose index is not constant: its size is not relocated, and has to be the kernel's. */
 struct upid {
 	int nr;
+	void *ns;
 };
 
 struct pid {

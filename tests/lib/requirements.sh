@@ -182,7 +182,7 @@ announce() {
         fold -s -w 78 <<<"${packages[*]}" | sed 's/^/  /; s/ $//'
         # The dry run answers "no" to apt's own question, and fails therefore.
         LC_ALL=C apt-get -o Debug::NoLocking=1 install --no-install-recommends --assume-no "${packages[@]}" 2>&1 |
-            sed -n '/will be REMOVED/,/^[^ ]/p; /^[0-9]* upgraded\|^Need to get\|^After this/s/^/  /p' || true
+            awk '/^[^ ]/ { removed = /will be REMOVED/ } removed || /^[0-9]+ upgraded|^Need to get|^After this/ { print "  " $0 }' || true
     fi
     for line in "${downloads[@]}"; do
         echo "To be downloaded: $line"
@@ -224,7 +224,8 @@ require() {
     fi
     if [ "${#packages[@]}" -gt 0 ] && ! install_packages; then
         # The lists may be older than the archive.
-        { as_root apt-get -qq update && install_packages; } || fail "these packages were not installed: ${packages[*]}"
+        { as_root apt-get -qq update && install_packages; } ||
+            fail "not installed: ${packages[*]} (what apt would remove for them, it removes only at a terminal)"
     fi
     if [ "${#toolchain[@]}" -gt 0 ]; then
         "${toolchain[@]}" || fail "this failed: ${toolchain[*]}"

@@ -23,6 +23,7 @@
 //! | --- | --- | --- |
 //! | runner | by default | `host/`: kernels, disk image, initramfs, QEMU, the verdict |
 //! | init | process 1 of a guest | `guest/`: mounts, modules, one check after the other |
+//! | family | first argument `family` | `family.rs`: a process with descendants |
 //! | target | first argument `pause` | here: a process that does nothing, to aim at |
 //! | target | first argument `target` | `target.rs`: reads that are timed by their own process, too |
 //! | workload | first argument `workload` | `workload.rs`: file operations of known counts |
@@ -32,6 +33,7 @@
 //! killed after it.
 
 mod checks;
+mod family;
 mod guest;
 mod host;
 mod protocol;
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
             nix::unistd::pause();
         },
         Some("target") => target::main(),
+        Some("family") => family::main(),
         Some("workload") => workload::main(),
         _ if guest::is_init() => guest::init(),
         _ => host::main(),

@@ -142,10 +142,13 @@ fn command(guest: &Guest) -> Result<(), String> {
     };
     let start = run(0)?;
     let start = start.report()?;
-    // Before its exec the child closes a pipe, writes to one and reads from one, which would be excluded calls. After it,
-    // each thread opens the file three times.
-    let opens = start.layer(EXT4)?.count("open").calls;
-    if opens != 3 * SPEC.threads || start.layers.iter().any(|layer| layer.excluded > 0) {
+    // Before its exec the child closes a pipe, writes to one and reads from one: excluded calls. The exec itself opens
+    // the program, at vfs only. After it, each thread opens the file three times.
+    let opens = |layer, op| -> Result<u64, String> { Ok(start.layer(layer)?.count(op).calls) };
+    if opens(EXT4, "open")? != 3 * SPEC.threads
+        || opens(VFS, "open")? != opens(SYSCALL, "openat")?
+        || start.layers.iter().any(|layer| layer.excluded > 0)
+    {
         return Err(format!("the start of a command: {start:?}"));
     }
     let all = run(SPEC.rounds)?;

@@ -6,6 +6,7 @@ mod counts;
 mod errors;
 mod exact;
 mod fallback;
+mod filters;
 mod report;
 mod times;
 mod traps;
@@ -15,6 +16,7 @@ use crate::guest::Check;
 const TABLES: &[&[Check]] = &[
     boot::CHECKS,
     counts::CHECKS,
+    filters::CHECKS,
     traps::CHECKS,
     times::CHECKS,
     fallback::CHECKS,

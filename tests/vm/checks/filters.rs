@@ -1,0 +1,213 @@
+//! What was not asked for is not counted, and what was asked for is, to the last call.
+
+use super::counts::ALL_LAYERS;
+use super::report::{Report, Tool};
+use crate::family;
+use crate::guest::{Check, Guest, Running, wait_for};
+use crate::workload::{Calls, END_BOUND, EXT4, Spec, VFS, Workload, prepare};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, fork};
+use std::process::Command;
+use std::time::Duration;
+
+pub const CHECKS: &[Check] = &[
+    check("filters: -p inside a PID namespace", pid_namespace),
+    check("filters: -p of two processes out of three", two_of_three),
+    check("filters: -p and -f, children from before and after", descendants),
+    check("filters: --comm", thread_name),
+    check("filters: --cgroup, and one below it", control_group),
+    check("filters: -d, a partition and a disk", disk),
+    check("filters: --all-files", all_files),
+];
+
+const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
+    Check::new(name, run).when(|guest| guest.tool().is_some())
+}
+
+const SPEC: Spec = Spec {
+    set: "mix",
+    threads: 2,
+    rounds: 3,
+    file: "/mnt/ext4/filters/file",
+    name: "worker",
+};
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn layers() -> String {
+    ALL_LAYERS.join(",")
+}
+
+/// Whether the operations are these. What was excluded is not looked at: where nobody is named, others' pipes are in it.
+fn operations_are(report: &Report, truth: &Calls) -> Result<(), String> {
+    let mut told = report.calls();
+    let layers: Vec<&String> = report.layers.iter().map(|layer| &layer.name).collect();
+    let mut truth = truth.clone();
+    truth.ops.retain(|(layer, _), _| layers.contains(&layer));
+    told.ops.retain(|_, count| count.calls > 0);
+    if told.ops == truth.ops {
+        Ok(())
+    } else {
+        Err(format!("told {:?},\nis {:?}", told.ops, truth.ops))
+    }
+}
+
+/// The truth so often.
+fn times(n: u64) -> Calls {
+    (1..n).fold(SPEC.truth(), |sum, _| sum.with(&SPEC.truth()))
+}
+
+/// Numbers are those of the namespace, which has its own /proc; the kernel numbers the same processes otherwise.
+fn pid_namespace(guest: &Guest) -> Result<(), String> {
+    const SAID: &str = "/tmp/namespace";
+    prepare(SPEC.file)?;
+    unshare(CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNS).map_err(|e| format!("unshare: {e}"))?;
+    // A process that has left its children's namespace makes no threads, so the check goes on in the first of them.
+    // SAFETY: a check's process has one thread.
+    match unsafe { fork() }.map_err(|e| format!("fork: {e}"))? {
+        ForkResult::Child => {
+            let said = inside(guest).err().unwrap_or_default();
+            let status = i32::from(std::fs::write(SAID, said).is_err());
+            // SAFETY: ends a copy of the check without its destructors.
+            unsafe { libc::_exit(status) }
+        }
+        ForkResult::Parent { child } => {
+            let status = waitpid(child, None).map_err(|e| format!("waitpid: {e}"))?;
+            let said = std::fs::read_to_string(SAID).map_err(|e| format!("{SAID}, {status:?}: {e}"))?;
+            if said.is_empty() { Ok(()) } else { Err(said) }
+        }
+    }
+}
+
+/// As process 1 of the namespace.
+fn inside(guest: &Guest) -> Result<(), String> {
+    let none = None::<&str>;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).map_err(|e| format!("/: {e}"))?;
+    mount(Some("proc"), "/proc", Some("proc"), MsFlags::empty(), none).map_err(|e| format!("/proc: {e}"))?;
+    let workload = Workload::start(&SPEC)?;
+    if workload.pid > 20 {
+        return Err(format!("PID {} is not of a new namespace", workload.pid));
+    }
+    let tool = Tool::start(guest, &["-T", &layers(), "-p", &workload.pid.to_string()])?;
+    workload.go()?;
+    workload.finish()?;
+    tool.finish()?.report()?.is_exactly(&SPEC.truth())
+}
+
+fn two_of_three(guest: &Guest) -> Result<(), String> {
+    prepare(SPEC.file)?;
+    let [one, other, two] = [(); 3].map(|()| Workload::start(&SPEC));
+    let all = [one?, other?, two?];
+    let pids = format!("{},{}", all[0].pid, all[2].pid);
+    let tool = Tool::start(guest, &["-T", &layers(), "-p", &pids])?;
+    for workload in all {
+        workload.go()?;
+        workload.finish()?;
+    }
+    tool.finish()?.report()?.is_exactly(&times(2))
+}
+
+fn descendants(guest: &Guest) -> Result<(), String> {
+    prepare(SPEC.file)?;
+    // What a workload calls to start, which the second child does while it is traced.
+    let start = Spec { rounds: 0, ..SPEC }.command();
+    let mut arguments = vec!["-T", "vfs,ext4", "--"];
+    arguments.extend(start.iter().map(String::as_str));
+    let start = Tool::start(guest, &arguments)?.finish()?;
+    let start = start.report()?.calls();
+
+    let command = SPEC.command();
+    let mut words = command.iter().map(String::as_str);
+    let program = words.next().ok_or("no program")?;
+    let parent = Running::start(Command::new(program).arg("family").args(words.skip(1)))?;
+    let mut pid = None;
+    wait_for("a family", MINUTE, || {
+        let said = parent.stderr();
+        pid = said
+            .lines()
+            .find_map(|line| Some(line.strip_prefix("family ")?.to_owned()));
+        pid.is_some() && said.lines().any(|line| line.starts_with("ready "))
+    })?;
+    let pid = pid.ok_or("a family has no number")?;
+    let tool = Tool::start(guest, &["-T", "vfs,ext4", "-f", "-p", &pid])?;
+    parent.signal(family::GO)?;
+    parent.finish(END_BOUND)?.success()?;
+    let ended = tool.finish()?;
+    let mut truth = times(2).with(&start);
+    // The second one is traced from its fork on, a command from its exec: the open of its program lies between.
+    truth.ops.entry((VFS.into(), "open".into())).or_default().calls += 1;
+    operations_are(ended.report()?, &truth).map_err(|e| format!("{e}\n{}", ended.text))
+}
+
+fn thread_name(guest: &Guest) -> Result<(), String> {
+    prepare(SPEC.file)?;
+    let workload = Workload::start(&SPEC)?;
+    let tool = Tool::start(guest, &["-T", &layers(), "--comm", "worker-1"])?;
+    workload.go()?;
+    workload.finish()?;
+    tool.interrupt()?;
+    tool.finish()?
+        .report()?
+        .is_exactly(&Spec { threads: 1, ..SPEC }.truth())
+}
+
+fn control_group(guest: &Guest) -> Result<(), String> {
+    prepare(SPEC.file)?;
+    const GROUP: &str = "/sys/fs/cgroup/filters";
+    let below = format!("{GROUP}/below");
+    std::fs::create_dir_all(&below).map_err(|e| format!("{below}: {e}"))?;
+    let [inside, deeper, outside] = [(); 3].map(|()| Workload::start(&SPEC));
+    let all = [inside?, deeper?, outside?];
+    for (workload, group) in all.iter().zip([GROUP, &below]) {
+        let procs = format!("{group}/cgroup.procs");
+        std::fs::write(&procs, workload.pid.to_string()).map_err(|e| format!("{procs}: {e}"))?;
+    }
+    let tool = Tool::start(guest, &["-T", &layers(), "--cgroup", GROUP])?;
+    for workload in all {
+        workload.go()?;
+        workload.finish()?;
+    }
+    tool.interrupt()?;
+    tool.finish()?.report()?.is_exactly(&times(2))
+}
+
+fn disk(guest: &Guest) -> Result<(), String> {
+    const OTHER: Spec = Spec {
+        file: "/mnt/xfs/filters/file",
+        ..SPEC
+    };
+    // As a partition is ext4's alone, so the disk is both file systems'.
+    for (name, ext4, all) in [("nvme0n1p1", 1, 1), ("/dev/nvme0n1", 1, 2)] {
+        prepare(SPEC.file)?;
+        prepare(OTHER.file)?;
+        let workloads = [Workload::start(&SPEC)?, Workload::start(&OTHER)?];
+        let tool = Tool::start(guest, &["-T", "vfs,ext4", "-d", name])?;
+        for workload in workloads {
+            workload.go()?;
+            workload.finish()?;
+        }
+        tool.interrupt()?;
+        let ended = tool.finish()?;
+        let mut truth = times(all);
+        let of_ext4 = times(ext4);
+        truth.ops.retain(|(layer, _), _| layer == VFS);
+        truth
+            .ops
+            .extend(of_ext4.ops.into_iter().filter(|((layer, _), _)| layer == EXT4));
+        operations_are(ended.report()?, &truth).map_err(|e| format!("{name}: {e}\n{}", ended.text))?;
+    }
+    Ok(())
+}
+
+fn all_files(guest: &Guest) -> Result<(), String> {
+    prepare(SPEC.file)?;
+    let workload = Workload::start(&SPEC)?;
+    let tool = Tool::start(
+        guest,
+        &["-T", &layers(), "--all-files", "-p", &workload.pid.to_string()],
+    )?;
+    workload.go()?;
+    workload.finish()?;
+    tool.finish()?.report()?.is_exactly(&SPEC.truth_of_all_files())
+}
