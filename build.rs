@@ -23,6 +23,7 @@ fn main() {
             entry.expect("bpf/ can be listed").path().display()
         );
     }
+    println!("cargo:rerun-if-changed=src/libelf_supplement.c");
     println!("cargo:rerun-if-env-changed=CLANG");
 
     let mut builder = SkeletonBuilder::new();
@@ -52,7 +53,7 @@ fn main() {
 
     let header = fs::read_to_string("bpf/interface.h").expect("bpf/interface.h is part of the source");
     fs::write(out.join("interface.rs"), constants(&header)).expect("OUT_DIR can be written");
-    link_zstd_of_static_libelf();
+    complete_static_libelf();
 }
 
 /// The numbers of `interface.h`, `#define NAME 1` and `NAME = 1,` alike, as Rust constants: the skeleton has the types
@@ -76,18 +77,31 @@ fn constants(header: &str) -> String {
     text
 }
 
-/// The static libelf of newer distributions (elfutils 0.192 in Debian 13) calls libzstd, and nothing says so to the linker.
-fn link_zstd_of_static_libelf() {
+/// The static libelf of newer distributions (elfutils 0.192 in Debian 13) calls libzstd and functions of its own that are
+/// in no archive; nothing says so to the linker. These come last on its command line, behind the libelf that needs them.
+fn complete_static_libelf() {
     let folders = env::var("LIBBPF_SYS_LIBRARY_PATH").unwrap_or_default();
-    let found = folders
+    let Some(folder) = folders
         .split(':')
         .map(Path::new)
-        .find(|folder| folder.join("libelf.a").exists());
-    let needed = found.is_some_and(|folder| {
-        folder.join("libzstd.a").exists()
-            && fs::read(folder.join("libelf.a")).is_ok_and(|archive| archive.windows(5).any(|name| name == b"ZSTD_"))
-    });
-    if needed {
-        println!("cargo:rustc-link-lib=static=zstd");
+        .find(|folder| folder.join("libelf.a").exists())
+    else {
+        return;
+    };
+    let archive = fs::read(folder.join("libelf.a")).unwrap_or_default();
+    let mentions = |name: &[u8]| archive.windows(name.len()).any(|bytes| bytes == name);
+    if mentions(b"eu_search_tree_init") {
+        // An archive: what libelf brings along itself is not taken from it.
+        cc::Build::new()
+            .file("src/libelf_supplement.c")
+            .cargo_metadata(false)
+            .compile("eu");
+        println!(
+            "cargo:rustc-link-arg={}/libeu.a",
+            env::var("OUT_DIR").expect("cargo sets OUT_DIR")
+        );
+    }
+    if mentions(b"ZSTD_") {
+        println!("cargo:rustc-link-arg={}", folder.join("libzstd.a").display());
     }
 }

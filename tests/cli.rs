@@ -219,8 +219,7 @@ fn functions_are_measured_or_refused_in_one_line() {
             continue;
         }
         let (status, line) = failure(tool(&arguments));
-        let expected =
-            format!("error: -T {layer} needs kprobes or fentry, both refused here; try -T syscall or -T blk");
+        let expected = format!("error: -T {layer} needs kprobes or fentry, both refused here; try -T syscall");
         assert_eq!((status, line), (1, expected));
     }
 }

@@ -120,7 +120,7 @@ impl fmt::Display for AttachError {
                     }
                     Some(_) => write!(
                         f,
-                        "-T {name} needs kprobes or fentry, both refused here; try -T syscall or -T blk"
+                        "-T {name} needs kprobes or fentry, both refused here; try -T syscall"
                     ),
                     None => write!(
                         f,
