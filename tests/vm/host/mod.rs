@@ -132,10 +132,10 @@ fn select(arguments: &Arguments) -> Result<Vec<Configuration>, String> {
             return Err(format!("no kernel is named; there are {}", known()));
         }
     }
-    if let Some(part) = &arguments.filter {
-        if !checks::all().any(|check| check.name.contains(part.as_str())) {
-            return Err(format!("no check's name contains '{part}'; see --list"));
-        }
+    if let Some(part) = &arguments.filter
+        && !checks::all().any(|check| check.name.contains(part.as_str()))
+    {
+        return Err(format!("no check's name contains '{part}'; see --list"));
     }
     let wanted = |variant: &str| match arguments.variant.as_deref() {
         None => true,

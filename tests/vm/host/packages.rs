@@ -41,13 +41,13 @@ impl fmt::Display for Failure {
 /// The kernel packages of a suite, from a list that is at most a day old, or from an older one when no mirror answers.
 pub fn list(suite: &str, cache: &Path, note: &dyn Fn(&str)) -> Result<Vec<Package>, String> {
     let path = cache.join("packages").join(suite);
-    if !fresh(&path) {
-        if let Err(error) = fetch_list(suite, &path) {
-            if !path.exists() {
-                return Err(error);
-            }
-            note(&format!("{error}; using an old list of packages"));
+    if !fresh(&path)
+        && let Err(error) = fetch_list(suite, &path)
+    {
+        if !path.exists() {
+            return Err(error);
         }
+        note(&format!("{error}; using an old list of packages"));
     }
     let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     Ok(text.split("\n\n").filter_map(parse).collect())
