@@ -103,12 +103,15 @@ fn remove(tracefs: &Path, select: impl Fn(&str) -> bool) -> bool {
     left
 }
 
-/// Events whose maker is gone: their keeper was killed too. One that is in use cannot be removed, so a maker that lives
-/// in another PID namespace loses nothing.
+/// Events whose maker is gone: their keeper was killed too, as at the end of a PID namespace. A maker in another
+/// namespace looks gone as well, but what is in use cannot be removed.
 fn remove_orphans(tracefs: &Path) {
+    let name_of = |pid: &str| fs::read_to_string(format!("/proc/{pid}/comm")).ok();
+    let ours = name_of("self");
     remove(tracefs, |group| {
-        let maker = group.strip_prefix(GROUP_PREFIX).and_then(|pid| pid.parse::<u32>().ok());
-        maker.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
+        group
+            .strip_prefix(GROUP_PREFIX)
+            .is_some_and(|maker| name_of(maker) != ours)
     });
 }
 
