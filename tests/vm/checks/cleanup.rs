@@ -16,7 +16,7 @@ pub const CHECKS: &[Check] = &[
     // How tasks are preempted changes what a run attaches, not how it is taken away, so once for each kernel.
     check("cleanup: 200 runs leave nothing", cycles)
         .when(|guest| guest.tool().is_some() && guest.variant.is_empty())
-        .limit(420),
+        .limit(900),
     check("cleanup: SIGKILL, auto", |guest| killed(guest, "auto")),
     check("cleanup: SIGKILL, fentry", |guest| killed(guest, "fentry")),
     check("cleanup: SIGKILL, kprobe", |guest| killed(guest, "kprobe")),
@@ -43,7 +43,7 @@ const FEWER: [&str; 8] = [
     "ext4_fallocate",
 ];
 /// On a machine that has nothing else to do they take a good half of it.
-const RUNS_BOUND: Duration = Duration::from_secs(360);
+const RUNS_BOUND: Duration = Duration::from_secs(840);
 const MINUTE: Duration = Duration::from_secs(60);
 const BANNER: &str = "Tracing ";
 

@@ -39,7 +39,7 @@ struct Arguments {
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
     /// Minutes that a guest may run
-    #[arg(long, value_name = "MINUTES", default_value_t = 15)]
+    #[arg(long, value_name = "MINUTES", default_value_t = 30)]
     limit: u64,
     /// List configurations and checks, and do nothing else
     #[arg(long)]
