@@ -31,12 +31,12 @@ static __always_inline int on_exit(void)
 	__u32 tgid = id >> 32, thread = id;
 
 	lose_frames_of_exiting_thread();
-	if (!config.follow)
+	if (!config.traced_set)
 		return 0;
 	/* The last thread takes the process with it, and the number may be given to another one. */
 	if (BPF_CORE_READ(task, signal, live.counter) == 0)
 		bpf_map_delete_elem(&traced, &tgid);
-	if (thread != tgid)
+	if (config.follow && thread != tgid)
 		bpf_map_delete_elem(&traced, &thread);
 	return 0;
 }

@@ -14,7 +14,7 @@ use crate::layer::Layer;
 use crate::probe::PointWord;
 use crate::probe::attach::{Attached, AttachedOp, Skips};
 use crate::probe::plan::{Plan, PlannedOp, loses};
-use crate::report::{LayerReport, Loss, LossReason, NotMeasured, OpReport};
+use crate::report::{Apart, LayerReport, Loss, LossReason, NotMeasured, OpReport};
 
 /// All counters at one moment, every CPU together.
 #[derive(Debug, Clone)]
@@ -299,6 +299,8 @@ fn op_report(name: &'static str, moves_bytes: bool, difference: OpReading) -> Op
         errors_unnamed: difference.errors.saturating_sub(named),
         errors,
         queued: difference.queued,
+        queue_ns: None,
+        apart: Apart::default(),
         histogram,
         unit_slots: if difference.unit_slots.iter().any(|&n| n > 0) {
             difference.unit_slots

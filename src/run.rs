@@ -494,9 +494,9 @@ impl Run<'_> {
                     None => break 0,
                 },
                 Event::ProcessEnded(index) => {
-                    let ended = processes.swap_remove(index);
-                    // Its number may now become another process's.
-                    let _ = self.attached.skeleton.maps.traced.delete(&ended.global.to_ne_bytes());
+                    // The kernel side has taken its number out of the set: a system call that changes a map keeps other
+                    // programs of its CPU from running (bpf_disable_instrumentation).
+                    processes.swap_remove(index);
                     if processes.is_empty() {
                         break 0;
                     }

@@ -27,7 +27,7 @@ pub struct Report {
 /// One layer of a report.
 #[derive(Debug, Clone, Default)]
 pub struct LayerReport {
-    /// `syscall`, `vfs`, `ext4`.
+    /// `syscall`, `vfs`, `ext4`, `blk`.
     pub layer: &'static str,
     /// Every op that was measured, in the order of the layer's table, those without a call included.
     pub ops: Vec<OpReport>,
@@ -44,6 +44,9 @@ pub struct LayerReport {
     /// What the reader must know of how this layer was measured, for example that a hook was forced that loses
     /// calls here. One sentence each.
     pub warnings: Vec<String>,
+    /// At `blk`: what the kernel's own counters say of the same span. `None` at the other layers, and where they cannot be
+    /// compared because only some processes' requests were asked for.
+    pub diskstats: Option<Diskstats>,
 }
 
 /// One op of a layer.
@@ -62,11 +65,53 @@ pub struct OpReport {
     pub errors_unnamed: u64,
     /// Asynchronous calls that were submitted here and complete elsewhere: not timed, not in the count.
     pub queued: u64,
+    /// At `blk`, with `-Q`: the part of `total_ns` between the request's start and its issue. `None` where it is not known.
+    pub queue_ns: Option<u64>,
+    /// At `blk`: requests that are not in the count, by what is special about them.
+    pub apart: Apart,
     /// All calls' times in nanoseconds, in fine steps. Its count is the op's count.
     pub histogram: Histogram,
     /// Powers of two in the unit asked for (`-u`, `-m`), counted by the kernel; empty in nanoseconds, where they are
     /// sums of the histogram's steps. Element k counts times in [2^k, 2^(k+1)) units, element 0 also those below 1.
     pub unit_slots: Vec<u64>,
+}
+
+/// Requests that are counted apart.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Apart {
+    /// Issued before the run began, completed in this span.
+    pub at_start: u64,
+    /// Completed without ever being issued: what a flush was asked for with, when it carries no data.
+    pub never_issued: u64,
+    /// Submitted by kernel threads (writeback, journal), when only some processes' requests were asked for.
+    pub by_kernel: u64,
+    /// Without a known submitter, when only some processes' requests were asked for: flushes, which the kernel sends
+    /// for whoever asked.
+    pub unowned: u64,
+    /// With `-Q`: the start of their queue time is not known, so they are not timed.
+    pub untimed: u64,
+}
+
+/// What `/proc/diskstats` counted in the span of a report, and whether it is the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diskstats {
+    pub reads: u64,
+    /// Those that were never issued included, as the kernel counts them.
+    pub writes: u64,
+    pub discards: u64,
+    /// `None`: not told of a partition, or before 5.5.
+    pub flushes: Option<u64>,
+    pub agreement: Agreement,
+}
+
+/// Whether two counts of the same requests are the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Agreement {
+    Agrees,
+    /// What differs, for example `reads 3,861, seen 3,860`.
+    Differs(String),
+    /// Why they cannot be compared, for example `queue/iostats is 0`.
+    NotComparable(String),
 }
 
 /// Something that is not in the numbers because it could not be measured.
