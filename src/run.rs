@@ -24,8 +24,8 @@ use crate::probe::attach::{self, AttachError, Attached, AttachedOp};
 use crate::probe::load::Settings;
 use crate::probe::plan::{self, Plan};
 use crate::process::{self, Process};
-use crate::report::text::{self, TextOptions, Unit};
-use crate::report::{LayerReport, NotMeasured, Report};
+use crate::report::text::{TextOptions, Unit};
+use crate::report::{Filter, LayerReport, NotMeasured, Report, View};
 
 /// Why a run ended early: one line, and the exit status.
 #[derive(Debug)]
@@ -118,6 +118,8 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         refused,
         attached,
         subject,
+        filter: filter(options, disk.as_ref()),
+        kernel: crate::kernel::release(),
         epoch: 1,
         filtered: is_filtered(options),
     };
@@ -378,6 +380,21 @@ fn subject(options: &Options, processes: &[Process], disk: Option<&Disk>) -> Str
     parts.join(", ")
 }
 
+/// What [`subject`] says in words. Paths and words that are not UTF-8 are as readable as they can be.
+fn filter(options: &Options, disk: Option<&Disk>) -> Filter {
+    let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
+    Filter {
+        pids: options.pids.clone(),
+        follow: options.follow,
+        disk: disk.map(|disk| disk.name.clone()),
+        queued: false,
+        cgroup: options.cgroup.as_ref().map(|path| path.display().to_string()),
+        comm: options.comm.clone(),
+        command: (!options.command.is_empty()).then(|| words.collect()),
+        all_files: options.all_files,
+    }
+}
+
 fn banner(subject: &str, options: &Options) -> String {
     let layers: Vec<&str> = options.layers.iter().map(|layer| layer.name()).collect();
     let of = if subject.is_empty() {
@@ -408,11 +425,13 @@ impl Output {
         }
     }
 
-    fn print(&mut self, report: &Report, options: &TextOptions) -> io::Result<()> {
+    fn print(&mut self, report: &Report, view: View) -> io::Result<()> {
         match self {
-            Self::Stdout => text::print(report, options, &mut io::stdout().lock()).and_then(|()| io::stdout().flush()),
-            Self::Stderr => text::print(report, options, &mut io::stderr().lock()),
-            Self::File(file) => text::print(report, options, file),
+            Self::Stdout => view
+                .print(report, &mut io::stdout().lock())
+                .and_then(|()| io::stdout().flush()),
+            Self::Stderr => view.print(report, &mut io::stderr().lock()),
+            Self::File(file) => view.print(report, file),
         }
     }
 }
@@ -425,6 +444,8 @@ struct Run<'a> {
     refused: BTreeSet<Layer>,
     attached: Attached,
     subject: String,
+    filter: Filter,
+    kernel: String,
     epoch: u64,
     filtered: bool,
 }
@@ -434,7 +455,7 @@ impl Run<'_> {
     fn begin(&mut self) -> Reading {
         let mut before = collect::read(&self.attached, self.epoch);
         control(&mut self.attached, |control| control.stopped = 0);
-        before.at = Instant::now();
+        (before.at, before.wall) = (Instant::now(), jiff::Timestamp::now());
         before
     }
 
@@ -548,22 +569,32 @@ impl Run<'_> {
         });
         for layer in &mut layers {
             if let Some(refused) = self.refused.iter().find(|refused| refused.name() == layer.layer) {
-                *layer = not_measured(*refused);
+                *layer = LayerReport {
+                    absent: std::mem::take(&mut layer.absent),
+                    ..not_measured(*refused)
+                };
             }
         }
         let report = Report {
+            start: before.wall,
             time_of_day: jiff::Zoned::now().strftime("%H:%M:%S").to_string(),
             length: after.at.duration_since(before.at),
             subject: self.subject.clone(),
+            filter: self.filter.clone(),
+            kernel: self.kernel.clone(),
             layers,
             warnings,
         };
-        let form = TextOptions {
-            unit: self.options.unit,
-            summary_only: self.options.summary,
-            exact: self.options.verbose,
+        let view = if self.options.json {
+            View::Json
+        } else {
+            View::Text(TextOptions {
+                unit: self.options.unit,
+                summary_only: self.options.summary,
+                exact: self.options.verbose,
+            })
         };
-        match output.print(&report, &form) {
+        match output.print(&report, view) {
             Ok(()) => Ok(after),
             // The reader has seen enough, as `head` does.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => leave(0),

@@ -446,7 +446,7 @@ fn report(layers: Vec<LayerReport>) -> Report {
         length: Duration::from_millis(12_412),
         subject: String::from("PID 4711 (postgres)"),
         layers,
-        warnings: Vec::new(),
+        ..Report::default()
     }
 }
 

@@ -6,6 +6,11 @@
 #[allow(dead_code, reason = "shared with the guests, who need more of it")]
 #[path = "vm/guest/process.rs"]
 mod process;
+#[allow(
+    dead_code,
+    reason = "shared with the tests of reports made by hand, who need more of it"
+)]
+mod schema;
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -256,6 +261,28 @@ impl Told {
         told
     }
 
+    /// The same of JSON Lines, every one of which has to be valid.
+    fn parse_json(lines: &str) -> Self {
+        let mut told = Self {
+            text: lines.into(),
+            ..Self::default()
+        };
+        for report in schema::reports(lines).unwrap_or_else(|error| panic!("{error}")) {
+            for op in schema::layers(&report).flat_map(schema::ops) {
+                let sums = told.ops.entry(op["op"].as_str().unwrap().into()).or_default();
+                *sums = (
+                    sums.0 + schema::number(&op["count"]),
+                    sums.1 + schema::number(&op["bytes"]),
+                );
+            }
+            told.excluded += schema::number(&report["excluded"]["not_file"]);
+            let lost = report["lost"].as_object().unwrap().values().map(schema::number);
+            told.lost += lost.sum::<u64>();
+            told.reports += 1;
+        }
+        told
+    }
+
     /// Whether nothing is missing. It panics when something is and nobody says so.
     fn is_exactly(&self, names: &[&str], rounds: u64) -> bool {
         let truth = |name: &str| {
@@ -300,6 +327,11 @@ fn exact(mut attempt: impl FnMut() -> bool) {
 
 /// Traces a workload from its first call to its last by its number.
 fn by_pid(rounds: u32, options: &[&str]) -> Told {
+    Told::parse(&report_of(rounds, options).1)
+}
+
+/// The number of a workload, and what was reported of it.
+fn report_of(rounds: u32, options: &[&str]) -> (u64, String) {
     let stage = Stage::new();
     let workload = Running::start(&mut stage.workload(&rounds.to_string())).unwrap();
     let file = stage.folder.join(format!("file-{}", workload.pid()));
@@ -319,7 +351,8 @@ fn by_pid(rounds: u32, options: &[&str]) -> Told {
     wait_for("the workload's end", LIMIT, || stage.rounds_done() == rounds).unwrap();
     tool.signal(Signal::SIGINT).unwrap();
     tool.finish(LIMIT).unwrap().success().unwrap();
-    Told::parse(&fs::read_to_string(&report).unwrap())
+    let pid = workload.pid().as_raw().unsigned_abs();
+    (pid.into(), fs::read_to_string(&report).unwrap())
 }
 
 /// Its files are all open: it sleeps until it is let go, in the thread that works.
@@ -363,6 +396,50 @@ fn intervals_add_up() {
     exact(|| {
         let told = by_pid(200, &["0.05"]);
         assert!(told.reports > 1, "{}", told.text);
+        told.is_exactly(&all(), 200)
+    });
+}
+
+#[test]
+fn json_tells_a_process_exactly() {
+    let _noise = noise();
+    exact(|| {
+        let before = jiff::Timestamp::now();
+        let (pid, line) = report_of(20, &["--json"]);
+        let told = Told::parse_json(&line);
+        let report: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let start: jiff::Timestamp = report["start"].as_str().unwrap().parse().unwrap();
+        assert!(
+            start.as_millisecond() >= before.as_millisecond() && start < jiff::Timestamp::now(),
+            "{line}"
+        );
+        assert_eq!(report["filter"]["pids"], serde_json::json!([pid]));
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+        assert_eq!(report["kernel"], release.trim_end());
+        let ops: Vec<_> = schema::layers(&report).flat_map(schema::ops).collect();
+        assert!(ops.iter().all(|op| !schema::array(&op["attach"]).is_empty()), "{line}");
+        told.is_exactly(&all(), 20) && (told.lost > 0 || told.excluded == 20 * ON_PIPES)
+    });
+}
+
+#[test]
+fn json_intervals_add_up_and_follow_each_other() {
+    exact(|| {
+        let (_, lines) = report_of(200, &["--json", "0.05"]);
+        let told = Told::parse_json(&lines);
+        assert!(told.reports > 1, "{lines}");
+        let reports: Vec<serde_json::Value> = schema::reports(&lines).unwrap();
+        for pair in reports.windows(2) {
+            let [start, next] = [0, 1].map(|index: usize| {
+                let text = pair[index]["start"].as_str().unwrap();
+                text.parse::<jiff::Timestamp>().unwrap().as_millisecond()
+            });
+            let length = schema::number(&pair[0]["duration_ns"]) / 1_000_000;
+            let end = start + i64::try_from(length).unwrap();
+            assert!((end - next).abs() < 20, "{lines}");
+            assert!(length >= 49, "{lines}");
+            assert!(pair[0]["in_flight"]["end"].is_null(), "known at the end of a run only");
+        }
         told.is_exactly(&all(), 200)
     });
 }
