@@ -536,6 +536,7 @@ fn json_tells_every_layer_and_op_that_was_asked_for() {
         table.sort_unstable();
         assert_eq!(ops, table, "{}", layer.name());
     }
+    schema::strict(report).unwrap();
 }
 
 /// They are about the text: a script can add `--json` to any command line.

@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use jsonschema::Validator;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 pub const SCHEMA: &str = include_str!("../../schema/report.schema.json");
 
@@ -157,4 +157,57 @@ fn op_is_consistent(op: &Value) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Whether the schema allows of this valid report nothing but itself: none of its fields can go, none can come. The
+/// number of its objects.
+pub fn strict(report: &Value) -> Result<usize, String> {
+    let paths = paths_of_objects(report);
+    for path in &paths {
+        let is_valid_with = |change: &dyn Fn(&mut Map<String, Value>)| {
+            let mut changed = report.clone();
+            changed.pointer_mut(path).and_then(Value::as_object_mut).map(change);
+            VALIDATOR.is_valid(&changed)
+        };
+        // Errors have the names that occur.
+        let is_map = path.ends_with("/errors");
+        let fields = report.pointer(path).and_then(Value::as_object).into_iter().flatten();
+        for (field, _) in fields.filter(|_| !is_map) {
+            if is_valid_with(&|object| drop(object.remove(field))) {
+                return Err(format!("{path} can be without {field}"));
+            }
+        }
+        if is_valid_with(&|object| drop(object.insert("another".into(), Value::from(1)))) {
+            return Err(format!("{path} can have another field"));
+        }
+    }
+    Ok(paths.len())
+}
+
+/// JSON pointers of a document's values, itself not among them.
+pub fn paths(document: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut open = vec![(String::new(), document)];
+    while let Some((path, value)) = open.pop() {
+        let inner: Vec<(String, &Value)> = match value {
+            Value::Object(fields) => (fields.iter())
+                .map(|(name, value)| (format!("{path}/{}", name.replace('~', "~0").replace('/', "~1")), value))
+                .collect(),
+            Value::Array(items) => (items.iter().enumerate())
+                .map(|(index, value)| (format!("{path}/{index}"), value))
+                .collect(),
+            _ => Vec::new(),
+        };
+        found.extend(inner.iter().map(|(path, _)| path.clone()));
+        open.extend(inner);
+    }
+    found
+}
+
+/// Those of its objects, itself among them.
+pub fn paths_of_objects(document: &Value) -> Vec<String> {
+    let mut all = paths(document);
+    all.push(String::new());
+    all.retain(|path| document.pointer(path).is_some_and(Value::is_object));
+    all
 }
