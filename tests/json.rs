@@ -126,6 +126,11 @@ fn the_schema_ties_numbers_to_what_was_measured() {
     broken("/layers/0/ops/0/errors", json!({"no error": 1}));
     broken("/layers/0/ops/0/errors", json!({"EIO": 0}));
     broken("/layers/0/measured", json!(false));
+    broken("/version", json!("first"));
+    broken("/schema_version", json!(json::SCHEMA_VERSION + 1));
+    broken("/start", json!("2026-11-20 11:02:33"));
+    broken("/lost_up_to/0", json!("bad luck"));
+    broken("/filter/command", json!([]));
     broken("/layers/1/measured", json!(true));
     broken("/layers/1/lost/table_full", json!(0));
     broken("/layers/1/reason", Value::Null);
