@@ -387,6 +387,7 @@ fn filter(options: &Options, disk: Option<&Disk>) -> Filter {
         pids: options.pids.clone(),
         follow: options.follow,
         disk: disk.map(|disk| disk.name.clone()),
+        // -Q is refused as long as there is no block layer.
         queued: false,
         cgroup: options.cgroup.as_ref().map(|path| path.display().to_string()),
         comm: options.comm.clone(),
