@@ -7,6 +7,7 @@
 #[allow(dead_code, reason = "shared with the guests, who need more of it")]
 #[path = "vm/guest/process.rs"]
 mod process;
+mod schema;
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::fs::{self, File, OpenOptions};
@@ -179,4 +180,27 @@ fn a_process_has_its_own_requests_and_no_others() {
                 && !output.stdout.contains("diskstats")
         });
     }
+}
+
+#[test]
+fn requests_are_told_in_json_as_the_schema_says() {
+    let _alone = DISK.lock().unwrap_or_else(PoisonError::into_inner);
+    let file = OnDisk::new("json");
+    let output = measured(&["-T", "blk", "-d", &file.disk, "-Q", "--json"], || file.work());
+    let reports = schema::reports(&output.stdout).unwrap();
+    let [report] = &reports[..] else {
+        panic!("{}", output.stdout)
+    };
+    assert_eq!(report["filter"]["queued"], true);
+    let blk = &report["layers"][0];
+    assert_eq!((&blk["layer"], &blk["measured"]), (&"blk".into(), &true.into()));
+    assert!(
+        blk["queue_from"].is_string() && blk["diskstats"]["reads"].is_u64(),
+        "{blk}"
+    );
+    let read = &blk["ops"][0];
+    assert!(
+        read["op"] == "read" && read["queue_ns"].is_u64() && read["apart"]["at_start"].is_u64(),
+        "{read}"
+    );
 }

@@ -7,6 +7,7 @@ mod errors;
 mod exact;
 mod fallback;
 mod filters;
+mod json;
 mod report;
 mod times;
 mod traps;
@@ -17,6 +18,7 @@ const TABLES: &[&[Check]] = &[
     boot::CHECKS,
     counts::CHECKS,
     filters::CHECKS,
+    json::CHECKS,
     traps::CHECKS,
     times::CHECKS,
     fallback::CHECKS,
