@@ -273,15 +273,31 @@ impl Mirror {
             folder,
             &[("metadata_version", "none"), ("level", "raid1"), ("raid_disks", &count)],
         )?;
+        let mut smallest = u64::MAX;
         for (place, disk) in disks.iter().enumerate() {
             let number = fs::metadata(disk).map_err(|e| format!("{disk}: {e}"))?.rdev();
             let number = format!("{}:{}", libc::major(number), libc::minor(number));
             configure(folder, &[("new_dev", &number)])?;
             let name = disk.rsplit('/').next().unwrap_or_default();
-            configure(&folder.join(format!("dev-{name}")), &[("slot", &place.to_string())])?;
+            let part = folder.join(format!("dev-{name}"));
+            // In kilobytes, while a disk says its own in sectors.
+            let size = Path::new("/sys/block").join(name).join("size");
+            let size = fs::read_to_string(&size).map_err(|e| format!("{}: {e}", size.display()))?;
+            let size = size.trim().parse().unwrap_or(0) / 2_u64;
+            configure(&part, &[("slot", &place.to_string()), ("size", &size.to_string())])?;
+            smallest = smallest.min(size);
         }
-        configure(folder, &[("resync_start", "none"), ("array_state", "active")])?;
+        configure(
+            folder,
+            &[
+                ("component_size", &smallest.to_string()),
+                ("resync_start", "none"),
+                ("array_state", "active"),
+            ],
+        )?;
         appears(Self::DEVICE)?;
+        // The first to open it makes the kernel look for partitions.
+        File::open(Self::DEVICE).map_err(|e| format!("{}: {e}", Self::DEVICE))?;
         Ok(mirror)
     }
 }
