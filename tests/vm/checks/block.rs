@@ -68,6 +68,7 @@ pub const CHECKS: &[Check] = &[
     check("block: errors have their names, kprobe", |guest| {
         errors(guest, "kprobe")
     }),
+    check("block: errors of bios have their names", errors_of_bios),
     check("block: the original's commands", commands),
 ];
 
@@ -547,8 +548,8 @@ fn schedulers(guest: &Guest) -> Result<(), String> {
         for op in ["read", "write"] {
             let times = Times::of(layer, op);
             let is_known = times.queued.is_some_and(|queued| queued <= times.total);
-            let says = |lines: &[String]| lines.iter().any(|line| line.contains("queue"));
-            if !is_known && (iostats == "1" || !(says(&layer.not_measured) || says(&layer.warnings))) {
+            let says_so = layer.not_timed.as_deref().is_some_and(|line| line.contains(op));
+            if !is_known && (iostats == "1" || !says_so) {
                 return measured.wrong(&format!("{scheduler}, iostats {iostats}, {op}: {times:?}"));
             }
         }
@@ -729,16 +730,27 @@ fn under_way(guest: &Guest) -> Result<(), String> {
 
 /// A bad block is EIO, to the reader and in the report, and good ones beside it are none.
 fn errors(guest: &Guest, probe: &str) -> Result<(), String> {
-    const GOOD: u64 = 5;
-    const BAD: u64 = 3;
-    const BAD_BLOCK: u64 = 16;
     let disk = NullDisks::new(guest, 1, &[])?;
     // In sectors.
     let first = BAD_BLOCK * BLOCK as u64 / 512;
     disk.set(0, &[("badblocks", &format!("+{first}-{}", first + 7))])?;
-    let measured = measure(guest, NULL, &["--probe", probe], || {
-        let mut reader = DirectReader::open(NullDisks::FIRST)?;
-        (0..GOOD).try_for_each(|_| reader.read(0))?;
+    failing_reads(guest, NULL, &["--probe", probe], 5)
+}
+
+/// Of a disk all of whose bios fail.
+fn errors_of_bios(guest: &Guest) -> Result<(), String> {
+    let disk = MappedDisk::new(guest, "dm_mod", "error", MAPPED_SECTORS, "")?;
+    failing_reads(guest, &disk.name, &[], 0)
+}
+
+const BAD_BLOCK: u64 = 16;
+
+/// Some reads that succeed, and three that do not.
+fn failing_reads(guest: &Guest, disk: &str, options: &[&str], good: u64) -> Result<(), String> {
+    const BAD: u64 = 3;
+    let measured = measure(guest, disk, options, || {
+        let mut reader = DirectReader::open(&format!("/dev/{disk}"))?;
+        (0..good).try_for_each(|_| reader.read(0))?;
         for _ in 0..BAD {
             if reader.read(BAD_BLOCK * BLOCK as u64).is_ok() {
                 return Err("a bad block was read".into());
@@ -747,10 +759,10 @@ fn errors(guest: &Guest, probe: &str) -> Result<(), String> {
         Ok(())
     })?;
     let read = measured.layer()?.ops.get("read").cloned().unwrap_or_default();
-    let is_right = (read.count.calls, read.count.errors) == (GOOD + BAD, BAD)
+    let is_right = (read.count.calls, read.count.errors, measured.stats.reads) == (good + BAD, BAD, good + BAD)
         && read.errors.iter().eq([(&"EIO".to_string(), &BAD)]);
     if !is_right {
-        return measured.wrong(&format!("{GOOD} reads and {BAD} failures: {read:?}"));
+        return measured.wrong(&format!("{good} reads and {BAD} failures: {read:?}"));
     }
     Ok(())
 }

@@ -126,6 +126,7 @@ pub struct Layer {
     /// Requests of kernel threads, which were left out.
     pub of_kernel_threads: Option<u64>,
     pub not_attributed: Option<String>,
+    pub not_timed: Option<String>,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -143,7 +144,7 @@ pub struct Op {
 }
 
 /// Lines that the tool folds when they are longer than the screen is wide.
-const FOLDED: [&str; 11] = [
+const FOLDED: [&str; 13] = [
     "exact: ",
     "hook: ",
     "errors: ",
@@ -155,6 +156,8 @@ const FOLDED: [&str; 11] = [
     "diskstats ",
     "kernel threads: ",
     "not attributed: ",
+    "not timed: ",
+    "queue time from: ",
 ];
 
 /// Every report of a run. An error when a report contradicts itself, too.
@@ -284,6 +287,8 @@ fn take(line: &str, layer: &mut Layer) -> Result<(), String> {
         layer.of_kernel_threads = Some(number(rest.split(' ').next().unwrap_or_default())?);
     } else if let Some(rest) = line.strip_prefix("not attributed: ") {
         layer.not_attributed = Some(rest.into());
+    } else if let Some(rest) = line.strip_prefix("not timed: ") {
+        layer.not_timed = Some(rest.into());
     }
     Ok(())
 }
