@@ -79,6 +79,16 @@ enum lost_reason {
 	LOST_REASONS = 4,
 };
 
+/* Requests of the block layer that are not in the histogram, and are no loss. */
+enum apart {
+	APART_AT_START = 0, /* issued before the run began */
+	APART_NEVER_ISSUED = 1, /* completed without having been issued: an empty flush */
+	APART_BY_KERNEL = 2, /* submitted by a kernel thread, where processes are asked for */
+	APART_UNOWNED = 3, /* whose submitter nothing tells, where processes are asked for */
+	APART_UNTIMED = 4, /* whose queue time began nobody knows when */
+	APART_KINDS = 7, /* so that the structure fills whole cache lines */
+};
+
 /* Smallest and largest time of one generation; see control.epoch. */
 struct extremes {
 	__u64 epoch;
@@ -103,6 +113,8 @@ struct op_stats {
 	__u64 excluded; /* calls on files of a kind that was not asked for */
 	__u64 queued; /* asynchronous: submitted (-EIOCBQUEUED), not timed */
 	__u64 lost[LOST_REASONS];
+	__u64 queue_ns; /* block layer: the part of total_ns from the start of the queue time to the issue */
+	__u64 apart[APART_KINDS];
 	struct extremes extremes[2];
 	struct errno_count errnos[ERRNOS];
 	__u64 steps[STEPS];
@@ -123,6 +135,65 @@ struct task_frames {
 	__u32 active; /* frames with a call under way */
 	__u32 pad;
 };
+
+/* Where a request is between its start and its end. */
+enum request_phase {
+	REQUEST_STARTED = 1, /* not issued so far */
+	REQUEST_ISSUED = 2,
+	REQUEST_FLUSHING = 3, /* its data is done; it may end once more, without any, after the flush it asked for */
+};
+
+/* One request under way. */
+struct request_state {
+	__u64 started_ns; /* 0: not known */
+	__u64 issued_ns;
+	__u64 stamp; /* the request's own start_time_ns, which tells it from another one at the same address; may be 0 */
+	__u32 bytes;
+	__u8 op;
+	__u8 phase; /* enum request_phase */
+	__u16 pad;
+};
+
+/* Who submitted a bio, as far as the filters care. */
+enum owner {
+	OWNER_TRACED = 1,
+	OWNER_KERNEL = 2, /* a kernel thread that is not asked for */
+};
+
+/* One bio under way. */
+struct bio_state {
+	__u64 queued_ns;
+	__u32 bytes;
+	__u8 op;
+	__u8 owner; /* enum owner */
+	__u8 has_request; /* a request was made of it */
+	__u8 pad;
+};
+
+/* How the block layer is looked at. */
+struct block_config {
+	__u32 disk; /* dev_t of the only one asked for; 0: all */
+	__u8 op_base; /* place of its first op among all ops */
+	__u8 issue_arg; /* which argument of the tracepoint is the request */
+	__u8 bio_queue_arg; /* which is the bio */
+	__u8 getrq_arg;
+	bool is_partition;
+	bool is_bio_based; /* the disk has no requests */
+	bool by_owner; /* only the requests that some processes submitted */
+	bool queued; /* times include the queue */
+	bool starts; /* requests announce themselves: block_io_start, or a probe on the function that accounts them */
+	bool bio_stamps; /* bios are remembered from their submission on */
+	bool has_status; /* completions have a blk_status_t, not an errno */
+	bool pad;
+};
+
+/* Of the block layer's ops, those that the programs have to know; src/layer/blk.rs has the table. */
+#define BLOCK_OP_FLUSH 2
+#define BLOCK_OP_OTHER 10
+
+/* Codes of request operations that are told apart; REQ_OP_BITS is 8, those in use are below this. */
+#define BLOCK_CODES 64
+#define BLOCK_REQUESTS 32768
 
 /* Set before the programs are loaded; the verifier sees constants and drops what is switched off. */
 struct config {
@@ -149,12 +220,16 @@ struct control {
 	__u32 stopped; /* no new calls are looked at; those under way are finished */
 	__u32 command_tgid; /* traced from its next exec on */
 	__u64 not_followed; /* children that did not fit into `traced` */
+	__u64 began_ns; /* when measuring began, by the programs' clock */
 };
 
 _Static_assert(STEPS == 305, "the Rust side prints these steps");
 _Static_assert(sizeof(struct frame) == 32, "no padding");
-_Static_assert(sizeof(struct op_stats) == 8 * (5 + LOST_REASONS + 6 + 2 * ERRNOS + STEPS + UNIT_SLOTS), "no padding");
+_Static_assert(sizeof(struct op_stats) == 8 * (6 + LOST_REASONS + APART_KINDS + 6 + 2 * ERRNOS + STEPS + UNIT_SLOTS), "no padding");
 _Static_assert(sizeof(struct op_stats) % 64 == 0, "no cache line is shared by two CPUs");
+_Static_assert(sizeof(struct request_state) == 32, "no padding");
+_Static_assert(sizeof(struct bio_state) == 16, "no padding");
+_Static_assert(sizeof(struct block_config) == 16, "no padding");
 _Static_assert(sizeof(struct task_frames) == 32 * MAX_FRAMES + 8, "no padding");
 
 #endif

@@ -16,6 +16,7 @@ volatile struct control control;
 #include "frames.bpf.h"
 #include "syscall.bpf.h"
 #include "function.bpf.h"
+#include "block.bpf.h"
 #include "process.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

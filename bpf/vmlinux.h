@@ -59,6 +59,12 @@ struct pt_regs {
 #error "this architecture has no register layout yet"
 #endif
 
+/* include/linux/blk_types.h; the values here are anything, CO-RE puts in the kernel's. */
+enum req_flag_bits {
+	__REQ_FUA = 17,
+	__REQ_PREFLUSH = 18,
+};
+
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct super_block {
@@ -123,8 +129,81 @@ struct thread_info {
 	__u32 status;
 };
 
+struct gendisk {
+	int major;
+	int first_minor;
+};
+
+struct block_device {
+	__u32 bd_dev;
+	struct gendisk *bd_disk;
+};
+
+struct request_queue {
+	struct gendisk *disk;
+};
+
+struct bvec_iter {
+	unsigned int bi_size;
+};
+
+struct bio {
+	struct bio *bi_next;
+	struct block_device *bi_bdev;
+	unsigned int bi_opf;
+	__u8 bi_status;
+	struct bvec_iter bi_iter;
+};
+
+/* Before 5.12 (309dca309fc3 "block: store a block_device pointer in struct bio"). */
+struct bio___disk {
+	struct gendisk *bi_disk;
+};
+
+struct request {
+	struct request_queue *q;
+	unsigned int cmd_flags;
+	unsigned int __data_len;
+	struct bio *bio;
+	struct request *rq_next;
+	struct block_device *part;
+	__u64 start_time_ns;
+};
+
+/* Before 5.17 (f3fa33acca9f "block: remove the ->rq_disk field in struct request"). */
+struct request___rq_disk {
+	struct gendisk *rq_disk;
+};
+
+struct device {
+	__u32 devt;
+};
+
+/* Before 5.11 (0d02129e76ed "block: merge struct block_device and struct hd_struct"). */
+struct hd_struct {
+	struct device __dev;
+};
+
+struct request___hd_struct {
+	struct hd_struct *part;
+};
+
+struct io_comp_batch {
+	struct request *req_list;
+};
+
+struct rq_list {
+	struct request *head;
+};
+
+/* Since 6.14 (a3396b99990d "block: add a rq_list type"). */
+struct io_comp_batch___rq_list {
+	struct rq_list req_list;
+};
+
 struct task_struct {
 	struct thread_info thread_info;
+	unsigned int flags;
 	int pid;
 	int tgid;
 	struct files_struct *files;

@@ -21,6 +21,8 @@ pub struct Options {
     pub pids: Vec<u32>,
     pub follow: bool,
     pub disk: Option<String>,
+    /// Times at `blk` include the queue.
+    pub queued: bool,
     pub cgroup: Option<PathBuf>,
     /// At most 15 bytes.
     pub comm: Option<String>,
@@ -55,9 +57,10 @@ pub enum Stop {
 const EXAMPLES: &str = "\
 Examples:
   IOStackBreakdown -T vfs -p 4711          latency of the VFS operations of a process
+  IOStackBreakdown -T blk -d nvme0n1 -Q    requests of a disk, time in the queue included
   IOStackBreakdown -T syscall,ext4 1 10    two layers, ten reports of a second each
   IOStackBreakdown -d nvme0n1 --duration 10s
-                                           all layers, files on one disk, for ten seconds
+                                           all layers, one disk and its files, for ten seconds
   IOStackBreakdown -- fio job.fio          run a command and trace all it starts";
 
 #[derive(Parser, Debug)]
@@ -71,7 +74,7 @@ Examples:
     disable_help_subcommand = true
 )]
 struct Raw {
-    /// Layers: syscall, vfs, ext4; a comma list; or all
+    /// Layers: syscall, vfs, ext4, blk; a comma list; or all
     #[arg(short = 'T', long = "type", value_name = "LAYER,...", value_delimiter = ',')]
     layers: Vec<String>,
     #[command(flatten)]
@@ -199,12 +202,12 @@ fn one_line(error: &clap::Error) -> String {
 
 fn validate(raw: Raw) -> Result<Options, String> {
     let (layers, layers_named) = layers(&raw.layers)?;
-    if raw.filters.queued {
+    if raw.filters.queued && !layers.contains(&Layer::Blk) {
         return Err("-Q is about the block layer; use it with -T blk".to_owned());
     }
     if raw.filters.disk.is_some() && layers == [Layer::Syscall] {
         return Err(
-            "-d is about files and disks, which system calls alone do not tell; use it with -T vfs or -T ext4".into(),
+            "-d is about files and disks, which system calls alone do not tell; use it with -T vfs, ext4 or blk".into(),
         );
     }
     if raw.filters.follow && raw.filters.pids.is_empty() {
@@ -242,6 +245,7 @@ fn validate(raw: Raw) -> Result<Options, String> {
         pids,
         follow: raw.filters.follow || !raw.command.is_empty(),
         disk: raw.filters.disk,
+        queued: raw.filters.queued,
         cgroup: raw.filters.cgroup,
         comm: raw.filters.comm,
         unit,
@@ -268,11 +272,6 @@ fn layers(names: &[String]) -> Result<(Vec<Layer>, bool), String> {
     }
     let known = Layer::ALL.map(Layer::name).join(", ");
     for name in names {
-        if name == "blk" {
-            return Err(format!(
-                "the block layer is not measured by this version; it has {known}"
-            ));
-        }
         if !Layer::ALL.iter().any(|layer| layer.name() == name) {
             let hint = if name.parse::<f64>().is_ok() {
                 "bcc's -T is a timestamp; interval reports have one".to_owned()
@@ -385,7 +384,7 @@ mod tests {
         );
         assert_eq!(
             usage("-T xfsx"),
-            "unknown layer 'xfsx' (it is one of syscall, vfs, ext4, all)"
+            "unknown layer 'xfsx' (it is one of syscall, vfs, ext4, blk, all)"
         );
         for words in [
             "-T vfs -Q",

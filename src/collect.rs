@@ -8,13 +8,17 @@ use libbpf_rs::{Iter, MapCore, MapFlags};
 
 use crate::histogram::Histogram;
 use crate::kernel::Facts;
-use crate::kernel::interface::types::{op_stats, task_frames};
-use crate::kernel::interface::{LOST_CLOCK, LOST_REASONS, LOST_RETURN, LOST_STORAGE, LOST_TABLE_FULL};
-use crate::layer::Layer;
+use crate::kernel::diskstats::Diskstats;
+use crate::kernel::interface::types::{op_stats, request_state, task_frames};
+use crate::kernel::interface::{
+    APART_AT_START, APART_BY_KERNEL, APART_KINDS, APART_NEVER_ISSUED, APART_UNOWNED, APART_UNTIMED, LOST_CLOCK,
+    LOST_REASONS, LOST_RETURN, LOST_STORAGE, LOST_TABLE_FULL, REQUEST_ISSUED,
+};
+use crate::layer::{Counter, Layer, REQUESTS};
 use crate::probe::PointWord;
 use crate::probe::attach::{Attached, AttachedOp, Skips};
-use crate::probe::plan::{Plan, PlannedOp, loses};
-use crate::report::{Apart, LayerReport, Loss, LossReason, NotMeasured, OpReport};
+use crate::probe::plan::{Plan, PlannedOp, loses, loses_requests};
+use crate::report::{self, Agreement, Apart, LayerReport, Loss, LossReason, NotMeasured, OpReport};
 
 /// All counters at one moment, every CPU together.
 #[derive(Debug, Clone)]
@@ -35,6 +39,8 @@ struct OpReading {
     errors: u64,
     excluded: u64,
     queued: u64,
+    queue_ns: u64,
+    apart: [u64; APART_KINDS as usize],
     lost: [u64; LOST_REASONS as usize],
     /// Of the generation that the reading ends.
     extremes: Option<(u64, u64)>,
@@ -93,7 +99,9 @@ impl OpReading {
         add(&mut self.errors, cpu.errors);
         add(&mut self.excluded, cpu.excluded);
         add(&mut self.queued, cpu.queued);
-        for (sum, n) in self.lost.iter_mut().zip(cpu.lost) {
+        add(&mut self.queue_ns, cpu.queue_ns);
+        let counters = self.lost.iter_mut().zip(cpu.lost);
+        for (sum, n) in counters.chain(self.apart.iter_mut().zip(cpu.apart)) {
             add(sum, n);
         }
         for (sums, slots) in [
@@ -131,6 +139,8 @@ impl OpReading {
             errors: self.errors.wrapping_sub(earlier.errors),
             excluded: self.excluded.wrapping_sub(earlier.excluded),
             queued: self.queued.wrapping_sub(earlier.queued),
+            queue_ns: self.queue_ns.wrapping_sub(earlier.queue_ns),
+            apart: std::array::from_fn(|i| self.apart[i].wrapping_sub(earlier.apart[i])),
             lost: std::array::from_fn(|i| self.lost[i].wrapping_sub(earlier.lost[i])),
             extremes: self.extremes,
             errnos: self
@@ -160,6 +170,9 @@ pub fn in_flight(attached: &Attached, plan: &Plan) -> Result<BTreeMap<Layer, u64
         points_in_table(attached)?
     };
     let mut by_layer = BTreeMap::new();
+    if attached.block_way.is_some() {
+        by_layer.insert(Layer::Blk, requests_under_way(attached)?);
+    }
     for point in points {
         if let Some(op) = plan.ops.get(PointWord::op_of(point)) {
             *by_layer.entry(op.layer).or_default() += 1;
@@ -200,6 +213,24 @@ fn points_in_table(attached: &Attached) -> Result<Vec<u32>, ReadError> {
     Ok(points)
 }
 
+/// Requests, or bios of a disk that has none, that were issued and have not ended.
+fn requests_under_way(attached: &Attached) -> Result<u64, ReadError> {
+    let maps = &attached.skeleton.maps;
+    if attached.block_way.as_ref().is_some_and(|way| way.is_bio_based) {
+        return Ok(maps.bios.keys().count() as u64);
+    }
+    let mut under_way = 0;
+    for address in maps.requests.keys() {
+        let Some(bytes) = maps.requests.lookup(&address, MapFlags::ANY)? else {
+            continue;
+        };
+        let mut state = request_state::default();
+        plain::copy_from_bytes(&mut state, &bytes).map_err(|error| ReadError(format!("requests: {error:?}")))?;
+        under_way += u64::from(u32::from(state.phase) == REQUEST_ISSUED);
+    }
+    Ok(under_way)
+}
+
 /// What a report is made of beside the readings.
 pub struct Span<'a> {
     pub plan: &'a Plan,
@@ -211,6 +242,23 @@ pub struct Span<'a> {
     pub in_flight: Option<&'a BTreeMap<Layer, u64>>,
     /// Someone's calls were filtered out, so what the kernel skipped may have been theirs.
     pub filtered: bool,
+    /// Times of requests include the queue.
+    pub queued: bool,
+    /// What the kernel's own counters of the disks went up by, where they are of the same requests.
+    pub diskstats: Option<&'a DiskSpan>,
+}
+
+/// The kernel's counters of disks before and after each of two readings of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskSpan {
+    pub first: [Diskstats; 2],
+    pub last: [Diskstats; 2],
+    /// The kernel keeps none of one of the disks.
+    pub is_uncounted: bool,
+    /// Bios are counted by us, and by the kernel as the driver sees fit.
+    pub is_bio_based: bool,
+    /// Flushes are the whole disk's.
+    pub is_partition: bool,
 }
 
 /// The layers of a report: the difference of two readings.
@@ -230,6 +278,7 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
     };
     let mut lost = [0u64; LOST_REASONS as usize];
     let mut hooks = Vec::new();
+    let mut queue_times = Vec::new();
     for (index, planned) in span.plan.ops.iter().enumerate().filter(|(_, op)| op.layer == layer) {
         let attached = &span.attached.ops[index];
         report.not_measured.extend(planned.not_measured.clone());
@@ -245,6 +294,9 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
             }
         }
         let difference = span.after.ops[index].since(&span.before.ops[index]);
+        if layer == Layer::Blk {
+            queue_times.push((report.ops.len(), difference.queue_ns));
+        }
         report.excluded += difference.excluded;
         for (sum, n) in lost.iter_mut().zip(difference.lost) {
             *sum += n;
@@ -253,11 +305,19 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
             .ops
             .push(op_report(planned.op.name, planned.op.moves_bytes, difference));
     }
+    if layer == Layer::Blk {
+        block_report(&mut report, &queue_times, span);
+    }
     report.losses = losses(layer, &lost, span);
     report.in_flight = span.in_flight.map(|known| known.get(&layer).copied().unwrap_or(0));
     report.hooks = hooks.iter().map(|hook| hook.name()).collect();
     for hook in hooks {
-        let Some(why) = loses(hook, span.facts) else { continue };
+        let why = if layer == Layer::Blk {
+            loses_requests(hook, span.facts)
+        } else {
+            loses(hook, span.facts)
+        };
+        let Some(why) = why else { continue };
         report
             .warnings
             .push(format!("{} at {} can lose calls: {why}", hook.name(), layer.name()));
@@ -285,6 +345,62 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
     report
 }
 
+/// What the block layer has beside the others.
+fn block_report(report: &mut LayerReport, queue_times: &[(usize, u64)], span: &Span<'_>) {
+    let from = span
+        .attached
+        .block_way
+        .as_ref()
+        .and_then(|way| way.start.describe(way.bio_stamps));
+    report.queue_from = from.filter(|_| span.queued);
+    for &(place, queue_ns) in queue_times {
+        let is_queued = REQUESTS.get(place).is_some_and(|request| request.queued);
+        report.ops[place].queue_ns = (report.queue_from.is_some() && is_queued).then_some(queue_ns);
+    }
+    report.diskstats = span.diskstats.map(|disks| diskstats(disks, &report.ops));
+}
+
+/// The kernel's counts of the span, and whether ours are the same. Theirs went up by no more than from the first reading
+/// before our first one to the last after our last one, and by no less than from the last to the first of these.
+fn diskstats(disks: &DiskSpan, ops: &[OpReport]) -> report::Diskstats {
+    let most = disks.last[1] - disks.first[0];
+    let least = disks.last[0] - disks.first[1];
+    let seen = |counter: Counter| {
+        let counted = ops.iter().zip(REQUESTS);
+        let of_it = counted.filter(|(_, request)| request.counted_as == Some(counter));
+        of_it.fold(0u64, |sum, (op, _)| sum.saturating_add(op.requests_ended()))
+    };
+    let counters = [
+        (Counter::Reads, "reads"),
+        (Counter::Writes, "writes"),
+        (Counter::Discards, "discards"),
+        (Counter::Flushes, "flushes"),
+    ];
+    let counters = counters
+        .into_iter()
+        .filter(|(counter, _)| !(disks.is_partition && *counter == Counter::Flushes));
+    let differences: Vec<String> = counters
+        .filter(|&(counter, _)| !(least.get(counter)..=most.get(counter)).contains(&seen(counter)))
+        .map(|(counter, name)| format!("{name} {}, seen {}", most.get(counter), seen(counter)))
+        .collect();
+    let agreement = if disks.is_uncounted {
+        Agreement::NotComparable("queue/iostats is 0".to_owned())
+    } else if disks.is_bio_based {
+        Agreement::NotComparable("it counts bios as the driver cuts them".to_owned())
+    } else if differences.is_empty() {
+        Agreement::Agrees
+    } else {
+        Agreement::Differs(differences.join("; "))
+    };
+    report::Diskstats {
+        reads: most.reads,
+        writes: most.writes,
+        discards: most.discards,
+        flushes: (!disks.is_partition).then_some(most.flushes),
+        agreement,
+    }
+}
+
 fn op_report(name: &'static str, moves_bytes: bool, difference: OpReading) -> OpReport {
     let mut errors: Vec<(i32, u64)> = difference.errnos.into_iter().filter(|&(_, calls)| calls > 0).collect();
     errors.sort_by_key(|&(errno, n)| (std::cmp::Reverse(n), errno));
@@ -300,7 +416,13 @@ fn op_report(name: &'static str, moves_bytes: bool, difference: OpReading) -> Op
         errors,
         queued: difference.queued,
         queue_ns: None,
-        apart: Apart::default(),
+        apart: Apart {
+            at_start: difference.apart[APART_AT_START as usize],
+            never_issued: difference.apart[APART_NEVER_ISSUED as usize],
+            by_kernel: difference.apart[APART_BY_KERNEL as usize],
+            unowned: difference.apart[APART_UNOWNED as usize],
+            untimed: difference.apart[APART_UNTIMED as usize],
+        },
         histogram,
         unit_slots: if difference.unit_slots.iter().any(|&n| n > 0) {
             difference.unit_slots

@@ -12,17 +12,18 @@ use libbpf_rs::{MapCore, MapFlags};
 use nix::unistd::Pid;
 
 use crate::cli::Options;
-use crate::collect::{self, Reading, Span};
+use crate::collect::{self, DiskSpan, Reading, Span};
 use crate::command::{self, CommandError, Waiting};
 use crate::event::{Event, Signals, pidfd_of, wait};
-use crate::kernel::disk::Disk;
+use crate::kernel::disk::{self, Disk};
+use crate::kernel::diskstats::Diskstats;
 use crate::kernel::file_operations::{self, Narrowing};
 use crate::kernel::{Facts, LazySymbols, privileges};
 use crate::layer::Layer;
 use crate::leave::leave;
 use crate::probe::attach::{self, AttachError, Attached, AttachedOp};
 use crate::probe::load::Settings;
-use crate::probe::plan::{self, Plan};
+use crate::probe::plan::{self, BlockWish, Plan};
 use crate::process::{self, Process};
 use crate::report::text::{self, TextOptions, Unit};
 use crate::report::{LayerReport, NotMeasured, Report};
@@ -84,12 +85,21 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     let symbols = LazySymbols::new(symbols_of_interest(&functions, options), &options.without);
     let facts = crate::kernel::gather(&functions, &options.without, &symbols).map_err(|error| cannot(&error))?;
     plan::check_choice(options.probe, &options.layers, &facts).map_err(|line| cannot(&line))?;
-    let plan = plan::plan(&options.layers, &facts, options.probe);
+    let mut plan = plan::plan(&options.layers, &facts, options.probe);
+    let mut disks = None;
+    let mut wish = BlockWish::default();
+    if options.layers.contains(&Layer::Blk) {
+        let compared = Disks::of(disk.as_ref());
+        wish = block_wish(options, disk.as_ref(), &compared);
+        plan.block_ways = plan::block_ways(wish, &facts, options.probe).map_err(|line| cannot(&line))?;
+        disks = Some(compared).filter(|_| !wish.by_owner);
+    }
     let narrowing = plan
         .shared_with()
         .map(|fs| file_operations::narrow(fs, options.vmlinux.as_deref(), &symbols, &options.without));
 
     let mut settings = settings(options, &facts, &processes, disk.as_ref(), cgroup, narrowing.as_ref());
+    settings.block = wish;
     let mut attached = attach::attach(&plan, &facts, &mut settings).map_err(|error| cannot(&error))?;
     let refused = check_layers(options, &plan, &attached).map_err(|error| cannot(&error))?;
     if options.verbose {
@@ -118,6 +128,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         refused,
         attached,
         subject,
+        disks,
         epoch: 1,
         filtered: is_filtered(options),
     };
@@ -168,11 +179,51 @@ fn open_cgroup(path: &std::path::Path) -> Result<OwnedFd, String> {
 }
 
 fn is_filtered(options: &Options) -> bool {
-    !options.pids.is_empty()
-        || !options.command.is_empty()
-        || options.cgroup.is_some()
-        || options.comm.is_some()
-        || options.disk.is_some()
+    is_filtered_by_process(options) || options.disk.is_some()
+}
+
+fn is_filtered_by_process(options: &Options) -> bool {
+    !options.pids.is_empty() || !options.command.is_empty() || options.cgroup.is_some() || options.comm.is_some()
+}
+
+fn block_wish(options: &Options, disk: Option<&Disk>, disks: &Disks) -> BlockWish {
+    BlockWish {
+        queued: options.queued,
+        by_owner: is_filtered_by_process(options),
+        is_bio_based: disk.is_some_and(|disk| disk.is_bio_based),
+        is_uncounted: disks.is_uncounted,
+    }
+}
+
+/// The disks whose requests are measured, as `/proc/diskstats` names them.
+#[derive(Debug, Clone, Default)]
+struct Disks {
+    names: Vec<String>,
+    is_uncounted: bool,
+    is_bio_based: bool,
+    is_partition: bool,
+}
+
+impl Disks {
+    /// The one asked for, or all that have requests.
+    fn of(disk: Option<&Disk>) -> Self {
+        match disk {
+            Some(disk) => Self {
+                names: vec![disk.name.clone()],
+                is_uncounted: disk.is_uncounted,
+                is_bio_based: disk.is_bio_based,
+                is_partition: disk.is_partition,
+            },
+            None => {
+                let all = disk::with_requests();
+                Self {
+                    is_uncounted: all.iter().any(|(_, is_uncounted)| *is_uncounted),
+                    names: all.into_iter().map(|(name, _)| name).collect(),
+                    ..Self::default()
+                }
+            }
+        }
+    }
 }
 
 fn settings(
@@ -189,6 +240,7 @@ fn settings(
         disks: disk.map(|disk| disk.devices.clone()).unwrap_or_default(),
         cgroup,
         guard: narrowing.map(|narrowing| narrowing.guard),
+        block_device: disk.and_then(|disk| Some((*disk.devices.first()?, disk.is_partition))),
         starts_in_table: !facts.task_storage || options.starts.is_some(),
         starts: options.starts,
         ..Default::default()
@@ -271,12 +323,16 @@ fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: Option<&
     let mut previous = String::new();
     for (op, how) in plan.ops.iter().zip(&attached.ops) {
         let line = describe(how);
-        // All system calls are usually measured in one way.
-        if op.layer == Layer::Syscall && line == previous {
+        // All system calls are usually measured in one way, and all requests always are.
+        if matches!(op.layer, Layer::Syscall | Layer::Blk) && line == previous {
             continue;
         }
         let by_tracepoint = how.points.iter().all(|(_, hook)| !hook.is_on_functions()) && !how.points.is_empty();
-        let name = if by_tracepoint { "calls" } else { op.op.name };
+        let name = match op.layer {
+            Layer::Blk => "requests",
+            Layer::Syscall if by_tracepoint => "calls",
+            _ => op.op.name,
+        };
         eprintln!("{} {name}: {line}", op.layer.name());
         for refusal in &how.refused {
             eprintln!(
@@ -337,12 +393,12 @@ fn follow_existing(attached: &Attached, roots: &[u32]) -> Result<(), String> {
 fn control(attached: &mut Attached, change: impl FnOnce(&mut crate::kernel::interface::types::control)) {
     if let Some(bss) = attached.skeleton.maps.bss_data.as_deref_mut() {
         let place = &raw mut bss.control;
-        // SAFETY: a valid place in a shared mapping. The programs only add to the two counters behind what is written
-        // here, and those are not touched.
+        // SAFETY: a valid place in a shared mapping. The programs only add to a counter among them, which is not touched.
         unsafe {
             let mut copy = place.read_volatile();
             change(&mut copy);
             (&raw mut (*place).epoch).write_volatile(copy.epoch);
+            (&raw mut (*place).began_ns).write_volatile(copy.began_ns);
             (&raw mut (*place).command_tgid).write_volatile(copy.command_tgid);
             (&raw mut (*place).stopped).write_volatile(copy.stopped);
         }
@@ -385,7 +441,11 @@ fn banner(subject: &str, options: &Options) -> String {
     } else {
         format!(" of {subject}")
     };
-    format!("Tracing {} latency{of}... Hit Ctrl-C to end.", layers.join(", "))
+    let queued = if options.queued { ", queued time included" } else { "" };
+    format!(
+        "Tracing {} latency{of}{queued}... Hit Ctrl-C to end.",
+        layers.join(", ")
+    )
 }
 
 /// Where reports go.
@@ -425,29 +485,55 @@ struct Run<'a> {
     refused: BTreeSet<Layer>,
     attached: Attached,
     subject: String,
+    /// Disks whose counters are compared with ours.
+    disks: Option<Disks>,
     epoch: u64,
     filtered: bool,
 }
 
+/// Counters at one moment, ours between two readings of the kernel's.
+struct Moment {
+    reading: Reading,
+    disks: Option<[Diskstats; 2]>,
+}
+
+/// The clock of the programs (`bpf_ktime_get_ns`), in nanoseconds.
+fn monotonic_ns() -> u64 {
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
+        .map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
+}
+
 impl Run<'_> {
     /// Starts measuring.
-    fn begin(&mut self) -> Reading {
-        let mut before = collect::read(&self.attached, self.epoch);
-        control(&mut self.attached, |control| control.stopped = 0);
-        before.at = Instant::now();
-        before
+    fn begin(&mut self) -> Moment {
+        let disks = self.read_disks();
+        let mut reading = collect::read(&self.attached, self.epoch);
+        control(&mut self.attached, |control| {
+            control.began_ns = monotonic_ns();
+            control.stopped = 0;
+        });
+        reading.at = Instant::now();
+        Moment {
+            reading,
+            disks: disks.zip(self.read_disks()).map(<[Diskstats; 2]>::from),
+        }
+    }
+
+    /// What the kernel has counted of the disks so far; `None` when it is not to be compared, or does not tell.
+    fn read_disks(&self) -> Option<Diskstats> {
+        Diskstats::read(&self.disks.as_ref()?.names).ok()
     }
 
     /// Waits for the end and prints what is to be printed on the way.
     fn watch(
         &mut self,
-        mut before: Reading,
+        mut before: Moment,
         mut processes: Vec<Process>,
         mut child: Option<Child>,
         signals: &Signals,
         output: &mut Output,
     ) -> Result<u8, String> {
-        let began = before.at;
+        let began = before.reading.at;
         let child_fd = match &child {
             Some(child) => Some(pidfd_of(child).map_err(|error| format!("the command cannot be watched: {error}"))?),
             None => None,
@@ -507,19 +593,34 @@ impl Run<'_> {
                 }
             }
         };
-        // Nothing new is begun; what is under way is told as such.
-        control(&mut self.attached, |control| control.stopped = 1);
         self.report(&before, true, output)?;
         Ok(status)
     }
 
     /// Prints what came since `before`, and reads on from there.
-    fn report(&mut self, before: &Reading, last: bool, output: &mut Output) -> Result<Reading, String> {
+    fn report(&mut self, before: &Moment, last: bool, output: &mut Output) -> Result<Moment, String> {
+        let disks = self.read_disks();
         let epoch = self.epoch;
         self.epoch += 1;
         let next = self.epoch;
-        control(&mut self.attached, |control| control.epoch = next);
-        let after = collect::read(&self.attached, epoch);
+        control(&mut self.attached, |control| {
+            control.epoch = next;
+            // Nothing new is begun; what is under way is told as such.
+            control.stopped = u32::from(last);
+        });
+        let after = Moment {
+            reading: collect::read(&self.attached, epoch),
+            disks: disks.zip(self.read_disks()).map(<[Diskstats; 2]>::from),
+        };
+        let diskstats = self.disks.as_ref().and_then(|disks| {
+            Some(DiskSpan {
+                first: before.disks?,
+                last: after.disks?,
+                is_uncounted: disks.is_uncounted,
+                is_bio_based: disks.is_bio_based,
+                is_partition: disks.is_partition,
+            })
+        });
         let mut warnings = Vec::new();
         let in_flight = if last {
             collect::in_flight(&self.attached, self.plan)
@@ -528,7 +629,7 @@ impl Run<'_> {
         } else {
             None
         };
-        let not_followed = after.not_followed - before.not_followed;
+        let not_followed = after.reading.not_followed - before.reading.not_followed;
         if not_followed > 0 {
             warnings.push(format!(
                 "{not_followed} child processes were not followed: their table was full"
@@ -541,10 +642,12 @@ impl Run<'_> {
             plan: self.plan,
             facts: self.facts,
             attached: &self.attached,
-            before,
-            after: &after,
+            before: &before.reading,
+            after: &after.reading,
             in_flight: in_flight.as_ref(),
             filtered: self.filtered,
+            queued: self.options.queued,
+            diskstats: diskstats.as_ref(),
         });
         for layer in &mut layers {
             if let Some(refused) = self.refused.iter().find(|refused| refused.name() == layer.layer) {
@@ -553,7 +656,7 @@ impl Run<'_> {
         }
         let report = Report {
             time_of_day: jiff::Zoned::now().strftime("%H:%M:%S").to_string(),
-            length: after.at.duration_since(before.at),
+            length: after.reading.at.duration_since(before.reading.at),
             subject: self.subject.clone(),
             layers,
             warnings,
@@ -574,7 +677,8 @@ impl Run<'_> {
 
 /// A layer that this kernel does not let be measured.
 fn not_measured(layer: Layer) -> LayerReport {
-    let reason = "kprobes and fentry are both refused here".to_owned();
+    let hooks = if layer == Layer::Blk { "tp_btf" } else { "fentry" };
+    let reason = format!("kprobes and {hooks} are both refused here");
     LayerReport {
         layer: layer.name(),
         not_measured: vec![NotMeasured {

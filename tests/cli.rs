@@ -89,7 +89,10 @@ fn wrong_usage_is_one_line_and_status_2() {
         (&["-T", "vfs,1"], "unknown layer '1' (bcc's -T is a timestamp"),
         (&["-T", "xfsx"], "unknown layer 'xfsx'"),
         (&["-T", ""], "unknown layer ''"),
-        (&["-Q"], "-Q is about the block layer; use it with -T blk"),
+        (
+            &["-T", "syscall,ext4", "-Q"],
+            "-Q is about the block layer; use it with -T blk",
+        ),
         (&["-T", "vfs", "-Q"], "-Q is about the block layer; use it with -T blk"),
         (&["-T", "syscall", "-d", "sda"], "-d "),
         (&["0"], "'0' is not a number of seconds above 0"),
@@ -219,7 +222,8 @@ fn functions_are_measured_or_refused_in_one_line() {
             continue;
         }
         let (status, line) = failure(tool(&arguments));
-        let expected = format!("error: -T {layer} needs kprobes or fentry, both refused here; try -T syscall");
+        let expected =
+            format!("error: -T {layer} needs kprobes or fentry, both refused here; try -T syscall or -T blk");
         assert_eq!((status, line), (1, expected));
     }
 }

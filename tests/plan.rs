@@ -6,12 +6,15 @@ use std::fs;
 use std::io::BufReader;
 use std::path::PathBuf;
 
+use iostackbreakdown::kernel::block::BlockFacts;
 use iostackbreakdown::kernel::btf::{BtfFunction, ModuleBtf};
 use iostackbreakdown::kernel::kallsyms::Symbols;
 use iostackbreakdown::kernel::preemption::{self, Sources};
 use iostackbreakdown::kernel::{Facts, Fprobe, Function};
 use iostackbreakdown::layer::Layer;
-use iostackbreakdown::probe::plan::{self, Plan, loses};
+use iostackbreakdown::probe::plan::{
+    self, BlockWay, BlockWish, END_FUNCTIONS, Plan, PlannedOp, Start, loses, loses_requests,
+};
 use iostackbreakdown::probe::{Choice, Hook};
 
 const KERNELS: [&str; 5] = ["5.10", "6.1", "6.1-full", "6.12", "7"];
@@ -80,6 +83,19 @@ fn facts(kernel: &str, command_line: &str, without: &[&str]) -> Facts {
         session: types.contains("session"),
         tracefs: Some("/sys/kernel/tracing".into()),
         task_storage: types.contains("task_storage"),
+        block: block_facts(&btf),
+    }
+}
+
+/// Lines `tracepoint NAME TYPE...`.
+fn block_facts(btf: &str) -> BlockFacts {
+    let tracepoint = |line: &str| {
+        let mut words = line.strip_prefix("tracepoint ")?.split(' ').map(str::to_owned);
+        Some((words.next()?, words.collect()))
+    };
+    BlockFacts {
+        tracepoints: btf.lines().filter_map(tracepoint).collect(),
+        codes: BTreeMap::new(),
     }
 }
 
@@ -128,7 +144,8 @@ fn every_op_has_a_function_and_ftrace_knows_those_in_btf() {
             .lines()
             .filter_map(|line| line.split_whitespace().next())
             .collect();
-        for op in plan.ops.iter().filter(|op| op.layer != Layer::Syscall) {
+        let of_functions = |op: &&PlannedOp| !matches!(op.layer, Layer::Syscall | Layer::Blk);
+        for op in plan.ops.iter().filter(of_functions) {
             assert!(
                 !op.points.is_empty() && op.not_measured.is_none(),
                 "{kernel}: {}",
@@ -279,4 +296,97 @@ fn a_forced_hook_is_the_only_one() {
     assert!(loses(Hook::Fentry, &facts).is_some());
     let plan = plan::plan(&[Layer::Vfs], &facts, Choice::Tracepoint);
     assert!(plan.function_hooks.is_empty());
+}
+
+fn ways(kernel: &str, wish: BlockWish, choice: Choice) -> Vec<BlockWay> {
+    plan::block_ways(wish, &facts(kernel, "", &[]), choice).unwrap()
+}
+
+const PLAIN: BlockWish = BlockWish {
+    queued: false,
+    by_owner: false,
+    is_bio_based: false,
+    is_uncounted: false,
+};
+const QUEUED: BlockWish = BlockWish { queued: true, ..PLAIN };
+const OWNED: BlockWish = BlockWish {
+    by_owner: true,
+    ..PLAIN
+};
+const UNCOUNTED: BlockWish = BlockWish {
+    is_uncounted: true,
+    ..QUEUED
+};
+
+#[test]
+fn requests_are_seen_by_tracepoint_and_else_by_function() {
+    for kernel in KERNELS {
+        let hooks: Vec<Hook> = ways(kernel, PLAIN, Choice::Auto).iter().map(|way| way.hook).collect();
+        assert_eq!(hooks, [Hook::RawTracepoint, Hook::Kprobe], "{kernel}");
+        assert!(
+            ways(kernel, PLAIN, Choice::Auto)
+                .iter()
+                .all(|way| way.start == Start::Unneeded)
+        );
+        let facts = facts(kernel, "preempt=full", &[]);
+        assert_eq!(loses_requests(Hook::RawTracepoint, &facts), None, "{kernel}");
+        assert!(loses_requests(Hook::Kprobe, &facts).is_some(), "{kernel}");
+        for tracepoint in ["block_rq_issue", "block_rq_complete"] {
+            assert_eq!(
+                facts.block.argument(tracepoint, "request"),
+                Some(0),
+                "{kernel}: {tracepoint}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_start_is_taken_from_what_the_kernel_has() {
+    for (kernel, tracepoint) in [
+        ("5.10", Start::Stamp),
+        ("6.1", Start::Stamp),
+        ("6.1-full", Start::Stamp),
+        ("6.12", Start::Event),
+        ("7", Start::Event),
+    ] {
+        for (wish, stamps) in [(QUEUED, false), (OWNED, true), (UNCOUNTED, true)] {
+            let way = &ways(kernel, wish, Choice::Auto)[0];
+            let stamps = stamps && tracepoint == Start::Stamp;
+            assert_eq!((way.start, way.bio_stamps), (tracepoint, stamps), "{kernel}: {wish:?}");
+        }
+    }
+}
+
+/// 6.12 and 7 have the function in their BTF and refuse a probe on it; then the next way is tried.
+#[test]
+fn functions_are_used_where_they_were_asked_for() {
+    let starts = |kernel| -> Vec<Start> {
+        let ways = ways(kernel, QUEUED, Choice::Kprobe);
+        assert!(ways.iter().all(|way| way.hook == Hook::Kprobe), "{kernel}");
+        ways.iter().map(|way| way.start).collect()
+    };
+    let function = Start::Function("blk_account_io_start");
+    assert_eq!(starts("5.10"), [function, Start::Stamp]);
+    assert_eq!(starts("6.1"), [Start::Stamp]);
+    assert_eq!(starts("6.12"), [function, Start::Event]);
+    assert_eq!(ways("5.10", PLAIN, Choice::Kprobe)[0].ends, [END_FUNCTIONS[0]]);
+    assert_eq!(ways("6.1", PLAIN, Choice::Kprobe)[0].ends, END_FUNCTIONS);
+}
+
+#[test]
+fn a_disk_without_requests_has_its_bios_seen() {
+    let wish = BlockWish {
+        is_bio_based: true,
+        ..UNCOUNTED
+    };
+    for kernel in KERNELS {
+        let ways = ways(kernel, wish, Choice::Auto);
+        let [way] = &ways[..] else { panic!("{kernel}: {ways:?}") };
+        assert_eq!(
+            (way.hook, way.start, way.is_bio_based),
+            (Hook::RawTracepoint, Start::Unneeded, true)
+        );
+        assert!(plan::block_ways(wish, &facts(kernel, "", &[]), Choice::Kprobe).is_err());
+    }
 }

@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use libbpf_sys as sys;
 
+use super::block::BlockFacts;
 use super::{FactsError, Fprobe};
 
 /// A function that tracing programs can attach to.
@@ -62,8 +63,13 @@ pub struct Scan {
     pub fprobe: Fprobe,
     pub session: bool,
     pub task_storage: bool,
+    pub block: BlockFacts,
 }
 
+const KIND_PTR: u32 = sys::BTF_KIND_PTR;
+const KIND_CONST: u32 = sys::BTF_KIND_CONST;
+const KIND_TYPEDEF: u32 = sys::BTF_KIND_TYPEDEF;
+const KIND_FUNC_PROTO: u32 = sys::BTF_KIND_FUNC_PROTO;
 const KIND_STRUCT: u32 = sys::BTF_KIND_STRUCT;
 const KIND_ENUM: u32 = sys::BTF_KIND_ENUM;
 const KIND_FUNC: u32 = sys::BTF_KIND_FUNC;
@@ -121,13 +127,14 @@ impl Btf<'_> {
             fprobe: Fprobe::Absent,
             session: false,
             task_storage: false,
+            block: BlockFacts::default(),
         };
         // SAFETY: `raw` is valid.
         let count = unsafe { sys::btf__type_cnt(self.raw) };
         for id in self.first_id..count {
             let Some(kind) = self.type_at(id) else { continue };
-            let (kind_number, entries) = (kind.info >> 24 & 0x1f, kind.info & 0xffff);
-            match kind_number {
+            let entries = kind.info & 0xffff;
+            match kind_of(kind) {
                 KIND_FUNC => {
                     let name = self.string(kind.name_off);
                     if wanted.contains(name) {
@@ -165,12 +172,61 @@ impl Btf<'_> {
                             .iter()
                             .any(|entry| self.string(entry.name_off) == "BPF_FUNC_get_current_task_btf");
                     }
+                    // The name changed in 6.0 (ff07a02e9e8e).
+                    "req_op" | "req_opf" => {
+                        let codes = self.enumerators(kind, entries).iter();
+                        scan.block
+                            .codes
+                            .extend(codes.map(|entry| (self.string(entry.name_off).to_owned(), entry.val as u32)));
+                    }
                     _ => {}
                 },
+                // What libbpf looks for when a program is for a tracepoint.
+                KIND_TYPEDEF if self.module.is_none() => {
+                    if let Some(name) = self.string(kind.name_off).strip_prefix("btf_trace_block_") {
+                        scan.block
+                            .tracepoints
+                            .insert(format!("block_{name}"), self.arguments(kind));
+                    }
+                }
                 _ => {}
             }
         }
         scan
+    }
+
+    /// Names of the types that a tracepoint's arguments are of, or point to.
+    fn arguments(&self, typedef: &sys::btf_type) -> Vec<String> {
+        let Some(prototype) = self.behind(typedef).filter(|kind| kind_of(kind) == KIND_FUNC_PROTO) else {
+            return Vec::new();
+        };
+        let count = (prototype.info & 0xffff) as usize;
+        // SAFETY: libbpf has checked that a prototype's parameters follow it.
+        let parameters: &[sys::btf_param] =
+            unsafe { std::slice::from_raw_parts(std::ptr::from_ref(prototype).add(1).cast(), count) };
+        // The first is the tracepoint's own.
+        let types = parameters.iter().skip(1);
+        let name = |parameter: &sys::btf_param| {
+            let kind = self.type_at(parameter.type_)?;
+            let kind = if kind_of(kind) == KIND_PTR {
+                self.behind(kind)?
+            } else {
+                kind
+            };
+            Some(self.string(kind.name_off).to_owned())
+        };
+        types.map(|parameter| name(parameter).unwrap_or_default()).collect()
+    }
+
+    /// What a pointer points to, or a typedef names, without qualifiers and pointers on the way.
+    fn behind(&self, kind: &sys::btf_type) -> Option<&sys::btf_type> {
+        // SAFETY: of these kinds, the type referred to is in this member of the union.
+        let mut next = self.type_at(unsafe { kind.__bindgen_anon_1.type_ })?;
+        while matches!(kind_of(next), KIND_PTR | KIND_CONST) {
+            // SAFETY: as above.
+            next = self.type_at(unsafe { next.__bindgen_anon_1.type_ })?;
+        }
+        Some(next)
     }
 
     fn type_at(&self, id: u32) -> Option<&sys::btf_type> {
@@ -199,6 +255,10 @@ impl Btf<'_> {
         // SAFETY: as for members.
         unsafe { std::slice::from_raw_parts(std::ptr::from_ref(of).add(1).cast(), count as usize) }
     }
+}
+
+fn kind_of(kind: &sys::btf_type) -> u32 {
+    kind.info >> 24 & 0x1f
 }
 
 /// Finds the kernel's object for a module's BTF by going over all of them.

@@ -18,6 +18,33 @@ pub struct Disk {
     /// first, of its partitions, and of every device-mapper or md device that lives on any of them: files on a logical
     /// volume carry the volume's number, not the disk's.
     pub devices: Vec<u32>,
+    /// It is a part of a disk.
+    pub is_partition: bool,
+    /// It has no requests of its own, as device-mapper and md devices have none: what it is asked for is bios.
+    pub is_bio_based: bool,
+    /// The kernel keeps no statistics of it, and so no start times of its requests (`queue/iostats` is 0).
+    pub is_uncounted: bool,
+}
+
+/// Disks that have requests, by name, and whether the kernel keeps no statistics of them (`queue/iostats` is 0).
+#[must_use]
+pub fn with_requests() -> Vec<(String, bool)> {
+    let names = entries(Path::new("/sys/block")).filter(|path| has_requests(path));
+    names
+        .filter_map(|path| {
+            let name = path.file_name()?.to_str()?.replace('!', "/");
+            Some((name, is_uncounted(&path)))
+        })
+        .collect()
+}
+
+/// Whether a disk, by its directory in sysfs, has hardware queues for requests.
+fn has_requests(directory: &Path) -> bool {
+    directory.join("mq").exists()
+}
+
+fn is_uncounted(directory: &Path) -> bool {
+    fs::read_to_string(directory.join("queue/iostats")).is_ok_and(|text| text.trim() == "0")
 }
 
 /// Why `-d` cannot be followed.
@@ -100,11 +127,16 @@ impl Machine<'_> {
         let directory = self.directory(name)?.ok_or_else(no_such_disk)?;
         let mut devices = Vec::new();
         add_devices(&directory, &mut devices);
+        let is_partition = directory.join("partition").exists();
+        let whole = directory.parent().filter(|_| is_partition).unwrap_or(&directory);
         match directory.file_name() {
             // sysfs writes `!` for the `/` of names such as cciss/c0d0.
             Some(kernel_name) if !devices.is_empty() => Ok(Disk {
                 name: kernel_name.to_string_lossy().replace('!', "/"),
                 devices,
+                is_partition,
+                is_bio_based: !has_requests(whole),
+                is_uncounted: is_uncounted(whole),
             }),
             _ => Err(no_such_disk()),
         }
@@ -340,6 +372,23 @@ mod tests {
         assert_eq!(tree.numbers("nvme0n1p2"), [(259, 2), (254, 0), (254, 1)]);
         assert_eq!(tree.numbers("dm-1"), [(254, 1)]);
         assert_eq!(tree.numbers("md0"), [(9, 0), (259, 0xf_ffff)]);
+    }
+
+    #[test]
+    fn requests_and_statistics_are_the_whole_disks() {
+        let tree = Tree::server();
+        let facts = |name: &str| {
+            let disk = tree.find(name).unwrap();
+            (disk.is_partition, disk.is_bio_based, disk.is_uncounted)
+        };
+        fs::create_dir(tree.device("pci/nvme0n1/mq")).unwrap();
+        fs::create_dir(tree.device("pci/nvme0n1/queue")).unwrap();
+        fs::write(tree.device("pci/nvme0n1/queue/iostats"), "0\n").unwrap();
+        assert_eq!(facts("nvme0n1"), (false, false, true));
+        assert_eq!(facts("nvme0n1p1"), (true, false, true));
+        fs::write(tree.device("pci/nvme0n1/queue/iostats"), "1\n").unwrap();
+        assert_eq!(facts("nvme0n1p2"), (true, false, false));
+        assert_eq!(facts("dm-1"), (false, true, false));
     }
 
     #[test]

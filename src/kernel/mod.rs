@@ -2,8 +2,10 @@
 //!
 //! Nothing is taken from the kernel's version. Each fact is read from where the kernel tells it, once.
 
+pub mod block;
 pub mod btf;
 pub mod disk;
+pub mod diskstats;
 pub mod file_operations;
 pub mod interface;
 pub mod kallsyms;
@@ -15,6 +17,7 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use self::block::BlockFacts;
 use self::btf::{Btf, BtfFunction};
 use self::kallsyms::Symbols;
 use self::preemption::Preemption;
@@ -64,6 +67,7 @@ pub struct Facts {
     pub tracefs: Option<PathBuf>,
     /// Tracing programs have task storage.
     pub task_storage: bool,
+    pub block: BlockFacts,
 }
 
 /// Why the facts could not be had.
@@ -131,7 +135,8 @@ pub fn gather(
         .map(String::as_str)
         .filter(|name| !without.iter().any(|w| w == name))
         .collect();
-    let scan = vmlinux.scan(&wanted);
+    let mut scan = vmlinux.scan(&wanted);
+    scan.block.tracepoints.retain(|name, _| !without.contains(name));
     let mut found: BTreeMap<String, Function> = functions
         .keys()
         .map(|name| (name.clone(), Function::default()))
@@ -181,6 +186,7 @@ pub fn gather(
         session: scan.session,
         tracefs: tracefs(),
         task_storage: scan.task_storage,
+        block: scan.block,
     })
 }
 

@@ -3,10 +3,12 @@
 //! All of it is data. Adding an op is a line in a layer's table; adding a file system is a table. Which lines are used
 //! on a given machine is decided by [`crate::probe::plan`].
 
+mod blk;
 mod ext4;
 mod syscall;
 mod vfs;
 
+pub use blk::{Counter, REQUESTS, Request};
 pub use syscall::{Files, SYSCALLS, Syscall};
 
 /// A layer of the I/O stack, in the order of the stack.
@@ -15,11 +17,12 @@ pub enum Layer {
     Syscall,
     Vfs,
     Ext4,
+    Blk,
 }
 
 impl Layer {
-    /// Every layer that can be measured so far; the block layer (`blk`) takes its place below the file systems.
-    pub const ALL: [Self; 3] = [Self::Syscall, Self::Vfs, Self::Ext4];
+    /// Every layer that can be measured.
+    pub const ALL: [Self; 4] = [Self::Syscall, Self::Vfs, Self::Ext4, Self::Blk];
 
     /// As on the command line and in reports.
     #[must_use]
@@ -28,6 +31,7 @@ impl Layer {
             Self::Syscall => "syscall",
             Self::Vfs => "vfs",
             Self::Ext4 => "ext4",
+            Self::Blk => "blk",
         }
     }
 
@@ -38,6 +42,7 @@ impl Layer {
             Self::Syscall => syscall::OPS,
             Self::Vfs => &vfs::OPS,
             Self::Ext4 => &ext4::OPS,
+            Self::Blk => blk::OPS,
         }
     }
 
@@ -45,7 +50,7 @@ impl Layer {
     #[must_use]
     pub fn file_system(self) -> Option<&'static FileSystem> {
         match self {
-            Self::Syscall | Self::Vfs => None,
+            Self::Syscall | Self::Vfs | Self::Blk => None,
             Self::Ext4 => Some(&ext4::FILE_SYSTEM),
         }
     }
@@ -58,7 +63,7 @@ pub struct Op {
     /// Moves bytes, so that a report has a number for them.
     pub moves_bytes: bool,
     /// Where the op can be timed. All that this kernel has are used together: which of them the kernel's own callers
-    /// have inlined cannot be told, and the outermost call alone is counted.
+    /// have inlined cannot be told, and the outermost call alone is counted. Empty at `blk`, whose ops share their events.
     pub points: &'static [Point],
     /// Used when the kernel has none of `points`.
     pub instead: Option<Fallback>,
@@ -153,7 +158,13 @@ mod tests {
             let mut seen = HashSet::new();
             for op in layer.ops() {
                 assert!(seen.insert(op.name), "{} twice at {}", op.name, layer.name());
-                assert!(!op.points.is_empty(), "{} at {}", op.name, layer.name());
+                assert_eq!(
+                    op.points.is_empty(),
+                    layer == Layer::Blk,
+                    "{} at {}",
+                    op.name,
+                    layer.name()
+                );
             }
         }
     }

@@ -12,14 +12,14 @@ use libbpf_sys as sys;
 
 use crate::kernel::Facts;
 use crate::kernel::btf::BtfFunction;
-use crate::kernel::interface::skeleton::IostackbreakdownSkel;
+use crate::kernel::interface::skeleton::{IostackbreakdownProgs, IostackbreakdownSkel};
 use crate::layer::{Files, Layer, Point};
 
 use super::counters::Counters;
 use super::kprobe_event::KprobeEvents;
 use super::load::{Settings, fill_maps, gives_task_storage, load};
 use super::perf::{self, PerfLink};
-use super::plan::{Plan, PlannedOp, PlannedPoint};
+use super::plan::{BlockWay, END_FUNCTIONS, ISSUE_FUNCTION, Plan, PlannedOp, PlannedPoint, Start};
 use super::{Guard, Hook, PointWord, program};
 
 /// Programs in the kernel. Dropping it detaches: entries first, so that no call is entered whose return is not awaited.
@@ -32,6 +32,8 @@ pub struct Attached {
     /// What of a layer the kernel counts as skipped.
     pub skips: Vec<Skips>,
     pub counters: Counters,
+    /// How the block layer is measured, if it is.
+    pub block_way: Option<BlockWay>,
     pub skeleton: IostackbreakdownSkel<'static>,
     _events: Option<KprobeEvents>,
 }
@@ -118,9 +120,14 @@ impl fmt::Display for AttachError {
                             last.error
                         )
                     }
+                    Some(last) if *layer == Layer::Blk => write!(
+                        f,
+                        "-T {name} needs the block tracepoints (tp_btf) or kprobes, both refused here ({})",
+                        last.error
+                    ),
                     Some(_) => write!(
                         f,
-                        "-T {name} needs kprobes or fentry, both refused here; try -T syscall"
+                        "-T {name} needs kprobes or fentry, both refused here; try -T syscall or -T blk"
                     ),
                     None => write!(
                         f,
@@ -154,13 +161,22 @@ pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Att
     // Programs cost time to load, so at first only those are that should do.
     let mut hooks = plan.first_choice();
     let mut refused: Vec<Refusal> = Vec::new();
+    let mut ways = plan.block_ways.iter().peekable();
     loop {
-        match load(plan, facts, settings, &hooks) {
+        let way = ways.peek().copied();
+        match load(plan, facts, settings, &hooks, way) {
             Ok(skeleton) if !settings.starts_in_table && !gives_task_storage(&skeleton) => {
                 settings.starts_in_table = true;
             }
             Ok(skeleton) => {
-                let attached = attach_loaded(plan, facts, settings, &hooks, &refused, skeleton)?;
+                let attached = attach_loaded(plan, facts, settings, &hooks, way, &refused, skeleton)?;
+                if let Some(refusals) = attached.block_refusals(plan)
+                    && ways.len() > 1
+                {
+                    refused.extend(refusals);
+                    ways.next();
+                    continue;
+                }
                 match second_choice(plan, &attached.ops, &hooks) {
                     Some(more) => hooks = more,
                     None => return Ok(attached),
@@ -170,7 +186,27 @@ pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Att
             Err(error) => {
                 let newest = NEWEST_FIRST.into_iter().find(|hook| hooks.contains(hook));
                 let Some(newest) = newest else {
-                    return Err(AttachError::Load(error));
+                    // Only the block layer's are left.
+                    let Some(way) = way else {
+                        return Err(AttachError::Load(error));
+                    };
+                    refused.push(Refusal {
+                        function: BLOCK_EVENTS.to_owned(),
+                        hook: way.hook,
+                        error: error.clone(),
+                    });
+                    ways.next();
+                    if ways.peek().is_some() {
+                        continue;
+                    }
+                    return Err(if error.contains("not permitted") {
+                        AttachError::Layer {
+                            layer: Layer::Blk,
+                            refused,
+                        }
+                    } else {
+                        AttachError::Load(error)
+                    });
                 };
                 refused.push(Refusal {
                     function: "every function".to_owned(),
@@ -185,7 +221,7 @@ pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Att
                         hooks.extend(planned.iter().find(|hook| !is_refused(**hook)));
                     }
                 }
-                if hooks.is_empty() {
+                if hooks.is_empty() && way.is_none() {
                     let layer = plan.ops.first().map_or(Layer::Syscall, |op| op.layer);
                     let denied = refused.iter().all(|refusal| refusal.error.contains("not permitted"));
                     return Err(if denied {
@@ -198,6 +234,9 @@ pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Att
         }
     }
 }
+
+/// How refusals of the block layer's programs are named.
+const BLOCK_EVENTS: &str = "block events";
 
 const NEWEST_FIRST: [Hook; 7] = [
     Hook::Session,
@@ -236,6 +275,7 @@ fn attach_loaded(
     facts: &Facts,
     settings: &Settings,
     hooks: &[Hook],
+    way: Option<&BlockWay>,
     refused: &[Refusal],
     skeleton: IostackbreakdownSkel<'static>,
 ) -> Result<Attached, AttachError> {
@@ -246,7 +286,10 @@ fn attach_loaded(
         let planned = plan.hooks_for(op.layer);
         let refused = refused
             .iter()
-            .filter(|refusal| planned.contains(&refusal.hook))
+            .filter(|refusal| match refusal.function.as_str() {
+                BLOCK_EVENTS => op.layer == Layer::Blk,
+                _ => op.layer != Layer::Blk && planned.contains(&refusal.hook),
+            })
             .cloned()
             .collect();
         AttachedOp {
@@ -265,6 +308,7 @@ fn attach_loaded(
             ops: plan.ops.iter().map(of_op).collect(),
             skips: Vec::new(),
             counters,
+            block_way: None,
             skeleton,
             _events: None,
         },
@@ -282,6 +326,10 @@ fn attach_loaded(
         }
         if layer == Layer::Syscall {
             attaching.syscalls(&ops, &plan.syscall_hooks);
+        } else if layer == Layer::Blk {
+            if let Some(way) = way {
+                attaching.block(&ops, way);
+            }
         } else {
             attaching.functions(layer, &ops, &plan.function_hooks);
         }
@@ -429,6 +477,58 @@ impl Attaching<'_> {
         }
     }
 
+    /// The block layer: all its events, or nothing. Ends come before issues, and those before starts.
+    fn block(&mut self, ops: &[(usize, &PlannedOp)], way: &BlockWay) {
+        match self.block_events(way) {
+            Ok(names) => {
+                for &(index, _) in ops {
+                    self.attached.ops[index]
+                        .points
+                        .extend(names.iter().map(|(name, hook)| (name.clone(), *hook)));
+                }
+                self.attached.block_way = Some(way.clone());
+            }
+            Err(error) => {
+                for &(index, _) in ops {
+                    self.refuse(index, BLOCK_EVENTS, way.hook, &error);
+                }
+            }
+        }
+    }
+
+    fn block_events(&mut self, way: &BlockWay) -> Result<Vec<(String, Hook)>, String> {
+        let progs = &self.attached.skeleton.progs;
+        let mut links = Vec::new();
+        let mut skips = Vec::new();
+        let mut names = Vec::new();
+        for (name, program) in tracepoints(progs).into_iter().filter(|(_, program)| program.autoload()) {
+            let link = program
+                .attach()
+                .map_err(|error| format!("{name}: {}", one_line(&error)))?;
+            if let Ok(program) = program.as_fd().try_clone_to_owned() {
+                skips.push((Hook::RawTracepoint, SkipSource::Program(std::rc::Rc::new(program))));
+            }
+            links.push(Detachable::Libbpf(link));
+            names.push((name.to_owned(), Hook::RawTracepoint));
+        }
+        for (function, program) in functions(progs, way) {
+            let link = perf::attach_kprobe(program.as_fd(), function, false)
+                .map_err(|error| format!("{function}: {error}"))?;
+            let link = std::rc::Rc::new(link);
+            if let Ok(program) = program.as_fd().try_clone_to_owned() {
+                skips.push((Hook::Kprobe, SkipSource::Program(std::rc::Rc::new(program))));
+            }
+            skips.push((Hook::Kprobe, SkipSource::Perf(link.clone())));
+            links.push(Detachable::Perf(link));
+            names.push((function.to_owned(), Hook::Kprobe));
+        }
+        self.attached.returns.extend(links);
+        for (hook, source) in skips {
+            self.count_skips(Layer::Blk, hook, source);
+        }
+        Ok(names)
+    }
+
     fn refuse(&mut self, index: usize, function: &str, hook: Hook, error: &str) {
         self.attached.ops[index].refused.push(Refusal {
             function: function.to_owned(),
@@ -546,6 +646,38 @@ impl Attaching<'_> {
     }
 }
 
+/// The block layer's programs on tracepoints, in the order to attach them in.
+fn tracepoints<'a>(progs: &'a IostackbreakdownProgs<'_>) -> [(&'static str, &'a ProgramMut<'a>); 7] {
+    [
+        ("block_bio_complete", &progs.bio_end_btf),
+        ("block_rq_complete", &progs.block_end_btf),
+        ("block_rq_merge", &progs.block_merge_btf),
+        ("block_rq_issue", &progs.block_issue_btf),
+        ("block_io_start", &progs.block_start_btf),
+        ("block_getrq", &progs.bio_getrq_btf),
+        ("block_bio_queue", &progs.bio_queue_btf),
+    ]
+}
+
+/// Its programs on functions.
+fn functions<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> Vec<(&'static str, &'a ProgramMut<'a>)> {
+    if way.hook != Hook::Kprobe {
+        return Vec::new();
+    }
+    let [one, batch] = END_FUNCTIONS;
+    let mut functions = Vec::new();
+    for (function, program) in [(one, &progs.block_end_kprobe), (batch, &progs.block_end_batch_kprobe)] {
+        if way.ends.contains(&function) {
+            functions.push((function, program));
+        }
+    }
+    functions.push((ISSUE_FUNCTION, &progs.block_issue_kprobe));
+    if let Start::Function(function) = way.start {
+        functions.push((function, &progs.block_start_kprobe));
+    }
+    functions
+}
+
 fn attach_tracing(program: &OwnedFd) -> io::Result<OwnedFd> {
     // A tracing program has its target since it was loaded; this call, unlike newer ones, is on every kernel.
     // SAFETY: the descriptor is open, no name is passed.
@@ -588,6 +720,13 @@ pub(super) fn one_line(error: &libbpf_rs::Error) -> String {
 }
 
 impl Attached {
+    /// Why the block layer is not measured although it was planned; `None` when it is.
+    fn block_refusals(&self, plan: &Plan) -> Option<Vec<Refusal>> {
+        let mut ops = plan.ops.iter().zip(&self.ops);
+        let (_, first) = ops.find(|(op, _)| op.layer == Layer::Blk)?;
+        first.points.is_empty().then(|| first.refused.clone())
+    }
+
     /// Layers of which nothing is measured.
     #[must_use]
     pub fn layers_refused(&self, plan: &Plan) -> BTreeMap<Layer, Vec<Refusal>> {

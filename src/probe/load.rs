@@ -7,12 +7,13 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, OpenObject};
 
 use crate::kernel::Facts;
+use crate::kernel::interface::BLOCK_OP_OTHER;
 use crate::kernel::interface::skeleton::{IostackbreakdownSkel, IostackbreakdownSkelBuilder, OpenIostackbreakdownSkel};
 use crate::kernel::interface::types;
-use crate::layer::{Layer, SYSCALLS};
+use crate::layer::{Layer, REQUESTS, SYSCALLS};
 
 use super::attach::{AttachError, one_line, point_word};
-use super::plan::Plan;
+use super::plan::{BlockWay, BlockWish, END_FUNCTIONS, Plan, Start};
 use super::{Guard, Hook};
 
 /// What the kernel side is told before it is loaded.
@@ -31,6 +32,9 @@ pub struct Settings {
     pub starts_in_table: bool,
     /// Places in that table, where there is another number than ours to be.
     pub starts: Option<u32>,
+    /// The block device asked for (`dev_t`), and whether it is a partition. `None`: all disks.
+    pub block_device: Option<(u32, bool)>,
+    pub block: BlockWish,
 }
 
 /// Whether this kernel gives out task storage. Since 6.19 the memory comes from `kmalloc_nolock`, which has none on a CPU
@@ -50,6 +54,7 @@ pub fn load(
     facts: &Facts,
     settings: &Settings,
     hooks: &[Hook],
+    way: Option<&BlockWay>,
 ) -> Result<IostackbreakdownSkel<'static>, String> {
     // libbpf's object has to stay where it is; a run loads one, or a few when some are refused.
     let place: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
@@ -58,7 +63,8 @@ pub fn load(
         .map_err(|error| one_line(&error))?;
 
     choose_programs(&mut open, plan, facts, settings, hooks)?;
-    size_maps(&mut open, plan, settings).map_err(|error| one_line(&error))?;
+    choose_block_programs(&mut open, facts, way);
+    size_maps(&mut open, plan, settings, way).map_err(|error| one_line(&error))?;
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.config = settings.config;
         // Only these programs can be preempted by one that adds to the same counters.
@@ -69,6 +75,10 @@ pub fn load(
         rodata.config.hash_starts = MaybeUninit::new(settings.starts_in_table);
         rodata.config.atomic = MaybeUninit::new(preempted && facts.preemption.is_possible());
         fill_syscall_points(&mut rodata.syscall_points, plan);
+        if let Some(way) = way {
+            rodata.block = block_config(plan, facts, settings, way);
+            fill_block_ops(&mut rodata.block_ops, facts);
+        }
     }
     if let Some(bss) = open.maps.bss_data.as_deref_mut() {
         // Nothing is measured before everything is attached.
@@ -131,7 +141,75 @@ fn choose_programs(
     Ok(())
 }
 
-fn size_maps(open: &mut OpenIostackbreakdownSkel<'_>, plan: &Plan, settings: &Settings) -> libbpf_rs::Result<()> {
+fn choose_block_programs(open: &mut OpenIostackbreakdownSkel<'_>, facts: &Facts, way: Option<&BlockWay>) {
+    let requests = way.filter(|way| !way.is_bio_based);
+    let by_tracepoint = requests.is_some_and(|way| way.hook == Hook::RawTracepoint);
+    let by_function = requests.is_some_and(|way| way.hook == Hook::Kprobe);
+    let start = requests.map_or(Start::Unneeded, |way| way.start);
+    let bios = way.is_some_and(|way| way.is_bio_based || way.bio_stamps);
+    let announced = matches!(start, Start::Event | Start::Function(_));
+    let ends_in_batches = |way: &BlockWay| way.ends.contains(&END_FUNCTIONS[1]);
+
+    let progs = &mut open.progs;
+    progs.block_issue_btf.set_autoload(by_tracepoint);
+    progs.block_end_btf.set_autoload(by_tracepoint);
+    progs.block_start_btf.set_autoload(start == Start::Event);
+    progs
+        .block_merge_btf
+        .set_autoload(announced && facts.block.has("block_rq_merge"));
+    progs.bio_queue_btf.set_autoload(bios);
+    progs.bio_end_btf.set_autoload(bios);
+    progs.bio_getrq_btf.set_autoload(way.is_some_and(|way| way.bio_stamps));
+    progs
+        .block_start_kprobe
+        .set_autoload(matches!(start, Start::Function(_)));
+    progs.block_issue_kprobe.set_autoload(by_function);
+    progs.block_end_kprobe.set_autoload(by_function);
+    progs
+        .block_end_batch_kprobe
+        .set_autoload(by_function && requests.is_some_and(ends_in_batches));
+}
+
+fn block_config(plan: &Plan, facts: &Facts, settings: &Settings, way: &BlockWay) -> types::block_config {
+    let place = |tracepoint, kind| facts.block.argument(tracepoint, kind).unwrap_or(0);
+    let (disk, is_partition) = settings.block_device.unwrap_or((0, false));
+    let base = plan.ops.iter().position(|op| op.layer == Layer::Blk).unwrap_or(0);
+    types::block_config {
+        disk,
+        op_base: base as u8,
+        issue_arg: place("block_rq_issue", "request"),
+        bio_queue_arg: place("block_bio_queue", "bio"),
+        getrq_arg: place("block_getrq", "bio"),
+        is_partition: MaybeUninit::new(is_partition),
+        is_bio_based: MaybeUninit::new(way.is_bio_based),
+        by_owner: MaybeUninit::new(settings.block.by_owner),
+        queued: MaybeUninit::new(settings.block.queued),
+        starts: MaybeUninit::new(matches!(way.start, Start::Event | Start::Function(_))),
+        bio_stamps: MaybeUninit::new(way.bio_stamps),
+        has_status: MaybeUninit::new(facts.block.argument("block_rq_complete", "blk_status_t").is_some()),
+        pad: MaybeUninit::new(false),
+    }
+}
+
+/// The op of each code, by the numbers of this kernel.
+fn fill_block_ops(table: &mut [u8], facts: &Facts) {
+    table.fill(BLOCK_OP_OTHER as u8);
+    for (op, request) in REQUESTS.iter().enumerate() {
+        let codes = request.codes.iter().filter_map(|name| facts.block.codes.get(*name));
+        for &code in codes {
+            if let Some(place) = table.get_mut(code as usize) {
+                *place = op as u8;
+            }
+        }
+    }
+}
+
+fn size_maps(
+    open: &mut OpenIostackbreakdownSkel<'_>,
+    plan: &Plan,
+    settings: &Settings,
+    way: Option<&BlockWay>,
+) -> libbpf_rs::Result<()> {
     /// Processes followed at once.
     const FOLLOWED: u32 = 16_384;
     let entries = |n: usize| u32::try_from(n.max(1)).unwrap_or(u32::MAX);
@@ -148,7 +226,12 @@ fn size_maps(open: &mut OpenIostackbreakdownSkel<'_>, plan: &Plan, settings: &Se
     maps.disks.set_max_entries(entries(settings.disks.len()))?;
     maps.frames_by_task.set_autocreate(!settings.starts_in_table)?;
     maps.frames_by_thread.set_autocreate(settings.starts_in_table)?;
+    maps.requests.set_autocreate(way.is_some_and(|way| !way.is_bio_based))?;
+    maps.bios
+        .set_autocreate(way.is_some_and(|way| way.is_bio_based || way.bio_stamps))?;
     if let Some(starts) = settings.starts {
+        maps.requests.set_max_entries(starts)?;
+        maps.bios.set_max_entries(starts)?;
         maps.frames_by_thread.set_max_entries(starts)?;
     }
     Ok(())

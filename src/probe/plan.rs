@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::kernel::{Facts, Fprobe, SYSCALL_PREFIX};
+use crate::kernel::preemption::Model;
+use crate::kernel::{Facts, Fprobe, Function, SYSCALL_PREFIX};
 use crate::layer::{FileSystem, Layer, Op, Point};
 use crate::report::NotMeasured;
 
@@ -17,6 +18,125 @@ pub struct Plan {
     pub function_hooks: Vec<Hook>,
     /// Hooks for system calls, the best first.
     pub syscall_hooks: Vec<Hook>,
+    /// Ways to measure the block layer, the best first; empty where it was not asked for.
+    pub block_ways: Vec<BlockWay>,
+}
+
+/// What the block layer is asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BlockWish {
+    /// With the time in the queue (`-Q`).
+    pub queued: bool,
+    /// Of some submitters only.
+    pub by_owner: bool,
+    /// Of a disk that has bios only.
+    pub is_bio_based: bool,
+    /// The kernel keeps no statistics of a disk, and its requests have no start times.
+    pub is_uncounted: bool,
+}
+
+/// A way to measure the block layer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockWay {
+    /// How the issue and the end of a request are seen, or all of a bio.
+    pub hook: Hook,
+    /// What tells when a request began, and who submitted it.
+    pub start: Start,
+    /// Bios are remembered from their submission on.
+    pub bio_stamps: bool,
+    pub is_bio_based: bool,
+    /// Functions of the ends of requests, where the hook is on functions.
+    pub ends: Vec<&'static str>,
+}
+
+/// What tells of a request's start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// Nobody asked.
+    Unneeded,
+    /// The tracepoint `block_io_start` (6.5).
+    Event,
+    /// The function that accounts it.
+    Function(&'static str),
+    /// The request's own `start_time_ns`, and its bio's submission.
+    Stamp,
+}
+
+impl Start {
+    /// What queue times are told to begin with.
+    #[must_use]
+    pub fn describe(self, bio_stamps: bool) -> Option<&'static str> {
+        match (self, bio_stamps) {
+            (Self::Unneeded, _) => None,
+            (Self::Event, _) => Some("block_io_start"),
+            (Self::Function(name), _) => Some(name),
+            (Self::Stamp, false) => Some("the request's start_time_ns"),
+            (Self::Stamp, true) => Some("the request's start_time_ns, else the bio's submission"),
+        }
+    }
+}
+
+/// Functions that account a request's start, in their order through the kernels: `blk_account_io_start` until 5.15 and again
+/// from 6.5 on, where it is inlined.
+const START_FUNCTIONS: [&str; 2] = ["blk_account_io_start", "__blk_account_io_start"];
+/// `blk_start_request` went with the single-queue block layer, in 5.0; nothing older has what this tool needs.
+pub const ISSUE_FUNCTION: &str = "blk_mq_start_request";
+/// Most requests end by the first; those that end well together, as NVMe's do, by the second (since 5.16: f794f3351f26).
+pub const END_FUNCTIONS: [&str; 2] = ["blk_update_request", "blk_mq_end_request_batch"];
+
+/// Why a hook loses requests on this machine; `None` when it does not.
+#[must_use]
+pub fn loses_requests(hook: Hook, facts: &Facts) -> Option<&'static str> {
+    match hook {
+        // Other tracepoints than those of system calls are called with preemption off, but under PREEMPT_RT.
+        Hook::RawTracepoint if facts.preemption.model == Model::Rt => {
+            Some("tasks are preempted inside tracepoints here, which makes it skip requests")
+        }
+        Hook::RawTracepoint => None,
+        _ => Some("a request that ends in an interrupt is skipped when another probe runs on the CPU"),
+    }
+}
+
+/// Ways to measure the block layer.
+///
+/// # Errors
+/// When what `--probe` names cannot: one line with the way out.
+pub fn block_ways(wish: BlockWish, facts: &Facts, choice: Choice) -> Result<Vec<BlockWay>, String> {
+    let needs_start = !wish.is_bio_based && (wish.queued || wish.by_owner);
+    let way = |hook, start| BlockWay {
+        hook,
+        start,
+        bio_stamps: start == Start::Stamp && (wish.by_owner || wish.is_uncounted),
+        is_bio_based: wish.is_bio_based,
+        ends: Vec::new(),
+    };
+    let by_event = match (needs_start, facts.block.has("block_io_start")) {
+        (false, _) => Start::Unneeded,
+        (true, true) => Start::Event,
+        (true, false) => Start::Stamp,
+    };
+    let by_tracepoint = [way(Hook::RawTracepoint, by_event)];
+    let exists = |name: &str| facts.functions.get(name).is_some_and(Function::may_exist);
+    let by_function = |start| BlockWay {
+        ends: END_FUNCTIONS.into_iter().filter(|name| exists(name)).collect(),
+        ..way(Hook::Kprobe, start)
+    };
+    let by_functions = || -> Vec<BlockWay> {
+        let starts = START_FUNCTIONS.into_iter().filter(|name| needs_start && exists(name));
+        starts.map(Start::Function).chain([by_event]).map(by_function).collect()
+    };
+    match choice {
+        Choice::Kprobe | Choice::KprobeEvent if wish.is_bio_based => {
+            Err("kprobes do not see the bios of a disk that has no requests; use it without --probe".to_owned())
+        }
+        Choice::Kprobe | Choice::KprobeEvent => Ok(by_functions()),
+        Choice::RawTracepoint | Choice::Tracepoint => Ok(by_tracepoint.to_vec()),
+        _ if wish.is_bio_based => Ok(by_tracepoint.to_vec()),
+        _ if loses_requests(Hook::RawTracepoint, facts).is_some() => {
+            Ok([by_functions(), by_tracepoint.to_vec()].concat())
+        }
+        _ => Ok([by_tracepoint.to_vec(), vec![by_function(by_event)]].concat()),
+    }
 }
 
 /// One op, and where it will be timed.
@@ -70,6 +190,10 @@ pub fn functions_of(layers: &[Layer], choice: Choice) -> BTreeMap<String, Option
         if layer == Layer::Syscall && tracepoints_only {
             continue;
         }
+        if layer == Layer::Blk {
+            functions.extend(block_functions(choice).map(|name| (name.to_owned(), None)));
+            continue;
+        }
         let module = layer.file_system().map(|fs| fs.module);
         for op in layer.ops() {
             for point in op.points {
@@ -81,6 +205,13 @@ pub fn functions_of(layers: &[Layer], choice: Choice) -> BTreeMap<String, Option
         }
     }
     functions
+}
+
+/// Functions of the block layer; those of the start where they were asked for, since finding them takes time.
+fn block_functions(choice: Choice) -> impl Iterator<Item = &'static str> {
+    let asked = matches!(choice, Choice::Kprobe | Choice::KprobeEvent);
+    let starts = START_FUNCTIONS.into_iter().filter(move |_| asked);
+    starts.chain([ISSUE_FUNCTION]).chain(END_FUNCTIONS)
 }
 
 /// Why a hook loses calls on this machine; `None` when it does not.
@@ -122,9 +253,10 @@ pub fn check_choice(choice: Choice, layers: &[Layer], facts: &Facts) -> Result<(
     let Some(hook) = choice.hook() else {
         return Ok(());
     };
-    if !hook.is_on_functions() && layers.iter().any(|&layer| layer != Layer::Syscall) {
+    let is_function_layer = |layer: &Layer| !matches!(layer, Layer::Syscall | Layer::Blk);
+    if !hook.is_on_functions() && layers.iter().any(is_function_layer) {
         return Err(format!(
-            "{} sees system calls only; use it with -T syscall",
+            "{} sees system calls and the block layer only; use it with -T syscall or -T blk",
             hook.name()
         ));
     }
@@ -206,10 +338,9 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
     let known = |point: &Point| facts.functions.get(&function_name(point));
     for &layer in layers {
         for op in layer.ops() {
-            if layer != Layer::Syscall {
-                frame += 1;
-            }
-            let frame = if layer == Layer::Syscall { 0 } else { frame };
+            let has_frame = !matches!(layer, Layer::Syscall | Layer::Blk);
+            frame += u8::from(has_frame);
+            let frame = if has_frame { frame } else { 0 };
             let planned = |points: &'static [Point]| -> Vec<PlannedPoint> {
                 let is_there = |name: &str| facts.functions.get(name).is_some_and(|function| function.may_exist());
                 let useful = |point: &&Point| !point.unless.is_some_and(is_there);
@@ -225,7 +356,7 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
             };
             let mut points = planned(op.points);
             let mut not_measured = None;
-            if points.is_empty() && layer != Layer::Syscall {
+            if points.is_empty() && !op.points.is_empty() && layer != Layer::Syscall {
                 let absent = |points: &[Point]| points.iter().map(|p| p.function).collect::<Vec<_>>().join(", ");
                 let missing = absent(op.points);
                 points = op
@@ -270,6 +401,7 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
         ops,
         function_hooks: hooks(&FUNCTION_HOOKS, facts, choice),
         syscall_hooks: hooks(&SYSCALL_HOOKS, facts, choice),
+        block_ways: Vec::new(),
     }
 }
 
@@ -300,6 +432,9 @@ impl Plan {
         let mut chosen = Vec::new();
         for op in &self.ops {
             let hooks = self.hooks_for(op.layer);
+            if op.layer == Layer::Blk {
+                continue;
+            }
             match hooks.first() {
                 // It needs no function.
                 Some(first) if !first.is_on_functions() => chosen.push(*first),

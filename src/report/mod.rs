@@ -47,6 +47,8 @@ pub struct LayerReport {
     /// At `blk`: what the kernel's own counters say of the same span. `None` at the other layers, and where they cannot be
     /// compared because only some processes' requests were asked for.
     pub diskstats: Option<Diskstats>,
+    /// At `blk`, with `-Q`: what tells when a request's queue time began.
+    pub queue_from: Option<&'static str>,
 }
 
 /// One op of a layer.
@@ -166,6 +168,20 @@ impl OpReport {
     #[must_use]
     pub fn count(&self) -> u64 {
         self.histogram.count()
+    }
+
+    /// At `blk`: requests that have ended, timed or not.
+    #[must_use]
+    pub fn requests_ended(&self) -> u64 {
+        let Apart {
+            at_start,
+            never_issued,
+            untimed,
+            ..
+        } = self.apart;
+        [at_start, never_issued, untimed]
+            .into_iter()
+            .fold(self.count(), u64::saturating_add)
     }
 
     /// Calls that failed.

@@ -1,6 +1,7 @@
 //! The classic report for people: a histogram per op in the form BCC users know, a table of totals per layer, and
 //! below it everything that makes the numbers less than the whole truth. No line is wider than [`WIDTH`] columns.
 
+mod block;
 mod number;
 
 use std::io;
@@ -110,6 +111,7 @@ fn print_layer(layer: &LayerReport, options: &TextOptions, page: &mut Page) {
     if !layer.hooks.is_empty() {
         page.line(&format!("hook: {}", layer.hooks.join(", ")));
     }
+    block::print(layer, page);
     print_trouble(layer, page);
     page.blank();
 }
@@ -118,8 +120,11 @@ fn print_layer(layer: &LayerReport, options: &TextOptions, page: &mut Page) {
 fn exact(op: &OpReport) -> String {
     let (min, max) = op.extremes.unwrap_or_default();
     let (count, total, bytes) = (op.count(), op.total_ns, op.bytes.unwrap_or(0));
+    let queued = op
+        .queue_ns
+        .map_or_else(String::new, |queue_ns| format!(" {queue_ns} queued"));
     format!(
-        "exact: {} {count} calls {total} ns {bytes} bytes {min} min {max} max",
+        "exact: {} {count} calls {total} ns {bytes} bytes {min} min {max} max{queued}",
         op.op
     )
 }
@@ -129,7 +134,7 @@ fn nothing_to_tell(layer: &LayerReport) -> &'static str {
     let seen = layer.excluded > 0
         || layer.in_flight.is_some_and(|n| n > 0)
         || layer.losses.iter().any(|loss| loss.count > 0)
-        || layer.ops.iter().any(|op| op.queued > 0);
+        || layer.ops.iter().any(|op| op.queued > 0 || op.requests_ended() > 0);
     match (layer.ops.is_empty(), seen) {
         (true, _) => "nothing could be measured",
         (false, true) => "no calls timed",
@@ -173,10 +178,22 @@ fn bar_length(count: u64, most: u64, width: usize) -> usize {
     (count as u128 * width as u128).checked_div(most.into()).unwrap_or(0) as usize
 }
 
-const COLUMNS: usize = 8;
-const HEADINGS: [&str; COLUMNS] = ["operation", "count", "total", "avg", "p50", "p99", "max", "bytes"];
+const COLUMNS: usize = 9;
+const HEADINGS: [&str; COLUMNS] = [
+    "operation",
+    "count",
+    "total",
+    "queued",
+    "avg",
+    "p50",
+    "p99",
+    "max",
+    "bytes",
+];
 /// Room for usual numbers, so that the columns of one interval stand below those of the one before.
-const USUAL_WIDTHS: [usize; COLUMNS] = [9, 8, 9, 6, 6, 6, 6, 7];
+const USUAL_WIDTHS: [usize; COLUMNS] = [9, 8, 9, 6, 6, 6, 6, 6, 7];
+/// The column that is left out where no op was timed in a queue.
+const QUEUED: usize = 3;
 
 /// The table of totals, heading first.
 fn table(ops: &[&OpReport], unit: Unit) -> Vec<String> {
@@ -192,6 +209,8 @@ fn table(ops: &[&OpReport], unit: Unit) -> Vec<String> {
 }
 
 fn lay_out(ops: &[&OpReport], gap: usize, unit: Option<(&str, u64)>, short_counts: bool) -> Vec<String> {
+    let is_queued = ops.iter().any(|op| op.queue_ns.is_some());
+    let shown = |place: &usize| is_queued || *place != QUEUED;
     let mut rows = vec![HEADINGS.map(String::from)];
     rows.extend(ops.iter().map(|op| cells(op, unit, short_counts)));
 
@@ -209,8 +228,8 @@ fn lay_out(ops: &[&OpReport], gap: usize, unit: Option<(&str, u64)>, short_count
     let mut lines = Vec::new();
     for row in &rows {
         let mut line = format!("{:<1$}", row[0], widths[0]);
-        for (cell, width) in row.iter().zip(widths).skip(1) {
-            line.push_str(&format!("{cell:>0$}", width + gap));
+        for place in (1..COLUMNS).filter(shown) {
+            line.push_str(&format!("{:>1$}", row[place], widths[place] + gap));
         }
         lines.push(line);
     }
@@ -238,6 +257,8 @@ fn cells(op: &OpReport, unit: Option<(&str, u64)>, short_counts: bool) -> [Strin
             thousands(count)
         },
         total,
+        op.queue_ns
+            .map_or_else(none, |queue_ns| number::percent(queue_ns, op.total_ns)),
         average.map_or_else(none, time_each),
         quantile(0.50),
         quantile(0.99),
@@ -270,7 +291,11 @@ fn print_trouble(layer: &LayerReport, page: &mut Page) {
         page.line(&format!("not measured: {what} at {} ({reason})", layer.layer));
     }
     if let Some(under_way) = layer.in_flight.filter(|n| *n > 0) {
-        page.line(&format!("unfinished: {} under way at the end", calls(under_way)));
+        let what = if layer.layer == "blk" { "request" } else { "call" };
+        page.line(&format!(
+            "unfinished: {} under way at the end",
+            counted(under_way, what)
+        ));
     }
     print_warnings(&layer.warnings, page);
 }
@@ -282,7 +307,11 @@ fn print_warnings(warnings: &[String], page: &mut Page) {
 }
 
 fn calls(n: u64) -> String {
-    format!("{} {}", thousands(n), if n == 1 { "call" } else { "calls" })
+    counted(n, "call")
+}
+
+fn counted(n: u64, what: &str) -> String {
+    format!("{} {what}{}", thousands(n), if n == 1 { "" } else { "s" })
 }
 
 /// `read 3 (EIO 2, EAGAIN 1)`, `None` for an op without an error.

@@ -103,6 +103,14 @@ pub fn share(part: u64, whole: u64) -> String {
     }
 }
 
+/// A part of a whole, `8.0 %`; `-` of nothing.
+pub fn percent(part: u64, whole: u64) -> String {
+    rounded(u128::from(part) * 1000, whole.into()).map_or_else(
+        || String::from("-"),
+        |tenths| format!("{}.{} %", tenths / 10, tenths % 10),
+    )
+}
+
 /// Length of a span: `53.1 ms`, `12.4 s`, `3m 25 s`, `2h 0m 5 s`.
 pub fn length(span: Duration) -> String {
     let tenths_of = |unit_ns: u128| (span.as_nanos() + unit_ns / 20) * 10 / unit_ns;

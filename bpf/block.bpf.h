@@ -1,0 +1,593 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The block layer: requests from their start over their issue to their end, and, of disks that have no requests (dm,
+ * md), bios. A request is known by its address, never by its place on the disk.
+ *
+ * The tracepoints here lose nothing where tasks are preempted inside the kernel, either: unlike those of system calls,
+ * they are called with preemption off (__DO_TRACE of include/linux/tracepoint.h), except under PREEMPT_RT. A request is
+ * issued outside of interrupts and ends mostly in one, so each program has its own counters' words, or adds atomically.
+ */
+#ifndef __BLOCK_BPF_H__
+#define __BLOCK_BPF_H__
+
+const volatile struct block_config block;
+/* By a request operation's code: its op, counted from 0 in the order of the table. */
+const volatile __u8 block_ops[BLOCK_CODES];
+
+/* Preallocated: most of them end in an interrupt. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, BLOCK_REQUESTS);
+	__type(key, __u64);
+	__type(value, struct request_state);
+} requests SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, BLOCK_REQUESTS);
+	__type(key, __u64);
+	__type(value, struct bio_state);
+} bios SEC(".maps");
+
+#define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
+#define E2BIG 7
+
+#define REQ_OP_MASK 0xff
+#define REQ_OP_WRITE 1
+
+/* Bios of a request that are looked at, at most: a read or write has no more segments (BLK_MAX_SEGMENTS). */
+#define BIOS_OF_A_REQUEST 128
+#define REQUESTS_OF_A_BATCH 256
+
+/* A request as far as it matters. */
+struct request_view {
+	__u64 address;
+	__u64 stamp;
+	__u64 bio;
+	__u32 flags;
+	__u32 bytes;
+	bool on_disk; /* on the one asked for, or on any */
+};
+
+static __always_inline __u32 device_number(int major, int first_minor)
+{
+	return (__u32)major << 20 | (first_minor & 0xfffff);
+}
+
+/* rq->part is not set where queue/iostats is 0, nor at the start of a request. */
+#define DEFINE_PARTITION_OF(NAME, GET)                                                                                 \
+	static __always_inline __u32 NAME(struct request *rq)                                                          \
+	{                                                                                                              \
+		if (bpf_core_field_exists(((struct bio *)0)->bi_bdev)) {                                               \
+			struct bio *bio = GET(rq, bio);                                                                \
+			struct block_device *device = bio ? GET(bio, bi_bdev) : NULL;                                  \
+                                                                                                                       \
+			return device ? GET(device, bd_dev) : 0;                                                       \
+		}                                                                                                      \
+		if (bpf_core_type_exists(struct hd_struct)) {                                                          \
+			struct request___hd_struct *old = (void *)rq;                                                  \
+			struct hd_struct *part = GET(old, part);                                                       \
+                                                                                                                       \
+			return part ? GET(part, __dev.devt) : 0;                                                       \
+		}                                                                                                      \
+		struct block_device *part = GET(rq, part);                                                             \
+                                                                                                                       \
+		return part ? GET(part, bd_dev) : 0;                                                                   \
+	}
+
+#define DEFINE_LOOK(NAME, GET, PARTITION_OF)                                                                           \
+	static __always_inline void NAME(struct request *rq, struct request_view *view)                                \
+	{                                                                                                              \
+		struct gendisk *disk;                                                                                  \
+                                                                                                                       \
+		if (bpf_core_field_exists(((struct request___rq_disk *)0)->rq_disk)) {                                 \
+			struct request___rq_disk *old = (void *)rq;                                                    \
+                                                                                                                       \
+			disk = GET(old, rq_disk);                                                                      \
+		} else {                                                                                               \
+			struct request_queue *queue = GET(rq, q);                                                      \
+                                                                                                                       \
+			disk = GET(queue, disk);                                                                       \
+		}                                                                                                      \
+		/* A controller's own commands have no disk. */                                                        \
+		if (!disk)                                                                                             \
+			view->on_disk = false;                                                                         \
+		else if (!block.disk)                                                                                  \
+			view->on_disk = true;                                                                          \
+		else if (block.is_partition)                                                                           \
+			view->on_disk = PARTITION_OF(rq) == block.disk;                                                \
+		else                                                                                                   \
+			view->on_disk = device_number(GET(disk, major), GET(disk, first_minor)) == block.disk;         \
+		view->address = (__u64)rq;                                                                             \
+		view->stamp = GET(rq, start_time_ns);                                                                  \
+		view->bio = (__u64)GET(rq, bio);                                                                       \
+		view->flags = GET(rq, cmd_flags);                                                                      \
+		view->bytes = GET(rq, __data_len);                                                                     \
+	}
+
+DEFINE_PARTITION_OF(partition_of_direct, DIRECT)
+DEFINE_PARTITION_OF(partition_of_probed, PROBED)
+DEFINE_LOOK(look_direct, DIRECT, partition_of_direct)
+DEFINE_LOOK(look_probed, PROBED, partition_of_probed)
+
+static __always_inline __u8 block_op(__u32 flags)
+{
+	__u32 code = flags & REQ_OP_MASK;
+
+	return code < BLOCK_CODES ? block_ops[code] : BLOCK_OP_OTHER;
+}
+
+static __always_inline __u32 block_index(__u8 op)
+{
+	return block.op_base + op;
+}
+
+/* What is counted here may be counted in an interrupt at the same time. */
+static __always_inline void count_apart(__u8 op, enum apart kind)
+{
+	struct op_stats *s = stats_of(block_index(op));
+
+	if (s)
+		__sync_fetch_and_add(&s->apart[kind], 1);
+}
+
+static __always_inline void lose_request(__u8 op, enum lost_reason why)
+{
+	struct op_stats *s = stats_of(block_index(op));
+
+	if (s)
+		__sync_fetch_and_add(&s->lost[why & (LOST_REASONS - 1)], 1);
+}
+
+static __always_inline bool is_kernel_thread(void)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+
+	return BPF_CORE_READ(task, flags) & PF_KTHREAD;
+}
+
+static __always_inline void remember_request(__u64 address, const struct request_state *state)
+{
+	long failed = bpf_map_update_elem(&requests, &address, state, BPF_ANY);
+
+	if (failed)
+		lose_request(state->op, failed == -E2BIG ? LOST_TABLE_FULL : LOST_STORAGE);
+}
+
+/* A request begins, in the context of whoever submits it. */
+static __always_inline int on_start(const struct request_view *view)
+{
+	struct request_state state = {};
+
+	if (control.stopped || !view->on_disk)
+		return 0;
+	state.op = block_op(view->flags);
+	if (block.by_owner && !thread_is_traced()) {
+		/* What was left by another request at this address is not this one's. */
+		bpf_map_delete_elem(&requests, &view->address);
+		if (is_kernel_thread())
+			count_apart(state.op, APART_BY_KERNEL);
+		return 0;
+	}
+	state.started_ns = bpf_ktime_get_ns();
+	state.phase = REQUEST_STARTED;
+	remember_request(view->address, &state);
+	return 0;
+}
+
+/* Takes the stamps of a request's bios away, whose addresses others will have. Gives the first one's. */
+static __always_inline struct bio_state take_stamps(__u64 first)
+{
+	struct bio_state stamp = {}, *found;
+	__u64 bio = first;
+
+	found = bpf_map_lookup_elem(&bios, &bio);
+	if (found)
+		stamp = *found;
+	for (int i = 0; i < BIOS_OF_A_REQUEST && bio; i++) {
+		bpf_map_delete_elem(&bios, &bio);
+		bio = (__u64)BPF_CORE_READ((struct bio *)bio, bi_next);
+	}
+	return stamp;
+}
+
+static __always_inline int on_issue(const struct request_view *view)
+{
+	struct request_state *old, state = {};
+	struct bio_state stamp = {};
+	__u64 address = view->address;
+
+	if (control.stopped || !view->on_disk)
+		return 0;
+	state.op = block_op(view->flags);
+	state.bytes = view->bytes;
+	state.stamp = view->stamp;
+	state.phase = REQUEST_ISSUED;
+	state.issued_ns = bpf_ktime_get_ns();
+
+	old = bpf_map_lookup_elem(&requests, &address);
+	if (old && old->phase == REQUEST_ISSUED) {
+		if (old->stamp == view->stamp) {
+			/* The driver had no room for it the first time. Until now it was queued. */
+			old->issued_ns = state.issued_ns;
+			return 0;
+		}
+		lose_request(old->op, LOST_RETURN);
+	}
+	if (block.bio_stamps)
+		stamp = take_stamps(view->bio);
+	if (block.starts && old && old->phase == REQUEST_STARTED) {
+		state.started_ns = old->started_ns;
+	} else {
+		if (block.by_owner && stamp.owner != OWNER_TRACED) {
+			if (stamp.owner == OWNER_KERNEL)
+				count_apart(state.op, APART_BY_KERNEL);
+			/* Nobody's: the kernel sends one flush for all who ask. */
+			else if (state.op == BLOCK_OP_FLUSH)
+				count_apart(state.op, APART_UNOWNED);
+			return 0;
+		}
+		if (state.op == BLOCK_OP_FLUSH || !view->bio)
+			state.started_ns = state.issued_ns;
+		else if (view->stamp)
+			state.started_ns = view->stamp;
+		else
+			state.started_ns = stamp.queued_ns;
+	}
+	remember_request(address, &state);
+	return 0;
+}
+
+/* Of what ends without having been issued in this run. */
+static __always_inline int on_unissued_end(const struct request_view *view, struct request_state *state, __u32 bytes)
+{
+	__u8 op = block_op(view->flags);
+	__u64 address = view->address;
+	struct bio_state stamp = {};
+
+	if (!view->on_disk)
+		return 0;
+	if (block.bio_stamps)
+		stamp = take_stamps(view->bio);
+	if (bytes || op == BLOCK_OP_FLUSH) {
+		/* Without a stamp all that is known is that nothing else was left out. */
+		if (view->stamp ? view->stamp < control.began_ns : !block.by_owner)
+			count_apart(op, APART_AT_START);
+		return 0;
+	}
+	if (state) {
+		bool is_second_end = state->phase == REQUEST_FLUSHING && state->stamp == view->stamp;
+		bool is_started = state->phase == REQUEST_STARTED;
+
+		bpf_map_delete_elem(&requests, &address);
+		if (is_second_end)
+			return 0;
+		if (is_started) {
+			count_apart(op, APART_NEVER_ISSUED);
+			return 0;
+		}
+	}
+	if (!block.by_owner || stamp.owner == OWNER_TRACED)
+		count_apart(op, APART_NEVER_ISSUED);
+	return 0;
+}
+
+/* Errnos of the codes that requests and bios end with (blk_errors of block/blk-core.c); 0: that of any error, EIO. */
+const volatile __u8 status_errnos[32] = {
+	[1] = 95, /* NOTSUPP: EOPNOTSUPP */
+	[2] = 110, /* TIMEOUT: ETIMEDOUT */
+	[3] = 28, /* NOSPC: ENOSPC */
+	[4] = 67, /* TRANSPORT: ENOLINK */
+	[5] = 121, /* TARGET: EREMOTEIO */
+	[6] = 52, /* RESV_CONFLICT: EBADE */
+	[7] = 61, /* MEDIUM: ENODATA */
+	[8] = 84, /* PROTECTION: EILSEQ */
+	[9] = 12, /* RESOURCE: ENOMEM */
+	[12] = 11, /* AGAIN: EAGAIN */
+};
+
+#define EIO 5
+
+/* A completion's result as of a call: bytes, or an errno, negative. */
+static __always_inline long result_of(long error, bool is_status, __u32 bytes)
+{
+	__u32 status = error;
+	__u8 errno;
+
+	if (!error)
+		return bytes;
+	if (!is_status)
+		return (int)error;
+	barrier_var(status);
+	errno = status < sizeof(status_errnos) ? status_errnos[status] : 0;
+	return -(long)(errno ? errno : EIO);
+}
+
+static __always_inline void record_block(__u8 op, __u64 from, __u64 queue_ns, __u64 now, long result)
+{
+	__u32 point = block_index(op) << POINT_OP_SHIFT | RETURN_BYTES << POINT_RETURN_SHIFT;
+	struct op_stats *s;
+
+	if (now < from) {
+		lose_request(op, LOST_CLOCK);
+		return;
+	}
+	record(point, now - from, result);
+	if (queue_ns) {
+		s = stats_of(block_index(op));
+		if (s)
+			add(&s->queue_ns, queue_ns);
+	}
+}
+
+/* A request ends, or a part of it does. */
+static __always_inline int on_end(const struct request_view *view, long error, bool is_status, __u32 bytes)
+{
+	const __u32 flushing = 1u << bpf_core_enum_value(enum req_flag_bits, __REQ_FUA) |
+			       1u << bpf_core_enum_value(enum req_flag_bits, __REQ_PREFLUSH);
+	__u64 now = bpf_ktime_get_ns(), address = view->address, from;
+	struct request_state *state, ended;
+
+	/* Nothing is counted any more while /proc/diskstats is read, to be compared. */
+	if (control.stopped)
+		return 0;
+	state = bpf_map_lookup_elem(&requests, &address);
+	if (!state || state->phase != REQUEST_ISSUED)
+		return on_unissued_end(view, state, bytes);
+	if (bytes < view->bytes)
+		return 0;
+	ended = *state;
+	if (ended.bytes && view->flags & flushing)
+		state->phase = REQUEST_FLUSHING;
+	else
+		bpf_map_delete_elem(&requests, &address);
+	from = ended.issued_ns;
+	if (block.queued) {
+		if (!ended.started_ns) {
+			count_apart(ended.op, APART_UNTIMED);
+			return 0;
+		}
+		/* A start that the kernel stamped with a clock it had read before may be no earlier than the issue. */
+		if (ended.started_ns < from)
+			from = ended.started_ns;
+	}
+	record_block(ended.op, from, ended.issued_ns - from, now, result_of(error, is_status, ended.bytes));
+	return 0;
+}
+
+static __always_inline bool bio_is_on_disk(struct bio *bio)
+{
+	struct gendisk *disk;
+
+	if (bpf_core_field_exists(((struct bio *)0)->bi_bdev)) {
+		struct block_device *device = bio->bi_bdev;
+
+		if (block.is_partition)
+			return device->bd_dev == block.disk;
+		disk = device->bd_disk;
+	} else {
+		disk = ((struct bio___disk *)bio)->bi_disk;
+	}
+	return device_number(disk->major, disk->first_minor) == block.disk;
+}
+
+/* A flush that carries no data is a write to the request's flags. */
+static __always_inline __u8 bio_op(__u32 flags, __u32 bytes)
+{
+	const __u32 preflush = 1u << bpf_core_enum_value(enum req_flag_bits, __REQ_PREFLUSH);
+
+	if ((flags & REQ_OP_MASK) == REQ_OP_WRITE && flags & preflush && !bytes)
+		return BLOCK_OP_FLUSH;
+	return block_op(flags);
+}
+
+static __always_inline void remember_bio(__u64 bio, const struct bio_state *state)
+{
+	long failed = bpf_map_update_elem(&bios, &bio, state, BPF_ANY);
+
+	if (failed)
+		lose_request(state->op, failed == -E2BIG ? LOST_TABLE_FULL : LOST_STORAGE);
+}
+
+/* Remembers who submits a bio, and since when. */
+static __always_inline void stamp_bio(struct bio *bio, bool has_request)
+{
+	struct bio_state state = {
+		.queued_ns = bpf_ktime_get_ns(),
+		.owner = OWNER_TRACED,
+		.has_request = has_request,
+	};
+	__u64 address = (__u64)bio;
+
+	state.op = bio_op(bio->bi_opf, bio->bi_iter.bi_size);
+	if (block.by_owner && !thread_is_traced()) {
+		if (!is_kernel_thread()) {
+			/* What was left by another bio at this address is not this one's. */
+			bpf_map_delete_elem(&bios, &address);
+			return;
+		}
+		state.owner = OWNER_KERNEL;
+	}
+	remember_bio(address, &state);
+}
+
+static __always_inline int on_bio_queue(struct bio *bio)
+{
+	struct bio_state state = { .owner = OWNER_TRACED };
+
+	if (control.stopped)
+		return 0;
+	if (!block.is_bio_based) {
+		stamp_bio(bio, false);
+		return 0;
+	}
+	if (!bio_is_on_disk(bio))
+		return 0;
+	state.bytes = bio->bi_iter.bi_size;
+	state.op = bio_op(bio->bi_opf, state.bytes);
+	if (block.by_owner && !thread_is_traced()) {
+		if (is_kernel_thread())
+			count_apart(state.op, APART_BY_KERNEL);
+		return 0;
+	}
+	state.queued_ns = bpf_ktime_get_ns();
+	remember_bio((__u64)bio, &state);
+	return 0;
+}
+
+/*
+ * A request is made of a bio. One that was cut off a larger bio was never queued itself; one that was, and was held back
+ * by a throttle, comes here in the throttle's context, and is still its submitter's.
+ */
+static __always_inline int on_getrq(struct bio *bio)
+{
+	__u64 address = (__u64)bio;
+	struct bio_state *state;
+
+	if (control.stopped)
+		return 0;
+	state = bpf_map_lookup_elem(&bios, &address);
+	if (state && !state->has_request)
+		state->has_request = true;
+	else
+		stamp_bio(bio, true);
+	return 0;
+}
+
+static __always_inline int on_bio_end(struct bio *bio)
+{
+	__u64 now = bpf_ktime_get_ns(), address = (__u64)bio;
+	struct bio_state *state, ended;
+
+	state = bpf_map_lookup_elem(&bios, &address);
+	if (!state)
+		return 0;
+	ended = *state;
+	bpf_map_delete_elem(&bios, &address);
+	/* Otherwise its request has ended before, or it never had one. */
+	if (block.is_bio_based)
+		record_block(ended.op, ended.queued_ns, 0, now, result_of(bio->bi_status, true, ended.bytes));
+	return 0;
+}
+
+SEC("tp_btf/block_io_start")
+int block_start_btf(void *ctx)
+{
+	struct request_view view;
+
+	look_direct((void *)CONTEXT_WORD(ctx, 0), &view);
+	return on_start(&view);
+}
+
+SEC("tp_btf/block_rq_issue")
+int block_issue_btf(void *ctx)
+{
+	struct request_view view;
+
+	if (block.issue_arg)
+		look_direct((void *)CONTEXT_WORD(ctx, 1), &view);
+	else
+		look_direct((void *)CONTEXT_WORD(ctx, 0), &view);
+	return on_issue(&view);
+}
+
+SEC("tp_btf/block_rq_complete")
+int block_end_btf(void *ctx)
+{
+	struct request_view view;
+
+	look_direct((void *)CONTEXT_WORD(ctx, 0), &view);
+	return on_end(&view, CONTEXT_WORD(ctx, 1), block.has_status, CONTEXT_WORD(ctx, 2));
+}
+
+/* A request that was merged into another is never issued. */
+SEC("tp_btf/block_rq_merge")
+int block_merge_btf(void *ctx)
+{
+	__u64 address = CONTEXT_WORD(ctx, 0);
+
+	bpf_map_delete_elem(&requests, &address);
+	return 0;
+}
+
+SEC("tp_btf/block_bio_queue")
+int bio_queue_btf(void *ctx)
+{
+	return block.bio_queue_arg ? on_bio_queue((void *)CONTEXT_WORD(ctx, 1)) :
+				     on_bio_queue((void *)CONTEXT_WORD(ctx, 0));
+}
+
+SEC("tp_btf/block_getrq")
+int bio_getrq_btf(void *ctx)
+{
+	return block.getrq_arg ? on_getrq((void *)CONTEXT_WORD(ctx, 1)) : on_getrq((void *)CONTEXT_WORD(ctx, 0));
+}
+
+SEC("tp_btf/block_bio_complete")
+int bio_end_btf(void *ctx)
+{
+	return on_bio_end((void *)CONTEXT_WORD(ctx, 1));
+}
+
+/* The function that accounts a request's start, where it is one that can be probed. */
+SEC("kprobe")
+int block_start_kprobe(struct pt_regs *ctx)
+{
+	struct request_view view;
+
+	look_probed((void *)PT_REGS_PARM1(ctx), &view);
+	return on_start(&view);
+}
+
+/* blk_mq_start_request(rq) */
+SEC("kprobe")
+int block_issue_kprobe(struct pt_regs *ctx)
+{
+	struct request_view view;
+
+	look_probed((void *)PT_REGS_PARM1(ctx), &view);
+	return on_issue(&view);
+}
+
+/* blk_update_request(rq, status, bytes) */
+SEC("kprobe")
+int block_end_kprobe(struct pt_regs *ctx)
+{
+	struct request_view view;
+
+	look_probed((void *)PT_REGS_PARM1(ctx), &view);
+	return on_end(&view, (__u8)PT_REGS_PARM2(ctx), true, PT_REGS_PARM3(ctx));
+}
+
+/* A function of its own, so that older verifiers look at it once, and not for each turn of the loop that calls it. */
+__attribute__((noinline)) int end_of_batch(__u64 address)
+{
+	struct request_view view;
+
+	look_probed((void *)address, &view);
+	return on_end(&view, 0, true, view.bytes);
+}
+
+/* blk_mq_end_request_batch(batch): requests that ended well, in a list, and do not pass blk_update_request (since 5.16). */
+SEC("kprobe")
+int block_end_batch_kprobe(struct pt_regs *ctx)
+{
+	struct request *rq;
+
+	if (bpf_core_type_exists(struct rq_list)) {
+		struct io_comp_batch___rq_list *batch = (void *)PT_REGS_PARM1(ctx);
+
+		rq = BPF_CORE_READ(batch, req_list.head);
+	} else {
+		struct io_comp_batch *batch = (void *)PT_REGS_PARM1(ctx);
+
+		rq = BPF_CORE_READ(batch, req_list);
+	}
+	for (int i = 0; i < REQUESTS_OF_A_BATCH && rq; i++) {
+		end_of_batch((__u64)rq);
+		rq = BPF_CORE_READ(rq, rq_next);
+	}
+	return 0;
+}
+
+#endif

@@ -1,0 +1,111 @@
+//! `/proc/diskstats`: what the kernel itself has counted of its disks (Documentation/admin-guide/iostats.rst).
+
+use std::fs;
+use std::io;
+use std::ops::Sub;
+
+use crate::layer::Counter;
+
+const PATH: &str = "/proc/diskstats";
+
+/// Requests that have ended since the kernel was started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Diskstats {
+    pub reads: u64,
+    pub writes: u64,
+    pub discards: u64,
+    pub flushes: u64,
+}
+
+impl Diskstats {
+    /// All of these disks and partitions together.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn read(names: &[String]) -> io::Result<Self> {
+        Ok(parse(&fs::read_to_string(PATH)?, names))
+    }
+
+    #[must_use]
+    pub fn get(&self, counter: Counter) -> u64 {
+        match counter {
+            Counter::Reads => self.reads,
+            Counter::Writes => self.writes,
+            Counter::Discards => self.discards,
+            Counter::Flushes => self.flushes,
+        }
+    }
+}
+
+/// Counters wrap as the kernel's do.
+impl Sub for Diskstats {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            reads: self.reads.wrapping_sub(earlier.reads),
+            writes: self.writes.wrapping_sub(earlier.writes),
+            discards: self.discards.wrapping_sub(earlier.discards),
+            flushes: self.flushes.wrapping_sub(earlier.flushes),
+        }
+    }
+}
+
+/// A line has major and minor number, the name, then reads and three more numbers of them, writes with three, three numbers
+/// of what is under way, discards with three, flushes (since 5.5) with one.
+fn parse(text: &str, names: &[String]) -> Diskstats {
+    let mut sum = Diskstats::default();
+    for line in text.lines() {
+        let mut words = line.split_ascii_whitespace().skip(2);
+        if !words
+            .next()
+            .is_some_and(|name| names.iter().any(|wanted| wanted == name))
+        {
+            continue;
+        }
+        let numbers: Vec<u64> = words.map(|word| word.parse().unwrap_or(0)).collect();
+        let number = |place: usize| numbers.get(place).copied().unwrap_or(0);
+        sum.reads = sum.reads.wrapping_add(number(0));
+        sum.writes = sum.writes.wrapping_add(number(4));
+        sum.discards = sum.discards.wrapping_add(number(11));
+        sum.flushes = sum.flushes.wrapping_add(number(15));
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = " 259       0 nvme0n1 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17
+ 259       1 nvme0n1p1 100 0 0 0 200 0 0 0 0 0 0 300 0 0 0 0 0
+   8       0 sda 1000 0 0 0 2000 0 0 0 0 0 0
+ 254       0 dm-0 x y
+";
+
+    fn counted(names: &[&str]) -> Diskstats {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        parse(TEXT, &names)
+    }
+
+    fn stats(reads: u64, writes: u64, discards: u64, flushes: u64) -> Diskstats {
+        Diskstats {
+            reads,
+            writes,
+            discards,
+            flushes,
+        }
+    }
+
+    #[test]
+    fn only_the_disks_that_are_named_count() {
+        assert_eq!(counted(&["nvme0n1"]), stats(1, 5, 12, 16));
+        assert_eq!(counted(&["nvme0n1p1", "sda"]), stats(1100, 2200, 300, 0));
+        assert_eq!(counted(&["dm-0", "nvme"]), stats(0, 0, 0, 0));
+    }
+
+    #[test]
+    fn counters_may_wrap() {
+        assert_eq!(stats(1, 5, 0, 0) - stats(u64::MAX, 3, 0, 0), stats(2, 2, 0, 0));
+    }
+}
