@@ -352,6 +352,10 @@ impl Layer {
         self.ops.get(op).map(|op| op.count.clone()).unwrap_or_default()
     }
 
+    pub fn says_of_diskstats(&self, start: &str) -> bool {
+        self.diskstats.as_deref().is_some_and(|line| line.starts_with(start))
+    }
+
     /// The number before these words in what it says of diskstats: `24` in `(24 of them never issued)`.
     pub fn in_diskstats(&self, words: &str) -> u64 {
         let before = self
