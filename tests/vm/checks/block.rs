@@ -194,6 +194,64 @@ impl Measured {
     }
 }
 
+/// Without the tool: what the kernel counts of each kind of disk is what was asked for.
+fn disks(guest: &Guest) -> Result<(), String> {
+    {
+        let _disk = NullDisks::new(guest, 1, &[("discard", "1"), ("cache_size", "4")])?;
+        asked(NULL, &["disk", "discards", "flushed"], true)?;
+    }
+    {
+        let disk = LoopDisk::new(guest)?;
+        asked(&disk.name, &["disk", "discards", "zeroed", "flushed"], false)?;
+    }
+    let _below = NullDisks::new(guest, 2, &[("discard", "1")])?;
+    {
+        let disk = linear(guest)?;
+        asked(&disk.name, &["disk", "discards"], true)?;
+    }
+    {
+        let disk = crypt(guest)?;
+        asked(&disk.name, &["disk"], true)?;
+    }
+    let _disk = mirror(guest)?;
+    asked(Mirror::NAME, &["disk", "discards"], true)
+}
+
+/// One workload after the other.
+fn asked(disk: &str, sets: &[&str], knows_fua: bool) -> Result<(), String> {
+    let file = &format!("/dev/{disk}");
+    for &set in sets {
+        let spec = Spec {
+            set,
+            file,
+            threads: 1,
+            ..SPEC
+        };
+        let before = DiskStats::of(disk)?;
+        let workload = Workload::start(&spec)?;
+        workload.go()?;
+        workload.finish().map_err(|e| format!("{set} on {disk}: {e}"))?;
+        let stats = DiskStats::of(disk)?.since(&before);
+        let truth = spec.truth();
+        let [read, write, zeroes, discard, flush] =
+            ["read", "write", "write_zeroes", "discard", "flush"].map(|op| of(&truth, op));
+        let fsyncs = if flush.calls > 0 { fsyncs(&spec) } else { 0 };
+        let expected = DiskStats {
+            reads: read.calls,
+            read_bytes: read.bytes,
+            writes: write.calls + zeroes.calls + fsyncs,
+            written_bytes: write.bytes + zeroes.bytes,
+            discards: discard.calls,
+            discarded_bytes: discard.bytes,
+            flushes: if knows_fua { fsyncs } else { flush.calls },
+        };
+        if stats != expected {
+            return Err(format!("{set} on {disk}: {stats:?}, not {expected:?}"));
+        }
+    }
+    Ok(())
+}
+
 /// Reads and writes by several processes, and discards by another two, none of which the kernel makes one.
 fn mixed(guest: &Guest, probe: &str) -> Result<(), String> {
     const DISCARDS: Spec = Spec {
