@@ -47,10 +47,16 @@ pub const CHECKS: &[Check] = &[
     }),
     check("block: the k-th of 8 reads is queued for (k - 1) times 50 ms", queued),
     check(
-        "block: queue times with each scheduler, and without iostats",
-        schedulers,
+        "block: queue times with each scheduler, and without iostats, auto",
+        |guest| schedulers(guest, "auto"),
     ),
-    check("block: 8 processes at once miss nothing", crowd),
+    check(
+        "block: queue times with each scheduler, and without iostats, kprobe",
+        |guest| schedulers(guest, "kprobe"),
+    ),
+    check("block: 8 processes at once, auto", |guest| crowd(guest, "auto")),
+    check("block: 8 processes at once, kprobe", |guest| crowd(guest, "kprobe")),
+    check("block: direct reads of a file, with the layers above", whole_stack),
     check("block: -p of one of two readers, whoever ends their reads", of_process),
     check("block: -p, whose writes a kernel thread makes", written_back),
     check("block: -p of two processes out of three", |guest| {
