@@ -192,9 +192,9 @@ impl Measured {
         Ok(())
     }
 
-    /// The best hook loses nothing. The other one may, and says so.
+    /// The best hook loses nothing. The other one may, and says so. A request's start may have no function to probe.
     fn hook_is_right(&self, layer: &Layer) -> bool {
-        let is_kprobe = layer.hooks.iter().all(|hook| hook == "kprobe/kretprobe");
+        let is_kprobe = layer.hooks.iter().any(|hook| hook == "kprobe/kretprobe");
         let warns = layer.warnings.iter().any(|warning| warning.contains("can lose calls"));
         is_kprobe == self.by_kprobe && warns == self.by_kprobe && layer.warnings.len() <= usize::from(warns)
     }
