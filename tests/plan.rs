@@ -28,7 +28,8 @@ fn fixture(kernel: &str, name: &str) -> String {
 
 /// The facts of a kernel, as `kernel::gather` would have read them; `command_line` as booted.
 fn facts(kernel: &str, command_line: &str, without: &[&str]) -> Facts {
-    let wanted = plan::functions_of(&Layer::ALL, Choice::Auto);
+    // All that any choice needs facts about.
+    let wanted = plan::functions_of(&Layer::ALL, Choice::Kprobe);
     let names: BTreeSet<&str> = wanted
         .keys()
         .map(String::as_str)
