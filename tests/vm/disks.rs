@@ -60,22 +60,27 @@ impl NullDisks {
             folders: Vec::new(),
             _module: guest.load("null_blk", "nr_devices=0")?,
         };
-        let folder = Path::new(Self::CONFIG).join("nullb");
         // A mount of an earlier check is as good.
-        if !folder.exists() {
+        if !Path::new(Self::CONFIG).join("nullb").exists() {
             let kind = Some("configfs");
             mount(kind, Self::CONFIG, kind, MsFlags::empty(), None::<&str>).map_err(|e| format!("configfs: {e}"))?;
         }
-        for number in 0..count {
-            let folder = folder.join(format!("nullb{number}"));
-            fs::create_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-            disks.folders.push(folder.clone());
-            configure(&folder, &[("size", "64"), ("memory_backed", "1")])?;
-            configure(&folder, settings)?;
-            configure(&folder, &[("power", "1")])?;
-            appears(&format!("/dev/nullb{number}"))?;
+        for _ in 0..count {
+            disks.add(settings)?;
         }
         Ok(disks)
+    }
+
+    /// Another one.
+    pub fn add(&mut self, settings: &[(&str, &str)]) -> Result<(), String> {
+        let name = format!("nullb{}", self.folders.len());
+        let folder = Path::new(Self::CONFIG).join("nullb").join(&name);
+        fs::create_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        self.folders.push(folder.clone());
+        configure(&folder, &[("size", "64"), ("memory_backed", "1")])?;
+        configure(&folder, settings)?;
+        configure(&folder, &[("power", "1")])?;
+        appears(&format!("/dev/{name}"))
     }
 
     /// One that answers every request after this delay, whatever else it has to do.

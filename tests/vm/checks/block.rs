@@ -56,6 +56,7 @@ pub const CHECKS: &[Check] = &[
     ),
     check("block: 8 processes at once, auto", |guest| crowd(guest, "auto")),
     check("block: 8 processes at once, kprobe", |guest| crowd(guest, "kprobe")),
+    check("block: 8 processes on two disks at once", crowd_on_two_disks),
     check("block: direct reads of a file, with the layers above", whole_stack),
     check("block: -p of one of two readers, whoever ends their reads", of_process),
     check("block: -p, whose writes a kernel thread makes", written_back),
@@ -129,11 +130,17 @@ fn measure(
 
 /// The same while workloads run at once, from their first call to their last.
 fn measure_all(guest: &Guest, disk: &str, options: &[&str], specs: &[Spec]) -> Result<Measured, String> {
-    let workloads: Vec<Workload> = specs.iter().map(Workload::start).collect::<Result<_, _>>()?;
-    measure(guest, disk, options, || {
-        workloads.iter().try_for_each(Workload::go)?;
-        workloads.into_iter().try_for_each(Workload::finish)
-    })
+    let workloads = start_all(specs)?;
+    measure(guest, disk, options, || run_all(workloads))
+}
+
+fn start_all(specs: &[Spec]) -> Result<Vec<Workload>, String> {
+    specs.iter().map(Workload::start).collect()
+}
+
+fn run_all(workloads: Vec<Workload>) -> Result<(), String> {
+    workloads.iter().try_for_each(Workload::go)?;
+    workloads.into_iter().try_for_each(Workload::finish)
 }
 
 /// What all of these are together.
@@ -578,33 +585,61 @@ fn schedulers(guest: &Guest, probe: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// What a crowd does to one of two disks: the requests of one end in soft interrupts, of the other in the timer's, which
+/// hit whoever runs.
+const CROWD: Spec = Spec {
+    threads: 1,
+    rounds: 60,
+    ..SPEC
+};
+const CROWDED: [(&str, &[(&str, &str)]); 2] = [
+    ("/dev/nullb0", &[("irqmode", "1")]),
+    ("/dev/nullb1", &[("irqmode", "2"), ("completion_nsec", "20000")]),
+];
+
 /// Preempted inside the kernel all the time, where that can be. The best hook loses nothing. Kprobes may, and then what
 /// they counted and what they say they lost is no less than the truth.
 fn crowd(guest: &Guest, probe: &str) -> Result<(), String> {
-    let _disk = NullDisks::new(guest, 1, &[])?;
-    let specs = [Spec {
-        set: "disk",
-        threads: 1,
-        rounds: 60,
-        ..SPEC
-    }; 8];
-    let truth = truth(&specs);
-    let measured = measure_all(guest, NULL, &["--probe", probe], &specs)?;
-    let layer = measured.layer()?;
-    match &layer.lost {
-        Some((lost, _)) if probe != "auto" => {
-            let counted: u64 = layer.ops.values().map(|op| op.count.calls).sum();
-            let all = of(&truth, "read").calls + of(&truth, "write").calls;
-            if counted > all || counted + lost < all {
-                return measured.wrong(&format!("{counted} counted and {lost} lost of {all}"));
+    let mut disks = NullDisks::new(guest, 0, &[])?;
+    for (file, settings) in CROWDED {
+        disks.add(settings)?;
+        let specs = [Spec { file, ..CROWD }; 8];
+        let truth = truth(&specs);
+        let disk = file.trim_start_matches("/dev/");
+        let measured = measure_all(guest, disk, &["--probe", probe], &specs)?;
+        let layer = measured.layer()?;
+        match &layer.lost {
+            Some((lost, _)) if probe != "auto" => {
+                let counted: u64 = layer.ops.values().map(|op| op.count.calls).sum();
+                let all = of(&truth, "read").calls + of(&truth, "write").calls;
+                if counted > all || counted + lost < all {
+                    return measured.wrong(&format!("{counted} counted and {lost} lost of {all}"));
+                }
             }
-            Ok(())
-        }
-        _ => {
-            measured.is_exactly(&truth)?;
-            measured.agrees()
+            _ => {
+                measured.is_exactly(&truth)?;
+                measured.agrees()?;
+            }
         }
     }
+    Ok(())
+}
+
+/// Whatever one disk's request is in the middle of, another one's end may interrupt.
+fn crowd_on_two_disks(guest: &Guest) -> Result<(), String> {
+    let mut disks = NullDisks::new(guest, 0, &[])?;
+    let mut specs = Vec::new();
+    for (file, settings) in CROWDED {
+        disks.add(settings)?;
+        specs.extend([Spec { file, ..CROWD }; 4]);
+    }
+    let workloads = start_all(&specs)?;
+    let tool = Tool::start(guest, &["-T", BLK])?;
+    run_all(workloads)?;
+    tool.interrupt()?;
+    let ended = tool.finish()?;
+    let exactly = ended.report()?.is_exactly(&truth(&specs));
+    exactly.map_err(|e| format!("{e}\n{}", ended.text))
 }
 
 /// Each of them is one operation of each layer.
