@@ -157,21 +157,26 @@ static __always_inline void remember_request(__u64 address, const struct request
 /* A request begins, in the context of whoever submits it. */
 static __always_inline int on_start(const struct request_view *view)
 {
-	struct request_state state = {};
+	struct request_state *old, state = {};
+	__u64 address = view->address;
 
 	if (control.stopped || !view->on_disk)
 		return 0;
 	state.op = block_op(view->flags);
+	old = bpf_map_lookup_elem(&requests, &address);
+	/* Its end was not seen: requests have an address of their own only while they are under way. */
+	if (old && old->phase == REQUEST_ISSUED)
+		lose_request(old->op, LOST_RETURN);
 	if (block.by_owner && !thread_is_traced()) {
-		/* What was left by another request at this address is not this one's. */
-		bpf_map_delete_elem(&requests, &view->address);
+		if (old)
+			bpf_map_delete_elem(&requests, &address);
 		if (is_kernel_thread())
 			count_apart(state.op, APART_BY_KERNEL);
 		return 0;
 	}
 	state.started_ns = bpf_ktime_get_ns();
 	state.phase = REQUEST_STARTED;
-	remember_request(view->address, &state);
+	remember_request(address, &state);
 	return 0;
 }
 

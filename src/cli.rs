@@ -35,6 +35,8 @@ pub struct Options {
     pub count: Option<u64>,
     pub duration: Option<Duration>,
     pub output: Option<PathBuf>,
+    /// Reports are JSON Lines, not text.
+    pub json: bool,
     pub verbose: bool,
     pub command: Vec<OsString>,
     pub user: Option<String>,
@@ -149,6 +151,9 @@ struct Output {
     /// Report to FILE (- for stdout)
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Report as JSON Lines, always in nanoseconds and with histograms, whatever -m, -u and -S say
+    #[arg(long)]
+    json: bool,
     /// Tell how each operation is measured
     #[arg(long)]
     verbose: bool,
@@ -232,6 +237,7 @@ fn validate(raw: Raw) -> Result<Options, String> {
         return Err("the command after -- is empty".to_owned());
     }
     let unit = match (raw.output.milliseconds, raw.output.microseconds) {
+        _ if raw.output.json => Unit::Nanoseconds,
         (true, _) => Unit::Milliseconds,
         (_, true) => Unit::Microseconds,
         _ => Unit::Nanoseconds,
@@ -255,6 +261,7 @@ fn validate(raw: Raw) -> Result<Options, String> {
         count: raw.count,
         duration: raw.duration,
         output: raw.output.output,
+        json: raw.output.json,
         verbose: raw.output.verbose,
         command: raw.command,
         user: raw.user,
@@ -355,6 +362,16 @@ mod tests {
         assert!(options.follow && options.pids.is_empty());
         assert_eq!(options.command, ["fio", "-p", "3"]);
         assert_eq!(options.unit, Unit::Microseconds);
+    }
+
+    #[test]
+    fn json_is_in_nanoseconds_whatever_the_text_would_be_in() {
+        for words in ["--json", "--json -m", "-u --json", "-S -m --json"] {
+            let options = parse_words(words).unwrap();
+            assert!(options.json, "{words}");
+            assert_eq!(options.unit, Unit::Nanoseconds, "{words}");
+        }
+        assert!(!parse_words("").unwrap().json);
     }
 
     #[test]

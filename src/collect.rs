@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::time::Instant;
 
+use jiff::Timestamp;
 use libbpf_rs::{Iter, MapCore, MapFlags};
 
 use crate::histogram::Histogram;
@@ -15,15 +16,17 @@ use crate::kernel::interface::{
     LOST_REASONS, LOST_RETURN, LOST_STORAGE, LOST_TABLE_FULL, REQUEST_ISSUED,
 };
 use crate::layer::{Counter, Layer, REQUESTS};
-use crate::probe::PointWord;
 use crate::probe::attach::{Attached, AttachedOp, Skips};
-use crate::probe::plan::{Plan, PlannedOp, loses, loses_requests};
-use crate::report::{self, Agreement, Apart, LayerReport, Loss, LossReason, NotMeasured, OpReport};
+use crate::probe::plan::{Plan, PlannedOp, function_name, loses, loses_requests};
+use crate::probe::{Hook, PointWord};
+use crate::report::{self, Agreement, Apart, AttachPoint, LayerReport, Loss, LossReason, NotMeasured, OpReport};
 
 /// All counters at one moment, every CPU together.
 #[derive(Debug, Clone)]
 pub struct Reading {
     pub at: Instant,
+    /// The same moment by the clock on the wall, which may be set while we run.
+    pub wall: Timestamp,
     /// In the order of the plan.
     ops: Vec<OpReading>,
     /// In the order of [`Attached::skips`].
@@ -77,6 +80,7 @@ pub fn read(attached: &Attached, epoch: u64) -> Reading {
     };
     Reading {
         at: Instant::now(),
+        wall: Timestamp::now(),
         ops: (0..attached.ops.len()).map(op).collect(),
         skipped: attached.skips.iter().map(Skips::read).collect(),
         not_followed: attached
@@ -286,6 +290,7 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
             if planned.not_measured.is_none() {
                 report.not_measured.push(refused(planned, attached));
             }
+            report.absent.push(absent(planned, attached));
             continue;
         }
         for &(_, hook) in &attached.points {
@@ -301,14 +306,16 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
         for (sum, n) in lost.iter_mut().zip(difference.lost) {
             *sum += n;
         }
-        report
-            .ops
-            .push(op_report(planned.op.name, planned.op.moves_bytes, difference));
+        report.ops.push(OpReport {
+            attach: attach_points(attached),
+            ..op_report(planned.op.name, planned.op.moves_bytes, difference)
+        });
     }
     if layer == Layer::Blk {
         block_report(&mut report, &queue_times, span);
     }
     report.losses = losses(layer, &lost, span);
+    report.skips_unknown = skips_unknown(layer, span);
     report.in_flight = span.in_flight.map(|known| known.get(&layer).copied().unwrap_or(0));
     report.hooks = hooks.iter().map(|hook| hook.name()).collect();
     for hook in hooks {
@@ -409,6 +416,7 @@ fn op_report(name: &'static str, moves_bytes: bool, difference: OpReading) -> Op
     let counted = histogram.count() > 0;
     OpReport {
         op: name,
+        attach: Vec::new(),
         total_ns: difference.total_ns,
         bytes: moves_bytes.then_some(difference.bytes),
         extremes: difference.extremes.filter(|_| counted),
@@ -466,6 +474,41 @@ fn losses(layer: Layer, lost: &[u64], span: &Span<'_>) -> Vec<Loss> {
         });
     }
     losses
+}
+
+/// Whether nothing that the layer is measured by has its skipped entries counted.
+fn skips_unknown(layer: Layer, span: &Span<'_>) -> bool {
+    let mut counts = span.attached.skips.iter().zip(&span.after.skipped);
+    counts.all(|(skips, count)| skips.layer != layer || count.is_none())
+}
+
+/// Functions and tracepoints that an op is timed at. A pair of tracepoints is two.
+fn attach_points(attached: &AttachedOp) -> Vec<AttachPoint> {
+    let of_point = |(names, hook): &(String, Hook)| {
+        let hook = hook.name();
+        let point = |function: &str| AttachPoint {
+            function: function.to_owned(),
+            hook,
+        };
+        names.split(", ").map(point).collect::<Vec<_>>()
+    };
+    attached.points.iter().flat_map(of_point).collect()
+}
+
+/// An op without numbers, and why it has none. What is missing of it on other grounds does not matter then.
+fn absent(planned: &PlannedOp, attached: &AttachedOp) -> NotMeasured {
+    let reason = match &planned.not_measured {
+        Some(known) if planned.points.is_empty() => known.reason.clone(),
+        None if planned.points.is_empty() && attached.refused.is_empty() => {
+            let functions: Vec<String> = planned.op.points.iter().map(function_name).collect();
+            format!("{}: not in this kernel", functions.join(", "))
+        }
+        _ => refused(planned, attached).reason,
+    };
+    NotMeasured {
+        what: planned.op.name.to_owned(),
+        reason,
+    }
 }
 
 /// Why an op that was planned is not measured.

@@ -25,8 +25,8 @@ use crate::probe::attach::{self, AttachError, Attached, AttachedOp};
 use crate::probe::load::Settings;
 use crate::probe::plan::{self, BlockWish, Plan};
 use crate::process::{self, Process};
-use crate::report::text::{self, TextOptions, Unit};
-use crate::report::{LayerReport, NotMeasured, Report};
+use crate::report::text::{TextOptions, Unit};
+use crate::report::{Filter, LayerReport, NotMeasured, Report, View};
 
 /// Why a run ended early: one line, and the exit status.
 #[derive(Debug)]
@@ -129,6 +129,8 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         attached,
         subject,
         disks,
+        filter: filter(options, disk.as_ref()),
+        kernel: crate::kernel::release(),
         epoch: 1,
         filtered: is_filtered(options),
     };
@@ -434,6 +436,21 @@ fn subject(options: &Options, processes: &[Process], disk: Option<&Disk>) -> Str
     parts.join(", ")
 }
 
+/// What [`subject`] says in words. Paths and words that are not UTF-8 are as readable as they can be.
+fn filter(options: &Options, disk: Option<&Disk>) -> Filter {
+    let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
+    Filter {
+        pids: options.pids.clone(),
+        follow: options.follow,
+        disk: disk.map(|disk| disk.name.clone()),
+        queued: options.queued,
+        cgroup: options.cgroup.as_ref().map(|path| path.display().to_string()),
+        comm: options.comm.clone(),
+        command: (!options.command.is_empty()).then(|| words.collect()),
+        all_files: options.all_files,
+    }
+}
+
 fn banner(subject: &str, options: &Options) -> String {
     let layers: Vec<&str> = options.layers.iter().map(|layer| layer.name()).collect();
     let of = if subject.is_empty() {
@@ -468,11 +485,13 @@ impl Output {
         }
     }
 
-    fn print(&mut self, report: &Report, options: &TextOptions) -> io::Result<()> {
+    fn print(&mut self, report: &Report, view: View) -> io::Result<()> {
         match self {
-            Self::Stdout => text::print(report, options, &mut io::stdout().lock()).and_then(|()| io::stdout().flush()),
-            Self::Stderr => text::print(report, options, &mut io::stderr().lock()),
-            Self::File(file) => text::print(report, options, file),
+            Self::Stdout => view
+                .print(report, &mut io::stdout().lock())
+                .and_then(|()| io::stdout().flush()),
+            Self::Stderr => view.print(report, &mut io::stderr().lock()),
+            Self::File(file) => view.print(report, file),
         }
     }
 }
@@ -487,6 +506,8 @@ struct Run<'a> {
     subject: String,
     /// Disks whose counters are compared with ours.
     disks: Option<Disks>,
+    filter: Filter,
+    kernel: String,
     epoch: u64,
     filtered: bool,
 }
@@ -512,7 +533,7 @@ impl Run<'_> {
             control.began_ns = monotonic_ns();
             control.stopped = 0;
         });
-        reading.at = Instant::now();
+        (reading.at, reading.wall) = (Instant::now(), jiff::Timestamp::now());
         Moment {
             reading,
             disks: disks.zip(self.read_disks()).map(<[Diskstats; 2]>::from),
@@ -651,22 +672,32 @@ impl Run<'_> {
         });
         for layer in &mut layers {
             if let Some(refused) = self.refused.iter().find(|refused| refused.name() == layer.layer) {
-                *layer = not_measured(*refused);
+                *layer = LayerReport {
+                    absent: std::mem::take(&mut layer.absent),
+                    ..not_measured(*refused)
+                };
             }
         }
         let report = Report {
+            start: before.reading.wall,
             time_of_day: jiff::Zoned::now().strftime("%H:%M:%S").to_string(),
             length: after.reading.at.duration_since(before.reading.at),
             subject: self.subject.clone(),
+            filter: self.filter.clone(),
+            kernel: self.kernel.clone(),
             layers,
             warnings,
         };
-        let form = TextOptions {
-            unit: self.options.unit,
-            summary_only: self.options.summary,
-            exact: self.options.verbose,
+        let view = if self.options.json {
+            View::Json
+        } else {
+            View::Text(TextOptions {
+                unit: self.options.unit,
+                summary_only: self.options.summary,
+                exact: self.options.verbose,
+            })
         };
-        match output.print(&report, &form) {
+        match output.print(&report, view) {
             Ok(()) => Ok(after),
             // The reader has seen enough, as `head` does.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => leave(0),

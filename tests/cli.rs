@@ -6,6 +6,11 @@
 #[allow(dead_code, reason = "shared with the guests, who need more of it")]
 #[path = "vm/guest/process.rs"]
 mod process;
+#[allow(
+    dead_code,
+    reason = "shared with the tests of reports made by hand, who need more of it"
+)]
+mod schema;
 
 use std::fs;
 use std::io::Read;
@@ -498,6 +503,120 @@ fn a_report_goes_where_it_was_told() {
     let (status, line) = failure(tool(&["-T", "syscall", "-o", "/nonexistent/file"]));
     assert_eq!(status, 1);
     assert!(line.starts_with("error: cannot write '/nonexistent/file': "), "{line}");
+}
+
+/// The JSON reports of a run that prints one or more.
+fn json(lines: &str) -> Vec<serde_json::Value> {
+    let reports = schema::reports(lines).unwrap_or_else(|error| panic!("{error}"));
+    assert!(!reports.is_empty(), "no report");
+    reports
+}
+
+#[test]
+fn json_is_a_line_for_each_interval() {
+    let output = output(tool(&["-T", "syscall", "--json", "0.05", "3"]));
+    assert_status(&output, 0);
+    assert_eq!(json(&output.stdout).len(), 3);
+    assert_eq!(output.stderr, "Tracing syscall latency... Hit Ctrl-C to end.\n");
+}
+
+#[test]
+fn json_tells_every_layer_and_op_that_was_asked_for() {
+    let output = output(tool(&["--json", "--duration", "10ms"]));
+    assert_status(&output, 0);
+    let report = &json(&output.stdout)[0];
+    for layer in iostackbreakdown::layer::Layer::ALL {
+        let told = schema::array(&report["layers"])
+            .iter()
+            .find(|told| told["layer"] == layer.name());
+        let told = told.unwrap_or_else(|| panic!("no {}: {report}", layer.name()));
+        let mut ops: Vec<&str> = schema::array(&told["ops"])
+            .iter()
+            .filter_map(|op| op["op"].as_str())
+            .collect();
+        let mut table: Vec<&str> = layer.ops().iter().map(|op| op.name).collect();
+        // Those that could not be measured stand behind the others.
+        ops.sort_unstable();
+        table.sort_unstable();
+        assert_eq!(ops, table, "{}", layer.name());
+    }
+    schema::strict(report).unwrap();
+}
+
+/// They are about the text: a script can add `--json` to any command line.
+#[test]
+fn json_ignores_how_text_would_look() {
+    for options in [&["-m"][..], &["-u", "-S"], &["--verbose"]] {
+        let arguments = [&["-T", "syscall", "--json", "-o", "-"], options, &["--", "ls", "/"]].concat();
+        let output = output(tool(&arguments));
+        assert_status(&output, 0);
+        let (line, listing) = (output.stdout.lines()).partition::<Vec<&str>, _>(|line| line.starts_with('{'));
+        assert!(!listing.is_empty(), "{output:?}");
+        let report = &json(&format!("{}\n", line.join("\n")))[0];
+        let close = schema::layers(report)
+            .flat_map(schema::ops)
+            .find(|op| op["op"] == "close")
+            .unwrap();
+        assert!(schema::number(&close["count"]) > 0, "{report}");
+        // Far less than it takes to start a program in milliseconds or microseconds, had it been counted in them.
+        assert!(
+            schema::number(&close["min_ns"]) > 10 && !schema::array(&close["buckets"]).is_empty(),
+            "{close}"
+        );
+    }
+}
+
+#[test]
+fn json_of_a_command_goes_to_stderr_and_names_it() {
+    let output = output(tool(&["-T", "syscall", "--json", "--", "sh", "-c", "exit 7"]));
+    assert_status(&output, 7);
+    assert_eq!(output.stdout, "");
+    let (banner, line) = output.stderr.split_once('\n').unwrap();
+    assert!(banner.starts_with(BANNER), "{output:?}");
+    let report = &json(line)[0];
+    assert_eq!(report["filter"]["command"], serde_json::json!(["sh", "-c", "exit 7"]));
+    assert_eq!(report["filter"]["follow"], true);
+    assert_eq!(report["subject"], "'sh -c exit 7'");
+}
+
+#[test]
+fn json_goes_where_it_was_told() {
+    let file = Scratch::file("report.json", "of an earlier run");
+    let output = output(tool(&[
+        "-T",
+        "syscall",
+        "--json",
+        "--duration",
+        "10ms",
+        "-o",
+        file.path(),
+    ]));
+    assert_status(&output, 0);
+    assert_eq!(output.stdout, "");
+    assert_eq!(json(&fs::read_to_string(file.path()).unwrap()).len(), 1);
+}
+
+#[test]
+fn json_meets_a_closed_pipe_and_a_full_disk_as_text_does() {
+    let script = r#"{ "$@"; echo "status $?" >&2; } | head -1"#;
+    let output = output(shell(script, &["-T", "syscall", "--json", "0.1", "50"]));
+    let banner = "Tracing syscall latency... Hit Ctrl-C to end.";
+    assert_eq!(output.stderr, format!("{banner}\nstatus 0\n"));
+    assert_eq!(json(&output.stdout).len(), 1);
+    for full in [
+        shell(
+            r#"exec "$@" >/dev/full"#,
+            &["-T", "syscall", "--json", "--duration", "10ms"],
+        ),
+        tool(&["-T", "syscall", "--json", "--duration", "10ms", "-o", "/dev/full"]),
+    ] {
+        let (status, line) = failure(full);
+        assert_eq!(status, 1);
+        assert!(
+            line.starts_with("error: the report cannot be written: No space left"),
+            "{line}"
+        );
+    }
 }
 
 #[test]

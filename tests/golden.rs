@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use iostackbreakdown::histogram::{Histogram, STEPS, step_of};
 use iostackbreakdown::report::text::{self, TextOptions, Unit};
-use iostackbreakdown::report::{LayerReport, Loss, LossReason, NotMeasured, OpReport, Report};
+use iostackbreakdown::report::{
+    Agreement, Apart, Diskstats, LayerReport, Loss, LossReason, NotMeasured, OpReport, Report,
+};
 
 const NANOSECONDS: TextOptions = TextOptions {
     unit: Unit::Nanoseconds,
@@ -67,6 +69,15 @@ fn cases() -> Vec<(&'static str, String)> {
         ("huge", printed(&huge(), NANOSECONDS)),
         ("huge_microseconds", printed(&huge(), MICROSECONDS)),
         ("huge_counts", printed(&huge_counts(), NANOSECONDS)),
+        ("requests", printed(&report(vec![requests()]), NANOSECONDS)),
+        (
+            "requests_of_a_process",
+            printed(&report(vec![requests_of_a_process()]), SUMMARY),
+        ),
+        (
+            "requests_and_trouble",
+            printed(&report(vec![requests_and_trouble()]), SUMMARY),
+        ),
     ]
 }
 
@@ -101,6 +112,22 @@ fn every_golden_file_has_its_case() {
         .collect();
     let used: BTreeSet<PathBuf> = cases().iter().map(|(name, _)| golden(name)).collect();
     assert_eq!(files, used);
+}
+
+/// The rows of DESIGN.md, section 3, as far as one histogram serves.
+#[test]
+fn requests_have_a_column_of_the_queue_and_calls_have_none() {
+    let text = printed(&report(vec![requests()]), SUMMARY);
+    assert!(
+        text.contains("operation     count      total  queued     avg"),
+        "{text}"
+    );
+    assert!(text.contains("read          3,860   667.0 ms   8.0 %"), "{text}");
+    assert!(
+        text.contains("diskstats agrees: 3,867 reads, 412 writes, 24 flushes; 7 in flight at start"),
+        "{text}"
+    );
+    assert!(!printed(&report(vec![layer("vfs", vec![read()])]), SUMMARY).contains("queued"));
 }
 
 #[test]
@@ -153,6 +180,14 @@ fn no_number_makes_a_report_wide() {
                     histogram: Histogram::from_steps(&steps),
                     errors: vec![(5, *other), (12345, *other)],
                     queued: *other,
+                    queue_ns: Some(*other),
+                    apart: Apart {
+                        at_start: *other,
+                        never_issued: *other,
+                        by_kernel: *other,
+                        unowned: *other,
+                        untimed: *other,
+                    },
                     unit_slots: vec![0, *count, *other],
                     ..OpReport::default()
                 };
@@ -160,6 +195,13 @@ fn no_number_makes_a_report_wide() {
                     excluded: *other,
                     in_flight: Some(*other),
                     losses: vec![loss(LossReason::EntryMissed, *other, true)],
+                    diskstats: Some(Diskstats {
+                        reads: *other,
+                        writes: *other,
+                        discards: *other,
+                        flushes: Some(*other),
+                        agreement: Agreement::Agrees,
+                    }),
                     ..layer("syscall", vec![op])
                 }]);
                 for options in [NANOSECONDS, MICROSECONDS, MILLISECONDS] {
@@ -310,6 +352,84 @@ fn long_subject() -> Report {
     report
 }
 
+/// The table of DESIGN.md, section 3, and what stands below it.
+fn requests() -> LayerReport {
+    let reads = OpReport {
+        queue_ns: Some(53_360_000),
+        apart: Apart {
+            at_start: 7,
+            ..Apart::default()
+        },
+        ..read()
+    };
+    let writes = OpReport {
+        queue_ns: Some(264_000),
+        ..write()
+    };
+    let flushes = OpReport { op: "flush", ..fsync() };
+    LayerReport {
+        hooks: vec!["tp_btf"],
+        queue_from: Some("block_io_start"),
+        diskstats: Some(Diskstats {
+            reads: 3_867,
+            writes: 412,
+            discards: 0,
+            flushes: Some(24),
+            agreement: Agreement::Agrees,
+        }),
+        in_flight: Some(1),
+        ..layer("blk", vec![reads, writes, flushes, never("discard")])
+    }
+}
+
+fn requests_of_a_process() -> LayerReport {
+    let writes = OpReport {
+        apart: Apart {
+            at_start: 1,
+            never_issued: 12,
+            by_kernel: 2_120,
+            ..Apart::default()
+        },
+        ..write()
+    };
+    let flushes = OpReport {
+        apart: Apart {
+            unowned: 1_024,
+            ..Apart::default()
+        },
+        ..never("flush")
+    };
+    LayerReport {
+        hooks: vec!["tp_btf"],
+        ..layer("blk", vec![read(), writes, flushes])
+    }
+}
+
+/// Nothing was timed, and the kernel says something else.
+fn requests_and_trouble() -> LayerReport {
+    let untimed = |op, untimed, never_issued| OpReport {
+        apart: Apart {
+            untimed,
+            never_issued,
+            ..Apart::default()
+        },
+        ..never(op)
+    };
+    LayerReport {
+        hooks: vec!["kprobe/kretprobe"],
+        queue_from: Some("the request's start_time_ns"),
+        diskstats: Some(Diskstats {
+            reads: 3,
+            writes: 2,
+            discards: 1,
+            flushes: Some(1),
+            agreement: Agreement::Differs("reads 3, seen 2; writes 2, seen 13".into()),
+        }),
+        losses: vec![loss(LossReason::ReturnMissed, 1, false)],
+        ..layer("blk", vec![untimed("read", 2, 0), untimed("write", 1, 12)])
+    }
+}
+
 /// Two whole intervals and a last partial one, as they follow each other on a screen.
 fn intervals() -> String {
     let mut text = String::new();
@@ -446,7 +566,7 @@ fn report(layers: Vec<LayerReport>) -> Report {
         length: Duration::from_millis(12_412),
         subject: String::from("PID 4711 (postgres)"),
         layers,
-        warnings: Vec::new(),
+        ..Report::default()
     }
 }
 

@@ -6,6 +6,11 @@
 #[allow(dead_code, reason = "shared with the guests, who need more of it")]
 #[path = "vm/guest/process.rs"]
 mod process;
+#[allow(
+    dead_code,
+    reason = "shared with the tests of reports made by hand, who need more of it"
+)]
+mod schema;
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -256,6 +261,28 @@ impl Told {
         told
     }
 
+    /// The same of JSON Lines, every one of which has to be valid.
+    fn parse_json(lines: &str) -> Self {
+        let mut told = Self {
+            text: lines.into(),
+            ..Self::default()
+        };
+        for report in schema::reports(lines).unwrap_or_else(|error| panic!("{error}")) {
+            for op in schema::layers(&report).flat_map(schema::ops) {
+                let sums = told.ops.entry(op["op"].as_str().unwrap().into()).or_default();
+                *sums = (
+                    sums.0 + schema::number(&op["count"]),
+                    sums.1 + schema::number(&op["bytes"]),
+                );
+            }
+            told.excluded += schema::number(&report["excluded"]["not_file"]);
+            let lost = report["lost"].as_object().unwrap().values().map(schema::number);
+            told.lost += lost.sum::<u64>();
+            told.reports += 1;
+        }
+        told
+    }
+
     /// Whether nothing is missing. It panics when something is and nobody says so.
     fn is_exactly(&self, names: &[&str], rounds: u64) -> bool {
         let truth = |name: &str| {
@@ -300,6 +327,18 @@ fn exact(mut attempt: impl FnMut() -> bool) {
 
 /// Traces a workload from its first call to its last by its number.
 fn by_pid(rounds: u32, options: &[&str]) -> Told {
+    Told::parse(&report_of(rounds, options).text)
+}
+
+/// What was reported of a workload.
+struct Reported {
+    /// Its number, and when it was let go.
+    pid: u64,
+    began: jiff::Timestamp,
+    text: String,
+}
+
+fn report_of(rounds: u32, options: &[&str]) -> Reported {
     let stage = Stage::new();
     let workload = Running::start(&mut stage.workload(&rounds.to_string())).unwrap();
     let file = stage.folder.join(format!("file-{}", workload.pid()));
@@ -315,11 +354,24 @@ fn by_pid(rounds: u32, options: &[&str]) -> Told {
     let tool = Running::start(&mut tool).unwrap();
     wait_for("the banner", LIMIT, || tool.stderr().contains("Tracing "))
         .unwrap_or_else(|error| panic!("{error}: {}", tool.stderr()));
+    let began = jiff::Timestamp::now();
     stage.go();
     wait_for("the workload's end", LIMIT, || stage.rounds_done() == rounds).unwrap();
     tool.signal(Signal::SIGINT).unwrap();
     tool.finish(LIMIT).unwrap().success().unwrap();
-    Told::parse(&fs::read_to_string(&report).unwrap())
+    Reported {
+        pid: workload.pid().as_raw().unsigned_abs().into(),
+        began,
+        text: fs::read_to_string(&report).unwrap(),
+    }
+}
+
+/// When the span of a JSON report began and ended, in milliseconds.
+fn span(report: &serde_json::Value) -> (i64, i64) {
+    let start = report["start"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+    let length = schema::number(&report["duration_ns"]) / 1_000_000;
+    let start = start.as_millisecond();
+    (start, start + i64::try_from(length).unwrap())
 }
 
 /// Its files are all open: it sleeps until it is let go, in the thread that works.
@@ -363,6 +415,44 @@ fn intervals_add_up() {
     exact(|| {
         let told = by_pid(200, &["0.05"]);
         assert!(told.reports > 1, "{}", told.text);
+        told.is_exactly(&all(), 200)
+    });
+}
+
+#[test]
+fn json_tells_a_process_exactly() {
+    let _noise = noise();
+    exact(|| {
+        let reported = report_of(20, &["--json"]);
+        let line = &reported.text;
+        let told = Told::parse_json(line);
+        let report: serde_json::Value = serde_json::from_str(line).unwrap();
+        let ((start, end), began) = (span(&report), reported.began.as_millisecond());
+        assert!(start <= began && began <= end, "{line}");
+        assert!(end <= jiff::Timestamp::now().as_millisecond(), "{line}");
+        assert_eq!(report["filter"]["pids"], serde_json::json!([reported.pid]));
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+        assert_eq!(report["kernel"], release.trim_end());
+        let ops: Vec<_> = schema::layers(&report).flat_map(schema::ops).collect();
+        assert!(ops.iter().all(|op| !schema::array(&op["attach"]).is_empty()), "{line}");
+        told.is_exactly(&all(), 20) && (told.lost > 0 || told.excluded == 20 * ON_PIPES)
+    });
+}
+
+#[test]
+fn json_intervals_add_up_and_follow_each_other() {
+    exact(|| {
+        let lines = report_of(200, &["--json", "0.05"]).text;
+        let told = Told::parse_json(&lines);
+        assert!(told.reports > 1, "{lines}");
+        let reports: Vec<serde_json::Value> = schema::reports(&lines).unwrap();
+        for pair in reports.windows(2) {
+            let ((start, end), (next, _)) = (span(&pair[0]), span(&pair[1]));
+            assert!((end - next).abs() < 20, "{lines}");
+            // After a late one comes a shorter one.
+            assert!(start < end, "{lines}");
+            assert!(pair[0]["in_flight"]["end"].is_null(), "known at the end of a run only");
+        }
         told.is_exactly(&all(), 200)
     });
 }

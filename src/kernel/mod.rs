@@ -70,6 +70,15 @@ pub struct Facts {
     pub block: BlockFacts,
 }
 
+/// `uname -r`; empty when the kernel does not say.
+#[must_use]
+pub fn release() -> String {
+    nix::sys::utsname::uname().map_or_else(
+        |_| String::new(),
+        |names| names.release().to_string_lossy().into_owned(),
+    )
+}
+
 /// Why the facts could not be had.
 #[derive(Debug)]
 pub enum FactsError {

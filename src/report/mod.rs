@@ -1,27 +1,83 @@
 //! What a run has to say, independent of the form it is said in.
 //!
-//! [`Report`] is made by [`crate::collect`] from two readings of the kernel's counters; a view (so far [`text`]) prints
-//! it. Times are in nanoseconds throughout, counts and bytes are plain numbers.
+//! [`Report`] is made by [`crate::collect`] from two readings of the kernel's counters; a [`View`] ([`text`], [`json`])
+//! prints it. Times are in nanoseconds throughout, counts and bytes are plain numbers.
 
+mod errno;
+pub mod json;
 pub mod text;
 
+use std::io;
 use std::time::Duration;
 
+use jiff::Timestamp;
+use serde::Serialize;
+
+use self::text::TextOptions;
 use crate::histogram::Histogram;
 
+/// The form that a report is printed in.
+#[derive(Debug, Clone, Copy)]
+pub enum View {
+    /// For people.
+    Text(TextOptions),
+    /// For programs: one line each.
+    Json,
+}
+
+impl View {
+    /// Prints `report`, in one piece.
+    ///
+    /// # Errors
+    /// What writing to `out` fails with.
+    pub fn print(self, report: &Report, out: &mut impl io::Write) -> io::Result<()> {
+        match self {
+            Self::Text(options) => text::print(report, &options, out),
+            Self::Json => json::print(report, out),
+        }
+    }
+}
+
 /// One report: the whole run, or one interval of it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Report {
+    /// When the span began.
+    pub start: Timestamp,
     /// Time of day at the end of the span, already in the form `HH:MM:SS` of the local time zone.
     pub time_of_day: String,
     /// Length of the span that the numbers are of.
     pub length: Duration,
     /// What was asked for, for example `PID 4711 (postgres)` or `nvme0n1`; empty without a filter.
     pub subject: String,
+    /// The same, piece by piece.
+    pub filter: Filter,
+    /// Release of the kernel that was measured, for example `6.1.0-50-amd64`.
+    pub kernel: String,
     /// In the order of the stack, system call first.
     pub layers: Vec<LayerReport>,
     /// What concerns no single layer, for example children that were not followed. One sentence each.
     pub warnings: Vec<String>,
+}
+
+/// Whose I/O a report is of; without any, everybody's.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Filter {
+    /// As numbered in the PID namespace that the run was started in.
+    pub pids: Vec<u32>,
+    /// The descendants of `pids`, or of the command, too.
+    pub follow: bool,
+    /// Name of the disk as the kernel has it.
+    pub disk: Option<String>,
+    /// Times at `blk` are from the request's start, not from its issue.
+    pub queued: bool,
+    /// As it was asked for.
+    pub cgroup: Option<String>,
+    /// Name of the threads.
+    pub comm: Option<String>,
+    /// The command that was started, word by word.
+    pub command: Option<Vec<String>>,
+    /// Files of every kind, not only those that can live on a disk.
+    pub all_files: bool,
 }
 
 /// One layer of a report.
@@ -33,12 +89,16 @@ pub struct LayerReport {
     pub ops: Vec<OpReport>,
     /// Ops, or parts of ops, that could not be measured on this machine.
     pub not_measured: Vec<NotMeasured>,
+    /// Those of the layer's ops that are not in `ops`, by name, in the order of its table.
+    pub absent: Vec<NotMeasured>,
     /// The kinds of hook that measured it.
     pub hooks: Vec<&'static str>,
     /// Calls left out because of the kind of their file.
     pub excluded: u64,
     /// Samples that are in no histogram, by reason; reasons without one are absent.
     pub losses: Vec<Loss>,
+    /// This kernel does not count the entries that it skips, so that [`LossReason::EntryMissed`] is not known.
+    pub skips_unknown: bool,
     /// Calls under way when the span ended. `None`: not known.
     pub in_flight: Option<u64>,
     /// What the reader must know of how this layer was measured, for example that a hook was forced that loses
@@ -55,6 +115,8 @@ pub struct LayerReport {
 #[derive(Debug, Clone, Default)]
 pub struct OpReport {
     pub op: &'static str,
+    /// Where it was timed.
+    pub attach: Vec<AttachPoint>,
     /// Sum of the times of all calls.
     pub total_ns: u64,
     /// Bytes moved; `None` for an op that moves none.
@@ -78,8 +140,17 @@ pub struct OpReport {
     pub unit_slots: Vec<u64>,
 }
 
+/// One place in the kernel where an op was timed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AttachPoint {
+    /// A function's name, or a tracepoint's.
+    pub function: String,
+    /// The kind of hook, as in [`LayerReport::hooks`].
+    pub hook: &'static str,
+}
+
 /// Requests that are counted apart.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Apart {
     /// Issued before the run began, completed in this span.
     pub at_start: u64,
@@ -117,7 +188,7 @@ pub enum Agreement {
 }
 
 /// Something that is not in the numbers because it could not be measured.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NotMeasured {
     /// `fsync`, `direct reads`.
     pub what: String,
@@ -150,6 +221,15 @@ pub enum LossReason {
 }
 
 impl LossReason {
+    /// Every reason.
+    pub const ALL: [Self; 5] = [
+        Self::ReturnMissed,
+        Self::EntryMissed,
+        Self::NoStorage,
+        Self::TableFull,
+        Self::ClockBackwards,
+    ];
+
     /// As in `LOST 12 of 84,201 samples (0.01 %): 12 returns missed.`
     #[must_use]
     pub fn describe(self) -> &'static str {

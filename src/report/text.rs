@@ -6,9 +6,8 @@ mod number;
 
 use std::io;
 
-use nix::errno::Errno;
-
 use self::number::{decimal_bytes, thousands, time_each, time_sum};
+use super::errno::errno_name;
 use super::{LayerReport, NotMeasured, OpReport, Report};
 
 /// Columns that a report never exceeds.
@@ -364,37 +363,6 @@ fn sum(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
-/// Tracing sees what user space never does: the kernel's own codes of include/linux/errno.h.
-fn errno_name(errno: i32) -> String {
-    let internal = match errno {
-        512 => "ERESTARTSYS",
-        513 => "ERESTARTNOINTR",
-        514 => "ERESTARTNOHAND",
-        515 => "ENOIOCTLCMD",
-        516 => "ERESTART_RESTARTBLOCK",
-        517 => "EPROBE_DEFER",
-        518 => "EOPENSTALE",
-        519 => "ENOPARAM",
-        521 => "EBADHANDLE",
-        522 => "ENOTSYNC",
-        523 => "EBADCOOKIE",
-        524 => "ENOTSUPP",
-        525 => "ETOOSMALL",
-        526 => "ESERVERFAULT",
-        527 => "EBADTYPE",
-        528 => "EJUKEBOX",
-        529 => "EIOCBQUEUED",
-        530 => "ERECALLCONFLICT",
-        531 => "ENOGRACE",
-        _ => "",
-    };
-    match Errno::from_raw(errno) {
-        _ if !internal.is_empty() => String::from(internal),
-        Errno::UnknownErrno => format!("errno {errno}"),
-        known => format!("{known:?}"),
-    }
-}
-
 /// The report so far. Paragraphs are parted by one blank line however many were asked for.
 #[derive(Default)]
 struct Page {
@@ -463,22 +431,6 @@ mod tests {
         let umlauts = "ä".repeat(81);
         assert_eq!(wrapped(&umlauts), format!("{}\n  ä\n", "ä".repeat(80)));
         assert_eq!(wrapped("PID 1 (\u{1b}[31m\n)  "), "PID 1 (?[31m )\n");
-    }
-
-    #[test]
-    fn errors_have_names() {
-        for (errno, name) in [
-            (5, "EIO"),
-            (11, "EAGAIN"),
-            (95, "EOPNOTSUPP"),
-            (512, "ERESTARTSYS"),
-            (529, "EIOCBQUEUED"),
-        ] {
-            assert_eq!(errno_name(errno), name);
-        }
-        for unknown in [-5, 0, 520, 4000, i32::MAX] {
-            assert_eq!(errno_name(unknown), format!("errno {unknown}"));
-        }
     }
 
     #[test]

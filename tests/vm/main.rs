@@ -38,6 +38,12 @@ mod family;
 mod guest;
 mod host;
 mod protocol;
+#[allow(
+    dead_code,
+    reason = "shared with the tests of reports made by hand, who need more of it"
+)]
+#[path = "../schema/mod.rs"]
+mod schema;
 mod target;
 mod workload;
 

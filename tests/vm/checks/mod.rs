@@ -8,6 +8,7 @@ mod errors;
 mod exact;
 mod fallback;
 mod filters;
+mod json;
 mod report;
 mod times;
 mod traps;
@@ -18,6 +19,7 @@ const TABLES: &[&[Check]] = &[
     boot::CHECKS,
     counts::CHECKS,
     filters::CHECKS,
+    json::CHECKS,
     traps::CHECKS,
     times::CHECKS,
     block::CHECKS,

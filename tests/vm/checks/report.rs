@@ -67,13 +67,19 @@ impl Tool {
 
     /// Waits for its end, which must be a success.
     pub fn finish(self) -> Result<Ended, String> {
+        let only_layer = self.only_layer.clone();
+        let text = self.written()?;
+        let reports = parse(&text, &only_layer).map_err(|e| format!("{e}, in\n{text}"))?;
+        Ok(Ended { reports, text })
+    }
+
+    /// The same, and the reports as they were written.
+    pub fn written(self) -> Result<String, String> {
         let output = self.running.finish(END_BOUND)?;
         if !output.status.success() {
             return Err(format!("the tool: {}\n{}", output.status, last_lines(&output.stderr)));
         }
-        let text = std::fs::read_to_string(FILE).map_err(|e| format!("{FILE}: {e}"))?;
-        let reports = parse(&text, &self.only_layer).map_err(|e| format!("{e}, in\n{text}"))?;
-        Ok(Ended { reports, text })
+        std::fs::read_to_string(FILE).map_err(|e| format!("{FILE}: {e}"))
     }
 }
 

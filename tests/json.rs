@@ -1,0 +1,680 @@
+//! Reports made by hand, as JSON: of the form of the schema, which allows no other, and with the numbers of the text.
+
+#[allow(dead_code, reason = "shared with the tests of real reports, who need less of it")]
+mod schema;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use iostackbreakdown::histogram::{Histogram, STEPS, step_of};
+use iostackbreakdown::layer::Layer;
+use iostackbreakdown::report::text::{TextOptions, Unit};
+use iostackbreakdown::report::{
+    Agreement, Apart, AttachPoint, Diskstats, Filter, LayerReport, Loss, LossReason, NotMeasured, OpReport, Report,
+    View, json,
+};
+use schema::{QUANTILES, array, number, paths, paths_of_objects, strict, valid};
+use serde_json::{Value, json};
+
+/// Every kind of report, by name.
+fn cases() -> Vec<(&'static str, Report)> {
+    vec![
+        ("several layers", several_layers()),
+        ("requests", report(vec![requests(Agreement::Agrees)])),
+        (
+            "requests that differ",
+            report(vec![
+                layer("vfs", vec![read()]),
+                requests(Agreement::Differs("reads 3,861, seen 3,860".into())),
+            ]),
+        ),
+        (
+            "requests that cannot be compared",
+            report(vec![LayerReport {
+                diskstats: Some(Diskstats {
+                    flushes: None,
+                    ..diskstats(Agreement::NotComparable("queue/iostats is 0".into()))
+                }),
+                ..requests(Agreement::Agrees)
+            }]),
+        ),
+        ("trouble", trouble()),
+        (
+            "not measured",
+            report(vec![layer("syscall", vec![read()]), refused("vfs")]),
+        ),
+        ("nothing measured", report(vec![refused("vfs"), refused("ext4")])),
+        ("no layers", report(vec![])),
+        (
+            "no calls",
+            report(vec![layer("vfs", vec![never("read"), never("write")])]),
+        ),
+        ("first interval", interval(0, 900)),
+        ("last interval", interval(1, 0)),
+        ("the largest numbers", largest()),
+        ("every filter", every_filter()),
+        ("hostile names", hostile()),
+    ]
+}
+
+#[test]
+fn every_report_is_one_line_that_the_schema_allows() {
+    for (name, report) in cases() {
+        let line = printed(&report);
+        assert_eq!(line.matches('\n').count(), 1, "{name}");
+        let reports = schema::reports(&line).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(reports.len(), 1, "{name}");
+    }
+}
+
+/// Of every object in every report: none of its fields can go, none can come.
+#[test]
+fn the_schema_allows_nothing_else() {
+    let mut objects = 0;
+    for (name, report) in cases() {
+        let report: Value = serde_json::from_str(&printed(&report)).unwrap();
+        objects += strict(&report).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    assert!(objects > 300, "{objects}");
+}
+
+/// Nor can a value be of another kind, or a number be negative, a fraction, or beyond 64 bits.
+#[test]
+fn the_schema_allows_no_other_values() {
+    let report: Value = serde_json::from_str(&printed(&several_layers())).unwrap();
+    let mut values = 0;
+    for path in paths(&report) {
+        let value = report.pointer(&path).unwrap();
+        let wrong: &[Value] = match value {
+            Value::Number(_) => &[json!(-1), json!(0.5), json!(1e20), json!("1"), json!([]), json!({})],
+            Value::String(_) | Value::Null => &[json!(1.5), json!([1]), json!({"a": 1}), json!(true)],
+            Value::Bool(_) => &[json!(0), json!("true"), Value::Null],
+            Value::Array(_) | Value::Object(_) => &[json!(1), json!("text"), json!(true)],
+        };
+        for wrong in wrong {
+            let mut other = report.clone();
+            *other.pointer_mut(&path).unwrap() = wrong.clone();
+            assert!(valid(&other).is_err(), "{path}: {wrong}");
+            values += 1;
+        }
+    }
+    assert!(values > 1000, "{values}");
+}
+
+/// What is said to be not measured has no numbers, and what has numbers no reason.
+#[test]
+fn the_schema_ties_numbers_to_what_was_measured() {
+    let report: Value = serde_json::from_str(&printed(&trouble())).unwrap();
+    let broken = |path: &str, value: Value| {
+        let mut other = report.clone();
+        let place = other.pointer_mut(path).unwrap_or_else(|| panic!("{path}"));
+        assert_ne!(*place, value, "{path}");
+        *place = value;
+        assert!(valid(&other).is_err(), "{path}");
+    };
+    valid(&report).unwrap();
+    let absent = array(&report["layers"][0]["ops"]).len() - 1;
+    let absent = format!("/layers/0/ops/{absent}");
+    assert_eq!(report.pointer(&absent).unwrap()["measured"], false);
+    broken(&format!("{absent}/measured"), json!(true));
+    broken(&format!("{absent}/count"), json!(0));
+    broken(&format!("{absent}/reason"), Value::Null);
+    broken(&format!("{absent}/errors"), json!({}));
+    broken("/layers/0/ops/0/measured", json!(false));
+    broken("/layers/0/ops/0/reason", json!("because"));
+    broken("/layers/0/ops/0/count", Value::Null);
+    broken("/layers/0/ops/0/errors", json!({"no error": 1}));
+    broken("/layers/0/ops/0/errors", json!({"EIO": 0}));
+    broken("/layers/0/measured", json!(false));
+    broken("/version", json!("first"));
+    broken("/schema_version", json!(json::SCHEMA_VERSION + 1));
+    broken("/start", json!("2026-11-20 11:02:33"));
+    broken("/lost_up_to/0", json!("bad luck"));
+    broken("/filter/command", json!([]));
+    broken("/layers/1/measured", json!(true));
+    broken("/layers/1/lost/table_full", json!(0));
+    broken("/layers/1/reason", Value::Null);
+}
+
+/// Every object of the schema names every field, describes it, and says which are all.
+#[test]
+fn the_schema_is_complete() {
+    let schema: Value = serde_json::from_str(schema::SCHEMA).unwrap();
+    let mut objects = 0;
+    for path in paths_of_objects(&schema) {
+        let object = schema.pointer(&path).unwrap();
+        let Some(properties) = object.get("properties").filter(|_| object.get("type").is_some()) else {
+            continue;
+        };
+        objects += 1;
+        assert_eq!(object["additionalProperties"], false, "{path}");
+        let names: BTreeSet<&str> = properties.as_object().unwrap().keys().map(String::as_str).collect();
+        let required: BTreeSet<&str> = array(&object["required"]).iter().filter_map(Value::as_str).collect();
+        assert_eq!(names, required, "{path}");
+        for name in names {
+            let property = &properties[name];
+            let shared = property["$ref"]
+                .as_str()
+                .and_then(|at| schema.pointer(at.strip_prefix('#')?));
+            let described = [Some(property), shared].into_iter().flatten();
+            let text: String = described.filter_map(|of| of["description"].as_str()).collect();
+            assert!(!text.is_empty(), "{path}: {name} has no description");
+            let is_time = name.ends_with("_ns");
+            assert!(
+                !is_time || text.to_lowercase().contains("nanoseconds"),
+                "{path}: {name} has no unit"
+            );
+        }
+    }
+    assert_eq!(objects, 12);
+    assert_eq!(
+        schema.pointer("/$defs/report/properties/schema_version/const"),
+        Some(&json!(json::SCHEMA_VERSION))
+    );
+}
+
+/// To the last byte, so that no change of form goes unseen.
+#[test]
+fn a_report_is_as_written_here() {
+    let mut report = report(vec![LayerReport {
+        excluded: 8113,
+        in_flight: Some(0),
+        absent: vec![reason("fsync", "vfs_fsync_range: refused by this kernel")],
+        not_measured: vec![reason("fsync", "vfs_fsync_range: refused by this kernel")],
+        ..layer(
+            "vfs",
+            vec![OpReport {
+                op: "read",
+                attach: vec![attach("vfs_read", "fentry/fexit")],
+                total_ns: 4_011,
+                bytes: Some(8192),
+                extremes: Some((811, 2_100)),
+                errors: vec![(11, 2), (5, 1)],
+                errors_unnamed: 4,
+                histogram: slots(&[(9, 1), (10, 2)]),
+                ..OpReport::default()
+            }],
+        )
+    }]);
+    report.filter.pids = vec![4711];
+    let expected = concat!(
+        r#"{"schema_version":1,"version":""#,
+        env!("CARGO_PKG_VERSION"),
+        r#"","kernel":"6.1.0-50-amd64","start":"2026-11-20T11:02:33.120Z","duration_ns":12412000007,"#,
+        r#""subject":"PID 4711 (postgres)","filter":{"pids":[4711],"follow":false,"disk":null,"queued":false,"#,
+        r#""cgroup":null,"comm":null,"command":null,"all_files":false},"#,
+        r#""layers":[{"layer":"vfs","measured":true,"reason":null,"hooks":["fentry/fexit"],"ops":["#,
+        r#"{"op":"read","measured":true,"reason":null,"count":3,"errors":{"EAGAIN":2,"EIO":1,"other":4},"#,
+        r#""bytes":8192,"total_ns":4011,"min_ns":811,"max_ns":2100,"p50_ns":1088,"p90_ns":null,"p99_ns":null,"#,
+        r#""queue_ns":null,"async_not_timed":0,"apart":null,"buckets":[{"ge_ns":512,"lt_ns":576,"count":1},"#,
+        r#"{"ge_ns":1024,"lt_ns":1152,"count":1},{"ge_ns":1152,"lt_ns":1280,"count":1}],"#,
+        r#""attach":[{"function":"vfs_read","hook":"fentry/fexit"}]},"#,
+        r#"{"op":"fsync","measured":false,"reason":"vfs_fsync_range: refused by this kernel","count":null,"#,
+        r#""errors":null,"bytes":null,"total_ns":null,"min_ns":null,"max_ns":null,"p50_ns":null,"p90_ns":null,"#,
+        r#""p99_ns":null,"queue_ns":null,"async_not_timed":null,"apart":null,"buckets":null,"attach":[]}],"#,
+        r#""excluded":{"not_file":8113},"in_flight":{"start":null,"end":0},"#,
+        r#""lost":{"return_missed":0,"entry_missed":0,"no_storage":0,"table_full":0,"clock_backwards":0},"#,
+        r#""lost_up_to":[],"not_measured":[{"what":"fsync","reason":"vfs_fsync_range: refused by this kernel"}],"#,
+        r#""warnings":[],"queue_from":null,"diskstats":null}],"excluded":{"not_file":8113},"in_flight":{"start":null,"end":0},"#,
+        r#""lost":{"return_missed":0,"entry_missed":0,"no_storage":0,"table_full":0,"clock_backwards":0},"#,
+        r#""lost_up_to":[],"warnings":[]}"#,
+        "\n"
+    );
+    assert_eq!(printed(&report), expected);
+}
+
+#[test]
+fn the_largest_numbers_are_exact() {
+    let line = printed(&largest());
+    let report: Value = serde_json::from_str(&line).unwrap();
+    let op = &report["layers"][0]["ops"][0];
+    for field in [
+        "count",
+        "bytes",
+        "total_ns",
+        "max_ns",
+        "p50_ns",
+        "p99_ns",
+        "async_not_timed",
+    ] {
+        assert_eq!(op[field].as_u64(), Some(u64::MAX), "{field}");
+    }
+    assert_eq!(op["errors"]["EIO"].as_u64(), Some(u64::MAX));
+    assert_eq!(
+        op["buckets"],
+        json!([{"ge_ns": 1_u64 << 40, "lt_ns": null, "count": u64::MAX}])
+    );
+    assert_eq!(report["lost"]["return_missed"].as_u64(), Some(u64::MAX));
+    assert_eq!(
+        report["excluded"]["not_file"].as_u64(),
+        Some(u64::MAX),
+        "a sum that no u64 holds is the largest one"
+    );
+    assert!(line.contains("18446744073709551615") && !line.contains("e19"), "{line}");
+}
+
+#[test]
+fn trouble_is_told_by_layer_and_in_sum() {
+    let report: Value = serde_json::from_str(&printed(&trouble())).unwrap();
+    let [vfs, ext4, syscall] = [0, 1, 2].map(|index| &report["layers"][index]);
+    assert_eq!(vfs["lost"]["return_missed"], 12);
+    assert_eq!(vfs["lost"]["entry_missed"], 9);
+    assert_eq!(vfs["lost_up_to"], json!(["entry_missed"]));
+    assert_eq!(
+        syscall["lost"]["entry_missed"],
+        Value::Null,
+        "the kernel does not count it"
+    );
+    assert_eq!(syscall["lost"]["return_missed"], 30);
+    assert_eq!(report["lost"]["return_missed"], 42);
+    assert_eq!(report["lost"]["entry_missed"], Value::Null);
+    assert_eq!(report["lost"]["clock_backwards"], 0);
+    assert_eq!(report["lost_up_to"], json!(["entry_missed"]));
+    assert_eq!(report["in_flight"], json!({"start": null, "end": 5}));
+    assert_eq!(report["excluded"], json!({"not_file": 8114}));
+    assert_eq!(report["warnings"], json!(["3 children were not followed"]));
+    assert_eq!(vfs["warnings"], json!(["kretprobe at vfs can lose calls"]));
+    assert_eq!(
+        vfs["not_measured"],
+        json!([
+            {"what": "fsync", "reason": "vfs_fsync_range: refused by this kernel"},
+            {"what": "direct reads", "reason": "generic_file_read_iter does not see them"}
+        ])
+    );
+    assert_eq!(
+        (&ext4["measured"], &ext4["reason"]),
+        (&json!(false), &json!("both refused here"))
+    );
+    let named: Vec<&Value> = array(&ext4["ops"]).iter().map(|op| &op["op"]).collect();
+    let table: Vec<&str> = Layer::Ext4.ops().iter().map(|op| op.name).collect();
+    assert_eq!(named, table, "what was asked for and not measured is told op by op");
+    assert_eq!(
+        vfs["ops"][0]["errors"],
+        json!({"ENOSPC": 1204, "ERESTARTSYS": 7, "errno 4000": 2, "other": 3})
+    );
+    assert_eq!(vfs["ops"][0]["async_not_timed"], 12);
+}
+
+#[test]
+fn requests_have_what_only_they_have() {
+    let report: Value = serde_json::from_str(&printed(&report(vec![
+        layer("vfs", vec![read()]),
+        requests(Agreement::Differs("reads 3,861, seen 3,860".into())),
+    ])))
+    .unwrap();
+    let [vfs, blk] = [0, 1].map(|index| &report["layers"][index]);
+    assert_eq!(
+        (&vfs["ops"][0]["apart"], &vfs["diskstats"]),
+        (&Value::Null, &Value::Null)
+    );
+    assert_eq!(
+        blk["ops"][0]["apart"],
+        json!({"at_start": 7, "never_issued": 1, "by_kernel": 2, "unowned": 3, "untimed": 4})
+    );
+    assert_eq!(blk["ops"][0]["queue_ns"], 53_360_000);
+    assert_eq!(blk["queue_from"], "block_io_start");
+    assert_eq!(blk["in_flight"], json!({"start": 7, "end": 0}));
+    assert_eq!(blk["excluded"], json!({"not_file": null}));
+    assert_eq!(
+        report["excluded"],
+        json!({"not_file": 0}),
+        "of the layers that have files"
+    );
+    assert_eq!(report["in_flight"]["start"], Value::Null, "not known of vfs");
+    assert_eq!(
+        blk["diskstats"],
+        json!({"reads": 3860, "writes": 412, "discards": 0, "flushes": 24, "agreement": "differs",
+               "detail": "reads 3,861, seen 3,860"})
+    );
+}
+
+/// As many calls as a quantile needs, and one less.
+#[test]
+fn quantiles_that_the_counts_do_not_support_are_null() {
+    for (name, _, needed) in QUANTILES {
+        for (calls, is_told) in [(needed - 1, false), (needed, true)] {
+            let op = OpReport {
+                op: "read",
+                total_ns: 9 * calls,
+                extremes: (calls > 0).then_some((9, 9)),
+                histogram: Histogram::from_steps(&[[0; 9].as_slice(), &[calls]].concat()),
+                ..OpReport::default()
+            };
+            let report: Value = serde_json::from_str(&printed(&report(vec![layer("vfs", vec![op])]))).unwrap();
+            let told = report["layers"][0]["ops"][0][name].as_u64();
+            assert_eq!(told, is_told.then_some(9), "{name} of {calls}");
+        }
+    }
+}
+
+#[test]
+fn text_and_json_tell_the_same() {
+    let mut ops = 0;
+    for (name, report) in cases() {
+        let mut text = Vec::new();
+        let options = TextOptions {
+            unit: Unit::Nanoseconds,
+            summary_only: false,
+            exact: true,
+        };
+        View::Text(options).print(&report, &mut text).unwrap();
+        let text = unfold(&String::from_utf8(text).unwrap());
+        let json: Value = serde_json::from_str(&printed(&report)).unwrap();
+        let mut layer = report.layers.first().map_or("", |layer| layer.layer).to_owned();
+        let mut told: BTreeMap<(String, String), Vec<u64>> = BTreeMap::new();
+        for line in text.lines() {
+            if let Some(name) = line.strip_prefix("layer = ") {
+                layer = name.into();
+            }
+            let Some(exact) = line.strip_prefix("exact: ") else {
+                continue;
+            };
+            let mut words = exact.split(' ');
+            let op = words.next().unwrap();
+            let numbers = words.filter_map(|word| word.parse().ok()).collect();
+            told.insert((layer.clone(), op.into()), numbers);
+        }
+        for layer in array(&json["layers"]) {
+            for op in array(&layer["ops"]) {
+                let key = (text_of(&layer["layer"]), text_of(&op["op"]));
+                let fields = ["count", "total_ns", "bytes", "min_ns", "max_ns"];
+                let mut numbers: Vec<u64> = fields.map(|field| number(&op[field])).to_vec();
+                numbers.extend(op["queue_ns"].as_u64());
+                // The text leaves out what was never called.
+                let in_text = told.remove(&key).unwrap_or_else(|| vec![0; numbers.len()]);
+                assert_eq!(in_text, numbers, "{name}: {key:?}");
+                ops += 1;
+                let line = format!("not measured: {} at {} ", key.1, key.0);
+                let whole = format!("not measured: everything at {} ", key.0);
+                let is_told = text.contains(&line) || text.contains(&whole);
+                assert_eq!(op["measured"] == false, is_told, "{name}: {key:?}\n{text}");
+            }
+            for part in array(&layer["not_measured"]) {
+                let line = format!(
+                    "not measured: {} at {} ({})",
+                    text_of(&part["what"]),
+                    text_of(&layer["layer"]),
+                    text_of(&part["reason"])
+                );
+                assert!(text.contains(&line), "{name}: {line}\n{text}");
+            }
+        }
+        assert!(told.is_empty(), "{name}: only the text has {told:?}");
+        assert!(text.starts_with(&report.time_of_day));
+    }
+    assert!(ops > 40, "{ops}");
+}
+
+fn text_of(value: &Value) -> String {
+    value.as_str().unwrap().into()
+}
+
+/// Lines that were folded go on behind two blanks.
+fn unfold(text: &str) -> String {
+    let mut joined = String::new();
+    for line in text.lines() {
+        match line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')) {
+            Some(rest) => joined.push_str(&format!(" {rest}")),
+            None => joined.push_str(&format!("\n{line}")),
+        }
+    }
+    joined.trim_start().into()
+}
+
+fn several_layers() -> Report {
+    report(vec![
+        layer("syscall", vec![read(), never("preadv2"), fsync()]),
+        LayerReport {
+            in_flight: Some(2),
+            excluded: 1,
+            ..layer("vfs", vec![read(), never("open"), fsync()])
+        },
+        layer("ext4", vec![never("read")]),
+        requests(Agreement::Agrees),
+    ])
+}
+
+fn trouble() -> Report {
+    let writes = OpReport {
+        errors: vec![(28, 1_204), (512, 7), (4000, 2)],
+        errors_unnamed: 3,
+        queued: 12,
+        ..read()
+    };
+    let mut report = report(vec![
+        LayerReport {
+            excluded: 8_113,
+            losses: vec![
+                loss(LossReason::ReturnMissed, 12, false),
+                loss(LossReason::TableFull, 0, false),
+                loss(LossReason::EntryMissed, 9, true),
+            ],
+            in_flight: Some(3),
+            absent: vec![reason("fsync", "vfs_fsync_range: refused by this kernel")],
+            not_measured: vec![
+                reason("fsync", "vfs_fsync_range: refused by this kernel"),
+                reason("direct reads", "generic_file_read_iter does not see them"),
+            ],
+            warnings: vec![String::from("kretprobe at vfs can lose calls")],
+            ..layer("vfs", vec![writes])
+        },
+        refused("ext4"),
+        LayerReport {
+            excluded: 1,
+            losses: vec![loss(LossReason::ReturnMissed, 30, false)],
+            skips_unknown: true,
+            in_flight: Some(2),
+            ..layer("syscall", vec![read()])
+        },
+    ]);
+    report.warnings.push(String::from("3 children were not followed"));
+    report
+}
+
+/// A layer that this kernel does not let be measured.
+fn refused(name: &'static str) -> LayerReport {
+    let layer = Layer::ALL.into_iter().find(|layer| layer.name() == name).unwrap();
+    let absent = layer.ops().iter().map(|op| reason(op.name, "refused by this kernel"));
+    LayerReport {
+        layer: name,
+        absent: absent.collect(),
+        not_measured: vec![reason("everything", "both refused here")],
+        ..LayerReport::default()
+    }
+}
+
+fn requests(agreement: Agreement) -> LayerReport {
+    let reads = OpReport {
+        queue_ns: Some(53_360_000),
+        apart: Apart {
+            at_start: 7,
+            never_issued: 1,
+            by_kernel: 2,
+            unowned: 3,
+            untimed: 4,
+        },
+        attach: vec![
+            attach("block_rq_issue", "fentry/fexit"),
+            attach("block_rq_complete", "fentry/fexit"),
+        ],
+        ..read()
+    };
+    LayerReport {
+        in_flight: Some(0),
+        queue_from: Some("block_io_start"),
+        diskstats: Some(diskstats(agreement)),
+        ..layer("blk", vec![reads, never("discard")])
+    }
+}
+
+fn diskstats(agreement: Agreement) -> Diskstats {
+    Diskstats {
+        reads: 3_860,
+        writes: 412,
+        discards: 0,
+        flushes: Some(24),
+        agreement,
+    }
+}
+
+/// Two that follow each other; the last one is shorter.
+fn interval(number: u32, calls: u64) -> Report {
+    let reads = OpReport {
+        op: "read",
+        total_ns: calls * 1_510,
+        bytes: Some(calls * 4096),
+        extremes: (calls > 0).then_some((520, 2_040)),
+        histogram: slots(&[(9, calls / 3), (10, calls - calls / 3)]),
+        ..OpReport::default()
+    };
+    Report {
+        start: report(vec![]).start + Duration::from_secs(number.into()),
+        length: Duration::from_millis(1000 - u64::from(number) * 588),
+        ..report(vec![layer("vfs", vec![reads])])
+    }
+}
+
+fn largest() -> Report {
+    let reads = OpReport {
+        op: "read",
+        total_ns: u64::MAX,
+        bytes: Some(u64::MAX),
+        extremes: Some((u64::MAX, u64::MAX)),
+        histogram: slots(&[(40, u64::MAX)]),
+        errors: vec![(5, u64::MAX)],
+        errors_unnamed: u64::MAX,
+        queued: u64::MAX,
+        ..OpReport::default()
+    };
+    let all = LayerReport {
+        losses: vec![
+            loss(LossReason::ReturnMissed, u64::MAX, false),
+            loss(LossReason::EntryMissed, u64::MAX, true),
+        ],
+        excluded: u64::MAX,
+        in_flight: Some(u64::MAX),
+        ..layer("syscall", vec![reads])
+    };
+    Report {
+        length: Duration::MAX,
+        ..report(vec![all.clone(), LayerReport { layer: "vfs", ..all }])
+    }
+}
+
+fn every_filter() -> Report {
+    Report {
+        filter: Filter {
+            pids: vec![1, 4711, u32::MAX],
+            follow: true,
+            disk: Some("nvme0n1p2".into()),
+            queued: true,
+            cgroup: Some("/sys/fs/cgroup/a".into()),
+            comm: Some("postgres".into()),
+            command: Some(vec!["sh".into(), "-c".into(), String::new()]),
+            all_files: true,
+        },
+        ..several_layers()
+    }
+}
+
+/// Names are anyone's to choose; none of them ends a line or a string.
+fn hostile() -> Report {
+    let name = "\n\r\"\\\u{1b}[2J\u{2028}\u{0}\u{1F4A5}";
+    let mut report = several_layers();
+    report.subject = name.into();
+    report.kernel = name.into();
+    report.filter.comm = Some(name.into());
+    report.filter.command = Some(vec![name.into()]);
+    report.warnings = vec![name.into()];
+    report
+}
+
+fn read() -> OpReport {
+    OpReport {
+        op: "read",
+        attach: vec![attach("vfs_read", "fentry/fexit"), attach("vfs_readv", "fentry/fexit")],
+        total_ns: 667_000_000,
+        bytes: Some(15_810_560),
+        extremes: Some((66_120, 2_001_113)),
+        histogram: slots(&[(16, 1532), (17, 1901), (18, 377), (19, 41), (20, 9)]),
+        ..OpReport::default()
+    }
+}
+
+/// Too few for a p99, and an op that moves no bytes.
+fn fsync() -> OpReport {
+    OpReport {
+        op: "fsync",
+        total_ns: 19_896_000,
+        extremes: Some((560_000, 1_500_000)),
+        histogram: slots(&[(19, 20), (20, 4)]),
+        ..OpReport::default()
+    }
+}
+
+fn never(op: &'static str) -> OpReport {
+    OpReport {
+        op,
+        bytes: Some(0),
+        ..OpReport::default()
+    }
+}
+
+/// Calls in the powers of two named, spread over their steps as evenly as they can be.
+fn slots(counts: &[(u32, u64)]) -> Histogram {
+    let mut steps = vec![0; STEPS];
+    for (slot, count) in counts {
+        let first = step_of(1 << slot);
+        let last = step_of((1 << (slot + 1)) - 1);
+        let wide = (last - first + 1) as u64;
+        for (calls, place) in steps[first..=last].iter_mut().zip(0..) {
+            *calls = count / wide + u64::from(place < count % wide);
+        }
+    }
+    Histogram::from_steps(&steps)
+}
+
+fn report(layers: Vec<LayerReport>) -> Report {
+    Report {
+        start: "2026-11-20T11:02:33.1209Z".parse().unwrap(),
+        time_of_day: "11:05:10".into(),
+        length: Duration::from_nanos(12_412_000_007),
+        subject: "PID 4711 (postgres)".into(),
+        kernel: "6.1.0-50-amd64".into(),
+        layers,
+        ..Report::default()
+    }
+}
+
+fn layer(layer: &'static str, ops: Vec<OpReport>) -> LayerReport {
+    LayerReport {
+        layer,
+        ops,
+        hooks: vec!["fentry/fexit"],
+        ..LayerReport::default()
+    }
+}
+
+fn attach(function: &str, hook: &'static str) -> AttachPoint {
+    AttachPoint {
+        function: function.into(),
+        hook,
+    }
+}
+
+fn loss(reason: LossReason, count: u64, up_to: bool) -> Loss {
+    Loss { reason, count, up_to }
+}
+
+fn reason(what: &str, reason: &str) -> NotMeasured {
+    NotMeasured {
+        what: what.into(),
+        reason: reason.into(),
+    }
+}
+
+fn printed(report: &Report) -> String {
+    let mut out = Vec::new();
+    View::Json.print(report, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}

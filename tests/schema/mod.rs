@@ -1,0 +1,213 @@
+//! What has to be true of every JSON report, wherever it comes from: `schema/report.schema.json`, and what a schema
+//! cannot say.
+
+use std::sync::LazyLock;
+
+use jsonschema::Validator;
+use serde_json::{Map, Value};
+
+pub const SCHEMA: &str = include_str!("../../schema/report.schema.json");
+
+pub static VALIDATOR: LazyLock<Validator> = LazyLock::new(|| {
+    let schema = serde_json::from_str(SCHEMA).expect("the schema is JSON");
+    jsonschema::draft202012::new(&schema).expect("the schema is one")
+});
+
+/// The quantiles of an op, and from how many calls on each is told.
+pub const QUANTILES: [(&str, u128, u64); 3] = [("p50_ns", 50, 2), ("p90_ns", 90, 10), ("p99_ns", 99, 100)];
+
+/// Every report of a run, valid and without contradiction.
+pub fn reports(lines: &str) -> Result<Vec<Value>, String> {
+    if !lines.is_empty() && !lines.ends_with('\n') {
+        return Err(format!("the last line has no end: {lines}"));
+    }
+    let report = |line: &str| {
+        let report = serde_json::from_str(line).map_err(|error| error.to_string());
+        report
+            .and_then(|report| valid(&report).and_then(|()| consistent(&report)).map(|()| report))
+            .map_err(|error| format!("{error}, in\n{line}"))
+    };
+    lines.lines().map(report).collect()
+}
+
+pub fn valid(report: &Value) -> Result<(), String> {
+    let wrong: Vec<String> = VALIDATOR
+        .iter_errors(report)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(wrong.join("; "))
+    }
+}
+
+/// Those that were measured.
+pub fn layers(report: &Value) -> impl Iterator<Item = &Value> {
+    array(&report["layers"])
+        .iter()
+        .filter(|layer| layer["measured"] == true)
+}
+
+/// Those of a layer that were measured.
+pub fn ops(layer: &Value) -> impl Iterator<Item = &Value> {
+    array(&layer["ops"]).iter().filter(|op| op["measured"] == true)
+}
+
+pub fn array(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A number of a valid report, 0 where there is none.
+pub fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}
+
+/// Whether the numbers of a valid report can be true together.
+fn consistent(report: &Value) -> Result<(), String> {
+    for layer in layers(report) {
+        for op in ops(layer) {
+            op_is_consistent(op).map_err(|error| format!("{} {}: {error}", layer["layer"], op["op"]))?;
+            let hooks = array(&layer["hooks"]);
+            if let Some(other) = array(&op["attach"]).iter().find(|at| !hooks.contains(&at["hook"])) {
+                return Err(format!("{other} is not among the hooks of {}", layer["layer"]));
+            }
+        }
+    }
+    const SUMS: [(&str, &str); 7] = [
+        ("in_flight", "start"),
+        ("in_flight", "end"),
+        ("lost", "return_missed"),
+        ("lost", "entry_missed"),
+        ("lost", "no_storage"),
+        ("lost", "table_full"),
+        ("lost", "clock_backwards"),
+    ];
+    for (object, field) in SUMS {
+        let parts: Option<Vec<u64>> = layers(report).map(|layer| layer[object][field].as_u64()).collect();
+        let sum = parts
+            .filter(|parts| !parts.is_empty())
+            .map(|parts| parts.into_iter().fold(0, u64::saturating_add));
+        if report[object][field].as_u64() != sum {
+            return Err(format!("{object}.{field} is not {sum:?}"));
+        }
+    }
+    let excluded = layers(report).map(|layer| number(&layer["excluded"]["not_file"]));
+    if number(&report["excluded"]["not_file"]) != excluded.fold(0, u64::saturating_add) {
+        return Err("the calls excluded are not the sum of those of the layers".into());
+    }
+    Ok(())
+}
+
+fn op_is_consistent(op: &Value) -> Result<(), String> {
+    let count = number(&op["count"]);
+    let buckets: Vec<(u64, Option<u64>, u64)> = array(&op["buckets"])
+        .iter()
+        .map(|bucket| {
+            (
+                number(&bucket["ge_ns"]),
+                bucket["lt_ns"].as_u64(),
+                number(&bucket["count"]),
+            )
+        })
+        .collect();
+    let in_buckets = buckets.iter().fold(0, |sum: u64, bucket| sum.saturating_add(bucket.2));
+    if in_buckets != count {
+        return Err(format!("{in_buckets} in the buckets of {count}"));
+    }
+    let rising = buckets
+        .windows(2)
+        .all(|pair| pair[0].1.is_some_and(|lt| lt <= pair[1].0));
+    if !rising || buckets.iter().any(|&(ge, lt, _)| lt.is_some_and(|lt| lt <= ge)) {
+        return Err("the buckets are not in order".into());
+    }
+    let extremes = op["min_ns"].as_u64().zip(op["max_ns"].as_u64());
+    match (extremes, count) {
+        (None, 0) => {}
+        (Some((min, max)), 1..) => {
+            let [least, most] = [min, max].map(|time| u128::from(time) * u128::from(count));
+            // A sum that no u64 holds is told as the largest one.
+            let total = u128::from(number(&op["total_ns"]));
+            if min > max || total > most || total < least.min(u64::MAX.into()) {
+                return Err(format!("{total} ns is no sum of {count} from {min} to {max}"));
+            }
+            if let (Some(first), Some(last)) = (buckets.first(), buckets.last())
+                && (first.1.is_some_and(|lt| min >= lt) || max < last.0)
+            {
+                return Err(format!("{min} and {max} are not in the outermost buckets"));
+            }
+        }
+        _ => return Err(format!("{count} calls with extremes {extremes:?}")),
+    }
+    let calls: u128 = buckets.iter().map(|bucket| u128::from(bucket.2)).sum();
+    for (name, percent, needed) in QUANTILES {
+        let told = op[name].as_u64();
+        if told.is_some() != (count >= needed) {
+            return Err(format!("{name} of {count} is {told:?}"));
+        }
+        let Some(told) = told else { continue };
+        let rank = (calls * percent).div_ceil(100).max(1);
+        let mut seen = 0;
+        let bucket = buckets.iter().find(|bucket| {
+            seen += u128::from(bucket.2);
+            seen >= rank
+        });
+        if !bucket.is_some_and(|&(ge, lt, _)| ge <= told && lt.is_none_or(|lt| told < lt)) {
+            return Err(format!("{name} is {told}, not in {bucket:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the schema allows of this valid report nothing but itself: none of its fields can go, none can come. The
+/// number of its objects.
+pub fn strict(report: &Value) -> Result<usize, String> {
+    let paths = paths_of_objects(report);
+    for path in &paths {
+        let is_valid_with = |change: &dyn Fn(&mut Map<String, Value>)| {
+            let mut changed = report.clone();
+            changed.pointer_mut(path).and_then(Value::as_object_mut).map(change);
+            VALIDATOR.is_valid(&changed)
+        };
+        // Errors have the names that occur.
+        let is_map = path.ends_with("/errors");
+        let fields = report.pointer(path).and_then(Value::as_object).into_iter().flatten();
+        for (field, _) in fields.filter(|_| !is_map) {
+            if is_valid_with(&|object| drop(object.remove(field))) {
+                return Err(format!("{path} can be without {field}"));
+            }
+        }
+        if is_valid_with(&|object| drop(object.insert("another".into(), Value::from(1)))) {
+            return Err(format!("{path} can have another field"));
+        }
+    }
+    Ok(paths.len())
+}
+
+/// JSON pointers of a document's values, itself not among them.
+pub fn paths(document: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut open = vec![(String::new(), document)];
+    while let Some((path, value)) = open.pop() {
+        let inner: Vec<(String, &Value)> = match value {
+            Value::Object(fields) => (fields.iter())
+                .map(|(name, value)| (format!("{path}/{}", name.replace('~', "~0").replace('/', "~1")), value))
+                .collect(),
+            Value::Array(items) => (items.iter().enumerate())
+                .map(|(index, value)| (format!("{path}/{index}"), value))
+                .collect(),
+            _ => Vec::new(),
+        };
+        found.extend(inner.iter().map(|(path, _)| path.clone()));
+        open.extend(inner);
+    }
+    found
+}
+
+/// Those of its objects, itself among them.
+pub fn paths_of_objects(document: &Value) -> Vec<String> {
+    let mut all = paths(document);
+    all.push(String::new());
+    all.retain(|path| document.pointer(path).is_some_and(Value::is_object));
+    all
+}
