@@ -45,6 +45,7 @@ struct request_view {
 	__u64 stamp;
 	__u64 bio;
 	__u32 flags;
+	__u32 asked; /* its first bio's flags: the kernel takes FUA off a request for a disk that does not know it */
 	__u32 bytes;
 	bool on_disk; /* on the one asked for, or on any */
 };
@@ -79,6 +80,7 @@ static __always_inline __u32 device_number(int major, int first_minor)
 	static __always_inline void NAME(struct request *rq, struct request_view *view)                                \
 	{                                                                                                              \
 		struct gendisk *disk;                                                                                  \
+		struct bio *first = GET(rq, bio);                                                                      \
                                                                                                                        \
 		if (bpf_core_field_exists(((struct request___rq_disk *)0)->rq_disk)) {                                 \
 			struct request___rq_disk *old = (void *)rq;                                                    \
@@ -100,8 +102,9 @@ static __always_inline __u32 device_number(int major, int first_minor)
 			view->on_disk = device_number(GET(disk, major), GET(disk, first_minor)) == block.disk;         \
 		view->address = (__u64)rq;                                                                             \
 		view->stamp = GET(rq, start_time_ns);                                                                  \
-		view->bio = (__u64)GET(rq, bio);                                                                       \
+		view->bio = (__u64)first;                                                                              \
 		view->flags = GET(rq, cmd_flags);                                                                      \
+		view->asked = first ? GET(first, bi_opf) : 0;                                                          \
 		view->bytes = GET(rq, __data_len);                                                                     \
 	}
 
@@ -269,7 +272,7 @@ static __always_inline int on_unissued_end(const struct request_view *view, stru
 			struct request_state flushing = { .op = op, .stamp = view->stamp, .phase = REQUEST_FLUSHING };
 
 			count_apart(op, APART_AT_START);
-			if (bytes && asks_for_flush(view->flags))
+			if (bytes && asks_for_flush(view->asked))
 				remember_request(address, &flushing);
 		}
 		return 0;
@@ -354,7 +357,7 @@ static __always_inline int on_end(const struct request_view *view, long error, b
 	if (bytes < view->bytes)
 		return 0;
 	ended = *state;
-	if (ended.bytes && asks_for_flush(view->flags))
+	if (ended.bytes && asks_for_flush(view->asked))
 		state->phase = REQUEST_FLUSHING;
 	else
 		bpf_map_delete_elem(&requests, &address);

@@ -33,6 +33,7 @@
 //! killed after it.
 
 mod checks;
+mod disks;
 mod family;
 mod guest;
 mod host;

@@ -1,10 +1,12 @@
 //! A process that reads, and whose own clock tells how long each read took: a second opinion.
 //!
-//! `/init target direct FILE 20 cached FILE 1 sync FILE 3` leaves a line for each three words; see [`Reads`].
+//! `/init target direct FILE 20 cached FILE 1 sync FILE 3 together FILE 8` leaves a line for each three words; see
+//! [`Reads`].
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::process::ExitCode;
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 /// What a direct read moves, and its alignment.
@@ -22,6 +24,20 @@ pub struct Reads {
 }
 
 impl Reads {
+    fn none() -> Self {
+        Self {
+            total: Duration::ZERO,
+            min: Duration::MAX,
+            max: Duration::ZERO,
+        }
+    }
+
+    fn add(&mut self, took: Duration) {
+        self.total += took;
+        self.min = self.min.min(took);
+        self.max = self.max.max(took);
+    }
+
     /// What the last process said; it says it once.
     pub fn said() -> Result<Vec<Self>, String> {
         let text = std::fs::read_to_string(SAID).map_err(|e| format!("{SAID}: {e}"))?;
@@ -66,39 +82,67 @@ pub fn main() -> ExitCode {
 
 fn read(kind: &str, file: &str, count: &str) -> Result<Reads, String> {
     let flags = match kind {
-        "direct" => libc::O_DIRECT,
+        "direct" | "together" => libc::O_DIRECT,
         "cached" | "sync" => 0,
         other => return Err(format!("no reads are {other}")),
     };
     let count: u32 = count.parse().map_err(|_| "no number")?;
-    let failed = |error: std::io::Error| error.to_string();
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(file)
-        .map_err(failed)?;
-    let mut memory = vec![0; 2 * BLOCK];
-    let aligned = memory.as_ptr().align_offset(BLOCK);
-    let memory = &mut memory[aligned..aligned + BLOCK];
-    let mut all = Reads {
-        total: Duration::ZERO,
-        min: Duration::MAX,
-        max: Duration::ZERO,
-    };
-    for _ in 0..count {
-        let start = Instant::now();
-        let n = match kind {
-            "sync" => file.sync_all().map(|()| BLOCK),
-            _ => file.read_at(memory, 0),
-        };
-        let n = n.map_err(failed)?;
-        let took = start.elapsed();
-        if n != BLOCK {
-            return Err(format!("a read of {n} bytes"));
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(file);
+    let file = file.map_err(|e| e.to_string())?;
+    let mut all = Reads::none();
+    if kind == "together" {
+        let start = Barrier::new(count as usize);
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..count)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut memory = Memory::new();
+                        start.wait();
+                        memory.read(&file)
+                    })
+                })
+                .collect();
+            for thread in threads {
+                all.add(thread.join().map_err(|_| "a thread panicked")??);
+            }
+            Ok::<(), String>(())
+        })?;
+    } else {
+        let mut memory = Memory::new();
+        for _ in 0..count {
+            all.add(match kind {
+                "sync" => timed(|| file.sync_all())?.1,
+                _ => memory.read(&file)?,
+            });
         }
-        all.total += took;
-        all.min = all.min.min(took);
-        all.max = all.max.max(took);
     }
     Ok(all)
+}
+
+/// A block of it, aligned.
+struct Memory {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Memory {
+    fn new() -> Self {
+        let bytes = vec![0; 2 * BLOCK];
+        let start = bytes.as_ptr().align_offset(BLOCK);
+        Self { bytes, start }
+    }
+
+    fn read(&mut self, file: &File) -> Result<Duration, String> {
+        let block = &mut self.bytes[self.start..][..BLOCK];
+        match timed(|| file.read_at(block, 0))? {
+            (BLOCK, took) => Ok(took),
+            (n, _) => Err(format!("a read of {n} bytes")),
+        }
+    }
+}
+
+fn timed<T>(call: impl FnOnce() -> std::io::Result<T>) -> Result<(T, Duration), String> {
+    let start = Instant::now();
+    let answer = call().map_err(|e| e.to_string())?;
+    Ok((answer, start.elapsed()))
 }

@@ -22,6 +22,8 @@ use std::time::Duration;
 pub const FILE_SIZE: usize = 64 << 10;
 /// What direct I/O moves at a time; it is the alignment, too.
 const BLOCK: i64 = 4096;
+// include/uapi/linux/fs.h
+const BLKDISCARD: i64 = 0x1277;
 /// How long a workload may take to open its files, and how long one may take to end, in a busy guest.
 const START_BOUND: Duration = Duration::from_secs(60);
 pub const END_BOUND: Duration = Duration::from_secs(90);
@@ -31,6 +33,7 @@ const GO: Signal = Signal::SIGUSR1;
 pub const SYSCALL: &str = "syscall";
 pub const VFS: &str = "vfs";
 pub const EXT4: &str = "ext4";
+pub const BLK: &str = "blk";
 
 /// One line of a table: a system call, and what it is to the layers.
 struct Step {
@@ -60,9 +63,11 @@ enum Gives {
     Bytes(i64),
     /// A status, or a number that counts no bytes.
     Status(i64),
+    /// 0, and the disk works on so many bytes.
+    Done(i64),
     Error(i32),
 }
-use Gives::{Bytes, Error, Status};
+use Gives::{Bytes, Done, Error, Status};
 
 const NOTHING: &[(&str, &str)] = &[];
 const READ: &[(&str, &str)] = &[(VFS, "read"), (EXT4, "read")];
@@ -75,6 +80,16 @@ const WRITE_FSYNC: &[(&str, &str)] = &[(VFS, "write"), (EXT4, "write"), (VFS, "f
 const OPEN_FOLDER: &[(&str, &str)] = &[(VFS, "open")];
 const READ_VFS: &[(&str, &str)] = &[(VFS, "read")];
 const WRITE_VFS: &[(&str, &str)] = &[(VFS, "write")];
+/// Of a file on ext4.
+const READ_DIRECT: &[(&str, &str)] = &[(VFS, "read"), (EXT4, "read"), (BLK, "read")];
+/// Of a whole disk, of which no layer but its own is looked at.
+const READ_DISK: &[(&str, &str)] = &[(BLK, "read")];
+const WRITE_DISK: &[(&str, &str)] = &[(BLK, "write")];
+const DISCARD: &[(&str, &str)] = &[(BLK, "discard")];
+const ZEROES: &[(&str, &str)] = &[(BLK, "write_zeroes")];
+const FLUSH: &[(&str, &str)] = &[(BLK, "flush")];
+/// A disk that does not know FUA is flushed after the write, and then for the fsync inside it.
+const WRITE_FUA: &[(&str, &str)] = &[(BLK, "write"), (BLK, "flush"), (BLK, "flush")];
 
 const fn step(
     times: u64,
@@ -189,7 +204,7 @@ const CACHED: &[Step] = &[step(1, "pread64", READ, Bytes(1), |h| {
 })];
 
 /// Reads that wait for the device.
-const DIRECT: &[Step] = &[step(1, "pread64", READ, Bytes(BLOCK), |h| {
+const DIRECT: &[Step] = &[step(1, "pread64", READ_DIRECT, Bytes(BLOCK), |h| {
     sys(libc::SYS_pread64, &[h.direct, h.buffer, BLOCK, 0])
 })];
 
@@ -198,7 +213,52 @@ const SYNCED: &[Step] = &[step(1, "pwrite64", WRITE_FSYNC, Bytes(1), |h| {
     sys(libc::SYS_pwrite64, &[h.sync, h.buffer, 1, 0])
 })];
 
-const SETS: &[(&str, &[Step])] = &[("mix", MIX), ("cached", CACHED), ("direct", DIRECT), ("synced", SYNCED)];
+/// Requests of a disk, which is the file. No two of them are neighbours, which would be made one.
+const DISK: &[Step] = &[
+    step(5, "pread64", READ_DISK, Bytes(BLOCK), |h| {
+        sys(libc::SYS_pread64, &[h.direct, h.buffer, BLOCK, 0])
+    }),
+    step(2, "pread64", READ_DISK, Bytes(4 * BLOCK), |h| {
+        sys(libc::SYS_pread64, &[h.direct, h.buffer, 4 * BLOCK, 8 * BLOCK])
+    }),
+    step(3, "pwrite64", WRITE_DISK, Bytes(2 * BLOCK), |h| {
+        sys(libc::SYS_pwrite64, &[h.direct, h.buffer, 2 * BLOCK, 32 * BLOCK])
+    }),
+];
+
+/// Those of a disk that can discard.
+const DISCARDS: &[Step] = &[step(2, "ioctl", DISCARD, Done(8 * BLOCK), |h| {
+    let range = [64 * BLOCK, 8 * BLOCK];
+    sys(libc::SYS_ioctl, &[h.direct, BLKDISCARD, range.as_ptr() as i64])
+})];
+
+/// Those of a disk that can write zeroes by itself.
+const ZEROED: &[Step] = &[step(1, "fallocate", ZEROES, Done(16 * BLOCK), |h| {
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    sys(libc::SYS_fallocate, &[h.direct, mode.into(), 128 * BLOCK, 16 * BLOCK])
+})];
+
+/// Those of a disk with a write cache that does not know FUA.
+const FLUSHED: &[Step] = &[
+    step(3, "fsync", FLUSH, Status(0), |h| sys(libc::SYS_fsync, &[h.direct])),
+    step(2, "pwritev2", WRITE_FUA, Bytes(BLOCK), |h| {
+        sys(
+            libc::SYS_pwritev2,
+            &[h.direct, h.block, 1, 96 * BLOCK, 0, libc::RWF_DSYNC.into()],
+        )
+    }),
+];
+
+const SETS: &[(&str, &[Step])] = &[
+    ("mix", MIX),
+    ("cached", CACHED),
+    ("direct", DIRECT),
+    ("synced", SYNCED),
+    ("disk", DISK),
+    ("discards", DISCARDS),
+    ("zeroed", ZEROED),
+    ("flushed", FLUSHED),
+];
 
 fn set_of(name: &str) -> &'static [Step] {
     let found = SETS.iter().find(|(set, _)| *set == name);
@@ -251,10 +311,11 @@ fn truth(set: &str, rounds: u64, all_files: bool) -> Calls {
             let count = truth.ops.entry((layer.into(), op.into())).or_default();
             count.calls += calls;
             match step.gives {
-                // An fsync inside a write moves no bytes of its own.
-                Bytes(bytes) if op != "fsync" => count.bytes += calls * bytes.unsigned_abs(),
+                // An fsync or a flush of a write moves no bytes of its own.
+                Bytes(bytes) if !matches!(op, "fsync" | "flush") => count.bytes += calls * bytes.unsigned_abs(),
+                Done(bytes) if layer == BLK => count.bytes += calls * bytes.unsigned_abs(),
                 Error(_) => count.errors += calls,
-                Bytes(_) | Status(_) => {}
+                Bytes(_) | Status(_) | Done(_) => {}
             }
         }
     }
@@ -415,6 +476,8 @@ struct Hand {
     buffer: i64,
     /// Two pieces of the buffer, 50 and 30 bytes.
     vectors: i64,
+    /// A block of it.
+    block: i64,
     path: i64,
     dot: i64,
     missing: i64,
@@ -438,7 +501,8 @@ impl Hand {
             libc::SYS_socketpair,
             &[libc::AF_UNIX.into(), libc::SOCK_STREAM.into(), 0, pair],
         ));
-        let memory: &mut [u8] = Box::leak(vec![0; 2 * BLOCK as usize].into_boxed_slice());
+        // The longest read, and what alignment takes.
+        let memory: &mut [u8] = Box::leak(vec![0; 5 * BLOCK as usize].into_boxed_slice());
         let buffer = memory
             .as_ptr()
             .wrapping_add(memory.as_ptr().align_offset(BLOCK as usize)) as i64;
@@ -447,6 +511,7 @@ impl Hand {
             iov_len,
         };
         let vectors: &[libc::iovec] = Box::leak(Box::new([piece(0, 50), piece(50, 30)]));
+        let block: &libc::iovec = Box::leak(Box::new(piece(0, BLOCK as usize)));
         Self {
             file: must(open_at(here, path, libc::O_RDWR)),
             sync: must(open_at(here, path, libc::O_RDWR | libc::O_SYNC)),
@@ -457,6 +522,7 @@ impl Hand {
             socket: socket.map(i64::from),
             buffer,
             vectors: vectors.as_ptr() as i64,
+            block: std::ptr::from_ref(block) as i64,
             path,
             dot: address("."),
             missing: address("no such file"),
@@ -469,6 +535,7 @@ impl Hand {
         for step in set {
             let expected = match step.gives {
                 Bytes(number) | Status(number) => number,
+                Done(_) => 0,
                 Error(errno) => -i64::from(errno),
             };
             for _ in 0..step.times {

@@ -14,10 +14,16 @@ use std::time::Duration;
 
 pub const CHECKS: &[Check] = &[
     check("filters: -p inside a PID namespace", pid_namespace),
-    check("filters: -p of two processes out of three", two_of_three),
-    check("filters: -p and -f, children from before and after", descendants),
-    check("filters: --comm", thread_name),
-    check("filters: --cgroup, and one below it", control_group),
+    check("filters: -p of two processes out of three", |guest| {
+        two_of_three(guest, ALL_LAYERS, &SPEC)
+    }),
+    check("filters: -p and -f, children from before and after", |guest| {
+        descendants(guest, &[VFS, EXT4], &SPEC)
+    }),
+    check("filters: --comm", |guest| thread_name(guest, ALL_LAYERS, &SPEC)),
+    check("filters: --cgroup, and one below it", |guest| {
+        control_group(guest, ALL_LAYERS, &SPEC)
+    }),
     check("filters: -d, a partition and a disk", disk),
     check("filters: --all-files", all_files),
 ];
@@ -54,8 +60,8 @@ fn operations_are(report: &Report, truth: &Calls) -> Result<(), String> {
 }
 
 /// The truth so often.
-fn times(n: u64) -> Calls {
-    (1..n).fold(SPEC.truth(), |sum, _| sum.with(&SPEC.truth()))
+fn times(n: u64, spec: &Spec) -> Calls {
+    (1..n).fold(spec.truth(), |sum, _| sum.with(&spec.truth()))
 }
 
 /// Numbers are those of the namespace, which has its own /proc; the kernel numbers the same processes otherwise.
@@ -102,29 +108,30 @@ fn inside(guest: &Guest) -> Result<(), String> {
     ended.report()?.is_exactly(&SPEC.truth())
 }
 
-fn two_of_three(guest: &Guest) -> Result<(), String> {
-    prepare(SPEC.file)?;
-    let [one, other, two] = [(); 3].map(|()| Workload::start(&SPEC));
+pub fn two_of_three(guest: &Guest, layers: &[&str], spec: &Spec) -> Result<(), String> {
+    prepare(spec.file)?;
+    let [one, other, two] = [(); 3].map(|()| Workload::start(spec));
     let all = [one?, other?, two?];
     let pids = format!("{},{}", all[0].pid, all[2].pid);
-    let tool = Tool::start(guest, &["-T", &layers(), "-p", &pids])?;
+    let tool = Tool::start(guest, &["-T", &layers.join(","), "-p", &pids])?;
     for workload in all {
         workload.go()?;
         workload.finish()?;
     }
-    tool.finish()?.report()?.is_exactly(&times(2))
+    tool.finish()?.report()?.is_exactly(&times(2, spec))
 }
 
-fn descendants(guest: &Guest) -> Result<(), String> {
-    prepare(SPEC.file)?;
+pub fn descendants(guest: &Guest, layers: &[&str], spec: &Spec) -> Result<(), String> {
+    prepare(spec.file)?;
+    let layers = layers.join(",");
     // What a workload calls to start, which the second child does while it is traced.
-    let start = Spec { rounds: 0, ..SPEC }.command();
-    let mut arguments = vec!["-T", "vfs,ext4", "--"];
+    let start = Spec { rounds: 0, ..*spec }.command();
+    let mut arguments = vec!["-T", &layers, "--"];
     arguments.extend(start.iter().map(String::as_str));
     let start = Tool::start(guest, &arguments)?.finish()?;
     let start = start.report()?.calls();
 
-    let command = SPEC.command();
+    let command = spec.command();
     let mut words = command.iter().map(String::as_str);
     let program = words.next().ok_or("no program")?;
     let parent = Running::start(Command::new(program).arg("family").args(words.skip(1)))?;
@@ -137,46 +144,47 @@ fn descendants(guest: &Guest) -> Result<(), String> {
         pid.is_some() && said.lines().any(|line| line.starts_with("ready "))
     })?;
     let pid = pid.ok_or("a family has no number")?;
-    let tool = Tool::start(guest, &["-T", "vfs,ext4", "-f", "-p", &pid])?;
+    let tool = Tool::start(guest, &["-T", &layers, "-f", "-p", &pid])?;
     parent.signal(family::GO)?;
     parent.finish(END_BOUND)?.success()?;
     let ended = tool.finish()?;
-    let mut truth = times(2).with(&start);
+    let mut truth = times(2, spec).with(&start);
     // The second one is traced from its fork on, a command from its exec: the open of its program lies between.
     truth.ops.entry((VFS.into(), "open".into())).or_default().calls += 1;
     operations_are(ended.report()?, &truth).map_err(|e| format!("{e}\n{}", ended.text))
 }
 
-fn thread_name(guest: &Guest) -> Result<(), String> {
-    prepare(SPEC.file)?;
-    let workload = Workload::start(&SPEC)?;
-    let tool = Tool::start(guest, &["-T", &layers(), "--comm", "worker-1"])?;
+/// Threads are named `worker-0` and on.
+pub fn thread_name(guest: &Guest, layers: &[&str], spec: &Spec) -> Result<(), String> {
+    prepare(spec.file)?;
+    let workload = Workload::start(spec)?;
+    let tool = Tool::start(guest, &["-T", &layers.join(","), "--comm", "worker-1"])?;
     workload.go()?;
     workload.finish()?;
     tool.interrupt()?;
     tool.finish()?
         .report()?
-        .is_exactly(&Spec { threads: 1, ..SPEC }.truth())
+        .is_exactly(&Spec { threads: 1, ..*spec }.truth())
 }
 
-fn control_group(guest: &Guest) -> Result<(), String> {
-    prepare(SPEC.file)?;
+pub fn control_group(guest: &Guest, layers: &[&str], spec: &Spec) -> Result<(), String> {
+    prepare(spec.file)?;
     const GROUP: &str = "/sys/fs/cgroup/filters";
     let below = format!("{GROUP}/below");
     std::fs::create_dir_all(&below).map_err(|e| format!("{below}: {e}"))?;
-    let [inside, deeper, outside] = [(); 3].map(|()| Workload::start(&SPEC));
+    let [inside, deeper, outside] = [(); 3].map(|()| Workload::start(spec));
     let all = [inside?, deeper?, outside?];
     for (workload, group) in all.iter().zip([GROUP, &below]) {
         let procs = format!("{group}/cgroup.procs");
         std::fs::write(&procs, workload.pid.to_string()).map_err(|e| format!("{procs}: {e}"))?;
     }
-    let tool = Tool::start(guest, &["-T", &layers(), "--cgroup", GROUP])?;
+    let tool = Tool::start(guest, &["-T", &layers.join(","), "--cgroup", GROUP])?;
     for workload in all {
         workload.go()?;
         workload.finish()?;
     }
     tool.interrupt()?;
-    tool.finish()?.report()?.is_exactly(&times(2))
+    tool.finish()?.report()?.is_exactly(&times(2, spec))
 }
 
 fn disk(guest: &Guest) -> Result<(), String> {
@@ -196,8 +204,8 @@ fn disk(guest: &Guest) -> Result<(), String> {
         }
         tool.interrupt()?;
         let ended = tool.finish()?;
-        let mut truth = times(all);
-        let of_ext4 = times(ext4);
+        let mut truth = times(all, &SPEC);
+        let of_ext4 = times(ext4, &SPEC);
         truth.ops.retain(|(layer, _), _| layer == VFS);
         truth
             .ops

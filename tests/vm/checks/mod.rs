@@ -1,5 +1,6 @@
 //! What has to be true in a guest. A file per subject, each with a table; this is the table of tables.
 
+mod block;
 mod boot;
 mod cleanup;
 mod counts;
@@ -21,6 +22,7 @@ const TABLES: &[&[Check]] = &[
     json::CHECKS,
     traps::CHECKS,
     times::CHECKS,
+    block::CHECKS,
     fallback::CHECKS,
     cleanup::CHECKS,
     errors::CHECKS,

@@ -127,11 +127,21 @@ pub struct Layer {
     pub lost: Option<(u64, String)>,
     pub not_measured: Vec<String>,
     pub warnings: Vec<String>,
+    /// At blk: what stands behind `diskstats`, such as `agrees: 3 reads, 1 write`.
+    pub diskstats: Option<String>,
+    /// Requests of kernel threads, which were left out.
+    pub of_kernel_threads: Option<u64>,
+    pub not_attributed: Option<String>,
+    pub not_timed: Option<String>,
 }
 
 #[derive(Debug, Default, Clone)]
 pub struct Op {
     pub count: Count,
+    /// How often each error was answered.
+    pub errors: BTreeMap<String, u64>,
+    /// At blk, where it was asked for and is known.
+    pub queued_ns: Option<u64>,
     pub total_ns: u64,
     pub min_ns: u64,
     pub max_ns: u64,
@@ -140,7 +150,7 @@ pub struct Op {
 }
 
 /// Lines that the tool folds when they are longer than the screen is wide.
-const FOLDED: [&str; 8] = [
+const FOLDED: [&str; 13] = [
     "exact: ",
     "hook: ",
     "errors: ",
@@ -149,6 +159,11 @@ const FOLDED: [&str; 8] = [
     "not measured: ",
     "unfinished: ",
     "warning: ",
+    "diskstats ",
+    "kernel threads: ",
+    "not attributed: ",
+    "not timed: ",
+    "queue time from: ",
 ];
 
 /// Every report of a run. An error when a report contradicts itself, too.
@@ -198,6 +213,7 @@ fn parse(text: &str, only_layer: &str) -> Result<Vec<Report>, String> {
             min_ns,
             max_ns,
             in_histogram,
+            ..
         } = op;
         let bounds = u128::from(*min_ns) * u128::from(count.calls)..=u128::from(*max_ns) * u128::from(count.calls);
         if count.calls != *in_histogram || !bounds.contains(&u128::from(*total_ns)) {
@@ -235,10 +251,15 @@ fn unfold(text: &str) -> Vec<String> {
 fn take(line: &str, layer: &mut Layer) -> Result<(), String> {
     if let Some(rest) = line.strip_prefix("exact: ") {
         let words: Vec<&str> = rest.split(' ').collect();
-        let [op, calls, "calls", ns, "ns", bytes, "bytes", min, "min", max, "max"] = words[..] else {
+        let (words, queued) = match words.as_slice() {
+            [words @ .., queued, "queued"] => (words, Some(number(queued)?)),
+            words => (words, None),
+        };
+        let &[op, calls, "calls", ns, "ns", bytes, "bytes", min, "min", max, "max"] = words else {
             return Err("not the exact numbers of an operation".into());
         };
         let op = layer.ops.entry(op.into()).or_default();
+        op.queued_ns = queued;
         (op.count.calls, op.count.bytes) = (number(calls)?, number(bytes)?);
         (op.total_ns, op.min_ns, op.max_ns) = (number(ns)?, number(min)?, number(max)?);
     } else if let Some(rest) = line.strip_prefix("hook: ") {
@@ -247,8 +268,13 @@ fn take(line: &str, layer: &mut Layer) -> Result<(), String> {
         // read 3 (EIO 2, EAGAIN 1); write 1 (EIO 1)
         for part in rest.split("; ") {
             let (op, rest) = part.split_once(' ').ok_or("no operation")?;
-            let errors = number(rest.split(' ').next().unwrap_or_default())?;
-            layer.ops.entry(op.into()).or_default().count.errors = errors;
+            let (errors, each) = rest.split_once(" (").ok_or("no errors by name")?;
+            let op = layer.ops.entry(op.into()).or_default();
+            op.count.errors = number(errors)?;
+            for error in each.trim_end_matches(')').split(", ") {
+                let (name, times) = error.split_once(' ').ok_or("no error's number")?;
+                op.errors.insert(name.into(), number(times)?);
+            }
         }
     } else if let Some(rest) = line.strip_prefix("excluded: ") {
         layer.excluded = number(rest.split(' ').next().unwrap_or_default())?;
@@ -261,6 +287,14 @@ fn take(line: &str, layer: &mut Layer) -> Result<(), String> {
         layer.not_measured.push(rest.into());
     } else if let Some(rest) = line.strip_prefix("warning: ") {
         layer.warnings.push(rest.into());
+    } else if let Some(rest) = line.strip_prefix("diskstats ") {
+        layer.diskstats = Some(rest.into());
+    } else if let Some(rest) = line.strip_prefix("kernel threads: ") {
+        layer.of_kernel_threads = Some(number(rest.split(' ').next().unwrap_or_default())?);
+    } else if let Some(rest) = line.strip_prefix("not attributed: ") {
+        layer.not_attributed = Some(rest.into());
+    } else if let Some(rest) = line.strip_prefix("not timed: ") {
+        layer.not_timed = Some(rest.into());
     }
     Ok(())
 }
@@ -322,5 +356,19 @@ impl Report {
 impl Layer {
     pub fn count(&self, op: &str) -> Count {
         self.ops.get(op).map(|op| op.count.clone()).unwrap_or_default()
+    }
+
+    pub fn says_of_diskstats(&self, start: &str) -> bool {
+        self.diskstats.as_deref().is_some_and(|line| line.starts_with(start))
+    }
+
+    /// The number before these words in what it says of diskstats: `24` in `(24 of them never issued)`.
+    pub fn in_diskstats(&self, words: &str) -> u64 {
+        let before = self
+            .diskstats
+            .as_deref()
+            .and_then(|line| Some(line.split_once(words)?.0));
+        let number = |before: &str| number(before.rsplit([' ', '(']).next()?).ok();
+        before.and_then(number).unwrap_or(0)
     }
 }

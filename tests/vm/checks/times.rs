@@ -1,11 +1,11 @@
 //! Times, not only counts: reads of a disk that takes 50 ms for each, timed by the process itself, too.
 
 use super::exact::{Op, Traced, trace};
-use crate::guest::{Check, Guest, Loaded, run, wait_for};
+use crate::disks::NullDisks;
+use crate::guest::{Check, Guest, run};
 use crate::target::{BLOCK, Reads};
 use nix::mount::{MsFlags, mount, umount};
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -24,55 +24,24 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// An ext4 file system in memory that answers every request after a delay, with a file of a block in it.
 pub struct SlowDisk {
-    device: PathBuf,
-    _module: Loaded,
+    _disk: NullDisks,
 }
 
 impl SlowDisk {
-    const CONFIG: &str = "/sys/kernel/config";
     const FOLDER: &str = "/mnt/slow";
     pub const FILE: &str = "/mnt/slow/file";
 
     pub fn new(guest: &Guest, delay: Duration) -> Result<Self, String> {
-        let _module = guest.load("null_blk", "nr_devices=0")?;
-        let device = Path::new(Self::CONFIG).join("nullb").join(DISK);
-        // A mount of an earlier check is as good.
-        if !device.parent().is_some_and(Path::exists) {
-            mount(
-                Some("configfs"),
-                Self::CONFIG,
-                Some("configfs"),
-                MsFlags::empty(),
-                None::<&str>,
-            )
-            .map_err(|e| format!("configfs: {e}"))?;
-        }
-        fs::create_dir(&device).map_err(|e| format!("{}: {e}", device.display()))?;
-        let disk = Self { device, _module };
-        let delay = delay.as_nanos().to_string();
-        for (name, value) in [
-            ("size", "64"),
-            ("memory_backed", "1"),
-            ("irqmode", "2"),
-            ("completion_nsec", &delay),
-            ("power", "1"),
-        ] {
-            fs::write(disk.device.join(name), value).map_err(|e| format!("null_blk's {name}: {e}"))?;
-        }
-        let device = format!("/dev/{DISK}");
-        wait_for(&device, MINUTE, || Path::new(&device).exists())?;
+        let device = NullDisks::FIRST;
+        let disk = Self {
+            _disk: NullDisks::slow(guest, delay, &[])?,
+        };
         // No journal: nothing but our reads is to use the disk. Features are named, as 5.10 does not mount today's.
-        let options = [
-            "-q",
-            "-F",
-            "-O",
-            "none,extent,filetype,sparse_super,large_file",
-            &device,
-        ];
+        let options = ["-q", "-F", "-O", "none,extent,filetype,sparse_super,large_file", device];
         run(Command::new("mkfs.ext4").args(options), MINUTE)?.success()?;
         fs::create_dir_all(Self::FOLDER).map_err(|e| format!("{}: {e}", Self::FOLDER))?;
         let flags = MsFlags::MS_NOATIME;
-        mount(Some(device.as_str()), Self::FOLDER, Some("ext4"), flags, None::<&str>)
+        mount(Some(device), Self::FOLDER, Some("ext4"), flags, None::<&str>)
             .map_err(|e| format!("{device} on {}: {e}", Self::FOLDER))?;
         fs::write(Self::FILE, [1; BLOCK]).map_err(|e| format!("{}: {e}", Self::FILE))?;
         nix::unistd::sync();
@@ -83,9 +52,6 @@ impl SlowDisk {
 impl Drop for SlowDisk {
     fn drop(&mut self) {
         let _ = umount(Self::FOLDER);
-        if let Err(error) = fs::remove_dir(&self.device) {
-            eprintln!("{}: {error}", self.device.display());
-        }
     }
 }
 

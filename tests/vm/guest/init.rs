@@ -33,7 +33,7 @@ const MOUNTS: [(&str, &str); 10] = [
     ("cgroup2", "/sys/fs/cgroup"),
 ];
 /// Loaded where they are modules; elsewhere they are built in.
-const AT_BOOT: [&str; 4] = ["crc32c_generic", "nvme", "ext4", "xfs"];
+const AT_BOOT: [&str; 5] = ["crc32c_generic", "mq_deadline", "nvme", "ext4", "xfs"];
 /// The scratch disk's partitions.
 const DISKS: [(&str, &str, &str); 2] = [
     ("/dev/nvme0n1p1", "ext4", Guest::EXT4),

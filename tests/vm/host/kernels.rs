@@ -62,7 +62,7 @@ pub const MATRIX: &[KernelSpec] = &[
 
 /// Taken out of each kernel's package, with all they depend on. A kernel may lack some, or have them built in.
 /// `crc32c_generic` is what ext4 and xfs ask the crypto layer for by an alias, which no dependency list shows.
-const MODULES: [&str; 8] = [
+const MODULES: [&str; 12] = [
     "crc32c_generic",
     "nvme",
     "ext4",
@@ -71,6 +71,10 @@ const MODULES: [&str; 8] = [
     "loop",
     "null_blk",
     "dm-delay",
+    "dm-mod",
+    "dm-crypt",
+    "raid1",
+    "mq-deadline",
 ];
 
 /// A kernel in the cache.

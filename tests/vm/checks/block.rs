@@ -1,0 +1,885 @@
+//! The block layer: every request is counted, as what it is, for as long as it took and for whom it was made.
+//!
+//! Three truths are held against the tool: what a workload did, what the kernel itself counted meanwhile
+//! (`/proc/diskstats`), and delays and queues that a disk of ours is made to have.
+
+use super::fallback::Sysctl;
+use super::filters;
+use super::report::{Ended, Layer, Tool};
+use crate::disks::{DiskStats, LoopDisk, MappedDisk, Mirror, NullDisks, in_flight, set_queue};
+use crate::guest::{Check, Guest, Running, run, wait_for};
+use crate::target::{BLOCK, Reads};
+use crate::workload::{BLK, Calls, Count, Spec, Workload, prepare};
+use nix::sys::signal::Signal;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::process::Command;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+pub const CHECKS: &[Check] = &[
+    Check::new("block: the disks that checks make do what they are asked", disks),
+    check("block: 5 processes read, write and discard, auto", |guest| {
+        mixed(guest, "auto")
+    }),
+    check("block: 5 processes read, write and discard, kprobe", |guest| {
+        mixed(guest, "kprobe")
+    }),
+    check("block: flushes and FUA writes of a disk without FUA, auto", |guest| {
+        flushed(guest, "auto")
+    }),
+    check("block: flushes and FUA writes of a disk without FUA, kprobe", |guest| {
+        flushed(guest, "kprobe")
+    }),
+    check("block: flushes and FUA writes of a disk with FUA", flushed_with_fua),
+    check("block: zeroes written by the disk", zeroed),
+    check("block: partitions, and their disk", partitions),
+    check("block: bios of dm-linear", dm_linear),
+    check("block: bios of dm-crypt", dm_crypt),
+    check("block: bios of md raid1", raid1),
+    check("block: every read takes the disk's 50 ms, auto", |guest| {
+        delayed(guest, "auto")
+    }),
+    check("block: every read takes the disk's 50 ms, kprobe", |guest| {
+        delayed(guest, "kprobe")
+    }),
+    check("block: the k-th of 8 reads is queued for (k - 1) times 50 ms", queued),
+    check(
+        "block: queue times with each scheduler, and without iostats, auto",
+        |guest| schedulers(guest, "auto"),
+    ),
+    check(
+        "block: queue times with each scheduler, and without iostats, kprobe",
+        |guest| schedulers(guest, "kprobe"),
+    ),
+    check("block: 8 processes at once, auto", |guest| crowd(guest, "auto")),
+    check("block: 8 processes at once, kprobe", |guest| crowd(guest, "kprobe")),
+    check("block: 8 processes on two disks at once", crowd_on_two_disks),
+    check("block: direct reads of a file, with the layers above", whole_stack),
+    check("block: -p of one of two readers, whoever ends their reads", of_process),
+    check("block: -p, whose writes a kernel thread makes", written_back),
+    check("block: -p of two processes out of three", |guest| {
+        on_disk(guest, filters::two_of_three)
+    }),
+    check("block: -p and -f, children from before and after", |guest| {
+        on_disk(guest, filters::descendants)
+    }),
+    check("block: --comm", |guest| on_disk(guest, filters::thread_name)),
+    check("block: --cgroup, and one below it", |guest| {
+        on_disk(guest, filters::control_group)
+    }),
+    check("block: requests under way at the start are told apart", under_way),
+    check("block: errors have their names", |guest| errors(guest, "auto")),
+    check("block: errors have their names, kprobe", |guest| {
+        errors(guest, "kprobe")
+    }),
+    check("block: errors of bios have their names", errors_of_bios),
+    check("block: the original's commands", commands),
+];
+
+const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
+    Check::new(name, run).when(|guest| guest.tool().is_some())
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+const NULL: &str = "nullb0";
+const DELAY: Duration = Duration::from_millis(50);
+/// What the disk and a quiet machine need at most.
+const BOUND: Duration = Duration::from_millis(60);
+/// How often a busy host gets another chance.
+const ATTEMPTS: u32 = 5;
+
+const SPEC: Spec = Spec {
+    set: "disk",
+    threads: 2,
+    rounds: 8,
+    file: NullDisks::FIRST,
+    name: "worker",
+};
+
+/// What the tool said of a disk, and what the kernel counted while it measured.
+struct Measured {
+    ended: Ended,
+    stats: DiskStats,
+    /// The tool was told to use kprobes.
+    by_kprobe: bool,
+}
+
+/// Measures a disk, whoever uses it, while this is done. The disk is at rest before and after.
+fn measure(
+    guest: &Guest,
+    disk: &str,
+    options: &[&str],
+    act: impl FnOnce() -> Result<(), String>,
+) -> Result<Measured, String> {
+    let before = DiskStats::of(disk)?;
+    let mut arguments = vec!["-T", BLK, "-d", disk];
+    arguments.extend(options);
+    let tool = Tool::start(guest, &arguments)?;
+    act()?;
+    let stats = DiskStats::of(disk)?.since(&before);
+    tool.interrupt()?;
+    Ok(Measured {
+        ended: tool.finish()?,
+        stats,
+        by_kprobe: options.contains(&"kprobe"),
+    })
+}
+
+/// The same while workloads run at once, from their first call to their last.
+fn measure_all(guest: &Guest, disk: &str, options: &[&str], specs: &[Spec]) -> Result<Measured, String> {
+    let workloads = start_all(specs)?;
+    measure(guest, disk, options, || run_all(workloads))
+}
+
+fn start_all(specs: &[Spec]) -> Result<Vec<Workload>, String> {
+    specs.iter().map(Workload::start).collect()
+}
+
+fn run_all(workloads: Vec<Workload>) -> Result<(), String> {
+    workloads.iter().try_for_each(Workload::go)?;
+    workloads.into_iter().try_for_each(Workload::finish)
+}
+
+/// What all of these are together.
+fn truth(specs: &[Spec]) -> Calls {
+    specs.iter().fold(Calls::default(), |sum, spec| sum.with(&spec.truth()))
+}
+
+impl Measured {
+    fn layer(&self) -> Result<&Layer, String> {
+        self.ended.report()?.layer(BLK)
+    }
+
+    /// An error with all that was printed.
+    fn wrong<T>(&self, why: &str) -> Result<T, String> {
+        Err(format!(
+            "{why}; diskstats {:?}; the report:\n{}",
+            self.stats, self.ended.text
+        ))
+    }
+
+    fn is_exactly(&self, truth: &Calls) -> Result<(), String> {
+        let exactly = self.ended.report()?.is_exactly(truth);
+        exactly.or_else(|error| self.wrong(&error))
+    }
+
+    /// What was counted is what the kernel counted, and the report says so.
+    fn agrees(&self) -> Result<(), String> {
+        self.is_as_counted_by_the_kernel("agrees: ")
+    }
+
+    /// The same, where the report says this of diskstats. Those also count as writes what is never issued: the requests
+    /// that stand for a flush.
+    fn is_as_counted_by_the_kernel(&self, verdict: &str) -> Result<(), String> {
+        let layer = self.layer()?;
+        let sum = |ops: &[&str]| {
+            let counts = ops.iter().map(|op| layer.count(op));
+            counts.fold((0, 0), |(calls, bytes), count| {
+                (calls + count.calls, bytes + count.bytes)
+            })
+        };
+        let (writes, written) = sum(&["write", "write_zeroes"]);
+        let told = DiskStats {
+            reads: sum(&["read"]).0,
+            read_bytes: sum(&["read"]).1,
+            writes: writes + layer.in_diskstats(" of them never issued"),
+            written_bytes: written,
+            discards: sum(&["discard"]).0,
+            discarded_bytes: sum(&["discard"]).1,
+            flushes: sum(&["flush"]).0,
+        };
+        let in_flight = layer.in_diskstats(" in flight at start");
+        let complains = layer.lost.is_some() || layer.unfinished + in_flight > 0 || !layer.not_measured.is_empty();
+        if told != self.stats || !layer.says_of_diskstats(verdict) || complains || !self.hook_is_right(layer) {
+            return self.wrong(&format!("told {told:?}"));
+        }
+        Ok(())
+    }
+
+    /// The best hook loses nothing. The other one may, and says so. A request's start may have no function to probe.
+    fn hook_is_right(&self, layer: &Layer) -> bool {
+        let is_kprobe = layer.hooks.iter().any(|hook| hook == "kprobe/kretprobe");
+        let warns = layer.warnings.iter().any(|warning| warning.contains("can lose calls"));
+        is_kprobe == self.by_kprobe && warns == self.by_kprobe && layer.warnings.len() <= usize::from(warns)
+    }
+}
+
+/// Without the tool: what the kernel counts of each kind of disk is what was asked for.
+fn disks(guest: &Guest) -> Result<(), String> {
+    {
+        let _disk = NullDisks::new(guest, 1, &[("discard", "1"), ("cache_size", "4")])?;
+        asked(NULL, &["disk", "discards", "flushed"], true)?;
+    }
+    {
+        let disk = LoopDisk::new(guest)?;
+        asked(&disk.name, &["disk", "discards", "zeroed", "flushed"], false)?;
+    }
+    let _below = NullDisks::new(guest, 2, &[("discard", "1")])?;
+    {
+        let disk = linear(guest)?;
+        asked(&disk.name, &["disk", "discards"], true)?;
+    }
+    {
+        let disk = crypt(guest)?;
+        asked(&disk.name, &["disk"], true)?;
+    }
+    let _disk = mirror(guest)?;
+    asked(Mirror::NAME, &["disk", "discards"], true)
+}
+
+/// One workload after the other.
+fn asked(disk: &str, sets: &[&str], knows_fua: bool) -> Result<(), String> {
+    let file = &format!("/dev/{disk}");
+    for &set in sets {
+        let spec = Spec {
+            set,
+            file,
+            threads: 1,
+            ..SPEC
+        };
+        let before = DiskStats::of(disk)?;
+        let workload = Workload::start(&spec)?;
+        workload.go()?;
+        workload.finish().map_err(|e| format!("{set} on {disk}: {e}"))?;
+        let stats = DiskStats::of(disk)?.since(&before);
+        let truth = spec.truth();
+        let [read, write, zeroes, discard, flush] =
+            ["read", "write", "write_zeroes", "discard", "flush"].map(|op| of(&truth, op));
+        let fsyncs = if flush.calls > 0 { fsyncs(&spec) } else { 0 };
+        let expected = DiskStats {
+            reads: read.calls,
+            read_bytes: read.bytes,
+            writes: write.calls + zeroes.calls + fsyncs,
+            written_bytes: write.bytes + zeroes.bytes,
+            discards: discard.calls,
+            discarded_bytes: discard.bytes,
+            flushes: if knows_fua { fsyncs } else { flush.calls },
+        };
+        if stats != expected {
+            return Err(format!("{set} on {disk}: {stats:?}, not {expected:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Reads and writes by several processes, and discards by another two, none of which the kernel makes one.
+fn mixed(guest: &Guest, probe: &str) -> Result<(), String> {
+    const DISCARDS: Spec = Spec {
+        set: "discards",
+        ..SPEC
+    };
+    let _disk = NullDisks::new(guest, 1, &[("discard", "1")])?;
+    let specs = [SPEC, DISCARDS, SPEC, DISCARDS, SPEC];
+    let measured = measure_all(guest, NULL, &["--probe", probe], &specs)?;
+    measured.is_exactly(&truth(&specs))?;
+    measured.agrees()
+}
+
+/// One process is flushed for exactly; the kernel makes one flush for several that ask for it at once.
+fn flushed(guest: &Guest, probe: &str) -> Result<(), String> {
+    let disk = LoopDisk::new(guest)?;
+    let device = disk.device();
+    let alone = Spec {
+        set: "flushed",
+        threads: 1,
+        file: &device,
+        ..SPEC
+    };
+    let measured = measure_all(guest, &disk.name, &["--probe", probe], &[alone])?;
+    measured.is_exactly(&alone.truth())?;
+    measured.agrees()?;
+    let never = measured.layer()?.in_diskstats(" of them never issued");
+    let asked = fsyncs(&alone);
+    if never != asked {
+        return measured.wrong(&format!("{never} writes never issued, not {asked}"));
+    }
+    let crowd = Spec { threads: 4, ..alone };
+    let reader = Spec { file: &device, ..SPEC };
+    let measured = measure_all(guest, &disk.name, &["--probe", probe], &[crowd, reader])?;
+    measured.agrees()?;
+    let truth = truth(&[crowd, reader]);
+    for op in ["read", "write"] {
+        let is = of(&truth, op);
+        if measured.layer()?.count(op) != is {
+            return measured.wrong(&format!("{op}: is {is:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn of(truth: &Calls, op: &str) -> Count {
+    truth.ops.get(&(BLK.into(), op.into())).cloned().unwrap_or_default()
+}
+
+/// How many of its calls flush the disk's cache, alone or after a write: one for each flush but that of the write itself.
+fn fsyncs(spec: &Spec) -> u64 {
+    let truth = spec.truth();
+    of(&truth, "flush").calls - of(&truth, "write").calls
+}
+
+/// The write itself is all that FUA takes, and is followed by the flush that its process asks for.
+fn flushed_with_fua(guest: &Guest) -> Result<(), String> {
+    const ALONE: Spec = Spec {
+        set: "flushed",
+        threads: 1,
+        ..SPEC
+    };
+    let _disk = NullDisks::new(guest, 1, &[("cache_size", "4")])?;
+    let measured = measure_all(guest, NULL, &[], &[ALONE])?;
+    measured.agrees()?;
+    let mut truth = ALONE.truth();
+    if let Some(flush) = truth.ops.get_mut(&(BLK.into(), "flush".into())) {
+        flush.calls = fsyncs(&ALONE);
+    }
+    measured.is_exactly(&truth)
+}
+
+fn zeroed(guest: &Guest) -> Result<(), String> {
+    let disk = LoopDisk::new(guest)?;
+    let device = disk.device();
+    let zeroed = Spec {
+        set: "zeroed",
+        file: &device,
+        ..SPEC
+    };
+    let discards = Spec {
+        set: "discards",
+        ..zeroed
+    };
+    let specs = [zeroed, discards];
+    let measured = measure_all(guest, &disk.name, &[], &specs)?;
+    measured.is_exactly(&truth(&specs))?;
+    measured.agrees()
+}
+
+/// Reads of the scratch disk, each of a block, by one process after the other.
+fn read_direct(device: &str, count: u64) -> Result<Reads, String> {
+    timed_reads("direct", device, count)
+}
+
+fn timed_reads(kind: &str, device: &str, count: u64) -> Result<Reads, String> {
+    let count = count.to_string();
+    run(Command::new("/init").args(["target", kind, device, &count]), MINUTE)?.success()?;
+    match Reads::said()?[..] {
+        [reads] => Ok(reads),
+        ref other => Err(format!("{other:?}")),
+    }
+}
+
+/// Their file systems may write whatever they like; nobody but us reads.
+fn partitions(guest: &Guest) -> Result<(), String> {
+    const READS: [(&str, u64); 3] = [("/dev/nvme0n1p1", 5), ("/dev/nvme0n1p2", 7), ("/dev/nvme0n1", 3)];
+    for (disk, reads) in [("nvme0n1p1", 5), ("nvme0n1p2", 7), ("nvme0n1", 15)] {
+        let measured = measure(guest, disk, &[], || {
+            READS
+                .iter()
+                .try_for_each(|(device, count)| read_direct(device, *count).map(drop))
+        })?;
+        let layer = measured.layer()?;
+        let expected = Count {
+            calls: reads,
+            bytes: reads * BLOCK as u64,
+            errors: 0,
+        };
+        if layer.count("read") != expected || measured.stats.reads != reads {
+            return measured.wrong(&format!("{disk}: {expected:?}"));
+        }
+        measured.agrees()?;
+    }
+    Ok(())
+}
+
+/// Reads, writes and discards of a disk that has bios only, over one or two others.
+fn bios(guest: &Guest, disk: &str, sets: &[&str]) -> Result<(), String> {
+    let device = format!("/dev/{disk}");
+    let specs: Vec<Spec> = sets
+        .iter()
+        .map(|&set| Spec {
+            set,
+            file: &device,
+            ..SPEC
+        })
+        .collect();
+    let measured = measure_all(guest, disk, &[], &specs)?;
+    measured.is_exactly(&truth(&specs))?;
+    // These bios fit, so that none is cut in two; the tool cannot know that.
+    measured.is_as_counted_by_the_kernel("cannot tell: ")
+}
+
+const MAPPED_SECTORS: u64 = 65_536;
+
+fn linear(guest: &Guest) -> Result<MappedDisk, String> {
+    MappedDisk::new(guest, "dm_mod", "linear", MAPPED_SECTORS, "/dev/nullb0 2048")
+}
+
+fn crypt(guest: &Guest) -> Result<MappedDisk, String> {
+    let parameters = format!("aes-cbc-plain64 {} 0 /dev/nullb0 0", "00112233".repeat(4));
+    MappedDisk::new(guest, "dm_crypt", "crypt", MAPPED_SECTORS, &parameters)
+}
+
+fn mirror(guest: &Guest) -> Result<Mirror, String> {
+    Mirror::new(guest, &["/dev/nullb0", "/dev/nullb1"])
+}
+
+fn dm_linear(guest: &Guest) -> Result<(), String> {
+    let _below = NullDisks::new(guest, 1, &[("discard", "1")])?;
+    let disk = linear(guest)?;
+    bios(guest, &disk.name, &["disk", "discards"])
+}
+
+fn dm_crypt(guest: &Guest) -> Result<(), String> {
+    let _below = NullDisks::new(guest, 1, &[])?;
+    let disk = crypt(guest)?;
+    bios(guest, &disk.name, &["disk", "disk"])
+}
+
+fn raid1(guest: &Guest) -> Result<(), String> {
+    let _below = NullDisks::new(guest, 2, &[("discard", "1")])?;
+    let _disk = mirror(guest)?;
+    bios(guest, Mirror::NAME, &["disk", "discards"])
+}
+
+/// What the kernel side counts is inside what the process sees, and no read can be shorter than the disk makes it. The
+/// bound of 60 ms is the host's to keep: the process's own clock tells whether it did.
+fn delayed(guest: &Guest, probe: &str) -> Result<(), String> {
+    const READS: u32 = 20;
+    let _disk = NullDisks::slow(guest, DELAY, &[])?;
+    for _ in 0..ATTEMPTS {
+        let mut own = None;
+        let measured = measure(guest, NULL, &["--probe", probe], || {
+            own = Some(read_direct(NullDisks::FIRST, READS.into())?);
+            Ok(())
+        })?;
+        let own = own.ok_or("no reads")?;
+        measured.agrees()?;
+        let read = Times::of(measured.layer()?, "read");
+        let quiet = own.max < BOUND;
+        let wrong = read.calls != READS
+            || !(DELAY..=own.max).contains(&read.min)
+            || !(read.min..=own.max).contains(&read.max)
+            || !(DELAY * READS..=own.total).contains(&read.total)
+            || quiet && read.max >= BOUND;
+        if wrong {
+            return measured.wrong(&format!("{read:?}, the process says {own:?}"));
+        }
+        if quiet {
+            return Ok(());
+        }
+    }
+    Err(format!(
+        "in {ATTEMPTS} runs the process itself always saw a read of {BOUND:?} or more"
+    ))
+}
+
+/// An op's, as it was told.
+#[derive(Debug)]
+struct Times {
+    calls: u32,
+    total: Duration,
+    min: Duration,
+    max: Duration,
+    queued: Option<Duration>,
+}
+
+impl Times {
+    fn of(layer: &Layer, op: &str) -> Self {
+        let op = layer.ops.get(op).cloned().unwrap_or_default();
+        let [total, min, max] = [op.total_ns, op.min_ns, op.max_ns].map(Duration::from_nanos);
+        Self {
+            calls: op.count.calls as u32,
+            total,
+            min,
+            max,
+            queued: op.queued_ns.map(Duration::from_nanos),
+        }
+    }
+}
+
+/// A disk that does one thing at a time: in a queue of 8 they wait for 0 to 7 others, 28 times 50 ms in all.
+fn queued(guest: &Guest) -> Result<(), String> {
+    const READS: u32 = 8;
+    const WAITS: u32 = READS * (READS - 1) / 2;
+    let total = DELAY * (WAITS + READS);
+    let _disk = one_by_one(guest)?;
+    for options in [&["-Q"][..], &[]] {
+        let mut quiet = false;
+        for _ in 0..ATTEMPTS {
+            let mut own = None;
+            let measured = measure(guest, NULL, options, || {
+                own = Some(timed_reads("together", NullDisks::FIRST, READS.into())?);
+                Ok(())
+            })?;
+            let own = own.ok_or("no reads")?;
+            measured.agrees()?;
+            // Late readers have less to wait for, and a late kernel more.
+            quiet = within(own.total, total, 4) && own.min < BOUND;
+            let read = Times::of(measured.layer()?, "read");
+            let wrong = if options.is_empty() {
+                read.queued.is_some()
+                    || read.min < DELAY
+                    || read.total < DELAY * READS
+                    || quiet && !within(read.total, DELAY * READS, 20)
+            } else {
+                let queued = read.queued.unwrap_or_default();
+                let device = read.total.saturating_sub(queued);
+                read.min < DELAY
+                    || device < DELAY * READS
+                    || read.total > own.total
+                    || quiet && !(within(queued, DELAY * WAITS, 10) && within(device, DELAY * READS, 20))
+                    || quiet && !within(read.max, DELAY * READS, 10)
+            };
+            if read.calls != READS || wrong {
+                return measured.wrong(&format!("{read:?}, the process says {own:?}"));
+            }
+            if quiet {
+                break;
+            }
+        }
+        if !quiet {
+            return Err(format!(
+                "{options:?}: in {ATTEMPTS} runs the process itself never saw about {total:?}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn within(is: Duration, about: Duration, percent: u32) -> bool {
+    is.abs_diff(about) * 100 <= about * percent
+}
+
+/// It has one request under way, and keeps the others in the scheduler's queue.
+fn one_by_one(guest: &Guest) -> Result<NullDisks, String> {
+    let disk = NullDisks::slow(guest, DELAY, &[("submit_queues", "1"), ("hw_queue_depth", "1")])?;
+    set_queue(NULL, &[("scheduler", "mq-deadline"), ("nr_requests", "64")])?;
+    Ok(disk)
+}
+
+/// The queue's time is known with each scheduler. Where the kernel does not count, it does not stamp requests either:
+/// then the time is from the bio's submission, or the report says that it is not measured.
+fn schedulers(guest: &Guest, probe: &str) -> Result<(), String> {
+    let _disk = NullDisks::new(guest, 1, &[])?;
+    let asked = [("none", "1"), ("mq-deadline", "1"), ("none", "0"), ("mq-deadline", "0")];
+    for (scheduler, iostats) in asked {
+        set_queue(NULL, &[("scheduler", scheduler), ("iostats", iostats)])?;
+        let measured = measure_all(guest, NULL, &["-Q", "--probe", probe], &[SPEC])?;
+        measured.is_exactly(&SPEC.truth())?;
+        let layer = measured.layer()?;
+        for op in ["read", "write"] {
+            let times = Times::of(layer, op);
+            let is_known = times.queued.is_some_and(|queued| queued <= times.total);
+            let says_so = layer.not_timed.as_deref().is_some_and(|line| line.contains(op));
+            if !is_known && (iostats == "1" || !says_so) {
+                return measured.wrong(&format!("{scheduler}, iostats {iostats}, {op}: {times:?}"));
+            }
+        }
+        if iostats == "1" {
+            measured.agrees()?;
+        } else if !layer.says_of_diskstats("cannot tell: ") {
+            return measured.wrong("nothing about queue/iostats");
+        }
+    }
+    Ok(())
+}
+
+/// What a crowd does to one of two disks: the requests of one end in soft interrupts, of the other in the timer's, which
+/// hit whoever runs.
+const CROWD: Spec = Spec {
+    threads: 1,
+    rounds: 60,
+    ..SPEC
+};
+const CROWDED: [(&str, &[(&str, &str)]); 2] = [
+    ("/dev/nullb0", &[("irqmode", "1")]),
+    ("/dev/nullb1", &[("irqmode", "2"), ("completion_nsec", "20000")]),
+];
+
+/// Preempted inside the kernel all the time, where that can be. The best hook loses nothing. Kprobes may, and then what
+/// they counted and what they say they lost is no less than the truth.
+fn crowd(guest: &Guest, probe: &str) -> Result<(), String> {
+    let mut disks = NullDisks::new(guest, 0, &[])?;
+    for (file, settings) in CROWDED {
+        disks.add(settings)?;
+        let specs = [Spec { file, ..CROWD }; 8];
+        let truth = truth(&specs);
+        let disk = file.trim_start_matches("/dev/");
+        let measured = measure_all(guest, disk, &["--probe", probe], &specs)?;
+        if probe == "auto" || measured.layer()?.lost.is_none() {
+            measured.is_exactly(&truth)?;
+            measured.agrees()?;
+        } else {
+            losses_are_told(&measured.ended, &truth)?;
+        }
+    }
+    Ok(())
+}
+
+/// What was counted is no more than there was, and with what it says was lost no less.
+fn losses_are_told(ended: &Ended, truth: &Calls) -> Result<(), String> {
+    let layer = ended.report()?.layer(BLK)?;
+    let lost = layer.lost.as_ref().map_or(0, |(lost, _)| *lost);
+    let counted: u64 = layer.ops.values().map(|op| op.count.calls).sum();
+    let all = of(truth, "read").calls + of(truth, "write").calls;
+    if counted > all || counted + lost < all {
+        return Err(format!("{counted} counted and {lost} lost of {all}:\n{}", ended.text));
+    }
+    Ok(())
+}
+
+/// A hook is deaf on its CPU while it is busy, and one disk's timer may interrupt it at the end of another one's request:
+/// that is rare, and told.
+fn crowd_on_two_disks(guest: &Guest) -> Result<(), String> {
+    let mut disks = NullDisks::new(guest, 0, &[])?;
+    let mut specs = Vec::new();
+    for (file, settings) in CROWDED {
+        disks.add(settings)?;
+        specs.extend([Spec { file, ..CROWD }; 4]);
+    }
+    let workloads = start_all(&specs)?;
+    let tool = Tool::start(guest, &["-T", BLK])?;
+    run_all(workloads)?;
+    tool.interrupt()?;
+    losses_are_told(&tool.finish()?, &truth(&specs))
+}
+
+/// Each of them is one operation of each layer.
+fn whole_stack(guest: &Guest) -> Result<(), String> {
+    const READS: Spec = Spec {
+        set: "direct",
+        threads: 4,
+        rounds: 20,
+        file: "/mnt/ext4/block/file",
+        name: "reader",
+    };
+    prepare(READS.file)?;
+    let workload = Workload::start(&READS)?;
+    let pid = workload.pid.to_string();
+    let tool = Tool::start(guest, &["-T", "syscall,vfs,ext4,blk", "-p", &pid])?;
+    workload.go()?;
+    workload.finish()?;
+    let ended = tool.finish()?;
+    let exactly = ended.report()?.is_exactly(&READS.truth());
+    exactly.map_err(|e| format!("{e}\n{}", ended.text))
+}
+
+/// Requests end in a timer's interrupt, which hits whoever runs.
+fn of_process(guest: &Guest) -> Result<(), String> {
+    const NOISE: Spec = Spec {
+        threads: 1,
+        rounds: u64::MAX,
+        name: "noise",
+        ..SPEC
+    };
+    let _disk = NullDisks::slow(guest, Duration::from_micros(100), &[("submit_queues", "2")])?;
+    let noise = Workload::start(&NOISE)?;
+    noise.go()?;
+    let workload = Workload::start(&SPEC)?;
+    let pid = workload.pid.to_string();
+    let tool = Tool::start(guest, &["-T", BLK, "-d", NULL, "-p", &pid])?;
+    workload.go()?;
+    workload.finish()?;
+    let ended = tool.finish()?;
+    let report = ended.report()?;
+    report
+        .is_exactly(&SPEC.truth())
+        .map_err(|e| format!("{e}\n{}", ended.text))?;
+    // What the other one did to the disk is in there, too.
+    if report.layer(BLK)?.diskstats.is_some() {
+        return Err(format!("diskstats with a filter:\n{}", ended.text));
+    }
+    Ok(())
+}
+
+/// The process is this one.
+fn written_back(guest: &Guest) -> Result<(), String> {
+    const READS: u64 = 3;
+    const WRITTEN: usize = 64 << 10;
+    let _disk = NullDisks::new(guest, 1, &[])?;
+    // As soon as it can be.
+    let _soon = [
+        Sysctl::set("vm/dirty_expire_centisecs", "1")?,
+        Sysctl::set("vm/dirty_writeback_centisecs", "10")?,
+    ];
+    let device = NullDisks::FIRST;
+    let failed = |e: std::io::Error| format!("{device}: {e}");
+    let file = File::options().write(true).open(device).map_err(failed)?;
+    let pid = std::process::id().to_string();
+    let before = DiskStats::of(NULL)?;
+    let tool = Tool::start(guest, &["-T", BLK, "-d", NULL, "-p", &pid])?;
+    file.write_all_at(&vec![1; WRITTEN], 0).map_err(failed)?;
+    let mut stats = Ok(before);
+    wait_for("all to be written", MINUTE, || {
+        stats = DiskStats::of(NULL).map(|now| now.since(&before));
+        !stats.as_ref().is_ok_and(|stats| stats.written_bytes < WRITTEN as u64)
+    })?;
+    let stats = stats?;
+    // Of this process itself, as the only one that is.
+    let mut reader = DirectReader::open(device)?;
+    (0..READS).try_for_each(|_| reader.read(0))?;
+    tool.interrupt()?;
+    let measured = Measured {
+        ended: tool.finish()?,
+        stats,
+        by_kprobe: false,
+    };
+    let layer = measured.layer()?;
+    let (read, write) = (layer.count("read"), layer.count("write"));
+    if read.calls != READS || write.calls != 0 || layer.of_kernel_threads != Some(stats.writes) {
+        return measured.wrong("3 reads are ours, and all writes a kernel thread's");
+    }
+    Ok(())
+}
+
+/// A check's own reads, past the page cache.
+struct DirectReader {
+    file: File,
+    memory: Vec<u8>,
+}
+
+impl DirectReader {
+    fn open(device: &str) -> Result<Self, String> {
+        let file = File::options()
+            .read(true)
+            .custom_flags(libc::O_DIRECT)
+            .open(device)
+            .map_err(|e| format!("{device}: {e}"))?;
+        Ok(Self {
+            file,
+            memory: vec![0; 2 * BLOCK],
+        })
+    }
+
+    /// A block of it.
+    fn read(&mut self, offset: u64) -> Result<(), String> {
+        let aligned = self.memory.as_ptr().align_offset(BLOCK);
+        let block = &mut self.memory[aligned..][..BLOCK];
+        self.file.read_exact_at(block, offset).map_err(|e| e.to_string())
+    }
+}
+
+/// One of the checks of filters, on a disk of ours.
+fn on_disk(guest: &Guest, run: fn(&Guest, &[&str], &Spec) -> Result<(), String>) -> Result<(), String> {
+    let _disk = NullDisks::slow(guest, Duration::from_micros(100), &[("submit_queues", "2")])?;
+    run(guest, &[BLK], &SPEC)
+}
+
+/// Readers that always have their reads under way: whenever the tool begins, it finds all of them there.
+fn under_way(guest: &Guest) -> Result<(), String> {
+    const READERS: u64 = 4;
+    const SLOW: Duration = Duration::from_secs(1);
+    let _disk = NullDisks::slow(guest, SLOW, &[])?;
+    let (begin, over) = (Barrier::new(READERS as usize), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..READERS)
+            .map(|number| {
+                let (begin, over) = (&begin, &over);
+                scope.spawn(move || {
+                    let mut reader = DirectReader::open(NullDisks::FIRST)?;
+                    begin.wait();
+                    while !over.load(Ordering::Relaxed) {
+                        reader.read(number * 2 * BLOCK as u64)?;
+                    }
+                    Ok::<(), String>(())
+                })
+            })
+            .collect();
+        let measured = wait_for("reads under way", MINUTE, || in_flight(NULL) == READERS)
+            .and_then(|()| Tool::start(guest, &["-T", BLK, "-d", NULL]));
+        over.store(true, Ordering::Relaxed);
+        for reader in readers {
+            reader.join().map_err(|_| "a reader panicked")??;
+        }
+        let tool = measured?;
+        let stats = DiskStats::of(NULL)?;
+        tool.interrupt()?;
+        let measured = Measured {
+            ended: tool.finish()?,
+            stats,
+            by_kprobe: false,
+        };
+        let layer = measured.layer()?;
+        let at_start = layer.in_diskstats(" in flight at start");
+        let agrees = layer.says_of_diskstats("agrees: ");
+        // Each may begin another read before it is told that it is over.
+        let counted = layer.count("read").calls;
+        if !(1..=READERS).contains(&at_start) || !agrees || layer.lost.is_some() || counted > 2 * READERS {
+            return measured.wrong("4 reads were under way");
+        }
+        Ok(())
+    })
+}
+
+/// A bad block is EIO, to the reader and in the report, and good ones beside it are none.
+fn errors(guest: &Guest, probe: &str) -> Result<(), String> {
+    let disk = NullDisks::new(guest, 1, &[])?;
+    // In sectors.
+    let first = BAD_BLOCK * BLOCK as u64 / 512;
+    disk.set(0, &[("badblocks", &format!("+{first}-{}", first + 7))])?;
+    failing_reads(guest, NULL, &["--probe", probe], 5)
+}
+
+/// Of a disk all of whose bios fail.
+fn errors_of_bios(guest: &Guest) -> Result<(), String> {
+    let disk = MappedDisk::new(guest, "dm_mod", "error", MAPPED_SECTORS, "")?;
+    failing_reads(guest, &disk.name, &[], 0)
+}
+
+const BAD_BLOCK: u64 = 16;
+
+/// Some reads that succeed, and three that do not.
+fn failing_reads(guest: &Guest, disk: &str, options: &[&str], good: u64) -> Result<(), String> {
+    const BAD: u64 = 3;
+    let measured = measure(guest, disk, options, || {
+        let mut reader = DirectReader::open(&format!("/dev/{disk}"))?;
+        (0..good).try_for_each(|_| reader.read(0))?;
+        for _ in 0..BAD {
+            if reader.read(BAD_BLOCK * BLOCK as u64).is_ok() {
+                return Err("a bad block was read".into());
+            }
+        }
+        Ok(())
+    })?;
+    let read = measured.layer()?.ops.get("read").cloned().unwrap_or_default();
+    let is_right = (read.count.calls, read.count.errors) == (good + BAD, BAD)
+        && read.errors.iter().eq([(&"EIO".to_string(), &BAD)]);
+    if !is_right {
+        return measured.wrong(&format!("{good} reads and {BAD} failures: {read:?}"));
+    }
+    Ok(())
+}
+
+/// As its users have them in their fingers. They run until Ctrl-C.
+fn commands(guest: &Guest) -> Result<(), String> {
+    let tool = guest.tool().ok_or("there is no tool")?;
+    let pid = std::process::id().to_string();
+    let examples: [&[&str]; 4] = [
+        &["-T", "syscall", "-p", &pid],
+        &["-T", "vfs", "-p", &pid],
+        &["-T", "ext4", "-p", &pid],
+        &["-T", "blk", "-d", "nvme0n1", "-Q"],
+    ];
+    let mut payload = Vec::new();
+    for arguments in examples {
+        let running = Running::start(Command::new(tool).args(arguments))?;
+        wait_for("the banner", MINUTE, || running.stderr().contains("Hit Ctrl-C to end."))
+            .map_err(|e| format!("{arguments:?}: {e}: {}", running.stderr()))?;
+        // Something for each of them to see.
+        let file = format!("{}/commands", Guest::EXT4);
+        File::create(&file)
+            .and_then(|mut file| {
+                file.write_all(&[1; BLOCK])?;
+                file.sync_all()
+            })
+            .and_then(|()| File::open(&file)?.read_to_end(&mut payload))
+            .map_err(|e| format!("{file}: {e}"))?;
+        running.signal(Signal::SIGINT)?;
+        let output = running.finish(MINUTE)?;
+        if !output.status.success() || !output.stdout.contains("operation = write\n") {
+            return Err(format!("{arguments:?}: {output:?}"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,384 @@
+//! Disks that checks make for themselves, whose speed and features are known, and the kernel's own account of a disk.
+//!
+//! | disk | what it is good for |
+//! | --- | --- |
+//! | [`NullDisks`] | any delay, any queue, bad blocks, a write cache that knows FUA |
+//! | [`LoopDisk`] | a write cache that does not know FUA, and the writing of zeroes |
+//! | [`MappedDisk`], [`Mirror`] | disks over others, which have bios and no requests |
+
+use crate::guest::{Guest, Loaded, wait_for};
+use nix::mount::{MsFlags, mount};
+use nix::request_code_readwrite;
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a device may take to appear, to come to rest or to be let go.
+const BOUND: Duration = Duration::from_secs(30);
+
+/// Setting by setting, as a folder of the kernel's takes them.
+fn configure(folder: &Path, settings: &[(&str, &str)]) -> Result<(), String> {
+    for (name, value) in settings {
+        let file = folder.join(name);
+        fs::write(&file, value).map_err(|e| format!("{}: {value}: {e}", file.display()))?;
+    }
+    Ok(())
+}
+
+/// Sets what `/sys/block/DISK/queue` has: `scheduler`, `nr_requests`, `iostats`.
+pub fn set_queue(disk: &str, settings: &[(&str, &str)]) -> Result<(), String> {
+    configure(&Path::new("/sys/block").join(disk).join("queue"), settings)
+}
+
+fn appears(device: &str) -> Result<(), String> {
+    wait_for(device, BOUND, || Path::new(device).exists())
+}
+
+/// Tells the console of a device that cannot be removed: the module that then stays in use fails the next check.
+fn tell(what: &str, result: Result<(), String>) {
+    if let Err(error) = result {
+        eprintln!("{what}: {error}");
+    }
+}
+
+/// `nullb0` and on: disks in memory, which answer as soon or as late as they are told.
+pub struct NullDisks {
+    folders: Vec<PathBuf>,
+    // Let go after the disks.
+    _module: Loaded,
+}
+
+impl NullDisks {
+    const CONFIG: &str = "/sys/kernel/config";
+    pub const FIRST: &str = "/dev/nullb0";
+
+    /// So many of them. Whatever the settings do not say, they keep what is written to them and have 64 MB.
+    pub fn new(guest: &Guest, count: usize, settings: &[(&str, &str)]) -> Result<Self, String> {
+        let mut disks = Self {
+            folders: Vec::new(),
+            _module: guest.load("null_blk", "nr_devices=0")?,
+        };
+        // A mount of an earlier check is as good.
+        if !Path::new(Self::CONFIG).join("nullb").exists() {
+            let kind = Some("configfs");
+            mount(kind, Self::CONFIG, kind, MsFlags::empty(), None::<&str>).map_err(|e| format!("configfs: {e}"))?;
+        }
+        for _ in 0..count {
+            disks.add(settings)?;
+        }
+        Ok(disks)
+    }
+
+    /// Another one.
+    pub fn add(&mut self, settings: &[(&str, &str)]) -> Result<(), String> {
+        let name = format!("nullb{}", self.folders.len());
+        let folder = Path::new(Self::CONFIG).join("nullb").join(&name);
+        fs::create_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        self.folders.push(folder.clone());
+        configure(&folder, &[("size", "64"), ("memory_backed", "1")])?;
+        configure(&folder, settings)?;
+        configure(&folder, &[("power", "1")])?;
+        appears(&format!("/dev/{name}"))
+    }
+
+    /// One that answers every request after this delay, whatever else it has to do.
+    pub fn slow(guest: &Guest, delay: Duration, settings: &[(&str, &str)]) -> Result<Self, String> {
+        let delay = delay.as_nanos().to_string();
+        let mut all = vec![("irqmode", "2"), ("completion_nsec", &*delay)];
+        all.extend(settings);
+        Self::new(guest, 1, &all)
+    }
+
+    /// Changes one of them while it is in use.
+    pub fn set(&self, number: usize, settings: &[(&str, &str)]) -> Result<(), String> {
+        configure(&self.folders[number], settings)
+    }
+}
+
+impl Drop for NullDisks {
+    fn drop(&mut self) {
+        for folder in &self.folders {
+            tell(
+                &folder.display().to_string(),
+                fs::remove_dir(folder).map_err(|e| e.to_string()),
+            );
+        }
+    }
+}
+
+/// A file in memory as a disk. Flushes reach it, FUA does not: the kernel makes a flush of it.
+pub struct LoopDisk {
+    /// `loop0`
+    pub name: String,
+    disk: File,
+    _module: Loaded,
+}
+
+// include/uapi/linux/loop.h
+const LOOP_SET_FD: libc::c_ulong = 0x4c00;
+const LOOP_CLR_FD: libc::c_ulong = 0x4c01;
+const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4c82;
+
+impl LoopDisk {
+    const FILE: &str = "/tmp/loop";
+    const SIZE: u64 = 64 << 20;
+
+    pub fn new(guest: &Guest) -> Result<Self, String> {
+        let module = guest.load("loop", "")?;
+        File::create(Self::FILE)
+            .and_then(|file| file.set_len(Self::SIZE))
+            .map_err(|e| format!("{}: {e}", Self::FILE))?;
+        let file = open(Self::FILE)?;
+        appears("/dev/loop-control")?;
+        let control = open("/dev/loop-control")?;
+        let number = ioctl(&control, LOOP_CTL_GET_FREE, 0)?;
+        let name = format!("loop{number}");
+        let device = format!("/dev/{name}");
+        appears(&device)?;
+        let disk = open(&device)?;
+        ioctl(&disk, LOOP_SET_FD, file.as_raw_fd().into())?;
+        Ok(Self {
+            name,
+            disk,
+            _module: module,
+        })
+    }
+
+    pub fn device(&self) -> String {
+        format!("/dev/{}", self.name)
+    }
+}
+
+impl Drop for LoopDisk {
+    fn drop(&mut self) {
+        tell(&self.name, ioctl(&self.disk, LOOP_CLR_FD, 0).map(drop));
+        let _ = fs::remove_file(Self::FILE);
+    }
+}
+
+fn open(path: &str) -> Result<File, String> {
+    let file = OpenOptions::new().read(true).write(true).open(path);
+    file.map_err(|e| format!("{path}: {e}"))
+}
+
+fn ioctl(file: &File, request: libc::c_ulong, argument: i64) -> Result<i32, String> {
+    // SAFETY: the argument is a number, or the address of what the caller holds for as long as the call takes.
+    match unsafe { libc::ioctl(file.as_raw_fd(), request, argument) } {
+        -1 => Err(format!("ioctl {request:#x}: {}", std::io::Error::last_os_error())),
+        answer => Ok(answer),
+    }
+}
+
+/// `dm-0` and on: what the device mapper makes of other disks.
+pub struct MappedDisk {
+    /// `dm-0`
+    pub name: String,
+    /// Which is its label, too.
+    target: &'static str,
+    control: File,
+    _module: Loaded,
+}
+
+// include/uapi/linux/dm-ioctl.h
+const DM_DEV_CREATE: u8 = 3;
+const DM_DEV_REMOVE: u8 = 4;
+/// Resumes, unless a flag says otherwise.
+const DM_DEV_SUSPEND: u8 = 6;
+const DM_TABLE_LOAD: u8 = 9;
+const DM_HEADER: usize = 312;
+const DM_TARGET: usize = 40;
+
+impl MappedDisk {
+    /// A disk of this many sectors with one target: `linear` with `/dev/nullb0 0`, which this module has.
+    pub fn new(
+        guest: &Guest,
+        module: &str,
+        target: &'static str,
+        sectors: u64,
+        parameters: &str,
+    ) -> Result<Self, String> {
+        let module = guest.load(module, "")?;
+        let control = "/dev/mapper/control";
+        appears(control)?;
+        let mut disk = Self {
+            name: String::new(),
+            target,
+            control: open(control)?,
+            _module: module,
+        };
+        let number = disk.command(DM_DEV_CREATE, None)?;
+        disk.name = format!("dm-{}", number & 0xff);
+        disk.command(DM_TABLE_LOAD, Some((sectors, parameters)))?;
+        disk.command(DM_DEV_SUSPEND, None)?;
+        appears(&disk.device())?;
+        Ok(disk)
+    }
+
+    pub fn device(&self) -> String {
+        format!("/dev/{}", self.name)
+    }
+
+    /// A command to the device mapper, and the number of the device that it answers.
+    fn command(&self, command: u8, table: Option<(u64, &str)>) -> Result<u64, String> {
+        let mut message = vec![0_u8; DM_HEADER];
+        let mut put = |at: usize, bytes: &[u8]| message[at..at + bytes.len()].copy_from_slice(bytes);
+        // Its version is 4.0.0.
+        put(0, &4_u32.to_ne_bytes());
+        put(16, &(DM_HEADER as u32).to_ne_bytes());
+        put(20, &u32::from(table.is_some()).to_ne_bytes());
+        put(48, self.target.as_bytes());
+        if let Some((sectors, parameters)) = table {
+            let mut line = vec![0; DM_TARGET];
+            line[8..16].copy_from_slice(&sectors.to_ne_bytes());
+            line[24..24 + self.target.len()].copy_from_slice(self.target.as_bytes());
+            message.extend(line);
+            message.extend(parameters.as_bytes());
+            message.push(0);
+            message.resize(message.len().next_multiple_of(8), 0);
+        }
+        let size = message.len() as u32;
+        message[12..16].copy_from_slice(&size.to_ne_bytes());
+        let request = request_code_readwrite!(0xfd, command, DM_HEADER);
+        ioctl(&self.control, request, message.as_mut_ptr() as i64).map_err(|e| format!("{}: {e}", self.target))?;
+        let number = message[40..48].try_into().map_err(|_| "no number")?;
+        Ok(u64::from_ne_bytes(number))
+    }
+}
+
+impl Drop for MappedDisk {
+    /// Whoever had it open may have ended a moment ago.
+    fn drop(&mut self) {
+        let removed = wait_for("nobody to use it", BOUND, || self.command(DM_DEV_REMOVE, None).is_ok());
+        tell(&self.name, removed);
+    }
+}
+
+/// `md0`: a mirror of other disks.
+pub struct Mirror {
+    _module: Loaded,
+}
+
+impl Mirror {
+    pub const NAME: &str = "md0";
+    pub const DEVICE: &str = "/dev/md0";
+    const FOLDER: &str = "/sys/block/md0/md";
+
+    /// It writes nothing of its own to them, neither a description of itself nor what one of them may lack.
+    pub fn new(guest: &Guest, disks: &[&str]) -> Result<Self, String> {
+        let mirror = Self {
+            _module: guest.load("raid1", "")?,
+        };
+        let folder = Path::new(Self::FOLDER);
+        configure(Path::new("/sys/module/md_mod/parameters"), &[("new_array", Self::NAME)])?;
+        wait_for(Self::FOLDER, BOUND, || folder.exists())?;
+        let count = disks.len().to_string();
+        configure(
+            folder,
+            &[("metadata_version", "none"), ("level", "raid1"), ("raid_disks", &count)],
+        )?;
+        let mut smallest = u64::MAX;
+        for (place, disk) in disks.iter().enumerate() {
+            let number = fs::metadata(disk).map_err(|e| format!("{disk}: {e}"))?.rdev();
+            let number = format!("{}:{}", libc::major(number), libc::minor(number));
+            configure(folder, &[("new_dev", &number)])?;
+            let name = disk.rsplit('/').next().unwrap_or_default();
+            let part = folder.join(format!("dev-{name}"));
+            // In kilobytes, while a disk says its own in sectors.
+            let size = Path::new("/sys/block").join(name).join("size");
+            let size = fs::read_to_string(&size).map_err(|e| format!("{}: {e}", size.display()))?;
+            let size = size.trim().parse().unwrap_or(0) / 2_u64;
+            configure(&part, &[("slot", &place.to_string()), ("size", &size.to_string())])?;
+            smallest = smallest.min(size);
+        }
+        configure(
+            folder,
+            &[
+                ("component_size", &smallest.to_string()),
+                ("resync_start", "none"),
+                ("array_state", "active"),
+            ],
+        )?;
+        appears(Self::DEVICE)?;
+        // The first to open it makes the kernel look for partitions.
+        File::open(Self::DEVICE).map_err(|e| format!("{}: {e}", Self::DEVICE))?;
+        Ok(mirror)
+    }
+}
+
+impl Drop for Mirror {
+    fn drop(&mut self) {
+        let folder = Path::new(Self::FOLDER);
+        let mut last = Ok(());
+        let _ = wait_for("nobody to use it", BOUND, || {
+            last = configure(folder, &[("array_state", "clear")]);
+            last.is_ok()
+        });
+        let gone = wait_for("its end", BOUND, || !folder.exists());
+        tell(Self::NAME, last.and(gone));
+    }
+}
+
+/// What the kernel itself counts of a disk or a partition, in `/proc/diskstats`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DiskStats {
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub written_bytes: u64,
+    pub discards: u64,
+    pub discarded_bytes: u64,
+    pub flushes: u64,
+}
+
+impl DiskStats {
+    /// Of a disk at rest. A request has been answered a moment before it is counted.
+    pub fn of(disk: &str) -> Result<Self, String> {
+        let mut numbers = Vec::new();
+        wait_for("a disk at rest", BOUND, || {
+            numbers = numbers_of(disk);
+            numbers.get(8) == Some(&0)
+        })
+        .map_err(|e| format!("{disk}: {e}"))?;
+        let number = |field: usize| numbers.get(field).copied().unwrap_or(0);
+        let bytes = |field: usize| number(field) * 512;
+        Ok(Self {
+            reads: number(0),
+            read_bytes: bytes(2),
+            writes: number(4),
+            written_bytes: bytes(6),
+            discards: number(11),
+            discarded_bytes: bytes(13),
+            flushes: number(15),
+        })
+    }
+
+    pub fn since(&self, start: &Self) -> Self {
+        Self {
+            reads: self.reads - start.reads,
+            read_bytes: self.read_bytes - start.read_bytes,
+            writes: self.writes - start.writes,
+            written_bytes: self.written_bytes - start.written_bytes,
+            discards: self.discards - start.discards,
+            discarded_bytes: self.discarded_bytes - start.discarded_bytes,
+            flushes: self.flushes - start.flushes,
+        }
+    }
+}
+
+/// What stands behind the name of a disk.
+fn numbers_of(disk: &str) -> Vec<u64> {
+    let text = fs::read_to_string("/proc/diskstats").unwrap_or_default();
+    let of_disk = |line: &&str| line.split_whitespace().nth(2) == Some(disk);
+    let line = text.lines().find(of_disk).unwrap_or_default();
+    line.split_whitespace()
+        .skip(3)
+        .map_while(|word| word.parse().ok())
+        .collect()
+}
+
+/// Requests of a disk that are under way, as the kernel counts them.
+pub fn in_flight(disk: &str) -> u64 {
+    numbers_of(disk).get(8).copied().unwrap_or(0)
+}
