@@ -89,6 +89,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     let mut disks = None;
     let mut wish = BlockWish::default();
     if options.layers.contains(&Layer::Blk) {
+        check_paths(disk.as_ref()).map_err(|line| cannot(&line))?;
         let compared = Disks::of(disk.as_ref());
         wish = block_wish(options, disk.as_ref(), &compared);
         plan.block_ways = plan::block_ways(wish, &facts, options.probe).map_err(|line| cannot(&line))?;
@@ -186,6 +187,18 @@ fn is_filtered(options: &Options) -> bool {
 
 fn is_filtered_by_process(options: &Options) -> bool {
     !options.pids.is_empty() || !options.command.is_empty() || options.cgroup.is_some() || options.comm.is_some()
+}
+
+/// An NVMe namespace with native multipath has no requests, and its bios end as requests of its paths (nvme_ns_head_submit_bio
+/// of drivers/nvme/host/multipath.c), so that nothing of its own tells of their end.
+fn check_paths(disk: Option<&Disk>) -> Result<(), String> {
+    match disk {
+        Some(disk) if disk.is_bio_based && disk.name.starts_with("nvme") => Err(format!(
+            "the requests of '{}' are those of its paths (native multipath); leave -d out to measure all disks",
+            disk.name
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn block_wish(options: &Options, disk: Option<&Disk>, disks: &Disks) -> BlockWish {
@@ -717,5 +730,25 @@ fn not_measured(layer: Layer) -> LayerReport {
             reason,
         }],
         ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_with_several_paths_is_no_disk_to_measure() {
+        let disk = |name: &str, is_bio_based| Disk {
+            name: name.to_owned(),
+            devices: vec![1],
+            is_partition: false,
+            is_bio_based,
+            is_uncounted: false,
+        };
+        assert!(check_paths(Some(&disk("nvme0n1", true))).is_err());
+        assert_eq!(check_paths(Some(&disk("nvme0n1", false))), Ok(()));
+        assert_eq!(check_paths(Some(&disk("dm-0", true))), Ok(()));
+        assert_eq!(check_paths(None), Ok(()));
     }
 }
