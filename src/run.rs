@@ -70,6 +70,18 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         .map(Disk::find)
         .transpose()
         .map_err(|error| cannot(&error))?;
+    let mut options = options.clone();
+    let mut notes = Vec::new();
+    if options.layers.contains(&Layer::Blk)
+        && let Err(line) = check_paths(disk.as_ref())
+    {
+        options.layers.retain(|&layer| layer != Layer::Blk);
+        if options.layers_named || options.queued {
+            return Err(cannot(&line));
+        }
+        notes.push(format!("blk is not measured: {line}"));
+    }
+    let options = &options;
     let processes = process::find(&options.pids).map_err(|error| cannot(&error))?;
     let cgroup = options
         .cgroup
@@ -89,7 +101,6 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     let mut disks = None;
     let mut wish = BlockWish::default();
     if options.layers.contains(&Layer::Blk) {
-        check_paths(disk.as_ref()).map_err(|line| cannot(&line))?;
         let compared = Disks::of(disk.as_ref());
         wish = block_wish(options, disk.as_ref(), &compared);
         plan.block_ways = plan::block_ways(wish, &facts, options.probe).map_err(|line| cannot(&line))?;
@@ -130,6 +141,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         attached,
         subject,
         disks,
+        notes,
         filter: filter(options, disk.as_ref()),
         kernel: crate::kernel::release(),
         epoch: 1,
@@ -517,6 +529,8 @@ struct Run<'a> {
     refused: BTreeSet<Layer>,
     attached: Attached,
     subject: String,
+    /// What every report has to say beside its numbers.
+    notes: Vec<String>,
     /// Disks whose counters are compared with ours.
     disks: Option<Disks>,
     filter: Filter,
@@ -655,7 +669,7 @@ impl Run<'_> {
                 is_partition: disks.is_partition,
             })
         });
-        let mut warnings = Vec::new();
+        let mut warnings = self.notes.clone();
         let in_flight = if last {
             collect::in_flight(&self.attached, self.plan)
                 .map_err(|error| warnings.push(format!("calls under way at the end are not known: {error}")))
