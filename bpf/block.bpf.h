@@ -246,6 +246,15 @@ static __always_inline int on_issue(const struct request_view *view)
 	return 0;
 }
 
+/* Whether it asked for flushes, and so may end twice: with its data, and after them. */
+static __always_inline bool asks_for_flush(__u32 flags)
+{
+	const __u32 asking = 1u << bpf_core_enum_value(enum req_flag_bits, __REQ_FUA) |
+			     1u << bpf_core_enum_value(enum req_flag_bits, __REQ_PREFLUSH);
+
+	return flags & asking;
+}
+
 /* Of what ends without having been issued in this run. */
 static __always_inline int on_unissued_end(const struct request_view *view, struct request_state *state, __u32 bytes)
 {
@@ -259,8 +268,13 @@ static __always_inline int on_unissued_end(const struct request_view *view, stru
 		stamp = take_stamps(view->bio);
 	if (bytes || op == BLOCK_OP_FLUSH) {
 		/* Without a stamp all that is known is that nothing else was left out. */
-		if (view->stamp ? view->stamp < control.began_ns : !block.by_owner)
+		if (view->stamp ? view->stamp < control.began_ns : !block.by_owner) {
+			struct request_state flushing = { .op = op, .stamp = view->stamp, .phase = REQUEST_FLUSHING };
+
 			count_apart(op, APART_AT_START);
+			if (bytes && asks_for_flush(view->asked))
+				remember_request(address, &flushing);
+		}
 		return 0;
 	}
 	if (state) {
@@ -331,8 +345,6 @@ static __always_inline void record_block(__u8 op, __u64 from, __u64 queue_ns, __
 /* A request ends, or a part of it does. */
 static __always_inline int on_end(const struct request_view *view, long error, bool is_status, __u32 bytes)
 {
-	const __u32 flushing = 1u << bpf_core_enum_value(enum req_flag_bits, __REQ_FUA) |
-			       1u << bpf_core_enum_value(enum req_flag_bits, __REQ_PREFLUSH);
 	__u64 now = bpf_ktime_get_ns(), address = view->address, from;
 	struct request_state *state, ended;
 
@@ -345,7 +357,7 @@ static __always_inline int on_end(const struct request_view *view, long error, b
 	if (bytes < view->bytes)
 		return 0;
 	ended = *state;
-	if (ended.bytes && view->asked & flushing)
+	if (ended.bytes && asks_for_flush(view->asked))
 		state->phase = REQUEST_FLUSHING;
 	else
 		bpf_map_delete_elem(&requests, &address);

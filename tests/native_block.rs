@@ -7,6 +7,7 @@
 #[allow(dead_code, reason = "shared with the guests, who need more of it")]
 #[path = "vm/guest/process.rs"]
 mod process;
+#[allow(dead_code, reason = "shared with the tests of every other report")]
 mod schema;
 
 use std::alloc::{Layout, alloc_zeroed};

@@ -391,3 +391,31 @@ fn a_disk_without_requests_has_its_bios_seen() {
         assert!(plan::block_ways(wish, &facts(kernel, "", &[]), Choice::Kprobe).is_err());
     }
 }
+
+#[test]
+fn a_kind_of_hook_that_sees_no_requests_is_refused_for_them() {
+    let facts = Facts {
+        tracefs: None,
+        ..facts("6.12", "", &[])
+    };
+    let check = |choice, layers: &[Layer]| plan::check_choice(choice, layers, &facts);
+    for choice in [Choice::Fentry, Choice::KprobeMulti, Choice::KprobeSession] {
+        assert!(
+            check(choice, &[Layer::Blk])
+                .unwrap_err()
+                .contains("does not see requests")
+        );
+    }
+    assert_eq!(check(Choice::Fentry, &[Layer::Vfs, Layer::Blk]), Ok(()));
+    assert_eq!(check(Choice::Tracepoint, &[Layer::Blk]), Ok(()));
+    assert!(
+        check(Choice::Tracepoint, &[Layer::Syscall, Layer::Blk])
+            .unwrap_err()
+            .contains("tracefs")
+    );
+    assert!(
+        check(Choice::Tracepoint, &[Layer::Vfs, Layer::Blk])
+            .unwrap_err()
+            .contains("-T blk")
+    );
+}

@@ -260,7 +260,15 @@ pub fn check_choice(choice: Choice, layers: &[Layer], facts: &Facts) -> Result<(
             hook.name()
         ));
     }
-    if is_offered(hook, facts) {
+    let only_requests = layers.iter().all(|&layer| layer == Layer::Blk);
+    if only_requests && matches!(hook, Hook::Fentry | Hook::Session | Hook::Multi) {
+        return Err(format!(
+            "{} does not see requests; -T blk has raw-tracepoint and kprobe",
+            hook.name()
+        ));
+    }
+    // Requests are seen by raw tracepoints alone.
+    if is_offered(hook, facts) || (only_requests && hook == Hook::Tracepoint) {
         return Ok(());
     }
     if facts.tracefs.is_none() && matches!(hook, Hook::KprobeEvent | Hook::Tracepoint) {

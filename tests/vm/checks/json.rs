@@ -68,6 +68,7 @@ fn taken(report: &Value) -> Report {
             lost: (lost > 0).then(|| (lost, told["lost"].to_string())),
             not_measured: words(&told["not_measured"]),
             warnings: words(&told["warnings"]),
+            // What only requests have is compared where it is asked for.
             ..Layer::default()
         }
     };
