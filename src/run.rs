@@ -432,7 +432,7 @@ struct Run<'a> {
 impl Run<'_> {
     /// Starts measuring.
     fn begin(&mut self) -> Reading {
-        let mut before = collect::read(&self.attached, self.epoch);
+        let mut before = collect::read(&self.attached, self.plan, self.epoch);
         control(&mut self.attached, |control| control.stopped = 0);
         before.at = Instant::now();
         before
@@ -519,7 +519,7 @@ impl Run<'_> {
         self.epoch += 1;
         let next = self.epoch;
         control(&mut self.attached, |control| control.epoch = next);
-        let after = collect::read(&self.attached, epoch);
+        let after = collect::read(&self.attached, self.plan, epoch);
         let mut warnings = Vec::new();
         let in_flight = if last {
             collect::in_flight(&self.attached, self.plan)

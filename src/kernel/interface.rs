@@ -16,3 +16,5 @@ pub use skeleton::types;
 unsafe impl plain::Plain for types::op_stats {}
 // SAFETY: as above.
 unsafe impl plain::Plain for types::task_frames {}
+// SAFETY: as above.
+unsafe impl plain::Plain for types::async_call {}

@@ -13,7 +13,7 @@ use libbpf_sys as sys;
 use crate::kernel::Facts;
 use crate::kernel::btf::BtfFunction;
 use crate::kernel::interface::skeleton::IostackbreakdownSkel;
-use crate::layer::{Files, Layer, Point};
+use crate::layer::{Files, Layer, Point, Returns};
 
 use super::counters::Counters;
 use super::kprobe_event::KprobeEvents;
@@ -31,6 +31,8 @@ pub struct Attached {
     pub ops: Vec<AttachedOp>,
     /// What of a layer the kernel counts as skipped.
     pub skips: Vec<Skips>,
+    /// How each function that completes asynchronous requests is seen.
+    pub completions: BTreeMap<String, Hook>,
     pub counters: Counters,
     pub skeleton: IostackbreakdownSkel<'static>,
     _events: Option<KprobeEvents>,
@@ -154,6 +156,9 @@ pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Att
     // Programs cost time to load, so at first only those are that should do.
     let mut hooks = plan.first_choice();
     let mut refused: Vec<Refusal> = Vec::new();
+    settings.completions = plan.completion_hooks.first().copied();
+    // Whether the object was refused with the completions' first choice.
+    let mut in_doubt = false;
     loop {
         match load(plan, facts, settings, &hooks) {
             Ok(skeleton) if !settings.starts_in_table && !gives_task_storage(&skeleton) => {
@@ -166,7 +171,12 @@ pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Att
                     None => return Ok(attached),
                 }
             }
-            // One program that the kernel does not take fails the object: leave out the newest kind and go on.
+            // One program that the kernel does not take fails the object. It may be the completions'.
+            Err(_) if !in_doubt && !plan.completions.is_empty() && plan.completion_hooks.len() > 1 => {
+                settings.completions = plan.completion_hooks.last().copied();
+                in_doubt = true;
+            }
+            // Leave out the newest kind and go on.
             Err(error) => {
                 let newest = NEWEST_FIRST.into_iter().find(|hook| hooks.contains(hook));
                 let Some(newest) = newest else {
@@ -240,7 +250,7 @@ fn attach_loaded(
     skeleton: IostackbreakdownSkel<'static>,
 ) -> Result<Attached, AttachError> {
     fill_maps(&skeleton, settings)?;
-    let counters = Counters::map(&skeleton.maps.stats, plan.ops.len())
+    let counters = Counters::map(&skeleton.maps.stats, plan.rows())
         .map_err(|error| AttachError::Map("stats", error.to_string()))?;
     let of_op = |op: &PlannedOp| {
         let planned = plan.hooks_for(op.layer);
@@ -264,12 +274,14 @@ fn attach_loaded(
             _process_events: Vec::new(),
             ops: plan.ops.iter().map(of_op).collect(),
             skips: Vec::new(),
+            completions: BTreeMap::new(),
             counters,
             skeleton,
             _events: None,
         },
         events: None,
     };
+    attaching.completions(plan, settings);
     for layer in Layer::ALL {
         let ops: Vec<(usize, &PlannedOp)> = plan
             .ops
@@ -330,6 +342,7 @@ pub(super) fn point_word(
         guard: guard.filter(|_| point.shared),
         files,
         outermost: point.outermost,
+        silent: false,
     }
 }
 
@@ -399,7 +412,8 @@ impl Attaching<'_> {
         let hooks: Vec<Hook> = hooks.iter().copied().filter(|hook| self.hooks.contains(hook)).collect();
         let all = ops
             .iter()
-            .flat_map(|&(index, op)| op.points.iter().map(move |planned| (index, op, planned)));
+            .flat_map(|&(index, op)| op.points.iter().map(move |planned| (index, op, planned)))
+            .filter(|(_, _, planned)| self.is_of_use(planned));
         let first = hooks
             .first()
             .copied()
@@ -438,7 +452,49 @@ impl Attaching<'_> {
     }
 
     fn word(&self, index: usize, op: &PlannedOp, planned: &PlannedPoint, args: u32) -> u32 {
-        point_word(index, op, planned.point, args, self.guard, Files::None).pack()
+        let mut word = point_word(index, op, planned.point, args, self.guard, Files::None);
+        if let Some(frame) = planned.silent {
+            word.frame = frame;
+            word.silent = true;
+        }
+        word.pack()
+    }
+
+    /// Completions, before any request can come in.
+    fn completions(&mut self, plan: &Plan, settings: &Settings) {
+        for end in &plan.completions {
+            let progs = &self.attached.skeleton.progs;
+            let link = match settings.completions {
+                Some(Hook::Fentry) if progs.complete_fentry.autoload() => {
+                    let function = self.facts.functions.get(&end.function);
+                    let target = function.and_then(|function| function.btf.as_ref());
+                    let target = target.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
+                    target.and_then(|target| {
+                        let program = program::load_copy(&progs.complete_fentry, None, Some(target))?;
+                        Ok(Detachable::Fd(attach_tracing(&program)?))
+                    })
+                }
+                Some(Hook::Kprobe) => program::load_copy(&progs.complete_kprobe, None, None).and_then(|program| {
+                    let link = perf::attach_kprobe(program.as_fd(), &end.function, false)?;
+                    Ok(Detachable::Perf(std::rc::Rc::new(link)))
+                }),
+                _ => Err(io::ErrorKind::Unsupported.into()),
+            };
+            if let (Ok(link), Some(hook)) = (link, settings.completions) {
+                self.attached.returns.push(link);
+                self.attached.completions.insert(end.function.clone(), hook);
+            }
+        }
+    }
+
+    /// Requests that come in by a door are of use only where their completions are seen.
+    fn is_of_use(&self, planned: &PlannedPoint) -> bool {
+        let seen = |function: &str| self.attached.completions.contains_key(function);
+        match planned.point.returns {
+            Returns::Issued => seen("io_complete_rw"),
+            Returns::Submitted => seen("aio_complete_rw"),
+            _ => true,
+        }
     }
 
     fn one(

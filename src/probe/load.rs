@@ -31,6 +31,8 @@ pub struct Settings {
     pub starts_in_table: bool,
     /// Places in that table, where there is another number than ours to be.
     pub starts: Option<u32>,
+    /// How completions are seen.
+    pub completions: Option<Hook>,
 }
 
 /// Whether this kernel gives out task storage. Since 6.19 the memory comes from `kmalloc_nolock`, which has none on a CPU
@@ -58,6 +60,7 @@ pub fn load(
         .map_err(|error| one_line(&error))?;
 
     choose_programs(&mut open, plan, facts, settings, hooks)?;
+    choose_completions(&mut open, plan, settings)?;
     size_maps(&mut open, plan, settings).map_err(|error| one_line(&error))?;
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.config = settings.config;
@@ -65,10 +68,13 @@ pub fn load(
         let preempted = hooks
             .iter()
             .any(|hook| matches!(hook, Hook::Fentry | Hook::RawTracepoint));
-        rodata.config.ops = plan.ops.len() as u32;
+        rodata.config.rows = plan.rows() as u32;
         rodata.config.hash_starts = MaybeUninit::new(settings.starts_in_table);
         rodata.config.atomic = MaybeUninit::new(preempted && facts.preemption.is_possible());
         fill_syscall_points(&mut rodata.syscall_points, plan);
+        for (op, row) in plan.completion_rows() {
+            rodata.completion_rows[op] = row as u8;
+        }
     }
     if let Some(bss) = open.maps.bss_data.as_deref_mut() {
         // Nothing is measured before everything is attached.
@@ -131,15 +137,35 @@ fn choose_programs(
     Ok(())
 }
 
+fn choose_completions(
+    open: &mut OpenIostackbreakdownSkel<'_>,
+    plan: &Plan,
+    settings: &Settings,
+) -> Result<(), String> {
+    let progs = &mut open.progs;
+    let target = plan.completions.iter().find(|end| end.in_btf);
+    let target = target.filter(|_| settings.completions == Some(Hook::Fentry));
+    progs.complete_fentry.set_autoload(target.is_some());
+    if let Some(target) = target {
+        let set = progs.complete_fentry.set_attach_target(0, Some(target.function.clone()));
+        set.map_err(|error| one_line(&error))?;
+    }
+    let by_kprobe = settings.completions == Some(Hook::Kprobe) && !plan.completions.is_empty();
+    progs.complete_kprobe.set_autoload(by_kprobe);
+    Ok(())
+}
+
 fn size_maps(open: &mut OpenIostackbreakdownSkel<'_>, plan: &Plan, settings: &Settings) -> libbpf_rs::Result<()> {
     /// Processes followed at once.
     const FOLLOWED: u32 = 16_384;
+    /// Asynchronous requests under way at once.
+    const REQUESTS: u32 = 16_384;
     let entries = |n: usize| u32::try_from(n.max(1)).unwrap_or(u32::MAX);
     // SAFETY: a flag of a plain structure, initialised by `Default` or by a `bool`.
     let follow = unsafe { settings.config.follow.assume_init() };
     let maps = &mut open.maps;
     let cpus = libbpf_rs::num_possible_cpus()?;
-    maps.stats.set_max_entries(entries(plan.ops.len() * cpus))?;
+    maps.stats.set_max_entries(entries(plan.rows() * cpus))?;
     maps.traced.set_max_entries(if follow {
         FOLLOWED
     } else {
@@ -148,6 +174,11 @@ fn size_maps(open: &mut OpenIostackbreakdownSkel<'_>, plan: &Plan, settings: &Se
     maps.disks.set_max_entries(entries(settings.disks.len()))?;
     maps.frames_by_task.set_autocreate(!settings.starts_in_table)?;
     maps.frames_by_thread.set_autocreate(settings.starts_in_table)?;
+    maps.asynchronous.set_max_entries(if plan.completions.is_empty() {
+        1
+    } else {
+        settings.starts.unwrap_or(REQUESTS)
+    })?;
     if let Some(starts) = settings.starts {
         maps.frames_by_thread.set_max_entries(starts)?;
     }

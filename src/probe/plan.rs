@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::kernel::{Facts, Fprobe, SYSCALL_PREFIX};
-use crate::layer::{FileSystem, Layer, Op, Point};
+use crate::layer::{self, COMPLETIONS, FileSystem, Layer, Op, Point, Shape};
 use crate::report::NotMeasured;
 
 use super::{Choice, Hook};
@@ -17,6 +17,17 @@ pub struct Plan {
     pub function_hooks: Vec<Hook>,
     /// Hooks for system calls, the best first.
     pub syscall_hooks: Vec<Hook>,
+    /// Functions that complete asynchronous requests; empty where none comes by what is measured.
+    pub completions: Vec<PlannedCompletion>,
+    /// Hooks for them, the best first.
+    pub completion_hooks: Vec<Hook>,
+}
+
+/// A function that completes asynchronous requests, which this kernel has.
+#[derive(Debug, Clone)]
+pub struct PlannedCompletion {
+    pub function: String,
+    pub in_btf: bool,
 }
 
 /// One op, and where it will be timed.
@@ -40,6 +51,9 @@ pub struct PlannedPoint {
     pub function: String,
     /// It is in BTF, and so among those that ftrace knows. Others can be reached by kprobes only, if at all.
     pub in_btf: bool,
+    /// The door of a layer that was not asked for, which the op needs to know its asynchronous calls; the frame that it has
+    /// for itself.
+    pub silent: Option<u8>,
 }
 
 impl PlannedPoint {
@@ -73,11 +87,18 @@ pub fn functions_of(layers: &[Layer], choice: Choice) -> BTreeMap<String, Option
         let module = layer.file_system().map(|fs| fs.module);
         for op in layer.ops() {
             for point in op.points {
-                functions.insert(function_name(point), module);
+                functions.insert(function_name(point), module.filter(|_| !point.shared));
             }
             for point in op.instead.iter().flat_map(|fallback| fallback.points) {
                 functions.insert(function_name(point), None);
             }
+            for door in layer::doors(op).filter(|_| layer != Layer::Syscall) {
+                functions.insert(function_name(door), None);
+            }
+        }
+        if layer != Layer::Syscall {
+            let names = COMPLETIONS.iter().flat_map(|end| [Some(end.function), end.unless]);
+            functions.extend(names.flatten().map(|name| (name.to_owned(), None)));
         }
     }
     functions
@@ -197,33 +218,70 @@ const SYSCALL_HOOKS: [Hook; 7] = [
     Hook::Kprobe,
 ];
 
+/// Hooks for completions, which come in interrupts as well as in tasks, the best first. The trampoline skips a program only
+/// while the same one runs on that CPU; kprobes skip it while any program on a kprobe does (`bpf_prog_active`,
+/// `kprobe_running`), so that an interrupt among the entries and returns of other calls is often not seen.
+fn completion_hooks(facts: &Facts) -> Vec<Hook> {
+    [Hook::Fentry, Hook::Kprobe]
+        .into_iter()
+        .filter(|&hook| is_offered(hook, facts))
+        .collect()
+}
+
+/// Functions of this kernel that complete asynchronous requests.
+fn completions(facts: &Facts) -> Vec<PlannedCompletion> {
+    let known = |name: &str| facts.functions.get(name).filter(|function| function.may_exist());
+    let useful = COMPLETIONS
+        .iter()
+        .filter(|end| !end.unless.is_some_and(|name| known(name).is_some()));
+    let present = useful.filter_map(|end| {
+        Some(PlannedCompletion {
+            function: end.function.to_owned(),
+            in_btf: known(end.function)?.btf.is_some(),
+        })
+    });
+    present.collect()
+}
+
 /// Plans `layers`.
 #[must_use]
 pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
     let mut ops = Vec::new();
     // The first frame is the system calls'.
-    let mut frame = 0;
+    let mut frames = 0;
+    let mut frame_of: BTreeMap<(Layer, &str), u8> = BTreeMap::new();
+    let below_doors = (!layers.contains(&Layer::Vfs))
+        .then(|| layers.iter().copied().find(|layer| layer.file_system().is_some()))
+        .flatten();
+    let mut doors_frame = None;
     let known = |point: &Point| facts.functions.get(&function_name(point));
     for &layer in layers {
         for op in layer.ops() {
-            if layer != Layer::Syscall {
-                frame += 1;
-            }
-            let frame = if layer == Layer::Syscall { 0 } else { frame };
-            let planned = |points: &'static [Point]| -> Vec<PlannedPoint> {
+            let mut next_frame = || {
+                frames += 1;
+                frames
+            };
+            let frame = match op.around {
+                _ if layer == Layer::Syscall => 0,
+                Some(inner) => frame_of.get(&(layer, inner)).copied().unwrap_or_else(&mut next_frame),
+                None => next_frame(),
+            };
+            frame_of.insert((layer, op.name), frame);
+            let planned = |points: &mut dyn Iterator<Item = &'static Point>| -> Vec<PlannedPoint> {
                 let is_there = |name: &str| facts.functions.get(name).is_some_and(|function| function.may_exist());
                 let useful = |point: &&Point| !point.unless.is_some_and(is_there);
-                let present = points.iter().filter(useful).filter_map(|point| {
+                let present = points.filter(useful).filter_map(|point| {
                     let function = known(point).filter(|function| function.may_exist())?;
                     Some(PlannedPoint {
                         point,
                         function: function_name(point),
                         in_btf: function.btf.is_some(),
+                        silent: None,
                     })
                 });
                 present.collect()
             };
-            let mut points = planned(op.points);
+            let mut points = planned(&mut op.points.iter());
             let mut not_measured = None;
             if points.is_empty() && layer != Layer::Syscall {
                 let absent = |points: &[Point]| points.iter().map(|p| p.function).collect::<Vec<_>>().join(", ");
@@ -231,7 +289,7 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
                 points = op
                     .instead
                     .as_ref()
-                    .map(|fallback| planned(fallback.points))
+                    .map(|fallback| planned(&mut fallback.points.iter()))
                     .unwrap_or_default();
                 not_measured = Some(match &op.instead {
                     Some(fallback) if !points.is_empty() => NotMeasured {
@@ -257,6 +315,14 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
                     ),
                 });
             }
+            if below_doors == Some(layer) && !points.is_empty() {
+                let mut doors = planned(&mut layer::doors(op));
+                if !doors.is_empty() {
+                    let frame = *doors_frame.get_or_insert_with(next_frame);
+                    doors.iter_mut().for_each(|door| door.silent = Some(frame));
+                }
+                points.extend(doors);
+            }
             ops.push(PlannedOp {
                 layer,
                 op,
@@ -266,8 +332,13 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
             });
         }
     }
+    let any_door = ops
+        .iter()
+        .any(|op: &PlannedOp| op.points.iter().any(|planned| planned.point.returns.is_door()));
     Plan {
         ops,
+        completions: if any_door { completions(facts) } else { Vec::new() },
+        completion_hooks: completion_hooks(facts),
         function_hooks: hooks(&FUNCTION_HOOKS, facts, choice),
         syscall_hooks: hooks(&SYSCALL_HOOKS, facts, choice),
     }
@@ -313,6 +384,20 @@ impl Plan {
         chosen.sort_unstable();
         chosen.dedup();
         chosen
+    }
+
+    /// The rows of counters that completions have to themselves, by the op that they belong to: behind those of all ops.
+    pub fn completion_rows(&self) -> impl Iterator<Item = (usize, usize)> {
+        let takes_requests = |op: &PlannedOp| op.points.iter().any(|planned| planned.point.shape == Shape::Kiocb0);
+        let ops = self.ops.iter().enumerate().filter(move |(_, op)| takes_requests(op));
+        let ops = ops.filter(|_| !self.completions.is_empty());
+        ops.zip(self.ops.len()..).map(|((op, _), row)| (op, row))
+    }
+
+    /// How many rows of counters there are.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.ops.len() + self.completion_rows().count()
     }
 
     /// Whether any op of this layer was planned.

@@ -26,7 +26,7 @@ const BLOCK: i64 = 4096;
 const START_BOUND: Duration = Duration::from_secs(60);
 pub const END_BOUND: Duration = Duration::from_secs(90);
 /// Lets a workload go.
-const GO: Signal = Signal::SIGUSR1;
+pub const GO: Signal = Signal::SIGUSR1;
 
 pub const SYSCALL: &str = "syscall";
 pub const VFS: &str = "vfs";
@@ -321,7 +321,11 @@ pub struct Workload {
 
 impl Workload {
     pub fn start(spec: &Spec) -> Result<Self, String> {
-        let command = spec.command();
+        Self::launch(&spec.command())
+    }
+
+    /// Starts any command that waits for the signal when its last argument is `gated`.
+    pub fn launch(command: &[String]) -> Result<Self, String> {
         let process = Running::start(Command::new(&command[0]).args(&command[1..]).arg("gated"))?;
         let mut pid = None;
         wait_for("a workload to be ready", START_BOUND, || {
@@ -509,7 +513,7 @@ fn must(answer: i64) -> i64 {
 }
 
 /// One system call, by this very name. A failure is answered as the kernel does: by the errno, negative.
-fn sys(number: libc::c_long, arguments: &[i64]) -> i64 {
+pub fn sys(number: libc::c_long, arguments: &[i64]) -> i64 {
     let mut all = [0; 6];
     all[..arguments.len()].copy_from_slice(arguments);
     let [a, b, c, d, e, f] = all;

@@ -1,5 +1,6 @@
 //! What has to be true in a guest. A file per subject, each with a table; this is the table of tables.
 
+mod asynchronous;
 mod boot;
 mod cleanup;
 mod counts;
@@ -16,6 +17,7 @@ use crate::guest::Check;
 const TABLES: &[&[Check]] = &[
     boot::CHECKS,
     counts::CHECKS,
+    asynchronous::CHECKS,
     filters::CHECKS,
     traps::CHECKS,
     times::CHECKS,
