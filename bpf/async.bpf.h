@@ -225,7 +225,7 @@ static __always_inline void leave_door(__u32 point, __u64 kiocb, __u64 now, long
 		call->parked_ns = now;
 		call->state = ASYNC_PARKED;
 	} else {
-		if (value == 0)
+		if (tells && value == 0)
 			value = BPF_CORE_READ((struct io_kiocb *)kiocb, cqe.res);
 		finish(kiocb, call, now, value, false);
 	}

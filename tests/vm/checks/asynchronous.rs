@@ -18,15 +18,18 @@ pub const CHECKS: &[Check] = &[
         depth(guest, "aio-direct", true)
     })
     .when(has_tool),
-    Check::new("asynchronous: 2,000 io_uring reads of whomever, ext4 alone", |guest| {
-        whomever(guest, "uring-direct")
+    Check::new("asynchronous: requests that wait, each way, -p", |guest| {
+        ways(guest, WAYS, true)
     })
     .when(has_tool),
-    Check::new("asynchronous: 2,000 libaio reads of whomever, ext4 alone", |guest| {
-        whomever(guest, "aio-direct")
+    Check::new("asynchronous: requests that wait, each way, of whomever", |guest| {
+        ways(guest, WAYS, false)
     })
     .when(has_tool),
-    Check::new("asynchronous: every way that a request takes", ways).when(has_tool),
+    Check::new("asynchronous: requests done at once, each way, -p", |guest| {
+        ways(guest, CACHED_WAYS, true)
+    })
+    .when(has_tool),
 ];
 
 fn has_tool(guest: &Guest) -> bool {
@@ -99,44 +102,42 @@ fn depth(guest: &Guest, kind: &str, by_pid: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Nobody else uses ext4.
-fn whomever(guest: &Guest, kind: &str) -> Result<(), String> {
-    const REQUESTS: u64 = 2000;
-    let _disk = stage(guest)?;
-    let ended = traced(guest, &[&format!("{kind}:{REQUESTS}")], &["-T", EXT4], false)?;
-    is_exactly(&ended, EXT4, "read", &calls(REQUESTS), DELAY)
-}
-
-/// Kind, requests, op, and whether each waits for the disk.
-const WAYS: &[(&str, u64, &str, bool)] = &[
-    ("uring-direct", 301, "read", true),
-    ("uring-cached", 307, "read", false),
-    ("uring-forced", 311, "read", true),
-    ("uring-forced-cached", 313, "read", false),
-    ("uring-sqpoll", 317, "read", true),
-    ("uring-write", 331, "write", true),
-    ("uring-write-cached", 337, "write", false),
-    ("uring-fsync", 11, "fsync", false),
-    ("aio-direct", 347, "read", true),
-    ("aio-cached", 349, "read", false),
-    ("aio-write", 353, "write", true),
+/// Kinds that come together, the op that they are, whether each waits for the disk, and how many there are of each.
+const WAYS: &[(&[&str], &str, bool, u64)] = &[
+    (
+        &["uring-direct", "uring-forced", "uring-sqpoll", "aio-direct"],
+        "read",
+        true,
+        211,
+    ),
+    (&["uring-write", "aio-write"], "write", true, 223),
+    (&["uring-fsync"], "fsync", false, 11),
 ];
 
-fn ways(guest: &Guest) -> Result<(), String> {
+const CACHED_WAYS: &[(&[&str], &str, bool, u64)] = &[
+    (&["uring-cached", "uring-forced-cached", "aio-cached"], "read", false, 307),
+    (&["uring-write-cached"], "write", false, 311),
+];
+
+fn ways(guest: &Guest, ways: &[(&[&str], &str, bool, u64)], by_pid: bool) -> Result<(), String> {
     let _disk = stage(guest)?;
-    let mut wrong = Vec::new();
-    for &(kind, requests, op, waits) in WAYS {
-        let ended = traced(guest, &[&format!("{kind}:{requests}")], &["-T", "vfs,ext4"], true)?;
-        let mut count = calls(requests);
+    let steps: Vec<String> = ways
+        .iter()
+        .flat_map(|(kinds, _, _, requests)| kinds.iter().map(move |kind| format!("{kind}:{requests}")))
+        .collect();
+    let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
+    // At vfs everybody is seen.
+    let layers: &[&str] = if by_pid { &[VFS, EXT4] } else { &[EXT4] };
+    let ended = traced(guest, &steps, &["-T", &layers.join(",")], by_pid)?;
+    for &(kinds, op, waits, requests) in ways {
+        let mut count = calls(requests * kinds.len() as u64);
         if op == "fsync" {
             count.bytes = 0;
         }
         let at_least = if waits { DELAY } else { Duration::ZERO };
-        for layer in [VFS, EXT4] {
-            if let Err(reason) = is_exactly(&ended, layer, op, &count, at_least) {
-                wrong.push(format!("{kind}: {reason}"));
-            }
+        for layer in layers {
+            is_exactly(&ended, layer, op, &count, at_least)?;
         }
     }
-    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+    Ok(())
 }
