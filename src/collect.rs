@@ -372,7 +372,10 @@ fn losses(layer: Layer, lost: &[u64], span: &Span<'_>) -> Vec<Loss> {
 
 /// What of an op is missing where asynchronous requests are not seen coming in.
 fn asynchronous_left_out(planned: &PlannedOp, attached: &AttachedOp) -> Option<NotMeasured> {
-    let doors = planned.points.iter().filter(|door| door.point.returns.is_door() && door.silent.is_none());
+    let doors = planned
+        .points
+        .iter()
+        .filter(|door| door.point.returns.is_door() && door.silent.is_none());
     let missing: Vec<&str> = doors
         .map(|door| door.function.as_str())
         .filter(|name| !attached.points.iter().any(|(function, _)| function == name))

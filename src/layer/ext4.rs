@@ -62,7 +62,7 @@ pub static OPS: [Op; 9] = [
     },
     // splice, sendfile and copy_file_range out of a file.
     Op {
-        name: "splice read",
+        name: "splice_read",
         moves_bytes: true,
         points: &[
             point("ext4_file_splice_read", Shape::File0, Returns::Bytes),
@@ -79,7 +79,7 @@ pub static OPS: [Op; 9] = [
     },
     // The same into a file: by way of its write_iter.
     Op {
-        name: "splice write",
+        name: "splice_write",
         moves_bytes: true,
         points: &[shared("iter_file_splice_write", Shape::File1, Returns::Bytes, None)],
         instead: None,
@@ -92,7 +92,12 @@ pub static OPS: [Op; 9] = [
         points: &[
             point("ext4_filemap_fault", Shape::Fault0, Returns::Fault),
             // Since 5.13 (d4f5258eae7b ff.) the file system's function is this one.
-            shared("filemap_fault", Shape::Fault0, Returns::Fault, Some("ext4_filemap_fault")),
+            shared(
+                "filemap_fault",
+                Shape::Fault0,
+                Returns::Fault,
+                Some("ext4_filemap_fault"),
+            ),
         ],
         instead: None,
         around: None,

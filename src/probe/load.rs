@@ -137,17 +137,15 @@ fn choose_programs(
     Ok(())
 }
 
-fn choose_completions(
-    open: &mut OpenIostackbreakdownSkel<'_>,
-    plan: &Plan,
-    settings: &Settings,
-) -> Result<(), String> {
+fn choose_completions(open: &mut OpenIostackbreakdownSkel<'_>, plan: &Plan, settings: &Settings) -> Result<(), String> {
     let progs = &mut open.progs;
     let target = plan.completions.iter().find(|end| end.in_btf);
     let target = target.filter(|_| settings.completions == Some(Hook::Fentry));
     progs.complete_fentry.set_autoload(target.is_some());
     if let Some(target) = target {
-        let set = progs.complete_fentry.set_attach_target(0, Some(target.function.clone()));
+        let set = progs
+            .complete_fentry
+            .set_attach_target(0, Some(target.function.clone()));
         set.map_err(|error| one_line(&error))?;
     }
     let by_kprobe = settings.completions == Some(Hook::Kprobe) && !plan.completions.is_empty();

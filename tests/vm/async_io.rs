@@ -179,7 +179,10 @@ impl Uring {
         let fd = sys(libc::SYS_io_uring_setup, &[DEPTH.into(), place]);
         assert!(fd >= 0, "io_uring_setup: errno {}", -fd);
         let map = |size: usize, at: i64| {
-            let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
+            let (protection, flags) = (
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_POPULATE,
+            );
             // SAFETY: a new mapping of a descriptor that is open.
             let place = unsafe { libc::mmap(ptr::null_mut(), size, protection, flags, fd as i32, at) };
             assert_ne!(place, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
@@ -221,7 +224,8 @@ impl Uring {
         };
         // SAFETY: as many are under way as there is room for, so the kernel has read what was there.
         unsafe { self.submissions.add(place as usize).write(submission) };
-        self.word(self.parameters.sq[6] + 4 * place).store(place, Ordering::Relaxed);
+        self.word(self.parameters.sq[6] + 4 * place)
+            .store(place, Ordering::Relaxed);
         tail.fetch_add(1, Ordering::Release);
         self.new += 1;
     }
@@ -232,14 +236,21 @@ impl Uring {
         let wakeup = self.polled && self.word(self.parameters.sq[4]).load(Ordering::SeqCst) & NEEDS_WAKEUP != 0;
         let flags = GETEVENTS | if wakeup { WAKEUP } else { 0 };
         let submitted = sys(libc::SYS_io_uring_enter, &[self.fd, new.into(), 1, flags, 0, 0]);
-        assert!(submitted == i64::from(new) || self.polled && submitted >= 0, "io_uring_enter: {submitted}");
+        assert!(
+            submitted == i64::from(new) || self.polled && submitted >= 0,
+            "io_uring_enter: {submitted}"
+        );
         let (head, tail) = (self.word(self.parameters.cq[0]), self.word(self.parameters.cq[1]));
         let mask = self.word(self.parameters.cq[2]).load(Ordering::Relaxed);
         let mut done = 0;
         let mut next = head.load(Ordering::Relaxed);
         while next != tail.load(Ordering::Acquire) {
             let result = self.word(self.parameters.cq[5] + 16 * (next & mask) + 8);
-            assert_eq!(result.load(Ordering::Relaxed) as i32, expected, "what a request came to");
+            assert_eq!(
+                result.load(Ordering::Relaxed) as i32,
+                expected,
+                "what a request came to"
+            );
             next += 1;
             done += 1;
         }

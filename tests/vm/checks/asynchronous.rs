@@ -115,7 +115,12 @@ const WAYS: &[(&[&str], &str, bool, u64)] = &[
 ];
 
 const CACHED_WAYS: &[(&[&str], &str, bool, u64)] = &[
-    (&["uring-cached", "uring-forced-cached", "aio-cached"], "read", false, 307),
+    (
+        &["uring-cached", "uring-forced-cached", "aio-cached"],
+        "read",
+        false,
+        307,
+    ),
     (&["uring-write-cached"], "write", false, 311),
 ];
 
