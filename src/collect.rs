@@ -11,9 +11,9 @@ use crate::kernel::Facts;
 use crate::kernel::interface::types::{async_call, op_stats, task_frames};
 use crate::kernel::interface::{LOST_CLOCK, LOST_REASONS, LOST_RETURN, LOST_STORAGE, LOST_TABLE_FULL};
 use crate::layer::Layer;
-use crate::probe::PointWord;
 use crate::probe::attach::{Attached, AttachedOp, Skips};
 use crate::probe::plan::{Plan, PlannedOp, loses};
+use crate::probe::{Hook, PointWord};
 use crate::report::{Apart, LayerReport, Loss, LossReason, NotMeasured, OpReport};
 
 /// All counters at one moment, every CPU together.
@@ -280,6 +280,13 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
     report.losses = losses(layer, &lost, span);
     report.in_flight = span.in_flight.map(|known| known.get(&layer).copied().unwrap_or(0));
     report.hooks = hooks.iter().map(|hook| hook.name()).collect();
+    let by_kprobe_alone = |hooks: &Vec<Hook>| *hooks == [Hook::Kprobe];
+    if layer != Layer::Syscall && span.attached.completions.values().any(by_kprobe_alone) {
+        report.warnings.push(format!(
+            "asynchronous calls at {} can be lost: their completions are seen by kprobes alone, which skip interrupts",
+            layer.name()
+        ));
+    }
     for hook in hooks {
         let Some(why) = loses(hook, span.facts) else { continue };
         report

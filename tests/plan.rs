@@ -310,15 +310,18 @@ fn asynchronous_requests_have_doors_and_completions_on_every_kernel() {
 }
 
 #[test]
-fn completions_come_in_interrupts_so_that_trampolines_are_best_everywhere() {
-    for command_line in ["", "preempt=full"] {
+fn completions_come_in_interrupts_and_where_tasks_are_preempted_in_two_ways() {
+    for (command_line, first) in [
+        ("", &[Hook::Fentry][..]),
+        ("preempt=full", &[Hook::Fentry, Hook::Kprobe]),
+    ] {
         let (plan, _) = planned("6.12", command_line);
-        assert_eq!(plan.completion_hooks, [Hook::Fentry, Hook::Kprobe]);
+        assert_eq!(plan.completion_hooks, [first, &[Hook::Kprobe]], "{command_line}");
     }
     let mut facts = facts("6.12", "", &[]);
     facts.fentry = false;
     let plan = plan::plan(&[Layer::Vfs], &facts, Choice::Auto);
-    assert_eq!(plan.completion_hooks, [Hook::Kprobe]);
+    assert_eq!(plan.completion_hooks, [[Hook::Kprobe]]);
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub struct Attached {
     /// What of a layer the kernel counts as skipped.
     pub skips: Vec<Skips>,
     /// How each function that completes asynchronous requests is seen.
-    pub completions: BTreeMap<String, Hook>,
+    pub completions: BTreeMap<String, Vec<Hook>>,
     pub counters: Counters,
     pub skeleton: IostackbreakdownSkel<'static>,
     _events: Option<KprobeEvents>,
@@ -156,7 +156,7 @@ pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Att
     // Programs cost time to load, so at first only those are that should do.
     let mut hooks = plan.first_choice();
     let mut refused: Vec<Refusal> = Vec::new();
-    settings.completions = plan.completion_hooks.first().copied();
+    settings.completions = plan.completion_hooks.first().cloned().unwrap_or_default();
     // Whether the object was refused with the completions' first choice.
     let mut in_doubt = false;
     loop {
@@ -173,7 +173,7 @@ pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Att
             }
             // One program that the kernel does not take fails the object. It may be the completions'.
             Err(_) if !in_doubt && !plan.completions.is_empty() && plan.completion_hooks.len() > 1 => {
-                settings.completions = plan.completion_hooks.last().copied();
+                settings.completions = plan.completion_hooks.last().cloned().unwrap_or_default();
                 in_doubt = true;
             }
             // Leave out the newest kind and go on.
@@ -463,27 +463,32 @@ impl Attaching<'_> {
     /// Completions, before any request can come in.
     fn completions(&mut self, plan: &Plan, settings: &Settings) {
         for end in &plan.completions {
-            let progs = &self.attached.skeleton.progs;
-            let link = match settings.completions {
-                Some(Hook::Fentry) if progs.complete_fentry.autoload() => {
-                    let function = self.facts.functions.get(&end.function);
-                    let target = function.and_then(|function| function.btf.as_ref());
-                    let target = target.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
-                    target.and_then(|target| {
-                        let program = program::load_copy(&progs.complete_fentry, None, Some(target))?;
-                        Ok(Detachable::Fd(attach_tracing(&program)?))
-                    })
+            for &hook in &settings.completions {
+                if let Ok(link) = self.completion(&end.function, hook) {
+                    self.attached.returns.push(link);
+                    let hooks = self.attached.completions.entry(end.function.clone()).or_default();
+                    hooks.push(hook);
                 }
-                Some(Hook::Kprobe) => program::load_copy(&progs.complete_kprobe, None, None).and_then(|program| {
-                    let link = perf::attach_kprobe(program.as_fd(), &end.function, false)?;
-                    Ok(Detachable::Perf(std::rc::Rc::new(link)))
-                }),
-                _ => Err(io::ErrorKind::Unsupported.into()),
-            };
-            if let (Ok(link), Some(hook)) = (link, settings.completions) {
-                self.attached.returns.push(link);
-                self.attached.completions.insert(end.function.clone(), hook);
             }
+        }
+    }
+
+    fn completion(&self, function: &str, hook: Hook) -> io::Result<Detachable> {
+        let progs = &self.attached.skeleton.progs;
+        match hook {
+            Hook::Fentry if progs.complete_fentry.autoload() => {
+                let known = self.facts.functions.get(function);
+                let target = known.and_then(|function| function.btf.as_ref());
+                let target = target.ok_or(io::ErrorKind::NotFound)?;
+                let program = program::load_copy(&progs.complete_fentry, None, Some(target))?;
+                Ok(Detachable::Fd(attach_tracing(&program)?))
+            }
+            Hook::Kprobe => {
+                let program = program::load_copy(&progs.complete_kprobe, None, None)?;
+                let link = perf::attach_kprobe(program.as_fd(), function, false)?;
+                Ok(Detachable::Perf(std::rc::Rc::new(link)))
+            }
+            _ => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 

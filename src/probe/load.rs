@@ -31,8 +31,8 @@ pub struct Settings {
     pub starts_in_table: bool,
     /// Places in that table, where there is another number than ours to be.
     pub starts: Option<u32>,
-    /// How completions are seen.
-    pub completions: Option<Hook>,
+    /// How completions are to be seen.
+    pub completions: Vec<Hook>,
 }
 
 /// Whether this kernel gives out task storage. Since 6.19 the memory comes from `kmalloc_nolock`, which has none on a CPU
@@ -140,7 +140,7 @@ fn choose_programs(
 fn choose_completions(open: &mut OpenIostackbreakdownSkel<'_>, plan: &Plan, settings: &Settings) -> Result<(), String> {
     let progs = &mut open.progs;
     let target = plan.completions.iter().find(|end| end.in_btf);
-    let target = target.filter(|_| settings.completions == Some(Hook::Fentry));
+    let target = target.filter(|_| settings.completions.contains(&Hook::Fentry));
     progs.complete_fentry.set_autoload(target.is_some());
     if let Some(target) = target {
         let set = progs
@@ -148,7 +148,7 @@ fn choose_completions(open: &mut OpenIostackbreakdownSkel<'_>, plan: &Plan, sett
             .set_attach_target(0, Some(target.function.clone()));
         set.map_err(|error| one_line(&error))?;
     }
-    let by_kprobe = settings.completions == Some(Hook::Kprobe) && !plan.completions.is_empty();
+    let by_kprobe = settings.completions.contains(&Hook::Kprobe) && !plan.completions.is_empty();
     progs.complete_kprobe.set_autoload(by_kprobe);
     Ok(())
 }

@@ -19,8 +19,8 @@ pub struct Plan {
     pub syscall_hooks: Vec<Hook>,
     /// Functions that complete asynchronous requests; empty where none comes by what is measured.
     pub completions: Vec<PlannedCompletion>,
-    /// Hooks for them, the best first.
-    pub completion_hooks: Vec<Hook>,
+    /// Hooks for them: sets that are used together, the best first.
+    pub completion_hooks: Vec<Vec<Hook>>,
 }
 
 /// A function that completes asynchronous requests, which this kernel has.
@@ -218,14 +218,27 @@ const SYSCALL_HOOKS: [Hook; 7] = [
     Hook::Kprobe,
 ];
 
-/// Hooks for completions, which come in interrupts as well as in tasks, the best first. The trampoline skips a program only
-/// while the same one runs on that CPU; kprobes skip it while any program on a kprobe does (`bpf_prog_active`,
-/// `kprobe_running`), so that an interrupt among the entries and returns of other calls is often not seen.
-fn completion_hooks(facts: &Facts) -> Vec<Hook> {
-    [Hook::Fentry, Hook::Kprobe]
+/// Hooks for completions, which come in interrupts as well as in tasks: sets that are used together, the best first.
+///
+/// The trampoline skips a program only while the same one is at work on that CPU, which in an interrupt means that one was
+/// interrupted, or a task preempted, inside it. Kprobes are skipped while any program on a kprobe is
+/// (`bpf_prog_active`, `kprobe_running`): never in a task, often in an interrupt among other calls' entries and returns.
+/// So trampolines lose next to nothing where tasks are not preempted in the kernel; where they are, both together do, each
+/// seeing what the other one does not. A request is counted by whoever comes first.
+fn completion_hooks(facts: &Facts) -> Vec<Vec<Hook>> {
+    let offered = [Hook::Fentry, Hook::Kprobe]
         .into_iter()
-        .filter(|&hook| is_offered(hook, facts))
-        .collect()
+        .filter(|&hook| is_offered(hook, facts));
+    let offered: Vec<Hook> = offered.collect();
+    let first = if facts.preemption.is_possible() {
+        offered.clone()
+    } else {
+        offered.iter().take(1).copied().collect()
+    };
+    let last: Vec<Hook> = offered.last().copied().into_iter().collect();
+    let mut sets = vec![first, last];
+    sets.dedup();
+    sets
 }
 
 /// Functions of this kernel that complete asynchronous requests.
@@ -233,7 +246,7 @@ fn completions(facts: &Facts) -> Vec<PlannedCompletion> {
     let known = |name: &str| facts.functions.get(name).filter(|function| function.may_exist());
     let useful = COMPLETIONS
         .iter()
-        .filter(|end| !end.unless.is_some_and(|name| known(name).is_some()));
+        .filter(|end| end.unless.is_none_or(|name| known(name).is_none()));
     let present = useful.filter_map(|end| {
         Some(PlannedCompletion {
             function: end.function.to_owned(),
