@@ -62,14 +62,18 @@ static __always_inline void release_frames(struct task_frames *frames)
 	}
 }
 
-/* Counts a frame whose return was not seen, and the calls that were taken for nested ones in it. */
+/*
+ * Counts a frame whose return was not seen, and the calls that were taken for nested ones in it. A request that it
+ * worked on is still in its table, and counted there.
+ */
 static __always_inline void lose_frame(struct frame *frame)
 {
-	count_lost(point_op(frame->point), LOST_RETURN, 1 + frame->nested);
+	if (!point_silent(frame->point))
+		count_lost(point_op(frame->point), LOST_RETURN, (frame->kiocb ? 0 : 1) + frame->nested);
 }
 
-/* A call begins. Returns without a trace where an outer call of the same op is under way. */
-static __always_inline void begin(__u32 point, __u64 stack)
+/* A call begins. Answers its frame, NULL where there is none, or an outer call of the same op is under way. */
+static __always_inline struct frame *begin(__u32 point, __u64 stack)
 {
 	struct task_frames *frames;
 	enum lost_reason why;
@@ -77,8 +81,9 @@ static __always_inline void begin(__u32 point, __u64 stack)
 
 	frames = find_or_make_frames(&why);
 	if (!frames) {
-		count_lost(point_op(point), why, 1);
-		return;
+		if (!point_silent(point))
+			count_lost(point_op(point), why, 1);
+		return NULL;
 	}
 	frame = &frames->frames[point_frame(point) & (MAX_FRAMES - 1)];
 	if (frame->entered_ns) {
@@ -89,7 +94,7 @@ static __always_inline void begin(__u32 point, __u64 stack)
 		if (!point_outermost(point) && stack < frame->stack) {
 			frame->depth++;
 			frame->nested++;
-			return;
+			return NULL;
 		}
 		lose_frame(frame);
 	} else {
@@ -99,14 +104,20 @@ static __always_inline void begin(__u32 point, __u64 stack)
 	frame->point = point;
 	frame->depth = 1;
 	frame->nested = 0;
+	frame->kiocb = 0;
 	frame->entered_ns = bpf_ktime_get_ns();
+	return frame;
 }
 
-/*
- * A function of `point` returns at `now`. Says true when that was the outermost call, and fills the time it took and the
- * point that it was entered by.
- */
-static __always_inline bool end(__u32 point, __u64 now, __u64 *delta, __u32 *entered_by)
+/* A call that has returned, out of its frame. */
+struct ended {
+	__u64 ns;
+	__u64 kiocb;
+	__u32 point; /* that it was entered by */
+};
+
+/* A function of `point` returns at `now`. Says true when that was the outermost call, and fills `call`. */
+static __always_inline bool end(__u32 point, __u64 now, struct ended *call)
 {
 	struct task_frames *frames = find_frames();
 	struct frame *frame;
@@ -125,13 +136,15 @@ static __always_inline bool end(__u32 point, __u64 now, __u64 *delta, __u32 *ent
 	}
 	frame->entered_ns = 0;
 	frames->active--;
-	*entered_by = frame->point;
+	call->point = frame->point;
+	call->kiocb = frame->kiocb;
 	release_frames(frames);
-	if (now < entered) {
-		count_lost(point_op(*entered_by), LOST_CLOCK, 1);
+	/* A request's time is its own, and told when it is done. */
+	if (now < entered && !call->kiocb) {
+		count_lost(point_op(call->point), LOST_CLOCK, 1);
 		return false;
 	}
-	*delta = now - entered;
+	call->ns = now - entered;
 	return true;
 }
 

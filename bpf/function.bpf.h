@@ -36,6 +36,11 @@
 			file = GET(kiocb, ki_filp);                                                                    \
 		} else if (shape == SHAPE_FILE_1) {                                                                    \
 			file = (void *)ARG(ctx, 1);                                                                    \
+		} else if (shape == SHAPE_FAULT_0) {                                                                   \
+			struct vm_fault *fault = (void *)ARG(ctx, 0);                                                  \
+			struct vm_area_struct *area = GET(fault, vma);                                                 \
+                                                                                                                       \
+			file = GET(area, vm_file);                                                                     \
 		} else {                                                                                               \
 			file = (void *)ARG(ctx, 0);                                                                    \
 		}                                                                                                      \
@@ -58,12 +63,23 @@
 DEFINE_JUDGE(judge_direct, void, CONTEXT_WORD, DIRECT, judge_inode_direct, DIRECT_REGISTER)
 DEFINE_JUDGE(judge_probed, struct pt_regs, REGISTER_ARG, PROBED, judge_inode_probed, PROBED_REGISTER)
 
-#define DEFINE_ENTER(NAME, CONTEXT, ARG, JUDGE, REGISTER, ENTER_SYSCALL)                                                                        \
+/* Another attempt of a request that is traced, by a thread that is not: one of io_uring's has a name of its own. */
+static __always_inline bool is_traced_request(__u32 point, __u64 kiocb)
+{
+	return point_shape(point) == SHAPE_KIOCB_0 && (point_is_door(point) || config.by_comm || config.by_cgroup) &&
+	       bpf_map_lookup_elem(&asynchronous, &kiocb);
+}
+
+#define DEFINE_ENTER(NAME, CONTEXT, ARG, GET, JUDGE, REGISTER, ENTER_SYSCALL)                                          \
 	static __always_inline int NAME(CONTEXT *ctx, __u32 point, __u64 stack)                                        \
 	{                                                                                                              \
 		enum verdict verdict;                                                                                  \
+		struct kiocb *kiocb;                                                                                   \
+		struct frame *frame;                                                                                   \
                                                                                                                        \
-		if (point_shape(point) == SHAPE_NONE || control.stopped || !thread_is_traced())                        \
+		if (point_shape(point) == SHAPE_NONE || control.stopped)                                               \
+			return 0;                                                                                      \
+		if (!thread_is_traced() && !is_traced_request(point, ARG(ctx, 0)))                                     \
 			return 0;                                                                                      \
 		if (point_shape(point) == SHAPE_SYSCALL) {                                                             \
 			struct pt_regs *regs = (void *)ARG(ctx, 0);                                                    \
@@ -72,29 +88,56 @@ DEFINE_JUDGE(judge_probed, struct pt_regs, REGISTER_ARG, PROBED, judge_inode_pro
 			return point ? ENTER_SYSCALL(point, regs) : 0;                                                 \
 		}                                                                                                      \
 		verdict = JUDGE(ctx, point);                                                                           \
-		if (verdict == TRACED)                                                                                 \
-			begin(point, stack);                                                                           \
-		else if (verdict == EXCLUDED)                                                                          \
+		if (verdict == EXCLUDED && !point_silent(point))                                                       \
 			count_excluded(point_op(point));                                                               \
+		if (verdict != TRACED)                                                                                 \
+			return 0;                                                                                      \
+		frame = begin(point, stack);                                                                           \
+		if (!frame || point_shape(point) != SHAPE_KIOCB_0)                                                     \
+			return 0;                                                                                      \
+		kiocb = (void *)ARG(ctx, 0);                                                                           \
+		if (point_is_door(point))                                                                              \
+			frame->kiocb = enter_door(point, (__u64)kiocb, frame->entered_ns);                             \
+		else if (GET(kiocb, ki_complete))                                                                      \
+			frame->kiocb = enter_below(point, (__u64)kiocb, frame->entered_ns);                            \
 		return 0;                                                                                              \
 	}
 
-DEFINE_ENTER(enter_direct, void, CONTEXT_WORD, judge_direct, DIRECT_REGISTER, enter_syscall_direct)
-DEFINE_ENTER(enter_probed, struct pt_regs, REGISTER_ARG, judge_probed, PROBED_REGISTER, enter_syscall_probed)
+DEFINE_ENTER(enter_direct, void, CONTEXT_WORD, DIRECT, judge_direct, DIRECT_REGISTER, enter_syscall_direct)
+DEFINE_ENTER(enter_probed, struct pt_regs, REGISTER_ARG, PROBED, judge_probed, PROBED_REGISTER, enter_syscall_probed)
+
+/* The errno that a fault's result stands for, 0 when it is none: include/linux/mm_types.h, vm_fault_to_errno(). */
+static __always_inline long value_of_fault(__u32 result)
+{
+	const __u32 oom = 0x1, sigbus = 0x2, hwpoison = 0x10 | 0x20, sigsegv = 0x40, fallback = 0x800;
+
+	if (result & oom)
+		return -ENOMEM;
+	if (result & hwpoison)
+		return -EHWPOISON;
+	return result & (sigbus | sigsegv | fallback) ? -EFAULT : 0;
+}
 
 static __always_inline int leave(__u32 point, long value, __u64 now)
 {
-	__u32 entered_by;
-	__u64 ns;
+	struct ended call;
 
-	if (point_shape(point) == SHAPE_NONE || !process_is_traced())
+	if (point_shape(point) == SHAPE_NONE || (!point_is_door(point) && !process_is_traced()))
 		return 0;
 	if (point_shape(point) == SHAPE_SYSCALL)
 		return leave_syscall(value, now);
-	if (point_return(point) == RETURN_STATUS_INT)
+	if (point_return(point) == RETURN_STATUS_INT || point_is_door(point))
 		value = (int)value;
-	if (end(point, now, &ns, &entered_by))
-		record(entered_by, ns, value);
+	if (point_return(point) == RETURN_FAULT)
+		value = value_of_fault(value);
+	if (!end(point, now, &call))
+		return 0;
+	if (!point_is_door(call.point) && !call.kiocb)
+		record(call.point, call.ns, value);
+	else if (point_is_door(call.point) && call.kiocb)
+		leave_door(call.point, call.kiocb, now, value);
+	else if (call.kiocb)
+		leave_below(call.kiocb, now, value);
 	return 0;
 }
 

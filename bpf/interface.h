@@ -18,6 +18,7 @@
 #define POINT_GUARD_SHIFT 23 /* 2 bits: enum guard */
 #define POINT_FILES_SHIFT 25 /* 2 bits: enum file_args, system calls only */
 #define POINT_OUTERMOST_SHIFT 27 /* 1 bit: never called inside another call of its op by the same thread */
+#define POINT_SILENT_SHIFT 28 /* 1 bit: an asynchronous call's door whose layer was not asked for; for those below it */
 
 /* The unspecialised point, as compiled. Its shape is SHAPE_NONE, so a program that was never specialised does nothing. */
 #define POINT_UNSET 0x70000fa5
@@ -32,6 +33,7 @@ enum shape {
 	SHAPE_FD_0 = 5, /* a file descriptor first */
 	SHAPE_SYSCALL = 6, /* the system call's registers; its number says which op it is */
 	SHAPE_SYSCALL_FD_0 = 7, /* the system call's registers, a file descriptor first */
+	SHAPE_FAULT_0 = 8, /* struct vm_fault * first, whose area maps the file */
 };
 
 /* What a function's return value means when it is not negative. */
@@ -40,6 +42,9 @@ enum return_kind {
 	RETURN_STATUS = 1, /* long, nothing to count */
 	RETURN_BYTES = 2, /* long, bytes moved */
 	RETURN_FD = 3, /* long, a new file descriptor: the file's kind is known only now */
+	RETURN_ISSUED = 4, /* int, whether io_uring's request is done; async.bpf.h */
+	RETURN_SUBMITTED = 5, /* int, whether an AIO request was refused; async.bpf.h */
+	RETURN_FAULT = 6, /* vm_fault_t: flags, some of them errors */
 };
 
 /* An attach point that many file systems share is narrowed to one of them. */
@@ -128,6 +133,7 @@ struct frame {
 	__u32 point;
 	__u32 depth;
 	__u64 nested; /* calls taken for nested ones since, so that they can be told lost if this frame proves dead */
+	__u64 kiocb; /* key in `asynchronous` of the request that the call works on; 0: it works on none, or none that is known */
 };
 
 struct task_frames {
@@ -195,6 +201,40 @@ struct block_config {
 #define BLOCK_CODES 64
 #define BLOCK_REQUESTS 32768
 
+/* An asynchronous request has a time at each of two layers. */
+#define ASYNC_DOOR 0 /* vfs: from the function that took the request */
+#define ASYNC_BELOW 1 /* the file system: from its function that the door called */
+#define ASYNC_LAYERS 2
+
+/* An asynchronous request as one layer sees it. */
+struct async_start {
+	__u64 entered_ns; /* the first call; calls that try again change nothing */
+	__u64 left_ns; /* the last call returned with the request done; 0: it has not */
+	__s64 value; /* what its calls returned: bytes together, or an error */
+	__u32 point; /* 0: the request was not seen here */
+	__u32 pad;
+};
+
+/* What is expected of a request next. */
+enum async_state {
+	ASYNC_RUNNING = 0, /* the door's return */
+	ASYNC_QUEUED = 1, /* its completion */
+	ASYNC_PARKED = 2, /* another attempt: the last one would have had to wait (-EAGAIN) */
+};
+
+/* One asynchronous request under way. */
+struct async_call {
+	struct async_start starts[ASYNC_LAYERS];
+	__u64 parked_ns; /* when the last attempt ended */
+	__u32 tgid; /* of the process that it belongs to */
+	__u32 thread; /* that is or was last inside the door */
+	__u32 state; /* enum async_state */
+	__u8 is_aio; /* libaio's, which has one attempt only */
+	__u8 nowait; /* the caller wants -EAGAIN, not another attempt */
+	__u8 direct; /* queued at the device: no other attempt comes before its completion */
+	__u8 pad;
+};
+
 /* Set before the programs are loaded; the verifier sees constants and drops what is switched off. */
 struct config {
 	__u64 f_op; /* address of the guarded file system's file_operations */
@@ -203,7 +243,7 @@ struct config {
 	__u32 tgid; /* the one process traced; 0: see below */
 	__u32 self_tgid; /* never traced */
 	__u32 unit_ns; /* 0, 1000 or 1000000 */
-	__u32 ops; /* number of ops measured: the length of a CPU's part of `stats` */
+	__u32 rows; /* the length of a CPU's part of `stats`: ops measured, and completions of some of them */
 	bool traced_set; /* trace what is in `traced` */
 	bool follow; /* and add the children of what is in it */
 	bool by_cgroup;
@@ -224,12 +264,13 @@ struct control {
 };
 
 _Static_assert(STEPS == 305, "the Rust side prints these steps");
-_Static_assert(sizeof(struct frame) == 32, "no padding");
+_Static_assert(sizeof(struct frame) == 40, "no padding");
 _Static_assert(sizeof(struct op_stats) == 8 * (6 + LOST_REASONS + APART_KINDS + 6 + 2 * ERRNOS + STEPS + UNIT_SLOTS), "no padding");
 _Static_assert(sizeof(struct op_stats) % 64 == 0, "no cache line is shared by two CPUs");
 _Static_assert(sizeof(struct request_state) == 32, "no padding");
 _Static_assert(sizeof(struct bio_state) == 16, "no padding");
 _Static_assert(sizeof(struct block_config) == 16, "no padding");
-_Static_assert(sizeof(struct task_frames) == 32 * MAX_FRAMES + 8, "no padding");
+_Static_assert(sizeof(struct async_call) == 32 * ASYNC_LAYERS + 24, "no padding");
+_Static_assert(sizeof(struct task_frames) == 40 * MAX_FRAMES + 8, "no padding");
 
 #endif

@@ -14,6 +14,7 @@ volatile struct control control;
 #include "filter.bpf.h"
 #include "stats.bpf.h"
 #include "frames.bpf.h"
+#include "async.bpf.h"
 #include "syscall.bpf.h"
 #include "function.bpf.h"
 #include "block.bpf.h"

@@ -16,5 +16,12 @@ static __always_inline __u32 point_field(__u32 point, __u32 shift, __u32 bits)
 #define point_guard(point) point_field(point, POINT_GUARD_SHIFT, 2)
 #define point_outermost(point) point_field(point, POINT_OUTERMOST_SHIFT, 1)
 #define point_files(point) point_field(point, POINT_FILES_SHIFT, 2)
+#define point_silent(point) point_field(point, POINT_SILENT_SHIFT, 1)
+
+/* The function by which an asynchronous request comes in. */
+static __always_inline bool point_is_door(__u32 point)
+{
+	return point_return(point) == RETURN_ISSUED || point_return(point) == RETURN_SUBMITTED;
+}
 
 #endif

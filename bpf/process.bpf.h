@@ -91,7 +91,8 @@ int in_flight(struct bpf_iter__task *ctx)
 	if (!frames || !frames->active)
 		return 0;
 	for (int i = 0; i < MAX_FRAMES; i++) {
-		if (frames->frames[i].entered_ns)
+		/* A request that is under way is told by its table. */
+		if (frames->frames[i].entered_ns && !frames->frames[i].kiocb)
 			bpf_seq_write(ctx->meta->seq, &frames->frames[i].point, sizeof(__u32));
 	}
 	return 0;

@@ -4,6 +4,10 @@
 #define __STATS_BPF_H__
 
 /* Restart and queue codes are the kernel's own; include/linux/errno.h. */
+#define EAGAIN 11
+#define ENOMEM 12
+#define EFAULT 14
+#define EHWPOISON 133
 #define EIOCBQUEUED 529
 #define MAX_ERRNO 4095
 
@@ -24,27 +28,38 @@ struct {
  * Plain where no program that shares this CPU's slots can come between the load and the store; atomic where one can:
  * a tracing program in a kernel that preempts tasks.
  */
-static __always_inline void add(__u64 *counter, __u64 n)
+static __always_inline void add_to(__u64 *counter, __u64 n, bool atomic)
 {
-	if (config.atomic)
+	if (atomic || config.atomic)
 		__sync_fetch_and_add(counter, n);
 	else
 		*counter += n;
 }
 
-static __always_inline struct op_stats *stats_of(__u32 op)
+static __always_inline void add(__u64 *counter, __u64 n)
 {
-	__u32 element = bpf_get_smp_processor_id() * config.ops + op;
+	add_to(counter, n, false);
+}
+
+/* `row`: an op, or one behind them all, of an op's completions. */
+static __always_inline struct op_stats *stats_of(__u32 row)
+{
+	__u32 element = bpf_get_smp_processor_id() * config.rows + row;
 
 	return bpf_map_lookup_elem(&stats, &element);
 }
 
-static __always_inline void count_lost(__u32 op, enum lost_reason why, __u64 n)
+static __always_inline void count_lost_in(__u32 row, enum lost_reason why, __u64 n, bool atomic)
 {
-	struct op_stats *s = stats_of(op);
+	struct op_stats *s = stats_of(row);
 
 	if (s)
-		add(&s->lost[why & (LOST_REASONS - 1)], n);
+		add_to(&s->lost[why & (LOST_REASONS - 1)], n, atomic);
+}
+
+static __always_inline void count_lost(__u32 op, enum lost_reason why, __u64 n)
+{
+	count_lost_in(op, why, n, false);
 }
 
 static __always_inline void count_excluded(__u32 op)
@@ -91,7 +106,7 @@ static __always_inline __u32 step_of(__u64 ns)
 }
 
 /* An errno that finds no place is in `errors` alone, and the report says so. */
-static __always_inline void count_errno(struct op_stats *s, __u32 error)
+static __always_inline void count_errno(struct op_stats *s, __u32 error, bool atomic)
 {
 #pragma unroll
 	for (int i = 0; i < ERRNOS; i++) {
@@ -100,17 +115,16 @@ static __always_inline void count_errno(struct op_stats *s, __u32 error)
 		if (!place->error)
 			place->error = error;
 		if (place->error == error) {
-			add(&place->calls, 1);
+			add_to(&place->calls, 1, atomic);
 			return;
 		}
 	}
 }
 
-/* One finished call. `value` is what it returned, sign-extended. */
-static __always_inline void record(__u32 point, __u64 ns, long value)
+/* One finished call. `value` is what it returned, sign-extended. `atomic`: whatever this kernel's programs need. */
+static __always_inline void record_in(__u32 row, bool moves_bytes, __u64 ns, long value, bool atomic)
 {
-	__u32 op = point_op(point);
-	struct op_stats *s = stats_of(op);
+	struct op_stats *s = stats_of(row);
 	struct extremes *x;
 	__u64 epoch;
 	__u32 step;
@@ -119,15 +133,15 @@ static __always_inline void record(__u32 point, __u64 ns, long value)
 		return;
 	if (value < 0 && value >= -MAX_ERRNO) {
 		if (value == -EIOCBQUEUED) {
-			add(&s->queued, 1);
+			add_to(&s->queued, 1, atomic);
 			return;
 		}
-		add(&s->errors, 1);
-		count_errno(s, -value);
-	} else if (point_return(point) == RETURN_BYTES) {
-		add(&s->bytes, value);
+		add_to(&s->errors, 1, atomic);
+		count_errno(s, -value, atomic);
+	} else if (moves_bytes) {
+		add_to(&s->bytes, value, atomic);
 	}
-	add(&s->total_ns, ns);
+	add_to(&s->total_ns, ns, atomic);
 
 	epoch = control.epoch;
 	x = &s->extremes[epoch & 1];
@@ -146,15 +160,20 @@ static __always_inline void record(__u32 point, __u64 ns, long value)
 	/* The compiler can prove the bound, the verifier of older kernels cannot: keep the check. */
 	barrier_var(step);
 	if (step < STEPS)
-		add(&s->steps[step], 1);
+		add_to(&s->steps[step], 1, atomic);
 	if (config.unit_ns) {
 		__u32 slot = top_bit(ns / config.unit_ns);
 
 		barrier_var(slot);
 		if (slot >= UNIT_SLOTS)
 			slot = UNIT_SLOTS - 1;
-		add(&s->unit_slots[slot], 1);
+		add_to(&s->unit_slots[slot], 1, atomic);
 	}
+}
+
+static __always_inline void record(__u32 point, __u64 ns, long value)
+{
+	record_in(point_op(point), point_return(point) == RETURN_BYTES, ns, value, false);
 }
 
 #endif

@@ -70,20 +70,19 @@ static __always_inline int leave_syscall(long value, __u64 now)
 {
 	/* A thread is in one system call at a time. */
 	const __u32 any = SYSCALL_FRAME << POINT_FRAME_SHIFT | 1u << POINT_OUTERMOST_SHIFT;
-	__u32 point;
-	__u64 ns;
+	struct ended call;
 
-	if (!end(any, now, &ns, &point))
+	if (!end(any, now, &call))
 		return 0;
-	if (point_return(point) == RETURN_FD && value >= 0) {
+	if (point_return(call.point) == RETURN_FD && value >= 0) {
 		enum verdict verdict = judge_descriptor(value);
 
 		if (verdict == EXCLUDED)
-			count_excluded(point_op(point));
+			count_excluded(point_op(call.point));
 		if (verdict != TRACED)
 			return 0;
 	}
-	record(point, ns, value);
+	record(call.point, call.ns, value);
 	return 0;
 }
 

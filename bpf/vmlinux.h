@@ -95,6 +95,51 @@ struct file {
 
 struct kiocb {
 	struct file *ki_filp;
+	void (*ki_complete)(struct kiocb *kiocb, long res);
+	void *private;
+	int ki_flags;
+};
+
+/* With the field that it had from 6.6 to 6.18. */
+struct kiocb___deferred {
+	long (*dio_complete)(void *data);
+};
+
+struct iomap_dio {
+	long long size;
+	int error;
+};
+
+struct io_rw {
+	unsigned int flags;
+};
+
+/* As it was before 6.0, without flags of its own. */
+struct io_cmd_data {
+	struct file *file;
+};
+
+struct io_cqe {
+	__s32 res;
+};
+
+/* A request of io_uring. It begins with its kiocb where it has one. */
+struct io_kiocb {
+	unsigned int flags;
+	struct io_cqe cqe;
+	void *async_data;
+};
+
+struct io_async_rw {
+	unsigned long bytes_done;
+};
+
+struct vm_area_struct {
+	struct file *vm_file;
+};
+
+struct vm_fault {
+	struct vm_area_struct *vma;
 };
 
 struct fdtable {

@@ -10,7 +10,7 @@ use libbpf_rs::{Iter, MapCore, MapFlags};
 use crate::histogram::Histogram;
 use crate::kernel::Facts;
 use crate::kernel::diskstats::Diskstats;
-use crate::kernel::interface::types::{op_stats, request_state, task_frames};
+use crate::kernel::interface::types::{async_call, op_stats, request_state, task_frames};
 use crate::kernel::interface::{
     APART_AT_START, APART_BY_KERNEL, APART_KINDS, APART_NEVER_ISSUED, APART_UNOWNED, APART_UNTIMED, LOST_CLOCK,
     LOST_REASONS, LOST_RETURN, LOST_STORAGE, LOST_TABLE_FULL, REQUEST_ISSUED,
@@ -72,10 +72,13 @@ impl From<libbpf_rs::Error> for ReadError {
 /// Reads everything. `epoch` is the generation of the extremes that ends; calls that were counted since the next one
 /// began are in the counts, so its extremes are looked at too.
 #[must_use]
-pub fn read(attached: &Attached, epoch: u64) -> Reading {
+pub fn read(attached: &Attached, plan: &Plan, epoch: u64) -> Reading {
+    let completions: BTreeMap<usize, usize> = plan.completion_rows().collect();
     let op = |index| {
         let mut merged = OpReading::default();
-        attached.counters.of_op(index).for_each(|cpu| merged.add(cpu, epoch));
+        for row in [Some(index), completions.get(&index).copied()].into_iter().flatten() {
+            attached.counters.of_op(row).for_each(|cpu| merged.add(cpu, epoch));
+        }
         merged
     };
     Reading {
@@ -168,11 +171,14 @@ impl OpReading {
 /// # Errors
 /// When the kernel does not let the threads be walked.
 pub fn in_flight(attached: &Attached, plan: &Plan) -> Result<BTreeMap<Layer, u64>, ReadError> {
-    let points = if attached.skeleton.progs.in_flight.autoload() {
+    let mut points = if attached.skeleton.progs.in_flight.autoload() {
         points_in_task_storage(attached)?
     } else {
         points_in_table(attached)?
     };
+    if !plan.completions.is_empty() {
+        points.extend(points_of_requests(attached)?);
+    }
     let mut by_layer = BTreeMap::new();
     if attached.block_way.is_some() {
         by_layer.insert(Layer::Blk, requests_under_way(attached)?);
@@ -210,7 +216,8 @@ fn points_in_table(attached: &Attached) -> Result<Vec<u32>, ReadError> {
             frames
                 .frames
                 .iter()
-                .filter(|frame| frame.entered_ns != 0)
+                // A request that is under way is told by its table.
+                .filter(|frame| frame.entered_ns != 0 && frame.kiocb == 0)
                 .map(|frame| frame.point),
         );
     }
@@ -233,6 +240,22 @@ fn requests_under_way(attached: &Attached) -> Result<u64, ReadError> {
         under_way += u64::from(u32::from(state.phase) == REQUEST_ISSUED);
     }
     Ok(under_way)
+}
+
+/// Asynchronous requests under way, at each layer that counts them.
+fn points_of_requests(attached: &Attached) -> Result<Vec<u32>, ReadError> {
+    let table = &attached.skeleton.maps.asynchronous;
+    let mut points = Vec::new();
+    for request in table.keys() {
+        let Some(bytes) = table.lookup(&request, MapFlags::ANY)? else {
+            continue;
+        };
+        let mut call = async_call::default();
+        plain::copy_from_bytes(&mut call, &bytes).map_err(|error| ReadError(format!("requests: {error:?}")))?;
+        let seen = call.starts.iter().map(|start| start.point);
+        points.extend(seen.filter(|&point| point != 0 && !PointWord::is_silent(point)));
+    }
+    Ok(points)
 }
 
 /// What a report is made of beside the readings.
@@ -298,6 +321,7 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
                 hooks.push(hook);
             }
         }
+        report.not_measured.extend(asynchronous_left_out(planned, attached));
         let difference = span.after.ops[index].since(&span.before.ops[index]);
         if layer == Layer::Blk {
             queue_times.push((report.ops.len(), difference.queue_ns));
@@ -318,6 +342,13 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
     report.skips_unknown = skips_unknown(layer, span);
     report.in_flight = span.in_flight.map(|known| known.get(&layer).copied().unwrap_or(0));
     report.hooks = hooks.iter().map(|hook| hook.name()).collect();
+    let by_kprobe_alone = |hooks: &Vec<Hook>| *hooks == [Hook::Kprobe];
+    if layer != Layer::Syscall && span.attached.completions.values().any(by_kprobe_alone) {
+        report.warnings.push(format!(
+            "asynchronous calls at {} can be lost: their completions are seen by kprobes alone, which skip interrupts",
+            layer.name()
+        ));
+    }
     for hook in hooks {
         let why = if layer == Layer::Blk {
             loses_requests(hook, span.facts)
@@ -509,6 +540,22 @@ fn absent(planned: &PlannedOp, attached: &AttachedOp) -> NotMeasured {
         what: planned.op.name.to_owned(),
         reason,
     }
+}
+
+/// What of an op is missing where asynchronous requests are not seen coming in.
+fn asynchronous_left_out(planned: &PlannedOp, attached: &AttachedOp) -> Option<NotMeasured> {
+    let doors = planned
+        .points
+        .iter()
+        .filter(|door| door.point.returns.is_door() && door.silent.is_none());
+    let missing: Vec<&str> = doors
+        .map(|door| door.function.as_str())
+        .filter(|name| !attached.points.iter().any(|(function, _)| function == name))
+        .collect();
+    (!missing.is_empty()).then(|| NotMeasured {
+        what: format!("asynchronous {}", planned.op.name),
+        reason: format!("{}: refused by this kernel", missing.join(", ")),
+    })
 }
 
 /// Why an op that was planned is not measured.

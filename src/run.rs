@@ -555,7 +555,7 @@ impl Run<'_> {
     /// Starts measuring.
     fn begin(&mut self) -> Moment {
         let disks = self.read_disks();
-        let mut reading = collect::read(&self.attached, self.epoch);
+        let mut reading = collect::read(&self.attached, self.plan, self.epoch);
         control(&mut self.attached, |control| {
             control.began_ns = monotonic_ns();
             control.stopped = 0;
@@ -657,7 +657,7 @@ impl Run<'_> {
             control.stopped = u32::from(last);
         });
         let after = Moment {
-            reading: collect::read(&self.attached, epoch),
+            reading: collect::read(&self.attached, self.plan, epoch),
             disks: disks.zip(self.read_disks()).map(<[Diskstats; 2]>::from),
         };
         let diskstats = self.disks.as_ref().and_then(|disks| {

@@ -111,7 +111,8 @@ fn functions_of(plan: &Plan, layer: Layer, op: &str) -> Vec<String> {
         .iter()
         .find(|planned| planned.layer == layer && planned.op.name == op)
         .unwrap();
-    op.points.iter().map(|point| point.function.clone()).collect()
+    let own = op.points.iter().filter(|point| point.silent.is_none());
+    own.map(|point| point.function.clone()).collect()
 }
 
 #[test]
@@ -227,7 +228,8 @@ fn a_file_system_in_a_module_is_found_in_its_own_btf() {
         }
     }
     let plan = plan::plan(&[Layer::Ext4], &facts, Choice::Auto);
-    assert_eq!(plan.first_choice(), [Hook::KprobeEvent]);
+    // What is not in the module has BTF all the same: shared functions, and the doors of asynchronous requests.
+    assert_eq!(plan.first_choice(), [Hook::Fentry, Hook::KprobeEvent]);
     assert!(plan.ops.iter().all(|op| !op.points.is_empty()));
 }
 
@@ -418,4 +420,140 @@ fn a_kind_of_hook_that_sees_no_requests_is_refused_for_them() {
             .unwrap_err()
             .contains("-T blk")
     );
+}
+
+#[test]
+fn asynchronous_requests_have_doors_and_completions_on_every_kernel() {
+    const OWN: [&str; 3] = ["io_complete_rw", "io_complete_rw_iopoll", "aio_complete_rw"];
+    for kernel in KERNELS {
+        let (plan, _) = planned(kernel, "");
+        let fixed: &[&str] = if kernel == "7" { &["io_read_fixed"] } else { &[] };
+        let expected = [
+            &["vfs_read", "vfs_readv", "vfs_iter_read", "io_read"][..],
+            fixed,
+            &["aio_read"],
+        ];
+        assert_eq!(functions_of(&plan, Layer::Vfs, "read"), expected.concat(), "{kernel}");
+        // What 5.10 has done at once ends in a function of its own; the others' doors tell.
+        let more: &[&str] = if kernel == "5.10" { &["kiocb_done"] } else { &[] };
+        let completions: Vec<&str> = plan.completions.iter().map(|end| end.function.as_str()).collect();
+        assert_eq!(completions, [&OWN[..], more].concat(), "{kernel}");
+        assert!(plan.completions.iter().all(|end| end.in_btf), "{kernel}");
+        assert!(
+            plan.ops
+                .iter()
+                .flat_map(|op| &op.points)
+                .all(|point| point.silent.is_none())
+        );
+    }
+}
+
+#[test]
+fn completions_come_in_interrupts_and_where_tasks_are_preempted_in_two_ways() {
+    for (command_line, first) in [
+        ("", &[Hook::Fentry][..]),
+        ("preempt=full", &[Hook::Fentry, Hook::Kprobe]),
+    ] {
+        let (plan, _) = planned("6.12", command_line);
+        assert_eq!(plan.completion_hooks, [first, &[Hook::Kprobe]], "{command_line}");
+    }
+    let mut facts = facts("6.12", "", &[]);
+    facts.fentry = false;
+    let plan = plan::plan(&[Layer::Vfs], &facts, Choice::Auto);
+    assert_eq!(plan.completion_hooks, [[Hook::Kprobe]]);
+}
+
+#[test]
+fn a_file_system_alone_gets_the_doors_without_their_layer() {
+    let facts = facts("6.12", "", &[]);
+    let plan = plan::plan(&[Layer::Syscall, Layer::Ext4], &facts, Choice::Auto);
+    let doors: Vec<(&str, &str, Option<u8>)> = plan
+        .ops
+        .iter()
+        .flat_map(|op| op.points.iter().map(move |point| (op.op.name, point)))
+        .filter(|(_, point)| point.silent.is_some())
+        .map(|(op, point)| (op, point.function.as_str(), point.silent))
+        .collect();
+    let frame = doors[0].2;
+    assert_eq!(
+        doors,
+        [
+            ("read", "io_read", frame),
+            ("read", "aio_read", frame),
+            ("write", "io_write", frame),
+            ("write", "aio_write", frame)
+        ]
+    );
+    // They are inside of none of the op's calls, and none of its calls is taken for one of them.
+    assert!(plan.ops.iter().all(|op| Some(op.frame) != frame));
+    assert!(!plan.completions.is_empty());
+    let syscalls = plan::plan(&[Layer::Syscall], &facts, Choice::Auto);
+    assert!(syscalls.completions.is_empty());
+    assert_eq!(syscalls.rows(), syscalls.ops.len());
+}
+
+#[test]
+fn completions_have_counters_of_their_own() {
+    let (plan, _) = planned("6.12", "");
+    let rows: Vec<(Layer, &str, usize)> = plan
+        .completion_rows()
+        .map(|(op, row)| (plan.ops[op].layer, plan.ops[op].op.name, row))
+        .collect();
+    let first = plan.ops.len();
+    let expected = [
+        (Layer::Vfs, "read", first),
+        (Layer::Vfs, "write", first + 1),
+        (Layer::Ext4, "read", first + 2),
+        (Layer::Ext4, "write", first + 3),
+    ];
+    assert_eq!(rows, expected);
+    assert_eq!(plan.rows(), first + 4);
+}
+
+#[test]
+fn a_splice_has_the_frame_of_what_it_calls_and_frames_suffice() {
+    use iostackbreakdown::kernel::interface::MAX_FRAMES;
+    let (plan, facts) = planned("6.1", "");
+    let frame = |name: &str| {
+        let op = plan.ops.iter().find(|op| op.layer == Layer::Ext4 && op.op.name == name);
+        op.unwrap().frame
+    };
+    assert_eq!(frame("splice_read"), frame("read"));
+    assert_eq!(frame("splice_write"), frame("write"));
+    let own = [
+        frame("read"),
+        frame("write"),
+        frame("fault"),
+        frame("mkwrite"),
+        frame("open"),
+    ];
+    assert_eq!(BTreeSet::from(own).len(), own.len());
+    let alone = plan::plan(&[Layer::Ext4], &facts, Choice::Auto);
+    for op in plan.ops.iter().chain(&alone.ops) {
+        let silent = op.points.iter().filter_map(|point| point.silent);
+        assert!(silent.chain([op.frame]).all(|frame| u32::from(frame) < MAX_FRAMES));
+    }
+}
+
+#[test]
+fn mapped_pages_and_splices_are_timed_at_whatever_the_kernel_has() {
+    for (kernel, fault, splice) in [
+        ("5.10", "ext4_filemap_fault", "generic_file_splice_read"),
+        ("6.1", "filemap_fault", "generic_file_splice_read"),
+        ("6.1-full", "filemap_fault", "generic_file_splice_read"),
+        ("6.12", "filemap_fault", "ext4_file_splice_read"),
+        ("7", "filemap_fault", "ext4_file_splice_read"),
+    ] {
+        let (plan, _) = planned(kernel, "");
+        assert_eq!(functions_of(&plan, Layer::Ext4, "fault"), [fault], "{kernel}");
+        assert_eq!(functions_of(&plan, Layer::Ext4, "splice_read"), [splice], "{kernel}");
+        let write = functions_of(&plan, Layer::Ext4, "splice_write");
+        assert_eq!(write, ["iter_file_splice_write"], "{kernel}");
+        assert_eq!(
+            functions_of(&plan, Layer::Ext4, "mkwrite"),
+            ["ext4_page_mkwrite"],
+            "{kernel}"
+        );
+        assert_eq!(plan.shared_with().map(|fs| fs.name), Some("ext4"), "{kernel}");
+    }
 }

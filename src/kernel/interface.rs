@@ -18,3 +18,5 @@ unsafe impl plain::Plain for types::op_stats {}
 unsafe impl plain::Plain for types::task_frames {}
 // SAFETY: as above.
 unsafe impl plain::Plain for types::request_state {}
+// SAFETY: as above.
+unsafe impl plain::Plain for types::async_call {}

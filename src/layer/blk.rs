@@ -32,7 +32,7 @@ macro_rules! requests {
             $(Request { codes: &[$($code),*], queued: $queued, counted_as: $counted_as },)*
         ];
         pub static OPS: &[Op] = &[
-            $(Op { name: $name, moves_bytes: $moves_bytes, points: &[], instead: None },)*
+            $(Op { name: $name, moves_bytes: $moves_bytes, points: &[], around: None, instead: None },)*
         ];
     };
 }

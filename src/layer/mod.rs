@@ -67,6 +67,8 @@ pub struct Op {
     pub points: &'static [Point],
     /// Used when the kernel has none of `points`.
     pub instead: Option<Fallback>,
+    /// An op of the same layer that calls of this one may pass through on their way: inside them it is not counted.
+    pub around: Option<&'static str>,
 }
 
 /// A poorer way to time an op.
@@ -112,6 +114,8 @@ pub enum Shape {
     Syscall,
     /// The registers of a system call whose first argument is a file descriptor.
     SyscallFd0,
+    /// `struct vm_fault *` first, whose area maps the file.
+    Fault0,
 }
 
 impl Shape {
@@ -133,6 +137,50 @@ pub enum Returns {
     Bytes,
     /// A new file descriptor, whose file says whether the call is of interest.
     Fd,
+    /// An `int` that says what has become of an io_uring request so far; `bpf/async.bpf.h`.
+    Issued,
+    /// The same of an AIO request.
+    Submitted,
+    /// A `vm_fault_t`, flags of which some are errors.
+    Fault,
+}
+
+impl Returns {
+    /// Whether the function is the door by which asynchronous requests come in.
+    #[must_use]
+    pub fn is_door(self) -> bool {
+        matches!(self, Self::Issued | Self::Submitted)
+    }
+}
+
+/// Functions that asynchronous requests are completed by: the kiocb is their first argument, what it comes to the
+/// second. The kernel calls the first three through `kiocb->ki_complete`, whether the request was queued or not.
+pub static COMPLETIONS: [Completion; 4] = [
+    completion("io_complete_rw", None),
+    completion("io_complete_rw_iopoll", None),
+    completion("aio_complete_rw", None),
+    // Before 6.0 what io_uring has done at once ends here (97b388d70b53 "io_uring: handle completions in the core"); after it,
+    // the doors say so by what they return.
+    completion("kiocb_done", Some("io_rw_fail")),
+];
+
+/// One of [`COMPLETIONS`].
+#[derive(Debug)]
+pub struct Completion {
+    pub function: &'static str,
+    /// Only of use where the kernel does not have this function.
+    pub unless: Option<&'static str>,
+}
+
+const fn completion(function: &'static str, unless: Option<&'static str>) -> Completion {
+    Completion { function, unless }
+}
+
+/// Where the asynchronous requests come in that are this op of a file system: the doors of the op of the same name at vfs.
+pub fn doors(op: &Op) -> impl Iterator<Item = &'static Point> {
+    let same = vfs::OPS.iter().filter(|of_vfs| of_vfs.name == op.name);
+    same.flat_map(|of_vfs| of_vfs.points)
+        .filter(|point| point.returns.is_door())
 }
 
 /// What makes a file system's files known.

@@ -47,6 +47,7 @@ macro_rules! syscalls {
                     unless: None,
                 }],
                 instead: None,
+                around: None,
             },)*
         ];
     };

@@ -1,7 +1,8 @@
 //! The virtual file system switch: what every file system's reads, writes, opens and fsyncs come through.
 //!
-//! The asynchronous doors (`io_read`, `aio_read` and their like) are not here yet: io_uring and libaio reach the file
-//! systems without passing these functions.
+//! io_uring and libaio have doors of their own (`io_read`, `aio_read` and their like). What comes in by them is a read or
+//! a write as any other, and counted with them: once, with the time from the first attempt to the completion. io_uring's
+//! fsyncs need no door: a worker thread of the process calls `vfs_fsync_range` for them.
 
 use super::{Op, Point, Returns, Shape};
 
@@ -25,6 +26,16 @@ const fn inner(function: &'static str, shape: Shape, returns: Returns) -> Point 
     }
 }
 
+/// io_uring's doors. Those for fixed buffers, where they exist (6.15), call the others, or have them inlined.
+const fn issue(function: &'static str) -> Point {
+    inner(function, Shape::Kiocb0, Returns::Issued)
+}
+
+/// libaio's doors.
+const fn submit(function: &'static str) -> Point {
+    point(function, Shape::Kiocb0, Returns::Submitted)
+}
+
 pub static OPS: [Op; 4] = [
     Op {
         name: "read",
@@ -33,8 +44,12 @@ pub static OPS: [Op; 4] = [
             point("vfs_read", Shape::File0, Returns::Bytes),
             point("vfs_readv", Shape::File0, Returns::Bytes),
             inner("vfs_iter_read", Shape::File0, Returns::Bytes),
+            issue("io_read"),
+            issue("io_read_fixed"),
+            submit("aio_read"),
         ],
         instead: None,
+        around: None,
     },
     Op {
         name: "write",
@@ -43,14 +58,19 @@ pub static OPS: [Op; 4] = [
             point("vfs_write", Shape::File0, Returns::Bytes),
             point("vfs_writev", Shape::File0, Returns::Bytes),
             inner("vfs_iter_write", Shape::File0, Returns::Bytes),
+            issue("io_write"),
+            issue("io_write_fixed"),
+            submit("aio_write"),
         ],
         instead: None,
+        around: None,
     },
     Op {
         name: "open",
         moves_bytes: false,
         points: &[inner("vfs_open", Shape::Path0, Returns::StatusInt)],
         instead: None,
+        around: None,
     },
     Op {
         name: "fsync",
@@ -74,5 +94,6 @@ pub static OPS: [Op; 4] = [
             },
         ],
         instead: None,
+        around: None,
     },
 ];

@@ -13,7 +13,7 @@ use libbpf_sys as sys;
 use crate::kernel::Facts;
 use crate::kernel::btf::BtfFunction;
 use crate::kernel::interface::skeleton::{IostackbreakdownProgs, IostackbreakdownSkel};
-use crate::layer::{Files, Layer, Point};
+use crate::layer::{Files, Layer, Point, Returns};
 
 use super::counters::Counters;
 use super::kprobe_event::KprobeEvents;
@@ -31,6 +31,8 @@ pub struct Attached {
     pub ops: Vec<AttachedOp>,
     /// What of a layer the kernel counts as skipped.
     pub skips: Vec<Skips>,
+    /// How each function that completes asynchronous requests is seen.
+    pub completions: BTreeMap<String, Vec<Hook>>,
     pub counters: Counters,
     /// How the block layer is measured, if it is.
     pub block_way: Option<BlockWay>,
@@ -162,8 +164,19 @@ pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Att
     let mut hooks = plan.first_choice();
     let mut refused: Vec<Refusal> = Vec::new();
     let mut ways = plan.block_ways.iter().peekable();
+    // The last choice is to do without asynchronous requests.
+    let mut choices: Vec<Vec<Hook>> = vec![Vec::new()];
+    if !plan.completions.is_empty() {
+        choices.splice(..0, plan.completion_hooks.iter().cloned());
+    }
+    let mut choice = 0;
     loop {
         let way = ways.peek().copied();
+        // Requests come in by functions: where none can be hooked, there are no completions to see.
+        if !hooks.iter().any(|hook| hook.is_on_functions()) {
+            choice = choices.len() - 1;
+        }
+        settings.completions.clone_from(&choices[choice]);
         match load(plan, facts, settings, &hooks, way) {
             Ok(skeleton) if !settings.starts_in_table && !gives_task_storage(&skeleton) => {
                 settings.starts_in_table = true;
@@ -182,8 +195,11 @@ pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Att
                     None => return Ok(attached),
                 }
             }
-            // One program that the kernel does not take fails the object: leave out the newest kind and go on.
+            // One program that the kernel does not take fails the object. It may be the completions'.
+            Err(_) if choice + 1 < choices.len() => choice += 1,
+            // Leave out the newest kind and go on.
             Err(error) => {
+                choice = 0;
                 let newest = NEWEST_FIRST.into_iter().find(|hook| hooks.contains(hook));
                 let Some(newest) = newest else {
                     // Only the block layer's are left.
@@ -280,7 +296,7 @@ fn attach_loaded(
     skeleton: IostackbreakdownSkel<'static>,
 ) -> Result<Attached, AttachError> {
     fill_maps(&skeleton, settings)?;
-    let counters = Counters::map(&skeleton.maps.stats, plan.ops.len())
+    let counters = Counters::map(&skeleton.maps.stats, plan.rows())
         .map_err(|error| AttachError::Map("stats", error.to_string()))?;
     let of_op = |op: &PlannedOp| {
         let planned = plan.hooks_for(op.layer);
@@ -307,6 +323,7 @@ fn attach_loaded(
             _process_events: Vec::new(),
             ops: plan.ops.iter().map(of_op).collect(),
             skips: Vec::new(),
+            completions: BTreeMap::new(),
             counters,
             block_way: None,
             skeleton,
@@ -314,6 +331,7 @@ fn attach_loaded(
         },
         events: None,
     };
+    attaching.completions(plan, settings);
     for layer in Layer::ALL {
         let ops: Vec<(usize, &PlannedOp)> = plan
             .ops
@@ -378,6 +396,7 @@ pub(super) fn point_word(
         guard: guard.filter(|_| point.shared),
         files,
         outermost: point.outermost,
+        silent: false,
     }
 }
 
@@ -447,7 +466,8 @@ impl Attaching<'_> {
         let hooks: Vec<Hook> = hooks.iter().copied().filter(|hook| self.hooks.contains(hook)).collect();
         let all = ops
             .iter()
-            .flat_map(|&(index, op)| op.points.iter().map(move |planned| (index, op, planned)));
+            .flat_map(|&(index, op)| op.points.iter().map(move |planned| (index, op, planned)))
+            .filter(|(_, _, planned)| self.is_of_use(planned));
         let first = hooks
             .first()
             .copied()
@@ -538,7 +558,54 @@ impl Attaching<'_> {
     }
 
     fn word(&self, index: usize, op: &PlannedOp, planned: &PlannedPoint, args: u32) -> u32 {
-        point_word(index, op, planned.point, args, self.guard, Files::None).pack()
+        let mut word = point_word(index, op, planned.point, args, self.guard, Files::None);
+        if let Some(frame) = planned.silent {
+            word.frame = frame;
+            word.silent = true;
+        }
+        word.pack()
+    }
+
+    /// Completions, before any request can come in.
+    fn completions(&mut self, plan: &Plan, settings: &Settings) {
+        for end in &plan.completions {
+            for &hook in &settings.completions {
+                if let Ok(link) = self.completion(&end.function, hook) {
+                    self.attached.returns.push(link);
+                    let hooks = self.attached.completions.entry(end.function.clone()).or_default();
+                    hooks.push(hook);
+                }
+            }
+        }
+    }
+
+    fn completion(&self, function: &str, hook: Hook) -> io::Result<Detachable> {
+        let progs = &self.attached.skeleton.progs;
+        match hook {
+            Hook::Fentry if progs.complete_fentry.autoload() => {
+                let known = self.facts.functions.get(function);
+                let target = known.and_then(|function| function.btf.as_ref());
+                let target = target.ok_or(io::ErrorKind::NotFound)?;
+                let program = program::load_copy(&progs.complete_fentry, None, Some(target))?;
+                Ok(Detachable::Fd(attach_tracing(&program)?))
+            }
+            Hook::Kprobe => {
+                let program = program::load_copy(&progs.complete_kprobe, None, None)?;
+                let link = perf::attach_kprobe(program.as_fd(), function, false)?;
+                Ok(Detachable::Perf(std::rc::Rc::new(link)))
+            }
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Requests that come in by a door are of use only where their completions are seen.
+    fn is_of_use(&self, planned: &PlannedPoint) -> bool {
+        let seen = |function: &str| self.attached.completions.contains_key(function);
+        match planned.point.returns {
+            Returns::Issued => seen("io_complete_rw"),
+            Returns::Submitted => seen("aio_complete_rw"),
+            _ => true,
+        }
     }
 
     fn one(

@@ -35,6 +35,8 @@ pub struct Settings {
     /// The block device asked for (`dev_t`), and whether it is a partition. `None`: all disks.
     pub block_device: Option<(u32, bool)>,
     pub block: BlockWish,
+    /// How completions are to be seen.
+    pub completions: Vec<Hook>,
 }
 
 /// Whether this kernel gives out task storage. Since 6.19 the memory comes from `kmalloc_nolock`, which has none on a CPU
@@ -64,6 +66,7 @@ pub fn load(
 
     choose_programs(&mut open, plan, facts, settings, hooks)?;
     choose_block_programs(&mut open, facts, way);
+    choose_completions(&mut open, plan, settings)?;
     size_maps(&mut open, plan, settings, way).map_err(|error| one_line(&error))?;
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.config = settings.config;
@@ -71,13 +74,16 @@ pub fn load(
         let preempted = hooks
             .iter()
             .any(|hook| matches!(hook, Hook::Fentry | Hook::RawTracepoint));
-        rodata.config.ops = plan.ops.len() as u32;
+        rodata.config.rows = plan.rows() as u32;
         rodata.config.hash_starts = MaybeUninit::new(settings.starts_in_table);
         rodata.config.atomic = MaybeUninit::new(preempted && facts.preemption.is_possible());
         fill_syscall_points(&mut rodata.syscall_points, plan);
         if let Some(way) = way {
             rodata.block = block_config(plan, facts, settings, way);
             fill_block_ops(&mut rodata.block_ops, facts);
+        }
+        for (op, row) in plan.completion_rows() {
+            rodata.completion_rows[op] = row as u8;
         }
     }
     if let Some(bss) = open.maps.bss_data.as_deref_mut() {
@@ -204,6 +210,22 @@ fn fill_block_ops(table: &mut [u8], facts: &Facts) {
     }
 }
 
+fn choose_completions(open: &mut OpenIostackbreakdownSkel<'_>, plan: &Plan, settings: &Settings) -> Result<(), String> {
+    let progs = &mut open.progs;
+    let target = plan.completions.iter().find(|end| end.in_btf);
+    let target = target.filter(|_| settings.completions.contains(&Hook::Fentry));
+    progs.complete_fentry.set_autoload(target.is_some());
+    if let Some(target) = target {
+        let set = progs
+            .complete_fentry
+            .set_attach_target(0, Some(target.function.clone()));
+        set.map_err(|error| one_line(&error))?;
+    }
+    let by_kprobe = settings.completions.contains(&Hook::Kprobe) && !plan.completions.is_empty();
+    progs.complete_kprobe.set_autoload(by_kprobe);
+    Ok(())
+}
+
 fn size_maps(
     open: &mut OpenIostackbreakdownSkel<'_>,
     plan: &Plan,
@@ -212,12 +234,14 @@ fn size_maps(
 ) -> libbpf_rs::Result<()> {
     /// Processes followed at once.
     const FOLLOWED: u32 = 16_384;
+    /// Asynchronous requests under way at once.
+    const REQUESTS: u32 = 16_384;
     let entries = |n: usize| u32::try_from(n.max(1)).unwrap_or(u32::MAX);
     // SAFETY: a flag of a plain structure, initialised by `Default` or by a `bool`.
     let follow = unsafe { settings.config.follow.assume_init() };
     let maps = &mut open.maps;
     let cpus = libbpf_rs::num_possible_cpus()?;
-    maps.stats.set_max_entries(entries(plan.ops.len() * cpus))?;
+    maps.stats.set_max_entries(entries(plan.rows() * cpus))?;
     maps.traced.set_max_entries(if follow {
         FOLLOWED
     } else {
@@ -229,6 +253,11 @@ fn size_maps(
     maps.requests.set_autocreate(way.is_some_and(|way| !way.is_bio_based))?;
     maps.bios
         .set_autocreate(way.is_some_and(|way| way.is_bio_based || way.bio_stamps))?;
+    maps.asynchronous.set_max_entries(if plan.completions.is_empty() {
+        1
+    } else {
+        settings.starts.unwrap_or(REQUESTS)
+    })?;
     if let Some(starts) = settings.starts {
         maps.requests.set_max_entries(starts)?;
         maps.bios.set_max_entries(starts)?;

@@ -105,6 +105,8 @@ pub struct PointWord {
     pub guard: Option<Guard>,
     pub files: Files,
     pub outermost: bool,
+    /// The door of asynchronous requests, for the layers below alone.
+    pub silent: bool,
 }
 
 impl PointWord {
@@ -120,12 +122,16 @@ impl PointWord {
             Shape::Fd0 => c::SHAPE_FD_0,
             Shape::Syscall => c::SHAPE_SYSCALL,
             Shape::SyscallFd0 => c::SHAPE_SYSCALL_FD_0,
+            Shape::Fault0 => c::SHAPE_FAULT_0,
         };
         let returns = match self.returns {
             Returns::StatusInt => c::RETURN_STATUS_INT,
             Returns::Status => c::RETURN_STATUS,
             Returns::Bytes => c::RETURN_BYTES,
             Returns::Fd => c::RETURN_FD,
+            Returns::Issued => c::RETURN_ISSUED,
+            Returns::Submitted => c::RETURN_SUBMITTED,
+            Returns::Fault => c::RETURN_FAULT,
         };
         let guard = match self.guard {
             None => c::GUARD_NONE,
@@ -146,6 +152,13 @@ impl PointWord {
             | guard << c::POINT_GUARD_SHIFT
             | files << c::POINT_FILES_SHIFT
             | u32::from(self.outermost) << c::POINT_OUTERMOST_SHIFT
+            | u32::from(self.silent) << c::POINT_SILENT_SHIFT
+    }
+
+    /// Whether the function's own layer was not asked for, out of a packed word.
+    #[must_use]
+    pub fn is_silent(packed: u32) -> bool {
+        packed >> crate::kernel::interface::POINT_SILENT_SHIFT & 1 != 0
     }
 
     /// Index of the op's counters, out of a packed word.
@@ -170,10 +183,11 @@ mod tests {
             guard: Some(Guard::Magic),
             files: Files::Arg0Or2,
             outermost: true,
+            silent: true,
         };
         assert_eq!(
             word.pack(),
-            0xab | 0xc << 8 | 5 << 12 | 4 << 16 | 3 << 20 | 2 << 23 | 3 << 25 | 1 << 27
+            0xab | 0xc << 8 | 5 << 12 | 4 << 16 | 3 << 20 | 2 << 23 | 3 << 25 | 1 << 27 | 1 << 28
         );
         assert_eq!(PointWord::op_of(word.pack()), 0xab);
     }
@@ -182,6 +196,6 @@ mod tests {
     fn the_unset_point_has_no_shape_and_is_no_real_one() {
         use crate::kernel::interface as c;
         assert_eq!(c::POINT_UNSET >> c::POINT_SHAPE_SHIFT & 0xf, c::SHAPE_NONE);
-        assert_ne!(c::POINT_UNSET >> 28, 0, "real points leave the top bits clear");
+        assert_ne!(c::POINT_UNSET >> 29, 0, "real points leave the top bits clear");
     }
 }

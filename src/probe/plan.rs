@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::kernel::preemption::Model;
 use crate::kernel::{Facts, Fprobe, Function, SYSCALL_PREFIX};
-use crate::layer::{FileSystem, Layer, Op, Point};
+use crate::layer::{self, COMPLETIONS, FileSystem, Layer, Op, Point, Shape};
 use crate::report::NotMeasured;
 
 use super::{Choice, Hook};
@@ -20,6 +20,10 @@ pub struct Plan {
     pub syscall_hooks: Vec<Hook>,
     /// Ways to measure the block layer, the best first; empty where it was not asked for.
     pub block_ways: Vec<BlockWay>,
+    /// Functions that complete asynchronous requests; empty where none comes by what is measured.
+    pub completions: Vec<PlannedCompletion>,
+    /// Hooks for them: sets that are used together, the best first.
+    pub completion_hooks: Vec<Vec<Hook>>,
 }
 
 /// What the block layer is asked for.
@@ -139,6 +143,13 @@ pub fn block_ways(wish: BlockWish, facts: &Facts, choice: Choice) -> Result<Vec<
     }
 }
 
+/// A function that completes asynchronous requests, which this kernel has.
+#[derive(Debug, Clone)]
+pub struct PlannedCompletion {
+    pub function: String,
+    pub in_btf: bool,
+}
+
 /// One op, and where it will be timed.
 #[derive(Debug, Clone)]
 pub struct PlannedOp {
@@ -160,6 +171,9 @@ pub struct PlannedPoint {
     pub function: String,
     /// It is in BTF, and so among those that ftrace knows. Others can be reached by kprobes only, if at all.
     pub in_btf: bool,
+    /// The door of a layer that was not asked for, which the op needs to know its asynchronous calls; the frame that it has
+    /// for itself.
+    pub silent: Option<u8>,
 }
 
 impl PlannedPoint {
@@ -197,11 +211,18 @@ pub fn functions_of(layers: &[Layer], choice: Choice) -> BTreeMap<String, Option
         let module = layer.file_system().map(|fs| fs.module);
         for op in layer.ops() {
             for point in op.points {
-                functions.insert(function_name(point), module);
+                functions.insert(function_name(point), module.filter(|_| !point.shared));
             }
             for point in op.instead.iter().flat_map(|fallback| fallback.points) {
                 functions.insert(function_name(point), None);
             }
+            for door in layer::doors(op).filter(|_| layer != Layer::Syscall) {
+                functions.insert(function_name(door), None);
+            }
+        }
+        if layer != Layer::Syscall {
+            let names = COMPLETIONS.iter().flat_map(|end| [Some(end.function), end.unless]);
+            functions.extend(names.flatten().map(|name| (name.to_owned(), None)));
         }
     }
     functions
@@ -337,32 +358,83 @@ const SYSCALL_HOOKS: [Hook; 7] = [
     Hook::Kprobe,
 ];
 
+/// Hooks for completions, which come in interrupts as well as in tasks: sets that are used together, the best first.
+///
+/// The trampoline skips a program only while the same one is at work on that CPU, which in an interrupt means that one was
+/// interrupted, or a task preempted, inside it. Kprobes are skipped while any program on a kprobe is
+/// (`bpf_prog_active`, `kprobe_running`): never in a task, often in an interrupt among other calls' entries and returns.
+/// So trampolines lose next to nothing where tasks are not preempted in the kernel; where they are, both together do, each
+/// seeing what the other one does not. A request is counted by whoever comes first.
+fn completion_hooks(facts: &Facts) -> Vec<Vec<Hook>> {
+    let offered = [Hook::Fentry, Hook::Kprobe]
+        .into_iter()
+        .filter(|&hook| is_offered(hook, facts));
+    let offered: Vec<Hook> = offered.collect();
+    let first = if facts.preemption.is_possible() {
+        offered.clone()
+    } else {
+        offered.iter().take(1).copied().collect()
+    };
+    let last: Vec<Hook> = offered.last().copied().into_iter().collect();
+    let mut sets = vec![first, last];
+    sets.dedup();
+    sets
+}
+
+/// Functions of this kernel that complete asynchronous requests.
+fn completions(facts: &Facts) -> Vec<PlannedCompletion> {
+    let known = |name: &str| facts.functions.get(name).filter(|function| function.may_exist());
+    let useful = COMPLETIONS
+        .iter()
+        .filter(|end| end.unless.is_none_or(|name| known(name).is_none()));
+    let present = useful.filter_map(|end| {
+        Some(PlannedCompletion {
+            function: end.function.to_owned(),
+            in_btf: known(end.function)?.btf.is_some(),
+        })
+    });
+    present.collect()
+}
+
 /// Plans `layers`.
 #[must_use]
 pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
     let mut ops = Vec::new();
     // The first frame is the system calls'.
-    let mut frame = 0;
+    let mut frames = 0;
+    let mut frame_of: BTreeMap<(Layer, &str), u8> = BTreeMap::new();
+    let below_doors = (!layers.contains(&Layer::Vfs))
+        .then(|| layers.iter().copied().find(|layer| layer.file_system().is_some()))
+        .flatten();
+    let mut doors_frame = None;
     let known = |point: &Point| facts.functions.get(&function_name(point));
     for &layer in layers {
         for op in layer.ops() {
-            let has_frame = !matches!(layer, Layer::Syscall | Layer::Blk);
-            frame += u8::from(has_frame);
-            let frame = if has_frame { frame } else { 0 };
-            let planned = |points: &'static [Point]| -> Vec<PlannedPoint> {
+            let mut next_frame = || {
+                frames += 1;
+                frames
+            };
+            let frame = match op.around {
+                _ if matches!(layer, Layer::Syscall | Layer::Blk) => 0,
+                Some(inner) => frame_of.get(&(layer, inner)).copied().unwrap_or_else(&mut next_frame),
+                None => next_frame(),
+            };
+            frame_of.insert((layer, op.name), frame);
+            let planned = |points: &mut dyn Iterator<Item = &'static Point>| -> Vec<PlannedPoint> {
                 let is_there = |name: &str| facts.functions.get(name).is_some_and(|function| function.may_exist());
                 let useful = |point: &&Point| !point.unless.is_some_and(is_there);
-                let present = points.iter().filter(useful).filter_map(|point| {
+                let present = points.filter(useful).filter_map(|point| {
                     let function = known(point).filter(|function| function.may_exist())?;
                     Some(PlannedPoint {
                         point,
                         function: function_name(point),
                         in_btf: function.btf.is_some(),
+                        silent: None,
                     })
                 });
                 present.collect()
             };
-            let mut points = planned(op.points);
+            let mut points = planned(&mut op.points.iter());
             let mut not_measured = None;
             if points.is_empty() && !op.points.is_empty() && layer != Layer::Syscall {
                 let absent = |points: &[Point]| points.iter().map(|p| p.function).collect::<Vec<_>>().join(", ");
@@ -370,7 +442,7 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
                 points = op
                     .instead
                     .as_ref()
-                    .map(|fallback| planned(fallback.points))
+                    .map(|fallback| planned(&mut fallback.points.iter()))
                     .unwrap_or_default();
                 not_measured = Some(match &op.instead {
                     Some(fallback) if !points.is_empty() => NotMeasured {
@@ -396,6 +468,14 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
                     ),
                 });
             }
+            if below_doors == Some(layer) && !points.is_empty() {
+                let mut doors = planned(&mut layer::doors(op));
+                if !doors.is_empty() {
+                    let frame = *doors_frame.get_or_insert_with(next_frame);
+                    doors.iter_mut().for_each(|door| door.silent = Some(frame));
+                }
+                points.extend(doors);
+            }
             ops.push(PlannedOp {
                 layer,
                 op,
@@ -405,8 +485,13 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
             });
         }
     }
+    let any_door = ops
+        .iter()
+        .any(|op: &PlannedOp| op.points.iter().any(|planned| planned.point.returns.is_door()));
     Plan {
         ops,
+        completions: if any_door { completions(facts) } else { Vec::new() },
+        completion_hooks: completion_hooks(facts),
         function_hooks: hooks(&FUNCTION_HOOKS, facts, choice),
         syscall_hooks: hooks(&SYSCALL_HOOKS, facts, choice),
         block_ways: Vec::new(),
@@ -456,6 +541,20 @@ impl Plan {
         chosen.sort_unstable();
         chosen.dedup();
         chosen
+    }
+
+    /// The rows of counters that completions have to themselves, by the op that they belong to: behind those of all ops.
+    pub fn completion_rows(&self) -> impl Iterator<Item = (usize, usize)> {
+        let takes_requests = |op: &PlannedOp| op.points.iter().any(|planned| planned.point.shape == Shape::Kiocb0);
+        let ops = self.ops.iter().enumerate().filter(move |(_, op)| takes_requests(op));
+        let ops = ops.filter(|_| !self.completions.is_empty());
+        ops.zip(self.ops.len()..).map(|((op, _), row)| (op, row))
+    }
+
+    /// How many rows of counters there are.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.ops.len() + self.completion_rows().count()
     }
 
     /// Whether any op of this layer was planned.

@@ -24,6 +24,7 @@
 //! | runner | by default | `host/`: kernels, disk image, initramfs, QEMU, the verdict |
 //! | init | process 1 of a guest | `guest/`: mounts, modules, one check after the other |
 //! | family | first argument `family` | `family.rs`: a process with descendants |
+//! | requests | first argument `async` | `async_io.rs`: asynchronous requests of known counts |
 //! | target | first argument `pause` | here: a process that does nothing, to aim at |
 //! | target | first argument `target` | `target.rs`: reads that are timed by their own process, too |
 //! | workload | first argument `workload` | `workload.rs`: file operations of known counts |
@@ -32,6 +33,7 @@
 //! line in that file's table. Each runs in a process of its own inside the guest; whatever it leaves running is
 //! killed after it.
 
+mod async_io;
 mod checks;
 mod disks;
 mod family;
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Some("pause") => loop {
             nix::unistd::pause();
         },
+        Some("async") => async_io::main(),
         Some("target") => target::main(),
         Some("family") => family::main(),
         Some("workload") => workload::main(),

@@ -28,7 +28,7 @@ const BLKDISCARD: i64 = 0x1277;
 const START_BOUND: Duration = Duration::from_secs(60);
 pub const END_BOUND: Duration = Duration::from_secs(90);
 /// Lets a workload go.
-const GO: Signal = Signal::SIGUSR1;
+pub const GO: Signal = Signal::SIGUSR1;
 
 pub const SYSCALL: &str = "syscall";
 pub const VFS: &str = "vfs";
@@ -249,7 +249,56 @@ const FLUSHED: &[Step] = &[
     }),
 ];
 
+const SPLICE_READ: &[(&str, &str)] = &[(EXT4, "splice_read")];
+const SPLICE_WRITE: &[(&str, &str)] = &[(EXT4, "splice_write")];
+const COPY: &[(&str, &str)] = &[(EXT4, "splice_read"), (EXT4, "splice_write")];
+/// Three pages that are written to through a mapping, and told to be stored.
+const MAPPED: &[(&str, &str)] = &[
+    (EXT4, "fault"),
+    (EXT4, "fault"),
+    (EXT4, "fault"),
+    (EXT4, "mkwrite"),
+    (EXT4, "mkwrite"),
+    (EXT4, "mkwrite"),
+    (EXT4, "fsync"),
+];
+
+/// Ways into a file that are neither a read nor a write: inside them there is none that would be counted.
+const OTHERS: &[Step] = &[
+    step(4, "splice", SPLICE_READ, Bytes(BLOCK), |h| {
+        sys(libc::SYS_splice, &[h.file, h.offset(0, 100), h.pipe[1], 0, BLOCK, 0])
+    }),
+    step(4, "splice", SPLICE_WRITE, Bytes(BLOCK), |h| {
+        sys(
+            libc::SYS_splice,
+            &[h.pipe[0], 0, h.file, h.offset(0, 3 * BLOCK), BLOCK, 0],
+        )
+    }),
+    step(5, "sendfile64", COPY, Bytes(BLOCK), |h| {
+        at_start(h.file) + sys(libc::SYS_sendfile, &[h.file, h.reader, h.offset(0, 5 * BLOCK), BLOCK])
+    }),
+    step(7, "copy_file_range", COPY, Bytes(BLOCK), |h| {
+        let (from, to) = (h.offset(0, BLOCK), h.offset(1, 7 * BLOCK));
+        sys(libc::SYS_copy_file_range, &[h.reader, from, h.file, to, BLOCK, 0])
+    }),
+    step(3, "msync", MAPPED, Status(0), |h| {
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        let length = 8 * BLOCK;
+        let place = must(sys(
+            libc::SYS_mmap,
+            &[0, length, protection.into(), flags.into(), h.file, 0],
+        ));
+        for page in [0, 3, 6] {
+            // SAFETY: inside the mapping.
+            unsafe { ((place + page * BLOCK) as *mut u8).write_volatile(b'm') };
+        }
+        let told = sys(libc::SYS_msync, &[place, length, libc::MS_SYNC.into()]);
+        told + sys(libc::SYS_munmap, &[place, length])
+    }),
+];
+
 const SETS: &[(&str, &[Step])] = &[
+    ("others", OTHERS),
     ("mix", MIX),
     ("cached", CACHED),
     ("direct", DIRECT),
@@ -382,7 +431,11 @@ pub struct Workload {
 
 impl Workload {
     pub fn start(spec: &Spec) -> Result<Self, String> {
-        let command = spec.command();
+        Self::launch(&spec.command())
+    }
+
+    /// Starts any command that waits for the signal when its last argument is `gated`.
+    pub fn launch(command: &[String]) -> Result<Self, String> {
         let process = Running::start(Command::new(&command[0]).args(&command[1..]).arg("gated"))?;
         let mut pid = None;
         wait_for("a workload to be ready", START_BOUND, || {
@@ -465,11 +518,15 @@ fn work(set: &[Step], threads: usize, rounds: u64, file: &str, name: &str, gated
 
 /// What one thread works with. Numbers and addresses are as the kernel takes them.
 struct Hand {
+    /// Two file offsets, for calls that take their addresses.
+    offsets: RefCell<[i64; 2]>,
     /// Each thread has its own, and with it its own position.
     file: i64,
     /// The same file, opened with O_SYNC and with O_DIRECT.
     sync: i64,
     direct: i64,
+    /// The same file, to read it only.
+    reader: i64,
     folder: i64,
     pipe: [i64; 2],
     socket: [i64; 2],
@@ -513,7 +570,9 @@ impl Hand {
         let vectors: &[libc::iovec] = Box::leak(Box::new([piece(0, 50), piece(50, 30)]));
         let block: &libc::iovec = Box::leak(Box::new(piece(0, BLOCK as usize)));
         Self {
+            offsets: RefCell::default(),
             file: must(open_at(here, path, libc::O_RDWR)),
+            reader: must(open_at(here, path, libc::O_RDONLY)),
             sync: must(open_at(here, path, libc::O_RDWR | libc::O_SYNC)),
             // Not every file system has it; a set that needs it fails where it is used.
             direct: open_at(here, path, libc::O_RDWR | libc::O_DIRECT),
@@ -543,6 +602,12 @@ impl Hand {
                 assert_eq!(given, expected, "{}", step.name);
             }
         }
+    }
+
+    /// The address of one of the offsets, set to this.
+    fn offset(&self, which: usize, value: i64) -> i64 {
+        self.offsets.borrow_mut()[which] = value;
+        self.offsets.as_ptr() as i64 + 8 * which as i64
     }
 
     /// Puts a new descriptor aside; the answer is as of a call with nothing to tell.
@@ -576,7 +641,7 @@ fn must(answer: i64) -> i64 {
 }
 
 /// One system call, by this very name. A failure is answered as the kernel does: by the errno, negative.
-fn sys(number: libc::c_long, arguments: &[i64]) -> i64 {
+pub fn sys(number: libc::c_long, arguments: &[i64]) -> i64 {
     let mut all = [0; 6];
     all[..arguments.len()].copy_from_slice(arguments);
     let [a, b, c, d, e, f] = all;

@@ -1,5 +1,6 @@
 //! What has to be true in a guest. A file per subject, each with a table; this is the table of tables.
 
+mod asynchronous;
 mod block;
 mod boot;
 mod cleanup;
@@ -18,6 +19,7 @@ use crate::guest::Check;
 const TABLES: &[&[Check]] = &[
     boot::CHECKS,
     counts::CHECKS,
+    asynchronous::CHECKS,
     filters::CHECKS,
     json::CHECKS,
     traps::CHECKS,
