@@ -156,10 +156,14 @@ pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Att
     // Programs cost time to load, so at first only those are that should do.
     let mut hooks = plan.first_choice();
     let mut refused: Vec<Refusal> = Vec::new();
-    settings.completions = plan.completion_hooks.first().cloned().unwrap_or_default();
-    // Whether the object was refused with the completions' first choice.
-    let mut in_doubt = false;
+    // The last choice is to do without asynchronous requests.
+    let mut choices: Vec<Vec<Hook>> = vec![Vec::new()];
+    if !plan.completions.is_empty() {
+        choices.splice(..0, plan.completion_hooks.iter().cloned());
+    }
+    let mut choice = 0;
     loop {
+        settings.completions.clone_from(&choices[choice]);
         match load(plan, facts, settings, &hooks) {
             Ok(skeleton) if !settings.starts_in_table && !gives_task_storage(&skeleton) => {
                 settings.starts_in_table = true;
@@ -172,12 +176,10 @@ pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Att
                 }
             }
             // One program that the kernel does not take fails the object. It may be the completions'.
-            Err(_) if !in_doubt && !plan.completions.is_empty() && plan.completion_hooks.len() > 1 => {
-                settings.completions = plan.completion_hooks.last().cloned().unwrap_or_default();
-                in_doubt = true;
-            }
+            Err(_) if choice + 1 < choices.len() => choice += 1,
             // Leave out the newest kind and go on.
             Err(error) => {
+                choice = 0;
                 let newest = NEWEST_FIRST.into_iter().find(|hook| hooks.contains(hook));
                 let Some(newest) = newest else {
                     return Err(AttachError::Load(error));
