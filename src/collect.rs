@@ -343,7 +343,8 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
     report.in_flight = span.in_flight.map(|known| known.get(&layer).copied().unwrap_or(0));
     report.hooks = hooks.iter().map(|hook| hook.name()).collect();
     let by_kprobe_alone = |hooks: &Vec<Hook>| *hooks == [Hook::Kprobe];
-    if layer != Layer::Syscall && span.attached.completions.values().any(by_kprobe_alone) {
+    let has_doors = !matches!(layer, Layer::Syscall | Layer::Blk);
+    if has_doors && span.attached.completions.values().any(by_kprobe_alone) {
         report.warnings.push(format!(
             "asynchronous calls at {} can be lost: their completions are seen by kprobes alone, which skip interrupts",
             layer.name()

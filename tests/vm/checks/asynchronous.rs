@@ -26,6 +26,7 @@ pub const CHECKS: &[Check] = &[
         ways(guest, WAYS, false)
     })
     .when(has_tool),
+    Check::new("asynchronous: a table of requests that is too small", small_table).when(has_tool),
     Check::new("asynchronous: requests done at once, each way, -p", |guest| {
         ways(guest, CACHED_WAYS, true)
     })
@@ -143,6 +144,20 @@ fn ways(guest: &Guest, ways: &[(&[&str], &str, bool, u64)], by_pid: bool) -> Res
         for layer in layers {
             is_exactly(&ended, layer, op, &count, at_least)?;
         }
+    }
+    Ok(())
+}
+
+/// What finds no place in it is told as lost, so that nothing is missing from the sum.
+fn small_table(guest: &Guest) -> Result<(), String> {
+    const REQUESTS: u64 = 500;
+    let _disk = stage(guest)?;
+    let step = format!("aio-direct:{REQUESTS}");
+    let ended = traced(guest, &[&step], &["-T", "vfs", "--starts", "8"], true)?;
+    let vfs = ended.report()?.layer(VFS)?;
+    let (counted, (lost, why)) = (vfs.count("read").calls, vfs.lost.clone().unwrap_or_default());
+    if counted + lost != REQUESTS || lost == 0 || !why.contains("table full") {
+        return Err(format!("{counted} counted, {lost} lost ({why})\n{}", ended.text));
     }
     Ok(())
 }
