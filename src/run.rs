@@ -1,9 +1,13 @@
 //! A run: from options to reports.
 
+mod disks;
+mod how;
+mod output;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
 use std::process::Child;
 use std::time::Instant;
@@ -12,21 +16,25 @@ use libbpf_rs::{MapCore, MapFlags};
 use nix::unistd::Pid;
 
 use crate::cli::Options;
-use crate::collect::{self, DiskSpan, Reading, Span};
+use crate::collect::{self, Reading, Span};
 use crate::command::{self, CommandError, Waiting};
 use crate::event::{Event, Signals, pidfd_of, wait};
-use crate::kernel::disk::{self, Disk};
+use crate::kernel::disk::Disk;
 use crate::kernel::diskstats::Diskstats;
 use crate::kernel::file_operations::{self, Narrowing};
 use crate::kernel::{Facts, LazySymbols, privileges};
 use crate::layer::Layer;
 use crate::leave::leave;
-use crate::probe::attach::{self, AttachError, Attached, AttachedOp};
+use crate::probe::attach::{self, AttachError, Attached};
 use crate::probe::load::Settings;
 use crate::probe::plan::{self, BlockWish, Plan};
 use crate::process::{self, Process};
 use crate::report::text::{TextOptions, Unit};
 use crate::report::{Filter, LayerReport, NotMeasured, Report, View};
+
+use self::disks::{Disks, check_paths};
+use self::how::tell_how;
+use self::output::Output;
 
 /// Why a run ended early: one line, and the exit status.
 #[derive(Debug)]
@@ -201,55 +209,12 @@ fn is_filtered_by_process(options: &Options) -> bool {
     !options.pids.is_empty() || !options.command.is_empty() || options.cgroup.is_some() || options.comm.is_some()
 }
 
-/// An NVMe namespace with native multipath has no requests, and its bios end as requests of its paths (nvme_ns_head_submit_bio
-/// of drivers/nvme/host/multipath.c), so that nothing of its own tells of their end.
-fn check_paths(disk: Option<&Disk>) -> Result<(), String> {
-    match disk {
-        Some(disk) if disk.is_bio_based && disk.name.starts_with("nvme") => Err(format!(
-            "the requests of '{}' are those of its paths (native multipath); leave -d out to measure all disks",
-            disk.name
-        )),
-        _ => Ok(()),
-    }
-}
-
 fn block_wish(options: &Options, disk: Option<&Disk>, disks: &Disks) -> BlockWish {
     BlockWish {
         queued: options.queued,
         by_owner: is_filtered_by_process(options),
         is_bio_based: disk.is_some_and(|disk| disk.is_bio_based),
         is_uncounted: disks.is_uncounted,
-    }
-}
-
-/// The disks whose requests are measured, as `/proc/diskstats` names them.
-#[derive(Debug, Clone, Default)]
-struct Disks {
-    names: Vec<String>,
-    is_uncounted: bool,
-    is_bio_based: bool,
-    is_partition: bool,
-}
-
-impl Disks {
-    /// The one asked for, or all that have requests.
-    fn of(disk: Option<&Disk>) -> Self {
-        match disk {
-            Some(disk) => Self {
-                names: vec![disk.name.clone()],
-                is_uncounted: disk.is_uncounted,
-                is_bio_based: disk.is_bio_based,
-                is_partition: disk.is_partition,
-            },
-            None => {
-                let all = disk::with_requests();
-                Self {
-                    is_uncounted: all.iter().any(|(_, is_uncounted)| *is_uncounted),
-                    names: all.into_iter().map(|(name, _)| name).collect(),
-                    ..Self::default()
-                }
-            }
-        }
     }
 }
 
@@ -330,63 +295,6 @@ fn check_layers(options: &Options, plan: &Plan, attached: &Attached) -> Result<B
             }))
         }
         _ => Ok(refused.into_keys().collect()),
-    }
-}
-
-/// `--verbose`: how each op is measured, and why so.
-fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: Option<&Narrowing>) {
-    eprintln!("preemption in the kernel: {}", facts.preemption);
-    eprintln!(
-        "starts are kept in {}",
-        if attached.skeleton.progs.in_flight.autoload() {
-            "task storage"
-        } else {
-            "a table"
-        }
-    );
-    if let Some(narrowing) = narrowing {
-        eprintln!("files of a shared function are told by {}", narrowing.source);
-    }
-    let mut previous = String::new();
-    for (op, how) in plan.ops.iter().zip(&attached.ops) {
-        let line = describe(how);
-        // All system calls are usually measured in one way, and all requests always are.
-        if matches!(op.layer, Layer::Syscall | Layer::Blk) && line == previous {
-            continue;
-        }
-        let by_tracepoint = how.points.iter().all(|(_, hook)| !hook.is_on_functions()) && !how.points.is_empty();
-        let name = match op.layer {
-            Layer::Blk => "requests",
-            Layer::Syscall if by_tracepoint => "calls",
-            _ => op.op.name,
-        };
-        eprintln!("{} {name}: {line}", op.layer.name());
-        for refusal in &how.refused {
-            eprintln!(
-                "  {} by {} refused: {}",
-                refusal.function,
-                refusal.hook.name(),
-                refusal.error
-            );
-        }
-        previous = line;
-    }
-}
-
-/// The hooks of an op and the functions that they are on.
-fn describe(how: &AttachedOp) -> String {
-    let mut by_hook: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (function, hook) in &how.points {
-        by_hook.entry(hook.name()).or_default().push(function);
-    }
-    let points: Vec<String> = by_hook
-        .iter()
-        .map(|(hook, of)| format!("{hook} on {}", of.join(", ")))
-        .collect();
-    if points.is_empty() {
-        "not measured".to_owned()
-    } else {
-        points.join("; ")
     }
 }
 
@@ -490,37 +398,6 @@ fn banner(subject: &str, options: &Options) -> String {
     )
 }
 
-/// Where reports go.
-enum Output {
-    Stdout,
-    Stderr,
-    File(File),
-}
-
-impl Output {
-    fn open(options: &Options) -> Result<Self, String> {
-        match &options.output {
-            Some(path) if path.as_os_str() == "-" => Ok(Self::Stdout),
-            Some(path) => File::create(path)
-                .map(Self::File)
-                .map_err(|error| format!("cannot write '{}': {error}", path.display())),
-            // A command's standard output is its own.
-            None if options.command.is_empty() => Ok(Self::Stdout),
-            None => Ok(Self::Stderr),
-        }
-    }
-
-    fn print(&mut self, report: &Report, view: View) -> io::Result<()> {
-        match self {
-            Self::Stdout => view
-                .print(report, &mut io::stdout().lock())
-                .and_then(|()| io::stdout().flush()),
-            Self::Stderr => view.print(report, &mut io::stderr().lock()),
-            Self::File(file) => view.print(report, file),
-        }
-    }
-}
-
 struct Run<'a> {
     options: &'a Options,
     facts: &'a Facts,
@@ -569,7 +446,7 @@ impl Run<'_> {
 
     /// What the kernel has counted of the disks so far; `None` when it is not to be compared, or does not tell.
     fn read_disks(&self) -> Option<Diskstats> {
-        Diskstats::read(&self.disks.as_ref()?.names).ok()
+        self.disks.as_ref()?.read()
     }
 
     /// Waits for the end and prints what is to be printed on the way.
@@ -660,15 +537,10 @@ impl Run<'_> {
             reading: collect::read(&self.attached, self.plan, epoch),
             disks: disks.zip(self.read_disks()).map(<[Diskstats; 2]>::from),
         };
-        let diskstats = self.disks.as_ref().and_then(|disks| {
-            Some(DiskSpan {
-                first: before.disks?,
-                last: after.disks?,
-                is_uncounted: disks.is_uncounted,
-                is_bio_based: disks.is_bio_based,
-                is_partition: disks.is_partition,
-            })
-        });
+        let diskstats = self
+            .disks
+            .as_ref()
+            .and_then(|disks| Some(disks.span(before.disks?, after.disks?)));
         let mut warnings = self.notes.clone();
         let in_flight = if last {
             collect::in_flight(&self.attached, self.plan)
@@ -744,25 +616,5 @@ fn not_measured(layer: Layer) -> LayerReport {
             reason,
         }],
         ..Default::default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_namespace_with_several_paths_is_no_disk_to_measure() {
-        let disk = |name: &str, is_bio_based| Disk {
-            name: name.to_owned(),
-            devices: vec![1],
-            is_partition: false,
-            is_bio_based,
-            is_uncounted: false,
-        };
-        assert!(check_paths(Some(&disk("nvme0n1", true))).is_err());
-        assert_eq!(check_paths(Some(&disk("nvme0n1", false))), Ok(()));
-        assert_eq!(check_paths(Some(&disk("dm-0", true))), Ok(()));
-        assert_eq!(check_paths(None), Ok(()));
     }
 }

@@ -1,0 +1,85 @@
+//! The disks whose requests are measured, and what the kernel itself has counted of them.
+
+use crate::collect::DiskSpan;
+use crate::kernel::disk::{self, Disk};
+use crate::kernel::diskstats::Diskstats;
+
+/// The disks whose requests are measured, as `/proc/diskstats` names them.
+#[derive(Debug, Clone, Default)]
+pub struct Disks {
+    names: Vec<String>,
+    /// The kernel keeps no statistics of one of them.
+    pub is_uncounted: bool,
+    is_bio_based: bool,
+    is_partition: bool,
+}
+
+impl Disks {
+    /// The one asked for, or all that have requests.
+    pub fn of(disk: Option<&Disk>) -> Self {
+        match disk {
+            Some(disk) => Self {
+                names: vec![disk.name.clone()],
+                is_uncounted: disk.is_uncounted,
+                is_bio_based: disk.is_bio_based,
+                is_partition: disk.is_partition,
+            },
+            None => {
+                let all = disk::with_requests();
+                Self {
+                    is_uncounted: all.iter().any(|(_, is_uncounted)| *is_uncounted),
+                    names: all.into_iter().map(|(name, _)| name).collect(),
+                    ..Self::default()
+                }
+            }
+        }
+    }
+
+    /// What the kernel has counted of them so far; `None` when it does not tell.
+    pub fn read(&self) -> Option<Diskstats> {
+        Diskstats::read(&self.names).ok()
+    }
+
+    /// The kernel's counters around each of two readings of ours.
+    pub fn span(&self, first: [Diskstats; 2], last: [Diskstats; 2]) -> DiskSpan {
+        DiskSpan {
+            first,
+            last,
+            is_uncounted: self.is_uncounted,
+            is_bio_based: self.is_bio_based,
+            is_partition: self.is_partition,
+        }
+    }
+}
+
+/// An NVMe namespace with native multipath has no requests, and its bios end as requests of its paths (nvme_ns_head_submit_bio
+/// of drivers/nvme/host/multipath.c), so that nothing of its own tells of their end.
+pub fn check_paths(disk: Option<&Disk>) -> Result<(), String> {
+    match disk {
+        Some(disk) if disk.is_bio_based && disk.name.starts_with("nvme") => Err(format!(
+            "the requests of '{}' are those of its paths (native multipath); leave -d out to measure all disks",
+            disk.name
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_with_several_paths_is_no_disk_to_measure() {
+        let disk = |name: &str, is_bio_based| Disk {
+            name: name.to_owned(),
+            devices: vec![1],
+            is_partition: false,
+            is_bio_based,
+            is_uncounted: false,
+        };
+        assert!(check_paths(Some(&disk("nvme0n1", true))).is_err());
+        assert_eq!(check_paths(Some(&disk("nvme0n1", false))), Ok(()));
+        assert_eq!(check_paths(Some(&disk("dm-0", true))), Ok(()));
+        assert_eq!(check_paths(None), Ok(()));
+    }
+}

@@ -1,0 +1,66 @@
+//! `--verbose`: how each op is measured, and why so.
+
+use std::collections::BTreeMap;
+
+use crate::kernel::Facts;
+use crate::kernel::file_operations::Narrowing;
+use crate::layer::Layer;
+use crate::probe::attach::{Attached, AttachedOp};
+use crate::probe::plan::Plan;
+
+/// Tells it on stderr.
+pub fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: Option<&Narrowing>) {
+    eprintln!("preemption in the kernel: {}", facts.preemption);
+    eprintln!(
+        "starts are kept in {}",
+        if attached.skeleton.progs.in_flight.autoload() {
+            "task storage"
+        } else {
+            "a table"
+        }
+    );
+    if let Some(narrowing) = narrowing {
+        eprintln!("files of a shared function are told by {}", narrowing.source);
+    }
+    let mut previous = String::new();
+    for (op, how) in plan.ops.iter().zip(&attached.ops) {
+        let line = describe(how);
+        // All system calls are usually measured in one way, and all requests always are.
+        if matches!(op.layer, Layer::Syscall | Layer::Blk) && line == previous {
+            continue;
+        }
+        let by_tracepoint = how.points.iter().all(|(_, hook)| !hook.is_on_functions()) && !how.points.is_empty();
+        let name = match op.layer {
+            Layer::Blk => "requests",
+            Layer::Syscall if by_tracepoint => "calls",
+            _ => op.op.name,
+        };
+        eprintln!("{} {name}: {line}", op.layer.name());
+        for refusal in &how.refused {
+            eprintln!(
+                "  {} by {} refused: {}",
+                refusal.function,
+                refusal.hook.name(),
+                refusal.error
+            );
+        }
+        previous = line;
+    }
+}
+
+/// The hooks of an op and the functions that they are on.
+fn describe(how: &AttachedOp) -> String {
+    let mut by_hook: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (function, hook) in &how.points {
+        by_hook.entry(hook.name()).or_default().push(function);
+    }
+    let points: Vec<String> = by_hook
+        .iter()
+        .map(|(hook, of)| format!("{hook} on {}", of.join(", ")))
+        .collect();
+    if points.is_empty() {
+        "not measured".to_owned()
+    } else {
+        points.join("; ")
+    }
+}
