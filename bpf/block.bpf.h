@@ -3,9 +3,13 @@
  * The block layer: requests from their start over their issue to their end, and, of disks that have no requests (dm,
  * md), bios. A request is known by its address, never by its place on the disk.
  *
- * The tracepoints here lose nothing where tasks are preempted inside the kernel, either: unlike those of system calls,
- * they are called with preemption off (__DO_TRACE of include/linux/tracepoint.h), except under PREEMPT_RT. A request is
- * issued outside of interrupts and ends mostly in one, so each program has its own counters' words, or adds atomically.
+ * An event may be skipped: that of a tracepoint where a task was preempted inside the same program (tracepoints are
+ * called with preemption on since 7.0, "tracing: Guard __DECLARE_TRACE() use of __DO_TRACE_CALL() with SRCU-fast"), or
+ * where it interrupts the same program; that of a function where it interrupts another probe. No event is skipped in two of
+ * these ways at once, so what must not be missed has two programs, and whichever comes first counts.
+ *
+ * A request is issued outside of interrupts and ends mostly in one, which may interrupt another's end: everything is added
+ * atomically.
  */
 #ifndef __BLOCK_BPF_H__
 #define __BLOCK_BPF_H__
@@ -31,6 +35,7 @@ struct {
 
 #define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
 #define E2BIG 7
+#define EEXIST 17
 
 #define REQ_OP_MASK 0xff
 #define REQ_OP_WRITE 1
@@ -327,18 +332,17 @@ static __always_inline long result_of(long error, bool is_status, __u32 bytes)
 
 static __always_inline void record_block(__u8 op, __u64 from, __u64 queue_ns, __u64 now, long result)
 {
-	__u32 point = block_index(op) << POINT_OP_SHIFT | RETURN_BYTES << POINT_RETURN_SHIFT;
 	struct op_stats *s;
 
 	if (now < from) {
 		lose_request(op, LOST_CLOCK);
 		return;
 	}
-	record(point, now - from, result);
+	record_in(block_index(op), true, now - from, result, true);
 	if (queue_ns) {
 		s = stats_of(block_index(op));
 		if (s)
-			add(&s->queue_ns, queue_ns);
+			__sync_fetch_and_add(&s->queue_ns, queue_ns);
 	}
 }
 
@@ -375,21 +379,42 @@ static __always_inline int on_end(const struct request_view *view, long error, b
 	return 0;
 }
 
-static __always_inline bool bio_is_on_disk(struct bio *bio)
-{
-	struct gendisk *disk;
+/* A bio as far as it matters. */
+struct bio_view {
+	__u64 address;
+	__u32 flags;
+	__u32 bytes;
+	bool on_disk; /* on the one asked for, where that has bios only */
+};
 
-	if (bpf_core_field_exists(((struct bio *)0)->bi_bdev)) {
-		struct block_device *device = bio->bi_bdev;
-
-		if (block.is_partition)
-			return device->bd_dev == block.disk;
-		disk = device->bd_disk;
-	} else {
-		disk = ((struct bio___disk *)bio)->bi_disk;
+#define DEFINE_LOOK_AT_BIO(NAME, GET)                                                                                  \
+	static __always_inline void NAME(struct bio *bio, struct bio_view *view)                                       \
+	{                                                                                                              \
+		struct block_device *device = NULL;                                                                    \
+		struct gendisk *disk;                                                                                  \
+                                                                                                                       \
+		view->address = (__u64)bio;                                                                            \
+		view->flags = GET(bio, bi_opf);                                                                        \
+		view->bytes = GET(bio, bi_iter.bi_size);                                                               \
+		view->on_disk = false;                                                                                 \
+		if (!block.is_bio_based)                                                                               \
+			return;                                                                                        \
+		if (bpf_core_field_exists(((struct bio *)0)->bi_bdev)) {                                               \
+			device = GET(bio, bi_bdev);                                                                    \
+			disk = GET(device, bd_disk);                                                                   \
+		} else {                                                                                               \
+			struct bio___disk *old = (void *)bio;                                                          \
+                                                                                                                       \
+			disk = GET(old, bi_disk);                                                                      \
+		}                                                                                                      \
+		if (block.is_partition)                                                                                \
+			view->on_disk = device && GET(device, bd_dev) == block.disk;                                   \
+		else                                                                                                   \
+			view->on_disk = device_number(GET(disk, major), GET(disk, first_minor)) == block.disk;         \
 	}
-	return device_number(disk->major, disk->first_minor) == block.disk;
-}
+
+DEFINE_LOOK_AT_BIO(look_at_bio_direct, DIRECT)
+DEFINE_LOOK_AT_BIO(look_at_bio_probed, PROBED)
 
 /* A flush that carries no data is a write to the request's flags. */
 static __always_inline __u8 bio_op(__u32 flags, __u32 bytes)
@@ -401,25 +426,26 @@ static __always_inline __u8 bio_op(__u32 flags, __u32 bytes)
 	return block_op(flags);
 }
 
-static __always_inline void remember_bio(__u64 bio, const struct bio_state *state)
+/* Keeps what is known of the bio where it may have been seen before. */
+static __always_inline void remember_bio(__u64 bio, const struct bio_state *state, bool first)
 {
-	long failed = bpf_map_update_elem(&bios, &bio, state, BPF_ANY);
+	long failed = bpf_map_update_elem(&bios, &bio, state, first ? BPF_NOEXIST : BPF_ANY);
 
-	if (failed)
+	if (failed && failed != -EEXIST)
 		lose_request(state->op, failed == -E2BIG ? LOST_TABLE_FULL : LOST_STORAGE);
 }
 
 /* Remembers who submits a bio, and since when. */
-static __always_inline void stamp_bio(struct bio *bio, bool has_request)
+static __always_inline void stamp_bio(const struct bio_view *view, bool has_request)
 {
 	struct bio_state state = {
 		.queued_ns = bpf_ktime_get_ns(),
+		.op = bio_op(view->flags, view->bytes),
 		.owner = OWNER_TRACED,
 		.has_request = has_request,
 	};
-	__u64 address = (__u64)bio;
+	__u64 address = view->address;
 
-	state.op = bio_op(bio->bi_opf, bio->bi_iter.bi_size);
 	if (block.by_owner && !thread_is_traced()) {
 		if (!is_kernel_thread()) {
 			/* What was left by another bio at this address is not this one's. */
@@ -428,30 +454,34 @@ static __always_inline void stamp_bio(struct bio *bio, bool has_request)
 		}
 		state.owner = OWNER_KERNEL;
 	}
-	remember_bio(address, &state);
+	remember_bio(address, &state, false);
 }
 
-static __always_inline int on_bio_queue(struct bio *bio)
+/* A bio is submitted. `counts` says that this program tells of those that are not asked for. */
+static __always_inline int on_bio_queue(const struct bio_view *view, bool counts)
 {
-	struct bio_state state = { .owner = OWNER_TRACED };
+	struct bio_state state = { .owner = OWNER_TRACED }, *seen;
+	__u64 address = view->address;
 
 	if (control.stopped)
 		return 0;
 	if (!block.is_bio_based) {
-		stamp_bio(bio, false);
+		seen = block.twice ? bpf_map_lookup_elem(&bios, &address) : NULL;
+		if (!seen || seen->has_request)
+			stamp_bio(view, false);
 		return 0;
 	}
-	if (!bio_is_on_disk(bio))
+	if (!view->on_disk)
 		return 0;
-	state.bytes = bio->bi_iter.bi_size;
-	state.op = bio_op(bio->bi_opf, state.bytes);
+	state.bytes = view->bytes;
+	state.op = bio_op(view->flags, view->bytes);
 	if (block.by_owner && !thread_is_traced()) {
-		if (is_kernel_thread())
+		if (counts && is_kernel_thread())
 			count_apart(state.op, APART_BY_KERNEL);
 		return 0;
 	}
 	state.queued_ns = bpf_ktime_get_ns();
-	remember_bio((__u64)bio, &state);
+	remember_bio(address, &state, block.twice);
 	return 0;
 }
 
@@ -459,9 +489,9 @@ static __always_inline int on_bio_queue(struct bio *bio)
  * A request is made of a bio. One that was cut off a larger bio was never queued itself; one that was, and was held back
  * by a throttle, comes here in the throttle's context, and is still its submitter's.
  */
-static __always_inline int on_getrq(struct bio *bio)
+static __always_inline int on_getrq(const struct bio_view *view)
 {
-	__u64 address = (__u64)bio;
+	__u64 address = view->address;
 	struct bio_state *state;
 
 	if (control.stopped)
@@ -470,14 +500,14 @@ static __always_inline int on_getrq(struct bio *bio)
 	if (state && !state->has_request)
 		state->has_request = true;
 	else
-		stamp_bio(bio, true);
+		stamp_bio(view, true);
 	return 0;
 }
 
-static __always_inline int on_bio_end(struct bio *bio)
+static __always_inline int on_bio_end(__u64 address, __u8 status)
 {
-	__u64 now = bpf_ktime_get_ns(), address = (__u64)bio;
 	struct bio_state *state, ended;
+	__u64 now = bpf_ktime_get_ns();
 
 	state = bpf_map_lookup_elem(&bios, &address);
 	if (!state)
@@ -486,7 +516,7 @@ static __always_inline int on_bio_end(struct bio *bio)
 	bpf_map_delete_elem(&bios, &address);
 	/* Otherwise its request has ended before, or it never had one. */
 	if (block.is_bio_based)
-		record_block(ended.op, ended.queued_ns, 0, now, result_of(bio->bi_status, true, ended.bytes));
+		record_block(ended.op, ended.queued_ns, 0, now, result_of(status, true, ended.bytes));
 	return 0;
 }
 
@@ -530,23 +560,81 @@ int block_merge_btf(void *ctx)
 	return 0;
 }
 
+/* The same end once more, for where the other program was skipped. */
+SEC("tp_btf/block_rq_complete")
+int block_end_again_btf(void *ctx)
+{
+	__u64 address = CONTEXT_WORD(ctx, 0);
+	struct request_state *state;
+	struct request_view view;
+
+	state = bpf_map_lookup_elem(&requests, &address);
+	if (!state || state->phase != REQUEST_ISSUED)
+		return 0;
+	look_direct((void *)CONTEXT_WORD(ctx, 0), &view);
+	return on_end(&view, CONTEXT_WORD(ctx, 1), block.has_status, CONTEXT_WORD(ctx, 2));
+}
+
 SEC("tp_btf/block_bio_queue")
 int bio_queue_btf(void *ctx)
 {
-	return block.bio_queue_arg ? on_bio_queue((void *)CONTEXT_WORD(ctx, 1)) :
-				     on_bio_queue((void *)CONTEXT_WORD(ctx, 0));
+	struct bio_view view;
+
+	if (block.bio_queue_arg)
+		look_at_bio_direct((void *)CONTEXT_WORD(ctx, 1), &view);
+	else
+		look_at_bio_direct((void *)CONTEXT_WORD(ctx, 0), &view);
+	return on_bio_queue(&view, !block.twice);
 }
 
 SEC("tp_btf/block_getrq")
 int bio_getrq_btf(void *ctx)
 {
-	return block.getrq_arg ? on_getrq((void *)CONTEXT_WORD(ctx, 1)) : on_getrq((void *)CONTEXT_WORD(ctx, 0));
+	struct bio_view view;
+
+	if (block.getrq_arg)
+		look_at_bio_direct((void *)CONTEXT_WORD(ctx, 1), &view);
+	else
+		look_at_bio_direct((void *)CONTEXT_WORD(ctx, 0), &view);
+	return on_getrq(&view);
 }
 
 SEC("tp_btf/block_bio_complete")
 int bio_end_btf(void *ctx)
 {
-	return on_bio_end((void *)CONTEXT_WORD(ctx, 1));
+	struct bio *bio = (void *)CONTEXT_WORD(ctx, 1);
+
+	return on_bio_end((__u64)bio, bio->bi_status);
+}
+
+/* The same end once more, for where the other program was skipped. */
+SEC("tp_btf/block_bio_complete")
+int bio_end_again_btf(void *ctx)
+{
+	struct bio *bio = (void *)CONTEXT_WORD(ctx, 1);
+
+	return on_bio_end((__u64)bio, bio->bi_status);
+}
+
+/* submit_bio_noacct(bio): every bio comes by it, and what a driver has cut off comes by it again. */
+SEC("kprobe")
+int bio_submit_kprobe(struct pt_regs *ctx)
+{
+	struct bio_view view;
+
+	look_at_bio_probed((void *)PT_REGS_PARM1(ctx), &view);
+	return on_bio_queue(&view, true);
+}
+
+/* bio_endio(bio): the end of a bio that was cut is that of its last part. */
+SEC("kprobe")
+int bio_end_kprobe(struct pt_regs *ctx)
+{
+	struct bio *bio = (void *)PT_REGS_PARM1(ctx);
+
+	if (BPF_CORE_READ(bio, __bi_remaining.counter) != 1)
+		return 0;
+	return on_bio_end((__u64)bio, BPF_CORE_READ(bio, bi_status));
 }
 
 /* The function that accounts a request's start, where it is one that can be probed. */

@@ -190,7 +190,7 @@ struct block_config {
 	bool starts; /* requests announce themselves: block_io_start, or a probe on the function that accounts them */
 	bool bio_stamps; /* bios are remembered from their submission on */
 	bool has_status; /* completions have a blk_status_t, not an errno */
-	bool pad;
+	bool twice; /* bios are seen by function and by tracepoint, and what comes second changes nothing */
 };
 
 /* Of the block layer's ops, those that the programs have to know; src/layer/blk.rs has the table. */

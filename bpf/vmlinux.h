@@ -67,6 +67,10 @@ enum req_flag_bits {
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+typedef struct {
+	int counter;
+} atomic_t;
+
 struct super_block {
 	__u32 s_dev;
 	unsigned long s_magic;
@@ -151,10 +155,6 @@ struct files_struct {
 	struct fdtable *fdt;
 };
 
-typedef struct {
-	int counter;
-} atomic_t;
-
 struct signal_struct {
 	atomic_t live;
 };
@@ -197,6 +197,7 @@ struct bio {
 	struct block_device *bi_bdev;
 	unsigned int bi_opf;
 	__u8 bi_status;
+	atomic_t __bi_remaining;
 	struct bvec_iter bi_iter;
 };
 

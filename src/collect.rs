@@ -351,10 +351,12 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
         ));
     }
     for hook in hooks {
-        let why = if layer == Layer::Blk {
-            loses_requests(hook, span.facts)
-        } else {
-            loses(hook, span.facts)
+        let way = span.attached.block_way.as_ref().filter(|_| layer == Layer::Blk);
+        let why = match way {
+            // Which of its hooks is the weaker does not matter.
+            Some(way) if way.hook != hook => None,
+            Some(way) => loses_requests(way, span.facts),
+            None => loses(hook, span.facts),
         };
         let Some(why) = why else { continue };
         report

@@ -316,24 +316,36 @@ const OWNED: BlockWish = BlockWish {
     by_owner: true,
     ..PLAIN
 };
+const BIOS: BlockWish = BlockWish {
+    is_bio_based: true,
+    ..PLAIN
+};
 const UNCOUNTED: BlockWish = BlockWish {
     is_uncounted: true,
     ..QUEUED
 };
 
 #[test]
-fn requests_are_seen_by_tracepoint_and_else_by_function() {
+fn requests_are_seen_by_what_loses_none() {
     for kernel in KERNELS {
-        let hooks: Vec<Hook> = ways(kernel, PLAIN, Choice::Auto).iter().map(|way| way.hook).collect();
-        assert_eq!(hooks, [Hook::RawTracepoint, Hook::Kprobe], "{kernel}");
-        assert!(
-            ways(kernel, PLAIN, Choice::Auto)
-                .iter()
-                .all(|way| way.start == Start::Unneeded)
-        );
-        let facts = facts(kernel, "preempt=full", &[]);
-        assert_eq!(loses_requests(Hook::RawTracepoint, &facts), None, "{kernel}");
-        assert!(loses_requests(Hook::Kprobe, &facts).is_some(), "{kernel}");
+        for command_line in ["", "preempt=full"] {
+            let facts = facts(kernel, command_line, &[]);
+            for wish in [PLAIN, QUEUED, OWNED, BIOS] {
+                let way = &plan::block_ways(wish, &facts, Choice::Auto).unwrap()[0];
+                let preempted = facts.preemption.is_possible();
+                let hook = if preempted { Hook::Kprobe } else { Hook::RawTracepoint };
+                assert_eq!((way.hook, way.again), (hook, true), "{kernel} {command_line}: {wish:?}");
+                assert_eq!(loses_requests(way, &facts), None, "{kernel} {command_line}: {wish:?}");
+                // The event of a start may be skipped, too.
+                assert!(
+                    !preempted || way.start != Start::Event,
+                    "{kernel} {command_line}: {wish:?}"
+                );
+            }
+        }
+        let facts = facts(kernel, "", &[]);
+        let forced = &plan::block_ways(PLAIN, &facts, Choice::Kprobe).unwrap()[0];
+        assert!(loses_requests(forced, &facts).is_some(), "{kernel}");
         for tracepoint in ["block_rq_issue", "block_rq_complete"] {
             assert_eq!(
                 facts.block.argument(tracepoint, "request"),
@@ -344,6 +356,16 @@ fn requests_are_seen_by_tracepoint_and_else_by_function() {
     }
 }
 
+/// A kernel without kprobes is left with tracepoints, which are said to lose some where tasks are preempted.
+#[test]
+fn tracepoints_alone_are_honest() {
+    let mut facts = facts("7", "", &[]);
+    facts.kprobe = false;
+    let ways = plan::block_ways(PLAIN, &facts, Choice::Auto).unwrap();
+    assert_eq!(ways[0].hook, Hook::RawTracepoint);
+    assert!(loses_requests(&ways[0], &facts).is_some());
+}
+
 #[test]
 fn a_start_is_taken_from_what_the_kernel_has() {
     for (kernel, tracepoint) in [
@@ -351,7 +373,8 @@ fn a_start_is_taken_from_what_the_kernel_has() {
         ("6.1", Start::Stamp),
         ("6.1-full", Start::Stamp),
         ("6.12", Start::Event),
-        ("7", Start::Event),
+        // Its tasks are preempted.
+        ("7", Start::Stamp),
     ] {
         for (wish, stamps) in [(QUEUED, false), (OWNED, true), (UNCOUNTED, true)] {
             let way = &ways(kernel, wish, Choice::Auto)[0];
@@ -379,18 +402,13 @@ fn functions_are_used_where_they_were_asked_for() {
 
 #[test]
 fn a_disk_without_requests_has_its_bios_seen() {
-    let wish = BlockWish {
-        is_bio_based: true,
-        ..UNCOUNTED
-    };
     for kernel in KERNELS {
-        let ways = ways(kernel, wish, Choice::Auto);
-        let [way] = &ways[..] else { panic!("{kernel}: {ways:?}") };
-        assert_eq!(
-            (way.hook, way.start, way.is_bio_based),
-            (Hook::RawTracepoint, Start::Unneeded, true)
+        let ways = ways(kernel, BIOS, Choice::Auto);
+        assert!(
+            ways.iter().all(|way| way.is_bio_based && way.start == Start::Unneeded),
+            "{kernel}"
         );
-        assert!(plan::block_ways(wish, &facts(kernel, "", &[]), Choice::Kprobe).is_err());
+        assert!(plan::block_ways(BIOS, &facts(kernel, "", &[]), Choice::Kprobe).is_err());
     }
 }
 

@@ -1,6 +1,8 @@
 //! Puts a plan into the kernel: loads the BPF object, attaches program by program, and falls back to the next hook where
 //! one is refused.
 
+mod block;
+
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fmt;
@@ -12,15 +14,16 @@ use libbpf_sys as sys;
 
 use crate::kernel::Facts;
 use crate::kernel::btf::BtfFunction;
-use crate::kernel::interface::skeleton::{IostackbreakdownProgs, IostackbreakdownSkel};
+use crate::kernel::interface::skeleton::IostackbreakdownSkel;
 use crate::layer::{Files, Layer, Point, Returns};
 
 use super::counters::Counters;
 use super::kprobe_event::KprobeEvents;
 use super::load::{Settings, fill_maps, gives_task_storage, load};
 use super::perf::{self, PerfLink};
-use super::plan::{BlockWay, END_FUNCTIONS, ISSUE_FUNCTION, Plan, PlannedOp, PlannedPoint, Start};
+use super::plan::{BlockWay, Plan, PlannedOp, PlannedPoint};
 use super::{Guard, Hook, PointWord, program};
+use block::BLOCK_EVENTS;
 
 /// Programs in the kernel. Dropping it detaches: entries first, so that no call is entered whose return is not awaited.
 pub struct Attached {
@@ -250,9 +253,6 @@ pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Att
         }
     }
 }
-
-/// How refusals of the block layer's programs are named.
-const BLOCK_EVENTS: &str = "block events";
 
 const NEWEST_FIRST: [Hook; 7] = [
     Hook::Session,
@@ -497,58 +497,6 @@ impl Attaching<'_> {
         }
     }
 
-    /// The block layer: all its events, or nothing. Ends come before issues, and those before starts.
-    fn block(&mut self, ops: &[(usize, &PlannedOp)], way: &BlockWay) {
-        match self.block_events(way) {
-            Ok(names) => {
-                for &(index, _) in ops {
-                    self.attached.ops[index]
-                        .points
-                        .extend(names.iter().map(|(name, hook)| (name.clone(), *hook)));
-                }
-                self.attached.block_way = Some(way.clone());
-            }
-            Err(error) => {
-                for &(index, _) in ops {
-                    self.refuse(index, BLOCK_EVENTS, way.hook, &error);
-                }
-            }
-        }
-    }
-
-    fn block_events(&mut self, way: &BlockWay) -> Result<Vec<(String, Hook)>, String> {
-        let progs = &self.attached.skeleton.progs;
-        let mut links = Vec::new();
-        let mut skips = Vec::new();
-        let mut names = Vec::new();
-        for (name, program) in tracepoints(progs).into_iter().filter(|(_, program)| program.autoload()) {
-            let link = program
-                .attach()
-                .map_err(|error| format!("{name}: {}", one_line(&error)))?;
-            if let Ok(program) = program.as_fd().try_clone_to_owned() {
-                skips.push((Hook::RawTracepoint, SkipSource::Program(std::rc::Rc::new(program))));
-            }
-            links.push(Detachable::Libbpf(link));
-            names.push((name.to_owned(), Hook::RawTracepoint));
-        }
-        for (function, program) in functions(progs, way) {
-            let link = perf::attach_kprobe(program.as_fd(), function, false)
-                .map_err(|error| format!("{function}: {error}"))?;
-            let link = std::rc::Rc::new(link);
-            if let Ok(program) = program.as_fd().try_clone_to_owned() {
-                skips.push((Hook::Kprobe, SkipSource::Program(std::rc::Rc::new(program))));
-            }
-            skips.push((Hook::Kprobe, SkipSource::Perf(link.clone())));
-            links.push(Detachable::Perf(link));
-            names.push((function.to_owned(), Hook::Kprobe));
-        }
-        self.attached.returns.extend(links);
-        for (hook, source) in skips {
-            self.count_skips(Layer::Blk, hook, source);
-        }
-        Ok(names)
-    }
-
     fn refuse(&mut self, index: usize, function: &str, hook: Hook, error: &str) {
         self.attached.ops[index].refused.push(Refusal {
             function: function.to_owned(),
@@ -713,38 +661,6 @@ impl Attaching<'_> {
     }
 }
 
-/// The block layer's programs on tracepoints, in the order to attach them in.
-fn tracepoints<'a>(progs: &'a IostackbreakdownProgs<'_>) -> [(&'static str, &'a ProgramMut<'a>); 7] {
-    [
-        ("block_bio_complete", &progs.bio_end_btf),
-        ("block_rq_complete", &progs.block_end_btf),
-        ("block_rq_merge", &progs.block_merge_btf),
-        ("block_rq_issue", &progs.block_issue_btf),
-        ("block_io_start", &progs.block_start_btf),
-        ("block_getrq", &progs.bio_getrq_btf),
-        ("block_bio_queue", &progs.bio_queue_btf),
-    ]
-}
-
-/// Its programs on functions.
-fn functions<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> Vec<(&'static str, &'a ProgramMut<'a>)> {
-    if way.hook != Hook::Kprobe {
-        return Vec::new();
-    }
-    let [one, batch] = END_FUNCTIONS;
-    let mut functions = Vec::new();
-    for (function, program) in [(one, &progs.block_end_kprobe), (batch, &progs.block_end_batch_kprobe)] {
-        if way.ends.contains(&function) {
-            functions.push((function, program));
-        }
-    }
-    functions.push((ISSUE_FUNCTION, &progs.block_issue_kprobe));
-    if let Start::Function(function) = way.start {
-        functions.push((function, &progs.block_start_kprobe));
-    }
-    functions
-}
-
 fn attach_tracing(program: &OwnedFd) -> io::Result<OwnedFd> {
     // A tracing program has its target since it was loaded; this call, unlike newer ones, is on every kernel.
     // SAFETY: the descriptor is open, no name is passed.
@@ -787,13 +703,6 @@ pub(super) fn one_line(error: &libbpf_rs::Error) -> String {
 }
 
 impl Attached {
-    /// Why the block layer is not measured although it was planned; `None` when it is.
-    fn block_refusals(&self, plan: &Plan) -> Option<Vec<Refusal>> {
-        let mut ops = plan.ops.iter().zip(&self.ops);
-        let (_, first) = ops.find(|(op, _)| op.layer == Layer::Blk)?;
-        first.points.is_empty().then(|| first.refused.clone())
-    }
-
     /// Layers of which nothing is measured.
     #[must_use]
     pub fn layers_refused(&self, plan: &Plan) -> BTreeMap<Layer, Vec<Refusal>> {

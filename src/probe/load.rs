@@ -152,20 +152,32 @@ fn choose_block_programs(open: &mut OpenIostackbreakdownSkel<'_>, facts: &Facts,
     let by_tracepoint = requests.is_some_and(|way| way.hook == Hook::RawTracepoint);
     let by_function = requests.is_some_and(|way| way.hook == Hook::Kprobe);
     let start = requests.map_or(Start::Unneeded, |way| way.start);
-    let bios = way.is_some_and(|way| way.is_bio_based || way.bio_stamps);
+    let has_bios = way.is_some_and(|way| way.is_bio_based || way.bio_stamps);
+    let has_bios_only = way.is_some_and(|way| way.is_bio_based);
+    let is_again = |hook| way.is_some_and(|way| way.again && way.hook == hook);
     let announced = matches!(start, Start::Event | Start::Function(_));
     let ends_in_batches = |way: &BlockWay| way.ends.contains(&END_FUNCTIONS[1]);
 
     let progs = &mut open.progs;
     progs.block_issue_btf.set_autoload(by_tracepoint);
     progs.block_end_btf.set_autoload(by_tracepoint);
+    progs
+        .block_end_again_btf
+        .set_autoload(requests.is_some_and(|way| way.again));
     progs.block_start_btf.set_autoload(start == Start::Event);
     progs
         .block_merge_btf
         .set_autoload(announced && facts.block.has("block_rq_merge"));
-    progs.bio_queue_btf.set_autoload(bios);
-    progs.bio_end_btf.set_autoload(bios);
+    progs.bio_queue_btf.set_autoload(has_bios);
+    progs.bio_end_btf.set_autoload(has_bios);
+    progs
+        .bio_end_again_btf
+        .set_autoload(has_bios_only && is_again(Hook::RawTracepoint));
     progs.bio_getrq_btf.set_autoload(way.is_some_and(|way| way.bio_stamps));
+    progs.bio_submit_kprobe.set_autoload(has_bios && is_again(Hook::Kprobe));
+    progs
+        .bio_end_kprobe
+        .set_autoload(has_bios_only && is_again(Hook::Kprobe));
     progs
         .block_start_kprobe
         .set_autoload(matches!(start, Start::Function(_)));
@@ -193,7 +205,7 @@ fn block_config(plan: &Plan, facts: &Facts, settings: &Settings, way: &BlockWay)
         starts: MaybeUninit::new(matches!(way.start, Start::Event | Start::Function(_))),
         bio_stamps: MaybeUninit::new(way.bio_stamps),
         has_status: MaybeUninit::new(facts.block.argument("block_rq_complete", "blk_status_t").is_some()),
-        pad: MaybeUninit::new(false),
+        twice: MaybeUninit::new(way.hook == Hook::Kprobe && way.again),
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::kernel::preemption::Model;
 use crate::kernel::{Facts, Fprobe, Function, SYSCALL_PREFIX};
 use crate::layer::{self, COMPLETIONS, FileSystem, Layer, Op, Point, Shape};
 use crate::report::NotMeasured;
@@ -44,6 +43,8 @@ pub struct BlockWish {
 pub struct BlockWay {
     /// How the issue and the end of a request are seen, or all of a bio.
     pub hook: Hook,
+    /// Ends are seen by another tracing program too, and with [`Hook::Kprobe`] so are bios: what one skips, the other sees.
+    pub again: bool,
     /// What tells when a request began, and who submitted it.
     pub start: Start,
     /// Bios are remembered from their submission on.
@@ -88,16 +89,18 @@ pub const ISSUE_FUNCTION: &str = "blk_mq_start_request";
 /// Most requests end by the first; those that end well together, as NVMe's do, by the second (since 5.16: f794f3351f26).
 pub const END_FUNCTIONS: [&str; 2] = ["blk_update_request", "blk_mq_end_request_batch"];
 
-/// Why a hook loses requests on this machine; `None` when it does not.
+/// Functions that every bio's submission and its end come by.
+pub const BIO_FUNCTIONS: [&str; 2] = ["submit_bio_noacct", "bio_endio"];
+
+/// Why a way loses requests on this machine; `None` when it does not.
 #[must_use]
-pub fn loses_requests(hook: Hook, facts: &Facts) -> Option<&'static str> {
-    match hook {
-        // Other tracepoints than those of system calls are called with preemption off, but under PREEMPT_RT.
-        Hook::RawTracepoint if facts.preemption.model == Model::Rt => {
-            Some("tasks are preempted inside tracepoints here, which makes it skip requests")
+pub fn loses_requests(way: &BlockWay, facts: &Facts) -> Option<&'static str> {
+    match (way.hook, way.again) {
+        (Hook::RawTracepoint, _) if facts.preemption.is_possible() => {
+            Some("tasks are preempted inside the kernel here, which may make it skip requests")
         }
-        Hook::RawTracepoint => None,
-        _ => Some("a request that ends in an interrupt is skipped when another probe runs on the CPU"),
+        (Hook::RawTracepoint, _) | (_, true) => None,
+        (_, false) => Some("a request that ends in an interrupt is skipped when another probe runs on the CPU"),
     }
 }
 
@@ -107,39 +110,39 @@ pub fn loses_requests(hook: Hook, facts: &Facts) -> Option<&'static str> {
 /// When what `--probe` names cannot: one line with the way out.
 pub fn block_ways(wish: BlockWish, facts: &Facts, choice: Choice) -> Result<Vec<BlockWay>, String> {
     let needs_start = !wish.is_bio_based && (wish.queued || wish.by_owner);
-    let way = |hook, start| BlockWay {
+    let exists = |name: &str| facts.functions.get(name).is_some_and(Function::may_exist);
+    let way = |hook, again, start| BlockWay {
         hook,
+        again,
         start,
         bio_stamps: start == Start::Stamp && (wish.by_owner || wish.is_uncounted),
         is_bio_based: wish.is_bio_based,
-        ends: Vec::new(),
+        ends: match hook {
+            Hook::Kprobe => END_FUNCTIONS.into_iter().filter(|name| exists(name)).collect(),
+            _ => Vec::new(),
+        },
     };
-    let by_event = match (needs_start, facts.block.has("block_io_start")) {
-        (false, _) => Start::Unneeded,
-        (true, true) => Start::Event,
-        (true, false) => Start::Stamp,
+    let (event, stamp) = match (needs_start, facts.block.has("block_io_start")) {
+        (false, _) => (Start::Unneeded, Start::Unneeded),
+        (true, true) => (Start::Event, Start::Stamp),
+        (true, false) => (Start::Stamp, Start::Stamp),
     };
-    let by_tracepoint = [way(Hook::RawTracepoint, by_event)];
-    let exists = |name: &str| facts.functions.get(name).is_some_and(Function::may_exist);
-    let by_function = |start| BlockWay {
-        ends: END_FUNCTIONS.into_iter().filter(|name| exists(name)).collect(),
-        ..way(Hook::Kprobe, start)
-    };
+    let by_tracepoint = way(Hook::RawTracepoint, true, event);
+    let by_both = way(Hook::Kprobe, true, stamp);
     let by_functions = || -> Vec<BlockWay> {
         let starts = START_FUNCTIONS.into_iter().filter(|name| needs_start && exists(name));
-        starts.map(Start::Function).chain([by_event]).map(by_function).collect()
+        let starts = starts.map(Start::Function).chain([event]);
+        starts.map(|start| way(Hook::Kprobe, false, start)).collect()
     };
     match choice {
         Choice::Kprobe | Choice::KprobeEvent if wish.is_bio_based => {
             Err("kprobes do not see the bios of a disk that has no requests; use it without --probe".to_owned())
         }
         Choice::Kprobe | Choice::KprobeEvent => Ok(by_functions()),
-        Choice::RawTracepoint | Choice::Tracepoint => Ok(by_tracepoint.to_vec()),
-        _ if wish.is_bio_based => Ok(by_tracepoint.to_vec()),
-        _ if loses_requests(Hook::RawTracepoint, facts).is_some() => {
-            Ok([by_functions(), by_tracepoint.to_vec()].concat())
-        }
-        _ => Ok([by_tracepoint.to_vec(), vec![by_function(by_event)]].concat()),
+        Choice::RawTracepoint | Choice::Tracepoint => Ok(vec![by_tracepoint]),
+        _ if facts.preemption.is_possible() && facts.kprobe => Ok(vec![by_both, by_tracepoint]),
+        _ if wish.is_bio_based => Ok(vec![by_tracepoint]),
+        _ => Ok(vec![by_tracepoint, way(Hook::Kprobe, false, event)]),
     }
 }
 
@@ -232,7 +235,7 @@ pub fn functions_of(layers: &[Layer], choice: Choice) -> BTreeMap<String, Option
 fn block_functions(choice: Choice) -> impl Iterator<Item = &'static str> {
     let asked = matches!(choice, Choice::Kprobe | Choice::KprobeEvent);
     let starts = START_FUNCTIONS.into_iter().filter(move |_| asked);
-    starts.chain([ISSUE_FUNCTION]).chain(END_FUNCTIONS)
+    starts.chain([ISSUE_FUNCTION]).chain(END_FUNCTIONS).chain(BIO_FUNCTIONS)
 }
 
 /// Why a hook loses calls on this machine; `None` when it does not.

@@ -1,0 +1,141 @@
+//! The block layer's programs: all of a way, or none.
+
+use std::os::fd::AsFd;
+use std::rc::Rc;
+
+use libbpf_rs::ProgramMut;
+
+use super::{Attached, Attaching, Detachable, Refusal, SkipSource, one_line};
+use crate::kernel::interface::skeleton::IostackbreakdownProgs;
+use crate::layer::Layer;
+use crate::probe::Hook;
+use crate::probe::perf;
+use crate::probe::plan::{BIO_FUNCTIONS, BlockWay, END_FUNCTIONS, ISSUE_FUNCTION, Plan, PlannedOp, Start};
+
+/// How refusals of the block layer's programs are named.
+pub const BLOCK_EVENTS: &str = "block events";
+
+/// A program, and what it is attached to.
+struct Event<'a> {
+    name: &'static str,
+    program: &'a ProgramMut<'a>,
+    /// What it skips is seen by no other program.
+    is_alone: bool,
+}
+
+impl Attaching<'_> {
+    /// All its events, or nothing. Ends come before issues, and those before starts.
+    pub(super) fn block(&mut self, ops: &[(usize, &PlannedOp)], way: &BlockWay) {
+        match self.block_events(way) {
+            Ok(names) => {
+                for &(index, _) in ops {
+                    self.attached.ops[index].points.clone_from(&names);
+                }
+                self.attached.block_way = Some(way.clone());
+            }
+            Err(error) => {
+                for &(index, _) in ops {
+                    self.refuse(index, BLOCK_EVENTS, way.hook, &error);
+                }
+            }
+        }
+    }
+
+    fn block_events(&mut self, way: &BlockWay) -> Result<Vec<(String, Hook)>, String> {
+        let progs = &self.attached.skeleton.progs;
+        let mut links = Vec::new();
+        let mut skips = Vec::new();
+        let mut names: Vec<(String, Hook)> = Vec::new();
+        let mut skipped_by = |event: &Event<'_>, hook| {
+            let program = event.program.as_fd().try_clone_to_owned().ok();
+            skips.extend(program.map(|program| (hook, SkipSource::Program(Rc::new(program)))));
+        };
+        for event in tracepoints(progs, way)
+            .into_iter()
+            .filter(|event| event.program.autoload())
+        {
+            let link = event
+                .program
+                .attach()
+                .map_err(|error| format!("{}: {}", event.name, one_line(&error)))?;
+            if event.is_alone {
+                skipped_by(&event, Hook::RawTracepoint);
+            }
+            links.push(Detachable::Libbpf(link));
+            names.push((event.name.to_owned(), Hook::RawTracepoint));
+        }
+        let mut missed_by = Vec::new();
+        for event in functions(progs, way)
+            .into_iter()
+            .filter(|event| event.program.autoload())
+        {
+            let link = perf::attach_kprobe(event.program.as_fd(), event.name, false)
+                .map_err(|error| format!("{}: {error}", event.name))?;
+            let link = Rc::new(link);
+            if event.is_alone {
+                skipped_by(&event, Hook::Kprobe);
+                missed_by.push((Hook::Kprobe, SkipSource::Perf(link.clone())));
+            }
+            links.push(Detachable::Perf(link));
+            names.push((event.name.to_owned(), Hook::Kprobe));
+        }
+        names.dedup();
+        self.attached.returns.extend(links);
+        for (hook, source) in skips.into_iter().chain(missed_by) {
+            self.count_skips(Layer::Blk, hook, source);
+        }
+        Ok(names)
+    }
+}
+
+impl Attached {
+    /// Why the block layer is not measured although it was planned; `None` when it is.
+    pub(super) fn block_refusals(&self, plan: &Plan) -> Option<Vec<Refusal>> {
+        let mut ops = plan.ops.iter().zip(&self.ops);
+        let (_, first) = ops.find(|(op, _)| op.layer == Layer::Blk)?;
+        first.points.is_empty().then(|| first.refused.clone())
+    }
+}
+
+/// Programs on tracepoints, in the order to attach them in; those that are not loaded are left out.
+fn tracepoints<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> [Event<'a>; 9] {
+    let event = |name, program, is_alone| Event {
+        name,
+        program,
+        is_alone,
+    };
+    let by_function_too = way.again && way.hook == Hook::Kprobe;
+    [
+        event("block_bio_complete", &progs.bio_end_again_btf, false),
+        event("block_bio_complete", &progs.bio_end_btf, !way.again),
+        event("block_rq_complete", &progs.block_end_again_btf, false),
+        event("block_rq_complete", &progs.block_end_btf, !way.again),
+        event("block_rq_merge", &progs.block_merge_btf, true),
+        event("block_rq_issue", &progs.block_issue_btf, true),
+        event("block_io_start", &progs.block_start_btf, true),
+        event("block_getrq", &progs.bio_getrq_btf, true),
+        event("block_bio_queue", &progs.bio_queue_btf, !by_function_too),
+    ]
+}
+
+/// Programs on functions, likewise. Of the ends of requests, those whose function this kernel has.
+fn functions<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> Vec<Event<'a>> {
+    let event = |name, program, is_alone| Event {
+        name,
+        program,
+        is_alone,
+    };
+    let [submit, bio_end] = BIO_FUNCTIONS;
+    let [one, batch] = END_FUNCTIONS;
+    let mut events = vec![
+        event(bio_end, &progs.bio_end_kprobe, false),
+        event(one, &progs.block_end_kprobe, !way.again),
+        event(batch, &progs.block_end_batch_kprobe, !way.again),
+        event(ISSUE_FUNCTION, &progs.block_issue_kprobe, true),
+        event(submit, &progs.bio_submit_kprobe, true),
+    ];
+    if let Start::Function(function) = way.start {
+        events.push(event(function, &progs.block_start_kprobe, true));
+    }
+    events
+}
