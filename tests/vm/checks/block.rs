@@ -105,6 +105,8 @@ struct Measured {
     stats: DiskStats,
     /// The tool was told to use kprobes.
     by_kprobe: bool,
+    /// It uses them beside tracepoints where tasks are preempted.
+    by_both: bool,
 }
 
 /// Measures a disk, whoever uses it, while this is done. The disk is at rest before and after.
@@ -125,6 +127,7 @@ fn measure(
         ended: tool.finish()?,
         stats,
         by_kprobe: options.contains(&"kprobe"),
+        by_both: guest.preemptible(),
     })
 }
 
@@ -192,6 +195,9 @@ impl Measured {
             flushes: sum(&["flush"]).0,
         };
         let in_flight = layer.in_diskstats(" in flight at start");
+        if self.by_kprobe && layer.lost.is_some() {
+            return self.lost_as_much_as_is_missing(layer, &told);
+        }
         let complains = layer.lost.is_some() || layer.unfinished + in_flight > 0 || !layer.not_measured.is_empty();
         if told != self.stats || !layer.says_of_diskstats(verdict) || complains || !self.hook_is_right(layer) {
             return self.wrong(&format!("told {told:?}"));
@@ -199,9 +205,27 @@ impl Measured {
         Ok(())
     }
 
-    /// The best hook loses nothing. The other one may, and says so. A request's start may have no function to probe.
+    /// Kprobes may lose some, and then what is missing is no more than is told.
+    fn lost_as_much_as_is_missing(&self, layer: &Layer, told: &DiskStats) -> Result<(), String> {
+        let lost = layer.lost.as_ref().map_or(0, |(lost, _)| *lost);
+        let counts = |stats: &DiskStats| [stats.reads, stats.writes, stats.discards, stats.flushes];
+        let missing = counts(&self.stats)
+            .iter()
+            .zip(counts(told))
+            .try_fold(0, |sum, (is, told)| Some(sum + is.checked_sub(told)?));
+        match missing {
+            Some(missing) if missing <= lost && self.hook_is_right(layer) => Ok(()),
+            missing => self.wrong(&format!("{missing:?} missing, {lost} lost, told {told:?}")),
+        }
+    }
+
+    /// The best way loses nothing. Kprobes alone may, and say so. A request's start may have no function to probe.
     fn hook_is_right(&self, layer: &Layer) -> bool {
-        let is_kprobe = layer.hooks.iter().any(|hook| hook == "kprobe/kretprobe");
+        let has = |name: &str| layer.hooks.iter().any(|hook| hook == name);
+        if !self.by_kprobe && self.by_both {
+            return has("kprobe/kretprobe") && has("tp_btf") && layer.warnings.is_empty();
+        }
+        let is_kprobe = has("kprobe/kretprobe");
         let warns = layer.warnings.iter().any(|warning| warning.contains("can lose calls"));
         is_kprobe == self.by_kprobe && warns == self.by_kprobe && layer.warnings.len() <= usize::from(warns)
     }
@@ -724,6 +748,7 @@ fn written_back(guest: &Guest) -> Result<(), String> {
         ended: tool.finish()?,
         stats,
         by_kprobe: false,
+        by_both: guest.preemptible(),
     };
     let layer = measured.layer()?;
     let (read, write) = (layer.count("read"), layer.count("write"));
@@ -799,6 +824,7 @@ fn under_way(guest: &Guest) -> Result<(), String> {
             ended: tool.finish()?,
             stats,
             by_kprobe: false,
+            by_both: guest.preemptible(),
         };
         let layer = measured.layer()?;
         let at_start = layer.in_diskstats(" in flight at start");
