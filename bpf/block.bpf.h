@@ -156,7 +156,8 @@ static __always_inline bool is_kernel_thread(void)
 
 static __always_inline void remember_request(__u64 address, const struct request_state *state)
 {
-	long failed = bpf_map_update_elem(&requests, &address, state, BPF_ANY);
+	/* Before 6.4 (d7ba4cc900bf) only the lower half of the answer is one. */
+	int failed = bpf_map_update_elem(&requests, &address, state, BPF_ANY);
 
 	if (failed)
 		lose_request(state->op, failed == -E2BIG ? LOST_TABLE_FULL : LOST_STORAGE);
@@ -429,7 +430,8 @@ static __always_inline __u8 bio_op(__u32 flags, __u32 bytes)
 /* Keeps what is known of the bio where it may have been seen before. */
 static __always_inline void remember_bio(__u64 bio, const struct bio_state *state, bool first)
 {
-	long failed = bpf_map_update_elem(&bios, &bio, state, first ? BPF_NOEXIST : BPF_ANY);
+	/* Before 6.4 (d7ba4cc900bf) only the lower half of the answer is one. */
+	int failed = bpf_map_update_elem(&bios, &bio, state, first ? BPF_NOEXIST : BPF_ANY);
 
 	if (failed && failed != -EEXIST)
 		lose_request(state->op, failed == -E2BIG ? LOST_TABLE_FULL : LOST_STORAGE);

@@ -72,6 +72,15 @@ static __always_inline void lose_frame(struct frame *frame)
 		count_lost(point_op(frame->point), LOST_RETURN, (frame->kiocb ? 0 : 1) + frame->nested);
 }
 
+/*
+ * Whether a function is the outermost of the op whose call is under way in the frame, which it shares with an op around it
+ * (reads are made inside a splice, too).
+ */
+static __always_inline bool is_outermost_of(__u32 point, const struct frame *frame)
+{
+	return point_outermost(point) && point_op(point) == point_op(frame->point);
+}
+
 /* A call begins. Answers its frame, NULL where there is none, or an outer call of the same op is under way. */
 static __always_inline struct frame *begin(__u32 point, __u64 stack)
 {
@@ -91,7 +100,7 @@ static __always_inline struct frame *begin(__u32 point, __u64 stack)
 		 * An outermost function proves the frame dead. For the others the stack has to tell, which system
 		 * calls begin at a random offset (CONFIG_RANDOMIZE_KSTACK_OFFSET): a dead frame may look alive.
 		 */
-		if (!point_outermost(point) && stack < frame->stack) {
+		if (!is_outermost_of(point, frame) && stack < frame->stack) {
 			frame->depth++;
 			frame->nested++;
 			return NULL;
@@ -130,10 +139,13 @@ static __always_inline bool end(__u32 point, __u64 now, struct ended *call)
 	if (!entered)
 		return false;
 	/* The return of an inner call may have been lost; that of the outermost function is the frame's own. */
-	if (frame->depth > 1 && !point_outermost(point)) {
+	if (frame->depth > 1 && !is_outermost_of(point, frame)) {
 		frame->depth--;
 		return false;
 	}
+	/* One of the op inside, whose entry was not seen: the call under way is not its. */
+	if (point_outermost(point) && !is_outermost_of(point, frame) && point_frame(point) != SYSCALL_FRAME)
+		return false;
 	frame->entered_ns = 0;
 	frames->active--;
 	call->point = frame->point;

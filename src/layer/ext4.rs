@@ -21,14 +21,6 @@ const fn point(function: &'static str, shape: Shape, returns: Returns) -> Point 
     }
 }
 
-/// One that others of its op, or of the op around it, call.
-const fn inner(function: &'static str, shape: Shape, returns: Returns) -> Point {
-    Point {
-        outermost: false,
-        ..point(function, shape, returns)
-    }
-}
-
 /// One that every file system may use, and that only matters where ext4 has none of its own.
 const fn shared(function: &'static str, shape: Shape, returns: Returns, unless: Option<&'static str>) -> Point {
     Point {
@@ -42,12 +34,12 @@ pub static OPS: [Op; 9] = [
     Op {
         name: "read",
         moves_bytes: true,
-        points: &[inner("ext4_file_read_iter", Shape::Kiocb0, Returns::Bytes)],
+        points: &[point("ext4_file_read_iter", Shape::Kiocb0, Returns::Bytes)],
         // Direct reads left it in 5.5 (b1b4705d54ab "ext4: introduce direct I/O read using iomap infrastructure").
         instead: Some(Fallback {
             points: &[Point {
                 shared: true,
-                ..inner("generic_file_read_iter", Shape::Kiocb0, Returns::Bytes)
+                ..point("generic_file_read_iter", Shape::Kiocb0, Returns::Bytes)
             }],
             misses: "direct reads",
         }),
@@ -56,7 +48,7 @@ pub static OPS: [Op; 9] = [
     Op {
         name: "write",
         moves_bytes: true,
-        points: &[inner("ext4_file_write_iter", Shape::Kiocb0, Returns::Bytes)],
+        points: &[point("ext4_file_write_iter", Shape::Kiocb0, Returns::Bytes)],
         instead: None,
         around: None,
     },

@@ -87,7 +87,7 @@ pub struct Point {
     pub shape: Shape,
     pub returns: Returns,
     /// It is never called inside another call of its op by the same thread. So an entry that finds one under way proves
-    /// that its return was lost.
+    /// that its return was lost. (It may be called inside one of the op around, [`Op::around`].)
     pub outermost: bool,
     /// Other file systems use the function too.
     pub shared: bool,
