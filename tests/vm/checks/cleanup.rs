@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub const CHECKS: &[Check] = &[
-    // How tasks are preempted changes what a run attaches, not how it is taken away, so once for each kernel.
+    // How tasks are preempted changes what a run attaches, not how it is taken away, so once for each kernel; of the two
+    // builds of 6.1, with that which has ext4 as a module.
     check("cleanup: 200 runs leave nothing", cycles)
-        .when(|guest| guest.tool().is_some() && guest.variant.is_empty())
+        .when(|guest| guest.tool().is_some() && guest.variant.is_empty() && guest.kernel != "6.1")
         .limit(900),
     check("cleanup: SIGKILL, auto", |guest| killed(guest, "auto")),
     check("cleanup: SIGKILL, fentry", |guest| killed(guest, "fentry")),
