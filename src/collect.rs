@@ -204,24 +204,13 @@ fn points_in_task_storage(attached: &Attached) -> Result<Vec<u32>, ReadError> {
 }
 
 fn points_in_table(attached: &Attached) -> Result<Vec<u32>, ReadError> {
-    let table = &attached.skeleton.maps.frames_by_thread;
-    let mut points = Vec::new();
-    for thread in table.keys() {
-        let Some(bytes) = table.lookup(&thread, MapFlags::ANY)? else {
-            continue;
-        };
-        let mut frames = task_frames::default();
-        plain::copy_from_bytes(&mut frames, &bytes).map_err(|error| ReadError(format!("starts: {error:?}")))?;
-        points.extend(
-            frames
-                .frames
-                .iter()
-                // A request that is under way is told by its table.
-                .filter(|frame| frame.entered_ns != 0 && frame.kiocb == 0)
-                .map(|frame| frame.point),
-        );
-    }
-    Ok(points)
+    let threads: Vec<task_frames> = entries(&attached.skeleton.maps.frames_by_thread)?;
+    // A request that is under way is told by its table.
+    let under_way = threads
+        .iter()
+        .flat_map(|thread| thread.frames)
+        .filter(|frame| frame.entered_ns != 0 && frame.kiocb == 0);
+    Ok(under_way.map(|frame| frame.point).collect())
 }
 
 /// Requests, or bios of a disk that has none, that were issued and have not ended.
@@ -230,32 +219,33 @@ fn requests_under_way(attached: &Attached) -> Result<u64, ReadError> {
     if attached.block_way.as_ref().is_some_and(|way| way.is_bio_based) {
         return Ok(maps.bios.keys().count() as u64);
     }
-    let mut under_way = 0;
-    for address in maps.requests.keys() {
-        let Some(bytes) = maps.requests.lookup(&address, MapFlags::ANY)? else {
-            continue;
-        };
-        let mut state = request_state::default();
-        plain::copy_from_bytes(&mut state, &bytes).map_err(|error| ReadError(format!("requests: {error:?}")))?;
-        under_way += u64::from(u32::from(state.phase) == REQUEST_ISSUED);
-    }
-    Ok(under_way)
+    let states: Vec<request_state> = entries(&maps.requests)?;
+    let issued = states.iter().filter(|state| u32::from(state.phase) == REQUEST_ISSUED);
+    Ok(issued.count() as u64)
 }
 
 /// Asynchronous requests under way, at each layer that counts them.
 fn points_of_requests(attached: &Attached) -> Result<Vec<u32>, ReadError> {
-    let table = &attached.skeleton.maps.asynchronous;
-    let mut points = Vec::new();
-    for request in table.keys() {
-        let Some(bytes) = table.lookup(&request, MapFlags::ANY)? else {
+    let calls: Vec<async_call> = entries(&attached.skeleton.maps.asynchronous)?;
+    let points = calls.iter().flat_map(|call| call.starts).map(|start| start.point);
+    Ok(points
+        .filter(|&point| point != 0 && !PointWord::is_silent(point))
+        .collect())
+}
+
+/// All that is in a table; what goes away meanwhile is left out.
+fn entries<T: plain::Plain + Default>(table: &impl MapCore) -> Result<Vec<T>, ReadError> {
+    let mut entries = Vec::new();
+    for key in table.keys() {
+        let Some(bytes) = table.lookup(&key, MapFlags::ANY)? else {
             continue;
         };
-        let mut call = async_call::default();
-        plain::copy_from_bytes(&mut call, &bytes).map_err(|error| ReadError(format!("requests: {error:?}")))?;
-        let seen = call.starts.iter().map(|start| start.point);
-        points.extend(seen.filter(|&point| point != 0 && !PointWord::is_silent(point)));
+        let mut entry = T::default();
+        plain::copy_from_bytes(&mut entry, &bytes)
+            .map_err(|error| ReadError(format!("{}: {error:?}", table.name().to_string_lossy())))?;
+        entries.push(entry);
     }
-    Ok(points)
+    Ok(entries)
 }
 
 /// What a report is made of beside the readings.
