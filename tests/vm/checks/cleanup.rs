@@ -165,8 +165,9 @@ fn memory() -> Result<[(&'static str, i64); 4], String> {
         *value = number(name)?;
     }
     // Less of what is free is more of what is used. Pages that each CPU keeps at hand are free, too, and not in MemFree:
-    // since 6.7 they may be an eighth of the memory (51a755c56dc0 "mm: tune PCP high automatically").
-    all[3].1 = -(all[3].1 + kept_by_cpus()?);
+    // since 6.7 they may be an eighth of the memory (51a755c56dc0 "mm: tune PCP high automatically"). What processes that
+    // live have of their own is no run's: this one's threads keep stacks and heaps.
+    all[3].1 = -(all[3].1 + kept_by_cpus()? + number("AnonPages")?);
     Ok(all)
 }
 
