@@ -97,13 +97,16 @@ impl Attached {
     }
 }
 
-/// Programs on tracepoints, in the order to attach them in; those that are not loaded are left out.
-fn tracepoints<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> [Event<'a>; 9] {
-    let event = |name, program, is_alone| Event {
+fn event<'a>(name: &'static str, program: &'a ProgramMut<'a>, is_alone: bool) -> Event<'a> {
+    Event {
         name,
         program,
         is_alone,
-    };
+    }
+}
+
+/// Programs on tracepoints, in the order to attach them in; those that are not loaded are left out.
+fn tracepoints<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> [Event<'a>; 9] {
     let by_function_too = way.again && way.hook == Hook::Kprobe;
     [
         event("block_bio_complete", &progs.bio_end_again_btf, false),
@@ -120,11 +123,6 @@ fn tracepoints<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> [Eve
 
 /// Programs on functions, likewise. Of the ends of requests, those whose function this kernel has.
 fn functions<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> Vec<Event<'a>> {
-    let event = |name, program, is_alone| Event {
-        name,
-        program,
-        is_alone,
-    };
     let [submit, bio_end] = BIO_FUNCTIONS;
     let [one, batch] = END_FUNCTIONS;
     let mut events = vec![

@@ -122,13 +122,7 @@ fn measure(
     let tool = Tool::start(guest, &arguments)?;
     act()?;
     let stats = DiskStats::of(disk)?.since(&before);
-    tool.interrupt()?;
-    Ok(Measured {
-        ended: tool.finish()?,
-        stats,
-        by_kprobe: options.contains(&"kprobe"),
-        by_both: guest.preemptible(),
-    })
+    Measured::end(guest, tool, stats, options.contains(&"kprobe"))
 }
 
 /// The same while workloads run at once, from their first call to their last.
@@ -152,6 +146,17 @@ fn truth(specs: &[Spec]) -> Calls {
 }
 
 impl Measured {
+    /// Ends the tool and takes what it says.
+    fn end(guest: &Guest, tool: Tool, stats: DiskStats, by_kprobe: bool) -> Result<Self, String> {
+        tool.interrupt()?;
+        Ok(Self {
+            ended: tool.finish()?,
+            stats,
+            by_kprobe,
+            by_both: guest.preemptible(),
+        })
+    }
+
     fn layer(&self) -> Result<&Layer, String> {
         self.ended.report()?.layer(BLK)
     }
@@ -743,13 +748,7 @@ fn written_back(guest: &Guest) -> Result<(), String> {
     // Of this process itself, as the only one that is.
     let mut reader = DirectReader::open(device)?;
     (0..READS).try_for_each(|_| reader.read(0))?;
-    tool.interrupt()?;
-    let measured = Measured {
-        ended: tool.finish()?,
-        stats,
-        by_kprobe: false,
-        by_both: guest.preemptible(),
-    };
+    let measured = Measured::end(guest, tool, stats, false)?;
     let layer = measured.layer()?;
     let (read, write) = (layer.count("read"), layer.count("write"));
     if read.calls != READS || write.calls != 0 || layer.of_kernel_threads != Some(stats.writes) {
@@ -819,13 +818,7 @@ fn under_way(guest: &Guest) -> Result<(), String> {
         }
         let tool = measured?;
         let stats = DiskStats::of(NULL)?;
-        tool.interrupt()?;
-        let measured = Measured {
-            ended: tool.finish()?,
-            stats,
-            by_kprobe: false,
-            by_both: guest.preemptible(),
-        };
+        let measured = Measured::end(guest, tool, stats, false)?;
         let layer = measured.layer()?;
         let at_start = layer.in_diskstats(" in flight at start");
         let agrees = layer.says_of_diskstats("agrees: ");
