@@ -210,6 +210,7 @@ fn run(arguments: &Arguments, configurations: &[Configuration]) -> Result<Tally,
         }
     });
     let tally = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+    report.remind();
     if arguments.keep || tally.failed > 0 {
         eprintln!("logs: {}", logs.display());
     } else {

@@ -30,7 +30,12 @@ pub struct Report {
     /// With one guest and `--exec`, its output is all that stdout gets.
     bare: bool,
     turn: Mutex<()>,
+    /// What failed, a line each, to be said again at the end: it may be thousands of lines above it.
+    failures: Mutex<Vec<String>>,
 }
+
+/// How much of a failure's reason is said again, in characters.
+const REMINDER: usize = 300;
 
 impl Report {
     pub fn new(width: usize, bare: bool) -> Self {
@@ -38,6 +43,7 @@ impl Report {
             width,
             bare,
             turn: Mutex::new(()),
+            failures: Mutex::default(),
         }
     }
 
@@ -52,7 +58,16 @@ impl Report {
             let _ = write!(text, "  ({:.1} s)", took.as_secs_f64());
         }
         self.line(configuration, &text);
+        let reminder: String = text.lines().next().unwrap_or_default().chars().take(REMINDER).collect();
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.push(format!("{configuration:<width$}  {reminder}\n", width = self.width));
         Tally::FAILED
+    }
+
+    /// Says again what failed.
+    pub fn remind(&self) {
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        self.print(&failures.concat(), !self.bare);
     }
 
     pub fn note(&self, configuration: &str, text: &str) {
