@@ -261,42 +261,61 @@ static __always_inline bool asks_for_flush(__u32 flags)
 	return flags & asking;
 }
 
-/* Of what ends without having been issued in this run. */
-static __always_inline int on_unissued_end(const struct request_view *view, struct request_state *state, __u32 bytes)
+/* Keeps that this end was counted, for the other program that sees it; where there is none, nothing. */
+static __always_inline void mark_ended(const struct request_view *view, __u8 op)
 {
+	struct request_state ended = { .op = op, .stamp = view->stamp, .phase = REQUEST_ENDED };
+	__u64 address = view->address;
+
+	if (block.ends_twice)
+		remember_request(address, &ended);
+	else
+		bpf_map_delete_elem(&requests, &address);
+}
+
+/* Of what ends without having been issued in this run. */
+static __always_inline int on_unissued_end(const struct request_view *view, struct request_state *state, __u32 bytes,
+					   bool again)
+{
+	bool is_known = state && state->stamp == view->stamp;
+	__u8 phase = state ? state->phase : 0;
 	__u8 op = block_op(view->flags);
 	__u64 address = view->address;
 	struct bio_state stamp = {};
 
 	if (!view->on_disk)
 		return 0;
+	if (is_known && phase == REQUEST_ENDED) {
+		bpf_map_delete_elem(&requests, &address);
+		return 0;
+	}
 	if (block.bio_stamps)
 		stamp = take_stamps(view->bio);
 	if (bytes || op == BLOCK_OP_FLUSH) {
+		if (is_known && phase == REQUEST_FLUSHING)
+			return 0;
 		/* Without a stamp all that is known is that nothing else was left out. */
-		if (view->stamp ? view->stamp < control.began_ns : !block.by_owner) {
+		if (view->stamp ? view->stamp < control.began_ns : !block.by_owner && !again) {
 			struct request_state flushing = { .op = op, .stamp = view->stamp, .phase = REQUEST_FLUSHING };
 
 			count_apart(op, APART_AT_START);
 			if (bytes && asks_for_flush(view->asked))
 				remember_request(address, &flushing);
+			else if (view->stamp)
+				mark_ended(view, op);
 		}
 		return 0;
 	}
-	if (state) {
-		bool is_second_end = state->phase == REQUEST_FLUSHING && state->stamp == view->stamp;
-		bool is_started = state->phase == REQUEST_STARTED;
-
-		bpf_map_delete_elem(&requests, &address);
-		if (is_second_end)
-			return 0;
-		if (is_started) {
-			count_apart(op, APART_NEVER_ISSUED);
-			return 0;
-		}
+	if (is_known && phase == REQUEST_FLUSHING) {
+		mark_ended(view, op);
+		return 0;
 	}
-	if (!block.by_owner || stamp.owner == OWNER_TRACED)
+	if (phase == REQUEST_STARTED || !block.by_owner || stamp.owner == OWNER_TRACED) {
 		count_apart(op, APART_NEVER_ISSUED);
+		mark_ended(view, op);
+	} else if (state) {
+		bpf_map_delete_elem(&requests, &address);
+	}
 	return 0;
 }
 
@@ -347,20 +366,18 @@ static __always_inline void record_block(__u8 op, __u64 from, __u64 queue_ns, __
 	}
 }
 
-/* A request ends, or a part of it does. */
-static __always_inline int on_end(const struct request_view *view, long error, bool is_status, __u32 bytes)
+/* A request ends, or a part of it does. `again` says that another program sees it too, and mostly before. */
+static __always_inline int on_end(const struct request_view *view, long error, bool is_status, __u32 bytes, bool again)
 {
 	__u64 now = bpf_ktime_get_ns(), address = view->address, from;
 	struct request_state *state, ended;
 
 	/* Nothing is counted any more while /proc/diskstats is read, to be compared. */
-	if (control.stopped)
+	if (control.stopped || bytes < view->bytes)
 		return 0;
 	state = bpf_map_lookup_elem(&requests, &address);
 	if (!state || state->phase != REQUEST_ISSUED)
-		return on_unissued_end(view, state, bytes);
-	if (bytes < view->bytes)
-		return 0;
+		return on_unissued_end(view, state, bytes, again);
 	ended = *state;
 	if (ended.bytes && asks_for_flush(view->asked))
 		state->phase = REQUEST_FLUSHING;
@@ -549,7 +566,7 @@ int block_end_btf(void *ctx)
 	struct request_view view;
 
 	look_direct((void *)CONTEXT_WORD(ctx, 0), &view);
-	return on_end(&view, CONTEXT_WORD(ctx, 1), block.has_status, CONTEXT_WORD(ctx, 2));
+	return on_end(&view, CONTEXT_WORD(ctx, 1), block.has_status, CONTEXT_WORD(ctx, 2), false);
 }
 
 /* A request that was merged into another is never issued. */
@@ -566,15 +583,10 @@ int block_merge_btf(void *ctx)
 SEC("tp_btf/block_rq_complete")
 int block_end_again_btf(void *ctx)
 {
-	__u64 address = CONTEXT_WORD(ctx, 0);
-	struct request_state *state;
 	struct request_view view;
 
-	state = bpf_map_lookup_elem(&requests, &address);
-	if (!state || state->phase != REQUEST_ISSUED)
-		return 0;
 	look_direct((void *)CONTEXT_WORD(ctx, 0), &view);
-	return on_end(&view, CONTEXT_WORD(ctx, 1), block.has_status, CONTEXT_WORD(ctx, 2));
+	return on_end(&view, CONTEXT_WORD(ctx, 1), block.has_status, CONTEXT_WORD(ctx, 2), true);
 }
 
 SEC("tp_btf/block_bio_queue")
@@ -666,7 +678,7 @@ int block_end_kprobe(struct pt_regs *ctx)
 	struct request_view view;
 
 	look_probed((void *)PT_REGS_PARM1(ctx), &view);
-	return on_end(&view, (__u8)PT_REGS_PARM2(ctx), true, PT_REGS_PARM3(ctx));
+	return on_end(&view, (__u8)PT_REGS_PARM2(ctx), true, PT_REGS_PARM3(ctx), false);
 }
 
 /* A function of its own, so that older verifiers look at it once, and not for each turn of the loop that calls it. */
@@ -675,7 +687,7 @@ __attribute__((noinline)) int end_of_batch(__u64 address)
 	struct request_view view;
 
 	look_probed((void *)address, &view);
-	return on_end(&view, 0, true, view.bytes);
+	return on_end(&view, 0, true, view.bytes, false);
 }
 
 /* blk_mq_end_request_batch(batch): requests that ended well, in a list, and do not pass blk_update_request (since 5.16). */

@@ -147,6 +147,7 @@ enum request_phase {
 	REQUEST_STARTED = 1, /* not issued so far */
 	REQUEST_ISSUED = 2,
 	REQUEST_FLUSHING = 3, /* its data is done; it may end once more, without any, after the flush it asked for */
+	REQUEST_ENDED = 4, /* its end is counted, and may be seen by another program */
 };
 
 /* One request under way. */
@@ -190,7 +191,9 @@ struct block_config {
 	bool starts; /* requests announce themselves: block_io_start, or a probe on the function that accounts them */
 	bool bio_stamps; /* bios are remembered from their submission on */
 	bool has_status; /* completions have a blk_status_t, not an errno */
+	bool ends_twice; /* ends are seen by two programs */
 	bool twice; /* bios are seen by function and by tracepoint, and what comes second changes nothing */
+	__u8 pad[3];
 };
 
 /* Of the block layer's ops, those that the programs have to know; src/layer/blk.rs has the table. */
@@ -269,7 +272,7 @@ _Static_assert(sizeof(struct op_stats) == 8 * (6 + LOST_REASONS + APART_KINDS + 
 _Static_assert(sizeof(struct op_stats) % 64 == 0, "no cache line is shared by two CPUs");
 _Static_assert(sizeof(struct request_state) == 32, "no padding");
 _Static_assert(sizeof(struct bio_state) == 16, "no padding");
-_Static_assert(sizeof(struct block_config) == 16, "no padding");
+_Static_assert(sizeof(struct block_config) == 20, "no padding");
 _Static_assert(sizeof(struct async_call) == 32 * ASYNC_LAYERS + 24, "no padding");
 _Static_assert(sizeof(struct task_frames) == 40 * MAX_FRAMES + 8, "no padding");
 

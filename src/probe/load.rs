@@ -205,7 +205,9 @@ fn block_config(plan: &Plan, facts: &Facts, settings: &Settings, way: &BlockWay)
         starts: MaybeUninit::new(matches!(way.start, Start::Event | Start::Function(_))),
         bio_stamps: MaybeUninit::new(way.bio_stamps),
         has_status: MaybeUninit::new(facts.block.argument("block_rq_complete", "blk_status_t").is_some()),
+        ends_twice: MaybeUninit::new(way.again),
         twice: MaybeUninit::new(way.hook == Hook::Kprobe && way.again),
+        pad: [0; 3],
     }
 }
 
