@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use libbpf_rs::{Iter, MapCore, MapFlags};
@@ -16,10 +16,13 @@ use crate::kernel::interface::{
     LOST_REASONS, LOST_RETURN, LOST_STORAGE, LOST_TABLE_FULL, REQUEST_ISSUED,
 };
 use crate::layer::{Counter, Layer, REQUESTS};
-use crate::probe::attach::{Attached, AttachedOp, Skips};
+use crate::probe::attach::{Attached, AttachedOp, ProbeCounts};
 use crate::probe::plan::{Plan, PlannedOp, function_name, loses, loses_requests};
 use crate::probe::{Hook, PointWord};
-use crate::report::{self, Agreement, Apart, AttachPoint, LayerReport, Loss, LossReason, NotMeasured, OpReport};
+use crate::probe::{attach, program};
+use crate::report::{
+    self, Agreement, Apart, AttachPoint, LayerReport, Loss, LossReason, NotMeasured, OpReport, Refused,
+};
 
 /// All counters at one moment, every CPU together.
 #[derive(Debug, Clone)]
@@ -29,8 +32,10 @@ pub struct Reading {
     pub wall: Timestamp,
     /// In the order of the plan.
     ops: Vec<OpReading>,
-    /// In the order of [`Attached::skips`].
-    skipped: Vec<Option<u64>>,
+    /// In the order of [`Attached::probes`].
+    probes: Vec<ProbeCounts>,
+    /// CPU time of this process so far.
+    own: Duration,
     /// Children that did not fit into the set of traced processes.
     pub not_followed: u64,
 }
@@ -70,9 +75,9 @@ impl From<libbpf_rs::Error> for ReadError {
 }
 
 /// Reads everything. `epoch` is the generation of the extremes that ends; calls that were counted since the next one
-/// began are in the counts, so its extremes are looked at too.
+/// began are in the counts, so its extremes are looked at too. `counts_runs` says that the kernel counts the programs' runs.
 #[must_use]
-pub fn read(attached: &Attached, plan: &Plan, epoch: u64) -> Reading {
+pub fn read(attached: &Attached, plan: &Plan, epoch: u64, counts_runs: bool) -> Reading {
     let completions: BTreeMap<usize, usize> = plan.completion_rows().collect();
     let op = |index| {
         let mut merged = OpReading::default();
@@ -85,7 +90,8 @@ pub fn read(attached: &Attached, plan: &Plan, epoch: u64) -> Reading {
         at: Instant::now(),
         wall: Timestamp::now(),
         ops: (0..attached.ops.len()).map(op).collect(),
-        skipped: attached.skips.iter().map(Skips::read).collect(),
+        probes: attached.probes.iter().map(|probe| probe.read(counts_runs)).collect(),
+        own: own_time(),
         not_followed: attached
             .skeleton
             .maps
@@ -93,6 +99,17 @@ pub fn read(attached: &Attached, plan: &Plan, epoch: u64) -> Reading {
             .as_deref()
             .map_or(0, |bss| bss.control.not_followed),
     }
+}
+
+/// CPU time of this process, in the kernel and outside.
+fn own_time() -> Duration {
+    let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF);
+    usage.map_or(Duration::ZERO, |usage| {
+        let time = |part: nix::sys::time::TimeVal| {
+            Duration::from_secs(part.tv_sec().unsigned_abs()) + Duration::from_micros(part.tv_usec().unsigned_abs())
+        };
+        time(usage.user_time()) + time(usage.system_time())
+    })
 }
 
 impl OpReading {
@@ -278,6 +295,40 @@ pub struct DiskSpan {
     pub is_partition: bool,
 }
 
+impl Span<'_> {
+    /// What the kernel counted of each probe in the span.
+    fn probes(&self) -> impl Iterator<Item = (&attach::Probe, ProbeCounts)> {
+        let counts = self.before.probes.iter().zip(&self.after.probes);
+        let probes = self.attached.probes.iter().zip(counts);
+        probes.map(|(probe, (before, after))| (probe, after.since(before)))
+    }
+}
+
+/// All probes of a report.
+#[must_use]
+pub fn probes(span: &Span<'_>) -> Vec<report::Probe> {
+    let runs = |runs: program::Runs| report::Runs {
+        count: runs.runs,
+        ns: runs.ns,
+    };
+    span.probes()
+        .map(|(probe, counts)| report::Probe {
+            layer: probe.layer.map(Layer::name),
+            hook: probe.hook.name(),
+            functions: probe.functions.clone(),
+            entry: counts.entry.map(runs),
+            leave: counts.leave.map(runs),
+            skipped: counts.skipped,
+        })
+        .collect()
+}
+
+/// CPU time that this process took in the span.
+#[must_use]
+pub fn own(span: &Span<'_>) -> Duration {
+    span.after.own.saturating_sub(span.before.own)
+}
+
 /// The layers of a report: the difference of two readings.
 #[must_use]
 pub fn layers(span: &Span<'_>) -> Vec<LayerReport> {
@@ -322,6 +373,8 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
         }
         report.ops.push(OpReport {
             attach: attach_points(attached),
+            refused: refusals(attached),
+            losses: own_losses(&difference.lost),
             ..op_report(planned.op.name, planned.op.moves_bytes, difference)
         });
     }
@@ -441,6 +494,8 @@ fn op_report(name: &'static str, moves_bytes: bool, difference: OpReading) -> Op
     OpReport {
         op: name,
         attach: Vec::new(),
+        refused: Vec::new(),
+        losses: Vec::new(),
         total_ns: difference.total_ns,
         bytes: moves_bytes.then_some(difference.bytes),
         extremes: difference.extremes.filter(|_| counted),
@@ -464,31 +519,41 @@ fn op_report(name: &'static str, moves_bytes: bool, difference: OpReading) -> Op
     }
 }
 
-/// Losses that the programs counted, and the entries that the kernel did not let them see.
-fn losses(layer: Layer, lost: &[u64], span: &Span<'_>) -> Vec<Loss> {
+/// Losses that the programs counted.
+fn own_losses(lost: &[u64]) -> Vec<Loss> {
     let own = [
         (LOST_RETURN, LossReason::ReturnMissed),
         (LOST_STORAGE, LossReason::NoStorage),
         (LOST_TABLE_FULL, LossReason::TableFull),
         (LOST_CLOCK, LossReason::ClockBackwards),
     ];
-    let mut losses: Vec<Loss> = own
-        .into_iter()
+    own.into_iter()
         .map(|(place, reason)| Loss {
             reason,
             count: lost[place as usize],
             up_to: false,
         })
         .filter(|loss| loss.count > 0)
-        .collect();
-    let skips = span
-        .attached
-        .skips
-        .iter()
-        .zip(span.before.skipped.iter().zip(&span.after.skipped));
-    let skipped: u64 = skips
-        .filter(|(skips, _)| skips.layer == layer)
-        .filter_map(|(_, (before, after))| Some(after.as_ref()?.saturating_sub(before.unwrap_or(0))))
+        .collect()
+}
+
+/// What was tried of an op before what it is measured by.
+fn refusals(attached: &AttachedOp) -> Vec<Refused> {
+    let refused = |refusal: &attach::Refusal| Refused {
+        function: refusal.function.clone(),
+        hook: refusal.hook.name(),
+        error: refusal.error.clone(),
+    };
+    attached.refused.iter().map(refused).collect()
+}
+
+/// Losses that the programs counted, and the entries that the kernel did not let them see.
+fn losses(layer: Layer, lost: &[u64], span: &Span<'_>) -> Vec<Loss> {
+    let mut losses = own_losses(lost);
+    let skipped: u64 = span
+        .probes()
+        .filter(|(probe, _)| probe.layer == Some(layer))
+        .filter_map(|(_, counts)| counts.skipped)
         .sum();
     if skipped > 0 {
         losses.push(Loss {
@@ -502,8 +567,8 @@ fn losses(layer: Layer, lost: &[u64], span: &Span<'_>) -> Vec<Loss> {
 
 /// Whether nothing that the layer is measured by has its skipped entries counted.
 fn skips_unknown(layer: Layer, span: &Span<'_>) -> bool {
-    let mut counts = span.attached.skips.iter().zip(&span.after.skipped);
-    counts.all(|(skips, count)| skips.layer != layer || count.is_none())
+    span.probes()
+        .all(|(probe, counts)| probe.layer != Some(layer) || counts.skipped.is_none())
 }
 
 /// Functions and tracepoints that an op is timed at. A pair of tracepoints is two.

@@ -28,9 +28,10 @@ use crate::leave::leave;
 use crate::probe::attach::{self, AttachError, Attached};
 use crate::probe::load::Settings;
 use crate::probe::plan::{self, BlockWish, Plan};
+use crate::probe::program;
 use crate::process::{self, Process};
 use crate::report::text::{TextOptions, Unit};
-use crate::report::{Filter, LayerReport, NotMeasured, Report, View};
+use crate::report::{Cost, Filter, LayerReport, NotMeasured, Report, View};
 
 use self::disks::{Disks, check_paths};
 use self::how::tell_how;
@@ -154,6 +155,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         kernel: crate::kernel::release(),
         epoch: 1,
         filtered: is_filtered(options),
+        runs: (options.verbose || options.json).then(program::count_runs),
     };
     let before = run.begin();
     // The banner comes when everything that follows it is measured.
@@ -414,6 +416,8 @@ struct Run<'a> {
     kernel: String,
     epoch: u64,
     filtered: bool,
+    /// The kernel counts the runs of programs while this is held, or why it does not. `None`: nobody asked.
+    runs: Option<io::Result<OwnedFd>>,
 }
 
 /// Counters at one moment, ours between two readings of the kernel's.
@@ -432,7 +436,7 @@ impl Run<'_> {
     /// Starts measuring.
     fn begin(&mut self) -> Moment {
         let disks = self.read_disks();
-        let mut reading = collect::read(&self.attached, self.plan, self.epoch);
+        let mut reading = collect::read(&self.attached, self.plan, self.epoch, self.counts_runs());
         control(&mut self.attached, |control| {
             control.began_ns = monotonic_ns();
             control.stopped = 0;
@@ -442,6 +446,10 @@ impl Run<'_> {
             reading,
             disks: disks.zip(self.read_disks()).map(<[Diskstats; 2]>::from),
         }
+    }
+
+    fn counts_runs(&self) -> bool {
+        matches!(self.runs, Some(Ok(_)))
     }
 
     /// What the kernel has counted of the disks so far; `None` when it is not to be compared, or does not tell.
@@ -534,7 +542,7 @@ impl Run<'_> {
             control.stopped = u32::from(last);
         });
         let after = Moment {
-            reading: collect::read(&self.attached, self.plan, epoch),
+            reading: collect::read(&self.attached, self.plan, epoch, self.counts_runs()),
             disks: disks.zip(self.read_disks()).map(<[Diskstats; 2]>::from),
         };
         let diskstats = self
@@ -558,7 +566,7 @@ impl Run<'_> {
         if self.options.disk.is_some() && self.options.layers.contains(&Layer::Syscall) {
             warnings.push("system calls that take a path, not a descriptor, are left out with -d".to_owned());
         }
-        let mut layers = collect::layers(&Span {
+        let span = Span {
             plan: self.plan,
             facts: self.facts,
             attached: &self.attached,
@@ -568,7 +576,16 @@ impl Run<'_> {
             filtered: self.filtered,
             queued: self.options.queued,
             diskstats: diskstats.as_ref(),
-        });
+        };
+        let mut layers = collect::layers(&span);
+        let cost = Cost {
+            process: collect::own(&span),
+            has_runs: self.counts_runs(),
+            no_runs: match &self.runs {
+                Some(Err(error)) => Some(error.to_string()),
+                _ => None,
+            },
+        };
         for layer in &mut layers {
             if let Some(refused) = self.refused.iter().find(|refused| refused.name() == layer.layer) {
                 *layer = LayerReport {
@@ -585,6 +602,8 @@ impl Run<'_> {
             filter: self.filter.clone(),
             kernel: self.kernel.clone(),
             layers,
+            probes: collect::probes(&span),
+            cost,
             warnings,
         };
         let view = if self.options.json {
@@ -593,7 +612,7 @@ impl Run<'_> {
             View::Text(TextOptions {
                 unit: self.options.unit,
                 summary_only: self.options.summary,
-                exact: self.options.verbose,
+                verbose: self.options.verbose,
             })
         };
         match output.print(&report, view) {

@@ -12,28 +12,34 @@ use std::time::Duration;
 use iostackbreakdown::histogram::{Histogram, STEPS, step_of};
 use iostackbreakdown::report::text::{self, TextOptions, Unit};
 use iostackbreakdown::report::{
-    Agreement, Apart, Diskstats, LayerReport, Loss, LossReason, NotMeasured, OpReport, Report,
+    Agreement, Apart, Cost, Diskstats, LayerReport, Loss, LossReason, NotMeasured, OpReport, Probe, Report, Runs,
 };
 
 const NANOSECONDS: TextOptions = TextOptions {
     unit: Unit::Nanoseconds,
     summary_only: false,
-    exact: false,
+    verbose: false,
 };
 const MICROSECONDS: TextOptions = TextOptions {
     unit: Unit::Microseconds,
     summary_only: false,
-    exact: false,
+    verbose: false,
 };
 const MILLISECONDS: TextOptions = TextOptions {
     unit: Unit::Milliseconds,
     summary_only: false,
-    exact: false,
+    verbose: false,
 };
 const SUMMARY: TextOptions = TextOptions {
     unit: Unit::Nanoseconds,
     summary_only: true,
-    exact: false,
+    verbose: false,
+};
+
+const VERBOSE: TextOptions = TextOptions {
+    unit: Unit::Nanoseconds,
+    summary_only: true,
+    verbose: true,
 };
 
 /// The histogram of DESIGN.md, section 3.
@@ -78,6 +84,8 @@ fn cases() -> Vec<(&'static str, String)> {
             "requests_and_trouble",
             printed(&report(vec![requests_and_trouble()]), SUMMARY),
         ),
+        ("verbose", printed(&verbose(), VERBOSE)),
+        ("verbose_uncounted", printed(&verbose_uncounted(), VERBOSE)),
     ]
 }
 
@@ -566,8 +574,86 @@ fn report(layers: Vec<LayerReport>) -> Report {
         length: Duration::from_millis(12_412),
         subject: String::from("PID 4711 (postgres)"),
         layers,
+        cost: Cost {
+            process: Duration::from_micros(6_204),
+            ..Cost::default()
+        },
         ..Report::default()
     }
+}
+
+/// A report of a run that was asked to tell all it knows.
+fn verbose() -> Report {
+    let runs = |count, ns| Some(Runs { count, ns });
+    let on = |layer, hook, functions: &[&str]| Probe {
+        layer,
+        hook,
+        functions: functions.iter().map(|&name| name.to_owned()).collect(),
+        ..Probe::default()
+    };
+    let vfs = LayerReport {
+        losses: vec![
+            loss(LossReason::ReturnMissed, 12, false),
+            loss(LossReason::EntryMissed, 2, true),
+        ],
+        in_flight: Some(3),
+        ..layer(
+            "vfs",
+            vec![
+                OpReport {
+                    losses: vec![loss(LossReason::ReturnMissed, 12, false)],
+                    ..read()
+                },
+                write(),
+            ],
+        )
+    };
+    let probes = vec![
+        Probe {
+            entry: runs(84_201, 3_452_241),
+            leave: runs(84_189, 4_377_828),
+            skipped: Some(2),
+            ..on(Some("vfs"), "fentry/fexit", &["vfs_read"])
+        },
+        Probe {
+            entry: runs(2_048, 122_880),
+            skipped: Some(0),
+            ..on(
+                Some("vfs"),
+                "kprobe.session",
+                &["vfs_write", "vfs_writev", "vfs_iter_write"],
+            )
+        },
+        Probe {
+            entry: runs(0, 0),
+            ..on(None, "tp_btf", &["sched_process_exit"])
+        },
+    ];
+    Report {
+        probes,
+        cost: Cost {
+            process: Duration::from_micros(6_204),
+            has_runs: true,
+            no_runs: None,
+        },
+        ..report(vec![vfs])
+    }
+}
+
+/// The kernel did not let the cost be counted.
+fn verbose_uncounted() -> Report {
+    let mut report = verbose();
+    for probe in &mut report.probes {
+        (probe.entry, probe.leave, probe.skipped) = (None, None, None);
+    }
+    report.layers[0].losses.clear();
+    report.layers[0].skips_unknown = true;
+    report.cost = Cost {
+        process: Duration::from_micros(6_204),
+        has_runs: false,
+        no_runs: Some(String::from("Operation not permitted")),
+    };
+    report
 }
 
 fn layer(layer: &'static str, ops: Vec<OpReport>) -> LayerReport {

@@ -10,8 +10,8 @@ use iostackbreakdown::histogram::{Histogram, STEPS, step_of};
 use iostackbreakdown::layer::Layer;
 use iostackbreakdown::report::text::{TextOptions, Unit};
 use iostackbreakdown::report::{
-    Agreement, Apart, AttachPoint, Diskstats, Filter, LayerReport, Loss, LossReason, NotMeasured, OpReport, Report,
-    View, json,
+    Agreement, Apart, AttachPoint, Cost, Diskstats, Filter, LayerReport, Loss, LossReason, NotMeasured, OpReport,
+    Probe, Refused, Report, Runs, View, json,
 };
 use schema::{QUANTILES, array, number, paths, paths_of_objects, strict, valid};
 use serde_json::{Value, json};
@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 fn cases() -> Vec<(&'static str, Report)> {
     vec![
         ("several layers", several_layers()),
+        ("everything asked for", probed()),
         ("requests", report(vec![requests(Agreement::Agrees)])),
         (
             "requests that differ",
@@ -166,7 +167,7 @@ fn the_schema_is_complete() {
             );
         }
     }
-    assert_eq!(objects, 12);
+    assert_eq!(objects, 17);
     assert_eq!(
         schema.pointer("/$defs/report/properties/schema_version/const"),
         Some(&json!(json::SCHEMA_VERSION))
@@ -197,6 +198,25 @@ fn a_report_is_as_written_here() {
         )
     }]);
     report.filter.pids = vec![4711];
+    report.probes = vec![Probe {
+        layer: Some("vfs"),
+        hook: "fentry/fexit",
+        functions: vec!["vfs_read".into()],
+        entry: Some(Runs { count: 7, ns: 301 }),
+        leave: Some(Runs { count: 6, ns: 512 }),
+        skipped: Some(1),
+    }];
+    report.cost = Cost {
+        process: Duration::from_micros(6_204),
+        has_runs: true,
+        no_runs: None,
+    };
+    report.layers[0].ops[0].refused = vec![Refused {
+        function: "vfs_iter_read".into(),
+        hook: "fentry/fexit",
+        error: "not in BTF".into(),
+    }];
+    report.layers[0].ops[0].losses = vec![loss(LossReason::ReturnMissed, 1, false)];
     let expected = concat!(
         r#"{"schema_version":1,"version":""#,
         env!("CARGO_PKG_VERSION"),
@@ -208,16 +228,21 @@ fn a_report_is_as_written_here() {
         r#""bytes":8192,"total_ns":4011,"min_ns":811,"max_ns":2100,"p50_ns":1088,"p90_ns":null,"p99_ns":null,"#,
         r#""queue_ns":null,"async_not_timed":0,"apart":null,"buckets":[{"ge_ns":512,"lt_ns":576,"count":1},"#,
         r#"{"ge_ns":1024,"lt_ns":1152,"count":1},{"ge_ns":1152,"lt_ns":1280,"count":1}],"#,
-        r#""attach":[{"function":"vfs_read","hook":"fentry/fexit"}]},"#,
+        r#""attach":[{"function":"vfs_read","hook":"fentry/fexit"}],"#,
+        r#""refused":[{"function":"vfs_iter_read","hook":"fentry/fexit","error":"not in BTF"}],"#,
+        r#""lost":{"return_missed":1,"no_storage":0,"table_full":0,"clock_backwards":0}},"#,
         r#"{"op":"fsync","measured":false,"reason":"vfs_fsync_range: refused by this kernel","count":null,"#,
         r#""errors":null,"bytes":null,"total_ns":null,"min_ns":null,"max_ns":null,"p50_ns":null,"p90_ns":null,"#,
-        r#""p99_ns":null,"queue_ns":null,"async_not_timed":null,"apart":null,"buckets":null,"attach":[]}],"#,
+        r#""p99_ns":null,"queue_ns":null,"async_not_timed":null,"apart":null,"buckets":null,"attach":[],"refused":[],"#,
+        r#""lost":null}],"#,
         r#""excluded":{"not_file":8113},"in_flight":{"start":null,"end":0},"#,
         r#""lost":{"return_missed":0,"entry_missed":0,"no_storage":0,"table_full":0,"clock_backwards":0},"#,
         r#""lost_up_to":[],"not_measured":[{"what":"fsync","reason":"vfs_fsync_range: refused by this kernel"}],"#,
         r#""warnings":[],"queue_from":null,"diskstats":null}],"excluded":{"not_file":8113},"in_flight":{"start":null,"end":0},"#,
         r#""lost":{"return_missed":0,"entry_missed":0,"no_storage":0,"table_full":0,"clock_backwards":0},"#,
-        r#""lost_up_to":[],"warnings":[]}"#,
+        r#""lost_up_to":[],"cost":{"process_ns":6204000,"probes_ns":813,"probe_runs":13,"reason":null},"#,
+        r#""probes":[{"layer":"vfs","hook":"fentry/fexit","functions":["vfs_read"],"entry":{"count":7,"ns":301},"#,
+        r#""leave":{"count":6,"ns":512},"skipped":1}],"warnings":[]}"#,
         "\n"
     );
     assert_eq!(printed(&report), expected);
@@ -355,7 +380,7 @@ fn text_and_json_tell_the_same() {
         let options = TextOptions {
             unit: Unit::Nanoseconds,
             summary_only: false,
-            exact: true,
+            verbose: true,
         };
         View::Text(options).print(&report, &mut text).unwrap();
         let text = unfold(&String::from_utf8(text).unwrap());
@@ -643,6 +668,30 @@ fn report(layers: Vec<LayerReport>) -> Report {
         kernel: "6.1.0-50-amd64".into(),
         layers,
         ..Report::default()
+    }
+}
+
+/// With probes of every kind, and a cost that the kernel did not count.
+fn probed() -> Report {
+    let on = |layer, hook, function: &str| Probe {
+        layer,
+        hook,
+        functions: vec![function.into()],
+        ..Probe::default()
+    };
+    Report {
+        probes: vec![
+            Probe {
+                entry: Some(Runs { count: u64::MAX, ns: 1 }),
+                ..on(Some("vfs"), "kprobe.session", "vfs_read")
+            },
+            on(None, "tp_btf", "sched_process_exit"),
+        ],
+        cost: Cost {
+            no_runs: Some("Operation not permitted".into()),
+            ..Cost::default()
+        },
+        ..report(vec![layer("vfs", vec![read()])])
     }
 }
 

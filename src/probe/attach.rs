@@ -2,12 +2,14 @@
 //! one is refused.
 
 mod block;
+mod probe;
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::rc::Rc;
 
 use libbpf_rs::{Link, ProgramMut};
 use libbpf_sys as sys;
@@ -24,6 +26,8 @@ use super::perf::{self, PerfLink};
 use super::plan::{BlockWay, Plan, PlannedOp, PlannedPoint};
 use super::{Guard, Hook, PointWord, program};
 use block::BLOCK_EVENTS;
+use probe::SkipSource;
+pub use probe::{Probe, ProbeCounts};
 
 /// Programs in the kernel. Dropping it detaches: entries first, so that no call is entered whose return is not awaited.
 pub struct Attached {
@@ -32,8 +36,8 @@ pub struct Attached {
     _process_events: Vec<Link>,
     /// How each op is measured, in the order of the plan.
     pub ops: Vec<AttachedOp>,
-    /// What of a layer the kernel counts as skipped.
-    pub skips: Vec<Skips>,
+    /// All that is attached, in the order it came to be.
+    pub probes: Vec<Probe>,
     /// How each function that completes asynchronous requests is seen.
     pub completions: BTreeMap<String, Vec<Hook>>,
     pub counters: Counters,
@@ -50,7 +54,7 @@ enum Detachable {
     Libbpf(#[expect(dead_code, reason = "held for its closing")] Link),
 }
 
-type PerfHandle = std::rc::Rc<PerfLink>;
+type PerfHandle = Rc<PerfLink>;
 
 /// How an op is measured.
 #[derive(Debug, Clone, Default)]
@@ -67,35 +71,6 @@ pub struct Refusal {
     pub function: String,
     pub hook: Hook,
     pub error: String,
-}
-
-/// Where the kernel counts the entries that it skipped.
-pub struct Skips {
-    pub layer: Layer,
-    pub hook: Hook,
-    source: SkipSource,
-}
-
-enum SkipSource {
-    Program(std::rc::Rc<OwnedFd>),
-    Perf(PerfHandle),
-    Multi(std::rc::Rc<OwnedFd>),
-}
-
-impl Skips {
-    /// Entries skipped so far, whosever they were. `None`: this kernel does not count them.
-    #[must_use]
-    pub fn read(&self) -> Option<u64> {
-        match &self.source {
-            SkipSource::Program(program) => program::skipped(program),
-            SkipSource::Perf(link) => link.missed(),
-            SkipSource::Multi(link) => {
-                let info = perf::link_info(link)?;
-                // SAFETY: the link is a kprobe.multi one; `missed` is 0 on kernels that do not fill it (before 6.7).
-                Some(unsafe { info.__bindgen_anon_1.kprobe_multi.missed })
-            }
-        }
-    }
 }
 
 /// Why nothing could be attached.
@@ -322,7 +297,7 @@ fn attach_loaded(
             returns: Vec::new(),
             _process_events: Vec::new(),
             ops: plan.ops.iter().map(of_op).collect(),
-            skips: Vec::new(),
+            probes: Vec::new(),
             completions: BTreeMap::new(),
             counters,
             block_way: None,
@@ -356,26 +331,28 @@ fn attach_loaded(
         mut attached, events, ..
     } = attaching;
     attached._events = events;
-    attached._process_events = attach_process_events(&attached.skeleton);
+    attach_process_events(&mut attached);
     Ok(attached)
 }
 
 /// Threads that exit, and with `follow` forks and execs. Without them calls that a thread leaves behind stay "under
 /// way", which the report says; so a refusal is not fatal.
-fn attach_process_events(skeleton: &IostackbreakdownSkel<'_>) -> Vec<Link> {
-    let progs = &skeleton.progs;
+fn attach_process_events(attached: &mut Attached) {
+    let progs = &attached.skeleton.progs;
     let all = [
-        &progs.exit_btf,
-        &progs.exit_classic,
-        &progs.fork_btf,
-        &progs.fork_classic,
-        &progs.exec_btf,
-        &progs.exec_classic,
+        ("sched_process_exit", Hook::RawTracepoint, &progs.exit_btf),
+        ("sched_process_exit", Hook::Tracepoint, &progs.exit_classic),
+        ("sched_process_fork", Hook::RawTracepoint, &progs.fork_btf),
+        ("sched_process_fork", Hook::Tracepoint, &progs.fork_classic),
+        ("sched_process_exec", Hook::RawTracepoint, &progs.exec_btf),
+        ("sched_process_exec", Hook::Tracepoint, &progs.exec_classic),
     ];
-    all.into_iter()
-        .filter(|program| program.autoload())
-        .filter_map(|program| program.attach().ok())
-        .collect()
+    for (event, hook, program) in all.into_iter().filter(|(_, _, program)| program.autoload()) {
+        let Ok(link) = program.attach() else { continue };
+        let probe = Probe::on_event(None, hook, event, descriptor(program));
+        attached.probes.push(probe);
+        attached._process_events.push(link);
+    }
 }
 
 /// What a program is told of one of the op's functions. `args`: how many the function takes, where that matters.
@@ -429,18 +406,22 @@ impl Attaching<'_> {
     }
 
     fn syscall_tracepoints(&mut self, ops: &[(usize, &PlannedOp)], hook: Hook) {
-        let (enter, exit) = templates(&self.attached.skeleton, hook);
-        let links = exit.attach().and_then(|exit| Ok((exit, enter.attach()?)));
+        let (enter_program, exit_program) = templates(&self.attached.skeleton, hook);
+        let links = exit_program
+            .attach()
+            .and_then(|exit| Ok((exit, enter_program.attach()?)));
         let name = "sys_enter, sys_exit";
         match links {
             Ok((exit, enter)) => {
-                if let Ok(program) = self.clone_program_fd(hook) {
-                    self.attached.skips.push(Skips {
-                        layer: Layer::Syscall,
-                        hook,
-                        source: SkipSource::Program(std::rc::Rc::new(program)),
-                    });
-                }
+                let (enter_fd, exit_fd) = (descriptor(enter_program), descriptor(exit_program));
+                self.attached.probes.push(Probe {
+                    layer: Some(Layer::Syscall),
+                    hook,
+                    functions: name.split(", ").map(str::to_owned).collect(),
+                    skips: enter_fd.iter().cloned().map(SkipSource::Program).collect(),
+                    entry: enter_fd,
+                    leave: exit_fd,
+                });
                 self.attached.returns.push(Detachable::Libbpf(exit));
                 self.attached.entries.push(Detachable::Libbpf(enter));
                 for &(index, _) in ops {
@@ -453,12 +434,6 @@ impl Attaching<'_> {
                 }
             }
         }
-    }
-
-    /// A descriptor of the entry program of a hook that libbpf attaches.
-    fn clone_program_fd(&self, hook: Hook) -> io::Result<OwnedFd> {
-        let (enter, _) = templates(&self.attached.skeleton, hook);
-        enter.as_fd().try_clone_to_owned()
     }
 
     /// Functions of one layer, each with the first hook that works; together those that can be.
@@ -518,7 +493,10 @@ impl Attaching<'_> {
     fn completions(&mut self, plan: &Plan, settings: &Settings) {
         for end in &plan.completions {
             for &hook in &settings.completions {
-                if let Ok(link) = self.completion(&end.function, hook) {
+                if let Ok((program, link)) = self.completion(&end.function, hook) {
+                    let program = Some(Rc::new(program));
+                    let probe = Probe::on_event(None, hook, &end.function, program);
+                    self.attached.probes.push(probe);
                     self.attached.returns.push(link);
                     let hooks = self.attached.completions.entry(end.function.clone()).or_default();
                     hooks.push(hook);
@@ -527,7 +505,7 @@ impl Attaching<'_> {
         }
     }
 
-    fn completion(&self, function: &str, hook: Hook) -> io::Result<Detachable> {
+    fn completion(&self, function: &str, hook: Hook) -> io::Result<(OwnedFd, Detachable)> {
         let progs = &self.attached.skeleton.progs;
         match hook {
             Hook::Fentry if progs.complete_fentry.autoload() => {
@@ -535,12 +513,13 @@ impl Attaching<'_> {
                 let target = known.and_then(|function| function.btf.as_ref());
                 let target = target.ok_or(io::ErrorKind::NotFound)?;
                 let program = program::load_copy(&progs.complete_fentry, None, Some(target))?;
-                Ok(Detachable::Fd(attach_tracing(&program)?))
+                let link = attach_tracing(&program)?;
+                Ok((program, Detachable::Fd(link)))
             }
             Hook::Kprobe => {
                 let program = program::load_copy(&progs.complete_kprobe, None, None)?;
                 let link = perf::attach_kprobe(program.as_fd(), function, false)?;
-                Ok(Detachable::Perf(std::rc::Rc::new(link)))
+                Ok((program, Detachable::Perf(Rc::new(link))))
             }
             _ => Err(io::ErrorKind::Unsupported.into()),
         }
@@ -585,7 +564,9 @@ impl Attaching<'_> {
         let enter = program::load_copy(&progs.fentry_enter, Some(word), Some(target))?;
         let exit_link = attach_tracing(&exit)?;
         let enter_link = attach_tracing(&enter)?;
-        self.count_skips(layer, Hook::Fentry, SkipSource::Program(std::rc::Rc::new(enter)));
+        let (enter, exit) = (Rc::new(enter), Rc::new(exit));
+        let skips = vec![SkipSource::Program(enter.clone())];
+        self.attached_to(layer, Hook::Fentry, &[&planned.function], Some(exit), enter, skips);
         self.attached.returns.push(Detachable::Fd(exit_link));
         self.attached.entries.push(Detachable::Fd(enter_link));
         Ok(())
@@ -614,12 +595,11 @@ impl Attaching<'_> {
         } else {
             perf::attach_kprobe(leave.as_fd(), &planned.function, true)?
         };
-        let enter_link = std::rc::Rc::new(perf::attach_kprobe(enter.as_fd(), &planned.function, false)?);
-        self.count_skips(layer, hook, SkipSource::Program(std::rc::Rc::new(enter)));
-        self.count_skips(layer, hook, SkipSource::Perf(enter_link.clone()));
-        self.attached
-            .returns
-            .push(Detachable::Perf(std::rc::Rc::new(leave_link)));
+        let enter_link = Rc::new(perf::attach_kprobe(enter.as_fd(), &planned.function, false)?);
+        let (enter, leave) = (Rc::new(enter), Rc::new(leave));
+        let skips = vec![SkipSource::Program(enter.clone()), SkipSource::Perf(enter_link.clone())];
+        self.attached_to(layer, hook, &[&planned.function], Some(leave), enter, skips);
+        self.attached.returns.push(Detachable::Perf(Rc::new(leave_link)));
         self.attached.entries.push(Detachable::Perf(enter_link));
         Ok(())
     }
@@ -631,11 +611,11 @@ impl Attaching<'_> {
             .map(|(index, op, planned)| (planned.function.as_str(), u64::from(self.word(*index, op, planned, 0))))
             .collect();
         let progs = &self.attached.skeleton.progs;
-        let (enter, entry_link) = if hook == Hook::Session {
+        let (enter, leave, entry_link) = if hook == Hook::Session {
             // A program of the layer's own, so that what the kernel skips is counted by layer.
             let program = program::load_copy(&progs.session, None, None)?;
             let link = attach_multi(&program, &targets, sys::BPF_TRACE_KPROBE_SESSION, 0)?;
-            (program, link)
+            (program, None, link)
         } else {
             let leave = program::load_copy(&progs.multi_leave, None, None)?;
             let leave_link = attach_multi(
@@ -647,18 +627,40 @@ impl Attaching<'_> {
             let enter = program::load_copy(&progs.multi_enter, None, None)?;
             let link = attach_multi(&enter, &targets, sys::BPF_TRACE_KPROBE_MULTI, 0)?;
             self.attached.returns.push(Detachable::Fd(leave_link));
-            (enter, link)
+            (enter, Some(Rc::new(leave)), link)
         };
-        let counted = std::rc::Rc::new(entry_link.try_clone()?);
-        self.count_skips(layer, hook, SkipSource::Program(std::rc::Rc::new(enter)));
-        self.count_skips(layer, hook, SkipSource::Multi(counted));
+        let enter = Rc::new(enter);
+        let counted = Rc::new(entry_link.try_clone()?);
+        let skips = vec![SkipSource::Program(enter.clone()), SkipSource::Multi(counted)];
+        let functions: Vec<&str> = targets.iter().map(|(name, _)| *name).collect();
+        self.attached_to(layer, hook, &functions, leave, enter, skips);
         self.attached.entries.push(Detachable::Fd(entry_link));
         Ok(())
     }
 
-    fn count_skips(&mut self, layer: Layer, hook: Hook, source: SkipSource) {
-        self.attached.skips.push(Skips { layer, hook, source });
+    fn attached_to(
+        &mut self,
+        layer: Layer,
+        hook: Hook,
+        functions: &[&str],
+        leave: Option<Rc<OwnedFd>>,
+        enter: Rc<OwnedFd>,
+        skips: Vec<SkipSource>,
+    ) {
+        self.attached.probes.push(Probe {
+            layer: Some(layer),
+            hook,
+            functions: functions.iter().map(|&name| name.to_owned()).collect(),
+            entry: Some(enter),
+            leave,
+            skips,
+        });
     }
+}
+
+/// A descriptor of a program that libbpf holds; without one its counters are not known.
+fn descriptor(program: &ProgramMut<'_>) -> Option<Rc<OwnedFd>> {
+    program.as_fd().try_clone_to_owned().ok().map(Rc::new)
 }
 
 fn attach_tracing(program: &OwnedFd) -> io::Result<OwnedFd> {

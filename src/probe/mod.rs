@@ -6,7 +6,7 @@ mod kprobe_event;
 pub mod load;
 mod perf;
 pub mod plan;
-mod program;
+pub mod program;
 
 use crate::layer::{Files, Returns, Shape};
 

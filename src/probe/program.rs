@@ -82,15 +82,52 @@ pub fn load_copy(template: &Program<'_>, point: Option<u32>, target: Option<&Btf
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// How often the kernel skipped this program (`recursion_misses`, 5.12). `None`: this kernel does not count it.
-#[must_use]
-pub fn skipped(program: &OwnedFd) -> Option<u64> {
+/// What the kernel knows of a program; `None` where it is too old to tell as much as `until`.
+fn info(program: &OwnedFd, until: usize) -> Option<sys::bpf_prog_info> {
     let mut info = sys::bpf_prog_info::default();
     let mut size = size_of::<sys::bpf_prog_info>() as u32;
     // SAFETY: `info` is valid for `size` bytes.
     let failed = unsafe { sys::bpf_obj_get_info_by_fd(program.as_raw_fd(), (&raw mut info).cast(), &raw mut size) };
-    let counted = size as usize > std::mem::offset_of!(sys::bpf_prog_info, recursion_misses);
-    (failed == 0 && counted).then_some(info.recursion_misses)
+    (failed == 0 && size as usize > until).then_some(info)
+}
+
+/// How often the kernel skipped this program (`recursion_misses`, 5.12). `None`: this kernel does not count it.
+#[must_use]
+pub fn skipped(program: &OwnedFd) -> Option<u64> {
+    info(program, std::mem::offset_of!(sys::bpf_prog_info, recursion_misses)).map(|info| info.recursion_misses)
+}
+
+/// How often a program ran, and for how long, while the kernel counted that ([`count_runs`]).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Runs {
+    pub runs: u64,
+    /// Nanoseconds, of all CPUs together.
+    pub ns: u64,
+}
+
+/// What the kernel has counted of a program's runs so far (5.1). `None`: it does not tell.
+#[must_use]
+pub fn runs(program: &OwnedFd) -> Option<Runs> {
+    let info = info(program, std::mem::offset_of!(sys::bpf_prog_info, run_cnt))?;
+    Some(Runs {
+        runs: info.run_cnt,
+        ns: info.run_time_ns,
+    })
+}
+
+/// Lets the kernel count runs of BPF programs, all on the machine, until the descriptor is closed (`BPF_ENABLE_STATS`,
+/// 5.8). It costs each run two readings of the clock.
+///
+/// # Errors
+/// What the kernel says: EPERM without CAP_SYS_ADMIN, EINVAL before 5.8.
+pub fn count_runs() -> io::Result<OwnedFd> {
+    // SAFETY: takes a number.
+    let fd = unsafe { sys::bpf_enable_stats(sys::BPF_STATS_RUN_TIME) };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: `fd` was just opened and is ours.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 #[cfg(test)]

@@ -10,14 +10,14 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 use super::errno::errno_name;
-use super::{Agreement, Apart, AttachPoint, Diskstats, Filter, LayerReport, LossReason, NotMeasured, OpReport, Report};
+use super::{
+    Agreement, Apart, AttachPoint, BLK, Diskstats, Filter, LayerReport, LossReason, NotMeasured, OpReport, Probe,
+    Refused, Report, Runs,
+};
 use crate::histogram::Histogram;
 
 /// Goes up when a field changes its meaning, its name or its type, or goes away.
 pub const SCHEMA_VERSION: u32 = 1;
-
-/// The layer whose ops are requests.
-const BLK: &str = "blk";
 
 /// Prints `report` as one line. It is written in one piece, so that whoever reads the file meanwhile finds no half of it.
 ///
@@ -44,7 +44,28 @@ struct ReportObject<'a> {
     in_flight: InFlight,
     lost: Lost,
     lost_up_to: Vec<&'static str>,
+    cost: CostObject<'a>,
+    probes: Vec<ProbeObject<'a>>,
     warnings: &'a [String],
+}
+
+/// What measuring took. Of the probes it is `None` when the kernel did not count it, for the reason given.
+#[derive(Serialize)]
+struct CostObject<'a> {
+    process_ns: u64,
+    probes_ns: Option<u64>,
+    probe_runs: Option<u64>,
+    reason: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct ProbeObject<'a> {
+    layer: Option<&'static str>,
+    hook: &'static str,
+    functions: &'a [String],
+    entry: Option<Runs>,
+    leave: Option<Runs>,
+    skipped: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -85,6 +106,9 @@ struct OpObject<'a> {
     apart: Option<Apart>,
     buckets: Option<Vec<BucketObject>>,
     attach: &'a [AttachPoint],
+    refused: &'a [Refused],
+    /// Those that are known to be this op's.
+    lost: Option<OpLost>,
 }
 
 #[derive(Serialize)]
@@ -103,6 +127,30 @@ struct Excluded {
 struct InFlight {
     start: Option<u64>,
     end: Option<u64>,
+}
+
+/// Samples of an op by reason. Entries that the kernel skipped are counted by probe, not by op.
+#[derive(Serialize)]
+struct OpLost {
+    return_missed: u64,
+    no_storage: u64,
+    table_full: u64,
+    clock_backwards: u64,
+}
+
+impl OpLost {
+    fn of(op: &OpReport) -> Self {
+        let lost = |reason| {
+            let losses = op.losses.iter().filter(|loss| loss.reason == reason);
+            losses.fold(0_u64, |sum, loss| sum.saturating_add(loss.count))
+        };
+        Self {
+            return_missed: lost(LossReason::ReturnMissed),
+            no_storage: lost(LossReason::NoStorage),
+            table_full: lost(LossReason::TableFull),
+            clock_backwards: lost(LossReason::ClockBackwards),
+        }
+    }
 }
 
 /// Samples by reason, in the order of [`LossReason::ALL`].
@@ -144,8 +192,35 @@ impl<'a> ReportObject<'a> {
             },
             lost: Lost(std::array::from_fn(|reason| sum(&|layer| layer.lost.0[reason]))),
             lost_up_to: keys_where(|reason| layers.iter().any(|layer| layer.lost_up_to.contains(&key(reason)))),
+            cost: CostObject::of(report),
+            probes: report.probes.iter().map(ProbeObject::of).collect(),
             warnings: &report.warnings,
             layers,
+        }
+    }
+}
+
+impl<'a> CostObject<'a> {
+    fn of(report: &'a Report) -> Self {
+        let probes = report.probes_cost();
+        Self {
+            process_ns: nanoseconds(report.cost.process),
+            probes_ns: probes.map(|runs| runs.ns),
+            probe_runs: probes.map(|runs| runs.count),
+            reason: report.cost.no_runs.as_deref(),
+        }
+    }
+}
+
+impl<'a> ProbeObject<'a> {
+    fn of(probe: &'a Probe) -> Self {
+        Self {
+            layer: probe.layer,
+            hook: probe.hook,
+            functions: &probe.functions,
+            entry: probe.entry,
+            leave: probe.leave,
+            skipped: probe.skipped,
         }
     }
 }
@@ -161,12 +236,6 @@ impl<'a> LayerObject<'a> {
         };
         let is_up_to = |reason| layer.losses.iter().any(|loss| loss.up_to && loss.reason == reason);
         let ops = layer.ops.iter().map(|op| OpObject::of(op, layer.layer == BLK));
-        // A request that was under way is told from others when it completes; a call whose entry was not seen leaves no
-        // trace at its return.
-        let at_start = (layer.layer == BLK).then(|| {
-            let requests = layer.ops.iter().map(|op| op.apart.at_start);
-            requests.fold(0, u64::saturating_add)
-        });
         Self {
             layer: layer.layer,
             measured,
@@ -178,7 +247,7 @@ impl<'a> LayerObject<'a> {
                 not_file: known((layer.layer != BLK).then_some(layer.excluded)),
             },
             in_flight: InFlight {
-                start: known(at_start),
+                start: known(layer.under_way_at_start()),
                 end: known(layer.in_flight),
             },
             lost: Lost(LossReason::ALL.map(lost)),
@@ -222,6 +291,8 @@ impl<'a> OpObject<'a> {
             apart: has_requests.then_some(op.apart),
             buckets: Some(buckets(&op.histogram)),
             attach: &op.attach,
+            refused: &op.refused,
+            lost: Some(OpLost::of(op)),
         }
     }
 

@@ -16,6 +16,9 @@ use serde::Serialize;
 use self::text::TextOptions;
 use crate::histogram::Histogram;
 
+/// The layer whose ops are requests.
+const BLK: &str = "blk";
+
 /// The form that a report is printed in.
 #[derive(Debug, Clone, Copy)]
 pub enum View {
@@ -55,8 +58,55 @@ pub struct Report {
     pub kernel: String,
     /// In the order of the stack, system call first.
     pub layers: Vec<LayerReport>,
+    /// All that was attached, whichever layer it serves.
+    pub probes: Vec<Probe>,
+    /// What measuring took.
+    pub cost: Cost,
     /// What concerns no single layer, for example children that were not followed. One sentence each.
     pub warnings: Vec<String>,
+}
+
+/// What measuring took of the machine in the span of a report.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// CPU time of the tool's own process.
+    pub process: Duration,
+    /// The run time of its programs in the kernel was counted too; it is told of each probe.
+    pub has_runs: bool,
+    /// Why it was asked for and is not.
+    pub no_runs: Option<String>,
+}
+
+/// Programs attached to a function, to many, or to an event.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Probe {
+    /// `None`: it serves several layers, or the filters.
+    pub layer: Option<&'static str>,
+    /// As in [`LayerReport::hooks`].
+    pub hook: &'static str,
+    pub functions: Vec<String>,
+    /// Runs of the program at the entry, whosever calls they were; of a session those at both ends. `None`: not counted.
+    pub entry: Option<Runs>,
+    /// Runs of the program at the return, if there is one. `None`: not counted, or there is none.
+    pub leave: Option<Runs>,
+    /// Entries that the kernel skipped. `None`: not counted by this kernel, or seen by another probe.
+    pub skipped: Option<u64>,
+}
+
+/// Runs of a program, and how long they took together, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Runs {
+    pub count: u64,
+    pub ns: u64,
+}
+
+/// An attempt to attach that the kernel refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Refused {
+    /// A function or tracepoint, or words for many.
+    pub function: String,
+    pub hook: &'static str,
+    pub error: String,
 }
 
 /// Whose I/O a report is of; without any, everybody's.
@@ -117,6 +167,10 @@ pub struct OpReport {
     pub op: &'static str,
     /// Where it was timed.
     pub attach: Vec<AttachPoint>,
+    /// What was tried before.
+    pub refused: Vec<Refused>,
+    /// Samples lost that are known to be this op's.
+    pub losses: Vec<Loss>,
     /// Sum of the times of all calls.
     pub total_ns: u64,
     /// Bytes moved; `None` for an op that moves none.
@@ -273,7 +327,32 @@ impl OpReport {
     }
 }
 
+impl Report {
+    /// Run time of all programs in the kernel; `None` when it was not counted.
+    #[must_use]
+    pub fn probes_cost(&self) -> Option<Runs> {
+        let runs = self
+            .probes
+            .iter()
+            .flat_map(|probe| [probe.entry, probe.leave])
+            .flatten();
+        let sum = runs.fold(Runs::default(), |sum, runs| Runs {
+            count: sum.count.saturating_add(runs.count),
+            ns: sum.ns.saturating_add(runs.ns),
+        });
+        self.cost.has_runs.then_some(sum)
+    }
+}
+
 impl LayerReport {
+    /// Requests that were under way when the run began, and ended in this span. `None` at layers of calls: a call whose
+    /// entry was not seen leaves no trace at its return.
+    #[must_use]
+    pub fn under_way_at_start(&self) -> Option<u64> {
+        let requests = self.ops.iter().map(|op| op.apart.at_start);
+        (self.layer == BLK).then(|| requests.fold(0, u64::saturating_add))
+    }
+
     /// Samples lost, all reasons together.
     #[must_use]
     pub fn lost(&self) -> u64 {

@@ -3,6 +3,7 @@
 
 mod block;
 mod number;
+mod trust;
 
 use std::io;
 
@@ -33,8 +34,8 @@ pub struct TextOptions {
     pub unit: Unit,
     /// Tables only, no histograms.
     pub summary_only: bool,
-    /// The totals to the last digit too.
-    pub exact: bool,
+    /// The totals to the last digit too, and what is known of each probe.
+    pub verbose: bool,
 }
 
 impl Unit {
@@ -78,9 +79,12 @@ pub fn print(report: &Report, options: &TextOptions, out: &mut impl io::Write) -
             page.line(&format!("layer = {}", layer.layer));
             page.blank();
         }
+        let probes = report.probes.iter().filter(|probe| probe.layer == Some(layer.layer));
         print_layer(layer, options, &mut page);
+        trust::print_probes(layer, probes, options, &mut page);
     }
     print_warnings(&report.warnings, &mut page);
+    trust::print(report, options, &mut page);
     page.blank();
     out.write_all(page.text.as_bytes())
 }
@@ -101,7 +105,7 @@ fn print_layer(layer: &LayerReport, options: &TextOptions, page: &mut Page) {
             page.line(&row);
         }
     }
-    if options.exact {
+    if options.verbose {
         for op in &called {
             page.line(&exact(op));
         }

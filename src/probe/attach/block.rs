@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use libbpf_rs::ProgramMut;
 
-use super::{Attached, Attaching, Detachable, Refusal, SkipSource, one_line};
+use super::{Attached, Attaching, Detachable, Probe, Refusal, SkipSource, descriptor, one_line};
 use crate::kernel::interface::skeleton::IostackbreakdownProgs;
 use crate::layer::Layer;
 use crate::probe::Hook;
@@ -44,11 +44,15 @@ impl Attaching<'_> {
     fn block_events(&mut self, way: &BlockWay) -> Result<Vec<(String, Hook)>, String> {
         let progs = &self.attached.skeleton.progs;
         let mut links = Vec::new();
-        let mut skips = Vec::new();
+        let mut probes = Vec::new();
         let mut names: Vec<(String, Hook)> = Vec::new();
-        let mut skipped_by = |event: &Event<'_>, hook| {
-            let program = event.program.as_fd().try_clone_to_owned().ok();
-            skips.extend(program.map(|program| (hook, SkipSource::Program(Rc::new(program)))));
+        let probe = |event: &Event<'_>, hook| {
+            let program = descriptor(event.program);
+            let mut probe = Probe::on_event(Some(Layer::Blk), hook, event.name, program.clone());
+            probe
+                .skips
+                .extend(program.filter(|_| event.is_alone).map(SkipSource::Program));
+            probe
         };
         for event in tracepoints(progs, way)
             .into_iter()
@@ -58,13 +62,10 @@ impl Attaching<'_> {
                 .program
                 .attach()
                 .map_err(|error| format!("{}: {}", event.name, one_line(&error)))?;
-            if event.is_alone {
-                skipped_by(&event, Hook::RawTracepoint);
-            }
+            probes.push(probe(&event, Hook::RawTracepoint));
             links.push(Detachable::Libbpf(link));
             names.push((event.name.to_owned(), Hook::RawTracepoint));
         }
-        let mut missed_by = Vec::new();
         for event in functions(progs, way)
             .into_iter()
             .filter(|event| event.program.autoload())
@@ -72,18 +73,17 @@ impl Attaching<'_> {
             let link = perf::attach_kprobe(event.program.as_fd(), event.name, false)
                 .map_err(|error| format!("{}: {error}", event.name))?;
             let link = Rc::new(link);
+            let mut probe = probe(&event, Hook::Kprobe);
             if event.is_alone {
-                skipped_by(&event, Hook::Kprobe);
-                missed_by.push((Hook::Kprobe, SkipSource::Perf(link.clone())));
+                probe.skips.push(SkipSource::Perf(link.clone()));
             }
+            probes.push(probe);
             links.push(Detachable::Perf(link));
             names.push((event.name.to_owned(), Hook::Kprobe));
         }
         names.dedup();
         self.attached.returns.extend(links);
-        for (hook, source) in skips.into_iter().chain(missed_by) {
-            self.count_skips(Layer::Blk, hook, source);
-        }
+        self.attached.probes.extend(probes);
         Ok(names)
     }
 }

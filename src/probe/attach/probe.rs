@@ -1,0 +1,101 @@
+//! One attachment in the kernel: the programs that it runs, and what the kernel counts of them.
+
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use super::PerfHandle;
+use crate::layer::Layer;
+use crate::probe::program::{self, Runs};
+use crate::probe::{Hook, perf};
+
+/// Programs on one function, or on many, or on an event.
+pub struct Probe {
+    /// `None`: it serves several, or none (processes that fork and exit, asynchronous completions).
+    pub layer: Option<Layer>,
+    pub hook: Hook,
+    /// Functions, or the tracepoint.
+    pub functions: Vec<String>,
+    /// The program at the entry; of a session, at both ends; of an event, the only one.
+    pub(super) entry: Option<Rc<OwnedFd>>,
+    /// The program at the return.
+    pub(super) leave: Option<Rc<OwnedFd>>,
+    /// Where the kernel counts what it skipped and nothing else sees.
+    pub(super) skips: Vec<SkipSource>,
+}
+
+pub(super) enum SkipSource {
+    Program(Rc<OwnedFd>),
+    Perf(PerfHandle),
+    Multi(Rc<OwnedFd>),
+}
+
+/// What the kernel counted of a probe so far, whosever calls it were.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ProbeCounts {
+    /// `None`: there is no such program.
+    pub entry: Option<Runs>,
+    pub leave: Option<Runs>,
+    /// Entries that it skipped. `None`: it does not count them, or another probe sees them.
+    pub skipped: Option<u64>,
+}
+
+impl SkipSource {
+    fn read(&self) -> Option<u64> {
+        match self {
+            Self::Program(program) => program::skipped(program),
+            Self::Perf(link) => link.missed(),
+            Self::Multi(link) => {
+                let info = perf::link_info(link)?;
+                // SAFETY: the link is a kprobe.multi one; `missed` is 0 on kernels that do not fill it (before 6.7).
+                Some(unsafe { info.__bindgen_anon_1.kprobe_multi.missed })
+            }
+        }
+    }
+}
+
+impl Probe {
+    /// On an event, whose program libbpf attaches.
+    pub(super) fn on_event(layer: Option<Layer>, hook: Hook, event: &str, program: Option<Rc<OwnedFd>>) -> Self {
+        Self {
+            layer,
+            hook,
+            functions: vec![event.to_owned()],
+            entry: program,
+            leave: None,
+            skips: Vec::new(),
+        }
+    }
+
+    /// What it skipped so far, and with `runs` how often its programs ran, and for how long.
+    #[must_use]
+    pub fn read(&self, runs: bool) -> ProbeCounts {
+        let runs_of =
+            |program: &Option<Rc<OwnedFd>>| program.as_ref().filter(|_| runs).and_then(|fd| program::runs(fd));
+        // Each source counts other entries than the rest.
+        let skipped = self.skips.iter().filter_map(SkipSource::read).reduce(|a, b| a + b);
+        ProbeCounts {
+            entry: runs_of(&self.entry),
+            leave: runs_of(&self.leave),
+            skipped,
+        }
+    }
+}
+
+impl ProbeCounts {
+    /// What was counted since an earlier reading.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let runs = |now: Option<Runs>, before: Option<Runs>| {
+            let (now, before) = (now?, before.unwrap_or_default());
+            Some(Runs {
+                runs: now.runs.saturating_sub(before.runs),
+                ns: now.ns.saturating_sub(before.ns),
+            })
+        };
+        Self {
+            entry: runs(self.entry, earlier.entry),
+            leave: runs(self.leave, earlier.leave),
+            skipped: self.skipped.map(|now| now.saturating_sub(earlier.skipped.unwrap_or(0))),
+        }
+    }
+}
