@@ -8,6 +8,7 @@ pub mod cli;
 pub mod collect;
 pub mod command;
 pub mod event;
+pub mod exercise;
 pub mod histogram;
 pub mod kernel;
 pub mod layer;

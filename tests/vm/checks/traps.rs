@@ -170,7 +170,7 @@ fn lossy(guest: &Guest, spec: &Spec, probe: &str, must_lose: bool) -> Result<(),
 /// Nothing falls between two reports.
 fn interval_sums(guest: &Guest) -> Result<(), String> {
     prepare(CROWD.file)?;
-    let ended = traced(guest, &CROWD, &["-T", "vfs,ext4", "0.2"], true)?;
+    let ended = traced(guest, &CROWD, &["-T", "vfs,ext4", "0.03"], true)?;
     if ended.reports.len() < 2 {
         return Err(format!("only {} reports", ended.reports.len()));
     }

@@ -1,0 +1,572 @@
+//! What `--check` lets a process do, so that every probe has something to see: each system call of the table once, and
+//! each way into a file, on files of a new directory that is gone afterwards.
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::ptr;
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, Pid};
+
+/// Bytes of one read or write: what a disk takes in one piece, and direct I/O is aligned to.
+const BLOCK: usize = 4096;
+/// Size of the file.
+const SIZE: i64 = 16 * BLOCK as i64;
+/// Calls that would make every file of the machine, or of the file system, be written back.
+pub const TOO_MUCH: [&str; 2] = ["sync", "syncfs"];
+
+/// The name of a step, and what came of it.
+pub type Done = (String, Result<(), io::Error>);
+
+/// A process that waits for its turn.
+pub struct Exercise {
+    pub pid: u32,
+    gate: File,
+    results: File,
+}
+
+impl Exercise {
+    /// Forks a process that will work in a new directory below `base`. Call it while this process has one thread.
+    ///
+    /// # Errors
+    /// When no process or directory can be made.
+    pub fn fork(base: &Path) -> io::Result<Self> {
+        let (gate_reader, gate) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+        let (results, results_writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+        let place = Place::new(base)?;
+        // SAFETY: this process has one thread, so the child may do all that it could.
+        match unsafe { nix::unistd::fork() }? {
+            ForkResult::Parent { child } => {
+                // The child takes it away.
+                std::mem::forget(place);
+                Ok(Self {
+                    pid: child.as_raw().unsigned_abs(),
+                    gate: File::from(gate),
+                    results: File::from(results),
+                })
+            }
+            ForkResult::Child => {
+                drop((gate, results));
+                let mut byte = [0];
+                let go = nix::unistd::read(&gate_reader, &mut byte).unwrap_or(0);
+                if go > 0 {
+                    let mut out = File::from(results_writer);
+                    for (name, step) in STEPS {
+                        let errno = step(&place)
+                            .err()
+                            .map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO));
+                        // A reader that is gone wants no more.
+                        let _ = writeln!(out, "{name} {errno}");
+                    }
+                }
+                drop(place);
+                // SAFETY: ends the process, whose parent goes on with what both of them have.
+                unsafe { libc::_exit(0) }
+            }
+        }
+    }
+
+    /// Lets it work, and waits for its end.
+    ///
+    /// # Errors
+    /// When it ends before its time.
+    pub fn run(mut self) -> io::Result<Vec<Done>> {
+        self.gate.write_all(&[1])?;
+        let mut done = Vec::new();
+        for line in BufReader::new(&self.results).lines() {
+            let line = line?;
+            let (name, errno) = line.rsplit_once(' ').unwrap_or((&line, "5"));
+            let outcome = match errno.parse() {
+                Ok(0) => Ok(()),
+                Ok(errno) => Err(io::Error::from_raw_os_error(errno)),
+                Err(_) => Err(io::ErrorKind::InvalidData.into()),
+            };
+            done.push((name.to_owned(), outcome));
+        }
+        Ok(done)
+    }
+}
+
+impl Drop for Exercise {
+    fn drop(&mut self) {
+        // It has ended, or would wait for ever: with its gate gone it takes its directory away.
+        if let Ok(nothing) = File::open("/dev/null") {
+            self.gate = nothing;
+        }
+        let child = Pid::from_raw(self.pid as i32);
+        if waitpid(child, None).is_err() {
+            let _ = kill(child, Signal::SIGKILL);
+        }
+    }
+}
+
+/// Where the steps work.
+struct Place {
+    directory: PathBuf,
+    /// The file, open for reading and writing.
+    file: File,
+    /// The same without the page cache. `None`: its file system does not do that.
+    direct: Option<File>,
+    /// A second file.
+    other: File,
+    /// Of `BLOCK` bytes, and aligned to as many.
+    buffer: *mut u8,
+}
+
+impl Place {
+    fn new(base: &Path) -> io::Result<Self> {
+        let directory = base.join(format!("IOStackBreakdown-check.{}", std::process::id()));
+        fs::create_dir(&directory)?;
+        Self::fill(&directory).inspect_err(|_| {
+            // There is an error to tell already.
+            let _ = fs::remove_dir_all(&directory);
+        })
+    }
+
+    fn fill(directory: &Path) -> io::Result<Self> {
+        let path = directory.join("file");
+        let open = |path: &Path, flags| {
+            let mut options = File::options();
+            std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags);
+            options.read(true).write(true).create(true).truncate(false).open(path)
+        };
+        let file = open(&path, 0)?;
+        (&file).write_all(&[b'a'; SIZE as usize])?;
+        file.sync_all()?;
+        // SAFETY: a new mapping.
+        let buffer = unsafe {
+            let (protection, flags) = (
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            );
+            libc::mmap(ptr::null_mut(), BLOCK, protection, flags, -1, 0)
+        };
+        if buffer == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        std::os::unix::fs::symlink("file", directory.join("link"))?;
+        Ok(Self {
+            directory: directory.to_owned(),
+            direct: open(&path, libc::O_DIRECT).ok(),
+            other: open(&directory.join("other"), 0)?,
+            file,
+            buffer: buffer.cast(),
+        })
+    }
+
+    fn path(&self, name: &str) -> CString {
+        // The directory was made by this name, so there is no NUL in it.
+        CString::new(self.directory.join(name).as_os_str().as_bytes()).unwrap_or_default()
+    }
+
+    fn fd(&self) -> i64 {
+        self.file.as_raw_fd().into()
+    }
+
+    fn other(&self) -> i64 {
+        self.other.as_raw_fd().into()
+    }
+
+    fn buffer(&self) -> i64 {
+        self.buffer as i64
+    }
+
+    fn vector(&self) -> libc::iovec {
+        libc::iovec {
+            iov_base: self.buffer.cast(),
+            iov_len: BLOCK,
+        }
+    }
+
+    fn direct(&self) -> io::Result<i64> {
+        let file = self.direct.as_ref().ok_or(io::ErrorKind::Unsupported);
+        Ok(file
+            .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?
+            .as_raw_fd()
+            .into())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // What cannot be taken away stays; there is nobody to tell.
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// A system call as it is.
+fn call(number: libc::c_long, arguments: &[i64]) -> io::Result<i64> {
+    let argument = |place| arguments.get(place).copied().unwrap_or(0);
+    // SAFETY: what the arguments point to lives until the call returns, and has the size that the call is told.
+    let result = unsafe {
+        libc::syscall(
+            number,
+            argument(0),
+            argument(1),
+            argument(2),
+            argument(3),
+            argument(4),
+            argument(5),
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(result)
+}
+
+fn done(result: io::Result<i64>) -> io::Result<()> {
+    result.map(drop)
+}
+
+/// Takes the descriptor that a call gave, and closes it.
+fn closed(descriptor: io::Result<i64>) -> io::Result<()> {
+    // SAFETY: the kernel has just given us this descriptor.
+    descriptor.map(|fd| drop(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
+}
+
+const LENGTH: i64 = BLOCK as i64;
+const HERE: i64 = libc::AT_FDCWD as i64;
+const FOR_READING: i64 = libc::O_RDONLY as i64;
+const FOR_WRITING: i64 = (libc::O_WRONLY | libc::O_CREAT) as i64;
+
+type Step = fn(&Place) -> io::Result<()>;
+
+fn vectored(place: &Place, number: libc::c_long) -> io::Result<()> {
+    let vector = place.vector();
+    done(call(number, &[place.fd(), &raw const vector as i64, 1, 0, 0, 0]))
+}
+
+fn at_start(place: &Place) -> io::Result<()> {
+    done(call(libc::SYS_lseek, &[place.fd(), 0, libc::SEEK_SET.into()]))
+}
+
+/// A call that fills memory in.
+fn filling(number: libc::c_long, before: &[i64], after: &[i64]) -> io::Result<()> {
+    let mut room = [0u64; 64];
+    let room = &raw mut room as i64;
+    done(call(number, &[before, &[room], after].concat()))
+}
+
+/// The steps by the name of their system call, or of what they do. Each leaves the place as it found it, but for names.
+const STEPS: &[(&str, Step)] = &[
+    ("read", |p| {
+        at_start(p).and_then(|()| done(call(libc::SYS_read, &[p.fd(), p.buffer(), LENGTH])))
+    }),
+    ("pread64", |p| {
+        done(call(libc::SYS_pread64, &[p.fd(), p.buffer(), LENGTH, 0]))
+    }),
+    ("readv", |p| at_start(p).and_then(|()| vectored(p, libc::SYS_readv))),
+    ("preadv", |p| vectored(p, libc::SYS_preadv)),
+    ("preadv2", |p| vectored(p, libc::SYS_preadv2)),
+    ("write", |p| {
+        at_start(p).and_then(|()| done(call(libc::SYS_write, &[p.fd(), p.buffer(), LENGTH])))
+    }),
+    ("pwrite64", |p| {
+        done(call(libc::SYS_pwrite64, &[p.fd(), p.buffer(), LENGTH, 0]))
+    }),
+    ("writev", |p| at_start(p).and_then(|()| vectored(p, libc::SYS_writev))),
+    ("pwritev", |p| vectored(p, libc::SYS_pwritev)),
+    ("pwritev2", |p| vectored(p, libc::SYS_pwritev2)),
+    #[cfg(target_arch = "x86_64")]
+    ("open", |p| {
+        closed(call(libc::SYS_open, &[p.path("file").as_ptr() as i64, FOR_READING]))
+    }),
+    ("openat", |p| {
+        closed(call(
+            libc::SYS_openat,
+            &[HERE, p.path("file").as_ptr() as i64, FOR_READING],
+        ))
+    }),
+    ("openat2", |p| {
+        let how = [0u64; 3];
+        let path = p.path("file");
+        let size = size_of_val(&how) as i64;
+        closed(call(
+            libc::SYS_openat2,
+            &[HERE, path.as_ptr() as i64, &raw const how as i64, size],
+        ))
+    }),
+    #[cfg(target_arch = "x86_64")]
+    ("creat", |p| {
+        closed(call(libc::SYS_creat, &[p.path("new").as_ptr() as i64, 0o600]))
+    }),
+    ("close", |p| {
+        let path = p.path("file");
+        let fd = call(libc::SYS_openat, &[HERE, path.as_ptr() as i64, FOR_READING])?;
+        done(call(libc::SYS_close, &[fd]))
+    }),
+    ("fsync", |p| done(call(libc::SYS_fsync, &[p.fd()]))),
+    ("fdatasync", |p| {
+        done(call(libc::SYS_pwrite64, &[p.fd(), p.buffer(), LENGTH, 0]))?;
+        done(call(libc::SYS_fdatasync, &[p.fd()]))
+    }),
+    ("sync_file_range", |p| {
+        done(call(libc::SYS_sync_file_range, &[p.fd(), 0, LENGTH, 2]))
+    }),
+    ("msync", |p| {
+        mapped(p, |page| {
+            done(call(libc::SYS_msync, &[page, LENGTH, libc::MS_SYNC.into()]))
+        })
+    }),
+    ("sendfile64", |p| {
+        let mut offset = 0i64;
+        done(call(
+            libc::SYS_sendfile,
+            &[p.other(), p.fd(), &raw mut offset as i64, LENGTH],
+        ))
+    }),
+    ("splice", |p| {
+        let (reader, writer) = nix::unistd::pipe()?;
+        let (mut from, mut to) = (0i64, 0i64);
+        let (reader, writer) = (reader.as_raw_fd().into(), writer.as_raw_fd().into());
+        done(call(
+            libc::SYS_splice,
+            &[p.fd(), &raw mut from as i64, writer, 0, LENGTH, 0],
+        ))?;
+        done(call(
+            libc::SYS_splice,
+            &[reader, 0, p.other(), &raw mut to as i64, LENGTH, 0],
+        ))
+    }),
+    ("copy_file_range", |p| {
+        let (mut from, mut to) = (0i64, 0i64);
+        let (from, to) = (&raw mut from as i64, &raw mut to as i64);
+        done(call(
+            libc::SYS_copy_file_range,
+            &[p.fd(), from, p.other(), to, LENGTH, 0],
+        ))
+    }),
+    ("fallocate", |p| {
+        done(call(libc::SYS_fallocate, &[p.fd(), 0, SIZE, LENGTH]))
+    }),
+    ("ftruncate", |p| done(call(libc::SYS_ftruncate, &[p.fd(), SIZE]))),
+    ("truncate", |p| {
+        done(call(libc::SYS_truncate, &[p.path("file").as_ptr() as i64, SIZE]))
+    }),
+    #[cfg(target_arch = "x86_64")]
+    ("stat", |p| {
+        filling(libc::SYS_stat, &[p.path("file").as_ptr() as i64], &[])
+    }),
+    ("fstat", |p| filling(libc::SYS_fstat, &[p.fd()], &[])),
+    #[cfg(target_arch = "x86_64")]
+    ("lstat", |p| {
+        filling(libc::SYS_lstat, &[p.path("link").as_ptr() as i64], &[])
+    }),
+    ("newfstatat", |p| {
+        filling(libc::SYS_newfstatat, &[HERE, p.path("file").as_ptr() as i64], &[0])
+    }),
+    ("statx", |p| {
+        let path = p.path("file");
+        let all = i64::from(libc::STATX_BASIC_STATS);
+        filling(libc::SYS_statx, &[HERE, path.as_ptr() as i64, 0, all], &[])
+    }),
+    #[cfg(target_arch = "x86_64")]
+    ("getdents", |p| listed(p, libc::SYS_getdents)),
+    ("getdents64", |p| listed(p, libc::SYS_getdents64)),
+    #[cfg(target_arch = "x86_64")]
+    ("rename", |p| {
+        create(p, "one")?;
+        let (from, to) = (p.path("one"), p.path("two"));
+        done(call(libc::SYS_rename, &[from.as_ptr() as i64, to.as_ptr() as i64]))
+    }),
+    #[cfg(target_arch = "x86_64")]
+    ("renameat", |p| renamed(p, libc::SYS_renameat)),
+    ("renameat2", |p| renamed(p, libc::SYS_renameat2)),
+    #[cfg(target_arch = "x86_64")]
+    ("unlink", |p| {
+        create(p, "one")?;
+        done(call(libc::SYS_unlink, &[p.path("one").as_ptr() as i64]))
+    }),
+    ("unlinkat", |p| {
+        create(p, "one")?;
+        done(call(libc::SYS_unlinkat, &[HERE, p.path("one").as_ptr() as i64, 0]))
+    }),
+    #[cfg(target_arch = "x86_64")]
+    ("mkdir", |p| {
+        done(call(libc::SYS_mkdir, &[p.path("directory").as_ptr() as i64, 0o700]))
+    }),
+    ("mkdirat", |p| {
+        done(call(
+            libc::SYS_mkdirat,
+            &[HERE, p.path("another").as_ptr() as i64, 0o700],
+        ))
+    }),
+    #[cfg(target_arch = "x86_64")]
+    ("readlink", |p| {
+        filling(libc::SYS_readlink, &[p.path("link").as_ptr() as i64], &[64])
+    }),
+    ("readlinkat", |p| {
+        filling(libc::SYS_readlinkat, &[HERE, p.path("link").as_ptr() as i64], &[64])
+    }),
+    ("direct write", |p| {
+        done(call(libc::SYS_pwrite64, &[p.direct()?, p.buffer(), LENGTH, 0]))
+    }),
+    ("direct read", |p| {
+        done(call(libc::SYS_pread64, &[p.direct()?, p.buffer(), LENGTH, 0]))
+    }),
+    ("mapped page", |p| {
+        p.file.sync_all()?;
+        // What is in the cache is mapped without asking the file system.
+        done(call(
+            libc::SYS_fadvise64,
+            &[p.fd(), 0, 0, libc::POSIX_FADV_DONTNEED.into()],
+        ))?;
+        mapped(p, |page| {
+            // SAFETY: the page is mapped for reading and writing, and the file is long enough.
+            unsafe {
+                let byte = (page as *mut u8).read_volatile();
+                (page as *mut u8).write_volatile(byte);
+            }
+            Ok(())
+        })
+    }),
+    ("io_submit", aio),
+    ("io_uring_enter", uring),
+];
+
+/// Lets `use_it` have a shared mapping of the file's first block.
+fn mapped(place: &Place, use_it: fn(i64) -> io::Result<()>) -> io::Result<()> {
+    // SAFETY: a new mapping of a file that is open.
+    let page = unsafe {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        libc::mmap(
+            ptr::null_mut(),
+            BLOCK,
+            protection,
+            libc::MAP_SHARED,
+            place.file.as_raw_fd(),
+            0,
+        )
+    };
+    if page == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let result = use_it(page as i64);
+    // SAFETY: it is ours, and nothing points into it any more.
+    unsafe { libc::munmap(page, BLOCK) };
+    result
+}
+
+fn create(place: &Place, name: &str) -> io::Result<()> {
+    closed(call(
+        libc::SYS_openat,
+        &[HERE, place.path(name).as_ptr() as i64, FOR_WRITING, 0o600],
+    ))
+}
+
+fn renamed(place: &Place, number: libc::c_long) -> io::Result<()> {
+    create(place, "one")?;
+    let (from, to) = (place.path("one"), place.path("two"));
+    done(call(number, &[HERE, from.as_ptr() as i64, HERE, to.as_ptr() as i64, 0]))
+}
+
+fn listed(place: &Place, number: libc::c_long) -> io::Result<()> {
+    let directory = File::open(&place.directory)?;
+    done(call(number, &[directory.as_raw_fd().into(), place.buffer(), LENGTH]))
+}
+
+/// A direct read and a direct write by libaio; `io_getevents` waits for them.
+fn aio(place: &Place) -> io::Result<()> {
+    /// `struct iocb` of linux/aio_abi.h, on a little-endian machine.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Request {
+        data: u64,
+        key: u32,
+        rw_flags: u32,
+        opcode: u16,
+        priority: u16,
+        fd: u32,
+        buffer: u64,
+        length: u64,
+        offset: i64,
+        reserved: [u64; 2],
+    }
+    const READ: u16 = 0;
+    const WRITE: u16 = 1;
+    let fd = place.direct().unwrap_or(place.fd());
+    let mut context = 0u64;
+    done(call(libc::SYS_io_setup, &[2, &raw mut context as i64]))?;
+    let request = |opcode| Request {
+        opcode,
+        fd: fd as u32,
+        buffer: place.buffer as u64,
+        length: BLOCK as u64,
+        ..Request::default()
+    };
+    let all = [READ, WRITE].map(request);
+    let pointers = [&raw const all[0], &raw const all[1]];
+    let mut events = [[0u64; 4]; 2];
+    let submitted = call(libc::SYS_io_submit, &[context as i64, 2, &raw const pointers as i64]);
+    let ended = submitted.and_then(|n| {
+        call(
+            libc::SYS_io_getevents,
+            &[context as i64, n, 2, &raw mut events as i64, 0],
+        )
+    });
+    done(call(libc::SYS_io_destroy, &[context as i64]))?;
+    done(ended)
+}
+
+/// A read and a write by io_uring.
+fn uring(place: &Place) -> io::Result<()> {
+    use io_uring::{IoUring, opcode, types};
+    let file = types::Fd(place.direct().unwrap_or(place.fd()) as i32);
+    let mut ring = IoUring::new(2)?;
+    let read = opcode::Read::new(file, place.buffer, BLOCK as u32).build();
+    let write = opcode::Write::new(file, place.buffer.cast_const(), BLOCK as u32).build();
+    for request in [read, write] {
+        // SAFETY: the buffer and the file live until both requests are done, which is awaited.
+        let pushed = unsafe { ring.submission().push(&request) };
+        pushed.map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))?;
+        ring.submit_and_wait(1)?;
+        let result = ring.completion().next().map_or(-libc::EIO, |event| event.result());
+        if result < 0 {
+            return Err(io::Error::from_raw_os_error(-result));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layer::SYSCALLS;
+
+    #[test]
+    fn every_system_call_is_exercised_or_too_much() {
+        for syscall in SYSCALLS {
+            let by_another = if syscall.name == "io_getevents" {
+                "io_submit"
+            } else {
+                syscall.name
+            };
+            let has_step = STEPS.iter().any(|(name, _)| *name == by_another);
+            assert!(has_step != TOO_MUCH.contains(&syscall.name), "{}", syscall.name);
+        }
+    }
+
+    #[test]
+    fn steps_work_and_leave_nothing() {
+        let base = std::env::temp_dir();
+        let place = Place::new(&base).unwrap();
+        let directory = place.directory.clone();
+        for (name, step) in STEPS {
+            match step(&place).map_err(|error| error.raw_os_error()) {
+                Ok(()) => {}
+                // A machine may have these switched off, and a file system in memory knows no direct I/O.
+                Err(Some(libc::EPERM | libc::ENOSYS)) if name.starts_with("io_") => {}
+                Err(Some(libc::EINVAL)) if name.starts_with("direct") => {}
+                Err(error) => panic!("{name}: {error:?}"),
+            }
+        }
+        drop(place);
+        assert!(!directory.exists());
+    }
+}
