@@ -38,6 +38,8 @@ pub struct Options {
     /// Reports are JSON Lines, not text.
     pub json: bool,
     pub verbose: bool,
+    /// Try every probe, instead of a run.
+    pub check: bool,
     pub command: Vec<OsString>,
     pub user: Option<String>,
     pub probe: Choice,
@@ -154,9 +156,12 @@ struct Output {
     /// Report as JSON Lines, always in nanoseconds and with histograms, whatever -m, -u and -S say
     #[arg(long)]
     json: bool,
-    /// Tell how each operation is measured
+    /// Tell how each operation is measured, and what each probe saw and cost
     #[arg(long)]
     verbose: bool,
+    /// Try each probe on a file of its own (in TMPDIR, /var/tmp or /tmp), and tell which ones work here
+    #[arg(long, conflicts_with_all = ["pids", "disk", "queued", "cgroup", "comm", "all_files", "interval", "duration", "command", "json", "output"])]
+    check: bool,
 }
 
 /// Parses the arguments, the program's name first.
@@ -263,6 +268,7 @@ fn validate(raw: Raw) -> Result<Options, String> {
         output: raw.output.output,
         json: raw.output.json,
         verbose: raw.output.verbose,
+        check: raw.output.check,
         command: raw.command,
         user: raw.user,
         probe: raw.probe,
@@ -417,6 +423,9 @@ mod tests {
             "1 0",
             "1 2 3",
             "-m -u",
+            "--check -p 3",
+            "--check 1",
+            "--check -- true",
             "--probe magic",
             "--duration soon",
             "--nonsense",

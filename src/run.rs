@@ -1,5 +1,6 @@
 //! A run: from options to reports.
 
+mod check;
 mod disks;
 mod how;
 mod output;
@@ -63,6 +64,9 @@ const COULD_NOT_MEASURE_COMMAND: u8 = 125;
 /// # Errors
 /// What stopped it, in one line.
 pub fn run(options: &Options) -> Result<u8, Failure> {
+    if options.check {
+        return check::check(options).map_err(|line| Failure::new(COULD_NOT_MEASURE, line));
+    }
     let failed = |status: u8| {
         if options.command.is_empty() {
             status
@@ -102,22 +106,13 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         return Err(cannot(&line));
     }
 
-    let functions = plan::functions_of(&options.layers, options.probe);
-    let symbols = LazySymbols::new(symbols_of_interest(&functions, options), &options.without);
-    let facts = crate::kernel::gather(&functions, &options.without, &symbols).map_err(|error| cannot(&error))?;
-    plan::check_choice(options.probe, &options.layers, &facts).map_err(|line| cannot(&line))?;
-    let mut plan = plan::plan(&options.layers, &facts, options.probe);
-    let mut disks = None;
-    let mut wish = BlockWish::default();
-    if options.layers.contains(&Layer::Blk) {
-        let compared = Disks::of(disk.as_ref());
-        wish = block_wish(options, disk.as_ref(), &compared);
-        plan.block_ways = plan::block_ways(wish, &facts, options.probe).map_err(|line| cannot(&line))?;
-        disks = Some(compared).filter(|_| !wish.by_owner);
-    }
-    let narrowing = plan
-        .shared_with()
-        .map(|fs| file_operations::narrow(fs, options.vmlinux.as_deref(), &symbols, &options.without));
+    let Prepared {
+        facts,
+        plan,
+        wish,
+        disks,
+        narrowing,
+    } = prepare(options, disk.as_ref()).map_err(|line| cannot(&line))?;
 
     let mut settings = settings(options, &facts, &processes, disk.as_ref(), cgroup, narrowing.as_ref());
     settings.block = wish;
@@ -163,6 +158,42 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     let child = waiting.map(|waiting| start(waiting, &options.command[0])).transpose()?;
     run.watch(before, processes, child, &signals, &mut output)
         .map_err(|line| cannot(&line))
+}
+
+/// What is known before anything is attached.
+struct Prepared {
+    facts: Facts,
+    plan: Plan,
+    wish: BlockWish,
+    disks: Option<Disks>,
+    narrowing: Option<Narrowing>,
+}
+
+/// Looks at the kernel, and decides where to attach.
+fn prepare(options: &Options, disk: Option<&Disk>) -> Result<Prepared, String> {
+    let functions = plan::functions_of(&options.layers, options.probe);
+    let symbols = LazySymbols::new(symbols_of_interest(&functions, options), &options.without);
+    let facts = crate::kernel::gather(&functions, &options.without, &symbols).map_err(|error| error.to_string())?;
+    plan::check_choice(options.probe, &options.layers, &facts)?;
+    let mut plan = plan::plan(&options.layers, &facts, options.probe);
+    let mut disks = None;
+    let mut wish = BlockWish::default();
+    if options.layers.contains(&Layer::Blk) {
+        let compared = Disks::of(disk);
+        wish = block_wish(options, disk, &compared);
+        plan.block_ways = plan::block_ways(wish, &facts, options.probe)?;
+        disks = Some(compared).filter(|_| !wish.by_owner);
+    }
+    let narrowing = plan
+        .shared_with()
+        .map(|fs| file_operations::narrow(fs, options.vmlinux.as_deref(), &symbols, &options.without));
+    Ok(Prepared {
+        facts,
+        plan,
+        wish,
+        disks,
+        narrowing,
+    })
 }
 
 fn start(waiting: Waiting, program: &OsString) -> Result<Child, Failure> {

@@ -65,6 +65,9 @@ pub struct AttachedOp {
     pub refused: Vec<Refusal>,
 }
 
+/// How the refusal of a whole kind of hook is named.
+pub const EVERY_FUNCTION: &str = "every function";
+
 /// An attempt that the kernel refused.
 #[derive(Debug, Clone)]
 pub struct Refusal {
@@ -203,7 +206,7 @@ pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Att
                     });
                 };
                 refused.push(Refusal {
-                    function: "every function".to_owned(),
+                    function: EVERY_FUNCTION.to_owned(),
                     hook: newest,
                     error: error.clone(),
                 });
@@ -292,6 +295,7 @@ fn attach_loaded(
         facts,
         guard: settings.guard,
         hooks,
+        each_alone: settings.each_alone,
         attached: Attached {
             entries: Vec::new(),
             returns: Vec::new(),
@@ -383,6 +387,8 @@ struct Attaching<'a> {
     guard: Option<Guard>,
     /// Those whose programs are loaded.
     hooks: &'a [Hook],
+    /// No program serves several functions.
+    each_alone: bool,
     attached: Attached,
     events: Option<KprobeEvents>,
 }
@@ -446,7 +452,7 @@ impl Attaching<'_> {
         let first = hooks
             .first()
             .copied()
-            .filter(|hook| matches!(hook, Hook::Session | Hook::Multi));
+            .filter(|hook| matches!(hook, Hook::Session | Hook::Multi) && !self.each_alone);
         let (many, mut single): (Vec<_>, Vec<_>) =
             all.partition(|(_, _, planned)| first.is_some_and(|hook| planned.fits(hook)));
         if let Some(first) = first {

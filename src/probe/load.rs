@@ -37,6 +37,8 @@ pub struct Settings {
     pub block: BlockWish,
     /// How completions are to be seen.
     pub completions: Vec<Hook>,
+    /// Each function gets programs of its own, also where one could serve many, so that the kernel counts their runs apart.
+    pub each_alone: bool,
 }
 
 /// Whether this kernel gives out task storage. Since 6.19 the memory comes from `kmalloc_nolock`, which has none on a CPU

@@ -3,6 +3,7 @@
 //! [`Report`] is made by [`crate::collect`] from two readings of the kernel's counters; a [`View`] ([`text`], [`json`])
 //! prints it. Times are in nanoseconds throughout, counts and bytes are plain numbers.
 
+pub mod check;
 mod errno;
 pub mod json;
 pub mod text;

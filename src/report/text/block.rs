@@ -81,9 +81,13 @@ fn compared(diskstats: &Diskstats, never_issued: u64) -> String {
         Some(n) => counts.push(format!("{} flushes", thousands(n))),
     }
     let counts = counts.join(", ");
+    let apart = match never_issued {
+        0 => String::new(),
+        n => format!("; {} never issued", counted(n, "write")),
+    };
     match &diskstats.agreement {
         Agreement::Agrees => format!("diskstats agrees: {counts}"),
-        Agreement::Differs(how) => format!("diskstats differs: {how}"),
-        Agreement::NotComparable(why) => format!("diskstats cannot tell: {why}"),
+        Agreement::Differs(how) => format!("diskstats differs: {how}{apart}"),
+        Agreement::NotComparable(why) => format!("diskstats cannot tell: {why}{apart}"),
     }
 }

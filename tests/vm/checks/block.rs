@@ -193,7 +193,7 @@ impl Measured {
         let told = DiskStats {
             reads: sum(&["read"]).0,
             read_bytes: sum(&["read"]).1,
-            writes: writes + layer.in_diskstats(" of them never issued"),
+            writes: writes + layer.never_issued(),
             written_bytes: written,
             discards: sum(&["discard"]).0,
             discarded_bytes: sum(&["discard"]).1,
@@ -320,7 +320,7 @@ fn flushed(guest: &Guest, probe: &str) -> Result<(), String> {
     let measured = measure_all(guest, &disk.name, &["--probe", probe], &[alone])?;
     measured.is_exactly(&alone.truth())?;
     measured.agrees()?;
-    let never = measured.layer()?.in_diskstats(" of them never issued");
+    let never = measured.layer()?.never_issued();
     let asked = fsyncs(&alone);
     if never != asked {
         return measured.wrong(&format!("{never} writes never issued, not {asked}"));

@@ -185,9 +185,11 @@ const LEAK: [i64; 4] = [(RUNS as i64) << 11, (RUNS as i64) << 11, (RUNS as i64) 
 
 fn cycles(guest: &Guest) -> Result<(), String> {
     Traces::gone()?;
+    // The newest kernel takes twice as long for everything; there the layer is the one that starts fastest.
+    let layer = if guest.kernel == "7" { "blk" } else { "ext4" };
     let once = |without: &[&str]| -> Result<(), String> {
         let mut tool = Command::new(guest.tool().ok_or("there is no tool")?);
-        tool.args(["-T", "ext4", "-S", "--duration", "1ms"]).args(without);
+        tool.args(["-T", layer, "-S", "--duration", "1ms"]).args(without);
         run(&mut tool, 2 * MINUTE)?.success().map(drop)
     };
     let many = |runs: u32, without: &[&str]| {

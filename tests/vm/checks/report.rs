@@ -362,7 +362,13 @@ impl Layer {
         self.diskstats.as_deref().is_some_and(|line| line.starts_with(start))
     }
 
-    /// The number before these words in what it says of diskstats: `24` in `(24 of them never issued)`.
+    /// Writes that were never issued, in what it says of diskstats: `24` in `(24 of them never issued)`.
+    pub fn never_issued(&self) -> u64 {
+        let forms = [" of them never issued", " writes never issued", " write never issued"];
+        forms.iter().map(|words| self.in_diskstats(words)).sum()
+    }
+
+    /// The number before these words in what it says of diskstats: `7` in `; 7 in flight at start`.
     pub fn in_diskstats(&self, words: &str) -> u64 {
         let before = self
             .diskstats

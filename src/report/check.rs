@@ -1,0 +1,150 @@
+//! What `--check` prints: the facts of the machine, each probe and whether it fires, and what each layer counted.
+
+use std::fmt::Write as _;
+
+/// All that a check found out.
+#[derive(Debug, Clone, Default)]
+pub struct CheckReport {
+    /// Names and values, for the head of the page.
+    pub facts: Vec<(&'static str, String)>,
+    pub rows: Vec<Row>,
+    pub layers: Vec<LayerVerdict>,
+}
+
+/// One probe, or one place where there is none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    pub layer: &'static str,
+    pub op: &'static str,
+    /// A function, or a tracepoint.
+    pub function: String,
+    /// As in reports; `None`: nothing is attached there.
+    pub hook: Option<&'static str>,
+    pub verdict: Verdict,
+}
+
+/// Whether a probe fires, or why not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    Fires,
+    /// It is attached, and nothing came by.
+    Silent,
+    /// It is attached; this machine does not let us see whether it runs.
+    Unknown,
+    /// The kernel does not have it.
+    Absent,
+    Refused(String),
+    /// What would come by was not done.
+    NotTried(String),
+}
+
+/// Which ops of a layer were counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LayerVerdict {
+    pub layer: &'static str,
+    pub counted: Vec<&'static str>,
+    pub not_counted: Vec<&'static str>,
+}
+
+impl Verdict {
+    fn describe(&self) -> String {
+        match self {
+            Self::Fires => "yes".to_owned(),
+            Self::Silent => "no, nothing came by".to_owned(),
+            Self::Unknown => "attached, runs not counted".to_owned(),
+            Self::Absent => "not in this kernel".to_owned(),
+            Self::Refused(error) => format!("refused: {error}"),
+            Self::NotTried(why) => format!("not tried: {why}"),
+        }
+    }
+}
+
+impl CheckReport {
+    /// The page, without a line that is wider than its longest reason.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for (name, value) in &self.facts {
+            let _ = writeln!(text, "{name:<12}{}", printable(value));
+        }
+        text.push('\n');
+        let heading = ["layer", "op", "function", "hook", "fires"].map(str::to_owned);
+        let cells = self.rows.iter().map(|row| {
+            let hook = row.hook.unwrap_or("-");
+            [row.layer, row.op, &row.function, hook, &row.verdict.describe()].map(printable)
+        });
+        let table: Vec<[String; 5]> = std::iter::once(heading).chain(cells).collect();
+        let mut widths = [0; 4];
+        for row in &table {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = cell.chars().count().max(*width);
+            }
+        }
+        for row in &table {
+            for (cell, width) in row.iter().zip(widths) {
+                let _ = write!(text, "{cell:<width$}  ");
+            }
+            let _ = writeln!(text, "{}", row[4]);
+        }
+        text.push('\n');
+        for layer in &self.layers {
+            let (counted, all) = (layer.counted.len(), layer.counted.len() + layer.not_counted.len());
+            let _ = write!(text, "{}: {counted} of {all} operations counted", layer.layer);
+            if !layer.not_counted.is_empty() {
+                let _ = write!(text, "; not {}", layer.not_counted.join(", "));
+            }
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// Nothing in a name reaches the terminal as a command.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_a_row_for_each_probe() {
+        let row = |op, function: &str, hook, verdict| Row {
+            layer: "vfs",
+            op,
+            function: function.to_owned(),
+            hook,
+            verdict,
+        };
+        let report = CheckReport {
+            facts: vec![("kernel", "6.1.0\u{1b}".to_owned())],
+            rows: vec![
+                row("read", "vfs_read", Some("fentry/fexit"), Verdict::Fires),
+                row(
+                    "read",
+                    "io_read",
+                    Some("fentry/fexit"),
+                    Verdict::NotTried("EPERM".to_owned()),
+                ),
+                row("fsync", "do_fsync", None, Verdict::Absent),
+            ],
+            layers: vec![LayerVerdict {
+                layer: "vfs",
+                counted: vec!["read"],
+                not_counted: vec!["fsync", "open"],
+            }],
+        };
+        let expected = "\
+kernel      6.1.0?
+
+layer  op     function  hook          fires
+vfs    read   vfs_read  fentry/fexit  yes
+vfs    read   io_read   fentry/fexit  not tried: EPERM
+vfs    fsync  do_fsync  -             not in this kernel
+
+vfs: 1 of 3 operations counted; not fsync, open
+";
+        assert_eq!(report.text(), expected);
+    }
+}

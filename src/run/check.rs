@@ -1,0 +1,311 @@
+//! `--check`: attaches everything once, lets a process do each operation, and tells which probes saw it.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use nix::sys::statfs::statfs;
+
+use super::{Prepared, check_layers, control, is_filtered, monotonic_ns, prepare, settings};
+use crate::cli::Options;
+use crate::collect::{self, Span};
+use crate::exercise::{Exercise, TOO_MUCH};
+use crate::kernel::{Facts, privileges};
+use crate::layer::{FileSystem, Layer, doors};
+use crate::probe::attach::{self, Attached, AttachedOp, EVERY_FUNCTION};
+use crate::probe::plan::{Plan, PlannedOp, function_name};
+use crate::probe::program;
+use crate::process;
+use crate::report::check::{CheckReport, LayerVerdict, Row, Verdict};
+use crate::report::{LayerReport, Probe};
+
+/// Where temporary files are looked for room, in this order.
+const PLACES: [&str; 3] = ["/var/tmp", "/tmp", "."];
+/// What stands for the op where all of a layer have the same probes.
+const EVERY_REQUEST: &str = "requests";
+const EVERY_CALL: &str = "calls";
+
+/// Checks, and prints a table. The exit status is 0 when every layer asked for counted something.
+pub fn check(options: &Options) -> Result<u8, String> {
+    if let Some(line) = privileges::missing() {
+        return Err(line);
+    }
+    let file_systems: Vec<&FileSystem> = options.layers.iter().filter_map(|layer| layer.file_system()).collect();
+    let place = place(&file_systems);
+    let exercise = Exercise::fork(&place).map_err(|error| {
+        format!(
+            "no file can be made in {}: {error}; TMPDIR=DIRECTORY names another",
+            place.display()
+        )
+    })?;
+    let processes = process::find(&[exercise.pid]).map_err(|error| error.to_string())?;
+    let Prepared {
+        facts,
+        plan,
+        narrowing,
+        wish,
+        ..
+    } = prepare(options, None)?;
+    let mut settings = settings(options, &facts, &processes, None, None, narrowing.as_ref());
+    settings.block = wish;
+    settings.each_alone = true;
+    let mut attached = attach::attach(&plan, &facts, &mut settings).map_err(|error| error.to_string())?;
+    let refused = check_layers(options, &plan, &attached)?;
+
+    let counting: Option<OwnedFd> = program::count_runs().ok();
+    let epoch = 1;
+    let before = collect::read(&attached, &plan, epoch, counting.is_some());
+    control(&mut attached, |control| {
+        control.began_ns = monotonic_ns();
+        control.stopped = 0;
+    });
+    let done = exercise
+        .run()
+        .map_err(|error| format!("the process that tries each operation cannot be read: {error}"))?;
+    let after = collect::read(&attached, &plan, epoch, counting.is_some());
+    let span = Span {
+        plan: &plan,
+        facts: &facts,
+        attached: &attached,
+        before: &before,
+        after: &after,
+        in_flight: None,
+        filtered: is_filtered(options),
+        queued: false,
+        diskstats: None,
+    };
+    let layers = collect::layers(&span);
+    let evidence = Evidence {
+        attached: &attached,
+        probes: collect::probes(&span),
+        has_runs: counting.is_some(),
+        done: done.into_iter().collect(),
+        lives_on: file_systems.into_iter().find(|fs| is_on(&place, fs)).map(|fs| fs.name),
+    };
+    let report = CheckReport {
+        facts: told_facts(&facts, &attached, &place, &evidence),
+        rows: evidence.rows(&plan),
+        layers: plan_layers(&plan)
+            .map(|layer| evidence.layer(layer, &plan, &layers))
+            .collect(),
+    };
+    let complete = report.layers.iter().all(|layer| !layer.counted.is_empty()) && refused.is_empty();
+    match io::stdout().write_all(report.text().as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("the report cannot be written: {error}"))
+        }
+        _ => Ok(u8::from(!complete)),
+    }
+}
+
+/// A directory for the file: the one asked for, else one on one of these file systems, else any.
+fn place(file_systems: &[&FileSystem]) -> PathBuf {
+    let asked = std::env::var_os("TMPDIR").filter(|name| !name.is_empty());
+    if let Some(asked) = asked {
+        return PathBuf::from(asked);
+    }
+    let usable = || PLACES.iter().map(Path::new).filter(|path| path.is_dir());
+    let fitting = usable().find(|path| file_systems.iter().any(|fs| is_on(path, fs)));
+    fitting.or_else(|| usable().next()).unwrap_or(Path::new(".")).to_owned()
+}
+
+fn is_on(path: &Path, file_system: &FileSystem) -> bool {
+    statfs(path).is_ok_and(|stat| stat.filesystem_type().0 as u64 == file_system.magic)
+}
+
+fn plan_layers(plan: &Plan) -> impl Iterator<Item = Layer> {
+    Layer::ALL.into_iter().filter(|&layer| plan.has(layer))
+}
+
+/// What a report of trouble begins with.
+fn told_facts(
+    facts: &Facts,
+    attached: &Attached,
+    place: &Path,
+    evidence: &Evidence<'_>,
+) -> Vec<(&'static str, String)> {
+    let starts = if attached.skeleton.progs.in_flight.autoload() {
+        "task storage"
+    } else {
+        "a table"
+    };
+    let runs = if evidence.has_runs {
+        "by function"
+    } else {
+        "not counted: needs CAP_SYS_ADMIN and 5.8"
+    };
+    let file_system = evidence.lives_on.map_or_else(String::new, |name| format!(" ({name})"));
+    vec![
+        ("version", env!("CARGO_PKG_VERSION").to_owned()),
+        (
+            "kernel",
+            format!("{} {}", crate::kernel::release(), std::env::consts::ARCH),
+        ),
+        ("preemption", facts.preemption.to_string()),
+        ("starts in", starts.to_owned()),
+        ("runs", runs.to_owned()),
+        ("files in", format!("{}{file_system}", place.display())),
+    ]
+}
+
+/// What was seen while every operation was done.
+struct Evidence<'a> {
+    attached: &'a Attached,
+    probes: Vec<Probe>,
+    /// The probes have the runs of their programs.
+    has_runs: bool,
+    /// What was done, by name.
+    done: BTreeMap<String, io::Result<()>>,
+    /// The file system that it was done on, if that is one that is measured.
+    lives_on: Option<&'static str>,
+}
+
+impl Evidence<'_> {
+    fn rows(&self, plan: &Plan) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for (op, how) in plan.ops.iter().zip(&self.attached.ops) {
+            match op.layer {
+                // All of them have the same probes.
+                Layer::Blk if rows.iter().any(|row: &Row| row.layer == op.layer.name()) => {}
+                Layer::Blk => rows.extend(self.probes_of(op, how, EVERY_REQUEST)),
+                Layer::Syscall if how.points.iter().any(|(_, hook)| !hook.is_on_functions()) => {
+                    if !rows.iter().any(|row| row.layer == op.layer.name()) {
+                        rows.extend(self.probes_of(op, how, EVERY_CALL));
+                    }
+                }
+                _ => rows.extend(self.functions_of(op, how)),
+            }
+        }
+        rows
+    }
+
+    /// Rows of probes that serve all ops of a layer.
+    fn probes_of(&self, op: &PlannedOp, how: &AttachedOp, name: &'static str) -> Vec<Row> {
+        let of_layer = self.probes.iter().filter(|probe| probe.layer == Some(op.layer.name()));
+        let mut rows: Vec<Row> = of_layer
+            .map(|probe| Row {
+                layer: op.layer.name(),
+                op: name,
+                function: probe.functions.join(", "),
+                hook: Some(probe.hook),
+                verdict: self.verdict_of(probe),
+            })
+            .collect();
+        if rows.is_empty() {
+            rows.extend(how.refused.iter().map(|refusal| refused_row(op, name, refusal)));
+        }
+        rows.dedup();
+        rows
+    }
+
+    fn verdict_of(&self, probe: &Probe) -> Verdict {
+        let runs = [probe.entry, probe.leave].into_iter().flatten().map(|runs| runs.count);
+        match runs.reduce(|a, b| a.saturating_add(b)) {
+            Some(0) => Verdict::Silent,
+            Some(_) => Verdict::Fires,
+            None => Verdict::Unknown,
+        }
+    }
+
+    /// Rows of an op's own functions, those that this kernel lacks included.
+    fn functions_of(&self, op: &PlannedOp, how: &AttachedOp) -> Vec<Row> {
+        let mut rows = Vec::new();
+        let planned = op.points.iter().filter(|planned| planned.silent.is_none());
+        let functions: Vec<&str> = planned.map(|planned| planned.function.as_str()).collect();
+        for &function in &functions {
+            let probe = self.probes.iter().find(|probe| {
+                probe.layer == Some(op.layer.name()) && probe.functions.iter().any(|name| name == function)
+            });
+            // A whole kind of hook may have been refused.
+            let refusals = how
+                .refused
+                .iter()
+                .filter(|refusal| [function, EVERY_FUNCTION].contains(&refusal.function.as_str()));
+            match probe {
+                Some(probe) => rows.push(Row {
+                    layer: op.layer.name(),
+                    op: op.op.name,
+                    function: function.to_owned(),
+                    hook: Some(probe.hook),
+                    verdict: match self.verdict_of(probe) {
+                        Verdict::Silent => self.why_silent(op, function),
+                        verdict => verdict,
+                    },
+                }),
+                None => rows.extend(refusals.map(|refusal| Row {
+                    function: function.to_owned(),
+                    ..refused_row(op, op.op.name, refusal)
+                })),
+            }
+        }
+        let candidates = op
+            .op
+            .points
+            .iter()
+            .chain(doors(op.op).filter(|_| op.layer == Layer::Vfs));
+        for name in candidates.filter(|point| point.unless.is_none()).map(function_name) {
+            if !functions.contains(&name.as_str()) && !rows.iter().any(|row| row.function == name) {
+                rows.push(Row {
+                    layer: op.layer.name(),
+                    op: op.op.name,
+                    function: name,
+                    hook: None,
+                    verdict: Verdict::Absent,
+                });
+            }
+        }
+        rows
+    }
+
+    /// Why a probe saw nothing: what should have come by it was not done, or came by another way.
+    fn why_silent(&self, op: &PlannedOp, function: &str) -> Verdict {
+        let step = match function {
+            _ if op.layer == Layer::Syscall => match op.op.name {
+                "io_getevents" => "io_submit",
+                name => name,
+            },
+            _ if function.starts_with("io_") => "io_uring_enter",
+            _ if function.starts_with("aio_") => "io_submit",
+            _ => "",
+        };
+        if TOO_MUCH.contains(&step) {
+            return Verdict::NotTried("it would write back other files".to_owned());
+        }
+        if let Some(Err(error)) = self.done.get(step) {
+            return Verdict::NotTried(error.to_string());
+        }
+        match op.layer.file_system() {
+            Some(fs) if self.lives_on != Some(fs.name) => {
+                Verdict::NotTried(format!("no {} there; TMPDIR=DIRECTORY names another place", fs.name))
+            }
+            _ => Verdict::Silent,
+        }
+    }
+
+    fn layer(&self, layer: Layer, plan: &Plan, reports: &[LayerReport]) -> LayerVerdict {
+        let report = reports.iter().find(|report| report.layer == layer.name());
+        let counted: Vec<&'static str> = report
+            .iter()
+            .flat_map(|report| &report.ops)
+            .filter(|op| op.count() > 0)
+            .map(|op| op.op)
+            .collect();
+        let ops = plan.ops.iter().filter(|op| op.layer == layer).map(|op| op.op.name);
+        LayerVerdict {
+            layer: layer.name(),
+            not_counted: ops.filter(|name| !counted.contains(name)).collect(),
+            counted,
+        }
+    }
+}
+
+fn refused_row(op: &PlannedOp, name: &'static str, refusal: &attach::Refusal) -> Row {
+    Row {
+        layer: op.layer.name(),
+        op: name,
+        function: refusal.function.clone(),
+        hook: Some(refusal.hook.name()),
+        verdict: Verdict::Refused(refusal.error.clone()),
+    }
+}
