@@ -13,6 +13,7 @@ mod json;
 mod report;
 mod times;
 mod traps;
+mod trust;
 
 use crate::guest::Check;
 
@@ -23,6 +24,7 @@ const TABLES: &[&[Check]] = &[
     filters::CHECKS,
     json::CHECKS,
     traps::CHECKS,
+    trust::CHECKS,
     times::CHECKS,
     block::CHECKS,
     fallback::CHECKS,

@@ -1,0 +1,159 @@
+//! What tells how far a report can be trusted, held against the kernel's own counts.
+
+use super::report::Tool;
+use crate::guest::{Check, Guest};
+use crate::schema;
+use crate::workload::{EXT4, SYSCALL, Spec, VFS, Workload, prepare};
+use std::process::Command;
+use std::time::Duration;
+
+pub const CHECKS: &[Check] = &[
+    check("trust: --check, auto", |guest| everything_fires(guest, "auto")),
+    check("trust: --check, kprobe", |guest| everything_fires(guest, "kprobe")),
+    check("overload: counted and lost are what was done, auto", |guest| {
+        overload(guest, "auto")
+    }),
+    check("overload: counted and lost are what was done, fentry", |guest| {
+        overload(guest, "fentry")
+    }),
+    check("overload: counted and lost are what was done, kprobe", |guest| {
+        overload(guest, "kprobe")
+    })
+    .when(|guest| guest.tool().is_some() && guest.variant.is_empty()),
+];
+
+const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
+    Check::new(name, run).when(|guest| guest.tool().is_some())
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Ops that `--check` does, beside all those of the layers above.
+const REQUESTS: [&str; 3] = ["read", "write", "flush"];
+
+/// Each op of each layer is counted, and no probe was refused.
+fn everything_fires(guest: &Guest, probe: &str) -> Result<(), String> {
+    let mut tool = Command::new(guest.tool().ok_or("there is no tool")?);
+    tool.args(["--check", "--probe", probe]).env("TMPDIR", "/mnt/ext4");
+    let output = crate::guest::run(&mut tool, 2 * MINUTE)?.success()?;
+    let page = &output.stdout;
+    let wrong = |what: String| Err(format!("{what}:\n{page}"));
+    let summary = |layer: &str| {
+        let line = page.lines().find_map(|line| line.strip_prefix(&format!("{layer}: ")));
+        line.ok_or_else(|| format!("no verdict on {layer}:\n{page}"))
+    };
+    let not_counted = |layer: &str| -> Result<Vec<&str>, String> {
+        let (_, names) = summary(layer)?.split_once("; not ").unwrap_or_default();
+        Ok(names.split(", ").filter(|name| !name.is_empty()).collect())
+    };
+    if not_counted(SYSCALL)? != ["sync", "syncfs"] {
+        return wrong("other system calls than those of all files are not counted".into());
+    }
+    for layer in [VFS, EXT4] {
+        if !not_counted(layer)?.is_empty() {
+            return wrong(format!("not all of {layer} is counted"));
+        }
+    }
+    if not_counted("blk")?.iter().any(|op| REQUESTS.contains(op)) {
+        return wrong("requests are not counted".into());
+    }
+    if let Some(line) = page.lines().find(|line| line.contains("refused: ")) {
+        return wrong(format!("refused: {line}"));
+    }
+    if !page
+        .lines()
+        .any(|line| line.starts_with("ext4 ") && line.ends_with(" yes"))
+    {
+        return wrong("nothing of ext4 fires".into());
+    }
+    Ok(())
+}
+
+/// As much as two CPUs can do at once.
+const STORM: Spec = Spec {
+    set: "mix",
+    threads: 16,
+    rounds: 60,
+    file: "/mnt/ext4/trust/file",
+    name: "storm",
+};
+
+/// With every layer measured, and nobody filtered out: what was timed and what is told as lost is what was done; and where
+/// a function has programs of its own, the kernel ran or skipped them as often.
+fn overload(guest: &Guest, probe: &str) -> Result<(), String> {
+    prepare(STORM.file)?;
+    let workload = Workload::start(&STORM)?;
+    let arguments = ["-T", "all", "--json", "--probe", probe];
+    let tool = Tool::start(guest, &arguments)?;
+    workload.go()?;
+    workload.finish()?;
+    tool.interrupt()?;
+    let lines = tool.written()?;
+    let reports = schema::reports(&lines)?;
+    let [report] = reports.as_slice() else {
+        return Err(format!("{} reports", reports.len()));
+    };
+    if report["cost"]["probe_runs"].as_u64().is_none_or(|runs| runs == 0) {
+        return Err(format!("the probes' cost: {}", report["cost"]));
+    }
+    let layer = schema::array(&report["layers"])
+        .iter()
+        .find(|layer| layer["layer"] == EXT4)
+        .ok_or_else(|| format!("no {EXT4} in {report}"))?;
+    let is_known = !layer["lost"]["entry_missed"].is_null();
+    let truth = STORM.truth();
+    // Only the workload uses ext4.
+    let done = |op: &str| truth.ops.get(&(EXT4.into(), op.into())).map_or(0, |count| count.calls);
+    let (mut counted, mut all) = (0, 0);
+    for told in schema::ops(layer) {
+        let name = told["op"].as_str().unwrap_or_default();
+        let (calls, truth) = (schema::number(&told["count"]), done(name));
+        if calls > truth {
+            return Err(format!("{name}: {calls} counted, {truth} done: {layer}"));
+        }
+        (counted, all) = (counted + calls, all + truth);
+    }
+    let lost: u64 = layer["lost"]
+        .as_object()
+        .into_iter()
+        .flat_map(|reasons| reasons.values())
+        .map(schema::number)
+        .sum();
+    // What this kernel does not count as skipped is said to be unknown.
+    if counted + lost != all && (is_known || counted + lost > all) {
+        return Err(format!("{counted} counted and {lost} lost of {all}: {layer}"));
+    }
+    let mut apart = 0;
+    for (op, function) in FUNCTIONS {
+        let probe = schema::array(&report["probes"])
+            .iter()
+            .find(|probe| probe["layer"] == EXT4 && probe["functions"] == serde_json::json!([function]));
+        let Some(probe) = probe else { continue };
+        apart += 1;
+        let (ran, skipped) = (
+            schema::number(&probe["entry"]["count"]),
+            schema::number(&probe["skipped"]),
+        );
+        if ran + skipped != done(op) && (is_known || ran + skipped > done(op)) {
+            return Err(format!(
+                "{function}: ran {ran} times and skipped {skipped} of {}: {probe}",
+                done(op)
+            ));
+        }
+    }
+    let has_own = probe == "fentry" || probe == "kprobe";
+    if all == 0 || (has_own && apart != FUNCTIONS.len()) {
+        return Err(format!(
+            "{all} calls, {apart} functions with programs of their own: this check proves nothing"
+        ));
+    }
+    Ok(())
+}
+
+/// Ops of ext4 that have one function of their own each.
+const FUNCTIONS: [(&str, &str); 4] = [
+    ("read", "ext4_file_read_iter"),
+    ("write", "ext4_file_write_iter"),
+    ("open", "ext4_file_open"),
+    ("fsync", "ext4_sync_file"),
+];
