@@ -1,21 +1,36 @@
 //! Compiles the kernel side (`bpf/`) and generates its skeleton.
 //!
-//! `CLANG` names the compiler to use; `clang` otherwise.
+//! `CLANG` names the compiler to use; `clang` otherwise. What is missing or too old is told in a line of cargo's, with the way
+//! out; `tests/requirements.rs` runs this script for that.
 
 use std::env;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use libbpf_cargo::SkeletonBuilder;
+
+/// What this script and the linker need, and the build scripts of dependencies do not miss: a program or a static library, the
+/// package of Debian and Ubuntu that brings it, and that of Fedora.
+const NEEDS: [[&str; 3]; 4] = [
+    ["clang", "clang", "clang"],
+    ["libc.a", "libc6-dev", "glibc-static"],
+    ["libelf.a", "libelf-dev", "elfutils-libelf-devel-static"],
+    ["libz.a", "zlib1g-dev", "zlib-static"],
+];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let arch = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
         Ok("x86_64") => "x86",
         Ok("aarch64") => "arm64",
-        other => panic!("the kernel side knows no architecture {other:?}"),
+        other => {
+            let name = other.unwrap_or_default();
+            println!("cargo::error=the kernel side has no register layout for {name}; build for x86_64 or aarch64");
+            return;
+        }
     };
     for entry in Path::new("bpf").read_dir().expect("bpf/ is part of the source") {
         println!(
@@ -25,11 +40,24 @@ fn main() {
     }
     println!("cargo:rerun-if-changed=src/libelf_supplement.c");
     println!("cargo:rerun-if-env-changed=CLANG");
-
-    let mut builder = SkeletonBuilder::new();
-    if let Some(clang) = env::var_os("CLANG") {
-        builder.clang(clang);
+    if let Ok(script) = env::current_exe() {
+        println!("cargo::rustc-env=IOSB_BUILD_SCRIPT={}", script.display());
     }
+
+    let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
+    let missing: Vec<_> = NEEDS.into_iter().filter(|[need, ..]| !is_here(need, &clang)).collect();
+    if !missing.is_empty() {
+        let [needs, debian, fedora] = [0, 1, 2].map(|column| missing.iter().map(|row| row[column]).collect::<Vec<_>>());
+        println!(
+            "cargo::error=not found: {}. Debian, Ubuntu: apt-get install {}; Fedora: dnf install {}",
+            needs.join(", "),
+            debian.join(" "),
+            fedora.join(" ")
+        );
+        return;
+    }
+    let mut builder = SkeletonBuilder::new();
+    builder.clang(&clang);
     let arch = format!("-D__TARGET_ARCH_{arch}");
     let built = builder
         .source("bpf/iostackbreakdown.bpf.c")
@@ -46,14 +74,61 @@ fn main() {
         )
         .build_and_generate(out.join("iostackbreakdown.skel.rs"));
     if let Err(error) = built {
-        panic!(
-            "the kernel side did not compile; is clang installed (Debian, Ubuntu: apt-get install clang)?\n{error:#}"
+        println!(
+            "cargo::error={} does not compile the kernel side (bpf/); clang 14 and 19 do: name one by CLANG, as in CLANG=clang-19",
+            version_of(&clang)
         );
+        for line in format!("{error:#}").lines().filter(|line| !line.is_empty()) {
+            println!("cargo::error={line}");
+        }
+        return;
     }
 
     let header = fs::read_to_string("bpf/interface.h").expect("bpf/interface.h is part of the source");
     fs::write(out.join("interface.rs"), constants(&header)).expect("OUT_DIR can be written");
     complete_static_libelf();
+}
+
+fn is_here(need: &str, clang: &OsStr) -> bool {
+    match need {
+        "clang" => is_program(clang),
+        // Who builds with flags of their own may link it as they like.
+        "libc.a" if !env::var("CARGO_CFG_TARGET_FEATURE").is_ok_and(|has| has.contains("crt-static")) => true,
+        library => is_library(library),
+    }
+}
+
+fn is_program(name: &OsStr) -> bool {
+    let folders = env::var_os("PATH").unwrap_or_default();
+    // A name that is a path is not looked for.
+    env::split_paths(&folders).any(|folder| folder.join(name).is_file())
+}
+
+/// Whether the linker will find it; a compiler that does not know a library answers with its bare name. Without a compiler that
+/// could be asked, it is the linker's to complain.
+fn is_library(name: &str) -> bool {
+    let folders = env::var_os("LIBBPF_SYS_LIBRARY_PATH").unwrap_or_default();
+    let compiler = || cc::Build::new().cargo_metadata(false).try_get_compiler();
+    let ask = |compiler: cc::Tool| {
+        compiler
+            .to_command()
+            .arg(format!("-print-file-name={name}"))
+            .output()
+            .ok()
+    };
+    env::split_paths(&folders).any(|folder| folder.join(name).is_file())
+        || compiler()
+            .ok()
+            .and_then(ask)
+            .is_none_or(|answer| answer.stdout.starts_with(b"/"))
+}
+
+/// What a compiler says it is, or its name when it says nothing.
+fn version_of(clang: &OsStr) -> String {
+    let said = Command::new(clang).arg("--version").output();
+    let said = said.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let first = said.ok().and_then(|said| said.lines().next().map(str::to_owned));
+    first.unwrap_or_else(|| clang.display().to_string())
 }
 
 /// The numbers of `interface.h`, `#define NAME 1` and `NAME = 1,` alike, as Rust constants: the skeleton has the types

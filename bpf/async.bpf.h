@@ -59,8 +59,10 @@ static __always_inline void finish_start(struct async_start *start, __u32 layer,
 	}
 	if (now < start->entered_ns)
 		count_lost_in(row, LOST_CLOCK, 1, completed);
-	else
+	else {
 		record_in(row, true, now - start->entered_ns, value, completed);
+		record_in_group(start->group, op, true, now - start->entered_ns, value);
+	}
 }
 
 /* A request is done. `completed`: by its completion function, so that this may be an interrupt. */
@@ -132,7 +134,7 @@ static __always_inline bool wants_no_wait(__u64 kiocb)
 }
 
 /* A request comes in. Answers its key, 0 when there is no room for it. */
-static __always_inline __u64 enter_door(__u32 point, __u64 kiocb, __u64 now)
+static __always_inline __u64 enter_door(__u32 point, __u64 kiocb, __u64 now, __u32 group)
 {
 	struct async_call *call = bpf_map_lookup_elem(&asynchronous, &kiocb);
 	__u64 id = bpf_get_current_pid_tgid();
@@ -148,6 +150,7 @@ static __always_inline __u64 enter_door(__u32 point, __u64 kiocb, __u64 now)
 	}
 	new.starts[ASYNC_DOOR].entered_ns = now;
 	new.starts[ASYNC_DOOR].point = point;
+	new.starts[ASYNC_DOOR].group = group;
 	new.tgid = id >> 32;
 	new.thread = id;
 	new.is_aio = point_return(point) == RETURN_SUBMITTED;
@@ -161,7 +164,7 @@ static __always_inline __u64 enter_door(__u32 point, __u64 kiocb, __u64 now)
 }
 
 /* The file system is called with a kiocb. Answers its key when it belongs to a request that came in by a door. */
-static __always_inline __u64 enter_below(__u32 point, __u64 kiocb, __u64 now)
+static __always_inline __u64 enter_below(__u32 point, __u64 kiocb, __u64 now, __u32 group)
 {
 	struct async_call *call = bpf_map_lookup_elem(&asynchronous, &kiocb);
 	struct async_start *start;
@@ -173,6 +176,7 @@ static __always_inline __u64 enter_below(__u32 point, __u64 kiocb, __u64 now)
 	if (!start->point) {
 		start->entered_ns = now;
 		start->point = point;
+		start->group = group;
 	}
 	return kiocb;
 }

@@ -14,7 +14,6 @@
 #ifndef __BLOCK_BPF_H__
 #define __BLOCK_BPF_H__
 
-const volatile struct block_config block;
 /* By a request operation's code: its op, counted from 0 in the order of the table. */
 const volatile __u8 block_ops[BLOCK_CODES];
 
@@ -33,7 +32,6 @@ struct {
 	__type(value, struct bio_state);
 } bios SEC(".maps");
 
-#define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
 #define E2BIG 7
 #define EEXIST 17
 
@@ -49,9 +47,11 @@ struct request_view {
 	__u64 address;
 	__u64 stamp;
 	__u64 bio;
+	__u64 queue; /* for the whole stack's view, and for neighbours */
 	__u32 flags;
 	__u32 asked; /* its first bio's flags: the kernel takes FUA off a request for a disk that does not know it */
 	__u32 bytes;
+	__u32 disk; /* for groups */
 	bool on_disk; /* on the one asked for, or on any */
 };
 
@@ -105,6 +105,10 @@ static __always_inline __u32 device_number(int major, int first_minor)
 			view->on_disk = PARTITION_OF(rq) == block.disk;                                                \
 		else                                                                                                   \
 			view->on_disk = device_number(GET(disk, major), GET(disk, first_minor)) == block.disk;         \
+		view->disk = config.group_by == BY_DISK && disk                                                        \
+				     ? device_number(GET(disk, major), GET(disk, first_minor))                         \
+				     : 0;                                                                              \
+		view->queue = config.whole_stack || block.neighbours ? (__u64)GET(rq, q) : 0;                          \
 		view->address = (__u64)rq;                                                                             \
 		view->stamp = GET(rq, start_time_ns);                                                                  \
 		view->bio = (__u64)first;                                                                              \
@@ -147,11 +151,11 @@ static __always_inline void lose_request(__u8 op, enum lost_reason why)
 		__sync_fetch_and_add(&s->lost[why & (LOST_REASONS - 1)], 1);
 }
 
-static __always_inline bool is_kernel_thread(void)
+/* The end of a request that was issued was not seen. */
+static __always_inline void lose_end(const struct request_state *old)
 {
-	struct task_struct *task = (void *)bpf_get_current_task();
-
-	return BPF_CORE_READ(task, flags) & PF_KTHREAD;
+	if (old->foreign != FOREIGN_PROCESS)
+		lose_request(old->op, LOST_RETURN);
 }
 
 static __always_inline void remember_request(__u64 address, const struct request_state *state)
@@ -159,8 +163,24 @@ static __always_inline void remember_request(__u64 address, const struct request
 	/* Before 6.4 (d7ba4cc900bf) only the lower half of the answer is one. */
 	int failed = bpf_map_update_elem(&requests, &address, state, BPF_ANY);
 
-	if (failed)
+	if (failed && state->foreign != FOREIGN_PROCESS)
 		lose_request(state->op, failed == -E2BIG ? LOST_TABLE_FULL : LOST_STORAGE);
+}
+
+/*
+ * The group of a request that is issued: by what the request itself says, else by who submitted it, which is kept from its
+ * start on, or from that of its bio.
+ */
+static __always_inline __u32 group_of_request(const struct request_view *view, __u8 op, const struct bio_state *stamp,
+					      const struct request_state *started)
+{
+	if (config.group_by == BY_DISK)
+		return group_of_disk(view->disk);
+	if (config.group_by == BY_FILE)
+		return view->bio && op <= BLOCK_OP_WRITE ? group_of_page((void *)view->bio) : GROUP_NONE;
+	if (stamp->queued_ns)
+		return stamp->group;
+	return block.starts && started && started->phase == REQUEST_STARTED ? started->group : GROUP_NONE;
 }
 
 /* A request begins, in the context of whoever submits it. */
@@ -175,16 +195,24 @@ static __always_inline int on_start(const struct request_view *view)
 	old = bpf_map_lookup_elem(&requests, &address);
 	/* Its end was not seen: requests have an address of their own only while they are under way. */
 	if (old && old->phase == REQUEST_ISSUED)
-		lose_request(old->op, LOST_RETURN);
+		lose_end(old);
 	if (block.by_owner && !thread_is_traced()) {
-		if (old)
-			bpf_map_delete_elem(&requests, &address);
-		if (is_kernel_thread())
+		bool is_kernel = is_kernel_thread();
+
+		if (is_kernel)
 			count_apart(state.op, APART_BY_KERNEL);
-		return 0;
+		if (!block.neighbours) {
+			if (old)
+				bpf_map_delete_elem(&requests, &address);
+			return 0;
+		}
+		state.foreign = is_kernel ? FOREIGN_KERNEL : FOREIGN_PROCESS;
+		state.neighbour = neighbour_of_current(is_kernel);
 	}
 	state.started_ns = bpf_ktime_get_ns();
 	state.phase = REQUEST_STARTED;
+	if (config.group_by && !state.foreign)
+		state.group = group_of_current();
 	remember_request(address, &state);
 	return 0;
 }
@@ -226,12 +254,22 @@ static __always_inline int on_issue(const struct request_view *view)
 			old->issued_ns = state.issued_ns;
 			return 0;
 		}
-		lose_request(old->op, LOST_RETURN);
+		lose_end(old);
 	}
 	if (block.bio_stamps)
 		stamp = take_stamps(view->bio);
+	if (block.neighbours)
+		state.submitted_ns = stamp.queued_ns;
+	if (config.whole_stack) {
+		state.thread = stamp.thread;
+		state.origin = stamp.origin;
+		if (!view->bio)
+			note_flush(view->queue, state.issued_ns);
+	}
 	if (block.starts && old && old->phase == REQUEST_STARTED) {
 		state.started_ns = old->started_ns;
+		state.foreign = old->foreign;
+		state.neighbour = old->neighbour;
 	} else {
 		if (block.by_owner && stamp.owner != OWNER_TRACED) {
 			if (stamp.owner == OWNER_KERNEL)
@@ -239,7 +277,10 @@ static __always_inline int on_issue(const struct request_view *view)
 			/* Nobody's: the kernel sends one flush for all who ask. */
 			else if (state.op == BLOCK_OP_FLUSH)
 				count_apart(state.op, APART_UNOWNED);
-			return 0;
+			if (!block.neighbours && (!config.whole_stack || stamp.owner != OWNER_KERNEL))
+				return 0;
+			state.foreign = stamp.owner == OWNER_KERNEL ? FOREIGN_KERNEL : FOREIGN_PROCESS;
+			state.neighbour = stamp.neighbour;
 		}
 		if (state.op == BLOCK_OP_FLUSH || !view->bio)
 			state.started_ns = state.issued_ns;
@@ -248,6 +289,8 @@ static __always_inline int on_issue(const struct request_view *view)
 		else
 			state.started_ns = stamp.queued_ns;
 	}
+	if (config.group_by && state.foreign != FOREIGN_PROCESS)
+		state.group = group_of_request(view, state.op, &stamp, old);
 	remember_request(address, &state);
 	return 0;
 }
@@ -307,10 +350,14 @@ static __always_inline int on_unissued_end(const struct request_view *view, stru
 		return 0;
 	}
 	if (is_known && phase == REQUEST_FLUSHING) {
+		if (config.whole_stack && state->thread)
+			end_of_flushed(state->thread, view->queue);
 		mark_ended(view, op);
 		return 0;
 	}
-	if (phase == REQUEST_STARTED || !block.by_owner || stamp.owner == OWNER_TRACED) {
+	if (config.whole_stack && stamp.thread)
+		end_of_flushed(stamp.thread, view->queue);
+	if ((phase == REQUEST_STARTED && !state->foreign) || !block.by_owner || stamp.owner == OWNER_TRACED) {
 		count_apart(op, APART_NEVER_ISSUED);
 		mark_ended(view, op);
 	} else if (state) {
@@ -350,7 +397,7 @@ static __always_inline long result_of(long error, bool is_status, __u32 bytes)
 	return -(long)(errno ? errno : EIO);
 }
 
-static __always_inline void record_block(__u8 op, __u64 from, __u64 queue_ns, __u64 now, long result)
+static __always_inline void record_block(__u8 op, __u32 group, __u64 from, __u64 queue_ns, __u64 now, long result)
 {
 	struct op_stats *s;
 
@@ -364,6 +411,9 @@ static __always_inline void record_block(__u8 op, __u64 from, __u64 queue_ns, __
 		if (s)
 			__sync_fetch_and_add(&s->queue_ns, queue_ns);
 	}
+	s = record_in_group(group, block_index(op), true, now - from, result);
+	if (s && queue_ns)
+		__sync_fetch_and_add(&s->queue_ns, queue_ns);
 }
 
 /* A request ends, or a part of it does. `again` says that another program sees it too, and mostly before. */
@@ -381,8 +431,17 @@ static __always_inline int on_end(const struct request_view *view, long error, b
 	ended = *state;
 	if (ended.bytes && asks_for_flush(view->asked))
 		state->phase = REQUEST_FLUSHING;
+	/* The other program would take one that was started before the run for one that was issued before. */
+	else if (view->stamp < control.began_ns)
+		mark_ended(view, ended.op);
 	else
 		bpf_map_delete_elem(&requests, &address);
+	if (block.neighbours)
+		note_end(&ended, view->queue, now);
+	if (config.whole_stack && ended.foreign != FOREIGN_PROCESS)
+		end_of_request(&ended, now);
+	if (ended.foreign)
+		return 0;
 	from = ended.issued_ns;
 	if (block.queued) {
 		if (!ended.started_ns) {
@@ -393,7 +452,7 @@ static __always_inline int on_end(const struct request_view *view, long error, b
 		if (ended.started_ns < from)
 			from = ended.started_ns;
 	}
-	record_block(ended.op, from, ended.issued_ns - from, now, result_of(error, is_status, ended.bytes));
+	record_block(ended.op, ended.group, from, ended.issued_ns - from, now, result_of(error, is_status, ended.bytes));
 	return 0;
 }
 
@@ -403,7 +462,18 @@ struct bio_view {
 	__u32 flags;
 	__u32 bytes;
 	bool on_disk; /* on the one asked for, where that has bios only */
+	bool is_stacked; /* for the whole stack's view: its disk has no requests */
 };
+
+/* Of a disk that has no requests, which is the only one asked for. */
+static __always_inline __u32 group_of_bio(const struct bio_view *view, __u8 op)
+{
+	if (config.group_by == BY_DISK)
+		return group_of_disk(block.disk);
+	if (config.group_by == BY_FILE)
+		return op <= BLOCK_OP_WRITE ? group_of_page((void *)view->address) : GROUP_NONE;
+	return group_of_current();
+}
 
 #define DEFINE_LOOK_AT_BIO(NAME, GET)                                                                                  \
 	static __always_inline void NAME(struct bio *bio, struct bio_view *view)                                       \
@@ -415,7 +485,8 @@ struct bio_view {
 		view->flags = GET(bio, bi_opf);                                                                        \
 		view->bytes = GET(bio, bi_iter.bi_size);                                                               \
 		view->on_disk = false;                                                                                 \
-		if (!block.is_bio_based)                                                                               \
+		view->is_stacked = false;                                                                              \
+		if (!block.is_bio_based && !config.whole_stack)                                                        \
 			return;                                                                                        \
 		if (bpf_core_field_exists(((struct bio *)0)->bi_bdev)) {                                               \
 			device = GET(bio, bi_bdev);                                                                    \
@@ -424,6 +495,11 @@ struct bio_view {
 			struct bio___disk *old = (void *)bio;                                                          \
                                                                                                                        \
 			disk = GET(old, bi_disk);                                                                      \
+		}                                                                                                      \
+		if (config.whole_stack) {                                                                              \
+			const struct block_device_operations *operations = GET(disk, fops);                            \
+                                                                                                                       \
+			view->is_stacked = GET(operations, submit_bio) != NULL;                                        \
 		}                                                                                                      \
 		if (block.is_partition)                                                                                \
 			view->on_disk = device && GET(device, bd_dev) == block.disk;                                   \
@@ -450,7 +526,7 @@ static __always_inline void remember_bio(__u64 bio, const struct bio_state *stat
 	/* Before 6.4 (d7ba4cc900bf) only the lower half of the answer is one. */
 	int failed = bpf_map_update_elem(&bios, &bio, state, first ? BPF_NOEXIST : BPF_ANY);
 
-	if (failed && failed != -EEXIST)
+	if (failed && failed != -EEXIST && state->owner != OWNER_NEIGHBOUR)
 		lose_request(state->op, failed == -E2BIG ? LOST_TABLE_FULL : LOST_STORAGE);
 }
 
@@ -462,18 +538,55 @@ static __always_inline void stamp_bio(const struct bio_view *view, bool has_requ
 		.op = bio_op(view->flags, view->bytes),
 		.owner = OWNER_TRACED,
 		.has_request = has_request,
+		.is_stacked = view->is_stacked,
 	};
 	__u64 address = view->address;
 
 	if (block.by_owner && !thread_is_traced()) {
-		if (!is_kernel_thread()) {
+		state.owner = is_kernel_thread() ? OWNER_KERNEL : OWNER_NEIGHBOUR;
+		if (block.neighbours) {
+			state.neighbour = neighbour_of_current(state.owner == OWNER_KERNEL);
+		} else if (state.owner == OWNER_NEIGHBOUR) {
 			/* What was left by another bio at this address is not this one's. */
 			bpf_map_delete_elem(&bios, &address);
 			return;
 		}
-		state.owner = OWNER_KERNEL;
+	}
+	if (config.group_by && state.owner != OWNER_NEIGHBOUR)
+		state.group = group_of_current();
+	if (config.whole_stack) {
+		state.thread = bpf_get_current_pid_tgid();
+		state.origin = origin_of_current();
+		if (state.origin == ORIGIN_WORKER && state.op && view->bytes && is_of_written((void *)address))
+			state.origin = ORIGIN_WRITEBACK;
 	}
 	remember_bio(address, &state, false);
+}
+
+/* The current thread is a throttle's, which lets the bio go. */
+static __always_inline bool is_held_for_another(const struct bio_state *state)
+{
+	return state && state->held && !state->has_request && state->thread != (__u32)bpf_get_current_pid_tgid();
+}
+
+/* A bio comes to the throttle of its control group: it may be submitted later, and by another thread. */
+static __always_inline void hold_bio(struct bio *bio)
+{
+	__u64 address = (__u64)bio;
+	struct bio_state *state;
+	struct bio_view view;
+	struct hand *hand;
+
+	look_at_bio_probed(bio, &view);
+	if (control.stopped || view.is_stacked || is_held_for_another(bpf_map_lookup_elem(&bios, &address)))
+		return;
+	stamp_bio(&view, false);
+	state = bpf_map_lookup_elem(&bios, &address);
+	if (state)
+		state->held = 1;
+	hand = find_hand();
+	if (hand && hand->depth)
+		hand->own_bios = 1;
 }
 
 /* A bio is submitted. `counts` says that this program tells of those that are not asked for. */
@@ -484,9 +597,16 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 
 	if (control.stopped)
 		return 0;
+	if (config.whole_stack) {
+		seen = bpf_map_lookup_elem(&bios, &address);
+		/* The throttle lets it go. It stays its submitter's. */
+		if (is_held_for_another(seen))
+			return 0;
+		submit_in_call(view->is_stacked);
+	}
 	if (!block.is_bio_based) {
 		seen = block.twice ? bpf_map_lookup_elem(&bios, &address) : NULL;
-		if (!seen || seen->has_request)
+		if (!seen || seen->has_request || seen->held)
 			stamp_bio(view, false);
 		return 0;
 	}
@@ -500,26 +620,38 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 		return 0;
 	}
 	state.queued_ns = bpf_ktime_get_ns();
+	if (config.group_by)
+		state.group = group_of_bio(view, state.op);
+	if (config.whole_stack) {
+		state.thread = bpf_get_current_pid_tgid();
+		state.is_stacked = true;
+	}
 	remember_bio(address, &state, block.twice);
 	return 0;
 }
 
 /*
  * A request is made of a bio. One that was cut off a larger bio was never queued itself; one that was, and was held back
- * by a throttle, comes here in the throttle's context, and is still its submitter's.
+ * by a throttle, comes here in the throttle's context, and is still its submitter's. `again`: the same once more, for where
+ * the other program was skipped.
  */
-static __always_inline int on_getrq(const struct bio_view *view)
+static __always_inline int on_getrq(const struct bio_view *view, bool again)
 {
 	__u64 address = view->address;
 	struct bio_state *state;
 
 	if (control.stopped)
 		return 0;
+	if (config.whole_stack)
+		got_request();
 	state = bpf_map_lookup_elem(&bios, &address);
-	if (state && !state->has_request)
+	if (state && !state->has_request) {
+		if (config.whole_stack && state->thread != (__u32)bpf_get_current_pid_tgid())
+			release(state->thread);
 		state->has_request = true;
-	else
+	} else if (!state || !again) {
 		stamp_bio(view, true);
+	}
 	return 0;
 }
 
@@ -533,9 +665,12 @@ static __always_inline int on_bio_end(__u64 address, __u8 status)
 		return 0;
 	ended = *state;
 	bpf_map_delete_elem(&bios, &address);
+	/* What its own requests further down have taken of a sleep is theirs. */
+	if (config.whole_stack && ended.is_stacked)
+		end_in_sleep(ended.thread, ended.queued_ns, now);
 	/* Otherwise its request has ended before, or it never had one. */
 	if (block.is_bio_based)
-		record_block(ended.op, ended.queued_ns, 0, now, result_of(status, true, ended.bytes));
+		record_block(ended.op, ended.group, ended.queued_ns, 0, now, result_of(status, true, ended.bytes));
 	return 0;
 }
 
@@ -570,13 +705,25 @@ int block_end_btf(void *ctx)
 }
 
 /* A request that was merged into another is never issued. */
+static __always_inline int merge_event(__u64 address)
+{
+	stay_on_cpu();
+	bpf_map_delete_elem(&requests, &address);
+	may_be_preempted();
+	return 0;
+}
+
 SEC("tp_btf/block_rq_merge")
 int block_merge_btf(void *ctx)
 {
-	__u64 address = CONTEXT_WORD(ctx, 0);
+	return merge_event(CONTEXT_WORD(ctx, 0));
+}
 
-	bpf_map_delete_elem(&requests, &address);
-	return 0;
+/* The same once more, for where the other program was skipped. */
+SEC("tp_btf/block_rq_merge")
+int block_merge_again_btf(void *ctx)
+{
+	return merge_event(CONTEXT_WORD(ctx, 0));
 }
 
 /* The same end once more, for where the other program was skipped. */
@@ -594,23 +741,40 @@ int bio_queue_btf(void *ctx)
 {
 	struct bio_view view;
 
+	stay_on_cpu();
 	if (block.bio_queue_arg)
 		look_at_bio_direct((void *)CONTEXT_WORD(ctx, 1), &view);
 	else
 		look_at_bio_direct((void *)CONTEXT_WORD(ctx, 0), &view);
-	return on_bio_queue(&view, !block.twice);
+	on_bio_queue(&view, !block.twice);
+	may_be_preempted();
+	return 0;
+}
+
+static __always_inline int getrq_event(void *ctx, bool again)
+{
+	struct bio_view view;
+
+	stay_on_cpu();
+	if (block.getrq_arg)
+		look_at_bio_direct((void *)CONTEXT_WORD(ctx, 1), &view);
+	else
+		look_at_bio_direct((void *)CONTEXT_WORD(ctx, 0), &view);
+	on_getrq(&view, again);
+	may_be_preempted();
+	return 0;
 }
 
 SEC("tp_btf/block_getrq")
 int bio_getrq_btf(void *ctx)
 {
-	struct bio_view view;
+	return getrq_event(ctx, false);
+}
 
-	if (block.getrq_arg)
-		look_at_bio_direct((void *)CONTEXT_WORD(ctx, 1), &view);
-	else
-		look_at_bio_direct((void *)CONTEXT_WORD(ctx, 0), &view);
-	return on_getrq(&view);
+SEC("tp_btf/block_getrq")
+int bio_getrq_again_btf(void *ctx)
+{
+	return getrq_event(ctx, true);
 }
 
 SEC("tp_btf/block_bio_complete")

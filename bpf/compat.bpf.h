@@ -40,16 +40,54 @@ static __always_inline __u64 read_word(const void *address)
 #define DIRECT_REGISTER(saved, field) ((saved)->field)
 #define PROBED_REGISTER(saved, field) read_word(&(saved)->field)
 
+/* thread_info.status: a system call of the 32-bit table (arch/x86/include/asm/thread_info.h). */
+#define TS_COMPAT 2
+/* thread_info.flags: a 32-bit program (arch/arm64/include/asm/thread_info.h). */
+#define TIF_32BIT 22
+
+/* Its numbers mean other calls, and its arguments are in other registers. */
+static __always_inline bool in_32bit_call(void)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+
+#if defined(__TARGET_ARCH_x86)
+	return BPF_CORE_READ(task, thread_info.status) & TS_COMPAT;
+#else
+	return BPF_CORE_READ(task, thread_info.flags) & 1ul << TIF_32BIT;
+#endif
+}
+
 #if defined(__TARGET_ARCH_x86)
 #define SYSCALL_NUMBER(saved, READ) READ(saved, orig_ax)
 #define SYSCALL_ARG_0(saved, READ) READ(saved, di)
 #define SYSCALL_ARG_1(saved, READ) READ(saved, si)
 #define SYSCALL_ARG_2(saved, READ) READ(saved, dx)
+#define SYSCALL_ARG_3(saved, READ) READ(saved, r10)
 #else
 #define SYSCALL_NUMBER(saved, READ) ((__u32)READ(saved, syscallno))
 #define SYSCALL_ARG_0(saved, READ) READ(saved, orig_x0)
 #define SYSCALL_ARG_1(saved, READ) READ(saved, user_regs.regs[1])
 #define SYSCALL_ARG_2(saved, READ) READ(saved, user_regs.regs[2])
+#define SYSCALL_ARG_3(saved, READ) READ(saved, user_regs.regs[3])
 #endif
+
+/*
+ * Tracepoints can be preempted since 7.0, and while a task is preempted inside a program the kernel skips it for all others
+ * of the CPU. Kernel functions since 6.10 (fc7566ad0a82).
+ */
+extern void bpf_preempt_disable(void) __ksym __weak;
+extern void bpf_preempt_enable(void) __ksym __weak;
+
+static __always_inline void stay_on_cpu(void)
+{
+	if (bpf_ksym_exists(bpf_preempt_disable))
+		bpf_preempt_disable();
+}
+
+static __always_inline void may_be_preempted(void)
+{
+	if (bpf_ksym_exists(bpf_preempt_disable))
+		bpf_preempt_enable();
+}
 
 #endif

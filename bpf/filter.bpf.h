@@ -62,7 +62,8 @@ static __always_inline bool thread_is_traced(void)
 enum verdict {
 	TRACED,
 	EXCLUDED, /* a socket, a pipe, a tty: counted */
-	FOREIGN, /* on another disk, or another file system's: not asked for */
+	FOREIGN, /* on another disk: not asked for */
+	OTHERS, /* another file system's, which may have a program of its own on the function */
 };
 
 /* Regular files, directories and block devices only, unless all kinds were asked for; on the disks asked for. */
@@ -73,6 +74,12 @@ enum verdict {
                                                                                                                        \
 		if (!config.all_files && kind != S_IFREG && kind != S_IFDIR && kind != S_IFBLK)                        \
 			return EXCLUDED;                                                                               \
+		if (config.by_file) {                                                                                  \
+			struct super_block *sb = GET(inode, i_sb);                                                     \
+                                                                                                                       \
+			if (GET(inode, i_ino) != config.file_inode || GET(sb, s_dev) != config.file_device)            \
+				return FOREIGN;                                                                        \
+		}                                                                                                      \
 		if (config.by_disk) {                                                                                  \
 			struct super_block *sb = GET(inode, i_sb);                                                     \
 			__u32 disk = kind == S_IFBLK ? GET(inode, i_rdev) : GET(sb, s_dev);                            \
@@ -97,12 +104,17 @@ static __always_inline struct file *file_of_descriptor(__u32 fd)
 	return file;
 }
 
-/* A descriptor that names no file is traced: its call fails, and that is worth seeing. */
+/* A descriptor that names no file is traced: its call fails, and that is worth seeing, unless it is one file's calls. */
+static __always_inline enum verdict judge_file(struct file *file)
+{
+	if (!file)
+		return config.by_file ? FOREIGN : TRACED;
+	return judge_inode_probed(BPF_CORE_READ(file, f_inode));
+}
+
 static __always_inline enum verdict judge_descriptor(__u32 fd)
 {
-	struct file *file = file_of_descriptor(fd);
-
-	return file ? judge_inode_probed(BPF_CORE_READ(file, f_inode)) : TRACED;
+	return judge_file(file_of_descriptor(fd));
 }
 
 #endif

@@ -81,7 +81,10 @@ static __always_inline bool is_outermost_of(__u32 point, const struct frame *fra
 	return point_outermost(point) && point_op(point) == point_op(frame->point);
 }
 
-/* A call begins. Answers its frame, NULL where there is none, or an outer call of the same op is under way. */
+/*
+ * A call begins. Answers its frame, NULL where there is none, or an outer call of the same op is under way. File systems share
+ * frames: the call of one inside another's, such as a read of NFS out of its cache on a disk, finds no room, and is lost.
+ */
 static __always_inline struct frame *begin(__u32 point, __u64 stack)
 {
 	struct task_frames *frames;
@@ -102,7 +105,10 @@ static __always_inline struct frame *begin(__u32 point, __u64 stack)
 		 */
 		if (!is_outermost_of(point, frame) && stack < frame->stack) {
 			frame->depth++;
-			frame->nested++;
+			if (op_rows[point_op(point) & (MAX_OPS - 1)] != op_rows[point_op(frame->point) & (MAX_OPS - 1)])
+				count_lost(point_op(point), LOST_TABLE_FULL, 1);
+			else
+				frame->nested++;
 			return NULL;
 		}
 		lose_frame(frame);
@@ -123,7 +129,15 @@ struct ended {
 	__u64 ns;
 	__u64 kiocb;
 	__u32 point; /* that it was entered by */
+	__u32 group;
 };
+
+/* Counts it. */
+static __always_inline void record_all(const struct ended *call, long value)
+{
+	record(call->point, call->ns, value);
+	record_in_group(call->group, point_op(call->point), point_return(call->point) == RETURN_BYTES, call->ns, value);
+}
 
 /* A function of `point` returns at `now`. Says true when that was the outermost call, and fills `call`. */
 static __always_inline bool end(__u32 point, __u64 now, struct ended *call)
@@ -150,6 +164,7 @@ static __always_inline bool end(__u32 point, __u64 now, struct ended *call)
 	frames->active--;
 	call->point = frame->point;
 	call->kiocb = frame->kiocb;
+	call->group = frame->group;
 	release_frames(frames);
 	/* A request's time is its own, and told when it is done. */
 	if (now < entered && !call->kiocb) {

@@ -30,6 +30,8 @@
 			inode = GET(dentry, d_inode);                                                                  \
 			return JUDGE_INODE(inode);                                                                     \
 		}                                                                                                      \
+		if (shape == SHAPE_FOLDER_0)                                                                           \
+			return JUDGE_INODE((struct inode *)ARG(ctx, 0));                                               \
 		if (shape == SHAPE_KIOCB_0) {                                                                          \
 			struct kiocb *kiocb = (void *)ARG(ctx, 0);                                                     \
                                                                                                                        \
@@ -44,14 +46,17 @@
 		} else {                                                                                               \
 			file = (void *)ARG(ctx, 0);                                                                    \
 		}                                                                                                      \
-		if (point_guard(point) == GUARD_F_OP && (__u64)GET(file, f_op) != config.f_op)                         \
-			return FOREIGN;                                                                                \
+		if (point_guard(point) == GUARD_F_OP && (__u64)GET(file, f_op) != guard_value(point))                  \
+			return OTHERS;                                                                                 \
 		inode = GET(file, f_inode);                                                                            \
+		/* XFS opened directories by the function for files once: an open is that of a file. */               \
+		if (shape == SHAPE_FILE_1 && (GET(inode, i_mode) & S_IFMT) == S_IFDIR)                                 \
+			return FOREIGN;                                                                                \
 		if (point_guard(point) == GUARD_MAGIC) {                                                               \
 			struct super_block *sb = GET(inode, i_sb);                                                     \
                                                                                                                        \
-			if (GET(sb, s_magic) != config.magic)                                                          \
-				return FOREIGN;                                                                        \
+			if (GET(sb, s_magic) != guard_value(point))                                                    \
+				return OTHERS;                                                                         \
 		}                                                                                                      \
 		return JUDGE_INODE(inode);                                                                             \
 	}
@@ -70,7 +75,66 @@ static __always_inline bool is_traced_request(__u32 point, __u64 kiocb)
 	       bpf_map_lookup_elem(&asynchronous, &kiocb);
 }
 
-#define DEFINE_ENTER(NAME, CONTEXT, ARG, GET, JUDGE, REGISTER, ENTER_SYSCALL)                                          \
+/* include/uapi/asm-generic/fcntl.h, and what x86 and arm64 have of their own */
+#if defined(__TARGET_ARCH_x86)
+#define O_DIRECT 00040000
+#else
+#define O_DIRECT 00200000
+#endif
+
+/* Whether a read or write that begins like this goes past the page cache, as far as its first argument tells. */
+static __always_inline bool is_direct(__u32 point, void *first)
+{
+	__u32 shape = point_shape(point);
+
+	if ((shape == SHAPE_KIOCB_0 && !point_is_door(point)) || shape == SHAPE_ROW_KIOCB_0)
+		return BPF_CORE_READ((struct kiocb *)first, ki_flags) & IOCB_DIRECT;
+	/* A disk's file has no file system's function to come by. */
+	if (shape == SHAPE_FILE_0 && point_return(point) == RETURN_BYTES)
+		return BPF_CORE_READ((struct file *)first, f_flags) & O_DIRECT;
+	return false;
+}
+
+/* What a throttle does is in the row of requests, which are not looked at everywhere. */
+static __always_inline bool row_is_measured(__u32 point)
+{
+	return config.whole_stack && (point_shape(point) != SHAPE_ROW_BIO_0 || block.bio_stamps);
+}
+
+/* A function that a write may come by. */
+static __always_inline void note_file(__u32 point, void *first)
+{
+	__u32 shape = point_shape(point);
+
+	if (!block.bio_stamps || (point_return(point) != RETURN_BYTES && !point_is_door(point)))
+		return;
+	if (shape == SHAPE_FILE_0)
+		note_write(first);
+	else if (shape == SHAPE_KIOCB_0)
+		note_write(BPF_CORE_READ((struct kiocb *)first, ki_filp));
+}
+
+static __always_inline int enter_row(__u32 point, void *first)
+{
+	__u32 row = point_op(point);
+
+	if (!row_is_measured(point))
+		return 0;
+	if (point_shape(point) == SHAPE_ROW_BIO_0)
+		hold_bio(first);
+	if (process_is_traced())
+		enter_function(ROW_KEY | row, row, false, is_direct(point, first), bpf_ktime_get_ns());
+	return 0;
+}
+
+static __always_inline int leave_row(__u32 point, __u64 now)
+{
+	if (row_is_measured(point) && process_is_traced())
+		leave_function(ROW_KEY | point_op(point), false, now);
+	return 0;
+}
+
+#define DEFINE_ENTER(NAME, CONTEXT, ARG, GET, JUDGE, REGISTER, ENTER_SYSCALL, ENTER_SYSCALL_32)                                          \
 	static __always_inline int NAME(CONTEXT *ctx, __u32 point, __u64 stack)                                        \
 	{                                                                                                              \
 		enum verdict verdict;                                                                                  \
@@ -79,6 +143,8 @@ static __always_inline bool is_traced_request(__u32 point, __u64 kiocb)
                                                                                                                        \
 		if (point_shape(point) == SHAPE_NONE || control.stopped)                                               \
 			return 0;                                                                                      \
+		if (point_is_row(point))                                                                               \
+			return enter_row(point, (void *)ARG(ctx, 0));                                                  \
 		if (!thread_is_traced() && !is_traced_request(point, ARG(ctx, 0)))                                     \
 			return 0;                                                                                      \
 		if (point_shape(point) == SHAPE_SYSCALL) {                                                             \
@@ -87,24 +153,48 @@ static __always_inline bool is_traced_request(__u32 point, __u64 kiocb)
 			point = syscall_point(SYSCALL_NUMBER(regs, REGISTER));                                         \
 			return point ? ENTER_SYSCALL(point, regs) : 0;                                                 \
 		}                                                                                                      \
+		if (point_shape(point) == SHAPE_SYSCALL_32) {                                                          \
+			struct pt_regs *regs = (void *)ARG(ctx, 0);                                                    \
+                                                                                                                       \
+			point = compat_point(SYSCALL_NUMBER(regs, REGISTER));                                          \
+			return point ? ENTER_SYSCALL_32(point, regs) : 0;                                              \
+		}                                                                                                      \
 		verdict = JUDGE(ctx, point);                                                                           \
+		if (verdict == OTHERS)                                                                                 \
+			return 0;                                                                                      \
 		if (verdict == EXCLUDED && !point_silent(point))                                                       \
 			count_excluded(point_op(point));                                                               \
-		if (verdict != TRACED)                                                                                 \
-			return 0;                                                                                      \
-		frame = begin(point, stack);                                                                           \
+		frame = verdict == TRACED ? begin(point, stack) : NULL;                                                \
+		if (frame && config.group_by) {                                                                        \
+			__u64 argument = ARG(ctx, 0);                                                                  \
+                                                                                                                       \
+			/* Else it would be a computed offset into a context. */                                       \
+			barrier_var(argument);                                                                         \
+			if (point_shape(point) == SHAPE_FILE_1)                                                        \
+				argument = ARG(ctx, 1);                                                                \
+			frame->group = group_of_argument(point, (void *)argument);                                     \
+		}                                                                                                      \
+		if (config.whole_stack) {                                                                              \
+			enter_function(point_op(point), op_rows[point_op(point)], verdict != TRACED,                   \
+				       is_direct(point, (void *)ARG(ctx, 0)),                                          \
+				       frame ? frame->entered_ns : bpf_ktime_get_ns());                                \
+			if (frame)                                                                                     \
+				note_file(point, (void *)ARG(ctx, 0));                                                 \
+		}                                                                                                      \
 		if (!frame || point_shape(point) != SHAPE_KIOCB_0)                                                     \
 			return 0;                                                                                      \
 		kiocb = (void *)ARG(ctx, 0);                                                                           \
 		if (point_is_door(point))                                                                              \
-			frame->kiocb = enter_door(point, (__u64)kiocb, frame->entered_ns);                             \
+			frame->kiocb = enter_door(point, (__u64)kiocb, frame->entered_ns, frame->group);                            \
 		else if (GET(kiocb, ki_complete))                                                                      \
-			frame->kiocb = enter_below(point, (__u64)kiocb, frame->entered_ns);                            \
+			frame->kiocb = enter_below(point, (__u64)kiocb, frame->entered_ns, frame->group);                           \
 		return 0;                                                                                              \
 	}
 
-DEFINE_ENTER(enter_direct, void, CONTEXT_WORD, DIRECT, judge_direct, DIRECT_REGISTER, enter_syscall_direct)
-DEFINE_ENTER(enter_probed, struct pt_regs, REGISTER_ARG, PROBED, judge_probed, PROBED_REGISTER, enter_syscall_probed)
+DEFINE_ENTER(enter_direct, void, CONTEXT_WORD, DIRECT, judge_direct, DIRECT_REGISTER, enter_syscall_direct,
+	     enter_syscall_compat)
+DEFINE_ENTER(enter_probed, struct pt_regs, REGISTER_ARG, PROBED, judge_probed, PROBED_REGISTER, enter_syscall_probed,
+	     enter_syscall_compat_probed)
 
 /* The errno that a fault's result stands for, 0 when it is none: include/linux/mm_types.h, vm_fault_to_errno(). */
 static __always_inline long value_of_fault(__u32 result)
@@ -122,10 +212,14 @@ static __always_inline int leave(__u32 point, long value, __u64 now)
 {
 	struct ended call;
 
+	if (point_is_row(point))
+		return leave_row(point, now);
 	if (point_shape(point) == SHAPE_NONE || (!point_is_door(point) && !process_is_traced()))
 		return 0;
-	if (point_shape(point) == SHAPE_SYSCALL)
+	if (point_shape(point) == SHAPE_SYSCALL || point_shape(point) == SHAPE_SYSCALL_32)
 		return leave_syscall(value, now);
+	if (config.whole_stack)
+		leave_function(point_op(point), point_guard(point), now);
 	if (point_return(point) == RETURN_STATUS_INT || point_is_door(point))
 		value = (int)value;
 	if (point_return(point) == RETURN_FAULT)
@@ -133,7 +227,7 @@ static __always_inline int leave(__u32 point, long value, __u64 now)
 	if (!end(point, now, &call))
 		return 0;
 	if (!point_is_door(call.point) && !call.kiocb)
-		record(call.point, call.ns, value);
+		record_all(&call, value);
 	else if (point_is_door(call.point) && call.kiocb)
 		leave_door(call.point, call.kiocb, now, value);
 	else if (call.kiocb)
@@ -155,6 +249,8 @@ int fexit_leave(void *ctx)
 	__u32 point = SPECIALISED_POINT();
 	__u64 value;
 
+	if (point_is_row(point))
+		return leave(point, 0, now);
 	/* The return value stands behind the arguments. */
 	switch (point_args(point)) {
 	case 1:

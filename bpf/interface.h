@@ -34,6 +34,11 @@ enum shape {
 	SHAPE_SYSCALL = 6, /* the system call's registers; its number says which op it is */
 	SHAPE_SYSCALL_FD_0 = 7, /* the system call's registers, a file descriptor first */
 	SHAPE_FAULT_0 = 8, /* struct vm_fault * first, whose area maps the file */
+	SHAPE_SYSCALL_32 = 9, /* as SHAPE_SYSCALL, by the numbers of 32-bit programs */
+	SHAPE_ROW = 10, /* of the whole stack's view alone: the op is the row (enum row) that the function's time is in */
+	SHAPE_ROW_KIOCB_0 = 11, /* the same, struct kiocb * first */
+	SHAPE_ROW_BIO_0 = 12, /* the same, struct bio * first, which may be held back and submitted by somebody else */
+	SHAPE_FOLDER_0 = 13, /* struct inode * first, of the directory: an open, whose file may have to be made */
 };
 
 /* What a function's return value means when it is not negative. */
@@ -50,8 +55,8 @@ enum return_kind {
 /* An attach point that many file systems share is narrowed to one of them. */
 enum guard {
 	GUARD_NONE = 0,
-	GUARD_F_OP = 1, /* file->f_op is config.f_op */
-	GUARD_MAGIC = 2, /* the super block's magic is config.magic */
+	GUARD_F_OP = 1, /* file->f_op is the op's in guard_values */
+	GUARD_MAGIC = 2, /* the super block's magic is */
 };
 
 /* Which arguments of a system call are descriptors of the files it works on. */
@@ -120,9 +125,10 @@ struct op_stats {
 	__u64 lost[LOST_REASONS];
 	__u64 queue_ns; /* block layer: the part of total_ns from the start of the queue time to the issue */
 	__u64 apart[APART_KINDS];
-	struct extremes extremes[2];
 	struct errno_count errnos[ERRNOS];
+	/* In this order: they are counted the other way round, so that who reads in between finds no part without its whole. */
 	__u64 steps[STEPS];
+	struct extremes extremes[2];
 	__u64 unit_slots[UNIT_SLOTS];
 };
 
@@ -134,6 +140,8 @@ struct frame {
 	__u32 depth;
 	__u64 nested; /* calls taken for nested ones since, so that they can be told lost if this frame proves dead */
 	__u64 kiocb; /* key in `asynchronous` of the request that the call works on; 0: it works on none, or none that is known */
+	__u32 group; /* of `--by` */
+	__u32 pad;
 };
 
 struct task_frames {
@@ -150,6 +158,13 @@ enum request_phase {
 	REQUEST_ENDED = 4, /* its end is counted, and may be seen by another program */
 };
 
+/* Requests of those that were not asked for are in no op's counters. */
+enum foreign {
+	FOREIGN_NOT = 0,
+	FOREIGN_KERNEL = 1, /* a kernel thread's, which the whole stack's view has among what nobody waited for */
+	FOREIGN_PROCESS = 2, /* somebody else's */
+};
+
 /* One request under way. */
 struct request_state {
 	__u64 started_ns; /* 0: not known */
@@ -158,13 +173,20 @@ struct request_state {
 	__u32 bytes;
 	__u8 op;
 	__u8 phase; /* enum request_phase */
-	__u16 pad;
+	__u8 origin; /* enum origin, for the whole stack's view */
+	__u8 foreign; /* enum foreign */
+	__u32 thread; /* that submitted it; 0: not known, or not asked */
+	__u32 group; /* of `--by` */
+	__u32 neighbour; /* a foreign one's place in `neighbours` */
+	__u32 pad;
+	__u64 submitted_ns; /* its first bio, where that is known; else 0 */
 };
 
 /* Who submitted a bio, as far as the filters care. */
 enum owner {
 	OWNER_TRACED = 1,
 	OWNER_KERNEL = 2, /* a kernel thread that is not asked for */
+	OWNER_NEIGHBOUR = 3, /* another process; neighbour.bpf.h */
 };
 
 /* One bio under way. */
@@ -174,7 +196,13 @@ struct bio_state {
 	__u8 op;
 	__u8 owner; /* enum owner */
 	__u8 has_request; /* a request was made of it */
-	__u8 pad;
+	__u8 is_stacked; /* on a disk that has no requests (dm, md) */
+	__u32 thread; /* that submitted it; 0: not asked */
+	__u8 origin; /* enum origin */
+	__u8 held; /* a throttle has it, and may be the one that submits it */
+	__u16 neighbour; /* of an owner that is not traced: its place in `neighbours` */
+	__u32 group; /* of `--by` */
+	__u32 pad;
 };
 
 /* How the block layer is looked at. */
@@ -193,10 +221,60 @@ struct block_config {
 	bool has_status; /* completions have a blk_status_t, not an errno */
 	bool ends_twice; /* ends are seen by two programs */
 	bool twice; /* bios are seen by function and by tracepoint, and what comes second changes nothing */
-	__u8 pad[3];
+	bool neighbours; /* others' requests are looked at, too; neighbour.bpf.h */
+	__u8 pad[2];
+};
+
+/* Processes and kernel threads whose requests are told apart from those that were asked for. */
+#define NEIGHBOURS 1024
+/* The first place is that of all for whom there is no other, and of requests that nobody is known of. */
+#define NEIGHBOUR_REST 0
+/* Not a neighbour: the requests that were asked for. */
+#define NEIGHBOUR_OWN 1
+#define NEIGHBOUR_FIRST 2
+/* Ends of requests that are kept of each disk. */
+#define ENDS_KEPT 128
+#define ENDS_DISKS 64
+
+/* What a disk did for one of them while requests that were asked for waited. Counters only grow. */
+struct neighbour {
+	__u64 ns;
+	__u64 requests;
+	__u64 bytes;
+	__u64 comm[COMM_WORDS];
+	__u32 tgid;
+	__u32 is_kernel;
+	__u64 pad[2];
+};
+
+/* The end of a request. A disk worked for it from the end before, or from its issue if that was later. */
+struct served {
+	__u64 from_ns;
+	__u64 ended_ns;
+	__u64 number; /* of this end, from 1; written last */
+	__u32 bytes;
+	__u32 neighbour; /* NEIGHBOUR_OWN: of those that were asked for */
+};
+
+struct disk_ends {
+	__u64 ends; /* so far */
+	__u64 last_ns;
+	__u64 told_ns; /* up to here all waits are told */
+	__u64 zero; /* always, which the verifier does not know */
+	__u64 queue; /* its own key */
+	struct served kept[ENDS_KEPT];
+};
+
+/* What becomes of the time in which requests that were asked for waited. Counters only grow. */
+struct waits {
+	__u64 ns; /* of each disk, moments in which one or more did */
+	__u64 untold_ns; /* before the ends that are kept */
+	__u64 disks_full; /* ends on disks for which there was no room */
+	__u64 places; /* taken in `neighbours` */
 };
 
 /* Of the block layer's ops, those that the programs have to know; src/layer/blk.rs has the table. */
+#define BLOCK_OP_WRITE 1 /* the one before is read */
 #define BLOCK_OP_FLUSH 2
 #define BLOCK_OP_OTHER 10
 
@@ -215,7 +293,7 @@ struct async_start {
 	__u64 left_ns; /* the last call returned with the request done; 0: it has not */
 	__s64 value; /* what its calls returned: bytes together, or an error */
 	__u32 point; /* 0: the request was not seen here */
-	__u32 pad;
+	__u32 group; /* of `--by` */
 };
 
 /* What is expected of a request next. */
@@ -238,11 +316,266 @@ struct async_call {
 	__u8 pad;
 };
 
+/*
+ * The whole stack's view. Every moment of a system call is in one of these rows: the first ones are where the thread ran,
+ * the others what it waited for.
+ */
+enum row {
+	ROW_SYSCALL = 0,
+	ROW_VFS = 1,
+	ROW_FS = 2, /* to 6: file systems that are layers, in their order */
+	ROW_OVERLAY = 7, /* overlayfs, which is above others */
+	ROW_QUEUE = 8, /* an own request, from its bio's submission to its issue */
+	ROW_DEVICE = 9, /* the same from its issue to the end of the sleep */
+	ROW_OTHERS = 10, /* I/O, and no own request ended in the sleep */
+	ROW_JOURNAL = 11,
+	ROW_LOCK = 12,
+	ROW_OTHER = 13, /* slept, for something else */
+	ROW_RUN_QUEUE = 14, /* ready to run */
+	ROWS = 16, /* room, so that the structure fills whole cache lines */
+};
+
+#define FAMILIES 6 /* src/layer/family.rs has the table */
+#define FAMILY_READ 0
+#define FAMILY_WRITE 1
+#define FAMILY_ASYNCHRONOUS 5
+
+/* How a read came by its data. */
+enum read_class {
+	READ_CACHED = 0, /* no own bio, and no sleep for I/O */
+	READ_WAITED_OWN = 1, /* an own request ended in a sleep of it */
+	READ_WAITED_OTHERS = 2, /* it slept for I/O, and no own request ended in it */
+	READ_AHEAD = 3, /* it submitted bios and did not sleep for I/O */
+	READ_DIRECT = 4, /* past the page cache */
+	READ_CLASSES = 5,
+};
+
+/* What did not go in pairs. The rows add up all the same; a stretch may be in the row of its neighbour. */
+enum unbalanced {
+	UNBALANCED_ENTRY = 0, /* an entry whose return was not seen */
+	UNBALANCED_RETURN = 1, /* a return whose entry was not seen */
+	UNBALANCED_DEPTH = 2, /* a function deeper than there is room for */
+	UNBALANCED_SLEEP = 3, /* a sleep whose end was not seen, or for which there was no room */
+	UNBALANCED_KINDS = 4,
+};
+
+/* What became of a slow call; slow.bpf.h. */
+enum slow_kind {
+	SLOW_TOLD = 0,
+	SLOW_LIMITED = 1, /* more in a second than are told */
+	SLOW_NO_ROOM = 2, /* the reader was late */
+	SLOW_KINDS = 3,
+};
+
+/* One family of system calls on one CPU. Counters only grow. */
+struct family_stats {
+	__u64 bytes;
+	__u64 errors;
+	__u64 unbalanced[UNBALANCED_KINDS];
+	__u64 rows[ROWS]; /* nanoseconds */
+	__u64 reached[ROWS]; /* calls that had any function of the row's */
+	__u64 class_calls[READ_CLASSES];
+	__u64 class_bytes[READ_CLASSES];
+	/* As in struct op_stats. */
+	__u64 steps[STEPS];
+	struct extremes extremes[2];
+	__u64 slow[SLOW_KINDS]; /* calls that took as long as asked for */
+	__u64 pad[6];
+};
+
+/* Whose requests nobody waited for. */
+enum origin {
+	ORIGIN_NONE = 0, /* not known: flushes, which the kernel sends for whoever asked */
+	ORIGIN_OWN = 1, /* of a thread that is traced */
+	ORIGIN_ASYNCHRONOUS = 2, /* the same, by io_uring or AIO */
+	ORIGIN_WORKER = 3, /* kworkers */
+	ORIGIN_JOURNAL = 4, /* jbd2 */
+	ORIGIN_KERNEL = 5, /* other kernel threads */
+	ORIGIN_WRITEBACK = 6, /* kworkers, of files that a traced thread has written */
+	ORIGINS = 7,
+};
+
+/* Requests of one origin and direction on one CPU. */
+struct origin_stats {
+	__u64 requests;
+	__u64 bytes;
+	__u64 queue_ns;
+	__u64 device_ns;
+	__u64 pad[4];
+};
+
+/* Of each origin: reads, writes. */
+#define DIRECTIONS 2
+
+/* Functions of a call under way that are told apart, the system call itself among them. */
+#define OPEN_FUNCTIONS 16
+
+struct open_function {
+	__u16 key; /* its op; above those, the row of one that has none */
+	__u8 row;
+	__u8 pad;
+};
+
+/* Why a thread is off the CPU. */
+enum off {
+	OFF_NOT = 0,
+	OFF_READY = 1, /* it could run */
+	OFF_ASLEEP = 2,
+};
+
+/* Slow calls that are told in a second, by all CPUs together. */
+#define SLOW_PER_SECOND 1000
+
+/* Arguments of a call that are kept. */
+#define CALL_ARGUMENTS 4
+
+/* What a system call's arguments say of its place in the file. Arguments are counted from 1; 0: none says it. */
+struct call_shape {
+	__u8 path;
+	__u8 offset; /* or CALL_POSITION */
+	__u8 size;
+	__u8 does; /* CALL_OPENS, CALL_CLOSES */
+};
+
+/* It returns a new descriptor of the file. */
+#define CALL_OPENS 1
+/* The descriptor is none any more when it returns. */
+#define CALL_CLOSES 2
+
+/* The offset is the position of the open file, which the call moves. */
+#define CALL_POSITION 255
+
+struct pace {
+	__u64 since_ns;
+	__u64 told;
+};
+
+/* What the names of a file are. */
+enum names_kind {
+	PATH_NONE = 0, /* there are none */
+	PATH_WHOLE = 1, /* from the file up to the root, each with a 0 at its end */
+	PATH_CUT = 2, /* the same, and there are more */
+	PATH_ALONE = 3, /* of a file that is in no directory: a pipe, a socket */
+	PATH_ASKED = 4, /* one string: what the call was given */
+	PATH_INSIDE = 5, /* up to the root of its file system, wherever that is mounted; or of a control group */
+};
+
+/* Room for names, of which each may be as long as the longest, and how many are looked up at most. */
+#define NAMES_ROOM 1024
+#define NAME_ROOM 256
+#define NAMES_MOST 48
+
+#define SLOW_HAS_FILE 1
+#define SLOW_HAS_OFFSET 2
+#define SLOW_HAS_SIZE 4
+
+/* One slow call. */
+struct slow_call {
+	__u64 ended_ns;
+	__u64 total_ns;
+	__u64 rows[ROWS];
+	__s64 value; /* what it returned */
+	__u64 offset;
+	__u64 size; /* that was asked for */
+	__u64 inode;
+	__u64 comm[COMM_WORDS];
+	__u32 tgid;
+	__u32 thread;
+	__u32 device; /* s_dev of its file system */
+	__u32 names_length;
+	__u16 mode; /* i_mode */
+	__u8 op;
+	__u8 has; /* SLOW_HAS_... */
+	__u8 path; /* enum names_kind */
+	__u8 pad[3];
+	__u8 names[NAMES_ROOM + NAME_ROOM];
+};
+
+/* What calls and requests are told apart by; group.bpf.h. */
+enum group_by {
+	BY_NOTHING = 0,
+	BY_PROCESS = 1,
+	BY_FILE = 2,
+	BY_DISK = 3,
+	BY_CGROUP = 4,
+};
+
+/* The hierarchy whose control groups count. */
+enum cgroups_of {
+	CGROUPS_UNIFIED = 0, /* version 2 */
+	CGROUPS_IO = 1, /* version 1, blkio */
+	CGROUPS_MEMORY = 2,
+};
+
+/* What is known of the group that a call is counted in. Groups of their own have the numbers from GROUP_FIRST on. */
+#define GROUP_UNPLACED 0 /* there is no room for more groups */
+#define GROUP_NONE 1 /* it is of no file, or no submitter */
+#define GROUP_FIRST 2
+
+/* One process, file, disk or control group. */
+struct group {
+	__u64 number; /* process, inode, device, or control group; with `more`, unlike any other's */
+	__u64 more; /* of a file its device and what its name comes to, of a process when it began, in nanoseconds since boot */
+	__u64 is_known; /* all else is written */
+	__u64 comm[COMM_WORDS]; /* of a process */
+	__u32 names_length;
+	__u8 path; /* enum names_kind */
+	__u8 pad[11];
+	__u8 names[NAMES_ROOM + NAME_ROOM];
+};
+
+/* Whose counters a cell has: one op's of one group. */
+struct cell_key {
+	__u32 group;
+	__u32 row;
+};
+
+/* The clock hand of one thread: which row its time goes to, and since when. */
+struct hand {
+	__u64 entered_ns;
+	__u64 last_ns; /* up to here all time is in a row */
+	__u64 rows[ROWS]; /* of the call under way */
+	struct open_function open[OPEN_FUNCTIONS];
+	/* Where slow calls are told: what the one under way was given. */
+	__u64 arguments[CALL_ARGUMENTS];
+	__u64 file; /* address of the open file; 0: it has none, or another thread's */
+	__u64 dentry; /* of a call that closes it; else 0 */
+	__u64 mount;
+	__u64 inode;
+	__s64 value; /* what it has returned */
+	__u32 fd;
+	__u32 depth; /* functions open; 0: no call is under way */
+	__u32 deeper; /* functions for which there was no room */
+	__u32 reached; /* a bit per row */
+	__u8 family;
+	__u8 off; /* enum off */
+	__u8 sleeps_in; /* the row of the sleep, if no own request ends in it */
+	__u8 getting_request; /* a bio is submitted, and has no request yet */
+	__u8 has_slept; /* the thread is in `sleepers` */
+	__u8 own_bios;
+	__u8 waited; /* 1: for an own request, 2: for others' */
+	__u8 direct;
+	__u32 group; /* of `--by` */
+	__u32 pad;
+};
+
+/* A thread that is off the CPU inside a call, as others see it. */
+struct sleeper {
+	__u64 slept_ns; /* 0: it is not asleep */
+	__u64 woken_ns; /* 0: it was not woken so far */
+	__u64 in_ns; /* on a CPU again; 0: not so far */
+	__u64 mark_ns; /* the sleep, or the last own completion in it */
+	__u64 queue_ns; /* the part of the sleep that its own requests were queued */
+	__u64 completed; /* own completions in the sleep that began at this time; 0: none */
+	__u64 released; /* the bio that it waited for a request for got one from somebody else: a throttle */
+};
+
 /* Set before the programs are loaded; the verifier sees constants and drops what is switched off. */
 struct config {
-	__u64 f_op; /* address of the guarded file system's file_operations */
-	__u64 magic;
 	__u64 comm[COMM_WORDS]; /* padded with zeros */
+	__u64 slower_ns; /* calls of this length and more are told one by one */
+	__u64 file_inode; /* looked at when by_file */
+	__u32 file_device;
 	__u32 tgid; /* the one process traced; 0: see below */
 	__u32 self_tgid; /* never traced */
 	__u32 unit_ns; /* 0, 1000 or 1000000 */
@@ -254,7 +587,13 @@ struct config {
 	bool by_disk;
 	bool all_files;
 	bool atomic; /* programs that share a CPU's slots can preempt each other */
-	bool hash_starts; /* starts are in a hash by thread: this kernel has no task storage for these programs */
+	bool hash_starts; /* starts are in a hash by thread: these programs get no task storage, or not always */
+	bool whole_stack; /* every moment of a call is given to a row; hand.bpf.h */
+	bool tells_slow; /* and slow calls are told; slow.bpf.h */
+	bool by_file;
+	__u8 group_by; /* enum group_by */
+	__u8 cgroups_of; /* enum cgroups_of */
+	__u8 pad[7];
 };
 
 /* Changed while the programs run. */
@@ -267,13 +606,21 @@ struct control {
 };
 
 _Static_assert(STEPS == 305, "the Rust side prints these steps");
-_Static_assert(sizeof(struct frame) == 40, "no padding");
+_Static_assert(sizeof(struct frame) == 48, "no padding");
 _Static_assert(sizeof(struct op_stats) == 8 * (6 + LOST_REASONS + APART_KINDS + 6 + 2 * ERRNOS + STEPS + UNIT_SLOTS), "no padding");
 _Static_assert(sizeof(struct op_stats) % 64 == 0, "no cache line is shared by two CPUs");
-_Static_assert(sizeof(struct request_state) == 32, "no padding");
-_Static_assert(sizeof(struct bio_state) == 16, "no padding");
+_Static_assert(sizeof(struct request_state) == 56, "no padding");
+_Static_assert(sizeof(struct bio_state) == 32, "no padding");
+_Static_assert(sizeof(struct family_stats) % 64 == 0, "no cache line is shared by two CPUs");
+_Static_assert(sizeof(struct origin_stats) == 64, "no cache line is shared by two CPUs");
+_Static_assert(sizeof(struct hand) == 8 * (2 + ROWS) + 4 * OPEN_FUNCTIONS + 8 * (CALL_ARGUMENTS + 5) + 16 + 16, "no padding");
+_Static_assert(sizeof(struct slow_call) == 8 * (6 + ROWS + COMM_WORDS) + 16 + 8 + NAMES_ROOM + NAME_ROOM, "no padding");
 _Static_assert(sizeof(struct block_config) == 20, "no padding");
+_Static_assert(sizeof(struct neighbour) == 64, "no padding");
+_Static_assert(sizeof(struct served) == 32, "no padding");
 _Static_assert(sizeof(struct async_call) == 32 * ASYNC_LAYERS + 24, "no padding");
-_Static_assert(sizeof(struct task_frames) == 40 * MAX_FRAMES + 8, "no padding");
+_Static_assert(sizeof(struct task_frames) == 48 * MAX_FRAMES + 8, "no padding");
+_Static_assert(sizeof(struct group) == 8 * (3 + COMM_WORDS) + 16 + NAMES_ROOM + NAME_ROOM, "no padding");
+_Static_assert(sizeof(struct config) == 72, "no padding");
 
 #endif

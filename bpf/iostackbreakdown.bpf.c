@@ -7,17 +7,24 @@
 #include "interface.h"
 
 const volatile struct config config;
+const volatile struct block_config block;
 volatile struct control control;
 
 #include "compat.bpf.h"
 #include "point.bpf.h"
 #include "filter.bpf.h"
 #include "stats.bpf.h"
+#include "names.bpf.h"
+#include "group.bpf.h"
 #include "frames.bpf.h"
+#include "hand.bpf.h"
+#include "slow.bpf.h"
 #include "async.bpf.h"
 #include "syscall.bpf.h"
-#include "function.bpf.h"
+#include "sleep.bpf.h"
+#include "neighbour.bpf.h"
 #include "block.bpf.h"
+#include "function.bpf.h"
 #include "process.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

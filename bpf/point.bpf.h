@@ -18,6 +18,24 @@ static __always_inline __u32 point_field(__u32 point, __u32 shift, __u32 bits)
 #define point_files(point) point_field(point, POINT_FILES_SHIFT, 2)
 #define point_silent(point) point_field(point, POINT_SILENT_SHIFT, 1)
 
+/* By op: the row that its functions run in. */
+const volatile __u8 op_rows[MAX_OPS];
+/* By op: what its file system's files have, where a point has a guard. */
+const volatile __u64 guard_values[MAX_OPS];
+
+static __always_inline __u64 guard_value(__u32 point)
+{
+	return guard_values[point_op(point) & (MAX_OPS - 1)];
+}
+
+/* It has a row in the whole stack's view, and no op. */
+static __always_inline bool point_is_row(__u32 point)
+{
+	__u32 shape = point_shape(point);
+
+	return shape == SHAPE_ROW || shape == SHAPE_ROW_KIOCB_0 || shape == SHAPE_ROW_BIO_0;
+}
+
 /* The function by which an asynchronous request comes in. */
 static __always_inline bool point_is_door(__u32 point)
 {

@@ -31,6 +31,10 @@ static __always_inline int on_exit(void)
 	__u32 tgid = id >> 32, thread = id;
 
 	lose_frames_of_exiting_thread();
+	if (config.whole_stack)
+		drop_hand();
+	if (config.group_by == BY_PROCESS && thread == tgid)
+		note_last_name();
 	if (!config.traced_set)
 		return 0;
 	/* The last thread takes the process with it, and the number may be given to another one. */

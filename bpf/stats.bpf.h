@@ -3,6 +3,8 @@
 #ifndef __STATS_BPF_H__
 #define __STATS_BPF_H__
 
+#include "steps.bpf.h"
+
 /* Restart and queue codes are the kernel's own; include/linux/errno.h. */
 #define EAGAIN 11
 #define ENOMEM 12
@@ -30,10 +32,13 @@ struct {
  */
 static __always_inline void add_to(__u64 *counter, __u64 n, bool atomic)
 {
-	if (atomic || config.atomic)
+	if (atomic || config.atomic) {
+		/* Where it can tell that n is 0, the compiler makes it an atomic `or`, which there is not before 5.12. */
+		barrier_var(n);
 		__sync_fetch_and_add(counter, n);
-	else
+	} else {
 		*counter += n;
+	}
 }
 
 static __always_inline void add(__u64 *counter, __u64 n)
@@ -70,41 +75,6 @@ static __always_inline void count_excluded(__u32 op)
 		add(&s->excluded, 1);
 }
 
-/* Position of the highest bit that is set, 0 for 0. By shifts: clang 14 and 16 crash on __builtin_clzll for BPF. */
-static __always_inline __u32 top_bit(__u64 v)
-{
-	__u32 r = 0, s;
-
-	s = (v > 0xffffffffull) << 5;
-	v >>= s;
-	r |= s;
-	s = (v > 0xffff) << 4;
-	v >>= s;
-	r |= s;
-	s = (v > 0xff) << 3;
-	v >>= s;
-	r |= s;
-	s = (v > 0xf) << 2;
-	v >>= s;
-	r |= s;
-	s = (v > 0x3) << 1;
-	v >>= s;
-	r |= s;
-	return r | (v >> 1);
-}
-
-static __always_inline __u32 step_of(__u64 ns)
-{
-	__u32 bit;
-
-	if (ns < 1 << STEP_BITS)
-		return ns;
-	bit = top_bit(ns);
-	if (bit >= TOP_BIT)
-		return STEPS - 1;
-	return ((bit - STEP_BITS + 1) << STEP_BITS) + (ns >> (bit - STEP_BITS) & ((1 << STEP_BITS) - 1));
-}
-
 /* An errno that finds no place is in `errors` alone, and the report says so. */
 static __always_inline void count_errno(struct op_stats *s, __u32 error, bool atomic)
 {
@@ -121,30 +91,11 @@ static __always_inline void count_errno(struct op_stats *s, __u32 error, bool at
 	}
 }
 
-/* One finished call. `value` is what it returned, sign-extended. `atomic`: whatever this kernel's programs need. */
-static __always_inline void record_in(__u32 row, bool moves_bytes, __u64 ns, long value, bool atomic)
+static __always_inline void note_extremes(struct extremes *generations, __u64 ns)
 {
-	struct op_stats *s = stats_of(row);
-	struct extremes *x;
-	__u64 epoch;
-	__u32 step;
+	__u64 epoch = control.epoch;
+	struct extremes *x = &generations[epoch & 1];
 
-	if (!s)
-		return;
-	if (value < 0 && value >= -MAX_ERRNO) {
-		if (value == -EIOCBQUEUED) {
-			add_to(&s->queued, 1, atomic);
-			return;
-		}
-		add_to(&s->errors, 1, atomic);
-		count_errno(s, -value, atomic);
-	} else if (moves_bytes) {
-		add_to(&s->bytes, value, atomic);
-	}
-	add_to(&s->total_ns, ns, atomic);
-
-	epoch = control.epoch;
-	x = &s->extremes[epoch & 1];
 	if (x->epoch != epoch) {
 		x->min_ns = ns;
 		x->max_ns = ns;
@@ -155,20 +106,55 @@ static __always_inline void record_in(__u32 row, bool moves_bytes, __u64 ns, lon
 		if (ns > x->max_ns)
 			x->max_ns = ns;
 	}
+}
 
+/* The errno of a call that has returned `value`, 0 when it did not fail. */
+static __always_inline __u32 errno_of(long value)
+{
+	return value < 0 && value >= -MAX_ERRNO ? -value : 0;
+}
+
+/* All that is counted of one finished call but its errno, which takes a place that two CPUs may not take at once. */
+static __always_inline void count_call(struct op_stats *s, bool moves_bytes, __u64 ns, long value, bool atomic)
+{
+	__u32 step;
+
+	/* struct op_stats says why the extremes are first, and the steps before what is a part of them. */
+	note_extremes(s->extremes, ns);
 	step = step_of(ns);
 	/* The compiler can prove the bound, the verifier of older kernels cannot: keep the check. */
 	barrier_var(step);
 	if (step < STEPS)
 		add_to(&s->steps[step], 1, atomic);
+	if (errno_of(value)) {
+		add_to(&s->errors, 1, atomic);
+	} else if (moves_bytes) {
+		add_to(&s->bytes, value, atomic);
+	}
+	add_to(&s->total_ns, ns, atomic);
 	if (config.unit_ns) {
-		__u32 slot = top_bit(ns / config.unit_ns);
+		__u32 slot = unit_slot_of(ns, config.unit_ns);
 
 		barrier_var(slot);
-		if (slot >= UNIT_SLOTS)
-			slot = UNIT_SLOTS - 1;
-		add_to(&s->unit_slots[slot], 1, atomic);
+		if (slot < UNIT_SLOTS)
+			add_to(&s->unit_slots[slot], 1, atomic);
 	}
+}
+
+/* One finished call. `value` is what it returned, sign-extended. `atomic`: whatever this kernel's programs need. */
+static __always_inline void record_in(__u32 row, bool moves_bytes, __u64 ns, long value, bool atomic)
+{
+	struct op_stats *s = stats_of(row);
+
+	if (!s)
+		return;
+	if (value == -EIOCBQUEUED) {
+		add_to(&s->queued, 1, atomic);
+		return;
+	}
+	count_call(s, moves_bytes, ns, value, atomic);
+	if (errno_of(value))
+		count_errno(s, errno_of(value), atomic);
 }
 
 static __always_inline void record(__u32 point, __u64 ns, long value)

@@ -5,47 +5,69 @@
 
 /* Point of each system call number that is measured, 0 for the others. */
 const volatile __u32 syscall_points[MAX_SYSCALLS];
-
-/* thread_info.status: a system call of the 32-bit table (arch/x86/include/asm/thread_info.h). */
-#define TS_COMPAT 2
-
-/* Its numbers mean other calls. */
-static __always_inline bool in_32bit_call(void)
-{
-#if defined(__TARGET_ARCH_x86)
-	struct task_struct *task = (void *)bpf_get_current_task();
-
-	return BPF_CORE_READ(task, thread_info.status) & TS_COMPAT;
-#else
-	return false;
-#endif
-}
+/* The same of the numbers that 32-bit programs use. */
+const volatile __u32 compat_points[MAX_SYSCALLS];
 
 static __always_inline __u32 syscall_point(unsigned long number)
 {
 	return number < MAX_SYSCALLS ? syscall_points[number] : 0;
 }
 
+static __always_inline __u32 compat_point(unsigned long number)
+{
+	return number < MAX_SYSCALLS ? compat_points[number] : 0;
+}
+
+/* The point of a call that begins, 0 when it is not measured. `compat`: whether it is one of the 32-bit table. */
+static __always_inline __u32 entered_point(unsigned long number, bool *compat)
+{
+	if (number >= MAX_SYSCALLS || !(syscall_points[number] | compat_points[number]))
+		return 0;
+	if (control.stopped || !thread_is_traced())
+		return 0;
+	*compat = in_32bit_call();
+	return *compat ? compat_points[number] : syscall_points[number];
+}
+
 /* Whether a call works on a file that was asked for, by the descriptors among its arguments: any of them will do. */
-#define DEFINE_ENTER_SYSCALL(NAME, ARGS, ARG_0, ARG_1, ARG_2)                                                          \
+#define DEFINE_ENTER_SYSCALL(NAME, ARGS, ARG_0, ARG_1, ARG_2, ARG_3)                                                   \
 	static __always_inline int NAME(__u32 point, ARGS *args)                                                       \
 	{                                                                                                              \
+		struct frame *frame;                                                                                   \
 		__u32 files = point_files(point);                                                                      \
 		enum verdict verdict = TRACED;                                                                         \
+		struct file *file = NULL;                                                                              \
+		struct hand *hand;                                                                                     \
+		__u32 fd = 0;                                                                                          \
                                                                                                                        \
 		if (files != FILES_NONE) {                                                                             \
-			verdict = judge_descriptor(ARG_0(args));                                                       \
-			if (verdict != TRACED && files == FILES_0_OR_1)                                                \
-				verdict = judge_descriptor(ARG_1(args));                                               \
-			if (verdict != TRACED && files == FILES_0_OR_2)                                                \
-				verdict = judge_descriptor(ARG_2(args));                                               \
-		} else if (config.by_disk && point_return(point) != RETURN_FD) {                                       \
+			fd = ARG_0(args);                                                                              \
+			file = file_of_descriptor(fd);                                                                 \
+			verdict = judge_file(file);                                                                    \
+			if (verdict != TRACED && files != FILES_0) {                                                   \
+				fd = ARG_1(args);                                                                      \
+				/* Else it would be a computed offset into a context. */                               \
+				barrier_var(fd);                                                                       \
+				if (files == FILES_0_OR_2)                                                             \
+					fd = ARG_2(args);                                                              \
+				file = file_of_descriptor(fd);                                                         \
+				verdict = judge_file(file);                                                            \
+			}                                                                                              \
+		} else if ((config.by_disk || config.by_file) && point_return(point) != RETURN_FD) {                   \
 			/* Of a call that makes a descriptor, the file is known at its return. */                      \
 			verdict = FOREIGN;                                                                             \
 		}                                                                                                      \
-		if (verdict == TRACED)                                                                                 \
-			begin(point, 0);                                                                               \
-		else if (verdict == EXCLUDED)                                                                          \
+		if (verdict == TRACED) {                                                                               \
+			frame = begin(point, 0);                                                                       \
+			if (frame)                                                                                     \
+				frame->group = group_of_call(file);                                                    \
+			if (!config.whole_stack || !frame)                                                             \
+				return 0;                                                                              \
+			hand = begin_hand(point_op(point), frame->entered_ns, frame->group);                           \
+			if (config.tells_slow && hand)                                                                 \
+				keep_arguments(hand, point_op(point), fd, file, ARG_0(args), ARG_1(args), ARG_2(args), \
+					       ARG_3(args));                                                           \
+		} else if (verdict == EXCLUDED)                                                                        \
 			count_excluded(point_op(point));                                                               \
 		return 0;                                                                                              \
 	}
@@ -53,18 +75,39 @@ static __always_inline __u32 syscall_point(unsigned long number)
 #define DIRECT_ARG_0(regs) SYSCALL_ARG_0(regs, DIRECT_REGISTER)
 #define DIRECT_ARG_1(regs) SYSCALL_ARG_1(regs, DIRECT_REGISTER)
 #define DIRECT_ARG_2(regs) SYSCALL_ARG_2(regs, DIRECT_REGISTER)
-DEFINE_ENTER_SYSCALL(enter_syscall_direct, struct pt_regs, DIRECT_ARG_0, DIRECT_ARG_1, DIRECT_ARG_2)
+#define DIRECT_ARG_3(regs) SYSCALL_ARG_3(regs, DIRECT_REGISTER)
+DEFINE_ENTER_SYSCALL(enter_syscall_direct, struct pt_regs, DIRECT_ARG_0, DIRECT_ARG_1, DIRECT_ARG_2, DIRECT_ARG_3)
+
+#if defined(__TARGET_ARCH_x86)
+#define COMPAT_ARG_0(regs) ((regs)->bx)
+#define COMPAT_ARG_1(regs) ((regs)->cx)
+#define COMPAT_ARG_2(regs) ((regs)->dx)
+#define COMPAT_ARG_3(regs) ((regs)->si)
+DEFINE_ENTER_SYSCALL(enter_syscall_compat, struct pt_regs, COMPAT_ARG_0, COMPAT_ARG_1, COMPAT_ARG_2, COMPAT_ARG_3)
+
+#define COMPAT_PROBED_ARG_0(regs) PROBED_REGISTER(regs, bx)
+#define COMPAT_PROBED_ARG_1(regs) PROBED_REGISTER(regs, cx)
+#define COMPAT_PROBED_ARG_2(regs) PROBED_REGISTER(regs, dx)
+#define COMPAT_PROBED_ARG_3(regs) PROBED_REGISTER(regs, si)
+DEFINE_ENTER_SYSCALL(enter_syscall_compat_probed, struct pt_regs, COMPAT_PROBED_ARG_0, COMPAT_PROBED_ARG_1,
+		     COMPAT_PROBED_ARG_2, COMPAT_PROBED_ARG_3)
+#else
+#define enter_syscall_compat enter_syscall_direct
+#define enter_syscall_compat_probed enter_syscall_probed
+#endif
 
 #define PROBED_ARG_0(regs) SYSCALL_ARG_0(regs, PROBED_REGISTER)
 #define PROBED_ARG_1(regs) SYSCALL_ARG_1(regs, PROBED_REGISTER)
 #define PROBED_ARG_2(regs) SYSCALL_ARG_2(regs, PROBED_REGISTER)
-DEFINE_ENTER_SYSCALL(enter_syscall_probed, struct pt_regs, PROBED_ARG_0, PROBED_ARG_1, PROBED_ARG_2)
+#define PROBED_ARG_3(regs) SYSCALL_ARG_3(regs, PROBED_REGISTER)
+DEFINE_ENTER_SYSCALL(enter_syscall_probed, struct pt_regs, PROBED_ARG_0, PROBED_ARG_1, PROBED_ARG_2, PROBED_ARG_3)
 
 #define CLASSIC_ARG_0(ctx) ((ctx)->args[0])
 #define CLASSIC_ARG_1(ctx) ((ctx)->args[1])
 #define CLASSIC_ARG_2(ctx) ((ctx)->args[2])
+#define CLASSIC_ARG_3(ctx) ((ctx)->args[3])
 DEFINE_ENTER_SYSCALL(enter_syscall_classic, struct trace_event_raw_sys_enter, CLASSIC_ARG_0, CLASSIC_ARG_1,
-		     CLASSIC_ARG_2)
+		     CLASSIC_ARG_2, CLASSIC_ARG_3)
 
 static __always_inline int leave_syscall(long value, __u64 now)
 {
@@ -72,28 +115,44 @@ static __always_inline int leave_syscall(long value, __u64 now)
 	const __u32 any = SYSCALL_FRAME << POINT_FRAME_SHIFT | 1u << POINT_OUTERMOST_SHIFT;
 	struct ended call;
 
-	if (!end(any, now, &call))
+	if (!end(any, now, &call)) {
+		if (config.whole_stack)
+			drop_hand();
 		return 0;
-	if (point_return(call.point) == RETURN_FD && value >= 0) {
-		enum verdict verdict = judge_descriptor(value);
+	}
+	/* One that failed has opened no file: not this one. */
+	if (point_return(call.point) == RETURN_FD && (value >= 0 || config.by_file)) {
+		struct file *file = file_of_descriptor(value);
+		enum verdict verdict = judge_file(file);
+
+		call.group = group_of_call(file);
 
 		if (verdict == EXCLUDED)
 			count_excluded(point_op(call.point));
-		if (verdict != TRACED)
+		if (verdict != TRACED) {
+			if (config.whole_stack)
+				drop_hand();
 			return 0;
+		}
 	}
-	record(call.point, call.ns, value);
+	if (config.whole_stack)
+		end_hand(now, value, point_return(call.point) == RETURN_BYTES, call.group);
+	record_all(&call, value);
+	/* Last, when nothing else is needed any more: the verifier looks at what comes now once for all ways to here. */
+	if (config.tells_slow)
+		tell_ended();
 	return 0;
 }
 
 SEC("tp_btf/sys_enter")
 int BPF_PROG(sys_enter_btf, struct pt_regs *regs, long number)
 {
-	__u32 point = syscall_point(number);
+	bool compat = false;
+	__u32 point = entered_point(number, &compat);
 
-	if (!point || control.stopped || !thread_is_traced() || in_32bit_call())
+	if (!point)
 		return 0;
-	return enter_syscall_direct(point, regs);
+	return compat ? enter_syscall_compat(point, regs) : enter_syscall_direct(point, regs);
 }
 
 SEC("tp_btf/sys_exit")
@@ -107,11 +166,11 @@ int BPF_PROG(sys_exit_btf, struct pt_regs *regs, long value)
 SEC("tracepoint/raw_syscalls/sys_enter")
 int sys_enter_classic(struct trace_event_raw_sys_enter *ctx)
 {
-	__u32 point = syscall_point(ctx->id);
+	bool compat = false;
+	__u32 point = entered_point(ctx->id, &compat);
 
-	if (!point || control.stopped || !thread_is_traced() || in_32bit_call())
-		return 0;
-	return enter_syscall_classic(point, ctx);
+	/* The kernel takes the arguments out of the right registers. */
+	return point ? enter_syscall_classic(point, ctx) : 0;
 }
 
 SEC("tracepoint/raw_syscalls/sys_exit")

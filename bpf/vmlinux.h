@@ -31,8 +31,11 @@ enum {
 };
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_QUEUE = 22,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_CGROUP_ARRAY = 8,
+	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
 enum {
@@ -55,6 +58,9 @@ struct pt_regs {
 	__u64 orig_x0;
 	__s32 syscallno;
 };
+/* As the BTF of Debian's 6.12 for arm64 has them. */
+_Static_assert(__builtin_offsetof(struct pt_regs, orig_x0) == 272, "31 registers and three more");
+_Static_assert(__builtin_offsetof(struct pt_regs, syscallno) == 280, "behind the first argument");
 #else
 #error "this architecture has no register layout yet"
 #endif
@@ -76,24 +82,69 @@ struct super_block {
 	unsigned long s_magic;
 };
 
+struct hlist_node {
+	struct hlist_node *next;
+};
+
+struct hlist_head {
+	struct hlist_node *first;
+};
+
+struct address_space {
+	struct inode *host;
+};
+
 struct inode {
 	__u16 i_mode;
 	__u32 i_rdev;
+	unsigned long i_ino;
 	struct super_block *i_sb;
+	struct address_space *i_mapping;
+	struct hlist_head i_dentry;
+};
+
+struct qstr {
+	__u32 hash;
+	const unsigned char *name;
 };
 
 struct dentry {
+	struct dentry *d_parent;
+	struct qstr d_name;
 	struct inode *d_inode;
+	union {
+		struct hlist_node d_alias;
+	} d_u;
+};
+
+/* In 7.2 the union has no name. */
+struct dentry___unnamed {
+	struct hlist_node d_alias;
+};
+
+struct vfsmount {
+	struct dentry *mnt_root;
+};
+
+struct mount {
+	struct mount *mnt_parent;
+	struct dentry *mnt_mountpoint;
+	struct vfsmount mnt;
 };
 
 struct path {
+	struct vfsmount *mnt;
 	struct dentry *dentry;
 };
 
 struct file_operations;
 
 struct file {
+	unsigned int f_flags;
+	long long f_pos;
+	struct path f_path;
 	struct inode *f_inode;
+	struct address_space *f_mapping;
 	const struct file_operations *f_op;
 };
 
@@ -171,12 +222,18 @@ struct pid {
 };
 
 struct thread_info {
-	__u32 status;
+	unsigned long flags;
+	__u32 status; /* of x86 */
+};
+
+struct block_device_operations {
+	void *submit_bio; /* since 5.9; of disks that have bios and no requests */
 };
 
 struct gendisk {
 	int major;
 	int first_minor;
+	const struct block_device_operations *fops;
 };
 
 struct block_device {
@@ -192,8 +249,18 @@ struct bvec_iter {
 	unsigned int bi_size;
 };
 
+struct page {
+	struct address_space *mapping;
+	unsigned long compound_head;
+};
+
+struct bio_vec {
+	struct page *bv_page;
+};
+
 struct bio {
 	struct bio *bi_next;
+	struct bio_vec *bi_io_vec;
 	struct block_device *bi_bdev;
 	unsigned int bi_opf;
 	__u8 bi_status;
@@ -247,14 +314,56 @@ struct io_comp_batch___rq_list {
 	struct rq_list req_list;
 };
 
+struct kernfs_node {
+	__u64 id;
+	const char *name;
+	struct kernfs_node *parent;
+};
+
+/* Since 6.15 (633488947ef6 "kernfs: Use RCU to access kernfs_node::parent"). */
+struct kernfs_node___rcu {
+	struct kernfs_node *__parent;
+};
+
+struct cgroup {
+	struct kernfs_node *kn;
+};
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+};
+
+/* The length of the array is not relocated: it is never looked at. */
+struct css_set {
+	struct cgroup_subsys_state *subsys[1];
+	struct cgroup *dfl_cgrp;
+};
+
+/* include/linux/cgroup_subsys.h; the values here are anything, CO-RE puts in the kernel's. */
+enum cgroup_subsys_id {
+	memory_cgrp_id = 1,
+	io_cgrp_id = 2,
+};
+
 struct task_struct {
 	struct thread_info thread_info;
+	unsigned int __state;
 	unsigned int flags;
+	unsigned int in_iowait : 1;
 	int pid;
 	int tgid;
 	struct files_struct *files;
 	struct signal_struct *signal;
 	struct pid *thread_pid;
+	struct task_struct *group_leader;
+	__u64 start_boottime;
+	char comm[16];
+	struct css_set *cgroups;
+};
+
+/* Before 5.14 (2f064a59a11f "sched: Change task_struct::state"). */
+struct task_struct___state {
+	long state;
 };
 
 struct linux_binprm;

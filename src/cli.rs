@@ -9,6 +9,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser};
 
 use crate::layer::Layer;
 use crate::probe::Choice;
+use crate::report::group::By;
 use crate::report::text::Unit;
 
 /// A run, as asked for.
@@ -18,6 +19,8 @@ pub struct Options {
     pub layers: Vec<Layer>,
     /// The layers were named: one that cannot be measured is an error, not a remark.
     pub layers_named: bool,
+    /// The whole stack's view: none were named.
+    pub whole_stack: bool,
     pub pids: Vec<u32>,
     pub follow: bool,
     pub disk: Option<String>,
@@ -26,6 +29,14 @@ pub struct Options {
     pub cgroup: Option<PathBuf>,
     /// At most 15 bytes.
     pub comm: Option<String>,
+    /// The calls of this file only.
+    pub file: Option<PathBuf>,
+    /// Calls of this length and more are told one by one.
+    pub slower: Option<Duration>,
+    /// What the report is split by.
+    pub by: Option<By>,
+    /// How many parts it tells, the largest first; more than 0.
+    pub top: usize,
     pub unit: Unit,
     pub summary: bool,
     pub all_files: bool,
@@ -37,6 +48,8 @@ pub struct Options {
     pub output: Option<PathBuf>,
     /// Reports are JSON Lines, not text.
     pub json: bool,
+    /// Reports are folded stacks.
+    pub folded: bool,
     pub verbose: bool,
     /// Try every probe, instead of a run.
     pub check: bool,
@@ -47,6 +60,8 @@ pub struct Options {
     pub vmlinux: Option<PathBuf>,
     /// Keep starts in a table of this size even where the kernel has something better.
     pub starts: Option<u32>,
+    /// How many parts there is room for, where there is another number than ours to be.
+    pub groups: Option<u32>,
 }
 
 /// What parsing ended with when not with options.
@@ -56,6 +71,8 @@ pub enum Stop {
     Text(String),
     /// Wrong usage: one line.
     Usage(String),
+    /// `compare`: two files instead of a run.
+    Compare { before: PathBuf, after: PathBuf },
 }
 
 const EXAMPLES: &str = "\
@@ -63,9 +80,14 @@ Examples:
   IOStackBreakdown -T vfs -p 4711          latency of the VFS operations of a process
   IOStackBreakdown -T blk -d nvme0n1 -Q    requests of a disk, time in the queue included
   IOStackBreakdown -T syscall,ext4 1 10    two layers, ten reports of a second each
+  IOStackBreakdown -p 4711                 the whole stack: where each call's time goes
   IOStackBreakdown -d nvme0n1 --duration 10s
-                                           all layers, one disk and its files, for ten seconds
-  IOStackBreakdown -- fio job.fio          run a command and trace all it starts";
+                                           the same of a disk and its files, for ten seconds
+  IOStackBreakdown --slower 10ms           each call of 10 ms or longer, as it ends
+  IOStackBreakdown --by file -T ext4 -S    operations of each file, the busiest first
+  IOStackBreakdown -- fio job.fio          run a command and trace all it starts
+  IOStackBreakdown compare OLD.json NEW.json
+                                           what differs between two runs of --json";
 
 #[derive(Parser, Debug)]
 #[command(
@@ -78,13 +100,17 @@ Examples:
     disable_help_subcommand = true
 )]
 struct Raw {
-    /// Layers: syscall, vfs, ext4, blk; a comma list; or all
+    /// Single layers: syscall, vfs, ext4, xfs, btrfs, f2fs, nfs, blk; a comma list. Without it (or all): the whole stack
     #[arg(short = 'T', long = "type", value_name = "LAYER,...", value_delimiter = ',')]
     layers: Vec<String>,
     #[command(flatten)]
     filters: Filters,
     #[command(flatten)]
     output: Output,
+    /// Print each call that took TIME or longer, such as 10ms, 500us, as it ends, and where its time went; 0 for all. At the
+    /// end comes a summary; with --verbose or --json the whole report
+    #[arg(long, value_name = "TIME", value_parser = threshold, conflicts_with_all = ["folded", "check"])]
+    slower: Option<Duration>,
     /// Report and start again every INTERVAL seconds (decimals allowed)
     #[arg(value_name = "INTERVAL", value_parser = seconds)]
     interval: Option<Duration>,
@@ -112,6 +138,9 @@ struct Raw {
     /// Keep starts in a table with room for N threads
     #[arg(long, value_name = "N", hide = true, value_parser = clap::value_parser!(u32).range(1..))]
     starts: Option<u32>,
+    /// Have room for N processes, files, disks or control groups
+    #[arg(long, value_name = "N", hide = true, requires = "by", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    groups: Option<u32>,
 }
 
 #[derive(Args, Debug)]
@@ -134,6 +163,9 @@ struct Filters {
     /// Threads of this name only
     #[arg(long, value_name = "NAME")]
     comm: Option<String>,
+    /// Calls on this file only, whatever its names are
+    #[arg(long, value_name = "PATH")]
+    file: Option<PathBuf>,
     /// Sockets, pipes, ttys and the like too
     #[arg(long)]
     all_files: bool,
@@ -156,12 +188,27 @@ struct Output {
     /// Report as JSON Lines, always in nanoseconds and with histograms, whatever -m, -u and -S say
     #[arg(long)]
     json: bool,
+    /// Split the report by process, file, disk or control group (of 1,024 at most): the largest, and all others together
+    #[arg(long, value_name = "WHAT", value_enum, conflicts_with = "check")]
+    by: Option<By>,
+    /// With --by: how many are told, the largest first
+    #[arg(long, value_name = "N", default_value_t = 10, requires = "by", value_parser = clap::value_parser!(u32).range(1..))]
+    top: u32,
+    /// Report the whole stack as folded stacks, as flame graph tools read them, in nanoseconds
+    #[arg(long, conflicts_with_all = ["json", "layers"])]
+    folded: bool,
     /// Tell how each operation is measured, and what each probe saw and cost
     #[arg(long)]
     verbose: bool,
     /// Try each probe on a file of its own (in TMPDIR, /var/tmp or /tmp), and tell which ones work here
-    #[arg(long, conflicts_with_all = ["pids", "disk", "queued", "cgroup", "comm", "all_files", "interval", "duration", "command", "json", "output"])]
+    #[arg(long, conflicts_with_all = ["pids", "disk", "queued", "cgroup", "comm", "file", "all_files", "interval", "duration", "command", "json", "output"])]
     check: bool,
+}
+
+/// What the command line may have, for manuals and completions.
+#[must_use]
+pub fn command() -> clap::Command {
+    Raw::command()
 }
 
 /// Parses the arguments, the program's name first.
@@ -173,7 +220,10 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Options, S
     if arguments.last().is_some_and(|last| last == "--") {
         return Err(Stop::Usage("there is no COMMAND after --".to_owned()));
     }
-    let raw = Raw::command()
+    if arguments.get(1).is_some_and(|verb| verb == "compare") {
+        return Err(compare(&arguments[2..]));
+    }
+    let raw = command()
         .try_get_matches_from(arguments)
         .and_then(|mut matches| Raw::from_arg_matches_mut(&mut matches))
         .map_err(|error| match error.kind() {
@@ -181,6 +231,18 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Options, S
             _ => Stop::Usage(one_line(&error)),
         })?;
     validate(raw).map_err(Stop::Usage)
+}
+
+/// The verb takes two files and nothing else.
+fn compare(files: &[OsString]) -> Stop {
+    let is_option = |file: &OsString| file.as_encoded_bytes().starts_with(b"-");
+    match files {
+        [before, after] if !is_option(before) && !is_option(after) => Stop::Compare {
+            before: before.into(),
+            after: after.into(),
+        },
+        _ => Stop::Usage("compare takes two files of --json: compare BEFORE.json AFTER.json".to_owned()),
+    }
 }
 
 /// clap's message without its usage block.
@@ -217,8 +279,21 @@ fn validate(raw: Raw) -> Result<Options, String> {
     }
     if raw.filters.disk.is_some() && layers == [Layer::Syscall] {
         return Err(
-            "-d is about files and disks, which system calls alone do not tell; use it with -T vfs, ext4 or blk".into(),
+            "-d is about files and disks, which system calls alone do not tell; use it with -T vfs, blk or a file system"
+                .into(),
         );
+    }
+    if raw.filters.disk.is_some() && layers_named && layers.contains(&Layer::Nfs) {
+        return Err("-d is about files on a disk, which those of nfs are not; leave one of them out".to_owned());
+    }
+    if raw.filters.file.is_some() && layers_named && layers.contains(&Layer::Blk) {
+        return Err("--file is about calls on a file, which requests do not tell; leave blk out".to_owned());
+    }
+    if raw.slower.is_some() && raw.output.by.is_some() {
+        return Err("--slower tells the process and the file of each call by itself; leave --by out".to_owned());
+    }
+    if raw.slower.is_some() && layers_named {
+        return Err("--slower tells where a call's time went in the whole stack; leave -T out".to_owned());
     }
     if raw.filters.follow && raw.filters.pids.is_empty() {
         return Err(
@@ -253,12 +328,17 @@ fn validate(raw: Raw) -> Result<Options, String> {
     Ok(Options {
         layers,
         layers_named,
+        whole_stack: !layers_named && !raw.output.check,
         pids,
         follow: raw.filters.follow || !raw.command.is_empty(),
         disk: raw.filters.disk,
         queued: raw.filters.queued,
         cgroup: raw.filters.cgroup,
         comm: raw.filters.comm,
+        file: raw.filters.file,
+        slower: raw.slower,
+        by: raw.output.by,
+        top: raw.output.top as usize,
         unit,
         summary: raw.output.summary,
         all_files: raw.filters.all_files,
@@ -267,6 +347,7 @@ fn validate(raw: Raw) -> Result<Options, String> {
         duration: raw.duration,
         output: raw.output.output,
         json: raw.output.json,
+        folded: raw.output.folded,
         verbose: raw.output.verbose,
         check: raw.output.check,
         command: raw.command,
@@ -275,6 +356,7 @@ fn validate(raw: Raw) -> Result<Options, String> {
         without: raw.without,
         vmlinux: raw.vmlinux,
         starts: raw.starts,
+        groups: raw.groups,
     })
 }
 
@@ -316,6 +398,7 @@ fn time_span(text: &str) -> Result<Duration, String> {
         .unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let factor = match unit {
+        "ns" => 1e-9,
         "us" => 1e-6,
         "ms" => 1e-3,
         "s" | "" => 1.0,
@@ -328,9 +411,23 @@ fn time_span(text: &str) -> Result<Duration, String> {
     if span.is_zero() { Err(wrong()) } else { Ok(span) }
 }
 
+/// A time with its unit, or 0. BCC's thresholds are bare numbers of milliseconds, ours would be seconds: neither is guessed.
+fn threshold(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(0.0) => Ok(Duration::ZERO),
+        Ok(_) => Err(format!("'{text}' has no unit: {text}ms, {text}us")),
+        Err(_) => time_span(text),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::fuzz;
 
     fn parse_words(words: &str) -> Result<Options, Stop> {
         parse(
@@ -400,6 +497,17 @@ mod tests {
     }
 
     #[test]
+    fn a_threshold_has_a_unit() {
+        assert_eq!(threshold("10ms"), Ok(Duration::from_millis(10)));
+        assert_eq!(threshold("1ns"), Ok(Duration::from_nanos(1)));
+        assert_eq!(threshold("0"), Ok(Duration::ZERO));
+        assert_eq!(threshold("10").unwrap_err(), "'10' has no unit: 10ms, 10us");
+        assert!(threshold("0ms").is_err() && threshold("-1").is_err() && threshold("soon").is_err());
+        let options = parse_words("--slower 500us -T all").unwrap();
+        assert_eq!(options.slower, Some(Duration::from_micros(500)));
+    }
+
+    #[test]
     fn wrong_usage_is_one_line_with_a_way_out() {
         assert_eq!(
             usage("-T 1"),
@@ -407,11 +515,12 @@ mod tests {
         );
         assert_eq!(
             usage("-T xfsx"),
-            "unknown layer 'xfsx' (it is one of syscall, vfs, ext4, blk, all)"
+            "unknown layer 'xfsx' (it is one of syscall, vfs, ext4, xfs, btrfs, f2fs, nfs, blk, all)"
         );
         for words in [
             "-T vfs -Q",
             "-T syscall -d sda",
+            "-T ext4,nfs -d sda",
             "-f",
             "--user nobody",
             "-p 3 -- true",
@@ -432,6 +541,25 @@ mod tests {
             "-T",
             "--",
             "-T vfs --",
+            "--folded -T vfs",
+            "--folded --json",
+            "--folded --slower 1ms",
+            "--check --slower 1ms",
+            "-T vfs --slower 1ms",
+            "--slower 10",
+            "--slower soon",
+            "--by size",
+            "--by",
+            "--by file --top 0",
+            "--top 3",
+            "--groups 3",
+            "--by file --slower 1ms",
+            "--by file --check",
+            "-T blk --file /etc/passwd",
+            "compare",
+            "compare a.json",
+            "compare a.json b.json c.json",
+            "compare --json a.json",
         ] {
             let line = usage(words);
             assert!(!line.contains('\n') && !line.is_empty(), "{words}: {line}");
@@ -439,9 +567,113 @@ mod tests {
     }
 
     #[test]
+    fn reports_are_split_by_what_is_asked_for() {
+        let options = parse_words("--by cgroup").unwrap();
+        assert_eq!((options.by, options.top, options.groups), (Some(By::Cgroup), 10, None));
+        let options = parse_words("-T blk --by disk --top 3").unwrap();
+        assert_eq!((options.by, options.top), (Some(By::Disk), 3));
+        assert_eq!(parse_words("-p 3").unwrap().by, None);
+    }
+
+    #[test]
+    fn two_files_are_compared() {
+        let parsed = parse_words("compare a.json b.json");
+        assert!(
+            matches!(&parsed, Err(Stop::Compare { before, after }) if before.as_os_str() == "a.json" && after.as_os_str() == "b.json"),
+            "{parsed:?}"
+        );
+        assert!(parse_words("--folded").is_ok_and(|options| options.folded && options.whole_stack));
+        assert!(parse_words("-T all").is_ok_and(|options| options.whole_stack));
+        assert!(parse_words("-T blk").is_ok_and(|options| !options.whole_stack));
+    }
+
+    #[test]
     fn help_and_version_are_not_errors() {
         assert!(matches!(parse_words("--help"), Err(Stop::Text(text)) if text.contains("--duration")));
         assert!(matches!(parse_words("-h"), Err(Stop::Text(text)) if !text.contains("--vmlinux")));
         assert!(matches!(parse_words("--version"), Err(Stop::Text(_))));
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn any_arguments_are_understood_or_refused(arguments in arguments()) {
+            match parse(arguments) {
+                Ok(options) => {
+                    prop_assert!(!options.layers.is_empty());
+                    prop_assert!(options.interval.is_none_or(|span| !span.is_zero()));
+                }
+                Err(Stop::Text(text)) => prop_assert!(!text.is_empty()),
+                Err(Stop::Usage(line)) => prop_assert!(!line.is_empty()),
+                Err(Stop::Compare { .. }) => {}
+            }
+        }
+
+        #[test]
+        fn any_time_is_read(text in fuzz::text_like("10.5ms")) {
+            let _ = (seconds(&text), time_span(&text));
+        }
+    }
+
+    /// Options with what they may or may not be followed by, any text, and what is no text.
+    fn arguments() -> impl Strategy<Value = Vec<OsString>> {
+        let known = prop::sample::select(vec![
+            "-T",
+            "vfs",
+            "all",
+            "blk,ext4",
+            "-p",
+            "4711",
+            "1,2",
+            "-f",
+            "-d",
+            "sda",
+            "-Q",
+            "--cgroup",
+            "/",
+            "--comm",
+            "x",
+            "--all-files",
+            "--folded",
+            "--slower",
+            "10ms",
+            "--file",
+            "compare",
+            "-m",
+            "-u",
+            "-S",
+            "-o",
+            "-",
+            "--json",
+            "--verbose",
+            "--duration",
+            "10s",
+            "--user",
+            "root",
+            "--probe",
+            "auto",
+            "kprobe",
+            "--without",
+            "--vmlinux",
+            "--starts",
+            "--",
+            "1",
+            "0.5",
+            "-h",
+            "--help",
+            "-V",
+            "--type=",
+            "--pid=",
+            "-T=",
+            "-pq",
+            "",
+        ]);
+        let word = prop_oneof![
+            8 => known.prop_map(OsString::from),
+            1 => fuzz::text_like("--duration=10s").prop_map(OsString::from),
+            1 => proptest::collection::vec(any::<u8>(), 0..20).prop_map(OsString::from_vec),
+        ];
+        proptest::collection::vec(word, 0..8)
     }
 }

@@ -1,5 +1,11 @@
 //! Reads the kernel side's counters and makes reports of their differences.
 
+mod group;
+mod neighbour;
+mod op;
+mod slow;
+mod stack;
+
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -7,22 +13,26 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use libbpf_rs::{Iter, MapCore, MapFlags};
 
-use crate::histogram::Histogram;
+use self::group::{GroupSpan, GroupsReading};
+use self::neighbour::NeighbourReading;
+use self::op::OpReading;
 use crate::kernel::Facts;
 use crate::kernel::diskstats::Diskstats;
-use crate::kernel::interface::types::{async_call, op_stats, request_state, task_frames};
-use crate::kernel::interface::{
-    APART_AT_START, APART_BY_KERNEL, APART_KINDS, APART_NEVER_ISSUED, APART_UNOWNED, APART_UNTIMED, LOST_CLOCK,
-    LOST_REASONS, LOST_RETURN, LOST_STORAGE, LOST_TABLE_FULL, REQUEST_ISSUED,
-};
-use crate::layer::{Counter, Layer, REQUESTS};
+use crate::kernel::interface::types::{async_call, request_state, task_frames};
+use crate::kernel::interface::{LOST_CLOCK, LOST_REASONS, LOST_RETURN, LOST_STORAGE, LOST_TABLE_FULL, REQUEST_ISSUED};
+use crate::kernel::names::Machine;
+use crate::layer::{COMPAT, Counter, Layer, REQUESTS};
 use crate::probe::attach::{Attached, AttachedOp, ProbeCounts};
 use crate::probe::plan::{Plan, PlannedOp, function_name, loses, loses_requests};
 use crate::probe::{Hook, PointWord};
 use crate::probe::{attach, program};
-use crate::report::{
-    self, Agreement, Apart, AttachPoint, LayerReport, Loss, LossReason, NotMeasured, OpReport, Refused,
-};
+use crate::report::group::GroupsReport;
+use crate::report::slow::{LeftOut, SlowCall};
+use crate::report::stack::StackReport;
+use crate::report::{self, Agreement, AttachPoint, LayerReport, Loss, LossReason, NotMeasured, OpReport, Refused};
+
+pub use self::slow::Clocks;
+use self::stack::{Measured, StackReading};
 
 /// All counters at one moment, every CPU together.
 #[derive(Debug, Clone)]
@@ -38,24 +48,27 @@ pub struct Reading {
     own: Duration,
     /// Children that did not fit into the set of traced processes.
     pub not_followed: u64,
+    /// The whole stack's, where it was asked for.
+    stack: Option<StackReading>,
+    /// Those of groups, where they were asked for.
+    groups: Option<GroupsReading>,
+    /// Where others' requests are looked at, too.
+    neighbours: Option<NeighbourReading>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct OpReading {
-    total_ns: u64,
-    bytes: u64,
-    errors: u64,
-    excluded: u64,
-    queued: u64,
-    queue_ns: u64,
-    apart: [u64; APART_KINDS as usize],
-    lost: [u64; LOST_REASONS as usize],
-    /// Of the generation that the reading ends.
-    extremes: Option<(u64, u64)>,
-    /// Calls by errno.
-    errnos: BTreeMap<i32, u64>,
-    steps: Vec<u64>,
-    unit_slots: Vec<u64>,
+impl Reading {
+    /// See [`OpReading::hold_back`]; `earlier` is the reading before.
+    pub fn hold_back(&mut self, earlier: &Self) {
+        for (op, earlier) in self.ops.iter_mut().zip(&earlier.ops) {
+            op.hold_back(earlier);
+        }
+        if let (Some(stack), Some(earlier)) = (&mut self.stack, &earlier.stack) {
+            stack.hold_back(earlier);
+        }
+        if let (Some(groups), Some(earlier)) = (&mut self.groups, &earlier.groups) {
+            groups.hold_back(earlier);
+        }
+    }
 }
 
 /// Why the calls under way could not be read.
@@ -82,7 +95,7 @@ pub fn read(attached: &Attached, plan: &Plan, epoch: u64, counts_runs: bool) -> 
     let op = |index| {
         let mut merged = OpReading::default();
         for row in [Some(index), completions.get(&index).copied()].into_iter().flatten() {
-            attached.counters.of_op(row).for_each(|cpu| merged.add(cpu, epoch));
+            attached.counters.of_op(row).for_each(|cpu| merged.add(&cpu, epoch));
         }
         merged
     };
@@ -98,6 +111,9 @@ pub fn read(attached: &Attached, plan: &Plan, epoch: u64, counts_runs: bool) -> 
             .bss_data
             .as_deref()
             .map_or(0, |bss| bss.control.not_followed),
+        stack: attached.stack.as_ref().map(|attached| stack::read(attached, epoch)),
+        groups: attached.groups.as_ref().map(|groups| group::read(groups, plan, epoch)),
+        neighbours: neighbour::read(attached),
     }
 }
 
@@ -110,77 +126,6 @@ fn own_time() -> Duration {
         };
         time(usage.user_time()) + time(usage.system_time())
     })
-}
-
-impl OpReading {
-    fn add(&mut self, cpu: op_stats, epoch: u64) {
-        // Counters wrap like the kernel's; none comes near in practice, and differences stay right if one does.
-        fn add(sum: &mut u64, n: u64) {
-            *sum = sum.wrapping_add(n);
-        }
-        add(&mut self.total_ns, cpu.total_ns);
-        add(&mut self.bytes, cpu.bytes);
-        add(&mut self.errors, cpu.errors);
-        add(&mut self.excluded, cpu.excluded);
-        add(&mut self.queued, cpu.queued);
-        add(&mut self.queue_ns, cpu.queue_ns);
-        let counters = self.lost.iter_mut().zip(cpu.lost);
-        for (sum, n) in counters.chain(self.apart.iter_mut().zip(cpu.apart)) {
-            add(sum, n);
-        }
-        for (sums, slots) in [
-            (&mut self.steps, &cpu.steps[..]),
-            (&mut self.unit_slots, &cpu.unit_slots[..]),
-        ] {
-            sums.resize(slots.len(), 0);
-            for (sum, &n) in sums.iter_mut().zip(slots) {
-                add(sum, n);
-            }
-        }
-        for place in cpu.errnos.iter().filter(|place| place.error != 0) {
-            add(self.errnos.entry(place.error as i32).or_default(), place.calls);
-        }
-        for generation in cpu
-            .extremes
-            .iter()
-            .filter(|generation| (epoch..=epoch + 1).contains(&generation.epoch))
-        {
-            let (min, max) = self.extremes.unwrap_or((u64::MAX, 0));
-            self.extremes = Some((min.min(generation.min_ns), max.max(generation.max_ns)));
-        }
-    }
-
-    fn since(&self, earlier: &Self) -> Self {
-        let difference = |now: &[u64], before: &[u64]| -> Vec<u64> {
-            now.iter()
-                .enumerate()
-                .map(|(i, n)| n.wrapping_sub(before.get(i).copied().unwrap_or(0)))
-                .collect()
-        };
-        Self {
-            total_ns: self.total_ns.wrapping_sub(earlier.total_ns),
-            bytes: self.bytes.wrapping_sub(earlier.bytes),
-            errors: self.errors.wrapping_sub(earlier.errors),
-            excluded: self.excluded.wrapping_sub(earlier.excluded),
-            queued: self.queued.wrapping_sub(earlier.queued),
-            queue_ns: self.queue_ns.wrapping_sub(earlier.queue_ns),
-            apart: std::array::from_fn(|i| self.apart[i].wrapping_sub(earlier.apart[i])),
-            lost: std::array::from_fn(|i| self.lost[i].wrapping_sub(earlier.lost[i])),
-            extremes: self.extremes,
-            errnos: self
-                .errnos
-                .iter()
-                .map(|(errno, calls)| {
-                    (
-                        *errno,
-                        calls.wrapping_sub(earlier.errnos.get(errno).copied().unwrap_or(0)),
-                    )
-                })
-                .collect(),
-            steps: difference(&self.steps, &earlier.steps),
-            unit_slots: difference(&self.unit_slots, &earlier.unit_slots),
-        }
-    }
 }
 
 /// Calls under way, by layer.
@@ -237,7 +182,9 @@ fn requests_under_way(attached: &Attached) -> Result<u64, ReadError> {
         return Ok(maps.bios.keys().count() as u64);
     }
     let states: Vec<request_state> = entries(&maps.requests)?;
-    let issued = states.iter().filter(|state| u32::from(state.phase) == REQUEST_ISSUED);
+    let issued = states
+        .iter()
+        .filter(|state| u32::from(state.phase) == REQUEST_ISSUED && state.foreign == 0);
     Ok(issued.count() as u64)
 }
 
@@ -278,6 +225,10 @@ pub struct Span<'a> {
     pub filtered: bool,
     /// Times of requests include the queue.
     pub queued: bool,
+    /// From how long on calls are told one by one, if they are.
+    pub slower: Option<Duration>,
+    /// How many groups are told by themselves.
+    pub top: usize,
     /// What the kernel's own counters of the disks went up by, where they are of the same requests.
     pub diskstats: Option<&'a DiskSpan>,
 }
@@ -339,6 +290,73 @@ pub fn layers(span: &Span<'_>) -> Vec<LayerReport> {
         .collect()
 }
 
+/// The whole stack's part of a report; `None` where it was not asked for.
+#[must_use]
+pub fn stack(span: &Span<'_>) -> Option<StackReport> {
+    let measured = measured(span.attached, span.plan, span.slower)?;
+    Some(stack::report(
+        &measured,
+        span.before.stack.as_ref()?,
+        span.after.stack.as_ref()?,
+    ))
+}
+
+/// The same by process, file, disk or control group; `None` where that was not asked for.
+#[must_use]
+pub fn groups(span: &Span<'_>) -> Option<GroupsReport> {
+    let measured = measured(span.attached, span.plan, None);
+    let group_span = GroupSpan {
+        plan: span.plan,
+        measured: measured.as_ref(),
+        queued: queue_from(span).is_some(),
+        top: span.top,
+    };
+    Some(group::report(
+        span.attached.groups.as_ref()?,
+        &group_span,
+        span.before.groups.as_ref()?,
+        span.after.groups.as_ref()?,
+        &Machine::now(),
+    ))
+}
+
+/// What of the whole stack is measured; `None` where it was not asked for.
+fn measured(attached: &Attached, plan: &Plan, slower: Option<Duration>) -> Option<Measured> {
+    let layers = Layer::ALL.into_iter().filter(|&layer| plan.has(layer));
+    let is_measured = |layer: Layer| {
+        let mut ops = plan.ops.iter().zip(&attached.ops);
+        ops.any(|(op, how)| op.layer == layer && !how.points.is_empty())
+    };
+    Some(Measured {
+        layers: layers.map(|layer| (layer, is_measured(layer))).collect(),
+        planned: plan.row_functions.iter().map(|row| row.function.row).collect(),
+        seen: attached.stack.as_ref()?.rows(),
+        slower_ns: slower.map(report::nanoseconds),
+    })
+}
+
+/// The slow calls that have ended since the last time.
+///
+/// # Errors
+/// When the kernel does not give them.
+pub fn slow_calls(attached: &Attached, plan: &Plan, clocks: &Clocks) -> Result<Vec<SlowCall>, ReadError> {
+    let ring = attached.stack.as_ref().and_then(|stack| stack.slow.as_ref());
+    let (Some(ring), Some(measured)) = (ring, measured(attached, plan, None)) else {
+        return Ok(Vec::new());
+    };
+    let records = ring.take()?;
+    let calls = records.iter();
+    Ok(calls
+        .filter_map(|record| slow::slow_call(record, plan, &measured, clocks))
+        .collect())
+}
+
+/// Slow calls that were counted and not told so far.
+#[must_use]
+pub fn slow_left_out(attached: &Attached) -> LeftOut {
+    attached.stack.as_ref().map_or_else(LeftOut::default, stack::left_out)
+}
+
 fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
     let mut report = LayerReport {
         layer: layer.name(),
@@ -347,6 +365,9 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
     let mut lost = [0u64; LOST_REASONS as usize];
     let mut hooks = Vec::new();
     let mut queue_times = Vec::new();
+    if layer == Layer::Syscall {
+        report.not_measured.extend(programs_left_out(span));
+    }
     for (index, planned) in span.plan.ops.iter().enumerate().filter(|(_, op)| op.layer == layer) {
         let attached = &span.attached.ops[index];
         report.not_measured.extend(planned.not_measured.clone());
@@ -365,17 +386,17 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
         report.not_measured.extend(asynchronous_left_out(planned, attached));
         let difference = span.after.ops[index].since(&span.before.ops[index]);
         if layer == Layer::Blk {
-            queue_times.push((report.ops.len(), difference.queue_ns));
+            queue_times.push((report.ops.len(), difference.queue_ns()));
         }
-        report.excluded += difference.excluded;
-        for (sum, n) in lost.iter_mut().zip(difference.lost) {
-            *sum += n;
+        report.excluded = report.excluded.saturating_add(difference.excluded());
+        for (sum, n) in lost.iter_mut().zip(difference.lost()) {
+            *sum = sum.saturating_add(n);
         }
         report.ops.push(OpReport {
             attach: attach_points(attached),
             refused: refusals(attached),
-            losses: own_losses(&difference.lost),
-            ..op_report(planned.op.name, planned.op.moves_bytes, difference)
+            losses: own_losses(&difference.lost()),
+            ..difference.report(planned.op.name, planned.op.moves_bytes)
         });
     }
     if layer == Layer::Blk {
@@ -412,7 +433,7 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
                 .iter_mut()
                 .find(|loss| loss.reason == LossReason::ReturnMissed)
             {
-                Some(loss) => (loss.count, loss.up_to) = (loss.count + under_way, true),
+                Some(loss) => (loss.count, loss.up_to) = (loss.count.saturating_add(under_way), true),
                 None => {
                     report.losses.insert(
                         0,
@@ -429,31 +450,41 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
     report
 }
 
+/// What tells when a request's queue time began, where that was asked for.
+fn queue_from(span: &Span<'_>) -> Option<&'static str> {
+    let way = span.attached.block_way.as_ref().filter(|_| span.queued)?;
+    way.start.describe(way.bio_stamps)
+}
+
 /// What the block layer has beside the others.
 fn block_report(report: &mut LayerReport, queue_times: &[(usize, u64)], span: &Span<'_>) {
-    let from = span
-        .attached
-        .block_way
-        .as_ref()
-        .and_then(|way| way.start.describe(way.bio_stamps));
-    report.queue_from = from.filter(|_| span.queued);
+    report.queue_from = queue_from(span);
     for &(place, queue_ns) in queue_times {
         let is_queued = REQUESTS.get(place).is_some_and(|request| request.queued);
         report.ops[place].queue_ns = (report.queue_from.is_some() && is_queued).then_some(queue_ns);
     }
+    let readings = span.before.neighbours.as_ref().zip(span.after.neighbours.as_ref());
+    report.neighbours = readings.map(|(before, after)| neighbour::report(before, after));
     report.diskstats = span.diskstats.map(|disks| diskstats(disks, &report.ops));
 }
 
 /// The kernel's counts of the span, and whether ours are the same. Theirs went up by no more than from the first reading
 /// before our first one to the last after our last one, and by no less than from the last to the first of these.
 fn diskstats(disks: &DiskSpan, ops: &[OpReport]) -> report::Diskstats {
-    let most = disks.last[1] - disks.first[0];
-    let least = disks.last[0] - disks.first[1];
+    let moments = [disks.first[0], disks.first[1], disks.last[0], disks.last[1]];
+    let is_gone = moments.iter().any(|moment| moment.disks != moments[0].disks);
+    let (most, least) = if is_gone {
+        Default::default()
+    } else {
+        (disks.last[1] - disks.first[0], disks.last[0] - disks.first[1])
+    };
     let seen = |counter: Counter| {
         let counted = ops.iter().zip(REQUESTS);
         let of_it = counted.filter(|(_, request)| request.counted_as == Some(counter));
         of_it.fold(0u64, |sum, (op, _)| sum.saturating_add(op.requests_ended()))
     };
+    // Both moments take a while, in which the kernel counts on: of what it may have counted between them, that nearest to ours.
+    let nearest = |counter: Counter| seen(counter).max(least.get(counter)).min(most.get(counter));
     let counters = [
         (Counter::Reads, "reads"),
         (Counter::Writes, "writes"),
@@ -465,9 +496,11 @@ fn diskstats(disks: &DiskSpan, ops: &[OpReport]) -> report::Diskstats {
         .filter(|(counter, _)| !(disks.is_partition && *counter == Counter::Flushes));
     let differences: Vec<String> = counters
         .filter(|&(counter, _)| !(least.get(counter)..=most.get(counter)).contains(&seen(counter)))
-        .map(|(counter, name)| format!("{name} {}, seen {}", most.get(counter), seen(counter)))
+        .map(|(counter, name)| format!("{name} {}, seen {}", nearest(counter), seen(counter)))
         .collect();
-    let agreement = if disks.is_uncounted {
+    let agreement = if is_gone {
+        Agreement::NotComparable("a disk was taken away, and its counters with it".to_owned())
+    } else if disks.is_uncounted {
         Agreement::NotComparable("queue/iostats is 0".to_owned())
     } else if disks.is_bio_based {
         Agreement::NotComparable("it counts bios as the driver cuts them".to_owned())
@@ -477,45 +510,11 @@ fn diskstats(disks: &DiskSpan, ops: &[OpReport]) -> report::Diskstats {
         Agreement::Differs(differences.join("; "))
     };
     report::Diskstats {
-        reads: most.reads,
-        writes: most.writes,
-        discards: most.discards,
-        flushes: (!disks.is_partition).then_some(most.flushes),
+        reads: nearest(Counter::Reads),
+        writes: nearest(Counter::Writes),
+        discards: nearest(Counter::Discards),
+        flushes: (!disks.is_partition).then_some(nearest(Counter::Flushes)),
         agreement,
-    }
-}
-
-fn op_report(name: &'static str, moves_bytes: bool, difference: OpReading) -> OpReport {
-    let mut errors: Vec<(i32, u64)> = difference.errnos.into_iter().filter(|&(_, calls)| calls > 0).collect();
-    errors.sort_by_key(|&(errno, n)| (std::cmp::Reverse(n), errno));
-    let named: u64 = errors.iter().map(|(_, n)| n).sum();
-    let histogram = Histogram::from_steps(&difference.steps);
-    let counted = histogram.count() > 0;
-    OpReport {
-        op: name,
-        attach: Vec::new(),
-        refused: Vec::new(),
-        losses: Vec::new(),
-        total_ns: difference.total_ns,
-        bytes: moves_bytes.then_some(difference.bytes),
-        extremes: difference.extremes.filter(|_| counted),
-        errors_unnamed: difference.errors.saturating_sub(named),
-        errors,
-        queued: difference.queued,
-        queue_ns: None,
-        apart: Apart {
-            at_start: difference.apart[APART_AT_START as usize],
-            never_issued: difference.apart[APART_NEVER_ISSUED as usize],
-            by_kernel: difference.apart[APART_BY_KERNEL as usize],
-            unowned: difference.apart[APART_UNOWNED as usize],
-            untimed: difference.apart[APART_UNTIMED as usize],
-        },
-        histogram,
-        unit_slots: if difference.unit_slots.iter().any(|&n| n > 0) {
-            difference.unit_slots
-        } else {
-            Vec::new()
-        },
     }
 }
 
@@ -554,7 +553,7 @@ fn losses(layer: Layer, lost: &[u64], span: &Span<'_>) -> Vec<Loss> {
         .probes()
         .filter(|(probe, _)| probe.layer == Some(layer))
         .filter_map(|(_, counts)| counts.skipped)
-        .sum();
+        .fold(0, u64::saturating_add);
     if skipped > 0 {
         losses.push(Loss {
             reason: LossReason::EntryMissed,
@@ -616,6 +615,26 @@ fn asynchronous_left_out(planned: &PlannedOp, attached: &AttachedOp) -> Option<N
     })
 }
 
+/// What of the system calls is missing where only some of an op's functions are probed.
+fn programs_left_out(span: &Span<'_>) -> Option<NotMeasured> {
+    let ops = span.plan.ops.iter().zip(&span.attached.ops);
+    let mut left_out = ops.filter(|(planned, attached)| {
+        let is_probed = |name: &str| attached.points.iter().any(|(function, _)| function == name);
+        let by_function = attached.points.iter().any(|(_, hook)| hook.is_on_functions());
+        let mut compat = planned.points.iter().filter(|point| point.is_compat());
+        by_function && compat.any(|point| !is_probed(&point.function))
+    });
+    let reason = match left_out.next() {
+        Some(_) => "their calls are functions of their own, probed by kprobe.session and kprobe.multi only",
+        None if COMPAT.is_empty() => "their table of numbers is not known on this architecture",
+        None => return None,
+    };
+    Some(NotMeasured {
+        what: "32-bit programs".to_owned(),
+        reason: reason.to_owned(),
+    })
+}
+
 /// Why an op that was planned is not measured.
 fn refused(planned: &PlannedOp, attached: &AttachedOp) -> NotMeasured {
     let mut tried: Vec<&str> = attached
@@ -633,5 +652,48 @@ fn refused(planned: &PlannedOp, attached: &AttachedOp) -> NotMeasured {
     NotMeasured {
         what: planned.op.name.to_owned(),
         reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Apart;
+
+    /// Reads that the kernel counted before and after each reading of ours, and what is told of `seen`.
+    fn told(first: [u64; 2], last: [u64; 2], seen: u64) -> report::Diskstats {
+        let counted = |reads| Diskstats {
+            reads,
+            disks: 1,
+            ..Diskstats::default()
+        };
+        let span = DiskSpan {
+            first: first.map(counted),
+            last: last.map(counted),
+            is_uncounted: false,
+            is_bio_based: false,
+            is_partition: false,
+        };
+        let op = OpReport {
+            apart: Apart {
+                at_start: seen,
+                ..Apart::default()
+            },
+            ..OpReport::default()
+        };
+        diskstats(&span, &[op])
+    }
+
+    #[test]
+    fn the_kernel_counts_on_while_it_is_read() {
+        let reads = |seen| {
+            let told = told([100, 104], [200, 210], seen);
+            (told.reads, told.agreement)
+        };
+        assert_eq!(reads(96), (96, Agreement::Agrees));
+        assert_eq!(reads(103), (103, Agreement::Agrees));
+        assert_eq!(reads(110), (110, Agreement::Agrees));
+        assert_eq!(reads(95), (96, Agreement::Differs("reads 96, seen 95".to_owned())));
+        assert_eq!(reads(111), (110, Agreement::Differs("reads 110, seen 111".to_owned())));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -62,6 +62,8 @@ pub enum Event {
     /// The process of this place in the list has ended.
     ProcessEnded(usize),
     ChildEnded,
+    /// Slow calls have ended.
+    SlowCalls,
 }
 
 /// Readable when the command has ended.
@@ -87,6 +89,7 @@ pub fn wait(
     signals: &Signals,
     processes: &[Process],
     child: Option<&OwnedFd>,
+    slow_calls: Option<BorrowedFd<'_>>,
     wake: Option<Instant>,
 ) -> io::Result<Event> {
     loop {
@@ -113,6 +116,7 @@ pub fn wait(
         fds.extend(child.map(watched));
         let first_process = fds.len();
         fds.extend(processes.iter().map(|process| watched(&process.pidfd)));
+        fds.extend(slow_calls.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         match nix::poll::poll(&mut fds, timeout) {
             Ok(0) | Err(nix::errno::Errno::EINTR) => continue,
             Ok(_) => {}
@@ -140,7 +144,8 @@ pub fn wait(
                 Event::Signal(Signal::SIGHUP)
             }
             3 if child.is_some() => Event::ChildEnded,
-            _ => Event::ProcessEnded(index - first_process),
+            _ if index - first_process < processes.len() => Event::ProcessEnded(index - first_process),
+            _ => Event::SlowCalls,
         });
     }
 }

@@ -145,7 +145,7 @@ impl Histogram {
     }
 }
 
-/// The step that a time of `ns` nanoseconds is counted in: what `step_of` of `bpf/stats.bpf.h` computes.
+/// The step that a time of `ns` nanoseconds is counted in: what `step_of` of `bpf/steps.bpf.h` computes.
 #[must_use]
 pub const fn step_of(ns: u64) -> usize {
     if ns < 1 << STEP_BITS {

@@ -7,8 +7,11 @@
 pub mod cli;
 pub mod collect;
 pub mod command;
+pub mod compare;
 pub mod event;
 pub mod exercise;
+#[cfg(test)]
+mod fuzz;
 pub mod histogram;
 pub mod kernel;
 pub mod layer;

@@ -1,10 +1,12 @@
 //! The command; all it does is in the library.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use iostackbreakdown::cli::{self, Stop};
+use iostackbreakdown::compare::compare;
 use iostackbreakdown::leave::leave;
+use iostackbreakdown::report::text::printable;
 use iostackbreakdown::run;
 
 const WRONG_USAGE: u8 = 2;
@@ -12,13 +14,15 @@ const WRONG_USAGE: u8 = 2;
 fn main() -> ExitCode {
     let options = match cli::parse(std::env::args_os()) {
         Ok(options) => options,
-        Err(Stop::Text(text)) => {
-            // A closed pipe is not an error.
-            let _ = std::io::stdout().write_all(text.as_bytes());
-            return ExitCode::SUCCESS;
+        Err(Stop::Text(text)) => return print(&text),
+        Err(Stop::Compare { before, after }) => {
+            return match compare(&before, &after) {
+                Ok(text) => print(&text),
+                Err(line) => fail(&line),
+            };
         }
         Err(Stop::Usage(line)) => {
-            eprintln!("error: {line}");
+            eprintln!("error: {}", printable(&line));
             return ExitCode::from(WRONG_USAGE);
         }
     };
@@ -29,8 +33,21 @@ fn main() -> ExitCode {
     match run::run(&options) {
         Ok(status) => leave(status),
         Err(failure) => {
-            eprintln!("error: {}", failure.line);
+            eprintln!("error: {}", printable(&failure.line));
             leave(failure.status)
         }
     }
+}
+
+fn print(text: &str) -> ExitCode {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // A closed pipe is not an error.
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => fail(&format!("the text cannot be written: {error}")),
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+fn fail(line: &str) -> ExitCode {
+    eprintln!("error: {}", printable(line));
+    ExitCode::FAILURE
 }

@@ -10,6 +10,7 @@ use libbpf_rs::Iter;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
 use crate::kernel::interface::skeleton::IostackbreakdownSkelBuilder;
+use crate::kernel::text_of;
 
 /// One process of `-p`.
 #[derive(Debug)]
@@ -61,7 +62,7 @@ pub fn find(pids: &[u32]) -> Result<Vec<Process>, ProcessError> {
     let mut processes = Vec::new();
     for &pid in pids {
         let pidfd = open_pidfd(pid)?;
-        let comm = fs::read_to_string(format!("/proc/{pid}/comm"))
+        let comm = text_of(format!("/proc/{pid}/comm"))
             .unwrap_or_default()
             .trim_end()
             .to_owned();
@@ -115,13 +116,12 @@ pub fn open_pidfd(pid: u32) -> Result<OwnedFd, ProcessError> {
 
 /// A number of `/proc/PID/status`.
 fn status_number(pid: u32, name: &str) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix(name))?
-        .trim()
-        .parse()
-        .ok()
+    number_in(&text_of(format!("/proc/{pid}/status")).ok()?, name)
+}
+
+fn number_in(status: &str, name: &str) -> Option<u32> {
+    let mut lines = status.lines();
+    lines.find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
 }
 
 /// Whether our process numbers are the kernel's.
@@ -145,7 +145,14 @@ fn global_numbers() -> Result<BTreeMap<u32, u32>, ProcessError> {
         program.set_autoload(wanted);
     }
     let maps = &mut open.maps;
-    for map in [&mut maps.stats, &mut maps.frames_by_task, &mut maps.frames_by_thread] {
+    for map in [
+        &mut maps.stats,
+        &mut maps.frames_by_task,
+        &mut maps.frames_by_thread,
+        &mut maps.hands_by_task,
+        &mut maps.hands_by_thread,
+        &mut maps.slow_calls,
+    ] {
         map.set_autocreate(false).map_err(failed)?;
     }
     let skeleton = open.load().map_err(failed)?;
@@ -198,7 +205,10 @@ fn descendants_among(parents: &[(u32, u32)], of: &[u32]) -> BTreeSet<u32> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::fuzz;
 
     #[test]
     fn descendants_are_found_in_any_order() {
@@ -213,5 +223,26 @@ mod tests {
         let this = std::process::id();
         assert_eq!(find(&[this]).map(|found| found[0].pid).unwrap(), this);
         assert!(matches!(find(&[4_194_305]), Err(ProcessError::Absent(4_194_305))));
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn any_status_is_read(status in fuzz::text_like("Name:\tpostgres\nTgid:\t4711\nPPid:\t1\n")) {
+            let _ = (number_in(&status, "Tgid:"), number_in(&status, "PPid:"));
+        }
+
+
+        #[test]
+        fn any_parents_have_an_end(parents in proptest::collection::vec((0_u32..20, 0_u32..20), 0..60), of in proptest::collection::vec(0_u32..20, 0..5)) {
+            prop_assert!(descendants_among(&parents, &of).iter().all(|found| !of.contains(found)));
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_hides_no_number() {
+        let status = String::from_utf8_lossy(b"Name:\t\xff\xfe\nTgid:\t12\nPPid:\t7\n");
+        assert_eq!(number_in(&status, "PPid:"), Some(7));
     }
 }

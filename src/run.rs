@@ -4,12 +4,13 @@ mod check;
 mod disks;
 mod how;
 mod output;
+mod slow;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IsTerminal};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::Child;
 use std::time::Instant;
 
@@ -22,21 +23,27 @@ use crate::command::{self, CommandError, Waiting};
 use crate::event::{Event, Signals, pidfd_of, wait};
 use crate::kernel::disk::Disk;
 use crate::kernel::diskstats::Diskstats;
+use crate::kernel::file::FileNumber;
 use crate::kernel::file_operations::{self, Narrowing};
-use crate::kernel::{Facts, LazySymbols, privileges};
+use crate::kernel::preemption::Model;
+use crate::kernel::privileges::{self, Denied};
+use crate::kernel::{self, Facts, LazySymbols};
 use crate::layer::Layer;
-use crate::leave::leave;
-use crate::probe::attach::{self, AttachError, Attached};
-use crate::probe::load::Settings;
+use crate::probe::attach::{self, AttachError, Attached, EVERY_FUNCTION};
+use crate::probe::load::{self, GroupWish, Settings};
 use crate::probe::plan::{self, BlockWish, Plan};
 use crate::probe::program;
+use crate::probe::{Choice, Hook};
 use crate::process::{self, Process};
-use crate::report::text::{TextOptions, Unit};
-use crate::report::{Cost, Filter, LayerReport, NotMeasured, Report, View};
+use crate::report::group::{self, By};
+use crate::report::text::number::time_each;
+use crate::report::text::{TextOptions, Unit, printable};
+use crate::report::{Cost, Filter, LayerReport, NotMeasured, Report, View, nanoseconds};
 
 use self::disks::{Disks, check_paths};
 use self::how::tell_how;
 use self::output::Output;
+use self::slow::Told;
 
 /// Why a run ended early: one line, and the exit status.
 #[derive(Debug)]
@@ -85,6 +92,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         .map_err(|error| cannot(&error))?;
     let mut options = options.clone();
     let mut notes = Vec::new();
+    retain_mounted(&mut options);
     if options.layers.contains(&Layer::Blk)
         && let Err(line) = check_paths(disk.as_ref())
     {
@@ -95,6 +103,12 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         notes.push(format!("blk is not measured: {line}"));
     }
     let options = &options;
+    let file = options.file.as_deref().map(|path| {
+        let found = FileNumber::find(path);
+        found.map_err(|error| cannot(&format!("'{}' cannot be looked at: {error}", path.display())))
+    });
+    let file = file.transpose()?;
+    notes.extend(file.as_ref().and_then(|file| file.note.clone()));
     let processes = process::find(&options.pids).map_err(|error| cannot(&error))?;
     let cgroup = options
         .cgroup
@@ -113,13 +127,17 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         disks,
         narrowing,
     } = prepare(options, disk.as_ref()).map_err(|line| cannot(&line))?;
+    notes.extend(what_is_closed(&facts));
 
-    let mut settings = settings(options, &facts, &processes, disk.as_ref(), cgroup, narrowing.as_ref());
+    let mut settings = settings(options, &facts, &processes, disk.as_ref(), cgroup, &narrowing);
     settings.block = wish;
-    let mut attached = attach::attach(&plan, &facts, &mut settings).map_err(|error| cannot(&error))?;
+    if let Some(file) = file {
+        settings.of_file(&file);
+    }
+    let mut attached = attach::attach(&plan, &facts, &mut settings).map_err(|error| cannot(&attach_failure(&error)))?;
     let refused = check_layers(options, &plan, &attached).map_err(|error| cannot(&error))?;
     if options.verbose {
-        tell_how(&facts, &plan, &attached, narrowing.as_ref());
+        tell_how(&facts, &plan, &attached, &narrowing);
     }
     if options.follow {
         let roots: Vec<u32> = processes.iter().map(|process| process.pid).collect();
@@ -151,13 +169,23 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         epoch: 1,
         filtered: is_filtered(options),
         runs: (options.verbose || options.json).then(program::count_runs),
+        told: Told::default(),
     };
     let before = run.begin();
     // The banner comes when everything that follows it is measured.
-    eprintln!("{}", banner(&run.subject, options));
+    eprintln!("{}", printable(&banner(&run.subject, options)));
+    run.head_slow(&mut output).map_err(|line| cannot(&line))?;
     let child = waiting.map(|waiting| start(waiting, &options.command[0])).transpose()?;
     run.watch(before, processes, child, &signals, &mut output)
         .map_err(|line| cannot(&line))
+}
+
+/// Where file systems were not named, they are those that somebody has mounted.
+fn retain_mounted(options: &mut Options) {
+    if !options.layers_named {
+        let is_mounted = |layer: &Layer| layer.file_system().is_none_or(kernel::has_mounted);
+        options.layers.retain(is_mounted);
+    }
 }
 
 /// What is known before anything is attached.
@@ -166,15 +194,21 @@ struct Prepared {
     plan: Plan,
     wish: BlockWish,
     disks: Option<Disks>,
-    narrowing: Option<Narrowing>,
+    narrowing: BTreeMap<Layer, Narrowing>,
 }
 
 /// Looks at the kernel, and decides where to attach.
 fn prepare(options: &Options, disk: Option<&Disk>) -> Result<Prepared, String> {
-    let functions = plan::functions_of(&options.layers, options.probe);
+    let mut functions = plan::functions_of(&options.layers, options.probe);
+    if options.whole_stack {
+        functions.extend(functions_of_rows_in_use(options.probe));
+    }
     let symbols = LazySymbols::new(symbols_of_interest(&functions, options), &options.without);
-    let facts = crate::kernel::gather(&functions, &options.without, &symbols).map_err(|error| error.to_string())?;
+    let facts = kernel::gather(&functions, &options.without, &symbols).map_err(|error| error.to_string())?;
     plan::check_choice(options.probe, &options.layers, &facts)?;
+    if options.layers_named {
+        plan::check_file_systems(&options.layers, &facts)?;
+    }
     let mut plan = plan::plan(&options.layers, &facts, options.probe);
     let mut disks = None;
     let mut wish = BlockWish::default();
@@ -184,9 +218,8 @@ fn prepare(options: &Options, disk: Option<&Disk>) -> Result<Prepared, String> {
         plan.block_ways = plan::block_ways(wish, &facts, options.probe)?;
         disks = Some(compared).filter(|_| !wish.by_owner);
     }
-    let narrowing = plan
-        .shared_with()
-        .map(|fs| file_operations::narrow(fs, options.vmlinux.as_deref(), &symbols, &options.without));
+    let narrow = |fs| file_operations::narrow(fs, options.vmlinux.as_deref(), &symbols, &options.without);
+    let narrowing = plan.narrowed().map(|(layer, fs)| (layer, narrow(fs))).collect();
     Ok(Prepared {
         facts,
         plan,
@@ -209,8 +242,7 @@ fn symbols_of_interest(functions: &BTreeMap<String, Option<&'static str>>, optio
     let operations = options
         .layers
         .iter()
-        .filter_map(|layer| layer.file_system())
-        .map(|fs| fs.file_operations);
+        .filter_map(|layer| layer.file_system()?.files.operations);
     let mut names: Vec<String> = functions.keys().cloned().collect();
     names.extend(operations.map(str::to_owned));
     names.push("_stext".to_owned());
@@ -218,7 +250,8 @@ fn symbols_of_interest(functions: &BTreeMap<String, Option<&'static str>>, optio
 }
 
 fn open_cgroup(path: &std::path::Path) -> Result<OwnedFd, String> {
-    let place = if path.exists() {
+    // A path of the file system, or one as /proc/PID/cgroup has it.
+    let place = if path.join("cgroup.procs").exists() {
         path.to_owned()
     } else {
         std::path::Path::new("/sys/fs/cgroup").join(path.strip_prefix("/").unwrap_or(path))
@@ -235,19 +268,29 @@ fn open_cgroup(path: &std::path::Path) -> Result<OwnedFd, String> {
 }
 
 fn is_filtered(options: &Options) -> bool {
-    is_filtered_by_process(options) || options.disk.is_some()
+    is_filtered_by_process(options) || options.disk.is_some() || options.file.is_some()
 }
 
 fn is_filtered_by_process(options: &Options) -> bool {
     !options.pids.is_empty() || !options.command.is_empty() || options.cgroup.is_some() || options.comm.is_some()
 }
 
+/// The functions that have a row, but those of file systems that nobody has mounted.
+fn functions_of_rows_in_use(probe: Choice) -> impl Iterator<Item = (String, Option<&'static str>)> {
+    let mut in_use = BTreeMap::new();
+    plan::functions_of_rows(probe).filter(move |(_, module)| {
+        module.is_none_or(|module| *in_use.entry(module).or_insert_with(|| kernel::is_in_use(module)))
+    })
+}
+
 fn block_wish(options: &Options, disk: Option<&Disk>, disks: &Disks) -> BlockWish {
     BlockWish {
         queued: options.queued,
         by_owner: is_filtered_by_process(options),
+        by_submitter: matches!(options.by, Some(By::Process | By::Cgroup)),
         is_bio_based: disk.is_some_and(|disk| disk.is_bio_based),
         is_uncounted: disks.is_uncounted,
+        whole_stack: options.whole_stack,
     }
 }
 
@@ -257,17 +300,25 @@ fn settings(
     processes: &[Process],
     disk: Option<&Disk>,
     cgroup: Option<OwnedFd>,
-    narrowing: Option<&Narrowing>,
+    narrowing: &BTreeMap<Layer, Narrowing>,
 ) -> Settings {
     use std::mem::MaybeUninit;
     let mut settings = Settings {
         traced: processes.iter().map(|process| process.global).collect(),
         disks: disk.map(|disk| disk.devices.clone()).unwrap_or_default(),
         cgroup,
-        guard: narrowing.map(|narrowing| narrowing.guard),
+        guards: narrowing
+            .iter()
+            .map(|(layer, narrowing)| (*layer, (narrowing.guard, narrowing.value)))
+            .collect(),
         block_device: disk.and_then(|disk| Some((*disk.devices.first()?, disk.is_partition))),
         starts_in_table: !facts.task_storage || options.starts.is_some(),
         starts: options.starts,
+        whole_stack: options.whole_stack,
+        groups: options.by.map(|by| GroupWish {
+            by,
+            room: options.groups.unwrap_or(load::GROUPS),
+        }),
         ..Default::default()
     };
     let one = (settings.traced.len() == 1 && !options.follow).then(|| settings.traced[0]);
@@ -280,6 +331,8 @@ fn settings(
     config.by_cgroup = MaybeUninit::new(settings.cgroup.is_some());
     config.by_comm = MaybeUninit::new(options.comm.is_some());
     config.all_files = MaybeUninit::new(options.all_files);
+    config.tells_slow = MaybeUninit::new(options.slower.is_some());
+    config.slower_ns = options.slower.map_or(0, nanoseconds);
     config.unit_ns = match options.unit {
         Unit::Nanoseconds => 0,
         Unit::Microseconds => 1_000,
@@ -294,12 +347,50 @@ fn settings(
         let (first, second) = padded.split_at(8);
         config.comm = [first, second].map(|half| half.try_into().map_or(0, u64::from_ne_bytes));
     }
-    match narrowing.map(|narrowing| (narrowing.guard, narrowing.value)) {
-        Some((crate::probe::Guard::FileOperations, address)) => config.f_op = address,
-        Some((crate::probe::Guard::Magic, magic)) => config.magic = magic,
-        None => {}
-    }
     settings
+}
+
+/// Facts that this process is not let to see, and what that costs.
+fn what_is_closed(facts: &Facts) -> Vec<String> {
+    let mut notes = Vec::new();
+    if facts.preemption.model == Model::Unknown {
+        notes.push(format!(
+            "whether tasks are preempted inside the kernel is not known ({}; CAP_DAC_READ_SEARCH opens it): hooks are those for the \
+             case that they are",
+            facts.preemption.source
+        ));
+    }
+    if facts.preemption.is_possible() && facts.tracefs.is_none() {
+        notes.push(
+            "tracefs is not mounted, or closed to this process (CAP_DAC_OVERRIDE opens it): some hooks that lose nothing are made \
+             there"
+                .to_owned(),
+        );
+    }
+    notes
+}
+
+/// What stands in the way, as a privilege that this process lacks where it is one: that of the best hook which was refused.
+fn attach_failure(error: &AttachError) -> String {
+    let is_denied = |why: &str| why.contains("denied") || why.contains("permitted");
+    let denied = match error {
+        AttachError::Layer { refused, .. } => {
+            refused
+                .iter()
+                .find(|refusal| is_denied(&refusal.error))
+                .map(|refusal| match refusal.hook {
+                    _ if refusal.function == EVERY_FUNCTION => Denied::Load,
+                    Hook::KprobeEvent => Denied::TracefsEvent,
+                    Hook::Kprobe | Hook::Tracepoint => Denied::PerfEvent,
+                    _ => Denied::Load,
+                })
+        }
+        AttachError::Follow(why) if is_denied(why) => Some(Denied::PerfEvent),
+        AttachError::Load(why) if is_denied(why) => Some(Denied::Load),
+        _ => None,
+    };
+    let lacking = denied.and_then(privileges::lacking);
+    lacking.unwrap_or_else(|| error.to_string())
 }
 
 /// A layer that was named and cannot be measured is an error; one of "all" is told in the report.
@@ -310,21 +401,14 @@ fn check_layers(options: &Options, plan: &Plan, attached: &Attached) -> Result<B
     match first {
         Some(layer) if options.layers_named || all_refused => {
             let reasons = refused.remove(&layer).unwrap_or_default();
-            let denied = reasons
-                .iter()
-                .any(|refusal| refusal.error.contains("denied") || refusal.error.contains("permitted"));
-            let hint = denied.then(privileges::perf_hint).flatten();
             if options.verbose {
                 for refusal in &reasons {
                     eprintln!("{} by {}: {}", refusal.function, refusal.hook.name(), refusal.error);
                 }
             }
-            Err(hint.unwrap_or_else(|| {
-                AttachError::Layer {
-                    layer,
-                    refused: reasons,
-                }
-                .to_string()
+            Err(attach_failure(&AttachError::Layer {
+                layer,
+                refused: reasons,
             }))
         }
         _ => Ok(refused.into_keys().collect()),
@@ -399,6 +483,9 @@ fn subject(options: &Options, processes: &[Process], disk: Option<&Disk>) -> Str
     if let Some(disk) = disk {
         parts.push(disk.name.clone());
     }
+    if let Some(file) = &options.file {
+        parts.push(file.display().to_string());
+    }
     parts.join(", ")
 }
 
@@ -413,6 +500,7 @@ fn filter(options: &Options, disk: Option<&Disk>) -> Filter {
         cgroup: options.cgroup.as_ref().map(|path| path.display().to_string()),
         comm: options.comm.clone(),
         command: (!options.command.is_empty()).then(|| words.collect()),
+        file: options.file.as_ref().map(|path| path.display().to_string()),
         all_files: options.all_files,
     }
 }
@@ -425,8 +513,13 @@ fn banner(subject: &str, options: &Options) -> String {
         format!(" of {subject}")
     };
     let queued = if options.queued { ", queued time included" } else { "" };
+    let latency = if options.whole_stack { "" } else { " latency" };
+    let slower = options.slower.filter(|slower| !slower.is_zero());
+    let slower = slower.map_or_else(String::new, |slower| {
+        format!(", calls of {} or longer", time_each(nanoseconds(slower)))
+    });
     format!(
-        "Tracing {} latency{of}{queued}... Hit Ctrl-C to end.",
+        "Tracing {}{latency}{of}{queued}{slower}... Hit Ctrl-C to end.",
         layers.join(", ")
     )
 }
@@ -449,6 +542,8 @@ struct Run<'a> {
     filtered: bool,
     /// The kernel counts the runs of programs while this is held, or why it does not. `None`: nobody asked.
     runs: Option<io::Result<OwnedFd>>,
+    /// Of slow calls.
+    told: Told,
 }
 
 /// Counters at one moment, ours between two readings of the kernel's.
@@ -468,10 +563,12 @@ impl Run<'_> {
     fn begin(&mut self) -> Moment {
         let disks = self.read_disks();
         let mut reading = collect::read(&self.attached, self.plan, self.epoch, self.counts_runs());
+        // Until the programs look, all requests under way are from before; then those are that were started before this.
         control(&mut self.attached, |control| {
-            control.began_ns = monotonic_ns();
+            control.began_ns = u64::MAX;
             control.stopped = 0;
         });
+        control(&mut self.attached, |control| control.began_ns = monotonic_ns());
         (reading.at, reading.wall) = (Instant::now(), jiff::Timestamp::now());
         Moment {
             reading,
@@ -507,12 +604,18 @@ impl Run<'_> {
         let mut reports = 0;
         let mut next = self.options.interval.and_then(|interval| began.checked_add(interval));
         let status = loop {
-            let wake = [deadline, next].into_iter().flatten().min();
-            let event = wait(signals, &processes, child_fd.as_ref(), wake).map_err(|error| error.to_string())?;
+            self.tell_slow(false, output)?;
+            let look = self.options.slower.map(|_| self.told.next());
+            let wake = [deadline, next, look].into_iter().flatten().min();
+            let ring = self.attached.stack.as_ref().and_then(|stack| stack.slow.as_ref());
+            let event = wait(signals, &processes, child_fd.as_ref(), ring.map(AsFd::as_fd), wake)
+                .map_err(|error| error.to_string())?;
+            let is_over = |moment: Option<Instant>| moment.is_some_and(|moment| Instant::now() >= moment);
             match event {
-                Event::Time if deadline.is_some_and(|deadline| Instant::now() >= deadline) => break 0,
+                Event::Time if is_over(deadline) => break 0,
+                Event::SlowCalls => {}
                 Event::Time => {
-                    let Some(interval) = self.options.interval else {
+                    let Some(interval) = self.options.interval.filter(|_| is_over(next)) else {
                         continue;
                     };
                     reports += 1;
@@ -572,10 +675,13 @@ impl Run<'_> {
             // Nothing new is begun; what is under way is told as such.
             control.stopped = u32::from(last);
         });
-        let after = Moment {
+        let mut after = Moment {
             reading: collect::read(&self.attached, self.plan, epoch, self.counts_runs()),
             disks: disks.zip(self.read_disks()).map(<[Diskstats; 2]>::from),
         };
+        after.reading.hold_back(&before.reading);
+        // Calls that are in the report are told before it.
+        self.tell_slow(last, output)?;
         let diskstats = self
             .disks
             .as_ref()
@@ -597,6 +703,12 @@ impl Run<'_> {
         if self.options.disk.is_some() && self.options.layers.contains(&Layer::Syscall) {
             warnings.push("system calls that take a path, not a descriptor, are left out with -d".to_owned());
         }
+        if self.options.file.is_some() && self.options.layers.contains(&Layer::Syscall) {
+            warnings.push("system calls that take a path, not a descriptor, are left out with --file".to_owned());
+        }
+        if self.options.file.is_some() && self.options.whole_stack {
+            warnings.push("requests that nobody waited for are those of all files".to_owned());
+        }
         let span = Span {
             plan: self.plan,
             facts: self.facts,
@@ -606,9 +718,16 @@ impl Run<'_> {
             in_flight: in_flight.as_ref(),
             filtered: self.filtered,
             queued: self.options.queued,
+            slower: self.options.slower,
+            top: self.options.top,
             diskstats: diskstats.as_ref(),
         };
         let mut layers = collect::layers(&span);
+        let mut stack = collect::stack(&span);
+        let groups = collect::groups(&span);
+        if let Some(groups) = &groups {
+            group::make_sums(&groups.total, &mut layers, stack.as_mut());
+        }
         let cost = Cost {
             process: collect::own(&span),
             has_runs: self.counts_runs(),
@@ -633,24 +752,29 @@ impl Run<'_> {
             filter: self.filter.clone(),
             kernel: self.kernel.clone(),
             layers,
+            stack,
+            groups,
             probes: collect::probes(&span),
             cost,
             warnings,
         };
-        let view = if self.options.json {
+        let view = self.view();
+        self.written(output.write(|mut out| view.print(&report, &mut out)))?;
+        Ok(after)
+    }
+
+    fn view(&self) -> View {
+        if self.options.json {
             View::Json
+        } else if self.options.folded {
+            View::Folded
         } else {
             View::Text(TextOptions {
                 unit: self.options.unit,
                 summary_only: self.options.summary,
                 verbose: self.options.verbose,
+                is_interval: self.options.interval.is_some(),
             })
-        };
-        match output.print(&report, view) {
-            Ok(()) => Ok(after),
-            // The reader has seen enough, as `head` does.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => leave(0),
-            Err(error) => Err(format!("the report cannot be written: {error}")),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Users by name. A static program cannot load the C library's name services, so this reads the two files; users whom
 //! only a directory service knows can be given by number.
 
-use std::fs;
-
 use nix::unistd::{Gid, Uid};
+
+use crate::kernel::text_of;
 
 /// Whom to run a command as.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +18,7 @@ impl User {
     /// By name, or by number; `None` when there is none.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
-        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let read = |path| text_of(path).unwrap_or_default();
         Self::find_in(name, &read("/etc/passwd"), &read("/etc/group"))
     }
 
@@ -61,7 +61,10 @@ impl User {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::fuzz;
 
     const PASSWD: &str = "root:x:0:0:root:/root:/bin/bash\nbroken\nwww:x:33:34::/var/www:/bin/false\n";
     const GROUP: &str = "root:x:0:\nadm:x:4:syslog,www\nbroken:x\nssl:x:99:www\nwwwx:x:5:wwwx\n";
@@ -86,6 +89,16 @@ mod tests {
     fn who_is_not_there_is_not_found() {
         for name in ["ww", "", "-1", "broken", "x"] {
             assert_eq!(User::find_in(name, PASSWD, GROUP), None, "{name}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn any_files_are_read(name in fuzz::text_like("33"), passwd in fuzz::text_like(PASSWD), group in fuzz::text_like(GROUP)) {
+            let _ = User::find_in(&name, &passwd, &group);
+            let _ = User::find_in("www", &passwd, &group);
         }
     }
 }

@@ -3,6 +3,11 @@
 //! `UPDATE_GOLDEN=1 cargo test --test golden` writes the files anew and fails wherever it changed one, so that no
 //! change goes unseen: look at the difference, then run the test again without it.
 
+#[allow(dead_code, reason = "shared with the tests of JSON")]
+mod groups;
+#[allow(dead_code, reason = "shared with the tests of JSON")]
+mod stacks;
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
@@ -10,6 +15,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use iostackbreakdown::histogram::{Histogram, STEPS, step_of};
+use iostackbreakdown::report::group::By;
+use iostackbreakdown::report::neighbour::{Neighbour, Neighbours};
+use iostackbreakdown::report::slow::LeftOut;
+use iostackbreakdown::report::stack::StackReport;
 use iostackbreakdown::report::text::{self, TextOptions, Unit};
 use iostackbreakdown::report::{
     Agreement, Apart, Cost, Diskstats, LayerReport, Loss, LossReason, NotMeasured, OpReport, Probe, Report, Runs,
@@ -19,27 +28,39 @@ const NANOSECONDS: TextOptions = TextOptions {
     unit: Unit::Nanoseconds,
     summary_only: false,
     verbose: false,
+    is_interval: false,
 };
 const MICROSECONDS: TextOptions = TextOptions {
     unit: Unit::Microseconds,
     summary_only: false,
     verbose: false,
+    is_interval: false,
 };
 const MILLISECONDS: TextOptions = TextOptions {
     unit: Unit::Milliseconds,
     summary_only: false,
     verbose: false,
+    is_interval: false,
 };
 const SUMMARY: TextOptions = TextOptions {
     unit: Unit::Nanoseconds,
     summary_only: true,
     verbose: false,
+    is_interval: false,
 };
 
 const VERBOSE: TextOptions = TextOptions {
-    unit: Unit::Nanoseconds,
-    summary_only: true,
     verbose: true,
+    ..SUMMARY
+};
+const INTERVAL: TextOptions = TextOptions {
+    is_interval: true,
+    ..NANOSECONDS
+};
+
+const FEW: LeftOut = LeftOut {
+    limited: 1_204,
+    no_room: 1,
 };
 
 /// The histogram of DESIGN.md, section 3.
@@ -86,6 +107,47 @@ fn cases() -> Vec<(&'static str, String)> {
         ),
         ("verbose", printed(&verbose(), VERBOSE)),
         ("verbose_uncounted", printed(&verbose_uncounted(), VERBOSE)),
+        ("stack", printed(&stack(stacks::database()), NANOSECONDS)),
+        ("stack_microseconds", printed(&stack(stacks::database()), MICROSECONDS)),
+        ("stack_verbose", printed(&stack(stacks::database()), VERBOSE)),
+        ("stack_bare", printed(&stack(stacks::bare()), NANOSECONDS)),
+        ("stack_trouble", printed(&stack(stacks::troubled()), NANOSECONDS)),
+        (
+            "stack_slow",
+            printed(&stack(stacks::slow(10_000_000, FEW)), NANOSECONDS),
+        ),
+        (
+            "stack_slow_all",
+            printed(&stack(stacks::slow(0, LeftOut::default())), NANOSECONDS),
+        ),
+        ("stack_idle", printed(&stack(stacks::idle()), NANOSECONDS)),
+        ("stack_interval", printed(&stack(stacks::database()), INTERVAL)),
+        ("stack_interval_bare", printed(&stack(stacks::bare()), INTERVAL)),
+        ("stack_interval_idle", printed(&stack(stacks::idle()), INTERVAL)),
+        (
+            "by_process",
+            printed(&groups::by(report(vfs()), By::Process, 2, 0), NANOSECONDS),
+        ),
+        (
+            "by_file",
+            printed(&groups::by(by_several_layers(), By::File, 3, 1), SUMMARY),
+        ),
+        (
+            "by_disk",
+            printed(&groups::by(report(vec![requests()]), By::Disk, 9, 0), SUMMARY),
+        ),
+        (
+            "stack_by_file",
+            printed(&groups::by(stack(stacks::database()), By::File, 3, 1), NANOSECONDS),
+        ),
+        (
+            "stack_by_cgroup_interval",
+            printed(&groups::by(stack(stacks::database()), By::Cgroup, 2, 0), INTERVAL),
+        ),
+        (
+            "by_process_idle",
+            printed(&groups::by(empty_layers(), By::Process, 2, 0), SUMMARY),
+        ),
     ]
 }
 
@@ -221,6 +283,10 @@ fn no_number_makes_a_report_wide() {
             }
         }
     }
+}
+
+fn by_several_layers() -> Report {
+    report(vec![layer("syscall", vec![read(), fsync()]), requests()])
 }
 
 fn several_layers() -> Report {
@@ -409,7 +475,42 @@ fn requests_of_a_process() -> LayerReport {
     };
     LayerReport {
         hooks: vec!["tp_btf"],
+        neighbours: Some(neighbours()),
         ..layer("blk", vec![read(), writes, flushes])
+    }
+}
+
+/// More of them than have a line.
+fn neighbours() -> Neighbours {
+    let other = |pid, comm: &str, ns, requests| Neighbour {
+        pid: Some(pid),
+        comm: Some(comm.into()),
+        is_kernel_thread: comm.contains('/'),
+        ns,
+        requests,
+        bytes: requests * 65_536,
+    };
+    Neighbours {
+        waited_ns: 3_400_000_000,
+        own_ns: 1_100_000_000,
+        own_requests: 402,
+        others: vec![
+            other(991, "rsync", 2_000_000_000, 11_000),
+            other(211, "jbd2/nvme0n1p2-8", 60_000_000, 12),
+            other(4_194_303, "a-name-of-15-ch", 50_000_000, 3),
+            Neighbour {
+                pid: None,
+                comm: None,
+                ns: 40_000_000,
+                requests: 24,
+                ..Neighbour::default()
+            },
+            other(17, "kworker/3:1H", 30_000_000, 2),
+            other(18, "cat", 20_000_000, 1),
+            other(19, "dd", 10_000_000, 1),
+        ],
+        untold_ns: 1_000_000,
+        unseen: 0,
     }
 }
 
@@ -653,6 +754,18 @@ fn verbose_uncounted() -> Report {
         has_runs: false,
         no_runs: Some(String::from("Operation not permitted")),
     };
+    report
+}
+
+/// The whole stack's, and some trouble of the layers that it was made of.
+fn stack(stack: StackReport) -> Report {
+    let mut report = trouble();
+    report.stack = Some(stack);
+    let calls = LayerReport {
+        in_flight: Some(1),
+        ..layer("syscall", vec![read()])
+    };
+    report.layers.insert(0, calls);
     report
 }
 

@@ -1,13 +1,21 @@
 //! Reports made by hand, as JSON: of the form of the schema, which allows no other, and with the numbers of the text.
 
+#[allow(dead_code, reason = "shared with the tests of text")]
+mod groups;
 #[allow(dead_code, reason = "shared with the tests of real reports, who need less of it")]
 mod schema;
+#[allow(dead_code, reason = "shared with the tests of text")]
+mod stacks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use iostackbreakdown::histogram::{Histogram, STEPS, step_of};
 use iostackbreakdown::layer::Layer;
+use iostackbreakdown::report::group::By;
+use iostackbreakdown::report::neighbour::{Neighbour, Neighbours};
+use iostackbreakdown::report::slow::{CallPath, Inode, LeftOut, PathKind, SlowCall, SlowRow};
+use iostackbreakdown::report::stack::StackReport;
 use iostackbreakdown::report::text::{TextOptions, Unit};
 use iostackbreakdown::report::{
     Agreement, Apart, AttachPoint, Cost, Diskstats, Filter, LayerReport, Loss, LossReason, NotMeasured, OpReport,
@@ -55,6 +63,28 @@ fn cases() -> Vec<(&'static str, Report)> {
         ("the largest numbers", largest()),
         ("every filter", every_filter()),
         ("hostile names", hostile()),
+        ("the whole stack", whole_stack(stacks::database())),
+        ("the whole stack, barely", whole_stack(stacks::bare())),
+        ("the whole stack, with trouble", whole_stack(stacks::troubled())),
+        (
+            "the whole stack, with slow calls",
+            whole_stack(stacks::slow(1, LeftOut::default())),
+        ),
+        ("the whole stack, unused", whole_stack(stacks::idle())),
+        ("by process", groups::by(several_layers(), By::Process, 2, 0)),
+        (
+            "by disk",
+            groups::by(report(vec![requests(Agreement::Agrees)]), By::Disk, 3, 0),
+        ),
+        ("by file, too many", groups::by(several_layers(), By::File, 4, 2)),
+        (
+            "by cgroup, no calls",
+            groups::by(report(vec![refused("vfs")]), By::Cgroup, 4, 0),
+        ),
+        (
+            "the whole stack by file",
+            groups::by(whole_stack(stacks::database()), By::File, 2, 1),
+        ),
     ]
 }
 
@@ -77,6 +107,72 @@ fn the_schema_allows_nothing_else() {
         objects += strict(&report).unwrap_or_else(|error| panic!("{name}: {error}"));
     }
     assert!(objects > 300, "{objects}");
+}
+
+/// What `--slower` tells between reports.
+#[test]
+fn a_slow_call_is_one_line_that_the_schema_allows() {
+    let whole = slow_call();
+    let bare = SlowCall {
+        op: "sync",
+        ..SlowCall::default()
+    };
+    let failed = SlowCall {
+        errno: Some(5),
+        bytes: None,
+        ..slow_call()
+    };
+    for call in [&whole, &bare, &failed] {
+        let mut out = Vec::new();
+        json::print_slow(call, &mut out).unwrap();
+        let line = String::from_utf8(out).unwrap();
+        let [line] = &schema::reports(&line).unwrap()[..] else {
+            panic!("{line}")
+        };
+        strict(line).unwrap();
+    }
+    let mut out = Vec::new();
+    json::print_slow(&whole, &mut out).unwrap();
+    json::print_left_out(LeftOut { limited: 3, no_room: 0 }, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    schema::reports(&text).unwrap();
+    assert_eq!(
+        text,
+        r#"{"schema_version":1,"slow_call":{"end":"1970-01-01T00:16:40.000512Z","pid":4711,"tid":4712,"comm":"postgres","op":"pread64","#
+            .to_owned()
+            + r#""path":"/var/lib/db","path_is":"whole","inode":{"number":17,"major":259,"minor":2},"offset":8192,"size":4096,"bytes":100,"#
+            + r#""error":null,"total_ns":21400,"rows":[{"row":"syscall","kind":"layer","ns":400},{"row":"device","kind":"wait","ns":21000}],"guilty":"device"}}"#
+            + "\n"
+            + r#"{"schema_version":1,"slow_calls_not_told":{"limited":3,"no_room":0}}"#
+            + "\n"
+    );
+}
+
+fn slow_call() -> SlowCall {
+    SlowCall {
+        ended: jiff::Timestamp::from_microsecond(1_000_000_512).unwrap(),
+        pid: 4711,
+        tid: 4712,
+        comm: "postgres".into(),
+        op: "pread64",
+        path: Some(CallPath {
+            kind: PathKind::Whole,
+            text: "/var/lib/db".into(),
+        }),
+        inode: Some(Inode {
+            number: 17,
+            major: 259,
+            minor: 2,
+        }),
+        offset: Some(8192),
+        size: Some(4096),
+        bytes: Some(100),
+        errno: None,
+        total_ns: 21_400,
+        rows: [("syscall", true, 400), ("device", false, 21_000)]
+            .map(|(row, is_layer, ns)| SlowRow { row, is_layer, ns })
+            .to_vec(),
+    }
 }
 
 /// Nor can a value be of another kind, or a number be negative, a fraction, or beyond 64 bits.
@@ -167,7 +263,7 @@ fn the_schema_is_complete() {
             );
         }
     }
-    assert_eq!(objects, 17);
+    assert_eq!(objects, 38);
     assert_eq!(
         schema.pointer("/$defs/report/properties/schema_version/const"),
         Some(&json!(json::SCHEMA_VERSION))
@@ -222,7 +318,7 @@ fn a_report_is_as_written_here() {
         env!("CARGO_PKG_VERSION"),
         r#"","kernel":"6.1.0-50-amd64","start":"2026-11-20T11:02:33.120Z","duration_ns":12412000007,"#,
         r#""subject":"PID 4711 (postgres)","filter":{"pids":[4711],"follow":false,"disk":null,"queued":false,"#,
-        r#""cgroup":null,"comm":null,"command":null,"all_files":false},"#,
+        r#""cgroup":null,"comm":null,"command":null,"file":null,"all_files":false},"#,
         r#""layers":[{"layer":"vfs","measured":true,"reason":null,"hooks":["fentry/fexit"],"ops":["#,
         r#"{"op":"read","measured":true,"reason":null,"count":3,"errors":{"EAGAIN":2,"EIO":1,"other":4},"#,
         r#""bytes":8192,"total_ns":4011,"min_ns":811,"max_ns":2100,"p50_ns":1088,"p90_ns":null,"p99_ns":null,"#,
@@ -238,7 +334,7 @@ fn a_report_is_as_written_here() {
         r#""excluded":{"not_file":8113},"in_flight":{"start":null,"end":0},"#,
         r#""lost":{"return_missed":0,"entry_missed":0,"no_storage":0,"table_full":0,"clock_backwards":0},"#,
         r#""lost_up_to":[],"not_measured":[{"what":"fsync","reason":"vfs_fsync_range: refused by this kernel"}],"#,
-        r#""warnings":[],"queue_from":null,"diskstats":null}],"excluded":{"not_file":8113},"in_flight":{"start":null,"end":0},"#,
+        r#""warnings":[],"queue_from":null,"diskstats":null,"neighbours":null}],"stack":null,"groups":null,"excluded":{"not_file":8113},"in_flight":{"start":null,"end":0},"#,
         r#""lost":{"return_missed":0,"entry_missed":0,"no_storage":0,"table_full":0,"clock_backwards":0},"#,
         r#""lost_up_to":[],"cost":{"process_ns":6204000,"probes_ns":813,"probe_runs":13,"reason":null},"#,
         r#""probes":[{"layer":"vfs","hook":"fentry/fexit","functions":["vfs_read"],"entry":{"count":7,"ns":301},"#,
@@ -375,12 +471,15 @@ fn quantiles_that_the_counts_do_not_support_are_null() {
 #[test]
 fn text_and_json_tell_the_same() {
     let mut ops = 0;
-    for (name, report) in cases() {
+    // Of the whole stack, the text has no single layers, and of groups no sums of all.
+    let is_classic = |report: &Report| report.stack.is_none() && report.groups.is_none();
+    for (name, report) in cases().into_iter().filter(|(_, report)| is_classic(report)) {
         let mut text = Vec::new();
         let options = TextOptions {
             unit: Unit::Nanoseconds,
             summary_only: false,
             verbose: true,
+            is_interval: false,
         };
         View::Text(options).print(&report, &mut text).unwrap();
         let text = unfold(&String::from_utf8(text).unwrap());
@@ -459,6 +558,13 @@ fn several_layers() -> Report {
     ])
 }
 
+fn whole_stack(stack: StackReport) -> Report {
+    Report {
+        stack: Some(stack),
+        ..several_layers()
+    }
+}
+
 fn trouble() -> Report {
     let writes = OpReport {
         errors: vec![(28, 1_204), (512, 7), (4000, 2)],
@@ -528,7 +634,33 @@ fn requests(agreement: Agreement) -> LayerReport {
         in_flight: Some(0),
         queue_from: Some("block_io_start"),
         diskstats: Some(diskstats(agreement)),
+        neighbours: Some(neighbours()),
         ..layer("blk", vec![reads, never("discard")])
+    }
+}
+
+fn neighbours() -> Neighbours {
+    let rsync = Neighbour {
+        pid: Some(991),
+        comm: Some("rsync".into()),
+        is_kernel_thread: false,
+        ns: 2_100_000,
+        requests: 11,
+        bytes: 720_896,
+    };
+    Neighbours {
+        waited_ns: 3_400_000,
+        own_ns: 1_100_000,
+        own_requests: 12,
+        others: vec![
+            rsync,
+            Neighbour {
+                requests: 1,
+                ..Neighbour::default()
+            },
+        ],
+        untold_ns: 50_000,
+        unseen: 0,
     }
 }
 
@@ -596,6 +728,7 @@ fn every_filter() -> Report {
             cgroup: Some("/sys/fs/cgroup/a".into()),
             comm: Some("postgres".into()),
             command: Some(vec!["sh".into(), "-c".into(), String::new()]),
+            file: Some("/var/lib/db".into()),
             all_files: true,
         },
         ..several_layers()

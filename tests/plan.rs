@@ -10,10 +10,10 @@ use iostackbreakdown::kernel::block::BlockFacts;
 use iostackbreakdown::kernel::btf::{BtfFunction, ModuleBtf};
 use iostackbreakdown::kernel::kallsyms::Symbols;
 use iostackbreakdown::kernel::preemption::{self, Sources};
-use iostackbreakdown::kernel::{Facts, Fprobe, Function};
+use iostackbreakdown::kernel::{Facts, Fprobe, Function, SYSCALL_PREFIXES};
 use iostackbreakdown::layer::Layer;
 use iostackbreakdown::probe::plan::{
-    self, BlockWay, BlockWish, END_FUNCTIONS, Plan, PlannedOp, Start, loses, loses_requests,
+    self, BlockWay, BlockWish, END_FUNCTIONS, Plan, PlannedOp, Start, loses, loses_requests, starts_need_table,
 };
 use iostackbreakdown::probe::{Choice, Hook};
 
@@ -84,6 +84,7 @@ fn facts(kernel: &str, command_line: &str, without: &[&str]) -> Facts {
         session: types.contains("session"),
         tracefs: Some("/sys/kernel/tracing".into()),
         task_storage: types.contains("task_storage"),
+        answering_atomics: types.contains("task_storage"),
         block: block_facts(&btf),
     }
 }
@@ -100,9 +101,17 @@ fn block_facts(btf: &str) -> BlockFacts {
     }
 }
 
+/// Of a machine with nothing but ext4.
+const LAYERS: [Layer; 4] = [Layer::Syscall, Layer::Vfs, Layer::Ext4, Layer::Blk];
+
 fn planned(kernel: &str, command_line: &str) -> (Plan, Facts) {
     let facts = facts(kernel, command_line, &[]);
-    (plan::plan(&Layer::ALL, &facts, Choice::Auto), facts)
+    (plan::plan(&LAYERS, &facts, Choice::Auto), facts)
+}
+
+/// The file systems that shared functions are narrowed to.
+fn narrowed(plan: &Plan) -> Vec<&'static str> {
+    plan.narrowed().map(|(layer, _)| layer.name()).collect()
 }
 
 fn functions_of(plan: &Plan, layer: Layer, op: &str) -> Vec<String> {
@@ -137,15 +146,20 @@ fn the_first_choice_is_the_cheapest_that_loses_nothing() {
     }
 }
 
+/// Functions that ftrace knows, in lines such as `ext4_sync_file [ext4]`.
+fn traceable(filter: &str) -> BTreeSet<&str> {
+    filter
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect()
+}
+
 #[test]
 fn every_op_has_a_function_and_ftrace_knows_those_in_btf() {
     for kernel in KERNELS {
         let (plan, _) = planned(kernel, "");
         let filter = fixture(kernel, "available_filter_functions");
-        let traceable: BTreeSet<&str> = filter
-            .lines()
-            .filter_map(|line| line.split_whitespace().next())
-            .collect();
+        let traceable = traceable(&filter);
         let of_functions = |op: &&PlannedOp| !matches!(op.layer, Layer::Syscall | Layer::Blk);
         for op in plan.ops.iter().filter(of_functions) {
             assert!(
@@ -251,7 +265,7 @@ fn a_missing_read_falls_back_and_says_what_it_does_not_see() {
             "{}",
             not_measured.reason
         );
-        assert_eq!(plan.shared_with().map(|fs| fs.name), Some("ext4"));
+        assert_eq!(narrowed(&plan), ["ext4"]);
     }
     let facts = facts("6.1", "", &["ext4_file_read_iter", "generic_file_read_iter"]);
     let plan = plan::plan(&[Layer::Ext4], &facts, Choice::Auto);
@@ -289,6 +303,23 @@ fn without_tracefs_a_preemptible_kernel_loses_as_little_as_can_be() {
 }
 
 #[test]
+fn starts_are_in_a_table_where_task_storage_would_lose_them() {
+    for (command_line, hook, in_table) in [
+        ("preempt=full", Hook::Fentry, true),
+        ("preempt=full", Hook::KprobeEvent, false),
+        ("", Hook::Fentry, false),
+    ] {
+        let facts = facts("6.1", command_line, &[]);
+        assert_eq!(
+            starts_need_table(&[hook], &facts),
+            in_table,
+            "{command_line} {}",
+            hook.name()
+        );
+    }
+}
+
+#[test]
 fn a_forced_hook_is_the_only_one() {
     let facts = facts("6.12", "preempt=full", &[]);
     let plan = plan::plan(&Layer::ALL, &facts, Choice::Fentry);
@@ -308,12 +339,18 @@ fn ways(kernel: &str, wish: BlockWish, choice: Choice) -> Vec<BlockWay> {
 const PLAIN: BlockWish = BlockWish {
     queued: false,
     by_owner: false,
+    by_submitter: false,
     is_bio_based: false,
     is_uncounted: false,
+    whole_stack: false,
 };
 const QUEUED: BlockWish = BlockWish { queued: true, ..PLAIN };
 const OWNED: BlockWish = BlockWish {
     by_owner: true,
+    ..PLAIN
+};
+const GROUPED: BlockWish = BlockWish {
+    by_submitter: true,
     ..PLAIN
 };
 const BIOS: BlockWish = BlockWish {
@@ -330,7 +367,7 @@ fn requests_are_seen_by_what_loses_none() {
     for kernel in KERNELS {
         for command_line in ["", "preempt=full"] {
             let facts = facts(kernel, command_line, &[]);
-            for wish in [PLAIN, QUEUED, OWNED, BIOS] {
+            for wish in [PLAIN, QUEUED, OWNED, GROUPED, BIOS] {
                 let way = &plan::block_ways(wish, &facts, Choice::Auto).unwrap()[0];
                 let preempted = facts.preemption.is_possible();
                 let hook = if preempted { Hook::Kprobe } else { Hook::RawTracepoint };
@@ -376,12 +413,49 @@ fn a_start_is_taken_from_what_the_kernel_has() {
         // Its tasks are preempted.
         ("7", Start::Stamp),
     ] {
-        for (wish, stamps) in [(QUEUED, false), (OWNED, true), (UNCOUNTED, true)] {
+        for (wish, stamps) in [(QUEUED, false), (OWNED, true), (GROUPED, true), (UNCOUNTED, true)] {
             let way = &ways(kernel, wish, Choice::Auto)[0];
             let stamps = stamps && tracepoint == Start::Stamp;
             assert_eq!((way.start, way.bio_stamps), (tracepoint, stamps), "{kernel}: {wish:?}");
         }
     }
+}
+
+/// Whatever else tells of a request's start, it does not tell who waits for the request.
+#[test]
+fn the_whole_stack_knows_each_bio_from_its_submission_on() {
+    let wish = BlockWish {
+        whole_stack: true,
+        ..PLAIN
+    };
+    for kernel in KERNELS {
+        for choice in [Choice::Auto, Choice::Kprobe, Choice::RawTracepoint] {
+            let ways = ways(kernel, wish, choice);
+            let stamped = |way: &BlockWay| way.bio_stamps && way.start == Start::Stamp;
+            assert!(!ways.is_empty() && ways.iter().all(stamped), "{kernel} {choice:?}");
+        }
+    }
+}
+
+#[test]
+fn functions_with_a_row_are_those_that_the_kernel_has() {
+    let mut facts = facts("6.12", "", &[]);
+    assert!(plan::plan(&LAYERS, &facts, Choice::Auto).row_functions.is_empty());
+    let wanted: Vec<String> = plan::functions_of_rows(Choice::Auto).map(|(name, _)| name).collect();
+    assert_eq!(plan::functions_of_rows(Choice::Tracepoint).count(), 0);
+    for name in wanted {
+        let is_there = matches!(name.as_str(), "jbd2_log_wait_commit" | "xfs_vn_lookup");
+        let function = Function {
+            btf: None,
+            symbol: Some(is_there),
+        };
+        facts.functions.insert(name, function);
+    }
+    let plan = plan::plan(&Layer::ALL, &facts, Choice::Auto);
+    let names: Vec<&str> = plan.row_functions.iter().map(|row| row.function.function).collect();
+    assert_eq!(names, ["jbd2_log_wait_commit", "xfs_vn_lookup"]);
+    let fits = |hook| plan.row_functions.iter().all(|row| row.fits(hook));
+    assert!(fits(Hook::Kprobe) && !fits(Hook::Fentry));
 }
 
 /// 6.12 and 7 have the function in their BTF and refuse a probe on it; then the next way is tried.
@@ -467,13 +541,13 @@ fn asynchronous_requests_have_doors_and_completions_on_every_kernel() {
 }
 
 #[test]
-fn completions_come_in_interrupts_and_where_tasks_are_preempted_in_two_ways() {
+fn completions_come_in_interrupts_and_have_two_programs_each() {
     for (command_line, first) in [
-        ("", &[Hook::Fentry][..]),
-        ("preempt=full", &[Hook::Fentry, Hook::Kprobe]),
+        ("", [Hook::Fentry, Hook::Fentry]),
+        ("preempt=full", [Hook::Fentry, Hook::Kprobe]),
     ] {
         let (plan, _) = planned("6.12", command_line);
-        assert_eq!(plan.completion_hooks, [first, &[Hook::Kprobe]], "{command_line}");
+        assert_eq!(plan.completion_hooks, [&first[..], &[Hook::Kprobe]], "{command_line}");
     }
     let mut facts = facts("6.12", "", &[]);
     facts.fentry = false;
@@ -572,6 +646,178 @@ fn mapped_pages_and_splices_are_timed_at_whatever_the_kernel_has() {
             ["ext4_page_mkwrite"],
             "{kernel}"
         );
-        assert_eq!(plan.shared_with().map(|fs| fs.name), Some("ext4"), "{kernel}");
+        assert_eq!(narrowed(&plan), ["ext4"], "{kernel}");
     }
+}
+
+/// Those whose modules each kernel comes with.
+fn file_systems(kernel: &str) -> Vec<Layer> {
+    let all = Layer::ALL.into_iter().filter(|layer| layer.file_system().is_some());
+    // Debian's cloud kernels are without f2fs.
+    all.filter(|layer| *layer != Layer::F2fs || kernel == "6.1-full")
+        .collect()
+}
+
+#[test]
+fn every_file_system_has_all_its_ops_on_every_kernel_that_has_it() {
+    for kernel in KERNELS {
+        let facts = facts(kernel, "", &[]);
+        let layers = file_systems(kernel);
+        assert_eq!(plan::check_file_systems(&layers, &facts), Ok(()), "{kernel}");
+        let plan = plan::plan(&layers, &facts, Choice::Auto);
+        let filter = fixture(kernel, "available_filter_functions");
+        let traceable = traceable(&filter);
+        for op in &plan.ops {
+            let name = format!("{kernel} {} {}", op.layer.name(), op.op.name);
+            assert!(!op.points.is_empty() && op.not_measured.is_none(), "{name}");
+            assert!(
+                op.points.iter().all(|planned| traceable.contains(&*planned.function)),
+                "{name}"
+            );
+            let own = op.points.iter().filter(|planned| planned.silent.is_none());
+            // Two ways into the same call would be one too many; an open by NFS has several.
+            assert!(
+                own.count() == 1 || (op.layer == Layer::Nfs && op.op.name == "open"),
+                "{name}"
+            );
+        }
+        // Before 5.11 modules have no BTF.
+        let hooks = if kernel == "5.10" {
+            vec![Hook::Fentry, Hook::KprobeEvent]
+        } else {
+            vec![plan.function_hooks[0]]
+        };
+        assert_eq!(plan.first_choice(), hooks, "{kernel}");
+    }
+}
+
+#[test]
+fn what_file_systems_share_is_narrowed_to_each() {
+    let shared = |kernel| {
+        let plan = plan::plan(&file_systems(kernel), &facts(kernel, "", &[]), Choice::Auto);
+        let points = plan
+            .ops
+            .iter()
+            .flat_map(|op| op.points.iter().map(move |planned| (op, planned)));
+        let shared = points.filter(|(_, planned)| planned.point.shared);
+        let names = shared.map(|(op, planned)| format!("{} {}", planned.function, op.layer.name()));
+        names.collect::<BTreeSet<String>>()
+    };
+    let of = |function: &str, layers: &[&str]| -> Vec<String> {
+        layers.iter().map(|layer| format!("{function} {layer}")).collect()
+    };
+    let all = ["ext4", "xfs", "btrfs", "nfs"];
+    let with_f2fs = ["ext4", "xfs", "btrfs", "f2fs", "nfs"];
+    for (kernel, expected) in [
+        (
+            "6.1-full",
+            [
+                of("generic_file_splice_read", &with_f2fs),
+                of("iter_file_splice_write", &with_f2fs),
+                of("filemap_fault", &["ext4", "btrfs", "nfs"]),
+            ],
+        ),
+        (
+            "6.12",
+            [
+                of("filemap_splice_read", &["btrfs"]),
+                of("iter_file_splice_write", &all),
+                of("filemap_fault", &["ext4", "btrfs", "nfs"]),
+            ],
+        ),
+        (
+            "7",
+            [
+                of("iter_file_splice_write", &all),
+                of("filemap_fault", &["ext4", "btrfs", "nfs"]),
+                vec![],
+            ],
+        ),
+    ] {
+        assert_eq!(shared(kernel), expected.into_iter().flatten().collect(), "{kernel}");
+    }
+    let facts = facts("7", "", &[]);
+    let plan = plan::plan(&file_systems("7"), &facts, Choice::Auto);
+    assert_eq!(narrowed(&plan), all);
+}
+
+#[test]
+fn file_systems_share_frames_and_doors() {
+    use iostackbreakdown::kernel::interface::MAX_FRAMES;
+    let facts = facts("6.1-full", "", &[]);
+    let of = |layers: &[Layer]| plan::plan(layers, &facts, Choice::Auto);
+    for layers in [&Layer::ALL[..], &file_systems("6.1-full")] {
+        let plan = of(layers);
+        let silent = plan
+            .ops
+            .iter()
+            .flat_map(|op| &op.points)
+            .filter_map(|point| point.silent);
+        let frames = plan.ops.iter().map(|op| op.frame).chain(silent);
+        assert!(frames.max() < Some(MAX_FRAMES as u8));
+        let frame = |layer| {
+            plan.ops
+                .iter()
+                .find(|op| op.layer == layer && op.op.name == "fsync")
+                .unwrap()
+                .frame
+        };
+        assert_eq!(frame(Layer::Nfs), frame(Layer::Ext4));
+    }
+    // A request comes in by a door once, whoever's it is.
+    let plan = of(&[Layer::Xfs, Layer::Nfs]);
+    let doors = plan
+        .ops
+        .iter()
+        .flat_map(|op| &op.points)
+        .filter(|point| point.silent.is_some());
+    let doors: Vec<&str> = doors.map(|point| point.function.as_str()).collect();
+    assert_eq!(doors, ["io_read", "aio_read", "io_write", "aio_write"]);
+}
+
+#[test]
+fn a_file_system_that_is_not_in_the_kernel_has_nothing_to_hook() {
+    let facts = facts("6.12", "", &[]);
+    let named = |layers: &[Layer]| plan::check_file_systems(layers, &facts);
+    assert_eq!(named(&[Layer::Syscall, Layer::Ext4, Layer::Nfs]), Ok(()));
+    assert_eq!(
+        named(&[Layer::Ext4, Layer::F2fs]).unwrap_err(),
+        "-T f2fs: there is no f2fs in this kernel now; mount one first, or load its module: modprobe f2fs"
+    );
+    // Neither what all file systems use.
+    let plan = plan::plan(&[Layer::Ext4, Layer::F2fs], &facts, Choice::Auto);
+    assert_eq!(narrowed(&plan), ["ext4"]);
+    for op in plan.ops.iter().filter(|op| op.layer == Layer::F2fs) {
+        let why = op.not_measured.as_ref().map(|what| what.reason.as_str());
+        assert!(
+            op.points.is_empty() && why == Some("there is no f2fs in this kernel"),
+            "{}",
+            op.op.name
+        );
+    }
+}
+
+/// Debian's kernel for arm64 has the functions that the same version for x86-64 has, and system calls by the names of that
+/// architecture; those that newer architectures share no table entry for have a row on x86-64 only.
+#[test]
+fn arm64_has_the_same_functions_by_its_own_names() {
+    let types = |kernel| fixture(kernel, "btf");
+    let (x86, arm) = (types("6.12"), types("6.12-arm64"));
+    let of = |text: &'static str| move |line: &&str| line.starts_with(text);
+    let there: BTreeSet<&str> = arm.lines().collect();
+    let [x86_prefix, arm_prefix] = SYSCALL_PREFIXES;
+    let mut seen = 0;
+    for line in x86.lines().filter(of("vmlinux ")) {
+        let same = line.replace(x86_prefix, arm_prefix);
+        assert!(there.contains(same.as_str()), "{same}");
+        seen += 1;
+    }
+    assert!(seen > 30, "{seen}");
+
+    let calls = Layer::Syscall.ops().iter().map(|op| op.points[0].function);
+    let absent = calls.filter(|function| !there.contains(format!("vmlinux {arm_prefix}{function}").as_str()));
+    let of_x86 = [
+        "open", "creat", "newstat", "newlstat", "getdents", "rename", "renameat", "unlink", "mkdir", "readlink",
+    ];
+    assert!(absent.into_iter().all(|function| of_x86.contains(&function)));
 }

@@ -63,8 +63,12 @@ pub struct Scan {
     pub fprobe: Fprobe,
     pub session: bool,
     pub task_storage: bool,
+    pub answering_atomics: bool,
     pub block: BlockFacts,
 }
+
+/// Pointers and qualifiers that are followed in a row.
+const MAX_DEPTH: u32 = 32;
 
 const KIND_PTR: u32 = sys::BTF_KIND_PTR;
 const KIND_CONST: u32 = sys::BTF_KIND_CONST;
@@ -91,6 +95,19 @@ impl Btf<'_> {
             });
         }
         Ok(Self {
+            raw,
+            module: None,
+            first_id: 1,
+            base: PhantomData,
+        })
+    }
+
+    /// BTF that is not the kernel's.
+    #[cfg(test)]
+    fn of_bytes(bytes: &[u8]) -> Option<Self> {
+        // SAFETY: libbpf copies the bytes, which are valid for the call.
+        let raw = unsafe { sys::btf__new(bytes.as_ptr().cast(), bytes.len() as u32) };
+        (!raw.is_null()).then_some(Self {
             raw,
             module: None,
             first_id: 1,
@@ -127,6 +144,7 @@ impl Btf<'_> {
             fprobe: Fprobe::Absent,
             session: false,
             task_storage: false,
+            answering_atomics: false,
             block: BlockFacts::default(),
         };
         // SAFETY: `raw` is valid.
@@ -167,10 +185,14 @@ impl Btf<'_> {
                         }
                     }
                     "bpf_func_id" => {
-                        scan.task_storage = self
-                            .enumerators(kind, entries)
-                            .iter()
-                            .any(|entry| self.string(entry.name_off) == "BPF_FUNC_get_current_task_btf");
+                        for entry in self.enumerators(kind, entries) {
+                            match self.string(entry.name_off) {
+                                "BPF_FUNC_get_current_task_btf" => scan.task_storage = true,
+                                // It came with 5.12, as they did (5ca419f2864a), which have no name in BTF.
+                                "BPF_FUNC_check_mtu" => scan.answering_atomics = true,
+                                _ => {}
+                            }
+                        }
                     }
                     // The name changed in 6.0 (ff07a02e9e8e).
                     "req_op" | "req_opf" => {
@@ -222,11 +244,15 @@ impl Btf<'_> {
     fn behind(&self, kind: &sys::btf_type) -> Option<&sys::btf_type> {
         // SAFETY: of these kinds, the type referred to is in this member of the union.
         let mut next = self.type_at(unsafe { kind.__bindgen_anon_1.type_ })?;
-        while matches!(kind_of(next), KIND_PTR | KIND_CONST) {
+        // A pointer that points to itself has no end.
+        for _ in 0..MAX_DEPTH {
+            if !matches!(kind_of(next), KIND_PTR | KIND_CONST) {
+                return Some(next);
+            }
             // SAFETY: as above.
             next = self.type_at(unsafe { next.__bindgen_anon_1.type_ })?;
         }
-        Some(next)
+        None
     }
 
     fn type_at(&self, id: u32) -> Option<&sys::btf_type> {
@@ -287,6 +313,92 @@ fn open_module_object(name: &CStr) -> Option<OwnedFd> {
         let failed = unsafe { sys::bpf_obj_get_info_by_fd(object.as_raw_fd(), (&raw mut info).cast(), &raw mut size) };
         if failed == 0 && CStr::from_bytes_until_nul(&label).is_ok_and(|found| found == name) {
             return Some(object);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fuzz;
+
+    /// What the kernel's BTF has of all that is looked for, and little else.
+    fn kernel_like() -> Vec<u8> {
+        // SAFETY: all strings end with a zero, and all numbers of types are of types that were added before.
+        unsafe {
+            let btf = sys::btf__new_empty();
+            let int = sys::btf__add_int(btf, c"int".as_ptr(), 4, sys::BTF_INT_SIGNED as i32);
+            sys::btf__add_struct(btf, c"fprobe".as_ptr(), 8);
+            sys::btf__add_field(btf, c"rethook".as_ptr(), int, 0, 0);
+            sys::btf__add_field(btf, c"flags".as_ptr(), int, 32, 0);
+            for (name, value) in [
+                (c"bpf_attach_type", c"BPF_TRACE_FENTRY"),
+                (c"bpf_func_id", c"BPF_FUNC_get_current_task_btf"),
+                (c"req_op", c"REQ_OP_FLUSH"),
+            ] {
+                sys::btf__add_enum(btf, name.as_ptr(), 4);
+                sys::btf__add_enum_value(btf, value.as_ptr(), 2);
+                sys::btf__add_enum_value(btf, c"OTHER".as_ptr(), -1);
+            }
+            let request = sys::btf__add_struct(btf, c"request".as_ptr(), 8);
+            let constant = sys::btf__add_const(btf, request);
+            let pointer = sys::btf__add_ptr(btf, constant);
+            let prototype = sys::btf__add_func_proto(btf, 0);
+            sys::btf__add_func_param(btf, c"".as_ptr(), pointer);
+            sys::btf__add_func_param(btf, c"rq".as_ptr(), pointer);
+            let to_prototype = sys::btf__add_ptr(btf, prototype);
+            sys::btf__add_typedef(btf, c"btf_trace_block_rq_issue".as_ptr(), to_prototype);
+            sys::btf__add_func(btf, c"vfs_read".as_ptr(), sys::BTF_FUNC_GLOBAL, prototype);
+            let mut size = 0;
+            let bytes = sys::btf__raw_data(btf, &raw mut size);
+            let copy = std::slice::from_raw_parts(bytes.cast::<u8>(), size as usize).to_vec();
+            sys::btf__free(btf);
+            copy
+        }
+    }
+
+    #[test]
+    fn all_that_is_looked_for_is_found() {
+        let btf = Btf::of_bytes(&kernel_like()).unwrap();
+        let scan = btf.scan(&BTreeSet::from(["vfs_read"]));
+        let [(name, function)] = &scan.functions[..] else {
+            panic!("{scan:?}")
+        };
+        assert_eq!((name.as_str(), function.args), ("vfs_read", 2));
+        assert!(scan.fentry && scan.task_storage && !scan.session);
+        assert_eq!(scan.fprobe, Fprobe::Rethook);
+        assert_eq!(scan.block.argument("block_rq_issue", "request"), Some(0));
+        assert_eq!(scan.block.codes.get("REQ_OP_FLUSH"), Some(&2));
+    }
+
+    #[test]
+    fn a_pointer_to_itself_is_nothing() {
+        // SAFETY: as above.
+        let bytes = unsafe {
+            let btf = sys::btf__new_empty();
+            sys::btf__add_ptr(btf, 1);
+            sys::btf__add_typedef(btf, c"btf_trace_block_rq_issue".as_ptr(), 1);
+            let mut size = 0;
+            let bytes = sys::btf__raw_data(btf, &raw mut size);
+            let copy = std::slice::from_raw_parts(bytes.cast::<u8>(), size as usize).to_vec();
+            sys::btf__free(btf);
+            copy
+        };
+        let scan = Btf::of_bytes(&bytes).unwrap().scan(&BTreeSet::new());
+        assert_eq!(scan.block.tracepoints.get("block_rq_issue"), Some(&Vec::new()));
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in fuzz::bytes_like(kernel_like())) {
+            libbpf_rs::set_print(None);
+            if let Some(btf) = Btf::of_bytes(&bytes) {
+                let _ = btf.scan(&BTreeSet::from(["vfs_read", ""]));
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The disk that `-d` names, as the device numbers that the kernel compares.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -9,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::stat::{major, minor};
 
+use super::text_of;
+
 /// A disk or partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
@@ -16,7 +19,8 @@ pub struct Disk {
     pub name: String,
     /// The kernel's `dev_t` (`MKDEV` of include/linux/kdev_t.h: major << 20 | minor) of the device itself, which is
     /// first, of its partitions, and of every device-mapper or md device that lives on any of them: files on a logical
-    /// volume carry the volume's number, not the disk's.
+    /// volume carry the volume's number, not the disk's. And those that mounted btrfs file systems on any of them have made up
+    /// for themselves, as they may have several disks.
     pub devices: Vec<u32>,
     /// It is a part of a disk.
     pub is_partition: bool,
@@ -44,7 +48,7 @@ fn has_requests(directory: &Path) -> bool {
 }
 
 fn is_uncounted(directory: &Path) -> bool {
-    fs::read_to_string(directory.join("queue/iostats")).is_ok_and(|text| text.trim() == "0")
+    text_of(directory.join("queue/iostats")).is_ok_and(|text| text.trim() == "0")
 }
 
 /// Why `-d` cannot be followed.
@@ -92,6 +96,7 @@ impl Disk {
         Machine {
             sys: Path::new("/sys"),
             dev: Path::new("/dev"),
+            mounts: text_of("/proc/self/mountinfo").unwrap_or_default(),
             block_number,
         }
         .find(name)
@@ -115,6 +120,8 @@ fn block_number(path: &Path) -> io::Result<Option<Number>> {
 struct Machine<'a> {
     sys: &'a Path,
     dev: &'a Path,
+    /// Lines of `/proc/self/mountinfo`.
+    mounts: String,
     block_number: fn(&Path) -> io::Result<Option<Number>>,
 }
 
@@ -127,6 +134,7 @@ impl Machine<'_> {
         let directory = self.directory(name)?.ok_or_else(no_such_disk)?;
         let mut devices = Vec::new();
         add_devices(&directory, &mut devices);
+        devices.extend(self.btrfs_on(&devices));
         let is_partition = directory.join("partition").exists();
         let whole = directory.parent().filter(|_| is_partition).unwrap_or(&directory);
         match directory.file_name() {
@@ -173,6 +181,27 @@ impl Machine<'_> {
         Ok(by_name.canonicalize().ok())
     }
 
+    /// Numbers of the btrfs file systems that have one of these devices among theirs.
+    fn btrfs_on(&self, devices: &[u32]) -> Vec<u32> {
+        let number_of = |device: PathBuf| parse_number(&text_of(device.join("dev")).ok()?);
+        let members: Vec<Vec<u32>> = entries(&self.sys.join("fs/btrfs"))
+            .map(|path| entries(&path.join("devices")).filter_map(number_of).collect())
+            .collect();
+        let is_on = |source: &str| {
+            let (major, minor) = (self.block_number)(Path::new(source)).ok()??;
+            let source = parse_number(&format!("{major}:{minor}"))?;
+            let all = members.iter().find(|members| members.contains(&source));
+            let all = all.map_or(std::slice::from_ref(&source), Vec::as_slice);
+            all.iter().any(|member| devices.contains(member)).then_some(())
+        };
+        let mounts = self.mounts.lines().filter_map(btrfs_mount);
+        let found: BTreeSet<u32> = mounts
+            .filter(|(_, source)| is_on(source).is_some())
+            .map(|(number, _)| number)
+            .collect();
+        found.into_iter().collect()
+    }
+
     /// What to offer in place of a wrong name: real disks first, then stacked ones, each in the order of their
     /// numbers. Loop devices, RAM disks and compressed swap are in everybody's way, unless there is nothing else.
     fn disks(&self) -> Vec<String> {
@@ -192,9 +221,7 @@ impl Machine<'_> {
 
 /// Adds the device of a sysfs directory, its partitions and what is stacked on them, each once.
 fn add_devices(directory: &Path, devices: &mut Vec<u32>) {
-    let number = fs::read_to_string(directory.join("dev"))
-        .ok()
-        .and_then(|text| parse_number(&text));
+    let number = text_of(directory.join("dev")).ok().and_then(|text| parse_number(&text));
     let Some(number) = number.filter(|number| !devices.contains(number)) else {
         return;
     };
@@ -203,6 +230,14 @@ fn add_devices(directory: &Path, devices: &mut Vec<u32>) {
     for path in partitions.chain(entries(&directory.join("holders"))) {
         add_devices(&path, devices);
     }
+}
+
+/// The number and the device of a btrfs file system, of a line such as `31 28 0:35 /home /home rw - btrfs /dev/sda rw`.
+fn btrfs_mount(line: &str) -> Option<(u32, &str)> {
+    let (mount, of) = line.split_once(" - ")?;
+    let mut words = of.split(' ');
+    words.next().filter(|kind| *kind == "btrfs")?;
+    Some((parse_number(mount.split(' ').nth(2)?)?, words.next()?))
 }
 
 /// The entries of a directory in natural order, so that the result does not depend on the file system's; none where it
@@ -218,8 +253,8 @@ fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {
     paths.into_iter()
 }
 
-/// `dev_t` of the text in a sysfs `dev` file, such as `259:0`. The kernel has 12 bits of major and 20 of minor.
-fn parse_number(text: &str) -> Option<u32> {
+/// `dev_t` of a text such as `259:0`, in a sysfs `dev` file or a line of `mountinfo`. The kernel has 12 bits of major and 20 of minor.
+pub(super) fn parse_number(text: &str) -> Option<u32> {
     let (major, minor) = text.trim_end().split_once(':')?;
     let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
     (major < 1 << 12 && minor < 1 << 20).then_some(major << 20 | minor)
@@ -242,10 +277,13 @@ fn natural_key(name: &str) -> Vec<(String, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use std::os::unix::fs::symlink;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
+    use crate::fuzz;
 
     /// A sysfs and a /dev in a directory that is removed at the end. A device node is a file with its number.
     struct Tree(PathBuf);
@@ -334,6 +372,7 @@ mod tests {
             Machine {
                 sys: &sys,
                 dev: &dev,
+                mounts: fs::read_to_string(self.0.join("mounts")).unwrap_or_default(),
                 block_number: number_in_file,
             }
             .find(name)
@@ -363,6 +402,36 @@ mod tests {
         );
         assert_eq!(tree.numbers("nvme1n1"), [(259, 3), (254, 0), (254, 1)]);
         assert_eq!(tree.numbers("nvme10n1"), [(259, 10), (9, 0), (259, 0xf_ffff)]);
+    }
+
+    #[test]
+    fn a_btrfs_lives_on_all_its_disks_under_a_number_of_its_own() {
+        let tree = Tree::server();
+        let members = tree.0.join("sys/fs/btrfs/0b7ad9e0/devices");
+        fs::create_dir_all(&members).unwrap();
+        for disk in ["nvme1n1", "nvme10n1"] {
+            symlink(tree.device("pci").join(disk), members.join(disk)).unwrap();
+        }
+        let mount = |number: &str, kind: &str, source: &str| {
+            let source = tree.0.join("dev").join(source);
+            format!(
+                "31 28 {number} /home /home rw shared:1 - {kind} {} rw,subvol=/home\n",
+                source.display()
+            )
+        };
+        let mounts = [
+            mount("0:35", "btrfs", "nvme1n1"),
+            mount("0:35", "btrfs", "nvme1n1"),
+            // The kernel names no other disks of it.
+            mount("0:36", "btrfs", "nvme0n1p1"),
+            mount("0:37", "tmpfs", "nvme0n1p1"),
+            mount("0:38", "btrfs", "gone"),
+        ];
+        fs::write(tree.0.join("mounts"), mounts.concat()).unwrap();
+        assert_eq!(tree.numbers("nvme0n1p1"), [(259, 1), (0, 36)]);
+        assert_eq!(tree.numbers("nvme1n1"), [(259, 3), (254, 0), (254, 1), (0, 35)]);
+        assert_eq!(tree.numbers("nvme10n1"), [(259, 10), (9, 0), (259, 0xf_ffff), (0, 35)]);
+        assert_eq!(tree.numbers("cciss!c0d0"), [(104, 0)]);
     }
 
     #[test]
@@ -481,5 +550,28 @@ mod tests {
             assert_eq!(tree.numbers("dm-0"), [(254, 0)], "{text}");
             assert!(matches!(tree.find("dm-1"), Err(Error::NoSuchDisk { .. })), "{text}");
         }
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn any_names_and_numbers_are_read(name in fuzz::text_like("nvme10n1p128"), number in fuzz::text_like("259:1048575\n")) {
+            let letters: usize = natural_key(&name).iter().map(|(text, _)| text.len()).sum();
+            prop_assert!(letters <= name.len());
+            let _ = parse_number(&number);
+        }
+    }
+
+    #[test]
+    fn any_name_is_looked_for() {
+        let tree = Tree::new();
+        let mut runner = proptest::test_runner::TestRunner::new(fuzz::config());
+        let names = fuzz::text_like("../block/nvme0n1");
+        let found = runner.run(&names, |name| {
+            let _ = tree.find(&name);
+            Ok(())
+        });
+        assert_eq!(found, Ok(()));
     }
 }

@@ -1,9 +1,9 @@
 //! `/proc/diskstats`: what the kernel itself has counted of its disks (Documentation/admin-guide/iostats.rst).
 
-use std::fs;
 use std::io;
 use std::ops::Sub;
 
+use super::text_of;
 use crate::layer::Counter;
 
 const PATH: &str = "/proc/diskstats";
@@ -15,6 +15,8 @@ pub struct Diskstats {
     pub writes: u64,
     pub discards: u64,
     pub flushes: u64,
+    /// How many of the disks that were asked for there are. One that is taken away takes its counters along.
+    pub disks: usize,
 }
 
 impl Diskstats {
@@ -23,7 +25,7 @@ impl Diskstats {
     /// # Errors
     /// When the file cannot be read.
     pub fn read(names: &[String]) -> io::Result<Self> {
-        Ok(parse(&fs::read_to_string(PATH)?, names))
+        Ok(parse(&text_of(PATH)?, names))
     }
 
     #[must_use]
@@ -47,6 +49,7 @@ impl Sub for Diskstats {
             writes: self.writes.wrapping_sub(earlier.writes),
             discards: self.discards.wrapping_sub(earlier.discards),
             flushes: self.flushes.wrapping_sub(earlier.flushes),
+            disks: self.disks,
         }
     }
 }
@@ -65,6 +68,7 @@ fn parse(text: &str, names: &[String]) -> Diskstats {
         }
         let numbers: Vec<u64> = words.map(|word| word.parse().unwrap_or(0)).collect();
         let number = |place: usize| numbers.get(place).copied().unwrap_or(0);
+        sum.disks += 1;
         sum.reads = sum.reads.wrapping_add(number(0));
         sum.writes = sum.writes.wrapping_add(number(4));
         sum.discards = sum.discards.wrapping_add(number(11));
@@ -75,7 +79,10 @@ fn parse(text: &str, names: &[String]) -> Diskstats {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::fuzz;
 
     const TEXT: &str = " 259       0 nvme0n1 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17
  259       1 nvme0n1p1 100 0 0 0 200 0 0 0 0 0 0 300 0 0 0 0 0
@@ -94,18 +101,38 @@ mod tests {
             writes,
             discards,
             flushes,
+            disks: 1,
         }
     }
 
     #[test]
     fn only_the_disks_that_are_named_count() {
         assert_eq!(counted(&["nvme0n1"]), stats(1, 5, 12, 16));
-        assert_eq!(counted(&["nvme0n1p1", "sda"]), stats(1100, 2200, 300, 0));
+        let two = counted(&["nvme0n1p1", "sda"]);
+        assert_eq!(
+            two,
+            Diskstats {
+                disks: 2,
+                ..stats(1100, 2200, 300, 0)
+            }
+        );
         assert_eq!(counted(&["dm-0", "nvme"]), stats(0, 0, 0, 0));
     }
 
     #[test]
     fn counters_may_wrap() {
         assert_eq!(stats(1, 5, 0, 0) - stats(u64::MAX, 3, 0, 0), stats(2, 2, 0, 0));
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn any_text_is_read(now in fuzz::text_like(TEXT), before in fuzz::text_like(TEXT)) {
+            let names = ["nvme0n1".to_owned(), "sda".to_owned()];
+            let difference = parse(&now, &names) - parse(&before, &names);
+            prop_assert_eq!(parse(&now, &[]), Diskstats::default());
+            let _ = difference.get(Counter::Flushes);
+        }
     }
 }

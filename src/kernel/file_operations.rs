@@ -16,11 +16,20 @@ pub struct Narrowing {
     pub source: String,
 }
 
-/// Looks for the address of the file system's operations: in the vmlinux that was named, in `/proc/kallsyms`, in a
-/// vmlinux where distributions put it. The super block's magic number is the last resort: it is shared by ext2, ext3
-/// and ext4. `without` are names to do without.
+/// Where others have the same magic number, looks for the address of the file system's operations: in the vmlinux that was
+/// named, in `/proc/kallsyms`, in a vmlinux where distributions put it. The super block's magic number is the last resort
+/// there. `without` are names to do without.
 #[must_use]
 pub fn narrow(fs: &FileSystem, explicit: Option<&Path>, symbols: &LazySymbols, without: &[String]) -> Narrowing {
+    let by_magic = |source: String| Narrowing {
+        guard: Guard::Magic,
+        value: fs.files.magic,
+        source,
+    };
+    let magic = format!("super block magic {:#x}", fs.files.magic);
+    let Some(operations) = fs.files.operations else {
+        return by_magic(magic);
+    };
     let by_address = |address: u64, source: String| Narrowing {
         guard: Guard::FileOperations,
         value: address,
@@ -28,22 +37,21 @@ pub fn narrow(fs: &FileSystem, explicit: Option<&Path>, symbols: &LazySymbols, w
     };
     let mut failures = Vec::new();
 
-    if without.iter().any(|name| name == fs.file_operations) {
-        failures.push(format!("{} left out by --without", fs.file_operations));
+    if without.iter().any(|name| name == operations) {
+        failures.push(format!("{operations} left out by --without"));
     } else {
         let known = symbols.get();
         if explicit.is_none() {
-            match known.as_ref().map(|symbols| symbols.data_address(fs.file_operations)) {
+            match known.as_ref().map(|symbols| symbols.data_address(operations)) {
                 Ok(Some(address)) => return by_address(address.get(), "/proc/kallsyms".to_owned()),
                 Ok(None) => failures.push(format!(
-                    "/proc/kallsyms shows no address of {} (see kernel.kptr_restrict, CAP_SYSLOG)",
-                    fs.file_operations
+                    "/proc/kallsyms shows no address of {operations} (see kernel.kptr_restrict, CAP_SYSLOG)"
                 )),
                 Err(error) => failures.push(error.to_string()),
             }
         }
         let stext = known.ok().and_then(|symbols| symbols.address("_stext"));
-        match vmlinux::data_address(fs.file_operations, explicit, stext) {
+        match vmlinux::data_address(operations, explicit, stext) {
             Ok(found) => {
                 return by_address(
                     found.address.get(),
@@ -53,9 +61,5 @@ pub fn narrow(fs: &FileSystem, explicit: Option<&Path>, symbols: &LazySymbols, w
             Err(error) => failures.push(error.to_string()),
         }
     }
-    Narrowing {
-        guard: Guard::Magic,
-        value: fs.magic,
-        source: format!("super block magic {:#x}: {}", fs.magic, failures.join("; ")),
-    }
+    by_magic(format!("{magic}: {}", failures.join("; ")))
 }

@@ -20,3 +20,14 @@ unsafe impl plain::Plain for types::task_frames {}
 unsafe impl plain::Plain for types::request_state {}
 // SAFETY: as above.
 unsafe impl plain::Plain for types::async_call {}
+// SAFETY: as above.
+unsafe impl plain::Plain for types::family_stats {}
+// SAFETY: as above.
+unsafe impl plain::Plain for types::origin_stats {}
+// SAFETY: as above.
+unsafe impl plain::Plain for types::slow_call {}
+// SAFETY: as above.
+unsafe impl plain::Plain for types::group {}
+// SAFETY: as above.
+unsafe impl plain::Plain for types::cell_key {}
+unsafe impl plain::Plain for types::neighbour {}

@@ -114,7 +114,10 @@ fn parse_line<'a>(line: &'a [u8], wanted: &BTreeSet<&str>) -> Option<(&'a str, S
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::fuzz;
 
     /// Lines of Debian 6.1 (ext4 as a module) and of a 6.18 with BPF programs loaded.
     const EXCERPT: &[u8] = b"\
@@ -228,5 +231,19 @@ ffffffffa7800000 A __per_cpu_end
         let symbols = Symbols::read(&BTreeSet::from(["vfs_read", "no such symbol"])).unwrap();
         assert!(symbols.is_text("vfs_read", None));
         assert_eq!(symbols.entries("no such symbol"), []);
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn any_bytes_are_read(bytes in fuzz::bytes_like(EXCERPT)) {
+            let wanted = BTreeSet::from(["_stext", "cleanup", "ext4_file_operations", ""]);
+            let symbols = Symbols::parse(&bytes[..], &wanted).unwrap();
+            for name in wanted {
+                prop_assert!(symbols.entries(name).len() <= bytes.len());
+                let _ = (symbols.is_text(name, Some("ext4")), symbols.data_address(name), symbols.address(name));
+            }
+        }
     }
 }

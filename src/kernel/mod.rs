@@ -6,21 +6,26 @@ pub mod block;
 pub mod btf;
 pub mod disk;
 pub mod diskstats;
+pub mod file;
 pub mod file_operations;
 pub mod interface;
 pub mod kallsyms;
+pub mod names;
 pub mod preemption;
 pub mod privileges;
 pub mod vmlinux;
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use self::block::BlockFacts;
 use self::btf::{Btf, BtfFunction};
 use self::kallsyms::Symbols;
 use self::preemption::Preemption;
+use crate::layer::FileSystem;
 
 /// A kernel function, as far as BTF and kallsyms know it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -67,7 +72,17 @@ pub struct Facts {
     pub tracefs: Option<PathBuf>,
     /// Tracing programs have task storage.
     pub task_storage: bool,
+    /// Programs may use atomic instructions that answer what was there (5.12).
+    pub answering_atomics: bool,
     pub block: BlockFacts,
+}
+
+/// What a file says. Names in it are anyone's to choose: what is no text is replaced, and hides nothing else.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn text_of(path: impl AsRef<Path>) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
 }
 
 /// `uname -r`; empty when the kernel does not say.
@@ -126,6 +141,41 @@ impl LazySymbols {
         let symbols = Symbols::read(&wanted).map_err(FactsError::Kallsyms)?;
         Ok(self.symbols.get_or_init(|| symbols))
     }
+}
+
+/// Whether anything uses a kernel module; of a file system's, whether one is mounted, in whatever namespace. Where that cannot be
+/// told, as of what is built in, it is.
+#[must_use]
+pub fn is_in_use(module: &str) -> bool {
+    text_of(format!("/sys/module/{module}/refcnt")).map_or(true, |users| users.trim() != "0")
+}
+
+/// Whether files may be on a file system: the kernel has it, and somebody has mounted one. It never makes the kernel load it.
+#[must_use]
+pub fn has_mounted(file_system: &FileSystem) -> bool {
+    let registered = text_of("/proc/filesystems").unwrap_or_default();
+    let folder = Path::new("/sys/fs").join(file_system.name);
+    // What is on the net has a folder there, and no disks.
+    let has_disk = |is_on_disk: bool| !is_on_disk || has_entry(&folder, Path::new("/sys/class/block"));
+    is_on_disk(&registered, file_system.name).is_some_and(has_disk) && is_in_use(file_system.module)
+}
+
+/// Whether a file system is made of a disk's blocks, by lines such as `nodev\tproc`. `None`: the kernel does not have it.
+fn is_on_disk(registered: &str, name: &str) -> Option<bool> {
+    let mut lines = registered.lines();
+    let line = lines.find(|line| line.split_whitespace().last() == Some(name))?;
+    Some(!line.starts_with("nodev"))
+}
+
+/// Whether a file system's folder in sysfs has an entry for one that is mounted, in whatever namespace: under the name of its
+/// disk, or with a list of its disks. Where there is no such folder, it may have.
+fn has_entry(folder: &Path, disks: &Path) -> bool {
+    let Ok(mut entries) = fs::read_dir(folder) else {
+        return true;
+    };
+    entries.any(|entry| {
+        entry.is_ok_and(|entry| disks.join(entry.file_name()).exists() || entry.path().join("devices").is_dir())
+    })
 }
 
 /// Gathers the facts about `functions` (name, and the module it may be in). `without` are treated as if the kernel
@@ -195,15 +245,21 @@ pub fn gather(
         session: scan.session,
         tracefs: tracefs(),
         task_storage: scan.task_storage,
+        answering_atomics: scan.answering_atomics,
         block: scan.block,
     })
 }
 
-/// What the kernel's functions that system calls enter by are called.
+/// What the names of functions that system calls enter by begin with: on x86-64, and on arm64
+/// (arch/arm64/include/asm/syscall_wrapper.h).
+pub const SYSCALL_PREFIXES: [&str; 2] = ["__x64_sys_", "__arm64_sys_"];
+/// The same of this architecture.
 #[cfg(target_arch = "x86_64")]
-pub const SYSCALL_PREFIX: &str = "__x64_sys_";
+pub const SYSCALL_PREFIX: &str = SYSCALL_PREFIXES[0];
 #[cfg(target_arch = "aarch64")]
-pub const SYSCALL_PREFIX: &str = "__arm64_sys_";
+pub const SYSCALL_PREFIX: &str = SYSCALL_PREFIXES[1];
+/// The same of 32-bit programs' calls: arch/x86/include/asm/syscall_wrapper.h. Other architectures' tables have none.
+pub const COMPAT_SYSCALL_PREFIX: &str = "__ia32_";
 
 /// Where tracefs is mounted and can be written.
 fn tracefs() -> Option<PathBuf> {
@@ -211,4 +267,39 @@ fn tracefs() -> Option<PathBuf> {
         .into_iter()
         .map(PathBuf::from)
         .find(|place| place.join("kprobe_events").exists() || place.join("events/raw_syscalls").exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_is_on_a_disk_unless_the_kernel_says_otherwise() {
+        let registered = "nodev\tsysfs\nnodev\tnfs\n\text4\n\txfs\n";
+        let told = ["nfs", "ext4", "xfs", "btrfs"].map(|name| is_on_disk(registered, name));
+        assert_eq!(told, [Some(false), Some(true), Some(true), None]);
+    }
+
+    #[test]
+    fn a_file_system_is_mounted_when_sysfs_has_its_disk() {
+        let top = std::env::temp_dir().join(format!("iosb-mounted-{}", std::process::id()));
+        let disks = top.join("block");
+        let folder = |name: &str| top.join("fs").join(name);
+        for path in [
+            disks.join("sda1"),
+            folder("ext4/features"),
+            folder("xfs/stats"),
+            folder("xfs/sda1"),
+        ] {
+            fs::create_dir_all(path).unwrap();
+        }
+        fs::create_dir_all(folder("btrfs/features")).unwrap();
+        assert!(has_entry(&folder("xfs"), &disks));
+        assert!(!has_entry(&folder("ext4"), &disks));
+        assert!(!has_entry(&folder("btrfs"), &disks));
+        fs::create_dir_all(folder("btrfs/0b7ad9e0/devices")).unwrap();
+        assert!(has_entry(&folder("btrfs"), &disks));
+        assert!(has_entry(&folder("nfs"), &disks), "it cannot be told");
+        fs::remove_dir_all(&top).unwrap();
+    }
 }

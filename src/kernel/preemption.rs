@@ -6,10 +6,12 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 
 use flate2::read::GzDecoder;
 use nix::sys::utsname::{UtsName, uname};
+
+use super::text_of;
 
 const DEBUGFS: &str = "/sys/kernel/debug/sched/preempt";
 const COMMAND_LINE: &str = "/proc/cmdline";
@@ -54,9 +56,9 @@ impl Preemption {
         let names = uname();
         let text = |get: fn(&UtsName) -> &OsStr| names.as_ref().ok().and_then(|names| get(names).to_str());
         decide(&Sources {
-            debugfs: fs::read_to_string(DEBUGFS).ok(),
+            debugfs: text_of(DEBUGFS).ok(),
             version: text(UtsName::version).map(str::to_owned),
-            command_line: fs::read_to_string(COMMAND_LINE).ok(),
+            command_line: text_of(COMMAND_LINE).ok(),
             config: text(UtsName::release).and_then(read_config),
         })
     }
@@ -64,14 +66,17 @@ impl Preemption {
 
 /// The configuration as the kernel itself has it, or as the distribution put it beside the kernel.
 fn read_config(release: &str) -> Option<String> {
+    let compressed = fs::File::open("/proc/config.gz");
+    let known = compressed.and_then(decompress);
+    known.or_else(|_| text_of(format!("/boot/config-{release}"))).ok()
+}
+
+fn decompress(file: impl Read) -> io::Result<String> {
     // Real ones have about 300 kB.
     const LIMIT: u64 = 16 << 20;
     let mut text = String::new();
-    let compressed = fs::File::open("/proc/config.gz");
-    match compressed.and_then(|file| GzDecoder::new(file).take(LIMIT).read_to_string(&mut text)) {
-        Ok(_) => Some(text),
-        Err(_) => fs::read_to_string(format!("/boot/config-{release}")).ok(),
-    }
+    GzDecoder::new(file).take(LIMIT).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// One phrase, such as `voluntary (/sys/kernel/debug/sched/preempt)`.
@@ -215,7 +220,12 @@ impl Config<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::fuzz;
 
     const DEBIAN_6_1: &str = "#1 SMP PREEMPT_DYNAMIC Debian 6.1.176-1 (2026-07-01)";
     const CONFIG_6_1: &str = "\
@@ -358,5 +368,40 @@ CONFIG_PREEMPT_DYNAMIC=y
             source: DEBUGFS,
         };
         assert_eq!(voluntary.to_string(), "voluntary (/sys/kernel/debug/sched/preempt)");
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn any_texts_are_decided_on(
+            debugfs in proptest::option::of(fuzz::text_like("none voluntary (full) lazy\n")),
+            version in proptest::option::of(fuzz::text_like(DEBIAN_6_1)),
+            command_line in proptest::option::of(fuzz::text_like("quiet preempt=none -- preempt=full\n")),
+            config in proptest::option::of(fuzz::text_like("CONFIG_PREEMPT_DYNAMIC=y\n# CONFIG_PREEMPT_NONE is not set\n")),
+        ) {
+            let decided = decide(&Sources { debugfs, version, command_line, config });
+            prop_assert!(!decided.to_string().is_empty());
+        }
+
+
+        #[test]
+        fn any_bytes_are_decompressed(bytes in fuzz::bytes_like(compressed("CONFIG_PREEMPT=y\n".repeat(50).as_bytes()))) {
+            let _ = decompress(&bytes[..]);
+        }
+    }
+
+    fn compressed(text: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn a_compressed_configuration_is_text() {
+        assert_eq!(
+            decompress(&compressed(b"CONFIG_PREEMPT=y\n")[..]).unwrap(),
+            "CONFIG_PREEMPT=y\n"
+        );
     }
 }

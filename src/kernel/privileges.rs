@@ -1,26 +1,85 @@
 //! What this process lacks to trace, in words that name the way out.
 
-use std::fs;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use super::text_of;
 
 // include/uapi/linux/capability.h
+const CAP_DAC_OVERRIDE: u32 = 1;
 const CAP_SYS_ADMIN: u32 = 21;
+const CAP_SYS_RESOURCE: u32 = 24;
 const CAP_PERFMON: u32 = 38;
 const CAP_BPF: u32 = 39;
 
 /// What stands in the way of loading any program. `None`: nothing that can be told beforehand.
 #[must_use]
 pub fn missing() -> Option<String> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
+    let status = text_of("/proc/self/status").unwrap_or_default();
+    let lockdown = text_of("/sys/kernel/security/lockdown").unwrap_or_default();
     missing_by(effective(&status)?, &lockdown)
 }
 
-/// Whether perf's kprobes may be refused for want of CAP_SYS_ADMIN, as Debian's `perf_event_paranoid` 3 does.
+/// What the kernel did not permit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Denied {
+    /// Loading programs, with what [`missing`] looks for.
+    Load,
+    /// A perf event: a kprobe, or a classic tracepoint.
+    PerfEvent,
+    /// A perf event that is made in tracefs before.
+    TracefsEvent,
+}
+
+/// What this process lacks for it, as far as that can be told.
 #[must_use]
-pub fn perf_hint() -> Option<String> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
-    perf_hint_by(effective(&status)?, paranoid.trim().parse().ok()?)
+pub fn lacking(denied: Denied) -> Option<String> {
+    let status = text_of("/proc/self/status").unwrap_or_default();
+    let paranoid = text_of("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    let process = Process {
+        capabilities: effective(&status)?,
+        is_root: nix::unistd::geteuid().is_root(),
+        paranoid: paranoid.trim().parse().unwrap_or(0),
+        memory_is_limited: denied == Denied::Load && memory_is_limited(),
+    };
+    lacking_by(denied, process)
+}
+
+/// Whether a table larger than RLIMIT_MEMLOCK is refused. Since 5.11 BPF's memory is that of control groups.
+fn memory_is_limited() -> bool {
+    const PAGE: u32 = 4096;
+    let Ok((limit, _)) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_MEMLOCK) else {
+        return false;
+    };
+    let Ok(pages) = u32::try_from(limit / u64::from(PAGE)) else {
+        return false;
+    };
+    // SAFETY: no name and no options are passed.
+    let table = unsafe {
+        libbpf_sys::bpf_map_create(
+            libbpf_sys::BPF_MAP_TYPE_ARRAY,
+            std::ptr::null(),
+            size_of::<u32>() as u32,
+            PAGE,
+            pages.saturating_add(1),
+            std::ptr::null(),
+        )
+    };
+    if table < 0 {
+        return table == -libc::EPERM;
+    }
+    // SAFETY: the kernel has just given us this descriptor.
+    drop(unsafe { OwnedFd::from_raw_fd(table) });
+    false
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Process {
+    capabilities: u64,
+    /// Files of root's are its own.
+    is_root: bool,
+    paranoid: i32,
+    /// BPF's memory counts against RLIMIT_MEMLOCK.
+    memory_is_limited: bool,
 }
 
 fn effective(status: &str) -> Option<u64> {
@@ -50,14 +109,36 @@ fn missing_by(capabilities: u64, lockdown: &str) -> Option<String> {
     })
 }
 
-fn perf_hint_by(capabilities: u64, paranoid: i32) -> Option<String> {
-    (paranoid >= 2 && !has(capabilities, CAP_SYS_ADMIN))
-        .then(|| format!("kprobes need CAP_SYS_ADMIN while kernel.perf_event_paranoid is {paranoid}; run as root"))
+fn lacking_by(denied: Denied, process: Process) -> Option<String> {
+    let has = |capability| has(process.capabilities, capability);
+    let mut lacking = Vec::new();
+    // Debian's perf_event_paranoid 3 wants it for every event; mainline's 2 is content with CAP_PERFMON.
+    if denied != Denied::Load && process.paranoid >= 2 && !has(CAP_SYS_ADMIN) {
+        lacking.push(format!(
+            "CAP_SYS_ADMIN while kernel.perf_event_paranoid is {}",
+            process.paranoid
+        ));
+    }
+    if denied == Denied::TracefsEvent && !process.is_root && !has(CAP_DAC_OVERRIDE) {
+        lacking.push("CAP_DAC_OVERRIDE to write to tracefs".to_owned());
+    }
+    if process.memory_is_limited && !has(CAP_SYS_RESOURCE) {
+        lacking.push("CAP_SYS_RESOURCE while their memory counts against RLIMIT_MEMLOCK".to_owned());
+    }
+    let what = match denied {
+        Denied::Load => "loading programs",
+        Denied::PerfEvent => "a kprobe or tracepoint",
+        Denied::TracefsEvent => "a kprobe event",
+    };
+    (!lacking.is_empty()).then(|| format!("{what} needs {}; run as root", lacking.join(", and ")))
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::fuzz;
 
     #[test]
     fn what_is_missing_is_named() {
@@ -72,7 +153,45 @@ mod tests {
             "{only_bpf}"
         );
         assert_eq!(missing_by(1 << CAP_SYS_ADMIN, ""), None);
-        assert!(perf_hint_by(1 << CAP_BPF, 3).is_some() && perf_hint_by(all, 3).is_none());
+    }
+
+    #[test]
+    fn what_a_refused_hook_lacks_is_named() {
+        let line = |denied, capabilities: u64, is_root, paranoid| {
+            let process = Process {
+                capabilities,
+                is_root,
+                paranoid,
+                memory_is_limited: denied == Denied::Load,
+            };
+            lacking_by(denied, process)
+        };
+        let perf = line(Denied::PerfEvent, 1 << CAP_PERFMON, false, 3).unwrap_or_default();
+        assert!(
+            perf.contains("CAP_SYS_ADMIN while kernel.perf_event_paranoid is 3") && !perf.contains("DAC"),
+            "{perf}"
+        );
+        // CAP_PERFMON is what it takes there, which has been looked for before.
+        assert_eq!(line(Denied::PerfEvent, 1 << CAP_PERFMON, false, 1), None);
+        let both = line(Denied::TracefsEvent, 0, false, 3).unwrap_or_default();
+        assert!(
+            both.contains("CAP_SYS_ADMIN") && both.contains("CAP_DAC_OVERRIDE"),
+            "{both}"
+        );
+        let write = line(Denied::TracefsEvent, 1 << CAP_SYS_ADMIN, false, 3).unwrap_or_default();
+        assert!(
+            !write.contains("CAP_SYS_ADMIN") && write.contains("CAP_DAC_OVERRIDE"),
+            "{write}"
+        );
+        assert_eq!(line(Denied::TracefsEvent, 1 << CAP_SYS_ADMIN, true, 3), None);
+        let memory = line(Denied::Load, 1 << CAP_BPF, false, 3).unwrap_or_default();
+        assert!(
+            memory.contains("CAP_SYS_RESOURCE") && memory.contains("RLIMIT_MEMLOCK"),
+            "{memory}"
+        );
+        for denied in [Denied::Load, Denied::PerfEvent, Denied::TracefsEvent] {
+            assert_eq!(line(denied, u64::MAX, true, 3), None);
+        }
     }
 
     #[test]
@@ -82,5 +201,17 @@ mod tests {
             Some(0x1ff_ffff_ffff)
         );
         assert_eq!(effective("CapEff:\tzzz"), None);
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn any_texts_are_read(status in fuzz::text_like("CapPrm:\t0\nCapEff:\t000001ffffffffff\n"), lockdown in fuzz::text_like("none [integrity]\n"), paranoid: i32) {
+            if let Some(capabilities) = effective(&status) {
+                let process = Process { capabilities, is_root: false, paranoid, memory_is_limited: true };
+                let _ = (missing_by(capabilities, &lockdown), lacking_by(Denied::TracefsEvent, process));
+            }
+        }
     }
 }

@@ -355,7 +355,10 @@ fn vmcore_offset<'data>(data: impl ReadRef<'data>) -> object::read::Result<Optio
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::fuzz;
 
     const WANTED: [&str; 2] = ["ext4_file_operations", ANCHOR];
 
@@ -602,6 +605,21 @@ mod tests {
                     let _ = vmcore_offset(&bad[..]);
                     let _ = find_note(&bad[at..], Endianness::Big, b"GNU", NT_GNU_BUILD_ID);
                 }
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn any_bytes_are_no_panic(elf in fuzz::bytes_like(debian()), core in fuzz::bytes_like(kcore(b"KERNELOFFSET=1000\n")), notes in fuzz::bytes_like(NOTES)) {
+            let _ = ElfSymbols::parse(&elf[..], &WANTED);
+            let _ = ElfSymbols::parse(&ReadCache::new(io::Cursor::new(elf)), &WANTED);
+            let _ = vmcore_offset(&core[..]);
+            let _ = vmcore_offset(&ReadCache::new(io::Cursor::new(core)));
+            for endian in [Endianness::Little, Endianness::Big] {
+                let _ = find_note(&notes, endian, b"GNU", NT_GNU_BUILD_ID);
             }
         }
     }

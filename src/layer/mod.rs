@@ -1,15 +1,22 @@
 //! What can be measured: layers, their ops, and the kernel functions where each op can be timed.
 //!
-//! All of it is data. Adding an op is a line in a layer's table; adding a file system is a table. Which lines are used
-//! on a given machine is decided by [`crate::probe::plan`].
+//! All of it is data. Adding an op is a line in a layer's table; adding a file system is a table, in a file of its own, and
+//! its name among the layers. Which lines are used on a given machine is decided by [`crate::probe::plan`].
 
 mod blk;
+mod btrfs;
 mod ext4;
+mod f2fs;
+pub mod family;
+mod file_system;
+mod nfs;
 mod syscall;
 mod vfs;
+mod xfs;
 
 pub use blk::{Counter, REQUESTS, Request};
-pub use syscall::{Files, SYSCALLS, Syscall};
+pub use file_system::FileSystem;
+pub use syscall::{COMPAT, Compat, Files, SYSCALLS, Says, Syscall};
 
 /// A layer of the I/O stack, in the order of the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,41 +24,78 @@ pub enum Layer {
     Syscall,
     Vfs,
     Ext4,
+    Xfs,
+    Btrfs,
+    F2fs,
+    Nfs,
     Blk,
 }
 
 impl Layer {
     /// Every layer that can be measured.
-    pub const ALL: [Self; 4] = [Self::Syscall, Self::Vfs, Self::Ext4, Self::Blk];
+    pub const ALL: [Self; 8] = [
+        Self::Syscall,
+        Self::Vfs,
+        Self::Ext4,
+        Self::Xfs,
+        Self::Btrfs,
+        Self::F2fs,
+        Self::Nfs,
+        Self::Blk,
+    ];
 
     /// As on the command line and in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Syscall => "syscall",
-            Self::Vfs => "vfs",
-            Self::Ext4 => "ext4",
-            Self::Blk => "blk",
-        }
+        self.table().name
     }
 
     /// The ops of this layer, in the order of reports.
     #[must_use]
     pub fn ops(self) -> &'static [Op] {
-        match self {
-            Self::Syscall => syscall::OPS,
-            Self::Vfs => &vfs::OPS,
-            Self::Ext4 => &ext4::OPS,
-            Self::Blk => blk::OPS,
-        }
+        self.table().ops
     }
 
     /// The file system that this layer is.
     #[must_use]
     pub fn file_system(self) -> Option<&'static FileSystem> {
+        self.table().file_system
+    }
+
+    fn table(self) -> Table {
         match self {
-            Self::Syscall | Self::Vfs | Self::Blk => None,
-            Self::Ext4 => Some(&ext4::FILE_SYSTEM),
+            Self::Syscall => Table::of("syscall", syscall::OPS),
+            Self::Vfs => Table::of("vfs", &vfs::OPS),
+            Self::Ext4 => Table::of_file_system(&ext4::FILE_SYSTEM),
+            Self::Xfs => Table::of_file_system(&xfs::FILE_SYSTEM),
+            Self::Btrfs => Table::of_file_system(&btrfs::FILE_SYSTEM),
+            Self::F2fs => Table::of_file_system(&f2fs::FILE_SYSTEM),
+            Self::Nfs => Table::of_file_system(&nfs::FILE_SYSTEM),
+            Self::Blk => Table::of("blk", blk::OPS),
+        }
+    }
+}
+
+/// What is known of a layer.
+struct Table {
+    name: &'static str,
+    ops: &'static [Op],
+    file_system: Option<&'static FileSystem>,
+}
+
+impl Table {
+    fn of(name: &'static str, ops: &'static [Op]) -> Self {
+        Self {
+            name,
+            ops,
+            file_system: None,
+        }
+    }
+
+    fn of_file_system(file_system: &'static FileSystem) -> Self {
+        Self {
+            file_system: Some(file_system),
+            ..Self::of(file_system.name, file_system.ops)
         }
     }
 }
@@ -86,6 +130,8 @@ pub struct Point {
     pub function: &'static str,
     pub shape: Shape,
     pub returns: Returns,
+    /// The module that it may be in.
+    pub module: Option<&'static str>,
     /// It is never called inside another call of its op by the same thread. So an entry that finds one under way proves
     /// that its return was lost. (It may be called inside one of the op around, [`Op::around`].)
     pub outermost: bool,
@@ -95,6 +141,27 @@ pub struct Point {
     pub inlined: bool,
     /// Only of use where the kernel does not have this function, which sees the same calls more closely.
     pub unless: Option<&'static str>,
+}
+
+impl Point {
+    /// In the kernel itself, and for all of its op's calls.
+    const fn new(function: &'static str, shape: Shape, returns: Returns) -> Self {
+        Self {
+            function,
+            shape,
+            returns,
+            module: None,
+            outermost: true,
+            shared: false,
+            inlined: false,
+            unless: None,
+        }
+    }
+
+    /// What every file system has.
+    const fn of(function: &'static str, kind: &file_system::Kind) -> Self {
+        Self::new(function, kind.shape, kind.returns)
+    }
 }
 
 /// Where a function's arguments name the file; `enum shape` of `bpf/interface.h`.
@@ -108,14 +175,24 @@ pub enum Shape {
     Kiocb0,
     /// `struct path *` first: an open, whose file has no inode yet.
     Path0,
+    /// `struct inode *` first, of the directory: an open, whose file may have to be made.
+    Folder0,
     /// A file descriptor first.
     Fd0,
     /// The registers of a system call, whose number says which op it is.
     Syscall,
+    /// The same of a call that a 32-bit program makes, by its own table of numbers.
+    Syscall32,
     /// The registers of a system call whose first argument is a file descriptor.
     SyscallFd0,
     /// `struct vm_fault *` first, whose area maps the file.
     Fault0,
+    /// The function has a row of the whole stack's view, and no op: [`family::RowFunction`].
+    Row,
+    /// The same, `struct kiocb *` first.
+    RowKiocb0,
+    /// The same, `struct bio *` first, which may be held back and submitted by somebody else.
+    RowBio0,
 }
 
 impl Shape {
@@ -181,18 +258,6 @@ pub fn doors(op: &Op) -> impl Iterator<Item = &'static Point> {
     let same = vfs::OPS.iter().filter(|of_vfs| of_vfs.name == op.name);
     same.flat_map(|of_vfs| of_vfs.points)
         .filter(|point| point.returns.is_door())
-}
-
-/// What makes a file system's files known.
-#[derive(Debug)]
-pub struct FileSystem {
-    pub name: &'static str,
-    /// Its kernel module's name, where it is one.
-    pub module: &'static str,
-    /// Symbol of the `struct file_operations` of its regular files.
-    pub file_operations: &'static str,
-    /// `s_magic` of its super blocks (`include/uapi/linux/magic.h`).
-    pub magic: u64,
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! They are found by number at the `sys_enter` and `sys_exit` tracepoints, or by function, whose name has the
 //! architecture's prefix. Either way the number decides which op it is, so one program serves them all.
 
+use super::family::Family;
 use super::{Op, Point, Returns, Shape};
 
 /// What a system call has beside its [`Op`].
@@ -12,6 +13,9 @@ pub struct Syscall {
     /// Its number on this architecture.
     pub number: libc::c_long,
     pub files: Files,
+    /// In the whole stack's view.
+    pub family: Family,
+    pub says: Says,
 }
 
 /// Which arguments are descriptors of the files that the call works on; `enum file_args` of `bpf/interface.h`.
@@ -27,25 +31,45 @@ pub enum Files {
     Arg0Or2,
 }
 
+/// What a call's arguments say of its place in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Says {
+    Nothing,
+    /// A size, third; the place is the file's own position.
+    Size,
+    /// The place is the file's own position.
+    Position,
+    /// A size, third, and an offset, fourth.
+    SizeAndOffset,
+    /// An offset, fourth.
+    Offset,
+    /// An offset and a size, from this one on, counted from 0.
+    RangeFrom1,
+    RangeFrom2,
+    /// A path instead, first or second.
+    Path0,
+    Path1,
+    /// The descriptor is none any more when the call returns.
+    Close,
+}
+
 macro_rules! syscalls {
-    ($($(#[$on:meta])* $name:literal $number:ident $function:literal $files:ident $returns:ident;)*) => {
+    ($($(#[$on:meta])* $name:literal $number:ident $function:literal $files:ident $returns:ident $family:ident $says:ident;)*) => {
         /// In the order of [`OPS`].
         pub static SYSCALLS: &[Syscall] = &[
-            $($(#[$on])* Syscall { name: $name, number: libc::$number, files: Files::$files },)*
+            $($(#[$on])* Syscall {
+                name: $name,
+                number: libc::$number,
+                files: Files::$files,
+                family: Family::$family,
+                says: Says::$says,
+            },)*
         ];
         pub static OPS: &[Op] = &[
             $($(#[$on])* Op {
                 name: $name,
                 moves_bytes: matches!(Returns::$returns, Returns::Bytes),
-                points: &[Point {
-                    function: $function,
-                    shape: Shape::Syscall,
-                    returns: Returns::$returns,
-                    outermost: true,
-                    shared: false,
-                    inlined: false,
-                    unless: None,
-                }],
+                points: &[Point::new($function, Shape::Syscall, Returns::$returns)],
                 instead: None,
                 around: None,
             },)*
@@ -53,66 +77,149 @@ macro_rules! syscalls {
     };
 }
 
-// Name, number, function, descriptors among the arguments, meaning of the result. Calls without a condition exist on
+// Name, number, function, descriptors among the arguments, meaning of the result, family, what else the arguments
+// say. Calls without a condition exist on
 // every architecture; the others were left out of the tables that newer architectures share.
 syscalls! {
-    "read" SYS_read "read" Arg0 Bytes;
-    "pread64" SYS_pread64 "pread64" Arg0 Bytes;
-    "readv" SYS_readv "readv" Arg0 Bytes;
-    "preadv" SYS_preadv "preadv" Arg0 Bytes;
-    "preadv2" SYS_preadv2 "preadv2" Arg0 Bytes;
-    "write" SYS_write "write" Arg0 Bytes;
-    "pwrite64" SYS_pwrite64 "pwrite64" Arg0 Bytes;
-    "writev" SYS_writev "writev" Arg0 Bytes;
-    "pwritev" SYS_pwritev "pwritev" Arg0 Bytes;
-    "pwritev2" SYS_pwritev2 "pwritev2" Arg0 Bytes;
+    "read" SYS_read "read" Arg0 Bytes Read Size;
+    "pread64" SYS_pread64 "pread64" Arg0 Bytes Read SizeAndOffset;
+    "readv" SYS_readv "readv" Arg0 Bytes Read Position;
+    "preadv" SYS_preadv "preadv" Arg0 Bytes Read Offset;
+    "preadv2" SYS_preadv2 "preadv2" Arg0 Bytes Read Offset;
+    "write" SYS_write "write" Arg0 Bytes Write Size;
+    "pwrite64" SYS_pwrite64 "pwrite64" Arg0 Bytes Write SizeAndOffset;
+    "writev" SYS_writev "writev" Arg0 Bytes Write Position;
+    "pwritev" SYS_pwritev "pwritev" Arg0 Bytes Write Offset;
+    "pwritev2" SYS_pwritev2 "pwritev2" Arg0 Bytes Write Offset;
     #[cfg(target_arch = "x86_64")]
-    "open" SYS_open "open" None Fd;
-    "openat" SYS_openat "openat" None Fd;
-    "openat2" SYS_openat2 "openat2" None Fd;
+    "open" SYS_open "open" None Fd Open Path0;
+    "openat" SYS_openat "openat" None Fd Open Path1;
+    "openat2" SYS_openat2 "openat2" None Fd Open Path1;
     #[cfg(target_arch = "x86_64")]
-    "creat" SYS_creat "creat" None Fd;
-    "close" SYS_close "close" Arg0 Status;
-    "fsync" SYS_fsync "fsync" Arg0 Status;
-    "fdatasync" SYS_fdatasync "fdatasync" Arg0 Status;
-    "sync" SYS_sync "sync" None Status;
-    "syncfs" SYS_syncfs "syncfs" Arg0 Status;
-    "sync_file_range" SYS_sync_file_range "sync_file_range" Arg0 Status;
-    "msync" SYS_msync "msync" None Status;
-    "sendfile64" SYS_sendfile "sendfile64" Arg0Or1 Bytes;
-    "splice" SYS_splice "splice" Arg0Or2 Bytes;
-    "copy_file_range" SYS_copy_file_range "copy_file_range" Arg0Or2 Bytes;
-    "fallocate" SYS_fallocate "fallocate" Arg0 Status;
-    "ftruncate" SYS_ftruncate "ftruncate" Arg0 Status;
-    "truncate" SYS_truncate "truncate" None Status;
-    "io_submit" SYS_io_submit "io_submit" None Status;
-    "io_getevents" SYS_io_getevents "io_getevents" None Status;
-    "io_uring_enter" SYS_io_uring_enter "io_uring_enter" None Status;
+    "creat" SYS_creat "creat" None Fd Open Path0;
+    "close" SYS_close "close" Arg0 Status Metadata Close;
+    "fsync" SYS_fsync "fsync" Arg0 Status Fsync Nothing;
+    "fdatasync" SYS_fdatasync "fdatasync" Arg0 Status Fsync Nothing;
+    "sync" SYS_sync "sync" None Status Fsync Nothing;
+    "syncfs" SYS_syncfs "syncfs" Arg0 Status Fsync Nothing;
+    "sync_file_range" SYS_sync_file_range "sync_file_range" Arg0 Status Fsync RangeFrom1;
+    "msync" SYS_msync "msync" None Status Fsync Nothing;
+    "sendfile64" SYS_sendfile "sendfile64" Arg0Or1 Bytes Read Nothing;
+    "splice" SYS_splice "splice" Arg0Or2 Bytes Read Nothing;
+    "copy_file_range" SYS_copy_file_range "copy_file_range" Arg0Or2 Bytes Write Nothing;
+    "fallocate" SYS_fallocate "fallocate" Arg0 Status Metadata RangeFrom2;
+    "ftruncate" SYS_ftruncate "ftruncate" Arg0 Status Metadata Nothing;
+    "truncate" SYS_truncate "truncate" None Status Metadata Path0;
+    "io_submit" SYS_io_submit "io_submit" None Status Asynchronous Nothing;
+    "io_getevents" SYS_io_getevents "io_getevents" None Status Asynchronous Nothing;
+    "io_uring_enter" SYS_io_uring_enter "io_uring_enter" None Status Asynchronous Nothing;
     #[cfg(target_arch = "x86_64")]
-    "stat" SYS_stat "newstat" None Status;
-    "fstat" SYS_fstat "newfstat" Arg0 Status;
+    "stat" SYS_stat "newstat" None Status Metadata Path0;
+    "fstat" SYS_fstat "newfstat" Arg0 Status Metadata Nothing;
     #[cfg(target_arch = "x86_64")]
-    "lstat" SYS_lstat "newlstat" None Status;
-    "newfstatat" SYS_newfstatat "newfstatat" None Status;
-    "statx" SYS_statx "statx" None Status;
+    "lstat" SYS_lstat "newlstat" None Status Metadata Path0;
+    "newfstatat" SYS_newfstatat "newfstatat" None Status Metadata Path1;
+    "statx" SYS_statx "statx" None Status Metadata Path1;
     #[cfg(target_arch = "x86_64")]
-    "getdents" SYS_getdents "getdents" Arg0 Status;
-    "getdents64" SYS_getdents64 "getdents64" Arg0 Status;
+    "getdents" SYS_getdents "getdents" Arg0 Status Metadata Nothing;
+    "getdents64" SYS_getdents64 "getdents64" Arg0 Status Metadata Nothing;
     #[cfg(target_arch = "x86_64")]
-    "rename" SYS_rename "rename" None Status;
+    "rename" SYS_rename "rename" None Status Metadata Path0;
     #[cfg(target_arch = "x86_64")]
-    "renameat" SYS_renameat "renameat" None Status;
-    "renameat2" SYS_renameat2 "renameat2" None Status;
+    "renameat" SYS_renameat "renameat" None Status Metadata Path1;
+    "renameat2" SYS_renameat2 "renameat2" None Status Metadata Path1;
     #[cfg(target_arch = "x86_64")]
-    "unlink" SYS_unlink "unlink" None Status;
-    "unlinkat" SYS_unlinkat "unlinkat" None Status;
+    "unlink" SYS_unlink "unlink" None Status Metadata Path0;
+    "unlinkat" SYS_unlinkat "unlinkat" None Status Metadata Path1;
     #[cfg(target_arch = "x86_64")]
-    "mkdir" SYS_mkdir "mkdir" None Status;
-    "mkdirat" SYS_mkdirat "mkdirat" None Status;
+    "mkdir" SYS_mkdir "mkdir" None Status Metadata Path0;
+    "mkdirat" SYS_mkdirat "mkdirat" None Status Metadata Path1;
     #[cfg(target_arch = "x86_64")]
-    "readlink" SYS_readlink "readlink" None Status;
-    "readlinkat" SYS_readlinkat "readlinkat" None Status;
+    "readlink" SYS_readlink "readlink" None Status Metadata Path0;
+    "readlinkat" SYS_readlinkat "readlinkat" None Status Metadata Path1;
 }
+
+/// A call that 32-bit programs make on a 64-bit kernel, by a number of their own table.
+#[derive(Debug)]
+pub struct Compat {
+    pub number: usize,
+    /// The op that it is.
+    pub op: &'static str,
+    /// Its function. What it returns is its op's matter.
+    pub point: Point,
+}
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! compat {
+    ($($number:literal $op:literal $function:literal;)*) => {
+        &[$(Compat {
+            number: $number,
+            op: $op,
+            point: Point::new($function, Shape::Syscall32, Returns::Status),
+        },)*]
+    };
+}
+
+// Number, op, function. Calls that differ in the width of an offset or a structure only are one op.
+/// By number (arch/x86/entry/syscalls/syscall_32.tbl).
+#[cfg(target_arch = "x86_64")]
+pub static COMPAT: &[Compat] = compat! {
+    3 "read" "sys_read";
+    4 "write" "sys_write";
+    5 "open" "compat_sys_open";
+    6 "close" "sys_close";
+    8 "creat" "sys_creat";
+    10 "unlink" "sys_unlink";
+    36 "sync" "sys_sync";
+    38 "rename" "sys_rename";
+    39 "mkdir" "sys_mkdir";
+    85 "readlink" "sys_readlink";
+    92 "truncate" "compat_sys_truncate";
+    93 "ftruncate" "compat_sys_ftruncate";
+    106 "stat" "compat_sys_newstat";
+    107 "lstat" "compat_sys_newlstat";
+    108 "fstat" "compat_sys_newfstat";
+    118 "fsync" "sys_fsync";
+    141 "getdents" "compat_sys_getdents";
+    144 "msync" "sys_msync";
+    145 "readv" "sys_readv";
+    146 "writev" "sys_writev";
+    148 "fdatasync" "sys_fdatasync";
+    180 "pread64" "sys_ia32_pread64";
+    181 "pwrite64" "sys_ia32_pwrite64";
+    187 "sendfile64" "compat_sys_sendfile";
+    193 "truncate" "sys_ia32_truncate64";
+    194 "ftruncate" "sys_ia32_ftruncate64";
+    195 "stat" "compat_sys_ia32_stat64";
+    196 "lstat" "compat_sys_ia32_lstat64";
+    197 "fstat" "compat_sys_ia32_fstat64";
+    220 "getdents64" "sys_getdents64";
+    239 "sendfile64" "sys_sendfile64";
+    247 "io_getevents" "sys_io_getevents_time32";
+    248 "io_submit" "compat_sys_io_submit";
+    295 "openat" "compat_sys_openat";
+    296 "mkdirat" "sys_mkdirat";
+    300 "newfstatat" "compat_sys_ia32_fstatat64";
+    301 "unlinkat" "sys_unlinkat";
+    302 "renameat" "sys_renameat";
+    305 "readlinkat" "sys_readlinkat";
+    313 "splice" "sys_splice";
+    314 "sync_file_range" "sys_ia32_sync_file_range";
+    324 "fallocate" "sys_ia32_fallocate";
+    333 "preadv" "compat_sys_preadv";
+    334 "pwritev" "compat_sys_pwritev";
+    344 "syncfs" "sys_syncfs";
+    353 "renameat2" "sys_renameat2";
+    377 "copy_file_range" "sys_copy_file_range";
+    378 "preadv2" "compat_sys_preadv2";
+    379 "pwritev2" "compat_sys_pwritev2";
+    383 "statx" "sys_statx";
+    426 "io_uring_enter" "sys_io_uring_enter";
+    437 "openat2" "sys_openat2";
+};
+/// Those of this architecture are not told from others.
+#[cfg(not(target_arch = "x86_64"))]
+pub static COMPAT: &[Compat] = &[];
 
 #[cfg(test)]
 mod tests {
@@ -126,6 +233,18 @@ mod tests {
         numbers.dedup();
         assert_eq!(numbers.len(), SYSCALLS.len());
         assert!(numbers.iter().all(|&n| (0..i64::from(MAX_SYSCALLS)).contains(&n)));
+    }
+
+    #[test]
+    fn numbers_of_32_bit_programs_are_those_of_all_ops() {
+        let mut numbers: Vec<usize> = COMPAT.iter().map(|call| call.number).collect();
+        numbers.dedup();
+        assert!(numbers.is_sorted() && numbers.len() == COMPAT.len());
+        assert!(numbers.iter().all(|&number| number < MAX_SYSCALLS as usize));
+        let is_op = |name: &str| OPS.iter().any(|op| op.name == name);
+        assert!(COMPAT.iter().all(|call| is_op(call.op)));
+        let has_number = |op: &Op| COMPAT.is_empty() || COMPAT.iter().any(|call| call.op == op.name);
+        assert!(OPS.iter().all(has_number));
     }
 
     #[test]

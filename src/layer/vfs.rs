@@ -7,15 +7,7 @@
 use super::{Op, Point, Returns, Shape};
 
 const fn point(function: &'static str, shape: Shape, returns: Returns) -> Point {
-    Point {
-        function,
-        shape,
-        returns,
-        outermost: true,
-        shared: false,
-        inlined: false,
-        unless: None,
-    }
+    Point::new(function, shape, returns)
 }
 
 /// One that others of its op call, or that an overlay file system calls again.

@@ -2,7 +2,9 @@
 //! one is refused.
 
 mod block;
+mod groups;
 mod probe;
+mod stack;
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -16,18 +18,22 @@ use libbpf_sys as sys;
 
 use crate::kernel::Facts;
 use crate::kernel::btf::BtfFunction;
+use crate::kernel::interface::NEIGHBOURS;
 use crate::kernel::interface::skeleton::IostackbreakdownSkel;
+use crate::kernel::interface::types::{neighbour, op_stats};
 use crate::layer::{Files, Layer, Point, Returns};
 
 use super::counters::Counters;
 use super::kprobe_event::KprobeEvents;
-use super::load::{Settings, fill_maps, gives_task_storage, load};
+use super::load::{GroupWish, Settings, fill_maps, gives_task_storage, load};
 use super::perf::{self, PerfLink};
-use super::plan::{BlockWay, Plan, PlannedOp, PlannedPoint};
+use super::plan::{BlockWay, Plan, PlannedOp, PlannedPoint, starts_need_table};
 use super::{Guard, Hook, PointWord, program};
 use block::BLOCK_EVENTS;
+pub use groups::{AttachedGroups, GroupCounters};
 use probe::SkipSource;
 pub use probe::{Probe, ProbeCounts};
+pub use stack::AttachedStack;
 
 /// Programs in the kernel. Dropping it detaches: entries first, so that no call is entered whose return is not awaited.
 pub struct Attached {
@@ -40,9 +46,15 @@ pub struct Attached {
     pub probes: Vec<Probe>,
     /// How each function that completes asynchronous requests is seen.
     pub completions: BTreeMap<String, Vec<Hook>>,
-    pub counters: Counters,
+    pub counters: Counters<op_stats>,
+    /// By place, where others' requests are looked at, too.
+    pub neighbours: Option<Counters<neighbour>>,
+    /// The whole stack's view, where it was asked for.
+    pub stack: Option<AttachedStack>,
     /// How the block layer is measured, if it is.
     pub block_way: Option<BlockWay>,
+    /// Where calls are told apart by what they are of.
+    pub groups: Option<AttachedGroups>,
     pub skeleton: IostackbreakdownSkel<'static>,
     _events: Option<KprobeEvents>,
 }
@@ -83,6 +95,8 @@ pub enum AttachError {
     Load(String),
     /// A map could not be filled.
     Map(&'static str, String),
+    /// Forks or execs are not seen, so that nobody can be followed.
+    Follow(String),
     /// Nothing of this layer could be attached.
     Layer { layer: Layer, refused: Vec<Refusal> },
 }
@@ -92,6 +106,10 @@ impl fmt::Display for AttachError {
         match self {
             Self::Load(why) => write!(f, "this kernel refuses the programs: {why}; --verbose shows its log"),
             Self::Map(name, why) => write!(f, "the kernel table '{name}' cannot be filled: {why}"),
+            Self::Follow(why) => write!(
+                f,
+                "descendants and commands cannot be followed here: {why}; name the processes with -p"
+            ),
             Self::Layer { layer, refused } => {
                 let name = layer.name();
                 match refused.last() {
@@ -114,7 +132,7 @@ impl fmt::Display for AttachError {
                     ),
                     None => write!(
                         f,
-                        "-T {name}: this kernel has none of its functions; is the module loaded?"
+                        "-T {name}: this kernel has none of its functions; try -T syscall or -T blk"
                     ),
                 }
             }
@@ -158,6 +176,7 @@ pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Att
             choice = choices.len() - 1;
         }
         settings.completions.clone_from(&choices[choice]);
+        settings.starts_in_table |= starts_need_table(&hooks, facts);
         match load(plan, facts, settings, &hooks, way) {
             Ok(skeleton) if !settings.starts_in_table && !gives_task_storage(&skeleton) => {
                 settings.starts_in_table = true;
@@ -171,7 +190,7 @@ pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Att
                     ways.next();
                     continue;
                 }
-                match second_choice(plan, &attached.ops, &hooks) {
+                match second_choice(plan, &attached, &refused, &hooks) {
                     Some(more) => hooks = more,
                     None => return Ok(attached),
                 }
@@ -243,9 +262,13 @@ const NEWEST_FIRST: [Hook; 7] = [
 ];
 
 /// Hooks to load in another attempt: those for functions that were left out. `None`: all that fit were tried.
-fn second_choice(plan: &Plan, attached: &[AttachedOp], hooks: &[Hook]) -> Option<Vec<Hook>> {
+fn second_choice(plan: &Plan, attached: &Attached, refused: &[Refusal], hooks: &[Hook]) -> Option<Vec<Hook>> {
     let mut more = hooks.to_vec();
-    for (op, how) in plan.ops.iter().zip(attached) {
+    if let Some(stack) = &attached.stack {
+        let is_refused = |hook: &Hook| refused.iter().any(|refusal| refusal.hook == *hook);
+        more.extend(stack.untried(plan, hooks).into_iter().filter(|hook| !is_refused(hook)));
+    }
+    for (op, how) in plan.ops.iter().zip(&attached.ops) {
         let untried = |hook: &&Hook| !hooks.contains(hook) && !how.refused.iter().any(|refusal| refusal.hook == **hook);
         let by_tracepoint = how.points.iter().any(|(_, hook)| !hook.is_on_functions());
         let is_left_out =
@@ -273,9 +296,16 @@ fn attach_loaded(
     refused: &[Refusal],
     skeleton: IostackbreakdownSkel<'static>,
 ) -> Result<Attached, AttachError> {
-    fill_maps(&skeleton, settings)?;
+    fill_maps(&skeleton, plan, settings)?;
     let counters = Counters::map(&skeleton.maps.stats, plan.rows())
         .map_err(|error| AttachError::Map("stats", error.to_string()))?;
+    let map_groups = |wish: GroupWish| AttachedGroups::map(&skeleton, wish.by, settings.whole_stack);
+    let groups = settings.groups.map(map_groups).transpose()?;
+    let neighbours = skeleton.maps.neighbours.autocreate();
+    let neighbours = neighbours.then(|| Counters::map(&skeleton.maps.neighbours, NEIGHBOURS as usize));
+    let neighbours = neighbours
+        .transpose()
+        .map_err(|error| AttachError::Map("neighbours", error.to_string()))?;
     let of_op = |op: &PlannedOp| {
         let planned = plan.hooks_for(op.layer);
         let refused = refused
@@ -293,7 +323,7 @@ fn attach_loaded(
     };
     let mut attaching = Attaching {
         facts,
-        guard: settings.guard,
+        guards: &settings.guards,
         hooks,
         each_alone: settings.each_alone,
         attached: Attached {
@@ -304,13 +334,19 @@ fn attach_loaded(
             probes: Vec::new(),
             completions: BTreeMap::new(),
             counters,
+            neighbours,
+            stack: None,
             block_way: None,
+            groups,
             skeleton,
             _events: None,
         },
         events: None,
     };
     attaching.completions(plan, settings);
+    if settings.whole_stack {
+        attaching.stack(plan)?;
+    }
     for layer in Layer::ALL {
         let ops: Vec<(usize, &PlannedOp)> = plan
             .ops
@@ -335,44 +371,44 @@ fn attach_loaded(
         mut attached, events, ..
     } = attaching;
     attached._events = events;
-    attach_process_events(&mut attached);
+    attach_process_events(&mut attached)?;
     Ok(attached)
 }
 
-/// Threads that exit, and with `follow` forks and execs. Without them calls that a thread leaves behind stay "under
-/// way", which the report says; so a refusal is not fatal.
-fn attach_process_events(attached: &mut Attached) {
+/// Threads that exit, and with `follow` forks and execs.
+fn attach_process_events(attached: &mut Attached) -> Result<(), AttachError> {
+    const EXIT: &str = "sched_process_exit";
     let progs = &attached.skeleton.progs;
     let all = [
-        ("sched_process_exit", Hook::RawTracepoint, &progs.exit_btf),
-        ("sched_process_exit", Hook::Tracepoint, &progs.exit_classic),
+        (EXIT, Hook::RawTracepoint, &progs.exit_btf),
+        (EXIT, Hook::Tracepoint, &progs.exit_classic),
         ("sched_process_fork", Hook::RawTracepoint, &progs.fork_btf),
         ("sched_process_fork", Hook::Tracepoint, &progs.fork_classic),
         ("sched_process_exec", Hook::RawTracepoint, &progs.exec_btf),
         ("sched_process_exec", Hook::Tracepoint, &progs.exec_classic),
     ];
     for (event, hook, program) in all.into_iter().filter(|(_, _, program)| program.autoload()) {
-        let Ok(link) = program.attach() else { continue };
+        let link = match program.attach() {
+            Ok(link) => link,
+            // Calls that a thread leaves behind then stay "under way", which the report says.
+            Err(_) if event == EXIT => continue,
+            // The report would be of fewer processes than were asked for.
+            Err(error) => return Err(AttachError::Follow(one_line(&error))),
+        };
         let probe = Probe::on_event(None, hook, event, descriptor(program));
         attached.probes.push(probe);
         attached._process_events.push(link);
     }
+    Ok(())
 }
 
-/// What a program is told of one of the op's functions. `args`: how many the function takes, where that matters.
-pub(super) fn point_word(
-    index: usize,
-    op: &PlannedOp,
-    point: &Point,
-    args: u32,
-    guard: Option<Guard>,
-    files: Files,
-) -> PointWord {
+/// What a program is told of one of the op's functions.
+pub(super) fn point_word(index: usize, op: &PlannedOp, point: &Point, guard: Option<Guard>, files: Files) -> PointWord {
     PointWord {
         op: index as u8,
         frame: op.frame,
         shape: point.shape,
-        args: args as u8,
+        args: 0,
         returns: point.returns,
         guard: guard.filter(|_| point.shared),
         files,
@@ -381,10 +417,18 @@ pub(super) fn point_word(
     }
 }
 
+/// A function, and what the programs on it are told.
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    function: &'a str,
+    word: PointWord,
+}
+
 /// The work under way: what is attached so far, and what is needed to attach more.
 struct Attaching<'a> {
     facts: &'a Facts,
-    guard: Option<Guard>,
+    /// How shared functions are narrowed to a file system.
+    guards: &'a BTreeMap<Layer, (Guard, u64)>,
     /// Those whose programs are loaded.
     hooks: &'a [Hook],
     /// No program serves several functions.
@@ -442,6 +486,11 @@ impl Attaching<'_> {
         }
     }
 
+    /// Whether one link takes all functions.
+    fn joins(&self, hook: Hook) -> bool {
+        matches!(hook, Hook::Session | Hook::Multi) && !self.each_alone
+    }
+
     /// Functions of one layer, each with the first hook that works; together those that can be.
     fn functions(&mut self, layer: Layer, ops: &[(usize, &PlannedOp)], hooks: &[Hook]) {
         let hooks: Vec<Hook> = hooks.iter().copied().filter(|hook| self.hooks.contains(hook)).collect();
@@ -449,15 +498,16 @@ impl Attaching<'_> {
             .iter()
             .flat_map(|&(index, op)| op.points.iter().map(move |planned| (index, op, planned)))
             .filter(|(_, _, planned)| self.is_of_use(planned));
-        let first = hooks
-            .first()
-            .copied()
-            .filter(|hook| matches!(hook, Hook::Session | Hook::Multi) && !self.each_alone);
+        let first = hooks.first().copied().filter(|hook| self.joins(*hook));
         let (many, mut single): (Vec<_>, Vec<_>) =
             all.partition(|(_, _, planned)| first.is_some_and(|hook| planned.fits(hook)));
+        let mut together = false;
         if let Some(first) = first {
-            match self.together(layer, &many, first) {
+            let targets = many.iter().map(|&(index, op, planned)| self.target(index, op, planned));
+            let targets: Vec<Target<'_>> = targets.collect();
+            match self.together(layer, &targets, first) {
                 Ok(()) => {
+                    together = true;
                     for (index, _, planned) in many {
                         self.attached.ops[index].points.push((planned.function.clone(), first));
                     }
@@ -465,9 +515,12 @@ impl Attaching<'_> {
                 Err(_) => single.extend(many),
             }
         }
+        if !together {
+            single.retain(|(_, _, planned)| !planned.is_compat());
+        }
         for (index, op, planned) in single {
             for &hook in hooks.iter().filter(|&&hook| planned.fits(hook)) {
-                match self.one(layer, index, op, planned, hook) {
+                match self.one(layer, &self.target(index, op, planned), hook) {
                     Ok(()) => {
                         self.attached.ops[index].points.push((planned.function.clone(), hook));
                         break;
@@ -486,13 +539,17 @@ impl Attaching<'_> {
         });
     }
 
-    fn word(&self, index: usize, op: &PlannedOp, planned: &PlannedPoint, args: u32) -> u32 {
-        let mut word = point_word(index, op, planned.point, args, self.guard, Files::None);
+    fn target<'p>(&self, index: usize, op: &PlannedOp, planned: &'p PlannedPoint) -> Target<'p> {
+        let guard = self.guards.get(&op.layer).map(|(guard, _)| *guard);
+        let mut word = point_word(index, op, planned.point, guard, Files::None);
         if let Some(frame) = planned.silent {
             word.frame = frame;
             word.silent = true;
         }
-        word.pack()
+        Target {
+            function: &planned.function,
+            word,
+        }
     }
 
     /// Completions, before any request can come in.
@@ -541,52 +598,39 @@ impl Attaching<'_> {
         }
     }
 
-    fn one(
-        &mut self,
-        layer: Layer,
-        index: usize,
-        op: &PlannedOp,
-        planned: &PlannedPoint,
-        hook: Hook,
-    ) -> io::Result<()> {
+    fn one(&mut self, layer: Layer, target: &Target<'_>, hook: Hook) -> io::Result<()> {
         match hook {
-            Hook::Fentry => self.fentry(layer, index, op, planned),
-            Hook::Session | Hook::Multi => self.together(layer, &[(index, op, planned)], hook),
-            Hook::KprobeEvent | Hook::Kprobe => self.kprobe(layer, index, op, planned, hook),
+            Hook::Fentry => self.fentry(layer, target),
+            Hook::Session | Hook::Multi => self.together(layer, &[*target], hook),
+            Hook::KprobeEvent | Hook::Kprobe => self.kprobe(layer, target, hook),
             Hook::RawTracepoint | Hook::Tracepoint => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
-    fn fentry(&mut self, layer: Layer, index: usize, op: &PlannedOp, planned: &PlannedPoint) -> io::Result<()> {
-        let target: &BtfFunction = self
+    fn fentry(&mut self, layer: Layer, target: &Target<'_>) -> io::Result<()> {
+        let function: &BtfFunction = self
             .facts
             .functions
-            .get(&planned.function)
+            .get(target.function)
             .and_then(|function| function.btf.as_ref())
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "not in BTF"))?;
-        let word = self.word(index, op, planned, target.args);
+        let args = function.args as u8;
+        let word = PointWord { args, ..target.word }.pack();
         let progs = &self.attached.skeleton.progs;
-        let exit = program::load_copy(&progs.fexit_leave, Some(word), Some(target))?;
-        let enter = program::load_copy(&progs.fentry_enter, Some(word), Some(target))?;
+        let exit = program::load_copy(&progs.fexit_leave, Some(word), Some(function))?;
+        let enter = program::load_copy(&progs.fentry_enter, Some(word), Some(function))?;
         let exit_link = attach_tracing(&exit)?;
         let enter_link = attach_tracing(&enter)?;
         let (enter, exit) = (Rc::new(enter), Rc::new(exit));
         let skips = vec![SkipSource::Program(enter.clone())];
-        self.attached_to(layer, Hook::Fentry, &[&planned.function], Some(exit), enter, skips);
+        self.attached_to(layer, Hook::Fentry, &[target.function], Some(exit), enter, skips);
         self.attached.returns.push(Detachable::Fd(exit_link));
         self.attached.entries.push(Detachable::Fd(enter_link));
         Ok(())
     }
 
-    fn kprobe(
-        &mut self,
-        layer: Layer,
-        index: usize,
-        op: &PlannedOp,
-        planned: &PlannedPoint,
-        hook: Hook,
-    ) -> io::Result<()> {
-        let word = self.word(index, op, planned, 0);
+    fn kprobe(&mut self, layer: Layer, target: &Target<'_>, hook: Hook) -> io::Result<()> {
+        let word = target.word.pack();
         let progs = &self.attached.skeleton.progs;
         let leave = program::load_copy(&progs.kretprobe_leave, Some(word), None)?;
         let enter = program::load_copy(&progs.kprobe_enter, Some(word), None)?;
@@ -596,26 +640,26 @@ impl Attaching<'_> {
                 self.events = Some(KprobeEvents::new(tracefs)?);
             }
             let events = self.events.as_mut().ok_or(io::ErrorKind::Unsupported)?;
-            let id = events.make_return(&planned.function)?;
+            let id = events.make_return(target.function)?;
             perf::attach_event(leave.as_fd(), id)?
         } else {
-            perf::attach_kprobe(leave.as_fd(), &planned.function, true)?
+            perf::attach_kprobe(leave.as_fd(), target.function, true)?
         };
-        let enter_link = Rc::new(perf::attach_kprobe(enter.as_fd(), &planned.function, false)?);
+        let enter_link = Rc::new(perf::attach_kprobe(enter.as_fd(), target.function, false)?);
         let (enter, leave) = (Rc::new(enter), Rc::new(leave));
         let skips = vec![SkipSource::Program(enter.clone()), SkipSource::Perf(enter_link.clone())];
-        self.attached_to(layer, hook, &[&planned.function], Some(leave), enter, skips);
+        self.attached_to(layer, hook, &[target.function], Some(leave), enter, skips);
         self.attached.returns.push(Detachable::Perf(Rc::new(leave_link)));
         self.attached.entries.push(Detachable::Perf(enter_link));
         Ok(())
     }
 
     /// One link, or an entry and a return link, on many functions.
-    fn together(&mut self, layer: Layer, all: &[(usize, &PlannedOp, &PlannedPoint)], hook: Hook) -> io::Result<()> {
-        let targets: Vec<(&str, u64)> = all
+    fn together(&mut self, layer: Layer, all: &[Target<'_>], hook: Hook) -> io::Result<()> {
+        let targets = all
             .iter()
-            .map(|(index, op, planned)| (planned.function.as_str(), u64::from(self.word(*index, op, planned, 0))))
-            .collect();
+            .map(|target| (target.function, u64::from(target.word.pack())));
+        let targets: Vec<(&str, u64)> = targets.collect();
         let progs = &self.attached.skeleton.progs;
         let (enter, leave, entry_link) = if hook == Hook::Session {
             // A program of the layer's own, so that what the kernel skips is counted by layer.

@@ -1,29 +1,30 @@
 //! The kernel side's counters, mapped into our memory.
 
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::AsRawFd;
 
 use libbpf_rs::MapCore;
 
-use crate::kernel::interface::types::op_stats;
-
-/// Every CPU's counters of every op. Reading them costs no system call, which would keep programs from running.
+/// Every CPU's counters of every op (or whatever else has an element for each CPU). Reading them costs no system call, which
+/// would keep programs from running.
 #[derive(Debug)]
-pub struct Counters {
+pub struct Counters<T> {
     place: *const u8,
     size: usize,
     ops: usize,
     cpus: usize,
+    of: PhantomData<T>,
 }
 
-impl Counters {
+impl<T: plain::Plain + Default> Counters<T> {
     /// Maps the table, which has `ops` elements for each CPU.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn map(table: &impl MapCore, ops: usize) -> io::Result<Self> {
         let elements = table.max_entries() as usize;
-        let size = elements * size_of::<op_stats>();
+        let size = elements * size_of::<T>();
         // SAFETY: a new mapping of a descriptor that is open, read only.
         let place = unsafe {
             libc::mmap(
@@ -43,43 +44,78 @@ impl Counters {
             size,
             ops,
             cpus: elements / ops.max(1),
+            of: PhantomData,
         })
     }
 
     /// One op's counters, CPU by CPU, each as it stood at one moment.
-    pub fn of_op(&self, op: usize) -> impl Iterator<Item = op_stats> + '_ {
-        /// A program changes a few words at a time, in less time than a copy takes: two copies that agree were taken
-        /// while none ran. More attempts than this are needed only where a forced hook is preempted half-way.
-        const ATTEMPTS: usize = 16;
-        (0..self.cpus).map(move |cpu| {
-            let mut bytes = self.copy(cpu, op);
-            for _ in 0..ATTEMPTS {
-                let again = self.copy(cpu, op);
-                if again == bytes {
-                    break;
-                }
-                bytes = again;
-            }
-            let mut stats = op_stats::default();
-            // The sizes are the same by construction.
-            let _ = plain::copy_from_bytes(&mut stats, &bytes);
-            stats
-        })
+    pub fn of_op(&self, op: usize) -> impl Iterator<Item = T> + '_ {
+        (0..self.cpus).map(move |cpu| self.read(cpu * self.ops + op))
     }
 
-    fn copy(&self, cpu: usize, op: usize) -> [u8; size_of::<op_stats>()] {
-        let mut bytes = [0u8; size_of::<op_stats>()];
-        let from = (cpu * self.ops + op) * bytes.len();
+    /// How many elements there are, of all CPUs together.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.size / size_of::<T>()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// An element by its place among all of them; `None` beyond the last.
+    #[must_use]
+    pub fn element(&self, element: usize) -> Option<T> {
+        (element < self.len()).then(|| self.read(element))
+    }
+
+    /// A word of 8 bytes of an element; `None` beyond the last.
+    #[must_use]
+    pub fn word(&self, element: usize, word: usize) -> Option<u64> {
+        let is_inside = element < self.len() && word < size_of::<T>() / 8;
+        is_inside.then(|| self.word_at(element * size_of::<T>() / 8 + word))
+    }
+
+    /// An element, which is inside, as it stood at one moment.
+    fn read(&self, element: usize) -> T {
+        /// A program changes a few words at a time, in less time than a copy takes: two copies that agree were taken
+        /// while none ran, or while one stood still with its CPU, as a guest's does when its host is busy.
+        /// More attempts than this are needed only where a forced hook is preempted half-way, or several CPUs are at it.
+        const ATTEMPTS: usize = 16;
+        let mut bytes = self.copy(element);
+        for _ in 0..ATTEMPTS {
+            let again = self.copy(element);
+            if again == bytes {
+                break;
+            }
+            bytes = again;
+        }
+        let mut stats = T::default();
+        // The sizes are the same by construction.
+        let _ = plain::copy_from_bytes(&mut stats, &bytes);
+        stats
+    }
+
+    /// Word by word from the first to the last.
+    fn copy(&self, element: usize) -> Vec<u8> {
+        let mut bytes = vec![0; size_of::<T>()];
+        let first = element * bytes.len() / 8;
         for (place, word) in bytes.chunks_exact_mut(8).enumerate() {
-            // SAFETY: the element is inside the mapping, whose words are aligned and always readable.
-            let value = unsafe { self.place.add(from).cast::<u64>().add(place).read_volatile() };
-            word.copy_from_slice(&value.to_ne_bytes());
+            word.copy_from_slice(&self.word_at(first + place).to_ne_bytes());
         }
         bytes
     }
+
+    /// A word, which is inside.
+    fn word_at(&self, place: usize) -> u64 {
+        // SAFETY: it is inside the mapping, whose words are aligned and always readable.
+        unsafe { self.place.cast::<u64>().add(place).read_volatile() }
+    }
 }
 
-impl Drop for Counters {
+impl<T> Drop for Counters<T> {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nothing borrows from it.
         unsafe { libc::munmap(self.place.cast_mut().cast(), self.size) };

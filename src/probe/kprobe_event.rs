@@ -155,7 +155,10 @@ fn close_all_but(kept: &OwnedFd) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::fuzz;
 
     const TEXT: &str = "r4096:iostackbreakdown_12/r0_vfs_read vfs_read\n\
                         p:kprobes/mine do_sys_open\n\
@@ -183,5 +186,14 @@ mod tests {
         let after = fs::read_to_string(folder.join("kprobe_events")).unwrap();
         assert_eq!(after, format!("{text}-:{GROUP_PREFIX}{gone}/a\n"));
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn any_text_is_read(text in fuzz::text_like(TEXT)) {
+            prop_assert!(events_of(&text, |group| group.starts_with(GROUP_PREFIX)).iter().all(|name| name.contains('/')));
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Loads the BPF object: which of its programs, how large its maps, and what it is told beforehand.
 
+use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -7,14 +8,23 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, OpenObject};
 
 use crate::kernel::Facts;
-use crate::kernel::interface::BLOCK_OP_OTHER;
-use crate::kernel::interface::skeleton::{IostackbreakdownSkel, IostackbreakdownSkelBuilder, OpenIostackbreakdownSkel};
+use crate::kernel::file::FileNumber;
+use crate::kernel::interface::skeleton::{
+    IostackbreakdownSkel, IostackbreakdownSkelBuilder, OpenIostackbreakdownMaps, OpenIostackbreakdownSkel,
+};
 use crate::kernel::interface::types;
-use crate::layer::{Layer, REQUESTS, SYSCALLS};
+use crate::kernel::interface::{
+    BLOCK_OP_OTHER, BY_CGROUP, BY_DISK, BY_FILE, BY_NOTHING, BY_PROCESS, CALL_CLOSES, CALL_OPENS, CALL_POSITION,
+    CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED, DIRECTIONS, FAMILIES, GROUP_FIRST, ORIGINS,
+};
+use crate::kernel::names::{self, Hierarchy};
+use crate::layer::family::Row;
+use crate::layer::{COMPAT, Layer, REQUESTS, Returns, SYSCALLS, Says};
+use crate::report::group::By;
 
 use super::attach::{AttachError, one_line, point_word};
 use super::plan::{BlockWay, BlockWish, END_FUNCTIONS, Plan, Start};
-use super::{Guard, Hook};
+use super::{Guard, Hook, atomics};
 
 /// What the kernel side is told before it is loaded.
 #[derive(Debug, Default)]
@@ -26,8 +36,8 @@ pub struct Settings {
     pub disks: Vec<u32>,
     /// Looked at when `config.by_cgroup`.
     pub cgroup: Option<OwnedFd>,
-    /// How shared functions are narrowed.
-    pub guard: Option<Guard>,
+    /// How shared functions are narrowed to each file system: by what, and its value.
+    pub guards: BTreeMap<Layer, (Guard, u64)>,
     /// Starts are in a table by thread, not in task storage.
     pub starts_in_table: bool,
     /// Places in that table, where there is another number than ours to be.
@@ -39,6 +49,31 @@ pub struct Settings {
     pub completions: Vec<Hook>,
     /// Each function gets programs of its own, also where one could serve many, so that the kernel counts their runs apart.
     pub each_alone: bool,
+    /// Every moment of a call is to be given to a row.
+    pub whole_stack: bool,
+    /// Calls are told apart by what they are of.
+    pub groups: Option<GroupWish>,
+}
+
+/// What calls are told apart by.
+#[derive(Debug, Clone, Copy)]
+pub struct GroupWish {
+    pub by: By,
+    /// Groups that there is room for.
+    pub room: u32,
+}
+
+/// Groups that there is room for, where nobody asks for another number. With [`CELLS_OF_A_GROUP`] it takes up to 28 MB.
+pub const GROUPS: u32 = 1024;
+/// Most groups have few ops.
+const CELLS_OF_A_GROUP: u32 = 8;
+
+impl Settings {
+    /// Calls on this file alone.
+    pub fn of_file(&mut self, file: &FileNumber) {
+        self.config.by_file = MaybeUninit::new(true);
+        (self.config.file_inode, self.config.file_device) = (file.inode, file.device);
+    }
 }
 
 /// Whether this kernel gives out task storage. Since 6.19 the memory comes from `kmalloc_nolock`, which has none on a CPU
@@ -66,10 +101,14 @@ pub fn load(
         .open(place)
         .map_err(|error| one_line(&error))?;
 
+    if !facts.answering_atomics {
+        atomics::leave_out(open.open_object_mut())?;
+    }
     choose_programs(&mut open, plan, facts, settings, hooks)?;
     choose_block_programs(&mut open, facts, way);
     choose_completions(&mut open, plan, settings)?;
-    size_maps(&mut open, plan, settings, way).map_err(|error| one_line(&error))?;
+    choose_stack_programs(&mut open, settings, way);
+    size_maps(&mut open, plan, facts, settings, way).map_err(|error| one_line(&error))?;
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.config = settings.config;
         // Only these programs can be preempted by one that adds to the same counters.
@@ -79,7 +118,14 @@ pub fn load(
         rodata.config.rows = plan.rows() as u32;
         rodata.config.hash_starts = MaybeUninit::new(settings.starts_in_table);
         rodata.config.atomic = MaybeUninit::new(preempted && facts.preemption.is_possible());
-        fill_syscall_points(&mut rodata.syscall_points, plan);
+        rodata.config.whole_stack = MaybeUninit::new(settings.whole_stack);
+        group_config(&mut rodata.config, settings.groups);
+        fill_syscall_points(&mut rodata.syscall_points, &mut rodata.compat_points, plan);
+        fill_rows(&mut rodata.op_rows, &mut rodata.op_families, plan);
+        for (op, value) in plan.ops.iter().zip(&mut rodata.guard_values) {
+            *value = settings.guards.get(&op.layer).map_or(0, |(_, value)| *value);
+        }
+        fill_call_shapes(&mut rodata.call_shapes, plan);
         if let Some(way) = way {
             rodata.block = block_config(plan, facts, settings, way);
             fill_block_ops(&mut rodata.block_ops, facts);
@@ -94,6 +140,24 @@ pub fn load(
         bss.control.epoch = 1;
     }
     open.load().map_err(|error| one_line(&error))
+}
+
+/// What the programs have to know of groups.
+fn group_config(config: &mut types::config, groups: Option<GroupWish>) {
+    let by = match groups.map(|wish| wish.by) {
+        None => BY_NOTHING,
+        Some(By::Process) => BY_PROCESS,
+        Some(By::File) => BY_FILE,
+        Some(By::Disk) => BY_DISK,
+        Some(By::Cgroup) => BY_CGROUP,
+    };
+    config.group_by = by as u8;
+    let cgroups = match names::cgroups_of_version_1().filter(|_| by == BY_CGROUP) {
+        None => CGROUPS_UNIFIED,
+        Some(Hierarchy::Io) => CGROUPS_IO,
+        Some(Hierarchy::Memory) => CGROUPS_MEMORY,
+    };
+    config.cgroups_of = cgroups as u8;
 }
 
 fn choose_programs(
@@ -167,15 +231,21 @@ fn choose_block_programs(open: &mut OpenIostackbreakdownSkel<'_>, facts: &Facts,
         .block_end_again_btf
         .set_autoload(requests.is_some_and(|way| way.again));
     progs.block_start_btf.set_autoload(start == Start::Event);
+    let merges = announced && facts.block.has("block_rq_merge");
+    progs.block_merge_btf.set_autoload(merges);
     progs
-        .block_merge_btf
-        .set_autoload(announced && facts.block.has("block_rq_merge"));
+        .block_merge_again_btf
+        .set_autoload(merges && is_again(Hook::Kprobe));
     progs.bio_queue_btf.set_autoload(has_bios);
     progs.bio_end_btf.set_autoload(has_bios);
     progs
         .bio_end_again_btf
         .set_autoload(has_bios_only && is_again(Hook::RawTracepoint));
-    progs.bio_getrq_btf.set_autoload(way.is_some_and(|way| way.bio_stamps));
+    let has_stamps = way.is_some_and(|way| way.bio_stamps);
+    progs.bio_getrq_btf.set_autoload(has_stamps);
+    progs
+        .bio_getrq_again_btf
+        .set_autoload(has_stamps && is_again(Hook::Kprobe));
     progs.bio_submit_kprobe.set_autoload(has_bios && is_again(Hook::Kprobe));
     progs
         .bio_end_kprobe
@@ -188,6 +258,70 @@ fn choose_block_programs(open: &mut OpenIostackbreakdownSkel<'_>, facts: &Facts,
     progs
         .block_end_batch_kprobe
         .set_autoload(by_function && requests.is_some_and(ends_in_batches));
+}
+
+/// The scheduler's events, and those of bios that only the whole stack's view looks at.
+fn choose_stack_programs(open: &mut OpenIostackbreakdownSkel<'_>, settings: &Settings, way: Option<&BlockWay>) {
+    let progs = &mut open.progs;
+    progs.sched_switch_btf.set_autoload(settings.whole_stack);
+    progs.sched_wakeup_btf.set_autoload(settings.whole_stack);
+    let bios = settings.whole_stack && way.is_some_and(|way| way.bio_stamps);
+    if bios && way.is_some_and(|way| way.again) {
+        progs.bio_end_again_btf.set_autoload(true);
+    }
+    progs.bio_backmerge_btf.set_autoload(bios);
+    progs.bio_frontmerge_btf.set_autoload(bios);
+    // Tasks are preempted inside tracepoints there, so that an event may find its program at work for another task.
+    let twice = bios && way.is_some_and(|way| way.again && way.hook == Hook::Kprobe);
+    progs.bio_backmerge_again_btf.set_autoload(twice);
+    progs.bio_frontmerge_again_btf.set_autoload(twice);
+}
+
+/// By op: the row that its functions run in, and the family that a system call is of.
+fn fill_rows(rows: &mut [u8], families: &mut [u8], plan: &Plan) {
+    for ((op, row), family) in plan.ops.iter().zip(rows).zip(families) {
+        *row = Row::Layer(op.layer).place() as u8;
+        let call = SYSCALLS
+            .iter()
+            .find(|call| op.layer == Layer::Syscall && call.name == op.op.name);
+        *family = call.map_or(0, |call| call.family as u8 + 1);
+    }
+}
+
+/// By op: what the arguments of a system call say.
+fn fill_call_shapes(shapes: &mut [types::call_shape], plan: &Plan) {
+    for (op, shape) in plan.ops.iter().zip(shapes) {
+        let mut calls = SYSCALLS.iter().filter(|_| op.layer == Layer::Syscall);
+        if let Some(call) = calls.find(|call| call.name == op.op.name) {
+            *shape = call_shape(call.says, op.op.points[0].returns);
+        }
+    }
+}
+
+/// Arguments counted from 1.
+fn call_shape(says: Says, returns: Returns) -> types::call_shape {
+    let does = match (says, returns) {
+        (Says::Close, _) => CALL_CLOSES,
+        (_, Returns::Fd) => CALL_OPENS,
+        _ => 0,
+    };
+    let (path, offset, size) = match says {
+        Says::Nothing | Says::Close => (0, 0, 0),
+        Says::Size => (0, CALL_POSITION, 3),
+        Says::Position => (0, CALL_POSITION, 0),
+        Says::SizeAndOffset => (0, 4, 3),
+        Says::Offset => (0, 4, 0),
+        Says::RangeFrom1 => (0, 2, 3),
+        Says::RangeFrom2 => (0, 3, 4),
+        Says::Path0 => (1, 0, 0),
+        Says::Path1 => (2, 0, 0),
+    };
+    types::call_shape {
+        path,
+        offset: offset as u8,
+        size,
+        does: does as u8,
+    }
 }
 
 fn block_config(plan: &Plan, facts: &Facts, settings: &Settings, way: &BlockWay) -> types::block_config {
@@ -209,8 +343,14 @@ fn block_config(plan: &Plan, facts: &Facts, settings: &Settings, way: &BlockWay)
         has_status: MaybeUninit::new(facts.block.argument("block_rq_complete", "blk_status_t").is_some()),
         ends_twice: MaybeUninit::new(way.again),
         twice: MaybeUninit::new(way.hook == Hook::Kprobe && way.again),
-        pad: [0; 3],
+        neighbours: MaybeUninit::new(tells_neighbours(facts, settings, way)),
+        pad: [0; 2],
     }
+}
+
+/// Whether it is told whose requests a disk served while those that were asked for waited.
+fn tells_neighbours(facts: &Facts, settings: &Settings, way: &BlockWay) -> bool {
+    settings.block.by_owner && !way.is_bio_based && facts.answering_atomics
 }
 
 /// The op of each code, by the numbers of this kernel.
@@ -245,6 +385,7 @@ fn choose_completions(open: &mut OpenIostackbreakdownSkel<'_>, plan: &Plan, sett
 fn size_maps(
     open: &mut OpenIostackbreakdownSkel<'_>,
     plan: &Plan,
+    facts: &Facts,
     settings: &Settings,
     way: Option<&BlockWay>,
 ) -> libbpf_rs::Result<()> {
@@ -266,39 +407,117 @@ fn size_maps(
     maps.disks.set_max_entries(entries(settings.disks.len()))?;
     maps.frames_by_task.set_autocreate(!settings.starts_in_table)?;
     maps.frames_by_thread.set_autocreate(settings.starts_in_table)?;
+    let in_stack = settings.whole_stack;
+    maps.hands_by_task
+        .set_autocreate(in_stack && !settings.starts_in_table)?;
+    maps.hands_by_thread
+        .set_autocreate(in_stack && settings.starts_in_table)?;
+    maps.sleepers.set_autocreate(in_stack)?;
+    maps.completing.set_autocreate(in_stack)?;
+    maps.flushes.set_autocreate(in_stack)?;
+    maps.families.set_autocreate(in_stack)?;
+    maps.origins.set_autocreate(in_stack)?;
+    maps.written.set_autocreate(in_stack)?;
+    // SAFETY: as above.
+    maps.slow_calls
+        .set_autocreate(unsafe { settings.config.tells_slow.assume_init() })?;
+    maps.families.set_max_entries(entries(FAMILIES as usize * cpus))?;
+    maps.origins
+        .set_max_entries(entries((ORIGINS * DIRECTIONS) as usize * cpus))?;
     maps.requests.set_autocreate(way.is_some_and(|way| !way.is_bio_based))?;
     maps.bios
         .set_autocreate(way.is_some_and(|way| way.is_bio_based || way.bio_stamps))?;
+    let neighbours = way.is_some_and(|way| tells_neighbours(facts, settings, way));
+    maps.neighbours.set_autocreate(neighbours)?;
+    maps.neighbour_places.set_autocreate(neighbours)?;
+    maps.disk_ends.set_autocreate(neighbours)?;
+    maps.no_ends.set_autocreate(neighbours)?;
     maps.asynchronous.set_max_entries(if plan.completions.is_empty() {
         1
     } else {
         settings.starts.unwrap_or(REQUESTS)
     })?;
+    size_groups(maps, plan, settings)?;
     if let Some(starts) = settings.starts {
         maps.requests.set_max_entries(starts)?;
         maps.bios.set_max_entries(starts)?;
         maps.frames_by_thread.set_max_entries(starts)?;
+        maps.hands_by_thread.set_max_entries(starts)?;
+        maps.sleepers.set_max_entries(starts)?;
     }
     Ok(())
 }
 
-fn fill_syscall_points(table: &mut [u32], plan: &Plan) {
+fn size_groups(maps: &mut OpenIostackbreakdownMaps<'_>, plan: &Plan, settings: &Settings) -> libbpf_rs::Result<()> {
+    let (has_groups, in_stack) = (settings.groups.is_some(), settings.whole_stack);
+    maps.group_numbers.set_autocreate(has_groups)?;
+    maps.free_groups.set_autocreate(has_groups)?;
+    maps.groups.set_autocreate(has_groups)?;
+    maps.group_families.set_autocreate(has_groups && in_stack)?;
+    maps.group_origins.set_autocreate(has_groups && in_stack)?;
+    maps.cell_numbers.set_autocreate(has_groups && !in_stack)?;
+    maps.free_cells.set_autocreate(has_groups && !in_stack)?;
+    maps.group_cells.set_autocreate(has_groups && !in_stack)?;
+    maps.cell_keys.set_autocreate(has_groups && !in_stack)?;
+    let Some(wish) = settings.groups else {
+        return Ok(());
+    };
+    let all = wish.room + GROUP_FIRST;
+    maps.group_numbers.set_max_entries(wish.room)?;
+    maps.free_groups.set_max_entries(wish.room)?;
+    maps.groups.set_max_entries(all)?;
+    if in_stack {
+        maps.group_families.set_max_entries(all * FAMILIES)?;
+        maps.group_origins.set_max_entries(all * ORIGINS * DIRECTIONS)?;
+    } else {
+        let cells = wish.room * CELLS_OF_A_GROUP;
+        maps.cell_numbers.set_max_entries(cells)?;
+        maps.free_cells.set_max_entries(cells)?;
+        maps.group_cells.set_max_entries(plan.rows() as u32 + cells)?;
+        maps.cell_keys.set_max_entries(plan.rows() as u32 + cells)?;
+    }
+    Ok(())
+}
+
+fn fill_syscall_points(table: &mut [u32], compat: &mut [u32], plan: &Plan) {
     for (index, op) in plan.ops.iter().enumerate().filter(|(_, op)| op.layer == Layer::Syscall) {
         let Some(call) = SYSCALLS.iter().find(|call| call.name == op.op.name) else {
             continue;
         };
-        let Some(place) = usize::try_from(call.number)
+        let word = point_word(index, op, &op.op.points[0], None, call.files).pack();
+        if let Some(place) = usize::try_from(call.number)
             .ok()
             .and_then(|number| table.get_mut(number))
-        else {
-            continue;
-        };
-        *place = point_word(index, op, &op.op.points[0], 0, None, call.files).pack();
+        {
+            *place = word;
+        }
+        for other in COMPAT.iter().filter(|other| other.op == call.name) {
+            if let Some(place) = compat.get_mut(other.number) {
+                *place = word;
+            }
+        }
     }
 }
 
-pub fn fill_maps(skeleton: &IostackbreakdownSkel<'_>, settings: &Settings) -> Result<(), AttachError> {
+pub fn fill_maps(skeleton: &IostackbreakdownSkel<'_>, plan: &Plan, settings: &Settings) -> Result<(), AttachError> {
     let maps = &skeleton.maps;
+    if let Some(wish) = settings.groups {
+        for group in 0..wish.room {
+            let number = (GROUP_FIRST + group).to_ne_bytes();
+            let done = maps.free_groups.update(&[], &number, MapFlags::ANY);
+            done.map_err(|error| AttachError::Map("free_groups", one_line(&error)))?;
+        }
+        let cells = if settings.whole_stack {
+            0
+        } else {
+            wish.room * CELLS_OF_A_GROUP
+        };
+        for cell in 0..cells {
+            let number = (plan.rows() as u32 + cell).to_ne_bytes();
+            let done = maps.free_cells.update(&[], &number, MapFlags::ANY);
+            done.map_err(|error| AttachError::Map("free_cells", one_line(&error)))?;
+        }
+    }
     for tgid in &settings.traced {
         let done = maps.traced.update(&tgid.to_ne_bytes(), &[1], MapFlags::ANY);
         done.map_err(|error| AttachError::Map("traced", one_line(&error)))?;

@@ -1,5 +1,6 @@
 //! From the ops that are wanted to programs in the kernel: [`plan`] decides, [`attach`] obeys.
 
+mod atomics;
 pub mod attach;
 pub mod counters;
 mod kprobe_event;
@@ -7,6 +8,7 @@ pub mod load;
 mod perf;
 pub mod plan;
 pub mod program;
+pub mod slow;
 
 use crate::layer::{Files, Returns, Shape};
 
@@ -119,10 +121,15 @@ impl PointWord {
             Shape::File1 => c::SHAPE_FILE_1,
             Shape::Kiocb0 => c::SHAPE_KIOCB_0,
             Shape::Path0 => c::SHAPE_PATH_0,
+            Shape::Folder0 => c::SHAPE_FOLDER_0,
             Shape::Fd0 => c::SHAPE_FD_0,
             Shape::Syscall => c::SHAPE_SYSCALL,
+            Shape::Syscall32 => c::SHAPE_SYSCALL_32,
             Shape::SyscallFd0 => c::SHAPE_SYSCALL_FD_0,
             Shape::Fault0 => c::SHAPE_FAULT_0,
+            Shape::Row => c::SHAPE_ROW,
+            Shape::RowKiocb0 => c::SHAPE_ROW_KIOCB_0,
+            Shape::RowBio0 => c::SHAPE_ROW_BIO_0,
         };
         let returns = match self.returns {
             Returns::StatusInt => c::RETURN_STATUS_INT,

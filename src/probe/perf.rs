@@ -1,11 +1,12 @@
 //! Attaching by perf events: kprobes, kretprobes, and events that tracefs made.
 
 use std::ffi::CString;
-use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libbpf_sys as sys;
+
+use crate::kernel::text_of;
 
 /// A program on a perf event. Closing it detaches.
 #[derive(Debug)]
@@ -47,11 +48,12 @@ fn open(attributes: &mut sys::perf_event_attr) -> io::Result<OwnedFd> {
 
 /// A number that sysfs or tracefs tells, possibly behind a word as in `config:0`.
 fn read_number(path: &str) -> io::Result<u32> {
-    let text = fs::read_to_string(path)?;
-    let digits = text.trim().rsplit(':').next().unwrap_or_default();
-    digits
-        .parse()
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("{path} holds no number")))
+    let no_number = || io::Error::new(io::ErrorKind::InvalidData, format!("{path} holds no number"));
+    number_in(&text_of(path)?).ok_or_else(no_number)
+}
+
+fn number_in(text: &str) -> Option<u32> {
+    text.trim().rsplit(':').next()?.parse().ok()
 }
 
 /// Attaches `program` to the entry or the return of `function` by perf's own kprobe.
@@ -131,4 +133,28 @@ pub fn link_info(link: &OwnedFd) -> Option<sys::bpf_link_info> {
     // SAFETY: `info` is valid for `size` bytes.
     let failed = unsafe { sys::bpf_obj_get_info_by_fd(link.as_raw_fd(), (&raw mut info).cast(), &raw mut size) };
     (failed == 0).then_some(info)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fuzz;
+
+    #[test]
+    fn numbers_stand_alone_or_behind_a_word() {
+        assert_eq!(number_in("6\n"), Some(6));
+        assert_eq!(number_in("config:0\n"), Some(0));
+        assert_eq!(number_in("config:0-7\n"), None);
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn any_text_is_read(text in fuzz::text_like("config:0\n")) {
+            let _ = number_in(&text);
+        }
+    }
 }

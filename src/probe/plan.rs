@@ -1,9 +1,10 @@
 //! Decides how each op is measured. Pure: kernel facts in, plan out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::kernel::{Facts, Fprobe, Function, SYSCALL_PREFIX};
-use crate::layer::{self, COMPLETIONS, FileSystem, Layer, Op, Point, Shape};
+use crate::kernel::{COMPAT_SYSCALL_PREFIX, Facts, Fprobe, Function, SYSCALL_PREFIX};
+use crate::layer::family::{self, RowFunction};
+use crate::layer::{self, COMPAT, COMPLETIONS, Compat, FileSystem, Layer, Op, Point, Shape};
 use crate::report::NotMeasured;
 
 use super::{Choice, Hook};
@@ -23,6 +24,8 @@ pub struct Plan {
     pub completions: Vec<PlannedCompletion>,
     /// Hooks for them: sets that are used together, the best first.
     pub completion_hooks: Vec<Vec<Hook>>,
+    /// Functions that have a row and no op; empty where the whole stack's view was not asked for.
+    pub row_functions: Vec<PlannedRow>,
 }
 
 /// What the block layer is asked for.
@@ -32,10 +35,14 @@ pub struct BlockWish {
     pub queued: bool,
     /// Of some submitters only.
     pub by_owner: bool,
+    /// Each request is somebody's: it has to be known who submitted it.
+    pub by_submitter: bool,
     /// Of a disk that has bios only.
     pub is_bio_based: bool,
     /// The kernel keeps no statistics of a disk, and its requests have no start times.
     pub is_uncounted: bool,
+    /// For the whole stack's view, which has to know who submitted each request.
+    pub whole_stack: bool,
 }
 
 /// A way to measure the block layer.
@@ -109,13 +116,14 @@ pub fn loses_requests(way: &BlockWay, facts: &Facts) -> Option<&'static str> {
 /// # Errors
 /// When what `--probe` names cannot: one line with the way out.
 pub fn block_ways(wish: BlockWish, facts: &Facts, choice: Choice) -> Result<Vec<BlockWay>, String> {
-    let needs_start = !wish.is_bio_based && (wish.queued || wish.by_owner);
+    let needs_start = !wish.is_bio_based && (wish.queued || wish.by_owner || wish.by_submitter || wish.whole_stack);
     let exists = |name: &str| facts.functions.get(name).is_some_and(Function::may_exist);
     let way = |hook, again, start| BlockWay {
         hook,
         again,
         start,
-        bio_stamps: start == Start::Stamp && (wish.by_owner || wish.is_uncounted),
+        bio_stamps: start == Start::Stamp
+            && (wish.by_owner || wish.by_submitter || wish.is_uncounted || wish.whole_stack),
         is_bio_based: wish.is_bio_based,
         ends: match hook {
             Hook::Kprobe => END_FUNCTIONS.into_iter().filter(|name| exists(name)).collect(),
@@ -124,13 +132,16 @@ pub fn block_ways(wish: BlockWish, facts: &Facts, choice: Choice) -> Result<Vec<
     };
     let (event, stamp) = match (needs_start, facts.block.has("block_io_start")) {
         (false, _) => (Start::Unneeded, Start::Unneeded),
+        // The submission of its bio tells more than the start of a request: the wait for the request is between them.
+        (true, _) if wish.whole_stack => (Start::Stamp, Start::Stamp),
         (true, true) => (Start::Event, Start::Stamp),
         (true, false) => (Start::Stamp, Start::Stamp),
     };
     let by_tracepoint = way(Hook::RawTracepoint, true, event);
     let by_both = way(Hook::Kprobe, true, stamp);
     let by_functions = || -> Vec<BlockWay> {
-        let starts = START_FUNCTIONS.into_iter().filter(|name| needs_start && exists(name));
+        let by_functions = needs_start && !wish.whole_stack;
+        let starts = START_FUNCTIONS.into_iter().filter(|name| by_functions && exists(name));
         let starts = starts.map(Start::Function).chain([event]);
         starts.map(|start| way(Hook::Kprobe, false, start)).collect()
     };
@@ -151,6 +162,45 @@ pub fn block_ways(wish: BlockWish, facts: &Facts, choice: Choice) -> Result<Vec<
 pub struct PlannedCompletion {
     pub function: String,
     pub in_btf: bool,
+}
+
+/// A function that has a row, which this kernel has.
+#[derive(Debug, Clone)]
+pub struct PlannedRow {
+    pub function: &'static RowFunction,
+    pub in_btf: bool,
+}
+
+impl PlannedRow {
+    /// Whether the hook can be on it.
+    #[must_use]
+    pub fn fits(&self, hook: Hook) -> bool {
+        fits(self.in_btf, hook)
+    }
+}
+
+/// ftrace knows the functions that are in BTF; others can be reached by kprobes only, if at all.
+fn fits(in_btf: bool, hook: Hook) -> bool {
+    in_btf || matches!(hook, Hook::KprobeEvent | Hook::Kprobe)
+}
+
+/// The functions that have a row, with the module that each may be in. None where functions are not to be hooked.
+pub fn functions_of_rows(choice: Choice) -> impl Iterator<Item = (String, Option<&'static str>)> {
+    let on_functions = choice.hook().is_none_or(Hook::is_on_functions);
+    let all = family::row_functions().filter(move |_| on_functions);
+    all.map(|row| (row.function.to_owned(), row.module))
+}
+
+/// Those that this kernel has.
+fn row_functions(facts: &Facts) -> Vec<PlannedRow> {
+    let known = |row: &'static RowFunction| {
+        let function = facts.functions.get(row.function).filter(|known| known.may_exist())?;
+        Some(PlannedRow {
+            function: row,
+            in_btf: function.btf.is_some(),
+        })
+    };
+    family::row_functions().filter_map(known).collect()
 }
 
 /// One op, and where it will be timed.
@@ -183,18 +233,32 @@ impl PlannedPoint {
     /// Whether the hook can be on this function.
     #[must_use]
     pub fn fits(&self, hook: Hook) -> bool {
-        self.in_btf || matches!(hook, Hook::KprobeEvent | Hook::Kprobe)
+        fits(self.in_btf, hook)
+    }
+
+    /// Whether it sees the calls of 32-bit programs. These are rare and as many functions as the others, so they are probed
+    /// only where that costs next to nothing: most of them at once.
+    #[must_use]
+    pub fn is_compat(&self) -> bool {
+        self.point.shape == Shape::Syscall32
     }
 }
 
 /// The name of a point's function in this kernel.
 #[must_use]
 pub fn function_name(point: &Point) -> String {
-    if point.shape.is_syscall() {
-        format!("{SYSCALL_PREFIX}{}", point.function)
-    } else {
-        point.function.to_owned()
-    }
+    let prefix = match point.shape {
+        Shape::Syscall32 => COMPAT_SYSCALL_PREFIX,
+        shape if shape.is_syscall() => SYSCALL_PREFIX,
+        _ => "",
+    };
+    format!("{prefix}{}", point.function)
+}
+
+/// Where an op's calls by 32-bit programs come in.
+fn compat_points(layer: Layer, op: &Op) -> impl Iterator<Item = &'static Point> {
+    let is_its = move |call: &&Compat| layer == Layer::Syscall && call.op == op.name;
+    COMPAT.iter().filter(is_its).map(|call| &call.point)
 }
 
 /// The functions that a plan for these layers needs facts about, with the module each may be in. System calls are left
@@ -211,17 +275,16 @@ pub fn functions_of(layers: &[Layer], choice: Choice) -> BTreeMap<String, Option
             functions.extend(block_functions(choice).map(|name| (name.to_owned(), None)));
             continue;
         }
-        let module = layer.file_system().map(|fs| fs.module);
         for op in layer.ops() {
-            for point in op.points {
-                functions.insert(function_name(point), module.filter(|_| !point.shared));
-            }
-            for point in op.instead.iter().flat_map(|fallback| fallback.points) {
-                functions.insert(function_name(point), None);
-            }
-            for door in layer::doors(op).filter(|_| layer != Layer::Syscall) {
-                functions.insert(function_name(door), None);
-            }
+            let instead = op.instead.iter().flat_map(|fallback| fallback.points);
+            let doors = layer::doors(op).filter(|_| layer != Layer::Syscall);
+            let points = op
+                .points
+                .iter()
+                .chain(compat_points(layer, op))
+                .chain(instead)
+                .chain(doors);
+            functions.extend(points.map(|point| (function_name(point), point.module)));
         }
         if layer != Layer::Syscall {
             let names = COMPLETIONS.iter().flat_map(|end| [Some(end.function), end.unless]);
@@ -254,6 +317,14 @@ pub fn loses(hook: Hook, facts: &Facts) -> Option<&'static str> {
         Hook::Kprobe => Some("its returns come from a pool of a few per CPU, which runs out when many tasks sleep"),
         _ => None,
     }
+}
+
+/// Whether task storage would lose calls of these hooks without a trace. It refuses a CPU's programs, before 6.2 even those
+/// that only look, while a task is preempted inside it (`kernel/bpf/bpf_task_storage.c`, `bpf_task_storage_trylock()`), so
+/// that a thread's exit cannot tell whether it leaves calls behind.
+#[must_use]
+pub fn starts_need_table(hooks: &[Hook], facts: &Facts) -> bool {
+    facts.preemption.is_possible() && hooks.contains(&Hook::Fentry)
 }
 
 /// Whether this kernel can have the hook at all, as far as it tells; attaching it may be refused all the same.
@@ -297,7 +368,8 @@ pub fn check_choice(choice: Choice, layers: &[Layer], facts: &Facts) -> Result<(
     }
     if facts.tracefs.is_none() && matches!(hook, Hook::KprobeEvent | Hook::Tracepoint) {
         return Err(format!(
-            "{} needs tracefs; mount it: mount -t tracefs tracefs /sys/kernel/tracing",
+            "{} needs tracefs, which is not mounted or closed to this process: mount -t tracefs tracefs \
+             /sys/kernel/tracing, and run as root or with CAP_DAC_READ_SEARCH",
             hook.name()
         ));
     }
@@ -313,6 +385,29 @@ pub fn check_choice(choice: Choice, layers: &[Layer], facts: &Facts) -> Result<(
         hook.name(),
         offered.join(", ")
     ))
+}
+
+/// Whether the kernel has a file system's own functions. Those that it shares with others are there in any case.
+fn has_file_system(file_system: &FileSystem, facts: &Facts) -> bool {
+    let known = |name| facts.functions.get(name).is_some_and(Function::may_exist);
+    file_system.own_functions().any(known)
+}
+
+/// Whether the file systems that were named are in the kernel. Their modules are never loaded to find out.
+///
+/// # Errors
+/// One line with the way out.
+pub fn check_file_systems(layers: &[Layer], facts: &Facts) -> Result<(), String> {
+    let named = layers.iter().filter_map(|layer| layer.file_system());
+    match named
+        .into_iter()
+        .find(|file_system| !has_file_system(file_system, facts))
+    {
+        None => Ok(()),
+        Some(FileSystem { name, module, .. }) => Err(format!(
+            "-T {name}: there is no {name} in this kernel now; mount one first, or load its module: modprobe {module}"
+        )),
+    }
 }
 
 /// Hooks to try, the best first: those that lose nothing before those that do, the cheaper before the dearer.
@@ -366,17 +461,16 @@ const SYSCALL_HOOKS: [Hook; 7] = [
 /// The trampoline skips a program only while the same one is at work on that CPU, which in an interrupt means that one was
 /// interrupted, or a task preempted, inside it. Kprobes are skipped while any program on a kprobe is
 /// (`bpf_prog_active`, `kprobe_running`): never in a task, often in an interrupt among other calls' entries and returns.
-/// So trampolines lose next to nothing where tasks are not preempted in the kernel; where they are, both together do, each
-/// seeing what the other one does not. A request is counted by whoever comes first.
+/// So each completion has two programs, and a request is counted by whichever comes first. Two trampolines miss nothing but
+/// an interrupt in an interrupt where tasks are not preempted in the kernel; where they are, one of each kind does better.
 fn completion_hooks(facts: &Facts) -> Vec<Vec<Hook>> {
     let offered = [Hook::Fentry, Hook::Kprobe]
         .into_iter()
         .filter(|&hook| is_offered(hook, facts));
     let offered: Vec<Hook> = offered.collect();
-    let first = if facts.preemption.is_possible() {
-        offered.clone()
-    } else {
-        offered.iter().take(1).copied().collect()
+    let first = match offered.first() {
+        Some(Hook::Fentry) if !facts.preemption.is_possible() => vec![Hook::Fentry; 2],
+        _ => offered.clone(),
     };
     let last: Vec<Hook> = offered.last().copied().into_iter().collect();
     let mut sets = vec![first, last];
@@ -405,27 +499,30 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
     let mut ops = Vec::new();
     // The first frame is the system calls'.
     let mut frames = 0;
-    let mut frame_of: BTreeMap<(Layer, &str), u8> = BTreeMap::new();
-    let below_doors = (!layers.contains(&Layer::Vfs))
-        .then(|| layers.iter().copied().find(|layer| layer.file_system().is_some()))
-        .flatten();
+    // File systems share theirs: none calls another one in the same thread, but for caches on a disk.
+    let mut frame_of: BTreeMap<(Option<Layer>, &str), u8> = BTreeMap::new();
+    // Ops of file systems that have their doors, where vfs has none.
+    let mut with_doors = BTreeSet::new();
     let mut doors_frame = None;
     let known = |point: &Point| facts.functions.get(&function_name(point));
     for &layer in layers {
+        let file_system = layer.file_system();
+        let is_absent = file_system.is_some_and(|file_system| !has_file_system(file_system, facts));
         for op in layer.ops() {
             let mut next_frame = || {
                 frames += 1;
                 frames
             };
-            let frame = match op.around {
-                _ if matches!(layer, Layer::Syscall | Layer::Blk) => 0,
-                Some(inner) => frame_of.get(&(layer, inner)).copied().unwrap_or_else(&mut next_frame),
-                None => next_frame(),
+            let frame = if matches!(layer, Layer::Syscall | Layer::Blk) {
+                0
+            } else {
+                let of = file_system.is_none().then_some(layer);
+                let key = (of, op.around.unwrap_or(op.name));
+                *frame_of.entry(key).or_insert_with(&mut next_frame)
             };
-            frame_of.insert((layer, op.name), frame);
             let planned = |points: &mut dyn Iterator<Item = &'static Point>| -> Vec<PlannedPoint> {
                 let is_there = |name: &str| facts.functions.get(name).is_some_and(|function| function.may_exist());
-                let useful = |point: &&Point| !point.unless.is_some_and(is_there);
+                let useful = |point: &&Point| !is_absent && !point.unless.is_some_and(is_there);
                 let present = points.filter(useful).filter_map(|point| {
                     let function = known(point).filter(|function| function.may_exist())?;
                     Some(PlannedPoint {
@@ -437,7 +534,7 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
                 });
                 present.collect()
             };
-            let mut points = planned(&mut op.points.iter());
+            let mut points = planned(&mut op.points.iter().chain(compat_points(layer, op)));
             let mut not_measured = None;
             if points.is_empty() && !op.points.is_empty() && layer != Layer::Syscall {
                 let absent = |points: &[Point]| points.iter().map(|p| p.function).collect::<Vec<_>>().join(", ");
@@ -448,6 +545,10 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
                     .map(|fallback| planned(&mut fallback.points.iter()))
                     .unwrap_or_default();
                 not_measured = Some(match &op.instead {
+                    _ if is_absent => NotMeasured {
+                        what: op.name.to_owned(),
+                        reason: format!("there is no {} in this kernel", layer.name()),
+                    },
                     Some(fallback) if !points.is_empty() => NotMeasured {
                         what: fallback.misses.to_owned(),
                         reason: format!(
@@ -471,7 +572,8 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
                     ),
                 });
             }
-            if below_doors == Some(layer) && !points.is_empty() {
+            let needs_doors = file_system.is_some() && !layers.contains(&Layer::Vfs) && !points.is_empty();
+            if needs_doors && with_doors.insert(op.name) {
                 let mut doors = planned(&mut layer::doors(op));
                 if !doors.is_empty() {
                     let frame = *doors_frame.get_or_insert_with(next_frame);
@@ -498,18 +600,19 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
         function_hooks: hooks(&FUNCTION_HOOKS, facts, choice),
         syscall_hooks: hooks(&SYSCALL_HOOKS, facts, choice),
         block_ways: Vec::new(),
+        row_functions: row_functions(facts),
     }
 }
 
 impl Plan {
-    /// The file system whose files a shared function has to be narrowed to.
-    #[must_use]
-    pub fn shared_with(&self) -> Option<&'static FileSystem> {
-        let narrowed = self
-            .ops
-            .iter()
-            .find(|op| op.points.iter().any(|planned| planned.point.shared))?;
-        narrowed.layer.file_system()
+    /// The file systems that shared functions have to be narrowed to, and the layers that they are.
+    pub fn narrowed(&self) -> impl Iterator<Item = (Layer, &'static FileSystem)> {
+        let shares = |layer: Layer| {
+            let mut ops = self.ops.iter().filter(move |op| op.layer == layer);
+            ops.any(|op| op.points.iter().any(|planned| planned.point.shared))
+        };
+        let narrowed = Layer::ALL.into_iter().filter(move |layer| shares(*layer));
+        narrowed.filter_map(|layer| Some((layer, layer.file_system()?)))
     }
 
     /// Hooks for this layer, the best first.
@@ -541,6 +644,9 @@ impl Plan {
                 ),
             }
         }
+        let hooks = &self.function_hooks;
+        let of_rows = self.row_functions.iter();
+        chosen.extend(of_rows.filter_map(|planned| hooks.iter().find(|hook| planned.fits(**hook))));
         chosen.sort_unstable();
         chosen.dedup();
         chosen

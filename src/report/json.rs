@@ -5,14 +5,17 @@
 //! nanoseconds, and all numbers are whole and exact up to 2^64 - 1.
 
 use std::io;
-use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
 use super::errno::errno_name;
+use super::group::{GroupsReport, Numbers, Who};
+use super::neighbour::{Neighbour, Neighbours};
+use super::slow::{Inode, LeftOut, SlowCall, SlowReport};
+use super::stack::{FamilyReport, OriginReport, StackReport, Unbalanced};
 use super::{
     Agreement, Apart, AttachPoint, BLK, Diskstats, Filter, LayerReport, LossReason, NotMeasured, OpReport, Probe,
-    Refused, Report, Runs,
+    Refused, Report, Runs, nanoseconds,
 };
 use crate::histogram::Histogram;
 
@@ -25,9 +28,141 @@ pub const SCHEMA_VERSION: u32 = 1;
 ///
 /// What writing to `out` fails with.
 pub fn print(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
-    let mut line = serde_json::to_vec(&ReportObject::of(report))?;
+    print_line(&ReportObject::of(report), out)
+}
+
+/// Prints one slow call as one line.
+///
+/// # Errors
+///
+/// What writing to `out` fails with.
+pub fn print_slow(call: &SlowCall, out: &mut impl io::Write) -> io::Result<()> {
+    let object = SlowLine {
+        schema_version: SCHEMA_VERSION,
+        slow_call: SlowObject::of(call),
+    };
+    print_line(&object, out)
+}
+
+/// Prints how many slow calls have no line.
+///
+/// # Errors
+///
+/// What writing to `out` fails with.
+pub fn print_left_out(left_out: LeftOut, out: &mut impl io::Write) -> io::Result<()> {
+    let object = LeftOutLine {
+        schema_version: SCHEMA_VERSION,
+        slow_calls_not_told: left_out,
+    };
+    print_line(&object, out)
+}
+
+fn print_line(object: &impl Serialize, out: &mut impl io::Write) -> io::Result<()> {
+    let mut line = serde_json::to_vec(object)?;
     line.push(b'\n');
     out.write_all(&line)
+}
+
+#[derive(Serialize)]
+struct SlowLine<'a> {
+    schema_version: u32,
+    slow_call: SlowObject<'a>,
+}
+
+#[derive(Serialize)]
+struct LeftOutLine {
+    schema_version: u32,
+    slow_calls_not_told: LeftOut,
+}
+
+#[derive(Serialize)]
+struct SlowObject<'a> {
+    end: String,
+    pid: u32,
+    tid: u32,
+    comm: &'a str,
+    op: &'static str,
+    path: Option<&'a str>,
+    path_is: Option<&'static str>,
+    inode: Option<InodeObject>,
+    offset: Option<u64>,
+    size: Option<u64>,
+    bytes: Option<u64>,
+    error: Option<String>,
+    total_ns: u64,
+    rows: Vec<SlowRowObject>,
+    guilty: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct InodeObject {
+    number: u64,
+    major: u32,
+    minor: u32,
+}
+
+impl InodeObject {
+    fn of(inode: Inode) -> Self {
+        Self {
+            number: inode.number,
+            major: inode.major,
+            minor: inode.minor,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct SlowRowObject {
+    row: &'static str,
+    kind: &'static str,
+    ns: u64,
+}
+
+/// Slow calls of a report's span.
+#[derive(Serialize)]
+struct SlowSumObject {
+    threshold_ns: u64,
+    told: u64,
+    limited: u64,
+    no_room: u64,
+}
+
+impl SlowSumObject {
+    fn of(slow: &SlowReport) -> Self {
+        Self {
+            threshold_ns: slow.threshold_ns,
+            told: slow.told,
+            limited: slow.left_out.limited,
+            no_room: slow.left_out.no_room,
+        }
+    }
+}
+
+impl<'a> SlowObject<'a> {
+    fn of(call: &'a SlowCall) -> Self {
+        let rows = call.rows.iter().map(|row| SlowRowObject {
+            row: row.row,
+            kind: kind(row.is_layer),
+            ns: row.ns,
+        });
+        Self {
+            end: call.ended.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string(),
+            pid: call.pid,
+            tid: call.tid,
+            comm: &call.comm,
+            op: call.op,
+            path: call.path.as_ref().map(|path| path.text.as_str()),
+            path_is: call.path.as_ref().map(|path| path.kind.name()),
+            inode: call.inode.map(InodeObject::of),
+            offset: call.offset,
+            size: call.size,
+            bytes: call.bytes,
+            error: call.errno.map(errno_name),
+            total_ns: call.total_ns,
+            rows: rows.collect(),
+            guilty: call.guilty().map(|row| row.row),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -40,6 +175,8 @@ struct ReportObject<'a> {
     subject: &'a str,
     filter: &'a Filter,
     layers: Vec<LayerObject<'a>>,
+    stack: Option<StackObject<'a>>,
+    groups: Option<GroupsObject<'a>>,
     excluded: Excluded,
     in_flight: InFlight,
     lost: Lost,
@@ -83,6 +220,33 @@ struct LayerObject<'a> {
     warnings: &'a [String],
     queue_from: Option<&'static str>,
     diskstats: Option<DiskstatsObject<'a>>,
+    neighbours: Option<NeighboursObject<'a>>,
+}
+
+/// What the disks did while the requests waited.
+#[derive(Serialize)]
+struct NeighboursObject<'a> {
+    waited_ns: u64,
+    own_ns: u64,
+    own_requests: u64,
+    others: &'a [Neighbour],
+    untold_ns: u64,
+    idle_ns: u64,
+    unseen: u64,
+}
+
+impl<'a> NeighboursObject<'a> {
+    fn of(neighbours: &'a Neighbours) -> Self {
+        Self {
+            waited_ns: neighbours.waited_ns,
+            own_ns: neighbours.own_ns,
+            own_requests: neighbours.own_requests,
+            others: &neighbours.others,
+            untold_ns: neighbours.untold_ns,
+            idle_ns: neighbours.idle_ns(),
+            unseen: neighbours.unseen,
+        }
+    }
 }
 
 /// An op. All that is an `Option` is `None` when it was not measured.
@@ -96,11 +260,8 @@ struct OpObject<'a> {
     errors: Option<Vec<(String, u64)>>,
     bytes: Option<u64>,
     total_ns: Option<u64>,
-    min_ns: Option<u64>,
-    max_ns: Option<u64>,
-    p50_ns: Option<u64>,
-    p90_ns: Option<u64>,
-    p99_ns: Option<u64>,
+    #[serde(flatten)]
+    times: Times,
     queue_ns: Option<u64>,
     async_not_timed: Option<u64>,
     apart: Option<Apart>,
@@ -109,6 +270,29 @@ struct OpObject<'a> {
     refused: &'a [Refused],
     /// Those that are known to be this op's.
     lost: Option<OpLost>,
+}
+
+/// How long calls took, one by one.
+#[derive(Serialize, Default)]
+struct Times {
+    min_ns: Option<u64>,
+    max_ns: Option<u64>,
+    p50_ns: Option<u64>,
+    p90_ns: Option<u64>,
+    p99_ns: Option<u64>,
+}
+
+impl Times {
+    fn of(histogram: &Histogram, extremes: Option<(u64, u64)>) -> Self {
+        let quantile = |q| histogram.quantile(q, extremes);
+        Self {
+            min_ns: extremes.map(|(min, _)| min),
+            max_ns: extremes.map(|(_, max)| max),
+            p50_ns: quantile(0.50),
+            p90_ns: quantile(0.90),
+            p99_ns: quantile(0.99),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -166,6 +350,226 @@ struct DiskstatsObject<'a> {
     detail: Option<&'a str>,
 }
 
+#[derive(Serialize)]
+struct StackObject<'a> {
+    families: Vec<FamilyObject>,
+    not_waited: Option<Vec<OriginObject>>,
+    unbalanced: Unbalanced,
+    not_measured: &'a [NotMeasured],
+    slow: Option<SlowSumObject>,
+}
+
+#[derive(Serialize)]
+struct GroupsObject<'a> {
+    by: &'static str,
+    groups: Vec<GroupObject<'a>>,
+    others: Option<OthersObject>,
+}
+
+#[derive(Serialize)]
+struct GroupObject<'a> {
+    name: String,
+    /// Nothing tells whose they are.
+    nobody: bool,
+    pid: Option<u64>,
+    comm: Option<&'a str>,
+    inode: Option<InodeObject>,
+    path_is: Option<&'static str>,
+    numbers: NumbersObject,
+}
+
+#[derive(Serialize)]
+struct OthersObject {
+    groups: u64,
+    no_room: u64,
+    numbers: NumbersObject,
+}
+
+/// What is without a call is left out.
+#[derive(Serialize)]
+struct NumbersObject {
+    layers: Vec<GroupLayerObject>,
+    families: Vec<FamilyObject>,
+    not_waited: Vec<OriginObject>,
+}
+
+#[derive(Serialize)]
+struct GroupLayerObject {
+    layer: &'static str,
+    ops: Vec<GroupOpObject>,
+}
+
+#[derive(Serialize)]
+struct GroupOpObject {
+    op: &'static str,
+    count: u64,
+    errors: u64,
+    bytes: Option<u64>,
+    total_ns: u64,
+    #[serde(flatten)]
+    times: Times,
+    queue_ns: Option<u64>,
+    buckets: Vec<BucketObject>,
+}
+
+impl<'a> GroupsObject<'a> {
+    fn of(report: &'a GroupsReport) -> Self {
+        let groups = report.groups.iter().map(|group| {
+            let (pid, comm) = match &group.who {
+                Who::Process { pid, comm } => (Some(*pid), Some(comm.as_str())),
+                _ => (None, None),
+            };
+            let (inode, path) = match &group.who {
+                Who::File { inode, path } => (*inode, path.as_ref()),
+                _ => (None, None),
+            };
+            GroupObject {
+                name: group.who.name(),
+                nobody: matches!(group.who, Who::Nobody(_)),
+                pid,
+                comm,
+                inode: inode.map(InodeObject::of),
+                path_is: path.map(|path| path.kind.name()),
+                numbers: NumbersObject::of(&group.numbers),
+            }
+        });
+        Self {
+            by: report.by.name(),
+            groups: groups.collect(),
+            others: report.others.as_ref().map(|others| OthersObject {
+                groups: others.groups,
+                no_room: others.no_room,
+                numbers: NumbersObject::of(&others.numbers),
+            }),
+        }
+    }
+}
+
+impl NumbersObject {
+    fn of(numbers: &Numbers) -> Self {
+        let layer = |(layer, ops): &(&'static str, Vec<OpReport>)| GroupLayerObject {
+            layer,
+            ops: ops.iter().map(GroupOpObject::of).collect(),
+        };
+        Self {
+            layers: numbers.layers.iter().map(layer).collect(),
+            families: numbers.families.iter().map(FamilyObject::of).collect(),
+            not_waited: numbers.not_waited.iter().map(OriginObject::of).collect(),
+        }
+    }
+}
+
+impl GroupOpObject {
+    fn of(op: &OpReport) -> Self {
+        Self {
+            op: op.op,
+            count: op.count(),
+            errors: op.error_count(),
+            bytes: op.bytes,
+            total_ns: op.total_ns,
+            times: Times::of(&op.histogram, op.extremes),
+            queue_ns: op.queue_ns,
+            buckets: buckets(&op.histogram),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct FamilyObject {
+    family: &'static str,
+    count: u64,
+    errors: u64,
+    bytes: u64,
+    total_ns: u64,
+    #[serde(flatten)]
+    times: Times,
+    rows: Vec<RowObject>,
+    classes: Vec<ClassObject>,
+    buckets: Vec<BucketObject>,
+}
+
+#[derive(Serialize)]
+struct RowObject {
+    row: &'static str,
+    kind: &'static str,
+    ns: Option<u64>,
+    calls: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct ClassObject {
+    class: &'static str,
+    count: u64,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct OriginObject {
+    origin: &'static str,
+    direction: &'static str,
+    count: u64,
+    bytes: u64,
+    queue_ns: u64,
+    device_ns: u64,
+}
+
+impl<'a> StackObject<'a> {
+    fn of(stack: &'a StackReport) -> Self {
+        let not_waited = stack.not_waited.as_ref();
+        Self {
+            families: stack.families.iter().map(FamilyObject::of).collect(),
+            not_waited: not_waited.map(|origins| origins.iter().map(OriginObject::of).collect()),
+            unbalanced: stack.unbalanced,
+            not_measured: &stack.not_measured,
+            slow: stack.slow.as_ref().map(SlowSumObject::of),
+        }
+    }
+}
+
+fn kind(is_layer: bool) -> &'static str {
+    if is_layer { "layer" } else { "wait" }
+}
+
+impl FamilyObject {
+    fn of(family: &FamilyReport) -> Self {
+        let row = |row: &super::stack::RowReport| RowObject {
+            row: row.row,
+            kind: kind(row.is_layer),
+            ns: row.ns,
+            calls: row.calls,
+        };
+        let class = |class: &super::stack::ClassReport| ClassObject {
+            class: class.class,
+            count: class.calls,
+            bytes: class.bytes,
+        };
+        Self {
+            family: family.family,
+            count: family.count(),
+            errors: family.errors,
+            bytes: family.bytes,
+            total_ns: family.total_ns,
+            times: Times::of(&family.histogram, family.extremes),
+            rows: family.rows.iter().map(row).collect(),
+            classes: family.classes.iter().map(class).collect(),
+            buckets: buckets(&family.histogram),
+        }
+    }
+}
+
+impl OriginObject {
+    fn of(origin: &OriginReport) -> Self {
+        Self {
+            origin: origin.origin,
+            direction: if origin.is_write { "write" } else { "read" },
+            count: origin.requests,
+            bytes: origin.bytes,
+            queue_ns: origin.queue_ns,
+            device_ns: origin.device_ns,
+        }
+    }
+}
+
 impl<'a> ReportObject<'a> {
     fn of(report: &'a Report) -> Self {
         let layers: Vec<LayerObject<'a>> = report.layers.iter().map(LayerObject::of).collect();
@@ -174,6 +578,7 @@ impl<'a> ReportObject<'a> {
             .iter()
             .map(|layer| layer.excluded.not_file)
             .filter(Option::is_some);
+        let [start, end] = report.under_way();
         let sum = |of: &dyn Fn(&LayerObject<'_>) -> Option<u64>| sum(measured.iter().map(|layer| of(layer)));
         Self {
             schema_version: SCHEMA_VERSION,
@@ -186,15 +591,14 @@ impl<'a> ReportObject<'a> {
             excluded: Excluded {
                 not_file: self::sum(with_files),
             },
-            in_flight: InFlight {
-                start: sum(&|layer| layer.in_flight.start),
-                end: sum(&|layer| layer.in_flight.end),
-            },
+            in_flight: InFlight { start, end },
             lost: Lost(std::array::from_fn(|reason| sum(&|layer| layer.lost.0[reason]))),
             lost_up_to: keys_where(|reason| layers.iter().any(|layer| layer.lost_up_to.contains(&key(reason)))),
             cost: CostObject::of(report),
             probes: report.probes.iter().map(ProbeObject::of).collect(),
             warnings: &report.warnings,
+            stack: report.stack.as_ref().map(StackObject::of),
+            groups: report.groups.as_ref().map(GroupsObject::of),
             layers,
         }
     }
@@ -256,6 +660,7 @@ impl<'a> LayerObject<'a> {
             warnings: &layer.warnings,
             queue_from: layer.queue_from,
             diskstats: layer.diskstats.as_ref().map(DiskstatsObject::of),
+            neighbours: layer.neighbours.as_ref().map(NeighboursObject::of),
         }
     }
 }
@@ -272,7 +677,6 @@ fn why(layer: &LayerReport) -> String {
 
 impl<'a> OpObject<'a> {
     fn of(op: &'a OpReport, has_requests: bool) -> Self {
-        let quantile = |q| op.histogram.quantile(q, op.extremes);
         Self {
             op: op.op,
             measured: true,
@@ -281,11 +685,7 @@ impl<'a> OpObject<'a> {
             errors: Some(errors(op)),
             bytes: op.bytes,
             total_ns: Some(op.total_ns),
-            min_ns: op.extremes.map(|(min, _)| min),
-            max_ns: op.extremes.map(|(_, max)| max),
-            p50_ns: quantile(0.50),
-            p90_ns: quantile(0.90),
-            p99_ns: quantile(0.99),
+            times: Times::of(&op.histogram, op.extremes),
             queue_ns: op.queue_ns,
             async_not_timed: Some(op.queued),
             apart: has_requests.then_some(op.apart),
@@ -361,11 +761,6 @@ fn keys_where(holds: impl Fn(LossReason) -> bool) -> Vec<&'static str> {
 /// `None` when a part is not known, or there is none.
 fn sum(parts: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     parts.reduce(|sum, part| Some(sum?.saturating_add(part?))).flatten()
-}
-
-/// Up to 584 years.
-fn nanoseconds(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Serialize for Lost {

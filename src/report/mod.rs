@@ -5,7 +5,12 @@
 
 pub mod check;
 mod errno;
+pub mod folded;
+pub mod group;
 pub mod json;
+pub mod neighbour;
+pub mod slow;
+pub mod stack;
 pub mod text;
 
 use std::io;
@@ -14,8 +19,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use self::group::GroupsReport;
+use self::neighbour::Neighbours;
+use self::slow::{LeftOut, SlowCall};
+use self::stack::StackReport;
 use self::text::TextOptions;
 use crate::histogram::Histogram;
+use crate::layer::Layer;
 
 /// The layer whose ops are requests.
 const BLK: &str = "blk";
@@ -27,6 +37,8 @@ pub enum View {
     Text(TextOptions),
     /// For programs: one line each.
     Json,
+    /// For flame graph tools.
+    Folded,
 }
 
 impl View {
@@ -38,8 +50,50 @@ impl View {
         match self {
             Self::Text(options) => text::print(report, &options, out),
             Self::Json => json::print(report, out),
+            Self::Folded => folded::print(report, out),
         }
     }
+
+    /// Prints what stands above slow calls. `width`: columns of the terminal; `None` where it is none.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn print_slow_heading(self, width: Option<usize>, out: &mut impl io::Write) -> io::Result<()> {
+        match self {
+            Self::Text(_) => text::slow::print_heading(width, out),
+            Self::Json | Self::Folded => Ok(()),
+        }
+    }
+
+    /// Prints one slow call. Folded stacks have none.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn print_slow(self, call: &SlowCall, width: Option<usize>, out: &mut impl io::Write) -> io::Result<()> {
+        match self {
+            Self::Text(_) => text::slow::print(call, width, out),
+            Self::Json => json::print_slow(call, out),
+            Self::Folded => Ok(()),
+        }
+    }
+
+    /// Prints how many slow calls are not told.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn print_left_out(self, left_out: LeftOut, out: &mut impl io::Write) -> io::Result<()> {
+        match self {
+            Self::Text(_) => text::slow::print_left_out(left_out, out),
+            Self::Json => json::print_left_out(left_out, out),
+            Self::Folded => Ok(()),
+        }
+    }
+}
+
+/// Up to 584 years; a longer span is told as that.
+#[must_use]
+pub fn nanoseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// One report: the whole run, or one interval of it.
@@ -59,6 +113,10 @@ pub struct Report {
     pub kernel: String,
     /// In the order of the stack, system call first.
     pub layers: Vec<LayerReport>,
+    /// Every moment of every call in one row; `None` where single layers were asked for.
+    pub stack: Option<StackReport>,
+    /// The same by process, file, disk or control group; `None` where that was not asked for.
+    pub groups: Option<GroupsReport>,
     /// All that was attached, whichever layer it serves.
     pub probes: Vec<Probe>,
     /// What measuring took.
@@ -127,6 +185,8 @@ pub struct Filter {
     pub comm: Option<String>,
     /// The command that was started, word by word.
     pub command: Option<Vec<String>>,
+    /// The one file, as it was asked for.
+    pub file: Option<String>,
     /// Files of every kind, not only those that can live on a disk.
     pub all_files: bool,
 }
@@ -134,7 +194,7 @@ pub struct Filter {
 /// One layer of a report.
 #[derive(Debug, Clone, Default)]
 pub struct LayerReport {
-    /// `syscall`, `vfs`, `ext4`, `blk`.
+    /// `syscall`, `vfs`, `blk`, or a file system.
     pub layer: &'static str,
     /// Every op that was measured, in the order of the layer's table, those without a call included.
     pub ops: Vec<OpReport>,
@@ -158,6 +218,9 @@ pub struct LayerReport {
     /// At `blk`: what the kernel's own counters say of the same span. `None` at the other layers, and where they cannot be
     /// compared because only some processes' requests were asked for.
     pub diskstats: Option<Diskstats>,
+    /// At `blk`, where only some processes' requests were asked for: whose the disks served meanwhile. `None` where that is
+    /// not known.
+    pub neighbours: Option<Neighbours>,
     /// At `blk`, with `-Q`: what tells when a request's queue time began.
     pub queue_from: Option<&'static str>,
 }
@@ -342,6 +405,19 @@ impl Report {
             ns: sum.ns.saturating_add(runs.ns),
         });
         self.cost.has_runs.then_some(sum)
+    }
+
+    /// Calls and requests under way at the start and at the end, all measured layers together; `None` where one of them does not
+    /// know. In the whole stack they are the system calls: one is under way at several layers at once.
+    #[must_use]
+    pub fn under_way(&self) -> [Option<u64>; 2] {
+        let counts = |layer: &&LayerReport| self.stack.is_none() || layer.layer == Layer::Syscall.name();
+        let measured = self.layers.iter().filter(|layer| !layer.ops.is_empty()).filter(counts);
+        let sum = |of: fn(&LayerReport) -> Option<u64>| {
+            let parts = measured.clone().map(of);
+            parts.reduce(|sum, part| Some(sum?.saturating_add(part?))).flatten()
+        };
+        [sum(LayerReport::under_way_at_start), sum(|layer| layer.in_flight)]
     }
 }
 

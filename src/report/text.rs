@@ -2,7 +2,11 @@
 //! below it everything that makes the numbers less than the whole truth. No line is wider than [`WIDTH`] columns.
 
 mod block;
-mod number;
+mod group;
+mod neighbour;
+pub(crate) mod number;
+pub(super) mod slow;
+mod stack;
 mod trust;
 
 use std::io;
@@ -10,6 +14,8 @@ use std::io;
 use self::number::{decimal_bytes, thousands, time_each, time_sum};
 use super::errno::errno_name;
 use super::{LayerReport, NotMeasured, OpReport, Report};
+use crate::histogram::TOP_BIT;
+use crate::kernel::interface::UNIT_SLOTS;
 
 /// Columns that a report never exceeds.
 pub const WIDTH: usize = 80;
@@ -34,8 +40,11 @@ pub struct TextOptions {
     pub unit: Unit,
     /// Tables only, no histograms.
     pub summary_only: bool,
-    /// The totals to the last digit too, and what is known of each probe.
+    /// The totals to the last digit too, and what is known of each probe; of the whole stack's view, the rows of every
+    /// family.
     pub verbose: bool,
+    /// One report of many: the whole stack's view has a line per family.
+    pub is_interval: bool,
 }
 
 impl Unit {
@@ -66,6 +75,14 @@ impl Unit {
 /// What writing to `out` fails with.
 pub fn print(report: &Report, options: &TextOptions, out: &mut impl io::Write) -> io::Result<()> {
     let mut page = Page::default();
+    let lines = report.stack.as_ref().filter(|_| options.is_interval);
+    if let (Some(stack), None) = (lines, &report.groups) {
+        stack::print_interval(report, stack, &mut page);
+        print_warnings(&report.warnings, &mut page);
+        trust::print(report, options, &mut page);
+        page.blank();
+        return out.write_all(page.text.as_bytes());
+    }
     let heading = format!(
         "{}  {}  {}",
         report.time_of_day,
@@ -74,13 +91,27 @@ pub fn print(report: &Report, options: &TextOptions, out: &mut impl io::Write) -
     );
     page.line(&heading);
     page.blank();
+    if let Some(stack) = &report.stack {
+        // Whoever reads slow calls wants them to stay on the screen.
+        match stack.slow.filter(|_| !options.verbose) {
+            Some(slow) => stack::print_slow(report, stack, slow, &mut page),
+            None => stack::print(report, stack, options, &mut page),
+        }
+    } else if let Some(groups) = &report.groups {
+        group::print(report, groups, options, &mut page);
+    }
     for layer in &report.layers {
-        if report.layers.len() > 1 {
-            page.line(&format!("layer = {}", layer.layer));
-            page.blank();
+        if report.stack.is_none() {
+            if report.layers.len() > 1 {
+                page.line(&format!("layer = {}", layer.layer));
+                page.blank();
+            }
+            match &report.groups {
+                Some(groups) if group::has_calls(groups, layer) => print_conditions(layer, &mut page),
+                _ => print_layer(layer, options, &mut page),
+            }
         }
         let probes = report.probes.iter().filter(|probe| probe.layer == Some(layer.layer));
-        print_layer(layer, options, &mut page);
         trust::print_probes(layer, probes, options, &mut page);
     }
     print_warnings(&report.warnings, &mut page);
@@ -91,26 +122,37 @@ pub fn print(report: &Report, options: &TextOptions, out: &mut impl io::Write) -
 
 fn print_layer(layer: &LayerReport, options: &TextOptions, page: &mut Page) {
     let called: Vec<&OpReport> = layer.ops.iter().filter(|op| op.count() > 0).collect();
+    if called.is_empty() {
+        page.line(nothing_to_tell(layer));
+    }
+    print_ops(&called, options, page);
+    print_conditions(layer, page);
+}
+
+/// Histograms and totals of ops that were called.
+fn print_ops(called: &[&OpReport], options: &TextOptions, page: &mut Page) {
     if !options.summary_only {
-        for op in &called {
+        for op in called {
             page.line(&format!("operation = {}", op.op));
             print_histogram(op, options.unit, page);
             page.blank();
         }
     }
-    if called.is_empty() {
-        page.line(nothing_to_tell(layer));
-    } else {
-        for row in table(&called, options.unit) {
+    if !called.is_empty() {
+        for row in table(called, options.unit) {
             page.line(&row);
         }
     }
     if options.verbose {
-        for op in &called {
+        for op in called {
             page.line(&exact(op));
         }
     }
     page.blank();
+}
+
+/// How a layer was measured, and all that makes its numbers less than the whole truth.
+fn print_conditions(layer: &LayerReport, page: &mut Page) {
     if !layer.hooks.is_empty() {
         page.line(&format!("hook: {}", layer.hooks.join(", ")));
     }
@@ -148,16 +190,17 @@ fn nothing_to_tell(layer: &LayerReport) -> &'static str {
 /// The rows of BCC's `print_log2_hist` without leading empty ones, so that whoever parses those can parse these.
 fn print_histogram(op: &OpReport, unit: Unit, page: &mut Page) {
     // Slots that were not counted are no reason to print none: nanoseconds are always there.
-    let (slots, name) = match unit {
-        Unit::Microseconds | Unit::Milliseconds if op.unit_slots.iter().any(|n| *n > 0) => {
-            (op.unit_slots.clone(), unit.header())
-        }
-        _ => (op.histogram.powers_of_two(), Unit::Nanoseconds.header()),
+    let in_units = unit.of_totals().filter(|_| op.unit_slots.iter().any(|n| *n > 0));
+    let (slots, name, unit_ns, longest_slot) = match in_units {
+        Some((_, unit_ns)) => (op.unit_slots.clone(), unit.header(), unit_ns, UNIT_SLOTS - 1),
+        None => (op.histogram.powers_of_two(), Unit::Nanoseconds.header(), 1, TOP_BIT),
     };
     let (Some(first), Some(last)) = (slots.iter().position(|n| *n > 0), slots.iter().rposition(|n| *n > 0)) else {
         return;
     };
-    let wide = last >= 32;
+    // The last slot that there is holds all that is longer, too, and says so.
+    let has_longest = last == longest_slot as usize;
+    let wide = last >= 32 || has_longest;
     let most = slots.iter().copied().max().unwrap_or(0);
     // BCC's rows are 78 columns and grow with counts of more than 8 digits; the bar gives way where 80 do not suffice.
     let excess = most.to_string().len().saturating_sub(10);
@@ -167,7 +210,11 @@ fn print_histogram(op: &OpReport, unit: Unit, page: &mut Page) {
     page.line(&format!("{:indent$}{name:<header$} : count     distribution", ""));
     for (slot, count) in slots.iter().enumerate().take(last + 1).skip(first) {
         let low = if slot == 0 { 0 } else { 1_u128 << slot };
-        let high = (1_u128 << (slot + 1)) - 1;
+        let high = if slot == last && has_longest {
+            u128::from(u64::MAX / unit_ns)
+        } else {
+            (1_u128 << (slot + 1)) - 1
+        };
         let bar = "*".repeat(bar_length(*count, most, stars));
         page.line(&format!(
             "{low:>bounds$} -> {high:<bounds$} : {count:<8} |{bar:<stars$}|"
@@ -251,7 +298,12 @@ fn cells(op: &OpReport, unit: Option<(&str, u64)>, short_counts: bool) -> [Strin
         _ => time_sum(op.total_ns),
     };
     let average = number::rounded(op.total_ns.into(), count.into());
-    let quantile = |q| op.histogram.quantile(q, op.extremes).map_or_else(none, time_each);
+    let longest = op.extremes.map(|(_, max)| max);
+    let quantile = |q| match op.histogram.quantile(q, op.extremes) {
+        // A lower bound, unless it is the longest call's.
+        Some(ns) if ns >> TOP_BIT > 0 && longest != Some(ns) => format!("{}+", time_each(ns)),
+        known => known.map_or_else(none, time_each),
+    };
     [
         String::from(op.op),
         if short_counts {
@@ -383,7 +435,7 @@ impl Page {
     /// Adds `line`, wrapped at words with a hanging indent where it is too wide. Names of processes and files are
     /// anyone's to choose, so nothing in them reaches the terminal as a command.
     fn line(&mut self, line: &str) {
-        let clean: String = line.chars().map(printable).collect();
+        let clean = printable(line);
         let mut rest = clean.trim_end();
         let mut indent = "";
         while let Some((cut, past)) = rest.char_indices().nth(WIDTH - indent.len()) {
@@ -404,17 +456,23 @@ impl Page {
     }
 }
 
-fn printable(c: char) -> char {
-    match c {
+/// A line, and nothing that a terminal would take for more than that.
+#[must_use]
+pub fn printable(line: &str) -> String {
+    let shown = |c: char| match c {
         '\n' | '\t' => ' ',
         c if c.is_control() => '?',
         c => c,
-    }
+    };
+    line.chars().map(shown).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::fuzz;
 
     fn wrapped(line: &str) -> String {
         let mut page = Page::default();
@@ -445,5 +503,17 @@ mod tests {
         assert_eq!(bar_length(u64::MAX - 1, u64::MAX, 40), 39);
         assert_eq!(bar_length(1, 41, 40), 0);
         assert_eq!(bar_length(0, 0, 40), 0);
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn any_line_fits_and_commands_no_terminal(line in fuzz::text_like("PID 1 (\u{1b}[31mä\n) a long line of more words than fit on the screen, which is folded")) {
+            prop_assert!(printable(&line).chars().all(|c| !c.is_control()), "{:?}", line);
+            let text = wrapped(&line);
+            prop_assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{:?}", text);
+            prop_assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{:?}", text);
+        }
     }
 }

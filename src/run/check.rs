@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::statfs::statfs;
 
-use super::{Prepared, check_layers, control, is_filtered, monotonic_ns, prepare, settings};
+use super::{
+    Prepared, attach_failure, check_layers, control, is_filtered, monotonic_ns, prepare, retain_mounted, settings,
+};
 use crate::cli::Options;
 use crate::collect::{self, Span};
 use crate::exercise::{Exercise, TOO_MUCH};
@@ -31,8 +33,19 @@ pub fn check(options: &Options) -> Result<u8, String> {
     if let Some(line) = privileges::missing() {
         return Err(line);
     }
+    let mut options = options.clone();
+    retain_mounted(&mut options);
     let file_systems: Vec<&FileSystem> = options.layers.iter().filter_map(|layer| layer.file_system()).collect();
     let place = place(&file_systems);
+    let lives_on = file_systems.into_iter().find(|fs| is_on(&place, fs)).map(|fs| fs.name);
+    if let Some(name) = lives_on
+        && !options.layers_named
+    {
+        // The others would have nothing to tell.
+        let is_here = |layer: &Layer| layer.file_system().is_none_or(|fs| fs.name == name);
+        options.layers.retain(is_here);
+    }
+    let options = &options;
     let exercise = Exercise::fork(&place).map_err(|error| {
         format!(
             "no file can be made in {}: {error}; TMPDIR=DIRECTORY names another",
@@ -47,10 +60,10 @@ pub fn check(options: &Options) -> Result<u8, String> {
         wish,
         ..
     } = prepare(options, None)?;
-    let mut settings = settings(options, &facts, &processes, None, None, narrowing.as_ref());
+    let mut settings = settings(options, &facts, &processes, None, None, &narrowing);
     settings.block = wish;
     settings.each_alone = true;
-    let mut attached = attach::attach(&plan, &facts, &mut settings).map_err(|error| error.to_string())?;
+    let mut attached = attach::attach(&plan, &facts, &mut settings).map_err(|error| attach_failure(&error))?;
     let refused = check_layers(options, &plan, &attached)?;
 
     let counting: Option<OwnedFd> = program::count_runs().ok();
@@ -72,6 +85,8 @@ pub fn check(options: &Options) -> Result<u8, String> {
         after: &after,
         in_flight: None,
         filtered: is_filtered(options),
+        slower: None,
+        top: 0,
         queued: false,
         diskstats: None,
     };
@@ -81,7 +96,7 @@ pub fn check(options: &Options) -> Result<u8, String> {
         probes: collect::probes(&span),
         has_runs: counting.is_some(),
         done: done.into_iter().collect(),
-        lives_on: file_systems.into_iter().find(|fs| is_on(&place, fs)).map(|fs| fs.name),
+        lives_on,
     };
     let report = CheckReport {
         facts: told_facts(&facts, &attached, &place, &evidence),
@@ -111,7 +126,7 @@ fn place(file_systems: &[&FileSystem]) -> PathBuf {
 }
 
 fn is_on(path: &Path, file_system: &FileSystem) -> bool {
-    statfs(path).is_ok_and(|stat| stat.filesystem_type().0 as u64 == file_system.magic)
+    statfs(path).is_ok_and(|stat| stat.filesystem_type().0 as u64 == file_system.files.magic)
 }
 
 fn plan_layers(plan: &Plan) -> impl Iterator<Item = Layer> {

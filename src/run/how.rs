@@ -9,7 +9,7 @@ use crate::probe::attach::{Attached, AttachedOp};
 use crate::probe::plan::Plan;
 
 /// Tells it on stderr.
-pub fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: Option<&Narrowing>) {
+pub fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: &BTreeMap<Layer, Narrowing>) {
     eprintln!("preemption in the kernel: {}", facts.preemption);
     eprintln!(
         "starts are kept in {}",
@@ -19,8 +19,12 @@ pub fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: Opti
             "a table"
         }
     );
-    if let Some(narrowing) = narrowing {
-        eprintln!("files of a shared function are told by {}", narrowing.source);
+    for (layer, narrowing) in narrowing {
+        eprintln!(
+            "{} files of a shared function are told by {}",
+            layer.name(),
+            narrowing.source
+        );
     }
     let mut previous = String::new();
     for (op, how) in plan.ops.iter().zip(&attached.ops) {

@@ -1,10 +1,9 @@
 //! Where reports go.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use crate::cli::Options;
-use crate::report::{Report, View};
 
 /// Standard output, standard error, or a file.
 pub enum Output {
@@ -26,13 +25,28 @@ impl Output {
         }
     }
 
-    pub fn print(&mut self, report: &Report, view: View) -> io::Result<()> {
+    /// Writes what `print` prints, in one piece.
+    pub fn write(&mut self, print: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+        let mut text = Vec::new();
+        print(&mut text)?;
         match self {
-            Self::Stdout => view
-                .print(report, &mut io::stdout().lock())
-                .and_then(|()| io::stdout().flush()),
-            Self::Stderr => view.print(report, &mut io::stderr().lock()),
-            Self::File(file) => view.print(report, file),
+            Self::Stdout => {
+                let mut out = io::stdout().lock();
+                out.write_all(&text).and_then(|()| out.flush())
+            }
+            Self::Stderr => io::stderr().lock().write_all(&text),
+            Self::File(file) => file.write_all(&text),
         }
+    }
+
+    /// Columns, if it is a terminal.
+    pub fn width(&self) -> Option<usize> {
+        let size = match self {
+            Self::Stdout if io::stdout().is_terminal() => terminal_size::terminal_size_of(io::stdout()),
+            Self::Stderr if io::stderr().is_terminal() => terminal_size::terminal_size_of(io::stderr()),
+            Self::File(file) if file.is_terminal() => terminal_size::terminal_size_of(file),
+            _ => None,
+        };
+        size.map(|(width, _)| width.0.into()).filter(|width| *width > 0)
     }
 }

@@ -28,6 +28,13 @@ zstd                                zstd
 busybox                             busybox-static
 END
         ;;
+    peers)
+        cat <<'END'
+strace                              strace
+perf                                linux-perf
+/usr/sbin/syscount*                 libbpf-tools
+END
+        ;;
     workload)
         cat <<'END'
 sqlite3                             sqlite3
@@ -205,7 +212,7 @@ install_packages() {
         -o Dpkg::Use-Pty=0 "${packages[@]}" </dev/null >/dev/null
 }
 
-# Installs what is missing of Rust and of the groups named: build, guests, workload, lint.
+# Installs what is missing of Rust and of the groups named: build, guests, peers, workload, lint.
 require() {
     local needed packages toolchain
     needed=$(rust_needed)

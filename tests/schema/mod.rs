@@ -1,6 +1,7 @@
 //! What has to be true of every JSON report, wherever it comes from: `schema/report.schema.json`, and what a schema
 //! cannot say.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use jsonschema::Validator;
@@ -63,8 +64,31 @@ pub fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
 }
 
+/// All numbers of an object together, such as those of `lost`.
+pub fn sum(object: &Value) -> u64 {
+    let fields = object.as_object().into_iter().flatten();
+    fields.map(|(_, value)| number(value)).sum()
+}
+
+/// Calls that the whole stack's part of a report has counted.
+pub fn calls(report: &Value) -> u64 {
+    let families = array(&report["stack"]["families"]).iter();
+    families.map(|family| number(&family["count"])).sum()
+}
+
 /// Whether the numbers of a valid report can be true together.
 fn consistent(report: &Value) -> Result<(), String> {
+    if let Some(call) = report.get("slow_call") {
+        let rows = array(&call["rows"]).iter().map(|row| number(&row["ns"]));
+        let (sum, total) = (rows.fold(0, u64::saturating_add), number(&call["total_ns"]));
+        return match sum == total {
+            true => Ok(()),
+            false => Err(format!("the rows are {sum} ns of {total}")),
+        };
+    }
+    if report.get("slow_calls_not_told").is_some() {
+        return Ok(());
+    }
     for layer in layers(report) {
         for op in ops(layer) {
             op_is_consistent(op).map_err(|error| format!("{} {}: {error}", layer["layer"], op["op"]))?;
@@ -74,6 +98,21 @@ fn consistent(report: &Value) -> Result<(), String> {
             }
         }
     }
+    for neighbours in layers(report)
+        .map(|layer| &layer["neighbours"])
+        .filter(|told| told.is_object())
+    {
+        let others = array(&neighbours["others"]).iter().map(|other| number(&other["ns"]));
+        let parts = ["own_ns", "untold_ns", "idle_ns"].map(|part| number(&neighbours[part]));
+        let sum = others.chain(parts).fold(0, u64::saturating_add);
+        if sum != number(&neighbours["waited_ns"]) {
+            return Err(format!("the parts are {sum} ns: {neighbours}"));
+        }
+    }
+    for family in array(&report["stack"]["families"]) {
+        family_is_consistent(family).map_err(|error| format!("{}: {error}", family["family"]))?;
+    }
+    groups_are_consistent(report)?;
     const SUMS: [(&str, &str); 7] = [
         ("in_flight", "start"),
         ("in_flight", "end"),
@@ -84,7 +123,10 @@ fn consistent(report: &Value) -> Result<(), String> {
         ("lost", "clock_backwards"),
     ];
     for (object, field) in SUMS {
-        let parts: Option<Vec<u64>> = layers(report).map(|layer| layer[object][field].as_u64()).collect();
+        // In the whole stack a call is under way at several layers at once.
+        let is_whole = object == "in_flight" && !report["stack"].is_null();
+        let parts = layers(report).filter(|layer| !is_whole || layer["layer"] == "syscall");
+        let parts: Option<Vec<u64>> = parts.map(|layer| layer[object][field].as_u64()).collect();
         let sum = parts
             .filter(|parts| !parts.is_empty())
             .map(|parts| parts.into_iter().fold(0, u64::saturating_add));
@@ -95,6 +137,106 @@ fn consistent(report: &Value) -> Result<(), String> {
     let excluded = layers(report).map(|layer| number(&layer["excluded"]["not_file"]));
     if number(&report["excluded"]["not_file"]) != excluded.fold(0, u64::saturating_add) {
         return Err("the calls excluded are not the sum of those of the layers".into());
+    }
+    Ok(())
+}
+
+/// The numbers of a report's groups, those of the others among them.
+pub fn parts(report: &Value) -> impl Iterator<Item = &Value> {
+    let groups = &report["groups"];
+    let others = Some(&groups["others"]).filter(|others| !others.is_null());
+    array(&groups["groups"])
+        .iter()
+        .chain(others)
+        .map(|part| &part["numbers"])
+}
+
+/// Groups and others are all there is, to the last call, nanosecond and step.
+fn groups_are_consistent(report: &Value) -> Result<(), String> {
+    if report["groups"].is_null() {
+        return Ok(());
+    }
+    let mut sums: BTreeMap<String, i128> = BTreeMap::new();
+    for part in parts(report) {
+        for layer in array(&part["layers"]) {
+            for op in array(&layer["ops"]) {
+                op_is_consistent(op)?;
+                add(&mut sums, &format!("{} {}", layer["layer"], op["op"]), op, 1);
+            }
+        }
+        for family in array(&part["families"]) {
+            family_is_consistent(family)?;
+            add(&mut sums, &format!("family {}", family["family"]), family, 1);
+        }
+        for origin in array(&part["not_waited"]) {
+            add(
+                &mut sums,
+                &format!("origin {}{}", origin["origin"], origin["direction"]),
+                origin,
+                1,
+            );
+        }
+    }
+    if report["stack"].is_null() {
+        for layer in layers(report) {
+            for op in ops(layer) {
+                add(&mut sums, &format!("{} {}", layer["layer"], op["op"]), op, -1);
+            }
+        }
+    }
+    for family in array(&report["stack"]["families"]) {
+        add(&mut sums, &format!("family {}", family["family"]), family, -1);
+    }
+    for origin in array(&report["stack"]["not_waited"]) {
+        add(
+            &mut sums,
+            &format!("origin {}{}", origin["origin"], origin["direction"]),
+            origin,
+            -1,
+        );
+    }
+    match sums.iter().find(|(_, n)| **n != 0) {
+        Some((what, n)) => Err(format!("the groups do not add up: {what} by {n}")),
+        None => Ok(()),
+    }
+}
+
+/// Adds the numbers of an op, a family, or requests of an origin, so often.
+fn add(sums: &mut BTreeMap<String, i128>, name: &str, of: &Value, times: i8) {
+    let mut add = |field: &str, n: &Value| {
+        *sums.entry(format!("{name} {field}")).or_default() += i128::from(number(n)) * i128::from(times);
+    };
+    for field in ["count", "total_ns", "bytes", "queue_ns", "device_ns"] {
+        add(field, &of[field]);
+    }
+    for bucket in array(&of["buckets"]) {
+        add(&format!("from {}", bucket["ge_ns"]), &bucket["count"]);
+    }
+    for row in array(&of["rows"]) {
+        add(&format!("row {}", row["row"]), &row["ns"]);
+        add(&format!("calls by {}", row["row"]), &row["calls"]);
+    }
+    for class in array(&of["classes"]) {
+        add(&format!("class {}", class["class"]), &class["count"]);
+    }
+}
+
+/// Each family's numbers are those of an op, and its rows are its time.
+fn family_is_consistent(family: &Value) -> Result<(), String> {
+    op_is_consistent(family)?;
+    let (count, total) = (number(&family["count"]), number(&family["total_ns"]));
+    let rows = array(&family["rows"]);
+    let sum: u128 = rows.iter().map(|row| u128::from(number(&row["ns"]))).sum();
+    if sum != total.into() {
+        return Err(format!("the rows are {sum} ns of {total}"));
+    }
+    if let Some(row) = rows.iter().find(|row| number(&row["calls"]) > count) {
+        return Err(format!("more calls than there are: {row}"));
+    }
+    let classes = array(&family["classes"]);
+    let in_classes: u64 = classes.iter().map(|class| number(&class["count"])).sum();
+    if !classes.is_empty() && in_classes != count {
+        return Err(format!("{in_classes} of {count} calls in classes"));
     }
     Ok(())
 }

@@ -3,8 +3,7 @@
 //! `/init async FILE KIND:COUNT... [gated]` does so many requests of each kind, one kind after the other; the gate is
 //! that of the workloads. A request that does not come to what it should is a panic.
 
-use crate::workload::{GO, sys};
-use nix::sys::signal::SigSet;
+use crate::workload::{Gate, arguments, sys};
 use std::ffi::CString;
 use std::process::ExitCode;
 use std::ptr;
@@ -31,24 +30,14 @@ const AIO_READ: u16 = 0;
 const AIO_WRITE: u16 = 1;
 
 pub fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(2).collect();
+    let (arguments, gated) = arguments();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let (words, gated) = match words.as_slice() {
-        [words @ .., "gated"] => (words, true),
-        words => (words, false),
-    };
-    let [file, steps @ ..] = words else {
+    let [file, steps @ ..] = words.as_slice() else {
         panic!("no file in {words:?}");
     };
-    let go = SigSet::from_iter([GO]);
-    if gated {
-        go.thread_block().expect("a signal can be blocked");
-    }
+    let gate = Gate::new(gated);
     let steps: Vec<(Maker, u32)> = steps.iter().map(|step| maker(file, step)).collect();
-    if gated {
-        eprintln!("ready {}", std::process::id());
-        go.wait().expect("a signal can be waited for");
-    }
+    gate.wait();
     for (mut maker, count) in steps {
         maker.make(count);
     }

@@ -5,6 +5,8 @@
 //! | [`NullDisks`] | any delay, any queue, bad blocks, a write cache that knows FUA |
 //! | [`LoopDisk`] | a write cache that does not know FUA, and the writing of zeroes |
 //! | [`MappedDisk`], [`Mirror`] | disks over others, which have bios and no requests |
+//! | [`ScsiDisk`] | a delay that another driver than `null_blk` makes |
+//! | [`VirtioDisk`] | disks that the machine has and only some checks are to see |
 
 use crate::guest::{Guest, Loaded, wait_for};
 use nix::mount::{MsFlags, mount};
@@ -108,10 +110,11 @@ impl Drop for NullDisks {
     }
 }
 
-/// A file in memory as a disk. Flushes reach it, FUA does not: the kernel makes a flush of it.
+/// A file, in memory or elsewhere, as a disk. Flushes reach it, FUA does not: the kernel makes a flush of it.
 pub struct LoopDisk {
     /// `loop0`
     pub name: String,
+    file: &'static str,
     disk: File,
     _module: Loaded,
 }
@@ -122,15 +125,20 @@ const LOOP_CLR_FD: libc::c_ulong = 0x4c01;
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4c82;
 
 impl LoopDisk {
-    const FILE: &str = "/tmp/loop";
     const SIZE: u64 = 64 << 20;
 
+    /// In memory.
     pub fn new(guest: &Guest) -> Result<Self, String> {
+        Self::of(guest, "/tmp/loop")
+    }
+
+    /// Made of this file, which is removed with it.
+    pub fn of(guest: &Guest, path: &'static str) -> Result<Self, String> {
         let module = guest.load("loop", "")?;
-        File::create(Self::FILE)
+        File::create(path)
             .and_then(|file| file.set_len(Self::SIZE))
-            .map_err(|e| format!("{}: {e}", Self::FILE))?;
-        let file = open(Self::FILE)?;
+            .map_err(|e| format!("{path}: {e}"))?;
+        let file = open(path)?;
         appears("/dev/loop-control")?;
         let control = open("/dev/loop-control")?;
         let number = ioctl(&control, LOOP_CTL_GET_FREE, 0)?;
@@ -141,6 +149,7 @@ impl LoopDisk {
         ioctl(&disk, LOOP_SET_FD, file.as_raw_fd().into())?;
         Ok(Self {
             name,
+            file: path,
             disk,
             _module: module,
         })
@@ -154,7 +163,7 @@ impl LoopDisk {
 impl Drop for LoopDisk {
     fn drop(&mut self) {
         tell(&self.name, ioctl(&self.disk, LOOP_CLR_FD, 0).map(drop));
-        let _ = fs::remove_file(Self::FILE);
+        let _ = fs::remove_file(self.file);
     }
 }
 
@@ -318,6 +327,62 @@ impl Drop for Mirror {
         let gone = wait_for("its end", BOUND, || !folder.exists());
         tell(Self::NAME, last.and(gone));
     }
+}
+
+/// `sda`: a disk in memory behind the SCSI layer, which answers after a delay.
+pub struct ScsiDisk {
+    /// `sda`
+    pub name: String,
+    // Let go in this order.
+    _module: Loaded,
+    _driver: Loaded,
+}
+
+impl ScsiDisk {
+    pub fn slow(guest: &Guest, delay: Duration) -> Result<Self, String> {
+        Self::new(guest, &format!("ndelay={}", delay.as_nanos()))
+    }
+
+    /// With these parameters of its module, and 64 MB.
+    pub fn new(guest: &Guest, parameters: &str) -> Result<Self, String> {
+        let driver = guest.load("sd_mod", "")?;
+        Ok(Self {
+            _module: guest.load("scsi_debug", &format!("dev_size_mb=64 {parameters}"))?,
+            _driver: driver,
+            name: found("a SCSI disk", |name| name.starts_with("sd"))?,
+        })
+    }
+}
+
+/// A disk that the machine has all the time, and the kernel as long as the driver is loaded.
+pub struct VirtioDisk {
+    /// `vda`
+    pub name: String,
+    _module: Loaded,
+}
+
+impl VirtioDisk {
+    /// The one of this serial number.
+    pub fn new(guest: &Guest, serial: &str) -> Result<Self, String> {
+        let is_it =
+            |name: &str| fs::read_to_string(format!("/sys/block/{name}/serial")).is_ok_and(|is| is.trim() == serial);
+        Ok(Self {
+            _module: guest.load("virtio_blk", "")?,
+            name: found(serial, is_it)?,
+        })
+    }
+}
+
+/// Waits for the disk whose name this holds for, and for its device.
+fn found(what: &str, is_it: impl Fn(&str) -> bool) -> Result<String, String> {
+    let mut name = None;
+    wait_for(what, BOUND, || {
+        let disks = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+        let mut names = disks.filter_map(|disk| disk.file_name().into_string().ok());
+        name = names.find(|name| is_it(name) && Path::new("/dev").join(name).exists());
+        name.is_some()
+    })?;
+    name.ok_or_else(|| format!("no {what}"))
 }
 
 /// What the kernel itself counts of a disk or a partition, in `/proc/diskstats`.

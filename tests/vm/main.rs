@@ -13,9 +13,10 @@
 //! configuration passed; a guest that panics, hangs or ends without its verdict is a failure of its own. Wrong
 //! arguments exit 2.
 //!
-//! What the machine must have: `qemu-system-x86_64`, `mkfs.ext4`, `mkfs.xfs`, `dpkg-deb`, `depmod`, `xz`, `zstd`, and a
-//! Debian mirror among apt's sources (or named by `IOSB_DEBIAN_MIRROR`). Kernels and the scratch disk are cached in
-//! `$XDG_CACHE_HOME/iostackbreakdown`. For scripts, `--exec` also wants a static `busybox`.
+//! What the machine must have: `qemu-system-x86_64`, `mkfs.ext4`, `mkfs.xfs`, `apt-get`, `dpkg-deb`, `depmod`, `xz`, `zstd`,
+//! and a Debian mirror among apt's sources (or named by `IOSB_DEBIAN_MIRROR`). Kernels, the scratch disk and the tools
+//! that ours is held against are cached in `$XDG_CACHE_HOME/iostackbreakdown`. For scripts, `--exec` also wants a static
+//! `busybox`.
 //!
 //! This one executable plays every part, so that host and guest can never disagree about the protocol:
 //!
@@ -24,9 +25,12 @@
 //! | runner | by default | `host/`: kernels, disk image, initramfs, QEMU, the verdict |
 //! | init | process 1 of a guest | `guest/`: mounts, modules, one check after the other |
 //! | family | first argument `family` | `family.rs`: a process with descendants |
+//! | peer | first argument `peer` | `peers.rs`: becomes a tool of others, which is held against ours |
 //! | requests | first argument `async` | `async_io.rs`: asynchronous requests of known counts |
+//! | scene | first argument `scene` | `scene.rs`: processes whose time goes to one known place |
 //! | target | first argument `pause` | here: a process that does nothing, to aim at |
 //! | target | first argument `target` | `target.rs`: reads that are timed by their own process, too |
+//! | trouble | first argument `trouble` | `trouble.rs`: processes that are interrupted, killed or refused |
 //! | workload | first argument `workload` | `workload.rs`: file operations of known counts |
 //!
 //! **To add a check**, write a function `fn(&Guest) -> Result<(), String>` in a file of `checks/`, and a
@@ -35,11 +39,18 @@
 
 mod async_io;
 mod checks;
+mod commands;
 mod disks;
 mod family;
+#[path = "../../benches/figures.rs"]
+mod figures;
+mod ftrace;
 mod guest;
 mod host;
+mod nfs;
+mod peers;
 mod protocol;
+mod scene;
 #[allow(
     dead_code,
     reason = "shared with the tests of reports made by hand, who need more of it"
@@ -47,6 +58,7 @@ mod protocol;
 #[path = "../schema/mod.rs"]
 mod schema;
 mod target;
+mod trouble;
 mod workload;
 
 use std::process::ExitCode;
@@ -56,9 +68,12 @@ fn main() -> ExitCode {
         Some("pause") => loop {
             nix::unistd::pause();
         },
+        Some("peer") => peers::main(),
         Some("async") => async_io::main(),
+        Some("scene") => scene::main(),
         Some("target") => target::main(),
         Some("family") => family::main(),
+        Some("trouble") => trouble::main(),
         Some("workload") => workload::main(),
         _ if guest::is_init() => guest::init(),
         _ => host::main(),

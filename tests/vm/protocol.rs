@@ -14,6 +14,16 @@ pub const MODULES: &str = "/lib/modules";
 /// The list: a module and those it depends on, in load order, a line each.
 pub const MODULE_LIST: &str = "/lib/modules/list";
 
+/// A disk in memory that the machine's controller answers only so often a second, by the serial number it has.
+pub const THROTTLED: &str = "throttled";
+pub const THROTTLED_IOPS: u32 = 400;
+/// The disk with the tools of others, by its serial number.
+pub const PEERS: &str = "peers";
+
+/// The variant of a kernel on a machine with one CPU, whose clock counts instructions. The checks of costs run there, and no
+/// others.
+pub const COUNTED: &str = "counted";
+
 /// What a guest is to do.
 #[derive(Debug, Default, PartialEq)]
 pub struct Orders {
@@ -23,6 +33,8 @@ pub struct Orders {
     pub variant: String,
     /// Run only checks whose name contains this.
     pub filter: Option<String>,
+    /// Measure what the table of costs needs, too, and not only what is watched.
+    pub table: bool,
     /// Run this command instead of the checks.
     pub exec: Option<Vec<String>>,
 }
@@ -32,6 +44,9 @@ impl Orders {
         let mut text = line(&["kernel", &self.kernel]) + &line(&["variant", &self.variant]);
         if let Some(filter) = &self.filter {
             text += &line(&["filter", filter]);
+        }
+        if self.table {
+            text += &line(&["table"]);
         }
         if let Some(command) = &self.exec {
             let mut all = vec!["exec"];
@@ -49,6 +64,7 @@ impl Orders {
                 ["kernel", name] => orders.kernel = (*name).into(),
                 ["variant", word] => orders.variant = (*word).into(),
                 ["filter", part] => orders.filter = Some((*part).into()),
+                ["table"] => orders.table = true,
                 ["exec", ..] => orders.exec = Some(all[1..].to_vec()),
                 _ => return Err(format!("orders not understood: {entry:?}")),
             }
@@ -65,6 +81,10 @@ pub enum Event {
     Started(String),
     Passed(String),
     Failed(String, String),
+    /// What a check has to tell beside its verdict.
+    Noted(String),
+    /// What was measured, by its name.
+    Measured(String, u64),
     /// A line of the `--exec` command's output.
     Output(String),
     /// How the `--exec` command ended.
@@ -82,6 +102,8 @@ impl Event {
             Self::Started(check) => line(&["started", check]),
             Self::Passed(check) => line(&["passed", check]),
             Self::Failed(check, reason) => line(&["failed", check, reason]),
+            Self::Noted(text) => line(&["noted", text]),
+            Self::Measured(figure, value) => line(&["measured", figure, &value.to_string()]),
             Self::Output(text) => line(&["output", text]),
             Self::Exited(status) => line(&["exited", &status.to_string()]),
             Self::Broken(reason) => line(&["broken", reason]),
@@ -97,6 +119,8 @@ impl Event {
             ["started", check] => Self::Started((*check).into()),
             ["passed", check] => Self::Passed((*check).into()),
             ["failed", check, reason] => Self::Failed((*check).into(), (*reason).into()),
+            ["noted", text] => Self::Noted((*text).into()),
+            ["measured", figure, value] => Self::Measured((*figure).into(), value.parse().ok()?),
             ["output", text] => Self::Output((*text).into()),
             ["exited", status] => Self::Exited(status.parse().ok()?),
             ["broken", reason] => Self::Broken((*reason).into()),

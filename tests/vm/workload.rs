@@ -112,8 +112,8 @@ const fn other(step: Step) -> Step {
     Step { on: On::Other, ..step }
 }
 
-/// Operations that all three layers see.
-const MIX: &[Step] = &[
+/// Operations that all three layers see, and every file system in the same way.
+const CALLS: &[Step] = &[
     step(13, "pread64", READ, Bytes(100), |h| {
         sys(libc::SYS_pread64, &[h.file, h.buffer, 100, 4000])
     }),
@@ -154,15 +154,6 @@ const MIX: &[Step] = &[
     step(3, "pwritev2", WRITE, Bytes(80), |h| {
         sys(libc::SYS_pwritev2, &[h.file, h.vectors, 2, 9, 0, 0])
     }),
-    step(1, "pwritev2", WRITE_FSYNC, Bytes(80), |h| {
-        sys(
-            libc::SYS_pwritev2,
-            &[h.file, h.vectors, 2, 9, 0, libc::RWF_DSYNC.into()],
-        )
-    }),
-    step(2, "write", WRITE_FSYNC, Bytes(300), |h| {
-        at_start(h.sync) + sys(libc::SYS_write, &[h.sync, h.buffer, 300])
-    }),
     step(2, "fsync", FSYNC, Status(0), |h| sys(libc::SYS_fsync, &[h.file])),
     step(1, "fdatasync", FSYNC, Status(0), |h| {
         sys(libc::SYS_fdatasync, &[h.file])
@@ -175,6 +166,23 @@ const MIX: &[Step] = &[
         h.keep(open_at(h.folder, h.dot, libc::O_DIRECTORY))
     }),
     step(1, "close", NOTHING, Status(0), |h| sys(libc::SYS_close, &[h.kept()])),
+];
+
+/// Synchronous writes, each of its own or by its file.
+const SYNCHRONOUS: &[Step] = &[
+    step(1, "pwritev2", WRITE_FSYNC, Bytes(80), |h| {
+        sys(
+            libc::SYS_pwritev2,
+            &[h.file, h.vectors, 2, 9, 0, libc::RWF_DSYNC.into()],
+        )
+    }),
+    step(2, "write", WRITE_FSYNC, Bytes(300), |h| {
+        at_start(h.sync) + sys(libc::SYS_write, &[h.sync, h.buffer, 300])
+    }),
+];
+
+/// Files that are not there, and what is no file on a disk.
+const NO_FILES: &[Step] = &[
     step(3, "openat", NOTHING, Error(libc::ENOENT), |h| {
         open_at(h.folder, h.missing, libc::O_RDONLY)
     }),
@@ -197,6 +205,74 @@ const MIX: &[Step] = &[
         sys(libc::SYS_close, &[h.kept()])
     })),
 ];
+
+/// Writes that say how they are to be done, each for itself or with its file.
+const FLAGS: &[Step] = &[
+    step(3, "pwritev2", WRITE_FSYNC, Bytes(80), |h| {
+        sys(libc::SYS_pwritev2, &[h.file, h.vectors, 2, 9, 0, libc::RWF_SYNC.into()])
+    }),
+    step(2, "pwritev2", WRITE_FSYNC, Bytes(80), |h| {
+        sys(
+            libc::SYS_pwritev2,
+            &[h.file, h.vectors, 2, 9, 0, libc::RWF_DSYNC.into()],
+        )
+    }),
+    step(4, "pwrite64", WRITE_FSYNC, Bytes(120), |h| {
+        sys(libc::SYS_pwrite64, &[h.data_sync, h.buffer, 120, 5000])
+    }),
+    step(1, "pwrite64", WRITE_FSYNC, Bytes(BLOCK), |h| {
+        sys(libc::SYS_pwrite64, &[h.sync, h.buffer, BLOCK, BLOCK])
+    }),
+    step(5, "pwritev2", WRITE, Bytes(80), |h| {
+        sys(
+            libc::SYS_pwritev2,
+            &[h.file, h.vectors, 2, 0, 0, libc::RWF_APPEND.into()],
+        )
+    }),
+];
+
+/// What not every file system takes, or passes on to one below it.
+const ODD: &[Step] = &[
+    // Nothing is written, so nothing is stored.
+    step(2, "pwrite64", WRITE, Bytes(0), |h| {
+        sys(libc::SYS_pwrite64, &[h.sync, h.buffer, 0, BLOCK])
+    }),
+    step(6, "preadv2", READ, Bytes(80), |h| {
+        sys(
+            libc::SYS_preadv2,
+            &[h.file, h.vectors, 2, 9, 0, libc::RWF_NOWAIT.into()],
+        )
+    }),
+    step(2, "preadv2", READ, Bytes(BLOCK), |h| {
+        sys(
+            libc::SYS_preadv2,
+            &[h.direct, h.block, 1, BLOCK, 0, libc::RWF_HIPRI.into()],
+        )
+    }),
+    // One that no kernel knows is refused before the file system is asked.
+    step(3, "preadv2", READ_VFS, Error(libc::EOPNOTSUPP), |h| {
+        sys(libc::SYS_preadv2, &[h.file, h.vectors, 2, 9, 0, 1 << 30])
+    }),
+];
+
+/// What a file system that was shut down answers.
+const DEAD: &[Step] = &[
+    step(5, "pread64", READ, Error(libc::EIO), |h| {
+        sys(libc::SYS_pread64, &[h.file, h.buffer, 100, 0])
+    }),
+    step(4, "pwrite64", WRITE, Error(libc::EIO), |h| {
+        sys(libc::SYS_pwrite64, &[h.file, h.buffer, 100, 0])
+    }),
+    step(3, "openat", OPEN, Error(libc::EIO), |h| {
+        open_at(h.folder, h.path, libc::O_RDONLY)
+    }),
+    step(2, "fsync", FSYNC, Error(libc::EIO), |h| sys(libc::SYS_fsync, &[h.file])),
+];
+
+/// Reads of a disk that fails them.
+const FAILING: &[Step] = &[step(3, "pread64", READ_DIRECT, Error(libc::EIO), |h| {
+    sys(libc::SYS_pread64, &[h.direct, h.buffer, BLOCK, 0])
+})];
 
 /// Reads of one byte that is in memory, as fast as they go.
 const CACHED: &[Step] = &[step(1, "pread64", READ, Bytes(1), |h| {
@@ -264,7 +340,7 @@ const MAPPED: &[(&str, &str)] = &[
 ];
 
 /// Ways into a file that are neither a read nor a write: inside them there is none that would be counted.
-const OTHERS: &[Step] = &[
+const WAYS: &[Step] = &[
     step(4, "splice", SPLICE_READ, Bytes(BLOCK), |h| {
         sys(libc::SYS_splice, &[h.file, h.offset(0, 100), h.pipe[1], 0, BLOCK, 0])
     }),
@@ -276,10 +352,6 @@ const OTHERS: &[Step] = &[
     }),
     step(5, "sendfile64", COPY, Bytes(BLOCK), |h| {
         at_start(h.file) + sys(libc::SYS_sendfile, &[h.file, h.reader, h.offset(0, 5 * BLOCK), BLOCK])
-    }),
-    step(7, "copy_file_range", COPY, Bytes(BLOCK), |h| {
-        let (from, to) = (h.offset(0, BLOCK), h.offset(1, 7 * BLOCK));
-        sys(libc::SYS_copy_file_range, &[h.reader, from, h.file, to, BLOCK, 0])
     }),
     step(3, "msync", MAPPED, Status(0), |h| {
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
@@ -297,21 +369,53 @@ const OTHERS: &[Step] = &[
     }),
 ];
 
-const SETS: &[(&str, &[Step])] = &[
-    ("others", OTHERS),
-    ("mix", MIX),
-    ("cached", CACHED),
-    ("direct", DIRECT),
-    ("synced", SYNCED),
-    ("disk", DISK),
-    ("discards", DISCARDS),
-    ("zeroed", ZEROED),
-    ("flushed", FLUSHED),
+/// The same, where file systems do not share what they have stored.
+const COPIES: &[Step] = &[step(7, "copy_file_range", COPY, Bytes(BLOCK), |h| {
+    let (from, to) = (h.offset(0, BLOCK), h.offset(1, 7 * BLOCK));
+    sys(libc::SYS_copy_file_range, &[h.reader, from, h.file, to, BLOCK, 0])
+})];
+
+/// A file that is made, and room in one.
+const MADE: &[Step] = &[
+    step(1, "openat", OPEN, Status(0), |h| {
+        h.keep(open_at(
+            h.folder,
+            h.fresh,
+            libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY,
+        ))
+    }),
+    step(1, "close", NOTHING, Status(0), |h| sys(libc::SYS_close, &[h.kept()])),
+    step(1, "unlinkat", NOTHING, Status(0), |h| {
+        sys(libc::SYS_unlinkat, &[h.folder, h.fresh, 0])
+    }),
+    step(3, "fallocate", &[(EXT4, "fallocate")], Status(0), |h| {
+        sys(libc::SYS_fallocate, &[h.file, 0, 2 * BLOCK, BLOCK])
+    }),
 ];
 
-fn set_of(name: &str) -> &'static [Step] {
+const SETS: &[(&str, &[&[Step]])] = &[
+    ("others", &[WAYS, COPIES]),
+    ("ways", &[WAYS]),
+    ("mix", &[CALLS, SYNCHRONOUS, NO_FILES]),
+    ("local", &[CALLS, SYNCHRONOUS, NO_FILES, MADE]),
+    ("remote", &[CALLS, MADE]),
+    ("flags", &[FLAGS]),
+    ("odd", &[ODD]),
+    ("dead", &[DEAD]),
+    ("failing", &[FAILING]),
+    ("cached", &[CACHED]),
+    ("direct", &[DIRECT]),
+    ("synced", &[SYNCED]),
+    ("disk", &[DISK]),
+    ("discards", &[DISCARDS]),
+    ("zeroed", &[ZEROED]),
+    ("flushed", &[FLUSHED]),
+];
+
+fn set_of(name: &str) -> impl Iterator<Item = &'static Step> {
     let found = SETS.iter().find(|(set, _)| *set == name);
-    found.unwrap_or_else(|| panic!("no set of calls is named {name:?}")).1
+    let found = found.unwrap_or_else(|| panic!("no set of calls is named {name:?}"));
+    found.1.iter().copied().flatten()
 }
 
 /// What a layer was asked for under one name.
@@ -332,6 +436,20 @@ pub struct Calls {
 }
 
 impl Calls {
+    /// The same on another file system than ext4.
+    pub fn on(self, file_system: &str) -> Self {
+        let name = |layer: String| if layer == EXT4 { file_system.to_owned() } else { layer };
+        let ops = self
+            .ops
+            .into_iter()
+            .map(|((layer, op), count)| ((name(layer), op), count));
+        let excluded = self.excluded.into_iter().map(|(layer, calls)| (name(layer), calls));
+        Self {
+            ops: ops.collect(),
+            excluded: excluded.collect(),
+        }
+    }
+
     /// These and those.
     pub fn with(mut self, others: &Self) -> Self {
         for (op, count) in &others.ops {
@@ -408,7 +526,7 @@ impl Spec<'_> {
 
     /// Whether it makes this system call.
     pub fn makes(&self, call: &str) -> bool {
-        set_of(self.set).iter().any(|step| step.name == call)
+        set_of(self.set).any(|step| step.name == call)
     }
 
     /// From the signal on.
@@ -471,29 +589,57 @@ pub fn prepare(file: &str) -> Result<(), String> {
         .map_err(|e| format!("{file}: {e}"))
 }
 
+/// The words that a process of the guest's own was started with, and whether it is to wait for its signal.
+pub fn arguments() -> (Vec<String>, bool) {
+    let mut words: Vec<String> = std::env::args().skip(2).collect();
+    let gated = words.pop_if(|last| last == "gated").is_some();
+    (words, gated)
+}
+
+/// Where a process waits for its signal, when it was told to.
+pub struct Gate(Option<SigSet>);
+
+impl Gate {
+    pub fn new(gated: bool) -> Self {
+        let go = SigSet::from_iter([GO]);
+        if gated {
+            // Before there are threads, so that none of them takes it.
+            go.thread_block().expect("a signal can be blocked");
+        }
+        Self(gated.then_some(go))
+    }
+
+    pub fn wait(&self) {
+        if self.0.is_some() {
+            eprintln!("ready {}", std::process::id());
+        }
+        self.pass();
+    }
+
+    /// Waits without a word.
+    pub fn pass(&self) {
+        if let Some(go) = &self.0 {
+            go.wait().expect("a signal can be waited for");
+        }
+    }
+}
+
 /// The workload itself: the arguments of [`Spec::command`] and perhaps `gated`. A call that does not answer what its
 /// table says is a panic, and so a failed workload.
 pub fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(2).collect();
+    let (arguments, gated) = arguments();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let (words, gated) = match words.as_slice() {
-        [words @ .., "gated"] => (words, true),
-        words => (words, false),
-    };
-    let [set, threads, rounds, file, name] = words else {
+    let [set, threads, rounds, file, name] = *words.as_slice() else {
         panic!("a workload does not understand {words:?}");
     };
     let number = |text: &str| -> u64 { text.parse().unwrap_or_else(|e| panic!("{text}: {e}")) };
-    work(set_of(set), number(threads) as usize, number(rounds), file, name, gated);
+    let set: Vec<&Step> = set_of(set).collect();
+    work(&set, number(threads) as usize, number(rounds), file, name, gated);
     ExitCode::SUCCESS
 }
 
-fn work(set: &[Step], threads: usize, rounds: u64, file: &str, name: &str, gated: bool) {
-    let go = SigSet::from_iter([GO]);
-    if gated {
-        // Before there are threads, so that none of them takes it.
-        go.thread_block().expect("a signal can be blocked");
-    }
+fn work(set: &[&Step], threads: usize, rounds: u64, file: &str, name: &str, gated: bool) {
+    let gate = Gate::new(gated);
     let (opened, released) = (Barrier::new(threads + 1), Barrier::new(threads + 1));
     std::thread::scope(|scope| {
         for number in 0..threads {
@@ -508,10 +654,7 @@ fn work(set: &[Step], threads: usize, rounds: u64, file: &str, name: &str, gated
             thread.spawn_scoped(scope, run).expect("a thread can be made");
         }
         opened.wait();
-        if gated {
-            eprintln!("ready {}", std::process::id());
-            go.wait().expect("a signal can be waited for");
-        }
+        gate.wait();
         released.wait();
     });
 }
@@ -525,6 +668,8 @@ struct Hand {
     /// The same file, opened with O_SYNC and with O_DIRECT.
     sync: i64,
     direct: i64,
+    /// And with O_DSYNC.
+    data_sync: i64,
     /// The same file, to read it only.
     reader: i64,
     folder: i64,
@@ -538,6 +683,8 @@ struct Hand {
     path: i64,
     dot: i64,
     missing: i64,
+    /// What no other thread makes.
+    fresh: i64,
     null: i64,
     /// Descriptors that were opened and are to be closed.
     kept: RefCell<Vec<i64>>,
@@ -574,6 +721,7 @@ impl Hand {
             file: must(open_at(here, path, libc::O_RDWR)),
             reader: must(open_at(here, path, libc::O_RDONLY)),
             sync: must(open_at(here, path, libc::O_RDWR | libc::O_SYNC)),
+            data_sync: must(open_at(here, path, libc::O_RDWR | libc::O_DSYNC)),
             // Not every file system has it; a set that needs it fails where it is used.
             direct: open_at(here, path, libc::O_RDWR | libc::O_DIRECT),
             folder: must(open_at(here, address(folder), libc::O_DIRECTORY)),
@@ -585,12 +733,13 @@ impl Hand {
             path,
             dot: address("."),
             missing: address("no such file"),
+            fresh: address(&format!("of thread {}", nix::unistd::gettid())),
             null: address("/dev/null"),
             kept: RefCell::new(Vec::with_capacity(16)),
         }
     }
 
-    fn round(&self, set: &[Step]) {
+    fn round(&self, set: &[&Step]) {
         for step in set {
             let expected = match step.gives {
                 Bytes(number) | Status(number) => number,

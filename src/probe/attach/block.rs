@@ -19,8 +19,18 @@ pub const BLOCK_EVENTS: &str = "block events";
 struct Event<'a> {
     name: &'static str,
     program: &'a ProgramMut<'a>,
-    /// What it skips is seen by no other program.
-    is_alone: bool,
+    skips: Skips<'a>,
+}
+
+/// What is lost when the kernel skips a program.
+#[derive(Clone, Copy)]
+enum Skips<'a> {
+    /// The event: nothing else sees it.
+    Lost,
+    /// Nothing: another program sees it, or it shows as a request without an end.
+    Covered,
+    /// The event, when it skips this program as well.
+    LostWith(&'a ProgramMut<'a>),
 }
 
 impl Attaching<'_> {
@@ -46,12 +56,19 @@ impl Attaching<'_> {
         let mut links = Vec::new();
         let mut probes = Vec::new();
         let mut names: Vec<(String, Hook)> = Vec::new();
-        let probe = |event: &Event<'_>, hook| {
+        let probe = |event: &Event<'_>, hook, missed: Option<SkipSource>| {
             let program = descriptor(event.program);
             let mut probe = Probe::on_event(Some(Layer::Blk), hook, event.name, program.clone());
-            probe
-                .skips
-                .extend(program.filter(|_| event.is_alone).map(SkipSource::Program));
+            let sources: Vec<SkipSource> = program.map(SkipSource::Program).into_iter().chain(missed).collect();
+            let other = match event.skips {
+                Skips::Covered => return probe,
+                Skips::Lost => None,
+                Skips::LostWith(other) => Some(other).filter(|other| other.autoload()).and_then(descriptor),
+            };
+            match other {
+                Some(other) => probe.skips.push(SkipSource::Both(sources, other)),
+                None => probe.skips = sources,
+            }
             probe
         };
         for event in tracepoints(progs, way)
@@ -62,7 +79,7 @@ impl Attaching<'_> {
                 .program
                 .attach()
                 .map_err(|error| format!("{}: {}", event.name, one_line(&error)))?;
-            probes.push(probe(&event, Hook::RawTracepoint));
+            probes.push(probe(&event, Hook::RawTracepoint, None));
             links.push(Detachable::Libbpf(link));
             names.push((event.name.to_owned(), Hook::RawTracepoint));
         }
@@ -73,11 +90,7 @@ impl Attaching<'_> {
             let link = perf::attach_kprobe(event.program.as_fd(), event.name, false)
                 .map_err(|error| format!("{}: {error}", event.name))?;
             let link = Rc::new(link);
-            let mut probe = probe(&event, Hook::Kprobe);
-            if event.is_alone {
-                probe.skips.push(SkipSource::Perf(link.clone()));
-            }
-            probes.push(probe);
+            probes.push(probe(&event, Hook::Kprobe, Some(SkipSource::Perf(link.clone()))));
             links.push(Detachable::Perf(link));
             names.push((event.name.to_owned(), Hook::Kprobe));
         }
@@ -97,43 +110,68 @@ impl Attached {
     }
 }
 
-fn event<'a>(name: &'static str, program: &'a ProgramMut<'a>, is_alone: bool) -> Event<'a> {
-    Event {
-        name,
-        program,
-        is_alone,
-    }
+fn event<'a>(name: &'static str, program: &'a ProgramMut<'a>, skips: Skips<'a>) -> Event<'a> {
+    Event { name, program, skips }
 }
 
-/// Programs on tracepoints, in the order to attach them in; those that are not loaded are left out.
-fn tracepoints<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> [Event<'a>; 9] {
+/// Programs on tracepoints, in the order to attach them in, which is that in which they run; those that are not loaded are
+/// left out.
+fn tracepoints<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> [Event<'a>; 15] {
+    use Skips::{Covered, Lost, LostWith};
     let by_function_too = way.again && way.hook == Hook::Kprobe;
+    let end = if way.again { Covered } else { Lost };
+    let queue = if by_function_too { Covered } else { Lost };
     [
-        event("block_bio_complete", &progs.bio_end_again_btf, false),
-        event("block_bio_complete", &progs.bio_end_btf, !way.again),
-        event("block_rq_complete", &progs.block_end_again_btf, false),
-        event("block_rq_complete", &progs.block_end_btf, !way.again),
-        event("block_rq_merge", &progs.block_merge_btf, true),
-        event("block_rq_issue", &progs.block_issue_btf, true),
-        event("block_io_start", &progs.block_start_btf, true),
-        event("block_getrq", &progs.bio_getrq_btf, true),
-        event("block_bio_queue", &progs.bio_queue_btf, !by_function_too),
+        event("block_bio_complete", &progs.bio_end_again_btf, Covered),
+        event("block_bio_complete", &progs.bio_end_btf, end),
+        event("block_rq_complete", &progs.block_end_again_btf, Covered),
+        event("block_rq_complete", &progs.block_end_btf, end),
+        event(
+            "block_rq_merge",
+            &progs.block_merge_btf,
+            LostWith(&progs.block_merge_again_btf),
+        ),
+        event("block_rq_merge", &progs.block_merge_again_btf, Covered),
+        event("block_rq_issue", &progs.block_issue_btf, Lost),
+        event("block_io_start", &progs.block_start_btf, Lost),
+        // It knows what the other one has done.
+        event(
+            "block_getrq",
+            &progs.bio_getrq_btf,
+            LostWith(&progs.bio_getrq_again_btf),
+        ),
+        event("block_getrq", &progs.bio_getrq_again_btf, Covered),
+        event(
+            "block_bio_backmerge",
+            &progs.bio_backmerge_btf,
+            LostWith(&progs.bio_backmerge_again_btf),
+        ),
+        event("block_bio_backmerge", &progs.bio_backmerge_again_btf, Covered),
+        event(
+            "block_bio_frontmerge",
+            &progs.bio_frontmerge_btf,
+            LostWith(&progs.bio_frontmerge_again_btf),
+        ),
+        event("block_bio_frontmerge", &progs.bio_frontmerge_again_btf, Covered),
+        event("block_bio_queue", &progs.bio_queue_btf, queue),
     ]
 }
 
 /// Programs on functions, likewise. Of the ends of requests, those whose function this kernel has.
 fn functions<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> Vec<Event<'a>> {
+    use Skips::{Covered, Lost, LostWith};
     let [submit, bio_end] = BIO_FUNCTIONS;
     let [one, batch] = END_FUNCTIONS;
+    let end = if way.again { Covered } else { Lost };
     let mut events = vec![
-        event(bio_end, &progs.bio_end_kprobe, false),
-        event(one, &progs.block_end_kprobe, !way.again),
-        event(batch, &progs.block_end_batch_kprobe, !way.again),
-        event(ISSUE_FUNCTION, &progs.block_issue_kprobe, true),
-        event(submit, &progs.bio_submit_kprobe, true),
+        event(bio_end, &progs.bio_end_kprobe, Covered),
+        event(one, &progs.block_end_kprobe, end),
+        event(batch, &progs.block_end_batch_kprobe, end),
+        event(ISSUE_FUNCTION, &progs.block_issue_kprobe, Lost),
+        event(submit, &progs.bio_submit_kprobe, LostWith(&progs.bio_queue_btf)),
     ];
     if let Start::Function(function) = way.start {
-        events.push(event(function, &progs.block_start_kprobe, true));
+        events.push(event(function, &progs.block_start_kprobe, Lost));
     }
     events
 }

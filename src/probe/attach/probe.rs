@@ -25,6 +25,9 @@ pub struct Probe {
 
 pub(super) enum SkipSource {
     Program(Rc<OwnedFd>),
+    /// Of an event that another program sees, too: it is lost when both are skipped, which is no more often than that the
+    /// less skipped one is.
+    Both(Vec<SkipSource>, Rc<OwnedFd>),
     Perf(PerfHandle),
     Multi(Rc<OwnedFd>),
 }
@@ -43,6 +46,7 @@ impl SkipSource {
     fn read(&self) -> Option<u64> {
         match self {
             Self::Program(program) => program::skipped(program),
+            Self::Both(one, other) => Some(skipped(one)?.min(program::skipped(other)?)),
             Self::Perf(link) => link.missed(),
             Self::Multi(link) => {
                 let info = perf::link_info(link)?;
@@ -51,6 +55,11 @@ impl SkipSource {
             }
         }
     }
+}
+
+/// Each source counts other entries than the rest.
+fn skipped(sources: &[SkipSource]) -> Option<u64> {
+    sources.iter().filter_map(SkipSource::read).reduce(|a, b| a + b)
 }
 
 impl Probe {
@@ -71,12 +80,10 @@ impl Probe {
     pub fn read(&self, runs: bool) -> ProbeCounts {
         let runs_of =
             |program: &Option<Rc<OwnedFd>>| program.as_ref().filter(|_| runs).and_then(|fd| program::runs(fd));
-        // Each source counts other entries than the rest.
-        let skipped = self.skips.iter().filter_map(SkipSource::read).reduce(|a, b| a + b);
         ProbeCounts {
             entry: runs_of(&self.entry),
             leave: runs_of(&self.leave),
-            skipped,
+            skipped: skipped(&self.skips),
         }
     }
 }

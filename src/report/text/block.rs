@@ -1,5 +1,6 @@
 //! What only the block layer has to say: what is counted apart, and what the kernel's own counters say.
 
+use super::neighbour;
 use super::number::thousands;
 use super::{Page, counted, sum};
 use crate::report::{Agreement, Apart, Diskstats, LayerReport, OpReport};
@@ -49,6 +50,11 @@ pub fn print(layer: &LayerReport, page: &mut Page) {
         "nothing tells when their queue time began",
         |apart| apart.untimed,
     );
+    if let Some(neighbours) = &layer.neighbours {
+        page.blank();
+        neighbour::print(neighbours, page);
+        page.blank();
+    }
 }
 
 /// A line of the ops that have any of these.

@@ -2,7 +2,7 @@
 
 use super::number::{share, thousands};
 use super::{Page, TextOptions, counted, print_warnings};
-use crate::report::{LayerReport, Probe, Report, Runs};
+use crate::report::{LayerReport, Probe, Report, Runs, nanoseconds};
 
 /// Prints the last line, and before it what is known of probes that serve no layer alone.
 pub fn print(report: &Report, options: &TextOptions, page: &mut Page) {
@@ -69,10 +69,7 @@ fn describe(probe: &Probe) -> String {
 fn verdict(report: &Report) -> String {
     let measured = || report.layers.iter().filter(|layer| !layer.ops.is_empty());
     let known = |n: Option<u64>| n.map_or_else(|| String::from("-"), thousands);
-    let sum = |parts: &mut dyn Iterator<Item = Option<u64>>| {
-        parts.reduce(|sum, part| Some(sum?.saturating_add(part?))).flatten()
-    };
-    let lost = sum(&mut measured().map(|layer| Some(layer.lost())));
+    let lost = measured().map(LayerReport::lost).reduce(u64::saturating_add);
     let up_to = measured().any(|layer| layer.losses.iter().any(|loss| loss.up_to && loss.count > 0));
     let up_to = if up_to { "up to " } else { "" };
     let unknown = measured().any(|layer| layer.skips_unknown);
@@ -81,8 +78,7 @@ fn verdict(report: &Report) -> String {
     } else {
         ""
     };
-    let start = sum(&mut measured().map(LayerReport::under_way_at_start));
-    let end = sum(&mut measured().map(|layer| layer.in_flight));
+    let [start, end] = report.under_way();
     let unfinished = match (start, end) {
         (None, None) => String::from("-"),
         _ => format!("{} at start, {} at end", known(start), known(end)),
@@ -95,9 +91,4 @@ fn verdict(report: &Report) -> String {
         .map_or_else(String::new, |runs| format!(" {}", share(runs.ns, length)));
     let cost = format!("own cost {} CPU + probes{probes}", share(process, length));
     format!("lost {up_to}{}{unknown}, unfinished {unfinished}; {cost}", known(lost))
-}
-
-/// Up to 584 years.
-fn nanoseconds(span: std::time::Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

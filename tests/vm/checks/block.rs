@@ -70,7 +70,16 @@ pub const CHECKS: &[Check] = &[
     check("block: --cgroup, and one below it", |guest| {
         on_disk(guest, filters::control_group)
     }),
-    check("block: requests under way at the start are told apart", under_way),
+    check("block: requests under way at the start are told apart", |guest| {
+        let _disk = NullDisks::slow(guest, UNDER_WAY, &[])?;
+        under_way(guest, &["-T", BLK, "-d", NULL], READERS)
+    }),
+    check("block: requests that wait at the start are counted once", |guest| {
+        let _disk = NullDisks::slow(guest, UNDER_WAY, &[("hw_queue_depth", "1")])?;
+        set_queue(NULL, &[("scheduler", "mq-deadline")])?;
+        under_way(guest, &["-T", BLK, "-Q", "-d", NULL], 1)
+    })
+    .when(|guest| guest.as_booted() && guest.kernel == "6.12"),
     check("block: errors have their names", |guest| errors(guest, "auto")),
     check("block: errors have their names, kprobe", |guest| {
         errors(guest, "kprobe")
@@ -799,11 +808,14 @@ fn on_disk(guest: &Guest, run: fn(&Guest, &[&str], &Spec) -> Result<(), String>)
     run(guest, &[BLK], &SPEC)
 }
 
-/// Readers that always have their reads under way: whenever the tool begins, it finds all of them there.
-fn under_way(guest: &Guest) -> Result<(), String> {
-    const READERS: u64 = 4;
-    const SLOW: Duration = Duration::from_secs(1);
-    let _disk = NullDisks::slow(guest, SLOW, &[])?;
+/// Each of which has a read under way.
+const READERS: u64 = 4;
+/// As long as each of those takes.
+const UNDER_WAY: Duration = Duration::from_secs(1);
+
+/// Readers that always have their reads under way: whenever the tool begins, it finds all of them there, of which the disk works on
+/// so many.
+fn under_way(guest: &Guest, arguments: &[&str], at_once: u64) -> Result<(), String> {
     let (begin, over) = (Barrier::new(READERS as usize), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let readers: Vec<_> = (0..READERS)
@@ -819,8 +831,8 @@ fn under_way(guest: &Guest) -> Result<(), String> {
                 })
             })
             .collect();
-        let measured = wait_for("reads under way", MINUTE, || in_flight(NULL) == READERS)
-            .and_then(|()| Tool::start(guest, &["-T", BLK, "-d", NULL]));
+        let measured = wait_for("reads under way", MINUTE, || in_flight(NULL) == at_once)
+            .and_then(|()| Tool::start(guest, arguments));
         over.store(true, Ordering::Relaxed);
         for reader in readers {
             reader.join().map_err(|_| "a reader panicked")??;
@@ -833,7 +845,7 @@ fn under_way(guest: &Guest) -> Result<(), String> {
         let agrees = layer.says_of_diskstats("agrees: ");
         // Each may begin another read before it is told that it is over.
         let counted = layer.count("read").calls;
-        if !(1..=READERS).contains(&at_start) || !agrees || layer.lost.is_some() || counted > 2 * READERS {
+        if !(1..=at_once).contains(&at_start) || !agrees || layer.lost.is_some() || counted > 2 * READERS {
             return measured.wrong("4 reads were under way");
         }
         Ok(())

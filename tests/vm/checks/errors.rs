@@ -34,7 +34,7 @@ pub const CHECKS: &[Check] = &[
 pub const LAST: &[Check] = &[check("errors: lockdown is told", lockdown)];
 
 const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
-    Check::new(name, run).when(|guest| guest.tool().is_some())
+    Check::new(name, run).when(Guest::as_booted)
 }
 
 const MINUTE: Duration = Duration::from_secs(60);

@@ -29,11 +29,16 @@ pub struct Op {
 /// Runs it to its end, which must be a success. The last arguments are the command.
 pub fn trace(guest: &Guest, arguments: &[&str]) -> Result<Traced, String> {
     let mut tool = Command::new(guest.tool().ok_or("there is no tool")?);
-    let output = run(tool.args(["--verbose", "-o", REPORT]).args(arguments), LIMIT)?.success()?;
-    let report = std::fs::read_to_string(REPORT).map_err(|e| format!("{REPORT}: {e}"))?;
-    std::fs::remove_file(REPORT).map_err(|e| format!("{REPORT}: {e}"))?;
+    trace_by(&mut tool, REPORT, arguments)
+}
+
+/// The same by somebody else, who can write the report to this file.
+pub fn trace_by(tool: &mut Command, report: &str, arguments: &[&str]) -> Result<Traced, String> {
+    let output = run(tool.args(["--verbose", "-o", report]).args(arguments), LIMIT)?.success()?;
+    let text = std::fs::read_to_string(report).map_err(|e| format!("{report}: {e}"))?;
+    std::fs::remove_file(report).map_err(|e| format!("{report}: {e}"))?;
     Ok(Traced {
-        report: unfold(&report),
+        report: unfold(&text),
         stderr: output.stderr,
     })
 }

@@ -24,11 +24,11 @@ pub const CHECKS: &[Check] = &[
 ];
 
 const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
-    Check::new(name, run).when(|guest| guest.tool().is_some())
+    Check::new(name, run).when(Guest::as_booted)
 }
 
 fn built_in(guest: &Guest) -> bool {
-    guest.tool().is_some() && !is_module(guest)
+    guest.as_booted() && !is_module(guest)
 }
 
 /// Only Debian's full kernels have it so.
@@ -45,7 +45,7 @@ const CACHED: [(&str, u64); 3] = [(EXT4, 101), (XFS, 57), (TMPFS, 31)];
 const DIRECT: u64 = 13;
 const MINUTE: Duration = Duration::from_secs(60);
 const NOT_MEASURED: &str = "not measured: ";
-const SOURCE: &str = "files of a shared function are told by ";
+const SOURCE: &str = "ext4 files of a shared function are told by ";
 
 /// What the tool makes of reads on three file systems.
 fn trace_reads(guest: &Guest, options: &[&str]) -> Result<Traced, String> {

@@ -29,7 +29,7 @@ pub const CHECKS: &[Check] = &[
 ];
 
 const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
-    Check::new(name, run).when(|guest| guest.tool().is_some())
+    Check::new(name, run).when(Guest::as_booted)
 }
 
 const SPEC: Spec = Spec {

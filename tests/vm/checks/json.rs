@@ -17,7 +17,7 @@ pub const CHECKS: &[Check] = &[
 const LAYERS: &[&str] = &[SYSCALL, VFS, EXT4];
 
 const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
-    Check::new(name, run).when(|guest| guest.tool().is_some())
+    Check::new(name, run).when(Guest::as_booted)
 }
 
 const SPEC: Spec = Spec {
@@ -82,14 +82,18 @@ fn taken_op(told: &Value) -> Op {
         .as_object()
         .into_iter()
         .flat_map(|errors| errors.values());
-    let mut op = Op::default();
-    op.count = Count {
-        calls: schema::number(&told["count"]),
-        bytes: schema::number(&told["bytes"]),
-        errors: errors.map(schema::number).sum(),
-    };
-    [op.total_ns, op.min_ns, op.max_ns] = ["total_ns", "min_ns", "max_ns"].map(|field| schema::number(&told[field]));
-    op
+    let [total_ns, min_ns, max_ns] = ["total_ns", "min_ns", "max_ns"].map(|field| schema::number(&told[field]));
+    Op {
+        count: Count {
+            calls: schema::number(&told["count"]),
+            bytes: schema::number(&told["bytes"]),
+            errors: errors.map(schema::number).sum(),
+        },
+        total_ns,
+        min_ns,
+        max_ns,
+        ..Op::default()
+    }
 }
 
 /// One report, which is exactly this.

@@ -4,32 +4,59 @@ mod asynchronous;
 mod block;
 mod boot;
 mod cleanup;
+mod container;
+mod costs;
 mod counts;
+mod delays;
+mod dimensions;
+mod docs;
 mod errors;
 mod exact;
 mod fallback;
+mod filesystems;
 mod filters;
+mod hard;
 mod json;
+mod neighbours;
+mod peers;
+mod privileges;
 mod report;
+mod slow;
+mod stack;
 mod times;
 mod traps;
 mod trust;
 
-use crate::guest::Check;
+pub use crate::guest::Check;
 
 const TABLES: &[&[Check]] = &[
     boot::CHECKS,
     counts::CHECKS,
     asynchronous::CHECKS,
+    filesystems::CHECKS,
+    filesystems::WITH_PEERS,
     filters::CHECKS,
+    // Before any that gives the controller of I/O to control groups of version 2, which may keep it long after.
+    dimensions::CHECKS,
     json::CHECKS,
     traps::CHECKS,
     trust::CHECKS,
     times::CHECKS,
     block::CHECKS,
+    neighbours::CHECKS,
+    hard::CHECKS,
+    delays::CHECKS,
+    peers::CHECKS,
+    stack::CHECKS,
+    slow::CHECKS,
+    slow::WITH_PEERS,
+    costs::CHECKS,
     fallback::CHECKS,
     cleanup::CHECKS,
     errors::CHECKS,
+    privileges::CHECKS,
+    container::CHECKS,
+    docs::CHECKS,
     // Nothing can be traced after them.
     errors::LAST,
 ];
@@ -37,4 +64,10 @@ const TABLES: &[&[Check]] = &[
 /// Every check, in the order in which they run.
 pub fn all() -> impl Iterator<Item = &'static Check> {
     TABLES.iter().copied().flatten()
+}
+
+/// Those that need other people's tools.
+pub fn that_use_peers() -> impl Iterator<Item = &'static Check> {
+    let tables = [peers::CHECKS, stack::CHECKS, slow::WITH_PEERS, filesystems::WITH_PEERS];
+    tables.into_iter().flatten()
 }

@@ -10,12 +10,12 @@ use std::process::Command;
 use std::time::Duration;
 
 /// How long the tool may take to begin, and to end after it was told so: a hundred probes take seconds to detach.
-const BEGIN_BOUND: Duration = Duration::from_secs(60);
-const END_BOUND: Duration = Duration::from_secs(90);
+const BEGIN_BOUND: Duration = Duration::from_secs(120);
+const END_BOUND: Duration = Duration::from_secs(120);
 /// Lines of its standard error that a failure shows.
 const SHOWN: usize = 25;
 /// Where it writes its reports. Each check runs by itself.
-const FILE: &str = "/tmp/report";
+pub const FILE: &str = "/tmp/report";
 
 /// The tool, measuring. Dropping it kills it.
 pub struct Tool {
@@ -35,10 +35,13 @@ pub struct Ended {
 impl Tool {
     /// Starts it and waits until it measures. Reports go to a file, totals to the last digit.
     pub fn start(guest: &Guest, arguments: &[&str]) -> Result<Self, String> {
-        let path = guest.tool().ok_or("there is no tool")?;
+        Self::start_by(Command::new(guest.tool().ok_or("there is no tool")?), arguments)
+    }
+
+    /// The same of a command that becomes the tool.
+    pub fn start_by(mut command: Command, arguments: &[&str]) -> Result<Self, String> {
         // Nothing of the check before must be taken for this one's.
         let _ = std::fs::remove_file(FILE);
-        let mut command = Command::new(path);
         let running = Running::start(command.args(["--verbose", "-o", FILE]).args(arguments))?;
         let mut over = false;
         let begun = wait_for("the tool to begin", BEGIN_BOUND, || {
@@ -145,8 +148,8 @@ pub struct Op {
     pub total_ns: u64,
     pub min_ns: u64,
     pub max_ns: u64,
-    /// Sum of the histogram's rows.
-    in_histogram: u64,
+    /// The histogram's rows: from where each one counts, in the unit asked for, and how many are in it.
+    pub rows: BTreeMap<u64, u64>,
 }
 
 /// Lines that the tool folds when they are longer than the screen is wide.
@@ -195,9 +198,10 @@ fn parse(text: &str, only_layer: &str) -> Result<Vec<Report>, String> {
         let layer = layers.last_mut().ok_or("no layer")?;
         if let Some(op) = line.strip_prefix("operation = ") {
             histogram = op.into();
-        } else if let Some(row) = line.split_once(" -> ").and_then(|(_, row)| row.split_once(" : ")) {
-            let count = row.1.split('|').next().unwrap_or_default();
-            layer.ops.entry(histogram.clone()).or_default().in_histogram += number(count)?;
+        } else if let Some((from, (_, row))) = row_of(&line) {
+            let count = row.split('|').next().unwrap_or_default();
+            let op = layer.ops.entry(histogram.clone()).or_default();
+            op.rows.insert(number(from)?, number(count)?);
         } else {
             take(&line, layer).map_err(|e| format!("{line:?}: {e}"))?;
         }
@@ -212,15 +216,21 @@ fn parse(text: &str, only_layer: &str) -> Result<Vec<Report>, String> {
             total_ns,
             min_ns,
             max_ns,
-            in_histogram,
+            rows,
             ..
         } = op;
         let bounds = u128::from(*min_ns) * u128::from(count.calls)..=u128::from(*max_ns) * u128::from(count.calls);
-        if count.calls != *in_histogram || !bounds.contains(&u128::from(*total_ns)) {
+        if count.calls != rows.values().sum::<u64>() || !bounds.contains(&u128::from(*total_ns)) {
             return Err(format!("{name} contradicts itself: {op:?}"));
         }
     }
     Ok(reports)
+}
+
+/// `     65536 -> 131071     : 1532     |****` from where it counts, to where, and what stands behind.
+fn row_of(line: &str) -> Option<(&str, (&str, &str))> {
+    let (from, rest) = line.split_once(" -> ")?;
+    Some((from, rest.split_once(" : ")?))
 }
 
 /// `11:05:10  12.4 s  nvme0n1`

@@ -10,8 +10,12 @@ use std::process::Command;
 use std::time::Duration;
 
 pub const CHECKS: &[Check] = &[
-    Check::new("times: every direct read takes the disk's 50 ms", direct).when(|guest| guest.tool().is_some()),
-    Check::new("times: a cached read beside them does not", cached).when(|guest| guest.tool().is_some()),
+    Check::new("times: every direct read takes the disk's 50 ms", direct)
+        .when(|guest| guest.tool().is_some())
+        .timed(),
+    Check::new("times: a cached read beside them does not", cached)
+        .when(|guest| guest.tool().is_some())
+        .timed(),
 ];
 
 const DELAY: Duration = Duration::from_millis(50);

@@ -19,7 +19,7 @@ pub const CHECKS: &[Check] = &[
     check("overload: counted and lost are what was done, kprobe", |guest| {
         overload(guest, "kprobe")
     })
-    .when(|guest| guest.tool().is_some() && guest.variant.is_empty()),
+    .when(Guest::as_booted),
 ];
 
 const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {

@@ -12,8 +12,9 @@ mod verdict;
 pub use init::init;
 pub use modules::Loaded;
 pub use process::{Output, Running, run, wait_for};
+pub use verdict::{measured, note};
 
-use crate::protocol::{ORDERS, Orders, TOOL};
+use crate::protocol::{COUNTED, ORDERS, Orders, TOOL};
 use modules::Modules;
 use nix::sys::utsname::uname;
 use std::path::Path;
@@ -35,6 +36,8 @@ pub struct Guest {
     pub version: String,
     /// The preemption model in force, as the scheduler names it: `none`, `voluntary`, `full` or `lazy`.
     pub preemption: String,
+    /// All of the table of costs is to be measured.
+    pub table: bool,
     modules: Modules,
 }
 
@@ -50,6 +53,7 @@ impl Guest {
         Ok(Self {
             kernel: orders.kernel.clone(),
             variant: orders.variant.clone(),
+            table: orders.table,
             release: names.release().to_string_lossy().into_owned(),
             preemption: preemption(&version),
             version,
@@ -62,9 +66,24 @@ impl Guest {
         matches!(self.preemption.as_str(), "full" | "lazy" | "rt")
     }
 
+    /// Whether its clock counts instructions.
+    pub fn is_counted(&self) -> bool {
+        self.variant == COUNTED
+    }
+
     /// The tool under test, if this run has one: the runner itself can be developed without.
     pub fn tool(&self) -> Option<&'static Path> {
         Some(Path::new(TOOL)).filter(|tool| tool.exists())
+    }
+
+    /// For what does not depend on how tasks are preempted: the tool on the kernel as it boots by itself.
+    pub fn as_booted(&self) -> bool {
+        self.tool().is_some() && self.variant.is_empty()
+    }
+
+    /// Whether its kernel comes with this module.
+    pub fn has_module(&self, module: &str) -> bool {
+        self.modules.has(module)
     }
 
     /// Loads a module, and what it depends on, with these parameters; it is unloaded when the answer is dropped.
@@ -99,16 +118,30 @@ pub struct Check {
     pub when: fn(&Guest) -> bool,
     /// When it is over, the check has failed and everything that it started is killed.
     pub limit: Duration,
+    /// How often it may be tried until it passes.
+    pub attempts: u32,
+    /// Whether it is for guests whose clock counts instructions, and for no others.
+    pub counted: bool,
 }
 
 impl Check {
-    /// A check for every configuration, with two minutes of time.
+    /// A check for every configuration, with four minutes of time.
     pub const fn new(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Self {
         Self {
             name,
             run,
             when: |_| true,
-            limit: Duration::from_secs(120),
+            limit: Duration::from_secs(240),
+            attempts: 1,
+            counted: false,
+        }
+    }
+
+    /// One that counts instructions.
+    pub const fn counted(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Self {
+        Self {
+            counted: true,
+            ..Self::new(name, run)
         }
     }
 
@@ -121,5 +154,11 @@ impl Check {
             limit: Duration::from_secs(seconds),
             ..self
         }
+    }
+
+    /// For a check that holds times against times. The host may stop one of the guest's CPUs for as long as it likes while
+    /// the others go on, so such a check may be tried again, and why it was is told. What only counts has one attempt.
+    pub const fn timed(self) -> Self {
+        Self { attempts: 2, ..self }
     }
 }

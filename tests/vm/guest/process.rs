@@ -83,6 +83,11 @@ impl Running {
         kill(self.pid(), signal).map_err(|e| format!("{}: {signal}: {e}", self.name))
     }
 
+    /// What it has printed on stdout so far.
+    pub fn stdout(&self) -> String {
+        self.stdout.text()
+    }
+
     /// What it has printed on stderr so far, to wait for its banner.
     pub fn stderr(&self) -> String {
         self.stderr.text()

@@ -22,7 +22,7 @@ const DISK_SIZE: u64 = 834 * MIB;
 
 /// Features are named one by one, since defaults of today's tools can be more than 5.10 mounts. Tables are written
 /// at once: a kernel thread that initialises them later would disturb counts.
-const EXT4_OPTIONS: [&str; 6] = [
+pub const EXT4_OPTIONS: [&str; 6] = [
     "-q",
     "-F",
     "-O",

@@ -53,7 +53,7 @@ pub fn build(kernel: &Kernel, orders: &Orders, extras: &[Extra]) -> Result<Vec<u
 }
 
 /// The tool that cargo built for this test; none in a package that has no such binary.
-fn tool() -> Option<PathBuf> {
+pub fn tool() -> Option<PathBuf> {
     option_env!("CARGO_BIN_EXE_IOStackBreakdown").map(PathBuf::from)
 }
 

@@ -1,6 +1,7 @@
 //! The kernels that guests run, and how they are had: the newest of each series, from the machine's own mirror.
 
 use super::packages::{self, Failure, Package, atomically, command, compare_versions};
+use crate::protocol::COUNTED;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -14,12 +15,13 @@ pub struct KernelSpec {
     /// What its version starts with.
     series: &'static str,
     flavour: &'static str,
-    /// A configuration each: nothing, or a word for the command line.
+    /// A configuration each: nothing, a word for the command line, or [`COUNTED`].
     pub variants: &'static [&'static str],
 }
 
 const AS_BOOTED: &[&str] = &[""];
 const BOTH: &[&str] = &["", "preempt=full"];
+const BOTH_AND_COUNTED: &[&str] = &["", "preempt=full", COUNTED];
 
 /// Cloud kernels have ext4 and nvme built in; the full one has them as modules. 5.10 cannot choose its preemption.
 pub const MATRIX: &[KernelSpec] = &[
@@ -35,7 +37,7 @@ pub const MATRIX: &[KernelSpec] = &[
         suites: &["bookworm"],
         series: "6.1.",
         flavour: "cloud-amd64",
-        variants: BOTH,
+        variants: BOTH_AND_COUNTED,
     },
     KernelSpec {
         name: "6.1-full",
@@ -56,25 +58,38 @@ pub const MATRIX: &[KernelSpec] = &[
         suites: &["trixie-backports", "sid"],
         series: "7.",
         flavour: "cloud-amd64",
-        variants: BOTH,
+        variants: BOTH_AND_COUNTED,
     },
 ];
 
 /// Taken out of each kernel's package, with all they depend on. A kernel may lack some, or have them built in.
-/// `crc32c_generic` is what ext4 and xfs ask the crypto layer for by an alias, which no dependency list shows.
-const MODULES: [&str; 12] = [
+/// `crc32c_generic`, `crc32_generic` and `aesni-intel` are what file systems and dm-crypt ask the crypto layer for by an alias,
+/// which no dependency list shows.
+const MODULES: [&str; 24] = [
     "crc32c_generic",
+    "crc32_generic",
     "nvme",
     "ext4",
     "xfs",
+    "btrfs",
+    "f2fs",
+    "nfs",
+    "nfsv3",
+    "nfsv4",
+    "nfsd",
     "overlay",
     "loop",
     "null_blk",
     "dm-delay",
     "dm-mod",
     "dm-crypt",
+    "aesni-intel",
     "raid1",
     "mq-deadline",
+    "scsi_debug",
+    "sd_mod",
+    "virtio_pci",
+    "virtio_blk",
 ];
 
 /// A kernel in the cache.

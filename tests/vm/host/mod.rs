@@ -5,12 +5,14 @@ mod cpio;
 mod disk;
 mod initramfs;
 mod kernels;
+mod native;
 mod packages;
+mod peers;
 mod qemu;
 mod report;
 
-use crate::checks;
-use crate::protocol::Orders;
+use crate::protocol::{COUNTED, Orders};
+use crate::{checks, figures};
 use clap::Parser;
 use initramfs::Extra;
 use kernels::{Kernel, KernelSpec};
@@ -39,11 +41,14 @@ struct Arguments {
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
     /// Minutes that a guest may run
-    #[arg(long, value_name = "MINUTES", default_value_t = 30)]
+    #[arg(long, value_name = "MINUTES", default_value_t = 60)]
     limit: u64,
     /// List configurations and checks, and do nothing else
     #[arg(long)]
     list: bool,
+    /// Measure all that the table of costs has, on this machine, too, and print it
+    #[arg(long, conflicts_with_all = ["kernels", "variant", "filter", "exec"])]
+    costs: bool,
     /// Keep the logs of guests that did well, too
     #[arg(long)]
     keep: bool,
@@ -74,6 +79,10 @@ struct Configuration {
 impl Configuration {
     fn name(self) -> String {
         format!("{} {}", self.spec.name, self.variant).trim_end().into()
+    }
+
+    fn is_counted(self) -> bool {
+        self.variant == COUNTED
     }
 }
 
@@ -137,19 +146,32 @@ fn select(arguments: &Arguments) -> Result<Vec<Configuration>, String> {
     {
         return Err(format!("no check's name contains '{part}'; see --list"));
     }
-    let wanted = |variant: &str| match arguments.variant.as_deref() {
+    let variant = if arguments.costs {
+        Some(COUNTED)
+    } else {
+        arguments.variant.as_deref()
+    };
+    let wanted = |variant_of: &str| match variant {
         None => true,
-        Some("none") => variant.is_empty(),
-        Some(word) => variant == word,
+        Some("none") => variant_of.is_empty(),
+        Some(word) => variant_of == word,
+    };
+    // Booting takes its time, too.
+    let has_work = |configuration: &Configuration| {
+        let wanted = |check: &checks::Check| {
+            let part = arguments.filter.as_deref().unwrap_or("");
+            check.name.contains(part) && check.counted == configuration.is_counted()
+        };
+        arguments.exec.is_some() || checks::all().any(wanted)
     };
     let all: Vec<Configuration> = kernels::MATRIX
         .iter()
         .filter(|spec| named.as_ref().is_none_or(|names| names.contains(&spec.name)))
         .flat_map(|spec| spec.variants.iter().map(move |variant| Configuration { spec, variant }))
-        .filter(|configuration| wanted(configuration.variant))
+        .filter(|configuration| wanted(configuration.variant) && has_work(configuration))
         .collect();
     if all.is_empty() {
-        Err("none of these kernels has that variant; see --list".into())
+        Err("none of these kernels has that variant, or none of its checks that name; see --list".into())
     } else {
         Ok(all)
     }
@@ -165,6 +187,7 @@ fn run(arguments: &Arguments, configurations: &[Configuration]) -> Result<Tally,
 
     let width = configurations.iter().map(|c| c.name().len()).max().unwrap_or(0);
     let report = Report::new(width, exec.is_some() && configurations.len() == 1);
+    let peers = peers(arguments, &cache, &report);
     let mut tally = Tally::default();
     let mut queue = VecDeque::new();
     for spec in kernels::MATRIX
@@ -196,6 +219,7 @@ fn run(arguments: &Arguments, configurations: &[Configuration]) -> Result<Tally,
                     let setup = Setup {
                         arguments,
                         disk: &disk,
+                        peers: peers.as_deref(),
                         extras: &extras,
                         exec: exec.as_deref(),
                         logs: &logs,
@@ -209,8 +233,11 @@ fn run(arguments: &Arguments, configurations: &[Configuration]) -> Result<Tally,
             });
         }
     });
-    let tally = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut tally = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
     report.remind();
+    if arguments.costs {
+        tally += costs(&report);
+    }
     if arguments.keep || tally.failed > 0 {
         eprintln!("logs: {}", logs.display());
     } else {
@@ -219,10 +246,40 @@ fn run(arguments: &Arguments, configurations: &[Configuration]) -> Result<Tally,
     Ok(tally)
 }
 
+/// The disk with the tools of others, if a check wants it. When it cannot be had, those checks fail, and no others.
+fn peers(arguments: &Arguments, cache: &Path, report: &Report) -> Option<PathBuf> {
+    let wanted = |part: &str| checks::that_use_peers().any(|check| check.name.contains(part));
+    let filter = arguments.filter.as_deref();
+    if arguments.exec.is_some() || !(arguments.costs || filter.is_none_or(wanted)) {
+        return None;
+    }
+    peers::image(cache, &|text| report.note("peers", text))
+        .map_err(|reason| report.note("peers", &reason))
+        .ok()
+}
+
+/// Prints the table of costs; what is missing from it has failed.
+fn costs(report: &Report) -> Tally {
+    let mut tally = Tally::default();
+    let mut figures = report.figures();
+    match native::measure() {
+        Ok(own) => figures.extend(own),
+        Err(reason) => tally += report.failed(figures::HERE, "costs", &reason, None),
+    }
+    let (table, missing) = figures::table(&figures);
+    print!("\n{table}");
+    for figure in missing {
+        println!("MISSING {figure}");
+        tally += Tally::FAILED;
+    }
+    tally
+}
+
 /// What all guests of this run have in common.
 struct Setup<'a> {
     arguments: &'a Arguments,
     disk: &'a Path,
+    peers: Option<&'a Path>,
     extras: &'a [Extra],
     exec: Option<&'a [String]>,
     logs: &'a Path,
@@ -236,6 +293,7 @@ impl Setup<'_> {
             kernel: configuration.spec.name.into(),
             variant: configuration.variant.into(),
             filter: self.arguments.filter.clone(),
+            table: self.arguments.costs,
             exec: self.exec.map(<[String]>::to_vec),
         };
         let initrd = folder.join("initramfs");
@@ -244,15 +302,17 @@ impl Setup<'_> {
         let mut words: Vec<String> = self.arguments.append.clone();
         words.extend(
             Some(configuration.variant)
-                .filter(|word| !word.is_empty())
+                .filter(|word| !word.is_empty() && !configuration.is_counted())
                 .map(Into::into),
         );
         Ok(Boot {
             vmlinuz: kernel.vmlinuz(),
             initrd,
             disk: self.disk.into(),
+            peers: self.peers.map(Into::into),
             console: folder.join("console.log"),
             words,
+            counted: configuration.is_counted(),
             limit: Duration::from_secs(60 * self.arguments.limit),
             exec: self.exec.is_some(),
         })

@@ -1,13 +1,13 @@
 //! One boot: starts QEMU, follows the guest's verdict and its console, and ends it when it is done or lost.
 
 use super::report::{Report, Tally};
-use crate::protocol::Event;
+use crate::protocol::{Event, PEERS, THROTTLED, THROTTLED_IOPS};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -24,11 +24,12 @@ const MACHINE: &[&str] = &[
     "tcg,thread=single",
     "-cpu",
     "max,cx16=off",
-    "-smp",
-    "2",
     "-m",
     "1024",
 ];
+const CPUS: &[&str] = &["-smp", "2"];
+/// Each instruction takes a nanosecond, and waiting none.
+const COUNTED_CPU: &[&str] = &["-smp", "1", "-icount", "shift=0,sleep=off"];
 /// A panic ends the guest at once, and an oops is a panic.
 const COMMAND_LINE: &str = "console=ttyS0 panic=-1 oops=panic quiet loglevel=4 rdinit=/init";
 /// How often the console is looked at while the guest says nothing.
@@ -53,10 +54,14 @@ pub struct Boot {
     pub vmlinuz: PathBuf,
     pub initrd: PathBuf,
     pub disk: PathBuf,
+    /// The disk with the tools of others, if they are wanted and could be had.
+    pub peers: Option<PathBuf>,
     /// Where the kernel's messages go.
     pub console: PathBuf,
     /// Added to the kernel's command line.
     pub words: Vec<String>,
+    /// Its clock counts instructions.
+    pub counted: bool,
     pub limit: Duration,
     /// The guest runs a command instead of checks.
     pub exec: bool,
@@ -160,16 +165,32 @@ impl Boot {
 
     fn start(&self) -> Result<(Guest, Receiver<String>), String> {
         let mut qemu = Command::new("qemu-system-x86_64");
-        qemu.args(MACHINE);
+        qemu.args(MACHINE).args(if self.counted { COUNTED_CPU } else { CPUS });
         qemu.arg("-kernel").arg(&self.vmlinuz).arg("-initrd").arg(&self.initrd);
         qemu.arg("-append")
             .arg([&[COMMAND_LINE.to_string()], self.words.as_slice()].concat().join(" "));
         // A comma in a path would end the option's value.
-        let disk = self.disk.to_string_lossy().replace(',', ",,");
+        let escaped = |path: &Path| path.to_string_lossy().replace(',', ",,");
+        let disk = escaped(&self.disk);
         qemu.arg("-drive")
             .arg(format!("file={disk},format=raw,if=none,id=scratch,snapshot=on"));
         qemu.args(["-device", "nvme,drive=scratch,serial=scratch"]);
-        let console = self.console.to_string_lossy().replace(',', ",,");
+        // The driver of the others is a module, so that checks that do not ask for them do not see these disks.
+        qemu.arg("-drive").arg(format!(
+            "driver=null-co,read-zeroes=on,size=64M,if=none,id={THROTTLED},throttling.iops-total={THROTTLED_IOPS}"
+        ));
+        // Neighbours that are asked for together are not to become one.
+        qemu.arg("-device").arg(format!(
+            "virtio-blk-pci,drive={THROTTLED},serial={THROTTLED},request-merging=off"
+        ));
+        if let Some(peers) = &self.peers {
+            let file = escaped(peers);
+            qemu.arg("-drive")
+                .arg(format!("file={file},format=raw,if=none,id={PEERS},readonly=on"));
+            qemu.arg("-device")
+                .arg(format!("virtio-blk-pci,drive={PEERS},serial={PEERS}"));
+        }
+        let console = escaped(&self.console);
         qemu.arg("-chardev").arg(format!("file,id=console,path={console}"));
         qemu.args([
             "-chardev",
@@ -230,6 +251,8 @@ impl Progress<'_> {
                 let took = self.took();
                 self.tally += self.report.failed(self.name, &check, &reason, Some(took));
             }
+            Event::Noted(text) => self.report.note(self.name, &text),
+            Event::Measured(figure, value) => self.report.measured(self.name, figure, value),
             Event::Output(text) => self.report.output(self.name, &text),
             Event::Exited(status) => {
                 self.done = exec;

@@ -1,5 +1,6 @@
 //! What the runner prints, and what it counts.
 
+use crate::figures::Figures;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::ops::AddAssign;
@@ -32,6 +33,8 @@ pub struct Report {
     turn: Mutex<()>,
     /// What failed, a line each, to be said again at the end: it may be thousands of lines above it.
     failures: Mutex<Vec<String>>,
+    /// What guests have measured.
+    figures: Mutex<Figures>,
 }
 
 /// How much of a failure's reason is said again, in characters.
@@ -44,7 +47,20 @@ impl Report {
             bare,
             turn: Mutex::new(()),
             failures: Mutex::default(),
+            figures: Mutex::default(),
         }
+    }
+
+    /// A figure, of the kernel that this configuration is one of.
+    pub fn measured(&self, configuration: &str, figure: String, value: u64) {
+        self.line(configuration, &format!("note  {figure}: {value}"));
+        let kernel = configuration.split(' ').next().unwrap_or_default();
+        let mut figures = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
+        figures.insert((kernel.into(), figure), value);
+    }
+
+    pub fn figures(&self) -> Figures {
+        self.figures.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn passed(&self, configuration: &str, check: &str, took: Duration) -> Tally {
@@ -53,7 +69,7 @@ impl Report {
     }
 
     pub fn failed(&self, configuration: &str, check: &str, reason: &str, took: Option<Duration>) -> Tally {
-        let mut text = format!("FAIL  {check}: {}", reason.trim_end().replace('\n', "\n        "));
+        let mut text = format!("FAIL  {check}: {}", indented(reason));
         if let Some(took) = took {
             let _ = write!(text, "  ({:.1} s)", took.as_secs_f64());
         }
@@ -71,7 +87,7 @@ impl Report {
     }
 
     pub fn note(&self, configuration: &str, text: &str) {
-        self.line(configuration, &format!("note  {text}"));
+        self.line(configuration, &format!("note  {}", indented(text)));
     }
 
     /// A line that an `--exec` command printed.
@@ -99,4 +115,9 @@ impl Report {
             std::io::stderr().write_all(text.as_bytes())
         };
     }
+}
+
+/// All but its first line below that one.
+fn indented(text: &str) -> String {
+    text.trim_end().replace('\n', "\n        ")
 }

@@ -1,0 +1,157 @@
+//! What is measured, what it is to be, and what it may not pass: a line of a table each.
+//!
+//! The guest runner (`tests/vm`) measures; `checks/costs.rs` has how. A figure's unit is that of its row.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// By how much a figure may pass what it was pinned at: counts repeat to less than one in a hundred, whatever compiler
+/// the programs are made by.
+const MARGIN_PERCENT: u64 = 3;
+
+/// Figures by kernel and name. What is measured on the machine itself has the kernel [`HERE`].
+pub type Figures = BTreeMap<(String, String), u64>;
+pub const HERE: &str = "here";
+
+/// What a figure was when it was last looked at with care. One that comes out lower is to be pinned anew; one that has
+/// to be higher needs a reason, which belongs to the commit that raises it.
+#[rustfmt::skip]
+const PINNED: &[(&str, &str, u64)] = &[
+    ("6.1", "vfs fentry", 1_085),
+    ("6.1", "ext4 fentry", 1_111),
+    ("6.1", "vfs kprobe", 1_764),
+    ("6.1", "vfs another", 528),
+    ("6.1", "blk", 2_330),
+];
+
+/// An error when a figure is higher than it may be.
+pub fn gate(kernel: &str, figure: &str, value: u64) -> Result<(), String> {
+    let mut pinned = PINNED.iter().filter(|(k, f, _)| (*k, *f) == (kernel, figure));
+    match pinned.next() {
+        Some((_, _, limit)) if value * 100 > limit * (100 + MARGIN_PERCENT) => Err(format!(
+            "{value}, which is more than {MARGIN_PERCENT} % over the {limit} that benches/figures.rs has"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// What a row shows.
+enum Shown {
+    Figure(&'static str),
+    /// One in relation to another.
+    Ratio(&'static str, &'static str),
+    /// One in relation to what somebody else measured.
+    RatioTo(&'static str, u64),
+}
+use Shown::{Figure, Ratio, RatioTo};
+
+struct Row {
+    kernel: &'static str,
+    what: &'static str,
+    shown: Shown,
+    unit: &'static str,
+    /// At most so much is wanted.
+    target: Option<f64>,
+}
+
+const fn row(kernel: &'static str, what: &'static str, shown: Shown, unit: &'static str, target: f64) -> Row {
+    Row {
+        kernel,
+        what,
+        shown,
+        unit,
+        target: Some(target),
+    }
+}
+
+/// One that others are held against.
+const fn beside(kernel: &'static str, what: &'static str, shown: Shown, unit: &'static str) -> Row {
+    Row {
+        kernel,
+        what,
+        shown,
+        unit,
+        target: None,
+    }
+}
+
+/// Instructions that the script that this tool follows adds to a cached read on 6.1, at one layer (BCC 0.26).
+const SCRIPT: u64 = 2_215;
+
+const INSTRUCTIONS: &str = "instr.";
+const MILLIONS: &str = "M instr.";
+const TIMES: &str = "times";
+
+#[rustfmt::skip]
+const ROWS: &[Row] = &[
+    beside("6.1", "cached 1-byte pread, nothing attached", Figure("pread"), INSTRUCTIONS),
+    beside("6.1", "  an empty fentry/fexit pair adds", Figure("floor"), INSTRUCTIONS),
+    row("6.1", "  -T vfs -p PID by fentry adds", Figure("vfs fentry"), INSTRUCTIONS, 740.0),
+    row("6.1", "    of the BCC script (2,215, known)", RatioTo("vfs fentry", SCRIPT), TIMES, 0.34),
+    beside("6.1", "  ext4dist adds", Figure("ext4dist"), INSTRUCTIONS),
+    beside("6.1", "  -T ext4 -p PID by fentry adds", Figure("ext4 fentry"), INSTRUCTIONS),
+    row("6.1", "    of ext4dist", Ratio("ext4 fentry", "ext4dist"), TIMES, 0.54),
+    row("6.1", "  -T vfs -p PID by kprobe pairs adds", Figure("vfs kprobe"), INSTRUCTIONS, 1_270.0),
+    beside("6.1", "  -T vfs -p ANOTHER adds", Figure("vfs another"), INSTRUCTIONS),
+    row("6.1", "    of the empty pair", Ratio("vfs another", "floor"), TIMES, 1.2),
+    row("6.1", "  all layers, -p PID, add", Figure("all layers"), INSTRUCTIONS, 2_200.0),
+    beside("7", "  an empty fentry/fexit pair adds", Figure("floor"), INSTRUCTIONS),
+    beside("7", "  -T vfs -p PID by fentry adds", Figure("vfs fentry"), INSTRUCTIONS),
+    row("7", "  -T vfs -p PID, losing nothing, adds", Figure("vfs lossless"), INSTRUCTIONS, 1_020.0),
+    beside("7", "  all layers, -p PID, losing nothing, add", Figure("all layers"), INSTRUCTIONS),
+    beside("6.1", "4 KiB O_DIRECT read of null_blk: biolatency adds", Figure("biolatency"), INSTRUCTIONS),
+    beside("6.1", "  -T blk adds", Figure("blk"), INSTRUCTIONS),
+    row("6.1", "    of biolatency", Ratio("blk", "biolatency"), TIMES, 0.7),
+    beside("7", "4 KiB O_DIRECT read of null_blk: biolatency adds", Figure("biolatency"), INSTRUCTIONS),
+    beside("7", "  -T blk, losing nothing, adds", Figure("blk"), INSTRUCTIONS),
+    row("7", "    of biolatency", Ratio("blk", "biolatency"), TIMES, 0.7),
+    row("6.1", "start to banner, -T vfs", Figure("start"), MILLIONS, 300.0),
+    row("6.1", "start to banner, all layers, fentry", Figure("start all fentry"), MILLIONS, 1_200.0),
+    row("6.1", "start to banner, all layers, kprobes", Figure("start all kprobe"), MILLIONS, 500.0),
+    row("7", "start to banner, all layers, kprobe.session", Figure("start all"), MILLIONS, 150.0),
+    row("7", "attach and detach, all layers, guest's clock", Figure("attach and detach"), "ms", 1_000.0),
+    row("6.1", "peak resident memory, all layers", Figure("memory"), "KiB", 8.0 * 1024.0),
+    row(HERE, "the executable", Figure("size"), "KiB", 4.0 * 1024.0),
+    beside(HERE, "pread, nothing attached", Figure("pread"), "ns"),
+    beside(HERE, "  strace -c adds", Figure("strace -c"), "ns"),
+    beside(HERE, "  perf trace -s adds", Figure("perf trace -s"), "ns"),
+    beside(HERE, "  syscount -L adds", Figure("syscount -L"), "ns"),
+    beside(HERE, "  -T syscall -p PID adds", Figure("-T syscall"), "ns"),
+    row(HERE, "    of syscount -L", Ratio("-T syscall", "syscount -L"), TIMES, 0.6),
+];
+
+/// The table, and what is missing from it.
+pub fn table(figures: &Figures) -> (String, Vec<String>) {
+    let mut missing = Vec::new();
+    let mut text = format!("{:<6}  {:<52} {:>19} {:>9}\n", "kernel", "what", "measured", "at most");
+    for row in ROWS {
+        let get = |name: &str| {
+            let key = (row.kernel.to_string(), name.to_string());
+            figures
+                .get(&key)
+                .copied()
+                .ok_or_else(|| format!("{name} on {}", row.kernel))
+        };
+        let value = match row.shown {
+            Figure(name) => get(name).map(|value| value as f64),
+            Ratio(name, to) => get(name).and_then(|value| Ok(value as f64 / get(to)? as f64)),
+            RatioTo(name, to) => get(name).map(|value| value as f64 / to as f64),
+        };
+        let digits = if row.unit == TIMES { 2 } else { 0 };
+        match value {
+            Ok(value) => {
+                let target = row.target.map_or_else(String::new, |target| {
+                    let verdict = if value <= target { "reached" } else { "MISSED" };
+                    format!(" {target:>9.digits$}  {verdict}")
+                });
+                let _ = writeln!(
+                    text,
+                    "{:<6}  {:<52} {value:>10.digits$} {:<8}{target}",
+                    row.kernel, row.what, row.unit
+                );
+            }
+            Err(name) => missing.push(name),
+        }
+    }
+    (text, missing)
+}

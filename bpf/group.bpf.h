@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Calls and requests by process, file, disk or control group (`--by`). Each is counted a second time, in a cell of its group,
+ * which all CPUs share; so everything is added atomically, and the shortest and longest time of a cell may miss one that
+ * another CPU tells in the same moment. Whoever reads knows from the steps.
+ *
+ * A group is found by its key when the call begins, when its file is at hand, and goes along with the call as a number. Numbers
+ * of groups and cells come out of queues that userspace has filled: kernels before 5.12 have no atomic addition that answers.
+ * What finds no room is counted in cells that are always there, so that groups add up to all calls. All of it but the keys is
+ * mapped into userspace, for the reason that `stats` has.
+ */
+#ifndef __GROUP_BPF_H__
+#define __GROUP_BPF_H__
+
+struct group_key {
+	__u64 number;
+	__u64 more;
+};
+
+/* Preallocated, as all of these are: requests are counted in interrupts. Sizes are the loader's. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct group_key);
+	__type(value, __u32);
+} group_numbers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 1);
+	__type(value, __u32);
+} free_groups SEC(".maps");
+
+/* By number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct group);
+} groups SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct cell_key);
+	__type(value, __u32);
+} cell_numbers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 1);
+	__type(value, __u32);
+} free_cells SEC(".maps");
+
+/*
+ * By number: one op of one group. A group has few of the ops. The first cells are those of calls that found no room, in the
+ * order of the ops.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct op_stats);
+} group_cells SEC(".maps");
+
+/* Whose they are. Apart from them, so that who looks for those in use need not touch all. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cell_key);
+} cell_keys SEC(".maps");
+
+/* The whole stack's: by the number of the group, and in it by family. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct family_stats);
+} group_families SEC(".maps");
+
+/* The same, by origin and direction. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct origin_stats);
+} group_origins SEC(".maps");
+
+#define ENOENT 2
+
+/* Nothing is ever put back for long: whoever comes later need not ask. */
+volatile __u8 groups_are_full;
+volatile __u8 cells_are_full;
+
+/* The process that the current thread is of: its first thread stands for it. */
+static __always_inline struct task_struct *current_leader(void)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+
+	return BPF_CORE_READ(task, group_leader);
+}
+
+static __always_inline struct kernfs_node *current_cgroup(void)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+	struct css_set *set = BPF_CORE_READ(task, cgroups);
+	struct cgroup_subsys_state *state = NULL;
+	struct cgroup *cgroup;
+	__u32 place = 0;
+
+	if (config.cgroups_of == CGROUPS_UNIFIED)
+		return BPF_CORE_READ(set, dfl_cgrp, kn);
+	if (config.cgroups_of == CGROUPS_IO && bpf_core_enum_value_exists(enum cgroup_subsys_id, io_cgrp_id))
+		place = bpf_core_enum_value(enum cgroup_subsys_id, io_cgrp_id);
+	if (config.cgroups_of == CGROUPS_MEMORY && bpf_core_enum_value_exists(enum cgroup_subsys_id, memory_cgrp_id))
+		place = bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
+	bpf_probe_read_kernel(&state, sizeof(state),
+			      (void *)set + bpf_core_field_offset(struct css_set, subsys) + place * sizeof(state));
+	cgroup = BPF_CORE_READ(state, cgroup);
+	return BPF_CORE_READ(cgroup, kn);
+}
+
+static __always_inline struct group_key process_key(struct task_struct *leader)
+{
+	struct group_key key = {
+		.number = bpf_get_current_pid_tgid() >> 32,
+		.more = BPF_CORE_READ(leader, start_boottime),
+	};
+
+	return key;
+}
+
+/* What is written about a group that is new. The file is only looked at where groups are files, and may have no mount. */
+static __always_inline void describe_group(struct group *group, const struct group_key *key, struct dentry *dentry,
+					   struct vfsmount *mount)
+{
+	group->number = key->number;
+	group->more = key->more;
+	group->path = PATH_NONE;
+	group->names_length = 0;
+	if (config.group_by == BY_PROCESS) {
+		struct task_struct *leader = current_leader();
+
+		BPF_CORE_READ_INTO(&group->comm, leader, comm);
+	}
+	if (config.group_by == BY_FILE && dentry)
+		group->path = note_names(group->names, &group->names_length, dentry, mount);
+	if (config.group_by == BY_CGROUP)
+		group->path = note_cgroup_names(group->names, &group->names_length, current_cgroup());
+	barrier();
+	group->is_known = 1;
+}
+
+static __always_inline __u32 find_or_make_group(const struct group_key *key, struct dentry *dentry, struct vfsmount *mount)
+{
+	__u32 *found = bpf_map_lookup_elem(&group_numbers, key), number;
+	struct group *group;
+	int failed;
+
+	if (found)
+		return *found;
+	if (groups_are_full)
+		return GROUP_UNPLACED;
+	failed = bpf_map_pop_elem(&free_groups, &number);
+	if (failed) {
+		groups_are_full = failed == -ENOENT;
+		return GROUP_UNPLACED;
+	}
+	group = bpf_map_lookup_elem(&groups, &number);
+	if (!group)
+		return GROUP_UNPLACED;
+	describe_group(group, key, dentry, mount);
+	if (!bpf_map_update_elem(&group_numbers, key, &number, BPF_NOEXIST))
+		return number;
+	/* Another CPU was faster. */
+	group->is_known = 0;
+	bpf_map_push_elem(&free_groups, &number, BPF_ANY);
+	found = bpf_map_lookup_elem(&group_numbers, key);
+	return found ? *found : GROUP_UNPLACED;
+}
+
+/* The group of whoever runs; where groups are not of that kind, GROUP_NONE. */
+static __always_inline __u32 group_of_current(void)
+{
+	struct group_key key = {};
+
+	if (config.group_by == BY_PROCESS)
+		key = process_key(current_leader());
+	else if (config.group_by == BY_CGROUP)
+		key.number = BPF_CORE_READ(current_cgroup(), id);
+	else
+		return GROUP_NONE;
+	return find_or_make_group(&key, NULL, NULL);
+}
+
+static __always_inline __u32 group_of_disk(__u32 device)
+{
+	struct group_key key = { .number = device };
+
+	return device ? find_or_make_group(&key, NULL, NULL) : GROUP_NONE;
+}
+
+/* The group of a call on this file. A disk's own file is of that disk, any other of the one that its file system is on. */
+static __always_inline __u32 group_of_inode(struct inode *inode, struct dentry *dentry, struct vfsmount *mount)
+{
+	struct group_key key = {};
+	__u32 device;
+
+	if (config.group_by != BY_FILE && config.group_by != BY_DISK)
+		return group_of_current();
+	if (!inode)
+		return GROUP_NONE;
+	device = BPF_CORE_READ(inode, i_sb, s_dev);
+	if (config.group_by == BY_DISK) {
+		if ((BPF_CORE_READ(inode, i_mode) & S_IFMT) == S_IFBLK)
+			device = BPF_CORE_READ(inode, i_rdev);
+		return group_of_disk(device);
+	}
+	/* A file's number may be given to another one when it was deleted, which then has another name. */
+	key.number = BPF_CORE_READ(inode, i_ino);
+	key.more = (__u64)device << 32 | (dentry ? BPF_CORE_READ(dentry, d_name.hash) : 0);
+	return find_or_make_group(&key, dentry, mount);
+}
+
+static __always_inline __u32 group_of_file(struct file *file)
+{
+	return group_of_inode(BPF_CORE_READ(file, f_inode), BPF_CORE_READ(file, f_path.dentry),
+			      BPF_CORE_READ(file, f_path.mnt));
+}
+
+/*
+ * The group of a request, by the file whose page its first bio carries. Direct I/O carries memory of a process, and what a file
+ * system writes about its files is no file's.
+ */
+static __always_inline __u32 group_of_page(const struct bio *bio)
+{
+	struct page *page = BPF_CORE_READ(bio, bi_io_vec, bv_page);
+	struct address_space *mapping;
+	struct dentry *dentry = NULL;
+	struct hlist_node *alias;
+	struct inode *inode;
+	unsigned long head;
+	__u16 kind;
+
+	/* All but the first page of a larger piece of memory say where that is. */
+	if (bpf_core_field_exists(page->compound_head)) {
+		head = BPF_CORE_READ(page, compound_head);
+		if (head & 1)
+			page = (void *)(head - 1);
+	}
+	mapping = BPF_CORE_READ(page, mapping);
+	inode = BPF_CORE_READ(mapping, host);
+	/* What is no page of a file has something else in this place. */
+	if (!inode || BPF_CORE_READ(inode, i_mapping) != mapping)
+		return GROUP_NONE;
+	kind = BPF_CORE_READ(inode, i_mode) & S_IFMT;
+	if (kind != S_IFREG && kind != S_IFDIR)
+		return GROUP_NONE;
+	alias = BPF_CORE_READ(inode, i_dentry.first);
+	if (alias && bpf_core_field_exists(dentry->d_u.d_alias))
+		dentry = (void *)alias - bpf_core_field_offset(struct dentry, d_u.d_alias);
+	else if (alias && bpf_core_field_exists(((struct dentry___unnamed *)0)->d_alias))
+		dentry = (void *)alias - bpf_core_field_offset(struct dentry___unnamed, d_alias);
+	return group_of_inode(inode, dentry, NULL);
+}
+
+/* The group of a system call; `file`: what its descriptor names, NULL where it names none. */
+static __always_inline __u32 group_of_call(struct file *file)
+{
+	return config.group_by ? group_of_file(file) : GROUP_UNPLACED;
+}
+
+/* The group of a call that comes by a function, whose argument this is that names the file. */
+static __always_inline __u32 group_of_argument(__u32 point, void *argument)
+{
+	struct path *path = argument;
+
+	switch (point_shape(point)) {
+	case SHAPE_PATH_0:
+		return group_of_inode(BPF_CORE_READ(path, dentry, d_inode), BPF_CORE_READ(path, dentry),
+				      BPF_CORE_READ(path, mnt));
+	case SHAPE_FD_0:
+		argument = file_of_descriptor((__u64)argument);
+		break;
+	case SHAPE_SYSCALL_FD_0:
+		argument = file_of_descriptor(SYSCALL_ARG_0((struct pt_regs *)argument, PROBED_REGISTER));
+		break;
+	case SHAPE_KIOCB_0:
+		argument = BPF_CORE_READ((struct kiocb *)argument, ki_filp);
+		break;
+	case SHAPE_FAULT_0:
+		argument = BPF_CORE_READ((struct vm_fault *)argument, vma, vm_file);
+		break;
+	}
+	return group_of_file(argument);
+}
+
+/* The number of a new cell; that of calls without room where there is none. */
+static __always_inline __u32 make_cell(const struct cell_key *key)
+{
+	struct cell_key *known;
+	__u32 number, *found;
+	int failed;
+
+	if (cells_are_full)
+		return key->row;
+	failed = bpf_map_pop_elem(&free_cells, &number);
+	if (failed) {
+		cells_are_full = failed == -ENOENT;
+		return key->row;
+	}
+	known = bpf_map_lookup_elem(&cell_keys, &number);
+	if (known)
+		*known = *key;
+	if (!bpf_map_update_elem(&cell_numbers, key, &number, BPF_NOEXIST))
+		return number;
+	/* Another CPU was faster. */
+	if (known)
+		known->group = GROUP_UNPLACED;
+	bpf_map_push_elem(&free_cells, &number, BPF_ANY);
+	found = bpf_map_lookup_elem(&cell_numbers, key);
+	return found ? *found : key->row;
+}
+
+static __always_inline struct op_stats *cell_of(__u32 group, __u32 row)
+{
+	struct cell_key key = { .group = group, .row = row };
+	__u32 *found, number = row;
+
+	if (group != GROUP_UNPLACED) {
+		found = bpf_map_lookup_elem(&cell_numbers, &key);
+		number = found ? *found : make_cell(&key);
+	}
+	return bpf_map_lookup_elem(&group_cells, &number);
+}
+
+/* One finished call or request, after record_in() has counted it. */
+static __always_inline struct op_stats *record_in_group(__u32 group, __u32 row, bool moves_bytes, __u64 ns, long value)
+{
+	struct op_stats *cell;
+
+	/* The whole stack's groups have families, not ops. */
+	if (!config.group_by || config.whole_stack || value == -EIOCBQUEUED)
+		return NULL;
+	cell = cell_of(group, row);
+	if (cell)
+		count_call(cell, moves_bytes, ns, value, true);
+	return cell;
+}
+
+static __always_inline struct family_stats *group_family_of(__u32 group, __u32 family)
+{
+	__u32 element = group * FAMILIES + family;
+
+	return bpf_map_lookup_elem(&group_families, &element);
+}
+
+static __always_inline struct origin_stats *group_origin_of(__u32 group, __u32 origin)
+{
+	__u32 element = group * ORIGINS * DIRECTIONS + origin;
+
+	return bpf_map_lookup_elem(&group_origins, &element);
+}
+
+/* The name that a process ends with is the one that people know it by: it may have had others before. */
+static __always_inline void note_last_name(void)
+{
+	struct task_struct *leader = current_leader();
+	struct group_key key = process_key(leader);
+	struct group *group;
+	__u32 *number;
+
+	number = bpf_map_lookup_elem(&group_numbers, &key);
+	group = number ? bpf_map_lookup_elem(&groups, number) : NULL;
+	if (group)
+		BPF_CORE_READ_INTO(&group->comm, leader, comm);
+}
+
+#endif

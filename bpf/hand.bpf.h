@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The whole stack's view: one clock hand per thread. Every event of a call (the entry and the return of a function, the
+ * thread's leaving a CPU and its coming back) gives the time since the last one to the row that was current, and moves the
+ * hand. So the rows of a call add up to its time by construction, whatever was seen of it or not.
+ *
+ * A call begins and ends with the system call; the functions open inside say which row is current. All of it happens in
+ * the thread's own context. What others know of its sleep (who woke it, which of its requests ended) they leave in
+ * `sleepers`, and the thread puts it into rows when it next runs into an event.
+ */
+#ifndef __HAND_BPF_H__
+#define __HAND_BPF_H__
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct hand);
+} hands_by_task SEC(".maps");
+
+/* Where there is no task storage: by thread number, for as long as a call is under way. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 10240);
+	__type(key, __u32);
+	__type(value, struct hand);
+} hands_by_thread SEC(".maps");
+
+/* Threads that were off the CPU in the call under way. Preallocated: interrupts look things up in it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 10240);
+	__type(key, __u32);
+	__type(value, struct sleeper);
+} sleepers SEC(".maps");
+
+/* A part per CPU, mapped into userspace as `stats` is. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct family_stats);
+} families SEC(".maps");
+
+/* By op: 1 more than the family of a system call, 0 for the others. */
+const volatile __u8 op_families[MAX_OPS];
+
+/* Keys of functions that have a row and no op. */
+#define ROW_KEY 0x100
+
+static const struct hand no_hand;
+
+static __always_inline struct hand *find_hand(void)
+{
+	if (config.hash_starts) {
+		__u32 thread = bpf_get_current_pid_tgid();
+
+		return bpf_map_lookup_elem(&hands_by_thread, &thread);
+	}
+	return bpf_task_storage_get(&hands_by_task, bpf_get_current_task_btf(), 0, 0);
+}
+
+static __always_inline struct hand *find_or_make_hand(void)
+{
+	struct hand *found;
+
+	if (config.hash_starts) {
+		__u32 thread = bpf_get_current_pid_tgid();
+
+		found = bpf_map_lookup_elem(&hands_by_thread, &thread);
+		if (found)
+			return found;
+		if (bpf_map_update_elem(&hands_by_thread, &thread, &no_hand, BPF_NOEXIST))
+			return NULL;
+		return bpf_map_lookup_elem(&hands_by_thread, &thread);
+	}
+	return bpf_task_storage_get(&hands_by_task, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+}
+
+static __always_inline struct family_stats *family_stats_of(__u32 family)
+{
+	__u32 element = bpf_get_smp_processor_id() * FAMILIES + family;
+
+	return bpf_map_lookup_elem(&families, &element);
+}
+
+/* What is not seen of calls that began before the end of the run, and end after it, is no fault. */
+static __always_inline void count_unbalanced(const struct hand *hand, enum unbalanced kind, __u32 n)
+{
+	struct family_stats *s;
+
+	if (control.stopped || !n)
+		return;
+	s = family_stats_of(hand->family);
+	if (s)
+		add(&s->unbalanced[kind & (UNBALANCED_KINDS - 1)], n);
+}
+
+/* The time up to `until` goes to `row`. A clock that goes back stands still. */
+static __always_inline void charge(struct hand *hand, __u8 row, __u64 until)
+{
+	if (until <= hand->last_ns)
+		return;
+	hand->rows[row & (ROWS - 1)] += until - hand->last_ns;
+	hand->last_ns = until;
+}
+
+/* The row of the function that was entered last. */
+static __always_inline __u8 current_row(const struct hand *hand)
+{
+	return hand->open[(hand->depth - 1) & (OPEN_FUNCTIONS - 1)].row;
+}
+
+/* Puts the time that the thread was off the CPU into rows. It is on one again. */
+static __always_inline void settle(struct hand *hand, __u64 now)
+{
+	__u32 thread = bpf_get_current_pid_tgid();
+	struct sleeper *sleeper;
+	__u64 woken, in;
+
+	if (hand->off == OFF_NOT)
+		return;
+	sleeper = bpf_map_lookup_elem(&sleepers, &thread);
+	in = sleeper ? sleeper->in_ns : 0;
+	if (!in) {
+		count_unbalanced(hand, UNBALANCED_SLEEP, 1);
+		in = now;
+	}
+	if (hand->off == OFF_ASLEEP) {
+		woken = sleeper && sleeper->woken_ns ? sleeper->woken_ns : in;
+		if (woken > in)
+			woken = in;
+		if (sleeper && sleeper->released && hand->sleeps_in == ROW_QUEUE) {
+			hand->sleeps_in = ROW_OTHERS;
+			hand->getting_request = 0;
+		}
+		if (sleeper && sleeper->completed && sleeper->completed == sleeper->slept_ns &&
+		    (hand->sleeps_in == ROW_OTHERS || hand->sleeps_in == ROW_OTHER)) {
+			__u64 queued = hand->last_ns + sleeper->queue_ns;
+
+			charge(hand, ROW_QUEUE, queued < woken ? queued : woken);
+			charge(hand, ROW_DEVICE, woken);
+			hand->waited |= 1;
+		} else {
+			charge(hand, hand->sleeps_in, woken);
+			if (hand->sleeps_in == ROW_OTHERS)
+				hand->waited |= 2;
+		}
+		/* Requests that end from now on end in no sleep of this thread. */
+		if (sleeper)
+			sleeper->slept_ns = 0;
+	}
+	charge(hand, ROW_RUN_QUEUE, in);
+	hand->off = OFF_NOT;
+}
+
+/* A system call begins. Answers its hand, NULL where there is none. */
+static __always_inline struct hand *begin_hand(__u32 op, __u64 now, __u32 group)
+{
+	__u8 family = op_families[op & (MAX_OPS - 1)];
+	struct hand *hand;
+
+	if (!family)
+		return NULL;
+	hand = find_or_make_hand();
+	if (!hand) {
+		struct family_stats *s = family_stats_of(family - 1);
+
+		if (s)
+			add(&s->unbalanced[UNBALANCED_SLEEP], 1);
+		return NULL;
+	}
+	/* The last one's return was not seen. */
+	if (hand->depth)
+		count_unbalanced(hand, UNBALANCED_ENTRY, hand->depth);
+	for (int i = 0; i < ROWS; i++)
+		hand->rows[i] = 0;
+	hand->entered_ns = now;
+	hand->last_ns = now;
+	hand->open[0].key = op;
+	hand->open[0].row = ROW_SYSCALL;
+	hand->depth = 1;
+	hand->deeper = 0;
+	hand->reached = 1u << ROW_SYSCALL;
+	hand->family = family - 1;
+	hand->off = OFF_NOT;
+	hand->getting_request = 0;
+	hand->own_bios = 0;
+	hand->waited = 0;
+	hand->direct = 0;
+	hand->group = group;
+	return hand;
+}
+
+/* A function inside a call is entered. `is_transparent`: it is not asked for, and its time its caller's. */
+static __always_inline void enter_function(__u32 key, __u8 row, bool is_transparent, bool is_direct, __u64 now)
+{
+	struct hand *hand = find_hand();
+	struct open_function *open;
+
+	if (!hand || !hand->depth)
+		return;
+	settle(hand, now);
+	charge(hand, current_row(hand), now);
+	if (hand->depth >= OPEN_FUNCTIONS) {
+		hand->deeper++;
+		count_unbalanced(hand, UNBALANCED_DEPTH, 1);
+		return;
+	}
+	open = &hand->open[hand->depth & (OPEN_FUNCTIONS - 1)];
+	open->key = key;
+	open->row = is_transparent ? current_row(hand) : row;
+	hand->depth++;
+	if (!is_transparent)
+		hand->reached |= 1u << (row & (ROWS - 1));
+	if (is_direct)
+		hand->direct = 1;
+}
+
+/*
+ * A function inside a call has returned. Those above it whose return was not seen are closed with it. `may_be_others`: many file
+ * systems share it, and where the file was another one's it is not open here.
+ */
+static __always_inline void leave_function(__u32 key, bool may_be_others, __u64 now)
+{
+	struct hand *hand = find_hand();
+
+	if (!hand || !hand->depth)
+		return;
+	settle(hand, now);
+	charge(hand, current_row(hand), now);
+	if (hand->deeper && !may_be_others) {
+		hand->deeper--;
+		return;
+	}
+	for (int i = 1; i < OPEN_FUNCTIONS; i++) {
+		__u32 place = hand->depth - i;
+
+		/* The first one is the system call. */
+		if (!place || place >= OPEN_FUNCTIONS)
+			break;
+		if (hand->open[place].key == key) {
+			count_unbalanced(hand, UNBALANCED_ENTRY, i - 1);
+			hand->depth = place;
+			return;
+		}
+	}
+	if (!may_be_others)
+		count_unbalanced(hand, UNBALANCED_RETURN, 1);
+}
+
+static __always_inline void put_hand(struct hand *hand)
+{
+	__u32 thread = bpf_get_current_pid_tgid();
+
+	hand->depth = 0;
+	if (hand->has_slept) {
+		hand->has_slept = 0;
+		bpf_map_delete_elem(&sleepers, &thread);
+	}
+	if (config.hash_starts)
+		bpf_map_delete_elem(&hands_by_thread, &thread);
+}
+
+/* The call under way is none that is to be counted. */
+static __always_inline void drop_hand(void)
+{
+	struct hand *hand = find_hand();
+
+	if (hand && hand->depth)
+		put_hand(hand);
+}
+
+static __always_inline enum read_class class_of(const struct hand *hand)
+{
+	if (hand->direct)
+		return READ_DIRECT;
+	if (hand->waited & 1)
+		return READ_WAITED_OWN;
+	if (hand->waited & 2)
+		return READ_WAITED_OTHERS;
+	return hand->own_bios ? READ_AHEAD : READ_CACHED;
+}
+
+/* Counts the call that has ended. */
+static __always_inline void count_in_family(struct family_stats *s, const struct hand *hand, __u64 bytes, bool failed,
+					    bool atomic)
+{
+	__u64 total = hand->last_ns - hand->entered_ns;
+	__u32 step, class;
+
+	note_extremes(s->extremes, total);
+	step = step_of(total);
+	barrier_var(step);
+	if (step < STEPS)
+		add_to(&s->steps[step], 1, atomic);
+	if (bytes)
+		add_to(&s->bytes, bytes, atomic);
+	if (failed)
+		add_to(&s->errors, 1, atomic);
+	for (int i = 0; i < ROWS; i++) {
+		if (hand->rows[i])
+			add_to(&s->rows[i], hand->rows[i], atomic);
+		if (hand->reached >> i & 1)
+			add_to(&s->reached[i], 1, atomic);
+	}
+	if (hand->family == FAMILY_READ) {
+		class = class_of(hand);
+		barrier_var(class);
+		if (class < READ_CLASSES) {
+			add_to(&s->class_calls[class], 1, atomic);
+			add_to(&s->class_bytes[class], bytes, atomic);
+		}
+	}
+}
+
+/* The system call has returned `value`. */
+static __always_inline void end_hand(__u64 now, long value, bool moves_bytes, __u32 group)
+{
+	struct hand *hand = find_hand();
+	bool failed = errno_of(value);
+	struct family_stats *s;
+	__u64 bytes;
+
+	if (!hand || !hand->depth)
+		return;
+	if (config.tells_slow)
+		hand->value = value;
+	settle(hand, now);
+	charge(hand, current_row(hand), now);
+	count_unbalanced(hand, UNBALANCED_ENTRY, hand->depth - 1);
+	bytes = moves_bytes && !failed ? value : 0;
+	s = family_stats_of(hand->family);
+	if (s)
+		count_in_family(s, hand, bytes, failed, false);
+	s = config.group_by ? group_family_of(group, hand->family) : NULL;
+	if (s)
+		count_in_family(s, hand, bytes, failed, true);
+	/* Else it is still needed; slow.bpf.h. */
+	if (!config.tells_slow)
+		put_hand(hand);
+}
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* Names, as the kernel has them: in pieces, from the innermost on. Each piece has a 0 at its end. */
+#ifndef __NAMES_BPF_H__
+#define __NAMES_BPF_H__
+
+/*
+ * Adds a name to `names`, which have room for NAMES_ROOM + NAME_ROOM bytes. Says whether there was room. The length is kept in
+ * memory, where the verifier does not follow it: it would look at each length of each round.
+ */
+static __always_inline bool add_name(__u8 *names, volatile __u32 *length, const void *name)
+{
+	__u32 used = *length;
+	long n;
+
+	if (used > NAMES_ROOM)
+		return false;
+	n = bpf_probe_read_kernel_str(names + used, NAME_ROOM, name);
+	if (n <= 0)
+		return false;
+	*length = used + n;
+	return true;
+}
+
+/*
+ * The names of a file and of the directories above it, over mounts up to the root; without a mount, up to the root of the
+ * file's file system. Answers what they are.
+ */
+static __always_inline enum names_kind note_names(__u8 *names, volatile __u32 *length, struct dentry *dentry,
+						   struct vfsmount *at)
+{
+	struct mount *mount = (void *)at - bpf_core_field_offset(struct mount, mnt);
+	struct dentry *top = at ? BPF_CORE_READ(at, mnt_root) : NULL, *parent;
+
+	*length = 0;
+	for (int i = 0; i < NAMES_MOST; i++) {
+		if (dentry == top) {
+			struct mount *above = BPF_CORE_READ(mount, mnt_parent);
+
+			if (!above || above == mount)
+				return PATH_WHOLE;
+			dentry = BPF_CORE_READ(mount, mnt_mountpoint);
+			mount = above;
+			top = BPF_CORE_READ(mount, mnt.mnt_root);
+			continue;
+		}
+		parent = BPF_CORE_READ(dentry, d_parent);
+		if (!at && parent == dentry)
+			return PATH_INSIDE;
+		if (!add_name(names, length, BPF_CORE_READ(dentry, d_name.name)))
+			break;
+		if (parent == dentry)
+			return PATH_ALONE;
+		dentry = parent;
+	}
+	return PATH_CUT;
+}
+
+/* The names of a control group, up to the root of its hierarchy. */
+static __always_inline enum names_kind note_cgroup_names(__u8 *names, volatile __u32 *length, struct kernfs_node *node)
+{
+	struct kernfs_node *above;
+
+	*length = 0;
+	for (int i = 0; i < NAMES_MOST; i++) {
+		if (bpf_core_field_exists(node->parent))
+			above = BPF_CORE_READ(node, parent);
+		else
+			above = BPF_CORE_READ((struct kernfs_node___rcu *)node, __parent);
+		if (!above)
+			return PATH_INSIDE;
+		if (!add_name(names, length, BPF_CORE_READ(node, name)))
+			break;
+		node = above;
+	}
+	return PATH_CUT;
+}
+
+#endif

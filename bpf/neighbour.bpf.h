@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Whose requests a disk served while those that were asked for waited.
+ *
+ * A disk's time is cut at the ends of its requests: what is between two ends goes to the request that the later one is
+ * of, as far as that was issued by then. The last ends are kept for each disk. When a request that was asked for ends,
+ * those since its start are looked back at, but none twice, so that each moment is told once, however many waited.
+ *
+ * Atomic instructions that answer what was there are known since 5.12; without them, these maps are not made.
+ */
+#ifndef __NEIGHBOUR_BPF_H__
+#define __NEIGHBOUR_BPF_H__
+
+volatile struct waits waits;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, NEIGHBOURS);
+	__type(key, __u32);
+	__type(value, struct neighbour);
+} neighbours SEC(".maps");
+
+/* By process: its place in `neighbours`. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, NEIGHBOURS);
+	__type(key, __u32);
+	__type(value, __u32);
+} neighbour_places SEC(".maps");
+
+/* By queue. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, ENDS_DISKS);
+	__type(key, __u64);
+	__type(value, struct disk_ends);
+} disk_ends SEC(".maps");
+
+/* A disk without ends, too large for the stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct disk_ends);
+} no_ends SEC(".maps");
+
+/* The current process's place. Its name is that of its first thread, as it is now. */
+static __always_inline __u32 neighbour_of_current(bool is_kernel)
+{
+	struct task_struct *task = (void *)bpf_get_current_task(), *leader;
+	__u32 tgid = bpf_get_current_pid_tgid() >> 32, place;
+	struct neighbour *neighbour;
+	__u32 *known;
+
+	known = bpf_map_lookup_elem(&neighbour_places, &tgid);
+	if (known) {
+		place = *known;
+	} else {
+		/* Two of its threads may come here at once, and one place stays empty. */
+		place = __sync_fetch_and_add(&waits.places, 1) + NEIGHBOUR_FIRST;
+		if (place >= NEIGHBOURS || bpf_map_update_elem(&neighbour_places, &tgid, &place, BPF_NOEXIST))
+			return NEIGHBOUR_REST;
+	}
+	neighbour = bpf_map_lookup_elem(&neighbours, &place);
+	if (!neighbour)
+		return NEIGHBOUR_REST;
+	neighbour->tgid = tgid;
+	neighbour->is_kernel = is_kernel;
+	leader = BPF_CORE_READ(task, group_leader);
+	bpf_core_read(neighbour->comm, sizeof(neighbour->comm), &leader->comm);
+	return place;
+}
+
+static __always_inline struct disk_ends *ends_of(__u64 queue)
+{
+	struct disk_ends *ends = bpf_map_lookup_elem(&disk_ends, &queue), *none;
+	__u32 first = 0;
+
+	if (ends)
+		return ends;
+	none = bpf_map_lookup_elem(&no_ends, &first);
+	if (none)
+		bpf_map_update_elem(&disk_ends, &queue, none, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&disk_ends, &queue);
+}
+
+/*
+ * Without a branch: the verifier goes over what follows once for each way that leads to it, and these are on the way to
+ * each turn of a loop. Moments are less than 2^63 ns.
+ */
+static __always_inline __u64 earlier_of(__u64 a, __u64 b)
+{
+	__s64 apart = a - b, is_earlier = apart >> 63;
+
+	barrier_var(is_earlier);
+	return b + (apart & is_earlier);
+}
+
+static __always_inline __u64 later_of(__u64 a, __u64 b)
+{
+	__s64 apart = a - b, is_earlier = apart >> 63;
+
+	barrier_var(is_earlier);
+	return a - (apart & is_earlier);
+}
+
+/*
+ * Looks back at what the disk did between two moments; nothing is told before the first. `number` is that of the last end.
+ *
+ * Not in line, and no static function: the verifier looks at it by itself, once, and not for each way that leads to it.
+ */
+__noinline int tell_wait(__u64 queue, __u64 number, __u64 start, __u64 now)
+{
+	__u64 later = now, from, to;
+	struct disk_ends *ends;
+
+	if (!block.neighbours)
+		return 0;
+	ends = bpf_map_lookup_elem(&disk_ends, &queue);
+	if (!ends || start >= now)
+		return 0;
+	__sync_fetch_and_add(&waits.ns, now - start);
+	for (__u32 i = 0; i < ENDS_KEPT; i++) {
+		struct served *served = &ends->kept[(number - i) & (ENDS_KEPT - 1)];
+		struct neighbour *neighbour;
+		__u32 place;
+
+		if (number == i || served->ended_ns <= start) {
+			later = start;
+			break;
+		}
+		/* Another CPU is about to write it, or has written the one that follows in its place. */
+		if (served->number != number - i)
+			break;
+		to = earlier_of(served->ended_ns, later);
+		from = earlier_of(later_of(served->from_ns, start), to);
+		later = from;
+		place = served->neighbour;
+		neighbour = bpf_map_lookup_elem(&neighbours, &place);
+		if (neighbour) {
+			__sync_fetch_and_add(&neighbour->ns, to - from);
+			__sync_fetch_and_add(&neighbour->requests, 1);
+			__sync_fetch_and_add(&neighbour->bytes, served->bytes);
+		}
+		/* Whichever way it came here, the verifier knows the same of it, and looks at the next turn once. */
+		later += ends->zero;
+	}
+	if (later > start)
+		__sync_fetch_and_add(&waits.untold_ns, later - start);
+	return 0;
+}
+
+/* A request ends. */
+static __always_inline void note_end(const struct request_state *ended, __u64 queue, __u64 now)
+{
+	struct disk_ends *ends = ends_of(queue);
+	struct served *served;
+	__u64 last, number;
+
+	if (!ends) {
+		__sync_fetch_and_add(&waits.disks_full, 1);
+		return;
+	}
+	last = __sync_lock_test_and_set(&ends->last_ns, now);
+	number = __sync_fetch_and_add(&ends->ends, 1) + 1;
+	served = &ends->kept[number & (ENDS_KEPT - 1)];
+	served->number = 0;
+	barrier();
+	served->from_ns = ended->issued_ns > last ? ended->issued_ns : last;
+	served->ended_ns = now;
+	served->bytes = ended->bytes;
+	served->neighbour = ended->foreign ? ended->neighbour : NEIGHBOUR_OWN;
+	barrier();
+	served->number = number;
+	if (!ended->foreign) {
+		__u64 start = ended->submitted_ns ? ended->submitted_ns : ended->started_ns;
+		__u64 told = __sync_lock_test_and_set(&ends->told_ns, now);
+
+		if (!start || start > ended->issued_ns)
+			start = ended->issued_ns;
+		/* Read from there, it is a number to the verifier and not a pointer, which no function of its own may be given. */
+		ends->queue = queue;
+		barrier();
+		tell_wait(ends->queue, number, later_of(start, told), now);
+	}
+}
+
+#endif

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * What a thread waits for inside a call: it leaves a CPU, its requests end, it is woken, it gets a CPU. The scheduler's
+ * events come with interrupts off, so that none of them is skipped; see hand.bpf.h for what becomes of them.
+ */
+#ifndef __SLEEP_BPF_H__
+#define __SLEEP_BPF_H__
+
+/* Threads whose sleep an end of a request is looked at for. Two may end at once on two CPUs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u8);
+} completing SEC(".maps");
+
+/* When a request without a bio, which is a flush, was last issued; by queue. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u64);
+	__type(value, __u64);
+} flushes SEC(".maps");
+
+/* A part per CPU, mapped into userspace as `stats` is. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct origin_stats);
+} origins SEC(".maps");
+
+#define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
+
+static __always_inline bool is_kernel_thread(void)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+
+	return BPF_CORE_READ(task, flags) & PF_KTHREAD;
+}
+
+/* Whether a thread of this process can be in `sleepers`, as far as that costs nothing. */
+static __always_inline bool may_be_traced(__u32 tgid)
+{
+	return !config.tgid || tgid == config.tgid;
+}
+
+/* The current thread leaves the CPU inside a call. */
+static __always_inline void switch_out(bool is_ready, bool is_io, __u64 now)
+{
+	__u32 thread = bpf_get_current_pid_tgid();
+	struct hand *hand = find_hand();
+	struct sleeper *sleeper;
+	__u8 row;
+
+	if (!hand || !hand->depth)
+		return;
+	settle(hand, now);
+	row = current_row(hand);
+	charge(hand, row, now);
+	hand->off = is_ready ? OFF_READY : OFF_ASLEEP;
+	if (row == ROW_JOURNAL || row == ROW_LOCK)
+		hand->sleeps_in = row;
+	else if (hand->getting_request)
+		hand->sleeps_in = ROW_QUEUE;
+	else
+		hand->sleeps_in = is_io ? ROW_OTHERS : ROW_OTHER;
+
+	hand->has_slept = 1;
+	sleeper = bpf_map_lookup_elem(&sleepers, &thread);
+	if (!sleeper) {
+		struct sleeper new = {};
+
+		/* Where there is no room, settle() counts it. */
+		bpf_map_update_elem(&sleepers, &thread, &new, BPF_NOEXIST);
+		sleeper = bpf_map_lookup_elem(&sleepers, &thread);
+		if (!sleeper)
+			return;
+	}
+	sleeper->in_ns = 0;
+	sleeper->woken_ns = 0;
+	sleeper->completed = 0;
+	sleeper->released = 0;
+	sleeper->queue_ns = 0;
+	sleeper->mark_ns = hand->last_ns;
+	sleeper->slept_ns = is_ready ? 0 : hand->last_ns;
+}
+
+SEC("tp_btf/sched_switch")
+int sched_switch_btf(void *ctx)
+{
+	struct task_struct *prev = (void *)CONTEXT_WORD(ctx, 1), *next = (void *)CONTEXT_WORD(ctx, 2);
+	bool preempted = CONTEXT_WORD(ctx, 0);
+	struct sleeper *sleeper;
+	__u64 now = bpf_ktime_get_ns();
+	__u32 thread;
+	bool is_ready;
+
+	/* Before 5.19 the state at the decision is not among the arguments. A thread that is being woken is not ready yet. */
+	if (process_is_traced()) {
+		if (bpf_core_field_exists(prev->__state)) {
+			is_ready = preempted || !prev->__state;
+		} else {
+			struct task_struct___state *old = (void *)prev;
+
+			is_ready = preempted || !BPF_CORE_READ(old, state);
+		}
+		switch_out(is_ready, BPF_CORE_READ_BITFIELD_PROBED(prev, in_iowait), now);
+	}
+	if (may_be_traced(next->tgid)) {
+		thread = next->pid;
+		sleeper = bpf_map_lookup_elem(&sleepers, &thread);
+		if (sleeper && !sleeper->in_ns)
+			sleeper->in_ns = now;
+	}
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int sched_wakeup_btf(void *ctx)
+{
+	struct task_struct *task = (void *)CONTEXT_WORD(ctx, 0);
+	struct sleeper *sleeper;
+	__u32 thread;
+
+	if (!may_be_traced(task->tgid))
+		return 0;
+	thread = task->pid;
+	sleeper = bpf_map_lookup_elem(&sleepers, &thread);
+	if (sleeper && sleeper->slept_ns && !sleeper->woken_ns)
+		sleeper->woken_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+/*
+ * A request of `thread` ends, which was issued at this time. Says whether the thread sleeps. Every moment of a sleep is
+ * that of the request whose end comes next: what was before its issue is queue, the rest device.
+ */
+static __always_inline bool end_in_sleep(__u32 thread, __u64 issued, __u64 now)
+{
+	struct sleeper *sleeper = bpf_map_lookup_elem(&sleepers, &thread);
+	__u64 slept, mark;
+	__u8 one = 1;
+
+	if (!sleeper)
+		return false;
+	slept = sleeper->slept_ns;
+	if (!slept || sleeper->woken_ns)
+		return false;
+	/* One that ends in the same moment has nothing of it. An entry that can be made once is a lock that 5.10 has, too. */
+	if (bpf_map_update_elem(&completing, &thread, &one, BPF_NOEXIST))
+		return true;
+	mark = sleeper->mark_ns;
+	if (now > mark && sleeper->slept_ns == slept) {
+		if (issued > mark)
+			sleeper->queue_ns += (issued < now ? issued : now) - mark;
+		sleeper->mark_ns = now;
+		sleeper->completed = slept;
+	}
+	bpf_map_delete_elem(&completing, &thread);
+	return true;
+}
+
+/* A request without a bio is issued on this queue. */
+static __always_inline void note_flush(__u64 queue, __u64 now)
+{
+	bpf_map_update_elem(&flushes, &queue, &now, BPF_ANY);
+}
+
+/* A request of `thread` ends that was never issued itself, but served by a flush. */
+static __always_inline void end_of_flushed(__u32 thread, __u64 queue)
+{
+	__u64 *issued = bpf_map_lookup_elem(&flushes, &queue);
+
+	end_in_sleep(thread, issued ? *issued : 0, bpf_ktime_get_ns());
+}
+
+/* A bio is submitted inside a call. To a disk with requests, it is going to need one. */
+static __always_inline void submit_in_call(bool is_stacked)
+{
+	struct hand *hand = find_hand();
+
+	if (!hand || !hand->depth)
+		return;
+	hand->own_bios = 1;
+	if (!is_stacked)
+		hand->getting_request = 1;
+}
+
+/* A bio that this thread has submitted got its request from another one. */
+static __always_inline void release(__u32 thread)
+{
+	struct sleeper *sleeper = bpf_map_lookup_elem(&sleepers, &thread);
+
+	if (sleeper)
+		sleeper->released = 1;
+}
+
+/* The bio has a request, or is part of one. */
+static __always_inline void got_request(void)
+{
+	struct hand *hand = find_hand();
+
+	if (hand)
+		hand->getting_request = 0;
+}
+
+/* Files that traced threads have written, by the address of their page cache: the last ones. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u64);
+	__type(value, __u8);
+} written SEC(".maps");
+
+/* The current thread, inside a call, comes to write this file. Its pages are written back later, by a kernel thread. */
+static __always_inline void note_write(struct file *file)
+{
+	__u64 mapping = (__u64)BPF_CORE_READ(file, f_mapping);
+	struct hand *hand = find_hand();
+	__u8 one = 1;
+
+	if (hand && hand->depth && (hand->family == FAMILY_WRITE || hand->family == FAMILY_ASYNCHRONOUS) &&
+	    !bpf_map_lookup_elem(&written, &mapping))
+		bpf_map_update_elem(&written, &mapping, &one, BPF_ANY);
+}
+
+/* Whether a bio carries the pages of such a file. */
+static __always_inline bool is_of_written(const struct bio *bio)
+{
+	__u64 mapping = (__u64)BPF_CORE_READ(bio, bi_io_vec, bv_page, mapping);
+
+	return mapping && bpf_map_lookup_elem(&written, &mapping);
+}
+
+/* Of a bio that the current thread submits. */
+static __always_inline __u8 origin_of_current(void)
+{
+	struct hand *hand;
+
+	if (is_kernel_thread()) {
+		__u64 comm[COMM_WORDS] = {};
+
+		bpf_get_current_comm(comm, sizeof(comm));
+		/* The names as little-endian numbers: "jbd2", "kwor". */
+		if ((__u32)comm[0] == 0x3264626a)
+			return ORIGIN_JOURNAL;
+		return (__u32)comm[0] == 0x726f776b ? ORIGIN_WORKER : ORIGIN_KERNEL;
+	}
+	if (is_worker())
+		return ORIGIN_ASYNCHRONOUS;
+	hand = find_hand();
+	return hand && hand->depth && hand->family == FAMILY_ASYNCHRONOUS ? ORIGIN_ASYNCHRONOUS : ORIGIN_OWN;
+}
+
+static __always_inline void count_in_origin(struct origin_stats *s, const struct request_state *ended, __u64 now)
+{
+	__sync_fetch_and_add(&s->requests, 1);
+	__sync_fetch_and_add(&s->bytes, ended->bytes);
+	if (ended->started_ns && ended->started_ns < ended->issued_ns)
+		__sync_fetch_and_add(&s->queue_ns, ended->issued_ns - ended->started_ns);
+	if (ended->issued_ns < now)
+		__sync_fetch_and_add(&s->device_ns, now - ended->issued_ns);
+}
+
+/* A request has ended. Whoever slept for it has its time; else nobody waited for it. */
+static __always_inline void end_of_request(const struct request_state *ended, __u64 now)
+{
+	__u32 origin = ended->origin * DIRECTIONS + (ended->op ? 1 : 0), element;
+	struct origin_stats *s;
+
+	if (ended->thread && end_in_sleep(ended->thread, ended->issued_ns, now))
+		return;
+	element = bpf_get_smp_processor_id() * ORIGINS * DIRECTIONS + origin;
+	s = bpf_map_lookup_elem(&origins, &element);
+	if (s)
+		count_in_origin(s, ended, now);
+	s = config.group_by ? group_origin_of(ended->group, origin) : NULL;
+	if (s)
+		count_in_origin(s, ended, now);
+}
+
+/* A bio was merged into a request, or into one that is to be made: it waits for none of its own. */
+static __always_inline int bio_merge_event(void)
+{
+	stay_on_cpu();
+	got_request();
+	may_be_preempted();
+	return 0;
+}
+
+SEC("tp_btf/block_bio_backmerge")
+int bio_backmerge_btf(void *ctx)
+{
+	return bio_merge_event();
+}
+
+/* The same once more, for where the other program was skipped. */
+SEC("tp_btf/block_bio_backmerge")
+int bio_backmerge_again_btf(void *ctx)
+{
+	return bio_merge_event();
+}
+
+SEC("tp_btf/block_bio_frontmerge")
+int bio_frontmerge_btf(void *ctx)
+{
+	return bio_merge_event();
+}
+
+/* The same once more, for where the other program was skipped. */
+SEC("tp_btf/block_bio_frontmerge")
+int bio_frontmerge_again_btf(void *ctx)
+{
+	return bio_merge_event();
+}
+
+#endif

@@ -1,0 +1,391 @@
+//! From calls to printed numbers: the kernel side's own counting, compiled for this machine, and ours on top of it, held
+//! against the calls themselves.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::LazyLock;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::histogram::{TOP_BIT, step_of};
+use crate::kernel::interface::{ERRNOS, UNIT_SLOTS};
+use crate::report::text::{TextOptions, Unit};
+use crate::report::{LayerReport, Report, View};
+
+const CPUS: u32 = 4;
+
+/// As in `tests/kernel_side/record.c`.
+#[derive(Debug, Clone, Copy)]
+struct Call {
+    ns: u64,
+    value: i64,
+    epoch: u64,
+    cpu: u32,
+    moves_bytes: bool,
+}
+
+/// `tests/kernel_side/record.c`, compiled once.
+static RECORDER: LazyLock<PathBuf> = LazyLock::new(|| {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kernel_side/record.c");
+    let program = PathBuf::from(concat!(env!("OUT_DIR"), "/record"));
+    let clang = std::env::var_os("CLANG").unwrap_or_else(|| "clang".into());
+    let flags = ["-O1", "-Wall", "-Wextra", "-Wno-unused-function", "-Werror"];
+    let built = Command::new(clang)
+        .args(flags)
+        .arg("-o")
+        .arg(&program)
+        .arg(source)
+        .status();
+    assert!(built.as_ref().is_ok_and(std::process::ExitStatus::success), "{built:?}");
+    program
+});
+
+/// What the kernel side has counted after these calls, CPU by CPU.
+fn record(calls: &[Call], cpus: u32, unit_ns: u32) -> Vec<op_stats> {
+    let mut input = Vec::new();
+    for call in calls {
+        input.extend(call.ns.to_ne_bytes());
+        input.extend(call.value.to_ne_bytes());
+        input.extend(call.epoch.to_ne_bytes());
+        input.extend(call.cpu.to_ne_bytes());
+        input.extend(u32::from(call.moves_bytes).to_ne_bytes());
+    }
+    let mut command = Command::new(&*RECORDER);
+    command.args([cpus.to_string(), unit_ns.to_string()]);
+    let mut recorder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    recorder.stdin.take().unwrap().write_all(&input).unwrap();
+    let output = recorder.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", output.status);
+    let counters: Vec<op_stats> = output.stdout.chunks_exact(size_of::<op_stats>()).map(decode).collect();
+    assert_eq!(counters.len(), cpus as usize);
+    counters
+}
+
+fn decode(bytes: &[u8]) -> op_stats {
+    let mut stats = op_stats::default();
+    plain::copy_from_bytes(&mut stats, bytes).unwrap();
+    stats
+}
+
+/// All CPUs of it.
+fn reading(cpus: &[op_stats], epoch: u64) -> OpReading {
+    let mut merged = OpReading::default();
+    cpus.iter().for_each(|cpu| merged.add(cpu, epoch));
+    merged
+}
+
+/// Times of all sizes up to 2^54 ns, which is 208 days: even, over many powers of two, close together, at the end of the
+/// scale. The kernel side's totals have room for 584 years of them.
+fn time() -> BoxedStrategy<u64> {
+    prop_oneof![
+        4 => (10_u32..64, any::<u64>()).prop_map(|(shift, bits)| bits >> shift),
+        2 => 0_u64..5000,
+        2 => (0_u32..42, 0_u64..20).prop_map(|(bit, more)| (1 << bit) + more),
+        1 => prop::sample::select(vec![0, (1 << 40) - 1, 1 << 40, (1 << 40) + 1, 1 << 54]),
+    ]
+    .boxed()
+}
+
+/// Samples that are all alike, or spread.
+fn times() -> BoxedStrategy<Vec<u64>> {
+    let alike = (time(), 0_u64..200).prop_flat_map(|(least, more)| vec(least..=least + more, 1..400));
+    prop_oneof![vec(time(), 1..400), alike].boxed()
+}
+
+/// Bytes, and errors of no more kinds than a CPU has places for.
+fn value() -> BoxedStrategy<i64> {
+    prop_oneof![
+        4 => 0_i64..1 << 20,
+        1 => prop::sample::select(vec![0, 1 << 40, 1 << 54]),
+        2 => (1_i64..=i64::from(ERRNOS)).prop_map(|errno| -errno),
+    ]
+    .boxed()
+}
+
+fn calls() -> BoxedStrategy<Vec<Call>> {
+    let call = |ns| {
+        (value(), 0..CPUS).prop_map(move |(value, cpu)| Call {
+            ns,
+            value,
+            epoch: 1,
+            cpu,
+            moves_bytes: true,
+        })
+    };
+    times()
+        .prop_flat_map(move |times| times.into_iter().map(call).collect::<Vec<_>>())
+        .boxed()
+}
+
+/// A report of this op alone.
+fn report_of(op: OpReport) -> Report {
+    let layer = LayerReport {
+        layer: "vfs",
+        ops: vec![op],
+        ..LayerReport::default()
+    };
+    Report {
+        layers: vec![layer],
+        ..Report::default()
+    }
+}
+
+fn printed(view: View, report: &Report) -> String {
+    let mut bytes = Vec::new();
+    view.print(report, &mut bytes).unwrap();
+    String::from_utf8(bytes).unwrap()
+}
+
+fn text(report: &Report, unit: Unit) -> String {
+    let options = TextOptions {
+        unit,
+        ..TextOptions::default()
+    };
+    printed(View::Text(options), report)
+}
+
+/// The smallest of the sorted times that at least so many percent do not exceed; `None` where too few can tell.
+fn exact_quantile(sorted: &[u64], percent: usize) -> Option<u64> {
+    let enough = sorted.len() * (100 - percent) >= 100;
+    enough.then(|| sorted[(sorted.len() * percent).div_ceil(100).max(1) - 1])
+}
+
+/// Whether what was told of a time is it, or less than an eighth of it away. In the last step it is a lower bound.
+fn is_within_a_step(told: u128, exact: u64) -> bool {
+    let exact = u128::from(exact);
+    match exact >> TOP_BIT {
+        0 => told.abs_diff(exact) * 8 <= exact,
+        _ => told >> TOP_BIT > 0 && told <= exact,
+    }
+}
+
+/// `1.2 ms` in nanoseconds, and whether it says that it may be more.
+fn parse_time(cell: &str) -> (u128, bool) {
+    let (number, unit) = cell.split_once(' ').unwrap();
+    let (unit, is_least) = match unit.strip_suffix('+') {
+        Some(unit) => (unit, true),
+        None => (unit, false),
+    };
+    let size = match unit {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        "h" => 3600e9,
+        "d" => 24.0 * 3600e9,
+        "y" => 8766.0 * 3600e9,
+        other => panic!("{other:?} is no unit"),
+    };
+    let number: f64 = number.replace(',', "").parse().unwrap();
+    ((number * size).round() as u128, is_least)
+}
+
+/// The cells of a row behind its name: a number, a number and its unit, or `-`.
+fn cells(row: &str) -> Vec<String> {
+    let mut cells = Vec::new();
+    let mut words = row.split_whitespace().skip(1).peekable();
+    while let Some(word) = words.next() {
+        let unit = words.next_if(|next| next.starts_with(|c: char| c.is_ascii_alphabetic()));
+        cells.push(unit.map_or_else(|| word.to_owned(), |unit| format!("{word} {unit}")));
+    }
+    cells
+}
+
+/// The row of the only op in the table: count, total, avg, p50, p99, max, bytes.
+fn row(text: &str) -> Vec<String> {
+    let row = text.lines().find(|line| line.starts_with("read ")).unwrap();
+    cells(row)
+}
+
+/// Each on a CPU of its own, so that none makes up for another.
+#[test]
+fn both_sides_have_the_same_steps() {
+    let mut times: Vec<u64> = (0..64)
+        .flat_map(|bit| (0..16).map(move |sixteenth| (1_u64 << bit) + ((1_u64 << bit) >> 4) * sixteenth))
+        .collect();
+    times.extend(times.clone().iter().map(|ns| ns - 1));
+    let calls: Vec<Call> = (0..)
+        .zip(&times)
+        .map(|(cpu, &ns)| Call {
+            ns,
+            value: 0,
+            epoch: 1,
+            cpu,
+            moves_bytes: false,
+        })
+        .collect();
+    for unit_ns in [1000, 1_000_000] {
+        for (counted, &ns) in record(&calls, calls.len() as u32, unit_ns).iter().zip(&times) {
+            let units = ns / u64::from(unit_ns);
+            let slot = units.checked_ilog2().unwrap_or(0).min(UNIT_SLOTS - 1);
+            let place = |counts: &[u64]| counts.iter().position(|&n| n == 1);
+            assert_eq!(place(&counted.steps), Some(step_of(ns)), "{ns} ns");
+            assert_eq!(
+                place(&counted.unit_slots),
+                Some(slot as usize),
+                "{ns} ns in units of {unit_ns} ns"
+            );
+            assert_eq!(counted.steps.iter().chain(&counted.unit_slots).sum::<u64>(), 2);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_printed_is_true_of_the_calls(calls in calls(), unit in 0_usize..3) {
+        let (unit, unit_ns) = [(Unit::Nanoseconds, 0), (Unit::Microseconds, 1000), (Unit::Milliseconds, 1_000_000)][unit];
+        let op = reading(&record(&calls, CPUS, unit_ns), 1).report("read", true);
+        let mut times: Vec<u64> = calls.iter().map(|call| call.ns).collect();
+        times.sort_unstable();
+        let total: u64 = times.iter().sum();
+        let bytes: i64 = calls.iter().map(|call| call.value.max(0)).sum();
+        let (min, max) = (times[0], times[times.len() - 1]);
+        prop_assert_eq!(op.count(), calls.len() as u64);
+        prop_assert_eq!((op.total_ns, op.bytes, op.extremes), (total, Some(bytes as u64), Some((min, max))));
+        for errno in 1..=ERRNOS as i32 {
+            let told = op.errors.iter().find(|(of, _)| *of == errno).map_or(0, |(_, n)| *n);
+            let is = calls.iter().filter(|call| call.value == i64::from(-errno)).count();
+            prop_assert_eq!(told, is as u64);
+        }
+        prop_assert_eq!(op.errors_unnamed, 0);
+
+        let report = report_of(op);
+        let json: serde_json::Value = serde_json::from_str(&printed(View::Json, &report)).unwrap();
+        let json = &json["layers"][0]["ops"][0];
+        let text = text(&report, unit);
+        let row = row(&text);
+        for (percent, key, column) in [(50, "p50_ns", Some(3)), (90, "p90_ns", None), (99, "p99_ns", Some(4))] {
+            let exact = exact_quantile(&times, percent);
+            prop_assert_eq!(json[key].is_null(), exact.is_none());
+            let Some(exact) = exact else {
+                prop_assert!(column.is_none_or(|column| row[column] == "-"));
+                continue;
+            };
+            let told = json[key].as_u64().unwrap();
+            prop_assert!(is_within_a_step(told.into(), exact), "p{} of {:?}: {}", percent, times, told);
+            prop_assert!((min..=max).contains(&told));
+            let Some(column) = column else { continue };
+            let (told, is_least) = parse_time(&row[column]);
+            if is_least {
+                prop_assert!(exact >> TOP_BIT > 0, "{:?}, {}", row, exact);
+            } else {
+                prop_assert!(told.abs_diff(exact.into()) * 8 <= exact.into(), "p{} is {}: {:?}", percent, exact, row);
+            }
+        }
+        // A mean is told to three digits, or to one decimal.
+        let mean = total / times.len() as u64;
+        prop_assert!(parse_time(&row[2]).0.abs_diff(mean.into()) * 19 <= u128::from(mean) + 19, "{:?}, {}", row, mean);
+        // The histogram's rows are of all calls, and each call is in the row that its time belongs to.
+        let per_unit = u64::from(unit_ns.max(1));
+        let mut rows = 0;
+        for line in text.lines().filter(|line| line.contains(" -> ")) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let number = |place: usize| words[place].parse::<u64>().unwrap();
+            let (low, high, told) = (number(0), number(2), number(4));
+            let is = times.iter().filter(|&ns| (low..=high).contains(&(ns / per_unit))).count();
+            prop_assert_eq!(told, is as u64, "{}", line);
+            rows += told;
+        }
+        prop_assert_eq!(rows, times.len() as u64);
+    }
+
+    #[test]
+    fn cpus_together_are_the_whole(calls in calls()) {
+        let on_one: Vec<Call> = calls.iter().map(|call| Call { cpu: 0, ..*call }).collect();
+        let spread = reading(&record(&calls, CPUS, 1000), 1);
+        let whole = reading(&record(&on_one, CPUS, 1000), 1);
+        prop_assert_eq!(&spread, &whole);
+        let (op, whole) = (spread.report("read", true), whole.report("read", true));
+        prop_assert_eq!(printed(View::Json, &report_of(op)), printed(View::Json, &report_of(whole)));
+    }
+
+    #[test]
+    fn intervals_together_are_the_whole(calls in calls(), cut in any::<prop::sample::Index>()) {
+        let cut = cut.index(calls.len());
+        let second: Vec<Call> = (0..).zip(&calls).map(|(place, call)| Call { epoch: 1 + u64::from(place >= cut), ..*call }).collect();
+        let (first, all) = (record(&second[..cut], CPUS, 1000), record(&second, CPUS, 1000));
+        let (first, all) = (reading(&first, 1), reading(&all, 2));
+        let rest = all.since(&first);
+        for (part, calls) in [(&first, &calls[..cut]), (&rest, &calls[cut..])] {
+            let op = part.report("read", true);
+            prop_assert_eq!(op.count(), calls.len() as u64);
+            prop_assert_eq!(op.total_ns, calls.iter().map(|call| call.ns).sum::<u64>());
+            prop_assert_eq!(op.error_count(), calls.iter().filter(|call| call.value < 0).count() as u64);
+            let times = || calls.iter().map(|call| call.ns);
+            prop_assert_eq!(op.extremes, times().min().zip(times().max()));
+        }
+    }
+
+    #[test]
+    fn a_call_that_is_read_in_the_middle_is_told_whole(calls in calls(), caught in calls(), ends: bool) {
+        let on_one = |calls: &[Call]| calls.iter().map(|call| Call { cpu: 0, epoch: 1, ..*call }).collect::<Vec<Call>>();
+        let (calls, caught) = (on_one(&calls), on_one(&caught));
+        let both = [&calls[..], &caught].concat();
+        // What the first reading has of those that it caught: that they were, and nothing else.
+        let mut middle = record(&calls, CPUS, 1000);
+        for (caught, whole) in middle.iter_mut().zip(record(&both, CPUS, 1000)) {
+            caught.steps = whole.steps;
+        }
+        let middle = reading(&middle, 1);
+        let after = if ends { [&both[..], &calls].concat() } else { both.clone() };
+        let whole = reading(&record(&after, CPUS, 1000), 1);
+        let mut next = whole.clone();
+        next.hold_back(&middle);
+        if ends {
+            prop_assert_eq!(next, whole);
+        } else {
+            prop_assert_eq!(next.since(&middle).report("read", true).total_ns, 0);
+            prop_assert_eq!(next.report("read", true).bytes, middle.report("read", true).bytes);
+        }
+    }
+
+    #[test]
+    fn counters_of_any_size_are_added_without_overflow(cpus in vec(counters(), 1..5), earlier in vec(counters(), 1..5)) {
+        let (now, before) = (reading(&cpus, 1), reading(&earlier, 1));
+        let sum = |of: fn(&op_stats) -> u64| cpus.iter().fold(0_u64, |sum, cpu| sum.saturating_add(of(cpu)));
+        let op = now.report("read", true);
+        prop_assert_eq!(op.total_ns, sum(|cpu| cpu.total_ns));
+        prop_assert_eq!(op.bytes, Some(sum(|cpu| cpu.bytes)));
+        prop_assert_eq!(now.lost()[1], sum(|cpu| cpu.lost[1]));
+        prop_assert_eq!(op.histogram.buckets().find(|bucket| bucket.ge == 3).map_or(0, |b| b.count), sum(|cpu| cpu.steps[3]));
+        for op in [op, now.since(&before).report("read", true)] {
+            let report = report_of(op);
+            let json: serde_json::Value = serde_json::from_str(&printed(View::Json, &report)).unwrap();
+            let told = &json["layers"][0]["ops"][0];
+            prop_assert_eq!(told["total_ns"].as_u64(), Some(report.layers[0].ops[0].total_ns));
+            prop_assert_eq!(told["count"].as_u64(), Some(report.layers[0].ops[0].count()));
+            for unit in [Unit::Nanoseconds, Unit::Microseconds, Unit::Milliseconds] {
+                let text = text(&report, unit);
+                prop_assert!(text.lines().all(|line| line.chars().count() <= 80), "{}", text);
+            }
+        }
+    }
+}
+
+/// A CPU's counters with anything in them, in the places where arithmetic ends more often than anywhere else.
+fn counters() -> BoxedStrategy<op_stats> {
+    let word = prop_oneof![
+        3 => Just(0_u64),
+        3 => prop::sample::select(vec![1, 1 << 40, 1 << 63, u64::MAX - 1, u64::MAX]),
+        1 => any::<u64>(),
+    ];
+    vec(word, size_of::<op_stats>() / 8)
+        .prop_map(|words| decode(&words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>()))
+        .boxed()
+}
+
+#[test]
+fn a_counter_that_wraps_has_grown_all_the_same() {
+    let of = |total_ns| op_stats {
+        total_ns,
+        ..op_stats::default()
+    };
+    let before = reading(&[of(u64::MAX - 4), of(7)], 1);
+    let now = reading(&[of(5), of(9)], 1);
+    assert_eq!(now.since(&before).report("read", true).total_ns, 12);
+}

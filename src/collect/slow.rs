@@ -1,0 +1,145 @@
+//! Slow calls, from the kernel's records of them.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::stack::Measured;
+use crate::kernel::interface::types::slow_call;
+use crate::kernel::interface::{PATH_ALONE, SLOW_HAS_FILE, SLOW_HAS_OFFSET, SLOW_HAS_SIZE};
+use crate::kernel::names;
+use crate::probe::plan::Plan;
+use crate::report::slow::{CallPath, Inode, PathKind, SlowCall, SlowRow};
+
+/// Largest errno that a system call returns.
+const MAX_ERRNO: i64 = 4095;
+
+/// The same moment by the clock on the wall and by that of the programs.
+#[derive(Debug, Clone, Copy)]
+pub struct Clocks {
+    pub wall: Timestamp,
+    pub monotonic_ns: u64,
+}
+
+impl Clocks {
+    /// The time of the wall's clock when the other one showed this.
+    fn wall_at(&self, monotonic_ns: u64) -> Timestamp {
+        let ago = self.monotonic_ns.saturating_sub(monotonic_ns);
+        let ago = SignedDuration::from_nanos(i64::try_from(ago).unwrap_or(i64::MAX));
+        self.wall.checked_sub(ago).unwrap_or(self.wall)
+    }
+}
+
+/// What a record says. `None` of one whose op is not in the plan, which no program writes.
+pub fn slow_call(record: &slow_call, plan: &Plan, measured: &Measured, clocks: &Clocks) -> Option<SlowCall> {
+    let op = plan.ops.get(usize::from(record.op))?.op;
+    let has = |what: u32| u32::from(record.has) & what != 0;
+    let errno = (-MAX_ERRNO..0).contains(&record.value).then(|| -record.value as i32);
+    let rows = measured.rows().into_iter().map(|(row, is_layer)| SlowRow {
+        row: row.name(),
+        is_layer,
+        ns: record.rows[row.place()],
+    });
+    let (major, minor) = names::numbers_of(record.device);
+    let comm: Vec<u8> = record.comm.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    Some(SlowCall {
+        ended: clocks.wall_at(record.ended_ns),
+        pid: record.tgid,
+        tid: record.thread,
+        comm: text(comm.split(|byte| *byte == 0).next().unwrap_or_default()),
+        op: op.name,
+        path: path(record),
+        inode: has(SLOW_HAS_FILE).then_some(Inode {
+            number: record.inode,
+            major,
+            minor,
+        }),
+        offset: has(SLOW_HAS_OFFSET).then_some(record.offset),
+        size: has(SLOW_HAS_SIZE).then_some(record.size),
+        bytes: (op.moves_bytes && errno.is_none()).then_some(record.value.unsigned_abs()),
+        errno,
+        total_ns: record.total_ns,
+        rows: rows.filter(|row| row.ns > 0).collect(),
+    })
+}
+
+/// What is not UTF-8 is as readable as it can be.
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The names of a record put together.
+fn path(record: &slow_call) -> Option<CallPath> {
+    let pieces = names::pieces(&record.names, record.names_length);
+    match u32::from(record.path) {
+        PATH_ALONE => Some(CallPath {
+            kind: PathKind::Alone,
+            text: alone(record, pieces.last().map_or("", String::as_str))?,
+        }),
+        kind => names::path(kind, &pieces),
+    }
+}
+
+/// The name of a file that is in no directory: its own, or what `/proc/PID/fd` calls it.
+fn alone(record: &slow_call, name: &str) -> Option<String> {
+    match (name, libc::mode_t::from(record.mode) & libc::S_IFMT) {
+        ("", libc::S_IFIFO) => Some(format!("pipe:[{}]", record.inode)),
+        ("", libc::S_IFSOCK) => Some(format!("socket:[{}]", record.inode)),
+        // A file that was opened by its number, and whose directories are not known.
+        ("" | "/", _) => None,
+        (name, _) => Some(name.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fuzz;
+    use crate::kernel::interface::PATH_WHOLE;
+
+    fn record(kind: u32, names: &[u8]) -> slow_call {
+        let mut record = slow_call {
+            path: kind as u8,
+            names_length: names.len() as u32,
+            inode: 4711,
+            ..slow_call::default()
+        };
+        record.names[..names.len()].copy_from_slice(names);
+        record
+    }
+
+    #[test]
+    fn a_file_without_a_name_goes_by_its_kind_and_number() {
+        let told = |record: &slow_call| path(record).map(|path| path.text);
+        assert_eq!(told(&record(PATH_WHOLE, b"file\0a\0")).as_deref(), Some("/a/file"));
+        assert_eq!(told(&record(PATH_ALONE, b"memfd:x\0")).as_deref(), Some("memfd:x"));
+        let mut pipe = record(PATH_ALONE, b"\0");
+        assert_eq!(told(&pipe), None);
+        pipe.mode = libc::S_IFIFO as u16;
+        assert_eq!(told(&pipe).as_deref(), Some("pipe:[4711]"));
+    }
+
+    #[test]
+    fn a_moment_is_told_by_the_clock_on_the_wall() {
+        let wall = Timestamp::from_second(1000).unwrap();
+        let clocks = Clocks {
+            wall,
+            monotonic_ns: 5_000_000_000,
+        };
+        assert_eq!(clocks.wall_at(3_000_000_000), Timestamp::from_second(998).unwrap());
+        // Between the reading of the two clocks, a call may have ended.
+        assert_eq!(clocks.wall_at(6_000_000_000), wall);
+        assert_eq!(clocks.wall_at(0), Timestamp::from_second(995).unwrap());
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn any_names_are_read(kind in 0_u32..8, names in proptest::collection::vec(any::<u8>(), 0..1280), length: u32) {
+            let mut record = record(kind, &names);
+            record.names_length = length;
+            let _ = path(&record);
+        }
+    }
+}

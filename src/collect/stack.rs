@@ -1,0 +1,330 @@
+//! The whole stack's counters, and what a report says of the difference of two readings.
+
+use std::collections::BTreeSet;
+
+use crate::histogram::{Histogram, STEPS};
+use crate::kernel::interface::types::{extremes, family_stats, origin_stats};
+use crate::kernel::interface::{
+    DIRECTIONS, FAMILIES, ORIGINS, READ_CLASSES as CLASSES, ROWS, SLOW_KINDS, SLOW_LIMITED, SLOW_NO_ROOM, SLOW_TOLD,
+    UNBALANCED_DEPTH, UNBALANCED_ENTRY, UNBALANCED_KINDS, UNBALANCED_RETURN, UNBALANCED_SLEEP,
+};
+use crate::layer::Layer;
+use crate::layer::family::{Family, READ_CLASSES, Row};
+use crate::probe::attach::AttachedStack;
+use crate::report::NotMeasured;
+use crate::report::group::in_steps;
+use crate::report::slow::{LeftOut, SlowReport};
+use crate::report::stack::{ClassReport, FamilyReport, OriginReport, RowReport, StackReport, Unbalanced};
+
+/// All of them at one moment, every CPU together.
+#[derive(Debug, Clone)]
+pub struct StackReading {
+    families: Vec<FamilyReading>,
+    origins: Origins,
+}
+
+impl StackReading {
+    /// As [`OpReading::hold_back`](super::op::OpReading::hold_back).
+    pub fn hold_back(&mut self, earlier: &Self) {
+        hold_back(&mut self.families, &earlier.families);
+    }
+}
+
+/// Of families in the same order.
+pub fn hold_back(families: &mut [FamilyReading], earlier: &[FamilyReading]) {
+    for (family, earlier) in families.iter_mut().zip(earlier) {
+        family.hold_back(earlier);
+    }
+}
+
+/// Requests, bytes, queue and device time, by origin and direction.
+pub type Origins = Vec<[u64; 4]>;
+
+#[derive(Debug, Clone)]
+pub struct FamilyReading {
+    bytes: u64,
+    errors: u64,
+    unbalanced: [u64; UNBALANCED_KINDS as usize],
+    rows: [u64; ROWS as usize],
+    reached: [u64; ROWS as usize],
+    class_calls: [u64; CLASSES as usize],
+    class_bytes: [u64; CLASSES as usize],
+    steps: [u64; STEPS],
+    slow: [u64; SLOW_KINDS as usize],
+    /// Of the generation that the reading ends.
+    extremes: Option<(u64, u64)>,
+}
+
+/// In the order of `enum origin`.
+const ORIGIN_NAMES: [&str; ORIGINS as usize] = [
+    "unknown",
+    "own",
+    "asynchronous",
+    "kworker",
+    "journal",
+    "kernel",
+    "writeback",
+];
+
+/// Reads all of it; see [`super::read`] for `epoch`.
+pub fn read(stack: &AttachedStack, epoch: u64) -> StackReading {
+    let family = |place| {
+        let mut cpus = stack.families.of_op(place).map(|cpu| FamilyReading::of(&cpu, epoch));
+        let first = cpus
+            .next()
+            .unwrap_or_else(|| FamilyReading::of(&family_stats::default(), epoch));
+        cpus.fold(first, |sum, cpu| sum.combined(&cpu, u64::wrapping_add))
+    };
+    let sum = |place| {
+        let cpus = stack.origins.of_op(place).map(origin);
+        cpus.fold([0; 4], |sum, cpu| combined(&sum, &cpu, u64::wrapping_add))
+    };
+    StackReading {
+        families: (0..FAMILIES as usize).map(family).collect(),
+        origins: (0..(ORIGINS * DIRECTIONS) as usize).map(sum).collect(),
+    }
+}
+
+/// One CPU's.
+pub fn origin(cpu: origin_stats) -> [u64; 4] {
+    [cpu.requests, cpu.bytes, cpu.queue_ns, cpu.device_ns]
+}
+
+/// Slow calls that were left out so far. Less is read than for a report.
+pub fn left_out(stack: &AttachedStack) -> LeftOut {
+    let families = (0..FAMILIES as usize).flat_map(|place| stack.families.of_op(place));
+    families.fold(LeftOut::default(), |sum, cpu| LeftOut {
+        limited: sum.limited.wrapping_add(cpu.slow[SLOW_LIMITED as usize]),
+        no_room: sum.no_room.wrapping_add(cpu.slow[SLOW_NO_ROOM as usize]),
+    })
+}
+
+fn combined<const N: usize>(a: &[u64; N], b: &[u64; N], how: fn(u64, u64) -> u64) -> [u64; N] {
+    std::array::from_fn(|i| how(a[i], b[i]))
+}
+
+impl FamilyReading {
+    /// One CPU's, or one group's; see [`super::read`] for `epoch`.
+    pub fn of(cpu: &family_stats, epoch: u64) -> Self {
+        let in_generation = |x: &&extremes| (epoch..=epoch + 1).contains(&x.epoch);
+        let extremes = cpu.extremes.iter().filter(in_generation);
+        Self {
+            bytes: cpu.bytes,
+            errors: cpu.errors,
+            unbalanced: cpu.unbalanced,
+            rows: cpu.rows,
+            reached: cpu.reached,
+            class_calls: cpu.class_calls,
+            class_bytes: cpu.class_bytes,
+            steps: cpu.steps,
+            slow: cpu.slow,
+            extremes: extremes.map(|x| (x.min_ns, x.max_ns)).reduce(widest),
+        }
+    }
+
+    /// As [`OpReading::hold_back`](super::op::OpReading::hold_back).
+    fn hold_back(&mut self, earlier: &Self) {
+        if self.steps == earlier.steps {
+            *self = Self {
+                unbalanced: self.unbalanced,
+                slow: self.slow,
+                extremes: self.extremes,
+                ..earlier.clone()
+            };
+        }
+    }
+
+    /// Number by number. Counters may wrap; their differences stay right.
+    fn combined(&self, other: &Self, how: fn(u64, u64) -> u64) -> Self {
+        Self {
+            bytes: how(self.bytes, other.bytes),
+            errors: how(self.errors, other.errors),
+            unbalanced: combined(&self.unbalanced, &other.unbalanced, how),
+            rows: combined(&self.rows, &other.rows, how),
+            reached: combined(&self.reached, &other.reached, how),
+            class_calls: combined(&self.class_calls, &other.class_calls, how),
+            class_bytes: combined(&self.class_bytes, &other.class_bytes, how),
+            steps: combined(&self.steps, &other.steps, how),
+            slow: combined(&self.slow, &other.slow, how),
+            extremes: match (self.extremes, other.extremes) {
+                (Some(a), Some(b)) => Some(widest(a, b)),
+                (a, b) => a.or(b),
+            },
+        }
+    }
+}
+
+fn widest(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
+    (a.0.min(b.0), a.1.max(b.1))
+}
+
+/// What of the stack is measured.
+pub struct Measured {
+    /// Layers, in the order of the stack, and whether each is measured.
+    pub layers: Vec<(Layer, bool)>,
+    /// Rows that have functions of their own, as far as this kernel has them.
+    pub planned: BTreeSet<Row>,
+    /// Those of them that are seen.
+    pub seen: BTreeSet<Row>,
+    /// From how many nanoseconds on calls are told one by one, if they are.
+    pub slower_ns: Option<u64>,
+}
+
+impl Measured {
+    /// Those that are measured, in the order of the stack, and whether each is a layer.
+    pub fn rows(&self) -> Vec<(Row, bool)> {
+        let measured = rows(self).into_iter().filter(|row| self.has(*row));
+        measured.map(|row| (row, !Row::WAITS.contains(&row))).collect()
+    }
+
+    fn has(&self, row: Row) -> bool {
+        match row {
+            Row::Layer(layer) => self.layers.contains(&(layer, true)),
+            Row::Queue | Row::Device => self.layers.contains(&(Layer::Blk, true)),
+            Row::Journal | Row::Lock | Row::Overlay => self.seen.contains(&row),
+            Row::Others | Row::Other | Row::RunQueue => true,
+        }
+    }
+}
+
+/// The rows of every family, in the order of the stack. A file system that the kernel does not have is none of them.
+fn rows(measured: &Measured) -> Vec<Row> {
+    let layers = measured.layers.iter().map(|(layer, _)| *layer);
+    let layers = layers.filter(|layer| *layer != Layer::Blk).map(Row::Layer);
+    let overlay = Some(Row::Overlay).filter(|row| measured.planned.contains(row));
+    layers.chain(overlay).chain(Row::WAITS).collect()
+}
+
+/// The difference of two readings.
+pub fn report(measured: &Measured, before: &StackReading, after: &StackReading) -> StackReport {
+    let rows = rows(measured);
+    let has_requests = measured.has(Row::Device);
+    let pairs = Family::ALL.into_iter().zip(after.families.iter().zip(&before.families));
+    let differences: Vec<(Family, FamilyReading)> = pairs
+        .map(|(family, (after, before))| {
+            let mut difference = after.combined(before, u64::wrapping_sub);
+            difference.extremes = after.extremes;
+            (family, difference)
+        })
+        .collect();
+    let unbalanced = |kind: u32| {
+        let numbers = differences.iter().map(|(_, family)| family.unbalanced[kind as usize]);
+        numbers.fold(0, u64::saturating_add)
+    };
+    let slow = |kind: u32| {
+        let numbers = differences.iter().map(|(_, family)| family.slow[kind as usize]);
+        numbers.fold(0, u64::saturating_add)
+    };
+    StackReport {
+        slow: measured.slower_ns.map(|threshold_ns| SlowReport {
+            threshold_ns,
+            told: slow(SLOW_TOLD),
+            left_out: LeftOut {
+                limited: slow(SLOW_LIMITED),
+                no_room: slow(SLOW_NO_ROOM),
+            },
+        }),
+        not_waited: has_requests.then(|| not_waited(&before.origins, &after.origins)),
+        unbalanced: Unbalanced {
+            entries: unbalanced(UNBALANCED_ENTRY),
+            returns: unbalanced(UNBALANCED_RETURN),
+            too_deep: unbalanced(UNBALANCED_DEPTH),
+            sleeps: unbalanced(UNBALANCED_SLEEP),
+        },
+        not_measured: rows
+            .iter()
+            .filter(|row| !measured.has(**row))
+            .map(|row| not_measured(*row))
+            .collect(),
+        families: differences
+            .into_iter()
+            .map(|(family, difference)| family_report(family, difference, &rows, measured))
+            .collect(),
+    }
+}
+
+fn not_measured(row: Row) -> NotMeasured {
+    let reason = match row {
+        Row::Layer(_) | Row::Overlay => "no functions to hook here: what they do is in the layer above",
+        Row::Queue | Row::Device => "the block layer is not measured: waits for requests are in the row of others' I/O",
+        _ => "no functions to hook here: these waits are in other rows",
+    };
+    NotMeasured {
+        what: row.name().to_owned(),
+        reason: reason.to_owned(),
+    }
+}
+
+fn family_report(family: Family, difference: FamilyReading, rows: &[Row], measured: &Measured) -> FamilyReport {
+    let histogram = Histogram::from_steps(&difference.steps);
+    let row = |row: &Row| {
+        let known = measured.has(*row);
+        let is_layer = !Row::WAITS.contains(row);
+        RowReport {
+            row: row.name(),
+            is_layer,
+            ns: known.then_some(difference.rows[row.place()]),
+            calls: (known && is_layer).then_some(difference.reached[row.place()]),
+        }
+    };
+    let classes = READ_CLASSES
+        .iter()
+        .zip(difference.class_calls.iter().zip(difference.class_bytes));
+    let classes = classes.filter(|_| family == Family::Read && measured.has(Row::Device));
+    FamilyReport {
+        family: family.name(),
+        // The rows of a call are its time. A sum of its own could be read while a call is in it, and not yet in its rows.
+        total_ns: difference.rows.iter().fold(0, |sum, ns| sum.saturating_add(*ns)),
+        bytes: difference.bytes,
+        errors: difference.errors,
+        extremes: difference.extremes.filter(|_| histogram.count() > 0),
+        rows: rows.iter().map(row).collect(),
+        classes: classes
+            .map(|(class, (&calls, bytes))| ClassReport { class, calls, bytes })
+            .collect(),
+        histogram,
+    }
+}
+
+/// The difference of two readings of one group, of which the first one may not have been there; families without a call left
+/// out.
+pub fn of_group(
+    measured: &Measured,
+    before: Option<(&[FamilyReading], &Origins)>,
+    after: (&[FamilyReading], &Origins),
+) -> (Vec<FamilyReport>, Vec<OriginReport>) {
+    let rows = rows(measured);
+    let nothing = FamilyReading::of(&family_stats::default(), 0);
+    let pairs = Family::ALL.into_iter().zip(after.0).enumerate();
+    let families = pairs.map(|(place, (family, after))| {
+        let before = before.and_then(|(families, _)| families.get(place)).unwrap_or(&nothing);
+        let mut difference = after.combined(before, u64::wrapping_sub);
+        difference.extremes = after.extremes;
+        let report = family_report(family, difference, &rows, measured);
+        FamilyReport {
+            extremes: in_steps(report.extremes, &report.histogram, report.total_ns),
+            ..report
+        }
+    });
+    let families = families.filter(|family| family.count() > 0).collect();
+    let no_origins = vec![[0; 4]; after.1.len()];
+    let origins = not_waited(before.map_or(&no_origins, |(_, origins)| origins), after.1);
+    (families, if measured.has(Row::Device) { origins } else { Vec::new() })
+}
+
+fn not_waited(before: &Origins, after: &Origins) -> Vec<OriginReport> {
+    let pairs = after.iter().zip(before);
+    let reports = pairs.enumerate().map(|(place, (after, before))| {
+        let [requests, bytes, queue_ns, device_ns] = combined(after, before, u64::wrapping_sub);
+        let place = place as u32;
+        OriginReport {
+            origin: ORIGIN_NAMES[(place / DIRECTIONS) as usize],
+            is_write: place % DIRECTIONS == 1,
+            requests,
+            bytes,
+            queue_ns,
+            device_ns,
+        }
+    });
+    reports.filter(|origin| origin.requests > 0).collect()
+}

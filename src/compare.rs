@@ -1,0 +1,452 @@
+//! `compare BEFORE.json AFTER.json`: what became faster or slower between two runs, and what only looks so.
+//!
+//! A difference is told as one when it is larger than the noise that so few calls have: three standard errors, of which
+//! nothing is assumed but what was measured. The variance of a call's time in a row is at most `mean × (longest call − mean)`,
+//! whatever its distribution; a quantile is between the steps of the calls three standard errors of its rank away.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::report::text::number::{decimal_bytes, thousands, time_each, time_sum};
+
+/// How many standard errors are noise.
+const ERRORS: f64 = 3.0;
+const QUANTILES: [(&str, f64); 3] = [("p50", 0.50), ("p90", 0.90), ("p99", 0.99)];
+
+/// What tells the lines of `--slower` from reports.
+#[derive(Debug, Deserialize)]
+struct Kind {
+    slow_call: Option<IgnoredAny>,
+    slow_calls_not_told: Option<IgnoredAny>,
+}
+
+/// What is read of a report.
+#[derive(Debug, Deserialize)]
+struct Line {
+    start: String,
+    duration_ns: u64,
+    subject: String,
+    layers: Vec<LayerLine>,
+    stack: Option<StackLine>,
+}
+
+#[derive(Debug, Deserialize)]
+struct LayerLine {
+    layer: String,
+    ops: Vec<OpLine>,
+}
+
+#[derive(Debug, Deserialize)]
+struct OpLine {
+    op: String,
+    count: Option<u64>,
+    bytes: Option<u64>,
+    total_ns: Option<u64>,
+    max_ns: Option<u64>,
+    buckets: Option<Vec<BucketLine>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct StackLine {
+    families: Vec<FamilyLine>,
+}
+
+#[derive(Debug, Deserialize)]
+struct FamilyLine {
+    family: String,
+    count: u64,
+    bytes: u64,
+    total_ns: u64,
+    max_ns: Option<u64>,
+    rows: Vec<RowLine>,
+    buckets: Vec<BucketLine>,
+}
+
+#[derive(Debug, Deserialize)]
+struct RowLine {
+    row: String,
+    ns: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct BucketLine {
+    ge_ns: u64,
+    lt_ns: Option<u64>,
+    count: u64,
+}
+
+/// A run: all of its reports together.
+#[derive(Debug)]
+struct Run {
+    start: String,
+    subject: String,
+    duration_ns: u64,
+    has_stack: bool,
+    groups: Vec<Group>,
+}
+
+/// Calls that are compared: a family, or an op of a layer.
+#[derive(Debug, Default)]
+struct Group {
+    name: String,
+    count: u64,
+    bytes: u64,
+    total_ns: u64,
+    max_ns: u64,
+    rows: Vec<(String, u64)>,
+    /// Bounds and counts, in order.
+    buckets: Vec<BucketLine>,
+}
+
+/// The comparison of two files of `--json`.
+///
+/// # Errors
+/// One line: what cannot be read, or cannot be compared.
+pub fn compare(before: &Path, after: &Path) -> Result<String, String> {
+    let (before, after) = (read(before)?, read(after)?);
+    if before.has_stack != after.has_stack {
+        return Err("one of them is of the whole stack and the other one of single layers (-T)".to_owned());
+    }
+    Ok(tell(&before, &after))
+}
+
+fn read(path: &Path) -> Result<Run, String> {
+    let name = path.display();
+    let text = fs::read_to_string(path).map_err(|error| format!("'{name}' cannot be read: {error}"))?;
+    let lines: Result<Vec<Option<Line>>, _> = text.lines().map(report_in).collect();
+    let lines = lines.map_err(|error| format!("'{name}' is no report of --json: {error}"))?;
+    Run::of(lines.into_iter().flatten().collect()).ok_or_else(|| format!("there is no report in '{name}'"))
+}
+
+/// The report of a line, if it is one.
+fn report_in(line: &str) -> serde_json::Result<Option<Line>> {
+    let kind: Kind = serde_json::from_str(line)?;
+    if kind.slow_call.is_some() || kind.slow_calls_not_told.is_some() {
+        return Ok(None);
+    }
+    serde_json::from_str(line).map(Some)
+}
+
+impl Run {
+    fn of(lines: Vec<Line>) -> Option<Self> {
+        let first = lines.first()?;
+        let mut run = Self {
+            start: first.start.clone(),
+            subject: first.subject.clone(),
+            duration_ns: 0,
+            has_stack: first.stack.is_some(),
+            groups: Vec::new(),
+        };
+        for line in lines {
+            run.duration_ns = run.duration_ns.saturating_add(line.duration_ns);
+            let groups = match line.stack {
+                Some(stack) => stack.families.into_iter().map(Group::of_family).collect(),
+                None => line.layers.into_iter().flat_map(Group::of_layer).collect::<Vec<_>>(),
+            };
+            for group in groups {
+                match run.groups.iter_mut().find(|known| known.name == group.name) {
+                    Some(known) => known.add(group),
+                    None => run.groups.push(group),
+                }
+            }
+        }
+        Some(run)
+    }
+
+    fn group(&self, name: &str) -> Option<&Group> {
+        self.groups.iter().find(|group| group.name == name && group.count > 0)
+    }
+
+    fn seconds(&self) -> f64 {
+        self.duration_ns as f64 / 1e9
+    }
+}
+
+impl Group {
+    fn of_family(line: FamilyLine) -> Self {
+        let measured = line.rows.into_iter().filter_map(|row| Some((row.row, row.ns?)));
+        Self {
+            name: line.family,
+            count: line.count,
+            bytes: line.bytes,
+            total_ns: line.total_ns,
+            max_ns: line.max_ns.unwrap_or(0),
+            rows: measured.collect(),
+            buckets: line.buckets,
+        }
+    }
+
+    fn of_layer(line: LayerLine) -> Vec<Self> {
+        let ops = line.ops.into_iter().filter(|op| op.count.is_some());
+        ops.map(|op| Self {
+            name: format!("{} {}", line.layer, op.op),
+            count: op.count.unwrap_or(0),
+            bytes: op.bytes.unwrap_or(0),
+            total_ns: op.total_ns.unwrap_or(0),
+            max_ns: op.max_ns.unwrap_or(0),
+            rows: Vec::new(),
+            buckets: op.buckets.unwrap_or_default(),
+        })
+        .collect()
+    }
+
+    fn add(&mut self, other: Self) {
+        self.count = self.count.saturating_add(other.count);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.total_ns = self.total_ns.saturating_add(other.total_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
+        for (name, ns) in other.rows {
+            match self.rows.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, sum)) => *sum = sum.saturating_add(ns),
+                None => self.rows.push((name, ns)),
+            }
+        }
+        self.buckets.extend(other.buckets);
+        self.buckets.sort_by_key(|bucket| bucket.ge_ns);
+    }
+
+    /// Of a time that all calls had together: the mean of a call, and the largest standard error that it can have.
+    fn mean(&self, ns: u64) -> (f64, f64) {
+        let count = self.count as f64;
+        let mean = ns as f64 / count;
+        let variance = mean * (self.max_ns as f64 - mean).max(0.0);
+        (mean, (variance / count).sqrt())
+    }
+
+    /// Bounds of the step that the call of this rank is in; ranks beyond the calls are the outermost ones'.
+    fn step_of_rank(&self, rank: f64) -> (u64, u64) {
+        let mut seen = 0.0;
+        let mut bounds = (0, 0);
+        for bucket in &self.buckets {
+            bounds = (bucket.ge_ns, bucket.lt_ns.unwrap_or(u64::MAX));
+            seen += bucket.count as f64;
+            if seen >= rank {
+                break;
+            }
+        }
+        bounds
+    }
+
+    /// A quantile: its value, and the least and the most that it may be. `None` with too few calls to tell it.
+    fn quantile(&self, q: f64) -> Option<(u64, u64, u64)> {
+        let count = self.count as f64;
+        if count < 1.0 / (1.0 - q) {
+            return None;
+        }
+        let (rank, error) = (count * q, ERRORS * (count * q * (1.0 - q)).sqrt());
+        let (ge, lt) = self.step_of_rank(rank);
+        let middle = (ge + (lt - ge) / 2).min(self.max_ns);
+        Some((
+            middle,
+            self.step_of_rank((rank - error).max(1.0)).0,
+            self.step_of_rank((rank + error).min(count)).1,
+        ))
+    }
+}
+
+fn tell(before: &Run, after: &Run) -> String {
+    let mut text = String::new();
+    for (name, run) in [("before", before), ("after", after)] {
+        let line = format!(
+            "{name:<7} {}  {}  {}",
+            run.start,
+            time_sum(run.duration_ns),
+            run.subject
+        );
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    for name in names(before, after) {
+        // A String can be written to.
+        let _ = writeln!(
+            text,
+            "\n{name:<20}{:>12}{:>12}  {:>14}",
+            "before", "after", "difference"
+        );
+        for line in rows(before, after, name) {
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// Groups that have calls on either side.
+fn names<'a>(before: &'a Run, after: &'a Run) -> Vec<&'a str> {
+    let mut names: Vec<&str> = Vec::new();
+    for group in before.groups.iter().chain(&after.groups) {
+        if group.count > 0 && !names.contains(&group.name.as_str()) {
+            names.push(&group.name);
+        }
+    }
+    names
+}
+
+fn rows(before: &Run, after: &Run, name: &str) -> Vec<String> {
+    let (old, new) = match (before.group(name), after.group(name)) {
+        (Some(old), Some(new)) => (old, new),
+        (Some(old), None) => return vec![format!("  calls             {:>12}           -", thousands(old.count))],
+        (None, Some(new)) => return vec![format!("  calls                        -{:>12}", thousands(new.count))],
+        (None, None) => return Vec::new(),
+    };
+    let mut lines = Vec::new();
+    let per_second = |group: &Group, run: &Run| {
+        let seconds = run.seconds().max(f64::MIN_POSITIVE);
+        (group.count as f64 / seconds, (group.count as f64).sqrt() / seconds)
+    };
+    let calls = [per_second(old, before), per_second(new, after)];
+    let number = |n: f64| thousands(n.round() as u64);
+    lines.push(line("calls/s", calls, number));
+    if old.bytes + new.bytes > 0 {
+        let [a, b] = [(old, before), (new, after)].map(|(group, run)| {
+            let seconds = run.seconds().max(f64::MIN_POSITIVE);
+            format!("{}/s", decimal_bytes((group.bytes as f64 / seconds) as u64))
+        });
+        lines.push(format!("  {:<18}{a:>12}{b:>12}", "bytes"));
+    }
+    lines.push(line(
+        "avg",
+        [old.mean(old.total_ns), new.mean(new.total_ns)],
+        nanoseconds,
+    ));
+    for (name, q) in QUANTILES {
+        if let (Some(old), Some(new)) = (old.quantile(q), new.quantile(q)) {
+            lines.push(quantile_line(name, old, new));
+        }
+    }
+    for (row, ns) in &old.rows {
+        let other = new.rows.iter().find(|(name, _)| name == row).map_or(0, |(_, ns)| *ns);
+        if *ns > 0 || other > 0 {
+            lines.push(line(row, [old.mean(*ns), new.mean(other)], nanoseconds));
+        }
+    }
+    lines
+}
+
+fn nanoseconds(ns: f64) -> String {
+    time_each(ns.round() as u64)
+}
+
+/// Two means with their standard errors.
+fn line(name: &str, [old, new]: [(f64, f64); 2], text: impl Fn(f64) -> String) -> String {
+    let noise = ERRORS * (old.1 * old.1 + new.1 * new.1).sqrt();
+    let difference = difference(old.0, new.0, noise, &text);
+    format!("  {name:<18}{:>12}{:>12}  {difference}", text(old.0), text(new.0))
+}
+
+fn quantile_line(name: &str, old: (u64, u64, u64), new: (u64, u64, u64)) -> String {
+    // Where the ranges overlap, both may be the same.
+    let noise = if old.1 < new.2 && new.1 < old.2 {
+        f64::INFINITY
+    } else {
+        0.0
+    };
+    let difference = difference(old.0 as f64, new.0 as f64, noise, &nanoseconds);
+    format!(
+        "  {name:<18}{:>12}{:>12}  {difference}",
+        time_each(old.0),
+        time_each(new.0)
+    )
+}
+
+fn difference(old: f64, new: f64, noise: f64, text: &impl Fn(f64) -> String) -> String {
+    let change = new - old;
+    if change.abs() <= noise {
+        return format!("{:>14}", "no difference");
+    }
+    let sign = if change < 0.0 { '-' } else { '+' };
+    let relative = if old > 0.0 {
+        format!("{sign}{:.1} %", change.abs() / old * 100.0)
+    } else {
+        String::new()
+    };
+    format!("{:>14} {relative:>10}", format!("{sign}{}", text(change.abs())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(count: u64, ns: u64, device: u64) -> Group {
+        Group {
+            name: "read".into(),
+            count,
+            total_ns: ns * count,
+            max_ns: 2 * ns,
+            rows: vec![("device".into(), device * count), ("lock".into(), 0)],
+            buckets: vec![BucketLine {
+                ge_ns: ns,
+                lt_ns: Some(ns + ns / 8),
+                count,
+            }],
+            ..Group::default()
+        }
+    }
+
+    #[test]
+    fn slow_calls_are_no_reports() {
+        assert!(matches!(
+            report_in(r#"{"schema_version":1,"slow_call":{"pid":1}}"#),
+            Ok(None)
+        ));
+        let left_out = r#"{"schema_version":1,"slow_calls_not_told":{"limited":1,"no_room":0}}"#;
+        assert!(matches!(report_in(left_out), Ok(None)));
+        let report = r#"{"start":"","duration_ns":1,"subject":"","layers":[],"stack":null}"#;
+        assert!(matches!(report_in(report), Ok(Some(_))));
+        assert!(report_in("{}").is_err_and(|error| error.to_string().contains("start")));
+    }
+
+    fn run(group: Group) -> Run {
+        Run {
+            start: "2026-11-20T11:02:33.120Z".into(),
+            subject: "PID 4711 (postgres)".into(),
+            duration_ns: 10_000_000_000,
+            has_stack: true,
+            groups: vec![group],
+        }
+    }
+
+    #[test]
+    fn what_is_larger_than_the_noise_is_a_difference() {
+        let text = tell(
+            &run(group(10_000, 100_000, 90_000)),
+            &run(group(10_000, 150_000, 140_000)),
+        );
+        assert!(
+            text.contains("  avg                     100 us      150 us        +50.0 us    +50.0 %"),
+            "{text}"
+        );
+        assert!(
+            text.contains("  device                 90.0 us      140 us        +50.0 us    +55.6 %"),
+            "{text}"
+        );
+        assert!(
+            text.contains("  calls/s                  1,000       1,000   no difference"),
+            "{text}"
+        );
+        assert!(!text.contains("lock"), "{text}");
+    }
+
+    #[test]
+    fn what_few_calls_say_is_noise() {
+        let text = tell(&run(group(10, 100_000, 90_000)), &run(group(10, 105_000, 95_000)));
+        for name in ["avg", "p50", "device"] {
+            let line = text.lines().find(|line| line.trim_start().starts_with(name));
+            assert!(
+                line.is_some_and(|line| line.ends_with("no difference")),
+                "{name}: {text}"
+            );
+        }
+        assert!(!text.contains("p99"), "{text}");
+    }
+
+    #[test]
+    fn nothing_compares_to_nothing() {
+        let text = tell(&run(group(5, 10, 1)), &run(Group::default()));
+        assert!(text.contains("  calls                        5           -"), "{text}");
+    }
+}

@@ -1,0 +1,261 @@
+//! What numbers are called: processes, disks, mounts; and names that the kernel has given in pieces.
+
+use std::fs;
+
+use super::interface::{PATH_ALONE, PATH_ASKED, PATH_CUT, PATH_INSIDE, PATH_WHOLE};
+use crate::report::slow::{CallPath, PathKind};
+
+/// A device number of the kernel's has this many bits of minor.
+const MINOR_BITS: u32 = 20;
+/// A tick of `/proc/PID/stat`, which is `USER_HZ` on all architectures, in nanoseconds.
+const TICK_NS: u64 = 10_000_000;
+
+/// Major and minor number of a `dev_t` of the kernel's.
+#[must_use]
+pub fn numbers_of(device: u32) -> (u32, u32) {
+    (device >> MINOR_BITS, device & ((1 << MINOR_BITS) - 1))
+}
+
+/// Who knows what numbers are called now.
+pub trait Names {
+    /// The name of the process of this number, if it is the one that began then, in nanoseconds since boot.
+    fn process(&self, pid: u64, began_ns: u64) -> Option<String>;
+    /// The disk that a device number is of, or is a partition of; else what a file system without one is.
+    fn disk(&self, device: u32) -> String;
+    /// Where all of the file system of this device number is mounted.
+    fn mount(&self, device: u32) -> Option<String>;
+}
+
+/// This machine, as its `/proc` and `/sys` tell.
+#[derive(Debug)]
+pub struct Machine {
+    mounts: String,
+}
+
+impl Machine {
+    /// As it is now.
+    #[must_use]
+    pub fn now() -> Self {
+        let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
+        Self {
+            mounts: String::from_utf8_lossy(&mounts).into_owned(),
+        }
+    }
+}
+
+impl Names for Machine {
+    fn process(&self, pid: u64, began_ns: u64) -> Option<String> {
+        let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+        name_in_stat(&String::from_utf8_lossy(&stat), began_ns)
+    }
+
+    fn disk(&self, device: u32) -> String {
+        let (major, minor) = numbers_of(device);
+        let link = format!("/sys/dev/block/{major}:{minor}");
+        // The folder of a partition is in that of its disk.
+        let found = fs::canonicalize(link).ok().and_then(|place| {
+            let is_partition = place.join("partition").exists();
+            let disk = if is_partition { place.parent()? } else { &place };
+            Some(disk.file_name()?.to_string_lossy().replace('!', "/"))
+        });
+        found.unwrap_or_else(|| match kind_of(&self.mounts, (major, minor)) {
+            Some(kind) => format!("{kind} ({major}:{minor})"),
+            None => format!("{major}:{minor}"),
+        })
+    }
+
+    fn mount(&self, device: u32) -> Option<String> {
+        mount_of(&self.mounts, numbers_of(device))
+    }
+}
+
+/// The name in a line of `/proc/PID/stat`, if the process began then. The name may have blanks and brackets; field 22 is the
+/// start, in ticks since boot.
+fn name_in_stat(stat: &str, began_ns: u64) -> Option<String> {
+    let (_, rest) = stat.split_once('(')?;
+    let (name, rest) = rest.rsplit_once(')')?;
+    let began: u64 = rest.split_whitespace().nth(19)?.parse().ok()?;
+    (began == began_ns / TICK_NS).then(|| name.to_owned())
+}
+
+/// Lines of `/proc/self/mountinfo` that are of this device, as root, mount point and kind:
+/// `28 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw`.
+fn mounts_of(mounts: &str, (major, minor): (u32, u32)) -> impl Iterator<Item = (&str, &str, &str)> {
+    let device = format!("{major}:{minor}");
+    mounts.lines().filter_map(move |line| {
+        let mut words = line.split(' ');
+        let _ = words.nth(1)?;
+        let found = words.next()? == device;
+        let (root, point) = (words.next()?, words.next()?);
+        let kind = words.skip_while(|word| *word != "-").nth(1)?;
+        found.then_some((root, point, kind))
+    })
+}
+
+fn kind_of(mounts: &str, device: (u32, u32)) -> Option<String> {
+    mounts_of(mounts, device).next().map(|(_, _, kind)| kind.to_owned())
+}
+
+fn mount_of(mounts: &str, device: (u32, u32)) -> Option<String> {
+    let mut all = mounts_of(mounts, device);
+    let (_, point, _) = all.find(|(root, _, _)| *root == "/")?;
+    Some(unescaped(point))
+}
+
+/// Blanks and the like are written as `\040`.
+fn unescaped(point: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = point.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let octal = after.get(..3).filter(|_| byte == b'\\');
+        let number = octal
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match number {
+            Some(number) => {
+                bytes.push(number);
+                rest = &after[3..];
+            }
+            None => {
+                bytes.push(byte);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Names that the kernel side has written one after the other, from the file on upwards, put in the order of people.
+#[must_use]
+pub fn pieces(names: &[u8], length: u32) -> Vec<String> {
+    let names = &names[..names.len().min(length as usize)];
+    let Some(names) = names.strip_suffix(&[0]) else {
+        return Vec::new();
+    };
+    let pieces = names.split(|byte| *byte == 0);
+    let mut pieces: Vec<String> = pieces.map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+    pieces.reverse();
+    pieces
+}
+
+/// Such names put together; `enum names_kind`. One of a file that is in no directory is for its kind to tell.
+#[must_use]
+pub fn path(kind: u32, pieces: &[String]) -> Option<CallPath> {
+    let joined = || pieces.iter().map(|name| format!("/{name}")).collect::<String>();
+    // The root itself has no name.
+    let from_root = || if pieces.is_empty() { "/".to_owned() } else { joined() };
+    let (kind, text) = match kind {
+        PATH_WHOLE => (PathKind::Whole, from_root()),
+        PATH_INSIDE => (PathKind::Inside, from_root()),
+        PATH_CUT if !pieces.is_empty() => (PathKind::Cut, format!("…{}", joined())),
+        PATH_ALONE => {
+            let name = pieces.last().filter(|name| !name.is_empty() && *name != "/")?;
+            (PathKind::Alone, name.clone())
+        }
+        PATH_ASKED => (PathKind::Asked, pieces.last().filter(|name| !name.is_empty())?.clone()),
+        _ => return None,
+    };
+    Some(CallPath { kind, text })
+}
+
+/// Control groups of version 1 that matter here, as `bpf/interface.h` numbers them. `None`: those of version 2.
+#[must_use]
+pub fn cgroups_of_version_1() -> Option<Hierarchy> {
+    let Ok(controllers) = fs::read_to_string("/proc/cgroups") else {
+        return None;
+    };
+    hierarchy(&controllers)
+}
+
+/// A hierarchy of version 1, by its controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hierarchy {
+    Io,
+    Memory,
+}
+
+/// Out of the lines of `/proc/cgroups`: name, number of the hierarchy, and so on. Those of version 2, and those that are not
+/// mounted, have the number 0.
+fn hierarchy(controllers: &str) -> Option<Hierarchy> {
+    let is_mounted = |name: &str| {
+        controllers.lines().any(|line| {
+            let mut words = line.split_whitespace();
+            words.next() == Some(name) && words.next().is_some_and(|number| number != "0")
+        })
+    };
+    let all = [("blkio", Hierarchy::Io), ("memory", Hierarchy::Memory)];
+    all.into_iter()
+        .find(|(name, _)| is_mounted(name))
+        .map(|(_, hierarchy)| hierarchy)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fuzz;
+
+    const MOUNTS: &str = "\
+22 28 0:21 / /sys rw,nosuid - sysfs sysfs rw
+28 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw
+40 28 259:3 /home /home rw - ext4 /dev/nvme0n1p3 rw
+41 28 259:3 / /mnt/a\\040b rw - ext4 /dev/nvme0n1p3 rw
+";
+    const STAT: &str = "165 (sq (l) 3) S 1 165 165 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
+
+    #[test]
+    fn mounts_are_found_by_device() {
+        assert_eq!(mount_of(MOUNTS, (259, 2)).as_deref(), Some("/"));
+        assert_eq!(mount_of(MOUNTS, (259, 3)).as_deref(), Some("/mnt/a b"));
+        assert_eq!(mount_of(MOUNTS, (8, 1)), None);
+        assert_eq!(kind_of(MOUNTS, (0, 21)).as_deref(), Some("sysfs"));
+    }
+
+    #[test]
+    fn a_process_is_the_one_that_began_then() {
+        assert_eq!(name_in_stat(STAT, 47_110_000_000).as_deref(), Some("sq (l) 3"));
+        assert_eq!(name_in_stat(STAT, 47_119_999_999).as_deref(), Some("sq (l) 3"));
+        assert_eq!(name_in_stat(STAT, 47_120_000_000), None);
+    }
+
+    #[test]
+    fn the_hierarchy_of_version_1_is_the_one_that_is_mounted() {
+        let lines = |io: u32, memory: u32| {
+            format!("#subsys_name\thierarchy\tnum_cgroups\tenabled\nblkio\t{io}\t1\t1\nmemory\t{memory}\t1\t1\n")
+        };
+        assert_eq!(hierarchy(&lines(0, 0)), None);
+        assert_eq!(hierarchy(&lines(3, 4)), Some(Hierarchy::Io));
+        assert_eq!(hierarchy(&lines(0, 4)), Some(Hierarchy::Memory));
+    }
+
+    #[test]
+    fn pieces_are_put_together() {
+        let told = |kind, names: &[u8]| path(kind, &pieces(names, names.len() as u32)).map(|path| path.text);
+        assert_eq!(told(PATH_WHOLE, b"file\0b\0a\0").as_deref(), Some("/a/b/file"));
+        assert_eq!(told(PATH_WHOLE, b"").as_deref(), Some("/"));
+        assert_eq!(told(PATH_INSIDE, b"x\0").as_deref(), Some("/x"));
+        assert_eq!(told(PATH_CUT, b"file\0b\0").as_deref(), Some("…/b/file"));
+        assert_eq!(told(PATH_CUT, b""), None);
+        assert_eq!(told(PATH_ASKED, b"../b\0").as_deref(), Some("../b"));
+        assert_eq!(told(PATH_ASKED, b"\0"), None);
+        assert_eq!(told(PATH_ALONE, b"memfd:x\0").as_deref(), Some("memfd:x"));
+        assert_eq!(told(PATH_ALONE, b"/\0"), None);
+        assert_eq!(told(0, b""), None);
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn anything_is_read(mounts in fuzz::text_like(MOUNTS), stat in fuzz::text_like(STAT), minor in 0_u32..30) {
+            let _ = (mount_of(&mounts, (259, minor)), kind_of(&mounts, (0, minor)));
+            let _ = (name_in_stat(&stat, 47_110_000_000), hierarchy(&mounts));
+        }
+
+        #[test]
+        fn any_names_are_read(kind in 0_u32..8, names in proptest::collection::vec(any::<u8>(), 0..1280), length: u32) {
+            let _ = path(kind, &pieces(&names, length));
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! NFS, as its client has it: version 4 is a module of its own, which uses the functions of the others' for most.
+
+use super::Layer;
+use super::family::{Row, RowFunction, of};
+use super::file_system::{FileSystem, Files, ops};
+
+const MODULE: &str = "nfs";
+
+const fn own(function: &'static str) -> RowFunction {
+    of(Row::Layer(Layer::Nfs), MODULE, function)
+}
+
+pub static FILE_SYSTEM: FileSystem = FileSystem {
+    name: "nfs",
+    module: MODULE,
+    files: Files {
+        magic: 0x6969,
+        operations: None,
+    },
+    ops: ops! {
+        READ: "nfs" "nfs_file_read";
+        WRITE: "nfs" "nfs_file_write";
+        // Its own since 6.5.
+        SPLICE_READ: "nfs" "nfs_file_splice_read", shared "generic_file_splice_read" unless "nfs_file_splice_read";
+        SPLICE_WRITE: shared "iter_file_splice_write";
+        FAULT: shared "filemap_fault";
+        MKWRITE: "nfs" "nfs_vm_page_mkwrite";
+        // Version 4 opens a file as it looks it up, unless it knows the name already.
+        OPEN: "nfs" "nfs_file_open", "nfsv4" "nfs4_file_open", "nfs" "nfs_atomic_open" with Folder0;
+        FSYNC: "nfs" "nfs_file_fsync";
+        FALLOCATE: "nfsv4" "nfs42_fallocate";
+    },
+    rows: &[
+        own("nfs_lookup"),
+        own("nfs_create"),
+        own("nfs_unlink"),
+        own("nfs_rmdir"),
+        own("nfs_mkdir"),
+        own("nfs_rename"),
+        own("nfs_link"),
+        own("nfs_symlink"),
+        own("nfs_getattr"),
+        own("nfs_setattr"),
+        own("nfs_readdir"),
+    ],
+};

@@ -1,0 +1,139 @@
+//! Slow calls, told one by one as they end.
+
+use jiff::Timestamp;
+
+/// One call that took as long as asked for, or longer.
+#[derive(Debug, Clone, Default)]
+pub struct SlowCall {
+    /// When it returned.
+    pub ended: Timestamp,
+    /// As the kernel numbers them.
+    pub pid: u32,
+    pub tid: u32,
+    /// The thread's name.
+    pub comm: String,
+    /// As in the layer `syscall`.
+    pub op: &'static str,
+    /// `None`: it worked on no file, or its name cannot be had any more.
+    pub path: Option<CallPath>,
+    /// Of the file it worked on, where that is known.
+    pub inode: Option<Inode>,
+    /// Where in the file, in bytes: as it was asked for, else the file's own position before the call.
+    pub offset: Option<u64>,
+    /// Bytes asked for, where an argument says so.
+    pub size: Option<u64>,
+    /// Bytes moved; `None` for calls that move none, and those that failed.
+    pub bytes: Option<u64>,
+    /// Positive; `None` for a call that did not fail.
+    pub errno: Option<i32>,
+    pub total_ns: u64,
+    /// Where the time went, in the order of the stack; their sum is `total_ns`. Layers that the call did not come by, and
+    /// what it did not wait for, are left out.
+    pub rows: Vec<SlowRow>,
+}
+
+/// A file by its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Inode {
+    pub number: u64,
+    /// Of the file system, which is not always the one that `stat` tells (btrfs).
+    pub major: u32,
+    pub minor: u32,
+}
+
+/// A row of the whole stack's view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlowRow {
+    /// As [`crate::layer::family::Row::name`] has it.
+    pub row: &'static str,
+    pub is_layer: bool,
+    /// More than 0.
+    pub ns: u64,
+}
+
+/// The name of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallPath {
+    pub kind: PathKind,
+    pub text: String,
+}
+
+/// How much a name says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathKind {
+    /// From the root of its mount namespace.
+    Whole,
+    /// The last part of one, after a `…`.
+    Cut,
+    /// Of a file that is in no directory, such as `pipe:[4711]`.
+    Alone,
+    /// As the call was given it, which may be relative.
+    Asked,
+    /// From the root of its file system, wherever that is mounted.
+    Inside,
+}
+
+impl PathKind {
+    /// As in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Whole => "whole",
+            Self::Cut => "cut",
+            Self::Alone => "alone",
+            Self::Asked => "asked",
+            Self::Inside => "inside",
+        }
+    }
+}
+
+/// Slow calls of the span of a report.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SlowReport {
+    /// From how long on they are told, in nanoseconds.
+    pub threshold_ns: u64,
+    pub told: u64,
+    pub left_out: LeftOut,
+}
+
+/// Slow calls that were counted and not told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct LeftOut {
+    /// More in a second than are told.
+    pub limited: u64,
+    /// The reader was late, and there was no room.
+    pub no_room: u64,
+}
+
+impl LeftOut {
+    /// All of them together.
+    #[must_use]
+    pub fn sum(self) -> u64 {
+        self.limited.saturating_add(self.no_room)
+    }
+
+    /// What came since `before`. Counters may wrap.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            limited: self.limited.wrapping_sub(before.limited),
+            no_room: self.no_room.wrapping_sub(before.no_room),
+        }
+    }
+}
+
+impl SlowReport {
+    /// All of them, told or not.
+    #[must_use]
+    pub fn calls(self) -> u64 {
+        self.told.saturating_add(self.left_out.sum())
+    }
+}
+
+impl SlowCall {
+    /// The row with most of the time: the first one of equals.
+    #[must_use]
+    pub fn guilty(&self) -> Option<&SlowRow> {
+        self.rows.iter().rev().max_by_key(|row| row.ns)
+    }
+}

@@ -1,0 +1,115 @@
+//! What the whole stack's view has to say: every moment of every call in one row.
+
+use super::NotMeasured;
+use super::slow::SlowReport;
+use crate::histogram::Histogram;
+
+/// The whole stack's part of a report.
+#[derive(Debug, Clone, Default)]
+pub struct StackReport {
+    /// Every family, in the order of the table, those without a call included.
+    pub families: Vec<FamilyReport>,
+    /// Requests that nobody slept for, by origin, those without any left out. `None`: the block layer is not measured.
+    pub not_waited: Option<Vec<OriginReport>>,
+    /// What did not go in pairs.
+    pub unbalanced: Unbalanced,
+    /// Rows that could not be measured on this machine: their time is in the row above.
+    pub not_measured: Vec<NotMeasured>,
+    /// `None`: slow calls were not asked for.
+    pub slow: Option<SlowReport>,
+}
+
+/// One family of system calls.
+#[derive(Debug, Clone, Default)]
+pub struct FamilyReport {
+    /// As [`crate::layer::family::Family::name`] has it.
+    pub family: &'static str,
+    /// Sum of the times of all calls: that of the rows.
+    pub total_ns: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Calls that failed.
+    pub errors: u64,
+    /// Shortest and longest call; `None` without a call.
+    pub extremes: Option<(u64, u64)>,
+    /// All calls' times. Its count is the family's.
+    pub histogram: Histogram,
+    /// Layers, then waits, in the order of the stack.
+    pub rows: Vec<RowReport>,
+    /// How reads came by their data, in the order of [`crate::layer::family::READ_CLASSES`]; empty for other families, and
+    /// where the block layer is not measured.
+    pub classes: Vec<ClassReport>,
+}
+
+/// One row of a family.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RowReport {
+    /// As [`crate::layer::family::Row::name`] has it.
+    pub row: &'static str,
+    /// A layer that the calls ran in, not something that they waited for.
+    pub is_layer: bool,
+    /// `None`: not measured.
+    pub ns: Option<u64>,
+    /// Calls that came by the layer; `None` for waits, and where it is not measured.
+    pub calls: Option<u64>,
+}
+
+/// Reads that came by their data in one way.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClassReport {
+    pub class: &'static str,
+    pub calls: u64,
+    pub bytes: u64,
+}
+
+/// Requests of one origin and direction that nobody slept for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OriginReport {
+    /// `own`, `asynchronous`, `writeback`, `kworker`, `journal`, `kernel`, `unknown`.
+    pub origin: &'static str,
+    /// They wrote: what is no read.
+    pub is_write: bool,
+    pub requests: u64,
+    pub bytes: u64,
+    /// From the start of the requests to their issue, together.
+    pub queue_ns: u64,
+    /// From their issue to their end, together.
+    pub device_ns: u64,
+}
+
+/// Events that did not go in pairs. The rows add up all the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Unbalanced {
+    /// Entries whose return was not seen.
+    pub entries: u64,
+    /// Returns whose entry was not seen.
+    pub returns: u64,
+    /// Functions deeper than there is room for.
+    pub too_deep: u64,
+    /// Sleeps whose end was not seen, or for which there was no room.
+    pub sleeps: u64,
+}
+
+impl Unbalanced {
+    /// All of them together.
+    #[must_use]
+    pub fn sum(&self) -> u64 {
+        let Self {
+            entries,
+            returns,
+            too_deep,
+            sleeps,
+        } = *self;
+        [entries, returns, too_deep, sleeps]
+            .into_iter()
+            .fold(0, u64::saturating_add)
+    }
+}
+
+impl FamilyReport {
+    /// Calls that have ended.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.histogram.count()
+    }
+}

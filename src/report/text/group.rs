@@ -1,0 +1,199 @@
+//! A report by process, file, disk or control group: which are the largest, then what each did, as it stands without `--by`.
+
+use super::number::{decimal_bytes, percent, thousands, time_sum};
+use super::slow::end_of;
+use super::stack::{self, print_families};
+use super::{Page, TextOptions, counted, print_ops};
+use crate::layer::Layer;
+use crate::report::group::{By, GroupsReport, Numbers, OthersReport, Who};
+use crate::report::{LayerReport, OpReport, Report};
+
+/// Columns of names. Of longer ones, the end is shown.
+const NAMES: usize = 38;
+
+/// All of it but what the reader has to know before trusting it.
+pub fn print(report: &Report, groups: &GroupsReport, options: &TextOptions, page: &mut Page) {
+    let layers: Vec<Option<&str>> = match &report.stack {
+        Some(_) => vec![None],
+        None => {
+            let called = report.layers.iter().filter(|layer| has_calls(groups, layer));
+            called.map(|layer| Some(layer.layer)).collect()
+        }
+    };
+    for &layer in &layers {
+        if let Some(layer) = layer.filter(|_| report.layers.len() > 1) {
+            page.line(&format!("layer = {layer}"));
+        }
+        ranking(groups, layer, page);
+        page.blank();
+    }
+    remarks(report, groups, page);
+    let view = Details {
+        report,
+        options,
+        layers: &layers,
+        groups,
+    };
+    for group in &groups.groups {
+        view.print(
+            &format!("{} = {}", groups.by.name(), group.who.name()),
+            &group.numbers,
+            page,
+        );
+    }
+    if let Some(others) = &groups.others {
+        view.print(&others_name(groups.by, others), &others.numbers, page);
+    }
+}
+
+/// `others (57 files)`
+fn others_name(by: By, others: &OthersReport) -> String {
+    match (others.groups, others.no_room) {
+        (0, _) => "others".to_owned(),
+        (n, 0) => format!("others ({})", many(n, by)),
+        (n, _) => format!("others ({} and more)", many(n, by)),
+    }
+}
+
+fn many(n: u64, by: By) -> String {
+    let what = if n == 1 { by.name() } else { by.plural() };
+    format!("{} {what}", thousands(n))
+}
+
+/// A line for each group, the others, and their sum.
+fn ranking(groups: &GroupsReport, layer: Option<&str>, page: &mut Page) {
+    let total = groups.total.sums(layer);
+    let line = |name: &str, numbers: &Numbers| {
+        let sums = numbers.sums(layer);
+        let bytes = match sums.bytes {
+            0 => "-".to_owned(),
+            bytes => decimal_bytes(bytes),
+        };
+        row(
+            &end_of(name, NAMES),
+            &thousands(sums.count),
+            &time_sum(sums.ns),
+            &percent(sums.ns, total.ns),
+            &bytes,
+        )
+    };
+    let what = if layer == Some(Layer::Blk.name()) {
+        "requests"
+    } else {
+        "calls"
+    };
+    page.line(&row(groups.by.name(), what, "total", "share", "bytes"));
+    for group in &groups.groups {
+        page.line(&line(&group.who.name(), &group.numbers));
+    }
+    if let Some(others) = &groups.others {
+        page.line(&line(&others_name(groups.by, others), &others.numbers));
+    }
+    page.line(&line("all", &groups.total));
+}
+
+fn row(name: &str, count: &str, total: &str, share: &str, bytes: &str) -> String {
+    format!("{name:<NAMES$}{count:>11}{total:>11}{share:>9}{bytes:>10}")
+}
+
+/// What a reader of the table has to know.
+fn remarks(report: &Report, groups: &GroupsReport, page: &mut Page) {
+    let mut all = groups.groups.iter();
+    let nobody = all.find(|group| matches!(group.who, Who::Nobody(_)));
+    if let Some(nobody) = nobody {
+        let has_calls = nobody
+            .numbers
+            .layers
+            .iter()
+            .any(|(layer, _)| *layer != Layer::Blk.name());
+        let has_calls = has_calls || !nobody.numbers.families.is_empty();
+        let has_requests = !nobody.numbers.ops(Layer::Blk.name()).is_empty() || !nobody.numbers.not_waited.is_empty();
+        let calls = "calls that take a path, and opens that failed";
+        let requests = match groups.by {
+            By::File => "requests of direct I/O, of what file systems write about files, and flushes",
+            _ => "flushes, which the kernel sends for whoever asked",
+        };
+        let what: Vec<&str> = [(has_calls, calls), (has_requests, requests)]
+            .into_iter()
+            .filter_map(|(has, what)| has.then_some(what))
+            .collect();
+        page.line(&format!("{}: {}", nobody.who.name(), what.join("; ")));
+    }
+    if let Some(others) = groups.others.as_ref().filter(|others| others.no_room > 0) {
+        page.line(&format!(
+            "NO ROOM: {} in others without a name: more {} than there is room for",
+            if report.stack.is_none() && report.layers.iter().all(|layer| layer.layer == Layer::Blk.name()) {
+                format!("{} are", counted(others.no_room, "request"))
+            } else if others.no_room == 1 {
+                "1 call is".to_owned()
+            } else {
+                format!("{} are", counted(others.no_room, "call"))
+            },
+            groups.by.plural()
+        ));
+    }
+    page.blank();
+}
+
+/// What all groups are printed with.
+struct Details<'a> {
+    report: &'a Report,
+    options: &'a TextOptions,
+    layers: &'a [Option<&'a str>],
+    groups: &'a GroupsReport,
+}
+
+impl Details<'_> {
+    fn print(&self, name: &str, numbers: &Numbers, page: &mut Page) {
+        page.line(&format!("{name}{}", self.sums(numbers)));
+        if let Some(stack) = &self.report.stack {
+            if self.options.is_interval {
+                let families = &stack.families;
+                stack::print_lines(self.report, families, &numbers.families, page);
+            } else {
+                let not_waited = stack.not_waited.as_ref().map(|_| &numbers.not_waited[..]);
+                print_families(&numbers.families, not_waited, self.options, page);
+            }
+            page.blank();
+            return;
+        }
+        for &layer in self.layers.iter().flatten() {
+            let ops: Vec<&OpReport> = numbers.ops(layer).iter().collect();
+            if ops.is_empty() {
+                continue;
+            }
+            if self.report.layers.len() > 1 {
+                page.line(&format!("layer = {layer}"));
+            }
+            print_ops(&ops, self.options, page);
+        }
+        page.blank();
+    }
+
+    /// `: 12,384 calls, 1.8 s, 55.9 %`; of several layers the tables above tell.
+    fn sums(&self, numbers: &Numbers) -> String {
+        let &[layer] = self.layers else {
+            return String::new();
+        };
+        let (sums, total) = (numbers.sums(layer), self.groups.total.sums(layer));
+        if sums.count == 0 {
+            return String::new();
+        }
+        let what = if layer == Some(Layer::Blk.name()) {
+            "request"
+        } else {
+            "call"
+        };
+        format!(
+            ": {}, {}, {}",
+            counted(sums.count, what),
+            time_sum(sums.ns),
+            percent(sums.ns, total.ns)
+        )
+    }
+}
+
+/// Whether any of a layer's calls are told: what is in no group cannot be.
+pub fn has_calls(groups: &GroupsReport, layer: &LayerReport) -> bool {
+    groups.total.sums(Some(layer.layer)).count > 0
+}

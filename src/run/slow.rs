@@ -1,0 +1,84 @@
+//! Slow calls, printed as they end.
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use super::Run;
+use super::output::Output;
+use crate::collect::{self, Clocks};
+use crate::report::slow::LeftOut;
+
+/// How often at most it is told that some were left out.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What was told of those that were left out.
+#[derive(Debug, Default)]
+pub struct Told {
+    left_out: LeftOut,
+    at: Option<Instant>,
+}
+
+impl Told {
+    /// When to look again.
+    pub fn next(&self) -> Instant {
+        let now = Instant::now();
+        self.at
+            .and_then(|at| at.checked_add(PAUSE))
+            .map_or(now, |at| at.max(now))
+    }
+}
+
+impl Run<'_> {
+    /// Prints the slow calls that have ended, and, not too often, how many were left out. `last`: it is told now or never.
+    pub(super) fn tell_slow(&mut self, last: bool, output: &mut Output) -> Result<(), String> {
+        if self.options.slower.is_none() {
+            return Ok(());
+        }
+        let clocks = Clocks {
+            wall: jiff::Timestamp::now(),
+            monotonic_ns: super::monotonic_ns(),
+        };
+        let calls = collect::slow_calls(&self.attached, self.plan, &clocks)
+            .map_err(|error| format!("slow calls cannot be read: {error}"))?;
+        let mut left_out = LeftOut::default();
+        if last || self.told.next() <= Instant::now() {
+            let all = collect::slow_left_out(&self.attached);
+            left_out = all.since(self.told.left_out);
+            self.told = Told {
+                left_out: all,
+                at: Some(Instant::now()),
+            };
+        }
+        if calls.is_empty() && left_out.sum() == 0 {
+            return Ok(());
+        }
+        let (view, width) = (self.view(), output.width());
+        self.written(output.write(|mut out: &mut dyn Write| {
+            for call in &calls {
+                view.print_slow(call, width, &mut out)?;
+            }
+            if left_out.sum() > 0 {
+                view.print_left_out(left_out, &mut out)?;
+            }
+            Ok(())
+        }))
+    }
+
+    /// What stands above them.
+    pub(super) fn head_slow(&self, output: &mut Output) -> Result<(), String> {
+        if self.options.slower.is_none() {
+            return Ok(());
+        }
+        let (view, width) = (self.view(), output.width());
+        self.written(output.write(|mut out: &mut dyn Write| view.print_slow_heading(width, &mut out)))
+    }
+
+    /// A reader that has seen enough, as `head` has, is no error.
+    pub(super) fn written(&self, result: io::Result<()>) -> Result<(), String> {
+        match result {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => crate::leave::leave(0),
+            Err(error) => Err(format!("the report cannot be written: {error}")),
+            Ok(()) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Groups made by hand, for the tests of text and of JSON: what reports of everything are split into.
+
+use iostackbreakdown::report::group::{By, GroupsReport, Numbers, Who, largest, make_sums};
+use iostackbreakdown::report::slow::{CallPath, Inode, PathKind};
+use iostackbreakdown::report::{OpReport, Report};
+
+/// Splits the ops of a report's layers, and its families: each group has so many parts of each.
+fn split(report: &Report, parts: u64) -> Numbers {
+    let ops = |ops: &[OpReport]| -> Vec<OpReport> { ops.iter().filter(|op| op.count() > 0).cloned().collect() };
+    let one = Numbers {
+        layers: match &report.stack {
+            Some(_) => Vec::new(),
+            None => report
+                .layers
+                .iter()
+                .map(|layer| (layer.layer, ops(&layer.ops)))
+                .collect(),
+        },
+        families: report
+            .stack
+            .iter()
+            .flat_map(|stack| &stack.families)
+            .filter(|family| family.count() > 0)
+            .cloned()
+            .collect(),
+        not_waited: report
+            .stack
+            .iter()
+            .flat_map(|stack| &stack.not_waited)
+            .flatten()
+            .cloned()
+            .collect(),
+    };
+    let mut sum = Numbers::default();
+    (0..parts).for_each(|_| sum.add(&one));
+    sum
+}
+
+fn file(number: u64, path: Option<(PathKind, &str)>) -> Who {
+    Who::File {
+        inode: Some(Inode {
+            number,
+            major: 259,
+            minor: 2,
+        }),
+        path: path.map(|(kind, text)| CallPath {
+            kind,
+            text: text.to_owned(),
+        }),
+    }
+}
+
+/// Whose the groups are, in the order of their size.
+fn who(by: By, place: u64) -> Who {
+    match (by, place) {
+        (By::Process, 9) => Who::Process {
+            pid: 4711,
+            comm: "postgres".to_owned(),
+        },
+        (By::Process, _) => Who::Process {
+            pid: 30_000 + place,
+            comm: "kworker/u8:4-events_unbound".to_owned(),
+        },
+        (By::File, 9) => file(12, Some((PathKind::Whole, "/srv/shop/orders.db"))),
+        (By::File, 5) => file(
+            13,
+            Some((
+                PathKind::Cut,
+                "…/a/long/way/down/to/where/nobody/ever/looks/for/files/of/any/kind/or/name/segment-000001.log",
+            )),
+        ),
+        (By::File, 3) => Who::Nobody(By::File),
+        (By::File, _) => file(4_000_000 + place, None),
+        (By::Disk, _) => Who::Disk {
+            name: format!("nvme{place}n1"),
+        },
+        (By::Cgroup, _) => Who::Cgroup {
+            path: format!("/system.slice/unit-{place}.service"),
+        },
+    }
+}
+
+/// The same report, split by this. Its numbers are the sums.
+pub fn by(mut report: Report, by: By, top: usize, no_room: u64) -> Report {
+    let groups = [9, 5, 3, 2, 1].map(|parts| (parts, split(&report, parts)));
+    let ranked = largest(by, groups.to_vec(), split(&report, no_room), top);
+    let groups: GroupsReport = ranked.named(|place| who(by, place));
+    make_sums(&groups.total, &mut report.layers, report.stack.as_mut());
+    report.groups = Some(groups);
+    report
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The kernel side's counting, compiled for this machine: calls in, counters out, through the very lines that the kernel
+ * runs. What they ask of the kernel is here, and nothing else.
+ *
+ * record CPUS UNIT_NS: reads `struct call` from standard input and leaves an op's `struct op_stats` of each CPU.
+ */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <linux/types.h>
+
+#define barrier_var(var) __asm__ volatile("" : "+r"(var))
+#define SEC(name)
+#define __uint(name, value) int (*name)[value]
+#define __type(name, value) __typeof__(value) *name
+enum { BPF_MAP_TYPE_ARRAY, BPF_F_MMAPABLE = 1 };
+
+#include "../../bpf/interface.h"
+
+static struct config config = { .rows = 1 };
+static struct control control;
+static struct op_stats *counters;
+static __u32 cpu;
+
+static __u32 bpf_get_smp_processor_id(void)
+{
+	return cpu;
+}
+
+static void *element_of_map(const __u32 *element)
+{
+	return &counters[*element];
+}
+#define bpf_map_lookup_elem(map, key) element_of_map(key)
+
+#include "../../bpf/point.bpf.h"
+#include "../../bpf/stats.bpf.h"
+
+struct call {
+	__u64 ns;
+	long value; /* what it returned */
+	__u64 epoch;
+	__u32 cpu;
+	__u32 moves_bytes;
+};
+
+int main(int count, char **words)
+{
+	unsigned long cpus = count > 2 ? strtoul(words[1], NULL, 10) : 0;
+	struct call call;
+
+	counters = calloc(cpus, sizeof(*counters));
+	if (!cpus || !counters)
+		return 1;
+	config.unit_ns = strtoul(words[2], NULL, 10);
+	while (fread(&call, sizeof(call), 1, stdin) == 1) {
+		if (call.cpu >= cpus)
+			return 1;
+		cpu = call.cpu;
+		control.epoch = call.epoch;
+		record_in(0, call.moves_bytes, call.ns, call.value, false);
+	}
+	return fwrite(counters, sizeof(*counters), cpus, stdout) == cpus ? 0 : 1;
+}

@@ -1,0 +1,143 @@
+//! System calls by process and file, on this machine, whatever else it allows. Run it as root.
+//!
+//! Where tasks are preempted inside the kernel, it may skip calls: a run without loss has to be exact.
+
+#[allow(dead_code, reason = "shared with the guests, who need more of it")]
+#[path = "vm/guest/process.rs"]
+mod process;
+#[allow(dead_code, reason = "shared with the tests of every other report")]
+mod schema;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use process::run;
+use serde_json::Value;
+
+const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
+const LIMIT: Duration = Duration::from_secs(60);
+/// Runs until one has lost nothing.
+const ATTEMPTS: u32 = 5;
+/// Bytes that `dd` reads of each file, one by one.
+const READS: [u64; 3] = [10, 110, 310];
+
+/// A folder with a file for each of [`READS`].
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("groups-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        for reads in READS {
+            fs::write(folder.join(reads.to_string()), [1; 1000]).unwrap();
+        }
+        Self(folder)
+    }
+
+    fn file(&self, reads: u64) -> String {
+        self.0.join(reads.to_string()).to_str().unwrap().to_owned()
+    }
+
+    /// The report of a shell that lets `dd` read the files, each a process.
+    fn traced(&self, arguments: &[&str]) -> Value {
+        let dd = READS.map(|reads| {
+            format!(
+                "dd if={} of=/dev/null bs=1 count={reads} status=none; ",
+                self.file(reads)
+            )
+        });
+        let script = dd.concat();
+        for _ in 0..ATTEMPTS {
+            let report = self.0.join("report");
+            let mut tool = Command::new(TOOL);
+            tool.args(["-T", "syscall", "--json"])
+                .args(arguments)
+                .arg("-o")
+                .arg(&report);
+            tool.args(["--", "sh", "-c", &script]);
+            run(&mut tool, LIMIT).unwrap().success().unwrap();
+            // That groups add up to the report is looked at there.
+            let reports = schema::reports(&fs::read_to_string(report).unwrap());
+            let [report] = <[Value; 1]>::try_from(reports.unwrap()).unwrap();
+            let lost = report["lost"].as_object().unwrap().values();
+            if lost.map(schema::number).sum::<u64>() == 0 {
+                return report;
+            }
+        }
+        panic!("no run in {ATTEMPTS} was without loss");
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn reads(numbers: &Value) -> u64 {
+    let ops = schema::array(&numbers["layers"])
+        .iter()
+        .flat_map(|layer| schema::array(&layer["ops"]));
+    let read = ops.filter(|op| op["op"] == "read");
+    read.map(|op| schema::number(&op["count"])).sum()
+}
+
+fn groups(report: &Value) -> &[Value] {
+    schema::array(&report["groups"]["groups"])
+}
+
+#[test]
+fn files_are_told_by_path_and_exactly() {
+    let folder = Folder::new("file");
+    let report = folder.traced(&["--by", "file", "--top", "100"]);
+    for count in READS {
+        let group = groups(&report)
+            .iter()
+            .find(|group| group["name"] == folder.file(count).as_str());
+        let group = group.unwrap_or_else(|| panic!("{count}: {}", report["groups"]));
+        assert_eq!(
+            (reads(&group["numbers"]), &group["path_is"]),
+            (count, &Value::from("whole"))
+        );
+    }
+    assert!(report["groups"]["others"].is_null());
+}
+
+#[test]
+fn processes_that_have_ended_have_the_names_that_they_ended_with() {
+    let folder = Folder::new("process");
+    let report = folder.traced(&["--by", "process"]);
+    let of_dd = groups(&report).iter().filter(|group| group["comm"] == "dd");
+    let mut told: Vec<u64> = of_dd.map(|group| reads(&group["numbers"])).collect();
+    told.sort_unstable();
+    // Each reads what it is made of as well.
+    let more = told.first().map_or(0, |first| first - READS[0]);
+    assert_eq!(told, READS.map(|reads| reads + more));
+    assert!(
+        groups(&report).iter().any(|group| group["comm"] == "sh"),
+        "{}",
+        report["groups"]
+    );
+}
+
+#[test]
+fn what_is_not_among_the_largest_is_in_others() {
+    let folder = Folder::new("others");
+    let report = folder.traced(&["--by", "file", "--top", "1"]);
+    assert_eq!(groups(&report).len(), 1);
+    let others = &report["groups"]["others"];
+    assert!(schema::number(&others["groups"]) >= READS.len() as u64 - 1, "{others}");
+    assert_eq!(others["no_room"], 0);
+}
+
+#[test]
+fn files_without_room_are_counted_all_the_same() {
+    let folder = Folder::new("room");
+    let report = folder.traced(&["--by", "file", "--groups", "2"]);
+    let others = &report["groups"]["others"];
+    assert!(schema::number(&others["no_room"]) > 0, "{}", report["groups"]);
+    let all: u64 = schema::parts(&report).map(reads).sum();
+    assert!(all >= READS.iter().sum(), "{all}");
+}

@@ -1,0 +1,298 @@
+//! Slow calls and the calls of one file, on this machine, whatever else it allows. Run it as root.
+//!
+//! Where tasks are preempted inside the kernel, it may skip calls: a run without loss has to be exact.
+
+#[allow(dead_code, reason = "shared with the guests, who need more of it")]
+#[path = "vm/guest/process.rs"]
+mod process;
+#[allow(dead_code, reason = "shared with the tests of every other report")]
+mod schema;
+
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use process::run;
+use serde_json::{Value, json};
+
+const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
+const LIMIT: Duration = Duration::from_secs(60);
+/// Runs until one has lost nothing.
+const ATTEMPTS: u32 = 5;
+/// Names the folder of a workload, which is this executable, and how often it reads.
+const WORKLOAD: &str = "IOSB_SLOW_WORKLOAD";
+const READS: &str = "IOSB_SLOW_READS";
+/// What the other end of the FIFO keeps its reader waiting.
+const DELAY: Duration = Duration::from_millis(100);
+/// Less than that, by as much as the reader may come late, and more than half of it.
+const SLOWER: &str = "60ms";
+const SLOWER_NS: u64 = 60_000_000;
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("slow-{}-{number}", std::process::id()));
+        fs::create_dir_all(folder.join("below")).unwrap();
+        fs::write(folder.join("below/data"), [1; 1000]).unwrap();
+        fs::write(folder.join("other"), [1; 1000]).unwrap();
+        nix::unistd::mkfifo(&folder.join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        Self(folder)
+    }
+
+    fn name(&self, file: &str) -> String {
+        self.0.join(file).to_str().unwrap().to_owned()
+    }
+
+    /// Runs the workload below the tool, and says what that wrote.
+    fn traced(&self, arguments: &[&str], reads: u32) -> String {
+        let report = self.0.join("report");
+        let mut tool = Command::new(TOOL);
+        tool.args(arguments).arg("-o").arg(&report).arg("--");
+        tool.arg(std::env::current_exe().unwrap());
+        tool.args(["--exact", "workload", "--nocapture", "--test-threads", "1"]);
+        tool.env(WORKLOAD, &self.0).env(READS, reads.to_string());
+        run(&mut tool, LIMIT).unwrap().success().unwrap();
+        fs::read_to_string(report).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Not a test: what this executable does when it is started as a workload. Every call by its number, so that no library
+/// chooses another.
+#[test]
+fn workload() {
+    let Some(folder) = std::env::var_os(WORKLOAD) else {
+        return;
+    };
+    let reads: u32 = std::env::var(READS).unwrap().parse().unwrap();
+    let folder = PathBuf::from(folder);
+    let path = |name: &str| CString::new(folder.join(name).as_os_str().as_bytes()).unwrap();
+    let (data, fifo, other) = (path("below/data"), path("fifo"), path("other"));
+    let missing = c"below/missing";
+    std::env::set_current_dir(&folder).unwrap();
+    let mut memory = [0_u8; 4096];
+    let at = memory.as_mut_ptr();
+    let writer = std::thread::spawn({
+        let fifo = folder.join("fifo");
+        move || {
+            use std::io::Write;
+            let mut fifo = fs::File::options().write(true).open(fifo).unwrap();
+            std::thread::sleep(DELAY);
+            fifo.write_all(&[7; 10]).unwrap();
+        }
+    });
+    // SAFETY: the memory is long enough for every one of them, and the names end.
+    unsafe {
+        let open = |path: &CString, flags: i32| {
+            let fd = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags);
+            assert!(fd >= 0);
+            fd
+        };
+        let fd = open(&fifo, libc::O_RDONLY);
+        assert_eq!(libc::syscall(libc::SYS_read, fd, at, 100), 10);
+        let fd = open(&data, libc::O_RDWR | libc::O_APPEND);
+        assert_eq!(libc::syscall(libc::SYS_read, fd, at, 50), 50);
+        assert_eq!(libc::syscall(libc::SYS_read, fd, at, 60), 60);
+        assert_eq!(libc::syscall(libc::SYS_pread64, fd, at, 100, 300), 100);
+        assert_eq!(libc::syscall(libc::SYS_write, fd, at, 10), 10);
+        assert_eq!(libc::syscall(libc::SYS_fdatasync, fd), 0);
+        let mut stat = std::mem::zeroed::<libc::stat>();
+        let status = libc::syscall(
+            libc::SYS_newfstatat,
+            fd,
+            c"".as_ptr(),
+            &raw mut stat,
+            libc::AT_EMPTY_PATH,
+        );
+        assert_eq!(status, 0);
+        let nothing = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, missing.as_ptr(), libc::O_RDONLY);
+        assert_eq!(nothing, -1);
+        assert_eq!(
+            libc::syscall(libc::SYS_unlinkat, libc::AT_FDCWD, missing.as_ptr(), 0),
+            -1
+        );
+        for _ in 0..reads {
+            assert_eq!(libc::syscall(libc::SYS_pread64, fd, at, 1, 0), 1);
+        }
+        assert_eq!(libc::syscall(libc::SYS_close, fd), 0);
+        let fd = open(&other, libc::O_RDONLY);
+        assert_eq!(libc::syscall(libc::SYS_pread64, fd, at, 77, 0), 77);
+    }
+    writer.join().unwrap();
+    // SAFETY: the test harness would go on and call what is counted.
+    unsafe { libc::_exit(0) };
+}
+
+/// Runs it until nothing was lost.
+fn exact(mut attempt: impl FnMut() -> bool) {
+    assert!(
+        (0..ATTEMPTS).any(|_| attempt()),
+        "no run in {ATTEMPTS} was without loss"
+    );
+}
+
+/// Lines of `--json`: slow calls, and the report.
+fn lines(text: &str) -> (Vec<Value>, Vec<Value>, Value) {
+    let lines = schema::reports(text).unwrap_or_else(|error| panic!("{error}"));
+    let of = |field: &str| lines.iter().filter_map(|line| line.get(field)).cloned().collect();
+    let mut reports = lines.iter().filter(|line| line.get("stack").is_some());
+    let report = reports.next().unwrap_or_else(|| panic!("no report: {text}"));
+    (of("slow_call"), of("slow_calls_not_told"), report.clone())
+}
+
+fn has_lost(report: &Value) -> bool {
+    schema::sum(&report["lost"]) + schema::sum(&report["stack"]["unbalanced"]) > 0
+}
+
+#[test]
+fn a_call_that_waits_is_told_and_others_are_not() {
+    exact(|| {
+        let folder = Folder::new();
+        let (slow, _, report) = lines(&folder.traced(&["--json", "--all-files", "--slower", SLOWER], 0));
+        if has_lost(&report) {
+            return false;
+        }
+        assert!(
+            slow.iter().all(|call| schema::number(&call["total_ns"]) >= SLOWER_NS),
+            "{slow:?}"
+        );
+        assert!((slow.len() as u64) < schema::calls(&report), "{slow:?}");
+        let read: Vec<&Value> = slow
+            .iter()
+            .filter(|call| call["path"] == folder.name("fifo").as_str())
+            .collect();
+        let Some(read) = read.iter().find(|call| call["op"] == "read") else {
+            panic!("{slow:?}")
+        };
+        let told = ["path_is", "offset", "size", "bytes", "error", "guilty"].map(|field| &read[field]);
+        assert_eq!(
+            told,
+            [
+                &json!("whole"),
+                &Value::Null,
+                &json!(100),
+                &json!(10),
+                &Value::Null,
+                &json!("other")
+            ]
+        );
+        assert!(
+            schema::number(&read["total_ns"]) >= DELAY.as_nanos() as u64 * 9 / 10,
+            "{read}"
+        );
+        assert!(schema::number(&read["inode"]["number"]) > 0, "{read}");
+        assert_eq!(report["stack"]["slow"]["threshold_ns"], SLOWER_NS);
+        true
+    });
+}
+
+#[test]
+fn every_call_is_told_with_its_file_and_its_place_in_it() {
+    exact(|| {
+        let folder = Folder::new();
+        let (told, left_out, report) = lines(&folder.traced(&["--json", "--slower", "0"], 0));
+        let slow = &report["stack"]["slow"];
+        let not_told: u64 = left_out.iter().map(schema::sum).sum();
+        assert_eq!(schema::number(&slow["told"]), told.len() as u64);
+        assert_eq!(
+            schema::number(&slow["limited"]) + schema::number(&slow["no_room"]),
+            not_told
+        );
+        assert_eq!(told.len() as u64 + not_told, schema::calls(&report));
+        if has_lost(&report) || not_told > 0 {
+            return false;
+        }
+        let data = folder.name("below/data");
+        let place = |call: &Value| ["op", "offset", "size", "bytes"].map(|field| call[field].clone());
+        let of_data = told.iter().filter(|call| call["path"] == data.as_str());
+        let of_data: Vec<[Value; 4]> = of_data.map(place).collect();
+        let none = Value::Null;
+        let expected = [
+            [json!("openat"), none.clone(), none.clone(), none.clone()],
+            [json!("read"), json!(0), json!(50), json!(50)],
+            [json!("read"), json!(50), json!(60), json!(60)],
+            [json!("pread64"), json!(300), json!(100), json!(100)],
+            // An append goes to the end, wherever the file's position was.
+            [json!("write"), json!(1000), json!(10), json!(10)],
+            [json!("fdatasync"), none.clone(), none.clone(), none.clone()],
+            [json!("newfstatat"), none.clone(), none.clone(), none.clone()],
+            [json!("close"), none.clone(), none.clone(), none.clone()],
+        ];
+        assert_eq!(of_data, expected);
+        let missing = told.iter().find(|call| call["op"] == "unlinkat").unwrap();
+        let told_of_missing = ["path", "path_is", "error"].map(|field| &missing[field]);
+        assert_eq!(
+            told_of_missing,
+            [&json!("below/missing"), &json!("asked"), &json!("ENOENT")]
+        );
+        assert!(missing["inode"].is_null(), "{missing}");
+        true
+    });
+}
+
+#[test]
+fn more_calls_than_are_told_are_counted() {
+    const READS: u32 = 20_000;
+    let folder = Folder::new();
+    let text = folder.traced(&["--slower", "0"], READS);
+    let number = |line: &str, place: usize| -> u64 {
+        let word = line.split_whitespace().nth(place).unwrap_or_default();
+        word.replace(',', "").parse().unwrap_or_else(|_| panic!("{line}"))
+    };
+    let told = text.lines().filter(|line| line.contains(" *")).count() as u64;
+    let left_out = text.lines().filter(|line| line.starts_with("... "));
+    let left_out: u64 = left_out.map(|line| number(line, 1)).sum();
+    let line_with = |what: &str| {
+        text.lines()
+            .find(|line| line.contains(what))
+            .unwrap_or_else(|| panic!("{text}"))
+    };
+    let all = number(line_with(" I/O calls."), 0);
+    let not_told = line_with("NOT TOLD: ");
+    assert_eq!((number(not_told, 2), number(not_told, 4)), (left_out, all));
+    assert_eq!(told + left_out, all);
+    // What is skipped by the kernel is not much, and lost.
+    assert!(told >= 1000 && all > u64::from(READS) / 2, "{told} of {all}");
+}
+
+#[test]
+fn one_file_is_known_by_any_name() {
+    exact(|| {
+        let folder = Folder::new();
+        fs::hard_link(folder.name("below/data"), folder.name("another")).unwrap();
+        let file = folder.name("another");
+        let text = folder.traced(&["--json", "-T", "syscall", "--file", &file], 0);
+        let report = &schema::reports(&text).unwrap_or_else(|error| panic!("{error}"))[0];
+        if schema::sum(&report["lost"]) > 0 {
+            return false;
+        }
+        assert_eq!(report["filter"]["file"], file.as_str());
+        let ops = schema::layers(report).flat_map(schema::ops);
+        let called = ops.filter(|op| schema::number(&op["count"]) > 0);
+        let called: Vec<(Value, u64)> = called
+            .map(|op| (op["op"].clone(), schema::number(&op["count"])))
+            .collect();
+        let expected = [
+            ("read", 2),
+            ("pread64", 1),
+            ("write", 1),
+            ("openat", 1),
+            ("close", 1),
+            ("fdatasync", 1),
+        ];
+        assert_eq!(called, expected.map(|(op, count)| (json!(op), count)));
+        true
+    });
+}

@@ -1,0 +1,144 @@
+//! What somebody is told who builds the tool on a machine that lacks what the build needs: one cause, and one way out.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A machine whose search path has what it was given, and nothing else.
+struct Machine {
+    folder: PathBuf,
+}
+
+impl Machine {
+    fn new(name: &str) -> Self {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        // What an earlier run has left, if there was one.
+        let _ = fs::remove_dir_all(&folder);
+        for part in ["bin", "out"] {
+            fs::create_dir_all(folder.join(part)).unwrap();
+        }
+        Self { folder }
+    }
+
+    fn program(&self, name: &str) -> PathBuf {
+        self.folder.join("bin").join(name)
+    }
+
+    /// Programs of this machine.
+    fn with(self, programs: &[&str]) -> Self {
+        for program in programs {
+            symlink(found(program), self.program(program)).unwrap();
+        }
+        self
+    }
+
+    fn with_script(self, name: &str, script: &str) -> Self {
+        fs::write(self.program(name), format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(self.program(name), fs::Permissions::from_mode(0o755)).unwrap();
+        self
+    }
+
+    /// What the build script of the tool tells cargo as errors, as in a native build.
+    fn errors(&self) -> Vec<String> {
+        self.errors_for(std::env::consts::ARCH)
+    }
+
+    /// The same of a build for another architecture.
+    fn errors_for(&self, architecture: &str) -> Vec<String> {
+        let machine = format!("{architecture}-unknown-linux-gnu");
+        let mut script = Command::new(env!("IOSB_BUILD_SCRIPT"));
+        script
+            .env_clear()
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .env("PATH", self.folder.join("bin"))
+            .env("OUT_DIR", self.folder.join("out"))
+            .envs([("TARGET", &machine), ("HOST", &machine)])
+            .envs([("OPT_LEVEL", "0"), ("CARGO_CFG_TARGET_FEATURE", "fxsr,crt-static")])
+            .env("CARGO_CFG_TARGET_ARCH", architecture);
+        let output = script.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            output.status.success() && !said.contains("panicked"),
+            "{}: {said}",
+            output.status
+        );
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = stdout.lines().filter_map(|line| line.strip_prefix("cargo::error="));
+        errors.map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Where this machine has a program.
+fn found(program: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap();
+    let mut places = std::env::split_paths(&path).map(|folder| folder.join(program));
+    places
+        .find(|place| place.is_file())
+        .unwrap_or_else(|| panic!("no {program} here"))
+}
+
+/// What a compiler says that finds no library.
+const FINDS_NOTHING: &str = "case $1 in -print-file-name=*) echo \"${1#*=}\" ;; esac";
+
+#[test]
+fn without_clang_one_line_says_how_to_get_it() {
+    let machine = Machine::new("no-clang").with(&["cc"]);
+    assert_eq!(
+        machine.errors(),
+        ["not found: clang. Debian, Ubuntu: apt-get install clang; Fedora: dnf install clang"]
+    );
+}
+
+#[test]
+fn all_that_is_missing_is_in_one_line() {
+    let machine = Machine::new("no-libraries").with_script("cc", FINDS_NOTHING);
+    assert_eq!(
+        machine.errors(),
+        [
+            "not found: clang, libc.a, libelf.a, libz.a. Debian, Ubuntu: apt-get install clang libc6-dev libelf-dev zlib1g-dev; \
+          Fedora: dnf install clang glibc-static elfutils-libelf-devel-static zlib-static"
+        ]
+    );
+}
+
+/// A compiler for arm64 that the linker would need is not looked for, so it need not be here.
+#[test]
+fn the_kernel_side_compiles_for_each_architecture() {
+    for architecture in ["x86_64", "aarch64"] {
+        let machine = Machine::new(architecture).with(&["cc", "clang"]);
+        assert!(machine.errors_for(architecture).is_empty());
+        let skeleton = fs::metadata(machine.folder.join("out/iostackbreakdown.skel.rs")).unwrap();
+        assert!(skeleton.len() > 1 << 20, "{architecture}: {}", skeleton.len());
+    }
+    let errors = Machine::new("riscv64").with(&["cc", "clang"]).errors_for("riscv64");
+    assert!(
+        errors.len() == 1 && errors[0].contains("no register layout for riscv64"),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn a_clang_that_is_too_old_is_named() {
+    let old = "case $* in *--version*) echo 'Some clang version 9.0.1-2'; echo 'Target: x86_64' ;; *) \
+               echo 'error: unknown attribute preserve_access_index' >&2; exit 1 ;; esac";
+    let errors = Machine::new("old-clang")
+        .with(&["cc"])
+        .with_script("clang", old)
+        .errors();
+    assert_eq!(
+        errors[0],
+        "Some clang version 9.0.1-2 does not compile the kernel side (bpf/); clang 14 and 19 do: name one by CLANG, as in \
+         CLANG=clang-19"
+    );
+    assert!(
+        errors[1..].iter().any(|line| line.contains("preserve_access_index")),
+        "{errors:?}"
+    );
+}

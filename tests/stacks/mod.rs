@@ -1,0 +1,207 @@
+//! Whole-stack reports made by hand, for the tests of text and of JSON.
+
+use iostackbreakdown::histogram::{Histogram, STEPS, step_of};
+use iostackbreakdown::layer::family::{Family, READ_CLASSES};
+use iostackbreakdown::report::NotMeasured;
+use iostackbreakdown::report::slow::{LeftOut, SlowReport};
+use iostackbreakdown::report::stack::{ClassReport, FamilyReport, OriginReport, RowReport, StackReport, Unbalanced};
+
+const LAYERS: [&str; 3] = ["syscall", "vfs", "ext4"];
+const WAITS: [&str; 7] = [
+    "queue",
+    "device",
+    "others' I/O",
+    "journal",
+    "lock",
+    "other",
+    "run queue",
+];
+
+/// Calls of a family: as often as these times say, in rows of which each has its time; layers are reached by so many.
+fn family(family: Family, times: &[(u64, u64)], rows: [u64; 10], reached: [u64; 3]) -> FamilyReport {
+    let mut steps = vec![0; STEPS];
+    for (ns, calls) in times {
+        steps[step_of(*ns)] += calls;
+    }
+    let layers = LAYERS.iter().zip(reached).map(|(row, calls)| (*row, Some(calls)));
+    let rows: Vec<RowReport> = layers
+        .chain(WAITS.map(|row| (row, None)))
+        .zip(rows)
+        .map(|((row, calls), ns)| RowReport {
+            row,
+            is_layer: calls.is_some(),
+            ns: Some(ns),
+            calls,
+        })
+        .collect();
+    let all = times.iter().map(|(ns, _)| *ns);
+    FamilyReport {
+        family: family.name(),
+        total_ns: rows.iter().filter_map(|row| row.ns).fold(0, u64::saturating_add),
+        extremes: all.clone().min().zip(all.max()),
+        histogram: Histogram::from_steps(&steps),
+        rows,
+        ..FamilyReport::default()
+    }
+}
+
+fn unused(which: Family) -> FamilyReport {
+    family(which, &[], [0; 10], [0; 3])
+}
+
+/// A database: reads of a disk, commits, writes to memory.
+pub fn database() -> StackReport {
+    let classes = [11_840, 483, 61, 0, 0];
+    let read = FamilyReport {
+        bytes: 101_449_728,
+        classes: READ_CLASSES
+            .iter()
+            .zip(classes)
+            .map(|(class, calls)| ClassReport {
+                class,
+                calls,
+                bytes: calls * 8192,
+            })
+            .collect(),
+        ..family(
+            Family::Read,
+            &[(2_800, 11_840), (3_400_000, 440), (7_100_000, 104)],
+            [
+                5_132_101,
+                4_204_404,
+                38_703_339,
+                19_301_000,
+                1_650_012_345,
+                120_400_001,
+                0,
+                0,
+                0,
+                6_101_212,
+            ],
+            [12_384; 3],
+        )
+    };
+    let fsync = family(
+        Family::Fsync,
+        &[(13_900_000, 95), (31_000_000, 1)],
+        [
+            311_000,
+            402_133,
+            9_400_111,
+            2_300_000,
+            183_500_009,
+            0,
+            1_202_000_777,
+            0,
+            2_100,
+            14_100_321,
+        ],
+        [96, 96, 90],
+    );
+    let write = FamilyReport {
+        bytes: 67_108_864,
+        errors: 1,
+        ..family(
+            Family::Write,
+            &[(5_000, 8_000), (9_000, 192)],
+            [3_000_321, 4_200_123, 33_000_544, 0, 0, 0, 0, 991_119, 0, 0],
+            [8_192; 3],
+        )
+    };
+    let open = family(
+        Family::Open,
+        &[(16_000, 10), (19_000, 2)],
+        [150_000, 30_000, 18_222, 0, 0, 0, 0, 0, 0, 0],
+        [12, 11, 11],
+    );
+    // Their rows are shown when those of all families are.
+    let metadata = family(
+        Family::Metadata,
+        &[(22_000, 1)],
+        [22_000, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        [1, 0, 0],
+    );
+    StackReport {
+        families: vec![read, write, open, fsync, metadata, unused(Family::Asynchronous)],
+        not_waited: Some(vec![
+            origin("own", false, 88, 11_534_336, 31_000, 2_900_000),
+            origin("writeback", true, 212, 13_893_632, 44_000, 1_100_000),
+            origin("journal", true, 196, 1_605_632, 12_000, 900_000),
+        ]),
+        ..StackReport::default()
+    }
+}
+
+fn origin(origin: &'static str, is_write: bool, requests: u64, bytes: u64, queue: u64, device: u64) -> OriginReport {
+    OriginReport {
+        origin,
+        is_write,
+        requests,
+        bytes,
+        queue_ns: queue * requests,
+        device_ns: device * requests,
+    }
+}
+
+/// Where nothing but system calls and the scheduler can be seen.
+pub fn bare() -> StackReport {
+    let mut stack = database();
+    let hidden = ["vfs", "ext4", "queue", "device", "journal", "lock"];
+    for family in &mut stack.families {
+        let (mut running, mut waiting) = (0, 0);
+        for row in family.rows.iter_mut().filter(|row| hidden.contains(&row.row)) {
+            *(if row.is_layer { &mut running } else { &mut waiting }) += row.ns.unwrap_or(0);
+            (row.ns, row.calls) = (None, None);
+        }
+        for row in &mut family.rows {
+            match row.row {
+                "syscall" => row.ns = row.ns.map(|ns| ns + running),
+                "others' I/O" => row.ns = row.ns.map(|ns| ns + waiting),
+                _ => {}
+            }
+        }
+        family.classes.clear();
+    }
+    stack.not_waited = None;
+    stack.not_measured = hidden
+        .map(|row| NotMeasured {
+            what: row.to_owned(),
+            reason: "its functions cannot be hooked here".to_owned(),
+        })
+        .to_vec();
+    stack
+}
+
+/// What is not to be trusted, and says so.
+pub fn troubled() -> StackReport {
+    StackReport {
+        unbalanced: Unbalanced {
+            entries: 3,
+            returns: 1_204,
+            too_deep: 0,
+            sleeps: 7,
+        },
+        ..database()
+    }
+}
+
+/// Calls were told one by one, but for some.
+pub fn slow(threshold_ns: u64, left_out: LeftOut) -> StackReport {
+    StackReport {
+        slow: Some(SlowReport {
+            threshold_ns,
+            told: 483,
+            left_out,
+        }),
+        ..bare()
+    }
+}
+
+/// Nothing was called.
+pub fn idle() -> StackReport {
+    StackReport {
+        families: Family::ALL.map(unused).to_vec(),
+        not_waited: Some(Vec::new()),
+        ..StackReport::default()
+    }
+}

@@ -1,0 +1,306 @@
+//! What measuring costs, in instructions: the guest's clock counts them, one a nanosecond, so that a figure repeats.
+//!
+//! `benches/figures.rs` has what each may be at most. Some are watched by every run, the others only measured for the table
+//! (`benches/run`).
+
+use super::peers::{interrupted, measuring};
+use crate::disks::{NullDisks, set_queue};
+use crate::figures;
+use crate::guest::{Check, Guest, Running, measured, wait_for};
+use crate::peers::Peers;
+use crate::workload::prepare;
+use libbpf_sys as sys;
+use nix::sys::signal::Signal;
+use nix::sys::time::TimeValLike;
+use nix::time::{ClockId, clock_gettime};
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+pub const CHECKS: &[Check] = &[
+    watched("costs: a pread, -T vfs by fentry", |guest| {
+        pread(guest, "vfs fentry", &["-T", "vfs", "--probe", "fentry"])
+    })
+    .when(is_watched),
+    watched("costs: a pread, -T ext4 by fentry", |guest| {
+        pread(guest, "ext4 fentry", &["-T", "ext4", "--probe", "fentry"])
+    })
+    .when(|guest| guest.kernel == "6.1"),
+    watched("costs: a pread, -T vfs by kprobe pairs", |guest| {
+        pread(guest, "vfs kprobe", &["-T", "vfs", "--probe", "kprobe"])
+    })
+    .when(|guest| guest.kernel == "6.1"),
+    table("costs: a pread, -T vfs by what loses nothing", |guest| {
+        pread(guest, "vfs lossless", &["-T", "vfs"])
+    })
+    .when(|guest| guest.table && guest.kernel == "7"),
+    watched("costs: a pread of another process", another).when(|guest| guest.kernel == "6.1"),
+    watched("costs: a direct read, -T blk", blk).when(is_watched),
+    table("costs: the start", start).when(|guest| guest.table && guest.kernel == "6.1"),
+    table("costs: a pread, an empty pair", floor),
+    table("costs: a pread, all layers", all_layers),
+    table("costs: a pread, ext4dist", ext4dist).when(|guest| guest.table && guest.kernel == "6.1"),
+    table("costs: a direct read, biolatency", biolatency),
+    table("costs: the start, all layers by fentry", |guest| {
+        start_of(guest, "start all fentry", &["--probe", "fentry"])
+    })
+    .when(|guest| guest.table && guest.kernel == "6.1"),
+    table("costs: the start, all layers by kprobes", |guest| {
+        start_of(guest, "start all kprobe", &["--probe", "kprobe"])
+    })
+    .when(|guest| guest.table && guest.kernel == "6.1"),
+    table("costs: the start, all layers by kprobe.session", |guest| {
+        start_of(guest, "start all", &[])
+    })
+    .when(|guest| guest.table && guest.kernel == "7"),
+    table("costs: attaching and detaching all layers", attach_and_detach),
+    table("costs: memory", memory).when(|guest| guest.table && guest.kernel == "6.1"),
+];
+
+/// Debian replaces the newest kernel every few weeks, and what probes cost there changes with it: a table has it, and no limit.
+fn is_watched(guest: &Guest) -> bool {
+    guest.table || guest.kernel == "6.1"
+}
+
+/// Measured by every run.
+const fn watched(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
+    Check::counted(name, run)
+}
+
+/// Measured for the table alone.
+const fn table(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
+    Check::counted(name, run).when(|guest| guest.table)
+}
+
+const FILE: &str = "/mnt/ext4/costs/file";
+const NULL: &str = "nullb0";
+const REPORT: &str = "/tmp/costs";
+const MINUTE: Duration = Duration::from_secs(60);
+/// Of these batches the cheapest one counts, which nothing has interrupted.
+const BATCHES: u32 = 40;
+const BATCH: u32 = 200;
+
+/// What a call takes.
+fn per_call(mut call: impl FnMut() -> Result<(), String>) -> Result<f64, String> {
+    let mut least = Duration::MAX;
+    for _ in 0..BATCHES {
+        let start = Instant::now();
+        for _ in 0..BATCH {
+            call()?;
+        }
+        least = least.min(start.elapsed());
+    }
+    Ok(least.as_nanos() as f64 / f64::from(BATCH))
+}
+
+/// Tells a figure, and holds it against what it may be.
+fn tell(guest: &Guest, figure: &str, value: f64) -> Result<(), String> {
+    let value = value.round() as u64;
+    measured(figure, value)?;
+    figures::gate(&guest.kernel, figure, value)
+}
+
+fn cached() -> Result<impl FnMut() -> Result<(), String>, String> {
+    prepare(FILE)?;
+    let file = File::open(FILE).map_err(|e| format!("{FILE}: {e}"))?;
+    let mut byte = [0];
+    Ok(move || match file.read_at(&mut byte, 0) {
+        Ok(1) => Ok(()),
+        other => Err(format!("{FILE}: {other:?}")),
+    })
+}
+
+/// The tool, measuring, as its users start it. What it says at its end goes to a file.
+fn tool(guest: &Guest, arguments: &[&str]) -> Result<Running, String> {
+    let path = guest.tool().ok_or("there is no tool")?;
+    let running = Running::start(Command::new(path).args(["-o", REPORT]).args(arguments))?;
+    wait_for("the banner", MINUTE, || running.stderr().contains("Tracing "))
+        .map_err(|e| format!("{arguments:?}: {e}: {}", running.stderr()))?;
+    Ok(running)
+}
+
+/// Ends it, and looks into its report.
+fn end(running: Running) -> Result<(), String> {
+    running.signal(Signal::SIGINT)?;
+    running.finish(MINUTE)?.success()?;
+    let report = fs::read_to_string(REPORT).map_err(|e| format!("{REPORT}: {e}"))?;
+    if report.contains("LOST ") || !report.contains("read") {
+        return Err(format!("not what was read:\n{report}"));
+    }
+    Ok(())
+}
+
+/// What the tool adds to a cached read of this process.
+fn pread(guest: &Guest, figure: &str, arguments: &[&str]) -> Result<(), String> {
+    let mut read = cached()?;
+    let without = per_call(&mut read)?;
+    let own = std::process::id().to_string();
+    let running = tool(guest, &[arguments, &["-p", &own]].concat())?;
+    let with = per_call(&mut read)?;
+    end(running)?;
+    tell(guest, figure, with - without)
+}
+
+fn all_layers(guest: &Guest) -> Result<(), String> {
+    pread(guest, "all layers", &[])
+}
+
+/// What is added to the reads of a process that was not asked for.
+fn another(guest: &Guest) -> Result<(), String> {
+    let mut read = cached()?;
+    let without = per_call(&mut read)?;
+    let other = Running::start(Command::new("/init").arg("pause"))?;
+    let pid = other.pid().to_string();
+    let running = tool(guest, &["-T", "vfs", "--probe", "fentry", "-p", &pid])?;
+    let with = per_call(&mut read)?;
+    running.signal(Signal::SIGINT)?;
+    running.finish(MINUTE)?.success()?;
+    tell(guest, "vfs another", with - without)
+}
+
+/// Two programs that do nothing, at the entry and the return of one function: less cannot be.
+fn floor(guest: &Guest) -> Result<(), String> {
+    let mut read = cached()?;
+    let without = per_call(&mut read)?;
+    let pair = [sys::BPF_TRACE_FENTRY, sys::BPF_TRACE_FEXIT].map(|kind| empty(c"vfs_read", kind));
+    let with = per_call(&mut read)?;
+    for program in pair {
+        program?;
+    }
+    measured("pread", without.round() as u64)?;
+    tell(guest, "floor", with - without)
+}
+
+/// Attached as long as this is not closed.
+fn empty(function: &std::ffi::CStr, kind: sys::bpf_attach_type) -> Result<(OwnedFd, OwnedFd), String> {
+    let leave = [
+        // r0 = 0; exit
+        sys::bpf_insn {
+            code: (sys::BPF_ALU64 | sys::BPF_MOV | sys::BPF_K) as u8,
+            ..Default::default()
+        },
+        sys::bpf_insn {
+            code: (sys::BPF_JMP | sys::BPF_EXIT) as u8,
+            ..Default::default()
+        },
+    ];
+    let owned = |what: &str, fd: i32| match fd {
+        // SAFETY: it was just opened, for us.
+        0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(format!(
+            "{what} {function:?}: {}",
+            std::io::Error::from_raw_os_error(-fd)
+        )),
+    };
+    // SAFETY: all pointers are valid for the calls, and the count is that of the instructions.
+    unsafe {
+        let mut options = sys::bpf_prog_load_opts {
+            sz: size_of::<sys::bpf_prog_load_opts>() as sys::size_t,
+            expected_attach_type: kind,
+            attach_btf_id: sys::libbpf_find_vmlinux_btf_id(function.as_ptr(), kind) as u32,
+            ..Default::default()
+        };
+        let program = sys::bpf_prog_load(
+            sys::BPF_PROG_TYPE_TRACING,
+            c"empty".as_ptr(),
+            c"GPL".as_ptr(),
+            leave.as_ptr(),
+            leave.len() as sys::size_t,
+            &raw mut options,
+        );
+        let program = owned("load", program)?;
+        let link = sys::bpf_raw_tracepoint_open(std::ptr::null(), program.as_raw_fd());
+        Ok((program, owned("attach", link)?))
+    }
+}
+
+fn ext4dist(guest: &Guest) -> Result<(), String> {
+    let mut read = cached()?;
+    let without = per_call(&mut read)?;
+    let _peers = Peers::new(guest)?;
+    let own = std::process::id().to_string();
+    let peer = measuring(&["ext4dist-libbpf", "-p", &own])?;
+    let with = per_call(&mut read)?;
+    interrupted(peer)?;
+    tell(guest, "ext4dist", with - without)
+}
+
+/// A disk that has answered when the request is sent, and reads of it.
+fn direct(guest: &Guest) -> Result<(NullDisks, impl FnMut() -> Result<(), String>), String> {
+    const BLOCK: usize = 4096;
+    let disks = NullDisks::new(guest, 1, &[("irqmode", "0"), ("memory_backed", "0")])?;
+    set_queue(NULL, &[("scheduler", "none")])?;
+    let path = NullDisks::FIRST;
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path);
+    let file = file.map_err(|e| format!("{path}: {e}"))?;
+    let mut bytes = vec![0; 2 * BLOCK];
+    let start = bytes.as_ptr().align_offset(BLOCK);
+    let read = move || match file.read_at(&mut bytes[start..][..BLOCK], 0) {
+        Ok(BLOCK) => Ok(()),
+        other => Err(format!("{path}: {other:?}")),
+    };
+    Ok((disks, read))
+}
+
+fn blk(guest: &Guest) -> Result<(), String> {
+    let (_disk, mut read) = direct(guest)?;
+    let without = per_call(&mut read)?;
+    let running = tool(guest, &["-T", "blk", "-d", NULL])?;
+    let with = per_call(&mut read)?;
+    end(running)?;
+    tell(guest, "blk", with - without)
+}
+
+fn biolatency(guest: &Guest) -> Result<(), String> {
+    let (_disk, mut read) = direct(guest)?;
+    let without = per_call(&mut read)?;
+    let _peers = Peers::new(guest)?;
+    let peer = measuring(&["biolatency-libbpf", "-d", NULL])?;
+    let with = per_call(&mut read)?;
+    interrupted(peer)?;
+    tell(guest, "biolatency", with - without)
+}
+
+fn start(guest: &Guest) -> Result<(), String> {
+    start_of(guest, "start", &["-T", "vfs"])
+}
+
+/// How long all of it takes to attach, and to detach. The clock is the guest's, in which an instruction takes a nanosecond
+/// and waiting for the kernel's grace periods as long as it does.
+fn attach_and_detach(guest: &Guest) -> Result<(), String> {
+    let start = Instant::now();
+    let running = tool(guest, &[])?;
+    let attached = start.elapsed();
+    let start = Instant::now();
+    running.signal(Signal::SIGINT)?;
+    running.finish(MINUTE)?.success()?;
+    let (attached, detached) = (attached.as_millis() as u64, start.elapsed().as_millis() as u64);
+    measured("attach", attached)?;
+    measured("detach", detached)?;
+    measured("attach and detach", attached + detached)
+}
+
+/// The most memory that it had at a time, in KiB.
+fn memory(guest: &Guest) -> Result<(), String> {
+    let running = tool(guest, &[])?;
+    let file = format!("/proc/{}/status", running.pid());
+    let text = fs::read_to_string(&file).map_err(|e| format!("{file}: {e}"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().split(' ').next()?.parse().ok());
+    running.signal(Signal::SIGINT)?;
+    running.finish(MINUTE)?.success()?;
+    tell(guest, "memory", kib.ok_or_else(|| format!("no VmHWM in {text}"))?)
+}
+
+/// Until the tool measures, in millions.
+fn start_of(guest: &Guest, figure: &str, arguments: &[&str]) -> Result<(), String> {
+    let running = tool(guest, arguments)?;
+    // All that its threads have done so far.
+    let clock = ClockId::pid_cpu_clock_id(running.pid()).map_err(|e| format!("its clock: {e}"))?;
+    let spent = clock_gettime(clock).map_err(|e| format!("its clock: {e}"))?;
+    running.signal(Signal::SIGINT)?;
+    running.finish(MINUTE)?.success()?;
+    tell(guest, figure, spent.num_nanoseconds() as f64 / 1e6)
+}

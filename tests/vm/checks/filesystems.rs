@@ -1,0 +1,232 @@
+//! File systems beside ext4: every op of each is counted to the last call, by whatever hook, on one that was made for the check.
+
+use super::counts::{AUTO, FENTRY, Hook, KPROBE, KPROBE_EVENT};
+use super::hard::Mounted;
+use super::report::{Report, Tool};
+use crate::async_io::BLOCK;
+use crate::disks::NullDisks;
+use crate::guest::{Check, Guest, Loaded, run};
+use crate::nfs::Nfs;
+use crate::peers::{self, Peers};
+use crate::workload::{Calls, Count, EXT4, Spec, Workload, prepare};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+pub const CHECKS: &[Check] = &[
+    check("filesystems: one that is not loaded is told", not_loaded),
+    check("filesystems: xfs", |guest| counts(guest, &XFS, "")),
+    Check::new("filesystems: ext4 and xfs are told apart", apart).when(|guest| guest.tool().is_some()),
+    check("filesystems: nfs", |guest| counts(guest, &NFS, Nfs::new(guest)?)),
+];
+
+/// Their tools make the file systems.
+pub const WITH_PEERS: &[Check] = &[
+    check("filesystems: btrfs", |guest| {
+        counts(guest, &BTRFS, OnDisk::new(guest, &BTRFS, &["mkfs.btrfs", "-q", "-f"])?)
+    }),
+    // Debian's cloud kernels come without it.
+    check("filesystems: f2fs", |guest| {
+        counts(guest, &F2FS, OnDisk::new(guest, &F2FS, &["mkfs.f2fs", "-q", "-f"])?)
+    })
+    .when(|guest| guest.as_booted() && guest.has_module(F2FS.name)),
+];
+
+const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
+    Check::new(name, run).when(Guest::as_booted)
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A file system to be looked at.
+struct FileSystem {
+    name: &'static str,
+    folder: &'static str,
+    /// What it lives on, if that is a disk.
+    disk: Option<&'static str>,
+    /// Which calls are to it what they are to ext4. A synchronous write is no fsync to NFS, and what is looked up is opened.
+    calls: &'static str,
+}
+
+const XFS: FileSystem = FileSystem {
+    name: "xfs",
+    folder: Guest::XFS,
+    disk: Some("nvme0n1"),
+    calls: "local",
+};
+const BTRFS: FileSystem = FileSystem {
+    name: "btrfs",
+    folder: "/mnt/btrfs",
+    disk: Some("nullb0"),
+    calls: "local",
+};
+const F2FS: FileSystem = FileSystem {
+    name: "f2fs",
+    folder: "/mnt/f2fs",
+    disk: Some("nullb0"),
+    calls: "local",
+};
+const NFS: FileSystem = FileSystem {
+    name: "nfs",
+    folder: Nfs::FOLDER,
+    disk: None,
+    calls: "remote",
+};
+
+/// One on a disk in memory, for as long as this lives.
+struct OnDisk {
+    // Let go in this order.
+    _mounted: Mounted,
+    _disks: NullDisks,
+    _peers: Peers,
+    _module: Loaded,
+    /// What it asks for by an alias, where that is a module.
+    _crc32: Option<Loaded>,
+}
+
+impl OnDisk {
+    fn new(guest: &Guest, file_system: &FileSystem, mkfs: &[&str]) -> Result<Self, String> {
+        let crc32 = guest.load("crc32_generic", "").ok();
+        let module = guest.load(file_system.name, "")?;
+        let peers = Peers::new(guest)?;
+        let disks = NullDisks::new(guest, 1, &[("size", "256")])?;
+        let mkfs = [mkfs, &[NullDisks::FIRST]].concat();
+        run(&mut peers::command(&mkfs), MINUTE)?.success()?;
+        Ok(Self {
+            _mounted: Mounted::mount(NullDisks::FIRST, file_system.folder, file_system.name, "")?,
+            _disks: disks,
+            _peers: peers,
+            _module: module,
+            _crc32: crc32,
+        })
+    }
+}
+
+/// Asynchronous requests, the op that they are, and how many there are of each kind.
+const REQUESTS: &[(&[&str], &str, u64)] = &[
+    (
+        &["uring-direct", "uring-forced", "aio-direct", "uring-cached"],
+        "read",
+        67,
+    ),
+    (&["uring-write", "aio-write"], "write", 41),
+    (&["uring-fsync"], "fsync", 5),
+];
+
+/// A file system's processes, and what they do.
+struct Load {
+    processes: Vec<Workload>,
+    truth: Calls,
+}
+
+impl Load {
+    /// On files of its own, by this name: none has anything to do with what another one left.
+    fn new(file_system: &FileSystem, own: &str) -> Result<Self, String> {
+        let FileSystem {
+            name, folder, calls, ..
+        } = file_system;
+        let [calls_on, ways_on, requests_on] =
+            ["calls", "ways", "requests"].map(|file| format!("{folder}/filesystems/{own}/{file}"));
+        for file in [&calls_on, &ways_on, &requests_on] {
+            prepare(file)?;
+        }
+        let spec = |set, threads, file| Spec {
+            set,
+            threads,
+            rounds: 3,
+            file,
+            name: "worker",
+        };
+        let (calls, ways) = (spec(calls, 2, &*calls_on), spec("ways", 1, &*ways_on));
+        let mut command = ["/init", "async", &requests_on].map(String::from).to_vec();
+        let mut requests = Calls::default();
+        for &(kinds, op, number) in REQUESTS {
+            command.extend(kinds.iter().map(|kind| format!("{kind}:{number}")));
+            let calls = number * kinds.len() as u64;
+            let count = Count {
+                calls,
+                bytes: if op == "fsync" { 0 } else { calls * u64::from(BLOCK) },
+                errors: 0,
+            };
+            requests.ops.insert(((*name).into(), op.into()), count);
+        }
+        Ok(Self {
+            truth: calls.truth().with(&ways.truth()).on(name).with(&requests),
+            processes: vec![
+                Workload::start(&calls)?,
+                Workload::start(&ways)?,
+                Workload::launch(&command)?,
+            ],
+        })
+    }
+}
+
+/// Traces all of it.
+fn traced(guest: &Guest, arguments: &[&str], loads: Vec<Load>) -> Result<Report, String> {
+    let processes = loads.iter().flat_map(|load| &load.processes);
+    let pids: Vec<String> = processes.map(|process| process.pid.to_string()).collect();
+    let tool = Tool::start(guest, &[arguments, &["-p", &pids.join(",")]].concat())?;
+    let truth = loads.iter().fold(Calls::default(), |sum, load| sum.with(&load.truth));
+    for process in loads.into_iter().flat_map(|load| load.processes) {
+        process.go()?;
+        process.finish()?;
+    }
+    let mut ended = tool.finish()?;
+    let told = ended.report()?;
+    told.is_exactly(&truth).map_err(|e| format!("{arguments:?}: {e}"))?;
+    Ok(ended.reports.remove(0))
+}
+
+/// By the hook that is best here, and by kprobes, whose files are then told by their disk, too. `_made`: the file system, which goes when this is done.
+fn counts<T>(guest: &Guest, file_system: &FileSystem, _made: T) -> Result<(), String> {
+    // Before 5.11 modules have no BTF, and so no fentry.
+    let best: &Hook = if (FENTRY.exact)(guest) && guest.kernel != "5.10" {
+        &FENTRY
+    } else {
+        &AUTO
+    };
+    // There are more threads in an fsync than its pool has returns for on 5.10.
+    let by_kprobe = if (KPROBE.exact)(guest) { &KPROBE } else { &KPROBE_EVENT };
+    let on_disk = file_system.disk.map_or(vec![], |disk| vec!["-d", disk]);
+    for (hook, filter) in [(best, &[][..]), (by_kprobe, &on_disk)] {
+        let arguments = [&["-T", file_system.name, "--probe", hook.probe], filter].concat();
+        let report = traced(guest, &arguments, vec![Load::new(file_system, hook.probe)?])?;
+        let layer = report.layer(file_system.name)?;
+        if !layer.not_measured.is_empty() || !(hook.name.is_empty() || layer.hooks == [hook.name]) {
+            return Err(format!("by {:?}, not measured: {:?}", layer.hooks, layer.not_measured));
+        }
+    }
+    Ok(())
+}
+
+/// What they share of the kernel's functions belongs to whoever has the file.
+fn apart(guest: &Guest) -> Result<(), String> {
+    const EXT: FileSystem = FileSystem {
+        name: EXT4,
+        folder: Guest::EXT4,
+        disk: None,
+        calls: "local",
+    };
+    let loads = vec![Load::new(&EXT, "apart")?, Load::new(&XFS, "apart")?];
+    traced(guest, &["-T", "ext4,xfs"], loads).map(drop)
+}
+
+/// In one line, and it is not loaded for that.
+fn not_loaded(guest: &Guest) -> Result<(), String> {
+    const MODULE: &str = "/sys/module/btrfs";
+    let path = guest.tool().ok_or("there is no tool")?;
+    for (arguments, status) in [(&["-T", "ext4,btrfs"][..], 1), (&["-T", "btrfs", "--", "/init"], 125)] {
+        if Path::new(MODULE).exists() {
+            return Err("btrfs is loaded".into());
+        }
+        let output = run(Command::new(path).args(arguments), MINUTE)?;
+        let told = "error: -T btrfs: there is no btrfs in this kernel now; mount one first, or load its module: modprobe btrfs\n";
+        if output.stderr != told || output.status.code() != Some(status) || !output.stdout.is_empty() {
+            return Err(format!("{arguments:?}: {output:?}"));
+        }
+    }
+    if Path::new(MODULE).exists() {
+        return Err("btrfs was loaded".into());
+    }
+    Ok(())
+}

@@ -1,0 +1,489 @@
+//! Tools of others beside ours, on the same work: fio and strace from above, blktrace, biolatency and the kernel's
+//! histograms at the disk, ext4dist in between.
+//!
+//! They and we hook the same places with the same clock, or ones around ours. So counts are equal, and a time is inside
+//! the one around it. Where a peer is wrong, its check says why, tells its number, and holds ours against the truth.
+
+use super::report::{Ended, Layer, Op, Tool};
+use super::times::SlowDisk;
+use crate::disks::NullDisks;
+use crate::guest::{Check, Guest, Output, Running, note, run, wait_for};
+use crate::peers::{self, Peers};
+use crate::target::Reads;
+use crate::workload::{BLK, Count, EXT4, SYSCALL, Spec, VFS, Workload, prepare};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+pub const CHECKS: &[Check] = &[
+    check(
+        "peers: fio, synchronous and direct, each layer inside the one above",
+        fio_direct,
+    ),
+    check("peers: fio, buffered, O_SYNC, libaio and io_uring", fio_engines),
+    check("peers: strace -c", strace),
+    check("peers: blktrace and btt", blktrace),
+    // Debian's 5.10 is built without them.
+    check("peers: ftrace's histograms", histograms).when(|guest| guest.kernel != "5.10" && is_wanted(guest)),
+    // It looks for disks in /proc/partitions, from which 5.10 leaves out those of null_blk.
+    check("peers: biolatency", biolatency).when(|guest| guest.kernel != "5.10" && is_wanted(guest)),
+    Check::new("peers: ext4dist", ext4dist).when(|guest| guest.tool().is_some()),
+];
+
+/// Of each kernel as booted, and once of each version: what a peer sees does not depend on what is a module.
+const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
+    Check::new(name, run).when(is_wanted).timed()
+}
+
+fn is_wanted(guest: &Guest) -> bool {
+    guest.as_booted() && guest.kernel != "6.1-full"
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+const NULL: &str = "nullb0";
+
+/// Runs a peer to its end, which must be a success.
+fn peer(words: &[&str]) -> Result<Output, String> {
+    run(&mut peers::command(words), MINUTE)?
+        .success()
+        .map_err(|e| format!("{words:?}: {e}"))
+}
+
+/// Starts one that measures until it is interrupted, and waits until it says that it does.
+pub fn measuring(words: &[&str]) -> Result<Running, String> {
+    // Else what it says is seen when it has ended.
+    let words = [&["stdbuf", "-oL"], words].concat();
+    let running = Running::start(&mut peers::command(&words))?;
+    wait_for("its banner", MINUTE, || running.stdout().contains("Hit Ctrl-C to end"))
+        .map_err(|e| format!("{words:?}: {e}\n{}{}", running.stdout(), running.stderr()))?;
+    Ok(running)
+}
+
+pub fn interrupted(running: Running) -> Result<String, String> {
+    running.signal(Signal::SIGINT)?;
+    Ok(running.finish(MINUTE)?.success()?.stdout)
+}
+
+/// The only report's layer, from which nothing is missing.
+fn complete<'a>(ended: &'a Ended, layer: &str) -> Result<&'a Layer, String> {
+    let told = ended.report()?.layer(layer)?;
+    if told.lost.is_some() || told.unfinished > 0 {
+        return Err(format!("something is missing at {layer}:\n{}", ended.text));
+    }
+    Ok(told)
+}
+
+fn op(layer: &Layer, name: &str) -> Op {
+    layer.ops.get(name).cloned().unwrap_or_default()
+}
+
+fn percent_apart(a: u64, b: u64, percent: u64) -> bool {
+    a.abs_diff(b) * 100 > a.max(b) * percent
+}
+
+/// What fio says of the reads or the writes of a job.
+#[derive(Debug, Default, Clone, Copy)]
+struct Told {
+    calls: u64,
+    bytes: u64,
+    /// From its call to its end, and from when it began to think of it.
+    completion_ns: u64,
+    all_ns: u64,
+}
+
+impl Told {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            calls: self.calls + other.calls,
+            bytes: self.bytes + other.bytes,
+            completion_ns: self.completion_ns + other.completion_ns,
+            all_ns: self.all_ns + other.all_ns,
+        }
+    }
+}
+
+/// A file on a disk that takes its time, for jobs of fio that the tool traces: what each of the two says.
+fn fio(guest: &Guest, layers: &str, jobs: &[&[&str]]) -> Result<(BTreeMap<&'static str, Told>, Ended), String> {
+    const FILE: &str = "/mnt/slow/fio";
+    const SIZE: usize = 1 << 20;
+    const SAID: &str = "/tmp/fio.json";
+    const COMMON: &[&str] = &[
+        "fio",
+        "--output-format=json",
+        "--size=1m",
+        "--bs=4k",
+        "--number_ios=100",
+        "--thread",
+        "--invalidate=0",
+        "--allow_file_create=0",
+        "--overwrite=1",
+        // Its own clock has to find out first how fast it goes.
+        "--clocksource=clock_gettime",
+    ];
+    let _disk = SlowDisk::new(guest, Duration::from_micros(500))?;
+    fs::write(FILE, vec![b'x'; SIZE])
+        .and_then(|()| fs::File::open(FILE)?.sync_all())
+        .map_err(|e| format!("{FILE}: {e}"))?;
+    let _peers = Peers::new(guest)?;
+    let (output, file) = (format!("--output={SAID}"), format!("--filename={FILE}"));
+    let mut words = [COMMON, &[&output, &file]].concat();
+    for job in jobs {
+        words.extend(["--name=job", "--stonewall"]);
+        words.extend(*job);
+    }
+    let arguments = [&["-T", layers, "-d", NULL, "--"][..], &peers::words(&words)].concat();
+    let ended = Tool::start(guest, &arguments)?.finish()?;
+    let text = fs::read_to_string(SAID).map_err(|e| format!("{SAID}: {e}"))?;
+    // Notes come before it.
+    let json = text.find('{').map_or("", |start| &text[start..]);
+    let said: Value = serde_json::from_str(json).map_err(|e| format!("{e} in {text}"))?;
+    let said = said["jobs"].as_array().ok_or_else(|| format!("no jobs in {text}"))?;
+    if said.len() != jobs.len() {
+        return Err(format!("{} jobs of {} in {text}", said.len(), jobs.len()));
+    }
+    let sum = |op: &str| {
+        let told = said.iter().map(|job| &job[op]).map(|told| {
+            let total = |kind: &str| {
+                let mean = told[kind]["mean"].as_f64().unwrap_or(0.0);
+                (mean * told[kind]["N"].as_f64().unwrap_or(0.0)).round() as u64
+            };
+            Told {
+                calls: told["total_ios"].as_u64().unwrap_or(0),
+                bytes: told["io_bytes"].as_u64().unwrap_or(0),
+                completion_ns: total("clat_ns"),
+                all_ns: total("lat_ns"),
+            }
+        });
+        told.fold(Told::default(), Told::plus)
+    };
+    Ok((["read", "write"].map(|op| (op, sum(op))).into(), ended))
+}
+
+/// Of one process that waits for each of them, fio's time is around the system call's, and so on down to the disk.
+fn fio_direct(guest: &Guest) -> Result<(), String> {
+    let jobs: &[&[&str]] = &[&["--ioengine=psync", "--direct=1", "--rw=randrw"]];
+    let (said, ended) = fio(guest, &[SYSCALL, VFS, EXT4, BLK].join(","), jobs)?;
+    for (kind, call) in [("read", "pread64"), ("write", "pwrite64")] {
+        let ops = [(SYSCALL, call), (VFS, kind), (EXT4, kind), (BLK, kind)];
+        nested(&said[kind], said[kind].completion_ns, &ops, &ended)?;
+    }
+    Ok(())
+}
+
+/// Each way of asking for it is a read or a write at vfs and ext4, and fio's time is around it.
+fn fio_engines(guest: &Guest) -> Result<(), String> {
+    const JOBS: &[&[&str]] = &[
+        &["--ioengine=psync", "--rw=randrw"],
+        &["--ioengine=psync", "--sync=1", "--rw=randwrite"],
+        &["--ioengine=libaio", "--direct=1", "--iodepth=8", "--rw=randrw"],
+        &["--ioengine=io_uring", "--direct=1", "--iodepth=8", "--rw=randrw"],
+        &["--ioengine=io_uring", "--iodepth=8", "--rw=randrw"],
+    ];
+    let (said, ended) = fio(guest, &[VFS, EXT4].join(","), JOBS)?;
+    for kind in ["read", "write"] {
+        nested(&said[kind], said[kind].all_ns, &[(VFS, kind), (EXT4, kind)], &ended)?;
+    }
+    Ok(())
+}
+
+/// As many and as much at each layer as fio says, each layer's time inside that of the one before, and the first inside
+/// fio's.
+fn nested(said: &Told, mut around: u64, ops: &[(&str, &str)], ended: &Ended) -> Result<(), String> {
+    for (layer, name) in ops {
+        let told = op(complete(ended, layer)?, name);
+        let count = Count {
+            calls: said.calls,
+            bytes: said.bytes,
+            errors: 0,
+        };
+        if told.count != count || said.calls == 0 || told.total_ns > around {
+            return Err(format!(
+                "{name} at {layer}: {told:?}, {around} ns around it; fio says {said:?}:\n{}",
+                ended.text
+            ));
+        }
+        around = told.total_ns;
+    }
+    Ok(())
+}
+
+/// It stops the process before and after each call, outside of what is timed.
+fn strace(guest: &Guest) -> Result<(), String> {
+    const SAID: &str = "/tmp/strace";
+    const SPEC: Spec = Spec {
+        set: "mix",
+        threads: 2,
+        rounds: 5,
+        file: "/mnt/ext4/strace/file",
+        name: "worker",
+    };
+    let _peers = Peers::new(guest)?;
+    prepare(SPEC.file)?;
+    let workload = Workload::start(&SPEC)?;
+    let pid = workload.pid.to_string();
+    let columns = "--summary-columns=name,calls,errors,total-time";
+    let words = ["strace", "-f", "-c", "-w", columns, "-o", SAID, "-p", &pid];
+    let strace = Running::start(&mut peers::command(&words))?;
+    wait_for("strace to attach", MINUTE, || strace.stderr().contains(" attached"))
+        .map_err(|e| format!("{e}: {}", strace.stderr()))?;
+    let tool = Tool::start(guest, &["-T", SYSCALL, "-p", &pid, "--all-files"])?;
+    workload.go()?;
+    workload.finish()?;
+    strace.finish(MINUTE)?.success()?;
+    let ended = tool.finish()?;
+    let text = fs::read_to_string(SAID).map_err(|e| format!("{SAID}: {e}"))?;
+    // `pread64 170 10 0.123456`, where errors are left out when there are none.
+    let said: BTreeMap<&str, Vec<f64>> = text
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let name = words.next()?;
+            let numbers: Option<Vec<f64>> = words.map(|word| word.parse().ok()).collect();
+            Some((name, numbers.filter(|numbers| numbers.len() > 1)?))
+        })
+        .collect();
+    let told = complete(&ended, SYSCALL)?;
+    for (name, op) in told.ops.iter().filter(|(_, op)| op.count.calls > 0) {
+        let said = said.get(name.as_str()).map(Vec::as_slice);
+        let (calls, errors, seconds) = match said {
+            Some(&[calls, seconds]) => (calls, 0.0, seconds),
+            Some(&[calls, errors, seconds]) => (calls, errors, seconds),
+            _ => return Err(format!("strace does not know {name}:\n{text}")),
+        };
+        // It tells whole microseconds.
+        let around = Duration::from_secs_f64(seconds) + Duration::from_micros(1);
+        let counts = (op.count.calls as f64, op.count.errors as f64);
+        if counts != (calls, errors) || Duration::from_nanos(op.total_ns) > around {
+            return Err(format!("{name}: {op:?}, strace says:\n{text}"));
+        }
+    }
+    let truth = SPEC.truth_of_all_files();
+    ended
+        .report()?
+        .is_exactly(&truth)
+        .map_err(|e| format!("{e}\n{}", ended.text))
+}
+
+/// Reads of the first null disk, each after the other, while the tool and somebody else measure it.
+fn reads_beside(guest: &Guest, options: &[&str], reads: u32) -> Result<(Op, Reads, Ended), String> {
+    let arguments = [&["-T", BLK, "-d", NULL][..], options].concat();
+    let tool = Tool::start(guest, &arguments)?;
+    read(NullDisks::FIRST, reads)?;
+    tool.interrupt()?;
+    let ended = tool.finish()?;
+    let told = op(complete(&ended, BLK)?, "read");
+    let own = match Reads::said()?[..] {
+        [own] => own,
+        ref other => return Err(format!("{other:?}")),
+    };
+    if told.count.calls != u64::from(reads) {
+        return Err(format!("{reads} reads:\n{}", ended.text));
+    }
+    Ok((told, own, ended))
+}
+
+fn read(device: &str, reads: u32) -> Result<(), String> {
+    let words = ["target", "direct", device, &reads.to_string()];
+    run(Command::new("/init").args(words), MINUTE)?.success().map(drop)
+}
+
+const READS: u32 = 200;
+/// Far from the edges of a histogram's rows, 2,048 and 4,096 us, so that two tools put a request into the same row.
+const DELAY: Duration = Duration::from_millis(3);
+
+/// D2C is what we call device time. Q2C begins with the bio, a little before a request's start; btt calls it Q2Cdm, since it
+/// knows the device mapper by its usual major number, which here is null_blk's.
+fn blktrace(guest: &Guest) -> Result<(), String> {
+    const FOLDER: &str = "/tmp/blktrace";
+    let mut disks = NullDisks::slow(guest, DELAY, &[])?;
+    // It begins with the disks in the order in which they are named, and writes what it has when there is a kilobyte.
+    disks.add(&[])?;
+    let _peers = Peers::new(guest)?;
+    let _ = fs::remove_dir_all(FOLDER);
+    fs::create_dir(FOLDER).map_err(|e| format!("{FOLDER}: {e}"))?;
+    let words = [
+        "blktrace",
+        "-d",
+        NullDisks::FIRST,
+        "-d",
+        "/dev/nullb1",
+        "-D",
+        FOLDER,
+        "-b",
+        "1",
+        "-n",
+        "512",
+    ];
+    let blktrace = Running::start(&mut peers::command(&words))?;
+    wait_for("blktrace to trace", MINUTE, || {
+        let _ = read("/dev/nullb1", 4);
+        let _ = Reads::said();
+        let written = |cpu: u32| fs::metadata(format!("{FOLDER}/nullb1.blktrace.{cpu}")).map_or(0, |data| data.len());
+        written(0) + written(1) > 0
+    })
+    .map_err(|e| format!("{e}: {}{}", blktrace.stdout(), blktrace.stderr()))?;
+    let (told, _, ended) = reads_beside(guest, &["-Q"], READS)?;
+    blktrace.signal(Signal::SIGINT)?;
+    let said = blktrace.finish(MINUTE)?.success()?;
+    let binary = format!("{FOLDER}/all");
+    peer(&["blkparse", "-q", "-O", "-D", FOLDER, "-i", NULL, "-d", &binary])?;
+    let text = peer(&["btt", "-i", &binary])?.stdout;
+    // `D2C               0.002012345   0.002123456   0.003123456         200`
+    let line = |name: &str| {
+        let is_it = |line: &&str| {
+            let first = line.split_whitespace().next();
+            first.is_some_and(|first| first.trim_end_matches("dm") == name)
+        };
+        let line = text.lines().find(is_it);
+        let words: Vec<&str> = line.unwrap_or_default().split_whitespace().collect();
+        let number = |place: usize| {
+            words
+                .get(place)
+                .and_then(|word| word.parse::<f64>().ok())
+                .unwrap_or(0.0)
+        };
+        let (average, calls) = (number(2), number(4));
+        (calls as u64, (average * calls * 1e9) as u64)
+    };
+    let (d2c, q2c) = (line("D2C"), line("Q2C"));
+    let queued = told.queued_ns.ok_or_else(|| format!("no queue:\n{}", ended.text))?;
+    let device = told.total_ns - queued;
+    let wrong = (d2c.0, q2c.0) != (READS.into(), READS.into())
+        || percent_apart(device, d2c.1, 5)
+        || told.total_ns > q2c.1 + q2c.1 / 20
+        || device > told.total_ns;
+    if wrong {
+        return Err(format!(
+            "{told:?}, btt: D2C {d2c:?}, Q2C {q2c:?}\n{text}\n{}{}",
+            said.stdout, said.stderr
+        ));
+    }
+    Ok(())
+}
+
+/// The kernel itself can add up the time between two events.
+fn histograms(guest: &Guest) -> Result<(), String> {
+    const TRACING: &str = "/sys/kernel/tracing";
+    /// Dropping it takes back what was written, the last first.
+    struct Written(Vec<(String, String)>);
+    impl Written {
+        fn write(&mut self, file: &str, line: &str) -> Result<(), String> {
+            let file = format!("{TRACING}/{file}");
+            append(&file, line)?;
+            self.0.push((file, format!("!{line}")));
+            Ok(())
+        }
+    }
+    impl Drop for Written {
+        fn drop(&mut self) {
+            for (file, line) in self.0.iter().rev() {
+                if let Err(error) = append(file, line) {
+                    eprintln!("{error}");
+                }
+            }
+        }
+    }
+    fn append(file: &str, line: &str) -> Result<(), String> {
+        use std::io::Write;
+        let written = fs::File::options()
+            .append(true)
+            .open(file)
+            .and_then(|mut file| file.write_all(line.as_bytes()));
+        written.map_err(|e| format!("{file}: {line}: {e}"))
+    }
+    let _disk = NullDisks::slow(guest, DELAY, &[])?;
+    let mut triggers = Written(Vec::new());
+    triggers.write("synthetic_events", "request u32 disk; u64 time")?;
+    let begin = "hist:keys=dev,sector:begin=common_timestamp.usecs";
+    triggers.write("events/block/block_rq_issue/trigger", begin)?;
+    let end = "hist:keys=dev,sector:time=common_timestamp.usecs-$begin:\
+               onmatch(block.block_rq_issue).request(dev,$time)";
+    triggers.write("events/block/block_rq_complete/trigger", end)?;
+    triggers.write("events/synthetic/request/trigger", "hist:keys=disk:vals=time")?;
+    let (told, own, _) = reads_beside(guest, &[], READS)?;
+    let file = format!("{TRACING}/events/synthetic/request/hist");
+    let text = fs::read_to_string(&file).map_err(|e| format!("{file}: {e}"))?;
+    // `{ disk:  264241152 } hitcount:        200  time:     412345`
+    let row = text
+        .lines()
+        .find(|line| line.starts_with("{ disk:"))
+        .unwrap_or_default();
+    let after = |word: &str| {
+        let rest = row.split(word).nth(1)?;
+        rest.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    let (calls, micros) = (after("hitcount:").unwrap_or(0), after(" time:").unwrap_or(0));
+    if calls != u64::from(READS) || percent_apart(told.total_ns, micros * 1000, 5) {
+        return Err(format!(
+            "{told:?}, the process waited for {own:?}, the kernel says:\n{text}"
+        ));
+    }
+    Ok(())
+}
+
+/// Rows of a histogram as libbpf-tools print them: from where each counts, and how many are in it.
+fn rows(text: &str) -> BTreeMap<u64, u64> {
+    let row = |line: &str| {
+        let (from, rest) = line.split_once("->")?;
+        let count = rest.split(':').nth(1)?.split('|').next()?;
+        Some((from.trim().parse().ok()?, count.trim().parse().ok()?))
+    };
+    text.lines().filter_map(row).collect()
+}
+
+/// Its events are ours, and so are its rows, but for requests at their edges.
+fn biolatency(guest: &Guest) -> Result<(), String> {
+    let _disk = NullDisks::slow(guest, DELAY, &[])?;
+    let _peers = Peers::new(guest)?;
+    let peer = measuring(&["biolatency-libbpf", "-d", NULL])?;
+    let (told, _, ended) = reads_beside(guest, &["-u"], READS)?;
+    let text = interrupted(peer)?;
+    let said = rows(&text);
+    let calls: u64 = said.values().sum();
+    let elsewhere: u64 = said
+        .iter()
+        .map(|(row, count)| count.abs_diff(told.rows.get(row).copied().unwrap_or(0)))
+        .sum();
+    if calls != u64::from(READS) || elsewhere * 20 > calls {
+        return Err(format!("{}\nbiolatency:\n{text}", ended.text));
+    }
+    Ok(())
+}
+
+/// It hooks by fentry, which loses calls where tasks are preempted inside the kernel: while one of them is preempted in
+/// its program, the program is skipped for all others of the CPU. It does not say so. Elsewhere it sees what we see.
+fn ext4dist(guest: &Guest) -> Result<(), String> {
+    const SPEC: Spec = Spec {
+        set: "cached",
+        threads: 8,
+        rounds: 5_000,
+        file: "/mnt/ext4/ext4dist/file",
+        name: "reader",
+    };
+    let _peers = Peers::new(guest)?;
+    prepare(SPEC.file)?;
+    let workload = Workload::start(&SPEC)?;
+    let pid = workload.pid.to_string();
+    let peer = measuring(&["ext4dist-libbpf", "-p", &pid])?;
+    let tool = Tool::start(guest, &["-T", EXT4, "-p", &pid])?;
+    workload.go()?;
+    workload.finish()?;
+    let ended = tool.finish()?;
+    let text = interrupted(peer)?;
+    let said: u64 = rows(&text).values().sum();
+    let truth = SPEC.truth();
+    ended
+        .report()?
+        .is_exactly(&truth)
+        .map_err(|e| format!("{e}\n{}", ended.text))?;
+    let is = SPEC.threads * SPEC.rounds;
+    note(&format!("of {is} cached reads, ext4dist saw {said}, we {is}"))?;
+    let wrong = if guest.preemptible() { said > is } else { said != is };
+    if wrong {
+        return Err(format!("{is} reads, ext4dist says:\n{text}"));
+    }
+    Ok(())
+}

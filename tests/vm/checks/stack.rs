@@ -1,0 +1,859 @@
+//! The whole stack in one run: every nanosecond of every call in one row, and in the right one.
+//!
+//! Attaching takes seconds, so one run of the tool sees all scenes: each is a process that waits for its turn, and has the
+//! intervals from there on until nothing can come any more.
+
+use super::hard::Mounted;
+use super::report::{FILE as REPORT, Tool};
+use crate::disks::{MappedDisk, NullDisks, set_queue};
+use crate::guest::{Check, Guest, Loaded, run, wait_for};
+use crate::nfs::Nfs;
+use crate::peers::{self, Peers};
+use crate::scene::BLOCK;
+use crate::schema;
+use crate::workload::{BLK, EXT4, SYSCALL, Spec, VFS, Workload, prepare};
+use serde_json::Value;
+use std::fs;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+use std::time::Duration;
+
+pub const CHECKS: &[Check] = &[Check::new("stack: every moment is in its row", scenes)
+    .when(|guest| guest.tool().is_some())
+    .limit(480)
+    .timed()];
+
+const MINUTE: Duration = Duration::from_secs(60);
+const FILE: &str = "/mnt/ext4/stack/file";
+/// It grows.
+const LARGE_FILE: &str = "/mnt/ext4/stack/large";
+
+const DATABASE: &str = "/mnt/ext4/stack/shop.db";
+const STORM_FOLDER: &str = "/mnt/ext4/stack/storm";
+
+const F2FS_DISK: &str = "/dev/nullb7";
+
+/// As long as each request of a slow disk takes. Much longer than what else there is to do in an emulated guest.
+const DELAY: Duration = Duration::from_millis(20);
+/// Where much has to be prepared.
+const SHORT: Duration = Duration::from_millis(5);
+/// Long enough for another thread to come by meanwhile.
+const LONG: Duration = Duration::from_millis(200);
+
+const MIX: Spec = Spec {
+    set: "mix",
+    threads: 4,
+    rounds: 5,
+    file: FILE,
+    name: "worker",
+};
+
+/// Ways into a file by functions that file systems share.
+const WAYS: Spec = Spec {
+    set: "ways",
+    threads: 1,
+    ..MIX
+};
+
+/// A process whose time goes to one known place, and what has to be told of it.
+struct Scene {
+    name: &'static str,
+    workload: Workload,
+    /// It goes together with the next one.
+    beside: bool,
+    check: Verdict,
+}
+
+type Verdict = fn(&Told) -> Result<(), String>;
+
+impl Scene {
+    fn new(name: &'static str, command: &[&str], check: Verdict) -> Result<Self, String> {
+        let command: Vec<String> = command.iter().copied().map(String::from).collect();
+        Ok(Self {
+            name,
+            workload: Workload::launch(&command)?,
+            beside: false,
+            check,
+        })
+    }
+
+    fn beside(self) -> Self {
+        Self { beside: true, ..self }
+    }
+}
+
+fn scene(name: &'static str, file: &str, count: u64, check: Verdict) -> Result<Scene, String> {
+    Scene::new(name, &["/init", "scene", name, file, &count.to_string()], check)
+}
+
+fn requests(name: &'static str, file: &str, count: u64, check: Verdict) -> Result<Scene, String> {
+    Scene::new(name, &["/init", "async", file, &format!("{name}:{count}")], check)
+}
+
+fn scenes(guest: &Guest) -> Result<(), String> {
+    let at = Places::new(guest)?;
+    let throttled = scene("direct", at.direct, THROTTLED, throttled)?;
+    let _group = Group::new(at.direct, throttled.workload.pid)?;
+    let mut all = vec![
+        Scene {
+            name: "mix",
+            workload: Workload::start(&MIX)?,
+            beside: false,
+            check: mix,
+        },
+        Scene {
+            name: "ways",
+            workload: Workload::start(&WAYS)?,
+            beside: false,
+            check: |told| told.is_exactly(&WAYS, &[SYSCALL, EXT4]),
+        },
+        scene("cached", FILE, CACHED, cached)?,
+        scene("busy", LARGE_FILE, BUSY, busy)?,
+        scene("direct", at.direct, DIRECT, direct)?,
+        scene("direct", at.alone, SLOW, slow)?,
+        scene("crowd", at.one_by_one, CROWD, crowd)?,
+        scene("crowd", at.sorted, CROWD, crowd)?,
+        throttled,
+        scene("commits", at.slow, COMMITS, commits)?,
+        scene("cold", at.slow, 0, cold)?,
+        scene("writers", at.slow, 0, writers)?,
+        requests("uring-cached", FILE, URING, uring_inline)?,
+        requests("uring-direct", at.direct, URING, uring_deep)?,
+        requests("uring-sqpoll", at.direct, URING, uring_polled)?,
+        scene("files", at.xfs, FILES, |told| told.is_of_files(&["xfs"]))?,
+        scene("files", at.overlay, FILES, |told| told.is_of_files(&["overlay", EXT4]))?,
+        scene("files", at.btrfs, FILES, on_btrfs)?,
+        scene("files", at.nfs, FILES, on_nfs)?,
+        scene("files", at.crypt, FILES, |told| told.is_of_files(&[EXT4]))?,
+        scene("direct", at.crypt, DIRECT, deciphered)?,
+        scene("later", FILE, LATER, later)?,
+        scene("sqlite", DATABASE, 0, database)?,
+        scene("fio", LARGE_FILE, FIO, |_| Ok(()))?.beside(),
+        scene("storm", STORM_FOLDER, STORM, storm)?,
+    ];
+    if let Some(file) = at.f2fs {
+        all.push(scene("files", file, FILES, |told| told.is_of_files(&["f2fs"]))?);
+    }
+    // The tool ends when all have ended, so one never has its turn.
+    let last = Workload::start(&MIX)?;
+    let pids = all.iter().map(|scene| &scene.workload).chain([&last]);
+    let pids: Vec<String> = pids.map(|workload| workload.pid.to_string()).collect();
+    let tool = Tool::start(guest, &["--json", "-p", &pids.join(","), "0.2"])?;
+    let mut seen = 0;
+    let mut wrong = Vec::new();
+    let mut company = Vec::new();
+    for scene in all {
+        scene.workload.go()?;
+        if scene.beside {
+            company.push(scene.workload);
+            continue;
+        }
+        let Scene {
+            name, workload, check, ..
+        } = scene;
+        workload.finish()?;
+        for other in company.drain(..) {
+            Workload::finish(other)?;
+        }
+        // The report under way has what came before, the one after it all that is left.
+        let until = lines().len() + 2;
+        wait_for("two more reports", MINUTE, || lines().len() >= until)?;
+        let told = Told {
+            reports: schema::reports(&lines()[seen..until].concat())?,
+        };
+        seen = until;
+        if let Err(error) = check(&told) {
+            wrong.push(format!("{name}: {error}"));
+        }
+    }
+    tool.interrupt()?;
+    let told = Told {
+        reports: schema::reports(&tool.written()?)?,
+    };
+    told.is_whole()?;
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(wrong.join("\n"))
+    }
+}
+
+/// The reports so far, each with its end of line.
+fn lines() -> Vec<String> {
+    let text = fs::read_to_string(REPORT).unwrap_or_default();
+    let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    lines.map(String::from).collect()
+}
+
+/// What a thread sleeps for.
+const WAITS: &[&str] = &["queue", "device", "others' I/O", "journal", "lock", "other"];
+
+/// Reports that follow each other, taken together.
+struct Told {
+    reports: Vec<Value>,
+}
+
+impl Told {
+    /// With a line for each family: what is not 0, times in microseconds.
+    fn wrong<T>(&self, why: &str) -> Result<T, String> {
+        let mut told = vec![why.to_owned()];
+        for family in ["read", "write", "open", "fsync", "metadata", "async"] {
+            let (count, total) = (self.count(family), self.sum(family, None, "total_ns"));
+            if count == 0 {
+                continue;
+            }
+            let mut line = format!("{family} {count} calls {} us:", total / 1_000);
+            let names = self.families().find(|told| told["family"] == family);
+            for row in names.map(|told| schema::array(&told["rows"])).into_iter().flatten() {
+                let name = row["row"].as_str().unwrap_or_default();
+                let (ns, calls) = (self.ns(family, name), self.came_by(family, name));
+                if ns > 0 || calls > 0 {
+                    line += &format!(" {name} {}", ns / 1_000);
+                }
+                if calls > 0 {
+                    line += &format!(" ({calls})");
+                }
+            }
+            told.push(line);
+        }
+        let classes = [
+            "from_cache",
+            "waited_for_own",
+            "waited_for_others",
+            "read_ahead_only",
+            "direct",
+        ];
+        told.push(format!("{:?}", classes.map(|class| (class, self.class(class)))));
+        for report in &self.reports {
+            for origin in schema::array(&report["stack"]["not_waited"]) {
+                told.push(origin.to_string());
+            }
+        }
+        told.truncate(15);
+        Err(told.join("\n"))
+    }
+
+    /// Nothing lost, nothing without its partner, and the families are the system calls. (That the rows of a family are
+    /// its time is part of every report's being consistent.)
+    fn is_whole(&self) -> Result<(), String> {
+        for report in &self.reports {
+            let lost = schema::sum(&report["lost"]);
+            let unbalanced = schema::sum(&report["stack"]["unbalanced"]);
+            let missing = schema::array(&report["stack"]["not_measured"]);
+            if lost > at_most_lost(report) || unbalanced > 0 || !missing.is_empty() {
+                let probes = schema::array(&report["probes"]).iter();
+                let skipping: Vec<&Value> = probes.filter(|probe| probe["skipped"].as_u64() > Some(0)).collect();
+                return self.wrong(&format!(
+                    "{} lost, {unbalanced} unbalanced, {missing:?}, {skipping:?}",
+                    report["lost"]
+                ));
+            }
+        }
+        for field in ["count", "total_ns"] {
+            let families = self.families().map(|family| schema::number(&family[field]));
+            let calls = self.ops(SYSCALL).map(|op| schema::number(&op[field]));
+            let (families, calls): (u64, u64) = (families.sum(), calls.sum());
+            if families != calls || calls == 0 {
+                return self.wrong(&format!("{field}: {families} in families, {calls} of system calls"));
+            }
+        }
+        Ok(())
+    }
+
+    fn families(&self) -> impl Iterator<Item = &Value> {
+        self.reports
+            .iter()
+            .flat_map(|report| schema::array(&report["stack"]["families"]))
+    }
+
+    /// The ops of a layer, as often as there are reports.
+    fn ops(&self, layer: &str) -> impl Iterator<Item = &Value> {
+        let layers = self.reports.iter().flat_map(schema::layers);
+        layers.filter(move |told| told["layer"] == layer).flat_map(schema::ops)
+    }
+
+    /// Counts and bytes at these layers are those of the workload.
+    fn is_exactly(&self, spec: &Spec, layers: &[&str]) -> Result<(), String> {
+        let truth = spec.truth();
+        for &layer in layers {
+            for op in self.ops(layer).map(|op| op["op"].as_str().unwrap_or_default()) {
+                let expected = truth.ops.get(&(layer.to_owned(), op.to_owned()));
+                let expected = expected.map_or((0, 0), |count| (count.calls, count.bytes));
+                let sum = |field: &str| -> u64 {
+                    let same = self.ops(layer).filter(|told| told["op"] == op);
+                    same.map(|op| schema::number(&op[field])).sum()
+                };
+                if (sum("count"), sum("bytes")) != expected {
+                    return self.wrong(&format!("{layer} {op}: {} calls, not {expected:?}", sum("count")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The sum of a number of a family's, or of what it has under a name in one of its lists.
+    fn sum(&self, family: &str, part: Option<(&str, &str, &str)>, field: &str) -> u64 {
+        let families = self.families().filter(|told| told["family"] == family);
+        let number = |family: &Value| match part {
+            None => schema::number(&family[field]),
+            Some((list, key, name)) => {
+                let mut parts = schema::array(&family[list]).iter();
+                parts
+                    .find(|part| part[key] == name)
+                    .map_or(0, |part| schema::number(&part[field]))
+            }
+        };
+        families.map(number).sum()
+    }
+
+    fn count(&self, family: &str) -> u64 {
+        self.sum(family, None, "count")
+    }
+
+    fn ns(&self, family: &str, row: &str) -> u64 {
+        self.sum(family, Some(("rows", "row", row)), "ns")
+    }
+
+    /// Calls that came by a layer.
+    fn came_by(&self, family: &str, row: &str) -> u64 {
+        self.sum(family, Some(("rows", "row", row)), "calls")
+    }
+
+    /// Requests of an origin that nobody waited for.
+    fn not_waited(&self, origin: &str, field: &str) -> u64 {
+        let stacks = self.reports.iter().map(|report| &report["stack"]);
+        let origins = stacks.flat_map(|stack| schema::array(&stack["not_waited"]));
+        let these = origins.filter(|told| told["origin"] == origin);
+        these.map(|told| schema::number(&told[field])).sum()
+    }
+
+    fn class(&self, class: &str) -> u64 {
+        self.sum("read", Some(("classes", "class", class)), "count")
+    }
+
+    /// A family's time in some rows is at least this part of it.
+    fn has_share(&self, family: &str, rows: &[&str], percent: u64) -> Result<(), String> {
+        let total = self.sum(family, None, "total_ns");
+        let ns: u64 = rows.iter().map(|row| self.ns(family, row)).sum();
+        if ns * 100 < total * percent || total == 0 {
+            return self.wrong(&format!("{family}: {ns} of {total} ns in {rows:?}, not {percent} %"));
+        }
+        Ok(())
+    }
+
+    /// What a family slept for is nearly all one of these.
+    fn sleeps_for(&self, family: &str, rows: &[&str]) -> Result<(), String> {
+        let sum = |rows: &[&str]| -> u64 { rows.iter().map(|row| self.ns(family, row)).sum() };
+        let (asleep, these) = (sum(WAITS), sum(rows));
+        if these * 100 < asleep * 98 || asleep == 0 {
+            return self.wrong(&format!("{family}: {these} of {asleep} ns asleep in {rows:?}"));
+        }
+        Ok(())
+    }
+
+    /// No more of a family's time than this part is in a row.
+    fn has_little(&self, family: &str, row: &str, percent: u64) -> Result<(), String> {
+        let (total, ns) = (self.sum(family, None, "total_ns"), self.ns(family, row));
+        if ns * 100 > total * percent {
+            return self.wrong(&format!("{family}: {ns} of {total} ns in {row}, more than {percent} %"));
+        }
+        Ok(())
+    }
+
+    /// What a layer's own counters say of its ops is the time of the families less what is above the layer; waits may be
+    /// above it, or below.
+    fn is_inclusive(&self) -> Result<(), String> {
+        // An fsync may be part of a write, at ext4 with what vfs does in between. What an open does to look a file up and to
+        // make it is before the op, and yet in the file system's row.
+        let all = [
+            (VFS, &[SYSCALL][..], &["read", "write", "open"][..]),
+            (EXT4, &[SYSCALL, VFS], &["read", "open"]),
+        ];
+        for (layer, above, families) in all {
+            for family in families {
+                let ops = self.ops(layer).filter(|op| op["op"] == *family);
+                let inclusive: u64 = ops.map(|op| schema::number(&op["total_ns"])).sum();
+                let above: u64 = above.iter().map(|row| self.ns(family, row)).sum();
+                let waits = WAITS.iter().chain(&["run queue"]);
+                let waits: u64 = waits.map(|row| self.ns(family, row)).sum();
+                let most = self.sum(family, None, "total_ns") - above;
+                let has_more = *family != "open" && inclusive < most - waits;
+                if inclusive > most || has_more || inclusive == 0 {
+                    return self.wrong(&format!("{inclusive} ns of {family} at {layer}, and {most} in rows"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes, fsyncs and reads all came by these file systems.
+    fn is_of_files(&self, file_systems: &[&str]) -> Result<(), String> {
+        self.came_by_files(file_systems)?;
+        for family in ["write", "fsync", "read"] {
+            self.has_little(family, "other", 1)?;
+        }
+        match self.ns("fsync", "device") + self.ns("fsync", "journal") {
+            0 => self.wrong("no fsync waited for the disk"),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same, whatever they waited for.
+    fn came_by_files(&self, file_systems: &[&str]) -> Result<(), String> {
+        for family in ["write", "fsync", "read"] {
+            for layer in [SYSCALL, VFS].iter().chain(file_systems) {
+                if (self.count(family), self.came_by(family, layer)) != (FILES, FILES) || self.ns(family, layer) == 0 {
+                    return self.wrong(&format!("not every {family} came by {layer}"));
+                }
+            }
+            let others = ["overlay", EXT4, "xfs", "btrfs", "f2fs", "nfs"];
+            let mut others = others.iter().filter(|name| !file_systems.contains(name));
+            if let Some(other) = others.find(|name| self.came_by(family, name) > 0) {
+                return self.wrong(&format!("{family}s at {other}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn has_none(&self, family: &str, rows: &[&str]) -> Result<(), String> {
+        match rows.iter().find(|row| self.ns(family, row) > 0) {
+            Some(row) => self.wrong(&format!("{family} has time in {row}")),
+            None => Ok(()),
+        }
+    }
+
+    fn has_time(&self, family: &str, rows: &[&str]) -> Result<(), String> {
+        match rows.iter().find(|row| self.ns(family, row) == 0) {
+            Some(row) => self.wrong(&format!("{family} has no time in {row}")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn mix(told: &Told) -> Result<(), String> {
+    told.is_exactly(&MIX, &[SYSCALL, VFS, EXT4])?;
+    told.is_inclusive()
+}
+
+/// Bios' events have two programs each. How often both were skipped in one event nobody knows: what is told is how often the
+/// less skipped one was, each in an event of its own, mostly. A busy host preempts a guest's task there now and then.
+fn at_most_lost(report: &Value) -> u64 {
+    const EVENTS: [&str; 3] = ["block_getrq", "block_bio_backmerge", "block_bio_frontmerge"];
+    let probes = schema::array(&report["probes"]).iter();
+    let of_bios = probes.filter(|probe| EVENTS.iter().any(|event| probe["functions"][0] == *event));
+    let skipped = of_bios.map(|probe| {
+        (
+            schema::number(&probe["skipped"]),
+            schema::number(&probe["entry"]["count"]),
+        )
+    });
+    let few = skipped.filter(|(skipped, seen)| skipped * 50 <= *seen);
+    few.map(|(skipped, _)| skipped).sum()
+}
+
+/// What a thread sleeps while a disk takes so long: it goes to sleep some time after the request is issued, and an emulated
+/// disk's answer may be late.
+fn about(ns: u64) -> Range<u64> {
+    ns * 9 / 10..ns * 2
+}
+
+const CACHED: u64 = 5_000;
+
+fn cached(told: &Told) -> Result<(), String> {
+    let bytes = told.sum("read", Some(("classes", "class", "from_cache")), "bytes");
+    if [told.count("read"), told.class("from_cache"), bytes / BLOCK as u64] != [CACHED; 3] {
+        return told.wrong("not all came from memory");
+    }
+    told.has_none("read", WAITS)?;
+    told.has_time("read", &[SYSCALL, VFS, EXT4])
+}
+
+const BUSY: u64 = 100;
+
+fn busy(told: &Told) -> Result<(), String> {
+    if told.class("from_cache") < BUSY {
+        return told.wrong("not all came from memory");
+    }
+    told.has_share("read", &["run queue"], 60)
+}
+
+const DIRECT: u64 = 40;
+
+fn direct(told: &Told) -> Result<(), String> {
+    let (waited, requests) = direct_waits(told, DIRECT)?;
+    if waited.abs_diff(requests) * 10 > waited {
+        return told.wrong(&format!("requests took {requests} ns"));
+    }
+    told.sleeps_for("read", &["device"])?;
+    // The rest is the machine's, which may be slow: 20 ms for the disk, and up to some milliseconds for the call.
+    told.has_share("read", &["device"], 80)
+}
+
+const SLOW: u64 = 5;
+
+/// The machine's part is small beside such a disk's.
+fn slow(told: &Told) -> Result<(), String> {
+    let (waited, requests) = direct_waits(told, SLOW)?;
+    if waited.abs_diff(requests) * 20 > waited {
+        return told.wrong(&format!("requests took {requests} ns"));
+    }
+    told.has_share("read", &["device"], 95)
+}
+
+/// What is read has to be deciphered, too.
+fn deciphered(told: &Told) -> Result<(), String> {
+    let (waited, requests) = direct_waits(told, DIRECT)?;
+    if waited * 20 < requests * 19 {
+        return told.wrong(&format!("requests took {requests} ns"));
+    }
+    told.sleeps_for("read", &["device"])
+}
+
+/// What was waited for the disk, and how long its requests took, in nanoseconds.
+fn direct_waits(told: &Told, reads: u64) -> Result<(u64, u64), String> {
+    if (told.count("read"), told.class("direct")) != (reads, reads) {
+        return told.wrong("not all reads are direct");
+    }
+    let requests = told.ops(BLK).filter(|op| op["op"] == "read");
+    let requests: u64 = requests.map(|op| schema::number(&op["total_ns"])).sum();
+    if requests < reads * DELAY.as_nanos() as u64 {
+        return told.wrong(&format!("requests took {requests} ns"));
+    }
+    Ok((told.ns("read", "device"), requests))
+}
+
+const CROWD: u64 = 4;
+
+/// Each waits for 15 others: by Little's law 15 of 16 parts of its time in the queue.
+fn crowd(told: &Told) -> Result<(), String> {
+    if told.count("read") != 16 * CROWD {
+        return told.wrong("not all reads");
+    }
+    told.has_share("read", &["queue"], 85)?;
+    told.sleeps_for("read", &["queue", "device"])
+}
+
+const THROTTLED: u64 = 10;
+const PER_SECOND: u64 = 10;
+
+/// What is not the disk's time is the throttle's.
+fn throttled(told: &Told) -> Result<(), String> {
+    let alone = THROTTLED * DELAY.as_nanos() as u64;
+    let (total, device) = (told.sum("read", None, "total_ns"), told.ns("read", "device"));
+    // The first one or more go at once.
+    let (least, wanted) = (THROTTLED - 4, 1_000_000_000 / PER_SECOND);
+    if told.count("read") != THROTTLED || total < least * wanted {
+        return told.wrong("not so many reads, or not so slow");
+    }
+    if !about(alone).contains(&device) {
+        return told.wrong("the disk's time is not its own");
+    }
+    told.sleeps_for("read", &["queue", "device"])
+}
+
+const URING: u64 = 64;
+
+/// What is in memory is done as it is submitted.
+fn uring_inline(told: &Told) -> Result<(), String> {
+    told.has_time("async", &[SYSCALL, VFS, EXT4])?;
+    told.has_none("async", WAITS)
+}
+
+/// Whoever submits waits for requests, too; they are its own.
+fn uring_deep(told: &Told) -> Result<(), String> {
+    let delay = DELAY.as_nanos() as u64;
+    // Two calls wait for half of the requests each, which are under way together.
+    if !(2 * delay * 9 / 10..URING * delay / 8).contains(&told.ns("async", "device")) {
+        return told.wrong("not twice what the disk takes");
+    }
+    if told.not_waited("asynchronous", "requests") > URING {
+        return told.wrong("more requests than there were");
+    }
+    told.sleeps_for("async", &["device", "queue"])
+}
+
+/// All of them are submitted by a thread that makes no calls.
+fn uring_polled(told: &Told) -> Result<(), String> {
+    let [requests, bytes, device] =
+        ["requests", "bytes", "device_ns"].map(|field| told.not_waited("asynchronous", field));
+    // Neighbours may have become one.
+    if bytes != URING * BLOCK as u64 || device < requests * DELAY.as_nanos() as u64 {
+        return told.wrong("not all requests, or shorter than the disk takes");
+    }
+    told.has_none("async", &["queue", "device"])
+}
+
+const FILES: u64 = 5;
+
+fn on_btrfs(told: &Told) -> Result<(), String> {
+    if told.ns("fsync", "device") < FILES * SHORT.as_nanos() as u64 / 2 {
+        return told.wrong("shorter than the disk takes");
+    }
+    told.is_of_files(&["btrfs"])
+}
+
+/// The server's disk is the server's, and so is what it does with it.
+fn on_nfs(told: &Told) -> Result<(), String> {
+    told.came_by_files(&["nfs"])?;
+    for family in ["write", "fsync", "read"] {
+        told.has_none(family, &["queue", "device", "journal"])?;
+    }
+    match told.ns("fsync", "others' I/O") + told.ns("fsync", "other") {
+        0 => told.wrong("no fsync waited for the server"),
+        _ => Ok(()),
+    }
+}
+
+const ROWS: u64 = 20;
+
+/// Each commit makes the database and its journal safe.
+fn database(told: &Told) -> Result<(), String> {
+    if told.count("fsync") < 2 * ROWS || told.count("write") < 2 * ROWS {
+        return told.wrong("not so many commits");
+    }
+    for family in ["read", "write", "open", "fsync", "metadata"] {
+        told.has_little(family, "other", 1)?;
+    }
+    told.has_time("fsync", &["device", EXT4])
+}
+
+const LATER: u64 = 16;
+
+/// Nobody waits for the writes, and yet they are known to be of this process.
+fn later(told: &Told) -> Result<(), String> {
+    if told.count("write") != LATER || told.not_waited("writeback", "bytes") < LATER * BLOCK as u64 {
+        return told.wrong("not all was written back");
+    }
+    told.has_none("write", &["queue", "device"])
+}
+
+const FIO: u64 = 100;
+const STORM: u64 = 100;
+
+fn storm(told: &Told) -> Result<(), String> {
+    if told.count("open") < 2 * STORM || told.count("metadata") < STORM || told.class("direct") == 0 {
+        return told.wrong("not all of it");
+    }
+    for family in ["read", "write", "open", "metadata"] {
+        told.has_little(family, "other", 1)?;
+    }
+    // All files are renamed and half of them removed.
+    let below = [VFS, EXT4].map(|layer| told.came_by("metadata", layer));
+    if below.iter().any(|&calls| calls < STORM * 3 / 2) {
+        return told.wrong("names that were not changed at vfs and ext4");
+    }
+    told.has_time("open", &[EXT4])?;
+    told.has_time("metadata", &[VFS, EXT4])
+}
+
+const COMMITS: u64 = 5;
+
+fn commits(told: &Told) -> Result<(), String> {
+    if (told.count("fsync"), told.count("write")) != (COMMITS, COMMITS) {
+        return told.wrong("not all commits");
+    }
+    told.has_time("fsync", &["device", "journal"])?;
+    told.sleeps_for("fsync", &["device", "journal", "queue"])?;
+    let mut origins = told
+        .reports
+        .iter()
+        .flat_map(|report| schema::array(&report["stack"]["not_waited"]));
+    if !origins.any(|origin| origin["origin"] == "journal") {
+        return told.wrong("no requests of the journal");
+    }
+    Ok(())
+}
+
+fn cold(told: &Told) -> Result<(), String> {
+    if (told.class("waited_for_own"), told.class("waited_for_others")) != (1, 1) {
+        return told.wrong("not one read of each kind");
+    }
+    let (device, others) = (told.ns("read", "device"), told.ns("read", "others' I/O"));
+    let long = LONG.as_nanos() as u64;
+    // The second one comes some time after the first, and on a busy host late.
+    if !about(long).contains(&device) || !(long / 10..long * 2).contains(&others) {
+        return told.wrong("one of them did not wait, or both did for the same");
+    }
+    told.sleeps_for("read", &["device", "others' I/O"])
+}
+
+fn writers(told: &Told) -> Result<(), String> {
+    let (device, lock) = (told.ns("write", "device"), told.ns("write", "lock"));
+    let long = LONG.as_nanos() as u64;
+    // One of them waits for the disk, and the other one as long, but for the moment that it came later.
+    if told.count("write") != 2 || !about(long).contains(&device) || !(long / 2..long * 3 / 2).contains(&lock) {
+        return told.wrong("not one of each kind");
+    }
+    told.sleeps_for("write", &["device", "lock"])
+}
+
+/// Disks and file systems that the scenes work on.
+struct Places {
+    /// On an ext4 file system on a disk that takes long.
+    slow: &'static str,
+    /// A disk that takes long, and has nothing on it.
+    alone: &'static str,
+    /// Disks that take a while: one that answers many requests at once, and two that take one at a time.
+    direct: &'static str,
+    one_by_one: &'static str,
+    sorted: &'static str,
+    xfs: &'static str,
+    overlay: &'static str,
+    btrfs: &'static str,
+    nfs: &'static str,
+    /// Where the kernel has it.
+    f2fs: Option<&'static str>,
+    /// On ext4 on dm-crypt on a disk that takes a while.
+    crypt: &'static str,
+    // Let go in this order.
+    _mounted: Vec<Mounted>,
+    _nfs: Nfs,
+    _crypt: MappedDisk,
+    _disks: NullDisks,
+    _peers: Peers,
+    _modules: Vec<Loaded>,
+}
+
+impl Places {
+    fn new(guest: &Guest) -> Result<Self, String> {
+        const UPPER: &str = "/mnt/ext4/stack/upper";
+        const WORK: &str = "/mnt/ext4/stack/work";
+        // Where it is no module, it is in the kernel.
+        let optional = ["mq_deadline", "aesni_intel"];
+        let mut modules: Vec<Loaded> = optional.iter().filter_map(|name| guest.load(name, "").ok()).collect();
+        for module in ["overlay", "btrfs"] {
+            modules.push(guest.load(module, "")?);
+        }
+        let has_f2fs = guest.has_module("f2fs");
+        if has_f2fs {
+            modules.push(guest.load("crc32_generic", "")?);
+            modules.push(guest.load("f2fs", "")?);
+        }
+        let peers = Peers::new(guest)?;
+        let mut disks = NullDisks::slow(guest, LONG, &[])?;
+        let delay = DELAY.as_nanos().to_string();
+        let slow = [("irqmode", "2"), ("completion_nsec", &*delay)];
+        let one_by_one = [slow[0], slow[1], ("submit_queues", "1"), ("hw_queue_depth", "1")];
+        disks.add(&slow)?;
+        disks.add(&one_by_one)?;
+        disks.add(&one_by_one)?;
+        disks.add(&slow)?;
+        let short = SHORT.as_nanos().to_string();
+        disks.add(&[("size", "256"), slow[0], ("completion_nsec", &short)])?;
+        disks.add(&[slow[0], ("completion_nsec", &LONG.as_nanos().to_string())])?;
+        disks.add(&[("size", "128"), slow[0], ("completion_nsec", &short)])?;
+        for (disk, scheduler) in [("nullb2", "none"), ("nullb3", "mq-deadline")] {
+            set_queue(disk, &[("scheduler", scheduler)])?;
+        }
+        let key = "00".repeat(16);
+        let sectors = 64 << 11;
+        let crypt = MappedDisk::new(
+            guest,
+            "dm_crypt",
+            "crypt",
+            sectors,
+            &format!("aes-cbc-plain64 {key} 0 /dev/nullb4 0"),
+        )?;
+        let device = crypt.device();
+        for device in [NullDisks::FIRST, &device] {
+            // Features are named, as 5.10 does not mount today's.
+            let features = "none,has_journal,extent,filetype,sparse_super,large_file";
+            let mut mkfs = Command::new("mkfs.ext4");
+            run(mkfs.args(["-q", "-F", "-O", features, device]), MINUTE)?.success()?;
+        }
+        let mut mkfs = peers::command(&["mkfs.btrfs", "-q", "-f", "/dev/nullb5"]);
+        run(&mut mkfs, MINUTE)?.success()?;
+        if has_f2fs {
+            let mut mkfs = peers::command(&["mkfs.f2fs", "-q", "-f", F2FS_DISK]);
+            run(&mut mkfs, MINUTE)?.success()?;
+        }
+        for folder in [UPPER, WORK] {
+            fs::create_dir_all(folder).map_err(|e| format!("{folder}: {e}"))?;
+        }
+        let layers = format!("lowerdir=/mnt/ext4,upperdir={UPPER},workdir={WORK}");
+        let mut mounted = vec![
+            Mounted::mount(NullDisks::FIRST, "/mnt/stack-slow", "ext4", "")?,
+            Mounted::mount("overlay", "/mnt/stack-overlay", "overlay", &layers)?,
+            Mounted::mount("/dev/nullb5", "/mnt/stack-btrfs", "btrfs", "")?,
+            Mounted::mount(&device, "/mnt/stack-crypt", "ext4", "")?,
+        ];
+        if has_f2fs {
+            mounted.push(Mounted::mount(F2FS_DISK, "/mnt/stack-f2fs", "f2fs", "")?);
+        }
+        let places = Self {
+            slow: "/mnt/stack-slow/file",
+            alone: "/dev/nullb6",
+            direct: "/dev/nullb1",
+            one_by_one: "/dev/nullb2",
+            sorted: "/dev/nullb3",
+            xfs: "/mnt/xfs/stack/file",
+            overlay: "/mnt/stack-overlay/file",
+            btrfs: "/mnt/stack-btrfs/file",
+            nfs: "/mnt/nfs/stack/file",
+            f2fs: has_f2fs.then_some("/mnt/stack-f2fs/file"),
+            crypt: "/mnt/stack-crypt/file",
+            _mounted: mounted,
+            _nfs: Nfs::new(guest)?,
+            _crypt: crypt,
+            _disks: disks,
+            _peers: peers,
+            _modules: modules,
+        };
+        for file in [
+            FILE,
+            LARGE_FILE,
+            places.slow,
+            places.xfs,
+            places.overlay,
+            places.btrfs,
+            places.nfs,
+            places.crypt,
+        ]
+        .into_iter()
+        .chain(places.f2fs)
+        {
+            prepare(file)?;
+        }
+        // An earlier attempt may have made it.
+        if fs::exists(DATABASE).map_err(|e| format!("{DATABASE}: {e}"))? {
+            fs::remove_file(DATABASE).map_err(|e| format!("{DATABASE}: {e}"))?;
+        }
+        fs::write(format!("{DATABASE}.sql"), statements()).map_err(|e| format!("{DATABASE}.sql: {e}"))?;
+        Ok(places)
+    }
+}
+
+/// A table, and one row after the other, each made safe.
+fn statements() -> String {
+    let rows = (0..ROWS).map(|row| format!("insert into t values ({row}, 'row {row}');\n"));
+    ["create table t (id integer primary key, text);\n".into()]
+        .into_iter()
+        .chain(rows)
+        .collect()
+}
+
+/// A control group that may read from a disk so often in a second, and a process in it.
+struct Group;
+
+impl Group {
+    const FOLDER: &str = "/sys/fs/cgroup/stack";
+
+    fn new(disk: &str, pid: u32) -> Result<Self, String> {
+        let number = fs::metadata(disk).map_err(|e| format!("{disk}: {e}"))?.rdev();
+        let (major, minor) = (libc::major(number), libc::minor(number));
+        let write = |file: &str, text: &str| fs::write(file, text).map_err(|e| format!("{file}: {text}: {e}"));
+        write("/sys/fs/cgroup/cgroup.subtree_control", "+io")?;
+        fs::create_dir_all(Self::FOLDER).map_err(|e| format!("{}: {e}", Self::FOLDER))?;
+        let in_it = |name: &str| format!("{}/{name}", Self::FOLDER);
+        write(&in_it("io.max"), &format!("{major}:{minor} riops={PER_SECOND}"))?;
+        write(&in_it("cgroup.procs"), &pid.to_string())?;
+        Ok(Self)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(Self::FOLDER);
+    }
+}

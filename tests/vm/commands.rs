@@ -1,0 +1,126 @@
+//! Commands of ours in the documentation's pages.
+
+use std::path::Path;
+use std::process::ExitStatus;
+
+const PROGRAM: &str = "IOStackBreakdown";
+
+/// Those of a page in Markdown, in their order: in a block, lines that begin with the program, a prompt or variables before it,
+/// until two blanks, behind which is what it does; elsewhere, code that begins with it.
+pub fn of(page: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut in_block = false;
+    for line in page.lines() {
+        if line.starts_with("```") {
+            in_block = !in_block;
+        } else if in_block {
+            found.extend(of_block(line));
+        } else {
+            // What is between backticks has odd places.
+            let code = line.split('`').skip(1).step_by(2);
+            found.extend(code.filter(|code| is_command(code)).map(str::to_owned));
+        }
+    }
+    found
+}
+
+fn is_command(text: &str) -> bool {
+    text == PROGRAM || text.starts_with(&format!("{PROGRAM} "))
+}
+
+fn of_block(line: &str) -> Option<String> {
+    let line = line.trim_start_matches("# ").trim_start_matches("sudo ");
+    let is_variable = |word: &str| {
+        word.split_once('=')
+            .is_some_and(|(name, _)| name.chars().all(|c| c.is_ascii_uppercase()))
+    };
+    let line = match line.split_once(' ') {
+        Some((first, rest)) if is_variable(first) => rest,
+        _ => line,
+    };
+    let command = line.split("  ").next()?;
+    is_command(command).then(|| command.to_owned())
+}
+
+/// Its words as a shell has them. `None`: a quote has no end.
+pub fn words(command: &str) -> Option<Vec<String>> {
+    shlex::split(command)
+}
+
+/// What pages say stands for the reader's own, and what is there in its place.
+pub struct Place<'a> {
+    pub pid: &'a str,
+    pub file: &'a str,
+    pub disk: &'a str,
+    /// Any command, instead of the page's.
+    pub command: &'a [&'a str],
+}
+
+const COMMAND: &str = "COMMAND";
+const DISKS: [&str; 2] = ["nvme0n1", "nullb0"];
+/// Of those that would go on until Ctrl-C.
+const SPAN: [&str; 2] = ["--duration", "200ms"];
+const HAVE_AN_END: [&str; 4] = ["--duration", "--check", "--help", "compare"];
+/// Layers that need no probes on functions.
+const BY_TRACEPOINTS: [&str; 2] = ["syscall", "blk"];
+
+/// Arguments of the tool for a page's command, at this place and with an end.
+pub fn arguments(command: &str, place: &Place) -> Option<Vec<String>> {
+    let words = words(command)?;
+    let mut arguments: Vec<&str> = Vec::new();
+    if !words.iter().any(|word| HAVE_AN_END.contains(&word.as_str())) {
+        arguments.extend(SPAN);
+    }
+    for word in words.iter().skip(1).map(String::as_str) {
+        match word {
+            "--" | COMMAND => {
+                arguments.push("--");
+                arguments.extend(place.command);
+                break;
+            }
+            _ if arguments.last() == Some(&"-p") => arguments.push(place.pid),
+            _ if arguments.last() == Some(&"--file") => arguments.push(place.file),
+            word if DISKS.contains(&word) => arguments.push(place.disk),
+            word => arguments.push(word),
+        }
+    }
+    Some(arguments.into_iter().map(str::to_owned).collect())
+}
+
+/// Whether it shows on any machine what it shows where functions can be probed: names no layer that is made of functions, no
+/// disk and no control group, and proves no probes.
+pub fn needs_tracepoints_only(command: &str) -> bool {
+    let words = words(command).unwrap_or_default();
+    let layers = words.iter().skip_while(|word| *word != "-T").nth(1);
+    let layers = layers.is_none_or(|all| all.split(',').all(|layer| BY_TRACEPOINTS.contains(&layer)));
+    const ELSEWHERE: [&str; 3] = ["-d", "--cgroup", "--check"];
+    layers && !words.iter().any(|word| ELSEWHERE.contains(&word.as_str()))
+}
+
+/// An error when a command has not done its work: it failed, or neither `said` nor the file that it writes in this folder has
+/// what a report for people, for programs or for flame graphs has, a comparison, a table of probes, or help.
+pub fn verdict(command: &str, status: ExitStatus, said: &str, folder: &Path) -> Result<(), String> {
+    const ENDS: [&str; 6] = [
+        "\nlost ",
+        "{\"schema_version\":",
+        ";syscall ",
+        " operations counted",
+        "before  ",
+        "Usage:",
+    ];
+    let written = written(command, folder);
+    let has_end = |text: &str| ENDS.iter().any(|end| text.contains(end));
+    if status.success() && (has_end(said) || has_end(&written)) {
+        Ok(())
+    } else {
+        Err(format!("{command}: {status}: {said}"))
+    }
+}
+
+/// What is in the file that a command writes, if it writes one.
+fn written(command: &str, folder: &Path) -> String {
+    let words = words(command).unwrap_or_default();
+    let file = words.iter().skip_while(|word| *word != "-o").nth(1);
+    file.and_then(|file| std::fs::read_to_string(folder.join(file)).ok())
+        .unwrap_or_default()
+}

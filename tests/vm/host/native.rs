@@ -1,0 +1,112 @@
+//! What is measured on the machine itself, for the table of costs: whose times are real, and whose kernel may let only
+//! tracepoints be used.
+
+use super::initramfs::{in_path, tool};
+use crate::figures::{Figures, HERE};
+use crate::guest::{Running, wait_for};
+use nix::sys::signal::Signal;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// Of these batches the fastest one counts, which had its CPU for itself.
+const BATCHES: u32 = 50;
+const BATCH: u32 = 400;
+
+/// Whose reads are watched, and by whom.
+struct Watcher<'a> {
+    figure: &'static str,
+    words: &'a [&'a str],
+    /// What it prints when it has begun; nothing where only its victim notices.
+    begun: &'a str,
+}
+
+pub fn measure() -> Result<Figures, String> {
+    let tool = tool().ok_or("there is no tool")?;
+    let size = std::fs::metadata(&tool).map_err(|e| format!("{}: {e}", tool.display()))?;
+    let mut figures = Figures::new();
+    let mut put = |figure: &str, value: u64| figures.insert((HERE.into(), figure.into()), value);
+    put("size", size.len() / 1024);
+
+    let file = File::open("/proc/self/exe").map_err(|e| format!("this executable: {e}"))?;
+    let pid = std::process::id().to_string();
+    let tool = tool.to_string_lossy();
+    // As Debian names it, before and since there were two packages that have one.
+    let syscount = ["syscount-libbpf", "syscount"]
+        .into_iter()
+        .find(|name| in_path(name).is_some())
+        .ok_or("libbpf-tools: there is no syscount")?;
+    let watchers = [
+        Watcher {
+            figure: "-T syscall",
+            words: &[&tool, "-T", "syscall", "-p", &pid, "-o", "/dev/null"],
+            begun: "Tracing ",
+        },
+        Watcher {
+            figure: "syscount -L",
+            words: &[syscount, "-L", "-p", &pid],
+            begun: "Tracing ",
+        },
+        Watcher {
+            figure: "strace -c",
+            words: &["strace", "-c", "-o", "/dev/null", "-p", &pid],
+            begun: " attached",
+        },
+        Watcher {
+            figure: "perf trace -s",
+            words: &["perf", "trace", "-s", "-o", "/dev/null", "-p", &pid],
+            begun: "",
+        },
+    ];
+    let base = per_read(&file)?;
+    put("pread", base);
+    for watcher in watchers {
+        let with = watched(&file, &watcher, base)?;
+        put(watcher.figure, with.saturating_sub(base));
+    }
+    Ok(figures)
+}
+
+fn per_read(file: &File) -> Result<u64, String> {
+    let mut least = Duration::MAX;
+    for _ in 0..BATCHES {
+        least = least.min(batch(file)?);
+    }
+    Ok((least / BATCH).as_nanos() as u64)
+}
+
+fn batch(file: &File) -> Result<Duration, String> {
+    let mut byte = [0];
+    let start = Instant::now();
+    for _ in 0..BATCH {
+        file.read_at(&mut byte, 0).map_err(|e| format!("pread: {e}"))?;
+    }
+    Ok(start.elapsed())
+}
+
+/// What a read takes while somebody watches.
+fn watched(file: &File, watcher: &Watcher, base: u64) -> Result<u64, String> {
+    let words = watcher.words;
+    // Else what it says is seen when it has ended.
+    let stdbuf = [&["-oL"], words].concat();
+    let running = Running::start(Command::new("stdbuf").args(stdbuf))?;
+    let begun = wait_for("it to begin", MINUTE, || {
+        if watcher.begun.is_empty() {
+            return batch(file).is_ok_and(|took| took.as_nanos() as u64 > 4 * base * u64::from(BATCH));
+        }
+        running.stdout().contains(watcher.begun) || running.stderr().contains(watcher.begun)
+    });
+    let said = || format!("{words:?}: {}{}", running.stdout(), running.stderr());
+    begun.map_err(|e| format!("{e}: {}", said()))?;
+    let with = per_read(file)?;
+    let stat = format!("/proc/{}/stat", running.pid());
+    let stat = std::fs::read_to_string(&stat).map_err(|e| format!("{stat}: {e}"))?;
+    if stat.contains(") Z") {
+        return Err(format!("it ended by itself: {}", said()));
+    }
+    running.signal(Signal::SIGINT)?;
+    running.finish(MINUTE)?;
+    Ok(with)
+}

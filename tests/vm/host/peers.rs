@@ -1,0 +1,119 @@
+//! Tools of others that ours is held against, as Debian ships them: unpacked with all they need, on a disk of their own.
+
+use super::packages::{atomically, command};
+use super::{apt, disk};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Part of the cached image's name: to be counted up with every change of what is on it.
+const EDITION: u32 = 3;
+/// One release for every kernel: programs care for the kernel's interface, not for its age.
+const SUITE: &str = "trixie";
+/// `coreutils` is for `stdbuf`, without which a program's output is seen when it ends.
+const PACKAGES: [&str; 8] = [
+    "fio",
+    "blktrace",
+    "strace",
+    "libbpf-tools",
+    "coreutils",
+    "sqlite3",
+    "btrfs-progs",
+    "f2fs-tools",
+];
+/// Where the guest binds what it has.
+const FOLDERS: [&str; 5] = ["dev", "proc", "sys", "tmp", "mnt"];
+/// As the packages expect of a system on which they are installed.
+const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
+/// Most of it is a hole.
+const SIZE: &str = "512M";
+
+/// The image, made now if no run before has made it.
+pub fn image(cache: &Path, note: &dyn Fn(&str)) -> Result<PathBuf, String> {
+    let image = cache.join(format!("peers-{EDITION}.img"));
+    if !image.exists() {
+        note(&format!("getting {}, and what they need", PACKAGES.join(", ")));
+        atomically(&image, |folder| -> Result<PathBuf, String> {
+            let tree = folder.join("tree");
+            make_folders(&tree)?;
+            for package in download(&folder.join("apt"), &apt::mirrors()?)? {
+                command(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&tree))?;
+            }
+            let made = folder.join("image");
+            let mut mkfs = Command::new("mkfs.ext4");
+            command(mkfs.args(disk::EXT4_OPTIONS).arg("-d").args([&tree, &made]).arg(SIZE))?;
+            Ok(made)
+        })?;
+    }
+    Ok(image)
+}
+
+fn make_folders(tree: &Path) -> Result<(), String> {
+    for folder in FOLDERS {
+        make_folder(&tree.join(folder))?;
+    }
+    for name in MERGED {
+        make_folder(&tree.join("usr").join(name))?;
+        let link = tree.join(name);
+        std::os::unix::fs::symlink(format!("usr/{name}"), &link).map_err(|e| format!("{}: {e}", link.display()))?;
+    }
+    Ok(())
+}
+
+fn make_folder(folder: &Path) -> Result<(), String> {
+    fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))
+}
+
+/// From the first mirror that has them all; the likeliest one's answer is the one worth telling.
+fn download(folder: &Path, mirrors: &[String]) -> Result<Vec<PathBuf>, String> {
+    let mut first = None;
+    for (number, mirror) in mirrors.iter().enumerate() {
+        match download_from(mirror, &folder.join(number.to_string())) {
+            Ok(packages) => return Ok(packages),
+            Err(reason) => first = first.or(Some(reason)),
+        }
+    }
+    Err(first.unwrap_or_else(|| "there is no mirror".into()))
+}
+
+/// Apt finds out what else is needed, and fetches it, as for a machine on which nothing is installed.
+fn download_from(mirror: &str, folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let archives = folder.join("cache/archives");
+    for part in ["cache/archives/partial", "state/lists/partial"] {
+        make_folder(&folder.join(part))?;
+    }
+    // Where the kernels come from; whether apt here knows Debian's keys is this machine's business.
+    let sources = format!("deb [trusted=yes] {mirror} {SUITE} main\n");
+    let (list, status) = (folder.join("sources.list"), folder.join("status"));
+    for (file, text) in [(&list, sources.as_str()), (&status, "")] {
+        fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()))?;
+    }
+    let options = [
+        format!("Dir::Etc::sourcelist={}", list.display()),
+        "Dir::Etc::sourceparts=-".into(),
+        format!("Dir::State={}", folder.join("state").display()),
+        format!("Dir::State::status={}", status.display()),
+        format!("Dir::Cache={}", folder.join("cache").display()),
+        "APT::Architecture=amd64".into(),
+        "APT::Architectures::=amd64".into(),
+        "APT::Install-Recommends=false".into(),
+        "APT::Sandbox::User=".into(),
+        "Acquire::Languages=none".into(),
+        // Nobody else uses these folders, and locks are for root.
+        "Debug::NoLocking=1".into(),
+    ];
+    let apt_get = |arguments: &[&str]| {
+        let mut apt_get = Command::new("apt-get");
+        apt_get
+            .args(options.iter().flat_map(|option| ["-o", option]))
+            .args(arguments);
+        command(&mut apt_get).map(drop)
+    };
+    apt_get(&["update"])?;
+    apt_get(&[&["install", "--download-only", "--yes"][..], &PACKAGES].concat())?;
+    let packages = fs::read_dir(&archives).map_err(|e| format!("{}: {e}", archives.display()))?;
+    let packages = packages.flatten().map(|entry| entry.path());
+    Ok(packages
+        .filter(|path| path.extension().is_some_and(|end| end == "deb"))
+        .collect())
+}
