@@ -16,7 +16,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::process::Command;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 pub const CHECKS: &[Check] = &[
@@ -814,16 +814,19 @@ const READERS: u64 = 4;
 const UNDER_WAY: Duration = Duration::from_secs(1);
 
 /// Readers that always have their reads under way: whenever the tool begins, it finds all of them there, of which the disk works on
-/// so many.
+/// so many. (The kernel may count one more: 6.12 does on some runs, for a disk that has a single request under way.)
 fn under_way(guest: &Guest, arguments: &[&str], at_once: u64) -> Result<(), String> {
     let (begin, over) = (Barrier::new(READERS as usize), AtomicBool::new(false));
+    let answered = AtomicU64::new(0);
     std::thread::scope(|scope| {
         let readers: Vec<_> = (0..READERS)
             .map(|number| {
-                let (begin, over) = (&begin, &over);
+                let (begin, over, answered) = (&begin, &over, &answered);
                 scope.spawn(move || {
                     let mut reader = DirectReader::open(NullDisks::FIRST)?;
                     begin.wait();
+                    reader.read(number * 2 * BLOCK as u64)?;
+                    answered.fetch_add(1, Ordering::Relaxed);
                     while !over.load(Ordering::Relaxed) {
                         reader.read(number * 2 * BLOCK as u64)?;
                     }
@@ -831,8 +834,8 @@ fn under_way(guest: &Guest, arguments: &[&str], at_once: u64) -> Result<(), Stri
                 })
             })
             .collect();
-        let measured = wait_for("reads under way", MINUTE, || in_flight(NULL) == at_once)
-            .and_then(|()| Tool::start(guest, arguments));
+        let all_again = || answered.load(Ordering::Relaxed) == READERS && in_flight(NULL) >= at_once;
+        let measured = wait_for("reads under way", MINUTE, all_again).and_then(|()| Tool::start(guest, arguments));
         over.store(true, Ordering::Relaxed);
         for reader in readers {
             reader.join().map_err(|_| "a reader panicked")??;
@@ -845,7 +848,7 @@ fn under_way(guest: &Guest, arguments: &[&str], at_once: u64) -> Result<(), Stri
         let agrees = layer.says_of_diskstats("agrees: ");
         // Each may begin another read before it is told that it is over.
         let counted = layer.count("read").calls;
-        if !(1..=at_once).contains(&at_start) || !agrees || layer.lost.is_some() || counted > 2 * READERS {
+        if !(1..=READERS).contains(&at_start) || !agrees || layer.lost.is_some() || counted > 2 * READERS {
             return measured.wrong("4 reads were under way");
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! The guest itself: everything else stands on it.
 
-use crate::guest::{Check, Guest, Running, run, wait_for};
+use crate::guest::{Check, Guest, Running, ran_out, run, wait_for};
 use nix::sys::signal::Signal;
 use nix::sys::statfs::{EXT4_SUPER_MAGIC, FsType, XFS_SUPER_MAGIC, statfs};
 use std::fs::OpenOptions;
@@ -97,7 +97,7 @@ fn helpers(_: &Guest) -> Result<(), String> {
     let paused = Running::start(Command::new("/init").arg("pause"))?;
     let pid = paused.pid();
     match paused.finish(Duration::from_millis(100)) {
-        Err(reason) if reason.contains("longer than") => {}
+        Err(reason) if ran_out(&reason) => {}
         other => return Err(format!("no time limit: {other:?}")),
     }
     if Path::new(&format!("/proc/{pid}")).exists() {

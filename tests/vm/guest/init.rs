@@ -1,7 +1,7 @@
 //! Process 1: from a bare kernel to the last verdict.
 
 use super::modules::Modules;
-use super::process::wait_for;
+use super::process::{ran_out, wait_for};
 use super::runner::run_check;
 use super::verdict::Verdicts;
 use super::{Check, Guest};
@@ -122,9 +122,10 @@ fn run_all(orders: &Orders, guest: &Guest, verdicts: &Verdicts) {
     for check in checks::all().filter(|check| wanted(check, orders, guest)) {
         verdicts.send(&Event::Started(check.name.into()));
         let mut verdict = run_check(check, guest);
-        for attempt in 1..check.attempts {
-            let Err(reason) = verdict else { break };
-            verdicts.send(&Event::Noted(format!("attempt {attempt} of {}: {reason}", check.name)));
+        if let Err(reason) = &verdict
+            && (check.is_timed || ran_out(reason))
+        {
+            verdicts.send(&Event::Noted(format!("first attempt of {}: {reason}", check.name)));
             verdict = run_check(check, guest);
         }
         match verdict {

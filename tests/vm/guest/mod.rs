@@ -11,7 +11,7 @@ mod verdict;
 
 pub use init::init;
 pub use modules::Loaded;
-pub use process::{Output, Running, run, wait_for};
+pub use process::{Output, Running, ran_out, run, wait_for};
 pub use verdict::{measured, note};
 
 use crate::protocol::{COUNTED, ORDERS, Orders, TOOL};
@@ -118,8 +118,8 @@ pub struct Check {
     pub when: fn(&Guest) -> bool,
     /// When it is over, the check has failed and everything that it started is killed.
     pub limit: Duration,
-    /// How often it may be tried until it passes.
-    pub attempts: u32,
+    /// Whether it holds times against times.
+    pub is_timed: bool,
     /// Whether it is for guests whose clock counts instructions, and for no others.
     pub counted: bool,
 }
@@ -132,7 +132,7 @@ impl Check {
             run,
             when: |_| true,
             limit: Duration::from_secs(240),
-            attempts: 1,
+            is_timed: false,
             counted: false,
         }
     }
@@ -157,8 +157,9 @@ impl Check {
     }
 
     /// For a check that holds times against times. The host may stop one of the guest's CPUs for as long as it likes while
-    /// the others go on, so such a check may be tried again, and why it was is told. What only counts has one attempt.
+    /// the others go on, so such a check may be tried again, and why it was is told. What only counts has one attempt, unless what it
+    /// waited for did not come in time.
     pub const fn timed(self) -> Self {
-        Self { attempts: 2, ..self }
+        Self { is_timed: true, ..self }
     }
 }

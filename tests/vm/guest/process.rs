@@ -13,12 +13,26 @@ const POLL: Duration = Duration::from_millis(5);
 /// After a process has ended, how long its output may stay open in the hands of a child it left behind.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
+/// What every wait says that ran out.
+const RAN_OUT: &str = ", in vain";
+
+/// Whether a check failed because something it waited for did not come in time. The host may have been busy elsewhere all that
+/// time, which the check cannot know.
+pub fn ran_out(reason: &str) -> bool {
+    reason.contains(RAN_OUT)
+}
+
+/// How it is told that nothing came of a wait.
+pub fn waited(what: &str, bound: Duration) -> String {
+    format!("waited {bound:?} for {what}{RAN_OUT}")
+}
+
 /// Waits until the condition holds, and tells what it waited for when it does not in time.
 pub fn wait_for(what: &str, bound: Duration, mut holds: impl FnMut() -> bool) -> Result<(), String> {
     let start = Instant::now();
     while !holds() {
         if start.elapsed() > bound {
-            return Err(format!("waited {bound:?} for {what}, in vain"));
+            return Err(waited(what, bound));
         }
         std::thread::sleep(POLL);
     }
@@ -101,7 +115,8 @@ impl Running {
                 Ok(Some(status)) => break status,
                 Ok(None) if start.elapsed() > limit => {
                     let (stdout, stderr) = (self.stdout.text(), self.stderr.text());
-                    return Err(format!("{} ran longer than {limit:?}\n{stdout}{stderr}", self.name));
+                    let end = waited(&format!("the end of {}", self.name), limit);
+                    return Err(format!("{end}\n{stdout}{stderr}"));
                 }
                 Ok(None) => std::thread::sleep(POLL),
                 Err(error) => return Err(format!("{}: {error}", self.name)),

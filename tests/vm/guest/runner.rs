@@ -1,6 +1,6 @@
 //! Runs one check, in a process of its own, so that nothing it does to itself reaches the next one.
 
-use super::process::wait_for;
+use super::process::{wait_for, waited};
 use super::{Check, Guest};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -84,7 +84,7 @@ fn reap_until(child: Pid, limit: Duration) -> Result<WaitStatus, String> {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             Ok(WaitStatus::StillAlive) if start.elapsed() > limit => {
-                return Err(format!("timed out after {limit:?}"));
+                return Err(waited("the end of the check", limit));
             }
             Ok(WaitStatus::StillAlive) => std::thread::sleep(POLL),
             Ok(status) if status.pid() == Some(child) => return Ok(status),
