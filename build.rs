@@ -85,7 +85,9 @@ fn main() {
     }
 
     let header = fs::read_to_string("bpf/interface.h").expect("bpf/interface.h is part of the source");
-    fs::write(out.join("interface.rs"), constants(&header)).expect("OUT_DIR can be written");
+    let kernel = fs::read_to_string("bpf/vmlinux.h").expect("bpf/vmlinux.h is part of the source");
+    let text = constants(&header) + &kernel_types(&kernel);
+    fs::write(out.join("interface.rs"), text).expect("OUT_DIR can be written");
     complete_static_libelf();
 }
 
@@ -150,6 +152,23 @@ fn constants(header: &str) -> String {
         }
     }
     text
+}
+
+/// The names of `vmlinux.h`, `struct name {` and `} name;` alike, as a list.
+fn kernel_types(header: &str) -> String {
+    let names = header.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["struct" | "union" | "enum", name, "{"] if !line.starts_with(char::is_whitespace) => Some(name),
+            ["}", name] => name.strip_suffix(';'),
+            _ => None,
+        }
+    });
+    let names: Vec<&str> = names.collect();
+    format!(
+        "/// Types of the kernel's that the programs read.\npub const KERNEL_TYPES: [&str; {}] = {names:?};\n",
+        names.len()
+    )
 }
 
 /// The static libelf of newer distributions (elfutils 0.192 in Debian 13) calls libzstd and functions of its own that are

@@ -86,6 +86,7 @@ fn facts(kernel: &str, command_line: &str, without: &[&str]) -> Facts {
         task_storage: types.contains("task_storage"),
         answering_atomics: types.contains("task_storage"),
         block: block_facts(&btf),
+        types: [].into(),
     }
 }
 

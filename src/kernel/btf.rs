@@ -1,5 +1,9 @@
 //! The kernel's own description of its types and functions, read through libbpf.
 
+mod excerpt;
+
+pub use excerpt::essential;
+
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::io;
@@ -147,9 +151,7 @@ impl Btf<'_> {
             answering_atomics: false,
             block: BlockFacts::default(),
         };
-        // SAFETY: `raw` is valid.
-        let count = unsafe { sys::btf__type_cnt(self.raw) };
-        for id in self.first_id..count {
+        for id in self.ids() {
             let Some(kind) = self.type_at(id) else { continue };
             let entries = kind.info & 0xffff;
             match kind_of(kind) {
@@ -255,6 +257,12 @@ impl Btf<'_> {
         None
     }
 
+    /// The numbers of its own types.
+    fn ids(&self) -> std::ops::Range<u32> {
+        // SAFETY: `raw` is valid.
+        self.first_id..unsafe { sys::btf__type_cnt(self.raw) }
+    }
+
     fn type_at(&self, id: u32) -> Option<&sys::btf_type> {
         // SAFETY: libbpf answers null for a number it does not have, else a pointer that lives as long as `self`.
         unsafe { sys::btf__type_by_id(self.raw, id).as_ref() }
@@ -325,7 +333,7 @@ mod tests {
     use crate::fuzz;
 
     /// What the kernel's BTF has of all that is looked for, and little else.
-    fn kernel_like() -> Vec<u8> {
+    pub(super) fn kernel_like() -> Vec<u8> {
         // SAFETY: all strings end with a zero, and all numbers of types are of types that were added before.
         unsafe {
             let btf = sys::btf__new_empty();

@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use self::block::BlockFacts;
 use self::btf::{Btf, BtfFunction};
@@ -75,6 +76,8 @@ pub struct Facts {
     /// Programs may use atomic instructions that answer what was there (5.12).
     pub answering_atomics: bool,
     pub block: BlockFacts,
+    /// BTF of the kernel's types that the programs read, and of nothing else. Empty: not made.
+    pub types: Rc<[u8]>,
 }
 
 /// What a file says. Names in it are anyone's to choose: what is no text is replaced, and hides nothing else.
@@ -247,7 +250,16 @@ pub fn gather(
         task_storage: scan.task_storage,
         answering_atomics: scan.answering_atomics,
         block: scan.block,
+        types: vmlinux.excerpt(&read_types()).into(),
     })
+}
+
+/// Names of the types that the programs read, as the kernel has them.
+fn read_types() -> BTreeSet<&'static str> {
+    interface::KERNEL_TYPES
+        .iter()
+        .map(|name| btf::essential(name))
+        .collect()
 }
 
 /// What the names of functions that system calls enter by begin with: on x86-64, and on arm64

@@ -20,10 +20,11 @@ use crate::kernel::Facts;
 use crate::kernel::btf::BtfFunction;
 use crate::kernel::interface::NEIGHBOURS;
 use crate::kernel::interface::skeleton::IostackbreakdownSkel;
-use crate::kernel::interface::types::{neighbour, op_stats};
+use crate::kernel::interface::types::{neighbour, op_stats, rodata};
 use crate::layer::{Files, Layer, Point, Returns};
 
 use super::counters::Counters;
+use super::fold::Constants;
 use super::kprobe_event::KprobeEvents;
 use super::load::{GroupWish, Settings, fill_maps, gives_task_storage, load};
 use super::perf::{self, PerfLink};
@@ -531,6 +532,21 @@ impl Attaching<'_> {
         }
     }
 
+    /// A copy of a template, less what this run's settings decide.
+    fn load_copy(
+        &self,
+        template: &ProgramMut<'_>,
+        point: Option<u32>,
+        target: Option<&BtfFunction>,
+    ) -> io::Result<OwnedFd> {
+        let maps = &self.attached.skeleton.maps;
+        let constants = Constants {
+            map: maps.rodata.as_fd().as_raw_fd(),
+            bytes: maps.rodata_data.map_or(&[], bytes_of),
+        };
+        program::load_copy(template, &constants, point, target)
+    }
+
     fn refuse(&mut self, index: usize, function: &str, hook: Hook, error: &str) {
         self.attached.ops[index].refused.push(Refusal {
             function: function.to_owned(),
@@ -575,12 +591,12 @@ impl Attaching<'_> {
                 let known = self.facts.functions.get(function);
                 let target = known.and_then(|function| function.btf.as_ref());
                 let target = target.ok_or(io::ErrorKind::NotFound)?;
-                let program = program::load_copy(&progs.complete_fentry, None, Some(target))?;
+                let program = self.load_copy(&progs.complete_fentry, None, Some(target))?;
                 let link = attach_tracing(&program)?;
                 Ok((program, Detachable::Fd(link)))
             }
             Hook::Kprobe => {
-                let program = program::load_copy(&progs.complete_kprobe, None, None)?;
+                let program = self.load_copy(&progs.complete_kprobe, None, None)?;
                 let link = perf::attach_kprobe(program.as_fd(), function, false)?;
                 Ok((program, Detachable::Perf(Rc::new(link))))
             }
@@ -617,8 +633,8 @@ impl Attaching<'_> {
         let args = function.args as u8;
         let word = PointWord { args, ..target.word }.pack();
         let progs = &self.attached.skeleton.progs;
-        let exit = program::load_copy(&progs.fexit_leave, Some(word), Some(function))?;
-        let enter = program::load_copy(&progs.fentry_enter, Some(word), Some(function))?;
+        let exit = self.load_copy(&progs.fexit_leave, Some(word), Some(function))?;
+        let enter = self.load_copy(&progs.fentry_enter, Some(word), Some(function))?;
         let exit_link = attach_tracing(&exit)?;
         let enter_link = attach_tracing(&enter)?;
         let (enter, exit) = (Rc::new(enter), Rc::new(exit));
@@ -632,8 +648,8 @@ impl Attaching<'_> {
     fn kprobe(&mut self, layer: Layer, target: &Target<'_>, hook: Hook) -> io::Result<()> {
         let word = target.word.pack();
         let progs = &self.attached.skeleton.progs;
-        let leave = program::load_copy(&progs.kretprobe_leave, Some(word), None)?;
-        let enter = program::load_copy(&progs.kprobe_enter, Some(word), None)?;
+        let leave = self.load_copy(&progs.kretprobe_leave, Some(word), None)?;
+        let enter = self.load_copy(&progs.kprobe_enter, Some(word), None)?;
         let leave_link = if hook == Hook::KprobeEvent {
             if self.events.is_none() {
                 let tracefs = self.facts.tracefs.as_deref().ok_or(io::ErrorKind::Unsupported)?;
@@ -663,18 +679,18 @@ impl Attaching<'_> {
         let progs = &self.attached.skeleton.progs;
         let (enter, leave, entry_link) = if hook == Hook::Session {
             // A program of the layer's own, so that what the kernel skips is counted by layer.
-            let program = program::load_copy(&progs.session, None, None)?;
+            let program = self.load_copy(&progs.session, None, None)?;
             let link = attach_multi(&program, &targets, sys::BPF_TRACE_KPROBE_SESSION, 0)?;
             (program, None, link)
         } else {
-            let leave = program::load_copy(&progs.multi_leave, None, None)?;
+            let leave = self.load_copy(&progs.multi_leave, None, None)?;
             let leave_link = attach_multi(
                 &leave,
                 &targets,
                 sys::BPF_TRACE_KPROBE_MULTI,
                 sys::BPF_F_KPROBE_MULTI_RETURN,
             )?;
-            let enter = program::load_copy(&progs.multi_enter, None, None)?;
+            let enter = self.load_copy(&progs.multi_enter, None, None)?;
             let link = attach_multi(&enter, &targets, sys::BPF_TRACE_KPROBE_MULTI, 0)?;
             self.attached.returns.push(Detachable::Fd(leave_link));
             (enter, Some(Rc::new(leave)), link)
@@ -711,6 +727,12 @@ impl Attaching<'_> {
 /// A descriptor of a program that libbpf holds; without one its counters are not known.
 fn descriptor(program: &ProgramMut<'_>) -> Option<Rc<OwnedFd>> {
     program.as_fd().try_clone_to_owned().ok().map(Rc::new)
+}
+
+/// The object's constants as the programs read them.
+fn bytes_of(constants: &rodata) -> &[u8] {
+    // SAFETY: a structure of integers, as the compiler laid it out for the programs; it is mapped as long as it is borrowed.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(constants).cast(), size_of::<rodata>()) }
 }
 
 fn attach_tracing(program: &OwnedFd) -> io::Result<OwnedFd> {

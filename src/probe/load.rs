@@ -1,11 +1,14 @@
 //! Loads the BPF object: which of its programs, how large its maps, and what it is told beforehand.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, OpenObject};
+use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use crate::kernel::Facts;
 use crate::kernel::file::FileNumber;
@@ -97,9 +100,17 @@ pub fn load(
 ) -> Result<IostackbreakdownSkel<'static>, String> {
     // libbpf's object has to stay where it is; a run loads one, or a few when some are refused.
     let place: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
-    let mut open = IostackbreakdownSkelBuilder::default()
-        .open(place)
-        .map_err(|error| one_line(&error))?;
+    let mut builder = IostackbreakdownSkelBuilder::default();
+    // libbpf reads it as it loads the programs.
+    let types = in_memory(&facts.types);
+    if let Some(types) = &types {
+        let path = format!("/proc/self/fd/{}", types.as_raw_fd());
+        builder
+            .obj_builder
+            .btf_custom_path(path)
+            .map_err(|error| one_line(&error))?;
+    }
+    let mut open = builder.open(place).map_err(|error| one_line(&error))?;
 
     if !facts.answering_atomics {
         atomics::leave_out(open.open_object_mut())?;
@@ -140,6 +151,16 @@ pub fn load(
         bss.control.epoch = 1;
     }
     open.load().map_err(|error| one_line(&error))
+}
+
+/// A file in memory with these bytes. `None`: there are none, or it cannot be made.
+fn in_memory(bytes: &[u8]) -> Option<File> {
+    if bytes.is_empty() {
+        return None;
+    }
+    let mut file = File::from(memfd_create(c"types", MFdFlags::MFD_CLOEXEC).ok()?);
+    file.write_all(bytes).ok()?;
+    Some(file)
 }
 
 /// What the programs have to know of groups.

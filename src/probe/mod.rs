@@ -3,6 +3,7 @@
 mod atomics;
 pub mod attach;
 pub mod counters;
+mod fold;
 mod kprobe_event;
 pub mod load;
 mod perf;

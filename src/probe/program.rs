@@ -1,8 +1,8 @@
 //! Copies of the BPF object's template programs, specialised to one function each.
 //!
 //! libbpf relocates and loads each template once. A copy is the same instructions with the point written in, loaded for
-//! another target. So the object has one program per hook, not one per function, and the verifier sees the point as a
-//! constant and drops all that the function does not need.
+//! another target. So the object has one program per hook, not one per function; what the function does not need is left out
+//! ([`super::fold`]).
 
 use std::ffi::CString;
 use std::io;
@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use libbpf_rs::{AsRawLibbpf, Program};
 use libbpf_sys as sys;
 
+use super::fold::{Constants, fold};
 use crate::kernel::btf::BtfFunction;
 use crate::kernel::interface::POINT_UNSET;
 
@@ -37,7 +38,12 @@ fn specialise(instructions: &mut [sys::bpf_insn], point: u32) -> usize {
 ///
 /// # Errors
 /// What the kernel says; `InvalidInput` when the template has no place for a point.
-pub fn load_copy(template: &Program<'_>, point: Option<u32>, target: Option<&BtfFunction>) -> io::Result<OwnedFd> {
+pub fn load_copy(
+    template: &Program<'_>,
+    constants: &Constants<'_>,
+    point: Option<u32>,
+    target: Option<&BtfFunction>,
+) -> io::Result<OwnedFd> {
     let mut instructions = template.insns().to_vec();
     if let Some(point) = point
         && specialise(&mut instructions, point) == 0
@@ -47,6 +53,7 @@ pub fn load_copy(template: &Program<'_>, point: Option<u32>, target: Option<&Btf
             "the program has no place for a point",
         ));
     }
+    let instructions = fold(&instructions, constants).unwrap_or(instructions);
     let mut options = sys::bpf_prog_load_opts {
         sz: size_of::<sys::bpf_prog_load_opts>() as sys::size_t,
         expected_attach_type: template.attach_type() as u32,

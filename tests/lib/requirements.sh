@@ -43,6 +43,9 @@ END
     esac
 }
 
+# Set by who is not asked whether apt may remove a package for those that it installs.
+may_remove=''
+
 # What is to be fetched besides packages, a line each; scripts may add to it before they call `require`.
 downloads=()
 
@@ -204,9 +207,9 @@ announce() {
 }
 
 install_packages() {
-    # Nobody loses a package without having been asked.
+    # Nobody loses a package without having been asked, or having said so.
     local keep=(--no-remove)
-    [ ! -t 0 ] || keep=()
+    if [ -t 0 ] || [ -n "$may_remove" ]; then keep=(); fi
     echo 'Installing them.'
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${keep[@]}" \
         -o Dpkg::Use-Pty=0 "${packages[@]}" </dev/null >/dev/null

@@ -1,0 +1,258 @@
+//! The part of a kernel's BTF that programs are relocated against.
+//!
+//! libbpf looks for each type that a program reads among all of the kernel's, a hundred thousand and more, and for those that
+//! this kernel does not have in those of every module, too. Given a BTF of nothing but these types it needs a tenth of the time.
+
+use std::collections::{BTreeSet, HashMap};
+
+use libbpf_sys as sys;
+
+use super::{Btf, KIND_CONST, KIND_ENUM, KIND_PTR, KIND_STRUCT, KIND_TYPEDEF, kind_of};
+
+const MAGIC: u16 = 0xeb9f;
+const VERSION: u8 = 1;
+/// Of `struct btf_header`.
+const HEADER_SIZE: u32 = 24;
+
+impl Btf<'_> {
+    /// BTF of the types with these names and of all that they are made of, in the kernel's layout. What a pointer points to is left
+    /// out: it is no part of them.
+    #[must_use]
+    pub fn excerpt(&self, names: &BTreeSet<&str>) -> Vec<u8> {
+        let mut excerpt = Excerpt {
+            btf: self,
+            types: Vec::new(),
+            strings: vec![0],
+            string_places: HashMap::new(),
+            numbers: HashMap::new(),
+            order: Vec::new(),
+            pointer: None,
+        };
+        for id in self.ids() {
+            let has_name = |kind: &sys::btf_type| names.contains(essential(self.string(kind.name_off)));
+            let is_whole = |kind: &&sys::btf_type| {
+                matches!(
+                    kind_of(kind),
+                    KIND_STRUCT | sys::BTF_KIND_UNION | KIND_ENUM | sys::BTF_KIND_ENUM64 | KIND_TYPEDEF
+                )
+            };
+            if self.type_at(id).filter(is_whole).is_some_and(has_name) {
+                excerpt.number_of(id);
+            }
+        }
+        let mut next = 0;
+        while let Some(&id) = excerpt.order.get(next) {
+            excerpt.write(id);
+            next += 1;
+        }
+        excerpt.finish()
+    }
+}
+
+/// A type's name without the flavour behind three underscores, which libbpf does not look at.
+#[must_use]
+pub fn essential(name: &str) -> &str {
+    match name.rfind("___") {
+        Some(end) if end > 0 => &name[..end],
+        _ => name,
+    }
+}
+
+struct Excerpt<'a> {
+    btf: &'a Btf<'a>,
+    types: Vec<u8>,
+    strings: Vec<u8>,
+    /// Of those that are written, by their place in the kernel's.
+    string_places: HashMap<u32, u32>,
+    /// Numbers of types here by the kernel's.
+    numbers: HashMap<u32, u32>,
+    /// The kernel's numbers of types, in the order that they have here.
+    order: Vec<u32>,
+    /// The one that stands for all pointers.
+    pointer: Option<u32>,
+}
+
+impl Excerpt<'_> {
+    /// The number that a type has here, from now on if it had none.
+    fn number_of(&mut self, id: u32) -> u32 {
+        let Some(kind) = self.btf.type_at(id).filter(|_| id != 0) else {
+            return 0;
+        };
+        if let Some(&number) = self.numbers.get(&id) {
+            return number;
+        }
+        let is_pointer = kind_of(kind) == KIND_PTR;
+        if let Some(number) = self.pointer.filter(|_| is_pointer) {
+            return number;
+        }
+        self.order.push(id);
+        let number = self.order.len() as u32;
+        self.numbers.insert(id, number);
+        if is_pointer {
+            self.pointer = Some(number);
+        }
+        number
+    }
+
+    fn string(&mut self, place: u32) -> u32 {
+        if place == 0 {
+            return 0;
+        }
+        let (strings, btf) = (&mut self.strings, self.btf);
+        *self.string_places.entry(place).or_insert_with(|| {
+            let here = strings.len() as u32;
+            strings.extend(btf.string(place).as_bytes());
+            strings.push(0);
+            here
+        })
+    }
+
+    fn words(&mut self, words: &[u32]) {
+        self.types.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    }
+
+    fn write(&mut self, id: u32) {
+        let btf = self.btf;
+        let Some(kind) = btf.type_at(id) else { return };
+        let entries = kind.info & 0xffff;
+        let name = self.string(kind.name_off);
+        // SAFETY: both members of the union are numbers of the same size.
+        let size_or_type = unsafe { kind.__bindgen_anon_1.size };
+        match kind_of(kind) {
+            sys::BTF_KIND_INT => {
+                // SAFETY: libbpf has checked that a word follows.
+                let encoding = unsafe { *std::ptr::from_ref(kind).add(1).cast::<u32>() };
+                self.words(&[name, kind.info, size_or_type, encoding]);
+            }
+            sys::BTF_KIND_ARRAY => {
+                // SAFETY: libbpf has checked that it follows.
+                let array = unsafe { *std::ptr::from_ref(kind).add(1).cast::<sys::btf_array>() };
+                let (element, index) = (self.number_of(array.type_), self.number_of(array.index_type));
+                self.words(&[name, kind.info, size_or_type, element, index, array.nelems]);
+            }
+            KIND_STRUCT | sys::BTF_KIND_UNION => {
+                self.words(&[name, kind.info, size_or_type]);
+                for member in btf.members(kind, entries) {
+                    let (name, of) = (self.string(member.name_off), self.number_of(member.type_));
+                    self.words(&[name, of, member.offset]);
+                }
+            }
+            KIND_ENUM => {
+                self.words(&[name, kind.info, size_or_type]);
+                for entry in btf.enumerators(kind, entries) {
+                    let name = self.string(entry.name_off);
+                    self.words(&[name, entry.val as u32]);
+                }
+            }
+            sys::BTF_KIND_ENUM64 => {
+                self.words(&[name, kind.info, size_or_type]);
+                // SAFETY: libbpf has checked that they follow.
+                let values: &[sys::btf_enum64] =
+                    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(kind).add(1).cast(), entries as usize) };
+                for value in values {
+                    let name = self.string(value.name_off);
+                    self.words(&[name, value.val_lo32, value.val_hi32]);
+                }
+            }
+            KIND_TYPEDEF | KIND_CONST | sys::BTF_KIND_VOLATILE | sys::BTF_KIND_RESTRICT | sys::BTF_KIND_TYPE_TAG => {
+                let of = self.number_of(size_or_type);
+                self.words(&[name, kind.info, of]);
+            }
+            sys::BTF_KIND_FWD | sys::BTF_KIND_FLOAT => self.words(&[name, kind.info, size_or_type]),
+            // A pointer to nothing; and what no structure can have inside stands for itself like one.
+            _ => self.words(&[0, KIND_PTR << 24, 0]),
+        }
+    }
+
+    fn finish(self) -> Vec<u8> {
+        let (types, strings) = (self.types.len() as u32, self.strings.len() as u32);
+        let mut bytes = Vec::with_capacity(HEADER_SIZE as usize + self.types.len() + self.strings.len());
+        bytes.extend(MAGIC.to_le_bytes());
+        bytes.extend([VERSION, 0]);
+        for word in [HEADER_SIZE, 0, types, types, strings] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(self.types);
+        bytes.extend(self.strings);
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::tests::kernel_like;
+    use super::*;
+    use crate::fuzz;
+
+    /// A structure of all kinds of members, and one that it points to.
+    fn kernel() -> Vec<u8> {
+        // SAFETY: all strings end with a zero, and all numbers of types are of types that were added before.
+        unsafe {
+            let btf = sys::btf__new_empty();
+            let int = sys::btf__add_int(btf, c"int".as_ptr(), 4, sys::BTF_INT_SIGNED as i32);
+            let far = sys::btf__add_struct(btf, c"far".as_ptr(), 4);
+            sys::btf__add_field(btf, c"unseen".as_ptr(), int, 0, 0);
+            let near = sys::btf__add_union(btf, c"near".as_ptr(), 4);
+            sys::btf__add_field(btf, c"seen".as_ptr(), int, 0, 0);
+            let array = sys::btf__add_array(btf, int, near, 3);
+            let constant = sys::btf__add_const(btf, array);
+            let pointer = sys::btf__add_ptr(btf, far);
+            let other = sys::btf__add_ptr(btf, int);
+            sys::btf__add_struct(btf, c"task_struct".as_ptr(), 32);
+            sys::btf__add_field(btf, c"far".as_ptr(), pointer, 0, 0);
+            sys::btf__add_field(btf, c"other".as_ptr(), other, 64, 0);
+            sys::btf__add_field(btf, c"all".as_ptr(), constant, 128, 0);
+            sys::btf__add_enum64(btf, c"flags".as_ptr(), 8, false);
+            sys::btf__add_enum64_value(btf, c"LARGE".as_ptr(), 1 << 40);
+            let mut size = 0;
+            let bytes = sys::btf__raw_data(btf, &raw mut size);
+            let copy = std::slice::from_raw_parts(bytes.cast::<u8>(), size as usize).to_vec();
+            sys::btf__free(btf);
+            copy
+        }
+    }
+
+    fn named<'a>(btf: &'a Btf<'_>, name: &str) -> Option<&'a sys::btf_type> {
+        let mut all = btf.ids().filter_map(|id| btf.type_at(id));
+        all.find(|kind| btf.string(kind.name_off) == name)
+    }
+
+    #[test]
+    fn a_type_comes_with_all_that_is_inside_it() {
+        let whole = Btf::of_bytes(&kernel()).unwrap();
+        let bytes = whole.excerpt(&BTreeSet::from(["task_struct", "flags", "absent"]));
+        let part = Btf::of_bytes(&bytes).unwrap();
+        let task = named(&part, "task_struct").unwrap();
+        let members = part.members(task, task.info & 0xffff);
+        let told: Vec<_> = members.iter().map(|m| (part.string(m.name_off), m.offset)).collect();
+        assert_eq!(told, [("far", 0), ("other", 64), ("all", 128)]);
+        assert_eq!(members[0].type_, members[1].type_, "one pointer stands for all");
+        assert!(named(&part, "near").is_some() && named(&part, "far").is_none());
+        // SAFETY: a structure has a size there.
+        assert_eq!(unsafe { task.__bindgen_anon_1.size }, 32);
+        assert!(named(&part, "flags").is_some());
+        // SAFETY: the BTF lives, and the number is one of its own.
+        let size = unsafe { sys::btf__resolve_size(part.raw, members[2].type_) };
+        assert_eq!(size, 12);
+    }
+
+    #[test]
+    fn flavours_are_the_type_itself() {
+        let told = ["file", "kiocb___deferred", "a___b___c", "___x", ""].map(essential);
+        assert_eq!(told, ["file", "kiocb", "a___b", "___x", ""]);
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn of_any_bytes_there_is_one_that_can_be_read(bytes in fuzz::bytes_like([kernel(), kernel_like()].concat())) {
+            libbpf_rs::set_print(None);
+            if let Some(btf) = Btf::of_bytes(&bytes) {
+                let _ = btf.excerpt(&BTreeSet::from(["task_struct", "flags", ""]));
+            }
+        }
+    }
+}
