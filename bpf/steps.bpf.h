@@ -6,24 +6,32 @@
 #ifndef __STEPS_BPF_H__
 #define __STEPS_BPF_H__
 
-/* Position of the highest bit that is set, 0 for 0. By shifts: clang 14 and 16 crash on __builtin_clzll for BPF. */
+/*
+ * Position of the highest bit that is set, 0 for 0. By shifts: clang 14 and 16 crash on __builtin_clzll for BPF. Without branches:
+ * the verifier would follow each way through them to the end of the program. The barriers keep the compiler from making some.
+ */
 static __always_inline __u32 top_bit(__u64 v)
 {
-	__u32 r = 0, s;
+	__u32 r, s;
 
-	s = (v > 0xffffffffull) << 5;
+	/* 1 << 5 where any of the upper bits is set. */
+	r = ((v >> 32) + 0xffffffffull) >> 32 << 5;
+	v >>= r;
+	/* Now it has 32 bits at most: a difference that is negative has bit 63 set. */
+	barrier_var(v);
+	s = (0xffff - v) >> 63 << 4;
 	v >>= s;
 	r |= s;
-	s = (v > 0xffff) << 4;
+	barrier_var(v);
+	s = (0xff - v) >> 63 << 3;
 	v >>= s;
 	r |= s;
-	s = (v > 0xff) << 3;
+	barrier_var(v);
+	s = (0xf - v) >> 63 << 2;
 	v >>= s;
 	r |= s;
-	s = (v > 0xf) << 2;
-	v >>= s;
-	r |= s;
-	s = (v > 0x3) << 1;
+	barrier_var(v);
+	s = (0x3 - v) >> 63 << 1;
 	v >>= s;
 	r |= s;
 	return r | (v >> 1);

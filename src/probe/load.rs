@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Write;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, OpenObject};
@@ -101,14 +102,11 @@ pub fn load(
     // libbpf's object has to stay where it is; a run loads one, or a few when some are refused.
     let place: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
     let mut builder = IostackbreakdownSkelBuilder::default();
-    // libbpf reads it as it loads the programs.
+    // libbpf opens it by its path, as it loads the programs.
     let types = in_memory(&facts.types);
-    if let Some(types) = &types {
-        let path = format!("/proc/self/fd/{}", types.as_raw_fd());
-        builder
-            .obj_builder
-            .btf_custom_path(path)
-            .map_err(|error| one_line(&error))?;
+    if let Some((_, path)) = &types {
+        let set = builder.obj_builder.btf_custom_path(path);
+        set.map_err(|error| one_line(&error))?;
     }
     let mut open = builder.open(place).map_err(|error| one_line(&error))?;
 
@@ -153,14 +151,18 @@ pub fn load(
     open.load().map_err(|error| one_line(&error))
 }
 
-/// A file in memory with these bytes. `None`: there are none, or it cannot be made.
-fn in_memory(bytes: &[u8]) -> Option<File> {
+/// A file in memory with these bytes, and its path. `None`: there are none, or it cannot be had, and libbpf has to look at all of
+/// the kernel's.
+fn in_memory(bytes: &[u8]) -> Option<(File, PathBuf)> {
     if bytes.is_empty() {
         return None;
     }
     let mut file = File::from(memfd_create(c"types", MFdFlags::MFD_CLOEXEC).ok()?);
     file.write_all(bytes).ok()?;
-    Some(file)
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    // Another PID namespace's /proc has no such process.
+    File::open(&path).ok()?;
+    Some((file, path))
 }
 
 /// What the programs have to know of groups.
