@@ -285,6 +285,11 @@ struct Setup<'a> {
     logs: &'a Path,
 }
 
+/// Whether a filter asks for costs by name: then for those of the table alone, too.
+fn names_costs(filter: &str) -> bool {
+    filter.starts_with("costs: ")
+}
+
 impl Setup<'_> {
     fn boot(&self, configuration: Configuration, kernel: &Kernel) -> Result<Boot, String> {
         let folder = self.logs.join(configuration.name().replace(' ', "-"));
@@ -293,7 +298,7 @@ impl Setup<'_> {
             kernel: configuration.spec.name.into(),
             variant: configuration.variant.into(),
             filter: self.arguments.filter.clone(),
-            table: self.arguments.costs,
+            table: self.arguments.costs || self.arguments.filter.as_deref().is_some_and(names_costs),
             exec: self.exec.map(<[String]>::to_vec),
         };
         let initrd = folder.join("initramfs");
