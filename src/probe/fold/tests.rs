@@ -1,0 +1,420 @@
+//! Whole programs and folded ones, side by side.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::fuzz;
+
+const MAP: i32 = 77;
+const BYTES: [u8; 16] = [1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0x80];
+
+fn instruction(code: u32, first: u8, second: u8, off: i16, imm: i32) -> bpf_insn {
+    let mut instruction = bpf_insn {
+        code: code as u8,
+        off,
+        imm,
+        ..Default::default()
+    };
+    instruction.set_dst_reg(first);
+    instruction.set_src_reg(second);
+    instruction
+}
+
+fn number(register: u8, imm: i32) -> bpf_insn {
+    instruction(sys::BPF_ALU64 | sys::BPF_MOV | sys::BPF_K, register, 0, 0, imm)
+}
+
+fn constant(register: u8, offset: i32) -> [bpf_insn; 2] {
+    let low = instruction(
+        sys::BPF_LD | sys::BPF_IMM | sys::BPF_DW,
+        register,
+        sys::BPF_PSEUDO_MAP_VALUE as u8,
+        0,
+        MAP,
+    );
+    [low, instruction(0, 0, 0, 0, offset)]
+}
+
+fn load(size: u32, register: u8, from: u8, off: i16) -> bpf_insn {
+    instruction(sys::BPF_LDX | sys::BPF_MEM | size, register, from, off, 0)
+}
+
+fn jump_if_equal(register: u8, imm: i32, off: i16) -> bpf_insn {
+    instruction(sys::BPF_JMP | sys::BPF_JEQ | sys::BPF_K, register, 0, off, imm)
+}
+
+fn call(helper: i32) -> bpf_insn {
+    instruction(sys::BPF_JMP | sys::BPF_CALL, 0, 0, 0, helper)
+}
+
+fn exit() -> bpf_insn {
+    instruction(sys::BPF_JMP | sys::BPF_EXIT, 0, 0, 0, 0)
+}
+
+fn folded(program: &[bpf_insn]) -> Option<Vec<bpf_insn>> {
+    let constants = Constants {
+        map: MAP,
+        bytes: &BYTES,
+    };
+    fold(program, &constants)
+}
+
+fn shown(program: &[bpf_insn]) -> Vec<(u8, u8, u8, i16, i32)> {
+    let fields = |i: &bpf_insn| (i.code, i.dst_reg(), i.src_reg(), i.off, i.imm);
+    program.iter().map(fields).collect()
+}
+
+#[test]
+fn what_a_constant_turns_off_is_gone() {
+    let [low, high] = constant(7, 0);
+    let program = [
+        low,
+        high,
+        load(sys::BPF_W, 6, 7, 8),
+        jump_if_equal(6, 0, 2),
+        call(1),
+        call(2),
+        number(0, 0),
+        exit(),
+    ];
+    assert_eq!(shown(&folded(&program).unwrap()), shown(&[number(0, 0), exit()]));
+}
+
+#[test]
+fn what_it_turns_on_stays_without_the_question() {
+    let [low, high] = constant(7, 0);
+    let program = [
+        low,
+        high,
+        load(sys::BPF_W, 6, 7, 0),
+        jump_if_equal(6, 0, 1),
+        call(1),
+        number(0, 0),
+        exit(),
+    ];
+    assert_eq!(
+        shown(&folded(&program).unwrap()),
+        shown(&[call(1), number(0, 0), exit()])
+    );
+}
+
+#[test]
+fn jumps_end_where_they_did() {
+    let program = [
+        jump_if_equal(1, 0, 4),
+        number(6, 5),
+        jump_if_equal(6, 5, 1),
+        call(1),
+        call(2),
+        number(0, 0),
+        exit(),
+    ];
+    let expected = [jump_if_equal(1, 0, 1), call(2), number(0, 0), exit()];
+    assert_eq!(shown(&folded(&program).unwrap()), shown(&expected));
+}
+
+#[test]
+fn a_large_constant_takes_two_places() {
+    let [low, high] = constant(2, 8);
+    let program = [low, high, load(sys::BPF_DW, 0, 2, 0), exit()];
+    let expected = [
+        instruction(sys::BPF_LD | sys::BPF_IMM | sys::BPF_DW, 0, 0, 0, 0),
+        instruction(0, 0, 0, 0, i32::MIN),
+        exit(),
+    ];
+    assert_eq!(shown(&folded(&program).unwrap()), shown(&expected));
+}
+
+#[test]
+fn a_constant_is_known_on_the_stack_as_well() {
+    let spill = |from| instruction(sys::BPF_STX | sys::BPF_MEM | sys::BPF_DW, FRAME as u8, from, -168, 0);
+    let program = [
+        number(6, 5),
+        spill(6),
+        call(1),
+        load(sys::BPF_W, 6, FRAME as u8, -168),
+        jump_if_equal(6, 5, 1),
+        call(2),
+        number(0, 0),
+        exit(),
+    ];
+    assert_eq!(
+        shown(&folded(&program).unwrap()),
+        shown(&[call(1), number(0, 0), exit()])
+    );
+    // Somebody may have written there.
+    let address = [
+        instruction(sys::BPF_ALU64 | sys::BPF_MOV | sys::BPF_X, 1, FRAME as u8, 0, 0),
+        instruction(sys::BPF_ALU64 | sys::BPF_ADD | sys::BPF_K, 1, 0, 0, -176),
+    ];
+    let program = [&program[..2], &address, &program[2..]].concat();
+    assert_eq!(shown(&folded(&program).unwrap()), shown(&program));
+}
+
+#[test]
+fn what_is_not_known_here_stays_as_it_is() {
+    let own = instruction(sys::BPF_JMP | sys::BPF_CALL, 0, sys::BPF_PSEUDO_CALL as u8, 0, 1);
+    assert!(folded(&[own, exit(), exit()]).is_none());
+    assert!(folded(&[number(0, 0)]).is_none(), "it has no end");
+    assert!(folded(&[]).is_none());
+}
+
+/// Where the stack of a program that runs begins, and its constants: numbers that arithmetic on others does not come by.
+const FLOOR: u64 = 0x5bd1_e995_7a00_0000;
+const ADDRESS: u64 = 0x3c6e_f372_6b00_0000;
+
+/// Bytes of the stack from an address on, if it is one.
+fn on_stack(stack: &mut [u8], address: u64) -> Option<&mut [u8]> {
+    stack.get_mut(usize::try_from(address.checked_sub(FLOOR)?).ok()?..)
+}
+
+/// Where an instruction loads from.
+fn source(registers: &[u64; REGISTERS], i: &bpf_insn) -> u64 {
+    registers[usize::from(i.src_reg())].wrapping_add_signed(i64::from(i.off))
+}
+
+/// Where it stores to.
+fn destination(registers: &[u64; REGISTERS], i: &bpf_insn) -> u64 {
+    registers[usize::from(i.dst_reg())].wrapping_add_signed(i64::from(i.off))
+}
+
+/// What somebody sees of a program that runs: what it stores elsewhere, what it calls and lets it see, and its answer.
+fn trace(program: &[bpf_insn], mut registers: [u64; REGISTERS]) -> Vec<[u64; 6]> {
+    let mut trace = Vec::new();
+    let mut stack = [0; STACK as usize];
+    registers[FRAME] = FLOOR + STACK as u64;
+    let mut place = 0;
+    loop {
+        let i = &program[place];
+        let mut known = State::at_entry();
+        known.registers = registers.map(Value::Number);
+        let constants = Constants {
+            map: MAP,
+            bytes: &BYTES,
+        };
+        place += 1;
+        match i.code {
+            EXIT => {
+                trace.push([registers[0]; 6]);
+                return trace;
+            }
+            JUMP => place = place.strict_add_signed(isize::from(i.off)),
+            CALL => {
+                trace.push(std::array::from_fn(
+                    |n| if n == 0 { i.imm as u64 } else { registers[n] },
+                ));
+                for (nth, argument) in registers[1..=5].iter().enumerate() {
+                    let Some(seen) = on_stack(&mut stack, *argument) else {
+                        continue;
+                    };
+                    trace.extend(seen.iter().map(|byte| [u64::from(*byte); 6]));
+                    for byte in seen.iter_mut().take(9) {
+                        *byte ^= 0x11 << nth;
+                    }
+                }
+                for (number, register) in registers[..=5].iter_mut().enumerate() {
+                    *register = (trace.len() * 10 + number) as u64;
+                }
+            }
+            LOAD_CONSTANT => {
+                registers[usize::from(i.dst_reg())] = match loaded(i, &program[place], &constants).unwrap() {
+                    Value::Number(number) => number,
+                    // An address that nothing else has.
+                    Value::Constant(offset) => ADDRESS + offset,
+                    _ => unreachable!("there are no others"),
+                };
+                place += 1;
+            }
+            _ if is_branch(i) => {
+                if branch(i, &known).unwrap() {
+                    place = place.strict_add_signed(isize::from(i.off));
+                }
+            }
+            _ if is_arithmetic(i) => {
+                let Value::Number(number) = arithmetic(i, &known) else {
+                    unreachable!("all operands are numbers")
+                };
+                registers[usize::from(i.dst_reg())] = number;
+            }
+            _ if class(i) == sys::BPF_LDX && on_stack(&mut stack, source(&registers, i)).is_some() => {
+                let mut word = [0; 8];
+                let seen = on_stack(&mut stack, source(&registers, i)).unwrap();
+                let size = usize::from(size_of_access(i)).min(seen.len());
+                word[..size].copy_from_slice(&seen[..size]);
+                registers[usize::from(i.dst_reg())] = u64::from_le_bytes(word);
+            }
+            _ if class(i) == sys::BPF_LDX => {
+                let from = registers[usize::from(i.src_reg())];
+                known.registers[usize::from(i.src_reg())] = Value::Constant(from & 0xff);
+                registers[usize::from(i.dst_reg())] = match read(i, &known, &constants) {
+                    Value::Number(number) if from & !0xff == ADDRESS => number,
+                    _ => from ^ 0x5a5a,
+                };
+            }
+            _ if on_stack(&mut stack, destination(&registers, i)).is_some() => {
+                let word = registers[usize::from(i.src_reg())].to_le_bytes();
+                let place = on_stack(&mut stack, destination(&registers, i)).unwrap();
+                let size = usize::from(size_of_access(i)).min(place.len());
+                place[..size].copy_from_slice(&word[..size]);
+            }
+            _ => trace.push([
+                registers[usize::from(i.dst_reg())],
+                registers[usize::from(i.src_reg())],
+                0,
+                0,
+                0,
+                0,
+            ]),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Number(u8, i32),
+    Arithmetic(u32, u8, u8, i32),
+    Constant(u8, i32),
+    Load(u8, u8),
+    Branch(u32, u8, u8, i32, usize),
+    Jump(usize),
+    Store(u8, u8),
+    Call(i32),
+    Spill(u8, u32, i16),
+    Fill(u8, u32, i16),
+    Address(u8, i16),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let register = || 0..6u8;
+    let small = || -3..4i32;
+    let sizes = || prop::sample::select(vec![sys::BPF_B, sys::BPF_W, sys::BPF_DW]);
+    let operations = prop::sample::select(vec![
+        sys::BPF_ADD,
+        sys::BPF_SUB,
+        sys::BPF_MUL,
+        sys::BPF_OR,
+        sys::BPF_AND,
+        sys::BPF_XOR,
+        sys::BPF_LSH,
+        sys::BPF_RSH,
+        sys::BPF_ARSH,
+        sys::BPF_MOV,
+    ]);
+    let classes = prop::sample::select(vec![sys::BPF_ALU, sys::BPF_ALU64]);
+    let sources = || prop::sample::select(vec![sys::BPF_K, sys::BPF_X]);
+    let conditions = prop::sample::select(vec![
+        sys::BPF_JEQ,
+        sys::BPF_JNE,
+        sys::BPF_JSET,
+        sys::BPF_JGT,
+        sys::BPF_JGE,
+        sys::BPF_JLT,
+        sys::BPF_JLE,
+        sys::BPF_JSGT,
+        sys::BPF_JSGE,
+        sys::BPF_JSLT,
+        sys::BPF_JSLE,
+    ]);
+    let widths = prop::sample::select(vec![sys::BPF_JMP, sys::BPF_JMP32]);
+    prop_oneof![
+        (register(), small()).prop_map(|(a, n)| Step::Number(a, n)),
+        (operations, classes, sources(), register(), register(), small())
+            .prop_map(|(operation, class, source, a, b, n)| Step::Arithmetic(operation | class | source, a, b, n)),
+        (register(), prop::sample::select(vec![0, 4, 8])).prop_map(|(a, n)| Step::Constant(a, n)),
+        (register(), register()).prop_map(|(a, b)| Step::Load(a, b)),
+        (
+            conditions,
+            widths,
+            sources(),
+            register(),
+            register(),
+            small(),
+            0..6usize
+        )
+            .prop_map(|(condition, width, source, a, b, n, over)| Step::Branch(
+                condition | width | source,
+                a,
+                b,
+                n,
+                over
+            )),
+        (0..4usize).prop_map(Step::Jump),
+        (register(), register()).prop_map(|(a, b)| Step::Store(a, b)),
+        (0..9i32).prop_map(Step::Call),
+        (register(), sizes(), 1..5i16).prop_map(|(a, size, n)| Step::Spill(a, size, n)),
+        (register(), sizes(), 1..5i16).prop_map(|(a, size, n)| Step::Fill(a, size, n)),
+        (register(), 1..5i16).prop_map(|(a, n)| Step::Address(a, n)),
+    ]
+}
+
+/// Jumps are over so many steps, which may be of two instructions.
+fn program_of(steps: &[Step]) -> Vec<bpf_insn> {
+    let mut starts = Vec::new();
+    let mut size = 0;
+    for step in steps {
+        starts.push(size);
+        size += if matches!(step, Step::Constant(..) | Step::Address(..)) {
+            2
+        } else {
+            1
+        };
+    }
+    let off = |index: usize, over: usize| {
+        let target = starts.get(index + 1 + over).copied().unwrap_or(size);
+        (target - starts[index] - 1) as i16
+    };
+    // So that accesses of different sizes meet.
+    let offset = |size: u32, n: i16| if size == sys::BPF_DW { -8 * n } else { -4 * n };
+    let mut program = Vec::new();
+    for (index, step) in steps.iter().enumerate() {
+        match *step {
+            Step::Number(a, n) => program.push(number(a, n)),
+            Step::Arithmetic(code, a, b, _) if code as u8 & SOURCE_IS_REGISTER != 0 => {
+                program.push(instruction(code, a, b, 0, 0));
+            }
+            Step::Arithmetic(code, a, _, n) => program.push(instruction(code, a, 0, 0, n)),
+            Step::Constant(a, n) => program.extend(constant(a, n)),
+            Step::Load(a, b) => program.push(load(sys::BPF_W, a, b, 0)),
+            Step::Branch(code, a, b, _, over) if code as u8 & SOURCE_IS_REGISTER != 0 => {
+                program.push(instruction(code, a, b, off(index, over), 0));
+            }
+            Step::Branch(code, a, _, n, over) => program.push(instruction(code, a, 0, off(index, over), n)),
+            Step::Jump(over) => program.push(instruction(u32::from(JUMP), 0, 0, off(index, over), 0)),
+            Step::Store(a, b) => {
+                program.push(instruction(sys::BPF_STX | sys::BPF_MEM | sys::BPF_DW, a, b, 0, 0));
+            }
+            Step::Call(helper) => program.push(call(helper)),
+            Step::Spill(a, size, n) => {
+                let code = sys::BPF_STX | sys::BPF_MEM | size;
+                program.push(instruction(code, FRAME as u8, a, offset(size, n), 0));
+            }
+            Step::Fill(a, size, n) => program.push(load(size, a, FRAME as u8, offset(size, n))),
+            Step::Address(a, n) => {
+                let code = sys::BPF_ALU64 | sys::BPF_MOV | sys::BPF_X;
+                program.push(instruction(code, a, FRAME as u8, 0, 0));
+                let code = sys::BPF_ALU64 | sys::BPF_ADD | sys::BPF_K;
+                program.push(instruction(code, a, 0, 0, i32::from(-8 * n)));
+            }
+        }
+    }
+    program.push(exit());
+    program
+}
+
+proptest! {
+    #![proptest_config(fuzz::config())]
+
+    #[test]
+    fn a_folded_program_does_what_the_whole_one_does(
+        steps in prop::collection::vec(step(), 0..40),
+        registers in prop::array::uniform11(0..5u64),
+    ) {
+        let whole = program_of(&steps);
+        // Where an address is stored, it stays as it is.
+        let Some(less) = folded(&whole) else { return Ok(()) };
+        prop_assert!(less.len() <= whole.len() + steps.len());
+        let (whole, less_shown, less) = (trace(&whole, registers), shown(&less), trace(&less, registers));
+        let first = whole.iter().zip(&less).position(|(whole, less)| whole != less);
+        prop_assert!(whole.len() == less.len() && first.is_none(), "from {first:?} on: {less_shown:?}");
+    }
+}
