@@ -332,6 +332,21 @@ mod tests {
     use super::*;
     use crate::fuzz;
 
+    /// BTF that a test has made, as the kernel shows it.
+    ///
+    /// # Safety
+    /// `btf` is libbpf's, and nobody uses it afterwards.
+    pub(super) unsafe fn into_bytes(btf: *mut sys::btf) -> Vec<u8> {
+        let mut size = 0;
+        // SAFETY: libbpf's bytes live until it is freed, which is here.
+        unsafe {
+            let bytes = sys::btf__raw_data(btf, &raw mut size);
+            let copy = std::slice::from_raw_parts(bytes.cast::<u8>(), size as usize).to_vec();
+            sys::btf__free(btf);
+            copy
+        }
+    }
+
     /// What the kernel's BTF has of all that is looked for, and little else.
     pub(super) fn kernel_like() -> Vec<u8> {
         // SAFETY: all strings end with a zero, and all numbers of types are of types that were added before.
@@ -359,11 +374,7 @@ mod tests {
             let to_prototype = sys::btf__add_ptr(btf, prototype);
             sys::btf__add_typedef(btf, c"btf_trace_block_rq_issue".as_ptr(), to_prototype);
             sys::btf__add_func(btf, c"vfs_read".as_ptr(), sys::BTF_FUNC_GLOBAL, prototype);
-            let mut size = 0;
-            let bytes = sys::btf__raw_data(btf, &raw mut size);
-            let copy = std::slice::from_raw_parts(bytes.cast::<u8>(), size as usize).to_vec();
-            sys::btf__free(btf);
-            copy
+            into_bytes(btf)
         }
     }
 
@@ -388,11 +399,7 @@ mod tests {
             let btf = sys::btf__new_empty();
             sys::btf__add_ptr(btf, 1);
             sys::btf__add_typedef(btf, c"btf_trace_block_rq_issue".as_ptr(), 1);
-            let mut size = 0;
-            let bytes = sys::btf__raw_data(btf, &raw mut size);
-            let copy = std::slice::from_raw_parts(bytes.cast::<u8>(), size as usize).to_vec();
-            sys::btf__free(btf);
-            copy
+            into_bytes(btf)
         };
         let scan = Btf::of_bytes(&bytes).unwrap().scan(&BTreeSet::new());
         assert_eq!(scan.block.tracepoints.get("block_rq_issue"), Some(&Vec::new()));

@@ -732,7 +732,7 @@ fn descriptor(program: &ProgramMut<'_>) -> Option<Rc<OwnedFd>> {
 /// The object's constants as the programs read them.
 fn bytes_of(constants: &rodata) -> &[u8] {
     // SAFETY: a structure of integers, as the compiler laid it out for the programs; it is mapped as long as it is borrowed.
-    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(constants).cast(), size_of::<rodata>()) }
+    unsafe { plain::as_bytes(constants) }
 }
 
 fn attach_tracing(program: &OwnedFd) -> io::Result<OwnedFd> {

@@ -57,8 +57,9 @@ struct Kept {
 /// The same program, less what its constants decide. `None`: it has something that is not known here, and has to stay as it is.
 #[must_use]
 pub fn fold(program: &[bpf_insn], constants: &Constants<'_>) -> Option<Vec<bpf_insn>> {
-    let heads = run(program, constants)?;
-    let mut kept = rewrite(program, &heads, constants)?;
+    let is_head = find_heads(program)?;
+    let heads = run(program, &is_head, constants)?;
+    let mut kept = rewrite(program, &is_head, &heads, constants)?;
     loop {
         let before = kept.len();
         drop_unused(&mut kept);
@@ -111,8 +112,7 @@ fn find_heads(program: &[bpf_insn]) -> Option<Vec<bool>> {
 /// What is known at each head; `None` where there is none, and where the program never comes.
 type Heads = Vec<Option<Box<State>>>;
 
-fn run(program: &[bpf_insn], constants: &Constants<'_>) -> Option<Heads> {
-    let is_head = find_heads(program)?;
+fn run(program: &[bpf_insn], is_head: &[bool], constants: &Constants<'_>) -> Option<Heads> {
     let mut heads: Heads = vec![None; program.len()];
     heads[0] = Some(Box::new(State::at_entry()));
     let mut open = vec![0];
@@ -205,17 +205,17 @@ fn step(
             }
             sys::BPF_STX => {
                 let (base, value) = (state.destination(instruction), state.source(instruction));
-                // Who loads it would have to be asked what it is.
-                if may_be_stack(value) {
+                let is_atomic = u32::from(instruction.code & MODE) == sys::BPF_ATOMIC;
+                // Who loads an address would have to be asked what it is; what an exchange does to the stack is not followed.
+                if may_be_stack(value) || is_atomic && may_be_stack(base) {
                     return None;
                 }
-                let is_atomic = u32::from(instruction.code & MODE) == sys::BPF_ATOMIC;
-                let stored = if is_atomic { Value::Unknown } else { value };
-                state.store(base, instruction.off, size_of_access(instruction), stored);
                 if is_atomic {
                     // What was there, or what an exchange found.
                     state.registers[0] = Value::Unknown;
                     *state.registers[..FRAME].get_mut(usize::from(instruction.src_reg()))? = Value::Unknown;
+                } else {
+                    state.store(base, instruction.off, size_of_access(instruction), value);
                 }
             }
             _ => return None,
@@ -294,8 +294,7 @@ fn arithmetic(instruction: &bpf_insn, state: &State) -> Value {
         _ if operation == sys::BPF_MOV && !is_short => return second,
         (_, Value::Number(second)) if operation == sys::BPF_MOV => Some(second),
         (Value::Number(first), _) if operation == sys::BPF_NEG => Some(first.wrapping_neg()),
-        (Value::Number(first), Value::Number(second)) if is_short => short(operation, first as u32, second as u32),
-        (Value::Number(first), Value::Number(second)) => long(operation, first, second),
+        (Value::Number(first), Value::Number(second)) => computed(operation, first, second, is_short),
         (Value::Constant(address), Value::Number(n)) if operation == sys::BPF_ADD && !is_short => {
             return Value::Constant(address.wrapping_add(n));
         }
@@ -311,7 +310,13 @@ fn arithmetic(instruction: &bpf_insn, state: &State) -> Value {
     }
 }
 
-fn long(operation: u32, first: u64, second: u64) -> Option<u64> {
+/// The result of an operation; of a short one, its lower half is.
+fn computed(operation: u32, first: u64, second: u64, is_short: bool) -> Option<u64> {
+    let (first, signed, places) = if is_short {
+        (u64::from(first as u32), i64::from(first as i32), second & 31)
+    } else {
+        (first, first as i64, second & 63)
+    };
     Some(match operation {
         sys::BPF_ADD => first.wrapping_add(second),
         sys::BPF_SUB => first.wrapping_sub(second),
@@ -319,26 +324,11 @@ fn long(operation: u32, first: u64, second: u64) -> Option<u64> {
         sys::BPF_OR => first | second,
         sys::BPF_AND => first & second,
         sys::BPF_XOR => first ^ second,
-        sys::BPF_LSH => first << (second & 63),
-        sys::BPF_RSH => first >> (second & 63),
-        sys::BPF_ARSH => ((first as i64) >> (second & 63)) as u64,
+        sys::BPF_LSH => first << places,
+        sys::BPF_RSH => first >> places,
+        sys::BPF_ARSH => (signed >> places) as u64,
         _ => return None,
     })
-}
-
-fn short(operation: u32, first: u32, second: u32) -> Option<u64> {
-    Some(u64::from(match operation {
-        sys::BPF_ADD => first.wrapping_add(second),
-        sys::BPF_SUB => first.wrapping_sub(second),
-        sys::BPF_MUL => first.wrapping_mul(second),
-        sys::BPF_OR => first | second,
-        sys::BPF_AND => first & second,
-        sys::BPF_XOR => first ^ second,
-        sys::BPF_LSH => first << (second & 31),
-        sys::BPF_RSH => first >> (second & 31),
-        sys::BPF_ARSH => ((first as i32) >> (second & 31)) as u32,
-        _ => return None,
-    }))
 }
 
 /// Whether a branch is taken; `None`: that is not known before it is run.
@@ -380,8 +370,7 @@ fn branch(instruction: &bpf_insn, state: &State) -> Option<bool> {
 }
 
 /// The instructions that the program comes by, with what is known written into them.
-fn rewrite(program: &[bpf_insn], heads: &Heads, constants: &Constants<'_>) -> Option<Vec<Kept>> {
-    let is_head = find_heads(program)?;
+fn rewrite(program: &[bpf_insn], is_head: &[bool], heads: &Heads, constants: &Constants<'_>) -> Option<Vec<Kept>> {
     let mut kept = Vec::new();
     let reached = heads
         .iter()
@@ -391,9 +380,10 @@ fn rewrite(program: &[bpf_insn], heads: &Heads, constants: &Constants<'_>) -> Op
         let mut state = (**state).clone();
         let mut place = head;
         loop {
-            let before = state.clone();
-            let [next, target] = step(program, place, &mut state, constants)?;
-            kept.extend(rewritten(program, place, &before, &state, (next, target)));
+            let source = state.source(program.get(place)?);
+            let goes = step(program, place, &mut state, constants)?;
+            kept.extend(rewritten(program, place, source, &state, goes));
+            let [next, _] = goes;
             match next {
                 Some(next) if !*is_head.get(next)? => place = next,
                 _ => break,
@@ -403,13 +393,14 @@ fn rewrite(program: &[bpf_insn], heads: &Heads, constants: &Constants<'_>) -> Op
     Some(kept)
 }
 
-/// An instruction with what is known written into it. `None`: a branch that is not taken.
+/// An instruction with what is known written into it: of its source register before it, and of all after it. `None`: a branch that
+/// is not taken.
 fn rewritten(
     program: &[bpf_insn],
     place: usize,
-    before: &State,
+    source: Value,
     after: &State,
-    (next, target): (Option<usize>, Option<usize>),
+    [next, target]: [Option<usize>; 2],
 ) -> Option<Kept> {
     let instruction = program[place];
     let mut it = Kept {
@@ -425,7 +416,7 @@ fn rewritten(
     } else if is_branch(&instruction) {
         target?;
         if next.is_some() {
-            with_number(&mut it.instruction, before);
+            with_number(&mut it.instruction, source);
         } else {
             it.instruction = bpf_insn {
                 code: JUMP,
@@ -437,26 +428,25 @@ fn rewritten(
         match it.result {
             Value::Number(number) => move_number(&mut it, number),
             _ if class(&instruction) == sys::BPF_LDX => {
-                it.from = match before.source(&instruction) {
+                it.from = match source {
                     Value::Stack(address) => Value::Stack(address + i64::from(instruction.off)),
                     base => base,
                 };
             }
-            _ if is_arithmetic(&instruction) => with_number(&mut it.instruction, before),
-            _ => {}
+            _ => with_number(&mut it.instruction, source),
         }
     }
     Some(it)
 }
 
 /// Writes into the instruction what is known of its second operand.
-fn with_number(instruction: &mut bpf_insn, state: &State) {
+fn with_number(instruction: &mut bpf_insn, source: Value) {
     let is_end = is_arithmetic(instruction) && u32::from(instruction.code & OPERATION) == sys::BPF_END;
     let is_short = matches!(class(instruction), sys::BPF_ALU | sys::BPF_JMP32);
     if !has_register(instruction) || is_end || is_arithmetic(instruction) && instruction.off != 0 {
         return;
     }
-    if let Value::Number(number) = state.source(instruction) {
+    if let Value::Number(number) = source {
         let fits = is_short || i64::from(number as i32) as u64 == number;
         if fits {
             instruction.code &= !SOURCE_IS_REGISTER;

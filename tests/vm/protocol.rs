@@ -33,6 +33,8 @@ pub struct Orders {
     pub variant: String,
     /// Run only checks whose name contains this.
     pub filter: Option<String>,
+    /// Run every check that means something there, and not only those that are selected for this configuration.
+    pub every: bool,
     /// Measure what the table of costs needs, too, and not only what is watched.
     pub table: bool,
     /// Run this command instead of the checks.
@@ -40,10 +42,18 @@ pub struct Orders {
 }
 
 impl Orders {
+    /// The configuration's name: the kernel's, and the word added to its command line.
+    pub fn configuration(&self) -> String {
+        format!("{} {}", self.kernel, self.variant).trim_end().into()
+    }
+
     pub fn to_text(&self) -> String {
         let mut text = line(&["kernel", &self.kernel]) + &line(&["variant", &self.variant]);
         if let Some(filter) = &self.filter {
             text += &line(&["filter", filter]);
+        }
+        if self.every {
+            text += &line(&["every"]);
         }
         if self.table {
             text += &line(&["table"]);
@@ -64,6 +74,7 @@ impl Orders {
                 ["kernel", name] => orders.kernel = (*name).into(),
                 ["variant", word] => orders.variant = (*word).into(),
                 ["filter", part] => orders.filter = Some((*part).into()),
+                ["every"] => orders.every = true,
                 ["table"] => orders.table = true,
                 ["exec", ..] => orders.exec = Some(all[1..].to_vec()),
                 _ => return Err(format!("orders not understood: {entry:?}")),

@@ -182,7 +182,7 @@ impl Excerpt<'_> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::tests::kernel_like;
+    use super::super::tests::{into_bytes, kernel_like};
     use super::*;
     use crate::fuzz;
 
@@ -206,11 +206,7 @@ mod tests {
             sys::btf__add_field(btf, c"all".as_ptr(), constant, 128, 0);
             sys::btf__add_enum64(btf, c"flags".as_ptr(), 8, false);
             sys::btf__add_enum64_value(btf, c"LARGE".as_ptr(), 1 << 40);
-            let mut size = 0;
-            let bytes = sys::btf__raw_data(btf, &raw mut size);
-            let copy = std::slice::from_raw_parts(bytes.cast::<u8>(), size as usize).to_vec();
-            sys::btf__free(btf);
-            copy
+            into_bytes(btf)
         }
     }
 

@@ -36,7 +36,7 @@ enum Place {
 }
 
 /// What is known before an instruction.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) struct State {
     pub(super) registers: [Value; REGISTERS],
     stack: [Place; PLACES],
@@ -54,20 +54,24 @@ impl State {
 
     /// What is known where both lead. Says whether that is less than before.
     pub(super) fn merge(&mut self, other: &Self) -> bool {
-        let before = self.clone();
+        let mut is_less = false;
         for (one, other) in self.registers.iter_mut().zip(other.registers) {
-            *one = merged(*one, other);
+            let both = merged(*one, other);
+            is_less |= both != *one;
+            *one = both;
         }
         for (one, other) in self.stack.iter_mut().zip(other.stack) {
-            *one = match (*one, other) {
+            let both = match (*one, other) {
                 (one, other) if one == other => one,
                 (Place::Stored(one, size), Place::Stored(other, same)) if size == same => {
                     Place::Stored(merged(one, other), size)
                 }
                 _ => Place::Anything,
             };
+            is_less |= both != *one;
+            *one = both;
         }
-        *self != before
+        is_less
     }
 
     pub(super) fn source(&self, instruction: &bpf_insn) -> Value {

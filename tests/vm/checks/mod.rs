@@ -21,6 +21,7 @@ mod neighbours;
 mod peers;
 mod privileges;
 mod report;
+mod selection;
 mod slow;
 mod stack;
 mod times;
@@ -28,6 +29,7 @@ mod traps;
 mod trust;
 
 pub use crate::guest::Check;
+pub use selection::{is_selected, mistakes, places_of};
 
 const TABLES: &[&[Check]] = &[
     boot::CHECKS,

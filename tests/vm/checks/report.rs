@@ -78,11 +78,18 @@ impl Tool {
 
     /// The same, and the reports as they were written.
     pub fn written(self) -> Result<String, String> {
-        let output = self.running.finish(END_BOUND)?;
-        if !output.status.success() {
-            return Err(format!("the tool: {}\n{}", output.status, last_lines(&output.stderr)));
-        }
+        self.end()?;
         std::fs::read_to_string(FILE).map_err(|e| format!("{FILE}: {e}"))
+    }
+
+    /// Waits for its end, which must be a success, and leaves its reports where they are.
+    pub fn end(self) -> Result<(), String> {
+        let output = self.running.finish(END_BOUND)?;
+        if output.status.success() {
+            Ok(())
+        } else {
+            Err(format!("the tool: {}\n{}", output.status, last_lines(&output.stderr)))
+        }
     }
 }
 

@@ -13,7 +13,8 @@ use crate::scene::BLOCK;
 use crate::schema;
 use crate::workload::{BLK, EXT4, SYSCALL, Spec, VFS, Workload, prepare};
 use serde_json::Value;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
@@ -140,7 +141,8 @@ fn scenes(guest: &Guest) -> Result<(), String> {
     let pids = all.iter().map(|scene| &scene.workload).chain([&last]);
     let pids: Vec<String> = pids.map(|workload| workload.pid.to_string()).collect();
     let tool = Tool::start(guest, &["--json", "-p", &pids.join(","), "0.2"])?;
-    let mut seen = 0;
+    let mut written = Written::open()?;
+    let mut whole = Whole::default();
     let mut wrong = Vec::new();
     let mut company = Vec::new();
     for scene in all {
@@ -157,21 +159,22 @@ fn scenes(guest: &Guest) -> Result<(), String> {
             Workload::finish(other)?;
         }
         // The report under way has what came before, the one after it all that is left.
-        let until = lines().len() + 2;
-        wait_for("two more reports", MINUTE, || lines().len() >= until)?;
-        let told = Told {
-            reports: schema::reports(&lines()[seen..until].concat())?,
-        };
-        seen = until;
+        let until = written.lines()? + 2;
+        wait_for("two more reports", MINUTE, || {
+            written.lines().is_ok_and(|lines| lines >= until)
+        })?;
+        let told = written.take(until)?;
+        whole.add(&told)?;
         if let Err(error) = check(&told) {
             wrong.push(format!("{name}: {error}"));
         }
     }
     tool.interrupt()?;
-    let told = Told {
-        reports: schema::reports(&tool.written()?)?,
-    };
-    told.is_whole()?;
+    tool.end()?;
+    while written.lines()? > 0 {
+        whole.add(&written.take(1)?)?;
+    }
+    whole.agrees()?;
     if wrong.is_empty() {
         Ok(())
     } else {
@@ -179,11 +182,78 @@ fn scenes(guest: &Guest) -> Result<(), String> {
     }
 }
 
-/// The reports so far, each with its end of line.
-fn lines() -> Vec<String> {
-    let text = fs::read_to_string(REPORT).unwrap_or_default();
-    let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    lines.map(String::from).collect()
+/// The tool's reports, a line each, as it writes them. Each is read once: a slow machine has so many of them that all together do
+/// not fit into a guest's memory.
+struct Written {
+    file: File,
+    /// Those that were not taken yet, and perhaps the beginning of one.
+    text: String,
+}
+
+impl Written {
+    fn open() -> Result<Self, String> {
+        let file = File::open(REPORT).map_err(|e| format!("{REPORT}: {e}"))?;
+        Ok(Self {
+            file,
+            text: String::new(),
+        })
+    }
+
+    /// How many there are to be taken.
+    fn lines(&mut self) -> Result<usize, String> {
+        self.file
+            .read_to_string(&mut self.text)
+            .map_err(|e| format!("{REPORT}: {e}"))?;
+        Ok(self.text.matches('\n').count())
+    }
+
+    /// Takes the first ones.
+    fn take(&mut self, lines: usize) -> Result<Told, String> {
+        let end: usize = self.text.split_inclusive('\n').take(lines).map(str::len).sum();
+        let taken: String = self.text.drain(..end).collect();
+        Ok(Told {
+            reports: schema::reports(&taken)?,
+        })
+    }
+}
+
+/// What all reports of the run have to agree on.
+#[derive(Default)]
+struct Whole {
+    /// Calls and their time, of families and of the system calls.
+    families: [u64; 2],
+    calls: [u64; 2],
+}
+
+impl Whole {
+    const FIELDS: [&str; 2] = ["count", "total_ns"];
+
+    /// Adds some reports. Nothing is lost in them, nothing without its partner. (That the rows of a family are its time is part of
+    /// every report's being consistent.)
+    fn add(&mut self, told: &Told) -> Result<(), String> {
+        told.is_complete()?;
+        for (i, field) in Self::FIELDS.into_iter().enumerate() {
+            self.families[i] += told
+                .families()
+                .map(|family| schema::number(&family[field]))
+                .sum::<u64>();
+            self.calls[i] += told.ops(SYSCALL).map(|op| schema::number(&op[field])).sum::<u64>();
+        }
+        Ok(())
+    }
+
+    /// The families are the system calls.
+    fn agrees(&self) -> Result<(), String> {
+        if self.families == self.calls && self.calls[0] > 0 {
+            Ok(())
+        } else {
+            let (families, calls) = (self.families, self.calls);
+            Err(format!(
+                "{:?}: {families:?} in families, {calls:?} of system calls",
+                Self::FIELDS
+            ))
+        }
+    }
 }
 
 /// What a thread sleeps for.
@@ -234,9 +304,8 @@ impl Told {
         Err(told.join("\n"))
     }
 
-    /// Nothing lost, nothing without its partner, and the families are the system calls. (That the rows of a family are
-    /// its time is part of every report's being consistent.)
-    fn is_whole(&self) -> Result<(), String> {
+    /// Nothing is lost, nothing without its partner.
+    fn is_complete(&self) -> Result<(), String> {
         for report in &self.reports {
             let lost = schema::sum(&report["lost"]);
             let unbalanced = schema::sum(&report["stack"]["unbalanced"]);
@@ -248,14 +317,6 @@ impl Told {
                     "{} lost, {unbalanced} unbalanced, {missing:?}, {skipping:?}",
                     report["lost"]
                 ));
-            }
-        }
-        for field in ["count", "total_ns"] {
-            let families = self.families().map(|family| schema::number(&family[field]));
-            let calls = self.ops(SYSCALL).map(|op| schema::number(&op[field]));
-            let (families, calls): (u64, u64) = (families.sum(), calls.sum());
-            if families != calls || calls == 0 {
-                return self.wrong(&format!("{field}: {families} in families, {calls} of system calls"));
             }
         }
         Ok(())

@@ -78,6 +78,15 @@ fn mount_all() -> Result<(), String> {
     Ok(())
 }
 
+/// Whether a mount is one that every check finds.
+pub fn is_of_init(target: &str) -> bool {
+    let targets = MOUNTS.iter().map(|(_, target)| target);
+    target == "/"
+        || targets
+            .chain(DISKS.iter().map(|(_, _, target)| target))
+            .any(|&of_init| of_init == target)
+}
+
 fn boot_and_run(verdicts: &Verdicts) -> Result<(), String> {
     let orders = std::fs::read_to_string(ORDERS).map_err(|e| format!("{ORDERS}: {e}"))?;
     let orders = Orders::parse(&orders)?;
@@ -145,6 +154,7 @@ fn run_all(orders: &Orders, guest: &Guest, verdicts: &Verdicts) {
 fn wanted(check: &Check, orders: &Orders, guest: &Guest) -> bool {
     orders.filter.as_deref().is_none_or(|part| check.name.contains(part))
         && check.counted == guest.is_counted()
+        && (orders.every || checks::is_selected(check.name, &orders.configuration()))
         && (check.when)(guest)
 }
 

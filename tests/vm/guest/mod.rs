@@ -36,6 +36,8 @@ pub struct Guest {
     pub version: String,
     /// The preemption model in force, as the scheduler names it: `none`, `voluntary`, `full` or `lazy`.
     pub preemption: String,
+    /// Every check is run here, and at full length.
+    pub every: bool,
     /// All of the table of costs is to be measured.
     pub table: bool,
     modules: Modules,
@@ -53,6 +55,7 @@ impl Guest {
         Ok(Self {
             kernel: orders.kernel.clone(),
             variant: orders.variant.clone(),
+            every: orders.every,
             table: orders.table,
             release: names.release().to_string_lossy().into_owned(),
             preemption: preemption(&version),

@@ -1,9 +1,11 @@
 //! Runs one check, in a process of its own, so that nothing it does to itself reaches the next one.
 
+use super::init::is_of_init;
 use super::process::{wait_for, waited};
 use super::{Check, Guest};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, pipe2, setpgid};
@@ -41,6 +43,9 @@ pub fn run_check(check: &Check, guest: &Guest) -> Result<(), String> {
         }
     };
     let cleared = clear();
+    if !matches!(verdict, Ok(WaitStatus::Exited(_, 0))) {
+        unmount_rest();
+    }
     match verdict? {
         WaitStatus::Exited(_, 0) => {}
         WaitStatus::Exited(_, status) => return Err(format!("the check's process exited with {status}")),
@@ -110,6 +115,17 @@ fn clear() -> Result<(), String> {
         !bury()
     })?;
     helpers
+}
+
+/// Unmounts what a killed check could not: file systems keep their modules and disks, and the next check would not get its own.
+fn unmount_rest() {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let targets = mounts.lines().rev().filter_map(|line| line.split(' ').nth(1));
+    for target in targets.filter(|target| !is_of_init(target)) {
+        if let Err(error) = umount2(target, MntFlags::MNT_DETACH) {
+            eprintln!("{target}: {error}");
+        }
+    }
 }
 
 /// Reaps what has ended; says whether any child is left.

@@ -37,6 +37,10 @@ struct Arguments {
     /// Only checks whose name contains this
     #[arg(long, value_name = "SUBSTRING")]
     filter: Option<String>,
+    /// Each check in each configuration in which it means something, and not only where it says most (`--list` tells where); so does
+    /// --filter
+    #[arg(long)]
+    every: bool,
     /// Guests to run at a time; as many as there are CPUs by default
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
@@ -47,7 +51,7 @@ struct Arguments {
     #[arg(long)]
     list: bool,
     /// Measure all that the table of costs has, on this machine, too, and print it
-    #[arg(long, conflicts_with_all = ["kernels", "variant", "filter", "exec"])]
+    #[arg(long, conflicts_with_all = ["kernels", "variant", "filter", "exec", "every"])]
     costs: bool,
     /// Keep the logs of guests that did well, too
     #[arg(long)]
@@ -66,6 +70,25 @@ struct Arguments {
     exec_arguments: Vec<String>,
 }
 
+impl Arguments {
+    /// Whether checks are not selected by where they say most.
+    fn is_every(&self) -> bool {
+        self.every || self.costs || self.filter.is_some()
+    }
+
+    /// Whether every check is to run somewhere.
+    fn is_default(&self) -> bool {
+        let is_part = self.variant.is_some() || self.filter.is_some() || self.exec.is_some() || self.costs;
+        !is_part && self.names().is_none()
+    }
+
+    /// The kernels asked for, unless all are.
+    fn names(&self) -> Option<String> {
+        let environment = std::env::var("IOSB_KERNELS").ok().filter(|names| !names.is_empty());
+        self.kernels.clone().or(environment)
+    }
+}
+
 /// Programs of the host that checks run in the guest.
 const PROGRAMS: [&str; 1] = ["mkfs.ext4"];
 
@@ -77,6 +100,10 @@ struct Configuration {
 }
 
 impl Configuration {
+    fn all(spec: &'static KernelSpec) -> impl Iterator<Item = Self> {
+        spec.variants.iter().map(move |variant| Self { spec, variant })
+    }
+
     fn name(self) -> String {
         format!("{} {}", self.spec.name, self.variant).trim_end().into()
     }
@@ -100,7 +127,11 @@ pub fn main() -> ExitCode {
             println!("configuration  {}", configuration.name());
         }
         for check in checks::all() {
-            println!("check          {}", check.name);
+            println!(
+                "check          {}  ({})",
+                check.name,
+                checks::places_of(check.name).join(", ")
+            );
         }
         return ExitCode::SUCCESS;
     }
@@ -120,9 +151,9 @@ pub fn main() -> ExitCode {
 
 /// The configurations asked for; an error is wrong usage.
 fn select(arguments: &Arguments) -> Result<Vec<Configuration>, String> {
-    let environment = std::env::var("IOSB_KERNELS").ok().filter(|names| !names.is_empty());
-    let named: Option<Vec<&str>> = (arguments.kernels.as_deref().or(environment.as_deref()))
-        .map(|all| all.split([' ', ',']).filter(|name| !name.is_empty()).collect());
+    let names = arguments.names();
+    let named: Option<Vec<&str>> =
+        (names.as_deref()).map(|all| all.split([' ', ',']).filter(|name| !name.is_empty()).collect());
     let known = || {
         kernels::MATRIX
             .iter()
@@ -160,14 +191,16 @@ fn select(arguments: &Arguments) -> Result<Vec<Configuration>, String> {
     let has_work = |configuration: &Configuration| {
         let wanted = |check: &checks::Check| {
             let part = arguments.filter.as_deref().unwrap_or("");
-            check.name.contains(part) && check.counted == configuration.is_counted()
+            check.name.contains(part)
+                && check.counted == configuration.is_counted()
+                && (arguments.is_every() || checks::is_selected(check.name, &configuration.name()))
         };
         arguments.exec.is_some() || checks::all().any(wanted)
     };
     let all: Vec<Configuration> = kernels::MATRIX
         .iter()
         .filter(|spec| named.as_ref().is_none_or(|names| names.contains(&spec.name)))
-        .flat_map(|spec| spec.variants.iter().map(move |variant| Configuration { spec, variant }))
+        .flat_map(Configuration::all)
         .filter(|configuration| wanted(configuration.variant) && has_work(configuration))
         .collect();
     if all.is_empty() {
@@ -234,6 +267,9 @@ fn run(arguments: &Arguments, configurations: &[Configuration]) -> Result<Tally,
         }
     });
     let mut tally = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if arguments.is_default() {
+        tally += forgotten(&report);
+    }
     report.remind();
     if arguments.costs {
         tally += costs(&report);
@@ -244,6 +280,22 @@ fn run(arguments: &Arguments, configurations: &[Configuration]) -> Result<Tally,
         std::fs::remove_dir_all(&logs).map_err(|e| format!("{}: {e}", logs.display()))?;
     }
     Ok(tally)
+}
+
+/// Checks that a run of all configurations has passed by have failed.
+fn forgotten(report: &Report) -> Tally {
+    let all = || kernels::MATRIX.iter().flat_map(Configuration::all);
+    let names: Vec<&str> = checks::all().map(|check| check.name).collect();
+    let configurations: Vec<String> = all().map(Configuration::name).collect();
+    let mut tally = Tally::default();
+    for mistake in checks::mistakes(&names, &configurations) {
+        tally += report.failed("", "selection", &mistake, None);
+    }
+    // Of those that count instructions, most are for the table of costs alone, which tells what it lacks.
+    for check in checks::all().filter(|check| !check.counted && !report.has_run(check.name)) {
+        tally += report.failed("", check.name, "it has run in no configuration", None);
+    }
+    tally
 }
 
 /// The disk with the tools of others, if a check wants it. When it cannot be had, those checks fail, and no others.
@@ -298,6 +350,7 @@ impl Setup<'_> {
             kernel: configuration.spec.name.into(),
             variant: configuration.variant.into(),
             filter: self.arguments.filter.clone(),
+            every: self.arguments.is_every(),
             table: self.arguments.costs || self.arguments.filter.as_deref().is_some_and(names_costs),
             exec: self.exec.map(<[String]>::to_vec),
         };

@@ -49,6 +49,8 @@ const STARVED: [&str; 4] = [
     "self-detected stall",
     "detected stalls",
 ];
+/// What a kernel says when it ends a process for its memory, which no check means to happen.
+const NO_MEMORY: &str = "Out of memory: Killed process";
 
 pub struct Boot {
     pub vmlinuz: PathBuf,
@@ -298,7 +300,7 @@ impl Console {
             if !line.starts_with('[') {
                 continue;
             }
-            if STARVED.iter().any(|mark| line.contains(mark)) {
+            if line.contains(NO_MEMORY) || STARVED.iter().any(|mark| line.contains(mark)) {
                 progress.report.note(progress.name, line);
             } else if self.fatal.is_none() && FATAL.iter().any(|mark| line.contains(mark)) {
                 self.fatal = Some(line.into());

@@ -1,6 +1,7 @@
 //! What the runner prints, and what it counts.
 
 use crate::figures::Figures;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::ops::AddAssign;
@@ -35,6 +36,8 @@ pub struct Report {
     failures: Mutex<Vec<String>>,
     /// What guests have measured.
     figures: Mutex<Figures>,
+    /// Checks with a verdict.
+    run: Mutex<BTreeSet<String>>,
 }
 
 /// How much of a failure's reason is said again, in characters.
@@ -48,6 +51,7 @@ impl Report {
             turn: Mutex::new(()),
             failures: Mutex::default(),
             figures: Mutex::default(),
+            run: Mutex::default(),
         }
     }
 
@@ -63,12 +67,25 @@ impl Report {
         self.figures.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Whether a check has had its verdict in any configuration.
+    pub fn has_run(&self, check: &str) -> bool {
+        let run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        run.contains(check)
+    }
+
+    fn has_verdict(&self, check: &str) {
+        let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        run.insert(check.into());
+    }
+
     pub fn passed(&self, configuration: &str, check: &str, took: Duration) -> Tally {
+        self.has_verdict(check);
         self.line(configuration, &format!("ok    {check}  ({:.1} s)", took.as_secs_f64()));
         Tally::PASSED
     }
 
     pub fn failed(&self, configuration: &str, check: &str, reason: &str, took: Option<Duration>) -> Tally {
+        self.has_verdict(check);
         let mut text = format!("FAIL  {check}: {}", indented(reason));
         if let Some(took) = took {
             let _ = write!(text, "  ({:.1} s)", took.as_secs_f64());

@@ -1,0 +1,157 @@
+//! Where each check runs when nothing else is asked for. All of them on every kernel take hours; `--every` does that, and so does
+//! a check that is asked for by name.
+//!
+//! What every kernel can break by itself (its functions, its hooks, its layouts) runs on all of them. All else runs where it says
+//! most: by kprobes on the oldest kernel, which is also the quickest one in a guest, by the newest hooks on the newest kernel,
+//! and in between by what only those kernels have.
+
+const ALL: &[&str] = &[
+    "5.10",
+    "6.1",
+    "6.1 preempt=full",
+    "6.1-full",
+    "6.12",
+    "6.12 preempt=full",
+    "7",
+    "7 preempt=full",
+];
+const AS_BOOTED: &[&str] = &["5.10", "6.1", "6.12", "7"];
+const BY_PREEMPTION: &[&str] = &[
+    "5.10",
+    "6.1",
+    "6.1 preempt=full",
+    "6.12",
+    "6.12 preempt=full",
+    "7 preempt=full",
+];
+const ENDS: &[&str] = &["5.10", "7"];
+
+/// The beginning of checks' names, and the configurations that run them.
+type Line = (&'static str, &'static [&'static str]);
+
+/// The longest beginning that fits decides.
+const SELECTION: &[Line] = &[
+    ("guest: ", ALL),
+    ("counts: ", &["6.1"]),
+    ("counts: -p, auto", ALL),
+    ("counts: -p, kprobe-event", &["5.10"]),
+    ("counts: -p, kprobe-multi", &["6.12"]),
+    ("counts: -p, kprobe-session", &["6.12"]),
+    ("counts: -p, tracepoint", ENDS),
+    ("counts: -p, raw-tracepoint", &["5.10"]),
+    ("counts: splice", ENDS),
+    ("asynchronous: ", &["6.1"]),
+    ("asynchronous: 10,000 io_uring reads, -p", &["6.1", "7"]),
+    ("asynchronous: requests done at once, each way, -p", &["6.1", "7"]),
+    ("filesystems: ", &["5.10"]),
+    ("filesystems: xfs", ENDS),
+    ("filesystems: btrfs", ENDS),
+    (
+        "filesystems: ext4 and xfs are told apart",
+        &["6.1-full", "7 preempt=full"],
+    ),
+    ("filesystems: f2fs", &["6.1-full"]),
+    ("filters: ", &["6.1"]),
+    ("dimensions: ", &["5.10"]),
+    (
+        "dimensions: three processes, each with its own calls",
+        &["5.10", "6.1-full", "7"],
+    ),
+    (
+        "dimensions: the whole stack by file and by process",
+        &["7 preempt=full"],
+    ),
+    ("dimensions: requests by process, file and disk", ENDS),
+    ("dimensions: two control groups of version 2", ENDS),
+    ("json: ", &["6.1"]),
+    ("traps: ", BY_PREEMPTION),
+    (
+        "loss: a table of starts that is too small",
+        &["5.10", "6.12", "7 preempt=full"],
+    ),
+    ("loss: fentry where tasks are preempted", &["6.1 preempt=full", "7"]),
+    ("loss: kprobe with", &["5.10", "6.1 preempt=full", "7"]),
+    ("loss: kprobe-", &["6.12"]),
+    ("intervals: ", &["6.1"]),
+    ("trust: --check, auto", ALL),
+    ("trust: --check, kprobe", AS_BOOTED),
+    ("times: ", &["5.10", "6.1 preempt=full", "7"]),
+    (
+        "overload: counted and lost are what was done, auto",
+        &["5.10", "6.1", "6.12", "7 preempt=full"],
+    ),
+    ("overload: counted and lost are what was done, fentry", &["5.10", "7"]),
+    ("overload: counted and lost are what was done, kprobe", &["5.10"]),
+    ("block: ", ENDS),
+    ("block: 5 processes read, write and discard, ", AS_BOOTED),
+    ("block: 8 processes at once, ", &["5.10", "6.1 preempt=full", "7"]),
+    ("block: requests that wait at the start are counted once", &["6.12"]),
+    ("neighbours: ", &["7"]),
+    (
+        "neighbours: two readers of one disk, auto",
+        &["5.10", "6.1", "6.12 preempt=full", "7"],
+    ),
+    ("hard: ", &["5.10"]),
+    ("hard: O_SYNC, O_DSYNC and flags of single calls", ENDS),
+    ("hard: processes killed inside their calls", ENDS),
+    ("hard: 512 threads, each of them all calls", &["7"]),
+    ("hard: -- COMMAND with a storm of forks and execs", &["7"]),
+    ("hard: memory is short", &["7"]),
+    ("hard: CPUs go and come back", &["7"]),
+    ("hard: a disk is taken away under its readers", ENDS),
+    ("hard: calls by the 32-bit table are what that table says", ENDS),
+    ("delays: ", &["6.1"]),
+    ("peers: ", &["6.1"]),
+    ("peers: ext4dist", &["6.1", "6.1 preempt=full"]),
+    ("peers: ftrace's histograms", &["6.1", "7"]),
+    ("stack: ", &["5.10", "6.1", "7"]),
+    ("slow: ", &["6.1", "7 preempt=full"]),
+    ("slow: one file's calls, on overlayfs and btrfs", &["6.12"]),
+    ("costs: ", &["6.1 counted"]),
+    ("fallback: ", &["6.1"]),
+    ("fallback: ext4 reads, told by kallsyms", &["6.1", "6.1-full"]),
+    ("fallback: other candidates count, or it says that none does", ENDS),
+    ("cleanup: many runs leave nothing", ENDS),
+    ("cleanup: SIGKILL, auto", ENDS),
+    ("cleanup: SIGKILL, fentry", &["6.1"]),
+    ("cleanup: SIGKILL, kprobe", &["6.12"]),
+    ("cleanup: SIGKILL, kprobe-event", &["5.10"]),
+    ("cleanup: SIGKILL of the keeper of events, too", &["5.10"]),
+    ("errors: ", &["6.1"]),
+    ("errors: a probe that this kernel does not have", ENDS),
+    ("privileges: ", ENDS),
+    ("container: ", &["6.1"]),
+    ("container: without debugfs and tracefs it says so", &["6.12"]),
+    ("docs: ", &["6.12"]),
+];
+
+/// Whether the check is one of those that this configuration runs when nothing else is asked for.
+pub fn is_selected(check: &str, configuration: &str) -> bool {
+    places_of(check).contains(&configuration)
+}
+
+/// Where a check is one of those that run; nowhere when the table has forgotten it.
+pub fn places_of(check: &str) -> &'static [&'static str] {
+    deciding(check).map_or(&[], |(_, places)| places)
+}
+
+/// Lines of the table that decide about none of these checks, or name none of these configurations.
+pub fn mistakes(checks: &[&str], configurations: &[String]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for line in SELECTION {
+        let (beginning, places) = line;
+        if !checks.iter().any(|check| deciding(check) == Some(line)) {
+            wrong.push(format!("{beginning:?} decides about no check"));
+        }
+        let strangers = places
+            .iter()
+            .filter(|place| !configurations.iter().any(|name| name == *place));
+        wrong.extend(strangers.map(|place| format!("{beginning:?}: there is no configuration {place:?}")));
+    }
+    wrong
+}
+
+fn deciding(check: &str) -> Option<&'static Line> {
+    let fitting = SELECTION.iter().filter(|(beginning, _)| check.starts_with(beginning));
+    fitting.max_by_key(|(beginning, _)| beginning.len())
+}
