@@ -18,6 +18,7 @@ use initramfs::Extra;
 use kernels::{Kernel, KernelSpec};
 use qemu::Boot;
 use report::{Report, Tally};
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -106,6 +107,14 @@ impl Configuration {
 
     fn name(self) -> String {
         format!("{} {}", self.spec.name, self.variant).trim_end().into()
+    }
+
+    /// How many checks it runs when nothing else is asked for.
+    fn selected(self) -> usize {
+        let name = self.name();
+        checks::all()
+            .filter(|check| checks::is_selected(check.name, &name))
+            .count()
     }
 
     fn is_counted(self) -> bool {
@@ -237,6 +246,11 @@ fn run(arguments: &Arguments, configurations: &[Configuration]) -> Result<Tally,
             }
         }
     }
+
+    // What takes longest comes first, so that no guest is left to run alone at the end.
+    queue
+        .make_contiguous()
+        .sort_by_key(|(configuration, _)| Reverse(configuration.selected()));
 
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = arguments.jobs.unwrap_or(cpus).clamp(1, queue.len().max(1));
