@@ -94,6 +94,7 @@ const ROWS: &[Row] = &[
     row("6.1", "  -T vfs -p PID by kprobe pairs adds", Figure("vfs kprobe"), INSTRUCTIONS, 1_270.0),
     beside("6.1", "  -T vfs -p ANOTHER adds", Figure("vfs another"), INSTRUCTIONS),
     row("6.1", "    of the empty pair", Ratio("vfs another", "floor"), TIMES, 1.2),
+    row("6.1", "    by each of 1,000 threads, of one alone", Ratio("vfs 1000 threads", "vfs 1 threads"), TIMES, 1.1),
     row("6.1", "  all layers, -p PID, add", Figure("all layers"), INSTRUCTIONS, 2_200.0),
     beside("7", "  an empty fentry/fexit pair adds", Figure("floor"), INSTRUCTIONS),
     beside("7", "  -T vfs -p PID by fentry adds", Figure("vfs fentry"), INSTRUCTIONS),
@@ -118,6 +119,7 @@ const ROWS: &[Row] = &[
     beside(HERE, "  syscount -L adds", Figure("syscount -L"), "ns"),
     beside(HERE, "  -T syscall -p PID adds", Figure("-T syscall"), "ns"),
     row(HERE, "    of syscount -L", Ratio("-T syscall", "syscount -L"), TIMES, 0.6),
+    beside(HERE, "  -T syscall -p PID adds, on each of two CPUs", Figure("-T syscall on two CPUs"), "ns"),
 ];
 
 /// The table, and what is missing from it.

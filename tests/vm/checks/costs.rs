@@ -96,14 +96,17 @@ fn per_call(mut call: impl FnMut() -> Result<(), String>) -> Result<f64, String>
 }
 
 /// Tells a figure, and holds it against what it may be.
-fn tell(guest: &Guest, figure: &str, value: f64) -> Result<(), String> {
+pub(super) fn tell(guest: &Guest, figure: &str, value: f64) -> Result<(), String> {
     let value = value.round() as u64;
     measured(figure, value)?;
     figures::gate(&guest.kernel, figure, value)
 }
 
-fn cached() -> Result<impl FnMut() -> Result<(), String>, String> {
-    prepare(FILE)?;
+/// Reads of a byte that is in the page cache.
+pub(super) fn cached() -> Result<impl FnMut() -> Result<(), String>, String> {
+    if !fs::exists(FILE).map_err(|e| format!("{FILE}: {e}"))? {
+        prepare(FILE)?;
+    }
     let file = File::open(FILE).map_err(|e| format!("{FILE}: {e}"))?;
     let mut byte = [0];
     Ok(move || match file.read_at(&mut byte, 0) {
@@ -113,7 +116,7 @@ fn cached() -> Result<impl FnMut() -> Result<(), String>, String> {
 }
 
 /// The tool, measuring, as its users start it. What it says at its end goes to a file.
-fn tool(guest: &Guest, arguments: &[&str]) -> Result<Running, String> {
+pub(super) fn tool(guest: &Guest, arguments: &[&str]) -> Result<Running, String> {
     let path = guest.tool().ok_or("there is no tool")?;
     let running = Running::start(Command::new(path).args(["-o", REPORT]).args(arguments))?;
     wait_for("the banner", MINUTE, || running.stderr().contains("Tracing "))
@@ -122,7 +125,7 @@ fn tool(guest: &Guest, arguments: &[&str]) -> Result<Running, String> {
 }
 
 /// Ends it, and looks into its report.
-fn end(running: Running) -> Result<(), String> {
+pub(super) fn end(running: Running) -> Result<(), String> {
     running.signal(Signal::SIGINT)?;
     running.finish(MINUTE)?.success()?;
     let report = fs::read_to_string(REPORT).map_err(|e| format!("{REPORT}: {e}"))?;

@@ -21,6 +21,7 @@ mod neighbours;
 mod peers;
 mod privileges;
 mod report;
+mod scaling;
 mod selection;
 mod slow;
 mod stack;
@@ -53,6 +54,7 @@ const TABLES: &[&[Check]] = &[
     slow::CHECKS,
     slow::WITH_PEERS,
     costs::CHECKS,
+    scaling::CHECKS,
     fallback::CHECKS,
     cleanup::CHECKS,
     errors::CHECKS,

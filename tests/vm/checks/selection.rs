@@ -98,6 +98,8 @@ const SELECTION: &[Line] = &[
     ("slow: ", &["6.1", "7 preempt=full"]),
     ("slow: one file's calls, on overlayfs and btrfs", &["6.12"]),
     ("costs: ", &["6.1 counted"]),
+    // Measured for the table of costs.
+    ("scaling: ", &[]),
     ("fallback: ", &["6.1"]),
     ("fallback: ext4 reads, told by kallsyms", &["6.1", "6.1-full"]),
     ("fallback: other candidates count, or it says that none does", ENDS),

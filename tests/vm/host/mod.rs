@@ -353,7 +353,9 @@ struct Setup<'a> {
 
 /// Whether a filter asks for costs by name: then for those of the table alone, too.
 fn names_costs(filter: &str) -> bool {
-    filter.starts_with("costs: ")
+    ["costs: ", "scaling: "]
+        .iter()
+        .any(|subject| filter.starts_with(subject))
 }
 
 impl Setup<'_> {

@@ -18,6 +18,8 @@ const BATCH: u32 = 400;
 /// Whose reads are watched, and by whom.
 struct Watcher<'a> {
     figure: &'static str,
+    /// How many threads read at the same time.
+    readers: usize,
     words: &'a [&'a str],
     /// What it prints when it has begun; nothing where only its victim notices.
     begun: &'a str,
@@ -41,40 +43,55 @@ pub fn measure() -> Result<Figures, String> {
     let watchers = [
         Watcher {
             figure: "-T syscall",
+            readers: 1,
+            words: &[&tool, "-T", "syscall", "-p", &pid, "-o", "/dev/null"],
+            begun: "Tracing ",
+        },
+        Watcher {
+            figure: "-T syscall on two CPUs",
+            readers: 2,
             words: &[&tool, "-T", "syscall", "-p", &pid, "-o", "/dev/null"],
             begun: "Tracing ",
         },
         Watcher {
             figure: "syscount -L",
+            readers: 1,
             words: &[syscount, "-L", "-p", &pid],
             begun: "Tracing ",
         },
         Watcher {
             figure: "strace -c",
+            readers: 1,
             words: &["strace", "-c", "-o", "/dev/null", "-p", &pid],
             begun: " attached",
         },
         Watcher {
             figure: "perf trace -s",
+            readers: 1,
             words: &["perf", "trace", "-s", "-o", "/dev/null", "-p", &pid],
             begun: "",
         },
     ];
-    let base = per_read(&file)?;
-    put("pread", base);
+    put("pread", per_read(&file, 1)?);
     for watcher in watchers {
+        let base = per_read(&file, watcher.readers)?;
         let with = watched(&file, &watcher, base)?;
         put(watcher.figure, with.saturating_sub(base));
     }
     Ok(figures)
 }
 
-fn per_read(file: &File) -> Result<u64, String> {
-    let mut least = Duration::MAX;
-    for _ in 0..BATCHES {
-        least = least.min(batch(file)?);
-    }
-    Ok((least / BATCH).as_nanos() as u64)
+/// What a read takes each of so many threads that read at the same time: the mean of what was the least for each.
+fn per_read(file: &File, readers: usize) -> Result<u64, String> {
+    let least =
+        || -> Result<Duration, String> { (0..BATCHES).try_fold(Duration::MAX, |least, _| Ok(least.min(batch(file)?))) };
+    let all: Result<Vec<Duration>, String> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..readers).map(|_| scope.spawn(least)).collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined.map(|read| read.map_err(|_| "a reader has panicked")?).collect()
+    });
+    let sum: Duration = all?.iter().sum();
+    Ok((sum / BATCH).as_nanos() as u64 / readers as u64)
 }
 
 fn batch(file: &File) -> Result<Duration, String> {
@@ -100,7 +117,7 @@ fn watched(file: &File, watcher: &Watcher, base: u64) -> Result<u64, String> {
     });
     let said = || format!("{words:?}: {}{}", running.stdout(), running.stderr());
     begun.map_err(|e| format!("{e}: {}", said()))?;
-    let with = per_read(file)?;
+    let with = per_read(file, watcher.readers)?;
     let stat = format!("/proc/{}/stat", running.pid());
     let stat = std::fs::read_to_string(&stat).map_err(|e| format!("{stat}: {e}"))?;
     if stat.contains(") Z") {
