@@ -13,7 +13,7 @@ use std::time::Duration;
 // Of one kernel, since what is looked at are the options. What --check does is looked at on each (`trust.rs`).
 pub const CHECKS: &[Check] = &[Check::new("docs: every command that probes functions runs", all_run)
     .when(|guest| guest.as_booted() && guest.kernel == "6.12")
-    .limit(600)];
+    .limit(900)];
 
 const PAGES: [&str; 5] = [
     include_str!("../../../README.md"),

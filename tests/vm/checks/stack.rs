@@ -22,7 +22,7 @@ use std::time::Duration;
 
 pub const CHECKS: &[Check] = &[Check::new("stack: every moment is in its row", scenes)
     .when(|guest| guest.tool().is_some())
-    .limit(480)
+    .limit(900)
     .timed()];
 
 const MINUTE: Duration = Duration::from_secs(60);
