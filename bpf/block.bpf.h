@@ -196,7 +196,7 @@ static __always_inline int on_start(const struct request_view *view)
 	/* Its end was not seen: requests have an address of their own only while they are under way. */
 	if (old && old->phase == REQUEST_ISSUED)
 		lose_end(old);
-	if (block.by_owner && !thread_is_traced()) {
+	if (block.by_owner && !thread_is_traced(bpf_get_current_pid_tgid())) {
 		bool is_kernel = is_kernel_thread();
 
 		if (is_kernel)
@@ -542,7 +542,7 @@ static __always_inline void stamp_bio(const struct bio_view *view, bool has_requ
 	};
 	__u64 address = view->address;
 
-	if (block.by_owner && !thread_is_traced()) {
+	if (block.by_owner && !thread_is_traced(bpf_get_current_pid_tgid())) {
 		state.owner = is_kernel_thread() ? OWNER_KERNEL : OWNER_NEIGHBOUR;
 		if (block.neighbours) {
 			state.neighbour = neighbour_of_current(state.owner == OWNER_KERNEL);
@@ -584,7 +584,7 @@ static __always_inline void hold_bio(struct bio *bio)
 	state = bpf_map_lookup_elem(&bios, &address);
 	if (state)
 		state->held = 1;
-	hand = find_hand();
+	hand = find_hand(bpf_get_current_pid_tgid());
 	if (hand && hand->depth)
 		hand->own_bios = 1;
 }
@@ -614,7 +614,7 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 		return 0;
 	state.bytes = view->bytes;
 	state.op = bio_op(view->flags, view->bytes);
-	if (block.by_owner && !thread_is_traced()) {
+	if (block.by_owner && !thread_is_traced(bpf_get_current_pid_tgid())) {
 		if (counts && is_kernel_thread())
 			count_apart(state.op, APART_BY_KERNEL);
 		return 0;

@@ -31,10 +31,10 @@ struct {
 	__type(value, __u32);
 } cgroup SEC(".maps");
 
-/* Is this process one of those asked for? All that a return needs to ask. */
-static __always_inline bool process_is_traced(void)
+/* Is this process one of those asked for? All that a return needs to ask. `id`: what the current thread's helper says. */
+static __always_inline bool process_is_traced(__u64 id)
 {
-	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	__u32 tgid = id >> 32;
 
 	if (config.tgid)
 		return tgid == config.tgid;
@@ -43,9 +43,9 @@ static __always_inline bool process_is_traced(void)
 	return tgid != config.self_tgid;
 }
 
-static __always_inline bool thread_is_traced(void)
+static __always_inline bool thread_is_traced(__u64 id)
 {
-	if (!process_is_traced())
+	if (!process_is_traced(id))
 		return false;
 	if (config.by_comm) {
 		__u64 comm[COMM_WORDS] = {};

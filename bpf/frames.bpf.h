@@ -24,42 +24,71 @@ struct {
 
 static const struct task_frames no_frames;
 
-static __always_inline struct task_frames *find_frames(void)
-{
-	if (config.hash_starts) {
-		__u32 thread = bpf_get_current_pid_tgid();
+/*
+ * Most threads have a place of their own in an array, by their number: it is found without a call into the kernel. The first one
+ * that comes takes it, until it exits; a thread whose place is another's has its frames in one of the maps above.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PLACES);
+	__type(key, __u32);
+	__type(value, struct task_frames);
+} frames_by_place SEC(".maps");
 
+static __always_inline struct task_frames *place_of(__u32 thread)
+{
+	__u32 place = thread & (PLACES - 1);
+
+	return config.places ? bpf_map_lookup_elem(&frames_by_place, &place) : NULL;
+}
+
+static __always_inline struct task_frames *find_frames_elsewhere(__u32 thread)
+{
+	if (config.hash_starts)
 		return bpf_map_lookup_elem(&frames_by_thread, &thread);
-	}
 	return bpf_task_storage_get(&frames_by_task, bpf_get_current_task_btf(), 0, 0);
 }
 
-static __always_inline struct task_frames *find_or_make_frames(enum lost_reason *why)
+/* Those of the current thread. */
+static __always_inline struct task_frames *find_frames(__u32 thread)
 {
-	struct task_frames *found;
+	struct task_frames *place = place_of(thread);
 
-	if (config.hash_starts) {
-		__u32 thread = bpf_get_current_pid_tgid();
-
-		*why = LOST_TABLE_FULL;
-		found = bpf_map_lookup_elem(&frames_by_thread, &thread);
-		if (found)
-			return found;
-		if (bpf_map_update_elem(&frames_by_thread, &thread, &no_frames, BPF_NOEXIST))
-			return NULL;
-		return bpf_map_lookup_elem(&frames_by_thread, &thread);
-	}
-	*why = LOST_STORAGE;
-	return bpf_task_storage_get(&frames_by_task, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	return place && place->thread == thread ? place : find_frames_elsewhere(thread);
 }
 
-static __always_inline void release_frames(struct task_frames *frames)
+static __always_inline struct task_frames *find_or_make_frames(__u32 thread, enum lost_reason *why)
 {
-	if (config.hash_starts && frames->active == 0) {
-		__u32 thread = bpf_get_current_pid_tgid();
+	struct task_frames *place = place_of(thread), *found;
 
-		bpf_map_delete_elem(&frames_by_thread, &thread);
+	if (place && place->thread == thread)
+		return place;
+	/* They may be there since the place was another's. */
+	found = find_frames_elsewhere(thread);
+	if (found)
+		return found;
+	if (place && !place->thread && !__sync_val_compare_and_swap(&place->thread, 0, thread))
+		return place;
+	if (!config.hash_starts) {
+		*why = LOST_STORAGE;
+		return bpf_task_storage_get(&frames_by_task, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	}
+	*why = LOST_TABLE_FULL;
+	if (bpf_map_update_elem(&frames_by_thread, &thread, &no_frames, BPF_NOEXIST))
+		return NULL;
+	return bpf_map_lookup_elem(&frames_by_thread, &thread);
+}
+
+/* An entry of the table is there as long as a call is under way. */
+static __always_inline bool is_entry(const struct task_frames *frames)
+{
+	return config.hash_starts && !frames->thread;
+}
+
+static __always_inline void release_frames(struct task_frames *frames, __u32 thread)
+{
+	if (is_entry(frames) && --frames->active == 0)
+		bpf_map_delete_elem(&frames_by_thread, &thread);
 }
 
 /*
@@ -85,13 +114,13 @@ static __always_inline bool is_outermost_of(__u32 point, const struct frame *fra
  * A call begins. Answers its frame, NULL where there is none, or an outer call of the same op is under way. File systems share
  * frames: the call of one inside another's, such as a read of NFS out of its cache on a disk, finds no room, and is lost.
  */
-static __always_inline struct frame *begin(__u32 point, __u64 stack)
+static __always_inline struct frame *begin(__u32 point, __u32 thread, __u64 stack)
 {
 	struct task_frames *frames;
 	enum lost_reason why;
 	struct frame *frame;
 
-	frames = find_or_make_frames(&why);
+	frames = find_or_make_frames(thread, &why);
 	if (!frames) {
 		if (!point_silent(point))
 			count_lost(point_op(point), why, 1);
@@ -112,7 +141,7 @@ static __always_inline struct frame *begin(__u32 point, __u64 stack)
 			return NULL;
 		}
 		lose_frame(frame);
-	} else {
+	} else if (is_entry(frames)) {
 		frames->active++;
 	}
 	frame->stack = stack;
@@ -126,31 +155,41 @@ static __always_inline struct frame *begin(__u32 point, __u64 stack)
 
 /* A call that has returned, out of its frame. */
 struct ended {
-	__u64 ns;
+	__u64 entered_ns;
 	__u64 kiocb;
 	__u32 point; /* that it was entered by */
 	__u32 group;
 };
 
 /* Counts it. */
-static __always_inline void record_all(const struct ended *call, long value)
+static __always_inline void record_all(__u32 point, const struct ended *call, __u64 now, long value)
 {
-	record(call->point, call->ns, value);
-	record_in_group(call->group, point_op(call->point), point_return(call->point) == RETURN_BYTES, call->ns, value);
+	__u64 ns = now - call->entered_ns;
+
+	record(point, ns, value);
+	record_in_group(call->group, point_op(point), point_return(point) == RETURN_BYTES, ns, value);
 }
 
-/* A function of `point` returns at `now`. Says true when that was the outermost call, and fills `call`. */
-static __always_inline bool end(__u32 point, __u64 now, struct ended *call)
+/* Whether the clock went on in it. */
+static __always_inline bool is_timed(__u32 point, const struct ended *call, __u64 now)
 {
-	struct task_frames *frames = find_frames();
+	if (now >= call->entered_ns)
+		return true;
+	count_lost(point_op(point), LOST_CLOCK, 1);
+	return false;
+}
+
+/* A function of `point` returns. Says true when that was the outermost call, and fills `call`. */
+static __always_inline bool end(__u32 point, __u32 thread, struct ended *call)
+{
+	struct task_frames *frames = find_frames(thread);
 	struct frame *frame;
-	__u64 entered;
 
 	if (!frames)
 		return false;
 	frame = &frames->frames[point_frame(point) & (MAX_FRAMES - 1)];
-	entered = frame->entered_ns;
-	if (!entered)
+	call->entered_ns = frame->entered_ns;
+	if (!call->entered_ns)
 		return false;
 	/* The return of an inner call may have been lost; that of the outermost function is the frame's own. */
 	if (frame->depth > 1 && !is_outermost_of(point, frame)) {
@@ -161,26 +200,19 @@ static __always_inline bool end(__u32 point, __u64 now, struct ended *call)
 	if (point_outermost(point) && !is_outermost_of(point, frame) && point_frame(point) != SYSCALL_FRAME)
 		return false;
 	frame->entered_ns = 0;
-	frames->active--;
 	call->point = frame->point;
 	call->kiocb = frame->kiocb;
 	call->group = frame->group;
-	release_frames(frames);
-	/* A request's time is its own, and told when it is done. */
-	if (now < entered && !call->kiocb) {
-		count_lost(point_op(call->point), LOST_CLOCK, 1);
-		return false;
-	}
-	call->ns = now - entered;
+	release_frames(frames, thread);
 	return true;
 }
 
 /* The calls that a thread leaves behind when it exits: nobody will see them return. */
-static __always_inline void lose_frames_of_exiting_thread(void)
+static __always_inline void lose_frames_of_exiting_thread(__u32 thread)
 {
-	struct task_frames *frames = find_frames();
+	struct task_frames *frames = find_frames(thread);
 
-	if (!frames || !frames->active)
+	if (!frames)
 		return;
 	for (int i = 0; i < MAX_FRAMES; i++) {
 		if (frames->frames[i].entered_ns) {
@@ -188,8 +220,10 @@ static __always_inline void lose_frames_of_exiting_thread(void)
 			lose_frame(&frames->frames[i]);
 		}
 	}
-	frames->active = 0;
-	release_frames(frames);
+	if (is_entry(frames))
+		bpf_map_delete_elem(&frames_by_thread, &thread);
+	else
+		frames->thread = 0;
 }
 
 #endif

@@ -116,21 +116,24 @@ static __always_inline void note_file(__u32 point, void *first)
 
 static __always_inline int enter_row(__u32 point, void *first)
 {
+	__u64 id = bpf_get_current_pid_tgid();
 	__u32 row = point_op(point);
 
 	if (!row_is_measured(point))
 		return 0;
 	if (point_shape(point) == SHAPE_ROW_BIO_0)
 		hold_bio(first);
-	if (process_is_traced())
-		enter_function(ROW_KEY | row, row, false, is_direct(point, first), bpf_ktime_get_ns());
+	if (process_is_traced(id))
+		enter_function(id, ROW_KEY | row, row, false, is_direct(point, first), bpf_ktime_get_ns());
 	return 0;
 }
 
-static __always_inline int leave_row(__u32 point, __u64 now)
+static __always_inline int leave_row(__u32 point)
 {
-	if (row_is_measured(point) && process_is_traced())
-		leave_function(ROW_KEY | point_op(point), false, now);
+	__u64 id = bpf_get_current_pid_tgid();
+
+	if (row_is_measured(point) && process_is_traced(id))
+		leave_function(id, ROW_KEY | point_op(point), false, bpf_ktime_get_ns());
 	return 0;
 }
 
@@ -140,12 +143,16 @@ static __always_inline int leave_row(__u32 point, __u64 now)
 		enum verdict verdict;                                                                                  \
 		struct kiocb *kiocb;                                                                                   \
 		struct frame *frame;                                                                                   \
+		__u64 id;                                                                                              \
                                                                                                                        \
-		if (point_shape(point) == SHAPE_NONE || control.stopped)                                               \
+		if (point_shape(point) == SHAPE_NONE)                                                                  \
 			return 0;                                                                                      \
 		if (point_is_row(point))                                                                               \
-			return enter_row(point, (void *)ARG(ctx, 0));                                                  \
-		if (!thread_is_traced() && !is_traced_request(point, ARG(ctx, 0)))                                     \
+			return control.stopped ? 0 : enter_row(point, (void *)ARG(ctx, 0));                            \
+		id = bpf_get_current_pid_tgid();                                                                       \
+		if (!thread_is_traced(id) && !is_traced_request(point, ARG(ctx, 0)))                                   \
+			return 0;                                                                                      \
+		if (control.stopped)                                                                                   \
 			return 0;                                                                                      \
 		if (point_shape(point) == SHAPE_SYSCALL) {                                                             \
 			struct pt_regs *regs = (void *)ARG(ctx, 0);                                                    \
@@ -164,7 +171,7 @@ static __always_inline int leave_row(__u32 point, __u64 now)
 			return 0;                                                                                      \
 		if (verdict == EXCLUDED && !point_silent(point))                                                       \
 			count_excluded(point_op(point));                                                               \
-		frame = verdict == TRACED ? begin(point, stack) : NULL;                                                \
+		frame = verdict == TRACED ? begin(point, id, stack) : NULL;                                            \
 		if (frame && config.group_by) {                                                                        \
 			__u64 argument = ARG(ctx, 0);                                                                  \
                                                                                                                        \
@@ -175,13 +182,17 @@ static __always_inline int leave_row(__u32 point, __u64 now)
 			frame->group = group_of_argument(point, (void *)argument);                                     \
 		}                                                                                                      \
 		if (config.whole_stack) {                                                                              \
-			enter_function(point_op(point), op_rows[point_op(point)], verdict != TRACED,                   \
+			enter_function(id, point_op(point), op_rows[point_op(point)], verdict != TRACED,                   \
 				       is_direct(point, (void *)ARG(ctx, 0)),                                          \
 				       frame ? frame->entered_ns : bpf_ktime_get_ns());                                \
 			if (frame)                                                                                     \
 				note_file(point, (void *)ARG(ctx, 0));                                                 \
 		}                                                                                                      \
-		if (!frame || point_shape(point) != SHAPE_KIOCB_0)                                                     \
+		if (point_shape(point) != SHAPE_KIOCB_0)                                                               \
+			return 0;                                                                                      \
+		/* Else the two would be one condition, which the loader cannot decide. */                             \
+		barrier_var(frame);                                                                                    \
+		if (!frame)                                                                                            \
 			return 0;                                                                                      \
 		kiocb = (void *)ARG(ctx, 0);                                                                           \
 		if (point_is_door(point))                                                                              \
@@ -208,30 +219,53 @@ static __always_inline long value_of_fault(__u32 result)
 	return result & (sigbus | sigsegv | fallback) ? -EFAULT : 0;
 }
 
-static __always_inline int leave(__u32 point, long value, __u64 now)
+/* The outermost call of an op is over, which was entered by a function of `point`. */
+static __always_inline void finish_call(__u32 point, const struct ended *call, __u64 now, long value)
+{
+	/* No others have one. */
+	__u64 kiocb = point_shape(point) == SHAPE_KIOCB_0 ? call->kiocb : 0;
+
+	if (!kiocb) {
+		if (is_timed(point, call, now) && !point_is_door(point))
+			record_all(point, call, now, value);
+	/* A request's time is its own, and told when it is done. */
+	} else if (point_is_door(point)) {
+		leave_door(point, kiocb, now, value);
+	} else {
+		leave_below(kiocb, now, value);
+	}
+}
+
+static __always_inline int leave(__u32 point, long value)
 {
 	struct ended call;
+	__u64 id, now;
 
 	if (point_is_row(point))
-		return leave_row(point, now);
-	if (point_shape(point) == SHAPE_NONE || (!point_is_door(point) && !process_is_traced()))
+		return leave_row(point);
+	if (point_shape(point) == SHAPE_NONE)
 		return 0;
+	id = bpf_get_current_pid_tgid();
+	if (!point_is_door(point) && !process_is_traced(id))
+		return 0;
+	now = bpf_ktime_get_ns();
 	if (point_shape(point) == SHAPE_SYSCALL || point_shape(point) == SHAPE_SYSCALL_32)
-		return leave_syscall(value, now);
+		return leave_syscall(id, value, now);
 	if (config.whole_stack)
-		leave_function(point_op(point), point_guard(point), now);
+		leave_function(id, point_op(point), point_guard(point), now);
 	if (point_return(point) == RETURN_STATUS_INT || point_is_door(point))
 		value = (int)value;
 	if (point_return(point) == RETURN_FAULT)
 		value = value_of_fault(value);
-	if (!end(point, now, &call))
+	if (!end(point, id, &call))
 		return 0;
-	if (!point_is_door(call.point) && !call.kiocb)
-		record_all(&call, value);
-	else if (point_is_door(call.point) && call.kiocb)
-		leave_door(call.point, call.kiocb, now, value);
-	else if (call.kiocb)
-		leave_below(call.kiocb, now, value);
+	/* Mostly it was entered by the function that returns, and all that there is to do is known beforehand. */
+	if (call.point == point) {
+		finish_call(point, &call, now, value);
+	} else {
+		barrier_var(call.point);
+		finish_call(call.point, &call, now, value);
+	}
 	return 0;
 }
 
@@ -245,12 +279,11 @@ int fentry_enter(void *ctx)
 SEC("fexit")
 int fexit_leave(void *ctx)
 {
-	__u64 now = bpf_ktime_get_ns();
 	__u32 point = SPECIALISED_POINT();
 	__u64 value;
 
 	if (point_is_row(point))
-		return leave(point, 0, now);
+		return leave(point, 0);
 	/* The return value stands behind the arguments. */
 	switch (point_args(point)) {
 	case 1:
@@ -274,7 +307,7 @@ int fexit_leave(void *ctx)
 	default:
 		return 0;
 	}
-	return leave(point, value, now);
+	return leave(point, value);
 }
 
 SEC("kprobe")
@@ -286,9 +319,7 @@ int kprobe_enter(struct pt_regs *ctx)
 SEC("kretprobe")
 int kretprobe_leave(struct pt_regs *ctx)
 {
-	__u64 now = bpf_ktime_get_ns();
-
-	return leave(SPECIALISED_POINT(), PT_REGS_RC(ctx), now);
+	return leave(SPECIALISED_POINT(), PT_REGS_RC(ctx));
 }
 
 SEC("kprobe.multi")
@@ -300,9 +331,7 @@ int multi_enter(struct pt_regs *ctx)
 SEC("kretprobe.multi")
 int multi_leave(struct pt_regs *ctx)
 {
-	__u64 now = bpf_ktime_get_ns();
-
-	return leave(bpf_get_attach_cookie(ctx), PT_REGS_RC(ctx), now);
+	return leave(bpf_get_attach_cookie(ctx), PT_REGS_RC(ctx));
 }
 
 /* It got the context as an argument in 7.0. */
@@ -319,11 +348,10 @@ static __always_inline bool session_is_return(void *ctx)
 SEC("kprobe.session")
 int session(struct pt_regs *ctx)
 {
-	__u64 now = bpf_ktime_get_ns();
 	__u32 point = bpf_get_attach_cookie(ctx);
 
 	if (session_is_return(ctx))
-		return leave(point, PT_REGS_RC(ctx), now);
+		return leave(point, PT_REGS_RC(ctx));
 	enter_probed(ctx, point, PT_REGS_SP(ctx));
 	return 0;
 }

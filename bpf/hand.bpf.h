@@ -26,6 +26,14 @@ struct {
 	__type(value, struct hand);
 } hands_by_thread SEC(".maps");
 
+/* The places of threads, by their number; see frames.bpf.h. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PLACES);
+	__type(key, __u32);
+	__type(value, struct hand);
+} hands_by_place SEC(".maps");
+
 /* Threads that were off the CPU in the call under way. Preallocated: interrupts look things up in it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -51,31 +59,44 @@ const volatile __u8 op_families[MAX_OPS];
 
 static const struct hand no_hand;
 
-static __always_inline struct hand *find_hand(void)
+/* A thread's hand is where its frames would be; frames.bpf.h. */
+static __always_inline struct hand *hand_place_of(__u32 thread)
 {
-	if (config.hash_starts) {
-		__u32 thread = bpf_get_current_pid_tgid();
+	__u32 place = thread & (PLACES - 1);
 
+	return config.places ? bpf_map_lookup_elem(&hands_by_place, &place) : NULL;
+}
+
+static __always_inline struct hand *find_hand_elsewhere(__u32 thread)
+{
+	if (config.hash_starts)
 		return bpf_map_lookup_elem(&hands_by_thread, &thread);
-	}
 	return bpf_task_storage_get(&hands_by_task, bpf_get_current_task_btf(), 0, 0);
 }
 
-static __always_inline struct hand *find_or_make_hand(void)
+static __always_inline struct hand *find_hand(__u32 thread)
 {
-	struct hand *found;
+	struct hand *place = hand_place_of(thread);
 
-	if (config.hash_starts) {
-		__u32 thread = bpf_get_current_pid_tgid();
+	return place && place->thread == thread ? place : find_hand_elsewhere(thread);
+}
 
-		found = bpf_map_lookup_elem(&hands_by_thread, &thread);
-		if (found)
-			return found;
-		if (bpf_map_update_elem(&hands_by_thread, &thread, &no_hand, BPF_NOEXIST))
-			return NULL;
-		return bpf_map_lookup_elem(&hands_by_thread, &thread);
-	}
-	return bpf_task_storage_get(&hands_by_task, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+static __always_inline struct hand *find_or_make_hand(__u32 thread)
+{
+	struct hand *place = hand_place_of(thread), *found;
+
+	if (place && place->thread == thread)
+		return place;
+	found = find_hand_elsewhere(thread);
+	if (found)
+		return found;
+	if (place && !place->thread && !__sync_val_compare_and_swap(&place->thread, 0, thread))
+		return place;
+	if (!config.hash_starts)
+		return bpf_task_storage_get(&hands_by_task, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (bpf_map_update_elem(&hands_by_thread, &thread, &no_hand, BPF_NOEXIST))
+		return NULL;
+	return bpf_map_lookup_elem(&hands_by_thread, &thread);
 }
 
 static __always_inline struct family_stats *family_stats_of(__u32 family)
@@ -113,9 +134,8 @@ static __always_inline __u8 current_row(const struct hand *hand)
 }
 
 /* Puts the time that the thread was off the CPU into rows. It is on one again. */
-static __always_inline void settle(struct hand *hand, __u64 now)
+static __always_inline void settle(struct hand *hand, __u32 thread, __u64 now)
 {
-	__u32 thread = bpf_get_current_pid_tgid();
 	struct sleeper *sleeper;
 	__u64 woken, in;
 
@@ -156,14 +176,14 @@ static __always_inline void settle(struct hand *hand, __u64 now)
 }
 
 /* A system call begins. Answers its hand, NULL where there is none. */
-static __always_inline struct hand *begin_hand(__u32 op, __u64 now, __u32 group)
+static __always_inline struct hand *begin_hand(__u32 thread, __u32 op, __u64 now, __u32 group)
 {
 	__u8 family = op_families[op & (MAX_OPS - 1)];
 	struct hand *hand;
 
 	if (!family)
 		return NULL;
-	hand = find_or_make_hand();
+	hand = find_or_make_hand(thread);
 	if (!hand) {
 		struct family_stats *s = family_stats_of(family - 1);
 
@@ -194,14 +214,15 @@ static __always_inline struct hand *begin_hand(__u32 op, __u64 now, __u32 group)
 }
 
 /* A function inside a call is entered. `is_transparent`: it is not asked for, and its time its caller's. */
-static __always_inline void enter_function(__u32 key, __u8 row, bool is_transparent, bool is_direct, __u64 now)
+static __always_inline void enter_function(__u32 thread, __u32 key, __u8 row, bool is_transparent, bool is_direct,
+					   __u64 now)
 {
-	struct hand *hand = find_hand();
+	struct hand *hand = find_hand(thread);
 	struct open_function *open;
 
 	if (!hand || !hand->depth)
 		return;
-	settle(hand, now);
+	settle(hand, thread, now);
 	charge(hand, current_row(hand), now);
 	if (hand->depth >= OPEN_FUNCTIONS) {
 		hand->deeper++;
@@ -222,13 +243,13 @@ static __always_inline void enter_function(__u32 key, __u8 row, bool is_transpar
  * A function inside a call has returned. Those above it whose return was not seen are closed with it. `may_be_others`: many file
  * systems share it, and where the file was another one's it is not open here.
  */
-static __always_inline void leave_function(__u32 key, bool may_be_others, __u64 now)
+static __always_inline void leave_function(__u32 thread, __u32 key, bool may_be_others, __u64 now)
 {
-	struct hand *hand = find_hand();
+	struct hand *hand = find_hand(thread);
 
 	if (!hand || !hand->depth)
 		return;
-	settle(hand, now);
+	settle(hand, thread, now);
 	charge(hand, current_row(hand), now);
 	if (hand->deeper && !may_be_others) {
 		hand->deeper--;
@@ -250,26 +271,34 @@ static __always_inline void leave_function(__u32 key, bool may_be_others, __u64 
 		count_unbalanced(hand, UNBALANCED_RETURN, 1);
 }
 
-static __always_inline void put_hand(struct hand *hand)
+static __always_inline void put_hand(struct hand *hand, __u32 thread)
 {
-	__u32 thread = bpf_get_current_pid_tgid();
-
 	hand->depth = 0;
 	if (hand->has_slept) {
 		hand->has_slept = 0;
 		bpf_map_delete_elem(&sleepers, &thread);
 	}
-	if (config.hash_starts)
+	if (config.hash_starts && !hand->thread)
 		bpf_map_delete_elem(&hands_by_thread, &thread);
 }
 
 /* The call under way is none that is to be counted. */
-static __always_inline void drop_hand(void)
+static __always_inline void drop_hand(__u32 thread)
 {
-	struct hand *hand = find_hand();
+	struct hand *hand = find_hand(thread);
 
 	if (hand && hand->depth)
-		put_hand(hand);
+		put_hand(hand, thread);
+}
+
+/* The thread exits. */
+static __always_inline void leave_hand(__u32 thread)
+{
+	struct hand *place = hand_place_of(thread);
+
+	drop_hand(thread);
+	if (place && place->thread == thread)
+		place->thread = 0;
 }
 
 static __always_inline enum read_class class_of(const struct hand *hand)
@@ -316,9 +345,9 @@ static __always_inline void count_in_family(struct family_stats *s, const struct
 }
 
 /* The system call has returned `value`. */
-static __always_inline void end_hand(__u64 now, long value, bool moves_bytes, __u32 group)
+static __always_inline void end_hand(__u32 thread, __u64 now, long value, bool moves_bytes, __u32 group)
 {
-	struct hand *hand = find_hand();
+	struct hand *hand = find_hand(thread);
 	bool failed = errno_of(value);
 	struct family_stats *s;
 	__u64 bytes;
@@ -327,7 +356,7 @@ static __always_inline void end_hand(__u64 now, long value, bool moves_bytes, __
 		return;
 	if (config.tells_slow)
 		hand->value = value;
-	settle(hand, now);
+	settle(hand, thread, now);
 	charge(hand, current_row(hand), now);
 	count_unbalanced(hand, UNBALANCED_ENTRY, hand->depth - 1);
 	bytes = moves_bytes && !failed ? value : 0;
@@ -339,7 +368,7 @@ static __always_inline void end_hand(__u64 now, long value, bool moves_bytes, __
 		count_in_family(s, hand, bytes, failed, true);
 	/* Else it is still needed; slow.bpf.h. */
 	if (!config.tells_slow)
-		put_hand(hand);
+		put_hand(hand, thread);
 }
 
 #endif

@@ -75,6 +75,8 @@ enum file_args {
 #define UNIT_SLOTS 32
 
 #define MAX_FRAMES 16
+/* Threads that have a place in an array by their number, which is found without a call; a power of two. */
+#define PLACES 1024
 #define SYSCALL_FRAME 0 /* the others are given out by the loader */
 #define MAX_SYSCALLS 512
 #define MAX_OPS 256
@@ -146,8 +148,8 @@ struct frame {
 
 struct task_frames {
 	struct frame frames[MAX_FRAMES];
-	__u32 active; /* frames with a call under way */
-	__u32 pad;
+	__u32 active; /* frames with a call under way, in an entry of a table */
+	__u32 thread; /* whose place it is, if it is one */
 };
 
 /* Where a request is between its start and its end. */
@@ -556,7 +558,7 @@ struct hand {
 	__u8 waited; /* 1: for an own request, 2: for others' */
 	__u8 direct;
 	__u32 group; /* of `--by` */
-	__u32 pad;
+	__u32 thread; /* whose place it is, if it is one */
 };
 
 /* A thread that is off the CPU inside a call, as others see it. */
@@ -588,12 +590,13 @@ struct config {
 	bool all_files;
 	bool atomic; /* programs that share a CPU's slots can preempt each other */
 	bool hash_starts; /* starts are in a hash by thread: these programs get no task storage, or not always */
+	bool places; /* threads get places by their number, as far as they are free */
 	bool whole_stack; /* every moment of a call is given to a row; hand.bpf.h */
 	bool tells_slow; /* and slow calls are told; slow.bpf.h */
 	bool by_file;
 	__u8 group_by; /* enum group_by */
 	__u8 cgroups_of; /* enum cgroups_of */
-	__u8 pad[7];
+	__u8 pad[6];
 };
 
 /* Changed while the programs run. */

@@ -30,9 +30,9 @@ static __always_inline int on_exit(void)
 	__u64 id = bpf_get_current_pid_tgid();
 	__u32 tgid = id >> 32, thread = id;
 
-	lose_frames_of_exiting_thread();
+	lose_frames_of_exiting_thread(thread);
 	if (config.whole_stack)
-		drop_hand();
+		leave_hand(thread);
 	if (config.group_by == BY_PROCESS && thread == tgid)
 		note_last_name();
 	if (!config.traced_set)
@@ -92,7 +92,7 @@ int in_flight(struct bpf_iter__task *ctx)
 	if (!task)
 		return 0;
 	frames = bpf_task_storage_get(&frames_by_task, task, 0, 0);
-	if (!frames || !frames->active)
+	if (!frames)
 		return 0;
 	for (int i = 0; i < MAX_FRAMES; i++) {
 		/* A request that is under way is told by its table. */

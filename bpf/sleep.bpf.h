@@ -50,13 +50,13 @@ static __always_inline bool may_be_traced(__u32 tgid)
 static __always_inline void switch_out(bool is_ready, bool is_io, __u64 now)
 {
 	__u32 thread = bpf_get_current_pid_tgid();
-	struct hand *hand = find_hand();
+	struct hand *hand = find_hand(thread);
 	struct sleeper *sleeper;
 	__u8 row;
 
 	if (!hand || !hand->depth)
 		return;
-	settle(hand, now);
+	settle(hand, thread, now);
 	row = current_row(hand);
 	charge(hand, row, now);
 	hand->off = is_ready ? OFF_READY : OFF_ASLEEP;
@@ -98,7 +98,7 @@ int sched_switch_btf(void *ctx)
 	bool is_ready;
 
 	/* Before 5.19 the state at the decision is not among the arguments. A thread that is being woken is not ready yet. */
-	if (process_is_traced()) {
+	if (process_is_traced(bpf_get_current_pid_tgid())) {
 		if (bpf_core_field_exists(prev->__state)) {
 			is_ready = preempted || !prev->__state;
 		} else {
@@ -179,7 +179,7 @@ static __always_inline void end_of_flushed(__u32 thread, __u64 queue)
 /* A bio is submitted inside a call. To a disk with requests, it is going to need one. */
 static __always_inline void submit_in_call(bool is_stacked)
 {
-	struct hand *hand = find_hand();
+	struct hand *hand = find_hand(bpf_get_current_pid_tgid());
 
 	if (!hand || !hand->depth)
 		return;
@@ -200,7 +200,7 @@ static __always_inline void release(__u32 thread)
 /* The bio has a request, or is part of one. */
 static __always_inline void got_request(void)
 {
-	struct hand *hand = find_hand();
+	struct hand *hand = find_hand(bpf_get_current_pid_tgid());
 
 	if (hand)
 		hand->getting_request = 0;
@@ -218,7 +218,7 @@ struct {
 static __always_inline void note_write(struct file *file)
 {
 	__u64 mapping = (__u64)BPF_CORE_READ(file, f_mapping);
-	struct hand *hand = find_hand();
+	struct hand *hand = find_hand(bpf_get_current_pid_tgid());
 	__u8 one = 1;
 
 	if (hand && hand->depth && (hand->family == FAMILY_WRITE || hand->family == FAMILY_ASYNCHRONOUS) &&
@@ -250,7 +250,7 @@ static __always_inline __u8 origin_of_current(void)
 	}
 	if (is_worker())
 		return ORIGIN_ASYNCHRONOUS;
-	hand = find_hand();
+	hand = find_hand(bpf_get_current_pid_tgid());
 	return hand && hand->depth && hand->family == FAMILY_ASYNCHRONOUS ? ORIGIN_ASYNCHRONOUS : ORIGIN_OWN;
 }
 

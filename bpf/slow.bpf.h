@@ -199,14 +199,14 @@ static __always_inline void tell_if_slow(const struct hand *hand)
 }
 
 /* The system call is over, and all of it counted. */
-static __always_inline void tell_ended(void)
+static __always_inline void tell_ended(__u32 thread)
 {
-	struct hand *hand = find_hand();
+	struct hand *hand = find_hand(thread);
 
 	if (!hand || !hand->depth)
 		return;
 	tell_if_slow(hand);
-	put_hand(hand);
+	put_hand(hand, thread);
 }
 
 #endif

@@ -23,7 +23,7 @@ static __always_inline __u32 entered_point(unsigned long number, bool *compat)
 {
 	if (number >= MAX_SYSCALLS || !(syscall_points[number] | compat_points[number]))
 		return 0;
-	if (control.stopped || !thread_is_traced())
+	if (control.stopped || !thread_is_traced(bpf_get_current_pid_tgid()))
 		return 0;
 	*compat = in_32bit_call();
 	return *compat ? compat_points[number] : syscall_points[number];
@@ -33,6 +33,7 @@ static __always_inline __u32 entered_point(unsigned long number, bool *compat)
 #define DEFINE_ENTER_SYSCALL(NAME, ARGS, ARG_0, ARG_1, ARG_2, ARG_3)                                                   \
 	static __always_inline int NAME(__u32 point, ARGS *args)                                                       \
 	{                                                                                                              \
+		__u32 thread = bpf_get_current_pid_tgid();                                                              \
 		struct frame *frame;                                                                                   \
 		__u32 files = point_files(point);                                                                      \
 		enum verdict verdict = TRACED;                                                                         \
@@ -58,12 +59,12 @@ static __always_inline __u32 entered_point(unsigned long number, bool *compat)
 			verdict = FOREIGN;                                                                             \
 		}                                                                                                      \
 		if (verdict == TRACED) {                                                                               \
-			frame = begin(point, 0);                                                                       \
+			frame = begin(point, thread, 0);                                                                 \
 			if (frame)                                                                                     \
 				frame->group = group_of_call(file);                                                    \
 			if (!config.whole_stack || !frame)                                                             \
 				return 0;                                                                              \
-			hand = begin_hand(point_op(point), frame->entered_ns, frame->group);                           \
+			hand = begin_hand(thread, point_op(point), frame->entered_ns, frame->group);                       \
 			if (config.tells_slow && hand)                                                                 \
 				keep_arguments(hand, point_op(point), fd, file, ARG_0(args), ARG_1(args), ARG_2(args), \
 					       ARG_3(args));                                                           \
@@ -109,15 +110,15 @@ DEFINE_ENTER_SYSCALL(enter_syscall_probed, struct pt_regs, PROBED_ARG_0, PROBED_
 DEFINE_ENTER_SYSCALL(enter_syscall_classic, struct trace_event_raw_sys_enter, CLASSIC_ARG_0, CLASSIC_ARG_1,
 		     CLASSIC_ARG_2, CLASSIC_ARG_3)
 
-static __always_inline int leave_syscall(long value, __u64 now)
+static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 {
 	/* A thread is in one system call at a time. */
 	const __u32 any = SYSCALL_FRAME << POINT_FRAME_SHIFT | 1u << POINT_OUTERMOST_SHIFT;
 	struct ended call;
 
-	if (!end(any, now, &call)) {
+	if (!end(any, thread, &call) || !is_timed(call.point, &call, now)) {
 		if (config.whole_stack)
-			drop_hand();
+			drop_hand(thread);
 		return 0;
 	}
 	/* One that failed has opened no file: not this one. */
@@ -131,16 +132,16 @@ static __always_inline int leave_syscall(long value, __u64 now)
 			count_excluded(point_op(call.point));
 		if (verdict != TRACED) {
 			if (config.whole_stack)
-				drop_hand();
+				drop_hand(thread);
 			return 0;
 		}
 	}
 	if (config.whole_stack)
-		end_hand(now, value, point_return(call.point) == RETURN_BYTES, call.group);
-	record_all(&call, value);
+		end_hand(thread, now, value, point_return(call.point) == RETURN_BYTES, call.group);
+	record_all(call.point, &call, now, value);
 	/* Last, when nothing else is needed any more: the verifier looks at what comes now once for all ways to here. */
 	if (config.tells_slow)
-		tell_ended();
+		tell_ended(thread);
 	return 0;
 }
 
@@ -158,9 +159,9 @@ int BPF_PROG(sys_enter_btf, struct pt_regs *regs, long number)
 SEC("tp_btf/sys_exit")
 int BPF_PROG(sys_exit_btf, struct pt_regs *regs, long value)
 {
-	__u64 now = bpf_ktime_get_ns();
+	__u64 id = bpf_get_current_pid_tgid();
 
-	return process_is_traced() ? leave_syscall(value, now) : 0;
+	return process_is_traced(id) ? leave_syscall(id, value, bpf_ktime_get_ns()) : 0;
 }
 
 SEC("tracepoint/raw_syscalls/sys_enter")
@@ -176,9 +177,9 @@ int sys_enter_classic(struct trace_event_raw_sys_enter *ctx)
 SEC("tracepoint/raw_syscalls/sys_exit")
 int sys_exit_classic(struct trace_event_raw_sys_exit *ctx)
 {
-	__u64 now = bpf_ktime_get_ns();
+	__u64 id = bpf_get_current_pid_tgid();
 
-	return process_is_traced() ? leave_syscall(ctx->ret, now) : 0;
+	return process_is_traced(id) ? leave_syscall(id, ctx->ret, bpf_ktime_get_ns()) : 0;
 }
 
 #endif

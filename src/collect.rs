@@ -133,11 +133,15 @@ fn own_time() -> Duration {
 /// # Errors
 /// When the kernel does not let the threads be walked.
 pub fn in_flight(attached: &Attached, plan: &Plan) -> Result<BTreeMap<Layer, u64>, ReadError> {
+    let maps = &attached.skeleton.maps;
     let mut points = if attached.skeleton.progs.in_flight.autoload() {
         points_in_task_storage(attached)?
     } else {
-        points_in_table(attached)?
+        points_in_table(&maps.frames_by_thread)?
     };
+    if maps.frames_by_place.autocreate() {
+        points.extend(points_in_table(&maps.frames_by_place)?);
+    }
     if !plan.completions.is_empty() {
         points.extend(points_of_requests(attached)?);
     }
@@ -165,8 +169,8 @@ fn points_in_task_storage(attached: &Attached) -> Result<Vec<u32>, ReadError> {
         .collect())
 }
 
-fn points_in_table(attached: &Attached) -> Result<Vec<u32>, ReadError> {
-    let threads: Vec<task_frames> = entries(&attached.skeleton.maps.frames_by_thread)?;
+fn points_in_table(table: &impl MapCore) -> Result<Vec<u32>, ReadError> {
+    let threads: Vec<task_frames> = entries(table)?;
     // A request that is under way is told by its table.
     let under_way = threads
         .iter()

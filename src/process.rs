@@ -149,8 +149,10 @@ fn global_numbers() -> Result<BTreeMap<u32, u32>, ProcessError> {
         &mut maps.stats,
         &mut maps.frames_by_task,
         &mut maps.frames_by_thread,
+        &mut maps.frames_by_place,
         &mut maps.hands_by_task,
         &mut maps.hands_by_thread,
+        &mut maps.hands_by_place,
         &mut maps.slow_calls,
     ] {
         map.set_autocreate(false).map_err(failed)?;

@@ -126,6 +126,7 @@ pub fn load(
             .any(|hook| matches!(hook, Hook::Fentry | Hook::RawTracepoint));
         rodata.config.rows = plan.rows() as u32;
         rodata.config.hash_starts = MaybeUninit::new(settings.starts_in_table);
+        rodata.config.places = MaybeUninit::new(has_places(facts, settings));
         rodata.config.atomic = MaybeUninit::new(preempted && facts.preemption.is_possible());
         rodata.config.whole_stack = MaybeUninit::new(settings.whole_stack);
         group_config(&mut rodata.config, settings.groups);
@@ -181,6 +182,12 @@ fn group_config(config: &mut types::config, groups: Option<GroupWish>) {
         Some(Hierarchy::Memory) => CGROUPS_MEMORY,
     };
     config.cgroups_of = cgroups as u8;
+}
+
+/// Whether threads get places by their number. A place is taken by an atomic instruction that answers; and with them, a table of
+/// the length asked for would hardly be used.
+fn has_places(facts: &Facts, settings: &Settings) -> bool {
+    facts.answering_atomics && settings.starts.is_none()
 }
 
 fn choose_programs(
@@ -431,6 +438,9 @@ fn size_maps(
     maps.frames_by_task.set_autocreate(!settings.starts_in_table)?;
     maps.frames_by_thread.set_autocreate(settings.starts_in_table)?;
     let in_stack = settings.whole_stack;
+    let places = has_places(facts, settings);
+    maps.frames_by_place.set_autocreate(places)?;
+    maps.hands_by_place.set_autocreate(in_stack && places)?;
     maps.hands_by_task
         .set_autocreate(in_stack && !settings.starts_in_table)?;
     maps.hands_by_thread
