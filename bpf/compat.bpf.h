@@ -46,15 +46,18 @@ static __always_inline __u64 read_word(const void *address)
 #define TIF_32BIT 22
 
 /* Its numbers mean other calls, and its arguments are in other registers. */
+#if defined(__TARGET_ARCH_x86)
+#define IN_32BIT_CALL(task, GET) (GET(task, thread_info.status) & TS_COMPAT)
+#else
+#define IN_32BIT_CALL(task, GET) (GET(task, thread_info.flags) & 1ul << TIF_32BIT)
+#endif
+
 static __always_inline bool in_32bit_call(void)
 {
-	struct task_struct *task = (void *)bpf_get_current_task();
-
-#if defined(__TARGET_ARCH_x86)
-	return BPF_CORE_READ(task, thread_info.status) & TS_COMPAT;
-#else
-	return BPF_CORE_READ(task, thread_info.flags) & 1ul << TIF_32BIT;
-#endif
+	/* A typed pointer is followed by loads, where there is one. */
+	if (config.typed_task)
+		return IN_32BIT_CALL(bpf_get_current_task_btf(), DIRECT);
+	return IN_32BIT_CALL((struct task_struct *)bpf_get_current_task(), PROBED);
 }
 
 #if defined(__TARGET_ARCH_x86)

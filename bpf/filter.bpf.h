@@ -95,12 +95,23 @@ DEFINE_JUDGE_INODE(judge_inode_probed, PROBED)
 /* The current task's open file, NULL for a number that is none. */
 static __always_inline struct file *file_of_descriptor(__u32 fd)
 {
-	struct task_struct *task = (void *)bpf_get_current_task();
-	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
-	struct file *file = NULL;
+	struct file *file = NULL, **all;
+	struct fdtable *table;
+	__u32 descriptors;
 
-	if (fd < BPF_CORE_READ(table, max_fds))
-		bpf_probe_read_kernel(&file, sizeof(file), BPF_CORE_READ(table, fd) + fd);
+	if (config.typed_task) {
+		table = bpf_get_current_task_btf()->files->fdt;
+		descriptors = table->max_fds;
+		all = table->fd;
+	} else {
+		struct task_struct *task = (void *)bpf_get_current_task();
+
+		table = BPF_CORE_READ(task, files, fdt);
+		descriptors = BPF_CORE_READ(table, max_fds);
+		all = BPF_CORE_READ(table, fd);
+	}
+	if (fd < descriptors)
+		bpf_probe_read_kernel(&file, sizeof(file), all + fd);
 	return file;
 }
 

@@ -68,11 +68,15 @@
 DEFINE_JUDGE(judge_direct, void, CONTEXT_WORD, DIRECT, judge_inode_direct, DIRECT_REGISTER)
 DEFINE_JUDGE(judge_probed, struct pt_regs, REGISTER_ARG, PROBED, judge_inode_probed, PROBED_REGISTER)
 
-/* Another attempt of a request that is traced, by a thread that is not: one of io_uring's has a name of its own. */
-static __always_inline bool is_traced_request(__u32 point, __u64 kiocb)
+/* Requests that may be tried once more by a thread that is not traced: one of io_uring's has a name of its own. */
+static __always_inline bool may_be_tried_by_others(__u32 point)
 {
-	return point_shape(point) == SHAPE_KIOCB_0 && (point_is_door(point) || config.by_comm || config.by_cgroup) &&
-	       bpf_map_lookup_elem(&asynchronous, &kiocb);
+	return point_shape(point) == SHAPE_KIOCB_0 && (point_is_door(point) || config.by_comm || config.by_cgroup);
+}
+
+static __always_inline bool is_traced_request(__u64 kiocb)
+{
+	return bpf_map_lookup_elem(&asynchronous, &kiocb);
 }
 
 /* include/uapi/asm-generic/fcntl.h, and what x86 and arm64 have of their own */
@@ -83,17 +87,27 @@ static __always_inline bool is_traced_request(__u32 point, __u64 kiocb)
 #endif
 
 /* Whether a read or write that begins like this goes past the page cache, as far as its first argument tells. */
-static __always_inline bool is_direct(__u32 point, void *first)
-{
-	__u32 shape = point_shape(point);
+#define DEFINE_IS_DIRECT(NAME, GET)                                                                                    \
+	static __always_inline bool NAME(__u32 point, void *first)                                                     \
+	{                                                                                                              \
+		__u32 shape = point_shape(point);                                                                      \
+                                                                                                                       \
+		if ((shape == SHAPE_KIOCB_0 && !point_is_door(point)) || shape == SHAPE_ROW_KIOCB_0) {                 \
+			struct kiocb *kiocb = first;                                                                   \
+                                                                                                                       \
+			return GET(kiocb, ki_flags) & IOCB_DIRECT;                                                     \
+		}                                                                                                      \
+		/* A disk's file has no file system's function to come by. */                                         \
+		if (shape == SHAPE_FILE_0 && point_return(point) == RETURN_BYTES) {                                    \
+			struct file *file = first;                                                                     \
+                                                                                                                       \
+			return GET(file, f_flags) & O_DIRECT;                                                          \
+		}                                                                                                      \
+		return false;                                                                                          \
+	}
 
-	if ((shape == SHAPE_KIOCB_0 && !point_is_door(point)) || shape == SHAPE_ROW_KIOCB_0)
-		return BPF_CORE_READ((struct kiocb *)first, ki_flags) & IOCB_DIRECT;
-	/* A disk's file has no file system's function to come by. */
-	if (shape == SHAPE_FILE_0 && point_return(point) == RETURN_BYTES)
-		return BPF_CORE_READ((struct file *)first, f_flags) & O_DIRECT;
-	return false;
-}
+DEFINE_IS_DIRECT(is_direct_direct, DIRECT)
+DEFINE_IS_DIRECT(is_direct_probed, PROBED)
 
 /* What a throttle does is in the row of requests, which are not looked at everywhere. */
 static __always_inline bool row_is_measured(__u32 point)
@@ -101,12 +115,12 @@ static __always_inline bool row_is_measured(__u32 point)
 	return config.whole_stack && (point_shape(point) != SHAPE_ROW_BIO_0 || block.bio_stamps);
 }
 
-/* A function that a write may come by. */
-static __always_inline void note_file(__u32 point, void *first)
+/* A function that a write may come by, inside the call of `hand`. */
+static __always_inline void note_file(__u32 point, void *first, const struct hand *hand)
 {
 	__u32 shape = point_shape(point);
 
-	if (!block.bio_stamps || (point_return(point) != RETURN_BYTES && !point_is_door(point)))
+	if (!hand || !may_write(hand) || !block.bio_stamps || (point_return(point) != RETURN_BYTES && !point_is_door(point)))
 		return;
 	if (shape == SHAPE_FILE_0)
 		note_write(first);
@@ -114,7 +128,7 @@ static __always_inline void note_file(__u32 point, void *first)
 		note_write(BPF_CORE_READ((struct kiocb *)first, ki_filp));
 }
 
-static __always_inline int enter_row(__u32 point, void *first)
+static __always_inline int enter_row(__u32 point, void *first, bool is_direct)
 {
 	__u64 id = bpf_get_current_pid_tgid();
 	__u32 row = point_op(point);
@@ -124,7 +138,7 @@ static __always_inline int enter_row(__u32 point, void *first)
 	if (point_shape(point) == SHAPE_ROW_BIO_0)
 		hold_bio(first);
 	if (process_is_traced(id))
-		enter_function(id, ROW_KEY | row, row, false, is_direct(point, first), bpf_ktime_get_ns());
+		enter_function(id, ROW_KEY | row, row, false, is_direct, bpf_ktime_get_ns());
 	return 0;
 }
 
@@ -137,20 +151,23 @@ static __always_inline int leave_row(__u32 point)
 	return 0;
 }
 
-#define DEFINE_ENTER(NAME, CONTEXT, ARG, GET, JUDGE, REGISTER, ENTER_SYSCALL, ENTER_SYSCALL_32)                                          \
+#define DEFINE_ENTER(NAME, CONTEXT, ARG, GET, JUDGE, IS_DIRECT, REGISTER, ENTER_SYSCALL, ENTER_SYSCALL_32)             \
 	static __always_inline int NAME(CONTEXT *ctx, __u32 point, __u64 stack)                                        \
 	{                                                                                                              \
 		enum verdict verdict;                                                                                  \
 		struct kiocb *kiocb;                                                                                   \
 		struct frame *frame;                                                                                   \
+		struct hand *hand;                                                                                     \
 		__u64 id;                                                                                              \
                                                                                                                        \
 		if (point_shape(point) == SHAPE_NONE)                                                                  \
 			return 0;                                                                                      \
 		if (point_is_row(point))                                                                               \
-			return control.stopped ? 0 : enter_row(point, (void *)ARG(ctx, 0));                            \
+			return control.stopped ? 0 :                                                                   \
+						 enter_row(point, (void *)ARG(ctx, 0),                                 \
+							   IS_DIRECT(point, (void *)ARG(ctx, 0)));                     \
 		id = bpf_get_current_pid_tgid();                                                                       \
-		if (!thread_is_traced(id) && !is_traced_request(point, ARG(ctx, 0)))                                   \
+		if (!thread_is_traced(id) && (!may_be_tried_by_others(point) || !is_traced_request(ARG(ctx, 0))))      \
 			return 0;                                                                                      \
 		if (control.stopped)                                                                                   \
 			return 0;                                                                                      \
@@ -182,11 +199,11 @@ static __always_inline int leave_row(__u32 point)
 			frame->group = group_of_argument(point, (void *)argument);                                     \
 		}                                                                                                      \
 		if (config.whole_stack) {                                                                              \
-			enter_function(id, point_op(point), op_rows[point_op(point)], verdict != TRACED,                   \
-				       is_direct(point, (void *)ARG(ctx, 0)),                                          \
-				       frame ? frame->entered_ns : bpf_ktime_get_ns());                                \
+			hand = enter_function(id, point_op(point), op_rows[point_op(point)], verdict != TRACED,        \
+					      IS_DIRECT(point, (void *)ARG(ctx, 0)),                                   \
+					      frame ? frame->entered_ns : bpf_ktime_get_ns());                         \
 			if (frame)                                                                                     \
-				note_file(point, (void *)ARG(ctx, 0));                                                 \
+				note_file(point, (void *)ARG(ctx, 0), hand);                                           \
 		}                                                                                                      \
 		if (point_shape(point) != SHAPE_KIOCB_0)                                                               \
 			return 0;                                                                                      \
@@ -202,10 +219,10 @@ static __always_inline int leave_row(__u32 point)
 		return 0;                                                                                              \
 	}
 
-DEFINE_ENTER(enter_direct, void, CONTEXT_WORD, DIRECT, judge_direct, DIRECT_REGISTER, enter_syscall_direct,
-	     enter_syscall_compat)
-DEFINE_ENTER(enter_probed, struct pt_regs, REGISTER_ARG, PROBED, judge_probed, PROBED_REGISTER, enter_syscall_probed,
-	     enter_syscall_compat_probed)
+DEFINE_ENTER(enter_direct, void, CONTEXT_WORD, DIRECT, judge_direct, is_direct_direct, DIRECT_REGISTER,
+	     enter_syscall_direct, enter_syscall_compat)
+DEFINE_ENTER(enter_probed, struct pt_regs, REGISTER_ARG, PROBED, judge_probed, is_direct_probed, PROBED_REGISTER,
+	     enter_syscall_probed, enter_syscall_compat_probed)
 
 /* The errno that a fault's result stands for, 0 when it is none: include/linux/mm_types.h, vm_fault_to_errno(). */
 static __always_inline long value_of_fault(__u32 result)
@@ -348,8 +365,11 @@ static __always_inline bool session_is_return(void *ctx)
 SEC("kprobe.session")
 int session(struct pt_regs *ctx)
 {
-	__u32 point = bpf_get_attach_cookie(ctx);
+	__u32 point = SPECIALISED_POINT();
 
+	/* One for many functions. */
+	if (point == POINT_UNSET)
+		point = bpf_get_attach_cookie(ctx);
 	if (session_is_return(ctx))
 		return leave(point, PT_REGS_RC(ctx));
 	enter_probed(ctx, point, PT_REGS_SP(ctx));

@@ -213,21 +213,24 @@ static __always_inline struct hand *begin_hand(__u32 thread, __u32 op, __u64 now
 	return hand;
 }
 
-/* A function inside a call is entered. `is_transparent`: it is not asked for, and its time its caller's. */
-static __always_inline void enter_function(__u32 thread, __u32 key, __u8 row, bool is_transparent, bool is_direct,
-					   __u64 now)
+/*
+ * A function inside a call is entered. `is_transparent`: it is not asked for, and its time its caller's. Answers the hand of the
+ * call, NULL where none is under way.
+ */
+static __always_inline struct hand *enter_function(__u32 thread, __u32 key, __u8 row, bool is_transparent, bool is_direct,
+						   __u64 now)
 {
 	struct hand *hand = find_hand(thread);
 	struct open_function *open;
 
 	if (!hand || !hand->depth)
-		return;
+		return NULL;
 	settle(hand, thread, now);
 	charge(hand, current_row(hand), now);
 	if (hand->depth >= OPEN_FUNCTIONS) {
 		hand->deeper++;
 		count_unbalanced(hand, UNBALANCED_DEPTH, 1);
-		return;
+		return hand;
 	}
 	open = &hand->open[hand->depth & (OPEN_FUNCTIONS - 1)];
 	open->key = key;
@@ -237,6 +240,7 @@ static __always_inline void enter_function(__u32 thread, __u32 key, __u8 row, bo
 		hand->reached |= 1u << (row & (ROWS - 1));
 	if (is_direct)
 		hand->direct = 1;
+	return hand;
 }
 
 /*

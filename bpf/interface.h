@@ -591,12 +591,13 @@ struct config {
 	bool atomic; /* programs that share a CPU's slots can preempt each other */
 	bool hash_starts; /* starts are in a hash by thread: these programs get no task storage, or not always */
 	bool places; /* threads get places by their number, as far as they are free */
+	bool typed_task; /* there is a typed pointer to the current task (5.11) */
 	bool whole_stack; /* every moment of a call is given to a row; hand.bpf.h */
 	bool tells_slow; /* and slow calls are told; slow.bpf.h */
 	bool by_file;
 	__u8 group_by; /* enum group_by */
 	__u8 cgroups_of; /* enum cgroups_of */
-	__u8 pad[6];
+	__u8 pad[5];
 };
 
 /* Changed while the programs run. */

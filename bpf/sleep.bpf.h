@@ -214,15 +214,19 @@ struct {
 	__type(value, __u8);
 } written SEC(".maps");
 
+/* Whether the call under way may write. */
+static __always_inline bool may_write(const struct hand *hand)
+{
+	return hand->family == FAMILY_WRITE || hand->family == FAMILY_ASYNCHRONOUS;
+}
+
 /* The current thread, inside a call, comes to write this file. Its pages are written back later, by a kernel thread. */
 static __always_inline void note_write(struct file *file)
 {
 	__u64 mapping = (__u64)BPF_CORE_READ(file, f_mapping);
-	struct hand *hand = find_hand(bpf_get_current_pid_tgid());
 	__u8 one = 1;
 
-	if (hand && hand->depth && (hand->family == FAMILY_WRITE || hand->family == FAMILY_ASYNCHRONOUS) &&
-	    !bpf_map_lookup_elem(&written, &mapping))
+	if (!bpf_map_lookup_elem(&written, &mapping))
 		bpf_map_update_elem(&written, &mapping, &one, BPF_ANY);
 }
 

@@ -21,7 +21,7 @@ use crate::kernel::btf::BtfFunction;
 use crate::kernel::interface::NEIGHBOURS;
 use crate::kernel::interface::skeleton::IostackbreakdownSkel;
 use crate::kernel::interface::types::{neighbour, op_stats, rodata};
-use crate::layer::{Files, Layer, Point, Returns};
+use crate::layer::{Files, Layer, Point, Returns, Shape};
 
 use super::counters::Counters;
 use super::fold::Constants;
@@ -500,10 +500,15 @@ impl Attaching<'_> {
             .flat_map(|&(index, op)| op.points.iter().map(move |planned| (index, op, planned)))
             .filter(|(_, _, planned)| self.is_of_use(planned));
         let first = hooks.first().copied().filter(|hook| self.joins(*hook));
-        let (many, mut single): (Vec<_>, Vec<_>) =
-            all.partition(|(_, _, planned)| first.is_some_and(|hook| planned.fits(hook)));
+        let (many, mut single): (Vec<_>, Vec<_>) = all.partition(|(_, _, planned)| {
+            first.is_some_and(|hook| planned.fits(hook) && !has_own_program(planned.point, hook))
+        });
+        // All system calls are told the same, so that their program knows it.
+        let is_call = |(_, _, planned): &(_, _, &PlannedPoint)| planned.point.shape == Shape::Syscall;
+        let (calls, others): (Vec<_>, Vec<_>) = many.into_iter().partition(is_call);
         let mut together = false;
-        if let Some(first) = first {
+        for many in [calls, others].into_iter().filter(|many| !many.is_empty()) {
+            let Some(first) = first else { break };
             let targets = many.iter().map(|&(index, op, planned)| self.target(index, op, planned));
             let targets: Vec<Target<'_>> = targets.collect();
             match self.together(layer, &targets, first) {
@@ -561,6 +566,10 @@ impl Attaching<'_> {
         if let Some(frame) = planned.silent {
             word.frame = frame;
             word.silent = true;
+        }
+        // Which call it is, its number says.
+        if planned.point.shape == Shape::Syscall {
+            (word.op, word.returns) = (0, Returns::Status);
         }
         Target {
             function: &planned.function,
@@ -679,7 +688,7 @@ impl Attaching<'_> {
         let progs = &self.attached.skeleton.progs;
         let (enter, leave, entry_link) = if hook == Hook::Session {
             // A program of the layer's own, so that what the kernel skips is counted by layer.
-            let program = self.load_copy(&progs.session, None, None)?;
+            let program = self.load_copy(&progs.session, common_word(all), None)?;
             let link = attach_multi(&program, &targets, sys::BPF_TRACE_KPROBE_SESSION, 0)?;
             (program, None, link)
         } else {
@@ -722,6 +731,19 @@ impl Attaching<'_> {
             skips,
         });
     }
+}
+
+/// Whether a function gets a program of its own also where one could serve many. Such a program has to ask with each call what it
+/// is about, which costs most where most calls are: those that move bytes.
+fn has_own_program(point: &Point, hook: Hook) -> bool {
+    hook == Hook::Session && point.returns == Returns::Bytes && point.shape != Shape::Syscall
+}
+
+/// What the programs on all of these are told, where it is the same.
+fn common_word(all: &[Target<'_>]) -> Option<u32> {
+    let mut words = all.iter().map(|target| target.word);
+    let first = words.next()?;
+    words.all(|word| word == first).then(|| first.pack())
 }
 
 /// A descriptor of a program that libbpf holds; without one its counters are not known.

@@ -69,6 +69,11 @@ pub fn fold(program: &[bpf_insn], constants: &Constants<'_>) -> Option<Vec<bpf_i
         }
     }
     drop_jumps_to_next(&mut kept);
+    shorten_jumps(&mut kept);
+    drop_unreached(&mut kept);
+    invert_branches(&mut kept);
+    drop_unreached(&mut kept);
+    drop_jumps_to_next(&mut kept);
     assemble(&kept)
 }
 
@@ -496,6 +501,73 @@ fn drop_jumps_to_next(kept: &mut Vec<Kept>) {
     }
     let mut stays = stays.into_iter();
     kept.retain(|_| stays.next().unwrap_or(true));
+}
+
+/// Lets each jump go where the jump that it leads to goes.
+fn shorten_jumps(kept: &mut [Kept]) {
+    for index in 0..kept.len() {
+        // Jumps in a circle end nowhere.
+        for _ in 0..kept.len() {
+            let Some(target) = kept[index].target else { break };
+            match kept.get(at_or_after(kept, target)) {
+                Some(next) if next.instruction.code == JUMP && next.target != kept[index].target => {
+                    kept[index].target = next.target;
+                }
+                _ => break,
+            }
+        }
+    }
+}
+
+/// Lets a branch around a jump go where that one goes. No other way leads to the jump, since all are shortened.
+fn invert_branches(kept: &mut [Kept]) {
+    for index in 0..kept.len().saturating_sub(2) {
+        let is_around = is_branch(&kept[index].instruction)
+            && kept[index + 1].instruction.code == JUMP
+            && kept[index]
+                .target
+                .is_some_and(|target| at_or_after(kept, target) == index + 2);
+        if let Some(code) = inverted(kept[index].instruction.code).filter(|_| is_around) {
+            kept[index].instruction.code = code;
+            (kept[index].target, kept[index + 1].target) = (kept[index + 1].target, kept[index].target);
+        }
+    }
+}
+
+/// The branch that is taken where this one is not.
+fn inverted(code: u8) -> Option<u8> {
+    let operation = match u32::from(code & OPERATION) {
+        sys::BPF_JEQ => sys::BPF_JNE,
+        sys::BPF_JNE => sys::BPF_JEQ,
+        sys::BPF_JGT => sys::BPF_JLE,
+        sys::BPF_JLE => sys::BPF_JGT,
+        sys::BPF_JGE => sys::BPF_JLT,
+        sys::BPF_JLT => sys::BPF_JGE,
+        sys::BPF_JSGT => sys::BPF_JSLE,
+        sys::BPF_JSLE => sys::BPF_JSGT,
+        sys::BPF_JSGE => sys::BPF_JSLT,
+        sys::BPF_JSLT => sys::BPF_JSGE,
+        _ => return None,
+    };
+    Some(code & !OPERATION | operation as u8)
+}
+
+/// Leaves out what no way leads to any more: the kernel refuses it.
+fn drop_unreached(kept: &mut Vec<Kept>) {
+    let mut is_reached = vec![false; kept.len()];
+    let mut open = vec![0];
+    while let Some(index) = open.pop() {
+        let Some(it) = kept.get(index).filter(|_| !is_reached[index]) else {
+            continue;
+        };
+        is_reached[index] = true;
+        open.extend(it.target.map(|target| at_or_after(kept, target)));
+        if !matches!(it.instruction.code, JUMP | EXIT) {
+            open.push(index + 1);
+        }
+    }
+    let mut is_reached = is_reached.into_iter();
+    kept.retain(|_| is_reached.next().unwrap_or(true));
 }
 
 /// Puts them one after the other, with jumps to where their targets are now.

@@ -126,6 +126,7 @@ pub fn load(
             .any(|hook| matches!(hook, Hook::Fentry | Hook::RawTracepoint));
         rodata.config.rows = plan.rows() as u32;
         rodata.config.hash_starts = MaybeUninit::new(settings.starts_in_table);
+        rodata.config.typed_task = MaybeUninit::new(facts.task_storage);
         rodata.config.places = MaybeUninit::new(has_places(facts, settings));
         rodata.config.atomic = MaybeUninit::new(preempted && facts.preemption.is_possible());
         rodata.config.whole_stack = MaybeUninit::new(settings.whole_stack);

@@ -23,6 +23,7 @@ fn uses(instruction: &bpf_insn) -> Set {
     let operation = u32::from(instruction.code & OPERATION);
     match instruction.code {
         JUMP | LOAD_CONSTANT => 0,
+        CALL if takes_nothing(instruction) => 0,
         CALL => bit(1) | bit(2) | bit(3) | bit(4) | bit(5),
         EXIT => bit(0),
         _ => match class(instruction) {
@@ -38,6 +39,20 @@ fn uses(instruction: &bpf_insn) -> Set {
             _ => first | second_if_register,
         },
     }
+}
+
+/// A call of a helper that has no arguments.
+fn takes_nothing(call: &bpf_insn) -> bool {
+    let helper = call.imm as u32;
+    call.src_reg() == 0
+        && matches!(
+            helper,
+            sys::BPF_FUNC_ktime_get_ns
+                | sys::BPF_FUNC_get_current_pid_tgid
+                | sys::BPF_FUNC_get_smp_processor_id
+                | sys::BPF_FUNC_get_current_task
+                | sys::BPF_FUNC_get_current_task_btf
+        )
 }
 
 /// What is lost by an instruction, whatever it was.
