@@ -1,20 +1,30 @@
-//! The kernel's own description of its types and functions, read through libbpf.
+//! The kernel's own description of its types and functions.
+//!
+//! It has a hundred thousand types and more, of which few matter. So nothing is made of the others: they are stepped over where
+//! they lie, and most names are told apart by their first letters.
 
 mod excerpt;
+mod image;
 
 pub use excerpt::essential;
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
+use std::fs;
 use std::io;
-use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
 use std::rc::Rc;
 
 use libbpf_sys as sys;
 
+use self::image::{Image, Type};
+use super::beginnings::Beginnings;
 use super::block::BlockFacts;
 use super::{FactsError, Fprobe};
+
+/// Where the kernel shows its BTF and that of its modules.
+const FOLDER: &str = "/sys/kernel/btf";
 
 /// A function that tracing programs can attach to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,20 +53,10 @@ impl PartialEq for ModuleBtf {
 
 impl Eq for ModuleBtf {}
 
-/// BTF that libbpf has parsed. A module's refers to vmlinux's, which has to outlive it.
+/// BTF that was read. A module's refers to vmlinux's.
 pub struct Btf<'base> {
-    raw: *mut sys::btf,
+    image: Image<'base>,
     module: Option<ModuleBtf>,
-    /// Types below this number are vmlinux's.
-    first_id: u32,
-    base: PhantomData<&'base ()>,
-}
-
-impl Drop for Btf<'_> {
-    fn drop(&mut self) {
-        // SAFETY: `raw` came from libbpf and is freed once.
-        unsafe { sys::btf__free(self.raw) };
-    }
 }
 
 /// What one pass over the types found.
@@ -68,8 +68,20 @@ pub struct Scan {
     pub session: bool,
     pub task_storage: bool,
     pub answering_atomics: bool,
+    /// Static functions are among the functions; before pahole 1.18 they were not.
+    pub has_static: bool,
     pub block: BlockFacts,
 }
+
+/// A static function of fs/pipe.c, in every kernel and always out of line: its address is in a table.
+const STATIC_FUNCTION: &str = "pipe_poll";
+const FPROBE: &str = "fprobe";
+const ATTACH_TYPES: &str = "bpf_attach_type";
+const HELPERS: &str = "bpf_func_id";
+/// The name changed in 6.0 (ff07a02e9e8e).
+const REQUEST_CODES: [&str; 2] = ["req_op", "req_opf"];
+/// What libbpf looks for when a program is for a tracepoint.
+const BLOCK_TRACEPOINT: &str = "btf_trace_block_";
 
 /// Pointers and qualifiers that are followed in a row.
 const MAX_DEPTH: u32 = 32;
@@ -88,55 +100,29 @@ impl Btf<'_> {
     /// # Errors
     /// When the kernel has none, or it may not be read.
     pub fn vmlinux() -> Result<Self, FactsError> {
-        // SAFETY: no arguments; a null result is checked.
-        let raw = unsafe { sys::btf__load_vmlinux_btf() };
-        if raw.is_null() {
-            let error = io::Error::last_os_error();
-            return Err(if error.kind() == io::ErrorKind::PermissionDenied {
-                FactsError::Btf(error)
-            } else {
-                FactsError::NoBtf
-            });
-        }
-        Ok(Self {
-            raw,
-            module: None,
-            first_id: 1,
-            base: PhantomData,
-        })
+        let bytes = fs::read(Path::new(FOLDER).join("vmlinux")).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => FactsError::NoBtf,
+            _ => FactsError::Btf(error),
+        })?;
+        let image = Image::new(bytes, None).map_err(FactsError::Btf)?;
+        Ok(Self { image, module: None })
     }
 
     /// BTF that is not the kernel's.
     #[cfg(test)]
     fn of_bytes(bytes: &[u8]) -> Option<Self> {
-        // SAFETY: libbpf copies the bytes, which are valid for the call.
-        let raw = unsafe { sys::btf__new(bytes.as_ptr().cast(), bytes.len() as u32) };
-        (!raw.is_null()).then_some(Self {
-            raw,
-            module: None,
-            first_id: 1,
-            base: PhantomData,
-        })
+        let image = Image::new(bytes.to_vec(), None).ok()?;
+        Some(Self { image, module: None })
     }
 
     /// The BTF of a loaded module; `None` when it is not one, or the kernel has no BTF for modules (before 5.11).
     #[must_use]
     pub fn module<'a>(&'a self, name: &'static str) -> Option<Btf<'a>> {
-        let c_name = CString::new(name).ok()?;
-        // SAFETY: `self.raw` is valid for as long as `self`, which the result borrows.
-        let raw = unsafe { sys::btf__load_module_btf(c_name.as_ptr(), self.raw) };
-        // SAFETY: `self.raw` is valid.
-        let first_id = unsafe { sys::btf__type_cnt(self.raw) };
-        if raw.is_null() {
-            return None;
-        }
-        let object = open_module_object(&c_name).map(Rc::new);
-        Some(Btf {
-            raw,
-            module: Some(ModuleBtf { name, object }),
-            first_id,
-            base: PhantomData,
-        })
+        let bytes = fs::read(Path::new(FOLDER).join(name)).ok()?;
+        let image = Image::new(bytes, Some(&self.image)).ok()?;
+        let object = open_module_object(&CString::new(name).ok()?).map(Rc::new);
+        let module = Some(ModuleBtf { name, object });
+        Some(Btf { image, module })
     }
 
     /// Goes over all types once.
@@ -149,68 +135,32 @@ impl Btf<'_> {
             session: false,
             task_storage: false,
             answering_atomics: false,
+            has_static: false,
             block: BlockFacts::default(),
         };
-        for id in self.ids() {
-            let Some(kind) = self.type_at(id) else { continue };
-            let entries = kind.info & 0xffff;
-            match kind_of(kind) {
+        let functions = Beginnings::new(wanted.iter().copied().chain([STATIC_FUNCTION]));
+        let types = [FPROBE, ATTACH_TYPES, HELPERS, BLOCK_TRACEPOINT];
+        let types = Beginnings::new(types.into_iter().chain(REQUEST_CODES));
+        for (id, kind) in self.image.own_types() {
+            match kind.kind() {
                 KIND_FUNC => {
-                    let name = self.string(kind.name_off);
+                    let Some(name) = self.image.name_among(&kind, &functions) else {
+                        continue;
+                    };
+                    scan.has_static |= name == STATIC_FUNCTION;
                     if wanted.contains(name) {
-                        // SAFETY: a function's type is in this member of the union.
-                        let prototype = unsafe { kind.__bindgen_anon_1.type_ };
-                        let args = self.type_at(prototype).map_or(0, |p| p.info & 0xffff);
+                        let prototype = self.image.type_at(kind.size_or_type);
                         let function = BtfFunction {
                             id,
-                            args,
+                            args: prototype.map_or(0, |prototype| prototype.entries()),
                             module: self.module.clone(),
                         };
                         scan.functions.push((name.to_owned(), function));
                     }
                 }
-                KIND_STRUCT if self.module.is_none() && self.string(kind.name_off) == "fprobe" => {
-                    let rethook = self
-                        .members(kind, entries)
-                        .iter()
-                        .any(|m| self.string(m.name_off) == "rethook");
-                    scan.fprobe = if rethook { Fprobe::Rethook } else { Fprobe::Graph };
-                }
-                KIND_ENUM if self.module.is_none() => match self.string(kind.name_off) {
-                    "bpf_attach_type" => {
-                        for entry in self.enumerators(kind, entries) {
-                            match self.string(entry.name_off) {
-                                "BPF_TRACE_FENTRY" => scan.fentry = true,
-                                "BPF_TRACE_KPROBE_SESSION" => scan.session = true,
-                                _ => {}
-                            }
-                        }
-                    }
-                    "bpf_func_id" => {
-                        for entry in self.enumerators(kind, entries) {
-                            match self.string(entry.name_off) {
-                                "BPF_FUNC_get_current_task_btf" => scan.task_storage = true,
-                                // It came with 5.12, as they did (5ca419f2864a), which have no name in BTF.
-                                "BPF_FUNC_check_mtu" => scan.answering_atomics = true,
-                                _ => {}
-                            }
-                        }
-                    }
-                    // The name changed in 6.0 (ff07a02e9e8e).
-                    "req_op" | "req_opf" => {
-                        let codes = self.enumerators(kind, entries).iter();
-                        scan.block
-                            .codes
-                            .extend(codes.map(|entry| (self.string(entry.name_off).to_owned(), entry.val as u32)));
-                    }
-                    _ => {}
-                },
-                // What libbpf looks for when a program is for a tracepoint.
-                KIND_TYPEDEF if self.module.is_none() => {
-                    if let Some(name) = self.string(kind.name_off).strip_prefix("btf_trace_block_") {
-                        scan.block
-                            .tracepoints
-                            .insert(format!("block_{name}"), self.arguments(kind));
+                KIND_STRUCT | KIND_ENUM | KIND_TYPEDEF if self.module.is_none() => {
+                    if let Some(name) = self.image.name_among(&kind, &types) {
+                        self.scan_type(name, &kind, &mut scan);
                     }
                 }
                 _ => {}
@@ -219,80 +169,74 @@ impl Btf<'_> {
         scan
     }
 
+    fn scan_type(&self, name: &str, kind: &Type<'_>, scan: &mut Scan) {
+        let name_of = |row: [u32; 2]| self.image.string(row[0]);
+        match kind.kind() {
+            KIND_STRUCT if name == FPROBE => {
+                let mut members = kind.rows::<3>();
+                let rethook = members.any(|[name, ..]| self.image.string(name) == "rethook");
+                scan.fprobe = if rethook { Fprobe::Rethook } else { Fprobe::Graph };
+            }
+            KIND_ENUM if name == ATTACH_TYPES => {
+                for entry in kind.rows().map(name_of) {
+                    scan.fentry |= entry == "BPF_TRACE_FENTRY";
+                    scan.session |= entry == "BPF_TRACE_KPROBE_SESSION";
+                }
+            }
+            KIND_ENUM if name == HELPERS => {
+                for entry in kind.rows().map(name_of) {
+                    scan.task_storage |= entry == "BPF_FUNC_get_current_task_btf";
+                    // It came with 5.12, as they did (5ca419f2864a), which have no name in BTF.
+                    scan.answering_atomics |= entry == "BPF_FUNC_check_mtu";
+                }
+            }
+            KIND_ENUM if REQUEST_CODES.contains(&name) => {
+                let codes = kind
+                    .rows()
+                    .map(|[name, code]| (self.image.string(name).to_owned(), code));
+                scan.block.codes.extend(codes);
+            }
+            KIND_TYPEDEF => {
+                if let Some(name) = name.strip_prefix(BLOCK_TRACEPOINT) {
+                    let arguments = self.arguments(kind);
+                    scan.block.tracepoints.insert(format!("block_{name}"), arguments);
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Names of the types that a tracepoint's arguments are of, or point to.
-    fn arguments(&self, typedef: &sys::btf_type) -> Vec<String> {
-        let Some(prototype) = self.behind(typedef).filter(|kind| kind_of(kind) == KIND_FUNC_PROTO) else {
+    fn arguments(&self, typedef: &Type<'_>) -> Vec<String> {
+        let Some(prototype) = self.behind(typedef).filter(|kind| kind.kind() == KIND_FUNC_PROTO) else {
             return Vec::new();
         };
-        let count = (prototype.info & 0xffff) as usize;
-        // SAFETY: libbpf has checked that a prototype's parameters follow it.
-        let parameters: &[sys::btf_param] =
-            unsafe { std::slice::from_raw_parts(std::ptr::from_ref(prototype).add(1).cast(), count) };
-        // The first is the tracepoint's own.
-        let types = parameters.iter().skip(1);
-        let name = |parameter: &sys::btf_param| {
-            let kind = self.type_at(parameter.type_)?;
-            let kind = if kind_of(kind) == KIND_PTR {
-                self.behind(kind)?
+        let name = |[_, of]: [u32; 2]| {
+            let kind = self.image.type_at(of)?;
+            let kind = if kind.kind() == KIND_PTR {
+                self.behind(&kind)?
             } else {
                 kind
             };
-            Some(self.string(kind.name_off).to_owned())
+            Some(self.image.string(kind.name).to_owned())
         };
-        types.map(|parameter| name(parameter).unwrap_or_default()).collect()
+        // The first is the tracepoint's own.
+        let arguments = prototype.rows().skip(1);
+        arguments.map(|argument| name(argument).unwrap_or_default()).collect()
     }
 
     /// What a pointer points to, or a typedef names, without qualifiers and pointers on the way.
-    fn behind(&self, kind: &sys::btf_type) -> Option<&sys::btf_type> {
-        // SAFETY: of these kinds, the type referred to is in this member of the union.
-        let mut next = self.type_at(unsafe { kind.__bindgen_anon_1.type_ })?;
+    fn behind(&self, kind: &Type<'_>) -> Option<Type<'_>> {
+        let mut next = self.image.type_at(kind.size_or_type)?;
         // A pointer that points to itself has no end.
         for _ in 0..MAX_DEPTH {
-            if !matches!(kind_of(next), KIND_PTR | KIND_CONST) {
+            if !matches!(next.kind(), KIND_PTR | KIND_CONST) {
                 return Some(next);
             }
-            // SAFETY: as above.
-            next = self.type_at(unsafe { next.__bindgen_anon_1.type_ })?;
+            next = self.image.type_at(next.size_or_type)?;
         }
         None
     }
-
-    /// The numbers of its own types.
-    fn ids(&self) -> std::ops::Range<u32> {
-        // SAFETY: `raw` is valid.
-        self.first_id..unsafe { sys::btf__type_cnt(self.raw) }
-    }
-
-    fn type_at(&self, id: u32) -> Option<&sys::btf_type> {
-        // SAFETY: libbpf answers null for a number it does not have, else a pointer that lives as long as `self`.
-        unsafe { sys::btf__type_by_id(self.raw, id).as_ref() }
-    }
-
-    fn string(&self, offset: u32) -> &str {
-        // SAFETY: libbpf answers null for an offset outside its strings, else a string that lives as long as `self`.
-        unsafe {
-            let text = sys::btf__name_by_offset(self.raw, offset);
-            if text.is_null() {
-                ""
-            } else {
-                CStr::from_ptr(text).to_str().unwrap_or_default()
-            }
-        }
-    }
-
-    fn members<'a>(&'a self, of: &'a sys::btf_type, count: u32) -> &'a [sys::btf_member] {
-        // SAFETY: libbpf has checked that a structure's `count` members follow it.
-        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(of).add(1).cast(), count as usize) }
-    }
-
-    fn enumerators<'a>(&'a self, of: &'a sys::btf_type, count: u32) -> &'a [sys::btf_enum] {
-        // SAFETY: as for members.
-        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(of).add(1).cast(), count as usize) }
-    }
-}
-
-fn kind_of(kind: &sys::btf_type) -> u32 {
-    kind.info >> 24 & 0x1f
 }
 
 /// Finds the kernel's object for a module's BTF by going over all of them.
@@ -390,6 +334,7 @@ mod tests {
         assert_eq!(scan.fprobe, Fprobe::Rethook);
         assert_eq!(scan.block.argument("block_rq_issue", "request"), Some(0));
         assert_eq!(scan.block.codes.get("REQ_OP_FLUSH"), Some(&2));
+        assert!(!scan.has_static);
     }
 
     #[test]

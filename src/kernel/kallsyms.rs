@@ -9,6 +9,8 @@ use std::io::{self, BufRead, BufReader};
 use std::num::NonZeroU64;
 use std::str;
 
+use super::beginnings::Beginnings;
+
 const PATH: &str = "/proc/kallsyms";
 
 /// One line of `/proc/kallsyms` (`s_show` in kernel/kallsyms.c): `%px %c %s`, then `\t[%s]` for a module's symbol.
@@ -39,9 +41,12 @@ impl Symbols {
     /// lacks its line feed: its name may be cut.
     pub fn parse(mut lines: impl BufRead, wanted: &BTreeSet<&str>) -> io::Result<Self> {
         let mut symbols = Self::default();
+        let beginnings = Beginnings::new(wanted.iter().copied());
         let mut line = Vec::new();
         while lines.read_until(b'\n', &mut line)? > 0 {
-            if let Some((name, symbol)) = parse_line(&line, wanted) {
+            if name_of(&line).is_some_and(|name| beginnings.may_have(name))
+                && let Some((name, symbol)) = parse_line(&line, wanted)
+            {
                 symbols.by_name.entry(name.to_owned()).or_default().push(symbol);
             }
             line.clear();
@@ -81,6 +86,16 @@ impl Symbols {
             .map(|symbol| symbol.address);
         let first = addresses.next()?;
         addresses.all(|other| other == first).then_some(first).flatten()
+    }
+}
+
+/// From the name on, which comes behind an address of all its digits and a letter.
+fn name_of(line: &[u8]) -> Option<&[u8]> {
+    const AT: usize = 2 * size_of::<u64>() + " T ".len();
+    match line.get(AT - 1) {
+        Some(b' ') => line.get(AT..),
+        // Not as a 64-bit kernel writes it.
+        _ => line.splitn(3, |&byte| byte == b' ').nth(2),
     }
 }
 

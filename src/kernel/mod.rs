@@ -2,6 +2,7 @@
 //!
 //! Nothing is taken from the kernel's version. Each fact is read from where the kernel tells it, once.
 
+mod beginnings;
 pub mod block;
 pub mod btf;
 pub mod disk;
@@ -153,6 +154,11 @@ pub fn is_in_use(module: &str) -> bool {
     text_of(format!("/sys/module/{module}/refcnt")).map_or(true, |users| users.trim() != "0")
 }
 
+/// Whether something was loaded as a module: what is built in has no state (kernel/module/sysfs.c).
+fn is_loaded(module: &str) -> bool {
+    Path::new("/sys/module").join(module).join("initstate").exists()
+}
+
 /// Whether files may be on a file system: the kernel has it, and somebody has mounted one. It never makes the kernel load it.
 #[must_use]
 pub fn has_mounted(file_system: &FileSystem) -> bool {
@@ -207,7 +213,8 @@ pub fn gather(
         found.entry(name).or_default().btf = Some(function);
     }
 
-    // What vmlinux does not have may be in the module's own BTF.
+    // What vmlinux does not have may be in the module's own BTF; where there is none, only its symbols can tell.
+    let mut unlisted = BTreeSet::new();
     let modules: BTreeSet<&'static str> = found
         .iter()
         .filter(|(_, f)| f.btf.is_none())
@@ -225,17 +232,21 @@ pub fn gather(
             for (name, function) in btf.scan(&missing).functions {
                 found.entry(name).or_default().btf = Some(function);
             }
+        } else if is_loaded(module) {
+            unlisted.insert(module);
         }
     }
 
-    // Reading the symbols takes tens of milliseconds. A system call exists wherever its number does, and those without
-    // arguments never have BTF, so they are not looked up.
+    // Reading the symbols takes tens of milliseconds, and BTF lists functions: all that ftrace knows, less those whose arguments
+    // are not where their types say and those of whose name there are several. These are better left alone. A system call exists
+    // wherever its number does, and those without arguments never have BTF.
     for (name, function) in &mut found {
+        let module = functions.get(name).copied().flatten();
         if !wanted.contains(name.as_str()) {
             function.symbol = Some(false);
         } else if function.btf.is_none() && !name.starts_with(SYSCALL_PREFIX) {
-            let module = functions.get(name).copied().flatten();
-            function.symbol = Some(symbols.get()?.is_text(name, module));
+            let is_listed = scan.has_static && module.is_none_or(|module| !unlisted.contains(module));
+            function.symbol = Some(!is_listed && symbols.get()?.is_text(name, module));
         }
     }
 

@@ -7,20 +7,19 @@ use std::collections::{BTreeSet, HashMap};
 
 use libbpf_sys as sys;
 
-use super::{Btf, KIND_CONST, KIND_ENUM, KIND_PTR, KIND_STRUCT, KIND_TYPEDEF, kind_of};
+use super::image::{HEADER_SIZE, Image, MAGIC};
+use super::{Beginnings, Btf, KIND_CONST, KIND_ENUM, KIND_PTR, KIND_STRUCT, KIND_TYPEDEF};
 
-const MAGIC: u16 = 0xeb9f;
 const VERSION: u8 = 1;
-/// Of `struct btf_header`.
-const HEADER_SIZE: u32 = 24;
 
 impl Btf<'_> {
     /// BTF of the types with these names and of all that they are made of, in the kernel's layout. What a pointer points to is left
     /// out: it is no part of them.
     #[must_use]
     pub fn excerpt(&self, names: &BTreeSet<&str>) -> Vec<u8> {
+        let image = &self.image;
         let mut excerpt = Excerpt {
-            btf: self,
+            image,
             types: Vec::new(),
             strings: vec![0],
             string_places: HashMap::new(),
@@ -28,15 +27,16 @@ impl Btf<'_> {
             order: Vec::new(),
             pointer: None,
         };
-        for id in self.ids() {
-            let has_name = |kind: &sys::btf_type| names.contains(essential(self.string(kind.name_off)));
-            let is_whole = |kind: &&sys::btf_type| {
-                matches!(
-                    kind_of(kind),
-                    KIND_STRUCT | sys::BTF_KIND_UNION | KIND_ENUM | sys::BTF_KIND_ENUM64 | KIND_TYPEDEF
-                )
-            };
-            if self.type_at(id).filter(is_whole).is_some_and(has_name) {
+        let beginnings = Beginnings::new(names.iter().copied());
+        for (id, kind) in image.own_types() {
+            let is_whole = matches!(
+                kind.kind(),
+                KIND_STRUCT | sys::BTF_KIND_UNION | KIND_ENUM | sys::BTF_KIND_ENUM64 | KIND_TYPEDEF
+            );
+            if is_whole
+                && let Some(name) = image.name_among(&kind, &beginnings)
+                && names.contains(essential(name))
+            {
                 excerpt.number_of(id);
             }
         }
@@ -59,7 +59,7 @@ pub fn essential(name: &str) -> &str {
 }
 
 struct Excerpt<'a> {
-    btf: &'a Btf<'a>,
+    image: &'a Image<'a>,
     types: Vec<u8>,
     strings: Vec<u8>,
     /// Of those that are written, by their place in the kernel's.
@@ -75,13 +75,13 @@ struct Excerpt<'a> {
 impl Excerpt<'_> {
     /// The number that a type has here, from now on if it had none.
     fn number_of(&mut self, id: u32) -> u32 {
-        let Some(kind) = self.btf.type_at(id).filter(|_| id != 0) else {
+        let Some(kind) = self.image.type_at(id).filter(|_| id != 0) else {
             return 0;
         };
         if let Some(&number) = self.numbers.get(&id) {
             return number;
         }
-        let is_pointer = kind_of(kind) == KIND_PTR;
+        let is_pointer = kind.kind() == KIND_PTR;
         if let Some(number) = self.pointer.filter(|_| is_pointer) {
             return number;
         }
@@ -98,10 +98,10 @@ impl Excerpt<'_> {
         if place == 0 {
             return 0;
         }
-        let (strings, btf) = (&mut self.strings, self.btf);
+        let (strings, image) = (&mut self.strings, self.image);
         *self.string_places.entry(place).or_insert_with(|| {
             let here = strings.len() as u32;
-            strings.extend(btf.string(place).as_bytes());
+            strings.extend(image.string(place).as_bytes());
             strings.push(0);
             here
         })
@@ -112,46 +112,40 @@ impl Excerpt<'_> {
     }
 
     fn write(&mut self, id: u32) {
-        let btf = self.btf;
-        let Some(kind) = btf.type_at(id) else { return };
-        let entries = kind.info & 0xffff;
-        let name = self.string(kind.name_off);
-        // SAFETY: both members of the union are numbers of the same size.
-        let size_or_type = unsafe { kind.__bindgen_anon_1.size };
-        match kind_of(kind) {
+        let Some(kind) = self.image.type_at(id) else { return };
+        let name = self.string(kind.name);
+        let size_or_type = kind.size_or_type;
+        match kind.kind() {
             sys::BTF_KIND_INT => {
-                // SAFETY: libbpf has checked that a word follows.
-                let encoding = unsafe { *std::ptr::from_ref(kind).add(1).cast::<u32>() };
-                self.words(&[name, kind.info, size_or_type, encoding]);
+                self.words(&[name, kind.info, size_or_type]);
+                kind.rows::<1>().for_each(|encoding| self.words(&encoding));
             }
             sys::BTF_KIND_ARRAY => {
-                // SAFETY: libbpf has checked that it follows.
-                let array = unsafe { *std::ptr::from_ref(kind).add(1).cast::<sys::btf_array>() };
-                let (element, index) = (self.number_of(array.type_), self.number_of(array.index_type));
-                self.words(&[name, kind.info, size_or_type, element, index, array.nelems]);
+                self.words(&[name, kind.info, size_or_type]);
+                for [element, index, count] in kind.rows() {
+                    let (element, index) = (self.number_of(element), self.number_of(index));
+                    self.words(&[element, index, count]);
+                }
             }
             KIND_STRUCT | sys::BTF_KIND_UNION => {
                 self.words(&[name, kind.info, size_or_type]);
-                for member in btf.members(kind, entries) {
-                    let (name, of) = (self.string(member.name_off), self.number_of(member.type_));
-                    self.words(&[name, of, member.offset]);
+                for [name, of, offset] in kind.rows() {
+                    let (name, of) = (self.string(name), self.number_of(of));
+                    self.words(&[name, of, offset]);
                 }
             }
             KIND_ENUM => {
                 self.words(&[name, kind.info, size_or_type]);
-                for entry in btf.enumerators(kind, entries) {
-                    let name = self.string(entry.name_off);
-                    self.words(&[name, entry.val as u32]);
+                for [name, value] in kind.rows() {
+                    let name = self.string(name);
+                    self.words(&[name, value]);
                 }
             }
             sys::BTF_KIND_ENUM64 => {
                 self.words(&[name, kind.info, size_or_type]);
-                // SAFETY: libbpf has checked that they follow.
-                let values: &[sys::btf_enum64] =
-                    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(kind).add(1).cast(), entries as usize) };
-                for value in values {
-                    let name = self.string(value.name_off);
-                    self.words(&[name, value.val_lo32, value.val_hi32]);
+                for [name, low, high] in kind.rows() {
+                    let name = self.string(name);
+                    self.words(&[name, low, high]);
                 }
             }
             KIND_TYPEDEF | KIND_CONST | sys::BTF_KIND_VOLATILE | sys::BTF_KIND_RESTRICT | sys::BTF_KIND_TYPE_TAG => {
@@ -182,6 +176,7 @@ impl Excerpt<'_> {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::image::Type;
     use super::super::tests::{into_bytes, kernel_like};
     use super::*;
     use crate::fuzz;
@@ -210,9 +205,9 @@ mod tests {
         }
     }
 
-    fn named<'a>(btf: &'a Btf<'_>, name: &str) -> Option<&'a sys::btf_type> {
-        let mut all = btf.ids().filter_map(|id| btf.type_at(id));
-        all.find(|kind| btf.string(kind.name_off) == name)
+    fn named<'a>(btf: &'a Btf<'_>, name: &str) -> Option<Type<'a>> {
+        let mut all = btf.image.own_types().map(|(_, kind)| kind);
+        all.find(|kind| btf.image.string(kind.name) == name)
     }
 
     #[test]
@@ -221,16 +216,24 @@ mod tests {
         let bytes = whole.excerpt(&BTreeSet::from(["task_struct", "flags", "absent"]));
         let part = Btf::of_bytes(&bytes).unwrap();
         let task = named(&part, "task_struct").unwrap();
-        let members = part.members(task, task.info & 0xffff);
-        let told: Vec<_> = members.iter().map(|m| (part.string(m.name_off), m.offset)).collect();
+        let members: Vec<[u32; 3]> = task.rows().collect();
+        let told: Vec<_> = members
+            .iter()
+            .map(|[name, _, at]| (part.image.string(*name), *at))
+            .collect();
         assert_eq!(told, [("far", 0), ("other", 64), ("all", 128)]);
-        assert_eq!(members[0].type_, members[1].type_, "one pointer stands for all");
+        assert_eq!(members[0][1], members[1][1], "one pointer stands for all");
         assert!(named(&part, "near").is_some() && named(&part, "far").is_none());
-        // SAFETY: a structure has a size there.
-        assert_eq!(unsafe { task.__bindgen_anon_1.size }, 32);
+        assert_eq!(task.size_or_type, 32);
         assert!(named(&part, "flags").is_some());
-        // SAFETY: the BTF lives, and the number is one of its own.
-        let size = unsafe { sys::btf__resolve_size(part.raw, members[2].type_) };
+        // SAFETY: libbpf copies the bytes, and frees what it made of them.
+        let size = unsafe {
+            let btf = sys::btf__new(bytes.as_ptr().cast(), bytes.len() as u32);
+            assert!(!btf.is_null(), "libbpf reads it, too");
+            let size = sys::btf__resolve_size(btf, members[2][1]);
+            sys::btf__free(btf);
+            size
+        };
         assert_eq!(size, 12);
     }
 

@@ -1,0 +1,55 @@
+//! Finding a few names among a hundred thousand: nearly all of the others are told from them by their first letters.
+
+use std::collections::BTreeSet;
+
+/// What the names that are looked for begin with.
+pub struct Beginnings {
+    all: BTreeSet<u32>,
+    /// A bit for some of them each.
+    bits: [u64; 64],
+}
+
+impl Beginnings {
+    pub fn new<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
+        let all: BTreeSet<u32> = names.into_iter().map(|name| beginning(name.as_bytes())).collect();
+        let mut bits = [0; 64];
+        for &beginning in &all {
+            let (word, bit) = bit_of(beginning);
+            bits[word] |= bit;
+        }
+        Self { all, bits }
+    }
+
+    /// Whether one of the names may be what is at the beginning of these bytes.
+    #[must_use]
+    pub fn may_have(&self, bytes: &[u8]) -> bool {
+        let beginning = beginning(bytes);
+        let (word, bit) = bit_of(beginning);
+        self.bits[word] & bit != 0 && self.all.contains(&beginning)
+    }
+}
+
+/// The first four letters of a name, which may be less. It ends at a zero, a tab, a space or the end of a line.
+fn beginning(name: &[u8]) -> u32 {
+    let letters = name.iter().take(4).take_while(|&&byte| byte > b' ');
+    letters.fold(0, |before, &byte| before << 8 | u32::from(byte))
+}
+
+fn bit_of(beginning: u32) -> (usize, u64) {
+    // The fraction of the golden ratio, so that neighbours are apart.
+    let mixed = beginning.wrapping_mul(0x9e37_79b9) >> 20;
+    ((mixed >> 6) as usize, 1 << (mixed & 63))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_told_by_their_first_letters() {
+        let beginnings = Beginnings::new(["vfs_read", "bio"]);
+        let may = ["vfs_read\0next", "vfs_write", "bio\n", "bio\t[ext4]", "biox", "vfs", ""]
+            .map(|name| beginnings.may_have(name.as_bytes()));
+        assert_eq!(may, [true, true, true, true, false, false, false]);
+    }
+}
