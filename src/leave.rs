@@ -15,6 +15,9 @@ pub fn leave(status: u8) -> ! {
     unsafe { libc::_exit(i32::from(status)) }
 }
 
+/// As many descriptors as somebody may have given us.
+const MANY: i32 = 1024;
+
 /// Forks a process that holds our descriptors until we have ended.
 fn hand_over() -> io::Result<()> {
     let (reader, _writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
@@ -30,9 +33,15 @@ fn hand_over() -> io::Result<()> {
             unsafe {
                 libc::setsid();
                 libc::prctl(libc::PR_SET_NAME, c"iosb-detach".as_ptr());
-                for descriptor in [0, 1, 2, _writer.as_raw_fd()] {
-                    libc::close(descriptor);
+                // The folder may be of a file system that is to be unmounted.
+                libc::chdir(c"/".as_ptr());
+                // What we were given, as a terminal, a pipe or a lock, is not to outlive us; ours would not outlive an exec.
+                for descriptor in 0..MANY {
+                    if libc::fcntl(descriptor, libc::F_GETFD) == 0 {
+                        libc::close(descriptor);
+                    }
                 }
+                libc::close(_writer.as_raw_fd());
                 let mut byte = 0u8;
                 // Nobody writes: this returns when our parent's end is closed, which is when it has ended.
                 while libc::read(reader.as_raw_fd(), (&raw mut byte).cast(), 1) < 0

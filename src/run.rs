@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IsTerminal};
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Child;
 use std::time::Instant;
@@ -66,7 +67,8 @@ const COULD_NOT_MEASURE: u8 = 1;
 /// The same when there is a COMMAND, whose own statuses are below.
 const COULD_NOT_MEASURE_COMMAND: u8 = 125;
 
-/// Runs, and says which exit status the process should have. Call it while the process has one thread.
+/// Runs, and says which exit status the process should have. Call it while the process has one thread, and end the process
+/// afterwards ([`crate::leave::leave`]): what is attached stays so until then.
 ///
 /// # Errors
 /// What stopped it, in one line.
@@ -134,7 +136,9 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     if let Some(file) = file {
         settings.of_file(&file);
     }
-    let mut attached = attach::attach(&plan, &facts, &mut settings).map_err(|error| cannot(&attach_failure(&error)))?;
+    let attached = attach::attach(&plan, &facts, &mut settings).map_err(|error| cannot(&attach_failure(&error)))?;
+    // Detaching takes seconds: the end of the process does it, behind the prompt (`crate::leave`).
+    let mut attached = ManuallyDrop::new(attached);
     let refused = check_layers(options, &plan, &attached).map_err(|error| cannot(&error))?;
     if options.verbose {
         tell_how(&facts, &plan, &attached, &narrowing);
@@ -530,7 +534,7 @@ struct Run<'a> {
     plan: &'a Plan,
     /// Layers of which nothing is measured.
     refused: BTreeSet<Layer>,
-    attached: Attached,
+    attached: ManuallyDrop<Attached>,
     subject: String,
     /// What every report has to say beside its numbers.
     notes: Vec<String>,
