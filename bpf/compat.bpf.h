@@ -25,8 +25,21 @@
 
 /* Which way a kernel pointer is followed: tracing programs have typed pointers and load through them. */
 #define DIRECT(pointer, field) ((pointer)->field)
-/* The others have numbers, and ask a helper. */
-#define PROBED(pointer, field) BPF_CORE_READ(pointer, field)
+/*
+ * The others have numbers, and ask a helper. Since 6.2 (a35b9af4ec2c) they may say what a number points to, which costs nothing,
+ * and load through it. Either way what cannot be read is 0.
+ */
+extern void *bpf_rdonly_cast(const void *pointer, __u32 type) __ksym __weak;
+
+#define TYPE_OF(pointer)                                                                                               \
+	_Generic((pointer),                                                                                            \
+		struct file *: cast_types.file,                                                                        \
+		struct inode *: cast_types.inode,                                                                      \
+		struct kiocb *: cast_types.kiocb,                                                                      \
+		struct super_block *: cast_types.super_block,                                                          \
+		default: 0)
+#define TYPED(pointer) ((typeof(pointer))bpf_rdonly_cast(pointer, TYPE_OF(pointer)))
+#define PROBED(pointer, field) (TYPE_OF(pointer) ? TYPED(pointer)->field : BPF_CORE_READ(pointer, field))
 
 static __always_inline __u64 read_word(const void *address)
 {

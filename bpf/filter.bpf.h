@@ -120,7 +120,7 @@ static __always_inline enum verdict judge_file(struct file *file)
 {
 	if (!file)
 		return config.by_file ? FOREIGN : TRACED;
-	return judge_inode_probed(BPF_CORE_READ(file, f_inode));
+	return judge_inode_probed(PROBED(file, f_inode));
 }
 
 static __always_inline enum verdict judge_descriptor(__u32 fd)

@@ -125,7 +125,7 @@ static __always_inline void note_file(__u32 point, void *first, const struct han
 	if (shape == SHAPE_FILE_0)
 		note_write(first);
 	else if (shape == SHAPE_KIOCB_0)
-		note_write(BPF_CORE_READ((struct kiocb *)first, ki_filp));
+		note_write(PROBED((struct kiocb *)first, ki_filp));
 }
 
 static __always_inline int enter_row(__u32 point, void *first, bool is_direct)

@@ -600,6 +600,14 @@ struct config {
 	__u8 pad[5];
 };
 
+/* Numbers of types in the kernel's BTF, for bpf_rdonly_cast(); 0 where there is none. */
+struct cast_types {
+	__u32 file;
+	__u32 inode;
+	__u32 kiocb;
+	__u32 super_block;
+};
+
 /* Changed while the programs run. */
 struct control {
 	__u64 epoch; /* generation of the extremes in use */

@@ -223,7 +223,7 @@ static __always_inline bool may_write(const struct hand *hand)
 /* The current thread, inside a call, comes to write this file. Its pages are written back later, by a kernel thread. */
 static __always_inline void note_write(struct file *file)
 {
-	__u64 mapping = (__u64)BPF_CORE_READ(file, f_mapping);
+	__u64 mapping = (__u64)PROBED(file, f_mapping);
 	__u8 one = 1;
 
 	if (!bpf_map_lookup_elem(&written, &mapping))

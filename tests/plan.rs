@@ -85,6 +85,7 @@ fn facts(kernel: &str, command_line: &str, without: &[&str]) -> Facts {
         tracefs: Some("/sys/kernel/tracing".into()),
         task_storage: types.contains("task_storage"),
         answering_atomics: types.contains("task_storage"),
+        cast_types: BTreeMap::new(),
         block: block_facts(&btf),
         types: [].into(),
     }

@@ -8,7 +8,7 @@ mod image;
 
 pub use excerpt::essential;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString};
 use std::fs;
 use std::io;
@@ -70,8 +70,17 @@ pub struct Scan {
     pub answering_atomics: bool,
     /// Static functions are among the functions; before pahole 1.18 they were not.
     pub has_static: bool,
+    /// `bpf_rdonly_cast` (6.2).
+    pub casts: bool,
+    /// Numbers of the types of [`CAST_TYPES`], by name.
+    pub cast_types: BTreeMap<&'static str, u32>,
     pub block: BlockFacts,
 }
+
+/// Types that programs say pointers are of.
+pub const CAST_TYPES: [&str; 4] = ["file", "inode", "kiocb", "super_block"];
+/// What they say it by.
+const CAST: &str = "bpf_rdonly_cast";
 
 /// A static function of fs/pipe.c, in every kernel and always out of line: its address is in a table.
 const STATIC_FUNCTION: &str = "pipe_poll";
@@ -136,11 +145,13 @@ impl Btf<'_> {
             task_storage: false,
             answering_atomics: false,
             has_static: false,
+            casts: false,
+            cast_types: BTreeMap::new(),
             block: BlockFacts::default(),
         };
-        let functions = Beginnings::new(wanted.iter().copied().chain([STATIC_FUNCTION]));
+        let functions = Beginnings::new(wanted.iter().copied().chain([STATIC_FUNCTION, CAST]));
         let types = [FPROBE, ATTACH_TYPES, HELPERS, BLOCK_TRACEPOINT];
-        let types = Beginnings::new(types.into_iter().chain(REQUEST_CODES));
+        let types = Beginnings::new(types.into_iter().chain(REQUEST_CODES).chain(CAST_TYPES));
         for (id, kind) in self.image.own_types() {
             match kind.kind() {
                 KIND_FUNC => {
@@ -148,6 +159,7 @@ impl Btf<'_> {
                         continue;
                     };
                     scan.has_static |= name == STATIC_FUNCTION;
+                    scan.casts |= self.module.is_none() && name == CAST;
                     if wanted.contains(name) {
                         let prototype = self.image.type_at(kind.size_or_type);
                         let function = BtfFunction {
@@ -160,7 +172,7 @@ impl Btf<'_> {
                 }
                 KIND_STRUCT | KIND_ENUM | KIND_TYPEDEF if self.module.is_none() => {
                     if let Some(name) = self.image.name_among(&kind, &types) {
-                        self.scan_type(name, &kind, &mut scan);
+                        self.scan_type(name, id, &kind, &mut scan);
                     }
                 }
                 _ => {}
@@ -169,13 +181,18 @@ impl Btf<'_> {
         scan
     }
 
-    fn scan_type(&self, name: &str, kind: &Type<'_>, scan: &mut Scan) {
+    fn scan_type(&self, name: &str, id: u32, kind: &Type<'_>, scan: &mut Scan) {
         let name_of = |row: [u32; 2]| self.image.string(row[0]);
         match kind.kind() {
             KIND_STRUCT if name == FPROBE => {
                 let mut members = kind.rows::<3>();
                 let rethook = members.any(|[name, ..]| self.image.string(name) == "rethook");
                 scan.fprobe = if rethook { Fprobe::Rethook } else { Fprobe::Graph };
+            }
+            KIND_STRUCT => {
+                if let Some(name) = CAST_TYPES.into_iter().find(|known| *known == name) {
+                    scan.cast_types.entry(name).or_insert(id);
+                }
             }
             KIND_ENUM if name == ATTACH_TYPES => {
                 for entry in kind.rows().map(name_of) {

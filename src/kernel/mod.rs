@@ -76,6 +76,8 @@ pub struct Facts {
     pub task_storage: bool,
     /// Programs may use atomic instructions that answer what was there (5.12).
     pub answering_atomics: bool,
+    /// Numbers of types that programs may say pointers are of (`bpf_rdonly_cast`, 6.2). Empty: they may not.
+    pub cast_types: BTreeMap<&'static str, u32>,
     pub block: BlockFacts,
     /// BTF of the kernel's types that the programs read, and of nothing else. Empty: not made.
     pub types: Rc<[u8]>,
@@ -260,6 +262,7 @@ pub fn gather(
         tracefs: tracefs(),
         task_storage: scan.task_storage,
         answering_atomics: scan.answering_atomics,
+        cast_types: if scan.casts { scan.cast_types } else { BTreeMap::new() },
         block: scan.block,
         types: vmlinux.excerpt(&read_types()).into(),
     })

@@ -130,6 +130,13 @@ pub fn load(
         rodata.config.places = MaybeUninit::new(has_places(facts, settings));
         rodata.config.atomic = MaybeUninit::new(preempted && facts.preemption.is_possible());
         rodata.config.whole_stack = MaybeUninit::new(settings.whole_stack);
+        let type_of = |name| facts.cast_types.get(name).copied().unwrap_or(0);
+        rodata.cast_types = types::cast_types {
+            file: type_of("file"),
+            inode: type_of("inode"),
+            kiocb: type_of("kiocb"),
+            super_block: type_of("super_block"),
+        };
         group_config(&mut rodata.config, settings.groups);
         fill_syscall_points(&mut rodata.syscall_points, &mut rodata.compat_points, plan);
         fill_rows(&mut rodata.op_rows, &mut rodata.op_families, plan);

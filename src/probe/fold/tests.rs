@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::unused::takes_nothing;
 use super::*;
 use crate::fuzz;
 
@@ -113,6 +114,46 @@ fn jumps_end_where_they_did() {
     assert_eq!(shown(&folded(&program).unwrap()), shown(&expected));
 }
 
+fn jump(off: i16) -> bpf_insn {
+    instruction(sys::BPF_JMP | sys::BPF_JA, 0, 0, off, 0)
+}
+
+#[test]
+fn a_branch_around_a_jump_goes_where_that_went() {
+    let program = [jump_if_equal(1, 0, 1), jump(2), call(1), call(2), number(0, 0), exit()];
+    let if_not_equal = instruction(sys::BPF_JMP | sys::BPF_JNE | sys::BPF_K, 1, 0, 2, 0);
+    let expected = [if_not_equal, call(1), call(2), number(0, 0), exit()];
+    assert_eq!(shown(&folded(&program).unwrap()), shown(&expected));
+}
+
+#[test]
+fn a_jump_to_a_jump_goes_where_that_goes() {
+    let program = [
+        jump_if_equal(1, 0, 2),
+        call(1),
+        jump(1),
+        jump(1),
+        call(2),
+        number(0, 0),
+        exit(),
+    ];
+    let expected = [jump_if_equal(1, 0, 2), call(1), call(2), number(0, 0), exit()];
+    assert_eq!(shown(&folded(&program).unwrap()), shown(&expected));
+}
+
+#[test]
+fn a_helper_without_arguments_needs_none() {
+    let program = [
+        number(1, 5),
+        call(sys::BPF_FUNC_ktime_get_ns as i32),
+        number(1, 6),
+        call(1),
+        exit(),
+    ];
+    let expected = [call(sys::BPF_FUNC_ktime_get_ns as i32), number(1, 6), call(1), exit()];
+    assert_eq!(shown(&folded(&program).unwrap()), shown(&expected));
+}
+
 #[test]
 fn a_large_constant_takes_two_places() {
     let [low, high] = constant(2, 8);
@@ -200,6 +241,10 @@ fn trace(program: &[bpf_insn], mut registers: [u64; REGISTERS]) -> Vec<[u64; 6]>
             }
             JUMP => place = place.strict_add_signed(isize::from(i.off)),
             CALL => {
+                // What is where arguments would be, nobody sees.
+                if takes_nothing(i) {
+                    registers[1..=5].fill(0);
+                }
                 trace.push(std::array::from_fn(
                     |n| if n == 0 { i.imm as u64 } else { registers[n] },
                 ));

@@ -42,7 +42,7 @@ fn uses(instruction: &bpf_insn) -> Set {
 }
 
 /// A call of a helper that has no arguments.
-fn takes_nothing(call: &bpf_insn) -> bool {
+pub(super) fn takes_nothing(call: &bpf_insn) -> bool {
     let helper = call.imm as u32;
     call.src_reg() == 0
         && matches!(
