@@ -6,8 +6,9 @@ mod groups;
 mod probe;
 mod stack;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -343,6 +344,7 @@ fn attach_loaded(
             _events: None,
         },
         events: None,
+        same: RefCell::default(),
     };
     attaching.completions(plan, settings);
     if settings.whole_stack {
@@ -436,6 +438,8 @@ struct Attaching<'a> {
     each_alone: bool,
     attached: Attached,
     events: Option<KprobeEvents>,
+    /// Copies that are the same for all functions, by their template.
+    same: RefCell<BTreeMap<OsString, Rc<[sys::bpf_insn]>>>,
 }
 
 impl Attaching<'_> {
@@ -549,7 +553,20 @@ impl Attaching<'_> {
             map: maps.rodata.as_fd().as_raw_fd(),
             bytes: maps.rodata_data.map_or(&[], bytes_of),
         };
-        program::load_copy(template, &constants, point, target)
+        if point.is_some() {
+            return program::load_copy(template, &program::copy(template, &constants, point)?, target);
+        }
+        let mut same = self.same.borrow_mut();
+        let known = same.get(template.name()).cloned();
+        let copy = match known {
+            Some(copy) => copy,
+            None => {
+                let copy: Rc<[_]> = program::copy(template, &constants, None)?.into();
+                same.insert(template.name().to_owned(), copy.clone());
+                copy
+            }
+        };
+        program::load_copy(template, &copy, target)
     }
 
     fn refuse(&mut self, index: usize, function: &str, hook: Hook, error: &str) {

@@ -34,16 +34,11 @@ fn specialise(instructions: &mut [sys::bpf_insn], point: u32) -> usize {
     places
 }
 
-/// Loads a copy of `template`: for `point` where it is specialised, for `target` where it is a tracing program.
+/// The instructions of a copy of `template`: for `point` where it is specialised, less what the constants decide.
 ///
 /// # Errors
-/// What the kernel says; `InvalidInput` when the template has no place for a point.
-pub fn load_copy(
-    template: &Program<'_>,
-    constants: &Constants<'_>,
-    point: Option<u32>,
-    target: Option<&BtfFunction>,
-) -> io::Result<OwnedFd> {
+/// `InvalidInput` when the template has no place for a point.
+pub fn copy(template: &Program<'_>, constants: &Constants<'_>, point: Option<u32>) -> io::Result<Vec<sys::bpf_insn>> {
     let mut instructions = template.insns().to_vec();
     if let Some(point) = point
         && specialise(&mut instructions, point) == 0
@@ -53,7 +48,18 @@ pub fn load_copy(
             "the program has no place for a point",
         ));
     }
-    let instructions = fold(&instructions, constants).unwrap_or(instructions);
+    Ok(fold(&instructions, constants).unwrap_or(instructions))
+}
+
+/// Loads a copy of `template`, for `target` where it is a tracing program.
+///
+/// # Errors
+/// What the kernel says.
+pub fn load_copy(
+    template: &Program<'_>,
+    instructions: &[sys::bpf_insn],
+    target: Option<&BtfFunction>,
+) -> io::Result<OwnedFd> {
     let mut options = sys::bpf_prog_load_opts {
         sz: size_of::<sys::bpf_prog_load_opts>() as sys::size_t,
         expected_attach_type: template.attach_type() as u32,
