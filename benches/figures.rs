@@ -111,6 +111,7 @@ const ROWS: &[Row] = &[
     row("6.1", "start to banner, all layers, kprobes", Figure("start all kprobe"), MILLIONS, 500.0),
     row("7", "start to banner, all layers, kprobe.session", Figure("start all"), MILLIONS, 150.0),
     row("7", "attach and detach, all layers, guest's clock", Figure("attach and detach"), "ms", 1_000.0),
+    row("6.1", "Ctrl-C to the prompt, all layers, guest's clock", Figure("prompt"), "ms", 1_000.0),
     row("6.1", "peak resident memory, all layers", Figure("memory"), "KiB", 8.0 * 1024.0),
     row(HERE, "the executable", Figure("size"), "KiB", 4.0 * 1024.0),
     beside(HERE, "pread, nothing attached", Figure("pread"), "ns"),

@@ -148,7 +148,7 @@ fn ids(next: unsafe extern "C" fn(u32, *mut u32) -> i32) -> Vec<u32> {
 }
 
 /// Processes of the tool, its helpers among them; zombies have nothing any more.
-fn ours() -> BTreeSet<String> {
+pub(super) fn ours() -> BTreeSet<String> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
         .filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok())
