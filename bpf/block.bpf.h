@@ -584,8 +584,8 @@ static __always_inline void hold_bio(struct bio *bio)
 	state = bpf_map_lookup_elem(&bios, &address);
 	if (state)
 		state->held = 1;
-	hand = find_hand(bpf_get_current_pid_tgid());
-	if (hand && hand->depth)
+	hand = find_hand();
+	if (hand)
 		hand->own_bios = 1;
 }
 

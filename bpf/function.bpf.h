@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Kernel functions: vfs, the file systems, and system calls by function. The programs are templates. One that is
- * loaded per function (fentry, fexit, kprobe, kretprobe) is specialised by rewriting its POINT_UNSET, and the verifier
- * throws away the shapes it does not have; one that serves many functions (kprobe.multi, kprobe.session) reads its
- * point from the attach cookie.
+ * Kernel functions: vfs, the file systems, and system calls by function. The programs are templates, which are specialised by
+ * rewriting their POINT_UNSET: for each function (fentry, fexit, kprobe, kretprobe), or for all that have the same point
+ * (kprobe.multi, kprobe.session).
  */
 #ifndef __FUNCTION_BPF_H__
 #define __FUNCTION_BPF_H__
@@ -131,29 +130,34 @@ static __always_inline void note_file(__u32 point, void *first, const struct han
 static __always_inline int enter_row(__u32 point, void *first, bool is_direct)
 {
 	__u64 id = bpf_get_current_pid_tgid();
+	struct thread_state *state;
 	__u32 row = point_op(point);
 
 	if (!row_is_measured(point))
 		return 0;
 	if (point_shape(point) == SHAPE_ROW_BIO_0)
 		hold_bio(first);
-	if (process_is_traced(id))
-		enter_function(id, ROW_KEY | row, row, false, is_direct, bpf_ktime_get_ns());
+	state = process_is_traced(id) ? find_thread(id) : NULL;
+	if (state)
+		enter_function(state, id, ROW_KEY | row, row, false, is_direct, bpf_ktime_get_ns());
 	return 0;
 }
 
 static __always_inline int leave_row(__u32 point)
 {
 	__u64 id = bpf_get_current_pid_tgid();
+	struct thread_state *state;
 
-	if (row_is_measured(point) && process_is_traced(id))
-		leave_function(id, ROW_KEY | point_op(point), false, bpf_ktime_get_ns());
+	state = row_is_measured(point) && process_is_traced(id) ? find_thread(id) : NULL;
+	if (state)
+		leave_function(state, id, ROW_KEY | point_op(point), false, bpf_ktime_get_ns());
 	return 0;
 }
 
 #define DEFINE_ENTER(NAME, CONTEXT, ARG, GET, JUDGE, IS_DIRECT, REGISTER, ENTER_SYSCALL, ENTER_SYSCALL_32)             \
 	static __always_inline int NAME(CONTEXT *ctx, __u32 point, __u64 stack)                                        \
 	{                                                                                                              \
+		struct thread_state *state = NULL;                                                                     \
 		enum verdict verdict;                                                                                  \
 		struct kiocb *kiocb;                                                                                   \
 		struct frame *frame;                                                                                   \
@@ -188,7 +192,13 @@ static __always_inline int leave_row(__u32 point)
 			return 0;                                                                                      \
 		if (verdict == EXCLUDED && !point_silent(point))                                                       \
 			count_excluded(point_op(point));                                                               \
-		frame = verdict == TRACED ? begin(point, id, stack) : NULL;                                            \
+		if (verdict == TRACED)                                                                                 \
+			state = thread_of_call(point, id);                                                             \
+		else if (config.whole_stack)                                                                           \
+			state = find_thread(id);                                                                       \
+		if (!state)                                                                                            \
+			return 0;                                                                                      \
+		frame = verdict == TRACED ? begin(state, point, stack) : NULL;                                         \
 		if (frame && config.group_by) {                                                                        \
 			__u64 argument = ARG(ctx, 0);                                                                  \
                                                                                                                        \
@@ -199,7 +209,7 @@ static __always_inline int leave_row(__u32 point)
 			frame->group = group_of_argument(point, (void *)argument);                                     \
 		}                                                                                                      \
 		if (config.whole_stack) {                                                                              \
-			hand = enter_function(id, point_op(point), op_rows[point_op(point)], verdict != TRACED,        \
+			hand = enter_function(state, id, point_op(point), op_rows[point_op(point)], verdict != TRACED, \
 					      IS_DIRECT(point, (void *)ARG(ctx, 0)),                                   \
 					      frame ? frame->entered_ns : bpf_ktime_get_ns());                         \
 			if (frame)                                                                                     \
@@ -255,6 +265,7 @@ static __always_inline void finish_call(__u32 point, const struct ended *call, _
 
 static __always_inline int leave(__u32 point, long value)
 {
+	struct thread_state *state;
 	struct ended call;
 	__u64 id, now;
 
@@ -268,13 +279,16 @@ static __always_inline int leave(__u32 point, long value)
 	now = bpf_ktime_get_ns();
 	if (point_shape(point) == SHAPE_SYSCALL || point_shape(point) == SHAPE_SYSCALL_32)
 		return leave_syscall(id, value, now);
+	state = find_thread(id);
+	if (!state)
+		return 0;
 	if (config.whole_stack)
-		leave_function(id, point_op(point), point_guard(point), now);
+		leave_function(state, id, point_op(point), point_guard(point), now);
 	if (point_return(point) == RETURN_STATUS_INT || point_is_door(point))
 		value = (int)value;
 	if (point_return(point) == RETURN_FAULT)
 		value = value_of_fault(value);
-	if (!end(point, id, &call))
+	if (!end(state, point, id, &call))
 		return 0;
 	/* Mostly it was entered by the function that returns, and all that there is to do is known beforehand. */
 	if (call.point == point) {
@@ -342,13 +356,13 @@ int kretprobe_leave(struct pt_regs *ctx)
 SEC("kprobe.multi")
 int multi_enter(struct pt_regs *ctx)
 {
-	return enter_probed(ctx, bpf_get_attach_cookie(ctx), PT_REGS_SP(ctx));
+	return enter_probed(ctx, SPECIALISED_POINT(), PT_REGS_SP(ctx));
 }
 
 SEC("kretprobe.multi")
 int multi_leave(struct pt_regs *ctx)
 {
-	return leave(bpf_get_attach_cookie(ctx), PT_REGS_RC(ctx));
+	return leave(SPECIALISED_POINT(), PT_REGS_RC(ctx));
 }
 
 /* It got the context as an argument in 7.0. */
@@ -367,9 +381,6 @@ int session(struct pt_regs *ctx)
 {
 	__u32 point = SPECIALISED_POINT();
 
-	/* One for many functions. */
-	if (point == POINT_UNSET)
-		point = bpf_get_attach_cookie(ctx);
 	if (session_is_return(ctx))
 		return leave(point, PT_REGS_RC(ctx));
 	enter_probed(ctx, point, PT_REGS_SP(ctx));

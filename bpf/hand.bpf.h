@@ -11,29 +11,6 @@
 #ifndef __HAND_BPF_H__
 #define __HAND_BPF_H__
 
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct hand);
-} hands_by_task SEC(".maps");
-
-/* Where there is no task storage: by thread number, for as long as a call is under way. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 10240);
-	__type(key, __u32);
-	__type(value, struct hand);
-} hands_by_thread SEC(".maps");
-
-/* The places of threads, by their number; see frames.bpf.h. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, PLACES);
-	__type(key, __u32);
-	__type(value, struct hand);
-} hands_by_place SEC(".maps");
-
 /* Threads that were off the CPU in the call under way. Preallocated: interrupts look things up in it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -57,46 +34,12 @@ const volatile __u8 op_families[MAX_OPS];
 /* Keys of functions that have a row and no op. */
 #define ROW_KEY 0x100
 
-static const struct hand no_hand;
-
-/* A thread's hand is where its frames would be; frames.bpf.h. */
-static __always_inline struct hand *hand_place_of(__u32 thread)
+/* The hand of the current thread's call, NULL where none is under way. */
+static __always_inline struct hand *find_hand(void)
 {
-	__u32 place = thread & (PLACES - 1);
+	struct thread_state *state = find_thread(bpf_get_current_pid_tgid());
 
-	return config.places ? bpf_map_lookup_elem(&hands_by_place, &place) : NULL;
-}
-
-static __always_inline struct hand *find_hand_elsewhere(__u32 thread)
-{
-	if (config.hash_starts)
-		return bpf_map_lookup_elem(&hands_by_thread, &thread);
-	return bpf_task_storage_get(&hands_by_task, bpf_get_current_task_btf(), 0, 0);
-}
-
-static __always_inline struct hand *find_hand(__u32 thread)
-{
-	struct hand *place = hand_place_of(thread);
-
-	return place && place->thread == thread ? place : find_hand_elsewhere(thread);
-}
-
-static __always_inline struct hand *find_or_make_hand(__u32 thread)
-{
-	struct hand *place = hand_place_of(thread), *found;
-
-	if (place && place->thread == thread)
-		return place;
-	found = find_hand_elsewhere(thread);
-	if (found)
-		return found;
-	if (place && !place->thread && !__sync_val_compare_and_swap(&place->thread, 0, thread))
-		return place;
-	if (!config.hash_starts)
-		return bpf_task_storage_get(&hands_by_task, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (bpf_map_update_elem(&hands_by_thread, &thread, &no_hand, BPF_NOEXIST))
-		return NULL;
-	return bpf_map_lookup_elem(&hands_by_thread, &thread);
+	return state && state->hand.depth ? &state->hand : NULL;
 }
 
 static __always_inline struct family_stats *family_stats_of(__u32 family)
@@ -127,73 +70,73 @@ static __always_inline void charge(struct hand *hand, __u8 row, __u64 until)
 	hand->last_ns = until;
 }
 
+static __always_inline __u64 earlier(__u64 a, __u64 b)
+{
+	return a < b ? a : b;
+}
+
 /* The row of the function that was entered last. */
 static __always_inline __u8 current_row(const struct hand *hand)
 {
 	return hand->open[(hand->depth - 1) & (OPEN_FUNCTIONS - 1)].row;
 }
 
+/* The sleep that is over ended with a request of the thread's own. */
+static __always_inline bool ended_with_own(const struct sleeper *sleeper, __u8 row)
+{
+	return sleeper->completed && sleeper->completed == sleeper->slept_ns && (row == ROW_OTHERS || row == ROW_OTHER);
+}
+
 /* Puts the time that the thread was off the CPU into rows. It is on one again. */
 static __always_inline void settle(struct hand *hand, __u32 thread, __u64 now)
 {
+	__u8 off = hand->off, row = hand->sleeps_in;
 	struct sleeper *sleeper;
 	__u64 woken, in;
 
-	if (hand->off == OFF_NOT)
+	if (off == OFF_NOT)
 		return;
+	hand->off = OFF_NOT;
 	sleeper = bpf_map_lookup_elem(&sleepers, &thread);
-	in = sleeper ? sleeper->in_ns : 0;
-	if (!in) {
+	if (!sleeper || !sleeper->in_ns) {
 		count_unbalanced(hand, UNBALANCED_SLEEP, 1);
-		in = now;
+		charge(hand, off == OFF_ASLEEP ? row : ROW_RUN_QUEUE, now);
+		return;
 	}
-	if (hand->off == OFF_ASLEEP) {
-		woken = sleeper && sleeper->woken_ns ? sleeper->woken_ns : in;
-		if (woken > in)
-			woken = in;
-		if (sleeper && sleeper->released && hand->sleeps_in == ROW_QUEUE) {
-			hand->sleeps_in = ROW_OTHERS;
+	in = sleeper->in_ns;
+	if (off == OFF_ASLEEP) {
+		woken = sleeper->woken_ns ? earlier(sleeper->woken_ns, in) : in;
+		if (sleeper->released && row == ROW_QUEUE) {
+			row = ROW_OTHERS;
 			hand->getting_request = 0;
 		}
-		if (sleeper && sleeper->completed && sleeper->completed == sleeper->slept_ns &&
-		    (hand->sleeps_in == ROW_OTHERS || hand->sleeps_in == ROW_OTHER)) {
-			__u64 queued = hand->last_ns + sleeper->queue_ns;
-
-			charge(hand, ROW_QUEUE, queued < woken ? queued : woken);
-			charge(hand, ROW_DEVICE, woken);
+		if (ended_with_own(sleeper, row)) {
+			charge(hand, ROW_QUEUE, earlier(hand->last_ns + sleeper->queue_ns, woken));
+			row = ROW_DEVICE;
 			hand->waited |= 1;
-		} else {
-			charge(hand, hand->sleeps_in, woken);
-			if (hand->sleeps_in == ROW_OTHERS)
-				hand->waited |= 2;
+		} else if (row == ROW_OTHERS) {
+			hand->waited |= 2;
 		}
+		charge(hand, row, woken);
 		/* Requests that end from now on end in no sleep of this thread. */
-		if (sleeper)
-			sleeper->slept_ns = 0;
+		sleeper->slept_ns = 0;
 	}
 	charge(hand, ROW_RUN_QUEUE, in);
-	hand->off = OFF_NOT;
 }
 
-/* A system call begins. Answers its hand, NULL where there is none. */
-static __always_inline struct hand *begin_hand(__u32 thread, __u32 op, __u64 now, __u32 group)
+/* A system call begins. Answers its hand, NULL where it is of no family. */
+static __always_inline struct hand *begin_hand(struct thread_state *state, __u32 op, __u64 now, __u32 group)
 {
 	__u8 family = op_families[op & (MAX_OPS - 1)];
-	struct hand *hand;
+	struct hand *hand = &state->hand;
 
 	if (!family)
 		return NULL;
-	hand = find_or_make_hand(thread);
-	if (!hand) {
-		struct family_stats *s = family_stats_of(family - 1);
-
-		if (s)
-			add(&s->unbalanced[UNBALANCED_SLEEP], 1);
-		return NULL;
-	}
 	/* The last one's return was not seen. */
 	if (hand->depth)
 		count_unbalanced(hand, UNBALANCED_ENTRY, hand->depth);
+	else
+		hold_thread(state);
 	for (int i = 0; i < ROWS; i++)
 		hand->rows[i] = 0;
 	hand->entered_ns = now;
@@ -217,13 +160,13 @@ static __always_inline struct hand *begin_hand(__u32 thread, __u32 op, __u64 now
  * A function inside a call is entered. `is_transparent`: it is not asked for, and its time its caller's. Answers the hand of the
  * call, NULL where none is under way.
  */
-static __always_inline struct hand *enter_function(__u32 thread, __u32 key, __u8 row, bool is_transparent, bool is_direct,
-						   __u64 now)
+static __always_inline struct hand *enter_function(struct thread_state *state, __u32 thread, __u32 key, __u8 row,
+						   bool is_transparent, bool is_direct, __u64 now)
 {
-	struct hand *hand = find_hand(thread);
+	struct hand *hand = &state->hand;
 	struct open_function *open;
 
-	if (!hand || !hand->depth)
+	if (!hand->depth)
 		return NULL;
 	settle(hand, thread, now);
 	charge(hand, current_row(hand), now);
@@ -247,11 +190,12 @@ static __always_inline struct hand *enter_function(__u32 thread, __u32 key, __u8
  * A function inside a call has returned. Those above it whose return was not seen are closed with it. `may_be_others`: many file
  * systems share it, and where the file was another one's it is not open here.
  */
-static __always_inline void leave_function(__u32 thread, __u32 key, bool may_be_others, __u64 now)
+static __always_inline void leave_function(struct thread_state *state, __u32 thread, __u32 key, bool may_be_others, __u64 now)
 {
-	struct hand *hand = find_hand(thread);
+	struct hand *hand = &state->hand;
+	__u32 place, found = 0;
 
-	if (!hand || !hand->depth)
+	if (!hand->depth)
 		return;
 	settle(hand, thread, now);
 	charge(hand, current_row(hand), now);
@@ -259,50 +203,44 @@ static __always_inline void leave_function(__u32 thread, __u32 key, bool may_be_
 		hand->deeper--;
 		return;
 	}
-	for (int i = 1; i < OPEN_FUNCTIONS; i++) {
-		__u32 place = hand->depth - i;
-
+	/* Mostly it is the one that was entered last. */
+	place = hand->depth - 1;
+	if (place && hand->open[place & (OPEN_FUNCTIONS - 1)].key == key) {
+		hand->depth = place;
+		return;
+	}
+	for (int i = 2; i < OPEN_FUNCTIONS; i++) {
+		place = hand->depth - i;
 		/* The first one is the system call. */
 		if (!place || place >= OPEN_FUNCTIONS)
 			break;
 		if (hand->open[place].key == key) {
-			count_unbalanced(hand, UNBALANCED_ENTRY, i - 1);
-			hand->depth = place;
-			return;
+			found = place;
+			break;
 		}
 	}
-	if (!may_be_others)
+	if (found) {
+		count_unbalanced(hand, UNBALANCED_ENTRY, hand->depth - 1 - found);
+		hand->depth = found;
+	} else if (!may_be_others) {
 		count_unbalanced(hand, UNBALANCED_RETURN, 1);
+	}
 }
 
-static __always_inline void put_hand(struct hand *hand, __u32 thread)
+static __always_inline void close_hand(struct hand *hand, __u32 thread)
 {
 	hand->depth = 0;
 	if (hand->has_slept) {
 		hand->has_slept = 0;
 		bpf_map_delete_elem(&sleepers, &thread);
 	}
-	if (config.hash_starts && !hand->thread)
-		bpf_map_delete_elem(&hands_by_thread, &thread);
 }
 
-/* The call under way is none that is to be counted. */
-static __always_inline void drop_hand(__u32 thread)
+/* The call is over, and so may be the state. */
+static __always_inline void put_hand(struct thread_state *state, __u32 thread)
 {
-	struct hand *hand = find_hand(thread);
-
-	if (hand && hand->depth)
-		put_hand(hand, thread);
-}
-
-/* The thread exits. */
-static __always_inline void leave_hand(__u32 thread)
-{
-	struct hand *place = hand_place_of(thread);
-
-	drop_hand(thread);
-	if (place && place->thread == thread)
-		place->thread = 0;
+	close_hand(&state->hand, thread);
+	release_thread(state, thread);
 }
 
 static __always_inline enum read_class class_of(const struct hand *hand)
@@ -332,6 +270,8 @@ static __always_inline void count_in_family(struct family_stats *s, const struct
 		add_to(&s->bytes, bytes, atomic);
 	if (failed)
 		add_to(&s->errors, 1, atomic);
+	/* The verifier goes through a loop once for each way to it, and each turn of it. */
+#pragma unroll
 	for (int i = 0; i < ROWS; i++) {
 		if (hand->rows[i])
 			add_to(&s->rows[i], hand->rows[i], atomic);
@@ -349,15 +289,14 @@ static __always_inline void count_in_family(struct family_stats *s, const struct
 }
 
 /* The system call has returned `value`. */
-static __always_inline void end_hand(__u32 thread, __u64 now, long value, bool moves_bytes, __u32 group)
+static __always_inline void end_hand(struct thread_state *state, __u32 thread, __u64 now, long value, bool moves_bytes,
+				     __u32 group)
 {
-	struct hand *hand = find_hand(thread);
+	struct hand *hand = &state->hand;
 	bool failed = errno_of(value);
 	struct family_stats *s;
 	__u64 bytes;
 
-	if (!hand || !hand->depth)
-		return;
 	if (config.tells_slow)
 		hand->value = value;
 	settle(hand, thread, now);
@@ -372,7 +311,7 @@ static __always_inline void end_hand(__u32 thread, __u64 now, long value, bool m
 		count_in_family(s, hand, bytes, failed, true);
 	/* Else it is still needed; slow.bpf.h. */
 	if (!config.tells_slow)
-		put_hand(hand, thread);
+		put_hand(state, thread);
 }
 
 #endif

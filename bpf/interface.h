@@ -7,8 +7,8 @@
 #define __INTERFACE_H__
 
 /*
- * A point is all that a program knows about the kernel function it is attached to, in 32 bits, so that it fits both
- * an instruction's immediate (programs loaded per function) and an attach cookie (one program on many functions).
+ * A point is all that a program knows about the kernel function it is attached to, in 32 bits, so that it fits an
+ * instruction's immediate.
  */
 #define POINT_OP_SHIFT 0 /* 8 bits: index of the op's `struct op_stats` */
 #define POINT_FRAME_SHIFT 8 /* 4 bits: index of the op's frame in `struct task_frames` */
@@ -148,7 +148,7 @@ struct frame {
 
 struct task_frames {
 	struct frame frames[MAX_FRAMES];
-	__u32 active; /* frames with a call under way, in an entry of a table */
+	__u32 active; /* calls under way, of the frames and of the hand, in an entry of a table */
 	__u32 thread; /* whose place it is, if it is one */
 };
 
@@ -558,7 +558,13 @@ struct hand {
 	__u8 waited; /* 1: for an own request, 2: for others' */
 	__u8 direct;
 	__u32 group; /* of `--by` */
-	__u32 thread; /* whose place it is, if it is one */
+	__u32 pad;
+};
+
+/* All that is kept of a thread. */
+struct thread_state {
+	struct task_frames calls;
+	struct hand hand; /* where the whole stack is looked at */
 };
 
 /* A thread that is off the CPU inside a call, as others see it. */

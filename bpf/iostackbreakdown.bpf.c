@@ -17,6 +17,7 @@ volatile struct control control;
 #include "stats.bpf.h"
 #include "names.bpf.h"
 #include "group.bpf.h"
+#include "thread.bpf.h"
 #include "frames.bpf.h"
 #include "hand.bpf.h"
 #include "slow.bpf.h"

@@ -29,10 +29,15 @@ static __always_inline int on_exit(void)
 	struct task_struct *task = (void *)bpf_get_current_task();
 	__u64 id = bpf_get_current_pid_tgid();
 	__u32 tgid = id >> 32, thread = id;
+	struct thread_state *state;
 
-	lose_frames_of_exiting_thread(thread);
-	if (config.whole_stack)
-		leave_hand(thread);
+	state = find_thread(thread);
+	if (state) {
+		lose_frames_of_exiting_thread(state);
+		if (config.whole_stack)
+			close_hand(&state->hand, thread);
+		forget_thread(state, thread);
+	}
 	if (config.group_by == BY_PROCESS && thread == tgid)
 		note_last_name();
 	if (!config.traced_set)
@@ -87,17 +92,19 @@ SEC("iter/task")
 int in_flight(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
-	struct task_frames *frames;
+	struct thread_state *state;
 
 	if (!task)
 		return 0;
-	frames = bpf_task_storage_get(&frames_by_task, task, 0, 0);
-	if (!frames)
+	state = bpf_task_storage_get(&threads_by_task, task, 0, 0);
+	if (!state)
 		return 0;
 	for (int i = 0; i < MAX_FRAMES; i++) {
+		struct frame *frame = &state->calls.frames[i];
+
 		/* A request that is under way is told by its table. */
-		if (frames->frames[i].entered_ns && !frames->frames[i].kiocb)
-			bpf_seq_write(ctx->meta->seq, &frames->frames[i].point, sizeof(__u32));
+		if (frame->entered_ns && !frame->kiocb)
+			bpf_seq_write(ctx->meta->seq, &frame->point, sizeof(__u32));
 	}
 	return 0;
 }

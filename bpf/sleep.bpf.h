@@ -50,11 +50,11 @@ static __always_inline bool may_be_traced(__u32 tgid)
 static __always_inline void switch_out(bool is_ready, bool is_io, __u64 now)
 {
 	__u32 thread = bpf_get_current_pid_tgid();
-	struct hand *hand = find_hand(thread);
+	struct hand *hand = find_hand();
 	struct sleeper *sleeper;
 	__u8 row;
 
-	if (!hand || !hand->depth)
+	if (!hand)
 		return;
 	settle(hand, thread, now);
 	row = current_row(hand);
@@ -179,9 +179,9 @@ static __always_inline void end_of_flushed(__u32 thread, __u64 queue)
 /* A bio is submitted inside a call. To a disk with requests, it is going to need one. */
 static __always_inline void submit_in_call(bool is_stacked)
 {
-	struct hand *hand = find_hand(bpf_get_current_pid_tgid());
+	struct hand *hand = find_hand();
 
-	if (!hand || !hand->depth)
+	if (!hand)
 		return;
 	hand->own_bios = 1;
 	if (!is_stacked)
@@ -200,7 +200,7 @@ static __always_inline void release(__u32 thread)
 /* The bio has a request, or is part of one. */
 static __always_inline void got_request(void)
 {
-	struct hand *hand = find_hand(bpf_get_current_pid_tgid());
+	struct hand *hand = find_hand();
 
 	if (hand)
 		hand->getting_request = 0;
@@ -254,8 +254,8 @@ static __always_inline __u8 origin_of_current(void)
 	}
 	if (is_worker())
 		return ORIGIN_ASYNCHRONOUS;
-	hand = find_hand(bpf_get_current_pid_tgid());
-	return hand && hand->depth && hand->family == FAMILY_ASYNCHRONOUS ? ORIGIN_ASYNCHRONOUS : ORIGIN_OWN;
+	hand = find_hand();
+	return hand && hand->family == FAMILY_ASYNCHRONOUS ? ORIGIN_ASYNCHRONOUS : ORIGIN_OWN;
 }
 
 static __always_inline void count_in_origin(struct origin_stats *s, const struct request_state *ended, __u64 now)

@@ -199,14 +199,10 @@ static __always_inline void tell_if_slow(const struct hand *hand)
 }
 
 /* The system call is over, and all of it counted. */
-static __always_inline void tell_ended(__u32 thread)
+static __always_inline void tell_ended(struct thread_state *state, __u32 thread)
 {
-	struct hand *hand = find_hand(thread);
-
-	if (!hand || !hand->depth)
-		return;
-	tell_if_slow(hand);
-	put_hand(hand, thread);
+	tell_if_slow(&state->hand);
+	put_hand(state, thread);
 }
 
 #endif

@@ -34,6 +34,7 @@ static __always_inline __u32 entered_point(unsigned long number, bool *compat)
 	static __always_inline int NAME(__u32 point, ARGS *args)                                                       \
 	{                                                                                                              \
 		__u32 thread = bpf_get_current_pid_tgid();                                                              \
+		struct thread_state *state;                                                                            \
 		struct frame *frame;                                                                                   \
 		__u32 files = point_files(point);                                                                      \
 		enum verdict verdict = TRACED;                                                                         \
@@ -59,12 +60,13 @@ static __always_inline __u32 entered_point(unsigned long number, bool *compat)
 			verdict = FOREIGN;                                                                             \
 		}                                                                                                      \
 		if (verdict == TRACED) {                                                                               \
-			frame = begin(point, thread, 0);                                                                 \
+			state = thread_of_call(point, thread);                                                         \
+			frame = state ? begin(state, point, 0) : NULL;                                                 \
 			if (frame)                                                                                     \
 				frame->group = group_of_call(file);                                                    \
 			if (!config.whole_stack || !frame)                                                             \
 				return 0;                                                                              \
-			hand = begin_hand(thread, point_op(point), frame->entered_ns, frame->group);                       \
+			hand = begin_hand(state, point_op(point), frame->entered_ns, frame->group);                       \
 			if (config.tells_slow && hand)                                                                 \
 				keep_arguments(hand, point_op(point), fd, file, ARG_0(args), ARG_1(args), ARG_2(args), \
 					       ARG_3(args));                                                           \
@@ -114,11 +116,17 @@ static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 {
 	/* A thread is in one system call at a time. */
 	const __u32 any = SYSCALL_FRAME << POINT_FRAME_SHIFT | 1u << POINT_OUTERMOST_SHIFT;
+	struct thread_state *state = find_thread(thread);
 	struct ended call;
+	bool has_hand;
 
-	if (!end(any, thread, &call) || !is_timed(call.point, &call, now)) {
-		if (config.whole_stack)
-			drop_hand(thread);
+	if (!state)
+		return 0;
+	/* A hand holds the state until it is put down. */
+	has_hand = config.whole_stack && state->hand.depth;
+	if (!end(state, any, thread, &call) || !is_timed(call.point, &call, now)) {
+		if (has_hand)
+			put_hand(state, thread);
 		return 0;
 	}
 	/* One that failed has opened no file: not this one. */
@@ -131,17 +139,17 @@ static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 		if (verdict == EXCLUDED)
 			count_excluded(point_op(call.point));
 		if (verdict != TRACED) {
-			if (config.whole_stack)
-				drop_hand(thread);
+			if (has_hand)
+				put_hand(state, thread);
 			return 0;
 		}
 	}
-	if (config.whole_stack)
-		end_hand(thread, now, value, point_return(call.point) == RETURN_BYTES, call.group);
+	if (has_hand)
+		end_hand(state, thread, now, value, point_return(call.point) == RETURN_BYTES, call.group);
 	record_all(call.point, &call, now, value);
 	/* Last, when nothing else is needed any more: the verifier looks at what comes now once for all ways to here. */
-	if (config.tells_slow)
-		tell_ended(thread);
+	if (config.tells_slow && has_hand)
+		tell_ended(state, thread);
 	return 0;
 }
 

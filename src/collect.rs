@@ -18,7 +18,7 @@ use self::neighbour::NeighbourReading;
 use self::op::OpReading;
 use crate::kernel::Facts;
 use crate::kernel::diskstats::Diskstats;
-use crate::kernel::interface::types::{async_call, request_state, task_frames};
+use crate::kernel::interface::types::{async_call, request_state, thread_state};
 use crate::kernel::interface::{LOST_CLOCK, LOST_REASONS, LOST_RETURN, LOST_STORAGE, LOST_TABLE_FULL, REQUEST_ISSUED};
 use crate::kernel::names::Machine;
 use crate::layer::{COMPAT, Counter, Layer, REQUESTS};
@@ -137,10 +137,10 @@ pub fn in_flight(attached: &Attached, plan: &Plan) -> Result<BTreeMap<Layer, u64
     let mut points = if attached.skeleton.progs.in_flight.autoload() {
         points_in_task_storage(attached)?
     } else {
-        points_in_table(&maps.frames_by_thread)?
+        points_in_table(&maps.threads_by_number)?
     };
-    if maps.frames_by_place.autocreate() {
-        points.extend(points_in_table(&maps.frames_by_place)?);
+    if maps.threads_by_place.autocreate() {
+        points.extend(points_in_table(&maps.threads_by_place)?);
     }
     if !plan.completions.is_empty() {
         points.extend(points_of_requests(attached)?);
@@ -170,11 +170,11 @@ fn points_in_task_storage(attached: &Attached) -> Result<Vec<u32>, ReadError> {
 }
 
 fn points_in_table(table: &impl MapCore) -> Result<Vec<u32>, ReadError> {
-    let threads: Vec<task_frames> = entries(table)?;
+    let threads: Vec<thread_state> = entries(table)?;
     // A request that is under way is told by its table.
     let under_way = threads
         .iter()
-        .flat_map(|thread| thread.frames)
+        .flat_map(|thread| thread.calls.frames)
         .filter(|frame| frame.entered_ns != 0 && frame.kiocb == 0);
     Ok(under_way.map(|frame| frame.point).collect())
 }

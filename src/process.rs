@@ -147,12 +147,9 @@ fn global_numbers() -> Result<BTreeMap<u32, u32>, ProcessError> {
     let maps = &mut open.maps;
     for map in [
         &mut maps.stats,
-        &mut maps.frames_by_task,
-        &mut maps.frames_by_thread,
-        &mut maps.frames_by_place,
-        &mut maps.hands_by_task,
-        &mut maps.hands_by_thread,
-        &mut maps.hands_by_place,
+        &mut maps.threads_by_task,
+        &mut maps.threads_by_number,
+        &mut maps.threads_by_place,
         &mut maps.slow_calls,
     ] {
         map.set_autocreate(false).map_err(failed)?;

@@ -15,7 +15,7 @@ pub use skeleton::types;
 // SAFETY: plain C structures of integers, without padding (asserted in interface.h) and valid for every bit pattern.
 unsafe impl plain::Plain for types::op_stats {}
 // SAFETY: as above.
-unsafe impl plain::Plain for types::task_frames {}
+unsafe impl plain::Plain for types::thread_state {}
 // SAFETY: as above.
 unsafe impl plain::Plain for types::request_state {}
 // SAFETY: as above.

@@ -504,26 +504,19 @@ impl Attaching<'_> {
             .flat_map(|&(index, op)| op.points.iter().map(move |planned| (index, op, planned)))
             .filter(|(_, _, planned)| self.is_of_use(planned));
         let first = hooks.first().copied().filter(|hook| self.joins(*hook));
-        let (many, mut single): (Vec<_>, Vec<_>) = all.partition(|(_, _, planned)| {
-            first.is_some_and(|hook| planned.fits(hook) && !has_own_program(planned.point, hook))
-        });
-        // All system calls are told the same, so that their program knows it.
-        let is_call = |(_, _, planned): &(_, _, &PlannedPoint)| planned.point.shape == Shape::Syscall;
-        let (calls, others): (Vec<_>, Vec<_>) = many.into_iter().partition(is_call);
+        let (many, mut single): (Vec<_>, Vec<_>) =
+            all.partition(|(_, _, planned)| first.is_some_and(|hook| planned.fits(hook)));
         let mut together = false;
-        for many in [calls, others].into_iter().filter(|many| !many.is_empty()) {
-            let Some(first) = first else { break };
-            let targets = many.iter().map(|&(index, op, planned)| self.target(index, op, planned));
-            let targets: Vec<Target<'_>> = targets.collect();
-            match self.together(layer, &targets, first) {
-                Ok(()) => {
-                    together = true;
-                    for (index, _, planned) in many {
-                        self.attached.ops[index].points.push((planned.function.clone(), first));
-                    }
-                }
-                Err(_) => single.extend(many),
+        if let Some(first) = first {
+            let many = many
+                .into_iter()
+                .map(|it @ (index, op, planned)| (self.target(index, op, planned), it));
+            let (taken, left) = self.each_kind_together(layer, many.collect(), first);
+            together = !taken.is_empty();
+            for (index, _, planned) in taken {
+                self.attached.ops[index].points.push((planned.function.clone(), first));
             }
+            single.extend(left);
         }
         if !together {
             single.retain(|(_, _, planned)| !planned.is_compat());
@@ -585,7 +578,7 @@ impl Attaching<'_> {
             word.silent = true;
         }
         // Which call it is, its number says.
-        if planned.point.shape == Shape::Syscall {
+        if matches!(planned.point.shape, Shape::Syscall | Shape::Syscall32) {
             (word.op, word.returns) = (0, Returns::Status);
         }
         Target {
@@ -643,7 +636,7 @@ impl Attaching<'_> {
     fn one(&mut self, layer: Layer, target: &Target<'_>, hook: Hook) -> io::Result<()> {
         match hook {
             Hook::Fentry => self.fentry(layer, target),
-            Hook::Session | Hook::Multi => self.together(layer, &[*target], hook),
+            Hook::Session | Hook::Multi => self.together(layer, &[target.function], target.word, hook),
             Hook::KprobeEvent | Hook::Kprobe => self.kprobe(layer, target, hook),
             Hook::RawTracepoint | Hook::Tracepoint => Err(io::ErrorKind::Unsupported.into()),
         }
@@ -696,36 +689,50 @@ impl Attaching<'_> {
         Ok(())
     }
 
-    /// One link, or an entry and a return link, on many functions.
-    fn together(&mut self, layer: Layer, all: &[Target<'_>], hook: Hook) -> io::Result<()> {
-        let targets = all
-            .iter()
-            .map(|target| (target.function, u64::from(target.word.pack())));
-        let targets: Vec<(&str, u64)> = targets.collect();
+    /// Functions whose programs are told the same have one together. Answers those that the kernel took, and those that it did not.
+    fn each_kind_together<T>(&mut self, layer: Layer, mut all: Vec<(Target<'_>, T)>, hook: Hook) -> (Vec<T>, Vec<T>) {
+        let (mut taken, mut left) = (Vec::new(), Vec::new());
+        all.sort_by_key(|(target, _)| target.word.pack());
+        let mut all = all.into_iter().peekable();
+        while let Some((first, it)) = all.next() {
+            let (mut functions, mut kind) = (vec![first.function], vec![it]);
+            while let Some((target, it)) = all.next_if(|(target, _)| target.word == first.word) {
+                functions.push(target.function);
+                kind.push(it);
+            }
+            match self.together(layer, &functions, first.word, hook) {
+                Ok(()) => taken.extend(kind),
+                Err(_) => left.extend(kind),
+            }
+        }
+        (taken, left)
+    }
+
+    /// One link, or an entry and a return link, on functions whose programs are told the same.
+    fn together(&mut self, layer: Layer, functions: &[&str], word: PointWord, hook: Hook) -> io::Result<()> {
+        let word = Some(word.pack());
         let progs = &self.attached.skeleton.progs;
         let (enter, leave, entry_link) = if hook == Hook::Session {
-            // A program of the layer's own, so that what the kernel skips is counted by layer.
-            let program = self.load_copy(&progs.session, common_word(all), None)?;
-            let link = attach_multi(&program, &targets, sys::BPF_TRACE_KPROBE_SESSION, 0)?;
+            let program = self.load_copy(&progs.session, word, None)?;
+            let link = attach_multi(&program, functions, sys::BPF_TRACE_KPROBE_SESSION, 0)?;
             (program, None, link)
         } else {
-            let leave = self.load_copy(&progs.multi_leave, None, None)?;
+            let leave = self.load_copy(&progs.multi_leave, word, None)?;
             let leave_link = attach_multi(
                 &leave,
-                &targets,
+                functions,
                 sys::BPF_TRACE_KPROBE_MULTI,
                 sys::BPF_F_KPROBE_MULTI_RETURN,
             )?;
-            let enter = self.load_copy(&progs.multi_enter, None, None)?;
-            let link = attach_multi(&enter, &targets, sys::BPF_TRACE_KPROBE_MULTI, 0)?;
+            let enter = self.load_copy(&progs.multi_enter, word, None)?;
+            let link = attach_multi(&enter, functions, sys::BPF_TRACE_KPROBE_MULTI, 0)?;
             self.attached.returns.push(Detachable::Fd(leave_link));
             (enter, Some(Rc::new(leave)), link)
         };
         let enter = Rc::new(enter);
         let counted = Rc::new(entry_link.try_clone()?);
         let skips = vec![SkipSource::Program(enter.clone()), SkipSource::Multi(counted)];
-        let functions: Vec<&str> = targets.iter().map(|(name, _)| *name).collect();
-        self.attached_to(layer, hook, &functions, leave, enter, skips);
+        self.attached_to(layer, hook, functions, leave, enter, skips);
         self.attached.entries.push(Detachable::Fd(entry_link));
         Ok(())
     }
@@ -750,19 +757,6 @@ impl Attaching<'_> {
     }
 }
 
-/// Whether a function gets a program of its own also where one could serve many. Such a program has to ask with each call what it
-/// is about, which costs most where most calls are: those that move bytes.
-fn has_own_program(point: &Point, hook: Hook) -> bool {
-    hook == Hook::Session && point.returns == Returns::Bytes && point.shape != Shape::Syscall
-}
-
-/// What the programs on all of these are told, where it is the same.
-fn common_word(all: &[Target<'_>]) -> Option<u32> {
-    let mut words = all.iter().map(|target| target.word);
-    let first = words.next()?;
-    words.all(|word| word == first).then(|| first.pack())
-}
-
 /// A descriptor of a program that libbpf holds; without one its counters are not known.
 fn descriptor(program: &ProgramMut<'_>) -> Option<Rc<OwnedFd>> {
     program.as_fd().try_clone_to_owned().ok().map(Rc::new)
@@ -780,25 +774,21 @@ fn attach_tracing(program: &OwnedFd) -> io::Result<OwnedFd> {
     own(unsafe { sys::bpf_raw_tracepoint_open(std::ptr::null(), program.as_raw_fd()) })
 }
 
-fn attach_multi(program: &OwnedFd, targets: &[(&str, u64)], kind: u32, flags: u32) -> io::Result<OwnedFd> {
-    let names = targets
-        .iter()
-        .map(|(name, _)| CString::new(*name))
-        .collect::<Result<Vec<_>, _>>()?;
+fn attach_multi(program: &OwnedFd, functions: &[&str], kind: u32, flags: u32) -> io::Result<OwnedFd> {
+    let names = functions.iter().map(|name| CString::new(*name));
+    let names = names.collect::<Result<Vec<_>, _>>()?;
     let mut pointers: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();
-    let cookies: Vec<u64> = targets.iter().map(|(_, cookie)| *cookie).collect();
     let mut options = sys::bpf_link_create_opts {
         sz: size_of::<sys::bpf_link_create_opts>() as sys::size_t,
         ..Default::default()
     };
     options.__bindgen_anon_1.kprobe_multi = sys::bpf_link_create_opts__bindgen_ty_1__bindgen_ty_2 {
         flags,
-        cnt: targets.len() as u32,
+        cnt: pointers.len() as u32,
         syms: pointers.as_mut_ptr(),
-        cookies: cookies.as_ptr(),
         ..Default::default()
     };
-    // SAFETY: the names, their pointers and the cookies live until the call returns.
+    // SAFETY: the names and their pointers live until the call returns.
     own(unsafe { sys::bpf_link_create(program.as_raw_fd(), 0, kind, &raw const options) })
 }
 

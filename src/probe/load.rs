@@ -86,7 +86,7 @@ pub fn gives_task_storage(skeleton: &IostackbreakdownSkel<'_>) -> bool {
     let Ok(pidfd) = crate::process::open_pidfd(std::process::id()) else {
         return false;
     };
-    let map = &skeleton.maps.frames_by_task;
+    let map = &skeleton.maps.threads_by_task;
     let key = pidfd.as_raw_fd().to_ne_bytes();
     let empty = vec![0; map.value_size() as usize];
     map.update(&key, &empty, MapFlags::ANY).is_ok() && map.delete(&key).is_ok()
@@ -443,16 +443,10 @@ fn size_maps(
         entries(settings.traced.len())
     })?;
     maps.disks.set_max_entries(entries(settings.disks.len()))?;
-    maps.frames_by_task.set_autocreate(!settings.starts_in_table)?;
-    maps.frames_by_thread.set_autocreate(settings.starts_in_table)?;
+    maps.threads_by_task.set_autocreate(!settings.starts_in_table)?;
+    maps.threads_by_number.set_autocreate(settings.starts_in_table)?;
     let in_stack = settings.whole_stack;
-    let places = has_places(facts, settings);
-    maps.frames_by_place.set_autocreate(places)?;
-    maps.hands_by_place.set_autocreate(in_stack && places)?;
-    maps.hands_by_task
-        .set_autocreate(in_stack && !settings.starts_in_table)?;
-    maps.hands_by_thread
-        .set_autocreate(in_stack && settings.starts_in_table)?;
+    maps.threads_by_place.set_autocreate(has_places(facts, settings))?;
     maps.sleepers.set_autocreate(in_stack)?;
     maps.completing.set_autocreate(in_stack)?;
     maps.flushes.set_autocreate(in_stack)?;
@@ -482,8 +476,7 @@ fn size_maps(
     if let Some(starts) = settings.starts {
         maps.requests.set_max_entries(starts)?;
         maps.bios.set_max_entries(starts)?;
-        maps.frames_by_thread.set_max_entries(starts)?;
-        maps.hands_by_thread.set_max_entries(starts)?;
+        maps.threads_by_number.set_max_entries(starts)?;
         maps.sleepers.set_max_entries(starts)?;
     }
     Ok(())

@@ -75,26 +75,28 @@ impl Attaching<'_> {
         Ok(())
     }
 
-    /// All together where that can be, else each with the first hook that works; the time of what a kernel refuses stays in the
+    /// Those of a row together where that can be, else each with the first hook that works; the time of what a kernel refuses stays in the
     /// row above.
     fn row_functions(&mut self, plan: &Plan) -> Vec<&'static RowFunction> {
         let loaded = plan.function_hooks.iter().copied();
         let loaded: Vec<Hook> = loaded.filter(|hook| self.hooks.contains(hook)).collect();
         let first = loaded.first().copied().filter(|hook| self.joins(*hook));
-        let (mut many, mut single): (Vec<_>, Vec<_>) = plan
-            .row_functions
-            .iter()
-            .partition(|planned| first.is_some_and(|hook| planned.fits(hook)));
-        let targets: Vec<Target<'_>> = many.iter().map(|planned| target(planned.function)).collect();
-        if first.is_some_and(|hook| self.together(Layer::Vfs, &targets, hook).is_err()) {
-            single.append(&mut many);
+        let rows = plan.row_functions.iter();
+        let (many, mut single): (Vec<_>, Vec<_>) =
+            rows.partition(|planned| first.is_some_and(|hook| planned.fits(hook)));
+        let mut seen = Vec::new();
+        if let Some(first) = first {
+            let many = many.into_iter().map(|planned| (target(planned.function), planned));
+            let (taken, left) = self.each_kind_together(Layer::Vfs, many.collect(), first);
+            seen = taken;
+            single.extend(left);
         }
         single.retain(|planned| {
             let mut hooks = loaded.iter().filter(|hook| planned.fits(**hook));
             hooks.any(|&hook| self.one(Layer::Vfs, &target(planned.function), hook).is_ok())
         });
-        many.extend(single);
-        many.into_iter().map(|planned| planned.function).collect()
+        seen.extend(single);
+        seen.into_iter().map(|planned| planned.function).collect()
     }
 }
 
