@@ -1,8 +1,8 @@
 //! The whole stack's view: the scheduler's events, and the functions that have a row and no op.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Attaching, Counters, Detachable, Probe, Target, descriptor, one_line};
+use super::{Attaching, Counters, Detachable, Owner, Probe, Target, descriptor, one_line};
 use crate::kernel::interface::types::{family_stats, origin_stats};
 use crate::kernel::interface::{DIRECTIONS, FAMILIES, ORIGINS};
 use crate::layer::family::{Row, RowFunction};
@@ -60,7 +60,7 @@ impl Attaching<'_> {
                 .map_err(|error| AttachError::Load(format!("the scheduler's events: {}", one_line(&error))))?;
             let probe = Probe::on_event(None, Hook::RawTracepoint, event, descriptor(program));
             self.attached.probes.push(probe);
-            self.attached.returns.push(Detachable::Libbpf(link));
+            self.attached.returns.push((None, Detachable::Libbpf(link)));
         }
         let slow = skeleton.maps.slow_calls.autocreate();
         let slow = slow.then(|| SlowRing::open(&skeleton.maps.slow_calls)).transpose();
@@ -81,20 +81,39 @@ impl Attaching<'_> {
         let loaded = plan.function_hooks.iter().copied();
         let loaded: Vec<Hook> = loaded.filter(|hook| self.hooks.contains(hook)).collect();
         let first = loaded.first().copied().filter(|hook| self.joins(*hook));
-        let (mut many, mut single): (Vec<_>, Vec<_>) = plan
+        let (many, mut single): (Vec<_>, Vec<_>) = plan
             .row_functions
             .iter()
             .partition(|planned| first.is_some_and(|hook| planned.fits(hook)));
-        let targets: Vec<Target<'_>> = many.iter().map(|planned| target(planned.function)).collect();
-        if first.is_some_and(|hook| self.together(Layer::Vfs, &targets, hook).is_err()) {
-            single.append(&mut many);
+        let mut seen = Vec::new();
+        // Those of a layer have a link of their own, by which they can be detached with it.
+        let mut by_layer: BTreeMap<Option<Layer>, Vec<&PlannedRow>> = BTreeMap::new();
+        for planned in many {
+            by_layer.entry(planned.function.row.layer()).or_default().push(planned);
+        }
+        for (_, many) in by_layer {
+            let targets: Vec<Target<'_>> = many.iter().map(|planned| target(planned.function)).collect();
+            let joined = first.zip(many.first());
+            if joined.is_some_and(|(hook, any)| self.together(owner(any), &targets, hook).is_ok()) {
+                seen.extend(many);
+            } else {
+                single.extend(many);
+            }
         }
         single.retain(|planned| {
             let mut hooks = loaded.iter().filter(|hook| planned.fits(**hook));
-            hooks.any(|&hook| self.one(Layer::Vfs, &target(planned.function), hook).is_ok())
+            hooks.any(|&hook| self.one(owner(planned), &target(planned.function), hook).is_ok())
         });
-        many.extend(single);
-        many.into_iter().map(|planned| planned.function).collect()
+        seen.extend(single);
+        seen.into_iter().map(|planned| planned.function).collect()
+    }
+}
+
+/// What is skipped of them is no call of their layer's, and told at vfs.
+fn owner(planned: &PlannedRow) -> Owner {
+    Owner {
+        layer: Layer::Vfs,
+        goes_with: planned.function.row.layer(),
     }
 }
 
