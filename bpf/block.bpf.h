@@ -189,7 +189,7 @@ static __always_inline int on_start(const struct request_view *view)
 	struct request_state *old, state = {};
 	__u64 address = view->address;
 
-	if (control.stopped || !view->on_disk)
+	if (control.stopped & STOP_REQUESTS || !view->on_disk)
 		return 0;
 	state.op = block_op(view->flags);
 	old = bpf_map_lookup_elem(&requests, &address);
@@ -239,7 +239,7 @@ static __always_inline int on_issue(const struct request_view *view)
 	struct bio_state stamp = {};
 	__u64 address = view->address;
 
-	if (control.stopped || !view->on_disk)
+	if (control.stopped & STOP_REQUESTS || !view->on_disk)
 		return 0;
 	state.op = block_op(view->flags);
 	state.bytes = view->bytes;
@@ -423,7 +423,7 @@ static __always_inline int on_end(const struct request_view *view, long error, b
 	struct request_state *state, ended;
 
 	/* Nothing is counted any more while /proc/diskstats is read, to be compared. */
-	if (control.stopped || bytes < view->bytes)
+	if (control.stopped & STOP_REQUESTS || bytes < view->bytes)
 		return 0;
 	state = bpf_map_lookup_elem(&requests, &address);
 	if (!state || state->phase != REQUEST_ISSUED)
@@ -578,7 +578,7 @@ static __always_inline void hold_bio(struct bio *bio)
 	struct hand *hand;
 
 	look_at_bio_probed(bio, &view);
-	if (control.stopped || view.is_stacked || is_held_for_another(bpf_map_lookup_elem(&bios, &address)))
+	if (control.stopped & STOP_REQUESTS || view.is_stacked || is_held_for_another(bpf_map_lookup_elem(&bios, &address)))
 		return;
 	stamp_bio(&view, false);
 	state = bpf_map_lookup_elem(&bios, &address);
@@ -595,7 +595,7 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 	struct bio_state state = { .owner = OWNER_TRACED }, *seen;
 	__u64 address = view->address;
 
-	if (control.stopped)
+	if (control.stopped & STOP_REQUESTS)
 		return 0;
 	if (config.whole_stack) {
 		seen = bpf_map_lookup_elem(&bios, &address);
@@ -640,7 +640,7 @@ static __always_inline int on_getrq(const struct bio_view *view, bool again)
 	__u64 address = view->address;
 	struct bio_state *state;
 
-	if (control.stopped)
+	if (control.stopped & STOP_REQUESTS)
 		return 0;
 	if (config.whole_stack)
 		got_request();

@@ -167,13 +167,13 @@ static __always_inline int leave_row(__u32 point)
 		if (point_shape(point) == SHAPE_NONE)                                                                  \
 			return 0;                                                                                      \
 		if (point_is_row(point))                                                                               \
-			return control.stopped ? 0 :                                                                   \
+			return control.stopped & STOP_CALLS ? 0 :                                                      \
 						 enter_row(point, (void *)ARG(ctx, 0),                                 \
 							   IS_DIRECT(point, (void *)ARG(ctx, 0)));                     \
 		id = bpf_get_current_pid_tgid();                                                                       \
 		if (!thread_is_traced(id) && (!may_be_tried_by_others(point) || !is_traced_request(ARG(ctx, 0))))      \
 			return 0;                                                                                      \
-		if (control.stopped)                                                                                   \
+		if (control.stopped & STOP_CALLS)                                                                      \
 			return 0;                                                                                      \
 		if (point_shape(point) == SHAPE_SYSCALL) {                                                             \
 			struct pt_regs *regs = (void *)ARG(ctx, 0);                                                    \

@@ -54,7 +54,7 @@ static __always_inline void count_unbalanced(const struct hand *hand, enum unbal
 {
 	struct family_stats *s;
 
-	if (control.stopped || !n)
+	if (control.stopped & (STOP_CALLS | STOP_PAIRS) || !n)
 		return;
 	s = family_stats_of(hand->family);
 	if (s)

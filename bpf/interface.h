@@ -614,10 +614,16 @@ struct cast_types {
 	__u32 super_block;
 };
 
+/* Of calls no new ones are looked at, and those under way are finished; of requests nothing is counted any more. */
+#define STOP_CALLS 1
+#define STOP_REQUESTS 2
+/* A layer is being detached: what does not go in pairs meanwhile is no fault. */
+#define STOP_PAIRS 4
+
 /* Changed while the programs run. */
 struct control {
 	__u64 epoch; /* generation of the extremes in use */
-	__u32 stopped; /* no new calls are looked at; those under way are finished */
+	__u32 stopped; /* STOP_CALLS, STOP_REQUESTS, STOP_PAIRS */
 	__u32 command_tgid; /* traced from its next exec on */
 	__u64 not_followed; /* children that did not fit into `traced` */
 	__u64 began_ns; /* when measuring began, by the programs' clock */

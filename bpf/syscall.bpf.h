@@ -23,7 +23,7 @@ static __always_inline __u32 entered_point(unsigned long number, bool *compat)
 {
 	if (number >= MAX_SYSCALLS || !(syscall_points[number] | compat_points[number]))
 		return 0;
-	if (control.stopped || !thread_is_traced(bpf_get_current_pid_tgid()))
+	if (control.stopped & STOP_CALLS || !thread_is_traced(bpf_get_current_pid_tgid()))
 		return 0;
 	*compat = in_32bit_call();
 	return *compat ? compat_points[number] : syscall_points[number];

@@ -28,6 +28,9 @@ const SECTIONS: &[(&str, &[&str])] = &[
         &[
             "Each report ends with what was lost and what it cost. What could not be measured is named in it, and never \
              printed as 0. --check tries every probe and tells which ones work here.",
+            "--budget limits what measuring may cost: the run time of its programs in the kernel and its own CPU time, in percent of \
+             one CPU, in each second. The layer that costs most is detached when they are more. To know, the kernel counts the runs \
+             of BPF programs, which costs each run two readings of the clock.",
         ],
     ),
 ];

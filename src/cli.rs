@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser};
 
+use crate::budget::CpuShare;
 use crate::layer::Layer;
 use crate::probe::Choice;
 use crate::report::group::By;
@@ -45,6 +46,8 @@ pub struct Options {
     /// More than 0; only with an interval.
     pub count: Option<u64>,
     pub duration: Option<Duration>,
+    /// Layers are detached when measuring takes more than that.
+    pub budget: Option<CpuShare>,
     pub output: Option<PathBuf>,
     /// Reports are JSON Lines, not text.
     pub json: bool,
@@ -120,6 +123,10 @@ struct Raw {
     /// Stop after TIME, such as 10s, 500ms, 2m
     #[arg(long, value_name = "TIME", value_parser = time_span)]
     duration: Option<Duration>,
+    /// Detach the layer that costs most when measuring took more than PERCENT of one CPU in a second (on 8 CPUs, 800 are all
+    /// of them), and the next one when it still does. Which and when is told at once, and in the report
+    #[arg(long, value_name = "PERCENT", value_parser = percent, conflicts_with = "check")]
+    budget: Option<CpuShare>,
     /// Start COMMAND, trace it and all it starts, stop when it ends
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -345,6 +352,7 @@ fn validate(raw: Raw) -> Result<Options, String> {
         interval: raw.interval,
         count: raw.count,
         duration: raw.duration,
+        budget: raw.budget,
         output: raw.output.output,
         json: raw.output.json,
         folded: raw.output.folded,
@@ -409,6 +417,13 @@ fn time_span(text: &str) -> Result<Duration, String> {
     let number: f64 = number.parse().map_err(|_| wrong())?;
     let span = Duration::try_from_secs_f64(number * factor).map_err(|_| wrong())?;
     if span.is_zero() { Err(wrong()) } else { Ok(span) }
+}
+
+/// Of one CPU, at most all that there are.
+fn percent(text: &str) -> Result<CpuShare, String> {
+    let online = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN);
+    let cpus = online.ok().flatten().and_then(|cpus| u64::try_from(cpus).ok());
+    CpuShare::parse(text, cpus.unwrap_or(1))
 }
 
 /// A time with its unit, or 0. BCC's thresholds are bare numbers of milliseconds, ours would be seconds: neither is guessed.
@@ -508,6 +523,18 @@ mod tests {
     }
 
     #[test]
+    fn a_budget_is_a_share_of_one_cpu() {
+        let options = parse_words("--budget 2.5 -T vfs").unwrap();
+        assert_eq!(options.budget.map(|share| share.ns_per_s), Some(25_000_000));
+        assert_eq!(parse_words("-T vfs").unwrap().budget, None);
+        let line = usage("--budget 0");
+        assert!(
+            line.contains("'0' is not a number of percent of a CPU above 0"),
+            "{line}"
+        );
+    }
+
+    #[test]
     fn wrong_usage_is_one_line_with_a_way_out() {
         assert_eq!(
             usage("-T 1"),
@@ -548,6 +575,12 @@ mod tests {
             "-T vfs --slower 1ms",
             "--slower 10",
             "--slower soon",
+            "--budget",
+            "--budget 0",
+            "--budget -1",
+            "--budget 1e9",
+            "--budget 5%",
+            "--check --budget 5",
             "--by size",
             "--by",
             "--by file --top 0",
@@ -649,6 +682,7 @@ mod tests {
             "--verbose",
             "--duration",
             "10s",
+            "--budget",
             "--user",
             "root",
             "--probe",

@@ -6,7 +6,7 @@ mod op;
 mod slow;
 mod stack;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use libbpf_rs::{Iter, MapCore, MapFlags};
 use self::group::{GroupSpan, GroupsReading};
 use self::neighbour::NeighbourReading;
 use self::op::OpReading;
+use crate::budget::{CpuTimes, Detached};
 use crate::kernel::Facts;
 use crate::kernel::diskstats::Diskstats;
 use crate::kernel::interface::types::{async_call, request_state, thread_state};
@@ -29,6 +30,7 @@ use crate::probe::{attach, program};
 use crate::report::group::GroupsReport;
 use crate::report::slow::{LeftOut, SlowCall};
 use crate::report::stack::StackReport;
+use crate::report::text::number;
 use crate::report::{self, Agreement, AttachPoint, LayerReport, Loss, LossReason, NotMeasured, OpReport, Refused};
 
 pub use self::slow::Clocks;
@@ -115,6 +117,21 @@ pub fn read(attached: &Attached, plan: &Plan, epoch: u64, counts_runs: bool) -> 
         groups: attached.groups.as_ref().map(|groups| group::read(groups, plan, epoch)),
         neighbours: neighbour::read(attached),
     }
+}
+
+/// CPU time so far, of the layers that are attached, and of all else that measuring takes. The kernel counts runs.
+#[must_use]
+pub fn cpu_times(attached: &Attached) -> CpuTimes {
+    let layers = attached.layers();
+    let mut times: CpuTimes = layers.iter().map(|&layer| (Some(layer), 0)).collect();
+    times.insert(None, report::nanoseconds(own_time()));
+    for probe in &attached.probes {
+        // What is detached takes no more.
+        if let Some(ns) = times.get_mut(&probe.goes_with) {
+            *ns = ns.saturating_add(probe.run_ns());
+        }
+    }
+    times
 }
 
 /// CPU time of this process, in the kernel and outside.
@@ -235,6 +252,10 @@ pub struct Span<'a> {
     pub top: usize,
     /// What the kernel's own counters of the disks went up by, where they are of the same requests.
     pub diskstats: Option<&'a DiskSpan>,
+    /// Layers that were detached so far.
+    pub detached: &'a [Detached],
+    /// How long the run went on before the first reading.
+    pub offset: Duration,
 }
 
 /// The kernel's counters of disks before and after each of two readings of ours.
@@ -251,6 +272,17 @@ pub struct DiskSpan {
 }
 
 impl Span<'_> {
+    /// How a layer was detached, if it was.
+    fn detached(&self, layer: Layer) -> Option<&Detached> {
+        self.detached.iter().find(|detached| detached.layer == layer)
+    }
+
+    /// Whether that was over when the span began, so that it has nothing of the layer.
+    fn is_gone(&self, layer: Layer) -> bool {
+        let until = self.detached(layer).and_then(|detached| detached.until);
+        until.is_some_and(|until| until <= self.offset)
+    }
+
     /// What the kernel counted of each probe in the span.
     fn probes(&self) -> impl Iterator<Item = (&attach::Probe, ProbeCounts)> {
         let counts = self.before.probes.iter().zip(&self.after.probes);
@@ -297,7 +329,7 @@ pub fn layers(span: &Span<'_>) -> Vec<LayerReport> {
 /// The whole stack's part of a report; `None` where it was not asked for.
 #[must_use]
 pub fn stack(span: &Span<'_>) -> Option<StackReport> {
-    let measured = measured(span.attached, span.plan, span.slower)?;
+    let measured = measured_in(span, span.slower)?;
     Some(stack::report(
         &measured,
         span.before.stack.as_ref()?,
@@ -308,7 +340,7 @@ pub fn stack(span: &Span<'_>) -> Option<StackReport> {
 /// The same by process, file, disk or control group; `None` where that was not asked for.
 #[must_use]
 pub fn groups(span: &Span<'_>) -> Option<GroupsReport> {
-    let measured = measured(span.attached, span.plan, None);
+    let measured = measured_in(span, None);
     let group_span = GroupSpan {
         plan: span.plan,
         measured: measured.as_ref(),
@@ -324,7 +356,26 @@ pub fn groups(span: &Span<'_>) -> Option<GroupsReport> {
     ))
 }
 
-/// What of the whole stack is measured; `None` where it was not asked for.
+/// What of the whole stack was measured in a span; `None` where it was not asked for.
+fn measured_in(span: &Span<'_>, slower: Option<Duration>) -> Option<Measured> {
+    let measured = measured(span.attached, span.plan, slower)?;
+    let detached = span.detached.iter();
+    Some(Measured {
+        detached: detached.map(|detached| (detached.layer, since(detached))).collect(),
+        gone: Layer::ALL.into_iter().filter(|&layer| span.is_gone(layer)).collect(),
+        ..measured
+    })
+}
+
+/// When a layer was detached, and why.
+fn since(detached: &Detached) -> String {
+    format!(
+        "detached {} after the start, to keep to --budget",
+        number::length(detached.after)
+    )
+}
+
+/// What of the whole stack is attached to; `None` where it was not asked for.
 fn measured(attached: &Attached, plan: &Plan, slower: Option<Duration>) -> Option<Measured> {
     let layers = Layer::ALL.into_iter().filter(|&layer| plan.has(layer));
     let is_measured = |layer: Layer| {
@@ -336,6 +387,8 @@ fn measured(attached: &Attached, plan: &Plan, slower: Option<Duration>) -> Optio
         planned: plan.row_functions.iter().map(|row| row.function.row).collect(),
         seen: attached.stack.as_ref()?.rows(),
         slower_ns: slower.map(report::nanoseconds),
+        detached: BTreeMap::new(),
+        gone: BTreeSet::new(),
     })
 }
 
@@ -366,6 +419,19 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
         layer: layer.name(),
         ..Default::default()
     };
+    if let Some(detached) = span.detached(layer) {
+        let not_measured = |what: &str| NotMeasured {
+            what: what.to_owned(),
+            reason: since(detached),
+        };
+        if span.is_gone(layer) {
+            let ops = span.plan.ops.iter().filter(|op| op.layer == layer);
+            report.absent = ops.map(|op| not_measured(op.op.name)).collect();
+            report.not_measured.push(not_measured("everything"));
+            return report;
+        }
+        report.not_measured.push(not_measured("everything since then"));
+    }
     let mut lost = [0u64; LOST_REASONS as usize];
     let mut hooks = Vec::new();
     let mut queue_times = Vec::new();
@@ -470,6 +536,9 @@ fn block_report(report: &mut LayerReport, queue_times: &[(usize, u64)], span: &S
     let readings = span.before.neighbours.as_ref().zip(span.after.neighbours.as_ref());
     report.neighbours = readings.map(|(before, after)| neighbour::report(before, after));
     report.diskstats = span.diskstats.map(|disks| diskstats(disks, &report.ops));
+    if let (Some(stats), Some(_)) = (&mut report.diskstats, span.detached(Layer::Blk)) {
+        stats.agreement = Agreement::NotComparable("requests were not counted to the end".to_owned());
+    }
 }
 
 /// The kernel's counts of the span, and whether ours are the same. Theirs went up by no more than from the first reading

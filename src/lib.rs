@@ -4,6 +4,7 @@
 //! attach ([`probe`]) → counters ([`collect`]) → report ([`report`]). [`run`] leads it through. Only [`kernel`] and
 //! [`probe::attach`] touch the machine.
 
+pub mod budget;
 pub mod cli;
 pub mod collect;
 pub mod command;

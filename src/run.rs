@@ -1,5 +1,6 @@
 //! A run: from options to reports.
 
+mod budget;
 mod check;
 mod disks;
 mod how;
@@ -26,6 +27,7 @@ use crate::kernel::disk::Disk;
 use crate::kernel::diskstats::Diskstats;
 use crate::kernel::file::FileNumber;
 use crate::kernel::file_operations::{self, Narrowing};
+use crate::kernel::interface::{STOP_CALLS, STOP_REQUESTS};
 use crate::kernel::preemption::Model;
 use crate::kernel::privileges::{self, Denied};
 use crate::kernel::{self, Facts, LazySymbols};
@@ -41,6 +43,7 @@ use crate::report::text::number::time_each;
 use crate::report::text::{TextOptions, Unit, printable};
 use crate::report::{Cost, Filter, LayerReport, NotMeasured, Report, View, nanoseconds};
 
+use self::budget::Keeping;
 use self::disks::{Disks, check_paths};
 use self::how::tell_how;
 use self::output::Output;
@@ -136,6 +139,12 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     if let Some(file) = file {
         settings.of_file(&file);
     }
+    let runs = (options.verbose || options.json || options.budget.is_some()).then(program::count_runs);
+    if let (Some(Err(error)), true) = (&runs, options.budget.is_some()) {
+        return Err(cannot(&format!(
+            "--budget needs what the probes cost, which the kernel does not count here: {error} (CAP_SYS_ADMIN opens it)"
+        )));
+    }
     let attached = attach::attach(&plan, &facts, &mut settings).map_err(|error| cannot(&attach_failure(&error)))?;
     // Detaching takes seconds: the end of the process does it, behind the prompt (`crate::leave`).
     let mut attached = ManuallyDrop::new(attached);
@@ -172,8 +181,10 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         kernel: crate::kernel::release(),
         epoch: 1,
         filtered: is_filtered(options),
-        runs: (options.verbose || options.json).then(program::count_runs),
+        runs,
         told: Told::default(),
+        began: Instant::now(),
+        budget: None,
     };
     let before = run.begin();
     // The banner comes when everything that follows it is measured.
@@ -548,6 +559,9 @@ struct Run<'a> {
     runs: Option<io::Result<OwnedFd>>,
     /// Of slow calls.
     told: Told,
+    began: Instant,
+    /// What measuring may take, where somebody has said.
+    budget: Option<Keeping>,
 }
 
 /// Counters at one moment, ours between two readings of the kernel's.
@@ -574,6 +588,9 @@ impl Run<'_> {
         });
         control(&mut self.attached, |control| control.began_ns = monotonic_ns());
         (reading.at, reading.wall) = (Instant::now(), jiff::Timestamp::now());
+        self.began = reading.at;
+        let limit = self.options.budget;
+        self.budget = limit.map(|limit| Keeping::new(limit, &self.attached));
         Moment {
             reading,
             disks: disks.zip(self.read_disks()).map(<[Diskstats; 2]>::from),
@@ -598,7 +615,7 @@ impl Run<'_> {
         signals: &Signals,
         output: &mut Output,
     ) -> Result<u8, String> {
-        let began = before.reading.at;
+        let began = self.began;
         let child_fd = match &child {
             Some(child) => Some(pidfd_of(child).map_err(|error| format!("the command cannot be watched: {error}"))?),
             None => None,
@@ -609,8 +626,13 @@ impl Run<'_> {
         let mut next = self.options.interval.and_then(|interval| began.checked_add(interval));
         let status = loop {
             self.tell_slow(false, output)?;
+            // A command is not left by itself: its end is waited for.
+            if self.keep_to_budget(child.is_some()) {
+                break 0;
+            }
             let look = self.options.slower.map(|_| self.told.next());
-            let wake = [deadline, next, look].into_iter().flatten().min();
+            let budget = self.budget.as_ref().and_then(Keeping::next);
+            let wake = [deadline, next, look, budget].into_iter().flatten().min();
             let ring = self.attached.stack.as_ref().and_then(|stack| stack.slow.as_ref());
             let event = wait(signals, &processes, child_fd.as_ref(), ring.map(AsFd::as_fd), wake)
                 .map_err(|error| error.to_string())?;
@@ -677,7 +699,9 @@ impl Run<'_> {
         control(&mut self.attached, |control| {
             control.epoch = next;
             // Nothing new is begun; what is under way is told as such.
-            control.stopped = u32::from(last);
+            if last {
+                control.stopped = STOP_CALLS | STOP_REQUESTS;
+            }
         });
         let mut after = Moment {
             reading: collect::read(&self.attached, self.plan, epoch, self.counts_runs()),
@@ -725,6 +749,8 @@ impl Run<'_> {
             slower: self.options.slower,
             top: self.options.top,
             diskstats: diskstats.as_ref(),
+            detached: self.budget.as_ref().map_or(&[], Keeping::detached),
+            offset: before.reading.at.duration_since(self.began),
         };
         let mut layers = collect::layers(&span);
         let mut stack = collect::stack(&span);
@@ -739,6 +765,7 @@ impl Run<'_> {
                 Some(Err(error)) => Some(error.to_string()),
                 _ => None,
             },
+            budget: self.budget.as_ref().map(Keeping::told),
         };
         for layer in &mut layers {
             if let Some(refused) = self.refused.iter().find(|refused| refused.name() == layer.layer) {

@@ -90,7 +90,7 @@ fn assert_report(text: &str) {
 
 #[test]
 fn wrong_usage_is_one_line_and_status_2() {
-    let cases: [(&[&str], &str); 27] = [
+    let cases: [(&[&str], &str); 30] = [
         (&["-T", "1"], "unknown layer '1' (bcc's -T is a timestamp"),
         (&["-T", "vfs,1"], "unknown layer '1' (bcc's -T is a timestamp"),
         (&["-T", "xfsx"], "unknown layer 'xfsx'"),
@@ -109,6 +109,12 @@ fn wrong_usage_is_one_line_and_status_2() {
         (&["1", "2", "3"], "unexpected argument '3'"),
         (&["--duration", "soon"], "'soon' is not a time such as 10s, 500ms, 2m"),
         (&["--duration", "0s"], "'0s' is not a time such as 10s, 500ms, 2m"),
+        (
+            &["--budget", "0"],
+            "'0' is not a number of percent of a CPU above 0, and up to ",
+        ),
+        (&["--budget", "1e9"], "'1e9' is not a number of percent"),
+        (&["--check", "--budget", "5"], "cannot be used with"),
         (&["-p", "0"], "invalid value '0'"),
         (&["-p", "x"], "invalid value 'x'"),
         (&["-p", ""], "invalid value ''"),

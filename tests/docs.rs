@@ -98,6 +98,35 @@ fn every_command_that_needs_no_probes_on_functions_runs() {
     assert!(!compare.is_empty());
 }
 
+/// The table of costs is computed from the figures of the README as the page says.
+#[test]
+fn costs_follow_from_what_was_measured() {
+    const OPERATIONS: f64 = 2e6;
+    const INSTRUCTIONS_OF_A_CPU: f64 = 3e9;
+    const CPUS: f64 = 128.0;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let (_, measured) = readme.split_once("\n## What it costs\n").unwrap();
+    let (measured, _) = measured.split_once("\n## ").unwrap();
+    let page = fs::read_to_string(root.join("docs/cost.md")).unwrap();
+    let mut seen = 0;
+    for row in page.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [_, kernel, each, cpus, share] = cells[..] else {
+            panic!("{row}")
+        };
+        let Ok(instructions) = each.replace(',', "").parse::<f64>() else {
+            continue;
+        };
+        assert!(measured.contains(each) && measured.contains(kernel), "{row}");
+        let worth = OPERATIONS * instructions / INSTRUCTIONS_OF_A_CPU;
+        let expected = (format!("{worth:.2}"), format!("{:.2} %", worth / CPUS * 100.0));
+        assert_eq!((cpus.to_owned(), share.to_owned()), expected, "{row}");
+        seen += 1;
+    }
+    assert_eq!(seen, 11);
+}
+
 /// A link to a page or a program of the tree leads somewhere.
 #[test]
 fn links_lead_to_files() {

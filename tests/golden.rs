@@ -14,14 +14,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use iostackbreakdown::budget::{CpuShare, Detached};
 use iostackbreakdown::histogram::{Histogram, STEPS, step_of};
+use iostackbreakdown::layer::Layer;
 use iostackbreakdown::report::group::By;
 use iostackbreakdown::report::neighbour::{Neighbour, Neighbours};
 use iostackbreakdown::report::slow::LeftOut;
 use iostackbreakdown::report::stack::StackReport;
 use iostackbreakdown::report::text::{self, TextOptions, Unit};
 use iostackbreakdown::report::{
-    Agreement, Apart, Cost, Diskstats, LayerReport, Loss, LossReason, NotMeasured, OpReport, Probe, Report, Runs,
+    Agreement, Apart, Budget, Cost, Diskstats, LayerReport, Loss, LossReason, NotMeasured, OpReport, Probe, Report,
+    Runs,
 };
 
 const NANOSECONDS: TextOptions = TextOptions {
@@ -107,6 +110,7 @@ fn cases() -> Vec<(&'static str, String)> {
         ),
         ("verbose", printed(&verbose(), VERBOSE)),
         ("verbose_uncounted", printed(&verbose_uncounted(), VERBOSE)),
+        ("budget", printed(&detached(), SUMMARY)),
         ("stack", printed(&stack(stacks::database()), NANOSECONDS)),
         ("stack_microseconds", printed(&stack(stacks::database()), MICROSECONDS)),
         ("stack_verbose", printed(&stack(stacks::database()), VERBOSE)),
@@ -735,7 +739,7 @@ fn verbose() -> Report {
         cost: Cost {
             process: Duration::from_micros(6_204),
             has_runs: true,
-            no_runs: None,
+            ..Cost::default()
         },
         ..report(vec![vfs])
     }
@@ -753,7 +757,45 @@ fn verbose_uncounted() -> Report {
         process: Duration::from_micros(6_204),
         has_runs: false,
         no_runs: Some(String::from("Operation not permitted")),
+        ..Cost::default()
     };
+    report
+}
+
+/// One of two layers was detached in its span, another one before it.
+fn detached() -> Report {
+    let percent = |percent: u64| CpuShare {
+        ns_per_s: percent * 10_000_000,
+    };
+    let gone = |layer, seconds, until| Detached {
+        layer,
+        after: Duration::from_secs(seconds),
+        until,
+        of_layer: percent(4),
+        of_all: percent(6),
+        under_way: Some(0),
+    };
+    let why = |what: &str, when: &str| NotMeasured {
+        what: what.into(),
+        reason: format!("detached {when} after the start, to keep to --budget"),
+    };
+    let vfs = LayerReport {
+        not_measured: vec![why("everything since then", "12.0 s")],
+        ..layer("vfs", vec![read(), write()])
+    };
+    let ext4 = LayerReport {
+        not_measured: vec![why("everything", "3.0 s")],
+        ..layer("ext4", Vec::new())
+    };
+    let mut report = verbose();
+    report.layers = vec![vfs, LayerReport { hooks: vec![], ..ext4 }];
+    report.cost.budget = Some(Budget {
+        limit: percent(5),
+        detached: vec![
+            gone(Layer::Ext4, 3, Some(Duration::from_secs(4))),
+            gone(Layer::Vfs, 12, None),
+        ],
+    });
     report
 }
 

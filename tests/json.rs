@@ -10,6 +10,7 @@ mod stacks;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use iostackbreakdown::budget::{CpuShare, Detached};
 use iostackbreakdown::histogram::{Histogram, STEPS, step_of};
 use iostackbreakdown::layer::Layer;
 use iostackbreakdown::report::group::By;
@@ -18,8 +19,8 @@ use iostackbreakdown::report::slow::{CallPath, Inode, LeftOut, PathKind, SlowCal
 use iostackbreakdown::report::stack::StackReport;
 use iostackbreakdown::report::text::{TextOptions, Unit};
 use iostackbreakdown::report::{
-    Agreement, Apart, AttachPoint, Cost, Diskstats, Filter, LayerReport, Loss, LossReason, NotMeasured, OpReport,
-    Probe, Refused, Report, Runs, View, json,
+    Agreement, Apart, AttachPoint, Budget, Cost, Diskstats, Filter, LayerReport, Loss, LossReason, NotMeasured,
+    OpReport, Probe, Refused, Report, Runs, View, json,
 };
 use schema::{QUANTILES, array, number, paths, paths_of_objects, strict, valid};
 use serde_json::{Value, json};
@@ -263,7 +264,7 @@ fn the_schema_is_complete() {
             );
         }
     }
-    assert_eq!(objects, 38);
+    assert_eq!(objects, 40);
     assert_eq!(
         schema.pointer("/$defs/report/properties/schema_version/const"),
         Some(&json!(json::SCHEMA_VERSION))
@@ -305,7 +306,7 @@ fn a_report_is_as_written_here() {
     report.cost = Cost {
         process: Duration::from_micros(6_204),
         has_runs: true,
-        no_runs: None,
+        ..Cost::default()
     };
     report.layers[0].ops[0].refused = vec![Refused {
         function: "vfs_iter_read".into(),
@@ -336,7 +337,7 @@ fn a_report_is_as_written_here() {
         r#""lost_up_to":[],"not_measured":[{"what":"fsync","reason":"vfs_fsync_range: refused by this kernel"}],"#,
         r#""warnings":[],"queue_from":null,"diskstats":null,"neighbours":null}],"stack":null,"groups":null,"excluded":{"not_file":8113},"in_flight":{"start":null,"end":0},"#,
         r#""lost":{"return_missed":0,"entry_missed":0,"no_storage":0,"table_full":0,"clock_backwards":0},"#,
-        r#""lost_up_to":[],"cost":{"process_ns":6204000,"probes_ns":813,"probe_runs":13,"reason":null},"#,
+        r#""lost_up_to":[],"cost":{"process_ns":6204000,"probes_ns":813,"probe_runs":13,"reason":null,"budget":null},"#,
         r#""probes":[{"layer":"vfs","hook":"fentry/fexit","functions":["vfs_read"],"entry":{"count":7,"ns":301},"#,
         r#""leave":{"count":6,"ns":512},"skipped":1}],"warnings":[]}"#,
         "\n"
@@ -372,6 +373,18 @@ fn the_largest_numbers_are_exact() {
         "a sum that no u64 holds is the largest one"
     );
     assert!(line.contains("18446744073709551615") && !line.contains("e19"), "{line}");
+}
+
+#[test]
+fn what_was_detached_is_told_with_what_it_cost() {
+    let report: Value = serde_json::from_str(&printed(&probed())).unwrap();
+    assert_eq!(
+        report["cost"]["budget"],
+        json!({"limit_ns_per_s": 10_000_000, "detached": [{
+            "layer": "blk", "after_ns": 3_001_000_000_u64, "until_ns": 3_002_000_000_u64,
+            "layer_ns_per_s": 12_000_000, "all_ns_per_s": 13_400_000, "under_way": 2,
+        }]})
+    );
 }
 
 #[test]
@@ -822,9 +835,25 @@ fn probed() -> Report {
         ],
         cost: Cost {
             no_runs: Some("Operation not permitted".into()),
+            budget: Some(Budget {
+                limit: CpuShare { ns_per_s: 10_000_000 },
+                detached: vec![detached()],
+            }),
             ..Cost::default()
         },
         ..report(vec![layer("vfs", vec![read()])])
+    }
+}
+
+fn detached() -> Detached {
+    let share = |ns_per_s| CpuShare { ns_per_s };
+    Detached {
+        layer: Layer::Blk,
+        after: Duration::from_millis(3_001),
+        until: Some(Duration::from_millis(3_002)),
+        of_layer: share(12_000_000),
+        of_all: share(13_400_000),
+        under_way: Some(2),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The whole stack's counters, and what a report says of the difference of two readings.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::histogram::{Histogram, STEPS};
 use crate::kernel::interface::types::{extremes, family_stats, origin_stats};
@@ -168,6 +168,10 @@ pub struct Measured {
     pub seen: BTreeSet<Row>,
     /// From how many nanoseconds on calls are told one by one, if they are.
     pub slower_ns: Option<u64>,
+    /// Layers that were detached, and when and why.
+    pub detached: BTreeMap<Layer, String>,
+    /// Those of them of which nothing is left in the numbers.
+    pub gone: BTreeSet<Layer>,
 }
 
 impl Measured {
@@ -178,6 +182,9 @@ impl Measured {
     }
 
     fn has(&self, row: Row) -> bool {
+        if row.layer().is_some_and(|layer| self.gone.contains(&layer)) {
+            return false;
+        }
         match row {
             Row::Layer(layer) => self.layers.contains(&(layer, true)),
             Row::Queue | Row::Device => self.layers.contains(&(Layer::Blk, true)),
@@ -231,11 +238,7 @@ pub fn report(measured: &Measured, before: &StackReading, after: &StackReading) 
             too_deep: unbalanced(UNBALANCED_DEPTH),
             sleeps: unbalanced(UNBALANCED_SLEEP),
         },
-        not_measured: rows
-            .iter()
-            .filter(|row| !measured.has(**row))
-            .map(|row| not_measured(*row))
-            .collect(),
+        not_measured: rows.iter().filter_map(|row| not_measured(*row, measured)).collect(),
         families: differences
             .into_iter()
             .map(|(family, difference)| family_report(family, difference, &rows, measured))
@@ -243,16 +246,26 @@ pub fn report(measured: &Measured, before: &StackReading, after: &StackReading) 
     }
 }
 
-fn not_measured(row: Row) -> NotMeasured {
-    let reason = match row {
-        Row::Layer(_) | Row::Overlay => "no functions to hook here: what they do is in the layer above",
-        Row::Queue | Row::Device => "the block layer is not measured: waits for requests are in the row of others' I/O",
-        _ => "no functions to hook here: these waits are in other rows",
+/// Why a row has none of what it should have, or none since its layer was detached; `None` when it has all of it.
+fn not_measured(row: Row, measured: &Measured) -> Option<NotMeasured> {
+    let is_of_requests = matches!(row, Row::Queue | Row::Device);
+    let known = measured.has(row);
+    let detached = row.layer().and_then(|layer| measured.detached.get(&layer));
+    let why = match detached {
+        Some(since) => since,
+        None if known => return None,
+        None if is_of_requests => "the block layer is not measured",
+        None => "no functions to hook here",
     };
-    NotMeasured {
+    let instead = match row {
+        Row::Layer(_) | Row::Overlay => "what they do is in the layer above",
+        Row::Queue | Row::Device => "waits for requests are in the row of others' I/O",
+        _ => "these waits are in other rows",
+    };
+    Some(NotMeasured {
         what: row.name().to_owned(),
-        reason: reason.to_owned(),
-    }
+        reason: format!("{why}: {instead}"),
+    })
 }
 
 fn family_report(family: Family, difference: FamilyReading, rows: &[Row], measured: &Measured) -> FamilyReport {
@@ -270,7 +283,9 @@ fn family_report(family: Family, difference: FamilyReading, rows: &[Row], measur
     let classes = READ_CLASSES
         .iter()
         .zip(difference.class_calls.iter().zip(difference.class_bytes));
-    let classes = classes.filter(|_| family == Family::Read && measured.has(Row::Device));
+    // Without requests nobody waits for own ones.
+    let all_requests = measured.has(Row::Device) && !measured.detached.contains_key(&Layer::Blk);
+    let classes = classes.filter(|_| family == Family::Read && all_requests);
     FamilyReport {
         family: family.name(),
         // The rows of a call are its time. A sum of its own could be read while a call is in it, and not yet in its rows.
@@ -327,4 +342,43 @@ fn not_waited(before: &Origins, after: &Origins) -> Vec<OriginReport> {
         }
     });
     reports.filter(|origin| origin.requests > 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_whose_layer_was_detached_say_so() {
+        let layers = [Layer::Syscall, Layer::Vfs, Layer::Ext4, Layer::Blk];
+        let mut measured = Measured {
+            layers: layers.map(|layer| (layer, true)).to_vec(),
+            planned: BTreeSet::new(),
+            seen: BTreeSet::from([Row::Journal, Row::Lock]),
+            slower_ns: None,
+            detached: BTreeMap::from([(Layer::Ext4, "detached 3.0 s after the start".to_owned())]),
+            gone: BTreeSet::new(),
+        };
+        let reason = |row, measured: &Measured| not_measured(row, measured).map(|missing| missing.reason);
+        let ext4 = Row::Layer(Layer::Ext4);
+        let told = "detached 3.0 s after the start: what they do is in the layer above";
+        assert_eq!(reason(ext4, &measured).as_deref(), Some(told));
+        assert!(measured.has(ext4));
+        measured.gone.insert(Layer::Ext4);
+        assert_eq!(reason(ext4, &measured).as_deref(), Some(told));
+        assert!(!measured.has(ext4));
+        let others = rows(&measured).into_iter().filter(|row| *row != ext4);
+        assert!(
+            others
+                .clone()
+                .all(|row| measured.has(row) && reason(row, &measured).is_none())
+        );
+
+        measured.gone.insert(Layer::Blk);
+        measured.detached.insert(Layer::Blk, "detached".to_owned());
+        let gone: Vec<Row> = rows(&measured).into_iter().filter(|row| !measured.has(*row)).collect();
+        assert_eq!(gone, [ext4, Row::Queue, Row::Device]);
+        let told = "detached: waits for requests are in the row of others' I/O";
+        assert_eq!(reason(Row::Device, &measured).as_deref(), Some(told));
+    }
 }

@@ -90,6 +90,16 @@ impl Row {
         }
     }
 
+    /// The layer without which nothing is known of it, if there is one.
+    #[must_use]
+    pub fn layer(self) -> Option<Layer> {
+        match self {
+            Self::Layer(layer) => Some(layer),
+            Self::Queue | Self::Device => Some(Layer::Blk),
+            Self::Overlay | Self::Others | Self::Journal | Self::Lock | Self::Other | Self::RunQueue => None,
+        }
+    }
+
     /// Its place among the kernel side's counters.
     #[must_use]
     pub fn place(self) -> usize {

@@ -2,6 +2,7 @@
 //! one is refused.
 
 mod block;
+mod detach;
 mod groups;
 mod probe;
 mod stack;
@@ -39,8 +40,8 @@ pub use stack::AttachedStack;
 
 /// Programs in the kernel. Dropping it detaches: entries first, so that no call is entered whose return is not awaited.
 pub struct Attached {
-    entries: Vec<Detachable>,
-    returns: Vec<Detachable>,
+    entries: Vec<OfLayer>,
+    returns: Vec<OfLayer>,
     _process_events: Vec<Link>,
     /// How each op is measured, in the order of the plan.
     pub ops: Vec<AttachedOp>,
@@ -60,6 +61,9 @@ pub struct Attached {
     pub skeleton: IostackbreakdownSkel<'static>,
     _events: Option<KprobeEvents>,
 }
+
+/// The layer that it serves alone, if it does.
+type OfLayer = (Option<Layer>, Detachable);
 
 /// Anything whose closing detaches.
 enum Detachable {
@@ -427,6 +431,24 @@ struct Target<'a> {
     word: PointWord,
 }
 
+/// Whose a function is.
+#[derive(Clone, Copy)]
+struct Owner {
+    /// That it is a probe of, in reports, and whose calls are lost where it is skipped.
+    layer: Layer,
+    /// With whose functions it is detached, if not at the end.
+    goes_with: Option<Layer>,
+}
+
+impl From<Layer> for Owner {
+    fn from(layer: Layer) -> Self {
+        Self {
+            layer,
+            goes_with: Some(layer),
+        }
+    }
+}
+
 /// The work under way: what is attached so far, and what is needed to attach more.
 struct Attaching<'a> {
     facts: &'a Facts,
@@ -469,16 +491,19 @@ impl Attaching<'_> {
         match links {
             Ok((exit, enter)) => {
                 let (enter_fd, exit_fd) = (descriptor(enter_program), descriptor(exit_program));
+                let of = Some(Layer::Syscall);
                 self.attached.probes.push(Probe {
-                    layer: Some(Layer::Syscall),
+                    layer: of,
+                    goes_with: of,
                     hook,
                     functions: name.split(", ").map(str::to_owned).collect(),
                     skips: enter_fd.iter().cloned().map(SkipSource::Program).collect(),
                     entry: enter_fd,
                     leave: exit_fd,
+                    last: None,
                 });
-                self.attached.returns.push(Detachable::Libbpf(exit));
-                self.attached.entries.push(Detachable::Libbpf(enter));
+                self.attached.returns.push((of, Detachable::Libbpf(exit)));
+                self.attached.entries.push((of, Detachable::Libbpf(enter)));
                 for &(index, _) in ops {
                     self.attached.ops[index].points.push((name.to_owned(), hook));
                 }
@@ -511,7 +536,7 @@ impl Attaching<'_> {
             let many = many
                 .into_iter()
                 .map(|it @ (index, op, planned)| (self.target(index, op, planned), it));
-            let (taken, left) = self.each_kind_together(layer, many.collect(), first);
+            let (taken, left) = self.each_kind_together(layer.into(), many.collect(), first);
             together = !taken.is_empty();
             for (index, _, planned) in taken {
                 self.attached.ops[index].points.push((planned.function.clone(), first));
@@ -523,7 +548,7 @@ impl Attaching<'_> {
         }
         for (index, op, planned) in single {
             for &hook in hooks.iter().filter(|&&hook| planned.fits(hook)) {
-                match self.one(layer, &self.target(index, op, planned), hook) {
+                match self.one(layer.into(), &self.target(index, op, planned), hook) {
                     Ok(()) => {
                         self.attached.ops[index].points.push((planned.function.clone(), hook));
                         break;
@@ -595,7 +620,7 @@ impl Attaching<'_> {
                     let program = Some(Rc::new(program));
                     let probe = Probe::on_event(None, hook, &end.function, program);
                     self.attached.probes.push(probe);
-                    self.attached.returns.push(link);
+                    self.attached.returns.push((None, link));
                     let hooks = self.attached.completions.entry(end.function.clone()).or_default();
                     hooks.push(hook);
                 }
@@ -633,16 +658,16 @@ impl Attaching<'_> {
         }
     }
 
-    fn one(&mut self, layer: Layer, target: &Target<'_>, hook: Hook) -> io::Result<()> {
+    fn one(&mut self, owner: Owner, target: &Target<'_>, hook: Hook) -> io::Result<()> {
         match hook {
-            Hook::Fentry => self.fentry(layer, target),
-            Hook::Session | Hook::Multi => self.together(layer, &[target.function], target.word, hook),
-            Hook::KprobeEvent | Hook::Kprobe => self.kprobe(layer, target, hook),
+            Hook::Fentry => self.fentry(owner, target),
+            Hook::Session | Hook::Multi => self.together(owner, &[target.function], target.word, hook),
+            Hook::KprobeEvent | Hook::Kprobe => self.kprobe(owner, target, hook),
             Hook::RawTracepoint | Hook::Tracepoint => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
-    fn fentry(&mut self, layer: Layer, target: &Target<'_>) -> io::Result<()> {
+    fn fentry(&mut self, owner: Owner, target: &Target<'_>) -> io::Result<()> {
         let function: &BtfFunction = self
             .facts
             .functions
@@ -658,13 +683,15 @@ impl Attaching<'_> {
         let enter_link = attach_tracing(&enter)?;
         let (enter, exit) = (Rc::new(enter), Rc::new(exit));
         let skips = vec![SkipSource::Program(enter.clone())];
-        self.attached_to(layer, Hook::Fentry, &[target.function], Some(exit), enter, skips);
-        self.attached.returns.push(Detachable::Fd(exit_link));
-        self.attached.entries.push(Detachable::Fd(enter_link));
+        self.attached_to(owner, Hook::Fentry, &[target.function], Some(exit), enter, skips);
+        self.attached.returns.push((owner.goes_with, Detachable::Fd(exit_link)));
+        self.attached
+            .entries
+            .push((owner.goes_with, Detachable::Fd(enter_link)));
         Ok(())
     }
 
-    fn kprobe(&mut self, layer: Layer, target: &Target<'_>, hook: Hook) -> io::Result<()> {
+    fn kprobe(&mut self, owner: Owner, target: &Target<'_>, hook: Hook) -> io::Result<()> {
         let word = target.word.pack();
         let progs = &self.attached.skeleton.progs;
         let leave = self.load_copy(&progs.kretprobe_leave, Some(word), None)?;
@@ -683,14 +710,17 @@ impl Attaching<'_> {
         let enter_link = Rc::new(perf::attach_kprobe(enter.as_fd(), target.function, false)?);
         let (enter, leave) = (Rc::new(enter), Rc::new(leave));
         let skips = vec![SkipSource::Program(enter.clone()), SkipSource::Perf(enter_link.clone())];
-        self.attached_to(layer, hook, &[target.function], Some(leave), enter, skips);
-        self.attached.returns.push(Detachable::Perf(Rc::new(leave_link)));
-        self.attached.entries.push(Detachable::Perf(enter_link));
+        self.attached_to(owner, hook, &[target.function], Some(leave), enter, skips);
+        let leave_link = Detachable::Perf(Rc::new(leave_link));
+        self.attached.returns.push((owner.goes_with, leave_link));
+        self.attached
+            .entries
+            .push((owner.goes_with, Detachable::Perf(enter_link)));
         Ok(())
     }
 
     /// Functions whose programs are told the same have one together. Answers those that the kernel took, and those that it did not.
-    fn each_kind_together<T>(&mut self, layer: Layer, mut all: Vec<(Target<'_>, T)>, hook: Hook) -> (Vec<T>, Vec<T>) {
+    fn each_kind_together<T>(&mut self, owner: Owner, mut all: Vec<(Target<'_>, T)>, hook: Hook) -> (Vec<T>, Vec<T>) {
         let (mut taken, mut left) = (Vec::new(), Vec::new());
         all.sort_by_key(|(target, _)| target.word.pack());
         let mut all = all.into_iter().peekable();
@@ -700,7 +730,7 @@ impl Attaching<'_> {
                 functions.push(target.function);
                 kind.push(it);
             }
-            match self.together(layer, &functions, first.word, hook) {
+            match self.together(owner, &functions, first.word, hook) {
                 Ok(()) => taken.extend(kind),
                 Err(_) => left.extend(kind),
             }
@@ -709,7 +739,7 @@ impl Attaching<'_> {
     }
 
     /// One link, or an entry and a return link, on functions whose programs are told the same.
-    fn together(&mut self, layer: Layer, functions: &[&str], word: PointWord, hook: Hook) -> io::Result<()> {
+    fn together(&mut self, owner: Owner, functions: &[&str], word: PointWord, hook: Hook) -> io::Result<()> {
         let word = Some(word.pack());
         let progs = &self.attached.skeleton.progs;
         let (enter, leave, entry_link) = if hook == Hook::Session {
@@ -726,20 +756,24 @@ impl Attaching<'_> {
             )?;
             let enter = self.load_copy(&progs.multi_enter, word, None)?;
             let link = attach_multi(&enter, functions, sys::BPF_TRACE_KPROBE_MULTI, 0)?;
-            self.attached.returns.push(Detachable::Fd(leave_link));
+            self.attached
+                .returns
+                .push((owner.goes_with, Detachable::Fd(leave_link)));
             (enter, Some(Rc::new(leave)), link)
         };
         let enter = Rc::new(enter);
         let counted = Rc::new(entry_link.try_clone()?);
         let skips = vec![SkipSource::Program(enter.clone()), SkipSource::Multi(counted)];
-        self.attached_to(layer, hook, functions, leave, enter, skips);
-        self.attached.entries.push(Detachable::Fd(entry_link));
+        self.attached_to(owner, hook, functions, leave, enter, skips);
+        self.attached
+            .entries
+            .push((owner.goes_with, Detachable::Fd(entry_link)));
         Ok(())
     }
 
     fn attached_to(
         &mut self,
-        layer: Layer,
+        owner: Owner,
         hook: Hook,
         functions: &[&str],
         leave: Option<Rc<OwnedFd>>,
@@ -747,12 +781,14 @@ impl Attaching<'_> {
         skips: Vec<SkipSource>,
     ) {
         self.attached.probes.push(Probe {
-            layer: Some(layer),
+            layer: Some(owner.layer),
+            goes_with: owner.goes_with,
             hook,
             functions: functions.iter().map(|&name| name.to_owned()).collect(),
             entry: Some(enter),
             leave,
             skips,
+            last: None,
         });
     }
 }

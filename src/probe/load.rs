@@ -19,7 +19,7 @@ use crate::kernel::interface::skeleton::{
 use crate::kernel::interface::types;
 use crate::kernel::interface::{
     BLOCK_OP_OTHER, BY_CGROUP, BY_DISK, BY_FILE, BY_NOTHING, BY_PROCESS, CALL_CLOSES, CALL_OPENS, CALL_POSITION,
-    CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED, DIRECTIONS, FAMILIES, GROUP_FIRST, ORIGINS,
+    CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED, DIRECTIONS, FAMILIES, GROUP_FIRST, ORIGINS, STOP_CALLS, STOP_REQUESTS,
 };
 use crate::kernel::names::{self, Hierarchy};
 use crate::layer::family::Row;
@@ -154,7 +154,7 @@ pub fn load(
     }
     if let Some(bss) = open.maps.bss_data.as_deref_mut() {
         // Nothing is measured before everything is attached.
-        bss.control.stopped = 1;
+        bss.control.stopped = STOP_CALLS | STOP_REQUESTS;
         bss.control.epoch = 1;
     }
     open.load().map_err(|error| one_line(&error))

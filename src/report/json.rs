@@ -14,8 +14,8 @@ use super::neighbour::{Neighbour, Neighbours};
 use super::slow::{Inode, LeftOut, SlowCall, SlowReport};
 use super::stack::{FamilyReport, OriginReport, StackReport, Unbalanced};
 use super::{
-    Agreement, Apart, AttachPoint, BLK, Diskstats, Filter, LayerReport, LossReason, NotMeasured, OpReport, Probe,
-    Refused, Report, Runs, nanoseconds,
+    Agreement, Apart, AttachPoint, BLK, Budget, Diskstats, Filter, LayerReport, LossReason, NotMeasured, OpReport,
+    Probe, Refused, Report, Runs, nanoseconds,
 };
 use crate::histogram::Histogram;
 
@@ -193,6 +193,41 @@ struct CostObject<'a> {
     probes_ns: Option<u64>,
     probe_runs: Option<u64>,
     reason: Option<&'a str>,
+    budget: Option<BudgetObject>,
+}
+
+/// Shares are nanoseconds of CPU time in each second.
+#[derive(Serialize)]
+struct BudgetObject {
+    limit_ns_per_s: u64,
+    detached: Vec<DetachedObject>,
+}
+
+#[derive(Serialize)]
+struct DetachedObject {
+    layer: &'static str,
+    after_ns: u64,
+    until_ns: Option<u64>,
+    layer_ns_per_s: u64,
+    all_ns_per_s: u64,
+    under_way: Option<u64>,
+}
+
+impl BudgetObject {
+    fn of(budget: &Budget) -> Self {
+        let detached = budget.detached.iter().map(|detached| DetachedObject {
+            layer: detached.layer.name(),
+            after_ns: nanoseconds(detached.after),
+            until_ns: detached.until.map(nanoseconds),
+            layer_ns_per_s: detached.of_layer.ns_per_s,
+            all_ns_per_s: detached.of_all.ns_per_s,
+            under_way: detached.under_way,
+        });
+        Self {
+            limit_ns_per_s: budget.limit.ns_per_s,
+            detached: detached.collect(),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -612,6 +647,7 @@ impl<'a> CostObject<'a> {
             probes_ns: probes.map(|runs| runs.ns),
             probe_runs: probes.map(|runs| runs.count),
             reason: report.cost.no_runs.as_deref(),
+            budget: report.cost.budget.as_ref().map(BudgetObject::of),
         }
     }
 }

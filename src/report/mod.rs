@@ -24,6 +24,7 @@ use self::neighbour::Neighbours;
 use self::slow::{LeftOut, SlowCall};
 use self::stack::StackReport;
 use self::text::TextOptions;
+use crate::budget::{CpuShare, Detached};
 use crate::histogram::Histogram;
 use crate::layer::Layer;
 
@@ -134,6 +135,16 @@ pub struct Cost {
     pub has_runs: bool,
     /// Why it was asked for and is not.
     pub no_runs: Option<String>,
+    /// What it may be; `None` when nobody has said.
+    pub budget: Option<Budget>,
+}
+
+/// What measuring may take, and what was detached so far to keep to it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Budget {
+    pub limit: CpuShare,
+    /// In the order in which they went.
+    pub detached: Vec<Detached>,
 }
 
 /// Programs attached to a function, to many, or to an event.

@@ -37,7 +37,7 @@ pub struct FamilyReport {
     /// Layers, then waits, in the order of the stack.
     pub rows: Vec<RowReport>,
     /// How reads came by their data, in the order of [`crate::layer::family::READ_CLASSES`]; empty for other families, and
-    /// where the block layer is not measured.
+    /// where the block layer is not measured, or not to the end.
     pub classes: Vec<ClassReport>,
 }
 

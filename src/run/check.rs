@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::sys::statfs::statfs;
 
@@ -89,6 +90,8 @@ pub fn check(options: &Options) -> Result<u8, String> {
         top: 0,
         queued: false,
         diskstats: None,
+        detached: &[],
+        offset: Duration::ZERO,
     };
     let layers = collect::layers(&span);
     let evidence = Evidence {

@@ -80,7 +80,7 @@ impl Attaching<'_> {
                 .attach()
                 .map_err(|error| format!("{}: {}", event.name, one_line(&error)))?;
             probes.push(probe(&event, Hook::RawTracepoint, None));
-            links.push(Detachable::Libbpf(link));
+            links.push((Some(Layer::Blk), Detachable::Libbpf(link)));
             names.push((event.name.to_owned(), Hook::RawTracepoint));
         }
         for event in functions(progs, way)
@@ -91,7 +91,7 @@ impl Attaching<'_> {
                 .map_err(|error| format!("{}: {error}", event.name))?;
             let link = Rc::new(link);
             probes.push(probe(&event, Hook::Kprobe, Some(SkipSource::Perf(link.clone()))));
-            links.push(Detachable::Perf(link));
+            links.push((Some(Layer::Blk), Detachable::Perf(link)));
             names.push((event.name.to_owned(), Hook::Kprobe));
         }
         names.dedup();

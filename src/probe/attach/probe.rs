@@ -12,6 +12,8 @@ use crate::probe::{Hook, perf};
 pub struct Probe {
     /// `None`: it serves several, or none (processes that fork and exit, asynchronous completions).
     pub layer: Option<Layer>,
+    /// The layer that it is detached with. Those that stay to the end have none.
+    pub goes_with: Option<Layer>,
     pub hook: Hook,
     /// Functions, or the tracepoint.
     pub functions: Vec<String>,
@@ -21,6 +23,8 @@ pub struct Probe {
     pub(super) leave: Option<Rc<OwnedFd>>,
     /// Where the kernel counts what it skipped and nothing else sees.
     pub(super) skips: Vec<SkipSource>,
+    /// Once it is detached: all that the kernel has counted of it.
+    pub(super) last: Option<ProbeCounts>,
 }
 
 pub(super) enum SkipSource {
@@ -30,6 +34,8 @@ pub(super) enum SkipSource {
     Both(Vec<SkipSource>, Rc<OwnedFd>),
     Perf(PerfHandle),
     Multi(Rc<OwnedFd>),
+    /// It was so much when the link was closed that told of it.
+    Known(u64),
 }
 
 /// What the kernel counted of a probe so far, whosever calls it were.
@@ -48,6 +54,7 @@ impl SkipSource {
             Self::Program(program) => program::skipped(program),
             Self::Both(one, other) => Some(skipped(one)?.min(program::skipped(other)?)),
             Self::Perf(link) => link.missed(),
+            Self::Known(skipped) => Some(*skipped),
             Self::Multi(link) => {
                 let info = perf::link_info(link)?;
                 // SAFETY: the link is a kprobe.multi one; `missed` is 0 on kernels that do not fill it (before 6.7).
@@ -67,17 +74,30 @@ impl Probe {
     pub(super) fn on_event(layer: Option<Layer>, hook: Hook, event: &str, program: Option<Rc<OwnedFd>>) -> Self {
         Self {
             layer,
+            goes_with: layer,
             hook,
             functions: vec![event.to_owned()],
             entry: program,
             leave: None,
             skips: Vec::new(),
+            last: None,
         }
+    }
+
+    /// How long its programs ran so far, in nanoseconds, of all CPUs together, while the kernel counted that.
+    #[must_use]
+    pub fn run_ns(&self) -> u64 {
+        let programs = self.entry.iter().chain(&self.leave);
+        let runs = programs.filter_map(|program| program::runs(program));
+        runs.fold(0, |sum, runs| sum.saturating_add(runs.ns))
     }
 
     /// What it skipped so far, and with `runs` how often its programs ran, and for how long.
     #[must_use]
     pub fn read(&self, runs: bool) -> ProbeCounts {
+        if let Some(last) = self.last {
+            return last;
+        }
         let runs_of =
             |program: &Option<Rc<OwnedFd>>| program.as_ref().filter(|_| runs).and_then(|fd| program::runs(fd));
         ProbeCounts {
@@ -85,6 +105,18 @@ impl Probe {
             leave: runs_of(&self.leave),
             skipped: skipped(&self.skips),
         }
+    }
+
+    /// Reads what is skipped for the last time, since links that tell of it are to be closed.
+    pub(super) fn keep_skips(&mut self) {
+        self.skips = skipped(&self.skips).map(SkipSource::Known).into_iter().collect();
+    }
+
+    /// It is detached: reads all for the last time, and lets go of its programs.
+    pub(super) fn keep_counts(&mut self) {
+        self.last = Some(self.read(true));
+        (self.entry, self.leave) = (None, None);
+        self.skips.clear();
     }
 }
 

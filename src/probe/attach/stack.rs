@@ -1,8 +1,8 @@
 //! The whole stack's view: the scheduler's events, and the functions that have a row and no op.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Attaching, Counters, Detachable, Probe, Target, descriptor, one_line};
+use super::{Attaching, Counters, Detachable, Owner, Probe, Target, descriptor, one_line};
 use crate::kernel::interface::types::{family_stats, origin_stats};
 use crate::kernel::interface::{DIRECTIONS, FAMILIES, ORIGINS};
 use crate::layer::family::{Row, RowFunction};
@@ -60,7 +60,7 @@ impl Attaching<'_> {
                 .map_err(|error| AttachError::Load(format!("the scheduler's events: {}", one_line(&error))))?;
             let probe = Probe::on_event(None, Hook::RawTracepoint, event, descriptor(program));
             self.attached.probes.push(probe);
-            self.attached.returns.push(Detachable::Libbpf(link));
+            self.attached.returns.push((None, Detachable::Libbpf(link)));
         }
         let slow = skeleton.maps.slow_calls.autocreate();
         let slow = slow.then(|| SlowRing::open(&skeleton.maps.slow_calls)).transpose();
@@ -85,18 +85,32 @@ impl Attaching<'_> {
         let (many, mut single): (Vec<_>, Vec<_>) =
             rows.partition(|planned| first.is_some_and(|hook| planned.fits(hook)));
         let mut seen = Vec::new();
-        if let Some(first) = first {
-            let many = many.into_iter().map(|planned| (target(planned.function), planned));
-            let (taken, left) = self.each_kind_together(Layer::Vfs, many.collect(), first);
-            seen = taken;
-            single.extend(left);
+        let mut by_layer: BTreeMap<Option<Layer>, Vec<&PlannedRow>> = BTreeMap::new();
+        for planned in many {
+            by_layer.entry(planned.function.row.layer()).or_default().push(planned);
+        }
+        for many in by_layer.into_values() {
+            if let Some((first, any)) = first.zip(many.first().copied()) {
+                let many = many.into_iter().map(|planned| (target(planned.function), planned));
+                let (taken, left) = self.each_kind_together(owner(any), many.collect(), first);
+                seen.extend(taken);
+                single.extend(left);
+            }
         }
         single.retain(|planned| {
             let mut hooks = loaded.iter().filter(|hook| planned.fits(**hook));
-            hooks.any(|&hook| self.one(Layer::Vfs, &target(planned.function), hook).is_ok())
+            hooks.any(|&hook| self.one(owner(planned), &target(planned.function), hook).is_ok())
         });
         seen.extend(single);
         seen.into_iter().map(|planned| planned.function).collect()
+    }
+}
+
+/// What is skipped of them is no call of their layer's, and told at vfs.
+fn owner(planned: &PlannedRow) -> Owner {
+    Owner {
+        layer: Layer::Vfs,
+        goes_with: planned.function.row.layer(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What tells how far a report can be trusted: its last line, and with `--verbose` what the kernel counted of each probe.
 
-use super::number::{share, thousands};
+use super::number::{length as span, share, thousands};
 use super::{Page, TextOptions, counted, print_warnings};
 use crate::report::{LayerReport, Probe, Report, Runs, nanoseconds};
 
@@ -90,5 +90,16 @@ fn verdict(report: &Report) -> String {
         .probes_cost()
         .map_or_else(String::new, |runs| format!(" {}", share(runs.ns, length)));
     let cost = format!("own cost {} CPU + probes{probes}", share(process, length));
-    format!("lost {up_to}{}{unknown}, unfinished {unfinished}; {cost}", known(lost))
+    let detached = report.cost.budget.iter().flat_map(|budget| &budget.detached);
+    let without = detached.map(|detached| format!("{} after {}", detached.layer.name(), span(detached.after)));
+    let without: Vec<String> = without.collect();
+    let without = if without.is_empty() {
+        String::new()
+    } else {
+        format!("; without {}", without.join(", "))
+    };
+    format!(
+        "lost {up_to}{}{unknown}, unfinished {unfinished}; {cost}{without}",
+        known(lost)
+    )
 }

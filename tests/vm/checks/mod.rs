@@ -3,6 +3,7 @@
 mod asynchronous;
 mod block;
 mod boot;
+mod budget;
 mod cleanup;
 mod container;
 mod costs;
@@ -55,6 +56,7 @@ const TABLES: &[&[Check]] = &[
     slow::WITH_PEERS,
     costs::CHECKS,
     scaling::CHECKS,
+    budget::CHECKS,
     fallback::CHECKS,
     cleanup::CHECKS,
     errors::CHECKS,

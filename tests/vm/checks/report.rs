@@ -70,6 +70,11 @@ impl Tool {
         self.running.signal(Signal::SIGINT)
     }
 
+    /// What it has written to stderr so far.
+    pub fn said(&self) -> String {
+        self.running.stderr()
+    }
+
     /// Waits for its end, which must be a success.
     pub fn finish(self) -> Result<Ended, String> {
         let only_layer = self.only_layer.clone();

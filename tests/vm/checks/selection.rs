@@ -100,6 +100,8 @@ const SELECTION: &[Line] = &[
     ("costs: ", &["6.1 counted"]),
     // Measured for the table of costs.
     ("scaling: ", &[]),
+    ("budget: ", &["6.1", "7"]),
+    ("budget: the costliest layer of two, kprobe", &["5.10"]),
     ("fallback: ", &["6.1"]),
     ("fallback: ext4 reads, told by kallsyms", &["6.1", "6.1-full"]),
     ("fallback: other candidates count, or it says that none does", ENDS),

@@ -1,0 +1,216 @@
+//! `--budget`: what measuring may cost, and which layer has to go when it costs more.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use crate::layer::Layer;
+use crate::report::text::number::share;
+
+/// Nanoseconds in a second.
+const SECOND: u64 = 1_000_000_000;
+
+/// A share of one CPU: 100 % are all of one, 200 % all of two.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CpuShare {
+    /// CPU time in each second, in nanoseconds.
+    pub ns_per_s: u64,
+}
+
+impl CpuShare {
+    /// What `ns` of CPU time are in a span. Of no span at all it is as much as can be.
+    #[must_use]
+    pub fn of(ns: u64, span: Duration) -> Self {
+        let per_second = (u128::from(ns) * u128::from(SECOND)).checked_div(span.as_nanos());
+        let ns_per_s = match per_second {
+            Some(per_second) => u64::try_from(per_second).unwrap_or(u64::MAX),
+            None if ns == 0 => 0,
+            None => u64::MAX,
+        };
+        Self { ns_per_s }
+    }
+
+    /// More than 0 percent, and no more than all of so many CPUs.
+    ///
+    /// # Errors
+    /// What is wrong, in one line.
+    pub fn parse(percent: &str, cpus: u64) -> Result<Self, String> {
+        let most = cpus.saturating_mul(100);
+        let number: Option<f64> = percent.parse().ok();
+        // Finer than a share is ever told.
+        let ns_per_s = number.map_or(0.0, |number| (number * (SECOND / 100) as f64).round());
+        if ns_per_s >= 1.0 && ns_per_s <= (most as f64) * (SECOND / 100) as f64 {
+            Ok(Self {
+                ns_per_s: ns_per_s as u64,
+            })
+        } else {
+            Err(format!(
+                "'{percent}' is not a number of percent of a CPU above 0, and up to {most} on this machine"
+            ))
+        }
+    }
+}
+
+impl fmt::Display for CpuShare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&share(self.ns_per_s, SECOND))
+    }
+}
+
+/// CPU time, in nanoseconds: of each layer's probes, and under `None` of those that serve no layer alone and of the process.
+pub type CpuTimes = BTreeMap<Option<Layer>, u64>;
+
+/// What a limit was passed by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Excess {
+    /// The layer that has to go.
+    pub layer: Layer,
+    /// What its probes took.
+    pub of_layer: CpuShare,
+    /// What all of it took.
+    pub of_all: CpuShare,
+}
+
+/// The layer that has to go for what measuring took in a span: that whose probes took most, among those whose times are told;
+/// `None` when the limit was kept. `whole_stack`: all other layers are measured inside system calls, which go last.
+#[must_use]
+pub fn excess(
+    limit: CpuShare,
+    before: &CpuTimes,
+    after: &CpuTimes,
+    span: Duration,
+    whole_stack: bool,
+) -> Option<Excess> {
+    let taken = |(of, ns): (&Option<Layer>, &u64)| (*of, ns.saturating_sub(before.get(of).copied().unwrap_or(0)));
+    let taken: Vec<(Option<Layer>, u64)> = after.iter().map(taken).collect();
+    let all = taken.iter().fold(0, |sum: u64, (_, ns)| sum.saturating_add(*ns));
+    let of_all = CpuShare::of(all, span);
+    if of_all <= limit {
+        return None;
+    }
+    let layers = taken.into_iter().filter_map(|(of, ns)| Some((of?, ns)));
+    let (layer, ns) = layers.max_by_key(|&(layer, ns)| (!whole_stack || layer != Layer::Syscall, ns, layer))?;
+    Some(Excess {
+        layer,
+        of_layer: CpuShare::of(ns, span),
+        of_all,
+    })
+}
+
+/// A layer that was detached before the run's end. Times are from the beginning of the run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Detached {
+    pub layer: Layer,
+    /// From here on not all of its calls are counted.
+    pub after: Duration,
+    /// From here on nothing of it is. `None`: calls under way may still return.
+    pub until: Option<Duration>,
+    /// What its probes took in the last look before.
+    pub of_layer: CpuShare,
+    /// What all of it took then.
+    pub of_all: CpuShare,
+    /// Calls, or requests, that were under way at `until`. `None`: not known.
+    pub under_way: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fuzz;
+
+    const SPAN: Duration = Duration::from_secs(2);
+
+    fn percent(text: &str) -> CpuShare {
+        CpuShare::parse(text, 4).unwrap()
+    }
+
+    fn times(own: u64, layers: &[(Layer, u64)]) -> CpuTimes {
+        let layers = layers.iter().map(|&(layer, ms)| (Some(layer), ms * 1_000_000));
+        layers.chain([(None, own * 1_000_000)]).collect()
+    }
+
+    fn goes(limit: &str, after: &CpuTimes, whole_stack: bool) -> Option<Layer> {
+        let before = after.keys().map(|&of| (of, 0)).collect();
+        excess(percent(limit), &before, after, SPAN, whole_stack).map(|excess| excess.layer)
+    }
+
+    #[test]
+    fn shares_are_of_one_cpu() {
+        assert_eq!(percent("1").ns_per_s, 10_000_000);
+        assert_eq!(percent("0.01").ns_per_s, 100_000);
+        assert_eq!(percent("400").to_string(), "400.00 %");
+        assert_eq!(CpuShare::of(60_000_000, SPAN), percent("3"));
+        assert_eq!(CpuShare::of(1, Duration::ZERO).ns_per_s, u64::MAX);
+        assert_eq!(CpuShare::of(0, Duration::ZERO), CpuShare::default());
+        for text in ["0", "-1", "400.1", "nan", "inf", "1e300", "1e-12", "", "x", "5%"] {
+            let line = CpuShare::parse(text, 4).unwrap_err();
+            assert_eq!(
+                line,
+                format!("'{text}' is not a number of percent of a CPU above 0, and up to 400 on this machine")
+            );
+        }
+    }
+
+    #[test]
+    fn the_costliest_layer_goes_when_all_together_is_too_much() {
+        let all = times(10, &[(Layer::Syscall, 8), (Layer::Vfs, 12), (Layer::Blk, 9)]);
+        // 39 ms of 2 s.
+        assert_eq!(goes("1.95", &all, false), None);
+        assert_eq!(goes("1.94", &all, false), Some(Layer::Vfs));
+        let before = times(4, &[(Layer::Syscall, 2), (Layer::Vfs, 11), (Layer::Blk, 0)]);
+        let excess = excess(percent("1"), &before, &all, SPAN, false);
+        assert_eq!(
+            excess,
+            Some(Excess {
+                layer: Layer::Blk,
+                of_layer: percent("0.45"),
+                of_all: percent("1.1"),
+            })
+        );
+    }
+
+    #[test]
+    fn the_whole_stack_keeps_its_system_calls_to_the_last() {
+        let all = times(1, &[(Layer::Syscall, 50), (Layer::Ext4, 3), (Layer::Blk, 3)]);
+        assert_eq!(goes("1", &all, false), Some(Layer::Syscall));
+        // Of layers that cost the same the lower one goes.
+        assert_eq!(goes("1", &all, true), Some(Layer::Blk));
+        assert_eq!(
+            goes("1", &times(1, &[(Layer::Syscall, 50)]), true),
+            Some(Layer::Syscall)
+        );
+    }
+
+    #[test]
+    fn where_no_layer_is_left_none_goes() {
+        assert_eq!(goes("1", &times(900, &[]), true), None);
+        // What the process takes is no layer's, and still too much.
+        assert_eq!(goes("1", &times(900, &[(Layer::Vfs, 0)]), false), Some(Layer::Vfs));
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn any_percent_is_read(text in fuzz::text_like("12.5"), cpus in 1_u64..8192) {
+            if let Ok(share) = CpuShare::parse(&text, cpus) {
+                prop_assert!(share.ns_per_s > 0 && share.ns_per_s <= cpus * SECOND);
+            }
+        }
+
+        #[test]
+        fn a_layer_goes_just_when_the_limit_is_passed(
+            limit in 1_u64..4_000_000_000, own in any::<u32>(), vfs in any::<u32>(), blk in any::<u32>(), whole_stack: bool,
+        ) {
+            let after: CpuTimes = [(None, own), (Some(Layer::Vfs), vfs), (Some(Layer::Blk), blk)]
+                .map(|(of, ns)| (of, u64::from(ns)))
+                .into();
+            let told = excess(CpuShare { ns_per_s: limit }, &CpuTimes::new(), &after, Duration::from_secs(1), whole_stack);
+            let all = u64::from(own) + u64::from(vfs) + u64::from(blk);
+            prop_assert_eq!(told.map(|excess| excess.of_all.ns_per_s), (all > limit).then_some(all));
+            prop_assert!(told.is_none_or(|excess| excess.of_layer.ns_per_s == u64::from(vfs.max(blk))));
+        }
+    }
+}

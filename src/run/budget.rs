@@ -1,0 +1,142 @@
+//! `--budget`: a look now and then at what measuring takes, and the layer that takes most is detached when it is too much.
+
+use std::time::{Duration, Instant};
+
+use super::{Run, control};
+use crate::budget::{CpuShare, CpuTimes, Detached, Excess, excess};
+use crate::collect;
+use crate::kernel::interface::{STOP_PAIRS, STOP_REQUESTS};
+use crate::layer::Layer;
+use crate::probe::attach::Attached;
+use crate::report::Budget;
+use crate::report::text::number::length;
+
+/// From one look to the next; as long, calls under way may take to return once no more are entered.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What measuring may take, and what was done so far to keep to it.
+pub struct Keeping {
+    limit: CpuShare,
+    /// The last look.
+    at: Instant,
+    times: CpuTimes,
+    detached: Vec<Detached>,
+    /// Nothing is left that could be detached.
+    is_over: bool,
+}
+
+impl Keeping {
+    pub fn new(limit: CpuShare, attached: &Attached) -> Self {
+        Self {
+            limit,
+            at: Instant::now(),
+            times: collect::cpu_times(attached),
+            detached: Vec::new(),
+            is_over: false,
+        }
+    }
+
+    /// When to look again, if ever.
+    pub fn next(&self) -> Option<Instant> {
+        self.at.checked_add(PAUSE).filter(|_| !self.is_over)
+    }
+
+    /// In the order in which they went.
+    pub fn detached(&self) -> &[Detached] {
+        &self.detached
+    }
+
+    /// For a report.
+    pub fn told(&self) -> Budget {
+        Budget {
+            limit: self.limit,
+            detached: self.detached.clone(),
+        }
+    }
+}
+
+impl Run<'_> {
+    /// Looks at what measuring took, when it is time to, and detaches a layer where that is too much. Says whether the run is
+    /// over: when it is the last layer's turn, and there is no command whose end is to be waited for.
+    pub(super) fn keep_to_budget(&mut self, has_command: bool) -> bool {
+        let now = Instant::now();
+        let Some(keeping) = &mut self.budget else { return false };
+        if keeping.next().is_none_or(|next| now < next) {
+            return false;
+        }
+        let leaving = keeping.detached.last().filter(|last| last.until.is_none());
+        if let Some(layer) = leaving.map(|last| last.layer) {
+            self.detach_rest(layer);
+            return false;
+        }
+        let times = collect::cpu_times(&self.attached);
+        let span = now.duration_since(keeping.at);
+        let excess = excess(keeping.limit, &keeping.times, &times, span, self.options.whole_stack);
+        (keeping.at, keeping.times) = (now, times);
+        let Some(excess) = excess else { return false };
+        let is_last = self.attached.layers().len() == 1;
+        self.tell_excess(&excess, is_last && !has_command);
+        if is_last && !has_command {
+            return true;
+        }
+        self.detach(&excess);
+        false
+    }
+
+    /// One line, at once.
+    fn tell_excess(&self, excess: &Excess, is_end: bool) {
+        let Some(keeping) = &self.budget else { return };
+        let layer = excess.layer.name();
+        let what = if is_end {
+            format!("the run ends, of which {layer} was left,")
+        } else {
+            format!("{layer} is detached")
+        };
+        let line = format!(
+            "budget: {what} after {}: its probes took {} of a CPU, measuring {} of the {} allowed",
+            length(self.began.elapsed()),
+            excess.of_layer,
+            excess.of_all,
+            keeping.limit
+        );
+        eprintln!("{line}");
+    }
+
+    /// No more of a layer's calls are begun. Of requests nothing is counted any more, as at the end of a run.
+    fn detach(&mut self, excess: &Excess) {
+        let layer = excess.layer;
+        let stop = if layer == Layer::Blk { STOP_REQUESTS } else { STOP_PAIRS };
+        control(&mut self.attached, |control| control.stopped |= stop);
+        let after = self.began.elapsed();
+        self.attached.detach_entries(layer);
+        if let Some(keeping) = &mut self.budget {
+            keeping.detached.push(Detached {
+                layer,
+                after,
+                until: None,
+                of_layer: excess.of_layer,
+                of_all: excess.of_all,
+                under_way: None,
+            });
+            keeping.at = Instant::now();
+        }
+        if layer == Layer::Blk {
+            self.detach_rest(layer);
+        }
+    }
+
+    /// Those of its calls that are still under way stay so.
+    fn detach_rest(&mut self, layer: Layer) {
+        self.attached.detach_returns(layer);
+        control(&mut self.attached, |control| control.stopped &= !STOP_PAIRS);
+        let under_way = collect::in_flight(&self.attached, self.plan).ok();
+        let Some(keeping) = &mut self.budget else { return };
+        if let Some(detached) = keeping.detached.last_mut() {
+            detached.until = Some(self.began.elapsed());
+            detached.under_way = under_way.map(|known| known.get(&layer).copied().unwrap_or(0));
+        }
+        keeping.at = Instant::now();
+        keeping.times = collect::cpu_times(&self.attached);
+        keeping.is_over = self.attached.layers().is_empty();
+    }
+}

@@ -1,0 +1,161 @@
+//! `--budget` on this machine, whatever it lets be traced: system calls by tracepoints alone. Run it as root.
+
+#[allow(dead_code, reason = "shared with the guests, who need more of it")]
+#[path = "vm/guest/process.rs"]
+mod process;
+#[allow(dead_code, reason = "shared with the tests of every other report")]
+mod schema;
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use process::{Output, Running, wait_for};
+use serde_json::{Value, json};
+
+const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
+const LIMIT: Duration = Duration::from_secs(60);
+/// No probe that is run at all keeps to it.
+const NEXT_TO_NOTHING: &str = "0.001";
+
+fn place(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("budget-{name}-{}", std::process::id()))
+}
+
+fn the_report(path: &Path) -> Value {
+    let lines = fs::read_to_string(path).unwrap();
+    fs::remove_file(path).unwrap();
+    let reports = schema::reports(&lines).unwrap_or_else(|error| panic!("{error}"));
+    let [report] = reports.as_slice() else {
+        panic!("{lines}")
+    };
+    report.clone()
+}
+
+fn has_ended(running: &Running) -> bool {
+    let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    !matches!(waitid(Id::Pid(running.pid()), look), Ok(WaitStatus::StillAlive))
+}
+
+/// Calls of an op at a layer.
+fn count(report: &Value, layer: &str, op: &str) -> u64 {
+    let layer = schema::layers(report).find(|known| known["layer"] == layer).unwrap();
+    let op = schema::ops(layer).find(|known| known["op"] == op).unwrap();
+    schema::number(&op["count"])
+}
+
+/// Reads of this process while the tool measures them with these options, until `is_over`; it ends by itself or is told to. Gives
+/// what it said, its report, and how many reads there were.
+fn measured(name: &str, options: &[&str], is_over: impl Fn(&Running) -> bool) -> (Output, Value, u64) {
+    let (file, report) = (place(name), place(&format!("{name}-report")));
+    fs::write(&file, [7; 4096]).unwrap();
+    let own = std::process::id().to_string();
+    let mut tool = Command::new(TOOL);
+    tool.args(["--json", "-p", &own, "-o", report.to_str().unwrap()])
+        .args(options);
+    let running = Running::start(&mut tool).unwrap();
+    wait_for("the banner", LIMIT, || running.stderr().contains("Tracing "))
+        .unwrap_or_else(|error| panic!("{options:?}: {error}: {}", running.stderr()));
+    let (reads, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let file = File::open(&file).unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                assert_eq!(file.read_at(&mut [0; 16], 0).unwrap(), 16);
+                reads.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let over = wait_for("its end", LIMIT, || is_over(&running));
+        stop.store(true, Ordering::Relaxed);
+        over.unwrap_or_else(|error| panic!("{options:?}: {error}: {}", running.stderr()));
+    });
+    // It may have ended.
+    let _ = running.signal(Signal::SIGINT);
+    let output = running.finish(LIMIT).unwrap();
+    fs::remove_file(&file).unwrap();
+    (output, the_report(&report), reads.into_inner())
+}
+
+/// One test at a time is to read, since all of them are this process.
+#[test]
+fn what_costs_too_much_goes_and_what_does_not_stays() {
+    let (output, report, reads) = measured(
+        "kept",
+        &["-T", "syscall", "--budget", "100", "--duration", "2s"],
+        has_ended,
+    );
+    let output = output.success().unwrap();
+    assert!(!output.stderr.contains("budget: "), "{}", output.stderr);
+    assert_eq!(
+        report["cost"]["budget"],
+        json!({"limit_ns_per_s": 1_000_000_000, "detached": []})
+    );
+    let counted = count(&report, "syscall", "pread64");
+    assert!(counted > 0 && counted <= reads, "{counted} of {reads}");
+
+    // The last layer takes the run with it.
+    let limited = ["-T", "syscall", "--budget", NEXT_TO_NOTHING];
+    let (output, report, reads) = measured("ends", &limited, has_ended);
+    let output = output.success().unwrap();
+    assert!(
+        output
+            .stderr
+            .contains("budget: the run ends, of which syscall was left, after 1."),
+        "{}",
+        output.stderr
+    );
+    let counted = count(&report, "syscall", "pread64");
+    assert!(counted > 0 && counted <= reads, "{counted} of {reads}");
+}
+
+/// A command is seen to its end, whatever is still measured of it.
+#[test]
+fn a_command_goes_on_without_the_layer() {
+    const READS: u64 = 200_000;
+    let (file, path) = (place("command"), place("command-report"));
+    let dd = format!(
+        "dd if={0} of=/dev/null bs=1 count={READS} iflag=fullblock 2>/dev/null; sleep 3; cat {0} >/dev/null; exit 3",
+        file.display()
+    );
+    fs::write(&file, vec![7; READS as usize]).unwrap();
+    let mut tool = Command::new(TOOL);
+    tool.args([
+        "-T",
+        "syscall",
+        "--json",
+        "--budget",
+        NEXT_TO_NOTHING,
+        "-o",
+        path.to_str().unwrap(),
+    ]);
+    let output = process::run(tool.args(["--", "sh", "-c", &dd]), LIMIT).unwrap();
+    fs::remove_file(&file).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", output.stderr);
+    assert!(
+        output.stderr.contains("budget: syscall is detached after 1."),
+        "{}",
+        output.stderr
+    );
+    let report = the_report(&path);
+    let detached = &report["cost"]["budget"]["detached"][0];
+    assert_eq!(detached["layer"], "syscall", "{detached}");
+    let (after, until) = (
+        schema::number(&detached["after_ns"]),
+        schema::number(&detached["until_ns"]),
+    );
+    assert!(after >= 1_000_000_000 && until >= after + 1_000_000_000, "{detached}");
+    assert!(until < schema::number(&report["duration_ns"]), "{detached}");
+    let syscalls = schema::layers(&report).next().unwrap();
+    assert_eq!(
+        syscalls["not_measured"][0]["what"], "everything since then",
+        "{syscalls}"
+    );
+    // Some more by the programs themselves, as they start.
+    let counted = count(&report, "syscall", "read");
+    assert!(counted > 0 && counted <= READS + 100, "{counted}");
+}
