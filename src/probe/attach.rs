@@ -146,6 +146,7 @@ impl fmt::Display for AttachError {
 fn templates<'a>(skeleton: &'a IostackbreakdownSkel<'static>, hook: Hook) -> (&'a ProgramMut<'a>, &'a ProgramMut<'a>) {
     let progs = &skeleton.progs;
     match hook {
+        Hook::Fsession => (&progs.fsession_both, &progs.fsession_both),
         Hook::Fentry => (&progs.fentry_enter, &progs.fexit_leave),
         Hook::Session => (&progs.session, &progs.session),
         Hook::Multi => (&progs.multi_enter, &progs.multi_leave),
@@ -253,7 +254,8 @@ pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Att
     }
 }
 
-const NEWEST_FIRST: [Hook; 7] = [
+const NEWEST_FIRST: [Hook; 8] = [
+    Hook::Fsession,
     Hook::Session,
     Hook::Multi,
     Hook::Fentry,
@@ -642,6 +644,7 @@ impl Attaching<'_> {
 
     fn one(&mut self, layer: Layer, target: &Target<'_>, hook: Hook) -> io::Result<()> {
         match hook {
+            Hook::Fsession => self.fsession(layer, target),
             Hook::Fentry => self.fentry(layer, target),
             Hook::Session | Hook::Multi => self.together(layer, &[*target], hook),
             Hook::KprobeEvent | Hook::Kprobe => self.kprobe(layer, target, hook),
@@ -649,7 +652,8 @@ impl Attaching<'_> {
         }
     }
 
-    fn fentry(&mut self, layer: Layer, target: &Target<'_>) -> io::Result<()> {
+    /// The function's type, and what a program that finds its return value by that is told.
+    fn typed(&self, target: &Target<'_>) -> io::Result<(&BtfFunction, u32)> {
         let function: &BtfFunction = self
             .facts
             .functions
@@ -657,7 +661,22 @@ impl Attaching<'_> {
             .and_then(|function| function.btf.as_ref())
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "not in BTF"))?;
         let args = function.args as u8;
-        let word = PointWord { args, ..target.word }.pack();
+        Ok((function, PointWord { args, ..target.word }.pack()))
+    }
+
+    fn fsession(&mut self, layer: Layer, target: &Target<'_>) -> io::Result<()> {
+        let (function, word) = self.typed(target)?;
+        let progs = &self.attached.skeleton.progs;
+        let program = Rc::new(self.load_copy(&progs.fsession_both, Some(word), Some(function))?);
+        let link = attach_tracing(&program)?;
+        let skips = vec![SkipSource::Program(program.clone())];
+        self.attached_to(layer, Hook::Fsession, &[target.function], None, program, skips);
+        self.attached.entries.push(Detachable::Fd(link));
+        Ok(())
+    }
+
+    fn fentry(&mut self, layer: Layer, target: &Target<'_>) -> io::Result<()> {
+        let (function, word) = self.typed(target)?;
         let progs = &self.attached.skeleton.progs;
         let exit = self.load_copy(&progs.fexit_leave, Some(word), Some(function))?;
         let enter = self.load_copy(&progs.fentry_enter, Some(word), Some(function))?;
