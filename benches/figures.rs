@@ -98,6 +98,7 @@ const ROWS: &[Row] = &[
     row("6.1", "  all layers, -p PID, add", Figure("all layers"), INSTRUCTIONS, 2_200.0),
     beside("7", "  an empty fentry/fexit pair adds", Figure("floor"), INSTRUCTIONS),
     beside("7", "  -T vfs -p PID by fentry adds", Figure("vfs fentry"), INSTRUCTIONS),
+    row("7", "  -T vfs -p PID by fsession adds", Figure("vfs fsession"), INSTRUCTIONS, 500.0),
     row("7", "  -T vfs -p PID, losing nothing, adds", Figure("vfs lossless"), INSTRUCTIONS, 1_020.0),
     beside("7", "  all layers, -p PID, losing nothing, add", Figure("all layers"), INSTRUCTIONS),
     beside("6.1", "4 KiB O_DIRECT read of null_blk: biolatency adds", Figure("biolatency"), INSTRUCTIONS),

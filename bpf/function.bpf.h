@@ -173,7 +173,7 @@ static __always_inline int leave_row(__u32 point)
 		id = bpf_get_current_pid_tgid();                                                                       \
 		if (!thread_is_traced(id) && (!may_be_tried_by_others(point) || !is_traced_request(ARG(ctx, 0))))      \
 			return 0;                                                                                      \
-		if (control.stopped & STOP_CALLS)                                                                      \
+		if (control.stopped & STOP_CALLS || is_inside_a_cookie(point))                                         \
 			return 0;                                                                                      \
 		if (point_shape(point) == SHAPE_SYSCALL) {                                                             \
 			struct pt_regs *regs = (void *)ARG(ctx, 0);                                                    \

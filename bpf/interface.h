@@ -98,7 +98,7 @@ enum apart {
 	APART_BY_KERNEL = 2, /* submitted by a kernel thread, where processes are asked for */
 	APART_UNOWNED = 3, /* whose submitter nothing tells, where processes are asked for */
 	APART_UNTIMED = 4, /* whose queue time began nobody knows when */
-	APART_KINDS = 7, /* so that the structure fills whole cache lines */
+	APART_KINDS = 5,
 };
 
 /* Smallest and largest time of one generation; see control.epoch. */
@@ -126,6 +126,12 @@ struct op_stats {
 	__u64 queued; /* asynchronous: submitted (-EIOCBQUEUED), not timed */
 	__u64 lost[LOST_REASONS];
 	__u64 queue_ns; /* block layer: the part of total_ns from the start of the queue time to the issue */
+	/*
+	 * Of calls whose start is in a cookie (fsession.bpf.h): entries less returns. Of all CPUs together these are the calls under
+	 * way, and those whose return was skipped.
+	 */
+	__u64 under_way;
+	__u64 half_seen; /* returns of calls whose entry was skipped, whosever they were */
 	__u64 apart[APART_KINDS];
 	struct errno_count errnos[ERRNOS];
 	/* In this order: they are counted the other way round, so that who reads in between finds no part without its whole. */
@@ -601,9 +607,10 @@ struct config {
 	bool whole_stack; /* every moment of a call is given to a row; hand.bpf.h */
 	bool tells_slow; /* and slow calls are told; slow.bpf.h */
 	bool by_file;
+	bool cookies; /* some starts are in cookies; fsession.bpf.h */
 	__u8 group_by; /* enum group_by */
 	__u8 cgroups_of; /* enum cgroups_of */
-	__u8 pad[5];
+	__u8 pad[4];
 };
 
 /* Numbers of types in the kernel's BTF, for bpf_rdonly_cast(); 0 where there is none. */
@@ -631,7 +638,7 @@ struct control {
 
 _Static_assert(STEPS == 305, "the Rust side prints these steps");
 _Static_assert(sizeof(struct frame) == 48, "no padding");
-_Static_assert(sizeof(struct op_stats) == 8 * (6 + LOST_REASONS + APART_KINDS + 6 + 2 * ERRNOS + STEPS + UNIT_SLOTS), "no padding");
+_Static_assert(sizeof(struct op_stats) == 8 * (8 + LOST_REASONS + APART_KINDS + 6 + 2 * ERRNOS + STEPS + UNIT_SLOTS), "no padding");
 _Static_assert(sizeof(struct op_stats) % 64 == 0, "no cache line is shared by two CPUs");
 _Static_assert(sizeof(struct request_state) == 56, "no padding");
 _Static_assert(sizeof(struct bio_state) == 32, "no padding");

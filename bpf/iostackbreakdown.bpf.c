@@ -27,6 +27,7 @@ volatile struct control control;
 #include "neighbour.bpf.h"
 #include "block.bpf.h"
 #include "function.bpf.h"
+#include "fsession.bpf.h"
 #include "process.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

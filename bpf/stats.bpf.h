@@ -142,12 +142,8 @@ static __always_inline void count_call(struct op_stats *s, bool moves_bytes, __u
 }
 
 /* One finished call. `value` is what it returned, sign-extended. `atomic`: whatever this kernel's programs need. */
-static __always_inline void record_in(__u32 row, bool moves_bytes, __u64 ns, long value, bool atomic)
+static __always_inline void record_to(struct op_stats *s, bool moves_bytes, __u64 ns, long value, bool atomic)
 {
-	struct op_stats *s = stats_of(row);
-
-	if (!s)
-		return;
 	if (value == -EIOCBQUEUED) {
 		add_to(&s->queued, 1, atomic);
 		return;
@@ -155,6 +151,14 @@ static __always_inline void record_in(__u32 row, bool moves_bytes, __u64 ns, lon
 	count_call(s, moves_bytes, ns, value, atomic);
 	if (errno_of(value))
 		count_errno(s, errno_of(value), atomic);
+}
+
+static __always_inline void record_in(__u32 row, bool moves_bytes, __u64 ns, long value, bool atomic)
+{
+	struct op_stats *s = stats_of(row);
+
+	if (s)
+		record_to(s, moves_bytes, ns, value, atomic);
 }
 
 static __always_inline void record(__u32 point, __u64 ns, long value)

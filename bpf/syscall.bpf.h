@@ -18,6 +18,37 @@ static __always_inline __u32 compat_point(unsigned long number)
 	return number < MAX_SYSCALLS ? compat_points[number] : 0;
 }
 
+/* The op of each system call that comes by a function whose start is in a cookie (fsession.bpf.h), counted from 1; 0 for the others. */
+const volatile __u8 cookie_calls[MAX_SYSCALLS];
+/* The same of the numbers that 32-bit programs use. */
+const volatile __u8 compat_cookie_calls[MAX_SYSCALLS];
+
+/* include/linux/sched.h */
+#define PF_KTHREAD 0x00200000
+
+/*
+ * Whether a function of `point` is called inside one of its op whose start is in a cookie, and which counts: a file system does that to
+ * get at the file behind one of its own.
+ */
+static __always_inline bool is_inside_a_cookie(__u32 point)
+{
+	struct task_struct *task;
+	struct pt_regs *saved;
+	unsigned long number;
+
+	if (!config.cookies || point_outermost(point) || point_return(point) != RETURN_BYTES)
+		return false;
+	task = bpf_get_current_task_btf();
+	/* These make no system calls, and what is saved of them is none. */
+	if (task->flags & (PF_KTHREAD | PF_IO_WORKER))
+		return false;
+	saved = (void *)bpf_task_pt_regs(task);
+	number = SYSCALL_NUMBER(saved, DIRECT);
+	if (number >= MAX_SYSCALLS)
+		return false;
+	return (in_32bit_call() ? compat_cookie_calls[number] : cookie_calls[number]) == point_op(point) + 1;
+}
+
 /* The point of a call that begins, 0 when it is not measured. `compat`: whether it is one of the 32-bit table. */
 static __always_inline __u32 entered_point(unsigned long number, bool *compat)
 {

@@ -166,12 +166,26 @@ pub fn in_flight(attached: &Attached, plan: &Plan) -> Result<BTreeMap<Layer, u64
     if attached.block_way.is_some() {
         by_layer.insert(Layer::Blk, requests_under_way(attached)?);
     }
+    for (index, op) in plan.ops.iter().enumerate() {
+        *by_layer.entry(op.layer).or_default() += starts_in_cookies(attached, index);
+    }
     for point in points {
         if let Some(op) = plan.ops.get(PointWord::op_of(point)) {
             *by_layer.entry(op.layer).or_default() += 1;
         }
     }
     Ok(by_layer)
+}
+
+/// Calls of an op under way whose start is in a cookie, and those whose return was skipped.
+fn starts_in_cookies(attached: &Attached, op: usize) -> u64 {
+    // A call may end on another CPU than it began on.
+    let sum = attached
+        .counters
+        .of_op(op)
+        .map(|cpu| cpu.under_way)
+        .fold(0, u64::wrapping_add);
+    u64::try_from(sum.cast_signed()).unwrap_or(0)
 }
 
 fn points_in_task_storage(attached: &Attached) -> Result<Vec<u32>, ReadError> {
@@ -622,19 +636,39 @@ fn refusals(attached: &AttachedOp) -> Vec<Refused> {
 /// Losses that the programs counted, and the entries that the kernel did not let them see.
 fn losses(layer: Layer, lost: &[u64], span: &Span<'_>) -> Vec<Loss> {
     let mut losses = own_losses(lost);
-    let skipped: u64 = span
-        .probes()
-        .filter(|(probe, _)| probe.layer == Some(layer))
-        .filter_map(|(_, counts)| counts.skipped)
-        .fold(0, u64::saturating_add);
-    if skipped > 0 {
+    let skipped = |is_counted: fn(Hook) -> bool| -> u64 {
+        span.probes()
+            .filter(|(probe, _)| probe.layer == Some(layer) && is_counted(probe.hook))
+            .filter_map(|(_, counts)| counts.skipped)
+            .fold(0, u64::saturating_add)
+    };
+    let ends = skipped(|hook| hook == Hook::Fsession);
+    let entries = skipped(|hook| hook != Hook::Fsession).saturating_add(entries_of_ends(layer, ends, span));
+    if entries > 0 {
         losses.push(Loss {
             reason: LossReason::EntryMissed,
-            count: skipped,
-            up_to: span.filtered,
+            count: entries,
+            up_to: span.filtered || ends > 0,
         });
     }
     losses
+}
+
+/// How many calls had their entries skipped, of so many entries and returns. Those with one of two seen are known: the others lack
+/// both. A return that was skipped alone looks like a call under way, which the end of the run takes for lost.
+fn entries_of_ends(layer: Layer, ends: u64, span: &Span<'_>) -> u64 {
+    if ends == 0 {
+        return 0;
+    }
+    let ops = span.plan.ops.iter().enumerate().filter(|(_, op)| op.layer == layer);
+    let (mut half_seen, mut under_way) = (0u64, 0u64);
+    for (index, _) in ops {
+        half_seen = half_seen.saturating_add(span.after.ops[index].since(&span.before.ops[index]).half_seen());
+        if span.in_flight.is_some() {
+            under_way = under_way.saturating_add(starts_in_cookies(span.attached, index));
+        }
+    }
+    ends.saturating_add(half_seen).saturating_sub(under_way).div_ceil(2)
 }
 
 /// Whether nothing that the layer is measured by has its skipped entries counted.

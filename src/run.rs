@@ -225,6 +225,9 @@ fn prepare(options: &Options, disk: Option<&Disk>) -> Result<Prepared, String> {
         plan::check_file_systems(&options.layers, &facts)?;
     }
     let mut plan = plan::plan(&options.layers, &facts, options.probe);
+    if options.whole_stack || options.by.is_some() {
+        plan.keep_frames();
+    }
     let mut disks = None;
     let mut wish = BlockWish::default();
     if options.layers.contains(&Layer::Blk) {

@@ -264,6 +264,7 @@ fn a_probe_that_this_kernel_does_not_have_is_told() {
         ("kprobe-multi", "kprobe.multi"),
         ("kprobe-session", "kprobe.session"),
         ("fentry", "fentry/fexit"),
+        ("fsession", "fsession"),
         ("tracepoint", "tracepoint"),
         ("raw-tracepoint", "tp_btf"),
     ];

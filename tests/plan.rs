@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use iostackbreakdown::kernel::block::BlockFacts;
 use iostackbreakdown::kernel::btf::{BtfFunction, ModuleBtf};
 use iostackbreakdown::kernel::kallsyms::Symbols;
-use iostackbreakdown::kernel::preemption::{self, Sources};
+use iostackbreakdown::kernel::preemption::{self, Model, Sources};
 use iostackbreakdown::kernel::{Facts, Fprobe, Function, SYSCALL_PREFIXES};
 use iostackbreakdown::layer::Layer;
 use iostackbreakdown::probe::plan::{
@@ -73,6 +73,7 @@ fn facts(kernel: &str, command_line: &str, without: &[&str]) -> Facts {
             config: None,
         }),
         fentry: true,
+        fsession: types.contains("fsession"),
         kprobe: true,
         fprobe: if types.contains("fprobe graph") {
             Fprobe::Graph
@@ -278,12 +279,44 @@ fn a_missing_read_falls_back_and_says_what_it_does_not_see() {
     );
 }
 
+/// A start in a cookie is enough for reads and writes of vfs that system calls make; all else has frames.
+#[test]
+fn fsession_is_chosen_where_nothing_is_preempted_and_a_cookie_will_do() {
+    let mut facts = facts("7", "", &[]);
+    let hooks = |facts: &Facts, choice| plan::plan(&[Layer::Vfs], facts, choice).function_hooks;
+    assert_eq!(hooks(&facts, Choice::Auto).first(), Some(&Hook::Session));
+    assert!(loses(Hook::Fsession, &facts).is_some() && starts_need_table(&[Hook::Fsession], &facts));
+    assert_eq!(hooks(&facts, Choice::Fsession), [Hook::Fsession, Hook::Fentry]);
+    facts.preemption.model = Model::None;
+    assert_eq!(hooks(&facts, Choice::Auto)[..2], [Hook::Fsession, Hook::Fentry]);
+    assert_eq!(loses(Hook::Fsession, &facts), None);
+    let mut plan = plan::plan(&LAYERS, &facts, Choice::Auto);
+    let points = plan.ops.iter().flat_map(|op| &op.points);
+    let in_cookies = points.filter(|point| point.fits(Hook::Fsession));
+    let in_cookies: Vec<&str> = in_cookies.map(|point| point.function.as_str()).collect();
+    assert_eq!(in_cookies, ["vfs_read", "vfs_readv", "vfs_write", "vfs_writev"]);
+    assert!(plan.first_choice().contains(&Hook::Fsession));
+    plan.keep_frames();
+    assert_eq!(plan.function_hooks.first(), Some(&Hook::Fentry));
+    assert!(!plan.first_choice().contains(&Hook::Fsession));
+    for kernel in ["5.10", "6.1", "6.12"] {
+        let facts = self::facts(kernel, "", &[]);
+        assert!(
+            plan::check_choice(Choice::Fsession, &LAYERS, &facts).is_err(),
+            "{kernel}"
+        );
+    }
+    let line = plan::check_choice(Choice::Fsession, &[Layer::Ext4], &facts).unwrap_err();
+    assert!(line.contains("-T vfs"), "{line}");
+}
+
 #[test]
 fn what_the_kernel_does_not_offer_is_not_tried() {
     let mut facts = facts("7", "", &[]);
     facts.kprobe = false;
     facts.fprobe = Fprobe::Absent;
     facts.tracefs = None;
+    facts.fsession = false;
     let plan = plan::plan(&Layer::ALL, &facts, Choice::Auto);
     // It loses calls here, but there is nothing else.
     assert_eq!(plan.function_hooks, [Hook::Fentry]);

@@ -23,6 +23,8 @@ pub struct OpReading {
     queue_ns: u128,
     apart: [u128; APART_KINDS as usize],
     lost: [u128; LOST_REASONS as usize],
+    /// See `struct op_stats`.
+    half_seen: u128,
     /// Of the generation that the reading ends.
     extremes: Option<(u64, u64)>,
     /// Calls by errno.
@@ -43,6 +45,7 @@ impl OpReading {
         add(&mut self.excluded, cpu.excluded);
         add(&mut self.queued, cpu.queued);
         add(&mut self.queue_ns, cpu.queue_ns);
+        add(&mut self.half_seen, cpu.half_seen);
         let counters = self.lost.iter_mut().zip(cpu.lost);
         for (sum, n) in counters.chain(self.apart.iter_mut().zip(cpu.apart)) {
             add(sum, n);
@@ -111,6 +114,7 @@ impl OpReading {
             queue_ns: growth(self.queue_ns, earlier.queue_ns),
             apart: std::array::from_fn(|i| growth(self.apart[i], earlier.apart[i])),
             lost: std::array::from_fn(|i| growth(self.lost[i], earlier.lost[i])),
+            half_seen: growth(self.half_seen, earlier.half_seen),
             extremes: self.extremes,
             errnos: self.errnos.iter().map(of_errno).collect(),
             steps: all(&self.steps, &earlier.steps),
@@ -128,6 +132,12 @@ impl OpReading {
     #[must_use]
     pub fn lost(&self) -> [u64; LOST_REASONS as usize] {
         self.lost.map(told)
+    }
+
+    /// Calls of which the return alone was seen, by hooks that tell.
+    #[must_use]
+    pub fn half_seen(&self) -> u64 {
+        told(self.half_seen)
     }
 
     /// The part of the total that requests spent in the queue.

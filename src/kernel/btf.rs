@@ -66,6 +66,7 @@ pub struct Scan {
     pub fentry: bool,
     pub fprobe: Fprobe,
     pub session: bool,
+    pub fsession: bool,
     pub task_storage: bool,
     pub answering_atomics: bool,
     /// Static functions are among the functions; before pahole 1.18 they were not.
@@ -142,6 +143,7 @@ impl Btf<'_> {
             fentry: false,
             fprobe: Fprobe::Absent,
             session: false,
+            fsession: false,
             task_storage: false,
             answering_atomics: false,
             has_static: false,
@@ -197,6 +199,7 @@ impl Btf<'_> {
             KIND_ENUM if name == ATTACH_TYPES => {
                 for entry in kind.rows().map(name_of) {
                     scan.fentry |= entry == "BPF_TRACE_FENTRY";
+                    scan.fsession |= entry == "BPF_TRACE_FSESSION";
                     scan.session |= entry == "BPF_TRACE_KPROBE_SESSION";
                 }
             }

@@ -65,6 +65,8 @@ pub struct Facts {
     pub preemption: Preemption,
     /// Function tracing by trampoline: the kernel has BTF and `CONFIG_FUNCTION_TRACER`'s direct calls.
     pub fentry: bool,
+    /// `BPF_TRACE_FSESSION` (7.0), on what has `fentry`.
+    pub fsession: bool,
     /// The perf unit `kprobe`.
     pub kprobe: bool,
     pub fprobe: Fprobe,
@@ -256,6 +258,7 @@ pub fn gather(
         functions: found,
         preemption: Preemption::read(),
         fentry: scan.fentry,
+        fsession: scan.fsession,
         kprobe: Path::new("/sys/bus/event_source/devices/kprobe/type").exists(),
         fprobe: scan.fprobe,
         session: scan.session,

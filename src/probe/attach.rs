@@ -150,6 +150,7 @@ impl fmt::Display for AttachError {
 fn templates<'a>(skeleton: &'a IostackbreakdownSkel<'static>, hook: Hook) -> (&'a ProgramMut<'a>, &'a ProgramMut<'a>) {
     let progs = &skeleton.progs;
     match hook {
+        Hook::Fsession => (&progs.fsession_both, &progs.fsession_both),
         Hook::Fentry => (&progs.fentry_enter, &progs.fexit_leave),
         Hook::Session => (&progs.session, &progs.session),
         Hook::Multi => (&progs.multi_enter, &progs.multi_leave),
@@ -257,7 +258,8 @@ pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Att
     }
 }
 
-const NEWEST_FIRST: [Hook; 7] = [
+const NEWEST_FIRST: [Hook; 8] = [
+    Hook::Fsession,
     Hook::Session,
     Hook::Multi,
     Hook::Fentry,
@@ -660,6 +662,7 @@ impl Attaching<'_> {
 
     fn one(&mut self, owner: Owner, target: &Target<'_>, hook: Hook) -> io::Result<()> {
         match hook {
+            Hook::Fsession => self.fsession(owner, target),
             Hook::Fentry => self.fentry(owner, target),
             Hook::Session | Hook::Multi => self.together(owner, &[target.function], target.word, hook),
             Hook::KprobeEvent | Hook::Kprobe => self.kprobe(owner, target, hook),
@@ -667,7 +670,8 @@ impl Attaching<'_> {
         }
     }
 
-    fn fentry(&mut self, owner: Owner, target: &Target<'_>) -> io::Result<()> {
+    /// The function's type, and what a program that finds its return value by that is told.
+    fn typed(&self, target: &Target<'_>) -> io::Result<(&BtfFunction, u32)> {
         let function: &BtfFunction = self
             .facts
             .functions
@@ -675,7 +679,22 @@ impl Attaching<'_> {
             .and_then(|function| function.btf.as_ref())
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "not in BTF"))?;
         let args = function.args as u8;
-        let word = PointWord { args, ..target.word }.pack();
+        Ok((function, PointWord { args, ..target.word }.pack()))
+    }
+
+    fn fsession(&mut self, owner: Owner, target: &Target<'_>) -> io::Result<()> {
+        let (function, word) = self.typed(target)?;
+        let progs = &self.attached.skeleton.progs;
+        let program = Rc::new(self.load_copy(&progs.fsession_both, Some(word), Some(function))?);
+        let link = attach_tracing(&program)?;
+        let skips = vec![SkipSource::Program(program.clone())];
+        self.attached_to(owner, Hook::Fsession, &[target.function], None, program, skips);
+        self.attached.entries.push((owner.goes_with, Detachable::Fd(link)));
+        Ok(())
+    }
+
+    fn fentry(&mut self, owner: Owner, target: &Target<'_>) -> io::Result<()> {
+        let (function, word) = self.typed(target)?;
         let progs = &self.attached.skeleton.progs;
         let exit = self.load_copy(&progs.fexit_leave, Some(word), Some(function))?;
         let enter = self.load_copy(&progs.fentry_enter, Some(word), Some(function))?;

@@ -27,7 +27,7 @@ use crate::layer::{COMPAT, Layer, REQUESTS, Returns, SYSCALLS, Says};
 use crate::report::group::By;
 
 use super::attach::{AttachError, one_line, point_word};
-use super::plan::{BlockWay, BlockWish, END_FUNCTIONS, Plan, Start};
+use super::plan::{BlockWay, BlockWish, CALLS_BY_COOKIE, END_FUNCTIONS, Plan, Start};
 use super::{Guard, Hook, atomics};
 
 /// What the kernel side is told before it is loaded.
@@ -123,11 +123,12 @@ pub fn load(
         // Only these programs can be preempted by one that adds to the same counters.
         let preempted = hooks
             .iter()
-            .any(|hook| matches!(hook, Hook::Fentry | Hook::RawTracepoint));
+            .any(|hook| hook.is_trampoline() || *hook == Hook::RawTracepoint);
         rodata.config.rows = plan.rows() as u32;
         rodata.config.hash_starts = MaybeUninit::new(settings.starts_in_table);
         rodata.config.typed_task = MaybeUninit::new(facts.task_storage);
         rodata.config.places = MaybeUninit::new(has_places(facts, settings));
+        rodata.config.cookies = MaybeUninit::new(hooks.contains(&Hook::Fsession));
         rodata.config.atomic = MaybeUninit::new(preempted && facts.preemption.is_possible());
         rodata.config.whole_stack = MaybeUninit::new(settings.whole_stack);
         let type_of = |name| facts.cast_types.get(name).copied().unwrap_or(0);
@@ -139,6 +140,7 @@ pub fn load(
         };
         group_config(&mut rodata.config, settings.groups);
         fill_syscall_points(&mut rodata.syscall_points, &mut rodata.compat_points, plan);
+        fill_cookie_calls(&mut rodata.cookie_calls, &mut rodata.compat_cookie_calls, plan);
         fill_rows(&mut rodata.op_rows, &mut rodata.op_families, plan);
         for (op, value) in plan.ops.iter().zip(&mut rodata.guard_values) {
             *value = settings.guards.get(&op.layer).map_or(0, |(_, value)| *value);
@@ -220,12 +222,18 @@ fn choose_programs(
     let wanted = |hook| hooks.contains(&hook);
     let kprobes = wanted(Hook::Kprobe) || wanted(Hook::KprobeEvent);
     let fentry = wanted(Hook::Fentry) && first_target.is_some();
+    let fsession = wanted(Hook::Fsession) && first_target.is_some();
 
     let progs = &mut open.progs;
     progs.fentry_enter.set_autoload(fentry);
     progs.fexit_leave.set_autoload(fentry);
-    if let Some(target) = first_target.filter(|_| fentry) {
-        for program in [&mut progs.fentry_enter, &mut progs.fexit_leave] {
+    progs.fsession_both.set_autoload(fsession);
+    if let Some(target) = first_target.filter(|_| fentry || fsession) {
+        for program in [
+            &mut progs.fentry_enter,
+            &mut progs.fexit_leave,
+            &mut progs.fsession_both,
+        ] {
             program
                 .set_attach_target(0, Some(target.to_owned()))
                 .map_err(|error| one_line(&error))?;
@@ -529,6 +537,25 @@ fn fill_syscall_points(table: &mut [u32], compat: &mut [u32], plan: &Plan) {
             if let Some(place) = compat.get_mut(other.number) {
                 *place = word;
             }
+        }
+    }
+}
+
+/// By number of a system call: the op of vfs whose start is in a cookie, counted from 1.
+fn fill_cookie_calls(table: &mut [u8], compat: &mut [u8], plan: &Plan) {
+    for (index, op) in plan.ops.iter().enumerate().filter(|(_, op)| op.layer == Layer::Vfs) {
+        let calls = CALLS_BY_COOKIE.iter().filter(|(name, _)| *name == op.op.name);
+        for name in calls.flat_map(|(_, calls)| calls) {
+            let native = SYSCALLS.iter().filter(|call| call.name == *name);
+            let native = native.filter_map(|call| usize::try_from(call.number).ok());
+            let other = COMPAT.iter().filter(|call| call.op == *name).map(|call| call.number);
+            let fill = |table: &mut [u8], number: usize| {
+                if let Some(place) = table.get_mut(number) {
+                    *place = index as u8 + 1;
+                }
+            };
+            native.for_each(|number| fill(table, number));
+            other.for_each(|number| fill(compat, number));
         }
     }
 }

@@ -16,6 +16,8 @@ use crate::layer::{Files, Returns, Shape};
 /// How a program is attached to a kernel function, or to an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hook {
+    /// By BPF trampoline, one program per function, called at entry and return (7.0).
+    Fsession,
     /// By BPF trampoline, one program per function and direction (5.5).
     Fentry,
     /// One program on many functions, called at entry and return (6.10).
@@ -37,6 +39,7 @@ impl Hook {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::Fsession => "fsession",
             Self::Fentry => "fentry/fexit",
             Self::Session => "kprobe.session",
             Self::Multi => "kprobe.multi",
@@ -52,6 +55,18 @@ impl Hook {
     pub fn is_on_functions(self) -> bool {
         !matches!(self, Self::RawTracepoint | Self::Tracepoint)
     }
+
+    /// Whether one program runs at both ends of a call.
+    #[must_use]
+    pub fn is_session(self) -> bool {
+        matches!(self, Self::Fsession | Self::Session)
+    }
+
+    /// Whether its programs are called by a trampoline.
+    #[must_use]
+    pub fn is_trampoline(self) -> bool {
+        matches!(self, Self::Fsession | Self::Fentry)
+    }
 }
 
 /// What `--probe` asks for.
@@ -64,6 +79,7 @@ pub enum Choice {
     KprobeMulti,
     KprobeSession,
     Fentry,
+    Fsession,
     Tracepoint,
     RawTracepoint,
 }
@@ -79,6 +95,7 @@ impl Choice {
             Self::KprobeMulti => Some(Hook::Multi),
             Self::KprobeSession => Some(Hook::Session),
             Self::Fentry => Some(Hook::Fentry),
+            Self::Fsession => Some(Hook::Fsession),
             Self::Tracepoint => Some(Hook::Tracepoint),
             Self::RawTracepoint => Some(Hook::RawTracepoint),
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::kernel::{COMPAT_SYSCALL_PREFIX, Facts, Fprobe, Function, SYSCALL_PREFIX};
 use crate::layer::family::{self, RowFunction};
-use crate::layer::{self, COMPAT, COMPLETIONS, Compat, FileSystem, Layer, Op, Point, Shape};
+use crate::layer::{self, COMPAT, COMPLETIONS, Compat, FileSystem, Layer, Op, Point, Returns, Shape};
 use crate::report::NotMeasured;
 
 use super::{Choice, Hook};
@@ -175,7 +175,7 @@ impl PlannedRow {
     /// Whether the hook can be on it.
     #[must_use]
     pub fn fits(&self, hook: Hook) -> bool {
-        fits(self.in_btf, hook)
+        fits(self.in_btf, hook) && hook != Hook::Fsession
     }
 }
 
@@ -224,6 +224,8 @@ pub struct PlannedPoint {
     pub function: String,
     /// It is in BTF, and so among those that ftrace knows. Others can be reached by kprobes only, if at all.
     pub in_btf: bool,
+    /// Its calls are inside no others of their op, so that the cookie of [`Hook::Fsession`] will do.
+    pub starts_in_cookie: bool,
     /// The door of a layer that was not asked for, which the op needs to know its asynchronous calls; the frame that it has
     /// for itself.
     pub silent: Option<u8>,
@@ -233,7 +235,7 @@ impl PlannedPoint {
     /// Whether the hook can be on this function.
     #[must_use]
     pub fn fits(&self, hook: Hook) -> bool {
-        fits(self.in_btf, hook)
+        fits(self.in_btf, hook) && (hook != Hook::Fsession || self.starts_in_cookie)
     }
 
     /// Whether it sees the calls of 32-bit programs. These are rare and as many functions as the others, so they are probed
@@ -243,6 +245,18 @@ impl PlannedPoint {
         self.point.shape == Shape::Syscall32
     }
 }
+
+/// Those of vfs that move bytes, and are called by system calls alone (bpf/fsession.bpf.h). At a file system, reads and writes may be
+/// another thread's next attempt, or inside splices, which takes a frame to tell.
+fn starts_in_cookie(layer: Layer, point: &Point) -> bool {
+    layer == Layer::Vfs && point.outermost && point.shape == Shape::File0 && point.returns == Returns::Bytes
+}
+
+/// The system calls that come by these, by their op.
+pub const CALLS_BY_COOKIE: [(&str, [&str; 5]); 2] = [
+    ("read", ["read", "pread64", "readv", "preadv", "preadv2"]),
+    ("write", ["write", "pwrite64", "writev", "pwritev", "pwritev2"]),
+];
 
 /// The name of a point's function in this kernel.
 #[must_use]
@@ -307,7 +321,9 @@ pub fn loses(hook: Hook, facts: &Facts) -> Option<&'static str> {
     let preemptible = facts.preemption.is_possible();
     match hook {
         // kernel/bpf/trampoline.c: the program is skipped while another task of the CPU is preempted inside it.
-        Hook::Fentry if preemptible => Some("tasks are preempted inside the kernel here, which makes it skip calls"),
+        hook if hook.is_trampoline() && preemptible => {
+            Some("tasks are preempted inside the kernel here, which makes it skip calls")
+        }
         Hook::RawTracepoint if preemptible => {
             Some("tasks are preempted inside the kernel here, which may make it skip calls")
         }
@@ -324,12 +340,13 @@ pub fn loses(hook: Hook, facts: &Facts) -> Option<&'static str> {
 /// that a thread's exit cannot tell whether it leaves calls behind.
 #[must_use]
 pub fn starts_need_table(hooks: &[Hook], facts: &Facts) -> bool {
-    facts.preemption.is_possible() && hooks.contains(&Hook::Fentry)
+    facts.preemption.is_possible() && hooks.iter().any(|hook| hook.is_trampoline())
 }
 
 /// Whether this kernel can have the hook at all, as far as it tells; attaching it may be refused all the same.
 fn is_offered(hook: Hook, facts: &Facts) -> bool {
     match hook {
+        Hook::Fsession => facts.fentry && facts.fsession,
         Hook::Fentry => facts.fentry,
         Hook::Session => facts.session && facts.fprobe != Fprobe::Absent,
         Hook::Multi => facts.fprobe != Fprobe::Absent,
@@ -356,9 +373,15 @@ pub fn check_choice(choice: Choice, layers: &[Layer], facts: &Facts) -> Result<(
         ));
     }
     let only_requests = layers.iter().all(|&layer| layer == Layer::Blk);
-    if only_requests && matches!(hook, Hook::Fentry | Hook::Session | Hook::Multi) {
+    if only_requests && matches!(hook, Hook::Fsession | Hook::Fentry | Hook::Session | Hook::Multi) {
         return Err(format!(
             "{} does not see requests; -T blk has raw-tracepoint and kprobe",
+            hook.name()
+        ));
+    }
+    if hook == Hook::Fsession && !layers.contains(&Layer::Vfs) {
+        return Err(format!(
+            "{} times reads and writes at vfs alone; use it with -T vfs, or fentry in its place",
             hook.name()
         ));
     }
@@ -413,7 +436,10 @@ pub fn check_file_systems(layers: &[Layer], facts: &Facts) -> Result<(), String>
 /// Hooks to try, the best first: those that lose nothing before those that do, the cheaper before the dearer.
 fn hooks(by_cost: &[Hook], facts: &Facts, choice: Choice) -> Vec<Hook> {
     if let Some(hook) = choice.hook() {
-        return by_cost.contains(&hook).then_some(hook).into_iter().collect();
+        // What does not fit the one has the other, and the report says so.
+        let beside = (hook == Hook::Fsession).then_some(Hook::Fentry);
+        let asked = [Some(hook), beside].into_iter().flatten();
+        return asked.filter(|hook| by_cost.contains(hook)).collect();
     }
     let (lossless, mut lossy): (Vec<_>, Vec<_>) = by_cost
         .iter()
@@ -432,12 +458,13 @@ fn how_badly_it_loses(hook: Hook) -> u8 {
         Hook::Kprobe => 1,
         Hook::Multi | Hook::Session => 2,
         Hook::RawTracepoint => 3,
-        Hook::Fentry => 4,
+        Hook::Fsession | Hook::Fentry => 4,
     }
 }
 
 /// By instructions added per call (fentry 705, session 1,019, a kprobe pair 1,233 on 6.1 and 7.2).
-const FUNCTION_HOOKS: [Hook; 5] = [
+const FUNCTION_HOOKS: [Hook; 6] = [
+    Hook::Fsession,
     Hook::Fentry,
     Hook::Session,
     Hook::Multi,
@@ -529,6 +556,7 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
                         point,
                         function: function_name(point),
                         in_btf: function.btf.is_some(),
+                        starts_in_cookie: starts_in_cookie(layer, point),
                         silent: None,
                     })
                 });
@@ -623,6 +651,11 @@ impl Plan {
         } else {
             &self.function_hooks
         }
+    }
+
+    /// Leaves out hooks that keep no more of a call than its start: a row to return to and a group are in a frame.
+    pub fn keep_frames(&mut self) {
+        self.function_hooks.retain(|&hook| hook != Hook::Fsession);
     }
 
     /// The hooks that should do: for each function the best that fits it.

@@ -60,9 +60,18 @@ pub fn load_copy(
     instructions: &[sys::bpf_insn],
     target: Option<&BtfFunction>,
 ) -> io::Result<OwnedFd> {
+    let object = template.as_libbpf_object().as_ptr();
+    // SAFETY: the template is loaded, so libbpf's program behind it is valid.
+    let (kind, attach_type) = unsafe {
+        (
+            sys::bpf_program__type(object),
+            sys::bpf_program__expected_attach_type(object),
+        )
+    };
     let mut options = sys::bpf_prog_load_opts {
         sz: size_of::<sys::bpf_prog_load_opts>() as sys::size_t,
-        expected_attach_type: template.attach_type() as u32,
+        // libbpf-rs does not know all of them by name.
+        expected_attach_type: attach_type,
         ..Default::default()
     };
     if let Some(target) = target {
@@ -75,8 +84,6 @@ pub fn load_copy(
         }
     }
     let name = CString::new(template.name().to_string_lossy().as_bytes())?;
-    // SAFETY: the template is loaded, so libbpf's program behind it is valid.
-    let kind = unsafe { sys::bpf_program__type(template.as_libbpf_object().as_ptr()) };
     // SAFETY: all pointers are valid for the call, and the count is that of the instructions.
     let fd = unsafe {
         sys::bpf_prog_load(

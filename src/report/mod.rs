@@ -159,7 +159,7 @@ pub struct Probe {
     pub entry: Option<Runs>,
     /// Runs of the program at the return, if there is one. `None`: not counted, or there is none.
     pub leave: Option<Runs>,
-    /// Entries that the kernel skipped. `None`: not counted by this kernel, or seen by another probe.
+    /// Entries that the kernel skipped; of fsession entries and returns. `None`: not counted by this kernel, or seen by another probe.
     pub skipped: Option<u64>,
 }
 

@@ -44,7 +44,7 @@ pub struct ProbeCounts {
     /// `None`: there is no such program.
     pub entry: Option<Runs>,
     pub leave: Option<Runs>,
-    /// Entries that it skipped. `None`: it does not count them, or another probe sees them.
+    /// Entries that it skipped; of fsession entries and returns. `None`: it does not count them, or another probe sees them.
     pub skipped: Option<u64>,
 }
 

@@ -34,6 +34,10 @@ pub const CHECKS: &[Check] = &[
         pread(guest, "vfs kprobe", &["-T", "vfs", "--probe", "kprobe"])
     })
     .when(|guest| guest.kernel == "6.1"),
+    table("costs: a pread, -T vfs by fsession", |guest| {
+        pread(guest, "vfs fsession", &["-T", "vfs", "--probe", "fsession"])
+    })
+    .when(|guest| guest.table && guest.kernel == "7"),
     table("costs: a pread, -T vfs by what loses nothing", |guest| {
         pread(guest, "vfs lossless", &["-T", "vfs"])
     })

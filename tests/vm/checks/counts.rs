@@ -1,5 +1,6 @@
 //! Counts and bytes are exact: of known processes, at every layer, with every hook that loses nothing.
 
+use super::hard::Mounted;
 use super::report::{Ended, Report, Tool};
 use crate::guest::{Check, Guest};
 use crate::workload::{EXT4, SYSCALL, Spec, VFS, Workload, prepare};
@@ -13,6 +14,7 @@ pub const CHECKS: &[Check] = &[
     Check::new("counts: -p, kprobe-multi", |guest| process(guest, &MULTI)).when(MULTI.exact),
     Check::new("counts: -p, kprobe-session", |guest| process(guest, &SESSION)).when(SESSION.exact),
     Check::new("counts: -p, fentry", |guest| process(guest, &FENTRY)).when(FENTRY.exact),
+    Check::new("counts: -p, fsession", cookies).when(FSESSION.exact),
     Check::new("counts: -p, tracepoint", |guest| process(guest, &TRACEPOINT)).when(TRACEPOINT.exact),
     Check::new("counts: -p, raw-tracepoint", |guest| process(guest, &RAW_TRACEPOINT)).when(RAW_TRACEPOINT.exact),
     Check::new("counts: -- COMMAND, auto", command).when(AUTO.exact),
@@ -63,6 +65,8 @@ pub const SESSION: Hook = hook("kprobe-session", "kprobe.session", ALL_LAYERS, M
 pub const FENTRY: Hook = hook("fentry", "fentry/fexit", ALL_LAYERS, |guest| {
     guest.tool().is_some() && !guest.preemptible()
 });
+/// Reads and writes, beside what has frames. One thread alone is not skipped for another one's sake.
+const FSESSION: Hook = hook("fsession", "fsession, fentry/fexit", &[VFS], MULTI.exact);
 pub const TRACEPOINT: Hook = hook("tracepoint", "tracepoint", &[SYSCALL], |guest| guest.tool().is_some());
 pub const RAW_TRACEPOINT: Hook = hook("raw-tracepoint", "tp_btf", &[SYSCALL], FENTRY.exact);
 
@@ -95,7 +99,7 @@ fn hooked(report: &Report, hook: &Hook) -> Result<(), String> {
     for name in hook.layers {
         let layer = report.layer(name)?;
         let told = layer.hooks.iter().map(String::as_str).collect::<Vec<_>>();
-        if !hook.name.is_empty() && told != [hook.name] {
+        if !hook.name.is_empty() && told.join(", ") != hook.name {
             return Err(format!("{name} was measured by {told:?}, not {}", hook.name));
         }
         if hook.name.is_empty() && !(layer.not_measured.is_empty() && layer.warnings.is_empty()) {
@@ -119,6 +123,37 @@ fn process(guest: &Guest, hook: &Hook) -> Result<(), String> {
     let report = ended.report()?;
     hooked(report, hook)?;
     report.is_exactly(&SPEC.truth())
+}
+
+/// Calls of a thread whose starts are in cookies, of a file on ext4 and of one on overlayfs, where others are inside them.
+fn cookies(guest: &Guest) -> Result<(), String> {
+    const LAYERS: [&str; 3] = ["/mnt/ext4/lower", "/mnt/ext4/upper", "/mnt/ext4/work"];
+    const OVERLAY: &str = "/mnt/counts-overlay";
+    let _module = guest.load("overlay", "")?;
+    for folder in LAYERS {
+        std::fs::create_dir_all(folder).map_err(|e| format!("{folder}: {e}"))?;
+    }
+    let [lower, upper, work] = LAYERS;
+    let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+    let _overlay = Mounted::mount("overlay", OVERLAY, "overlay", &options)?;
+    for file in [FILE, "/mnt/counts-overlay/file"] {
+        let spec = Spec {
+            threads: 1,
+            file,
+            ..SPEC
+        };
+        prepare(file)?;
+        let workload = Workload::start(&spec)?;
+        let pid = workload.pid.to_string();
+        let tool = Tool::start(guest, &["-T", VFS, "--probe", FSESSION.probe, "-p", &pid])?;
+        workload.go()?;
+        workload.finish()?;
+        let ended = tool.finish()?;
+        let report = ended.report()?;
+        hooked(report, &FSESSION)?;
+        report.is_exactly(&spec.truth()).map_err(|e| format!("{file}: {e}"))?;
+    }
+    Ok(())
 }
 
 /// Functions of system calls that the workload does not make. Where a hook was forced, each would cost time to attach

@@ -214,7 +214,11 @@ fn no_btf(guest: &Guest) -> Result<(), String> {
 
 fn no_such_probe(guest: &Guest) -> Result<(), String> {
     let absent: &[(&str, &str)] = match guest.kernel.as_str() {
-        "5.10" | "6.1" | "6.1-full" => &[("kprobe-multi", "kprobe.multi"), ("kprobe-session", "kprobe.session")],
+        "5.10" | "6.1" | "6.1-full" => &[
+            ("kprobe-multi", "kprobe.multi"),
+            ("kprobe-session", "kprobe.session"),
+            ("fsession", "fsession"),
+        ],
         _ => &[],
     };
     // Functions have no tracepoints, whatever the kernel.

@@ -21,6 +21,8 @@ pub const CHECKS: &[Check] = &[
         lossy(guest, &CROWD, "fentry", false)
     })
     .when(|guest| has_tool(guest) && guest.preemptible()),
+    Check::new("loss: fsession where tasks are preempted", skipped_ends)
+        .when(|guest| has_tool(guest) && guest.preemptible() && guest.kernel == "7"),
     Check::new("loss: kprobe with 512 threads asleep", |guest| {
         lossy(guest, &SLEEPERS, "kprobe", true)
     })
@@ -163,6 +165,28 @@ fn lossy(guest: &Guest, spec: &Spec, probe: &str, must_lose: bool) -> Result<(),
     }
     if must_lose && !lost_any {
         return Err(format!("{probe} lost nothing, so that this check proves nothing"));
+    }
+    Ok(())
+}
+
+/// Of one program at both ends of a call the kernel skips either or both. Calls on other files, which are not counted, are not many:
+/// what was skipped of them is all that there may be too much.
+fn skipped_ends(guest: &Guest) -> Result<(), String> {
+    prepare(CROWD.file)?;
+    let arguments = ["-T", VFS, "--probe", "fsession", "--file", CROWD.file];
+    let ended = traced(guest, &CROWD, &arguments, false)?;
+    let report = ended.report()?;
+    let (counted, lost, why) = told(report, VFS)?;
+    let truth = calls_of(&CROWD, VFS);
+    let warnings = &report.layer(VFS)?.warnings;
+    let says_so = warnings
+        .iter()
+        .any(|line| line.contains("fsession at vfs can lose calls"));
+    if counted > truth || !(truth..=truth + truth / 100).contains(&(counted + lost)) || !says_so {
+        return Err(format!(
+            "{counted} counted and {lost} lost ({why}) of {truth}\n{}",
+            ended.text
+        ));
     }
     Ok(())
 }

@@ -10,6 +10,8 @@ use std::time::Duration;
 pub const CHECKS: &[Check] = &[
     check("trust: --check, auto", |guest| everything_fires(guest, "auto")),
     check("trust: --check, kprobe", |guest| everything_fires(guest, "kprobe")),
+    check("trust: --check, fsession", |guest| everything_fires(guest, "fsession"))
+        .when(|guest| guest.tool().is_some() && guest.kernel == "7"),
     check("overload: counted and lost are what was done, auto", |guest| {
         overload(guest, "auto")
     }),
