@@ -266,6 +266,7 @@ static __always_inline void count_in_family(struct family_stats *s, const struct
 	barrier_var(step);
 	if (step < STEPS)
 		add_to(&s->steps[step], 1, atomic);
+	barrier();
 	if (bytes)
 		add_to(&s->bytes, bytes, atomic);
 	if (failed)
@@ -275,7 +276,7 @@ static __always_inline void count_in_family(struct family_stats *s, const struct
 	for (int i = 0; i < ROWS; i++) {
 		if (hand->rows[i])
 			add_to(&s->rows[i], hand->rows[i], atomic);
-		if (hand->reached >> i & 1)
+		if (i != ROW_SYSCALL && hand->reached >> i & 1)
 			add_to(&s->reached[i], 1, atomic);
 	}
 	if (hand->family == FAMILY_READ) {
@@ -286,6 +287,9 @@ static __always_inline void count_in_family(struct family_stats *s, const struct
 			add_to(&s->class_bytes[class], bytes, atomic);
 		}
 	}
+	/* Each call does. It is counted last, so that a reader can tell whether all of it is there. */
+	barrier();
+	add_to(&s->reached[ROW_SYSCALL], 1, atomic);
 }
 
 /* The system call has returned `value`. */

@@ -4,6 +4,7 @@
 //! nothing is assumed but what was measured. The variance of a call's time in a row is at most `mean × (longest call − mean)`,
 //! whatever its distribution; a quantile is between the steps of the calls three standard errors of its rank away.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -32,6 +33,23 @@ struct Line {
     subject: String,
     layers: Vec<LayerLine>,
     stack: Option<StackLine>,
+    cost: Option<CostLine>,
+}
+
+#[derive(Debug, Deserialize)]
+struct CostLine {
+    budget: Option<BudgetLine>,
+}
+
+#[derive(Debug, Deserialize)]
+struct BudgetLine {
+    detached: Vec<DetachedLine>,
+}
+
+#[derive(Debug, Deserialize)]
+struct DetachedLine {
+    layer: String,
+    after_ns: u64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -86,6 +104,8 @@ struct Run {
     subject: String,
     duration_ns: u64,
     has_stack: bool,
+    /// Layers that were not measured to the end (`--budget`), and how long each was, in nanoseconds.
+    detached: BTreeMap<String, u64>,
     groups: Vec<Group>,
 }
 
@@ -139,10 +159,14 @@ impl Run {
             subject: first.subject.clone(),
             duration_ns: 0,
             has_stack: first.stack.is_some(),
+            detached: BTreeMap::new(),
             groups: Vec::new(),
         };
         for line in lines {
             run.duration_ns = run.duration_ns.saturating_add(line.duration_ns);
+            let budget = line.cost.and_then(|cost| cost.budget);
+            let detached = budget.into_iter().flat_map(|budget| budget.detached);
+            run.detached.extend(detached.map(|it| (it.layer, it.after_ns)));
             let groups = match line.stack {
                 Some(stack) => stack.families.into_iter().map(Group::of_family).collect(),
                 None => line.layers.into_iter().flat_map(Group::of_layer).collect::<Vec<_>>(),
@@ -259,6 +283,14 @@ fn tell(before: &Run, after: &Run) -> String {
         );
         text.push_str(line.trim_end());
         text.push('\n');
+        for (layer, &after_ns) in &run.detached {
+            let after = time_sum(after_ns);
+            // A String can be written to.
+            let _ = writeln!(
+                text,
+                "        without {layer} after {after} (--budget): differences in it may be those of the time"
+            );
+        }
     }
     for name in names(before, after) {
         // A String can be written to.
@@ -400,12 +432,27 @@ mod tests {
         assert!(report_in("{}").is_err_and(|error| error.to_string().contains("start")));
     }
 
+    #[test]
+    fn a_layer_that_was_detached_is_told() {
+        let report = r#"{"start":"","duration_ns":1,"subject":"","layers":[],"stack":null,
+            "cost":{"budget":{"detached":[{"layer":"vfs","after_ns":12000000000}]}}}"#;
+        let run = Run::of(report_in(report).unwrap().into_iter().collect()).unwrap();
+        let whole = Run {
+            detached: BTreeMap::new(),
+            ..self::run(group(1, 1, 1))
+        };
+        let text = tell(&whole, &run);
+        assert_eq!(text.matches("without ").count(), 1, "{text}");
+        assert!(text.contains("        without vfs after 12.0 s (--budget)"), "{text}");
+    }
+
     fn run(group: Group) -> Run {
         Run {
             start: "2026-11-20T11:02:33.120Z".into(),
             subject: "PID 4711 (postgres)".into(),
             duration_ns: 10_000_000_000,
             has_stack: true,
+            detached: BTreeMap::new(),
             groups: vec![group],
         }
     }

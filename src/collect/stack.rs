@@ -69,7 +69,8 @@ const ORIGIN_NAMES: [&str; ORIGINS as usize] = [
 /// Reads all of it; see [`super::read`] for `epoch`.
 pub fn read(stack: &AttachedStack, epoch: u64) -> StackReading {
     let family = |place| {
-        let mut cpus = stack.families.of_op(place).map(|cpu| FamilyReading::of(&cpu, epoch));
+        let cpus = stack.families.of_op_whole(place, is_whole);
+        let mut cpus = cpus.map(|cpu| FamilyReading::of(&cpu, epoch));
         let first = cpus
             .next()
             .unwrap_or_else(|| FamilyReading::of(&family_stats::default(), epoch));
@@ -83,6 +84,12 @@ pub fn read(stack: &AttachedStack, epoch: u64) -> StackReading {
         families: (0..FAMILIES as usize).map(family).collect(),
         origins: (0..(ORIGINS * DIRECTIONS) as usize).map(sum).collect(),
     }
+}
+
+/// Whether all of each call is in it: `count_in_family()` writes the step of a call's time first, and that it was one last.
+fn is_whole(cpu: &family_stats) -> bool {
+    let calls = cpu.steps.iter().copied().fold(0, u64::wrapping_add);
+    calls == cpu.reached[Row::Layer(Layer::Syscall).place()]
 }
 
 /// One CPU's.
@@ -347,6 +354,18 @@ fn not_waited(before: &Origins, after: &Origins) -> Vec<OriginReport> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_that_is_only_partly_counted_is_told() {
+        let mut cpu = family_stats::default();
+        assert!(is_whole(&cpu));
+        cpu.steps[7] = 2;
+        cpu.steps[70] = 1;
+        cpu.reached[Row::Layer(Layer::Syscall).place()] = 2;
+        assert!(!is_whole(&cpu));
+        cpu.reached[Row::Layer(Layer::Syscall).place()] = 3;
+        assert!(is_whole(&cpu));
+    }
 
     #[test]
     fn rows_whose_layer_was_detached_say_so() {

@@ -3,6 +3,8 @@
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::AsRawFd;
+use std::thread;
+use std::time::Duration;
 
 use libbpf_rs::MapCore;
 
@@ -51,6 +53,29 @@ impl<T: plain::Plain + Default> Counters<T> {
     /// One op's counters, CPU by CPU, each as it stood at one moment.
     pub fn of_op(&self, op: usize) -> impl Iterator<Item = T> + '_ {
         (0..self.cpus).map(move |cpu| self.read(cpu * self.ops + op))
+    }
+
+    /// The same, where a program writes what `is_whole` looks at first and last: an element that a program is at is read again, for
+    /// as long as programs run when nothing keeps their CPU from it.
+    pub fn of_op_whole(&self, op: usize, is_whole: fn(&T) -> bool) -> impl Iterator<Item = T> + '_ {
+        /// Mostly a program is done before the element is read again.
+        const AT_ONCE: usize = 16;
+        const ATTEMPTS: usize = 64;
+        const PAUSE: Duration = Duration::from_micros(100);
+        let whole = move |element| {
+            let mut stats = self.read(element);
+            for attempt in 0..ATTEMPTS {
+                if is_whole(&stats) {
+                    break;
+                }
+                if attempt >= AT_ONCE {
+                    thread::sleep(PAUSE);
+                }
+                stats = self.read(element);
+            }
+            stats
+        };
+        (0..self.cpus).map(move |cpu| whole(cpu * self.ops + op))
     }
 
     /// How many elements there are, of all CPUs together.
