@@ -31,8 +31,6 @@ struct {
 	__type(value, struct origin_stats);
 } origins SEC(".maps");
 
-#define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
-
 static __always_inline bool is_kernel_thread(void)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
