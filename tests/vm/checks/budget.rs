@@ -29,6 +29,8 @@ const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Che
 const FILE: &str = "/mnt/ext4/budget/file";
 /// Percent of a CPU: less than probes take while a thread does nothing but read, more than the tool takes while nobody does.
 const LIMIT: &str = "8";
+/// Reads from one look at what the tool has said to the next, which takes a moment in which nothing is read.
+const BURST: u64 = 5_000;
 /// Reads when nothing costs too much any more.
 const LATER: u64 = 1_000;
 /// From one look of the tool at what it takes to the next.
@@ -83,8 +85,8 @@ fn run(guest: &Guest, arguments: &[&str]) -> Result<Ran, String> {
     let mut before = 0;
     let mut failed = None;
     wait_for("a layer to be detached", MINUTES, || {
-        let done = read(&file, 200);
-        before += 200;
+        let done = read(&file, BURST);
+        before += BURST;
         failed = done.err();
         failed.is_some() || told(&tool).is_some()
     })
