@@ -65,6 +65,17 @@ struct Ran {
     probed: [Vec<String>; 2],
 }
 
+/// Ends the tool: its report, and what it has said.
+fn end(tool: Tool) -> Result<(Value, String), String> {
+    tool.interrupt()?;
+    let said = tool.said();
+    let mut reports = schema::reports(&tool.written()?)?;
+    match (reports.len(), reports.pop()) {
+        (1, Some(report)) => Ok((report, said)),
+        (count, _) => Err(format!("{count} reports")),
+    }
+}
+
 fn run(guest: &Guest, arguments: &[&str]) -> Result<Ran, String> {
     if !fs::exists(FILE).map_err(|e| format!("{FILE}: {e}"))? {
         prepare(FILE)?;
@@ -103,13 +114,7 @@ fn run(guest: &Guest, arguments: &[&str]) -> Result<Ran, String> {
     // Its last counts are read a look later.
     std::thread::sleep(3 * LOOK);
     read(&file, LATER)?;
-    tool.interrupt()?;
-    let said = tool.said();
-    let lines = tool.written()?;
-    let reports = schema::reports(&lines)?;
-    let [report] = reports.as_slice() else {
-        return Err(format!("{} reports", reports.len()));
-    };
+    let (report, said) = end(tool)?;
     let detached = schema::array(&report["cost"]["budget"]["detached"]);
     let [one] = detached else {
         return Err(format!("not one layer: {}\n{said}", report["cost"]));
@@ -123,7 +128,7 @@ fn run(guest: &Guest, arguments: &[&str]) -> Result<Ran, String> {
         return Err(format!("{}\n{said}", report["cost"]));
     }
     Ok(Ran {
-        report: report.clone(),
+        report,
         layer,
         before,
         probed: [first, last],
@@ -230,15 +235,9 @@ fn kept(guest: &Guest) -> Result<(), String> {
     let tool = Tool::start(guest, &["--json", "--budget", "200", "-T", "vfs,ext4", "--file", FILE])?;
     read(&file, READS)?;
     std::thread::sleep(3 * LOOK);
-    tool.interrupt()?;
-    let said = tool.said();
-    let lines = tool.written()?;
-    let reports = schema::reports(&lines)?;
-    let [report] = reports.as_slice() else {
-        return Err(format!("{} reports", reports.len()));
-    };
+    let (report, said) = end(tool)?;
     let kept = json!({"limit_ns_per_s": 2_000_000_000_u64, "detached": []});
-    let counted = [reads(report, VFS)?, reads(report, EXT4)?];
+    let counted = [reads(&report, VFS)?, reads(&report, EXT4)?];
     if report["cost"]["budget"] != kept || said.contains("budget: ") || counted != [READS; 2] {
         return Err(format!("{counted:?} of {READS}: {}\n{said}", report["cost"]));
     }
