@@ -17,23 +17,7 @@
 /* By a request operation's code: its op, counted from 0 in the order of the table. */
 const volatile __u8 block_ops[BLOCK_CODES];
 
-/* Preallocated: most of them end in an interrupt. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, BLOCK_REQUESTS);
-	__type(key, __u64);
-	__type(value, struct request_state);
-} requests SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, BLOCK_REQUESTS);
-	__type(key, __u64);
-	__type(value, struct bio_state);
-} bios SEC(".maps");
-
 #define E2BIG 7
-#define EEXIST 17
 
 #define REQ_OP_MASK 0xff
 #define REQ_OP_WRITE 1
@@ -81,11 +65,11 @@ static __always_inline __u32 device_number(int major, int first_minor)
 		return part ? GET(part, bd_dev) : 0;                                                                   \
 	}
 
+/* At its disk, and at all else: the disk is the dearer half, and of most ends nobody asks for it. */
 #define DEFINE_LOOK(NAME, GET, PARTITION_OF)                                                                           \
-	static __always_inline void NAME(struct request *rq, struct request_view *view)                                \
+	static __always_inline void NAME##_at_disk(struct request *rq, struct request_view *view)                      \
 	{                                                                                                              \
 		struct gendisk *disk;                                                                                  \
-		struct bio *first = GET(rq, bio);                                                                      \
                                                                                                                        \
 		if (bpf_core_field_exists(((struct request___rq_disk *)0)->rq_disk)) {                                 \
 			struct request___rq_disk *old = (void *)rq;                                                    \
@@ -108,6 +92,12 @@ static __always_inline __u32 device_number(int major, int first_minor)
 		view->disk = config.group_by == BY_DISK && disk                                                        \
 				     ? device_number(GET(disk, major), GET(disk, first_minor))                         \
 				     : 0;                                                                              \
+	}                                                                                                              \
+                                                                                                                       \
+	static __always_inline void NAME(struct request *rq, struct request_view *view)                                \
+	{                                                                                                              \
+		struct bio *first = GET(rq, bio);                                                                      \
+                                                                                                                       \
 		view->queue = config.whole_stack || block.neighbours ? (__u64)GET(rq, q) : 0;                          \
 		view->address = (__u64)rq;                                                                             \
 		view->stamp = GET(rq, start_time_ns);                                                                  \
@@ -121,6 +111,17 @@ DEFINE_PARTITION_OF(partition_of_direct, DIRECT)
 DEFINE_PARTITION_OF(partition_of_probed, PROBED)
 DEFINE_LOOK(look_direct, DIRECT, partition_of_direct)
 DEFINE_LOOK(look_probed, PROBED, partition_of_probed)
+
+static __always_inline void look_at_all(struct request *rq, struct request_view *view, bool direct)
+{
+	if (direct) {
+		look_direct(rq, view);
+		look_direct_at_disk(rq, view);
+	} else {
+		look_probed(rq, view);
+		look_probed_at_disk(rq, view);
+	}
+}
 
 static __always_inline __u8 block_op(__u32 flags)
 {
@@ -158,10 +159,9 @@ static __always_inline void lose_end(const struct request_state *old)
 		lose_request(old->op, LOST_RETURN);
 }
 
-static __always_inline void remember_request(__u64 address, const struct request_state *state)
+static __always_inline void remember_request(__u64 address, struct request_state *known, const struct request_state *state)
 {
-	/* Before 6.4 (d7ba4cc900bf) only the lower half of the answer is one. */
-	int failed = bpf_map_update_elem(&requests, &address, state, BPF_ANY);
+	int failed = keep_request(address, known, state);
 
 	if (failed && state->foreign != FOREIGN_PROCESS)
 		lose_request(state->op, failed == -E2BIG ? LOST_TABLE_FULL : LOST_STORAGE);
@@ -192,7 +192,7 @@ static __always_inline int on_start(const struct request_view *view)
 	if (control.stopped & STOP_REQUESTS || !view->on_disk)
 		return 0;
 	state.op = block_op(view->flags);
-	old = bpf_map_lookup_elem(&requests, &address);
+	old = find_request(address);
 	/* Its end was not seen: requests have an address of their own only while they are under way. */
 	if (old && old->phase == REQUEST_ISSUED)
 		lose_end(old);
@@ -203,7 +203,7 @@ static __always_inline int on_start(const struct request_view *view)
 			count_apart(state.op, APART_BY_KERNEL);
 		if (!block.neighbours) {
 			if (old)
-				bpf_map_delete_elem(&requests, &address);
+				forget_request(address);
 			return 0;
 		}
 		state.foreign = is_kernel ? FOREIGN_KERNEL : FOREIGN_PROCESS;
@@ -213,7 +213,7 @@ static __always_inline int on_start(const struct request_view *view)
 	state.phase = REQUEST_STARTED;
 	if (config.group_by && !state.foreign)
 		state.group = group_of_current();
-	remember_request(address, &state);
+	remember_request(address, old, &state);
 	return 0;
 }
 
@@ -223,14 +223,23 @@ static __always_inline struct bio_state take_stamps(__u64 first)
 	struct bio_state stamp = {}, *found;
 	__u64 bio = first;
 
-	found = bpf_map_lookup_elem(&bios, &bio);
+	found = find_bio(bio);
 	if (found)
 		stamp = *found;
 	for (int i = 0; i < BIOS_OF_A_REQUEST && bio; i++) {
-		bpf_map_delete_elem(&bios, &bio);
+		forget_bio(bio);
 		bio = (__u64)BPF_CORE_READ((struct bio *)bio, bi_next);
 	}
 	return stamp;
+}
+
+/* Whether it asked for flushes, and so may end twice: with its data, and after them. */
+static __always_inline bool asks_for_flush(__u32 flags)
+{
+	const __u32 asking = 1u << bpf_core_enum_value(enum req_flag_bits, __REQ_FUA) |
+			     1u << bpf_core_enum_value(enum req_flag_bits, __REQ_PREFLUSH);
+
+	return flags & asking;
 }
 
 static __always_inline int on_issue(const struct request_view *view)
@@ -243,11 +252,12 @@ static __always_inline int on_issue(const struct request_view *view)
 		return 0;
 	state.op = block_op(view->flags);
 	state.bytes = view->bytes;
+	state.flushes = view->bytes && asks_for_flush(view->asked);
 	state.stamp = view->stamp;
 	state.phase = REQUEST_ISSUED;
 	state.issued_ns = bpf_ktime_get_ns();
 
-	old = bpf_map_lookup_elem(&requests, &address);
+	old = find_request(address);
 	if (old && old->phase == REQUEST_ISSUED) {
 		if (old->stamp == view->stamp) {
 			/* The driver had no room for it the first time. Until now it was queued. */
@@ -291,45 +301,44 @@ static __always_inline int on_issue(const struct request_view *view)
 	}
 	if (config.group_by && state.foreign != FOREIGN_PROCESS)
 		state.group = group_of_request(view, state.op, &stamp, old);
-	remember_request(address, &state);
+	remember_request(address, old, &state);
 	return 0;
 }
 
-/* Whether it asked for flushes, and so may end twice: with its data, and after them. */
-static __always_inline bool asks_for_flush(__u32 flags)
-{
-	const __u32 asking = 1u << bpf_core_enum_value(enum req_flag_bits, __REQ_FUA) |
-			     1u << bpf_core_enum_value(enum req_flag_bits, __REQ_PREFLUSH);
-
-	return flags & asking;
-}
-
 /* Keeps that this end was counted, for the other program that sees it; where there is none, nothing. */
-static __always_inline void mark_ended(const struct request_view *view, __u8 op)
+static __always_inline void mark_ended(const struct request_view *view, struct request_state *known, __u8 op)
 {
 	struct request_state ended = { .op = op, .stamp = view->stamp, .phase = REQUEST_ENDED };
 	__u64 address = view->address;
 
 	if (block.ends_twice)
-		remember_request(address, &ended);
+		remember_request(address, known, &ended);
 	else
-		bpf_map_delete_elem(&requests, &address);
+		forget_request(address);
 }
 
-/* Of what ends without having been issued in this run. */
-static __always_inline int on_unissued_end(const struct request_view *view, struct request_state *state, __u32 bytes,
-					   bool again)
+/* Of what ends without having been issued in this run, and, mostly, of what the other program has counted. */
+static __always_inline int on_unissued_end(struct request_view *view, bool direct, struct request_state *state,
+					   __u32 bytes, bool again)
 {
+	struct request *rq = (void *)view->address;
 	bool is_known = state && state->stamp == view->stamp;
 	__u8 phase = state ? state->phase : 0;
 	__u8 op = block_op(view->flags);
 	__u64 address = view->address;
 	struct bio_state stamp = {};
 
+	/* It began in this run, and nothing is left to be told of it. */
+	if (!state && bytes && view->stamp && view->stamp >= control.began_ns)
+		return 0;
+	if (direct)
+		look_direct_at_disk(rq, view);
+	else
+		look_probed_at_disk(rq, view);
 	if (!view->on_disk)
 		return 0;
 	if (is_known && phase == REQUEST_ENDED) {
-		bpf_map_delete_elem(&requests, &address);
+		forget_request(address);
 		return 0;
 	}
 	if (block.bio_stamps)
@@ -343,25 +352,25 @@ static __always_inline int on_unissued_end(const struct request_view *view, stru
 
 			count_apart(op, APART_AT_START);
 			if (bytes && asks_for_flush(view->asked))
-				remember_request(address, &flushing);
+				remember_request(address, state, &flushing);
 			else if (view->stamp)
-				mark_ended(view, op);
+				mark_ended(view, state, op);
 		}
 		return 0;
 	}
 	if (is_known && phase == REQUEST_FLUSHING) {
 		if (config.whole_stack && state->thread)
 			end_of_flushed(state->thread, view->queue);
-		mark_ended(view, op);
+		mark_ended(view, state, op);
 		return 0;
 	}
 	if (config.whole_stack && stamp.thread)
 		end_of_flushed(stamp.thread, view->queue);
 	if ((phase == REQUEST_STARTED && !state->foreign) || !block.by_owner || stamp.owner == OWNER_TRACED) {
 		count_apart(op, APART_NEVER_ISSUED);
-		mark_ended(view, op);
+		mark_ended(view, state, op);
 	} else if (state) {
-		bpf_map_delete_elem(&requests, &address);
+		forget_request(address);
 	}
 	return 0;
 }
@@ -416,26 +425,30 @@ static __always_inline void record_block(__u8 op, __u32 group, __u64 from, __u64
 		__sync_fetch_and_add(&s->queue_ns, queue_ns);
 }
 
-/* A request ends, or a part of it does. `again` says that another program sees it too, and mostly before. */
-static __always_inline int on_end(const struct request_view *view, long error, bool is_status, __u32 bytes, bool again)
+/*
+ * A request ends, or a part of it does. `direct`: its fields are read as `view` was. `again` says that another program sees it
+ * too, and mostly before.
+ */
+static __always_inline int on_end(struct request_view *view, bool direct, long error, bool is_status, __u32 bytes, bool again)
 {
-	__u64 now = bpf_ktime_get_ns(), address = view->address, from;
+	__u64 address = view->address, now, from;
 	struct request_state *state, ended;
 
 	/* Nothing is counted any more while /proc/diskstats is read, to be compared. */
 	if (control.stopped & STOP_REQUESTS || bytes < view->bytes)
 		return 0;
-	state = bpf_map_lookup_elem(&requests, &address);
+	state = find_request(address);
 	if (!state || state->phase != REQUEST_ISSUED)
-		return on_unissued_end(view, state, bytes, again);
+		return on_unissued_end(view, direct, state, bytes, again);
+	now = bpf_ktime_get_ns();
 	ended = *state;
-	if (ended.bytes && asks_for_flush(view->asked))
+	if (ended.flushes)
 		state->phase = REQUEST_FLUSHING;
 	/* The other program would take one that was started before the run for one that was issued before. */
 	else if (view->stamp < control.began_ns)
-		mark_ended(view, ended.op);
+		mark_ended(view, state, ended.op);
 	else
-		bpf_map_delete_elem(&requests, &address);
+		forget_request(address);
 	if (block.neighbours)
 		note_end(&ended, view->queue, now);
 	if (config.whole_stack && ended.foreign != FOREIGN_PROCESS)
@@ -520,18 +533,16 @@ static __always_inline __u8 bio_op(__u32 flags, __u32 bytes)
 	return block_op(flags);
 }
 
-/* Keeps what is known of the bio where it may have been seen before. */
-static __always_inline void remember_bio(__u64 bio, const struct bio_state *state, bool first)
+static __always_inline void remember_bio(__u64 bio, struct bio_state *known, const struct bio_state *state)
 {
-	/* Before 6.4 (d7ba4cc900bf) only the lower half of the answer is one. */
-	int failed = bpf_map_update_elem(&bios, &bio, state, first ? BPF_NOEXIST : BPF_ANY);
+	int failed = keep_bio(bio, known, state);
 
-	if (failed && failed != -EEXIST && state->owner != OWNER_NEIGHBOUR)
+	if (failed && state->owner != OWNER_NEIGHBOUR)
 		lose_request(state->op, failed == -E2BIG ? LOST_TABLE_FULL : LOST_STORAGE);
 }
 
-/* Remembers who submits a bio, and since when. */
-static __always_inline void stamp_bio(const struct bio_view *view, bool has_request)
+/* Remembers who submits a bio, and since when. `known`: what is known of it so far. */
+static __always_inline void stamp_bio(const struct bio_view *view, struct bio_state *known, bool has_request)
 {
 	struct bio_state state = {
 		.queued_ns = bpf_ktime_get_ns(),
@@ -548,7 +559,7 @@ static __always_inline void stamp_bio(const struct bio_view *view, bool has_requ
 			state.neighbour = neighbour_of_current(state.owner == OWNER_KERNEL);
 		} else if (state.owner == OWNER_NEIGHBOUR) {
 			/* What was left by another bio at this address is not this one's. */
-			bpf_map_delete_elem(&bios, &address);
+			forget_bio(address);
 			return;
 		}
 	}
@@ -560,7 +571,7 @@ static __always_inline void stamp_bio(const struct bio_view *view, bool has_requ
 		if (state.origin == ORIGIN_WORKER && state.op && view->bytes && is_of_written((void *)address))
 			state.origin = ORIGIN_WRITEBACK;
 	}
-	remember_bio(address, &state, false);
+	remember_bio(address, known, &state);
 }
 
 /* The current thread is a throttle's, which lets the bio go. */
@@ -578,10 +589,11 @@ static __always_inline void hold_bio(struct bio *bio)
 	struct hand *hand;
 
 	look_at_bio_probed(bio, &view);
-	if (control.stopped & STOP_REQUESTS || view.is_stacked || is_held_for_another(bpf_map_lookup_elem(&bios, &address)))
+	state = find_bio(address);
+	if (control.stopped & STOP_REQUESTS || view.is_stacked || is_held_for_another(state))
 		return;
-	stamp_bio(&view, false);
-	state = bpf_map_lookup_elem(&bios, &address);
+	stamp_bio(&view, state, false);
+	state = find_bio(address);
 	if (state)
 		state->held = 1;
 	hand = find_hand();
@@ -597,17 +609,16 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 
 	if (control.stopped & STOP_REQUESTS)
 		return 0;
+	seen = find_bio(address);
 	if (config.whole_stack) {
-		seen = bpf_map_lookup_elem(&bios, &address);
 		/* The throttle lets it go. It stays its submitter's. */
 		if (is_held_for_another(seen))
 			return 0;
 		submit_in_call(view->is_stacked);
 	}
 	if (!block.is_bio_based) {
-		seen = block.twice ? bpf_map_lookup_elem(&bios, &address) : NULL;
-		if (!seen || seen->has_request || seen->held)
-			stamp_bio(view, false);
+		if (!block.twice || !seen || seen->has_request || seen->held)
+			stamp_bio(view, seen, false);
 		return 0;
 	}
 	if (!view->on_disk)
@@ -626,7 +637,8 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 		state.thread = bpf_get_current_pid_tgid();
 		state.is_stacked = true;
 	}
-	remember_bio(address, &state, block.twice);
+	if (!seen || !block.twice)
+		remember_bio(address, seen, &state);
 	return 0;
 }
 
@@ -644,13 +656,13 @@ static __always_inline int on_getrq(const struct bio_view *view, bool again)
 		return 0;
 	if (config.whole_stack)
 		got_request();
-	state = bpf_map_lookup_elem(&bios, &address);
+	state = find_bio(address);
 	if (state && !state->has_request) {
 		if (config.whole_stack && state->thread != (__u32)bpf_get_current_pid_tgid())
 			release(state->thread);
 		state->has_request = true;
 	} else if (!state || !again) {
-		stamp_bio(view, true);
+		stamp_bio(view, state, true);
 	}
 	return 0;
 }
@@ -660,11 +672,11 @@ static __always_inline int on_bio_end(__u64 address, __u8 status)
 	struct bio_state *state, ended;
 	__u64 now = bpf_ktime_get_ns();
 
-	state = bpf_map_lookup_elem(&bios, &address);
+	state = find_bio(address);
 	if (!state)
 		return 0;
 	ended = *state;
-	bpf_map_delete_elem(&bios, &address);
+	forget_bio(address);
 	/* What its own requests further down have taken of a sleep is theirs. */
 	if (config.whole_stack && ended.is_stacked)
 		end_in_sleep(ended.thread, ended.queued_ns, now);
@@ -679,7 +691,7 @@ int block_start_btf(void *ctx)
 {
 	struct request_view view;
 
-	look_direct((void *)CONTEXT_WORD(ctx, 0), &view);
+	look_at_all((void *)CONTEXT_WORD(ctx, 0), &view, true);
 	return on_start(&view);
 }
 
@@ -689,9 +701,9 @@ int block_issue_btf(void *ctx)
 	struct request_view view;
 
 	if (block.issue_arg)
-		look_direct((void *)CONTEXT_WORD(ctx, 1), &view);
+		look_at_all((void *)CONTEXT_WORD(ctx, 1), &view, true);
 	else
-		look_direct((void *)CONTEXT_WORD(ctx, 0), &view);
+		look_at_all((void *)CONTEXT_WORD(ctx, 0), &view, true);
 	return on_issue(&view);
 }
 
@@ -701,14 +713,14 @@ int block_end_btf(void *ctx)
 	struct request_view view;
 
 	look_direct((void *)CONTEXT_WORD(ctx, 0), &view);
-	return on_end(&view, CONTEXT_WORD(ctx, 1), block.has_status, CONTEXT_WORD(ctx, 2), false);
+	return on_end(&view, true, CONTEXT_WORD(ctx, 1), block.has_status, CONTEXT_WORD(ctx, 2), false);
 }
 
 /* A request that was merged into another is never issued. */
 static __always_inline int merge_event(__u64 address)
 {
 	stay_on_cpu();
-	bpf_map_delete_elem(&requests, &address);
+	forget_request(address);
 	may_be_preempted();
 	return 0;
 }
@@ -733,7 +745,7 @@ int block_end_again_btf(void *ctx)
 	struct request_view view;
 
 	look_direct((void *)CONTEXT_WORD(ctx, 0), &view);
-	return on_end(&view, CONTEXT_WORD(ctx, 1), block.has_status, CONTEXT_WORD(ctx, 2), true);
+	return on_end(&view, true, CONTEXT_WORD(ctx, 1), block.has_status, CONTEXT_WORD(ctx, 2), true);
 }
 
 SEC("tp_btf/block_bio_queue")
@@ -821,7 +833,7 @@ int block_start_kprobe(struct pt_regs *ctx)
 {
 	struct request_view view;
 
-	look_probed((void *)PT_REGS_PARM1(ctx), &view);
+	look_at_all((void *)PT_REGS_PARM1(ctx), &view, false);
 	return on_start(&view);
 }
 
@@ -831,7 +843,7 @@ int block_issue_kprobe(struct pt_regs *ctx)
 {
 	struct request_view view;
 
-	look_probed((void *)PT_REGS_PARM1(ctx), &view);
+	look_at_all((void *)PT_REGS_PARM1(ctx), &view, false);
 	return on_issue(&view);
 }
 
@@ -842,7 +854,7 @@ int block_end_kprobe(struct pt_regs *ctx)
 	struct request_view view;
 
 	look_probed((void *)PT_REGS_PARM1(ctx), &view);
-	return on_end(&view, (__u8)PT_REGS_PARM2(ctx), true, PT_REGS_PARM3(ctx), false);
+	return on_end(&view, false, (__u8)PT_REGS_PARM2(ctx), true, PT_REGS_PARM3(ctx), false);
 }
 
 /* A function of its own, so that older verifiers look at it once, and not for each turn of the loop that calls it. */
@@ -851,7 +863,7 @@ __attribute__((noinline)) int end_of_batch(__u64 address)
 	struct request_view view;
 
 	look_probed((void *)address, &view);
-	return on_end(&view, 0, true, view.bytes, false);
+	return on_end(&view, false, 0, true, view.bytes, false);
 }
 
 /* blk_mq_end_request_batch(batch): requests that ended well, in a list, and do not pass blk_update_request (since 5.16). */

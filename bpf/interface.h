@@ -186,8 +186,14 @@ struct request_state {
 	__u32 thread; /* that submitted it; 0: not known, or not asked */
 	__u32 group; /* of `--by` */
 	__u32 neighbour; /* a foreign one's place in `neighbours` */
-	__u32 pad;
+	__u8 flushes; /* it asked for flushes, and so may end twice: with its data, and after them */
+	__u8 pad[3];
 	__u64 submitted_ns; /* its first bio, where that is known; else 0 */
+};
+
+struct request_place {
+	__u64 address; /* 0: it is free */
+	struct request_state state;
 };
 
 /* Who submitted a bio, as far as the filters care. */
@@ -211,6 +217,11 @@ struct bio_state {
 	__u16 neighbour; /* of an owner that is not traced: its place in `neighbours` */
 	__u32 group; /* of `--by` */
 	__u32 pad;
+};
+
+struct bio_place {
+	__u64 address; /* 0: it is free */
+	struct bio_state state;
 };
 
 /* How the block layer is looked at. */
@@ -289,6 +300,9 @@ struct waits {
 /* Codes of request operations that are told apart; REQ_OP_BITS is 8, those in use are below this. */
 #define BLOCK_CODES 64
 #define BLOCK_REQUESTS 32768
+/* Requests and bios that have a place of their own, which is found without a call. */
+#define BLOCK_PLACES_BITS 12
+#define BLOCK_PLACES (1 << BLOCK_PLACES_BITS)
 
 /* An asynchronous request has a time at each of two layers. */
 #define ASYNC_DOOR 0 /* vfs: from the function that took the request */
@@ -642,6 +656,7 @@ _Static_assert(sizeof(struct op_stats) == 8 * (8 + LOST_REASONS + APART_KINDS + 
 _Static_assert(sizeof(struct op_stats) % 64 == 0, "no cache line is shared by two CPUs");
 _Static_assert(sizeof(struct request_state) == 56, "no padding");
 _Static_assert(sizeof(struct bio_state) == 32, "no padding");
+_Static_assert(sizeof(struct request_place) == 64, "a cache line");
 _Static_assert(sizeof(struct family_stats) % 64 == 0, "no cache line is shared by two CPUs");
 _Static_assert(sizeof(struct origin_stats) == 64, "no cache line is shared by two CPUs");
 _Static_assert(sizeof(struct hand) == 8 * (2 + ROWS) + 4 * OPEN_FUNCTIONS + 8 * (CALL_ARGUMENTS + 5) + 16 + 16, "no padding");

@@ -25,6 +25,7 @@ volatile struct control control;
 #include "syscall.bpf.h"
 #include "sleep.bpf.h"
 #include "neighbour.bpf.h"
+#include "table.bpf.h"
 #include "block.bpf.h"
 #include "function.bpf.h"
 #include "fsession.bpf.h"

@@ -19,7 +19,7 @@ use self::op::OpReading;
 use crate::budget::{CpuTimes, Detached};
 use crate::kernel::Facts;
 use crate::kernel::diskstats::Diskstats;
-use crate::kernel::interface::types::{async_call, request_state, thread_state};
+use crate::kernel::interface::types::{async_call, bio_place, request_place, request_state, thread_state};
 use crate::kernel::interface::{LOST_CLOCK, LOST_REASONS, LOST_RETURN, LOST_STORAGE, LOST_TABLE_FULL, REQUEST_ISSUED};
 use crate::kernel::names::Machine;
 use crate::layer::{COMPAT, Counter, Layer, REQUESTS};
@@ -214,9 +214,19 @@ fn points_in_table(table: &impl MapCore) -> Result<Vec<u32>, ReadError> {
 fn requests_under_way(attached: &Attached) -> Result<u64, ReadError> {
     let maps = &attached.skeleton.maps;
     if attached.block_way.as_ref().is_some_and(|way| way.is_bio_based) {
-        return Ok(maps.bios.keys().count() as u64);
+        let mut places: Vec<bio_place> = Vec::new();
+        if maps.bios_by_place.autocreate() {
+            places = entries(&maps.bios_by_place)?;
+        }
+        let taken = places.iter().filter(|place| place.address != 0);
+        return Ok((taken.count() + maps.bios.keys().count()) as u64);
     }
-    let states: Vec<request_state> = entries(&maps.requests)?;
+    let mut states: Vec<request_state> = entries(&maps.requests)?;
+    if maps.requests_by_place.autocreate() {
+        let places: Vec<request_place> = entries(&maps.requests_by_place)?;
+        let taken = places.into_iter().filter(|place| place.address != 0);
+        states.extend(taken.map(|place| place.state));
+    }
     let issued = states
         .iter()
         .filter(|state| u32::from(state.phase) == REQUEST_ISSUED && state.foreign == 0);

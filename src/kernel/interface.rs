@@ -19,6 +19,10 @@ unsafe impl plain::Plain for types::thread_state {}
 // SAFETY: as above.
 unsafe impl plain::Plain for types::request_state {}
 // SAFETY: as above.
+unsafe impl plain::Plain for types::request_place {}
+// SAFETY: as above.
+unsafe impl plain::Plain for types::bio_place {}
+// SAFETY: as above.
 unsafe impl plain::Plain for types::async_call {}
 // SAFETY: as above.
 unsafe impl plain::Plain for types::family_stats {}

@@ -194,8 +194,8 @@ fn group_config(config: &mut types::config, groups: Option<GroupWish>) {
     config.cgroups_of = cgroups as u8;
 }
 
-/// Whether threads get places by their number. A place is taken by an atomic instruction that answers; and with them, a table of
-/// the length asked for would hardly be used.
+/// Whether threads, requests and bios get places by their numbers and addresses. A place is taken by an atomic instruction that
+/// answers; and with them, a table of the length asked for would hardly be used.
 fn has_places(facts: &Facts, settings: &Settings) -> bool {
     facts.answering_atomics && settings.starts.is_none()
 }
@@ -454,7 +454,8 @@ fn size_maps(
     maps.threads_by_task.set_autocreate(!settings.starts_in_table)?;
     maps.threads_by_number.set_autocreate(settings.starts_in_table)?;
     let in_stack = settings.whole_stack;
-    maps.threads_by_place.set_autocreate(has_places(facts, settings))?;
+    let places = has_places(facts, settings);
+    maps.threads_by_place.set_autocreate(places)?;
     maps.sleepers.set_autocreate(in_stack)?;
     maps.completing.set_autocreate(in_stack)?;
     maps.flushes.set_autocreate(in_stack)?;
@@ -467,9 +468,12 @@ fn size_maps(
     maps.families.set_max_entries(entries(FAMILIES as usize * cpus))?;
     maps.origins
         .set_max_entries(entries((ORIGINS * DIRECTIONS) as usize * cpus))?;
-    maps.requests.set_autocreate(way.is_some_and(|way| !way.is_bio_based))?;
-    maps.bios
-        .set_autocreate(way.is_some_and(|way| way.is_bio_based || way.bio_stamps))?;
+    let requests = way.is_some_and(|way| !way.is_bio_based);
+    let bios = way.is_some_and(|way| way.is_bio_based || way.bio_stamps);
+    maps.requests.set_autocreate(requests)?;
+    maps.requests_by_place.set_autocreate(requests && places)?;
+    maps.bios.set_autocreate(bios)?;
+    maps.bios_by_place.set_autocreate(bios && places)?;
     let neighbours = way.is_some_and(|way| tells_neighbours(facts, settings, way));
     maps.neighbours.set_autocreate(neighbours)?;
     maps.neighbour_places.set_autocreate(neighbours)?;
