@@ -228,7 +228,7 @@ static __always_inline struct bio_state take_stamps(__u64 first)
 		stamp = *found;
 	for (int i = 0; i < BIOS_OF_A_REQUEST && bio; i++) {
 		forget_bio(bio);
-		bio = (__u64)BPF_CORE_READ((struct bio *)bio, bi_next);
+		bio = (__u64)PROBED((struct bio *)bio, bi_next);
 	}
 	return stamp;
 }
@@ -822,9 +822,9 @@ int bio_end_kprobe(struct pt_regs *ctx)
 {
 	struct bio *bio = (void *)PT_REGS_PARM1(ctx);
 
-	if (BPF_CORE_READ(bio, __bi_remaining.counter) != 1)
+	if (PROBED(bio, __bi_remaining.counter) != 1)
 		return 0;
-	return on_bio_end((__u64)bio, BPF_CORE_READ(bio, bi_status));
+	return on_bio_end((__u64)bio, PROBED(bio, bi_status));
 }
 
 /* The function that accounts a request's start, where it is one that can be probed. */

@@ -37,6 +37,11 @@ extern void *bpf_rdonly_cast(const void *pointer, __u32 type) __ksym __weak;
 		struct inode *: cast_types.inode,                                                                      \
 		struct kiocb *: cast_types.kiocb,                                                                      \
 		struct super_block *: cast_types.super_block,                                                          \
+		struct request *: cast_types.request,                                                                  \
+		struct request_queue *: cast_types.request_queue,                                                      \
+		struct bio *: cast_types.bio,                                                                          \
+		struct block_device *: cast_types.block_device,                                                        \
+		struct gendisk *: cast_types.gendisk,                                                                  \
 		default: 0)
 #define TYPED(pointer) ((typeof(pointer))bpf_rdonly_cast(pointer, TYPE_OF(pointer)))
 #define PROBED(pointer, field) (TYPE_OF(pointer) ? TYPED(pointer)->field : BPF_CORE_READ(pointer, field))

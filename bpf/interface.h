@@ -633,6 +633,11 @@ struct cast_types {
 	__u32 inode;
 	__u32 kiocb;
 	__u32 super_block;
+	__u32 request;
+	__u32 request_queue;
+	__u32 bio;
+	__u32 block_device;
+	__u32 gendisk;
 };
 
 /* Of calls no new ones are looked at, and those under way are finished; of requests nothing is counted any more. */

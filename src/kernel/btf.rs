@@ -79,7 +79,17 @@ pub struct Scan {
 }
 
 /// Types that programs say pointers are of.
-pub const CAST_TYPES: [&str; 4] = ["file", "inode", "kiocb", "super_block"];
+pub const CAST_TYPES: [&str; 9] = [
+    "file",
+    "inode",
+    "kiocb",
+    "super_block",
+    "request",
+    "request_queue",
+    "bio",
+    "block_device",
+    "gendisk",
+];
 /// What they say it by.
 const CAST: &str = "bpf_rdonly_cast";
 

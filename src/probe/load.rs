@@ -137,6 +137,11 @@ pub fn load(
             inode: type_of("inode"),
             kiocb: type_of("kiocb"),
             super_block: type_of("super_block"),
+            request: type_of("request"),
+            request_queue: type_of("request_queue"),
+            bio: type_of("bio"),
+            block_device: type_of("block_device"),
+            gendisk: type_of("gendisk"),
         };
         group_config(&mut rodata.config, settings.groups);
         fill_syscall_points(&mut rodata.syscall_points, &mut rodata.compat_points, plan);
