@@ -46,6 +46,15 @@ extern void *bpf_rdonly_cast(const void *pointer, __u32 type) __ksym __weak;
 #define TYPED(pointer) ((typeof(pointer))bpf_rdonly_cast(pointer, TYPE_OF(pointer)))
 #define PROBED(pointer, field) (TYPE_OF(pointer) ? TYPED(pointer)->field : BPF_CORE_READ(pointer, field))
 
+/* Of a typed pointer the verifier lets no number be made, but by a move of its lower half. */
+static __always_inline __u32 lower_half(__u64 pointer)
+{
+	__u32 low;
+
+	asm volatile("%0 = %1" : "=w"(low) : "w"((__u32)pointer));
+	return low;
+}
+
 static __always_inline __u64 read_word(const void *address)
 {
 	__u64 word = 0;

@@ -17,16 +17,10 @@ struct elsewhere {
 };
 volatile struct elsewhere elsewhere;
 
-/*
- * Addresses that follow each other are spread: 2^32 divided by the golden ratio, and the highest bits. Of a typed pointer the
- * verifier lets no number be made, but for a move of its lower half.
- */
+/* Addresses that follow each other are spread: 2^32 divided by the golden ratio, and the highest bits of the product. */
 static __always_inline __u32 place_by_address(__u64 address)
 {
-	__u32 low;
-
-	asm volatile("%0 = %1" : "=w"(low) : "w"((__u32)address));
-	return low * 0x9e3779b1 >> (32 - BLOCK_PLACES_BITS);
+	return lower_half(address) * 0x9e3779b1 >> (32 - BLOCK_PLACES_BITS);
 }
 
 /*

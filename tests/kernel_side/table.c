@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The kernel side's tables of requests and bios, compiled for this machine, with four places in the array. What they ask of the
+ * kernel is here, and nothing else.
+ *
+ * table ENTRIES PLACES: with a hash map of so many entries, and with places in the array if PLACES is not 0. Reads `struct turn`
+ * from standard input and answers each by a `struct answer`.
+ */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <linux/types.h>
+
+#define SEC(name)
+#define __uint(name, value) int (*name)[value]
+#define __type(name, value) __typeof__(value) *name
+enum { BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, BPF_ANY = 0 };
+
+#include "../../bpf/interface.h"
+
+#undef BLOCK_PLACES_BITS
+#define BLOCK_PLACES_BITS 2
+
+static struct config config;
+static struct bio_place places[BLOCK_PLACES];
+/* Of the hash map; free where the address is 0. */
+static struct bio_place *entries;
+static unsigned long room;
+
+static __u32 lower_half(__u64 pointer)
+{
+	return pointer;
+}
+
+static struct bio_place *entry_of(__u64 address)
+{
+	for (unsigned long i = 0; i < room; i++)
+		if (entries[i].address == address)
+			return &entries[i];
+	return NULL;
+}
+
+static void *find_in_map(const void *map, const void *key);
+static int update_map(const void *map, const __u64 *address, const void *state);
+static int delete_from_map(const void *map, const __u64 *address);
+#define bpf_map_lookup_elem(map, key) find_in_map(map, key)
+#define bpf_map_update_elem(map, key, state, flags) update_map(map, key, state)
+#define bpf_map_delete_elem(map, key) delete_from_map(map, key)
+
+#include "../../bpf/table.bpf.h"
+
+static void *find_in_map(const void *map, const void *key)
+{
+	struct bio_place *entry;
+
+	if (map == &bios_by_place)
+		return &places[*(const __u32 *)key];
+	entry = entry_of(*(const __u64 *)key);
+	return entry ? &entry->state : NULL;
+}
+
+static int update_map(const void *map, const __u64 *address, const void *state)
+{
+	struct bio_place *entry = entry_of(*address);
+
+	entry = entry ? entry : entry_of(0);
+	if (map != &bios || !entry)
+		return -E2BIG;
+	entry->address = *address;
+	entry->state = *(const struct bio_state *)state;
+	return 0;
+}
+
+static int delete_from_map(const void *map, const __u64 *address)
+{
+	struct bio_place *entry = entry_of(*address);
+
+	if (map != &bios || !entry)
+		return -ENOENT;
+	entry->address = 0;
+	return 0;
+}
+
+enum { FIND, KEEP, FORGET };
+
+struct turn {
+	__u64 what;
+	__u64 address;
+	__u64 value; /* to keep */
+};
+
+struct answer {
+	__u64 found; /* what was kept, before this turn; 0: nothing */
+	__s64 failed;
+	__u64 elsewhere;
+	__u64 entries; /* in the hash map */
+};
+
+int main(int count, char **words)
+{
+	struct turn turn;
+
+	room = count > 2 ? strtoul(words[1], NULL, 10) : 0;
+	entries = calloc(room, sizeof(*entries));
+	if (!room || !entries)
+		return 1;
+	config.places = strtoul(words[2], NULL, 10) != 0;
+	while (fread(&turn, sizeof(turn), 1, stdin) == 1) {
+		struct bio_state *known = find_bio(turn.address);
+		struct answer answer = { .found = known ? known->queued_ns : 0 };
+		struct bio_state state = { .queued_ns = turn.value };
+
+		if (turn.what == KEEP)
+			answer.failed = keep_bio(turn.address, known, &state);
+		else if (turn.what == FORGET)
+			forget_bio(turn.address);
+		answer.elsewhere = elsewhere.bios;
+		for (unsigned long i = 0; i < room; i++)
+			answer.entries += entries[i].address != 0;
+		if (fwrite(&answer, sizeof(answer), 1, stdout) != 1)
+			return 1;
+	}
+	return 0;
+}
