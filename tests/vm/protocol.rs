@@ -23,6 +23,18 @@ pub const PEERS: &str = "peers";
 /// The variant of a kernel on a machine with one CPU, whose clock counts instructions. The checks of costs run there, and no
 /// others.
 pub const COUNTED: &str = "counted";
+/// The same on a machine with eight CPUs: what they do at once adds up on its clock.
+pub const COUNTED_8: &str = "counted-8";
+
+/// The CPUs of a variant whose clock counts instructions; `None` for others.
+#[must_use]
+pub fn counted_cpus(variant: &str) -> Option<u32> {
+    match variant {
+        COUNTED => Some(1),
+        COUNTED_8 => Some(8),
+        _ => None,
+    }
+}
 
 /// What a guest is to do.
 #[derive(Debug, Default, PartialEq)]

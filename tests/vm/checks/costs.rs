@@ -83,7 +83,7 @@ const fn table(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Che
 const FILE: &str = "/mnt/ext4/costs/file";
 const NULL: &str = "nullb0";
 const REPORT: &str = "/tmp/costs";
-const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
 /// Of these batches the cheapest one counts, which nothing has interrupted.
 const BATCHES: u32 = 40;
 const BATCH: u32 = 200;
@@ -274,6 +274,10 @@ fn blk(guest: &Guest) -> Result<(), String> {
     let running = tool(guest, &["-T", "blk", "-d", NULL])?;
     let with = per_call(&mut read)?;
     end(running)?;
+    let report = fs::read_to_string(REPORT).map_err(|e| format!("{REPORT}: {e}"))?;
+    if report.contains("can lose") {
+        return Err(format!("not by what loses nothing:\n{report}"));
+    }
     tell(guest, "blk", with - without)
 }
 

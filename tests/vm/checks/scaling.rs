@@ -1,40 +1,126 @@
-//! What a call costs does not grow with the threads that make them.
+//! What a call costs does not grow with the threads that make them, the CPUs that they are made on, or the ops that are measured.
 
-use super::costs::{cached, end, tell, tool};
-use crate::guest::{Check, Guest};
+use super::cleanup::ours;
+use super::costs::{MINUTE, cached, end, tell, tool};
+use crate::guest::{Check, Guest, wait_for};
+use crate::protocol::COUNTED_8;
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-pub const CHECKS: &[Check] = &[Check::counted("scaling: a pread of more and more threads", by_threads)
-    .when(|guest| guest.table && guest.kernel == "6.1")];
+pub const CHECKS: &[Check] = &[
+    Check::counted("scaling: a pread of more and more threads", by_threads)
+        .when(|guest| guest.table && guest.kernel == "6.1"),
+    Check::counted("scaling: a pread, and more and more ops", by_ops)
+        .when(|guest| guest.table && guest.kernel == "6.1"),
+    Check::counted_by(COUNTED_8, "scaling: a pread on more and more CPUs", by_cpus).when(|guest| guest.table),
+];
 
 const CROWDS: [usize; 4] = [1, 10, 100, 1_000];
-/// By how much what is added may be more to each of many threads, in percent of what it is to one.
+const CPUS: [usize; 4] = [1, 2, 4, 8];
+/// By how much what is added may be more to each of many threads, in percent of what it is to one; on each of many CPUs; and with
+/// many ops.
 const MARGIN: f64 = 10.0;
 /// Of each thread's batches the cheapest one counts. The first ones find what belongs to it for the first time.
 const BATCHES: usize = 10;
 const BATCH: usize = 50;
+/// Reads of each CPU in a round, so many that what a round takes by itself is nothing beside them.
+const AT_ONCE: usize = 2_000;
+const ROUNDS: usize = 5;
 
 /// What belongs to a thread is found in one step, however many there are.
 fn by_threads(guest: &Guest) -> Result<(), String> {
-    let all = || -> Result<Vec<f64>, String> { CROWDS.into_iter().map(per_call).collect() };
-    let without = all()?;
-    let own = std::process::id().to_string();
-    let running = tool(guest, &["-T", "vfs", "--probe", "fentry", "-p", &own])?;
-    let with = all()?;
-    end(running)?;
-    let added: Vec<f64> = with
-        .iter()
-        .zip(&without)
-        .map(|(with, without)| with - without)
-        .collect();
-    for (threads, added) in CROWDS.into_iter().zip(&added) {
-        tell(guest, &format!("vfs {threads} threads"), *added)?;
+    each(guest, &CROWDS, "threads", per_call)
+}
+
+/// Nothing is waited for that another CPU holds. A guest's CPUs take turns, and all instructions are on its one clock.
+fn by_cpus(guest: &Guest) -> Result<(), String> {
+    each(guest, &CPUS, "CPUs", per_call_at_once)
+}
+
+/// The ops of another layer are not in the way.
+fn by_ops(guest: &Guest) -> Result<(), String> {
+    let without = per_call(1)?;
+    let mut added = Vec::new();
+    for layers in ["vfs", "vfs,blk"] {
+        let what = measuring(guest, layers, || per_call(1))? - without;
+        tell(guest, &format!("-T {layers}"), what)?;
+        added.push(what);
     }
-    match added.as_slice() {
+    grows_not(&added)
+}
+
+/// What is measured while the tool does, and is gone.
+fn measuring<T>(guest: &Guest, layers: &str, measure: impl Fn() -> Result<T, String>) -> Result<T, String> {
+    let own = std::process::id().to_string();
+    let running = tool(guest, &["-T", layers, "--probe", "fentry", "-p", &own])?;
+    let measured = measure()?;
+    end(running)?;
+    wait_for("the kernel to take out its programs", MINUTE, || ours().is_empty())?;
+    Ok(measured)
+}
+
+/// What is added to a call, by each number of threads or CPUs.
+fn each(guest: &Guest, numbers: &[usize], of: &str, per_call: fn(usize) -> Result<f64, String>) -> Result<(), String> {
+    let all = || -> Result<Vec<f64>, String> { numbers.iter().map(|&number| per_call(number)).collect() };
+    let without = all()?;
+    let with = measuring(guest, "vfs", all)?;
+    let pairs = with.iter().zip(&without);
+    let added: Vec<f64> = pairs.map(|(with, without)| with - without).collect();
+    for (number, added) in numbers.iter().zip(&added) {
+        tell(guest, &format!("vfs {number} {of}"), *added)?;
+    }
+    grows_not(&added)
+}
+
+fn grows_not(added: &[f64]) -> Result<(), String> {
+    match added {
         [first, others @ ..] if others.iter().all(|more| more * 100.0 <= first * (100.0 + MARGIN)) => Ok(()),
         all => Err(format!("it costs more and more: {all:.0?}")),
     }
+}
+
+/// What a call takes while each of so many CPUs makes them, in the cheapest of some rounds.
+fn per_call_at_once(cpus: usize) -> Result<f64, String> {
+    let all_are_there = Barrier::new(cpus + 1);
+    let least: Result<Duration, String> = std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..cpus)
+            .map(|cpu| {
+                let all_are_there = &all_are_there;
+                scope.spawn(move || read_on(cpu, all_are_there))
+            })
+            .collect();
+        let mut least = Duration::MAX;
+        for _ in 0..ROUNDS {
+            all_are_there.wait();
+            let start = Instant::now();
+            all_are_there.wait();
+            least = least.min(start.elapsed());
+        }
+        let joined = readers.into_iter().map(|reader| reader.join());
+        let read: Result<Vec<()>, String> = joined.map(|read| read.map_err(|_| "a reader has panicked")?).collect();
+        read.map(|_| least)
+    });
+    Ok(least?.as_nanos() as f64 / (cpus * AT_ONCE) as f64)
+}
+
+/// Reads on this CPU, in each round as often. It keeps to the rounds whatever fails, or nobody would get out of them.
+fn read_on(cpu: usize, all_are_there: &Barrier) -> Result<(), String> {
+    let mut done = cached();
+    let mut on = CpuSet::new();
+    let stays = on.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &on));
+    for _ in 0..ROUNDS {
+        all_are_there.wait();
+        if let Ok(read) = &mut done
+            && let Err(error) = (0..AT_ONCE).try_for_each(|_| read())
+        {
+            done = Err(error);
+        }
+        all_are_there.wait();
+    }
+    stays.map_err(|e| format!("CPU {cpu}: {e}"))?;
+    done.map(|_| ())
 }
 
 /// What a call takes each of so many threads that make them by turns: the mean of what was the least for each.

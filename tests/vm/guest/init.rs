@@ -153,7 +153,7 @@ fn run_all(orders: &Orders, guest: &Guest, verdicts: &Verdicts) {
 
 fn wanted(check: &Check, orders: &Orders, guest: &Guest) -> bool {
     orders.filter.as_deref().is_none_or(|part| check.name.contains(part))
-        && check.counted == guest.is_counted()
+        && check.is_for(&guest.variant)
         && (orders.every || checks::is_selected(check.name, &orders.configuration()))
         && (check.when)(guest)
 }

@@ -14,7 +14,7 @@ pub use modules::Loaded;
 pub use process::{Output, Running, ran_out, run, wait_for};
 pub use verdict::{measured, note};
 
-use crate::protocol::{COUNTED, ORDERS, Orders, TOOL};
+use crate::protocol::{COUNTED, ORDERS, Orders, TOOL, counted_cpus};
 use modules::Modules;
 use nix::sys::utsname::uname;
 use std::path::Path;
@@ -69,11 +69,6 @@ impl Guest {
         matches!(self.preemption.as_str(), "full" | "lazy" | "rt")
     }
 
-    /// Whether its clock counts instructions.
-    pub fn is_counted(&self) -> bool {
-        self.variant == COUNTED
-    }
-
     /// The tool under test, if this run has one: the runner itself can be developed without.
     pub fn tool(&self) -> Option<&'static Path> {
         Some(Path::new(TOOL)).filter(|tool| tool.exists())
@@ -123,8 +118,8 @@ pub struct Check {
     pub limit: Duration,
     /// Whether it holds times against times.
     pub is_timed: bool,
-    /// Whether it is for guests whose clock counts instructions, and for no others.
-    pub counted: bool,
+    /// The only variant it is for, where that counts instructions.
+    pub counted: Option<&'static str>,
 }
 
 impl Check {
@@ -136,15 +131,28 @@ impl Check {
             when: |_| true,
             limit: Duration::from_secs(480),
             is_timed: false,
-            counted: false,
+            counted: None,
         }
     }
 
     /// One that counts instructions.
     pub const fn counted(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Self {
+        Self::counted_by(COUNTED, name, run)
+    }
+
+    /// One that counts instructions in this variant.
+    pub const fn counted_by(variant: &'static str, name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Self {
         Self {
-            counted: true,
+            counted: Some(variant),
             ..Self::new(name, run)
+        }
+    }
+
+    /// Whether it is for this variant of a kernel.
+    pub fn is_for(&self, variant: &str) -> bool {
+        match self.counted {
+            Some(only) => variant == only,
+            None => counted_cpus(variant).is_none(),
         }
     }
 

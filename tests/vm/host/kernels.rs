@@ -1,7 +1,7 @@
 //! The kernels that guests run, and how they are had: the newest of each series, from the machine's own mirror.
 
 use super::packages::{self, Failure, Package, atomically, command, compare_versions};
-use crate::protocol::COUNTED;
+use crate::protocol::{COUNTED, COUNTED_8};
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,13 +15,14 @@ pub struct KernelSpec {
     /// What its version starts with.
     series: &'static str,
     flavour: &'static str,
-    /// A configuration each: nothing, a word for the command line, or [`COUNTED`].
+    /// A configuration each: nothing, a word for the command line, [`COUNTED`] or [`COUNTED_8`].
     pub variants: &'static [&'static str],
 }
 
 const AS_BOOTED: &[&str] = &[""];
 const BOTH: &[&str] = &["", "preempt=full"];
 const BOTH_AND_COUNTED: &[&str] = &["", "preempt=full", COUNTED];
+const ALL_VARIANTS: &[&str] = &["", "preempt=full", COUNTED, COUNTED_8];
 
 /// Cloud kernels have ext4 and nvme built in; the full one has them as modules. 5.10 cannot choose its preemption.
 pub const MATRIX: &[KernelSpec] = &[
@@ -37,7 +38,7 @@ pub const MATRIX: &[KernelSpec] = &[
         suites: &["bookworm"],
         series: "6.1.",
         flavour: "cloud-amd64",
-        variants: BOTH_AND_COUNTED,
+        variants: ALL_VARIANTS,
     },
     KernelSpec {
         name: "6.1-full",

@@ -11,7 +11,7 @@ mod peers;
 mod qemu;
 mod report;
 
-use crate::protocol::{COUNTED, Orders};
+use crate::protocol::{Orders, counted_cpus};
 use crate::{checks, figures};
 use clap::Parser;
 use initramfs::Extra;
@@ -117,8 +117,8 @@ impl Configuration {
             .count()
     }
 
-    fn is_counted(self) -> bool {
-        self.variant == COUNTED
+    fn counted_cpus(self) -> Option<u32> {
+        counted_cpus(self.variant)
     }
 }
 
@@ -186,12 +186,8 @@ fn select(arguments: &Arguments) -> Result<Vec<Configuration>, String> {
     {
         return Err(format!("no check's name contains '{part}'; see --list"));
     }
-    let variant = if arguments.costs {
-        Some(COUNTED)
-    } else {
-        arguments.variant.as_deref()
-    };
-    let wanted = |variant_of: &str| match variant {
+    let wanted = |variant_of: &str| match arguments.variant.as_deref() {
+        _ if arguments.costs => counted_cpus(variant_of).is_some(),
         None => true,
         Some("none") => variant_of.is_empty(),
         Some(word) => variant_of == word,
@@ -201,7 +197,7 @@ fn select(arguments: &Arguments) -> Result<Vec<Configuration>, String> {
         let wanted = |check: &checks::Check| {
             let part = arguments.filter.as_deref().unwrap_or("");
             check.name.contains(part)
-                && check.counted == configuration.is_counted()
+                && check.is_for(configuration.variant)
                 && (arguments.is_every() || checks::is_selected(check.name, &configuration.name()))
         };
         arguments.exec.is_some() || checks::all().any(wanted)
@@ -306,7 +302,7 @@ fn forgotten(report: &Report) -> Tally {
         tally += report.failed("", "selection", &mistake, None);
     }
     // Of those that count instructions, most are for the table of costs alone, which tells what it lacks.
-    for check in checks::all().filter(|check| !check.counted && !report.has_run(check.name)) {
+    for check in checks::all().filter(|check| check.counted.is_none() && !report.has_run(check.name)) {
         tally += report.failed("", check.name, "it has run in no configuration", None);
     }
     tally
@@ -376,7 +372,7 @@ impl Setup<'_> {
         let mut words: Vec<String> = self.arguments.append.clone();
         words.extend(
             Some(configuration.variant)
-                .filter(|word| !word.is_empty() && !configuration.is_counted())
+                .filter(|word| !word.is_empty() && configuration.counted_cpus().is_none())
                 .map(Into::into),
         );
         Ok(Boot {
@@ -386,7 +382,7 @@ impl Setup<'_> {
             peers: self.peers.map(Into::into),
             console: folder.join("console.log"),
             words,
-            counted: configuration.is_counted(),
+            counted: configuration.counted_cpus(),
             limit: Duration::from_secs(60 * self.arguments.limit),
             exec: self.exec.is_some(),
         })

@@ -28,9 +28,9 @@ const MACHINE: &[&str] = &[
     "-m",
     "1024",
 ];
-const CPUS: &[&str] = &["-smp", "2"];
+const CPUS: u32 = 2;
 /// Each instruction takes a nanosecond, and waiting none.
-const COUNTED_CPU: &[&str] = &["-smp", "1", "-icount", "shift=0,sleep=off"];
+const COUNTED: &[&str] = &["-icount", "shift=0,sleep=off"];
 /// A panic ends the guest at once, and an oops is a panic.
 const COMMAND_LINE: &str = "console=ttyS0 panic=-1 oops=panic quiet loglevel=4 rdinit=/init";
 /// How long the host's time stamp counter is looked at, which is the guest's, too.
@@ -65,8 +65,8 @@ pub struct Boot {
     pub console: PathBuf,
     /// Added to the kernel's command line.
     pub words: Vec<String>,
-    /// Its clock counts instructions.
-    pub counted: bool,
+    /// Its CPUs, where its clock counts instructions.
+    pub counted: Option<u32>,
     pub limit: Duration,
     /// The guest runs a command instead of checks.
     pub exec: bool,
@@ -170,10 +170,14 @@ impl Boot {
 
     fn start(&self) -> Result<(Guest, Receiver<String>), String> {
         let mut qemu = Command::new("qemu-system-x86_64");
-        qemu.args(MACHINE).args(if self.counted { COUNTED_CPU } else { CPUS });
+        qemu.args(MACHINE)
+            .args(["-smp", &self.counted.unwrap_or(CPUS).to_string()]);
+        if self.counted.is_some() {
+            qemu.args(COUNTED);
+        }
         qemu.arg("-kernel").arg(&self.vmlinuz).arg("-initrd").arg(&self.initrd);
         let mut words = vec![COMMAND_LINE.to_string()];
-        words.extend((!self.counted).then(clock_word).flatten());
+        words.extend(self.counted.is_none().then(clock_word).flatten());
         qemu.arg("-append")
             .arg([&words, self.words.as_slice()].concat().join(" "));
         // A comma in a path would end the option's value.
