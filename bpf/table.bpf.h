@@ -28,6 +28,7 @@ static __always_inline __u32 place_by_address(__u64 address)
  *   find_NAME()    what is known of an address, or NULL
  *   keep_NAME()    `known` is what was found; 0, or an error number as of bpf_map_update_elem()
  *   forget_NAME()
+ *   leave_NAME()     the same; `was_read`: whether anything was read of it
  * Maps are preallocated: most requests end in an interrupt.
  */
 #define DEFINE_TABLE(NAME, TABLE)                                                                                      \
@@ -85,16 +86,24 @@ static __always_inline __u32 place_by_address(__u64 address)
 		return failed;                                                                                         \
 	}                                                                                                              \
                                                                                                                        \
-	static __always_inline void forget_##NAME(__u64 address)                                                       \
+	static __always_inline void leave_##NAME(__u64 address, bool was_read)                                         \
 	{                                                                                                              \
 		struct NAME##_place *place = place_of_##NAME(address);                                                 \
                                                                                                                        \
-		/* What was read of it was read before: whoever comes next writes to it. */                            \
-		if (place && place->address == address)                                                                \
+		if (!place || place->address != address) {                                                             \
+			if ((!config.places || elsewhere.TABLE) && !bpf_map_delete_elem(&TABLE, &address) && config.places) \
+				__sync_fetch_and_add(&elsewhere.TABLE, -1);                                            \
+		} else if (was_read) {                                                                                 \
+			/* Before whoever comes next writes to it. */                                                  \
 			__sync_lock_test_and_set(&place->address, 0);                                                  \
-		else if ((!config.places || elsewhere.TABLE) && !bpf_map_delete_elem(&TABLE, &address) &&              \
-			 config.places)                                                                                \
-			__sync_fetch_and_add(&elsewhere.TABLE, -1);                                                    \
+		} else {                                                                                               \
+			place->address = 0;                                                                            \
+		}                                                                                                      \
+	}                                                                                                              \
+                                                                                                                       \
+	static __always_inline void forget_##NAME(__u64 address)                                                       \
+	{                                                                                                              \
+		leave_##NAME(address, true);                                                                           \
 	}
 
 DEFINE_TABLE(request, requests)
