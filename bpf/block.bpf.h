@@ -112,15 +112,15 @@ DEFINE_PARTITION_OF(partition_of_probed, PROBED)
 DEFINE_LOOK(look_direct, DIRECT, partition_of_direct)
 DEFINE_LOOK(look_probed, PROBED, partition_of_probed)
 
-static __always_inline void look_at_all(struct request *rq, struct request_view *view, bool direct)
+/* `direct`: its fields are read as those of `view` were. */
+static __always_inline void look_at_disk(struct request_view *view, bool direct)
 {
-	if (direct) {
-		look_direct(rq, view);
+	struct request *rq = (void *)view->address;
+
+	if (direct)
 		look_direct_at_disk(rq, view);
-	} else {
-		look_probed(rq, view);
+	else
 		look_probed_at_disk(rq, view);
-	}
 }
 
 static __always_inline __u8 block_op(__u32 flags)
@@ -235,11 +235,12 @@ static __always_inline struct bio_state take_stamps(__u64 first)
 	struct bio_state stamp = {}, *found;
 	__u64 bio;
 
+	/* Nobody's address: that of a free place. */
+	if (!first)
+		return stamp;
 	found = find_bio(first);
 	if (found)
 		stamp = *found;
-	if (!first)
-		return stamp;
 	forget_bio(first);
 	bio = (__u64)BPF_CORE_READ((struct bio *)first, bi_next);
 	for (int i = 1; i < BIOS_OF_A_REQUEST && bio; i++) {
@@ -337,7 +338,6 @@ static __always_inline void mark_ended(const struct request_view *view, struct r
 static __always_inline int on_unissued_end(struct request_view *view, bool direct, struct request_state *state,
 					   __u32 bytes, bool again)
 {
-	struct request *rq = (void *)view->address;
 	bool is_known = state && state->stamp == view->stamp;
 	__u8 phase = state ? state->phase : 0;
 	__u8 op = block_op(view->flags);
@@ -347,10 +347,7 @@ static __always_inline int on_unissued_end(struct request_view *view, bool direc
 	/* It began in this run, and nothing is left to be told of it. */
 	if (!state && bytes && view->stamp && view->stamp >= control.began_ns)
 		return 0;
-	if (direct)
-		look_direct_at_disk(rq, view);
-	else
-		look_probed_at_disk(rq, view);
+	look_at_disk(view, direct);
 	if (!view->on_disk)
 		return 0;
 	if (is_known && phase == REQUEST_ENDED) {
@@ -707,7 +704,8 @@ int block_start_btf(void *ctx)
 {
 	struct request_view view;
 
-	look_at_all((void *)CONTEXT_WORD(ctx, 0), &view, true);
+	look_direct((void *)CONTEXT_WORD(ctx, 0), &view);
+	look_at_disk(&view, true);
 	return on_start(&view);
 }
 
@@ -717,9 +715,10 @@ int block_issue_btf(void *ctx)
 	struct request_view view;
 
 	if (block.issue_arg)
-		look_at_all((void *)CONTEXT_WORD(ctx, 1), &view, true);
+		look_direct((void *)CONTEXT_WORD(ctx, 1), &view);
 	else
-		look_at_all((void *)CONTEXT_WORD(ctx, 0), &view, true);
+		look_direct((void *)CONTEXT_WORD(ctx, 0), &view);
+	look_at_disk(&view, true);
 	return on_issue(&view);
 }
 
@@ -849,7 +848,8 @@ int block_start_kprobe(struct pt_regs *ctx)
 {
 	struct request_view view;
 
-	look_at_all((void *)PT_REGS_PARM1(ctx), &view, false);
+	look_probed((void *)PT_REGS_PARM1(ctx), &view);
+	look_at_disk(&view, false);
 	return on_start(&view);
 }
 
@@ -859,7 +859,8 @@ int block_issue_kprobe(struct pt_regs *ctx)
 {
 	struct request_view view;
 
-	look_at_all((void *)PT_REGS_PARM1(ctx), &view, false);
+	look_probed((void *)PT_REGS_PARM1(ctx), &view);
+	look_at_disk(&view, false);
 	return on_issue(&view);
 }
 

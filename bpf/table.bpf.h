@@ -5,7 +5,8 @@
  * Most have a place of their own in an array, by their address: it is found, taken and left without a call into the kernel. One
  * whose place is another's has its state in a hash map. How many are there is counted, so that nobody looks there in vain.
  *
- * Whoever looks, keeps or forgets has the request or bio at that moment: nobody else does anything with the same address.
+ * Whoever looks, keeps or forgets has the request or bio at that moment: nobody else does anything with the same address, which is
+ * not 0.
  */
 #ifndef __TABLE_BPF_H__
 #define __TABLE_BPF_H__

@@ -1,5 +1,8 @@
 //! Parts of the kernel side that are compiled for this machine (`tests/kernel_side/`), held against what they are to do.
 
+#[path = "kernel_side/compile.rs"]
+mod compile;
+
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,20 +13,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 /// `tests/kernel_side/table.c`, compiled once.
-static TABLE: LazyLock<PathBuf> = LazyLock::new(|| {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kernel_side/table.c");
-    let program = PathBuf::from(concat!(env!("CARGO_TARGET_TMPDIR"), "/table"));
-    let clang = std::env::var_os("CLANG").unwrap_or_else(|| "clang".into());
-    let flags = ["-O1", "-Wall", "-Wextra", "-Wno-unused-function", "-Werror"];
-    let built = Command::new(clang)
-        .args(flags)
-        .arg("-o")
-        .arg(&program)
-        .arg(source)
-        .status();
-    assert!(built.as_ref().is_ok_and(std::process::ExitStatus::success), "{built:?}");
-    program
-});
+static TABLE: LazyLock<PathBuf> = LazyLock::new(|| compile::compile("table", env!("CARGO_TARGET_TMPDIR")));
 
 /// As in `tests/kernel_side/table.c`.
 #[derive(Debug, Clone, Copy)]

@@ -10,13 +10,12 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <linux/types.h>
 
 #define SEC(name)
 #define __uint(name, value) int (*name)[value]
 #define __type(name, value) __typeof__(value) *name
-enum { BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, BPF_ANY = 0 };
+enum { BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH };
 
 #include "../../bpf/interface.h"
 

@@ -1,6 +1,9 @@
 //! From calls to printed numbers: the kernel side's own counting, compiled for this machine, and ours on top of it, held
 //! against the calls themselves.
 
+#[path = "../../../tests/kernel_side/compile.rs"]
+mod compile;
+
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -28,20 +31,7 @@ struct Call {
 }
 
 /// `tests/kernel_side/record.c`, compiled once.
-static RECORDER: LazyLock<PathBuf> = LazyLock::new(|| {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kernel_side/record.c");
-    let program = PathBuf::from(concat!(env!("OUT_DIR"), "/record"));
-    let clang = std::env::var_os("CLANG").unwrap_or_else(|| "clang".into());
-    let flags = ["-O1", "-Wall", "-Wextra", "-Wno-unused-function", "-Werror"];
-    let built = Command::new(clang)
-        .args(flags)
-        .arg("-o")
-        .arg(&program)
-        .arg(source)
-        .status();
-    assert!(built.as_ref().is_ok_and(std::process::ExitStatus::success), "{built:?}");
-    program
-});
+static RECORDER: LazyLock<PathBuf> = LazyLock::new(|| compile::compile("record", env!("OUT_DIR")));
 
 /// What the kernel side has counted after these calls, CPU by CPU.
 fn record(calls: &[Call], cpus: u32, unit_ns: u32) -> Vec<op_stats> {

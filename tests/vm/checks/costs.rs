@@ -144,15 +144,15 @@ pub(super) fn tool(guest: &Guest, arguments: &[&str]) -> Result<Running, String>
     Ok(running)
 }
 
-/// Ends it, and looks into its report.
-pub(super) fn end(running: Running) -> Result<(), String> {
+/// Ends it, and looks into its report, which is the answer.
+pub(super) fn end(running: Running) -> Result<String, String> {
     running.signal(Signal::SIGINT)?;
     running.finish(MINUTE)?.success()?;
     let report = fs::read_to_string(REPORT).map_err(|e| format!("{REPORT}: {e}"))?;
     if report.contains("LOST ") || !report.contains("read") {
         return Err(format!("not what was read:\n{report}"));
     }
-    Ok(())
+    Ok(report)
 }
 
 /// What the tool adds to a cached read of this process.
@@ -273,8 +273,7 @@ fn blk(guest: &Guest) -> Result<(), String> {
     let without = per_call(&mut read)?;
     let running = tool(guest, &["-T", "blk", "-d", NULL])?;
     let with = per_call(&mut read)?;
-    end(running)?;
-    let report = fs::read_to_string(REPORT).map_err(|e| format!("{REPORT}: {e}"))?;
+    let report = end(running)?;
     if report.contains("can lose") {
         return Err(format!("not by what loses nothing:\n{report}"));
     }
