@@ -6,6 +6,7 @@ use crate::guest::{Check, Guest, wait_for};
 use crate::protocol::COUNTED_8;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
+use std::ops::Range;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -34,7 +35,8 @@ fn by_threads(guest: &Guest) -> Result<(), String> {
     each(guest, &CROWDS, "threads", per_call)
 }
 
-/// Nothing is waited for that another CPU holds. A guest's CPUs take turns, and all instructions are on its one clock.
+/// Nothing is waited for that another CPU holds. A guest's CPUs take turns, and all instructions are on its one clock: from the first
+/// one's start to the last one's end, there are those of all.
 fn by_cpus(guest: &Guest) -> Result<(), String> {
     each(guest, &CPUS, "CPUs", per_call_at_once)
 }
@@ -83,44 +85,47 @@ fn grows_not(added: &[f64]) -> Result<(), String> {
 
 /// What a call takes while each of so many CPUs makes them, in the cheapest of some rounds.
 fn per_call_at_once(cpus: usize) -> Result<f64, String> {
-    let all_are_there = Barrier::new(cpus + 1);
-    let least: Result<Duration, String> = std::thread::scope(|scope| {
+    let all_are_there = Barrier::new(cpus);
+    let rounds: Result<Vec<[Span; ROUNDS]>, String> = std::thread::scope(|scope| {
         let readers: Vec<_> = (0..cpus)
             .map(|cpu| {
                 let all_are_there = &all_are_there;
                 scope.spawn(move || read_on(cpu, all_are_there))
             })
             .collect();
-        let mut least = Duration::MAX;
-        for _ in 0..ROUNDS {
-            all_are_there.wait();
-            let start = Instant::now();
-            all_are_there.wait();
-            least = least.min(start.elapsed());
-        }
         let joined = readers.into_iter().map(|reader| reader.join());
-        let read: Result<Vec<()>, String> = joined.map(|read| read.map_err(|_| "a reader has panicked")?).collect();
-        read.map(|_| least)
+        joined.map(|read| read.map_err(|_| "a reader has panicked")?).collect()
     });
-    Ok(least?.as_nanos() as f64 / (cpus * AT_ONCE) as f64)
+    let rounds = rounds?;
+    let took = |round: usize| {
+        let first = rounds.iter().map(|of_cpu| of_cpu[round].start).min();
+        let last = rounds.iter().map(|of_cpu| of_cpu[round].end).max();
+        first.zip(last).map(|(first, last)| last - first)
+    };
+    let least = (0..ROUNDS).filter_map(took).min().ok_or("nobody has read")?;
+    Ok(least.as_nanos() as f64 / (cpus * AT_ONCE) as f64)
 }
 
+/// From before a CPU's first read of a round to after its last one.
+type Span = Range<Instant>;
+
 /// Reads on this CPU, in each round as often. It keeps to the rounds whatever fails, or nobody would get out of them.
-fn read_on(cpu: usize, all_are_there: &Barrier) -> Result<(), String> {
+fn read_on(cpu: usize, all_are_there: &Barrier) -> Result<[Span; ROUNDS], String> {
     let mut done = cached();
     let mut on = CpuSet::new();
     let stays = on.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &on));
-    for _ in 0..ROUNDS {
+    let spans = [(); ROUNDS].map(|()| {
         all_are_there.wait();
+        let start = Instant::now();
         if let Ok(read) = &mut done
             && let Err(error) = (0..AT_ONCE).try_for_each(|_| read())
         {
             done = Err(error);
         }
-        all_are_there.wait();
-    }
+        start..Instant::now()
+    });
     stays.map_err(|e| format!("CPU {cpu}: {e}"))?;
-    done.map(|_| ())
+    done.map(|_| spans)
 }
 
 /// What a call takes each of so many threads that make them by turns: the mean of what was the least for each.

@@ -20,9 +20,9 @@ pub struct KernelSpec {
 }
 
 const AS_BOOTED: &[&str] = &[""];
-const BOTH: &[&str] = &["", "preempt=full"];
 const BOTH_AND_COUNTED: &[&str] = &["", "preempt=full", COUNTED];
-const ALL_VARIANTS: &[&str] = &["", "preempt=full", COUNTED, COUNTED_8];
+/// A kernel before 6.5 starts its CPUs in a loop that never pauses, and QEMU's counting clock gives no other CPU a turn meanwhile.
+const BOTH_AND_COUNTED_8: &[&str] = &["", "preempt=full", COUNTED_8];
 
 /// Cloud kernels have ext4 and nvme built in; the full one has them as modules. 5.10 cannot choose its preemption.
 pub const MATRIX: &[KernelSpec] = &[
@@ -38,7 +38,7 @@ pub const MATRIX: &[KernelSpec] = &[
         suites: &["bookworm"],
         series: "6.1.",
         flavour: "cloud-amd64",
-        variants: ALL_VARIANTS,
+        variants: BOTH_AND_COUNTED,
     },
     KernelSpec {
         name: "6.1-full",
@@ -52,7 +52,7 @@ pub const MATRIX: &[KernelSpec] = &[
         suites: &["trixie"],
         series: "6.12.",
         flavour: "cloud-amd64",
-        variants: BOTH,
+        variants: BOTH_AND_COUNTED_8,
     },
     KernelSpec {
         name: "7",
