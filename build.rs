@@ -1,16 +1,23 @@
-//! Compiles the kernel side (`bpf/`) and generates its skeleton.
+//! Compiles the kernel side (`bpf/`), leaves out what no loader needs, compresses it, and generates its skeleton.
 //!
 //! `CLANG` names the compiler to use; `clang` otherwise. What is missing or too old is told in a line of cargo's, with the way
 //! out; `tests/requirements.rs` runs this script for that.
 
+use std::collections::HashSet;
 use std::env;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use flate2::Compression;
+use flate2::write::DeflateEncoder;
 use libbpf_cargo::SkeletonBuilder;
+use object::build::Id;
+use object::build::elf::{Builder, SectionData};
+use object::elf::{SHT_STRTAB, STB_LOCAL, STT_NOTYPE};
 
 /// What this script and the linker need, and the build scripts of dependencies do not miss: a program or a static library, the
 /// package of Debian and Ubuntu that brings it, and that of Fedora.
@@ -56,8 +63,9 @@ fn main() {
         );
         return;
     }
+    let object = out.join("iostackbreakdown.o");
     let mut builder = SkeletonBuilder::new();
-    builder.clang(&clang);
+    builder.clang(&clang).obj(&object).reference_obj(true);
     let arch = format!("-D__TARGET_ARCH_{arch}");
     let built = builder
         .source("bpf/iostackbreakdown.bpf.c")
@@ -72,7 +80,7 @@ fn main() {
             ]
             .map(OsStr::new),
         )
-        .build_and_generate(out.join("iostackbreakdown.skel.rs"));
+        .build();
     if let Err(error) = built {
         println!(
             "cargo::error={} does not compile the kernel side (bpf/); clang 14 and 19 do: name one by CLANG, as in CLANG=clang-19",
@@ -84,11 +92,105 @@ fn main() {
         return;
     }
 
+    strip(&object);
+    let skeleton = out.join("iostackbreakdown.skel.rs");
+    builder.generate(&skeleton).expect("the object is one that clang made");
+    let text = fs::read_to_string(&skeleton).expect("it was just written");
+    fs::write(&skeleton, inflating(text)).expect("OUT_DIR can be written");
+    let bytes = fs::read(&object).expect("it was just written");
+    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(&bytes).expect("a Vec can be written");
+    let compressed = encoder.finish().expect("a Vec can be written");
+    fs::write(object.with_extension("o.deflate"), compressed).expect("OUT_DIR can be written");
+
     let header = fs::read_to_string("bpf/interface.h").expect("bpf/interface.h is part of the source");
     let kernel = fs::read_to_string("bpf/vmlinux.h").expect("bpf/vmlinux.h is part of the source");
-    let text = constants(&header) + &kernel_types(&kernel);
+    let size = format!("pub const OBJECT_SIZE: usize = {};\n", bytes.len());
+    let text = constants(&header) + &kernel_types(&kernel) + &size;
     fs::write(out.join("interface.rs"), text).expect("OUT_DIR can be written");
     complete_static_libelf();
+}
+
+/// Leaves out of the object what no loader looks at, two fifths of it: which line of the source each instruction is of, and the names
+/// of places inside of functions.
+fn strip(path: &Path) {
+    let file = fs::read(path).expect("clang has written it");
+    let mut elf = Builder::read(&file[..]).expect("clang writes ELF");
+    let sections = elf.sections.iter();
+    let used: HashSet<usize> = sections
+        .filter_map(|section| match &section.data {
+            SectionData::Relocation(all) => Some(all.iter().filter_map(|relocation| Some(relocation.symbol?.index()))),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    for symbol in &mut elf.symbols {
+        let is_place = symbol.st_type() == STT_NOTYPE && symbol.st_bind() == STB_LOCAL;
+        symbol.delete = is_place && !used.contains(&symbol.id().index());
+    }
+    for section in &mut elf.sections {
+        if let SectionData::Data(bytes) = &mut section.data
+            && *section.name == *b".BTF.ext"
+        {
+            *bytes = without_lines(bytes).into();
+        }
+    }
+    // libbpf's linker has all names in one section; this writer has those of sections apart.
+    let names = elf.sections.add();
+    (names.name, names.sh_type, names.data) = (b".shstrtab"[..].into(), SHT_STRTAB, SectionData::SectionString);
+    let mut stripped = Vec::new();
+    elf.write(&mut stripped).expect("a Vec can be written");
+    fs::write(path, stripped).expect("OUT_DIR can be written");
+}
+
+/// A `.BTF.ext` section without its line info: `struct btf_ext_header` has offsets behind itself and lengths, of the info on functions,
+/// on lines, and of the relocations (Documentation/bpf/btf.rst).
+fn without_lines(section: &[u8]) -> Vec<u8> {
+    /// Place of the header's own length.
+    const LENGTH: usize = 4;
+    /// Of the offset and length of each part, by its place in the header.
+    const FUNCTIONS: usize = 8;
+    const LINES: usize = 16;
+    const RELOCATIONS: usize = 24;
+    let word = |place: usize| {
+        let bytes = section[place..place + 4].try_into().expect("four bytes");
+        u32::from_le_bytes(bytes) as usize
+    };
+    let mut stripped = section[..word(LENGTH)].to_vec();
+    for part in [FUNCTIONS, LINES, RELOCATIONS] {
+        let start = word(LENGTH) + word(part);
+        let length = if part == LINES { 0 } else { word(part + 4) };
+        let offset = (stripped.len() - word(LENGTH)) as u32;
+        stripped.extend(&section[start..start + length]);
+        stripped[part..part + 4].copy_from_slice(&offset.to_le_bytes());
+        stripped[part + 4..part + 8].copy_from_slice(&(length as u32).to_le_bytes());
+    }
+    stripped
+}
+
+/// The skeleton, with the object inflated for as long as libbpf opens it instead of lying in the executable. In libbpf's structure
+/// stands where it is.
+fn inflating(mut skeleton: String) -> String {
+    const OPEN: &str = "let ret = unsafe { libbpf_sys::bpf_object__open_skeleton(skel_ptr.as_ptr(), open_opts) };";
+    let with_object = format!(
+        "let bytes = crate::kernel::interface::object(); \
+         let skeleton = skel_ptr.as_ptr(); \
+         unsafe {{ (*skeleton).data = bytes.as_ptr().cast(); (*skeleton).data_sz = bytes.len() as _; }} \
+         {OPEN} \
+         unsafe {{ (*skeleton).data = std::ptr::null(); (*skeleton).data_sz = 0; }} \
+         drop(bytes);"
+    );
+    for (before, after) in [("new(&DATA)", "new(&[])"), (OPEN, &with_object)] {
+        assert_eq!(skeleton.matches(before).count(), 1, "libbpf-cargo writes {before} once");
+        skeleton = skeleton.replace(before, after);
+    }
+    let data = skeleton
+        .find("#[unsafe(link_section = \".bpf.objs\")]")
+        .expect("libbpf-cargo writes the object");
+    let end = data + skeleton[data..].find(';').expect("of an array's size");
+    let end = end + 1 + skeleton[end + 1..].find(';').expect("of the array");
+    skeleton.replace_range(data..=end, "");
+    skeleton
 }
 
 fn is_here(need: &str, clang: &OsStr) -> bool {

@@ -29,7 +29,7 @@
  * The others have numbers, and ask a helper. Since 6.2 (a35b9af4ec2c) they may say what a number points to, which costs nothing,
  * and load through it. Either way what cannot be read is 0.
  */
-extern void *bpf_rdonly_cast(const void *pointer, __u32 type) __ksym __weak;
+static void *(*const rdonly_cast)(const void *pointer, __u32 type) = (void *)KFUNC_RDONLY_CAST;
 
 #define TYPE_OF(pointer)                                                                                               \
 	_Generic((pointer),                                                                                            \
@@ -43,7 +43,7 @@ extern void *bpf_rdonly_cast(const void *pointer, __u32 type) __ksym __weak;
 		struct block_device *: cast_types.block_device,                                                        \
 		struct gendisk *: cast_types.gendisk,                                                                  \
 		default: 0)
-#define TYPED(pointer) ((typeof(pointer))bpf_rdonly_cast(pointer, TYPE_OF(pointer)))
+#define TYPED(pointer) ((typeof(pointer))rdonly_cast(pointer, TYPE_OF(pointer)))
 #define PROBED(pointer, field) (TYPE_OF(pointer) ? TYPED(pointer)->field : BPF_CORE_READ(pointer, field))
 
 /* Of a typed pointer the verifier lets no number be made, but by a move of its lower half. */
@@ -105,18 +105,18 @@ static __always_inline bool in_32bit_call(void)
  * Tracepoints can be preempted since 7.0, and while a task is preempted inside a program the kernel skips it for all others
  * of the CPU. Kernel functions since 6.10 (fc7566ad0a82).
  */
-extern void bpf_preempt_disable(void) __ksym __weak;
-extern void bpf_preempt_enable(void) __ksym __weak;
+static void (*const bpf_preempt_disable)(void) = (void *)KFUNC_PREEMPT_DISABLE;
+static void (*const bpf_preempt_enable)(void) = (void *)KFUNC_PREEMPT_ENABLE;
 
 static __always_inline void stay_on_cpu(void)
 {
-	if (bpf_ksym_exists(bpf_preempt_disable))
+	if (kfuncs.preempt_disable)
 		bpf_preempt_disable();
 }
 
 static __always_inline void may_be_preempted(void)
 {
-	if (bpf_ksym_exists(bpf_preempt_disable))
+	if (kfuncs.preempt_disable)
 		bpf_preempt_enable();
 }
 

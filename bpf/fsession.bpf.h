@@ -17,7 +17,7 @@ enum cookie {
 	COOKIE_LEFT_OUT = 1, /* nobody asked for this call */
 };
 
-extern __u64 *bpf_session_cookie___context(void *ctx) __ksym __weak;
+static __u64 *(*const bpf_session_cookie_of)(void *ctx) = (void *)KFUNC_SESSION_COOKIE_OF;
 
 static __always_inline void enter_session(void *ctx, __u32 point, __u64 *cookie)
 {
@@ -65,10 +65,10 @@ static __always_inline void leave_session(__u32 point, __u64 cookie, long value)
 SEC("fsession")
 int fsession_both(void *ctx)
 {
-	__u64 *cookie = bpf_session_cookie___context(ctx);
+	__u64 *cookie = bpf_session_cookie_of(ctx);
 	__u32 point = SPECIALISED_POINT();
 
-	if (!bpf_session_is_return___context(ctx))
+	if (!bpf_session_is_return_of(ctx))
 		enter_session(ctx, point, cookie);
 	/* The return value stands behind the arguments. */
 	else if (point_args(point) == 4)

@@ -366,13 +366,13 @@ int multi_leave(struct pt_regs *ctx)
 }
 
 /* It got the context as an argument in 7.0. */
-extern bool bpf_session_is_return(void) __ksym __weak;
-extern bool bpf_session_is_return___context(void *ctx) __ksym __weak;
+static bool (*const bpf_session_is_return)(void) = (void *)KFUNC_SESSION_IS_RETURN;
+static bool (*const bpf_session_is_return_of)(void *ctx) = (void *)KFUNC_SESSION_IS_RETURN_OF;
 
 static __always_inline bool session_is_return(void *ctx)
 {
-	if (bpf_ksym_exists(bpf_session_is_return___context))
-		return bpf_session_is_return___context(ctx);
+	if (kfuncs.session_is_return_of)
+		return bpf_session_is_return_of(ctx);
 	return bpf_session_is_return();
 }
 

@@ -23,6 +23,17 @@
 /* The unspecialised point, as compiled. Its shape is SHAPE_NONE, so a program that was never specialised does nothing. */
 #define POINT_UNSET 0x70000fa5
 
+/*
+ * Functions of the kernel's that programs call, as numbers of helpers that no kernel has: the loader, which has read the kernel's BTF
+ * anyhow, writes the function's number there into the call. libbpf would look for each of them in all of it, and in all modules'.
+ */
+#define KFUNC_RDONLY_CAST 0x10000 /* bpf_rdonly_cast(), 6.2 */
+#define KFUNC_PREEMPT_DISABLE 0x10001 /* bpf_preempt_disable(), 6.10 */
+#define KFUNC_PREEMPT_ENABLE 0x10002
+#define KFUNC_SESSION_IS_RETURN 0x10003 /* bpf_session_is_return(), 6.10 */
+#define KFUNC_SESSION_IS_RETURN_OF 0x10004 /* the same since 7.0, which takes the context */
+#define KFUNC_SESSION_COOKIE_OF 0x10005 /* bpf_session_cookie(), likewise */
+
 /* Where a function's arguments name the file. */
 enum shape {
 	SHAPE_NONE = 0,
@@ -638,6 +649,12 @@ struct cast_types {
 	__u32 bio;
 	__u32 block_device;
 	__u32 gendisk;
+};
+
+/* Which functions of the kernel's there are, where programs do without or have another. */
+struct kfuncs {
+	bool preempt_disable;
+	bool session_is_return_of;
 };
 
 /* Of calls no new ones are looked at, and those under way are finished; of requests nothing is counted any more. */

@@ -9,6 +9,7 @@
 const volatile struct config config;
 const volatile struct block_config block;
 const volatile struct cast_types cast_types;
+const volatile struct kfuncs kfuncs;
 volatile struct control control;
 
 #include "compat.bpf.h"

@@ -8,10 +8,11 @@ mod stack;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use libbpf_rs::{Iter, MapCore, MapFlags};
+use libbpf_rs::{MapCore, MapFlags};
 
 use self::group::{GroupSpan, GroupsReading};
 use self::neighbour::NeighbourReading;
@@ -151,10 +152,9 @@ fn own_time() -> Duration {
 /// When the kernel does not let the threads be walked.
 pub fn in_flight(attached: &Attached, plan: &Plan) -> Result<BTreeMap<Layer, u64>, ReadError> {
     let maps = &attached.skeleton.maps;
-    let mut points = if attached.skeleton.progs.in_flight.autoload() {
-        points_in_task_storage(attached)?
-    } else {
-        points_in_table(&maps.threads_by_number)?
+    let mut points = match &attached.in_flight {
+        Some(walk) => points_in_task_storage(walk)?,
+        None => points_in_table(&maps.threads_by_number)?,
     };
     if maps.threads_by_place.autocreate() {
         points.extend(points_in_table(&maps.threads_by_place)?);
@@ -188,11 +188,10 @@ fn starts_in_cookies(attached: &Attached, op: usize) -> u64 {
     u64::try_from(sum.cast_signed()).unwrap_or(0)
 }
 
-fn points_in_task_storage(attached: &Attached) -> Result<Vec<u32>, ReadError> {
-    let link = attached.skeleton.progs.in_flight.attach()?;
+fn points_in_task_storage(walk: &OwnedFd) -> Result<Vec<u32>, ReadError> {
     let mut bytes = Vec::new();
-    Iter::new(&link)?
-        .read_to_end(&mut bytes)
+    program::walk(walk)
+        .and_then(|mut walk| walk.read_to_end(&mut bytes))
         .map_err(|error| ReadError(error.to_string()))?;
     Ok(bytes
         .chunks_exact(4)

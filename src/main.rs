@@ -8,6 +8,7 @@ use iostackbreakdown::compare::compare;
 use iostackbreakdown::leave::leave;
 use iostackbreakdown::report::text::printable;
 use iostackbreakdown::run;
+use libbpf_rs::PrintLevel;
 
 const WRONG_USAGE: u8 = 2;
 
@@ -26,16 +27,21 @@ fn main() -> ExitCode {
             return ExitCode::from(WRONG_USAGE);
         }
     };
-    if !options.verbose {
-        // What it has to say is for developers; a user gets the one line that we make of it.
-        libbpf_rs::set_print(None);
-    }
+    // What libbpf and the kernel's verifier have to say is for developers; a user gets the one line that we make of it.
+    libbpf_rs::set_print(options.verbose.then_some((PrintLevel::Info, tell)));
     match run::run(&options) {
         Ok(status) => leave(status),
         Err(failure) => {
             eprintln!("error: {}", printable(&failure.line));
             leave(failure.status)
         }
+    }
+}
+
+fn tell(_: PrintLevel, line: String) {
+    // The object has been stripped of them: build.rs.
+    if !line.contains("missing .BTF.ext line info") {
+        eprint!("{line}");
     }
 }
 

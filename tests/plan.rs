@@ -87,6 +87,8 @@ fn facts(kernel: &str, command_line: &str, without: &[&str]) -> Facts {
         task_storage: types.contains("task_storage"),
         answering_atomics: types.contains("task_storage"),
         cast_types: BTreeMap::new(),
+        kfuncs: BTreeMap::new(),
+        events: BTreeMap::new(),
         block: block_facts(&btf),
         types: [].into(),
     }

@@ -1,7 +1,7 @@
 //! The kernel's own description of its types and functions.
 //!
 //! It has a hundred thousand types and more, of which few matter. So nothing is made of the others: they are stepped over where
-//! they lie, and most names are told apart by their first letters.
+//! they lie, and those that matter are told by where their names are, since each name is there once.
 
 mod excerpt;
 mod image;
@@ -10,7 +10,7 @@ pub use excerpt::essential;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString};
-use std::fs;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
@@ -18,9 +18,13 @@ use std::rc::Rc;
 
 use libbpf_sys as sys;
 
-use self::image::{Image, Type};
+use self::image::{Image, Type, Wanted};
 use super::beginnings::Beginnings;
 use super::block::BlockFacts;
+use super::interface::{
+    KFUNC_PREEMPT_DISABLE, KFUNC_PREEMPT_ENABLE, KFUNC_RDONLY_CAST, KFUNC_SESSION_COOKIE_OF, KFUNC_SESSION_IS_RETURN,
+    KFUNC_SESSION_IS_RETURN_OF,
+};
 use super::{FactsError, Fprobe};
 
 /// Where the kernel shows its BTF and that of its modules.
@@ -71,8 +75,10 @@ pub struct Scan {
     pub answering_atomics: bool,
     /// Static functions are among the functions; before pahole 1.18 they were not.
     pub has_static: bool,
-    /// `bpf_rdonly_cast` (6.2).
-    pub casts: bool,
+    /// Numbers of functions of the kernel's that programs may call, by what they are called by there (`KFUNC_*`).
+    pub kfuncs: BTreeMap<u32, u32>,
+    /// Numbers of the types that programs on events and iterators are attached by, under the names of their sections.
+    pub events: BTreeMap<String, u32>,
     /// Numbers of the types of [`CAST_TYPES`], by name.
     pub cast_types: BTreeMap<&'static str, u32>,
     pub block: BlockFacts,
@@ -90,18 +96,63 @@ pub const CAST_TYPES: [&str; 9] = [
     "block_device",
     "gendisk",
 ];
-/// What they say it by.
-const CAST: &str = "bpf_rdonly_cast";
+/// Functions that programs may call, how many arguments they take, and what they are called by there.
+const KFUNCS: [(&str, u32, u32); 6] = [
+    ("bpf_rdonly_cast", 2, KFUNC_RDONLY_CAST),
+    ("bpf_preempt_disable", 0, KFUNC_PREEMPT_DISABLE),
+    ("bpf_preempt_enable", 0, KFUNC_PREEMPT_ENABLE),
+    ("bpf_session_is_return", 0, KFUNC_SESSION_IS_RETURN),
+    ("bpf_session_is_return", 1, KFUNC_SESSION_IS_RETURN_OF),
+    ("bpf_session_cookie", 1, KFUNC_SESSION_COOKIE_OF),
+];
+/// The function that stands for the iterator over tasks.
+const TASKS: &str = "bpf_iter_task";
 
 /// A static function of fs/pipe.c, in every kernel and always out of line: its address is in a table.
 const STATIC_FUNCTION: &str = "pipe_poll";
 const FPROBE: &str = "fprobe";
+const RETHOOK: &str = "rethook";
 const ATTACH_TYPES: &str = "bpf_attach_type";
+const FENTRY: &str = "BPF_TRACE_FENTRY";
+const FSESSION: &str = "BPF_TRACE_FSESSION";
+const SESSION: &str = "BPF_TRACE_KPROBE_SESSION";
 const HELPERS: &str = "bpf_func_id";
+/// A helper that tracing programs got together with task storage.
+const TASK_STORAGE: &str = "BPF_FUNC_get_current_task_btf";
+/// A helper as old as atomic instructions that answer (5ca419f2864a), which have no name in BTF.
+const SINCE_5_12: &str = "BPF_FUNC_check_mtu";
 /// The name changed in 6.0 (ff07a02e9e8e).
 const REQUEST_CODES: [&str; 2] = ["req_op", "req_opf"];
-/// What libbpf looks for when a program is for a tracepoint.
-const BLOCK_TRACEPOINT: &str = "btf_trace_block_";
+/// What a type's name begins with that stands for a tracepoint.
+const TRACEPOINT: &str = "btf_trace_";
+/// Tracepoints that programs are on, beside all of the block layer.
+const EVENTS: [&str; 7] = [
+    "sys_enter",
+    "sys_exit",
+    "sched_switch",
+    "sched_wakeup",
+    "sched_process_exec",
+    "sched_process_exit",
+    "sched_process_fork",
+];
+
+/// Names that matter whatever is wanted, and what others begin with.
+const NAMES: [&str; 13] = [
+    STATIC_FUNCTION,
+    TASKS,
+    FPROBE,
+    RETHOOK,
+    ATTACH_TYPES,
+    FENTRY,
+    FSESSION,
+    SESSION,
+    HELPERS,
+    TASK_STORAGE,
+    SINCE_5_12,
+    REQUEST_CODES[0],
+    REQUEST_CODES[1],
+];
+const PREFIXES: [&str; 2] = [TRACEPOINT, "REQ_OP_"];
 
 /// Pointers and qualifiers that are followed in a row.
 const MAX_DEPTH: u32 = 32;
@@ -115,31 +166,43 @@ const KIND_ENUM: u32 = sys::BTF_KIND_ENUM;
 const KIND_FUNC: u32 = sys::BTF_KIND_FUNC;
 
 impl Btf<'_> {
-    /// The kernel's BTF.
+    /// The kernel's BTF, for functions and types of these names.
     ///
     /// # Errors
     /// When the kernel has none, or it may not be read.
-    pub fn vmlinux() -> Result<Self, FactsError> {
-        let bytes = fs::read(Path::new(FOLDER).join("vmlinux")).map_err(|error| match error.kind() {
+    pub fn vmlinux(functions: &BTreeSet<&str>, types: &BTreeSet<&str>) -> Result<Self, FactsError> {
+        let file = File::open(Path::new(FOLDER).join("vmlinux")).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => FactsError::NoBtf,
             _ => FactsError::Btf(error),
         })?;
-        let image = Image::new(bytes, None).map_err(FactsError::Btf)?;
+        Self::of_file(file, functions, types).map_err(FactsError::Btf)
+    }
+
+    fn of_file(file: File, functions: &BTreeSet<&str>, types: &BTreeSet<&str>) -> io::Result<Self> {
+        let all = functions.iter().chain(types).copied();
+        let names: BTreeSet<&str> = all
+            .chain(NAMES)
+            .chain(CAST_TYPES)
+            .chain(KFUNCS.map(|(name, ..)| name))
+            .collect();
+        let wanted = Wanted {
+            beginnings: Beginnings::new(names.iter().copied().chain(PREFIXES)),
+            is_wanted: |name: &str| names.contains(essential(name)) || PREFIXES.iter().any(|it| name.starts_with(it)),
+        };
+        let image = Image::new(file, None, &wanted)?;
         Ok(Self { image, module: None })
     }
 
-    /// BTF that is not the kernel's.
-    #[cfg(test)]
-    fn of_bytes(bytes: &[u8]) -> Option<Self> {
-        let image = Image::new(bytes.to_vec(), None).ok()?;
-        Some(Self { image, module: None })
-    }
-
-    /// The BTF of a loaded module; `None` when it is not one, or the kernel has no BTF for modules (before 5.11).
+    /// The BTF of a loaded module, for functions of these names; `None` when it is not one, or the kernel has no BTF for modules
+    /// (before 5.11).
     #[must_use]
-    pub fn module<'a>(&'a self, name: &'static str) -> Option<Btf<'a>> {
-        let bytes = fs::read(Path::new(FOLDER).join(name)).ok()?;
-        let image = Image::new(bytes, Some(&self.image)).ok()?;
+    pub fn module<'a>(&'a self, name: &'static str, functions: &BTreeSet<&str>) -> Option<Btf<'a>> {
+        let file = File::open(Path::new(FOLDER).join(name)).ok()?;
+        let wanted = Wanted {
+            beginnings: Beginnings::new(functions.iter().copied()),
+            is_wanted: |name: &str| functions.contains(name),
+        };
+        let image = Image::new(file, Some(&self.image), &wanted).ok()?;
         let object = open_module_object(&CString::new(name).ok()?).map(Rc::new);
         let module = Some(ModuleBtf { name, object });
         Some(Btf { image, module })
@@ -157,21 +220,21 @@ impl Btf<'_> {
             task_storage: false,
             answering_atomics: false,
             has_static: false,
-            casts: false,
+            kfuncs: BTreeMap::new(),
+            events: BTreeMap::new(),
             cast_types: BTreeMap::new(),
             block: BlockFacts::default(),
         };
-        let functions = Beginnings::new(wanted.iter().copied().chain([STATIC_FUNCTION, CAST]));
-        let types = [FPROBE, ATTACH_TYPES, HELPERS, BLOCK_TRACEPOINT];
-        let types = Beginnings::new(types.into_iter().chain(REQUEST_CODES).chain(CAST_TYPES));
         for (id, kind) in self.image.own_types() {
             match kind.kind() {
                 KIND_FUNC => {
-                    let Some(name) = self.image.name_among(&kind, &functions) else {
+                    let Some(name) = self.image.known(kind.name) else {
                         continue;
                     };
                     scan.has_static |= name == STATIC_FUNCTION;
-                    scan.casts |= self.module.is_none() && name == CAST;
+                    if self.module.is_none() {
+                        self.scan_function(name, id, &kind, &mut scan);
+                    }
                     if wanted.contains(name) {
                         let prototype = self.image.type_at(kind.size_or_type);
                         let function = BtfFunction {
@@ -183,7 +246,7 @@ impl Btf<'_> {
                     }
                 }
                 KIND_STRUCT | KIND_ENUM | KIND_TYPEDEF if self.module.is_none() => {
-                    if let Some(name) = self.image.name_among(&kind, &types) {
+                    if let Some(name) = self.image.known(kind.name) {
                         self.scan_type(name, id, &kind, &mut scan);
                     }
                 }
@@ -193,12 +256,25 @@ impl Btf<'_> {
         scan
     }
 
+    fn scan_function(&self, name: &str, id: u32, kind: &Type<'_>, scan: &mut Scan) {
+        if name == TASKS {
+            scan.events.insert("iter/task".to_owned(), id);
+        }
+        let args = self
+            .image
+            .type_at(kind.size_or_type)
+            .map(|prototype| prototype.entries());
+        for (_, _, number) in KFUNCS.iter().filter(|known| (known.0, Some(known.1)) == (name, args)) {
+            scan.kfuncs.entry(*number).or_insert(id);
+        }
+    }
+
     fn scan_type(&self, name: &str, id: u32, kind: &Type<'_>, scan: &mut Scan) {
-        let name_of = |row: [u32; 2]| self.image.string(row[0]);
+        let known = |row: [u32; 2]| self.image.known(row[0]);
         match kind.kind() {
             KIND_STRUCT if name == FPROBE => {
                 let mut members = kind.rows::<3>();
-                let rethook = members.any(|[name, ..]| self.image.string(name) == "rethook");
+                let rethook = members.any(|[name, ..]| self.image.known(name) == Some(RETHOOK));
                 scan.fprobe = if rethook { Fprobe::Rethook } else { Fprobe::Graph };
             }
             KIND_STRUCT => {
@@ -207,30 +283,33 @@ impl Btf<'_> {
                 }
             }
             KIND_ENUM if name == ATTACH_TYPES => {
-                for entry in kind.rows().map(name_of) {
-                    scan.fentry |= entry == "BPF_TRACE_FENTRY";
-                    scan.fsession |= entry == "BPF_TRACE_FSESSION";
-                    scan.session |= entry == "BPF_TRACE_KPROBE_SESSION";
+                for entry in kind.rows().filter_map(known) {
+                    scan.fentry |= entry == FENTRY;
+                    scan.fsession |= entry == FSESSION;
+                    scan.session |= entry == SESSION;
                 }
             }
             KIND_ENUM if name == HELPERS => {
-                for entry in kind.rows().map(name_of) {
-                    scan.task_storage |= entry == "BPF_FUNC_get_current_task_btf";
-                    // It came with 5.12, as they did (5ca419f2864a), which have no name in BTF.
-                    scan.answering_atomics |= entry == "BPF_FUNC_check_mtu";
+                for entry in kind.rows().filter_map(known) {
+                    scan.task_storage |= entry == TASK_STORAGE;
+                    scan.answering_atomics |= entry == SINCE_5_12;
                 }
             }
             KIND_ENUM if REQUEST_CODES.contains(&name) => {
-                let codes = kind
-                    .rows()
-                    .map(|[name, code]| (self.image.string(name).to_owned(), code));
+                let codes = kind.rows();
+                let codes = codes.filter_map(|[name, code]| Some((self.image.known(name)?.to_owned(), code)));
                 scan.block.codes.extend(codes);
             }
             KIND_TYPEDEF => {
-                if let Some(name) = name.strip_prefix(BLOCK_TRACEPOINT) {
-                    let arguments = self.arguments(kind);
-                    scan.block.tracepoints.insert(format!("block_{name}"), arguments);
+                let Some(name) = name.strip_prefix(TRACEPOINT) else {
+                    return;
+                };
+                if name.starts_with("block_") {
+                    scan.block.tracepoints.insert(name.to_owned(), self.arguments(kind));
+                } else if !EVENTS.contains(&name) {
+                    return;
                 }
+                scan.events.insert(format!("tp_btf/{name}"), id);
             }
             _ => {}
         }
@@ -248,7 +327,7 @@ impl Btf<'_> {
             } else {
                 kind
             };
-            Some(self.image.string(kind.name).to_owned())
+            Some(self.image.string(kind.name))
         };
         // The first is the tracepoint's own.
         let arguments = prototype.rows().skip(1);
@@ -301,6 +380,9 @@ fn open_module_object(name: &CStr) -> Option<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
+    use nix::sys::memfd::{MFdFlags, memfd_create};
     use proptest::prelude::*;
 
     use super::*;
@@ -319,6 +401,14 @@ mod tests {
             sys::btf__free(btf);
             copy
         }
+    }
+
+    /// BTF that is not the kernel's.
+    pub(super) fn of_bytes(bytes: &[u8], functions: &[&str], types: &[&str]) -> Option<Btf<'static>> {
+        let mut file = File::from(memfd_create(c"btf", MFdFlags::MFD_CLOEXEC).unwrap());
+        file.write_all(bytes).unwrap();
+        let [functions, types] = [functions, types].map(|names| names.iter().copied().collect());
+        Btf::of_file(file, &functions, &types).ok()
     }
 
     /// What the kernel's BTF has of all that is looked for, and little else.
@@ -354,7 +444,7 @@ mod tests {
 
     #[test]
     fn all_that_is_looked_for_is_found() {
-        let btf = Btf::of_bytes(&kernel_like()).unwrap();
+        let btf = of_bytes(&kernel_like(), &["vfs_read"], &[]).unwrap();
         let scan = btf.scan(&BTreeSet::from(["vfs_read"]));
         let [(name, function)] = &scan.functions[..] else {
             panic!("{scan:?}")
@@ -376,7 +466,7 @@ mod tests {
             sys::btf__add_typedef(btf, c"btf_trace_block_rq_issue".as_ptr(), 1);
             into_bytes(btf)
         };
-        let scan = Btf::of_bytes(&bytes).unwrap().scan(&BTreeSet::new());
+        let scan = of_bytes(&bytes, &[], &[]).unwrap().scan(&BTreeSet::new());
         assert_eq!(scan.block.tracepoints.get("block_rq_issue"), Some(&Vec::new()));
     }
 
@@ -386,7 +476,7 @@ mod tests {
         #[test]
         fn any_bytes_are_read_or_refused(bytes in fuzz::bytes_like(kernel_like())) {
             libbpf_rs::set_print(None);
-            if let Some(btf) = Btf::of_bytes(&bytes) {
+            if let Some(btf) = of_bytes(&bytes, &["vfs_read", ""], &[]) {
                 let _ = btf.scan(&BTreeSet::from(["vfs_read", ""]));
             }
         }

@@ -25,6 +25,7 @@ use std::rc::Rc;
 
 use self::block::BlockFacts;
 use self::btf::{Btf, BtfFunction};
+use self::interface::KFUNC_RDONLY_CAST;
 use self::kallsyms::Symbols;
 use self::preemption::Preemption;
 use crate::layer::FileSystem;
@@ -80,6 +81,10 @@ pub struct Facts {
     pub answering_atomics: bool,
     /// Numbers of types that programs may say pointers are of (`bpf_rdonly_cast`, 6.2). Empty: they may not.
     pub cast_types: BTreeMap<&'static str, u32>,
+    /// Numbers of the kernel's functions that programs may call, by what they are called by there (`KFUNC_*`).
+    pub kfuncs: BTreeMap<u32, u32>,
+    /// Numbers of the types that programs on events are attached by, under the names of their sections: `tp_btf/sched_switch`.
+    pub events: BTreeMap<String, u32>,
     pub block: BlockFacts,
     /// BTF of the kernel's types that the programs read, and of nothing else. Empty: not made.
     pub types: Rc<[u8]>,
@@ -201,12 +206,13 @@ pub fn gather(
     without: &[String],
     symbols: &LazySymbols,
 ) -> Result<Facts, FactsError> {
-    let vmlinux = Btf::vmlinux()?;
     let wanted: BTreeSet<&str> = functions
         .keys()
         .map(String::as_str)
         .filter(|name| !without.iter().any(|w| w == name))
         .collect();
+    let types = read_types();
+    let vmlinux = Btf::vmlinux(&wanted, &types)?;
     let mut scan = vmlinux.scan(&wanted);
     scan.block.tracepoints.retain(|name, _| !without.contains(name));
     let mut found: BTreeMap<String, Function> = functions
@@ -232,7 +238,7 @@ pub fn gather(
                 functions.get(*name) == Some(&Some(module)) && found.get(*name).is_some_and(|f| f.btf.is_none())
             })
             .collect();
-        if let Some(btf) = vmlinux.module(module) {
+        if let Some(btf) = vmlinux.module(module, &missing) {
             for (name, function) in btf.scan(&missing).functions {
                 found.entry(name).or_default().btf = Some(function);
             }
@@ -265,9 +271,15 @@ pub fn gather(
         tracefs: tracefs(),
         task_storage: scan.task_storage,
         answering_atomics: scan.answering_atomics,
-        cast_types: if scan.casts { scan.cast_types } else { BTreeMap::new() },
+        cast_types: if scan.kfuncs.contains_key(&KFUNC_RDONLY_CAST) {
+            scan.cast_types
+        } else {
+            BTreeMap::new()
+        },
+        kfuncs: scan.kfuncs,
+        events: scan.events,
         block: scan.block,
-        types: vmlinux.excerpt(&read_types()).into(),
+        types: vmlinux.excerpt(&types).into(),
     })
 }
 

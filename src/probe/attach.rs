@@ -8,30 +8,30 @@ mod probe;
 mod stack;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::ffi::{CString, OsString};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CString;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 
-use libbpf_rs::{Link, ProgramMut};
+use libbpf_rs::ProgramMut;
 use libbpf_sys as sys;
 
 use crate::kernel::Facts;
 use crate::kernel::btf::BtfFunction;
 use crate::kernel::interface::NEIGHBOURS;
 use crate::kernel::interface::skeleton::IostackbreakdownSkel;
-use crate::kernel::interface::types::{neighbour, op_stats, rodata};
+use crate::kernel::interface::types::{neighbour, op_stats};
 use crate::layer::{Files, Layer, Point, Returns, Shape};
 
 use super::counters::Counters;
-use super::fold::Constants;
 use super::kprobe_event::KprobeEvents;
 use super::load::{GroupWish, Settings, fill_maps, gives_task_storage, load};
 use super::perf::{self, PerfLink};
 use super::plan::{BlockWay, Plan, PlannedOp, PlannedPoint, starts_need_table};
-use super::{Guard, Hook, PointWord, program};
+use super::program::{Programs, own};
+use super::{Guard, Hook, PointWord};
 use block::BLOCK_EVENTS;
 pub use groups::{AttachedGroups, GroupCounters};
 use probe::SkipSource;
@@ -42,7 +42,7 @@ pub use stack::AttachedStack;
 pub struct Attached {
     entries: Vec<OfLayer>,
     returns: Vec<OfLayer>,
-    _process_events: Vec<Link>,
+    _process_events: Vec<Detachable>,
     /// How each op is measured, in the order of the plan.
     pub ops: Vec<AttachedOp>,
     /// All that is attached, in the order it came to be.
@@ -59,6 +59,9 @@ pub struct Attached {
     /// Where calls are told apart by what they are of.
     pub groups: Option<AttachedGroups>,
     pub skeleton: IostackbreakdownSkel<'static>,
+    /// Walks the threads that have starts in task storage. `None`: starts are in a table.
+    pub in_flight: Option<Rc<OwnedFd>>,
+    programs: Programs,
     _events: Option<KprobeEvents>,
 }
 
@@ -69,7 +72,6 @@ type OfLayer = (Option<Layer>, Detachable);
 enum Detachable {
     Fd(#[expect(dead_code, reason = "held for its closing")] OwnedFd),
     Perf(#[expect(dead_code, reason = "held for its closing")] PerfHandle),
-    Libbpf(#[expect(dead_code, reason = "held for its closing")] Link),
 }
 
 type PerfHandle = Rc<PerfLink>;
@@ -184,99 +186,51 @@ pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Att
         }
         settings.completions.clone_from(&choices[choice]);
         settings.starts_in_table |= starts_need_table(&hooks, facts);
-        match load(plan, facts, settings, &hooks, way) {
-            Ok(skeleton) if !settings.starts_in_table && !gives_task_storage(&skeleton) => {
-                settings.starts_in_table = true;
+        let loaded = load(plan, facts, settings, &hooks, way).map_err(AttachError::Load)?;
+        if !settings.starts_in_table && !gives_task_storage(&loaded.0) {
+            settings.starts_in_table = true;
+            continue;
+        }
+        let attached = match attach_loaded(plan, facts, settings, &hooks, way, &refused, loaded)? {
+            Attempt::Attached(attached) => *attached,
+            Attempt::WithoutCompletions => {
+                choice += 1;
+                continue;
             }
-            Ok(skeleton) => {
-                let attached = attach_loaded(plan, facts, settings, &hooks, way, &refused, skeleton)?;
-                if let Some(refusals) = attached.block_refusals(plan)
-                    && ways.len() > 1
-                {
-                    refused.extend(refusals);
-                    ways.next();
-                    continue;
-                }
-                match second_choice(plan, &attached, &refused, &hooks) {
-                    Some(more) => hooks = more,
-                    None => return Ok(attached),
-                }
+            Attempt::OtherHooks(more) => {
+                hooks = more;
+                continue;
             }
-            // One program that the kernel does not take fails the object. It may be the completions'.
-            Err(_) if choice + 1 < choices.len() => choice += 1,
-            // Leave out the newest kind and go on.
-            Err(error) => {
-                choice = 0;
-                let newest = NEWEST_FIRST.into_iter().find(|hook| hooks.contains(hook));
-                let Some(newest) = newest else {
-                    // Only the block layer's are left.
-                    let Some(way) = way else {
-                        return Err(AttachError::Load(error));
-                    };
-                    refused.push(Refusal {
-                        function: BLOCK_EVENTS.to_owned(),
-                        hook: way.hook,
-                        error: error.clone(),
-                    });
-                    ways.next();
-                    if ways.peek().is_some() {
-                        continue;
-                    }
-                    return Err(if error.contains("not permitted") {
-                        AttachError::Layer {
-                            layer: Layer::Blk,
-                            refused,
-                        }
-                    } else {
-                        AttachError::Load(error)
-                    });
-                };
-                refused.push(Refusal {
-                    function: EVERY_FUNCTION.to_owned(),
-                    hook: newest,
-                    error: error.clone(),
-                });
-                hooks.retain(|&hook| hook != newest);
-                let is_refused = |hook: Hook| refused.iter().any(|refusal| refusal.hook == hook);
-                for planned in [&plan.function_hooks, &plan.syscall_hooks] {
-                    let of_this_plan = planned.iter().any(|hook| hooks.contains(hook) && !is_refused(*hook));
-                    if planned.contains(&newest) && !of_this_plan {
-                        hooks.extend(planned.iter().find(|hook| !is_refused(**hook)));
-                    }
-                }
-                if hooks.is_empty() && way.is_none() {
-                    let layer = plan.ops.first().map_or(Layer::Syscall, |op| op.layer);
-                    let denied = refused.iter().all(|refusal| refusal.error.contains("not permitted"));
-                    return Err(if denied {
-                        AttachError::Layer { layer, refused }
-                    } else {
-                        AttachError::Load(error)
-                    });
-                }
-            }
+        };
+        if let Some(refusals) = attached.block_refusals(plan)
+            && ways.len() > 1
+        {
+            refused.extend(refusals);
+            ways.next();
+            continue;
+        }
+        match second_choice(plan, &attached, &refused, &hooks, |_| true) {
+            Some(more) => hooks = more,
+            None => return Ok(attached),
         }
     }
 }
 
-const NEWEST_FIRST: [Hook; 8] = [
-    Hook::Fsession,
-    Hook::Session,
-    Hook::Multi,
-    Hook::Fentry,
-    Hook::RawTracepoint,
-    Hook::KprobeEvent,
-    Hook::Kprobe,
-    Hook::Tracepoint,
-];
-
-/// Hooks to load in another attempt: those for functions that were left out. `None`: all that fit were tried.
-fn second_choice(plan: &Plan, attached: &Attached, refused: &[Refusal], hooks: &[Hook]) -> Option<Vec<Hook>> {
+/// Hooks to load in another attempt: those for functions that were left out, of these layers. `None`: all that fit were tried.
+fn second_choice(
+    plan: &Plan,
+    attached: &Attached,
+    refused: &[Refusal],
+    hooks: &[Hook],
+    tried: impl Fn(Layer) -> bool,
+) -> Option<Vec<Hook>> {
     let mut more = hooks.to_vec();
     if let Some(stack) = &attached.stack {
         let is_refused = |hook: &Hook| refused.iter().any(|refusal| refusal.hook == *hook);
         more.extend(stack.untried(plan, hooks).into_iter().filter(|hook| !is_refused(hook)));
     }
-    for (op, how) in plan.ops.iter().zip(&attached.ops) {
+    let ops = plan.ops.iter().zip(&attached.ops);
+    for (op, how) in ops.filter(|(op, _)| tried(op.layer)) {
         let untried = |hook: &&Hook| !hooks.contains(hook) && !how.refused.iter().any(|refusal| refusal.hook == **hook);
         let by_tracepoint = how.points.iter().any(|(_, hook)| !hook.is_on_functions());
         let is_left_out =
@@ -294,7 +248,16 @@ fn second_choice(plan: &Plan, attached: &Attached, refused: &[Refusal], hooks: &
     (more.len() > hooks.len()).then_some(more)
 }
 
-/// Attaches, with `hooks` loaded.
+/// What an attempt to attach came to. Programs are loaded one by one: where others will be needed, no more is loaded.
+enum Attempt {
+    Attached(Box<Attached>),
+    /// One for completions was refused, of those that were to be.
+    WithoutCompletions,
+    /// Some functions take none of the hooks, but might take one of these.
+    OtherHooks(Vec<Hook>),
+}
+
+/// Attaches, with the programs of `hooks` relocated.
 fn attach_loaded(
     plan: &Plan,
     facts: &Facts,
@@ -302,8 +265,8 @@ fn attach_loaded(
     hooks: &[Hook],
     way: Option<&BlockWay>,
     refused: &[Refusal],
-    skeleton: IostackbreakdownSkel<'static>,
-) -> Result<Attached, AttachError> {
+    (skeleton, programs): (IostackbreakdownSkel<'static>, Programs),
+) -> Result<Attempt, AttachError> {
     fill_maps(&skeleton, plan, settings)?;
     let counters = Counters::map(&skeleton.maps.stats, plan.rows())
         .map_err(|error| AttachError::Map("stats", error.to_string()))?;
@@ -347,68 +310,43 @@ fn attach_loaded(
             block_way: None,
             groups,
             skeleton,
+            in_flight: None,
+            programs,
             _events: None,
         },
         events: None,
-        same: RefCell::default(),
+        loaded: RefCell::default(),
     };
-    attaching.completions(plan, settings);
+    if !attaching.completions(plan, settings) {
+        return Ok(Attempt::WithoutCompletions);
+    }
+    attaching.in_flight()?;
     if settings.whole_stack {
         attaching.stack(plan)?;
     }
-    for layer in Layer::ALL {
-        let ops: Vec<(usize, &PlannedOp)> = plan
-            .ops
-            .iter()
-            .enumerate()
-            .filter(|(_, op)| op.layer == layer)
-            .collect();
-        if ops.is_empty() {
-            continue;
-        }
-        if layer == Layer::Syscall {
-            attaching.syscalls(&ops, &plan.syscall_hooks);
-        } else if layer == Layer::Blk {
-            if let Some(way) = way {
-                attaching.block(&ops, way);
-            }
-        } else {
-            attaching.functions(layer, &ops, &plan.function_hooks);
-        }
+    let ops_of = |layer: Layer| -> Vec<(usize, &PlannedOp)> {
+        let ops = plan.ops.iter().enumerate();
+        ops.filter(|(_, op)| op.layer == layer).collect()
+    };
+    let is_of_functions = |layer: Layer| !matches!(layer, Layer::Syscall | Layer::Blk);
+    for layer in Layer::ALL.into_iter().filter(|&layer| is_of_functions(layer)) {
+        attaching.functions(layer, &ops_of(layer), &plan.function_hooks);
     }
+    if let Some(more) = second_choice(plan, &attaching.attached, refused, hooks, is_of_functions) {
+        return Ok(Attempt::OtherHooks(more));
+    }
+    attaching.syscalls(&ops_of(Layer::Syscall), &plan.syscall_hooks);
+    if let (ops, Some(way)) = (ops_of(Layer::Blk), way)
+        && !ops.is_empty()
+    {
+        attaching.block(&ops, way);
+    }
+    attaching.process_events()?;
     let Attaching {
         mut attached, events, ..
     } = attaching;
     attached._events = events;
-    attach_process_events(&mut attached)?;
-    Ok(attached)
-}
-
-/// Threads that exit, and with `follow` forks and execs.
-fn attach_process_events(attached: &mut Attached) -> Result<(), AttachError> {
-    const EXIT: &str = "sched_process_exit";
-    let progs = &attached.skeleton.progs;
-    let all = [
-        (EXIT, Hook::RawTracepoint, &progs.exit_btf),
-        (EXIT, Hook::Tracepoint, &progs.exit_classic),
-        ("sched_process_fork", Hook::RawTracepoint, &progs.fork_btf),
-        ("sched_process_fork", Hook::Tracepoint, &progs.fork_classic),
-        ("sched_process_exec", Hook::RawTracepoint, &progs.exec_btf),
-        ("sched_process_exec", Hook::Tracepoint, &progs.exec_classic),
-    ];
-    for (event, hook, program) in all.into_iter().filter(|(_, _, program)| program.autoload()) {
-        let link = match program.attach() {
-            Ok(link) => link,
-            // Calls that a thread leaves behind then stay "under way", which the report says.
-            Err(_) if event == EXIT => continue,
-            // The report would be of fewer processes than were asked for.
-            Err(error) => return Err(AttachError::Follow(one_line(&error))),
-        };
-        let probe = Probe::on_event(None, hook, event, descriptor(program));
-        attached.probes.push(probe);
-        attached._process_events.push(link);
-    }
-    Ok(())
+    Ok(Attempt::Attached(Box::new(attached)))
 }
 
 /// What a program is told of one of the op's functions.
@@ -462,11 +400,73 @@ struct Attaching<'a> {
     each_alone: bool,
     attached: Attached,
     events: Option<KprobeEvents>,
-    /// Copies that are the same for all functions, by their template.
-    same: RefCell<BTreeMap<OsString, Rc<[sys::bpf_insn]>>>,
+    /// Those of which a program was loaded: what the kernel refuses of the others it refuses of every function.
+    loaded: RefCell<BTreeSet<Hook>>,
 }
 
 impl Attaching<'_> {
+    fn in_flight(&mut self) -> Result<(), AttachError> {
+        let program = &self.attached.skeleton.progs.in_flight;
+        if self.attached.programs.has(program) {
+            let program = self.program(program);
+            let program = program.map_err(|error| AttachError::Load(format!("the walk over threads: {error}")))?;
+            self.attached.in_flight = Some(program);
+        }
+        Ok(())
+    }
+
+    /// Threads that exit, and with `follow` forks and execs.
+    fn process_events(&mut self) -> Result<(), AttachError> {
+        const EXIT: &str = "sched_process_exit";
+        let progs = &self.attached.skeleton.progs;
+        let all = [
+            (EXIT, Hook::RawTracepoint, &progs.exit_btf),
+            (EXIT, Hook::Tracepoint, &progs.exit_classic),
+            ("sched_process_fork", Hook::RawTracepoint, &progs.fork_btf),
+            ("sched_process_fork", Hook::Tracepoint, &progs.fork_classic),
+            ("sched_process_exec", Hook::RawTracepoint, &progs.exec_btf),
+            ("sched_process_exec", Hook::Tracepoint, &progs.exec_classic),
+        ];
+        let mut links = Vec::new();
+        for (event, hook, program) in all {
+            if !self.attached.programs.has(program) {
+                continue;
+            }
+            let (program, link) = match self.event(program) {
+                Ok(attached) => attached,
+                // Calls that a thread leaves behind then stay "under way", which the report says.
+                Err(_) if event == EXIT => continue,
+                // The report would be of fewer processes than were asked for.
+                Err(error) => return Err(AttachError::Follow(error.to_string())),
+            };
+            let probe = Probe::on_event(None, hook, event, Some(program));
+            self.attached.probes.push(probe);
+            links.push(link);
+        }
+        self.attached._process_events = links;
+        Ok(())
+    }
+
+    /// A program that is no copy.
+    fn program(&self, program: &ProgramMut<'_>) -> io::Result<Rc<OwnedFd>> {
+        let attached = &self.attached;
+        attached.programs.get(program, self.facts, &attached.skeleton)
+    }
+
+    /// Attaches a program to the tracepoint that its section names.
+    fn event(&self, program: &ProgramMut<'_>) -> io::Result<(Rc<OwnedFd>, Detachable)> {
+        let loaded = self.program(program)?;
+        let section = program.section().to_string_lossy();
+        let Some(name) = section.strip_prefix("tracepoint/") else {
+            let link = attach_tracing(&loaded)?;
+            return Ok((loaded, Detachable::Fd(link)));
+        };
+        let tracefs = self.facts.tracefs.as_deref().ok_or(io::ErrorKind::Unsupported)?;
+        let id = tracefs.join("events").join(name).join("id");
+        let link = perf::attach_event(loaded.as_fd(), perf::read_number(&id)?.into())?;
+        Ok((loaded, Detachable::Perf(Rc::new(link))))
+    }
+
     /// System calls: one pair of programs for all, or each function by itself.
     fn syscalls(&mut self, ops: &[(usize, &PlannedOp)], hooks: &[Hook]) {
         for (place, &hook) in hooks.iter().enumerate().filter(|(_, hook)| self.hooks.contains(hook)) {
@@ -486,41 +486,40 @@ impl Attaching<'_> {
 
     fn syscall_tracepoints(&mut self, ops: &[(usize, &PlannedOp)], hook: Hook) {
         let (enter_program, exit_program) = templates(&self.attached.skeleton, hook);
-        let links = exit_program
-            .attach()
-            .and_then(|exit| Ok((exit, enter_program.attach()?)));
+        let links = self
+            .event(exit_program)
+            .and_then(|exit| Ok((exit, self.event(enter_program)?)));
         let name = "sys_enter, sys_exit";
         match links {
-            Ok((exit, enter)) => {
-                let (enter_fd, exit_fd) = (descriptor(enter_program), descriptor(exit_program));
+            Ok(((exit_fd, exit), (enter_fd, enter))) => {
                 let of = Some(Layer::Syscall);
                 self.attached.probes.push(Probe {
                     layer: of,
                     goes_with: of,
                     hook,
                     functions: name.split(", ").map(str::to_owned).collect(),
-                    skips: enter_fd.iter().cloned().map(SkipSource::Program).collect(),
-                    entry: enter_fd,
-                    leave: exit_fd,
+                    skips: vec![SkipSource::Program(enter_fd.clone())],
+                    entry: Some(enter_fd),
+                    leave: Some(exit_fd),
                     last: None,
                 });
-                self.attached.returns.push((of, Detachable::Libbpf(exit)));
-                self.attached.entries.push((of, Detachable::Libbpf(enter)));
+                self.attached.returns.push((of, exit));
+                self.attached.entries.push((of, enter));
                 for &(index, _) in ops {
                     self.attached.ops[index].points.push((name.to_owned(), hook));
                 }
             }
             Err(error) => {
                 for &(index, _) in ops {
-                    self.refuse(index, name, hook, &one_line(&error));
+                    self.refuse(index, name, hook, &error.to_string());
                 }
             }
         }
     }
 
-    /// Whether one link takes all functions.
+    /// Whether one program serves all functions that are told the same.
     fn joins(&self, hook: Hook) -> bool {
-        matches!(hook, Hook::Session | Hook::Multi) && !self.each_alone
+        hook.is_on_functions() && !hook.is_trampoline() && !self.each_alone
     }
 
     /// Functions of one layer, each with the first hook that works; together those that can be.
@@ -531,6 +530,9 @@ impl Attaching<'_> {
             .flat_map(|&(index, op)| op.points.iter().map(move |planned| (index, op, planned)))
             .filter(|(_, _, planned)| self.is_of_use(planned));
         let first = hooks.first().copied().filter(|hook| self.joins(*hook));
+        // Those of 32-bit programs' calls, which hardly anybody makes, where they come by the same link.
+        let has_link = first.is_some_and(Hook::links_many);
+        let all = all.filter(|(_, _, planned)| has_link || !planned.is_compat());
         let (many, mut single): (Vec<_>, Vec<_>) =
             all.partition(|(_, _, planned)| first.is_some_and(|hook| planned.fits(hook)));
         let mut together = false;
@@ -561,40 +563,36 @@ impl Attaching<'_> {
         }
     }
 
-    /// A copy of a template, less what this run's settings decide.
+    /// A copy of a template.
     fn load_copy(
         &self,
         template: &ProgramMut<'_>,
+        hook: Hook,
         point: Option<u32>,
         target: Option<&BtfFunction>,
     ) -> io::Result<OwnedFd> {
-        let maps = &self.attached.skeleton.maps;
-        let constants = Constants {
-            map: maps.rodata.as_fd().as_raw_fd(),
-            bytes: maps.rodata_data.map_or(&[], bytes_of),
-        };
-        if point.is_some() {
-            return program::load_copy(template, &program::copy(template, &constants, point)?, target);
-        }
-        let mut same = self.same.borrow_mut();
-        let known = same.get(template.name()).cloned();
-        let copy = match known {
-            Some(copy) => copy,
-            None => {
-                let copy: Rc<[_]> = program::copy(template, &constants, None)?.into();
-                same.insert(template.name().to_owned(), copy.clone());
-                copy
-            }
-        };
-        program::load_copy(template, &copy, target)
+        let attached = &self.attached;
+        let copy = attached
+            .programs
+            .load_copy(template, point, target, self.facts, &attached.skeleton)?;
+        self.loaded.borrow_mut().insert(hook);
+        Ok(copy)
     }
 
     fn refuse(&mut self, index: usize, function: &str, hook: Hook, error: &str) {
-        self.attached.ops[index].refused.push(Refusal {
-            function: function.to_owned(),
-            hook,
-            error: error.to_owned(),
-        });
+        let is_on_its_own = !hook.is_on_functions() || self.loaded.borrow().contains(&hook);
+        let function = if is_on_its_own { function } else { EVERY_FUNCTION };
+        let refused = &mut self.attached.ops[index].refused;
+        if !refused
+            .iter()
+            .any(|known| (known.function.as_str(), known.hook) == (function, hook))
+        {
+            refused.push(Refusal {
+                function: function.to_owned(),
+                hook,
+                error: error.to_owned(),
+            });
+        }
     }
 
     fn target<'p>(&self, index: usize, op: &PlannedOp, planned: &'p PlannedPoint) -> Target<'p> {
@@ -614,11 +612,15 @@ impl Attaching<'_> {
         }
     }
 
-    /// Completions, before any request can come in.
-    fn completions(&mut self, plan: &Plan, settings: &Settings) {
+    /// Completions, before any request can come in. Says whether their programs could be loaded.
+    fn completions(&mut self, plan: &Plan, settings: &Settings) -> bool {
         for end in &plan.completions {
             for &hook in &settings.completions {
-                if let Ok((program, link)) = self.completion(&end.function, hook) {
+                let completion = self.completion(&end.function, hook);
+                if completion.is_err() && !self.loaded.borrow().contains(&hook) {
+                    return false;
+                }
+                if let Ok((program, link)) = completion {
                     let program = Some(Rc::new(program));
                     let probe = Probe::on_event(None, hook, &end.function, program);
                     self.attached.probes.push(probe);
@@ -628,21 +630,22 @@ impl Attaching<'_> {
                 }
             }
         }
+        true
     }
 
     fn completion(&self, function: &str, hook: Hook) -> io::Result<(OwnedFd, Detachable)> {
         let progs = &self.attached.skeleton.progs;
         match hook {
-            Hook::Fentry if progs.complete_fentry.autoload() => {
+            Hook::Fentry if self.attached.programs.has(&progs.complete_fentry) => {
                 let known = self.facts.functions.get(function);
                 let target = known.and_then(|function| function.btf.as_ref());
                 let target = target.ok_or(io::ErrorKind::NotFound)?;
-                let program = self.load_copy(&progs.complete_fentry, None, Some(target))?;
+                let program = self.load_copy(&progs.complete_fentry, hook, None, Some(target))?;
                 let link = attach_tracing(&program)?;
                 Ok((program, Detachable::Fd(link)))
             }
             Hook::Kprobe => {
-                let program = self.load_copy(&progs.complete_kprobe, None, None)?;
+                let program = self.load_copy(&progs.complete_kprobe, hook, None, None)?;
                 let link = perf::attach_kprobe(program.as_fd(), function, false)?;
                 Ok((program, Detachable::Perf(Rc::new(link))))
             }
@@ -665,7 +668,7 @@ impl Attaching<'_> {
             Hook::Fsession => self.fsession(owner, target),
             Hook::Fentry => self.fentry(owner, target),
             Hook::Session | Hook::Multi => self.together(owner, &[target.function], target.word, hook),
-            Hook::KprobeEvent | Hook::Kprobe => self.kprobe(owner, target, hook),
+            Hook::KprobeEvent | Hook::Kprobe => self.kprobes(owner, &[target.function], target.word, hook).map(drop),
             Hook::RawTracepoint | Hook::Tracepoint => Err(io::ErrorKind::Unsupported.into()),
         }
     }
@@ -685,7 +688,7 @@ impl Attaching<'_> {
     fn fsession(&mut self, owner: Owner, target: &Target<'_>) -> io::Result<()> {
         let (function, word) = self.typed(target)?;
         let progs = &self.attached.skeleton.progs;
-        let program = Rc::new(self.load_copy(&progs.fsession_both, Some(word), Some(function))?);
+        let program = Rc::new(self.load_copy(&progs.fsession_both, Hook::Fsession, Some(word), Some(function))?);
         let link = attach_tracing(&program)?;
         let skips = vec![SkipSource::Program(program.clone())];
         self.attached_to(owner, Hook::Fsession, &[target.function], None, program, skips);
@@ -696,8 +699,8 @@ impl Attaching<'_> {
     fn fentry(&mut self, owner: Owner, target: &Target<'_>) -> io::Result<()> {
         let (function, word) = self.typed(target)?;
         let progs = &self.attached.skeleton.progs;
-        let exit = self.load_copy(&progs.fexit_leave, Some(word), Some(function))?;
-        let enter = self.load_copy(&progs.fentry_enter, Some(word), Some(function))?;
+        let exit = self.load_copy(&progs.fexit_leave, Hook::Fentry, Some(word), Some(function))?;
+        let enter = self.load_copy(&progs.fentry_enter, Hook::Fentry, Some(word), Some(function))?;
         let exit_link = attach_tracing(&exit)?;
         let enter_link = attach_tracing(&enter)?;
         let (enter, exit) = (Rc::new(enter), Rc::new(exit));
@@ -710,32 +713,53 @@ impl Attaching<'_> {
         Ok(())
     }
 
-    fn kprobe(&mut self, owner: Owner, target: &Target<'_>, hook: Hook) -> io::Result<()> {
-        let word = target.word.pack();
+    /// One program at the entries of functions whose programs are told the same, and one at their returns. Answers which of them the
+    /// kernel took; of one or more.
+    fn kprobes(&mut self, owner: Owner, functions: &[&str], word: PointWord, hook: Hook) -> io::Result<Vec<bool>> {
+        let word = Some(word.pack());
         let progs = &self.attached.skeleton.progs;
-        let leave = self.load_copy(&progs.kretprobe_leave, Some(word), None)?;
-        let enter = self.load_copy(&progs.kprobe_enter, Some(word), None)?;
-        let leave_link = if hook == Hook::KprobeEvent {
-            if self.events.is_none() {
-                let tracefs = self.facts.tracefs.as_deref().ok_or(io::ErrorKind::Unsupported)?;
-                self.events = Some(KprobeEvents::new(tracefs)?);
+        let leave = Rc::new(self.load_copy(&progs.kretprobe_leave, hook, word, None)?);
+        let enter = Rc::new(self.load_copy(&progs.kprobe_enter, hook, word, None)?);
+        let mut skips = vec![SkipSource::Program(enter.clone())];
+        let mut taken = Vec::new();
+        let mut last = None;
+        for function in functions {
+            let links = self
+                .kprobe_return(&leave, function, hook)
+                .and_then(|leave| Ok((leave, perf::attach_kprobe(enter.as_fd(), function, false)?)));
+            taken.push(links.is_ok());
+            match links {
+                Ok((leave_link, enter_link)) => {
+                    let enter_link = Rc::new(enter_link);
+                    skips.push(SkipSource::Perf(enter_link.clone()));
+                    let leave_link = Detachable::Perf(Rc::new(leave_link));
+                    self.attached.returns.push((owner.goes_with, leave_link));
+                    let enter_link = Detachable::Perf(enter_link);
+                    self.attached.entries.push((owner.goes_with, enter_link));
+                }
+                Err(error) => last = Some(error),
             }
-            let events = self.events.as_mut().ok_or(io::ErrorKind::Unsupported)?;
-            let id = events.make_return(target.function)?;
-            perf::attach_event(leave.as_fd(), id)?
-        } else {
-            perf::attach_kprobe(leave.as_fd(), target.function, true)?
-        };
-        let enter_link = Rc::new(perf::attach_kprobe(enter.as_fd(), target.function, false)?);
-        let (enter, leave) = (Rc::new(enter), Rc::new(leave));
-        let skips = vec![SkipSource::Program(enter.clone()), SkipSource::Perf(enter_link.clone())];
-        self.attached_to(owner, hook, &[target.function], Some(leave), enter, skips);
-        let leave_link = Detachable::Perf(Rc::new(leave_link));
-        self.attached.returns.push((owner.goes_with, leave_link));
-        self.attached
-            .entries
-            .push((owner.goes_with, Detachable::Perf(enter_link)));
-        Ok(())
+        }
+        let seen = functions.iter().zip(&taken).filter(|(_, taken)| **taken);
+        let seen: Vec<&str> = seen.map(|(function, _)| *function).collect();
+        if let Some(error) = last.filter(|_| seen.is_empty()) {
+            return Err(error);
+        }
+        self.attached_to(owner, hook, &seen, Some(leave), enter, skips);
+        Ok(taken)
+    }
+
+    fn kprobe_return(&mut self, leave: &OwnedFd, function: &str, hook: Hook) -> io::Result<PerfLink> {
+        if hook == Hook::Kprobe {
+            return perf::attach_kprobe(leave.as_fd(), function, true);
+        }
+        if self.events.is_none() {
+            let tracefs = self.facts.tracefs.as_deref().ok_or(io::ErrorKind::Unsupported)?;
+            self.events = Some(KprobeEvents::new(tracefs)?);
+        }
+        let events = self.events.as_mut().ok_or(io::ErrorKind::Unsupported)?;
+        let id = events.make_return(function)?;
+        perf::attach_event(leave.as_fd(), id)
     }
 
     /// Functions whose programs are told the same have one together. Answers those that the kernel took, and those that it did not.
@@ -749,9 +773,15 @@ impl Attaching<'_> {
                 functions.push(target.function);
                 kind.push(it);
             }
-            match self.together(owner, &functions, first.word, hook) {
-                Ok(()) => taken.extend(kind),
-                Err(_) => left.extend(kind),
+            let are_taken = if hook.links_many() {
+                let all = vec![true; functions.len()];
+                self.together(owner, &functions, first.word, hook).map(|()| all)
+            } else {
+                self.kprobes(owner, &functions, first.word, hook)
+            };
+            let are_taken = are_taken.unwrap_or_else(|_| vec![false; functions.len()]);
+            for (it, is_taken) in kind.into_iter().zip(are_taken) {
+                if is_taken { taken.push(it) } else { left.push(it) }
             }
         }
         (taken, left)
@@ -762,18 +792,18 @@ impl Attaching<'_> {
         let word = Some(word.pack());
         let progs = &self.attached.skeleton.progs;
         let (enter, leave, entry_link) = if hook == Hook::Session {
-            let program = self.load_copy(&progs.session, word, None)?;
+            let program = self.load_copy(&progs.session, hook, word, None)?;
             let link = attach_multi(&program, functions, sys::BPF_TRACE_KPROBE_SESSION, 0)?;
             (program, None, link)
         } else {
-            let leave = self.load_copy(&progs.multi_leave, word, None)?;
+            let leave = self.load_copy(&progs.multi_leave, hook, word, None)?;
             let leave_link = attach_multi(
                 &leave,
                 functions,
                 sys::BPF_TRACE_KPROBE_MULTI,
                 sys::BPF_F_KPROBE_MULTI_RETURN,
             )?;
-            let enter = self.load_copy(&progs.multi_enter, word, None)?;
+            let enter = self.load_copy(&progs.multi_enter, hook, word, None)?;
             let link = attach_multi(&enter, functions, sys::BPF_TRACE_KPROBE_MULTI, 0)?;
             self.attached
                 .returns
@@ -812,17 +842,6 @@ impl Attaching<'_> {
     }
 }
 
-/// A descriptor of a program that libbpf holds; without one its counters are not known.
-fn descriptor(program: &ProgramMut<'_>) -> Option<Rc<OwnedFd>> {
-    program.as_fd().try_clone_to_owned().ok().map(Rc::new)
-}
-
-/// The object's constants as the programs read them.
-fn bytes_of(constants: &rodata) -> &[u8] {
-    // SAFETY: a structure of integers, as the compiler laid it out for the programs; it is mapped as long as it is borrowed.
-    unsafe { plain::as_bytes(constants) }
-}
-
 fn attach_tracing(program: &OwnedFd) -> io::Result<OwnedFd> {
     // A tracing program has its target since it was loaded; this call, unlike newer ones, is on every kernel.
     // SAFETY: the descriptor is open, no name is passed.
@@ -845,14 +864,6 @@ fn attach_multi(program: &OwnedFd, functions: &[&str], kind: u32, flags: u32) ->
     };
     // SAFETY: the names and their pointers live until the call returns.
     own(unsafe { sys::bpf_link_create(program.as_raw_fd(), 0, kind, &raw const options) })
-}
-
-fn own(fd: i32) -> io::Result<OwnedFd> {
-    if fd < 0 {
-        return Err(io::Error::from_raw_os_error(-fd));
-    }
-    // SAFETY: the kernel has just given us this descriptor.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// libbpf-rs chains its errors over lines; a user gets one.

@@ -9,9 +9,12 @@ mod state;
 mod tests;
 mod unused;
 
+use std::collections::BTreeSet;
+
 use libbpf_sys as sys;
 use libbpf_sys::bpf_insn;
 
+use crate::kernel::interface::POINT_UNSET;
 use state::{STACK, State, Value, may_be_stack};
 use unused::{drop_unread, drop_unused};
 
@@ -54,9 +57,78 @@ struct Kept {
     from: Value,
 }
 
-/// The same program, less what its constants decide. `None`: it has something that is not known here, and has to stay as it is.
+/// A program that was folded.
+#[derive(Debug, Clone)]
+pub struct Folded {
+    pub program: Vec<bpf_insn>,
+    /// Where each of its functions begins, and where it began. The first is the program's own.
+    pub functions: Vec<Moved>,
+}
+
+/// A function of a program's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moved {
+    pub from: usize,
+    pub to: usize,
+}
+
+/// The same program, less what its constants decide; of its functions, each by itself, those that are still called. `None`: it has
+/// something that is not known here, and has to stay as it is.
 #[must_use]
-pub fn fold(program: &[bpf_insn], constants: &Constants<'_>) -> Option<Vec<bpf_insn>> {
+pub fn fold(program: &[bpf_insn], constants: &Constants<'_>) -> Option<Folded> {
+    let mut starts = BTreeSet::from([0]);
+    starts.extend(callees(program).map(|(_, callee)| callee));
+    let starts: Vec<usize> = starts.into_iter().collect();
+    let ends = starts[1..].iter().copied().chain([program.len()]);
+    let mut functions = Vec::new();
+    for (&start, end) in starts.iter().zip(ends) {
+        let mut function = program.get(start..end)?.to_vec();
+        let calls: Vec<(usize, usize)> = callees(program)
+            .filter(|(place, _)| (start..end).contains(place))
+            .collect();
+        // Meanwhile a call has its function's number.
+        for (place, callee) in calls {
+            function[place - start].imm = starts.binary_search(&callee).ok()? as i32;
+        }
+        functions.push(fold_function(&function, constants)?);
+    }
+    // Calls lead from one to the next.
+    let is_call = |it: &bpf_insn| it.code == CALL && u32::from(it.src_reg()) == sys::BPF_PSEUDO_CALL;
+    let mut is_called = vec![false; functions.len()];
+    let mut open = vec![0];
+    while let Some(number) = open.pop() {
+        if !std::mem::replace(&mut is_called[number], true) {
+            let calls = functions[number].iter().filter(|it| is_call(it));
+            open.extend(calls.map(|it| it.imm as usize));
+        }
+    }
+    let mut folded = Folded {
+        program: Vec::new(),
+        functions: Vec::new(),
+    };
+    let mut places = vec![0; functions.len()];
+    for (number, function) in functions.iter().enumerate().filter(|(number, _)| is_called[*number]) {
+        places[number] = folded.program.len();
+        folded.functions.push(Moved {
+            from: starts[number],
+            to: places[number],
+        });
+        folded.program.extend(function);
+    }
+    for (place, call) in folded.program.iter_mut().enumerate().filter(|(_, it)| is_call(it)) {
+        call.imm = (places[call.imm as usize] as i64 - place as i64 - 1) as i32;
+    }
+    Some(folded)
+}
+
+/// Calls of the program's own functions: where they are, and where these begin.
+fn callees(program: &[bpf_insn]) -> impl Iterator<Item = (usize, usize)> {
+    let calls = program.iter().enumerate();
+    let calls = calls.filter(|(_, it)| it.code == CALL && u32::from(it.src_reg()) == sys::BPF_PSEUDO_CALL);
+    calls.filter_map(|(place, it)| Some((place, place.checked_add_signed(it.imm as isize + 1)?)))
+}
+
+fn fold_function(program: &[bpf_insn], constants: &Constants<'_>) -> Option<Vec<bpf_insn>> {
     let is_head = find_heads(program)?;
     let heads = run(program, &is_head, constants)?;
     let mut kept = rewrite(program, &is_head, &heads, constants)?;
@@ -120,8 +192,9 @@ type Heads = Vec<Option<Box<State>>>;
 fn run(program: &[bpf_insn], is_head: &[bool], constants: &Constants<'_>) -> Option<Heads> {
     let mut heads: Heads = vec![None; program.len()];
     heads[0] = Some(Box::new(State::at_entry()));
-    let mut open = vec![0];
-    while let Some(head) = open.pop() {
+    // Those before others first, since nearly all of a program's jumps go forward: each is then gone through about once.
+    let mut open = BTreeSet::from([0]);
+    while let Some(head) = open.pop_first() {
         let mut state = (**heads[head].as_ref()?).clone();
         let mut place = head;
         loop {
@@ -138,7 +211,7 @@ fn run(program: &[bpf_insn], is_head: &[bool], constants: &Constants<'_>) -> Opt
                     }
                 };
                 if is_news {
-                    open.push(place);
+                    open.insert(place);
                 }
             }
             match next {
@@ -163,10 +236,6 @@ fn step(
         JUMP => return Some([None, Some(target_of(place, instruction)?)]),
         EXIT => return Some([None, None]),
         CALL => {
-            // Where a call of the program's own goes is not looked at.
-            if u32::from(instruction.src_reg()) == sys::BPF_PSEUDO_CALL {
-                return None;
-            }
             // It may write to what it is given.
             for argument in 1..=5 {
                 match state.registers[argument] {
@@ -291,6 +360,10 @@ fn arithmetic(instruction: &bpf_insn, state: &State) -> Value {
     } else {
         Value::Unknown
     };
+    // It is written in later.
+    if operation == sys::BPF_MOV && !has_register(instruction) && instruction.imm == POINT_UNSET as i32 {
+        return Value::Unknown;
+    }
     // Forms with a sign, which programs have only since 6.6, and other orders of bytes.
     if instruction.off != 0 || operation == sys::BPF_END {
         return lost;

@@ -19,7 +19,8 @@ use crate::kernel::interface::skeleton::{
 use crate::kernel::interface::types;
 use crate::kernel::interface::{
     BLOCK_OP_OTHER, BY_CGROUP, BY_DISK, BY_FILE, BY_NOTHING, BY_PROCESS, CALL_CLOSES, CALL_OPENS, CALL_POSITION,
-    CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED, DIRECTIONS, FAMILIES, GROUP_FIRST, ORIGINS, STOP_CALLS, STOP_REQUESTS,
+    CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED, DIRECTIONS, FAMILIES, GROUP_FIRST, KFUNC_PREEMPT_DISABLE,
+    KFUNC_SESSION_IS_RETURN_OF, ORIGINS, STOP_CALLS, STOP_REQUESTS,
 };
 use crate::kernel::names::{self, Hierarchy};
 use crate::layer::family::Row;
@@ -28,6 +29,7 @@ use crate::report::group::By;
 
 use super::attach::{AttachError, one_line, point_word};
 use super::plan::{BlockWay, BlockWish, CALLS_BY_COOKIE, END_FUNCTIONS, Plan, Start};
+use super::program::{self, Programs};
 use super::{Guard, Hook, atomics};
 
 /// What the kernel side is told before it is loaded.
@@ -98,11 +100,11 @@ pub fn load(
     settings: &Settings,
     hooks: &[Hook],
     way: Option<&BlockWay>,
-) -> Result<IostackbreakdownSkel<'static>, String> {
+) -> Result<(IostackbreakdownSkel<'static>, Programs), String> {
     // libbpf's object has to stay where it is; a run loads one, or a few when some are refused.
     let place: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
     let mut builder = IostackbreakdownSkelBuilder::default();
-    // libbpf opens it by its path, as it loads the programs.
+    // libbpf opens it by its path, as it relocates the programs.
     let types = in_memory(&facts.types);
     if let Some((_, path)) = &types {
         let set = builder.obj_builder.btf_custom_path(path);
@@ -113,9 +115,9 @@ pub fn load(
     if !facts.answering_atomics {
         atomics::leave_out(open.open_object_mut())?;
     }
-    choose_programs(&mut open, plan, facts, settings, hooks)?;
+    choose_programs(&mut open, facts, settings, hooks);
     choose_block_programs(&mut open, facts, way);
-    choose_completions(&mut open, plan, settings)?;
+    choose_completions(&mut open, plan, settings);
     choose_stack_programs(&mut open, settings, way);
     size_maps(&mut open, plan, facts, settings, way).map_err(|error| one_line(&error))?;
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
@@ -143,6 +145,10 @@ pub fn load(
             block_device: type_of("block_device"),
             gendisk: type_of("gendisk"),
         };
+        rodata.kfuncs = types::kfuncs {
+            preempt_disable: MaybeUninit::new(facts.kfuncs.contains_key(&KFUNC_PREEMPT_DISABLE)),
+            session_is_return_of: MaybeUninit::new(facts.kfuncs.contains_key(&KFUNC_SESSION_IS_RETURN_OF)),
+        };
         group_config(&mut rodata.config, settings.groups);
         fill_syscall_points(&mut rodata.syscall_points, &mut rodata.compat_points, plan);
         fill_cookie_calls(&mut rodata.cookie_calls, &mut rodata.compat_cookie_calls, plan);
@@ -164,7 +170,9 @@ pub fn load(
         bss.control.stopped = STOP_CALLS | STOP_REQUESTS;
         bss.control.epoch = 1;
     }
-    open.load().map_err(|error| one_line(&error))
+    let relocated = program::relocate(open.open_object_mut())?;
+    let skeleton = open.load().map_err(|error| one_line(&error))?;
+    Ok((skeleton, Programs::new(relocated)))
 }
 
 /// A file in memory with these bytes, and its path. `None`: there are none, or it cannot be had, and libbpf has to look at all of
@@ -205,45 +213,17 @@ fn has_places(facts: &Facts, settings: &Settings) -> bool {
     facts.answering_atomics && settings.starts.is_none()
 }
 
-fn choose_programs(
-    open: &mut OpenIostackbreakdownSkel<'_>,
-    plan: &Plan,
-    facts: &Facts,
-    settings: &Settings,
-    hooks: &[Hook],
-) -> Result<(), String> {
-    // The templates of tracing programs are loaded for some target; any will do.
-    let in_btf = |name: &str| facts.functions.get(name).is_some_and(|function| function.btf.is_some());
-    let functions = plan
-        .ops
-        .iter()
-        .flat_map(|op| &op.points)
-        .map(|planned| planned.function.as_str());
-    let first_target = functions.into_iter().find(|name| in_btf(name));
+fn choose_programs(open: &mut OpenIostackbreakdownSkel<'_>, facts: &Facts, settings: &Settings, hooks: &[Hook]) {
     // SAFETY: a flag of a plain structure, initialised by `Default` or by a `bool`.
     let follow = unsafe { settings.config.follow.assume_init() };
     // Process events come from process context: the same rule as for system calls decides the tracepoints' kind.
     let classic = facts.preemption.is_possible() && facts.tracefs.is_some();
     let wanted = |hook| hooks.contains(&hook);
     let kprobes = wanted(Hook::Kprobe) || wanted(Hook::KprobeEvent);
-    let fentry = wanted(Hook::Fentry) && first_target.is_some();
-    let fsession = wanted(Hook::Fsession) && first_target.is_some();
-
     let progs = &mut open.progs;
-    progs.fentry_enter.set_autoload(fentry);
-    progs.fexit_leave.set_autoload(fentry);
-    progs.fsession_both.set_autoload(fsession);
-    if let Some(target) = first_target.filter(|_| fentry || fsession) {
-        for program in [
-            &mut progs.fentry_enter,
-            &mut progs.fexit_leave,
-            &mut progs.fsession_both,
-        ] {
-            program
-                .set_attach_target(0, Some(target.to_owned()))
-                .map_err(|error| one_line(&error))?;
-        }
-    }
+    progs.fentry_enter.set_autoload(wanted(Hook::Fentry));
+    progs.fexit_leave.set_autoload(wanted(Hook::Fentry));
+    progs.fsession_both.set_autoload(wanted(Hook::Fsession));
     progs.kprobe_enter.set_autoload(kprobes);
     progs.kretprobe_leave.set_autoload(kprobes);
     progs.multi_enter.set_autoload(wanted(Hook::Multi));
@@ -261,7 +241,6 @@ fn choose_programs(
     progs.exec_classic.set_autoload(follow && classic);
     progs.in_flight.set_autoload(!settings.starts_in_table);
     progs.resolve_pids.set_autoload(false);
-    Ok(())
 }
 
 fn choose_block_programs(open: &mut OpenIostackbreakdownSkel<'_>, facts: &Facts, way: Option<&BlockWay>) {
@@ -417,20 +396,12 @@ fn fill_block_ops(table: &mut [u8], facts: &Facts) {
     }
 }
 
-fn choose_completions(open: &mut OpenIostackbreakdownSkel<'_>, plan: &Plan, settings: &Settings) -> Result<(), String> {
+fn choose_completions(open: &mut OpenIostackbreakdownSkel<'_>, plan: &Plan, settings: &Settings) {
     let progs = &mut open.progs;
-    let target = plan.completions.iter().find(|end| end.in_btf);
-    let target = target.filter(|_| settings.completions.contains(&Hook::Fentry));
-    progs.complete_fentry.set_autoload(target.is_some());
-    if let Some(target) = target {
-        let set = progs
-            .complete_fentry
-            .set_attach_target(0, Some(target.function.clone()));
-        set.map_err(|error| one_line(&error))?;
-    }
+    let by_fentry = settings.completions.contains(&Hook::Fentry) && plan.completions.iter().any(|end| end.in_btf);
+    progs.complete_fentry.set_autoload(by_fentry);
     let by_kprobe = settings.completions.contains(&Hook::Kprobe) && !plan.completions.is_empty();
     progs.complete_kprobe.set_autoload(by_kprobe);
-    Ok(())
 }
 
 fn size_maps(

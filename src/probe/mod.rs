@@ -62,6 +62,12 @@ impl Hook {
         matches!(self, Self::Fsession | Self::Session)
     }
 
+    /// Whether one link is on many functions.
+    #[must_use]
+    pub fn links_many(self) -> bool {
+        matches!(self, Self::Session | Self::Multi)
+    }
+
     /// Whether its programs are called by a trampoline.
     #[must_use]
     pub fn is_trampoline(self) -> bool {

@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
 
 use libbpf_sys as sys;
 
@@ -47,8 +48,17 @@ fn open(attributes: &mut sys::perf_event_attr) -> io::Result<OwnedFd> {
 }
 
 /// A number that sysfs or tracefs tells, possibly behind a word as in `config:0`.
-fn read_number(path: &str) -> io::Result<u32> {
-    let no_number = || io::Error::new(io::ErrorKind::InvalidData, format!("{path} holds no number"));
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read_number(path: impl AsRef<Path>) -> io::Result<u32> {
+    let path = path.as_ref();
+    let no_number = || {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("{} holds no number", path.display()),
+        )
+    };
     number_in(&text_of(path)?).ok_or_else(no_number)
 }
 
@@ -64,11 +74,11 @@ pub fn attach_kprobe(program: BorrowedFd<'_>, function: &str, at_return: bool) -
     const UNIT: &str = "/sys/bus/event_source/devices/kprobe";
     let name = CString::new(function)?;
     let mut attributes = sys::perf_event_attr {
-        type_: read_number(&format!("{UNIT}/type"))?,
+        type_: read_number(format!("{UNIT}/type"))?,
         ..Default::default()
     };
     if at_return {
-        attributes.config = 1 << read_number(&format!("{UNIT}/format/retprobe"))?;
+        attributes.config = 1 << read_number(format!("{UNIT}/format/retprobe"))?;
     }
     attributes.__bindgen_anon_3.config1 = name.as_ptr() as u64;
     attach(program, open(&mut attributes)?)

@@ -1,22 +1,36 @@
-//! Copies of the BPF object's template programs, specialised to one function each.
+//! Loads programs of the BPF object, as they are or as copies that are specialised to one function each.
 //!
-//! libbpf relocates and loads each template once. A copy is the same instructions with the point written in, loaded for
-//! another target. So the object has one program per hook, not one per function; what the function does not need is left out
-//! ([`super::fold`]).
+//! libbpf relocates them and loads none. The object has one program per hook, not one per function: a copy is the same
+//! instructions with the point written in, loaded for its own target. What this run, or the function, does not need is left out
+//! ([`super::fold`]); the targets' numbers are out of the kernel's BTF, which is read once, and not by libbpf.
 
-use std::ffi::CString;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{CStr, CString, OsString};
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::rc::Rc;
 
-use libbpf_rs::{AsRawLibbpf, Program};
+use libbpf_rs::skel::Skel;
+use libbpf_rs::{AsRawLibbpf, OpenObject, PrintLevel, Program, ProgramType};
 use libbpf_sys as sys;
 
-use super::fold::{Constants, fold};
+use super::fold::{Constants, Folded, fold};
+use crate::kernel::Facts;
 use crate::kernel::btf::BtfFunction;
 use crate::kernel::interface::POINT_UNSET;
+use crate::kernel::interface::skeleton::IostackbreakdownSkel;
+use crate::kernel::interface::types::rodata;
 
 /// Must agree with LICENSE in the BPF object.
-const LICENSE: &std::ffi::CStr = c"Dual MIT/GPL";
+const LICENSE: &CStr = c"Dual MIT/GPL";
+
+/// What libbpf is told that tracing programs are, of which there are no others: it would read all of the kernel's BTF for these.
+const STAND_IN: (ProgramType, sys::bpf_prog_type) = (ProgramType::RawTracepoint, sys::BPF_PROG_TYPE_RAW_TRACEPOINT);
+
+/// Bytes that the verifier's log of a refused program may have.
+const LOG_SIZE: usize = 1 << 20;
 
 /// Opcode of a move of an immediate into a register, the 32-bit and the 64-bit form.
 const MOV32_IMM: u8 = (sys::BPF_ALU | sys::BPF_MOV | sys::BPF_K) as u8;
@@ -34,39 +48,173 @@ fn specialise(instructions: &mut [sys::bpf_insn], point: u32) -> usize {
     places
 }
 
-/// The instructions of a copy of `template`: for `point` where it is specialised, less what the constants decide.
+/// Has libbpf relocate those programs of `object` that are to be loaded, and make the maps. Answers their names.
 ///
 /// # Errors
-/// `InvalidInput` when the template has no place for a point.
-pub fn copy(template: &Program<'_>, constants: &Constants<'_>, point: Option<u32>) -> io::Result<Vec<sys::bpf_insn>> {
-    let mut instructions = template.insns().to_vec();
-    if let Some(point) = point
-        && specialise(&mut instructions, point) == 0
-    {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "the program has no place for a point",
-        ));
+/// What libbpf says.
+pub fn relocate(object: &mut OpenObject) -> Result<Relocated, String> {
+    let mut relocated = Relocated::new();
+    for mut program in object.progs_mut().filter(|program| program.autoload()) {
+        relocated.insert(program.name().to_owned());
+        if program.prog_type() == ProgramType::Tracing {
+            program.set_prog_type(STAND_IN.0);
+        }
     }
-    Ok(fold(&instructions, constants).unwrap_or(instructions))
+    // SAFETY: the object is open.
+    let failed = unsafe { sys::bpf_object__prepare(object.as_libbpf_object().as_ptr()) };
+    if failed < 0 {
+        return Err(io::Error::from_raw_os_error(-failed).to_string());
+    }
+    for mut program in object.progs_mut() {
+        program.set_autoload(false);
+    }
+    Ok(relocated)
 }
 
-/// Loads a copy of `template`, for `target` where it is a tracing program.
-///
-/// # Errors
-/// What the kernel says.
-pub fn load_copy(
+/// Names of programs that can be loaded.
+pub type Relocated = BTreeSet<OsString>;
+
+/// The programs of an object that can be loaded.
+pub struct Programs {
+    relocated: Relocated,
+    /// Less what is the same for all copies, by name.
+    folded: RefCell<BTreeMap<OsString, Rc<Folded>>>,
+    /// Those that are no copies, by name.
+    loaded: RefCell<BTreeMap<OsString, Rc<OwnedFd>>>,
+}
+
+impl Programs {
+    #[must_use]
+    pub fn new(relocated: Relocated) -> Self {
+        Self {
+            relocated,
+            folded: RefCell::default(),
+            loaded: RefCell::default(),
+        }
+    }
+
+    /// Whether this run is to have a program.
+    #[must_use]
+    pub fn has(&self, program: &Program<'_>) -> bool {
+        self.relocated.contains(program.name())
+    }
+
+    /// A program that is no copy, loaded when it is first asked for. One on an event finds its target by its section.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn get(
+        &self,
+        program: &Program<'_>,
+        facts: &Facts,
+        skeleton: &IostackbreakdownSkel<'_>,
+    ) -> io::Result<Rc<OwnedFd>> {
+        if let Some(loaded) = self.loaded.borrow().get(program.name()) {
+            return Ok(loaded.clone());
+        }
+        let section = program.section().to_str().unwrap_or_default();
+        let event = facts.events.get(section).map(|&id| BtfFunction {
+            id,
+            args: 0,
+            module: None,
+        });
+        let loaded = Rc::new(self.load_copy(program, None, event.as_ref(), facts, skeleton)?);
+        let mut all = self.loaded.borrow_mut();
+        all.insert(program.name().to_owned(), loaded.clone());
+        Ok(loaded)
+    }
+
+    /// Loads a copy of `template`, for `point` where it is specialised, and for `target` where it is a tracing program.
+    ///
+    /// # Errors
+    /// What the kernel says; `InvalidInput` when the template has no place for a point.
+    pub fn load_copy(
+        &self,
+        template: &Program<'_>,
+        point: Option<u32>,
+        target: Option<&BtfFunction>,
+        facts: &Facts,
+        skeleton: &IostackbreakdownSkel<'_>,
+    ) -> io::Result<OwnedFd> {
+        let constants = Constants {
+            map: skeleton.maps.rodata.as_fd().as_raw_fd(),
+            bytes: skeleton.maps.rodata_data.map_or(&[], bytes_of),
+        };
+        let known = self.folded.borrow().get(template.name()).cloned();
+        let folded = known.unwrap_or_else(|| {
+            let folded = Rc::new(folded(template.insns(), &constants));
+            let mut known = self.folded.borrow_mut();
+            known.insert(template.name().to_owned(), folded.clone());
+            folded
+        });
+        let mut copy = Folded::clone(&folded);
+        if let Some(point) = point {
+            if specialise(&mut copy.program, point) == 0 {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "the program has no place for a point",
+                ));
+            }
+            let before = copy.functions;
+            copy = self::folded(&copy.program, &constants);
+            for function in &mut copy.functions {
+                let was = before.iter().find(|was| was.to == function.from);
+                function.from = was.map_or(function.from, |was| was.from);
+            }
+        }
+        name_functions(&mut copy.program, &facts.kfuncs);
+        load(template, &copy, target, skeleton)
+    }
+}
+
+/// A program less what the constants decide, where that can be told.
+fn folded(program: &[sys::bpf_insn], constants: &Constants<'_>) -> Folded {
+    fold(program, constants).unwrap_or_else(|| Folded {
+        program: program.to_vec(),
+        functions: Vec::new(),
+    })
+}
+
+/// The object's constants as the programs read them.
+fn bytes_of(constants: &rodata) -> &[u8] {
+    // SAFETY: a structure of integers, as the compiler laid it out for the programs; it is mapped as long as it is borrowed.
+    unsafe { plain::as_bytes(constants) }
+}
+
+/// Writes into calls of the kernel's functions which ones they are. One that there is not stays as it is, which the kernel refuses
+/// where it is run into.
+fn name_functions(instructions: &mut [sys::bpf_insn], kfuncs: &BTreeMap<u32, u32>) {
+    const CALL: u8 = (sys::BPF_JMP | sys::BPF_CALL) as u8;
+    for instruction in instructions {
+        if instruction.code == CALL
+            && instruction.src_reg() == 0
+            && let Some(&id) = kfuncs.get(&(instruction.imm as u32))
+        {
+            instruction.set_src_reg(sys::BPF_PSEUDO_KFUNC_CALL as u8);
+            instruction.imm = id as i32;
+        }
+    }
+}
+
+fn load(
     template: &Program<'_>,
-    instructions: &[sys::bpf_insn],
+    copy: &Folded,
     target: Option<&BtfFunction>,
+    skeleton: &IostackbreakdownSkel<'_>,
 ) -> io::Result<OwnedFd> {
+    let instructions = &copy.program;
     let object = template.as_libbpf_object().as_ptr();
-    // SAFETY: the template is loaded, so libbpf's program behind it is valid.
+    // SAFETY: libbpf's program lives as long as the template.
     let (kind, attach_type) = unsafe {
         (
             sys::bpf_program__type(object),
             sys::bpf_program__expected_attach_type(object),
         )
+    };
+    let kind = if kind == STAND_IN.1 {
+        sys::BPF_PROG_TYPE_TRACING
+    } else {
+        kind
     };
     let mut options = sys::bpf_prog_load_opts {
         sz: size_of::<sys::bpf_prog_load_opts>() as sys::size_t,
@@ -83,23 +231,94 @@ pub fn load_copy(
             options.attach_btf_obj_fd = object.as_raw_fd() as u32;
         }
     }
+    // The kernel looks at a global function once, whoever calls it, if it is told the types of its arguments.
+    let functions = types_of_functions(template, copy);
+    if functions.len() > 1 {
+        // SAFETY: the skeleton has an object.
+        options.prog_btf_fd = unsafe { sys::bpf_object__btf_fd(skeleton.object().as_libbpf_object().as_ptr()) } as u32;
+        options.func_info = functions.as_ptr().cast();
+        options.func_info_cnt = functions.len() as u32;
+        options.func_info_rec_size = size_of::<sys::bpf_func_info>() as u32;
+    }
     let name = CString::new(template.name().to_string_lossy().as_bytes())?;
-    // SAFETY: all pointers are valid for the call, and the count is that of the instructions.
-    let fd = unsafe {
-        sys::bpf_prog_load(
-            kind,
-            name.as_ptr(),
-            LICENSE.as_ptr(),
-            instructions.as_ptr(),
-            instructions.len() as sys::size_t,
-            &raw mut options,
-        )
+    let load = |options: &mut sys::bpf_prog_load_opts| {
+        // SAFETY: all pointers are valid for the call, and the count is that of the instructions.
+        let fd = unsafe {
+            sys::bpf_prog_load(
+                kind,
+                name.as_ptr(),
+                LICENSE.as_ptr(),
+                instructions.as_ptr(),
+                instructions.len() as sys::size_t,
+                options,
+            )
+        };
+        own(fd)
     };
+    load(&mut options).inspect_err(|error| {
+        // What it says is for developers: see `--verbose`.
+        if let Some((_, print)) = libbpf_rs::get_print() {
+            let mut log = vec![0u8; LOG_SIZE];
+            options.log_level = 1;
+            options.log_size = log.len() as u32;
+            options.log_buf = log.as_mut_ptr().cast();
+            let _ = load(&mut options);
+            let log = CStr::from_bytes_until_nul(&log).unwrap_or_default();
+            if !log.is_empty() {
+                let name = template.name().display();
+                print(
+                    PrintLevel::Warn,
+                    format!("{name}: {error}\n{}\n", log.to_string_lossy()),
+                );
+            }
+        }
+    })
+}
+
+/// Begins to run an iterator's program; what it writes can be read.
+///
+/// # Errors
+/// What the kernel says.
+pub fn walk(program: &OwnedFd) -> io::Result<File> {
+    // SAFETY: the descriptor is open; no options are passed.
+    let link = unsafe { sys::bpf_link_create(program.as_raw_fd(), 0, sys::BPF_TRACE_ITER, std::ptr::null()) };
+    let link = own(link)?;
+    // SAFETY: the link is open.
+    own(unsafe { sys::bpf_iter_create(link.as_raw_fd()) }).map(File::from)
+}
+
+/// A descriptor that the kernel has just given us, or its error.
+///
+/// # Errors
+/// What the kernel says.
+pub fn own(fd: i32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: `fd` was just opened and is ours.
+    // SAFETY: it is open and ours.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The types of a copy's functions, in their order.
+fn types_of_functions(template: &Program<'_>, copy: &Folded) -> Vec<sys::bpf_func_info> {
+    let object = template.as_libbpf_object().as_ptr();
+    // SAFETY: libbpf answers an array of that many, or nothing, which lives as long as the template.
+    let known = unsafe {
+        let first = sys::bpf_program__func_info(object);
+        match sys::bpf_program__func_info_cnt(object) as usize {
+            count if !first.is_null() => std::slice::from_raw_parts(first, count),
+            _ => &[],
+        }
+    };
+    let typed = known.iter().filter_map(|of| {
+        let mut moved = copy.functions.iter();
+        let moved = moved.find(|moved| moved.from == of.insn_off as usize)?;
+        Some(sys::bpf_func_info {
+            insn_off: moved.to as u32,
+            ..*of
+        })
+    });
+    typed.collect()
 }
 
 /// What the kernel knows of a program; `None` where it is too old to tell as much as `until`.
@@ -142,12 +361,7 @@ pub fn runs(program: &OwnedFd) -> Option<Runs> {
 /// What the kernel says: EPERM without CAP_SYS_ADMIN, EINVAL before 5.8.
 pub fn count_runs() -> io::Result<OwnedFd> {
     // SAFETY: takes a number.
-    let fd = unsafe { sys::bpf_enable_stats(sys::BPF_STATS_RUN_TIME) };
-    if fd < 0 {
-        return Err(io::Error::from_raw_os_error(-fd));
-    }
-    // SAFETY: `fd` was just opened and is ours.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    own(unsafe { sys::bpf_enable_stats(sys::BPF_STATS_RUN_TIME) })
 }
 
 #[cfg(test)]

@@ -143,7 +143,7 @@ fn told_facts(
     place: &Path,
     evidence: &Evidence<'_>,
 ) -> Vec<(&'static str, String)> {
-    let starts = if attached.skeleton.progs.in_flight.autoload() {
+    let starts = if attached.in_flight.is_some() {
         "task storage"
     } else {
         "a table"

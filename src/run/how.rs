@@ -13,7 +13,7 @@ pub fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: &BTr
     eprintln!("preemption in the kernel: {}", facts.preemption);
     eprintln!(
         "starts are kept in {}",
-        if attached.skeleton.progs.in_flight.autoload() {
+        if attached.in_flight.is_some() {
             "task storage"
         } else {
             "a table"

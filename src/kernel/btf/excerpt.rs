@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use libbpf_sys as sys;
 
 use super::image::{HEADER_SIZE, Image, MAGIC};
-use super::{Beginnings, Btf, KIND_CONST, KIND_ENUM, KIND_PTR, KIND_STRUCT, KIND_TYPEDEF};
+use super::{Btf, KIND_CONST, KIND_ENUM, KIND_PTR, KIND_STRUCT, KIND_TYPEDEF};
 
 const VERSION: u8 = 1;
 
@@ -21,20 +21,18 @@ impl Btf<'_> {
         let mut excerpt = Excerpt {
             image,
             types: Vec::new(),
-            strings: vec![0],
-            string_places: HashMap::new(),
+            names: Vec::new(),
             numbers: HashMap::new(),
             order: Vec::new(),
             pointer: None,
         };
-        let beginnings = Beginnings::new(names.iter().copied());
         for (id, kind) in image.own_types() {
             let is_whole = matches!(
                 kind.kind(),
                 KIND_STRUCT | sys::BTF_KIND_UNION | KIND_ENUM | sys::BTF_KIND_ENUM64 | KIND_TYPEDEF
             );
             if is_whole
-                && let Some(name) = image.name_among(&kind, &beginnings)
+                && let Some(name) = image.known(kind.name)
                 && names.contains(essential(name))
             {
                 excerpt.number_of(id);
@@ -61,9 +59,8 @@ pub fn essential(name: &str) -> &str {
 struct Excerpt<'a> {
     image: &'a Image<'a>,
     types: Vec<u8>,
-    strings: Vec<u8>,
-    /// Of those that are written, by their place in the kernel's.
-    string_places: HashMap<u32, u32>,
+    /// Where a name's place is to be written, by its place in the kernel's.
+    names: Vec<(u32, usize)>,
     /// Numbers of types here by the kernel's.
     numbers: HashMap<u32, u32>,
     /// The kernel's numbers of types, in the order that they have here.
@@ -94,59 +91,47 @@ impl Excerpt<'_> {
         number
     }
 
-    fn string(&mut self, place: u32) -> u32 {
-        if place == 0 {
-            return 0;
+    /// Of a name and more.
+    fn words(&mut self, words: &[u32]) {
+        if words[0] != 0 {
+            self.names.push((words[0], self.types.len()));
         }
-        let (strings, image) = (&mut self.strings, self.image);
-        *self.string_places.entry(place).or_insert_with(|| {
-            let here = strings.len() as u32;
-            strings.extend(image.string(place).as_bytes());
-            strings.push(0);
-            here
-        })
+        self.numbers_only(words);
     }
 
-    fn words(&mut self, words: &[u32]) {
+    fn numbers_only(&mut self, words: &[u32]) {
         self.types.extend(words.iter().flat_map(|word| word.to_le_bytes()));
     }
 
     fn write(&mut self, id: u32) {
         let Some(kind) = self.image.type_at(id) else { return };
-        let name = self.string(kind.name);
-        let size_or_type = kind.size_or_type;
+        let (name, size_or_type) = (kind.name, kind.size_or_type);
         match kind.kind() {
             sys::BTF_KIND_INT => {
                 self.words(&[name, kind.info, size_or_type]);
-                kind.rows::<1>().for_each(|encoding| self.words(&encoding));
+                kind.rows::<1>().for_each(|encoding| self.numbers_only(&encoding));
             }
             sys::BTF_KIND_ARRAY => {
                 self.words(&[name, kind.info, size_or_type]);
                 for [element, index, count] in kind.rows() {
                     let (element, index) = (self.number_of(element), self.number_of(index));
-                    self.words(&[element, index, count]);
+                    self.numbers_only(&[element, index, count]);
                 }
             }
             KIND_STRUCT | sys::BTF_KIND_UNION => {
                 self.words(&[name, kind.info, size_or_type]);
                 for [name, of, offset] in kind.rows() {
-                    let (name, of) = (self.string(name), self.number_of(of));
+                    let of = self.number_of(of);
                     self.words(&[name, of, offset]);
                 }
             }
             KIND_ENUM => {
                 self.words(&[name, kind.info, size_or_type]);
-                for [name, value] in kind.rows() {
-                    let name = self.string(name);
-                    self.words(&[name, value]);
-                }
+                kind.rows::<2>().for_each(|value| self.words(&value));
             }
             sys::BTF_KIND_ENUM64 => {
                 self.words(&[name, kind.info, size_or_type]);
-                for [name, low, high] in kind.rows() {
-                    let name = self.string(name);
-                    self.words(&[name, low, high]);
-                }
+                kind.rows::<3>().for_each(|value| self.words(&value));
             }
             KIND_TYPEDEF | KIND_CONST | sys::BTF_KIND_VOLATILE | sys::BTF_KIND_RESTRICT | sys::BTF_KIND_TYPE_TAG => {
                 let of = self.number_of(size_or_type);
@@ -158,16 +143,29 @@ impl Excerpt<'_> {
         }
     }
 
-    fn finish(self) -> Vec<u8> {
-        let (types, strings) = (self.types.len() as u32, self.strings.len() as u32);
-        let mut bytes = Vec::with_capacity(HEADER_SIZE as usize + self.types.len() + self.strings.len());
+    fn finish(mut self) -> Vec<u8> {
+        self.names.sort_unstable();
+        let mut places: Vec<u32> = self.names.iter().map(|(place, _)| *place).collect();
+        places.dedup();
+        let mut names = vec![0];
+        let mut uses = self.names.iter().peekable();
+        self.image.each_string(&places, &mut |place, name| {
+            let here = (names.len() as u32).to_le_bytes();
+            while let Some((_, at)) = uses.next_if(|(of, _)| *of == place) {
+                self.types[*at..at + here.len()].copy_from_slice(&here);
+            }
+            names.extend(name.as_bytes());
+            names.push(0);
+        });
+        let (types, strings) = (self.types.len() as u32, names.len() as u32);
+        let mut bytes = Vec::with_capacity(HEADER_SIZE as usize + self.types.len() + names.len());
         bytes.extend(MAGIC.to_le_bytes());
         bytes.extend([VERSION, 0]);
         for word in [HEADER_SIZE, 0, types, types, strings] {
             bytes.extend(word.to_le_bytes());
         }
         bytes.extend(self.types);
-        bytes.extend(self.strings);
+        bytes.extend(names);
         bytes
     }
 }
@@ -177,7 +175,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::image::Type;
-    use super::super::tests::{into_bytes, kernel_like};
+    use super::super::tests::{into_bytes, kernel_like, of_bytes};
     use super::*;
     use crate::fuzz;
 
@@ -212,16 +210,19 @@ mod tests {
 
     #[test]
     fn a_type_comes_with_all_that_is_inside_it() {
-        let whole = Btf::of_bytes(&kernel()).unwrap();
+        let whole = of_bytes(&kernel(), &[], &["task_struct", "flags", "absent"]).unwrap();
         let bytes = whole.excerpt(&BTreeSet::from(["task_struct", "flags", "absent"]));
-        let part = Btf::of_bytes(&bytes).unwrap();
+        let part = of_bytes(&bytes, &[], &[]).unwrap();
         let task = named(&part, "task_struct").unwrap();
         let members: Vec<[u32; 3]> = task.rows().collect();
         let told: Vec<_> = members
             .iter()
             .map(|[name, _, at]| (part.image.string(*name), *at))
             .collect();
-        assert_eq!(told, [("far", 0), ("other", 64), ("all", 128)]);
+        assert_eq!(
+            told,
+            [("far", 0), ("other", 64), ("all", 128)].map(|(name, at)| (name.to_owned(), at))
+        );
         assert_eq!(members[0][1], members[1][1], "one pointer stands for all");
         assert!(named(&part, "near").is_some() && named(&part, "far").is_none());
         assert_eq!(task.size_or_type, 32);
@@ -249,7 +250,7 @@ mod tests {
         #[test]
         fn of_any_bytes_there_is_one_that_can_be_read(bytes in fuzz::bytes_like([kernel(), kernel_like()].concat())) {
             libbpf_rs::set_print(None);
-            if let Some(btf) = Btf::of_bytes(&bytes) {
+            if let Some(btf) = of_bytes(&bytes, &[], &["task_struct", "flags", ""]) {
                 let _ = btf.excerpt(&BTreeSet::from(["task_struct", "flags", ""]));
             }
         }

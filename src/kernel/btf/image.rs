@@ -1,7 +1,13 @@
-//! BTF as it lies in memory (Documentation/bpf/btf.rst): a header, types one after the other, their names.
+//! BTF as the kernel shows it (Documentation/bpf/btf.rst): a header, types one after the other, their names.
+//!
+//! The types are kept in memory, the names are not, which are nearly half of it: those that are looked for are found in one pass, and
+//! the few others that are asked for are read again.
 
+use std::ffi::CStr;
+use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 
 use libbpf_sys as sys;
 
@@ -12,13 +18,23 @@ pub(super) const MAGIC: u16 = 0xeb9f;
 pub(super) const HEADER_SIZE: u32 = 24;
 /// Of `struct btf_type`, before what only some kinds have.
 const TYPE_SIZE: usize = 12;
+/// The place of every so many types is kept.
+const STRIDE: usize = 16;
+/// Bytes of names that are read at a time.
+const CHUNK: usize = 1 << 16;
+/// Longer names (KSYM_NAME_LEN, include/linux/kallsyms.h) are of nothing that is asked for.
+const NAME_SIZE: usize = 512;
 
-/// All of it, and where each type begins.
+/// Where each type begins, and its names.
 pub(super) struct Image<'base> {
-    bytes: Vec<u8>,
-    /// By number, from `first_id` on.
+    types: Vec<u8>,
+    /// Of the first of each [`STRIDE`] types, by number from `first_id` on.
     places: Vec<u32>,
-    strings: Range<usize>,
+    count: u32,
+    known: Names,
+    file: File,
+    /// Where names are in the file.
+    strings: Range<u64>,
     /// Lower numbers, and lower places of names, are those of the base.
     base: Option<&'base Image<'base>>,
     first_id: u32,
@@ -72,95 +88,226 @@ fn word_at(bytes: &[u8], place: usize) -> Option<u32> {
     word.try_into().ok().map(u32::from_ne_bytes)
 }
 
+/// Names that are looked for.
+pub(super) struct Wanted<F> {
+    pub(super) beginnings: Beginnings,
+    /// Decides on those that begin as one of them.
+    pub(super) is_wanted: F,
+}
+
+/// Those that were found, by their places.
+struct Names {
+    sorted: Vec<(u32, Box<str>)>,
+    /// A bit for some of the places each: nearly all others are told from them by that.
+    bits: Vec<u64>,
+}
+
+impl Names {
+    const WORDS: usize = 1024;
+
+    fn bit_of(place: u32) -> (usize, u64) {
+        let bit = place as usize % (64 * Self::WORDS);
+        (bit / 64, 1 << (bit % 64))
+    }
+
+    fn get(&self, place: u32) -> Option<&str> {
+        let (word, bit) = Self::bit_of(place);
+        if self.bits[word] & bit == 0 {
+            return None;
+        }
+        let found = self.sorted.binary_search_by_key(&place, |(known, _)| *known).ok()?;
+        Some(&self.sorted[found].1)
+    }
+}
+
 impl<'base> Image<'base> {
     /// # Errors
-    /// When these bytes are no BTF.
-    pub(super) fn new(bytes: Vec<u8>, base: Option<&'base Image<'base>>) -> io::Result<Self> {
-        let no_btf = || io::Error::new(io::ErrorKind::InvalidData, "it is not as it should be");
-        let [types, strings] = sections(&bytes).ok_or_else(no_btf)?;
+    /// When it cannot be read, or is no BTF.
+    pub(super) fn new(
+        file: File,
+        base: Option<&'base Image<'base>>,
+        wanted: &Wanted<impl Fn(&str) -> bool>,
+    ) -> io::Result<Self> {
+        let mut header = [0; HEADER_SIZE as usize];
+        file.read_exact_at(&mut header, 0)?;
+        let size = file.metadata()?.len();
+        let [at, strings] = sections(&header, size).ok_or_else(no_btf)?;
+        // Its places are numbers of 32 bits, each.
+        let mut types = vec![0; usize::try_from(at.end - at.start).map_err(|_| no_btf())?];
+        file.read_exact_at(&mut types, at.start)?;
         let mut image = Self {
+            types,
             places: Vec::new(),
+            count: 0,
+            known: find(&file, &strings, wanted)?,
+            file,
+            first_id: base.map_or(1, |base| base.first_id + base.count),
+            first_name: base.map_or(0, |base| {
+                base.first_name + (base.strings.end - base.strings.start) as u32
+            }),
             strings,
             base,
-            first_id: base.map_or(1, |base| base.first_id + base.places.len() as u32),
-            first_name: base.map_or(0, |base| base.first_name + base.strings.len() as u32),
-            bytes,
         };
-        let end = types.end;
-        let mut next = types.start;
-        while next < end {
-            let more = word_at(&image.bytes[..end], next + 4).and_then(size_of_more);
-            image.places.push(next as u32);
+        let mut next = 0;
+        while next < image.types.len() {
+            if (image.count as usize).is_multiple_of(STRIDE) {
+                image.places.push(next as u32);
+            }
+            let more = word_at(&image.types, next + 4).and_then(size_of_more);
             next += TYPE_SIZE + more.ok_or_else(no_btf)?;
+            image.count += 1;
         }
-        if next > end {
+        if next > image.types.len() {
             return Err(no_btf());
+        }
+        // Those of its own begin behind the base's.
+        for (place, _) in &mut image.known.sorted {
+            *place += image.first_name;
+            let (word, bit) = Names::bit_of(*place);
+            image.known.bits[word] |= bit;
         }
         Ok(image)
     }
 
     /// The type of this number; 0 is nothing at all. `None`: there is none.
     pub(super) fn type_at(&self, id: u32) -> Option<Type<'_>> {
-        match id.checked_sub(self.first_id) {
-            Some(own) => self.type_from(*self.places.get(own as usize)? as usize),
-            None if id == 0 => Some(Type {
-                name: 0,
-                info: 0,
-                size_or_type: 0,
-                more: &[],
-            }),
-            None => self.base?.type_at(id),
+        let Some(own) = id.checked_sub(self.first_id) else {
+            return match self.base {
+                Some(base) => base.type_at(id),
+                None => Some(Type {
+                    name: 0,
+                    info: 0,
+                    size_or_type: 0,
+                    more: &[],
+                }),
+            };
+        };
+        if own >= self.count {
+            return None;
         }
+        let mut place = *self.places.get(own as usize / STRIDE)? as usize;
+        for _ in 0..own as usize % STRIDE {
+            place += TYPE_SIZE + size_of_more(word_at(&self.types, place + 4)?)?;
+        }
+        self.type_from(place)
     }
 
     fn type_from(&self, place: usize) -> Option<Type<'_>> {
-        let info = word_at(&self.bytes, place + 4)?;
+        let info = word_at(&self.types, place + 4)?;
         let more = place + TYPE_SIZE;
         Some(Type {
-            name: word_at(&self.bytes, place)?,
+            name: word_at(&self.types, place)?,
             info,
-            size_or_type: word_at(&self.bytes, place + 8)?,
-            more: self.bytes.get(more..more + size_of_more(info)?)?,
+            size_or_type: word_at(&self.types, place + 8)?,
+            more: self.types.get(more..more + size_of_more(info)?)?,
         })
     }
 
     /// Its own types with their numbers, none of the base.
     pub(super) fn own_types(&self) -> impl Iterator<Item = (u32, Type<'_>)> {
-        let types = self.places.iter().map(|&place| self.type_from(place as usize));
-        (self.first_id..).zip(types).filter_map(|(id, kind)| Some((id, kind?)))
+        let mut place = 0;
+        let types = std::iter::from_fn(move || {
+            let kind = self.type_from(place)?;
+            place += TYPE_SIZE + kind.more.len();
+            Some(kind)
+        });
+        (self.first_id..).zip(types)
     }
 
-    /// From a name on; nothing where there is none.
-    fn name_from(&self, place: u32) -> &[u8] {
-        match (place.checked_sub(self.first_name), self.base) {
-            (Some(own), _) => self.bytes[self.strings.clone()].get(own as usize..).unwrap_or_default(),
-            (None, Some(base)) => base.name_from(place),
-            (None, None) => &[],
+    /// The name at this place, if it is one of those that were looked for.
+    pub(super) fn known(&self, place: u32) -> Option<&str> {
+        match self.base.filter(|_| place < self.first_name) {
+            Some(base) => base.known(place),
+            None => self.known.get(place),
         }
     }
 
-    /// The name at this place; empty where there is none.
-    pub(super) fn string(&self, place: u32) -> &str {
-        let rest = self.name_from(place);
-        let end = rest.iter().position(|&byte| byte == 0).unwrap_or(0);
-        str::from_utf8(&rest[..end]).unwrap_or_default()
+    /// The name at this place; empty where there is none. It is read.
+    pub(super) fn string(&self, place: u32) -> String {
+        let mut found = String::new();
+        self.each_string(&[place], &mut |_, name| name.clone_into(&mut found));
+        found
     }
 
-    /// The name of a type, if it may be one of these.
-    pub(super) fn name_among(&self, of: &Type<'_>, names: &Beginnings) -> Option<&str> {
-        names.may_have(self.name_from(of.name)).then(|| self.string(of.name))
+    /// Tells the names at these places, which are in order. Where there is none, it is empty.
+    pub(super) fn each_string(&self, places: &[u32], tell: &mut dyn FnMut(u32, &str)) {
+        let own = places.partition_point(|&place| place < self.first_name);
+        let (of_base, own) = places.split_at(own);
+        if let Some(base) = self.base {
+            base.each_string(of_base, tell);
+        }
+        let mut bytes = Vec::new();
+        let mut first = 0;
+        for &place in own {
+            let at = self.strings.start + u64::from(place - self.first_name);
+            let rest = |bytes: &[u8], first: u64| usize::try_from(at - first).ok().filter(|&skip| skip < bytes.len());
+            let is_here = |bytes: &[u8], first| rest(bytes, first).is_some_and(|skip| bytes[skip..].contains(&0));
+            if !is_here(&bytes, first) {
+                first = at;
+                let left = self.strings.end.saturating_sub(at);
+                bytes.resize(left.min(8 * NAME_SIZE as u64) as usize, 0);
+                if self.file.read_exact_at(&mut bytes, at).is_err() {
+                    bytes.clear();
+                }
+            }
+            let name = rest(&bytes, first).and_then(|skip| CStr::from_bytes_until_nul(&bytes[skip..]).ok());
+            tell(place, name.and_then(|name| name.to_str().ok()).unwrap_or_default());
+        }
     }
 }
 
-/// Where the types and the names are.
-fn sections(bytes: &[u8]) -> Option<[Range<usize>; 2]> {
-    let magic = u16::from_ne_bytes([*bytes.first()?, *bytes.get(1)?]);
-    let header = word_at(bytes, 4)? as usize;
-    let section = |place: usize| -> Option<Range<usize>> {
-        let start = header.checked_add(word_at(bytes, place)? as usize)?;
-        let end = start.checked_add(word_at(bytes, place + 4)? as usize)?;
-        (end <= bytes.len()).then_some(start..end)
+fn no_btf() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "it is not as it should be")
+}
+
+/// Those of a file's names that are wanted, by their places in it.
+fn find(file: &File, strings: &Range<u64>, wanted: &Wanted<impl Fn(&str) -> bool>) -> io::Result<Names> {
+    let mut names = Names {
+        sorted: Vec::new(),
+        bits: vec![0; Names::WORDS],
     };
-    let is_btf = magic == MAGIC && header >= HEADER_SIZE as usize;
+    let mut bytes = vec![0; CHUNK];
+    // Bytes at the beginning that are left of the chunk before, whose last name is not complete.
+    let mut left = 0;
+    let mut next = strings.start;
+    while next < strings.end {
+        let size = (strings.end - next).min((bytes.len() - left) as u64) as usize;
+        file.read_exact_at(&mut bytes[left..left + size], next)?;
+        let place = next - left as u64 - strings.start;
+        let chunk = &bytes[..left + size];
+        let mut rest = chunk;
+        while let Ok(name) = CStr::from_bytes_until_nul(rest) {
+            let name = name.to_bytes();
+            if wanted.beginnings.may_have(name)
+                && let Ok(name) = str::from_utf8(name)
+                && (wanted.is_wanted)(name)
+            {
+                let place = place + (chunk.len() - rest.len()) as u64;
+                names.sorted.push((place as u32, name.into()));
+            }
+            rest = &rest[name.len() + 1..];
+        }
+        next += size as u64;
+        let range = chunk.len() - rest.len()..chunk.len();
+        left = range.len();
+        if left == bytes.len() {
+            // No name is as long as that.
+            left = 0;
+        }
+        bytes.copy_within(range.end - left..range.end, 0);
+    }
+    Ok(names)
+}
+
+/// Where the types and the names are.
+fn sections(header: &[u8], size: u64) -> Option<[Range<u64>; 2]> {
+    let magic = u16::from_ne_bytes([*header.first()?, *header.get(1)?]);
+    let behind = u64::from(word_at(header, 4)?);
+    let section = |place: usize| -> Option<Range<u64>> {
+        let start = behind + u64::from(word_at(header, place)?);
+        let end = start + u64::from(word_at(header, place + 4)?);
+        (end <= size).then_some(start..end)
+    };
+    let is_btf = magic == MAGIC && behind >= u64::from(HEADER_SIZE);
     is_btf.then_some([section(8)?, section(16)?])
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use libbpf_rs::ProgramMut;
 
-use super::{Attached, Attaching, Detachable, Probe, Refusal, SkipSource, descriptor, one_line};
+use super::{Attached, Attaching, Detachable, Probe, Refusal, SkipSource};
 use crate::kernel::interface::skeleton::IostackbreakdownProgs;
 use crate::layer::Layer;
 use crate::probe::Hook;
@@ -57,13 +57,15 @@ impl Attaching<'_> {
         let mut probes = Vec::new();
         let mut names: Vec<(String, Hook)> = Vec::new();
         let probe = |event: &Event<'_>, hook, missed: Option<SkipSource>| {
-            let program = descriptor(event.program);
+            let program = self.program(event.program).ok();
             let mut probe = Probe::on_event(Some(Layer::Blk), hook, event.name, program.clone());
             let sources: Vec<SkipSource> = program.map(SkipSource::Program).into_iter().chain(missed).collect();
             let other = match event.skips {
                 Skips::Covered => return probe,
                 Skips::Lost => None,
-                Skips::LostWith(other) => Some(other).filter(|other| other.autoload()).and_then(descriptor),
+                Skips::LostWith(other) => Some(other)
+                    .filter(|other| self.attached.programs.has(other))
+                    .and_then(|other| self.program(other).ok()),
             };
             match other {
                 Some(other) => probe.skips.push(SkipSource::Both(sources, other)),
@@ -73,21 +75,22 @@ impl Attaching<'_> {
         };
         for event in tracepoints(progs, way)
             .into_iter()
-            .filter(|event| event.program.autoload())
+            .filter(|event| self.attached.programs.has(event.program))
         {
-            let link = event
-                .program
-                .attach()
-                .map_err(|error| format!("{}: {}", event.name, one_line(&error)))?;
+            let (_, link) = self
+                .event(event.program)
+                .map_err(|error| format!("{}: {error}", event.name))?;
             probes.push(probe(&event, Hook::RawTracepoint, None));
-            links.push((Some(Layer::Blk), Detachable::Libbpf(link)));
+            links.push((Some(Layer::Blk), link));
             names.push((event.name.to_owned(), Hook::RawTracepoint));
         }
         for event in functions(progs, way)
             .into_iter()
-            .filter(|event| event.program.autoload())
+            .filter(|event| self.attached.programs.has(event.program))
         {
-            let link = perf::attach_kprobe(event.program.as_fd(), event.name, false)
+            let link = self
+                .program(event.program)
+                .and_then(|program| perf::attach_kprobe(program.as_fd(), event.name, false))
                 .map_err(|error| format!("{}: {error}", event.name))?;
             let link = Rc::new(link);
             probes.push(probe(&event, Hook::Kprobe, Some(SkipSource::Perf(link.clone()))));

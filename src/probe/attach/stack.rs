@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Attaching, Counters, Detachable, Owner, Probe, Target, descriptor, one_line};
+use super::{Attaching, Counters, Owner, Probe, Target, one_line};
 use crate::kernel::interface::types::{family_stats, origin_stats};
 use crate::kernel::interface::{DIRECTIONS, FAMILIES, ORIGINS};
 use crate::layer::family::{Row, RowFunction};
@@ -45,23 +45,25 @@ impl AttachedStack {
 impl Attaching<'_> {
     /// All of it but the layers' functions, before any of these.
     pub(super) fn stack(&mut self, plan: &Plan) -> Result<(), AttachError> {
+        for event in ["sched_wakeup", "sched_switch"] {
+            let progs = &self.attached.skeleton.progs;
+            let program = match event {
+                "sched_wakeup" => &progs.sched_wakeup_btf,
+                _ => &progs.sched_switch_btf,
+            };
+            let (program, link) = self
+                .event(program)
+                .map_err(|error| AttachError::Load(format!("the scheduler's events: {error}")))?;
+            let probe = Probe::on_event(None, Hook::RawTracepoint, event, Some(program));
+            self.attached.probes.push(probe);
+            self.attached.returns.push((None, link));
+        }
         let skeleton = &self.attached.skeleton;
         let map = |name, error: std::io::Error| AttachError::Map(name, error.to_string());
         let families =
             Counters::map(&skeleton.maps.families, FAMILIES as usize).map_err(|error| map("families", error))?;
         let origins = Counters::map(&skeleton.maps.origins, (ORIGINS * DIRECTIONS) as usize)
             .map_err(|error| map("origins", error))?;
-        for (event, program) in [
-            ("sched_wakeup", &skeleton.progs.sched_wakeup_btf),
-            ("sched_switch", &skeleton.progs.sched_switch_btf),
-        ] {
-            let link = program
-                .attach()
-                .map_err(|error| AttachError::Load(format!("the scheduler's events: {}", one_line(&error))))?;
-            let probe = Probe::on_event(None, Hook::RawTracepoint, event, descriptor(program));
-            self.attached.probes.push(probe);
-            self.attached.returns.push((None, Detachable::Libbpf(link)));
-        }
         let slow = skeleton.maps.slow_calls.autocreate();
         let slow = slow.then(|| SlowRing::open(&skeleton.maps.slow_calls)).transpose();
         let slow = slow.map_err(|error| AttachError::Map("slow_calls", one_line(&error)))?;

@@ -57,7 +57,7 @@ fn folded(program: &[bpf_insn]) -> Option<Vec<bpf_insn>> {
         map: MAP,
         bytes: &BYTES,
     };
-    fold(program, &constants)
+    Some(fold(program, &constants)?.program)
 }
 
 fn shown(program: &[bpf_insn]) -> Vec<(u8, u8, u8, i16, i32)> {
@@ -194,10 +194,50 @@ fn a_constant_is_known_on_the_stack_as_well() {
 
 #[test]
 fn what_is_not_known_here_stays_as_it_is() {
-    let own = instruction(sys::BPF_JMP | sys::BPF_CALL, 0, sys::BPF_PSEUDO_CALL as u8, 0, 1);
-    assert!(folded(&[own, exit(), exit()]).is_none());
+    assert!(folded(&[own(7), exit()]).is_none(), "nothing is there");
+    let [low, high] = constant(2, 1);
+    let address = bpf_insn { imm: 1, ..low };
+    let mut address = [address, high];
+    address[0].set_src_reg(sys::BPF_PSEUDO_FUNC as u8);
+    assert!(
+        folded(&[&address[..], &[exit()]].concat()).is_none(),
+        "a function's address"
+    );
     assert!(folded(&[number(0, 0)]).is_none(), "it has no end");
     assert!(folded(&[]).is_none());
+}
+
+/// A call of the program's own function, so many instructions further.
+fn own(distance: i32) -> bpf_insn {
+    instruction(sys::BPF_JMP | sys::BPF_CALL, 0, sys::BPF_PSEUDO_CALL as u8, 0, distance)
+}
+
+#[test]
+fn each_function_is_folded_and_those_that_are_called_stay() {
+    let [low, high] = constant(7, 0);
+    // A program, a function that the constants leave alone, and one that they make shorter.
+    let program = [
+        low,
+        high,
+        load(sys::BPF_W, 6, 7, 8),
+        jump_if_equal(6, 0, 1),
+        own(2),
+        own(3),
+        exit(),
+        number(0, 1),
+        exit(),
+        low,
+        high,
+        load(sys::BPF_W, 0, 7, 0),
+        exit(),
+    ];
+    let constants = Constants {
+        map: MAP,
+        bytes: &BYTES,
+    };
+    let folded = fold(&program, &constants).unwrap();
+    assert_eq!(shown(&folded.program), shown(&[own(1), exit(), number(0, 1), exit()]));
+    assert_eq!(folded.functions, [Moved { from: 0, to: 0 }, Moved { from: 9, to: 2 }]);
 }
 
 /// Where the stack of a program that runs begins, and its constants: numbers that arithmetic on others does not come by.
