@@ -36,6 +36,7 @@ static void *(*const rdonly_cast)(const void *pointer, __u32 type) = (void *)KFU
 		struct file *: cast_types.file,                                                                        \
 		struct inode *: cast_types.inode,                                                                      \
 		struct kiocb *: cast_types.kiocb,                                                                      \
+		struct pt_regs *: cast_types.pt_regs,                                                                  \
 		struct super_block *: cast_types.super_block,                                                          \
 		struct request *: cast_types.request,                                                                  \
 		struct request_queue *: cast_types.request_queue,                                                      \
@@ -65,7 +66,21 @@ static __always_inline __u64 read_word(const void *address)
 
 /* Saved registers are a plain structure: its layout is the architecture's, and needs no relocation. */
 #define DIRECT_REGISTER(saved, field) ((saved)->field)
-#define PROBED_REGISTER(saved, field) read_word(&(saved)->field)
+#define PROBED_REGISTER(saved, field) (TYPE_OF(saved) ? TYPED(saved)->field : read_word(&(saved)->field))
+
+/*
+ * The current thread's number, and above it its process's. Where pointers can be given types, the current task's is one that loads need
+ * no check for (6.2, 3f00c5239344), and it is cheaper than the helper that answers both numbers.
+ */
+static __always_inline __u64 current_id(void)
+{
+	struct task_struct *task;
+
+	if (!cast_types.file)
+		return bpf_get_current_pid_tgid();
+	task = bpf_get_current_task_btf();
+	return (__u64)task->tgid << 32 | (__u32)task->pid;
+}
 
 /* thread_info.status: a system call of the 32-bit table (arch/x86/include/asm/thread_info.h). */
 #define TS_COMPAT 2

@@ -38,8 +38,12 @@ static __always_inline bool process_is_traced(__u64 id)
 
 	if (config.tgid)
 		return tgid == config.tgid;
-	if (config.traced_set)
-		return bpf_map_lookup_elem(&traced, &tgid) != NULL;
+	if (config.traced_set) {
+		/* Here, or it would be written for the others, too. */
+		__u32 key = tgid;
+
+		return bpf_map_lookup_elem(&traced, &key) != NULL;
+	}
 	return tgid != config.self_tgid;
 }
 
@@ -92,6 +96,34 @@ enum verdict {
 DEFINE_JUDGE_INODE(judge_inode_direct, DIRECT)
 DEFINE_JUDGE_INODE(judge_inode_probed, PROBED)
 
+/*
+ * include/linux/fs.h: an open file that is a regular one or a directory (do_dentry_open()). It is looked at in kernels before 6.2 alone,
+ * where it has this value and a look at the inode costs another call.
+ */
+#define FMODE_ATOMIC_POS 0x8000
+
+/* Every kind of file is asked for, wherever it is. */
+static __always_inline bool all_files_are_traced(void)
+{
+	return config.all_files && !config.by_file && !config.by_disk;
+}
+
+#define DEFINE_JUDGE_FILE(NAME, GET, JUDGE_INODE)                                                                      \
+	static __always_inline enum verdict NAME(struct file *file)                                                    \
+	{                                                                                                              \
+		struct inode *inode;                                                                                   \
+                                                                                                                       \
+		if (all_files_are_traced())                                                                            \
+			return TRACED;                                                                                 \
+		if (!cast_types.file && !config.by_file && !config.by_disk && GET(file, f_mode) & FMODE_ATOMIC_POS)    \
+			return TRACED;                                                                                 \
+		inode = GET(file, f_inode);                                                                            \
+		return JUDGE_INODE(inode);                                                                             \
+	}
+
+DEFINE_JUDGE_FILE(judge_file_direct, DIRECT, judge_inode_direct)
+DEFINE_JUDGE_FILE(judge_file_probed, PROBED, judge_inode_probed)
+
 /* The current task's open file, NULL for a number that is none. */
 static __always_inline struct file *file_of_descriptor(__u32 fd)
 {
@@ -110,8 +142,12 @@ static __always_inline struct file *file_of_descriptor(__u32 fd)
 		descriptors = BPF_CORE_READ(table, max_fds);
 		all = BPF_CORE_READ(table, fd);
 	}
-	if (fd < descriptors)
-		bpf_probe_read_kernel(&file, sizeof(file), all + fd);
+	if (fd >= descriptors)
+		return NULL;
+	/* It begins with a pointer to a file, as each place of the table does. */
+	if (cast_types.kiocb && !bpf_core_field_offset(struct kiocb, ki_filp))
+		return TYPED((struct kiocb *)(all + fd))->ki_filp;
+	bpf_probe_read_kernel(&file, sizeof(file), all + fd);
 	return file;
 }
 
@@ -120,7 +156,7 @@ static __always_inline enum verdict judge_file(struct file *file)
 {
 	if (!file)
 		return config.by_file ? FOREIGN : TRACED;
-	return judge_inode_probed(PROBED(file, f_inode));
+	return judge_file_probed(file);
 }
 
 static __always_inline enum verdict judge_descriptor(__u32 fd)

@@ -34,6 +34,12 @@ static __always_inline struct thread_state *thread_of_call(__u32 point, __u32 th
 	return state;
 }
 
+/* Whether a call is under way in the frame of this point. */
+static __always_inline bool has_frame(const struct thread_state *state, __u32 point)
+{
+	return state->calls.frames[point_frame(point) & (MAX_FRAMES - 1)].entered_ns;
+}
+
 /*
  * A call begins. Answers its frame, NULL where there is none, or an outer call of the same op is under way. File systems share
  * frames: the call of one inside another's, such as a read of NFS out of its cache on a disk, finds no room, and is lost.
@@ -77,12 +83,12 @@ struct ended {
 	__u32 group;
 };
 
-/* Counts it. */
-static __always_inline void record_all(__u32 point, const struct ended *call, __u64 now, long value)
+/* Counts it. `step`: that of its time. */
+static __always_inline void record_all(__u32 point, const struct ended *call, __u64 now, __u64 step, long value)
 {
 	__u64 ns = now - call->entered_ns;
 
-	record(point, ns, value);
+	record(point, ns, step, value);
 	record_in_group(call->group, point_op(point), point_return(point) == RETURN_BYTES, ns, value);
 }
 

@@ -59,7 +59,7 @@ static __always_inline void leave_session(__u32 point, __u64 cookie, long value)
 	}
 	add(&s->under_way, -1);
 	if (is_timed(point, &call, now))
-		record_to(s, true, now - cookie, value, false);
+		record_to(s, true, now - cookie, step_of(now - cookie), value, false);
 }
 
 SEC("fsession")

@@ -8,13 +8,15 @@
 #define __FUNCTION_BPF_H__
 
 /* Which file a call works on, and whether it is one of those asked for. `ARG(n)` gives the function's arguments. */
-#define DEFINE_JUDGE(NAME, CONTEXT, ARG, GET, JUDGE_INODE, REGISTER)                                                       \
+#define DEFINE_JUDGE(NAME, CONTEXT, ARG, GET, JUDGE_FILE, JUDGE_INODE, REGISTER)                                                       \
 	static __always_inline enum verdict NAME(CONTEXT *ctx, __u32 point)                                            \
 	{                                                                                                              \
 		__u32 shape = point_shape(point);                                                                      \
 		struct inode *inode;                                                                                   \
 		struct file *file;                                                                                     \
                                                                                                                        \
+		if (point_plain(point) && point_guard(point) == GUARD_NONE && !config.by_file && !config.by_disk)      \
+			return TRACED;                                                                                 \
 		if (shape == SHAPE_FD_0)                                                                               \
 			return judge_descriptor(ARG(ctx, 0));                                                          \
 		if (shape == SHAPE_SYSCALL_FD_0) {                                                                     \
@@ -47,25 +49,31 @@
 		}                                                                                                      \
 		if (point_guard(point) == GUARD_F_OP && (__u64)GET(file, f_op) != guard_value(point))                  \
 			return OTHERS;                                                                                 \
-		inode = GET(file, f_inode);                                                                            \
-		/* XFS opened directories by the function for files once: an open is that of a file. */               \
-		if (shape == SHAPE_FILE_1 && (GET(inode, i_mode) & S_IFMT) == S_IFDIR)                                 \
-			return FOREIGN;                                                                                \
+		/* XFS opened directories by the function for files once: an open is that of a file. */                \
+		if (shape == SHAPE_FILE_1) {                                                                           \
+			inode = GET(file, f_inode);                                                                    \
+			if ((GET(inode, i_mode) & S_IFMT) == S_IFDIR)                                                  \
+				return FOREIGN;                                                                        \
+		}                                                                                                      \
 		if (point_guard(point) == GUARD_MAGIC) {                                                               \
-			struct super_block *sb = GET(inode, i_sb);                                                     \
+			struct super_block *sb;                                                                        \
                                                                                                                        \
+			inode = GET(file, f_inode);                                                                    \
+			sb = GET(inode, i_sb);                                                                         \
 			if (GET(sb, s_magic) != guard_value(point))                                                    \
 				return OTHERS;                                                                         \
 		}                                                                                                      \
-		return JUDGE_INODE(inode);                                                                             \
+		if (point_plain(point) && !config.by_file && !config.by_disk)                                          \
+			return TRACED;                                                                                 \
+		return JUDGE_FILE(file);                                                                               \
 	}
 
 #define REGISTER_ARG(ctx, n) REGISTER_ARG_##n(ctx)
 #define REGISTER_ARG_0(ctx) PT_REGS_PARM1(ctx)
 #define REGISTER_ARG_1(ctx) PT_REGS_PARM2(ctx)
 
-DEFINE_JUDGE(judge_direct, void, CONTEXT_WORD, DIRECT, judge_inode_direct, DIRECT_REGISTER)
-DEFINE_JUDGE(judge_probed, struct pt_regs, REGISTER_ARG, PROBED, judge_inode_probed, PROBED_REGISTER)
+DEFINE_JUDGE(judge_direct, void, CONTEXT_WORD, DIRECT, judge_file_direct, judge_inode_direct, DIRECT_REGISTER)
+DEFINE_JUDGE(judge_probed, struct pt_regs, REGISTER_ARG, PROBED, judge_file_probed, judge_inode_probed, PROBED_REGISTER)
 
 /* Requests that may be tried once more by a thread that is not traced: one of io_uring's has a name of its own. */
 static __always_inline bool may_be_tried_by_others(__u32 point)
@@ -129,7 +137,7 @@ static __always_inline void note_file(__u32 point, void *first, const struct han
 
 static __always_inline int enter_row(__u32 point, void *first, bool is_direct)
 {
-	__u64 id = bpf_get_current_pid_tgid();
+	__u64 id = current_id();
 	struct thread_state *state;
 	__u32 row = point_op(point);
 
@@ -145,7 +153,7 @@ static __always_inline int enter_row(__u32 point, void *first, bool is_direct)
 
 static __always_inline int leave_row(__u32 point)
 {
-	__u64 id = bpf_get_current_pid_tgid();
+	__u64 id = current_id();
 	struct thread_state *state;
 
 	state = row_is_measured(point) && process_is_traced(id) ? find_thread(id) : NULL;
@@ -154,11 +162,44 @@ static __always_inline int leave_row(__u32 point)
 	return 0;
 }
 
+/* A function that is a system call. */
+static __always_inline bool is_call(__u32 point)
+{
+	return point_shape(point) == SHAPE_SYSCALL || point_shape(point) == SHAPE_SYSCALL_32;
+}
+
+/* One of vfs that reads and writes come by, with the file that the system call was given. */
+static __always_inline bool may_judge(__u32 point)
+{
+	return config.whole_stack && point_shape(point) == SHAPE_FILE_0 && point_return(point) == RETURN_BYTES && point_outermost(point);
+}
+
+/* A call's file is judged, if that was left to vfs. Says true when it is over with the call, as if it had never been seen. */
+static __always_inline bool was_not_asked_for(struct thread_state *state, __u32 thread, enum verdict verdict)
+{
+	struct frame *frame = &state->calls.frames[SYSCALL_FRAME];
+
+	if (!state->hand.depth || !state->hand.is_unjudged)
+		return false;
+	state->hand.is_unjudged = 0;
+	if (verdict == TRACED)
+		return false;
+	if (frame->entered_ns) {
+		if (verdict == EXCLUDED)
+			count_excluded(point_op(frame->point));
+		frame->entered_ns = 0;
+		release_thread(state, thread);
+	}
+	put_hand(state, thread);
+	return true;
+}
+
 #define DEFINE_ENTER(NAME, CONTEXT, ARG, GET, JUDGE, IS_DIRECT, REGISTER, ENTER_SYSCALL, ENTER_SYSCALL_32)             \
 	static __always_inline int NAME(CONTEXT *ctx, __u32 point, __u64 stack)                                        \
 	{                                                                                                              \
 		struct thread_state *state = NULL;                                                                     \
 		enum verdict verdict;                                                                                  \
+		bool is_counted;                                                                                       \
 		struct kiocb *kiocb;                                                                                   \
 		struct frame *frame;                                                                                   \
 		struct hand *hand;                                                                                     \
@@ -170,35 +211,45 @@ static __always_inline int leave_row(__u32 point)
 			return control.stopped & STOP_CALLS ? 0 :                                                      \
 						 enter_row(point, (void *)ARG(ctx, 0),                                 \
 							   IS_DIRECT(point, (void *)ARG(ctx, 0)));                     \
-		id = bpf_get_current_pid_tgid();                                                                       \
+		id = current_id();                                                                       \
 		if (!thread_is_traced(id) && (!may_be_tried_by_others(point) || !is_traced_request(ARG(ctx, 0))))      \
 			return 0;                                                                                      \
-		if (control.stopped & STOP_CALLS || is_inside_a_cookie(point))                                         \
+		if (control.stopped & STOP_CALLS && (!config.rows_only || is_call(point)))                             \
+			return 0;                                                                                      \
+		if (is_inside_a_cookie(point))                                                                         \
 			return 0;                                                                                      \
 		if (point_shape(point) == SHAPE_SYSCALL) {                                                             \
 			struct pt_regs *regs = (void *)ARG(ctx, 0);                                                    \
                                                                                                                        \
 			point = syscall_point(SYSCALL_NUMBER(regs, REGISTER));                                         \
-			return point ? ENTER_SYSCALL(point, regs) : 0;                                                 \
+			return point ? ENTER_SYSCALL(point, id, regs) : 0;                                                 \
 		}                                                                                                      \
 		if (point_shape(point) == SHAPE_SYSCALL_32) {                                                          \
 			struct pt_regs *regs = (void *)ARG(ctx, 0);                                                    \
                                                                                                                        \
 			point = compat_point(SYSCALL_NUMBER(regs, REGISTER));                                          \
-			return point ? ENTER_SYSCALL_32(point, regs) : 0;                                              \
+			return point ? ENTER_SYSCALL_32(point, id, regs) : 0;                                              \
 		}                                                                                                      \
 		verdict = JUDGE(ctx, point);                                                                           \
 		if (verdict == OTHERS)                                                                                 \
 			return 0;                                                                                      \
 		if (verdict == EXCLUDED && !point_silent(point))                                                       \
 			count_excluded(point_op(point));                                                               \
-		if (verdict == TRACED)                                                                                 \
+		is_counted = !config.rows_only || point_is_door(point);                                                \
+		if (!is_counted && point_shape(point) == SHAPE_KIOCB_0)                                                \
+			is_counted = GET((struct kiocb *)ARG(ctx, 0), ki_complete);                                    \
+		if (config.rows_only && is_counted)                                                                    \
+			is_counted = !(control.stopped & STOP_CALLS);                                                  \
+		if (verdict == TRACED && is_counted)                                                                   \
 			state = thread_of_call(point, id);                                                             \
 		else if (config.whole_stack)                                                                           \
 			state = find_thread(id);                                                                       \
-		if (!state)                                                                                            \
+		if (!state || (may_judge(point) && was_not_asked_for(state, id, verdict)))                             \
 			return 0;                                                                                      \
-		frame = verdict == TRACED ? begin(state, point, stack) : NULL;                                         \
+		frame = NULL;                                                                                          \
+		/* Inside one that is counted, it has to be told from it when it returns. */                           \
+		if (verdict == TRACED && (is_counted || has_frame(state, point)))                                      \
+			frame = begin(state, point, stack);                                                            \
 		if (frame && config.group_by) {                                                                        \
 			__u64 argument = ARG(ctx, 0);                                                                  \
                                                                                                                        \
@@ -212,7 +263,7 @@ static __always_inline int leave_row(__u32 point)
 			hand = enter_function(state, id, point_op(point), op_rows[point_op(point)], verdict != TRACED, \
 					      IS_DIRECT(point, (void *)ARG(ctx, 0)),                                   \
 					      frame ? frame->entered_ns : bpf_ktime_get_ns());                         \
-			if (frame)                                                                                     \
+			if (frame || (verdict == TRACED && !is_counted))                                               \
 				note_file(point, (void *)ARG(ctx, 0), hand);                                           \
 		}                                                                                                      \
 		if (point_shape(point) != SHAPE_KIOCB_0)                                                               \
@@ -254,7 +305,7 @@ static __always_inline void finish_call(__u32 point, const struct ended *call, _
 
 	if (!kiocb) {
 		if (is_timed(point, call, now) && !point_is_door(point))
-			record_all(point, call, now, value);
+			record_all(point, call, now, step_of(now - call->entered_ns), value);
 	/* A request's time is its own, and told when it is done. */
 	} else if (point_is_door(point)) {
 		leave_door(point, kiocb, now, value);
@@ -273,7 +324,7 @@ static __always_inline int leave(__u32 point, long value)
 		return leave_row(point);
 	if (point_shape(point) == SHAPE_NONE)
 		return 0;
-	id = bpf_get_current_pid_tgid();
+	id = current_id();
 	if (!point_is_door(point) && !process_is_traced(id))
 		return 0;
 	now = bpf_ktime_get_ns();

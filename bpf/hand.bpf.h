@@ -54,7 +54,7 @@ static __always_inline void count_unbalanced(const struct hand *hand, enum unbal
 {
 	struct family_stats *s;
 
-	if (control.stopped & (STOP_CALLS | STOP_PAIRS) || !n)
+	if (!n || control.stopped & (STOP_CALLS | STOP_PAIRS))
 		return;
 	s = family_stats_of(hand->family);
 	if (s)
@@ -94,9 +94,11 @@ static __always_inline void settle(struct hand *hand, __u32 thread, __u64 now)
 	struct sleeper *sleeper;
 	__u64 woken, in;
 
-	if (off == OFF_NOT)
+	/* Mostly it was on all along. */
+	if (__builtin_expect(off == OFF_NOT, 1))
 		return;
 	hand->off = OFF_NOT;
+	hand->has_waited = 1;
 	sleeper = bpf_map_lookup_elem(&sleepers, &thread);
 	if (!sleeper || !sleeper->in_ns) {
 		count_unbalanced(hand, UNBALANCED_SLEEP, 1);
@@ -137,8 +139,17 @@ static __always_inline struct hand *begin_hand(struct thread_state *state, __u32
 		count_unbalanced(hand, UNBALANCED_ENTRY, hand->depth);
 	else
 		hold_thread(state);
-	for (int i = 0; i < ROWS; i++)
-		hand->rows[i] = 0;
+#pragma unroll
+	for (int i = 0; i < ROW_QUEUE; i++) {
+		if (config.stack_rows >> i & 1)
+			hand->rows[i] = 0;
+	}
+	if (hand->has_waited) {
+#pragma unroll
+		for (int i = ROW_QUEUE; i < ROWS; i++)
+			hand->rows[i] = 0;
+		hand->has_waited = 0;
+	}
 	hand->entered_ns = now;
 	hand->last_ns = now;
 	hand->open[0].key = op;
@@ -148,6 +159,7 @@ static __always_inline struct hand *begin_hand(struct thread_state *state, __u32
 	hand->reached = 1u << ROW_SYSCALL;
 	hand->family = family - 1;
 	hand->off = OFF_NOT;
+	hand->is_unjudged = 0;
 	hand->getting_request = 0;
 	hand->own_bios = 0;
 	hand->waited = 0;
@@ -181,6 +193,8 @@ static __always_inline struct hand *enter_function(struct thread_state *state, _
 	hand->depth++;
 	if (!is_transparent)
 		hand->reached |= 1u << (row & (ROWS - 1));
+	if (row >= ROW_QUEUE)
+		hand->has_waited = 1;
 	if (is_direct)
 		hand->direct = 1;
 	return hand;
@@ -254,30 +268,36 @@ static __always_inline enum read_class class_of(const struct hand *hand)
 	return hand->own_bios ? READ_AHEAD : READ_CACHED;
 }
 
-/* Counts the call that has ended. */
-static __always_inline void count_in_family(struct family_stats *s, const struct hand *hand, __u64 bytes, bool failed,
-					    bool atomic)
+/* Counts the call that has ended, which took `total`, whose step this is. */
+static __always_inline void count_in_family(struct family_stats *s, const struct hand *hand, __u64 total, __u64 step, __u64 bytes,
+					    bool failed, bool atomic)
 {
-	__u64 total = hand->last_ns - hand->entered_ns;
-	__u32 step, class;
+	__u32 class;
 
 	note_extremes(s->extremes, total);
-	step = step_of(total);
-	barrier_var(step);
-	if (step < STEPS)
-		add_to(&s->steps[step], 1, atomic);
+	count_step(s->steps, step, atomic);
 	barrier();
 	if (bytes)
 		add_to(&s->bytes, bytes, atomic);
 	if (failed)
 		add_to(&s->errors, 1, atomic);
 	/* The verifier goes through a loop once for each way to it, and each turn of it. */
+	add_to(&s->rows[ROW_SYSCALL], hand->rows[ROW_SYSCALL], atomic);
 #pragma unroll
-	for (int i = 0; i < ROWS; i++) {
-		if (hand->rows[i])
+	for (int i = ROW_SYSCALL + 1; i < ROW_QUEUE; i++) {
+		if (config.stack_rows >> i & 1 && hand->reached >> i & 1) {
 			add_to(&s->rows[i], hand->rows[i], atomic);
-		if (i != ROW_SYSCALL && hand->reached >> i & 1)
 			add_to(&s->reached[i], 1, atomic);
+		}
+	}
+	if (hand->has_waited) {
+#pragma unroll
+		for (int i = ROW_QUEUE; i < ROWS; i++) {
+			if (hand->rows[i])
+				add_to(&s->rows[i], hand->rows[i], atomic);
+			if (hand->reached >> i & 1)
+				add_to(&s->reached[i], 1, atomic);
+		}
 	}
 	if (hand->family == FAMILY_READ) {
 		class = class_of(hand);
@@ -292,8 +312,8 @@ static __always_inline void count_in_family(struct family_stats *s, const struct
 	add_to(&s->reached[ROW_SYSCALL], 1, atomic);
 }
 
-/* The system call has returned `value`. */
-static __always_inline void end_hand(struct thread_state *state, __u32 thread, __u64 now, long value, bool moves_bytes,
+/* The system call has returned `value`. `step`: that of its time. */
+static __always_inline void end_hand(struct thread_state *state, __u32 thread, __u64 now, __u64 step, long value, bool moves_bytes,
 				     __u32 group)
 {
 	struct hand *hand = &state->hand;
@@ -309,10 +329,10 @@ static __always_inline void end_hand(struct thread_state *state, __u32 thread, _
 	bytes = moves_bytes && !failed ? value : 0;
 	s = family_stats_of(hand->family);
 	if (s)
-		count_in_family(s, hand, bytes, failed, false);
+		count_in_family(s, hand, now - hand->entered_ns, step, bytes, failed, false);
 	s = config.group_by ? group_family_of(group, hand->family) : NULL;
 	if (s)
-		count_in_family(s, hand, bytes, failed, true);
+		count_in_family(s, hand, now - hand->entered_ns, step, bytes, failed, true);
 	/* Else it is still needed; slow.bpf.h. */
 	if (!config.tells_slow)
 		put_hand(state, thread);

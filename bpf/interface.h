@@ -19,6 +19,8 @@
 #define POINT_FILES_SHIFT 25 /* 2 bits: enum file_args, system calls only */
 #define POINT_OUTERMOST_SHIFT 27 /* 1 bit: never called inside another call of its op by the same thread */
 #define POINT_SILENT_SHIFT 28 /* 1 bit: an asynchronous call's door whose layer was not asked for; for those below it */
+#define POINT_PLAIN_SHIFT 29 /* 1 bit: its files are regular ones and directories, and no others */
+#define POINT_LATE_SHIFT 30 /* 1 bit, system calls only: its file is judged by the function of vfs that it comes by */
 
 /* The unspecialised point, as compiled. Its shape is SHAPE_NONE, so a program that was never specialised does nothing. */
 #define POINT_UNSET 0x70000fa5
@@ -358,6 +360,7 @@ enum row {
 	ROW_VFS = 1,
 	ROW_FS = 2, /* to 6: file systems that are layers, in their order */
 	ROW_OVERLAY = 7, /* overlayfs, which is above others */
+	/* What it waits for, from here on. */
 	ROW_QUEUE = 8, /* an own request, from its bio's submission to its issue */
 	ROW_DEVICE = 9, /* the same from its issue to the end of the sleep */
 	ROW_OTHERS = 10, /* I/O, and no own request ended in the sleep */
@@ -576,7 +579,7 @@ struct hand {
 	__u64 mount;
 	__u64 inode;
 	__s64 value; /* what it has returned */
-	__u32 fd;
+	__u32 fd; /* also of a call that is not judged so far */
 	__u32 depth; /* functions open; 0: no call is under way */
 	__u32 deeper; /* functions for which there was no room */
 	__u32 reached; /* a bit per row */
@@ -589,7 +592,9 @@ struct hand {
 	__u8 waited; /* 1: for an own request, 2: for others' */
 	__u8 direct;
 	__u32 group; /* of `--by` */
-	__u32 pad;
+	__u8 has_waited; /* rows of what a thread waits for may have something */
+	__u8 is_unjudged; /* nobody knows so far whether the call's file was asked for */
+	__u8 pad[2];
 };
 
 /* All that is kept of a thread. */
@@ -635,7 +640,9 @@ struct config {
 	bool cookies; /* some starts are in cookies; fsession.bpf.h */
 	__u8 group_by; /* enum group_by */
 	__u8 cgroups_of; /* enum cgroups_of */
-	__u8 pad[4];
+	__u16 stack_rows; /* a bit for each row of those before ROW_QUEUE that functions run in */
+	bool rows_only; /* of the functions inside a system call nothing is told but the rows' time */
+	__u8 pad;
 };
 
 /* Numbers of types in the kernel's BTF, for bpf_rdonly_cast(); 0 where there is none. */
@@ -649,6 +656,7 @@ struct cast_types {
 	__u32 bio;
 	__u32 block_device;
 	__u32 gendisk;
+	__u32 pt_regs;
 };
 
 /* Which functions of the kernel's there are, where programs do without or have another. */

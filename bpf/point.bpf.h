@@ -17,6 +17,8 @@ static __always_inline __u32 point_field(__u32 point, __u32 shift, __u32 bits)
 #define point_outermost(point) point_field(point, POINT_OUTERMOST_SHIFT, 1)
 #define point_files(point) point_field(point, POINT_FILES_SHIFT, 2)
 #define point_silent(point) point_field(point, POINT_SILENT_SHIFT, 1)
+#define point_plain(point) point_field(point, POINT_PLAIN_SHIFT, 1)
+#define point_late(point) point_field(point, POINT_LATE_SHIFT, 1)
 
 /* By op: the row that its functions run in. */
 const volatile __u8 op_rows[MAX_OPS];

@@ -114,18 +114,23 @@ static __always_inline __u32 errno_of(long value)
 	return value < 0 && value >= -MAX_ERRNO ? -value : 0;
 }
 
-/* All that is counted of one finished call but its errno, which takes a place that two CPUs may not take at once. */
-static __always_inline void count_call(struct op_stats *s, bool moves_bytes, __u64 ns, long value, bool atomic)
+/* Counts a time of this step. */
+static __always_inline void count_step(__u64 *steps, __u64 step, bool atomic)
 {
-	__u32 step;
+	/* It may come from the stack, where the verifier knows no bound of it. */
+	barrier_var(step);
+	add_to(&steps[step < STEPS ? step : STEPS - 1], 1, atomic);
+}
 
+/*
+ * All that is counted of one finished call but its errno, which takes a place that two CPUs may not take at once. `step`: that of
+ * its time.
+ */
+static __always_inline void count_call(struct op_stats *s, bool moves_bytes, __u64 ns, __u64 step, long value, bool atomic)
+{
 	/* struct op_stats says why the extremes are first, and the steps before what is a part of them. */
 	note_extremes(s->extremes, ns);
-	step = step_of(ns);
-	/* The compiler can prove the bound, the verifier of older kernels cannot: keep the check. */
-	barrier_var(step);
-	if (step < STEPS)
-		add_to(&s->steps[step], 1, atomic);
+	count_step(s->steps, step, atomic);
 	if (errno_of(value)) {
 		add_to(&s->errors, 1, atomic);
 	} else if (moves_bytes) {
@@ -142,13 +147,9 @@ static __always_inline void count_call(struct op_stats *s, bool moves_bytes, __u
 }
 
 /* One finished call. `value` is what it returned, sign-extended. `atomic`: whatever this kernel's programs need. */
-static __always_inline void record_to(struct op_stats *s, bool moves_bytes, __u64 ns, long value, bool atomic)
+static __always_inline void record_to(struct op_stats *s, bool moves_bytes, __u64 ns, __u64 step, long value, bool atomic)
 {
-	if (value == -EIOCBQUEUED) {
-		add_to(&s->queued, 1, atomic);
-		return;
-	}
-	count_call(s, moves_bytes, ns, value, atomic);
+	count_call(s, moves_bytes, ns, step, value, atomic);
 	if (errno_of(value))
 		count_errno(s, errno_of(value), atomic);
 }
@@ -157,13 +158,24 @@ static __always_inline void record_in(__u32 row, bool moves_bytes, __u64 ns, lon
 {
 	struct op_stats *s = stats_of(row);
 
-	if (s)
-		record_to(s, moves_bytes, ns, value, atomic);
+	if (s && value == -EIOCBQUEUED)
+		add_to(&s->queued, 1, atomic);
+	else if (s)
+		record_to(s, moves_bytes, ns, step_of(ns), value, atomic);
 }
 
-static __always_inline void record(__u32 point, __u64 ns, long value)
+/* A call that came by a function of `point`. */
+static __always_inline void record(__u32 point, __u64 ns, __u64 step, long value)
 {
-	record_in(point_op(point), point_return(point) == RETURN_BYTES, ns, value, false);
+	struct op_stats *s = stats_of(point_op(point));
+
+	if (!s)
+		return;
+	/* What takes a kiocb may return before the call is done, and says so. */
+	if (point_shape(point) == SHAPE_KIOCB_0 && value == -EIOCBQUEUED)
+		add(&s->queued, 1);
+	else
+		record_to(s, point_return(point) == RETURN_BYTES, ns, step, value, false);
 }
 
 #endif

@@ -37,16 +37,33 @@ static __always_inline __u32 top_bit(__u64 v)
 	return r | (v >> 1);
 }
 
-static __always_inline __u32 step_of(__u64 ns)
-{
-	__u32 bit;
+/*
+ * By how much a time is shifted right so that its highest 1 + STEP_BITS bits are left; none where it has no more. What it is looked up by are
+ * the upper 6 bits of a product: SPREAD was searched for so that numbers of all ones, which have a shift each, come to places of
+ * their own. Those of TOP_BIT and more bits share one.
+ */
+#define SPREAD 0x64094e8d7316fdffull
+const volatile __u8 step_shifts[64] = {
+	0, 23, 37, 28, 15, 0, 37, 1, 0, 35, 20, 0, 8, 31, 13, 18,
+	11, 0, 25, 0, 37, 27, 37, 0, 34, 0, 30, 17, 24, 0, 37, 0,
+	29, 16, 37, 0, 37, 37, 37, 2, 3, 4, 0, 5, 36, 21, 0, 0,
+	6, 9, 37, 32, 22, 14, 0, 0, 19, 7, 12, 10, 0, 37, 26, 33,
+};
 
-	if (ns < 1 << STEP_BITS)
-		return ns;
-	bit = top_bit(ns);
-	if (bit >= TOP_BIT)
-		return STEPS - 1;
-	return ((bit - STEP_BITS + 1) << STEP_BITS) + (ns >> (bit - STEP_BITS) & ((1 << STEP_BITS) - 1));
+/* Beyond the last step for what is counted there. */
+static __always_inline __u64 step_of(__u64 ns)
+{
+	__u64 ones = ns, shift;
+
+	/* Without branches, for the verifier's sake; see top_bit(). */
+	ones |= ones >> 1;
+	ones |= ones >> 2;
+	ones |= ones >> 4;
+	ones |= ones >> 8;
+	ones |= ones >> 16;
+	ones |= ones >> 32;
+	shift = step_shifts[ones * SPREAD >> 58];
+	return (shift << STEP_BITS) + (ns >> shift);
 }
 
 /* Likewise of the powers of two of a unit. */

@@ -50,11 +50,12 @@ static __always_inline bool is_inside_a_cookie(__u32 point)
 }
 
 /* The point of a call that begins, 0 when it is not measured. `compat`: whether it is one of the 32-bit table. */
-static __always_inline __u32 entered_point(unsigned long number, bool *compat)
+static __always_inline __u32 entered_point(unsigned long number, __u64 *id, bool *compat)
 {
 	if (number >= MAX_SYSCALLS || !(syscall_points[number] | compat_points[number]))
 		return 0;
-	if (control.stopped & STOP_CALLS || !thread_is_traced(bpf_get_current_pid_tgid()))
+	*id = current_id();
+	if (!thread_is_traced(*id) || control.stopped & STOP_CALLS)
 		return 0;
 	*compat = in_32bit_call();
 	return *compat ? compat_points[number] : syscall_points[number];
@@ -62,9 +63,8 @@ static __always_inline __u32 entered_point(unsigned long number, bool *compat)
 
 /* Whether a call works on a file that was asked for, by the descriptors among its arguments: any of them will do. */
 #define DEFINE_ENTER_SYSCALL(NAME, ARGS, ARG_0, ARG_1, ARG_2, ARG_3)                                                   \
-	static __always_inline int NAME(__u32 point, ARGS *args)                                                       \
+	static __always_inline int NAME(__u32 point, __u32 thread, ARGS *args)                                         \
 	{                                                                                                              \
-		__u32 thread = bpf_get_current_pid_tgid();                                                              \
 		struct thread_state *state;                                                                            \
 		struct frame *frame;                                                                                   \
 		__u32 files = point_files(point);                                                                      \
@@ -73,8 +73,9 @@ static __always_inline __u32 entered_point(unsigned long number, bool *compat)
 		struct hand *hand;                                                                                     \
 		__u32 fd = 0;                                                                                          \
                                                                                                                        \
-		if (files != FILES_NONE) {                                                                             \
+		if (files != FILES_NONE)                                                                               \
 			fd = ARG_0(args);                                                                              \
+		if (files != FILES_NONE && !point_late(point)) {                                                       \
 			file = file_of_descriptor(fd);                                                                 \
 			verdict = judge_file(file);                                                                    \
 			if (verdict != TRACED && files != FILES_0) {                                                   \
@@ -86,7 +87,8 @@ static __always_inline __u32 entered_point(unsigned long number, bool *compat)
 				file = file_of_descriptor(fd);                                                         \
 				verdict = judge_file(file);                                                            \
 			}                                                                                              \
-		} else if ((config.by_disk || config.by_file) && point_return(point) != RETURN_FD) {                   \
+		} else if (!point_late(point) && (config.by_disk || config.by_file) &&                                 \
+			   point_return(point) != RETURN_FD) {                                                         \
 			/* Of a call that makes a descriptor, the file is known at its return. */                      \
 			verdict = FOREIGN;                                                                             \
 		}                                                                                                      \
@@ -98,6 +100,10 @@ static __always_inline __u32 entered_point(unsigned long number, bool *compat)
 			if (!config.whole_stack || !frame)                                                             \
 				return 0;                                                                              \
 			hand = begin_hand(state, point_op(point), frame->entered_ns, frame->group);                       \
+			if (config.whole_stack && hand && point_late(point)) {                                         \
+				hand->is_unjudged = 1;                                                                 \
+				hand->fd = fd;                                                                         \
+			}                                                                                              \
 			if (config.tells_slow && hand)                                                                 \
 				keep_arguments(hand, point_op(point), fd, file, ARG_0(args), ARG_1(args), ARG_2(args), \
 					       ARG_3(args));                                                           \
@@ -149,7 +155,8 @@ static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 	const __u32 any = SYSCALL_FRAME << POINT_FRAME_SHIFT | 1u << POINT_OUTERMOST_SHIFT;
 	struct thread_state *state = find_thread(thread);
 	struct ended call;
-	bool has_hand;
+	bool has_hand, is_unjudged;
+	__u64 step;
 
 	if (!state)
 		return 0;
@@ -160,9 +167,10 @@ static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 			put_hand(state, thread);
 		return 0;
 	}
+	is_unjudged = has_hand && state->hand.is_unjudged;
 	/* One that failed has opened no file: not this one. */
-	if (point_return(call.point) == RETURN_FD && (value >= 0 || config.by_file)) {
-		struct file *file = file_of_descriptor(value);
+	if (is_unjudged || (point_return(call.point) == RETURN_FD && (value >= 0 || config.by_file))) {
+		struct file *file = file_of_descriptor(is_unjudged ? state->hand.fd : value);
 		enum verdict verdict = judge_file(file);
 
 		call.group = group_of_call(file);
@@ -175,9 +183,12 @@ static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 			return 0;
 		}
 	}
+	step = step_of(now - call.entered_ns);
 	if (has_hand)
-		end_hand(state, thread, now, value, point_return(call.point) == RETURN_BYTES, call.group);
-	record_all(call.point, &call, now, value);
+		end_hand(state, thread, now, step, value, point_return(call.point) == RETURN_BYTES, call.group);
+	/* The text tells which calls failed, and has the others in their families. */
+	if (!config.rows_only || !has_hand || errno_of(value))
+		record_all(call.point, &call, now, step, value);
 	/* Last, when nothing else is needed any more: the verifier looks at what comes now once for all ways to here. */
 	if (config.tells_slow && has_hand)
 		tell_ended(state, thread);
@@ -188,17 +199,18 @@ SEC("tp_btf/sys_enter")
 int BPF_PROG(sys_enter_btf, struct pt_regs *regs, long number)
 {
 	bool compat = false;
-	__u32 point = entered_point(number, &compat);
+	__u64 id = 0;
+	__u32 point = entered_point(number, &id, &compat);
 
 	if (!point)
 		return 0;
-	return compat ? enter_syscall_compat(point, regs) : enter_syscall_direct(point, regs);
+	return compat ? enter_syscall_compat(point, id, regs) : enter_syscall_direct(point, id, regs);
 }
 
 SEC("tp_btf/sys_exit")
 int BPF_PROG(sys_exit_btf, struct pt_regs *regs, long value)
 {
-	__u64 id = bpf_get_current_pid_tgid();
+	__u64 id = current_id();
 
 	return process_is_traced(id) ? leave_syscall(id, value, bpf_ktime_get_ns()) : 0;
 }
@@ -207,16 +219,17 @@ SEC("tracepoint/raw_syscalls/sys_enter")
 int sys_enter_classic(struct trace_event_raw_sys_enter *ctx)
 {
 	bool compat = false;
-	__u32 point = entered_point(ctx->id, &compat);
+	__u64 id = 0;
+	__u32 point = entered_point(ctx->id, &id, &compat);
 
 	/* The kernel takes the arguments out of the right registers. */
-	return point ? enter_syscall_classic(point, ctx) : 0;
+	return point ? enter_syscall_classic(point, id, ctx) : 0;
 }
 
 SEC("tracepoint/raw_syscalls/sys_exit")
 int sys_exit_classic(struct trace_event_raw_sys_exit *ctx)
 {
-	__u64 id = bpf_get_current_pid_tgid();
+	__u64 id = current_id();
 
 	return process_is_traced(id) ? leave_syscall(id, ctx->ret, bpf_ktime_get_ns()) : 0;
 }

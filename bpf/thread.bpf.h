@@ -25,21 +25,21 @@ struct {
 static const struct thread_state no_state;
 
 /*
- * Most threads have a place of their own in an array, by their number: it is found without a call into the kernel. The first one
- * that comes takes it, until it exits; a thread whose place is another's has its state in one of the maps above.
+ * Most threads have a place of their own in an array, by their number: it is found without a look-up. The first one that comes takes
+ * it, until it exits; a thread whose place is another's has its state in one of the maps above.
  */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, PLACES);
-	__type(key, __u32);
-	__type(value, struct thread_state);
-} threads_by_place SEC(".maps");
+struct thread_state threads_by_place[PLACES] SEC(".bss.places");
 
 static __always_inline struct thread_state *place_of(__u32 thread)
 {
-	__u32 place = thread & (PLACES - 1);
+	struct thread_state *first;
 
-	return config.places ? bpf_map_lookup_elem(&threads_by_place, &place) : NULL;
+	if (!config.places)
+		return NULL;
+	/* Here and not before: where there are no places, there is no such map. */
+	first = threads_by_place;
+	barrier_var(first);
+	return first + (thread & (PLACES - 1));
 }
 
 static __always_inline struct thread_state *find_thread_elsewhere(__u32 thread)
@@ -95,8 +95,12 @@ static __always_inline void hold_thread(struct thread_state *state)
 /* One less. After the last one, an entry is not to be looked at any more. */
 static __always_inline void release_thread(struct thread_state *state, __u32 thread)
 {
-	if (is_entry(state) && --state->calls.active == 0)
-		bpf_map_delete_elem(&threads_by_number, &thread);
+	if (is_entry(state) && --state->calls.active == 0) {
+		/* Here, or it would be written for the others, too. */
+		__u32 key = thread;
+
+		bpf_map_delete_elem(&threads_by_number, &key);
+	}
 }
 
 /* The thread exits. */

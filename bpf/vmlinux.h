@@ -140,6 +140,7 @@ struct path {
 struct file_operations;
 
 struct file {
+	unsigned int f_mode;
 	unsigned int f_flags;
 	long long f_pos;
 	struct path f_path;

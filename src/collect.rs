@@ -21,10 +21,13 @@ use crate::budget::{CpuTimes, Detached};
 use crate::kernel::Facts;
 use crate::kernel::diskstats::Diskstats;
 use crate::kernel::interface::types::{async_call, bio_place, request_place, request_state, thread_state};
-use crate::kernel::interface::{LOST_CLOCK, LOST_REASONS, LOST_RETURN, LOST_STORAGE, LOST_TABLE_FULL, REQUEST_ISSUED};
+use crate::kernel::interface::{
+    LOST_CLOCK, LOST_REASONS, LOST_RETURN, LOST_STORAGE, LOST_TABLE_FULL, PLACES, REQUEST_ISSUED,
+};
 use crate::kernel::names::Machine;
 use crate::layer::{COMPAT, Counter, Layer, REQUESTS};
 use crate::probe::attach::{Attached, AttachedOp, ProbeCounts};
+use crate::probe::counters::Counters;
 use crate::probe::plan::{Plan, PlannedOp, function_name, loses, loses_requests};
 use crate::probe::{Hook, PointWord};
 use crate::probe::{attach, program};
@@ -156,8 +159,11 @@ pub fn in_flight(attached: &Attached, plan: &Plan) -> Result<BTreeMap<Layer, u64
         Some(walk) => points_in_task_storage(walk)?,
         None => points_in_table(&maps.threads_by_number)?,
     };
-    if maps.threads_by_place.autocreate() {
-        points.extend(points_in_table(&maps.threads_by_place)?);
+    if maps.bss_places.autocreate() {
+        let places = Counters::map(&maps.bss_places, PLACES as usize).map_err(|error| ReadError(error.to_string()))?;
+        points.extend(points_of(
+            (0..PLACES as usize).filter_map(|place| places.element(place)),
+        ));
     }
     if !plan.completions.is_empty() {
         points.extend(points_of_requests(attached)?);
@@ -201,12 +207,14 @@ fn points_in_task_storage(walk: &OwnedFd) -> Result<Vec<u32>, ReadError> {
 
 fn points_in_table(table: &impl MapCore) -> Result<Vec<u32>, ReadError> {
     let threads: Vec<thread_state> = entries(table)?;
+    Ok(points_of(threads.into_iter()).collect())
+}
+
+fn points_of(threads: impl Iterator<Item = thread_state>) -> impl Iterator<Item = u32> {
+    let frames = threads.flat_map(|thread| thread.calls.frames);
     // A request that is under way is told by its table.
-    let under_way = threads
-        .iter()
-        .flat_map(|thread| thread.calls.frames)
-        .filter(|frame| frame.entered_ns != 0 && frame.kiocb == 0);
-    Ok(under_way.map(|frame| frame.point).collect())
+    let under_way = frames.filter(|frame| frame.entered_ns != 0 && frame.kiocb == 0);
+    under_way.map(|frame| frame.point)
 }
 
 /// Requests, or bios of a disk that has none, that were issued and have not ended.

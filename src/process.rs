@@ -149,7 +149,7 @@ fn global_numbers() -> Result<BTreeMap<u32, u32>, ProcessError> {
         &mut maps.stats,
         &mut maps.threads_by_task,
         &mut maps.threads_by_number,
-        &mut maps.threads_by_place,
+        &mut maps.bss_places,
         &mut maps.slow_calls,
     ] {
         map.set_autocreate(false).map_err(failed)?;

@@ -342,6 +342,8 @@ fn settings(
     let one = (settings.traced.len() == 1 && !options.follow).then(|| settings.traced[0]);
     let config = &mut settings.config;
     config.tgid = one.unwrap_or(0);
+    // The text has the rows alone; only JSON has the ops of each layer, too.
+    config.rows_only = MaybeUninit::new(options.whole_stack && !options.json);
     config.self_tgid = process::global_number(std::process::id()).unwrap_or(0);
     config.traced_set = MaybeUninit::new(options.follow || (one.is_none() && !processes.is_empty()));
     config.follow = MaybeUninit::new(options.follow);

@@ -14,10 +14,11 @@ mod schema;
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
+use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -506,6 +507,34 @@ fn the_whole_stack_has_every_moment_in_a_row() {
         }
         true
     });
+}
+
+/// Its file was not asked for, and that is known before the call is over.
+#[test]
+fn who_waits_for_a_pipe_is_inside_no_call() {
+    let mut cat = Command::new("cat");
+    let cat = cat.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut cat = cat.spawn().unwrap();
+    let pid = cat.id().to_string();
+    let (mut into, mut out) = (cat.stdin.take().unwrap(), cat.stdout.take().unwrap());
+    let tool = Running::start(Command::new(TOOL).args(["--json", "-p", &pid])).unwrap();
+    wait_for("the tool to begin", LIMIT, || tool.stderr().contains("Tracing ")).unwrap();
+    into.write_all(b"x").unwrap();
+    out.read_exact(&mut [0]).unwrap();
+    // The next byte, for which it waits.
+    let waits = || fs::read_to_string(format!("/proc/{pid}/syscall")).is_ok_and(|call| call.starts_with("0 0x0 "));
+    wait_for("cat to read", LIMIT, waits).unwrap();
+    tool.signal(Signal::SIGINT).unwrap();
+    let text = tool.finish(LIMIT).unwrap().success().unwrap().stdout;
+    drop(into);
+    cat.wait().unwrap();
+    let report = schema::reports(&text).unwrap().remove(0);
+    assert_eq!(report["in_flight"]["end"], 0, "{text}");
+    let calls = schema::layers(&report)
+        .find(|layer| layer["layer"] == "syscall")
+        .unwrap();
+    // The write of the byte and the read under way: the read that got it began before the tool did.
+    assert_eq!(schema::number(&calls["excluded"]["not_file"]), 2, "{text}");
 }
 
 #[test]

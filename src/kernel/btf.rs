@@ -85,7 +85,7 @@ pub struct Scan {
 }
 
 /// Types that programs say pointers are of.
-pub const CAST_TYPES: [&str; 9] = [
+pub const CAST_TYPES: [&str; 10] = [
     "file",
     "inode",
     "kiocb",
@@ -95,6 +95,7 @@ pub const CAST_TYPES: [&str; 9] = [
     "bio",
     "block_device",
     "gendisk",
+    "pt_regs",
 ];
 /// Functions that programs may call, how many arguments they take, and what they are called by there.
 const KFUNCS: [(&str, u32, u32); 6] = [

@@ -27,7 +27,7 @@ use crate::layer::{Files, Layer, Point, Returns, Shape};
 
 use super::counters::Counters;
 use super::kprobe_event::KprobeEvents;
-use super::load::{GroupWish, Settings, fill_maps, gives_task_storage, load};
+use super::load::{CALLS_BY_FUNCTION, GroupWish, Settings, fill_maps, gives_task_storage, load};
 use super::perf::{self, PerfLink};
 use super::plan::{BlockWay, Plan, PlannedOp, PlannedPoint, starts_need_table};
 use super::program::{Programs, own};
@@ -201,6 +201,10 @@ pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Att
                 hooks = more;
                 continue;
             }
+            Attempt::WithoutVfs => {
+                settings.vfs_is_blind = true;
+                continue;
+            }
         };
         if let Some(refusals) = attached.block_refusals(plan)
             && ways.len() > 1
@@ -255,6 +259,8 @@ enum Attempt {
     WithoutCompletions,
     /// Some functions take none of the hooks, but might take one of these.
     OtherHooks(Vec<Hook>),
+    /// A function of vfs that was to judge the files of system calls takes no hook.
+    WithoutVfs,
 }
 
 /// Attaches, with the programs of `hooks` relocated.
@@ -335,6 +341,9 @@ fn attach_loaded(
     if let Some(more) = second_choice(plan, &attaching.attached, refused, hooks, is_of_functions) {
         return Ok(Attempt::OtherHooks(more));
     }
+    if settings.whole_stack && !settings.vfs_is_blind && attaching.attached.lacks_a_judge(plan) {
+        return Ok(Attempt::WithoutVfs);
+    }
     attaching.syscalls(&ops_of(Layer::Syscall), &plan.syscall_hooks);
     if let (ops, Some(way)) = (ops_of(Layer::Blk), way)
         && !ops.is_empty()
@@ -361,6 +370,9 @@ pub(super) fn point_word(index: usize, op: &PlannedOp, point: &Point, guard: Opt
         files,
         outermost: point.outermost,
         silent: false,
+        // All of a file system's functions are those of its regular files and directories; the kernel gives others functions of their own.
+        plain: op.layer.file_system().is_some(),
+        late: false,
     }
 }
 
@@ -872,6 +884,16 @@ pub(super) fn one_line(error: &libbpf_rs::Error) -> String {
 }
 
 impl Attached {
+    /// Whether a function of vfs that judges the files of system calls was planned, and is not seen.
+    fn lacks_a_judge(&self, plan: &Plan) -> bool {
+        let judges = |function: &str| CALLS_BY_FUNCTION.iter().any(|(judge, _)| *judge == function);
+        let mut ops = plan.ops.iter().zip(&self.ops).filter(|(op, _)| op.layer == Layer::Vfs);
+        ops.any(|(op, how)| {
+            let mut planned = op.points.iter().filter(|planned| judges(&planned.function));
+            planned.any(|planned| !how.points.iter().any(|(function, _)| *function == planned.function))
+        })
+    }
+
     /// Layers of which nothing is measured.
     #[must_use]
     pub fn layers_refused(&self, plan: &Plan) -> BTreeMap<Layer, Vec<Refusal>> {

@@ -25,8 +25,8 @@ impl<T: plain::Plain + Default> Counters<T> {
     /// # Errors
     /// What the kernel says.
     pub fn map(table: &impl MapCore, ops: usize) -> io::Result<Self> {
-        let elements = table.max_entries() as usize;
-        let size = elements * size_of::<T>();
+        let size = table.max_entries() as usize * table.value_size() as usize;
+        let elements = size / size_of::<T>();
         // SAFETY: a new mapping of a descriptor that is open, read only.
         let place = unsafe {
             libc::mmap(

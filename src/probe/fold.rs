@@ -241,7 +241,7 @@ fn step(
                 match state.registers[argument] {
                     Value::Stack(address) => state.forget_from(address),
                     Value::Anything => state.forget_from(-STACK),
-                    Value::Unknown | Value::Number(_) | Value::Constant(_) => {}
+                    Value::Unknown | Value::Number(_) | Value::Constant(_) | Value::Address => {}
                 }
             }
             state.registers[..=5].fill(Value::Unknown);
@@ -311,6 +311,7 @@ fn loaded(low: &bpf_insn, high: &bpf_insn, constants: &Constants<'_>) -> Option<
     Some(match u32::from(low.src_reg()) {
         0 => Value::Number(u64::from(low.imm as u32) | u64::from(high.imm as u32) << 32),
         sys::BPF_PSEUDO_MAP_VALUE if low.imm == constants.map => Value::Constant(u64::from(high.imm as u32)),
+        sys::BPF_PSEUDO_MAP_VALUE | sys::BPF_PSEUDO_MAP_FD => Value::Address,
         // A function's address: it would have to be found again.
         sys::BPF_PSEUDO_FUNC => return None,
         _ => Value::Unknown,
@@ -415,7 +416,9 @@ fn branch(instruction: &bpf_insn, state: &State) -> Option<bool> {
     let (first, second) = match (state.destination(instruction), operand(instruction, state)) {
         (Value::Number(first), Value::Number(second)) => (first, second),
         // An address is not zero.
-        (Value::Constant(_) | Value::Stack(_), Value::Number(0)) if class(instruction) == sys::BPF_JMP => {
+        (Value::Constant(_) | Value::Address | Value::Stack(_), Value::Number(0))
+            if class(instruction) == sys::BPF_JMP =>
+        {
             return match operation {
                 sys::BPF_JEQ => Some(false),
                 sys::BPF_JNE => Some(true),

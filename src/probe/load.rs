@@ -20,7 +20,7 @@ use crate::kernel::interface::types;
 use crate::kernel::interface::{
     BLOCK_OP_OTHER, BY_CGROUP, BY_DISK, BY_FILE, BY_NOTHING, BY_PROCESS, CALL_CLOSES, CALL_OPENS, CALL_POSITION,
     CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED, DIRECTIONS, FAMILIES, GROUP_FIRST, KFUNC_PREEMPT_DISABLE,
-    KFUNC_SESSION_IS_RETURN_OF, ORIGINS, STOP_CALLS, STOP_REQUESTS,
+    KFUNC_SESSION_IS_RETURN_OF, ORIGINS, ROW_QUEUE, STOP_CALLS, STOP_REQUESTS,
 };
 use crate::kernel::names::{self, Hierarchy};
 use crate::layer::family::Row;
@@ -59,6 +59,8 @@ pub struct Settings {
     pub whole_stack: bool,
     /// Calls are told apart by what they are of.
     pub groups: Option<GroupWish>,
+    /// vfs is not seen here, so that it can judge no call's file.
+    pub vfs_is_blind: bool,
 }
 
 /// What calls are told apart by.
@@ -133,6 +135,7 @@ pub fn load(
         rodata.config.cookies = MaybeUninit::new(hooks.contains(&Hook::Fsession));
         rodata.config.atomic = MaybeUninit::new(preempted && facts.preemption.is_possible());
         rodata.config.whole_stack = MaybeUninit::new(settings.whole_stack);
+        rodata.config.stack_rows = stack_rows(plan);
         let type_of = |name| facts.cast_types.get(name).copied().unwrap_or(0);
         rodata.cast_types = types::cast_types {
             file: type_of("file"),
@@ -144,13 +147,14 @@ pub fn load(
             bio: type_of("bio"),
             block_device: type_of("block_device"),
             gendisk: type_of("gendisk"),
+            pt_regs: type_of("pt_regs"),
         };
         rodata.kfuncs = types::kfuncs {
             preempt_disable: MaybeUninit::new(facts.kfuncs.contains_key(&KFUNC_PREEMPT_DISABLE)),
             session_is_return_of: MaybeUninit::new(facts.kfuncs.contains_key(&KFUNC_SESSION_IS_RETURN_OF)),
         };
         group_config(&mut rodata.config, settings.groups);
-        fill_syscall_points(&mut rodata.syscall_points, &mut rodata.compat_points, plan);
+        fill_syscall_points(&mut rodata.syscall_points, &mut rodata.compat_points, plan, settings);
         fill_cookie_calls(&mut rodata.cookie_calls, &mut rodata.compat_cookie_calls, plan);
         fill_rows(&mut rodata.op_rows, &mut rodata.op_families, plan);
         for (op, value) in plan.ops.iter().zip(&mut rodata.guard_values) {
@@ -318,6 +322,15 @@ fn fill_rows(rows: &mut [u8], families: &mut [u8], plan: &Plan) {
     }
 }
 
+/// A bit for each row that functions run in.
+fn stack_rows(plan: &Plan) -> u16 {
+    let ops = plan.ops.iter().map(|op| Row::Layer(op.layer));
+    let functions = plan.row_functions.iter().map(|planned| planned.function.row);
+    let rows = ops.chain(functions).map(Row::place);
+    rows.filter(|place| *place < ROW_QUEUE as usize)
+        .fold(0, |bits, place| bits | 1 << place)
+}
+
 /// By op: what the arguments of a system call say.
 fn fill_call_shapes(shapes: &mut [types::call_shape], plan: &Plan) {
     for (op, shape) in plan.ops.iter().zip(shapes) {
@@ -431,7 +444,7 @@ fn size_maps(
     maps.threads_by_number.set_autocreate(settings.starts_in_table)?;
     let in_stack = settings.whole_stack;
     let places = has_places(facts, settings);
-    maps.threads_by_place.set_autocreate(places)?;
+    maps.bss_places.set_autocreate(places)?;
     maps.sleepers.set_autocreate(in_stack)?;
     maps.completing.set_autocreate(in_stack)?;
     maps.flushes.set_autocreate(in_stack)?;
@@ -501,12 +514,34 @@ fn size_groups(maps: &mut OpenIostackbreakdownMaps<'_>, plan: &Plan, settings: &
     Ok(())
 }
 
-fn fill_syscall_points(table: &mut [u32], compat: &mut [u32], plan: &Plan) {
+/// Functions of vfs, and the system calls whose descriptor is always that of the file which it is called with.
+pub const CALLS_BY_FUNCTION: [(&str, [&str; 2]); 2] =
+    [("vfs_read", ["read", "pread64"]), ("vfs_write", ["write", "pwrite64"])];
+
+/// Whether the file of a system call may be judged when it comes to vfs, where it is at hand. Those that do not get there are judged at
+/// their end. Groups and slow calls want the file at the beginning.
+fn is_judged_late(call: &str, plan: &Plan, settings: &Settings) -> bool {
+    // SAFETY: a flag of a plain structure, initialised by `Default` or by a `bool`.
+    let tells_slow = unsafe { settings.config.tells_slow.assume_init() };
+    let vfs = plan.ops.iter().filter(|op| op.layer == Layer::Vfs);
+    let has = |name: &str| {
+        vfs.clone()
+            .flat_map(|op| &op.points)
+            .any(|point| point.function == name)
+    };
+    let mut functions = CALLS_BY_FUNCTION.iter();
+    let comes_by = functions.any(|(function, calls)| calls.contains(&call) && has(function));
+    settings.whole_stack && !settings.vfs_is_blind && settings.groups.is_none() && !tells_slow && comes_by
+}
+
+fn fill_syscall_points(table: &mut [u32], compat: &mut [u32], plan: &Plan, settings: &Settings) {
     for (index, op) in plan.ops.iter().enumerate().filter(|(_, op)| op.layer == Layer::Syscall) {
         let Some(call) = SYSCALLS.iter().find(|call| call.name == op.op.name) else {
             continue;
         };
-        let word = point_word(index, op, &op.op.points[0], None, call.files).pack();
+        let mut word = point_word(index, op, &op.op.points[0], None, call.files);
+        word.late = is_judged_late(call.name, plan, settings);
+        let word = word.pack();
         if let Some(place) = usize::try_from(call.number)
             .ok()
             .and_then(|number| table.get_mut(number))

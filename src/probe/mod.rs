@@ -133,6 +133,10 @@ pub struct PointWord {
     pub outermost: bool,
     /// The door of asynchronous requests, for the layers below alone.
     pub silent: bool,
+    /// It is called for regular files and directories alone.
+    pub plain: bool,
+    /// Of a system call: the function of vfs that it comes by says whether its file was asked for.
+    pub late: bool,
 }
 
 impl PointWord {
@@ -184,6 +188,8 @@ impl PointWord {
             | files << c::POINT_FILES_SHIFT
             | u32::from(self.outermost) << c::POINT_OUTERMOST_SHIFT
             | u32::from(self.silent) << c::POINT_SILENT_SHIFT
+            | u32::from(self.plain) << c::POINT_PLAIN_SHIFT
+            | u32::from(self.late) << c::POINT_LATE_SHIFT
     }
 
     /// Whether the function's own layer was not asked for, out of a packed word.
@@ -215,10 +221,12 @@ mod tests {
             files: Files::Arg0Or2,
             outermost: true,
             silent: true,
+            plain: true,
+            late: true,
         };
         assert_eq!(
             word.pack(),
-            0xab | 0xc << 8 | 5 << 12 | 4 << 16 | 3 << 20 | 2 << 23 | 3 << 25 | 1 << 27 | 1 << 28
+            0xab | 0xc << 8 | 5 << 12 | 4 << 16 | 3 << 20 | 2 << 23 | 3 << 25 | 1 << 27 | 1 << 28 | 1 << 29 | 1 << 30
         );
         assert_eq!(PointWord::op_of(word.pack()), 0xab);
     }

@@ -339,7 +339,7 @@ fn print_trouble(layer: &LayerReport, page: &mut Page) {
     if !queued.is_empty() {
         page.line(&format!("asynchronous: {} submitted, not timed", queued.join(", ")));
     }
-    if let Some(lost) = losses(layer) {
+    if let Some(lost) = losses(layer, Some(samples(layer))) {
         page.line(&lost);
     }
     for NotMeasured { what, reason } in &layer.not_measured {
@@ -387,13 +387,17 @@ fn errors(op: &OpReport) -> Option<String> {
 }
 
 /// `LOST 12 of 84,201 samples (0.01 %): 12 returns missed. Times are low by them.`
-fn losses(layer: &LayerReport) -> Option<String> {
+/// `seen`: those that were counted, where they are.
+fn losses(layer: &LayerReport, seen: Option<u64>) -> Option<String> {
     let losses = || layer.losses.iter().filter(|loss| loss.count > 0);
     let lost = sum(losses().map(|loss| loss.count));
     if lost == 0 {
         return None;
     }
-    let samples = sum(layer.ops.iter().map(OpReport::count)).saturating_add(lost);
+    let of = seen.map(|seen| {
+        let all = seen.saturating_add(lost);
+        format!(" of {} samples ({})", thousands(all), number::share(lost, all))
+    });
     let up_to = |unsure| if unsure { "up to " } else { "" };
     let reasons: Vec<String> = losses()
         .map(|loss| {
@@ -406,13 +410,16 @@ fn losses(layer: &LayerReport) -> Option<String> {
         })
         .collect();
     Some(format!(
-        "LOST {}{} of {} samples ({}): {}. Times are low by them.",
+        "LOST {}{}{}: {}. Times are low by them.",
         up_to(losses().any(|loss| loss.up_to)),
         thousands(lost),
-        thousands(samples),
-        number::share(lost, samples),
+        of.as_deref().unwrap_or(" samples"),
         reasons.join(", "),
     ))
+}
+
+fn samples(layer: &LayerReport) -> u64 {
+    sum(layer.ops.iter().map(OpReport::count))
 }
 
 fn sum(counts: impl Iterator<Item = u64>) -> u64 {

@@ -134,5 +134,7 @@ fn word(function: &RowFunction) -> PointWord {
         files: Files::None,
         outermost: false,
         silent: false,
+        plain: false,
+        late: false,
     }
 }

@@ -14,6 +14,8 @@ pub(super) enum Value {
     Number(u64),
     /// An address in the constants.
     Constant(u64),
+    /// An address in another map, or of a map: it is not 0.
+    Address,
     /// An address on the stack, from its upper end.
     Stack(i64),
 }
@@ -108,7 +110,7 @@ impl State {
         let address = match base {
             Value::Stack(address) => address + i64::from(offset),
             Value::Anything => return self.forget_from(-STACK),
-            Value::Unknown | Value::Number(_) | Value::Constant(_) => return,
+            Value::Unknown | Value::Number(_) | Value::Constant(_) | Value::Address => return,
         };
         let Some(index) = place_of(address) else {
             return self.forget_from(-STACK);

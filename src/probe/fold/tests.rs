@@ -36,6 +36,13 @@ fn constant(register: u8, offset: i32) -> [bpf_insn; 2] {
     [low, instruction(0, 0, 0, 0, offset)]
 }
 
+/// An address in a map that is none of constants.
+fn address(register: u8) -> [bpf_insn; 2] {
+    let [mut low, high] = constant(register, 8);
+    low.imm = MAP + 1;
+    [low, high]
+}
+
 fn load(size: u32, register: u8, from: u8, off: i16) -> bpf_insn {
     instruction(sys::BPF_LDX | sys::BPF_MEM | size, register, from, off, 0)
 }
@@ -139,6 +146,20 @@ fn a_jump_to_a_jump_goes_where_that_goes() {
     ];
     let expected = [jump_if_equal(1, 0, 2), call(1), call(2), number(0, 0), exit()];
     assert_eq!(shown(&folded(&program).unwrap()), shown(&expected));
+}
+
+#[test]
+fn an_address_in_a_map_is_not_0() {
+    let [low, high] = address(1);
+    let program = [low, high, jump_if_equal(1, 0, 1), call(1), number(0, 0), exit()];
+    assert_eq!(
+        shown(&folded(&program).unwrap()),
+        shown(&[low, high, call(1), number(0, 0), exit()])
+    );
+    // One that something was added to may be anything.
+    let added = instruction(sys::BPF_ALU64 | sys::BPF_ADD | sys::BPF_X, 1, 6, 0, 0);
+    let program = [low, high, added, jump_if_equal(1, 0, 1), call(1), number(0, 0), exit()];
+    assert_eq!(shown(&folded(&program).unwrap()), shown(&program));
 }
 
 #[test]

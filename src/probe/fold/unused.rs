@@ -111,12 +111,12 @@ pub(super) fn drop_unread(kept: &mut Vec<Kept>) {
         match it.result {
             Value::Stack(address) => given = given.min(address),
             Value::Anything => return,
-            Value::Unknown | Value::Number(_) | Value::Constant(_) => {}
+            Value::Unknown | Value::Number(_) | Value::Constant(_) | Value::Address => {}
         }
         match it.from {
             Value::Stack(address) => read[bytes_from(address, &it.instruction)].fill(true),
             Value::Anything => return,
-            Value::Unknown | Value::Number(_) | Value::Constant(_) => {}
+            Value::Unknown | Value::Number(_) | Value::Constant(_) | Value::Address => {}
         }
     }
     kept.retain(|it| {

@@ -5,7 +5,7 @@ use super::super::stack::{FamilyReport, OriginReport, RowReport, StackReport};
 use super::super::{LayerReport, Report};
 use super::neighbour;
 use super::number::{decimal_bytes, percent, rounded, thousands, time_each, time_sum};
-use super::{Page, TextOptions, Unit, WIDTH, bar_length, counted, errors, losses};
+use super::{Page, TextOptions, Unit, WIDTH, bar_length, counted, errors, losses, samples, sum};
 use crate::layer::Layer;
 
 /// A family of less than this part of all time, in percent, has no rows unless they are asked for.
@@ -495,7 +495,13 @@ fn print_trouble(report: &Report, stack: &StackReport, page: &mut Page) {
         }
     }
     for layer in &report.layers {
-        if let Some(lost) = losses(layer) {
+        // Of calls there are families. The functions inside them have rows, and need not be counted.
+        let seen = if layer.layer == Layer::Syscall.name() {
+            Some(sum(stack.families.iter().map(FamilyReport::count)))
+        } else {
+            Some(samples(layer)).filter(|&seen| seen > 0)
+        };
+        if let Some(lost) = losses(layer, seen) {
             page.line(&format!("{}: {lost}", layer.layer));
         }
     }

@@ -254,7 +254,8 @@ fn is_heading(line: &str) -> bool {
     start == b"00:00:00  "
 }
 
-fn unfold(text: &str) -> Vec<String> {
+/// Lines as they were before the tool folded them.
+pub fn unfold(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for line in text.lines() {
         let open = lines

@@ -98,6 +98,7 @@ const SELECTION: &[Line] = &[
     ("peers: ext4dist", &["6.1", "6.1 preempt=full"]),
     ("peers: ftrace's histograms", &["6.1", "7"]),
     ("stack: ", ENDS),
+    ("stack: the text has every call", &["6.1", "7"]),
     ("slow: ", &["6.1", "7 preempt=full"]),
     ("slow: one file's calls, on overlayfs and btrfs", &["6.12"]),
     ("costs: ", &["6.1 counted"]),

@@ -4,7 +4,7 @@
 //! intervals from there on until nothing can come any more.
 
 use super::hard::Mounted;
-use super::report::{FILE as REPORT, Tool};
+use super::report::{FILE as REPORT, Tool, unfold};
 use crate::disks::{MappedDisk, NullDisks, set_queue};
 use crate::guest::{Check, Guest, Loaded, run, wait_for};
 use crate::nfs::Nfs;
@@ -20,10 +20,13 @@ use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 use std::time::Duration;
 
-pub const CHECKS: &[Check] = &[Check::new("stack: every moment is in its row", scenes)
-    .when(|guest| guest.tool().is_some())
-    .limit(900)
-    .timed()];
+pub const CHECKS: &[Check] = &[
+    Check::new("stack: every moment is in its row", scenes)
+        .when(|guest| guest.tool().is_some())
+        .limit(900)
+        .timed(),
+    Check::new("stack: the text has every call", text).when(|guest| guest.tool().is_some()),
+];
 
 const MINUTE: Duration = Duration::from_secs(60);
 const FILE: &str = "/mnt/ext4/stack/file";
@@ -180,6 +183,65 @@ fn scenes(guest: &Guest) -> Result<(), String> {
     } else {
         Err(wrong.join("\n"))
     }
+}
+
+/// The text has families and rows, and of each layer's ops nothing but what failed and what was left out.
+fn text(guest: &Guest) -> Result<(), String> {
+    prepare(FILE)?;
+    let workload = Workload::start(&MIX)?;
+    let tool = Tool::start(guest, &["-p", &workload.pid.to_string()])?;
+    workload.go()?;
+    workload.finish()?;
+    let text = tool.written()?;
+    let truth = MIX.truth();
+    let of_calls = || {
+        truth
+            .ops
+            .iter()
+            .filter(|((layer, _), _)| layer == SYSCALL)
+            .map(|(_, count)| count)
+    };
+    let expected = [
+        of_calls().map(|count| count.calls).sum(),
+        of_calls().map(|count| count.errors).sum(),
+        truth.excluded.get(SYSCALL).copied().unwrap_or(0),
+    ];
+    let lines = unfold(&text);
+    let first = |start: &str| {
+        let number = lines
+            .iter()
+            .find_map(|line| line.strip_prefix(start)?.split(' ').next());
+        number.and_then(|number| number.replace(',', "").parse::<u64>().ok())
+    };
+    let all = lines.iter().find_map(|line| line.split_once(" I/O calls took "));
+    let all = all.and_then(|(number, _)| number.replace(',', "").parse::<u64>().ok());
+    let failed = lines.iter().find_map(|line| line.strip_prefix("errors: "));
+    // `errors: openat 16 (ENOENT 16); read 5 (EBADF 5)`
+    let failed = failed.map(|ops| {
+        let ops = ops
+            .split("); ")
+            .filter_map(|op| op.split(' ').nth(1)?.replace(',', "").parse::<u64>().ok());
+        ops.sum::<u64>()
+    });
+    let told = [all, failed, first("excluded: ")];
+    if told != expected.map(Some) {
+        return Err(format!(
+            "calls, those that failed, those left out: {expected:?}, not {told:?}:\n{text}"
+        ));
+    }
+    for family in ["read", "write", "fsync"] {
+        let of_family = lines
+            .iter()
+            .skip_while(|line| !line.starts_with(&format!("{family} ")) || !line.contains(" calls "));
+        let rows: Vec<_> = of_family.take_while(|line| !line.is_empty()).collect();
+        for row in ["  vfs ", "  ext4 "] {
+            let has = |line: &&&String| line.split_whitespace().nth(1).is_some_and(|time| time != "-");
+            if !rows.iter().any(|line| line.starts_with(row) && has(&line)) {
+                return Err(format!("{family} has nothing at{row}:\n{text}"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The tool's reports, a line each, as it writes them. Each is read once: a slow machine has so many of them that all together do
