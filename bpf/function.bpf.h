@@ -8,14 +8,16 @@
 #define __FUNCTION_BPF_H__
 
 /* Which file a call works on, and whether it is one of those asked for. `ARG(n)` gives the function's arguments. */
-#define DEFINE_JUDGE(NAME, CONTEXT, ARG, GET, JUDGE_FILE, JUDGE_INODE, REGISTER)                                                       \
+#define DEFINE_JUDGE(NAME, CONTEXT, ARG, GET, JUDGE_FILE, JUDGE_INODE, REGISTER)                                       \
 	static __always_inline enum verdict NAME(CONTEXT *ctx, __u32 point)                                            \
 	{                                                                                                              \
 		__u32 shape = point_shape(point);                                                                      \
 		struct inode *inode;                                                                                   \
 		struct file *file;                                                                                     \
                                                                                                                        \
-		if (point_plain(point) && point_guard(point) == GUARD_NONE && !config.by_file && !config.by_disk)      \
+		/* A function that opens may be given directories, which are told apart below. */                      \
+		if (point_plain(point) && shape != SHAPE_FILE_1 && point_guard(point) == GUARD_NONE &&                 \
+		    !config.by_file && !config.by_disk)                                                                \
 			return TRACED;                                                                                 \
 		if (shape == SHAPE_FD_0)                                                                               \
 			return judge_descriptor(ARG(ctx, 0));                                                          \
@@ -104,7 +106,7 @@ static __always_inline bool is_traced_request(__u64 kiocb)
                                                                                                                        \
 			return GET(kiocb, ki_flags) & IOCB_DIRECT;                                                     \
 		}                                                                                                      \
-		/* A disk's file has no file system's function to come by. */                                         \
+		/* A disk's file has no file system's function to come by. */                                          \
 		if (shape == SHAPE_FILE_0 && point_return(point) == RETURN_BYTES) {                                    \
 			struct file *file = first;                                                                     \
                                                                                                                        \
@@ -211,7 +213,7 @@ static __always_inline bool was_not_asked_for(struct thread_state *state, __u32 
 			return control.stopped & STOP_CALLS ? 0 :                                                      \
 						 enter_row(point, (void *)ARG(ctx, 0),                                 \
 							   IS_DIRECT(point, (void *)ARG(ctx, 0)));                     \
-		id = current_id();                                                                       \
+		id = current_id();                                                                                     \
 		if (!thread_is_traced(id) && (!may_be_tried_by_others(point) || !is_traced_request(ARG(ctx, 0))))      \
 			return 0;                                                                                      \
 		if (control.stopped & STOP_CALLS && (!config.rows_only || is_call(point)))                             \
@@ -222,13 +224,13 @@ static __always_inline bool was_not_asked_for(struct thread_state *state, __u32 
 			struct pt_regs *regs = (void *)ARG(ctx, 0);                                                    \
                                                                                                                        \
 			point = syscall_point(SYSCALL_NUMBER(regs, REGISTER));                                         \
-			return point ? ENTER_SYSCALL(point, id, regs) : 0;                                                 \
+			return point ? ENTER_SYSCALL(point, id, regs) : 0;                                             \
 		}                                                                                                      \
 		if (point_shape(point) == SHAPE_SYSCALL_32) {                                                          \
 			struct pt_regs *regs = (void *)ARG(ctx, 0);                                                    \
                                                                                                                        \
 			point = compat_point(SYSCALL_NUMBER(regs, REGISTER));                                          \
-			return point ? ENTER_SYSCALL_32(point, id, regs) : 0;                                              \
+			return point ? ENTER_SYSCALL_32(point, id, regs) : 0;                                          \
 		}                                                                                                      \
 		verdict = JUDGE(ctx, point);                                                                           \
 		if (verdict == OTHERS)                                                                                 \
@@ -274,9 +276,9 @@ static __always_inline bool was_not_asked_for(struct thread_state *state, __u32 
 			return 0;                                                                                      \
 		kiocb = (void *)ARG(ctx, 0);                                                                           \
 		if (point_is_door(point))                                                                              \
-			frame->kiocb = enter_door(point, (__u64)kiocb, frame->entered_ns, frame->group);                            \
+			frame->kiocb = enter_door(point, (__u64)kiocb, frame->entered_ns, frame->group);               \
 		else if (GET(kiocb, ki_complete))                                                                      \
-			frame->kiocb = enter_below(point, (__u64)kiocb, frame->entered_ns, frame->group);                           \
+			frame->kiocb = enter_below(point, (__u64)kiocb, frame->entered_ns, frame->group);              \
 		return 0;                                                                                              \
 	}
 
