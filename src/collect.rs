@@ -21,9 +21,7 @@ use crate::budget::{CpuTimes, Detached};
 use crate::kernel::Facts;
 use crate::kernel::diskstats::Diskstats;
 use crate::kernel::interface::types::{async_call, bio_place, request_place, request_state, thread_state};
-use crate::kernel::interface::{
-    LOST_CLOCK, LOST_REASONS, LOST_RETURN, LOST_STORAGE, LOST_TABLE_FULL, PLACES, REQUEST_ISSUED,
-};
+use crate::kernel::interface::{LOST_CLOCK, LOST_REASONS, LOST_RETURN, LOST_STORAGE, LOST_TABLE_FULL, REQUEST_ISSUED};
 use crate::kernel::names::Machine;
 use crate::layer::{COMPAT, Counter, Layer, REQUESTS};
 use crate::probe::attach::{Attached, AttachedOp, ProbeCounts};
@@ -160,10 +158,10 @@ pub fn in_flight(attached: &Attached, plan: &Plan) -> Result<BTreeMap<Layer, u64
         None => points_in_table(&maps.threads_by_number)?,
     };
     if maps.bss_places.autocreate() {
-        let places = Counters::map(&maps.bss_places, PLACES as usize).map_err(|error| ReadError(error.to_string()))?;
-        points.extend(points_of(
-            (0..PLACES as usize).filter_map(|place| places.element(place)),
-        ));
+        for places in Counters::pieces(&maps.bss_places) {
+            let places = places.map_err(|error| ReadError(error.to_string()))?;
+            points.extend(points_of((0..places.len()).filter_map(|place| places.element(place))));
+        }
     }
     if !plan.completions.is_empty() {
         points.extend(points_of_requests(attached)?);

@@ -25,7 +25,26 @@ impl<T: plain::Plain + Default> Counters<T> {
     /// # Errors
     /// What the kernel says.
     pub fn map(table: &impl MapCore, ops: usize) -> io::Result<Self> {
-        let size = table.max_entries() as usize * table.value_size() as usize;
+        Self::map_bytes(table, 0, size_of_table(table), ops)
+    }
+
+    /// Maps a table piece by piece, one after the other: all that is mapped at a time counts as this process's memory.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn pieces(table: &impl MapCore) -> impl Iterator<Item = io::Result<Self>> {
+        // SAFETY: takes a number.
+        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(1);
+        let mut piece = size_of::<T>();
+        while !piece.is_multiple_of(page) {
+            piece *= 2;
+        }
+        let whole = size_of_table(table);
+        let firsts = (0..whole).step_by(piece);
+        firsts.map(move |first| Self::map_bytes(table, first, piece.min(whole - first), 1))
+    }
+
+    fn map_bytes(table: &impl MapCore, first: usize, size: usize, ops: usize) -> io::Result<Self> {
         let elements = size / size_of::<T>();
         // SAFETY: a new mapping of a descriptor that is open, read only.
         let place = unsafe {
@@ -35,7 +54,7 @@ impl<T: plain::Plain + Default> Counters<T> {
                 libc::PROT_READ,
                 libc::MAP_SHARED,
                 table.as_fd().as_raw_fd(),
-                0,
+                first as libc::off_t,
             )
         };
         if place == libc::MAP_FAILED {
@@ -138,6 +157,11 @@ impl<T: plain::Plain + Default> Counters<T> {
         // SAFETY: it is inside the mapping, whose words are aligned and always readable.
         unsafe { self.place.cast::<u64>().add(place).read_volatile() }
     }
+}
+
+/// In bytes.
+fn size_of_table(table: &impl MapCore) -> usize {
+    table.max_entries() as usize * table.value_size() as usize
 }
 
 impl<T> Drop for Counters<T> {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, OpenObject};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, OpenMapMut, OpenObject};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use crate::kernel::Facts;
@@ -174,9 +174,24 @@ pub fn load(
         bss.control.stopped = STOP_CALLS | STOP_REQUESTS;
         bss.control.epoch = 1;
     }
+    if has_places(facts, settings) {
+        make_empty(&mut open.maps.bss_places).map_err(|error| one_line(&error))?;
+    }
     let relocated = program::relocate(open.open_object_mut())?;
     let skeleton = open.load().map_err(|error| one_line(&error))?;
     Ok((skeleton, Programs::new(relocated)))
+}
+
+/// Makes a table of global variables that are all zero, as the kernel makes tables: libbpf would map it, and fill it with zeros.
+fn make_empty(map: &mut OpenMapMut<'_>) -> libbpf_rs::Result<()> {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        map_flags: libbpf_sys::BPF_F_MMAPABLE,
+        ..Default::default()
+    };
+    let (name, key) = (map.name().to_owned(), size_of::<u32>() as u32);
+    let table = MapHandle::create(MapType::Array, Some(&name), key, map.value_size(), 1, &options)?;
+    map.reuse_fd(table.as_fd())
 }
 
 /// A file in memory with these bytes, and its path. `None`: there are none, or it cannot be had, and libbpf has to look at all of

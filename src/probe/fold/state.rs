@@ -24,24 +24,22 @@ pub(super) enum Value {
 pub(super) const STACK: i64 = 512;
 /// Bytes of a place, the unit in which it is looked at.
 const PLACE: i64 = 4;
-const PLACES: usize = (STACK / PLACE) as usize;
+const PLACES: u8 = (STACK / PLACE) as u8;
 
-/// What is known of some bytes on the stack.
+/// What was stored at a place on the stack, and how many bytes of it; of eight, the next place has the upper half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// Less than what a load could use.
-    Anything,
-    /// What was stored here, and how many bytes of it; of eight, the next place has the upper half.
-    Stored(Value, u8),
-    /// The upper half of what the place before has.
-    UpperHalf,
+struct Stored {
+    place: u8,
+    bytes: u8,
+    value: Value,
 }
 
 /// What is known before an instruction.
 #[derive(Debug, Clone)]
 pub(super) struct State {
     pub(super) registers: [Value; REGISTERS],
-    stack: [Place; PLACES],
+    /// From the lowest place up. Of what is not here nothing is known; mostly that is all but a few.
+    stack: Vec<Stored>,
 }
 
 impl State {
@@ -50,7 +48,7 @@ impl State {
         registers[FRAME] = Value::Stack(0);
         Self {
             registers,
-            stack: [Place::Anything; PLACES],
+            stack: Vec::new(),
         }
     }
 
@@ -62,17 +60,13 @@ impl State {
             is_less |= both != *one;
             *one = both;
         }
-        for (one, other) in self.stack.iter_mut().zip(other.stack) {
-            let both = match (*one, other) {
-                (one, other) if one == other => one,
-                (Place::Stored(one, size), Place::Stored(other, same)) if size == same => {
-                    Place::Stored(merged(one, other), size)
-                }
-                _ => Place::Anything,
-            };
-            is_less |= both != *one;
-            *one = both;
-        }
+        self.stack.retain_mut(|one| {
+            let other = other.at(one.place).filter(|other| other.bytes == one.bytes);
+            let both = other.map_or(Value::Unknown, |other| merged(one.value, other.value));
+            is_less |= both != one.value;
+            one.value = both;
+            both != Value::Unknown
+        });
         is_less
     }
 
@@ -90,20 +84,17 @@ impl State {
         Some(())
     }
 
-    /// Somebody may write from this address on, upwards.
-    pub(super) fn forget_from(&mut self, address: i64) {
-        let first = usize::try_from((address + STACK) / PLACE).unwrap_or(0).min(PLACES);
-        self.stack[first..].fill(Place::Anything);
-        self.split(first);
+    /// What is known of a place.
+    fn at(&self, place: u8) -> Option<&Stored> {
+        let found = self.stack.binary_search_by_key(&place, |stored| stored.place);
+        found.ok().map(|index| &self.stack[index])
     }
 
-    /// The place at this index is not the upper half of what the one before has any more.
-    fn split(&mut self, index: usize) {
-        if let Some(before) = index.checked_sub(1)
-            && matches!(self.stack[before], Place::Stored(_, 8))
-        {
-            self.stack[before] = Place::Anything;
-        }
+    /// Somebody may write from this address on, upwards.
+    pub(super) fn forget_from(&mut self, address: i64) {
+        let first = (address + STACK).div_euclid(PLACE);
+        // One before may reach into it.
+        self.stack.retain(|stored| stored.end() <= first);
     }
 
     pub(super) fn store(&mut self, base: Value, offset: i16, size: u8, value: Value) {
@@ -112,21 +103,19 @@ impl State {
             Value::Anything => return self.forget_from(-STACK),
             Value::Unknown | Value::Number(_) | Value::Constant(_) | Value::Address => return,
         };
-        let Some(index) = place_of(address) else {
+        let Some(place) = place_of(address) else {
             return self.forget_from(-STACK);
         };
-        self.split(index);
-        let is_whole = address % PLACE == 0;
-        let had_eight = matches!(self.stack[index], Place::Stored(_, 8));
-        self.stack[index] = if is_whole {
-            Place::Stored(value, size)
-        } else {
-            Place::Anything
+        let new = Stored {
+            place,
+            bytes: size,
+            value,
         };
-        if let Some(next) = self.stack.get_mut(index + 1)
-            && (size == 8 || had_eight)
-        {
-            *next = if size == 8 { Place::UpperHalf } else { Place::Anything };
+        self.stack
+            .retain(|old| old.end() <= i64::from(place) || i64::from(old.place) >= new.end());
+        if address % PLACE == 0 && value != Value::Unknown {
+            let index = self.stack.partition_point(|old| old.place < place);
+            self.stack.insert(index, new);
         }
     }
 
@@ -137,13 +126,22 @@ impl State {
         };
         let address = address + i64::from(offset);
         let known = place_of(address).filter(|_| address % PLACE == 0);
-        match known.map(|index| self.stack[index]) {
-            Some(Place::Stored(Value::Number(number), stored)) if stored == size || stored == 8 => {
-                Value::Number(cut(number, size))
-            }
-            Some(Place::Stored(value, 8)) if size == 8 => value,
+        match known.and_then(|place| self.at(place)) {
+            Some(&Stored {
+                value: Value::Number(number),
+                bytes,
+                ..
+            }) if bytes == size || bytes == 8 => Value::Number(cut(number, size)),
+            Some(&Stored { value, bytes: 8, .. }) if size == 8 => value,
             _ => Value::Unknown,
         }
+    }
+}
+
+impl Stored {
+    /// The first place behind it.
+    fn end(&self) -> i64 {
+        i64::from(self.place) + if self.bytes == 8 { 2 } else { 1 }
     }
 }
 
@@ -161,9 +159,9 @@ pub(super) fn may_be_stack(value: Value) -> bool {
     matches!(value, Value::Stack(_) | Value::Anything)
 }
 
-fn place_of(address: i64) -> Option<usize> {
-    let index = usize::try_from((address + STACK).div_euclid(PLACE)).ok()?;
-    (index < PLACES).then_some(index)
+fn place_of(address: i64) -> Option<u8> {
+    let place = u8::try_from((address + STACK).div_euclid(PLACE)).ok()?;
+    (place < PLACES).then_some(place)
 }
 
 /// The lower bytes of a number.
