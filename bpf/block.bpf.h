@@ -24,6 +24,7 @@ const volatile __u8 block_ops[BLOCK_CODES];
 
 /* Bios of a request that are looked at, at most: a read or write has no more segments (BLK_MAX_SEGMENTS). */
 #define BIOS_OF_A_REQUEST 128
+#define BIOS_AT_ONCE 16
 #define REQUESTS_OF_A_BATCH 256
 
 /* A request as far as it matters. */
@@ -229,6 +230,16 @@ __attribute__((noinline)) int forget_stamp(__u64 bio)
 	return 0;
 }
 
+/* Likewise of some bios, one after the other. Answers the next one. */
+__attribute__((noinline)) __u64 forget_some_stamps(__u64 bio)
+{
+	for (int i = 0; i < BIOS_AT_ONCE && bio; i++) {
+		forget_stamp(bio);
+		bio = (__u64)BPF_CORE_READ((struct bio *)bio, bi_next);
+	}
+	return bio;
+}
+
 /* Takes the stamps of a request's bios away, whose addresses others will have. Gives the first one's. */
 static __always_inline struct bio_state take_stamps(__u64 first)
 {
@@ -243,10 +254,8 @@ static __always_inline struct bio_state take_stamps(__u64 first)
 		stamp = *found;
 	forget_bio(first);
 	bio = (__u64)BPF_CORE_READ((struct bio *)first, bi_next);
-	for (int i = 1; i < BIOS_OF_A_REQUEST && bio; i++) {
-		forget_stamp(bio);
-		bio = (__u64)BPF_CORE_READ((struct bio *)bio, bi_next);
-	}
+	for (int i = 0; i < BIOS_OF_A_REQUEST / BIOS_AT_ONCE && bio; i++)
+		bio = forget_some_stamps(bio);
 	return stamp;
 }
 

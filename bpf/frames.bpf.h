@@ -34,10 +34,16 @@ static __always_inline struct thread_state *thread_of_call(__u32 point, __u32 th
 	return state;
 }
 
-/* Whether a call is under way in the frame of this point. */
+/* Whether a call can be under way in the frame of this point. */
+static __always_inline bool frame_is_counted(__u32 point)
+{
+	return config.counted_frames >> point_frame(point) & 1;
+}
+
+/* Whether one is. */
 static __always_inline bool has_frame(const struct thread_state *state, __u32 point)
 {
-	return state->calls.frames[point_frame(point) & (MAX_FRAMES - 1)].entered_ns;
+	return frame_is_counted(point) && state->calls.frames[point_frame(point) & (MAX_FRAMES - 1)].entered_ns;
 }
 
 /*

@@ -316,6 +316,15 @@ static __always_inline void finish_call(__u32 point, const struct ended *call, _
 	}
 }
 
+/* That of a call which another function entered than the one that returns: `entered` is that one's point, and the group above it. */
+__noinline int finish_other(__u64 entered, __u64 entered_ns, __u64 kiocb, __u64 now, long value)
+{
+	struct ended call = { .entered_ns = entered_ns, .kiocb = kiocb, .point = entered, .group = entered >> 32 };
+
+	finish_call(call.point, &call, now, value);
+	return 0;
+}
+
 static __always_inline int leave(__u32 point, long value)
 {
 	struct thread_state *state;
@@ -337,6 +346,8 @@ static __always_inline int leave(__u32 point, long value)
 		return 0;
 	if (config.whole_stack)
 		leave_function(state, id, point_op(point), point_guard(point), now);
+	if (!frame_is_counted(point))
+		return 0;
 	if (point_return(point) == RETURN_STATUS_INT || point_is_door(point))
 		value = (int)value;
 	if (point_return(point) == RETURN_FAULT)
@@ -344,12 +355,10 @@ static __always_inline int leave(__u32 point, long value)
 	if (!end(state, point, id, &call))
 		return 0;
 	/* Mostly it was entered by the function that returns, and all that there is to do is known beforehand. */
-	if (call.point == point) {
+	if (call.point == point)
 		finish_call(point, &call, now, value);
-	} else {
-		barrier_var(call.point);
-		finish_call(call.point, &call, now, value);
-	}
+	else
+		finish_other((__u64)call.group << 32 | call.point, call.entered_ns, call.kiocb, now, value);
 	return 0;
 }
 

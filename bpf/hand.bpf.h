@@ -88,22 +88,26 @@ static __always_inline bool ended_with_own(const struct sleeper *sleeper, __u8 r
 }
 
 /* Puts the time that the thread was off the CPU into rows. It is on one again. */
-static __always_inline void settle(struct hand *hand, __u32 thread, __u64 now)
+__noinline int settle_sleep(__u32 thread, __u64 now)
 {
-	__u8 off = hand->off, row = hand->sleeps_in;
+	struct thread_state *state = config.whole_stack ? find_thread(thread) : NULL;
 	struct sleeper *sleeper;
+	struct hand *hand;
 	__u64 woken, in;
+	__u8 off, row;
 
-	/* Mostly it was on all along. */
-	if (__builtin_expect(off == OFF_NOT, 1))
-		return;
+	if (!state)
+		return 0;
+	hand = &state->hand;
+	off = hand->off;
+	row = hand->sleeps_in;
 	hand->off = OFF_NOT;
 	hand->has_waited = 1;
 	sleeper = bpf_map_lookup_elem(&sleepers, &thread);
 	if (!sleeper || !sleeper->in_ns) {
 		count_unbalanced(hand, UNBALANCED_SLEEP, 1);
 		charge(hand, off == OFF_ASLEEP ? row : ROW_RUN_QUEUE, now);
-		return;
+		return 0;
 	}
 	in = sleeper->in_ns;
 	if (off == OFF_ASLEEP) {
@@ -124,6 +128,14 @@ static __always_inline void settle(struct hand *hand, __u32 thread, __u64 now)
 		sleeper->slept_ns = 0;
 	}
 	charge(hand, ROW_RUN_QUEUE, in);
+	return 0;
+}
+
+static __always_inline void settle(struct hand *hand, __u32 thread, __u64 now)
+{
+	/* Mostly it was on all along. */
+	if (hand->off != OFF_NOT)
+		settle_sleep(thread, now);
 }
 
 /* A system call begins. Answers its hand, NULL where it is of no family. */
@@ -201,13 +213,39 @@ static __always_inline struct hand *enter_function(struct thread_state *state, _
 }
 
 /*
- * A function inside a call has returned. Those above it whose return was not seen are closed with it. `may_be_others`: many file
- * systems share it, and where the file was another one's it is not open here.
+ * A function has returned that is not the one which was entered last. Those above it whose return was not seen are closed with it.
+ * `may_be_others`: many file systems share it, and where the file was another one's it is not open here.
  */
+__noinline int close_function(__u32 thread, __u32 key, __u32 may_be_others)
+{
+	struct thread_state *state = config.whole_stack ? find_thread(thread) : NULL;
+	struct hand *hand;
+	__u32 place;
+
+	if (!state)
+		return 0;
+	hand = &state->hand;
+	for (int i = 2; i < OPEN_FUNCTIONS; i++) {
+		place = hand->depth - i;
+		/* The first one is the system call. */
+		if (!place || place >= OPEN_FUNCTIONS)
+			break;
+		if (hand->open[place].key == key) {
+			count_unbalanced(hand, UNBALANCED_ENTRY, hand->depth - 1 - place);
+			hand->depth = place;
+			return 0;
+		}
+	}
+	if (!may_be_others)
+		count_unbalanced(hand, UNBALANCED_RETURN, 1);
+	return 0;
+}
+
+/* A function inside a call has returned; close_function() has what `may_be_others` is. */
 static __always_inline void leave_function(struct thread_state *state, __u32 thread, __u32 key, bool may_be_others, __u64 now)
 {
 	struct hand *hand = &state->hand;
-	__u32 place, found = 0;
+	__u32 place;
 
 	if (!hand->depth)
 		return;
@@ -223,22 +261,7 @@ static __always_inline void leave_function(struct thread_state *state, __u32 thr
 		hand->depth = place;
 		return;
 	}
-	for (int i = 2; i < OPEN_FUNCTIONS; i++) {
-		place = hand->depth - i;
-		/* The first one is the system call. */
-		if (!place || place >= OPEN_FUNCTIONS)
-			break;
-		if (hand->open[place].key == key) {
-			found = place;
-			break;
-		}
-	}
-	if (found) {
-		count_unbalanced(hand, UNBALANCED_ENTRY, hand->depth - 1 - found);
-		hand->depth = found;
-	} else if (!may_be_others) {
-		count_unbalanced(hand, UNBALANCED_RETURN, 1);
-	}
+	close_function(thread, key, may_be_others);
 }
 
 static __always_inline void close_hand(struct hand *hand, __u32 thread)

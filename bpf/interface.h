@@ -35,6 +35,7 @@
 #define KFUNC_SESSION_IS_RETURN 0x10003 /* bpf_session_is_return(), 6.10 */
 #define KFUNC_SESSION_IS_RETURN_OF 0x10004 /* the same since 7.0, which takes the context */
 #define KFUNC_SESSION_COOKIE_OF 0x10005 /* bpf_session_cookie(), likewise */
+#define KFUNC_SESSION_COOKIE 0x10006 /* before 7.0 */
 
 /* Where a function's arguments name the file. */
 enum shape {
@@ -140,7 +141,7 @@ struct op_stats {
 	__u64 lost[LOST_REASONS];
 	__u64 queue_ns; /* block layer: the part of total_ns from the start of the queue time to the issue */
 	/*
-	 * Of calls whose start is in a cookie (fsession.bpf.h): entries less returns. Of all CPUs together these are the calls under
+	 * Of calls whose start is in a cookie (session.bpf.h): entries less returns. Of all CPUs together these are the calls under
 	 * way, and those whose return was skipped.
 	 */
 	__u64 under_way;
@@ -637,12 +638,13 @@ struct config {
 	bool whole_stack; /* every moment of a call is given to a row; hand.bpf.h */
 	bool tells_slow; /* and slow calls are told; slow.bpf.h */
 	bool by_file;
-	bool cookies; /* some starts are in cookies; fsession.bpf.h */
+	bool cookies; /* some starts are in cookies; session.bpf.h */
 	__u8 group_by; /* enum group_by */
 	__u8 cgroups_of; /* enum cgroups_of */
 	__u16 stack_rows; /* a bit for each row of those before ROW_QUEUE that functions run in */
-	bool rows_only; /* of the functions inside a system call nothing is told but the rows' time */
-	__u8 pad;
+	__u16 counted_frames; /* a bit for each frame that functions' calls are counted by */
+	bool rows_only; /* of the functions inside a system call nothing is told but the rows' time, if no request can come by them */
+	__u8 pad[7];
 };
 
 /* Numbers of types in the kernel's BTF, for bpf_rdonly_cast(); 0 where there is none. */
@@ -663,6 +665,7 @@ struct cast_types {
 struct kfuncs {
 	bool preempt_disable;
 	bool session_is_return_of;
+	bool session_cookie_of;
 };
 
 /* Of calls no new ones are looked at, and those under way are finished; of requests nothing is counted any more. */
@@ -697,6 +700,6 @@ _Static_assert(sizeof(struct served) == 32, "no padding");
 _Static_assert(sizeof(struct async_call) == 32 * ASYNC_LAYERS + 24, "no padding");
 _Static_assert(sizeof(struct task_frames) == 48 * MAX_FRAMES + 8, "no padding");
 _Static_assert(sizeof(struct group) == 8 * (3 + COMM_WORDS) + 16 + NAMES_ROOM + NAME_ROOM, "no padding");
-_Static_assert(sizeof(struct config) == 72, "no padding");
+_Static_assert(sizeof(struct config) == 80, "no padding");
 
 #endif

@@ -29,7 +29,7 @@ volatile struct control control;
 #include "table.bpf.h"
 #include "block.bpf.h"
 #include "function.bpf.h"
-#include "fsession.bpf.h"
+#include "session.bpf.h"
 #include "process.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

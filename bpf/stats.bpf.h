@@ -75,9 +75,18 @@ static __always_inline void count_excluded(__u32 op)
 		add(&s->excluded, 1);
 }
 
-/* An errno that finds no place is in `errors` alone, and the report says so. */
-static __always_inline void count_errno(struct op_stats *s, __u32 error, bool atomic)
+/*
+ * An errno that finds no place is in `errors` alone, and the report says so.
+ *
+ * As is each function that is not in line and not static: few calls come here, and the verifier looks at it by itself, once, and
+ * not for each way that leads to it.
+ */
+__noinline int count_errno(__u32 row, __u32 error, __u32 atomic)
 {
+	struct op_stats *s = stats_of(row);
+
+	if (!s)
+		return 0;
 #pragma unroll
 	for (int i = 0; i < ERRNOS; i++) {
 		struct errno_count *place = &s->errnos[i];
@@ -86,9 +95,10 @@ static __always_inline void count_errno(struct op_stats *s, __u32 error, bool at
 			place->error = error;
 		if (place->error == error) {
 			add_to(&place->calls, 1, atomic);
-			return;
+			break;
 		}
 	}
+	return 0;
 }
 
 static __always_inline void note_extremes(struct extremes *generations, __u64 ns)
@@ -146,12 +156,13 @@ static __always_inline void count_call(struct op_stats *s, bool moves_bytes, __u
 	}
 }
 
-/* One finished call. `value` is what it returned, sign-extended. `atomic`: whatever this kernel's programs need. */
-static __always_inline void record_to(struct op_stats *s, bool moves_bytes, __u64 ns, __u64 step, long value, bool atomic)
+/* One finished call of `row`, whose counters are `s`. `value` is what it returned, sign-extended. `atomic`: whatever this kernel's
+ * programs need. */
+static __always_inline void record_to(struct op_stats *s, __u32 row, bool moves_bytes, __u64 ns, __u64 step, long value, bool atomic)
 {
 	count_call(s, moves_bytes, ns, step, value, atomic);
 	if (errno_of(value))
-		count_errno(s, errno_of(value), atomic);
+		count_errno(row, errno_of(value), atomic);
 }
 
 static __always_inline void record_in(__u32 row, bool moves_bytes, __u64 ns, long value, bool atomic)
@@ -161,7 +172,7 @@ static __always_inline void record_in(__u32 row, bool moves_bytes, __u64 ns, lon
 	if (s && value == -EIOCBQUEUED)
 		add_to(&s->queued, 1, atomic);
 	else if (s)
-		record_to(s, moves_bytes, ns, step_of(ns), value, atomic);
+		record_to(s, row, moves_bytes, ns, step_of(ns), value, atomic);
 }
 
 /* A call that came by a function of `point`. */
@@ -175,7 +186,7 @@ static __always_inline void record(__u32 point, __u64 ns, __u64 step, long value
 	if (point_shape(point) == SHAPE_KIOCB_0 && value == -EIOCBQUEUED)
 		add(&s->queued, 1);
 	else
-		record_to(s, point_return(point) == RETURN_BYTES, ns, step, value, false);
+		record_to(s, point_op(point), point_return(point) == RETURN_BYTES, ns, step, value, false);
 }
 
 #endif

@@ -18,7 +18,7 @@ static __always_inline __u32 compat_point(unsigned long number)
 	return number < MAX_SYSCALLS ? compat_points[number] : 0;
 }
 
-/* The op of each system call that comes by a function whose start is in a cookie (fsession.bpf.h), counted from 1; 0 for the others. */
+/* The op of each system call that comes by a function whose start is in a cookie (session.bpf.h), counted from 1; 0 for the others. */
 const volatile __u8 cookie_calls[MAX_SYSCALLS];
 /* The same of the numbers that 32-bit programs use. */
 const volatile __u8 compat_cookie_calls[MAX_SYSCALLS];

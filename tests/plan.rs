@@ -301,6 +301,8 @@ fn fsession_is_chosen_where_nothing_is_preempted_and_a_cookie_will_do() {
     plan.keep_frames();
     assert_eq!(plan.function_hooks.first(), Some(&Hook::Fentry));
     assert!(!plan.first_choice().contains(&Hook::Fsession));
+    let mut points = plan.ops.iter().flat_map(|op| &op.points);
+    assert!(!points.any(|planned| planned.starts_in_cookie));
     for kernel in ["5.10", "6.1", "6.12"] {
         let facts = self::facts(kernel, "", &[]);
         assert!(

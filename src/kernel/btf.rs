@@ -22,8 +22,8 @@ use self::image::{Image, Type, Wanted};
 use super::beginnings::Beginnings;
 use super::block::BlockFacts;
 use super::interface::{
-    KFUNC_PREEMPT_DISABLE, KFUNC_PREEMPT_ENABLE, KFUNC_RDONLY_CAST, KFUNC_SESSION_COOKIE_OF, KFUNC_SESSION_IS_RETURN,
-    KFUNC_SESSION_IS_RETURN_OF,
+    KFUNC_PREEMPT_DISABLE, KFUNC_PREEMPT_ENABLE, KFUNC_RDONLY_CAST, KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_OF,
+    KFUNC_SESSION_IS_RETURN, KFUNC_SESSION_IS_RETURN_OF,
 };
 use super::{FactsError, Fprobe};
 
@@ -98,12 +98,13 @@ pub const CAST_TYPES: [&str; 10] = [
     "pt_regs",
 ];
 /// Functions that programs may call, how many arguments they take, and what they are called by there.
-const KFUNCS: [(&str, u32, u32); 6] = [
+const KFUNCS: [(&str, u32, u32); 7] = [
     ("bpf_rdonly_cast", 2, KFUNC_RDONLY_CAST),
     ("bpf_preempt_disable", 0, KFUNC_PREEMPT_DISABLE),
     ("bpf_preempt_enable", 0, KFUNC_PREEMPT_ENABLE),
     ("bpf_session_is_return", 0, KFUNC_SESSION_IS_RETURN),
     ("bpf_session_is_return", 1, KFUNC_SESSION_IS_RETURN_OF),
+    ("bpf_session_cookie", 0, KFUNC_SESSION_COOKIE),
     ("bpf_session_cookie", 1, KFUNC_SESSION_COOKIE_OF),
 ];
 /// The function that stands for the iterator over tasks.

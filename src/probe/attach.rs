@@ -381,6 +381,8 @@ pub(super) fn point_word(index: usize, op: &PlannedOp, point: &Point, guard: Opt
 struct Target<'a> {
     function: &'a str,
     word: PointWord,
+    /// See [`PlannedPoint`].
+    starts_in_cookie: bool,
 }
 
 /// Whose a function is.
@@ -621,6 +623,7 @@ impl Attaching<'_> {
         Target {
             function: &planned.function,
             word,
+            starts_in_cookie: planned.starts_in_cookie,
         }
     }
 
@@ -679,7 +682,7 @@ impl Attaching<'_> {
         match hook {
             Hook::Fsession => self.fsession(owner, target),
             Hook::Fentry => self.fentry(owner, target),
-            Hook::Session | Hook::Multi => self.together(owner, &[target.function], target.word, hook),
+            Hook::Session | Hook::Multi => self.together(owner, &[target.function], target, hook),
             Hook::KprobeEvent | Hook::Kprobe => self.kprobes(owner, &[target.function], target.word, hook).map(drop),
             Hook::RawTracepoint | Hook::Tracepoint => Err(io::ErrorKind::Unsupported.into()),
         }
@@ -787,7 +790,7 @@ impl Attaching<'_> {
             }
             let are_taken = if hook.links_many() {
                 let all = vec![true; functions.len()];
-                self.together(owner, &functions, first.word, hook).map(|()| all)
+                self.together(owner, &functions, &first, hook).map(|()| all)
             } else {
                 self.kprobes(owner, &functions, first.word, hook)
             };
@@ -799,12 +802,18 @@ impl Attaching<'_> {
         (taken, left)
     }
 
-    /// One link, or an entry and a return link, on functions whose programs are told the same.
-    fn together(&mut self, owner: Owner, functions: &[&str], word: PointWord, hook: Hook) -> io::Result<()> {
-        let word = Some(word.pack());
+    /// One link, or an entry and a return link, on functions whose programs are told the same as one of them, `any`.
+    fn together(&mut self, owner: Owner, functions: &[&str], any: &Target<'_>, hook: Hook) -> io::Result<()> {
+        let word = Some(any.word.pack());
         let progs = &self.attached.skeleton.progs;
         let (enter, leave, entry_link) = if hook == Hook::Session {
-            let program = self.load_copy(&progs.session, hook, word, None)?;
+            let by_cookie = any.starts_in_cookie && self.attached.programs.has(&progs.session_by_cookie);
+            let template = if by_cookie {
+                &progs.session_by_cookie
+            } else {
+                &progs.session
+            };
+            let program = self.load_copy(template, hook, word, None)?;
             let link = attach_multi(&program, functions, sys::BPF_TRACE_KPROBE_SESSION, 0)?;
             (program, None, link)
         } else {

@@ -20,11 +20,12 @@ use crate::kernel::interface::types;
 use crate::kernel::interface::{
     BLOCK_OP_OTHER, BY_CGROUP, BY_DISK, BY_FILE, BY_NOTHING, BY_PROCESS, CALL_CLOSES, CALL_OPENS, CALL_POSITION,
     CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED, DIRECTIONS, FAMILIES, GROUP_FIRST, KFUNC_PREEMPT_DISABLE,
-    KFUNC_SESSION_IS_RETURN_OF, ORIGINS, ROW_QUEUE, STOP_CALLS, STOP_REQUESTS,
+    KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_OF, KFUNC_SESSION_IS_RETURN_OF, ORIGINS, ROW_QUEUE, STOP_CALLS,
+    STOP_REQUESTS,
 };
 use crate::kernel::names::{self, Hierarchy};
 use crate::layer::family::Row;
-use crate::layer::{COMPAT, Layer, REQUESTS, Returns, SYSCALLS, Says};
+use crate::layer::{COMPAT, Layer, REQUESTS, Returns, SYSCALLS, Says, Shape};
 use crate::report::group::By;
 
 use super::attach::{AttachError, one_line, point_word};
@@ -118,6 +119,8 @@ pub fn load(
         atomics::leave_out(open.open_object_mut())?;
     }
     choose_programs(&mut open, facts, settings, hooks);
+    let by_cookie = hooks.contains(&Hook::Session) && session_has_cookies(plan, facts);
+    open.progs.session_by_cookie.set_autoload(by_cookie);
     choose_block_programs(&mut open, facts, way);
     choose_completions(&mut open, plan, settings);
     choose_stack_programs(&mut open, settings, way);
@@ -132,10 +135,11 @@ pub fn load(
         rodata.config.hash_starts = MaybeUninit::new(settings.starts_in_table);
         rodata.config.typed_task = MaybeUninit::new(facts.task_storage);
         rodata.config.places = MaybeUninit::new(has_places(facts, settings));
-        rodata.config.cookies = MaybeUninit::new(hooks.contains(&Hook::Fsession));
+        rodata.config.cookies = MaybeUninit::new(hooks.contains(&Hook::Fsession) || by_cookie);
         rodata.config.atomic = MaybeUninit::new(preempted && facts.preemption.is_possible());
         rodata.config.whole_stack = MaybeUninit::new(settings.whole_stack);
         rodata.config.stack_rows = stack_rows(plan);
+        rodata.config.counted_frames = counted_frames(plan, settings);
         let type_of = |name| facts.cast_types.get(name).copied().unwrap_or(0);
         rodata.cast_types = types::cast_types {
             file: type_of("file"),
@@ -152,6 +156,7 @@ pub fn load(
         rodata.kfuncs = types::kfuncs {
             preempt_disable: MaybeUninit::new(facts.kfuncs.contains_key(&KFUNC_PREEMPT_DISABLE)),
             session_is_return_of: MaybeUninit::new(facts.kfuncs.contains_key(&KFUNC_SESSION_IS_RETURN_OF)),
+            session_cookie_of: MaybeUninit::new(facts.kfuncs.contains_key(&KFUNC_SESSION_COOKIE_OF)),
         };
         group_config(&mut rodata.config, settings.groups);
         fill_syscall_points(&mut rodata.syscall_points, &mut rodata.compat_points, plan, settings);
@@ -180,6 +185,18 @@ pub fn load(
     let relocated = program::relocate(open.open_object_mut())?;
     let skeleton = open.load().map_err(|error| one_line(&error))?;
     Ok((skeleton, Programs::new(relocated)))
+}
+
+/// A bit for each frame that calls are counted by. Where the rows' time is all that is told, those are the ones of asynchronous requests.
+fn counted_frames(plan: &Plan, settings: &Settings) -> u16 {
+    // SAFETY: a flag of a plain structure, initialised by `Default` or by a `bool`.
+    if !unsafe { settings.config.rows_only.assume_init() } {
+        return u16::MAX;
+    }
+    let ops = plan.ops.iter();
+    let by_requests = ops.filter(|op| op.points.iter().any(|planned| planned.point.shape == Shape::Kiocb0));
+    let frames = by_requests.flat_map(|op| op.points.iter().filter_map(|planned| planned.silent).chain([op.frame]));
+    frames.fold(0, |bits, frame| bits | 1 << frame)
 }
 
 /// Makes a table of global variables that are all zero, as the kernel makes tables: libbpf would map it, and fill it with zeros.
@@ -230,6 +247,15 @@ fn group_config(config: &mut types::config, groups: Option<GroupWish>) {
 /// answers; and with them, a table of the length asked for would hardly be used.
 fn has_places(facts: &Facts, settings: &Settings) -> bool {
     facts.answering_atomics && settings.starts.is_none()
+}
+
+/// Whether `kprobe.session` keeps the starts of some calls in its cookies.
+fn session_has_cookies(plan: &Plan, facts: &Facts) -> bool {
+    let has_cookies = [KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_OF]
+        .iter()
+        .any(|kfunc| facts.kfuncs.contains_key(kfunc));
+    let mut points = plan.ops.iter().flat_map(|op| &op.points);
+    has_cookies && points.any(|planned| planned.starts_in_cookie)
 }
 
 fn choose_programs(open: &mut OpenIostackbreakdownSkel<'_>, facts: &Facts, settings: &Settings, hooks: &[Hook]) {

@@ -224,7 +224,7 @@ pub struct PlannedPoint {
     pub function: String,
     /// It is in BTF, and so among those that ftrace knows. Others can be reached by kprobes only, if at all.
     pub in_btf: bool,
-    /// Its calls are inside no others of their op, so that the cookie of [`Hook::Fsession`] will do.
+    /// Its calls are inside no others of their op, so that the cookie of a session will do for their start.
     pub starts_in_cookie: bool,
     /// The door of a layer that was not asked for, which the op needs to know its asynchronous calls; the frame that it has
     /// for itself.
@@ -246,7 +246,7 @@ impl PlannedPoint {
     }
 }
 
-/// Those of vfs that move bytes, and are called by system calls alone (bpf/fsession.bpf.h). At a file system, reads and writes may be
+/// Those of vfs that move bytes, and are called by system calls alone (bpf/session.bpf.h). At a file system, reads and writes may be
 /// another thread's next attempt, or inside splices, which takes a frame to tell.
 fn starts_in_cookie(layer: Layer, point: &Point) -> bool {
     layer == Layer::Vfs && point.outermost && point.shape == Shape::File0 && point.returns == Returns::Bytes
@@ -653,9 +653,11 @@ impl Plan {
         }
     }
 
-    /// Leaves out hooks that keep no more of a call than its start: a row to return to and a group are in a frame.
+    /// Leaves out what keeps no more of a call than its start: a row to return to and a group are in a frame.
     pub fn keep_frames(&mut self) {
         self.function_hooks.retain(|&hook| hook != Hook::Fsession);
+        let points = self.ops.iter_mut().flat_map(|op| &mut op.points);
+        points.for_each(|planned| planned.starts_in_cookie = false);
     }
 
     /// The hooks that should do: for each function the best that fits it.

@@ -120,6 +120,7 @@ fn target(function: &RowFunction) -> Target<'_> {
     Target {
         function: function.function,
         word: word(function),
+        starts_in_cookie: false,
     }
 }
 
