@@ -10,6 +10,7 @@ mod tests;
 mod unused;
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use libbpf_sys as sys;
 use libbpf_sys::bpf_insn;
@@ -76,38 +77,49 @@ pub struct Moved {
 /// something that is not known here, and has to stay as it is.
 #[must_use]
 pub fn fold(program: &[bpf_insn], constants: &Constants<'_>) -> Option<Folded> {
+    fold_again(program, constants, |_| true)
+}
+
+/// The same of a program that was folded, and whose functions, those that `is_changed` tells by their places, were changed since.
+#[must_use]
+pub fn fold_again(
+    program: &[bpf_insn],
+    constants: &Constants<'_>,
+    is_changed: impl Fn(&Range<usize>) -> bool,
+) -> Option<Folded> {
+    let calls: Vec<(usize, usize)> = callees(program).collect();
     let mut starts = BTreeSet::from([0]);
-    starts.extend(callees(program).map(|(_, callee)| callee));
+    starts.extend(calls.iter().map(|&(_, callee)| callee));
     let starts: Vec<usize> = starts.into_iter().collect();
-    let ends = starts[1..].iter().copied().chain([program.len()]);
-    let mut functions = Vec::new();
-    for (&start, end) in starts.iter().zip(ends) {
-        let mut function = program.get(start..end)?.to_vec();
-        let calls: Vec<(usize, usize)> = callees(program)
-            .filter(|(place, _)| (start..end).contains(place))
-            .collect();
-        // Meanwhile a call has its function's number.
-        for (place, callee) in calls {
-            function[place - start].imm = starts.binary_search(&callee).ok()? as i32;
-        }
-        functions.push(fold_function(&function, constants)?);
-    }
+    let end_of = |number: usize| starts.get(number + 1).copied().unwrap_or(program.len());
     // Calls lead from one to the next.
-    let is_call = |it: &bpf_insn| it.code == CALL && u32::from(it.src_reg()) == sys::BPF_PSEUDO_CALL;
-    let mut is_called = vec![false; functions.len()];
+    let mut functions: Vec<Option<Vec<bpf_insn>>> = vec![None; starts.len()];
     let mut open = vec![0];
     while let Some(number) = open.pop() {
-        if !std::mem::replace(&mut is_called[number], true) {
-            let calls = functions[number].iter().filter(|it| is_call(it));
-            open.extend(calls.map(|it| it.imm as usize));
+        if functions[number].is_some() {
+            continue;
         }
+        let places = starts[number]..end_of(number);
+        let mut function = program.get(places.clone())?.to_vec();
+        // Meanwhile a call has its function's number.
+        for (place, callee) in calls.iter().filter(|(place, _)| places.contains(place)) {
+            function[place - places.start].imm = starts.binary_search(callee).ok()? as i32;
+        }
+        if is_changed(&places) {
+            function = fold_function(&function, constants)?;
+        }
+        open.extend(function.iter().filter(|it| is_own_call(it)).map(|it| it.imm as usize));
+        functions[number] = Some(function);
     }
     let mut folded = Folded {
         program: Vec::new(),
         functions: Vec::new(),
     };
     let mut places = vec![0; functions.len()];
-    for (number, function) in functions.iter().enumerate().filter(|(number, _)| is_called[*number]) {
+    for (number, function) in functions.iter().enumerate() {
+        let Some(function) = function else {
+            continue;
+        };
         places[number] = folded.program.len();
         folded.functions.push(Moved {
             from: starts[number],
@@ -115,7 +127,7 @@ pub fn fold(program: &[bpf_insn], constants: &Constants<'_>) -> Option<Folded> {
         });
         folded.program.extend(function);
     }
-    for (place, call) in folded.program.iter_mut().enumerate().filter(|(_, it)| is_call(it)) {
+    for (place, call) in folded.program.iter_mut().enumerate().filter(|(_, it)| is_own_call(it)) {
         call.imm = (places[call.imm as usize] as i64 - place as i64 - 1) as i32;
     }
     Some(folded)
@@ -124,8 +136,13 @@ pub fn fold(program: &[bpf_insn], constants: &Constants<'_>) -> Option<Folded> {
 /// Calls of the program's own functions: where they are, and where these begin.
 fn callees(program: &[bpf_insn]) -> impl Iterator<Item = (usize, usize)> {
     let calls = program.iter().enumerate();
-    let calls = calls.filter(|(_, it)| it.code == CALL && u32::from(it.src_reg()) == sys::BPF_PSEUDO_CALL);
+    let calls = calls.filter(|(_, it)| is_own_call(it));
     calls.filter_map(|(place, it)| Some((place, place.checked_add_signed(it.imm as isize + 1)?)))
+}
+
+/// A call of one of the program's own functions.
+fn is_own_call(instruction: &bpf_insn) -> bool {
+    instruction.code == CALL && u32::from(instruction.src_reg()) == sys::BPF_PSEUDO_CALL
 }
 
 fn fold_function(program: &[bpf_insn], constants: &Constants<'_>) -> Option<Vec<bpf_insn>> {

@@ -6,7 +6,7 @@ pub mod counters;
 mod fold;
 mod kprobe_event;
 pub mod load;
-mod perf;
+pub mod perf;
 pub mod plan;
 pub mod program;
 pub mod slow;

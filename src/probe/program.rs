@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString, OsString};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::rc::Rc;
 
@@ -16,7 +17,7 @@ use libbpf_rs::skel::Skel;
 use libbpf_rs::{AsRawLibbpf, OpenObject, PrintLevel, Program, ProgramType};
 use libbpf_sys as sys;
 
-use super::fold::{Constants, Folded, fold};
+use super::fold::{Constants, Folded, fold, fold_again};
 use crate::kernel::Facts;
 use crate::kernel::btf::BtfFunction;
 use crate::kernel::interface::POINT_UNSET;
@@ -36,13 +37,13 @@ const LOG_SIZE: usize = 1 << 20;
 const MOV32_IMM: u8 = (sys::BPF_ALU | sys::BPF_MOV | sys::BPF_K) as u8;
 const MOV64_IMM: u8 = (sys::BPF_ALU64 | sys::BPF_MOV | sys::BPF_K) as u8;
 
-/// Writes `point` wherever the compiler put [`POINT_UNSET`]; says how often.
-fn specialise(instructions: &mut [sys::bpf_insn], point: u32) -> usize {
-    let mut places = 0;
-    for instruction in instructions {
+/// Writes `point` wherever the compiler put [`POINT_UNSET`]; says where that was.
+fn specialise(instructions: &mut [sys::bpf_insn], point: u32) -> Vec<usize> {
+    let mut places = Vec::new();
+    for (place, instruction) in instructions.iter_mut().enumerate() {
         if matches!(instruction.code, MOV32_IMM | MOV64_IMM) && instruction.imm == POINT_UNSET as i32 {
             instruction.imm = point as i32;
-            places += 1;
+            places.push(place);
         }
     }
     places
@@ -142,21 +143,24 @@ impl Programs {
         };
         let known = self.folded.borrow().get(template.name()).cloned();
         let folded = known.unwrap_or_else(|| {
-            let folded = Rc::new(folded(template.insns(), &constants));
+            let program = template.insns();
+            let folded = Rc::new(or_as_it_is(fold(program, &constants), program));
             let mut known = self.folded.borrow_mut();
             known.insert(template.name().to_owned(), folded.clone());
             folded
         });
         let mut copy = Folded::clone(&folded);
         if let Some(point) = point {
-            if specialise(&mut copy.program, point) == 0 {
+            let changed = specialise(&mut copy.program, point);
+            if changed.is_empty() {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidInput,
                     "the program has no place for a point",
                 ));
             }
             let before = copy.functions;
-            copy = self::folded(&copy.program, &constants);
+            let is_changed = |function: &Range<usize>| changed.iter().any(|place| function.contains(place));
+            copy = or_as_it_is(fold_again(&copy.program, &constants, is_changed), &copy.program);
             for function in &mut copy.functions {
                 let was = before.iter().find(|was| was.to == function.from);
                 function.from = was.map_or(function.from, |was| was.from);
@@ -167,9 +171,9 @@ impl Programs {
     }
 }
 
-/// A program less what the constants decide, where that can be told.
-fn folded(program: &[sys::bpf_insn], constants: &Constants<'_>) -> Folded {
-    fold(program, constants).unwrap_or_else(|| Folded {
+/// A program that was folded, if it could be.
+fn or_as_it_is(folded: Option<Folded>, program: &[sys::bpf_insn]) -> Folded {
+    folded.unwrap_or_else(|| Folded {
         program: program.to_vec(),
         functions: Vec::new(),
     })
@@ -386,7 +390,7 @@ mod tests {
             mov(add, unset),
             mov(MOV32_IMM, unset),
         ];
-        assert_eq!(specialise(&mut program, 0x1234), 2);
+        assert_eq!(specialise(&mut program, 0x1234), [0, 3]);
         assert_eq!(program.map(|i| i.imm), [0x1234, 7, unset, 0x1234]);
     }
 }

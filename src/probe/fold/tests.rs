@@ -261,6 +261,41 @@ fn each_function_is_folded_and_those_that_are_called_stay() {
     assert_eq!(folded.functions, [Moved { from: 0, to: 0 }, Moved { from: 9, to: 2 }]);
 }
 
+#[test]
+fn of_a_folded_program_the_functions_that_changed_are_folded_again() {
+    // One that calls another, as a number says that was written in later, and two that could be shorter.
+    let shorter = [number(0, 1), jump_if_equal(0, 0, 1), number(0, 2), exit()];
+    let [first, second, third, last] = shorter;
+    let program = [
+        number(6, 5),
+        jump_if_equal(6, 5, 1),
+        own(2),
+        own(5),
+        exit(),
+        first,
+        second,
+        third,
+        last,
+        first,
+        second,
+        third,
+        last,
+    ];
+    let constants = Constants {
+        map: MAP,
+        bytes: &BYTES,
+    };
+    let again = |is_changed: fn(&Range<usize>) -> bool| fold_again(&program, &constants, is_changed).unwrap();
+    let begin = again(|function| function.contains(&0));
+    let expected = [own(1), exit(), first, second, third, last];
+    assert_eq!(shown(&begin.program), shown(&expected));
+    assert_eq!(begin.functions, [Moved { from: 0, to: 0 }, Moved { from: 9, to: 2 }]);
+    let both = again(|function| !function.contains(&5));
+    assert_eq!(shown(&both.program), shown(&[own(1), exit(), number(0, 2), exit()]));
+    let none = again(|_| false);
+    assert_eq!(shown(&none.program), shown(&program));
+}
+
 /// Where the stack of a program that runs begins, and its constants: numbers that arithmetic on others does not come by.
 const FLOOR: u64 = 0x5bd1_e995_7a00_0000;
 const ADDRESS: u64 = 0x3c6e_f372_6b00_0000;

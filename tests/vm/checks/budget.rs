@@ -46,7 +46,7 @@ fn read(file: &File, times: u64) -> Result<(), String> {
 }
 
 /// Functions that are probed.
-fn probed() -> Result<Vec<String>, String> {
+pub(super) fn probed() -> Result<Vec<String>, String> {
     const LIST: &str = "/sys/kernel/tracing/enabled_functions";
     let text = fs::read_to_string(LIST).map_err(|e| format!("{LIST}: {e}"))?;
     let lines = text.lines().filter(|line| !line.starts_with(char::is_whitespace));

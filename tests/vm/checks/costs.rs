@@ -10,12 +10,10 @@ use crate::figures;
 use crate::guest::{Check, Guest, Running, measured, wait_for};
 use crate::peers::Peers;
 use crate::workload::prepare;
-use libbpf_sys as sys;
 use nix::sys::signal::Signal;
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 use std::fs::{self, File, OpenOptions};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::process::Command;
 use std::sync::Once;
@@ -45,12 +43,11 @@ pub const CHECKS: &[Check] = &[
     watched("costs: a pread of another process", another).when(|guest| guest.kernel == "6.1"),
     watched("costs: a direct read, -T blk", blk).when(is_watched),
     table("costs: the start", start).when(|guest| guest.table && guest.kernel == "6.1"),
-    table("costs: a pread, an empty pair", floor),
     table("costs: a pread, all layers", all_layers),
     table("costs: a pread, ext4dist", ext4dist).when(|guest| guest.table && guest.kernel == "6.1"),
     table("costs: a direct read, biolatency", biolatency),
     table("costs: the start, all layers by fentry", |guest| {
-        start_of(guest, "start all fentry", &["--probe", "fentry"])
+        start_of(guest, "start all fentry", &[])
     })
     .when(|guest| guest.table && guest.kernel == "6.1"),
     table("costs: the start, all layers by kprobes", |guest| {
@@ -89,7 +86,7 @@ const BATCHES: u32 = 40;
 const BATCH: u32 = 200;
 
 /// What a call takes.
-fn per_call(mut call: impl FnMut() -> Result<(), String>) -> Result<f64, String> {
+pub(super) fn per_call(mut call: impl FnMut() -> Result<(), String>) -> Result<f64, String> {
     let mut least = Duration::MAX;
     for _ in 0..BATCHES {
         let start = Instant::now();
@@ -183,62 +180,6 @@ fn another(guest: &Guest) -> Result<(), String> {
     tell(guest, "vfs another", with - without)
 }
 
-/// Two programs that do nothing, at the entry and the return of one function: less cannot be.
-fn floor(guest: &Guest) -> Result<(), String> {
-    let mut read = cached()?;
-    let without = per_call(&mut read)?;
-    let pair = [sys::BPF_TRACE_FENTRY, sys::BPF_TRACE_FEXIT].map(|kind| empty(c"vfs_read", kind));
-    let with = per_call(&mut read)?;
-    for program in pair {
-        program?;
-    }
-    measured("pread", without.round() as u64)?;
-    tell(guest, "floor", with - without)
-}
-
-/// Attached as long as this is not closed.
-fn empty(function: &std::ffi::CStr, kind: sys::bpf_attach_type) -> Result<(OwnedFd, OwnedFd), String> {
-    let leave = [
-        // r0 = 0; exit
-        sys::bpf_insn {
-            code: (sys::BPF_ALU64 | sys::BPF_MOV | sys::BPF_K) as u8,
-            ..Default::default()
-        },
-        sys::bpf_insn {
-            code: (sys::BPF_JMP | sys::BPF_EXIT) as u8,
-            ..Default::default()
-        },
-    ];
-    let owned = |what: &str, fd: i32| match fd {
-        // SAFETY: it was just opened, for us.
-        0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        _ => Err(format!(
-            "{what} {function:?}: {}",
-            std::io::Error::from_raw_os_error(-fd)
-        )),
-    };
-    // SAFETY: all pointers are valid for the calls, and the count is that of the instructions.
-    unsafe {
-        let mut options = sys::bpf_prog_load_opts {
-            sz: size_of::<sys::bpf_prog_load_opts>() as sys::size_t,
-            expected_attach_type: kind,
-            attach_btf_id: sys::libbpf_find_vmlinux_btf_id(function.as_ptr(), kind) as u32,
-            ..Default::default()
-        };
-        let program = sys::bpf_prog_load(
-            sys::BPF_PROG_TYPE_TRACING,
-            c"empty".as_ptr(),
-            c"GPL".as_ptr(),
-            leave.as_ptr(),
-            leave.len() as sys::size_t,
-            &raw mut options,
-        );
-        let program = owned("load", program)?;
-        let link = sys::bpf_raw_tracepoint_open(std::ptr::null(), program.as_raw_fd());
-        Ok((program, owned("attach", link)?))
-    }
-}
-
 fn ext4dist(guest: &Guest) -> Result<(), String> {
     let mut read = cached()?;
     let without = per_call(&mut read)?;
@@ -326,8 +267,14 @@ fn start_of(guest: &Guest, figure: &str, arguments: &[&str]) -> Result<(), Strin
     let running = tool(guest, arguments)?;
     // All that its threads have done so far.
     let clock = ClockId::pid_cpu_clock_id(running.pid()).map_err(|e| format!("its clock: {e}"))?;
-    let spent = clock_gettime(clock).map_err(|e| format!("its clock: {e}"))?;
+    let spent = millions_of(clock)?;
     running.signal(Signal::SIGINT)?;
     running.finish(MINUTE)?.success()?;
-    tell(guest, figure, spent.num_nanoseconds() as f64 / 1e6)
+    tell(guest, figure, spent)
+}
+
+/// What a clock of CPU time shows, in millions of instructions.
+pub(super) fn millions_of(clock: ClockId) -> Result<f64, String> {
+    let spent = clock_gettime(clock).map_err(|e| format!("a clock of CPU time: {e}"))?;
+    Ok(spent.num_nanoseconds() as f64 / 1e6)
 }

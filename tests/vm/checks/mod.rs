@@ -16,6 +16,7 @@ mod exact;
 mod fallback;
 mod filesystems;
 mod filters;
+mod floors;
 mod hard;
 mod json;
 mod neighbours;
@@ -55,6 +56,7 @@ const TABLES: &[&[Check]] = &[
     slow::CHECKS,
     slow::WITH_PEERS,
     costs::CHECKS,
+    floors::CHECKS,
     scaling::CHECKS,
     budget::CHECKS,
     fallback::CHECKS,

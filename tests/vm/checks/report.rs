@@ -324,7 +324,8 @@ fn take(line: &str, layer: &mut Layer) -> Result<(), String> {
     Ok(())
 }
 
-fn number(text: &str) -> Result<u64, String> {
+/// A number as reports write it, with commas.
+pub fn number(text: &str) -> Result<u64, String> {
     text.trim()
         .replace(',', "")
         .parse()

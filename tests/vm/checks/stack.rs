@@ -4,7 +4,7 @@
 //! intervals from there on until nothing can come any more.
 
 use super::hard::Mounted;
-use super::report::{FILE as REPORT, Tool, unfold};
+use super::report::{FILE as REPORT, Tool, number, unfold};
 use crate::disks::{MappedDisk, NullDisks, set_queue};
 use crate::guest::{Check, Guest, Loaded, run, wait_for};
 use crate::nfs::Nfs;
@@ -208,19 +208,17 @@ fn text(guest: &Guest) -> Result<(), String> {
     ];
     let lines = unfold(&text);
     let first = |start: &str| {
-        let number = lines
+        let found = lines
             .iter()
             .find_map(|line| line.strip_prefix(start)?.split(' ').next());
-        number.and_then(|number| number.replace(',', "").parse::<u64>().ok())
+        found.and_then(|text| number(text).ok())
     };
     let all = lines.iter().find_map(|line| line.split_once(" I/O calls took "));
-    let all = all.and_then(|(number, _)| number.replace(',', "").parse::<u64>().ok());
+    let all = all.and_then(|(text, _)| number(text).ok());
     let failed = lines.iter().find_map(|line| line.strip_prefix("errors: "));
     // `errors: openat 16 (ENOENT 16); read 5 (EBADF 5)`
     let failed = failed.map(|ops| {
-        let ops = ops
-            .split("); ")
-            .filter_map(|op| op.split(' ').nth(1)?.replace(',', "").parse::<u64>().ok());
+        let ops = ops.split("); ").filter_map(|op| number(op.split(' ').nth(1)?).ok());
         ops.sum::<u64>()
     });
     let told = [all, failed, first("excluded: ")];

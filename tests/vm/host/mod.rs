@@ -349,7 +349,7 @@ struct Setup<'a> {
 
 /// Whether a filter asks for costs by name: then for those of the table alone, too.
 fn names_costs(filter: &str) -> bool {
-    ["costs: ", "scaling: "]
+    ["costs: ", "floors: ", "scaling: "]
         .iter()
         .any(|subject| filter.starts_with(subject))
 }
