@@ -51,6 +51,14 @@ impl CpuShare {
     }
 }
 
+impl CpuShare {
+    /// In percent, with all the digits that it has.
+    #[must_use]
+    pub fn exactly(self) -> String {
+        format!("{} %", self.ns_per_s as f64 / (SECOND / 100) as f64)
+    }
+}
+
 impl fmt::Display for CpuShare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&share(self.ns_per_s, SECOND))
@@ -134,6 +142,13 @@ mod tests {
     fn goes(limit: &str, after: &CpuTimes, whole_stack: bool) -> Option<Layer> {
         let before = after.keys().map(|&of| (of, 0)).collect();
         excess(percent(limit), &before, after, SPAN, whole_stack).map(|excess| excess.layer)
+    }
+
+    #[test]
+    fn a_limit_is_told_as_it_was_given() {
+        for limit in ["0.001", "15", "0.5", "99.99", "400"] {
+            assert_eq!(percent(limit).exactly(), format!("{limit} %"));
+        }
     }
 
     #[test]

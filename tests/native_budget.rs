@@ -13,7 +13,6 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use process::{Output, Running, wait_for};
 use serde_json::{Value, json};
@@ -27,14 +26,15 @@ fn place(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("budget-{name}-{}", std::process::id()))
 }
 
-fn the_report(path: &Path) -> Value {
+fn the_reports(path: &Path) -> Vec<Value> {
     let lines = fs::read_to_string(path).unwrap();
     fs::remove_file(path).unwrap();
-    let reports = schema::reports(&lines).unwrap_or_else(|error| panic!("{error}"));
-    let [report] = reports.as_slice() else {
-        panic!("{lines}")
-    };
-    report.clone()
+    schema::reports(&lines).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn the_report(reports: Vec<Value>) -> Value {
+    let [report] = <[Value; 1]>::try_from(reports).unwrap();
+    report
 }
 
 fn has_ended(running: &Running) -> bool {
@@ -49,9 +49,9 @@ fn count(report: &Value, layer: &str, op: &str) -> u64 {
     schema::number(&op["count"])
 }
 
-/// Reads of this process while the tool measures them with these options, until `is_over`; it ends by itself or is told to. Gives
-/// what it said, its report, and how many reads there were.
-fn measured(name: &str, options: &[&str], is_over: impl Fn(&Running) -> bool) -> (Output, Value, u64) {
+/// Reads of this process while the tool measures them with these options, until it ends. Gives what it said, its reports, and how many
+/// reads there were.
+fn measured(name: &str, options: &[&str]) -> (Output, Vec<Value>, u64) {
     let (file, report) = (place(name), place(&format!("{name}-report")));
     fs::write(&file, [7; 4096]).unwrap();
     let own = std::process::id().to_string();
@@ -70,26 +70,36 @@ fn measured(name: &str, options: &[&str], is_over: impl Fn(&Running) -> bool) ->
                 reads.fetch_add(1, Ordering::Relaxed);
             }
         });
-        let over = wait_for("its end", LIMIT, || is_over(&running));
+        let over = wait_for("its end", LIMIT, || has_ended(&running));
         stop.store(true, Ordering::Relaxed);
         over.unwrap_or_else(|error| panic!("{options:?}: {error}: {}", running.stderr()));
     });
-    // It may have ended.
-    let _ = running.signal(Signal::SIGINT);
     let output = running.finish(LIMIT).unwrap();
     fs::remove_file(&file).unwrap();
-    (output, the_report(&report), reads.into_inner())
+    (output, the_reports(&report), reads.into_inner())
 }
 
 /// One test at a time is to read, since all of them are this process.
 #[test]
 fn what_costs_too_much_goes_and_what_does_not_stays() {
-    let (output, report, reads) = measured(
-        "kept",
-        &["-T", "syscall", "--budget", "100", "--duration", "2s"],
-        has_ended,
-    );
-    let output = output.success().unwrap();
+    kept();
+    // The last layer takes the run with it, whatever else is told of its calls.
+    for options in [&["-T", "syscall"][..], &["-T", "syscall", "--by", "process"]] {
+        goes(options, &["budget: the run ends, of which syscall was left, after 1."]);
+    }
+    // System calls go last, since all else is inside them.
+    let all = [
+        "budget: blk is detached after 1.",
+        "budget: the run ends, of which syscall was left, after ",
+    ];
+    goes(&["--slower", "10s"], &all);
+    intervals();
+}
+
+fn kept() {
+    let limit = ["-T", "syscall", "--budget", "100", "--duration", "2s"];
+    let (output, reports, reads) = measured("kept", &limit);
+    let (output, report) = (output.success().unwrap(), the_report(reports));
     assert!(!output.stderr.contains("budget: "), "{}", output.stderr);
     assert_eq!(
         report["cost"]["budget"],
@@ -97,20 +107,34 @@ fn what_costs_too_much_goes_and_what_does_not_stays() {
     );
     let counted = count(&report, "syscall", "pread64");
     assert!(counted > 0 && counted <= reads, "{counted} of {reads}");
+}
 
-    // The last layer takes the run with it.
-    let limited = ["-T", "syscall", "--budget", NEXT_TO_NOTHING];
-    let (output, report, reads) = measured("ends", &limited, has_ended);
-    let output = output.success().unwrap();
-    assert!(
-        output
-            .stderr
-            .contains("budget: the run ends, of which syscall was left, after 1."),
-        "{}",
-        output.stderr
-    );
+fn goes(options: &[&str], said: &[&str]) {
+    let limited = [options, &["--budget", NEXT_TO_NOTHING]].concat();
+    let (output, reports, reads) = measured("ends", &limited);
+    let (output, report) = (output.success().unwrap(), the_report(reports));
+    for line in said {
+        assert!(output.stderr.contains(line), "{options:?}: {}", output.stderr);
+    }
     let counted = count(&report, "syscall", "pread64");
-    assert!(counted > 0 && counted <= reads, "{counted} of {reads}");
+    assert!(counted > 0 && counted <= reads, "{options:?}: {counted} of {reads}");
+}
+
+/// Reports of what comes after have nothing of a layer that is gone, and say so.
+fn intervals() {
+    let (output, reports, reads) = measured("intervals", &["-T", "syscall,blk", "--budget", NEXT_TO_NOTHING, "1"]);
+    let output = output.success().unwrap();
+    for line in ["budget: syscall is detached after 1.", "of which blk was left, after "] {
+        assert!(output.stderr.contains(line), "{}", output.stderr);
+    }
+    let [first, .., last] = reports.as_slice() else {
+        panic!("{reports:?}")
+    };
+    assert!(count(first, "syscall", "pread64") > 0);
+    assert_eq!(count(last, "syscall", "pread64"), 0);
+    assert_eq!(last["cost"]["budget"]["detached"][0]["layer"], "syscall");
+    let counted: u64 = reports.iter().map(|report| count(report, "syscall", "pread64")).sum();
+    assert!(counted < reads, "{counted} of {reads}");
 }
 
 /// A command is seen to its end, whatever is still measured of it.
@@ -141,7 +165,7 @@ fn a_command_goes_on_without_the_layer() {
         "{}",
         output.stderr
     );
-    let report = the_report(&path);
+    let report = the_report(the_reports(&path));
     let detached = &report["cost"]["budget"]["detached"][0];
     assert_eq!(detached["layer"], "syscall", "{detached}");
     let (after, until) = (

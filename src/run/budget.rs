@@ -97,7 +97,7 @@ impl Run<'_> {
             length(self.began.elapsed()),
             excess.of_layer,
             excess.of_all,
-            keeping.limit
+            keeping.limit.exactly()
         );
         eprintln!("{line}");
     }
