@@ -219,7 +219,7 @@ fn prepare(options: &Options, disk: Option<&Disk>) -> Result<Prepared, String> {
         functions.extend(functions_of_rows_in_use(options.probe));
     }
     let symbols = LazySymbols::new(symbols_of_interest(&functions, options), &options.without);
-    let facts = kernel::gather(&functions, &options.without, &symbols).map_err(|error| error.to_string())?;
+    let mut facts = kernel::gather(&functions, &options.without, &symbols).map_err(|error| error.to_string())?;
     plan::check_choice(options.probe, &options.layers, &facts)?;
     if options.layers_named {
         plan::check_file_systems(&options.layers, &facts)?;
@@ -238,6 +238,7 @@ fn prepare(options: &Options, disk: Option<&Disk>) -> Result<Prepared, String> {
     }
     let narrow = |fs| file_operations::narrow(fs, options.vmlinux.as_deref(), &symbols, &options.without);
     let narrowing = plan.narrowed().map(|(layer, fs)| (layer, narrow(fs))).collect();
+    facts.locate(&symbols);
     Ok(Prepared {
         facts,
         plan,

@@ -54,7 +54,12 @@ fn facts(kernel: &str, command_line: &str, without: &[&str]) -> Facts {
             (true, true) => None,
             (true, false) => Some(symbols.is_text(name, *module)),
         };
-        functions.insert(name.clone(), Function { btf: found, symbol });
+        let function = Function {
+            btf: found,
+            symbol,
+            address: None,
+        };
+        functions.insert(name.clone(), function);
     }
     let preemption = fixture(kernel, "preemption");
     let mut lines = preemption.lines().rev();
@@ -243,6 +248,7 @@ fn a_file_system_in_a_module_is_found_in_its_own_btf() {
             *function = Function {
                 btf: None,
                 symbol: Some(true),
+                address: None,
             };
         }
     }
@@ -487,6 +493,7 @@ fn functions_with_a_row_are_those_that_the_kernel_has() {
         let function = Function {
             btf: None,
             symbol: Some(is_there),
+            address: None,
         };
         facts.functions.insert(name, function);
     }

@@ -72,6 +72,11 @@ impl Symbols {
         self.address_if(name, |kind| matches!(kind, 'd' | 'D' | 'b' | 'B' | 'r' | 'R'))
     }
 
+    /// The address of the function of that name: `None` where it is unknown, hidden or not unique.
+    pub fn text_address(&self, name: &str) -> Option<NonZeroU64> {
+        self.address_if(name, |kind| matches!(kind, 't' | 'T' | 'w' | 'W'))
+    }
+
     /// The address of the symbol of that name, whatever it is: `None` where it is unknown, hidden or not unique.
     pub fn address(&self, name: &str) -> Option<NonZeroU64> {
         self.address_if(name, |_| true)
@@ -213,6 +218,8 @@ ffffffffa7800000 A __per_cpu_end
             symbols.data_address("ext4_file_operations"),
             address(0xffff_ffff_c0b3_a4a0)
         );
+        assert!(symbols.text_address("vfs_read").is_some());
+        assert_eq!(symbols.text_address("ext4_file_operations"), None);
         assert_eq!(symbols.data_address("vfs_read"), None);
         assert_eq!(symbols.data_address("__per_cpu_end"), None);
         assert_eq!(symbols.address("_stext"), address(0xffff_ffff_a520_0000));

@@ -20,6 +20,7 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -37,6 +38,8 @@ pub struct Function {
     pub btf: Option<BtfFunction>,
     /// It is in the kernel's symbol table as code. `None`: not looked up.
     pub symbol: Option<bool>,
+    /// Where it is. `None`: not looked up ([`Facts::locate`]), hidden, or there are several of the name.
+    pub address: Option<NonZeroU64>,
 }
 
 impl Function {
@@ -88,6 +91,19 @@ pub struct Facts {
     pub block: BlockFacts,
     /// BTF of the kernel's types that the programs read, and of nothing else. Empty: not made.
     pub types: Rc<[u8]>,
+}
+
+impl Facts {
+    /// Notes where functions are, if the symbols were read anyhow: for each link that is given names, the kernel looks through all of its
+    /// symbols (`ftrace_lookup_symbols`).
+    pub fn locate(&mut self, symbols: &LazySymbols) {
+        let Some(symbols) = symbols.symbols.get() else {
+            return;
+        };
+        for (name, function) in &mut self.functions {
+            function.address = symbols.text_address(name);
+        }
+    }
 }
 
 /// What a file says. Names in it are anyone's to choose: what is no text is replaced, and hides nothing else.

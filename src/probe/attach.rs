@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::fmt;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 
@@ -608,6 +609,11 @@ impl Attaching<'_> {
     /// One link, or an entry and a return link, on functions whose programs are told the same as one of them, `any`.
     fn together(&mut self, owner: Owner, functions: &[&str], any: &Target<'_>, hook: Hook) -> io::Result<()> {
         let word = Some(any.word.pack());
+        let addresses = functions.iter().map(|&name| self.facts.functions.get(name)?.address);
+        let addresses: Option<Vec<NonZeroU64>> = addresses.collect();
+        let targets = addresses
+            .as_deref()
+            .map_or(Targets::Names(functions), Targets::Addresses);
         let progs = &self.attached.skeleton.progs;
         let (enter, leave, entry_link) = if hook == Hook::Session {
             let by_cookie = any.starts_in_cookie && self.attached.programs.has(&progs.session_by_cookie);
@@ -617,18 +623,18 @@ impl Attaching<'_> {
                 &progs.session
             };
             let program = self.load_copy(template, hook, word, None)?;
-            let link = attach_multi(&program, functions, sys::BPF_TRACE_KPROBE_SESSION, 0)?;
+            let link = attach_multi(&program, targets, sys::BPF_TRACE_KPROBE_SESSION, 0)?;
             (program, None, link)
         } else {
             let leave = self.load_copy(&progs.multi_leave, hook, word, None)?;
             let leave_link = attach_multi(
                 &leave,
-                functions,
+                targets,
                 sys::BPF_TRACE_KPROBE_MULTI,
                 sys::BPF_F_KPROBE_MULTI_RETURN,
             )?;
             let enter = self.load_copy(&progs.multi_enter, hook, word, None)?;
-            let link = attach_multi(&enter, functions, sys::BPF_TRACE_KPROBE_MULTI, 0)?;
+            let link = attach_multi(&enter, targets, sys::BPF_TRACE_KPROBE_MULTI, 0)?;
             self.attached
                 .returns
                 .push((owner.goes_with, Detachable::Fd(leave_link)));
@@ -676,26 +682,48 @@ pub fn attach_tracing(program: &OwnedFd) -> io::Result<OwnedFd> {
     own(unsafe { sys::bpf_raw_tracepoint_open(std::ptr::null(), program.as_raw_fd()) })
 }
 
+/// Functions that one link is on.
+#[derive(Debug, Clone, Copy)]
+pub enum Targets<'a> {
+    Names(&'a [&'a str]),
+    Addresses(&'a [NonZeroU64]),
+}
+
 /// Attaches a program to functions by one link, until the descriptor is closed: `BPF_TRACE_KPROBE_MULTI` or
 /// `BPF_TRACE_KPROBE_SESSION`, with the flags of `bpf_link_create_opts.kprobe_multi`.
 ///
 /// # Errors
 /// What the kernel says; `InvalidInput` where a name has a zero byte.
-pub fn attach_multi(program: &OwnedFd, functions: &[&str], kind: u32, flags: u32) -> io::Result<OwnedFd> {
-    let names = functions.iter().map(|name| CString::new(*name));
+pub fn attach_multi(program: &OwnedFd, targets: Targets<'_>, kind: u32, flags: u32) -> io::Result<OwnedFd> {
+    let (names, addresses): (&[&str], &[NonZeroU64]) = match targets {
+        Targets::Names(names) => (names, &[]),
+        Targets::Addresses(addresses) => (&[], addresses),
+    };
+    let names = names.iter().map(|name| CString::new(*name));
     let names = names.collect::<Result<Vec<_>, _>>()?;
     let mut pointers: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();
+    let addresses: Vec<libc::c_ulong> = addresses.iter().map(|address| address.get()).collect();
     let mut options = sys::bpf_link_create_opts {
         sz: size_of::<sys::bpf_link_create_opts>() as sys::size_t,
         ..Default::default()
     };
     options.__bindgen_anon_1.kprobe_multi = sys::bpf_link_create_opts__bindgen_ty_1__bindgen_ty_2 {
         flags,
-        cnt: pointers.len() as u32,
-        syms: pointers.as_mut_ptr(),
+        cnt: (pointers.len() + addresses.len()) as u32,
+        // The kernel takes one of them (bpf_kprobe_multi_link_attach, kernel/trace/bpf_trace.c).
+        syms: if pointers.is_empty() {
+            std::ptr::null_mut()
+        } else {
+            pointers.as_mut_ptr()
+        },
+        addrs: if addresses.is_empty() {
+            std::ptr::null()
+        } else {
+            addresses.as_ptr()
+        },
         ..Default::default()
     };
-    // SAFETY: the names and their pointers live until the call returns.
+    // SAFETY: the names, their pointers and the addresses live until the call returns.
     own(unsafe { sys::bpf_link_create(program.as_raw_fd(), 0, kind, &raw const options) })
 }
 

@@ -5,7 +5,7 @@ use super::budget::probed;
 use super::cleanup::ours;
 use super::costs::{MINUTE, cached, millions_of, per_call, tell, tool};
 use crate::guest::{Check, Guest, measured, wait_for};
-use iostackbreakdown::probe::attach::{attach_multi, attach_tracing};
+use iostackbreakdown::probe::attach::{Targets, attach_multi, attach_tracing};
 use iostackbreakdown::probe::perf::{self, PerfLink};
 use iostackbreakdown::probe::program::own;
 use libbpf_sys as sys;
@@ -162,7 +162,8 @@ fn attach(hook: Hook, functions: &[&str], types: &Types) -> Result<Attached, Str
             }
         } else {
             let flags = if at_return { sys::BPF_F_KPROBE_MULTI_RETURN } else { 0 };
-            let link = attach_multi(&program, functions, kind, flags).map_err(|e| format!("{functions:?}: {e}"))?;
+            let link = attach_multi(&program, Targets::Names(functions), kind, flags)
+                .map_err(|e| format!("{functions:?}: {e}"))?;
             attached._fds.push(link);
         }
         attached._fds.push(program);
