@@ -44,6 +44,14 @@ pub const CHECKS: &[Check] = &[
     watched("costs: a direct read, -T blk", blk).when(is_watched),
     table("costs: the start", start).when(|guest| guest.table && guest.kernel == "6.1"),
     table("costs: a pread, all layers", all_layers),
+    table("costs: a pread, all layers, --json", |guest| {
+        pread(guest, "all layers json", &["--json"])
+    })
+    .when(|guest| guest.table && guest.kernel == "6.1"),
+    table("costs: the start, -T blk", |guest| {
+        start_of(guest, "start blk", &["-T", "blk"])
+    })
+    .when(|guest| guest.table && guest.kernel == "6.1"),
     table("costs: a pread, ext4dist", ext4dist).when(|guest| guest.table && guest.kernel == "6.1"),
     table("costs: a direct read, biolatency", biolatency),
     table("costs: the start, all layers by fentry", |guest| {
