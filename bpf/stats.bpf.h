@@ -106,6 +106,8 @@ static __always_inline void note_extremes(struct extremes *generations, __u64 ns
 	__u64 epoch = control.epoch;
 	struct extremes *x = &generations[epoch & 1];
 
+	/* Computed once. */
+	barrier_var(x);
 	if (x->epoch != epoch) {
 		x->min_ns = ns;
 		x->max_ns = ns;
