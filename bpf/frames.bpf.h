@@ -128,6 +128,15 @@ static __always_inline bool end(struct thread_state *state, __u32 point, __u32 t
 	if (point_outermost(point) && !is_outermost_of(point, frame) && point_frame(point) != SYSCALL_FRAME)
 		return false;
 	frame->entered_ns = 0;
+	/*
+	 * It was entered by another function, whose return was not seen, or the entry of this one was not. A function that file systems
+	 * share returns by each one's program, whichever comes first.
+	 */
+	if (frame->point != point && point_guard(point) == GUARD_NONE) {
+		lose_frame(frame);
+		release_thread(state, thread);
+		return false;
+	}
 	call->point = frame->point;
 	call->kiocb = frame->kiocb;
 	call->group = frame->group;

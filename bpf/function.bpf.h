@@ -316,7 +316,7 @@ static __always_inline void finish_call(__u32 point, const struct ended *call, _
 	}
 }
 
-/* That of a call which another function entered than the one that returns: `entered` is that one's point, and the group above it. */
+/* That of a call of another file system that shares the function: `entered` is its point, and the group above it. */
 __noinline int finish_other(__u64 entered, __u64 entered_ns, __u64 kiocb, __u64 now, long value)
 {
 	struct ended call = { .entered_ns = entered_ns, .kiocb = kiocb, .point = entered, .group = entered >> 32 };
@@ -354,8 +354,8 @@ static __always_inline int leave(__u32 point, long value)
 		value = value_of_fault(value);
 	if (!end(state, point, id, &call))
 		return 0;
-	/* Mostly it was entered by the function that returns, and all that there is to do is known beforehand. */
-	if (call.point == point)
+	/* Mostly it was entered for this one of those that share the function, and all that there is to do is known beforehand. */
+	if (point_guard(point) == GUARD_NONE || call.point == point)
 		finish_call(point, &call, now, value);
 	else
 		finish_other((__u64)call.group << 32 | call.point, call.entered_ns, call.kiocb, now, value);

@@ -17,7 +17,7 @@ pub struct Narrowing {
 }
 
 /// Where others have the same magic number, looks for the address of the file system's operations: in the vmlinux that was
-/// named, in `/proc/kallsyms`, in a vmlinux where distributions put it. The super block's magic number is the last resort
+/// named, by asking the kernel, in `/proc/kallsyms`, in a vmlinux where distributions put it. The super block's magic number is the last resort
 /// there. `without` are names to do without.
 #[must_use]
 pub fn narrow(fs: &FileSystem, explicit: Option<&Path>, symbols: &LazySymbols, without: &[String]) -> Narrowing {
@@ -40,6 +40,11 @@ pub fn narrow(fs: &FileSystem, explicit: Option<&Path>, symbols: &LazySymbols, w
     if without.iter().any(|name| name == operations) {
         failures.push(format!("{operations} left out by --without"));
     } else {
+        if explicit.is_none()
+            && let Some(address) = symbols.lookup(operations)
+        {
+            return by_address(address.get(), "the kernel's symbols".to_owned());
+        }
         let known = symbols.get();
         if explicit.is_none() {
             match known.as_ref().map(|symbols| symbols.data_address(operations)) {

@@ -11,6 +11,7 @@ pub mod file;
 pub mod file_operations;
 pub mod interface;
 pub mod kallsyms;
+pub mod lookup;
 pub mod names;
 pub mod preemption;
 pub mod privileges;
@@ -28,6 +29,7 @@ use self::block::BlockFacts;
 use self::btf::{Btf, BtfFunction};
 use self::interface::KFUNC_RDONLY_CAST;
 use self::kallsyms::Symbols;
+use self::lookup::Lookup;
 use self::preemption::Preemption;
 use crate::layer::FileSystem;
 
@@ -94,14 +96,13 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Notes where functions are, if the symbols were read anyhow: for each link that is given names, the kernel looks through all of its
-    /// symbols (`ftrace_lookup_symbols`).
-    pub fn locate(&mut self, symbols: &LazySymbols) {
-        let Some(symbols) = symbols.symbols.get() else {
-            return;
-        };
+    /// Notes where functions are, if that is quickly found. `for_links`: links are to be given addresses, since for each that is given
+    /// names the kernel looks through all of its symbols (`ftrace_lookup_symbols`).
+    pub fn locate(&mut self, symbols: &LazySymbols, for_links: bool) {
+        // Before 6.2 (60443c88f3a8), which had `bpf_rdonly_cast` too, it does so for each name that it is asked for.
+        let is_quick = for_links && !self.cast_types.is_empty();
         for (name, function) in &mut self.functions {
-            function.address = symbols.text_address(name);
+            function.address = symbols.known_text_address(name, is_quick);
         }
     }
 }
@@ -143,10 +144,12 @@ impl std::fmt::Display for FactsError {
     }
 }
 
-/// The kernel's symbols, read when something first asks for one.
+/// The kernel's symbols, asked for one by one where the kernel answers that, else read when something first asks for one.
 pub struct LazySymbols {
     wanted: BTreeSet<String>,
     symbols: OnceCell<Symbols>,
+    /// `None` in it: this kernel does not answer.
+    lookup: OnceCell<Option<Lookup>>,
 }
 
 impl LazySymbols {
@@ -157,6 +160,7 @@ impl LazySymbols {
         Self {
             wanted,
             symbols: OnceCell::new(),
+            lookup: OnceCell::new(),
         }
     }
 
@@ -169,6 +173,21 @@ impl LazySymbols {
         let wanted: BTreeSet<&str> = self.wanted.iter().map(String::as_str).collect();
         let symbols = Symbols::read(&wanted).map_err(FactsError::Kallsyms)?;
         Ok(self.symbols.get_or_init(|| symbols))
+    }
+
+    /// Where a symbol is, by the kernel's answer. `None`: it does not answer, or there is none.
+    pub fn lookup(&self, name: &str) -> Option<NonZeroU64> {
+        let lookup = self.lookup.get_or_init(|| Lookup::load().ok()).as_ref()?;
+        lookup.address(name).filter(|_| self.wanted.contains(name))
+    }
+
+    /// Where a function is, without reading the symbols for it. `None`: that is not known.
+    fn known_text_address(&self, name: &str, asks: bool) -> Option<NonZeroU64> {
+        match self.symbols.get() {
+            Some(symbols) => symbols.text_address(name),
+            None if asks => self.lookup(name),
+            None => None,
+        }
     }
 }
 

@@ -107,7 +107,7 @@ const SELECTION: &[Line] = &[
     ("budget: ", &["6.1", "7"]),
     ("budget: the costliest layer of two, kprobe", &["5.10"]),
     ("fallback: ", &["6.1"]),
-    ("fallback: ext4 reads, told by kallsyms", &["6.1", "6.1-full"]),
+    ("fallback: ext4 reads, told by the kernel's symbols", &["5.10", "6.1", "6.1-full"]),
     ("fallback: other candidates count, or it says that none does", ENDS),
     ("cleanup: many runs leave nothing", ENDS),
     ("cleanup: SIGKILL, auto", ENDS),
