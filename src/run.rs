@@ -238,8 +238,8 @@ fn prepare(options: &Options, disk: Option<&Disk>) -> Result<Prepared, String> {
     }
     let narrow = |fs| file_operations::narrow(fs, options.vmlinux.as_deref(), &symbols, &options.without);
     let narrowing = plan.narrowed().map(|(layer, fs)| (layer, narrow(fs))).collect();
-    let takes_many = plan.function_hooks.first().is_some_and(|hook| hook.takes_many());
-    facts.locate(&symbols, takes_many);
+    let has_links = plan.function_hooks.first().is_some_and(|hook| hook.links_many());
+    facts.locate(&symbols, has_links);
     Ok(Prepared {
         facts,
         plan,

@@ -68,12 +68,6 @@ impl Hook {
         matches!(self, Self::Session | Self::Multi)
     }
 
-    /// Whether a link of it can be on many functions.
-    #[must_use]
-    pub fn takes_many(self) -> bool {
-        matches!(self, Self::Session | Self::Multi)
-    }
-
     /// Whether its programs are called by a trampoline.
     #[must_use]
     pub fn is_trampoline(self) -> bool {
