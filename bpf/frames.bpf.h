@@ -127,12 +127,18 @@ static __always_inline bool end(struct thread_state *state, __u32 point, __u32 t
 	/* One of the op inside, whose entry was not seen: the call under way is not its. */
 	if (point_outermost(point) && !is_outermost_of(point, frame) && point_frame(point) != SYSCALL_FRAME)
 		return false;
+	/*
+	 * One inside that was left out when it was entered: an overlay file system reads the file of another one, which was not asked for. The
+	 * call that is under way has a return of its own.
+	 */
+	if (!point_outermost(point) && point_outermost(frame->point))
+		return false;
 	frame->entered_ns = 0;
 	/*
-	 * It was entered by another function, whose return was not seen, or the entry of this one was not. A function that file systems
-	 * share returns by each one's program, whichever comes first.
+	 * It was entered by another function, and not all of both was seen: whose time it would be is not known. System calls all return by
+	 * one.
 	 */
-	if (frame->point != point && point_guard(point) == GUARD_NONE) {
+	if (frame->point != point && point_frame(point) != SYSCALL_FRAME) {
 		lose_frame(frame);
 		release_thread(state, thread);
 		return false;

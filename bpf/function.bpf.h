@@ -299,7 +299,7 @@ static __always_inline long value_of_fault(__u32 result)
 	return result & (sigbus | sigsegv | fallback) ? -EFAULT : 0;
 }
 
-/* The outermost call of an op is over, which was entered by a function of `point`. */
+/* The outermost call of an op is over, which a function of `point` was. */
 static __always_inline void finish_call(__u32 point, const struct ended *call, __u64 now, long value)
 {
 	/* No others have one. */
@@ -314,15 +314,6 @@ static __always_inline void finish_call(__u32 point, const struct ended *call, _
 	} else {
 		leave_below(kiocb, now, value);
 	}
-}
-
-/* That of a call of another file system that shares the function: `entered` is its point, and the group above it. */
-__noinline int finish_other(__u64 entered, __u64 entered_ns, __u64 kiocb, __u64 now, long value)
-{
-	struct ended call = { .entered_ns = entered_ns, .kiocb = kiocb, .point = entered, .group = entered >> 32 };
-
-	finish_call(call.point, &call, now, value);
-	return 0;
 }
 
 static __always_inline int leave(__u32 point, long value)
@@ -352,13 +343,8 @@ static __always_inline int leave(__u32 point, long value)
 		value = (int)value;
 	if (point_return(point) == RETURN_FAULT)
 		value = value_of_fault(value);
-	if (!end(state, point, id, &call))
-		return 0;
-	/* Mostly it was entered for this one of those that share the function, and all that there is to do is known beforehand. */
-	if (point_guard(point) == GUARD_NONE || call.point == point)
+	if (end(state, point, id, &call))
 		finish_call(point, &call, now, value);
-	else
-		finish_other((__u64)call.group << 32 | call.point, call.entered_ns, call.kiocb, now, value);
 	return 0;
 }
 

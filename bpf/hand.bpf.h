@@ -335,27 +335,43 @@ static __always_inline void count_in_family(struct family_stats *s, const struct
 	add_to(&s->reached[ROW_SYSCALL], 1, atomic);
 }
 
+/*
+ * Counts the call of the thread's hand, which returned at `now` having moved so many bytes, or failed. By itself, as there are many ways
+ * to a call's end, and many through here.
+ */
+__noinline int count_in_families(__u32 thread, __u64 now, __u64 step, __u64 bytes, __u32 failed)
+{
+	struct thread_state *state = config.whole_stack ? find_thread(thread) : NULL;
+	struct family_stats *s;
+	struct hand *hand;
+
+	if (!state)
+		return 0;
+	hand = &state->hand;
+	s = family_stats_of(hand->family);
+	if (s)
+		count_in_family(s, hand, now - hand->entered_ns, step, bytes, failed, false);
+	s = config.group_by ? group_family_of(hand->group, hand->family) : NULL;
+	if (s)
+		count_in_family(s, hand, now - hand->entered_ns, step, bytes, failed, true);
+	return 0;
+}
+
 /* The system call has returned `value`. `step`: that of its time. */
 static __always_inline void end_hand(struct thread_state *state, __u32 thread, __u64 now, __u64 step, long value, bool moves_bytes,
 				     __u32 group)
 {
 	struct hand *hand = &state->hand;
 	bool failed = errno_of(value);
-	struct family_stats *s;
-	__u64 bytes;
 
 	if (config.tells_slow)
 		hand->value = value;
+	if (config.group_by)
+		hand->group = group;
 	settle(hand, thread, now);
 	charge(hand, current_row(hand), now);
 	count_unbalanced(hand, UNBALANCED_ENTRY, hand->depth - 1);
-	bytes = moves_bytes && !failed ? value : 0;
-	s = family_stats_of(hand->family);
-	if (s)
-		count_in_family(s, hand, now - hand->entered_ns, step, bytes, failed, false);
-	s = config.group_by ? group_family_of(group, hand->family) : NULL;
-	if (s)
-		count_in_family(s, hand, now - hand->entered_ns, step, bytes, failed, true);
+	count_in_families(thread, now, step, moves_bytes && !failed ? value : 0, failed);
 	/* Else it is still needed; slow.bpf.h. */
 	if (!config.tells_slow)
 		put_hand(state, thread);

@@ -49,9 +49,7 @@ impl CpuShare {
             ))
         }
     }
-}
 
-impl CpuShare {
     /// In percent, with all the digits that it has.
     #[must_use]
     pub fn exactly(self) -> String {

@@ -9,11 +9,29 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
+use iostackbreakdown::kernel::interface::{POINT_FRAME_SHIFT, POINT_OUTERMOST_SHIFT, SYSCALL_FRAME};
+use iostackbreakdown::layer::{Files, Returns, Shape};
+use iostackbreakdown::probe::PointWord;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 /// `tests/kernel_side/table.c`, compiled once.
 static TABLE: LazyLock<PathBuf> = LazyLock::new(|| compile::compile("table", env!("CARGO_TARGET_TMPDIR")));
+/// `tests/kernel_side/frames.c`, compiled once.
+static FRAMES: LazyLock<PathBuf> = LazyLock::new(|| compile::compile("frames", env!("CARGO_TARGET_TMPDIR")));
+
+/// Runs a part of the kernel side, with these words as its input and its output.
+fn words_of(command: &mut Command, input: &[u64]) -> Vec<u64> {
+    let input: Vec<u8> = input.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let mut part = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = part.stdin.take().unwrap();
+    let writer = std::thread::spawn(move || stdin.write_all(&input).unwrap());
+    let output = part.wait_with_output().unwrap();
+    writer.join().unwrap();
+    assert!(output.status.success(), "{}", output.status);
+    let words = output.stdout.chunks_exact(8);
+    words.map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect()
+}
 
 /// As in `tests/kernel_side/table.c`.
 #[derive(Debug, Clone, Copy)]
@@ -40,22 +58,16 @@ fn ask(entries: u64, has_places: bool, turns: &[(u64, Turn)]) -> Vec<Answer> {
             Turn::Keep(value) => (1, value),
             Turn::Forget => (2, 0),
         };
-        input.extend([what, address, value].into_iter().flat_map(u64::to_ne_bytes));
+        input.extend([what, address, value]);
     }
     let mut command = Command::new(&*TABLE);
     command.args([entries.to_string(), u8::from(has_places).to_string()]);
-    let mut table = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut stdin = table.stdin.take().unwrap();
-    let writer = std::thread::spawn(move || stdin.write_all(&input).unwrap());
-    let output = table.wait_with_output().unwrap();
-    writer.join().unwrap();
-    assert!(output.status.success(), "{}", output.status);
-    let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap());
-    let answers = output.stdout.chunks_exact(32).map(|answer| Answer {
-        found: word(&answer[..8]),
-        failed: word(&answer[8..16]).cast_signed(),
-        elsewhere: word(&answer[16..24]),
-        entries: word(&answer[24..]),
+    let answers = words_of(&mut command, &input);
+    let answers = answers.chunks_exact(4).map(|answer| Answer {
+        found: answer[0],
+        failed: answer[1].cast_signed(),
+        elsewhere: answer[2],
+        entries: answer[3],
     });
     answers.collect()
 }
@@ -108,4 +120,80 @@ fn those_whose_place_is_taken_are_in_the_hash_map() {
     let most = answers.iter().map(|answer| answer.entries).max();
     assert_eq!(most, Some(addresses.len() as u64 - 4));
     assert_eq!(answers.last().map(|answer| answer.entries), Some(0));
+}
+
+/// A function of an op, which has a frame of its own.
+fn function(op: u8, outermost: bool, shape: Shape) -> u32 {
+    let word = PointWord {
+        op,
+        frame: op,
+        shape,
+        args: 1,
+        returns: Returns::Status,
+        guard: None,
+        files: Files::None,
+        outermost,
+        silent: false,
+        plain: false,
+        late: false,
+    };
+    word.pack()
+}
+
+/// What happens in a thread: it enters a function, at this address of its stack, or returns from one.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    In(u32, u64),
+    Out(u32),
+}
+use Step::{In, Out};
+
+/// By turn: when the call that begins or ends was entered (0: none does), and calls lost so far. The first turn is at 1.
+fn calls(steps: &[Step]) -> Vec<(u64, u64)> {
+    let input = steps.iter().flat_map(|step| match *step {
+        In(point, stack) => [0, point.into(), stack],
+        Out(point) => [1, point.into(), 0],
+    });
+    let answers = words_of(&mut Command::new(&*FRAMES), &input.collect::<Vec<_>>());
+    assert_eq!(answers.len(), 3 * steps.len());
+    assert_eq!(answers.last(), Some(&0), "nothing holds the thread's state any more");
+    answers.chunks_exact(3).map(|answer| (answer[0], answer[1])).collect()
+}
+
+#[test]
+fn a_system_call_returns_whichever_it_was() {
+    let call = function(SYSCALL_FRAME as u8, true, Shape::Syscall);
+    let any = SYSCALL_FRAME << POINT_FRAME_SHIFT | 1 << POINT_OUTERMOST_SHIFT;
+    assert_ne!(call, any);
+    assert_eq!(calls(&[In(call, 900), Out(any), Out(any)]), [(1, 0), (1, 0), (0, 0)]);
+    // The one before has not returned.
+    let again = [In(call, 900), In(call, 900), Out(any)];
+    assert_eq!(calls(&again), [(1, 0), (2, 1), (2, 1)]);
+}
+
+#[test]
+fn a_call_is_that_of_its_outermost_function() {
+    let (outer, inner) = (function(3, true, Shape::Fd0), function(3, false, Shape::File0));
+    let nested = [In(outer, 900), In(inner, 800), Out(inner), Out(outer)];
+    assert_eq!(calls(&nested), [(1, 0), (0, 0), (0, 0), (1, 0)]);
+    // By itself, twice over, as an overlay file system does.
+    let overlaid = [In(inner, 900), In(inner, 800), Out(inner), Out(inner)];
+    assert_eq!(calls(&overlaid), [(1, 0), (0, 0), (0, 0), (1, 0)]);
+    // The inner one was of a file that was not asked for, and left out when it was entered.
+    let left_out = [In(outer, 900), Out(inner), Out(outer)];
+    assert_eq!(calls(&left_out), [(1, 0), (0, 0), (1, 0)]);
+}
+
+#[test]
+fn what_is_not_seen_of_a_call_makes_it_lost() {
+    let (outer, inner) = (function(3, true, Shape::Fd0), function(3, false, Shape::File0));
+    let other = function(3, false, Shape::Kiocb0);
+    // The entry of the one around it; its return; the return of another one inside.
+    assert_eq!(calls(&[In(inner, 800), Out(outer)]), [(1, 0), (0, 1)]);
+    let no_return = [In(outer, 900), In(outer, 900), Out(outer)];
+    assert_eq!(calls(&no_return), [(1, 0), (2, 1), (2, 1)]);
+    assert_eq!(calls(&[In(inner, 800), Out(other)]), [(1, 0), (0, 1)]);
+    // One that is not deeper on the stack is not inside.
+    let dead = [In(inner, 800), In(inner, 800), Out(inner)];
+    assert_eq!(calls(&dead), [(1, 0), (2, 1), (2, 1)]);
 }

@@ -522,7 +522,8 @@ fn who_waits_for_a_pipe_is_inside_no_call() {
     into.write_all(b"x").unwrap();
     out.read_exact(&mut [0]).unwrap();
     // The next byte, for which it waits.
-    let waits = || fs::read_to_string(format!("/proc/{pid}/syscall")).is_ok_and(|call| call.starts_with("0 0x0 "));
+    let read = format!("{} 0x0 ", libc::SYS_read);
+    let waits = || fs::read_to_string(format!("/proc/{pid}/syscall")).is_ok_and(|call| call.starts_with(&read));
     wait_for("cat to read", LIMIT, waits).unwrap();
     tool.signal(Signal::SIGINT).unwrap();
     let text = tool.finish(LIMIT).unwrap().success().unwrap().stdout;

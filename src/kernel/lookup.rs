@@ -2,10 +2,12 @@
 
 use std::io;
 use std::num::NonZeroU64;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use libbpf_sys as sys;
+
+use crate::probe::program::own;
 
 /// Bytes of a name and the zeros behind it; the kernel has no longer ones that are asked for.
 const NAME_SIZE: usize = 128;
@@ -47,11 +49,7 @@ impl Lookup {
                 &raw mut options,
             )
         };
-        if fd < 0 {
-            return Err(io::Error::from_raw_os_error(-fd));
-        }
-        // SAFETY: it is open and ours.
-        let program = unsafe { OwnedFd::from_raw_fd(fd) };
+        let program = own(fd)?;
         Ok(Self { program, place })
     }
 

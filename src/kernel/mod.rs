@@ -40,7 +40,8 @@ pub struct Function {
     pub btf: Option<BtfFunction>,
     /// It is in the kernel's symbol table as code. `None`: not looked up.
     pub symbol: Option<bool>,
-    /// Where it is. `None`: not looked up ([`Facts::locate`]), hidden, or there are several of the name.
+    /// Where it is; the first, where there are several of the name, as when the kernel looks for it itself. `None`: not looked up
+    /// ([`Facts::locate`]), or hidden.
     pub address: Option<NonZeroU64>,
 }
 
@@ -144,7 +145,8 @@ impl std::fmt::Display for FactsError {
     }
 }
 
-/// The kernel's symbols, asked for one by one where the kernel answers that, else read when something first asks for one.
+/// The kernel's symbols: addresses are asked for one by one where the kernel answers that, and all are read when something else is asked
+/// of them.
 pub struct LazySymbols {
     wanted: BTreeSet<String>,
     symbols: OnceCell<Symbols>,
@@ -175,10 +177,13 @@ impl LazySymbols {
         Ok(self.symbols.get_or_init(|| symbols))
     }
 
-    /// Where a symbol is, by the kernel's answer. `None`: it does not answer, or there is none.
+    /// Where the first symbol of a name is, by the kernel's answer. `None`: it does not answer, or there is none.
     pub fn lookup(&self, name: &str) -> Option<NonZeroU64> {
+        if !self.wanted.contains(name) {
+            return None;
+        }
         let lookup = self.lookup.get_or_init(|| Lookup::load().ok()).as_ref()?;
-        lookup.address(name).filter(|_| self.wanted.contains(name))
+        lookup.address(name)
     }
 
     /// Where a function is, without reading the symbols for it. `None`: that is not known.

@@ -11,7 +11,6 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, OpenMapMut, OpenObject};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-use crate::kernel::Facts;
 use crate::kernel::file::FileNumber;
 use crate::kernel::interface::skeleton::{
     IostackbreakdownSkel, IostackbreakdownSkelBuilder, OpenIostackbreakdownMaps, OpenIostackbreakdownSkel,
@@ -24,6 +23,7 @@ use crate::kernel::interface::{
     STOP_REQUESTS,
 };
 use crate::kernel::names::{self, Hierarchy};
+use crate::kernel::{Facts, Fprobe};
 use crate::layer::family::Row;
 use crate::layer::{COMPAT, Layer, REQUESTS, Returns, SYSCALLS, Says, Shape};
 use crate::report::group::By;
@@ -249,13 +249,14 @@ fn has_places(facts: &Facts, settings: &Settings) -> bool {
     facts.answering_atomics && settings.starts.is_none()
 }
 
-/// Whether `kprobe.session` keeps the starts of some calls in its cookies.
+/// Whether `kprobe.session` keeps the starts of some calls in its cookies. Where returns are found by a pool, a cookie has what an
+/// earlier call left in it, which would be taken for a start when the entry's program was skipped.
 fn session_has_cookies(plan: &Plan, facts: &Facts) -> bool {
     let has_cookies = [KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_OF]
         .iter()
         .any(|kfunc| facts.kfuncs.contains_key(kfunc));
     let mut points = plan.ops.iter().flat_map(|op| &op.points);
-    has_cookies && points.any(|planned| planned.starts_in_cookie)
+    has_cookies && facts.fprobe == Fprobe::Graph && points.any(|planned| planned.starts_in_cookie)
 }
 
 fn choose_programs(open: &mut OpenIostackbreakdownSkel<'_>, facts: &Facts, settings: &Settings, hooks: &[Hook]) {

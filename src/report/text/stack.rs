@@ -495,11 +495,11 @@ fn print_trouble(report: &Report, stack: &StackReport, page: &mut Page) {
         }
     }
     for layer in &report.layers {
-        // Of calls there are families. The functions inside them have rows, and need not be counted.
+        // Of calls there are families. The functions inside them have rows, and only some need to be counted.
         let seen = if layer.layer == Layer::Syscall.name() {
             Some(sum(stack.families.iter().map(FamilyReport::count)))
         } else {
-            Some(samples(layer)).filter(|&seen| seen > 0)
+            Some(samples(layer)).filter(|_| layer.layer == Layer::Blk.name())
         };
         if let Some(lost) = losses(layer, seen) {
             page.line(&format!("{}: {lost}", layer.layer));

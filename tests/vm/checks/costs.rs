@@ -81,7 +81,7 @@ const fn watched(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> C
 }
 
 /// Measured for the table alone.
-const fn table(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
+pub(super) const fn table(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
     Check::counted(name, run).when(|guest| guest.table)
 }
 

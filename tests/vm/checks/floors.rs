@@ -3,7 +3,7 @@
 
 use super::budget::probed;
 use super::cleanup::ours;
-use super::costs::{MINUTE, cached, millions_of, per_call, tell, tool};
+use super::costs::{MINUTE, cached, millions_of, per_call, table, tell, tool};
 use crate::guest::{Check, Guest, measured, wait_for};
 use iostackbreakdown::probe::attach::{Targets, attach_multi, attach_tracing};
 use iostackbreakdown::probe::perf::{self, PerfLink};
@@ -34,11 +34,6 @@ pub const CHECKS: &[Check] = &[
     })
     .when(|guest| guest.table && guest.kernel == "7"),
 ];
-
-/// Measured for the table alone.
-const fn table(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
-    Check::counted(name, run).when(|guest| guest.table)
-}
 
 #[derive(Clone, Copy)]
 enum Hook {

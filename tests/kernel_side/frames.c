@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * A thread's calls under way, compiled for this machine: what they ask of the kernel is here, and nothing else.
+ *
+ * frames: reads `struct turn` from standard input and answers each by a `struct answer`. The clock shows the turn's number.
+ */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <linux/types.h>
+
+#define barrier_var(var) __asm__ volatile("" : "+r"(var))
+#define SEC(name)
+#define __uint(name, value) int (*name)[value]
+#define __type(name, value) __typeof__(value) *name
+enum { BPF_MAP_TYPE_ARRAY, BPF_F_MMAPABLE = 1 };
+
+#include "../../bpf/interface.h"
+
+static struct config config = { .rows = MAX_OPS, .counted_frames = 0xffff };
+static struct control control;
+static struct op_stats counters[MAX_OPS];
+static struct thread_state thread;
+static __u64 now;
+/* How many calls hold the thread's state. */
+static __u64 holders;
+
+static __u32 bpf_get_smp_processor_id(void)
+{
+	return 0;
+}
+
+static __u64 bpf_ktime_get_ns(void)
+{
+	return now;
+}
+
+static void *element_of_map(const __u32 *element)
+{
+	return &counters[*element];
+}
+#define bpf_map_lookup_elem(map, key) element_of_map(key)
+#define __noinline
+
+static struct thread_state *find_or_make_thread(__u32 number, enum lost_reason *why)
+{
+	*why = LOST_STORAGE;
+	return number ? NULL : &thread;
+}
+
+static void hold_thread(struct thread_state *state)
+{
+	holders += state == &thread;
+}
+
+static void release_thread(struct thread_state *state, __u32 number)
+{
+	holders -= state == &thread && !number;
+}
+
+static void record_in_group(__u32 group, __u32 op, bool moves_bytes, __u64 ns, long value)
+{
+	if (group || op >= MAX_OPS || moves_bytes || !ns || value)
+		abort();
+}
+
+#include "../../bpf/point.bpf.h"
+#include "../../bpf/stats.bpf.h"
+#include "../../bpf/frames.bpf.h"
+
+struct turn {
+	__u64 returns;
+	__u64 point;
+	__u64 stack;
+};
+
+struct answer {
+	__u64 entered_ns; /* of the call that begins or has ended, 0: none does or has */
+	__u64 lost; /* so far */
+	__u64 holders;
+};
+
+int main(void)
+{
+	struct turn turn;
+
+	while (fread(&turn, sizeof(turn), 1, stdin) == 1) {
+		struct answer answer = {};
+		struct frame *frame;
+		struct ended call;
+
+		now++;
+		if (turn.returns) {
+			answer.entered_ns = end(&thread, turn.point, 0, &call) ? call.entered_ns : 0;
+		} else {
+			frame = begin(&thread, turn.point, turn.stack);
+			answer.entered_ns = frame ? frame->entered_ns : 0;
+		}
+		for (int op = 0; op < MAX_OPS; op++)
+			answer.lost += counters[op].lost[LOST_RETURN];
+		answer.holders = holders;
+		if (fwrite(&answer, sizeof(answer), 1, stdout) != 1)
+			return 1;
+	}
+	return 0;
+}
