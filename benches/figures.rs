@@ -156,21 +156,36 @@ pub fn table(figures: &Figures) -> (String, Vec<String>) {
             Ratio(name, to) => get(name).and_then(|value| Ok(value as f64 / get(to)? as f64)),
             RatioTo(name, to) => get(name).map(|value| value as f64 / to as f64),
         };
-        let digits = if row.unit == TIMES { 2 } else { 0 };
+        let shown = |value: f64| match row.unit {
+            TIMES => format!("{value:.2}"),
+            _ => in_thousands(value as u64),
+        };
         match value {
             Ok(value) => {
                 let target = row.target.map_or_else(String::new, |target| {
                     let verdict = if value <= target { "reached" } else { "MISSED" };
-                    format!(" {target:>9.digits$}  {verdict}")
+                    format!(" {:>9}  {verdict}", shown(target))
                 });
-                let _ = writeln!(
-                    text,
-                    "{:<6}  {:<52} {value:>10.digits$} {:<8}{target}",
-                    row.kernel, row.what, row.unit
+                let line = format!(
+                    "{:<6}  {:<52} {:>10} {:<8}{target}",
+                    row.kernel,
+                    row.what,
+                    shown(value),
+                    row.unit
                 );
+                let _ = writeln!(text, "{}", line.trim_end());
             }
             Err(name) => missing.push(name),
         }
     }
     (text, missing)
+}
+
+/// A number with a comma after every three digits.
+fn in_thousands(n: u64) -> String {
+    let (rest, last) = (n / 1000, n % 1000);
+    if rest == 0 {
+        return last.to_string();
+    }
+    format!("{},{last:03}", in_thousands(rest))
 }

@@ -18,8 +18,9 @@ const SECTIONS: &[(&str, &[&str])] = &[
     (
         "PRIVILEGES",
         &[
-            "Root, or CAP_BPF, CAP_PERFMON, CAP_SYSLOG and CAP_DAC_READ_SEARCH. Where the kernel has neither trampolines nor \
-             kprobe.multi, perf's kprobes want CAP_SYS_ADMIN while kernel.perf_event_paranoid is above 1.",
+            "Root, or CAP_BPF, CAP_PERFMON and CAP_DAC_READ_SEARCH; before Linux 5.11 CAP_SYS_RESOURCE, for the memory of \
+             programs. For perf's kprobes and tracepoints while kernel.perf_event_paranoid is above 1, types of modules, and \
+             --budget: CAP_SYS_ADMIN. For kprobe events: CAP_DAC_OVERRIDE.",
             "The kernel must have BTF (/sys/kernel/btf/vmlinux).",
         ],
     ),
