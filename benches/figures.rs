@@ -107,6 +107,8 @@ const ROWS: &[Row] = &[
     beside("7", "  an empty kprobe.session adds", Figure("floor session"), INSTRUCTIONS),
     beside("7", "  an empty kprobe.multi pair adds", Figure("floor multi"), INSTRUCTIONS),
     beside("7", "  an empty kprobe pair adds", Figure("floor kprobe"), INSTRUCTIONS),
+    beside("7", "  empty raw tracepoints of system calls add", Figure("floor raw tracepoint"), INSTRUCTIONS),
+    beside("7", "  empty tracepoints of system calls add", Figure("floor tracepoint"), INSTRUCTIONS),
     beside("7", "  -T vfs -p PID by fentry adds", Figure("vfs fentry"), INSTRUCTIONS),
     row("7", "  -T vfs -p PID by fsession adds", Figure("vfs fsession"), INSTRUCTIONS, 500.0),
     row("7", "  -T vfs -p PID, losing nothing, adds", Figure("vfs lossless"), INSTRUCTIONS, 1_020.0),

@@ -73,10 +73,12 @@ const volatile __u8 short_shifts[1 << (SHORT_BITS - STEP_BITS - 1)] = {
 /* Beyond the last step for what is counted there. */
 static __always_inline __u64 step_of(__u64 ns)
 {
-	__u64 ones = ns, shift;
+	__u64 ones = ns, shift, upper = ns >> (STEP_BITS + 1);
 
-	if (ns < 1ull << SHORT_BITS) {
-		shift = short_shifts[ns >> (STEP_BITS + 1)];
+	/* This is what is compared, and no copy of it: the verifier does not always know that they are the same. */
+	barrier_var(upper);
+	if (upper < sizeof(short_shifts)) {
+		shift = short_shifts[upper];
 	} else {
 		/* Without branches, for the verifier's sake; see top_bit(). */
 		ones |= ones >> 1;

@@ -736,10 +736,11 @@ impl Run<'_> {
             ));
         }
         if self.options.disk.is_some() && self.options.layers.contains(&Layer::Syscall) {
-            warnings.push("system calls that take a path, not a descriptor, are left out with -d".to_owned());
+            warnings.push("of system calls that take a path, only opens that succeed are counted with -d".to_owned());
         }
         if self.options.file.is_some() && self.options.layers.contains(&Layer::Syscall) {
-            warnings.push("system calls that take a path, not a descriptor, are left out with --file".to_owned());
+            warnings
+                .push("of system calls that take a path, only opens that succeed are counted with --file".to_owned());
         }
         if self.options.file.is_some() && self.options.whole_stack {
             warnings.push("requests that nobody waited for are those of all files".to_owned());

@@ -12,7 +12,7 @@ use libbpf_sys as sys;
 use nix::sys::signal::Signal;
 use nix::time::ClockId;
 use std::ffi::CString;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr;
 
 pub const CHECKS: &[Check] = &[
@@ -44,16 +44,23 @@ enum Hook {
     Kprobe,
     Multi,
     Session,
+    /// At the system call, whatever layer is below it.
+    RawTracepoint,
+    Tracepoint,
 }
 
+const SYSTEM_CALLS: &str = "/sys/kernel/tracing/events/raw_syscalls";
+
 /// What each hook adds to a read: its figure's name, and where there is one.
-const AT_A_READ: [(Hook, &str, &[&str]); 6] = [
+const AT_A_READ: [(Hook, &str, &[&str]); 8] = [
     (Hook::Fentry, "floor", &["6.1", "7"]),
     (Hook::Kprobe, "floor kprobe", &["6.1", "7"]),
     (Hook::Fsession, "floor fsession", &["7"]),
     (Hook::TwoFsessions, "floor fsessions", &["7"]),
     (Hook::Multi, "floor multi", &["7"]),
     (Hook::Session, "floor session", &["7"]),
+    (Hook::RawTracepoint, "floor raw tracepoint", &["7"]),
+    (Hook::Tracepoint, "floor tracepoint", &["7"]),
 ];
 
 fn pread(guest: &Guest) -> Result<(), String> {
@@ -63,7 +70,10 @@ fn pread(guest: &Guest) -> Result<(), String> {
     measured("pread", without.round() as u64)?;
     for (hook, figure, kernels) in AT_A_READ {
         if kernels.contains(&guest.kernel.as_str()) {
-            let attached = attach(hook, &["vfs_read"], &types)?;
+            let attached = match hook {
+                Hook::RawTracepoint | Hook::Tracepoint => at_system_calls(hook)?,
+                _ => attach(hook, &["vfs_read"], &types)?,
+            };
             let with = per_call(&mut read)?;
             drop(attached);
             tell(guest, figure, with - without)?;
@@ -128,6 +138,27 @@ struct Attached {
     _events: Vec<PerfLink>,
 }
 
+fn at_system_calls(hook: Hook) -> Result<Attached, String> {
+    let mut attached = Attached::default();
+    for event in ["sys_enter", "sys_exit"] {
+        let failed = |error: std::io::Error| format!("{event}: {error}");
+        if matches!(hook, Hook::RawTracepoint) {
+            let program = empty(sys::BPF_PROG_TYPE_RAW_TRACEPOINT, 0, 0)?;
+            let name = CString::new(event).map_err(|e| format!("{event}: {e}"))?;
+            // SAFETY: the name and the program live until the call returns.
+            let link = own(unsafe { sys::bpf_raw_tracepoint_open(name.as_ptr(), program.as_raw_fd()) });
+            attached._fds.extend([link.map_err(failed)?, program]);
+        } else {
+            let program = empty(sys::BPF_PROG_TYPE_TRACEPOINT, 0, 0)?;
+            let id = perf::read_number(format!("{SYSTEM_CALLS}/{event}/id")).map_err(failed)?;
+            let link = perf::attach_event(program.as_fd(), id.into());
+            attached._events.push(link.map_err(failed)?);
+            attached._fds.push(program);
+        }
+    }
+    Ok(attached)
+}
+
 fn attach(hook: Hook, functions: &[&str], types: &Types) -> Result<Attached, String> {
     let mut attached = Attached::default();
     let kinds: &[sys::bpf_attach_type] = match hook {
@@ -137,6 +168,7 @@ fn attach(hook: Hook, functions: &[&str], types: &Types) -> Result<Attached, Str
         Hook::Kprobe => &[0, 0],
         Hook::Multi => &[sys::BPF_TRACE_KPROBE_MULTI; 2],
         Hook::Session => &[sys::BPF_TRACE_KPROBE_SESSION],
+        Hook::RawTracepoint | Hook::Tracepoint => return Err("these are on events".to_owned()),
     };
     let is_trampoline = matches!(hook, Hook::Fentry | Hook::Fsession | Hook::TwoFsessions);
     for (place, &kind) in kinds.iter().enumerate() {
