@@ -129,6 +129,7 @@ const ROWS: &[Row] = &[
     row("7", "start to banner, all layers, kprobe.session", Figure("start all"), MILLIONS, 150.0),
     beside("7", "  empty programs at the same functions take", Figure("floor start all"), MILLIONS),
     row("7", "attach and detach, all layers, guest's clock", Figure("attach and detach"), "ms", 1_000.0),
+    beside("7", "  with the start before it", Figure("start and detach"), "ms"),
     row("6.1", "Ctrl-C to the prompt, all layers, guest's clock", Figure("prompt"), "ms", 1_000.0),
     row("6.1", "peak resident memory, all layers", Figure("memory"), "KiB", 8.0 * 1024.0),
     row(HERE, "the executable", Figure("size"), "KiB", 4.0 * 1024.0),

@@ -210,9 +210,9 @@ static __always_inline bool was_not_asked_for(struct thread_state *state, __u32 
 		if (point_shape(point) == SHAPE_NONE)                                                                  \
 			return 0;                                                                                      \
 		if (point_is_row(point))                                                                               \
-			return control.stopped & STOP_CALLS ? 0 :                                                      \
-						 enter_row(point, (void *)ARG(ctx, 0),                                 \
-							   IS_DIRECT(point, (void *)ARG(ctx, 0)));                     \
+			return control.stopped & STOP_CALLS && !config.rows_only ?                                     \
+				       0 :                                                                             \
+				       enter_row(point, (void *)ARG(ctx, 0), IS_DIRECT(point, (void *)ARG(ctx, 0)));   \
 		id = current_id();                                                                                     \
 		if (!thread_is_traced(id) && (!may_be_tried_by_others(point) || !is_traced_request(ARG(ctx, 0))))      \
 			return 0;                                                                                      \

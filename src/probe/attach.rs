@@ -15,6 +15,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
+use std::time::Duration;
 
 use libbpf_rs::ProgramMut;
 use libbpf_sys as sys;
@@ -30,13 +31,14 @@ use super::kprobe_event::KprobeEvents;
 use super::load::Settings;
 use super::perf::{self, PerfLink};
 use super::plan::{BlockWay, Plan, PlannedOp, PlannedPoint};
-use super::program::{Programs, own};
+use super::program::{Loading, Programs, own};
 use super::{Guard, Hook, PointWord};
 pub use attempt::attach;
 pub use groups::{AttachedGroups, GroupCounters};
 use probe::SkipSource;
 pub use probe::{Probe, ProbeCounts};
 pub use stack::AttachedStack;
+use stack::RowsAlone;
 
 /// Programs in the kernel. Dropping it detaches: entries first, so that no call is entered whose return is not awaited.
 pub struct Attached {
@@ -62,6 +64,8 @@ pub struct Attached {
     /// Walks the threads that have starts in task storage. `None`: starts are in a table.
     pub in_flight: Option<Rc<OwnedFd>>,
     programs: Programs,
+    /// What it took to attach them, once they were loaded.
+    pub attaching: Duration,
     _events: Option<KprobeEvents>,
 }
 
@@ -216,6 +220,7 @@ struct Attaching<'a> {
     hooks: &'a [Hook],
     /// No program serves several functions.
     each_alone: bool,
+    rows_alone: Option<RowsAlone>,
     attached: Attached,
     events: Option<KprobeEvents>,
     /// Those of which a program was loaded: what the kernel refuses of the others it refuses of every function.
@@ -423,6 +428,9 @@ impl Attaching<'_> {
         // Which call it is, its number says.
         if matches!(planned.point.shape, Shape::Syscall | Shape::Syscall32) {
             (word.op, word.returns) = (0, Returns::Status);
+        }
+        if let Some(rows) = self.rows_alone {
+            word = rows.word(op.layer, word);
         }
         Target {
             function: &planned.function,
@@ -733,6 +741,12 @@ pub(super) fn one_line(error: &libbpf_rs::Error) -> String {
 }
 
 impl Attached {
+    /// What it took to load its programs.
+    #[must_use]
+    pub fn loading(&self) -> Loading {
+        self.programs.loading()
+    }
+
     /// Layers of which nothing is measured.
     #[must_use]
     pub fn layers_refused(&self, plan: &Plan) -> BTreeMap<Layer, Vec<Refusal>> {

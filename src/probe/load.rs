@@ -188,7 +188,7 @@ pub fn load(
 }
 
 /// A bit for each frame that calls are counted by. Where the rows' time is all that is told, those are the ones of asynchronous requests.
-fn counted_frames(plan: &Plan, settings: &Settings) -> u16 {
+pub(super) fn counted_frames(plan: &Plan, settings: &Settings) -> u16 {
     // SAFETY: a flag of a plain structure, initialised by `Default` or by a `bool`.
     if !unsafe { settings.config.rows_only.assume_init() } {
         return u16::MAX;

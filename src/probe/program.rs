@@ -4,7 +4,7 @@
 //! instructions with the point written in, loaded for its own target. What this run, or the function, does not need is left out
 //! ([`super::fold`]); the targets' numbers are out of the kernel's BTF, which is read once, and not by libbpf.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString, OsString};
 use std::fs::File;
@@ -12,6 +12,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use libbpf_rs::skel::Skel;
 use libbpf_rs::{AsRawLibbpf, OpenObject, PrintLevel, Program, ProgramType};
@@ -82,6 +83,14 @@ pub struct Programs {
     folded: RefCell<BTreeMap<OsString, Rc<Folded>>>,
     /// Those that are no copies, by name.
     loaded: RefCell<BTreeMap<OsString, Rc<OwnedFd>>>,
+    loading: Cell<Loading>,
+}
+
+/// What it took to load programs: mostly the kernel's verifier.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Loading {
+    pub programs: usize,
+    pub time: Duration,
 }
 
 impl Programs {
@@ -91,7 +100,14 @@ impl Programs {
             relocated,
             folded: RefCell::default(),
             loaded: RefCell::default(),
+            loading: Cell::default(),
         }
+    }
+
+    /// Those that were loaded so far, or refused.
+    #[must_use]
+    pub fn loading(&self) -> Loading {
+        self.loading.get()
     }
 
     /// Whether this run is to have a program.
@@ -137,6 +153,7 @@ impl Programs {
         facts: &Facts,
         skeleton: &IostackbreakdownSkel<'_>,
     ) -> io::Result<OwnedFd> {
+        let start = Instant::now();
         let constants = Constants {
             map: skeleton.maps.rodata.as_fd().as_raw_fd(),
             bytes: skeleton.maps.rodata_data.map_or(&[], bytes_of),
@@ -167,7 +184,13 @@ impl Programs {
             }
         }
         name_functions(&mut copy.program, &facts.kfuncs);
-        load(template, &copy, target, skeleton)
+        let loaded = load(template, &copy, target, skeleton);
+        let Loading { programs, time } = self.loading.get();
+        self.loading.set(Loading {
+            programs: programs + 1,
+            time: time + start.elapsed(),
+        });
+        loaded
     }
 }
 

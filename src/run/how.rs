@@ -7,6 +7,7 @@ use crate::kernel::file_operations::Narrowing;
 use crate::layer::Layer;
 use crate::probe::attach::{Attached, AttachedOp};
 use crate::probe::plan::Plan;
+use crate::probe::program::Loading;
 
 /// Tells it on stderr.
 pub fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: &BTreeMap<Layer, Narrowing>) {
@@ -18,6 +19,12 @@ pub fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: &BTr
         } else {
             "a table"
         }
+    );
+    let Loading { programs, time } = attached.loading();
+    eprintln!(
+        "{programs} programs loaded in {} ms, attached in {} ms",
+        time.as_millis(),
+        attached.attaching.as_millis()
     );
     for (layer, narrowing) in narrowing {
         eprintln!(

@@ -2,8 +2,10 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use super::block::BLOCK_EVENTS;
+use super::stack::RowsAlone;
 use super::{AttachError, Attached, AttachedGroups, AttachedOp, Attaching, Refusal};
 use crate::kernel::Facts;
 use crate::kernel::interface::NEIGHBOURS;
@@ -126,6 +128,7 @@ fn attach_loaded(
     refused: &[Refusal],
     (skeleton, programs): (IostackbreakdownSkel<'static>, Programs),
 ) -> Result<Attempt, AttachError> {
+    let start = Instant::now();
     fill_maps(&skeleton, plan, settings)?;
     let counters = Counters::map(&skeleton.maps.stats, plan.rows())
         .map_err(|error| AttachError::Map("stats", error.to_string()))?;
@@ -156,6 +159,7 @@ fn attach_loaded(
         guards: &settings.guards,
         hooks,
         each_alone: settings.each_alone,
+        rows_alone: RowsAlone::new(plan, settings),
         attached: Attached {
             entries: Vec::new(),
             returns: Vec::new(),
@@ -171,6 +175,7 @@ fn attach_loaded(
             skeleton,
             in_flight: None,
             programs,
+            attaching: Duration::ZERO,
             _events: None,
         },
         events: None,
@@ -208,6 +213,7 @@ fn attach_loaded(
         mut attached, events, ..
     } = attaching;
     attached._events = events;
+    attached.attaching = start.elapsed().saturating_sub(attached.loading().time);
     Ok(Attempt::Attached(Box::new(attached)))
 }
 

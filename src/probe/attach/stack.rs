@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Attaching, Counters, Owner, Probe, Target, one_line};
 use crate::kernel::interface::types::{family_stats, origin_stats};
-use crate::kernel::interface::{DIRECTIONS, FAMILIES, ORIGINS};
+use crate::kernel::interface::{DIRECTIONS, FAMILIES, MAX_FRAMES, ORIGINS, SYSCALL_FRAME};
 use crate::layer::family::{Row, RowFunction};
-use crate::layer::{Files, Layer, Returns};
+use crate::layer::{Files, Layer, Returns, Shape};
 use crate::probe::attach::AttachError;
+use crate::probe::load::{Settings, counted_frames};
 use crate::probe::plan::{Plan, PlannedRow};
 use crate::probe::slow::SlowRing;
 use crate::probe::{Hook, PointWord};
@@ -125,10 +126,15 @@ fn target(function: &RowFunction) -> Target<'_> {
 }
 
 fn word(function: &RowFunction) -> PointWord {
+    row_word(function.row, function.shape)
+}
+
+/// What the programs of a function are told that has a row and no op.
+fn row_word(row: Row, shape: Shape) -> PointWord {
     PointWord {
-        op: function.row.place() as u8,
+        op: row.place() as u8,
         frame: 0,
-        shape: function.shape,
+        shape,
         args: 0,
         returns: Returns::Status,
         guard: None,
@@ -137,5 +143,115 @@ fn word(function: &RowFunction) -> PointWord {
         silent: false,
         plain: false,
         late: false,
+    }
+}
+
+/// Where the rows' time is all that is told of the functions inside a system call, if no request can come by them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RowsAlone {
+    /// A frame in which no call is counted, so that nobody looks there.
+    frame: u8,
+    /// Files are told apart.
+    has_filter: bool,
+}
+
+impl RowsAlone {
+    /// `None`: calls are counted, too.
+    pub(super) fn new(plan: &Plan, settings: &Settings) -> Option<Self> {
+        let config = &settings.config;
+        // SAFETY: flags of a plain structure, initialised by `Default` or by a `bool`.
+        let (rows_only, by_file, by_disk) = unsafe {
+            (
+                config.rows_only.assume_init(),
+                config.by_file.assume_init(),
+                config.by_disk.assume_init(),
+            )
+        };
+        let counted = counted_frames(plan, settings);
+        let mut frames = (0..MAX_FRAMES).filter(|frame| *frame != SYSCALL_FRAME && counted >> frame & 1 == 0);
+        rows_only.then(|| frames.next()).flatten().map(|frame| Self {
+            frame: frame as u8,
+            has_filter: by_file || by_disk,
+        })
+    }
+
+    /// What the programs of a layer's function, which are otherwise told `word`, need to know. Those of a file system that are for its
+    /// own files alone are then all the same.
+    pub(super) fn word(self, layer: Layer, word: PointWord) -> PointWord {
+        let is_by_requests = word.shape == Shape::Kiocb0;
+        // Some opened directories as files once; bpf/function.bpf.h.
+        let may_be_others = word.guard.is_some() || word.shape == Shape::File1;
+        if layer == Layer::Syscall || is_by_requests {
+            word
+        } else if word.plain && !self.has_filter && !may_be_others {
+            row_word(Row::Layer(layer), Shape::Row)
+        } else {
+            PointWord {
+                frame: self.frame,
+                ..word
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::Guard;
+
+    const ALONE: RowsAlone = RowsAlone {
+        frame: 9,
+        has_filter: false,
+    };
+
+    fn of(layer: Layer, shape: Shape) -> PointWord {
+        PointWord {
+            op: 3,
+            frame: 2,
+            returns: Returns::StatusInt,
+            plain: layer.file_system().is_some(),
+            outermost: true,
+            ..row_word(Row::Layer(layer), shape)
+        }
+    }
+
+    #[test]
+    fn a_file_systems_functions_are_told_the_same_where_rows_are_all_that_is_told() {
+        let fsync = ALONE.word(Layer::Ext4, of(Layer::Ext4, Shape::File0));
+        assert_eq!(fsync, ALONE.word(Layer::Ext4, of(Layer::Ext4, Shape::Fault0)));
+        assert_eq!(fsync.shape, Shape::Row);
+        assert_eq!(usize::from(fsync.op), Row::Layer(Layer::Ext4).place());
+        assert_ne!(fsync, ALONE.word(Layer::Xfs, of(Layer::Xfs, Shape::File0)));
+    }
+
+    #[test]
+    fn a_function_is_told_whose_files_it_is_for_where_they_are_not_all_its_own() {
+        let filtered = RowsAlone {
+            has_filter: true,
+            ..ALONE
+        };
+        let fsync = of(Layer::Ext4, Shape::File0);
+        let without_calls = |word| PointWord { frame: 9, ..word };
+        assert_eq!(filtered.word(Layer::Ext4, fsync), without_calls(fsync));
+        let guarded = PointWord {
+            guard: Some(Guard::Magic),
+            ..fsync
+        };
+        assert_eq!(ALONE.word(Layer::Ext4, guarded), without_calls(guarded));
+        let open = of(Layer::Xfs, Shape::File1);
+        assert_eq!(ALONE.word(Layer::Xfs, open), without_calls(open));
+        let read = of(Layer::Vfs, Shape::File0);
+        assert_eq!(ALONE.word(Layer::Vfs, read), without_calls(read));
+    }
+
+    #[test]
+    fn what_requests_come_by_and_system_calls_count_their_calls() {
+        for (layer, shape) in [
+            (Layer::Ext4, Shape::Kiocb0),
+            (Layer::Vfs, Shape::Kiocb0),
+            (Layer::Syscall, Shape::Syscall),
+        ] {
+            assert_eq!(ALONE.word(layer, of(layer, shape)), of(layer, shape));
+        }
     }
 }
