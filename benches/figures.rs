@@ -21,7 +21,7 @@ const PINNED: &[(&str, &str, u64)] = &[
     ("6.1", "ext4 fentry", 634),
     ("6.1", "vfs kprobe", 1_243),
     ("6.1", "vfs another", 344),
-    ("6.1", "all layers", 2_106),
+    ("6.1", "all layers", 2_076),
     ("6.1", "blk", 904),
 ];
 

@@ -76,24 +76,29 @@ static __always_inline void finish(__u64 kiocb, struct async_call *call, __u64 n
 	finish_start(&done.starts[ASYNC_BELOW], ASYNC_BELOW, now, value, completed);
 }
 
-/* The request at this address has ended without our seeing it. */
-static __always_inline void give_up(__u64 kiocb, struct async_call *call)
+/* The request at this address has ended without our seeing it, which is rare. By itself, as many ways lead to it. */
+__noinline int give_up(__u64 kiocb)
 {
-	struct async_call lost = *call;
+	struct async_call *call = bpf_map_lookup_elem(&asynchronous, &kiocb);
+	struct async_call lost;
 
+	if (!call)
+		return 0;
+	lost = *call;
 	if (bpf_map_delete_elem(&asynchronous, &kiocb))
-		return;
+		return 0;
 	if (lost.state == ASYNC_PARKED) {
 		/* It was cancelled before another attempt, or the caller wanted none. */
 		finish_start(&lost.starts[ASYNC_DOOR], ASYNC_DOOR, lost.parked_ns, -EAGAIN, false);
 		finish_start(&lost.starts[ASYNC_BELOW], ASYNC_BELOW, lost.parked_ns, -EAGAIN, false);
-		return;
+		return 0;
 	}
 #pragma unroll
 	for (int i = 0; i < ASYNC_LAYERS; i++) {
 		if (lost.starts[i].point && !point_silent(lost.starts[i].point))
 			count_lost(point_op(lost.starts[i].point), LOST_RETURN, 1);
 	}
+	return 0;
 }
 
 static __always_inline bool is_worker(void)
@@ -146,7 +151,7 @@ static __always_inline __u64 enter_door(__u32 point, __u64 kiocb, __u64 now, __u
 			call->state = ASYNC_RUNNING;
 			return kiocb;
 		}
-		give_up(kiocb, call);
+		give_up(kiocb);
 	}
 	new.starts[ASYNC_DOOR].entered_ns = now;
 	new.starts[ASYNC_DOOR].point = point;

@@ -30,7 +30,7 @@ use super::counters::Counters;
 use super::kprobe_event::KprobeEvents;
 use super::load::Settings;
 use super::perf::{self, PerfLink};
-use super::plan::{BlockWay, Plan, PlannedOp, PlannedPoint};
+use super::plan::{BlockWay, Plan, PlannedOp, PlannedPoint, PlannedRow};
 use super::program::{Loading, Programs, own};
 use super::{Guard, Hook, PointWord};
 pub use attempt::attach;
@@ -193,6 +193,28 @@ struct Target<'a> {
     starts_in_cookie: bool,
 }
 
+/// A function of a layer.
+#[derive(Clone, Copy)]
+enum Function<'a> {
+    /// That an op is timed at, whose place is told.
+    OfOp(usize, &'a PlannedOp, &'a PlannedPoint),
+    /// Whose time is in a row, and no more.
+    OfRow(&'a PlannedRow),
+}
+
+impl Function<'_> {
+    fn fits(&self, hook: Hook) -> bool {
+        match self {
+            Self::OfOp(_, _, planned) => planned.fits(hook),
+            Self::OfRow(planned) => planned.fits(hook),
+        }
+    }
+
+    fn is_compat(&self) -> bool {
+        matches!(self, Self::OfOp(_, _, planned) if planned.is_compat())
+    }
+}
+
 /// Whose a function is.
 #[derive(Clone, Copy)]
 struct Owner {
@@ -294,7 +316,7 @@ impl Attaching<'_> {
     fn syscalls(&mut self, ops: &[(usize, &PlannedOp)], hooks: &[Hook]) {
         for (place, &hook) in hooks.iter().enumerate().filter(|(_, hook)| self.hooks.contains(hook)) {
             if hook.is_on_functions() {
-                self.functions(Layer::Syscall, ops, &hooks[place..]);
+                self.functions(Layer::Syscall, ops, &[], &hooks[place..]);
             } else {
                 self.syscall_tracepoints(ops, hook);
             }
@@ -345,44 +367,55 @@ impl Attaching<'_> {
         hook.is_on_functions() && !hook.is_trampoline() && !self.each_alone
     }
 
-    /// Functions of one layer, each with the first hook that works; together those that can be.
-    fn functions(&mut self, layer: Layer, ops: &[(usize, &PlannedOp)], hooks: &[Hook]) {
+    /// Functions of one layer, each with the first hook that works; together those that can be. `rows`: its functions that have a row and
+    /// no op, where they go with these.
+    fn functions(&mut self, layer: Layer, ops: &[(usize, &PlannedOp)], rows: &[&PlannedRow], hooks: &[Hook]) {
         let hooks: Vec<Hook> = hooks.iter().copied().filter(|hook| self.hooks.contains(hook)).collect();
         let all = ops
             .iter()
-            .flat_map(|&(index, op)| op.points.iter().map(move |planned| (index, op, planned)))
-            .filter(|(_, _, planned)| self.is_of_use(planned));
+            .flat_map(|&(index, op)| op.points.iter().map(move |planned| Function::OfOp(index, op, planned)))
+            .chain(rows.iter().copied().map(Function::OfRow))
+            .filter(|function| self.is_of_use(function));
         let first = hooks.first().copied().filter(|hook| self.joins(*hook));
         // Those of 32-bit programs' calls, which hardly anybody makes, where they come by the same link.
         let has_link = first.is_some_and(Hook::links_many);
-        let all = all.filter(|(_, _, planned)| has_link || !planned.is_compat());
+        let all = all.filter(|function| has_link || !function.is_compat());
         let (many, mut single): (Vec<_>, Vec<_>) =
-            all.partition(|(_, _, planned)| first.is_some_and(|hook| planned.fits(hook)));
+            all.partition(|function| first.is_some_and(|hook| function.fits(hook)));
         let mut together = false;
         if let Some(first) = first {
-            let many = many
-                .into_iter()
-                .map(|it @ (index, op, planned)| (self.target(index, op, planned), it));
+            let many = many.into_iter().map(|function| (self.target_of(&function), function));
             let (taken, left) = self.each_kind_together(layer.into(), many.collect(), first);
             together = !taken.is_empty();
-            for (index, _, planned) in taken {
-                self.attached.ops[index].points.push((planned.function.clone(), first));
+            for function in taken {
+                self.attached.note(&function, first);
             }
             single.extend(left);
         }
         if !together {
-            single.retain(|(_, _, planned)| !planned.is_compat());
+            single.retain(|function| !function.is_compat());
         }
-        for (index, op, planned) in single {
-            for &hook in hooks.iter().filter(|&&hook| planned.fits(hook)) {
-                match self.one(layer.into(), &self.target(index, op, planned), hook) {
+        for function in single {
+            for &hook in hooks.iter().filter(|&&hook| function.fits(hook)) {
+                match self.one(layer.into(), &self.target_of(&function), hook) {
                     Ok(()) => {
-                        self.attached.ops[index].points.push((planned.function.clone(), hook));
+                        self.attached.note(&function, hook);
                         break;
                     }
-                    Err(error) => self.refuse(index, &planned.function, hook, &error.to_string()),
+                    Err(error) => {
+                        if let Function::OfOp(index, _, planned) = function {
+                            self.refuse(index, &planned.function, hook, &error.to_string());
+                        }
+                    }
                 }
             }
+        }
+    }
+
+    fn target_of<'p>(&self, function: &Function<'p>) -> Target<'p> {
+        match *function {
+            Function::OfOp(index, op, planned) => self.target(index, op, planned),
+            Function::OfRow(planned) => stack::target(planned.function),
         }
     }
 
@@ -429,7 +462,7 @@ impl Attaching<'_> {
         if matches!(planned.point.shape, Shape::Syscall | Shape::Syscall32) {
             (word.op, word.returns) = (0, Returns::Status);
         }
-        if let Some(rows) = self.rows_alone {
+        if let Some(rows) = &self.rows_alone {
             word = rows.word(op.layer, word);
         }
         Target {
@@ -481,8 +514,11 @@ impl Attaching<'_> {
     }
 
     /// Requests that come in by a door are of use only where their completions are seen.
-    fn is_of_use(&self, planned: &PlannedPoint) -> bool {
+    fn is_of_use(&self, function: &Function<'_>) -> bool {
         let seen = |function: &str| self.attached.completions.contains_key(function);
+        let Function::OfOp(_, _, planned) = function else {
+            return true;
+        };
         match planned.point.returns {
             Returns::Issued => seen("io_complete_rw"),
             Returns::Submitted => seen("aio_complete_rw"),
@@ -745,6 +781,18 @@ impl Attached {
     #[must_use]
     pub fn loading(&self) -> Loading {
         self.programs.loading()
+    }
+
+    /// A function is seen by a hook.
+    fn note(&mut self, function: &Function<'_>, hook: Hook) {
+        match function {
+            Function::OfOp(index, _, planned) => self.ops[*index].points.push((planned.function.clone(), hook)),
+            Function::OfRow(planned) => {
+                if let Some(stack) = &mut self.stack {
+                    stack.functions.push(planned.function);
+                }
+            }
+        }
     }
 
     /// Layers of which nothing is measured.

@@ -258,6 +258,15 @@ pub const CALLS_BY_COOKIE: [(&str, [&str; 5]); 2] = [
     ("write", ["write", "pwrite64", "writev", "pwritev", "pwritev2"]),
 ];
 
+/// System calls that have no arguments, and so no function of their own around the one that does the work: the two names are of one
+/// address (`__SYS_STUB0`, arch/x86/include/asm/syscall_wrapper.h), and the kernel's types list the second.
+const WITHOUT_ARGUMENTS: [(&str, &str); 1] = [("__x64_sys_sync", "__do_sys_sync")];
+
+fn other_name(function: &str) -> Option<&'static str> {
+    let mut all = WITHOUT_ARGUMENTS.into_iter();
+    all.find_map(|(name, other)| (name == function).then_some(other))
+}
+
 /// The name of a point's function in this kernel.
 #[must_use]
 pub fn function_name(point: &Point) -> String {
@@ -298,7 +307,11 @@ pub fn functions_of(layers: &[Layer], choice: Choice) -> BTreeMap<String, Option
                 .chain(compat_points(layer, op))
                 .chain(instead)
                 .chain(doors);
-            functions.extend(points.map(|point| (function_name(point), point.module)));
+            for point in points {
+                let name = function_name(point);
+                functions.extend(other_name(&name).map(|other| (other.to_owned(), point.module)));
+                functions.insert(name, point.module);
+            }
         }
         if layer != Layer::Syscall {
             let names = COMPLETIONS.iter().flat_map(|end| [Some(end.function), end.unless]);
@@ -531,7 +544,6 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
     // Ops of file systems that have their doors, where vfs has none.
     let mut with_doors = BTreeSet::new();
     let mut doors_frame = None;
-    let known = |point: &Point| facts.functions.get(&function_name(point));
     for &layer in layers {
         let file_system = layer.file_system();
         let is_absent = file_system.is_some_and(|file_system| !has_file_system(file_system, facts));
@@ -551,11 +563,17 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
                 let is_there = |name: &str| facts.functions.get(name).is_some_and(|function| function.may_exist());
                 let useful = |point: &&Point| !is_absent && !point.unless.is_some_and(is_there);
                 let present = points.filter(useful).filter_map(|point| {
-                    let function = known(point).filter(|function| function.may_exist())?;
+                    let name = function_name(point);
+                    let listed = |name: &&str| facts.functions.get(*name).is_some_and(|known| known.btf.is_some());
+                    let name = match other_name(&name).filter(listed) {
+                        Some(other) if !listed(&name.as_str()) => other.to_owned(),
+                        _ => name,
+                    };
+                    let function = facts.functions.get(&name).filter(|function| function.may_exist())?;
                     Some(PlannedPoint {
                         point,
-                        function: function_name(point),
                         in_btf: function.btf.is_some(),
+                        function: name,
                         starts_in_cookie: starts_in_cookie(layer, point),
                         silent: None,
                     })
@@ -672,9 +690,11 @@ impl Plan {
             match hooks.first() {
                 // It needs no function.
                 Some(first) if !first.is_on_functions() => chosen.push(*first),
+                // Those of 32-bit programs come by what is there for the others.
                 _ => chosen.extend(
                     op.points
                         .iter()
+                        .filter(|planned| !planned.is_compat())
                         .filter_map(|planned| hooks.iter().find(|hook| planned.fits(**hook))),
                 ),
             }

@@ -194,7 +194,11 @@ fn attach_loaded(
     };
     let is_of_functions = |layer: Layer| !matches!(layer, Layer::Syscall | Layer::Blk);
     for layer in Layer::ALL.into_iter().filter(|&layer| is_of_functions(layer)) {
-        attaching.functions(layer, &ops_of(layer), &plan.function_hooks);
+        let rows = plan
+            .row_functions
+            .iter()
+            .filter(|row| attaching.goes_with(row, plan) == Some(layer));
+        attaching.functions(layer, &ops_of(layer), &rows.collect::<Vec<_>>(), &plan.function_hooks);
     }
     if let Some(more) = second_choice(plan, &attaching.attached, refused, hooks, is_of_functions) {
         return Ok(Attempt::OtherHooks(more));

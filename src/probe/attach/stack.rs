@@ -44,7 +44,14 @@ impl AttachedStack {
 }
 
 impl Attaching<'_> {
-    /// All of it but the layers' functions, before any of these.
+    /// The layer with whose functions one goes that has a row and no op: a file system's, where rows are all that is told of these, too.
+    pub(super) fn goes_with(&self, planned: &PlannedRow, plan: &Plan) -> Option<Layer> {
+        let layer = planned.function.row.layer()?;
+        let goes = self.rows_alone.is_some() && layer.file_system().is_some() && plan.has(layer);
+        goes.then_some(layer)
+    }
+
+    /// All of it but the layers' functions, and what goes with these, before any of them.
     pub(super) fn stack(&mut self, plan: &Plan) -> Result<(), AttachError> {
         for event in ["sched_wakeup", "sched_switch"] {
             let progs = &self.attached.skeleton.progs;
@@ -85,6 +92,7 @@ impl Attaching<'_> {
         let loaded: Vec<Hook> = loaded.filter(|hook| self.hooks.contains(hook)).collect();
         let first = loaded.first().copied().filter(|hook| self.joins(*hook));
         let rows = plan.row_functions.iter();
+        let rows = rows.filter(|planned| self.goes_with(planned, plan).is_none());
         let (many, mut single): (Vec<_>, Vec<_>) =
             rows.partition(|planned| first.is_some_and(|hook| planned.fits(hook)));
         let mut seen = Vec::new();
@@ -117,7 +125,7 @@ fn owner(planned: &PlannedRow) -> Owner {
     }
 }
 
-fn target(function: &RowFunction) -> Target<'_> {
+pub(super) fn target(function: &RowFunction) -> Target<'_> {
     Target {
         function: function.function,
         word: word(function),
@@ -147,10 +155,12 @@ fn row_word(row: Row, shape: Shape) -> PointWord {
 }
 
 /// Where the rows' time is all that is told of the functions inside a system call, if no request can come by them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RowsAlone {
     /// A frame in which no call is counted, so that nobody looks there.
     frame: u8,
+    /// Each layer's first op, by its place, which stands for the others.
+    first: BTreeMap<Layer, u8>,
     /// Files are told apart.
     has_filter: bool,
 }
@@ -169,25 +179,29 @@ impl RowsAlone {
         };
         let counted = counted_frames(plan, settings);
         let mut frames = (0..MAX_FRAMES).filter(|frame| *frame != SYSCALL_FRAME && counted >> frame & 1 == 0);
+        // The last one of a key is kept.
+        let ops = plan.ops.iter().enumerate().rev();
         rows_only.then(|| frames.next()).flatten().map(|frame| Self {
             frame: frame as u8,
+            first: ops.map(|(index, op)| (op.layer, index as u8)).collect(),
             has_filter: by_file || by_disk,
         })
     }
 
     /// What the programs of a layer's function, which are otherwise told `word`, need to know. Those of a file system that are for its
-    /// own files alone are then all the same.
-    pub(super) fn word(self, layer: Layer, word: PointWord) -> PointWord {
+    /// own files alone are then all the same, and the others differ by what they judge.
+    pub(super) fn word(&self, layer: Layer, word: PointWord) -> PointWord {
         let is_by_requests = word.shape == Shape::Kiocb0;
-        // Some opened directories as files once; bpf/function.bpf.h.
-        let may_be_others = word.guard.is_some() || word.shape == Shape::File1;
         if layer == Layer::Syscall || is_by_requests {
             word
-        } else if word.plain && !self.has_filter && !may_be_others {
+        } else if word.plain && word.guard.is_none() && !self.has_filter {
             row_word(Row::Layer(layer), Shape::Row)
         } else {
             PointWord {
+                op: self.first.get(&layer).copied().unwrap_or(word.op),
                 frame: self.frame,
+                // A function inside another one may judge as well: the outer one has.
+                outermost: true,
                 ..word
             }
         }
@@ -199,49 +213,56 @@ mod tests {
     use super::*;
     use crate::probe::Guard;
 
-    const ALONE: RowsAlone = RowsAlone {
-        frame: 9,
-        has_filter: false,
-    };
+    fn alone() -> RowsAlone {
+        RowsAlone {
+            frame: 9,
+            first: [(Layer::Vfs, 1), (Layer::Ext4, 5), (Layer::Xfs, 14)].into(),
+            has_filter: false,
+        }
+    }
 
     fn of(layer: Layer, shape: Shape) -> PointWord {
         PointWord {
-            op: 3,
+            op: 20,
             frame: 2,
             returns: Returns::StatusInt,
             plain: layer.file_system().is_some(),
-            outermost: true,
             ..row_word(Row::Layer(layer), shape)
         }
     }
 
     #[test]
     fn a_file_systems_functions_are_told_the_same_where_rows_are_all_that_is_told() {
-        let fsync = ALONE.word(Layer::Ext4, of(Layer::Ext4, Shape::File0));
-        assert_eq!(fsync, ALONE.word(Layer::Ext4, of(Layer::Ext4, Shape::Fault0)));
-        assert_eq!(fsync.shape, Shape::Row);
-        assert_eq!(usize::from(fsync.op), Row::Layer(Layer::Ext4).place());
-        assert_ne!(fsync, ALONE.word(Layer::Xfs, of(Layer::Xfs, Shape::File0)));
+        let alone = alone();
+        let fsync = alone.word(Layer::Ext4, of(Layer::Ext4, Shape::File0));
+        for shape in [Shape::Fault0, Shape::File1] {
+            assert_eq!(fsync, alone.word(Layer::Ext4, of(Layer::Ext4, shape)));
+        }
+        assert_eq!(fsync, row_word(Row::Layer(Layer::Ext4), Shape::Row));
+        assert_ne!(fsync, alone.word(Layer::Xfs, of(Layer::Xfs, Shape::File0)));
     }
 
     #[test]
     fn a_function_is_told_whose_files_it_is_for_where_they_are_not_all_its_own() {
         let filtered = RowsAlone {
             has_filter: true,
-            ..ALONE
+            ..alone()
+        };
+        let judging = |op, word| PointWord {
+            op,
+            frame: 9,
+            outermost: true,
+            ..word
         };
         let fsync = of(Layer::Ext4, Shape::File0);
-        let without_calls = |word| PointWord { frame: 9, ..word };
-        assert_eq!(filtered.word(Layer::Ext4, fsync), without_calls(fsync));
+        assert_eq!(filtered.word(Layer::Ext4, fsync), judging(5, fsync));
         let guarded = PointWord {
             guard: Some(Guard::Magic),
             ..fsync
         };
-        assert_eq!(ALONE.word(Layer::Ext4, guarded), without_calls(guarded));
-        let open = of(Layer::Xfs, Shape::File1);
-        assert_eq!(ALONE.word(Layer::Xfs, open), without_calls(open));
+        assert_eq!(alone().word(Layer::Ext4, guarded), judging(5, guarded));
         let read = of(Layer::Vfs, Shape::File0);
-        assert_eq!(ALONE.word(Layer::Vfs, read), without_calls(read));
+        assert_eq!(alone().word(Layer::Vfs, read), judging(1, read));
     }
 
     #[test]
@@ -251,7 +272,7 @@ mod tests {
             (Layer::Vfs, Shape::Kiocb0),
             (Layer::Syscall, Shape::Syscall),
         ] {
-            assert_eq!(ALONE.word(layer, of(layer, shape)), of(layer, shape));
+            assert_eq!(alone().word(layer, of(layer, shape)), of(layer, shape));
         }
     }
 }
