@@ -144,6 +144,7 @@ static __always_inline __u64 enter_door(__u32 point, __u64 kiocb, __u64 now, __u
 	struct async_call *call = bpf_map_lookup_elem(&asynchronous, &kiocb);
 	__u64 id = bpf_get_current_pid_tgid();
 	struct async_call new = {};
+	__u64 key;
 
 	if (call) {
 		if (is_another_attempt(kiocb, call, id)) {
@@ -151,7 +152,9 @@ static __always_inline __u64 enter_door(__u32 point, __u64 kiocb, __u64 now, __u
 			call->state = ASYNC_RUNNING;
 			return kiocb;
 		}
-		give_up(kiocb);
+		/* A global function takes numbers alone, which an argument of a traced function is not to the verifier. */
+		bpf_probe_read_kernel(&key, sizeof(key), &kiocb);
+		give_up(key);
 	}
 	new.starts[ASYNC_DOOR].entered_ns = now;
 	new.starts[ASYNC_DOOR].point = point;

@@ -289,7 +289,7 @@ pub fn gather(
 
     // Reading the symbols takes tens of milliseconds, and BTF lists functions: all that ftrace knows, less those whose arguments
     // are not where their types say and those of whose name there are several. These are better left alone. A system call exists
-    // wherever its number does, and those without arguments never have BTF.
+    // wherever its number does, and those without arguments have BTF by another name, if at all.
     for (name, function) in &mut found {
         let module = functions.get(name).copied().flatten();
         if !wanted.contains(name.as_str()) {

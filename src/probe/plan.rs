@@ -564,16 +564,13 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
                 let useful = |point: &&Point| !is_absent && !point.unless.is_some_and(is_there);
                 let present = points.filter(useful).filter_map(|point| {
                     let name = function_name(point);
-                    let listed = |name: &&str| facts.functions.get(*name).is_some_and(|known| known.btf.is_some());
-                    let name = match other_name(&name).filter(listed) {
-                        Some(other) if !listed(&name.as_str()) => other.to_owned(),
-                        _ => name,
-                    };
                     let function = facts.functions.get(&name).filter(|function| function.may_exist())?;
+                    let is_listed = |name: &&str| facts.functions.get(*name).is_some_and(|known| known.btf.is_some());
+                    let other = other_name(&name).filter(|other| function.btf.is_none() && is_listed(other));
                     Some(PlannedPoint {
                         point,
-                        in_btf: function.btf.is_some(),
-                        function: name,
+                        in_btf: function.btf.is_some() || other.is_some(),
+                        function: other.map_or(name, str::to_owned),
                         starts_in_cookie: starts_in_cookie(layer, point),
                         silent: None,
                     })

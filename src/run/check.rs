@@ -15,7 +15,7 @@ use crate::cli::Options;
 use crate::collect::{self, Span};
 use crate::exercise::{Exercise, TOO_MUCH};
 use crate::kernel::{Facts, privileges};
-use crate::layer::{FileSystem, Layer, doors};
+use crate::layer::{FileSystem, Layer, Point, doors};
 use crate::probe::attach::{self, Attached, AttachedOp, EVERY_FUNCTION};
 use crate::probe::plan::{Plan, PlannedOp, function_name};
 use crate::probe::program;
@@ -262,8 +262,11 @@ impl Evidence<'_> {
             .points
             .iter()
             .chain(doors(op.op).filter(|_| op.layer == Layer::Vfs));
-        for name in candidates.filter(|point| point.unless.is_none()).map(function_name) {
-            if !functions.contains(&name.as_str()) && !rows.iter().any(|row| row.function == name) {
+        let is_planned = |point: &Point| op.points.iter().any(|planned| std::ptr::eq(planned.point, point));
+        for point in candidates.filter(|point| point.unless.is_none()) {
+            let name = function_name(point);
+            let is_there = is_planned(point) || functions.contains(&name.as_str());
+            if !is_there && !rows.iter().any(|row| row.function == name) {
                 rows.push(Row {
                     layer: op.layer.name(),
                     op: op.op.name,

@@ -117,7 +117,7 @@ impl Attaching<'_> {
     }
 }
 
-/// What is skipped of them is no call of their layer's, and told at vfs.
+/// What is skipped of them is no call of their layer's, and told at vfs. (Those that go with their layer's functions are told there.)
 fn owner(planned: &PlannedRow) -> Owner {
     Owner {
         layer: Layer::Vfs,
@@ -192,16 +192,18 @@ impl RowsAlone {
     /// own files alone are then all the same, and the others differ by what they judge.
     pub(super) fn word(&self, layer: Layer, word: PointWord) -> PointWord {
         let is_by_requests = word.shape == Shape::Kiocb0;
+        // It opened directories by the function for files once; bpf/function.bpf.h.
+        let may_be_others = layer == Layer::Xfs && word.shape == Shape::File1;
         if layer == Layer::Syscall || is_by_requests {
             word
-        } else if word.plain && word.guard.is_none() && !self.has_filter {
+        } else if word.plain && word.guard.is_none() && !may_be_others && !self.has_filter {
             row_word(Row::Layer(layer), Shape::Row)
         } else {
+            // A shared one returns from others' calls, too, which must not be taken for the return of one that is open.
+            let alone = self.first.get(&layer).copied().filter(|_| word.guard.is_none());
             PointWord {
-                op: self.first.get(&layer).copied().unwrap_or(word.op),
+                op: alone.unwrap_or(word.op),
                 frame: self.frame,
-                // A function inside another one may judge as well: the outer one has.
-                outermost: true,
                 ..word
             }
         }
@@ -248,19 +250,16 @@ mod tests {
             has_filter: true,
             ..alone()
         };
-        let judging = |op, word| PointWord {
-            op,
-            frame: 9,
-            outermost: true,
-            ..word
-        };
+        let judging = |op, word| PointWord { op, frame: 9, ..word };
         let fsync = of(Layer::Ext4, Shape::File0);
         assert_eq!(filtered.word(Layer::Ext4, fsync), judging(5, fsync));
         let guarded = PointWord {
             guard: Some(Guard::Magic),
             ..fsync
         };
-        assert_eq!(alone().word(Layer::Ext4, guarded), judging(5, guarded));
+        assert_eq!(alone().word(Layer::Ext4, guarded), judging(guarded.op, guarded));
+        let open = of(Layer::Xfs, Shape::File1);
+        assert_eq!(alone().word(Layer::Xfs, open), judging(14, open));
         let read = of(Layer::Vfs, Shape::File0);
         assert_eq!(alone().word(Layer::Vfs, read), judging(1, read));
     }

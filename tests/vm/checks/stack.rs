@@ -16,8 +16,10 @@ use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Read;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
+use std::ptr;
 use std::time::Duration;
 
 pub const CHECKS: &[Check] = &[
@@ -26,6 +28,7 @@ pub const CHECKS: &[Check] = &[
         .limit(900)
         .timed(),
     Check::new("stack: the text has every call", text).when(|guest| guest.tool().is_some()),
+    Check::new("stack: a read into another file system's page", into_a_page).when(|guest| guest.tool().is_some()),
 ];
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -221,6 +224,7 @@ fn text(guest: &Guest) -> Result<(), String> {
         let ops = ops.split("); ").filter_map(|op| number(op.split(' ').nth(1)?).ok());
         ops.sum::<u64>()
     });
+    nothing_lost(&text)?;
     let told = [all, failed, first("excluded: ")];
     if told != expected.map(Some) {
         return Err(format!(
@@ -240,6 +244,53 @@ fn text(guest: &Guest) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// What was entered has returned.
+fn nothing_lost(text: &str) -> Result<(), String> {
+    match ["UNBALANCED", "LOST "].iter().find(|word| text.contains(**word)) {
+        Some(word) => Err(format!("{word}:\n{text}")),
+        None => Ok(()),
+    }
+}
+
+/// The page is brought in by a function that other file systems share, inside the read, whose own file is not the page's.
+fn into_a_page(guest: &Guest) -> Result<(), String> {
+    const PAGE: &str = "/mnt/xfs/stack-page";
+    const READS: usize = 20;
+    prepare(FILE)?;
+    fs::write(PAGE, [1; BLOCK]).map_err(|e| format!("{PAGE}: {e}"))?;
+    let open = |path: &str| File::open(path).map_err(|e| format!("{path}: {e}"));
+    let (file, page) = (open(FILE)?, open(PAGE)?);
+    let tool = Tool::start(guest, &["-p", &std::process::id().to_string()])?;
+    for _ in 0..READS {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, which nobody has a reference to.
+        let mapped = unsafe { libc::mmap(ptr::null_mut(), BLOCK, access, libc::MAP_PRIVATE, page.as_raw_fd(), 0) };
+        if mapped == libc::MAP_FAILED {
+            return Err(format!("{PAGE}: {}", std::io::Error::last_os_error()));
+        }
+        // SAFETY: the mapping has room for a byte, and is given back once.
+        let read = unsafe {
+            let read = libc::pread(file.as_raw_fd(), mapped, 1, 0);
+            libc::munmap(mapped, BLOCK);
+            read
+        };
+        if read != 1 {
+            return Err(format!("{FILE}: {}", std::io::Error::last_os_error()));
+        }
+    }
+    tool.interrupt()?;
+    let text = tool.written()?;
+    nothing_lost(&text)?;
+    let lines = unfold(&text);
+    let reads = lines
+        .iter()
+        .find_map(|line| line.strip_prefix("read ")?.trim().split(' ').next());
+    match reads.and_then(|calls| number(calls).ok()) {
+        Some(calls) if calls >= READS as u64 && text.contains("  ext4 ") => Ok(()),
+        _ => Err(format!("not {READS} reads of ext4:\n{text}")),
+    }
 }
 
 /// The tool's reports, a line each, as it writes them. Each is read once: a slow machine has so many of them that all together do
