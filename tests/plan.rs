@@ -233,10 +233,11 @@ fn a_system_call_without_arguments_is_hooked_by_the_name_that_btf_has() {
     assert!(point.in_btf && point.fits(Hook::Session));
 
     let facts = facts("7", "", &["__do_sys_sync"]);
-    let plan = plan::plan(&Layer::ALL, &facts, Choice::Auto);
+    let plan = plan::plan(&LAYERS, &facts, Choice::Auto);
     let point = sync_of(&plan);
     assert_eq!(point.function, "__x64_sys_sync");
     assert!(!point.in_btf && !point.fits(Hook::Session) && !point.fits(Hook::Fentry) && point.fits(Hook::KprobeEvent));
+    assert_eq!(plan.first_choice(), [Hook::Session, Hook::KprobeEvent]);
 }
 
 #[test]

@@ -316,7 +316,7 @@ impl Attaching<'_> {
     fn syscalls(&mut self, ops: &[(usize, &PlannedOp)], hooks: &[Hook]) {
         for (place, &hook) in hooks.iter().enumerate().filter(|(_, hook)| self.hooks.contains(hook)) {
             if hook.is_on_functions() {
-                self.functions(Layer::Syscall, ops, &[], &hooks[place..]);
+                self.functions(Layer::Syscall.into(), ops, &[], &hooks[place..]);
             } else {
                 self.syscall_tracepoints(ops, hook);
             }
@@ -367,9 +367,9 @@ impl Attaching<'_> {
         hook.is_on_functions() && !hook.is_trampoline() && !self.each_alone
     }
 
-    /// Functions of one layer, each with the first hook that works; together those that can be. `rows`: its functions that have a row and
-    /// no op, where they go with these.
-    fn functions(&mut self, layer: Layer, ops: &[(usize, &PlannedOp)], rows: &[&PlannedRow], hooks: &[Hook]) {
+    /// Functions of one layer, those of its ops and those that have a row alone, each with the first hook that works; together those that
+    /// can be.
+    fn functions(&mut self, owner: Owner, ops: &[(usize, &PlannedOp)], rows: &[&PlannedRow], hooks: &[Hook]) {
         let hooks: Vec<Hook> = hooks.iter().copied().filter(|hook| self.hooks.contains(hook)).collect();
         let all = ops
             .iter()
@@ -385,7 +385,7 @@ impl Attaching<'_> {
         let mut together = false;
         if let Some(first) = first {
             let many = many.into_iter().map(|function| (self.target_of(&function), function));
-            let (taken, left) = self.each_kind_together(layer.into(), many.collect(), first);
+            let (taken, left) = self.each_kind_together(owner, many.collect(), first);
             together = !taken.is_empty();
             for function in taken {
                 self.attached.note(&function, first);
@@ -397,7 +397,7 @@ impl Attaching<'_> {
         }
         for function in single {
             for &hook in hooks.iter().filter(|&&hook| function.fits(hook)) {
-                match self.one(layer.into(), &self.target_of(&function), hook) {
+                match self.one(owner, &self.target_of(&function), hook) {
                     Ok(()) => {
                         self.attached.note(&function, hook);
                         break;

@@ -265,8 +265,7 @@ impl Evidence<'_> {
         let is_planned = |point: &Point| op.points.iter().any(|planned| std::ptr::eq(planned.point, point));
         for point in candidates.filter(|point| point.unless.is_none()) {
             let name = function_name(point);
-            let is_there = is_planned(point) || functions.contains(&name.as_str());
-            if !is_there && !rows.iter().any(|row| row.function == name) {
+            if !is_planned(point) && !rows.iter().any(|row| row.function == name) {
                 rows.push(Row {
                     layer: op.layer.name(),
                     op: op.op.name,

@@ -198,7 +198,8 @@ fn attach_loaded(
             .row_functions
             .iter()
             .filter(|row| attaching.goes_with(row, plan) == Some(layer));
-        attaching.functions(layer, &ops_of(layer), &rows.collect::<Vec<_>>(), &plan.function_hooks);
+        let rows: Vec<_> = rows.collect();
+        attaching.functions(layer.into(), &ops_of(layer), &rows, &plan.function_hooks);
     }
     if let Some(more) = second_choice(plan, &attaching.attached, refused, hooks, is_of_functions) {
         return Ok(Attempt::OtherHooks(more));

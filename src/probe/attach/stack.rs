@@ -75,53 +75,35 @@ impl Attaching<'_> {
         let slow = skeleton.maps.slow_calls.autocreate();
         let slow = slow.then(|| SlowRing::open(&skeleton.maps.slow_calls)).transpose();
         let slow = slow.map_err(|error| AttachError::Map("slow_calls", one_line(&error)))?;
-        let functions = self.row_functions(plan);
         self.attached.stack = Some(AttachedStack {
             families,
             origins,
-            functions,
+            functions: Vec::new(),
             slow,
         });
+        self.row_functions(plan);
         Ok(())
     }
 
-    /// Those of a row together where that can be, else each with the first hook that works; the time of what a kernel refuses stays in the
-    /// row above.
-    fn row_functions(&mut self, plan: &Plan) -> Vec<&'static RowFunction> {
-        let loaded = plan.function_hooks.iter().copied();
-        let loaded: Vec<Hook> = loaded.filter(|hook| self.hooks.contains(hook)).collect();
-        let first = loaded.first().copied().filter(|hook| self.joins(*hook));
-        let rows = plan.row_functions.iter();
-        let rows = rows.filter(|planned| self.goes_with(planned, plan).is_none());
-        let (many, mut single): (Vec<_>, Vec<_>) =
-            rows.partition(|planned| first.is_some_and(|hook| planned.fits(hook)));
-        let mut seen = Vec::new();
+    /// The time of what a kernel refuses stays in the row above.
+    fn row_functions(&mut self, plan: &Plan) {
         let mut by_layer: BTreeMap<Option<Layer>, Vec<&PlannedRow>> = BTreeMap::new();
-        for planned in many {
-            by_layer.entry(planned.function.row.layer()).or_default().push(planned);
-        }
-        for many in by_layer.into_values() {
-            if let Some((first, any)) = first.zip(many.first().copied()) {
-                let many = many.into_iter().map(|planned| (target(planned.function), planned));
-                let (taken, left) = self.each_kind_together(owner(any), many.collect(), first);
-                seen.extend(taken);
-                single.extend(left);
+        for planned in &plan.row_functions {
+            if self.goes_with(planned, plan).is_none() {
+                by_layer.entry(planned.function.row.layer()).or_default().push(planned);
             }
         }
-        single.retain(|planned| {
-            let mut hooks = loaded.iter().filter(|hook| planned.fits(**hook));
-            hooks.any(|&hook| self.one(owner(planned), &target(planned.function), hook).is_ok())
-        });
-        seen.extend(single);
-        seen.into_iter().map(|planned| planned.function).collect()
+        for (layer, rows) in by_layer {
+            self.functions(owner(layer), &[], &rows, &plan.function_hooks);
+        }
     }
 }
 
 /// What is skipped of them is no call of their layer's, and told at vfs. (Those that go with their layer's functions are told there.)
-fn owner(planned: &PlannedRow) -> Owner {
+fn owner(layer: Option<Layer>) -> Owner {
     Owner {
         layer: Layer::Vfs,
-        goes_with: planned.function.row.layer(),
+        goes_with: layer,
     }
 }
 
