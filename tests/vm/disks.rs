@@ -398,14 +398,12 @@ pub struct DiskStats {
 }
 
 impl DiskStats {
-    /// Of a disk at rest. A request has been answered a moment before it is counted.
+    /// Of a disk at rest. A request has been answered a moment before it is counted, and what is counted is read before what is
+    /// under way (block/genhd.c): the next reading has all of what had ended by then.
     pub fn of(disk: &str) -> Result<Self, String> {
-        let mut numbers = Vec::new();
-        wait_for("a disk at rest", BOUND, || {
-            numbers = numbers_of(disk);
-            numbers.get(8) == Some(&0)
-        })
-        .map_err(|e| format!("{disk}: {e}"))?;
+        wait_for("a disk at rest", BOUND, || numbers_of(disk).get(8) == Some(&0))
+            .map_err(|e| format!("{disk}: {e}"))?;
+        let numbers = numbers_of(disk);
         let number = |field: usize| numbers.get(field).copied().unwrap_or(0);
         let bytes = |field: usize| number(field) * 512;
         Ok(Self {

@@ -1,6 +1,6 @@
 //! Nothing stays behind in the kernel: after ends in order, and after SIGKILL at any moment.
 
-use crate::guest::{Check, Guest, Running, run, wait_for};
+use crate::guest::{Check, Guest, Running, ours, run, wait_for};
 use libbpf_sys::{bpf_link_get_next_id, bpf_map_get_next_id, bpf_prog_get_next_id};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
@@ -145,17 +145,6 @@ fn ids(next: unsafe extern "C" fn(u32, *mut u32) -> i32) -> Vec<u32> {
         all.push(id);
     }
     all
-}
-
-/// Processes of the tool, its helpers among them; zombies have nothing any more.
-pub(super) fn ours() -> BTreeSet<String> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok())
-        .filter(|stat| stat.contains("(IOStack") || stat.contains("(iosb-"))
-        .filter(|stat| !stat.contains(") Z "))
-        .map(|stat| stat.split(' ').take(3).collect::<Vec<_>>().join(" "))
-        .collect()
 }
 
 /// Bytes of memory that runs could leak, after all that can be given back was.

@@ -3,11 +3,10 @@
 //! `benches/figures.rs` has what each may be at most. Some are watched by every run, the others only measured for the table
 //! (`benches/run`).
 
-use super::cleanup::ours;
 use super::peers::{interrupted, measuring};
 use crate::disks::{NullDisks, set_queue};
 use crate::figures;
-use crate::guest::{Check, Guest, Running, measured, wait_for};
+use crate::guest::{Check, Guest, Running, measured, ours, wait_for};
 use crate::peers::Peers;
 use crate::workload::prepare;
 use nix::sys::signal::Signal;

@@ -2,9 +2,8 @@
 //! hooked there can take less.
 
 use super::budget::probed;
-use super::cleanup::ours;
 use super::costs::{MINUTE, cached, millions_of, per_call, table, tell, tool};
-use crate::guest::{Check, Guest, measured, wait_for};
+use crate::guest::{Check, Guest, measured, ours, wait_for};
 use iostackbreakdown::probe::attach::{Targets, attach_multi, attach_tracing};
 use iostackbreakdown::probe::perf::{self, PerfLink};
 use iostackbreakdown::probe::program::own;

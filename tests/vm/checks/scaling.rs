@@ -1,8 +1,7 @@
 //! What a call costs does not grow with the threads that make them, the CPUs that they are made on, or the ops that are measured.
 
-use super::cleanup::ours;
 use super::costs::{MINUTE, cached, end, tell, tool};
-use crate::guest::{Check, Guest, wait_for};
+use crate::guest::{Check, Guest, ours, wait_for};
 use crate::protocol::COUNTED_8;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;

@@ -1,6 +1,6 @@
 //! Kernel modules: `modprobe`'s part of the work, on the list that the runner put into the initramfs.
 
-use super::process::wait_for;
+use super::process::{ours, wait_for};
 use crate::protocol::{MODULE_LIST, MODULES};
 use nix::errno::Errno;
 use nix::kmod::{DeleteModuleFlags, ModuleInitFlags, delete_module, finit_module};
@@ -9,6 +9,9 @@ use std::ffi::CString;
 use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
+
+/// What a busy host needs for that.
+const DETACHED: Duration = Duration::from_secs(30);
 
 pub struct Modules {
     /// A module's own name and those to load before it, in load order, itself last.
@@ -75,8 +78,12 @@ impl Loaded {
 }
 
 impl Drop for Loaded {
-    /// A device that has just been closed keeps its module for a moment longer.
+    /// A device that has just been closed keeps its module for a moment longer. Nothing of it may be probed any more: a module that
+    /// goes while a tool that has ended is still being detached from it can leave 5.10 with a function hooked for nobody.
     fn drop(&mut self) {
+        if let Err(error) = wait_for("the tool to be detached", DETACHED, || ours().is_empty()) {
+            eprintln!("{:?}: {error}", self.0);
+        }
         let unloaded = wait_for("the module to unload", Duration::from_secs(10), || {
             delete_module(&self.0, DeleteModuleFlags::O_NONBLOCK).is_ok()
         });

@@ -2,6 +2,8 @@
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::collections::BTreeSet;
+use std::fs;
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,6 +39,17 @@ pub fn wait_for(what: &str, bound: Duration, mut holds: impl FnMut() -> bool) ->
         std::thread::sleep(POLL);
     }
     Ok(())
+}
+
+/// Processes of the tool, its helpers among them; zombies have nothing any more.
+pub fn ours() -> BTreeSet<String> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok())
+        .filter(|stat| stat.contains("(IOStack") || stat.contains("(iosb-"))
+        .filter(|stat| !stat.contains(") Z "))
+        .map(|stat| stat.split(' ').take(3).collect::<Vec<_>>().join(" "))
+        .collect()
 }
 
 /// What a process that ended has left.
