@@ -297,7 +297,7 @@ int complete_fentry(void *ctx)
 }
 
 SEC("kprobe")
-int complete_kprobe(struct pt_regs *ctx)
+int complete_function(struct pt_regs *ctx)
 {
 	return complete(PT_REGS_PARM1(ctx), PT_REGS_PARM2(ctx));
 }

@@ -37,7 +37,6 @@ struct request_view {
 	__u32 asked; /* its first bio's flags: the kernel takes FUA off a request for a disk that does not know it */
 	__u32 bytes;
 	__u32 disk; /* for groups */
-	bool on_disk; /* on the one asked for, or on any */
 };
 
 static __always_inline __u32 device_number(int major, int first_minor)
@@ -68,7 +67,7 @@ static __always_inline __u32 device_number(int major, int first_minor)
 
 /* At its disk, and at all else: the disk is the dearer half, and of most ends nobody asks for it. */
 #define DEFINE_LOOK(NAME, GET, PARTITION_OF)                                                                           \
-	static __always_inline void NAME##_at_disk(struct request *rq, struct request_view *view)                      \
+	static __always_inline bool NAME##_at_disk(struct request *rq, struct request_view *view)                      \
 	{                                                                                                              \
 		struct gendisk *disk;                                                                                  \
                                                                                                                        \
@@ -83,16 +82,13 @@ static __always_inline __u32 device_number(int major, int first_minor)
 		}                                                                                                      \
 		/* A controller's own commands have no disk. */                                                        \
 		if (!disk)                                                                                             \
-			view->on_disk = false;                                                                         \
-		else if (!block.disk)                                                                                  \
-			view->on_disk = true;                                                                          \
-		else if (block.is_partition)                                                                           \
-			view->on_disk = PARTITION_OF(rq) == block.disk;                                                \
-		else                                                                                                   \
-			view->on_disk = device_number(GET(disk, major), GET(disk, first_minor)) == block.disk;         \
-		view->disk = config.group_by == BY_DISK && disk                                                        \
-				     ? device_number(GET(disk, major), GET(disk, first_minor))                         \
-				     : 0;                                                                              \
+			return false;                                                                                  \
+		view->disk = config.group_by == BY_DISK ? device_number(GET(disk, major), GET(disk, first_minor)) : 0; \
+		if (!block.disk)                                                                                       \
+			return true;                                                                                   \
+		if (block.is_partition)                                                                                \
+			return PARTITION_OF(rq) == block.disk;                                                         \
+		return device_number(GET(disk, major), GET(disk, first_minor)) == block.disk;                          \
 	}                                                                                                              \
                                                                                                                        \
 	static __always_inline void NAME(struct request *rq, struct request_view *view)                                \
@@ -113,15 +109,26 @@ DEFINE_PARTITION_OF(partition_of_probed, PROBED)
 DEFINE_LOOK(look_direct, DIRECT, partition_of_direct)
 DEFINE_LOOK(look_probed, PROBED, partition_of_probed)
 
-/* `direct`: its fields are read as those of `view` were. */
-static __always_inline void look_at_disk(struct request_view *view, bool direct)
+/* Its fields, one of them. */
+#define OF_REQUEST(rq, direct, field) ((direct) ? DIRECT(rq, field) : PROBED(rq, field))
+
+static __always_inline void look(struct request *rq, bool direct, struct request_view *view)
+{
+	if (direct)
+		look_direct(rq, view);
+	else
+		look_probed(rq, view);
+}
+
+/* Where a pointer can be given its type, that is done once, and whatever it leads to is read directly. Says whether it was. */
+#define TYPE_ONCE(pointer) (TYPE_OF(pointer) ? ((pointer) = TYPED(pointer), true) : false)
+
+/* Whether it is on the disk that is asked for, if one is. `direct`: its fields are read as those of `view` were. */
+static __always_inline bool look_at_disk(struct request_view *view, bool direct)
 {
 	struct request *rq = (void *)view->address;
 
-	if (direct)
-		look_direct_at_disk(rq, view);
-	else
-		look_probed_at_disk(rq, view);
+	return direct ? look_direct_at_disk(rq, view) : look_probed_at_disk(rq, view);
 }
 
 static __always_inline __u8 block_op(__u32 flags)
@@ -160,7 +167,8 @@ static __always_inline void lose_end(const struct request_state *old)
 		lose_request(old->op, LOST_RETURN);
 }
 
-static __always_inline void remember_request(__u64 address, struct request_state *known, const struct request_state *state)
+static __always_inline void remember_request(__u64 address, const struct found_request *known,
+					     const struct request_state *state)
 {
 	int failed = keep_request(address, known, state);
 
@@ -187,24 +195,24 @@ static __always_inline __u32 group_of_request(const struct request_view *view, _
 /* A request begins, in the context of whoever submits it. */
 static __always_inline int on_start(const struct request_view *view)
 {
-	struct request_state *old, state = {};
+	struct request_state state = {};
 	__u64 address = view->address;
+	struct found_request old;
 
-	if (control.stopped & STOP_REQUESTS || !view->on_disk)
+	if (control.stopped & STOP_REQUESTS)
 		return 0;
 	state.op = block_op(view->flags);
 	old = find_request(address);
 	/* Its end was not seen: requests have an address of their own only while they are under way. */
-	if (old && old->phase == REQUEST_ISSUED)
-		lose_end(old);
+	if (old.state && old.state->phase == REQUEST_ISSUED)
+		lose_end(old.state);
 	if (block.by_owner && !thread_is_traced(bpf_get_current_pid_tgid())) {
 		bool is_kernel = is_kernel_thread();
 
 		if (is_kernel)
 			count_apart(state.op, APART_BY_KERNEL);
 		if (!block.neighbours) {
-			if (old)
-				forget_request(address);
+			forget_request(address, &old);
 			return 0;
 		}
 		state.foreign = is_kernel ? FOREIGN_KERNEL : FOREIGN_PROCESS;
@@ -214,7 +222,7 @@ static __always_inline int on_start(const struct request_view *view)
 	state.phase = REQUEST_STARTED;
 	if (config.group_by && !state.foreign)
 		state.group = group_of_current();
-	remember_request(address, old, &state);
+	remember_request(address, &old, &state);
 	return 0;
 }
 
@@ -226,7 +234,7 @@ __attribute__((noinline)) int forget_stamp(__u64 bio)
 {
 	/* Where there are no stamps there is no table of them, and this is looked at nevertheless. */
 	if (block.bio_stamps)
-		leave_bio(bio, false);
+		drop_bio(bio);
 	return 0;
 }
 
@@ -243,16 +251,17 @@ __attribute__((noinline)) __u64 forget_some_stamps(__u64 bio)
 /* Takes the stamps of a request's bios away, whose addresses others will have. Gives the first one's. */
 static __always_inline struct bio_state take_stamps(__u64 first)
 {
-	struct bio_state stamp = {}, *found;
+	struct bio_state stamp = {};
+	struct found_bio found;
 	__u64 bio;
 
 	/* Nobody's address: that of a free place. */
 	if (!first)
 		return stamp;
 	found = find_bio(first);
-	if (found)
-		stamp = *found;
-	forget_bio(first);
+	if (found.state)
+		stamp = *found.state;
+	forget_bio(first, &found);
 	bio = (__u64)BPF_CORE_READ((struct bio *)first, bi_next);
 	for (int i = 0; i < BIOS_OF_A_REQUEST / BIOS_AT_ONCE && bio; i++)
 		bio = forget_some_stamps(bio);
@@ -273,8 +282,9 @@ static __always_inline int on_issue(const struct request_view *view)
 	struct request_state *old, state = {};
 	struct bio_state stamp = {};
 	__u64 address = view->address;
+	struct found_request known;
 
-	if (control.stopped & STOP_REQUESTS || !view->on_disk)
+	if (control.stopped & STOP_REQUESTS)
 		return 0;
 	state.op = block_op(view->flags);
 	state.bytes = view->bytes;
@@ -283,7 +293,8 @@ static __always_inline int on_issue(const struct request_view *view)
 	state.phase = REQUEST_ISSUED;
 	state.issued_ns = bpf_ktime_get_ns();
 
-	old = find_request(address);
+	known = find_request(address);
+	old = known.state;
 	if (old && old->phase == REQUEST_ISSUED) {
 		if (old->stamp == view->stamp) {
 			/* The driver had no room for it the first time. Until now it was queued. */
@@ -327,12 +338,12 @@ static __always_inline int on_issue(const struct request_view *view)
 	}
 	if (config.group_by && state.foreign != FOREIGN_PROCESS)
 		state.group = group_of_request(view, state.op, &stamp, old);
-	remember_request(address, old, &state);
+	remember_request(address, &known, &state);
 	return 0;
 }
 
 /* Keeps that this end was counted, for the other program that sees it; where there is none, nothing. */
-static __always_inline void mark_ended(const struct request_view *view, struct request_state *known, __u8 op)
+static __always_inline void mark_ended(const struct request_view *view, const struct found_request *known, __u8 op)
 {
 	struct request_state ended = { .op = op, .stamp = view->stamp, .phase = REQUEST_ENDED };
 	__u64 address = view->address;
@@ -340,27 +351,39 @@ static __always_inline void mark_ended(const struct request_view *view, struct r
 	if (block.ends_twice)
 		remember_request(address, known, &ended);
 	else
-		forget_request(address);
+		forget_request(address, known);
+}
+
+/* What sees an end: the function goes before the tracepoint, which it calls. */
+enum end_seen {
+	END_BY_FUNCTION,
+	END_BY_EVENT,
+	END_BY_EVENT_AGAIN, /* by another program too */
+};
+
+/* Whether nothing is left to be told of a request, which began in this run. */
+static __always_inline bool is_over(const struct request_state *state, __u64 stamp, __u32 bytes)
+{
+	return !state && bytes && stamp && stamp >= control.began_ns;
 }
 
 /* Of what ends without having been issued in this run, and, mostly, of what the other program has counted. */
-static __always_inline int on_unissued_end(struct request_view *view, bool direct, struct request_state *state,
-					   __u32 bytes, bool again)
+static __always_inline int on_unissued_end(struct request_view *view, bool direct, const struct found_request *known,
+					   __u32 bytes, enum end_seen by)
 {
+	const struct request_state *state = known->state;
 	bool is_known = state && state->stamp == view->stamp;
 	__u8 phase = state ? state->phase : 0;
 	__u8 op = block_op(view->flags);
 	__u64 address = view->address;
 	struct bio_state stamp = {};
 
-	/* It began in this run, and nothing is left to be told of it. */
-	if (!state && bytes && view->stamp && view->stamp >= control.began_ns)
+	if (by == END_BY_FUNCTION && is_over(state, view->stamp, bytes))
 		return 0;
-	look_at_disk(view, direct);
-	if (!view->on_disk)
+	if (!look_at_disk(view, direct))
 		return 0;
 	if (is_known && phase == REQUEST_ENDED) {
-		forget_request(address);
+		forget_request(address, known);
 		return 0;
 	}
 	if (block.bio_stamps)
@@ -369,30 +392,30 @@ static __always_inline int on_unissued_end(struct request_view *view, bool direc
 		if (is_known && phase == REQUEST_FLUSHING)
 			return 0;
 		/* Without a stamp all that is known is that nothing else was left out. */
-		if (view->stamp ? view->stamp < control.began_ns : !block.by_owner && !again) {
+		if (view->stamp ? view->stamp < control.began_ns : !block.by_owner && by != END_BY_EVENT_AGAIN) {
 			struct request_state flushing = { .op = op, .stamp = view->stamp, .phase = REQUEST_FLUSHING };
 
 			count_apart(op, APART_AT_START);
 			if (bytes && asks_for_flush(view->asked))
-				remember_request(address, state, &flushing);
+				remember_request(address, known, &flushing);
 			else if (view->stamp)
-				mark_ended(view, state, op);
+				mark_ended(view, known, op);
 		}
 		return 0;
 	}
 	if (is_known && phase == REQUEST_FLUSHING) {
 		if (config.whole_stack && state->thread)
 			end_of_flushed(state->thread, view->queue);
-		mark_ended(view, state, op);
+		mark_ended(view, known, op);
 		return 0;
 	}
 	if (config.whole_stack && stamp.thread)
 		end_of_flushed(stamp.thread, view->queue);
 	if ((phase == REQUEST_STARTED && !state->foreign) || !block.by_owner || stamp.owner == OWNER_TRACED) {
 		count_apart(op, APART_NEVER_ISSUED);
-		mark_ended(view, state, op);
-	} else if (state) {
-		forget_request(address);
+		mark_ended(view, known, op);
+	} else {
+		forget_request(address, known);
 	}
 	return 0;
 }
@@ -447,32 +470,37 @@ static __always_inline void record_block(__u8 op, __u32 group, __u64 from, __u64
 		__sync_fetch_and_add(&s->queue_ns, queue_ns);
 }
 
-/*
- * A request ends, or a part of it does. `direct`: its fields are read as `view` was. `again` says that another program sees it
- * too, and mostly before.
- */
-static __always_inline int on_end(struct request_view *view, bool direct, long error, bool is_status, __u32 bytes, bool again)
+/* A request ends, or a part of it does. `direct`: its fields can be read directly. */
+static __always_inline int on_end(struct request *rq, bool direct, long error, bool is_status, __u32 bytes,
+				  enum end_seen by)
 {
-	__u64 address = view->address, now, from;
+	__u64 address = (__u64)rq, stamp = OF_REQUEST(rq, direct, start_time_ns), now, from;
 	struct request_state *state, ended;
+	struct found_request known;
+	struct request_view view;
 
-	/* Nothing is counted any more while /proc/diskstats is read, to be compared. */
-	if (control.stopped & STOP_REQUESTS || bytes < view->bytes)
+	known = find_request(address);
+	state = known.state;
+	/* Mostly another program has counted it, and that is seen before anything else is read. */
+	if (by != END_BY_FUNCTION && is_over(state, stamp, bytes))
 		return 0;
-	state = find_request(address);
+	look(rq, direct, &view);
+	/* Nothing is counted any more while /proc/diskstats is read, to be compared. */
+	if (control.stopped & STOP_REQUESTS || bytes < view.bytes)
+		return 0;
 	if (!state || state->phase != REQUEST_ISSUED)
-		return on_unissued_end(view, direct, state, bytes, again);
+		return on_unissued_end(&view, direct, &known, bytes, by);
 	now = bpf_ktime_get_ns();
 	ended = *state;
 	if (ended.flushes)
 		state->phase = REQUEST_FLUSHING;
 	/* The other program would take one that was started before the run for one that was issued before. */
-	else if (view->stamp < control.began_ns)
-		mark_ended(view, state, ended.op);
+	else if (view.stamp < control.began_ns)
+		mark_ended(&view, &known, ended.op);
 	else
-		forget_request(address);
+		forget_request(address, &known);
 	if (block.neighbours)
-		note_end(&ended, view->queue, now);
+		note_end(&ended, view.queue, now);
 	if (config.whole_stack && ended.foreign != FOREIGN_PROCESS)
 		end_of_request(&ended, now);
 	if (ended.foreign)
@@ -555,7 +583,7 @@ static __always_inline __u8 bio_op(__u32 flags, __u32 bytes)
 	return block_op(flags);
 }
 
-static __always_inline void remember_bio(__u64 bio, struct bio_state *known, const struct bio_state *state)
+static __always_inline void remember_bio(__u64 bio, const struct found_bio *known, const struct bio_state *state)
 {
 	int failed = keep_bio(bio, known, state);
 
@@ -564,7 +592,7 @@ static __always_inline void remember_bio(__u64 bio, struct bio_state *known, con
 }
 
 /* Remembers who submits a bio, and since when. `known`: what is known of it so far. */
-static __always_inline void stamp_bio(const struct bio_view *view, struct bio_state *known, bool has_request)
+static __always_inline void stamp_bio(const struct bio_view *view, const struct found_bio *known, bool has_request)
 {
 	struct bio_state state = {
 		.queued_ns = bpf_ktime_get_ns(),
@@ -581,7 +609,7 @@ static __always_inline void stamp_bio(const struct bio_view *view, struct bio_st
 			state.neighbour = neighbour_of_current(state.owner == OWNER_KERNEL);
 		} else if (state.owner == OWNER_NEIGHBOUR) {
 			/* What was left by another bio at this address is not this one's. */
-			forget_bio(address);
+			forget_bio(address, known);
 			return;
 		}
 	}
@@ -606,18 +634,18 @@ static __always_inline bool is_held_for_another(const struct bio_state *state)
 static __always_inline void hold_bio(struct bio *bio)
 {
 	__u64 address = (__u64)bio;
-	struct bio_state *state;
+	struct found_bio known;
 	struct bio_view view;
 	struct hand *hand;
 
 	look_at_bio_probed(bio, &view);
-	state = find_bio(address);
-	if (control.stopped & STOP_REQUESTS || view.is_stacked || is_held_for_another(state))
+	known = find_bio(address);
+	if (control.stopped & STOP_REQUESTS || view.is_stacked || is_held_for_another(known.state))
 		return;
-	stamp_bio(&view, state, false);
-	state = find_bio(address);
-	if (state)
-		state->held = 1;
+	stamp_bio(&view, &known, false);
+	known = find_bio(address);
+	if (known.state)
+		known.state->held = 1;
 	hand = find_hand();
 	if (hand)
 		hand->own_bios = 1;
@@ -628,10 +656,12 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 {
 	struct bio_state state = { .owner = OWNER_TRACED }, *seen;
 	__u64 address = view->address;
+	struct found_bio known;
 
 	if (control.stopped & STOP_REQUESTS)
 		return 0;
-	seen = find_bio(address);
+	known = find_bio(address);
+	seen = known.state;
 	if (config.whole_stack) {
 		/* The throttle lets it go. It stays its submitter's. */
 		if (is_held_for_another(seen))
@@ -640,7 +670,7 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 	}
 	if (!block.is_bio_based) {
 		if (!block.twice || !seen || seen->has_request || seen->held)
-			stamp_bio(view, seen, false);
+			stamp_bio(view, &known, false);
 		return 0;
 	}
 	if (!view->on_disk)
@@ -660,7 +690,7 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 		state.is_stacked = true;
 	}
 	if (!seen || !block.twice)
-		remember_bio(address, seen, &state);
+		remember_bio(address, &known, &state);
 	return 0;
 }
 
@@ -673,32 +703,34 @@ static __always_inline int on_getrq(const struct bio_view *view, bool again)
 {
 	__u64 address = view->address;
 	struct bio_state *state;
+	struct found_bio known;
 
 	if (control.stopped & STOP_REQUESTS)
 		return 0;
 	if (config.whole_stack)
 		got_request();
-	state = find_bio(address);
+	known = find_bio(address);
+	state = known.state;
 	if (state && !state->has_request) {
 		if (config.whole_stack && state->thread != (__u32)bpf_get_current_pid_tgid())
 			release(state->thread);
 		state->has_request = true;
 	} else if (!state || !again) {
-		stamp_bio(view, state, true);
+		stamp_bio(view, &known, true);
 	}
 	return 0;
 }
 
 static __always_inline int on_bio_end(__u64 address, __u8 status)
 {
-	struct bio_state *state, ended;
+	struct found_bio known = find_bio(address);
 	__u64 now = bpf_ktime_get_ns();
+	struct bio_state ended;
 
-	state = find_bio(address);
-	if (!state)
+	if (!known.state)
 		return 0;
-	ended = *state;
-	forget_bio(address);
+	ended = *known.state;
+	forget_bio(address, &known);
 	/* What its own requests further down have taken of a sleep is theirs. */
 	if (config.whole_stack && ended.is_stacked)
 		end_in_sleep(ended.thread, ended.queued_ns, now);
@@ -714,8 +746,7 @@ int block_start_btf(void *ctx)
 	struct request_view view;
 
 	look_direct((void *)CONTEXT_WORD(ctx, 0), &view);
-	look_at_disk(&view, true);
-	return on_start(&view);
+	return look_at_disk(&view, true) ? on_start(&view) : 0;
 }
 
 SEC("tp_btf/block_rq_issue")
@@ -727,24 +758,22 @@ int block_issue_btf(void *ctx)
 		look_direct((void *)CONTEXT_WORD(ctx, 1), &view);
 	else
 		look_direct((void *)CONTEXT_WORD(ctx, 0), &view);
-	look_at_disk(&view, true);
-	return on_issue(&view);
+	return look_at_disk(&view, true) ? on_issue(&view) : 0;
 }
 
 SEC("tp_btf/block_rq_complete")
 int block_end_btf(void *ctx)
 {
-	struct request_view view;
+	struct request *rq = (void *)CONTEXT_WORD(ctx, 0);
 
-	look_direct((void *)CONTEXT_WORD(ctx, 0), &view);
-	return on_end(&view, true, CONTEXT_WORD(ctx, 1), block.has_status, CONTEXT_WORD(ctx, 2), false);
+	return on_end(rq, true, CONTEXT_WORD(ctx, 1), block.has_status, CONTEXT_WORD(ctx, 2), END_BY_EVENT);
 }
 
 /* A request that was merged into another is never issued. */
 static __always_inline int merge_event(__u64 address)
 {
 	stay_on_cpu();
-	forget_request(address);
+	drop_request(address);
 	may_be_preempted();
 	return 0;
 }
@@ -766,10 +795,9 @@ int block_merge_again_btf(void *ctx)
 SEC("tp_btf/block_rq_complete")
 int block_end_again_btf(void *ctx)
 {
-	struct request_view view;
+	struct request *rq = (void *)CONTEXT_WORD(ctx, 0);
 
-	look_direct((void *)CONTEXT_WORD(ctx, 0), &view);
-	return on_end(&view, true, CONTEXT_WORD(ctx, 1), block.has_status, CONTEXT_WORD(ctx, 2), true);
+	return on_end(rq, true, CONTEXT_WORD(ctx, 1), block.has_status, CONTEXT_WORD(ctx, 2), END_BY_EVENT_AGAIN);
 }
 
 SEC("tp_btf/block_bio_queue")
@@ -832,7 +860,7 @@ int bio_end_again_btf(void *ctx)
 
 /* submit_bio_noacct(bio): every bio comes by it, and what a driver has cut off comes by it again. */
 SEC("kprobe")
-int bio_submit_kprobe(struct pt_regs *ctx)
+int bio_submit_function(struct pt_regs *ctx)
 {
 	struct bio_view view;
 
@@ -842,7 +870,7 @@ int bio_submit_kprobe(struct pt_regs *ctx)
 
 /* bio_endio(bio): the end of a bio that was cut is that of its last part. */
 SEC("kprobe")
-int bio_end_kprobe(struct pt_regs *ctx)
+int bio_end_function(struct pt_regs *ctx)
 {
 	struct bio *bio = (void *)PT_REGS_PARM1(ctx);
 
@@ -853,48 +881,50 @@ int bio_end_kprobe(struct pt_regs *ctx)
 
 /* The function that accounts a request's start, where it is one that can be probed. */
 SEC("kprobe")
-int block_start_kprobe(struct pt_regs *ctx)
+int block_start_function(struct pt_regs *ctx)
 {
+	struct request *rq = (void *)PT_REGS_PARM1(ctx);
+	bool direct = TYPE_ONCE(rq);
 	struct request_view view;
 
-	look_probed((void *)PT_REGS_PARM1(ctx), &view);
-	look_at_disk(&view, false);
-	return on_start(&view);
+	look(rq, direct, &view);
+	return look_at_disk(&view, direct) ? on_start(&view) : 0;
 }
 
 /* blk_mq_start_request(rq) */
 SEC("kprobe")
-int block_issue_kprobe(struct pt_regs *ctx)
+int block_issue_function(struct pt_regs *ctx)
 {
+	struct request *rq = (void *)PT_REGS_PARM1(ctx);
+	bool direct = TYPE_ONCE(rq);
 	struct request_view view;
 
-	look_probed((void *)PT_REGS_PARM1(ctx), &view);
-	look_at_disk(&view, false);
-	return on_issue(&view);
+	look(rq, direct, &view);
+	return look_at_disk(&view, direct) ? on_issue(&view) : 0;
 }
 
 /* blk_update_request(rq, status, bytes) */
 SEC("kprobe")
-int block_end_kprobe(struct pt_regs *ctx)
+int block_end_function(struct pt_regs *ctx)
 {
-	struct request_view view;
+	struct request *rq = (void *)PT_REGS_PARM1(ctx);
+	bool direct = TYPE_ONCE(rq);
 
-	look_probed((void *)PT_REGS_PARM1(ctx), &view);
-	return on_end(&view, false, (__u8)PT_REGS_PARM2(ctx), true, PT_REGS_PARM3(ctx), false);
+	return on_end(rq, direct, (__u8)PT_REGS_PARM2(ctx), true, PT_REGS_PARM3(ctx), END_BY_FUNCTION);
 }
 
 /* A function of its own, so that older verifiers look at it once, and not for each turn of the loop that calls it. */
 __attribute__((noinline)) int end_of_batch(__u64 address)
 {
-	struct request_view view;
+	struct request *rq = (void *)address;
+	bool direct = TYPE_ONCE(rq);
 
-	look_probed((void *)address, &view);
-	return on_end(&view, false, 0, true, view.bytes, false);
+	return on_end(rq, direct, 0, true, OF_REQUEST(rq, direct, __data_len), END_BY_FUNCTION);
 }
 
 /* blk_mq_end_request_batch(batch): requests that ended well, in a list, and do not pass blk_update_request (since 5.16). */
 SEC("kprobe")
-int block_end_batch_kprobe(struct pt_regs *ctx)
+int block_end_batch_function(struct pt_regs *ctx)
 {
 	struct request *rq;
 

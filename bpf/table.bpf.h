@@ -26,10 +26,10 @@ static __always_inline __u32 place_by_address(__u64 address)
 
 /*
  * A table: its maps, and
- *   find_NAME()    what is known of an address, or NULL
+ *   find_NAME()    what is known of an address, and where
  *   keep_NAME()    `known` is what was found; 0, or an error number as of bpf_map_update_elem()
- *   forget_NAME()
- *   leave_NAME()     the same; `was_read`: whether anything was read of it
+ *   forget_NAME()  likewise
+ *   drop_NAME()    the same of what nobody has looked for
  * Maps are preallocated: most requests end in an interrupt.
  */
 #define DEFINE_TABLE(NAME, TABLE)                                                                                      \
@@ -47,6 +47,12 @@ static __always_inline __u32 place_by_address(__u64 address)
 		__type(value, struct NAME##_state);                                                                    \
 	} TABLE SEC(".maps");                                                                                          \
                                                                                                                        \
+	struct found_##NAME {                                                                                          \
+		struct NAME##_state *state; /* or NULL */                                                              \
+		struct NAME##_place *place; /* the address's, whoever has it; NULL where there are none */             \
+		struct NAME##_place *own; /* that, if the state is there */                                            \
+	};                                                                                                             \
+                                                                                                                       \
 	static __always_inline struct NAME##_place *place_of_##NAME(__u64 address)                                     \
 	{                                                                                                              \
 		__u32 place = place_by_address(address);                                                               \
@@ -54,29 +60,30 @@ static __always_inline __u32 place_by_address(__u64 address)
 		return config.places ? bpf_map_lookup_elem(&TABLE##_by_place, &place) : NULL;                          \
 	}                                                                                                              \
                                                                                                                        \
-	static __always_inline struct NAME##_state *find_##NAME(__u64 address)                                         \
+	static __always_inline struct found_##NAME find_##NAME(__u64 address)                                          \
 	{                                                                                                              \
-		struct NAME##_place *place = place_of_##NAME(address);                                                 \
+		struct found_##NAME found = { .place = place_of_##NAME(address) };                                     \
                                                                                                                        \
-		if (place && place->address == address)                                                                \
-			return &place->state;                                                                          \
-		if (config.places && !elsewhere.TABLE)                                                                 \
-			return NULL;                                                                                   \
-		return bpf_map_lookup_elem(&TABLE, &address);                                                          \
+		if (found.place && found.place->address == address) {                                                  \
+			found.state = &found.place->state;                                                             \
+			found.own = found.place;                                                                       \
+		} else if (!config.places || elsewhere.TABLE) {                                                        \
+			found.state = bpf_map_lookup_elem(&TABLE, &address);                                           \
+		}                                                                                                      \
+		return found;                                                                                          \
 	}                                                                                                              \
                                                                                                                        \
-	static __always_inline int keep_##NAME(__u64 address, struct NAME##_state *known,                              \
+	static __always_inline int keep_##NAME(__u64 address, const struct found_##NAME *known,                        \
 					       const struct NAME##_state *state)                                       \
 	{                                                                                                              \
-		struct NAME##_place *place;                                                                            \
+		struct NAME##_place *place = known->place;                                                             \
 		int failed;                                                                                            \
                                                                                                                        \
-		if (known) {                                                                                           \
-			*known = *state;                                                                               \
+		if (known->state) {                                                                                    \
+			*known->state = *state;                                                                        \
 			return 0;                                                                                      \
 		}                                                                                                      \
-		place = place_of_##NAME(address);                                                                      \
-		if (place && !place->address && !__sync_val_compare_and_swap(&place->address, 0, address)) {           \
+		if (place && !__sync_val_compare_and_swap(&place->address, 0, address)) {                              \
 			place->state = *state;                                                                         \
 			return 0;                                                                                      \
 		}                                                                                                      \
@@ -87,24 +94,29 @@ static __always_inline __u32 place_by_address(__u64 address)
 		return failed;                                                                                         \
 	}                                                                                                              \
                                                                                                                        \
-	static __always_inline void leave_##NAME(__u64 address, bool was_read)                                         \
+	static __always_inline void take_from_map_of_##NAME(__u64 address)                                             \
+	{                                                                                                              \
+		if (!bpf_map_delete_elem(&TABLE, &address) && config.places)                                           \
+			__sync_fetch_and_add(&elsewhere.TABLE, -1);                                                    \
+	}                                                                                                              \
+                                                                                                                       \
+	static __always_inline void forget_##NAME(__u64 address, const struct found_##NAME *known)                     \
+	{                                                                                                              \
+		/* What was read of it was, before whoever comes next writes to it. */                                 \
+		if (known->own)                                                                                        \
+			__sync_lock_test_and_set(&known->own->address, 0);                                             \
+		else if (known->state)                                                                                 \
+			take_from_map_of_##NAME(address);                                                              \
+	}                                                                                                              \
+                                                                                                                       \
+	static __always_inline void drop_##NAME(__u64 address)                                                         \
 	{                                                                                                              \
 		struct NAME##_place *place = place_of_##NAME(address);                                                 \
                                                                                                                        \
-		if (!place || place->address != address) {                                                             \
-			if ((!config.places || elsewhere.TABLE) && !bpf_map_delete_elem(&TABLE, &address) && config.places) \
-				__sync_fetch_and_add(&elsewhere.TABLE, -1);                                            \
-		} else if (was_read) {                                                                                 \
-			/* Before whoever comes next writes to it. */                                                  \
-			__sync_lock_test_and_set(&place->address, 0);                                                  \
-		} else {                                                                                               \
+		if (place && place->address == address)                                                                \
 			place->address = 0;                                                                            \
-		}                                                                                                      \
-	}                                                                                                              \
-                                                                                                                       \
-	static __always_inline void forget_##NAME(__u64 address)                                                       \
-	{                                                                                                              \
-		leave_##NAME(address, true);                                                                           \
+		else if (!config.places || elsewhere.TABLE)                                                            \
+			take_from_map_of_##NAME(address);                                                              \
 	}
 
 DEFINE_TABLE(request, requests)

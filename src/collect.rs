@@ -505,7 +505,7 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
     report.skips_unknown = skips_unknown(layer, span);
     report.in_flight = span.in_flight.map(|known| known.get(&layer).copied().unwrap_or(0));
     report.hooks = hooks.iter().map(|hook| hook.name()).collect();
-    let by_kprobe_alone = |hooks: &Vec<Hook>| *hooks == [Hook::Kprobe];
+    let by_kprobe_alone = |hooks: &Vec<Hook>| matches!(hooks[..], [Hook::Kprobe | Hook::Multi]);
     let has_doors = !matches!(layer, Layer::Syscall | Layer::Blk);
     if has_doors && span.attached.completions.values().any(by_kprobe_alone) {
         report.warnings.push(format!(

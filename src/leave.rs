@@ -4,7 +4,19 @@
 //! pays, so a second process keeps them open until we are gone, and pays behind the prompt's back.
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::OnceLock;
+
+/// What makes detaching quicker as long as it is open, if something does.
+type Last = Box<dyn Fn() -> io::Result<OwnedFd> + Send + Sync>;
+
+static LAST: OnceLock<Last> = OnceLock::new();
+
+/// Has the process that detaches open something first, which it closes after all else. `open` is called after a fork, and so may make
+/// system calls only. Only the first is kept.
+pub fn close_last(open: impl Fn() -> io::Result<OwnedFd> + Send + Sync + 'static) {
+    let _ = LAST.set(Box::new(open));
+}
 
 /// Ends the process with `status`; its probes are detached after it. May be called from any thread. Output has to be
 /// flushed before.
@@ -42,13 +54,29 @@ fn hand_over() -> io::Result<()> {
                     }
                 }
                 libc::close(_writer.as_raw_fd());
+                let last = LAST.get().and_then(|open| open().ok());
                 let mut byte = 0u8;
                 // Nobody writes: this returns when our parent's end is closed, which is when it has ended.
                 while libc::read(reader.as_raw_fd(), (&raw mut byte).cast(), 1) < 0
                     && *libc::__errno_location() == libc::EINTR
                 {}
+                if let Some(last) = last {
+                    close_all_but(last.as_raw_fd());
+                }
                 libc::_exit(0)
             }
         }
     }
+}
+
+/// Closes all other descriptors. Where the kernel cannot (before 5.9), the end of the process closes them in the order of their numbers.
+fn close_all_but(descriptor: i32) {
+    let close = |first: i32, last: libc::c_uint| {
+        // SAFETY: numbers of descriptors, which nobody uses any more.
+        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    };
+    if descriptor > 0 {
+        close(0, (descriptor - 1).cast_unsigned());
+    }
+    close(descriptor + 1, libc::c_uint::MAX);
 }

@@ -32,6 +32,7 @@ use crate::kernel::preemption::Model;
 use crate::kernel::privileges::{self, Denied};
 use crate::kernel::{self, Facts, LazySymbols};
 use crate::layer::Layer;
+use crate::leave;
 use crate::probe::attach::{self, AttachError, Attached, EVERY_FUNCTION};
 use crate::probe::load::{self, GroupWish, Settings};
 use crate::probe::plan::{self, BlockWish, Plan};
@@ -148,6 +149,9 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     let attached = attach::attach(&plan, &facts, &mut settings).map_err(|error| cannot(&attach_failure(&error)))?;
     // Detaching takes seconds: the end of the process does it, behind the prompt (`crate::leave`).
     let mut attached = ManuallyDrop::new(attached);
+    if let Some(hold) = attached.hold.take() {
+        leave::close_last(move || hold.link());
+    }
     let refused = check_layers(options, &plan, &attached).map_err(|error| cannot(&error))?;
     if options.verbose {
         tell_how(&facts, &plan, &attached, &narrowing);

@@ -39,6 +39,8 @@ enum Turn {
     Find,
     Keep(u64),
     Forget,
+    /// The same, of what nobody has looked for.
+    Drop,
 }
 
 #[derive(Debug)]
@@ -57,6 +59,7 @@ fn ask(entries: u64, has_places: bool, turns: &[(u64, Turn)]) -> Vec<Answer> {
             Turn::Find => (0, 0),
             Turn::Keep(value) => (1, value),
             Turn::Forget => (2, 0),
+            Turn::Drop => (3, 0),
         };
         input.extend([what, address, value]);
     }
@@ -78,7 +81,8 @@ fn turns() -> BoxedStrategy<Vec<(u64, Turn)>> {
     let turn = prop_oneof![
         2 => Just(Turn::Find),
         4 => (1..u64::MAX).prop_map(Turn::Keep),
-        3 => Just(Turn::Forget),
+        2 => Just(Turn::Forget),
+        1 => Just(Turn::Drop),
     ];
     vec((address, turn), 1..200).boxed()
 }
@@ -100,7 +104,7 @@ proptest! {
                 }
                 // Nothing is refused while there is room.
                 Turn::Keep(_) => prop_assert_eq!((answer.failed, answer.entries), (-7, entries)),
-                Turn::Forget => {
+                Turn::Forget | Turn::Drop => {
                     kept.remove(&address);
                 }
             }

@@ -425,7 +425,11 @@ fn requests_are_seen_by_what_loses_none() {
             for wish in [PLAIN, QUEUED, OWNED, GROUPED, BIOS] {
                 let way = &plan::block_ways(wish, &facts, Choice::Auto).unwrap()[0];
                 let preempted = facts.preemption.is_possible();
-                let hook = if preempted { Hook::Kprobe } else { Hook::RawTracepoint };
+                let hook = match (preempted, facts.fprobe) {
+                    (false, _) => Hook::RawTracepoint,
+                    (true, Fprobe::Graph) => Hook::Multi,
+                    (true, _) => Hook::Kprobe,
+                };
                 assert_eq!((way.hook, way.again), (hook, true), "{kernel} {command_line}: {wish:?}");
                 assert_eq!(loses_requests(way, &facts), None, "{kernel} {command_line}: {wish:?}");
                 // The event of a start may be skipped, too.
@@ -452,7 +456,7 @@ fn requests_are_seen_by_what_loses_none() {
 #[test]
 fn tracepoints_alone_are_honest() {
     let mut facts = facts("7", "", &[]);
-    facts.kprobe = false;
+    (facts.kprobe, facts.fprobe) = (false, Fprobe::Absent);
     let ways = plan::block_ways(PLAIN, &facts, Choice::Auto).unwrap();
     assert_eq!(ways[0].hook, Hook::RawTracepoint);
     assert!(loses_requests(&ways[0], &facts).is_some());
@@ -609,6 +613,21 @@ fn completions_come_in_interrupts_and_have_two_programs_each() {
     facts.fentry = false;
     let plan = plan::plan(&[Layer::Vfs], &facts, Choice::Auto);
     assert_eq!(plan.completion_hooks, [[Hook::Kprobe]]);
+}
+
+/// One link on all, which is cheaper; ftrace has to know each of them.
+#[test]
+fn completions_have_one_link_where_that_is_cheaper() {
+    let mut facts = facts("7", "", &[]);
+    let by_kprobe = vec![vec![Hook::Fentry, Hook::Kprobe], vec![Hook::Kprobe]];
+    let by_link = [vec![vec![Hook::Fentry, Hook::Multi]], by_kprobe.clone()].concat();
+    let plan = plan::plan(&[Layer::Vfs], &facts, Choice::Auto);
+    assert_eq!(plan.completion_hooks, by_link);
+    if let Some(function) = facts.functions.get_mut("aio_complete_rw") {
+        (function.btf, function.symbol) = (None, Some(true));
+    }
+    let plan = plan::plan(&[Layer::Vfs], &facts, Choice::Auto);
+    assert_eq!(plan.completion_hooks, by_kprobe);
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod attempt;
 mod block;
 mod detach;
 mod groups;
+mod hold;
 mod probe;
 mod stack;
 
@@ -35,6 +36,7 @@ use super::program::{Loading, Programs, own};
 use super::{Guard, Hook, PointWord};
 pub use attempt::attach;
 pub use groups::{AttachedGroups, GroupCounters};
+pub use hold::Hold;
 use probe::SkipSource;
 pub use probe::{Probe, ProbeCounts};
 pub use stack::AttachedStack;
@@ -66,6 +68,8 @@ pub struct Attached {
     programs: Programs,
     /// What it took to attach them, once they were loaded.
     pub attaching: Duration,
+    /// What makes detaching quicker, where something does.
+    pub hold: Option<Hold>,
     _events: Option<KprobeEvents>,
 }
 
@@ -203,6 +207,13 @@ enum Function<'a> {
 }
 
 impl Function<'_> {
+    fn name(&self) -> &str {
+        match self {
+            Self::OfOp(_, _, planned) => &planned.function,
+            Self::OfRow(planned) => planned.function.function,
+        }
+    }
+
     fn fits(&self, hook: Hook) -> bool {
         match self {
             Self::OfOp(_, _, planned) => planned.fits(hook),
@@ -474,43 +485,74 @@ impl Attaching<'_> {
 
     /// Completions, before any request can come in. Says whether their programs could be loaded.
     fn completions(&mut self, plan: &Plan, settings: &Settings) -> bool {
-        for end in &plan.completions {
-            for &hook in &settings.completions {
-                let completion = self.completion(&end.function, hook);
-                if completion.is_err() && !self.loaded.borrow().contains(&hook) {
-                    return false;
-                }
-                if let Ok((program, link)) = completion {
-                    let program = Some(Rc::new(program));
-                    let probe = Probe::on_event(None, hook, &end.function, program);
-                    self.attached.probes.push(probe);
-                    self.attached.returns.push((None, link));
-                    let hooks = self.attached.completions.entry(end.function.clone()).or_default();
-                    hooks.push(hook);
+        for &hook in &settings.completions {
+            let functions: Vec<&str> = plan.completions.iter().map(|end| end.function.as_str()).collect();
+            let at_once = if hook.links_many() { functions.len() } else { 1 };
+            for functions in functions.chunks(at_once.max(1)) {
+                match self.completion(functions, hook) {
+                    Ok((program, link)) => {
+                        let mut probe = Probe::on_event(None, hook, "", Some(program));
+                        probe.functions = functions.iter().map(|&function| function.to_owned()).collect();
+                        self.attached.probes.push(probe);
+                        self.attached.returns.push((None, link));
+                        for &function in functions {
+                            let hooks = self.attached.completions.entry(function.to_owned()).or_default();
+                            hooks.push(hook);
+                        }
+                    }
+                    // One of several that has no place for it.
+                    Err(_) if !hook.links_many() && self.loaded.borrow().contains(&hook) => {}
+                    Err(_) => return false,
                 }
             }
         }
         true
     }
 
-    fn completion(&self, function: &str, hook: Hook) -> io::Result<(OwnedFd, Detachable)> {
+    fn completion(&self, functions: &[&str], hook: Hook) -> io::Result<(Rc<OwnedFd>, Detachable)> {
         let progs = &self.attached.skeleton.progs;
-        match hook {
-            Hook::Fentry if self.attached.programs.has(&progs.complete_fentry) => {
-                let known = self.facts.functions.get(function);
+        match (hook, functions) {
+            (Hook::Fentry, [function]) if self.attached.programs.has(&progs.complete_fentry) => {
+                let known = self.facts.functions.get(*function);
                 let target = known.and_then(|function| function.btf.as_ref());
                 let target = target.ok_or(io::ErrorKind::NotFound)?;
                 let program = self.load_copy(&progs.complete_fentry, hook, None, Some(target))?;
                 let link = attach_tracing(&program)?;
-                Ok((program, Detachable::Fd(link)))
+                Ok((Rc::new(program), Detachable::Fd(link)))
             }
-            Hook::Kprobe => {
-                let program = self.load_copy(&progs.complete_kprobe, hook, None, None)?;
-                let link = perf::attach_kprobe(program.as_fd(), function, false)?;
-                Ok((program, Detachable::Perf(Rc::new(link))))
+            (Hook::Kprobe | Hook::Multi, functions) => {
+                let program = self.load_copy(&progs.complete_function, hook, None, None)?;
+                let (link, _) = self.on_entries(&program, functions, hook)?;
+                Ok((Rc::new(program), link))
             }
             _ => Err(io::ErrorKind::Unsupported.into()),
         }
+    }
+
+    /// Attaches a program to the entry of one function, or of many by a hook that can be. With what tells how often it was skipped there.
+    fn on_entries(&self, program: &OwnedFd, functions: &[&str], hook: Hook) -> io::Result<(Detachable, SkipSource)> {
+        match (hook, functions) {
+            (Hook::Multi, _) => {
+                let link = self.attach_multi(program, functions, sys::BPF_TRACE_KPROBE_MULTI, 0)?;
+                let missed = SkipSource::Multi(Rc::new(link.try_clone()?));
+                Ok((Detachable::Fd(link), missed))
+            }
+            (Hook::Kprobe, [function]) => {
+                let link = Rc::new(perf::attach_kprobe(program.as_fd(), function, false)?);
+                Ok((Detachable::Perf(link.clone()), SkipSource::Perf(link)))
+            }
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// By their addresses, where all are known: that saves the kernel a search for their names.
+    fn attach_multi(&self, program: &OwnedFd, functions: &[&str], kind: u32, flags: u32) -> io::Result<OwnedFd> {
+        let addresses = functions.iter().map(|&name| self.facts.functions.get(name)?.address);
+        let addresses: Option<Vec<NonZeroU64>> = addresses.collect();
+        let targets = addresses
+            .as_deref()
+            .map_or(Targets::Names(functions), Targets::Addresses);
+        attach_multi(program, targets, kind, flags)
     }
 
     /// Requests that come in by a door are of use only where their completions are seen.
@@ -653,11 +695,6 @@ impl Attaching<'_> {
     /// One link, or an entry and a return link, on functions whose programs are told the same as one of them, `any`.
     fn together(&mut self, owner: Owner, functions: &[&str], any: &Target<'_>, hook: Hook) -> io::Result<()> {
         let word = Some(any.word.pack());
-        let addresses = functions.iter().map(|&name| self.facts.functions.get(name)?.address);
-        let addresses: Option<Vec<NonZeroU64>> = addresses.collect();
-        let targets = addresses
-            .as_deref()
-            .map_or(Targets::Names(functions), Targets::Addresses);
         let progs = &self.attached.skeleton.progs;
         let (enter, leave, entry_link) = if hook == Hook::Session {
             let by_cookie = any.starts_in_cookie && self.attached.programs.has(&progs.session_by_cookie);
@@ -667,18 +704,18 @@ impl Attaching<'_> {
                 &progs.session
             };
             let program = self.load_copy(template, hook, word, None)?;
-            let link = attach_multi(&program, targets, sys::BPF_TRACE_KPROBE_SESSION, 0)?;
+            let link = self.attach_multi(&program, functions, sys::BPF_TRACE_KPROBE_SESSION, 0)?;
             (program, None, link)
         } else {
             let leave = self.load_copy(&progs.multi_leave, hook, word, None)?;
-            let leave_link = attach_multi(
+            let leave_link = self.attach_multi(
                 &leave,
-                targets,
+                functions,
                 sys::BPF_TRACE_KPROBE_MULTI,
                 sys::BPF_F_KPROBE_MULTI_RETURN,
             )?;
             let enter = self.load_copy(&progs.multi_enter, hook, word, None)?;
-            let link = attach_multi(&enter, targets, sys::BPF_TRACE_KPROBE_MULTI, 0)?;
+            let link = self.attach_multi(&enter, functions, sys::BPF_TRACE_KPROBE_MULTI, 0)?;
             self.attached
                 .returns
                 .push((owner.goes_with, Detachable::Fd(leave_link)));
@@ -746,7 +783,6 @@ pub fn attach_multi(program: &OwnedFd, targets: Targets<'_>, kind: u32, flags: u
     let names = names.iter().map(|name| CString::new(*name));
     let names = names.collect::<Result<Vec<_>, _>>()?;
     let mut pointers: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();
-    let addresses: Vec<libc::c_ulong> = addresses.iter().map(|address| address.get()).collect();
     let mut options = sys::bpf_link_create_opts {
         sz: size_of::<sys::bpf_link_create_opts>() as sys::size_t,
         ..Default::default()
@@ -763,7 +799,7 @@ pub fn attach_multi(program: &OwnedFd, targets: Targets<'_>, kind: u32, flags: u
         addrs: if addresses.is_empty() {
             std::ptr::null()
         } else {
-            addresses.as_ptr()
+            addresses.as_ptr().cast()
         },
         ..Default::default()
     };

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, OpenMapMut, OpenObject};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, OpenMapMut, OpenObject, ProgramAttachType};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use crate::kernel::file::FileNumber;
@@ -275,6 +275,9 @@ fn choose_programs(open: &mut OpenIostackbreakdownSkel<'_>, facts: &Facts, setti
     progs.multi_enter.set_autoload(wanted(Hook::Multi));
     progs.multi_leave.set_autoload(wanted(Hook::Multi));
     progs.session.set_autoload(wanted(Hook::Session));
+    progs
+        .hold
+        .set_autoload(wanted(Hook::Session) && facts.fprobe == Fprobe::Graph);
     progs.sys_enter_btf.set_autoload(wanted(Hook::RawTracepoint));
     progs.sys_exit_btf.set_autoload(wanted(Hook::RawTracepoint));
     progs.sys_enter_classic.set_autoload(wanted(Hook::Tracepoint));
@@ -292,11 +295,12 @@ fn choose_programs(open: &mut OpenIostackbreakdownSkel<'_>, facts: &Facts, setti
 fn choose_block_programs(open: &mut OpenIostackbreakdownSkel<'_>, facts: &Facts, way: Option<&BlockWay>) {
     let requests = way.filter(|way| !way.is_bio_based);
     let by_tracepoint = requests.is_some_and(|way| way.hook == Hook::RawTracepoint);
-    let by_function = requests.is_some_and(|way| way.hook == Hook::Kprobe);
+    let by_function = requests.is_some_and(|way| way.hook.is_on_functions());
     let start = requests.map_or(Start::Unneeded, |way| way.start);
     let has_bios = way.is_some_and(|way| way.is_bio_based || way.bio_stamps);
     let has_bios_only = way.is_some_and(|way| way.is_bio_based);
-    let is_again = |hook| way.is_some_and(|way| way.again && way.hook == hook);
+    let is_by_both = way.is_some_and(BlockWay::is_by_both);
+    let by_tracepoints_twice = way.is_some_and(|way| way.again && !way.hook.is_on_functions());
     let announced = matches!(start, Start::Event | Start::Function(_));
     let ends_in_batches = |way: &BlockWay| way.ends.contains(&END_FUNCTIONS[1]);
 
@@ -309,31 +313,37 @@ fn choose_block_programs(open: &mut OpenIostackbreakdownSkel<'_>, facts: &Facts,
     progs.block_start_btf.set_autoload(start == Start::Event);
     let merges = announced && facts.block.has("block_rq_merge");
     progs.block_merge_btf.set_autoload(merges);
-    progs
-        .block_merge_again_btf
-        .set_autoload(merges && is_again(Hook::Kprobe));
+    progs.block_merge_again_btf.set_autoload(merges && is_by_both);
     progs.bio_queue_btf.set_autoload(has_bios);
     progs.bio_end_btf.set_autoload(has_bios);
     progs
         .bio_end_again_btf
-        .set_autoload(has_bios_only && is_again(Hook::RawTracepoint));
+        .set_autoload(has_bios_only && by_tracepoints_twice);
     let has_stamps = way.is_some_and(|way| way.bio_stamps);
     progs.bio_getrq_btf.set_autoload(has_stamps);
+    progs.bio_getrq_again_btf.set_autoload(has_stamps && is_by_both);
+    progs.bio_submit_function.set_autoload(has_bios && is_by_both);
+    progs.bio_end_function.set_autoload(has_bios_only && is_by_both);
     progs
-        .bio_getrq_again_btf
-        .set_autoload(has_stamps && is_again(Hook::Kprobe));
-    progs.bio_submit_kprobe.set_autoload(has_bios && is_again(Hook::Kprobe));
-    progs
-        .bio_end_kprobe
-        .set_autoload(has_bios_only && is_again(Hook::Kprobe));
-    progs
-        .block_start_kprobe
+        .block_start_function
         .set_autoload(matches!(start, Start::Function(_)));
-    progs.block_issue_kprobe.set_autoload(by_function);
-    progs.block_end_kprobe.set_autoload(by_function);
+    progs.block_issue_function.set_autoload(by_function);
+    progs.block_end_function.set_autoload(by_function);
     progs
-        .block_end_batch_kprobe
+        .block_end_batch_function
         .set_autoload(by_function && requests.is_some_and(ends_in_batches));
+    if way.is_some_and(|way| way.hook == Hook::Multi) {
+        for program in [
+            &mut progs.bio_submit_function,
+            &mut progs.bio_end_function,
+            &mut progs.block_start_function,
+            &mut progs.block_issue_function,
+            &mut progs.block_end_function,
+            &mut progs.block_end_batch_function,
+        ] {
+            program.set_attach_type(ProgramAttachType::KprobeMulti);
+        }
+    }
 }
 
 /// The scheduler's events, and those of bios that only the whole stack's view looks at.
@@ -348,7 +358,7 @@ fn choose_stack_programs(open: &mut OpenIostackbreakdownSkel<'_>, settings: &Set
     progs.bio_backmerge_btf.set_autoload(bios);
     progs.bio_frontmerge_btf.set_autoload(bios);
     // Tasks are preempted inside tracepoints there, so that an event may find its program at work for another task.
-    let twice = bios && way.is_some_and(|way| way.again && way.hook == Hook::Kprobe);
+    let twice = bios && way.is_some_and(BlockWay::is_by_both);
     progs.bio_backmerge_again_btf.set_autoload(twice);
     progs.bio_frontmerge_again_btf.set_autoload(twice);
 }
@@ -427,7 +437,7 @@ fn block_config(plan: &Plan, facts: &Facts, settings: &Settings, way: &BlockWay)
         bio_stamps: MaybeUninit::new(way.bio_stamps),
         has_status: MaybeUninit::new(facts.block.argument("block_rq_complete", "blk_status_t").is_some()),
         ends_twice: MaybeUninit::new(way.again),
-        twice: MaybeUninit::new(way.hook == Hook::Kprobe && way.again),
+        twice: MaybeUninit::new(way.is_by_both()),
         neighbours: MaybeUninit::new(tells_neighbours(facts, settings, way)),
         pad: [0; 2],
     }
@@ -455,8 +465,12 @@ fn choose_completions(open: &mut OpenIostackbreakdownSkel<'_>, plan: &Plan, sett
     let progs = &mut open.progs;
     let by_fentry = settings.completions.contains(&Hook::Fentry) && plan.completions.iter().any(|end| end.in_btf);
     progs.complete_fentry.set_autoload(by_fentry);
-    let by_kprobe = settings.completions.contains(&Hook::Kprobe) && !plan.completions.is_empty();
-    progs.complete_kprobe.set_autoload(by_kprobe);
+    let mut others = settings.completions.iter().filter(|hook| !hook.is_trampoline());
+    let other = others.next().filter(|_| !plan.completions.is_empty());
+    progs.complete_function.set_autoload(other.is_some());
+    if other == Some(&Hook::Multi) {
+        progs.complete_function.set_attach_type(ProgramAttachType::KprobeMulti);
+    }
 }
 
 fn size_maps(

@@ -50,7 +50,7 @@ pub struct BlockWish {
 pub struct BlockWay {
     /// How the issue and the end of a request are seen, or all of a bio.
     pub hook: Hook,
-    /// Ends are seen by another tracing program too, and with [`Hook::Kprobe`] so are bios: what one skips, the other sees.
+    /// Ends are seen by another tracing program too, and where the hook is on functions so are bios: what one skips, the other sees.
     pub again: bool,
     /// What tells when a request began, and who submitted it.
     pub start: Start,
@@ -59,6 +59,14 @@ pub struct BlockWay {
     pub is_bio_based: bool,
     /// Functions of the ends of requests, where the hook is on functions.
     pub ends: Vec<&'static str>,
+}
+
+impl BlockWay {
+    /// Whether requests are seen by functions, and their ends, and bios, by tracepoints as well.
+    #[must_use]
+    pub fn is_by_both(&self) -> bool {
+        self.again && self.hook.is_on_functions()
+    }
 }
 
 /// What tells of a request's start.
@@ -125,9 +133,9 @@ pub fn block_ways(wish: BlockWish, facts: &Facts, choice: Choice) -> Result<Vec<
         bio_stamps: start == Start::Stamp
             && (wish.by_owner || wish.by_submitter || wish.is_uncounted || wish.whole_stack),
         is_bio_based: wish.is_bio_based,
-        ends: match hook {
-            Hook::Kprobe => END_FUNCTIONS.into_iter().filter(|name| exists(name)).collect(),
-            _ => Vec::new(),
+        ends: match hook.is_on_functions() {
+            true => END_FUNCTIONS.into_iter().filter(|name| exists(name)).collect(),
+            false => Vec::new(),
         },
     };
     let (event, stamp) = match (needs_start, facts.block.has("block_io_start")) {
@@ -138,7 +146,7 @@ pub fn block_ways(wish: BlockWish, facts: &Facts, choice: Choice) -> Result<Vec<
         (true, false) => (Start::Stamp, Start::Stamp),
     };
     let by_tracepoint = way(Hook::RawTracepoint, true, event);
-    let by_both = way(Hook::Kprobe, true, stamp);
+    let by_both = entry_hooks(facts).into_iter().map(|hook| way(hook, true, stamp));
     let by_functions = || -> Vec<BlockWay> {
         let by_functions = needs_start && !wish.whole_stack;
         let starts = START_FUNCTIONS.into_iter().filter(|name| by_functions && exists(name));
@@ -151,7 +159,7 @@ pub fn block_ways(wish: BlockWish, facts: &Facts, choice: Choice) -> Result<Vec<
         }
         Choice::Kprobe | Choice::KprobeEvent => Ok(by_functions()),
         Choice::RawTracepoint | Choice::Tracepoint => Ok(vec![by_tracepoint]),
-        _ if facts.preemption.is_possible() && facts.kprobe => Ok(vec![by_both, by_tracepoint]),
+        _ if facts.preemption.is_possible() => Ok(by_both.chain([by_tracepoint]).collect()),
         _ if wish.is_bio_based => Ok(vec![by_tracepoint]),
         _ => Ok(vec![by_tracepoint, way(Hook::Kprobe, false, event)]),
     }
@@ -496,24 +504,33 @@ const SYSCALL_HOOKS: [Hook; 7] = [
     Hook::Kprobe,
 ];
 
+/// Hooks on the entry of a function that is called in interrupts as well, but for trampolines; the best first. A link on many is cheaper
+/// than a kprobe where it needs nothing of the function graph (`benches/run` measures an empty program of each).
+fn entry_hooks(facts: &Facts) -> Vec<Hook> {
+    let multi = Some(Hook::Multi).filter(|_| facts.fprobe == Fprobe::Graph);
+    let kprobe = Some(Hook::Kprobe).filter(|_| facts.kprobe);
+    multi.into_iter().chain(kprobe).collect()
+}
+
 /// Hooks for completions, which come in interrupts as well as in tasks: sets that are used together, the best first.
 ///
 /// The trampoline skips a program only while the same one is at work on that CPU, which in an interrupt means that one was
-/// interrupted, or a task preempted, inside it. Kprobes are skipped while any program on a kprobe is
+/// interrupted, or a task preempted, inside it. Kprobes and kprobe.multi are skipped while any of their programs is
 /// (`bpf_prog_active`, `kprobe_running`): never in a task, often in an interrupt among other calls' entries and returns.
 /// So each completion has two programs, and a request is counted by whichever comes first. Two trampolines miss nothing but
 /// an interrupt in an interrupt where tasks are not preempted in the kernel; where they are, one of each kind does better.
-fn completion_hooks(facts: &Facts) -> Vec<Vec<Hook>> {
-    let offered = [Hook::Fentry, Hook::Kprobe]
-        .into_iter()
-        .filter(|&hook| is_offered(hook, facts));
-    let offered: Vec<Hook> = offered.collect();
-    let first = match offered.first() {
-        Some(Hook::Fentry) if !facts.preemption.is_possible() => vec![Hook::Fentry; 2],
-        _ => offered.clone(),
+fn completion_hooks(facts: &Facts, completions: &[PlannedCompletion]) -> Vec<Vec<Hook>> {
+    let fentry = Some(Hook::Fentry).filter(|&hook| is_offered(hook, facts));
+    let on_all = |hook: &Hook| completions.iter().all(|end| fits(end.in_btf, *hook));
+    let others: Vec<Hook> = entry_hooks(facts).into_iter().filter(on_all).collect();
+    let mut sets = match fentry {
+        Some(fentry) if !facts.preemption.is_possible() => vec![vec![fentry; 2]],
+        _ => {
+            let each = others.iter().map(|&other| fentry.into_iter().chain([other]));
+            each.map(Iterator::collect).collect()
+        }
     };
-    let last: Vec<Hook> = offered.last().copied().into_iter().collect();
-    let mut sets = vec![first, last];
+    sets.extend(others.last().copied().or(fentry).map(|hook| vec![hook]));
     sets.dedup();
     sets
 }
@@ -636,10 +653,11 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
     let any_door = ops
         .iter()
         .any(|op: &PlannedOp| op.points.iter().any(|planned| planned.point.returns.is_door()));
+    let completions = if any_door { completions(facts) } else { Vec::new() };
     Plan {
         ops,
-        completions: if any_door { completions(facts) } else { Vec::new() },
-        completion_hooks: completion_hooks(facts),
+        completion_hooks: completion_hooks(facts, &completions),
+        completions,
         function_hooks: hooks(&FUNCTION_HOOKS, facts, choice),
         syscall_hooks: hooks(&SYSCALL_HOOKS, facts, choice),
         block_ways: Vec::new(),

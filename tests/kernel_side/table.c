@@ -82,7 +82,7 @@ static int delete_from_map(const void *map, const __u64 *address)
 	return 0;
 }
 
-enum { FIND, KEEP, FORGET };
+enum { FIND, KEEP, FORGET, DROP };
 
 struct turn {
 	__u64 what;
@@ -107,14 +107,16 @@ int main(int count, char **words)
 		return 1;
 	config.places = strtoul(words[2], NULL, 10) != 0;
 	while (fread(&turn, sizeof(turn), 1, stdin) == 1) {
-		struct bio_state *known = find_bio(turn.address);
-		struct answer answer = { .found = known ? known->queued_ns : 0 };
+		struct found_bio known = find_bio(turn.address);
+		struct answer answer = { .found = known.state ? known.state->queued_ns : 0 };
 		struct bio_state state = { .queued_ns = turn.value };
 
 		if (turn.what == KEEP)
-			answer.failed = keep_bio(turn.address, known, &state);
+			answer.failed = keep_bio(turn.address, &known, &state);
 		else if (turn.what == FORGET)
-			forget_bio(turn.address);
+			forget_bio(turn.address, &known);
+		else if (turn.what == DROP)
+			drop_bio(turn.address);
 		answer.elsewhere = elsewhere.bios;
 		for (unsigned long i = 0; i < room; i++)
 			answer.entries += entries[i].address != 0;

@@ -176,6 +176,7 @@ fn attach_loaded(
             in_flight: None,
             programs,
             attaching: Duration::ZERO,
+            hold: None,
             _events: None,
         },
         events: None,
@@ -185,6 +186,9 @@ fn attach_loaded(
         return Ok(Attempt::WithoutCompletions);
     }
     attaching.in_flight()?;
+    let hold = attaching.hold(plan);
+    // Links do without; it takes longer.
+    let held = hold.as_ref().and_then(|hold| hold.link().ok());
     if settings.whole_stack {
         attaching.stack(plan)?;
     }
@@ -214,10 +218,12 @@ fn attach_loaded(
         attaching.block(&ops, way);
     }
     attaching.process_events()?;
+    drop(held);
     let Attaching {
         mut attached, events, ..
     } = attaching;
     attached._events = events;
+    attached.hold = hold;
     attached.attaching = start.elapsed().saturating_sub(attached.loading().time);
     Ok(Attempt::Attached(Box::new(attached)))
 }

@@ -1,15 +1,11 @@
 //! The block layer's programs: all of a way, or none.
 
-use std::os::fd::AsFd;
-use std::rc::Rc;
-
 use libbpf_rs::ProgramMut;
 
-use super::{Attached, Attaching, Detachable, Probe, Refusal, SkipSource};
+use super::{Attached, Attaching, Probe, Refusal, SkipSource};
 use crate::kernel::interface::skeleton::IostackbreakdownProgs;
 use crate::layer::Layer;
 use crate::probe::Hook;
-use crate::probe::perf;
 use crate::probe::plan::{BIO_FUNCTIONS, BlockWay, END_FUNCTIONS, ISSUE_FUNCTION, Plan, PlannedOp, Start};
 
 /// How refusals of the block layer's programs are named.
@@ -88,14 +84,13 @@ impl Attaching<'_> {
             .into_iter()
             .filter(|event| self.attached.programs.has(event.program))
         {
-            let link = self
+            let (link, missed) = self
                 .program(event.program)
-                .and_then(|program| perf::attach_kprobe(program.as_fd(), event.name, false))
+                .and_then(|program| self.on_entries(&program, &[event.name], way.hook))
                 .map_err(|error| format!("{}: {error}", event.name))?;
-            let link = Rc::new(link);
-            probes.push(probe(&event, Hook::Kprobe, Some(SkipSource::Perf(link.clone()))));
-            links.push((Some(Layer::Blk), Detachable::Perf(link)));
-            names.push((event.name.to_owned(), Hook::Kprobe));
+            probes.push(probe(&event, way.hook, Some(missed)));
+            links.push((Some(Layer::Blk), link));
+            names.push((event.name.to_owned(), way.hook));
         }
         names.dedup();
         self.attached.returns.extend(links);
@@ -121,9 +116,8 @@ fn event<'a>(name: &'static str, program: &'a ProgramMut<'a>, skips: Skips<'a>) 
 /// left out.
 fn tracepoints<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> [Event<'a>; 15] {
     use Skips::{Covered, Lost, LostWith};
-    let by_function_too = way.again && way.hook == Hook::Kprobe;
     let end = if way.again { Covered } else { Lost };
-    let queue = if by_function_too { Covered } else { Lost };
+    let queue = if way.is_by_both() { Covered } else { Lost };
     [
         event("block_bio_complete", &progs.bio_end_again_btf, Covered),
         event("block_bio_complete", &progs.bio_end_btf, end),
@@ -167,14 +161,14 @@ fn functions<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> Vec<Ev
     let [one, batch] = END_FUNCTIONS;
     let end = if way.again { Covered } else { Lost };
     let mut events = vec![
-        event(bio_end, &progs.bio_end_kprobe, Covered),
-        event(one, &progs.block_end_kprobe, end),
-        event(batch, &progs.block_end_batch_kprobe, end),
-        event(ISSUE_FUNCTION, &progs.block_issue_kprobe, Lost),
-        event(submit, &progs.bio_submit_kprobe, LostWith(&progs.bio_queue_btf)),
+        event(bio_end, &progs.bio_end_function, Covered),
+        event(one, &progs.block_end_function, end),
+        event(batch, &progs.block_end_batch_function, end),
+        event(ISSUE_FUNCTION, &progs.block_issue_function, Lost),
+        event(submit, &progs.bio_submit_function, LostWith(&progs.bio_queue_btf)),
     ];
     if let Start::Function(function) = way.start {
-        events.push(event(function, &progs.block_start_kprobe, Lost));
+        events.push(event(function, &progs.block_start_function, Lost));
     }
     events
 }

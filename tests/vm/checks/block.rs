@@ -114,8 +114,8 @@ struct Measured {
     stats: DiskStats,
     /// The tool was told to use kprobes.
     by_kprobe: bool,
-    /// It uses them beside tracepoints where tasks are preempted.
-    by_both: bool,
+    /// What it is to use beside tracepoints, where tasks are preempted.
+    beside: Option<&'static str>,
 }
 
 /// Measures a disk, whoever uses it, while this is done. The disk is at rest before and after.
@@ -162,7 +162,10 @@ impl Measured {
             ended: tool.finish()?,
             stats,
             by_kprobe,
-            by_both: guest.preemptible(),
+            beside: guest.preemptible().then_some(match guest.kernel.as_str() {
+                "7" => "kprobe.multi",
+                _ => "kprobe/kretprobe",
+            }),
         })
     }
 
@@ -245,8 +248,8 @@ impl Measured {
     /// The best way loses nothing. Kprobes alone may, and say so. A request's start may have no function to probe.
     fn hook_is_right(&self, layer: &Layer) -> bool {
         let has = |name: &str| layer.hooks.iter().any(|hook| hook == name);
-        if !self.by_kprobe && self.by_both {
-            return has("kprobe/kretprobe") && has("tp_btf") && layer.warnings.is_empty();
+        if let Some(beside) = self.beside.filter(|_| !self.by_kprobe) {
+            return has(beside) && has("tp_btf") && layer.warnings.is_empty();
         }
         let is_kprobe = has("kprobe/kretprobe");
         let warns = layer.warnings.iter().any(|warning| warning.contains("can lose calls"));
