@@ -1,5 +1,6 @@
 //! Nothing stays behind in the kernel: after ends in order, and after SIGKILL at any moment.
 
+use super::floors::link_number;
 use crate::guest::{Check, Guest, Running, ours, run, wait_for};
 use libbpf_sys::{bpf_link_get_next_id, bpf_map_get_next_id, bpf_prog_get_next_id};
 use nix::sys::signal::{Signal, kill, killpg};
@@ -22,7 +23,28 @@ pub const CHECKS: &[Check] = &[
     check("cleanup: SIGKILL, kprobe", |guest| killed(guest, "kprobe")),
     check("cleanup: SIGKILL, kprobe-event", |guest| killed(guest, "kprobe-event")),
     check("cleanup: SIGKILL of the keeper of events, too", keeper),
+    check("cleanup: what detaches holds all functions", held).when(|guest| guest.as_booted() && guest.kernel == "7"),
 ];
+
+/// Where links share what calls them, it makes one more link, and no other way of attaching leaves one: src/probe/attach/hold.rs.
+fn held(guest: &Guest) -> Result<(), String> {
+    let tool = guest.tool().ok_or("there is no tool")?;
+    for (arguments, held) in [(["-T", "vfs"], 1), (["-T", "blk"], 0)] {
+        let running = Running::start(Command::new(tool).args(arguments))?;
+        wait_for("the banner", MINUTE, || running.stderr().contains(BANNER))?;
+        let before = link_number()?;
+        running.signal(Signal::SIGINT)?;
+        running.finish(MINUTE)?.success()?;
+        wait_for("all to be detached", MINUTE, || ours().is_empty())?;
+        let made = link_number()? - before - 1;
+        if made != held {
+            return Err(format!(
+                "{arguments:?}: {made} links were made to detach, and not {held}"
+            ));
+        }
+    }
+    Traces::gone()
+}
 
 /// How tasks are preempted changes what a run attaches, not how it is taken away.
 const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {

@@ -102,6 +102,16 @@ fn start(guest: &Guest, figure: &str, hook: Hook, arguments: &[&str]) -> Result<
     tell(guest, figure, after - before)
 }
 
+/// The number of a link that is made now: the kernel numbers all of them, one after the other (`bpf_link_prime()`).
+pub(super) fn link_number() -> Result<u32, String> {
+    let program = empty(sys::BPF_PROG_TYPE_KPROBE, sys::BPF_TRACE_KPROBE_MULTI, 0)?;
+    let link = attach_multi(&program, Targets::Names(&["vfs_read"]), sys::BPF_TRACE_KPROBE_MULTI, 0);
+    let link = link.map_err(|e| format!("vfs_read: {e}"))?;
+    let info = perf::link_info(&link);
+    info.map(|info| info.id)
+        .ok_or_else(|| "a link has no number".to_owned())
+}
+
 /// The types of the kernel, which are read once.
 struct Types(*mut sys::btf);
 

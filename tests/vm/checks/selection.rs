@@ -115,6 +115,7 @@ const SELECTION: &[Line] = &[
     ("cleanup: SIGKILL, kprobe", &["6.12"]),
     ("cleanup: SIGKILL, kprobe-event", &["5.10"]),
     ("cleanup: SIGKILL of the keeper of events, too", &["5.10"]),
+    ("cleanup: what detaches holds all functions", &["7"]),
     ("errors: ", &["6.1"]),
     ("errors: a probe that this kernel does not have", ENDS),
     ("privileges: ", ENDS),
