@@ -87,6 +87,7 @@ fn facts(kernel: &str, command_line: &str, without: &[&str]) -> Facts {
         } else {
             Fprobe::Absent
         },
+        entry_fprobe: types.contains("fprobe entry"),
         session: types.contains("session"),
         tracefs: Some("/sys/kernel/tracing".into()),
         task_storage: types.contains("task_storage"),
@@ -425,11 +426,12 @@ fn requests_are_seen_by_what_loses_none() {
             for wish in [PLAIN, QUEUED, OWNED, GROUPED, BIOS] {
                 let way = &plan::block_ways(wish, &facts, Choice::Auto).unwrap()[0];
                 let preempted = facts.preemption.is_possible();
-                let hook = match (preempted, facts.fprobe) {
+                let hook = match (preempted, facts.entry_fprobe) {
                     (false, _) => Hook::RawTracepoint,
-                    (true, Fprobe::Graph) => Hook::Multi,
-                    (true, _) => Hook::Kprobe,
+                    (true, true) => Hook::Multi,
+                    (true, false) => Hook::Kprobe,
                 };
+                assert_eq!(facts.entry_fprobe, kernel == "7");
                 assert_eq!((way.hook, way.again), (hook, true), "{kernel} {command_line}: {wish:?}");
                 assert_eq!(loses_requests(way, &facts), None, "{kernel} {command_line}: {wish:?}");
                 // The event of a start may be skipped, too.
@@ -456,7 +458,7 @@ fn requests_are_seen_by_what_loses_none() {
 #[test]
 fn tracepoints_alone_are_honest() {
     let mut facts = facts("7", "", &[]);
-    (facts.kprobe, facts.fprobe) = (false, Fprobe::Absent);
+    (facts.kprobe, facts.entry_fprobe) = (false, false);
     let ways = plan::block_ways(PLAIN, &facts, Choice::Auto).unwrap();
     assert_eq!(ways[0].hook, Hook::RawTracepoint);
     assert!(loses_requests(&ways[0], &facts).is_some());
@@ -557,7 +559,7 @@ fn a_kind_of_hook_that_sees_no_requests_is_refused_for_them() {
         assert!(
             check(choice, &[Layer::Blk])
                 .unwrap_err()
-                .contains("does not see requests")
+                .contains("cannot be asked for requests")
         );
     }
     assert_eq!(check(Choice::Fentry, &[Layer::Vfs, Layer::Blk]), Ok(()));

@@ -69,6 +69,7 @@ pub struct Scan {
     pub functions: Vec<(String, BtfFunction)>,
     pub fentry: bool,
     pub fprobe: Fprobe,
+    pub entry_fprobe: bool,
     pub session: bool,
     pub fsession: bool,
     pub task_storage: bool,
@@ -112,6 +113,8 @@ const TASKS: &str = "bpf_iter_task";
 
 /// A static function of fs/pipe.c, in every kernel and always out of line: its address is in a table.
 const STATIC_FUNCTION: &str = "pipe_poll";
+/// A function of kernel/trace/fprobe.c that fprobes at entries alone are called by, where that is not the function graph's (2c67dc457bc6).
+const ENTRY_FPROBE: &str = "fprobe_ftrace_entry";
 const FPROBE: &str = "fprobe";
 const RETHOOK: &str = "rethook";
 const ATTACH_TYPES: &str = "bpf_attach_type";
@@ -139,8 +142,9 @@ const EVENTS: [&str; 7] = [
 ];
 
 /// Names that matter whatever is wanted, and what others begin with.
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     STATIC_FUNCTION,
+    ENTRY_FPROBE,
     TASKS,
     FPROBE,
     RETHOOK,
@@ -217,6 +221,7 @@ impl Btf<'_> {
             functions: Vec::new(),
             fentry: false,
             fprobe: Fprobe::Absent,
+            entry_fprobe: false,
             session: false,
             fsession: false,
             task_storage: false,
@@ -234,6 +239,7 @@ impl Btf<'_> {
                         continue;
                     };
                     scan.has_static |= name == STATIC_FUNCTION;
+                    scan.entry_fprobe |= name == ENTRY_FPROBE;
                     if self.module.is_none() {
                         self.scan_function(name, id, &kind, &mut scan);
                     }

@@ -77,6 +77,8 @@ pub struct Facts {
     /// The perf unit `kprobe`.
     pub kprobe: bool,
     pub fprobe: Fprobe,
+    /// An fprobe at entries alone does without the function graph (2c67dc457bc6), and is cheaper than a kprobe.
+    pub entry_fprobe: bool,
     /// `BPF_TRACE_KPROBE_SESSION` (6.10).
     pub session: bool,
     /// Where tracefs is mounted, when it can be used.
@@ -307,6 +309,7 @@ pub fn gather(
         fsession: scan.fsession,
         kprobe: Path::new("/sys/bus/event_source/devices/kprobe/type").exists(),
         fprobe: scan.fprobe,
+        entry_fprobe: scan.entry_fprobe,
         session: scan.session,
         tracefs: tracefs(),
         task_storage: scan.task_storage,

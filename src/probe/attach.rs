@@ -35,6 +35,7 @@ use super::plan::{BlockWay, Plan, PlannedOp, PlannedPoint, PlannedRow};
 use super::program::{Loading, Programs, own};
 use super::{Guard, Hook, PointWord};
 pub use attempt::attach;
+use block::BLOCK_EVENTS;
 pub use groups::{AttachedGroups, GroupCounters};
 pub use hold::Hold;
 use probe::SkipSource;
@@ -47,6 +48,8 @@ pub struct Attached {
     entries: Vec<OfLayer>,
     returns: Vec<OfLayer>,
     _process_events: Vec<Detachable>,
+    /// A link to all functions: the last to go.
+    held: Option<OwnedFd>,
     /// How each op is measured, in the order of the plan.
     pub ops: Vec<AttachedOp>,
     /// All that is attached, in the order it came to be.
@@ -68,7 +71,7 @@ pub struct Attached {
     programs: Programs,
     /// What it took to attach them, once they were loaded.
     pub attaching: Duration,
-    /// What makes detaching quicker, where something does.
+    /// What makes such a link, where that makes attaching and detaching quicker.
     pub hold: Option<Hold>,
     _events: Option<KprobeEvents>,
 }
@@ -97,7 +100,7 @@ pub struct AttachedOp {
 pub const EVERY_FUNCTION: &str = "every function";
 
 /// An attempt that the kernel refused.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub function: String,
     pub hook: Hook,
@@ -447,7 +450,7 @@ impl Attaching<'_> {
     }
 
     fn refuse(&mut self, index: usize, function: &str, hook: Hook, error: &str) {
-        let is_on_its_own = !hook.is_on_functions() || self.loaded.borrow().contains(&hook);
+        let is_on_its_own = function == BLOCK_EVENTS || !hook.is_on_functions() || self.loaded.borrow().contains(&hook);
         let function = if is_on_its_own { function } else { EVERY_FUNCTION };
         let refused = &mut self.attached.ops[index].refused;
         if !refused

@@ -396,7 +396,7 @@ pub fn check_choice(choice: Choice, layers: &[Layer], facts: &Facts) -> Result<(
     let only_requests = layers.iter().all(|&layer| layer == Layer::Blk);
     if only_requests && matches!(hook, Hook::Fsession | Hook::Fentry | Hook::Session | Hook::Multi) {
         return Err(format!(
-            "{} does not see requests; -T blk has raw-tracepoint and kprobe",
+            "{} cannot be asked for requests; -T blk has raw-tracepoint and kprobe",
             hook.name()
         ));
     }
@@ -505,9 +505,9 @@ const SYSCALL_HOOKS: [Hook; 7] = [
 ];
 
 /// Hooks on the entry of a function that is called in interrupts as well, but for trampolines; the best first. A link on many is cheaper
-/// than a kprobe where it needs nothing of the function graph (`benches/run` measures an empty program of each).
+/// than a kprobe where it does without the function graph (`benches/run` measures an empty program of each).
 fn entry_hooks(facts: &Facts) -> Vec<Hook> {
-    let multi = Some(Hook::Multi).filter(|_| facts.fprobe == Fprobe::Graph);
+    let multi = Some(Hook::Multi).filter(|_| facts.entry_fprobe);
     let kprobe = Some(Hook::Kprobe).filter(|_| facts.kprobe);
     multi.into_iter().chain(kprobe).collect()
 }

@@ -64,7 +64,11 @@ pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Att
         if let Some(refusals) = attached.block_refusals(plan)
             && ways.len() > 1
         {
-            refused.extend(refusals);
+            for refusal in refusals {
+                if !refused.contains(&refusal) {
+                    refused.push(refusal);
+                }
+            }
             ways.next();
             continue;
         }
@@ -164,6 +168,7 @@ fn attach_loaded(
             entries: Vec::new(),
             returns: Vec::new(),
             _process_events: Vec::new(),
+            held: None,
             ops: plan.ops.iter().map(of_op).collect(),
             probes: Vec::new(),
             completions: BTreeMap::new(),
@@ -186,9 +191,8 @@ fn attach_loaded(
         return Ok(Attempt::WithoutCompletions);
     }
     attaching.in_flight()?;
-    let hold = attaching.hold(plan);
-    // Links do without; it takes longer.
-    let held = hold.as_ref().and_then(|hold| hold.link().ok());
+    attaching.attached.hold = attaching.hold(plan);
+    attaching.attached.hold_all();
     if settings.whole_stack {
         attaching.stack(plan)?;
     }
@@ -218,12 +222,11 @@ fn attach_loaded(
         attaching.block(&ops, way);
     }
     attaching.process_events()?;
-    drop(held);
     let Attaching {
         mut attached, events, ..
     } = attaching;
     attached._events = events;
-    attached.hold = hold;
+    attached.held = None;
     attached.attaching = start.elapsed().saturating_sub(attached.loading().time);
     Ok(Attempt::Attached(Box::new(attached)))
 }

@@ -23,14 +23,30 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Makes it: each of the functions stays hooked until it is closed. Makes no other system call and takes no memory, so that a
-    /// process that was just forked can call it.
+    /// Makes it: each of the functions stays hooked until it is closed. Takes no memory, so that a process that was just forked can call
+    /// it.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn link(&self) -> io::Result<OwnedFd> {
         let targets = Targets::Addresses(&self.addresses);
         attach_multi(&self.program, targets, sys::BPF_TRACE_KPROBE_SESSION, 0)
+    }
+}
+
+impl Attached {
+    /// Until [`Self::held`] is closed no function is let go. Without it, where the kernel refuses, all takes longer.
+    pub(super) fn hold_all(&mut self) {
+        self.held = self.hold.as_ref().and_then(|hold| hold.link().ok());
+    }
+}
+
+impl Drop for Attached {
+    /// All else is closed before the link that is made here.
+    fn drop(&mut self) {
+        if self.held.is_none() {
+            self.hold_all();
+        }
     }
 }
 

@@ -41,7 +41,10 @@ enum Hook {
     /// One on the other: what the first skips, because its CPU is inside it, the second sees, if it is not inside that as well.
     TwoFsessions,
     Kprobe,
+    /// At the entry alone.
+    KprobeEntry,
     Multi,
+    MultiEntry,
     Session,
     /// At the system call, whatever layer is below it.
     RawTracepoint,
@@ -51,12 +54,14 @@ enum Hook {
 const SYSTEM_CALLS: &str = "/sys/kernel/tracing/events/raw_syscalls";
 
 /// What each hook adds to a read: its figure's name, and where there is one.
-const AT_A_READ: [(Hook, &str, &[&str]); 8] = [
+const AT_A_READ: [(Hook, &str, &[&str]); 10] = [
     (Hook::Fentry, "floor", &["6.1", "7"]),
     (Hook::Kprobe, "floor kprobe", &["6.1", "7"]),
     (Hook::Fsession, "floor fsession", &["7"]),
     (Hook::TwoFsessions, "floor fsessions", &["7"]),
     (Hook::Multi, "floor multi", &["7"]),
+    (Hook::KprobeEntry, "floor kprobe entry", &["7"]),
+    (Hook::MultiEntry, "floor multi entry", &["7"]),
     (Hook::Session, "floor session", &["7"]),
     (Hook::RawTracepoint, "floor raw tracepoint", &["7"]),
     (Hook::Tracepoint, "floor tracepoint", &["7"]),
@@ -175,6 +180,8 @@ fn attach(hook: Hook, functions: &[&str], types: &Types) -> Result<Attached, Str
         Hook::Fsession => &[sys::BPF_TRACE_FSESSION],
         Hook::TwoFsessions => &[sys::BPF_TRACE_FSESSION; 2],
         Hook::Kprobe => &[0, 0],
+        Hook::KprobeEntry => &[0],
+        Hook::MultiEntry => &[sys::BPF_TRACE_KPROBE_MULTI],
         Hook::Multi => &[sys::BPF_TRACE_KPROBE_MULTI; 2],
         Hook::Session => &[sys::BPF_TRACE_KPROBE_SESSION],
         Hook::RawTracepoint | Hook::Tracepoint => return Err("these are on events".to_owned()),
@@ -191,7 +198,7 @@ fn attach(hook: Hook, functions: &[&str], types: &Types) -> Result<Attached, Str
         }
         let program = empty(sys::BPF_PROG_TYPE_KPROBE, kind, 0)?;
         let at_return = kinds.len() == 2 && place == 0;
-        if matches!(hook, Hook::Kprobe) {
+        if matches!(hook, Hook::Kprobe | Hook::KprobeEntry) {
             for function in functions {
                 let event = perf::attach_kprobe(program.as_fd(), function, at_return);
                 attached._events.push(event.map_err(|e| format!("{function}: {e}"))?);
