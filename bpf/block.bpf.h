@@ -343,10 +343,9 @@ static __always_inline int on_issue(const struct request_view *view)
 }
 
 /* Keeps that this end was counted, for the other program that sees it; where there is none, nothing. */
-static __always_inline void mark_ended(const struct request_view *view, const struct found_request *known, __u8 op)
+static __always_inline void mark_ended(__u64 address, __u64 stamp, const struct found_request *known, __u8 op)
 {
-	struct request_state ended = { .op = op, .stamp = view->stamp, .phase = REQUEST_ENDED };
-	__u64 address = view->address;
+	struct request_state ended = { .op = op, .stamp = stamp, .phase = REQUEST_ENDED };
 
 	if (block.ends_twice)
 		remember_request(address, known, &ended);
@@ -399,21 +398,21 @@ static __always_inline int on_unissued_end(struct request_view *view, bool direc
 			if (bytes && asks_for_flush(view->asked))
 				remember_request(address, known, &flushing);
 			else if (view->stamp)
-				mark_ended(view, known, op);
+				mark_ended(address, view->stamp, known, op);
 		}
 		return 0;
 	}
 	if (is_known && phase == REQUEST_FLUSHING) {
 		if (config.whole_stack && state->thread)
 			end_of_flushed(state->thread, view->queue);
-		mark_ended(view, known, op);
+		mark_ended(address, view->stamp, known, op);
 		return 0;
 	}
 	if (config.whole_stack && stamp.thread)
 		end_of_flushed(stamp.thread, view->queue);
 	if ((phase == REQUEST_STARTED && !state->foreign) || !block.by_owner || stamp.owner == OWNER_TRACED) {
 		count_apart(op, APART_NEVER_ISSUED);
-		mark_ended(view, known, op);
+		mark_ended(address, view->stamp, known, op);
 	} else {
 		forget_request(address, known);
 	}
@@ -484,23 +483,24 @@ static __always_inline int on_end(struct request *rq, bool direct, long error, b
 	/* Mostly another program has counted it, and that is seen before anything else is read. */
 	if (by != END_BY_FUNCTION && is_over(state, stamp, bytes))
 		return 0;
-	look(rq, direct, &view);
 	/* Nothing is counted any more while /proc/diskstats is read, to be compared. */
-	if (control.stopped & STOP_REQUESTS || bytes < view.bytes)
+	if (control.stopped & STOP_REQUESTS || bytes < OF_REQUEST(rq, direct, __data_len))
 		return 0;
-	if (!state || state->phase != REQUEST_ISSUED)
+	if (!state || state->phase != REQUEST_ISSUED) {
+		look(rq, direct, &view);
 		return on_unissued_end(&view, direct, &known, bytes, by);
+	}
 	now = bpf_ktime_get_ns();
 	ended = *state;
 	if (ended.flushes)
 		state->phase = REQUEST_FLUSHING;
 	/* The other program would take one that was started before the run for one that was issued before. */
-	else if (view.stamp < control.began_ns)
-		mark_ended(&view, &known, ended.op);
+	else if (stamp < control.began_ns)
+		mark_ended(address, stamp, &known, ended.op);
 	else
 		forget_request(address, &known);
 	if (block.neighbours)
-		note_end(&ended, view.queue, now);
+		note_end(&ended, (__u64)OF_REQUEST(rq, direct, q), now);
 	if (config.whole_stack && ended.foreign != FOREIGN_PROCESS)
 		end_of_request(&ended, now);
 	if (ended.foreign)
