@@ -41,14 +41,14 @@ impl Nfs {
         nfs.serve()?;
         let options = "vers=4.2,proto=tcp,addr=127.0.0.1,clientaddr=127.0.0.1";
         let source = "127.0.0.1:/";
-        mount(
-            Some(source),
-            Self::FOLDER,
-            Some("nfs4"),
-            MsFlags::MS_NOATIME,
-            Some(options),
-        )
-        .map_err(|e| format!("{source}: {e}"))?;
+        let mut last = Ok(());
+        // A server that has just begun refuses some with EIO on a busy host.
+        let mounted = wait_for("a mount", BOUND, || {
+            let flags = MsFlags::MS_NOATIME;
+            last = mount(Some(source), Self::FOLDER, Some("nfs4"), flags, Some(options));
+            last.is_ok()
+        });
+        mounted.map_err(|error| format!("{source}: {error}: {last:?}"))?;
         nfs.is_mounted = true;
         Ok(nfs)
     }
