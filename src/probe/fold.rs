@@ -4,6 +4,7 @@
 //! out as well, but only after it has taken apart and moved the whole, and it leaves the loads of constants in the path that
 //! every call takes.
 
+mod layout;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use libbpf_sys as sys;
 use libbpf_sys::bpf_insn;
 
 use crate::kernel::interface::POINT_UNSET;
+use layout::{assemble, drop_unreached, invert_branches, shorten_jumps};
 use state::{STACK, State, Value, may_be_stack};
 use unused::{drop_unread, drop_unused};
 
@@ -157,12 +159,10 @@ fn fold_function(program: &[bpf_insn], constants: &Constants<'_>) -> Option<Vec<
             break;
         }
     }
-    drop_jumps_to_next(&mut kept);
     shorten_jumps(&mut kept);
     drop_unreached(&mut kept);
     invert_branches(&mut kept);
     drop_unreached(&mut kept);
-    drop_jumps_to_next(&mut kept);
     assemble(&kept)
 }
 
@@ -514,7 +514,13 @@ fn rewritten(
     } else if is_branch(&instruction) {
         target?;
         if next.is_some() {
-            with_number(&mut it.instruction, source);
+            let first = after.destination(&instruction);
+            if matches!((first, source), (Value::Number(_), Value::Unknown)) {
+                turn_round(&mut it.instruction);
+                with_number(&mut it.instruction, first);
+            } else {
+                with_number(&mut it.instruction, source);
+            }
         } else {
             it.instruction = bpf_insn {
                 code: JUMP,
@@ -535,6 +541,25 @@ fn rewritten(
         }
     }
     Some(it)
+}
+
+/// Makes it the same comparison of two registers, the second one first.
+fn turn_round(branch: &mut bpf_insn) {
+    let operation = match u32::from(branch.code & OPERATION) {
+        sys::BPF_JGT => sys::BPF_JLT,
+        sys::BPF_JLT => sys::BPF_JGT,
+        sys::BPF_JGE => sys::BPF_JLE,
+        sys::BPF_JLE => sys::BPF_JGE,
+        sys::BPF_JSGT => sys::BPF_JSLT,
+        sys::BPF_JSLT => sys::BPF_JSGT,
+        sys::BPF_JSGE => sys::BPF_JSLE,
+        sys::BPF_JSLE => sys::BPF_JSGE,
+        same => same,
+    };
+    branch.code = branch.code & !OPERATION | operation as u8;
+    let (first, second) = (branch.dst_reg(), branch.src_reg());
+    branch.set_dst_reg(second);
+    branch.set_src_reg(first);
 }
 
 /// Writes into the instruction what is known of its second operand.
@@ -571,121 +596,4 @@ fn move_number(it: &mut Kept, number: u64) {
         it.high = Some((number >> 32) as i32);
     }
     it.instruction = instruction;
-}
-
-/// The first that stays of those from a place on.
-fn at_or_after(kept: &[Kept], place: usize) -> usize {
-    kept.partition_point(|it| it.place < place)
-}
-
-/// Leaves out jumps over nothing.
-fn drop_jumps_to_next(kept: &mut Vec<Kept>) {
-    let mut stays = vec![true; kept.len()];
-    // Where the program goes on behind each, of those that stay.
-    let mut next = kept.len();
-    for (index, it) in kept.iter().enumerate().rev() {
-        let target = it.target.map(|target| at_or_after(kept, target));
-        let is_over_nothing =
-            it.instruction.code == JUMP && target.is_some_and(|target| (index + 1..=next).contains(&target));
-        stays[index] = !is_over_nothing;
-        if stays[index] {
-            next = index;
-        }
-    }
-    let mut stays = stays.into_iter();
-    kept.retain(|_| stays.next().unwrap_or(true));
-}
-
-/// Lets each jump go where the jump that it leads to goes.
-fn shorten_jumps(kept: &mut [Kept]) {
-    for index in 0..kept.len() {
-        // Jumps in a circle end nowhere.
-        for _ in 0..kept.len() {
-            let Some(target) = kept[index].target else { break };
-            match kept.get(at_or_after(kept, target)) {
-                Some(next) if next.instruction.code == JUMP && next.target != kept[index].target => {
-                    kept[index].target = next.target;
-                }
-                _ => break,
-            }
-        }
-    }
-}
-
-/// Lets a branch around a jump go where that one goes. No other way leads to the jump, since all are shortened.
-fn invert_branches(kept: &mut [Kept]) {
-    for index in 0..kept.len().saturating_sub(2) {
-        let is_around = is_branch(&kept[index].instruction)
-            && kept[index + 1].instruction.code == JUMP
-            && kept[index]
-                .target
-                .is_some_and(|target| at_or_after(kept, target) == index + 2);
-        if let Some(code) = inverted(kept[index].instruction.code).filter(|_| is_around) {
-            kept[index].instruction.code = code;
-            (kept[index].target, kept[index + 1].target) = (kept[index + 1].target, kept[index].target);
-        }
-    }
-}
-
-/// The branch that is taken where this one is not.
-fn inverted(code: u8) -> Option<u8> {
-    let operation = match u32::from(code & OPERATION) {
-        sys::BPF_JEQ => sys::BPF_JNE,
-        sys::BPF_JNE => sys::BPF_JEQ,
-        sys::BPF_JGT => sys::BPF_JLE,
-        sys::BPF_JLE => sys::BPF_JGT,
-        sys::BPF_JGE => sys::BPF_JLT,
-        sys::BPF_JLT => sys::BPF_JGE,
-        sys::BPF_JSGT => sys::BPF_JSLE,
-        sys::BPF_JSLE => sys::BPF_JSGT,
-        sys::BPF_JSGE => sys::BPF_JSLT,
-        sys::BPF_JSLT => sys::BPF_JSGE,
-        _ => return None,
-    };
-    Some(code & !OPERATION | operation as u8)
-}
-
-/// Leaves out what no way leads to any more: the kernel refuses it.
-fn drop_unreached(kept: &mut Vec<Kept>) {
-    let mut is_reached = vec![false; kept.len()];
-    let mut open = vec![0];
-    while let Some(index) = open.pop() {
-        let Some(it) = kept.get(index).filter(|_| !is_reached[index]) else {
-            continue;
-        };
-        is_reached[index] = true;
-        open.extend(it.target.map(|target| at_or_after(kept, target)));
-        if !matches!(it.instruction.code, JUMP | EXIT) {
-            open.push(index + 1);
-        }
-    }
-    let mut is_reached = is_reached.into_iter();
-    kept.retain(|_| is_reached.next().unwrap_or(true));
-}
-
-/// Puts them one after the other, with jumps to where their targets are now.
-fn assemble(kept: &[Kept]) -> Option<Vec<bpf_insn>> {
-    let mut starts = Vec::with_capacity(kept.len());
-    let mut size = 0;
-    for it in kept {
-        starts.push(size);
-        size += 1 + usize::from(it.high.is_some());
-    }
-    let mut program = Vec::with_capacity(size);
-    for (it, start) in kept.iter().zip(&starts) {
-        let mut instruction = it.instruction;
-        if let Some(target) = it.target {
-            // Behind the last one there is nothing to jump to.
-            let target = *starts.get(at_or_after(kept, target))?;
-            instruction.off = i16::try_from(target as isize - *start as isize - 1).ok()?;
-        }
-        program.push(instruction);
-        if let Some(imm) = it.high {
-            program.push(bpf_insn {
-                imm,
-                ..Default::default()
-            });
-        }
-    }
-    Some(program)
 }

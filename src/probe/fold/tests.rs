@@ -149,6 +149,40 @@ fn a_jump_to_a_jump_goes_where_that_goes() {
 }
 
 #[test]
+fn a_number_is_compared_with_as_the_second_one() {
+    let less = instruction(sys::BPF_JMP | sys::BPF_JLT | sys::BPF_X, 6, 1, 1, 0);
+    let program = [number(6, 5), less, call(1), number(0, 0), exit()];
+    let greater = instruction(sys::BPF_JMP | sys::BPF_JGT | sys::BPF_K, 1, 0, 1, 5);
+    let expected = [greater, call(1), number(0, 0), exit()];
+    assert_eq!(shown(&folded(&program).unwrap()), shown(&expected));
+}
+
+#[test]
+fn what_is_jumped_to_comes_behind_the_jump() {
+    let program = [
+        jump_if_equal(1, 0, 4),
+        call(1),
+        jump(4),
+        call(2),
+        exit(),
+        call(3),
+        exit(),
+        call(4),
+        jump(-6),
+    ];
+    let expected = [
+        jump_if_equal(1, 0, 4),
+        call(1),
+        call(4),
+        call(2),
+        exit(),
+        call(3),
+        exit(),
+    ];
+    assert_eq!(shown(&folded(&program).unwrap()), shown(&expected));
+}
+
+#[test]
 fn an_address_in_a_map_is_not_0() {
     let [low, high] = address(1);
     let program = [low, high, jump_if_equal(1, 0, 1), call(1), number(0, 0), exit()];

@@ -3,10 +3,10 @@
 use libbpf_sys as sys;
 use libbpf_sys::bpf_insn;
 
+use super::layout::at_or_after;
 use super::state::{STACK, Value};
 use super::{
-    CALL, EXIT, FRAME, JUMP, Kept, LOAD_CONSTANT, MODE, OPERATION, at_or_after, class, has_register, is_arithmetic,
-    size_of_access,
+    CALL, EXIT, FRAME, JUMP, Kept, LOAD_CONSTANT, MODE, OPERATION, class, has_register, is_arithmetic, size_of_access,
 };
 
 /// Registers, a bit each.
