@@ -74,10 +74,14 @@ enum verdict {
 #define DEFINE_JUDGE_INODE(NAME, GET)                                                                                  \
 	static __always_inline enum verdict NAME(struct inode *inode)                                                  \
 	{                                                                                                              \
-		__u16 kind = GET(inode, i_mode) & S_IFMT;                                                              \
+		__u32 kind = GET(inode, i_mode) & S_IFMT;                                                              \
                                                                                                                        \
-		if (!config.all_files && kind != S_IFREG && kind != S_IFDIR && kind != S_IFBLK)                        \
-			return EXCLUDED;                                                                               \
+		if (!config.all_files && unlikely(kind != S_IFREG)) {                                                  \
+			/* Or the compiler would ask for the rarest kind first. */                                     \
+			barrier_var(kind);                                                                             \
+			if (kind != S_IFDIR && kind != S_IFBLK)                                                        \
+				return EXCLUDED;                                                                       \
+		}                                                                                                      \
 		if (config.by_file) {                                                                                  \
 			struct super_block *sb = GET(inode, i_sb);                                                     \
                                                                                                                        \

@@ -625,6 +625,8 @@ struct config {
 	__u32 self_tgid; /* never traced */
 	__u32 unit_ns; /* 0, 1000 or 1000000 */
 	__u32 rows; /* the length of a CPU's part of `stats`: ops measured, and completions of some of them */
+	__u32 cpu_bytes; /* the same in bytes, where the counters are in `stats_by_cpu`; 0: they are in `stats` */
+	__u32 cpu_mask; /* which bits of a CPU's number say which part is its */
 	bool traced_set; /* trace what is in `traced` */
 	bool follow; /* and add the children of what is in it */
 	bool by_cgroup;
@@ -700,6 +702,6 @@ _Static_assert(sizeof(struct served) == 32, "no padding");
 _Static_assert(sizeof(struct async_call) == 32 * ASYNC_LAYERS + 24, "no padding");
 _Static_assert(sizeof(struct task_frames) == 48 * MAX_FRAMES + 8, "no padding");
 _Static_assert(sizeof(struct group) == 8 * (3 + COMM_WORDS) + 16 + NAMES_ROOM + NAME_ROOM, "no padding");
-_Static_assert(sizeof(struct config) == 80, "no padding");
+_Static_assert(sizeof(struct config) == 88, "no padding");
 
 #endif

@@ -20,50 +20,75 @@ enum cookie {
 static __u64 *(*const bpf_session_cookie)(void) = (void *)KFUNC_SESSION_COOKIE;
 static __u64 *(*const bpf_session_cookie_of)(void *ctx) = (void *)KFUNC_SESSION_COOKIE_OF;
 
+static __always_inline __u64 *session_cookie(void *ctx)
+{
+	return kfuncs.session_cookie_of ? bpf_session_cookie_of(ctx) : bpf_session_cookie();
+}
+
 /* Whether calls of the current thread are looked at. */
 static __always_inline bool session_is_traced(__u32 point)
 {
 	/* It is cheaper than the helper that answers both numbers. */
 	__u64 id = (__u64)bpf_get_current_task_btf()->tgid << 32;
 
-	return point_shape(point) == SHAPE_FILE_0 && thread_is_traced(id) && !(control.stopped & STOP_CALLS);
+	return point_shape(point) == SHAPE_FILE_0 && likely(thread_is_traced(id)) && likely(!(control.stopped & STOP_CALLS));
 }
 
-/* A call begins. Answers what its cookie is to be. */
-static __always_inline __u64 enter_session(__u32 point, enum verdict verdict)
+/* A call begins that is looked at. Says whether it is asked for. */
+static __always_inline bool begin_session(__u32 point, enum verdict verdict)
 {
 	struct op_stats *s;
 
-	if (verdict == EXCLUDED)
-		count_excluded(point_op(point));
-	if (verdict != TRACED)
-		return COOKIE_LEFT_OUT;
-	s = stats_of(point_op(point));
-	if (!s)
-		return COOKIE_LEFT_OUT;
-	add(&s->under_way, 1);
-	return bpf_ktime_get_ns();
-}
-
-static __always_inline void leave_session(__u32 point, __u64 cookie, long value)
-{
-	struct ended call = { .entered_ns = cookie };
-	struct op_stats *s;
-	__u64 now;
-
-	if (cookie == COOKIE_LEFT_OUT)
-		return;
-	now = bpf_ktime_get_ns();
-	s = stats_of(point_op(point));
-	if (!s)
-		return;
-	if (cookie == COOKIE_UNSEEN) {
-		add(&s->half_seen, 1);
-		return;
+	if (unlikely(verdict != TRACED)) {
+		if (verdict == EXCLUDED)
+			count_excluded(point_op(point));
+		return false;
 	}
+	s = stats_of(point_op(point));
+	if (!s)
+		return false;
+	add(&s->under_way, 1);
+	return true;
+}
+
+/* A call that has ended, of those that were asked for. */
+struct ended_session {
+	struct op_stats *counters;
+	__u64 ns;
+	__u64 step;
+};
+
+/* Says whether its time is known. */
+static __always_inline bool end_session(__u32 point, __u64 start, struct ended_session *call)
+{
+	__u64 ns = bpf_ktime_get_ns() - start, place;
+	struct op_stats *s;
+
+	/* Before anything else is asked: then the start is needed no more. */
+	barrier_var(ns);
+	s = stats_of(point_op(point));
+	if (!s)
+		return false;
+	place = short_place_of(ns);
 	add(&s->under_way, -1);
-	if (is_timed(point, &call, now))
-		record_to(s, point_op(point), true, now - cookie, step_of(now - cookie), value, false);
+	call->counters = s;
+	call->ns = ns;
+	if (likely(place < sizeof(short_steps))) {
+		call->step = short_steps[place];
+		return true;
+	}
+	/* The clock went back. */
+	if ((__s64)ns < 0) {
+		add(&s->lost[LOST_CLOCK], 1);
+		return false;
+	}
+	call->step = long_step_of(ns);
+	return true;
+}
+
+static __always_inline void record_session(__u32 point, const struct ended_session *call, long value)
+{
+	record_to(call->counters, point_op(point), true, call->ns, call->step, value, false);
 }
 
 SEC("fsession")
@@ -71,32 +96,50 @@ int fsession_both(void *ctx)
 {
 	__u64 *cookie = bpf_session_cookie_of(ctx);
 	__u32 point = SPECIALISED_POINT();
+	struct ended_session call;
+	struct op_stats *s;
 
-	if (!bpf_session_is_return_of(ctx))
-		*cookie = session_is_traced(point) ? enter_session(point, judge_direct(ctx, point)) : COOKIE_LEFT_OUT;
-	/* The return value stands behind the arguments. */
-	else if (point_args(point) == 4)
-		leave_session(point, *cookie, CONTEXT_WORD(ctx, 4));
-	else if (point_args(point) == 5)
-		leave_session(point, *cookie, CONTEXT_WORD(ctx, 5));
+	if (!bpf_session_is_return_of(ctx)) {
+		if (session_is_traced(point) && begin_session(point, judge_direct(ctx, point)))
+			*cookie = bpf_ktime_get_ns();
+		else
+			*cookie = COOKIE_LEFT_OUT;
+		return 0;
+	}
+	if (likely(*cookie > COOKIE_LEFT_OUT)) {
+		if (!end_session(point, *cookie, &call))
+			return 0;
+		/* The return value stands behind the arguments. */
+		if (point_args(point) == 4)
+			record_session(point, &call, CONTEXT_WORD(ctx, 4));
+		else if (point_args(point) == 5)
+			record_session(point, &call, CONTEXT_WORD(ctx, 5));
+	} else if (*cookie == COOKIE_UNSEEN) {
+		s = stats_of(point_op(point));
+		if (s)
+			add(&s->half_seen, 1);
+	}
 	return 0;
 }
 
+/* The kernel tells no return of a call that was left out, or whose entry was skipped. */
 SEC("kprobe.session")
 int session_by_cookie(struct pt_regs *ctx)
 {
-	__u64 *cookie = kfuncs.session_cookie_of ? bpf_session_cookie_of(ctx) : bpf_session_cookie();
 	__u32 point = SPECIALISED_POINT();
-	__u64 start;
+	struct ended_session call;
+	__u64 *cookie;
 
 	if (session_is_return(ctx)) {
-		leave_session(point, *cookie, PT_REGS_RC(ctx));
+		if (end_session(point, *session_cookie(ctx), &call))
+			record_session(point, &call, PT_REGS_RC(ctx));
 		return 0;
 	}
-	start = session_is_traced(point) ? enter_session(point, judge_probed(ctx, point)) : COOKIE_LEFT_OUT;
-	*cookie = start;
-	/* 1: the return is of no interest. */
-	return start == COOKIE_LEFT_OUT;
+	if (!session_is_traced(point) || !begin_session(point, judge_probed(ctx, point)))
+		return 1;
+	cookie = session_cookie(ctx);
+	*cookie = bpf_ktime_get_ns();
+	return 0;
 }
 
 /* Does nothing: it is there so that its functions stay hooked. Their returns are of no interest. */

@@ -17,7 +17,12 @@
  * A part per CPU, with an element per op; sized by the loader. It is mapped into userspace, not looked up from there:
  * the system calls that read a map switch off all kprobe programs on their CPU (bpf_disable_instrumentation), which in a
  * kernel that preempts tasks lasts until the reader runs again.
+ *
+ * Where the kernel makes one value of that size, it is the first one, whose places programs compute: a third of what a look-up takes,
+ * and there is always a place.
  */
+struct op_stats stats_by_cpu[1] SEC(".bss.stats");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -49,9 +54,22 @@ static __always_inline void add(__u64 *counter, __u64 n)
 /* `row`: an op, or one behind them all, of an op's completions. */
 static __always_inline struct op_stats *stats_of(__u32 row)
 {
-	__u32 element = bpf_get_smp_processor_id() * config.rows + row;
+	__u32 cpu = bpf_get_smp_processor_id(), element = cpu * config.rows + row;
+	char *place;
 
-	return bpf_map_lookup_elem(&stats, &element);
+	if (!config.cpu_bytes)
+		return bpf_map_lookup_elem(&stats, &element);
+	if (row >= config.rows)
+		return NULL;
+	/* Here and not before: otherwise there is no such map. */
+	place = (char *)stats_by_cpu;
+	barrier_var(place);
+	place += (__u64)(config.cpu_mask & cpu) * config.cpu_bytes;
+	place += (__u64)row * sizeof(struct op_stats);
+	/* Nobody has to ask. */
+	if (!place)
+		__builtin_unreachable();
+	return (struct op_stats *)place;
 }
 
 static __always_inline void count_lost_in(__u32 row, enum lost_reason why, __u64 n, bool atomic)
@@ -104,18 +122,17 @@ __noinline int count_errno(__u32 row, __u32 error, __u32 atomic)
 static __always_inline void note_extremes(struct extremes *generations, __u64 ns)
 {
 	__u64 epoch = control.epoch;
-	struct extremes *x = &generations[epoch & 1];
+	/* As numbers they are added in the order that takes fewest instructions. */
+	struct extremes *x = (void *)((epoch & 1) * sizeof(*x) + (__u64)generations);
 
-	/* Computed once. */
-	barrier_var(x);
-	if (x->epoch != epoch) {
+	if (unlikely(x->epoch != epoch)) {
 		x->min_ns = ns;
 		x->max_ns = ns;
 		x->epoch = epoch;
 	} else {
-		if (ns < x->min_ns)
+		if (unlikely(ns < x->min_ns))
 			x->min_ns = ns;
-		if (ns > x->max_ns)
+		if (unlikely(ns > x->max_ns))
 			x->max_ns = ns;
 	}
 }
@@ -123,15 +140,19 @@ static __always_inline void note_extremes(struct extremes *generations, __u64 ns
 /* The errno of a call that has returned `value`, 0 when it did not fail. */
 static __always_inline __u32 errno_of(long value)
 {
-	return value < 0 && value >= -MAX_ERRNO ? -value : 0;
+	return unlikely((__u64)value >= (__u64)-MAX_ERRNO) ? -value : 0;
 }
 
 /* Counts a time of this step. */
 static __always_inline void count_step(__u64 *steps, __u64 step, bool atomic)
 {
-	/* It may come from the stack, where the verifier knows no bound of it. */
-	barrier_var(step);
-	add_to(&steps[step < STEPS ? step : STEPS - 1], 1, atomic);
+	/* It may come from the stack, and the verifier forgot its bound there before 5.11 (5689d49b71ad), as old as these pointers. */
+	if (!config.typed_task) {
+		barrier_var(step);
+		step = last_step_or(step);
+	}
+	/* As in note_extremes(). */
+	add_to((void *)(step * sizeof(*steps) + (__u64)steps), 1, atomic);
 }
 
 /*
@@ -143,11 +164,6 @@ static __always_inline void count_call(struct op_stats *s, bool moves_bytes, __u
 	/* struct op_stats says why the extremes are first, and the steps before what is a part of them. */
 	note_extremes(s->extremes, ns);
 	count_step(s->steps, step, atomic);
-	if (errno_of(value)) {
-		add_to(&s->errors, 1, atomic);
-	} else if (moves_bytes) {
-		add_to(&s->bytes, value, atomic);
-	}
 	add_to(&s->total_ns, ns, atomic);
 	if (config.unit_ns) {
 		__u32 slot = unit_slot_of(ns, config.unit_ns);
@@ -155,6 +171,11 @@ static __always_inline void count_call(struct op_stats *s, bool moves_bytes, __u
 		barrier_var(slot);
 		if (slot < UNIT_SLOTS)
 			add_to(&s->unit_slots[slot], 1, atomic);
+	}
+	if (errno_of(value)) {
+		add_to(&s->errors, 1, atomic);
+	} else if (moves_bytes) {
+		add_to(&s->bytes, value, atomic);
 	}
 }
 

@@ -51,45 +51,58 @@ const volatile __u8 step_shifts[64] = {
 };
 
 /*
- * The same of most times there are, by all of their bits but the last ones, which no shift depends on: a third of the instructions, and
- * times of one size are in one cache line.
+ * The steps of most times there are, from 128 to 65,535 ns, by all of their bits but the last ones, which no step of these depends on: a third
+ * of the instructions, and times of one size are in one cache line.
  */
-#define SHORT_BITS 16
-const volatile __u8 short_shifts[1 << (SHORT_BITS - STEP_BITS - 1)] = {
-	[0x1] = 1,
-	[0x2 ... 0x3] = 2,
-	[0x4 ... 0x7] = 3,
-	[0x8 ... 0xf] = 4,
-	[0x10 ... 0x1f] = 5,
-	[0x20 ... 0x3f] = 6,
-	[0x40 ... 0x7f] = 7,
-	[0x80 ... 0xff] = 8,
-	[0x100 ... 0x1ff] = 9,
-	[0x200 ... 0x3ff] = 10,
-	[0x400 ... 0x7ff] = 11,
-	[0x800 ... 0xfff] = 12,
+#define SHORT_STEPS(shift)                                                                                             \
+	SHORT_STEP(shift, 8), SHORT_STEP(shift, 9), SHORT_STEP(shift, 10), SHORT_STEP(shift, 11), SHORT_STEP(shift, 12),       \
+		SHORT_STEP(shift, 13), SHORT_STEP(shift, 14), SHORT_STEP(shift, 15)
+#define SHORT_STEP(shift, first)                                                                                       \
+	[((first) << ((shift)-SHORT_SHIFT)) - SHORT_FIRST... (((first) + 1) << ((shift)-SHORT_SHIFT)) - SHORT_FIRST - 1] =     \
+		((shift) << STEP_BITS) + (first)
+#define SHORT_SHIFT (STEP_BITS + 1)
+#define SHORT_FIRST 8
+const volatile __u8 short_steps[] = {
+	SHORT_STEPS(4), SHORT_STEPS(5),	 SHORT_STEPS(6),  SHORT_STEPS(7),  SHORT_STEPS(8),
+	SHORT_STEPS(9), SHORT_STEPS(10), SHORT_STEPS(11), SHORT_STEPS(12),
 };
 
-/* Beyond the last step for what is counted there. */
-static __always_inline __u64 step_of(__u64 ns)
+/* Where that of a time is in this table, beyond it for other times. */
+static __always_inline __u64 short_place_of(__u64 ns)
 {
-	__u64 ones = ns, shift, upper = ns >> (STEP_BITS + 1);
+	__u64 place = (ns >> SHORT_SHIFT) - SHORT_FIRST;
 
 	/* This is what is compared, and no copy of it: the verifier does not always know that they are the same. */
-	barrier_var(upper);
-	if (upper < sizeof(short_shifts)) {
-		shift = short_shifts[upper];
-	} else {
-		/* Without branches, for the verifier's sake; see top_bit(). */
-		ones |= ones >> 1;
-		ones |= ones >> 2;
-		ones |= ones >> 4;
-		ones |= ones >> 8;
-		ones |= ones >> 16;
-		ones |= ones >> 32;
-		shift = step_shifts[ones * SPREAD >> 58];
-	}
-	return (shift << STEP_BITS) + (ns >> shift);
+	barrier_var(place);
+	return place;
+}
+
+static __always_inline __u64 last_step_or(__u64 step)
+{
+	return step < STEPS ? step : STEPS - 1;
+}
+
+/* That of any time. */
+static __always_inline __u64 long_step_of(__u64 ns)
+{
+	__u64 ones = ns, shift;
+
+	/* Without branches, for the verifier's sake; see top_bit(). */
+	ones |= ones >> 1;
+	ones |= ones >> 2;
+	ones |= ones >> 4;
+	ones |= ones >> 8;
+	ones |= ones >> 16;
+	ones |= ones >> 32;
+	shift = step_shifts[ones * SPREAD >> 58];
+	return last_step_or((shift << STEP_BITS) + (ns >> shift));
+}
+
+static __always_inline __u64 step_of(__u64 ns)
+{
+	__u64 place = short_place_of(ns);
+
+	return likely(place < sizeof(short_steps)) ? short_steps[place] : long_step_of(ns);
 }
 
 /* Likewise of the powers of two of a unit. */

@@ -147,6 +147,7 @@ fn global_numbers() -> Result<BTreeMap<u32, u32>, ProcessError> {
     let maps = &mut open.maps;
     for map in [
         &mut maps.stats,
+        &mut maps.bss_stats,
         &mut maps.threads_by_task,
         &mut maps.threads_by_number,
         &mut maps.bss_places,

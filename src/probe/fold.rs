@@ -4,6 +4,7 @@
 //! out as well, but only after it has taken apart and moved the whole, and it leaves the loads of constants in the path that
 //! every call takes.
 
+mod copies;
 mod layout;
 mod state;
 #[cfg(test)]
@@ -17,9 +18,10 @@ use libbpf_sys as sys;
 use libbpf_sys::bpf_insn;
 
 use crate::kernel::interface::POINT_UNSET;
-use layout::{assemble, drop_unreached, invert_branches, shorten_jumps};
+use copies::{drop_copies, merge_saved, write_at_once};
+use layout::{Order, assemble, drop_jumps_to_next, drop_unreached, invert_branches, shorten_jumps};
 use state::{STACK, State, Value, may_be_stack};
-use unused::{drop_unread, drop_unused};
+use unused::{Liveness, bit, drop_unread, drop_unused};
 
 /// What the loader has written into the object's read-only data.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +32,7 @@ pub struct Constants<'a> {
 }
 
 const REGISTERS: usize = 11;
+const MOST_ARGUMENTS: u8 = 5;
 /// The frame pointer, which is never written.
 const FRAME: usize = 10;
 const CLASS: u8 = 0x07;
@@ -60,6 +63,19 @@ struct Kept {
     from: Value,
 }
 
+impl Kept {
+    fn as_it_is(place: usize, instruction: bpf_insn) -> Self {
+        Self {
+            place,
+            instruction,
+            high: None,
+            target: None,
+            result: Value::Unknown,
+            from: Value::Unknown,
+        }
+    }
+}
+
 /// A program that was folded.
 #[derive(Debug, Clone)]
 pub struct Folded {
@@ -79,21 +95,54 @@ pub struct Moved {
 /// something that is not known here, and has to stay as it is.
 #[must_use]
 pub fn fold(program: &[bpf_insn], constants: &Constants<'_>) -> Option<Folded> {
-    fold_again(program, constants, |_| true)
+    let arguments = |function: &[bpf_insn]| Some(taken(&as_they_are(function)?));
+    each_function(program, arguments, |_, function| {
+        let kept = folded(function, constants)?;
+        assemble(&kept, Order::AsItWas)
+    })
 }
 
-/// The same of a program that was folded, and whose functions, those that `is_changed` tells by their places, were changed since.
+/// A program that was folded as the kernel is to get it: folded again where it changed since, which `is_changed` tells of functions by their
+/// places; all with fewer copies and jumps.
 #[must_use]
-pub fn fold_again(
+pub fn finish(
     program: &[bpf_insn],
     constants: &Constants<'_>,
     is_changed: impl Fn(&Range<usize>) -> bool,
+) -> Option<Folded> {
+    // A function may look at fewer by now, but the kernel asks for all.
+    let arguments = |_: &[bpf_insn]| Some(MOST_ARGUMENTS);
+    each_function(program, arguments, |places, function| {
+        let mut kept = if is_changed(&places) {
+            folded(function, constants)?
+        } else {
+            as_they_are(function)?
+        };
+        drop_copies(&mut kept);
+        drop_unused(&mut kept);
+        drop_unread(&mut kept);
+        write_at_once(&mut kept);
+        merge_saved(&mut kept);
+        drop_copies(&mut kept);
+        assemble(&kept, Order::ByWays)
+    })
+}
+
+/// A program of such functions as `become_other` makes of its own. `arguments`: how many one takes.
+fn each_function(
+    program: &[bpf_insn],
+    arguments: impl Fn(&[bpf_insn]) -> Option<u8>,
+    become_other: impl Fn(Range<usize>, &[bpf_insn]) -> Option<Vec<bpf_insn>>,
 ) -> Option<Folded> {
     let calls: Vec<(usize, usize)> = callees(program).collect();
     let mut starts = BTreeSet::from([0]);
     starts.extend(calls.iter().map(|&(_, callee)| callee));
     let starts: Vec<usize> = starts.into_iter().collect();
     let end_of = |number: usize| starts.get(number + 1).copied().unwrap_or(program.len());
+    // The first is the program's own, which nobody calls.
+    let callees = 1..starts.len();
+    let taken = callees.map(|number| arguments(program.get(starts[number]..end_of(number))?));
+    let taken: Vec<u8> = taken.collect::<Option<_>>()?;
     // Calls lead from one to the next.
     let mut functions: Vec<Option<Vec<bpf_insn>>> = vec![None; starts.len()];
     let mut open = vec![0];
@@ -103,13 +152,14 @@ pub fn fold_again(
         }
         let places = starts[number]..end_of(number);
         let mut function = program.get(places.clone())?.to_vec();
-        // Meanwhile a call has its function's number.
+        // Meanwhile a call has its function's number, and where it goes how many arguments that takes.
         for (place, callee) in calls.iter().filter(|(place, _)| places.contains(place)) {
-            function[place - places.start].imm = starts.binary_search(callee).ok()? as i32;
+            let callee = starts.binary_search(callee).ok()?;
+            let call = &mut function[place - places.start];
+            call.imm = callee as i32;
+            call.off = taken.get(callee.checked_sub(1)?).copied()?.into();
         }
-        if is_changed(&places) {
-            function = fold_function(&function, constants)?;
-        }
+        let function = become_other(places, &function)?;
         open.extend(function.iter().filter(|it| is_own_call(it)).map(|it| it.imm as usize));
         functions[number] = Some(function);
     }
@@ -131,8 +181,33 @@ pub fn fold_again(
     }
     for (place, call) in folded.program.iter_mut().enumerate().filter(|(_, it)| is_own_call(it)) {
         call.imm = (places[call.imm as usize] as i64 - place as i64 - 1) as i32;
+        call.off = 0;
     }
     Some(folded)
+}
+
+/// How many arguments a function takes.
+fn taken(function: &[Kept]) -> u8 {
+    let read = Liveness::of(function).at_entry;
+    let taken = (1..=MOST_ARGUMENTS).rev().find(|&register| read & bit(register) != 0);
+    taken.unwrap_or(0)
+}
+
+/// All instructions of a function, of which nothing is known.
+fn as_they_are(function: &[bpf_insn]) -> Option<Vec<Kept>> {
+    let mut kept = Vec::with_capacity(function.len());
+    let mut places = function.iter().enumerate();
+    while let Some((place, instruction)) = places.next() {
+        let mut it = Kept::as_it_is(place, *instruction);
+        (it.result, it.from) = (Value::Anything, Value::Anything);
+        if instruction.code == JUMP || is_branch(instruction) {
+            it.target = Some(target_of(place, instruction)?);
+        } else if instruction.code == LOAD_CONSTANT {
+            it.high = Some(places.next()?.1.imm);
+        }
+        kept.push(it);
+    }
+    Some(kept)
 }
 
 /// Calls of the program's own functions: where they are, and where these begin.
@@ -147,23 +222,22 @@ fn is_own_call(instruction: &bpf_insn) -> bool {
     instruction.code == CALL && u32::from(instruction.src_reg()) == sys::BPF_PSEUDO_CALL
 }
 
-fn fold_function(program: &[bpf_insn], constants: &Constants<'_>) -> Option<Vec<bpf_insn>> {
+/// What stays of a function.
+fn folded(program: &[bpf_insn], constants: &Constants<'_>) -> Option<Vec<Kept>> {
     let is_head = find_heads(program)?;
     let heads = run(program, &is_head, constants)?;
     let mut kept = rewrite(program, &is_head, &heads, constants)?;
-    loop {
-        let before = kept.len();
+    drop_unused(&mut kept);
+    while drop_unread(&mut kept) {
         drop_unused(&mut kept);
-        drop_unread(&mut kept);
-        if kept.len() == before {
-            break;
-        }
     }
+    drop_jumps_to_next(&mut kept);
     shorten_jumps(&mut kept);
     drop_unreached(&mut kept);
     invert_branches(&mut kept);
     drop_unreached(&mut kept);
-    assemble(&kept)
+    drop_jumps_to_next(&mut kept);
+    Some(kept)
 }
 
 fn class(instruction: &bpf_insn) -> u32 {
@@ -394,6 +468,10 @@ fn arithmetic(instruction: &bpf_insn, state: &State) -> Value {
         (Value::Constant(address), Value::Number(n)) if operation == sys::BPF_ADD && !is_short => {
             return Value::Constant(address.wrapping_add(n));
         }
+        // The kernel lets nobody leave a map.
+        (Value::Address, Value::Unknown | Value::Number(_)) if operation == sys::BPF_ADD && !is_short => {
+            return Value::Address;
+        }
         (Value::Stack(address), Value::Number(n)) if operation == sys::BPF_ADD && !is_short => {
             return address.checked_add(n as i64).map_or(Value::Anything, Value::Stack);
         }
@@ -480,8 +558,15 @@ fn rewrite(program: &[bpf_insn], is_head: &[bool], heads: &Heads, constants: &Co
         loop {
             let source = state.source(program.get(place)?);
             let goes = step(program, place, &mut state, constants)?;
-            kept.extend(rewritten(program, place, source, &state, goes));
-            let [next, _] = goes;
+            let [next, target] = goes;
+            match target
+                .filter(|_| next.is_none())
+                .and_then(|target| answer(program, target, &state))
+            {
+                // It is told here as well as there.
+                Some(answer) => kept.extend(ended(place, answer)),
+                None => kept.extend(rewritten(program, place, source, &state, goes)),
+            }
             match next {
                 Some(next) if !*is_head.get(next)? => place = next,
                 _ => break,
@@ -502,12 +587,8 @@ fn rewritten(
 ) -> Option<Kept> {
     let instruction = program[place];
     let mut it = Kept {
-        place,
-        instruction,
-        high: None,
         target,
-        result: Value::Unknown,
-        from: Value::Unknown,
+        ..Kept::as_it_is(place, instruction)
     };
     if instruction.code == LOAD_CONSTANT {
         it.high = program.get(place + 1).map(|high| high.imm);
@@ -531,6 +612,7 @@ fn rewritten(
         it.result = after.destination(&instruction);
         match it.result {
             Value::Number(number) => move_number(&mut it, number),
+            _ if changes_nothing(&instruction, source) => return None,
             _ if class(&instruction) == sys::BPF_LDX => {
                 it.from = match source {
                     Value::Stack(address) => Value::Stack(address + i64::from(instruction.off)),
@@ -541,6 +623,60 @@ fn rewritten(
         }
     }
     Some(it)
+}
+
+/// The answer of a program that goes to a place where it ends, if that is known.
+fn answer(program: &[bpf_insn], mut place: usize, state: &State) -> Option<u64> {
+    // Jumps in a circle end nowhere.
+    for _ in 0..program.len() {
+        let instruction = program.get(place)?;
+        if instruction.code != JUMP {
+            break;
+        }
+        place = target_of(place, instruction)?;
+    }
+    let [first, second] = *program.get(place..place + 2)?.first_chunk()?;
+    let is_answer = is_arithmetic(&first)
+        && u32::from(first.code & OPERATION) == sys::BPF_MOV
+        && has_register(&first)
+        && (first.dst_reg(), first.off) == (0, 0);
+    match state.source(&first) {
+        Value::Number(number) if is_answer && second.code == EXIT => Some(if class(&first) == sys::BPF_ALU {
+            u64::from(number as u32)
+        } else {
+            number
+        }),
+        _ => None,
+    }
+}
+
+/// The end of a program, with its answer.
+fn ended(place: usize, answer: u64) -> [Kept; 2] {
+    let exit = bpf_insn {
+        code: EXIT,
+        ..Default::default()
+    };
+    let mut number = Kept::as_it_is(place, bpf_insn::default());
+    move_number(&mut number, answer);
+    [number, Kept::as_it_is(place, exit)]
+}
+
+/// Whether it leaves all 64 bits of its register as they are.
+fn changes_nothing(instruction: &bpf_insn, source: Value) -> bool {
+    let second = match source {
+        Value::Number(number) if has_register(instruction) => number,
+        _ if !has_register(instruction) => i64::from(instruction.imm) as u64,
+        _ => return false,
+    };
+    let operation = u32::from(instruction.code & OPERATION);
+    let is_neutral = match operation {
+        sys::BPF_ADD | sys::BPF_SUB | sys::BPF_OR | sys::BPF_XOR | sys::BPF_LSH | sys::BPF_RSH | sys::BPF_ARSH => {
+            second == 0
+        }
+        sys::BPF_MUL => second == 1,
+        _ => false,
+    };
+    is_neutral && class(instruction) == sys::BPF_ALU64 && instruction.off == 0
 }
 
 /// Makes it the same comparison of two registers, the second one first.

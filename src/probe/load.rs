@@ -125,6 +125,7 @@ pub fn load(
     choose_completions(&mut open, plan, settings);
     choose_stack_programs(&mut open, settings, way);
     size_maps(&mut open, plan, facts, settings, way).map_err(|error| one_line(&error))?;
+    let cpu_mask = make_stats(&mut open.maps, plan).map_err(|error| one_line(&error))?;
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.config = settings.config;
         // Only these programs can be preempted by one that adds to the same counters.
@@ -132,6 +133,8 @@ pub fn load(
             .iter()
             .any(|hook| hook.is_trampoline() || *hook == Hook::RawTracepoint);
         rodata.config.rows = plan.rows() as u32;
+        rodata.config.cpu_bytes = cpu_mask.map_or(0, |_| bytes_of_a_cpu(plan));
+        rodata.config.cpu_mask = cpu_mask.unwrap_or(0);
         rodata.config.hash_starts = MaybeUninit::new(settings.starts_in_table);
         rodata.config.typed_task = MaybeUninit::new(facts.task_storage);
         rodata.config.places = MaybeUninit::new(has_places(facts, settings));
@@ -473,6 +476,35 @@ fn choose_completions(open: &mut OpenIostackbreakdownSkel<'_>, plan: &Plan, sett
     }
 }
 
+fn entries(n: usize) -> u32 {
+    u32::try_from(n.max(1)).unwrap_or(u32::MAX)
+}
+
+/// Of the counters.
+fn bytes_of_a_cpu(plan: &Plan) -> u32 {
+    entries(plan.rows() * size_of::<types::op_stats>())
+}
+
+/// Makes one value of all counters, and says which bits of a CPU's number find its part. `None`: the kernel makes none of that size (older
+/// ones none of more than 4 MB), and they are elements of a table.
+fn make_stats(maps: &mut OpenIostackbreakdownMaps<'_>, plan: &Plan) -> libbpf_rs::Result<Option<u32>> {
+    let cpus = libbpf_rs::num_possible_cpus()?;
+    let parts = entries(cpus.next_power_of_two());
+    let size = parts.checked_mul(bytes_of_a_cpu(plan));
+    // libbpf moves what it has in memory of them, and later puts all of the table over it.
+    maps.bss_stats_data = None;
+    let is_made = size.is_some_and(|size| {
+        let sized = maps.bss_stats.set_value_size(size);
+        sized.and_then(|()| make_empty(&mut maps.bss_stats)).is_ok()
+    });
+    maps.stats.set_max_entries(entries(plan.rows() * cpus))?;
+    maps.stats.set_autocreate(!is_made)?;
+    if !is_made {
+        maps.bss_stats.set_autocreate(false)?;
+    }
+    Ok(is_made.then_some(parts - 1))
+}
+
 fn size_maps(
     open: &mut OpenIostackbreakdownSkel<'_>,
     plan: &Plan,
@@ -484,12 +516,10 @@ fn size_maps(
     const FOLLOWED: u32 = 16_384;
     /// Asynchronous requests under way at once.
     const REQUESTS: u32 = 16_384;
-    let entries = |n: usize| u32::try_from(n.max(1)).unwrap_or(u32::MAX);
     // SAFETY: a flag of a plain structure, initialised by `Default` or by a `bool`.
     let follow = unsafe { settings.config.follow.assume_init() };
     let maps = &mut open.maps;
     let cpus = libbpf_rs::num_possible_cpus()?;
-    maps.stats.set_max_entries(entries(plan.rows() * cpus))?;
     maps.traced.set_max_entries(if follow {
         FOLLOWED
     } else {

@@ -18,7 +18,7 @@ use libbpf_rs::skel::Skel;
 use libbpf_rs::{AsRawLibbpf, OpenObject, PrintLevel, Program, ProgramType};
 use libbpf_sys as sys;
 
-use super::fold::{Constants, Folded, fold, fold_again};
+use super::fold::{Constants, Folded, finish, fold};
 use crate::kernel::Facts;
 use crate::kernel::btf::BtfFunction;
 use crate::kernel::interface::POINT_UNSET;
@@ -81,6 +81,8 @@ pub struct Programs {
     relocated: Relocated,
     /// Less what is the same for all copies, by name.
     folded: RefCell<BTreeMap<OsString, Rc<Folded>>>,
+    /// As the kernel gets them, by name and point.
+    finished: RefCell<BTreeMap<(OsString, Option<u32>), Rc<Folded>>>,
     /// Those that are no copies, by name.
     loaded: RefCell<BTreeMap<OsString, Rc<OwnedFd>>>,
     loading: Cell<Loading>,
@@ -99,6 +101,7 @@ impl Programs {
         Self {
             relocated,
             folded: RefCell::default(),
+            finished: RefCell::default(),
             loaded: RefCell::default(),
             loading: Cell::default(),
         }
@@ -154,6 +157,28 @@ impl Programs {
         skeleton: &IostackbreakdownSkel<'_>,
     ) -> io::Result<OwnedFd> {
         let start = Instant::now();
+        let copy = self.finished(template, point, facts, skeleton)?;
+        let loaded = load(template, &copy, target, skeleton);
+        let Loading { programs, time } = self.loading.get();
+        self.loading.set(Loading {
+            programs: programs + 1,
+            time: time + start.elapsed(),
+        });
+        loaded
+    }
+
+    /// A copy as the kernel gets it. Of functions of one op it is the same.
+    fn finished(
+        &self,
+        template: &Program<'_>,
+        point: Option<u32>,
+        facts: &Facts,
+        skeleton: &IostackbreakdownSkel<'_>,
+    ) -> io::Result<Rc<Folded>> {
+        let copy = (template.name().to_owned(), point);
+        if let Some(known) = self.finished.borrow().get(&copy) {
+            return Ok(known.clone());
+        }
         let constants = Constants {
             map: skeleton.maps.rodata.as_fd().as_raw_fd(),
             bytes: skeleton.maps.rodata_data.map_or(&[], bytes_of),
@@ -166,31 +191,27 @@ impl Programs {
             known.insert(template.name().to_owned(), folded.clone());
             folded
         });
-        let mut copy = Folded::clone(&folded);
-        if let Some(point) = point {
-            let changed = specialise(&mut copy.program, point);
-            if changed.is_empty() {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidInput,
-                    "the program has no place for a point",
-                ));
-            }
-            let before = copy.functions;
-            let is_changed = |function: &Range<usize>| changed.iter().any(|place| function.contains(place));
-            copy = or_as_it_is(fold_again(&copy.program, &constants, is_changed), &copy.program);
-            for function in &mut copy.functions {
-                let was = before.iter().find(|was| was.to == function.from);
-                function.from = was.map_or(function.from, |was| was.from);
-            }
+        let mut program = folded.program.clone();
+        let changed = match point {
+            Some(point) => specialise(&mut program, point),
+            None => Vec::new(),
+        };
+        if point.is_some() && changed.is_empty() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the program has no place for a point",
+            ));
         }
-        name_functions(&mut copy.program, &facts.kfuncs);
-        let loaded = load(template, &copy, target, skeleton);
-        let Loading { programs, time } = self.loading.get();
-        self.loading.set(Loading {
-            programs: programs + 1,
-            time: time + start.elapsed(),
-        });
-        loaded
+        let is_changed = |function: &Range<usize>| changed.iter().any(|place| function.contains(place));
+        let mut finished = or_as_it_is(finish(&program, &constants, is_changed), &program);
+        for function in &mut finished.functions {
+            let was = folded.functions.iter().find(|was| was.to == function.from);
+            function.from = was.map_or(function.from, |was| was.from);
+        }
+        name_functions(&mut finished.program, &facts.kfuncs);
+        let finished = Rc::new(finished);
+        self.finished.borrow_mut().insert(copy, finished.clone());
+        Ok(finished)
     }
 }
 

@@ -11,6 +11,8 @@
 #include <linux/types.h>
 
 #define barrier_var(var) __asm__ volatile("" : "+r"(var))
+#define likely(condition) (condition)
+#define unlikely(condition) (condition)
 #define SEC(name)
 #define __uint(name, value) int (*name)[value]
 #define __type(name, value) __typeof__(value) *name

@@ -134,8 +134,13 @@ fn attach_loaded(
 ) -> Result<Attempt, AttachError> {
     let start = Instant::now();
     fill_maps(&skeleton, plan, settings)?;
-    let counters = Counters::map(&skeleton.maps.stats, plan.rows())
-        .map_err(|error| AttachError::Map("stats", error.to_string()))?;
+    let maps = &skeleton.maps;
+    let stats = if maps.stats.autocreate() {
+        &maps.stats
+    } else {
+        &maps.bss_stats
+    };
+    let counters = Counters::map(stats, plan.rows()).map_err(|error| AttachError::Map("stats", error.to_string()))?;
     let map_groups = |wish: GroupWish| AttachedGroups::map(&skeleton, wish.by, settings.whole_stack);
     let groups = settings.groups.map(map_groups).transpose()?;
     let neighbours = skeleton.maps.neighbours.autocreate();

@@ -10,6 +10,24 @@ pub(super) fn at_or_after(kept: &[Kept], place: usize) -> usize {
     kept.partition_point(|it| it.place < place)
 }
 
+/// Leaves out jumps over nothing.
+pub(super) fn drop_jumps_to_next(kept: &mut Vec<Kept>) {
+    let mut stays = vec![true; kept.len()];
+    // Where the program goes on behind each, of those that stay.
+    let mut next = kept.len();
+    for (index, it) in kept.iter().enumerate().rev() {
+        let target = it.target.map(|target| at_or_after(kept, target));
+        let is_over_nothing =
+            it.instruction.code == JUMP && target.is_some_and(|target| (index + 1..=next).contains(&target));
+        stays[index] = !is_over_nothing;
+        if stays[index] {
+            next = index;
+        }
+    }
+    let mut stays = stays.into_iter();
+    kept.retain(|_| stays.next().unwrap_or(true));
+}
+
 /// Lets each jump go where the jump that it leads to goes.
 pub(super) fn shorten_jumps(kept: &mut [Kept]) {
     for index in 0..kept.len() {
@@ -114,9 +132,18 @@ fn order_of(ways: &[Ways]) -> Vec<usize> {
     order
 }
 
+/// In which order blocks are put.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Order {
+    /// Jumps go forward, as far as they did: what looks at the program again comes by each instruction about once.
+    AsItWas,
+    /// As few jumps are left as can be.
+    ByWays,
+}
+
 /// Puts them one after the other, with jumps to where their targets are then. `None`: there is something that nothing comes behind,
 /// though it goes on, or a jump is too long.
-pub(super) fn assemble(kept: &[Kept]) -> Option<Vec<bpf_insn>> {
+pub(super) fn assemble(kept: &[Kept], order: Order) -> Option<Vec<bpf_insn>> {
     let targets = kept.iter().map(|it| it.target.map(|place| at_or_after(kept, place)));
     let targets: Vec<Option<usize>> = targets.collect();
     // Behind the last one there is nothing to jump to.
@@ -136,7 +163,10 @@ pub(super) fn assemble(kept: &[Kept]) -> Option<Vec<bpf_insn>> {
         Some(Ways { next, target })
     };
     let ways: Vec<Ways> = blocks.iter().enumerate().map(ways).collect::<Option<_>>()?;
-    let order = order_of(&ways);
+    let order = match order {
+        Order::AsItWas => (0..ways.len()).collect(),
+        Order::ByWays => order_of(&ways),
+    };
 
     let mut program: Vec<bpf_insn> = Vec::new();
     let mut starts = vec![0; blocks.len()];

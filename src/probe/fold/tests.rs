@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::unused::takes_nothing;
+use super::unused::arguments;
 use super::*;
 use crate::fuzz;
 
@@ -64,7 +64,16 @@ fn folded(program: &[bpf_insn]) -> Option<Vec<bpf_insn>> {
         map: MAP,
         bytes: &BYTES,
     };
-    Some(fold(program, &constants)?.program)
+    finished(&fold(program, &constants)?.program, |_| true)
+}
+
+/// As the kernel gets it.
+fn finished(program: &[bpf_insn], is_changed: fn(&Range<usize>) -> bool) -> Option<Vec<bpf_insn>> {
+    let constants = Constants {
+        map: MAP,
+        bytes: &BYTES,
+    };
+    Some(finish(program, &constants, is_changed)?.program)
 }
 
 fn shown(program: &[bpf_insn]) -> Vec<(u8, u8, u8, i16, i32)> {
@@ -158,6 +167,22 @@ fn a_number_is_compared_with_as_the_second_one() {
 }
 
 #[test]
+fn what_changes_nothing_is_gone() {
+    let add = |class, register, n| instruction(class | sys::BPF_ADD | sys::BPF_K, register, 0, 0, n);
+    let short = add(sys::BPF_ALU, 0, 0);
+    let program = [
+        add(sys::BPF_ALU64, 0, 0),
+        short,
+        add(sys::BPF_ALU64, 0, 1),
+        number(6, 0),
+        instruction(sys::BPF_ALU64 | sys::BPF_ADD | sys::BPF_X, 0, 6, 0, 0),
+        exit(),
+    ];
+    let expected = [short, add(sys::BPF_ALU64, 0, 1), exit()];
+    assert_eq!(shown(&folded(&program).unwrap()), shown(&expected));
+}
+
+#[test]
 fn what_is_jumped_to_comes_behind_the_jump() {
     let program = [
         jump_if_equal(1, 0, 4),
@@ -190,10 +215,18 @@ fn an_address_in_a_map_is_not_0() {
         shown(&folded(&program).unwrap()),
         shown(&[low, high, call(1), number(0, 0), exit()])
     );
-    // One that something was added to may be anything.
-    let added = instruction(sys::BPF_ALU64 | sys::BPF_ADD | sys::BPF_X, 1, 6, 0, 0);
-    let program = [low, high, added, jump_if_equal(1, 0, 1), call(1), number(0, 0), exit()];
-    assert_eq!(shown(&folded(&program).unwrap()), shown(&program));
+    // Nor is one that something was added to; a distance may be.
+    let added = |operation| instruction(sys::BPF_ALU64 | operation | sys::BPF_X, 1, 6, 0, 0);
+    let program = |operation| {
+        let added = added(operation);
+        [low, high, added, jump_if_equal(1, 0, 1), call(1), number(0, 0), exit()]
+    };
+    assert_eq!(
+        shown(&folded(&program(sys::BPF_ADD)).unwrap()),
+        shown(&[low, high, added(sys::BPF_ADD), call(1), number(0, 0), exit()])
+    );
+    let distance = program(sys::BPF_SUB);
+    assert_eq!(shown(&folded(&distance).unwrap()), shown(&distance));
 }
 
 #[test]
@@ -319,7 +352,7 @@ fn of_a_folded_program_the_functions_that_changed_are_folded_again() {
         map: MAP,
         bytes: &BYTES,
     };
-    let again = |is_changed: fn(&Range<usize>) -> bool| fold_again(&program, &constants, is_changed).unwrap();
+    let again = |is_changed: fn(&Range<usize>) -> bool| finish(&program, &constants, is_changed).unwrap();
     let begin = again(|function| function.contains(&0));
     let expected = [own(1), exit(), first, second, third, last];
     assert_eq!(shown(&begin.program), shown(&expected));
@@ -372,9 +405,7 @@ fn trace(program: &[bpf_insn], mut registers: [u64; REGISTERS]) -> Vec<[u64; 6]>
             JUMP => place = place.strict_add_signed(isize::from(i.off)),
             CALL => {
                 // What is where arguments would be, nobody sees.
-                if takes_nothing(i) {
-                    registers[1..=5].fill(0);
-                }
+                registers[usize::from(arguments(i)) + 1..=5].fill(0);
                 trace.push(std::array::from_fn(
                     |n| if n == 0 { i.imm as u64 } else { registers[n] },
                 ));
@@ -460,7 +491,7 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let register = || 0..6u8;
+    let register = || 0..FRAME as u8;
     let small = || -3..4i32;
     let sizes = || prop::sample::select(vec![sys::BPF_B, sys::BPF_W, sys::BPF_DW]);
     let operations = prop::sample::select(vec![
@@ -586,10 +617,15 @@ proptest! {
     ) {
         let whole = program_of(&steps);
         // Where an address is stored, it stays as it is.
-        let Some(less) = folded(&whole) else { return Ok(()) };
-        prop_assert!(less.len() <= whole.len() + steps.len());
-        let (whole, less_shown, less) = (trace(&whole, registers), shown(&less), trace(&less, registers));
-        let first = whole.iter().zip(&less).position(|(whole, less)| whole != less);
-        prop_assert!(whole.len() == less.len() && first.is_none(), "from {first:?} on: {less_shown:?}");
+        let constants = Constants { map: MAP, bytes: &BYTES };
+        let Some(first) = fold(&whole, &constants) else { return Ok(()) };
+        let whole_trace = trace(&whole, registers);
+        let others = [Some(first.program.clone()), finished(&first.program, |_| true), finished(&first.program, |_| false)];
+        for less in others.into_iter().flatten() {
+            prop_assert!(less.len() <= whole.len() + steps.len());
+            let (less_shown, less) = (shown(&less), trace(&less, registers));
+            let first = whole_trace.iter().zip(&less).position(|(whole, less)| whole != less);
+            prop_assert!(whole_trace.len() == less.len() && first.is_none(), "from {first:?} on: {less_shown:?}");
+        }
     }
 }

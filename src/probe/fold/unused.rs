@@ -1,30 +1,35 @@
-//! Leaves out what nobody looks at afterwards.
+//! Which registers are read later; leaves out what nobody looks at afterwards.
 
 use libbpf_sys as sys;
 use libbpf_sys::bpf_insn;
 
+use crate::kernel::interface::{
+    KFUNC_PREEMPT_DISABLE, KFUNC_PREEMPT_ENABLE, KFUNC_RDONLY_CAST, KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_OF,
+    KFUNC_SESSION_IS_RETURN, KFUNC_SESSION_IS_RETURN_OF,
+};
+
 use super::layout::at_or_after;
 use super::state::{STACK, Value};
 use super::{
-    CALL, EXIT, FRAME, JUMP, Kept, LOAD_CONSTANT, MODE, OPERATION, class, has_register, is_arithmetic, size_of_access,
+    CALL, EXIT, FRAME, JUMP, Kept, LOAD_CONSTANT, MODE, MOST_ARGUMENTS, OPERATION, class, has_register, is_arithmetic,
+    is_own_call, size_of_access,
 };
 
 /// Registers, a bit each.
-type Set = u16;
+pub(super) type Set = u16;
 
-const fn bit(register: u8) -> Set {
+pub(super) const fn bit(register: u8) -> Set {
     1 << register
 }
 
 /// What an instruction reads.
-fn uses(instruction: &bpf_insn) -> Set {
+pub(super) fn uses(instruction: &bpf_insn) -> Set {
     let (first, second) = (bit(instruction.dst_reg()), bit(instruction.src_reg()));
     let second_if_register = if has_register(instruction) { second } else { 0 };
     let operation = u32::from(instruction.code & OPERATION);
     match instruction.code {
         JUMP | LOAD_CONSTANT => 0,
-        CALL if takes_nothing(instruction) => 0,
-        CALL => bit(1) | bit(2) | bit(3) | bit(4) | bit(5),
+        CALL => (1..=arguments(instruction)).fold(0, |set, register| set | bit(register)),
         EXIT => bit(0),
         _ => match class(instruction) {
             sys::BPF_ALU | sys::BPF_ALU64 => match operation {
@@ -41,22 +46,41 @@ fn uses(instruction: &bpf_insn) -> Set {
     }
 }
 
-/// A call of a helper that has no arguments.
-pub(super) fn takes_nothing(call: &bpf_insn) -> bool {
-    let helper = call.imm as u32;
-    call.src_reg() == 0
-        && matches!(
-            helper,
-            sys::BPF_FUNC_ktime_get_ns
-                | sys::BPF_FUNC_get_current_pid_tgid
-                | sys::BPF_FUNC_get_smp_processor_id
-                | sys::BPF_FUNC_get_current_task
-                | sys::BPF_FUNC_get_current_task_btf
-        )
+/// How many arguments a call has at most.
+pub(super) fn arguments(call: &bpf_insn) -> u8 {
+    if is_own_call(call) {
+        // Meanwhile it is there; as long as it is not, who knows.
+        return u8::try_from(call.off)
+            .ok()
+            .filter(|&taken| taken > 0)
+            .unwrap_or(MOST_ARGUMENTS);
+    }
+    if call.src_reg() != 0 {
+        return MOST_ARGUMENTS;
+    }
+    match call.imm as u32 {
+        sys::BPF_FUNC_ktime_get_ns
+        | sys::BPF_FUNC_get_current_pid_tgid
+        | sys::BPF_FUNC_get_smp_processor_id
+        | sys::BPF_FUNC_get_current_task
+        | sys::BPF_FUNC_get_current_task_btf
+        | KFUNC_PREEMPT_DISABLE
+        | KFUNC_PREEMPT_ENABLE
+        | KFUNC_SESSION_IS_RETURN
+        | KFUNC_SESSION_COOKIE => 0,
+        KFUNC_SESSION_IS_RETURN_OF | KFUNC_SESSION_COOKIE_OF => 1,
+        sys::BPF_FUNC_map_lookup_elem
+        | sys::BPF_FUNC_map_delete_elem
+        | sys::BPF_FUNC_get_current_comm
+        | KFUNC_RDONLY_CAST => 2,
+        sys::BPF_FUNC_probe_read_kernel => 3,
+        sys::BPF_FUNC_map_update_elem => 4,
+        _ => MOST_ARGUMENTS,
+    }
 }
 
 /// What is lost by an instruction, whatever it was.
-fn overwrites(instruction: &bpf_insn) -> Set {
+pub(super) fn overwrites(instruction: &bpf_insn) -> Set {
     match instruction.code {
         CALL => bit(0) | bit(1) | bit(2) | bit(3) | bit(4) | bit(5),
         LOAD_CONSTANT => bit(instruction.dst_reg()),
@@ -66,56 +90,117 @@ fn overwrites(instruction: &bpf_insn) -> Set {
 }
 
 /// Whether all that it does is write a register.
-fn only_writes_a_register(instruction: &bpf_insn) -> bool {
+pub(super) fn only_writes_a_register(instruction: &bpf_insn) -> bool {
     instruction.code == LOAD_CONSTANT || is_arithmetic(instruction) || class(instruction) == sys::BPF_LDX
+}
+
+/// What an instruction means to registers.
+#[derive(Debug, Clone, Copy)]
+struct Effect {
+    reads: Set,
+    writes: Set,
+    /// What it writes, if that is all that it does.
+    only_writes: Set,
+    goes_on: bool,
+    target: Option<usize>,
+}
+
+impl Effect {
+    fn of(it: &Kept, kept: &[Kept]) -> Self {
+        let writes = overwrites(&it.instruction);
+        Self {
+            reads: uses(&it.instruction),
+            writes,
+            only_writes: if only_writes_a_register(&it.instruction) {
+                writes
+            } else {
+                0
+            },
+            goes_on: !matches!(it.instruction.code, JUMP | EXIT),
+            target: it.target.map(|target| at_or_after(kept, target)),
+        }
+    }
+}
+
+/// The registers that are read later, after each instruction and at the beginning.
+pub(super) struct Liveness {
+    after: Vec<Set>,
+    pub(super) at_entry: Set,
+}
+
+impl Liveness {
+    /// Of a program without what writes registers that nobody reads.
+    pub(super) fn of(kept: &[Kept]) -> Self {
+        let effects: Vec<Effect> = kept.iter().map(|it| Effect::of(it, kept)).collect();
+        let mut is_led_back_to = vec![false; effects.len() + 1];
+        for (index, it) in effects.iter().enumerate() {
+            if let Some(target) = it.target.filter(|&target| target <= index) {
+                is_led_back_to[target] = true;
+            }
+        }
+        let mut after: Vec<Set> = vec![0; effects.len()];
+        // Before each instruction; behind the last one there is nothing.
+        let mut before: Vec<Set> = vec![0; effects.len() + 1];
+        loop {
+            // All that a jump back leads to is known only the next time.
+            let mut is_settled = true;
+            for (index, it) in effects.iter().enumerate().rev() {
+                let next = if it.goes_on { before[index + 1] } else { 0 };
+                let needed = next | it.target.map_or(0, |target| before[target]);
+                after[index] = needed;
+                let is_unused = it.only_writes != 0 && it.only_writes & needed == 0;
+                let now = if is_unused {
+                    needed
+                } else {
+                    needed & !it.writes | it.reads
+                };
+                is_settled &= before[index] == now || !is_led_back_to[index];
+                before[index] = now;
+            }
+            if is_settled {
+                break;
+            }
+        }
+        let at_entry = before[0];
+        Self { after, at_entry }
+    }
+
+    pub(super) fn after(&self, index: usize) -> Set {
+        self.after[index]
+    }
 }
 
 /// Leaves out what writes registers that nobody reads afterwards.
 pub(super) fn drop_unused(kept: &mut Vec<Kept>) {
-    let targets: Vec<Option<usize>> = kept
-        .iter()
-        .map(|it| it.target.map(|target| at_or_after(kept, target)))
-        .collect();
-    // Registers that are read later, before each instruction.
-    let mut needed: Vec<Set> = vec![0; kept.len() + 1];
-    loop {
-        let mut is_settled = true;
-        for (index, it) in kept.iter().enumerate().rev() {
-            let after = needed_after(it, index, &targets, &needed);
-            let before = if is_unused(it, after) {
-                after
-            } else {
-                after & !overwrites(&it.instruction) | uses(&it.instruction)
-            };
-            is_settled &= needed[index] == before;
-            needed[index] = before;
-        }
-        if is_settled {
-            break;
-        }
-    }
-    let mut index = 0;
+    let liveness = Liveness::of(kept);
+    let mut after = liveness.after.iter();
     kept.retain(|it| {
-        let after = needed_after(it, index, &targets, &needed);
-        index += 1;
-        !is_unused(it, after)
+        let needed = after.next().copied().unwrap_or(0);
+        !only_writes_a_register(&it.instruction) || needed & bit(it.instruction.dst_reg()) != 0
     });
 }
 
-/// Leaves out what is stored on the stack where nobody reads it.
-pub(super) fn drop_unread(kept: &mut Vec<Kept>) {
-    // Whoever has an address may read from there on, upwards.
-    let mut given = i64::MAX;
+/// The lowest address on the stack that somebody has: who has one may read and write from there on, upwards. `None`: nobody knows.
+pub(super) fn lowest_given(kept: &[Kept]) -> Option<i64> {
+    let given = |lowest: i64, it: &Kept| match it.result {
+        Value::Stack(address) => Some(lowest.min(address)),
+        Value::Anything => None,
+        Value::Unknown | Value::Number(_) | Value::Constant(_) | Value::Address => Some(lowest),
+    };
+    kept.iter().try_fold(i64::MAX, given)
+}
+
+/// Leaves out what is stored on the stack where nobody reads it. Says whether there was any.
+pub(super) fn drop_unread(kept: &mut Vec<Kept>) -> bool {
+    let Some(given) = lowest_given(kept) else {
+        return false;
+    };
+    let before = kept.len();
     let mut read = [false; STACK as usize];
     for it in kept.iter() {
-        match it.result {
-            Value::Stack(address) => given = given.min(address),
-            Value::Anything => return,
-            Value::Unknown | Value::Number(_) | Value::Constant(_) | Value::Address => {}
-        }
         match it.from {
             Value::Stack(address) => read[bytes_from(address, &it.instruction)].fill(true),
-            Value::Anything => return,
+            Value::Anything => return false,
             Value::Unknown | Value::Number(_) | Value::Constant(_) | Value::Address => {}
         }
     }
@@ -128,22 +213,11 @@ pub(super) fn drop_unread(kept: &mut Vec<Kept>) {
         let is_unread = is_store && bytes.end as i64 - STACK <= given && !read[bytes].contains(&true);
         !is_unread
     });
+    kept.len() < before
 }
 
 /// The bytes of the stack that are accessed.
 fn bytes_from(address: i64, access: &bpf_insn) -> std::ops::Range<usize> {
     let place = |address: i64| (address + STACK).clamp(0, STACK) as usize;
     place(address)..place(address + i64::from(size_of_access(access)))
-}
-
-fn needed_after(it: &Kept, index: usize, targets: &[Option<usize>], needed: &[Set]) -> Set {
-    let next = match it.instruction.code {
-        JUMP | EXIT => 0,
-        _ => needed[index + 1],
-    };
-    next | targets[index].map_or(0, |target| needed[target])
-}
-
-fn is_unused(it: &Kept, needed: Set) -> bool {
-    only_writes_a_register(&it.instruction) && needed & bit(it.instruction.dst_reg()) == 0
 }
