@@ -47,10 +47,9 @@ static __always_inline bool process_is_traced(__u64 id)
 	return tgid != config.self_tgid;
 }
 
-static __always_inline bool thread_is_traced(__u64 id)
+/* Of a process that is traced, is this thread? */
+static __always_inline bool thread_is_asked_for(void)
 {
-	if (!process_is_traced(id))
-		return false;
 	if (config.by_comm) {
 		__u64 comm[COMM_WORDS] = {};
 
@@ -61,6 +60,11 @@ static __always_inline bool thread_is_traced(__u64 id)
 	if (config.by_cgroup && bpf_current_task_under_cgroup(&cgroup, 0) != 1)
 		return false;
 	return true;
+}
+
+static __always_inline bool thread_is_traced(__u64 id)
+{
+	return process_is_traced(id) && thread_is_asked_for();
 }
 
 enum verdict {

@@ -297,10 +297,10 @@ static __always_inline void count_in_family(struct family_stats *s, const struct
 {
 	__u32 class;
 
-	note_extremes(s->extremes, total);
+	NOTE_EXTREMES(s, total);
 	/* It came as a number, and the verifier knows no bound of that. */
 	barrier_var(step);
-	count_step(s->steps, last_step_or(step), atomic);
+	COUNT_STEP(s, last_step_or(step), atomic);
 	barrier();
 	if (bytes)
 		add_to(&s->bytes, bytes, atomic);

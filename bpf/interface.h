@@ -115,12 +115,15 @@ enum apart {
 	APART_KINDS = 5,
 };
 
-/* Smallest and largest time of one generation; see control.epoch. */
+/* Smallest and largest time of two generations; see control.epoch. */
+#define GENERATIONS 2
 struct extremes {
-	__u64 epoch;
-	__u64 min_ns;
-	__u64 max_ns;
+	__u64 epoch[GENERATIONS];
+	__u64 min_ns[GENERATIONS];
+	__u64 max_ns[GENERATIONS];
 };
+/* From one generation to the next: the lowest bit of an epoch says where its numbers are, in bytes. */
+#define EPOCH_STEP 8
 
 /* Different errnos of one op on one CPU that are told apart. */
 #define ERRNOS 8
@@ -150,7 +153,7 @@ struct op_stats {
 	struct errno_count errnos[ERRNOS];
 	/* In this order: they are counted the other way round, so that who reads in between finds no part without its whole. */
 	__u64 steps[STEPS];
-	struct extremes extremes[2];
+	struct extremes extremes;
 	__u64 unit_slots[UNIT_SLOTS];
 };
 
@@ -415,7 +418,7 @@ struct family_stats {
 	__u64 class_bytes[READ_CLASSES];
 	/* As in struct op_stats. */
 	__u64 steps[STEPS];
-	struct extremes extremes[2];
+	struct extremes extremes;
 	__u64 slow[SLOW_KINDS]; /* calls that took as long as asked for */
 	__u64 pad[6];
 };
@@ -620,13 +623,13 @@ struct config {
 	__u64 comm[COMM_WORDS]; /* padded with zeros */
 	__u64 slower_ns; /* calls of this length and more are told one by one */
 	__u64 file_inode; /* looked at when by_file */
+	__u64 cpu_mask; /* which bits of a CPU's number say which part of `stats_by_cpu` is its */
 	__u32 file_device;
 	__u32 tgid; /* the one process traced; 0: see below */
 	__u32 self_tgid; /* never traced */
 	__u32 unit_ns; /* 0, 1000 or 1000000 */
 	__u32 rows; /* the length of a CPU's part of `stats`: ops measured, and completions of some of them */
 	__u32 cpu_bytes; /* the same in bytes, where the counters are in `stats_by_cpu`; 0: they are in `stats` */
-	__u32 cpu_mask; /* which bits of a CPU's number say which part is its */
 	bool traced_set; /* trace what is in `traced` */
 	bool follow; /* and add the children of what is in it */
 	bool by_cgroup;
@@ -646,7 +649,7 @@ struct config {
 	__u16 stack_rows; /* a bit for each row of those before ROW_QUEUE that functions run in */
 	__u16 counted_frames; /* a bit for each frame that functions' calls are counted by */
 	bool rows_only; /* of the functions inside a system call nothing is told but the rows' time, if no request can come by them */
-	__u8 pad[7];
+	__u8 pad[11];
 };
 
 /* Numbers of types in the kernel's BTF, for bpf_rdonly_cast(); 0 where there is none. */
@@ -676,10 +679,13 @@ struct kfuncs {
 /* A layer is being detached: what does not go in pairs meanwhile is no fault. */
 #define STOP_PAIRS 4
 
+#define NOBODY 0xffffffff /* no process has this number */
+
 /* Changed while the programs run. */
 struct control {
-	__u64 epoch; /* generation of the extremes in use */
+	__u64 epoch; /* generation of the extremes in use, a multiple of EPOCH_STEP */
 	__u32 stopped; /* STOP_CALLS, STOP_REQUESTS, STOP_PAIRS */
+	__u32 looked_at; /* config.tgid while calls are looked at, else NOBODY: one comparison for two */
 	__u32 command_tgid; /* traced from its next exec on */
 	__u64 not_followed; /* children that did not fit into `traced` */
 	__u64 began_ns; /* when measuring began, by the programs' clock */
@@ -702,6 +708,6 @@ _Static_assert(sizeof(struct served) == 32, "no padding");
 _Static_assert(sizeof(struct async_call) == 32 * ASYNC_LAYERS + 24, "no padding");
 _Static_assert(sizeof(struct task_frames) == 48 * MAX_FRAMES + 8, "no padding");
 _Static_assert(sizeof(struct group) == 8 * (3 + COMM_WORDS) + 16 + NAMES_ROOM + NAME_ROOM, "no padding");
-_Static_assert(sizeof(struct config) == 88, "no padding");
+_Static_assert(sizeof(struct config) == 96, "no padding");
 
 #endif

@@ -29,9 +29,17 @@ static __always_inline __u64 *session_cookie(void *ctx)
 static __always_inline bool session_is_traced(__u32 point)
 {
 	/* It is cheaper than the helper that answers both numbers. */
-	__u64 id = (__u64)bpf_get_current_task_btf()->tgid << 32;
+	__u32 tgid = bpf_get_current_task_btf()->tgid;
 
-	return point_shape(point) == SHAPE_FILE_0 && likely(thread_is_traced(id)) && likely(!(control.stopped & STOP_CALLS));
+	if (point_shape(point) != SHAPE_FILE_0)
+		return false;
+	if (config.tgid) {
+		if (unlikely(tgid != control.looked_at))
+			return false;
+	} else if (unlikely(!process_is_traced((__u64)tgid << 32) || control.stopped & STOP_CALLS)) {
+		return false;
+	}
+	return thread_is_asked_for();
 }
 
 /* A call begins that is looked at. Says whether it is asked for. */
@@ -94,27 +102,35 @@ static __always_inline void record_session(__u32 point, const struct ended_sessi
 SEC("fsession")
 int fsession_both(void *ctx)
 {
-	__u64 *cookie = bpf_session_cookie_of(ctx);
 	__u32 point = SPECIALISED_POINT();
 	struct ended_session call;
 	struct op_stats *s;
+	__u64 *cookie, start;
 
 	if (!bpf_session_is_return_of(ctx)) {
+		cookie = bpf_session_cookie_of(ctx);
+		/* Or the compiler would ask before the branch, and keep the answer to the other question. */
+		barrier_var(cookie);
 		if (session_is_traced(point) && begin_session(point, judge_direct(ctx, point)))
 			*cookie = bpf_ktime_get_ns();
-		else
+		else {
 			*cookie = COOKIE_LEFT_OUT;
+			/* Or the compiler would make one store of the two, for which it keeps a register. */
+			barrier();
+		}
 		return 0;
 	}
-	if (likely(*cookie > COOKIE_LEFT_OUT)) {
-		if (!end_session(point, *cookie, &call))
+	barrier();
+	start = *bpf_session_cookie_of(ctx);
+	if (likely(start > COOKIE_LEFT_OUT)) {
+		if (!end_session(point, start, &call))
 			return 0;
 		/* The return value stands behind the arguments. */
 		if (point_args(point) == 4)
 			record_session(point, &call, CONTEXT_WORD(ctx, 4));
 		else if (point_args(point) == 5)
 			record_session(point, &call, CONTEXT_WORD(ctx, 5));
-	} else if (*cookie == COOKIE_UNSEEN) {
+	} else if (start == COOKIE_UNSEEN) {
 		s = stats_of(point_op(point));
 		if (s)
 			add(&s->half_seen, 1);

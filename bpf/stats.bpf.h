@@ -51,20 +51,55 @@ static __always_inline void add(__u64 *counter, __u64 n)
 	add_to(counter, n, false);
 }
 
+/*
+ * A place in a structure, moved by so many bytes. The sum is where the distance was, and what is added to it later is part of the instruction
+ * that accesses it: the compiler would copy the address, and add to the copy twice.
+ */
+static __always_inline void *moved(void *place, __u64 distance)
+{
+#ifdef __bpf__
+	asm volatile("%0 += %1" : "+r"(distance) : "r"(place));
+	return (void *)distance;
+#else
+	return (char *)place + distance;
+#endif
+}
+
+/* bpf_get_smp_processor_id() in 64 bits, as the kernel answers: the compiler would cut it off first. */
+#ifdef __bpf__
+static __u64 (*const cpu_number)(void) = (void *)8;
+#else
+#define cpu_number bpf_get_smp_processor_id
+#endif
+
+/* In the place of the first, where the compiler would take that of the second. */
+static __always_inline __u64 masked(__u64 number, __u64 mask)
+{
+#ifdef __bpf__
+	asm volatile("%0 &= %1" : "+r"(number) : "r"(mask));
+	return number;
+#else
+	return number & mask;
+#endif
+}
+
 /* `row`: an op, or one behind them all, of an op's completions. */
 static __always_inline struct op_stats *stats_of(__u32 row)
 {
-	__u32 cpu = bpf_get_smp_processor_id(), element = cpu * config.rows + row;
+	__u64 cpu = cpu_number();
+	__u32 element;
 	char *place;
 
-	if (!config.cpu_bytes)
+	if (!config.cpu_bytes) {
+		element = cpu * config.rows + row;
 		return bpf_map_lookup_elem(&stats, &element);
+	}
 	if (row >= config.rows)
 		return NULL;
 	/* Here and not before: otherwise there is no such map. */
 	place = (char *)stats_by_cpu;
 	barrier_var(place);
-	place += (__u64)(config.cpu_mask & cpu) * config.cpu_bytes;
+	place = moved(place, masked(cpu, config.cpu_mask) * config.cpu_bytes);
 	place += (__u64)row * sizeof(struct op_stats);
 	/* Nobody has to ask. */
 	if (!place)
@@ -99,9 +134,11 @@ static __always_inline void count_excluded(__u32 op)
  * As is each function that is not in line and not static: few calls come here, and the verifier looks at it by itself, once, and
  * not for each way that leads to it.
  */
-__noinline int count_errno(__u32 row, __u32 error, __u32 atomic)
+#define ATOMICALLY (1u << 31) /* with a row: another argument would be there before it is known that there is an errno */
+__noinline int count_errno(__u32 row, __u32 error)
 {
-	struct op_stats *s = stats_of(row);
+	struct op_stats *s = stats_of(row & ~ATOMICALLY);
+	bool atomic = row & ATOMICALLY;
 
 	if (!s)
 		return 0;
@@ -119,21 +156,22 @@ __noinline int count_errno(__u32 row, __u32 error, __u32 atomic)
 	return 0;
 }
 
-static __always_inline void note_extremes(struct extremes *generations, __u64 ns)
+/* Of a structure, one of whose members they are. */
+#define NOTE_EXTREMES(counters, ns) note_extremes(counters, (char *)&(counters)->extremes - (char *)(counters), ns)
+static __always_inline void note_extremes(void *counters, __u64 offset, __u64 ns)
 {
 	__u64 epoch = control.epoch;
-	/* As numbers they are added in the order that takes fewest instructions. */
-	struct extremes *x = (void *)((epoch & 1) * sizeof(*x) + (__u64)generations);
+	struct extremes *x = moved(counters, epoch & EPOCH_STEP) + offset;
 
-	if (unlikely(x->epoch != epoch)) {
-		x->min_ns = ns;
-		x->max_ns = ns;
-		x->epoch = epoch;
+	if (unlikely(x->epoch[0] != epoch)) {
+		x->min_ns[0] = ns;
+		x->max_ns[0] = ns;
+		x->epoch[0] = epoch;
 	} else {
-		if (unlikely(ns < x->min_ns))
-			x->min_ns = ns;
-		if (unlikely(ns > x->max_ns))
-			x->max_ns = ns;
+		if (unlikely(ns < x->min_ns[0]))
+			x->min_ns[0] = ns;
+		if (unlikely(ns > x->max_ns[0]))
+			x->max_ns[0] = ns;
 	}
 }
 
@@ -143,16 +181,16 @@ static __always_inline __u32 errno_of(long value)
 	return unlikely((__u64)value >= (__u64)-MAX_ERRNO) ? -value : 0;
 }
 
-/* Counts a time of this step. */
-static __always_inline void count_step(__u64 *steps, __u64 step, bool atomic)
+/* Counts a time of this step, among the steps of a structure. */
+#define COUNT_STEP(counters, step, atomic) count_step(counters, (char *)(counters)->steps - (char *)(counters), step, atomic)
+static __always_inline void count_step(void *counters, __u64 offset, __u64 step, bool atomic)
 {
 	/* It may come from the stack, and the verifier forgot its bound there before 5.11 (5689d49b71ad), as old as these pointers. */
 	if (!config.typed_task) {
 		barrier_var(step);
 		step = last_step_or(step);
 	}
-	/* As in note_extremes(). */
-	add_to((void *)(step * sizeof(*steps) + (__u64)steps), 1, atomic);
+	add_to(moved(counters, step * sizeof(__u64)) + offset, 1, atomic);
 }
 
 /*
@@ -162,8 +200,8 @@ static __always_inline void count_step(__u64 *steps, __u64 step, bool atomic)
 static __always_inline void count_call(struct op_stats *s, bool moves_bytes, __u64 ns, __u64 step, long value, bool atomic)
 {
 	/* struct op_stats says why the extremes are first, and the steps before what is a part of them. */
-	note_extremes(s->extremes, ns);
-	count_step(s->steps, step, atomic);
+	NOTE_EXTREMES(s, ns);
+	COUNT_STEP(s, step, atomic);
 	add_to(&s->total_ns, ns, atomic);
 	if (config.unit_ns) {
 		__u32 slot = unit_slot_of(ns, config.unit_ns);
@@ -185,7 +223,7 @@ static __always_inline void record_to(struct op_stats *s, __u32 row, bool moves_
 {
 	count_call(s, moves_bytes, ns, step, value, atomic);
 	if (errno_of(value))
-		count_errno(row, errno_of(value), atomic);
+		count_errno(atomic ? row | ATOMICALLY : row, errno_of(value));
 }
 
 static __always_inline void record_in(__u32 row, bool moves_bytes, __u64 ns, long value, bool atomic)

@@ -27,7 +27,7 @@ use crate::kernel::disk::Disk;
 use crate::kernel::diskstats::Diskstats;
 use crate::kernel::file::FileNumber;
 use crate::kernel::file_operations::{self, Narrowing};
-use crate::kernel::interface::{STOP_CALLS, STOP_REQUESTS};
+use crate::kernel::interface::{EPOCH_STEP, NOBODY, STOP_CALLS, STOP_REQUESTS};
 use crate::kernel::preemption::Model;
 use crate::kernel::privileges::{self, Denied};
 use crate::kernel::{self, Facts, LazySymbols};
@@ -183,7 +183,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         notes,
         filter: filter(options, disk.as_ref()),
         kernel: crate::kernel::release(),
-        epoch: 1,
+        epoch: u64::from(EPOCH_STEP),
         filtered: is_filtered(options),
         runs,
         told: Told::default(),
@@ -469,16 +469,20 @@ fn follow_existing(attached: &Attached, roots: &[u32]) -> Result<(), String> {
 
 /// Changes what the programs look at while they run.
 fn control(attached: &mut Attached, change: impl FnOnce(&mut crate::kernel::interface::types::control)) {
-    if let Some(bss) = attached.skeleton.maps.bss_data.as_deref_mut() {
+    let maps = &mut attached.skeleton.maps;
+    let tgid = maps.rodata_data.map_or(0, |rodata| rodata.config.tgid);
+    if let Some(bss) = maps.bss_data.as_deref_mut() {
         let place = &raw mut bss.control;
         // SAFETY: a valid place in a shared mapping. The programs only add to a counter among them, which is not touched.
         unsafe {
             let mut copy = place.read_volatile();
             change(&mut copy);
+            copy.looked_at = if copy.stopped & STOP_CALLS == 0 { tgid } else { NOBODY };
             (&raw mut (*place).epoch).write_volatile(copy.epoch);
             (&raw mut (*place).began_ns).write_volatile(copy.began_ns);
             (&raw mut (*place).command_tgid).write_volatile(copy.command_tgid);
             (&raw mut (*place).stopped).write_volatile(copy.stopped);
+            (&raw mut (*place).looked_at).write_volatile(copy.looked_at);
         }
     }
 }
@@ -705,7 +709,7 @@ impl Run<'_> {
     fn report(&mut self, before: &Moment, last: bool, output: &mut Output) -> Result<Moment, String> {
         let disks = self.read_disks();
         let epoch = self.epoch;
-        self.epoch += 1;
+        self.epoch += u64::from(EPOCH_STEP);
         let next = self.epoch;
         control(&mut self.attached, |control| {
             control.epoch = next;

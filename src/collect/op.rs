@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 
 use crate::histogram::Histogram;
-use crate::kernel::interface::types::op_stats;
+use crate::kernel::interface::types::{extremes, op_stats};
 use crate::kernel::interface::{
-    APART_AT_START, APART_BY_KERNEL, APART_KINDS, APART_NEVER_ISSUED, APART_UNOWNED, APART_UNTIMED, LOST_REASONS,
+    APART_AT_START, APART_BY_KERNEL, APART_KINDS, APART_NEVER_ISSUED, APART_UNOWNED, APART_UNTIMED, EPOCH_STEP,
+    LOST_REASONS,
 };
 use crate::report::{Apart, OpReport};
 
@@ -62,14 +63,7 @@ impl OpReading {
         for place in cpu.errnos.iter().filter(|place| place.error != 0) {
             add(self.errnos.entry(place.error as i32).or_default(), place.calls);
         }
-        for generation in cpu
-            .extremes
-            .iter()
-            .filter(|generation| (epoch..=epoch.saturating_add(1)).contains(&generation.epoch))
-        {
-            let (min, max) = self.extremes.unwrap_or((u64::MAX, 0));
-            self.extremes = Some((min.min(generation.min_ns), max.max(generation.max_ns)));
-        }
+        self.extremes = extremes_of(&cpu.extremes, epoch).chain(self.extremes).reduce(widest);
     }
 
     /// Takes back what was added since `earlier` when no call has ended since: that reading caught one in the middle, which had
@@ -198,6 +192,17 @@ fn growth(now: u128, before: u128) -> u128 {
 
 fn told(n: u128) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
+}
+
+/// The shortest and the longest time of an epoch, and of the next one, if it has begun.
+pub(super) fn extremes_of(of: &extremes, epoch: u64) -> impl Iterator<Item = (u64, u64)> {
+    let epochs = [epoch, epoch.saturating_add(EPOCH_STEP.into())];
+    let known = of.epoch.into_iter().zip(of.min_ns.into_iter().zip(of.max_ns));
+    known.filter_map(move |(epoch, times)| epochs.contains(&epoch).then_some(times))
+}
+
+pub(super) fn widest(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
+    (a.0.min(b.0), a.1.max(b.1))
 }
 
 #[cfg(test)]

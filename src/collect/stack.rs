@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::op::{extremes_of, widest};
 use crate::histogram::{Histogram, STEPS};
-use crate::kernel::interface::types::{extremes, family_stats, origin_stats};
+use crate::kernel::interface::types::{family_stats, origin_stats};
 use crate::kernel::interface::{
     DIRECTIONS, FAMILIES, ORIGINS, READ_CLASSES as CLASSES, ROWS, SLOW_KINDS, SLOW_LIMITED, SLOW_NO_ROOM, SLOW_TOLD,
     UNBALANCED_DEPTH, UNBALANCED_ENTRY, UNBALANCED_KINDS, UNBALANCED_RETURN, UNBALANCED_SLEEP,
@@ -113,8 +114,6 @@ fn combined<const N: usize>(a: &[u64; N], b: &[u64; N], how: fn(u64, u64) -> u64
 impl FamilyReading {
     /// One CPU's, or one group's; see [`super::read`] for `epoch`.
     pub fn of(cpu: &family_stats, epoch: u64) -> Self {
-        let in_generation = |x: &&extremes| (epoch..=epoch + 1).contains(&x.epoch);
-        let extremes = cpu.extremes.iter().filter(in_generation);
         Self {
             bytes: cpu.bytes,
             errors: cpu.errors,
@@ -125,7 +124,7 @@ impl FamilyReading {
             class_bytes: cpu.class_bytes,
             steps: cpu.steps,
             slow: cpu.slow,
-            extremes: extremes.map(|x| (x.min_ns, x.max_ns)).reduce(widest),
+            extremes: extremes_of(&cpu.extremes, epoch).reduce(widest),
         }
     }
 
@@ -159,10 +158,6 @@ impl FamilyReading {
             },
         }
     }
-}
-
-fn widest(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
-    (a.0.min(b.0), a.1.max(b.1))
 }
 
 /// What of the stack is measured.

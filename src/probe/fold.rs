@@ -18,7 +18,7 @@ use libbpf_sys as sys;
 use libbpf_sys::bpf_insn;
 
 use crate::kernel::interface::POINT_UNSET;
-use copies::{drop_copies, merge_saved, write_at_once};
+use copies::{drop_copies, merge_saved, test_bits, write_at_once};
 use layout::{Order, assemble, drop_jumps_to_next, drop_unreached, invert_branches, shorten_jumps};
 use state::{STACK, State, Value, may_be_stack};
 use unused::{Liveness, bit, drop_unread, drop_unused};
@@ -124,6 +124,7 @@ pub fn finish(
         write_at_once(&mut kept);
         merge_saved(&mut kept);
         drop_copies(&mut kept);
+        test_bits(&mut kept);
         assemble(&kept, Order::ByWays)
     })
 }
@@ -469,7 +470,9 @@ fn arithmetic(instruction: &bpf_insn, state: &State) -> Value {
             return Value::Constant(address.wrapping_add(n));
         }
         // The kernel lets nobody leave a map.
-        (Value::Address, Value::Unknown | Value::Number(_)) if operation == sys::BPF_ADD && !is_short => {
+        (Value::Address, Value::Unknown | Value::Number(_)) | (Value::Unknown | Value::Number(_), Value::Address)
+            if operation == sys::BPF_ADD && !is_short =>
+        {
             return Value::Address;
         }
         (Value::Stack(address), Value::Number(n)) if operation == sys::BPF_ADD && !is_short => {
@@ -556,7 +559,8 @@ fn rewrite(program: &[bpf_insn], is_head: &[bool], heads: &Heads, constants: &Co
         let mut state = (**state).clone();
         let mut place = head;
         loop {
-            let source = state.source(program.get(place)?);
+            let instruction = program.get(place)?;
+            let (source, before) = (state.source(instruction), state.destination(instruction));
             let goes = step(program, place, &mut state, constants)?;
             let [next, target] = goes;
             match target
@@ -565,7 +569,7 @@ fn rewrite(program: &[bpf_insn], is_head: &[bool], heads: &Heads, constants: &Co
             {
                 // It is told here as well as there.
                 Some(answer) => kept.extend(ended(place, answer)),
-                None => kept.extend(rewritten(program, place, source, &state, goes)),
+                None => kept.extend(rewritten(program, place, [before, source], &state, goes)),
             }
             match next {
                 Some(next) if !*is_head.get(next)? => place = next,
@@ -576,12 +580,12 @@ fn rewrite(program: &[bpf_insn], is_head: &[bool], heads: &Heads, constants: &Co
     Some(kept)
 }
 
-/// An instruction with what is known written into it: of its source register before it, and of all after it. `None`: a branch that
+/// An instruction with what is known written into it: of its registers before it, and of all after it. `None`: a branch that
 /// is not taken.
 fn rewritten(
     program: &[bpf_insn],
     place: usize,
-    source: Value,
+    [before, source]: [Value; 2],
     after: &State,
     [next, target]: [Option<usize>; 2],
 ) -> Option<Kept> {
@@ -611,6 +615,8 @@ fn rewritten(
     } else if is_arithmetic(&instruction) || class(&instruction) == sys::BPF_LDX {
         it.result = after.destination(&instruction);
         match it.result {
+            // It is there.
+            Value::Number(_) if before == it.result => return None,
             Value::Number(number) => move_number(&mut it, number),
             _ if changes_nothing(&instruction, source) => return None,
             _ if class(&instruction) == sys::BPF_LDX => {
@@ -674,6 +680,7 @@ fn changes_nothing(instruction: &bpf_insn, source: Value) -> bool {
             second == 0
         }
         sys::BPF_MUL => second == 1,
+        sys::BPF_AND => second == u64::MAX,
         _ => false,
     };
     is_neutral && class(instruction) == sys::BPF_ALU64 && instruction.off == 0

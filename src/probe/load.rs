@@ -1,7 +1,7 @@
 //! Loads the BPF object: which of its programs, how large its maps, and what it is told beforehand.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Write;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -18,8 +18,8 @@ use crate::kernel::interface::skeleton::{
 use crate::kernel::interface::types;
 use crate::kernel::interface::{
     BLOCK_OP_OTHER, BY_CGROUP, BY_DISK, BY_FILE, BY_NOTHING, BY_PROCESS, CALL_CLOSES, CALL_OPENS, CALL_POSITION,
-    CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED, DIRECTIONS, FAMILIES, GROUP_FIRST, KFUNC_PREEMPT_DISABLE,
-    KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_OF, KFUNC_SESSION_IS_RETURN_OF, ORIGINS, ROW_QUEUE, STOP_CALLS,
+    CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED, DIRECTIONS, EPOCH_STEP, FAMILIES, GROUP_FIRST, KFUNC_PREEMPT_DISABLE,
+    KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_OF, KFUNC_SESSION_IS_RETURN_OF, NOBODY, ORIGINS, ROW_QUEUE, STOP_CALLS,
     STOP_REQUESTS,
 };
 use crate::kernel::names::{self, Hierarchy};
@@ -134,7 +134,11 @@ pub fn load(
             .any(|hook| hook.is_trampoline() || *hook == Hook::RawTracepoint);
         rodata.config.rows = plan.rows() as u32;
         rodata.config.cpu_bytes = cpu_mask.map_or(0, |_| bytes_of_a_cpu(plan));
-        rodata.config.cpu_mask = cpu_mask.unwrap_or(0);
+        rodata.config.cpu_mask = match cpu_mask {
+            // By then the verifier knows how large a CPU's number is.
+            Some(_) if facts.kfuncs.contains_key(&KFUNC_SESSION_IS_RETURN_OF) => u64::MAX,
+            mask => mask.unwrap_or(0).into(),
+        };
         rodata.config.hash_starts = MaybeUninit::new(settings.starts_in_table);
         rodata.config.typed_task = MaybeUninit::new(facts.task_storage);
         rodata.config.places = MaybeUninit::new(has_places(facts, settings));
@@ -180,7 +184,8 @@ pub fn load(
     if let Some(bss) = open.maps.bss_data.as_deref_mut() {
         // Nothing is measured before everything is attached.
         bss.control.stopped = STOP_CALLS | STOP_REQUESTS;
-        bss.control.epoch = 1;
+        bss.control.looked_at = NOBODY;
+        bss.control.epoch = u64::from(EPOCH_STEP);
     }
     if has_places(facts, settings) {
         make_empty(&mut open.maps.bss_places).map_err(|error| one_line(&error))?;
@@ -485,10 +490,21 @@ fn bytes_of_a_cpu(plan: &Plan) -> u32 {
     entries(plan.rows() * size_of::<types::op_stats>())
 }
 
+/// How many numbers CPUs may have: where some between are missing, more than there may be CPUs.
+fn cpu_numbers() -> libbpf_rs::Result<usize> {
+    let ranges = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    let highest = ranges
+        .trim_end()
+        .rsplit([',', '-'])
+        .next()
+        .and_then(|number| number.parse::<usize>().ok());
+    highest.map_or_else(libbpf_rs::num_possible_cpus, |number| Ok(number + 1))
+}
+
 /// Makes one value of all counters, and says which bits of a CPU's number find its part. `None`: the kernel makes none of that size (older
 /// ones none of more than 4 MB), and they are elements of a table.
 fn make_stats(maps: &mut OpenIostackbreakdownMaps<'_>, plan: &Plan) -> libbpf_rs::Result<Option<u32>> {
-    let cpus = libbpf_rs::num_possible_cpus()?;
+    let cpus = cpu_numbers()?;
     let parts = entries(cpus.next_power_of_two());
     let size = parts.checked_mul(bytes_of_a_cpu(plan));
     // libbpf moves what it has in memory of them, and later puts all of the table over it.

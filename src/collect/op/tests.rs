@@ -21,6 +21,9 @@ use crate::report::{LayerReport, Report, View};
 const CPUS: u32 = 4;
 
 /// As in `tests/kernel_side/record.c`.
+/// The first epoch.
+const FIRST: u64 = EPOCH_STEP as u64;
+
 #[derive(Debug, Clone, Copy)]
 struct Call {
     ns: u64,
@@ -100,7 +103,7 @@ fn calls() -> BoxedStrategy<Vec<Call>> {
         (value(), 0..CPUS).prop_map(move |(value, cpu)| Call {
             ns,
             value,
-            epoch: 1,
+            epoch: FIRST,
             cpu,
             moves_bytes: true,
         })
@@ -202,7 +205,7 @@ fn both_sides_have_the_same_steps() {
         .map(|(cpu, &ns)| Call {
             ns,
             value: 0,
-            epoch: 1,
+            epoch: FIRST,
             cpu,
             moves_bytes: false,
         })
@@ -229,7 +232,7 @@ proptest! {
     #[test]
     fn what_is_printed_is_true_of_the_calls(calls in calls(), unit in 0_usize..3) {
         let (unit, unit_ns) = [(Unit::Nanoseconds, 0), (Unit::Microseconds, 1000), (Unit::Milliseconds, 1_000_000)][unit];
-        let op = reading(&record(&calls, CPUS, unit_ns), 1).report("read", true);
+        let op = reading(&record(&calls, CPUS, unit_ns), FIRST).report("read", true);
         let mut times: Vec<u64> = calls.iter().map(|call| call.ns).collect();
         times.sort_unstable();
         let total: u64 = times.iter().sum();
@@ -287,8 +290,8 @@ proptest! {
     #[test]
     fn cpus_together_are_the_whole(calls in calls()) {
         let on_one: Vec<Call> = calls.iter().map(|call| Call { cpu: 0, ..*call }).collect();
-        let spread = reading(&record(&calls, CPUS, 1000), 1);
-        let whole = reading(&record(&on_one, CPUS, 1000), 1);
+        let spread = reading(&record(&calls, CPUS, 1000), FIRST);
+        let whole = reading(&record(&on_one, CPUS, 1000), FIRST);
         prop_assert_eq!(&spread, &whole);
         let (op, whole) = (spread.report("read", true), whole.report("read", true));
         prop_assert_eq!(printed(View::Json, &report_of(op)), printed(View::Json, &report_of(whole)));
@@ -297,9 +300,9 @@ proptest! {
     #[test]
     fn intervals_together_are_the_whole(calls in calls(), cut in any::<prop::sample::Index>()) {
         let cut = cut.index(calls.len());
-        let second: Vec<Call> = (0..).zip(&calls).map(|(place, call)| Call { epoch: 1 + u64::from(place >= cut), ..*call }).collect();
+        let second: Vec<Call> = (0..).zip(&calls).map(|(place, call)| Call { epoch: FIRST + FIRST * u64::from(place >= cut), ..*call }).collect();
         let (first, all) = (record(&second[..cut], CPUS, 1000), record(&second, CPUS, 1000));
-        let (first, all) = (reading(&first, 1), reading(&all, 2));
+        let (first, all) = (reading(&first, FIRST), reading(&all, 2 * FIRST));
         let rest = all.since(&first);
         for (part, calls) in [(&first, &calls[..cut]), (&rest, &calls[cut..])] {
             let op = part.report("read", true);
@@ -313,7 +316,7 @@ proptest! {
 
     #[test]
     fn a_call_that_is_read_in_the_middle_is_told_whole(calls in calls(), caught in calls(), ends: bool) {
-        let on_one = |calls: &[Call]| calls.iter().map(|call| Call { cpu: 0, epoch: 1, ..*call }).collect::<Vec<Call>>();
+        let on_one = |calls: &[Call]| calls.iter().map(|call| Call { cpu: 0, epoch: FIRST, ..*call }).collect::<Vec<Call>>();
         let (calls, caught) = (on_one(&calls), on_one(&caught));
         let both = [&calls[..], &caught].concat();
         // What the first reading has of those that it caught: that they were, and nothing else.
@@ -321,9 +324,9 @@ proptest! {
         for (caught, whole) in middle.iter_mut().zip(record(&both, CPUS, 1000)) {
             caught.steps = whole.steps;
         }
-        let middle = reading(&middle, 1);
+        let middle = reading(&middle, FIRST);
         let after = if ends { [&both[..], &calls].concat() } else { both.clone() };
-        let whole = reading(&record(&after, CPUS, 1000), 1);
+        let whole = reading(&record(&after, CPUS, 1000), FIRST);
         let mut next = whole.clone();
         next.hold_back(&middle);
         if ends {
@@ -336,7 +339,7 @@ proptest! {
 
     #[test]
     fn counters_of_any_size_are_added_without_overflow(cpus in vec(counters(), 1..5), earlier in vec(counters(), 1..5)) {
-        let (now, before) = (reading(&cpus, 1), reading(&earlier, 1));
+        let (now, before) = (reading(&cpus, FIRST), reading(&earlier, FIRST));
         let sum = |of: fn(&op_stats) -> u64| cpus.iter().fold(0_u64, |sum, cpu| sum.saturating_add(of(cpu)));
         let op = now.report("read", true);
         prop_assert_eq!(op.total_ns, sum(|cpu| cpu.total_ns));
@@ -375,7 +378,7 @@ fn a_counter_that_wraps_has_grown_all_the_same() {
         total_ns,
         ..op_stats::default()
     };
-    let before = reading(&[of(u64::MAX - 4), of(7)], 1);
-    let now = reading(&[of(5), of(9)], 1);
+    let before = reading(&[of(u64::MAX - 4), of(7)], FIRST);
+    let now = reading(&[of(5), of(9)], FIRST);
     assert_eq!(now.since(&before).report("read", true).total_ns, 12);
 }

@@ -14,6 +14,8 @@ use super::{
 /// else has an address of.
 struct Known {
     registers: [usize; REGISTERS],
+    /// Since when each has it.
+    since: [usize; REGISTERS],
     stack: Vec<(i64, usize)>,
     next: usize,
 }
@@ -22,6 +24,7 @@ impl Known {
     fn nothing() -> Self {
         Self {
             registers: std::array::from_fn(|register| register),
+            since: [0; REGISTERS],
             stack: Vec::new(),
             next: REGISTERS,
         }
@@ -29,8 +32,19 @@ impl Known {
 
     /// A register has a value that is not known.
     fn forget(&mut self, register: usize) {
-        self.registers[register] = self.next;
+        self.set(register, self.next);
+    }
+
+    fn set(&mut self, register: usize, value: usize) {
+        self.registers[register] = value;
+        self.since[register] = self.next;
         self.next += 1;
+    }
+
+    /// The register that has had the value of one for longest.
+    fn first_with(&self, register: usize) -> usize {
+        let same = (0..FRAME).filter(|&other| self.registers[other] == self.registers[register]);
+        same.min_by_key(|&other| self.since[other]).unwrap_or(register)
     }
 
     fn on_stack(&self, address: i64) -> Option<usize> {
@@ -51,6 +65,11 @@ fn is_copy(instruction: &bpf_insn) -> bool {
         && u32::from(instruction.code & OPERATION) == sys::BPF_MOV
         && has_register(instruction)
         && instruction.off == 0
+}
+
+/// An atomic addition that does not answer.
+fn is_added(instruction: &bpf_insn) -> bool {
+    u32::from(instruction.code & MODE) == sys::BPF_ATOMIC && instruction.imm as u32 == sys::BPF_ADD
 }
 
 fn is_plain(instruction: &bpf_insn) -> bool {
@@ -90,7 +109,7 @@ fn stays(it: &mut Kept, known: &mut Known, given: i64) -> bool {
             if known.registers[to] == known.registers[from] {
                 return false;
             }
-            known.registers[to] = known.registers[from];
+            known.set(to, known.registers[from]);
             return true;
         }
         sys::BPF_LDX if from == FRAME && is_plain(&instruction) => {
@@ -116,7 +135,18 @@ fn stays(it: &mut Kept, known: &mut Known, given: i64) -> bool {
                 it.instruction = copy;
                 it.from = Value::Unknown;
             }
-            known.registers[to] = value;
+            known.set(to, value);
+            return true;
+        }
+        sys::BPF_STX if to != FRAME && is_plain(&instruction) => {
+            it.instruction.set_src_reg(known.first_with(from) as u8);
+            return true;
+        }
+        sys::BPF_STX if is_added(&instruction) => {
+            it.instruction.set_src_reg(known.first_with(from) as u8);
+            if to == FRAME {
+                known.forget_stack(instruction.off.into(), size);
+            }
             return true;
         }
         sys::BPF_STX if to == FRAME && is_plain(&instruction) => {
@@ -196,6 +226,43 @@ fn copy_later(kept: &mut [Kept], liveness: &Liveness) {
         kept[second - 1].result = kept[second].result;
         kept[second].instruction = copy;
     }
+}
+
+/// Lets bits be tested where they are, and not in a copy that is cut down to them.
+pub(super) fn test_bits(kept: &mut Vec<Kept>) {
+    let liveness = Liveness::of(kept);
+    let is_target = targets_of(kept);
+    let mut stays = vec![true; kept.len()];
+    for second in 1..kept.len() {
+        let (mask, test) = (kept[second - 1].instruction, kept[second].instruction);
+        let (is_mask, is_wide) = match class(&mask) {
+            sys::BPF_ALU => (true, false),
+            sys::BPF_ALU64 => (true, true),
+            _ => (false, false),
+        };
+        let is_and = is_mask && u32::from(mask.code & OPERATION) == sys::BPF_AND && !has_register(&mask);
+        let is_test = match class(&test) {
+            sys::BPF_JMP32 => true,
+            sys::BPF_JMP => is_wide,
+            _ => false,
+        };
+        let is_not_zero = u32::from(test.code & OPERATION) == sys::BPF_JNE && !has_register(&test) && test.imm == 0;
+        let register = mask.dst_reg();
+        let is_read_later = liveness.after(second) & bit(register) != 0;
+        if !is_and || !is_test || !is_not_zero || test.dst_reg() != register || is_read_later || is_target[second] {
+            continue;
+        }
+        let wide = if is_wide && class(&test) == sys::BPF_JMP {
+            sys::BPF_JMP
+        } else {
+            sys::BPF_JMP32
+        };
+        kept[second].instruction.code = (wide | sys::BPF_JSET | sys::BPF_K) as u8;
+        kept[second].instruction.imm = mask.imm;
+        stays[second - 1] = false;
+    }
+    let mut stays = stays.into_iter();
+    kept.retain(|_| stays.next().unwrap_or(true));
 }
 
 /// Registers that calls leave as they are. What a program writes of them, it saves first.

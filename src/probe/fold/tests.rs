@@ -225,6 +225,13 @@ fn an_address_in_a_map_is_not_0() {
         shown(&folded(&program(sys::BPF_ADD)).unwrap()),
         shown(&[low, high, added(sys::BPF_ADD), call(1), number(0, 0), exit()])
     );
+    let turned = instruction(sys::BPF_ALU64 | sys::BPF_ADD | sys::BPF_X, 6, 1, 0, 0);
+    let read = load(sys::BPF_DW, 0, 6, 0);
+    let program_of_sum = [low, high, turned, jump_if_equal(6, 0, 1), read, exit()];
+    assert_eq!(
+        shown(&folded(&program_of_sum).unwrap()),
+        shown(&[low, high, turned, read, exit()])
+    );
     let distance = program(sys::BPF_SUB);
     assert_eq!(shown(&folded(&distance).unwrap()), shown(&distance));
 }
