@@ -298,9 +298,7 @@ static __always_inline void count_in_family(struct family_stats *s, const struct
 	__u32 class;
 
 	NOTE_EXTREMES(s, total);
-	/* It came as a number, and the verifier knows no bound of that. */
-	barrier_var(step);
-	COUNT_STEP(s, last_step_or(step), atomic);
+	COUNT_STEP(s, step, false, atomic);
 	barrier();
 	if (bytes)
 		add_to(&s->bytes, bytes, atomic);

@@ -96,7 +96,7 @@ static __always_inline bool end_session(__u32 point, __u64 start, struct ended_s
 
 static __always_inline void record_session(__u32 point, const struct ended_session *call, long value)
 {
-	record_to(call->counters, point_op(point), true, call->ns, call->step, value, false);
+	record_to(call->counters, point_op(point), true, call->ns, call->step, true, value, false);
 }
 
 SEC("fsession")

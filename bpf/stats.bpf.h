@@ -181,12 +181,15 @@ static __always_inline __u32 errno_of(long value)
 	return unlikely((__u64)value >= (__u64)-MAX_ERRNO) ? -value : 0;
 }
 
-/* Counts a time of this step, among the steps of a structure. */
-#define COUNT_STEP(counters, step, atomic) count_step(counters, (char *)(counters)->steps - (char *)(counters), step, atomic)
-static __always_inline void count_step(void *counters, __u64 offset, __u64 step, bool atomic)
+/*
+ * Counts a time of this step, among the steps of a structure. `is_bounded`: it comes right from step_of(). Else it may have been on the stack
+ * or a number from another function, of which the verifier knows no bound.
+ */
+#define COUNT_STEP(counters, step, is_bounded, atomic)                                                                 \
+	count_step(counters, (char *)(counters)->steps - (char *)(counters), step, is_bounded, atomic)
+static __always_inline void count_step(void *counters, __u64 offset, __u64 step, bool is_bounded, bool atomic)
 {
-	/* It may come from the stack, and the verifier forgot its bound there before 5.11 (5689d49b71ad), as old as these pointers. */
-	if (!config.typed_task) {
+	if (!is_bounded) {
 		barrier_var(step);
 		step = last_step_or(step);
 	}
@@ -197,11 +200,12 @@ static __always_inline void count_step(void *counters, __u64 offset, __u64 step,
  * All that is counted of one finished call but its errno, which takes a place that two CPUs may not take at once. `step`: that of
  * its time.
  */
-static __always_inline void count_call(struct op_stats *s, bool moves_bytes, __u64 ns, __u64 step, long value, bool atomic)
+static __always_inline void count_call(struct op_stats *s, bool moves_bytes, __u64 ns, __u64 step, bool is_bounded, long value,
+				       bool atomic)
 {
 	/* struct op_stats says why the extremes are first, and the steps before what is a part of them. */
 	NOTE_EXTREMES(s, ns);
-	COUNT_STEP(s, step, atomic);
+	COUNT_STEP(s, step, is_bounded, atomic);
 	add_to(&s->total_ns, ns, atomic);
 	if (config.unit_ns) {
 		__u32 slot = unit_slot_of(ns, config.unit_ns);
@@ -219,9 +223,10 @@ static __always_inline void count_call(struct op_stats *s, bool moves_bytes, __u
 
 /* One finished call of `row`, whose counters are `s`. `value` is what it returned, sign-extended. `atomic`: whatever this kernel's
  * programs need. */
-static __always_inline void record_to(struct op_stats *s, __u32 row, bool moves_bytes, __u64 ns, __u64 step, long value, bool atomic)
+static __always_inline void record_to(struct op_stats *s, __u32 row, bool moves_bytes, __u64 ns, __u64 step, bool is_bounded,
+				      long value, bool atomic)
 {
-	count_call(s, moves_bytes, ns, step, value, atomic);
+	count_call(s, moves_bytes, ns, step, is_bounded, value, atomic);
 	if (errno_of(value))
 		count_errno(atomic ? row | ATOMICALLY : row, errno_of(value));
 }
@@ -233,7 +238,7 @@ static __always_inline void record_in(__u32 row, bool moves_bytes, __u64 ns, lon
 	if (s && value == -EIOCBQUEUED)
 		add_to(&s->queued, 1, atomic);
 	else if (s)
-		record_to(s, row, moves_bytes, ns, step_of(ns), value, atomic);
+		record_to(s, row, moves_bytes, ns, step_of(ns), false, value, atomic);
 }
 
 /* A call that came by a function of `point`. */
@@ -247,7 +252,7 @@ static __always_inline void record(__u32 point, __u64 ns, __u64 step, long value
 	if (point_shape(point) == SHAPE_KIOCB_0 && value == -EIOCBQUEUED)
 		add(&s->queued, 1);
 	else
-		record_to(s, point_op(point), point_return(point) == RETURN_BYTES, ns, step, value, false);
+		record_to(s, point_op(point), point_return(point) == RETURN_BYTES, ns, step, false, value, false);
 }
 
 #endif

@@ -816,6 +816,12 @@ pub(super) fn one_line(error: &libbpf_rs::Error) -> String {
 }
 
 impl Attached {
+    /// Whether programs look their counters up, since the kernel makes no value that has room for all.
+    #[must_use]
+    pub fn looks_counters_up(&self) -> bool {
+        self.skeleton.maps.stats.autocreate()
+    }
+
     /// What it took to load its programs.
     #[must_use]
     pub fn loading(&self) -> Loading {

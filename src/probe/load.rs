@@ -501,8 +501,8 @@ fn cpu_numbers() -> libbpf_rs::Result<usize> {
     highest.map_or_else(libbpf_rs::num_possible_cpus, |number| Ok(number + 1))
 }
 
-/// Makes one value of all counters, and says which bits of a CPU's number find its part. `None`: the kernel makes none of that size (older
-/// ones none of more than 4 MB), and they are elements of a table.
+/// Makes one value of all counters, and says which bits of a CPU's number find its part. `None`: the kernel makes none of that size (in
+/// 5.10 none of more than 4 MB), and they are elements of a table.
 fn make_stats(maps: &mut OpenIostackbreakdownMaps<'_>, plan: &Plan) -> libbpf_rs::Result<Option<u32>> {
     let cpus = cpu_numbers()?;
     let parts = entries(cpus.next_power_of_two());

@@ -76,13 +76,16 @@ pub fn relocate(object: &mut OpenObject) -> Result<Relocated, String> {
 /// Names of programs that can be loaded.
 pub type Relocated = BTreeSet<OsString>;
 
+/// A program's name, and the point that a copy is specialised to.
+type Copied = (OsString, Option<u32>);
+
 /// The programs of an object that can be loaded.
 pub struct Programs {
     relocated: Relocated,
     /// Less what is the same for all copies, by name.
     folded: RefCell<BTreeMap<OsString, Rc<Folded>>>,
-    /// As the kernel gets them, by name and point.
-    finished: RefCell<BTreeMap<(OsString, Option<u32>), Rc<Folded>>>,
+    /// As the kernel gets them.
+    finished: RefCell<BTreeMap<Copied, Rc<Folded>>>,
     /// Those that are no copies, by name.
     loaded: RefCell<BTreeMap<OsString, Rc<OwnedFd>>>,
     loading: Cell<Loading>,
@@ -175,7 +178,7 @@ impl Programs {
         facts: &Facts,
         skeleton: &IostackbreakdownSkel<'_>,
     ) -> io::Result<Rc<Folded>> {
-        let copy = (template.name().to_owned(), point);
+        let copy: Copied = (template.name().to_owned(), point);
         if let Some(known) = self.finished.borrow().get(&copy) {
             return Ok(known.clone());
         }

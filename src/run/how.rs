@@ -20,6 +20,14 @@ pub fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: &BTr
             "a table"
         }
     );
+    eprintln!(
+        "counters are {}",
+        if attached.looks_counters_up() {
+            "elements of a table"
+        } else {
+            "one value"
+        }
+    );
     let Loading { programs, time } = attached.loading();
     eprintln!(
         "{programs} programs loaded in {} ms, attached in {} ms",

@@ -26,6 +26,9 @@ pub const COUNTED: &str = "counted";
 /// The same on a machine with eight CPUs: what they do at once adds up on its clock.
 pub const COUNTED_8: &str = "counted-8";
 
+/// The variant of a kernel that has places for more CPUs than it makes one value of their counters for.
+pub const LARGE: &str = "possible_cpus=64";
+
 /// The CPUs of a variant whose clock counts instructions; `None` for others.
 #[must_use]
 pub fn counted_cpus(variant: &str) -> Option<u32> {

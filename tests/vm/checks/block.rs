@@ -760,15 +760,15 @@ fn written_back(guest: &Guest) -> Result<(), String> {
     let before = DiskStats::of(NULL)?;
     let tool = Tool::start(guest, &["-T", BLK, "-d", NULL, "-p", &pid])?;
     file.write_all_at(&vec![1; WRITTEN], 0).map_err(failed)?;
-    let mut stats = Ok(before);
     wait_for("all to be written", MINUTE, || {
-        stats = DiskStats::of(NULL).map(|now| now.since(&before));
-        !stats.as_ref().is_ok_and(|stats| stats.written_bytes < WRITTEN as u64)
+        let stats = DiskStats::of(NULL).map(|now| now.since(&before));
+        !stats.is_ok_and(|stats| stats.written_bytes < WRITTEN as u64)
     })?;
-    let stats = stats?;
     // Of this process itself, as the only one that is.
     let mut reader = DirectReader::open(device)?;
     (0..READS).try_for_each(|_| reader.read(0))?;
+    // Not before: bytes are counted first, and the request that they came by a moment later.
+    let stats = DiskStats::of(NULL)?.since(&before);
     let measured = Measured::end(guest, tool, stats, false)?;
     let layer = measured.layer()?;
     let (read, write) = (layer.count("read"), layer.count("write"));

@@ -2,6 +2,7 @@
 
 use super::exact::{Traced, trace};
 use crate::guest::{Check, Guest, run};
+use crate::protocol::LARGE;
 use crate::target::BLOCK;
 use object::write::{Object, StandardSection, Symbol, SymbolSection};
 use object::{Architecture, BinaryFormat, Endianness, SectionKind, SymbolFlags, SymbolKind, SymbolScope};
@@ -17,6 +18,8 @@ pub const CHECKS: &[Check] = &[
     check("fallback: ext4 reads, told by the super block", by_magic),
     check("fallback: ext4 reads, when nothing shows an address", hidden),
     check("fallback: a vmlinux that does not help says why", wrong_vmlinux),
+    Check::new("fallback: counters of more CPUs than one value has room for", looked_up)
+        .when(|guest| guest.variant == LARGE),
     check(
         "fallback: other candidates count, or it says that none does",
         candidates,
@@ -90,6 +93,22 @@ fn counted(traced: &Traced, reads: u64) -> Result<(), String> {
     } else {
         Err(format!("{reads} reads were to be counted:\n{}", traced.all()))
     }
+}
+
+/// Those of a layer have room, those of three have none.
+fn looked_up(guest: &Guest) -> Result<(), String> {
+    let steps = steps(DIRECT)?;
+    for (layers, place) in [("ext4", "one value"), ("syscall,vfs,ext4", "elements of a table")] {
+        let mut arguments = vec!["-T", layers, "-S", "--", "/init"];
+        arguments.extend(steps.iter().map(String::as_str));
+        let traced = trace(guest, &arguments)?;
+        counted(&traced, CACHED[0].1 + DIRECT)?;
+        let line = format!("counters are {place}");
+        if !traced.stderr.lines().any(|told| told == line) {
+            return Err(format!("{layers}: it is not told that {line}:\n{}", traced.stderr));
+        }
+    }
+    Ok(())
 }
 
 /// The kernel's own count of who comes by. Without a filter the tool would count them all.

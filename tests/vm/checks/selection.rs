@@ -108,6 +108,7 @@ const SELECTION: &[Line] = &[
     ("budget: the costliest layer of two, kprobe", &["5.10"]),
     ("fallback: ", &["6.1"]),
     ("fallback: ext4 reads, told by the kernel's symbols", &["5.10", "6.1", "6.1-full"]),
+    ("fallback: counters of more CPUs than one value has room for", &["5.10 possible_cpus=64"]),
     ("fallback: other candidates count, or it says that none does", ENDS),
     ("cleanup: many runs leave nothing", ENDS),
     ("cleanup: SIGKILL, auto", ENDS),

@@ -1,7 +1,7 @@
 //! The kernels that guests run, and how they are had: the newest of each series, from the machine's own mirror.
 
 use super::packages::{self, Failure, Package, atomically, command, compare_versions};
-use crate::protocol::{COUNTED, COUNTED_8};
+use crate::protocol::{COUNTED, COUNTED_8, LARGE};
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,7 @@ pub struct KernelSpec {
 const AS_BOOTED: &[&str] = &[""];
 const BOTH_AND_COUNTED: &[&str] = &["", "preempt=full", COUNTED];
 /// A kernel before 6.5 starts its CPUs in a loop that never pauses, and QEMU's counting clock gives no other CPU a turn meanwhile.
+const AS_BOOTED_AND_LARGE: &[&str] = &["", LARGE];
 const BOTH_AND_COUNTED_8: &[&str] = &["", "preempt=full", COUNTED_8];
 
 /// Cloud kernels have ext4 and nvme built in; the full one has them as modules. 5.10 cannot choose its preemption.
@@ -31,7 +32,7 @@ pub const MATRIX: &[KernelSpec] = &[
         suites: &["bullseye"],
         series: "5.10.",
         flavour: "cloud-amd64",
-        variants: AS_BOOTED,
+        variants: AS_BOOTED_AND_LARGE,
     },
     KernelSpec {
         name: "6.1",
