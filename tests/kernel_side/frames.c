@@ -9,12 +9,7 @@
 #include <stdlib.h>
 #include <linux/types.h>
 
-#define barrier_var(var) __asm__ volatile("" : "+r"(var))
-#define SEC(name)
-#define __uint(name, value) int (*name)[value]
-#define __type(name, value) __typeof__(value) *name
-enum { BPF_MAP_TYPE_ARRAY, BPF_F_MMAPABLE = 1 };
-
+#include "macros.h"
 #include "../../bpf/interface.h"
 
 static struct config config = { .rows = MAX_OPS, .counted_frames = 0xffff };
@@ -40,7 +35,6 @@ static void *element_of_map(const __u32 *element)
 	return &counters[*element];
 }
 #define bpf_map_lookup_elem(map, key) element_of_map(key)
-#define __noinline
 
 static struct thread_state *find_or_make_thread(__u32 number, enum lost_reason *why)
 {

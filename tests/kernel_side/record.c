@@ -10,14 +10,7 @@
 #include <stdlib.h>
 #include <linux/types.h>
 
-#define barrier_var(var) __asm__ volatile("" : "+r"(var))
-#define likely(condition) (condition)
-#define unlikely(condition) (condition)
-#define SEC(name)
-#define __uint(name, value) int (*name)[value]
-#define __type(name, value) __typeof__(value) *name
-enum { BPF_MAP_TYPE_ARRAY, BPF_F_MMAPABLE = 1 };
-
+#include "macros.h"
 #include "../../bpf/interface.h"
 
 static struct config config = { .rows = 1 };
@@ -35,7 +28,6 @@ static void *element_of_map(const __u32 *element)
 	return &counters[*element];
 }
 #define bpf_map_lookup_elem(map, key) element_of_map(key)
-#define __noinline
 
 #include "../../bpf/point.bpf.h"
 #include "../../bpf/stats.bpf.h"

@@ -12,11 +12,7 @@
 #include <stdlib.h>
 #include <linux/types.h>
 
-#define SEC(name)
-#define __uint(name, value) int (*name)[value]
-#define __type(name, value) __typeof__(value) *name
-enum { BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH };
-
+#include "macros.h"
 #include "../../bpf/interface.h"
 
 #undef BLOCK_PLACES_BITS
