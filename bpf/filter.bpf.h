@@ -104,10 +104,7 @@ enum verdict {
 DEFINE_JUDGE_INODE(judge_inode_direct, DIRECT)
 DEFINE_JUDGE_INODE(judge_inode_probed, PROBED)
 
-/*
- * include/linux/fs.h: an open file that is a regular one or a directory (do_dentry_open()). It is looked at in kernels before 6.2 alone,
- * where it has this value and a look at the inode costs another call.
- */
+/* include/linux/fs.h: an open file that is a regular one or a directory (do_dentry_open()), of which that is all there is to look at. */
 #define FMODE_ATOMIC_POS 0x8000
 
 /* Every kind of file is asked for, wherever it is. */
@@ -119,18 +116,21 @@ static __always_inline bool all_files_are_traced(void)
 #define DEFINE_JUDGE_FILE(NAME, GET, JUDGE_INODE)                                                                      \
 	static __always_inline enum verdict NAME(struct file *file)                                                    \
 	{                                                                                                              \
-		struct inode *inode;                                                                                   \
-                                                                                                                       \
 		if (all_files_are_traced())                                                                            \
 			return TRACED;                                                                                 \
-		if (!cast_types.file && !config.by_file && !config.by_disk && GET(file, f_mode) & FMODE_ATOMIC_POS)    \
+		if (!config.by_file && !config.by_disk && GET(file, f_mode) & FMODE_ATOMIC_POS)                        \
 			return TRACED;                                                                                 \
-		inode = GET(file, f_inode);                                                                            \
-		return JUDGE_INODE(inode);                                                                             \
+		return JUDGE_INODE(GET(file, f_inode));                                                                \
 	}
 
 DEFINE_JUDGE_FILE(judge_file_direct, DIRECT, judge_inode_direct)
-DEFINE_JUDGE_FILE(judge_file_probed, PROBED, judge_inode_probed)
+DEFINE_JUDGE_FILE(judge_file_read, BPF_CORE_READ, judge_inode_probed)
+
+/* It is given a type once. */
+static __always_inline enum verdict judge_file_probed(struct file *file)
+{
+	return cast_types.file ? judge_file_direct(TYPED(file)) : judge_file_read(file);
+}
 
 /* The current task's open file, NULL for a number that is none. */
 static __always_inline struct file *file_of_descriptor(__u32 fd)

@@ -649,7 +649,8 @@ struct config {
 	__u16 stack_rows; /* a bit for each row of those before ROW_QUEUE that functions run in */
 	__u16 counted_frames; /* a bit for each frame that functions' calls are counted by */
 	bool rows_only; /* of the functions inside a system call nothing is told but the rows' time, if no request can come by them */
-	__u8 pad[11];
+	bool one_epoch; /* there is one report, at the end: extremes have one generation, the first */
+	__u8 pad[10];
 };
 
 /* Numbers of types in the kernel's BTF, for bpf_rdonly_cast(); 0 where there is none. */

@@ -160,10 +160,21 @@ __noinline int count_errno(__u32 row, __u32 error)
 #define NOTE_EXTREMES(counters, ns) note_extremes(counters, (char *)&(counters)->extremes - (char *)(counters), ns)
 static __always_inline void note_extremes(void *counters, __u64 offset, __u64 ns)
 {
-	__u64 epoch = control.epoch;
-	struct extremes *x = moved(counters, epoch & EPOCH_STEP) + offset;
+	__u64 epoch = EPOCH_STEP;
+	struct extremes *x;
 
-	if (unlikely(x->epoch[0] != epoch)) {
+	if (config.one_epoch) {
+		x = counters + offset + EPOCH_STEP;
+		/* As long as there are none they are 0, which no time is below. */
+		if (likely(ns < x->max_ns[0] && ns >= x->min_ns[0]))
+			return;
+		/* Or the compiler would keep addresses for what follows. */
+		barrier_var(x);
+	} else {
+		epoch = control.epoch;
+		x = moved(counters, epoch & EPOCH_STEP) + offset;
+	}
+	if (x->epoch[0] != epoch) {
 		x->min_ns[0] = ns;
 		x->max_ns[0] = ns;
 		x->epoch[0] = epoch;

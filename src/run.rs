@@ -350,6 +350,7 @@ fn settings(
     config.tgid = one.unwrap_or(0);
     // The text has the rows alone; only JSON has the ops of each layer, too.
     config.rows_only = MaybeUninit::new(options.whole_stack && !options.json);
+    config.one_epoch = MaybeUninit::new(options.interval.is_none());
     config.self_tgid = process::global_number(std::process::id()).unwrap_or(0);
     config.traced_set = MaybeUninit::new(options.follow || (one.is_none() && !processes.is_empty()));
     config.follow = MaybeUninit::new(options.follow);

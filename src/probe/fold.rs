@@ -573,6 +573,14 @@ fn rewrite(program: &[bpf_insn], is_head: &[bool], heads: &Heads, constants: &Co
             }
             match next {
                 Some(next) if !*is_head.get(next)? => place = next,
+                Some(next) if target.is_none() => {
+                    kept.extend(
+                        answer(program, next, &state)
+                            .into_iter()
+                            .flat_map(|answer| ended(place, answer)),
+                    );
+                    break;
+                }
                 _ => break,
             }
         }
@@ -642,16 +650,21 @@ fn answer(program: &[bpf_insn], mut place: usize, state: &State) -> Option<u64> 
         place = target_of(place, instruction)?;
     }
     let [first, second] = *program.get(place..place + 2)?.first_chunk()?;
-    let is_answer = is_arithmetic(&first)
+    let is_move = is_arithmetic(&first)
         && u32::from(first.code & OPERATION) == sys::BPF_MOV
         && has_register(&first)
-        && (first.dst_reg(), first.off) == (0, 0);
-    match state.source(&first) {
-        Value::Number(number) if is_answer && second.code == EXIT => Some(if class(&first) == sys::BPF_ALU {
-            u64::from(number as u32)
-        } else {
-            number
-        }),
+        && first.off == 0;
+    let answer = match class(&first) {
+        _ if first.dst_reg() != 0 || second.code != EXIT => return None,
+        sys::BPF_LDX if u32::from(first.code & MODE) == sys::BPF_MEM => {
+            state.load(state.source(&first), first.off, size_of_access(&first))
+        }
+        _ if is_move => state.source(&first),
+        _ => return None,
+    };
+    match answer {
+        Value::Number(number) if class(&first) == sys::BPF_ALU => Some(u64::from(number as u32)),
+        Value::Number(number) => Some(number),
         _ => None,
     }
 }

@@ -3,7 +3,7 @@
  * The kernel side's counting, compiled for this machine: calls in, counters out, through the very lines that the kernel
  * runs. What they ask of the kernel is here, and nothing else.
  *
- * record CPUS UNIT_NS: reads `struct call` from standard input and leaves an op's `struct op_stats` of each CPU.
+ * record CPUS UNIT_NS ONE_EPOCH: reads `struct call` from standard input and leaves an op's `struct op_stats` of each CPU.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -42,13 +42,14 @@ struct call {
 
 int main(int count, char **words)
 {
-	unsigned long cpus = count > 2 ? strtoul(words[1], NULL, 10) : 0;
+	unsigned long cpus = count > 3 ? strtoul(words[1], NULL, 10) : 0;
 	struct call call;
 
 	counters = calloc(cpus, sizeof(*counters));
 	if (!cpus || !counters)
 		return 1;
 	config.unit_ns = strtoul(words[2], NULL, 10);
+	config.one_epoch = strtoul(words[3], NULL, 10);
 	while (fread(&call, sizeof(call), 1, stdin) == 1) {
 		if (call.cpu >= cpus)
 			return 1;

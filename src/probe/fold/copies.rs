@@ -1,5 +1,7 @@
 //! Leaves out copies: what a register has already, what need not come from the stack, and registers that another one can stand for.
 
+use std::collections::BTreeMap;
+
 use libbpf_sys as sys;
 use libbpf_sys::bpf_insn;
 
@@ -7,11 +9,13 @@ use super::layout::at_or_after;
 use super::state::Value;
 use super::unused::{Liveness, Set, bit, lowest_given, only_writes_a_register, overwrites, uses};
 use super::{
-    CALL, FRAME, Kept, LOAD_CONSTANT, MODE, OPERATION, REGISTERS, class, has_register, is_arithmetic, size_of_access,
+    CALL, EXIT, FRAME, JUMP, Kept, LOAD_CONSTANT, MODE, OPERATION, REGISTERS, class, has_register, is_arithmetic,
+    size_of_access,
 };
 
 /// Which registers and places on the stack have the same value: those of the same number. Of the stack, the places of eight bytes that nobody
 /// else has an address of.
+#[derive(Clone)]
 struct Known {
     registers: [usize; REGISTERS],
     /// Since when each has it.
@@ -21,13 +25,27 @@ struct Known {
 }
 
 impl Known {
-    fn nothing() -> Self {
+    /// `next`: a number that no value has, nor any above it.
+    fn nothing(next: usize) -> Self {
         Self {
-            registers: std::array::from_fn(|register| register),
-            since: [0; REGISTERS],
+            registers: std::array::from_fn(|register| next + register),
+            since: [next; REGISTERS],
             stack: Vec::new(),
-            next: REGISTERS,
+            next: next + REGISTERS,
         }
+    }
+
+    /// What is known where both lead.
+    fn merge(&mut self, other: &Self) {
+        self.next = self.next.max(other.next);
+        for register in 0..REGISTERS {
+            if self.registers[register] == other.registers[register] {
+                self.since[register] = self.since[register].max(other.since[register]);
+            } else {
+                self.forget(register);
+            }
+        }
+        self.stack.retain(|it| other.stack.contains(it));
     }
 
     /// A register has a value that is not known.
@@ -76,26 +94,61 @@ fn is_plain(instruction: &bpf_insn) -> bool {
     u32::from(instruction.code & MODE) == sys::BPF_MEM
 }
 
+/// How many jumps lead to each instruction.
+fn jumps_to(kept: &[Kept]) -> Vec<usize> {
+    let mut jumps = vec![0; kept.len() + 1];
+    for target in kept.iter().filter_map(|it| it.target) {
+        jumps[at_or_after(kept, target)] += 1;
+    }
+    jumps
+}
+
 /// Which instructions jumps lead to.
 fn targets_of(kept: &[Kept]) -> Vec<bool> {
-    let mut is_target = vec![false; kept.len() + 1];
-    for target in kept.iter().filter_map(|it| it.target) {
-        is_target[at_or_after(kept, target)] = true;
-    }
-    is_target
+    jumps_to(kept).into_iter().map(|jumps| jumps > 0).collect()
 }
 
 /// Leaves out what is copied to where it is, and takes out of registers what is on the stack as well.
 pub(super) fn drop_copies(kept: &mut Vec<Kept>) {
     let given = lowest_given(kept).unwrap_or(i64::MIN);
-    let mut is_head = targets_of(kept).into_iter();
-    let mut known = Known::nothing();
+    let jumps = jumps_to(kept);
+    let targets: Vec<Option<usize>> = kept.iter().map(|it| Some(at_or_after(kept, it.target?))).collect();
+    let mut known = Known::nothing(0);
+    // What is known at the jumps to a place so far, and how many those are.
+    let mut at_jumps: BTreeMap<usize, (usize, Known)> = BTreeMap::new();
+    let mut goes_on = true;
+    let mut index = 0;
     kept.retain_mut(|it| {
-        if is_head.next() == Some(true) {
-            known = Known::nothing();
+        if jumps[index] > 0 {
+            let next = known.next;
+            // Otherwise there are some from below.
+            let all = at_jumps.remove(&index).filter(|&(seen, _)| seen == jumps[index]);
+            match all {
+                Some((_, there)) if goes_on => known.merge(&there),
+                Some((_, there)) => known = there,
+                None => known = Known::nothing(next),
+            }
+            known.next = known.next.max(next);
         }
-        stays(it, &mut known, given)
+        goes_on = !ends(&it.instruction);
+        let stays = stays(it, &mut known, given);
+        if let Some(target) = targets[index].filter(|&target| target > index) {
+            if let Some((seen, there)) = at_jumps.get_mut(&target) {
+                *seen += 1;
+                there.merge(&known);
+                known.next = there.next;
+            } else {
+                at_jumps.insert(target, (1, known.clone()));
+            }
+        }
+        index += 1;
+        stays
     });
+}
+
+/// Whether nothing goes on to the next instruction.
+fn ends(instruction: &bpf_insn) -> bool {
+    matches!(instruction.code, JUMP | EXIT)
 }
 
 /// Whether an instruction does anything, with what is `known` before it.
@@ -137,6 +190,9 @@ fn stays(it: &mut Kept, known: &mut Known, given: i64) -> bool {
             }
             known.set(to, value);
             return true;
+        }
+        sys::BPF_LDX if from != FRAME && is_plain(&instruction) => {
+            it.instruction.set_src_reg(known.first_with(from) as u8);
         }
         sys::BPF_STX if to != FRAME && is_plain(&instruction) => {
             it.instruction.set_src_reg(known.first_with(from) as u8);

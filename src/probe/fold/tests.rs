@@ -210,7 +210,7 @@ fn what_is_on_the_stack_and_in_a_register_is_taken_from_there() {
     let program = [spill, fill, read, store(6, 1, 8), exit()];
     assert_eq!(
         shown(&folded(&program).unwrap()),
-        shown(&[copy(6, 1), read, store(6, 1, 8), exit()])
+        shown(&[copy(6, 1), load(sys::BPF_DW, 0, 1, 0), store(6, 1, 8), exit()])
     );
     // After a call it is on the stack alone.
     let program = [spill, call(1), fill, read, exit()];
@@ -237,10 +237,62 @@ fn what_is_on_the_stack_and_in_a_register_is_taken_from_there() {
         copy(2, FRAME as u8),
         store(2, 3, 0),
         copy(6, 1),
-        read,
+        load(sys::BPF_DW, 0, 1, 0),
         store(6, 1, 8),
         exit(),
     ];
+    assert_eq!(shown(&folded(&program).unwrap()), shown(&expected));
+}
+
+#[test]
+fn what_all_ways_to_a_place_have_is_known_there() {
+    let (spill, fill) = (store(FRAME as u8, 6, -8), load(sys::BPF_DW, 1, FRAME as u8, -8));
+    let ways = |one, other| {
+        vec![
+            copy(6, 1),
+            spill,
+            jump_if_equal(2, 0, 2),
+            one,
+            jump(1),
+            other,
+            fill,
+            call(2),
+            number(0, 0),
+            exit(),
+        ]
+    };
+    let expected = [
+        copy(6, 1),
+        jump_if_equal(2, 0, 5),
+        call(1),
+        copy(1, 6),
+        call(2),
+        number(0, 0),
+        exit(),
+        call(3),
+        jump(-6),
+    ];
+    assert_eq!(shown(&folded(&ways(call(1), call(3))).unwrap()), shown(&expected));
+    // One of them has written there.
+    let written = folded(&ways(call(1), store(FRAME as u8, 2, -8))).unwrap();
+    assert!(shown(&written).contains(&shown(&[fill])[0]));
+}
+
+#[test]
+fn an_answer_that_waits_on_the_stack_is_told_at_once() {
+    let answer = |n| [number(1, n), store(FRAME as u8, 1, -8)];
+    let [one, other] = [answer(1), answer(2)];
+    let program = [
+        jump_if_equal(2, 0, 3),
+        one[0],
+        one[1],
+        jump(2),
+        other[0],
+        other[1],
+        load(sys::BPF_DW, 0, FRAME as u8, -8),
+        exit(),
+    ];
+    let expected = [jump_if_equal(2, 0, 2), number(0, 1), exit(), number(0, 2), exit()];
     assert_eq!(shown(&folded(&program).unwrap()), shown(&expected));
 }
 
