@@ -42,7 +42,7 @@ pub const CHECKS: &[Check] = &[
     watched("costs: a pread of another process", another).when(|guest| guest.kernel == "6.1"),
     watched("costs: a direct read, -T blk", blk).when(is_watched),
     table("costs: the start", start).when(|guest| guest.table && guest.kernel == "6.1"),
-    table("costs: a pread, all layers", all_layers),
+    watched("costs: a pread, all layers", all_layers).when(is_watched),
     table("costs: a pread, all layers, --json", |guest| {
         pread(guest, "all layers json", &["--json"])
     })
