@@ -60,7 +60,7 @@ static __noinline void finish_start(struct async_start *start, __u32 layer, __u6
 	if (now < start->entered_ns)
 		count_lost_in(row, LOST_CLOCK, 1, completed);
 	else {
-		record_in(row, true, now - start->entered_ns, value, completed);
+		record_alone(row | MOVES_BYTES | (completed ? ATOMICALLY : 0), now - start->entered_ns, value);
 		record_in_group(start->group, op, true, now - start->entered_ns, value);
 	}
 }

@@ -26,6 +26,7 @@ const volatile __u8 block_ops[BLOCK_CODES];
 #define BIOS_OF_A_REQUEST 128
 #define BIOS_AT_ONCE 16
 #define REQUESTS_OF_A_BATCH 256
+#define REQUESTS_AT_ONCE 16
 
 /* A request as far as it matters. */
 struct request_view {
@@ -248,12 +249,20 @@ __attribute__((noinline)) __u64 forget_some_stamps(__u64 bio)
 	return bio;
 }
 
+/* Likewise of all that follow one another from this one on. */
+__attribute__((noinline)) int forget_stamps(__u64 bio)
+{
+	for (int i = 0; i < BIOS_OF_A_REQUEST / BIOS_AT_ONCE && bio; i++)
+		bio = forget_some_stamps(bio);
+	return 0;
+}
+
 /* Takes the stamps of a request's bios away, whose addresses others will have. Gives the first one's. */
 static __always_inline struct bio_state take_stamps(__u64 first)
 {
 	struct bio_state stamp = {};
 	struct found_bio found;
-	__u64 bio;
+	__u64 next;
 
 	/* Nobody's address: that of a free place. */
 	if (!first)
@@ -262,9 +271,9 @@ static __always_inline struct bio_state take_stamps(__u64 first)
 	if (found.state)
 		stamp = *found.state;
 	forget_bio(first, &found);
-	bio = (__u64)BPF_CORE_READ((struct bio *)first, bi_next);
-	for (int i = 0; i < BIOS_OF_A_REQUEST / BIOS_AT_ONCE && bio; i++)
-		bio = forget_some_stamps(bio);
+	next = (__u64)BPF_CORE_READ((struct bio *)first, bi_next);
+	if (next)
+		forget_stamps(next);
 	return stamp;
 }
 
@@ -458,7 +467,10 @@ static __always_inline void record_block(__u8 op, __u32 group, __u64 from, __u64
 		lose_request(op, LOST_CLOCK);
 		return;
 	}
-	record_in(block_index(op), true, now - from, result, true);
+	if (config.whole_stack)
+		record_alone(block_index(op) | MOVES_BYTES | ATOMICALLY, now - from, result);
+	else
+		record_in(block_index(op), true, now - from, result, true);
 	if (queue_ns) {
 		s = stats_of(block_index(op));
 		if (s)
@@ -922,11 +934,22 @@ __attribute__((noinline)) int end_of_batch(__u64 address)
 	return on_end(rq, direct, 0, true, OF_REQUEST(rq, direct, __data_len), END_BY_FUNCTION);
 }
 
+/* Some of them, one after the other. Answers the next one. */
+__attribute__((noinline)) __u64 end_some_of_batch(__u64 address)
+{
+	for (int i = 0; i < REQUESTS_AT_ONCE && address; i++) {
+		end_of_batch(address);
+		address = (__u64)BPF_CORE_READ((struct request *)address, rq_next);
+	}
+	return address;
+}
+
 /* blk_mq_end_request_batch(batch): requests that ended well, in a list, and do not pass blk_update_request (since 5.16). */
 SEC("kprobe")
 int block_end_batch_function(struct pt_regs *ctx)
 {
 	struct request *rq;
+	__u64 address;
 
 	if (bpf_core_type_exists(struct rq_list)) {
 		struct io_comp_batch___rq_list *batch = (void *)PT_REGS_PARM1(ctx);
@@ -937,10 +960,9 @@ int block_end_batch_function(struct pt_regs *ctx)
 
 		rq = BPF_CORE_READ(batch, req_list);
 	}
-	for (int i = 0; i < REQUESTS_OF_A_BATCH && rq; i++) {
-		end_of_batch((__u64)rq);
-		rq = BPF_CORE_READ(rq, rq_next);
-	}
+	address = (__u64)rq;
+	for (int i = 0; i < REQUESTS_OF_A_BATCH / REQUESTS_AT_ONCE && address; i++)
+		address = end_some_of_batch(address);
 	return 0;
 }
 

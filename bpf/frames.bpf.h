@@ -150,17 +150,35 @@ static __always_inline bool end(struct thread_state *state, __u32 point, __u32 t
 	return true;
 }
 
-/* The calls that a thread leaves behind when it exits: nobody will see them return. */
-static __always_inline void lose_frames_of_exiting_thread(struct thread_state *state)
+/* The call in one frame. By itself: the verifier would look at it for each frame, and for each way to it. */
+__noinline int lose_frame_of(__u32 thread, __u32 place)
 {
-	for (int i = 0; i < MAX_FRAMES; i++) {
-		struct frame *frame = &state->calls.frames[i];
+	struct thread_state *state = find_thread(thread);
+	struct frame *frame;
 
-		if (frame->entered_ns) {
-			frame->entered_ns = 0;
-			lose_frame(frame);
-		}
+	if (!state)
+		return 0;
+	frame = &state->calls.frames[place & (MAX_FRAMES - 1)];
+	if (frame->entered_ns) {
+		frame->entered_ns = 0;
+		lose_frame(frame);
 	}
+	return 0;
+}
+
+/* The calls that a thread leaves behind when it exits: nobody will see them return. */
+static __always_inline void lose_frames_of_exiting_thread(const struct thread_state *state, __u32 thread)
+{
+	__u64 entered = 0;
+
+#pragma unroll
+	for (int i = 0; i < MAX_FRAMES; i++)
+		entered |= state->calls.frames[i].entered_ns;
+	/* Mostly there are none. */
+	if (!entered)
+		return;
+	for (int i = 0; i < MAX_FRAMES; i++)
+		lose_frame_of(thread, i);
 }
 
 #endif

@@ -219,25 +219,29 @@ static __always_inline struct hand *enter_function(struct thread_state *state, _
 __noinline int close_function(__u32 thread, __u32 key, __u32 may_be_others)
 {
 	struct thread_state *state = config.whole_stack ? find_thread(thread) : NULL;
+	__u32 place, places = 0;
 	struct hand *hand;
-	__u32 place;
+	__u64 differs;
 
 	if (!state)
 		return 0;
 	hand = &state->hand;
-	for (int i = 2; i < OPEN_FUNCTIONS; i++) {
-		place = hand->depth - i;
-		/* The first one is the system call. */
-		if (!place || place >= OPEN_FUNCTIONS)
-			break;
-		if (hand->open[place].key == key) {
-			count_unbalanced(hand, UNBALANCED_ENTRY, hand->depth - 1 - place);
-			hand->depth = place;
-			return 0;
-		}
+	/* Those that have the key, without branches: the verifier would follow each to the end. The first one is the system call. */
+#pragma unroll
+	for (int i = 1; i < OPEN_FUNCTIONS; i++) {
+		differs = hand->open[i].key ^ key;
+		/* Or the compiler would make a comparison of it. */
+		barrier_var(differs);
+		places |= (differs - 1) >> 63 << i;
 	}
-	if (!may_be_others)
+	/* The highest one below that which was entered last; 0 where there is none. */
+	place = top_bit(places & ((1u << ((hand->depth - 1) & (OPEN_FUNCTIONS - 1))) - 1));
+	if (place) {
+		count_unbalanced(hand, UNBALANCED_ENTRY, hand->depth - 1 - place);
+		hand->depth = place;
+	} else if (!may_be_others) {
 		count_unbalanced(hand, UNBALANCED_RETURN, 1);
+	}
 	return 0;
 }
 

@@ -33,7 +33,7 @@ static __always_inline int on_exit(void)
 
 	state = find_thread(thread);
 	if (state) {
-		lose_frames_of_exiting_thread(state);
+		lose_frames_of_exiting_thread(state, thread);
 		if (config.whole_stack)
 			close_hand(&state->hand, thread);
 		forget_thread(state, thread);

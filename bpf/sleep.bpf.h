@@ -237,7 +237,7 @@ static __always_inline bool is_of_written(const struct bio *bio)
 }
 
 /* Of a bio that the current thread submits. */
-static __always_inline __u8 origin_of_current(void)
+__noinline int origin_of_current(void)
 {
 	struct hand *hand;
 
@@ -256,31 +256,40 @@ static __always_inline __u8 origin_of_current(void)
 	return hand && hand->family == FAMILY_ASYNCHRONOUS ? ORIGIN_ASYNCHRONOUS : ORIGIN_OWN;
 }
 
-static __always_inline void count_in_origin(struct origin_stats *s, const struct request_state *ended, __u64 now)
+static __always_inline void count_in_origin(struct origin_stats *s, __u64 bytes, __u64 started, __u64 issued, __u64 now)
 {
 	__sync_fetch_and_add(&s->requests, 1);
-	__sync_fetch_and_add(&s->bytes, ended->bytes);
-	if (ended->started_ns && ended->started_ns < ended->issued_ns)
-		__sync_fetch_and_add(&s->queue_ns, ended->issued_ns - ended->started_ns);
-	if (ended->issued_ns < now)
-		__sync_fetch_and_add(&s->device_ns, now - ended->issued_ns);
+	__sync_fetch_and_add(&s->bytes, bytes);
+	if (started && started < issued)
+		__sync_fetch_and_add(&s->queue_ns, issued - started);
+	if (issued < now)
+		__sync_fetch_and_add(&s->device_ns, now - issued);
+}
+
+/* A request that nobody waited for, of a group (the upper half of `where`) and an origin (the lower half). By itself: many ways lead to it. */
+__noinline int count_in_origins(__u64 where, __u64 bytes, __u64 started, __u64 issued, __u64 now)
+{
+	__u32 origin = where, element = bpf_get_smp_processor_id() * ORIGINS * DIRECTIONS + origin;
+	struct origin_stats *s;
+
+	if (!config.whole_stack)
+		return 0;
+	s = bpf_map_lookup_elem(&origins, &element);
+	if (s)
+		count_in_origin(s, bytes, started, issued, now);
+	s = config.group_by ? group_origin_of(where >> 32, origin) : NULL;
+	if (s)
+		count_in_origin(s, bytes, started, issued, now);
+	return 0;
 }
 
 /* A request has ended. Whoever slept for it has its time; else nobody waited for it. */
 static __always_inline void end_of_request(const struct request_state *ended, __u64 now)
 {
-	__u32 origin = ended->origin * DIRECTIONS + (ended->op ? 1 : 0), element;
-	struct origin_stats *s;
+	__u32 origin = ended->origin * DIRECTIONS + (ended->op ? 1 : 0);
 
-	if (ended->thread && end_in_sleep(ended->thread, ended->issued_ns, now))
-		return;
-	element = bpf_get_smp_processor_id() * ORIGINS * DIRECTIONS + origin;
-	s = bpf_map_lookup_elem(&origins, &element);
-	if (s)
-		count_in_origin(s, ended, now);
-	s = config.group_by ? group_origin_of(ended->group, origin) : NULL;
-	if (s)
-		count_in_origin(s, ended, now);
+	if (!ended->thread || !end_in_sleep(ended->thread, ended->issued_ns, now))
+		count_in_origins((__u64)ended->group << 32 | origin, ended->bytes, ended->started_ns, ended->issued_ns, now);
 }
 
 /* A bio was merged into a request, or into one that is to be made: it waits for none of its own. */

@@ -252,6 +252,16 @@ static __always_inline void record_in(__u32 row, bool moves_bytes, __u64 ns, lon
 		record_to(s, row, moves_bytes, ns, step_of(ns), false, value, atomic);
 }
 
+#define MOVES_BYTES (1u << 30) /* with a row, as ATOMICALLY */
+/* record_in() by itself, as count_errno() is: for where many ways lead to it. */
+__noinline int record_alone(__u32 row, __u64 ns, long value)
+{
+	const __u32 flags = ATOMICALLY | MOVES_BYTES;
+
+	record_in(row & ~flags, row & MOVES_BYTES, ns, value, row & ATOMICALLY);
+	return 0;
+}
+
 /* A call that came by a function of `point`. */
 static __always_inline void record(__u32 point, __u64 ns, __u64 step, long value)
 {

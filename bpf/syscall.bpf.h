@@ -187,8 +187,11 @@ static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 	if (has_hand)
 		end_hand(state, thread, now, step, value, point_return(call.point) == RETURN_BYTES, call.group);
 	/* The text tells which calls failed, and has the others in their families. */
-	if (!config.rows_only || !has_hand || errno_of(value))
+	if (!config.rows_only)
 		record_all(call.point, &call, now, step, value);
+	else if (!has_hand || errno_of(value))
+		record_alone(point_op(call.point) | (point_return(call.point) == RETURN_BYTES ? MOVES_BYTES : 0),
+			     now - call.entered_ns, value);
 	/* Last, when nothing else is needed any more: the verifier looks at what comes now once for all ways to here. */
 	if (config.tells_slow && has_hand)
 		tell_ended(state, thread);

@@ -17,6 +17,8 @@ use proptest::prelude::*;
 
 /// `tests/kernel_side/table.c`, compiled once.
 static TABLE: LazyLock<PathBuf> = LazyLock::new(|| compile::compile("table", env!("CARGO_TARGET_TMPDIR")));
+/// `tests/kernel_side/hand.c`, compiled once.
+static HAND: LazyLock<PathBuf> = LazyLock::new(|| compile::compile("hand", env!("CARGO_TARGET_TMPDIR")));
 /// `tests/kernel_side/frames.c`, compiled once.
 static FRAMES: LazyLock<PathBuf> = LazyLock::new(|| compile::compile("frames", env!("CARGO_TARGET_TMPDIR")));
 
@@ -144,23 +146,29 @@ fn function(op: u8, outermost: bool, shape: Shape) -> u32 {
     word.pack()
 }
 
-/// What happens in a thread: it enters a function, at this address of its stack, or returns from one.
+/// What happens in a thread: it enters a function, at this address of its stack, returns from one, or exits.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     In(u32, u64),
     Out(u32),
+    Exit,
 }
-use Step::{In, Out};
+use Step::{Exit, In, Out};
 
 /// By turn: when the call that begins or ends was entered (0: none does), and calls lost so far. The first turn is at 1.
 fn calls(steps: &[Step]) -> Vec<(u64, u64)> {
     let input = steps.iter().flat_map(|step| match *step {
         In(point, stack) => [0, point.into(), stack],
         Out(point) => [1, point.into(), 0],
+        Exit => [2, 0, 0],
     });
     let answers = words_of(&mut Command::new(&*FRAMES), &input.collect::<Vec<_>>());
     assert_eq!(answers.len(), 3 * steps.len());
-    assert_eq!(answers.last(), Some(&0), "nothing holds the thread's state any more");
+    let is_over = !matches!(steps.last(), Some(Exit));
+    assert!(
+        !is_over || answers.last() == Some(&0),
+        "nothing holds the thread's state any more"
+    );
     answers.chunks_exact(3).map(|answer| (answer[0], answer[1])).collect()
 }
 
@@ -189,6 +197,17 @@ fn a_call_is_that_of_its_outermost_function() {
 }
 
 #[test]
+fn a_thread_that_exits_loses_all_calls_that_are_under_way() {
+    let last = function(15, true, Shape::File0);
+    let calls_of = |steps: &[Step]| calls(steps).last().map(|&(_, lost)| lost);
+    let first = In(function(0, true, Shape::File0), 900);
+    let middle = In(function(7, true, Shape::File0), 800);
+    assert_eq!(calls_of(&[Exit]), Some(0));
+    assert_eq!(calls_of(&[first, middle, In(last, 700), Exit, Exit]), Some(3));
+    assert_eq!(calls_of(&[first, In(last, 700), Out(last), Exit]), Some(1));
+}
+
+#[test]
 fn what_is_not_seen_of_a_call_makes_it_lost() {
     let (outer, inner) = (function(3, true, Shape::Fd0), function(3, false, Shape::File0));
     let other = function(3, false, Shape::Kiocb0);
@@ -200,4 +219,65 @@ fn what_is_not_seen_of_a_call_makes_it_lost() {
     // One that is not deeper on the stack is not inside.
     let dead = [In(inner, 800), In(inner, 800), Out(inner)];
     assert_eq!(calls(&dead), [(1, 0), (2, 1), (2, 1)]);
+}
+
+/// The functions open in a call, as far as there is room for them: what the kernel side's hand is to do.
+#[derive(Debug)]
+struct Open {
+    keys: Vec<u64>,
+    deeper: u64,
+    entries: u64,
+    returns: u64,
+}
+
+impl Open {
+    /// The first is the system call, whose key no function has; as in `tests/kernel_side/hand.c`.
+    const SYSTEM_CALL: u64 = 64;
+    const ROOM: usize = 16;
+
+    fn enter(&mut self, key: u64) {
+        if self.keys.len() < Self::ROOM {
+            self.keys.push(key);
+        } else {
+            self.deeper += 1;
+        }
+    }
+
+    fn leave(&mut self, key: u64, may_be_others: bool) {
+        if self.deeper > 0 && !may_be_others {
+            self.deeper -= 1;
+            return;
+        }
+        match self.keys.iter().rposition(|open| *open == key) {
+            Some(place) => {
+                self.entries += (self.keys.len() - 1 - place) as u64;
+                self.keys.truncate(place);
+            }
+            None => self.returns += u64::from(!may_be_others),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn a_function_that_returns_closes_itself_and_those_above_it(
+        turns in vec((prop::bool::weighted(0.45), 0_u64..6, prop::bool::weighted(0.3)), 1..120)
+    ) {
+        let input: Vec<u64> = turns.iter().flat_map(|&(returns, key, others)| [returns.into(), key, others.into()]).collect();
+        let answers = words_of(&mut Command::new(&*HAND), &input);
+        prop_assert_eq!(answers.len(), 5 * turns.len());
+        let mut open = Open { keys: vec![Open::SYSTEM_CALL], deeper: 0, entries: 0, returns: 0 };
+        for (nth, (&(returns, key, others), answer)) in turns.iter().zip(answers.chunks_exact(5)).enumerate() {
+            if returns {
+                open.leave(key, others);
+            } else {
+                open.enter(key);
+            }
+            let last = open.keys[open.keys.len() - 1];
+            // Every moment is in a row.
+            let told = [open.keys.len() as u64, last, open.entries, open.returns, nth as u64 + 1];
+            prop_assert_eq!(answer, told);
+        }
+    }
 }

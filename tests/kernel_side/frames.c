@@ -36,6 +36,11 @@ static void *element_of_map(const __u32 *element)
 }
 #define bpf_map_lookup_elem(map, key) element_of_map(key)
 
+static struct thread_state *find_thread(__u32 number)
+{
+	return number ? NULL : &thread;
+}
+
 static struct thread_state *find_or_make_thread(__u32 number, enum lost_reason *why)
 {
 	*why = LOST_STORAGE;
@@ -63,7 +68,7 @@ static void record_in_group(__u32 group, __u32 op, bool moves_bytes, __u64 ns, l
 #include "../../bpf/frames.bpf.h"
 
 struct turn {
-	__u64 returns;
+	__u64 returns; /* 0: a function is entered; 2: the thread exits */
 	__u64 point;
 	__u64 stack;
 };
@@ -84,7 +89,9 @@ int main(void)
 		struct ended call;
 
 		now++;
-		if (turn.returns) {
+		if (turn.returns == 2) {
+			lose_frames_of_exiting_thread(&thread, 0);
+		} else if (turn.returns) {
 			answer.entered_ns = end(&thread, turn.point, 0, &call) ? call.entered_ns : 0;
 		} else {
 			frame = begin(&thread, turn.point, turn.stack);

@@ -3,6 +3,7 @@
 #ifndef __MACROS_H__
 #define __MACROS_H__
 
+#define barrier() __asm__ volatile("" ::: "memory")
 #define barrier_var(var) __asm__ volatile("" : "+r"(var))
 #define likely(condition) (condition)
 #define unlikely(condition) (condition)

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The clock hand of a call under way, compiled for this machine: what it asks of the kernel is here, and nothing else.
+ *
+ * hand: reads `struct turn` from standard input and answers each by a `struct answer`. The clock shows the turn's number.
+ */
+#include <stdbool.h>
+#include <stdio.h>
+#include <linux/types.h>
+
+#include "macros.h"
+#include "../../bpf/interface.h"
+
+static struct config config = { .rows = MAX_OPS, .whole_stack = true, .stack_rows = 0xffff };
+static struct control control;
+static struct thread_state thread;
+static struct family_stats family;
+
+static __u32 bpf_get_smp_processor_id(void)
+{
+	return 0;
+}
+
+static __u64 bpf_get_current_pid_tgid(void)
+{
+	return 0;
+}
+
+/* No thread sleeps here. */
+static void *element_of_map(const void *map);
+#define bpf_map_lookup_elem(map, key) ((void)(key), element_of_map(map))
+#define bpf_map_delete_elem(map, key) ((void)(map), (void)(key))
+
+static struct thread_state *find_thread(__u32 number)
+{
+	return number ? NULL : &thread;
+}
+
+static void hold_thread(struct thread_state *state)
+{
+	(void)state;
+}
+
+static void release_thread(struct thread_state *state, __u32 number)
+{
+	(void)state;
+	(void)number;
+}
+
+static struct family_stats *group_family_of(__u32 group, __u32 number)
+{
+	(void)group;
+	(void)number;
+	return NULL;
+}
+
+#include "../../bpf/point.bpf.h"
+#include "../../bpf/stats.bpf.h"
+#include "../../bpf/hand.bpf.h"
+
+static void *element_of_map(const void *map)
+{
+	return map == &families ? &family : NULL;
+}
+
+/* The key of the first, which no function has. */
+#define SYSTEM_CALL 64
+
+struct turn {
+	__u64 returns;
+	__u64 key;
+	__u64 may_be_others;
+};
+
+struct answer {
+	__u64 depth;
+	__u64 key; /* of the function entered last */
+	__u64 entries; /* so far, whose return was not seen */
+	__u64 returns; /* so far, whose entry was not seen */
+	__u64 ns; /* in rows */
+};
+
+int main(void)
+{
+	struct hand *hand = &thread.hand;
+	struct turn turn;
+	__u64 now = 0;
+
+	hand->depth = 1;
+	hand->open[0].key = SYSTEM_CALL;
+	while (fread(&turn, sizeof(turn), 1, stdin) == 1) {
+		struct answer answer = {};
+
+		now++;
+		if (turn.returns)
+			leave_function(&thread, 0, turn.key, turn.may_be_others, now);
+		else
+			enter_function(&thread, 0, turn.key, ROW_VFS, false, false, now);
+		answer.depth = hand->depth;
+		answer.key = hand->open[hand->depth - 1].key;
+		answer.entries = family.unbalanced[UNBALANCED_ENTRY];
+		answer.returns = family.unbalanced[UNBALANCED_RETURN];
+		for (int row = 0; row < ROWS; row++)
+			answer.ns += hand->rows[row];
+		if (fwrite(&answer, sizeof(answer), 1, stdout) != 1)
+			return 1;
+	}
+	return 0;
+}
