@@ -15,10 +15,9 @@ mod schema;
 use std::fs;
 use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use iostackbreakdown::kernel::has_mounted;
@@ -714,8 +713,9 @@ impl Scratch {
 
     fn copy(name: &str, of: &str) -> Self {
         let scratch = Self::new(name);
-        fs::copy(of, &scratch.0).unwrap();
-        fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o755)).unwrap();
+        // Written by another process: what another test forks meanwhile would have ours open for writing, and it could not be executed.
+        let copied = Command::new("install").args(["-m", "755", of, &scratch.0]).status();
+        assert!(copied.as_ref().is_ok_and(ExitStatus::success), "{copied:?}");
         scratch
     }
 
