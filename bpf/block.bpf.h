@@ -467,6 +467,7 @@ static __always_inline void record_block(__u8 op, __u32 group, __u64 from, __u64
 		lose_request(op, LOST_CLOCK);
 		return;
 	}
+	/* In line where requests are what is measured; in the whole stack's view more ways lead here. */
 	if (config.whole_stack)
 		record_alone(block_index(op) | MOVES_BYTES | ATOMICALLY, now - from, result);
 	else
@@ -948,19 +949,17 @@ __attribute__((noinline)) __u64 end_some_of_batch(__u64 address)
 SEC("kprobe")
 int block_end_batch_function(struct pt_regs *ctx)
 {
-	struct request *rq;
 	__u64 address;
 
 	if (bpf_core_type_exists(struct rq_list)) {
 		struct io_comp_batch___rq_list *batch = (void *)PT_REGS_PARM1(ctx);
 
-		rq = BPF_CORE_READ(batch, req_list.head);
+		address = (__u64)BPF_CORE_READ(batch, req_list.head);
 	} else {
 		struct io_comp_batch *batch = (void *)PT_REGS_PARM1(ctx);
 
-		rq = BPF_CORE_READ(batch, req_list);
+		address = (__u64)BPF_CORE_READ(batch, req_list);
 	}
-	address = (__u64)rq;
 	for (int i = 0; i < REQUESTS_OF_A_BATCH / REQUESTS_AT_ONCE && address; i++)
 		address = end_some_of_batch(address);
 	return 0;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
-use iostackbreakdown::kernel::interface::{POINT_FRAME_SHIFT, POINT_OUTERMOST_SHIFT, SYSCALL_FRAME};
+use iostackbreakdown::kernel::interface::{OPEN_FUNCTIONS, POINT_FRAME_SHIFT, POINT_OUTERMOST_SHIFT, SYSCALL_FRAME};
 use iostackbreakdown::layer::{Files, Returns, Shape};
 use iostackbreakdown::probe::PointWord;
 use proptest::collection::vec;
@@ -33,6 +33,14 @@ fn words_of(command: &mut Command, input: &[u64]) -> Vec<u64> {
     assert!(output.status.success(), "{}", output.status);
     let words = output.stdout.chunks_exact(8);
     words.map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect()
+}
+
+/// What is done with a failing case.
+fn told_and_not_kept() -> ProptestConfig {
+    ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
 }
 
 /// As in `tests/kernel_side/table.c`.
@@ -90,8 +98,7 @@ fn turns() -> BoxedStrategy<Vec<(u64, Turn)>> {
 }
 
 proptest! {
-    // A failing case is told, and not kept.
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(told_and_not_kept())]
     #[test]
     fn a_table_has_what_was_kept_and_nothing_else(turns in turns(), entries in 1_u64..12, has_places: bool) {
         let answers = ask(entries, has_places, &turns);
@@ -164,11 +171,7 @@ fn calls(steps: &[Step]) -> Vec<(u64, u64)> {
     });
     let answers = words_of(&mut Command::new(&*FRAMES), &input.collect::<Vec<_>>());
     assert_eq!(answers.len(), 3 * steps.len());
-    let is_over = !matches!(steps.last(), Some(Exit));
-    assert!(
-        !is_over || answers.last() == Some(&0),
-        "nothing holds the thread's state any more"
-    );
+    assert_eq!(answers.last(), Some(&0), "nothing holds the thread's state any more");
     answers.chunks_exact(3).map(|answer| (answer[0], answer[1])).collect()
 }
 
@@ -233,7 +236,7 @@ struct Open {
 impl Open {
     /// The first is the system call, whose key no function has; as in `tests/kernel_side/hand.c`.
     const SYSTEM_CALL: u64 = 64;
-    const ROOM: usize = 16;
+    const ROOM: usize = OPEN_FUNCTIONS as usize;
 
     fn enter(&mut self, key: u64) {
         if self.keys.len() < Self::ROOM {
@@ -259,7 +262,7 @@ impl Open {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(told_and_not_kept())]
     #[test]
     fn a_function_that_returns_closes_itself_and_those_above_it(
         turns in vec((prop::bool::weighted(0.45), 0_u64..6, prop::bool::weighted(0.3)), 1..120)

@@ -249,6 +249,11 @@ fn is_arithmetic(instruction: &bpf_insn) -> bool {
     matches!(class(instruction), sys::BPF_ALU | sys::BPF_ALU64)
 }
 
+/// Whether a program may go on with the next instruction.
+fn goes_on(instruction: &bpf_insn) -> bool {
+    !matches!(instruction.code, JUMP | EXIT)
+}
+
 /// A jump on a condition.
 fn is_branch(instruction: &bpf_insn) -> bool {
     matches!(class(instruction), sys::BPF_JMP | sys::BPF_JMP32)
@@ -565,7 +570,7 @@ fn rewrite(program: &[bpf_insn], is_head: &[bool], heads: &Heads, constants: &Co
             let [next, target] = goes;
             match target
                 .filter(|_| next.is_none())
-                .and_then(|target| answer(program, target, &state))
+                .and_then(|target| answer(program, target, &state, constants))
             {
                 // It is told here as well as there.
                 Some(answer) => kept.extend(ended(place, answer)),
@@ -574,11 +579,9 @@ fn rewrite(program: &[bpf_insn], is_head: &[bool], heads: &Heads, constants: &Co
             match next {
                 Some(next) if !*is_head.get(next)? => place = next,
                 Some(next) if target.is_none() => {
-                    kept.extend(
-                        answer(program, next, &state)
-                            .into_iter()
-                            .flat_map(|answer| ended(place, answer)),
-                    );
+                    if let Some(answer) = answer(program, next, &state, constants) {
+                        kept.extend(ended(place, answer));
+                    }
                     break;
                 }
                 _ => break,
@@ -640,7 +643,7 @@ fn rewritten(
 }
 
 /// The answer of a program that goes to a place where it ends, if that is known.
-fn answer(program: &[bpf_insn], mut place: usize, state: &State) -> Option<u64> {
+fn answer(program: &[bpf_insn], mut place: usize, state: &State, constants: &Constants<'_>) -> Option<u64> {
     // Jumps in a circle end nowhere.
     for _ in 0..program.len() {
         let instruction = program.get(place)?;
@@ -650,15 +653,15 @@ fn answer(program: &[bpf_insn], mut place: usize, state: &State) -> Option<u64> 
         place = target_of(place, instruction)?;
     }
     let [first, second] = *program.get(place..place + 2)?.first_chunk()?;
+    if first.dst_reg() != 0 || second.code != EXIT {
+        return None;
+    }
     let is_move = is_arithmetic(&first)
         && u32::from(first.code & OPERATION) == sys::BPF_MOV
         && has_register(&first)
         && first.off == 0;
     let answer = match class(&first) {
-        _ if first.dst_reg() != 0 || second.code != EXIT => return None,
-        sys::BPF_LDX if u32::from(first.code & MODE) == sys::BPF_MEM => {
-            state.load(state.source(&first), first.off, size_of_access(&first))
-        }
+        sys::BPF_LDX => read(&first, state, constants),
         _ if is_move => state.source(&first),
         _ => return None,
     };

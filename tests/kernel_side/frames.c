@@ -68,7 +68,7 @@ static void record_in_group(__u32 group, __u32 op, bool moves_bytes, __u64 ns, l
 #include "../../bpf/frames.bpf.h"
 
 struct turn {
-	__u64 returns; /* 0: a function is entered; 2: the thread exits */
+	__u64 what; /* 0: a function is entered, 1: one returns, 2: the thread exits */
 	__u64 point;
 	__u64 stack;
 };
@@ -89,9 +89,11 @@ int main(void)
 		struct ended call;
 
 		now++;
-		if (turn.returns == 2) {
+		if (turn.what == 2) {
 			lose_frames_of_exiting_thread(&thread, 0);
-		} else if (turn.returns) {
+			/* The state goes away with the thread. */
+			holders = 0;
+		} else if (turn.what) {
 			answer.entered_ns = end(&thread, turn.point, 0, &call) ? call.entered_ns : 0;
 		} else {
 			frame = begin(&thread, turn.point, turn.stack);

@@ -9,7 +9,7 @@ use super::layout::at_or_after;
 use super::state::Value;
 use super::unused::{Liveness, Set, bit, lowest_given, only_writes_a_register, overwrites, uses};
 use super::{
-    CALL, EXIT, FRAME, JUMP, Kept, LOAD_CONSTANT, MODE, OPERATION, REGISTERS, class, has_register, is_arithmetic,
+    CALL, FRAME, Kept, LOAD_CONSTANT, MODE, OPERATION, REGISTERS, class, goes_on, has_register, is_arithmetic,
     size_of_access,
 };
 
@@ -116,7 +116,8 @@ pub(super) fn drop_copies(kept: &mut Vec<Kept>) {
     let mut known = Known::nothing(0);
     // What is known at the jumps to a place so far, and how many those are.
     let mut at_jumps: BTreeMap<usize, (usize, Known)> = BTreeMap::new();
-    let mut goes_on = true;
+    // From the instruction before.
+    let mut is_entered = true;
     let mut index = 0;
     kept.retain_mut(|it| {
         if jumps[index] > 0 {
@@ -124,18 +125,19 @@ pub(super) fn drop_copies(kept: &mut Vec<Kept>) {
             // Otherwise there are some from below.
             let all = at_jumps.remove(&index).filter(|&(seen, _)| seen == jumps[index]);
             match all {
-                Some((_, there)) if goes_on => known.merge(&there),
+                Some((_, there)) if is_entered => known.merge(&there),
                 Some((_, there)) => known = there,
                 None => known = Known::nothing(next),
             }
             known.next = known.next.max(next);
         }
-        goes_on = !ends(&it.instruction);
+        is_entered = goes_on(&it.instruction);
         let stays = stays(it, &mut known, given);
         if let Some(target) = targets[index].filter(|&target| target > index) {
             if let Some((seen, there)) = at_jumps.get_mut(&target) {
                 *seen += 1;
                 there.merge(&known);
+                // A number that was given there is not given here.
                 known.next = there.next;
             } else {
                 at_jumps.insert(target, (1, known.clone()));
@@ -144,11 +146,6 @@ pub(super) fn drop_copies(kept: &mut Vec<Kept>) {
         index += 1;
         stays
     });
-}
-
-/// Whether nothing goes on to the next instruction.
-fn ends(instruction: &bpf_insn) -> bool {
-    matches!(instruction.code, JUMP | EXIT)
 }
 
 /// Whether an instruction does anything, with what is `known` before it.

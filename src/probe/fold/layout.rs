@@ -3,7 +3,7 @@
 use libbpf_sys as sys;
 use libbpf_sys::bpf_insn;
 
-use super::{EXIT, JUMP, Kept, OPERATION, is_branch};
+use super::{EXIT, JUMP, Kept, OPERATION, goes_on, is_branch};
 
 /// The first that stays of those from a place on.
 pub(super) fn at_or_after(kept: &[Kept], place: usize) -> usize {
@@ -69,7 +69,7 @@ pub(super) fn drop_unreached(kept: &mut Vec<Kept>) {
         };
         is_reached[index] = true;
         open.extend(it.target.map(|target| at_or_after(kept, target)));
-        if !matches!(it.instruction.code, JUMP | EXIT) {
+        if goes_on(&it.instruction) {
             open.push(index + 1);
         }
     }
@@ -169,8 +169,7 @@ pub(super) fn assemble(kept: &[Kept], order: Order) -> Option<Vec<bpf_insn>> {
     let block_at = |index: usize| blocks.partition_point(|block| block.first <= index) - 1;
     let ways = |(number, block): (usize, &Block)| {
         let last = block.end - 1;
-        let goes_on = !matches!(kept[last].instruction.code, JUMP | EXIT);
-        let next = goes_on.then_some(number + 1);
+        let next = goes_on(&kept[last].instruction).then_some(number + 1);
         if next == Some(blocks.len()) {
             return None;
         }

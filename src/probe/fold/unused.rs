@@ -11,8 +11,8 @@ use crate::kernel::interface::{
 use super::layout::at_or_after;
 use super::state::{STACK, Value};
 use super::{
-    CALL, EXIT, FRAME, JUMP, Kept, LOAD_CONSTANT, MODE, MOST_ARGUMENTS, OPERATION, class, has_register, is_arithmetic,
-    is_own_call, size_of_access,
+    CALL, EXIT, FRAME, JUMP, Kept, LOAD_CONSTANT, MODE, MOST_ARGUMENTS, OPERATION, class, goes_on, has_register,
+    is_arithmetic, is_own_call, size_of_access,
 };
 
 /// Registers, a bit each.
@@ -116,7 +116,7 @@ impl Effect {
             } else {
                 0
             },
-            goes_on: !matches!(it.instruction.code, JUMP | EXIT),
+            goes_on: goes_on(&it.instruction),
             target: it.target.map(|target| at_or_after(kept, target)),
         }
     }
