@@ -23,6 +23,8 @@ const PINNED: &[(&str, &str, u64)] = &[
     ("6.1", "vfs another", 341),
     ("6.1", "all layers", 2_011),
     ("6.1", "blk", 766),
+    ("7", "vfs fsession", 464),
+    ("7", "vfs lossless", 1_019),
 ];
 
 /// An error when a figure is higher than it may be.

@@ -728,6 +728,8 @@ static __always_inline int on_getrq(const struct bio_view *view, bool again)
 		if (config.whole_stack && state->thread != (__u32)bpf_get_current_pid_tgid())
 			release(state->thread);
 		state->has_request = true;
+		if (again)
+			__sync_fetch_and_add(&control.made_good, 1);
 	} else if (!state || !again) {
 		stamp_bio(view, &known, true);
 	}

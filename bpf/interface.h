@@ -157,6 +157,30 @@ struct op_stats {
 	__u64 unit_slots[UNIT_SLOTS];
 };
 
+/* Bins of 16 ns, as wide as a step of the histogram from 128 ns on, or a part of one; and of as many bytes, so that a time is a place. */
+#define BIN_WIDTH 16
+#define BINS 512
+#define BINS_FROM 128
+#define BINS_BELOW (BINS * BIN_WIDTH)
+/* Ops that have some: reads and writes of vfs. */
+#define BINNED_OPS 2
+
+struct bin {
+	__u64 total_ns;
+	__u64 calls;
+};
+
+/* Usual calls of one op on one CPU (bins.bpf.h); what is not here is in `struct op_stats`. Counters only grow. */
+struct binned {
+	__u64 begun; /* calls, be they usual or not when they end */
+	/* Times that are usual: from the first to below the second. */
+	__u64 from_ns;
+	__u64 below_ns;
+	__u64 bytes; /* before the calls, as in `struct op_stats` */
+	__u64 pad[4];
+	struct bin bins[BINS];
+};
+
 /* One call under way: the outermost one of an op in a thread. */
 struct frame {
 	__u64 entered_ns; /* 0: no call under way */
@@ -650,7 +674,8 @@ struct config {
 	__u16 counted_frames; /* a bit for each frame that functions' calls are counted by */
 	bool rows_only; /* of the functions inside a system call nothing is told but the rows' time, if no request can come by them */
 	bool one_epoch; /* there is one report, at the end: extremes have one generation, the first */
-	__u8 pad[10];
+	bool bins; /* usual calls whose start is in a cookie have bins; bins.bpf.h */
+	__u8 pad[9];
 };
 
 /* Numbers of types in the kernel's BTF, for bpf_rdonly_cast(); 0 where there is none. */
@@ -689,10 +714,15 @@ struct control {
 	__u32 looked_at; /* config.tgid while calls are looked at, else NOBODY: one comparison for two */
 	__u32 command_tgid; /* traced from its next exec on */
 	__u64 not_followed; /* children that did not fit into `traced` */
+	__u64 made_good; /* requests of which the second program on block_getrq saw that the first one was skipped, and did its work */
 	__u64 began_ns; /* when measuring began, by the programs' clock */
 };
 
 _Static_assert(STEPS == 305, "the Rust side prints these steps");
+_Static_assert(BINS_FROM >> STEP_BITS == BIN_WIDTH, "no step begins inside a bin");
+_Static_assert(sizeof(struct bin) == BIN_WIDTH, "a time is a place");
+_Static_assert((BINS & (BINS - 1)) == 0, "the bits of a bin's place are masked");
+_Static_assert(sizeof(struct binned) % 64 == 0, "no cache line is shared by two CPUs");
 _Static_assert(sizeof(struct frame) == 48, "no padding");
 _Static_assert(sizeof(struct op_stats) == 8 * (8 + LOST_REASONS + APART_KINDS + 6 + 2 * ERRNOS + STEPS + UNIT_SLOTS), "no padding");
 _Static_assert(sizeof(struct op_stats) % 64 == 0, "no cache line is shared by two CPUs");

@@ -16,6 +16,7 @@ volatile struct control control;
 #include "point.bpf.h"
 #include "filter.bpf.h"
 #include "stats.bpf.h"
+#include "bins.bpf.h"
 #include "names.bpf.h"
 #include "group.bpf.h"
 #include "thread.bpf.h"

@@ -52,6 +52,10 @@ static __always_inline bool begin_session(__u32 point, enum verdict verdict)
 			count_excluded(point_op(point));
 		return false;
 	}
+	if (config.bins) {
+		add(&binned_of(point_op(point))->begun, 1);
+		return true;
+	}
 	s = stats_of(point_op(point));
 	if (!s)
 		return false;
@@ -59,51 +63,22 @@ static __always_inline bool begin_session(__u32 point, enum verdict verdict)
 	return true;
 }
 
-/* A call that has ended, of those that were asked for. */
-struct ended_session {
-	struct op_stats *counters;
-	__u64 ns;
-	__u64 step;
-};
-
-/* Says whether its time is known. */
-static __always_inline bool end_session(__u32 point, __u64 start, struct ended_session *call)
-{
-	__u64 ns = bpf_ktime_get_ns() - start, place;
-	struct op_stats *s;
-
-	/* Before anything else is asked: then the start is needed no more. */
-	barrier_var(ns);
-	s = stats_of(point_op(point));
-	if (!s)
-		return false;
-	place = short_place_of(ns);
-	add(&s->under_way, -1);
-	call->counters = s;
-	call->ns = ns;
-	if (likely(place < sizeof(short_steps))) {
-		call->step = short_steps[place];
-		return true;
-	}
-	/* The clock went back. */
-	if ((__s64)ns < 0) {
-		add(&s->lost[LOST_CLOCK], 1);
-		return false;
-	}
-	call->step = long_step_of(ns);
-	return true;
-}
-
-static __always_inline void record_session(__u32 point, const struct ended_session *call, long value)
-{
-	record_to(call->counters, point_op(point), true, call->ns, call->step, true, value, false);
-}
+/* A call has ended that began then. `VALUE`: what it returned, which is asked for after the clock. */
+#define FINISH_SESSION(point, start, VALUE)                                                                            \
+	({                                                                                                             \
+		__u64 __ns = bpf_ktime_get_ns() - (start);                                                             \
+		__u32 __op = point_op(point);                                                                          \
+                                                                                                                       \
+		/* Before anything else is asked: then the start is needed no more. */                                 \
+		barrier_var(__ns);                                                                                     \
+		if (!config.bins || !count_usual(binned_of(__op), __ns, (VALUE)))                                      \
+			count_unusual(__op, __ns, (VALUE));                                                            \
+	})
 
 SEC("fsession")
 int fsession_both(void *ctx)
 {
 	__u32 point = SPECIALISED_POINT();
-	struct ended_session call;
 	struct op_stats *s;
 	__u64 *cookie, start;
 
@@ -123,13 +98,11 @@ int fsession_both(void *ctx)
 	barrier();
 	start = *bpf_session_cookie_of(ctx);
 	if (likely(start > COOKIE_LEFT_OUT)) {
-		if (!end_session(point, start, &call))
-			return 0;
 		/* The return value stands behind the arguments. */
 		if (point_args(point) == 4)
-			record_session(point, &call, CONTEXT_WORD(ctx, 4));
+			FINISH_SESSION(point, start, CONTEXT_WORD(ctx, 4));
 		else if (point_args(point) == 5)
-			record_session(point, &call, CONTEXT_WORD(ctx, 5));
+			FINISH_SESSION(point, start, CONTEXT_WORD(ctx, 5));
 	} else if (start == COOKIE_UNSEEN) {
 		s = stats_of(point_op(point));
 		if (s)
@@ -143,12 +116,13 @@ SEC("kprobe.session")
 int session_by_cookie(struct pt_regs *ctx)
 {
 	__u32 point = SPECIALISED_POINT();
-	struct ended_session call;
-	__u64 *cookie;
+	__u64 *cookie, start;
 
 	if (session_is_return(ctx)) {
-		if (end_session(point, *session_cookie(ctx), &call))
-			record_session(point, &call, PT_REGS_RC(ctx));
+		start = *session_cookie(ctx);
+		/* Or the compiler would look at it after the clock, and keep what that says meanwhile. */
+		barrier_var(start);
+		FINISH_SESSION(point, start, PT_REGS_RC(ctx));
 		return 0;
 	}
 	if (!session_is_traced(point) || !begin_session(point, judge_probed(ctx, point)))

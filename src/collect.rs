@@ -6,6 +6,7 @@ mod op;
 mod slow;
 mod stack;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -20,7 +21,7 @@ use self::op::OpReading;
 use crate::budget::{CpuTimes, Detached};
 use crate::kernel::Facts;
 use crate::kernel::diskstats::Diskstats;
-use crate::kernel::interface::types::{async_call, bio_place, request_place, request_state, thread_state};
+use crate::kernel::interface::types::{async_call, binned, bio_place, request_place, request_state, thread_state};
 use crate::kernel::interface::{LOST_CLOCK, LOST_REASONS, LOST_RETURN, LOST_STORAGE, LOST_TABLE_FULL, REQUEST_ISSUED};
 use crate::kernel::names::Machine;
 use crate::layer::{COMPAT, Counter, Layer, REQUESTS};
@@ -58,6 +59,8 @@ pub struct Reading {
     groups: Option<GroupsReading>,
     /// Where others' requests are looked at, too.
     neighbours: Option<NeighbourReading>,
+    /// Why usual calls are not among those of the ops, where they could not be read.
+    unread: Option<ReadError>,
 }
 
 impl Reading {
@@ -76,7 +79,7 @@ impl Reading {
 }
 
 /// Why the calls under way could not be read.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ReadError(String);
 
 impl std::fmt::Display for ReadError {
@@ -96,18 +99,25 @@ impl From<libbpf_rs::Error> for ReadError {
 #[must_use]
 pub fn read(attached: &Attached, plan: &Plan, epoch: u64, counts_runs: bool) -> Reading {
     let completions: BTreeMap<usize, usize> = plan.completion_rows().collect();
+    let unread = Cell::new(None);
     let op = |index| {
         let mut merged = OpReading::default();
         for row in [Some(index), completions.get(&index).copied()].into_iter().flatten() {
             attached.counters.of_op(row).for_each(|cpu| merged.add(&cpu, epoch));
         }
+        match usual_calls(attached, index) {
+            Ok(cpus) => cpus.iter().for_each(|cpu| merged.add_binned(cpu)),
+            Err(error) => unread.set(Some(error)),
+        }
         merged
     };
+    let ops = (0..attached.ops.len()).map(op).collect();
     Reading {
         at: Instant::now(),
         wall: Timestamp::now(),
-        ops: (0..attached.ops.len()).map(op).collect(),
-        probes: attached.probes.iter().map(|probe| probe.read(counts_runs)).collect(),
+        ops,
+        unread: unread.take(),
+        probes: probe_counts(attached, counts_runs),
         own: own_time(),
         not_followed: attached
             .skeleton
@@ -119,6 +129,13 @@ pub fn read(attached: &Attached, plan: &Plan, epoch: u64, counts_runs: bool) -> 
         groups: attached.groups.as_ref().map(|groups| group::read(groups, plan, epoch)),
         neighbours: neighbour::read(attached),
     }
+}
+
+fn probe_counts(attached: &Attached, counts_runs: bool) -> Vec<ProbeCounts> {
+    // Before what it is held against: never more than that.
+    let made_good = attached.made_good();
+    let probes = attached.probes.iter();
+    probes.map(|probe| probe.read(counts_runs, made_good)).collect()
 }
 
 /// CPU time so far, of the layers that are attached, and of all else that measuring takes. The kernel counts runs.
@@ -171,7 +188,7 @@ pub fn in_flight(attached: &Attached, plan: &Plan) -> Result<BTreeMap<Layer, u64
         by_layer.insert(Layer::Blk, requests_under_way(attached)?);
     }
     for (index, op) in plan.ops.iter().enumerate() {
-        *by_layer.entry(op.layer).or_default() += starts_in_cookies(attached, index);
+        *by_layer.entry(op.layer).or_default() += starts_in_cookies(attached, index)?;
     }
     for point in points {
         if let Some(op) = plan.ops.get(PointWord::op_of(point)) {
@@ -182,14 +199,27 @@ pub fn in_flight(attached: &Attached, plan: &Plan) -> Result<BTreeMap<Layer, u64
 }
 
 /// Calls of an op under way whose start is in a cookie, and those whose return was skipped.
-fn starts_in_cookies(attached: &Attached, op: usize) -> u64 {
+fn starts_in_cookies(attached: &Attached, op: usize) -> Result<u64, ReadError> {
+    let usual = usual_calls(attached, op)?;
     // A call may end on another CPU than it began on.
     let sum = attached
         .counters
         .of_op(op)
         .map(|cpu| cpu.under_way)
+        .chain(
+            usual
+                .iter()
+                .map(|cpu| cpu.begun.wrapping_sub(cpu.bins.iter().map(|bin| bin.calls).sum())),
+        )
         .fold(0, u64::wrapping_add);
-    u64::try_from(sum.cast_signed()).unwrap_or(0)
+    Ok(u64::try_from(sum.cast_signed()).unwrap_or(0))
+}
+
+/// An op's calls that are counted in bins, CPU by CPU.
+fn usual_calls(attached: &Attached, op: usize) -> Result<Vec<binned>, ReadError> {
+    let read = attached.binned.as_ref().map(|binned| binned.of_op(op));
+    let cpus = read.transpose().map_err(|error| ReadError(error.to_string()))?;
+    Ok(cpus.unwrap_or_default())
 }
 
 fn points_in_task_storage(walk: &OwnedFd) -> Result<Vec<u32>, ReadError> {
@@ -505,6 +535,12 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
     report.skips_unknown = skips_unknown(layer, span);
     report.in_flight = span.in_flight.map(|known| known.get(&layer).copied().unwrap_or(0));
     report.hooks = hooks.iter().map(|hook| hook.name()).collect();
+    if let Some(error) = span.after.unread.as_ref().filter(|_| layer == Layer::Vfs) {
+        report.warnings.push(format!(
+            "calls at {} are missing, since they could not be read: {error}",
+            layer.name()
+        ));
+    }
     let by_kprobe_alone = |hooks: &Vec<Hook>| matches!(hooks[..], [Hook::Kprobe | Hook::Multi]);
     let has_doors = !matches!(layer, Layer::Syscall | Layer::Blk);
     if has_doors && span.attached.completions.values().any(by_kprobe_alone) {
@@ -680,7 +716,7 @@ fn entries_of_ends(layer: Layer, ends: u64, span: &Span<'_>) -> u64 {
     for (index, _) in ops {
         half_seen = half_seen.saturating_add(span.after.ops[index].since(&span.before.ops[index]).half_seen());
         if span.in_flight.is_some() {
-            under_way = under_way.saturating_add(starts_in_cookies(span.attached, index));
+            under_way = under_way.saturating_add(starts_in_cookies(span.attached, index).unwrap_or(0));
         }
     }
     ends.saturating_add(half_seen).saturating_sub(under_way).div_ceil(2)

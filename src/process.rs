@@ -150,6 +150,7 @@ fn global_numbers() -> Result<BTreeMap<u32, u32>, ProcessError> {
         &mut maps.bss_stats,
         &mut maps.threads_by_task,
         &mut maps.threads_by_number,
+        &mut maps.bss_binned,
         &mut maps.bss_places,
         &mut maps.slow_calls,
     ] {

@@ -88,6 +88,7 @@ fn facts(kernel: &str, command_line: &str, without: &[&str]) -> Facts {
             Fprobe::Absent
         },
         entry_fprobe: types.contains("fprobe entry"),
+        per_cpu_values: false,
         session: types.contains("session"),
         tracefs: Some("/sys/kernel/tracing".into()),
         task_storage: types.contains("task_storage"),

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::histogram::Histogram;
-use crate::kernel::interface::types::{extremes, op_stats};
+use crate::histogram::{Histogram, STEPS, step_of};
+use crate::kernel::interface::types::{binned, extremes, op_stats};
 use crate::kernel::interface::{
-    APART_AT_START, APART_BY_KERNEL, APART_KINDS, APART_NEVER_ISSUED, APART_UNOWNED, APART_UNTIMED, EPOCH_STEP,
-    LOST_REASONS,
+    APART_AT_START, APART_BY_KERNEL, APART_KINDS, APART_NEVER_ISSUED, APART_UNOWNED, APART_UNTIMED, BIN_WIDTH,
+    EPOCH_STEP, LOST_REASONS,
 };
 use crate::report::{Apart, OpReport};
 
@@ -64,6 +64,18 @@ impl OpReading {
             add(self.errnos.entry(place.error as i32).or_default(), place.calls);
         }
         self.extremes = extremes_of(&cpu.extremes, epoch).chain(self.extremes).reduce(widest);
+    }
+
+    /// Adds a CPU's usual calls, which are nowhere else.
+    pub fn add_binned(&mut self, cpu: &binned) {
+        self.bytes += u128::from(cpu.bytes);
+        self.steps.resize(STEPS, 0);
+        for (bin, first_ns) in cpu.bins.iter().zip((0..).step_by(BIN_WIDTH as usize)) {
+            self.total_ns += u128::from(bin.total_ns);
+            if let Some(sum) = self.steps.get_mut(step_of(first_ns)) {
+                *sum += u128::from(bin.calls);
+            }
+        }
     }
 
     /// Takes back what was added since `earlier` when no call has ended since: that reading caught one in the middle, which had

@@ -70,6 +70,7 @@ pub struct Scan {
     pub fentry: bool,
     pub fprobe: Fprobe,
     pub entry_fprobe: bool,
+    pub per_cpu_values: bool,
     pub session: bool,
     pub fsession: bool,
     pub task_storage: bool,
@@ -115,6 +116,8 @@ const TASKS: &str = "bpf_iter_task";
 const STATIC_FUNCTION: &str = "pipe_poll";
 /// A function of kernel/trace/fprobe.c that fprobes at entries alone are called by, where that is not the function graph's (2c67dc457bc6).
 const ENTRY_FPROBE: &str = "fprobe_ftrace_entry";
+/// A function of kernel/bpf/arraymap.c, which answers where programs find their CPU's value without looking it up.
+const PER_CPU_VALUES: &str = "percpu_array_map_direct_value_addr";
 const FPROBE: &str = "fprobe";
 const RETHOOK: &str = "rethook";
 const ATTACH_TYPES: &str = "bpf_attach_type";
@@ -142,9 +145,10 @@ const EVENTS: [&str; 7] = [
 ];
 
 /// Names that matter whatever is wanted, and what others begin with.
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
     STATIC_FUNCTION,
     ENTRY_FPROBE,
+    PER_CPU_VALUES,
     TASKS,
     FPROBE,
     RETHOOK,
@@ -222,6 +226,7 @@ impl Btf<'_> {
             fentry: false,
             fprobe: Fprobe::Absent,
             entry_fprobe: false,
+            per_cpu_values: false,
             session: false,
             fsession: false,
             task_storage: false,
@@ -240,6 +245,7 @@ impl Btf<'_> {
                     };
                     scan.has_static |= name == STATIC_FUNCTION;
                     scan.entry_fprobe |= name == ENTRY_FPROBE;
+                    scan.per_cpu_values |= name == PER_CPU_VALUES;
                     if self.module.is_none() {
                         self.scan_function(name, id, &kind, &mut scan);
                     }

@@ -25,6 +25,8 @@ pub(crate) fn object() -> Vec<u8> {
 // SAFETY: plain C structures of integers, without padding (asserted in interface.h) and valid for every bit pattern.
 unsafe impl plain::Plain for types::op_stats {}
 // SAFETY: as above.
+unsafe impl plain::Plain for types::binned {}
+// SAFETY: as above.
 unsafe impl plain::Plain for types::thread_state {}
 // SAFETY: as above.
 unsafe impl plain::Plain for types::request_state {}
@@ -44,4 +46,5 @@ unsafe impl plain::Plain for types::slow_call {}
 unsafe impl plain::Plain for types::group {}
 // SAFETY: as above.
 unsafe impl plain::Plain for types::cell_key {}
+// SAFETY: as above.
 unsafe impl plain::Plain for types::neighbour {}

@@ -79,6 +79,8 @@ pub struct Facts {
     pub fprobe: Fprobe,
     /// An fprobe at entries alone does without the function graph (2c67dc457bc6), and is cheaper than a kprobe.
     pub entry_fprobe: bool,
+    /// Programs find their CPU's value of a map without looking it up.
+    pub per_cpu_values: bool,
     /// `BPF_TRACE_KPROBE_SESSION` (6.10).
     pub session: bool,
     /// Where tracefs is mounted, when it can be used.
@@ -310,6 +312,7 @@ pub fn gather(
         kprobe: Path::new("/sys/bus/event_source/devices/kprobe/type").exists(),
         fprobe: scan.fprobe,
         entry_fprobe: scan.entry_fprobe,
+        per_cpu_values: scan.per_cpu_values,
         session: scan.session,
         tracefs: tracefs(),
         task_storage: scan.task_storage,

@@ -27,6 +27,7 @@ use crate::kernel::interface::skeleton::IostackbreakdownSkel;
 use crate::kernel::interface::types::{neighbour, op_stats};
 use crate::layer::{Files, Layer, Point, Returns, Shape};
 
+use super::binned::BinnedCounters;
 use super::counters::Counters;
 use super::kprobe_event::KprobeEvents;
 use super::load::Settings;
@@ -57,6 +58,8 @@ pub struct Attached {
     /// How each function that completes asynchronous requests is seen.
     pub completions: BTreeMap<String, Vec<Hook>>,
     pub counters: Counters<op_stats>,
+    /// Usual calls, where they have bins; they are not in `counters`.
+    pub binned: Option<BinnedCounters>,
     /// By place, where others' requests are looked at, too.
     pub neighbours: Option<Counters<neighbour>>,
     /// The whole stack's view, where it was asked for.

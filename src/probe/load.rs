@@ -29,6 +29,7 @@ use crate::layer::{COMPAT, Layer, REQUESTS, Returns, SYSCALLS, Says, Shape};
 use crate::report::group::By;
 
 use super::attach::{AttachError, one_line, point_word};
+use super::binned::BinnedCounters;
 use super::plan::{BlockWay, BlockWish, CALLS_BY_COOKIE, END_FUNCTIONS, Plan, Start};
 use super::program::{self, Programs};
 use super::{Guard, Hook, atomics};
@@ -97,13 +98,20 @@ pub fn gives_task_storage(skeleton: &IostackbreakdownSkel<'_>) -> bool {
     map.update(&key, &empty, MapFlags::ANY).is_ok() && map.delete(&key).is_ok()
 }
 
+/// Maps, and programs to be loaded.
+pub struct Loaded {
+    pub skeleton: IostackbreakdownSkel<'static>,
+    pub programs: Programs,
+    pub binned: Option<BinnedCounters>,
+}
+
 pub fn load(
     plan: &Plan,
     facts: &Facts,
     settings: &Settings,
     hooks: &[Hook],
     way: Option<&BlockWay>,
-) -> Result<(IostackbreakdownSkel<'static>, Programs), String> {
+) -> Result<Loaded, String> {
     // libbpf's object has to stay where it is; a run loads one, or a few when some are refused.
     let place: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
     let mut builder = IostackbreakdownSkelBuilder::default();
@@ -126,6 +134,9 @@ pub fn load(
     choose_stack_programs(&mut open, settings, way);
     size_maps(&mut open, plan, facts, settings, way).map_err(|error| one_line(&error))?;
     let cpu_mask = make_stats(&mut open.maps, plan).map_err(|error| one_line(&error))?;
+    let has_cookies = by_cookie || hooks.contains(&Hook::Fsession);
+    let has_bins = has_cookies && may_have_bins(facts, settings);
+    let binned = make_binned(&mut open.maps, plan, has_bins).map_err(|error| one_line(&error))?;
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.config = settings.config;
         // Only these programs can be preempted by one that adds to the same counters.
@@ -142,7 +153,11 @@ pub fn load(
         rodata.config.hash_starts = MaybeUninit::new(settings.starts_in_table);
         rodata.config.typed_task = MaybeUninit::new(facts.task_storage);
         rodata.config.places = MaybeUninit::new(has_places(facts, settings));
-        rodata.config.cookies = MaybeUninit::new(hooks.contains(&Hook::Fsession) || by_cookie);
+        rodata.config.cookies = MaybeUninit::new(has_cookies);
+        rodata.config.bins = MaybeUninit::new(binned.is_some());
+        for (place, op) in plan.binned_ops().enumerate().filter(|_| binned.is_some()) {
+            rodata.binned_places[op] = place as u8;
+        }
         rodata.config.atomic = MaybeUninit::new(preempted && facts.preemption.is_possible());
         rodata.config.whole_stack = MaybeUninit::new(settings.whole_stack);
         rodata.config.stack_rows = stack_rows(plan);
@@ -192,7 +207,11 @@ pub fn load(
     }
     let relocated = program::relocate(open.open_object_mut())?;
     let skeleton = open.load().map_err(|error| one_line(&error))?;
-    Ok((skeleton, Programs::new(relocated)))
+    Ok(Loaded {
+        skeleton,
+        programs: Programs::new(relocated),
+        binned,
+    })
 }
 
 /// A bit for each frame that calls are counted by. Where the rows' time is all that is told, those are the ones of asynchronous requests.
@@ -265,6 +284,13 @@ fn session_has_cookies(plan: &Plan, facts: &Facts) -> bool {
         .any(|kfunc| facts.kfuncs.contains_key(kfunc));
     let mut points = plan.ops.iter().flat_map(|op| &op.points);
     has_cookies && facts.fprobe == Fprobe::Graph && points.any(|planned| planned.starts_in_cookie)
+}
+
+/// Whether usual calls whose start is in a cookie have bins: they are no powers of two of a unit, and have no generations of extremes.
+fn may_have_bins(facts: &Facts, settings: &Settings) -> bool {
+    // SAFETY: a flag of a plain structure, initialised by `Default` or by a `bool`.
+    let one_epoch = unsafe { settings.config.one_epoch.assume_init() };
+    facts.per_cpu_values && one_epoch && settings.config.unit_ns == 0
 }
 
 fn choose_programs(open: &mut OpenIostackbreakdownSkel<'_>, facts: &Facts, settings: &Settings, hooks: &[Hook]) {
@@ -519,6 +545,30 @@ fn make_stats(maps: &mut OpenIostackbreakdownMaps<'_>, plan: &Plan) -> libbpf_rs
         maps.bss_stats.set_autocreate(false)?;
     }
     Ok(is_made.then_some(parts - 1))
+}
+
+/// Makes the map of per-CPU values that libbpf takes for global variables, and what reads it. `None`: nobody wants it, or the kernel
+/// does not let us have it.
+fn make_binned(
+    maps: &mut OpenIostackbreakdownMaps<'_>,
+    plan: &Plan,
+    is_wanted: bool,
+) -> libbpf_rs::Result<Option<BinnedCounters>> {
+    let map = &mut maps.bss_binned;
+    let made = is_wanted.then(|| {
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+            ..Default::default()
+        };
+        let (name, key) = (map.name().to_owned(), size_of::<u32>() as u32);
+        let made = MapHandle::create(MapType::PercpuArray, Some(&name), key, map.value_size(), 1, &options).ok()?;
+        let counters = BinnedCounters::new(made.as_fd().as_raw_fd(), plan.binned_ops().collect()).ok()?;
+        Some((made, counters))
+    });
+    match made.flatten() {
+        Some((made, counters)) => map.reuse_fd(made.as_fd()).map(|()| Some(counters)),
+        None => map.set_autocreate(false).map(|()| None),
+    }
 }
 
 fn size_maps(

@@ -1,7 +1,9 @@
 //! From the ops that are wanted to programs in the kernel: [`plan`] decides, [`attach`] obeys.
 
+pub(crate) mod assembly;
 mod atomics;
 pub mod attach;
+pub mod binned;
 pub mod counters;
 mod fold;
 mod kprobe_event;

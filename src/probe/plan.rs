@@ -730,6 +730,13 @@ impl Plan {
         ops.zip(self.ops.len()..).map(|((op, _), row)| (op, row))
     }
 
+    /// Ops with calls whose start is in a cookie, in the order of their bins.
+    pub fn binned_ops(&self) -> impl Iterator<Item = usize> {
+        let has_cookies = |op: &PlannedOp| op.points.iter().any(|planned| planned.starts_in_cookie);
+        let ops = self.ops.iter().enumerate().filter(move |(_, op)| has_cookies(op));
+        ops.map(|(op, _)| op)
+    }
+
     /// How many rows of counters there are.
     #[must_use]
     pub fn rows(&self) -> usize {

@@ -3,9 +3,11 @@
  * The kernel side's counting, compiled for this machine: calls in, counters out, through the very lines that the kernel
  * runs. What they ask of the kernel is here, and nothing else.
  *
- * record CPUS UNIT_NS ONE_EPOCH: reads `struct call` from standard input and leaves an op's `struct op_stats` of each CPU.
+ * record CPUS UNIT_NS ONE_EPOCH BINS: reads `struct call` from standard input and leaves an op's `struct op_stats` of each CPU, and
+ * with BINS its `struct binned` of each.
  */
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <linux/types.h>
@@ -31,6 +33,7 @@ static void *element_of_map(const __u32 *element)
 
 #include "../../bpf/point.bpf.h"
 #include "../../bpf/stats.bpf.h"
+#include "../../bpf/bins.bpf.h"
 
 struct call {
 	__u64 ns;
@@ -40,22 +43,40 @@ struct call {
 	__u32 moves_bytes;
 };
 
+/* That of each CPU, which the kernel would put before it. */
+static struct binned *binned;
+
+static void record_session(const struct call *call)
+{
+	binned_by_cpu[0] = binned[cpu];
+	if (!count_usual(binned_of(0), call->ns, call->value))
+		count_unusual(0, call->ns, call->value);
+	binned[cpu] = binned_by_cpu[0];
+}
+
 int main(int count, char **words)
 {
-	unsigned long cpus = count > 3 ? strtoul(words[1], NULL, 10) : 0;
+	unsigned long cpus = count > 4 ? strtoul(words[1], NULL, 10) : 0;
 	struct call call;
 
 	counters = calloc(cpus, sizeof(*counters));
-	if (!cpus || !counters)
+	binned = calloc(cpus, sizeof(*binned));
+	if (!cpus || !counters || !binned)
 		return 1;
 	config.unit_ns = strtoul(words[2], NULL, 10);
 	config.one_epoch = strtoul(words[3], NULL, 10);
+	config.bins = strtoul(words[4], NULL, 10);
 	while (fread(&call, sizeof(call), 1, stdin) == 1) {
 		if (call.cpu >= cpus)
 			return 1;
 		cpu = call.cpu;
 		control.epoch = call.epoch;
-		record_in(0, call.moves_bytes, call.ns, call.value, false);
+		if (config.bins)
+			record_session(&call);
+		else
+			record_in(0, call.moves_bytes, call.ns, call.value, false);
 	}
-	return fwrite(counters, sizeof(*counters), cpus, stdout) == cpus ? 0 : 1;
+	if (fwrite(counters, sizeof(*counters), cpus, stdout) != cpus)
+		return 1;
+	return !config.bins || fwrite(binned, sizeof(*binned), cpus, stdout) == cpus ? 0 : 1;
 }

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::histogram::{TOP_BIT, step_of};
-use crate::kernel::interface::{ERRNOS, UNIT_SLOTS};
+use crate::kernel::interface::{BINS, BINS_FROM, ERRNOS, UNIT_SLOTS};
 use crate::report::text::{TextOptions, Unit};
 use crate::report::{LayerReport, Report, View};
 
@@ -38,18 +38,28 @@ static RECORDER: LazyLock<PathBuf> = LazyLock::new(|| compile::compile("record",
 
 /// What the kernel side has counted after these calls, CPU by CPU.
 fn record(calls: &[Call], cpus: u32, unit_ns: u32) -> Vec<op_stats> {
-    let counters = record_in(calls, cpus, unit_ns, false);
+    let (counters, _) = record_in(calls, cpus, unit_ns, false, false);
     if calls.iter().all(|call| call.epoch == FIRST) {
-        // Where there is to be one report, as where more might follow.
-        let others = record_in(calls, cpus, unit_ns, true);
         let readings =
             |counters: &[op_stats]| -> Vec<_> { counters.chunks(1).map(|cpu| reading(cpu, FIRST)).collect() };
+        // Where there is to be one report, as where more might follow.
+        let (others, _) = record_in(calls, cpus, unit_ns, true, false);
         assert_eq!(readings(&counters), readings(&others));
+        // And where usual calls have bins.
+        if unit_ns == 0 && calls.iter().all(|call| call.moves_bytes) {
+            let (others, binned) = record_in(calls, cpus, unit_ns, true, true);
+            let mut others = readings(&others);
+            others
+                .iter_mut()
+                .zip(&binned)
+                .for_each(|(of_cpu, usual)| of_cpu.add_binned(usual));
+            assert_eq!(readings(&counters), others);
+        }
     }
     counters
 }
 
-fn record_in(calls: &[Call], cpus: u32, unit_ns: u32, one_epoch: bool) -> Vec<op_stats> {
+fn record_in(calls: &[Call], cpus: u32, unit_ns: u32, one_epoch: bool, bins: bool) -> (Vec<op_stats>, Vec<binned>) {
     let mut input = Vec::new();
     for call in calls {
         input.extend(call.ns.to_ne_bytes());
@@ -59,20 +69,25 @@ fn record_in(calls: &[Call], cpus: u32, unit_ns: u32, one_epoch: bool) -> Vec<op
         input.extend(u32::from(call.moves_bytes).to_ne_bytes());
     }
     let mut command = Command::new(&*RECORDER);
-    command.args([cpus.to_string(), unit_ns.to_string(), u8::from(one_epoch).to_string()]);
+    let flags = [one_epoch, bins].map(|flag| u8::from(flag).to_string());
+    command.args([cpus.to_string(), unit_ns.to_string()]).args(flags);
     let mut recorder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     recorder.stdin.take().unwrap().write_all(&input).unwrap();
     let output = recorder.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", output.status);
-    let counters: Vec<op_stats> = output.stdout.chunks_exact(size_of::<op_stats>()).map(decode).collect();
-    assert_eq!(counters.len(), cpus as usize);
-    counters
+    let (counters, binned) = output.stdout.split_at(cpus as usize * size_of::<op_stats>());
+    let (counters, binned): (Vec<op_stats>, Vec<binned>) = (decode(counters), decode(binned));
+    assert_eq!(binned.len(), if bins { cpus as usize } else { 0 });
+    (counters, binned)
 }
 
-fn decode(bytes: &[u8]) -> op_stats {
-    let mut stats = op_stats::default();
-    plain::copy_from_bytes(&mut stats, bytes).unwrap();
-    stats
+fn decode<T: plain::Plain + Default>(bytes: &[u8]) -> Vec<T> {
+    let decoded = |bytes: &[u8]| {
+        let mut one = T::default();
+        plain::copy_from_bytes(&mut one, bytes).unwrap();
+        one
+    };
+    bytes.chunks_exact(size_of::<T>()).map(decoded).collect()
 }
 
 /// All CPUs of it.
@@ -238,6 +253,39 @@ fn both_sides_have_the_same_steps() {
     }
 }
 
+/// What is between the shortest and the longest time has bins, if it did not fail; the others are where they always are.
+#[test]
+fn usual_calls_have_bins() {
+    let call = |(ns, value)| Call {
+        ns,
+        value,
+        epoch: FIRST,
+        cpu: 0,
+        moves_bytes: true,
+    };
+    let edge = u64::from(BINS * BIN_WIDTH);
+    let first = [(100, 1), (2 * edge, 1)];
+    let usual = [(128, 7), (143, 7), (144, 7), (edge - 1, 7)];
+    let others = [(127, 1), (edge, 1), (200, -5), (99, 1)];
+    let calls: Vec<Call> = [&first[..], &usual, &others].concat().into_iter().map(call).collect();
+    let (counters, binned) = record_in(&calls, 1, 0, true, true);
+    let filled = binned[0].bins.iter().enumerate().filter(|(_, bin)| bin.calls > 0);
+    let filled: Vec<_> = filled.map(|(bin, of)| (bin as u32, of.calls, of.total_ns)).collect();
+    assert_eq!(filled, [(8, 2, 128 + 143), (9, 1, 144), (BINS - 1, 1, edge - 1)]);
+    assert_eq!(binned[0].bytes, 4 * 7);
+    assert_eq!((binned[0].from_ns, binned[0].below_ns), (u64::from(BINS_FROM), edge));
+    assert_eq!(
+        counters[0].steps.iter().sum::<u64>(),
+        (first.len() + others.len()) as u64
+    );
+    // Each of them has ended, and was none of those that began there.
+    assert_eq!(
+        counters[0].under_way.cast_signed(),
+        -((first.len() + others.len()) as i64)
+    );
+    assert_eq!(reading(&counters, FIRST).extremes, Some((99, 2 * edge)));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -380,7 +428,7 @@ fn counters() -> BoxedStrategy<op_stats> {
         1 => any::<u64>(),
     ];
     vec(word, size_of::<op_stats>() / 8)
-        .prop_map(|words| decode(&words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>()))
+        .prop_map(|words| decode(&words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>())[0])
         .boxed()
 }
 

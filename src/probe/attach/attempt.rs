@@ -9,13 +9,11 @@ use super::stack::RowsAlone;
 use super::{AttachError, Attached, AttachedGroups, AttachedOp, Attaching, Refusal};
 use crate::kernel::Facts;
 use crate::kernel::interface::NEIGHBOURS;
-use crate::kernel::interface::skeleton::IostackbreakdownSkel;
 use crate::layer::Layer;
 use crate::probe::Hook;
 use crate::probe::counters::Counters;
-use crate::probe::load::{CALLS_BY_FUNCTION, GroupWish, Settings, fill_maps, gives_task_storage, load};
+use crate::probe::load::{CALLS_BY_FUNCTION, GroupWish, Loaded, Settings, fill_maps, gives_task_storage, load};
 use crate::probe::plan::{BlockWay, Plan, PlannedOp, PlannedPoint, starts_need_table};
-use crate::probe::program::Programs;
 
 /// Attaches what `plan` says. A layer of which nothing can be attached is left out and told in its ops; the caller
 /// decides whether that is an error. Call it while the process has one thread: it may fork ([`KprobeEvents::new`]).
@@ -42,7 +40,7 @@ pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Att
         settings.completions.clone_from(&choices[choice]);
         settings.starts_in_table |= starts_need_table(&hooks, facts);
         let loaded = load(plan, facts, settings, &hooks, way).map_err(AttachError::Load)?;
-        if !settings.starts_in_table && !gives_task_storage(&loaded.0) {
+        if !settings.starts_in_table && !gives_task_storage(&loaded.skeleton) {
             settings.starts_in_table = true;
             continue;
         }
@@ -130,9 +128,14 @@ fn attach_loaded(
     hooks: &[Hook],
     way: Option<&BlockWay>,
     refused: &[Refusal],
-    (skeleton, programs): (IostackbreakdownSkel<'static>, Programs),
+    loaded: Loaded,
 ) -> Result<Attempt, AttachError> {
     let start = Instant::now();
+    let Loaded {
+        skeleton,
+        programs,
+        binned,
+    } = loaded;
     fill_maps(&skeleton, plan, settings)?;
     let maps = &skeleton.maps;
     let stats = if maps.stats.autocreate() {
@@ -178,6 +181,7 @@ fn attach_loaded(
             probes: Vec::new(),
             completions: BTreeMap::new(),
             counters,
+            binned,
             neighbours,
             stack: None,
             block_way: None,

@@ -10,6 +10,8 @@ use crate::probe::plan::{BIO_FUNCTIONS, BlockWay, END_FUNCTIONS, ISSUE_FUNCTION,
 
 /// How refusals of the block layer's programs are named.
 pub const BLOCK_EVENTS: &str = "block events";
+/// Of its two programs the second one tells when it does the work of the first.
+const GETRQ: &str = "block_getrq";
 
 /// A program, and what it is attached to.
 struct Event<'a> {
@@ -64,7 +66,11 @@ impl Attaching<'_> {
                     .and_then(|other| self.program(other).ok()),
             };
             match other {
-                Some(other) => probe.skips.push(SkipSource::Both(sources, other)),
+                Some(other) => probe.skips.push(SkipSource::Both {
+                    one: sources,
+                    other,
+                    is_made_good: event.name == GETRQ,
+                }),
                 None => probe.skips = sources,
             }
             probe
@@ -132,12 +138,8 @@ fn tracepoints<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> [Eve
         event("block_rq_issue", &progs.block_issue_btf, Lost),
         event("block_io_start", &progs.block_start_btf, Lost),
         // It knows what the other one has done.
-        event(
-            "block_getrq",
-            &progs.bio_getrq_btf,
-            LostWith(&progs.bio_getrq_again_btf),
-        ),
-        event("block_getrq", &progs.bio_getrq_again_btf, Covered),
+        event(GETRQ, &progs.bio_getrq_btf, LostWith(&progs.bio_getrq_again_btf)),
+        event(GETRQ, &progs.bio_getrq_again_btf, Covered),
         event(
             "block_bio_backmerge",
             &progs.bio_backmerge_btf,

@@ -13,22 +13,34 @@ impl Attached {
         all.filter_map(|(layer, _)| *layer).collect()
     }
 
+    /// How often the second program on `block_getrq` did the work of the first one, which the kernel had skipped.
+    #[must_use]
+    pub fn made_good(&self) -> u64 {
+        let bss = self.skeleton.maps.bss_data.as_deref();
+        bss.map_or(0, |bss| {
+            // SAFETY: a valid place in a shared mapping, which programs write to.
+            unsafe { (&raw const bss.control.made_good).read_volatile() }
+        })
+    }
+
     /// No more calls of a layer are entered. Those under way still return. What one hook sees at both ends has no returns
     /// by themselves: its calls stay under way.
     pub fn detach_entries(&mut self, layer: Layer) {
+        let made_good = self.made_good();
         let probes = self.probes.iter_mut();
         probes
             .filter(|probe| probe.goes_with == Some(layer))
-            .for_each(|probe| probe.keep_skips());
+            .for_each(|probe| probe.keep_skips(made_good));
         self.entries.retain(|(of, _)| *of != Some(layer));
     }
 
     /// Nothing of a layer is seen any more.
     pub fn detach_returns(&mut self, layer: Layer) {
         self.returns.retain(|(of, _)| *of != Some(layer));
+        let made_good = self.made_good();
         let probes = self.probes.iter_mut();
         probes
             .filter(|probe| probe.goes_with == Some(layer))
-            .for_each(|probe| probe.keep_counts());
+            .for_each(|probe| probe.keep_counts(made_good));
     }
 }

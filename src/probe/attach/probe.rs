@@ -30,8 +30,12 @@ pub struct Probe {
 pub(super) enum SkipSource {
     Program(Rc<OwnedFd>),
     /// Of an event that another program sees, too: it is lost when both are skipped, which is no more often than that the
-    /// less skipped one is.
-    Both(Vec<SkipSource>, Rc<OwnedFd>),
+    /// less skipped one is. What the other one has made good is known, if at all, of `block_getrq`.
+    Both {
+        one: Vec<SkipSource>,
+        other: Rc<OwnedFd>,
+        is_made_good: bool,
+    },
     Perf(PerfHandle),
     Multi(Rc<OwnedFd>),
     /// It was so much when the link was closed that told of it.
@@ -49,10 +53,19 @@ pub struct ProbeCounts {
 }
 
 impl SkipSource {
-    fn read(&self) -> Option<u64> {
+    /// `made_good`: what the second program on `block_getrq` has told.
+    fn read(&self, made_good: u64) -> Option<u64> {
         match self {
             Self::Program(program) => program::skipped(program),
-            Self::Both(one, other) => Some(skipped(one)?.min(program::skipped(other)?)),
+            Self::Both {
+                one,
+                other,
+                is_made_good,
+            } => {
+                let made_good = if *is_made_good { made_good } else { 0 };
+                let left = skipped(one, made_good)?.saturating_sub(made_good);
+                Some(left.min(program::skipped(other)?))
+            }
             Self::Perf(link) => link.missed(),
             Self::Known(skipped) => Some(*skipped),
             Self::Multi(link) => {
@@ -65,8 +78,9 @@ impl SkipSource {
 }
 
 /// Each source counts other entries than the rest.
-fn skipped(sources: &[SkipSource]) -> Option<u64> {
-    sources.iter().filter_map(SkipSource::read).reduce(|a, b| a + b)
+fn skipped(sources: &[SkipSource], made_good: u64) -> Option<u64> {
+    let counts = sources.iter().filter_map(|source| source.read(made_good));
+    counts.reduce(|a, b| a + b)
 }
 
 impl Probe {
@@ -94,7 +108,7 @@ impl Probe {
 
     /// What it skipped so far, and with `runs` how often its programs ran, and for how long.
     #[must_use]
-    pub fn read(&self, runs: bool) -> ProbeCounts {
+    pub fn read(&self, runs: bool, made_good: u64) -> ProbeCounts {
         if let Some(last) = self.last {
             return last;
         }
@@ -103,18 +117,21 @@ impl Probe {
         ProbeCounts {
             entry: runs_of(&self.entry),
             leave: runs_of(&self.leave),
-            skipped: skipped(&self.skips),
+            skipped: skipped(&self.skips, made_good),
         }
     }
 
     /// Reads what is skipped for the last time, since links that tell of it are to be closed.
-    pub(super) fn keep_skips(&mut self) {
-        self.skips = skipped(&self.skips).map(SkipSource::Known).into_iter().collect();
+    pub(super) fn keep_skips(&mut self, made_good: u64) {
+        self.skips = skipped(&self.skips, made_good)
+            .map(SkipSource::Known)
+            .into_iter()
+            .collect();
     }
 
     /// It is detached: reads all for the last time, and lets go of its programs.
-    pub(super) fn keep_counts(&mut self) {
-        self.last = Some(self.read(true));
+    pub(super) fn keep_counts(&mut self, made_good: u64) {
+        self.last = Some(self.read(true, made_good));
         (self.entry, self.leave) = (None, None);
         self.skips.clear();
     }
