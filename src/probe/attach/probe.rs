@@ -63,8 +63,11 @@ impl SkipSource {
                 is_made_good,
             } => {
                 let made_good = if *is_made_good { made_good } else { 0 };
-                let left = skipped(one, made_good)?.saturating_sub(made_good);
-                Some(left.min(program::skipped(other)?))
+                Some(skipped_by_both(
+                    skipped(one, made_good)?,
+                    program::skipped(other)?,
+                    made_good,
+                ))
             }
             Self::Perf(link) => link.missed(),
             Self::Known(skipped) => Some(*skipped),
@@ -75,6 +78,12 @@ impl SkipSource {
             }
         }
     }
+}
+
+/// How many entries two programs were skipped at, at most: each was skipped so often, and the second one has made good so many
+/// skips of the first.
+fn skipped_by_both(one: u64, other: u64, made_good: u64) -> u64 {
+    one.saturating_sub(made_good).min(other)
 }
 
 /// Each source counts other entries than the rest.
@@ -153,5 +162,20 @@ impl ProbeCounts {
             leave: runs(self.leave, earlier.leave),
             skipped: self.skipped.map(|now| now.saturating_sub(earlier.skipped.unwrap_or(0))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_made_good_is_not_lost() {
+        assert_eq!(skipped_by_both(5, 3, 0), 3);
+        assert_eq!(skipped_by_both(5, 3, 4), 1);
+        assert_eq!(skipped_by_both(5, 3, 5), 0);
+        // What was counted a moment later than the rest.
+        assert_eq!(skipped_by_both(5, 3, 6), 0);
+        assert_eq!(skipped_by_both(0, 3, 0), 0);
     }
 }
