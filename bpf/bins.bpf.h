@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The counters of calls whose start is in a cookie, where there is one report and each CPU's values are at an address that the kernel
- * computes. Most times are usual: between the shortest and the longest one so far, and not long. These are counted in bins of one width, which
- * whoever reads puts into the steps that they are parts of. All other times are counted as everywhere else.
+ * The counters of calls whose start is in a cookie, where each CPU's values are at an address that the kernel computes. Most times are
+ * usual: between the shortest and the longest one of the report so far, and not long. These are counted in bins of one width, which whoever
+ * reads puts into the steps that they are parts of. All other times are counted as everywhere else.
  *
  * Such values cannot be mapped, and the system calls that read them keep kprobe programs of their CPU from running: src/probe/binned.rs
  * has a program copy them.
@@ -33,6 +33,8 @@ static __always_inline bool count_usual(struct binned *b, __u64 ns, long value)
 {
 	struct bin *bin;
 
+	if (!config.one_epoch && unlikely(b->epoch != control.epoch))
+		return false;
 	if (unlikely(ns < b->from_ns) || unlikely(ns >= b->below_ns) || unlikely(errno_of(value)))
 		return false;
 	/* There are no more, which the verifier cannot know. */
@@ -53,6 +55,8 @@ static __always_inline bool count_usual(struct binned *b, __u64 ns, long value)
 /* Counts any other one. From then on its time is between the shortest and the longest. */
 __noinline int count_unusual(__u32 op, __u64 ns, long value)
 {
+	/* Should the next one begin meanwhile, its first call is no usual one. */
+	__u64 epoch = config.one_epoch ? EPOCH_STEP : control.epoch;
 	struct op_stats *s = stats_of(op);
 	struct binned *b;
 
@@ -66,11 +70,13 @@ __noinline int count_unusual(__u32 op, __u64 ns, long value)
 	}
 	record_to(s, op, true, ns, step_of(ns), false, value, false);
 	if (config.bins) {
-		__u64 shortest = s->extremes.min_ns[1], longest = s->extremes.max_ns[1];
+		__u64 generation = epoch / EPOCH_STEP & (GENERATIONS - 1);
+		__u64 shortest = s->extremes.min_ns[generation], longest = s->extremes.max_ns[generation];
 
 		b = binned_of(op);
 		b->from_ns = shortest > BINS_FROM ? shortest : BINS_FROM;
 		b->below_ns = longest < BINS_BELOW ? longest + 1 : BINS_BELOW;
+		b->epoch = epoch;
 	}
 	return 0;
 }

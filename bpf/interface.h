@@ -173,11 +173,12 @@ struct bin {
 /* Usual calls of one op on one CPU (bins.bpf.h); what is not here is in `struct op_stats`. Counters only grow. */
 struct binned {
 	__u64 begun; /* calls, be they usual or not when they end */
-	/* Times that are usual: from the first to below the second. */
+	/* Times that are usual: from the first to below the second, in an epoch. */
 	__u64 from_ns;
 	__u64 below_ns;
+	__u64 epoch;
 	__u64 bytes; /* before the calls, as in `struct op_stats` */
-	__u64 pad[4];
+	__u64 pad[3];
 	struct bin bins[BINS];
 };
 

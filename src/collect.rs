@@ -6,7 +6,6 @@ mod op;
 mod slow;
 mod stack;
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -26,6 +25,7 @@ use crate::kernel::interface::{LOST_CLOCK, LOST_REASONS, LOST_RETURN, LOST_STORA
 use crate::kernel::names::Machine;
 use crate::layer::{COMPAT, Counter, Layer, REQUESTS};
 use crate::probe::attach::{Attached, AttachedOp, ProbeCounts};
+use crate::probe::binned::BinnedCounters;
 use crate::probe::counters::Counters;
 use crate::probe::plan::{Plan, PlannedOp, function_name, loses, loses_requests};
 use crate::probe::{Hook, PointWord};
@@ -99,24 +99,24 @@ impl From<libbpf_rs::Error> for ReadError {
 #[must_use]
 pub fn read(attached: &Attached, plan: &Plan, epoch: u64, counts_runs: bool) -> Reading {
     let completions: BTreeMap<usize, usize> = plan.completion_rows().collect();
-    let unread = Cell::new(None);
+    let (usual, unread) = match usual_calls(attached) {
+        Ok(usual) => (usual, None),
+        Err(error) => (Vec::new(), Some(error)),
+    };
     let op = |index| {
         let mut merged = OpReading::default();
         for row in [Some(index), completions.get(&index).copied()].into_iter().flatten() {
             attached.counters.of_op(row).for_each(|cpu| merged.add(&cpu, epoch));
         }
-        match usual_calls(attached, index) {
-            Ok(cpus) => cpus.iter().for_each(|cpu| merged.add_binned(cpu)),
-            Err(error) => unread.set(Some(error)),
-        }
+        let cpus = usual.iter().filter(|(op, _)| *op == index);
+        cpus.for_each(|(_, cpu)| merged.add_binned(cpu));
         merged
     };
-    let ops = (0..attached.ops.len()).map(op).collect();
     Reading {
         at: Instant::now(),
         wall: Timestamp::now(),
-        ops,
-        unread: unread.take(),
+        ops: (0..attached.ops.len()).map(op).collect(),
+        unread,
         probes: probe_counts(attached, counts_runs),
         own: own_time(),
         not_followed: attached
@@ -187,8 +187,9 @@ pub fn in_flight(attached: &Attached, plan: &Plan) -> Result<BTreeMap<Layer, u64
     if attached.block_way.is_some() {
         by_layer.insert(Layer::Blk, requests_under_way(attached)?);
     }
+    let usual = usual_calls(attached)?;
     for (index, op) in plan.ops.iter().enumerate() {
-        *by_layer.entry(op.layer).or_default() += starts_in_cookies(attached, index)?;
+        *by_layer.entry(op.layer).or_default() += starts_in_cookies(attached, &usual, index);
     }
     for point in points {
         if let Some(op) = plan.ops.get(PointWord::op_of(point)) {
@@ -199,27 +200,21 @@ pub fn in_flight(attached: &Attached, plan: &Plan) -> Result<BTreeMap<Layer, u64
 }
 
 /// Calls of an op under way whose start is in a cookie, and those whose return was skipped.
-fn starts_in_cookies(attached: &Attached, op: usize) -> Result<u64, ReadError> {
-    let usual = usual_calls(attached, op)?;
+fn starts_in_cookies(attached: &Attached, usual: &[(usize, binned)], op: usize) -> u64 {
+    let ended = |cpu: &binned| cpu.bins.iter().map(|bin| bin.calls).fold(0, u64::wrapping_add);
+    let usual = usual.iter().filter(|(of, _)| *of == op);
+    let usual = usual.map(|(_, cpu)| cpu.begun.wrapping_sub(ended(cpu)));
+    let others = attached.counters.of_op(op).map(|cpu| cpu.under_way);
     // A call may end on another CPU than it began on.
-    let sum = attached
-        .counters
-        .of_op(op)
-        .map(|cpu| cpu.under_way)
-        .chain(
-            usual
-                .iter()
-                .map(|cpu| cpu.begun.wrapping_sub(cpu.bins.iter().map(|bin| bin.calls).sum())),
-        )
-        .fold(0, u64::wrapping_add);
-    Ok(u64::try_from(sum.cast_signed()).unwrap_or(0))
+    let sum = others.chain(usual).fold(0, u64::wrapping_add);
+    u64::try_from(sum.cast_signed()).unwrap_or(0)
 }
 
-/// An op's calls that are counted in bins, CPU by CPU.
-fn usual_calls(attached: &Attached, op: usize) -> Result<Vec<binned>, ReadError> {
-    let read = attached.binned.as_ref().map(|binned| binned.of_op(op));
-    let cpus = read.transpose().map_err(|error| ReadError(error.to_string()))?;
-    Ok(cpus.unwrap_or_default())
+/// Calls that are counted in bins: of which op, and on each CPU.
+fn usual_calls(attached: &Attached) -> Result<Vec<(usize, binned)>, ReadError> {
+    let read = attached.binned.as_ref().map(BinnedCounters::all);
+    let all = read.transpose().map_err(|error| ReadError(error.to_string()))?;
+    Ok(all.unwrap_or_default())
 }
 
 fn points_in_task_storage(walk: &OwnedFd) -> Result<Vec<u32>, ReadError> {
@@ -713,10 +708,11 @@ fn entries_of_ends(layer: Layer, ends: u64, span: &Span<'_>) -> u64 {
     }
     let ops = span.plan.ops.iter().enumerate().filter(|(_, op)| op.layer == layer);
     let (mut half_seen, mut under_way) = (0u64, 0u64);
+    let usual = usual_calls(span.attached).unwrap_or_default();
     for (index, _) in ops {
         half_seen = half_seen.saturating_add(span.after.ops[index].since(&span.before.ops[index]).half_seen());
         if span.in_flight.is_some() {
-            under_way = under_way.saturating_add(starts_in_cookies(span.attached, index).unwrap_or(0));
+            under_way = under_way.saturating_add(starts_in_cookies(span.attached, &usual, index));
         }
     }
     ends.saturating_add(half_seen).saturating_sub(under_way).div_ceil(2)

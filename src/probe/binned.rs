@@ -48,16 +48,16 @@ impl BinnedCounters {
         Ok(counters)
     }
 
-    /// An op's counters, CPU by CPU, each as it stood at one moment. None where the op has no bins.
+    /// The counters of each op that has bins, CPU by CPU, each CPU's as they stood at one moment.
     ///
     /// # Errors
     /// When the kernel does not run the program, as for want of memory.
-    pub fn of_op(&self, op: usize) -> io::Result<Vec<binned>> {
-        let Some(place) = self.ops.iter().position(|&known| known == op) else {
-            return Ok(Vec::new());
-        };
-        let of_cpu = |&cpu| self.read(cpu).map(|counters| counters.ops[place]);
-        self.cpus.iter().map(of_cpu).collect()
+    pub fn all(&self) -> io::Result<Vec<(usize, binned)>> {
+        let mut all = Vec::new();
+        for &cpu in &self.cpus {
+            all.extend(self.ops.iter().copied().zip(self.read(cpu)?.ops));
+        }
+        Ok(all)
     }
 
     /// As [`Counters`](super::counters::Counters) reads: two copies that agree were taken while no program changed what they are of.

@@ -286,11 +286,9 @@ fn session_has_cookies(plan: &Plan, facts: &Facts) -> bool {
     has_cookies && facts.fprobe == Fprobe::Graph && points.any(|planned| planned.starts_in_cookie)
 }
 
-/// Whether usual calls whose start is in a cookie have bins: they are no powers of two of a unit, and have no generations of extremes.
+/// Whether usual calls whose start is in a cookie have bins: these are no parts of the powers of two of a unit.
 fn may_have_bins(facts: &Facts, settings: &Settings) -> bool {
-    // SAFETY: a flag of a plain structure, initialised by `Default` or by a `bool`.
-    let one_epoch = unsafe { settings.config.one_epoch.assume_init() };
-    facts.per_cpu_values && one_epoch && settings.config.unit_ns == 0
+    facts.per_cpu_values && settings.config.unit_ns == 0
 }
 
 fn choose_programs(open: &mut OpenIostackbreakdownSkel<'_>, facts: &Facts, settings: &Settings, hooks: &[Hook]) {

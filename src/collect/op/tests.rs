@@ -39,22 +39,22 @@ static RECORDER: LazyLock<PathBuf> = LazyLock::new(|| compile::compile("record",
 /// What the kernel side has counted after these calls, CPU by CPU.
 fn record(calls: &[Call], cpus: u32, unit_ns: u32) -> Vec<op_stats> {
     let (counters, _) = record_in(calls, cpus, unit_ns, false, false);
-    if calls.iter().all(|call| call.epoch == FIRST) {
-        let readings =
-            |counters: &[op_stats]| -> Vec<_> { counters.chunks(1).map(|cpu| reading(cpu, FIRST)).collect() };
-        // Where there is to be one report, as where more might follow.
-        let (others, _) = record_in(calls, cpus, unit_ns, true, false);
-        assert_eq!(readings(&counters), readings(&others));
-        // And where usual calls have bins.
-        if unit_ns == 0 && calls.iter().all(|call| call.moves_bytes) {
-            let (others, binned) = record_in(calls, cpus, unit_ns, true, true);
-            let mut others = readings(&others);
-            others
-                .iter_mut()
-                .zip(&binned)
-                .for_each(|(of_cpu, usual)| of_cpu.add_binned(usual));
-            assert_eq!(readings(&counters), others);
+    let epoch = calls.last().map_or(FIRST, |call| call.epoch);
+    let readings = |counters: &[op_stats]| -> Vec<_> { counters.chunks(1).map(|cpu| reading(cpu, epoch)).collect() };
+    let is_one_epoch = calls.iter().all(|call| call.epoch == FIRST);
+    let may_have_bins = unit_ns == 0 && calls.iter().all(|call| call.moves_bytes);
+    // Where there is to be one report, as where more might follow; and where usual calls have bins.
+    for (one_epoch, bins) in [(true, false), (true, true), (false, true)] {
+        if (one_epoch && !is_one_epoch) || (bins && !may_have_bins) {
+            continue;
         }
+        let (others, binned) = record_in(calls, cpus, unit_ns, one_epoch, bins);
+        let mut others = readings(&others);
+        others
+            .iter_mut()
+            .zip(&binned)
+            .for_each(|(of_cpu, usual)| of_cpu.add_binned(usual));
+        assert_eq!(readings(&counters), others);
     }
     counters
 }
@@ -358,10 +358,10 @@ proptest! {
     }
 
     #[test]
-    fn intervals_together_are_the_whole(calls in calls(), cut in any::<prop::sample::Index>()) {
+    fn intervals_together_are_the_whole(calls in calls(), cut in any::<prop::sample::Index>(), unit_ns in prop::sample::select(vec![0, 1000])) {
         let cut = cut.index(calls.len());
         let second: Vec<Call> = (0..).zip(&calls).map(|(place, call)| Call { epoch: FIRST + FIRST * u64::from(place >= cut), ..*call }).collect();
-        let (first, all) = (record(&second[..cut], CPUS, 1000), record(&second, CPUS, 1000));
+        let (first, all) = (record(&second[..cut], CPUS, unit_ns), record(&second, CPUS, unit_ns));
         let (first, all) = (reading(&first, FIRST), reading(&all, 2 * FIRST));
         let rest = all.since(&first);
         for (part, calls) in [(&first, &calls[..cut]), (&rest, &calls[cut..])] {
