@@ -145,7 +145,7 @@ struct op_stats {
 	__u64 queue_ns; /* block layer: the part of total_ns from the start of the queue time to the issue */
 	/*
 	 * Of calls whose start is in a cookie (session.bpf.h): entries less returns. Of all CPUs together these are the calls under
-	 * way, and those whose return was skipped.
+	 * way, and those whose return was skipped. Entries, and returns of usual calls, may be in `struct binned` instead.
 	 */
 	__u64 under_way;
 	__u64 half_seen; /* returns of calls whose entry was skipped, whosever they were */

@@ -59,7 +59,7 @@ pub struct Reading {
     groups: Option<GroupsReading>,
     /// Where others' requests are looked at, too.
     neighbours: Option<NeighbourReading>,
-    /// Why usual calls are not among those of the ops, where they could not be read.
+    /// Why the last usual calls are not among those of the ops, where they could not be read.
     unread: Option<ReadError>,
 }
 
@@ -99,10 +99,7 @@ impl From<libbpf_rs::Error> for ReadError {
 #[must_use]
 pub fn read(attached: &Attached, plan: &Plan, epoch: u64, counts_runs: bool) -> Reading {
     let completions: BTreeMap<usize, usize> = plan.completion_rows().collect();
-    let (usual, unread) = match usual_calls(attached) {
-        Ok(usual) => (usual, None),
-        Err(error) => (Vec::new(), Some(error)),
-    };
+    let (usual, unread) = usual_calls(attached);
     let op = |index| {
         let mut merged = OpReading::default();
         for row in [Some(index), completions.get(&index).copied()].into_iter().flatten() {
@@ -187,7 +184,10 @@ pub fn in_flight(attached: &Attached, plan: &Plan) -> Result<BTreeMap<Layer, u64
     if attached.block_way.is_some() {
         by_layer.insert(Layer::Blk, requests_under_way(attached)?);
     }
-    let usual = usual_calls(attached)?;
+    let (usual, unread) = usual_calls(attached);
+    if let Some(error) = unread {
+        return Err(error);
+    }
     for (index, op) in plan.ops.iter().enumerate() {
         *by_layer.entry(op.layer).or_default() += starts_in_cookies(attached, &usual, index);
     }
@@ -210,11 +210,11 @@ fn starts_in_cookies(attached: &Attached, usual: &[(usize, binned)], op: usize) 
     u64::try_from(sum.cast_signed()).unwrap_or(0)
 }
 
-/// Calls that are counted in bins: of which op, and on each CPU.
-fn usual_calls(attached: &Attached) -> Result<Vec<(usize, binned)>, ReadError> {
-    let read = attached.binned.as_ref().map(BinnedCounters::all);
-    let all = read.transpose().map_err(|error| ReadError(error.to_string()))?;
-    Ok(all.unwrap_or_default())
+/// Calls that are counted in bins, of which op, and on each CPU; and why the last ones are not among them, if that is so.
+fn usual_calls(attached: &Attached) -> (Vec<(usize, binned)>, Option<ReadError>) {
+    let read = attached.binned.as_ref().map(BinnedCounters::read);
+    let (all, unread) = read.unwrap_or_default();
+    (all, unread.map(|error| ReadError(error.to_string())))
 }
 
 fn points_in_task_storage(walk: &OwnedFd) -> Result<Vec<u32>, ReadError> {
@@ -532,7 +532,7 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
     report.hooks = hooks.iter().map(|hook| hook.name()).collect();
     if let Some(error) = span.after.unread.as_ref().filter(|_| layer == Layer::Vfs) {
         report.warnings.push(format!(
-            "calls at {} are missing, since they could not be read: {error}",
+            "the last calls at {} are missing, since their counters could not be read: {error}",
             layer.name()
         ));
     }
@@ -708,7 +708,7 @@ fn entries_of_ends(layer: Layer, ends: u64, span: &Span<'_>) -> u64 {
     }
     let ops = span.plan.ops.iter().enumerate().filter(|(_, op)| op.layer == layer);
     let (mut half_seen, mut under_way) = (0u64, 0u64);
-    let usual = usual_calls(span.attached).unwrap_or_default();
+    let (usual, _) = usual_calls(span.attached);
     for (index, _) in ops {
         half_seen = half_seen.saturating_add(span.after.ops[index].since(&span.before.ops[index]).half_seen());
         if span.in_flight.is_some() {

@@ -1,33 +1,38 @@
 //! The counters of calls whose start is in a cookie, where each CPU's values are at an address that the kernel computes (`bpf/bins.bpf.h`).
 
+use std::cell::RefCell;
 use std::fs;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 
+use libbpf_rs::{MapHandle, MapType};
 use libbpf_sys as sys;
 
 use super::assembly::{self, SystemCall};
+use super::counters::Counters;
 use crate::kernel::interface::BINNED_OPS;
 use crate::kernel::interface::types::binned;
 
-/// What the program is asked for, and its answer.
+/// A CPU's.
 #[repr(C)]
 #[derive(Default)]
 struct OfCpu {
-    cpu: u64,
     ops: [binned; BINNED_OPS as usize],
 }
 
 // SAFETY: a plain C structure of integers, without padding and valid for every bit pattern.
 unsafe impl plain::Plain for OfCpu {}
 
-/// Reads them, by a program that copies a CPU's values.
+/// Reads them, by a program that copies a CPU's values to where we can see them.
 pub struct BinnedCounters {
     program: SystemCall,
+    copy: Counters<OfCpu>,
     /// Numbers of those that there may be.
     cpus: Vec<u32>,
     /// In the order of their bins: each op's place in the plan.
     ops: Vec<usize>,
+    /// What was read last, CPU by CPU.
+    last: RefCell<Vec<OfCpu>>,
 }
 
 impl BinnedCounters {
@@ -40,83 +45,96 @@ impl BinnedCounters {
         if ops.len() > BINNED_OPS as usize {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let program = SystemCall::load(c"copy_binned", &program(map))?;
+        let options = sys::bpf_map_create_opts {
+            sz: size_of::<sys::bpf_map_create_opts>() as sys::size_t,
+            map_flags: sys::BPF_F_MMAPABLE,
+            ..Default::default()
+        };
+        let (key, value) = (size_of::<u32>() as u32, size_of::<OfCpu>() as u32);
+        let copy =
+            MapHandle::create(MapType::Array, None::<&str>, key, value, 1, &options).map_err(io::Error::other)?;
+        let program = SystemCall::load(c"copy_binned", &program(map, copy.as_fd().as_raw_fd()))?;
         let cpus = numbers(&fs::read_to_string("/sys/devices/system/cpu/possible")?)
             .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
-        let counters = Self { program, cpus, ops };
-        counters.cpus.iter().try_for_each(|&cpu| counters.copy(cpu).map(drop))?;
+        let mut counters = Self {
+            program,
+            copy: Counters::map(&copy, 1)?,
+            cpus,
+            ops,
+            last: RefCell::default(),
+        };
+        let first: io::Result<_> = counters.cpus.iter().map(|&cpu| counters.of_cpu(cpu)).collect();
+        counters.last = RefCell::new(first?);
         Ok(counters)
     }
 
-    /// The counters of each op that has bins, CPU by CPU, each CPU's as they stood at one moment.
-    ///
-    /// # Errors
-    /// When the kernel does not run the program, as for want of memory.
-    pub fn all(&self) -> io::Result<Vec<(usize, binned)>> {
+    /// The counters of each op that has bins, CPU by CPU, each CPU's as they stood at one moment. An error where the kernel does not
+    /// run the program, as for want of memory: then a CPU's are those of the reading before.
+    pub fn read(&self) -> (Vec<(usize, binned)>, Option<io::Error>) {
+        let mut failed = None;
+        let mut last = self.last.borrow_mut();
         let mut all = Vec::new();
-        for &cpu in &self.cpus {
-            all.extend(self.ops.iter().copied().zip(self.read(cpu)?.ops));
+        for (&cpu, last) in self.cpus.iter().zip(last.iter_mut()) {
+            match self.of_cpu(cpu) {
+                Ok(counters) => *last = counters,
+                Err(error) => failed = Some(error),
+            }
+            all.extend(self.ops.iter().copied().zip(last.ops));
         }
-        Ok(all)
+        (all, failed)
     }
 
-    /// As [`Counters`](super::counters::Counters) reads: two copies that agree were taken while no program changed what they are of.
-    fn read(&self, cpu: u32) -> io::Result<OfCpu> {
+    /// As [`Counters`] reads: two copies that agree were taken while no program changed what they are of.
+    fn of_cpu(&self, cpu: u32) -> io::Result<OfCpu> {
         const ATTEMPTS: usize = 16;
         let mut copy = self.copy(cpu)?;
         for _ in 0..ATTEMPTS {
             let again = self.copy(cpu)?;
-            if again == copy {
+            // SAFETY: plain structures, without padding.
+            if unsafe { plain::as_bytes(&again) == plain::as_bytes(&copy) } {
                 break;
             }
             copy = again;
         }
-        let mut counters = OfCpu::default();
-        // The sizes are the same by construction.
-        let _ = plain::copy_from_bytes(&mut counters, &copy);
-        Ok(counters)
+        Ok(copy)
     }
 
-    /// The bytes of a [`OfCpu`].
-    fn copy(&self, cpu: u32) -> io::Result<Vec<u8>> {
-        let mut context = vec![0_u8; size_of::<OfCpu>()];
-        let first = context.first_chunk_mut().ok_or(io::ErrorKind::InvalidData)?;
-        *first = u64::from(cpu).to_ne_bytes();
-        self.program.run(&mut context)?;
-        Ok(context)
+    fn copy(&self, cpu: u32) -> io::Result<OfCpu> {
+        self.program.run(&mut u64::from(cpu).to_ne_bytes())?;
+        self.copy.element(0).ok_or(io::ErrorKind::NotFound.into())
     }
 }
 
-/// Copies the value of the CPU that a [`OfCpu`] names into it.
-fn program(map: RawFd) -> Vec<sys::bpf_insn> {
-    /// Registers: the program's context, and the end of its stack.
-    const CONTEXT: u8 = 6;
+/// Copies the value that `map` has of the CPU whose number is in the program's context into `copy`.
+fn program(map: RawFd, copy: RawFd) -> Vec<sys::bpf_insn> {
+    /// The end of the stack.
     const STACK: u8 = 10;
     const KEY: i16 = -4;
+    let mut cpu = assembly::instruction(sys::BPF_LDX | sys::BPF_MEM | sys::BPF_DW, 3, 0);
+    cpu.set_src_reg(1);
     let mut key = assembly::instruction(sys::BPF_ST | sys::BPF_MEM | sys::BPF_W, STACK, 0);
     key.off = KEY;
-    let mut cpu = assembly::instruction(sys::BPF_LDX | sys::BPF_MEM | sys::BPF_DW, 3, 0);
-    cpu.set_src_reg(CONTEXT);
-    let begin = [assembly::copied(CONTEXT, 1), key];
-    let arguments = [assembly::copied(2, STACK), assembly::added(2, KEY.into()), cpu];
-    let look_up = assembly::call(sys::BPF_FUNC_map_lookup_percpu_elem);
-    let copy = [
-        assembly::copied(3, 0),
-        assembly::copied(1, CONTEXT),
-        assembly::added(1, std::mem::offset_of!(OfCpu, ops) as i32),
-        assembly::number(2, size_of::<OfCpu>() - std::mem::offset_of!(OfCpu, ops)),
-        assembly::call(sys::BPF_FUNC_probe_read_kernel),
-        assembly::exit(),
+    let its_address = [assembly::copied(2, STACK), assembly::added(2, KEY.into())];
+    let found = [
+        &[assembly::copied(3, 0)][..],
+        &assembly::place(1, copy, 0),
+        &[
+            assembly::number(2, size_of::<OfCpu>()),
+            assembly::call(sys::BPF_FUNC_probe_read_kernel),
+            assembly::exit(),
+        ],
     ];
+    let found = found.concat();
     let mut unless_found = assembly::instruction(sys::BPF_JMP | sys::BPF_JEQ | sys::BPF_K, 0, 0);
-    unless_found.off = copy.len() as i16;
+    unless_found.off = found.len() as i16;
+    let look_up = [assembly::call(sys::BPF_FUNC_map_lookup_percpu_elem), unless_found];
     let not_found = [assembly::number(0, 1), assembly::exit()];
     [
-        &begin[..],
+        &[cpu, key][..],
         &assembly::map(1, map),
-        &arguments,
-        &[look_up, unless_found],
-        &copy,
+        &its_address,
+        &look_up,
+        &found,
         &not_found,
     ]
     .concat()
@@ -134,7 +152,52 @@ fn numbers(list: &str) -> Option<Vec<u32>> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::{AsFd, AsRawFd};
+
+    use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+
     use super::*;
+
+    /// Run as root: the others may not make maps.
+    #[test]
+    fn each_cpu_and_op_has_its_own() {
+        let options = sys::bpf_map_create_opts {
+            sz: size_of::<sys::bpf_map_create_opts>() as sys::size_t,
+            ..Default::default()
+        };
+        let size = size_of::<[binned; BINNED_OPS as usize]>();
+        let (key, kind) = (0_u32.to_ne_bytes(), MapType::PercpuArray);
+        let map = MapHandle::create(kind, None::<&str>, key.len() as u32, size as u32, 1, &options).unwrap();
+        let cpus = libbpf_rs::num_possible_cpus().unwrap();
+        // Each word says which one it is, and on which CPU.
+        let word = |cpu: usize, word: usize| ((cpu << 32) + word) as u64;
+        let value = |cpu| {
+            (0..size / 8)
+                .flat_map(|place| word(cpu, place).to_ne_bytes())
+                .collect::<Vec<u8>>()
+        };
+        let values: Vec<Vec<u8>> = (0..cpus).map(value).collect();
+        map.update_percpu(&key, &values, MapFlags::ANY).unwrap();
+
+        let counters = BinnedCounters::new(map.as_fd().as_raw_fd(), vec![3, 7]).unwrap();
+        let (all, failed) = counters.read();
+        assert!(failed.is_none());
+        assert_eq!(all.len(), cpus * 2);
+        let words = size_of::<binned>() / 8;
+        for (place, (op, counters)) in all.iter().enumerate() {
+            let (cpu, first) = (place / 2, place % 2 * words);
+            assert_eq!(*op, [3, 7][place % 2]);
+            assert_eq!(counters.begun, word(cpu, first));
+            let last = counters.bins.last().unwrap();
+            assert_eq!(last.calls, word(cpu, first + words - 1));
+        }
+    }
+
+    #[test]
+    fn more_ops_than_there_is_room_for_are_refused() {
+        let refused = BinnedCounters::new(0, vec![1, 2, 3]).err().unwrap();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+    }
 
     #[test]
     fn lists_of_numbers_are_read() {
