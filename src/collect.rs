@@ -100,13 +100,18 @@ impl From<libbpf_rs::Error> for ReadError {
 pub fn read(attached: &Attached, plan: &Plan, epoch: u64, counts_runs: bool) -> Reading {
     let completions: BTreeMap<usize, usize> = plan.completion_rows().collect();
     let (usual, unread) = usual_calls(attached);
+    let unit_ns = attached
+        .skeleton
+        .maps
+        .rodata_data
+        .map_or(0, |rodata| rodata.config.unit_ns);
     let op = |index| {
         let mut merged = OpReading::default();
         for row in [Some(index), completions.get(&index).copied()].into_iter().flatten() {
             attached.counters.of_op(row).for_each(|cpu| merged.add(&cpu, epoch));
         }
         let cpus = usual.iter().filter(|(op, _)| *op == index);
-        cpus.for_each(|(_, cpu)| merged.add_binned(cpu));
+        cpus.for_each(|(_, cpu)| merged.add_binned(cpu, unit_ns));
         merged
     };
     Reading {

@@ -9,7 +9,7 @@ use crate::histogram::{Histogram, STEPS, step_of};
 use crate::kernel::interface::types::{binned, extremes, op_stats};
 use crate::kernel::interface::{
     APART_AT_START, APART_BY_KERNEL, APART_KINDS, APART_NEVER_ISSUED, APART_UNOWNED, APART_UNTIMED, BIN_WIDTH,
-    EPOCH_STEP, LOST_REASONS,
+    EPOCH_STEP, LOST_REASONS, UNIT_SLOTS,
 };
 use crate::report::{Apart, OpReport};
 
@@ -66,14 +66,18 @@ impl OpReading {
         self.extremes = extremes_of(&cpu.extremes, epoch).chain(self.extremes).reduce(widest);
     }
 
-    /// Adds a CPU's usual calls, which are nowhere else.
-    pub fn add_binned(&mut self, cpu: &binned) {
+    /// Adds a CPU's usual calls, which are nowhere else. `unit_ns`: of the powers of two that are counted, 0 where there are none. These
+    /// begin with a bin, as steps do: two microseconds are 125 bins.
+    pub fn add_binned(&mut self, cpu: &binned, unit_ns: u32) {
         self.bytes += u128::from(cpu.bytes);
         self.steps.resize(STEPS, 0);
+        self.unit_slots.resize(UNIT_SLOTS as usize, 0);
         for (bin, first_ns) in cpu.bins.iter().zip((0..).step_by(BIN_WIDTH as usize)) {
+            let calls = u128::from(bin.calls);
             self.total_ns += u128::from(bin.total_ns);
-            if let Some(sum) = self.steps.get_mut(step_of(first_ns)) {
-                *sum += u128::from(bin.calls);
+            self.steps[step_of(first_ns)] += calls;
+            if let Some(units) = first_ns.checked_div(u64::from(unit_ns)) {
+                self.unit_slots[units.checked_ilog2().unwrap_or(0).min(UNIT_SLOTS - 1) as usize] += calls;
             }
         }
     }

@@ -135,7 +135,8 @@ pub fn load(
     size_maps(&mut open, plan, facts, settings, way).map_err(|error| one_line(&error))?;
     let cpu_mask = make_stats(&mut open.maps, plan).map_err(|error| one_line(&error))?;
     let has_cookies = by_cookie || hooks.contains(&Hook::Fsession);
-    let has_bins = has_cookies && may_have_bins(facts, settings);
+    // Where usual calls may have bins.
+    let has_bins = has_cookies && facts.per_cpu_values;
     let binned = make_binned(&mut open.maps, plan, has_bins).map_err(|error| one_line(&error))?;
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.config = settings.config;
@@ -284,11 +285,6 @@ fn session_has_cookies(plan: &Plan, facts: &Facts) -> bool {
         .any(|kfunc| facts.kfuncs.contains_key(kfunc));
     let mut points = plan.ops.iter().flat_map(|op| &op.points);
     has_cookies && facts.fprobe == Fprobe::Graph && points.any(|planned| planned.starts_in_cookie)
-}
-
-/// Whether usual calls whose start is in a cookie have bins: these are no parts of the powers of two of a unit.
-fn may_have_bins(facts: &Facts, settings: &Settings) -> bool {
-    facts.per_cpu_values && settings.config.unit_ns == 0
 }
 
 fn choose_programs(open: &mut OpenIostackbreakdownSkel<'_>, facts: &Facts, settings: &Settings, hooks: &[Hook]) {

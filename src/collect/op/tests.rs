@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::histogram::{TOP_BIT, step_of};
-use crate::kernel::interface::{BINS, BINS_FROM, ERRNOS, UNIT_SLOTS};
+use crate::kernel::interface::{BINS, BINS_FROM, ERRNOS};
 use crate::report::text::{TextOptions, Unit};
 use crate::report::{LayerReport, Report, View};
 
@@ -42,7 +42,7 @@ fn record(calls: &[Call], cpus: u32, unit_ns: u32) -> Vec<op_stats> {
     let epoch = calls.last().map_or(FIRST, |call| call.epoch);
     let readings = |counters: &[op_stats]| -> Vec<_> { counters.chunks(1).map(|cpu| reading(cpu, epoch)).collect() };
     let is_one_epoch = calls.iter().all(|call| call.epoch == FIRST);
-    let may_have_bins = unit_ns == 0 && calls.iter().all(|call| call.moves_bytes);
+    let may_have_bins = calls.iter().all(|call| call.moves_bytes);
     // Where there is to be one report, as where more might follow; and where usual calls have bins.
     for (one_epoch, bins) in [(true, false), (true, true), (false, true)] {
         if (one_epoch && !is_one_epoch) || (bins && !may_have_bins) {
@@ -53,7 +53,7 @@ fn record(calls: &[Call], cpus: u32, unit_ns: u32) -> Vec<op_stats> {
         others
             .iter_mut()
             .zip(&binned)
-            .for_each(|(of_cpu, usual)| of_cpu.add_binned(usual));
+            .for_each(|(of_cpu, usual)| of_cpu.add_binned(usual, unit_ns));
         assert_eq!(readings(&counters), others);
     }
     counters
