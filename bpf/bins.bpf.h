@@ -68,7 +68,7 @@ __noinline int count_unusual(__u32 op, __u64 ns, long value)
 		add(&s->lost[LOST_CLOCK], 1);
 		return 0;
 	}
-	record_to(s, op, true, ns, step_of(ns), false, value, false);
+	record_to(s, op, true, ns, step_of(ns), value, false);
 	if (config.bins) {
 		__u64 generation = epoch / EPOCH_STEP & (GENERATIONS - 1);
 		__u64 shortest = s->extremes.min_ns[generation], longest = s->extremes.max_ns[generation];

@@ -350,7 +350,7 @@ static __always_inline struct op_stats *record_in_group(__u32 group, __u32 row, 
 		return NULL;
 	cell = cell_of(group, row);
 	if (cell)
-		count_call(cell, moves_bytes, ns, step_of(ns), false, value, true);
+		count_call(cell, moves_bytes, ns, step_of(ns), value, true);
 	return cell;
 }
 

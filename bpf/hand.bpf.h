@@ -302,7 +302,7 @@ static __always_inline void count_in_family(struct family_stats *s, const struct
 	__u32 class;
 
 	NOTE_EXTREMES(s, total);
-	COUNT_STEP(s, step, false, atomic);
+	COUNT_STEP(s, step, atomic);
 	barrier();
 	if (bytes)
 		add_to(&s->bytes, bytes, atomic);

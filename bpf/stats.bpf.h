@@ -193,17 +193,15 @@ static __always_inline __u32 errno_of(long value)
 }
 
 /*
- * Counts a time of this step, among the steps of a structure. `is_bounded`: it comes right from step_of(). Else it may have been on the stack
+ * Counts a time of this step, among the steps of a structure. It may have been on the stack
  * or a number from another function, of which the verifier knows no bound.
  */
-#define COUNT_STEP(counters, step, is_bounded, atomic)                                                                 \
-	count_step(counters, (char *)(counters)->steps - (char *)(counters), step, is_bounded, atomic)
-static __always_inline void count_step(void *counters, __u64 offset, __u64 step, bool is_bounded, bool atomic)
+#define COUNT_STEP(counters, step, atomic)                                                                 \
+	count_step(counters, (char *)(counters)->steps - (char *)(counters), step, atomic)
+static __always_inline void count_step(void *counters, __u64 offset, __u64 step, bool atomic)
 {
-	if (!is_bounded) {
-		barrier_var(step);
-		step = last_step_or(step);
-	}
+	barrier_var(step);
+	step = last_step_or(step);
 	add_to(moved(counters, step * sizeof(__u64)) + offset, 1, atomic);
 }
 
@@ -211,12 +209,12 @@ static __always_inline void count_step(void *counters, __u64 offset, __u64 step,
  * All that is counted of one finished call but its errno, which takes a place that two CPUs may not take at once. `step`: that of
  * its time.
  */
-static __always_inline void count_call(struct op_stats *s, bool moves_bytes, __u64 ns, __u64 step, bool is_bounded, long value,
+static __always_inline void count_call(struct op_stats *s, bool moves_bytes, __u64 ns, __u64 step, long value,
 				       bool atomic)
 {
 	/* struct op_stats says why the extremes are first, and the steps before what is a part of them. */
 	NOTE_EXTREMES(s, ns);
-	COUNT_STEP(s, step, is_bounded, atomic);
+	COUNT_STEP(s, step, atomic);
 	add_to(&s->total_ns, ns, atomic);
 	if (config.unit_ns) {
 		__u32 slot = unit_slot_of(ns, config.unit_ns);
@@ -234,10 +232,10 @@ static __always_inline void count_call(struct op_stats *s, bool moves_bytes, __u
 
 /* One finished call of `row`, whose counters are `s`. `value` is what it returned, sign-extended. `atomic`: whatever this kernel's
  * programs need. */
-static __always_inline void record_to(struct op_stats *s, __u32 row, bool moves_bytes, __u64 ns, __u64 step, bool is_bounded,
+static __always_inline void record_to(struct op_stats *s, __u32 row, bool moves_bytes, __u64 ns, __u64 step,
 				      long value, bool atomic)
 {
-	count_call(s, moves_bytes, ns, step, is_bounded, value, atomic);
+	count_call(s, moves_bytes, ns, step, value, atomic);
 	if (errno_of(value))
 		count_errno(atomic ? row | ATOMICALLY : row, errno_of(value));
 }
@@ -249,7 +247,7 @@ static __always_inline void record_in(__u32 row, bool moves_bytes, __u64 ns, lon
 	if (s && value == -EIOCBQUEUED)
 		add_to(&s->queued, 1, atomic);
 	else if (s)
-		record_to(s, row, moves_bytes, ns, step_of(ns), false, value, atomic);
+		record_to(s, row, moves_bytes, ns, step_of(ns), value, atomic);
 }
 
 #define MOVES_BYTES (1u << 30) /* with a row, as ATOMICALLY */
@@ -273,7 +271,7 @@ static __always_inline void record(__u32 point, __u64 ns, __u64 step, long value
 	if (point_shape(point) == SHAPE_KIOCB_0 && value == -EIOCBQUEUED)
 		add(&s->queued, 1);
 	else
-		record_to(s, point_op(point), point_return(point) == RETURN_BYTES, ns, step, false, value, false);
+		record_to(s, point_op(point), point_return(point) == RETURN_BYTES, ns, step, value, false);
 }
 
 #endif

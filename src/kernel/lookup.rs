@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use libbpf_sys as sys;
 
-use crate::probe::assembly::{self, SystemCall};
+use crate::probe::assembly::{self, SystemCall, one_value};
 
 /// Bytes of a name and the zeros behind it; the kernel has no longer ones that are asked for.
 const NAME_SIZE: usize = 128;
@@ -24,13 +24,8 @@ impl Lookup {
     /// # Errors
     /// What the kernel says: EINVAL before 5.16, EPERM without CAP_BPF and CAP_PERFMON.
     pub fn load() -> io::Result<Self> {
-        let options = sys::bpf_map_create_opts {
-            sz: size_of::<sys::bpf_map_create_opts>() as sys::size_t,
-            ..Default::default()
-        };
-        let (key, value) = (size_of::<u32>(), NAME_SIZE + size_of::<u64>());
-        let place = MapHandle::create(MapType::Array, None::<&str>, key as u32, value as u32, 1, &options)
-            .map_err(io::Error::other)?;
+        let size = NAME_SIZE + size_of::<u64>();
+        let place = one_value(MapType::Array, None, size as u32, 0).map_err(io::Error::other)?;
         let program = SystemCall::load(c"symbols", &program(place.as_fd().as_raw_fd()))?;
         Ok(Self { program, place })
     }

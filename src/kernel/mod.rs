@@ -120,6 +120,22 @@ pub fn text_of(path: impl AsRef<Path>) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
 }
 
+/// Numbers of the CPUs that there may be, in their order. `None`: the kernel does not say.
+#[must_use]
+pub fn possible_cpus() -> Option<Vec<u32>> {
+    numbers(&fs::read_to_string("/sys/devices/system/cpu/possible").ok()?)
+}
+
+/// What a list of the kernel's names: `0-3,5`. `None`: it is none.
+fn numbers(list: &str) -> Option<Vec<u32>> {
+    let mut numbers = Vec::new();
+    for range in list.trim_end().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        numbers.extend(first.parse::<u32>().ok()?..=last.parse().ok()?);
+    }
+    Some(numbers)
+}
+
 /// `uname -r`; empty when the kernel does not say.
 #[must_use]
 pub fn release() -> String {
@@ -359,6 +375,14 @@ fn tracefs() -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_of_numbers_are_read() {
+        assert_eq!(numbers("0\n"), Some(vec![0]));
+        assert_eq!(numbers("0-3,5,7-8\n"), Some(vec![0, 1, 2, 3, 5, 7, 8]));
+        assert_eq!(numbers(""), None);
+        assert_eq!(numbers("0-x"), None);
+    }
 
     #[test]
     fn a_file_system_is_on_a_disk_unless_the_kernel_says_otherwise() {

@@ -1,10 +1,11 @@
 //! Programs of a few instructions that run when we ask them to (`BPF_PROG_TYPE_SYSCALL`, 5.14): they are told what, and answer, in a
 //! context of ours.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
+use libbpf_rs::{MapHandle, MapType};
 use libbpf_sys as sys;
 
 use super::program::own;
@@ -59,6 +60,19 @@ impl SystemCall {
             _ => Err(io::Error::last_os_error()),
         }
     }
+}
+
+/// Makes a map of one value.
+///
+/// # Errors
+/// What the kernel says.
+pub fn one_value(kind: MapType, name: Option<&OsStr>, size: u32, flags: u32) -> libbpf_rs::Result<MapHandle> {
+    let options = sys::bpf_map_create_opts {
+        sz: size_of::<sys::bpf_map_create_opts>() as sys::size_t,
+        map_flags: flags,
+        ..Default::default()
+    };
+    MapHandle::create(kind, name, size_of::<u32>() as u32, size, 1, &options)
 }
 
 /// An instruction with a register and a number.

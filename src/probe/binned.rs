@@ -1,17 +1,17 @@
 //! The counters of calls whose start is in a cookie, where each CPU's values are at an address that the kernel computes (`bpf/bins.bpf.h`).
 
 use std::cell::RefCell;
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
-use libbpf_rs::{MapHandle, MapType};
+use libbpf_rs::MapType;
 use libbpf_sys as sys;
 
-use super::assembly::{self, SystemCall};
-use super::counters::Counters;
+use super::assembly::{self, SystemCall, one_value};
+use super::counters::{Counters, at_one_moment, of_bytes};
 use crate::kernel::interface::BINNED_OPS;
 use crate::kernel::interface::types::binned;
+use crate::kernel::possible_cpus;
 
 /// A CPU's.
 #[repr(C)]
@@ -45,17 +45,10 @@ impl BinnedCounters {
         if ops.len() > BINNED_OPS as usize {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let options = sys::bpf_map_create_opts {
-            sz: size_of::<sys::bpf_map_create_opts>() as sys::size_t,
-            map_flags: sys::BPF_F_MMAPABLE,
-            ..Default::default()
-        };
-        let (key, value) = (size_of::<u32>() as u32, size_of::<OfCpu>() as u32);
-        let copy =
-            MapHandle::create(MapType::Array, None::<&str>, key, value, 1, &options).map_err(io::Error::other)?;
+        let copy = one_value(MapType::Array, None, size_of::<OfCpu>() as u32, sys::BPF_F_MMAPABLE)
+            .map_err(io::Error::other)?;
         let program = SystemCall::load(c"copy_binned", &program(map, copy.as_fd().as_raw_fd()))?;
-        let cpus = numbers(&fs::read_to_string("/sys/devices/system/cpu/possible")?)
-            .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+        let cpus = possible_cpus().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
         let mut counters = Self {
             program,
             copy: Counters::map(&copy, 1)?,
@@ -84,24 +77,12 @@ impl BinnedCounters {
         (all, failed)
     }
 
-    /// As [`Counters`] reads: two copies that agree were taken while no program changed what they are of.
     fn of_cpu(&self, cpu: u32) -> io::Result<OfCpu> {
-        const ATTEMPTS: usize = 16;
-        let mut copy = self.copy(cpu)?;
-        for _ in 0..ATTEMPTS {
-            let again = self.copy(cpu)?;
-            // SAFETY: plain structures, without padding.
-            if unsafe { plain::as_bytes(&again) == plain::as_bytes(&copy) } {
-                break;
-            }
-            copy = again;
-        }
-        Ok(copy)
-    }
-
-    fn copy(&self, cpu: u32) -> io::Result<OfCpu> {
-        self.program.run(&mut u64::from(cpu).to_ne_bytes())?;
-        self.copy.element(0).ok_or(io::ErrorKind::NotFound.into())
+        let copy = || {
+            self.program.run(&mut u64::from(cpu).to_ne_bytes())?;
+            Ok::<_, io::Error>(self.copy.copy(0))
+        };
+        at_one_moment(copy).map(|bytes| of_bytes(&bytes))
     }
 }
 
@@ -140,34 +121,20 @@ fn program(map: RawFd, copy: RawFd) -> Vec<sys::bpf_insn> {
     .concat()
 }
 
-/// What a list of the kernel's names: `0-3,5`. `None`: it is none.
-fn numbers(list: &str) -> Option<Vec<u32>> {
-    let mut numbers = Vec::new();
-    for range in list.trim_end().split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        numbers.extend(first.parse::<u32>().ok()?..=last.parse().ok()?);
-    }
-    Some(numbers)
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::fd::{AsFd, AsRawFd};
 
-    use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+    use libbpf_rs::{MapCore, MapFlags, MapType};
 
     use super::*;
 
     /// Run as root: the others may not make maps.
     #[test]
     fn each_cpu_and_op_has_its_own() {
-        let options = sys::bpf_map_create_opts {
-            sz: size_of::<sys::bpf_map_create_opts>() as sys::size_t,
-            ..Default::default()
-        };
-        let size = size_of::<[binned; BINNED_OPS as usize]>();
-        let (key, kind) = (0_u32.to_ne_bytes(), MapType::PercpuArray);
-        let map = MapHandle::create(kind, None::<&str>, key.len() as u32, size as u32, 1, &options).unwrap();
+        let size = size_of::<OfCpu>();
+        let key = 0_u32.to_ne_bytes();
+        let map = one_value(MapType::PercpuArray, None, size as u32, 0).unwrap();
         let cpus = libbpf_rs::num_possible_cpus().unwrap();
         // Each word says which one it is, and on which CPU.
         let word = |cpu: usize, word: usize| ((cpu << 32) + word) as u64;
@@ -197,13 +164,5 @@ mod tests {
     fn more_ops_than_there_is_room_for_are_refused() {
         let refused = BinnedCounters::new(0, vec![1, 2, 3]).err().unwrap();
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
-    }
-
-    #[test]
-    fn lists_of_numbers_are_read() {
-        assert_eq!(numbers("0\n"), Some(vec![0]));
-        assert_eq!(numbers("0-3,5,7-8\n"), Some(vec![0, 1, 2, 3, 5, 7, 8]));
-        assert_eq!(numbers(""), None);
-        assert_eq!(numbers("0-x"), None);
     }
 }

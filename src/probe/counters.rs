@@ -1,5 +1,6 @@
 //! The kernel side's counters, mapped into our memory.
 
+use std::convert::Infallible;
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::AsRawFd;
@@ -124,26 +125,12 @@ impl<T: plain::Plain + Default> Counters<T> {
 
     /// An element, which is inside, as it stood at one moment.
     fn read(&self, element: usize) -> T {
-        /// A program changes a few words at a time, in less time than a copy takes: two copies that agree were taken
-        /// while none ran, or while one stood still with its CPU, as a guest's does when its host is busy.
-        /// More attempts than this are needed only where a forced hook is preempted half-way, or several CPUs are at it.
-        const ATTEMPTS: usize = 16;
-        let mut bytes = self.copy(element);
-        for _ in 0..ATTEMPTS {
-            let again = self.copy(element);
-            if again == bytes {
-                break;
-            }
-            bytes = again;
-        }
-        let mut stats = T::default();
-        // The sizes are the same by construction.
-        let _ = plain::copy_from_bytes(&mut stats, &bytes);
-        stats
+        let Ok(bytes) = at_one_moment(|| Ok::<_, Infallible>(self.copy(element)));
+        of_bytes(&bytes)
     }
 
     /// Word by word from the first to the last.
-    fn copy(&self, element: usize) -> Vec<u8> {
+    pub(super) fn copy(&self, element: usize) -> Vec<u8> {
         let mut bytes = vec![0; size_of::<T>()];
         let first = element * bytes.len() / 8;
         for (place, word) in bytes.chunks_exact_mut(8).enumerate() {
@@ -157,6 +144,34 @@ impl<T: plain::Plain + Default> Counters<T> {
         // SAFETY: it is inside the mapping, whose words are aligned and always readable.
         unsafe { self.place.cast::<u64>().add(place).read_volatile() }
     }
+}
+
+/// What programs change, as it stood at one moment, if `copy` answers its bytes.
+///
+/// # Errors
+/// Those of `copy`.
+pub(super) fn at_one_moment<E>(mut copy: impl FnMut() -> Result<Vec<u8>, E>) -> Result<Vec<u8>, E> {
+    /// A program changes a few words at a time, in less time than a copy takes: two copies that agree were taken
+    /// while none ran, or while one stood still with its CPU, as a guest's does when its host is busy.
+    /// More attempts than this are needed only where a forced hook is preempted half-way, or several CPUs are at it.
+    const ATTEMPTS: usize = 16;
+    let mut bytes = copy()?;
+    for _ in 0..ATTEMPTS {
+        let again = copy()?;
+        if again == bytes {
+            break;
+        }
+        bytes = again;
+    }
+    Ok(bytes)
+}
+
+/// Of as many bytes as it has.
+pub(super) fn of_bytes<T: plain::Plain + Default>(bytes: &[u8]) -> T {
+    let mut stats = T::default();
+    // The sizes are the same by construction.
+    let _ = plain::copy_from_bytes(&mut stats, bytes);
+    stats
 }
 
 /// In bytes.

@@ -1,14 +1,14 @@
 //! Loads the BPF object: which of its programs, how large its maps, and what it is told beforehand.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, OpenMapMut, OpenObject, ProgramAttachType};
+use libbpf_rs::{MapCore, MapFlags, MapType, OpenMapMut, OpenObject, ProgramAttachType};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use crate::kernel::file::FileNumber;
@@ -23,11 +23,12 @@ use crate::kernel::interface::{
     STOP_REQUESTS,
 };
 use crate::kernel::names::{self, Hierarchy};
-use crate::kernel::{Facts, Fprobe};
+use crate::kernel::{Facts, Fprobe, possible_cpus};
 use crate::layer::family::Row;
 use crate::layer::{COMPAT, Layer, REQUESTS, Returns, SYSCALLS, Says, Shape};
 use crate::report::group::By;
 
+use super::assembly::one_value;
 use super::attach::{AttachError, one_line, point_word};
 use super::binned::BinnedCounters;
 use super::plan::{BlockWay, BlockWish, CALLS_BY_COOKIE, END_FUNCTIONS, Plan, Start};
@@ -229,13 +230,13 @@ pub(super) fn counted_frames(plan: &Plan, settings: &Settings) -> u16 {
 
 /// Makes a table of global variables that are all zero, as the kernel makes tables: libbpf would map it, and fill it with zeros.
 fn make_empty(map: &mut OpenMapMut<'_>) -> libbpf_rs::Result<()> {
-    let options = libbpf_sys::bpf_map_create_opts {
-        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-        map_flags: libbpf_sys::BPF_F_MMAPABLE,
-        ..Default::default()
-    };
-    let (name, key) = (map.name().to_owned(), size_of::<u32>() as u32);
-    let table = MapHandle::create(MapType::Array, Some(&name), key, map.value_size(), 1, &options)?;
+    let name = map.name().to_owned();
+    let table = one_value(
+        MapType::Array,
+        Some(&name),
+        map.value_size(),
+        libbpf_sys::BPF_F_MMAPABLE,
+    )?;
     map.reuse_fd(table.as_fd())
 }
 
@@ -512,13 +513,8 @@ fn bytes_of_a_cpu(plan: &Plan) -> u32 {
 
 /// How many numbers CPUs may have: where some between are missing, more than there may be CPUs.
 fn cpu_numbers() -> libbpf_rs::Result<usize> {
-    let ranges = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
-    let highest = ranges
-        .trim_end()
-        .rsplit([',', '-'])
-        .next()
-        .and_then(|number| number.parse::<usize>().ok());
-    highest.map_or_else(libbpf_rs::num_possible_cpus, |number| Ok(number + 1))
+    let highest = possible_cpus().and_then(|numbers| numbers.last().copied());
+    highest.map_or_else(libbpf_rs::num_possible_cpus, |number| Ok(number as usize + 1))
 }
 
 /// Makes one value of all counters, and says which bits of a CPU's number find its part. `None`: the kernel makes none of that size (in
@@ -550,12 +546,8 @@ fn make_binned(
 ) -> libbpf_rs::Result<Option<BinnedCounters>> {
     let map = &mut maps.bss_binned;
     let made = is_wanted.then(|| {
-        let options = libbpf_sys::bpf_map_create_opts {
-            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-            ..Default::default()
-        };
-        let (name, key) = (map.name().to_owned(), size_of::<u32>() as u32);
-        let made = MapHandle::create(MapType::PercpuArray, Some(&name), key, map.value_size(), 1, &options).ok()?;
+        let name = map.name().to_owned();
+        let made = one_value(MapType::PercpuArray, Some(&name), map.value_size(), 0).ok()?;
         let counters = BinnedCounters::new(made.as_fd().as_raw_fd(), plan.binned_ops().collect()).ok()?;
         Some((made, counters))
     });
