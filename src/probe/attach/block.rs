@@ -10,8 +10,6 @@ use crate::probe::plan::{BIO_FUNCTIONS, BlockWay, END_FUNCTIONS, ISSUE_FUNCTION,
 
 /// How refusals of the block layer's programs are named.
 pub const BLOCK_EVENTS: &str = "block events";
-/// Of its two programs the second one tells when it does the work of the first.
-const GETRQ: &str = "block_getrq";
 
 /// A program, and what it is attached to.
 struct Event<'a> {
@@ -29,6 +27,8 @@ enum Skips<'a> {
     Covered,
     /// The event, when it skips this program as well.
     LostWith(&'a ProgramMut<'a>),
+    /// The same, and that program tells when it does the work of the first.
+    LostUnlessMadeGood(&'a ProgramMut<'a>),
 }
 
 impl Attaching<'_> {
@@ -61,7 +61,7 @@ impl Attaching<'_> {
             let other = match event.skips {
                 Skips::Covered => return probe,
                 Skips::Lost => None,
-                Skips::LostWith(other) => Some(other)
+                Skips::LostWith(other) | Skips::LostUnlessMadeGood(other) => Some(other)
                     .filter(|other| self.attached.programs.has(other))
                     .and_then(|other| self.program(other).ok()),
             };
@@ -69,7 +69,7 @@ impl Attaching<'_> {
                 Some(other) => probe.skips.push(SkipSource::Both {
                     one: sources,
                     other,
-                    is_made_good: event.name == GETRQ,
+                    is_made_good: matches!(event.skips, Skips::LostUnlessMadeGood(_)),
                 }),
                 None => probe.skips = sources,
             }
@@ -121,7 +121,7 @@ fn event<'a>(name: &'static str, program: &'a ProgramMut<'a>, skips: Skips<'a>) 
 /// Programs on tracepoints, in the order to attach them in, which is that in which they run; those that are not loaded are
 /// left out.
 fn tracepoints<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> [Event<'a>; 15] {
-    use Skips::{Covered, Lost, LostWith};
+    use Skips::{Covered, Lost, LostUnlessMadeGood, LostWith};
     let end = if way.again { Covered } else { Lost };
     let queue = if way.is_by_both() { Covered } else { Lost };
     [
@@ -138,8 +138,12 @@ fn tracepoints<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> [Eve
         event("block_rq_issue", &progs.block_issue_btf, Lost),
         event("block_io_start", &progs.block_start_btf, Lost),
         // It knows what the other one has done.
-        event(GETRQ, &progs.bio_getrq_btf, LostWith(&progs.bio_getrq_again_btf)),
-        event(GETRQ, &progs.bio_getrq_again_btf, Covered),
+        event(
+            "block_getrq",
+            &progs.bio_getrq_btf,
+            LostUnlessMadeGood(&progs.bio_getrq_again_btf),
+        ),
+        event("block_getrq", &progs.bio_getrq_again_btf, Covered),
         event(
             "block_bio_backmerge",
             &progs.bio_backmerge_btf,
