@@ -178,7 +178,9 @@ pub fn load(
             pt_regs: type_of("pt_regs"),
         };
         rodata.kfuncs = types::kfuncs {
-            preempt_disable: MaybeUninit::new(facts.kfuncs.contains_key(&KFUNC_PREEMPT_DISABLE)),
+            // What is as old as `fsession` is new enough: 6.12 has the function, and lets nobody call others that are looked at by
+            // themselves between the two.
+            preempt_disable: MaybeUninit::new(facts.fsession && facts.kfuncs.contains_key(&KFUNC_PREEMPT_DISABLE)),
             session_is_return_of: MaybeUninit::new(facts.kfuncs.contains_key(&KFUNC_SESSION_IS_RETURN_OF)),
             session_cookie_of: MaybeUninit::new(facts.kfuncs.contains_key(&KFUNC_SESSION_COOKIE_OF)),
         };
@@ -571,7 +573,7 @@ fn size_maps(
     // SAFETY: a flag of a plain structure, initialised by `Default` or by a `bool`.
     let follow = unsafe { settings.config.follow.assume_init() };
     let maps = &mut open.maps;
-    let cpus = libbpf_rs::num_possible_cpus()?;
+    let cpus = cpu_numbers()?;
     maps.traced.set_max_entries(if follow {
         FOLLOWED
     } else {

@@ -1,5 +1,6 @@
 //! The guest itself: everything else stands on it.
 
+use super::costs::{MINUTE, tool as tool_with};
 use crate::guest::{Check, Guest, Running, ran_out, run, wait_for};
 use nix::sys::signal::Signal;
 use nix::sys::statfs::{EXT4_SUPER_MAGIC, FsType, XFS_SUPER_MAGIC, statfs};
@@ -16,6 +17,9 @@ pub const CHECKS: &[Check] = &[
     Check::new("guest: null_blk waits as long as told", null_blk),
     Check::new("guest: helpers capture, signal and time out", helpers).limit(30),
     Check::new("guest: the tool starts", tool).when(|guest| guest.tool().is_some()),
+    Check::new("guest: the kernel refuses no program", no_program_is_refused)
+        .when(|guest| guest.tool().is_some())
+        .limit(300),
 ];
 
 fn preemption(guest: &Guest) -> Result<(), String> {
@@ -111,4 +115,33 @@ fn tool(guest: &Guest) -> Result<(), String> {
     run(Command::new(tool).arg("--version"), Duration::from_secs(60))?
         .success()
         .map(drop)
+}
+
+/// Views whose programs differ: what one of them needs is left out of the others'.
+const VIEWS: [&[&str]; 6] = [
+    &[],
+    &["--json", "-p", "1"],
+    &["--by", "process"],
+    &["--slower", "10ms", "-p", "1"],
+    &["-T", "blk"],
+    &["-T", "vfs,ext4,xfs,blk", "-Q", "-p", "1"],
+];
+
+/// A program that is refused is replaced by others, or something is not measured; the report says so, and nobody looks.
+fn no_program_is_refused(guest: &Guest) -> Result<(), String> {
+    for view in VIEWS {
+        let arguments: Vec<&str> = view.iter().copied().chain(["--verbose"]).collect();
+        let running = tool_with(guest, &arguments)?;
+        let said = running.stderr();
+        running.signal(Signal::SIGINT)?;
+        running.finish(MINUTE)?.success()?;
+        // The end of the verifier's log.
+        if let Some(line) = said
+            .lines()
+            .find(|line| line.starts_with("processed ") && line.contains(" insns"))
+        {
+            return Err(format!("{view:?}: {line}:\n{said}"));
+        }
+    }
+    Ok(())
 }
