@@ -51,14 +51,14 @@ static __noinline void finish_start(struct async_start *start, __u32 layer, __u6
 			now = start->left_ns;
 			value = start->value;
 		} else if (!completed) {
-			count_lost_in(row, LOST_RETURN, 1, completed);
+			count_lost_in(row | (completed ? ATOMICALLY : 0), LOST_RETURN, 1);
 			return;
 		} else if (value >= 0 && start->value > 0) {
 			value += start->value;
 		}
 	}
 	if (now < start->entered_ns)
-		count_lost_in(row, LOST_CLOCK, 1, completed);
+		count_lost_in(row | (completed ? ATOMICALLY : 0), LOST_CLOCK, 1);
 	else {
 		record_alone(row | MOVES_BYTES | (completed ? ATOMICALLY : 0), now - start->entered_ns, value);
 		record_in_group(start->group, op, true, now - start->entered_ns, value);

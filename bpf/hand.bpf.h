@@ -5,8 +5,8 @@
  * hand. So the rows of a call add up to its time by construction, whatever was seen of it or not.
  *
  * A call begins and ends with the system call; the functions open inside say which row is current. All of it happens in
- * the thread's own context. What others know of its sleep (who woke it, which of its requests ended) they leave in
- * `sleepers`, and the thread puts it into rows when it next runs into an event.
+ * the thread's own context, or as it is given a CPU. What others know of its sleep (who woke it, which of its requests ended) they
+ * leave in `sleepers`, and it is put into rows when the thread gets a CPU again; see sleep.bpf.h.
  */
 #ifndef __HAND_BPF_H__
 #define __HAND_BPF_H__
@@ -49,16 +49,33 @@ static __always_inline struct family_stats *family_stats_of(__u32 family)
 	return bpf_map_lookup_elem(&families, &element);
 }
 
-/* What is not seen of calls that began before the end of the run, and end after it, is no fault. */
-static __always_inline void count_unbalanced(const struct hand *hand, enum unbalanced kind, __u32 n)
+/* What is not seen of calls that began before the end of the run, and end after it, is no fault. By itself, since it is rare. */
+__noinline int count_unbalanced_of(__u32 family, __u32 kind, __u32 n)
 {
 	struct family_stats *s;
 
-	if (!n || control.stopped & (STOP_CALLS | STOP_PAIRS))
-		return;
-	s = family_stats_of(hand->family);
+	if (!n || !config.whole_stack || control.stopped & (STOP_CALLS | STOP_PAIRS))
+		return 0;
+	s = family_stats_of(family);
+	/* It may be counted as the thread is given a CPU, in the middle of what counts others. */
 	if (s)
-		add(&s->unbalanced[kind & (UNBALANCED_KINDS - 1)], n);
+		__sync_fetch_and_add(&s->unbalanced[kind & (UNBALANCED_KINDS - 1)], n);
+	return 0;
+}
+
+static __always_inline void count_unbalanced(const struct hand *hand, enum unbalanced kind, __u32 n)
+{
+	if (unlikely(n))
+		count_unbalanced_of(hand->family, kind, n);
+}
+
+/* The thread runs, and that it was given a CPU was not seen: its time off one went to the row of its function. */
+static __always_inline void count_unseen_sleep(struct hand *hand)
+{
+	if (hand->off == OFF_NOT)
+		return;
+	hand->off = OFF_NOT;
+	count_unbalanced(hand, UNBALANCED_SLEEP, 1);
 }
 
 /* The time up to `until` goes to `row`. A clock that goes back stands still. */
@@ -70,72 +87,10 @@ static __always_inline void charge(struct hand *hand, __u8 row, __u64 until)
 	hand->last_ns = until;
 }
 
-static __always_inline __u64 earlier(__u64 a, __u64 b)
-{
-	return a < b ? a : b;
-}
-
 /* The row of the function that was entered last. */
 static __always_inline __u8 current_row(const struct hand *hand)
 {
 	return hand->open[(hand->depth - 1) & (OPEN_FUNCTIONS - 1)].row;
-}
-
-/* The sleep that is over ended with a request of the thread's own. */
-static __always_inline bool ended_with_own(const struct sleeper *sleeper, __u8 row)
-{
-	return sleeper->completed && sleeper->completed == sleeper->slept_ns && (row == ROW_OTHERS || row == ROW_OTHER);
-}
-
-/* Puts the time that the thread was off the CPU into rows. It is on one again. */
-__noinline int settle_sleep(__u32 thread, __u64 now)
-{
-	struct thread_state *state = config.whole_stack ? find_thread(thread) : NULL;
-	struct sleeper *sleeper;
-	struct hand *hand;
-	__u64 woken, in;
-	__u8 off, row;
-
-	if (!state)
-		return 0;
-	hand = &state->hand;
-	off = hand->off;
-	row = hand->sleeps_in;
-	hand->off = OFF_NOT;
-	hand->has_waited = 1;
-	sleeper = bpf_map_lookup_elem(&sleepers, &thread);
-	if (!sleeper || !sleeper->in_ns) {
-		count_unbalanced(hand, UNBALANCED_SLEEP, 1);
-		charge(hand, off == OFF_ASLEEP ? row : ROW_RUN_QUEUE, now);
-		return 0;
-	}
-	in = sleeper->in_ns;
-	if (off == OFF_ASLEEP) {
-		woken = sleeper->woken_ns ? earlier(sleeper->woken_ns, in) : in;
-		if (sleeper->released && row == ROW_QUEUE) {
-			row = ROW_OTHERS;
-			hand->getting_request = 0;
-		}
-		if (ended_with_own(sleeper, row)) {
-			charge(hand, ROW_QUEUE, earlier(hand->last_ns + sleeper->queue_ns, woken));
-			row = ROW_DEVICE;
-			hand->waited |= 1;
-		} else if (row == ROW_OTHERS) {
-			hand->waited |= 2;
-		}
-		charge(hand, row, woken);
-		/* Requests that end from now on end in no sleep of this thread. */
-		sleeper->slept_ns = 0;
-	}
-	charge(hand, ROW_RUN_QUEUE, in);
-	return 0;
-}
-
-static __always_inline void settle(struct hand *hand, __u32 thread, __u64 now)
-{
-	/* Mostly it was on all along. */
-	if (hand->off != OFF_NOT)
-		settle_sleep(thread, now);
 }
 
 /* A system call begins. Answers its hand, NULL where it is of no family. */
@@ -184,15 +139,14 @@ static __always_inline struct hand *begin_hand(struct thread_state *state, __u32
  * A function inside a call is entered. `is_transparent`: it is not asked for, and its time its caller's. Answers the hand of the
  * call, NULL where none is under way.
  */
-static __always_inline struct hand *enter_function(struct thread_state *state, __u32 thread, __u32 key, __u8 row,
-						   bool is_transparent, bool is_direct, __u64 now)
+static __always_inline struct hand *enter_function(struct thread_state *state, __u32 key, __u8 row, bool is_transparent,
+						   bool is_direct, __u64 now)
 {
 	struct hand *hand = &state->hand;
 	struct open_function *open;
 
 	if (!hand->depth)
 		return NULL;
-	settle(hand, thread, now);
 	charge(hand, current_row(hand), now);
 	if (hand->depth >= OPEN_FUNCTIONS) {
 		hand->deeper++;
@@ -214,7 +168,7 @@ static __always_inline struct hand *enter_function(struct thread_state *state, _
 
 /*
  * A function has returned that is not the one which was entered last. Those above it whose return was not seen are closed with it.
- * `may_be_others`: many file systems share it, and where the file was another one's it is not open here.
+ * `may_be_others`: many file systems share it, and where the file was another one's it is not open here. By itself, since it is rare.
  */
 __noinline int close_function(__u32 thread, __u32 key, __u32 may_be_others)
 {
@@ -253,7 +207,6 @@ static __always_inline void leave_function(struct thread_state *state, __u32 thr
 
 	if (!hand->depth)
 		return;
-	settle(hand, thread, now);
 	charge(hand, current_row(hand), now);
 	if (hand->deeper && !may_be_others) {
 		hand->deeper--;
@@ -372,9 +325,9 @@ static __always_inline void end_hand(struct thread_state *state, __u32 thread, _
 		hand->value = value;
 	if (config.group_by)
 		hand->group = group;
-	settle(hand, thread, now);
 	charge(hand, current_row(hand), now);
 	count_unbalanced(hand, UNBALANCED_ENTRY, hand->depth - 1);
+	count_unseen_sleep(hand);
 	count_in_families(thread, now, step, moves_bytes && !failed ? value : 0, failed);
 	/* Else it is still needed; slow.bpf.h. */
 	if (!config.tells_slow)

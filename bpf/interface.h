@@ -636,7 +636,6 @@ struct thread_state {
 struct sleeper {
 	__u64 slept_ns; /* 0: it is not asleep */
 	__u64 woken_ns; /* 0: it was not woken so far */
-	__u64 in_ns; /* on a CPU again; 0: not so far */
 	__u64 mark_ns; /* the sleep, or the last own completion in it */
 	__u64 queue_ns; /* the part of the sleep that its own requests were queued */
 	__u64 completed; /* own completions in the sleep that began at this time; 0: none */

@@ -38,7 +38,7 @@ static __always_inline bool is_kernel_thread(void)
 	return BPF_CORE_READ(task, flags) & PF_KTHREAD;
 }
 
-/* Whether a thread of this process can be in `sleepers`, as far as that costs nothing. */
+/* Whether a thread of this process can be inside a call, as far as that costs nothing. */
 static __always_inline bool may_be_traced(__u32 tgid)
 {
 	return !config.tgid || tgid == config.tgid;
@@ -54,10 +54,12 @@ static __always_inline void switch_out(bool is_ready, bool is_io, __u64 now)
 
 	if (!hand)
 		return;
-	settle(hand, thread, now);
+	count_unseen_sleep(hand);
 	row = current_row(hand);
 	charge(hand, row, now);
 	hand->off = is_ready ? OFF_READY : OFF_ASLEEP;
+	if (is_ready)
+		return;
 	if (row == ROW_JOURNAL || row == ROW_LOCK)
 		hand->sleeps_in = row;
 	else if (hand->getting_request)
@@ -70,19 +72,77 @@ static __always_inline void switch_out(bool is_ready, bool is_io, __u64 now)
 	if (!sleeper) {
 		struct sleeper new = {};
 
-		/* Where there is no room, settle() counts it. */
+		/* Where there is no room, switch_in() counts it. */
 		bpf_map_update_elem(&sleepers, &thread, &new, BPF_NOEXIST);
 		sleeper = bpf_map_lookup_elem(&sleepers, &thread);
 		if (!sleeper)
 			return;
 	}
-	sleeper->in_ns = 0;
 	sleeper->woken_ns = 0;
 	sleeper->completed = 0;
 	sleeper->released = 0;
 	sleeper->queue_ns = 0;
 	sleeper->mark_ns = hand->last_ns;
-	sleeper->slept_ns = is_ready ? 0 : hand->last_ns;
+	sleeper->slept_ns = hand->last_ns;
+}
+
+static __always_inline __u64 earlier(__u64 a, __u64 b)
+{
+	return a < b ? a : b;
+}
+
+/* The sleep that is over ended with a request of the thread's own. */
+static __always_inline bool ended_with_own(const struct sleeper *sleeper, __u8 row)
+{
+	return sleeper->completed && sleeper->completed == sleeper->slept_ns && (row == ROW_OTHERS || row == ROW_OTHER);
+}
+
+/* The sleep of a thread that is given a CPU goes to rows, until it was woken. */
+static __always_inline void settle_sleep(struct hand *hand, __u32 thread, __u64 now)
+{
+	struct sleeper *sleeper = bpf_map_lookup_elem(&sleepers, &thread);
+	__u8 row = hand->sleeps_in;
+	__u64 woken;
+
+	if (!sleeper) {
+		count_unbalanced(hand, UNBALANCED_SLEEP, 1);
+		charge(hand, row, now);
+		return;
+	}
+	woken = sleeper->woken_ns ? earlier(sleeper->woken_ns, now) : now;
+	if (sleeper->released && row == ROW_QUEUE) {
+		row = ROW_OTHERS;
+		hand->getting_request = 0;
+	}
+	if (ended_with_own(sleeper, row)) {
+		charge(hand, ROW_QUEUE, earlier(hand->last_ns + sleeper->queue_ns, woken));
+		row = ROW_DEVICE;
+		hand->waited |= 1;
+	} else if (row == ROW_OTHERS) {
+		hand->waited |= 2;
+	}
+	charge(hand, row, woken);
+	/* Requests that end from now on end in no sleep of this thread. */
+	sleeper->slept_ns = 0;
+}
+
+/* A thread is given a CPU. Its time off one inside a call goes to rows now: nothing that others know of it is still to come. */
+static __always_inline void switch_in(struct task_struct *task, __u64 now)
+{
+	__u32 thread = task->pid;
+	struct thread_state *state = find_thread_of(task, thread);
+	struct hand *hand;
+	bool slept;
+
+	if (!state || !state->hand.depth || state->hand.off == OFF_NOT)
+		return;
+	hand = &state->hand;
+	slept = hand->off == OFF_ASLEEP;
+	hand->off = OFF_NOT;
+	hand->has_waited = 1;
+	if (slept)
+		settle_sleep(hand, thread, now);
+	charge(hand, ROW_RUN_QUEUE, now);
 }
 
 SEC("tp_btf/sched_switch")
@@ -90,9 +150,7 @@ int sched_switch_btf(void *ctx)
 {
 	struct task_struct *prev = (void *)CONTEXT_WORD(ctx, 1), *next = (void *)CONTEXT_WORD(ctx, 2);
 	bool preempted = CONTEXT_WORD(ctx, 0);
-	struct sleeper *sleeper;
 	__u64 now = bpf_ktime_get_ns();
-	__u32 thread;
 	bool is_ready;
 
 	/* Before 5.19 the state at the decision is not among the arguments. A thread that is being woken is not ready yet. */
@@ -106,12 +164,8 @@ int sched_switch_btf(void *ctx)
 		}
 		switch_out(is_ready, BPF_CORE_READ_BITFIELD_PROBED(prev, in_iowait), now);
 	}
-	if (may_be_traced(next->tgid)) {
-		thread = next->pid;
-		sleeper = bpf_map_lookup_elem(&sleepers, &thread);
-		if (sleeper && !sleeper->in_ns)
-			sleeper->in_ns = now;
-	}
+	if (may_be_traced(next->tgid))
+		switch_in(next, now);
 	return 0;
 }
 

@@ -107,17 +107,24 @@ static __always_inline struct op_stats *stats_of(__u32 row)
 	return (struct op_stats *)place;
 }
 
-static __always_inline void count_lost_in(__u32 row, enum lost_reason why, __u64 n, bool atomic)
+#define ATOMICALLY (1u << 31) /* with a row: another argument would be there before it is known that it is needed */
+
+/*
+ * Calls of a row that are lost, which is rare. As is each function that is not in line and not static: few calls come here, and the
+ * verifier looks at it by itself, once, and not for each way that leads to it.
+ */
+__noinline int count_lost_in(__u32 row, __u32 why, __u64 n)
 {
-	struct op_stats *s = stats_of(row);
+	struct op_stats *s = stats_of(row & ~ATOMICALLY);
 
 	if (s)
-		add_to(&s->lost[why & (LOST_REASONS - 1)], n, atomic);
+		add_to(&s->lost[why & (LOST_REASONS - 1)], n, row & ATOMICALLY);
+	return 0;
 }
 
 static __always_inline void count_lost(__u32 op, enum lost_reason why, __u64 n)
 {
-	count_lost_in(op, why, n, false);
+	count_lost_in(op, why, n);
 }
 
 static __always_inline void count_excluded(__u32 op)
@@ -128,13 +135,7 @@ static __always_inline void count_excluded(__u32 op)
 		add(&s->excluded, 1);
 }
 
-/*
- * An errno that finds no place is in `errors` alone, and the report says so.
- *
- * As is each function that is not in line and not static: few calls come here, and the verifier looks at it by itself, once, and
- * not for each way that leads to it.
- */
-#define ATOMICALLY (1u << 31) /* with a row: another argument would be there before it is known that there is an errno */
+/* An errno that finds no place is in `errors` alone, and the report says so. */
 __noinline int count_errno(__u32 row, __u32 error)
 {
 	struct op_stats *s = stats_of(row & ~ATOMICALLY);

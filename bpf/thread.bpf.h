@@ -57,6 +57,18 @@ static __always_inline struct thread_state *find_thread(__u32 thread)
 	return place && place->calls.thread == thread ? place : find_thread_elsewhere(thread);
 }
 
+/* Those of any thread. */
+static __always_inline struct thread_state *find_thread_of(struct task_struct *task, __u32 thread)
+{
+	struct thread_state *place = place_of(thread);
+
+	if (place && place->calls.thread == thread)
+		return place;
+	if (config.hash_starts)
+		return bpf_map_lookup_elem(&threads_by_number, &thread);
+	return bpf_task_storage_get(&threads_by_task, task, 0, 0);
+}
+
 static __always_inline struct thread_state *find_or_make_thread(__u32 thread, enum lost_reason *why)
 {
 	struct thread_state *place = place_of(thread), *found;

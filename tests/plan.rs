@@ -92,6 +92,7 @@ fn facts(kernel: &str, command_line: &str, without: &[&str]) -> Facts {
         session: types.contains("session"),
         tracefs: Some("/sys/kernel/tracing".into()),
         task_storage: types.contains("task_storage"),
+        storage_refused: false,
         answering_atomics: types.contains("task_storage"),
         cast_types: BTreeMap::new(),
         kfuncs: BTreeMap::new(),
@@ -373,6 +374,11 @@ fn starts_are_in_a_table_where_task_storage_would_lose_them() {
             "{command_line} {}",
             hook.name()
         );
+        let refused = Facts {
+            storage_refused: true,
+            ..facts
+        };
+        assert!(starts_need_table(&[hook], &refused));
     }
 }
 

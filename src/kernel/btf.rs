@@ -71,6 +71,7 @@ pub struct Scan {
     pub fprobe: Fprobe,
     pub entry_fprobe: bool,
     pub per_cpu_values: bool,
+    pub lockless_memory: bool,
     pub session: bool,
     pub fsession: bool,
     pub task_storage: bool,
@@ -118,6 +119,8 @@ const STATIC_FUNCTION: &str = "pipe_poll";
 const ENTRY_FPROBE: &str = "fprobe_ftrace_entry";
 /// A function of kernel/bpf/arraymap.c, which answers where programs find their CPU's value without looking it up.
 const PER_CPU_VALUES: &str = "percpu_array_map_direct_value_addr";
+/// The function of kernel/bpf/syscall.c that task storage has its memory from since 6.19 (f484f4a3e058).
+const LOCKLESS_MEMORY: &str = "bpf_map_kmalloc_nolock";
 const FPROBE: &str = "fprobe";
 const RETHOOK: &str = "rethook";
 const ATTACH_TYPES: &str = "bpf_attach_type";
@@ -145,10 +148,11 @@ const EVENTS: [&str; 7] = [
 ];
 
 /// Names that matter whatever is wanted, and what others begin with.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     STATIC_FUNCTION,
     ENTRY_FPROBE,
     PER_CPU_VALUES,
+    LOCKLESS_MEMORY,
     TASKS,
     FPROBE,
     RETHOOK,
@@ -227,6 +231,7 @@ impl Btf<'_> {
             fprobe: Fprobe::Absent,
             entry_fprobe: false,
             per_cpu_values: false,
+            lockless_memory: false,
             session: false,
             fsession: false,
             task_storage: false,
@@ -246,6 +251,7 @@ impl Btf<'_> {
                     scan.has_static |= name == STATIC_FUNCTION;
                     scan.entry_fprobe |= name == ENTRY_FPROBE;
                     scan.per_cpu_values |= name == PER_CPU_VALUES;
+                    scan.lockless_memory |= name == LOCKLESS_MEMORY;
                     if self.module.is_none() {
                         self.scan_function(name, id, &kind, &mut scan);
                     }

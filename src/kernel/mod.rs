@@ -87,6 +87,9 @@ pub struct Facts {
     pub tracefs: Option<PathBuf>,
     /// Tracing programs have task storage.
     pub task_storage: bool,
+    /// It has no memory here: since 6.19 that comes from `kmalloc_nolock`, which has none on a CPU without a 16-byte
+    /// compare-and-exchange.
+    pub storage_refused: bool,
     /// Programs may use atomic instructions that answer what was there (5.12).
     pub answering_atomics: bool,
     /// Numbers of types that programs may say pointers are of (`bpf_rdonly_cast`, 6.2). Empty: they may not.
@@ -332,6 +335,7 @@ pub fn gather(
         session: scan.session,
         tracefs: tracefs(),
         task_storage: scan.task_storage,
+        storage_refused: scan.lockless_memory && !exchanges_16_bytes(),
         answering_atomics: scan.answering_atomics,
         cast_types: if scan.kfuncs.contains_key(&KFUNC_RDONLY_CAST) {
             scan.cast_types
@@ -343,6 +347,18 @@ pub fn gather(
         block: scan.block,
         types: vmlinux.excerpt(&types).into(),
     })
+}
+
+/// Whether the CPU can compare and exchange 16 bytes at once.
+#[cfg(target_arch = "x86_64")]
+fn exchanges_16_bytes() -> bool {
+    std::arch::is_x86_feature_detected!("cmpxchg16b")
+}
+
+/// All of this architecture can.
+#[cfg(target_arch = "aarch64")]
+fn exchanges_16_bytes() -> bool {
+    true
 }
 
 /// Names of the types that the programs read, as the kernel has them.

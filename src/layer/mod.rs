@@ -201,6 +201,12 @@ impl Shape {
     pub fn is_syscall(self) -> bool {
         matches!(self, Self::Syscall | Self::SyscallFd0)
     }
+
+    /// Whether the function has a row of the whole stack's view, and no op.
+    #[must_use]
+    pub fn is_row(self) -> bool {
+        matches!(self, Self::Row | Self::RowKiocb0 | Self::RowBio0)
+    }
 }
 
 /// What a function returns when it succeeds; `enum return_kind` of `bpf/interface.h`.

@@ -592,7 +592,12 @@ impl Attaching<'_> {
             .get(target.function)
             .and_then(|function| function.btf.as_ref())
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "not in BTF"))?;
-        let args = function.args as u8;
+        // Nobody asks what a row's function returned, and those with more arguments have the same program then.
+        let args = if target.word.shape.is_row() {
+            0
+        } else {
+            function.args as u8
+        };
         Ok((function, PointWord { args, ..target.word }.pack()))
     }
 

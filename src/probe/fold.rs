@@ -11,7 +11,7 @@ mod state;
 mod tests;
 mod unused;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use libbpf_sys as sys;
@@ -102,38 +102,50 @@ pub fn fold(program: &[bpf_insn], constants: &Constants<'_>) -> Option<Folded> {
     })
 }
 
+/// Functions of one program as the kernel is to get them, where they are as they were folded; by where they begin.
+pub type Unchanged = BTreeMap<usize, Vec<bpf_insn>>;
+
 /// A program that was folded as the kernel is to get it: folded again where it changed since, which `is_changed` tells of functions by their
-/// places; all with fewer copies and jumps.
+/// places; all with fewer copies and jumps. `unchanged`: what is known of that program's others, and is from then on.
 #[must_use]
 pub fn finish(
     program: &[bpf_insn],
     constants: &Constants<'_>,
     is_changed: impl Fn(&Range<usize>) -> bool,
+    unchanged: &mut Unchanged,
 ) -> Option<Folded> {
     // A function may look at fewer by now, but the kernel asks for all.
     let arguments = |_: &[bpf_insn]| Some(MOST_ARGUMENTS);
     each_function(program, arguments, |places, function| {
-        let mut kept = if is_changed(&places) {
-            folded(function, constants)?
-        } else {
-            as_they_are(function)?
-        };
-        drop_copies(&mut kept);
-        drop_unused(&mut kept);
-        drop_unread(&mut kept);
-        write_at_once(&mut kept);
-        merge_saved(&mut kept);
-        drop_copies(&mut kept);
-        test_bits(&mut kept);
-        assemble(&kept, Order::ByWays)
+        if is_changed(&places) {
+            return tidied(folded(function, constants)?);
+        }
+        if let Some(known) = unchanged.get(&places.start) {
+            return Some(known.clone());
+        }
+        let tidied = tidied(as_they_are(function)?)?;
+        unchanged.insert(places.start, tidied.clone());
+        Some(tidied)
     })
+}
+
+/// A function with fewer copies and jumps.
+fn tidied(mut kept: Vec<Kept>) -> Option<Vec<bpf_insn>> {
+    drop_copies(&mut kept);
+    drop_unused(&mut kept);
+    drop_unread(&mut kept);
+    write_at_once(&mut kept);
+    merge_saved(&mut kept);
+    drop_copies(&mut kept);
+    test_bits(&mut kept);
+    assemble(&kept, Order::ByWays)
 }
 
 /// A program of such functions as `become_other` makes of its own. `arguments`: how many one takes.
 fn each_function(
     program: &[bpf_insn],
     arguments: impl Fn(&[bpf_insn]) -> Option<u8>,
-    become_other: impl Fn(Range<usize>, &[bpf_insn]) -> Option<Vec<bpf_insn>>,
+    mut become_other: impl FnMut(Range<usize>, &[bpf_insn]) -> Option<Vec<bpf_insn>>,
 ) -> Option<Folded> {
     let calls: Vec<(usize, usize)> = callees(program).collect();
     let mut starts = BTreeSet::from([0]);

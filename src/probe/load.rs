@@ -87,8 +87,8 @@ impl Settings {
     }
 }
 
-/// Whether this kernel gives out task storage. Since 6.19 the memory comes from `kmalloc_nolock`, which has none on a CPU
-/// without a 16-byte compare-and-exchange, however new the kernel is; so it is tried, on ourselves.
+/// Whether this kernel gives out task storage: it is tried, on ourselves. Where it was seen beforehand that it does not
+/// ([`Facts::storage_refused`]) nobody asks.
 pub fn gives_task_storage(skeleton: &IostackbreakdownSkel<'_>) -> bool {
     let Ok(pidfd) = crate::process::open_pidfd(std::process::id()) else {
         return false;

@@ -356,12 +356,12 @@ pub fn loses(hook: Hook, facts: &Facts) -> Option<&'static str> {
     }
 }
 
-/// Whether task storage would lose calls of these hooks without a trace. It refuses a CPU's programs, before 6.2 even those
+/// Whether task storage would lose calls of these hooks. Without a trace: it refuses a CPU's programs, before 6.2 even those
 /// that only look, while a task is preempted inside it (`kernel/bpf/bpf_task_storage.c`, `bpf_task_storage_trylock()`), so
-/// that a thread's exit cannot tell whether it leaves calls behind.
+/// that a thread's exit cannot tell whether it leaves calls behind. Or it has no memory for any.
 #[must_use]
 pub fn starts_need_table(hooks: &[Hook], facts: &Facts) -> bool {
-    facts.preemption.is_possible() && hooks.iter().any(|hook| hook.is_trampoline())
+    facts.storage_refused || facts.preemption.is_possible() && hooks.iter().any(|hook| hook.is_trampoline())
 }
 
 /// Whether this kernel can have the hook at all, as far as it tells; attaching it may be refused all the same.

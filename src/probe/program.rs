@@ -18,7 +18,7 @@ use libbpf_rs::skel::Skel;
 use libbpf_rs::{AsRawLibbpf, OpenObject, PrintLevel, Program, ProgramType};
 use libbpf_sys as sys;
 
-use super::fold::{Constants, Folded, finish, fold};
+use super::fold::{Constants, Folded, Unchanged, finish, fold};
 use crate::kernel::Facts;
 use crate::kernel::btf::BtfFunction;
 use crate::kernel::interface::POINT_UNSET;
@@ -79,11 +79,19 @@ pub type Relocated = BTreeSet<OsString>;
 /// A program's name, and the point that a copy is specialised to.
 type Copied = (OsString, Option<u32>);
 
+/// What copies are made of.
+struct Template {
+    /// Less what is left out of all of them.
+    folded: Folded,
+    /// Its functions that have no point in them.
+    unchanged: RefCell<Unchanged>,
+}
+
 /// The programs of an object that can be loaded.
 pub struct Programs {
     relocated: Relocated,
-    /// Less what is the same for all copies, by name.
-    folded: RefCell<BTreeMap<OsString, Rc<Folded>>>,
+    /// By name.
+    templates: RefCell<BTreeMap<OsString, Rc<Template>>>,
     /// As the kernel gets them.
     finished: RefCell<BTreeMap<Copied, Rc<Folded>>>,
     /// Those that are no copies, by name.
@@ -103,7 +111,7 @@ impl Programs {
     pub fn new(relocated: Relocated) -> Self {
         Self {
             relocated,
-            folded: RefCell::default(),
+            templates: RefCell::default(),
             finished: RefCell::default(),
             loaded: RefCell::default(),
             loading: Cell::default(),
@@ -186,14 +194,18 @@ impl Programs {
             map: skeleton.maps.rodata.as_fd().as_raw_fd(),
             bytes: skeleton.maps.rodata_data.map_or(&[], bytes_of),
         };
-        let known = self.folded.borrow().get(template.name()).cloned();
-        let folded = known.unwrap_or_else(|| {
+        let known = self.templates.borrow().get(template.name()).cloned();
+        let known = known.unwrap_or_else(|| {
             let program = template.insns();
-            let folded = Rc::new(or_as_it_is(fold(program, &constants), program));
-            let mut known = self.folded.borrow_mut();
-            known.insert(template.name().to_owned(), folded.clone());
-            folded
+            let new = Rc::new(Template {
+                folded: or_as_it_is(fold(program, &constants), program),
+                unchanged: RefCell::default(),
+            });
+            let mut known = self.templates.borrow_mut();
+            known.insert(template.name().to_owned(), new.clone());
+            new
         });
+        let Template { folded, unchanged } = &*known;
         let mut program = folded.program.clone();
         let changed = match point {
             Some(point) => specialise(&mut program, point),
@@ -206,7 +218,8 @@ impl Programs {
             ));
         }
         let is_changed = |function: &Range<usize>| changed.iter().any(|place| function.contains(place));
-        let mut finished = or_as_it_is(finish(&program, &constants, is_changed), &program);
+        let finished = finish(&program, &constants, is_changed, &mut unchanged.borrow_mut());
+        let mut finished = or_as_it_is(finished, &program);
         for function in &mut finished.functions {
             let was = folded.functions.iter().find(|was| was.to == function.from);
             function.from = was.map_or(function.from, |was| was.from);

@@ -95,7 +95,7 @@ int main(void)
 		if (turn.returns)
 			leave_function(&thread, 0, turn.key, turn.may_be_others, now);
 		else
-			enter_function(&thread, 0, turn.key, ROW_VFS, false, false, now);
+			enter_function(&thread, turn.key, ROW_VFS, false, false, now);
 		answer.depth = hand->depth;
 		answer.key = hand->open[hand->depth - 1].key;
 		answer.entries = family.unbalanced[UNBALANCED_ENTRY];

@@ -47,8 +47,16 @@ pub const CHECKS: &[Check] = &[
         pread(guest, "all layers json", &["--json"])
     })
     .when(|guest| guest.table && guest.kernel == "6.1"),
+    table("costs: the start, -T syscall", |guest| {
+        start_of(guest, "start syscall", &["-T", "syscall"])
+    })
+    .when(|guest| guest.table && guest.kernel == "6.1"),
     table("costs: the start, -T blk", |guest| {
         start_of(guest, "start blk", &["-T", "blk"])
+    })
+    .when(|guest| guest.table && guest.kernel == "6.1"),
+    table("costs: the start, -T ext4", |guest| {
+        start_of(guest, "start ext4", &["-T", "ext4"])
     })
     .when(|guest| guest.table && guest.kernel == "6.1"),
     table("costs: a pread, ext4dist", ext4dist).when(|guest| guest.table && guest.kernel == "6.1"),

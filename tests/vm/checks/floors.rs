@@ -4,13 +4,20 @@
 use super::budget::probed;
 use super::costs::{MINUTE, cached, millions_of, per_call, table, tell, tool};
 use crate::guest::{Check, Guest, measured, ours, wait_for};
+use iostackbreakdown::kernel::btf::BtfFunction;
+use iostackbreakdown::kernel::{self, Function, LazySymbols};
+use iostackbreakdown::layer::Layer;
+use iostackbreakdown::probe::Choice;
 use iostackbreakdown::probe::attach::{Targets, attach_multi, attach_tracing};
 use iostackbreakdown::probe::perf::{self, PerfLink};
+use iostackbreakdown::probe::plan::{self, END_FUNCTIONS};
 use iostackbreakdown::probe::program::own;
 use libbpf_sys as sys;
 use nix::sys::signal::Signal;
 use nix::time::ClockId;
+use std::collections::BTreeMap;
 use std::ffi::CString;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr;
 
@@ -18,6 +25,10 @@ pub const CHECKS: &[Check] = &[
     table("floors: a pread, empty programs", pread),
     table("floors: the start, -T vfs", |guest| {
         start(guest, "floor start", Hook::Fentry, &["-T", "vfs", "--probe", "fentry"])
+    })
+    .when(|guest| guest.table && guest.kernel == "6.1"),
+    table("floors: the start, -T ext4", |guest| {
+        start(guest, "floor start ext4", Hook::Fentry, &["-T", "ext4"])
     })
     .when(|guest| guest.table && guest.kernel == "6.1"),
     table("floors: the start, all layers by fentry", |guest| {
@@ -37,6 +48,8 @@ pub const CHECKS: &[Check] = &[
 #[derive(Clone, Copy)]
 enum Hook {
     Fentry,
+    /// At the entry alone.
+    FentryAlone,
     Fsession,
     /// One on the other: what the first skips, because its CPU is inside it, the second sees, if it is not inside that as well.
     TwoFsessions,
@@ -49,6 +62,18 @@ enum Hook {
     /// At the system call, whatever layer is below it.
     RawTracepoint,
     Tracepoint,
+}
+
+impl Hook {
+    /// The same at entries alone.
+    fn at_entry(self) -> Self {
+        match self {
+            Self::Fentry => Self::FentryAlone,
+            Self::Kprobe => Self::KprobeEntry,
+            Self::Session => Self::MultiEntry,
+            other => other,
+        }
+    }
 }
 
 const SYSTEM_CALLS: &str = "/sys/kernel/tracing/events/raw_syscalls";
@@ -68,7 +93,7 @@ const AT_A_READ: [(Hook, &str, &[&str]); 10] = [
 ];
 
 fn pread(guest: &Guest) -> Result<(), String> {
-    let types = Types::load()?;
+    let known = known(&["vfs_read"])?;
     let mut read = cached()?;
     let without = per_call(&mut read)?;
     measured("pread", without.round() as u64)?;
@@ -76,7 +101,7 @@ fn pread(guest: &Guest) -> Result<(), String> {
         if kernels.contains(&guest.kernel.as_str()) {
             let attached = match hook {
                 Hook::RawTracepoint | Hook::Tracepoint => at_system_calls(hook)?,
-                _ => attach(hook, &["vfs_read"], &types)?,
+                _ => attach(hook, &["vfs_read"], &known)?,
             };
             let with = per_call(&mut read)?;
             drop(attached);
@@ -93,23 +118,29 @@ fn start(guest: &Guest, figure: &str, hook: Hook, arguments: &[&str]) -> Result<
     running.signal(Signal::SIGINT)?;
     running.finish(MINUTE)?.success()?;
     wait_for("all to be detached", MINUTE, || ours().is_empty())?;
-    let types = Types::load()?;
-    // Those of modules would need the module's types; without them it is so much less.
-    let functions = functions.iter().filter(|function| types.find(function).is_ok());
-    let functions: Vec<&str> = functions.map(String::as_str).collect();
-    if functions.is_empty() {
+    let entered = |name: &str| END_FUNCTIONS.contains(&name) || AT_ENTRIES.iter().any(|part| name.contains(part));
+    let functions = functions.iter().map(String::as_str);
+    let (entered, passed): (Vec<&str>, Vec<&str>) = functions.partition(|function| entered(function));
+    if passed.is_empty() {
         return Err(format!("nothing was probed by {arguments:?}"));
     }
+    let known = known(&passed.iter().chain(&entered).copied().collect::<Vec<_>>())?;
     let before = millions_of(ClockId::CLOCK_PROCESS_CPUTIME_ID)?;
-    let attached = attach(hook, &functions, &types)?;
+    let attached = [
+        attach(hook, &passed, &known)?,
+        attach(hook.at_entry(), &entered, &known)?,
+    ];
     let after = millions_of(ClockId::CLOCK_PROCESS_CPUTIME_ID)?;
     drop(attached);
     tell(guest, figure, after - before)
 }
 
+/// Parts of names of functions that the tool has programs at the entries of alone: requests begin and end.
+const AT_ENTRIES: [&str; 4] = ["submit_bio", "blk_", "bio_endio", "complete_rw"];
+
 /// The number of a link that is made now: the kernel numbers all of them, one after the other (`bpf_link_prime()`).
 pub(super) fn link_number() -> Result<u32, String> {
-    let program = empty(sys::BPF_PROG_TYPE_KPROBE, sys::BPF_TRACE_KPROBE_MULTI, 0)?;
+    let program = empty(sys::BPF_PROG_TYPE_KPROBE, sys::BPF_TRACE_KPROBE_MULTI, None)?;
     let link = attach_multi(&program, Targets::Names(&["vfs_read"]), sys::BPF_TRACE_KPROBE_MULTI, 0);
     let link = link.map_err(|e| format!("vfs_read: {e}"))?;
     let info = perf::link_info(&link);
@@ -117,32 +148,26 @@ pub(super) fn link_number() -> Result<u32, String> {
         .ok_or_else(|| "a link has no number".to_owned())
 }
 
-/// The types of the kernel, which are read once.
-struct Types(*mut sys::btf);
+/// What it takes to attach to functions.
+type Known = BTreeMap<String, Function>;
 
-impl Types {
-    fn load() -> Result<Self, String> {
-        // SAFETY: takes nothing.
-        let types = unsafe { sys::btf__load_vmlinux_btf() };
-        if types.is_null() {
-            return Err(format!("the kernel's BTF: {}", std::io::Error::last_os_error()));
-        }
-        Ok(Self(types))
-    }
-
-    fn find(&self, function: &str) -> Result<u32, String> {
-        let name = CString::new(function).map_err(|e| format!("{function}: {e}"))?;
-        // SAFETY: both live as long as the call.
-        let id = unsafe { sys::btf__find_by_name_kind(self.0, name.as_ptr(), sys::BTF_KIND_FUNC) };
-        u32::try_from(id).map_err(|_| format!("{function} is not in the kernel's BTF"))
-    }
-}
-
-impl Drop for Types {
-    fn drop(&mut self) {
-        // SAFETY: it is ours.
-        unsafe { sys::btf__free(self.0) };
-    }
+/// Their types, and where they are, as the tool finds them.
+fn known(functions: &[&str]) -> Result<Known, String> {
+    let modules = plan::functions_of(&Layer::ALL, Choice::Auto);
+    let modules: BTreeMap<_, _> = modules
+        .into_iter()
+        .chain(plan::functions_of_rows(Choice::Auto))
+        .collect();
+    let module = |name: &str| modules.get(name).copied().flatten();
+    let functions: BTreeMap<_, _> = functions
+        .iter()
+        .map(|name| ((*name).to_owned(), module(name)))
+        .collect();
+    let symbols = LazySymbols::new(functions.keys().cloned(), &[]);
+    let mut facts = kernel::gather(&functions, &[], &symbols).map_err(|error| error.to_string())?;
+    symbols.get().map_err(|error| error.to_string())?;
+    facts.locate(&symbols, true);
+    Ok(facts.functions)
 }
 
 /// What is attached as long as it is not closed, and the programs.
@@ -157,13 +182,13 @@ fn at_system_calls(hook: Hook) -> Result<Attached, String> {
     for event in ["sys_enter", "sys_exit"] {
         let failed = |error: std::io::Error| format!("{event}: {error}");
         if matches!(hook, Hook::RawTracepoint) {
-            let program = empty(sys::BPF_PROG_TYPE_RAW_TRACEPOINT, 0, 0)?;
+            let program = empty(sys::BPF_PROG_TYPE_RAW_TRACEPOINT, 0, None)?;
             let name = CString::new(event).map_err(|e| format!("{event}: {e}"))?;
             // SAFETY: the name and the program live until the call returns.
             let link = own(unsafe { sys::bpf_raw_tracepoint_open(name.as_ptr(), program.as_raw_fd()) });
             attached._fds.extend([link.map_err(failed)?, program]);
         } else {
-            let program = empty(sys::BPF_PROG_TYPE_TRACEPOINT, 0, 0)?;
+            let program = empty(sys::BPF_PROG_TYPE_TRACEPOINT, 0, None)?;
             let id = perf::read_number(format!("{SYSTEM_CALLS}/{event}/id")).map_err(failed)?;
             let link = perf::attach_event(program.as_fd(), id.into());
             attached._events.push(link.map_err(failed)?);
@@ -173,10 +198,11 @@ fn at_system_calls(hook: Hook) -> Result<Attached, String> {
     Ok(attached)
 }
 
-fn attach(hook: Hook, functions: &[&str], types: &Types) -> Result<Attached, String> {
+fn attach(hook: Hook, functions: &[&str], known: &Known) -> Result<Attached, String> {
     let mut attached = Attached::default();
     let kinds: &[sys::bpf_attach_type] = match hook {
         Hook::Fentry => &[sys::BPF_TRACE_FEXIT, sys::BPF_TRACE_FENTRY],
+        Hook::FentryAlone => &[sys::BPF_TRACE_FENTRY],
         Hook::Fsession => &[sys::BPF_TRACE_FSESSION],
         Hook::TwoFsessions => &[sys::BPF_TRACE_FSESSION; 2],
         Hook::Kprobe => &[0, 0],
@@ -186,17 +212,25 @@ fn attach(hook: Hook, functions: &[&str], types: &Types) -> Result<Attached, Str
         Hook::Session => &[sys::BPF_TRACE_KPROBE_SESSION],
         Hook::RawTracepoint | Hook::Tracepoint => return Err("these are on events".to_owned()),
     };
-    let is_trampoline = matches!(hook, Hook::Fentry | Hook::Fsession | Hook::TwoFsessions);
+    if functions.is_empty() {
+        return Ok(attached);
+    }
+    let is_trampoline = matches!(
+        hook,
+        Hook::Fentry | Hook::FentryAlone | Hook::Fsession | Hook::TwoFsessions
+    );
     for (place, &kind) in kinds.iter().enumerate() {
         if is_trampoline {
             for function in functions {
-                let program = empty(sys::BPF_PROG_TYPE_TRACING, kind, types.find(function)?)?;
+                let target = known.get(*function).and_then(|function| function.btf.as_ref());
+                let target = target.ok_or_else(|| format!("{function} is not in BTF"))?;
+                let program = empty(sys::BPF_PROG_TYPE_TRACING, kind, Some(target))?;
                 let link = attach_tracing(&program).map_err(|e| format!("{function}: {e}"))?;
                 attached._fds.extend([link, program]);
             }
             continue;
         }
-        let program = empty(sys::BPF_PROG_TYPE_KPROBE, kind, 0)?;
+        let program = empty(sys::BPF_PROG_TYPE_KPROBE, kind, None)?;
         let at_return = kinds.len() == 2 && place == 0;
         if matches!(hook, Hook::Kprobe | Hook::KprobeEntry) {
             for function in functions {
@@ -205,8 +239,12 @@ fn attach(hook: Hook, functions: &[&str], types: &Types) -> Result<Attached, Str
             }
         } else {
             let flags = if at_return { sys::BPF_F_KPROBE_MULTI_RETURN } else { 0 };
-            let link = attach_multi(&program, Targets::Names(functions), kind, flags)
-                .map_err(|e| format!("{functions:?}: {e}"))?;
+            let addresses = functions.iter().map(|name| known.get(*name)?.address);
+            let addresses: Option<Vec<NonZeroU64>> = addresses.collect();
+            let targets = addresses
+                .as_deref()
+                .map_or(Targets::Names(functions), Targets::Addresses);
+            let link = attach_multi(&program, targets, kind, flags).map_err(|e| format!("{functions:?}: {e}"))?;
             attached._fds.push(link);
         }
         attached._fds.push(program);
@@ -215,7 +253,11 @@ fn attach(hook: Hook, functions: &[&str], types: &Types) -> Result<Attached, Str
 }
 
 /// A program that does nothing.
-fn empty(kind: sys::bpf_prog_type, attach_type: sys::bpf_attach_type, target: u32) -> Result<OwnedFd, String> {
+fn empty(
+    kind: sys::bpf_prog_type,
+    attach_type: sys::bpf_attach_type,
+    target: Option<&BtfFunction>,
+) -> Result<OwnedFd, String> {
     let leave = [
         // r0 = 0; exit
         sys::bpf_insn {
@@ -227,10 +269,12 @@ fn empty(kind: sys::bpf_prog_type, attach_type: sys::bpf_attach_type, target: u3
             ..Default::default()
         },
     ];
+    let module = target.and_then(|target| target.module.as_ref()?.object.as_ref());
     let mut options = sys::bpf_prog_load_opts {
         sz: size_of::<sys::bpf_prog_load_opts>() as sys::size_t,
         expected_attach_type: attach_type,
-        attach_btf_id: target,
+        attach_btf_id: target.map_or(0, |target| target.id),
+        attach_btf_obj_fd: module.map_or(0, |module| module.as_raw_fd() as u32),
         ..Default::default()
     };
     // SAFETY: all pointers are valid for the call, and the count is that of the instructions.
