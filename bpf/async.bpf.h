@@ -42,7 +42,7 @@ const volatile __u8 completion_rows[MAX_OPS];
 /* Counts one layer's view of a request that is done, at `now`, with `value`. */
 static __noinline void finish_start(struct async_start *start, __u32 layer, __u64 now, long value, bool completed)
 {
-	__u32 op = point_op(start->point), row = completed ? completion_rows[op] : op;
+	__u32 op = point_op(start->point), row = completed ? completion_rows[op] | ATOMICALLY : op;
 
 	if (!start->point || point_silent(start->point))
 		return;
@@ -51,16 +51,16 @@ static __noinline void finish_start(struct async_start *start, __u32 layer, __u6
 			now = start->left_ns;
 			value = start->value;
 		} else if (!completed) {
-			count_lost_in(row | (completed ? ATOMICALLY : 0), LOST_RETURN, 1);
+			count_lost(row, LOST_RETURN, 1);
 			return;
 		} else if (value >= 0 && start->value > 0) {
 			value += start->value;
 		}
 	}
 	if (now < start->entered_ns)
-		count_lost_in(row | (completed ? ATOMICALLY : 0), LOST_CLOCK, 1);
+		count_lost(row, LOST_CLOCK, 1);
 	else {
-		record_alone(row | MOVES_BYTES | (completed ? ATOMICALLY : 0), now - start->entered_ns, value);
+		record_alone(row | MOVES_BYTES, now - start->entered_ns, value);
 		record_in_group(start->group, op, true, now - start->entered_ns, value);
 	}
 }
@@ -144,7 +144,6 @@ static __always_inline __u64 enter_door(__u32 point, __u64 kiocb, __u64 now, __u
 	struct async_call *call = bpf_map_lookup_elem(&asynchronous, &kiocb);
 	__u64 id = bpf_get_current_pid_tgid();
 	struct async_call new = {};
-	__u64 key;
 
 	if (call) {
 		if (is_another_attempt(kiocb, call, id)) {
@@ -152,9 +151,7 @@ static __always_inline __u64 enter_door(__u32 point, __u64 kiocb, __u64 now, __u
 			call->state = ASYNC_RUNNING;
 			return kiocb;
 		}
-		/* A global function takes numbers alone, which an argument of a traced function is not to the verifier. */
-		bpf_probe_read_kernel(&key, sizeof(key), &kiocb);
-		give_up(key);
+		give_up(as_number(kiocb));
 	}
 	new.starts[ASYNC_DOOR].entered_ns = now;
 	new.starts[ASYNC_DOOR].point = point;

@@ -156,7 +156,7 @@ __noinline int count_apart(__u32 op, __u32 kind)
 
 static __always_inline void lose_request(__u8 op, enum lost_reason why)
 {
-	count_lost_in(block_index(op) | ATOMICALLY, why, 1);
+	count_lost(block_index(op) | ATOMICALLY, why, 1);
 }
 
 /* The end of a request that was issued was not seen. */
@@ -279,7 +279,7 @@ static __always_inline struct bio_state take_stamps(__u64 first)
  * The same of a request that was not issued in this run, which is rare. Answers whose the first bio is, in the lower half, and the
  * thread. By itself: many ways lead on from here.
  */
-__attribute__((noinline)) __u64 take_stamps_of_unissued(__u64 first)
+__noinline __u64 take_stamps_of_unissued(__u64 first)
 {
 	struct bio_state stamp = {};
 
@@ -395,7 +395,7 @@ static __always_inline int on_unissued_end(struct request_view *view, bool direc
 	__u8 phase = state ? state->phase : 0;
 	__u8 op = block_op(view->flags);
 	__u64 address = view->address;
-	__u64 stamp = 0, first = view->bio;
+	__u64 stamp = 0;
 	__u32 submitter;
 
 	if (by == END_BY_FUNCTION && is_over(state, view->stamp, bytes))
@@ -406,11 +406,8 @@ static __always_inline int on_unissued_end(struct request_view *view, bool direc
 		forget_request(address, known);
 		return 0;
 	}
-	if (block.bio_stamps) {
-		/* A global function takes numbers alone. */
-		bpf_probe_read_kernel(&first, sizeof(first), &first);
-		stamp = take_stamps_of_unissued(first);
-	}
+	if (block.bio_stamps)
+		stamp = take_stamps_of_unissued(as_number(view->bio));
 	submitter = stamp >> 32;
 	if (bytes || op == BLOCK_OP_FLUSH) {
 		if (is_known && phase == REQUEST_FLUSHING)

@@ -116,6 +116,15 @@ static __always_inline bool in_32bit_call(void)
 #define SYSCALL_ARG_3(saved, READ) READ(saved, user_regs.regs[3])
 #endif
 
+/* A global function takes numbers alone, which an address that was read out of a traced function's arguments is not to the verifier. */
+static __always_inline __u64 as_number(__u64 address)
+{
+	__u64 number;
+
+	bpf_probe_read_kernel(&number, sizeof(number), &address);
+	return number;
+}
+
 /*
  * Tracepoints can be preempted since 7.0, and while a task is preempted inside a program the kernel skips it for all others
  * of the CPU. Kernel functions since 6.10 (fc7566ad0a82).

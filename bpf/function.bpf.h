@@ -262,7 +262,7 @@ static __always_inline bool was_not_asked_for(struct thread_state *state, __u32 
 			frame->group = group_of_argument(point, (void *)argument);                                     \
 		}                                                                                                      \
 		if (config.whole_stack) {                                                                              \
-			hand = enter_function(state, point_op(point), op_rows[point_op(point)], verdict != TRACED, \
+			hand = enter_function(state, point_op(point), op_rows[point_op(point)], verdict != TRACED,     \
 					      IS_DIRECT(point, (void *)ARG(ctx, 0)),                                   \
 					      frame ? frame->entered_ns : bpf_ktime_get_ns());                         \
 			if (frame || (verdict == TRACED && !is_counted))                                               \

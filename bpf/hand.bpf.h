@@ -54,7 +54,7 @@ __noinline int count_unbalanced_of(__u32 family, __u32 kind, __u32 n)
 {
 	struct family_stats *s;
 
-	if (!n || !config.whole_stack || control.stopped & (STOP_CALLS | STOP_PAIRS))
+	if (!config.whole_stack || control.stopped & (STOP_CALLS | STOP_PAIRS))
 		return 0;
 	s = family_stats_of(family);
 	/* It may be counted as the thread is given a CPU, in the middle of what counts others. */

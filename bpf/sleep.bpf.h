@@ -72,7 +72,7 @@ static __always_inline void switch_out(bool is_ready, bool is_io, __u64 now)
 	if (!sleeper) {
 		struct sleeper new = {};
 
-		/* Where there is no room, switch_in() counts it. */
+		/* Where there is no room, settle_sleep() counts it. */
 		bpf_map_update_elem(&sleepers, &thread, &new, BPF_NOEXIST);
 		sleeper = bpf_map_lookup_elem(&sleepers, &thread);
 		if (!sleeper)

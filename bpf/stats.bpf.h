@@ -113,18 +113,13 @@ static __always_inline struct op_stats *stats_of(__u32 row)
  * Calls of a row that are lost, which is rare. As is each function that is not in line and not static: few calls come here, and the
  * verifier looks at it by itself, once, and not for each way that leads to it.
  */
-__noinline int count_lost_in(__u32 row, __u32 why, __u64 n)
+__noinline int count_lost(__u32 row, __u32 why, __u64 n)
 {
 	struct op_stats *s = stats_of(row & ~ATOMICALLY);
 
 	if (s)
 		add_to(&s->lost[why & (LOST_REASONS - 1)], n, row & ATOMICALLY);
 	return 0;
-}
-
-static __always_inline void count_lost(__u32 op, enum lost_reason why, __u64 n)
-{
-	count_lost_in(op, why, n);
 }
 
 static __always_inline void count_excluded(__u32 op)
@@ -194,10 +189,10 @@ static __always_inline __u32 errno_of(long value)
 }
 
 /*
- * Counts a time of this step, among the steps of a structure. It may have been on the stack
- * or a number from another function, of which the verifier knows no bound.
+ * Counts a time of this step, among the steps of a structure. It may have been on the stack or a number from another function, of which
+ * the verifier knows no bound.
  */
-#define COUNT_STEP(counters, step, atomic)                                                                 \
+#define COUNT_STEP(counters, step, atomic)                                                                             \
 	count_step(counters, (char *)(counters)->steps - (char *)(counters), step, atomic)
 static __always_inline void count_step(void *counters, __u64 offset, __u64 step, bool atomic)
 {

@@ -42,31 +42,25 @@ static __always_inline struct thread_state *place_of(__u32 thread)
 	return first + (thread & (PLACES - 1));
 }
 
-static __always_inline struct thread_state *find_thread_elsewhere(__u32 thread)
+static __always_inline struct thread_state *find_thread_elsewhere(struct task_struct *task, __u32 thread)
 {
 	if (config.hash_starts)
 		return bpf_map_lookup_elem(&threads_by_number, &thread);
-	return bpf_task_storage_get(&threads_by_task, bpf_get_current_task_btf(), 0, 0);
+	return bpf_task_storage_get(&threads_by_task, task ? task : bpf_get_current_task_btf(), 0, 0);
+}
+
+/* Those of a task; of the current one, if it is not told. */
+static __always_inline struct thread_state *find_thread_of(struct task_struct *task, __u32 thread)
+{
+	struct thread_state *place = place_of(thread);
+
+	return place && place->calls.thread == thread ? place : find_thread_elsewhere(task, thread);
 }
 
 /* Those of the current thread. */
 static __always_inline struct thread_state *find_thread(__u32 thread)
 {
-	struct thread_state *place = place_of(thread);
-
-	return place && place->calls.thread == thread ? place : find_thread_elsewhere(thread);
-}
-
-/* Those of any thread. */
-static __always_inline struct thread_state *find_thread_of(struct task_struct *task, __u32 thread)
-{
-	struct thread_state *place = place_of(thread);
-
-	if (place && place->calls.thread == thread)
-		return place;
-	if (config.hash_starts)
-		return bpf_map_lookup_elem(&threads_by_number, &thread);
-	return bpf_task_storage_get(&threads_by_task, task, 0, 0);
+	return find_thread_of(NULL, thread);
 }
 
 static __always_inline struct thread_state *find_or_make_thread(__u32 thread, enum lost_reason *why)
@@ -76,7 +70,7 @@ static __always_inline struct thread_state *find_or_make_thread(__u32 thread, en
 	if (place && place->calls.thread == thread)
 		return place;
 	/* They may be there since the place was another's. */
-	found = find_thread_elsewhere(thread);
+	found = find_thread_elsewhere(NULL, thread);
 	if (found)
 		return found;
 	if (place && !place->calls.thread && !__sync_val_compare_and_swap(&place->calls.thread, 0, thread))

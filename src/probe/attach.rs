@@ -21,10 +21,10 @@ use std::time::Duration;
 use libbpf_rs::ProgramMut;
 use libbpf_sys as sys;
 
-use crate::kernel::Facts;
 use crate::kernel::btf::BtfFunction;
 use crate::kernel::interface::skeleton::IostackbreakdownSkel;
 use crate::kernel::interface::types::{neighbour, op_stats};
+use crate::kernel::{self, Facts};
 use crate::layer::{Files, Layer, Point, Returns, Shape};
 
 use super::binned::BinnedCounters;
@@ -551,14 +551,8 @@ impl Attaching<'_> {
         }
     }
 
-    /// By their addresses, where all are known: that saves the kernel a search for their names.
     fn attach_multi(&self, program: &OwnedFd, functions: &[&str], kind: u32, flags: u32) -> io::Result<OwnedFd> {
-        let addresses = functions.iter().map(|&name| self.facts.functions.get(name)?.address);
-        let addresses: Option<Vec<NonZeroU64>> = addresses.collect();
-        let targets = addresses
-            .as_deref()
-            .map_or(Targets::Names(functions), Targets::Addresses);
-        attach_multi(program, targets, kind, flags)
+        attach_multi_to(program, functions, &self.facts.functions, kind, flags)
     }
 
     /// Requests that come in by a door are of use only where their completions are seen.
@@ -816,6 +810,25 @@ pub fn attach_multi(program: &OwnedFd, targets: Targets<'_>, kind: u32, flags: u
     };
     // SAFETY: the names, their pointers and the addresses live until the call returns.
     own(unsafe { sys::bpf_link_create(program.as_raw_fd(), 0, kind, &raw const options) })
+}
+
+/// The same by functions' addresses, where all are `known`: that saves the kernel a search for their names.
+///
+/// # Errors
+/// As [`attach_multi`].
+pub fn attach_multi_to(
+    program: &OwnedFd,
+    functions: &[&str],
+    known: &BTreeMap<String, kernel::Function>,
+    kind: u32,
+    flags: u32,
+) -> io::Result<OwnedFd> {
+    let addresses = functions.iter().map(|&name| known.get(name)?.address);
+    let addresses: Option<Vec<NonZeroU64>> = addresses.collect();
+    let targets = addresses
+        .as_deref()
+        .map_or(Targets::Names(functions), Targets::Addresses);
+    attach_multi(program, targets, kind, flags)
 }
 
 /// libbpf-rs chains its errors over lines; a user gets one.

@@ -178,8 +178,8 @@ pub fn load(
             pt_regs: type_of("pt_regs"),
         };
         rodata.kfuncs = types::kfuncs {
-            // What is as old as `fsession` is new enough: 6.12 has the function, and lets nobody call others that are looked at by
-            // themselves between the two.
+            // Tracepoints can be preempted since 7.0, which brought `fsession`. 6.12 has the function, and refuses programs that call
+            // one of their own after it that is verified by itself.
             preempt_disable: MaybeUninit::new(facts.fsession && facts.kfuncs.contains_key(&KFUNC_PREEMPT_DISABLE)),
             session_is_return_of: MaybeUninit::new(facts.kfuncs.contains_key(&KFUNC_SESSION_IS_RETURN_OF)),
             session_cookie_of: MaybeUninit::new(facts.kfuncs.contains_key(&KFUNC_SESSION_COOKIE_OF)),

@@ -336,6 +336,11 @@ fn block_functions(choice: Choice) -> impl Iterator<Item = &'static str> {
     starts.chain([ISSUE_FUNCTION]).chain(END_FUNCTIONS).chain(BIO_FUNCTIONS)
 }
 
+/// Functions that are looked at as they are entered, and never as they return: requests begin and end there.
+pub fn functions_entered() -> impl Iterator<Item = &'static str> {
+    block_functions(Choice::Kprobe).chain(COMPLETIONS.iter().map(|end| end.function))
+}
+
 /// Why a hook loses calls on this machine; `None` when it does not.
 #[must_use]
 pub fn loses(hook: Hook, facts: &Facts) -> Option<&'static str> {

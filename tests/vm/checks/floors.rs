@@ -8,21 +8,21 @@ use iostackbreakdown::kernel::btf::BtfFunction;
 use iostackbreakdown::kernel::{self, Function, LazySymbols};
 use iostackbreakdown::layer::Layer;
 use iostackbreakdown::probe::Choice;
-use iostackbreakdown::probe::attach::{Targets, attach_multi, attach_tracing};
+use iostackbreakdown::probe::attach::{Targets, attach_multi, attach_multi_to, attach_tracing};
 use iostackbreakdown::probe::perf::{self, PerfLink};
-use iostackbreakdown::probe::plan::{self, END_FUNCTIONS};
+use iostackbreakdown::probe::plan;
 use iostackbreakdown::probe::program::own;
 use libbpf_sys as sys;
 use nix::sys::signal::Signal;
 use nix::time::ClockId;
 use std::collections::BTreeMap;
 use std::ffi::CString;
-use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr;
 
 pub const CHECKS: &[Check] = &[
     table("floors: a pread, empty programs", pread),
+    table("floors: the start, the kernel's types", types),
     table("floors: the start, -T vfs", |guest| {
         start(guest, "floor start", Hook::Fentry, &["-T", "vfs", "--probe", "fentry"])
     })
@@ -111,6 +111,20 @@ fn pread(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
+/// libbpf reads the kernel's types, as it has to for every program that is to run on more than one kernel, in millions.
+fn types(guest: &Guest) -> Result<(), String> {
+    let before = millions_of(ClockId::CLOCK_PROCESS_CPUTIME_ID)?;
+    // SAFETY: what is answered is freed below, and not used after it.
+    let types = unsafe { sys::btf__load_vmlinux_btf() };
+    if types.is_null() {
+        return Err(format!("the kernel's types: {}", std::io::Error::last_os_error()));
+    }
+    let after = millions_of(ClockId::CLOCK_PROCESS_CPUTIME_ID)?;
+    // SAFETY: it is libbpf's own, and nothing else has it.
+    unsafe { sys::btf__free(types) };
+    tell(guest, "floor start types", after - before)
+}
+
 /// Attaches empty programs to the functions that the tool has its own at, in millions.
 fn start(guest: &Guest, figure: &str, hook: Hook, arguments: &[&str]) -> Result<(), String> {
     let running = tool(guest, arguments)?;
@@ -118,9 +132,9 @@ fn start(guest: &Guest, figure: &str, hook: Hook, arguments: &[&str]) -> Result<
     running.signal(Signal::SIGINT)?;
     running.finish(MINUTE)?.success()?;
     wait_for("all to be detached", MINUTE, || ours().is_empty())?;
-    let entered = |name: &str| END_FUNCTIONS.contains(&name) || AT_ENTRIES.iter().any(|part| name.contains(part));
     let functions = functions.iter().map(String::as_str);
-    let (entered, passed): (Vec<&str>, Vec<&str>) = functions.partition(|function| entered(function));
+    let (entered, passed): (Vec<&str>, Vec<&str>) =
+        functions.partition(|function| plan::functions_entered().any(|entered| entered == *function));
     if passed.is_empty() {
         return Err(format!("nothing was probed by {arguments:?}"));
     }
@@ -134,9 +148,6 @@ fn start(guest: &Guest, figure: &str, hook: Hook, arguments: &[&str]) -> Result<
     drop(attached);
     tell(guest, figure, after - before)
 }
-
-/// Parts of names of functions that the tool has programs at the entries of alone: requests begin and end.
-const AT_ENTRIES: [&str; 4] = ["submit_bio", "blk_", "bio_endio", "complete_rw"];
 
 /// The number of a link that is made now: the kernel numbers all of them, one after the other (`bpf_link_prime()`).
 pub(super) fn link_number() -> Result<u32, String> {
@@ -239,12 +250,8 @@ fn attach(hook: Hook, functions: &[&str], known: &Known) -> Result<Attached, Str
             }
         } else {
             let flags = if at_return { sys::BPF_F_KPROBE_MULTI_RETURN } else { 0 };
-            let addresses = functions.iter().map(|name| known.get(*name)?.address);
-            let addresses: Option<Vec<NonZeroU64>> = addresses.collect();
-            let targets = addresses
-                .as_deref()
-                .map_or(Targets::Names(functions), Targets::Addresses);
-            let link = attach_multi(&program, targets, kind, flags).map_err(|e| format!("{functions:?}: {e}"))?;
+            let link = attach_multi_to(&program, functions, known, kind, flags);
+            let link = link.map_err(|e| format!("{functions:?}: {e}"))?;
             attached._fds.push(link);
         }
         attached._fds.push(program);
