@@ -13,10 +13,10 @@
 #define POINT_OP_SHIFT 0 /* 8 bits: index of the op's `struct op_stats` */
 #define POINT_FRAME_SHIFT 8 /* 4 bits: index of the op's frame in `struct task_frames` */
 #define POINT_SHAPE_SHIFT 12 /* 4 bits: enum shape */
-#define POINT_ARGS_SHIFT 16 /* 4 bits: number of arguments, which is where fexit finds the return value */
-#define POINT_RETURN_SHIFT 20 /* 3 bits: enum return_kind */
-#define POINT_GUARD_SHIFT 23 /* 2 bits: enum guard */
-#define POINT_FILES_SHIFT 25 /* 2 bits: enum file_args, system calls only */
+#define POINT_ARGS_SHIFT 16 /* 3 bits: number of arguments, which is where fexit finds the return value; 7 for more than 6 */
+#define POINT_RETURN_SHIFT 19 /* 3 bits: enum return_kind */
+#define POINT_GUARD_SHIFT 22 /* 2 bits: enum guard */
+#define POINT_FILES_SHIFT 24 /* 3 bits: enum file_args, system calls only */
 #define POINT_OUTERMOST_SHIFT 27 /* 1 bit: never called inside another call of its op by the same thread */
 #define POINT_SILENT_SHIFT 28 /* 1 bit: an asynchronous call's door whose layer was not asked for; for those below it */
 #define POINT_PLAIN_SHIFT 29 /* 1 bit: its files are regular ones and directories, and no others */
@@ -79,6 +79,7 @@ enum file_args {
 	FILES_0 = 1,
 	FILES_0_OR_1 = 2,
 	FILES_0_OR_2 = 3,
+	FILES_0_WITHOUT_PATH = 4, /* the first one, where the path behind it is empty or missing (AT_EMPTY_PATH) */
 };
 
 /* Histogram: 8 steps per power of two. 0..7 ns have a step each, the last step holds 2^40 ns (18 minutes) and more. */

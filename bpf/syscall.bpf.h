@@ -61,6 +61,17 @@ static __always_inline __u32 entered_point(unsigned long number, __u64 *id, bool
 	return *compat ? compat_points[number] : syscall_points[number];
 }
 
+/* Whether a call is given a path, and not an empty one, which stands for its descriptor alone (AT_EMPTY_PATH), as none does. */
+__noinline int has_path(__u64 path)
+{
+	char first = 0;
+
+	if (!path)
+		return 0;
+	/* One that cannot be read now may be there by the time that the kernel looks. */
+	return bpf_probe_read_user(&first, sizeof(first), (void *)path) || first;
+}
+
 /* Whether a call works on a file that was asked for, by the descriptors among its arguments: any of them will do. */
 #define DEFINE_ENTER_SYSCALL(NAME, ARGS, ARG_0, ARG_1, ARG_2, ARG_3)                                                   \
 	static __always_inline int NAME(__u32 point, __u32 thread, ARGS *args)                                         \
@@ -73,6 +84,8 @@ static __always_inline __u32 entered_point(unsigned long number, __u64 *id, bool
 		struct hand *hand;                                                                                     \
 		__u32 fd = 0;                                                                                          \
                                                                                                                        \
+		if (files == FILES_0_WITHOUT_PATH)                                                                     \
+			files = has_path(ARG_1(args)) ? FILES_NONE : FILES_0;                                          \
 		if (files != FILES_NONE)                                                                               \
 			fd = ARG_0(args);                                                                              \
 		if (files != FILES_NONE && !point_late(point)) {                                                       \

@@ -240,15 +240,18 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Options, S
     validate(raw).map_err(Stop::Usage)
 }
 
+const COMPARE: &str = "compare takes two files of --json: compare BEFORE.json AFTER.json";
+
 /// The verb takes two files and nothing else.
 fn compare(files: &[OsString]) -> Stop {
     let is_option = |file: &OsString| file.as_encoded_bytes().starts_with(b"-");
     match files {
+        [help] if help == "--help" || help == "-h" => Stop::Text(format!("{COMPARE}\n")),
         [before, after] if !is_option(before) && !is_option(after) => Stop::Compare {
             before: before.into(),
             after: after.into(),
         },
-        _ => Stop::Usage("compare takes two files of --json: compare BEFORE.json AFTER.json".to_owned()),
+        _ => Stop::Usage(COMPARE.to_owned()),
     }
 }
 
@@ -259,7 +262,7 @@ fn one_line(error: &clap::Error) -> String {
     let mut line = first.strip_prefix("error: ").unwrap_or(first).to_owned();
     if let Some(choices) = error
         .get(ContextKind::ValidValue)
-        .filter(|_| error.kind() == ErrorKind::InvalidValue)
+        .filter(|choices| error.kind() == ErrorKind::InvalidValue && !choices.to_string().is_empty())
     {
         line = format!("{line}; it is one of {choices}");
     }
@@ -370,11 +373,9 @@ fn validate(raw: Raw) -> Result<Options, String> {
 
 /// The layers named, in the order of the stack; and whether any was.
 fn layers(names: &[String]) -> Result<(Vec<Layer>, bool), String> {
-    if names.is_empty() || names.iter().any(|name| name == "all") {
-        return Ok((Layer::ALL.to_vec(), false));
-    }
+    let is_all = |name: &String| name == "all";
     let known = Layer::ALL.map(Layer::name).join(", ");
-    for name in names {
+    for name in names.iter().filter(|name| !is_all(name)) {
         if !Layer::ALL.iter().any(|layer| layer.name() == name) {
             let hint = if name.parse::<f64>().is_ok() {
                 "bcc's -T is a timestamp; interval reports have one".to_owned()
@@ -383,6 +384,9 @@ fn layers(names: &[String]) -> Result<(Vec<Layer>, bool), String> {
             };
             return Err(format!("unknown layer '{name}' ({hint})"));
         }
+    }
+    if names.is_empty() || names.iter().any(is_all) {
+        return Ok((Layer::ALL.to_vec(), false));
     }
     let named = Layer::ALL
         .into_iter()
@@ -545,6 +549,8 @@ mod tests {
             "unknown layer 'xfsx' (it is one of syscall, vfs, ext4, xfs, btrfs, f2fs, nfs, blk, all)"
         );
         for words in [
+            "-T all,foo",
+            "-T foo,all",
             "-T vfs -Q",
             "-T syscall -d sda",
             "-T ext4,nfs -d sda",
@@ -625,6 +631,7 @@ mod tests {
         assert!(matches!(parse_words("--help"), Err(Stop::Text(text)) if text.contains("--duration")));
         assert!(matches!(parse_words("-h"), Err(Stop::Text(text)) if !text.contains("--vmlinux")));
         assert!(matches!(parse_words("--version"), Err(Stop::Text(_))));
+        assert!(matches!(parse_words("compare --help"), Err(Stop::Text(text)) if text.contains("BEFORE.json")));
     }
 
     proptest! {

@@ -9,6 +9,8 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::thread::JoinHandle;
 
+use crate::descriptors;
+use crate::event;
 use crate::user::User;
 
 /// A process that is about to become COMMAND.
@@ -94,11 +96,14 @@ pub fn fork(command: &[OsString], user: Option<&str>) -> Result<Waiting, Command
 fn prepare_child(gate: &OwnedFd, pid_out: &OwnedFd, parents_end: i32, user: Option<&User>) -> io::Result<()> {
     // Else the gate would stay open in the child itself when the parent dies.
     nix::unistd::close(parents_end)?;
-    // Signals that our caller had ignored, as a shell does for a job in the background, are not COMMAND's business.
-    for signal in 1..=31 {
+    // Signals that our caller had ignored, as a shell does for a job in the background, are not COMMAND's business; but what is to
+    // outlive its terminal is.
+    let stays = event::hang_ups_are_ignored();
+    for signal in (1..=31).filter(|&signal| signal != libc::SIGHUP || !stays) {
         // SAFETY: the default disposition runs no code of ours; SIGKILL and SIGSTOP refuse, harmlessly.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
+    descriptors::allow_as_given()?;
     if let Some(user) = user {
         nix::unistd::setgroups(&user.groups)?;
         nix::unistd::setgid(user.gid)?;

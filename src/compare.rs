@@ -10,8 +10,9 @@ use std::fs;
 use std::path::Path;
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{Error, IgnoredAny};
 
+use crate::report::json::SCHEMA_VERSION;
 use crate::report::text::number::{decimal_bytes, thousands, time_each, time_sum};
 
 /// How many standard errors are noise.
@@ -21,6 +22,7 @@ const QUANTILES: [(&str, f64); 3] = [("p50", 0.50), ("p90", 0.90), ("p99", 0.99)
 /// What tells the lines of `--slower` from reports.
 #[derive(Debug, Deserialize)]
 struct Kind {
+    schema_version: u32,
     slow_call: Option<IgnoredAny>,
     slow_calls_not_told: Option<IgnoredAny>,
 }
@@ -145,6 +147,13 @@ fn read(path: &Path) -> Result<Run, String> {
 /// The report of a line, if it is one.
 fn report_in(line: &str) -> serde_json::Result<Option<Line>> {
     let kind: Kind = serde_json::from_str(line)?;
+    if kind.schema_version != SCHEMA_VERSION {
+        let text = format!(
+            "its schema_version is {}, and what is read here is {SCHEMA_VERSION}",
+            kind.schema_version
+        );
+        return Err(serde_json::Error::custom(text));
+    }
     if kind.slow_call.is_some() || kind.slow_calls_not_told.is_some() {
         return Ok(None);
     }
@@ -427,14 +436,17 @@ mod tests {
         ));
         let left_out = r#"{"schema_version":1,"slow_calls_not_told":{"limited":1,"no_room":0}}"#;
         assert!(matches!(report_in(left_out), Ok(None)));
-        let report = r#"{"start":"","duration_ns":1,"subject":"","layers":[],"stack":null}"#;
+        let report = r#"{"schema_version":1,"start":"","duration_ns":1,"subject":"","layers":[],"stack":null}"#;
         assert!(matches!(report_in(report), Ok(Some(_))));
-        assert!(report_in("{}").is_err_and(|error| error.to_string().contains("start")));
+        let says = |line: &str, what: &str| report_in(line).is_err_and(|error| error.to_string().contains(what));
+        assert!(says("{}", "schema_version"));
+        assert!(says(r#"{"schema_version":1}"#, "start"));
+        assert!(says(&report.replacen(":1", ":2", 1), "schema_version is 2"));
     }
 
     #[test]
     fn a_layer_that_was_detached_is_told() {
-        let report = r#"{"start":"","duration_ns":1,"subject":"","layers":[],"stack":null,
+        let report = r#"{"schema_version":1,"start":"","duration_ns":1,"subject":"","layers":[],"stack":null,
             "cost":{"budget":{"detached":[{"layer":"vfs","after_ns":12000000000}]}}}"#;
         let run = Run::of(report_in(report).unwrap().into_iter().collect()).unwrap();
         let whole = Run {

@@ -19,7 +19,8 @@ const SECOND_CTRL_C: u8 = 130;
 pub struct Signals {
     interrupt: OwnedFd,
     terminate: OwnedFd,
-    hang_up: OwnedFd,
+    /// `None`: it is ignored, and stays so.
+    hang_up: Option<OwnedFd>,
 }
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -48,8 +49,22 @@ impl Signals {
         Ok(Self {
             interrupt,
             terminate: watched(Signal::SIGTERM)?,
-            hang_up: watched(Signal::SIGHUP)?,
+            hang_up: if hang_ups_are_ignored() {
+                None
+            } else {
+                Some(watched(Signal::SIGHUP)?)
+            },
         })
+    }
+}
+
+/// Whether whoever started this process wants it to outlive its terminal, as `nohup` does.
+#[must_use]
+pub fn hang_ups_are_ignored() -> bool {
+    // SAFETY: all bytes zero are a valid structure, which is only filled in, and that is a system call on our own memory.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGHUP, std::ptr::null(), &raw mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
     }
 }
 
@@ -63,6 +78,16 @@ pub enum Event {
     ProcessEnded(usize),
     ChildEnded,
     /// Slow calls have ended.
+    SlowCalls,
+}
+
+/// Whose descriptor it is that the wait looks at.
+enum Source<'a> {
+    Interrupt,
+    Signal(&'a OwnedFd, Signal),
+    Child,
+    /// Of this place in the list.
+    Process(usize),
     SlowCalls,
 }
 
@@ -108,44 +133,44 @@ pub fn wait(
         fn watched(fd: &OwnedFd) -> PollFd<'_> {
             PollFd::new(fd.as_fd(), PollFlags::POLLIN)
         }
-        let mut fds = vec![
-            watched(&signals.interrupt),
-            watched(&signals.terminate),
-            watched(&signals.hang_up),
-        ];
-        fds.extend(child.map(watched));
-        let first_process = fds.len();
-        fds.extend(processes.iter().map(|process| watched(&process.pidfd)));
-        fds.extend(slow_calls.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        let mut fds = vec![watched(&signals.interrupt), watched(&signals.terminate)];
+        let mut sources = vec![Source::Interrupt, Source::Signal(&signals.terminate, Signal::SIGTERM)];
+        if let Some(hang_up) = &signals.hang_up {
+            fds.push(watched(hang_up));
+            sources.push(Source::Signal(hang_up, Signal::SIGHUP));
+        }
+        if let Some(child) = child {
+            fds.push(watched(child));
+            sources.push(Source::Child);
+        }
+        for (index, process) in processes.iter().enumerate() {
+            fds.push(watched(&process.pidfd));
+            sources.push(Source::Process(index));
+        }
+        if let Some(slow_calls) = slow_calls {
+            fds.push(PollFd::new(slow_calls, PollFlags::POLLIN));
+            sources.push(Source::SlowCalls);
+        }
         match nix::poll::poll(&mut fds, timeout) {
             Ok(0) | Err(nix::errno::Errno::EINTR) => continue,
             Ok(_) => {}
             Err(error) => return Err(error.into()),
         }
-        let ready: Vec<usize> = fds
-            .iter()
-            .enumerate()
-            .filter(|(_, fd)| fd.any() == Some(true))
-            .map(|(index, _)| index)
-            .collect();
-        drop(fds);
-        let Some(&index) = ready.first() else { continue };
-        return Ok(match index {
-            0 => {
+        let Some(first) = fds.iter().position(|fd| fd.any() == Some(true)) else {
+            continue;
+        };
+        return Ok(match sources[first] {
+            Source::Interrupt => {
                 swallow(&signals.interrupt)?;
                 Event::Interrupt
             }
-            1 => {
-                swallow(&signals.terminate)?;
-                Event::Signal(Signal::SIGTERM)
+            Source::Signal(pipe, signal) => {
+                swallow(pipe)?;
+                Event::Signal(signal)
             }
-            2 => {
-                swallow(&signals.hang_up)?;
-                Event::Signal(Signal::SIGHUP)
-            }
-            3 if child.is_some() => Event::ChildEnded,
-            _ if index - first_process < processes.len() => Event::ProcessEnded(index - first_process),
-            _ => Event::SlowCalls,
+            Source::Child => Event::ChildEnded,
+            Source::Process(index) => Event::ProcessEnded(index),
+            Source::SlowCalls => Event::SlowCalls,
         });
     }
 }

@@ -1,7 +1,7 @@
 //! What `--check` lets a process do, so that every probe has something to see: each system call of the table once, and
 //! each way into a file, on files of a new directory that is gone afterwards.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -9,9 +9,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid};
+
+use crate::layer::number;
 
 /// Bytes of one read or write: what a disk takes in one piece, and direct I/O is aligned to.
 const BLOCK: usize = 4096;
@@ -38,9 +40,20 @@ impl Exercise {
     pub fn fork(base: &Path) -> io::Result<Self> {
         let (gate_reader, gate) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
         let (results, results_writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
-        let place = Place::new(base)?;
-        // SAFETY: this process has one thread, so the child may do all that it could.
-        match unsafe { nix::unistd::fork() }? {
+        // A signal that ends all of us is not to leave the directory behind: the child, which takes it away, never gets one.
+        let ending: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT]
+            .into_iter()
+            .collect();
+        ending.thread_block()?;
+        let forked = Place::new(base).and_then(|place| {
+            // SAFETY: this process has one thread, so the child may do all that it could.
+            Ok((place, unsafe { nix::unistd::fork() }?))
+        });
+        if !matches!(forked, Ok((_, ForkResult::Child))) {
+            ending.thread_unblock()?;
+        }
+        let (place, forked) = forked?;
+        match forked {
             ForkResult::Parent { child } => {
                 // The child takes it away.
                 std::mem::forget(place);
@@ -233,6 +246,11 @@ fn closed(descriptor: io::Result<i64>) -> io::Result<()> {
 const LENGTH: i64 = BLOCK as i64;
 const HERE: i64 = libc::AT_FDCWD as i64;
 const FOR_READING: i64 = libc::O_RDONLY as i64;
+const REGULAR: i64 = libc::S_IFREG as i64 | 0o600;
+/// An owner or a group that is to stay.
+const AS_IT_IS: i64 = -1;
+/// No time is given.
+const NOW: i64 = 0;
 const FOR_WRITING: i64 = (libc::O_WRONLY | libc::O_CREAT) as i64;
 
 type Step = fn(&Place) -> io::Result<()>;
@@ -240,6 +258,48 @@ type Step = fn(&Place) -> io::Result<()>;
 fn vectored(place: &Place, number: libc::c_long) -> io::Result<()> {
     let vector = place.vector();
     done(call(number, &[place.fd(), &raw const vector as i64, 1, 0, 0, 0]))
+}
+
+/// A call on a path, which comes first.
+fn on_path(place: &Place, number: libc::c_long, name: &str, rest: &[i64]) -> io::Result<()> {
+    done(call(number, &[&[place.path(name).as_ptr() as i64], rest].concat()))
+}
+
+/// A call on a path, which comes second.
+fn at_path(place: &Place, number: libc::c_long, name: &str, rest: &[i64]) -> io::Result<()> {
+    done(call(
+        number,
+        &[&[HERE, place.path(name).as_ptr() as i64], rest].concat(),
+    ))
+}
+
+/// What a call on extended attributes takes behind the file.
+enum Takes {
+    /// The attribute's name, a value, its size and flags, which those that do not set it leave alone.
+    Value,
+    /// The name, and a structure of the rest (`struct xattr_args`, include/uapi/linux/xattr.h) with its size.
+    Structure,
+    /// The name alone.
+    Name,
+    /// Memory for names, and its size.
+    List,
+}
+
+/// A call on an extended attribute, which is there if the file system has such.
+fn attribute(place: &Place, number: libc::c_long, subject: &[i64], takes: Takes) -> io::Result<()> {
+    const NAME: &CStr = c"user.check";
+    let name = NAME.as_ptr() as i64;
+    let value = [name, place.buffer(), 1, 0];
+    // Else the call says the same.
+    let _ = call(libc::SYS_fsetxattr, &[&[place.fd()][..], &value].concat());
+    let structure = [place.buffer(), 1];
+    let rest = match takes {
+        Takes::Value => value.to_vec(),
+        Takes::Structure => vec![name, &raw const structure as i64, size_of_val(&structure) as i64],
+        Takes::Name => vec![name],
+        Takes::List => vec![place.buffer(), LENGTH],
+    };
+    done(call(number, &[subject, &rest].concat()))
 }
 
 fn at_start(place: &Place) -> io::Result<()> {
@@ -367,6 +427,14 @@ const STEPS: &[(&str, Step)] = &[
         filling(libc::SYS_statx, &[HERE, path.as_ptr() as i64, 0, all], &[])
     }),
     #[cfg(target_arch = "x86_64")]
+    ("access", |p| on_path(p, libc::SYS_access, "file", &[0])),
+    ("faccessat", |p| at_path(p, libc::SYS_faccessat, "file", &[0])),
+    ("faccessat2", |p| at_path(p, libc::SYS_faccessat2, "file", &[0, 0])),
+    ("statfs", |p| {
+        filling(libc::SYS_statfs, &[p.path("file").as_ptr() as i64], &[])
+    }),
+    ("fstatfs", |p| filling(libc::SYS_fstatfs, &[p.fd()], &[])),
+    #[cfg(target_arch = "x86_64")]
     ("getdents", |p| listed(p, libc::SYS_getdents)),
     ("getdents64", |p| listed(p, libc::SYS_getdents64)),
     #[cfg(target_arch = "x86_64")]
@@ -388,6 +456,32 @@ const STEPS: &[(&str, Step)] = &[
         done(call(libc::SYS_unlinkat, &[HERE, p.path("one").as_ptr() as i64, 0]))
     }),
     #[cfg(target_arch = "x86_64")]
+    ("rmdir", |p| {
+        at_path(p, libc::SYS_mkdirat, "empty", &[0o700])?;
+        on_path(p, libc::SYS_rmdir, "empty", &[])
+    }),
+    #[cfg(target_arch = "x86_64")]
+    ("link", |p| {
+        on_path(p, libc::SYS_link, "file", &[p.path("name").as_ptr() as i64])
+    }),
+    ("linkat", |p| {
+        let to = p.path("another name");
+        at_path(p, libc::SYS_linkat, "file", &[HERE, to.as_ptr() as i64, 0])
+    }),
+    #[cfg(target_arch = "x86_64")]
+    ("symlink", |p| {
+        done(call(
+            libc::SYS_symlink,
+            &[c"file".as_ptr() as i64, p.path("pointer").as_ptr() as i64],
+        ))
+    }),
+    ("symlinkat", |p| {
+        done(call(
+            libc::SYS_symlinkat,
+            &[c"file".as_ptr() as i64, HERE, p.path("another pointer").as_ptr() as i64],
+        ))
+    }),
+    #[cfg(target_arch = "x86_64")]
     ("mkdir", |p| {
         done(call(libc::SYS_mkdir, &[p.path("directory").as_ptr() as i64, 0o700]))
     }),
@@ -403,6 +497,107 @@ const STEPS: &[(&str, Step)] = &[
     }),
     ("readlinkat", |p| {
         filling(libc::SYS_readlinkat, &[HERE, p.path("link").as_ptr() as i64], &[64])
+    }),
+    #[cfg(target_arch = "x86_64")]
+    ("mknod", |p| on_path(p, libc::SYS_mknod, "node", &[REGULAR])),
+    ("mknodat", |p| at_path(p, libc::SYS_mknodat, "another node", &[REGULAR])),
+    ("chdir", |_| done(call(libc::SYS_chdir, &[c".".as_ptr() as i64]))),
+    #[cfg(target_arch = "x86_64")]
+    ("chmod", |p| on_path(p, libc::SYS_chmod, "file", &[0o600])),
+    ("fchmod", |p| done(call(libc::SYS_fchmod, &[p.fd(), 0o600]))),
+    ("fchmodat", |p| at_path(p, libc::SYS_fchmodat, "file", &[0o600])),
+    ("fchmodat2", |p| at_path(p, number::SYS_fchmodat2, "file", &[0o600, 0])),
+    #[cfg(target_arch = "x86_64")]
+    ("chown", |p| on_path(p, libc::SYS_chown, "file", &[AS_IT_IS, AS_IT_IS])),
+    #[cfg(target_arch = "x86_64")]
+    ("lchown", |p| {
+        on_path(p, libc::SYS_lchown, "link", &[AS_IT_IS, AS_IT_IS])
+    }),
+    ("fchown", |p| {
+        done(call(libc::SYS_fchown, &[p.fd(), AS_IT_IS, AS_IT_IS]))
+    }),
+    ("fchownat", |p| {
+        at_path(p, libc::SYS_fchownat, "file", &[AS_IT_IS, AS_IT_IS, 0])
+    }),
+    #[cfg(target_arch = "x86_64")]
+    ("utime", |p| on_path(p, libc::SYS_utime, "file", &[NOW])),
+    #[cfg(target_arch = "x86_64")]
+    ("utimes", |p| on_path(p, libc::SYS_utimes, "file", &[NOW])),
+    #[cfg(target_arch = "x86_64")]
+    ("futimesat", |p| at_path(p, libc::SYS_futimesat, "file", &[NOW])),
+    ("utimensat", |p| at_path(p, libc::SYS_utimensat, "file", &[NOW, 0])),
+    ("setxattr", |p| {
+        attribute(p, libc::SYS_setxattr, &[p.path("file").as_ptr() as i64], Takes::Value)
+    }),
+    ("lsetxattr", |p| {
+        attribute(p, libc::SYS_lsetxattr, &[p.path("file").as_ptr() as i64], Takes::Value)
+    }),
+    ("fsetxattr", |p| {
+        attribute(p, libc::SYS_fsetxattr, &[p.fd()], Takes::Value)
+    }),
+    ("setxattrat", |p| {
+        attribute(
+            p,
+            number::SYS_setxattrat,
+            &[HERE, p.path("file").as_ptr() as i64, 0],
+            Takes::Structure,
+        )
+    }),
+    ("getxattr", |p| {
+        attribute(p, libc::SYS_getxattr, &[p.path("file").as_ptr() as i64], Takes::Value)
+    }),
+    ("lgetxattr", |p| {
+        attribute(p, libc::SYS_lgetxattr, &[p.path("file").as_ptr() as i64], Takes::Value)
+    }),
+    ("fgetxattr", |p| {
+        attribute(p, libc::SYS_fgetxattr, &[p.fd()], Takes::Value)
+    }),
+    ("getxattrat", |p| {
+        attribute(
+            p,
+            number::SYS_getxattrat,
+            &[HERE, p.path("file").as_ptr() as i64, 0],
+            Takes::Structure,
+        )
+    }),
+    ("listxattr", |p| {
+        attribute(p, libc::SYS_listxattr, &[p.path("file").as_ptr() as i64], Takes::List)
+    }),
+    ("llistxattr", |p| {
+        attribute(p, libc::SYS_llistxattr, &[p.path("file").as_ptr() as i64], Takes::List)
+    }),
+    ("flistxattr", |p| {
+        attribute(p, libc::SYS_flistxattr, &[p.fd()], Takes::List)
+    }),
+    ("listxattrat", |p| {
+        attribute(
+            p,
+            number::SYS_listxattrat,
+            &[HERE, p.path("file").as_ptr() as i64, 0],
+            Takes::List,
+        )
+    }),
+    ("removexattr", |p| {
+        attribute(p, libc::SYS_removexattr, &[p.path("file").as_ptr() as i64], Takes::Name)
+    }),
+    ("lremovexattr", |p| {
+        attribute(
+            p,
+            libc::SYS_lremovexattr,
+            &[p.path("file").as_ptr() as i64],
+            Takes::Name,
+        )
+    }),
+    ("fremovexattr", |p| {
+        attribute(p, libc::SYS_fremovexattr, &[p.fd()], Takes::Name)
+    }),
+    ("removexattrat", |p| {
+        attribute(
+            p,
+            number::SYS_removexattrat,
+            &[HERE, p.path("file").as_ptr() as i64, 0],
+            Takes::Name,
+        )
     }),
     ("direct write", |p| {
         done(call(libc::SYS_pwrite64, &[p.direct()?, p.buffer(), LENGTH, 0]))
@@ -427,6 +622,18 @@ const STEPS: &[(&str, Step)] = &[
         })
     }),
     ("io_submit", aio),
+    ("io_pgetevents", |_| {
+        let mut context = 0u64;
+        done(call(libc::SYS_io_setup, &[1, &raw mut context as i64]))?;
+        // None is waited for.
+        let mut event = [0u64; 4];
+        let ended = call(
+            number::SYS_io_pgetevents,
+            &[context as i64, 0, 1, &raw mut event as i64, 0, 0],
+        );
+        done(call(libc::SYS_io_destroy, &[context as i64]))?;
+        done(ended)
+    }),
     ("io_uring_enter", uring),
 ];
 
@@ -562,6 +769,9 @@ mod tests {
                 Ok(()) => {}
                 // A machine may have these switched off, and a file system in memory knows no direct I/O.
                 Err(Some(libc::EPERM | libc::ENOSYS)) if name.starts_with("io_") => {}
+                // Since 5.8, 6.6 and 6.13.
+                Err(Some(libc::ENOSYS)) if ["faccessat2", "fchmodat2"].contains(name) || name.ends_with("xattrat") => {}
+                Err(Some(libc::EOPNOTSUPP)) if name.contains("xattr") => {}
                 Err(Some(libc::EINVAL)) if name.starts_with("direct") => {}
                 Err(error) => panic!("{name}: {error:?}"),
             }

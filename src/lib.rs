@@ -4,11 +4,15 @@
 //! attach ([`probe`]) → counters ([`collect`]) → report ([`report`]). [`run`] leads it through. Only [`kernel`] and
 //! [`probe::attach`] touch the machine.
 
+// It panics where standard error cannot be written; `say!` does not.
+#![deny(clippy::print_stderr)]
+
 pub mod budget;
 pub mod cli;
 pub mod collect;
 pub mod command;
 pub mod compare;
+pub mod descriptors;
 pub mod event;
 pub mod exercise;
 #[cfg(test)]
@@ -21,4 +25,5 @@ pub mod probe;
 pub mod process;
 pub mod report;
 pub mod run;
+pub mod say;
 pub mod user;

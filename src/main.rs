@@ -1,5 +1,8 @@
 //! The command; all it does is in the library.
 
+// It panics where standard error cannot be written; `say!` does not.
+#![deny(clippy::print_stderr)]
+
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
@@ -8,6 +11,7 @@ use iostackbreakdown::compare::compare;
 use iostackbreakdown::leave::leave;
 use iostackbreakdown::report::text::printable;
 use iostackbreakdown::run;
+use iostackbreakdown::say;
 use libbpf_rs::PrintLevel;
 
 const WRONG_USAGE: u8 = 2;
@@ -23,7 +27,7 @@ fn main() -> ExitCode {
             };
         }
         Err(Stop::Usage(line)) => {
-            eprintln!("error: {}", printable(&line));
+            say!("error: {}", printable(&line));
             return ExitCode::from(WRONG_USAGE);
         }
     };
@@ -32,7 +36,7 @@ fn main() -> ExitCode {
     match run::run(&options) {
         Ok(status) => leave(status),
         Err(failure) => {
-            eprintln!("error: {}", printable(&failure.line));
+            say!("error: {}", printable(&failure.line));
             leave(failure.status)
         }
     }
@@ -41,7 +45,7 @@ fn main() -> ExitCode {
 fn tell(_: PrintLevel, line: String) {
     // The object has been stripped of them: build.rs.
     if !line.contains("missing .BTF.ext line info") {
-        eprint!("{line}");
+        say!("{}", line.trim_end());
     }
 }
 
@@ -54,6 +58,6 @@ fn print(text: &str) -> ExitCode {
 }
 
 fn fail(line: &str) -> ExitCode {
-    eprintln!("error: {}", printable(line));
+    say!("error: {}", printable(line));
     ExitCode::FAILURE
 }

@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Instant;
 
@@ -22,6 +23,7 @@ use nix::unistd::Pid;
 use crate::cli::Options;
 use crate::collect::{self, Reading, Span};
 use crate::command::{self, CommandError, Waiting};
+use crate::descriptors;
 use crate::event::{Event, Signals, pidfd_of, wait};
 use crate::kernel::disk::Disk;
 use crate::kernel::diskstats::Diskstats;
@@ -43,6 +45,7 @@ use crate::report::group::{self, By};
 use crate::report::text::number::time_each;
 use crate::report::text::{TextOptions, Unit, printable};
 use crate::report::{Cost, Filter, LayerReport, NotMeasured, Report, View, nanoseconds};
+use crate::say;
 
 use self::budget::Keeping;
 use self::disks::{Disks, check_paths};
@@ -146,7 +149,8 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
             "--budget needs what the probes cost, which the kernel does not count here: {error} (CAP_SYS_ADMIN opens it)"
         )));
     }
-    let attached = attach::attach(&plan, &facts, &mut settings).map_err(|error| cannot(&attach_failure(&error)))?;
+    let attached =
+        attach::attach(&plan, &facts, &mut settings).map_err(|error| cannot(&attach_failure(options, &error)))?;
     // Detaching takes seconds: the end of the process does it, behind the prompt (`crate::leave`).
     let mut attached = ManuallyDrop::new(attached);
     if let Some(hold) = attached.hold.take() {
@@ -190,9 +194,10 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         began: Instant::now(),
         budget: None,
     };
+    output.begin().map_err(|line| cannot(&line))?;
     let before = run.begin();
     // The banner comes when everything that follows it is measured.
-    eprintln!("{}", printable(&banner(&run.subject, options)));
+    say!("{}", printable(&banner(&run.subject, options)));
     run.head_slow(&mut output).map_err(|line| cannot(&line))?;
     let child = waiting.map(|waiting| start(waiting, &options.command[0])).transpose()?;
     run.watch(before, processes, child, &signals, &mut output)
@@ -218,6 +223,11 @@ struct Prepared {
 
 /// Looks at the kernel, and decides where to attach.
 fn prepare(options: &Options, disk: Option<&Disk>) -> Result<Prepared, String> {
+    descriptors::allow_many();
+    if let Some(path) = &options.vmlinux {
+        // Whether it is needed turns out later; that it is there was said.
+        File::open(path).map_err(|error| format!("cannot read '{}': {error}", path.display()))?;
+    }
     let mut functions = plan::functions_of(&options.layers, options.probe);
     if options.whole_stack {
         functions.extend(functions_of_rows_in_use(options.probe));
@@ -273,19 +283,24 @@ fn symbols_of_interest(functions: &BTreeMap<String, Option<&'static str>>, optio
     names
 }
 
-fn open_cgroup(path: &std::path::Path) -> Result<OwnedFd, String> {
-    // A path of the file system, or one as /proc/PID/cgroup has it.
-    let place = if path.join("cgroup.procs").exists() {
-        path.to_owned()
-    } else {
-        std::path::Path::new("/sys/fs/cgroup").join(path.strip_prefix("/").unwrap_or(path))
+fn open_cgroup(path: &Path) -> Result<OwnedFd, String> {
+    // A path of the file system, or one as /proc/PID/cgroup has it, below either place that version 2 is mounted at.
+    let below = |mount: &str| Path::new(mount).join(path.strip_prefix("/").unwrap_or(path));
+    let places = [
+        path.to_owned(),
+        below("/sys/fs/cgroup"),
+        below("/sys/fs/cgroup/unified"),
+    ];
+    let is_version_2 = |place: &PathBuf| {
+        let magic = nix::sys::statfs::statfs(place).map(|stat| stat.filesystem_type());
+        magic == Ok(nix::sys::statfs::CGROUP2_SUPER_MAGIC) && place.is_dir()
     };
-    if !place.join("cgroup.procs").exists() {
+    let Some(place) = places.into_iter().find(is_version_2) else {
         return Err(format!(
             "'{}' is no control group (of version 2, below /sys/fs/cgroup)",
             path.display()
         ));
-    }
+    };
     File::open(&place)
         .map(OwnedFd::from)
         .map_err(|error| format!("'{}' cannot be opened: {error}", path.display()))
@@ -398,7 +413,7 @@ fn what_is_closed(facts: &Facts) -> Vec<String> {
 }
 
 /// What stands in the way, as a privilege that this process lacks where it is one: that of the best hook which was refused.
-fn attach_failure(error: &AttachError) -> String {
+fn attach_failure(options: &Options, error: &AttachError) -> String {
     let is_denied = |why: &str| why.contains("denied") || why.contains("permitted");
     let denied = match error {
         AttachError::Layer { refused, .. } => {
@@ -417,7 +432,13 @@ fn attach_failure(error: &AttachError) -> String {
         _ => None,
     };
     let lacking = denied.and_then(privileges::lacking);
-    lacking.unwrap_or_else(|| error.to_string())
+    lacking.unwrap_or_else(|| match error.to_string() {
+        line if line.contains(&io::Error::from_raw_os_error(libc::EMFILE).to_string()) => {
+            "this process may not have as many open files as there are probes; ulimit -n sets the limit".to_owned()
+        }
+        line if options.probe != Choice::Auto => format!("{line}; without --probe, what works here is chosen"),
+        line => line,
+    })
 }
 
 /// A layer that was named and cannot be measured is an error; one of "all" is told in the report.
@@ -430,13 +451,14 @@ fn check_layers(options: &Options, plan: &Plan, attached: &Attached) -> Result<B
             let reasons = refused.remove(&layer).unwrap_or_default();
             if options.verbose {
                 for refusal in &reasons {
-                    eprintln!("{} by {}: {}", refusal.function, refusal.hook.name(), refusal.error);
+                    say!("{} by {}: {}", refusal.function, refusal.hook.name(), refusal.error);
                 }
             }
-            Err(attach_failure(&AttachError::Layer {
+            let error = AttachError::Layer {
                 layer,
                 refused: reasons,
-            }))
+            };
+            Err(attach_failure(options, &error))
         }
         _ => Ok(refused.into_keys().collect()),
     }
@@ -676,7 +698,7 @@ impl Run<'_> {
                 Event::Interrupt => {
                     // The terminal shows the ^C where the report would begin.
                     if io::stderr().is_terminal() {
-                        eprintln!();
+                        say!("");
                     }
                     break 0;
                 }

@@ -89,11 +89,14 @@ fn assert_report(text: &str) {
 
 #[test]
 fn wrong_usage_is_one_line_and_status_2() {
-    let cases: [(&[&str], &str); 30] = [
+    let cases: [(&[&str], &str); 33] = [
         (&["-T", "1"], "unknown layer '1' (bcc's -T is a timestamp"),
         (&["-T", "vfs,1"], "unknown layer '1' (bcc's -T is a timestamp"),
         (&["-T", "xfsx"], "unknown layer 'xfsx'"),
         (&["-T", ""], "unknown layer ''"),
+        (&["-T", "all,foo"], "unknown layer 'foo'"),
+        (&["-T", "foo,all"], "unknown layer 'foo'"),
+        (&["-o", ""], "but none was supplied (see --help)"),
         (
             &["-T", "syscall,ext4", "-Q"],
             "-Q is about the block layer; use it with -T blk",
@@ -358,7 +361,7 @@ fn terminating_signals_are_passed_to_the_command() {
     }
 }
 
-/// What a shell does to a job in the background is not the command's business.
+/// What a shell does to a job in the background is not the command's business, but for `nohup`.
 #[test]
 fn a_command_gets_default_dispositions() {
     let script = r#"trap "" INT HUP QUIT USR1; exec "$@""#;
@@ -376,10 +379,68 @@ fn a_command_gets_default_dispositions() {
     assert_status(&output, 0);
     for line in output.stdout.lines() {
         let set = u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap();
+        let hang_up = if line.starts_with("SigIgn") { 1 } else { 0 };
         // Real-time signals have no defaults that a shell changes.
-        assert_eq!(set & 0x7fff_ffff, 0, "{}", output.stdout);
+        assert_eq!(set & 0x7fff_ffff, hang_up, "{}", output.stdout);
     }
     assert_eq!(output.stdout.lines().count(), 2);
+}
+
+/// As `nohup` has it.
+#[test]
+fn a_hang_up_that_is_ignored_ends_nothing() {
+    let running = tracing(shell(r#"trap "" HUP; exec "$@""#, &["-T", "syscall"]));
+    running.signal(Signal::SIGHUP).unwrap();
+    let patience = wait_for("the hang-up to end it", Duration::from_millis(300), || {
+        !is_alive(running.pid().as_raw())
+    });
+    assert!(patience.is_err(), "a hang-up ended it");
+    running.signal(Signal::SIGTERM).unwrap();
+    let output = running.finish(LIMIT).unwrap();
+    assert_status(&output, 0);
+    assert_report(&output.stdout);
+}
+
+/// Each probe takes a descriptor or two; COMMAND has as many as it would have had.
+#[test]
+fn a_low_limit_of_open_files_is_raised_and_not_for_the_command() {
+    let script = r#"ulimit -Sn 20; exec "$@""#;
+    let arguments = ["-T", "syscall", "-o", "/dev/null", "--", "sh", "-c", "ulimit -Sn"];
+    let raised = output(shell(script, &arguments));
+    assert_status(&raised, 0);
+    assert_eq!(raised.stdout, "20\n");
+    let (status, line) = failure(shell(r#"ulimit -n 20; exec "$@""#, &["-T", "syscall"]));
+    assert_eq!(status, 1);
+    assert!(line.contains("ulimit -n"), "{line}");
+}
+
+/// Nobody reads what is said beside the report.
+#[test]
+fn a_report_does_not_need_stderr() {
+    let arguments = ["-T", "syscall", "--verbose", "--duration", "10ms"];
+    for script in [r#"exec "$@" 2>/dev/full"#, r#"exec "$@" 2>&-"#] {
+        let output = output(shell(script, &arguments));
+        assert_status(&output, 0);
+        assert_report(&output.stdout);
+    }
+    let output = output(shell(r#"exec "$@" 2>/dev/full"#, &["--nonsense"]));
+    assert_status(&output, 2);
+}
+
+/// Whoever reads the report has seen enough, and the command goes on.
+#[test]
+fn a_command_ends_as_itself_without_a_reader() {
+    let script = r#"exec 3>&1; { "$@" 2>&1 >/dev/null; echo "status $?" >&3; } | head -2 >/dev/null"#;
+    let command = [
+        "--slower",
+        "0",
+        "--",
+        "sh",
+        "-c",
+        "cat /etc/passwd; sleep 0.3; cat /etc/passwd; exit 7",
+    ];
+    let output = output(shell(script, &command));
+    assert_eq!(output.stdout, "status 7\n", "{}", output.stderr);
 }
 
 #[test]
@@ -514,6 +575,59 @@ fn a_report_goes_where_it_was_told() {
     let (status, line) = failure(tool(&["-T", "syscall", "-o", "/nonexistent/file"]));
     assert_eq!(status, 1);
     assert!(line.starts_with("error: cannot write '/nonexistent/file': "), "{line}");
+}
+
+/// There is to be no report: that of an earlier run stays.
+#[test]
+fn a_run_that_does_not_begin_leaves_the_file_alone() {
+    let report = Scratch::file("earlier", "of an earlier run");
+    let (status, line) = failure(tool(&["-T", "syscall", "-o", report.path(), "-p", "4194304"]));
+    assert_eq!(status, 1, "{line}");
+    assert_eq!(fs::read_to_string(report.path()).unwrap(), "of an earlier run");
+    let (status, line) = failure(tool(&["-T", "syscall", "--vmlinux", "/nonexistent/vmlinux"]));
+    assert_eq!(status, 1);
+    assert!(
+        line.starts_with("error: cannot read '/nonexistent/vmlinux': "),
+        "{line}"
+    );
+}
+
+#[test]
+fn the_time_of_day_is_that_of_the_zone() {
+    let hour = |zone: &str| {
+        let mut tool = tool(&["-T", "syscall", "-S", "--duration", "10ms"]);
+        tool.env("TZ", zone);
+        let report = output(tool).stdout;
+        let (hour, _) = report.split_once(':').unwrap_or_else(|| panic!("no time: {report}"));
+        hour.parse::<u32>().unwrap()
+    };
+    if !Path::new("/usr/share/zoneinfo/Asia/Tokyo").exists() {
+        assert!(hour("JST-9") < 24);
+        return;
+    }
+    // An hour may begin between the two.
+    let differs = (0..2).any(|_| (hour("UTC") + 9) % 24 == hour("Asia/Tokyo"));
+    assert!(differs, "Asia/Tokyo is taken for UTC");
+}
+
+/// A terminal's Ctrl-C goes to all of them.
+#[test]
+fn a_check_that_is_interrupted_leaves_nothing() {
+    let folder = std::env::temp_dir().join(format!("iosb-cli-check-{}", std::process::id()));
+    fs::create_dir(&folder).unwrap();
+    let is_empty = || fs::read_dir(&folder).unwrap().next().is_none();
+    let mut check = tool(&["--check", "-T", "syscall"]);
+    check.env("TMPDIR", &folder).process_group(0);
+    check.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = check.spawn().unwrap();
+    let begun = wait_for("the directory", LIMIT, || !is_empty());
+    let group = nix::unistd::Pid::from_raw(-child.id().cast_signed());
+    nix::sys::signal::kill(group, Signal::SIGINT).unwrap();
+    child.wait().unwrap();
+    let gone = wait_for("the directory to be taken away", LIMIT, is_empty);
+    fs::remove_dir_all(&folder).unwrap();
+    begun.unwrap();
+    gone.unwrap();
 }
 
 /// The JSON reports of a run that prints one or more.

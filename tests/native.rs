@@ -13,6 +13,7 @@ mod process;
 mod schema;
 
 use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -35,7 +36,7 @@ const ROUNDS: &str = "IOSB_NATIVE_ROUNDS";
 const FOR_EVER: &str = "for ever";
 
 /// What a round calls: name, times, bytes of each.
-const ROUND: [(&str, u64, u64); 10] = [
+const ROUND: [(&str, u64, u64); 19] = [
     ("read", 101, 10),
     ("pread64", 41, 100),
     ("preadv", 17, 30),
@@ -46,9 +47,19 @@ const ROUND: [(&str, u64, u64); 10] = [
     ("fsync", 3, 0),
     ("fdatasync", 5, 0),
     ("ftruncate", 2, 0),
+    // By a descriptor, as glibc's fstat() does it.
+    ("newfstatat", 13, 0),
+    ("mkdirat", 2, 0),
+    ("linkat", 1, 0),
+    ("unlinkat", 3, 0),
+    ("faccessat", 19, 0),
+    ("fchmod", 23, 0),
+    ("utimensat", 11, 0),
+    ("fstatfs", 29, 0),
+    ("fsetxattr", 4, 0),
 ];
 /// Calls of a round on a pipe, which are not counted, but their number is told.
-const ON_PIPES: u64 = 8;
+const ON_PIPES: u64 = 12;
 
 /// Those that nothing else in the process calls, not even to start.
 const RARE: [&str; 4] = ["pread64", "preadv", "pwrite64", "fdatasync"];
@@ -101,7 +112,7 @@ fn workload() {
         .open(&path)
         .unwrap();
     let pipe = nix::unistd::pipe().unwrap();
-    let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    let path = CString::new(path.to_str().unwrap()).unwrap();
     while go.load(Ordering::SeqCst) == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -124,7 +135,7 @@ fn workload() {
 }
 
 /// Every call by its number, so that no library chooses another.
-fn round(file: i32, pipe: (i32, i32), path: &std::ffi::CStr) {
+fn round(file: i32, pipe: (i32, i32), path: &CStr) {
     let mut memory = [0_u8; 4096];
     let at = memory.as_mut_ptr();
     let vector = libc::iovec {
@@ -132,6 +143,8 @@ fn round(file: i32, pipe: (i32, i32), path: &std::ffi::CStr) {
         iov_len: 30,
     };
     let mut opened: Vec<i64> = Vec::with_capacity(8);
+    let link = beside(path, 0);
+    let mut made = 0;
     for (name, times, bytes) in ROUND {
         for _ in 0..times {
             // SAFETY: the memory is long enough for every one of them, the files are open.
@@ -153,6 +166,33 @@ fn round(file: i32, pipe: (i32, i32), path: &std::ffi::CStr) {
                     "fsync" => libc::syscall(libc::SYS_fsync, file),
                     "fdatasync" => libc::syscall(libc::SYS_fdatasync, file),
                     "ftruncate" => libc::syscall(libc::SYS_ftruncate, file, 1 << 16),
+                    "newfstatat" => stat_of(file),
+                    "mkdirat" => {
+                        made += 1;
+                        let name = beside(path, made);
+                        libc::syscall(libc::SYS_mkdirat, libc::AT_FDCWD, name.as_ptr(), 0o700)
+                    }
+                    "unlinkat" => match made {
+                        0 => libc::syscall(libc::SYS_unlinkat, libc::AT_FDCWD, link.as_ptr(), 0),
+                        _ => {
+                            let name = beside(path, made);
+                            made -= 1;
+                            libc::syscall(libc::SYS_unlinkat, libc::AT_FDCWD, name.as_ptr(), libc::AT_REMOVEDIR)
+                        }
+                    },
+                    "linkat" => {
+                        let here = libc::AT_FDCWD;
+                        libc::syscall(libc::SYS_linkat, here, path.as_ptr(), here, link.as_ptr(), 0)
+                    }
+                    "faccessat" => libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, path.as_ptr(), 0),
+                    "fchmod" => libc::syscall(libc::SYS_fchmod, file, 0o600),
+                    "utimensat" => libc::syscall(libc::SYS_utimensat, file, 0, 0, 0),
+                    "fstatfs" => libc::syscall(libc::SYS_fstatfs, file, at),
+                    "fsetxattr" => {
+                        let name = c"user.native".as_ptr();
+                        // Not every file system has such.
+                        libc::syscall(libc::SYS_fsetxattr, file, name, at, 1, 0).max(0)
+                    }
                     other => unreachable!("{other}"),
                 }
             };
@@ -164,16 +204,30 @@ fn round(file: i32, pipe: (i32, i32), path: &std::ffi::CStr) {
             }
         }
     }
-    for _ in 0..ON_PIPES / 2 {
+    for _ in 0..ON_PIPES / 3 {
         // SAFETY: one byte goes in and comes out.
         let answers = unsafe {
             [
                 libc::syscall(libc::SYS_write, pipe.1, at, 1),
                 libc::syscall(libc::SYS_read, pipe.0, at, 1),
+                stat_of(pipe.0),
             ]
         };
-        assert_eq!(answers, [1, 1]);
+        assert_eq!(answers, [1, 1, 0]);
     }
+}
+
+/// As glibc does it since 2.33.
+fn stat_of(descriptor: i32) -> i64 {
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+    let (nothing, flags) = (c"".as_ptr(), libc::AT_EMPTY_PATH);
+    // SAFETY: the kernel fills the structure in.
+    unsafe { libc::syscall(libc::SYS_newfstatat, descriptor, nothing, stat.as_mut_ptr(), flags) }
+}
+
+/// A name that nothing has.
+fn beside(path: &CStr, number: u32) -> CString {
+    CString::new(format!("{}.{number}", path.to_str().unwrap())).unwrap()
 }
 
 /// A folder, the workloads in it, and the way to talk to them.

@@ -40,6 +40,7 @@ pub fn lacking(denied: Denied) -> Option<String> {
         is_root: nix::unistd::geteuid().is_root(),
         paranoid: paranoid.trim().parse().unwrap_or(0),
         memory_is_limited: denied == Denied::Load && memory_is_limited(),
+        is_in_namespace: text_of("/proc/self/uid_map").is_ok_and(|map| !has_every_user(&map)),
     };
     lacking_by(denied, process)
 }
@@ -80,6 +81,13 @@ struct Process {
     paranoid: i32,
     /// BPF's memory counts against RLIMIT_MEMLOCK.
     memory_is_limited: bool,
+    /// Its privileges are those of a user namespace of its own, which BPF does not count.
+    is_in_namespace: bool,
+}
+
+/// As in the initial user namespace: each user is itself.
+fn has_every_user(map: &str) -> bool {
+    map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 fn effective(status: &str) -> Option<u64> {
@@ -130,6 +138,11 @@ fn lacking_by(denied: Denied, process: Process) -> Option<String> {
         Denied::PerfEvent => "a kprobe or tracepoint",
         Denied::TracefsEvent => "a kprobe event",
     };
+    if process.is_in_namespace {
+        return Some(format!(
+            "{what} needs privileges of the initial user namespace, and this process has a namespace of its own; run it outside, as root"
+        ));
+    }
     (!lacking.is_empty()).then(|| format!("{what} needs {}; run as root", lacking.join(", and ")))
 }
 
@@ -163,6 +176,7 @@ mod tests {
                 is_root,
                 paranoid,
                 memory_is_limited: denied == Denied::Load,
+                is_in_namespace: false,
             };
             lacking_by(denied, process)
         };
@@ -195,6 +209,21 @@ mod tests {
     }
 
     #[test]
+    fn privileges_of_another_user_namespace_are_none() {
+        assert!(has_every_user("         0          0 4294967295\n"));
+        assert!(!has_every_user("         0       1000          1\n"));
+        let process = Process {
+            capabilities: u64::MAX,
+            is_root: true,
+            paranoid: 0,
+            memory_is_limited: false,
+            is_in_namespace: true,
+        };
+        let line = lacking_by(Denied::Load, process).unwrap_or_default();
+        assert!(line.contains("initial user namespace"), "{line}");
+    }
+
+    #[test]
     fn the_effective_set_is_found() {
         assert_eq!(
             effective("CapPrm:\t0\nCapEff:\t000001ffffffffff\n"),
@@ -209,7 +238,7 @@ mod tests {
         #[test]
         fn any_texts_are_read(status in fuzz::text_like("CapPrm:\t0\nCapEff:\t000001ffffffffff\n"), lockdown in fuzz::text_like("none [integrity]\n"), paranoid: i32) {
             if let Some(capabilities) = effective(&status) {
-                let process = Process { capabilities, is_root: false, paranoid, memory_is_limited: true };
+                let process = Process { capabilities, is_root: false, paranoid, memory_is_limited: true, is_in_namespace: false };
                 let _ = (missing_by(capabilities, &lockdown), lacking_by(Denied::TracefsEvent, process));
             }
         }

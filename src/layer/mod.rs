@@ -16,6 +16,7 @@ mod xfs;
 
 pub use blk::{Counter, REQUESTS, Request};
 pub use file_system::FileSystem;
+pub(crate) use syscall::number;
 pub use syscall::{COMPAT, Compat, Files, SYSCALLS, Says, Syscall};
 
 /// A layer of the I/O stack, in the order of the stack.

@@ -441,6 +441,7 @@ fn call_shape(says: Says, returns: Returns) -> types::call_shape {
         Says::RangeFrom2 => (0, 3, 4),
         Says::Path0 => (1, 0, 0),
         Says::Path1 => (2, 0, 0),
+        Says::Path2 => (3, 0, 0),
     };
     types::call_shape {
         path,

@@ -127,7 +127,7 @@ pub struct PointWord {
     /// Index of the op's frame.
     pub frame: u8,
     pub shape: Shape,
-    /// Number of arguments, 0 where the hook does not need it.
+    /// Number of arguments, 0 where the hook does not need it; 7 stands for more as well.
     pub args: u8,
     pub returns: Returns,
     pub guard: Option<Guard>,
@@ -140,6 +140,9 @@ pub struct PointWord {
     /// Of a system call: the function of vfs that it comes by says whether its file was asked for.
     pub late: bool,
 }
+
+/// What stands for so many arguments and more: no trampoline is at a function of more than 6 (arch/x86/net/bpf_jit_comp.c).
+const MANY_ARGS: u8 = 7;
 
 impl PointWord {
     /// The number that the programs take apart.
@@ -180,11 +183,12 @@ impl PointWord {
             Files::Arg0 => c::FILES_0,
             Files::Arg0Or1 => c::FILES_0_OR_1,
             Files::Arg0Or2 => c::FILES_0_OR_2,
+            Files::Arg0WithoutPath => c::FILES_0_WITHOUT_PATH,
         };
         u32::from(self.op) << c::POINT_OP_SHIFT
             | u32::from(self.frame) << c::POINT_FRAME_SHIFT
             | shape << c::POINT_SHAPE_SHIFT
-            | u32::from(self.args) << c::POINT_ARGS_SHIFT
+            | u32::from(self.args.min(MANY_ARGS)) << c::POINT_ARGS_SHIFT
             | returns << c::POINT_RETURN_SHIFT
             | guard << c::POINT_GUARD_SHIFT
             | files << c::POINT_FILES_SHIFT
@@ -228,7 +232,7 @@ mod tests {
         };
         assert_eq!(
             word.pack(),
-            0xab | 0xc << 8 | 5 << 12 | 4 << 16 | 3 << 20 | 2 << 23 | 3 << 25 | 1 << 27 | 1 << 28 | 1 << 29 | 1 << 30
+            0xab | 0xc << 8 | 5 << 12 | 4 << 16 | 3 << 19 | 2 << 22 | 3 << 24 | 1 << 27 | 1 << 28 | 1 << 29 | 1 << 30
         );
         assert_eq!(PointWord::op_of(word.pack()), 0xab);
     }

@@ -439,6 +439,12 @@ impl Page {
         }
     }
 
+    /// Adds `line`, however wide it is: with a file's name, which somebody may want to copy.
+    fn whole(&mut self, line: &str) {
+        self.text.push_str(printable(line).trim_end());
+        self.text.push('\n');
+    }
+
     /// Adds `line`, wrapped at words with a hanging indent where it is too wide. Names of processes and files are
     /// anyone's to choose, so nothing in them reaches the terminal as a command.
     fn line(&mut self, line: &str) {
@@ -500,6 +506,13 @@ mod tests {
         let umlauts = "ä".repeat(81);
         assert_eq!(wrapped(&umlauts), format!("{}\n  ä\n", "ä".repeat(80)));
         assert_eq!(wrapped("PID 1 (\u{1b}[31m\n)  "), "PID 1 (?[31m )\n");
+    }
+
+    #[test]
+    fn a_line_with_a_name_stays_one() {
+        let mut page = Page::default();
+        page.whole(&format!("file = /a b/{}: \u{1b}1 call", "y".repeat(100)));
+        assert_eq!(page.text, format!("file = /a b/{}: ?1 call\n", "y".repeat(100)));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::layer::Layer;
 use crate::probe::attach::Attached;
 use crate::report::Budget;
 use crate::report::text::number::length;
+use crate::say;
 
 /// From one look to the next; as long, calls under way may take to return once no more are entered.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -99,7 +100,7 @@ impl Run<'_> {
             excess.of_all,
             keeping.limit.exactly()
         );
-        eprintln!("{line}");
+        say!("{line}");
     }
 
     /// No more of a layer's calls are begun. Of requests nothing is counted any more, as at the end of a run.

@@ -64,7 +64,7 @@ pub fn check(options: &Options) -> Result<u8, String> {
     let mut settings = settings(options, &facts, &processes, None, None, &narrowing);
     settings.block = wish;
     settings.each_alone = true;
-    let mut attached = attach::attach(&plan, &facts, &mut settings).map_err(|error| attach_failure(&error))?;
+    let mut attached = attach::attach(&plan, &facts, &mut settings).map_err(|error| attach_failure(options, &error))?;
     let refused = check_layers(options, &plan, &attached)?;
 
     let counting: Option<OwnedFd> = program::count_runs().ok();

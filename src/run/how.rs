@@ -8,11 +8,12 @@ use crate::layer::Layer;
 use crate::probe::attach::{Attached, AttachedOp};
 use crate::probe::plan::Plan;
 use crate::probe::program::Loading;
+use crate::say;
 
 /// Tells it on stderr.
 pub fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: &BTreeMap<Layer, Narrowing>) {
-    eprintln!("preemption in the kernel: {}", facts.preemption);
-    eprintln!(
+    say!("preemption in the kernel: {}", facts.preemption);
+    say!(
         "starts are kept in {}",
         if attached.in_flight.is_some() {
             "task storage"
@@ -20,7 +21,7 @@ pub fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: &BTr
             "a table"
         }
     );
-    eprintln!(
+    say!(
         "counters are {}",
         if attached.looks_counters_up() {
             "elements of a table"
@@ -29,13 +30,13 @@ pub fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: &BTr
         }
     );
     let Loading { programs, time } = attached.loading();
-    eprintln!(
+    say!(
         "{programs} programs loaded in {} ms, attached in {} ms",
         time.as_millis(),
         attached.attaching.as_millis()
     );
     for (layer, narrowing) in narrowing {
-        eprintln!(
+        say!(
             "{} files of a shared function are told by {}",
             layer.name(),
             narrowing.source
@@ -54,9 +55,9 @@ pub fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: &BTr
             Layer::Syscall if by_tracepoint => "calls",
             _ => op.op.name,
         };
-        eprintln!("{} {name}: {line}", op.layer.name());
+        say!("{} {name}: {line}", op.layer.name());
         for refusal in &how.refused {
-            eprintln!(
+            say!(
                 "  {} by {} refused: {}",
                 refusal.function,
                 refusal.hook.name(),

@@ -145,7 +145,7 @@ struct Details<'a> {
 
 impl Details<'_> {
     fn print(&self, name: &str, numbers: &Numbers, page: &mut Page) {
-        page.line(&format!("{name}{}", self.sums(numbers)));
+        page.whole(&format!("{name}{}", self.sums(numbers)));
         if let Some(stack) = &self.report.stack {
             if self.options.is_interval {
                 let families = &stack.families;
