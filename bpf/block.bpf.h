@@ -9,7 +9,7 @@
  * these ways at once, so what must not be missed has two programs, and whichever comes first counts.
  *
  * A request is issued outside of interrupts and ends mostly in one, which may interrupt another's end: everything is added
- * atomically.
+ * atomically. Of the shortest and the longest, one that ended in an interrupt of another's end may be overwritten.
  */
 #ifndef __BLOCK_BPF_H__
 #define __BLOCK_BPF_H__
@@ -453,6 +453,7 @@ const volatile __u8 status_errnos[32] = {
 	[8] = 84, /* PROTECTION: EILSEQ */
 	[9] = 12, /* RESOURCE: ENOMEM */
 	[12] = 11, /* AGAIN: EAGAIN */
+	[19] = 22, /* INVAL: EINVAL, since 6.11 */
 };
 
 #define EIO 5

@@ -159,11 +159,11 @@ static __always_inline struct file *file_of_descriptor(__u32 fd)
 	return file;
 }
 
-/* A descriptor that names no file is traced: its call fails, and that is worth seeing, unless it is one file's calls. */
+/* A descriptor that names no file is traced: its call fails, and that is worth seeing, unless it is a file's or a disk's calls. */
 static __always_inline enum verdict judge_file(struct file *file)
 {
 	if (!file)
-		return config.by_file ? FOREIGN : TRACED;
+		return config.by_file || config.by_disk ? FOREIGN : TRACED;
 	return judge_file_probed(file);
 }
 

@@ -26,6 +26,11 @@
                                                                                                                        \
 			return judge_descriptor(SYSCALL_ARG_0(saved, REGISTER));                                       \
 		}                                                                                                      \
+		if (shape == SHAPE_SYSCALL_32_FD_0) {                                                                  \
+			struct pt_regs *saved = (void *)ARG(ctx, 0);                                                   \
+                                                                                                                       \
+			return judge_descriptor(COMPAT_SYSCALL_ARG_0(saved, REGISTER));                                \
+		}                                                                                                      \
 		if (shape == SHAPE_PATH_0) {                                                                           \
 			struct path *path = (void *)ARG(ctx, 0);                                                       \
 			struct dentry *dentry = GET(path, dentry);                                                     \

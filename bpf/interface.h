@@ -53,6 +53,7 @@ enum shape {
 	SHAPE_ROW_KIOCB_0 = 11, /* the same, struct kiocb * first */
 	SHAPE_ROW_BIO_0 = 12, /* the same, struct bio * first, which may be held back and submitted by somebody else */
 	SHAPE_FOLDER_0 = 13, /* struct inode * first, of the directory: an open, whose file may have to be made */
+	SHAPE_SYSCALL_32_FD_0 = 14, /* as SHAPE_SYSCALL_FD_0, of a call that a 32-bit program makes */
 };
 
 /* What a function's return value means when it is not negative. */

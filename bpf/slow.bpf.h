@@ -108,12 +108,12 @@ static __always_inline void note_place(struct slow_call *told, const struct hand
 	__u32 offset = shape->offset, size = shape->size;
 	__u32 kind = told->mode & S_IFMT;
 
-	if (size && size <= CALL_ARGUMENTS) {
+	/* A 32-bit program gives an offset in two, and a size behind it is elsewhere. */
+	if (size && size <= CALL_ARGUMENTS && (!offset || size < offset || !in_32bit_call())) {
 		told->size = hand->arguments[(size - 1) & (CALL_ARGUMENTS - 1)];
 		told->has |= SLOW_HAS_SIZE;
 	}
 	if (offset && offset <= CALL_ARGUMENTS) {
-		/* A 32-bit program gives it in two. */
 		if (in_32bit_call())
 			return;
 		told->offset = hand->arguments[(offset - 1) & (CALL_ARGUMENTS - 1)];

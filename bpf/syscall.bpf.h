@@ -181,8 +181,9 @@ static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 		return 0;
 	}
 	is_unjudged = has_hand && state->hand.is_unjudged;
-	/* One that failed has opened no file: not this one. */
-	if (is_unjudged || (point_return(call.point) == RETURN_FD && (value >= 0 || config.by_file))) {
+	/* One that failed has opened no file: not the one asked for, and none on that disk. */
+	if (is_unjudged ||
+	    (point_return(call.point) == RETURN_FD && (value >= 0 || config.by_file || config.by_disk))) {
 		struct file *file = file_of_descriptor(is_unjudged ? state->hand.fd : value);
 		enum verdict verdict = judge_file(file);
 

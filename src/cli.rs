@@ -207,7 +207,7 @@ struct Output {
     /// Tell how each operation is measured, and what each probe saw and cost
     #[arg(long)]
     verbose: bool,
-    /// Try each probe on a file of its own (in TMPDIR, /var/tmp or /tmp), and tell which ones work here
+    /// Try each probe on a file of its own (in TMPDIR, else /var/tmp, /tmp or here), and tell which ones work here
     #[arg(long, conflicts_with_all = ["pids", "disk", "queued", "cgroup", "comm", "file", "all_files", "interval", "duration", "command", "json", "output"])]
     check: bool,
 }

@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use libbpf_rs::{MapCore, MapFlags};
+use libbpf_rs::MapCore;
 
 use self::group::{GroupSpan, GroupsReading};
 use self::neighbour::NeighbourReading;
@@ -20,7 +20,9 @@ use self::op::OpReading;
 use crate::budget::{CpuTimes, Detached};
 use crate::kernel::Facts;
 use crate::kernel::diskstats::Diskstats;
-use crate::kernel::interface::types::{async_call, binned, bio_place, request_place, request_state, thread_state};
+use crate::kernel::interface::types::{
+    async_call, binned, bio_place, bio_state, request_place, request_state, thread_state,
+};
 use crate::kernel::interface::{LOST_CLOCK, LOST_REASONS, LOST_RETURN, LOST_STORAGE, LOST_TABLE_FULL, REQUEST_ISSUED};
 use crate::kernel::names::Machine;
 use crate::layer::{COMPAT, Counter, Layer, REQUESTS};
@@ -29,7 +31,7 @@ use crate::probe::binned::BinnedCounters;
 use crate::probe::counters::Counters;
 use crate::probe::plan::{Plan, PlannedOp, function_name, loses, loses_requests};
 use crate::probe::{Hook, PointWord};
-use crate::probe::{attach, program};
+use crate::probe::{attach, program, table};
 use crate::report::group::GroupsReport;
 use crate::report::slow::{LeftOut, SlowCall};
 use crate::report::stack::StackReport;
@@ -254,7 +256,8 @@ fn requests_under_way(attached: &Attached) -> Result<u64, ReadError> {
             places = entries(&maps.bios_by_place)?;
         }
         let taken = places.iter().filter(|place| place.address != 0);
-        return Ok((taken.count() + maps.bios.keys().count()) as u64);
+        let others: Vec<bio_state> = entries(&maps.bios)?;
+        return Ok((taken.count() + others.len()) as u64);
     }
     let mut states: Vec<request_state> = entries(&maps.requests)?;
     if maps.requests_by_place.autocreate() {
@@ -277,19 +280,8 @@ fn points_of_requests(attached: &Attached) -> Result<Vec<u32>, ReadError> {
         .collect())
 }
 
-/// All that is in a table; what goes away meanwhile is left out.
 fn entries<T: plain::Plain + Default>(table: &impl MapCore) -> Result<Vec<T>, ReadError> {
-    let mut entries = Vec::new();
-    for key in table.keys() {
-        let Some(bytes) = table.lookup(&key, MapFlags::ANY)? else {
-            continue;
-        };
-        let mut entry = T::default();
-        plain::copy_from_bytes(&mut entry, &bytes)
-            .map_err(|error| ReadError(format!("{}: {error:?}", table.name().to_string_lossy())))?;
-        entries.push(entry);
-    }
-    Ok(entries)
+    table::entries(table).map_err(|error| ReadError(format!("{}: {error}", table.name().to_string_lossy())))
 }
 
 /// What a report is made of beside the readings.
@@ -501,7 +493,9 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
         let attached = &span.attached.ops[index];
         report.not_measured.extend(planned.not_measured.clone());
         if attached.points.is_empty() {
-            if planned.not_measured.is_none() {
+            // A system call that the kernel does not have leaves nothing out.
+            let is_no_call = layer == Layer::Syscall && planned.points.is_empty();
+            if planned.not_measured.is_none() && !is_no_call {
                 report.not_measured.push(refused(planned, attached));
             }
             report.absent.push(absent(planned, attached));

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::thread::JoinHandle;
 
-use crate::descriptors;
 use crate::event;
+use crate::limits;
 use crate::user::User;
 
 /// A process that is about to become COMMAND.
@@ -103,7 +103,7 @@ fn prepare_child(gate: &OwnedFd, pid_out: &OwnedFd, parents_end: i32, user: Opti
         // SAFETY: the default disposition runs no code of ours; SIGKILL and SIGSTOP refuse, harmlessly.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
-    descriptors::allow_as_given()?;
+    limits::restore()?;
     if let Some(user) = user {
         nix::unistd::setgroups(&user.groups)?;
         nix::unistd::setgid(user.gid)?;

@@ -343,6 +343,12 @@ const STEPS: &[(&str, Step)] = &[
             &[HERE, p.path("file").as_ptr() as i64, FOR_READING],
         ))
     }),
+    ("open_by_handle_at", |p| {
+        let mut handle = Handle::default();
+        named(p, &mut handle)?;
+        let handle = &raw mut handle as i64;
+        closed(call(libc::SYS_open_by_handle_at, &[p.fd(), handle, FOR_READING]))
+    }),
     ("openat2", |p| {
         let how = [0u64; 3];
         let path = p.path("file");
@@ -430,6 +436,7 @@ const STEPS: &[(&str, Step)] = &[
     ("access", |p| on_path(p, libc::SYS_access, "file", &[0])),
     ("faccessat", |p| at_path(p, libc::SYS_faccessat, "file", &[0])),
     ("faccessat2", |p| at_path(p, libc::SYS_faccessat2, "file", &[0, 0])),
+    ("name_to_handle_at", |p| done(named(p, &mut Handle::default()))),
     ("statfs", |p| {
         filling(libc::SYS_statfs, &[p.path("file").as_ptr() as i64], &[])
     }),
@@ -443,7 +450,6 @@ const STEPS: &[(&str, Step)] = &[
         let (from, to) = (p.path("one"), p.path("two"));
         done(call(libc::SYS_rename, &[from.as_ptr() as i64, to.as_ptr() as i64]))
     }),
-    #[cfg(target_arch = "x86_64")]
     ("renameat", |p| renamed(p, libc::SYS_renameat)),
     ("renameat2", |p| renamed(p, libc::SYS_renameat2)),
     #[cfg(target_arch = "x86_64")]
@@ -665,6 +671,33 @@ fn create(place: &Place, name: &str) -> io::Result<()> {
         libc::SYS_openat,
         &[HERE, place.path(name).as_ptr() as i64, FOR_WRITING, 0o600],
     ))
+}
+
+/// `struct file_handle` of linux/fs.h, with as much room as any file system may ask for (`MAX_HANDLE_SZ`).
+#[repr(C)]
+struct Handle {
+    bytes: u32,
+    kind: i32,
+    handle: [u8; 128],
+}
+
+impl Default for Handle {
+    fn default() -> Self {
+        Self {
+            bytes: 128,
+            kind: 0,
+            handle: [0; 128],
+        }
+    }
+}
+
+fn named(place: &Place, handle: &mut Handle) -> io::Result<i64> {
+    let (path, mut mount) = (place.path("file"), 0_i32);
+    let (handle, mount) = (ptr::from_mut(handle) as i64, &raw mut mount as i64);
+    call(
+        libc::SYS_name_to_handle_at,
+        &[HERE, path.as_ptr() as i64, handle, mount, 0],
+    )
 }
 
 fn renamed(place: &Place, number: libc::c_long) -> io::Result<()> {

@@ -12,7 +12,6 @@ pub mod cli;
 pub mod collect;
 pub mod command;
 pub mod compare;
-pub mod descriptors;
 pub mod event;
 pub mod exercise;
 #[cfg(test)]
@@ -21,6 +20,7 @@ pub mod histogram;
 pub mod kernel;
 pub mod layer;
 pub mod leave;
+pub mod limits;
 pub mod probe;
 pub mod process;
 pub mod report;

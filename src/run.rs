@@ -23,7 +23,6 @@ use nix::unistd::Pid;
 use crate::cli::Options;
 use crate::collect::{self, Reading, Span};
 use crate::command::{self, CommandError, Waiting};
-use crate::descriptors;
 use crate::event::{Event, Signals, pidfd_of, wait};
 use crate::kernel::disk::Disk;
 use crate::kernel::diskstats::Diskstats;
@@ -35,6 +34,7 @@ use crate::kernel::privileges::{self, Denied};
 use crate::kernel::{self, Facts, LazySymbols};
 use crate::layer::Layer;
 use crate::leave;
+use crate::limits;
 use crate::probe::attach::{self, AttachError, Attached, EVERY_FUNCTION};
 use crate::probe::load::{self, GroupWish, Settings};
 use crate::probe::plan::{self, BlockWish, Plan};
@@ -223,7 +223,7 @@ struct Prepared {
 
 /// Looks at the kernel, and decides where to attach.
 fn prepare(options: &Options, disk: Option<&Disk>) -> Result<Prepared, String> {
-    descriptors::allow_many();
+    limits::raise();
     if let Some(path) = &options.vmlinux {
         // Whether it is needed turns out later; that it is there was said.
         File::open(path).map_err(|error| format!("cannot read '{}': {error}", path.display()))?;
@@ -433,12 +433,21 @@ fn attach_failure(options: &Options, error: &AttachError) -> String {
     };
     let lacking = denied.and_then(privileges::lacking);
     lacking.unwrap_or_else(|| match error.to_string() {
-        line if line.contains(&io::Error::from_raw_os_error(libc::EMFILE).to_string()) => {
+        line if has_no_descriptors(error, &line) => {
             "this process may not have as many open files as there are probes; ulimit -n sets the limit".to_owned()
         }
         line if options.probe != Choice::Auto => format!("{line}; without --probe, what works here is chosen"),
         line => line,
     })
+}
+
+/// The line does not always have the causes.
+fn has_no_descriptors(error: &AttachError, line: &str) -> bool {
+    let too_many = io::Error::from_raw_os_error(libc::EMFILE).to_string();
+    match error {
+        AttachError::Layer { refused, .. } => refused.iter().any(|refusal| refusal.error.contains(&too_many)),
+        _ => line.contains(&too_many),
+    }
 }
 
 /// A layer that was named and cannot be measured is an error; one of "all" is told in the report.

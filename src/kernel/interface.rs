@@ -31,6 +31,8 @@ unsafe impl plain::Plain for types::thread_state {}
 // SAFETY: as above.
 unsafe impl plain::Plain for types::request_state {}
 // SAFETY: as above.
+unsafe impl plain::Plain for types::bio_state {}
+// SAFETY: as above.
 unsafe impl plain::Plain for types::request_place {}
 // SAFETY: as above.
 unsafe impl plain::Plain for types::bio_place {}

@@ -311,15 +311,18 @@ pub fn gather(
     }
 
     // Reading the symbols takes tens of milliseconds, and BTF lists functions: all that ftrace knows, less those whose arguments
-    // are not where their types say and those of whose name there are several. These are better left alone. A system call exists
-    // wherever its number does, and those without arguments have BTF by another name, if at all.
+    // are not where their types say and those of whose name there are several. These are better left alone. System calls without
+    // arguments have BTF by another name, if at all, and where it does not tell, trying does: they may be hooked by number.
     for (name, function) in &mut found {
         let module = functions.get(name).copied().flatten();
         if !wanted.contains(name.as_str()) {
             function.symbol = Some(false);
-        } else if function.btf.is_none() && !name.starts_with(SYSCALL_PREFIX) {
+        } else if function.btf.is_none() {
             let is_listed = scan.has_static && module.is_none_or(|module| !unlisted.contains(module));
-            function.symbol = Some(!is_listed && symbols.get()?.is_text(name, module));
+            let is_to_be_tried = other_name(name).is_some() || !is_listed && name.starts_with(SYSCALL_PREFIX);
+            if !is_to_be_tried {
+                function.symbol = Some(!is_listed && symbols.get()?.is_text(name, module));
+            }
         }
     }
 
@@ -377,7 +380,19 @@ pub const SYSCALL_PREFIXES: [&str; 2] = ["__x64_sys_", "__arm64_sys_"];
 pub const SYSCALL_PREFIX: &str = SYSCALL_PREFIXES[0];
 #[cfg(target_arch = "aarch64")]
 pub const SYSCALL_PREFIX: &str = SYSCALL_PREFIXES[1];
-/// The same of 32-bit programs' calls: arch/x86/include/asm/syscall_wrapper.h. Other architectures' tables have none.
+/// System calls that have no arguments, and so no function of their own around the one that does the work: the two names are of one
+/// address (`__SYS_STUB0`, arch/x86/include/asm/syscall_wrapper.h), and the kernel's types list the second.
+const WITHOUT_ARGUMENTS: [(&str, &str); 1] = [("__x64_sys_sync", "__do_sys_sync")];
+
+/// The other name of such a function.
+#[must_use]
+pub fn other_name(function: &str) -> Option<&'static str> {
+    let mut all = WITHOUT_ARGUMENTS.into_iter();
+    all.find_map(|(name, other)| (name == function).then_some(other))
+}
+
+/// What the names of functions that 32-bit programs' calls enter by begin with: arch/x86/include/asm/syscall_wrapper.h. Other
+/// architectures' tables have none.
 pub const COMPAT_SYSCALL_PREFIX: &str = "__ia32_";
 
 /// Where tracefs is mounted and can be written.

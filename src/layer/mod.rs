@@ -186,6 +186,8 @@ pub enum Shape {
     Syscall32,
     /// The registers of a system call whose first argument is a file descriptor.
     SyscallFd0,
+    /// The same of a call that a 32-bit program makes.
+    Syscall32Fd0,
     /// `struct vm_fault *` first, whose area maps the file.
     Fault0,
     /// The function has a row of the whole stack's view, and no op: [`family::RowFunction`].

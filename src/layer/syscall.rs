@@ -116,6 +116,7 @@ syscalls! {
     "open" SYS_open "open" None Fd Open Path0;
     "openat" SYS_openat "openat" None Fd Open Path1;
     "openat2" SYS_openat2 "openat2" None Fd Open Path1;
+    "open_by_handle_at" SYS_open_by_handle_at "open_by_handle_at" None Fd Open Nothing;
     #[cfg(target_arch = "x86_64")]
     "creat" SYS_creat "creat" None Fd Open Path0;
     "close" SYS_close "close" Arg0 Status Metadata Close;
@@ -146,6 +147,7 @@ syscalls! {
     "access" SYS_access "access" None Status Metadata Path0;
     "faccessat" SYS_faccessat "faccessat" None Status Metadata Path1;
     "faccessat2" SYS_faccessat2 "faccessat2" Arg0WithoutPath Status Metadata Path1;
+    "name_to_handle_at" SYS_name_to_handle_at "name_to_handle_at" Arg0WithoutPath Status Metadata Path1;
     "statfs" SYS_statfs "statfs" None Status Metadata Path0;
     "fstatfs" SYS_fstatfs "fstatfs" Arg0 Status Metadata Nothing;
     #[cfg(target_arch = "x86_64")]
@@ -153,7 +155,6 @@ syscalls! {
     "getdents64" SYS_getdents64 "getdents64" Arg0 Status Metadata Nothing;
     #[cfg(target_arch = "x86_64")]
     "rename" SYS_rename "rename" None Status Metadata Path0;
-    #[cfg(target_arch = "x86_64")]
     "renameat" SYS_renameat "renameat" None Status Metadata Path1;
     "renameat2" SYS_renameat2 "renameat2" None Status Metadata Path1;
     #[cfg(target_arch = "x86_64")]
@@ -323,6 +324,8 @@ pub static COMPAT: &[Compat] = compat! {
     324 "fallocate" "sys_ia32_fallocate";
     333 "preadv" "compat_sys_preadv";
     334 "pwritev" "compat_sys_pwritev";
+    341 "name_to_handle_at" "sys_name_to_handle_at";
+    342 "open_by_handle_at" "compat_sys_open_by_handle_at";
     344 "syncfs" "sys_syncfs";
     353 "renameat2" "sys_renameat2";
     377 "copy_file_range" "sys_copy_file_range";

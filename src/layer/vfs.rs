@@ -84,6 +84,11 @@ pub static OPS: [Op; 4] = [
                 unless: Some("do_fsync"),
                 ..point("fdatasync", Shape::SyscallFd0, Returns::Status)
             },
+            #[cfg(target_arch = "x86_64")]
+            Point {
+                unless: Some("do_fsync"),
+                ..point("sys_fdatasync", Shape::Syscall32Fd0, Returns::Status)
+            },
         ],
         instead: None,
         around: None,

@@ -12,6 +12,7 @@ pub mod perf;
 pub mod plan;
 pub mod program;
 pub mod slow;
+pub mod table;
 
 use crate::layer::{Files, Returns, Shape};
 
@@ -141,7 +142,8 @@ pub struct PointWord {
     pub late: bool,
 }
 
-/// What stands for so many arguments and more: no trampoline is at a function of more than 6 (arch/x86/net/bpf_jit_comp.c).
+/// What stands for so many arguments and more. No function of the tables has so many; trampolines took up to 6 before 6.6
+/// (473e3150e30a).
 const MANY_ARGS: u8 = 7;
 
 impl PointWord {
@@ -159,6 +161,7 @@ impl PointWord {
             Shape::Syscall => c::SHAPE_SYSCALL,
             Shape::Syscall32 => c::SHAPE_SYSCALL_32,
             Shape::SyscallFd0 => c::SHAPE_SYSCALL_FD_0,
+            Shape::Syscall32Fd0 => c::SHAPE_SYSCALL_32_FD_0,
             Shape::Fault0 => c::SHAPE_FAULT_0,
             Shape::Row => c::SHAPE_ROW,
             Shape::RowKiocb0 => c::SHAPE_ROW_KIOCB_0,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::kernel::{COMPAT_SYSCALL_PREFIX, Facts, Fprobe, Function, SYSCALL_PREFIX};
+use crate::kernel::{COMPAT_SYSCALL_PREFIX, Facts, Fprobe, Function, SYSCALL_PREFIX, other_name};
 use crate::layer::family::{self, RowFunction};
 use crate::layer::{self, COMPAT, COMPLETIONS, Compat, FileSystem, Layer, Op, Point, Returns, Shape};
 use crate::report::NotMeasured;
@@ -266,20 +266,11 @@ pub const CALLS_BY_COOKIE: [(&str, [&str; 5]); 2] = [
     ("write", ["write", "pwrite64", "writev", "pwritev", "pwritev2"]),
 ];
 
-/// System calls that have no arguments, and so no function of their own around the one that does the work: the two names are of one
-/// address (`__SYS_STUB0`, arch/x86/include/asm/syscall_wrapper.h), and the kernel's types list the second.
-const WITHOUT_ARGUMENTS: [(&str, &str); 1] = [("__x64_sys_sync", "__do_sys_sync")];
-
-fn other_name(function: &str) -> Option<&'static str> {
-    let mut all = WITHOUT_ARGUMENTS.into_iter();
-    all.find_map(|(name, other)| (name == function).then_some(other))
-}
-
 /// The name of a point's function in this kernel.
 #[must_use]
 pub fn function_name(point: &Point) -> String {
     let prefix = match point.shape {
-        Shape::Syscall32 => COMPAT_SYSCALL_PREFIX,
+        Shape::Syscall32 | Shape::Syscall32Fd0 => COMPAT_SYSCALL_PREFIX,
         shape if shape.is_syscall() => SYSCALL_PREFIX,
         _ => "",
     };

@@ -10,12 +10,14 @@
 //! | `interrupted restart` or `once` | reads from a pipe that nobody writes to, whatever signals come |
 //! | `fills FILE` | writes until three writes in a row have found no space |
 //! | `refused FILE` | what a read-only file system answers |
-//! | `compat READS FILE` | reads by the kernel's table of 32-bit system calls |
+//! | `compat READS FILE` | reads by the kernel's table of 32-bit system calls, each with an fdatasync |
 //! | `eats MEGABYTES FILE` | takes all memory but so much, keeps it, and reads the file again and again |
+//! | `limits` | prints how many descriptors and how much locked memory it may have |
 //!
 //! The gate is that of the workloads. What it has to tell stands on its standard error behind `said`.
 
 use crate::workload::{Gate, arguments, sys};
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use std::ffi::CString;
 use std::process::ExitCode;
@@ -44,9 +46,15 @@ pub fn main() -> ExitCode {
         ["refused", file] => refused(&gate, file),
         ["compat", reads, file] => compat(&gate, number(reads), file),
         ["eats", left, file] => eats(number(left), file),
+        ["limits"] => limits(),
         _ => panic!("nothing is done for {words:?}"),
     }
     ExitCode::SUCCESS
+}
+
+fn limits() {
+    let limit = |resource| getrlimit(resource).expect("the kernel knows it").0;
+    println!("{} {}", limit(Resource::RLIMIT_NOFILE), limit(Resource::RLIMIT_MEMLOCK));
 }
 
 fn path(name: &str) -> CString {
@@ -225,8 +233,9 @@ fn refused(gate: &Gate, file: &str) {
 /// Its addresses have 32 bits.
 #[cfg(target_arch = "x86_64")]
 fn compat(gate: &Gate, times: u64, file: &str) {
-    /// read(2) in arch/x86/entry/syscalls/syscall_32.tbl.
+    /// In arch/x86/entry/syscalls/syscall_32.tbl.
     const READ: i64 = 3;
+    const FDATASYNC: i64 = 148;
     let opened = open(file, libc::O_RDONLY);
     let (protection, flags) = (
         libc::PROT_READ | libc::PROT_WRITE,
@@ -238,8 +247,8 @@ fn compat(gate: &Gate, times: u64, file: &str) {
     );
     assert!(place > 0, "errno {}", -place);
     gate.wait();
-    for _ in 0..times {
-        let mut answer = READ;
+    let call = |number: i64| {
+        let mut answer = number;
         // SAFETY: the call writes to the mapping only; rbx, which the compiler keeps for itself, is put back.
         unsafe {
             std::arch::asm!(
@@ -253,7 +262,10 @@ fn compat(gate: &Gate, times: u64, file: &str) {
                 out("r8") _, out("r9") _, out("r10") _, out("r11") _,
             );
         }
-        assert_eq!(answer, 1);
+        answer
+    };
+    for _ in 0..times {
+        assert_eq!((call(READ), call(FDATASYNC)), (1, 0));
     }
 }
 

@@ -56,6 +56,17 @@ enum On {
     File,
     /// A pipe, a socket, a device of characters: not counted unless it was asked for.
     Other,
+    /// No file: a name or a descriptor of none. Counted, unless those of a disk were asked for.
+    Nothing,
+}
+
+/// Which files were asked for.
+#[derive(Clone, Copy, PartialEq)]
+enum Asked {
+    OnDisks,
+    All,
+    /// `-d`, of the disk that they are on.
+    OnOneDisk,
 }
 
 #[derive(Clone, Copy)]
@@ -112,6 +123,13 @@ const fn other(step: Step) -> Step {
     Step { on: On::Other, ..step }
 }
 
+const fn no_file(step: Step) -> Step {
+    Step {
+        on: On::Nothing,
+        ..step
+    }
+}
+
 /// Operations that all three layers see, and every file system in the same way.
 const CALLS: &[Step] = &[
     step(13, "pread64", READ, Bytes(100), |h| {
@@ -121,9 +139,9 @@ const CALLS: &[Step] = &[
     step(1, "pread64", READ, Bytes(0), |h| {
         sys(libc::SYS_pread64, &[h.file, h.buffer, 100, FILE_SIZE as i64])
     }),
-    step(1, "pread64", NOTHING, Error(libc::EBADF), |h| {
+    no_file(step(1, "pread64", NOTHING, Error(libc::EBADF), |h| {
         sys(libc::SYS_pread64, &[-1, h.buffer, 100, 0])
-    }),
+    })),
     step(2, "pread64", READ, Bytes(BLOCK), |h| {
         sys(libc::SYS_pread64, &[h.direct, h.buffer, BLOCK, 2 * BLOCK])
     }),
@@ -183,9 +201,9 @@ const SYNCHRONOUS: &[Step] = &[
 
 /// Files that are not there, and what is no file on a disk.
 const NO_FILES: &[Step] = &[
-    step(3, "openat", NOTHING, Error(libc::ENOENT), |h| {
+    no_file(step(3, "openat", NOTHING, Error(libc::ENOENT), |h| {
         open_at(h.folder, h.missing, libc::O_RDONLY)
-    }),
+    })),
     other(step(2, "write", WRITE_VFS, Bytes(1), |h| {
         sys(libc::SYS_write, &[h.pipe[1], h.buffer, 1])
     })),
@@ -465,13 +483,16 @@ impl Calls {
     }
 }
 
-/// What so many rounds of a set are, all threads together; with files of all kinds, or those on disks.
-fn truth(set: &str, rounds: u64, all_files: bool) -> Calls {
+/// What so many rounds of a set are, all threads together.
+fn truth(set: &str, rounds: u64, asked: Asked) -> Calls {
     let mut truth = Calls::default();
     for step in set_of(set) {
         let calls = rounds * step.times;
         for &(layer, op) in [(SYSCALL, step.name)].iter().chain(step.below) {
-            if step.on == On::Other && !all_files {
+            if step.on == On::Nothing && asked == Asked::OnOneDisk {
+                continue;
+            }
+            if step.on == On::Other && asked != Asked::All {
                 *truth.excluded.entry(layer.into()).or_default() += calls;
                 continue;
             }
@@ -531,12 +552,17 @@ impl Spec<'_> {
 
     /// From the signal on.
     pub fn truth(&self) -> Calls {
-        truth(self.set, self.threads * self.rounds, false)
+        truth(self.set, self.threads * self.rounds, Asked::OnDisks)
+    }
+
+    /// The same when the files of its disk were asked for.
+    pub fn truth_of_disk(&self) -> Calls {
+        truth(self.set, self.threads * self.rounds, Asked::OnOneDisk)
     }
 
     /// The same when files of every kind were asked for.
     pub fn truth_of_all_files(&self) -> Calls {
-        truth(self.set, self.threads * self.rounds, true)
+        truth(self.set, self.threads * self.rounds, Asked::All)
     }
 }
 

@@ -197,16 +197,17 @@ fn disk(guest: &Guest) -> Result<(), String> {
         prepare(SPEC.file)?;
         prepare(OTHER.file)?;
         let workloads = [Workload::start(&SPEC)?, Workload::start(&OTHER)?];
-        let tool = Tool::start(guest, &["-T", "vfs,ext4", "-d", name])?;
+        let tool = Tool::start(guest, &["-T", &layers(), "-d", name])?;
         for workload in workloads {
             workload.go()?;
             workload.finish()?;
         }
         tool.interrupt()?;
         let ended = tool.finish()?;
-        let mut truth = times(all, &SPEC);
-        let of_ext4 = times(ext4, &SPEC);
-        truth.ops.retain(|(layer, _), _| layer == VFS);
+        let times = |n: u64| (1..n).fold(SPEC.truth_of_disk(), |sum, _| sum.with(&SPEC.truth_of_disk()));
+        let mut truth = times(all);
+        let of_ext4 = times(ext4);
+        truth.ops.retain(|(layer, _), _| layer != EXT4);
         truth
             .ops
             .extend(of_ext4.ops.into_iter().filter(|((layer, _), _)| layer == EXT4));

@@ -8,6 +8,7 @@ use crate::guest::{Check, Guest, Running, run, wait_for};
 use crate::trouble::{REFUSED, SHORT};
 use crate::workload::{BLK, Calls, Count, EXT4, SYSCALL, Spec, VFS, Workload, prepare};
 use nix::mount::{MntFlags, MsFlags, mount, umount, umount2};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
@@ -32,6 +33,7 @@ pub const CHECKS: &[Check] = &[
     check("hard: CPUs go and come back", hotplug).when(newest_of_each_kind),
     check("hard: a disk is taken away under its readers", taken_away),
     check("hard: calls by the 32-bit table are what that table says", compat),
+    check("hard: a command has the limits that the tool was given", limits),
 ];
 
 /// On every kernel as it boots. One with its file systems as modules has nothing of its own here.
@@ -544,12 +546,38 @@ fn taken_away(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
+/// Before 5.11 maps are locked memory, so that libbpf raises the limit.
+fn limits(guest: &Guest) -> Result<(), String> {
+    const GIVEN: [(Resource, u64); 2] = [(Resource::RLIMIT_NOFILE, 100), (Resource::RLIMIT_MEMLOCK, 64 << 10)];
+    // A check is a process of its own.
+    for (resource, limit) in GIVEN {
+        let (_, hard) = getrlimit(resource).map_err(|e| format!("{resource:?}: {e}"))?;
+        setrlimit(resource, limit, hard).map_err(|e| format!("{resource:?}: {e}"))?;
+    }
+    let mut tool = Command::new(guest.tool().ok_or("there is no tool")?);
+    tool.args(["-T", SYSCALL, "-o", "/dev/null", "--", "/init", "trouble", "limits"]);
+    let said = run(&mut tool, MINUTE)?.success()?.stdout;
+    if said == format!("{} {}\n", GIVEN[0].1, GIVEN[1].1) {
+        Ok(())
+    } else {
+        Err(format!("the command may have {said}"))
+    }
+}
+
 /// Their numbers mean other calls: 3 is read there and close here. Where they are not counted, the report says so.
 fn compat(guest: &Guest) -> Result<(), String> {
     const READS: u64 = 17;
     prepare(SPEC.file)?;
-    let read = |layer, op| (layer, op, READS, READS, 0);
-    let all = calls(&[read(SYSCALL, "read"), read(VFS, "read"), read(EXT4, "read")]);
+    let read = |layer| (layer, "read", READS, READS, 0);
+    let fsync = |layer, op| (layer, op, READS, 0, 0);
+    let all = calls(&[
+        read(SYSCALL),
+        read(VFS),
+        read(EXT4),
+        fsync(SYSCALL, "fdatasync"),
+        fsync(VFS, "fsync"),
+        fsync(EXT4, "fsync"),
+    ]);
     let measured = |layers: &str, options: &[&str]| {
         let process = trouble(&["compat", &READS.to_string(), SPEC.file])?;
         measure(guest, layers, options, process, Workload::finish)
