@@ -39,7 +39,7 @@ const STATUSES: &[(&str, &str)] = &[
     ("0", "done"),
     (
         "1",
-        "could not measure; one line on standard error says why, and the way out",
+        "could not measure; one line on standard error says why, and the way out. Of --check: a layer counted nothing, or was refused something",
     ),
     ("2", "wrong usage"),
     ("130", "ended at once, by a second Ctrl-C"),
