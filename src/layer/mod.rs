@@ -205,6 +205,12 @@ impl Shape {
         matches!(self, Self::Syscall | Self::SyscallFd0)
     }
 
+    /// Whether only 32-bit programs come by.
+    #[must_use]
+    pub fn is_32_bit(self) -> bool {
+        matches!(self, Self::Syscall32 | Self::Syscall32Fd0)
+    }
+
     /// Whether the function has a row of the whole stack's view, and no op.
     #[must_use]
     pub fn is_row(self) -> bool {

@@ -588,7 +588,10 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
                         silent: None,
                     })
                 });
-                present.collect()
+                let present: Vec<PlannedPoint> = present.collect();
+                // Calls of 32-bit programs alone are not what was asked for.
+                let is_enough = present.iter().any(|planned| !planned.point.shape.is_32_bit());
+                if is_enough { present } else { Vec::new() }
             };
             let mut points = planned(&mut op.points.iter().chain(compat_points(layer, op)));
             let mut not_measured = None;
@@ -618,8 +621,9 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
                     },
                 });
             }
-            if !points.is_empty() && points.iter().all(|planned| planned.point.inlined) {
-                let left: Vec<&str> = points.iter().map(|planned| planned.point.function).collect();
+            let of_all_programs = || points.iter().filter(|planned| !planned.point.shape.is_32_bit());
+            if !points.is_empty() && of_all_programs().all(|planned| planned.point.inlined) {
+                let left: Vec<&str> = of_all_programs().map(|planned| planned.point.function).collect();
                 not_measured = Some(NotMeasured {
                     what: format!("most of {}", op.name),
                     reason: format!(

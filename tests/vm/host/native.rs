@@ -27,10 +27,8 @@ struct Watcher<'a> {
 
 pub fn measure() -> Result<Figures, String> {
     let tool = tool().ok_or("there is no tool")?;
-    let size = std::fs::metadata(&tool).map_err(|e| format!("{}: {e}", tool.display()))?;
     let mut figures = Figures::new();
     let mut put = |figure: &str, value: u64| figures.insert((HERE.into(), figure.into()), value);
-    put("size", size.len() / 1024);
 
     let file = File::open("/proc/self/exe").map_err(|e| format!("this executable: {e}"))?;
     let pid = std::process::id().to_string();
