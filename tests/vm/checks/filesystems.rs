@@ -1,6 +1,6 @@
 //! File systems beside ext4: every op of each is counted to the last call, by whatever hook, on one that was made for the check.
 
-use super::counts::{AUTO, FENTRY, Hook, KPROBE, KPROBE_EVENT};
+use super::counts::{AUTO, FENTRY, Hook, KPROBE_EVENT};
 use super::hard::Mounted;
 use super::report::{Report, Tool};
 use crate::async_io::BLOCK;
@@ -185,10 +185,9 @@ fn counts<T>(guest: &Guest, file_system: &FileSystem, _made: T) -> Result<(), St
     } else {
         &AUTO
     };
-    // There are more threads in an fsync than its pool has returns for on 5.10.
-    let by_kprobe = if (KPROBE.exact)(guest) { &KPROBE } else { &KPROBE_EVENT };
     let on_disk = file_system.disk.map_or(vec![], |disk| vec!["-d", disk]);
-    for (hook, filter) in [(best, &[][..]), (by_kprobe, &on_disk)] {
+    // io_uring's workers may be more at once than a plain kprobe's pool has returns for.
+    for (hook, filter) in [(best, &[][..]), (&KPROBE_EVENT, &on_disk)] {
         let arguments = [&["-T", file_system.name, "--probe", hook.probe], filter].concat();
         let report = traced(guest, &arguments, vec![Load::new(file_system, hook.probe)?])?;
         let layer = report.layer(file_system.name)?;
