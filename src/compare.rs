@@ -272,7 +272,7 @@ impl Group {
         }
         let (rank, error) = (count * q, ERRORS * (count * q * (1.0 - q)).sqrt());
         let (ge, lt) = self.step_of_rank(rank);
-        let middle = (ge + (lt - ge) / 2).min(self.max_ns);
+        let middle = (ge + lt.saturating_sub(ge) / 2).min(self.max_ns);
         Some((
             middle,
             self.step_of_rank((rank - error).max(1.0)).0,
@@ -342,7 +342,7 @@ fn rows(before: &Run, after: &Run, name: &str) -> Vec<String> {
     let calls = [per_second(old, before), per_second(new, after)];
     let number = |n: f64| thousands(n.round() as u64);
     lines.push(line("calls/s", calls, number));
-    if old.bytes + new.bytes > 0 {
+    if old.bytes > 0 || new.bytes > 0 {
         let [a, b] = [(old, before), (new, after)].map(|(group, run)| {
             let seconds = run.seconds().max(f64::MIN_POSITIVE);
             format!("{}/s", decimal_bytes((group.bytes as f64 / seconds) as u64))
@@ -359,10 +359,20 @@ fn rows(before: &Run, after: &Run, name: &str) -> Vec<String> {
             lines.push(quantile_line(name, old, new));
         }
     }
-    for (row, ns) in &old.rows {
-        let other = new.rows.iter().find(|(name, _)| name == row).map_or(0, |(_, ns)| *ns);
-        if *ns > 0 || other > 0 {
-            lines.push(line(row, [old.mean(*ns), new.mean(other)], nanoseconds));
+    let of = |group: &Group, row: &str| group.rows.iter().find(|(name, _)| name == row).map(|(_, ns)| *ns);
+    let new_ones = new.rows.iter().filter(|(row, _)| of(old, row).is_none());
+    for (row, _) in old.rows.iter().chain(new_ones) {
+        match (of(old, row), of(new, row)) {
+            (Some(0), Some(0)) => {}
+            (Some(a), Some(b)) => lines.push(line(row, [old.mean(a), new.mean(b)], nanoseconds)),
+            // Measured in one of the runs only.
+            (a, b) => {
+                let [a, b] = [(old, a), (new, b)].map(|(group, ns)| match ns {
+                    Some(ns) => nanoseconds(group.mean(ns).0),
+                    None => "-".to_owned(),
+                });
+                lines.push(format!("  {row:<18}{a:>12}{b:>12}"));
+            }
         }
     }
     lines
@@ -467,6 +477,25 @@ mod tests {
             detached: BTreeMap::new(),
             groups: vec![group],
         }
+    }
+
+    #[test]
+    fn a_row_that_one_run_has_not_measured_is_no_difference() {
+        let whole = run(group(10_000, 100_000, 90_000));
+        let without = run(Group {
+            rows: Vec::new(),
+            ..group(10_000, 100_000, 0)
+        });
+        let text = tell(&whole, &without);
+        assert!(
+            text.contains("  device                 90.0 us           -\n"),
+            "{text}"
+        );
+        let text = tell(&without, &whole);
+        assert!(
+            text.contains("  device                       -     90.0 us\n"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -87,6 +87,15 @@ mod tests {
         table.update(&number, &number, MapFlags::ANY).unwrap();
     }
 
+    /// Ends the writer, also where the reader has failed.
+    struct Over<'a>(&'a AtomicBool);
+
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Run as root.
     #[test]
     fn each_entry_is_read_once_whatever_comes_and_goes() {
@@ -99,7 +108,7 @@ mod tests {
         let (over, rounds) = (AtomicBool::new(false), AtomicU32::new(0));
         std::thread::scope(|scope| {
             // As many again, each of which is hardly ever there.
-            scope.spawn(|| {
+            let writer = scope.spawn(|| {
                 for number in (STAY..2 * STAY).cycle() {
                     put(&table, number);
                     table.delete(&number.to_ne_bytes()).unwrap();
@@ -109,6 +118,7 @@ mod tests {
                     }
                 }
             });
+            let _over = Over(&over);
             let mut read = 0;
             while read < 200 || rounds.load(Ordering::Relaxed) < 10_000 {
                 let all: Vec<u32> = entries(&table).unwrap();
@@ -117,9 +127,9 @@ mod tests {
                 assert_eq!(staying.len(), STAY as usize);
                 assert_eq!(staying.iter().copied().collect::<BTreeSet<u32>>().len(), STAY as usize);
                 assert_eq!(staying.len() + others.len(), all.len());
+                assert!(!writer.is_finished());
                 read += 1;
             }
-            over.store(true, Ordering::Relaxed);
         });
     }
 

@@ -172,7 +172,7 @@ fn interval_table(report: &Report, called: &[&FamilyReport], columns: &[&str]) -
     let names: Vec<String> = columns.iter().map(|name| short(name)).collect();
     let seconds = report.length.as_secs_f64();
     let per_second = |n: f64| if seconds > 0.0 { n / seconds } else { 0.0 };
-    let mut head = format!("{:<8}{:>8}{:>7}{:>8}", report.time_of_day, "call/s", "ms/s", "avg");
+    let mut head = format!("{:<8} {:>7} {:>6} {:>7}", report.time_of_day, "call/s", "ms/s", "avg");
     for name in &names {
         head.push_str(&format!("{name:>0$}", name.chars().count().max(3) + 1));
     }
@@ -180,7 +180,7 @@ fn interval_table(report: &Report, called: &[&FamilyReport], columns: &[&str]) -
     for family in called {
         let average = rounded(family.total_ns.into(), family.count().into()).unwrap_or(0);
         let mut line = format!(
-            "{:<8}{:>8}{:>7}{:>8}",
+            "{:<8} {:>7} {:>6} {:>7}",
             family.family,
             thousands(per_second(family.count() as f64).round() as u64),
             thousands(per_second(family.total_ns as f64 / 1e6).round() as u64),
