@@ -3,6 +3,9 @@
 //! `CLANG` names the compiler to use; `clang` otherwise. What is missing or too old is told in a line of cargo's, with the way
 //! out; `tests/requirements.rs` runs this script for that.
 
+#[path = "build_libelf.rs"]
+mod libelf;
+
 use std::collections::HashSet;
 use std::env;
 use std::ffi::OsStr;
@@ -45,7 +48,6 @@ fn main() {
             entry.expect("bpf/ can be listed").path().display()
         );
     }
-    println!("cargo:rerun-if-changed=src/libelf_supplement.c");
     println!("cargo:rerun-if-env-changed=CLANG");
     if let Ok(script) = env::current_exe() {
         println!("cargo::rustc-env=IOSB_BUILD_SCRIPT={}", script.display());
@@ -108,7 +110,7 @@ fn main() {
     let size = format!("pub const OBJECT_SIZE: usize = {};\n", bytes.len());
     let text = constants(&header) + &kernel_types(&kernel) + &size;
     fs::write(out.join("interface.rs"), text).expect("OUT_DIR can be written");
-    complete_static_libelf();
+    libelf::complete("src/libelf_supplement.c");
 }
 
 /// Leaves out of the object what no loader looks at, two fifths of it: which line of the source each instruction is of, and the names
@@ -271,33 +273,4 @@ fn kernel_types(header: &str) -> String {
         "/// Types of the kernel's that the programs read.\npub const KERNEL_TYPES: [&str; {}] = {names:?};\n",
         names.len()
     )
-}
-
-/// The static libelf of newer distributions (elfutils 0.192 in Debian 13) calls libzstd and functions of its own that are
-/// in no archive; nothing says so to the linker. These come last on its command line, behind the libelf that needs them.
-fn complete_static_libelf() {
-    let folders = env::var("LIBBPF_SYS_LIBRARY_PATH").unwrap_or_default();
-    let Some(folder) = folders
-        .split(':')
-        .map(Path::new)
-        .find(|folder| folder.join("libelf.a").exists())
-    else {
-        return;
-    };
-    let archive = fs::read(folder.join("libelf.a")).unwrap_or_default();
-    let mentions = |name: &[u8]| archive.windows(name.len()).any(|bytes| bytes == name);
-    if mentions(b"eu_search_tree_init") {
-        // An archive: what libelf brings along itself is not taken from it.
-        cc::Build::new()
-            .file("src/libelf_supplement.c")
-            .cargo_metadata(false)
-            .compile("eu");
-        println!(
-            "cargo:rustc-link-arg={}/libeu.a",
-            env::var("OUT_DIR").expect("cargo sets OUT_DIR")
-        );
-    }
-    if mentions(b"ZSTD_") {
-        println!("cargo:rustc-link-arg={}", folder.join("libzstd.a").display());
-    }
 }

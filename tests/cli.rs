@@ -11,6 +11,9 @@ mod process;
     reason = "shared with the tests of reports made by hand, who need more of it"
 )]
 mod schema;
+#[allow(dead_code, reason = "shared with the tests of the schema")]
+#[path = "schema/validator.rs"]
+mod validator;
 
 use std::fs;
 use std::io::Read;
@@ -669,7 +672,7 @@ fn json_tells_every_layer_and_op_that_was_asked_for() {
         table.sort_unstable();
         assert_eq!(ops, table, "{}", layer.name());
     }
-    schema::strict(report).unwrap();
+    validator::strict(report).unwrap();
 }
 
 /// They are about the text: a script can add `--json` to any command line.

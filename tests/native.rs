@@ -11,6 +11,9 @@ mod process;
     reason = "shared with the tests of reports made by hand, who need more of it"
 )]
 mod schema;
+#[allow(dead_code, reason = "shared with the tests of the schema")]
+#[path = "schema/validator.rs"]
+mod validator;
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};

@@ -7,6 +7,9 @@
 mod process;
 #[allow(dead_code, reason = "shared with the tests of every other report")]
 mod schema;
+#[allow(dead_code, reason = "shared with the tests of the schema")]
+#[path = "schema/validator.rs"]
+mod validator;
 
 use std::ffi::CString;
 use std::fs;

@@ -1,18 +1,11 @@
-//! What has to be true of every JSON report, wherever it comes from: `schema/report.schema.json`, and what a schema
-//! cannot say.
+//! What has to be true of every JSON report, wherever it comes from: `schema/report.schema.json`, for which whoever includes
+//! this has a module `validator`, and what a schema cannot say.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
 
-use jsonschema::Validator;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-pub const SCHEMA: &str = include_str!("../../schema/report.schema.json");
-
-pub static VALIDATOR: LazyLock<Validator> = LazyLock::new(|| {
-    let schema = serde_json::from_str(SCHEMA).expect("the schema is JSON");
-    jsonschema::draft202012::new(&schema).expect("the schema is one")
-});
+use super::validator::valid;
 
 /// The quantiles of an op, and from how many calls on each is told.
 pub const QUANTILES: [(&str, u128, u64); 3] = [("p50_ns", 50, 2), ("p90_ns", 90, 10), ("p99_ns", 99, 100)];
@@ -29,18 +22,6 @@ pub fn reports(lines: &str) -> Result<Vec<Value>, String> {
             .map_err(|error| format!("{error}, in\n{line}"))
     };
     lines.lines().map(report).collect()
-}
-
-pub fn valid(report: &Value) -> Result<(), String> {
-    let wrong: Vec<String> = VALIDATOR
-        .iter_errors(report)
-        .map(|error| format!("{}: {error}", error.instance_path()))
-        .collect();
-    if wrong.is_empty() {
-        Ok(())
-    } else {
-        Err(wrong.join("; "))
-    }
 }
 
 /// Those that were measured.
@@ -299,31 +280,6 @@ fn op_is_consistent(op: &Value) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// Whether the schema allows of this valid report nothing but itself: none of its fields can go, none can come. The
-/// number of its objects.
-pub fn strict(report: &Value) -> Result<usize, String> {
-    let paths = paths_of_objects(report);
-    for path in &paths {
-        let is_valid_with = |change: &dyn Fn(&mut Map<String, Value>)| {
-            let mut changed = report.clone();
-            changed.pointer_mut(path).and_then(Value::as_object_mut).map(change);
-            VALIDATOR.is_valid(&changed)
-        };
-        // Errors have the names that occur.
-        let is_map = path.ends_with("/errors");
-        let fields = report.pointer(path).and_then(Value::as_object).into_iter().flatten();
-        for (field, _) in fields.filter(|_| !is_map) {
-            if is_valid_with(&|object| drop(object.remove(field))) {
-                return Err(format!("{path} can be without {field}"));
-            }
-        }
-        if is_valid_with(&|object| drop(object.insert("another".into(), Value::from(1)))) {
-            return Err(format!("{path} can have another field"));
-        }
-    }
-    Ok(paths.len())
 }
 
 /// JSON pointers of a document's values, itself not among them.

@@ -2,7 +2,7 @@
 
 use super::cpio::Archive;
 use super::kernels::Kernel;
-use crate::protocol::{MODULE_LIST, MODULES, ORDERS, Orders, TOOL};
+use crate::protocol::{MODULE_LIST, MODULES, ORDERS, Orders};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -39,9 +39,6 @@ pub fn build(kernel: &Kernel, orders: &Orders, extras: &[Extra]) -> Result<Vec<u
 
     let own = std::env::current_exe().map_err(|e| format!("this executable: {e}"))?;
     program(&mut archive, &own, "/init")?;
-    if let Some(tool) = tool() {
-        program(&mut archive, &tool, TOOL)?;
-    }
     for extra in extras {
         program(&mut archive, &extra.host, &extra.guest)?;
     }
@@ -50,11 +47,6 @@ pub fn build(kernel: &Kernel, orders: &Orders, extras: &[Extra]) -> Result<Vec<u
         archive.file(&format!("{MODULES}/{name}.ko"), &read(&path)?);
     }
     Ok(archive.finish())
-}
-
-/// The tool that cargo built for this test; none in a package that has no such binary.
-pub fn tool() -> Option<PathBuf> {
-    option_env!("CARGO_BIN_EXE_IOStackBreakdown").map(PathBuf::from)
 }
 
 /// The first of the search path's folders that has it.

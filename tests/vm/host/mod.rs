@@ -10,8 +10,9 @@ mod packages;
 mod peers;
 mod qemu;
 mod report;
+mod tool;
 
-use crate::protocol::{Orders, counted_cpus};
+use crate::protocol::{Orders, TOOL, counted_cpus};
 use crate::{checks, figures};
 use clap::Parser;
 use initramfs::Extra;
@@ -124,6 +125,10 @@ impl Configuration {
 
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Err(error) = tool::go_to_source() {
+        eprintln!("error: {error}");
+        return ExitCode::FAILURE;
+    }
     let configurations = match select(&arguments) {
         Ok(configurations) => configurations,
         Err(usage) => {
@@ -218,7 +223,8 @@ fn select(arguments: &Arguments) -> Result<Vec<Configuration>, String> {
 fn run(arguments: &Arguments, configurations: &[Configuration]) -> Result<Tally, String> {
     let cache = cache()?;
     let disk = disk::scratch(&cache)?;
-    let extras = extras(arguments)?;
+    let tool = tool::build()?;
+    let extras = extras(arguments, &tool)?;
     let exec = exec(arguments)?;
     let logs = std::env::temp_dir().join(format!("iosb-vm-{}", std::process::id()));
     std::fs::create_dir_all(&logs).map_err(|e| format!("{}: {e}", logs.display()))?;
@@ -282,7 +288,7 @@ fn run(arguments: &Arguments, configurations: &[Configuration]) -> Result<Tally,
     }
     report.remind();
     if arguments.costs {
-        tally += costs(&report);
+        tally += costs(&report, &tool);
     }
     if arguments.keep || tally.failed > 0 {
         eprintln!("logs: {}", logs.display());
@@ -321,10 +327,10 @@ fn peers(arguments: &Arguments, cache: &Path, report: &Report) -> Option<PathBuf
 }
 
 /// Prints the table of costs; what is missing from it has failed.
-fn costs(report: &Report) -> Tally {
+fn costs(report: &Report, tool: &Path) -> Tally {
     let mut tally = Tally::default();
     let mut figures = report.figures();
-    match native::measure() {
+    match native::measure(tool) {
         Ok(own) => figures.extend(own),
         Err(reason) => tally += report.failed(figures::HERE, "costs", &reason, None),
     }
@@ -401,9 +407,9 @@ fn cache() -> Result<PathBuf, String> {
     Ok(cache.join("iostackbreakdown"))
 }
 
-/// What goes into the guest beside the runner, the tool and the modules.
-fn extras(arguments: &Arguments) -> Result<Vec<Extra>, String> {
-    let mut extras = Vec::new();
+/// What goes into the guest beside the runner and the modules.
+fn extras(arguments: &Arguments, tool: &Path) -> Result<Vec<Extra>, String> {
+    let mut extras = vec![Extra::new(tool, Some(TOOL))?];
     for program in PROGRAMS {
         let path = initramfs::in_path(program).ok_or_else(|| format!("{program}: not found"))?;
         extras.push(Extra::new(&path, Some(&format!("/bin/{program}")))?);

@@ -1,12 +1,13 @@
 //! What is measured on the machine itself, for the table of costs: whose times are real, and whose kernel may let only
 //! tracepoints be used.
 
-use super::initramfs::{in_path, tool};
+use super::initramfs::in_path;
 use crate::figures::{Figures, HERE};
 use crate::guest::{Running, wait_for};
 use nix::sys::signal::Signal;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -25,8 +26,7 @@ struct Watcher<'a> {
     begun: &'a str,
 }
 
-pub fn measure() -> Result<Figures, String> {
-    let tool = tool().ok_or("there is no tool")?;
+pub fn measure(tool: &Path) -> Result<Figures, String> {
     let mut figures = Figures::new();
     let mut put = |figure: &str, value: u64| figures.insert((HERE.into(), figure.into()), value);
 

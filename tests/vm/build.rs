@@ -1,0 +1,8 @@
+//! The guest runner has the tool's library in it, and is linked with libelf therefore.
+
+#[path = "../../build_libelf.rs"]
+mod libelf;
+
+fn main() {
+    libelf::complete("../../src/libelf_supplement.c");
+}
