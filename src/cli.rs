@@ -54,6 +54,8 @@ pub struct Options {
     /// Reports are folded stacks.
     pub folded: bool,
     pub verbose: bool,
+    /// No notes, no progress.
+    pub quiet: bool,
     /// Try every probe, instead of a run.
     pub check: bool,
     pub command: Vec<OsString>,
@@ -207,6 +209,9 @@ struct Output {
     /// Tell how each operation is measured, and what each probe saw and cost
     #[arg(long)]
     verbose: bool,
+    /// Leave out notes (how layers are measured, what is not measured), progress and the time left
+    #[arg(short, long, conflicts_with = "verbose")]
+    quiet: bool,
     /// Try each probe on a file of its own (in TMPDIR, else /var/tmp, /tmp or here), and tell which ones work here
     #[arg(long, conflicts_with_all = ["pids", "disk", "queued", "cgroup", "comm", "file", "all_files", "interval", "duration", "command", "json", "output"])]
     check: bool,
@@ -360,6 +365,7 @@ fn validate(raw: Raw) -> Result<Options, String> {
         json: raw.output.json,
         folded: raw.output.folded,
         verbose: raw.output.verbose,
+        quiet: raw.output.quiet,
         check: raw.output.check,
         command: raw.command,
         user: raw.user,
@@ -577,6 +583,7 @@ mod tests {
             "--folded -T vfs",
             "--folded --json",
             "--folded --slower 1ms",
+            "--quiet --verbose",
             "--check --slower 1ms",
             "-T vfs --slower 1ms",
             "--slower 10",
@@ -676,6 +683,7 @@ mod tests {
             "x",
             "--all-files",
             "--folded",
+            "-q",
             "--slower",
             "10ms",
             "--file",

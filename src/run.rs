@@ -1,5 +1,6 @@
 //! A run: from options to reports.
 
+mod banner;
 mod budget;
 mod check;
 mod disks;
@@ -21,7 +22,7 @@ use libbpf_rs::{MapCore, MapFlags};
 use nix::unistd::Pid;
 
 use crate::cli::Options;
-use crate::collect::{self, Reading, Span};
+use crate::collect::{self, DiskSpan, Reading, Span};
 use crate::command::{self, CommandError, Waiting};
 use crate::event::{Event, Signals, pidfd_of, wait};
 use crate::kernel::disk::Disk;
@@ -33,20 +34,22 @@ use crate::kernel::preemption::Model;
 use crate::kernel::privileges::{self, Denied};
 use crate::kernel::{self, Facts, LazySymbols};
 use crate::layer::Layer;
+use crate::layer::family::Row;
 use crate::leave;
 use crate::limits;
-use crate::probe::attach::{self, AttachError, Attached, EVERY_FUNCTION};
+use crate::probe::attach::{self, AttachError, Attached, EVERY_FUNCTION, Refusal};
 use crate::probe::load::{self, GroupWish, Settings};
 use crate::probe::plan::{self, BlockWish, Plan};
 use crate::probe::program;
 use crate::probe::{Choice, Hook};
 use crate::process::{self, Process};
 use crate::report::group::{self, By};
-use crate::report::text::number::time_each;
+use crate::report::text::notes::{Said, notes};
 use crate::report::text::{TextOptions, Unit, printable};
 use crate::report::{Cost, Filter, LayerReport, NotMeasured, Report, View, nanoseconds};
 use crate::say;
 
+use self::banner::banner;
 use self::budget::Keeping;
 use self::disks::{Disks, check_paths};
 use self::how::tell_how;
@@ -137,6 +140,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         narrowing,
     } = prepare(options, disk.as_ref()).map_err(|line| cannot(&line))?;
     notes.extend(what_is_closed(&facts));
+    notes.extend(what_filters_leave_out(options));
 
     let mut settings = settings(options, &facts, &processes, disk.as_ref(), cgroup, &narrowing);
     settings.block = wish;
@@ -185,6 +189,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         subject,
         disks,
         notes,
+        said: None,
         filter: filter(options, disk.as_ref()),
         kernel: crate::kernel::release(),
         epoch: u64::from(EPOCH_STEP),
@@ -197,7 +202,8 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     output.begin().map_err(|line| cannot(&line))?;
     let before = run.begin();
     // The banner comes when everything that follows it is measured.
-    say!("{}", printable(&banner(&run.subject, options)));
+    say!("{}", printable(&banner(&run.subject, options, &run.refused)));
+    run.say_notes(&before);
     run.head_slow(&mut output).map_err(|line| cannot(&line))?;
     let child = waiting.map(|waiting| start(waiting, &options.command[0])).transpose()?;
     run.watch(before, processes, child, &signals, &mut output)
@@ -412,21 +418,52 @@ fn what_is_closed(facts: &Facts) -> Vec<String> {
     notes
 }
 
+/// Why nothing of a layer is measured: what the best hook of those that were refused lacks, or what the kernel does not let anybody do.
+fn why_refused(layer: Layer, refused: &[Refusal]) -> String {
+    let hooks = if layer == Layer::Blk { "tp_btf" } else { "fentry" };
+    let lacking = denied_of(refused).and_then(privileges::lacking);
+    lacking.unwrap_or_else(|| match refused {
+        [] => "this kernel has none of the functions".to_owned(),
+        _ => format!("this kernel refuses kprobes and {hooks}"),
+    })
+}
+
+fn is_denied(why: &str) -> bool {
+    why.contains("denied") || why.contains("permitted")
+}
+
+/// What was denied, if anything was: of the best hook that was.
+fn denied_of(refused: &[Refusal]) -> Option<Denied> {
+    let denied = refused.iter().find(|refusal| is_denied(&refusal.error))?;
+    Some(match denied.hook {
+        _ if denied.function == EVERY_FUNCTION => Denied::Load,
+        Hook::KprobeEvent => Denied::TracefsEvent,
+        Hook::Kprobe | Hook::Tracepoint => Denied::PerfEvent,
+        _ => Denied::Load,
+    })
+}
+
+/// Calls and requests that filters cannot tell.
+fn what_filters_leave_out(options: &Options) -> Vec<String> {
+    let mut notes = Vec::new();
+    let filters = [(options.disk.is_some(), "-d"), (options.file.is_some(), "--file")];
+    for (_, filter) in filters.iter().filter(|(is_used, _)| *is_used) {
+        if options.layers.contains(&Layer::Syscall) {
+            notes.push(format!(
+                "of system calls that take a path, only opens that succeed are counted with {filter}"
+            ));
+        }
+    }
+    if options.file.is_some() && options.whole_stack {
+        notes.push("requests that nobody waited for are those of all files".to_owned());
+    }
+    notes
+}
+
 /// What stands in the way, as a privilege that this process lacks where it is one: that of the best hook which was refused.
 fn attach_failure(options: &Options, error: &AttachError) -> String {
-    let is_denied = |why: &str| why.contains("denied") || why.contains("permitted");
     let denied = match error {
-        AttachError::Layer { refused, .. } => {
-            refused
-                .iter()
-                .find(|refusal| is_denied(&refusal.error))
-                .map(|refusal| match refusal.hook {
-                    _ if refusal.function == EVERY_FUNCTION => Denied::Load,
-                    Hook::KprobeEvent => Denied::TracefsEvent,
-                    Hook::Kprobe | Hook::Tracepoint => Denied::PerfEvent,
-                    _ => Denied::Load,
-                })
-        }
+        AttachError::Layer { refused, .. } => denied_of(refused),
         AttachError::Follow(why) if is_denied(why) => Some(Denied::PerfEvent),
         AttachError::Load(why) if is_denied(why) => Some(Denied::Load),
         _ => None,
@@ -451,7 +488,7 @@ fn has_no_descriptors(error: &AttachError, line: &str) -> bool {
 }
 
 /// A layer that was named and cannot be measured is an error; one of "all" is told in the report.
-fn check_layers(options: &Options, plan: &Plan, attached: &Attached) -> Result<BTreeSet<Layer>, String> {
+fn check_layers(options: &Options, plan: &Plan, attached: &Attached) -> Result<BTreeMap<Layer, String>, String> {
     let mut refused = attached.layers_refused(plan);
     let all_refused = options.layers.iter().all(|layer| refused.contains_key(layer));
     let first = options.layers.iter().find(|layer| refused.contains_key(layer)).copied();
@@ -469,7 +506,12 @@ fn check_layers(options: &Options, plan: &Plan, attached: &Attached) -> Result<B
             };
             Err(attach_failure(options, &error))
         }
-        _ => Ok(refused.into_keys().collect()),
+        _ => {
+            let reasons = refused.iter();
+            Ok(reasons
+                .map(|(layer, refused)| (*layer, why_refused(*layer, refused)))
+                .collect())
+        }
     }
 }
 
@@ -567,35 +609,18 @@ fn filter(options: &Options, disk: Option<&Disk>) -> Filter {
     }
 }
 
-fn banner(subject: &str, options: &Options) -> String {
-    let layers: Vec<&str> = options.layers.iter().map(|layer| layer.name()).collect();
-    let of = if subject.is_empty() {
-        String::new()
-    } else {
-        format!(" of {subject}")
-    };
-    let queued = if options.queued { ", queued time included" } else { "" };
-    let latency = if options.whole_stack { "" } else { " latency" };
-    let slower = options.slower.filter(|slower| !slower.is_zero());
-    let slower = slower.map_or_else(String::new, |slower| {
-        format!(", calls of {} or longer", time_each(nanoseconds(slower)))
-    });
-    format!(
-        "Tracing {}{latency}{of}{queued}{slower}... Hit Ctrl-C to end.",
-        layers.join(", ")
-    )
-}
-
 struct Run<'a> {
     options: &'a Options,
     facts: &'a Facts,
     plan: &'a Plan,
-    /// Layers of which nothing is measured.
-    refused: BTreeSet<Layer>,
+    /// Layers of which nothing is measured, and why not.
+    refused: BTreeMap<Layer, String>,
     attached: ManuallyDrop<Attached>,
     subject: String,
     /// What every report has to say beside its numbers.
     notes: Vec<String>,
+    /// Those that are not repeated. `None`: each report has them all.
+    said: Option<Said>,
     /// Disks whose counters are compared with ours.
     disks: Option<Disks>,
     filter: Filter,
@@ -761,7 +786,7 @@ impl Run<'_> {
             .disks
             .as_ref()
             .and_then(|disks| Some(disks.span(before.disks?, after.disks?)));
-        let mut warnings = self.notes.clone();
+        let mut warnings = Vec::new();
         let in_flight = if last {
             collect::in_flight(&self.attached, self.plan)
                 .map_err(|error| warnings.push(format!("calls under way at the end are not known: {error}")))
@@ -775,28 +800,36 @@ impl Run<'_> {
                 "{not_followed} child processes were not followed: their table was full"
             ));
         }
-        if self.options.disk.is_some() && self.options.layers.contains(&Layer::Syscall) {
-            warnings.push("of system calls that take a path, only opens that succeed are counted with -d".to_owned());
+        let mut report = self.report_of(before, &after, in_flight.as_ref(), diskstats.as_ref());
+        report.warnings.extend(warnings);
+        if let Some(said) = &mut self.said {
+            said.take_from(&mut report);
         }
-        if self.options.file.is_some() && self.options.layers.contains(&Layer::Syscall) {
-            warnings
-                .push("of system calls that take a path, only opens that succeed are counted with --file".to_owned());
-        }
-        if self.options.file.is_some() && self.options.whole_stack {
-            warnings.push("requests that nobody waited for are those of all files".to_owned());
-        }
+        let view = self.view();
+        self.written(output.write(|mut out| view.print(&report, &mut out)))?;
+        Ok(after)
+    }
+
+    /// What came between two moments.
+    fn report_of(
+        &self,
+        before: &Moment,
+        after: &Moment,
+        in_flight: Option<&BTreeMap<Layer, u64>>,
+        diskstats: Option<&DiskSpan>,
+    ) -> Report {
         let span = Span {
             plan: self.plan,
             facts: self.facts,
             attached: &self.attached,
             before: &before.reading,
             after: &after.reading,
-            in_flight: in_flight.as_ref(),
+            in_flight,
             filtered: self.filtered,
             queued: self.options.queued,
             slower: self.options.slower,
             top: self.options.top,
-            diskstats: diskstats.as_ref(),
+            diskstats,
             detached: self.budget.as_ref().map_or(&[], Keeping::detached),
             offset: before.reading.at.duration_since(self.began),
         };
@@ -816,14 +849,15 @@ impl Run<'_> {
             budget: self.budget.as_ref().map(Keeping::told),
         };
         for layer in &mut layers {
-            if let Some(refused) = self.refused.iter().find(|refused| refused.name() == layer.layer) {
+            let refused = self.refused.iter().find(|(refused, _)| refused.name() == layer.layer);
+            if let Some((refused, why)) = refused {
                 *layer = LayerReport {
                     absent: std::mem::take(&mut layer.absent),
-                    ..not_measured(*refused)
+                    ..not_measured(*refused, why)
                 };
             }
         }
-        let report = Report {
+        Report {
             start: before.reading.wall,
             time_of_day: jiff::Zoned::now().strftime("%H:%M:%S").to_string(),
             length: after.reading.at.duration_since(before.reading.at),
@@ -835,11 +869,25 @@ impl Run<'_> {
             groups,
             probes: collect::probes(&span),
             cost,
-            warnings,
-        };
-        let view = self.view();
-        self.written(output.write(|mut out| view.print(&report, &mut out)))?;
-        Ok(after)
+            warnings: self.notes.clone(),
+        }
+    }
+
+    /// Says what will not change, where reports are for people; then they do not repeat it. Whoever asked for all that is known has it in
+    /// each report.
+    fn say_notes(&mut self, begin: &Moment) {
+        if self.options.json || self.options.verbose {
+            return;
+        }
+        let mut report = self.report_of(begin, begin, None, None);
+        self.said = Some(Said::of(&report));
+        if self.options.quiet {
+            return;
+        }
+        if let Some(stack) = report.stack.as_mut().filter(|_| !kernel::is_seen_mounted("overlay")) {
+            stack.not_measured.retain(|row| row.what != Row::Overlay.name());
+        }
+        say!("{}", notes(&report).trim_end());
     }
 
     fn view(&self) -> View {
@@ -858,15 +906,13 @@ impl Run<'_> {
     }
 }
 
-/// A layer that this kernel does not let be measured.
-fn not_measured(layer: Layer) -> LayerReport {
-    let hooks = if layer == Layer::Blk { "tp_btf" } else { "fentry" };
-    let reason = format!("kprobes and {hooks} are both refused here");
+/// A layer of which nothing is measured.
+fn not_measured(layer: Layer, why: &str) -> LayerReport {
     LayerReport {
         layer: layer.name(),
         not_measured: vec![NotMeasured {
             what: "everything".to_owned(),
-            reason,
+            reason: why.to_owned(),
         }],
         ..Default::default()
     }

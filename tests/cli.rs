@@ -54,12 +54,25 @@ fn output(mut command: Command) -> Output {
     output
 }
 
-/// Its exit status, and stderr without the banner: one line, an error.
+/// A line below the banner that does not say that anything failed.
+fn is_note(line: &str) -> bool {
+    let starts = [
+        "hooks: ",
+        "excluded: calls ",
+        "not measured: ",
+        "note: ",
+        "warning: ",
+        "  ",
+    ];
+    starts.iter().any(|start| line.starts_with(start))
+}
+
+/// Its exit status, and stderr without the banner and what follows it: one line, an error.
 fn failure(command: Command) -> (i32, String) {
     let name = format!("{command:?}");
     let output = output(command);
     let lines: Vec<&str> = (output.stderr.lines())
-        .filter(|line| !line.starts_with(BANNER))
+        .filter(|line| !line.starts_with(BANNER) && !is_note(line))
         .collect();
     let [line] = lines[..] else {
         panic!("{name}: not one line: {:?}, {}", output.stderr, output.status)
@@ -87,7 +100,7 @@ fn assert_status(output: &Output, status: i32) {
 
 /// A report of system calls has at least this.
 fn assert_report(text: &str) {
-    assert!(text.contains("hook: "), "no report: {text:?}");
+    assert!(text.contains("own cost "), "no report: {text:?}");
 }
 
 #[test]
@@ -245,19 +258,42 @@ fn functions_are_measured_or_refused_in_one_line() {
     }
 }
 
+/// The banner names what is measured, and what is not.
 #[test]
-fn layers_that_were_not_named_are_told_as_not_measured() {
+fn the_banner_names_layers_that_are_not_measured() {
     let output = output(tool(&["-S", "--duration", "10ms"]));
     assert_status(&output, 0);
+    let banner = output.stderr.lines().next().unwrap_or_default();
+    let (measured, missing) = banner.split_once(" (no ").unwrap_or((banner, ""));
+    let names = |text: &str| -> Vec<String> {
+        let words = text.split([' ', ',', ':', '.']);
+        words.map(str::to_owned).collect()
+    };
     for layer in ["vfs", "ext4"] {
         let alone = self::output(tool(&["-T", layer, "-S", "--duration", "10ms"]));
-        let mut told = output
-            .stdout
-            .lines()
-            .filter_map(|line| line.strip_prefix("not measured: "));
-        let is_told = told.any(|line| line.split(['(', ',']).any(|name| name.trim() == layer));
-        assert_eq!(is_told, !alone.status.success(), "{layer}: {output:?} {alone:?}");
+        let is_in = |text: &str| names(text).iter().any(|name| name == layer);
+        assert_eq!(is_in(measured), alone.status.success(), "{layer}: {banner} {alone:?}");
+        assert_eq!(is_in(missing), !alone.status.success(), "{layer}: {banner} {alone:?}");
     }
+}
+
+/// What does not change is printed once; with `--quiet` not at all, with `--verbose` in each report.
+#[test]
+fn notes_are_printed_once() {
+    const NOTES: [&str; 3] = ["hook", "excluded: calls", "not measured: "];
+    let is_note = |line: &&str| NOTES.iter().any(|start| line.starts_with(start));
+    let run = |options: &[&str]| {
+        let arguments = [&["-T", "syscall,blk", "-S", "0.1", "3"], options].concat();
+        let output = output(tool(&arguments));
+        assert_status(&output, 0);
+        let count = |text: &str| text.lines().filter(is_note).count();
+        (count(&output.stderr), count(&output.stdout))
+    };
+    // The hooks, and what is excluded.
+    assert_eq!(run(&[]), (2, 0));
+    assert_eq!(run(&["--quiet"]), (0, 0));
+    let (_, repeated) = run(&["--verbose"]);
+    assert!(repeated >= 3 * 2, "{repeated}");
 }
 
 /// Each is measured, or refused in one line that names what was asked for.
@@ -277,7 +313,8 @@ fn a_probe_that_this_kernel_does_not_have_is_told() {
         let arguments = ["-T", "syscall", "-S", "--duration", "10ms", "--probe", kind];
         let output = output(tool(&arguments));
         if output.status.success() {
-            assert!(output.stdout.contains(&format!("hook: {name}\n")), "{kind}: {output:?}");
+            let note = format!("hooks: {name} at syscall\n");
+            assert!(output.stderr.contains(&note), "{kind}: {output:?}");
         } else {
             let (status, line) = failure(tool(&arguments));
             assert_eq!(status, 1, "{line}");
@@ -555,7 +592,9 @@ fn a_closed_pipe_is_no_error() {
     let script = r#"{ "$@"; echo "status $?" >&2; } | head -3"#;
     let output = output(shell(script, &["-T", "syscall", "0.1", "50"]));
     let banner = "Tracing syscall latency... Hit Ctrl-C to end.";
-    assert_eq!(output.stderr, format!("{banner}\nstatus 0\n"));
+    let lines: Vec<&str> = output.stderr.lines().collect();
+    assert_eq!((lines[0], lines[lines.len() - 1]), (banner, "status 0"), "{output:?}");
+    assert!(lines[1..lines.len() - 1].iter().all(|line| is_note(line)), "{output:?}");
     assert_eq!(output.stdout.lines().count(), 3);
     // Here, it is met in the middle of a run.
     let slow = ["--slower", "0", "--duration", "20s"];

@@ -241,6 +241,14 @@ pub fn has_mounted(file_system: &FileSystem) -> bool {
     is_on_disk(&registered, file_system.name).is_some_and(has_disk) && is_in_use(file_system.module)
 }
 
+/// Whether a file system is mounted where this process or the first one sees it.
+#[must_use]
+pub fn is_seen_mounted(file_system: &str) -> bool {
+    let lists = ["/proc/self/mounts", "/proc/1/mounts"].map(|list| text_of(list).unwrap_or_default());
+    let mut lines = lists.iter().flat_map(|list| list.lines());
+    lines.any(|line| line.split(' ').nth(2) == Some(file_system))
+}
+
 /// Whether a file system is made of a disk's blocks, by lines such as `nodev\tproc`. `None`: the kernel does not have it.
 fn is_on_disk(registered: &str, name: &str) -> Option<bool> {
     let mut lines = registered.lines();

@@ -4,6 +4,7 @@
 mod block;
 mod group;
 mod neighbour;
+pub mod notes;
 pub(crate) mod number;
 pub(super) mod slow;
 mod stack;
@@ -47,6 +48,13 @@ pub struct TextOptions {
     pub is_interval: bool,
 }
 
+impl TextOptions {
+    /// Beside its numbers, a report has one line at most.
+    fn is_brief(self) -> bool {
+        self.is_interval && !self.verbose
+    }
+}
+
 impl Unit {
     /// As in the header row of a histogram.
     fn header(self) -> &'static str {
@@ -77,10 +85,8 @@ pub fn print(report: &Report, options: &TextOptions, out: &mut impl io::Write) -
     let mut page = Page::default();
     let lines = report.stack.as_ref().filter(|_| options.is_interval);
     if let (Some(stack), None) = (lines, &report.groups) {
-        stack::print_interval(report, stack, &mut page);
-        print_warnings(&report.warnings, &mut page);
-        trust::print(report, options, &mut page);
-        page.blank();
+        stack::print_interval(report, stack, options, &mut page);
+        print_end(report, options, &mut page);
         return out.write_all(page.text.as_bytes());
     }
     let heading = format!(
@@ -107,17 +113,28 @@ pub fn print(report: &Report, options: &TextOptions, out: &mut impl io::Write) -
                 page.blank();
             }
             match &report.groups {
-                Some(groups) if group::has_calls(groups, layer) => print_conditions(layer, &mut page),
+                Some(groups) if group::has_calls(groups, layer) => print_conditions(layer, options, &mut page),
                 _ => print_layer(layer, options, &mut page),
             }
         }
         let probes = report.probes.iter().filter(|probe| probe.layer == Some(layer.layer));
         trust::print_probes(layer, probes, options, &mut page);
     }
-    print_warnings(&report.warnings, &mut page);
-    trust::print(report, options, &mut page);
-    page.blank();
+    print_end(report, options, &mut page);
     out.write_all(page.text.as_bytes())
+}
+
+/// What the report as a whole has beside its numbers, and a blank line.
+fn print_end(report: &Report, options: &TextOptions, page: &mut Page) {
+    if options.is_brief() {
+        if let Some(changes) = notes::changes(report) {
+            page.line(&changes);
+        }
+    } else {
+        print_warnings(&report.warnings, page);
+        trust::print(report, options, page);
+    }
+    page.blank();
 }
 
 fn print_layer(layer: &LayerReport, options: &TextOptions, page: &mut Page) {
@@ -126,7 +143,7 @@ fn print_layer(layer: &LayerReport, options: &TextOptions, page: &mut Page) {
         page.line(nothing_to_tell(layer));
     }
     print_ops(&called, options, page);
-    print_conditions(layer, page);
+    print_conditions(layer, options, page);
 }
 
 /// Histograms and totals of ops that were called.
@@ -152,7 +169,11 @@ fn print_ops(called: &[&OpReport], options: &TextOptions, page: &mut Page) {
 }
 
 /// How a layer was measured, and all that makes its numbers less than the whole truth.
-fn print_conditions(layer: &LayerReport, page: &mut Page) {
+fn print_conditions(layer: &LayerReport, options: &TextOptions, page: &mut Page) {
+    if options.is_brief() {
+        block::print_neighbours(layer, page);
+        return;
+    }
     if !layer.hooks.is_empty() {
         page.line(&format!("hook: {}", layer.hooks.join(", ")));
     }

@@ -50,6 +50,11 @@ pub fn print(layer: &LayerReport, page: &mut Page) {
         "nothing tells when their queue time began",
         |apart| apart.untimed,
     );
+    print_neighbours(layer, page);
+}
+
+/// Whose requests the disks served meanwhile.
+pub fn print_neighbours(layer: &LayerReport, page: &mut Page) {
     if let Some(neighbours) = &layer.neighbours {
         page.blank();
         neighbour::print(neighbours, page);

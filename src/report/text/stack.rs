@@ -28,6 +28,9 @@ pub fn print(report: &Report, stack: &StackReport, options: &TextOptions, page: 
         neighbour::print(neighbours, page);
         page.blank();
     }
+    if options.is_brief() {
+        return;
+    }
     let mut hooks: Vec<&str> = Vec::new();
     for hook in report.layers.iter().flat_map(|layer| &layer.hooks) {
         if !hooks.contains(hook) {
@@ -123,9 +126,11 @@ pub fn print_slow(report: &Report, stack: &StackReport, slow: SlowReport, page: 
 }
 
 /// One line per family: for those who watch.
-pub fn print_interval(report: &Report, stack: &StackReport, page: &mut Page) {
+pub fn print_interval(report: &Report, stack: &StackReport, options: &TextOptions, page: &mut Page) {
     print_lines(report, &stack.families, &stack.families, page);
-    print_trouble(report, stack, page);
+    if !options.is_brief() {
+        print_trouble(report, stack, page);
+    }
 }
 
 /// The lines of `families`, with the columns of `all`.

@@ -71,7 +71,7 @@ fn is_failure(output: &Output, words: &[&str]) -> Result<(), String> {
 }
 
 fn is_report(output: &Output) -> Result<(), String> {
-    if output.status.success() && output.stdout.contains("hook: ") {
+    if output.status.success() && output.stdout.contains("own cost ") {
         Ok(())
     } else {
         Err(format!("no report: {output:?}"))

@@ -1,0 +1,96 @@
+//! What stands above all: what is traced, and what is not.
+
+use std::collections::BTreeMap;
+
+use crate::cli::Options;
+use crate::layer::Layer;
+use crate::report::nanoseconds;
+use crate::report::text::number::time_each;
+
+/// One line, when everything that follows it is measured. `refused`: layers of which nothing is, and why not.
+pub fn banner(subject: &str, options: &Options, refused: &BTreeMap<Layer, String>) -> String {
+    let measured = options.layers.iter().filter(|layer| !refused.contains_key(layer));
+    let measured: Vec<&str> = measured.map(|layer| layer.name()).collect();
+    let latency = if options.whole_stack { "" } else { " latency" };
+    let of = if subject.is_empty() {
+        String::new()
+    } else {
+        format!(" of {subject}")
+    };
+    let queued = if options.queued { ", queued time included" } else { "" };
+    let slower = options.slower.filter(|slower| !slower.is_zero());
+    let slower = slower.map_or_else(String::new, |slower| {
+        format!(", calls of {} or longer", time_each(nanoseconds(slower)))
+    });
+    format!(
+        "Tracing {}{latency}{}{of}{queued}{slower}... Hit Ctrl-C to end.",
+        measured.join(", "),
+        missing(refused)
+    )
+}
+
+/// ` (no vfs, ext4: this kernel refuses kprobes and fentry)`
+fn missing(refused: &BTreeMap<Layer, String>) -> String {
+    let mut kinds: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (layer, why) in refused {
+        match kinds.iter_mut().find(|(known, _)| known == why) {
+            Some((_, layers)) => layers.push(layer.name()),
+            None => kinds.push((why, vec![layer.name()])),
+        }
+    }
+    let kinds: Vec<String> = kinds
+        .iter()
+        .map(|(why, layers)| format!("no {}: {why}", layers.join(", ")))
+        .collect();
+    if kinds.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", kinds.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+    use crate::cli;
+
+    fn banner_of(words: &str, subject: &str, refused: &[(Layer, &str)]) -> String {
+        let words = std::iter::once("IOStackBreakdown").chain(words.split_whitespace());
+        let mut options = cli::parse(words.map(OsString::from)).unwrap();
+        options
+            .layers
+            .retain(|layer| !matches!(layer, Layer::Xfs | Layer::Btrfs | Layer::F2fs | Layer::Nfs));
+        let refused = refused.iter().map(|&(layer, why)| (layer, why.to_owned())).collect();
+        banner(subject, &options, &refused)
+    }
+
+    #[test]
+    fn a_banner_names_what_is_measured_and_why_the_rest_is_not() {
+        let here = "this kernel refuses kprobes and fentry";
+        assert_eq!(
+            banner_of("", "", &[(Layer::Ext4, here), (Layer::Vfs, here)]),
+            "Tracing syscall, blk (no vfs, ext4: this kernel refuses kprobes and fentry)... Hit Ctrl-C to end."
+        );
+        assert_eq!(
+            banner_of(
+                "",
+                "PID 1 (init)",
+                &[
+                    (Layer::Ext4, "this kernel has none of the functions"),
+                    (Layer::Blk, "x")
+                ]
+            ),
+            "Tracing syscall, vfs (no ext4: this kernel has none of the functions; no blk: x) of PID 1 (init)... Hit Ctrl-C to end."
+        );
+        assert_eq!(
+            banner_of("-T blk -Q -d sda", "sda", &[]),
+            "Tracing blk latency of sda, queued time included... Hit Ctrl-C to end."
+        );
+        assert_eq!(
+            banner_of("--slower 6ms", "", &[]),
+            "Tracing syscall, vfs, ext4, blk, calls of 6.0 ms or longer... Hit Ctrl-C to end."
+        );
+    }
+}
