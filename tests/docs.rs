@@ -1,7 +1,10 @@
-//! Each command of ours in the documentation is one that the tool takes. What they do is for the guests to see.
+//! The documentation is held to facts: commands are ones that the tool takes, links lead somewhere, figures and reports agree with
+//! what they come from. What the commands do is for the guests to see.
 
 #[path = "vm/commands.rs"]
 mod commands;
+#[path = "../examples/picture.rs"]
+mod picture;
 #[allow(dead_code, reason = "shared with the guests, who need more of it")]
 #[path = "vm/guest/process.rs"]
 mod process;
@@ -19,15 +22,28 @@ use process::Running;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(file: impl AsRef<Path>) -> String {
+    let file = root().join(file);
+    fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+/// The files of a folder whose names end so.
+fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
+    let files = fs::read_dir(root().join(folder)).unwrap();
+    let files = files.map(|entry| entry.unwrap().path());
+    files
+        .filter(|path| path.extension().is_some_and(|found| found == ending))
+        .collect()
+}
+
 /// Everything for people to read.
 fn pages() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut pages = vec![root.join("README.md")];
-    for folder in ["docs", "examples"] {
-        let files = fs::read_dir(root.join(folder)).unwrap();
-        let files = files.map(|entry| entry.unwrap().path());
-        pages.extend(files.filter(|path| path.extension().is_some_and(|ending| ending == "md")));
-    }
+    let mut pages = vec![root().join("README.md")];
+    pages.extend(["docs", "examples"].iter().flat_map(|folder| files(folder, "md")));
     pages
 }
 
@@ -60,6 +76,7 @@ fn every_command_that_needs_no_probes_on_functions_runs() {
         pid: &process.pid().to_string(),
         file,
         disk: "",
+        cgroup: "",
         command: &["cat", file],
     };
     let run_all = |all: &[String]| {
@@ -98,50 +115,205 @@ fn every_command_that_needs_no_probes_on_functions_runs() {
     assert!(!compare.is_empty());
 }
 
-/// The table of costs is computed from the figures of the README as the page says.
+/// The table of costs is computed from the figures that `benches/run` printed, as the page says, and README has lines of it.
 #[test]
 fn costs_follow_from_what_was_measured() {
     const OPERATIONS: f64 = 2e6;
     const INSTRUCTIONS_OF_A_CPU: f64 = 3e9;
     const CPUS: f64 = 128.0;
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let readme = fs::read_to_string(root.join("README.md")).unwrap();
-    let (_, measured) = readme.split_once("\n## What it costs\n").unwrap();
-    let (measured, _) = measured.split_once("\n## ").unwrap();
-    let page = fs::read_to_string(root.join("docs/cost.md")).unwrap();
-    let mut seen = 0;
-    for row in page.lines().filter(|line| line.starts_with("| ")) {
-        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-        let [_, kernel, each, cpus, share] = cells[..] else {
-            panic!("{row}")
-        };
+    let page = read("docs/cost.md");
+    let (_, measured) = page.split_once("\n## Measured\n").unwrap();
+    let (measured, computed) = measured.split_once("\n## ").unwrap();
+    let mut costs = BTreeSet::new();
+    for [_, kernel, each, cpus, share] in rows(computed) {
         let Ok(instructions) = each.replace(',', "").parse::<f64>() else {
             continue;
         };
-        assert!(measured.contains(each) && measured.contains(kernel), "{row}");
+        assert!(measured.contains(each) && measured.contains(kernel), "{kernel}: {each}");
         let worth = OPERATIONS * instructions / INSTRUCTIONS_OF_A_CPU;
         let expected = (format!("{worth:.2}"), format!("{:.2} %", worth / CPUS * 100.0));
-        assert_eq!((cpus.to_owned(), share.to_owned()), expected, "{row}");
-        seen += 1;
+        assert_eq!((cpus.to_owned(), share.to_owned()), expected, "{kernel}: {each}");
+        costs.insert((each, cpus));
     }
-    assert_eq!(seen, 11);
+    assert_eq!(costs.len(), 11);
+
+    let readme = read("README.md");
+    let (_, overhead) = readme.split_once("\n## Overhead\n").unwrap();
+    let (overhead, _) = overhead.split_once("\n## ").unwrap();
+    let lines = rows(overhead).skip(2);
+    let lines: Vec<[&str; 3]> = lines.collect();
+    for [what, each, cpus] in &lines {
+        assert!(costs.contains(&(*each, *cpus)), "README: {what}: {each}, {cpus}");
+    }
+    assert_eq!(lines.len(), 5);
 }
 
-/// A link to a page or a program of the tree leads somewhere.
+/// Those of a page's tables that have so many cells.
+fn rows<const CELLS: usize>(page: &str) -> impl Iterator<Item = [&str; CELLS]> {
+    page.lines().filter(|line| line.starts_with("| ")).filter_map(|row| {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        cells.try_into().ok()
+    })
+}
+
+/// A link leads to a file of the tree, and to a heading in it.
 #[test]
-fn links_lead_to_files() {
+fn links_lead_somewhere() {
     let mut seen = 0;
     for page in pages() {
         let text = fs::read_to_string(&page).unwrap();
-        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let file = link.split('#').next().unwrap_or_default();
-            if !file.is_empty() && !file.contains("://") {
-                assert!(page.parent().unwrap().join(file).exists(), "{}: {link}", page.display());
-                seen += 1;
+        for link in links(&text).filter(|link| !link.contains("://")) {
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() {
+                page.clone()
+            } else {
+                page.parent().unwrap().join(file)
+            };
+            assert!(target.exists(), "{}: {link}", page.display());
+            if !anchor.is_empty() {
+                let headings = headings(&fs::read_to_string(&target).unwrap());
+                assert!(headings.contains(anchor), "{}: {link}: {headings:?}", page.display());
             }
+            seen += 1;
         }
     }
-    assert!(seen > 4, "{seen}");
+    assert!(seen > 60, "{seen}");
+}
+
+fn links(page: &str) -> impl Iterator<Item = &str> {
+    page.split("](").skip(1).filter_map(|rest| rest.split(')').next())
+}
+
+/// Of a page, as a link names them: small letters, no punctuation, hyphens for blanks.
+fn headings(page: &str) -> BTreeSet<String> {
+    let anchor = |heading: &str| {
+        let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.collect::<String>().to_lowercase().replace(' ', "-")
+    };
+    let headings =
+        outside_blocks(page).filter_map(|line| line.trim_start_matches('#').strip_prefix(' ').zip(Some(line)));
+    headings
+        .filter(|(_, line)| line.starts_with('#'))
+        .map(|(heading, _)| anchor(heading))
+        .collect()
+}
+
+/// The lines of a page that are not in blocks of code.
+fn outside_blocks(page: &str) -> impl Iterator<Item = &str> {
+    let mut in_block = false;
+    page.lines().filter(move |line| {
+        let is_fence = line.starts_with("```");
+        in_block ^= is_fence;
+        !in_block && !is_fence
+    })
+}
+
+/// What README has room for: the rest belongs into `docs`, all of which it links.
+#[test]
+fn readme_is_short_and_leads_to_the_rest() {
+    let readme = read("README.md");
+    assert!(readme.lines().count() <= 200, "{}", readme.lines().count());
+    assert!(readme.len() <= 12_000, "{}", readme.len());
+    let linked: BTreeSet<PathBuf> = links(&readme).map(|link| root().join(link)).collect();
+    for page in pages().iter().skip(1) {
+        assert!(linked.contains(page), "README has no link to {}", page.display());
+    }
+}
+
+/// README's picture is XML that browsers accept, and shows the report that it says it shows.
+#[test]
+fn the_picture_shows_a_report_of_the_documentation() {
+    let page = read("docs/investigations.md");
+    let screen = picture::run(&page).and_then(picture::screen).unwrap();
+    let svg = read(picture::PICTURE);
+    let document = roxmltree::Document::parse(&svg).unwrap();
+    let texts = document.descendants().filter(|node| node.has_tag_name("text"));
+    let shown: Vec<&str> = texts.map(|node| node.text().unwrap_or_default()).collect();
+    let lines: Vec<&str> = screen.lines().filter(|line| !line.is_empty()).collect();
+    assert_eq!(shown, lines, "draw it anew: cargo run --example picture");
+    assert_eq!(svg, picture::svg(screen), "draw it anew: cargo run --example picture");
+    assert!(read("README.md").contains(&format!("]({})", picture::PICTURE)));
+}
+
+/// A line of a report without what differs from one to the next: numbers with their units, bars, layers and families.
+fn shape(line: &str) -> String {
+    const UNITS: [&str; 9] = ["ns", "us", "ms", "s", "B", "kB", "MB", "GB", "%"];
+    const LAYERS: [&str; 9] = [
+        "syscall", "vfs", "ext4", "xfs", "btrfs", "f2fs", "nfs", "overlay", "blk",
+    ];
+    const FAMILIES: [&str; 6] = ["read", "write", "open", "fsync", "async", "metadata"];
+    let mut words = Vec::new();
+    let (line, bar) = line.split_once('|').map_or((line, ""), |(before, _)| (before, " BAR"));
+    for word in line.split_whitespace() {
+        let bare = word.trim_matches(|c: char| ",;:()".contains(c));
+        if UNITS.contains(&bare) && words.last().is_some_and(|last| last == "N") {
+            continue;
+        }
+        let is_number = bare == "-" || bare.starts_with(|c: char| c.is_ascii_digit());
+        words.push(match bare {
+            _ if is_number => "N".to_owned(),
+            _ if LAYERS.contains(&bare) => word.replace(bare, "LAYER"),
+            _ if FAMILIES.contains(&bare) => word.replace(bare, "FAMILY"),
+            _ => word.to_owned(),
+        });
+    }
+    words.join(" ").replace("N call ", "N calls ") + bar
+}
+
+/// Reports of the whole stack in the documentation look as the tool prints them today: their headlines, families, rows, headings of
+/// tables and last lines are of the shape of some in the golden files.
+#[test]
+fn reports_of_the_documentation_look_as_the_tool_prints_them() {
+    const RUNS_OWN: [&str; 4] = ["...", "hook: ", "errors: ", "warning: "];
+    let golden: BTreeSet<String> = files("tests/golden", "txt")
+        .iter()
+        .flat_map(|file| read(file).lines().map(shape).collect::<Vec<_>>())
+        .collect();
+    let mut seen = 0;
+    let mut others = BTreeSet::new();
+    for page in pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        let blocks = text.split("\n```\n").skip(1).step_by(2);
+        for block in blocks.filter(|block| block.contains("threads were inside one")) {
+            // The command, the banner and the span are the run's own, and so is what else went on.
+            let lines = block.lines().skip(3);
+            let lines = lines.filter(|line| line.contains('|') || !line.starts_with(' '));
+            let lines = lines.filter(|line| !RUNS_OWN.iter().any(|own| line.starts_with(own)));
+            others.extend(lines.map(shape).filter(|line| !golden.contains(line)));
+            seen += 1;
+        }
+    }
+    assert!(others.is_empty(), "{others:#?}");
+    assert!(seen > 8, "{seen}");
+}
+
+/// README's report is that of the example, shortened.
+#[test]
+fn the_report_of_the_readme_is_that_of_the_example() {
+    let readme = read("README.md");
+    let shortened = picture::run(&readme).unwrap();
+    let example = read("examples/sqlite-commits.md");
+    let mut lines = picture::run(&example).unwrap().lines();
+    for line in shortened.lines().filter(|line| *line != "...") {
+        assert!(
+            lines.any(|other| other == line),
+            "not in the example, or not in its order: {line}"
+        );
+    }
+}
+
+/// Words that mean something else to everybody but us.
+#[test]
+fn pages_are_in_common_words() {
+    const OURS: [&str; 6] = ["told", "tells", "door", "doors", "apart", "anyhow"];
+    for page in pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        for line in outside_blocks(&text) {
+            let mut words = line.split(|c: char| !c.is_alphanumeric());
+            let found = words.find(|word| OURS.contains(&word.to_lowercase().as_str()));
+            assert_eq!(found, None, "{}: {line}", page.display());
+        }
+    }
 }
 
 #[test]

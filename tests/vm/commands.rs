@@ -52,6 +52,7 @@ pub struct Place<'a> {
     pub pid: &'a str,
     pub file: &'a str,
     pub disk: &'a str,
+    pub cgroup: &'a str,
     /// Any command, instead of the page's.
     pub command: &'a [&'a str],
 }
@@ -80,6 +81,7 @@ pub fn arguments(command: &str, place: &Place) -> Option<Vec<String>> {
             }
             _ if arguments.last() == Some(&"-p") => arguments.push(place.pid),
             _ if arguments.last() == Some(&"--file") => arguments.push(place.file),
+            _ if arguments.last() == Some(&"--cgroup") => arguments.push(place.cgroup),
             word if DISKS.contains(&word) => arguments.push(place.disk),
             word => arguments.push(word),
         }

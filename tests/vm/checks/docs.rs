@@ -15,12 +15,14 @@ pub const CHECKS: &[Check] = &[Check::new("docs: every command that probes funct
     .when(|guest| guest.as_booted() && guest.kernel == "6.12")
     .limit(900)];
 
-const PAGES: [&str; 5] = [
+const PAGES: [&str; 7] = [
     include_str!("../../../README.md"),
     include_str!("../../../docs/coming-from.md"),
     include_str!("../../../docs/containers.md"),
+    include_str!("../../../docs/cost.md"),
     include_str!("../../../docs/faq.md"),
     include_str!("../../../docs/investigations.md"),
+    include_str!("../../../docs/reports.md"),
 ];
 /// For one of several that go on at once.
 const LONG: Duration = Duration::from_secs(200);
@@ -33,13 +35,14 @@ const GROUP: &str = "/sys/fs/cgroup/tested";
 fn all_run(guest: &Guest) -> Result<(), String> {
     fs::create_dir_all(FOLDER).map_err(|e| format!("{FOLDER}: {e}"))?;
     fs::write(FILE, [1; BLOCK]).map_err(|e| format!("{FILE}: {e}"))?;
-    // One that a page has made.
+    // For the pages' control groups.
     fs::create_dir_all(GROUP).map_err(|e| format!("{GROUP}: {e}"))?;
     let process = Running::start(Command::new("/init").arg("pause"))?;
     let place = Place {
         pid: &process.pid().to_string(),
         file: FILE,
         disk: "nvme0n1",
+        cgroup: GROUP,
         command: &["/init", "target", "cached", FILE, "3"],
     };
     let tool = guest.tool().ok_or("there is no tool")?;

@@ -1,4 +1,4 @@
-//! A user whose copy of the tool has the capabilities that the README names measures as root does, and is told which one is
+//! A user whose copy of the tool has the capabilities that docs/permissions.md names measures as root does, and is told which one is
 //! missing.
 
 use super::exact::{Traced, trace_by};
@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 
 pub const CHECKS: &[Check] = &[
-    Check::new("privileges: the capabilities of the README are enough", enough).when(differs),
+    Check::new("privileges: the documented capabilities are enough", enough).when(differs),
     Check::new("privileges: the capability that is missing is named", one_less).when(differs),
 ];
 
@@ -27,7 +27,7 @@ fn differs(guest: &Guest) -> bool {
     guest.tool().is_some() && wanted
 }
 
-const README: &str = include_str!("../../../README.md");
+const PERMISSIONS: &str = include_str!("../../../docs/permissions.md");
 const USER: u32 = 1000;
 const FOLDER: &str = "/tmp/privileges";
 const TOOL: &str = "/tmp/privileges/tool";
@@ -46,17 +46,20 @@ const CAPABILITIES: [(&str, u32); 6] = [
     ("cap_bpf", 39),
 ];
 
-/// Whether the first of the README's lines is not enough: tasks are preempted inside the kernel, or ext4 is a module.
+/// Whether the first of the page's lines is not enough: tasks are preempted inside the kernel, or ext4 is a module.
 fn wants_all(guest: &Guest) -> bool {
     guest.preemptible() || guest.kernel.ends_with("-full")
 }
 
-/// Those that the README has for this kernel.
+/// Those that the page has for this kernel.
 fn documented(guest: &Guest) -> Result<Vec<&'static str>, String> {
-    let mut lines = README.lines().filter_map(|line| line.strip_prefix("setcap "));
+    let mut lines = PERMISSIONS.lines().filter_map(|line| line.strip_prefix("setcap "));
     let line = lines.nth(usize::from(wants_all(guest)));
     let names = line.and_then(|line| line.split_once("=ep ")).map(|(names, _)| names);
-    Ok(names.ok_or("the README has no line for it")?.split(',').collect())
+    Ok(names
+        .ok_or("docs/permissions.md has no line for it")?
+        .split(',')
+        .collect())
 }
 
 /// Debian's settings, while it is kept.
@@ -151,7 +154,7 @@ fn one_less(guest: &Guest) -> Result<(), String> {
     for missing in wanted {
         let rest: Vec<&str> = names.iter().copied().filter(|name| name != missing).collect();
         if rest.len() + 1 != names.len() {
-            return Err(format!("the README does not have {missing}"));
+            return Err(format!("docs/permissions.md does not have {missing}"));
         }
         let _ = fs::remove_file(REPORT);
         let mut tool = tool(guest, &rest)?;
