@@ -1,11 +1,11 @@
-//! `--budget`: what measuring may cost, and which layer has to go when it costs more.
+//! `--budget`: what measuring may cost, and which layer goes when it costs more.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use crate::layer::Layer;
-use crate::report::text::number::share;
+use crate::report::text::number::{length, share};
 
 /// Nanoseconds in a second.
 const SECOND: u64 = 1_000_000_000;
@@ -69,16 +69,31 @@ pub type CpuTimes = BTreeMap<Option<Layer>, u64>;
 /// What a limit was passed by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Excess {
-    /// The layer that has to go.
+    /// The layer whose end saves most; where none saves enough, the one that takes most.
     pub layer: Layer,
+    pub saves: Saves,
     /// What its probes took.
     pub of_layer: CpuShare,
     /// What all of it took.
     pub of_all: CpuShare,
 }
 
-/// The layer that has to go for what measuring took in a span: that whose probes took most, among those whose times are told;
-/// `None` when the limit was kept. `whole_stack`: all other layers are measured inside system calls, which go last.
+/// What comes of detaching a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Saves {
+    /// It saves a good part of what is too much, and others are still measured.
+    Enough,
+    /// No layer that could go takes a good part of it.
+    TooLittle,
+    /// Nothing else is measured.
+    All,
+}
+
+/// A layer's end saves too little when it saves less than this part of what is too much.
+const GOOD_PART: u64 = 20;
+
+/// What to do about what measuring took in a span; `None` when the limit was kept. Only layers that are attached have times in
+/// `after`. `whole_stack`: all other layers are measured inside system calls, which do not go before them.
 #[must_use]
 pub fn excess(
     limit: CpuShare,
@@ -94,13 +109,44 @@ pub fn excess(
     if of_all <= limit {
         return None;
     }
-    let layers = taken.into_iter().filter_map(|(of, ns)| Some((of?, ns)));
-    let (layer, ns) = layers.max_by_key(|&(layer, ns)| (!whole_stack || layer != Layer::Syscall, ns, layer))?;
+    let layers: Vec<(Layer, u64)> = taken.into_iter().filter_map(|(of, ns)| Some((of?, ns))).collect();
+    let costliest =
+        |layers: &mut dyn Iterator<Item = &(Layer, u64)>| layers.max_by_key(|(layer, ns)| (*ns, *layer)).copied();
+    let may_go = |(layer, _): &&(Layer, u64)| layers.len() > 1 && (!whole_stack || *layer != Layer::Syscall);
+    let too_much = of_all.ns_per_s - limit.ns_per_s;
+    let helps = |(_, ns): &(Layer, u64)| *ns > 0 && CpuShare::of(*ns, span).ns_per_s >= too_much / GOOD_PART;
+    let best = costliest(&mut layers.iter().filter(may_go)).filter(helps);
+    let ((layer, ns), saves) = match best {
+        Some(best) => (best, Saves::Enough),
+        None if layers.len() == 1 => (layers[0], Saves::All),
+        None => (costliest(&mut layers.iter())?, Saves::TooLittle),
+    };
     Some(Excess {
         layer,
+        saves,
         of_layer: CpuShare::of(ns, span),
         of_all,
     })
+}
+
+impl Excess {
+    /// One line: what is done `after` so much of the run, what was measured and what is allowed. `is_end`: the run ends.
+    #[must_use]
+    pub fn sentence(&self, is_end: bool, after: Duration, limit: CpuShare) -> String {
+        let layer = self.layer.name();
+        let after = length(after);
+        let what = match (is_end, self.saves) {
+            (false, _) => format!("{layer} is detached after {after}, which saves most"),
+            (true, Saves::All) => format!("the run ends after {after}, since only {layer} is left"),
+            (true, _) => format!("the run ends after {after}, since detaching a layer would save too little"),
+        };
+        format!(
+            "budget: {what}: measuring took {} of a CPU (the probes of {layer} {}), with {} allowed",
+            self.of_all,
+            self.of_layer,
+            limit.exactly()
+        )
+    }
 }
 
 /// A layer that was detached before the run's end. Times are from the beginning of the run.
@@ -178,6 +224,7 @@ mod tests {
             excess,
             Some(Excess {
                 layer: Layer::Blk,
+                saves: Saves::Enough,
                 of_layer: percent("0.45"),
                 of_all: percent("1.1"),
             })
@@ -197,10 +244,54 @@ mod tests {
     }
 
     #[test]
-    fn where_no_layer_is_left_none_goes() {
-        assert_eq!(goes("1", &times(900, &[]), true), None);
-        // What the process takes is no layer's, and still too much.
-        assert_eq!(goes("1", &times(900, &[(Layer::Vfs, 0)]), false), Some(Layer::Vfs));
+    fn a_layer_that_saves_too_little_stays() {
+        let saves = |after: &CpuTimes, whole_stack| {
+            let before = after.keys().map(|&of| (of, 0)).collect();
+            excess(percent("1"), &before, after, SPAN, whole_stack).map(|excess| (excess.layer, excess.saves))
+        };
+        let whole = times(1, &[(Layer::Syscall, 500), (Layer::Ext4, 3), (Layer::Blk, 3)]);
+        assert_eq!(saves(&whole, true), Some((Layer::Syscall, Saves::TooLittle)));
+        assert_eq!(saves(&whole, false), Some((Layer::Syscall, Saves::Enough)));
+        // What the process itself takes, no layer saves.
+        let own = times(900, &[(Layer::Vfs, 10), (Layer::Blk, 0)]);
+        assert_eq!(saves(&own, false), Some((Layer::Vfs, Saves::TooLittle)));
+        assert_eq!(
+            saves(&times(0, &[(Layer::Vfs, 900)]), false),
+            Some((Layer::Vfs, Saves::All))
+        );
+        assert_eq!(saves(&times(900, &[]), true), None);
+        // 980 ms of two seconds too much, of which 49 are a twentieth.
+        assert_eq!(
+            saves(&times(950, &[(Layer::Vfs, 49), (Layer::Blk, 1)]), false),
+            Some((Layer::Vfs, Saves::Enough))
+        );
+        assert_eq!(
+            saves(&times(951, &[(Layer::Vfs, 48), (Layer::Blk, 1)]), false),
+            Some((Layer::Vfs, Saves::TooLittle))
+        );
+    }
+
+    #[test]
+    fn a_sentence_has_what_was_measured_and_what_is_allowed() {
+        let excess = |saves| Excess {
+            layer: Layer::Vfs,
+            saves,
+            of_layer: percent("6.1"),
+            of_all: percent("9.21"),
+        };
+        let sentence = |saves, is_end| excess(saves).sentence(is_end, Duration::from_secs(3), percent("5"));
+        assert_eq!(
+            sentence(Saves::Enough, false),
+            "budget: vfs is detached after 3.0 s, which saves most: measuring took 9.21 % of a CPU (the probes of vfs 6.10 %), with 5 % allowed"
+        );
+        assert_eq!(
+            sentence(Saves::All, true),
+            "budget: the run ends after 3.0 s, since only vfs is left: measuring took 9.21 % of a CPU (the probes of vfs 6.10 %), with 5 % allowed"
+        );
+        assert_eq!(
+            sentence(Saves::TooLittle, true),
+            "budget: the run ends after 3.0 s, since detaching a layer would save too little: measuring took 9.21 % of a CPU (the probes of vfs 6.10 %), with 5 % allowed"
+        );
     }
 
     proptest! {

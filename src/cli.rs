@@ -125,8 +125,8 @@ struct Raw {
     /// Stop after TIME, such as 10s, 500ms, 2m
     #[arg(long, value_name = "TIME", value_parser = time_span)]
     duration: Option<Duration>,
-    /// Detach the layer that costs most when measuring took more than PERCENT of one CPU in a second (on 8 CPUs, 800 are all
-    /// of them), and the next one when it still does. Which and when is told at once, and in the report
+    /// Detach the layer whose end saves most when measuring took more than PERCENT of one CPU in a second (on 8 CPUs, 800 are
+    /// all of them), and the next one when it still does; end the run when none saves enough. Each is reported at once
     #[arg(long, value_name = "PERCENT", value_parser = percent, conflicts_with = "check")]
     budget: Option<CpuShare>,
     /// Start COMMAND, trace it and all it starts, stop when it ends

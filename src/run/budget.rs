@@ -1,15 +1,14 @@
-//! `--budget`: a look now and then at what measuring takes, and the layer that takes most is detached when it is too much.
+//! `--budget`: a look now and then at what measuring takes, and the layer that saves most is detached when it is too much.
 
 use std::time::{Duration, Instant};
 
 use super::{Run, control};
-use crate::budget::{CpuShare, CpuTimes, Detached, Excess, excess};
+use crate::budget::{CpuShare, CpuTimes, Detached, Excess, Saves, excess};
 use crate::collect;
 use crate::kernel::interface::{STOP_PAIRS, STOP_REQUESTS};
 use crate::layer::Layer;
 use crate::probe::attach::Attached;
 use crate::report::Budget;
-use crate::report::text::number::length;
 use crate::say;
 
 /// From one look to the next; as long, calls under way may take to return once no more are entered.
@@ -57,8 +56,8 @@ impl Keeping {
 }
 
 impl Run<'_> {
-    /// Looks at what measuring took, when it is time to, and detaches a layer where that is too much. Says whether the run is
-    /// over: when it is the last layer's turn, and there is no command whose end is to be waited for.
+    /// Looks at what measuring took, when it is time to, and detaches the layer that saves most where that is too much. Says whether the
+    /// run is over: where that would save too little, and there is no command whose end is to be waited for.
     pub(super) fn keep_to_budget(&mut self, has_command: bool) -> bool {
         let now = Instant::now();
         let Some(keeping) = &mut self.budget else { return false };
@@ -75,32 +74,12 @@ impl Run<'_> {
         let excess = excess(keeping.limit, &keeping.times, &times, span, self.options.whole_stack);
         (keeping.at, keeping.times) = (now, times);
         let Some(excess) = excess else { return false };
-        let is_last = self.attached.layers().len() == 1;
-        self.tell_excess(&excess, is_last && !has_command);
-        if is_last && !has_command {
-            return true;
+        let is_end = excess.saves != Saves::Enough && !has_command;
+        say!("{}", excess.sentence(is_end, self.began.elapsed(), keeping.limit));
+        if !is_end {
+            self.detach(&excess);
         }
-        self.detach(&excess);
-        false
-    }
-
-    /// One line, at once.
-    fn tell_excess(&self, excess: &Excess, is_end: bool) {
-        let Some(keeping) = &self.budget else { return };
-        let layer = excess.layer.name();
-        let what = if is_end {
-            format!("the run ends, of which {layer} was left,")
-        } else {
-            format!("{layer} is detached")
-        };
-        let line = format!(
-            "budget: {what} after {}: its probes took {} of a CPU, measuring {} of the {} allowed",
-            length(self.began.elapsed()),
-            excess.of_layer,
-            excess.of_all,
-            keeping.limit.exactly()
-        );
-        say!("{line}");
+        is_end
     }
 
     /// No more of a layer's calls are begun. Of requests nothing is counted any more, as at the end of a run.
