@@ -202,6 +202,14 @@ pub struct Filter {
     pub all_files: bool,
 }
 
+impl Filter {
+    /// Whether only some processes' calls are asked for.
+    #[must_use]
+    pub fn is_by_process(&self) -> bool {
+        !self.pids.is_empty() || self.command.is_some() || self.cgroup.is_some() || self.comm.is_some()
+    }
+}
+
 /// One layer of a report.
 #[derive(Debug, Clone, Default)]
 pub struct LayerReport {

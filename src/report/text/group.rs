@@ -152,7 +152,8 @@ impl Details<'_> {
                 stack::print_lines(self.report, families, &numbers.families, page);
             } else {
                 let not_waited = stack.not_waited.as_ref().map(|_| &numbers.not_waited[..]);
-                print_families(&numbers.families, not_waited, self.options, page);
+                let is_by_process = self.report.filter.is_by_process();
+                print_families(&numbers.families, not_waited, is_by_process, self.options, page);
             }
             page.blank();
             return;

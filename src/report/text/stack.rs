@@ -22,7 +22,13 @@ pub fn print(report: &Report, stack: &StackReport, options: &TextOptions, page: 
             page.blank();
             super::group::print(report, groups, options, page);
         }
-        None => print_families(&stack.families, stack.not_waited.as_deref(), options, page),
+        None => print_families(
+            &stack.families,
+            stack.not_waited.as_deref(),
+            report.filter.is_by_process(),
+            options,
+            page,
+        ),
     }
     for neighbours in report.layers.iter().filter_map(|layer| layer.neighbours.as_ref()) {
         neighbour::print(neighbours, page);
@@ -56,10 +62,12 @@ fn sum_of(called: &[&FamilyReport]) -> u64 {
         .fold(0_u64, |sum, family| sum.saturating_add(family.total_ns))
 }
 
-/// Where the time of each family was, and the requests that nobody waited for.
+/// Where the time of each family was, and the requests that nobody waited for. `is_by_process`: only some processes' calls were asked
+/// for.
 pub fn print_families(
     families: &[FamilyReport],
     not_waited_for: Option<&[OriginReport]>,
+    is_by_process: bool,
     options: &TextOptions,
     page: &mut Page,
 ) {
@@ -102,9 +110,13 @@ pub fn print_families(
             "{:<30}{:>8} {:>9} {:>11} {:>12}",
             "Not waited for here", "requests", "bytes", "queue avg", "device avg"
         ));
-        for origin in origins {
-            page.line(&not_waited(origin));
+        let (theirs, others): (Vec<_>, Vec<_>) =
+            (origins.iter()).partition(|origin| !is_by_process || is_of_traced(origin));
+        theirs.into_iter().for_each(|origin| page.line(&not_waited(origin)));
+        if !others.is_empty() {
+            page.line("  and of the whole machine, not only of those traced:");
         }
+        others.into_iter().for_each(|origin| page.line(&not_waited(origin)));
         page.blank();
     }
 }
@@ -440,6 +452,11 @@ fn classes(family: &FamilyReport) -> Option<String> {
     (!parts.is_empty()).then(|| format!("  {}", parts.join(", ")))
 }
 
+/// Whether requests are known to be those of the calls that are traced. Kernel threads, and flushes, may serve anybody.
+fn is_of_traced(origin: &OriginReport) -> bool {
+    matches!(origin.origin, "own" | "asynchronous" | "writeback")
+}
+
 fn not_waited(origin: &OriginReport) -> String {
     let name = match (origin.origin, origin.is_write) {
         ("own", false) => "readahead, by those traced",
@@ -447,10 +464,14 @@ fn not_waited(origin: &OriginReport) -> String {
         ("asynchronous", false) => "asynchronous reads",
         ("asynchronous", true) => "asynchronous writes",
         ("writeback", _) => "writeback of what they wrote",
-        ("kworker", _) => "other kworkers",
-        ("journal", _) => "journal, jbd2",
-        ("kernel", _) => "other kernel threads",
-        _ => "flushes, for whoever asked",
+        ("kworker", false) => "reads, other kworkers",
+        ("kworker", true) => "writes, other kworkers",
+        ("journal", false) => "journal reads, jbd2",
+        ("journal", true) => "journal writes, jbd2",
+        ("kernel", false) => "reads, other kernel threads",
+        ("kernel", true) => "writes, other kernel threads",
+        (_, false) => "reads, for whoever asked",
+        (_, true) => "flushes, for whoever asked",
     };
     let average = |ns: u64| rounded(ns.into(), origin.requests.into()).map_or_else(|| "-".to_owned(), time_each);
     format!(
