@@ -27,6 +27,9 @@ pub fn leave(status: u8) -> ! {
     unsafe { libc::_exit(i32::from(status)) }
 }
 
+/// Name of the process that detaches.
+pub const DETACHING: &str = "iosb-detach";
+
 /// As many descriptors as somebody may have given us.
 const MANY: i32 = 1024;
 

@@ -6,6 +6,7 @@ mod check;
 mod disks;
 mod how;
 mod output;
+mod progress;
 mod slow;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +38,7 @@ use crate::layer::Layer;
 use crate::layer::family::Row;
 use crate::leave;
 use crate::limits;
-use crate::probe::attach::{self, AttachError, Attached, EVERY_FUNCTION, Refusal};
+use crate::probe::attach::{self, AttachError, Attached, EVERY_FUNCTION, Refusal, Stage};
 use crate::probe::load::{self, GroupWish, Settings};
 use crate::probe::plan::{self, BlockWish, Plan};
 use crate::probe::program;
@@ -132,6 +133,9 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         return Err(cannot(&line));
     }
 
+    if !options.quiet {
+        progress::show(Stage::Looking);
+    }
     let Prepared {
         facts,
         plan,
@@ -144,6 +148,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
 
     let mut settings = settings(options, &facts, &processes, disk.as_ref(), cgroup, &narrowing);
     settings.block = wish;
+    settings.progress = (!options.quiet).then_some(progress::show);
     if let Some(file) = file {
         settings.of_file(&file);
     }
@@ -696,6 +701,8 @@ impl Run<'_> {
         let deadline = self.options.duration.and_then(|duration| began.checked_add(duration));
         let mut reports = 0;
         let mut next = self.options.interval.and_then(|interval| began.checked_add(interval));
+        // The terminal of a command is its own.
+        let end_shown = deadline.filter(|_| !self.options.quiet && child.is_none());
         let status = loop {
             self.tell_slow(false, output)?;
             // A command is not left by itself: its end is waited for.
@@ -704,7 +711,8 @@ impl Run<'_> {
             }
             let look = self.options.slower.map(|_| self.told.next());
             let budget = self.budget.as_ref().and_then(Keeping::next);
-            let wake = [deadline, next, look, budget].into_iter().flatten().min();
+            let left = end_shown.and_then(progress::show_left);
+            let wake = [deadline, next, look, budget, left].into_iter().flatten().min();
             let ring = self.attached.stack.as_ref().and_then(|stack| stack.slow.as_ref());
             let event = wait(signals, &processes, child_fd.as_ref(), ring.map(AsFd::as_fd), wake)
                 .map_err(|error| error.to_string())?;

@@ -1,10 +1,17 @@
-//! What is told on standard error.
+//! What is printed on standard error, and the one line there that is erased again.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Mutex, PoisonError};
 
-/// Tells a line. A run whose standard error nobody reads any more, or which has no room left, goes on: its report is what counts.
+/// The text of the line that will be erased; empty where there is none.
+static STATUS: Mutex<String> = Mutex::new(String::new());
+/// Columns of a terminal that does not say how many it has.
+const WIDTH: usize = 80;
+
+/// Prints a line. A run whose standard error nobody reads any more, or which has no room left, goes on: its report is what counts.
 pub fn line(line: fmt::Arguments<'_>) {
+    erase();
     let _ = writeln!(io::stderr(), "{line}");
 }
 
@@ -14,4 +21,35 @@ macro_rules! say {
     ($($what:tt)*) => {
         $crate::say::line(format_args!($($what)*))
     };
+}
+
+/// Whether standard error is a terminal that can erase a line.
+#[must_use]
+pub fn can_erase() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+}
+
+/// Shows a line until something else is printed, or it is erased; nothing where it could not be.
+pub fn status(text: &str) {
+    if !can_erase() {
+        return;
+    }
+    let size = terminal_size::terminal_size_of(io::stderr());
+    let width = size.map_or(WIDTH, |(width, _)| width.0.into());
+    // A line that goes to the last column could not be erased on every terminal.
+    let text: String = text.chars().take(width.saturating_sub(1)).collect();
+    let mut shown = STATUS.lock().unwrap_or_else(PoisonError::into_inner);
+    if *shown != text {
+        let _ = io::stderr().write_all(format!("\r{text}\x1b[K").as_bytes());
+        *shown = text;
+    }
+}
+
+/// Erases that line. Call it before anything is written that may come to the same terminal.
+pub fn erase() {
+    let mut shown = STATUS.lock().unwrap_or_else(PoisonError::into_inner);
+    if !shown.is_empty() {
+        let _ = io::stderr().write_all(b"\r\x1b[K");
+        shown.clear();
+    }
 }

@@ -90,6 +90,19 @@ enum Detachable {
 
 type PerfHandle = Rc<PerfLink>;
 
+/// How far attaching is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Nothing is loaded: the kernel is looked at.
+    Looking,
+    Loading,
+    /// So many functions, of those that will be tried at most.
+    Attaching {
+        done: usize,
+        of: usize,
+    },
+}
+
 /// How an op is measured.
 #[derive(Debug, Clone, Default)]
 pub struct AttachedOp {
@@ -262,11 +275,27 @@ struct Attaching<'a> {
     rows_alone: Option<RowsAlone>,
     attached: Attached,
     events: Option<KprobeEvents>,
+    /// Called with each stage.
+    progress: Option<fn(Stage)>,
+    /// Functions that were begun with, and all of the plan.
+    done: usize,
+    of: usize,
     /// Those of which a program was loaded: what the kernel refuses of the others it refuses of every function.
     loaded: RefCell<BTreeSet<Hook>>,
 }
 
 impl Attaching<'_> {
+    /// So many more functions are begun with.
+    fn begin_functions(&mut self, functions: usize) {
+        self.done += functions;
+        if let Some(progress) = self.progress {
+            progress(Stage::Attaching {
+                done: self.done,
+                of: self.of,
+            });
+        }
+    }
+
     fn in_flight(&mut self) -> Result<(), AttachError> {
         let program = &self.attached.skeleton.progs.in_flight;
         if self.attached.programs.has(program) {
@@ -569,6 +598,9 @@ impl Attaching<'_> {
     }
 
     fn one(&mut self, owner: Owner, target: &Target<'_>, hook: Hook) -> io::Result<()> {
+        if hook.is_trampoline() {
+            self.begin_functions(1);
+        }
         match hook {
             Hook::Fsession => self.fsession(owner, target),
             Hook::Fentry => self.fentry(owner, target),
@@ -634,6 +666,7 @@ impl Attaching<'_> {
         let mut taken = Vec::new();
         let mut last = None;
         for function in functions {
+            self.begin_functions(1);
             let links = self
                 .kprobe_return(&leave, function, hook)
                 .and_then(|leave| Ok((leave, perf::attach_kprobe(enter.as_fd(), function, false)?)));
@@ -699,6 +732,7 @@ impl Attaching<'_> {
 
     /// One link, or an entry and a return link, on functions whose programs are told the same as one of them, `any`.
     fn together(&mut self, owner: Owner, functions: &[&str], any: &Target<'_>, hook: Hook) -> io::Result<()> {
+        self.begin_functions(functions.len());
         let word = Some(any.word.pack());
         let progs = &self.attached.skeleton.progs;
         let (enter, leave, entry_link) = if hook == Hook::Session {

@@ -29,7 +29,7 @@ use crate::layer::{COMPAT, Layer, REQUESTS, Returns, SYSCALLS, Says, Shape};
 use crate::report::group::By;
 
 use super::assembly::one_value;
-use super::attach::{AttachError, one_line, point_word};
+use super::attach::{AttachError, Stage, one_line, point_word};
 use super::binned::BinnedCounters;
 use super::plan::{BlockWay, BlockWish, CALLS_BY_COOKIE, END_FUNCTIONS, Plan, Start};
 use super::program::{self, Programs};
@@ -64,6 +64,8 @@ pub struct Settings {
     pub groups: Option<GroupWish>,
     /// vfs is not seen here, so that it can judge no call's file.
     pub vfs_is_blind: bool,
+    /// Called with each stage of attaching.
+    pub progress: Option<fn(Stage)>,
 }
 
 /// What calls are told apart by.

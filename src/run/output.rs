@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use crate::cli::Options;
+use crate::say;
 
 /// Standard output, standard error, or a file.
 pub struct Output {
@@ -56,6 +57,7 @@ impl Output {
     pub fn write(&mut self, print: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
         let mut text = Vec::new();
         print(&mut text)?;
+        say::erase();
         let written = match &mut self.place {
             Place::Stdout => {
                 let mut out = io::stdout().lock();

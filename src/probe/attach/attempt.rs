@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::block::BLOCK_EVENTS;
 use super::stack::RowsAlone;
-use super::{AttachError, Attached, AttachedGroups, AttachedOp, Attaching, Refusal};
+use super::{AttachError, Attached, AttachedGroups, AttachedOp, Attaching, Refusal, Stage};
 use crate::kernel::Facts;
 use crate::kernel::interface::NEIGHBOURS;
 use crate::layer::Layer;
@@ -39,6 +39,9 @@ pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Att
         }
         settings.completions.clone_from(&choices[choice]);
         settings.starts_in_table |= starts_need_table(&hooks, facts);
+        if let Some(progress) = settings.progress {
+            progress(Stage::Loading);
+        }
         let loaded = load(plan, facts, settings, &hooks, way).map_err(AttachError::Load)?;
         if !settings.starts_in_table && !gives_task_storage(&loaded.skeleton) {
             settings.starts_in_table = true;
@@ -194,6 +197,9 @@ fn attach_loaded(
             _events: None,
         },
         events: None,
+        progress: settings.progress,
+        done: 0,
+        of: plan.ops.iter().map(|op| op.points.len()).sum::<usize>() + plan.row_functions.len(),
         loaded: RefCell::default(),
     };
     if !attaching.completions(plan, settings) {

@@ -1,0 +1,111 @@
+//! What a terminal shows while a run begins, and until it ends by itself.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use crate::leave::DETACHING;
+use crate::probe::attach::Stage;
+use crate::report::text::number::length;
+use crate::say;
+
+/// Shows how far attaching is. What an earlier run has left to be detached makes it take longer.
+pub fn show(stage: Stage) {
+    if say::can_erase() {
+        say::status(&text(stage, earlier_run()));
+    }
+}
+
+/// `attaching: 12 of 104 functions`
+fn text(stage: Stage, earlier: Option<u32>) -> String {
+    let what = match stage {
+        Stage::Looking => "looking at the kernel".to_owned(),
+        Stage::Loading => "loading programs".to_owned(),
+        Stage::Attaching { done, of } => format!("attaching: {} of {of} functions", done.min(of)),
+    };
+    match earlier {
+        Some(pid) => format!("{what}; PID {pid} ({DETACHING}) is still detaching an earlier run"),
+        None => what,
+    }
+}
+
+/// The process that detaches what an earlier run had attached, if there is one.
+fn earlier_run() -> Option<u32> {
+    let entries = fs::read_dir("/proc").ok()?.flatten();
+    let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.find(|pid: &u32| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == DETACHING)
+    })
+}
+
+/// Shows the time left until `end`, and says when that changes; `None` where it is not shown.
+pub fn show_left(end: Instant) -> Option<Instant> {
+    if !say::can_erase() {
+        return None;
+    }
+    let now = Instant::now();
+    let left = end.saturating_duration_since(now);
+    say::status(&time_left(left));
+    now.checked_add(until_change(left))
+}
+
+/// Seconds that have begun: `8 s left`, `1m 40 s left`.
+fn time_left(left: Duration) -> String {
+    let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+    match seconds {
+        ..100 => format!("{seconds} s left"),
+        _ => format!("{} left", length(Duration::from_secs(seconds))),
+    }
+}
+
+/// How long the same text is shown.
+fn until_change(left: Duration) -> Duration {
+    match left.subsec_nanos() {
+        0 => Duration::from_secs(1),
+        part => Duration::from_nanos(part.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_says_how_far_it_is_and_what_holds_it_up() {
+        assert_eq!(text(Stage::Looking, None), "looking at the kernel");
+        assert_eq!(
+            text(Stage::Attaching { done: 12, of: 104 }, None),
+            "attaching: 12 of 104 functions"
+        );
+        // Some are tried by several hooks.
+        assert_eq!(
+            text(Stage::Attaching { done: 9, of: 8 }, None),
+            "attaching: 8 of 8 functions"
+        );
+        assert_eq!(
+            text(Stage::Loading, Some(7)),
+            "loading programs; PID 7 (iosb-detach) is still detaching an earlier run"
+        );
+    }
+
+    #[test]
+    fn time_left_counts_down_in_whole_seconds() {
+        let ms = Duration::from_millis;
+        let shown: Vec<String> = [7_001, 7_000, 1, 0, 99_000, 99_001, 3_600_000]
+            .map(|left| time_left(ms(left)))
+            .into();
+        assert_eq!(
+            shown,
+            [
+                "8 s left",
+                "7 s left",
+                "1 s left",
+                "0 s left",
+                "99 s left",
+                "1m 40 s left",
+                "1h 0m 0 s left"
+            ]
+        );
+        assert_eq!(until_change(ms(7_300)), ms(300));
+        assert_eq!(until_change(ms(7_000)), ms(1_000));
+    }
+}

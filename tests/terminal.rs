@@ -1,0 +1,136 @@
+//! What a terminal shows while a run begins and goes on, and what is left of it. Run it as root.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
+const LIMIT: Duration = Duration::from_secs(60);
+const COLUMNS: u16 = 70;
+
+/// A terminal: the side that shows, and the side that programs write to.
+fn terminal() -> (File, OwnedFd) {
+    let (mut master, mut slave) = (-1, -1);
+    let size = libc::winsize {
+        ws_row: 24,
+        ws_col: COLUMNS,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    // SAFETY: both numbers are written to, the size is read, no name and no settings are passed.
+    let opened = unsafe {
+        libc::openpty(
+            &raw mut master,
+            &raw mut slave,
+            std::ptr::null_mut(),
+            std::ptr::null(),
+            &raw const size,
+        )
+    };
+    assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: the descriptors are new and ours.
+    unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) }
+}
+
+/// All that a run writes to its terminal.
+fn written(arguments: &[&str], term: &str) -> String {
+    let (mut master, slave) = terminal();
+    let mut tool = Command::new(TOOL);
+    tool.args(arguments).env("TERM", term).stdin(Stdio::null());
+    tool.stdout(slave.try_clone().unwrap()).stderr(slave);
+    let mut child = tool.spawn().unwrap();
+    // What the command holds of the terminal would keep its end from being seen.
+    drop(tool);
+    let (sender, text) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // The end of a terminal that nobody has open is an error, EIO.
+        let _ = master.read_to_end(&mut bytes);
+        let _ = sender.send(String::from_utf8(bytes).unwrap());
+    });
+    let text = text.recv_timeout(LIMIT);
+    if text.is_err() {
+        let _ = child.kill();
+    }
+    let status = child.wait().unwrap();
+    let text = text.unwrap();
+    assert!(status.success(), "{status}: {text}");
+    text
+}
+
+/// What it shows in the end, line by line.
+fn shown(text: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    let (mut line, mut column) = (Vec::new(), 0);
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        match c {
+            '\r' => column = 0,
+            '\n' => lines.push(std::mem::take(&mut line).into_iter().collect()),
+            '\x1b' => {
+                assert_eq!(rest.by_ref().take(2).collect::<String>(), "[K", "{text:?}");
+                line.truncate(column);
+            }
+            c => {
+                if column < line.len() {
+                    line[column] = c;
+                } else {
+                    line.push(c);
+                }
+                column += 1;
+                assert!(column < COLUMNS.into() || !is_status(&line), "{text:?}");
+            }
+        }
+    }
+    lines.push(line.into_iter().collect());
+    lines
+}
+
+fn is_status(line: &[char]) -> bool {
+    let line: String = line.iter().collect();
+    STATUS.iter().any(|text| line.contains(text))
+}
+
+/// Parts of the lines that are erased again.
+const STATUS: [&str; 3] = ["looking at the kernel", "loading programs", " s left"];
+const RUN: [&str; 5] = ["-T", "syscall", "-S", "--duration", "1200ms"];
+
+#[test]
+fn progress_and_time_left_are_shown_and_erased() {
+    let text = written(&RUN, "xterm");
+    let banner = text
+        .find("Tracing syscall latency")
+        .unwrap_or_else(|| panic!("{text:?}"));
+    let (before, after) = text.split_at(banner);
+    for stage in &STATUS[..2] {
+        assert!(before.contains(stage) && !after.contains(stage), "{stage}: {text:?}");
+    }
+    for left in ["2 s left", "1 s left"] {
+        assert!(after.contains(left), "{left}: {text:?}");
+    }
+    let lines = shown(&text);
+    let left: Vec<&String> = lines
+        .iter()
+        .filter(|line| STATUS.iter().any(|status| line.contains(status)))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+    // Nothing of what was erased is before what follows.
+    assert!(lines[0].starts_with("Tracing syscall latency"), "{lines:?}");
+    assert!(lines.iter().any(|line| line.starts_with("lost ")), "{lines:?}");
+}
+
+#[test]
+fn nothing_is_erased_where_that_is_not_wanted_or_not_possible() {
+    for (options, term) in [(&["--quiet"][..], "xterm"), (&[], "dumb")] {
+        let text = written(&[&RUN, options].concat(), term);
+        assert!(!text.contains('\x1b'), "{text:?}");
+        assert!(!STATUS.iter().any(|status| text.contains(status)), "{text:?}");
+    }
+    let mut tool = Command::new(TOOL);
+    let output = tool.args(RUN).env("TERM", "xterm").output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    assert!(!text.contains(&b'\x1b') && !text.contains(&b'\r'));
+}
