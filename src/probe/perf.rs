@@ -1,7 +1,8 @@
-//! Attaching by perf events: kprobes, kretprobes, and events that tracefs made.
+//! Attaching by perf events: kprobes, kretprobes, and events that tracefs made; and what perf itself counts.
 
 use std::ffi::CString;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
@@ -18,17 +19,24 @@ pub struct PerfLink {
 }
 
 // linux/perf_event.h
+const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_TYPE_TRACEPOINT: u32 = 2;
+const PERF_COUNT_SW_CONTEXT_SWITCHES: u64 = 3;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
+/// A program runs for every hit on any CPU; the event's own CPU does not matter.
+const ANY_CPU: libc::c_int = 0;
 
 nix::ioctl_write_int!(perf_event_set_bpf, b'$', 8);
 nix::ioctl_none!(perf_event_enable, b'$', 0);
+nix::ioctl_write_int_bad!(perf_group_enable, nix::request_code_none!(b'$', 0));
+nix::ioctl_write_int_bad!(perf_group_disable, nix::request_code_none!(b'$', 1));
+const PERF_IOC_FLAG_GROUP: libc::c_int = 1;
 
-fn open(attributes: &mut sys::perf_event_attr) -> io::Result<OwnedFd> {
+/// An event of any process on this CPU, counted together with others where a group is named.
+fn open(attributes: &mut sys::perf_event_attr, cpu: libc::c_int, group: Option<&File>) -> io::Result<OwnedFd> {
     attributes.size = size_of::<sys::perf_event_attr>() as u32;
     let any_process: libc::pid_t = -1;
-    // A program runs for every hit on any CPU; the event's own CPU does not matter.
-    let (cpu, group): (libc::c_int, libc::c_int) = (0, -1);
+    let group: libc::c_int = group.map_or(-1, AsRawFd::as_raw_fd);
     // SAFETY: `attributes` is valid for the size it states.
     let fd = unsafe {
         libc::syscall(
@@ -81,7 +89,7 @@ pub fn attach_kprobe(program: BorrowedFd<'_>, function: &str, at_return: bool) -
         attributes.config = 1 << read_number(format!("{UNIT}/format/retprobe"))?;
     }
     attributes.__bindgen_anon_3.config1 = name.as_ptr() as u64;
-    attach(program, open(&mut attributes)?)
+    attach(program, open(&mut attributes, ANY_CPU, None)?)
 }
 
 /// Attaches `program` to the tracepoint or tracefs event of this number.
@@ -95,7 +103,84 @@ pub fn attach_event(program: BorrowedFd<'_>, id: u64) -> io::Result<PerfLink> {
         ..Default::default()
     };
     attributes.__bindgen_anon_1.sample_period = 1;
-    attach(program, open(&mut attributes)?)
+    attach(program, open(&mut attributes, ANY_CPU, None)?)
+}
+
+/// Context switches of one CPU, as two of the kernel's counters have them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Switches {
+    pub cpu: usize,
+    /// By perf's software event.
+    pub counted: u64,
+    /// By the tracepoint `sched_switch`, which a kernel may not call for some tasks.
+    pub traced: u64,
+}
+
+/// Both counters of the switches of a CPU.
+#[derive(Debug)]
+pub struct SwitchCounters {
+    cpu: usize,
+    counted: File,
+    traced: File,
+}
+
+impl SwitchCounters {
+    /// Those of all CPUs, counting. `tracefs`: where that is mounted.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn start(tracefs: &Path) -> io::Result<Vec<Self>> {
+        let id = read_number(tracefs.join("events/sched/sched_switch/id"))?;
+        let cpus = libbpf_rs::num_possible_cpus().map_err(io::Error::other)?;
+        let mut all = Vec::new();
+        for cpu in 0..cpus {
+            match Self::of(cpu, id) {
+                Ok(counters) => all.push(counters),
+                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {} // It is off.
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(all)
+    }
+
+    fn of(cpu: usize, id: u32) -> io::Result<Self> {
+        let number = libc::c_int::try_from(cpu).map_err(io::Error::other)?;
+        let mut counted = sys::perf_event_attr {
+            type_: PERF_TYPE_SOFTWARE,
+            config: PERF_COUNT_SW_CONTEXT_SWITCHES,
+            ..Default::default()
+        };
+        counted.set_disabled(1);
+        let counted = File::from(open(&mut counted, number, None)?);
+        let mut traced = sys::perf_event_attr {
+            type_: PERF_TYPE_TRACEPOINT,
+            config: id.into(),
+            ..Default::default()
+        };
+        let traced = File::from(open(&mut traced, number, Some(&counted))?);
+        // SAFETY: the event is open.
+        unsafe { perf_group_enable(counted.as_raw_fd(), PERF_IOC_FLAG_GROUP) }?;
+        Ok(Self { cpu, counted, traced })
+    }
+
+    /// Ends the counting, of both in the same moment.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn stop(mut self) -> io::Result<Switches> {
+        // SAFETY: the event is open.
+        unsafe { perf_group_disable(self.counted.as_raw_fd(), PERF_IOC_FLAG_GROUP) }?;
+        let read = |event: &mut File| -> io::Result<u64> {
+            let mut number = [0; 8];
+            event.read_exact(&mut number)?;
+            Ok(u64::from_ne_bytes(number))
+        };
+        Ok(Switches {
+            cpu: self.cpu,
+            counted: read(&mut self.counted)?,
+            traced: read(&mut self.traced)?,
+        })
+    }
 }
 
 fn attach(program: BorrowedFd<'_>, event: OwnedFd) -> io::Result<PerfLink> {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use nix::sys::statfs::statfs;
@@ -17,14 +18,18 @@ use crate::exercise::{Exercise, TOO_MUCH};
 use crate::kernel::{Facts, privileges};
 use crate::layer::{FileSystem, Layer, Point, doors};
 use crate::probe::attach::{self, Attached, AttachedOp, EVERY_FUNCTION};
+use crate::probe::perf::{SwitchCounters, Switches};
 use crate::probe::plan::{Plan, PlannedOp, function_name};
 use crate::probe::program;
 use crate::process;
 use crate::report::check::{CheckReport, LayerVerdict, Row, Verdict};
+use crate::report::text::number::thousands;
 use crate::report::{LayerReport, Probe};
 
 /// Where temporary files are looked for room, in this order.
 const PLACES: [&str; 3] = ["/var/tmp", "/tmp", "."];
+/// How long context switches are counted in two ways.
+const SWITCHES_FOR: Duration = Duration::from_millis(200);
 /// What stands for the op where all of a layer have the same probes.
 const EVERY_REQUEST: &str = "requests";
 const EVERY_CALL: &str = "calls";
@@ -61,6 +66,7 @@ pub fn check(options: &Options) -> Result<u8, String> {
         wish,
         ..
     } = prepare(options, None)?;
+    let switches = switches(&facts);
     let mut settings = settings(options, &facts, &processes, None, None, &narrowing);
     settings.block = wish;
     settings.each_alone = true;
@@ -102,7 +108,7 @@ pub fn check(options: &Options) -> Result<u8, String> {
         lives_on,
     };
     let report = CheckReport {
-        facts: told_facts(&facts, &attached, &place, &evidence),
+        facts: told_facts(&facts, &attached, &place, &evidence, &switches),
         rows: evidence.rows(&plan),
         layers: plan_layers(&plan)
             .map(|layer| evidence.layer(layer, &plan, &layers))
@@ -136,12 +142,50 @@ fn plan_layers(plan: &Plan) -> impl Iterator<Item = Layer> {
     Layer::ALL.into_iter().filter(|&layer| plan.has(layer))
 }
 
+/// The context switches of each CPU in a while, as perf's software event and as the tracepoint has them.
+fn switches(facts: &Facts) -> io::Result<Vec<Switches>> {
+    let no_tracefs = || io::Error::other("tracefs is not mounted");
+    let counters = SwitchCounters::start(facts.tracefs.as_deref().ok_or_else(no_tracefs)?)?;
+    thread::sleep(SWITCHES_FOR);
+    counters.into_iter().map(SwitchCounters::stop).collect()
+}
+
+/// Whether the kernel calls its tracepoints whichever task is current: where it does not for some, nothing of those is seen, nor of
+/// the interrupts that hit them.
+fn where_tracepoints_fire(switches: &io::Result<Vec<Switches>>) -> String {
+    let all = match switches {
+        Ok(all) => all,
+        Err(error) => return format!("whether they fire for all tasks is not known: {error}"),
+    };
+    let counted = all.iter().fold(0_u64, |sum, cpu| sum.saturating_add(cpu.counted));
+    let missed = all.iter().filter(|cpu| cpu.traced < cpu.counted);
+    let missed: Vec<String> = missed
+        .map(|cpu| {
+            format!(
+                "CPU {}: {} of {}",
+                cpu.cpu,
+                thousands(cpu.counted - cpu.traced),
+                thousands(cpu.counted)
+            )
+        })
+        .collect();
+    let span = SWITCHES_FOR.as_millis();
+    if missed.is_empty() {
+        return format!("fired at all of {} context switches in {span} ms", thousands(counted));
+    }
+    format!(
+        "do not fire for some tasks; context switches missed in {span} ms: {}",
+        missed.join(", ")
+    )
+}
+
 /// What a report of trouble begins with.
 fn told_facts(
     facts: &Facts,
     attached: &Attached,
     place: &Path,
     evidence: &Evidence<'_>,
+    switches: &io::Result<Vec<Switches>>,
 ) -> Vec<(&'static str, String)> {
     let starts = if attached.in_flight.is_some() {
         "task storage"
@@ -164,6 +208,7 @@ fn told_facts(
         ("starts in", starts.to_owned()),
         ("runs", runs.to_owned()),
         ("files in", format!("{}{file_system}", place.display())),
+        ("tracepoints", where_tracepoints_fire(switches)),
     ]
 }
 
@@ -327,5 +372,28 @@ fn refused_row(op: &PlannedOp, name: &'static str, refusal: &attach::Refusal) ->
         function: refusal.function.clone(),
         hook: Some(refusal.hook.name()),
         verdict: Verdict::Refused(refusal.error.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_whose_tracepoints_do_not_fire_are_named() {
+        let cpu = |cpu, counted, traced| Switches { cpu, counted, traced };
+        let fire = |all: &[Switches]| where_tracepoints_fire(&Ok(all.to_vec()));
+        assert_eq!(
+            fire(&[cpu(0, 1_200, 1_200), cpu(1, 34, 34)]),
+            "fired at all of 1,234 context switches in 200 ms"
+        );
+        assert_eq!(
+            fire(&[cpu(0, 1_698, 598), cpu(1, 34, 34), cpu(3, 524, 482)]),
+            "do not fire for some tasks; context switches missed in 200 ms: CPU 0: 1,100 of 1,698, CPU 3: 42 of 524"
+        );
+        assert_eq!(
+            where_tracepoints_fire(&Err(io::Error::other("tracefs is not mounted"))),
+            "whether they fire for all tasks is not known: tracefs is not mounted"
+        );
     }
 }
