@@ -610,6 +610,12 @@ static __always_inline __u8 bio_op(__u32 flags, __u32 bytes)
 	return block_op(flags);
 }
 
+/* A read that nobody has asked for yet. */
+static __always_inline bool is_readahead(__u32 flags)
+{
+	return flags & 1u << bpf_core_enum_value(enum req_flag_bits, __REQ_RAHEAD);
+}
+
 static __always_inline void remember_bio(__u64 bio, const struct found_bio *known, const struct bio_state *state)
 {
 	int failed = keep_bio(bio, known, state);
@@ -647,6 +653,8 @@ static __always_inline void stamp_bio(const struct bio_view *view, const struct 
 		state.origin = origin_of_current();
 		if (state.origin == ORIGIN_WORKER && state.op && view->bytes && is_of_written((void *)address))
 			state.origin = ORIGIN_WRITEBACK;
+		if (state.origin == ORIGIN_OWN && is_readahead(view->flags))
+			state.origin = ORIGIN_READAHEAD;
 	}
 	remember_bio(address, known, &state);
 }

@@ -93,13 +93,6 @@ static __always_inline bool is_traced_request(__u64 kiocb)
 	return bpf_map_lookup_elem(&asynchronous, &kiocb);
 }
 
-/* include/uapi/asm-generic/fcntl.h, and what x86 and arm64 have of their own */
-#if defined(__TARGET_ARCH_x86)
-#define O_DIRECT 00040000
-#else
-#define O_DIRECT 00200000
-#endif
-
 /* Whether a read or write that begins like this goes past the page cache, as far as its first argument tells. */
 #define DEFINE_IS_DIRECT(NAME, GET)                                                                                    \
 	static __always_inline bool NAME(__u32 point, void *first)                                                     \

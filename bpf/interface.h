@@ -453,13 +453,14 @@ struct family_stats {
 /* Whose requests nobody waited for. */
 enum origin {
 	ORIGIN_NONE = 0, /* not known: flushes, which the kernel sends for whoever asked */
-	ORIGIN_OWN = 1, /* of a thread that is traced */
+	ORIGIN_OWN = 1, /* of a thread that is traced; those that end while it sleeps for them are in its calls' rows */
 	ORIGIN_ASYNCHRONOUS = 2, /* the same, by io_uring or AIO */
 	ORIGIN_WORKER = 3, /* kworkers */
 	ORIGIN_JOURNAL = 4, /* jbd2 */
 	ORIGIN_KERNEL = 5, /* other kernel threads */
 	ORIGIN_WRITEBACK = 6, /* kworkers, of files that a traced thread has written */
-	ORIGINS = 7,
+	ORIGIN_READAHEAD = 7, /* of a thread that is traced, read ahead of it */
+	ORIGINS = 8,
 };
 
 /* Requests of one origin and direction on one CPU. */

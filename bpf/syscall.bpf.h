@@ -26,6 +26,13 @@ const volatile __u8 compat_cookie_calls[MAX_SYSCALLS];
 /* include/linux/sched.h */
 #define PF_KTHREAD 0x00200000
 
+/* include/uapi/asm-generic/fcntl.h, and what x86 and arm64 have of their own */
+#if defined(__TARGET_ARCH_x86)
+#define O_DIRECT 00040000
+#else
+#define O_DIRECT 00200000
+#endif
+
 /*
  * Whether a function of `point` is called inside one of its op whose start is in a cookie, and which counts: a file system does that to
  * get at the file behind one of its own.
@@ -117,6 +124,9 @@ __noinline int has_path(__u64 path)
 				hand->is_unjudged = 1;                                                                 \
 				hand->fd = fd;                                                                         \
 			}                                                                                              \
+			/* Else a function of vfs tells. */                                                            \
+			if (config.whole_stack && hand && file && hand->family == FAMILY_READ)                         \
+				hand->direct = !!(BPF_CORE_READ(file, f_flags) & O_DIRECT);                            \
 			if (config.tells_slow && hand)                                                                 \
 				keep_arguments(hand, point_op(point), fd, file, ARG_0(args), ARG_1(args), ARG_2(args), \
 					       ARG_3(args));                                                           \

@@ -69,6 +69,7 @@ _Static_assert(__builtin_offsetof(struct pt_regs, syscallno) == 280, "behind the
 enum req_flag_bits {
 	__REQ_FUA = 17,
 	__REQ_PREFLUSH = 18,
+	__REQ_RAHEAD = 19,
 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)

@@ -65,6 +65,7 @@ const ORIGIN_NAMES: [&str; ORIGINS as usize] = [
     "journal",
     "kernel",
     "writeback",
+    "readahead",
 ];
 
 /// Reads all of it; see [`super::read`] for `epoch`.

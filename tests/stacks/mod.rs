@@ -124,7 +124,7 @@ pub fn database() -> StackReport {
     StackReport {
         families: vec![read, write, open, fsync, metadata, unused(Family::Asynchronous)],
         not_waited: Some(vec![
-            origin("own", false, 88, 11_534_336, 31_000, 2_900_000),
+            origin("readahead", false, 88, 11_534_336, 31_000, 2_900_000),
             origin("writeback", true, 212, 13_893_632, 44_000, 1_100_000),
             origin("journal", true, 196, 1_605_632, 12_000, 900_000),
         ]),

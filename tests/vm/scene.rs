@@ -34,6 +34,7 @@ pub fn main() -> ExitCode {
     match name {
         "cached" => cached(file, count, gate),
         "direct" => direct(file, 1, count, gate),
+        "sequential" => sequential(file, count, gate),
         "crowd" => direct(file, 16, count, gate),
         "commits" => commits(file, count, gate),
         "cold" => cold(file, gate),
@@ -80,6 +81,14 @@ fn cached(path: &str, count: u32, gate: impl FnOnce()) {
     read_block(&file, &mut memory, 0);
     gate();
     (0..count).for_each(|_| read_block(&file, &mut memory, 0));
+}
+
+/// Reads of one block after the other, of which none is in memory.
+fn sequential(path: &str, count: u32, gate: impl FnOnce()) {
+    let file = open(path, 0);
+    let mut memory = vec![0; BLOCK];
+    gate();
+    (0..u64::from(count)).for_each(|number| read_block(&file, &mut memory, number * BLOCK as u64));
 }
 
 /// Direct reads, each thread's of its own blocks, one after the other.

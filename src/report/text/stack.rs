@@ -459,7 +459,8 @@ fn is_of_traced(origin: &OriginReport) -> bool {
 
 fn not_waited(origin: &OriginReport) -> String {
     let name = match (origin.origin, origin.is_write) {
-        ("own", false) => "readahead, by those traced",
+        ("readahead", _) => "readahead, by those traced",
+        ("own", false) => "reads, by those traced",
         ("own", true) => "writes, by those traced",
         ("asynchronous", false) => "asynchronous reads",
         ("asynchronous", true) => "asynchronous writes",

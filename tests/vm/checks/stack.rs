@@ -29,6 +29,8 @@ pub const CHECKS: &[Check] = &[
         .timed(),
     Check::new("stack: the text has every call", text).when(|guest| guest.tool().is_some()),
     Check::new("stack: a read into another file system's page", into_a_page).when(|guest| guest.tool().is_some()),
+    Check::new("stack: direct reads that end before a sleep are no readahead", inline)
+        .when(|guest| guest.tool().is_some()),
 ];
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -291,6 +293,36 @@ fn into_a_page(guest: &Guest) -> Result<(), String> {
         Some(calls) if calls >= READS as u64 && text.contains("  ext4 ") => Ok(()),
         _ => Err(format!("not {READS} reads of ext4:\n{text}")),
     }
+}
+
+/// The disk answers in the call that asks it. Reads of a file are read ahead, those past the page cache are not.
+fn inline(guest: &Guest) -> Result<(), String> {
+    const READS: u64 = 100;
+    const DEVICE: &str = NullDisks::FIRST;
+    let _disk = NullDisks::new(guest, 1, &[("irqmode", "0")])?;
+    let count = READS.to_string();
+    let run = |scene: &str| {
+        let words = ["/init", "scene", scene, DEVICE, &count].map(String::from);
+        let workload = Workload::launch(&words)?;
+        let tool = Tool::start(guest, &["--json", "-p", &workload.pid.to_string()])?;
+        workload.go()?;
+        workload.finish()?;
+        let reports = schema::reports(&tool.written()?)?;
+        Ok::<_, String>(Told { reports })
+    };
+    let told = run("direct")?;
+    told.is_complete()?;
+    let of = |told: &Told, origin| told.not_waited(origin, "count");
+    if (told.class("direct"), of(&told, "own"), of(&told, "readahead")) != (READS, READS, 0) {
+        return told.wrong("not all reads are direct, and none of them readahead");
+    }
+    told.has_none("read", WAITS)?;
+    let told = run("sequential")?;
+    told.is_complete()?;
+    if told.class("read_ahead_only") == 0 || of(&told, "readahead") == 0 || of(&told, "own") > 0 {
+        return told.wrong("readahead is not called that");
+    }
+    Ok(())
 }
 
 /// The tool's reports, a line each, as it writes them. Each is read once: a slow machine has so many of them that all together do
@@ -739,7 +771,7 @@ fn uring_deep(told: &Told) -> Result<(), String> {
     if !(2 * delay * 9 / 10..URING * delay / 8).contains(&told.ns("async", "device")) {
         return told.wrong("not twice what the disk takes");
     }
-    if told.not_waited("asynchronous", "requests") > URING {
+    if told.not_waited("asynchronous", "count") > URING {
         return told.wrong("more requests than there were");
     }
     told.sleeps_for("async", &["device", "queue"])
@@ -747,8 +779,7 @@ fn uring_deep(told: &Told) -> Result<(), String> {
 
 /// All of them are submitted by a thread that makes no calls.
 fn uring_polled(told: &Told) -> Result<(), String> {
-    let [requests, bytes, device] =
-        ["requests", "bytes", "device_ns"].map(|field| told.not_waited("asynchronous", field));
+    let [requests, bytes, device] = ["count", "bytes", "device_ns"].map(|field| told.not_waited("asynchronous", field));
     // Neighbours may have become one.
     if bytes != URING * BLOCK as u64 || device < requests * DELAY.as_nanos() as u64 {
         return told.wrong("not all requests, or shorter than the disk takes");
