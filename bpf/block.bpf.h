@@ -37,7 +37,9 @@ struct request_view {
 	__u32 flags;
 	__u32 asked; /* its first bio's flags: the kernel takes FUA off a request for a disk that does not know it */
 	__u32 bytes;
-	__u32 disk; /* for groups */
+	/* For groups. */
+	__u32 disk;
+	__u64 gendisk;
 };
 
 static __always_inline __u32 device_number(int major, int first_minor)
@@ -85,6 +87,7 @@ static __always_inline __u32 device_number(int major, int first_minor)
 		if (!disk)                                                                                             \
 			return false;                                                                                  \
 		view->disk = config.group_by == BY_DISK ? device_number(GET(disk, major), GET(disk, first_minor)) : 0; \
+		view->gendisk = (__u64)disk;                                                                           \
 		if (!block.disk)                                                                                       \
 			return true;                                                                                   \
 		if (block.is_partition)                                                                                \
@@ -183,7 +186,7 @@ static __always_inline __u32 group_of_request(const struct request_view *view, _
 					      const struct request_state *started)
 {
 	if (config.group_by == BY_DISK)
-		return group_of_disk(view->disk);
+		return group_of_disk(view->disk, (void *)view->gendisk);
 	if (config.group_by == BY_FILE)
 		return view->bio && op <= BLOCK_OP_WRITE ? group_of_page((void *)view->bio) : GROUP_NONE;
 	if (stamp->queued_ns)
@@ -559,7 +562,7 @@ struct bio_view {
 static __always_inline __u32 group_of_bio(const struct bio_view *view, __u8 op)
 {
 	if (config.group_by == BY_DISK)
-		return group_of_disk(block.disk);
+		return group_of_disk(block.disk, NULL);
 	if (config.group_by == BY_FILE)
 		return op <= BLOCK_OP_WRITE ? group_of_page((void *)view->address) : GROUP_NONE;
 	return group_of_current();

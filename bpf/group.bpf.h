@@ -136,9 +136,12 @@ static __always_inline struct group_key process_key(struct task_struct *leader)
 	return key;
 }
 
-/* What is written about a group that is new. The file is only looked at where groups are files, and may have no mount. */
+/*
+ * What is written about a group that is new. The file is only looked at where groups are files, and may have no mount; the disk only
+ * where they are disks: one that is a path to another (NVMe multipath) is listed nowhere by its number.
+ */
 static __always_inline void describe_group(struct group *group, const struct group_key *key, struct dentry *dentry,
-					   struct vfsmount *mount)
+					   struct vfsmount *mount, struct gendisk *disk)
 {
 	group->number = key->number;
 	group->more = key->more;
@@ -151,13 +154,19 @@ static __always_inline void describe_group(struct group *group, const struct gro
 	}
 	if (config.group_by == BY_FILE && dentry)
 		group->path = note_names(group->names, &group->names_length, dentry, mount);
+	if (config.group_by == BY_DISK && disk) {
+		int length = bpf_core_read_str(group->names, sizeof(disk->disk_name), &disk->disk_name);
+
+		group->names_length = length > 0 ? length : 0;
+	}
 	if (config.group_by == BY_CGROUP)
 		group->path = note_cgroup_names(group->names, &group->names_length, current_cgroup());
 	barrier();
 	group->is_known = 1;
 }
 
-static __always_inline __u32 find_or_make_group(const struct group_key *key, struct dentry *dentry, struct vfsmount *mount)
+static __always_inline __u32 find_or_make_group(const struct group_key *key, struct dentry *dentry, struct vfsmount *mount,
+						struct gendisk *disk)
 {
 	__u32 *found = bpf_map_lookup_elem(&group_numbers, key), number;
 	struct group *group;
@@ -175,7 +184,7 @@ static __always_inline __u32 find_or_make_group(const struct group_key *key, str
 	group = bpf_map_lookup_elem(&groups, &number);
 	if (!group)
 		return GROUP_UNPLACED;
-	describe_group(group, key, dentry, mount);
+	describe_group(group, key, dentry, mount, disk);
 	if (!bpf_map_update_elem(&group_numbers, key, &number, BPF_NOEXIST))
 		return number;
 	/* Another CPU was faster. */
@@ -196,14 +205,15 @@ static __always_inline __u32 group_of_current(void)
 		key.number = BPF_CORE_READ(current_cgroup(), id);
 	else
 		return GROUP_NONE;
-	return find_or_make_group(&key, NULL, NULL);
+	return find_or_make_group(&key, NULL, NULL, NULL);
 }
 
-static __always_inline __u32 group_of_disk(__u32 device)
+/* `disk`: where it is at hand. */
+static __always_inline __u32 group_of_disk(__u32 device, struct gendisk *disk)
 {
 	struct group_key key = { .number = device };
 
-	return device ? find_or_make_group(&key, NULL, NULL) : GROUP_NONE;
+	return device ? find_or_make_group(&key, NULL, NULL, disk) : GROUP_NONE;
 }
 
 /* The group of a call on this file. A disk's own file is of that disk, any other of the one that its file system is on. */
@@ -220,12 +230,12 @@ static __always_inline __u32 group_of_inode(struct inode *inode, struct dentry *
 	if (config.group_by == BY_DISK) {
 		if ((BPF_CORE_READ(inode, i_mode) & S_IFMT) == S_IFBLK)
 			device = BPF_CORE_READ(inode, i_rdev);
-		return group_of_disk(device);
+		return group_of_disk(device, NULL);
 	}
 	/* A file's number may be given to another one when it was deleted, which then has another name. */
 	key.number = BPF_CORE_READ(inode, i_ino);
 	key.more = (__u64)device << 32 | (dentry ? BPF_CORE_READ(dentry, d_name.hash) : 0);
-	return find_or_make_group(&key, dentry, mount);
+	return find_or_make_group(&key, dentry, mount, NULL);
 }
 
 static __always_inline __u32 group_of_file(struct file *file)

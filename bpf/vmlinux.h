@@ -235,6 +235,7 @@ struct block_device_operations {
 struct gendisk {
 	int major;
 	int first_minor;
+	char disk_name[32];
 	const struct block_device_operations *fops;
 };
 

@@ -227,7 +227,7 @@ fn describe(by: By, group: &types::group, names: &dyn Names) -> Who {
             }
         }
         By::Disk => Who::Disk {
-            name: names.disk(group.number as u32),
+            name: names.disk(group.number as u32, pieces().first().map(String::as_str)),
         },
         By::Cgroup => Who::Cgroup {
             path: match names::path(u32::from(group.path), &pieces()) {
@@ -250,5 +250,41 @@ fn mounted(path: CallPath, mount: Option<String>) -> CallPath {
             text: format!("…{}", path.text),
         },
         _ => path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine that lists no disk.
+    struct Nothing;
+
+    impl Names for Nothing {
+        fn process(&self, _: u64, _: u64) -> Option<String> {
+            None
+        }
+
+        fn disk(&self, device: u32, recorded: Option<&str>) -> String {
+            format!("{device} {recorded:?}")
+        }
+
+        fn mount(&self, _: u32) -> Option<String> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_disk_is_looked_for_with_the_name_that_was_recorded() {
+        let mut group = types::group {
+            number: 7,
+            ..Default::default()
+        };
+        let name = |group: &types::group| describe(By::Disk, group, &Nothing).name();
+        assert_eq!(name(&group), "7 None");
+        let recorded = b"nvme0c0n1\0";
+        group.names[..recorded.len()].copy_from_slice(recorded);
+        group.names_length = recorded.len() as u32;
+        assert_eq!(name(&group), "7 Some(\"nvme0c0n1\")");
     }
 }

@@ -20,8 +20,9 @@ pub fn numbers_of(device: u32) -> (u32, u32) {
 pub trait Names {
     /// The name of the process of this number, if it is the one that began then, in nanoseconds since boot.
     fn process(&self, pid: u64, began_ns: u64) -> Option<String>;
-    /// The disk that a device number is of, or is a partition of; else what a file system without one is.
-    fn disk(&self, device: u32) -> String;
+    /// The disk that a device number is of, or is a partition of; else what a file system without one is. `recorded`: what a disk was
+    /// called when its requests were seen; one that is a path to another is not found by its number.
+    fn disk(&self, device: u32, recorded: Option<&str>) -> String;
     /// Where all of the file system of this device number is mounted.
     fn mount(&self, device: u32) -> Option<String>;
 }
@@ -49,7 +50,7 @@ impl Names for Machine {
         name_in_stat(&String::from_utf8_lossy(&stat), began_ns)
     }
 
-    fn disk(&self, device: u32) -> String {
+    fn disk(&self, device: u32, recorded: Option<&str>) -> String {
         let (major, minor) = numbers_of(device);
         let link = format!("/sys/dev/block/{major}:{minor}");
         // The folder of a partition is in that of its disk.
@@ -58,6 +59,7 @@ impl Names for Machine {
             let disk = if is_partition { place.parent()? } else { &place };
             Some(disk.file_name()?.to_string_lossy().replace('!', "/"))
         });
+        let found = found.or_else(|| Some(recorded?.replace('!', "/")));
         found.unwrap_or_else(|| match kind_of(&self.mounts, (major, minor)) {
             Some(kind) => format!("{kind} ({major}:{minor})"),
             None => format!("{major}:{minor}"),
@@ -210,6 +212,18 @@ mod tests {
         assert_eq!(mount_of(MOUNTS, (259, 3)).as_deref(), Some("/mnt/a b"));
         assert_eq!(mount_of(MOUNTS, (8, 1)), None);
         assert_eq!(kind_of(MOUNTS, (0, 21)).as_deref(), Some("sysfs"));
+    }
+
+    #[test]
+    fn a_disk_that_is_not_listed_has_the_name_that_its_requests_had() {
+        let machine = Machine {
+            mounts: MOUNTS.to_owned(),
+        };
+        // No machine has a block device of this major number, which is that of file systems without a disk.
+        assert_eq!(machine.disk(21, Some("nvme0c0n1")), "nvme0c0n1");
+        assert_eq!(machine.disk(21, Some("cciss!c0d0")), "cciss/c0d0");
+        assert_eq!(machine.disk(21, None), "sysfs (0:21)");
+        assert_eq!(machine.disk(99, None), "0:99");
     }
 
     #[test]
