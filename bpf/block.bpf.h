@@ -376,68 +376,115 @@ static __always_inline void mark_ended(__u64 address, __u64 stamp, const struct 
 		forget_request(address, known);
 }
 
-/* What sees an end: the function goes before the tracepoint, which it calls. */
+/* What sees an end: the function goes before the tracepoint, which it calls, and on the tracepoint END_BY_EVENT_AGAIN before END_BY_EVENT. */
 enum end_seen {
 	END_BY_FUNCTION,
 	END_BY_EVENT,
 	END_BY_EVENT_AGAIN, /* by another program too */
 };
 
-/* Whether nothing is left to be told of a request, which began in this run. */
-static __always_inline bool is_over(const struct request_state *state, __u64 stamp, __u32 bytes)
+/* Whether nothing is known of a request with data that began in this run. */
+static __always_inline bool is_unknown(const struct request_state *state, __u64 stamp, __u32 bytes)
 {
-	return !state && bytes && stamp && stamp >= control.began_ns;
+	return (!state || state->phase == REQUEST_ENDED) && bytes && stamp && stamp >= control.began_ns;
 }
 
-/* Of what ends without having been issued in this run, and, mostly, of what the other program has counted. */
-static __always_inline int on_unissued_end(struct request_view *view, bool direct, const struct found_request *known,
+/*
+ * Whether such a request can be one that was asked for: the first program that sees its end counts it as one whose issue was not seen.
+ * Of some processes' requests those are known by a bio that is still remembered, as no issue has taken it.
+ */
+static __always_inline bool is_unseen_issue(struct request *rq, bool direct, enum end_seen by)
+{
+	struct found_bio first;
+	__u64 bio;
+
+	if (by == (block.twice ? END_BY_EVENT_AGAIN : END_BY_EVENT))
+		return false;
+	if (!block.by_owner)
+		return true;
+	bio = block.bio_stamps ? as_number((__u64)OF_REQUEST(rq, direct, bio)) : 0;
+	if (!bio)
+		return false;
+	first = find_bio(bio);
+	return first.state && first.state->owner == OWNER_TRACED;
+}
+
+/* The end of a request was seen, and its issue was not. By itself, as count_apart() is. */
+__noinline int count_unseen_issue(__u32 op)
+{
+	struct op_stats *s = stats_of(block_index(op));
+
+	if (s)
+		__sync_fetch_and_add(&s->half_seen, 1);
+	return 0;
+}
+
+/* Of what ends without having been seen to be issued in this run, and, rarely, of what the other program has counted. */
+static __always_inline int on_unissued_end(struct request *rq, bool direct, const struct found_request *known, __u64 stamp,
 					   __u32 bytes, enum end_seen by)
 {
 	const struct request_state *state = known->state;
-	bool is_known = state && state->stamp == view->stamp;
+	struct request_view view = { .address = (__u64)rq };
+	bool is_known = state && state->stamp == stamp, is_asked_for;
 	__u8 phase = state ? state->phase : 0;
-	__u8 op = block_op(view->flags);
-	__u64 address = view->address;
-	__u64 stamp = 0;
+	__u64 address = view.address;
+	__u64 submitted = 0;
 	__u32 submitter;
+	__u8 op;
 
-	if (by == END_BY_FUNCTION && is_over(state, view->stamp, bytes))
+	if (is_unknown(state, stamp, bytes) && !is_unseen_issue(rq, direct, by))
 		return 0;
-	if (!look_at_disk(view, direct))
+	if (!look_at_disk(&view, direct))
 		return 0;
 	if (is_known && phase == REQUEST_ENDED) {
 		forget_request(address, known);
 		return 0;
 	}
+	look(rq, direct, &view);
+	op = block_op(view.flags);
 	if (block.bio_stamps)
-		stamp = take_stamps_of_unissued(as_number(view->bio));
-	submitter = stamp >> 32;
-	if (bytes || op == BLOCK_OP_FLUSH) {
+		submitted = take_stamps_of_unissued(as_number(view.bio));
+	submitter = submitted >> 32;
+	is_asked_for = !block.by_owner || (phase == REQUEST_STARTED && !state->foreign) || (__u32)submitted == OWNER_TRACED;
+	/* What a flush is asked for with, and nothing else, is a write without data, which is never issued. */
+	if (bytes || op != BLOCK_OP_WRITE) {
 		if (is_known && phase == REQUEST_FLUSHING)
 			return 0;
-		/* Without a stamp all that is known is that nothing else was left out. */
-		if (view->stamp ? view->stamp < control.began_ns : !block.by_owner && by != END_BY_EVENT_AGAIN) {
-			struct request_state flushing = { .op = op, .stamp = view->stamp, .phase = REQUEST_FLUSHING };
-
+		if (stamp && stamp >= control.began_ns) {
+			if (!is_asked_for)
+				return 0;
+			if (OF_REQUEST(rq, direct, state) == MQ_RQ_IDLE)
+				count_apart(op, APART_NEVER_ISSUED);
+			else
+				count_unseen_issue(op);
+			if (config.whole_stack && submitter)
+				end_in_sleep(submitter, 0, bpf_ktime_get_ns());
+		} else if (stamp || !block.by_owner) {
+			/* Without a stamp all that is known is that nothing else was left out. */
 			count_apart(op, APART_AT_START);
-			if (bytes && asks_for_flush(view->asked))
-				remember_request(address, known, &flushing);
-			else if (view->stamp)
-				mark_ended(address, view->stamp, known, op);
+		} else {
+			return 0;
+		}
+		if (bytes && asks_for_flush(view.asked)) {
+			struct request_state flushing = { .op = op, .stamp = stamp, .phase = REQUEST_FLUSHING };
+
+			remember_request(address, known, &flushing);
+		} else {
+			mark_ended(address, stamp, known, op);
 		}
 		return 0;
 	}
 	if (is_known && phase == REQUEST_FLUSHING) {
 		if (config.whole_stack && state->thread)
-			end_of_flushed(state->thread, view->queue);
-		mark_ended(address, view->stamp, known, op);
+			end_of_flushed(state->thread, view.queue);
+		mark_ended(address, stamp, known, op);
 		return 0;
 	}
 	if (config.whole_stack && submitter)
-		end_of_flushed(submitter, view->queue);
-	if ((phase == REQUEST_STARTED && !state->foreign) || !block.by_owner || (__u32)stamp == OWNER_TRACED) {
+		end_of_flushed(submitter, view.queue);
+	if (is_asked_for) {
 		count_apart(op, APART_NEVER_ISSUED);
-		mark_ended(address, view->stamp, known, op);
+		mark_ended(address, stamp, known, op);
 	} else {
 		forget_request(address, known);
 	}
@@ -506,27 +553,26 @@ static __always_inline int on_end(struct request *rq, bool direct, long error, b
 	__u64 address = (__u64)rq, stamp = OF_REQUEST(rq, direct, start_time_ns), now, from;
 	struct request_state *state, ended;
 	struct found_request known;
-	struct request_view view;
 
 	known = find_request(address);
 	state = known.state;
 	/* Mostly another program has counted it, and that is seen before anything else is read. */
-	if (by != END_BY_FUNCTION && is_over(state, stamp, bytes))
+	if (by != END_BY_FUNCTION && state && state->phase == REQUEST_ENDED && state->stamp == stamp) {
+		forget_request(address, &known);
 		return 0;
+	}
 	/* Nothing is counted any more while /proc/diskstats is read, to be compared. */
 	if (control.stopped & STOP_REQUESTS || bytes < OF_REQUEST(rq, direct, __data_len))
 		return 0;
-	if (!state || state->phase != REQUEST_ISSUED) {
-		look(rq, direct, &view);
-		return on_unissued_end(&view, direct, &known, bytes, by);
-	}
+	if (!state || state->phase != REQUEST_ISSUED)
+		return on_unissued_end(rq, direct, &known, stamp, bytes, by);
 	now = bpf_ktime_get_ns();
 	ended = *state;
 	if (ended.flushes)
 		state->phase = REQUEST_FLUSHING;
-	/* The other program would take one that was started before the run for one that was issued before. */
-	else if (stamp < control.began_ns)
-		mark_ended(address, stamp, &known, ended.op);
+	/* The other program would take it for one whose issue was not seen. */
+	else if (block.ends_twice)
+		state->phase = REQUEST_ENDED;
 	else
 		forget_request(address, &known);
 	if (block.neighbours)

@@ -110,7 +110,7 @@ enum lost_reason {
 /* Requests of the block layer that are not in the histogram, and are no loss. */
 enum apart {
 	APART_AT_START = 0, /* issued before the run began */
-	APART_NEVER_ISSUED = 1, /* completed without having been issued: an empty flush */
+	APART_NEVER_ISSUED = 1, /* completed without having been issued: an empty flush, or what the driver refused */
 	APART_BY_KERNEL = 2, /* submitted by a kernel thread, where processes are asked for */
 	APART_UNOWNED = 3, /* whose submitter nothing tells, where processes are asked for */
 	APART_UNTIMED = 4, /* whose queue time began nobody knows when */
@@ -150,7 +150,7 @@ struct op_stats {
 	 * way, and those whose return was skipped. Entries, and returns of usual calls, may be in `struct binned` instead.
 	 */
 	__u64 under_way;
-	__u64 half_seen; /* returns of calls whose entry was skipped, whosever they were */
+	__u64 half_seen; /* returns of calls whose entry was skipped, whosever they were; ends of requests whose issue was not seen */
 	__u64 apart[APART_KINDS];
 	struct errno_count errnos[ERRNOS];
 	/* In this order: they are counted the other way round, so that who reads in between finds no part without its whole. */

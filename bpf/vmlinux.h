@@ -72,6 +72,11 @@ enum req_flag_bits {
 	__REQ_RAHEAD = 19,
 };
 
+/* include/linux/blkdev.h, include/linux/blk-mq.h: a request that no driver has started. */
+enum mq_rq_state {
+	MQ_RQ_IDLE = 0,
+};
+
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 typedef struct {
@@ -284,6 +289,7 @@ struct request {
 	struct request *rq_next;
 	struct block_device *part;
 	__u64 start_time_ns;
+	enum mq_rq_state state;
 };
 
 /* Before 5.17 (f3fa33acca9f "block: remove the ->rq_disk field in struct request"). */

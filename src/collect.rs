@@ -1,5 +1,6 @@
 //! Reads the kernel side's counters and makes reports of their differences.
 
+mod cause;
 mod group;
 mod neighbour;
 mod op;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use libbpf_rs::MapCore;
 
+use self::cause::Seen;
 use self::group::{GroupSpan, GroupsReading};
 use self::neighbour::NeighbourReading;
 use self::op::OpReading;
@@ -484,6 +486,7 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
         report.not_measured.push(not_measured("everything since then"));
     }
     let mut lost = [0u64; LOST_REASONS as usize];
+    let mut unseen_issues = 0_u64;
     let mut hooks = Vec::new();
     let mut queue_times = Vec::new();
     if layer == Layer::Syscall {
@@ -515,17 +518,18 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
         for (sum, n) in lost.iter_mut().zip(difference.lost()) {
             *sum = sum.saturating_add(n);
         }
+        unseen_issues = unseen_issues.saturating_add(unseen_issues_of(layer, &difference));
         report.ops.push(OpReport {
             attach: attach_points(attached),
             refused: refusals(attached),
-            losses: own_losses(&difference.lost()),
+            losses: losses_of_op(layer, &difference),
             ..difference.report(planned.op.name, planned.op.moves_bytes)
         });
     }
     if layer == Layer::Blk {
         block_report(&mut report, &queue_times, span);
     }
-    report.losses = losses(layer, &lost, span);
+    report.losses = losses(layer, &lost, unseen_issues, span);
     report.skips_unknown = skips_unknown(layer, span);
     report.in_flight = span.in_flight.map(|known| known.get(&layer).copied().unwrap_or(0));
     report.hooks = hooks.iter().map(|hook| hook.name()).collect();
@@ -560,7 +564,7 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
             match report
                 .losses
                 .iter_mut()
-                .find(|loss| loss.reason == LossReason::ReturnMissed)
+                .find(|loss| loss.reason == LossReason::ReturnMissed && loss.cause.is_none())
             {
                 Some(loss) => (loss.count, loss.up_to) = (loss.count.saturating_add(under_way), true),
                 None => {
@@ -570,6 +574,7 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
                             reason: LossReason::ReturnMissed,
                             count: under_way,
                             up_to: true,
+                            cause: None,
                         },
                     );
                 }
@@ -663,9 +668,31 @@ fn own_losses(lost: &[u64]) -> Vec<Loss> {
             reason,
             count: lost[place as usize],
             up_to: false,
+            cause: None,
         })
         .filter(|loss| loss.count > 0)
         .collect()
+}
+
+/// Requests whose end was seen and whose issue was not. One that found no room when it was issued is lost as that.
+fn unseen_issues_of(layer: Layer, difference: &OpReading) -> u64 {
+    let lost = difference.lost();
+    let no_room = lost[LOST_STORAGE as usize].saturating_add(lost[LOST_TABLE_FULL as usize]);
+    let unseen = if layer == Layer::Blk { difference.half_seen() } else { 0 };
+    unseen.saturating_sub(no_room)
+}
+
+/// Losses that the programs counted of one op.
+fn losses_of_op(layer: Layer, difference: &OpReading) -> Vec<Loss> {
+    let issues = Loss {
+        reason: LossReason::IssueMissed,
+        count: unseen_issues_of(layer, difference),
+        up_to: false,
+        cause: None,
+    };
+    let mut losses = own_losses(&difference.lost());
+    losses.extend(Some(issues).filter(|issues| issues.count > 0));
+    losses
 }
 
 /// What was tried of an op before what it is measured by.
@@ -678,9 +705,20 @@ fn refusals(attached: &AttachedOp) -> Vec<Refused> {
     attached.refused.iter().map(refused).collect()
 }
 
-/// Losses that the programs counted, and the entries that the kernel did not let them see.
-fn losses(layer: Layer, lost: &[u64], span: &Span<'_>) -> Vec<Loss> {
+/// Losses that the programs counted, and the entries that the kernel did not let them see. `unseen_issues`: at the block layer.
+fn losses(layer: Layer, lost: &[u64], unseen_issues: u64, span: &Span<'_>) -> Vec<Loss> {
     let mut losses = own_losses(lost);
+    let mut skipped_and_known = 0;
+    let way = span.attached.block_way.as_ref();
+    if let Some(way) = way.filter(|way| layer == Layer::Blk && !way.is_bio_based) {
+        let missed = losses.extract_if(.., |loss| loss.reason == LossReason::ReturnMissed);
+        let missed = missed.fold(0, |sum, loss| loss.count.saturating_add(sum));
+        let issues = Seen::issues(span, way);
+        // Their ends were seen: the rest of what was skipped is lost beside them.
+        skipped_and_known = unseen_issues.min(issues.skipped());
+        losses.splice(..0, issues.losses(LossReason::IssueMissed, unseen_issues));
+        losses.splice(..0, Seen::ends(span, way).losses(LossReason::ReturnMissed, missed));
+    }
     let skipped = |is_counted: fn(Hook) -> bool| -> u64 {
         span.probes()
             .filter(|(probe, _)| probe.layer == Some(layer) && is_counted(probe.hook))
@@ -688,12 +726,14 @@ fn losses(layer: Layer, lost: &[u64], span: &Span<'_>) -> Vec<Loss> {
             .fold(0, u64::saturating_add)
     };
     let ends = skipped(|hook| hook == Hook::Fsession);
-    let entries = skipped(|hook| hook != Hook::Fsession).saturating_add(entries_of_ends(layer, ends, span));
+    let entries = skipped(|hook| hook != Hook::Fsession).saturating_sub(skipped_and_known);
+    let entries = entries.saturating_add(entries_of_ends(layer, ends, span));
     if entries > 0 {
         losses.push(Loss {
             reason: LossReason::EntryMissed,
             count: entries,
             up_to: span.filtered || ends > 0,
+            cause: None,
         });
     }
     losses

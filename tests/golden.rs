@@ -23,8 +23,8 @@ use iostackbreakdown::report::slow::LeftOut;
 use iostackbreakdown::report::stack::StackReport;
 use iostackbreakdown::report::text::{self, TextOptions, Unit};
 use iostackbreakdown::report::{
-    Agreement, Apart, Budget, Cost, Diskstats, LayerReport, Loss, LossReason, NotMeasured, OpReport, Probe, Report,
-    Runs,
+    Agreement, Apart, Budget, Cause, CauseKind, Cost, Diskstats, LayerReport, Loss, LossReason, NotMeasured, OpReport,
+    Probe, Report, Runs,
 };
 
 const NANOSECONDS: TextOptions = TextOptions {
@@ -108,6 +108,7 @@ fn cases() -> Vec<(&'static str, String)> {
             "requests_and_trouble",
             printed(&report(vec![requests_and_trouble()]), SUMMARY),
         ),
+        ("requests_missed", printed(&report(vec![requests_missed()]), SUMMARY)),
         ("verbose", printed(&verbose(), VERBOSE)),
         ("verbose_uncounted", printed(&verbose_uncounted(), VERBOSE)),
         ("budget", printed(&detached(), SUMMARY)),
@@ -543,6 +544,40 @@ fn requests_and_trouble() -> LayerReport {
     }
 }
 
+/// The kernel called no program for some of them, and skipped all programs for others.
+fn requests_missed() -> LayerReport {
+    let reads = OpReport {
+        apart: Apart {
+            never_issued: 2,
+            ..Apart::default()
+        },
+        ..read()
+    };
+    let caused = |reason, count, kind, event: &str| Loss {
+        cause: Some(Cause {
+            kind,
+            event: event.into(),
+            is_tracepoint: event.starts_with("block_rq"),
+            programs: if event.ends_with("issue") { 1 } else { 2 },
+        }),
+        ..loss(reason, count, false)
+    };
+    use CauseKind::{NotCalled, Skipped};
+    LayerReport {
+        hooks: vec!["tp_btf"],
+        losses: vec![
+            caused(LossReason::ReturnMissed, 1_174, NotCalled, "block_rq_complete"),
+            caused(LossReason::ReturnMissed, 3, Skipped, "block_rq_complete"),
+            caused(LossReason::IssueMissed, 1, NotCalled, "block_rq_issue"),
+            caused(LossReason::IssueMissed, 2, Skipped, "block_rq_issue"),
+            caused(LossReason::ReturnMissed, 4, NotCalled, "blk_update_request"),
+            loss(LossReason::IssueMissed, 5, false),
+        ],
+        in_flight: Some(0),
+        ..layer("blk", vec![reads])
+    }
+}
+
 /// Two whole intervals and a last partial one, as they follow each other on a screen.
 fn intervals() -> String {
     let mut text = String::new();
@@ -820,7 +855,12 @@ fn layer(layer: &'static str, ops: Vec<OpReport>) -> LayerReport {
 }
 
 fn loss(reason: LossReason, count: u64, up_to: bool) -> Loss {
-    Loss { reason, count, up_to }
+    Loss {
+        reason,
+        count,
+        up_to,
+        cause: None,
+    }
 }
 
 fn reason(what: &str, reason: &str) -> NotMeasured {

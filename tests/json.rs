@@ -21,8 +21,8 @@ use iostackbreakdown::report::slow::{CallPath, Inode, LeftOut, PathKind, SlowCal
 use iostackbreakdown::report::stack::StackReport;
 use iostackbreakdown::report::text::{TextOptions, Unit};
 use iostackbreakdown::report::{
-    Agreement, Apart, AttachPoint, Budget, Cost, Diskstats, Filter, LayerReport, Loss, LossReason, NotMeasured,
-    OpReport, Probe, Refused, Report, Runs, View, json,
+    Agreement, Apart, AttachPoint, Budget, Cause, CauseKind, Cost, Diskstats, Filter, LayerReport, Loss, LossReason,
+    NotMeasured, OpReport, Probe, Refused, Report, Runs, View, json,
 };
 use schema::{QUANTILES, array, number, paths, paths_of_objects};
 use serde_json::{Value, json};
@@ -267,7 +267,7 @@ fn the_schema_is_complete() {
             );
         }
     }
-    assert_eq!(objects, 40);
+    assert_eq!(objects, 41);
     assert_eq!(
         schema.pointer("/$defs/report/properties/schema_version/const"),
         Some(&json!(json::SCHEMA_VERSION))
@@ -330,16 +330,16 @@ fn a_report_is_as_written_here() {
         r#"{"ge_ns":1024,"lt_ns":1152,"count":1},{"ge_ns":1152,"lt_ns":1280,"count":1}],"#,
         r#""attach":[{"function":"vfs_read","hook":"fentry/fexit"}],"#,
         r#""refused":[{"function":"vfs_iter_read","hook":"fentry/fexit","error":"not in BTF"}],"#,
-        r#""lost":{"return_missed":1,"no_storage":0,"table_full":0,"clock_backwards":0}},"#,
+        r#""lost":{"return_missed":1,"issue_missed":0,"no_storage":0,"table_full":0,"clock_backwards":0}},"#,
         r#"{"op":"fsync","measured":false,"reason":"vfs_fsync_range: refused by this kernel","count":null,"#,
         r#""errors":null,"bytes":null,"total_ns":null,"min_ns":null,"max_ns":null,"p50_ns":null,"p90_ns":null,"#,
         r#""p99_ns":null,"queue_ns":null,"async_not_timed":null,"apart":null,"buckets":null,"attach":[],"refused":[],"#,
         r#""lost":null}],"#,
         r#""excluded":{"not_file":8113},"in_flight":{"start":null,"end":0},"#,
-        r#""lost":{"return_missed":0,"entry_missed":0,"no_storage":0,"table_full":0,"clock_backwards":0},"#,
-        r#""lost_up_to":[],"not_measured":[{"what":"fsync","reason":"vfs_fsync_range: refused by this kernel"}],"#,
+        r#""lost":{"return_missed":0,"issue_missed":0,"entry_missed":0,"no_storage":0,"table_full":0,"clock_backwards":0},"#,
+        r#""lost_up_to":[],"lost_causes":[],"not_measured":[{"what":"fsync","reason":"vfs_fsync_range: refused by this kernel"}],"#,
         r#""warnings":[],"queue_from":null,"diskstats":null,"neighbours":null}],"stack":null,"groups":null,"excluded":{"not_file":8113},"in_flight":{"start":null,"end":0},"#,
-        r#""lost":{"return_missed":0,"entry_missed":0,"no_storage":0,"table_full":0,"clock_backwards":0},"#,
+        r#""lost":{"return_missed":0,"issue_missed":0,"entry_missed":0,"no_storage":0,"table_full":0,"clock_backwards":0},"#,
         r#""lost_up_to":[],"cost":{"process_ns":6204000,"probes_ns":813,"probe_runs":13,"reason":null,"budget":null},"#,
         r#""probes":[{"layer":"vfs","hook":"fentry/fexit","functions":["vfs_read"],"entry":{"count":7,"ns":301},"#,
         r#""leave":{"count":6,"ns":512},"skipped":1}],"warnings":[]}"#,
@@ -387,6 +387,55 @@ fn what_was_detached_is_told_with_what_it_cost() {
             "layer": "blk", "after_ns": 3_001_000_000_u64, "until_ns": 3_002_000_000_u64,
             "layer_ns_per_s": 12_000_000, "all_ns_per_s": 13_400_000, "under_way": 2,
         }]})
+    );
+}
+
+#[test]
+fn a_loss_has_its_cause() {
+    let caused = |reason, count, kind, event: &str| Loss {
+        cause: Some(Cause {
+            kind,
+            event: event.into(),
+            is_tracepoint: true,
+            programs: 2,
+        }),
+        ..loss(reason, count, false)
+    };
+    let requests = OpReport {
+        losses: vec![loss(LossReason::IssueMissed, 3, false)],
+        ..read()
+    };
+    let requests = LayerReport {
+        losses: vec![
+            caused(
+                LossReason::ReturnMissed,
+                1_170,
+                CauseKind::NotCalled,
+                "block_rq_complete",
+            ),
+            caused(LossReason::ReturnMissed, 4, CauseKind::Skipped, "block_rq_complete"),
+            caused(LossReason::IssueMissed, 3, CauseKind::NotCalled, "block_rq_issue"),
+            loss(LossReason::TableFull, 1, false),
+        ],
+        ..layer("blk", vec![requests])
+    };
+    let line = printed(&report(vec![requests]));
+    schema::reports(&line).unwrap();
+    let report: Value = serde_json::from_str(&line).unwrap();
+    let blk = &report["layers"][0];
+    assert_eq!(
+        (&blk["lost"]["return_missed"], &blk["lost"]["issue_missed"]),
+        (&json!(1_174), &json!(3))
+    );
+    assert_eq!(blk["ops"][0]["lost"]["issue_missed"], 3);
+    let cause = |reason: &str, cause: &str, event: &str, count: u64| json!({"reason": reason, "cause": cause, "event": event, "count": count});
+    assert_eq!(
+        blk["lost_causes"],
+        json!([
+            cause("return_missed", "not_called", "block_rq_complete", 1_170),
+            cause("return_missed", "skipped", "block_rq_complete", 4),
+            cause("issue_missed", "not_called", "block_rq_issue", 3),
+        ])
     );
 }
 
@@ -877,7 +926,12 @@ fn attach(function: &str, hook: &'static str) -> AttachPoint {
 }
 
 fn loss(reason: LossReason, count: u64, up_to: bool) -> Loss {
-    Loss { reason, count, up_to }
+    Loss {
+        reason,
+        count,
+        up_to,
+        cause: None,
+    }
 }
 
 fn reason(what: &str, reason: &str) -> NotMeasured {

@@ -390,6 +390,7 @@ impl Attaching<'_> {
                     hook,
                     functions: name.split(", ").map(str::to_owned).collect(),
                     skips: vec![SkipSource::Program(enter_fd.clone())],
+                    alone: Vec::new(),
                     entry: Some(enter_fd),
                     leave: Some(exit_fd),
                     last: None,
@@ -787,6 +788,7 @@ impl Attaching<'_> {
             entry: Some(enter),
             leave,
             skips,
+            alone: Vec::new(),
             last: None,
         });
     }

@@ -14,8 +14,8 @@ use super::neighbour::{Neighbour, Neighbours};
 use super::slow::{Inode, LeftOut, SlowCall, SlowReport};
 use super::stack::{FamilyReport, OriginReport, StackReport, Unbalanced};
 use super::{
-    Agreement, Apart, AttachPoint, BLK, Budget, Diskstats, Filter, LayerReport, LossReason, NotMeasured, OpReport,
-    Probe, Refused, Report, Runs, nanoseconds,
+    Agreement, Apart, AttachPoint, BLK, Budget, CauseKind, Diskstats, Filter, LayerReport, LossReason, NotMeasured,
+    OpReport, Probe, Refused, Report, Runs, nanoseconds,
 };
 use crate::histogram::Histogram;
 
@@ -251,6 +251,7 @@ struct LayerObject<'a> {
     in_flight: InFlight,
     lost: Lost,
     lost_up_to: Vec<&'static str>,
+    lost_causes: Vec<LossCauseObject<'a>>,
     not_measured: &'a [NotMeasured],
     warnings: &'a [String],
     queue_from: Option<&'static str>,
@@ -348,10 +349,20 @@ struct InFlight {
     end: Option<u64>,
 }
 
+/// Why the kernel ran no program that would have seen what is lost.
+#[derive(Serialize)]
+struct LossCauseObject<'a> {
+    reason: &'static str,
+    cause: &'static str,
+    event: &'a str,
+    count: u64,
+}
+
 /// Samples of an op by reason. Entries that the kernel skipped are counted by probe, not by op.
 #[derive(Serialize)]
 struct OpLost {
     return_missed: u64,
+    issue_missed: u64,
     no_storage: u64,
     table_full: u64,
     clock_backwards: u64,
@@ -359,15 +370,12 @@ struct OpLost {
 
 impl OpLost {
     fn of(op: &OpReport) -> Self {
-        let lost = |reason| {
-            let losses = op.losses.iter().filter(|loss| loss.reason == reason);
-            losses.fold(0_u64, |sum, loss| sum.saturating_add(loss.count))
-        };
         Self {
-            return_missed: lost(LossReason::ReturnMissed),
-            no_storage: lost(LossReason::NoStorage),
-            table_full: lost(LossReason::TableFull),
-            clock_backwards: lost(LossReason::ClockBackwards),
+            return_missed: op.lost_by(LossReason::ReturnMissed),
+            issue_missed: op.lost_by(LossReason::IssueMissed),
+            no_storage: op.lost_by(LossReason::NoStorage),
+            table_full: op.lost_by(LossReason::TableFull),
+            clock_backwards: op.lost_by(LossReason::ClockBackwards),
         }
     }
 }
@@ -692,6 +700,7 @@ impl<'a> LayerObject<'a> {
             },
             lost: Lost(LossReason::ALL.map(lost)),
             lost_up_to: keys_where(is_up_to),
+            lost_causes: causes(layer),
             not_measured: &layer.not_measured,
             warnings: &layer.warnings,
             queue_from: layer.queue_from,
@@ -699,6 +708,23 @@ impl<'a> LayerObject<'a> {
             neighbours: layer.neighbours.as_ref().map(NeighboursObject::of),
         }
     }
+}
+
+/// Why the layer's losses came about, as far as that is known.
+fn causes(layer: &LayerReport) -> Vec<LossCauseObject<'_>> {
+    let known = layer.losses.iter().filter_map(|loss| {
+        let cause = loss.cause.as_ref()?;
+        Some(LossCauseObject {
+            reason: key(loss.reason),
+            cause: match cause.kind {
+                CauseKind::NotCalled => "not_called",
+                CauseKind::Skipped => "skipped",
+            },
+            event: &cause.event,
+            count: loss.count,
+        })
+    });
+    known.collect()
 }
 
 /// Why nothing of a layer was measured.
@@ -779,6 +805,7 @@ impl<'a> DiskstatsObject<'a> {
 fn key(reason: LossReason) -> &'static str {
     match reason {
         LossReason::ReturnMissed => "return_missed",
+        LossReason::IssueMissed => "issue_missed",
         LossReason::EntryMissed => "entry_missed",
         LossReason::NoStorage => "no_storage",
         LossReason::TableFull => "table_full",

@@ -291,7 +291,7 @@ pub struct AttachPoint {
 pub struct Apart {
     /// Issued before the run began, completed in this span.
     pub at_start: u64,
-    /// Completed without ever being issued: what a flush was asked for with, when it carries no data.
+    /// Completed without ever being issued: what a flush was asked for with, when it carries no data, and what the driver refused.
     pub never_issued: u64,
     /// Submitted by kernel threads (writeback, journal), when only some processes' requests were asked for.
     pub by_kernel: u64,
@@ -340,6 +340,28 @@ pub struct Loss {
     pub count: u64,
     /// The kernel counted these before the filters: some of them may be other processes' calls.
     pub up_to: bool,
+    /// Why the kernel ran no program that would have seen it, where that is known.
+    pub cause: Option<Cause>,
+}
+
+/// Why an event of requests was not seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cause {
+    pub kind: CauseKind,
+    /// The tracepoint, or the functions.
+    pub event: String,
+    pub is_tracepoint: bool,
+    /// How many programs see each of these events.
+    pub programs: u8,
+}
+
+/// What the kernel did with the programs on an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CauseKind {
+    /// It did not call them: it counts what it skips, and skipped none.
+    NotCalled,
+    /// It skipped all of them, since each was at work on that CPU.
+    Skipped,
 }
 
 /// Why a call is not in the histogram.
@@ -347,6 +369,8 @@ pub struct Loss {
 pub enum LossReason {
     /// The entry was seen, the return was not (kretprobe instances ran out, or the program was skipped).
     ReturnMissed,
+    /// At `blk`: the end was seen, the issue was not.
+    IssueMissed,
     /// The kernel skipped the program at the entry.
     EntryMissed,
     /// No task storage was given for the start.
@@ -359,8 +383,9 @@ pub enum LossReason {
 
 impl LossReason {
     /// Every reason.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::ReturnMissed,
+        Self::IssueMissed,
         Self::EntryMissed,
         Self::NoStorage,
         Self::TableFull,
@@ -372,6 +397,7 @@ impl LossReason {
     pub fn describe(self) -> &'static str {
         match self {
             Self::ReturnMissed => "returns missed",
+            Self::IssueMissed => "issues missed",
             Self::EntryMissed => "entries skipped by the kernel",
             Self::NoStorage => "starts refused storage by the kernel",
             Self::TableFull => "starts found their table full",
@@ -387,7 +413,7 @@ impl OpReport {
         self.histogram.count()
     }
 
-    /// At `blk`: requests that have ended, timed or not.
+    /// At `blk`: requests whose end was seen, timed or not.
     #[must_use]
     pub fn requests_ended(&self) -> u64 {
         let Apart {
@@ -399,6 +425,14 @@ impl OpReport {
         [at_start, never_issued, untimed]
             .into_iter()
             .fold(self.count(), u64::saturating_add)
+            .saturating_add(self.lost_by(LossReason::IssueMissed))
+    }
+
+    /// Samples of this op that are known to be lost for this reason.
+    #[must_use]
+    pub fn lost_by(&self, reason: LossReason) -> u64 {
+        let losses = self.losses.iter().filter(|loss| loss.reason == reason);
+        losses.fold(0, |sum, loss| sum.saturating_add(loss.count))
     }
 
     /// Calls that failed.

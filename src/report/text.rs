@@ -14,7 +14,7 @@ use std::io;
 
 use self::number::{decimal_bytes, thousands, time_each, time_sum};
 use super::errno::errno_name;
-use super::{LayerReport, NotMeasured, OpReport, Report};
+use super::{CauseKind, LayerReport, Loss, NotMeasured, OpReport, Report};
 use crate::histogram::TOP_BIT;
 use crate::kernel::interface::UNIT_SLOTS;
 
@@ -419,24 +419,49 @@ fn losses(layer: &LayerReport, seen: Option<u64>) -> Option<String> {
         let all = seen.saturating_add(lost);
         format!(" of {} samples ({})", thousands(all), number::share(lost, all))
     });
-    let up_to = |unsure| if unsure { "up to " } else { "" };
-    let reasons: Vec<String> = losses()
-        .map(|loss| {
-            format!(
-                "{}{} {}",
-                up_to(loss.up_to),
-                thousands(loss.count),
-                loss.reason.describe()
-            )
-        })
-        .collect();
+    let reasons: Vec<String> = losses().map(loss_line).collect();
     Some(format!(
         "LOST {}{}{}: {}. Times are low by them.",
         up_to(losses().any(|loss| loss.up_to)),
         thousands(lost),
         of.as_deref().unwrap_or(" samples"),
-        reasons.join(", "),
+        // Sentences have commas of their own.
+        reasons.join(if losses().any(|loss| loss.cause.is_some()) {
+            "; "
+        } else {
+            ", "
+        }),
     ))
+}
+
+fn up_to(is_upper_bound: bool) -> &'static str {
+    if is_upper_bound { "up to " } else { "" }
+}
+
+/// `12 returns missed`, or what the kernel did that they were missed.
+fn loss_line(loss: &Loss) -> String {
+    let Some(cause) = &loss.cause else {
+        return format!(
+            "{}{} {}",
+            up_to(loss.up_to),
+            thousands(loss.count),
+            loss.reason.describe()
+        );
+    };
+    let (programs, all_programs) = match cause.programs {
+        1 => ("the program", "the program"),
+        2 => ("the programs", "both programs"),
+        _ => ("the programs", "all programs"),
+    };
+    let requests = format!("{}{}", up_to(loss.up_to), counted(loss.count, "request"));
+    let event = &cause.event;
+    match (cause.kind, cause.is_tracepoint) {
+        (CauseKind::NotCalled, true) => {
+            format!("the kernel did not call {event} for {requests} (its tracepoints do not fire for some tasks)")
+        }
+        (CauseKind::NotCalled, false) => format!("the kernel did not call {programs} on {event} for {requests}"),
+        (CauseKind::Skipped, _) => format!("the kernel skipped {all_programs} on {event} for {requests}"),
+    }
 }
 
 fn samples(layer: &LayerReport) -> u64 {

@@ -94,10 +94,11 @@ fn consistent(report: &Value) -> Result<(), String> {
         family_is_consistent(family).map_err(|error| format!("{}: {error}", family["family"]))?;
     }
     groups_are_consistent(report)?;
-    const SUMS: [(&str, &str); 7] = [
+    const SUMS: [(&str, &str); 8] = [
         ("in_flight", "start"),
         ("in_flight", "end"),
         ("lost", "return_missed"),
+        ("lost", "issue_missed"),
         ("lost", "entry_missed"),
         ("lost", "no_storage"),
         ("lost", "table_full"),

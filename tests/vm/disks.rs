@@ -2,18 +2,20 @@
 //!
 //! | disk | what it is good for |
 //! | --- | --- |
-//! | [`NullDisks`] | any delay, any queue, bad blocks, a write cache that knows FUA |
+//! | [`NullDisks`] | any delay, any queue, bad blocks, a write cache that knows FUA, zones ([`ZonedDisk`]) |
 //! | [`LoopDisk`] | a write cache that does not know FUA, and the writing of zeroes |
 //! | [`MappedDisk`], [`Mirror`] | disks over others, which have bios and no requests |
+//! | [`NvmeDisk`] | commands that a program sends to the controller itself |
 //! | [`ScsiDisk`] | a delay that another driver than `null_blk` makes |
 //! | [`VirtioDisk`] | disks that the machine has and only some checks are to see |
 
 use crate::guest::{Guest, Loaded, wait_for};
+use crate::target::BLOCK;
 use nix::mount::{MsFlags, mount};
-use nix::request_code_readwrite;
+use nix::{request_code_readwrite, request_code_write};
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -177,6 +179,63 @@ fn ioctl(file: &File, request: libc::c_ulong, argument: i64) -> Result<i32, Stri
     match unsafe { libc::ioctl(file.as_raw_fd(), request, argument) } {
         -1 => Err(format!("ioctl {request:#x}: {}", std::io::Error::last_os_error())),
         answer => Ok(answer),
+    }
+}
+
+/// A disk whose zones are written to from their beginning on, and emptied as a whole.
+pub struct ZonedDisk(File);
+
+impl ZonedDisk {
+    // include/uapi/linux/blkzoned.h
+    pub const RESET: libc::c_ulong = request_code_write!(0x12, 131, 16);
+    pub const FINISH: libc::c_ulong = request_code_write!(0x12, 136, 16);
+
+    pub fn open(device: &str) -> Result<Self, String> {
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).custom_flags(libc::O_DIRECT).open(device);
+        file.map(Self).map_err(|e| format!("{device}: {e}"))
+    }
+
+    /// Writes a block at this byte.
+    pub fn write(&self, offset: u64) -> Result<(), String> {
+        let memory = vec![7; 2 * BLOCK];
+        let aligned = memory.as_ptr().align_offset(BLOCK);
+        let written = self.0.write_all_at(&memory[aligned..][..BLOCK], offset);
+        written.map_err(|e| format!("{offset}: {e}"))
+    }
+
+    /// Does this to the zone that begins at this byte.
+    pub fn manage(&self, what: libc::c_ulong, offset: u64, length: u64) -> Result<(), String> {
+        let range = [offset / 512, length / 512];
+        ioctl(&self.0, what, range.as_ptr() as i64).map(drop)
+    }
+}
+
+/// One that takes commands of programs.
+pub struct NvmeDisk {
+    file: File,
+    namespace: u32,
+}
+
+impl NvmeDisk {
+    // include/uapi/linux/nvme_ioctl.h
+    const ID: libc::c_ulong = 0x4e40;
+    const COMMAND: libc::c_ulong = request_code_readwrite!(b'N', 0x43, 72);
+
+    pub fn open(device: &str) -> Result<Self, String> {
+        let file = open(device)?;
+        let namespace = ioctl(&file, Self::ID, 0)? as u32;
+        Ok(Self { file, namespace })
+    }
+
+    /// The command without any data, whose number is 0.
+    pub fn flush(&self) -> Result<(), String> {
+        let mut command = [0_u32; 18];
+        command[1] = self.namespace;
+        match ioctl(&self.file, Self::COMMAND, command.as_mut_ptr() as i64)? {
+            0 => Ok(()),
+            status => Err(format!("the controller refuses a flush: {status:#x}")),
+        }
     }
 }
 

@@ -58,6 +58,7 @@ impl Attaching<'_> {
             let program = self.program(event.program).ok();
             let mut probe = Probe::on_event(Some(Layer::Blk), hook, event.name, program.clone());
             let sources: Vec<SkipSource> = program.map(SkipSource::Program).into_iter().chain(missed).collect();
+            probe.alone.clone_from(&sources);
             let other = match event.skips {
                 Skips::Covered => return probe,
                 Skips::Lost => None,

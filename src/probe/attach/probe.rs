@@ -23,10 +23,13 @@ pub struct Probe {
     pub(super) leave: Option<Rc<OwnedFd>>,
     /// Where the kernel counts what it skipped and nothing else sees.
     pub(super) skips: Vec<SkipSource>,
+    /// Of an event of requests: where the kernel counts what it skipped, whether another program sees it or not.
+    pub(super) alone: Vec<SkipSource>,
     /// Once it is detached: all that the kernel has counted of it.
     pub(super) last: Option<ProbeCounts>,
 }
 
+#[derive(Clone)]
 pub(super) enum SkipSource {
     Program(Rc<OwnedFd>),
     /// Of an event that another program sees, too: it is lost when both are skipped, which is no more often than that the
@@ -50,6 +53,8 @@ pub struct ProbeCounts {
     pub leave: Option<Runs>,
     /// Entries that it skipped; of fsession entries and returns. `None`: it does not count them, or another probe sees them.
     pub skipped: Option<u64>,
+    /// Of an event of requests: what it skipped of this program, whether another one saw it or not. `None`: it does not count that.
+    pub skipped_alone: Option<u64>,
 }
 
 impl SkipSource {
@@ -103,6 +108,7 @@ impl Probe {
             entry: program,
             leave: None,
             skips: Vec::new(),
+            alone: Vec::new(),
             last: None,
         }
     }
@@ -127,15 +133,14 @@ impl Probe {
             entry: runs_of(&self.entry),
             leave: runs_of(&self.leave),
             skipped: skipped(&self.skips, made_good),
+            skipped_alone: skipped(&self.alone, 0),
         }
     }
 
     /// Reads what is skipped for the last time, since links that tell of it are to be closed.
     pub(super) fn keep_skips(&mut self, made_good: u64) {
-        self.skips = skipped(&self.skips, made_good)
-            .map(SkipSource::Known)
-            .into_iter()
-            .collect();
+        let known = |sources, made_good| skipped(sources, made_good).map(SkipSource::Known).into_iter().collect();
+        (self.skips, self.alone) = (known(&self.skips, made_good), known(&self.alone, 0));
     }
 
     /// It is detached: reads all for the last time, and lets go of its programs.
@@ -143,6 +148,7 @@ impl Probe {
         self.last = Some(self.read(true, made_good));
         (self.entry, self.leave) = (None, None);
         self.skips.clear();
+        self.alone.clear();
     }
 }
 
@@ -157,10 +163,12 @@ impl ProbeCounts {
                 ns: now.ns.saturating_sub(before.ns),
             })
         };
+        let skips = |now: Option<u64>, before: Option<u64>| Some(now?.saturating_sub(before.unwrap_or(0)));
         Self {
             entry: runs(self.entry, earlier.entry),
             leave: runs(self.leave, earlier.leave),
-            skipped: self.skipped.map(|now| now.saturating_sub(earlier.skipped.unwrap_or(0))),
+            skipped: skips(self.skipped, earlier.skipped),
+            skipped_alone: skips(self.skipped_alone, earlier.skipped_alone),
         }
     }
 }

@@ -14,7 +14,9 @@ pub fn print(layer: &LayerReport, page: &mut Page) {
         0 => String::new(),
         n => format!("; {} in flight at start", thousands(n)),
     };
-    let never_issued = sum(layer.ops.iter().map(|op| op.apart.never_issued));
+    let is_write = |op: &OpReport| op.op == "write";
+    let writes = layer.ops.iter().filter(|op| is_write(op));
+    let never_issued = sum(writes.map(|op| op.apart.never_issued));
     match &layer.diskstats {
         Some(diskstats) => page.line(&format!("{}{in_flight}", compared(diskstats, never_issued))),
         None => {
@@ -29,6 +31,10 @@ pub fn print(layer: &LayerReport, page: &mut Page) {
             }
         }
     }
+    let refused = layer.ops.iter().filter(|op| !is_write(op));
+    each(refused, page, "never issued", "the driver refused them", |apart| {
+        apart.never_issued
+    });
     let by_kernel = sum(layer.ops.iter().map(|op| op.apart.by_kernel));
     if by_kernel > 0 {
         page.line(&format!(
@@ -37,14 +43,14 @@ pub fn print(layer: &LayerReport, page: &mut Page) {
         ));
     }
     each(
-        layer,
+        layer.ops.iter(),
         page,
         "not attributed",
         "the kernel sends them for whoever asked",
         |apart| apart.unowned,
     );
     each(
-        layer,
+        layer.ops.iter(),
         page,
         "not timed",
         "nothing tells when their queue time began",
@@ -63,10 +69,10 @@ pub fn print_neighbours(layer: &LayerReport, page: &mut Page) {
 }
 
 /// A line of the ops that have any of these.
-fn each(layer: &LayerReport, page: &mut Page, what: &str, why: &str, get: fn(&Apart) -> u64) {
-    let some = layer.ops.iter().filter(|op| get(&op.apart) > 0);
+fn each<'a>(ops: impl Iterator<Item = &'a OpReport>, page: &mut Page, what: &str, why: &str, get: fn(&Apart) -> u64) {
+    let some = ops.filter(|op| get(&op.apart) > 0);
     let ops: Vec<String> = some
-        .map(|op: &OpReport| format!("{} {}", op.op, thousands(get(&op.apart))))
+        .map(|op| format!("{} {}", op.op, thousands(get(&op.apart))))
         .collect();
     if !ops.is_empty() {
         page.line(&format!("{what}: {} ({why})", ops.join(", ")));

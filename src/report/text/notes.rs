@@ -312,6 +312,7 @@ mod tests {
             reason: LossReason::TableFull,
             count: 3,
             up_to: false,
+            cause: None,
         }];
         let line = changes(&report).unwrap();
         assert!(

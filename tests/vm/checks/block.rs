@@ -6,7 +6,7 @@
 use super::fallback::Sysctl;
 use super::filters;
 use super::report::{Ended, Layer, Tool};
-use crate::disks::{DiskStats, LoopDisk, MappedDisk, Mirror, NullDisks, in_flight, set_queue};
+use crate::disks::{DiskStats, LoopDisk, MappedDisk, Mirror, NullDisks, NvmeDisk, ZonedDisk, in_flight, set_queue};
 use crate::guest::{Check, Guest, Running, run, wait_for};
 use crate::target::{BLOCK, Reads};
 use crate::workload::{BLK, Calls, Count, Spec, Workload, prepare};
@@ -35,6 +35,13 @@ pub const CHECKS: &[Check] = &[
     }),
     check("block: flushes and FUA writes of a disk with FUA", flushed_with_fua),
     check("block: zeroes written by the disk", zeroed),
+    check("block: zones that are reset and finished, auto", |guest| {
+        zones(guest, "auto")
+    }),
+    check("block: zones that are reset and finished, kprobe", |guest| {
+        zones(guest, "kprobe")
+    }),
+    check("block: a controller's commands without data", passed_through),
     check("block: partitions, and their disk", partitions),
     check("block: bios of dm-linear", dm_linear),
     check("block: bios of dm-crypt", dm_crypt),
@@ -417,6 +424,49 @@ fn timed_reads(kind: &str, device: &str, count: u64) -> Result<Reads, String> {
         [reads] => Ok(reads),
         ref other => Err(format!("{other:?}")),
     }
+}
+
+/// Requests without data, which are issued as others are.
+fn zones(guest: &Guest, probe: &str) -> Result<(), String> {
+    const ZONE: u64 = 4 << 20;
+    const ZONES: u64 = 8;
+    let _disk = NullDisks::new(guest, 1, &[("zoned", "1"), ("zone_size", "4")])?;
+    let measured = measure(guest, NULL, &["--probe", probe], || {
+        let disk = ZonedDisk::open(NullDisks::FIRST)?;
+        for zone in 0..ZONES {
+            disk.write(zone * ZONE)?;
+            disk.manage(ZonedDisk::FINISH, zone * ZONE, ZONE)?;
+            disk.manage(ZonedDisk::RESET, zone * ZONE, ZONE)?;
+        }
+        Ok(())
+    })?;
+    if measured.has_lost() {
+        return measured.agrees();
+    }
+    let layer = measured.layer()?;
+    let (write, managed) = (layer.count("write").calls, layer.count("zone_mgmt").calls);
+    let is_right = (write, managed) == (ZONES, 2 * ZONES) && !measured.ended.text.contains("never issued");
+    if !is_right || measured.stats.writes != 3 * ZONES || !layer.says_of_diskstats("agrees: ") || layer.lost.is_some() {
+        return measured.wrong(&format!("{ZONES} zones are written to, finished and reset"));
+    }
+    Ok(())
+}
+
+/// Flushes that a program sends to the controller itself, which the kernel's counters do not have.
+fn passed_through(guest: &Guest) -> Result<(), String> {
+    const COMMANDS: u64 = 15;
+    let measured = measure(guest, "nvme0n1", &[], || {
+        let disk = NvmeDisk::open("/dev/nvme0n1")?;
+        (0..COMMANDS).try_for_each(|_| disk.flush())
+    })?;
+    let layer = measured.layer()?;
+    let commands = layer.count("driver").calls;
+    let agrees = layer.says_of_diskstats("agrees: ");
+    let twice = measured.ended.text.contains("never issued");
+    if commands != COMMANDS || twice || !agrees || layer.lost.is_some() {
+        return measured.wrong(&format!("{COMMANDS} commands, not {commands}"));
+    }
+    Ok(())
 }
 
 /// Their file systems may write whatever they like; nobody but us reads.
