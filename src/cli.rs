@@ -1,13 +1,15 @@
 //! The command line: raw arguments in, validated [`Options`] out.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::error::{ContextKind, ErrorKind};
-use clap::{Args, CommandFactory, FromArgMatches, Parser};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 
 use crate::budget::CpuShare;
+use crate::complete::{self, Shell};
 use crate::layer::Layer;
 use crate::probe::Choice;
 use crate::report::group::By;
@@ -72,8 +74,10 @@ pub struct Options {
 /// What parsing ended with when not with options.
 #[derive(Debug)]
 pub enum Stop {
-    /// `--help` or `--version`: this text, and success.
+    /// `--help`, `--version` or `--completions`: this text, and success.
     Text(String),
+    /// A shell asks what may stand at the cursor: the words up to there.
+    Complete(Vec<OsString>),
     /// Wrong usage: one line.
     Usage(String),
     /// `compare`: two files instead of a run.
@@ -94,17 +98,27 @@ Examples:
   IOStackBreakdown compare OLD.json NEW.json
                                            what differs between two runs of --json";
 
+const TIMES: &str = "\
+TIME and INTERVAL are a number, decimals allowed, with its unit: ns, us, ms, s, m or h. A number alone is seconds.";
+
+const USAGE: &str = "IOStackBreakdown [OPTIONS] [INTERVAL [COUNT]] [-- COMMAND...]
+       IOStackBreakdown compare BEFORE.json AFTER.json
+       IOStackBreakdown help [VERB]";
+
 #[derive(Parser, Debug)]
 #[command(
     name = "IOStackBreakdown",
     version,
     about = "Shows where the time of I/O operations goes, layer by layer.",
-    after_help = EXAMPLES,
-    override_usage = "IOStackBreakdown [OPTIONS] [INTERVAL [COUNT]] [-- COMMAND...]",
+    after_help = format!("{TIMES}\n\n{EXAMPLES}"),
+    override_usage = USAGE,
     max_term_width = 100,
-    disable_help_subcommand = true
+    subcommand_help_heading = "Verbs",
+    args_conflicts_with_subcommands = true
 )]
 struct Raw {
+    #[command(subcommand)]
+    verb: Option<Verb>,
     /// Single layers: syscall, vfs, ext4, xfs, btrfs, f2fs, nfs, blk; a comma list. Without it (or all): the whole stack
     #[arg(short = 'T', long = "type", value_name = "LAYER,...", value_delimiter = ',')]
     layers: Vec<String>,
@@ -116,8 +130,8 @@ struct Raw {
     /// end comes a summary; with --verbose or --json the whole report
     #[arg(long, value_name = "TIME", value_parser = threshold, conflicts_with_all = ["folded", "check"])]
     slower: Option<Duration>,
-    /// Report and start again every INTERVAL seconds (decimals allowed)
-    #[arg(value_name = "INTERVAL", value_parser = seconds)]
+    /// Report and start again every INTERVAL
+    #[arg(value_name = "INTERVAL", value_parser = time_span)]
     interval: Option<Duration>,
     /// Stop after COUNT reports
     #[arg(value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
@@ -130,7 +144,7 @@ struct Raw {
     #[arg(long, value_name = "PERCENT", value_parser = percent, conflicts_with = "check")]
     budget: Option<CpuShare>,
     /// Start COMMAND, trace it and all it starts, stop when it ends
-    #[arg(last = true, value_name = "COMMAND")]
+    #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
     /// Run COMMAND as this user
     #[arg(long, value_name = "NAME")]
@@ -142,8 +156,11 @@ struct Raw {
     #[arg(long, value_name = "FUNCTION", hide_short_help = true)]
     without: Vec<String>,
     /// Take symbols from this vmlinux file
-    #[arg(long, value_name = "PATH", hide_short_help = true)]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, hide_short_help = true)]
     vmlinux: Option<PathBuf>,
+    /// Print the completions of a shell, as for "source <(IOStackBreakdown --completions bash)"
+    #[arg(long, value_name = "SHELL", value_enum, hide_short_help = true, exclusive = true)]
+    completions: Option<Shell>,
     /// Keep starts in a table with room for N threads
     #[arg(long, value_name = "N", hide = true, value_parser = clap::value_parser!(u32).range(1..))]
     starts: Option<u32>,
@@ -152,10 +169,23 @@ struct Raw {
     groups: Option<u32>,
 }
 
+#[derive(Subcommand, Debug)]
+enum Verb {
+    /// Show what differs between two runs of --json
+    Compare {
+        /// The report of one run, by --json
+        #[arg(value_name = "BEFORE.json", value_hint = ValueHint::FilePath)]
+        before: PathBuf,
+        /// That of the other run
+        #[arg(value_name = "AFTER.json", value_hint = ValueHint::FilePath)]
+        after: PathBuf,
+    },
+}
+
 #[derive(Args, Debug)]
 struct Filters {
     /// These processes only
-    #[arg(short, long = "pid", value_name = "PID,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long = "pid", value_name = "PID,...", value_delimiter = ',', value_parser = process_number)]
     pids: Vec<u32>,
     /// With -p: their descendants too
     #[arg(short, long)]
@@ -167,13 +197,13 @@ struct Filters {
     #[arg(short = 'Q', long)]
     queued: bool,
     /// This control group and those below it only
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     cgroup: Option<PathBuf>,
     /// Threads of this name only
     #[arg(long, value_name = "NAME")]
     comm: Option<String>,
     /// Calls on this file only, whatever its names are
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     file: Option<PathBuf>,
     /// Sockets, pipes, ttys and the like too
     #[arg(long)]
@@ -192,7 +222,7 @@ struct Output {
     #[arg(short = 'S', long)]
     summary: bool,
     /// Report to FILE (- for stdout)
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
     /// Report as JSON Lines, always in nanoseconds and with histograms, whatever -m, -u and -S say
     #[arg(long)]
@@ -220,7 +250,10 @@ struct Output {
 /// What the command line may have, for manuals and completions.
 #[must_use]
 pub fn command() -> clap::Command {
-    Raw::command()
+    let mut command = Raw::command();
+    // The verb that clap adds.
+    command.build();
+    command.mut_subcommand("help", |help| help.about("Print this help, or that of a verb"))
 }
 
 /// Parses the arguments, the program's name first.
@@ -232,32 +265,62 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Options, S
     if arguments.last().is_some_and(|last| last == "--") {
         return Err(Stop::Usage("there is no COMMAND after --".to_owned()));
     }
-    if arguments.get(1).is_some_and(|verb| verb == "compare") {
-        return Err(compare(&arguments[2..]));
+    if arguments.get(1).is_some_and(|first| first == complete::QUESTION) {
+        return Err(Stop::Complete(arguments[2..].to_vec()));
     }
     let raw = command()
-        .try_get_matches_from(arguments)
+        .try_get_matches_from(&arguments)
         .and_then(|mut matches| Raw::from_arg_matches_mut(&mut matches))
         .map_err(|error| match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Stop::Text(error.to_string()),
-            _ => Stop::Usage(one_line(&error)),
+            _ => Stop::Usage(advice(&error, &arguments).unwrap_or_else(|| one_line(&error))),
         })?;
-    validate(raw).map_err(Stop::Usage)
+    if let Some(Verb::Compare { before, after }) = raw.verb {
+        return Err(Stop::Compare { before, after });
+    }
+    match raw.completions {
+        Some(shell) => Err(Stop::Text(shell.script())),
+        None => validate(raw).map_err(Stop::Usage),
+    }
 }
 
 const COMPARE: &str = "compare takes two files of --json: compare BEFORE.json AFTER.json";
 
-/// The verb takes two files and nothing else.
-fn compare(files: &[OsString]) -> Stop {
-    let is_option = |file: &OsString| file.as_encoded_bytes().starts_with(b"-");
-    match files {
-        [help] if help == "--help" || help == "-h" => Stop::Text(format!("{COMPARE}\n")),
-        [before, after] if !is_option(before) && !is_option(after) => Stop::Compare {
-            before: before.into(),
-            after: after.into(),
-        },
-        _ => Stop::Usage(COMPARE.to_owned()),
+/// A better line than clap's, where what was meant can be seen.
+fn advice(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
+    if arguments.get(1).is_some_and(|verb| verb == "compare") {
+        return Some(COMPARE.to_owned());
     }
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let word = match (error.kind(), text(ContextKind::InvalidArg)?) {
+        (ErrorKind::ValueValidation, "[INTERVAL]" | "[COUNT]") => text(ContextKind::InvalidValue)?,
+        (ErrorKind::UnknownArgument, option) if option.starts_with('-') => {
+            // It may be the option of a command that stands before it.
+            let at = arguments
+                .iter()
+                .position(|argument| argument.to_string_lossy().starts_with(option))?;
+            let error = command().try_get_matches_from(&arguments[..at]).err()?;
+            return advice(&error, arguments);
+        }
+        (ErrorKind::UnknownArgument, word) => word,
+        _ => return None,
+    };
+    let is_command =
+        word.starts_with(|c: char| c.is_alphabetic() || "/.~_".contains(c)) && word.parse::<f64>().is_err();
+    if command().get_subcommands().any(|verb| verb.get_name() == word) {
+        return Some(format!("a verb is the first word and takes no options: {word}"));
+    }
+    let first = arguments.iter().position(|argument| argument == word)?;
+    let words: Vec<Cow<'_, str>> = arguments[first..].iter().map(|word| word.to_string_lossy()).collect();
+    is_command.then(|| {
+        format!(
+            "'{word}' is neither a verb nor a time; to run a command and trace it: -- {}",
+            words.join(" ")
+        )
+    })
 }
 
 /// clap's message without its usage block.
@@ -324,9 +387,9 @@ fn validate(raw: Raw) -> Result<Options, String> {
         );
     }
     if let Some(comm) = &raw.filters.comm
-        && (comm.is_empty() || comm.len() > 15)
+        && (comm.is_empty() || comm.len() > COMM_LENGTH)
     {
-        return Err(format!("--comm '{comm}': a thread name has 1 to 15 bytes"));
+        return Err(format!("--comm '{comm}': a thread name has 1 to {COMM_LENGTH} bytes"));
     }
     if raw.command.first().is_some_and(|program| program.is_empty()) {
         return Err("the command after -- is empty".to_owned());
@@ -400,49 +463,69 @@ fn layers(names: &[String]) -> Result<(Vec<Layer>, bool), String> {
     Ok((named.collect(), true))
 }
 
-/// Seconds, decimals allowed, more than 0, as BCC's positional interval.
-fn seconds(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is not a number of seconds above 0");
-    let number: f64 = text.parse().map_err(|_| wrong())?;
-    let span = Duration::try_from_secs_f64(number).map_err(|_| wrong())?;
-    if span.is_zero() { Err(wrong()) } else { Ok(span) }
+const UNITS: [(&str, f64); 7] = [
+    ("ns", 1e-9),
+    ("us", 1e-6),
+    ("ms", 1e-3),
+    ("s", 1.0),
+    ("m", 60.0),
+    ("h", 3600.0),
+    // As BCC's interval.
+    ("", 1.0),
+];
+
+/// A number with its unit, decimals allowed: `500ms`, `10s`, `2m`, `1h`. Without one it is seconds.
+fn time(text: &str) -> Option<Duration> {
+    let seconds = |(unit, factor): &(&str, f64)| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * factor);
+    Duration::try_from_secs_f64(UNITS.iter().find_map(seconds)?).ok()
 }
 
-/// A number with its unit: `500ms`, `10s`, `2m`, `1h`; a bare number is seconds.
-fn time_span(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is not a time such as 10s, 500ms, 2m");
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let factor = match unit {
-        "ns" => 1e-9,
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "s" | "" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return Err(wrong()),
-    };
-    let number: f64 = number.parse().map_err(|_| wrong())?;
-    let span = Duration::try_from_secs_f64(number * factor).map_err(|_| wrong())?;
-    if span.is_zero() { Err(wrong()) } else { Ok(span) }
+const NO_TIME: &str = "not a time above 0, such as 10s, 500ms or 2m; a number alone is seconds";
+
+/// How long something goes on.
+fn time_span(text: &str) -> Result<Duration, &'static str> {
+    time(text).filter(|span| !span.is_zero()).ok_or(NO_TIME)
 }
+
+/// A time, or 0: everything.
+fn threshold(text: &str) -> Result<Duration, &'static str> {
+    let span = time(text).ok_or(NO_TIME)?;
+    // What is too short to be told from 0 was not meant as 0.
+    let is_zero = !text.contains(|c: char| ('1'..='9').contains(&c));
+    if span.is_zero() && !is_zero {
+        Err(NO_TIME)
+    } else {
+        Ok(span)
+    }
+}
+
+/// A process, by its number.
+fn process_number(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(number) if number > 0 => Ok(number),
+        Err(_) if text.starts_with(|c: char| c.is_alphabetic()) => {
+            // The kernel keeps that much of a name.
+            let name: String = text
+                .char_indices()
+                .take_while(|(at, c)| at + c.len_utf8() <= COMM_LENGTH)
+                .map(|(_, c)| c)
+                .collect();
+            Err(format!(
+                "not the number of a process; for threads of this name: --comm {name}"
+            ))
+        }
+        _ => Err("not the number of a process".to_owned()),
+    }
+}
+
+/// Bytes of a thread's name, at most.
+const COMM_LENGTH: usize = 15;
 
 /// Of one CPU, at most all that there are.
 fn percent(text: &str) -> Result<CpuShare, String> {
     let online = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN);
     let cpus = online.ok().flatten().and_then(|cpus| u64::try_from(cpus).ok());
     CpuShare::parse(text, cpus.unwrap_or(1))
-}
-
-/// A time with its unit, or 0. BCC's thresholds are bare numbers of milliseconds, ours would be seconds: neither is guessed.
-fn threshold(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(0.0) => Ok(Duration::ZERO),
-        Ok(_) => Err(format!("'{text}' has no unit: {text}ms, {text}us")),
-        Err(_) => time_span(text),
-    }
 }
 
 #[cfg(test)]
@@ -513,23 +596,63 @@ mod tests {
         ] {
             assert_eq!(time_span(text), Ok(Duration::from_millis(expected)), "{text}");
         }
-        for text in ["", "0", "0s", "-1s", "10x", "s", "1e400s", "nan"] {
+        for text in [
+            "", "0", "0s", "-1s", "-1", "10x", "x", "s", "1e400s", "nan", "inf", "infs", "1e300", "1 s", "0.1ns",
+        ] {
             assert!(time_span(text).is_err(), "{text}");
+            assert!(threshold(text).is_err() || text.starts_with('0'), "{text}");
         }
-        for text in ["0", "-1", "x", "inf", "nan", "1e300"] {
-            assert!(seconds(text).is_err(), "{text}");
+    }
+
+    /// A number alone is the same length of time wherever a time is asked for.
+    #[test]
+    fn every_time_is_written_the_same_way() {
+        for (text, expected) in [
+            ("5", 5_000),
+            ("0.5", 500),
+            ("10ms", 10),
+            ("2m", 120_000),
+            ("1e1s", 10_000),
+        ] {
+            let options = parse_words(&format!("--duration {text} --slower {text} {text}")).unwrap();
+            let expected = Some(Duration::from_millis(expected));
+            assert_eq!(
+                [options.duration, options.slower, options.interval],
+                [expected; 3],
+                "{text}"
+            );
+        }
+        for words in ["--duration 1x", "--slower 1x", "1x"] {
+            let line = usage(words);
+            assert!(line.contains("a number alone is seconds"), "{line}");
         }
     }
 
     #[test]
-    fn a_threshold_has_a_unit() {
-        assert_eq!(threshold("10ms"), Ok(Duration::from_millis(10)));
-        assert_eq!(threshold("1ns"), Ok(Duration::from_nanos(1)));
-        assert_eq!(threshold("0"), Ok(Duration::ZERO));
-        assert_eq!(threshold("10").unwrap_err(), "'10' has no unit: 10ms, 10us");
-        assert!(threshold("0ms").is_err() && threshold("-1").is_err() && threshold("soon").is_err());
-        let options = parse_words("--slower 500us -T all").unwrap();
-        assert_eq!(options.slower, Some(Duration::from_micros(500)));
+    fn a_threshold_of_0_is_every_call() {
+        for text in ["0", "0ms", "0.0"] {
+            assert_eq!(threshold(text), Ok(Duration::ZERO), "{text}");
+        }
+        assert!(threshold("0.1ns").is_err());
+    }
+
+    #[test]
+    fn what_was_meant_is_suggested() {
+        for (words, suggestion) in [
+            ("-p postgres", "--comm postgres (see --help)"),
+            ("-p 1,a-name-of-more-than-15", "--comm a-name-of-more- (see --help)"),
+            ("ls", "-- ls"),
+            ("ls -l /", "-- ls -l /"),
+            ("-p 3 1 ./run", "-- ./run"),
+            ("-T blk 1 2 fio x.fio", "-- fio x.fio"),
+        ] {
+            let line = usage(words);
+            assert!(line.ends_with(suggestion), "{words}: {line}");
+        }
+        for words in ["1x", "1 2x", "-p 3x", "-p ,", "1 2 3", "-S compare a b"] {
+            let line = usage(words);
+            assert!(!line.contains("--comm") && !line.contains("-- "), "{words}: {line}");
+        }
     }
 
     #[test]
@@ -586,8 +709,13 @@ mod tests {
             "--quiet --verbose",
             "--check --slower 1ms",
             "-T vfs --slower 1ms",
-            "--slower 10",
             "--slower soon",
+            "--completions",
+            "--completions tcsh",
+            "--completions bash -S",
+            "help nonsense",
+            "-S compare a.json b.json",
+            "compare a.json b.json -S",
             "--budget",
             "--budget 0",
             "--budget -1",
@@ -638,7 +766,20 @@ mod tests {
         assert!(matches!(parse_words("--help"), Err(Stop::Text(text)) if text.contains("--duration")));
         assert!(matches!(parse_words("-h"), Err(Stop::Text(text)) if !text.contains("--vmlinux")));
         assert!(matches!(parse_words("--version"), Err(Stop::Text(_))));
-        assert!(matches!(parse_words("compare --help"), Err(Stop::Text(text)) if text.contains("BEFORE.json")));
+        for words in ["compare --help", "compare -h", "help compare"] {
+            assert!(
+                matches!(parse_words(words), Err(Stop::Text(text)) if text.contains("compare <BEFORE.json>")),
+                "{words}"
+            );
+        }
+        let text = |words: &str| match parse_words(words) {
+            Err(Stop::Text(text)) => text,
+            other => panic!("{words}: {other:?}"),
+        };
+        assert_eq!(text("help"), text("--help"));
+        for usage in USAGE.lines() {
+            assert!(text("--help").contains(usage) && text("-h").contains(usage), "{usage}");
+        }
     }
 
     proptest! {
@@ -653,13 +794,13 @@ mod tests {
                 }
                 Err(Stop::Text(text)) => prop_assert!(!text.is_empty()),
                 Err(Stop::Usage(line)) => prop_assert!(!line.is_empty()),
-                Err(Stop::Compare { .. }) => {}
+                Err(Stop::Compare { .. } | Stop::Complete(_)) => {}
             }
         }
 
         #[test]
         fn any_time_is_read(text in fuzz::text_like("10.5ms")) {
-            let _ = (seconds(&text), time_span(&text));
+            let _ = (time_span(&text), threshold(&text), process_number(&text));
         }
     }
 
@@ -688,6 +829,9 @@ mod tests {
             "10ms",
             "--file",
             "compare",
+            "help",
+            "--completions",
+            "--complete",
             "-m",
             "-u",
             "-S",

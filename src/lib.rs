@@ -12,6 +12,7 @@ pub mod cli;
 pub mod collect;
 pub mod command;
 pub mod compare;
+pub mod complete;
 pub mod event;
 pub mod exercise;
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use iostackbreakdown::cli::{self, Stop};
 use iostackbreakdown::compare::compare;
+use iostackbreakdown::complete;
 use iostackbreakdown::leave::leave;
 use iostackbreakdown::report::text::printable;
 use iostackbreakdown::run;
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
     let options = match cli::parse(std::env::args_os()) {
         Ok(options) => options,
         Err(Stop::Text(text)) => return print(&text),
+        Err(Stop::Complete(words)) => return print(&complete::answer(&words).to_string()),
         Err(Stop::Compare { before, after }) => {
             return match compare(&before, &after) {
                 Ok(text) => print(&text),

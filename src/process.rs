@@ -11,6 +11,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
 use crate::kernel::interface::skeleton::IostackbreakdownSkelBuilder;
 use crate::kernel::text_of;
+use crate::report::text::printable;
 
 /// One process of `-p`.
 #[derive(Debug)]
@@ -80,6 +81,22 @@ pub fn find(pids: &[u32]) -> Result<Vec<Process>, ProcessError> {
         }
     }
     Ok(processes)
+}
+
+/// All processes that have a command line, which kernel threads lack, and their names.
+pub fn names() -> impl Iterator<Item = (u32, String)> {
+    let is_a_program = |pid: u32| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
+    let mut pids: Vec<u32> = numbers_in_proc().filter(|&pid| is_a_program(pid)).collect();
+    pids.sort_unstable();
+    pids.into_iter().filter_map(|pid| {
+        let comm = text_of(format!("/proc/{pid}/comm")).ok()?;
+        Some((pid, printable(comm.trim_end_matches('\n'))))
+    })
+}
+
+fn numbers_in_proc() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 /// The kernel's number of a process of ours.
@@ -173,13 +190,8 @@ fn global_numbers() -> Result<BTreeMap<u32, u32>, ProcessError> {
 /// All descendants that these processes have now, themselves not among them.
 #[must_use]
 pub fn descendants(of: &[u32]) -> BTreeSet<u32> {
-    let parents: Vec<(u32, u32)> = fs::read_dir("/proc")
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| {
-            let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
-            Some((pid, status_number(pid, "PPid:")?))
-        })
+    let parents: Vec<(u32, u32)> = numbers_in_proc()
+        .filter_map(|pid| Some((pid, status_number(pid, "PPid:")?)))
         .collect();
     descendants_among(&parents, of)
 }

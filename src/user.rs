@@ -59,6 +59,16 @@ impl User {
     }
 }
 
+/// Names of all users that this machine knows by itself.
+#[must_use]
+pub fn names() -> Vec<String> {
+    let passwd = text_of("/etc/passwd").unwrap_or_default();
+    let names = passwd
+        .lines()
+        .filter_map(|line| Some(line.split_once(':')?.0.to_owned()));
+    names.filter(|name| !name.is_empty()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -93,14 +93,14 @@ impl Disk {
     /// The disk that the user named: the kernel's name (`nvme0n1`, `nvme0n1p1`, `dm-0`), a device-mapper name, or any
     /// path of a block device, links included.
     pub fn find(name: &str) -> Result<Self, Error> {
-        Machine {
-            sys: Path::new("/sys"),
-            dev: Path::new("/dev"),
-            mounts: text_of("/proc/self/mountinfo").unwrap_or_default(),
-            block_number,
-        }
-        .find(name)
+        Machine::this().find(name)
     }
+}
+
+/// The disks of this machine, each with its partitions behind it, and what they are.
+#[must_use]
+pub fn names() -> Vec<(String, String)> {
+    Machine::this().names()
 }
 
 /// Major and minor number of a block device.
@@ -126,6 +126,32 @@ struct Machine<'a> {
 }
 
 impl Machine<'_> {
+    fn this() -> Self {
+        Self {
+            sys: Path::new("/sys"),
+            dev: Path::new("/dev"),
+            mounts: text_of("/proc/self/mountinfo").unwrap_or_default(),
+            block_number,
+        }
+    }
+
+    fn names(&self) -> Vec<(String, String)> {
+        let mut names = Vec::new();
+        for disk in self.disks() {
+            let directory = self.sys.join("block").join(disk.replace('/', "!"));
+            let partitions = entries(&directory).filter(|path| path.join("partition").exists());
+            let partitions = partitions.filter_map(|path| Some(path.file_name()?.to_str()?.replace('!', "/")));
+            let partitions: Vec<String> = partitions.collect();
+            names.push((disk.clone(), "disk".to_owned()));
+            names.extend(
+                partitions
+                    .into_iter()
+                    .map(|name| (name, format!("partition of {disk}"))),
+            );
+        }
+        names
+    }
+
     fn find(&self, name: &str) -> Result<Disk, Error> {
         let no_such_disk = || Error::NoSuchDisk {
             name: name.to_owned(),

@@ -1,0 +1,170 @@
+//! What shells complete: each is asked at a terminal, by its own Tab, with the script that the tool prints for it.
+//!
+//! bash is on every machine that runs these tests; zsh and fish are tried where they are installed.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
+const TAB: &str = "\t";
+/// The words at the prompt, up to the Tab, and what they become.
+const LINES: [(&str, &str); 11] = [
+    ("iosb -T vfs,bt", "iosb -T vfs,btrfs"),
+    ("iosb --type=vfs,sy", "iosb --type=vfs,syscall"),
+    ("iostackbreakdown --by pr", "iostackbreakdown --by process"),
+    ("IOStackBreakdown comp", "IOStackBreakdown compare"),
+    ("IOStackBreakdown help comp", "IOStackBreakdown help compare"),
+    ("iosb --slo", "iosb --slower"),
+    // No option that the help does not show.
+    ("iosb --star", "iosb --star"),
+    ("iosb -o report.of", "iosb -o report.of.today"),
+    ("iosb compare report.of", "iosb compare report.of.today"),
+    ("iosb --user roo", "iosb --user root"),
+    ("iosb -S -- cat report.of", "iosb -S -- cat report.of.today"),
+];
+
+/// A directory with the tool under each of its names, and a file.
+struct Scene(PathBuf);
+
+impl Scene {
+    fn new(name: &str) -> Self {
+        let scene = Self(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name));
+        let _ = fs::remove_dir_all(&scene.0);
+        fs::create_dir_all(&scene.0).unwrap();
+        for name in ["IOStackBreakdown", "iostackbreakdown", "iosb"] {
+            symlink(TOOL, scene.0.join(name)).unwrap();
+        }
+        fs::write(scene.0.join("report.of.today"), "").unwrap();
+        scene
+    }
+
+    /// What a shell prints at a terminal when this is typed.
+    fn typed(&self, shell: &str, keys: &str) -> String {
+        let path = format!("{}:{}", self.0.display(), std::env::var("PATH").unwrap_or_default());
+        let mut terminal = Command::new("timeout")
+            .args(["60", "script", "-qec", shell, "/dev/null"])
+            .current_dir(&self.0)
+            .env("PATH", path)
+            .env("TERM", "dumb")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        terminal.stdin.take().unwrap().write_all(keys.as_bytes()).unwrap();
+        let output = terminal.wait_with_output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Has each line completed, then printed instead of run.
+fn completes_every_line(scene: &Scene, shell: &str, prepare: &str) {
+    const TO_THE_BEGINNING: &str = "\u{1}";
+    let lines = LINES
+        .iter()
+        .map(|(begun, _)| format!("{begun}{TAB}{TO_THE_BEGINNING}echo \n"));
+    let keys = format!("{prepare}\n{}exit\n", lines.collect::<String>());
+    let screen = scene.typed(shell, &keys);
+    let printed: Vec<&str> = screen.lines().map(str::trim_end).collect();
+    for (begun, expected) in LINES {
+        let seen = printed
+            .iter()
+            .any(|line| line.ends_with(expected) && !line.contains("echo"));
+        assert!(seen, "{shell}: {begun} does not become {expected}:\n{screen}");
+    }
+}
+
+fn is_installed(program: &str) -> bool {
+    let found = Command::new("sh")
+        .args(["-c", &format!("command -v {program}")])
+        .output();
+    let is_there = found.is_ok_and(|found| found.status.success());
+    if !is_there {
+        eprintln!("{program} is not installed: not tried");
+    }
+    is_there
+}
+
+const BASH: &str = "bash --norc --noprofile -i";
+
+#[test]
+fn bash_completes_every_line() {
+    let scene = Scene::new("bash");
+    completes_every_line(&scene, BASH, "source <(iosb --completions bash)");
+}
+
+/// A second Tab lists what there is, and what that is.
+#[test]
+fn bash_lists_words_with_what_they_are() {
+    let scene = Scene::new("bash-list");
+    let mut sleep = Command::new("sleep").arg("1000").spawn().unwrap();
+    // Its figures but the last: there is a list unless it is the only process with them, which Tab then completes.
+    let pid = sleep.id().to_string();
+    let begun = &pid[..pid.len() - 1];
+    let keys =
+        format!("source <(iosb --completions bash)\niosb -T {TAB}{TAB}\u{15}iosb -p {begun}{TAB}{TAB}\u{15}exit\n");
+    let screen = scene.typed(BASH, &keys);
+    sleep.kill().unwrap();
+    sleep.wait().unwrap();
+    assert!(screen.contains("blk  requests to disks"), "{screen}");
+    assert!(
+        screen.contains(&format!("{pid}  sleep")) || screen.contains(&format!("-p {pid} ")),
+        "{pid}: {screen}"
+    );
+}
+
+/// With bash-completion, what follows `--` has the completions of its own command.
+#[test]
+fn bash_completes_a_command_as_its_own() {
+    const PACKAGE: &str = "/usr/share/bash-completion/bash_completion";
+    if !Path::new(PACKAGE).exists() {
+        eprintln!("{PACKAGE} is not there: not tried");
+        return;
+    }
+    let scene = Scene::new("bash-command");
+    let keys =
+        format!("source {PACKAGE}; source <(iosb --completions bash)\niosb -S -- iosb --by pr{TAB}\u{1}echo \nexit\n");
+    let screen = scene.typed(BASH, &keys);
+    assert!(screen.contains("\niosb -S -- iosb --by process"), "{screen}");
+}
+
+#[test]
+fn zsh_completes_every_line() {
+    if is_installed("zsh") {
+        let scene = Scene::new("zsh");
+        let prepare = "autoload -Uz compinit; compinit -u -D; bindkey -e; source <(iosb --completions zsh)";
+        completes_every_line(&scene, "zsh -f -i", prepare);
+    }
+}
+
+/// fish answers without a terminal.
+#[test]
+fn fish_completes_every_line() {
+    if !is_installed("fish") {
+        return;
+    }
+    let scene = Scene::new("fish");
+    for (begun, expected) in LINES {
+        let script = format!("iosb --completions fish | source; complete -C '{begun}'");
+        let path = format!("{}:{}", scene.0.display(), std::env::var("PATH").unwrap_or_default());
+        let mut fish = Command::new("fish");
+        let fish = fish
+            .args(["--no-config", "-c", &script])
+            .current_dir(&scene.0)
+            .env("PATH", path);
+        let output = fish.env("HOME", &scene.0).output().unwrap();
+        let offered = String::from_utf8_lossy(&output.stdout);
+        let words: Vec<&str> = offered.lines().filter_map(|line| line.split('\t').next()).collect();
+        let last = expected.rsplit(' ').next();
+        let expected: Vec<&str> = last.into_iter().filter(|_| begun != expected).collect();
+        assert_eq!(words, expected, "{begun}: {output:?}");
+    }
+}
