@@ -9,7 +9,9 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::thread::JoinHandle;
 
+use crate::environment;
 use crate::event;
+use crate::kernel::privileges;
 use crate::limits;
 use crate::user::User;
 
@@ -71,13 +73,18 @@ pub fn fork(command: &[OsString], user: Option<&str>) -> Result<Waiting, Command
 
     let mut child = Command::new(&program);
     child.args(&command[1..]);
+    if environment::is_the_callers(user.is_some()) {
+        child.envs(environment::removed());
+    }
     let writer_of_ours = gate.as_raw_fd();
     // SAFETY: the closure runs between fork and exec; it makes system calls on what it owns, and allocates nothing.
     unsafe {
         child.pre_exec(move || prepare_child(&gate_reader, &pid_writer, writer_of_ours, user.as_ref()));
     }
     // `spawn` returns when the exec has succeeded or failed, which is after the release.
-    let starting = std::thread::spawn(move || child.spawn());
+    let starting = std::thread::Builder::new()
+        .spawn(move || child.spawn())
+        .map_err(|error| CommandError::Spawn(privileges::of_a_thread(error)))?;
     let mut number = [0; 4];
     match File::from(pid_reader).read_exact(&mut number) {
         Ok(()) => Ok(Waiting {

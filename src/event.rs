@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::Signal;
 
+use crate::kernel::privileges;
 use crate::leave::leave;
 use crate::process::Process;
 
@@ -40,7 +41,10 @@ impl Signals {
             // The reader is there for as long as the process is.
             let _ = nix::unistd::write(&interrupt_writer, &[1]);
         })
-        .map_err(io::Error::other)?;
+        .map_err(|error| match error {
+            ctrlc::Error::System(error) => privileges::of_a_thread(error),
+            other => io::Error::other(other),
+        })?;
         let watched = |signal: Signal| -> io::Result<OwnedFd> {
             let (reader, writer) = pipe()?;
             signal_hook::low_level::pipe::register(signal as i32, writer)?;

@@ -13,6 +13,7 @@ pub mod collect;
 pub mod command;
 pub mod compare;
 pub mod complete;
+pub mod environment;
 pub mod event;
 pub mod exercise;
 #[cfg(test)]

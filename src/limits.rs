@@ -23,6 +23,29 @@ pub fn raise() {
     }
 }
 
+/// What to say instead of a line that says, in the kernel's words, that there are too few descriptors.
+#[must_use]
+pub fn advice(line: &str) -> Option<String> {
+    let too_many = io::Error::from_raw_os_error(libc::EMFILE).to_string();
+    let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+    line.contains(&too_many).then(|| {
+        format!(
+            "this process may have {limit} open files, and each probe takes one or two; raise the limit (ulimit -n)"
+        )
+    })
+}
+
+/// Fewer descriptors than that may be too few for the probes of a run.
+const ENOUGH: rlim_t = 256;
+
+/// What to add to the reason why probes were refused, if it may have been for want of descriptors: where one way fails, libbpf and
+/// the tool try others, and have the error of the last one.
+#[must_use]
+pub fn doubt() -> Option<String> {
+    let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+    (limit < ENOUGH).then(|| format!("or this process may have too few open files, {limit}: ulimit -n {ENOUGH}"))
+}
+
 /// Takes all of that back, in a process that is to become somebody else's. Allocates nothing.
 ///
 /// # Errors

@@ -66,8 +66,9 @@ pub struct Failure {
 
 impl Failure {
     fn new(status: u8, cause: impl std::fmt::Display) -> Self {
+        let line = cause.to_string();
         Self {
-            line: cause.to_string(),
+            line: limits::advice(&line).unwrap_or(line),
             status,
         }
     }
@@ -426,15 +427,21 @@ fn what_is_closed(facts: &Facts) -> Vec<String> {
 /// Why nothing of a layer is measured: what the best hook of those that were refused lacks, or what the kernel does not let anybody do.
 fn why_refused(layer: Layer, refused: &[Refusal]) -> String {
     let hooks = if layer == Layer::Blk { "tp_btf" } else { "fentry" };
-    let lacking = denied_of(refused).and_then(privileges::lacking);
+    let lacking = limits::advice(&errors_of(refused)).or_else(|| denied_of(refused).and_then(privileges::lacking));
     lacking.unwrap_or_else(|| match refused {
         [] => "this kernel has none of the functions".to_owned(),
         _ => format!("this kernel refuses kprobes and {hooks}"),
     })
 }
 
+fn errors_of(refused: &[Refusal]) -> String {
+    refused.iter().map(|refusal| refusal.error.as_str()).collect()
+}
+
 fn is_denied(why: &str) -> bool {
-    why.contains("denied") || why.contains("permitted")
+    ["denied", "permitted", "not implemented"]
+        .iter()
+        .any(|word| why.contains(word))
 }
 
 /// What was denied, if anything was: of the best hook that was.
@@ -473,22 +480,23 @@ fn attach_failure(options: &Options, error: &AttachError) -> String {
         AttachError::Load(why) if is_denied(why) => Some(Denied::Load),
         _ => None,
     };
-    let lacking = denied.and_then(privileges::lacking);
-    lacking.unwrap_or_else(|| match error.to_string() {
-        line if has_no_descriptors(error, &line) => {
-            "this process may not have as many open files as there are probes; ulimit -n sets the limit".to_owned()
-        }
-        line if options.probe != Choice::Auto => format!("{line}; without --probe, what works here is chosen"),
-        line => line,
-    })
-}
-
-/// The line does not always have the causes.
-fn has_no_descriptors(error: &AttachError, line: &str) -> bool {
-    let too_many = io::Error::from_raw_os_error(libc::EMFILE).to_string();
-    match error {
-        AttachError::Layer { refused, .. } => refused.iter().any(|refusal| refusal.error.contains(&too_many)),
-        _ => line.contains(&too_many),
+    let line = error.to_string();
+    let lines = match error {
+        AttachError::Layer { refused, .. } => errors_of(refused),
+        _ => line.clone(),
+    };
+    if let Some(line) = limits::advice(&lines) {
+        return line;
+    }
+    let line = denied
+        .and_then(privileges::lacking)
+        .unwrap_or_else(|| match options.probe {
+            Choice::Auto => line,
+            _ => format!("{line}; without --probe, what works here is chosen"),
+        });
+    match limits::doubt() {
+        Some(doubt) => format!("{line} ({doubt})"),
+        None => line,
     }
 }
 

@@ -461,9 +461,170 @@ fn a_low_limit_of_open_files_is_raised_and_not_for_the_command() {
     let raised = output(shell(script, &arguments));
     assert_status(&raised, 0);
     assert_eq!(raised.stdout, "20\n");
-    let (status, line) = failure(shell(r#"ulimit -n 20; exec "$@""#, &["-T", "syscall"]));
-    assert_eq!(status, 1);
-    assert!(line.contains("ulimit -n"), "{line}");
+}
+
+/// Whatever it is that fails first.
+#[test]
+fn too_few_open_files_are_named() {
+    for limit in [3, 5, 8, 20, 44, 48, 56, 80] {
+        for arguments in [
+            &["-T", "syscall,blk"][..],
+            &[],
+            &["--check"],
+            &["-T", "syscall", "--", "true"],
+        ] {
+            let mut limited = tool(arguments);
+            if !arguments.contains(&"--check") && !arguments.contains(&"--") {
+                limited.args(["--duration", "10ms"]);
+            }
+            // SAFETY: a system call on numbers.
+            unsafe {
+                limited.pre_exec(move || {
+                    let few = libc::rlimit {
+                        rlim_cur: limit,
+                        rlim_max: limit,
+                    };
+                    match libc::setrlimit(libc::RLIMIT_NOFILE, &raw const few) {
+                        0 => Ok(()),
+                        _ => Err(std::io::Error::last_os_error()),
+                    }
+                });
+            }
+            let output = output(limited);
+            let line = output.stderr.lines().find(|line| line.starts_with("error: "));
+            let is_named = line.is_some_and(|line| line.contains("ulimit -n") && !line.contains("run as root"));
+            let has_enough = limit > 60 && line.is_none();
+            // What was refused is in its table.
+            let is_in_table = output.stdout.contains("Too many open files");
+            assert!(
+                is_named || has_enough || is_in_table,
+                "{limit} {arguments:?}: {output:?}"
+            );
+        }
+    }
+}
+
+/// As a container's seccomp profile does it.
+fn refuse(command: &mut Command, call: libc::c_long, errno: i32) {
+    const fn instruction(code: u32, yes: u8, no: u8, k: u32) -> libc::sock_filter {
+        libc::sock_filter {
+            code: code as u16,
+            jt: yes,
+            jf: no,
+            k,
+        }
+    }
+    let mut filter = [
+        // The number of the call is the first word.
+        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32),
+        instruction(
+            libc::BPF_RET | libc::BPF_K,
+            0,
+            0,
+            libc::SECCOMP_RET_ERRNO | errno as u32,
+        ),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let install = move || {
+        let program = libc::sock_fprog {
+            len: filter.len() as u16,
+            filter: filter.as_mut_ptr(),
+        };
+        // SAFETY: system calls with a structure that lives as long as they take.
+        let failed = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+                || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) != 0
+        };
+        if failed {
+            Err(std::io::Error::last_os_error())
+        } else {
+            Ok(())
+        }
+    };
+    // SAFETY: it makes system calls only.
+    unsafe { command.pre_exec(install) };
+}
+
+#[test]
+fn a_seccomp_filter_that_refuses_is_named() {
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        for arguments in [&["-T", "syscall"][..], &[], &["--check"]] {
+            let mut filtered = tool(arguments);
+            refuse(&mut filtered, libc::SYS_bpf, errno);
+            let (status, line) = failure(filtered);
+            assert_eq!(status, 1, "{line}");
+            let expected = "needs bpf(), which this process's seccomp filter refuses; run it without one";
+            assert!(
+                line.contains(expected) && !line.contains("CAP_"),
+                "{arguments:?}: {line}"
+            );
+        }
+    }
+    for (arguments, expected) in [(&["-T", "syscall"][..], 1), (&["-T", "syscall", "--", "true"], 1)] {
+        let mut filtered = tool(arguments);
+        refuse(&mut filtered, libc::SYS_clone3, libc::EPERM);
+        let (status, line) = failure(filtered);
+        assert!(
+            line.contains("seccomp filter refuses clone3; run it without one"),
+            "{line}"
+        );
+        assert!([expected, 125].contains(&status), "{status}: {line}");
+    }
+}
+
+/// The C library removes variables from the environment of a binary with capabilities of its own.
+#[test]
+fn a_binary_with_capabilities_leaves_the_command_its_environment() {
+    // The copy has to be on a file system that is not mounted with `nosuid`.
+    let copy = Scratch::copy("capable", TOOL);
+    let folder = Scratch::new("its-folder");
+    fs::create_dir(folder.path()).unwrap();
+    give_capabilities(copy.path());
+    const NOBODY: u32 = 65534;
+    nix::unistd::chown(folder.path(), Some(NOBODY.into()), Some(NOBODY.into())).unwrap();
+    let capable = |arguments: &[&str]| {
+        let mut command = Command::new(copy.path());
+        command.args(arguments).uid(NOBODY).gid(NOBODY);
+        command
+            .env("TMPDIR", folder.path())
+            .env("LD_LIBRARY_PATH", "/nowhere")
+            .env("MINE", "kept");
+        output(command)
+    };
+    let script = "echo $TMPDIR:$LD_LIBRARY_PATH:$MINE; grep CapEff /proc/self/status";
+    let printed = capable(&["-T", "syscall", "-o", "/dev/null", "--", "sh", "-c", script]);
+    assert_status(&printed, 0);
+    let expected = format!("{}:/nowhere:kept\nCapEff:\t0000000000000000\n", folder.path());
+    assert_eq!(printed.stdout, expected);
+    // What its messages say about TMPDIR is true there, too.
+    let checked = capable(&["--check", "-T", "syscall"]);
+    assert!(
+        checked.stdout.contains(&format!("files in    {}", folder.path())),
+        "{checked:?}"
+    );
+}
+
+/// All of ours, as `setcap =ep` does it.
+fn give_capabilities(path: &str) {
+    const REVISION_2_EFFECTIVE: u32 = 0x0200_0001;
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let set = status.lines().find_map(|line| line.strip_prefix("CapBnd:")).unwrap();
+    let set = u64::from_str_radix(set.trim(), 16).unwrap();
+    let words = [REVISION_2_EFFECTIVE, set as u32, 0, (set >> 32) as u32, 0];
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let path = std::ffi::CString::new(path).unwrap();
+    // SAFETY: strings and bytes that live as long as the call.
+    let failed = unsafe {
+        libc::setxattr(
+            path.as_ptr(),
+            c"security.capability".as_ptr(),
+            bytes.as_ptr().cast(),
+            bytes.len(),
+            0,
+        )
+    };
+    assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
 }
 
 /// Nobody reads what is said beside the report.

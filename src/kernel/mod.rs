@@ -162,7 +162,10 @@ impl std::fmt::Display for FactsError {
             Self::NoBtf => f.write_str(
                 "this kernel has no BTF (/sys/kernel/btf/vmlinux); it needs CONFIG_DEBUG_INFO_BTF=y, and /sys mounted",
             ),
-            Self::Btf(error) => write!(f, "the kernel's BTF cannot be read: {error}; run as root"),
+            Self::Btf(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                write!(f, "the kernel's BTF cannot be read: {error}; run as root")
+            }
+            Self::Btf(error) => write!(f, "the kernel's BTF cannot be read: {error}"),
             Self::Kallsyms(error) => write!(f, "/proc/kallsyms cannot be read: {error}; mount /proc"),
         }
     }

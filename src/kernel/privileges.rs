@@ -1,5 +1,6 @@
 //! What this process lacks to trace, in words that name the way out.
 
+use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use super::text_of;
@@ -40,6 +41,12 @@ pub fn lacking(denied: Denied) -> Option<String> {
         is_root: nix::unistd::geteuid().is_root(),
         paranoid: paranoid.trim().parse().unwrap_or(0),
         memory_is_limited: denied == Denied::Load && memory_is_limited(),
+        bpf: if denied == Denied::Load {
+            table(1).map(drop)
+        } else {
+            Ok(())
+        },
+        has_filter: has_filter(&status),
         is_in_namespace: text_of("/proc/self/uid_map").is_ok_and(|map| !has_every_user(&map)),
     };
     lacking_by(denied, process)
@@ -47,13 +54,20 @@ pub fn lacking(denied: Denied) -> Option<String> {
 
 /// Whether a table larger than RLIMIT_MEMLOCK is refused. Since 5.11 BPF's memory is that of control groups.
 fn memory_is_limited() -> bool {
-    const PAGE: u32 = 4096;
     let Ok((limit, _)) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_MEMLOCK) else {
         return false;
     };
     let Ok(pages) = u32::try_from(limit / u64::from(PAGE)) else {
         return false;
     };
+    // Else it is not the size that is refused.
+    table(1).is_ok() && table(pages.saturating_add(1)).is_err_and(|error| error == libc::EPERM)
+}
+
+const PAGE: u32 = 4096;
+
+/// Makes a table of this many pages. The error is the kernel's.
+fn table(pages: u32) -> Result<OwnedFd, i32> {
     // SAFETY: no name and no options are passed.
     let table = unsafe {
         libbpf_sys::bpf_map_create(
@@ -61,16 +75,38 @@ fn memory_is_limited() -> bool {
             std::ptr::null(),
             size_of::<u32>() as u32,
             PAGE,
-            pages.saturating_add(1),
+            pages,
             std::ptr::null(),
         )
     };
     if table < 0 {
-        return table == -libc::EPERM;
+        return Err(-table);
     }
     // SAFETY: the kernel has just given us this descriptor.
-    drop(unsafe { OwnedFd::from_raw_fd(table) });
-    false
+    Ok(unsafe { OwnedFd::from_raw_fd(table) })
+}
+
+/// The error of a thread that could not be made. Where the filter of a container does not know clone3, as it should, by ENOSYS,
+/// the C library does not try another way.
+#[must_use]
+pub fn of_a_thread(error: io::Error) -> io::Error {
+    let status = text_of("/proc/self/status").unwrap_or_default();
+    if error.raw_os_error() == Some(libc::EPERM) && has_filter(&status) {
+        io::Error::other(format!(
+            "no thread can be made, since this process's seccomp filter refuses clone3; {WITHOUT_FILTER}"
+        ))
+    } else {
+        error
+    }
+}
+
+/// The way out.
+const WITHOUT_FILTER: &str = "run it without one (docker, podman: --security-opt seccomp=unconfined)";
+
+/// Whether system calls are filtered (`SECCOMP_MODE_FILTER`).
+fn has_filter(status: &str) -> bool {
+    let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
+    mode.is_some_and(|mode| mode.trim() == "2")
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -81,6 +117,10 @@ struct Process {
     paranoid: i32,
     /// BPF's memory counts against RLIMIT_MEMLOCK.
     memory_is_limited: bool,
+    /// The kernel's error, where it refuses the smallest of all tables.
+    bpf: Result<(), i32>,
+    /// Its system calls are filtered.
+    has_filter: bool,
     /// Its privileges are those of a user namespace of its own, which BPF does not count.
     is_in_namespace: bool,
 }
@@ -143,7 +183,23 @@ fn lacking_by(denied: Denied, process: Process) -> Option<String> {
             "{what} needs privileges of the initial user namespace, and this process has a namespace of its own; run it outside, as root"
         ));
     }
-    (!lacking.is_empty()).then(|| format!("{what} needs {}; run as root", lacking.join(", and ")))
+    if !lacking.is_empty() {
+        return Some(format!("{what} needs {}; run as root", lacking.join(", and ")));
+    }
+    // It has all privileges, and yet it is refused.
+    match process.bpf {
+        Err(libc::EPERM | libc::EACCES | libc::ENOSYS) if process.has_filter => Some(format!(
+            "{what} needs bpf(), which this process's seccomp filter refuses; {WITHOUT_FILTER}"
+        )),
+        Err(libc::ENOSYS) => Some(format!("{what} needs bpf(); this kernel lacks CONFIG_BPF_SYSCALL=y")),
+        Err(libc::EPERM | libc::EACCES) => Some(format!(
+            "{what} needs bpf(), which a security module (SELinux, AppArmor) refuses to this process; see the kernel's log"
+        )),
+        _ if denied == Denied::PerfEvent && process.has_filter => Some(format!(
+            "{what} needs perf_event_open(), which this process's seccomp filter may refuse; {WITHOUT_FILTER}"
+        )),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -176,6 +232,8 @@ mod tests {
                 is_root,
                 paranoid,
                 memory_is_limited: denied == Denied::Load,
+                bpf: Ok(()),
+                has_filter: false,
                 is_in_namespace: false,
             };
             lacking_by(denied, process)
@@ -217,10 +275,43 @@ mod tests {
             is_root: true,
             paranoid: 0,
             memory_is_limited: false,
+            bpf: Ok(()),
+            has_filter: false,
             is_in_namespace: true,
         };
         let line = lacking_by(Denied::Load, process).unwrap_or_default();
         assert!(line.contains("initial user namespace"), "{line}");
+    }
+
+    #[test]
+    fn what_refuses_the_privileged_is_named() {
+        let line = |denied, bpf, has_filter| {
+            let process = Process {
+                capabilities: u64::MAX,
+                is_root: true,
+                paranoid: 3,
+                memory_is_limited: false,
+                bpf,
+                has_filter,
+                is_in_namespace: false,
+            };
+            lacking_by(denied, process).unwrap_or_default()
+        };
+        for errno in [libc::EPERM, libc::ENOSYS] {
+            let filtered = line(Denied::Load, Err(errno), true);
+            assert!(filtered.contains("seccomp") && !filtered.contains("CAP_"), "{filtered}");
+        }
+        assert!(line(Denied::Load, Err(libc::EPERM), false).contains("security module"));
+        assert!(line(Denied::Load, Err(libc::ENOSYS), false).contains("CONFIG_BPF_SYSCALL"));
+        assert!(line(Denied::PerfEvent, Ok(()), true).contains("perf_event_open()"));
+        assert_eq!(line(Denied::Load, Ok(()), true), "");
+        assert_eq!(line(Denied::Load, Err(libc::EMFILE), false), "");
+    }
+
+    #[test]
+    fn a_filter_is_seen() {
+        assert!(has_filter("NoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n"));
+        assert!(!has_filter("Seccomp:\t0\nSeccomp_filters:\t2\n"));
     }
 
     #[test]
@@ -238,7 +329,7 @@ mod tests {
         #[test]
         fn any_texts_are_read(status in fuzz::text_like("CapPrm:\t0\nCapEff:\t000001ffffffffff\n"), lockdown in fuzz::text_like("none [integrity]\n"), paranoid: i32) {
             if let Some(capabilities) = effective(&status) {
-                let process = Process { capabilities, is_root: false, paranoid, memory_is_limited: true, is_in_namespace: false };
+                let process = Process { capabilities, is_root: false, paranoid, memory_is_limited: true, bpf: Ok(()), has_filter: false, is_in_namespace: false };
                 let _ = (missing_by(capabilities, &lockdown), lacking_by(Denied::TracefsEvent, process));
             }
         }

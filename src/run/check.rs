@@ -14,6 +14,7 @@ use super::{
 };
 use crate::cli::Options;
 use crate::collect::{self, Span};
+use crate::environment;
 use crate::exercise::{Exercise, TOO_MUCH};
 use crate::kernel::{Facts, privileges};
 use crate::layer::{FileSystem, Layer, Point, doors};
@@ -125,7 +126,7 @@ pub fn check(options: &Options) -> Result<u8, String> {
 
 /// A directory for the file: the one asked for, else one on one of these file systems, else any.
 fn place(file_systems: &[&FileSystem]) -> PathBuf {
-    let asked = std::env::var_os("TMPDIR").filter(|name| !name.is_empty());
+    let asked = environment::variable("TMPDIR").filter(|name| !name.is_empty());
     if let Some(asked) = asked {
         return PathBuf::from(asked);
     }
