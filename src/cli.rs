@@ -98,10 +98,12 @@ Examples:
   IOStackBreakdown compare OLD.json NEW.json
                                            what differs between two runs of --json";
 
-const TIMES: &str = "\
+/// What the manual says of times, too.
+pub const TIMES: &str = "\
 TIME and INTERVAL are a number, decimals allowed, with its unit: ns, us, ms, s, m or h. A number alone is seconds.";
 
-const USAGE: &str = "IOStackBreakdown [OPTIONS] [INTERVAL [COUNT]] [-- COMMAND...]
+/// One line for each form, which the manual has, too.
+pub const USAGE: &str = "IOStackBreakdown [OPTIONS] [INTERVAL [COUNT]] [-- COMMAND...]
        IOStackBreakdown compare BEFORE.json AFTER.json
        IOStackBreakdown help [VERB]";
 

@@ -3,6 +3,8 @@
 
 #[path = "vm/commands.rs"]
 mod commands;
+#[path = "../examples/assets/src/manual.rs"]
+mod manual;
 #[path = "../examples/picture.rs"]
 mod picture;
 #[allow(dead_code, reason = "shared with the guests, who need more of it")]
@@ -334,4 +336,105 @@ fn commands_are_found_in_blocks_and_in_lines() {
         commands::words("a -- sh \"a b\""),
         Some(["a", "--", "sh", "a b"].map(String::from).to_vec())
     );
+}
+
+/// The manual as its reader sees it, as far as words go.
+fn manual() -> String {
+    let page = String::from_utf8(manual::page().unwrap()).unwrap();
+    let page = ["\\fB", "\\fI", "\\fR", "\\&"]
+        .iter()
+        .fold(page, |page, escape| page.replace(escape, ""));
+    page.replace("\\-", "-").replace("\\*(Aq", "'").replace("\\(aq", "'")
+}
+
+#[test]
+fn the_manual_has_every_option_verb_and_section() {
+    let manual = manual();
+    let command = cli::command();
+    for option in command
+        .get_arguments()
+        .filter_map(|arg| Some((arg.get_long()?, arg.is_hide_set())))
+    {
+        let (name, is_hidden) = option;
+        let entry = manual.lines().any(|line| line.contains(&format!("--{name}")));
+        assert_eq!(entry, !is_hidden, "--{name}");
+    }
+    for line in cli::USAGE.lines() {
+        assert!(manual.contains(line.trim()), "{line}:\n{manual}");
+    }
+    for verb in command.get_subcommands() {
+        assert!(
+            manual.contains(&format!("\n{}\n", verb.get_name())),
+            "{}",
+            verb.get_name()
+        );
+    }
+    for section in [
+        "NAME",
+        "SYNOPSIS",
+        "OPTIONS",
+        "EXAMPLES",
+        "FILES",
+        "ENVIRONMENT",
+        "\"EXIT STATUS\"",
+        "\"SEE ALSO\"",
+    ] {
+        assert!(manual.contains(&format!(".SH {section}\n")), "{section}");
+    }
+}
+
+/// Examples of the manual are commands that the tool takes.
+#[test]
+fn examples_of_the_manual_are_understood() {
+    let manual = manual();
+    let examples: Vec<&str> = manual
+        .lines()
+        .filter(|line| line.starts_with("IOStackBreakdown -") && !line.contains(" - "))
+        .collect();
+    assert!(examples.len() > 8, "{manual}");
+    for example in examples {
+        let words = commands::words(example).unwrap().into_iter().map(OsString::from);
+        assert!(!matches!(cli::parse(words), Err(Stop::Usage(_))), "{example}");
+    }
+}
+
+/// What stands at the head of a line of a report, or of a column, is explained: those of all reports that the tests have.
+#[test]
+fn the_manual_explains_what_reports_say() {
+    use iostackbreakdown::layer::Layer;
+    use iostackbreakdown::layer::family::Row;
+    let manual = manual();
+    let rows = Row::WAITS.map(Row::name).into_iter().chain(Layer::ALL.map(Layer::name));
+    let mut unexplained: BTreeSet<String> = rows.filter(|row| !manual.contains(row)).map(str::to_owned).collect();
+    let mut seen = 0;
+    for report in files("tests/golden", "txt") {
+        for line in read(&report).lines() {
+            let words: Vec<String> = match line.split_once(": ") {
+                Some((head, _)) if is_a_message(head) => vec![head.to_owned()],
+                _ if line.contains("call/s") || (line.starts_with("operation ") && !line.contains('=')) => line
+                    .split_whitespace()
+                    .filter(|word| !word.contains(':'))
+                    .map(str::to_owned)
+                    .collect(),
+                _ => continue,
+            };
+            seen += words.len();
+            unexplained.extend(words.into_iter().filter(|word| !manual.contains(word.as_str())));
+        }
+    }
+    assert!(seen > 200, "{seen}");
+    assert!(
+        unexplained.is_empty(),
+        "not in examples/assets/src/manual.rs: {unexplained:?}"
+    );
+}
+
+/// Not a layer's name, nor what is told of one operation.
+fn is_a_message(head: &str) -> bool {
+    use iostackbreakdown::layer::Layer;
+    let is_words = !head.is_empty() && head.chars().all(|c| c.is_ascii_alphabetic() || c == ' ');
+    is_words
+        && !head.starts_with([' '])
+        && !head.starts_with("lost of")
+        && Layer::ALL.iter().all(|layer| layer.name() != head)
 }
