@@ -987,7 +987,7 @@ fn garbage_is_refused_in_order() {
         "--vmlinux", "--starts", "64", "\u{1F4A5}", "-", "--", "true", "--user", "1e9h", "--json",
     ];
     /// What is understood must come to an end by itself.
-    const ENDS: [&str; 6] = ["10ms", "10ms", "10ms", "0ms", "1e9h", "1us"];
+    const ENDS: [&str; 6] = ["10ms", "10ms", "10ms", "0ms", "1e9x", "1us"];
     const VECTORS: usize = 300;
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = |below: usize| {
