@@ -2,6 +2,7 @@
 //!
 //! Where tasks are preempted inside the kernel, it may skip calls: a run without loss has to be exact.
 
+mod chroot;
 #[allow(dead_code, reason = "shared with the guests, who need more of it")]
 #[path = "vm/guest/process.rs"]
 mod process;
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use chroot::from_root;
 use process::run;
 use serde_json::Value;
 
@@ -41,6 +43,11 @@ impl Folder {
 
     fn file(&self, reads: u64) -> String {
         self.0.join(reads.to_string()).to_str().unwrap().to_owned()
+    }
+
+    /// As the tool reports it.
+    fn path(&self, reads: u64) -> String {
+        from_root(Path::new(&self.file(reads))).to_str().unwrap().to_owned()
     }
 
     /// The report of a shell that lets `dd` read the files, each a process.
@@ -96,9 +103,8 @@ fn files_are_told_by_path_and_exactly() {
     let folder = Folder::new("file");
     let report = folder.traced(&["--by", "file", "--top", "100"]);
     for count in READS {
-        let group = groups(&report)
-            .iter()
-            .find(|group| group["name"] == folder.file(count).as_str());
+        let path = folder.path(count);
+        let group = groups(&report).iter().find(|group| group["name"] == path.as_str());
         let group = group.unwrap_or_else(|| panic!("{count}: {}", report["groups"]));
         assert_eq!(
             (reads(&group["numbers"]), &group["path_is"]),

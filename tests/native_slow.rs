@@ -2,6 +2,7 @@
 //!
 //! Where tasks are preempted inside the kernel, it may skip calls: a run without loss has to be exact.
 
+mod chroot;
 #[allow(dead_code, reason = "shared with the guests, who need more of it")]
 #[path = "vm/guest/process.rs"]
 mod process;
@@ -19,6 +20,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use chroot::from_root;
 use process::run;
 use serde_json::{Value, json};
 
@@ -51,6 +53,11 @@ impl Folder {
 
     fn name(&self, file: &str) -> String {
         self.0.join(file).to_str().unwrap().to_owned()
+    }
+
+    /// As the tool reports it.
+    fn path(&self, file: &str) -> String {
+        from_root(&self.0.join(file)).to_str().unwrap().to_owned()
     }
 
     /// Runs the workload below the tool, and says what that wrote.
@@ -172,10 +179,8 @@ fn a_call_that_waits_is_told_and_others_are_not() {
             "{slow:?}"
         );
         assert!((slow.len() as u64) < schema::calls(&report), "{slow:?}");
-        let read: Vec<&Value> = slow
-            .iter()
-            .filter(|call| call["path"] == folder.name("fifo").as_str())
-            .collect();
+        let fifo = folder.path("fifo");
+        let read: Vec<&Value> = slow.iter().filter(|call| call["path"] == fifo.as_str()).collect();
         let Some(read) = read.iter().find(|call| call["op"] == "read") else {
             panic!("{slow:?}")
         };
@@ -217,7 +222,7 @@ fn every_call_is_told_with_its_file_and_its_place_in_it() {
         if has_lost(&report) || not_told > 0 {
             return false;
         }
-        let data = folder.name("below/data");
+        let data = folder.path("below/data");
         let place = |call: &Value| ["op", "offset", "size", "bytes"].map(|field| call[field].clone());
         let of_data = told.iter().filter(|call| call["path"] == data.as_str());
         let of_data: Vec<[Value; 4]> = of_data.map(place).collect();
