@@ -1,6 +1,9 @@
-//! Where this machine gets its packages from.
+//! Where this machine gets its packages from, and by whose keys it knows that they are right.
 
+use super::packages::command;
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Where apt keeps its sources.
 const LIST: &str = "/etc/apt/sources.list";
@@ -21,43 +24,185 @@ const SUITES: [&str; 10] = [
     "oldstable",
 ];
 
+/// Debian's keys, of the package that each Debian has and others can install.
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
 #[derive(Debug, Default)]
 struct Source {
     binary: bool,
     uris: Vec<String>,
     suites: Vec<String>,
     components: Vec<String>,
-    keyring: String,
+    /// `Signed-By`: paths, fingerprints or keys, in as many lines as they have.
+    keys: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct Mirror {
+    pub uri: String,
+    keys: String,
+}
+
+/// An apt of its own, which knows one suite of one mirror, and of no package that is installed. It takes nothing that is not
+/// signed by a key that this machine's apt trusts with the mirror.
+pub struct Apt {
+    folder: PathBuf,
+    options: Vec<String>,
+}
+
+impl Apt {
+    /// With its files in this folder.
+    pub fn new(mirror: &Mirror, suite: &str, folder: &Path) -> Result<Self, String> {
+        let sources = folder.join("sources");
+        for part in [
+            sources.clone(),
+            folder.join("cache/archives/partial"),
+            folder.join("state/lists/partial"),
+        ] {
+            fs::create_dir_all(&part).map_err(|e| format!("{}: {e}", part.display()))?;
+        }
+        let status = folder.join("status");
+        for (file, text) in [
+            (&sources.join("debian.sources"), mirror.source(suite)),
+            (&status, String::new()),
+        ] {
+            fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()))?;
+        }
+        let options = vec![
+            "Dir::Etc::sourcelist=-".into(),
+            format!("Dir::Etc::sourceparts={}", sources.display()),
+            format!("Dir::State={}", folder.join("state").display()),
+            format!("Dir::State::status={}", status.display()),
+            format!("Dir::Cache={}", folder.join("cache").display()),
+            "APT::Architecture=amd64".into(),
+            "APT::Architectures::=amd64".into(),
+            "APT::Install-Recommends=false".into(),
+            "APT::Sandbox::User=".into(),
+            // What cannot be fetched or verified is an error.
+            "APT::Update::Error-Mode=any".into(),
+            "Acquire::GzipIndexes=false".into(),
+            "Acquire::Languages=none".into(),
+            "Acquire::Retries=1".into(),
+            "Acquire::http::Timeout=30".into(),
+            // Nobody else uses these folders, and locks are for root.
+            "Debug::NoLocking=1".into(),
+        ];
+        Ok(Self {
+            folder: folder.into(),
+            options,
+        })
+    }
+
+    /// Fetches the suite's list of packages: that of `main`.
+    pub fn list(&self) -> Result<String, String> {
+        self.get(&["-q", "update"])?;
+        let lists = self.folder.join("state/lists");
+        let is_list = |path: &PathBuf| path.to_string_lossy().ends_with("_Packages");
+        let list = files_in(&lists)?.into_iter().find(is_list);
+        let list = list.ok_or_else(|| format!("{}: apt has put no list of packages there", lists.display()))?;
+        fs::read_to_string(&list).map_err(|e| format!("{}: {e}", list.display()))
+    }
+
+    /// Fetches packages of the list and what they need.
+    pub fn download(&self, packages: &[&str]) -> Result<Vec<PathBuf>, String> {
+        self.get(&[&["install", "--download-only", "--yes"][..], packages].concat())?;
+        let mut all = files_in(&self.folder.join("cache/archives"))?;
+        all.retain(|path| path.extension().is_some_and(|end| end == "deb"));
+        Ok(all)
+    }
+
+    fn get(&self, arguments: &[&str]) -> Result<(), String> {
+        let options = self.options.iter().flat_map(|option| ["-o", option]);
+        let done = command(Command::new("apt-get").args(options).args(arguments).env("LC_ALL", "C"));
+        done.map(drop).map_err(|said| cause(&said))
+    }
+}
+
+/// The line of what apt said that names the cause, and the way out where keys are missing.
+fn cause(said: &str) -> String {
+    const UNSIGNED: [&str; 3] = ["NO_PUBKEY", "is not signed", "Missing key"];
+    let line = ["NO_PUBKEY", "Failed to fetch", "E: "]
+        .iter()
+        .find_map(|mark| said.lines().find(|line| line.contains(mark)));
+    let line = line.unwrap_or(said).trim_start_matches("E: ").trim_start_matches("W: ");
+    if UNSIGNED.iter().any(|mark| said.contains(mark)) {
+        format!("{line}; Debian's keys are in the package debian-archive-keyring")
+    } else {
+        line.into()
+    }
+}
+
+fn files_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    Ok(entries.flatten().map(|entry| entry.path()).collect())
+}
+
+impl Mirror {
+    pub fn new(uri: &str, keys: &str) -> Self {
+        Self {
+            uri: uri.trim_end_matches('/').into(),
+            keys: trusted(keys, Path::new(KEYRING).exists()),
+        }
+    }
+
+    /// A stanza of apt's sources.
+    pub fn source(&self, suite: &str) -> String {
+        let keys = match self.keys.as_str() {
+            // Those that apt trusts with everything.
+            "" => String::new(),
+            keys => format!("Signed-By:{keys}\n"),
+        };
+        format!(
+            "Types: deb\nURIs: {}\nSuites: {suite}\nComponents: main\nArchitectures: amd64\n{keys}",
+            self.uri
+        )
+    }
+}
+
+/// Whose signature counts: of those whom this machine's source names, and of Debian where they are files, as those may be of
+/// its own release only.
+pub fn trusted(named: &str, has_keyring: bool) -> String {
+    let are_files = named.split_whitespace().all(|word| word.starts_with('/'));
+    let own = if has_keyring { KEYRING } else { "" };
+    match named.trim() {
+        "" if own.is_empty() => String::new(),
+        _ if are_files && !named.contains(own) => format!("{} {own}", named.trim_end()),
+        _ => named.into(),
+    }
 }
 
 /// Debian mirrors, the likeliest first.
-pub fn mirrors() -> Result<Vec<String>, String> {
+pub fn mirrors() -> Result<Vec<Mirror>, String> {
     if let Ok(mirror) = std::env::var(MIRROR) {
-        return Ok(vec![mirror.trim_end_matches('/').into()]);
+        return Ok(vec![Mirror::new(&mirror, "")]);
     }
-    let mut sources: Vec<Source> = files()
-        .into_iter()
-        .flat_map(|(path, text)| parse(&path, &text))
-        .collect();
+    let mirrors = named_in(&files());
+    if mirrors.is_empty() {
+        return Err(format!("apt's sources name no Debian mirror; set {MIRROR} to one"));
+    }
+    Ok(mirrors)
+}
+
+/// Those that the files of apt's sources name.
+pub fn named_in(files: &[(PathBuf, String)]) -> Vec<Mirror> {
+    let mut sources: Vec<Source> = files.iter().flat_map(|(path, text)| parse(path, text)).collect();
     sources.retain(|source| {
         source.binary
             && source.components.iter().any(|component| component == "main")
             && source.suites.iter().any(|suite| SUITES.contains(&suite.as_str()))
     });
     // Third parties use Debian's suite names as well; few of them sign with Debian's keys or end in /debian.
-    sources.sort_by_key(|source| !source.keyring.contains("debian-archive"));
-    let mut mirrors: Vec<String> = Vec::new();
-    for uri in sources.into_iter().flat_map(|source| source.uris) {
-        let uri = uri.trim_end_matches('/').to_string();
-        if uri.starts_with("http") && !mirrors.contains(&uri) {
-            mirrors.push(uri);
+    sources.sort_by_key(|source| !source.keys.contains("debian-archive"));
+    let mut mirrors: Vec<Mirror> = Vec::new();
+    for source in sources {
+        for mirror in source.uris.iter().map(|uri| Mirror::new(uri, &source.keys)) {
+            if mirror.uri.starts_with("http") && !mirrors.iter().any(|known| known.uri == mirror.uri) {
+                mirrors.push(mirror);
+            }
         }
     }
-    mirrors.sort_by_key(|uri| !uri.ends_with("/debian"));
-    if mirrors.is_empty() {
-        return Err(format!("apt's sources name no Debian mirror; set {MIRROR} to one"));
-    }
-    Ok(mirrors)
+    mirrors.sort_by_key(|mirror| !mirror.uri.ends_with("/debian"));
+    mirrors
 }
 
 fn files() -> Vec<(PathBuf, String)> {
@@ -92,12 +237,17 @@ fn one_line(text: &str) -> Vec<Source> {
             None => ("", rest),
         };
         let mut words = rest.split_whitespace().map(String::from);
+        let keys = options
+            .split_whitespace()
+            .find_map(|option| option.strip_prefix("signed-by="));
         Some(Source {
             binary: kind == "deb",
             uris: vec![words.next()?],
             suites: vec![words.next()?],
             components: words.collect(),
-            keyring: options.into(),
+            keys: keys
+                .map(|keys| format!(" {}", keys.replace(',', " ")))
+                .unwrap_or_default(),
         })
     };
     text.lines().filter_map(parse).collect()
@@ -124,7 +274,9 @@ fn deb822(text: &str) -> Vec<Source> {
                 "uris" => source.uris.extend(words),
                 "suites" => source.suites.extend(words),
                 "components" => source.components.extend(words),
-                "signed-by" => source.keyring += values,
+                // A key itself begins on the line behind the field's name.
+                "signed-by" if line.starts_with([' ', '\t']) => source.keys = format!("{}\n{line}", source.keys),
+                "signed-by" => source.keys = values.into(),
                 "enabled" => enabled = !words.any(|word| word == "no"),
                 _ => {}
             }

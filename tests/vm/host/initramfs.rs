@@ -15,6 +15,7 @@ pub struct Extra {
 impl Extra {
     /// In the guest it is in `/bin` under its own name, unless told otherwise.
     pub fn new(host: &Path, guest: Option<&str>) -> Result<Self, String> {
+        let host = started(host).unwrap_or(host.into());
         let host = host.canonicalize().map_err(|e| format!("{}: {e}", host.display()))?;
         let name = host
             .file_name()
@@ -57,25 +58,51 @@ pub fn in_path(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
+/// Where `tests/lib/requirements.sh` unpacks what it cannot install: starters of programs in `bin`, files in `root`.
+fn unpacked() -> Option<PathBuf> {
+    std::env::var_os("IOSB_UNPACKED").map(PathBuf::from)
+}
+
+/// The program behind a starter, which a guest has no use for; `None`: it is none.
+fn started(starter: &Path) -> Option<PathBuf> {
+    let unpacked = unpacked()?;
+    let name = starter.strip_prefix(unpacked.join("bin")).ok()?;
+    let folders = ["usr/bin", "usr/sbin", "bin", "sbin"].into_iter();
+    let programs = folders.map(|folder| unpacked.join("root").join(folder).join(name));
+    programs.into_iter().find(|program| program.is_file())
+}
+
 fn read(path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 fn program(archive: &mut Archive, host: &Path, guest: &str) -> Result<(), String> {
     archive.program(guest, &read(host)?);
-    for library in libraries(host)? {
-        // Under the very name by which the program will ask for it, which on the host may be a link.
-        archive.program(&library, &read(Path::new(&library))?);
+    let root = unpacked().map(|unpacked| unpacked.join("root"));
+    for library in libraries(host, root.as_deref())? {
+        // Under the very name by which the program will ask for it, which on the host may be a link. One that was unpacked is
+        // asked for as if it were installed.
+        let within = root
+            .as_ref()
+            .and_then(|root| Path::new(&library).strip_prefix(root).ok());
+        let guest = within.map(|path| Path::new("/").join(path));
+        let guest = guest.map_or_else(|| library.clone(), |path| path.to_string_lossy().into_owned());
+        archive.program(&guest, &read(Path::new(&library))?);
     }
     Ok(())
 }
 
 /// The shared libraries that the dynamic loader would load, and the loader itself; none for a static program or a script.
-fn libraries(program: &Path) -> Result<Vec<String>, String> {
-    let output = Command::new("ldd")
-        .arg(program)
-        .output()
-        .map_err(|e| format!("ldd: {e}"))?;
+/// Those of a program that was unpacked may be below `root`, too.
+fn libraries(program: &Path, root: Option<&Path>) -> Result<Vec<String>, String> {
+    let mut ldd = Command::new("ldd");
+    if let Some(root) = root.filter(|root| program.starts_with(root)) {
+        let machine = format!("{}-linux-gnu", std::env::consts::ARCH);
+        let folders = ["usr/lib", "lib"].map(|folder| root.join(folder).join(&machine));
+        let folders = std::env::join_paths(folders).map_err(|e| format!("{}: {e}", root.display()))?;
+        ldd.env("LD_LIBRARY_PATH", folders);
+    }
+    let output = ldd.arg(program).output().map_err(|e| format!("ldd: {e}"))?;
     // "libz.so.1 => /lib/x86_64-linux-gnu/libz.so.1 (0x…)", "/lib64/ld-linux-x86-64.so.2 (0x…)"
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if let Some(missing) = text.lines().find(|line| line.contains("not found")) {

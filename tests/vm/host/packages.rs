@@ -1,6 +1,6 @@
 //! Debian packages: what a suite has, and getting one. Nothing here is about kernels.
 
-use super::apt;
+use super::apt::{self, Apt};
 use std::cmp::Ordering;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,8 @@ impl fmt::Display for Failure {
 
 /// The kernel packages of a suite, from a list that is at most a day old, or from an older one when no mirror answers.
 pub fn list(suite: &str, cache: &Path, note: &dyn Fn(&str)) -> Result<Vec<Package>, String> {
-    let path = cache.join("packages").join(suite);
+    // Those in `packages` were taken without a look at their signatures.
+    let path = cache.join("lists").join(suite);
     if !fresh(&path)
         && let Err(error) = fetch_list(suite, &path)
     {
@@ -58,8 +59,8 @@ pub fn unpack(package: &Package, folder: &Path) -> Result<(), Failure> {
     let deb = folder.join("package.deb");
     let mut first = None;
     for mirror in apt::mirrors().map_err(Failure::Other)? {
-        let url = format!("{mirror}/{}", package.file);
-        match download(&url, &deb, Some(&package.sha256)) {
+        let url = format!("{}/{}", mirror.uri, package.file);
+        match download(&url, &deb, &package.sha256) {
             Ok(()) => {
                 command(Command::new("dpkg-deb").arg("-x").arg(&deb).arg(folder)).map_err(Failure::Other)?;
                 return std::fs::remove_file(&deb).map_err(|e| Failure::Other(format!("{}: {e}", deb.display())));
@@ -157,18 +158,15 @@ fn fresh(path: &Path) -> bool {
         .is_some_and(|age| age < LIST_LIFE)
 }
 
+/// From the first mirror that has it, which has to have signed it; the likeliest one's answer is the one worth telling.
 fn fetch_list(suite: &str, path: &Path) -> Result<(), String> {
     let mut first = None;
     for mirror in apt::mirrors()? {
-        let url = format!("{mirror}/dists/{suite}/main/binary-amd64/Packages.xz");
         let fetched = atomically(path, |folder| -> Result<PathBuf, String> {
-            let packed = folder.join("Packages.xz");
-            download(&url, &packed, None).map_err(|failure| failure.to_string())?;
-            let text = command(Command::new("xz").arg("-dc").arg(&packed))?;
-            let text = String::from_utf8_lossy(&text);
+            let text = Apt::new(&mirror, suite, &folder.join("apt"))?.list()?;
             let kept: Vec<&str> = text.split("\n\n").filter(|stanza| stanza.starts_with(WANTED)).collect();
             if kept.is_empty() {
-                return Err(format!("{url} has no kernels"));
+                return Err(format!("{} has no kernels of {suite}", mirror.uri));
             }
             let list = folder.join("list");
             std::fs::write(&list, kept.join("\n\n")).map_err(|e| format!("{}: {e}", list.display()))?;
@@ -195,7 +193,7 @@ fn parse(stanza: &str) -> Option<Package> {
     })
 }
 
-fn download(url: &str, to: &Path, sha256: Option<&str>) -> Result<(), Failure> {
+fn download(url: &str, to: &Path, sha256: &str) -> Result<(), Failure> {
     let mut helper = Command::new(APT_HELPER);
     helper
         .args([
@@ -206,8 +204,8 @@ fn download(url: &str, to: &Path, sha256: Option<&str>) -> Result<(), Failure> {
             "download-file",
             url,
         ])
-        .arg(to);
-    helper.args(sha256.map(|sum| format!("SHA256:{sum}")));
+        .arg(to)
+        .arg(format!("SHA256:{sha256}"));
     command(&mut helper).map(drop).map_err(|text| {
         // Warnings come before it, and a summary that says nothing after it.
         let cause = text

@@ -1,7 +1,8 @@
 //! Tools of others that ours is held against, as Debian ships them: unpacked with all they need, on a disk of their own.
 
+use super::apt::{self, Apt, Mirror};
+use super::disk;
 use super::packages::{atomically, command};
-use super::{apt, disk};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -65,7 +66,7 @@ fn make_folder(folder: &Path) -> Result<(), String> {
 }
 
 /// From the first mirror that has them all; the likeliest one's answer is the one worth telling.
-fn download(folder: &Path, mirrors: &[String]) -> Result<Vec<PathBuf>, String> {
+fn download(folder: &Path, mirrors: &[Mirror]) -> Result<Vec<PathBuf>, String> {
     let mut first = None;
     for (number, mirror) in mirrors.iter().enumerate() {
         match download_from(mirror, &folder.join(number.to_string())) {
@@ -77,43 +78,8 @@ fn download(folder: &Path, mirrors: &[String]) -> Result<Vec<PathBuf>, String> {
 }
 
 /// Apt finds out what else is needed, and fetches it, as for a machine on which nothing is installed.
-fn download_from(mirror: &str, folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let archives = folder.join("cache/archives");
-    for part in ["cache/archives/partial", "state/lists/partial"] {
-        make_folder(&folder.join(part))?;
-    }
-    // Where the kernels come from; whether apt here knows Debian's keys is this machine's business.
-    let sources = format!("deb [trusted=yes] {mirror} {SUITE} main\n");
-    let (list, status) = (folder.join("sources.list"), folder.join("status"));
-    for (file, text) in [(&list, sources.as_str()), (&status, "")] {
-        fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()))?;
-    }
-    let options = [
-        format!("Dir::Etc::sourcelist={}", list.display()),
-        "Dir::Etc::sourceparts=-".into(),
-        format!("Dir::State={}", folder.join("state").display()),
-        format!("Dir::State::status={}", status.display()),
-        format!("Dir::Cache={}", folder.join("cache").display()),
-        "APT::Architecture=amd64".into(),
-        "APT::Architectures::=amd64".into(),
-        "APT::Install-Recommends=false".into(),
-        "APT::Sandbox::User=".into(),
-        "Acquire::Languages=none".into(),
-        // Nobody else uses these folders, and locks are for root.
-        "Debug::NoLocking=1".into(),
-    ];
-    let apt_get = |arguments: &[&str]| {
-        let mut apt_get = Command::new("apt-get");
-        apt_get
-            .args(options.iter().flat_map(|option| ["-o", option]))
-            .args(arguments);
-        command(&mut apt_get).map(drop)
-    };
-    apt_get(&["update"])?;
-    apt_get(&[&["install", "--download-only", "--yes"][..], &PACKAGES].concat())?;
-    let packages = fs::read_dir(&archives).map_err(|e| format!("{}: {e}", archives.display()))?;
-    let packages = packages.flatten().map(|entry| entry.path());
-    Ok(packages
-        .filter(|path| path.extension().is_some_and(|end| end == "deb"))
-        .collect())
+fn download_from(mirror: &Mirror, folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let apt = Apt::new(mirror, SUITE, folder)?;
+    apt.list()?;
+    apt.download(&PACKAGES)
 }
