@@ -1,5 +1,6 @@
 # What building, testing and the examples need, and how Debian and Ubuntu provide it. To be sourced by bash from a
-# script at the top of the tree; `require` is the way in. Nothing is installed that is there already, wherever it is from.
+# script at the top of the tree; `require` is the way in. What is there already is used, wherever it is from; nothing is
+# ever removed. What apt cannot install beside what is there, or at all for lack of root, is unpacked into the cache.
 # shellcheck shell=bash
 
 # What a group needs: a program, or a file (the first that matches), and the package that brings it.
@@ -35,6 +36,11 @@ perf                                linux-perf
 /usr/sbin/syscount*                 libbpf-tools
 END
         ;;
+    trees)
+        cat <<'END'
+debootstrap                         debootstrap
+END
+        ;;
     workload)
         cat <<'END'
 sqlite3                             sqlite3
@@ -43,18 +49,30 @@ END
     esac
 }
 
-# Set by who is not asked whether apt may remove a package for those that it installs.
-may_remove=''
-
 # What is to be fetched besides packages, a line each; scripts may add to it before they call `require`.
 downloads=()
 
 # Programs that only root usually needs are not in everybody's search path.
 PATH="$PATH:/usr/sbin:/sbin"
 
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/iostackbreakdown
+# Packages that could not be installed, of this release of the distribution: their files in root/, starters of their programs in bin/.
+unpacked=$cache/unpacked/$( (. /etc/os-release && echo "$ID-${VERSION_ID:-}") 2>/dev/null || echo any)
+
+# Where apt looks for its lists of packages: its own, or ours where it has none and nobody is root.
+lists=/var/lib/apt/lists
+# No mirror is worth waiting longer for, and no question can be answered.
+patience=(-o Acquire::Retries=1 -o Acquire::http::Timeout=30 -o Acquire::https::Timeout=30)
+
 fail() {
     printf 'error: %s\n' "$1" >&2
     exit 1
+}
+
+# Says why `require` cannot do what it is asked for.
+refuse() {
+    printf 'error: %s\n' "$1" >&2
+    return 1
 }
 
 # Runs a command as root.
@@ -69,6 +87,13 @@ as_root() {
     fi
 }
 
+# Whether `as_root` works: a password is asked for at a terminal only.
+may_be_root() {
+    [ "$(id -u)" -eq 0 ] && return
+    command -v sudo >/dev/null || return 1
+    if [ -t 0 ]; then sudo -v; else sudo -n true 2>/dev/null; fi
+}
+
 # Called by sudo, a script goes on as the user who called it when the source is theirs, so that what is built and cached
 # belongs to them; single commands then ask for root.
 drop_root() {
@@ -79,9 +104,30 @@ drop_root() {
     fi
 }
 
+# What stopped a program, from what it said (on stdin), in a line with the way out. $1: where it wrote to.
+cause() {
+    local said line
+    local network='Could not resolve|Temporary failure|Could not connect|Unable to connect|Network is unreachable|Connection (failed|timed out)|Failed to fetch|failed to download|Unable to fetch|Unable to locate|no installation candidate'
+    said=$(cat)
+    if grep -qiE 'no space left on device|enough free space|disk quota exceeded' <<<"$said"; then
+        line="the disk is full: $(df -h --output=avail,target "$1" 2>/dev/null | awk 'NR == 2 { print $1 " free on " $2 }'); make room"
+    elif line=$(grep -m 1 -E "$network" <<<"$said"); then
+        line="$(without_marks "$line"); check the network and apt's sources"
+    else
+        line=$(grep -m 1 -E '^(E:|error)' <<<"$said") || line=$(tail -n 1 <<<"$said")
+        without_marks "$line"
+        return
+    fi
+    echo "$line and start this again: what is done stays done"
+}
+
+without_marks() {
+    sed -E 's/^ *(Err:[0-9]+|[EW]:|error:?)? *//' <<<"$1" | cut -c 1-150
+}
+
 # The version of a package that apt would install; nothing when there is none.
 candidate() {
-    LC_ALL=C apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: //p' | grep -v -F '(none)' || true
+    LC_ALL=C apt-cache -o Dir::State::lists="$lists" policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: //p' | grep -v -F '(none)' || true
 }
 
 # Debian's order of versions, which fits those of Rust.
@@ -126,7 +172,15 @@ lint_packages() {
 
 # The package that the cargo in the search path is from; nothing when it is from none.
 cargo_package() {
-    dpkg-query -S "$(readlink -f "$(command -v cargo)")" 2>/dev/null | cut -d: -f1
+    local cargo package
+    cargo=$(readlink -f "$(command -v cargo)")
+    if [ "$cargo" != "$unpacked/bin/cargo" ]; then
+        dpkg-query -S "$cargo" 2>/dev/null | cut -d: -f1
+        return
+    fi
+    for package in cargo cargo-web; do
+        [ ! -d "$unpacked/root/usr/share/doc/$package" ] || echo "$package"
+    done
 }
 
 # Packages of a table of needs (on stdin) that are missing here.
@@ -134,7 +188,7 @@ missing_packages() {
     local need package
     while read -r need package; do
         case $need in
-        /*) compgen -G "$need" >/dev/null || echo "$package" ;;
+        /*) compgen -G "$need" >/dev/null || compgen -G "$unpacked/root$need" >/dev/null || echo "$package" ;;
         *) command -v "$need" >/dev/null || echo "$package" ;;
         esac
     done
@@ -149,9 +203,10 @@ find_missing() {
     for group; do
         add_packages < <(needs "$group" | missing_packages)
     done
+    is_among build "$@" || return 0
     rust_fits "$needed" || PATH="$HOME/.cargo/bin:$PATH"
     if rust_fits "$needed"; then
-        if lint_is_wanted "$@" && ! { cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1; then
+        if is_among lint "$@" && ! { cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1; then
             add_packages < <(lint_packages "$(cargo_package)")
             ! command -v rustup >/dev/null || toolchain=(rustup component add rustfmt clippy)
         fi
@@ -161,15 +216,18 @@ find_missing() {
         rust=$(rust_packages "$needed") || return
         add_packages <<<"$rust"
         if [ "$rust" != rustup ]; then
-            ! lint_is_wanted "$@" || add_packages < <(lint_packages "${rust%%$'\n'*}")
+            ! is_among lint "$@" || add_packages < <(lint_packages "${rust%%$'\n'*}")
             return
         fi
     fi
     toolchain=(rustup toolchain install stable --profile minimal --component 'rustfmt,clippy')
 }
 
-lint_is_wanted() {
-    [[ " $* " == *' lint '* ]]
+# Whether a word is among those after it.
+is_among() {
+    local word=$1
+    shift
+    [[ " $* " == *" $word "* ]]
 }
 
 add_packages() {
@@ -184,15 +242,115 @@ apt_knows_all() {
     done
 }
 
+# Fetches apt's lists of packages, without root to where nobody else looks. What apt says goes to `apt_said`: that some source
+# among many fails is no error, as long as the others have what is needed.
+fetch_lists() {
+    if may_be_root; then
+        apt_said=$(as_root env LC_ALL=C apt-get "${patience[@]}" -q update 2>&1) || true
+    else
+        lists=$cache/apt/lists
+        mkdir -p "$lists/partial"
+        apt_said=$(LC_ALL=C apt-get "${own_apt[@]}" "${patience[@]}" -o Dir::State::lists="$lists" -q update 2>&1) || true
+    fi
+}
+
+# Options of an apt that changes nothing but its own folders in the cache.
+own_apt=(
+    -o Dir::Cache="$cache/apt/cache"
+    -o APT::Sandbox::User=
+    -o Acquire::Languages=none
+    -o Debug::NoLocking=1
+)
+
+# What apt would do to install packages, with the options before `--`.
+dry_run() {
+    local options=()
+    while [ "$1" != -- ]; do
+        options+=("$1")
+        shift
+    done
+    shift
+    LC_ALL=C apt-get -q -o Debug::NoLocking=1 -o Dir::State::lists="$lists" "${options[@]}" \
+        --simulate install --no-install-recommends "$@"
+}
+
+# The packages that a dry run (on stdin) removes.
+removed() {
+    sed -n 's/^Remv \([^ :]*\).*/\1/p'
+}
+
+# Whether apt can install packages without removing any.
+can_be_added() {
+    local plan
+    plan=$(dry_run -- "$@" 2>/dev/null) && [ -z "$(removed <<<"$plan")" ]
+}
+
+# Parts `packages` into those that apt is to install and those that are to be unpacked.
+choose_way() {
+    local package
+    to_install=()
+    to_unpack=()
+    if ! may_be_root; then
+        to_unpack=("${packages[@]}")
+        return
+    fi
+    if can_be_added "${packages[@]}"; then
+        to_install=("${packages[@]}")
+        return
+    fi
+    for package in "${packages[@]}"; do
+        if can_be_added "$package"; then to_install+=("$package"); else to_unpack+=("$package"); fi
+    done
+    # Each may do by itself what all together do not.
+    if [ "${#to_install[@]}" -gt 0 ] && ! can_be_added "${to_install[@]}"; then
+        to_unpack=("${packages[@]}")
+        to_install=()
+    fi
+}
+
+# dpkg's table of what is installed (on stdin) without the packages named.
+status_without() {
+    awk -v without=" $* " 'BEGIN { RS = ""; ORS = "\n\n" } index(without, " " $2 " ") == 0'
+}
+
+# Finds a state of things in which apt removes nothing for packages: as it is here, or without what apt would remove (`gone`),
+# or with nothing installed at all. Leaves it in the file `status`.
+pretend() {
+    local plan
+    mkdir -p "$cache/apt"
+    status=$cache/apt/status
+    cp /var/lib/dpkg/status "$status"
+    if plan=$(dry_run -o Dir::State::status="$status" -- "$@" 2>/dev/null); then
+        gone=$(removed <<<"$plan" | xargs)
+        [ -n "$gone" ] || return 0
+        # shellcheck disable=SC2086
+        status_without $gone </var/lib/dpkg/status >"$status"
+        plan=$(dry_run -o Dir::State::status="$status" -- "$@" 2>/dev/null) && [ -z "$(removed <<<"$plan")" ] && return
+    fi
+    : >"$status"
+}
+
+why_unpacked() {
+    if [ -n "$gone" ]; then
+        echo "apt would remove $gone for them, and nothing is removed here"
+    elif may_be_root; then
+        echo 'apt cannot install them beside what is there'
+    else
+        echo 'only root can install them'
+    fi
+}
+
 # Says what is to be fetched and how much, and asks whether to go on when there is somebody to ask.
 announce() {
     local answer line
-    if [ "${#packages[@]}" -gt 0 ]; then
+    if [ "${#to_install[@]}" -gt 0 ]; then
         echo 'To be installed by apt-get:'
-        fold -s -w 78 <<<"${packages[*]}" | sed 's/^/  /; s/ $//'
-        # The dry run answers "no" to apt's own question, and fails therefore.
-        LC_ALL=C apt-get -o Debug::NoLocking=1 install --no-install-recommends --assume-no "${packages[@]}" 2>&1 |
-            awk '/^[^ ]/ { removed = /will be REMOVED/ } removed || /^[0-9]+ upgraded|^Need to get|^After this/ { print "  " $0 }' || true
+        describe -- "${to_install[@]}"
+    fi
+    if [ "${#to_unpack[@]}" -gt 0 ]; then
+        pretend "${to_unpack[@]}"
+        echo "To be unpacked into $unpacked, since $(why_unpacked):"
+        describe -o Dir::State::status="$status" -- "${to_unpack[@]}"
     fi
     for line in "${downloads[@]}"; do
         echo "To be downloaded: $line"
@@ -201,46 +359,175 @@ announce() {
         read -r -p 'Go on? [Y/n] ' answer || answer=n
         case $answer in
         '' | [Yy]*) ;;
-        *) fail 'nothing was installed' ;;
+        *) refuse 'nothing was installed' ;;
         esac
     fi
 }
 
-install_packages() {
-    # Nobody loses a package without having been asked, or having said so.
-    local keep=(--no-remove)
-    if [ -t 0 ] || [ -n "$may_remove" ]; then keep=(); fi
-    echo 'Installing them.'
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${keep[@]}" \
-        -o Dpkg::Use-Pty=0 "${packages[@]}" </dev/null >/dev/null
+# The packages, and what apt says about their size, with the options before `--`.
+describe() {
+    local options=()
+    while [ "$1" != -- ]; do
+        options+=("$1")
+        shift
+    done
+    shift
+    fold -s -w 78 <<<"$*" | sed 's/^/  /; s/ $//'
+    # Answers "no" to apt's own question, and fails therefore.
+    LC_ALL=C apt-get -o Debug::NoLocking=1 -o Dir::State::lists="$lists" "${options[@]}" install --no-install-recommends \
+        --assume-no "$@" 2>&1 | sed -n '/^[0-9]* upgraded\|^Need to get\|^After this/s/^/  /p' || true
 }
 
-# Installs what is missing of Rust and of the groups named: build, guests, peers, workload, lint.
+install_packages() {
+    echo 'Installing them: a minute or two.'
+    apt_said=$(as_root env LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get "${patience[@]}" -qq install -y \
+        --no-install-recommends --no-remove -o Dpkg::Use-Pty=0 "$@" </dev/null 2>&1)
+}
+
+# Runs a command while no other run does so with the cache.
+alone() {
+    local lock status=0
+    mkdir -p "$cache/apt" && exec {lock}>"$cache/apt/lock" && flock "$lock" || return
+    "$@" || status=$?
+    exec {lock}>&-
+    return "$status"
+}
+
+# Unpacks packages, and what they need that is not installed according to the file `status`, as a whole or not at all.
+unpack_packages() {
+    local archives=$cache/apt/cache/archives new=$unpacked.new package
+    echo 'Unpacking them: a minute or two.'
+    # A run that was interrupted may have left some.
+    rm -rf "$archives" "$new"
+    apt_said=$({
+        mkdir -p "$archives/partial" &&
+            LC_ALL=C apt-get "${own_apt[@]}" "${patience[@]}" -o Dir::State::lists="$lists" -o Dir::State::status="$status" \
+                -qq install -y --no-install-recommends --download-only "$@" </dev/null &&
+            mkdir -p "$new/root" &&
+            if [ -d "$unpacked/root" ]; then cp -al "$unpacked/root" "$new/"; fi
+    } 2>&1) || return
+    for package in "$archives"/*.deb; do
+        case ${package##*/} in
+        # Every program here runs with the C library that is installed.
+        libc6_*) ;;
+        *) apt_said=$(dpkg-deb -x "$package" "$new/root" 2>&1) || return ;;
+        esac
+    done
+    apt_said=$(complete_unpacked "$new" 2>&1) || return
+    rm -rf "$unpacked" "$archives"
+    mv "$new" "$unpacked"
+    use_unpacked
+}
+
+# Makes of unpacked files in $1 what installing makes of them: starters of programs, which find the libraries that came along,
+# links and scripts of the linker that lead to where the files are, and the list of certificates.
+complete_unpacked() {
+    local program starter script path link certificates=$1/root/etc/ssl/certs/ca-certificates.crt
+    mkdir -p "$1/bin"
+    find "$1/root" -type l -lname '/*' | while read -r link; do
+        path=$(readlink "$link")
+        [ ! -e "$1/root$path" ] || ln -sfnr "$1/root$path" "$link"
+    done
+    for program in "$1"/root/{usr/bin,usr/sbin,bin,sbin}/*; do
+        [ -f "$program" ] && [ -x "$program" ] || continue
+        starter=$1/bin/${program##*/}
+        printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %q "$@"\n' "$(printf '%q' "$(libraries_of_unpacked)")" \
+            "$unpacked/${program#"$1/"}" >"$starter"
+        chmod +x "$starter"
+    done
+    # An alternative where it is installed.
+    if [ -e "$1/bin/gcc" ] && [ ! -e "$1/bin/cc" ]; then cp "$1/bin/gcc" "$1/bin/cc"; fi
+    { grep -lIs 'GNU ld script' "$1"/root/usr/lib/*-linux-gnu/*.{a,so} || true; } | while read -r script; do
+        for path in $(grep -o '/[^ ()]*' "$script" | grep '^/\(usr/\)\?lib'); do
+            [ ! -e "$1/root$path" ] || sed -i "s#\([( ]\)$path\([) ]\)#\1$unpacked/root$path\2#" "$script"
+        done
+    done
+    if [ -d "$1/root/usr/share/ca-certificates" ] && [ ! -e "$certificates" ]; then
+        mkdir -p "${certificates%/*}"
+        find "$1/root/usr/share/ca-certificates" -name '*.crt' -exec cat {} + >"$certificates"
+    fi
+}
+
+libraries_of_unpacked() {
+    local machine
+    machine=$(uname -m)-linux-gnu
+    echo "$unpacked/root/usr/lib/$machine:$unpacked/root/lib/$machine:$unpacked/root/usr/lib:$unpacked/root/lib"
+}
+
+# Lets programs be found that were unpacked, behind those that are installed, and compilers find the files.
+use_unpacked() {
+    local root=$unpacked/root machine
+    machine=$(uname -m)-linux-gnu
+    [ -d "$unpacked/bin" ] || return 0
+    # For the guest runner, which takes programs into guests.
+    export IOSB_UNPACKED=$unpacked
+    is_among "$unpacked/bin" "${PATH//:/ }" || PATH="$PATH:$unpacked/bin"
+    if [ -d "$root/usr/include" ]; then
+        export C_INCLUDE_PATH=$root/usr/include:$root/usr/include/$machine
+        export LIBRARY_PATH=$root/usr/lib/$machine
+        export LIBBPF_SYS_LIBRARY_PATH=$root/usr/lib/$machine:/usr/lib/$machine
+        export PKG_CONFIG_PATH=$root/usr/lib/$machine/pkgconfig
+    fi
+    if [ -e "$root/etc/ssl/certs/ca-certificates.crt" ] && [ ! -e /etc/ssl/certs/ca-certificates.crt ]; then
+        export SSL_CERT_FILE=$root/etc/ssl/certs/ca-certificates.crt CARGO_HTTP_CAINFO=$root/etc/ssl/certs/ca-certificates.crt
+    fi
+}
+
+# Installs what is missing of Rust and of the groups named: build, guests, peers, workload, trees, lint. Fails with one line
+# that says why, and then leaves what it has done.
 require() {
-    local needed packages toolchain
+    local needed packages toolchain to_install to_unpack status gone='' apt_said=''
     needed=$(rust_needed)
+    use_unpacked
     if ! find_missing "$@" || ! apt_knows_all; then
-        command -v apt-get >/dev/null ||
-            fail "no apt-get here; install Rust >= $needed (rustup.rs) and what Debian packages as: ${packages[*]}"
-        echo "Fetching apt's lists of packages."
-        as_root apt-get -qq update || fail 'apt-get update failed'
-        find_missing "$@" || fail "no package of Rust >= $needed here; install it from rustup.rs"
+        command -v apt-get >/dev/null || {
+            refuse "no apt-get here; install Rust >= $needed (rustup.rs) and what Debian packages as: ${packages[*]}"
+            return
+        }
+        echo "Fetching apt's lists of packages: some seconds."
+        fetch_lists
+        if ! find_missing "$@" || ! apt_knows_all; then
+            if grep -qE '^(W:|E:|Err:)' <<<"$apt_said"; then
+                refuse "not to be had: ${packages[*]}: $(cause "$lists" <<<"$apt_said")"
+            else
+                refuse "apt's sources lack some of: Rust >= $needed, ${packages[*]}; install what is missing yourself (Rust: rustup.rs)"
+            fi
+            return
+        fi
     fi
     if [ "${toolchain[1]:-}" = toolchain ]; then
         downloads+=('a stable Rust toolchain, by rustup: about 150 MB')
     fi
+    to_install=()
+    to_unpack=()
+    [ "${#packages[@]}" -eq 0 ] || choose_way
     if [ "${#packages[@]}" -gt 0 ] || [ "${#downloads[@]}" -gt 0 ]; then
-        announce
+        announce || return
     fi
-    if [ "${#packages[@]}" -gt 0 ] && ! install_packages; then
+    downloads=()
+    if [ "${#to_install[@]}" -gt 0 ] && ! install_packages "${to_install[@]}"; then
         # The lists may be older than the archive.
-        { as_root apt-get -qq update && install_packages; } ||
-            fail "not installed: ${packages[*]} (what apt would remove for them, it removes only at a terminal)"
+        fetch_lists
+        install_packages "${to_install[@]}" || {
+            refuse "not installed: ${to_install[*]}: $(cause /var/cache/apt <<<"$apt_said")"
+            return
+        }
+    fi
+    if [ "${#to_unpack[@]}" -gt 0 ] && ! alone unpack_packages "${to_unpack[@]}"; then
+        fetch_lists
+        alone unpack_packages "${to_unpack[@]}" || {
+            rm -rf "$unpacked.new"
+            refuse "not unpacked: ${to_unpack[*]}: $(cause "$cache" <<<"$apt_said")"
+            return
+        }
     fi
     if [ "${#toolchain[@]}" -gt 0 ]; then
-        "${toolchain[@]}" || fail "this failed: ${toolchain[*]}"
+        "${toolchain[@]}" || {
+            refuse "this failed: ${toolchain[*]}"
+            return
+        }
         rust_fits "$needed" || export RUSTUP_TOOLCHAIN=stable
     fi
-    rust_fits "$needed" || fail "Rust >= $needed is not to be found; install it from rustup.rs"
-    downloads=()
+    ! is_among build "$@" || rust_fits "$needed" ||
+        refuse "Rust >= $needed is not to be found; install it from rustup.rs"
 }
