@@ -837,6 +837,7 @@ fn detached() -> Report {
 /// The whole stack's, and some trouble of the layers that it was made of.
 fn stack(stack: StackReport) -> Report {
     let mut report = trouble();
+    report.filter.pids = vec![4711];
     report.stack = Some(stack);
     let calls = LayerReport {
         in_flight: Some(1),

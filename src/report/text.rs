@@ -6,6 +6,7 @@ mod group;
 mod neighbour;
 pub mod notes;
 pub(crate) mod number;
+pub mod oneline;
 pub(super) mod slow;
 mod stack;
 mod trust;
@@ -127,7 +128,7 @@ pub fn print(report: &Report, options: &TextOptions, out: &mut impl io::Write) -
 /// What the report as a whole has beside its numbers, and a blank line.
 fn print_end(report: &Report, options: &TextOptions, page: &mut Page) {
     if options.is_brief() {
-        if let Some(changes) = notes::changes(report) {
+        if let Some(changes) = notes::changes(report, true) {
             page.line(&changes);
         }
     } else {
@@ -350,10 +351,7 @@ fn print_trouble(layer: &LayerReport, page: &mut Page) {
         page.line(&format!("errors: {}", failed.join("; ")));
     }
     if layer.excluded > 0 {
-        page.line(&format!(
-            "excluded: {} on sockets, pipes, ttys (--all-files)",
-            calls(layer.excluded)
-        ));
+        page.line(&excluded(layer.excluded));
     }
     let queued = layer.ops.iter().filter(|op| op.queued > 0);
     let queued: Vec<String> = queued.map(|op| format!("{} {}", op.op, thousands(op.queued))).collect();
@@ -382,8 +380,12 @@ fn print_warnings(warnings: &[String], page: &mut Page) {
     }
 }
 
-fn calls(n: u64) -> String {
-    counted(n, "call")
+/// Calls on files that are no regular files, directories or block devices.
+fn excluded(calls: u64) -> String {
+    format!(
+        "excluded: {} on sockets, pipes, character devices and the like (--all-files)",
+        counted(calls, "call")
+    )
 }
 
 fn counted(n: u64, what: &str) -> String {

@@ -5,7 +5,7 @@ use super::super::stack::{FamilyReport, OriginReport, RowReport, StackReport};
 use super::super::{LayerReport, Report};
 use super::neighbour;
 use super::number::{decimal_bytes, percent, rounded, thousands, time_each, time_sum};
-use super::{Page, TextOptions, Unit, WIDTH, bar_length, counted, errors, losses, samples, sum};
+use super::{Page, TextOptions, Unit, WIDTH, bar_length, counted, errors, excluded, losses, samples, sum};
 use crate::layer::Layer;
 
 /// A family of less than this part of all time, in percent, has no rows unless they are asked for.
@@ -500,10 +500,7 @@ fn print_trouble(report: &Report, stack: &StackReport, page: &mut Page) {
             page.line(&format!("errors: {}", failed.join("; ")));
         }
         if calls.excluded > 0 {
-            page.line(&format!(
-                "excluded: {} on sockets, pipes, ttys (--all-files)",
-                counted(calls.excluded, "call")
-            ));
+            page.line(&excluded(calls.excluded));
         }
     }
     for missing in stack.not_measured.chunk_by(|a, b| a.reason == b.reason) {
@@ -571,6 +568,24 @@ mod tests {
         assert_eq!(shares.iter().sum::<u64>(), 18_441);
         for (part, share) in parts.iter().zip(shares) {
             assert!(share.abs_diff(part / 100) <= 1);
+        }
+    }
+
+    #[test]
+    fn requests_of_each_origin_and_direction_have_a_name() {
+        let mut names = std::collections::BTreeSet::new();
+        for origin in ["own", "asynchronous", "kworker", "journal", "kernel", "unknown"] {
+            for is_write in [false, true] {
+                let line = not_waited(&OriginReport {
+                    origin,
+                    is_write,
+                    requests: 1,
+                    ..OriginReport::default()
+                });
+                let (name, numbers) = line.split_at(30);
+                assert!(names.insert(name.to_owned()), "{line}");
+                assert!(line.chars().count() <= WIDTH && numbers.starts_with(' '), "{line}");
+            }
         }
     }
 
