@@ -55,6 +55,8 @@ pub struct Options {
     pub json: bool,
     /// Reports are folded stacks.
     pub folded: bool,
+    /// A line for each report; only with an interval.
+    pub oneline: bool,
     pub verbose: bool,
     /// No notes, no progress.
     pub quiet: bool,
@@ -238,6 +240,9 @@ struct Output {
     /// Report the whole stack as folded stacks, as flame graph tools read them, in nanoseconds
     #[arg(long, conflicts_with_all = ["json", "layers"])]
     folded: bool,
+    /// With INTERVAL: one line for each report, as vmstat has, with its heading again on each screen
+    #[arg(long, requires = "interval", conflicts_with_all = ["json", "folded", "by", "slower", "verbose", "check"])]
+    oneline: bool,
     /// Tell how each operation is measured, and what each probe saw and cost
     #[arg(long)]
     verbose: bool,
@@ -429,6 +434,7 @@ fn validate(raw: Raw) -> Result<Options, String> {
         output: raw.output.output,
         json: raw.output.json,
         folded: raw.output.folded,
+        oneline: raw.output.oneline,
         verbose: raw.output.verbose,
         quiet: raw.output.quiet,
         check: raw.output.check,
@@ -708,6 +714,9 @@ mod tests {
             "--folded -T vfs",
             "--folded --json",
             "--folded --slower 1ms",
+            "--oneline",
+            "--oneline --json 1",
+            "--oneline --by file 1",
             "--quiet --verbose",
             "--check --slower 1ms",
             "-T vfs --slower 1ms",
@@ -826,6 +835,7 @@ mod tests {
             "x",
             "--all-files",
             "--folded",
+            "--oneline",
             "-q",
             "--slower",
             "10ms",

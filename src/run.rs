@@ -46,6 +46,7 @@ use crate::probe::{Choice, Hook};
 use crate::process::{self, Process};
 use crate::report::group::{self, By};
 use crate::report::text::notes::{Said, notes};
+use crate::report::text::oneline::{self, OneLine};
 use crate::report::text::{TextOptions, Unit, printable};
 use crate::report::{Cost, Filter, LayerReport, NotMeasured, Report, View, nanoseconds};
 use crate::say;
@@ -196,6 +197,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         disks,
         notes,
         said: None,
+        lines: OneLine::default(),
         filter: filter(options, disk.as_ref()),
         kernel: crate::kernel::release(),
         epoch: u64::from(EPOCH_STEP),
@@ -634,6 +636,8 @@ struct Run<'a> {
     notes: Vec<String>,
     /// Those that are not repeated. `None`: each report has them all.
     said: Option<Said>,
+    /// Where each report is one.
+    lines: OneLine,
     /// Disks whose counters are compared with ours.
     disks: Option<Disks>,
     filter: Filter,
@@ -821,8 +825,12 @@ impl Run<'_> {
         if let Some(said) = &mut self.said {
             said.take_from(&mut report);
         }
-        let view = self.view();
-        self.written(output.write(|mut out| view.print(&report, &mut out)))?;
+        let (view, screen) = (self.view(), output.screen());
+        let line = self.options.oneline.then(|| self.lines.next(&report, screen));
+        self.written(output.write(|mut out| match line {
+            Some(line) => out.write_all(line.as_bytes()),
+            None => view.print(&report, &mut out),
+        }))?;
         Ok(after)
     }
 
@@ -902,6 +910,9 @@ impl Run<'_> {
         }
         if let Some(stack) = report.stack.as_mut().filter(|_| !kernel::is_seen_mounted("overlay")) {
             stack.not_measured.retain(|row| row.what != Row::Overlay.name());
+        }
+        if self.options.oneline && report.stack.is_some() {
+            report.warnings.push(oneline::COLUMNS.to_owned());
         }
         say!("{}", notes(&report).trim_end());
     }

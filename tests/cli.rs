@@ -861,6 +861,25 @@ fn json_is_a_line_for_each_interval() {
 }
 
 #[test]
+fn a_report_can_be_a_line() {
+    for (layers, heading) in [(&["-T", "syscall,blk"][..], 2), (&[], 1)] {
+        let output = output(tool(&[layers, &["--oneline", "0.1", "4"]].concat()));
+        assert_status(&output, 0);
+        let lines: Vec<&str> = output.stdout.lines().collect();
+        let is_time = |line: &&&str| line.as_bytes().get(2) == Some(&b':') && line.as_bytes().get(5) == Some(&b':');
+        assert_eq!(lines.iter().filter(is_time).count(), 4, "{output:?}");
+        assert!(lines[heading - 1].starts_with("time "), "{output:?}");
+        // What is remarkable about a report has a line, too.
+        let rest = &lines[heading..];
+        assert!(
+            rest.iter().all(|line| is_time(&line) || !line.starts_with("time ")),
+            "{output:?}"
+        );
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{output:?}");
+    }
+}
+
+#[test]
 fn json_tells_every_layer_and_op_that_was_asked_for() {
     let output = output(tool(&["--json", "--duration", "10ms"]));
     assert_status(&output, 0);

@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use crate::cli::Options;
+use crate::report::text::oneline::Screen;
 use crate::say;
 
 /// Standard output, standard error, or a file.
@@ -78,12 +79,21 @@ impl Output {
 
     /// Columns, if it is a terminal.
     pub fn width(&self) -> Option<usize> {
+        self.screen().width
+    }
+
+    /// Columns and lines, if it is a terminal.
+    pub fn screen(&self) -> Screen {
         let size = match &self.place {
             Place::Stdout if io::stdout().is_terminal() => terminal_size::terminal_size_of(io::stdout()),
             Place::Stderr if io::stderr().is_terminal() => terminal_size::terminal_size_of(io::stderr()),
             Place::File(file) if file.is_terminal() => terminal_size::terminal_size_of(file),
             _ => None,
         };
-        size.map(|(width, _)| width.0.into()).filter(|width| *width > 0)
+        let known = |n: u16| Some(usize::from(n)).filter(|n| *n > 0);
+        Screen {
+            width: size.and_then(|(width, _)| known(width.0)),
+            height: size.and_then(|(_, height)| known(height.0)),
+        }
     }
 }

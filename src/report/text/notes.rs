@@ -87,7 +87,7 @@ pub fn notes(report: &Report) -> String {
         page.line(&format!("queue time from: {from}"));
     }
     if !report.filter.all_files && measured().any(|layer| layer.layer != Layer::Blk.name()) {
-        page.line("excluded: calls on sockets, pipes and character devices (--all-files)");
+        page.line("excluded: calls on sockets, pipes, character devices and the like (--all-files)");
     }
     if let Some(stack) = &report.stack {
         rows_not_measured(stack).iter().for_each(|line| page.line(line));
@@ -138,7 +138,8 @@ fn not_measured(layer: &LayerReport, missing: &NotMeasured) -> String {
 }
 
 /// What is remarkable in an interval, in one line; `None`: nothing is. Notes that have been printed are not in the report any more.
-pub fn changes(report: &Report) -> Option<String> {
+/// `errors`: calls that failed are.
+pub fn changes(report: &Report, errors: bool) -> Option<String> {
     let mut parts = Vec::new();
     for layer in &report.layers {
         let of = |part: String| match report.layers.len() {
@@ -147,7 +148,7 @@ pub fn changes(report: &Report) -> Option<String> {
         };
         // Of the whole stack, these are the calls that failed.
         let is_stack = report.stack.is_some();
-        if !is_stack || layer.layer == Layer::Syscall.name() {
+        if errors && (!is_stack || layer.layer == Layer::Syscall.name()) {
             let failed: Vec<String> = (layer.ops.iter().filter(|op| op.error_count() > 0))
                 .map(|op| format!("{} {}", op.op, thousands(op.error_count())))
                 .collect();
@@ -239,7 +240,7 @@ mod tests {
         assert_eq!(
             notes(&report()),
             "hooks: kprobe at syscall, vfs; tp_btf at blk\n\
-             excluded: calls on sockets, pipes and character devices (--all-files)\n\
+             excluded: calls on sockets, pipes, character devices and the like (--all-files)\n\
              not measured: fsync at vfs (refused)\n\
              warning: kprobe at vfs can lose calls\n\
              note: tracefs is not mounted\n"
@@ -278,7 +279,7 @@ mod tests {
         let mut said = Said::of(&report());
         let mut quiet = report();
         said.take_from(&mut quiet);
-        assert_eq!(changes(&quiet), None);
+        assert_eq!(changes(&quiet, true), None);
         assert!(quiet.layers.iter().all(|layer| layer.hooks.is_empty()));
 
         let change = || {
@@ -290,14 +291,14 @@ mod tests {
         let mut first = change();
         said.take_from(&mut first);
         assert_eq!(
-            changes(&first).as_deref(),
+            changes(&first, true).as_deref(),
             Some("not measured: everything at syscall (detached); warning: 3 child processes were not followed")
         );
         // Three more in another span are no repetition.
         let mut second = change();
         said.take_from(&mut second);
         assert_eq!(
-            changes(&second).as_deref(),
+            changes(&second, true).as_deref(),
             Some("warning: 3 child processes were not followed")
         );
     }
@@ -314,12 +315,14 @@ mod tests {
             up_to: false,
             cause: None,
         }];
-        let line = changes(&report).unwrap();
+        let line = changes(&report, true).unwrap();
         assert!(
             line.starts_with("syscall: errors: read 3; vfs: errors: read 2; blk: LOST 3 of 3 samples (100.00 %)"),
             "{line}"
         );
         assert!(line.contains("table full") && !line.ends_with('.'), "{line}");
+        let line = changes(&report, false).unwrap();
+        assert!(line.starts_with("blk: LOST 3"), "{line}");
         report.stack = Some(StackReport {
             unbalanced: Unbalanced {
                 sleeps: 1,
@@ -327,7 +330,7 @@ mod tests {
             },
             ..StackReport::default()
         });
-        let line = changes(&report).unwrap();
+        let line = changes(&report, true).unwrap();
         assert!(
             line.starts_with("errors: read 3; blk: LOST 3") && line.ends_with("UNBALANCED: 1 event"),
             "{line}"

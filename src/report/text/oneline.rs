@@ -1,0 +1,398 @@
+//! Reports of a run, a line each, as `vmstat` has them: of the whole stack all calls together and where their time was, of layers
+//! how many calls each had and how long they took.
+
+use super::number::{rounded, short, thousands, time_each};
+use super::{WIDTH, notes};
+use crate::histogram::Histogram;
+use crate::report::stack::{FamilyReport, RowReport, StackReport};
+use crate::report::{LayerReport, OpReport, Report};
+
+/// What the lines are printed on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Screen {
+    /// Columns; `None` where it is no terminal.
+    pub width: Option<usize>,
+    /// Lines; `None` where it is no terminal, or that is not known: then there is one heading.
+    pub height: Option<usize>,
+}
+
+/// The lines of a run.
+#[derive(Debug, Default)]
+pub struct OneLine {
+    heading: Vec<String>,
+    /// Lines since the heading, and with it.
+    since: usize,
+}
+
+impl OneLine {
+    /// The next line; with the heading where it is the first one, where that changes, and on each new screen. What is remarkable about a
+    /// report follows in one more.
+    pub fn next(&mut self, report: &Report, screen: Screen) -> String {
+        let (heading, line) = table(report, screen.width.unwrap_or(WIDTH));
+        // Calls that fail are usual, and would have a line of each interval.
+        let changes = notes::changes(report, false);
+        let lines: Vec<String> = [Some(line), changes].into_iter().flatten().collect();
+        let is_full = screen.height.is_some_and(|height| self.since + lines.len() >= height);
+        let mut page = super::Page::default();
+        if heading != self.heading || is_full {
+            heading.iter().for_each(|line| page.line(line));
+            self.since = 0;
+            self.heading = heading;
+        }
+        lines.iter().for_each(|line| page.line(line));
+        self.since += page.text.lines().count();
+        page.text
+    }
+}
+
+/// A heading, and the line of a report below it.
+fn table(report: &Report, width: usize) -> (Vec<String>, String) {
+    match &report.stack {
+        Some(stack) => {
+            let (head, line) = stack_line(report, stack, width);
+            (vec![head], line)
+        }
+        None => layer_line(report, width),
+    }
+}
+
+fn per_second(n: u64, report: &Report) -> u64 {
+    let ns = report.length.as_nanos();
+    rounded(u128::from(n) * 1_000_000_000, ns).unwrap_or(0)
+}
+
+/// A count in seven columns.
+fn count(n: u64) -> String {
+    let whole = thousands(n);
+    if whole.len() <= 7 { whole } else { short(n) }
+}
+
+fn average(total_ns: u64, calls: u64) -> String {
+    rounded(total_ns.into(), calls.into()).map_or_else(|| "-".to_owned(), time_each)
+}
+
+fn quantile(histogram: &Histogram, extremes: Option<(u64, u64)>) -> String {
+    histogram
+        .quantile(0.99, extremes)
+        .map_or_else(|| "-".to_owned(), time_each)
+}
+
+fn widest<'a>(all: impl Iterator<Item = &'a Option<(u64, u64)>>) -> Option<(u64, u64)> {
+    all.flatten().copied().reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
+}
+
+/// A column of rows: its heading, and the rows whose time it has.
+struct Column {
+    name: &'static str,
+    has: fn(&RowReport) -> bool,
+}
+
+/// Of 80 columns, each has four. All file systems have one.
+const ROWS: [Column; 10] = [
+    Column {
+        name: "sys",
+        has: |row| row.row == "syscall",
+    },
+    Column {
+        name: "vfs",
+        has: |row| row.row == "vfs",
+    },
+    Column {
+        name: "fs",
+        has: |row| row.is_layer && !matches!(row.row, "syscall" | "vfs"),
+    },
+    Column {
+        name: "que",
+        has: |row| row.row == "queue",
+    },
+    Column {
+        name: "dev",
+        has: |row| row.row == "device",
+    },
+    Column {
+        name: "oIO",
+        has: |row| row.row == "others' I/O",
+    },
+    Column {
+        name: "jrn",
+        has: |row| row.row == "journal",
+    },
+    Column {
+        name: "lck",
+        has: |row| row.row == "lock",
+    },
+    Column {
+        name: "oth",
+        has: |row| row.row == "other",
+    },
+    Column {
+        name: "run",
+        has: |row| !row.is_layer && !WAITS.contains(&row.row),
+    },
+];
+/// Waits that have a column of their own; what is left is the wait for a CPU.
+const WAITS: [&str; 6] = ["queue", "device", "others' I/O", "journal", "lock", "other"];
+
+/// What the columns are, for those who have not seen them.
+pub const COLUMNS: &str = "ms/s is 1,000 where one thread is always inside a call; then come % of that time in system calls, vfs, file \
+                           systems, queue, device, others' I/O, journal, lock, other waits, run queue";
+
+/// All calls together, and the part of their time that is in each row; in a narrow terminal with less before that.
+fn stack_line(report: &Report, stack: &StackReport, width: usize) -> (String, String) {
+    let called: Vec<&FamilyReport> = stack.families.iter().filter(|family| family.count() > 0).collect();
+    let calls = called.iter().map(|family| family.count()).fold(0, u64::saturating_add);
+    let total = called.iter().map(|family| family.total_ns).fold(0, u64::saturating_add);
+    let mut histogram = Histogram::default();
+    called.iter().for_each(|family| histogram.add(&family.histogram));
+    let extremes = widest(called.iter().map(|family| &family.extremes));
+    let numbers = [
+        ("call/s", 8, count(per_second(calls, report))),
+        (
+            "ms/s",
+            7,
+            count(rounded(per_second(total, report).into(), 1_000_000).unwrap_or(0)),
+        ),
+        ("avg", 8, average(total, calls)),
+        ("p99", 8, quantile(&histogram, extremes)),
+    ];
+    let (mut names, mut shares) = (" ".to_owned(), " ".to_owned());
+    for Column { name, has } in ROWS {
+        let is_measured = |family: &FamilyReport| family.rows.iter().any(|row| has(row) && row.ns.is_some());
+        if !stack.families.iter().any(is_measured) {
+            continue;
+        }
+        let rows = called.iter().flat_map(|family| &family.rows).filter(|row| has(row));
+        let ns = rows.filter_map(|row| row.ns).fold(0, u64::saturating_add);
+        let cell = match rounded(u128::from(ns) * 100, total.into()) {
+            _ if ns == 0 => ".".to_owned(),
+            share => share.unwrap_or(0).to_string(),
+        };
+        names.push_str(&format!("{name:>4}"));
+        shares.push_str(&format!("{cell:>4}"));
+    }
+    let form = |shown: &[&str]| {
+        let (mut head, mut line) = (format!("{:<TIME$}", "time"), format!("{:<TIME$}", report.time_of_day));
+        for (name, width, cell) in numbers.iter().filter(|(name, ..)| shown.contains(name)) {
+            head.push_str(&format!("{name:>width$}"));
+            line.push_str(&format!("{cell:>width$}"));
+        }
+        (head + &names, line + &shares)
+    };
+    let forms = [&["call/s", "ms/s", "avg", "p99"][..], &["call/s", "ms/s"], &["ms/s"]];
+    let fits = |shown: &&&[&str]| form(shown).0.chars().count() <= width;
+    form(forms.iter().find(fits).unwrap_or(&forms[2]))
+}
+
+/// The columns of each layer, as many as there is room for.
+const FORMS: [&[&str]; 3] = [&["call/s", "avg", "p99"], &["call/s", "avg"], &["avg"]];
+/// Columns of a number of a layer, with a blank before it.
+const CELL: usize = 8;
+const TIME: usize = 8;
+
+/// How many calls each layer had in a second, and how long they took.
+fn layer_line(report: &Report, width: usize) -> (Vec<String>, String) {
+    let fits = |form: &&&[&str]| TIME + report.layers.len() * (form.len() * CELL + 1) <= width;
+    let form = FORMS.iter().find(fits).unwrap_or(&FORMS[FORMS.len() - 1]);
+    let mut names = " ".repeat(TIME);
+    let mut head = format!("{:<TIME$}", "time");
+    let mut line = format!("{:<TIME$}", report.time_of_day);
+    for layer in &report.layers {
+        names.push_str(&format!(
+            " {:>1$}",
+            rule(layer.layer, form.len() * CELL - 1),
+            form.len() * CELL
+        ));
+        head.push(' ');
+        line.push(' ');
+        let cells = cells(layer, report);
+        for name in *form {
+            let cell = cells
+                .iter()
+                .find(|(known, _)| known == name)
+                .map_or("", |(_, cell)| cell);
+            head.push_str(&format!("{name:>CELL$}"));
+            line.push_str(&format!("{cell:>CELL$}"));
+        }
+    }
+    (vec![names, head], line)
+}
+
+/// `------ vfs ------`; above one column the name alone.
+fn rule(name: &str, width: usize) -> String {
+    if width < CELL {
+        return name.to_owned();
+    }
+    format!("{:-^width$}", format!(" {name} "))
+}
+
+fn cells(layer: &LayerReport, report: &Report) -> [(&'static str, String); 3] {
+    let none = || "-".to_owned();
+    if layer.ops.is_empty() {
+        return [("call/s", none()), ("avg", none()), ("p99", none())];
+    }
+    let sum = |of: fn(&OpReport) -> u64| layer.ops.iter().map(of).fold(0, u64::saturating_add);
+    let (calls, total) = (sum(OpReport::count), sum(|op| op.total_ns));
+    let mut histogram = Histogram::default();
+    layer.ops.iter().for_each(|op| histogram.add(&op.histogram));
+    let extremes = widest(layer.ops.iter().filter(|op| op.count() > 0).map(|op| &op.extremes));
+    [
+        ("call/s", count(per_second(calls, report))),
+        ("avg", average(total, calls)),
+        ("p99", quantile(&histogram, extremes)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const SCREEN: Screen = Screen {
+        width: None,
+        height: None,
+    };
+
+    fn histogram(calls: u64) -> Histogram {
+        let mut histogram = Histogram::default();
+        (0..calls).for_each(|_| histogram.record(1_000_000));
+        histogram
+    }
+
+    fn family(family: &'static str, calls: u64, rows: &[(&'static str, bool, Option<u64>)]) -> FamilyReport {
+        let row = |&(row, is_layer, ns)| RowReport {
+            row,
+            is_layer,
+            ns,
+            calls: None,
+        };
+        FamilyReport {
+            family,
+            total_ns: rows.iter().filter_map(|(_, _, ns)| *ns).sum(),
+            histogram: histogram(calls),
+            extremes: (calls > 0).then_some((900_000, 1_000_000)),
+            rows: rows.iter().map(row).collect(),
+            ..FamilyReport::default()
+        }
+    }
+
+    fn of_stack(families: Vec<FamilyReport>) -> Report {
+        Report {
+            time_of_day: "11:05:10".to_owned(),
+            length: Duration::from_secs(2),
+            stack: Some(StackReport {
+                families,
+                ..StackReport::default()
+            }),
+            ..Report::default()
+        }
+    }
+
+    fn of_layers(names: &[&'static str], calls: u64) -> Report {
+        let layer = |&name: &&'static str| LayerReport {
+            layer: name,
+            ops: vec![OpReport {
+                op: "read",
+                total_ns: calls * 1_000_000,
+                histogram: histogram(calls),
+                extremes: (calls > 0).then_some((900_000, 1_000_000)),
+                ..OpReport::default()
+            }],
+            ..LayerReport::default()
+        };
+        Report {
+            time_of_day: "11:05:10".to_owned(),
+            length: Duration::from_secs(1),
+            layers: names.iter().map(layer).collect(),
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn all_calls_are_one_line() {
+        let read = family(
+            "read",
+            300,
+            &[
+                ("syscall", true, Some(30_000_000)),
+                ("vfs", true, None),
+                ("ext4", true, Some(100_000_000)),
+                ("overlay", true, Some(70_000_000)),
+                ("device", false, Some(780_000_000)),
+                ("lock", false, Some(0)),
+                ("run queue", false, Some(20_000_000)),
+            ],
+        );
+        let idle = family("write", 0, &[("syscall", true, Some(0))]);
+        assert_eq!(
+            OneLine::default().next(&of_stack(vec![read, idle]), SCREEN),
+            "time      call/s   ms/s     avg     p99  sys  fs dev lck run\n\
+             11:05:10     150    500  3.3 ms  1.0 ms    3  17  78   .   2\n"
+        );
+        let idle = family("write", 0, &[("syscall", true, Some(0))]);
+        let text = OneLine::default().next(&of_stack(vec![idle]), SCREEN);
+        assert!(
+            text.ends_with("11:05:10       0      0       -       -    .\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn no_line_is_wider_than_80_columns() {
+        let all = [
+            "syscall",
+            "vfs",
+            "ext4",
+            "overlay",
+            "queue",
+            "device",
+            "others' I/O",
+            "journal",
+            "lock",
+            "other",
+            "run queue",
+        ];
+        let rows = all.map(|row| (row, all[..4].contains(&row), Some(u64::MAX / 32)));
+        let text = OneLine::default().next(&of_stack(vec![family("read", 500, &rows)]), SCREEN);
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert_eq!(text.lines().count(), 2, "{text}");
+        let narrow = Screen {
+            width: Some(60),
+            height: None,
+        };
+        let text = OneLine::default().next(&of_stack(vec![family("read", 500, &rows)]), narrow);
+        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+        let layers = ["syscall", "vfs", "ext4", "xfs", "btrfs", "f2fs", "nfs", "blk"];
+        for n in 1..=layers.len() {
+            let text = OneLine::default().next(&of_layers(&layers[..n], 200), SCREEN);
+            assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{n}: {text}");
+            assert_eq!(text.lines().count(), 3, "{n}: {text}");
+        }
+    }
+
+    #[test]
+    fn layers_are_beside_each_other() {
+        assert_eq!(
+            OneLine::default().next(&of_layers(&["vfs", "blk"], 200), SCREEN),
+            "          --------- vfs ---------  --------- blk ---------\n\
+             time       call/s     avg     p99   call/s     avg     p99\n\
+             11:05:10      200  1.0 ms  1.0 ms      200  1.0 ms  1.0 ms\n"
+        );
+    }
+
+    #[test]
+    fn the_heading_is_on_each_screen() {
+        let headings = |height| {
+            let mut lines = OneLine::default();
+            let screen = Screen { width: None, height };
+            let text: Vec<String> = (0..7).map(|_| lines.next(&of_layers(&["vfs"], 1), screen)).collect();
+            text.iter().map(|text| text.lines().count() == 3).collect::<Vec<_>>()
+        };
+        // Two lines of heading and two of reports; the fifth line of a terminal is where the cursor is.
+        assert_eq!(headings(Some(5)), [true, false, true, false, true, false, true]);
+        assert_eq!(headings(None), [true, false, false, false, false, false, false]);
+        let mut lines = OneLine::default();
+        lines.next(&of_layers(&["vfs"], 1), SCREEN);
+        assert_eq!(lines.next(&of_layers(&["vfs", "blk"], 1), SCREEN).lines().count(), 3);
+    }
+}
