@@ -10,7 +10,6 @@ use iostackbreakdown::cli::{self, Stop};
 use iostackbreakdown::compare::compare;
 use iostackbreakdown::complete;
 use iostackbreakdown::leave::leave;
-use iostackbreakdown::report::text::printable;
 use iostackbreakdown::run;
 use iostackbreakdown::say;
 use libbpf_rs::PrintLevel;
@@ -29,7 +28,7 @@ fn main() -> ExitCode {
             };
         }
         Err(Stop::Usage(line)) => {
-            say!("error: {}", printable(&line));
+            say!("error: {line}");
             return ExitCode::from(WRONG_USAGE);
         }
     };
@@ -38,7 +37,7 @@ fn main() -> ExitCode {
     match run::run(&options) {
         Ok(status) => leave(status),
         Err(failure) => {
-            say!("error: {}", printable(&failure.line));
+            say!("error: {}", failure.line);
             leave(failure.status)
         }
     }
@@ -47,7 +46,8 @@ fn main() -> ExitCode {
 fn tell(_: PrintLevel, line: String) {
     // The object has been stripped of them: build.rs.
     if !line.contains("missing .BTF.ext line info") {
-        say!("{}", line.trim_end());
+        // The verifier's log comes in one piece.
+        line.trim_end().lines().for_each(|line| say!("{line}"));
     }
 }
 
@@ -60,6 +60,6 @@ fn print(text: &str) -> ExitCode {
 }
 
 fn fail(line: &str) -> ExitCode {
-    say!("error: {}", printable(line));
+    say!("error: {line}");
     ExitCode::FAILURE
 }

@@ -47,7 +47,7 @@ use crate::process::{self, Process};
 use crate::report::group::{self, By};
 use crate::report::text::notes::{Said, notes};
 use crate::report::text::oneline::{self, OneLine};
-use crate::report::text::{TextOptions, Unit, printable};
+use crate::report::text::{TextOptions, Unit};
 use crate::report::{Cost, Filter, LayerReport, NotMeasured, Report, View, nanoseconds};
 use crate::say;
 
@@ -210,7 +210,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     output.begin().map_err(|line| cannot(&line))?;
     let before = run.begin();
     // The banner comes when everything that follows it is measured.
-    say!("{}", printable(&banner(&run.subject, options, &run.refused)));
+    say!("{}", banner(&run.subject, options, &run.refused));
     run.say_notes(&before);
     run.head_slow(&mut output).map_err(|line| cannot(&line))?;
     let child = waiting.map(|waiting| start(waiting, &options.command[0])).transpose()?;

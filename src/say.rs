@@ -4,6 +4,8 @@ use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 
+use crate::printable::printable;
+
 /// The text of the line that will be erased; empty where there is none.
 static STATUS: Mutex<String> = Mutex::new(String::new());
 /// Columns of a terminal that does not say how many it has.
@@ -12,7 +14,8 @@ const WIDTH: usize = 80;
 /// Prints a line. A run whose standard error nobody reads any more, or which has no room left, goes on: its report is what counts.
 pub fn line(line: fmt::Arguments<'_>) {
     erase();
-    let _ = writeln!(io::stderr(), "{line}");
+    let line = printable(&line.to_string()) + "\n";
+    let _ = io::stderr().write_all(line.as_bytes());
 }
 
 /// [`line`] as `eprintln!` would, which panics where nothing can be written.
@@ -37,7 +40,7 @@ pub fn status(text: &str) {
     let size = terminal_size::terminal_size_of(io::stderr());
     let width = size.map_or(WIDTH, |(width, _)| width.0.into());
     // A line that goes to the last column could not be erased on every terminal.
-    let text: String = text.chars().take(width.saturating_sub(1)).collect();
+    let text: String = printable(text).chars().take(width.saturating_sub(1)).collect();
     let mut shown = STATUS.lock().unwrap_or_else(PoisonError::into_inner);
     if *shown != text {
         let _ = io::stderr().write_all(format!("\r{text}\x1b[K").as_bytes());

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::printable::printable;
+
 /// All that a check found out.
 #[derive(Debug, Clone, Default)]
 pub struct CheckReport {
@@ -99,11 +101,6 @@ impl CheckReport {
     }
 }
 
-/// Nothing in a name reaches the terminal as a command.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,14 +115,14 @@ mod tests {
             verdict,
         };
         let report = CheckReport {
-            facts: vec![("kernel", "6.1.0\u{1b}".to_owned())],
+            facts: vec![("kernel", "6.1.0\u{1b}\u{202e}".to_owned())],
             rows: vec![
                 row("read", "vfs_read", Some("fentry/fexit"), Verdict::Fires),
                 row(
                     "read",
                     "io_read",
                     Some("fentry/fexit"),
-                    Verdict::NotTried("EPERM".to_owned()),
+                    Verdict::NotTried("EPERM\u{2028}".to_owned()),
                 ),
                 row("fsync", "do_fsync", None, Verdict::Absent),
             ],
@@ -136,11 +133,11 @@ mod tests {
             }],
         };
         let expected = "\
-kernel      6.1.0?
+kernel      6.1.0??
 
 layer  op     function  hook          fires
 vfs    read   vfs_read  fentry/fexit  yes
-vfs    read   io_read   fentry/fexit  not tried: EPERM
+vfs    read   io_read   fentry/fexit  not tried: EPERM?
 vfs    fsync  do_fsync  -             not in this kernel
 
 vfs: 1 of 3 operations counted; not fsync, open

@@ -7,6 +7,7 @@ use std::io;
 
 use super::Report;
 use super::stack::FamilyReport;
+use crate::printable::printable;
 
 /// Layers that others are below, in their order.
 const ABOVE: [&str; 3] = ["syscall", "vfs", "overlay"];
@@ -35,8 +36,7 @@ pub fn print(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
 
 /// A name that is one frame and stands on one line.
 fn frame(name: &str) -> String {
-    let safe = |c: char| if c == ';' || c.is_control() { '?' } else { c };
-    name.chars().map(safe).collect()
+    printable(name).replace(';', "?")
 }
 
 /// The lines of some calls, below the frame `of`.
@@ -80,7 +80,7 @@ mod tests {
             ..Numbers::default()
         };
         let who = Who::Cgroup {
-            path: "/a;b\n c".to_owned(),
+            path: "/a;b\n c\u{202e}".to_owned(),
         };
         let groups = GroupsReport {
             by: By::Cgroup,
@@ -102,7 +102,7 @@ mod tests {
         };
         let mut text = Vec::new();
         print(&report, &mut text).unwrap();
-        let expected = "/a?b? c;read;syscall 3\nothers;open;syscall 2\n";
+        let expected = "/a?b  c?;read;syscall 3\nothers;open;syscall 2\n";
         assert_eq!(String::from_utf8(text).unwrap(), expected);
     }
 
