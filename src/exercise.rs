@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
 
@@ -133,8 +134,8 @@ struct Place {
 
 impl Place {
     fn new(base: &Path) -> io::Result<Self> {
-        let directory = base.join(format!("IOStackBreakdown-check.{}", std::process::id()));
-        fs::create_dir(&directory)?;
+        // Of mode 0700, whatever the umask is, and of a name that nobody can take before: others have no way into it.
+        let directory = nix::unistd::mkdtemp(&base.join("IOStackBreakdown-check.XXXXXX"))?;
         Self::fill(&directory).inspect_err(|_| {
             // There is an error to tell already.
             let _ = fs::remove_dir_all(&directory);
@@ -143,12 +144,12 @@ impl Place {
 
     fn fill(directory: &Path) -> io::Result<Self> {
         let path = directory.join("file");
-        let open = |path: &Path, flags| {
+        let options = |flags| {
             let mut options = File::options();
-            std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags);
-            options.read(true).write(true).create(true).truncate(false).open(path)
+            options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | flags);
+            options
         };
-        let file = open(&path, 0)?;
+        let file = options(0).create_new(true).open(&path)?;
         (&file).write_all(&[b'a'; SIZE as usize])?;
         file.sync_all()?;
         // SAFETY: a new mapping.
@@ -165,8 +166,8 @@ impl Place {
         std::os::unix::fs::symlink("file", directory.join("link"))?;
         Ok(Self {
             directory: directory.to_owned(),
-            direct: open(&path, libc::O_DIRECT).ok(),
-            other: open(&directory.join("other"), 0)?,
+            direct: options(libc::O_DIRECT).open(&path).ok(),
+            other: options(0).create_new(true).open(directory.join("other"))?,
             file,
             buffer: buffer.cast(),
         })
@@ -811,5 +812,26 @@ mod tests {
         }
         drop(place);
         assert!(!directory.exists());
+    }
+
+    /// Whoever may write to `/tmp` could plant a link in a directory that all may write to, or take a name that he can guess.
+    #[test]
+    fn nobody_else_has_a_way_into_the_directory() {
+        use nix::sys::stat::{Mode, umask};
+        use std::os::unix::fs::PermissionsExt;
+        let base = std::env::temp_dir();
+        let before = umask(Mode::empty());
+        let places = [Place::new(&base), Place::new(&base)];
+        umask(before);
+        let [one, other] = places.map(Result::unwrap);
+        assert_eq!(
+            fs::metadata(&one.directory).unwrap().permissions().mode() & 0o7777,
+            0o700
+        );
+        assert_ne!(one.directory, other.directory);
+        let planted = one.directory.join("planted");
+        fs::create_dir(&planted).unwrap();
+        std::os::unix::fs::symlink("/dev/null", planted.join("file")).unwrap();
+        assert!(Place::fill(&planted).is_err());
     }
 }
