@@ -4,14 +4,17 @@
 //! nothing is assumed but what was measured. The variance of a call's time in a row is at most `mean × (longest call − mean)`,
 //! whatever its distribution; a quantile is between the steps of the calls three standard errors of its rank away.
 
+mod lines;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
-use serde::Deserialize;
 use serde::de::{Error, IgnoredAny};
+use serde::{Deserialize, Deserializer};
 
+use self::lines::Lines;
+use crate::printable::printable;
 use crate::report::json::SCHEMA_VERSION;
 use crate::report::text::number::{decimal_bytes, thousands, time_each, time_sum};
 
@@ -30,8 +33,10 @@ struct Kind {
 /// What is read of a report.
 #[derive(Debug, Deserialize)]
 struct Line {
+    #[serde(deserialize_with = "shown")]
     start: String,
     duration_ns: u64,
+    #[serde(deserialize_with = "shown")]
     subject: String,
     layers: Vec<LayerLine>,
     stack: Option<StackLine>,
@@ -50,18 +55,21 @@ struct BudgetLine {
 
 #[derive(Debug, Deserialize)]
 struct DetachedLine {
+    #[serde(deserialize_with = "shown")]
     layer: String,
     after_ns: u64,
 }
 
 #[derive(Debug, Deserialize)]
 struct LayerLine {
+    #[serde(deserialize_with = "shown")]
     layer: String,
     ops: Vec<OpLine>,
 }
 
 #[derive(Debug, Deserialize)]
 struct OpLine {
+    #[serde(deserialize_with = "shown")]
     op: String,
     count: Option<u64>,
     bytes: Option<u64>,
@@ -77,6 +85,7 @@ struct StackLine {
 
 #[derive(Debug, Deserialize)]
 struct FamilyLine {
+    #[serde(deserialize_with = "shown")]
     family: String,
     count: u64,
     bytes: u64,
@@ -88,6 +97,7 @@ struct FamilyLine {
 
 #[derive(Debug, Deserialize)]
 struct RowLine {
+    #[serde(deserialize_with = "shown")]
     row: String,
     ns: Option<u64>,
 }
@@ -97,6 +107,11 @@ struct BucketLine {
     ge_ns: u64,
     lt_ns: Option<u64>,
     count: u64,
+}
+
+/// Text that is printed as it is. Whoever wrote the file has chosen it.
+fn shown<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    String::deserialize(from).map(|text| printable(&text))
 }
 
 /// A run: all of its reports together.
@@ -136,17 +151,35 @@ pub fn compare(before: &Path, after: &Path) -> Result<String, String> {
     Ok(tell(&before, &after))
 }
 
+/// As many groups as a run may have, rows and steps of a group: more than there are. What is read stays as small.
+const MOST: usize = 1000;
+/// Characters that are shown of an error. One may quote all of a file.
+const LONGEST_ERROR: usize = 200;
+
 fn read(path: &Path) -> Result<Run, String> {
-    let name = path.display();
-    let text = fs::read_to_string(path).map_err(|error| format!("'{name}' cannot be read: {error}"))?;
-    let lines: Result<Vec<Option<Line>>, _> = text.lines().map(report_in).collect();
-    let lines = lines.map_err(|error| format!("'{name}' is no report of --json: {error}"))?;
-    Run::of(lines.into_iter().flatten().collect()).ok_or_else(|| format!("there is no report in '{name}'"))
+    let mut lines = Lines::open(path)?;
+    let mut run: Option<Run> = None;
+    while let Some(line) = lines.next()? {
+        let report = report_in(line).map_err(|error| {
+            let error: String = error.to_string().chars().take(LONGEST_ERROR).collect();
+            format!("{} is no report of --json: {error}", lines.place())
+        })?;
+        let Some(report) = report else { continue };
+        let run = run.get_or_insert_with(|| Run::of(&report));
+        run.add(report);
+        if !run.is_possible() {
+            let place = lines.place();
+            return Err(format!(
+                "{place} is no report of --json: there is more in it than is ever measured"
+            ));
+        }
+    }
+    run.ok_or_else(|| lines.nothing())
 }
 
 /// The report of a line, if it is one.
-fn report_in(line: &str) -> serde_json::Result<Option<Line>> {
-    let kind: Kind = serde_json::from_str(line)?;
+fn report_in(line: &[u8]) -> serde_json::Result<Option<Line>> {
+    let kind: Kind = serde_json::from_slice(line)?;
     if kind.schema_version != SCHEMA_VERSION {
         let text = format!(
             "its schema_version is {}, and what is read here is {SCHEMA_VERSION}",
@@ -157,37 +190,45 @@ fn report_in(line: &str) -> serde_json::Result<Option<Line>> {
     if kind.slow_call.is_some() || kind.slow_calls_not_told.is_some() {
         return Ok(None);
     }
-    serde_json::from_str(line).map(Some)
+    serde_json::from_slice(line).map(Some)
 }
 
 impl Run {
-    fn of(lines: Vec<Line>) -> Option<Self> {
-        let first = lines.first()?;
-        let mut run = Self {
+    /// One without reports, such as `first` is.
+    fn of(first: &Line) -> Self {
+        Self {
             start: first.start.clone(),
             subject: first.subject.clone(),
             duration_ns: 0,
             has_stack: first.stack.is_some(),
             detached: BTreeMap::new(),
             groups: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, line: Line) {
+        self.duration_ns = self.duration_ns.saturating_add(line.duration_ns);
+        let budget = line.cost.and_then(|cost| cost.budget);
+        let detached = budget.into_iter().flat_map(|budget| budget.detached);
+        self.detached.extend(detached.map(|it| (it.layer, it.after_ns)));
+        let groups = match line.stack {
+            Some(stack) => stack.families.into_iter().map(Group::of_family).collect(),
+            None => line.layers.into_iter().flat_map(Group::of_layer).collect::<Vec<_>>(),
         };
-        for line in lines {
-            run.duration_ns = run.duration_ns.saturating_add(line.duration_ns);
-            let budget = line.cost.and_then(|cost| cost.budget);
-            let detached = budget.into_iter().flat_map(|budget| budget.detached);
-            run.detached.extend(detached.map(|it| (it.layer, it.after_ns)));
-            let groups = match line.stack {
-                Some(stack) => stack.families.into_iter().map(Group::of_family).collect(),
-                None => line.layers.into_iter().flat_map(Group::of_layer).collect::<Vec<_>>(),
-            };
-            for group in groups {
-                match run.groups.iter_mut().find(|known| known.name == group.name) {
-                    Some(known) => known.add(group),
-                    None => run.groups.push(group),
-                }
+        for group in groups {
+            let is_full = self.groups.len() > MOST;
+            match self.groups.iter_mut().find(|known| known.name == group.name) {
+                Some(known) => known.add(group),
+                None if is_full => return,
+                None => self.groups.push(group),
             }
         }
-        Some(run)
+    }
+
+    /// No more than can have been measured.
+    fn is_possible(&self) -> bool {
+        let is_possible = |group: &Group| group.rows.len() <= MOST && group.buckets.len() <= MOST;
+        self.groups.len() <= MOST && self.detached.len() <= MOST && self.groups.iter().all(is_possible)
     }
 
     fn group(&self, name: &str) -> Option<&Group> {
@@ -202,6 +243,8 @@ impl Run {
 impl Group {
     fn of_family(line: FamilyLine) -> Self {
         let measured = line.rows.into_iter().filter_map(|row| Some((row.row, row.ns?)));
+        // One more is enough to see that they are too many.
+        let measured = measured.take(MOST + 1);
         Self {
             name: line.family,
             count: line.count,
@@ -239,7 +282,14 @@ impl Group {
             }
         }
         self.buckets.extend(other.buckets);
-        self.buckets.sort_by_key(|bucket| bucket.ge_ns);
+        self.buckets.sort_by_key(|bucket| (bucket.ge_ns, bucket.lt_ns));
+        self.buckets.dedup_by(|again, kept| {
+            let is_same = (again.ge_ns, again.lt_ns) == (kept.ge_ns, kept.lt_ns);
+            if is_same {
+                kept.count = kept.count.saturating_add(again.count);
+            }
+            is_same
+        });
     }
 
     /// Of a time that all calls had together: the mean of a call, and the largest standard error that it can have.
@@ -420,7 +470,11 @@ fn difference(old: f64, new: f64, noise: f64, text: &impl Fn(f64) -> String) -> 
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::fuzz;
+    use crate::printable::is_printable;
 
     fn group(count: u64, ns: u64, device: u64) -> Group {
         Group {
@@ -441,14 +495,15 @@ mod tests {
     #[test]
     fn slow_calls_are_no_reports() {
         assert!(matches!(
-            report_in(r#"{"schema_version":1,"slow_call":{"pid":1}}"#),
+            report_in(br#"{"schema_version":1,"slow_call":{"pid":1}}"#),
             Ok(None)
         ));
-        let left_out = r#"{"schema_version":1,"slow_calls_not_told":{"limited":1,"no_room":0}}"#;
+        let left_out = br#"{"schema_version":1,"slow_calls_not_told":{"limited":1,"no_room":0}}"#;
         assert!(matches!(report_in(left_out), Ok(None)));
         let report = r#"{"schema_version":1,"start":"","duration_ns":1,"subject":"","layers":[],"stack":null}"#;
-        assert!(matches!(report_in(report), Ok(Some(_))));
-        let says = |line: &str, what: &str| report_in(line).is_err_and(|error| error.to_string().contains(what));
+        assert!(matches!(report_in(report.as_bytes()), Ok(Some(_))));
+        let says =
+            |line: &str, what: &str| report_in(line.as_bytes()).is_err_and(|error| error.to_string().contains(what));
         assert!(says("{}", "schema_version"));
         assert!(says(r#"{"schema_version":1}"#, "start"));
         assert!(says(&report.replacen(":1", ":2", 1), "schema_version is 2"));
@@ -458,7 +513,9 @@ mod tests {
     fn a_layer_that_was_detached_is_told() {
         let report = r#"{"schema_version":1,"start":"","duration_ns":1,"subject":"","layers":[],"stack":null,
             "cost":{"budget":{"detached":[{"layer":"vfs","after_ns":12000000000}]}}}"#;
-        let run = Run::of(report_in(report).unwrap().into_iter().collect()).unwrap();
+        let report = report_in(report.as_bytes()).unwrap().unwrap();
+        let mut run = Run::of(&report);
+        run.add(report);
         let whole = Run {
             detached: BTreeMap::new(),
             ..self::run(group(1, 1, 1))
@@ -536,5 +593,98 @@ mod tests {
     fn nothing_compares_to_nothing() {
         let text = tell(&run(group(5, 10, 1)), &run(Group::default()));
         assert!(text.contains("  calls                        5           -"), "{text}");
+    }
+
+    /// All that is read of one, in a few words.
+    const REPORT: &str = r#"{"schema_version":1,"start":"2026-11-20T11:02:33.120Z","duration_ns":1000000000,"subject":"PID 1 (sh)",
+        "layers":[{"layer":"vfs","ops":[{"op":"read","count":3,"bytes":9,"total_ns":300,"max_ns":200,"buckets":[]}]}],
+        "stack":{"families":[{"family":"read","count":3,"bytes":9,"total_ns":300,"max_ns":200,"rows":[{"row":"device","ns":300}],
+        "buckets":[{"ge_ns":96,"lt_ns":104,"count":2},{"ge_ns":192,"lt_ns":null,"count":1}]}]},
+        "cost":{"budget":{"detached":[{"layer":"vfs","after_ns":5}]}}}"#;
+
+    fn run_of(line: &[u8]) -> Option<Run> {
+        let report = report_in(line).ok()??;
+        let mut run = Run::of(&report);
+        run.add(report);
+        run.is_possible().then_some(run)
+    }
+
+    /// A report in which every text is this one.
+    fn with_text(value: &mut serde_json::Value, text: &str) {
+        match value {
+            serde_json::Value::String(old) => *old = text.to_owned(),
+            serde_json::Value::Array(all) => all.iter_mut().for_each(|value| with_text(value, text)),
+            serde_json::Value::Object(all) => all.values_mut().for_each(|value| with_text(value, text)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn what_nobody_can_have_measured_is_refused() {
+        let run = run_of(REPORT.as_bytes()).unwrap();
+        assert!(run.is_possible());
+        for (what, other) in [
+            ("families", r#"{"family":"#),
+            ("rows", r#"{"row":"#),
+            ("buckets", r#"{"ge_ns":"#),
+        ] {
+            let mut report: serde_json::Value = serde_json::from_str(REPORT).unwrap();
+            let stack = &mut report["stack"];
+            let all = if what == "families" {
+                &mut stack[what]
+            } else {
+                &mut stack["families"][0][what]
+            };
+            let (one, name) = (all[0].clone(), other.split('"').nth(1).unwrap());
+            let many = (0..=MOST as u64).map(|n| {
+                let mut one = one.clone();
+                one[name] = if what == "buckets" {
+                    n.into()
+                } else {
+                    n.to_string().into()
+                };
+                one
+            });
+            *all = many.collect();
+            assert!(run_of(report.to_string().as_bytes()).is_none(), "{what}");
+        }
+    }
+
+    #[test]
+    fn steps_of_many_reports_are_as_many_as_those_of_one() {
+        let report = || report_in(REPORT.as_bytes()).unwrap().unwrap();
+        let mut run = Run::of(&report());
+        (0..10_000).for_each(|_| run.add(report()));
+        let steps: Vec<u64> = run.groups[0].buckets.iter().map(|step| step.count).collect();
+        assert_eq!(steps, [20_000, 10_000]);
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn any_report_is_compared_or_refused(line in fuzz::bytes_like(REPORT)) {
+            if let Some(run) = run_of(&line) {
+                prop_assert!(!tell(&run, &run).is_empty());
+            }
+        }
+
+        #[test]
+        fn any_text_in_a_report_is_printable(text in any::<String>()) {
+            let mut report: serde_json::Value = serde_json::from_str(REPORT).unwrap();
+            for has_stack in [true, false] {
+                if !has_stack {
+                    report["stack"] = serde_json::Value::Null;
+                }
+                let mut told_with = |text: &str| {
+                    with_text(&mut report, text);
+                    let run = run_of(report.to_string().as_bytes()).unwrap();
+                    tell(&run, &run)
+                };
+                let told = told_with(&text);
+                prop_assert!(told.chars().all(|c| c == '\n' || is_printable(c)), "{:?}", told);
+                prop_assert_eq!(told.lines().count(), told_with("x").lines().count());
+            }
+        }
     }
 }

@@ -1,0 +1,122 @@
+//! Lines of a file that somebody names: one at a time, of bounded length, and nothing that would be waited for without end.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+
+use crate::report::text::number::decimal_bytes;
+
+/// The longest line that is read. Reports that are split by hundreds of files are shorter.
+const LONGEST: usize = 64 << 20;
+
+/// A file, or a pipe as `<(COMMAND)` is one.
+pub struct Lines {
+    name: String,
+    reader: BufReader<File>,
+    line: Vec<u8>,
+    longest: usize,
+    is_pipe: bool,
+    /// Of the line that was read last, from 1.
+    number: u64,
+}
+
+impl Lines {
+    /// # Errors
+    /// One line: it cannot be opened, or is neither.
+    pub fn open(path: &Path) -> Result<Self, String> {
+        let name = format!("'{}'", path.display());
+        let failed = |error: io::Error| format!("{name} cannot be read: {error}");
+        // The open itself would wait for a writer of a FIFO.
+        let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+        let file = File::options()
+            .read(true)
+            .custom_flags(flags)
+            .open(path)
+            .map_err(failed)?;
+        let kind = file.metadata().map_err(failed)?.file_type();
+        if !kind.is_file() && !kind.is_fifo() {
+            let is = if kind.is_dir() { "a directory" } else { "a device" };
+            return Err(format!("{name} is {is}; compare takes two files of --json"));
+        }
+        // Who writes to a pipe is waited for; without a writer, it is at its end.
+        fcntl(&file, FcntlArg::F_SETFL(OFlag::empty())).map_err(|error| failed(error.into()))?;
+        Ok(Self {
+            name,
+            reader: BufReader::with_capacity(1 << 16, file),
+            line: Vec::new(),
+            longest: LONGEST,
+            is_pipe: kind.is_fifo(),
+            number: 0,
+        })
+    }
+
+    /// The next line, without its end; `None` after the last one.
+    ///
+    /// # Errors
+    /// One line: it cannot be read, or is too long.
+    pub fn next(&mut self) -> Result<Option<&[u8]>, String> {
+        self.line.clear();
+        let mut limited = (&mut self.reader).take(self.longest as u64 + 1);
+        let read = limited.read_until(b'\n', &mut self.line);
+        match read {
+            Err(error) => return Err(format!("{} cannot be read: {error}", self.name)),
+            Ok(0) => return Ok(None),
+            Ok(_) => self.number += 1,
+        }
+        if self.line.ends_with(b"\n") {
+            self.line.pop();
+        }
+        if self.line.len() > self.longest {
+            let (place, longest) = (self.place(), decimal_bytes(self.longest as u64));
+            return Err(format!("{place} is longer than {longest}, which no report is"));
+        }
+        Ok(Some(&self.line))
+    }
+
+    /// The line that was read last, for an error.
+    pub fn place(&self) -> String {
+        format!("line {} of {}", self.number, self.name)
+    }
+
+    /// That there was nothing of use in it.
+    pub fn nothing(&self) -> String {
+        match self.number {
+            0 if self.is_pipe => format!("there is no report in {}: nobody writes to it", self.name),
+            0 => format!("there is no report in {}: it is empty", self.name),
+            _ => format!("there is no report in {}", self.name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn lines_are_bounded() {
+        let path = std::env::temp_dir().join(format!("iosb-lines-{}", std::process::id()));
+        fs::write(&path, "1234\n\n12345\n123456\n1").unwrap();
+        let mut lines = Lines::open(&path).unwrap();
+        lines.longest = 5;
+        for expected in ["1234", "", "12345"] {
+            assert_eq!(lines.next().unwrap(), Some(expected.as_bytes()));
+        }
+        let error = lines.next().unwrap_err();
+        assert_eq!(
+            error,
+            format!("line 4 of '{}' is longer than 5 B, which no report is", path.display())
+        );
+        let mut lines = Lines::open(&path).unwrap();
+        let mut read = Vec::new();
+        while let Some(line) = lines.next().unwrap() {
+            read.push(line.len());
+        }
+        assert_eq!(read, [4, 0, 5, 6, 1]);
+        fs::remove_file(&path).unwrap();
+    }
+}
