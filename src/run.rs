@@ -55,7 +55,7 @@ use self::banner::banner;
 use self::budget::Keeping;
 use self::disks::{Disks, check_paths};
 use self::how::tell_how;
-use self::output::Output;
+use self::output::{Output, Piece};
 use self::slow::Told;
 
 /// Why a run ended early: one line, and the exit status.
@@ -716,24 +716,32 @@ impl Run<'_> {
         // The terminal of a command is its own.
         let end_shown = deadline.filter(|_| !self.options.quiet && child.is_none());
         let status = loop {
-            self.tell_slow(false, output)?;
+            self.written(output.settle())?;
+            if !output.is_busy() {
+                self.tell_slow(false, output)?;
+            }
             // A command is not left by itself: its end is waited for.
             if self.keep_to_budget(child.is_some()) {
                 break 0;
             }
-            let look = self.options.slower.map(|_| self.told.next());
+            // A reader who has not taken the last report yet gets the next one later, of a longer interval.
+            let is_free = !output.is_busy();
+            let due = next.filter(|_| is_free);
+            let look = self.options.slower.filter(|_| is_free).map(|_| self.told.next());
             let budget = self.budget.as_ref().and_then(Keeping::next);
-            let left = end_shown.and_then(progress::show_left);
-            let wake = [deadline, next, look, budget, left].into_iter().flatten().min();
+            // What is written may come to the same terminal.
+            let left = end_shown.filter(|_| is_free).and_then(progress::show_left);
+            let wake = [deadline, due, look, budget, left].into_iter().flatten().min();
             let ring = self.attached.stack.as_ref().and_then(|stack| stack.slow.as_ref());
-            let event = wait(signals, &processes, child_fd.as_ref(), ring.map(AsFd::as_fd), wake)
+            let ring = ring.filter(|_| is_free).map(AsFd::as_fd);
+            let event = wait(signals, &processes, child_fd.as_ref(), output.progress(), ring, wake)
                 .map_err(|error| error.to_string())?;
             let is_over = |moment: Option<Instant>| moment.is_some_and(|moment| Instant::now() >= moment);
             match event {
                 Event::Time if is_over(deadline) => break 0,
-                Event::SlowCalls => {}
+                Event::Written | Event::SlowCalls => {}
                 Event::Time => {
-                    let Some(interval) = self.options.interval.filter(|_| is_over(next)) else {
+                    let Some(interval) = self.options.interval.filter(|_| is_over(due)) else {
                         continue;
                     };
                     reports += 1;
@@ -779,6 +787,10 @@ impl Run<'_> {
             }
         };
         self.report(&before, true, output)?;
+        self.written(output.finish(signals))?;
+        if let Some(line) = output.not_written() {
+            say!("{line}");
+        }
         Ok(status)
     }
 
@@ -827,7 +839,11 @@ impl Run<'_> {
         }
         let (view, screen) = (self.view(), output.screen());
         let line = self.options.oneline.then(|| self.lines.next(&report, screen));
-        self.written(output.write(|mut out| match line {
+        let piece = Piece {
+            reports: 1,
+            ..Piece::default()
+        };
+        self.written(output.write(piece, |mut out| match line {
             Some(line) => out.write_all(line.as_bytes()),
             None => view.print(&report, &mut out),
         }))?;
@@ -914,7 +930,7 @@ impl Run<'_> {
         if self.options.oneline && report.stack.is_some() {
             report.warnings.push(oneline::COLUMNS.to_owned());
         }
-        say!("{}", notes(&report).trim_end());
+        notes(&report).trim_end().lines().for_each(|line| say!("{line}"));
     }
 
     fn view(&self) -> View {

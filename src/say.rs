@@ -2,8 +2,13 @@
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::event;
 use crate::printable::printable;
 
 /// The text of the line that will be erased; empty where there is none.
@@ -15,7 +20,37 @@ const WIDTH: usize = 80;
 pub fn line(line: fmt::Arguments<'_>) {
     erase();
     let line = printable(&line.to_string()) + "\n";
-    let _ = io::stderr().write_all(line.as_bytes());
+    write(&line, Patience::UntilTheEnd);
+}
+
+/// How long a reader who has fallen behind is waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    /// Until a signal asks for the end of the run, and hardly longer.
+    UntilTheEnd,
+    None,
+}
+
+/// While it has room for nothing, a signal may come: so it is waited for in steps of so many milliseconds.
+const STEP: u8 = 100;
+
+/// Says whether it was written. If not, nobody is left to be informed of it.
+fn write(text: &str, patience: Patience) -> bool {
+    let mut stderr = io::stderr();
+    let step = match patience {
+        Patience::UntilTheEnd => PollTimeout::from(STEP),
+        Patience::None => PollTimeout::ZERO,
+    };
+    loop {
+        let mut fds = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
+        match poll(&mut fds, step) {
+            Ok(0) if patience == Patience::None || event::is_ending() => return false,
+            Ok(0) | Err(Errno::EINTR) => {}
+            // What is wrong with it, the write finds out.
+            Ok(_) | Err(_) => break,
+        }
+    }
+    stderr.write_all(text.as_bytes()).is_ok()
 }
 
 /// [`line`] as `eprintln!` would, which panics where nothing can be written.
@@ -42,8 +77,7 @@ pub fn status(text: &str) {
     // A line that goes to the last column could not be erased on every terminal.
     let text: String = printable(text).chars().take(width.saturating_sub(1)).collect();
     let mut shown = STATUS.lock().unwrap_or_else(PoisonError::into_inner);
-    if *shown != text {
-        let _ = io::stderr().write_all(format!("\r{text}\x1b[K").as_bytes());
+    if *shown != text && write(&format!("\r{text}\x1b[K"), Patience::None) {
         *shown = text;
     }
 }
@@ -52,7 +86,7 @@ pub fn status(text: &str) {
 pub fn erase() {
     let mut shown = STATUS.lock().unwrap_or_else(PoisonError::into_inner);
     if !shown.is_empty() {
-        let _ = io::stderr().write_all(b"\r\x1b[K");
+        write("\r\x1b[K", Patience::UntilTheEnd);
         shown.clear();
     }
 }

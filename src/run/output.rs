@@ -1,80 +1,191 @@
 //! Where reports go.
+//!
+//! A thread of its own writes them, so that a reader who takes his time keeps neither a signal waiting nor the end of a process.
 
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::cli::Options;
+use crate::event::{self, Signals};
+use crate::report::text::counted;
 use crate::report::text::oneline::Screen;
 use crate::say;
 
+/// How long the reader has for what is left when a signal has ended the run.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The largest page that Linux has, which is what a pipe's room is counted in.
+const PAGE: usize = 1 << 16;
+
 /// Standard output, standard error, or a file.
 pub struct Output {
-    place: Place,
+    file: Arc<File>,
+    /// It is ours alone: its name was given with `-o`.
+    is_named: bool,
     /// There is a COMMAND, whose end is waited for even where nobody reads any more.
     has_command: bool,
+    /// `None`: there was nothing to write so far.
+    writer: Option<Writer>,
+    /// What the writer has not finished, in order: what it is, and its length in bytes.
+    under_way: VecDeque<(Piece, usize)>,
+    /// What was given up.
+    not_written: Piece,
 }
 
-enum Place {
-    Stdout,
-    Stderr,
-    File(File),
-    /// The reader has gone.
-    Nowhere,
+/// What is written in one piece.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Piece {
+    pub reports: u64,
+    pub slow_calls: u64,
+}
+
+/// The other end of the thread.
+struct Writer {
+    texts: mpsc::Sender<Vec<u8>>,
+    /// One for each text.
+    results: mpsc::Receiver<io::Result<()>>,
+    /// Readable when there is a result.
+    written: Arc<EventFd>,
 }
 
 impl Output {
     /// A file keeps what it has until [`Self::begin`].
     pub fn open(options: &Options) -> Result<Self, String> {
         let has_command = !options.command.is_empty();
-        let place = match &options.output {
-            Some(path) if path.as_os_str() == "-" => Place::Stdout,
-            Some(path) => OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(path)
-                .map(Place::File)
-                .map_err(|error| format!("cannot write '{}': {error}", path.display()))?,
+        let name = options.output.as_deref().filter(|path| path.as_os_str() != "-");
+        let (file, called) = match name {
+            Some(path) => (
+                OpenOptions::new().write(true).create(true).truncate(false).open(path),
+                format!("'{}'", path.display()),
+            ),
             // A command's standard output is its own.
-            None if !has_command => Place::Stdout,
-            None => Place::Stderr,
+            None if has_command && options.output.is_none() => (duplicate(io::stderr()), "to stderr".to_owned()),
+            None => (duplicate(io::stdout()), "to stdout".to_owned()),
         };
-        Ok(Self { place, has_command })
+        let file = file.map_err(|error| format!("cannot write {called}: {error}"))?;
+        Ok(Self {
+            file: Arc::new(file),
+            is_named: name.is_some(),
+            has_command,
+            writer: None,
+            under_way: VecDeque::new(),
+            not_written: Piece::default(),
+        })
     }
 
     /// There will be a report: what a file had is gone now.
     pub fn begin(&self) -> Result<(), String> {
-        match &self.place {
-            // A device or a pipe has nothing to be taken away.
-            Place::File(file) if file.metadata().is_ok_and(|file| file.is_file()) => file
+        // A device or a pipe has nothing to be taken away.
+        if self.is_named && self.file.metadata().is_ok_and(|file| file.is_file()) {
+            self.file
                 .set_len(0)
-                .map_err(|error| format!("the file of the report cannot be emptied: {error}")),
-            _ => Ok(()),
+                .map_err(|error| format!("the file of the report cannot be emptied: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// Has the thread write what `print` prints. Whether that works is for [`Self::settle`] to say.
+    pub fn write(&mut self, piece: Piece, print: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+        let mut text = Vec::new();
+        print(&mut text)?;
+        if text.is_empty() {
+            return Ok(());
+        }
+        say::erase();
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            none => none.insert(Writer::start(&self.file, self.has_command)?),
+        };
+        self.under_way.push_back((piece, text.len()));
+        // It ends with this process only.
+        writer.texts.send(text).map_err(io::Error::other)
+    }
+
+    /// Something is not yet written, as its reader has not taken what was before it.
+    pub fn is_busy(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
+    /// What to wait for while something is not yet written: it is readable when [`Self::settle`] has news.
+    pub fn progress(&self) -> Option<BorrowedFd<'_>> {
+        let writer = self.writer.as_ref().filter(|_| self.is_busy())?;
+        Some(writer.written.as_fd())
+    }
+
+    /// Takes note of what has been written. A reader that has seen enough, as `head` has, is an error of the kind
+    /// [`ErrorKind::BrokenPipe`] where nothing else is waited for.
+    pub fn settle(&mut self) -> io::Result<()> {
+        let Some(writer) = &self.writer else { return Ok(()) };
+        // There may be nothing to take, which is as good.
+        let _ = writer.written.read();
+        for result in writer.results.try_iter() {
+            self.under_way.pop_front();
+            result?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all is written; when a signal has asked for the end, or does so now, not for long.
+    pub fn finish(&mut self, signals: &Signals) -> io::Result<()> {
+        let mut until = None;
+        loop {
+            self.settle()?;
+            let Some(progress) = self.progress() else { return Ok(()) };
+            if event::is_ending() && until.is_none() {
+                self.make_room();
+                until = Instant::now().checked_add(PATIENCE);
+            }
+            if until.is_some_and(|until| until <= Instant::now()) {
+                self.give_up();
+                return Ok(());
+            }
+            event::wait_for_output(signals, progress, until)?;
         }
     }
 
-    /// Writes what `print` prints, in one piece. A reader that has seen enough, as `head` has, is an error of the kind
-    /// [`ErrorKind::BrokenPipe`] where nothing else is waited for.
-    pub fn write(&mut self, print: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-        let mut text = Vec::new();
-        print(&mut text)?;
-        say::erase();
-        let written = match &mut self.place {
-            Place::Stdout => {
-                let mut out = io::stdout().lock();
-                out.write_all(&text).and_then(|()| out.flush())
-            }
-            Place::Stderr => io::stderr().lock().write_all(&text),
-            Place::File(file) => file.write_all(&text),
-            Place::Nowhere => Ok(()),
-        };
-        match written {
-            Err(error) if error.kind() == ErrorKind::BrokenPipe && self.has_command => {
-                self.place = Place::Nowhere;
-                Ok(())
-            }
-            written => written,
+    /// Has a pipe hold all that is left, so that its reader finds whole lines whenever he comes. Others have no such limit to raise,
+    /// and an unprivileged process may raise it to `/proc/sys/fs/pipe-max-size` only.
+    fn make_room(&self) {
+        let bytes: usize = self
+            .under_way
+            .iter()
+            .map(|(_, length)| length.next_multiple_of(PAGE) + PAGE)
+            .sum();
+        let now = fcntl(&self.file, FcntlArg::F_GETPIPE_SZ).ok();
+        if let Some(now) = now
+            && let Ok(more) = i32::try_from(bytes)
+        {
+            // Where it is refused, the reader has what time is left.
+            let _ = fcntl(&self.file, FcntlArg::F_SETPIPE_SZ(now.saturating_add(more)));
         }
+    }
+
+    fn give_up(&mut self) {
+        for (piece, _) in self.under_way.drain(..) {
+            self.not_written.reports += piece.reports;
+            self.not_written.slow_calls += piece.slow_calls;
+        }
+    }
+
+    /// What was given up, in words.
+    pub fn not_written(&self) -> Option<String> {
+        let Piece { reports, slow_calls } = self.not_written;
+        let parts = [(reports, "report"), (slow_calls, "slow call")];
+        let parts: Vec<String> = parts
+            .into_iter()
+            .filter(|(n, _)| *n > 0)
+            .map(|(n, what)| counted(n, what))
+            .collect();
+        let were = if reports + slow_calls == 1 { "was" } else { "were" };
+        (!parts.is_empty()).then(|| format!("{} {were} not written: the reader was too slow", parts.join(" and ")))
     }
 
     /// Columns, if it is a terminal.
@@ -84,16 +195,71 @@ impl Output {
 
     /// Columns and lines, if it is a terminal.
     pub fn screen(&self) -> Screen {
-        let size = match &self.place {
-            Place::Stdout if io::stdout().is_terminal() => terminal_size::terminal_size_of(io::stdout()),
-            Place::Stderr if io::stderr().is_terminal() => terminal_size::terminal_size_of(io::stderr()),
-            Place::File(file) if file.is_terminal() => terminal_size::terminal_size_of(file),
-            _ => None,
-        };
+        let size = (self.file.is_terminal()).then(|| terminal_size::terminal_size_of(&self.file));
+        let size = size.flatten();
         let known = |n: u16| Some(usize::from(n)).filter(|n| *n > 0);
         Screen {
             width: size.and_then(|(width, _)| known(width.0)),
             height: size.and_then(|(_, height)| known(height.0)),
         }
     }
+}
+
+impl Writer {
+    fn start(file: &Arc<File>, has_command: bool) -> io::Result<Self> {
+        let (texts, incoming) = mpsc::channel::<Vec<u8>>();
+        let (outgoing, results) = mpsc::channel();
+        let written = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+        let written = Arc::new(written);
+        let (file, signal) = (Arc::clone(file), Arc::clone(&written));
+        thread::Builder::new().spawn(move || {
+            let mut has_reader = true;
+            for text in incoming {
+                let mut result = if has_reader { write_all(&file, &text) } else { Ok(()) };
+                if result
+                    .as_ref()
+                    .is_err_and(|error| error.kind() == ErrorKind::BrokenPipe)
+                    && has_command
+                {
+                    has_reader = false;
+                    result = Ok(());
+                }
+                if outgoing.send(result).is_err() {
+                    return;
+                }
+                // It is full when it has been written to more often than anybody can count.
+                let _ = signal.write(1);
+            }
+        })?;
+        Ok(Self {
+            texts,
+            results,
+            written,
+        })
+    }
+}
+
+/// One more descriptor for it, past the locks and buffers of the library: who waits for a lock cannot be woken.
+fn duplicate(stream: impl AsFd) -> io::Result<File> {
+    stream.as_fd().try_clone_to_owned().map(File::from)
+}
+
+/// As [`Write::write_all`]; but one that somebody else has made non-blocking is waited for.
+fn write_all(mut file: &File, mut text: &[u8]) -> io::Result<()> {
+    while !text.is_empty() {
+        match file.write(text) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(n) => text = &text[n..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let mut fds = [PollFd::new(file.as_fd(), PollFlags::POLLOUT)];
+                match poll(&mut fds, PollTimeout::NONE) {
+                    Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use super::Run;
-use super::output::Output;
+use super::output::{Output, Piece};
 use crate::collect::{self, Clocks};
 use crate::report::slow::LeftOut;
 
@@ -53,7 +53,11 @@ impl Run<'_> {
             return Ok(());
         }
         let (view, width) = (self.view(), output.width());
-        self.written(output.write(|mut out: &mut dyn Write| {
+        let piece = Piece {
+            slow_calls: calls.len() as u64,
+            ..Piece::default()
+        };
+        self.written(output.write(piece, |mut out: &mut dyn Write| {
             for call in &calls {
                 view.print_slow(call, width, &mut out)?;
             }
@@ -70,7 +74,9 @@ impl Run<'_> {
             return Ok(());
         }
         let (view, width) = (self.view(), output.width());
-        self.written(output.write(|mut out: &mut dyn Write| view.print_slow_heading(width, &mut out)))
+        self.written(output.write(Piece::default(), |mut out: &mut dyn Write| {
+            view.print_slow_heading(width, &mut out)
+        }))
     }
 
     /// A reader that has seen enough, as `head` has, is no error.
