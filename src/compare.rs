@@ -160,10 +160,7 @@ fn read(path: &Path) -> Result<Run, String> {
     let mut lines = Lines::open(path)?;
     let mut run: Option<Run> = None;
     while let Some(line) = lines.next()? {
-        let report = report_in(line).map_err(|error| {
-            let error: String = error.to_string().chars().take(LONGEST_ERROR).collect();
-            format!("{} is no report of --json: {error}", lines.place())
-        })?;
+        let report = report_in(line).map_err(|error| no_report(&lines.place(), &error))?;
         let Some(report) = report else { continue };
         let run = run.get_or_insert_with(|| Run::of(&report));
         run.add(report);
@@ -175,6 +172,18 @@ fn read(path: &Path) -> Result<Run, String> {
         }
     }
     run.ok_or_else(|| lines.nothing())
+}
+
+/// The line is known already; a place in it is a column.
+fn no_report(place: &str, error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let known = format!(" at line {} column {}", error.line(), error.column());
+    let why: String = text.trim_end_matches(&known).chars().take(LONGEST_ERROR).collect();
+    let column = match error.column() {
+        0 => String::new(),
+        column => format!(" (column {column})"),
+    };
+    format!("{place} is no report of --json: {why}{column}")
 }
 
 /// The report of a line, if it is one.

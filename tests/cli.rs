@@ -1056,7 +1056,7 @@ fn compare_reads_two_reports_or_says_what_is_wrong_with_them() {
             1,
             "error: '/nonexistent' cannot be read: ",
         ),
-        (&["compare", garbage.path(), path], 1, "error: '"),
+        (&["compare", garbage.path(), path], 1, "error: line 1 of '"),
         (&["compare", path, "/dev/null"], 1, "error: '/dev/null' is a device"),
         (&["compare", path], 2, "error: compare takes two files of --json"),
     ] {
