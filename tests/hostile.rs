@@ -439,7 +439,8 @@ fn the_first_ctrl_c_ends_the_shortest_intervals() {
         let (status, said) = unread.end(Signal::SIGINT);
         noise.kill().unwrap();
         noise.wait().unwrap();
-        assert_eq!((status.code(), &said[..]), (Some(0), ""), "{arguments:?}");
+        assert_eq!(status.code(), Some(0), "{arguments:?}");
+        assert!(!said.contains("not written"), "{arguments:?}: {said}");
     }
 }
 
@@ -469,7 +470,7 @@ fn a_signal_ends_a_run_whose_stderr_nobody_reads() {
     ended.unwrap();
     let mut text = String::new();
     File::from(reader).read_to_string(&mut text).unwrap();
-    assert!(text.contains("hook: "), "{text}");
+    assert!(text.contains("lost 0, unfinished"), "{text}");
 }
 
 /// As a terminal shared with another program may leave it.
