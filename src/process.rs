@@ -11,7 +11,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
 use crate::kernel::interface::skeleton::IostackbreakdownSkelBuilder;
 use crate::kernel::text_of;
-use crate::report::text::printable;
+use crate::printable::printable;
 
 /// One process of `-p`.
 #[derive(Debug)]
