@@ -149,6 +149,13 @@ impl Measured {
         schema::sum(&self.op(op)["lost"])
     }
 
+    /// Requests whose end was seen.
+    fn seen(&self, op: &str) -> u64 {
+        let apart = &self.op(op)["apart"];
+        let ends = ["at_start", "never_issued", "untimed"].map(|kind| schema::number(&apart[kind]));
+        self.count(op) + ends.iter().sum::<u64>() + schema::number(&self.op(op)["lost"]["issue_missed"])
+    }
+
     fn under_way(&self) -> u64 {
         schema::number(&self.blk["in_flight"]["end"])
     }
@@ -205,8 +212,14 @@ fn a_disk_has_as_many_requests_as_the_kernel_counts() {
                 && run.count("write") >= WRITES
                 && run.blk["queue_from"].is_string() == queued
         };
-        // Of this process, which the kernel calls its tracepoints for, no request is missed altogether.
-        let adds_up = |run: &Measured| run.count("read") + run.lost("read") + run.under_way() >= READS;
+        // Of this process, which the kernel calls its tracepoints for, no request is missed altogether; and none is seen twice.
+        let adds_up = |run: &Measured| {
+            let is_counted = |op, counter: &str| run.seen(op) <= schema::number(&run.blk["diskstats"][counter]);
+            run.count("read") + run.lost("read") + run.under_way() >= READS
+                && is_counted("read", "reads")
+                && is_counted("write", "writes")
+                && is_counted("flush", "flushes")
+        };
         until_whole(&arguments, || file.work(), is_right, adds_up);
     }
 }
