@@ -46,6 +46,7 @@ use crate::probe::{Choice, Hook};
 use crate::process::{self, Process};
 use crate::report::group::{self, By};
 use crate::report::text::notes::{Said, notes};
+use crate::report::text::number::thousands;
 use crate::report::text::oneline::{self, OneLine};
 use crate::report::text::{TextOptions, Unit};
 use crate::report::{Cost, Filter, LayerReport, NotMeasured, Report, View, nanoseconds};
@@ -829,7 +830,11 @@ impl Run<'_> {
         let not_followed = after.reading.not_followed - before.reading.not_followed;
         if not_followed > 0 {
             warnings.push(format!(
-                "{not_followed} child processes were not followed: their table was full"
+                "{} not followed: their table was full",
+                match not_followed {
+                    1 => "1 child process was".to_owned(),
+                    n => format!("{} child processes were", thousands(n)),
+                }
             ));
         }
         let mut report = self.report_of(before, &after, in_flight.as_ref(), diskstats.as_ref());
@@ -837,7 +842,7 @@ impl Run<'_> {
         if let Some(said) = &mut self.said {
             said.take_from(&mut report);
         }
-        let (view, screen) = (self.view(), output.screen());
+        let (view, screen) = (self.view(before.reading.at == self.began, output), output.screen());
         let line = self.options.oneline.then(|| self.lines.next(&report, screen));
         let piece = Piece {
             reports: 1,
@@ -930,10 +935,12 @@ impl Run<'_> {
         if self.options.oneline && report.stack.is_some() {
             report.warnings.push(oneline::COLUMNS.to_owned());
         }
-        notes(&report).trim_end().lines().for_each(|line| say!("{line}"));
+        let width = terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| width.0.into());
+        notes(&report, width).trim_end().lines().for_each(|line| say!("{line}"));
     }
 
-    fn view(&self) -> View {
+    /// `is_first`: what its columns are is said in this report.
+    fn view(&self, is_first: bool, output: &Output) -> View {
         if self.options.json {
             View::Json
         } else if self.options.folded {
@@ -944,6 +951,8 @@ impl Run<'_> {
                 summary_only: self.options.summary,
                 verbose: self.options.verbose,
                 is_interval: self.options.interval.is_some(),
+                is_first,
+                width: output.width(),
             })
         }
     }

@@ -248,7 +248,11 @@ fn shape(line: &str) -> String {
     let (line, bar) = line.split_once('|').map_or((line, ""), |(before, _)| (before, " BAR"));
     for word in line.split_whitespace() {
         let bare = word.trim_matches(|c: char| ",;:()".contains(c));
-        if UNITS.contains(&bare) && words.last().is_some_and(|last| last == "N") {
+        // Behind a number, and in the headings of columns.
+        if UNITS.contains(&bare) {
+            if words.last().is_none_or(|last| last != "N") {
+                words.push("UNIT".to_owned());
+            }
             continue;
         }
         let is_number = bare == "-" || bare.starts_with(|c: char| c.is_ascii_digit());

@@ -32,24 +32,32 @@ const NANOSECONDS: TextOptions = TextOptions {
     summary_only: false,
     verbose: false,
     is_interval: false,
+    is_first: false,
+    width: None,
 };
 const MICROSECONDS: TextOptions = TextOptions {
     unit: Unit::Microseconds,
     summary_only: false,
     verbose: false,
     is_interval: false,
+    is_first: false,
+    width: None,
 };
 const MILLISECONDS: TextOptions = TextOptions {
     unit: Unit::Milliseconds,
     summary_only: false,
     verbose: false,
     is_interval: false,
+    is_first: false,
+    width: None,
 };
 const SUMMARY: TextOptions = TextOptions {
     unit: Unit::Nanoseconds,
     summary_only: true,
     verbose: false,
     is_interval: false,
+    is_first: false,
+    width: None,
 };
 
 const VERBOSE: TextOptions = TextOptions {
@@ -58,8 +66,16 @@ const VERBOSE: TextOptions = TextOptions {
 };
 const INTERVAL: TextOptions = TextOptions {
     is_interval: true,
+    is_first: true,
     ..NANOSECONDS
 };
+
+const fn on_columns(width: usize, options: TextOptions) -> TextOptions {
+    TextOptions {
+        width: Some(width),
+        ..options
+    }
+}
 
 const FEW: LeftOut = LeftOut {
     limited: 1_204,
@@ -149,11 +165,31 @@ fn cases() -> Vec<(&'static str, String)> {
             "stack_by_cgroup_interval",
             printed(&groups::by(stack(stacks::database()), By::Cgroup, 2, 0), INTERVAL),
         ),
+        ("narrow", of_width(60)),
+        ("less_narrow", of_width(120)),
+        ("wide", of_width(200)),
         (
             "by_process_idle",
             printed(&groups::by(empty_layers(), By::Process, 2, 0), SUMMARY),
         ),
     ]
+}
+
+/// Reports of every kind on a terminal of so many columns.
+fn of_width(width: usize) -> String {
+    let on = |options| on_columns(width, options);
+    let mut waiting = requests_of_a_process();
+    waiting.ops.push(fsync());
+    [
+        printed(&report(vec![requests()]), on(NANOSECONDS)),
+        printed(&report(vec![waiting]), on(SUMMARY)),
+        printed(&groups::by(by_several_layers(), By::File, 3, 1), on(SUMMARY)),
+        printed(&stack(stacks::database()), on(NANOSECONDS)),
+        printed(&stack(stacks::bare()), on(NANOSECONDS)),
+        printed(&stack(stacks::database()), on(INTERVAL)),
+        printed(&groups::by(stack(stacks::bare()), By::Cgroup, 2, 0), on(INTERVAL)),
+    ]
+    .concat()
 }
 
 #[test]
@@ -194,10 +230,10 @@ fn every_golden_file_has_its_case() {
 fn requests_have_a_column_of_the_queue_and_calls_have_none() {
     let text = printed(&report(vec![requests()]), SUMMARY);
     assert!(
-        text.contains("operation     count      total  queued     avg"),
+        text.contains("operation     count   total ms  queued  avg us"),
         "{text}"
     );
-    assert!(text.contains("read          3,860   667.0 ms   8.0 %"), "{text}");
+    assert!(text.contains("read          3,860      667.0   8.0 %"), "{text}");
     assert!(
         text.contains("diskstats agrees: 3,867 reads, 412 writes, 24 flushes; 7 in flight at start"),
         "{text}"
@@ -224,7 +260,7 @@ fn without_slots_in_the_unit_the_rows_are_nanoseconds_and_say_so() {
 #[test]
 fn reports_keep_their_form() {
     for (name, text) in cases() {
-        assert_narrow(name, &text);
+        assert_narrow(name, &text, width_of(name));
         assert!(
             text.lines().all(|line| !line.ends_with(' ')),
             "{name}: blanks at the end of a line"
@@ -283,6 +319,7 @@ fn no_number_makes_a_report_wide() {
                     assert_narrow(
                         &format!("{count} calls, {other}, {options:?}"),
                         &printed(&report, options),
+                        text::WIDTH,
                     );
                 }
             }
@@ -877,11 +914,21 @@ fn printed(report: &Report, options: TextOptions) -> String {
     String::from_utf8(out).unwrap()
 }
 
+/// Columns that a golden file is made for.
+fn width_of(name: &str) -> usize {
+    match name {
+        "narrow" => 60,
+        "less_narrow" => 120,
+        "wide" => 200,
+        _ => text::WIDTH,
+    }
+}
+
 /// But for lines with a file's name, which stays whole.
-fn assert_narrow(name: &str, text: &str) {
-    for line in text.lines().filter(|line| !line.starts_with("file = ")) {
+fn assert_narrow(name: &str, text: &str, width: usize) {
+    for line in text.lines().filter(|line| !line.starts_with("file = …/a/long/way/")) {
         assert!(
-            line.chars().count() <= text::WIDTH,
+            line.chars().count() <= width,
             "{name}: {} columns: {line}",
             line.chars().count()
         );

@@ -145,7 +145,7 @@ fn a_slow_call_is_one_line_that_the_schema_allows() {
         r#"{"schema_version":1,"slow_call":{"end":"1970-01-01T00:16:40.000512Z","pid":4711,"tid":4712,"comm":"postgres","op":"pread64","#
             .to_owned()
             + r#""path":"/var/lib/db","path_is":"whole","inode":{"number":17,"major":259,"minor":2},"offset":8192,"size":4096,"bytes":100,"#
-            + r#""error":null,"total_ns":21400,"rows":[{"row":"syscall","kind":"layer","ns":400},{"row":"device","kind":"wait","ns":21000}],"guilty":"device"}}"#
+            + r#""error":null,"total_ns":21400,"rows":[{"row":"syscall","kind":"layer","ns":400},{"row":"device","kind":"wait","ns":21000}],"guilty":"device","kernel_time_split":true}}"#
             + "\n"
             + r#"{"schema_version":1,"slow_calls_not_told":{"limited":3,"no_room":0}}"#
             + "\n"
@@ -176,6 +176,7 @@ fn slow_call() -> SlowCall {
         rows: [("syscall", true, 400), ("device", false, 21_000)]
             .map(|(row, is_layer, ns)| SlowRow { row, is_layer, ns })
             .to_vec(),
+        not_split: false,
     }
 }
 
@@ -545,6 +546,8 @@ fn text_and_json_tell_the_same() {
             summary_only: false,
             verbose: true,
             is_interval: false,
+            is_first: false,
+            width: None,
         };
         View::Text(options).print(&report, &mut text).unwrap();
         let text = unfold(&String::from_utf8(text).unwrap());

@@ -268,7 +268,7 @@ fn more_calls_than_are_told_are_counted() {
             .unwrap_or_else(|| panic!("{text}"))
     };
     let all = number(line_with(" I/O calls."), 0);
-    let not_told = line_with("NOT TOLD: ");
+    let not_told = line_with("NOT SHOWN: ");
     assert_eq!((number(not_told, 2), number(not_told, 4)), (left_out, all));
     assert_eq!(told + left_out, all);
     // What is skipped by the kernel is not much, and lost.

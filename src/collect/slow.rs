@@ -58,6 +58,7 @@ pub fn slow_call(record: &slow_call, plan: &Plan, measured: &Measured, clocks: &
         errno,
         total_ns: record.total_ns,
         rows: rows.filter(|row| row.ns > 0).collect(),
+        not_split: !measured.is_split(),
     })
 }
 

@@ -184,6 +184,12 @@ impl Measured {
         measured.map(|row| (row, !Row::WAITS.contains(&row))).collect()
     }
 
+    /// Whether a layer below the system calls is.
+    pub fn is_split(&self) -> bool {
+        let mut layers = self.rows().into_iter().filter(|(_, is_layer)| *is_layer);
+        layers.any(|(row, _)| row != Row::Layer(Layer::Syscall))
+    }
+
     fn has(&self, row: Row) -> bool {
         if row.layer().is_some_and(|layer| self.gone.contains(&layer)) {
             return false;

@@ -2,6 +2,7 @@
 //! time of all calls in that row, in nanoseconds. With `--by`, the group is the first frame.
 //!
 //! Layers are nested as calls pass through them. From which of them a wait began is not known, so it is right below the family.
+//! Where no layer below the system calls is measured, all that was no wait is in one frame, [`NOT_SPLIT`](super::stack::NOT_SPLIT).
 
 use std::io;
 
@@ -50,7 +51,7 @@ fn families(of: Option<&str>, families: &[FamilyReport], text: &mut String) {
             if row.is_layer {
                 path.extend(above.iter().take_while(|name| **name != row.row));
             }
-            path.push(row.row);
+            path.push(family.label(row));
             if let Some(ns) = row.ns.filter(|ns| *ns > 0) {
                 text.push_str(&format!("{} {ns}\n", path.join(";")));
             }
@@ -102,7 +103,7 @@ mod tests {
         };
         let mut text = Vec::new();
         print(&report, &mut text).unwrap();
-        let expected = "/a?b  c?;read;syscall 3\nothers;open;syscall 2\n";
+        let expected = "/a?b  c?;read;in the kernel, not split 3\nothers;open;in the kernel, not split 2\n";
         assert_eq!(String::from_utf8(text).unwrap(), expected);
     }
 

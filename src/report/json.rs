@@ -112,6 +112,7 @@ struct SlowObject<'a> {
     total_ns: u64,
     rows: Vec<SlowRowObject>,
     guilty: Option<&'static str>,
+    kernel_time_split: bool,
 }
 
 #[derive(Serialize)]
@@ -181,6 +182,7 @@ impl<'a> SlowObject<'a> {
             total_ns: call.total_ns,
             rows: rows.collect(),
             guilty: call.guilty().map(|row| row.row),
+            kernel_time_split: !call.not_split,
         }
     }
 }
@@ -415,6 +417,7 @@ struct DiskstatsObject<'a> {
 
 #[derive(Serialize)]
 struct StackObject<'a> {
+    kernel_time_split: bool,
     families: Vec<FamilyObject>,
     not_waited: Option<Vec<OriginObject>>,
     unbalanced: Unbalanced,
@@ -580,6 +583,7 @@ impl<'a> StackObject<'a> {
     fn of(stack: &'a StackReport) -> Self {
         let not_waited = stack.not_waited.as_ref();
         Self {
+            kernel_time_split: stack.families.iter().any(FamilyReport::is_split),
             families: stack.families.iter().map(FamilyObject::of).collect(),
             not_waited: not_waited.map(|origins| origins.iter().map(OriginObject::of).collect()),
             unbalanced: stack.unbalanced,

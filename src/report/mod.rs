@@ -55,13 +55,13 @@ impl View {
         }
     }
 
-    /// Prints what stands above slow calls. `width`: columns of the terminal; `None` where it is none.
+    /// Prints what stands above slow calls.
     ///
     /// # Errors
     /// As above.
-    pub fn print_slow_heading(self, width: Option<usize>, out: &mut impl io::Write) -> io::Result<()> {
+    pub fn print_slow_heading(self, out: &mut impl io::Write) -> io::Result<()> {
         match self {
-            Self::Text(_) => text::slow::print_heading(width, out),
+            Self::Text(options) => text::slow::print_heading(options.width, out),
             Self::Json | Self::Folded => Ok(()),
         }
     }
@@ -70,15 +70,15 @@ impl View {
     ///
     /// # Errors
     /// As above.
-    pub fn print_slow(self, call: &SlowCall, width: Option<usize>, out: &mut impl io::Write) -> io::Result<()> {
+    pub fn print_slow(self, call: &SlowCall, out: &mut impl io::Write) -> io::Result<()> {
         match self {
-            Self::Text(_) => text::slow::print(call, width, out),
+            Self::Text(options) => text::slow::print(call, options.width, out),
             Self::Json => json::print_slow(call, out),
             Self::Folded => Ok(()),
         }
     }
 
-    /// Prints how many slow calls are not told.
+    /// Prints how many slow calls are not shown.
     ///
     /// # Errors
     /// As above.
@@ -394,15 +394,19 @@ impl LossReason {
 
     /// As in `LOST 12 of 84,201 samples (0.01 %): 12 returns missed.`
     #[must_use]
-    pub fn describe(self) -> &'static str {
-        match self {
-            Self::ReturnMissed => "returns missed",
-            Self::IssueMissed => "issues missed",
-            Self::EntryMissed => "entries skipped by the kernel",
-            Self::NoStorage => "starts refused storage by the kernel",
-            Self::TableFull => "starts found their table full",
-            Self::ClockBackwards => "returns earlier than their entry",
-        }
+    pub fn describe(self, count: u64) -> &'static str {
+        let (one, many) = match self {
+            Self::ReturnMissed => ("return missed", "returns missed"),
+            Self::IssueMissed => ("issue missed", "issues missed"),
+            Self::EntryMissed => ("entry skipped by the kernel", "entries skipped by the kernel"),
+            Self::NoStorage => (
+                "start refused storage by the kernel",
+                "starts refused storage by the kernel",
+            ),
+            Self::TableFull => ("start found its table full", "starts found their table full"),
+            Self::ClockBackwards => ("return earlier than its entry", "returns earlier than their entries"),
+        };
+        if count == 1 { one } else { many }
     }
 }
 

@@ -30,6 +30,8 @@ pub struct SlowCall {
     /// Where the time went, in the order of the stack; their sum is `total_ns`. Layers that the call did not come by, and
     /// what it did not wait for, are left out.
     pub rows: Vec<SlowRow>,
+    /// No layer below the system calls is measured: the row of these is all time in the kernel that was no wait.
+    pub not_split: bool,
 }
 
 /// A file by its number.
@@ -131,6 +133,12 @@ impl SlowReport {
 }
 
 impl SlowCall {
+    /// A row's name for people.
+    #[must_use]
+    pub fn label(&self, row: &SlowRow) -> &'static str {
+        super::stack::label(row.row, !self.not_split)
+    }
+
     /// The row with most of the time: the first one of equals.
     #[must_use]
     pub fn guilty(&self) -> Option<&SlowRow> {

@@ -4,6 +4,15 @@ use super::NotMeasured;
 use super::slow::SlowReport;
 use crate::histogram::Histogram;
 
+/// What the row `syscall` is where no layer below it is measured: all time in the kernel that was no wait.
+pub const NOT_SPLIT: &str = "in the kernel, not split";
+
+/// A row's name for people. `is_split`: a layer below the system calls is measured.
+#[must_use]
+pub fn label(row: &'static str, is_split: bool) -> &'static str {
+    if row == "syscall" && !is_split { NOT_SPLIT } else { row }
+}
+
 /// The whole stack's part of a report.
 #[derive(Debug, Clone, Default)]
 pub struct StackReport {
@@ -107,6 +116,19 @@ impl Unbalanced {
 }
 
 impl FamilyReport {
+    /// Whether a layer below the system calls is measured. It is the same for all families of a report.
+    #[must_use]
+    pub fn is_split(&self) -> bool {
+        let mut below = self.rows.iter().filter(|row| row.is_layer && row.row != "syscall");
+        below.any(|row| row.ns.is_some())
+    }
+
+    /// A row's name for people.
+    #[must_use]
+    pub fn label(&self, row: &RowReport) -> &'static str {
+        label(row.row, self.is_split())
+    }
+
     /// Calls that have ended.
     #[must_use]
     pub fn count(&self) -> u64 {

@@ -1,8 +1,10 @@
 //! The classic report for people: a histogram per op in the form BCC users know, a table of totals per layer, and
-//! below it everything that makes the numbers less than the whole truth. No line is wider than [`WIDTH`] columns.
+//! below it everything that makes the numbers less than the whole truth. No line is wider than the terminal, or [`WIDTH`]
+//! columns where there is none; but for one with a name that somebody may want to copy.
 
 mod block;
 mod group;
+mod name;
 mod neighbour;
 pub mod notes;
 pub(crate) mod number;
@@ -13,19 +15,27 @@ mod trust;
 
 use std::io;
 
-use self::number::{decimal_bytes, thousands, time_each, time_sum};
+use self::name::shortened;
+use self::number::{
+    BYTE_COLUMNS, ColumnUnit, TIME_COLUMNS, column_units, decimal_bytes, thousands, time_each, time_sum,
+};
 use super::errno::errno_name;
 use super::{CauseKind, LayerReport, Loss, NotMeasured, OpReport, Report};
 use crate::histogram::TOP_BIT;
 use crate::kernel::interface::UNIT_SLOTS;
 use crate::printable::printable;
 
-/// Columns that a report never exceeds.
+/// Columns of a report that goes to no terminal.
 pub const WIDTH: usize = 80;
+/// Of a narrower terminal than this, lines are broken by the terminal.
+const LEAST_WIDTH: usize = 40;
 
 /// Stars of a full histogram bar in the narrow and the wide form of BCC's rows.
 const STARS: usize = 40;
 const STARS_WIDE: usize = 20;
+/// Columns of these rows without their count and their stars.
+const ROW: usize = 30;
+const ROW_WIDE: usize = 50;
 
 /// The unit of histograms and totals: `-u`, `-m`, or neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,6 +45,11 @@ pub enum Unit {
     Nanoseconds,
     Microseconds,
     Milliseconds,
+}
+
+/// Columns of a line on a terminal of this width, `None` without one.
+fn columns(terminal: Option<usize>) -> usize {
+    terminal.unwrap_or(WIDTH).max(LEAST_WIDTH)
 }
 
 /// How to print a report.
@@ -48,9 +63,18 @@ pub struct TextOptions {
     pub verbose: bool,
     /// One report of many: the whole stack's view has a line per family.
     pub is_interval: bool,
+    /// The first of them: what its columns are stands below it.
+    pub is_first: bool,
+    /// Columns of the terminal; `None` where it is none.
+    pub width: Option<usize>,
 }
 
 impl TextOptions {
+    /// Columns of a line.
+    fn width(&self) -> usize {
+        columns(self.width)
+    }
+
     /// Beside its numbers, a report has one line at most.
     fn is_brief(self) -> bool {
         self.is_interval && !self.verbose
@@ -84,7 +108,7 @@ impl Unit {
 ///
 /// What writing to `out` fails with.
 pub fn print(report: &Report, options: &TextOptions, out: &mut impl io::Write) -> io::Result<()> {
-    let mut page = Page::default();
+    let mut page = Page::new(options.width());
     let lines = report.stack.as_ref().filter(|_| options.is_interval);
     if let (Some(stack), None) = (lines, &report.groups) {
         stack::print_interval(report, stack, options, &mut page);
@@ -102,7 +126,7 @@ pub fn print(report: &Report, options: &TextOptions, out: &mut impl io::Write) -
     if let Some(stack) = &report.stack {
         // Whoever reads slow calls wants them to stay on the screen.
         match stack.slow.filter(|_| !options.verbose) {
-            Some(slow) => stack::print_slow(report, stack, slow, &mut page),
+            Some(slow) => stack::print_slow(report, stack, slow, options, &mut page),
             None => stack::print(report, stack, options, &mut page),
         }
     } else if let Some(groups) = &report.groups {
@@ -110,14 +134,16 @@ pub fn print(report: &Report, options: &TextOptions, out: &mut impl io::Write) -
     }
     for layer in &report.layers {
         if report.stack.is_none() {
-            if report.layers.len() > 1 {
+            let mut part = Page::new(options.width());
+            match &report.groups {
+                Some(groups) if group::has_calls(groups, layer) => print_conditions(layer, options, &mut part),
+                _ => print_layer(layer, options, &mut part),
+            }
+            if report.layers.len() > 1 && !part.is_blank() {
                 page.line(&format!("layer = {}", layer.layer));
                 page.blank();
             }
-            match &report.groups {
-                Some(groups) if group::has_calls(groups, layer) => print_conditions(layer, options, &mut page),
-                _ => print_layer(layer, options, &mut page),
-            }
+            page.part(&part);
         }
         let probes = report.probes.iter().filter(|probe| probe.layer == Some(layer.layer));
         trust::print_probes(layer, probes, options, &mut page);
@@ -158,7 +184,7 @@ fn print_ops(called: &[&OpReport], options: &TextOptions, page: &mut Page) {
         }
     }
     if !called.is_empty() {
-        for row in table(called, options.unit) {
+        for row in table(called, options.unit, page.width) {
             page.line(&row);
         }
     }
@@ -184,7 +210,7 @@ fn print_conditions(layer: &LayerReport, options: &TextOptions, page: &mut Page)
     page.blank();
 }
 
-/// An op's numbers as they were measured, for those who compare or add them.
+/// An op's numbers as they were measured, without commas, for programs that compare or add them.
 fn exact(op: &OpReport) -> String {
     let (min, max) = op.extremes.unwrap_or_default();
     let (count, total, bytes) = (op.count(), op.total_ns, op.bytes.unwrap_or(0));
@@ -225,9 +251,11 @@ fn print_histogram(op: &OpReport, unit: Unit, page: &mut Page) {
     let has_longest = last == longest_slot as usize;
     let wide = last >= 32 || has_longest;
     let most = slots.iter().copied().max().unwrap_or(0);
-    // BCC's rows are 78 columns and grow with counts of more than 8 digits; the bar gives way where 80 do not suffice.
-    let excess = most.to_string().len().saturating_sub(10);
-    let stars = if wide { STARS_WIDE } else { STARS } - excess;
+    // BCC's rows are 78 columns and grow with counts of more than 8 digits; the bar gives way where the line does not suffice.
+    let longest = most.to_string().len();
+    let others = if wide { ROW_WIDE } else { ROW } + longest.max(8);
+    let stars = if wide { STARS_WIDE } else { STARS };
+    let stars = stars.min(page.width.saturating_sub(others));
     let bounds = if wide { 20 } else { 10 };
     let (indent, header) = if wide { (15, 29) } else { (5, 19) };
     page.line(&format!("{:indent$}{name:<header$} : count     distribution", ""));
@@ -252,40 +280,137 @@ fn bar_length(count: u64, most: u64, width: usize) -> usize {
 }
 
 const COLUMNS: usize = 9;
-const HEADINGS: [&str; COLUMNS] = [
-    "operation",
-    "count",
-    "total",
-    "queued",
-    "avg",
-    "p50",
-    "p99",
-    "max",
-    "bytes",
-];
 /// Room for usual numbers, so that the columns of one interval stand below those of the one before.
 const USUAL_WIDTHS: [usize; COLUMNS] = [9, 8, 9, 6, 6, 6, 6, 6, 7];
 /// The column that is left out where no op was timed in a queue.
 const QUEUED: usize = 3;
+/// Where a line has no room for all of them, these are left out, one after the other: bytes, p50, queued, max.
+const LESS_IMPORTANT: [usize; 4] = [8, 5, QUEUED, 7];
 
-/// The table of totals, heading first.
-fn table(ops: &[&OpReport], unit: Unit) -> Vec<String> {
-    // From the form everyone wants to one that fits whatever the numbers are.
-    let unit = unit.of_totals();
-    for (gap, unit, short_counts) in [(2, unit, false), (1, unit, false), (1, None, false)] {
-        let rows = lay_out(ops, gap, unit, short_counts);
-        if rows.iter().all(|row| row.chars().count() <= WIDTH) {
-            return rows;
-        }
-    }
-    lay_out(ops, 1, None, true)
+/// What the columns of the table of totals are in. `None`: each number has a unit of its own.
+#[derive(Clone, Copy)]
+struct Units {
+    total: ColumnUnit,
+    each: ColumnUnit,
+    bytes: ColumnUnit,
 }
 
-fn lay_out(ops: &[&OpReport], gap: usize, unit: Option<(&str, u64)>, short_counts: bool) -> Vec<String> {
+/// One way to print the table of totals.
+#[derive(Clone, Copy)]
+struct Form {
+    gap: usize,
+    units: Option<Units>,
+    /// What totals are in where each number has a unit of its own.
+    asked: Unit,
+    short_counts: bool,
+    /// How many of [`LESS_IMPORTANT`] are left out.
+    left_out: usize,
+}
+
+/// The table of totals, heading first.
+fn table(ops: &[&OpReport], unit: Unit, width: usize) -> Vec<String> {
+    // From the form everyone wants to one that fits whatever the numbers are.
+    let units = units_of(ops, unit);
+    let form = Form {
+        gap: 2,
+        units: None,
+        asked: unit,
+        short_counts: false,
+        left_out: 0,
+    };
+    let mut narrowest = Vec::new();
+    for left_out in 0..=LESS_IMPORTANT.len() {
+        let in_units = units.iter().flat_map(|units| {
+            [2, 1].map(|gap| Form {
+                gap,
+                units: Some(*units),
+                left_out,
+                ..form
+            })
+        });
+        let mixed = [
+            Form { left_out, ..form },
+            Form {
+                gap: 1,
+                left_out,
+                ..form
+            },
+            Form {
+                gap: 1,
+                asked: Unit::Nanoseconds,
+                left_out,
+                ..form
+            },
+            Form {
+                gap: 1,
+                asked: Unit::Nanoseconds,
+                short_counts: true,
+                left_out,
+                ..form
+            },
+        ];
+        for form in in_units.chain(mixed) {
+            narrowest = lay_out(ops, form);
+            if narrowest.iter().all(|row| row.chars().count() <= width) {
+                return narrowest;
+            }
+        }
+    }
+    narrowest
+}
+
+/// The units that the columns can be in, the finest first: one of all times of single calls, one of totals, one of bytes.
+fn units_of(ops: &[&OpReport], asked: Unit) -> Vec<Units> {
+    let quantiles = |op: &OpReport| [0.50, 0.99].map(|q| op.histogram.quantile(q, op.extremes));
+    let average = |op: &OpReport| number::rounded(op.total_ns.into(), op.count().into());
+    let longest = |op: &OpReport| op.extremes.map(|(_, max)| max);
+    let each = ops
+        .iter()
+        .flat_map(|op| quantiles(op).into_iter().chain([average(op), longest(op)]));
+    let each = column_units(TIME_COLUMNS, each.flatten());
+    let totals = || ops.iter().map(|op| op.total_ns);
+    let totals = match asked.of_totals() {
+        None => column_units(TIME_COLUMNS, totals()),
+        // Whole units as in the histogram's slots, and as many decimals as it takes that nothing is made 0.
+        Some((_, size)) => {
+            let asked = match size {
+                1_000 => MICROSECONDS,
+                _ => MILLISECONDS,
+            };
+            let least = totals().filter(|total| *total > 0).min().unwrap_or(size);
+            let fits = asked.iter().position(|unit| unit.steps(least) > 0);
+            let fits = fits.unwrap_or(asked.len() - 1);
+            &asked[fits..=fits]
+        }
+    };
+    let bytes = column_units(BYTE_COLUMNS, ops.iter().filter_map(|op| op.bytes))[0];
+    let of_each = |each: &ColumnUnit| {
+        let each = *each;
+        totals.iter().map(move |total| Units {
+            total: *total,
+            each,
+            bytes,
+        })
+    };
+    each.iter().flat_map(of_each).collect()
+}
+
+const fn asked(name: &'static str, size: u64, decimals: u32) -> ColumnUnit {
+    ColumnUnit { name, size, decimals }
+}
+const MICROSECONDS: &[ColumnUnit] = &[asked("us", 1_000, 0), asked("us", 1_000, 3)];
+const MILLISECONDS: &[ColumnUnit] = &[
+    asked("ms", 1_000_000, 0),
+    asked("ms", 1_000_000, 2),
+    asked("ms", 1_000_000, 6),
+];
+
+fn lay_out(ops: &[&OpReport], form: Form) -> Vec<String> {
     let is_queued = ops.iter().any(|op| op.queue_ns.is_some());
-    let shown = |place: &usize| is_queued || *place != QUEUED;
-    let mut rows = vec![HEADINGS.map(String::from)];
-    rows.extend(ops.iter().map(|op| cells(op, unit, short_counts)));
+    let left_out = &LESS_IMPORTANT[..form.left_out];
+    let shown = |column: &usize| (is_queued || *column != QUEUED) && !left_out.contains(column);
+    let mut rows = vec![headings(form)];
+    rows.extend(ops.iter().map(|op| cells(op, form)));
 
     let mut widths = USUAL_WIDTHS;
     for row in &rows {
@@ -301,35 +426,71 @@ fn lay_out(ops: &[&OpReport], gap: usize, unit: Option<(&str, u64)>, short_count
     let mut lines = Vec::new();
     for row in &rows {
         let mut line = format!("{:<1$}", row[0], widths[0]);
-        for place in (1..COLUMNS).filter(shown) {
-            line.push_str(&format!("{:>1$}", row[place], widths[place] + gap));
+        for column in (1..COLUMNS).filter(shown) {
+            line.push_str(&format!("{:>1$}", row[column], widths[column] + form.gap));
         }
         lines.push(line);
     }
     lines
 }
 
-/// One op's row. Totals are in `unit`, everything else in the unit that reads best.
-fn cells(op: &OpReport, unit: Option<(&str, u64)>, short_counts: bool) -> [String; COLUMNS] {
+/// With the unit of each column, where it has one.
+fn headings(form: Form) -> [String; COLUMNS] {
+    let names = [
+        "operation",
+        "count",
+        "total",
+        "queued",
+        "avg",
+        "p50",
+        "p99",
+        "max",
+        "bytes",
+    ]
+    .map(String::from);
+    let Some(units) = form.units else { return names };
+    let [operation, count, total, queued, average, p50, p99, max, _] = names;
+    let each = |name: String| format!("{name} {}", units.each.name);
+    [
+        operation,
+        count,
+        format!("{total} {}", units.total.name),
+        queued,
+        each(average),
+        each(p50),
+        each(p99),
+        each(max),
+        units.bytes.name.to_owned(),
+    ]
+}
+
+/// One op's row.
+fn cells(op: &OpReport, form: Form) -> [String; COLUMNS] {
     let none = || String::from("-");
     let count = op.count();
-    let total = match unit {
+    let total = match (form.units, form.asked.of_totals()) {
+        (Some(units), _) => units.total.number(op.total_ns),
         // Whole units passed, as in the histogram's slots; what is less than one is not made 0.
-        Some((name, size)) if op.total_ns >= size || op.total_ns == 0 => {
+        (None, Some((name, size))) if op.total_ns >= size || op.total_ns == 0 => {
             format!("{} {name}", thousands(op.total_ns / size))
         }
         _ => time_sum(op.total_ns),
     };
+    let time = |ns| form.units.map_or_else(|| time_each(ns), |units| units.each.number(ns));
     let average = number::rounded(op.total_ns.into(), count.into());
     let longest = op.extremes.map(|(_, max)| max);
     let quantile = |q| match op.histogram.quantile(q, op.extremes) {
         // A lower bound, unless it is the longest call's.
-        Some(ns) if ns >> TOP_BIT > 0 && longest != Some(ns) => format!("{}+", time_each(ns)),
-        known => known.map_or_else(none, time_each),
+        Some(ns) if ns >> TOP_BIT > 0 && longest != Some(ns) => format!("{}+", time(ns)),
+        known => known.map_or_else(none, time),
+    };
+    let bytes = |bytes| {
+        form.units
+            .map_or_else(|| decimal_bytes(bytes), |units| units.bytes.number(bytes))
     };
     [
         String::from(op.op),
-        if short_counts {
+        if form.short_counts {
             number::short(count)
         } else {
             thousands(count)
@@ -337,12 +498,40 @@ fn cells(op: &OpReport, unit: Option<(&str, u64)>, short_counts: bool) -> [Strin
         total,
         op.queue_ns
             .map_or_else(none, |queue_ns| number::percent(queue_ns, op.total_ns)),
-        average.map_or_else(none, time_each),
+        average.map_or_else(none, time),
         quantile(0.50),
         quantile(0.99),
-        op.extremes.map_or_else(none, |(_, max)| time_each(max)),
-        op.bytes.map_or_else(none, decimal_bytes),
+        longest.map_or_else(none, time),
+        op.bytes.map_or_else(none, bytes),
     ]
+}
+
+/// Names of a table, and where a line has still less room for them.
+const NAMES: usize = 30;
+const LEAST_NAMES: usize = 12;
+
+/// Prints a table of names and numbers, the heading first. Columns of numbers are as wide as these say where the line has room
+/// for that beside `names` columns of names, else as wide as they must be. Names are shortened where they have to be. What has
+/// no numbers is a line of its own.
+fn print_table<const N: usize>(rows: &[(String, [String; N])], widths: [usize; N], names: usize, page: &mut Page) {
+    let widest = |column: usize| rows.iter().map(|(_, cells)| cells[column].chars().count()).max();
+    let least: [usize; N] = std::array::from_fn(|column| widest(column).unwrap_or(0));
+    let usual: [usize; N] = std::array::from_fn(|column| widths[column].max(least[column]));
+    let room = |widths: [usize; N]| page.width.saturating_sub(widths.iter().map(|width| width + 2).sum());
+    let widths = if room(usual) >= names { usual } else { least };
+    let has_numbers = |cells: &[String; N]| cells.iter().any(|cell| !cell.is_empty());
+    let longest = rows.iter().filter(|(_, cells)| has_numbers(cells));
+    let longest = longest.map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let names = longest.max(names).min(room(widths)).max(LEAST_NAMES);
+    for (name, cells) in rows {
+        if !has_numbers(cells) {
+            page.line(name);
+            continue;
+        }
+        let name = format!("{:<names$}", shortened(name, names));
+        let cells = cells.iter().zip(widths);
+        page.line(&cells.fold(name, |line, (cell, width)| format!("{line}  {cell:>width$}")));
+    }
 }
 
 /// Everything the reader must know before trusting the table above.
@@ -391,7 +580,12 @@ fn excluded(calls: u64) -> String {
 
 /// A number and what it counts, in the singular or the plural.
 pub(crate) fn counted(n: u64, what: &str) -> String {
-    format!("{} {what}{}", thousands(n), if n == 1 { "" } else { "s" })
+    let what = match (n, what.strip_suffix('y')) {
+        (1, _) => what.to_owned(),
+        (_, Some(stem)) => format!("{stem}ies"),
+        _ => format!("{what}s"),
+    };
+    format!("{} {what}", thousands(n))
 }
 
 /// `read 3 (EIO 2, EAGAIN 1)`, `None` for an op without an error.
@@ -421,20 +615,20 @@ fn losses(layer: &LayerReport, seen: Option<u64>) -> Option<String> {
     }
     let of = seen.map(|seen| {
         let all = seen.saturating_add(lost);
-        format!(" of {} samples ({})", thousands(all), number::share(lost, all))
+        format!(" of {} ({})", counted(all, "sample"), number::share(lost, all))
     });
     let reasons: Vec<String> = losses().map(loss_line).collect();
     Some(format!(
-        "LOST {}{}{}: {}. Times are low by them.",
+        "LOST {}{}: {}. Times are low by {}.",
         up_to(losses().any(|loss| loss.up_to)),
-        thousands(lost),
-        of.as_deref().unwrap_or(" samples"),
+        of.map_or_else(|| counted(lost, "sample"), |of| format!("{}{of}", thousands(lost))),
         // Sentences have commas of their own.
         reasons.join(if losses().any(|loss| loss.cause.is_some()) {
             "; "
         } else {
             ", "
         }),
+        if lost == 1 { "it" } else { "them" },
     ))
 }
 
@@ -449,7 +643,7 @@ fn loss_line(loss: &Loss) -> String {
             "{}{} {}",
             up_to(loss.up_to),
             thousands(loss.count),
-            loss.reason.describe()
+            loss.reason.describe(loss.count)
         );
     };
     let (programs, all_programs) = match cause.programs {
@@ -477,12 +671,33 @@ fn sum(counts: impl Iterator<Item = u64>) -> u64 {
 }
 
 /// The report so far. Paragraphs are parted by one blank line however many were asked for.
-#[derive(Default)]
 struct Page {
     text: String,
+    /// Columns of a line.
+    width: usize,
 }
 
 impl Page {
+    fn new(width: usize) -> Self {
+        Self {
+            text: String::new(),
+            width,
+        }
+    }
+
+    fn is_blank(&self) -> bool {
+        self.text.trim().is_empty()
+    }
+
+    /// Adds what was printed elsewhere.
+    fn part(&mut self, part: &Self) {
+        self.text.push_str(if self.text.ends_with("\n\n") {
+            part.text.trim_start_matches('\n')
+        } else {
+            &part.text
+        });
+    }
+
     fn blank(&mut self) {
         if !self.text.ends_with("\n\n") {
             self.text.push('\n');
@@ -501,7 +716,7 @@ impl Page {
         let clean = printable(line);
         let mut rest = clean.trim_end();
         let mut indent = "";
-        while let Some((cut, past)) = rest.char_indices().nth(WIDTH - indent.len()) {
+        while let Some((cut, past)) = rest.char_indices().nth(self.width - indent.len()) {
             // The blank that ends a line may stand one column past it; a word wider than a line is cut.
             let end = rest[..cut + past.len_utf8()]
                 .rfind(' ')
@@ -528,7 +743,7 @@ mod tests {
     use crate::printable::is_printable;
 
     fn wrapped(line: &str) -> String {
-        let mut page = Page::default();
+        let mut page = Page::new(WIDTH);
         page.line(line);
         page.text
     }
@@ -550,7 +765,7 @@ mod tests {
 
     #[test]
     fn a_line_with_a_name_stays_one() {
-        let mut page = Page::default();
+        let mut page = Page::new(WIDTH);
         page.whole(&format!("file = /a b/{}: \u{1b}1 call", "y".repeat(100)));
         assert_eq!(page.text, format!("file = /a b/{}: ?1 call\n", "y".repeat(100)));
     }

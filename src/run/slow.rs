@@ -52,14 +52,14 @@ impl Run<'_> {
         if calls.is_empty() && left_out.sum() == 0 {
             return Ok(());
         }
-        let (view, width) = (self.view(), output.width());
+        let view = self.view(false, output);
         let piece = Piece {
             slow_calls: calls.len() as u64,
             ..Piece::default()
         };
         self.written(output.write(piece, |mut out: &mut dyn Write| {
             for call in &calls {
-                view.print_slow(call, width, &mut out)?;
+                view.print_slow(call, &mut out)?;
             }
             if left_out.sum() > 0 {
                 view.print_left_out(left_out, &mut out)?;
@@ -73,9 +73,9 @@ impl Run<'_> {
         if self.options.slower.is_none() {
             return Ok(());
         }
-        let (view, width) = (self.view(), output.width());
+        let view = self.view(false, output);
         self.written(output.write(Piece::default(), |mut out: &mut dyn Write| {
-            view.print_slow_heading(width, &mut out)
+            view.print_slow_heading(&mut out)
         }))
     }
 

@@ -42,6 +42,10 @@ const REPORT: &[Part] = &[
         "syscall",
         "the thread ran in the system call, outside of the layers below",
     ),
+    Item(
+        "in the kernel, not split",
+        "it ran in the kernel, where no layer below the system calls can be measured; \"kernel\" in narrow columns",
+    ),
     Item("vfs", "it ran in the virtual file system"),
     Item(
         "ext4, xfs, btrfs, f2fs, nfs, overlay",
@@ -65,7 +69,7 @@ const REPORT: &[Part] = &[
     Item("other", "it slept for anything else"),
     Item("run queue", "it could run, and waited for a CPU"),
     Item(
-        "calls that came by",
+        "reached",
         "how many of the calls came to a layer; the others ended above it",
     ),
     Item(
@@ -84,10 +88,15 @@ const REPORT: &[Part] = &[
         "the mean call, the median, the 99th percentile and the longest. A quantile is printed when there are calls beyond it, within 12.5 %",
     ),
     Item(
-        "sys, vfs, ext4, que, dev, o.I/O, jrnl, lock, other, runq",
-        "the rows above, in percent of the calls' time: \".\" none, \"0\" less than half a percent, \"-\" not measured",
+        "sys, kernel, vfs, ext4, que, dev, o.I/O, jour, lock, other, runq, rest",
+        "the rows above, in percent of the calls' time: \".\" none, \"0\" less than half a percent. Wide terminals have their whole names; \
+         narrow ones have those with most of the time, and the sum of the others in rest",
     ),
     Heading("Columns of operations and groups"),
+    Item(
+        "ns, us, ms, s, B, kB, MB, GB",
+        "the unit of all numbers below; alone it is the heading of bytes",
+    ),
     Item(
         "operation, count, total, bytes",
         "calls or requests that ended, the sum of their times, and the bytes they moved",
@@ -106,10 +115,10 @@ const REPORT: &[Part] = &[
     ),
     Heading("Columns of --slower"),
     Item(
-        "TIME, TOTAL, OP, PROCESS",
-        "when the call ended, how long it took, the system call, and the thread's name with its numbers",
+        "TIME, TOTAL ms, OP, PROCESS",
+        "when the call ended, how long it took in milliseconds, the system call, and the thread's name with its numbers",
     ),
-    Item("OFFSET, SIZE", "where in the file, and the bytes moved, or the error"),
+    Item("OFFSET, BYTES", "where in the file, and the bytes moved, or the error"),
     Item(
         "WHERE IT WAS",
         "the rows that had most of its time; the first one is marked",
@@ -119,10 +128,10 @@ const REPORT: &[Part] = &[
     Item(
         "Not waited for here",
         "requests by origin: readahead, writes under way, asynchronous I/O, writeback of what was written, the journal, other \
-         kernel threads. \"queue avg\" and \"device avg\" are their mean times before and after the issue",
+         kernel threads. Their mean times before the issue are below \"queue\", those after it below \"device\"",
     ),
     Item(
-        "While they waited, disks served",
+        "Meanwhile, disks served",
         "whose requests disks worked on while those that were asked for waited",
     ),
 ];
@@ -140,14 +149,15 @@ const MESSAGES: &[Part] = &[
     Item("lost of", "the same by operation, with --verbose"),
     Item(
         "UNBALANCED",
-        "entries and returns that did not go in pairs: some time is in a row next to its own",
+        "entries and returns that did not go in pairs, as a part of the calls: some of their time may be in a row next to its own. Below 0.1 % \
+         it is reported with --verbose only",
     ),
     Item(
         "NO ROOM",
         "more groups than --by has room for: their calls are in \"others\"",
     ),
     Item(
-        "NOT TOLD",
+        "NOT SHOWN",
         "slow calls beyond 1,000 in a second, which are counted only",
     ),
     Item(

@@ -1,14 +1,13 @@
 //! A report by process, file, disk or control group: which are the largest, then what each did, as it stands without `--by`.
 
-use super::number::{decimal_bytes, percent, thousands, time_sum};
-use super::slow::end_of;
+use super::number::{BYTE_COLUMNS, TIME_COLUMNS, column_units, percent, thousands, time_sum};
 use super::stack::{self, print_families};
-use super::{Page, TextOptions, counted, print_ops};
+use super::{Page, TextOptions, counted, print_ops, print_table};
 use crate::layer::Layer;
 use crate::report::group::{By, GroupsReport, Numbers, OthersReport, Who};
 use crate::report::{LayerReport, OpReport, Report};
 
-/// Columns of names. Of longer ones, the end is shown.
+/// Columns of names, more where there is room for them.
 const NAMES: usize = 38;
 
 /// All of it but what the reader has to know before trusting it.
@@ -34,15 +33,20 @@ pub fn print(report: &Report, groups: &GroupsReport, options: &TextOptions, page
         layers: &layers,
         groups,
     };
-    for group in &groups.groups {
-        view.print(
-            &format!("{} = {}", groups.by.name(), group.who.name()),
-            &group.numbers,
-            page,
-        );
+    let named = groups.groups.iter().map(|group| {
+        let name = format!("{} = {}", groups.by.name(), group.who.name());
+        (name, &group.numbers)
+    });
+    let others = groups.others.iter();
+    let others = others.map(|others| (others_name(groups.by, others), &others.numbers));
+    let mut explained = String::new();
+    for (name, numbers) in named.chain(others) {
+        let of_columns = view.print(&name, numbers, page);
+        explained = Some(of_columns).filter(|words| !words.is_empty()).unwrap_or(explained);
     }
-    if let Some(others) = &groups.others {
-        view.print(&others_name(groups.by, others), &others.numbers, page);
+    if options.is_first && !explained.is_empty() {
+        page.line(&explained);
+        page.blank();
     }
 }
 
@@ -60,40 +64,44 @@ fn many(n: u64, by: By) -> String {
     format!("{} {what}", thousands(n))
 }
 
-/// A line for each group, the others, and their sum.
+/// A line for each group that has calls, the others, and their sum.
 fn ranking(groups: &GroupsReport, layer: Option<&str>, page: &mut Page) {
+    let named = groups.groups.iter().map(|group| (group.who.name(), &group.numbers));
+    let others = groups.others.as_ref();
+    let others = others.map(|others| (others_name(groups.by, others), &others.numbers));
     let total = groups.total.sums(layer);
-    let line = |name: &str, numbers: &Numbers| {
-        let sums = numbers.sums(layer);
-        let bytes = match sums.bytes {
-            0 => "-".to_owned(),
-            bytes => decimal_bytes(bytes),
-        };
-        row(
-            &end_of(name, NAMES),
-            &thousands(sums.count),
-            &time_sum(sums.ns),
-            &percent(sums.ns, total.ns),
-            &bytes,
-        )
-    };
+    let sums = named.chain(others).map(|(name, numbers)| (name, numbers.sums(layer)));
+    let sums = sums.filter(|(_, sums)| sums.count > 0);
+    let sums: Vec<_> = sums.chain([("all".to_owned(), total)]).collect();
+    let time = column_units(TIME_COLUMNS, sums.iter().map(|(_, sums)| sums.ns))[0];
+    let bytes = column_units(BYTE_COLUMNS, sums.iter().map(|(_, sums)| sums.bytes))[0];
     let what = if layer == Some(Layer::Blk.name()) {
         "requests"
     } else {
         "calls"
     };
-    page.line(&row(groups.by.name(), what, "total", "share", "bytes"));
-    for group in &groups.groups {
-        page.line(&line(&group.who.name(), &group.numbers));
-    }
-    if let Some(others) = &groups.others {
-        page.line(&line(&others_name(groups.by, others), &others.numbers));
-    }
-    page.line(&line("all", &groups.total));
-}
-
-fn row(name: &str, count: &str, total: &str, share: &str, bytes: &str) -> String {
-    format!("{name:<NAMES$}{count:>11}{total:>11}{share:>9}{bytes:>10}")
+    let heading = [
+        what.to_owned(),
+        format!("total {}", time.name),
+        "share".to_owned(),
+        bytes.name.to_owned(),
+    ];
+    let rows = sums.into_iter().map(|(name, sums)| {
+        let cells = [
+            thousands(sums.count),
+            time.number(sums.ns),
+            percent(sums.ns, total.ns),
+            match sums.bytes {
+                0 => "-".to_owned(),
+                sum => bytes.number(sum),
+            },
+        ];
+        (name, cells)
+    });
+    let rows: Vec<_> = std::iter::once((groups.by.name().to_owned(), heading))
+        .chain(rows)
+        .collect();
+    print_table(&rows, [9, 9, 7, 8], NAMES, page);
 }
 
 /// What a reader of the table has to know.
@@ -144,19 +152,29 @@ struct Details<'a> {
 }
 
 impl Details<'_> {
-    fn print(&self, name: &str, numbers: &Numbers, page: &mut Page) {
-        page.whole(&format!("{name}{}", self.sums(numbers)));
+    /// What is answered says what the columns of an interval are.
+    fn print(&self, name: &str, numbers: &Numbers, page: &mut Page) -> String {
+        let mut explained = String::new();
+        // A name stays whole, since somebody may want to copy it.
+        match self.sums(numbers) {
+            Some(sums) if name.chars().count() + sums.chars().count() + 2 > page.width => {
+                page.whole(name);
+                page.line(&format!("  {sums}"));
+            }
+            Some(sums) => page.line(&format!("{name}: {sums}")),
+            None => page.whole(name),
+        }
         if let Some(stack) = &self.report.stack {
             if self.options.is_interval {
                 let families = &stack.families;
-                stack::print_lines(self.report, families, &numbers.families, page);
+                explained = stack::print_lines(self.report, families, &numbers.families, page);
             } else {
                 let not_waited = stack.not_waited.as_ref().map(|_| &numbers.not_waited[..]);
                 let is_by_process = self.report.filter.is_by_process();
                 print_families(&numbers.families, not_waited, is_by_process, self.options, page);
             }
             page.blank();
-            return;
+            return explained;
         }
         for &layer in self.layers.iter().flatten() {
             let ops: Vec<&OpReport> = numbers.ops(layer).iter().collect();
@@ -169,32 +187,33 @@ impl Details<'_> {
             print_ops(&ops, self.options, page);
         }
         page.blank();
+        explained
     }
 
-    /// `: 12,384 calls, 1.8 s, 55.9 %`; of several layers the tables above tell.
-    fn sums(&self, numbers: &Numbers) -> String {
+    /// `12,384 calls, 1.8 s, 55.9 %`; those of several layers are in the tables above.
+    fn sums(&self, numbers: &Numbers) -> Option<String> {
         let &[layer] = self.layers else {
-            return String::new();
+            return None;
         };
         let (sums, total) = (numbers.sums(layer), self.groups.total.sums(layer));
         if sums.count == 0 {
-            return String::new();
+            return Some("no calls".to_owned());
         }
         let what = if layer == Some(Layer::Blk.name()) {
             "request"
         } else {
             "call"
         };
-        format!(
-            ": {}, {}, {}",
+        Some(format!(
+            "{}, {}, {}",
             counted(sums.count, what),
             time_sum(sums.ns),
             percent(sums.ns, total.ns)
-        )
+        ))
     }
 }
 
-/// Whether any of a layer's calls are told: what is in no group cannot be.
+/// Whether any of a layer's calls are in a group.
 pub fn has_calls(groups: &GroupsReport, layer: &LayerReport) -> bool {
     groups.total.sums(Some(layer.layer)).count > 0
 }

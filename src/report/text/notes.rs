@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{Page, counted, losses, samples, sum};
+use super::stack::unbalanced_share;
+use super::{Page, columns, counted, losses, samples, sum};
 use crate::layer::Layer;
-use crate::report::stack::StackReport;
+use crate::report::stack::{FamilyReport, StackReport};
 use crate::report::text::number::thousands;
 use crate::report::{Agreement, LayerReport, NotMeasured, Report};
 
@@ -76,9 +77,10 @@ fn all_missing(report: &Report) -> impl Iterator<Item = (&'static str, &NotMeasu
 }
 
 /// The notes of a report without numbers, as they stand after the banner. Layers of which nothing is measured are in the banner.
+/// `width`: columns of the terminal; `None` where it is none.
 #[must_use]
-pub fn notes(report: &Report) -> String {
-    let mut page = Page::default();
+pub fn notes(report: &Report, width: Option<usize>) -> String {
+    let mut page = Page::new(columns(width));
     let measured = || report.layers.iter().filter(|layer| !layer.ops.is_empty());
     if let Some(hooks) = hooks(measured()) {
         page.line(&hooks);
@@ -161,6 +163,7 @@ pub fn changes(report: &Report, errors: bool) -> Option<String> {
         if let Some(lost) = losses(layer, seen) {
             parts.push(of(lost
                 .trim_end_matches(" Times are low by them.")
+                .trim_end_matches(" Times are low by it.")
                 .trim_end_matches('.')
                 .to_owned()));
         }
@@ -184,9 +187,9 @@ pub fn changes(report: &Report, errors: bool) -> Option<String> {
     }
     if let Some(stack) = &report.stack {
         parts.extend(rows_not_measured(stack));
-        if stack.unbalanced.sum() > 0 {
-            parts.push(format!("UNBALANCED: {}", counted(stack.unbalanced.sum(), "event")));
-        }
+        let calls = sum(stack.families.iter().map(FamilyReport::count));
+        let unbalanced = unbalanced_share(stack.unbalanced, calls, false);
+        parts.extend(unbalanced.map(|share| format!("UNBALANCED {share}")));
     }
     parts.extend(report.warnings.iter().map(|warning| format!("warning: {warning}")));
     if let [_, Some(under_way)] = report.under_way()
@@ -238,7 +241,7 @@ mod tests {
     #[test]
     fn what_does_not_change_is_listed() {
         assert_eq!(
-            notes(&report()),
+            notes(&report(), None),
             "hooks: kprobe at syscall, vfs; tp_btf at blk\n\
              excluded: calls on sockets, pipes, character devices and the like (--all-files)\n\
              not measured: fsync at vfs (refused)\n\
@@ -249,7 +252,7 @@ mod tests {
             layers: vec![layer("blk", "tp_btf")],
             ..Report::default()
         };
-        assert_eq!(notes(&requests), "hooks: tp_btf at blk\n");
+        assert_eq!(notes(&requests, None), "hooks: tp_btf at blk\n");
         let all_files = Report {
             filter: Filter {
                 all_files: true,
@@ -258,7 +261,7 @@ mod tests {
             layers: vec![layer("vfs", "fentry/fexit")],
             ..Report::default()
         };
-        assert_eq!(notes(&all_files), "hooks: fentry/fexit at vfs\n");
+        assert_eq!(notes(&all_files, None), "hooks: fentry/fexit at vfs\n");
     }
 
     #[test]
@@ -271,7 +274,10 @@ mod tests {
             stack: Some(stack),
             ..Report::default()
         };
-        assert_eq!(notes(&report), "not measured: vfs, ext4 (x)\nnot measured: lock (y)\n");
+        assert_eq!(
+            notes(&report, None),
+            "not measured: vfs, ext4 (x)\nnot measured: lock (y)\n"
+        );
     }
 
     #[test]
@@ -332,7 +338,7 @@ mod tests {
         });
         let line = changes(&report, true).unwrap();
         assert!(
-            line.starts_with("errors: read 3; blk: LOST 3") && line.ends_with("UNBALANCED: 1 event"),
+            line.starts_with("errors: read 3; blk: LOST 3") && line.ends_with("UNBALANCED 100 %: 1 in 0 calls"),
             "{line}"
         );
     }

@@ -1,5 +1,6 @@
 //! Numbers as people read them. What is a sum (a total, bytes) has one decimal, what is of one call three digits at
-//! most, as in `667.0 ms` and `173 us`: no time or size is wider than 9 columns.
+//! most, as in `667.0 ms` and `173 us`: no time or size is wider than 9 columns. In the column of a table, all have one unit
+//! ([`ColumnUnit`]), since nobody compares `900 us` with `2.9 ms` at a glance.
 
 use std::time::Duration;
 
@@ -111,6 +112,84 @@ pub fn percent(part: u64, whole: u64) -> String {
     )
 }
 
+/// The unit of a column, and how many decimals its numbers have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ColumnUnit {
+    pub name: &'static str,
+    pub size: u64,
+    pub decimals: u32,
+}
+
+const fn column(name: &'static str, size: u64, decimals: u32) -> ColumnUnit {
+    ColumnUnit { name, size, decimals }
+}
+
+/// From fine to coarse.
+pub const TIME_COLUMNS: &[ColumnUnit] = &[
+    column("ns", 1, 0),
+    column("us", 1_000, 1),
+    column("us", 1_000, 0),
+    column("ms", 1_000_000, 1),
+    column("ms", 1_000_000, 0),
+    column("s", SECOND, 1),
+    column("s", SECOND, 0),
+];
+pub const BYTE_COLUMNS: &[ColumnUnit] = &[
+    column("B", 1, 0),
+    column("kB", 1_000, 1),
+    column("kB", 1_000, 0),
+    column("MB", 1_000_000, 1),
+    column("MB", 1_000_000, 0),
+    column("GB", 1_000_000_000, 1),
+    column("GB", 1_000_000_000, 0),
+    column("TB", 1_000_000_000_000, 1),
+];
+
+/// Digits of a number before its decimals, in the unit that reads best.
+const DIGITS: u32 = 6;
+
+/// Units that all of `values` can stand in, the one that reads best first: the smallest is one or more in it, with a decimal
+/// below 100, as long as the largest is no endless row of digits. Coarser ones follow, which need less room. In none does a
+/// value become 0.
+pub fn column_units(units: &'static [ColumnUnit], values: impl Iterator<Item = u64>) -> &'static [ColumnUnit] {
+    let mut range = (u64::MAX, 0);
+    for value in values.filter(|value| *value > 0) {
+        range = (range.0.min(value), range.1.max(value));
+    }
+    let (smallest, largest) = range;
+    if largest == 0 {
+        return &units[..1];
+    }
+    let is_large = |unit: &ColumnUnit| unit.steps(smallest) >= if unit.decimals > 0 { 10 } else { 100 };
+    let is_short = |unit: &ColumnUnit| largest / unit.size < 10_u64.pow(DIGITS);
+    let last = units.iter().rposition(|unit| unit.steps(smallest) >= 1).unwrap_or(0);
+    let best = units.iter().rposition(is_large).unwrap_or(0);
+    let best = (best..last).find(|place| is_short(&units[*place])).unwrap_or(last);
+    &units[best..=last]
+}
+
+impl ColumnUnit {
+    /// How many of the last digit's worth a value is, the nearest.
+    pub fn steps(self, value: u64) -> u64 {
+        let steps = u128::from(value) * 10_u128.pow(self.decimals);
+        rounded(steps, self.size.into()).unwrap_or(u64::MAX)
+    }
+
+    /// A value without the unit's name, as below a heading that has it.
+    pub fn number(self, value: u64) -> String {
+        self.of_steps(self.steps(value))
+    }
+
+    /// So many of the last digit's worth.
+    pub fn of_steps(self, steps: u64) -> String {
+        let one = 10_u64.pow(self.decimals);
+        match self.decimals {
+            0 => thousands(steps),
+            decimals => format!("{}.{:02$}", thousands(steps / one), steps % one, decimals as usize),
+        }
+    }
+}
+
 /// Length of a span: `53.1 ms`, `12.4 s`, `3m 25 s`, `2h 0m 5 s`.
 pub fn length(span: Duration) -> String {
     let tenths_of = |unit_ns: u128| (span.as_nanos() + unit_ns / 20) * 10 / unit_ns;
@@ -209,6 +288,34 @@ mod tests {
         assert_eq!(share(u64::MAX, u64::MAX), "100.00 %");
         assert_eq!(rounded(5, 2), Some(3));
         assert_eq!(rounded(1, 0), None);
+    }
+
+    #[test]
+    fn a_column_has_the_unit_that_its_smallest_number_reads_best_in() {
+        let best = |values: &[u64]| {
+            let units = column_units(TIME_COLUMNS, values.iter().copied());
+            let texts: Vec<String> = values.iter().map(|value| units[0].number(*value)).collect();
+            (units[0].name, texts.join(" "))
+        };
+        assert_eq!(best(&[2_900_000, 900_000]), ("us", "2,900 900".into()));
+        assert_eq!(best(&[14_650, 0, 1_704_113]), ("us", "14.7 0.0 1,704.1".into()));
+        assert_eq!(best(&[811, 900_000]), ("ns", "811 900,000".into()));
+        assert_eq!(best(&[811, 30_000_000]), ("us", "0.8 30,000.0".into()));
+        assert_eq!(best(&[49_000, 30_000_000_000]), ("us", "49 30,000,000".into()));
+        assert_eq!(best(&[12_400_000_000]), ("s", "12.4".into()));
+        assert_eq!(best(&[0]), ("ns", "0".into()));
+        assert_eq!(best(&[]), ("ns", String::new()));
+        // Nothing becomes 0 where less room is left.
+        let coarser = |value: u64| {
+            column_units(TIME_COLUMNS, [value].into_iter())
+                .last()
+                .map(|unit| unit.number(value))
+        };
+        assert_eq!(coarser(811).as_deref(), Some("1"));
+        assert_eq!(coarser(49_000).as_deref(), Some("49"));
+        assert_eq!(coarser(50_000).as_deref(), Some("0.1"));
+        let bytes = column_units(BYTE_COLUMNS, [15_810_560, 6_700_032].into_iter())[0];
+        assert_eq!((bytes.number(15_810_560), bytes.name), ("15.8".into(), "MB"));
     }
 
     #[test]

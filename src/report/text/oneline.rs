@@ -33,7 +33,7 @@ impl OneLine {
         let changes = notes::changes(report, false);
         let lines: Vec<String> = [Some(line), changes].into_iter().flatten().collect();
         let is_full = screen.height.is_some_and(|height| self.since + lines.len() >= height);
-        let mut page = super::Page::default();
+        let mut page = super::Page::new(super::columns(screen.width));
         if heading != self.heading || is_full {
             heading.iter().for_each(|line| page.line(line));
             self.since = 0;
@@ -114,7 +114,7 @@ const ROWS: [Column; 10] = [
         has: |row| row.row == "others' I/O",
     },
     Column {
-        name: "jrn",
+        name: "jou",
         has: |row| row.row == "journal",
     },
     Column {

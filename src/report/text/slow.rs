@@ -4,16 +4,26 @@ use std::io;
 
 use jiff::tz::TimeZone;
 
-use super::number::{decimal_bytes, percent, thousands, time_each};
+use super::name::shortened;
+use super::number::{ColumnUnit, percent, thousands, time_each};
 use crate::printable::printable;
 use crate::report::errno::errno_name;
 use crate::report::slow::{LeftOut, SlowCall, SlowRow};
+use crate::report::stack::NOT_SPLIT;
 
 /// Terminals of fewer columns have no room for thread, offset and size, nor for more than the first row.
-const WIDE: usize = 150;
+const WIDE: usize = 160;
+/// Those of still fewer have none for the time of day.
+const NARROW: usize = 80;
 /// Of a file's name, as much is shown at least.
-const LEAST: usize = 12;
-/// Rows that are told, the largest first, each of at least this part of the call, in percent.
+const LEAST: usize = 9;
+/// Times of calls, one below the other, are in milliseconds, to the microsecond.
+const TOTAL: ColumnUnit = ColumnUnit {
+    name: "ms",
+    size: 1_000_000,
+    decimals: 3,
+};
+/// Rows that are shown, the largest first, each of at least this part of the call, in percent.
 const ROWS: usize = 3;
 const SMALL: u128 = 1;
 
@@ -23,10 +33,10 @@ const SMALL: u128 = 1;
 ///
 /// What writing to `out` fails with.
 pub fn print_heading(width: Option<usize>, out: &mut impl io::Write) -> io::Result<()> {
-    let line = if is_wide(width) {
-        wide(["TIME", "TOTAL", "OP", "PROCESS", "OFFSET", "SIZE", "WHERE IT WAS"])
-    } else {
-        narrow(["TIME", "TOTAL", "OP", "PROCESS", "WHERE IT WAS"])
+    let total = format!("TOTAL {}", TOTAL.name);
+    let line = match width.filter(|width| *width < WIDE) {
+        None => wide(["TIME", &total, "OP", "PROCESS", "OFFSET", "BYTES", "WHERE IT WAS"]),
+        Some(width) => narrow(width, ["TIME", &total, "OP", "PROCESS", "WHERE IT WAS"]),
     };
     out.write_all(format!("{line}FILE\n").as_bytes())
 }
@@ -49,7 +59,7 @@ pub fn print_left_out(left_out: LeftOut, out: &mut impl io::Write) -> io::Result
     let calls = left_out.sum();
     let more = if calls == 1 { "call" } else { "calls" };
     let line = format!(
-        "... {} more slow {more} not told: {}\n",
+        "... {} more slow {more} not shown: {}\n",
         thousands(calls),
         why(left_out)
     );
@@ -68,72 +78,93 @@ pub fn why(left_out: LeftOut) -> String {
     reasons.join(", ")
 }
 
-fn is_wide(width: Option<usize>) -> bool {
-    width.is_none_or(|width| width >= WIDE)
+fn wide([time, total, op, process, offset, bytes, rows]: [&str; 7]) -> String {
+    format!("{time:<12} {total:>9} {op:<10} {process:<20} {offset:>13} {bytes:>11}  {rows:<48} ")
 }
 
-fn wide([time, total, op, process, offset, size, rows]: [&str; 7]) -> String {
-    format!("{time:<12} {total:>7} {op:<10} {process:<20} {offset:>13} {size:>8}  {rows:<48} ")
-}
-
-fn narrow([time, total, op, process, rows]: [&str; 5]) -> String {
-    format!("{time:<8} {total:>7} {op:<10} {process:<14} {rows:<16} ")
+/// No cell is wider than its column: what goes on a line fits on it.
+fn narrow(width: usize, [time, total, op, process, rows]: [&str; 5]) -> String {
+    let has_time = width >= NARROW;
+    // A third of what a wider terminal has more is the processes', the rest the files'.
+    let of_process = (13 + width.saturating_sub(NARROW) / 3).min(23);
+    let time = if has_time { format!("{time:<8} ") } else { String::new() };
+    let [op, process, rows] =
+        [(op, 10), (process, of_process), (rows, 15)].map(|(cell, room)| format!("{:<room$}", shortened(cell, room)));
+    format!("{time}{total:>9} {op} {process} {rows} ")
 }
 
 /// A call's line, in the zone's time of day.
 fn line(call: &SlowCall, width: Option<usize>, zone: &TimeZone) -> String {
     let ended = call.ended.to_zoned(zone.clone());
-    let total = time_each(call.total_ns);
-    let mut process = format!("{} {}", call.comm, call.pid);
-    if is_wide(width) && call.pid != call.tid {
-        process.push_str(&format!("/{}", call.tid));
-    }
-    let offset = call.offset.map_or_else(|| "-".to_owned(), thousands);
-    let size = match (call.errno, call.bytes.or(call.size)) {
-        (Some(errno), _) => errno_name(errno),
-        (None, Some(bytes)) => decimal_bytes(bytes),
-        (None, None) => "-".to_owned(),
-    };
+    let total = TOTAL.number(call.total_ns);
+    let process = format!("{} {}", call.comm, call.pid);
     let mut rows: Vec<SlowRow> = call.rows.clone();
     rows.sort_by_key(|row| std::cmp::Reverse(row.ns));
-    let start = if is_wide(width) {
-        let rows = rows_told(&rows, call.total_ns);
-        let time = ended.strftime("%H:%M:%S%.3f").to_string();
-        wide([&time, &total, call.op, &process, &offset, &size, &rows])
-    } else {
-        let guilty = rows.first().map_or_else(
-            || "-".to_owned(),
-            |row| format!("*{} {}", row.row, share(row.ns, call.total_ns)),
-        );
-        let time = ended.strftime("%H:%M:%S").to_string();
-        narrow([&time, &total, call.op, &process, &guilty])
+    let start = match width.filter(|width| *width < WIDE) {
+        None => {
+            let process = if call.pid == call.tid {
+                process
+            } else {
+                format!("{process}/{}", call.tid)
+            };
+            let offset = call.offset.map_or_else(|| "-".to_owned(), thousands);
+            let bytes = match (call.errno, call.bytes.or(call.size)) {
+                (Some(errno), _) => errno_name(errno),
+                (None, bytes) => bytes.map_or_else(|| "-".to_owned(), thousands),
+            };
+            let time = ended.strftime("%H:%M:%S%.3f").to_string();
+            wide([
+                &time,
+                &total,
+                call.op,
+                &process,
+                &offset,
+                &bytes,
+                &rows_shown(call, &rows),
+            ])
+        }
+        Some(width) => {
+            let guilty = rows.first().map_or_else(|| "-".to_owned(), |row| guilty(call, row));
+            let time = ended.strftime("%H:%M:%S").to_string();
+            narrow(width, [&time, &total, call.op, &process, &guilty])
+        }
     };
     let start = printable(&start);
     let file = printable(call.path.as_ref().map_or("…", |path| &path.text));
     let room = width.map(|width| width.saturating_sub(start.chars().count()).max(LEAST));
     format!(
         "{start}{}",
-        room.map_or_else(|| file.clone(), |room| end_of(&file, room))
+        room.map_or_else(|| file.clone(), |room| shortened(&file, room))
     )
 }
 
+/// `*device 98 %`
+fn guilty(call: &SlowCall, row: &SlowRow) -> String {
+    let label = match call.label(row) {
+        NOT_SPLIT => super::stack::short(NOT_SPLIT),
+        label => label,
+    };
+    format!("*{label} {}", share(row.ns, call.total_ns))
+}
+
 /// `*device 18.2 ms 97 %, ext4 2 %`: the guilty one first, and marked.
-fn rows_told(rows: &[SlowRow], total_ns: u64) -> String {
-    let told = rows.iter().take(ROWS).enumerate();
-    let told = told.filter(|(place, row)| *place == 0 || u128::from(row.ns) * 100 >= u128::from(total_ns) * SMALL);
-    let told: Vec<String> = told
+fn rows_shown(call: &SlowCall, rows: &[SlowRow]) -> String {
+    let shown = rows.iter().take(ROWS).enumerate();
+    let shown =
+        shown.filter(|(place, row)| *place == 0 || u128::from(row.ns) * 100 >= u128::from(call.total_ns) * SMALL);
+    let shown: Vec<String> = shown
         .map(|(place, row)| {
-            let share = share(row.ns, total_ns);
+            let (label, share) = (call.label(row), share(row.ns, call.total_ns));
             match place {
-                0 => format!("*{} {} {share}", row.row, time_each(row.ns)),
-                _ => format!("{} {share}", row.row),
+                0 => format!("*{label} {} {share}", time_each(row.ns)),
+                _ => format!("{label} {share}"),
             }
         })
         .collect();
-    if told.is_empty() {
+    if shown.is_empty() {
         "-".to_owned()
     } else {
-        told.join(", ")
+        shown.join(", ")
     }
 }
 
@@ -144,16 +175,6 @@ fn share(ns: u64, total_ns: u64) -> String {
         Some(whole) => format!("{whole} %"),
         None => percent(ns, total_ns),
     }
-}
-
-/// The last characters of a name, with a `…` before them where some are missing.
-pub fn end_of(name: &str, room: usize) -> String {
-    let length = name.chars().count();
-    if length <= room {
-        return name.to_owned();
-    }
-    let rest = name.chars().skip(length + 1 - room);
-    std::iter::once('…').chain(rest).collect()
 }
 
 #[cfg(test)]
@@ -195,7 +216,7 @@ mod tests {
     fn a_line_says_it_all() {
         assert_eq!(
             line(&call(), None, &TimeZone::UTC),
-            "01:46:40.512 21.4 ms pread64    postgres 4711/4712       1,228,800   8.2 kB  *device 21.0 ms 98 %, ext4 2 %                   /var/lib/postgresql/17/main/base/16384/16385"
+            "01:46:40.512    21.400 pread64    postgres 4711/4712       1,228,800       8,192  *device 21.0 ms 98 %, ext4 2 %                   /var/lib/postgresql/17/main/base/16384/16385"
         );
         let failed = SlowCall {
             errno: Some(5),
@@ -208,7 +229,7 @@ mod tests {
         };
         assert_eq!(
             line(&failed, None, &TimeZone::UTC),
-            "01:46:40.512 21.4 ms pread64    postgres 4711                    -      EIO  -                                                …"
+            "01:46:40.512    21.400 pread64    postgres 4711                    -         EIO  -                                                …"
         );
     }
 
@@ -216,15 +237,33 @@ mod tests {
     fn a_narrow_terminal_has_what_matters_most() {
         assert_eq!(
             line(&call(), Some(80), &TimeZone::UTC),
-            "01:46:40 21.4 ms pread64    postgres 4711  *device 98 %     …in/base/16384/16385"
+            "01:46:40    21.400 pread64    postgres 4711 *device 98 %    /var/…/16384/16385"
+        );
+        assert_eq!(
+            line(&call(), Some(60), &TimeZone::UTC),
+            "   21.400 pread64    postgres 4711 *device 98 %    …84/16385"
+        );
+        assert_eq!(
+            line(&call(), Some(120), &TimeZone::UTC),
+            "01:46:40    21.400 pread64    postgres 4711           *device 98 %    /var/lib/postgresql/17/main/base/16384/16385"
         );
     }
 
     #[test]
-    fn the_end_of_a_name_is_kept() {
-        assert_eq!(end_of("/a/b", 4), "/a/b");
-        assert_eq!(end_of("/a/bc", 4), "…/bc");
-        assert_eq!(end_of("/ä/bc", 4), "…/bc");
+    fn time_that_is_not_split_is_called_so() {
+        let call = SlowCall {
+            not_split: true,
+            rows: vec![SlowRow {
+                row: "syscall",
+                is_layer: true,
+                ns: 21_400_000,
+            }],
+            ..call()
+        };
+        let wide = line(&call, None, &TimeZone::UTC);
+        assert!(wide.contains("*in the kernel, not split 21.4 ms 100 %"), "{wide}");
+        let narrow = line(&call, Some(80), &TimeZone::UTC);
+        assert!(narrow.contains(" *kernel 100 % "), "{narrow}");
     }
 
     #[test]
@@ -245,6 +284,8 @@ mod tests {
             for width in [None, Some(width)] {
                 let line = line(&call, width, &TimeZone::UTC);
                 prop_assert!(line.chars().all(is_printable), "{:?}", line);
+                let is_narrow = width.is_none_or(|width| line.chars().count() <= width.max(60) || width >= WIDE);
+                prop_assert!(is_narrow, "{:?} {:?}", width, line);
             }
         }
     }

@@ -33,7 +33,7 @@ pub fn print_probes<'a>(
     for op in layer.ops.iter().filter(|op| !op.losses.is_empty()) {
         let reasons = op.losses.iter();
         let reasons: Vec<String> = reasons
-            .map(|loss| format!("{} {}", thousands(loss.count), loss.reason.describe()))
+            .map(|loss| format!("{} {}", thousands(loss.count), loss.reason.describe(loss.count)))
             .collect();
         page.line(&format!("lost of {}: {}", op.op, reasons.join(", ")));
     }
@@ -52,9 +52,9 @@ fn describe(probe: &Probe) -> String {
         (None, None) => "runs not counted".to_owned(),
         (Some(one), None) | (None, Some(one)) => format!("{}, {} ns each", counted(one.count, "run"), each(one)),
         (Some(entry), Some(leave)) => format!(
-            "{} entries, {} returns, {} + {} ns each",
-            thousands(entry.count),
-            thousands(leave.count),
+            "{}, {}, {} + {} ns each",
+            counted(entry.count, "entry"),
+            counted(leave.count, "return"),
             each(entry),
             each(leave)
         ),
