@@ -454,7 +454,8 @@ libraries_of_unpacked() {
     echo "$unpacked/root/usr/lib/$machine:$unpacked/root/lib/$machine:$unpacked/root/usr/lib:$unpacked/root/lib"
 }
 
-# Lets programs be found that were unpacked, behind those that are installed, and compilers find the files.
+# Lets programs be found that were unpacked, behind those that are installed, and compilers find the files. Rust alone comes
+# first where the one that is installed is too old.
 use_unpacked() {
     local root=$unpacked/root machine
     machine=$(uname -m)-linux-gnu
@@ -462,6 +463,9 @@ use_unpacked() {
     # For the guest runner, which takes programs into guests.
     export IOSB_UNPACKED=$unpacked
     is_among "$unpacked/bin" "${PATH//:/ }" || PATH="$PATH:$unpacked/bin"
+    if [ -x "$unpacked/bin/cargo" ] && ! rust_fits "$(rust_needed)"; then
+        PATH="$unpacked/bin:$PATH"
+    fi
     if [ -d "$root/usr/include" ]; then
         export C_INCLUDE_PATH=$root/usr/include:$root/usr/include/$machine
         export LIBRARY_PATH=$root/usr/lib/$machine
