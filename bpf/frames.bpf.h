@@ -47,10 +47,22 @@ static __always_inline bool has_frame(const struct thread_state *state, __u32 po
 }
 
 /*
+ * Whether a function that is entered with this stack address is inside the call of the frame. One at the same address was jumped to by
+ * the function that the frame is of (a tail call, as io_write_fixed makes to io_write): they share the return address. A function does
+ * not jump to itself, so if it is the same one its return was not seen. Of a dead frame another function at that address looks like
+ * a tail call; it is counted as nested, and lost with the frame when that proves dead.
+ */
+static __always_inline bool is_inside(const struct frame *frame, __u64 stack, __u32 function)
+{
+	return stack < frame->stack || (stack == frame->stack && function != frame->function);
+}
+
+/*
  * A call begins. Answers its frame, NULL where there is none, or an outer call of the same op is under way. File systems share
  * frames: the call of one inside another's, such as a read of NFS out of its cache on a disk, finds no room, and is lost.
+ * `function`: the lower half of the function's address, 0 where the stack address is below what a tail call shares.
  */
-static __always_inline struct frame *begin(struct thread_state *state, __u32 point, __u64 stack)
+static __always_inline struct frame *begin(struct thread_state *state, __u32 point, __u64 stack, __u32 function)
 {
 	struct frame *frame;
 
@@ -60,7 +72,7 @@ static __always_inline struct frame *begin(struct thread_state *state, __u32 poi
 		 * An outermost function proves the frame dead. For the others the stack has to tell, which system
 		 * calls begin at a random offset (CONFIG_RANDOMIZE_KSTACK_OFFSET): a dead frame may look alive.
 		 */
-		if (!is_outermost_of(point, frame) && stack < frame->stack) {
+		if (!is_outermost_of(point, frame) && is_inside(frame, stack, function)) {
 			frame->depth++;
 			if (op_rows[point_op(point) & (MAX_OPS - 1)] != op_rows[point_op(frame->point) & (MAX_OPS - 1)])
 				count_lost(point_op(point), LOST_TABLE_FULL, 1);
@@ -73,6 +85,7 @@ static __always_inline struct frame *begin(struct thread_state *state, __u32 poi
 		hold_thread(state);
 	}
 	frame->stack = stack;
+	frame->function = function;
 	frame->point = point;
 	frame->depth = 1;
 	frame->nested = 0;

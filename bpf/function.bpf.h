@@ -195,7 +195,7 @@ static __always_inline bool was_not_asked_for(struct thread_state *state, __u32 
 }
 
 #define DEFINE_ENTER(NAME, CONTEXT, ARG, GET, JUDGE, IS_DIRECT, REGISTER, ENTER_SYSCALL, ENTER_SYSCALL_32)             \
-	static __always_inline int NAME(CONTEXT *ctx, __u32 point, __u64 stack)                                        \
+	static __always_inline int NAME(CONTEXT *ctx, __u32 point, __u64 stack, __u32 function)                        \
 	{                                                                                                              \
 		struct thread_state *state = NULL;                                                                     \
 		enum verdict verdict;                                                                                  \
@@ -249,7 +249,7 @@ static __always_inline bool was_not_asked_for(struct thread_state *state, __u32 
 		frame = NULL;                                                                                          \
 		/* Inside one that is counted, it has to be told from it when it returns. */                           \
 		if (verdict == TRACED && (is_counted || has_frame(state, point)))                                      \
-			frame = begin(state, point, stack);                                                            \
+			frame = begin(state, point, stack, function);                                                  \
 		if (frame && config.group_by) {                                                                        \
 			__u64 argument = ARG(ctx, 0);                                                                  \
                                                                                                                        \
@@ -273,7 +273,7 @@ static __always_inline bool was_not_asked_for(struct thread_state *state, __u32 
 		if (!frame)                                                                                            \
 			return 0;                                                                                      \
 		kiocb = (void *)ARG(ctx, 0);                                                                           \
-		if (point_is_door(point))                                                                              \
+		if (point_is_door(point)) {                                                                            \
 			frame->kiocb = enter_door(point, (__u64)kiocb, frame->entered_ns, frame->group);               \
 		else if (GET(kiocb, ki_complete))                                                                      \
 			frame->kiocb = enter_below(point, (__u64)kiocb, frame->entered_ns, frame->group);              \
@@ -349,8 +349,11 @@ static __always_inline int leave(__u32 point, long value)
 SEC("fentry")
 int fentry_enter(void *ctx)
 {
-	/* The context lies in the trampoline's frame on the task's stack, below the caller and above the function. */
-	return enter_direct(ctx, SPECIALISED_POINT(), (__u64)ctx);
+	/*
+	 * The context lies in the trampoline's frame on the task's stack, below the caller and above the function. Each function has a
+	 * trampoline: one that is jumped to has its own further down.
+	 */
+	return enter_direct(ctx, SPECIALISED_POINT(), (__u64)ctx, 0);
 }
 
 SEC("fexit")
@@ -390,7 +393,7 @@ int fexit_leave(void *ctx)
 SEC("kprobe")
 int kprobe_enter(struct pt_regs *ctx)
 {
-	return enter_probed(ctx, SPECIALISED_POINT(), PT_REGS_SP(ctx));
+	return enter_probed(ctx, SPECIALISED_POINT(), PT_REGS_SP(ctx), PT_REGS_IP(ctx));
 }
 
 SEC("kretprobe")
@@ -402,7 +405,7 @@ int kretprobe_leave(struct pt_regs *ctx)
 SEC("kprobe.multi")
 int multi_enter(struct pt_regs *ctx)
 {
-	return enter_probed(ctx, SPECIALISED_POINT(), PT_REGS_SP(ctx));
+	return enter_probed(ctx, SPECIALISED_POINT(), PT_REGS_SP(ctx), PT_REGS_IP(ctx));
 }
 
 SEC("kretprobe.multi")
@@ -429,7 +432,7 @@ int session(struct pt_regs *ctx)
 
 	if (session_is_return(ctx))
 		return leave(point, PT_REGS_RC(ctx));
-	enter_probed(ctx, point, PT_REGS_SP(ctx));
+	enter_probed(ctx, point, PT_REGS_SP(ctx), PT_REGS_IP(ctx));
 	return 0;
 }
 

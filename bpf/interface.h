@@ -187,13 +187,13 @@ struct binned {
 /* One call under way: the outermost one of an op in a thread. */
 struct frame {
 	__u64 entered_ns; /* 0: no call under way */
-	__u64 stack; /* stack address at the entry: an inner function's entry that is not deeper proves this frame dead */
+	__u64 stack; /* stack address at the entry: the entry of an inner function that is above it proves this frame dead */
 	__u32 point;
 	__u32 depth;
 	__u64 nested; /* calls taken for nested ones since, so that they can be told lost if this frame proves dead */
 	__u64 kiocb; /* key in `asynchronous` of the request that the call works on; 0: it works on none, or none that is known */
 	__u32 group; /* of `--by` */
-	__u32 pad;
+	__u32 function; /* address of the function that was entered, its lower half; 0: its entry has a stack address of its own */
 };
 
 struct task_frames {

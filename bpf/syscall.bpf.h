@@ -114,7 +114,7 @@ __noinline int has_path(__u64 path)
 		}                                                                                                      \
 		if (verdict == TRACED) {                                                                               \
 			state = thread_of_call(point, thread);                                                         \
-			frame = state ? begin(state, point, 0) : NULL;                                                 \
+			frame = state ? begin(state, point, 0, 0) : NULL;                                              \
 			if (frame)                                                                                     \
 				frame->group = group_of_call(file);                                                    \
 			if (!config.whole_stack || !frame)                                                             \

@@ -157,17 +157,20 @@ fn function(op: u8, outermost: bool, shape: Shape) -> u32 {
 #[derive(Debug, Clone, Copy)]
 enum Step {
     In(u32, u64),
+    /// Another function of the same point, which has this address.
+    InOther(u64, u32, u64),
     Out(u32),
     Exit,
 }
-use Step::{Exit, In, Out};
+use Step::{Exit, In, InOther, Out};
 
 /// By turn: when the call that begins or ends was entered (0: none does), and calls lost so far. The first turn is at 1.
 fn calls(steps: &[Step]) -> Vec<(u64, u64)> {
     let input = steps.iter().flat_map(|step| match *step {
-        In(point, stack) => [0, point.into(), stack],
-        Out(point) => [1, point.into(), 0],
-        Exit => [2, 0, 0],
+        In(point, stack) => [0, point.into(), stack, point.into()],
+        InOther(function, point, stack) => [0, point.into(), stack, function],
+        Out(point) => [1, point.into(), 0, 0],
+        Exit => [2, 0, 0, 0],
     });
     let answers = words_of(&mut Command::new(&*FRAMES), &input.collect::<Vec<_>>());
     assert_eq!(answers.len(), 3 * steps.len());
@@ -197,6 +200,27 @@ fn a_call_is_that_of_its_outermost_function() {
     // The inner one was of a file that was not asked for, and left out when it was entered.
     let left_out = [In(outer, 900), Out(inner), Out(outer)];
     assert_eq!(calls(&left_out), [(1, 0), (0, 0), (1, 0)]);
+}
+
+/// As `io_write_fixed` does: it is gone from the stack when the other one is entered, and both return at once.
+#[test]
+fn a_function_that_another_one_jumps_to_is_inside_its_call() {
+    const OTHER: u64 = 0xffff_0000;
+    let write = function(3, false, Shape::Kiocb0);
+    let jumps = [In(write, 900), InOther(OTHER, write, 900), Out(write), Out(write)];
+    assert_eq!(calls(&jumps), [(1, 0), (0, 0), (0, 0), (1, 0)]);
+    assert_eq!(calls(&[jumps, jumps].concat())[4..], [(5, 0), (0, 0), (0, 0), (5, 0)]);
+    // Without a return it is found out by the next call of the same function, and the one that was taken for nested is lost, too.
+    let dead = [
+        In(write, 900),
+        InOther(OTHER, write, 900),
+        Out(write),
+        In(write, 900),
+        Out(write),
+    ];
+    assert_eq!(calls(&dead), [(1, 0), (0, 0), (0, 0), (4, 2), (4, 2)]);
+    let between = [In(write, 900), InOther(OTHER, write, 901), Out(write)];
+    assert_eq!(calls(&between), [(1, 0), (2, 1), (2, 1)]);
 }
 
 #[test]

@@ -18,7 +18,7 @@ const fn inner(function: &'static str, shape: Shape, returns: Returns) -> Point 
     }
 }
 
-/// io_uring's doors. Those for fixed buffers, where they exist (6.15), call the others, or have them inlined.
+/// io_uring's entry points. Those for registered buffers, where they exist (6.15), jump to the others, or have them inlined.
 const fn issue(function: &'static str) -> Point {
     inner(function, Shape::Kiocb0, Returns::Issued)
 }

@@ -71,6 +71,7 @@ struct turn {
 	__u64 what; /* 0: a function is entered, 1: one returns, 2: the thread exits */
 	__u64 point;
 	__u64 stack;
+	__u64 function; /* its address */
 };
 
 struct answer {
@@ -96,7 +97,7 @@ int main(void)
 		} else if (turn.what) {
 			answer.entered_ns = end(&thread, turn.point, 0, &call) ? call.entered_ns : 0;
 		} else {
-			frame = begin(&thread, turn.point, turn.stack);
+			frame = begin(&thread, turn.point, turn.stack, turn.function);
 			answer.entered_ns = frame ? frame->entered_ns : 0;
 		}
 		for (int op = 0; op < MAX_OPS; op++)
