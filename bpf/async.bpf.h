@@ -168,12 +168,30 @@ static __always_inline __u64 enter_door(__u32 point, __u64 kiocb, __u64 now, __u
 	return kiocb;
 }
 
-/* The file system is called with a kiocb. Answers its key when it belongs to a request that came in by a door. */
-static __always_inline __u64 enter_below(__u32 point, __u64 kiocb, __u64 now, __u32 group)
+/*
+ * The request that the current thread works on where a file system below another one is called: overlayfs calls the one below with a
+ * kiocb of its own, which no entry point has seen. `around`: the request with which the thread last entered one.
+ */
+static __always_inline struct async_call *request_around(__u64 around)
+{
+	struct async_call *call = around ? bpf_map_lookup_elem(&asynchronous, &around) : NULL;
+
+	return call && call->state == ASYNC_RUNNING ? call : NULL;
+}
+
+/*
+ * The file system is called with a kiocb. Answers the key of the request that it belongs to, 0 when none is known. `around`: as
+ * above.
+ */
+static __always_inline __u64 enter_below(__u32 point, __u64 kiocb, __u64 now, __u32 group, __u64 around)
 {
 	struct async_call *call = bpf_map_lookup_elem(&asynchronous, &kiocb);
 	struct async_start *start;
 
+	if (!call) {
+		call = request_around(around);
+		kiocb = around;
+	}
 	if (!call || call->thread != (__u32)bpf_get_current_pid_tgid())
 		return 0;
 	start = &call->starts[ASYNC_BELOW];

@@ -275,8 +275,11 @@ static __always_inline bool was_not_asked_for(struct thread_state *state, __u32 
 		kiocb = (void *)ARG(ctx, 0);                                                                           \
 		if (point_is_door(point)) {                                                                            \
 			frame->kiocb = enter_door(point, (__u64)kiocb, frame->entered_ns, frame->group);               \
-		else if (GET(kiocb, ki_complete))                                                                      \
-			frame->kiocb = enter_below(point, (__u64)kiocb, frame->entered_ns, frame->group);              \
+			state->calls.request = frame->kiocb;                                                           \
+		} else if (GET(kiocb, ki_complete)) {                                                                  \
+			frame->kiocb = enter_below(point, (__u64)kiocb, frame->entered_ns, frame->group,               \
+						   state->calls.request);                                              \
+		}                                                                                                      \
 		return 0;                                                                                              \
 	}
 

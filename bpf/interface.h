@@ -201,6 +201,7 @@ struct task_frames {
 	__u32 active; /* calls under way, of the frames and of the hand, in an entry of a table */
 	__u32 thread; /* whose place it is, if it is one */
 };
+	__u64 request; /* key in `asynchronous` of the request with which the thread last entered an asynchronous entry point */
 
 /* Where a request is between its start and its end. */
 enum request_phase {
@@ -740,7 +741,7 @@ _Static_assert(sizeof(struct block_config) == 20, "no padding");
 _Static_assert(sizeof(struct neighbour) == 64, "no padding");
 _Static_assert(sizeof(struct served) == 32, "no padding");
 _Static_assert(sizeof(struct async_call) == 32 * ASYNC_LAYERS + 24, "no padding");
-_Static_assert(sizeof(struct task_frames) == 48 * MAX_FRAMES + 8, "no padding");
+_Static_assert(sizeof(struct task_frames) == 48 * MAX_FRAMES + 16, "no padding");
 _Static_assert(sizeof(struct group) == 8 * (3 + COMM_WORDS) + 16 + NAMES_ROOM + NAME_ROOM, "no padding");
 _Static_assert(sizeof(struct config) == 96, "no padding");
 
