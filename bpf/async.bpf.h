@@ -305,15 +305,32 @@ static __always_inline int complete(__u64 kiocb, long value)
 	return 0;
 }
 
+/*
+ * A request has failed and is not tried again: it was cancelled while it waited for a worker or a page, by somebody or since its process
+ * exits. (Of one whose entry point returned the error it is called as well, and that has counted it.)
+ */
+static __always_inline int fail(__u64 kiocb)
+{
+	struct async_call *call = bpf_map_lookup_elem(&asynchronous, &kiocb);
+
+	if (call)
+		finish(kiocb, call, bpf_ktime_get_ns(), BPF_CORE_READ((struct io_kiocb *)kiocb, cqe.res), true);
+	return 0;
+}
+
 SEC("fentry")
 int complete_fentry(void *ctx)
 {
+	if (SPECIALISED_POINT() == POINT_FAILED)
+		return fail(CONTEXT_WORD(ctx, 0));
 	return complete(CONTEXT_WORD(ctx, 0), CONTEXT_WORD(ctx, 1));
 }
 
 SEC("kprobe")
 int complete_function(struct pt_regs *ctx)
 {
+	if (SPECIALISED_POINT() == POINT_FAILED)
+		return fail(PT_REGS_PARM1(ctx));
 	return complete(PT_REGS_PARM1(ctx), PT_REGS_PARM2(ctx));
 }
 

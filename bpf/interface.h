@@ -24,6 +24,9 @@
 
 /* The unspecialised point, as compiled. Its shape is SHAPE_NONE, so a program that was never specialised does nothing. */
 #define POINT_UNSET 0x70000fa5
+/* What a program at the end of asynchronous requests is told: its function is given the result; or it is io_rw_fail, and is not. */
+#define POINT_COMPLETED 1
+#define POINT_FAILED 2
 
 /*
  * Functions of the kernel's that programs call, as numbers of helpers that no kernel has: the loader, which has read the kernel's BTF
@@ -198,10 +201,10 @@ struct frame {
 
 struct task_frames {
 	struct frame frames[MAX_FRAMES];
+	__u64 request; /* key in `asynchronous` of the request with which the thread last entered an asynchronous entry point */
 	__u32 active; /* calls under way, of the frames and of the hand, in an entry of a table */
 	__u32 thread; /* whose place it is, if it is one */
 };
-	__u64 request; /* key in `asynchronous` of the request with which the thread last entered an asynchronous entry point */
 
 /* Where a request is between its start and its end. */
 enum request_phase {

@@ -253,8 +253,11 @@ pub static COMPLETIONS: [Completion; 4] = [
     completion("aio_complete_rw", None),
     // Before 6.0 what io_uring has done at once ends here (97b388d70b53 "io_uring: handle completions in the core"); after it,
     // the doors say so by what they return.
-    completion("kiocb_done", Some("io_rw_fail")),
+    completion("kiocb_done", Some(FAILURE)),
 ];
+
+/// Called with a request of io_uring that has failed without another attempt, as one that was cancelled (since 6.1).
+pub const FAILURE: &str = "io_rw_fail";
 
 /// One of [`COMPLETIONS`].
 #[derive(Debug)]

@@ -24,6 +24,7 @@ use libbpf_sys as sys;
 use crate::kernel::btf::BtfFunction;
 use crate::kernel::interface::skeleton::IostackbreakdownSkel;
 use crate::kernel::interface::types::{neighbour, op_stats};
+use crate::kernel::interface::{POINT_COMPLETED, POINT_FAILED};
 use crate::kernel::{self, Facts};
 use crate::layer::{Files, Layer, Point, Returns, Shape};
 
@@ -525,7 +526,7 @@ impl Attaching<'_> {
             let functions: Vec<&str> = plan.completions.iter().map(|end| end.function.as_str()).collect();
             let at_once = if hook.links_many() { functions.len() } else { 1 };
             for functions in functions.chunks(at_once.max(1)) {
-                match self.completion(functions, hook) {
+                match self.completion(functions, hook, POINT_COMPLETED) {
                     Ok((program, link)) => {
                         let mut probe = Probe::on_event(None, hook, "", Some(program));
                         probe.functions = functions.iter().map(|&function| function.to_owned()).collect();
@@ -545,19 +546,36 @@ impl Attaching<'_> {
         true
     }
 
-    fn completion(&self, functions: &[&str], hook: Hook) -> io::Result<(Rc<OwnedFd>, Detachable)> {
+    /// Requests that end without a completion. Where nothing is attached there, they stay under way until their memory is used again.
+    fn failure(&mut self, plan: &Plan, settings: &Settings) {
+        // It is never called in an interrupt: one hook is enough. A trampoline of its own would make starting 3 % longer.
+        let hook = settings.completions.last().filter(|hook| !hook.is_trampoline());
+        let (Some(failure), Some(&hook)) = (&plan.failure, hook) else {
+            return;
+        };
+        let functions = [failure.function.as_str()];
+        if let Ok((program, link)) = self.completion(&functions, hook, POINT_FAILED) {
+            let mut probe = Probe::on_event(None, hook, "", Some(program));
+            probe.functions = vec![failure.function.clone()];
+            self.attached.probes.push(probe);
+            self.attached.returns.push((None, link));
+        }
+    }
+
+    /// `point`: where the program finds what a request comes to.
+    fn completion(&self, functions: &[&str], hook: Hook, point: u32) -> io::Result<(Rc<OwnedFd>, Detachable)> {
         let progs = &self.attached.skeleton.progs;
         match (hook, functions) {
             (Hook::Fentry, [function]) if self.attached.programs.has(&progs.complete_fentry) => {
                 let known = self.facts.functions.get(*function);
                 let target = known.and_then(|function| function.btf.as_ref());
                 let target = target.ok_or(io::ErrorKind::NotFound)?;
-                let program = self.load_copy(&progs.complete_fentry, hook, None, Some(target))?;
+                let program = self.load_copy(&progs.complete_fentry, hook, Some(point), Some(target))?;
                 let link = attach_tracing(&program)?;
                 Ok((Rc::new(program), Detachable::Fd(link)))
             }
             (Hook::Kprobe | Hook::Multi, functions) => {
-                let program = self.load_copy(&progs.complete_function, hook, None, None)?;
+                let program = self.load_copy(&progs.complete_function, hook, Some(point), None)?;
                 let (link, _) = self.on_entries(&program, functions, hook)?;
                 Ok((Rc::new(program), link))
             }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::kernel::{COMPAT_SYSCALL_PREFIX, Facts, Fprobe, Function, SYSCALL_PREFIX, other_name};
 use crate::layer::family::{self, RowFunction};
-use crate::layer::{self, COMPAT, COMPLETIONS, Compat, FileSystem, Layer, Op, Point, Returns, Shape};
+use crate::layer::{self, COMPAT, COMPLETIONS, Compat, FAILURE, FileSystem, Layer, Op, Point, Returns, Shape};
 use crate::report::NotMeasured;
 
 use super::{Choice, Hook};
@@ -22,6 +22,8 @@ pub struct Plan {
     pub block_ways: Vec<BlockWay>,
     /// Functions that complete asynchronous requests; empty where none comes by what is measured.
     pub completions: Vec<PlannedCompletion>,
+    /// The function that requests come to which end otherwise, [`FAILURE`], if this kernel has it.
+    pub failure: Option<PlannedCompletion>,
     /// Hooks for them: sets that are used together, the best first.
     pub completion_hooks: Vec<Vec<Hook>>,
     /// Functions that have a row and no op; empty where the whole stack's view was not asked for.
@@ -533,17 +535,19 @@ fn completion_hooks(facts: &Facts, completions: &[PlannedCompletion]) -> Vec<Vec
 
 /// Functions of this kernel that complete asynchronous requests.
 fn completions(facts: &Facts) -> Vec<PlannedCompletion> {
-    let known = |name: &str| facts.functions.get(name).filter(|function| function.may_exist());
+    let is_known = |name: &str| facts.functions.get(name).is_some_and(Function::may_exist);
     let useful = COMPLETIONS
         .iter()
-        .filter(|end| end.unless.is_none_or(|name| known(name).is_none()));
-    let present = useful.filter_map(|end| {
-        Some(PlannedCompletion {
-            function: end.function.to_owned(),
-            in_btf: known(end.function)?.btf.is_some(),
-        })
-    });
-    present.collect()
+        .filter(|end| end.unless.is_none_or(|name| !is_known(name)));
+    useful.filter_map(|end| completion(facts, end.function)).collect()
+}
+
+fn completion(facts: &Facts, function: &str) -> Option<PlannedCompletion> {
+    let known = facts.functions.get(function).filter(|known| known.may_exist())?;
+    Some(PlannedCompletion {
+        function: function.to_owned(),
+        in_btf: known.btf.is_some(),
+    })
 }
 
 /// Plans `layers`.
@@ -657,6 +661,7 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
     Plan {
         ops,
         completion_hooks: completion_hooks(facts, &completions),
+        failure: completion(facts, FAILURE).filter(|_| any_door),
         completions,
         function_hooks: hooks(&FUNCTION_HOOKS, facts, choice),
         syscall_hooks: hooks(&SYSCALL_HOOKS, facts, choice),

@@ -207,6 +207,7 @@ fn attach_loaded(
     }
     attaching.in_flight()?;
     attaching.attached.hold = attaching.hold(plan);
+    attaching.failure(plan, settings);
     attaching.attached.hold_all();
     if settings.whole_stack {
         attaching.stack(plan)?;
