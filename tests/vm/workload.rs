@@ -8,7 +8,7 @@
 //! file operation, so from the signal on, the calls of the table are all that the process makes. Without a gate it
 //! starts at once.
 
-use crate::guest::{Running, wait_for};
+use crate::guest::{Output, Running, wait_for};
 use nix::sys::signal::{SigSet, Signal};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -600,7 +600,12 @@ impl Workload {
 
     /// Waits for its end, which is a success when every call answered what its table says.
     pub fn finish(self) -> Result<(), String> {
-        self.process.finish(END_BOUND)?.success().map(drop)
+        self.output().map(drop)
+    }
+
+    /// The same, with what it has written.
+    pub fn output(self) -> Result<Output, String> {
+        self.process.finish(END_BOUND)?.success()
     }
 }
 

@@ -1,11 +1,14 @@
 //! Asynchronous requests: each is counted once, whichever way it takes, and timed from its first attempt to its
 //! completion.
 
+use super::hard::Mounted;
 use super::report::{Ended, Tool};
 use super::times::SlowDisk;
-use crate::async_io::{BLOCK, BLOCKS};
-use crate::guest::{Check, Guest};
+use crate::async_io::{BLOCK, BLOCKS, DISK};
+use crate::disks::in_flight;
+use crate::guest::{Check, Guest, wait_for};
 use crate::workload::{Count, EXT4, VFS, Workload};
+use nix::mount::umount;
 use std::fs;
 use std::time::Duration;
 
@@ -19,19 +22,48 @@ pub const CHECKS: &[Check] = &[
     })
     .when(has_tool),
     Check::new("asynchronous: requests that wait, each way, -p", |guest| {
-        ways(guest, WAYS, true)
+        ways(guest, WAYS, &[], true)
     })
     .when(has_tool),
     Check::new("asynchronous: requests that wait, each way, of whomever", |guest| {
-        ways(guest, WAYS, false)
+        ways(guest, WAYS, &[], false)
     })
     .when(has_tool),
     Check::new("asynchronous: a table of requests that is too small", small_table).when(has_tool),
     Check::new("asynchronous: requests done at once, each way, -p", |guest| {
-        ways(guest, CACHED_WAYS, true)
+        ways(guest, CACHED_WAYS, &[], true)
     })
     .when(has_tool),
+    Check::new("asynchronous: registered buffers and files, -p", |guest| {
+        ways(guest, REGISTERED, &[], true)?;
+        ways(guest, CACHED_REGISTERED, &[], true)
+    })
+    .when(has_tool),
+    // One of the functions for such buffers jumps to the other, which only these hooks see at one stack address.
+    Check::new("asynchronous: registered buffers, by kprobes, -p", |guest| {
+        for probe in ["kprobe", "kprobe-event"] {
+            ways(guest, CACHED_REGISTERED, &["--probe", probe], true).map_err(|e| format!("{probe}: {e}"))?;
+        }
+        Ok(())
+    })
+    .when(has_tool),
+    Check::new("asynchronous: links, whole and broken, -p", links).when(has_tool),
+    Check::new("asynchronous: requests that may not wait, -p", without_waiting).when(has_tool),
+    // Before 5.16 such disks have no queues to poll.
+    Check::new("asynchronous: polled requests, -p", polled).when(is_new),
+    Check::new("asynchronous: requests that are cancelled, -p", cancelled).when(sees_failures),
+    Check::new("asynchronous: requests that a process leaves behind", abandoned).when(sees_failures),
+    Check::new("asynchronous: direct reads through overlayfs, -p", overlaid).when(has_tool),
 ];
+
+fn is_new(guest: &Guest) -> bool {
+    has_tool(guest) && guest.kernel != "5.10"
+}
+
+/// Where the function for requests that fail is there, and completions are not seen by trampolines alone.
+fn sees_failures(guest: &Guest) -> bool {
+    is_new(guest) && (guest.kernel == "7" || guest.variant == "preempt=full")
+}
 
 fn has_tool(guest: &Guest) -> bool {
     guest.tool().is_some()
@@ -43,17 +75,36 @@ const DELAY: Duration = Duration::from_millis(2);
 /// A slow disk with a file of `BLOCKS`, in memory, too.
 fn stage(guest: &Guest) -> Result<SlowDisk, String> {
     let disk = SlowDisk::new(guest, DELAY)?;
-    fs::write(SlowDisk::FILE, vec![b'x'; BLOCKS as usize * BLOCK as usize])
-        .and_then(|()| fs::File::open(SlowDisk::FILE)?.sync_all())
-        .map_err(|e| format!("{}: {e}", SlowDisk::FILE))?;
+    fill(SlowDisk::FILE)?;
     Ok(disk)
+}
+
+fn fill(file: &str) -> Result<(), String> {
+    fs::write(file, vec![b'x'; BLOCKS as usize * BLOCK as usize])
+        .and_then(|()| fs::File::open(file)?.sync_all())
+        .map_err(|e| format!("{file}: {e}"))
+}
+
+/// A process that is about to make these requests.
+fn launch(file: &str, steps: &[&str]) -> Result<Workload, String> {
+    let command = ["/init", "async", file].into_iter().chain(steps.iter().copied());
+    Workload::launch(&command.map(str::to_owned).collect::<Vec<_>>())
 }
 
 /// Traces so many requests of each kind, made by one process.
 fn traced(guest: &Guest, steps: &[&str], arguments: &[&str], by_pid: bool) -> Result<Ended, String> {
-    let mut command = ["/init", "async", SlowDisk::FILE].map(String::from).to_vec();
-    command.extend(steps.iter().map(|step| (*step).to_owned()));
-    let workload = Workload::launch(&command)?;
+    traced_on(guest, SlowDisk::FILE, steps, arguments, by_pid).map(|(ended, _)| ended)
+}
+
+/// The same of requests of this file. With what the process says: how many of them have failed, where they may.
+fn traced_on(
+    guest: &Guest,
+    file: &str,
+    steps: &[&str],
+    arguments: &[&str],
+    by_pid: bool,
+) -> Result<(Ended, Option<u64>), String> {
+    let workload = launch(file, steps)?;
     let pid = workload.pid.to_string();
     let mut arguments = arguments.to_vec();
     if by_pid {
@@ -61,11 +112,13 @@ fn traced(guest: &Guest, steps: &[&str], arguments: &[&str], by_pid: bool) -> Re
     }
     let tool = Tool::start(guest, &arguments)?;
     workload.go()?;
-    workload.finish()?;
+    let output = workload.output()?;
     if !by_pid {
         tool.interrupt()?;
     }
-    tool.finish()
+    let said = output.stderr.lines().find_map(|line| line.strip_prefix("said "));
+    let failed = said.and_then(|said| said.split_whitespace().nth(1)?.parse().ok());
+    Ok((tool.finish()?, failed))
 }
 
 /// Exactly these calls of an op, none lost, none shorter than `at_least`.
@@ -75,7 +128,7 @@ fn is_exactly(ended: &Ended, layer: &str, op: &str, count: &Count, at_least: Dur
     if told.count(op) != *count {
         return wrong(&format!("{:?}", told.count(op)));
     }
-    if told.lost.is_some() || told.unfinished > 0 || !told.not_measured.is_empty() {
+    if told.lost.is_some() || told.unfinished > 0 || told.submitted_alone.is_some() || !told.not_measured.is_empty() {
         return wrong("something is missing");
     }
     let shortest = told.ops.get(op).map_or(u64::MAX, |op| op.min_ns);
@@ -125,7 +178,18 @@ const CACHED_WAYS: &[(&[&str], &str, bool, u64)] = &[
     (&["uring-write-cached"], "write", false, 311),
 ];
 
-fn ways(guest: &Guest, ways: &[(&[&str], &str, bool, u64)], by_pid: bool) -> Result<(), String> {
+/// Into buffers that were registered, and of a file that was.
+const REGISTERED: &[(&[&str], &str, bool, u64)] = &[
+    (&["uring-fixed", "uring-file"], "read", true, 101),
+    (&["uring-write-fixed"], "write", true, 103),
+];
+
+const CACHED_REGISTERED: &[(&[&str], &str, bool, u64)] = &[
+    (&["uring-cached-fixed"], "read", false, 199),
+    (&["uring-write-cached-fixed"], "write", false, 197),
+];
+
+fn ways(guest: &Guest, ways: &[(&[&str], &str, bool, u64)], arguments: &[&str], by_pid: bool) -> Result<(), String> {
     let _disk = stage(guest)?;
     let steps: Vec<String> = ways
         .iter()
@@ -134,7 +198,9 @@ fn ways(guest: &Guest, ways: &[(&[&str], &str, bool, u64)], by_pid: bool) -> Res
     let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
     // At vfs everybody is seen.
     let layers: &[&str] = if by_pid { &[VFS, EXT4] } else { &[EXT4] };
-    let ended = traced(guest, &steps, &["-T", &layers.join(",")], by_pid)?;
+    let all = layers.join(",");
+    let arguments: Vec<&str> = ["-T", &all].iter().chain(arguments).copied().collect();
+    let ended = traced(guest, &steps, &arguments, by_pid)?;
     for &(kinds, op, waits, requests) in ways {
         let mut count = calls(requests * kinds.len() as u64);
         if op == "fsync" {
@@ -158,6 +224,152 @@ fn small_table(guest: &Guest) -> Result<(), String> {
     let (counted, (lost, why)) = (vfs.count("read").calls, vfs.lost.clone().unwrap_or_default());
     if counted + lost != REQUESTS || lost == 0 || !why.contains("table full") {
         return Err(format!("{counted} counted, {lost} lost ({why})\n{}", ended.text));
+    }
+    Ok(())
+}
+
+/// Each second request begins when the first one has ended; if that has failed it is never begun, and no call of any layer.
+fn links(guest: &Guest) -> Result<(), String> {
+    const REQUESTS: u64 = 100;
+    let _disk = stage(guest)?;
+    let ended = traced(guest, &[&format!("uring-linked:{REQUESTS}")], &["-T", "vfs,ext4"], true)?;
+    for layer in [VFS, EXT4] {
+        is_exactly(&ended, layer, "read", &calls(REQUESTS), DELAY)?;
+    }
+    let ended = traced(
+        guest,
+        &[&format!("uring-broken-links:{REQUESTS}")],
+        &["-T", "vfs,ext4"],
+        true,
+    )?;
+    let failed = Count {
+        calls: REQUESTS / 2,
+        bytes: 0,
+        errors: REQUESTS / 2,
+    };
+    for layer in [VFS, EXT4] {
+        is_exactly(&ended, layer, "read", &failed, Duration::ZERO)?;
+    }
+    Ok(())
+}
+
+/// So many requests, of which these have failed.
+fn of_which_failed(requests: u64, failed: u64) -> Count {
+    Count {
+        calls: requests,
+        errors: failed,
+        ..calls(requests - failed)
+    }
+}
+
+/// `RWF_NOWAIT`: one that would have to wait ends with an error, and is not tried again.
+fn without_waiting(guest: &Guest) -> Result<(), String> {
+    const REQUESTS: u64 = 64;
+    let _disk = stage(guest)?;
+    let ended = traced(guest, &[&format!("uring-nowait:{REQUESTS}")], &["-T", "vfs,ext4"], true)?;
+    for layer in [VFS, EXT4] {
+        is_exactly(&ended, layer, "read", &calls(REQUESTS), DELAY)?;
+    }
+    fs::write("/proc/sys/vm/drop_caches", "1").map_err(|e| format!("drop_caches: {e}"))?;
+    let step = format!("uring-nowait-cached:{REQUESTS}");
+    let (ended, failed) = traced_on(guest, SlowDisk::FILE, &[&step], &["-T", "vfs,ext4"], true)?;
+    let failed = failed.filter(|failed| *failed > 0);
+    let failed = failed.ok_or("no request had to wait: this check checks nothing")?;
+    for layer in [VFS, EXT4] {
+        is_exactly(
+            &ended,
+            layer,
+            "read",
+            &of_which_failed(REQUESTS, failed),
+            Duration::ZERO,
+        )?;
+    }
+    Ok(())
+}
+
+/// They end while their process asks for it, without an interrupt.
+fn polled(guest: &Guest) -> Result<(), String> {
+    const REQUESTS: u64 = 500;
+    let _disk = SlowDisk::with(guest, DELAY, &[("poll_queues", "1")])?;
+    fill(SlowDisk::FILE)?;
+    let ended = traced(guest, &[&format!("uring-polled:{REQUESTS}")], &["-T", "vfs,ext4"], true)?;
+    for layer in [VFS, EXT4] {
+        is_exactly(&ended, layer, "read", &calls(REQUESTS), Duration::ZERO)?;
+    }
+    Ok(())
+}
+
+/// Long enough for others to come while one waits.
+const LONG_DELAY: Duration = Duration::from_millis(250);
+/// Beside the one that they wait for.
+const WAITING: u64 = 9;
+
+/// It is the end of a request to be cancelled before a worker has come to it. The file system has seen those that have not been.
+fn cancelled(guest: &Guest) -> Result<(), String> {
+    let _disk = SlowDisk::new(guest, LONG_DELAY)?;
+    fill(SlowDisk::FILE)?;
+    let step = format!("uring-cancelled:{WAITING}");
+    let (ended, failed) = traced_on(guest, SlowDisk::FILE, &[&step], &["-T", "vfs,ext4"], true)?;
+    let failed = failed.filter(|failed| *failed > 0);
+    let failed = failed.ok_or("no request was cancelled: this check checks nothing")?;
+    let all = WAITING + 1;
+    is_exactly(&ended, VFS, "write", &of_which_failed(all, failed), Duration::ZERO)?;
+    is_exactly(&ended, EXT4, "write", &calls(all - failed), LONG_DELAY)
+}
+
+/// When their pages have come nobody is there any more to copy them, and they end so.
+fn abandoned(guest: &Guest) -> Result<(), String> {
+    let _disk = SlowDisk::new(guest, LONG_DELAY)?;
+    fill(SlowDisk::FILE)?;
+    let workload = launch(SlowDisk::FILE, &[&format!("uring-abandoned:{WAITING}")])?;
+    let tool = Tool::start(guest, &["-T", "vfs,ext4", "--file", SlowDisk::FILE])?;
+    fs::write("/proc/sys/vm/drop_caches", "1").map_err(|e| format!("drop_caches: {e}"))?;
+    workload.go()?;
+    wait_for("the disk to be asked", MINUTE, || in_flight(DISK) > 0)?;
+    workload.go()?;
+    workload.finish()?;
+    // Requests hold their file, and with it the file system; they end after their process.
+    wait_for("the requests to be gone", MINUTE, || umount(SlowDisk::FOLDER).is_ok())?;
+    tool.interrupt()?;
+    let ended = tool.finish()?;
+    for layer in [VFS, EXT4] {
+        is_exactly(
+            &ended,
+            layer,
+            "read",
+            &of_which_failed(WAITING, WAITING),
+            Duration::ZERO,
+        )?;
+    }
+    Ok(())
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// It calls the file system below with requests of its own, each of which is part of the one that it was asked for.
+fn overlaid(guest: &Guest) -> Result<(), String> {
+    const REQUESTS: u64 = 100;
+    const OVERLAY: &str = "/mnt/slow-overlay";
+    const FILE: &str = "/mnt/slow-overlay/file";
+    let _module = guest.load("overlay", "")?;
+    let _disk = SlowDisk::new(guest, DELAY)?;
+    let folders = ["lower", "upper", "work"].map(|name| format!("{}/{name}", SlowDisk::FOLDER));
+    for folder in &folders {
+        fs::create_dir_all(folder).map_err(|e| format!("{folder}: {e}"))?;
+    }
+    let [lower, upper, work] = folders;
+    let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+    let _overlay = Mounted::mount("overlay", OVERLAY, "overlay", &options)?;
+    fill(FILE)?;
+    let (ended, _) = traced_on(
+        guest,
+        FILE,
+        &[&format!("uring-direct:{REQUESTS}")],
+        &["-T", "vfs,ext4"],
+        true,
+    )?;
+    for layer in [VFS, EXT4] {
+        is_exactly(&ended, layer, "read", &calls(REQUESTS), DELAY)?;
     }
     Ok(())
 }

@@ -150,6 +150,8 @@ pub struct Layer {
     pub of_kernel_threads: Option<u64>,
     pub not_attributed: Option<String>,
     pub not_timed: Option<String>,
+    /// Requests whose ends are not seen, by op.
+    pub submitted_alone: Option<String>,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -320,6 +322,8 @@ fn take(line: &str, layer: &mut Layer) -> Result<(), String> {
         layer.not_attributed = Some(rest.into());
     } else if let Some(rest) = line.strip_prefix("not timed: ") {
         layer.not_timed = Some(rest.into());
+    } else if let Some(rest) = line.strip_prefix("asynchronous: ") {
+        layer.submitted_alone = Some(rest.into());
     }
     Ok(())
 }

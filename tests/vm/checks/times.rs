@@ -32,13 +32,18 @@ pub struct SlowDisk {
 }
 
 impl SlowDisk {
-    const FOLDER: &str = "/mnt/slow";
+    pub const FOLDER: &str = "/mnt/slow";
     pub const FILE: &str = "/mnt/slow/file";
 
     pub fn new(guest: &Guest, delay: Duration) -> Result<Self, String> {
+        Self::with(guest, delay, &[])
+    }
+
+    /// One that has these settings, too.
+    pub fn with(guest: &Guest, delay: Duration, settings: &[(&str, &str)]) -> Result<Self, String> {
         let device = NullDisks::FIRST;
         let disk = Self {
-            _disk: NullDisks::slow(guest, delay, &[])?,
+            _disk: NullDisks::slow(guest, delay, settings)?,
         };
         // No journal: nothing but our reads is to use the disk. Features are named, as 5.10 does not mount today's.
         let options = ["-q", "-F", "-O", "none,extent,filetype,sparse_super,large_file", device];
