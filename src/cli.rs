@@ -34,11 +34,11 @@ pub struct Options {
     pub comm: Option<String>,
     /// The calls of this file only.
     pub file: Option<PathBuf>,
-    /// Calls of this length and more are told one by one.
+    /// Calls of this length and more are reported one by one.
     pub slower: Option<Duration>,
     /// What the report is split by.
     pub by: Option<By>,
-    /// How many parts it tells, the largest first; more than 0.
+    /// How many parts have numbers of their own, the largest first; more than 0.
     pub top: usize,
     pub unit: Unit,
     pub summary: bool,
@@ -162,7 +162,7 @@ struct Raw {
     /// Take symbols from this vmlinux file
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, hide_short_help = true)]
     vmlinux: Option<PathBuf>,
-    /// Print the completions of a shell, as for "source <(IOStackBreakdown --completions bash)"
+    /// Print the completions of a shell, as in: source <(IOStackBreakdown --completions bash)
     #[arg(long, value_name = "SHELL", value_enum, hide_short_help = true, exclusive = true)]
     completions: Option<Shell>,
     /// Keep starts in a table with room for N threads
@@ -234,7 +234,7 @@ struct Output {
     /// Split the report by process, file, disk or control group (of 1,024 at most): the largest, and all others together
     #[arg(long, value_name = "WHAT", value_enum, conflicts_with = "check")]
     by: Option<By>,
-    /// With --by: how many are told, the largest first
+    /// With --by: how many are reported, the largest first
     #[arg(long, value_name = "N", default_value_t = 10, requires = "by", value_parser = clap::value_parser!(u32).range(1..))]
     top: u32,
     /// Report the whole stack as folded stacks, as flame graph tools read them, in nanoseconds
@@ -243,13 +243,13 @@ struct Output {
     /// With INTERVAL: one line for each report, as vmstat has, with its heading again on each screen
     #[arg(long, requires = "interval", conflicts_with_all = ["json", "folded", "by", "slower", "verbose", "check"])]
     oneline: bool,
-    /// Tell how each operation is measured, and what each probe saw and cost
+    /// Report how each operation is measured, and what each probe saw and cost
     #[arg(long)]
     verbose: bool,
     /// Leave out notes (how layers are measured, what is not measured), progress and the time left
     #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
-    /// Try each probe on a file of its own (in TMPDIR, else /var/tmp, /tmp or here), and tell which ones work here
+    /// Try each probe on a file of its own (in TMPDIR, else /var/tmp, /tmp or here), and report which ones work here
     #[arg(long, conflicts_with_all = ["pids", "disk", "queued", "cgroup", "comm", "file", "all_files", "interval", "duration", "command", "json", "output"])]
     check: bool,
 }
@@ -364,7 +364,7 @@ fn validate(raw: Raw) -> Result<Options, String> {
     }
     if raw.filters.disk.is_some() && layers == [Layer::Syscall] {
         return Err(
-            "-d is about files and disks, which system calls alone do not tell; use it with -T vfs, blk or a file system"
+            "-d needs a layer that knows disks or files, and syscall alone does not; add vfs, blk or a file system to -T"
                 .into(),
         );
     }
@@ -372,13 +372,13 @@ fn validate(raw: Raw) -> Result<Options, String> {
         return Err("-d is about files on a disk, which those of nfs are not; leave one of them out".to_owned());
     }
     if raw.filters.file.is_some() && layers_named && layers.contains(&Layer::Blk) {
-        return Err("--file is about calls on a file, which requests do not tell; leave blk out".to_owned());
+        return Err("--file needs calls, and requests at blk do not know their file; leave blk out".to_owned());
     }
     if raw.slower.is_some() && raw.output.by.is_some() {
-        return Err("--slower tells the process and the file of each call by itself; leave --by out".to_owned());
+        return Err("--slower reports the process and the file of each call; leave --by out".to_owned());
     }
     if raw.slower.is_some() && layers_named {
-        return Err("--slower tells where a call's time went in the whole stack; leave -T out".to_owned());
+        return Err("--slower reports where a call's time went in the whole stack; leave -T out".to_owned());
     }
     if raw.filters.follow && raw.filters.pids.is_empty() {
         return Err(
@@ -498,7 +498,7 @@ fn time_span(text: &str) -> Result<Duration, &'static str> {
 /// A time, or 0: everything.
 fn threshold(text: &str) -> Result<Duration, &'static str> {
     let span = time(text).ok_or(NO_TIME)?;
-    // What is too short to be told from 0 was not meant as 0.
+    // What is less than a nanosecond was not meant as 0.
     let is_zero = !text.contains(|c: char| ('1'..='9').contains(&c));
     if span.is_zero() && !is_zero {
         Err(NO_TIME)

@@ -1,4 +1,4 @@
-//! COMMAND: started stopped before its exec, let go when the probes are in place.
+//! COMMAND: forked first, executed when the probes are attached.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -135,7 +135,7 @@ impl Waiting {
     /// # Errors
     /// When the exec fails.
     pub fn release(mut self, program: &OsString) -> Result<Child, CommandError> {
-        // A child that has died is told by `spawn`.
+        // `spawn` reports a child that has died.
         let _ = self.gate.write_all(&[1]);
         match self.starting.join() {
             Ok(Ok(child)) => Ok(child),

@@ -1,5 +1,5 @@
 //! What this process may have more of than it was given, while a command that it starts may not: descriptors, of which each
-//! program and each place that it is attached at takes one, and locked memory, which is what maps are before 5.11.
+//! program and each of its attachments takes one, and locked memory, which is what maps are before 5.11.
 
 use std::io;
 use std::sync::OnceLock;

@@ -363,6 +363,13 @@ fn the_manual_has_every_option_verb_and_section() {
         let entry = manual.lines().any(|line| line.contains(&format!("--{name}")));
         assert_eq!(entry, !is_hidden, "--{name}");
     }
+    for arg in command
+        .get_arguments()
+        .filter(|arg| !arg.is_hide_set() && arg.get_id() != "help")
+    {
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        assert!(help.len() > 5 && manual.contains(&help), "{}: {help}", arg.get_id());
+    }
     for line in cli::USAGE.lines() {
         assert!(manual.contains(line.trim()), "{line}:\n{manual}");
     }

@@ -12,7 +12,7 @@ const CAP_SYS_RESOURCE: u32 = 24;
 const CAP_PERFMON: u32 = 38;
 const CAP_BPF: u32 = 39;
 
-/// What stands in the way of loading any program. `None`: nothing that can be told beforehand.
+/// What stands in the way of loading any program. `None`: nothing that is known beforehand.
 #[must_use]
 pub fn missing() -> Option<String> {
     let status = text_of("/proc/self/status").unwrap_or_default();
@@ -31,7 +31,7 @@ pub enum Denied {
     TracefsEvent,
 }
 
-/// What this process lacks for it, as far as that can be told.
+/// What this process lacks for it, as far as that is known.
 #[must_use]
 pub fn lacking(denied: Denied) -> Option<String> {
     let status = text_of("/proc/self/status").unwrap_or_default();

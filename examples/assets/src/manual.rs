@@ -124,6 +124,17 @@ const REPORT: &[Part] = &[
         "the rows that had most of its time; the first one is marked",
     ),
     Item("FILE", "its path from the root of its mount namespace"),
+    Heading("Columns of compare"),
+    Item(
+        "before, after, difference",
+        "the numbers of both runs, and by how much they differ. A difference that so few calls may have by chance is marked as such",
+    ),
+    Heading("Columns of --check"),
+    Item(
+        "layer, op, function, hook, fires",
+        "a probe for each function an operation may come to, and whether it ran while the operation was tried. Below, how many \
+         operations of each layer were counted",
+    ),
     Heading("What no call waited for"),
     Item(
         "Not waited for here",
@@ -163,10 +174,6 @@ const MESSAGES: &[Part] = &[
     Item(
         "not measured",
         "an operation, a row or a layer for which this kernel offers nothing, and the reason",
-    ),
-    Item(
-        "not followed",
-        "requests that go on in devices whose disks cannot be seen",
     ),
     Item("errors", "calls that failed, by error; their time is in the report"),
     Item(
@@ -335,7 +342,9 @@ const SEE_ALSO: &[Part] = &[Text(
 /// The page, as troff reads it.
 pub fn page() -> io::Result<Vec<u8>> {
     let command = cli::command();
-    let man = Man::new(command.clone()).section("8");
+    // Else those that the short help leaves out would have no text.
+    let shown = command.clone().mut_args(|arg| arg.hide_short_help(false));
+    let man = Man::new(shown).section("8");
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
