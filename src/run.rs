@@ -15,7 +15,6 @@ use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Instant;
 
@@ -33,7 +32,7 @@ use crate::kernel::file_operations::{self, Narrowing};
 use crate::kernel::interface::{EPOCH_STEP, NOBODY, STOP_CALLS, STOP_REQUESTS};
 use crate::kernel::preemption::Model;
 use crate::kernel::privileges::{self, Denied};
-use crate::kernel::{self, Facts, LazySymbols};
+use crate::kernel::{self, Facts, LazySymbols, cgroup};
 use crate::layer::Layer;
 use crate::layer::family::Row;
 use crate::leave;
@@ -129,7 +128,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     let cgroup = options
         .cgroup
         .as_deref()
-        .map(open_cgroup)
+        .map(cgroup::open)
         .transpose()
         .map_err(|line| cannot(&line))?;
     if let Some(line) = privileges::missing() {
@@ -296,29 +295,6 @@ fn symbols_of_interest(functions: &BTreeMap<String, Option<&'static str>>, optio
     names.extend(operations.map(str::to_owned));
     names.push("_stext".to_owned());
     names
-}
-
-fn open_cgroup(path: &Path) -> Result<OwnedFd, String> {
-    // A path of the file system, or one as /proc/PID/cgroup has it, below either place that version 2 is mounted at.
-    let below = |mount: &str| Path::new(mount).join(path.strip_prefix("/").unwrap_or(path));
-    let places = [
-        path.to_owned(),
-        below("/sys/fs/cgroup"),
-        below("/sys/fs/cgroup/unified"),
-    ];
-    let is_version_2 = |place: &PathBuf| {
-        let magic = nix::sys::statfs::statfs(place).map(|stat| stat.filesystem_type());
-        magic == Ok(nix::sys::statfs::CGROUP2_SUPER_MAGIC) && place.is_dir()
-    };
-    let Some(place) = places.into_iter().find(is_version_2) else {
-        return Err(format!(
-            "'{}' is no control group (of version 2, below /sys/fs/cgroup)",
-            path.display()
-        ));
-    };
-    File::open(&place)
-        .map(OwnedFd::from)
-        .map_err(|error| format!("'{}' cannot be opened: {error}", path.display()))
 }
 
 fn is_filtered(options: &Options) -> bool {

@@ -5,6 +5,7 @@
 mod beginnings;
 pub mod block;
 pub mod btf;
+pub mod cgroup;
 pub mod disk;
 pub mod diskstats;
 pub mod file;

@@ -160,37 +160,6 @@ pub fn path(kind: u32, pieces: &[String]) -> Option<CallPath> {
     Some(CallPath { kind, text })
 }
 
-/// Control groups of version 1 that matter here, as `bpf/interface.h` numbers them. `None`: those of version 2.
-#[must_use]
-pub fn cgroups_of_version_1() -> Option<Hierarchy> {
-    let Ok(controllers) = fs::read_to_string("/proc/cgroups") else {
-        return None;
-    };
-    hierarchy(&controllers)
-}
-
-/// A hierarchy of version 1, by its controller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hierarchy {
-    Io,
-    Memory,
-}
-
-/// Out of the lines of `/proc/cgroups`: name, number of the hierarchy, and so on. Those of version 2, and those that are not
-/// mounted, have the number 0.
-fn hierarchy(controllers: &str) -> Option<Hierarchy> {
-    let is_mounted = |name: &str| {
-        controllers.lines().any(|line| {
-            let mut words = line.split_whitespace();
-            words.next() == Some(name) && words.next().is_some_and(|number| number != "0")
-        })
-    };
-    let all = [("blkio", Hierarchy::Io), ("memory", Hierarchy::Memory)];
-    all.into_iter()
-        .find(|(name, _)| is_mounted(name))
-        .map(|(_, hierarchy)| hierarchy)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -234,16 +203,6 @@ mod tests {
     }
 
     #[test]
-    fn the_hierarchy_of_version_1_is_the_one_that_is_mounted() {
-        let lines = |io: u32, memory: u32| {
-            format!("#subsys_name\thierarchy\tnum_cgroups\tenabled\nblkio\t{io}\t1\t1\nmemory\t{memory}\t1\t1\n")
-        };
-        assert_eq!(hierarchy(&lines(0, 0)), None);
-        assert_eq!(hierarchy(&lines(3, 4)), Some(Hierarchy::Io));
-        assert_eq!(hierarchy(&lines(0, 4)), Some(Hierarchy::Memory));
-    }
-
-    #[test]
     fn pieces_are_put_together() {
         let told = |kind, names: &[u8]| path(kind, &pieces(names, names.len() as u32)).map(|path| path.text);
         assert_eq!(told(PATH_WHOLE, b"file\0b\0a\0").as_deref(), Some("/a/b/file"));
@@ -264,7 +223,7 @@ mod tests {
         #[test]
         fn anything_is_read(mounts in fuzz::text_like(MOUNTS), stat in fuzz::text_like(STAT), minor in 0_u32..30) {
             let _ = (mount_of(&mounts, (259, minor)), kind_of(&mounts, (0, minor)));
-            let _ = (name_in_stat(&stat, 47_110_000_000), hierarchy(&mounts));
+            let _ = name_in_stat(&stat, 47_110_000_000);
         }
 
         #[test]

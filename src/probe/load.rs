@@ -11,6 +11,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapType, OpenMapMut, OpenObject, ProgramAttachType};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
+use crate::kernel::cgroup::Hierarchy;
 use crate::kernel::file::FileNumber;
 use crate::kernel::interface::skeleton::{
     IostackbreakdownSkel, IostackbreakdownSkelBuilder, OpenIostackbreakdownMaps, OpenIostackbreakdownSkel,
@@ -22,7 +23,6 @@ use crate::kernel::interface::{
     KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_OF, KFUNC_SESSION_IS_RETURN_OF, NOBODY, ORIGINS, ROW_QUEUE, STOP_CALLS,
     STOP_REQUESTS,
 };
-use crate::kernel::names::{self, Hierarchy};
 use crate::kernel::{Facts, Fprobe, possible_cpus};
 use crate::layer::family::Row;
 use crate::layer::{COMPAT, Layer, REQUESTS, Returns, SYSCALLS, Says, Shape};
@@ -268,8 +268,8 @@ fn group_config(config: &mut types::config, groups: Option<GroupWish>) {
         Some(By::Cgroup) => BY_CGROUP,
     };
     config.group_by = by as u8;
-    let cgroups = match names::cgroups_of_version_1().filter(|_| by == BY_CGROUP) {
-        None => CGROUPS_UNIFIED,
+    let cgroups = match (by == BY_CGROUP).then(Hierarchy::here) {
+        None | Some(Hierarchy::Unified) => CGROUPS_UNIFIED,
         Some(Hierarchy::Io) => CGROUPS_IO,
         Some(Hierarchy::Memory) => CGROUPS_MEMORY,
     };

@@ -1,16 +1,20 @@
 //! Calls and requests by process, file, disk and control group. That groups and others add up is looked at in every report.
 
+use super::filters;
 use super::hard::Mounted;
 use super::report::Tool;
 use crate::disks::NullDisks;
-use crate::guest::{Check, Guest};
+use crate::guest::{Check, Guest, run};
 use crate::scene::BLOCK;
 use crate::schema;
 use crate::workload::{BLK, EXT4, SYSCALL, Spec, VFS, Workload, prepare};
+use nix::mount::{MsFlags, mount, umount};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 pub const CHECKS: &[Check] = &[
     check("dimensions: three processes, each with its own calls", processes).when(|guest| guest.tool().is_some()),
@@ -26,6 +30,7 @@ pub const CHECKS: &[Check] = &[
     check("dimensions: more files than there is room for", no_room).when(is_oldest_or_newest),
     check("dimensions: two control groups of version 2", cgroups),
     check("dimensions: two control groups of version 1", cgroups_of_version_1).when(has_version_1),
+    check("dimensions: control groups of both versions", cgroups_of_both_versions).when(has_version_1),
 ];
 
 const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
@@ -328,7 +333,7 @@ fn no_room(guest: &Guest) -> Result<(), String> {
 }
 
 fn cgroups(guest: &Guest) -> Result<(), String> {
-    two_cgroups(guest, "/sys/fs/cgroup")
+    two_cgroups(guest, UNIFIED)
 }
 
 /// Where the kernel has it still.
@@ -337,10 +342,55 @@ fn has_version_1(guest: &Guest) -> bool {
     guest.as_booted() && controllers.lines().any(|line| line.starts_with("blkio"))
 }
 
-/// In a hierarchy of their own: that of version 2 is another one then.
+/// The hierarchy of version 2, until this is dropped.
+struct Unmounted;
+
+const UNIFIED: &str = "/sys/fs/cgroup";
+
+impl Unmounted {
+    fn new() -> Result<Self, String> {
+        umount(UNIFIED).map_err(|e| format!("{UNIFIED}: {e}"))?;
+        Ok(Self)
+    }
+}
+
+impl Drop for Unmounted {
+    fn drop(&mut self) {
+        let mounted = mount(
+            Some("cgroup2"),
+            UNIFIED,
+            Some("cgroup2"),
+            MsFlags::empty(),
+            None::<&str>,
+        );
+        if let Err(error) = mounted {
+            eprintln!("{UNIFIED}: {error}");
+        }
+    }
+}
+
+/// Alone, as on a machine that was set up before version 2. `--cgroup` has nothing to compare with there, and says so.
 fn cgroups_of_version_1(guest: &Guest) -> Result<(), String> {
+    const FOLDER: &str = "/mnt/blkio";
+    let _mounted = Mounted::mount("blkio", FOLDER, "cgroup", "blkio")?;
+    let _unmounted = Unmounted::new()?;
+    two_cgroups(guest, FOLDER)?;
+    let mut refused = Command::new(guest.tool().ok_or("there is no tool")?);
+    let refused = run(
+        refused.args(["-T", SYSCALL, "--cgroup", FOLDER]),
+        Duration::from_secs(60),
+    )?;
+    if refused.status.code() != Some(1) || !refused.stderr.contains("needs control groups of version 2") {
+        return Err(format!("--cgroup: {}\n{}", refused.status, refused.stderr));
+    }
+    Ok(())
+}
+
+/// As systemd calls hybrid: `--by cgroup` and `--cgroup` mean the same groups, those of version 2.
+fn cgroups_of_both_versions(guest: &Guest) -> Result<(), String> {
     let _mounted = Mounted::mount("blkio", "/mnt/blkio", "cgroup", "blkio")?;
-    two_cgroups(guest, "/mnt/blkio")
+    two_cgroups(guest, UNIFIED)?;
+    filters::control_group(guest, &[SYSCALL], &filters::SPEC)
 }
 
 fn two_cgroups(guest: &Guest, hierarchy: &str) -> Result<(), String> {

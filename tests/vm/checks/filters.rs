@@ -32,7 +32,7 @@ const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Che
     Check::new(name, run).when(Guest::as_booted)
 }
 
-const SPEC: Spec = Spec {
+pub const SPEC: Spec = Spec {
     set: "mix",
     threads: 2,
     rounds: 3,

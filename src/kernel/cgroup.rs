@@ -1,0 +1,122 @@
+//! Control groups: of which version they are, for `--by cgroup` and `--cgroup` alike.
+//!
+//! Version 2 wherever it is mounted, also beside version 1 (hybrid): every process is in it, by the paths that `systemd-cgls` shows and the
+//! line `0::` of `/proc/PID/cgroup` has. Version 1, in which a process may be in another group for each controller, only where version 2 is
+//! not mounted; `--cgroup` has nothing to compare with there.
+
+use std::fs::{self, File};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
+
+/// Where version 2 is mounted: alone, or beside version 1.
+const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+
+/// Which group of a process is meant, as `bpf/interface.h` has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hierarchy {
+    /// Version 2.
+    Unified,
+    /// Version 1, of the controller blkio.
+    Io,
+    /// Version 1, of the controller memory.
+    Memory,
+}
+
+impl Hierarchy {
+    /// The one of this machine.
+    #[must_use]
+    pub fn here() -> Self {
+        // Where it cannot be read, nothing is mounted of version 1 that we would know.
+        let controllers = fs::read_to_string("/proc/cgroups").unwrap_or_default();
+        hierarchy(&controllers, is_unified_mounted())
+    }
+}
+
+fn is_version_2(path: &Path) -> bool {
+    statfs(path).is_ok_and(|stat| stat.filesystem_type() == CGROUP2_SUPER_MAGIC)
+}
+
+fn is_unified_mounted() -> bool {
+    MOUNTS.into_iter().any(|mount| is_version_2(Path::new(mount)))
+}
+
+/// Out of the lines of `/proc/cgroups`: name, number of the hierarchy, and so on. Those of version 2, and those that are not mounted,
+/// have the number 0.
+fn hierarchy(controllers: &str, is_unified_mounted: bool) -> Hierarchy {
+    let is_mounted = |name: &str| {
+        controllers.lines().any(|line| {
+            let mut words = line.split_whitespace();
+            words.next() == Some(name) && words.next().is_some_and(|number| number != "0")
+        })
+    };
+    let all = [("blkio", Hierarchy::Io), ("memory", Hierarchy::Memory)];
+    let mounted = all.into_iter().find(|(name, _)| is_mounted(name));
+    mounted
+        .filter(|_| !is_unified_mounted)
+        .map_or(Hierarchy::Unified, |(_, hierarchy)| hierarchy)
+}
+
+/// Opens the group of a path: one of the file system, or one as `/proc/PID/cgroup` has it.
+///
+/// # Errors
+/// One line: there is none, or none that can be compared with.
+pub fn open(path: &Path) -> Result<OwnedFd, String> {
+    let name = path.display();
+    let below = |mount: &str| Path::new(mount).join(path.strip_prefix("/").unwrap_or(path));
+    let places: Vec<PathBuf> = std::iter::once(path.to_owned()).chain(MOUNTS.map(below)).collect();
+    match places.iter().find(|place| place.is_dir() && is_version_2(place)) {
+        Some(place) => File::open(place)
+            .map(OwnedFd::from)
+            .map_err(|error| format!("'{name}' cannot be opened: {error}")),
+        None if is_unified_mounted() => Err(format!(
+            "'{name}' is no control group (of version 2, below /sys/fs/cgroup)"
+        )),
+        None => Err(format!(
+            "--cgroup '{name}' needs control groups of version 2, which are not mounted at {}; --by cgroup shows those of version 1",
+            MOUNTS.join(" or ")
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fuzz;
+
+    fn lines(io: u32, memory: u32) -> String {
+        format!("#subsys_name\thierarchy\tnum_cgroups\tenabled\nblkio\t{io}\t1\t1\nmemory\t{memory}\t1\t1\n")
+    }
+
+    #[test]
+    fn version_2_is_meant_wherever_it_is_mounted() {
+        for (io, memory, alone) in [
+            (0, 0, Hierarchy::Unified),
+            (3, 4, Hierarchy::Io),
+            (0, 4, Hierarchy::Memory),
+        ] {
+            assert_eq!(hierarchy(&lines(io, memory), false), alone);
+            assert_eq!(hierarchy(&lines(io, memory), true), Hierarchy::Unified);
+        }
+        assert_eq!(hierarchy("", false), Hierarchy::Unified);
+    }
+
+    #[test]
+    fn what_is_no_group_is_refused() {
+        let error = open(Path::new("/proc/self")).unwrap_err();
+        assert!(error.contains("control group"), "{error}");
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn any_controllers_are_read(text in fuzz::text_like("#subsys_name\thierarchy\nblkio\t3\t1\t1\nmemory\t0\t1\t1\n")) {
+            prop_assert_eq!(hierarchy(&text, true), Hierarchy::Unified);
+            let _ = hierarchy(&text, false);
+        }
+    }
+}
