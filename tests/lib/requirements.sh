@@ -234,12 +234,12 @@ add_packages() {
     mapfile -t -O "${#packages[@]}" packages
 }
 
-# Whether apt has a candidate for all that is to be installed.
+# Whether apt has a candidate for all that is to be installed. One question, since apt may read its lists anew for each.
 apt_knows_all() {
-    local package
-    for package in "${packages[@]}"; do
-        [ -n "$(candidate "$package")" ] || return 1
-    done
+    local known
+    [ "${#packages[@]}" -gt 0 ] || return 0
+    known=$(LC_ALL=C apt-cache -o Dir::State::lists="$lists" policy "${packages[@]}" 2>/dev/null | grep '^  Candidate: ' | grep -vcF '(none)')
+    [ "$known" -eq "${#packages[@]}" ]
 }
 
 # Fetches apt's lists of packages, without root to where nobody else looks. What apt says goes to `apt_said`: that some source
