@@ -419,21 +419,23 @@ __noinline int count_unseen_issue(__u32 op)
 	return 0;
 }
 
-/* Of what ends without having been seen to be issued in this run, and, rarely, of what the other program has counted. */
-static __always_inline int on_unissued_end(struct request *rq, bool direct, const struct found_request *known, __u64 stamp,
-					   __u32 bytes, enum end_seen by)
+/*
+ * Of what ends without having been seen to be issued in this run, and, rarely, of what the other program has counted. By
+ * itself, since it is rare and long.
+ */
+__noinline int on_unissued_end(__u64 address, __u64 stamp, __u32 bytes)
 {
-	const struct request_state *state = known->state;
+	struct request *rq = (void *)address;
+	bool direct = TYPE_ONCE(rq), is_known, is_asked_for;
 	struct request_view view = { .address = (__u64)rq };
-	bool is_known = state && state->stamp == stamp, is_asked_for;
+	struct found_request found = find_request(address), *known = &found;
+	const struct request_state *state = found.state;
 	__u8 phase = state ? state->phase : 0;
-	__u64 address = view.address;
 	__u64 submitted = 0;
 	__u32 submitter;
 	__u8 op;
 
-	if (is_unknown(state, stamp, bytes) && !is_unseen_issue(rq, direct, by))
-		return 0;
+	is_known = state && state->stamp == stamp;
 	if (!look_at_disk(&view, direct))
 		return 0;
 	if (is_known && phase == REQUEST_ENDED) {
@@ -564,8 +566,10 @@ static __always_inline int on_end(struct request *rq, bool direct, long error, b
 	/* Nothing is counted any more while /proc/diskstats is read, to be compared. */
 	if (control.stopped & STOP_REQUESTS || bytes < OF_REQUEST(rq, direct, __data_len))
 		return 0;
+	if (is_unknown(state, stamp, bytes) && !is_unseen_issue(rq, direct, by))
+		return 0;
 	if (!state || state->phase != REQUEST_ISSUED)
-		return on_unissued_end(rq, direct, &known, stamp, bytes, by);
+		return on_unissued_end(as_number(address), stamp, bytes);
 	now = bpf_ktime_get_ns();
 	ended = *state;
 	if (ended.flushes)
