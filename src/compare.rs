@@ -1,12 +1,13 @@
 //! `compare BEFORE.json AFTER.json`: what became faster or slower between two runs, and what only looks so.
 //!
-//! A difference is told as one when it is larger than the noise that so few calls have: three standard errors, of which
-//! nothing is assumed but what was measured. The variance of a call's time in a row is at most `mean × (longest call − mean)`,
-//! whatever its distribution; a quantile is between the steps of the calls three standard errors of its rank away.
+//! Every difference is shown, and marked `within noise` where it is no larger than the noise that so few calls have: three
+//! standard errors, of which nothing is assumed but what was measured. The variance of a call's time in a row is at most
+//! `mean × (longest call − mean)`, whatever its distribution; a quantile is between the steps of the calls three standard
+//! errors of its rank away. Of bytes, each call is taken to move as many as the average one.
 
 mod lines;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -16,7 +17,9 @@ use serde::{Deserialize, Deserializer};
 use self::lines::Lines;
 use crate::printable::printable;
 use crate::report::json::SCHEMA_VERSION;
-use crate::report::text::number::{decimal_bytes, thousands, time_each, time_sum};
+use crate::report::stack::NOT_SPLIT;
+use crate::report::text::WIDTH;
+use crate::report::text::number::{BYTE_COLUMNS, ColumnUnit, TIME_COLUMNS, column_units, time_sum};
 
 /// How many standard errors are noise.
 const ERRORS: f64 = 3.0;
@@ -38,6 +41,7 @@ struct Line {
     duration_ns: u64,
     #[serde(deserialize_with = "shown")]
     subject: String,
+    #[serde(default)]
     layers: Vec<LayerLine>,
     stack: Option<StackLine>,
     cost: Option<CostLine>,
@@ -50,6 +54,7 @@ struct CostLine {
 
 #[derive(Debug, Deserialize)]
 struct BudgetLine {
+    #[serde(default)]
     detached: Vec<DetachedLine>,
 }
 
@@ -64,7 +69,15 @@ struct DetachedLine {
 struct LayerLine {
     #[serde(deserialize_with = "shown")]
     layer: String,
+    #[serde(default)]
     ops: Vec<OpLine>,
+    #[serde(default)]
+    not_measured: Vec<MissingLine>,
+}
+
+#[derive(Debug, Deserialize)]
+struct MissingLine {
+    what: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -80,7 +93,12 @@ struct OpLine {
 
 #[derive(Debug, Deserialize)]
 struct StackLine {
+    /// Reports of earlier versions do not say it.
+    kernel_time_split: Option<bool>,
+    #[serde(default)]
     families: Vec<FamilyLine>,
+    #[serde(default)]
+    not_measured: Vec<MissingLine>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -91,7 +109,9 @@ struct FamilyLine {
     bytes: u64,
     total_ns: u64,
     max_ns: Option<u64>,
+    #[serde(default)]
     rows: Vec<RowLine>,
+    #[serde(default)]
     buckets: Vec<BucketLine>,
 }
 
@@ -123,11 +143,13 @@ struct Run {
     has_stack: bool,
     /// Layers that were not measured to the end (`--budget`), and how long each was, in nanoseconds.
     detached: BTreeMap<String, u64>,
+    /// Rows and ops that were not measured. What else is not in the groups was not called.
+    missing: BTreeSet<String>,
     groups: Vec<Group>,
 }
 
 /// Calls that are compared: a family, or an op of a layer.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Group {
     name: String,
     count: u64,
@@ -139,16 +161,16 @@ struct Group {
     buckets: Vec<BucketLine>,
 }
 
-/// The comparison of two files of `--json`.
+/// The comparison of two files of `--json`, in lines of `width` columns: those of the terminal, `None` where it is none.
 ///
 /// # Errors
 /// One line: what cannot be read, or cannot be compared.
-pub fn compare(before: &Path, after: &Path) -> Result<String, String> {
+pub fn compare(before: &Path, after: &Path, width: Option<usize>) -> Result<String, String> {
     let (before, after) = (read(before)?, read(after)?);
     if before.has_stack != after.has_stack {
         return Err("one of them is of the whole stack and the other one of single layers (-T)".to_owned());
     }
-    Ok(tell(&before, &after))
+    Ok(text(&before, &after, width.unwrap_or(WIDTH)))
 }
 
 /// As many groups as a run may have, rows and steps of a group: more than there are. What is read stays as small.
@@ -211,6 +233,7 @@ impl Run {
             duration_ns: 0,
             has_stack: first.stack.is_some(),
             detached: BTreeMap::new(),
+            missing: BTreeSet::new(),
             groups: Vec::new(),
         }
     }
@@ -220,9 +243,21 @@ impl Run {
         let budget = line.cost.and_then(|cost| cost.budget);
         let detached = budget.into_iter().flat_map(|budget| budget.detached);
         self.detached.extend(detached.map(|it| (it.layer, it.after_ns)));
-        let groups = match line.stack {
-            Some(stack) => stack.families.into_iter().map(Group::of_family).collect(),
-            None => line.layers.into_iter().flat_map(Group::of_layer).collect::<Vec<_>>(),
+        let groups: Vec<Group> = match line.stack {
+            Some(stack) => {
+                let is_split = stack.kernel_time_split != Some(false);
+                self.missing.extend(stack.not_measured.into_iter().map(|row| row.what));
+                let families = stack.families.into_iter();
+                families.map(|family| Group::of_family(family, is_split)).collect()
+            }
+            None => {
+                for layer in &line.layers {
+                    let missing = layer.not_measured.iter();
+                    let missing = missing.map(|op| format!("{} {}", layer.layer, op.what));
+                    self.missing.extend(missing);
+                }
+                line.layers.into_iter().flat_map(Group::of_layer).collect()
+            }
         };
         for group in groups {
             let is_full = self.groups.len() > MOST;
@@ -237,21 +272,46 @@ impl Run {
     /// No more than can have been measured.
     fn is_possible(&self) -> bool {
         let is_possible = |group: &Group| group.rows.len() <= MOST && group.buckets.len() <= MOST;
-        self.groups.len() <= MOST && self.detached.len() <= MOST && self.groups.iter().all(is_possible)
+        self.groups.len() <= MOST
+            && self.detached.len() <= MOST
+            && self.missing.len() <= MOST
+            && self.groups.iter().all(is_possible)
     }
 
-    fn group(&self, name: &str) -> Option<&Group> {
-        self.groups.iter().find(|group| group.name == name && group.count > 0)
+    /// Calls by their name; `None` where they were not measured.
+    fn group(&self, name: &str) -> Option<Group> {
+        let layer = name.split(' ').next().unwrap_or_default();
+        let is_missing = self.missing.contains(name) || self.missing.contains(&format!("{layer} everything"));
+        match self.groups.iter().find(|group| group.name == name) {
+            Some(group) => Some(group.clone()),
+            None if is_missing => None,
+            None => Some(Group::default()),
+        }
     }
 
-    fn seconds(&self) -> f64 {
-        self.duration_ns as f64 / 1e9
+    /// The time of some calls in a row; `None` where it was not measured.
+    fn in_row(&self, group: &Group, row: &str) -> Option<u64> {
+        let found = group.rows.iter().find(|(name, _)| name == row);
+        // Where one of these is, the other one is not.
+        let is_missing = [NOT_SPLIT, "syscall"].contains(&row) || self.missing.contains(row);
+        found.map_or((!is_missing).then_some(0), |(_, ns)| Some(*ns))
+    }
+
+    /// Of a number that belongs to a group's calls: how much it is in a second, and the standard error of that.
+    fn per_second(&self, number: u64, count: u64) -> (f64, f64) {
+        let seconds = (self.duration_ns as f64 / 1e9).max(f64::MIN_POSITIVE);
+        let rate = number as f64 / seconds;
+        (rate, rate / (count.max(1) as f64).sqrt())
     }
 }
 
 impl Group {
-    fn of_family(line: FamilyLine) -> Self {
-        let measured = line.rows.into_iter().filter_map(|row| Some((row.row, row.ns?)));
+    fn of_family(line: FamilyLine, is_split: bool) -> Self {
+        let name = |row: String| match row.as_str() {
+            "syscall" if !is_split => NOT_SPLIT.to_owned(),
+            _ => row,
+        };
+        let measured = line.rows.into_iter().filter_map(|row| Some((name(row.row), row.ns?)));
         // One more is enough to see that they are too many.
         let measured = measured.take(MOST + 1);
         Self {
@@ -340,7 +400,7 @@ impl Group {
     }
 }
 
-fn tell(before: &Run, after: &Run) -> String {
+fn text(before: &Run, after: &Run, width: usize) -> String {
     let mut text = String::new();
     for (name, run) in [("before", before), ("after", after)] {
         let line = format!(
@@ -360,17 +420,16 @@ fn tell(before: &Run, after: &Run) -> String {
             );
         }
     }
-    for name in names(before, after) {
-        // A String can be written to.
-        let _ = writeln!(
-            text,
-            "\n{name:<20}{:>12}{:>12}  {:>14}",
-            "before", "after", "difference"
-        );
-        for line in rows(before, after, name) {
-            text.push_str(line.trim_end());
-            text.push('\n');
-        }
+    let sections: Vec<Section> = names(before, after)
+        .into_iter()
+        .map(|name| Section::of(before, after, name))
+        .collect();
+    // From the form everyone wants to the narrowest.
+    let forms = [(2, true), (2, false), (1, false)].map(|(gap, is_wide)| section_lines(&sections, gap, is_wide));
+    let fits = |lines: &&Vec<String>| lines.iter().all(|line| line.chars().count() <= width);
+    for line in forms.iter().find(fits).unwrap_or(&forms[2]) {
+        text.push_str(line);
+        text.push('\n');
     }
     text
 }
@@ -386,95 +445,197 @@ fn names<'a>(before: &'a Run, after: &'a Run) -> Vec<&'a str> {
     names
 }
 
-fn rows(before: &Run, after: &Run, name: &str) -> Vec<String> {
-    let (old, new) = match (before.group(name), after.group(name)) {
-        (Some(old), Some(new)) => (old, new),
-        (Some(old), None) => return vec![format!("  calls             {:>12}           -", thousands(old.count))],
-        (None, Some(new)) => return vec![format!("  calls                        -{:>12}", thousands(new.count))],
-        (None, None) => return Vec::new(),
-    };
-    let mut lines = Vec::new();
-    let per_second = |group: &Group, run: &Run| {
-        let seconds = run.seconds().max(f64::MIN_POSITIVE);
-        (group.count as f64 / seconds, (group.count as f64).sqrt() / seconds)
-    };
-    let calls = [per_second(old, before), per_second(new, after)];
-    let number = |n: f64| thousands(n.round() as u64);
-    lines.push(line("calls/s", calls, number));
-    if old.bytes > 0 || new.bytes > 0 {
-        let [a, b] = [(old, before), (new, after)].map(|(group, run)| {
-            let seconds = run.seconds().max(f64::MIN_POSITIVE);
-            format!("{}/s", decimal_bytes((group.bytes as f64 / seconds) as u64))
-        });
-        lines.push(format!("  {:<18}{a:>12}{b:>12}", "bytes"));
-    }
-    lines.push(line(
-        "avg",
-        [old.mean(old.total_ns), new.mean(new.total_ns)],
-        nanoseconds,
-    ));
-    for (name, q) in QUANTILES {
-        if let (Some(old), Some(new)) = (old.quantile(q), new.quantile(q)) {
-            lines.push(quantile_line(name, old, new));
-        }
-    }
-    let of = |group: &Group, row: &str| group.rows.iter().find(|(name, _)| name == row).map(|(_, ns)| *ns);
-    let new_ones = new.rows.iter().filter(|(row, _)| of(old, row).is_none());
-    for (row, _) in old.rows.iter().chain(new_ones) {
-        match (of(old, row), of(new, row)) {
-            (Some(0), Some(0)) => {}
-            (Some(a), Some(b)) => lines.push(line(row, [old.mean(a), new.mean(b)], nanoseconds)),
-            // Measured in one of the runs only.
-            (a, b) => {
-                let [a, b] = [(old, a), (new, b)].map(|(group, ns)| match ns {
-                    Some(ns) => nanoseconds(group.mean(ns).0),
-                    None => "-".to_owned(),
-                });
-                lines.push(format!("  {row:<18}{a:>12}{b:>12}"));
-            }
-        }
-    }
-    lines
+/// Calls of one kind, compared.
+struct Section {
+    name: String,
+    rows: Vec<Row>,
 }
 
-fn nanoseconds(ns: f64) -> String {
-    time_each(ns.round() as u64)
+/// One number of both runs.
+struct Row {
+    name: String,
+    /// `-` of what was not measured.
+    before: String,
+    after: String,
+    /// `None`: one of them was not measured.
+    difference: Option<Difference>,
+}
+
+struct Difference {
+    text: String,
+    /// Of the number before; empty where that is 0.
+    relative: String,
+    is_noise: bool,
+}
+
+impl Section {
+    fn of(before: &Run, after: &Run, name: &str) -> Self {
+        let [old, new] = [before, after].map(|run| run.group(name));
+        let calls = [(before, &old), (after, &new)].map(|(run, group)| {
+            let group = group.as_ref();
+            group.map(|group| run.per_second(group.count, group.count))
+        });
+        let most = calls.iter().flatten().map(|(rate, _)| *rate).fold(0.0, f64::max);
+        let decimals = u32::from(most < 100.0);
+        let number = move |n: f64| tenths(n, decimals);
+        let mut rows = vec![row("calls/s", calls, number)];
+        if let (Some(old), Some(new)) = (&old, &new)
+            && old.count > 0
+            && new.count > 0
+        {
+            rows.extend(rows_of_both(before, after, old, new));
+        }
+        Self {
+            name: name.to_owned(),
+            rows,
+        }
+    }
+}
+
+fn rows_of_both(before: &Run, after: &Run, old: &Group, new: &Group) -> Vec<Row> {
+    let mut rows = Vec::new();
+    if old.bytes > 0 || new.bytes > 0 {
+        let bytes = [(before, old), (after, new)].map(|(run, group)| run.per_second(group.bytes, group.count));
+        let unit = column_units(BYTE_COLUMNS, bytes.iter().map(|(rate, _)| *rate as u64))[0];
+        rows.push(row("bytes", bytes.map(Some), |n| {
+            format!("{} {}/s", unit.number(n.round() as u64), unit.name)
+        }));
+    }
+    let mut times = vec![("avg", [old, new].map(|group| Some(group.mean(group.total_ns))))];
+    let new_ones = new
+        .rows
+        .iter()
+        .filter(|(row, _)| !old.rows.iter().any(|(known, _)| known == row));
+    let names = old.rows.iter().chain(new_ones).map(|(name, _)| name.as_str());
+    for name in names {
+        let of = |run: &Run, group: &Group| run.in_row(group, name).map(|ns| group.mean(ns));
+        let both = [of(before, old), of(after, new)];
+        if both.iter().flatten().any(|(mean, _)| *mean > 0.0) {
+            times.push((name, both));
+        }
+    }
+    let quantiles = QUANTILES
+        .iter()
+        .filter_map(|(name, q)| Some((*name, old.quantile(*q)?, new.quantile(*q)?)));
+    let quantiles: Vec<_> = quantiles.collect();
+    // One unit for all times of these calls.
+    let means = times
+        .iter()
+        .flat_map(|(_, both)| both)
+        .flatten()
+        .map(|(mean, _)| mean.round() as u64);
+    let all = means.chain(quantiles.iter().flat_map(|(_, old, new)| [old.0, new.0]));
+    let unit = column_units(TIME_COLUMNS, all)[0];
+    let time = |ns: f64| format!("{} {}", unit.number(ns.round() as u64), unit.name);
+    let mut times = times.into_iter().map(|(name, both)| row(name, both, time));
+    rows.extend(times.next());
+    rows.extend(
+        quantiles
+            .iter()
+            .map(|(name, old, new)| quantile_row(name, *old, *new, time)),
+    );
+    rows.extend(times);
+    rows
+}
+
+/// A number with as many decimals, 0 or 1.
+fn tenths(n: f64, decimals: u32) -> String {
+    let unit = ColumnUnit {
+        name: "",
+        size: 10,
+        decimals,
+    };
+    unit.number((n * 10.0).round() as u64)
 }
 
 /// Two means with their standard errors.
-fn line(name: &str, [old, new]: [(f64, f64); 2], text: impl Fn(f64) -> String) -> String {
-    let noise = ERRORS * (old.1 * old.1 + new.1 * new.1).sqrt();
-    let difference = difference(old.0, new.0, noise, &text);
-    format!("  {name:<18}{:>12}{:>12}  {difference}", text(old.0), text(new.0))
-}
-
-fn quantile_line(name: &str, old: (u64, u64, u64), new: (u64, u64, u64)) -> String {
-    // Where the ranges overlap, both may be the same.
-    let noise = if old.1 < new.2 && new.1 < old.2 {
-        f64::INFINITY
-    } else {
-        0.0
-    };
-    let difference = difference(old.0 as f64, new.0 as f64, noise, &nanoseconds);
-    format!(
-        "  {name:<18}{:>12}{:>12}  {difference}",
-        time_each(old.0),
-        time_each(new.0)
-    )
-}
-
-fn difference(old: f64, new: f64, noise: f64, text: &impl Fn(f64) -> String) -> String {
-    let change = new - old;
-    if change.abs() <= noise {
-        return format!("{:>14}", "no difference");
+fn row(name: &str, [old, new]: [Option<(f64, f64)>; 2], text: impl Fn(f64) -> String) -> Row {
+    let cell = |mean: Option<(f64, f64)>| mean.map_or_else(|| "-".to_owned(), |(mean, _)| text(mean));
+    Row {
+        name: name.to_owned(),
+        before: cell(old),
+        after: cell(new),
+        difference: old.zip(new).map(|(old, new)| {
+            let noise = ERRORS * (old.1 * old.1 + new.1 * new.1).sqrt();
+            difference(old.0, new.0, (new.0 - old.0).abs() <= noise, &text)
+        }),
     }
-    let sign = if change < 0.0 { '-' } else { '+' };
-    let relative = if old > 0.0 {
-        format!("{sign}{:.1} %", change.abs() / old * 100.0)
-    } else {
-        String::new()
+}
+
+/// Two quantiles with the least and the most that each may be.
+fn quantile_row(name: &str, old: (u64, u64, u64), new: (u64, u64, u64), text: impl Fn(f64) -> String) -> Row {
+    // Where the ranges overlap, both may be the same.
+    let is_noise = old.1 < new.2 && new.1 < old.2;
+    Row {
+        name: name.to_owned(),
+        before: text(old.0 as f64),
+        after: text(new.0 as f64),
+        difference: Some(difference(old.0 as f64, new.0 as f64, is_noise, &text)),
+    }
+}
+
+fn difference(old: f64, new: f64, is_noise: bool, text: &impl Fn(f64) -> String) -> Difference {
+    let change = new - old;
+    let sign = match change {
+        change if change < 0.0 => "-",
+        change if change > 0.0 => "+",
+        _ => "",
     };
-    format!("{:>14} {relative:>10}", format!("{sign}{}", text(change.abs())))
+    Difference {
+        text: format!("{sign}{}", text(change.abs())),
+        relative: if old > 0.0 {
+            format!("{sign}{} %", tenths(change.abs() / old * 100.0, 1))
+        } else {
+            String::new()
+        },
+        is_noise,
+    }
+}
+
+/// The lines of all sections, in the same columns. Where there is no room (`is_wide`), what is within noise has no percentage.
+fn section_lines(sections: &[Section], gap: usize, is_wide: bool) -> Vec<String> {
+    const NOISE: &str = "within noise";
+    let rows = || sections.iter().flat_map(|section| &section.rows);
+    let widest = |of: &dyn Fn(&Row) -> usize, least: usize| rows().map(of).max().unwrap_or(0).max(least);
+    let length = |text: &str| text.chars().count();
+    let names = widest(&|row| length(&row.name) + 2, 12);
+    let names = sections
+        .iter()
+        .map(|section| length(&section.name))
+        .max()
+        .unwrap_or(0)
+        .max(names);
+    let numbers = widest(&|row| length(&row.before).max(length(&row.after)), 9);
+    let differences = widest(&|row| row.difference.as_ref().map_or(1, |it| length(&it.text)), 10);
+    let relatives = widest(&|row| row.difference.as_ref().map_or(0, |it| length(&it.relative)), 0);
+    let line = |name: &str, before: &str, after: &str, difference: &str, rest: &str| {
+        let line = format!(
+            "{name:<names$}{:gap$}{before:>numbers$}{:gap$}{after:>numbers$}{:gap$}{difference:>differences$}{:gap$}{rest}",
+            "", "", "", ""
+        );
+        line.trim_end().to_owned()
+    };
+    let mut lines = Vec::new();
+    for section in sections {
+        lines.push(String::new());
+        lines.push(line(&section.name, "before", "after", "difference", ""));
+        for row in &section.rows {
+            let (difference, rest) = match &row.difference {
+                None => ("-", String::new()),
+                Some(it) if !it.is_noise => (it.text.as_str(), format!("{:>relatives$}", it.relative)),
+                Some(it) if is_wide => (it.text.as_str(), format!("{:>relatives$}  {NOISE}", it.relative)),
+                Some(it) => (it.text.as_str(), NOISE.to_owned()),
+            };
+            lines.push(line(
+                &format!("  {}", row.name),
+                &row.before,
+                &row.after,
+                difference,
+                &rest,
+            ));
+        }
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -529,7 +690,7 @@ mod tests {
             detached: BTreeMap::new(),
             ..self::run(group(1, 1, 1))
         };
-        let text = tell(&whole, &run);
+        let text = compared(&whole, &run);
         assert_eq!(text.matches("without ").count(), 1, "{text}");
         assert!(text.contains("        without vfs after 12.0 s (--budget)"), "{text}");
     }
@@ -541,67 +702,113 @@ mod tests {
             duration_ns: 10_000_000_000,
             has_stack: true,
             detached: BTreeMap::new(),
+            missing: BTreeSet::new(),
             groups: vec![group],
         }
+    }
+
+    fn compared(before: &Run, after: &Run) -> String {
+        text(before, after, WIDTH)
+    }
+
+    /// The words of the line of a row.
+    fn words<'a>(text: &'a str, row: &str) -> Vec<&'a str> {
+        let line = text.lines().find(|line| line.trim_start().starts_with(row));
+        line.unwrap_or_else(|| panic!("{row}: {text}"))
+            .split_whitespace()
+            .collect()
     }
 
     #[test]
     fn a_row_that_one_run_has_not_measured_is_no_difference() {
         let whole = run(group(10_000, 100_000, 90_000));
-        let without = run(Group {
-            rows: Vec::new(),
-            ..group(10_000, 100_000, 0)
-        });
-        let text = tell(&whole, &without);
-        assert!(
-            text.contains("  device                 90.0 us           -\n"),
-            "{text}"
+        let without = Run {
+            missing: BTreeSet::from(["device".to_owned()]),
+            ..run(Group {
+                rows: Vec::new(),
+                ..group(10_000, 100_000, 0)
+            })
+        };
+        assert_eq!(
+            words(&compared(&whole, &without), "device"),
+            ["device", "90.0", "us", "-", "-"]
         );
-        let text = tell(&without, &whole);
-        assert!(
-            text.contains("  device                       -     90.0 us\n"),
-            "{text}"
+        assert_eq!(
+            words(&compared(&without, &whole), "device"),
+            ["device", "-", "90.0", "us", "-"]
         );
+        // What was measured and is not there was not waited for.
+        let unused = Run {
+            missing: BTreeSet::new(),
+            ..without
+        };
+        let text = compared(&whole, &unused);
+        assert_eq!(
+            words(&text, "device"),
+            ["device", "90.0", "us", "0.0", "us", "-90.0", "us", "-100.0", "%"]
+        );
+    }
+
+    #[test]
+    fn time_that_is_not_split_is_not_compared_with_system_calls() {
+        let report = |is_split| {
+            let report = format!(
+                r#"{{"schema_version":1,"start":"","duration_ns":1000000000,"subject":"","stack":{{"kernel_time_split":{is_split},
+                "families":[{{"family":"read","count":2,"bytes":0,"total_ns":2000,"max_ns":1100,
+                "rows":[{{"row":"syscall","ns":2000}}],"buckets":[]}}]}}}}"#
+            );
+            run_of(report.replace('\n', " ").as_bytes()).unwrap()
+        };
+        let text = compared(&report(false), &report(true));
+        assert_eq!(words(&text, "in the")[5..], ["1.0", "us", "-", "-"], "{text}");
+        assert_eq!(words(&text, "syscall"), ["syscall", "-", "1.0", "us", "-"], "{text}");
     }
 
     #[test]
     fn what_is_larger_than_the_noise_is_a_difference() {
-        let text = tell(
+        let text = compared(
             &run(group(10_000, 100_000, 90_000)),
             &run(group(10_000, 150_000, 140_000)),
         );
-        assert!(
-            text.contains("  avg                     100 us      150 us        +50.0 us    +50.0 %"),
-            "{text}"
-        );
-        assert!(
-            text.contains("  device                 90.0 us      140 us        +50.0 us    +55.6 %"),
-            "{text}"
-        );
-        assert!(
-            text.contains("  calls/s                  1,000       1,000   no difference"),
-            "{text}"
-        );
+        let average = ["avg", "100.0", "us", "150.0", "us", "+50.0", "us", "+50.0", "%"];
+        assert_eq!(words(&text, "avg"), average, "{text}");
+        let device = ["device", "90.0", "us", "140.0", "us", "+50.0", "us", "+55.6", "%"];
+        assert_eq!(words(&text, "device"), device, "{text}");
+        let calls = ["calls/s", "1,000", "1,000", "0", "0.0", "%", "within", "noise"];
+        assert_eq!(words(&text, "calls/s"), calls, "{text}");
         assert!(!text.contains("lock"), "{text}");
     }
 
     #[test]
-    fn what_few_calls_say_is_noise() {
-        let text = tell(&run(group(10, 100_000, 90_000)), &run(group(10, 105_000, 95_000)));
-        for name in ["avg", "p50", "device"] {
-            let line = text.lines().find(|line| line.trim_start().starts_with(name));
-            assert!(
-                line.is_some_and(|line| line.ends_with("no difference")),
-                "{name}: {text}"
-            );
+    fn what_few_calls_say_is_shown_and_marked() {
+        let few = [run(group(10, 496_000, 90_000)), run(group(10, 446_000, 95_000))];
+        let text = compared(&few[0], &few[1]);
+        let expected = [
+            "avg", "496.0", "us", "446.0", "us", "-50.0", "us", "-10.1", "%", "within", "noise",
+        ];
+        assert_eq!(words(&text, "avg"), expected, "{text}");
+        for name in ["p50", "device"] {
+            assert!(words(&text, name).ends_with(&["within", "noise"]), "{name}: {text}");
         }
         assert!(!text.contains("p99"), "{text}");
     }
 
     #[test]
-    fn nothing_compares_to_nothing() {
-        let text = tell(&run(group(5, 10, 1)), &run(Group::default()));
-        assert!(text.contains("  calls                        5           -"), "{text}");
+    fn lines_fit_the_terminal() {
+        let few = [run(group(10, 1_496_000, 90_000)), run(group(10, 1_046_000, 1_000_000))];
+        for width in [60, 80, 120] {
+            let text = text(&few[0], &few[1], width);
+            assert!(text.lines().skip(2).all(|line| line.chars().count() <= width), "{text}");
+            assert!(text.contains("within noise"), "{text}");
+        }
+    }
+
+    #[test]
+    fn calls_that_one_run_had_not_are_none() {
+        let text = compared(&run(group(50, 10, 1)), &run(Group::default()));
+        let expected = ["calls/s", "5.0", "0.0", "-5.0", "-100.0", "%"];
+        assert_eq!(words(&text, "calls/s"), expected, "{text}");
+        assert!(!text.contains("avg"), "{text}");
     }
 
     /// All that is read of one, in a few words.
@@ -674,7 +881,7 @@ mod tests {
         #[test]
         fn any_report_is_compared_or_refused(line in fuzz::bytes_like(REPORT)) {
             if let Some(run) = run_of(&line) {
-                prop_assert!(!tell(&run, &run).is_empty());
+                prop_assert!(!compared(&run, &run).is_empty());
             }
         }
 
@@ -688,7 +895,7 @@ mod tests {
                 let mut told_with = |text: &str| {
                     with_text(&mut report, text);
                     let run = run_of(report.to_string().as_bytes()).unwrap();
-                    tell(&run, &run)
+                    compared(&run, &run)
                 };
                 let told = told_with(&text);
                 prop_assert!(told.chars().all(|c| c == '\n' || is_printable(c)), "{:?}", told);

@@ -22,7 +22,8 @@ fn main() -> ExitCode {
         Err(Stop::Text(text)) => return print(&text),
         Err(Stop::Complete(words)) => return print(&complete::answer(&words).to_string()),
         Err(Stop::Compare { before, after }) => {
-            return match compare(&before, &after) {
+            let width = terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0.into());
+            return match compare(&before, &after, width) {
                 Ok(text) => print(&text),
                 Err(line) => fail(&line),
             };
