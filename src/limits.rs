@@ -23,12 +23,16 @@ pub fn raise() {
     }
 }
 
+/// Standard input, output and error.
+const STANDARD: rlim_t = 3;
+
 /// What to say instead of a line that says, in the kernel's words, that there are too few descriptors.
 #[must_use]
 pub fn advice(line: &str) -> Option<String> {
     let too_many = io::Error::from_raw_os_error(libc::EMFILE).to_string();
     let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
-    line.contains(&too_many).then(|| {
+    // Where the standard ones are all that there may be, copying one of them is an invalid argument (fcntl(2)).
+    (line.contains(&too_many) || limit <= STANDARD).then(|| {
         format!(
             "this process may have {limit} open files, and each probe takes one or two; raise the limit (ulimit -n)"
         )
