@@ -250,9 +250,6 @@ fn shape(line: &str) -> String {
         let bare = word.trim_matches(|c: char| ",;:()".contains(c));
         // Behind a number, and in the headings of columns.
         if UNITS.contains(&bare) {
-            if words.last().is_none_or(|last| last != "N") {
-                words.push("UNIT".to_owned());
-            }
             continue;
         }
         let is_number = bare == "-" || bare.starts_with(|c: char| c.is_ascii_digit());
@@ -281,8 +278,8 @@ fn reports_of_the_documentation_look_as_the_tool_prints_them() {
         let text = fs::read_to_string(&page).unwrap();
         let blocks = text.split("\n```\n").skip(1).step_by(2);
         for block in blocks.filter(|block| block.contains("threads were inside one")) {
-            // The command, the banner and the span are the run's own, and so is what else went on.
-            let lines = block.lines().skip(3);
+            // What comes before the first blank line is the run's own, and so is what else went on.
+            let lines = block.lines().skip_while(|line| !line.is_empty());
             let lines = lines.filter(|line| line.contains('|') || !line.starts_with(' '));
             let lines = lines.filter(|line| !RUNS_OWN.iter().any(|own| line.starts_with(own)));
             others.extend(lines.map(shape).filter(|line| !golden.contains(line)));
