@@ -15,11 +15,18 @@ use crate::printable::printable;
 static STATUS: Mutex<String> = Mutex::new(String::new());
 /// Columns of a terminal that does not say how many it has.
 const WIDTH: usize = 80;
+/// Before what a line goes on with on the next one.
+const INDENT: &str = "  ";
 
 /// Prints a line. A run whose standard error nobody reads any more, or which has no room left, goes on: its report is what counts.
+/// On a terminal it is wrapped at words.
 pub fn line(line: fmt::Arguments<'_>) {
     erase();
-    let line = printable(&line.to_string()) + "\n";
+    let mut line = printable(&line.to_string());
+    if let Some(width) = terminal_width() {
+        line = wrapped(&line, width);
+    }
+    line.push('\n');
     write(&line, Patience::UntilTheEnd);
 }
 
@@ -53,6 +60,36 @@ fn write(text: &str, patience: Patience) -> bool {
     stderr.write_all(text.as_bytes()).is_ok()
 }
 
+/// Columns of the terminal that standard error is, if it is one.
+fn terminal_width() -> Option<usize> {
+    if !io::stderr().is_terminal() {
+        return None;
+    }
+    let size = terminal_size::terminal_size_of(io::stderr());
+    let known = size.map(|(width, _)| width.0.into()).filter(|width| *width > 0);
+    Some(known.unwrap_or(WIDTH))
+}
+
+/// A line in lines of so many columns, those that follow the first indented. A word that is longer than that is left whole, for the
+/// terminal to break.
+fn wrapped(line: &str, width: usize) -> String {
+    let mut text = String::new();
+    let (mut column, mut is_new) = (0, true);
+    for word in line.split_inclusive(' ') {
+        let length = word.trim_end().chars().count();
+        if !is_new && column + length > width {
+            text.truncate(text.trim_end().len());
+            text.push('\n');
+            text.push_str(INDENT);
+            column = INDENT.len();
+        }
+        text.push_str(word);
+        column += word.chars().count();
+        is_new = false;
+    }
+    text
+}
+
 /// [`line`] as `eprintln!` would, which panics where nothing can be written.
 #[macro_export]
 macro_rules! say {
@@ -69,11 +106,9 @@ pub fn can_erase() -> bool {
 
 /// Shows a line until something else is printed, or it is erased; nothing where it could not be.
 pub fn status(text: &str) {
-    if !can_erase() {
+    let Some(width) = terminal_width().filter(|_| can_erase()) else {
         return;
-    }
-    let size = terminal_size::terminal_size_of(io::stderr());
-    let width = size.map_or(WIDTH, |(width, _)| width.0.into());
+    };
     // A line that goes to the last column could not be erased on every terminal.
     let text: String = printable(text).chars().take(width.saturating_sub(1)).collect();
     let mut shown = STATUS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,5 +123,20 @@ pub fn erase() {
     if !shown.is_empty() {
         write("\r\x1b[K", Patience::UntilTheEnd);
         shown.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_wrap_at_words() {
+        assert_eq!(wrapped("to the edge", 11), "to the edge");
+        assert_eq!(wrapped("to the edge and on", 11), "to the edge\n  and on");
+        assert_eq!(wrapped("to the edge  and", 12), "to the edge\n  and");
+        assert_eq!(wrapped("a /long/path and on", 8), "a\n  /long/path\n  and on");
+        assert_eq!(wrapped("ä ö ü", 3), "ä ö\n  ü");
+        assert_eq!(wrapped("", 3), "");
     }
 }

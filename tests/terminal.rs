@@ -119,6 +119,15 @@ fn progress_and_time_left_are_shown_and_erased() {
     assert!(left.is_empty(), "{left:?}");
     // Nothing of what was erased is before what follows.
     assert!(lines[0].starts_with("Tracing syscall latency"), "{lines:?}");
+    // A note is longer than this terminal is wide, and is broken between words.
+    let note = lines
+        .iter()
+        .position(|line| line.starts_with("excluded: calls on sockets"))
+        .unwrap();
+    assert!(
+        lines[note].ends_with(" like") && lines[note + 1] == "  (--all-files)",
+        "{lines:?}"
+    );
     assert!(lines.iter().any(|line| line.starts_with("lost ")), "{lines:?}");
 }
 
