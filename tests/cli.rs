@@ -292,16 +292,17 @@ fn notes_are_printed_once() {
     const NOTES: [&str; 3] = ["hook", "excluded: calls", "not measured: "];
     let is_note = |line: &&str| NOTES.iter().any(|start| line.starts_with(start));
     let run = |options: &[&str]| {
-        let arguments = [&["-T", "syscall,blk", "-S", "0.1", "3"], options].concat();
+        let arguments = [&["-T", "syscall,blk", "-S"], options].concat();
         let output = output(tool(&arguments));
         assert_status(&output, 0);
         let count = |text: &str| text.lines().filter(is_note).count();
         (count(&output.stderr), count(&output.stdout))
     };
     // The hooks, and what is excluded.
-    assert_eq!(run(&[]), (2, 0));
-    assert_eq!(run(&["--quiet"]), (0, 0));
-    let (_, repeated) = run(&["--verbose"]);
+    assert_eq!(run(&["0.1", "3"]), (2, 0));
+    assert_eq!(run(&["--duration", "100ms"]), (2, 0));
+    assert_eq!(run(&["0.1", "3", "--quiet"]), (0, 0));
+    let (_, repeated) = run(&["0.1", "3", "--verbose"]);
     assert!(repeated >= 3 * 2, "{repeated}");
 }
 
