@@ -93,10 +93,10 @@ Examples:
   IOStackBreakdown -T syscall,ext4 1 10    two layers, ten reports of a second each
   IOStackBreakdown -p 4711                 the whole stack: where each call's time goes
   IOStackBreakdown -d nvme0n1 --duration 10s
-                                           the same of a disk and its files, for ten seconds
+                                           the same for a disk and its files, for ten seconds
   IOStackBreakdown --slower 10ms           each call of 10 ms or longer, as it ends
   IOStackBreakdown --by file -T ext4 -S    operations of each file, the busiest first
-  IOStackBreakdown -- fio job.fio          run a command and trace all it starts
+  IOStackBreakdown -- fio job.fio          run a command, and trace all that it starts
   IOStackBreakdown compare OLD.json NEW.json
                                            what differs between two runs of --json";
 
@@ -123,18 +123,18 @@ pub const USAGE: &str = "IOStackBreakdown [OPTIONS] [INTERVAL [COUNT]] [-- COMMA
 struct Raw {
     #[command(subcommand)]
     verb: Option<Verb>,
-    /// Single layers: syscall, vfs, ext4, xfs, btrfs, f2fs, nfs, blk; a comma list. Without it (or all): the whole stack
+    /// Report these layers one by one: syscall, vfs, ext4, xfs, btrfs, f2fs, nfs, blk. Without it, or with all: the whole stack
     #[arg(short = 'T', long = "type", value_name = "LAYER,...", value_delimiter = ',')]
     layers: Vec<String>,
     #[command(flatten)]
     filters: Filters,
     #[command(flatten)]
     output: Output,
-    /// Print each call that took TIME or longer, such as 10ms, 500us, as it ends, and where its time went; 0 for all. At the
-    /// end comes a summary; with --verbose or --json the whole report
+    /// Print each call that took TIME or longer, such as 10ms, 500us, as it ends, and where its time went; 0 for all. The run
+    /// ends with a summary; with --verbose or --json, with the whole report
     #[arg(long, value_name = "TIME", value_parser = threshold, conflicts_with_all = ["folded", "check"])]
     slower: Option<Duration>,
-    /// Report and start again every INTERVAL
+    /// Print a report every INTERVAL, and start again
     #[arg(value_name = "INTERVAL", value_parser = time_span)]
     interval: Option<Duration>,
     /// Stop after COUNT reports
@@ -143,20 +143,20 @@ struct Raw {
     /// Stop after TIME, such as 10s, 500ms, 2m
     #[arg(long, value_name = "TIME", value_parser = time_span)]
     duration: Option<Duration>,
-    /// Detach the layer whose end saves most when measuring took more than PERCENT of one CPU in a second (on 8 CPUs, 800 are
-    /// all of them), and the next one when it still does; end the run when none saves enough. Each is reported at once
+    /// Detach the layer that saves most when measuring took more than PERCENT of one CPU in a second (on 8 CPUs, 800 are all
+    /// of them), and another if it still does; end the run when none saves enough. Each is reported at once
     #[arg(long, value_name = "PERCENT", value_parser = percent, conflicts_with = "check")]
     budget: Option<CpuShare>,
-    /// Start COMMAND, trace it and all it starts, stop when it ends
+    /// Run COMMAND, trace it and all that it starts, and stop when it ends
     #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
     /// Run COMMAND as this user
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// Force a kind of probe
+    /// Use this kind of hook, not the one that suits this kernel best
     #[arg(long, value_enum, default_value_t = Choice::Auto, hide_short_help = true)]
     probe: Choice,
-    /// Do as if the kernel lacked FUNCTION (can be repeated)
+    /// Pretend that the kernel lacks FUNCTION (can be repeated)
     #[arg(long, value_name = "FUNCTION", hide_short_help = true)]
     without: Vec<String>,
     /// Take symbols from this vmlinux file
@@ -177,10 +177,10 @@ struct Raw {
 enum Verb {
     /// Show what differs between two runs of --json
     Compare {
-        /// The report of one run, by --json
+        /// A report written by --json
         #[arg(value_name = "BEFORE.json", value_hint = ValueHint::FilePath)]
         before: PathBuf,
-        /// That of the other run
+        /// The report to compare it with
         #[arg(value_name = "AFTER.json", value_hint = ValueHint::FilePath)]
         after: PathBuf,
     },
@@ -188,68 +188,68 @@ enum Verb {
 
 #[derive(Args, Debug)]
 struct Filters {
-    /// These processes only
+    /// Only these processes
     #[arg(short, long = "pid", value_name = "PID,...", value_delimiter = ',', value_parser = process_number)]
     pids: Vec<u32>,
-    /// With -p: their descendants too
+    /// With -p: also their descendants
     #[arg(short, long)]
     follow: bool,
-    /// This disk only: nvme0n1, /dev/sda1, dm-0, /dev/mapper/NAME
+    /// Only this disk: nvme0n1, /dev/sda1, dm-0, /dev/mapper/NAME
     #[arg(short, long, value_name = "DISK")]
     disk: Option<String>,
-    /// Block time includes the time queued in the kernel
+    /// Include the time in the kernel's queue in the time of requests
     #[arg(short = 'Q', long)]
     queued: bool,
-    /// This control group and those below it only
+    /// Only this control group and those below it
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     cgroup: Option<PathBuf>,
-    /// Threads of this name only
+    /// Only threads of this name
     #[arg(long, value_name = "NAME")]
     comm: Option<String>,
-    /// Calls on this file only, whatever its names are
+    /// Only calls on this file, by whatever name
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     file: Option<PathBuf>,
-    /// Sockets, pipes, ttys and the like too
+    /// Also sockets, pipes, terminals and the like
     #[arg(long)]
     all_files: bool,
 }
 
 #[derive(Args, Debug)]
 struct Output {
-    /// In milliseconds
+    /// Print times in milliseconds
     #[arg(short, long, conflicts_with = "microseconds")]
     milliseconds: bool,
-    /// In microseconds
+    /// Print times in microseconds
     #[arg(short = 'u', long)]
     microseconds: bool,
-    /// Tables only, no histograms
+    /// Print tables only, no histograms
     #[arg(short = 'S', long)]
     summary: bool,
-    /// Report to FILE (- for stdout)
+    /// Write the report to FILE (- for stdout)
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// Report as JSON Lines, always in nanoseconds and with histograms, whatever -m, -u and -S say
+    /// Print JSON Lines, always in nanoseconds and with histograms, whatever -m, -u and -S say
     #[arg(long)]
     json: bool,
-    /// Split the report by process, file, disk or control group (of 1,024 at most): the largest, and all others together
+    /// Split the report by process, file, disk or control group (1,024 at most): the largest, and all others together
     #[arg(long, value_name = "WHAT", value_enum, conflicts_with = "check")]
     by: Option<By>,
     /// With --by: how many are reported, the largest first
     #[arg(long, value_name = "N", default_value_t = 10, requires = "by", value_parser = clap::value_parser!(u32).range(1..))]
     top: u32,
-    /// Report the whole stack as folded stacks, as flame graph tools read them, in nanoseconds
+    /// Print the whole stack as folded stacks, in nanoseconds, for flame graph tools
     #[arg(long, conflicts_with_all = ["json", "layers"])]
     folded: bool,
-    /// With INTERVAL: one line for each report, as vmstat has, with its heading again on each screen
+    /// With INTERVAL: print one line for each report, as vmstat does, and the heading again on each screen
     #[arg(long, requires = "interval", conflicts_with_all = ["json", "folded", "by", "slower", "verbose", "check"])]
     oneline: bool,
-    /// Report how each operation is measured, and what each probe saw and cost
+    /// Show how each operation is measured, and what each probe saw and cost
     #[arg(long)]
     verbose: bool,
     /// Leave out notes (how layers are measured, what is not measured), progress and the time left
     #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
-    /// Try each probe on a file of its own (in TMPDIR, else /var/tmp, /tmp or here), and report which ones work here
+    /// Try each probe on files in a new directory (in TMPDIR, else /var/tmp, /tmp or here), and show which ones work on this machine
     #[arg(long, conflicts_with_all = ["pids", "disk", "queued", "cgroup", "comm", "file", "all_files", "interval", "duration", "command", "json", "output"])]
     check: bool,
 }
@@ -291,7 +291,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Options, S
     }
 }
 
-const COMPARE: &str = "compare takes two files of --json: compare BEFORE.json AFTER.json";
+const COMPARE: &str = "compare takes two files written by --json: compare BEFORE.json AFTER.json";
 
 /// A better line than clap's, where what was meant can be seen.
 fn advice(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
@@ -360,7 +360,7 @@ fn one_line(error: &clap::Error) -> String {
 fn validate(raw: Raw) -> Result<Options, String> {
     let (layers, layers_named) = layers(&raw.layers)?;
     if raw.filters.queued && !layers.contains(&Layer::Blk) {
-        return Err("-Q is about the block layer; use it with -T blk".to_owned());
+        return Err("-Q applies to the block layer; use it with -T blk".to_owned());
     }
     if raw.filters.disk.is_some() && layers == [Layer::Syscall] {
         return Err(
@@ -369,7 +369,7 @@ fn validate(raw: Raw) -> Result<Options, String> {
         );
     }
     if raw.filters.disk.is_some() && layers_named && layers.contains(&Layer::Nfs) {
-        return Err("-d is about files on a disk, which those of nfs are not; leave one of them out".to_owned());
+        return Err("-d selects files on a disk, and those of nfs are on none; leave out -d or nfs".to_owned());
     }
     if raw.filters.file.is_some() && layers_named && layers.contains(&Layer::Blk) {
         return Err("--file needs calls, and requests at blk do not know their file; leave blk out".to_owned());
@@ -390,7 +390,7 @@ fn validate(raw: Raw) -> Result<Options, String> {
     }
     if !raw.command.is_empty() && !raw.filters.pids.is_empty() {
         return Err(
-            "-p and -- COMMAND exclude each other: the command and its descendants are what is traced".to_owned(),
+            "-p and -- COMMAND cannot be combined: with a command, it and its descendants are traced".to_owned(),
         );
     }
     if let Some(comm) = &raw.filters.comm

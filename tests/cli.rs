@@ -112,9 +112,12 @@ fn wrong_usage_is_one_line_and_status_2() {
         (&["-o", ""], "but none was supplied (see --help)"),
         (
             &["-T", "syscall,ext4", "-Q"],
-            "-Q is about the block layer; use it with -T blk",
+            "-Q applies to the block layer; use it with -T blk",
         ),
-        (&["-T", "vfs", "-Q"], "-Q is about the block layer; use it with -T blk"),
+        (
+            &["-T", "vfs", "-Q"],
+            "-Q applies to the block layer; use it with -T blk",
+        ),
         (&["-T", "syscall", "-d", "sda"], "-d "),
         (&["0"], "invalid value '0' for '[INTERVAL]': not a time above 0"),
         (
@@ -146,7 +149,7 @@ fn wrong_usage_is_one_line_and_status_2() {
         ),
         (&["-p", ""], "invalid value ''"),
         (&["-p", "4294967296"], "invalid value '4294967296'"),
-        (&["-p", "1", "--", "true"], "-p and -- COMMAND exclude each other"),
+        (&["-p", "1", "--", "true"], "-p and -- COMMAND cannot be combined"),
         (&["-f"], "-f follows the descendants of -p"),
         (&["-m", "-u"], "cannot be used with"),
         (&["--comm", "0123456789abcdef"], "a thread name has 1 to 15 bytes"),
@@ -1059,7 +1062,11 @@ fn compare_reads_two_reports_or_says_what_is_wrong_with_them() {
         ),
         (&["compare", garbage.path(), path], 1, "error: line 1 of '"),
         (&["compare", path, "/dev/null"], 1, "error: '/dev/null' is a device"),
-        (&["compare", path], 2, "error: compare takes two files of --json"),
+        (
+            &["compare", path],
+            2,
+            "error: compare takes two files written by --json",
+        ),
     ] {
         let (got, line) = failure(tool(arguments));
         assert!(
