@@ -3,13 +3,16 @@
 //! bash is on every machine that runs these tests; zsh and fish are tried where they are installed.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
 const TAB: &str = "\t";
+/// A line for the shell, and what it prints for it, which is not in the line itself.
+const READY_KEYS: &str = "printf 'rea%s' dy\n";
+const READY: &str = "ready";
 /// The words at the prompt, up to the Tab, and what they become.
 const LINES: [(&str, &str); 11] = [
     ("iosb -T vfs,bt", "iosb -T vfs,btrfs"),
@@ -53,9 +56,31 @@ impl Scene {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        terminal.stdin.take().unwrap().write_all(keys.as_bytes()).unwrap();
-        let output = terminal.wait_with_output().unwrap();
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        let mut stdin = terminal.stdin.take().unwrap();
+        let mut stdout = terminal.stdout.take().unwrap();
+        let mut screen = Vec::new();
+        // A shell that is not ready for keys leaves Tab and the like to the terminal. Once it has run a line, what it prints next
+        // is the prompt at which it is.
+        stdin.write_all(READY_KEYS.as_bytes()).unwrap();
+        while !screen
+            .windows(READY.len())
+            .rposition(|window| window == READY.as_bytes())
+            .is_some_and(|at| screen[at + READY.len()..].iter().any(u8::is_ascii_graphic))
+        {
+            let mut byte = [0];
+            assert_eq!(
+                stdout.read(&mut byte).unwrap(),
+                1,
+                "{}",
+                String::from_utf8_lossy(&screen)
+            );
+            screen.push(byte[0]);
+        }
+        stdin.write_all(keys.as_bytes()).unwrap();
+        drop(stdin);
+        stdout.read_to_end(&mut screen).unwrap();
+        terminal.wait().unwrap();
+        String::from_utf8_lossy(&screen).into_owned()
     }
 }
 

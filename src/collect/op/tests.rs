@@ -182,13 +182,29 @@ fn is_within_a_step(told: u128, exact: u64) -> bool {
     }
 }
 
-/// `1.2 ms` in nanoseconds, and whether it says that it may be more.
-fn parse_time(cell: &str) -> (u128, bool) {
+/// A time in a report.
+struct Time {
+    ns: u128,
+    /// What one of its last digit is worth, in nanoseconds. Numbers below one another have one unit, whatever the smallest loses by it.
+    digit: u128,
+    /// It may be more.
+    is_least: bool,
+}
+
+impl Time {
+    /// How far it may be from the truth by its last digit.
+    fn is_within(&self, exact: u64, share: u128) -> bool {
+        let exact = u128::from(exact);
+        self.ns.abs_diff(exact) * share <= exact + share * self.digit / 2 + share
+    }
+}
+
+/// What `1.2 ms` stands for.
+fn parse_time(cell: &str) -> Time {
+    // The sign stands behind the unit, or behind the number where the unit is in the heading.
+    let is_least = cell.contains('+');
+    let cell = cell.replace('+', "");
     let (number, unit) = cell.split_once(' ').unwrap();
-    let (unit, is_least) = match unit.strip_suffix('+') {
-        Some(unit) => (unit, true),
-        None => (unit, false),
-    };
     let size = match unit {
         "ns" => 1.0,
         "us" => 1e3,
@@ -199,8 +215,13 @@ fn parse_time(cell: &str) -> (u128, bool) {
         "y" => 8766.0 * 3600e9,
         other => panic!("{other:?} is no unit"),
     };
+    let decimals = number.split_once('.').map_or(0, |(_, decimals)| decimals.len());
     let number: f64 = number.replace(',', "").parse().unwrap();
-    ((number * size).round() as u128, is_least)
+    Time {
+        ns: (number * size).round() as u128,
+        digit: (size / 10_f64.powi(decimals as i32)) as u128,
+        is_least,
+    }
 }
 
 /// The cells of a row behind its name: a number, a number and its unit, or `-`.
@@ -214,10 +235,25 @@ fn cells(row: &str) -> Vec<String> {
     cells
 }
 
-/// The row of the only op in the table: count, total, avg, p50, p99, max, bytes.
+/// The unit of each column behind the name, where the column has one for all of its rows.
+fn units(heading: &str) -> Vec<Option<&str>> {
+    let mut units = Vec::new();
+    let mut words = heading.split_whitespace().skip(1).peekable();
+    while words.next().is_some() {
+        units.push(words.next_if(|next| ["ns", "us", "ms", "s"].contains(next)));
+    }
+    units
+}
+
+/// The row of the only op in the table, each time with its unit: count, total, avg, p50, p99, max, bytes.
 fn row(text: &str) -> Vec<String> {
-    let row = text.lines().find(|line| line.starts_with("read ")).unwrap();
-    cells(row)
+    let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
+    let with_unit = |(cell, unit): (String, Option<&str>)| match unit {
+        Some(unit) if cell != "-" => format!("{cell} {unit}"),
+        _ => cell,
+    };
+    let units = units(line("operation  ")).into_iter().chain(std::iter::repeat(None));
+    cells(line("read ")).into_iter().zip(units).map(with_unit).collect()
 }
 
 /// Each on a CPU of its own, so that none makes up for another.
@@ -323,16 +359,16 @@ proptest! {
             prop_assert!(is_within_a_step(told.into(), exact), "p{} of {:?}: {}", percent, times, told);
             prop_assert!((min..=max).contains(&told));
             let Some(column) = column else { continue };
-            let (told, is_least) = parse_time(&row[column]);
-            if is_least {
+            let time = parse_time(&row[column]);
+            if time.is_least {
                 prop_assert!(exact >> TOP_BIT > 0, "{:?}, {}", row, exact);
             } else {
-                prop_assert!(told.abs_diff(exact.into()) * 8 <= exact.into(), "p{} is {}: {:?}", percent, exact, row);
+                prop_assert!(time.is_within(exact, 8), "p{} is {}: {:?}", percent, exact, row);
             }
         }
-        // A mean is told to three digits, or to one decimal.
+        // A mean has three digits, or one decimal, or is whole.
         let mean = total / times.len() as u64;
-        prop_assert!(parse_time(&row[2]).0.abs_diff(mean.into()) * 19 <= u128::from(mean) + 19, "{:?}, {}", row, mean);
+        prop_assert!(parse_time(&row[2]).is_within(mean, 200), "{:?}, {}", row, mean);
         // The histogram's rows are of all calls, and each call is in the row that its time belongs to.
         let per_unit = u64::from(unit_ns.max(1));
         let mut rows = 0;
