@@ -12,19 +12,19 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use iostackbreakdown::printable::is_printable;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use process::{Output, run, wait_for};
+use process::{Output, Running, run, wait_for};
 use serde_json::Value;
 
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
 /// Far more than anything here needs; reaching it is a failure.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How soon a signal ends a run, whoever reads or does not.
-const SOON: Duration = Duration::from_secs(2);
+/// How soon a signal ends a run, whoever reads or does not: the second that a reader has, and what a busy machine takes besides.
+const SOON: Duration = Duration::from_secs(10);
 const BANNER: &str = "Tracing ";
 
 /// Commands to a terminal in three ways, the end of a line in three, a change of direction, and a frame's end.
@@ -319,10 +319,8 @@ impl Unread {
 
     /// What it says when the signal has ended it, which it does soon.
     fn end(mut self, signal: Signal) -> (ExitStatus, String) {
-        let began = Instant::now();
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
         wait_for("the end", SOON, || self.child.try_wait().unwrap().is_some()).unwrap();
-        assert!(began.elapsed() < SOON);
         let mut said = String::new();
         self.stderr.read_to_string(&mut said).unwrap();
         (self.child.wait().unwrap(), said)
@@ -431,14 +429,9 @@ fn the_first_ctrl_c_ends_the_shortest_intervals() {
         &["-T", "syscall", "--json", "0.0001"],
     ] {
         let nowhere = File::options().write(true).open("/dev/null").unwrap();
-        let mut noise = Command::new("sh")
-            .args(["-c", "while :; do read x </etc/passwd; done"])
-            .spawn()
-            .unwrap();
+        let _noise = Running::start(Command::new("sh").args(["-c", "while :; do read x </etc/passwd; done"])).unwrap();
         let unread = Unread::start(&mut tool(arguments), nowhere);
         let (status, said) = unread.end(Signal::SIGINT);
-        noise.kill().unwrap();
-        noise.wait().unwrap();
         assert_eq!(status.code(), Some(0), "{arguments:?}");
         assert!(!said.contains("not written"), "{arguments:?}: {said}");
     }
