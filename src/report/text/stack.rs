@@ -160,19 +160,25 @@ pub fn print_lines(report: &Report, all: &[FamilyReport], families: &[FamilyRepo
     )
 }
 
-/// Rows that have a column: layers and waits that are measured, those with most of the time in all families last to be left out.
+/// Rows that have a column: layers and waits that are measured.
 fn columns(all: &[FamilyReport]) -> Vec<Column> {
     let seen = fs_reached(all);
     let Some(first) = all.first() else { return Vec::new() };
     let shown = first.rows.iter().enumerate();
     let shown = shown.filter(|(_, row)| row.ns.is_some() && is_shown_layer(row, &seen));
+    let called = || all.iter().filter(|family| family.count() > 0);
+    let most = |family: &FamilyReport| family.rows.iter().filter_map(|row| row.ns).max().filter(|ns| *ns > 0);
     let column = |(place, row): (usize, &RowReport)| {
-        let times = all.iter().filter(|family| family.count() > 0);
-        let times = times.filter_map(|family| family.rows.get(place)?.ns);
+        let times = called().filter_map(|family| family.rows.get(place)?.ns);
+        let has_most = |family: &FamilyReport| {
+            let ns = most(family);
+            ns.is_some() && family.rows.get(place).is_some_and(|row| row.ns == ns)
+        };
         Column {
             place,
             label: first.label(row),
             ns: times.fold(0, u64::saturating_add),
+            is_largest: called().any(has_most),
         }
     };
     shown.map(column).collect()
@@ -186,6 +192,8 @@ struct Column {
     label: &'static str,
     /// Its time in all families.
     ns: u64,
+    /// No other one has more of some family's time. A family without it would have nothing but `rest`.
+    is_largest: bool,
 }
 
 /// A report of many: a line for each family.
@@ -201,7 +209,7 @@ struct IntervalTable<'a> {
 
 impl<'a> IntervalTable<'a> {
     /// With whole names where these fit, with short ones where not; without the columns that have no time; then without those
-    /// that have least.
+    /// that have least, and last of all those that have most of a family.
     fn fitting(report: &'a Report, called: &'a [&'a FamilyReport], columns: Vec<Column>, width: usize) -> Self {
         let times = || {
             called.iter().flat_map(|family| {
@@ -228,7 +236,8 @@ impl<'a> IntervalTable<'a> {
             table.columns.retain(|column| column.ns > 0);
         }
         while !fits(&table) {
-            let least = table.columns.iter().enumerate().min_by_key(|(_, column)| column.ns);
+            let columns = table.columns.iter().enumerate();
+            let least = columns.min_by_key(|(_, column)| (column.is_largest, column.ns));
             let Some((place, _)) = least else { break };
             table.columns.remove(place);
             table.has_rest = true;
@@ -798,6 +807,43 @@ mod tests {
             ),
             "{line}"
         );
+    }
+
+    #[test]
+    fn each_familys_largest_row_has_a_column_as_far_as_there_is_room() {
+        let family = |family, rows: [u64; 5]| {
+            let names = ["syscall", "ext4", "queue", "device", "run queue"];
+            let row = |(row, ns)| RowReport {
+                row,
+                is_layer: matches!(row, "syscall" | "ext4"),
+                ns: Some(ns),
+                calls: Some(1),
+            };
+            let mut histogram = crate::histogram::Histogram::default();
+            histogram.record(1_000);
+            FamilyReport {
+                family,
+                total_ns: rows.iter().sum(),
+                histogram,
+                rows: names.into_iter().zip(rows).map(row).collect(),
+                ..FamilyReport::default()
+            }
+        };
+        let all = [
+            family("read", [1_000, 2_000, 300_000, 900_000, 50_000]),
+            family("open", [90, 10, 0, 0, 0]),
+            family("write", [0, 0, 0, 0, 0]),
+        ];
+        let called: Vec<&FamilyReport> = all.iter().collect();
+        let report = Report::default();
+        let shown = |width| {
+            let table = IntervalTable::fitting(&report, &called, columns(&all), width);
+            table.columns.iter().map(|column| column.label).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(80), ["syscall", "ext4", "queue", "device", "run queue"]);
+        assert_eq!(shown(56), ["syscall", "queue", "device"]);
+        assert_eq!(shown(52), ["syscall", "device"]);
+        assert_eq!(shown(48), ["device"]);
     }
 
     #[test]
