@@ -908,8 +908,8 @@ impl Run<'_> {
         if let Some(stack) = report.stack.as_mut().filter(|_| !kernel::is_seen_mounted("overlay")) {
             stack.not_measured.retain(|row| row.what != Row::Overlay.name());
         }
-        if self.options.oneline && report.stack.is_some() {
-            report.warnings.push(oneline::COLUMNS.to_owned());
+        if let Some(stack) = report.stack.as_ref().filter(|_| self.options.oneline) {
+            report.warnings.push(oneline::explained(stack));
         }
         let width = terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| width.0.into());
         notes(&report, width).trim_end().lines().for_each(|line| say!("{line}"));

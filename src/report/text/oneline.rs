@@ -2,9 +2,9 @@
 //! how many calls each had and how long they took.
 
 use super::number::{rounded, short, thousands, time_each};
-use super::{WIDTH, notes};
+use super::{WIDTH, notes, stack};
 use crate::histogram::Histogram;
-use crate::report::stack::{FamilyReport, RowReport, StackReport};
+use crate::report::stack::{FamilyReport, NOT_SPLIT, RowReport, StackReport};
 use crate::report::{LayerReport, OpReport, Report};
 
 /// What the lines are printed on.
@@ -87,10 +87,12 @@ struct Column {
     has: fn(&RowReport) -> bool,
 }
 
+/// The column that has another name where the kernel's time is not split.
+const SYSCALL: &str = "sys";
 /// Of 80 columns, each has four. All file systems have one.
 const ROWS: [Column; 10] = [
     Column {
-        name: "sys",
+        name: SYSCALL,
         has: |row| row.row == "syscall",
     },
     Column {
@@ -134,8 +136,18 @@ const ROWS: [Column; 10] = [
 const WAITS: [&str; 6] = ["queue", "device", "others' I/O", "journal", "lock", "other"];
 
 /// What the columns are, for those who have not seen them.
-pub const COLUMNS: &str = "ms/s is 1,000 where one thread is always inside a call; then come % of that time in system calls, vfs, file \
-                           systems, queue, device, others' I/O, journal, lock, other waits, run queue";
+#[must_use]
+pub fn explained(stack: &StackReport) -> String {
+    let layers = if stack.families.iter().any(FamilyReport::is_split) {
+        "system calls, vfs, file systems".to_owned()
+    } else {
+        format!("{} ({NOT_SPLIT})", stack::short(NOT_SPLIT))
+    };
+    format!(
+        "ms/s is 1,000 where one thread is always inside a call; then come % of that time in {layers}, queue, device, \
+         others' I/O, journal, lock, other waits, run queue"
+    )
+}
 
 /// All calls together, and the part of their time that is in each row; in a narrow terminal with less before that.
 fn stack_line(report: &Report, stack: &StackReport, width: usize) -> (String, String) {
@@ -156,7 +168,13 @@ fn stack_line(report: &Report, stack: &StackReport, width: usize) -> (String, St
         ("p99", 8, quantile(&histogram, extremes)),
     ];
     let (mut names, mut shares) = (" ".to_owned(), " ".to_owned());
+    let is_split = stack.families.iter().any(FamilyReport::is_split);
     for Column { name, has } in ROWS {
+        let name = match name {
+            SYSCALL if !is_split => stack::short(NOT_SPLIT),
+            name => name,
+        };
+        let room = name.len().max(3) + 1;
         let is_measured = |family: &FamilyReport| family.rows.iter().any(|row| has(row) && row.ns.is_some());
         if !stack.families.iter().any(is_measured) {
             continue;
@@ -167,8 +185,8 @@ fn stack_line(report: &Report, stack: &StackReport, width: usize) -> (String, St
             _ if ns == 0 => ".".to_owned(),
             share => share.unwrap_or(0).to_string(),
         };
-        names.push_str(&format!("{name:>4}"));
-        shares.push_str(&format!("{cell:>4}"));
+        names.push_str(&format!("{name:>room$}"));
+        shares.push_str(&format!("{cell:>room$}"));
     }
     let form = |shown: &[&str]| {
         let (mut head, mut line) = (format!("{:<TIME$}", "time"), format!("{:<TIME$}", report.time_of_day));
@@ -332,9 +350,39 @@ mod tests {
         let idle = family("write", 0, &[("syscall", true, Some(0))]);
         let text = OneLine::default().next(&of_stack(vec![idle]), SCREEN);
         assert!(
-            text.ends_with("11:05:10       0      0       -       -    .\n"),
+            text.ends_with("11:05:10       0      0       -       -       .\n"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn time_that_is_not_split_is_called_so() {
+        let rows = |vfs| {
+            let rows = [
+                ("syscall", true, Some(30_000_000)),
+                ("vfs", true, vfs),
+                ("lock", false, Some(0)),
+            ];
+            of_stack(vec![family("read", 300, &rows)])
+        };
+        let explained = |report: &Report| report.stack.as_ref().map(super::explained).unwrap_or_default();
+        let (whole, split) = (rows(None), rows(Some(0)));
+        for width in [60, 80, 200] {
+            let screen = Screen {
+                width: Some(width),
+                height: None,
+            };
+            let text = OneLine::default().next(&whole, screen);
+            let lines: Vec<&str> = text.lines().collect();
+            assert!(
+                lines[0].ends_with(" kernel lck") && lines[1].ends_with("    100   ."),
+                "{text}"
+            );
+            let text = OneLine::default().next(&split, screen);
+            assert!(text.contains(" sys vfs lck\n"), "{text}");
+        }
+        assert!(explained(&whole).contains("in kernel (in the kernel, not split), queue"));
+        assert!(explained(&split).contains("in system calls, vfs, file systems, queue"));
     }
 
     #[test]
