@@ -25,6 +25,8 @@ const TOTAL: ColumnUnit = ColumnUnit {
 };
 /// Rows that are shown, the largest first, each of at least this part of the call, in percent.
 const ROWS: usize = 3;
+/// Columns of these in the wide form.
+const OF_ROWS: usize = 48;
 const SMALL: u128 = 1;
 
 /// What stands above the lines. `width`: columns of the terminal; `None` where it is none, and nothing is cut.
@@ -79,7 +81,7 @@ pub fn why(left_out: LeftOut) -> String {
 }
 
 fn wide([time, total, op, process, offset, bytes, rows]: [&str; 7]) -> String {
-    format!("{time:<12} {total:>9} {op:<10} {process:<20} {offset:>13} {bytes:>11}  {rows:<48} ")
+    format!("{time:<12} {total:>9} {op:<10} {process:<20} {offset:>13} {bytes:>11}  {rows:<OF_ROWS$} ")
 }
 
 /// No cell is wider than its column: what goes on a line fits on it.
@@ -140,32 +142,44 @@ fn line(call: &SlowCall, width: Option<usize>, zone: &TimeZone) -> String {
 
 /// `*device 98 %`
 fn guilty(call: &SlowCall, row: &SlowRow) -> String {
-    let label = match call.label(row) {
-        NOT_SPLIT => super::stack::short(NOT_SPLIT),
-        label => label,
-    };
-    format!("*{label} {}", share(row.ns, call.total_ns))
+    format!("*{} {}", narrow_label(call, row), share(row.ns, call.total_ns))
 }
 
-/// `*device 18.2 ms 97 %, ext4 2 %`: the guilty one first, and marked.
-fn rows_shown(call: &SlowCall, rows: &[SlowRow]) -> String {
-    let shown = rows.iter().take(ROWS).enumerate();
-    let shown =
-        shown.filter(|(place, row)| *place == 0 || u128::from(row.ns) * 100 >= u128::from(call.total_ns) * SMALL);
-    let shown: Vec<String> = shown
-        .map(|(place, row)| {
-            let (label, share) = (call.label(row), share(row.ns, call.total_ns));
-            match place {
-                0 => format!("*{label} {} {share}", time_each(row.ns)),
-                _ => format!("{label} {share}"),
-            }
-        })
-        .collect();
-    if shown.is_empty() {
-        "-".to_owned()
-    } else {
-        shown.join(", ")
+/// A row's name where there is little room.
+fn narrow_label(call: &SlowCall, row: &SlowRow) -> &'static str {
+    match call.label(row) {
+        NOT_SPLIT => super::stack::short(NOT_SPLIT),
+        label => label,
     }
+}
+
+/// `*device 18.2 ms 97 %, ext4 2 %`: the guilty one first, and marked. As many as the column has room for, with whole names
+/// where these fit.
+fn rows_shown(call: &SlowCall, rows: &[SlowRow]) -> String {
+    let is_shown =
+        |(place, row): &(usize, &SlowRow)| *place == 0 || u128::from(row.ns) * 100 >= u128::from(call.total_ns) * SMALL;
+    let text = |most: usize, label: &dyn Fn(&SlowRow) -> &'static str| {
+        let shown = rows.iter().take(most).enumerate().filter(is_shown);
+        let shown: Vec<String> = shown
+            .map(|(place, row)| {
+                let (label, share) = (label(row), share(row.ns, call.total_ns));
+                match place {
+                    0 => format!("*{label} {} {share}", time_each(row.ns)),
+                    _ => format!("{label} {share}"),
+                }
+            })
+            .collect();
+        shown.join(", ")
+    };
+    let whole = text(ROWS, &|row| call.label(row));
+    let narrow = (1..=ROWS).rev().map(|most| text(most, &|row| narrow_label(call, row)));
+    let mut forms = std::iter::once(whole).chain(narrow);
+    let fits = |form: &String| form.chars().count() <= OF_ROWS;
+    // The first row alone is narrower than that.
+    forms
+        .find(fits)
+        .filter(|form| !form.is_empty())
+        .unwrap_or_else(|| "-".to_owned())
 }
 
 /// A part in whole percent. A whole that is shared has no `100 %`.
@@ -264,6 +278,47 @@ mod tests {
         assert!(wide.contains("*in the kernel, not split 21.4 ms 100 %"), "{wide}");
         let narrow = line(&call, Some(80), &TimeZone::UTC);
         assert!(narrow.contains(" *kernel 100 % "), "{narrow}");
+    }
+
+    #[test]
+    fn the_files_names_are_below_each_other() {
+        let row = |row, ns| SlowRow {
+            row,
+            is_layer: row == "syscall",
+            ns,
+        };
+        let mut heading = Vec::new();
+        print_heading(Some(200), &mut heading).unwrap();
+        let heading = String::from_utf8(heading).unwrap();
+        let expected = [
+            (
+                [row("syscall", 18_400_000), row("run queue", 3_000_000), row("lock", 0)],
+                "*kernel 18.4 ms 86 %, run queue 14 % ",
+            ),
+            (
+                [
+                    row("others' I/O", 11_400_000),
+                    row("syscall", 6_000_000),
+                    row("run queue", 4_000_000),
+                ],
+                "*others' I/O 11.4 ms 53 %, kernel 28 % ",
+            ),
+            (
+                [row("syscall", 21_400_000), row("run queue", 0), row("lock", 0)],
+                "*in the kernel, not split 21.4 ms 100 % ",
+            ),
+        ];
+        for (rows, shown) in expected {
+            let call = SlowCall {
+                not_split: true,
+                rows: rows.to_vec(),
+                ..call()
+            };
+            let line = line(&call, Some(200), &TimeZone::UTC);
+            assert!(line.contains(shown), "{line}");
+            assert_eq!(line.find("/var/"), heading.find("FILE"), "{heading}{line}");
+            assert!(line.ends_with("/16385") && line.len() <= 200, "{line}");
+        }
     }
 
     #[test]
