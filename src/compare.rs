@@ -19,7 +19,7 @@ use crate::printable::printable;
 use crate::report::json::SCHEMA_VERSION;
 use crate::report::stack::NOT_SPLIT;
 use crate::report::text::WIDTH;
-use crate::report::text::number::{BYTE_COLUMNS, ColumnUnit, TIME_COLUMNS, column_units, time_sum};
+use crate::report::text::number::{ColumnUnit, decimal_bytes, time_each, time_sum, unit_of_bytes, unit_of_times};
 
 /// How many standard errors are noise.
 const ERRORS: f64 = 3.0;
@@ -425,9 +425,15 @@ fn text(before: &Run, after: &Run, width: usize) -> String {
         .map(|name| Section::of(before, after, name))
         .collect();
     // From the form everyone wants to the narrowest.
-    let forms = [(2, true), (2, false), (1, false)].map(|(gap, is_wide)| section_lines(&sections, gap, is_wide));
+    let form = |gap, is_wide, most| section_lines(&sections, gap, is_wide, most);
+    let forms = [
+        form(2, true, usize::MAX),
+        form(2, false, usize::MAX),
+        form(1, false, usize::MAX),
+        form(1, false, NAMES),
+    ];
     let fits = |lines: &&Vec<String>| lines.iter().all(|line| line.chars().count() <= width);
-    for line in forms.iter().find(fits).unwrap_or(&forms[2]) {
+    for line in forms.iter().find(fits).unwrap_or(&forms[3]) {
         text.push_str(line);
         text.push('\n');
     }
@@ -496,9 +502,9 @@ fn rows_of_both(before: &Run, after: &Run, old: &Group, new: &Group) -> Vec<Row>
     let mut rows = Vec::new();
     if old.bytes > 0 || new.bytes > 0 {
         let bytes = [(before, old), (after, new)].map(|(run, group)| run.per_second(group.bytes, group.count));
-        let unit = column_units(BYTE_COLUMNS, bytes.iter().map(|(rate, _)| *rate as u64))[0];
+        let unit = unit_of_bytes(bytes.map(|(rate, _)| rate.round() as u64));
         rows.push(row("bytes", bytes.map(Some), |n| {
-            format!("{} {}/s", unit.number(n.round() as u64), unit.name)
+            format!("{}/s", in_unit(unit, n, decimal_bytes))
         }));
     }
     let mut times = vec![("avg", [old, new].map(|group| Some(group.mean(group.total_ns))))];
@@ -517,25 +523,27 @@ fn rows_of_both(before: &Run, after: &Run, old: &Group, new: &Group) -> Vec<Row>
     let quantiles = QUANTILES
         .iter()
         .filter_map(|(name, q)| Some((*name, old.quantile(*q)?, new.quantile(*q)?)));
-    let quantiles: Vec<_> = quantiles.collect();
-    // One unit for all times of these calls.
-    let means = times
-        .iter()
-        .flat_map(|(_, both)| both)
-        .flatten()
-        .map(|(mean, _)| mean.round() as u64);
-    let all = means.chain(quantiles.iter().flat_map(|(_, old, new)| [old.0, new.0]));
-    let unit = column_units(TIME_COLUMNS, all)[0];
-    let time = |ns: f64| format!("{} {}", unit.number(ns.round() as u64), unit.name);
-    let mut times = times.into_iter().map(|(name, both)| row(name, both, time));
+    let time = |both: [u64; 2]| {
+        let unit = unit_of_times(both);
+        move |ns| in_unit(unit, ns, time_each)
+    };
+    let mut times = times.into_iter().map(|(name, both)| {
+        let means = both.map(|mean| mean.map_or(0, |(mean, _)| mean.round() as u64));
+        row(name, both, time(means))
+    });
     rows.extend(times.next());
-    rows.extend(
-        quantiles
-            .iter()
-            .map(|(name, old, new)| quantile_row(name, *old, *new, time)),
-    );
+    rows.extend(quantiles.map(|(name, old, new)| quantile_row(name, old, new, time([old.0, new.0]))));
     rows.extend(times);
     rows
+}
+
+/// A number in the unit of its row; in one of its own (`other`) where it would be 0 in that.
+fn in_unit(unit: ColumnUnit, n: f64, other: fn(u64) -> String) -> String {
+    let n = n.round() as u64;
+    if n > 0 && unit.steps(n) == 0 {
+        return other(n);
+    }
+    format!("{} {}", unit.number(n), unit.name)
 }
 
 /// A number with as many decimals, 0 or 1.
@@ -592,8 +600,12 @@ fn difference(old: f64, new: f64, is_noise: bool, text: &impl Fn(f64) -> String)
     }
 }
 
+/// Columns of a name, where there is least room: those of `others' I/O`.
+const NAMES: usize = 13;
+
 /// The lines of all sections, in the same columns. Where there is no room (`is_wide`), what is within noise has no percentage.
-fn section_lines(sections: &[Section], gap: usize, is_wide: bool) -> Vec<String> {
+/// A name of more than `most` columns has a line of its own.
+fn section_lines(sections: &[Section], gap: usize, is_wide: bool, most: usize) -> Vec<String> {
     const NOISE: &str = "within noise";
     let rows = || sections.iter().flat_map(|section| &section.rows);
     let widest = |of: &dyn Fn(&Row) -> usize, least: usize| rows().map(of).max().unwrap_or(0).max(least);
@@ -604,21 +616,27 @@ fn section_lines(sections: &[Section], gap: usize, is_wide: bool) -> Vec<String>
         .map(|section| length(&section.name))
         .max()
         .unwrap_or(0)
-        .max(names);
+        .max(names)
+        .min(most);
     let numbers = widest(&|row| length(&row.before).max(length(&row.after)), 9);
     let differences = widest(&|row| row.difference.as_ref().map_or(1, |it| length(&it.text)), 10);
     let relatives = widest(&|row| row.difference.as_ref().map_or(0, |it| length(&it.relative)), 0);
     let line = |name: &str, before: &str, after: &str, difference: &str, rest: &str| {
+        let (own, name) = if length(name) > names {
+            (Some(name.to_owned()), "")
+        } else {
+            (None, name)
+        };
         let line = format!(
             "{name:<names$}{:gap$}{before:>numbers$}{:gap$}{after:>numbers$}{:gap$}{difference:>differences$}{:gap$}{rest}",
             "", "", "", ""
         );
-        line.trim_end().to_owned()
+        own.into_iter().chain([line.trim_end().to_owned()])
     };
     let mut lines = Vec::new();
     for section in sections {
         lines.push(String::new());
-        lines.push(line(&section.name, "before", "after", "difference", ""));
+        lines.extend(line(&section.name, "before", "after", "difference", ""));
         for row in &section.rows {
             let (difference, rest) = match &row.difference {
                 None => ("-", String::new()),
@@ -626,7 +644,7 @@ fn section_lines(sections: &[Section], gap: usize, is_wide: bool) -> Vec<String>
                 Some(it) if is_wide => (it.text.as_str(), format!("{:>relatives$}  {NOISE}", it.relative)),
                 Some(it) => (it.text.as_str(), NOISE.to_owned()),
             };
-            lines.push(line(
+            lines.extend(line(
                 &format!("  {}", row.name),
                 &row.before,
                 &row.after,
@@ -731,11 +749,11 @@ mod tests {
         };
         assert_eq!(
             words(&compared(&whole, &without), "device"),
-            ["device", "90.0", "us", "-", "-"]
+            ["device", "90.00", "us", "-", "-"]
         );
         assert_eq!(
             words(&compared(&without, &whole), "device"),
-            ["device", "-", "90.0", "us", "-"]
+            ["device", "-", "90.00", "us", "-"]
         );
         // What was measured and is not there was not waited for.
         let unused = Run {
@@ -745,7 +763,7 @@ mod tests {
         let text = compared(&whole, &unused);
         assert_eq!(
             words(&text, "device"),
-            ["device", "90.0", "us", "0.0", "us", "-90.0", "us", "-100.0", "%"]
+            ["device", "90.00", "us", "0.00", "us", "-90.00", "us", "-100.0", "%"]
         );
     }
 
@@ -760,8 +778,8 @@ mod tests {
             run_of(report.replace('\n', " ").as_bytes()).unwrap()
         };
         let text = compared(&report(false), &report(true));
-        assert_eq!(words(&text, "in the")[5..], ["1.0", "us", "-", "-"], "{text}");
-        assert_eq!(words(&text, "syscall"), ["syscall", "-", "1.0", "us", "-"], "{text}");
+        assert_eq!(words(&text, "in the")[5..], ["1.000", "us", "-", "-"], "{text}");
+        assert_eq!(words(&text, "syscall"), ["syscall", "-", "1.000", "us", "-"], "{text}");
     }
 
     #[test]
@@ -795,12 +813,45 @@ mod tests {
 
     #[test]
     fn lines_fit_the_terminal() {
-        let few = [run(group(10, 1_496_000, 90_000)), run(group(10, 1_046_000, 1_000_000))];
-        for width in [60, 80, 120] {
+        let few = [(1_496_000, 90_000), (1_046_000, 1_000_000)].map(|(ns, kernel)| {
+            let mut group = group(10, ns, 0);
+            group.bytes = 12_345_678_000;
+            group.rows = vec![
+                (NOT_SPLIT.into(), kernel * 10),
+                ("others' I/O".into(), (ns - kernel) * 10),
+            ];
+            run(group)
+        });
+        for width in [60, 80, 200] {
             let text = text(&few[0], &few[1], width);
             assert!(text.lines().skip(2).all(|line| line.chars().count() <= width), "{text}");
             assert!(text.contains("within noise"), "{text}");
+            let at = text
+                .lines()
+                .position(|line| line.starts_with("  in the kernel, not split"));
+            let rows: Vec<&str> = text.lines().skip(at.unwrap_or_else(|| panic!("{text}"))).collect();
+            // The name has a line of its own where there is no room for it beside its numbers.
+            let numbers = if width == 60 { rows[1] } else { &rows[0][26..] };
+            assert!(numbers.trim_start().starts_with("0.090 ms"), "{text}");
+            assert_eq!(rows[0].ends_with("split"), width == 60, "{text}");
         }
+    }
+
+    #[test]
+    fn a_row_has_one_unit_and_few_digits() {
+        let kernel = |ns| run(group(10_000, 100_000, ns));
+        let both = words_of(&kernel(12_355), &kernel(9_871));
+        assert_eq!(both[..7], ["device", "12.36", "us", "9.87", "us", "-2.48", "us"]);
+        // What is there is not 0.
+        let both = words_of(&kernel(99_000), &kernel(1));
+        assert_eq!(both[..7], ["device", "99.000", "us", "0.001", "us", "-98.999", "us"]);
+        let small = in_unit(unit_of_times([12_400_000_000, 300]), 300.0, time_each);
+        assert_eq!(small, "300 ns");
+    }
+
+    fn words_of(before: &Run, after: &Run) -> Vec<String> {
+        let text = compared(before, after);
+        words(&text, "device").into_iter().map(str::to_owned).collect()
     }
 
     #[test]
@@ -895,7 +946,8 @@ mod tests {
                 let mut told_with = |text: &str| {
                     with_text(&mut report, text);
                     let run = run_of(report.to_string().as_bytes()).unwrap();
-                    compared(&run, &run)
+                    // On a narrower terminal, long names have lines of their own.
+                    super::text(&run, &run, usize::MAX)
                 };
                 let told = told_with(&text);
                 prop_assert!(told.chars().all(|c| c == '\n' || is_printable(c)), "{:?}", told);

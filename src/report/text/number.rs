@@ -168,6 +168,39 @@ pub fn column_units(units: &'static [ColumnUnit], values: impl Iterator<Item = u
     &units[best..=last]
 }
 
+/// Digits of the larger one of two numbers that are compared; one more where the smaller one would be 0 with these.
+const COMPARED: u32 = 4;
+
+/// The unit that two times of calls are compared in.
+pub fn unit_of_times(both: [u64; 2]) -> ColumnUnit {
+    unit_of_both(TIME_COLUMNS, both)
+}
+
+/// The unit that two numbers of bytes are compared in.
+pub fn unit_of_bytes(both: [u64; 2]) -> ColumnUnit {
+    unit_of_both(BYTE_COLUMNS, both)
+}
+
+fn unit_of_both(units: &[ColumnUnit], both: [u64; 2]) -> ColumnUnit {
+    let (small, large) = (both[0].min(both[1]), both[0].max(both[1]));
+    let unit = units.iter().rfind(|unit| unit.size <= large).unwrap_or(&units[0]);
+    let whole = (large / unit.size).max(1).ilog10() + 1;
+    let with = |digits: u32| ColumnUnit {
+        decimals: if unit.size == 1 {
+            0
+        } else {
+            digits.saturating_sub(whole)
+        },
+        ..*unit
+    };
+    let unit = with(COMPARED);
+    if small > 0 && unit.steps(small) == 0 {
+        with(COMPARED + 1)
+    } else {
+        unit
+    }
+}
+
 impl ColumnUnit {
     /// How many of the last digit's worth a value is, the nearest.
     pub fn steps(self, value: u64) -> u64 {
@@ -316,6 +349,26 @@ mod tests {
         assert_eq!(coarser(50_000).as_deref(), Some("0.1"));
         let bytes = column_units(BYTE_COLUMNS, [15_810_560, 6_700_032].into_iter())[0];
         assert_eq!((bytes.number(15_810_560), bytes.name), ("15.8".into(), "MB"));
+    }
+
+    #[test]
+    fn two_numbers_have_one_unit_and_few_digits() {
+        let texts = |unit: ColumnUnit, both: [u64; 2]| {
+            let [a, b] = both.map(|value| unit.number(value));
+            format!("{a} {b} {}", unit.name)
+        };
+        let times = |both| texts(unit_of_times(both), both);
+        assert_eq!(times([0, 0]), "0 0 ns");
+        assert_eq!(times([12, 811]), "12 811 ns");
+        assert_eq!(times([12_355, 9_871]), "12.36 9.87 us");
+        assert_eq!(times([1_999, 1_234]), "1.999 1.234 us");
+        assert_eq!(times([172_798, 172_798]), "172.8 172.8 us");
+        assert_eq!(times([2_900_000, 900_000]), "2.900 0.900 ms");
+        assert_eq!(times([12_400_000_000, 3_000_000]), "12.400 0.003 s");
+        assert_eq!(times([999_999, 1]), "1,000.00 0.00 us");
+        let bytes = |both| texts(unit_of_bytes(both), both);
+        assert_eq!(bytes([15_810_560, 6_700_032]), "15.81 6.70 MB");
+        assert_eq!(bytes([811, 0]), "811 0 B");
     }
 
     #[test]
