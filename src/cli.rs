@@ -13,6 +13,7 @@ use crate::complete::{self, Shell};
 use crate::layer::Layer;
 use crate::probe::Choice;
 use crate::report::group::By;
+use crate::report::json::Form;
 use crate::report::text::Unit;
 
 /// A run, as asked for.
@@ -52,7 +53,7 @@ pub struct Options {
     pub budget: Option<CpuShare>,
     pub output: Option<PathBuf>,
     /// Reports are JSON Lines, not text.
-    pub json: bool,
+    pub json: Option<Form>,
     /// Reports are folded stacks.
     pub folded: bool,
     /// A line for each report; only with an interval.
@@ -228,9 +229,9 @@ struct Output {
     /// Write the report to FILE (- for stdout)
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// Print JSON Lines, always in nanoseconds and with histograms, whatever -m, -u and -S say
-    #[arg(long)]
-    json: bool,
+    /// Print JSON Lines, always in nanoseconds and with histograms, whatever -m, -u and -S say; compact: without what was never called
+    #[arg(long, value_name = "FORM", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "full")]
+    json: Option<Form>,
     /// Split the report by process, file, disk or control group (1,024 at most): the largest, and all others together
     #[arg(long, value_name = "WHAT", value_enum, conflicts_with = "check")]
     by: Option<By>,
@@ -402,7 +403,7 @@ fn validate(raw: Raw) -> Result<Options, String> {
         return Err("the command after -- is empty".to_owned());
     }
     let unit = match (raw.output.milliseconds, raw.output.microseconds) {
-        _ if raw.output.json => Unit::Nanoseconds,
+        _ if raw.output.json.is_some() => Unit::Nanoseconds,
         (true, _) => Unit::Milliseconds,
         (_, true) => Unit::Microseconds,
         _ => Unit::Nanoseconds,
@@ -587,10 +588,13 @@ mod tests {
     fn json_is_in_nanoseconds_whatever_the_text_would_be_in() {
         for words in ["--json", "--json -m", "-u --json", "-S -m --json"] {
             let options = parse_words(words).unwrap();
-            assert!(options.json, "{words}");
+            assert_eq!(options.json, Some(Form::Full), "{words}");
             assert_eq!(options.unit, Unit::Nanoseconds, "{words}");
         }
-        assert!(!parse_words("").unwrap().json);
+        assert_eq!(parse_words("").unwrap().json, None);
+        assert_eq!(parse_words("--json=full").unwrap().json, Some(Form::Full));
+        assert_eq!(parse_words("--json=compact -m").unwrap().json, Some(Form::Compact));
+        assert!(parse_words("--json=small").is_err());
     }
 
     #[test]

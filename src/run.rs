@@ -154,7 +154,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     if let Some(file) = file {
         settings.of_file(&file);
     }
-    let runs = (options.verbose || options.json || options.budget.is_some()).then(program::count_runs);
+    let runs = (options.verbose || options.json.is_some() || options.budget.is_some()).then(program::count_runs);
     if let (Some(Err(error)), true) = (&runs, options.budget.is_some()) {
         return Err(cannot(&format!(
             "--budget needs what the probes cost, which the kernel does not count here: {error} (CAP_SYS_ADMIN opens it)"
@@ -355,7 +355,7 @@ fn settings(
     let config = &mut settings.config;
     config.tgid = one.unwrap_or(0);
     // The text has the rows alone; only JSON has the ops of each layer, too.
-    config.rows_only = MaybeUninit::new(options.whole_stack && !options.json);
+    config.rows_only = MaybeUninit::new(options.whole_stack && options.json.is_none());
     config.one_epoch = MaybeUninit::new(options.interval.is_none());
     config.self_tgid = process::global_number(std::process::id()).unwrap_or(0);
     config.traced_set = MaybeUninit::new(options.follow || (one.is_none() && !processes.is_empty()));
@@ -897,7 +897,7 @@ impl Run<'_> {
     /// Says what will not change, where reports are for people; then they do not repeat it. Whoever asked for all that is known has it in
     /// each report.
     fn say_notes(&mut self, begin: &Moment) {
-        if self.options.json || self.options.verbose {
+        if self.options.json.is_some() || self.options.verbose {
             return;
         }
         let mut report = self.report_of(begin, begin, None, None);
@@ -917,8 +917,8 @@ impl Run<'_> {
 
     /// `is_first`: what its columns are is said in this report.
     fn view(&self, is_first: bool, output: &Output) -> View {
-        if self.options.json {
-            View::Json
+        if let Some(form) = self.options.json {
+            View::Json(form)
         } else if self.options.folded {
             View::Folded
         } else {

@@ -657,6 +657,31 @@ fn a_command_ends_as_itself_without_a_reader() {
     assert_eq!(output.stdout, "status 7\n", "{}", output.stderr);
 }
 
+/// The same command in both forms, which `compare` takes for the same.
+#[test]
+fn a_compact_report_is_short() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compact");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let written = |form: &str| {
+        let file = folder.join(form);
+        let output = output(tool(&[
+            &format!("--json={form}"),
+            "-o",
+            file.to_str().unwrap(),
+            "--",
+            "true",
+        ]));
+        assert_status(&output, 0);
+        (fs::metadata(&file).unwrap().len(), file)
+    };
+    let ((full, before), (compact, after)) = (written("full"), written("compact"));
+    assert!(compact * 4 < full, "{compact} of {full} bytes");
+    let output = output(tool(&["compare", before.to_str().unwrap(), after.to_str().unwrap()]));
+    assert_status(&output, 0);
+    assert!(output.stdout.contains("calls/s"), "{}", output.stdout);
+}
+
 #[test]
 fn the_end_is_a_report() {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {

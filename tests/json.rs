@@ -16,6 +16,7 @@ use iostackbreakdown::budget::{CpuShare, Detached};
 use iostackbreakdown::histogram::{Histogram, STEPS, step_of};
 use iostackbreakdown::layer::Layer;
 use iostackbreakdown::report::group::By;
+use iostackbreakdown::report::json::Form;
 use iostackbreakdown::report::neighbour::{Neighbour, Neighbours};
 use iostackbreakdown::report::slow::{CallPath, Inode, LeftOut, PathKind, SlowCall, SlowRow};
 use iostackbreakdown::report::stack::StackReport;
@@ -111,6 +112,78 @@ fn the_schema_allows_nothing_else() {
         objects += strict(&report).unwrap_or_else(|error| panic!("{name}: {error}"));
     }
     assert!(objects > 300, "{objects}");
+}
+
+/// The compact form has the objects of the full one, of the same schema, and leaves out none that was called, or not measured.
+#[test]
+fn a_compact_report_leaves_out_what_was_never_called() {
+    let mut left_out = 0;
+    for (name, report) in cases() {
+        let mut line = Vec::new();
+        View::Json(Form::Compact).print(&report, &mut line).unwrap();
+        let line = String::from_utf8(line).unwrap();
+        let reports = schema::reports(&line).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let mut full: Value = serde_json::from_str(&printed(&report)).unwrap();
+        for layer in full["layers"].as_array_mut().unwrap() {
+            let ops = layer["ops"].as_array().unwrap();
+            let is_measured = ops.iter().any(|op| op["measured"] == true);
+            assert_eq!(layer["measured"], is_measured, "{name}: {layer}");
+            // Its own reason says all.
+            if !is_measured {
+                layer["ops"] = Value::Array(Vec::new());
+            }
+        }
+        left_out += left_out_of(&full, &reports[0]).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    assert!(left_out > 50, "{left_out}");
+}
+
+/// How many elements of lists are in the full form alone, all of which have to be unused.
+fn left_out_of(full: &Value, compact: &Value) -> Result<usize, String> {
+    match (full, compact) {
+        (Value::Object(full), Value::Object(compact)) if full.keys().eq(compact.keys()) => full
+            .iter()
+            .map(|(name, value)| left_out_of(value, &compact[name]))
+            .sum(),
+        (Value::Array(full), Value::Array(compact)) => {
+            let mut rest = compact.iter().peekable();
+            let mut sum = 0;
+            for value in full {
+                match rest.peek().map(|kept| left_out_of(value, kept)) {
+                    Some(Ok(inner)) => {
+                        sum += inner;
+                        rest.next();
+                    }
+                    _ if is_unused(value) => sum += 1,
+                    _ => return Err(format!("missing: {value}")),
+                }
+            }
+            rest.next()
+                .map_or(Ok(sum), |other| Err(format!("not in the full form: {other}")))
+        }
+        _ if full == compact => Ok(0),
+        _ => Err(format!("{compact} for {full}")),
+    }
+}
+
+/// Of an op, a family, a class, a row or a probe: it was measured, and all that it counts is 0.
+fn is_unused(element: &Value) -> bool {
+    const COUNTS: [&str; 11] = [
+        "count",
+        "errors",
+        "bytes",
+        "total_ns",
+        "async_not_timed",
+        "apart",
+        "lost",
+        "ns",
+        "calls",
+        "entry",
+        "leave",
+    ];
+    let is_measured = ["count", "ns", "entry"].iter().any(|name| !element[*name].is_null());
+    let is_zero = |value: &Value| number(value) == 0 && schema::sum(value) == 0;
+    is_measured && COUNTS.iter().all(|name| is_zero(&element[*name]))
 }
 
 /// What `--slower` tells between reports.
@@ -946,6 +1019,6 @@ fn reason(what: &str, reason: &str) -> NotMeasured {
 
 fn printed(report: &Report) -> String {
     let mut out = Vec::new();
-    View::Json.print(report, &mut out).unwrap();
+    View::Json(Form::Full).print(report, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }

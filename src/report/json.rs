@@ -24,13 +24,26 @@ use crate::printable::is_printable;
 /// Goes up when a field changes its meaning, its name or its type, or goes away.
 pub const SCHEMA_VERSION: u32 = 1;
 
+/// How much of a report is printed. The schema is the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Form {
+    /// All that can be measured.
+    Full,
+    /// Without what was measured and never called.
+    Compact,
+}
+
 /// Prints `report` as one line. It is written in one piece, so that whoever reads the file meanwhile finds no half of it.
 ///
 /// # Errors
 ///
 /// What writing to `out` fails with.
-pub fn print(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
-    print_line(&ReportObject::of(report), out)
+pub fn print(report: &Report, form: Form, out: &mut impl io::Write) -> io::Result<()> {
+    let mut object = ReportObject::of(report);
+    if form == Form::Compact {
+        object.leave_out_unused();
+    }
+    print_line(&object, out)
 }
 
 /// Prints one slow call as one line.
@@ -391,6 +404,16 @@ struct OpLost {
 }
 
 impl OpLost {
+    fn is_none(&self) -> bool {
+        [
+            self.return_missed,
+            self.issue_missed,
+            self.no_storage,
+            self.table_full,
+            self.clock_backwards,
+        ] == [0; 5]
+    }
+
     fn of(op: &OpReport) -> Self {
         Self {
             return_missed: op.lost_by(LossReason::ReturnMissed),
@@ -668,6 +691,62 @@ impl<'a> ReportObject<'a> {
             groups: report.groups.as_ref().map(GroupsObject::of),
             layers,
         }
+    }
+}
+
+impl ReportObject<'_> {
+    /// Leaves out what was measured and never called. What is named in `not_measured` stays, even with numbers: they are not all.
+    fn leave_out_unused(&mut self) {
+        for layer in &mut self.layers {
+            // Of a layer that was not measured, its own reason says all.
+            let (is_measured, not_measured) = (layer.measured, layer.not_measured);
+            layer
+                .ops
+                .retain(|op| is_measured && (!op.is_unused() || is_named(not_measured, op.op)));
+        }
+        if let Some(stack) = &mut self.stack {
+            stack.families.retain(|family| family.count > 0 || family.errors > 0);
+            for family in &mut stack.families {
+                family.classes.retain(|class| class.count > 0);
+                family
+                    .rows
+                    .retain(|row| !row.is_unused() || is_named(stack.not_measured, row.row));
+            }
+        }
+        self.probes.retain(|probe| !probe.is_unused());
+    }
+}
+
+fn is_named(not_measured: &[NotMeasured], name: &str) -> bool {
+    not_measured.iter().any(|part| part.what == name)
+}
+
+impl OpObject<'_> {
+    /// Nothing was counted, nor lost.
+    fn is_unused(&self) -> bool {
+        let is_apart = self
+            .apart
+            .is_some_and(|it| [it.at_start, it.never_issued, it.by_kernel, it.unowned, it.untimed] != [0; 5]);
+        self.count == Some(0)
+            && self.errors.as_ref().is_none_or(Vec::is_empty)
+            && self.async_not_timed.is_none_or(|calls| calls == 0)
+            && !is_apart
+            && self.lost.as_ref().is_none_or(OpLost::is_none)
+    }
+}
+
+impl RowObject {
+    /// The row of the system calls themselves always stays: it is what says whether time in the kernel was split.
+    fn is_unused(&self) -> bool {
+        self.row != "syscall" && self.ns == Some(0) && self.calls.is_none_or(|calls| calls == 0)
+    }
+}
+
+impl ProbeObject<'_> {
+    /// It was counted, and never ran.
+    fn is_unused(&self) -> bool {
+        let has_run = self.entry.iter().chain(&self.leave).any(|runs| runs.count > 0);
+        self.entry.is_some() && !has_run && self.skipped.is_none_or(|entries| entries == 0)
     }
 }
 

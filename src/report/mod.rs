@@ -37,7 +37,7 @@ pub enum View {
     /// For people.
     Text(TextOptions),
     /// For programs: one line each.
-    Json,
+    Json(json::Form),
     /// For flame graph tools.
     Folded,
 }
@@ -50,7 +50,7 @@ impl View {
     pub fn print(self, report: &Report, out: &mut impl io::Write) -> io::Result<()> {
         match self {
             Self::Text(options) => text::print(report, &options, out),
-            Self::Json => json::print(report, out),
+            Self::Json(form) => json::print(report, form, out),
             Self::Folded => folded::print(report, out),
         }
     }
@@ -62,7 +62,7 @@ impl View {
     pub fn print_slow_heading(self, out: &mut impl io::Write) -> io::Result<()> {
         match self {
             Self::Text(options) => text::slow::print_heading(options.width, out),
-            Self::Json | Self::Folded => Ok(()),
+            Self::Json(_) | Self::Folded => Ok(()),
         }
     }
 
@@ -73,7 +73,7 @@ impl View {
     pub fn print_slow(self, call: &SlowCall, out: &mut impl io::Write) -> io::Result<()> {
         match self {
             Self::Text(options) => text::slow::print(call, options.width, out),
-            Self::Json => json::print_slow(call, out),
+            Self::Json(_) => json::print_slow(call, out),
             Self::Folded => Ok(()),
         }
     }
@@ -85,7 +85,7 @@ impl View {
     pub fn print_left_out(self, left_out: LeftOut, out: &mut impl io::Write) -> io::Result<()> {
         match self {
             Self::Text(_) => text::slow::print_left_out(left_out, out),
-            Self::Json => json::print_left_out(left_out, out),
+            Self::Json(_) => json::print_left_out(left_out, out),
             Self::Folded => Ok(()),
         }
     }

@@ -15,6 +15,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::histogram::{TOP_BIT, step_of};
 use crate::kernel::interface::{BINS, BINS_FROM, ERRNOS};
+use crate::report::json::Form;
 use crate::report::text::{TextOptions, Unit};
 use crate::report::{LayerReport, Report, View};
 
@@ -344,7 +345,7 @@ proptest! {
         prop_assert_eq!(op.errors_unnamed, 0);
 
         let report = report_of(op);
-        let json: serde_json::Value = serde_json::from_str(&printed(View::Json, &report)).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&printed(View::Json(Form::Full), &report)).unwrap();
         let json = &json["layers"][0]["ops"][0];
         let text = text(&report, unit);
         let row = row(&text);
@@ -390,7 +391,7 @@ proptest! {
         let whole = reading(&record(&on_one, CPUS, 1000), FIRST);
         prop_assert_eq!(&spread, &whole);
         let (op, whole) = (spread.report("read", true), whole.report("read", true));
-        prop_assert_eq!(printed(View::Json, &report_of(op)), printed(View::Json, &report_of(whole)));
+        prop_assert_eq!(printed(View::Json(Form::Full), &report_of(op)), printed(View::Json(Form::Full), &report_of(whole)));
     }
 
     #[test]
@@ -444,7 +445,7 @@ proptest! {
         prop_assert_eq!(op.histogram.buckets().find(|bucket| bucket.ge == 3).map_or(0, |b| b.count), sum(|cpu| cpu.steps[3]));
         for op in [op, now.since(&before).report("read", true)] {
             let report = report_of(op);
-            let json: serde_json::Value = serde_json::from_str(&printed(View::Json, &report)).unwrap();
+            let json: serde_json::Value = serde_json::from_str(&printed(View::Json(Form::Full), &report)).unwrap();
             let told = &json["layers"][0]["ops"][0];
             prop_assert_eq!(told["total_ns"].as_u64(), Some(report.layers[0].ops[0].total_ns));
             prop_assert_eq!(told["count"].as_u64(), Some(report.layers[0].ops[0].count()));
