@@ -1,8 +1,9 @@
 //! What a terminal shows while a run begins, and until it ends by itself.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
-use crate::leave::{DETACHING, detaching};
+use crate::leave::DETACHING;
 use crate::probe::attach::Stage;
 use crate::report::text::number::length;
 use crate::say;
@@ -10,7 +11,7 @@ use crate::say;
 /// Shows how far attaching is. What an earlier run has left to be detached makes it take longer.
 pub fn show(stage: Stage) {
     if say::can_erase() {
-        say::status(&text(stage, detaching().next()));
+        say::status(&text(stage, earlier_run()));
     }
 }
 
@@ -25,6 +26,15 @@ fn text(stage: Stage, earlier: Option<u32>) -> String {
         Some(pid) => format!("{what}; PID {pid} ({DETACHING}) is still detaching an earlier run"),
         None => what,
     }
+}
+
+/// The process that detaches what an earlier run had attached, if there is one.
+fn earlier_run() -> Option<u32> {
+    let entries = fs::read_dir("/proc").ok()?.flatten();
+    let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.find(|pid: &u32| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == DETACHING)
+    })
 }
 
 /// Shows the time left until `end`, and says when that changes; `None` where it is not shown.

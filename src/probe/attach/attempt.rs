@@ -10,7 +10,6 @@ use super::{AttachError, Attached, AttachedGroups, AttachedOp, Attaching, Refusa
 use crate::kernel::Facts;
 use crate::kernel::interface::NEIGHBOURS;
 use crate::layer::Layer;
-use crate::leave;
 use crate::probe::Hook;
 use crate::probe::counters::Counters;
 use crate::probe::load::{CALLS_BY_FUNCTION, GroupWish, Loaded, Settings, fill_maps, gives_task_storage, load};
@@ -22,7 +21,6 @@ use crate::probe::plan::{BlockWay, Plan, PlannedOp, PlannedPoint, starts_need_ta
 /// # Errors
 /// When the kernel takes none of the programs.
 pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Attached, AttachError> {
-    let _attaching = leave::Attaching::begin();
     // Programs cost time to load, so at first only those are that should do.
     let mut hooks = plan.first_choice();
     let mut refused: Vec<Refusal> = Vec::new();
@@ -207,9 +205,9 @@ fn attach_loaded(
     if !attaching.completions(plan, settings) {
         return Ok(Attempt::WithoutCompletions);
     }
-    attaching.failure(plan, settings);
     attaching.in_flight()?;
     attaching.attached.hold = attaching.hold(plan);
+    attaching.failure(plan, settings);
     attaching.attached.hold_all();
     if settings.whole_stack {
         attaching.stack(plan)?;

@@ -24,43 +24,7 @@ pub const CHECKS: &[Check] = &[
     check("cleanup: SIGKILL, kprobe-event", |guest| killed(guest, "kprobe-event")),
     check("cleanup: SIGKILL of the keeper of events, too", keeper),
     check("cleanup: what detaches holds all functions", held).when(|guest| guest.as_booted() && guest.kernel == "7"),
-    check(
-        "cleanup: a run starts as fast beside the end of another one",
-        next_start,
-    )
-    .when(|guest| guest.kernel == "6.1-rt")
-    .limit(900),
 ];
-
-/// Where all of the kernel is preempted, detaching one probe takes a second, and nothing can be attached meanwhile.
-fn next_start(guest: &Guest) -> Result<(), String> {
-    const LONG: Duration = Duration::from_secs(240);
-    let tool = guest.tool().ok_or("there is no tool")?;
-    let start = || -> Result<(Running, Duration), String> {
-        let begun = Instant::now();
-        let running = Running::start(&mut Command::new(tool))?;
-        wait_for("the banner", LONG, || running.stderr().contains(BANNER))?;
-        Ok((running, begun.elapsed()))
-    };
-    let end = |running: Running| -> Result<(), String> {
-        running.signal(Signal::SIGINT)?;
-        running.finish(MINUTE)?.success().map(drop)
-    };
-    let (first, alone) = start()?;
-    end(first)?;
-    let (second, beside) = start()?;
-    let is_detaching = ours().iter().any(|process| process.contains("(iosb-detach)"));
-    eprintln!("{alone:?} alone, {beside:?} beside the end of another run");
-    // What both have attached is gone minutes later, which no check after this one has to wait for.
-    end(second)?;
-    if !is_detaching {
-        return Err("the first run's probes were gone already: this check checks nothing".into());
-    }
-    if beside > alone * 3 / 2 + Duration::from_secs(2) {
-        return Err(format!("{beside:?} beside the end of another run, {alone:?} without"));
-    }
-    Ok(())
-}
 
 /// Where links share what calls them, it makes one more link: src/probe/attach/hold.rs. (A report makes one as well where starts are in task
 /// storage, which no guest's CPU lets this kernel have.)

@@ -125,7 +125,6 @@ const SELECTION: &[Line] = &[
     ("cleanup: SIGKILL, kprobe-event", &["5.10"]),
     ("cleanup: SIGKILL of the keeper of events, too", &["5.10"]),
     ("cleanup: what detaches holds all functions", &["7"]),
-    ("cleanup: a run starts as fast beside the end of another one", &["6.1-rt"]),
     ("errors: ", &["6.1"]),
     ("errors: a probe that this kernel does not have", ENDS),
     ("privileges: ", ENDS),
