@@ -262,16 +262,23 @@ own_apt=(
     -o Debug::NoLocking=1
 )
 
-# What apt would do to install packages, with the options before `--`.
-dry_run() {
-    local options=()
+# Arguments around `--`: fills `options` and `operands`, which are the caller's own.
+split_arguments() {
+    options=()
     while [ "$1" != -- ]; do
         options+=("$1")
         shift
     done
     shift
+    operands=("$@")
+}
+
+# What apt would do to install packages, with the options before `--`.
+dry_run() {
+    local options operands
+    split_arguments "$@"
     LC_ALL=C apt-get -q -o Debug::NoLocking=1 -o Dir::State::lists="$lists" "${options[@]}" \
-        --simulate install --no-install-recommends "$@"
+        --simulate install --no-install-recommends "${operands[@]}"
 }
 
 # The packages that a dry run (on stdin) removes.
@@ -366,16 +373,12 @@ announce() {
 
 # The packages, and what apt says about their size, with the options before `--`.
 describe() {
-    local options=()
-    while [ "$1" != -- ]; do
-        options+=("$1")
-        shift
-    done
-    shift
-    fold -s -w 78 <<<"$*" | sed 's/^/  /; s/ $//'
+    local options operands
+    split_arguments "$@"
+    fold -s -w 78 <<<"${operands[*]}" | sed 's/^/  /; s/ $//'
     # Answers "no" to apt's own question, and fails therefore.
     LC_ALL=C apt-get -o Debug::NoLocking=1 -o Dir::State::lists="$lists" "${options[@]}" install --no-install-recommends \
-        --assume-no "$@" 2>&1 | sed -n '/^[0-9]* upgraded\|^Need to get\|^After this/s/^/  /p' || true
+        --assume-no "${operands[@]}" 2>&1 | sed -n '/^[0-9]* upgraded\|^Need to get\|^After this/s/^/  /p' || true
 }
 
 install_packages() {
