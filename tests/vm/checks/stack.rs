@@ -264,7 +264,7 @@ fn into_a_page(guest: &Guest) -> Result<(), String> {
     fs::write(PAGE, [1; BLOCK]).map_err(|e| format!("{PAGE}: {e}"))?;
     let open = |path: &str| File::open(path).map_err(|e| format!("{path}: {e}"));
     let (file, page) = (open(FILE)?, open(PAGE)?);
-    let tool = Tool::start(guest, &["-p", &std::process::id().to_string(), "--verbose"])?;
+    let tool = Tool::start(guest, &["-p", &std::process::id().to_string()])?;
     for _ in 0..READS {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping, which nobody has a reference to.
