@@ -14,7 +14,7 @@
 //! | `uring-polled` | whose completion is polled for (`IORING_SETUP_IOPOLL`) |
 //! | `uring-linked` | each second one begins after the one before it |
 //! | `uring-broken-links` | the first of two fails, so that the other one is never begun |
-//! | `uring-nowait` | direct with `RWF_NOWAIT`, which need not wait |
+//! | `uring-nowait` | direct with `RWF_NOWAIT`: the kernel may refuse with `EAGAIN` whatever it could only do by waiting |
 //! | `uring-nowait-cached` | with `RWF_NOWAIT`, of pages that are not in memory: some fail with `EAGAIN` |
 //! | `uring-cancelled` | writes that wait for one before them, and are cancelled; that one is not among COUNT |
 //! | `uring-abandoned` | reads of pages that are not in memory; at a second signal the process exits without waiting for them |
@@ -206,6 +206,7 @@ fn maker(file: &str, kind: &str) -> Maker {
         },
         "uring-nowait" => Request {
             rw_flags: NOWAIT,
+            results: &[MOVED, -libc::EAGAIN],
             ..DIRECT_READS
         },
         "uring-nowait-cached" => Request {
