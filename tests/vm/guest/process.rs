@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 /// How often a condition is looked at.
 const POLL: Duration = Duration::from_millis(5);
-/// After a process has ended, how long its output may stay open in the hands of a child it left behind.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+/// After a process has ended, how long its output may stay open in the hands of a child it left behind, and our threads may take
+/// to read what is in it. A host that is busy elsewhere takes seconds for either.
+const LAST_WORDS: Duration = Duration::from_secs(60);
 
 /// What every wait says that ran out.
 const RAN_OUT: &str = ", in vain";
