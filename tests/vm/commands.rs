@@ -102,10 +102,11 @@ pub fn needs_tracepoints_only(command: &str) -> bool {
 /// An error when a command has not done its work: it failed, or neither `said` nor the file that it writes in this folder has
 /// what a report for people, for programs or for flame graphs has, a comparison, a table of probes, or help.
 pub fn verdict(command: &str, status: ExitStatus, said: &str, folder: &Path) -> Result<(), String> {
-    const ENDS: [&str; 10] = [
+    const ENDS: [&str; 11] = [
         "\nlost ",
         // Intervals end with their last row, or with what explains the first one.
         "no calls\n",
+        "no calls timed\n",
         "\noperation  ",
         "(ms/s: 1,000 is ",
         "{\"schema_version\":",
