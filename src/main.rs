@@ -17,6 +17,8 @@ use libbpf_rs::PrintLevel;
 const WRONG_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
+    #[cfg(target_env = "gnu")]
+    return_memory();
     let options = match cli::parse(std::env::args_os()) {
         Ok(options) => options,
         Err(Stop::Text(text)) => return print(&text),
@@ -41,6 +43,18 @@ fn main() -> ExitCode {
             say!("error: {}", failure.line);
             leave(failure.status)
         }
+    }
+}
+
+/// Large blocks, as the kernel's types while they are read, go back to the kernel when they are freed. By itself the library
+/// takes larger and larger ones from its heap once it has seen one freed, and the heap keeps what lies below its end.
+#[cfg(target_env = "gnu")]
+fn return_memory() {
+    /// What the library begins with; it stays as it is once it has been set.
+    const LARGE: i32 = 128 << 10;
+    // SAFETY: there is one thread. Where the library refuses, all works as well, in more memory.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
     }
 }
 
