@@ -194,7 +194,7 @@ fn scenes(guest: &Guest) -> Result<(), String> {
 fn text(guest: &Guest) -> Result<(), String> {
     prepare(FILE)?;
     let workload = Workload::start(&MIX)?;
-    let tool = Tool::start(guest, &["-p", &workload.pid.to_string(), "--verbose"])?;
+    let tool = Tool::start(guest, &["-p", &workload.pid.to_string()])?;
     workload.go()?;
     workload.finish()?;
     let text = tool.written()?;
