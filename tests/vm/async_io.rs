@@ -287,7 +287,8 @@ impl Maker {
         }
         let (mut begun, mut ended, mut failed) = (0, 0, 0);
         while ended < count {
-            while begun < count && begun - ended < DEPTH {
+            // Both of a pair are submitted at once: a link does not reach into the next submission.
+            while begun < count && (begun % 2 == 1 || begun - ended + 2 <= DEPTH) {
                 let at = u64::from(begun) % BLOCKS * u64::from(BLOCK);
                 match self {
                     Self::Uring(ring, request, file) => ring.put(&request.nth(begun), *file, buffer, at, begun),
