@@ -29,7 +29,7 @@ const PINNED: &[(&str, &str, u64)] = &[
     ("6.1", "start", 621),
     ("6.1", "start all fentry", 2_032),
     ("6.1", "start all kprobe", 2_215),
-    ("6.1", "memory", 6_976),
+    ("6.1", "memory", 7_388),
     ("6.1", "size", 3_977),
     ("7", "vfs fsession", 464),
     ("7", "vfs lossless", 1_019),
