@@ -1,7 +1,7 @@
 //! Nothing stays behind in the kernel: after ends in order, and after SIGKILL at any moment.
 
 use super::floors::link_number;
-use crate::guest::{Check, Guest, Running, ours, run, wait_for};
+use crate::guest::{Check, Guest, Running, all_detached, ours, run, wait_for};
 use libbpf_sys::{bpf_link_get_next_id, bpf_map_get_next_id, bpf_prog_get_next_id};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
@@ -36,7 +36,7 @@ fn held(guest: &Guest) -> Result<(), String> {
         let before = link_number()?;
         running.signal(Signal::SIGINT)?;
         running.finish(MINUTE)?.success()?;
-        wait_for("all to be detached", MINUTE, || ours().is_empty())?;
+        all_detached()?;
         let made = link_number()? - before - 1;
         if made != held {
             return Err(format!(

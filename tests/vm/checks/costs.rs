@@ -6,7 +6,7 @@
 use super::peers::{interrupted, measuring};
 use crate::disks::{NullDisks, set_queue};
 use crate::figures;
-use crate::guest::{Check, Guest, Running, measured, ours, wait_for};
+use crate::guest::{Check, Guest, Running, all_detached, measured, wait_for};
 use crate::peers::Peers;
 use crate::workload::prepare;
 use nix::sys::signal::Signal;
@@ -264,7 +264,7 @@ fn attach_and_detach(guest: &Guest) -> Result<(), String> {
     running.signal(Signal::SIGINT)?;
     running.finish(MINUTE)?.success()?;
     let prompt = start.elapsed();
-    wait_for("all to be detached", MINUTE, || ours().is_empty())?;
+    all_detached()?;
     let detaching = start.elapsed();
     measured("prompt", prompt.as_millis() as u64)?;
     measured("attach and detach", (attaching + detaching).as_millis() as u64)?;
@@ -311,7 +311,7 @@ fn spent_by_start(guest: &Guest, arguments: &[&str]) -> Result<f64, String> {
     let spent = millions_of(clock)?;
     running.signal(Signal::SIGINT)?;
     running.finish(MINUTE)?.success()?;
-    wait_for("all to be detached", MINUTE, || ours().is_empty())?;
+    all_detached()?;
     Ok(spent)
 }
 

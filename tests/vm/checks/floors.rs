@@ -3,7 +3,7 @@
 
 use super::budget::probed;
 use super::costs::{MINUTE, cached, millions_of, per_call, table, tell, tool};
-use crate::guest::{Check, Guest, measured, ours, wait_for};
+use crate::guest::{Check, Guest, all_detached, measured};
 use iostackbreakdown::kernel::btf::BtfFunction;
 use iostackbreakdown::kernel::{self, Function, LazySymbols};
 use iostackbreakdown::layer::Layer;
@@ -131,7 +131,7 @@ fn start(guest: &Guest, figure: &str, hook: Hook, arguments: &[&str]) -> Result<
     let functions = probed()?;
     running.signal(Signal::SIGINT)?;
     running.finish(MINUTE)?.success()?;
-    wait_for("all to be detached", MINUTE, || ours().is_empty())?;
+    all_detached()?;
     let functions = functions.iter().map(String::as_str);
     let (entered, passed): (Vec<&str>, Vec<&str>) =
         functions.partition(|function| plan::functions_entered().any(|entered| entered == *function));

@@ -11,7 +11,7 @@ mod verdict;
 
 pub use init::init;
 pub use modules::Loaded;
-pub use process::{Output, Running, ours, ran_out, run, wait_for};
+pub use process::{Output, Running, all_detached, ours, ran_out, run, wait_for};
 pub use verdict::{measured, note};
 
 use crate::protocol::{COUNTED, ORDERS, Orders, TOOL, counted_cpus};

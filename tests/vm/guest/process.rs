@@ -16,6 +16,9 @@ const POLL: Duration = Duration::from_millis(5);
 /// to read what is in it. A host that is busy elsewhere takes seconds for either.
 const LAST_WORDS: Duration = Duration::from_secs(60);
 
+/// For all probes to be taken away.
+const DETACH_BOUND: Duration = Duration::from_secs(60);
+
 /// What every wait says that ran out.
 const RAN_OUT: &str = ", in vain";
 
@@ -40,6 +43,11 @@ pub fn wait_for(what: &str, bound: Duration, mut holds: impl FnMut() -> bool) ->
         std::thread::sleep(POLL);
     }
     Ok(())
+}
+
+/// Waits until nothing of the tool runs any more, what detaches for it included.
+pub fn all_detached() -> Result<(), String> {
+    wait_for("all to be detached", DETACH_BOUND, || ours().is_empty())
 }
 
 /// Processes of the tool, its helpers among them; zombies have nothing any more.
