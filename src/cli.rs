@@ -174,6 +174,16 @@ struct Raw {
     groups: Option<u32>,
 }
 
+impl clap::ValueEnum for By {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        Some(clap::builder::PossibleValue::new(self.name()))
+    }
+}
+
 #[derive(Subcommand, Debug)]
 enum Verb {
     /// Show what differs between two runs of --json

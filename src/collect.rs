@@ -353,8 +353,8 @@ pub fn probes(span: &Span<'_>) -> Vec<report::Probe> {
     };
     span.probes()
         .map(|(probe, counts)| report::Probe {
-            layer: probe.layer.map(Layer::name),
-            hook: probe.hook.name(),
+            layer: probe.layer,
+            hook: probe.hook,
             functions: probe.functions.clone(),
             entry: counts.entry.map(runs),
             leave: counts.leave.map(runs),
@@ -468,10 +468,7 @@ pub fn slow_left_out(attached: &Attached) -> LeftOut {
 }
 
 fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
-    let mut report = LayerReport {
-        layer: layer.name(),
-        ..Default::default()
-    };
+    let mut report = LayerReport::new(layer);
     if let Some(detached) = span.detached(layer) {
         let not_measured = |what: &str| NotMeasured {
             what: what.to_owned(),
@@ -479,7 +476,7 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
         };
         if span.is_gone(layer) {
             let ops = span.plan.ops.iter().filter(|op| op.layer == layer);
-            report.absent = ops.map(|op| not_measured(op.op.name)).collect();
+            report.absent = ops.map(|op| not_measured(op.spec.op.name())).collect();
             report.not_measured.push(not_measured("everything"));
             return report;
         }
@@ -523,7 +520,7 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
             attach: attach_points(attached),
             refused: refusals(attached),
             losses: losses_of_op(layer, &difference),
-            ..difference.report(planned.op.name, planned.op.moves_bytes)
+            ..difference.report(planned.spec.op, planned.spec.moves_bytes)
         });
     }
     if layer == Layer::Blk {
@@ -532,7 +529,7 @@ fn layer_report(layer: Layer, span: &Span<'_>) -> LayerReport {
     report.losses = losses(layer, &lost, unseen_issues, span);
     report.skips_unknown = skips_unknown(layer, span);
     report.in_flight = span.in_flight.map(|known| known.get(&layer).copied().unwrap_or(0));
-    report.hooks = hooks.iter().map(|hook| hook.name()).collect();
+    report.hooks.clone_from(&hooks);
     if let Some(error) = span.after.unread.as_ref().filter(|_| layer == Layer::Vfs) {
         report.warnings.push(format!(
             "the last calls at {} are missing, since their counters could not be read: {error}",
@@ -592,7 +589,7 @@ fn queue_from(span: &Span<'_>) -> Option<&'static str> {
 
 /// What the block layer has beside the others.
 fn block_report(report: &mut LayerReport, queue_times: &[(usize, u64)], span: &Span<'_>) {
-    report.queue_from = queue_from(span);
+    report.queue_from = queue_from(span).map(str::to_owned);
     for &(place, queue_ns) in queue_times {
         let is_queued = REQUESTS.get(place).is_some_and(|request| request.queued);
         report.ops[place].queue_ns = (report.queue_from.is_some() && is_queued).then_some(queue_ns);
@@ -699,7 +696,7 @@ fn losses_of_op(layer: Layer, difference: &OpReading) -> Vec<Loss> {
 fn refusals(attached: &AttachedOp) -> Vec<Refused> {
     let refused = |refusal: &attach::Refusal| Refused {
         function: refusal.function.clone(),
-        hook: refusal.hook.name(),
+        hook: refusal.hook,
         error: refusal.error.clone(),
     };
     attached.refused.iter().map(refused).collect()
@@ -766,10 +763,9 @@ fn skips_unknown(layer: Layer, span: &Span<'_>) -> bool {
 /// Functions and tracepoints that an op is timed at. A pair of tracepoints is two.
 fn attach_points(attached: &AttachedOp) -> Vec<AttachPoint> {
     let of_point = |(names, hook): &(String, Hook)| {
-        let hook = hook.name();
         let point = |function: &str| AttachPoint {
             function: function.to_owned(),
-            hook,
+            hook: *hook,
         };
         names.split(", ").map(point).collect::<Vec<_>>()
     };
@@ -781,13 +777,13 @@ fn absent(planned: &PlannedOp, attached: &AttachedOp) -> NotMeasured {
     let reason = match &planned.not_measured {
         Some(known) if planned.points.is_empty() => known.reason.clone(),
         None if planned.points.is_empty() && attached.refused.is_empty() => {
-            let functions: Vec<String> = planned.op.points.iter().map(function_name).collect();
+            let functions: Vec<String> = planned.spec.points.iter().map(function_name).collect();
             format!("{}: not in this kernel", functions.join(", "))
         }
         _ => refused(planned, attached).reason,
     };
     NotMeasured {
-        what: planned.op.name.to_owned(),
+        what: planned.spec.op.to_string(),
         reason,
     }
 }
@@ -803,7 +799,7 @@ fn asynchronous_left_out(planned: &PlannedOp, attached: &AttachedOp) -> Option<N
         .filter(|name| !attached.points.iter().any(|(function, _)| function == name))
         .collect();
     (!missing.is_empty()).then(|| NotMeasured {
-        what: format!("asynchronous {}", planned.op.name),
+        what: format!("asynchronous {}", planned.spec.op),
         reason: format!("{}: refused by this kernel", missing.join(", ")),
     })
 }
@@ -843,7 +839,7 @@ fn refused(planned: &PlannedOp, attached: &AttachedOp) -> NotMeasured {
         format!("{}: refused by this kernel", tried.join(", "))
     };
     NotMeasured {
-        what: planned.op.name.to_owned(),
+        what: planned.spec.op.to_string(),
         reason,
     }
 }
@@ -851,6 +847,7 @@ fn refused(planned: &PlannedOp, attached: &AttachedOp) -> NotMeasured {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layer::Op;
     use crate::report::Apart;
 
     /// Reads that the kernel counted before and after each reading of ours, and what is told of `seen`.
@@ -872,7 +869,7 @@ mod tests {
                 at_start: seen,
                 ..Apart::default()
             },
-            ..OpReport::default()
+            ..OpReport::new(Op::Read)
         };
         diskstats(&span, &[op])
     }

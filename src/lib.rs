@@ -23,6 +23,7 @@ pub mod kernel;
 pub mod layer;
 pub mod leave;
 pub mod limits;
+pub mod model;
 pub mod printable;
 pub mod probe;
 pub mod process;

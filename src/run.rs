@@ -34,7 +34,7 @@ use crate::kernel::preemption::Model;
 use crate::kernel::privileges::{self, Denied};
 use crate::kernel::{self, Facts, LazySymbols, cgroup};
 use crate::layer::Layer;
-use crate::layer::family::Row;
+use crate::layer::Row;
 use crate::leave;
 use crate::limits;
 use crate::probe::attach::{self, AttachError, Attached, EVERY_FUNCTION, Refusal, Stage};
@@ -870,7 +870,7 @@ impl Run<'_> {
             budget: self.budget.as_ref().map(Keeping::told),
         };
         for layer in &mut layers {
-            let refused = self.refused.iter().find(|(refused, _)| refused.name() == layer.layer);
+            let refused = self.refused.iter().find(|(refused, _)| **refused == layer.layer);
             if let Some((refused, why)) = refused {
                 *layer = LayerReport {
                     absent: std::mem::take(&mut layer.absent),
@@ -937,11 +937,10 @@ impl Run<'_> {
 /// A layer of which nothing is measured.
 fn not_measured(layer: Layer, why: &str) -> LayerReport {
     LayerReport {
-        layer: layer.name(),
         not_measured: vec![NotMeasured {
             what: "everything".to_owned(),
             reason: why.to_owned(),
         }],
-        ..Default::default()
+        ..LayerReport::new(layer)
     }
 }

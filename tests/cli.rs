@@ -887,7 +887,7 @@ fn json_tells_every_layer_and_op_that_was_asked_for() {
             .iter()
             .filter_map(|op| op["op"].as_str())
             .collect();
-        let mut table: Vec<&str> = layer.ops().iter().map(|op| op.name).collect();
+        let mut table: Vec<&str> = layer.ops().iter().map(|spec| spec.op.name()).collect();
         // Those that could not be measured stand behind the others.
         ops.sort_unstable();
         table.sort_unstable();

@@ -410,7 +410,7 @@ fn examples_of_the_manual_are_understood() {
 #[test]
 fn the_manual_explains_what_reports_say() {
     use iostackbreakdown::layer::Layer;
-    use iostackbreakdown::layer::family::Row;
+    use iostackbreakdown::layer::Row;
     let manual = manual();
     let rows = Row::WAITS.map(Row::name).into_iter().chain(Layer::ALL.map(Layer::name));
     let mut unexplained: BTreeSet<String> = rows.filter(|row| !manual.contains(row)).map(str::to_owned).collect();

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use iostackbreakdown::budget::{CpuShare, Detached};
 use iostackbreakdown::histogram::{Histogram, STEPS, step_of};
-use iostackbreakdown::layer::Layer;
+use iostackbreakdown::model::ids::{Hook, Layer, Op};
 use iostackbreakdown::report::group::By;
 use iostackbreakdown::report::neighbour::{Neighbour, Neighbours};
 use iostackbreakdown::report::slow::LeftOut;
@@ -95,10 +95,10 @@ operation = read
 
 /// Name of the golden file, and what is printed today.
 fn cases() -> Vec<(&'static str, String)> {
-    let vfs = || vec![layer("vfs", vec![read(), write(), fsync()])];
+    let vfs = || vec![layer(Layer::Vfs, vec![read(), write(), fsync()])];
     let no_subject = Report {
         subject: String::new(),
-        ..report(vec![layer("ext4", vec![fsync()])])
+        ..report(vec![layer(Layer::Ext4, vec![fsync()])])
     };
     vec![
         ("one_layer", printed(&report(vfs()), NANOSECONDS)),
@@ -238,12 +238,12 @@ fn requests_have_a_column_of_the_queue_and_calls_have_none() {
         text.contains("diskstats agrees: 3,867 reads, 412 writes, 24 flushes; 7 in flight at start"),
         "{text}"
     );
-    assert!(!printed(&report(vec![layer("vfs", vec![read()])]), SUMMARY).contains("queued"));
+    assert!(!printed(&report(vec![layer(Layer::Vfs, vec![read()])]), SUMMARY).contains("queued"));
 }
 
 #[test]
 fn histogram_rows_are_those_of_the_design() {
-    let text = printed(&report(vec![layer("vfs", vec![read()])]), NANOSECONDS);
+    let text = printed(&report(vec![layer(Layer::Vfs, vec![read()])]), NANOSECONDS);
     assert!(text.contains(DESIGN_ROWS), "{text}");
 }
 
@@ -253,7 +253,7 @@ fn without_slots_in_the_unit_the_rows_are_nanoseconds_and_say_so() {
         unit_slots: Vec::new(),
         ..read()
     };
-    let text = printed(&report(vec![layer("vfs", vec![uncounted])]), MICROSECONDS);
+    let text = printed(&report(vec![layer(Layer::Vfs, vec![uncounted])]), MICROSECONDS);
     assert!(text.contains(DESIGN_ROWS), "{text}");
 }
 
@@ -280,11 +280,10 @@ fn no_number_makes_a_report_wide() {
         .collect();
     for count in &numbers {
         for other in &numbers {
-            for name in ["read", "sync_file_range"] {
+            for op in [Op::Read, Op::SyncFileRange] {
                 let mut steps = vec![0; STEPS];
                 steps[step_of(*other)] = *count;
                 let op = OpReport {
-                    op: name,
                     total_ns: *other,
                     bytes: Some(*other),
                     extremes: Some((0, *other)),
@@ -300,7 +299,7 @@ fn no_number_makes_a_report_wide() {
                         untimed: *other,
                     },
                     unit_slots: vec![0, *count, *other],
-                    ..OpReport::default()
+                    ..OpReport::new(op)
                 };
                 let report = report(vec![LayerReport {
                     excluded: *other,
@@ -313,7 +312,7 @@ fn no_number_makes_a_report_wide() {
                         flushes: Some(*other),
                         agreement: Agreement::Agrees,
                     }),
-                    ..layer("syscall", vec![op])
+                    ..layer(Layer::Syscall, vec![op])
                 }]);
                 for options in [NANOSECONDS, MICROSECONDS, MILLISECONDS] {
                     assert_narrow(
@@ -328,25 +327,24 @@ fn no_number_makes_a_report_wide() {
 }
 
 fn by_several_layers() -> Report {
-    report(vec![layer("syscall", vec![read(), fsync()]), requests()])
+    report(vec![layer(Layer::Syscall, vec![read(), fsync()]), requests()])
 }
 
 fn several_layers() -> Report {
     let slow = OpReport {
-        op: "sync_file_range",
         total_ns: 123_456_789_012,
         extremes: Some((1_023_000_000, 2_950_000_000)),
         histogram: slots(&[(29, 7), (30, 40), (31, 12)]),
-        ..OpReport::default()
+        ..OpReport::new(Op::SyncFileRange)
     };
     let mut report = report(vec![
-        layer("syscall", vec![read(), never("preadv2"), slow, fsync()]),
+        layer(Layer::Syscall, vec![read(), never(Op::Preadv2), slow, fsync()]),
         LayerReport {
             in_flight: Some(2),
             excluded: 1,
-            ..layer("vfs", vec![read(), write(), never("open"), fsync()])
+            ..layer(Layer::Vfs, vec![read(), write(), never(Op::Open), fsync()])
         },
-        layer("ext4", vec![never("read"), never("write")]),
+        layer(Layer::Ext4, vec![never(Op::Read), never(Op::Write)]),
     ]);
     report.warnings.push(String::from(
         "3 children were not followed: the table of processes was full",
@@ -357,24 +355,22 @@ fn several_layers() -> Report {
 /// Slow enough for milliseconds, but for one op whose total is less than one.
 fn milliseconds() -> Report {
     let slow = OpReport {
-        op: "read",
         total_ns: 8_032_635_987,
         bytes: Some(655_360),
         extremes: Some((50_061_240, 51_873_011)),
         histogram: slots(&[(25, 160)]),
         unit_slots: vec![0, 0, 0, 0, 0, 160],
-        ..OpReport::default()
+        ..OpReport::new(Op::Read)
     };
     let opens = OpReport {
-        op: "open",
         total_ns: 42_180,
         extremes: Some((1_710, 6_002)),
         histogram: slots(&[(10, 9), (11, 2), (12, 1)]),
         unit_slots: vec![12],
-        ..OpReport::default()
+        ..OpReport::new(Op::Open)
     };
     report(vec![layer(
-        "vfs",
+        Layer::Vfs,
         vec![
             slow,
             opens,
@@ -416,7 +412,7 @@ fn trouble() -> Report {
             "kretprobes were asked for (--probe kprobe); this kernel has 10 instances of each, and loses the returns \
              of more calls than that at once",
         )],
-        ..layer("vfs", vec![reads, writes])
+        ..layer(Layer::Vfs, vec![reads, writes])
     }]);
     report.warnings.push(String::from(
         "3 children were not followed: the table of processes was full",
@@ -433,33 +429,33 @@ fn loss_up_to() -> Report {
             loss(LossReason::NoStorage, 1_000_000, false),
         ],
         in_flight: Some(0),
-        ..layer("vfs", vec![read()])
+        ..layer(Layer::Vfs, vec![read()])
     }])
 }
 
 fn empty_layers() -> Report {
     let submitted = OpReport {
         queued: 40,
-        ..never("read")
+        ..never(Op::Read)
     };
     report(vec![
-        layer("syscall", vec![never("read"), never("write")]),
+        layer(Layer::Syscall, vec![never(Op::Read), never(Op::Write)]),
         LayerReport {
             in_flight: Some(1),
-            ..layer("vfs", vec![submitted])
+            ..layer(Layer::Vfs, vec![submitted])
         },
         LayerReport {
             not_measured: vec![reason(
                 "everything",
                 "ext4 is not in this kernel, neither built in nor as a module",
             )],
-            ..layer("ext4", vec![])
+            ..layer(Layer::Ext4, vec![])
         },
     ])
 }
 
 fn long_subject() -> Report {
-    let mut report = report(vec![layer("vfs", vec![fsync()])]);
+    let mut report = report(vec![layer(Layer::Vfs, vec![fsync()])]);
     report.subject = String::from(
         "cgroup /sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod3f0c9e3a_51b2_4c53.slice \
          thread 'evil\u{1b}[2J' PIDs 4711, 4712, 4713, 4714, 4715",
@@ -482,10 +478,13 @@ fn requests() -> LayerReport {
         queue_ns: Some(264_000),
         ..write()
     };
-    let flushes = OpReport { op: "flush", ..fsync() };
+    let flushes = OpReport {
+        op: Op::Flush,
+        ..fsync()
+    };
     LayerReport {
-        hooks: vec!["tp_btf"],
-        queue_from: Some("block_io_start"),
+        hooks: vec![Hook::RawTracepoint],
+        queue_from: Some("block_io_start".to_owned()),
         diskstats: Some(Diskstats {
             reads: 3_867,
             writes: 412,
@@ -494,7 +493,7 @@ fn requests() -> LayerReport {
             agreement: Agreement::Agrees,
         }),
         in_flight: Some(1),
-        ..layer("blk", vec![reads, writes, flushes, never("discard")])
+        ..layer(Layer::Blk, vec![reads, writes, flushes, never(Op::Discard)])
     }
 }
 
@@ -513,12 +512,12 @@ fn requests_of_a_process() -> LayerReport {
             unowned: 1_024,
             ..Apart::default()
         },
-        ..never("flush")
+        ..never(Op::Flush)
     };
     LayerReport {
-        hooks: vec!["tp_btf"],
+        hooks: vec![Hook::RawTracepoint],
         neighbours: Some(neighbours()),
-        ..layer("blk", vec![read(), writes, flushes])
+        ..layer(Layer::Blk, vec![read(), writes, flushes])
     }
 }
 
@@ -567,8 +566,8 @@ fn requests_and_trouble() -> LayerReport {
         ..never(op)
     };
     LayerReport {
-        hooks: vec!["kprobe/kretprobe"],
-        queue_from: Some("the request's start_time_ns"),
+        hooks: vec![Hook::Kprobe],
+        queue_from: Some("the request's start_time_ns".to_owned()),
         diskstats: Some(Diskstats {
             reads: 3,
             writes: 2,
@@ -577,7 +576,7 @@ fn requests_and_trouble() -> LayerReport {
             agreement: Agreement::Differs("reads 3, seen 2; writes 2, seen 13".into()),
         }),
         losses: vec![loss(LossReason::ReturnMissed, 1, false)],
-        ..layer("blk", vec![untimed("read", 2, 0), untimed("write", 1, 12)])
+        ..layer(Layer::Blk, vec![untimed(Op::Read, 2, 0), untimed(Op::Write, 1, 12)])
     }
 }
 
@@ -601,7 +600,7 @@ fn requests_missed() -> LayerReport {
     };
     use CauseKind::{NotCalled, Skipped};
     LayerReport {
-        hooks: vec!["tp_btf"],
+        hooks: vec![Hook::RawTracepoint],
         losses: vec![
             caused(LossReason::ReturnMissed, 1_174, NotCalled, "block_rq_complete"),
             caused(LossReason::ReturnMissed, 3, Skipped, "block_rq_complete"),
@@ -611,7 +610,7 @@ fn requests_missed() -> LayerReport {
             loss(LossReason::IssueMissed, 5, false),
         ],
         in_flight: Some(0),
-        ..layer("blk", vec![reads])
+        ..layer(Layer::Blk, vec![reads])
     }
 }
 
@@ -624,14 +623,13 @@ fn intervals() -> String {
         ("11:05:12", 412, 0),
     ] {
         let reads = OpReport {
-            op: "read",
             total_ns: calls * 1_510,
             bytes: Some(calls * 4096),
             extremes: (calls > 0).then_some((811, 11_020)),
             histogram: slots(&[(9, calls / 3), (10, calls - calls / 3)]),
-            ..OpReport::default()
+            ..OpReport::new(Op::Read)
         };
-        let mut report = report(vec![layer("vfs", vec![reads])]);
+        let mut report = report(vec![layer(Layer::Vfs, vec![reads])]);
         report.time_of_day = String::from(time);
         report.length = Duration::from_millis(length);
         text.push_str(&printed(&report, NANOSECONDS));
@@ -642,38 +640,36 @@ fn intervals() -> String {
 fn huge() -> Report {
     // From 2^32 ns on BCC's rows take their wide form; the last step has no end.
     let reads = OpReport {
-        op: "read",
         total_ns: u64::MAX,
         bytes: Some(u64::MAX),
         extremes: Some((17, u64::MAX)),
         histogram: slots(&[(4, 3_123_456_789), (31, 99_999_999), (32, 2_000_000_000), (40, 1)]),
         unit_slots: vec![3_123_456_789, 0, 0, 99_999_999, 2_000_000_001],
-        ..OpReport::default()
+        ..OpReport::new(Op::Read)
     };
     let writes = OpReport {
-        op: "copy_file_range",
+        op: Op::CopyFileRange,
         histogram: slots(&[(20, 11), (31, 9_999_999_999), (30, 123)]),
         unit_slots: vec![0, 11, 9_999_999_999, 123],
         ..reads.clone()
     };
-    let mut report = report(vec![layer("syscall", vec![reads, writes])]);
+    let mut report = report(vec![layer(Layer::Syscall, vec![reads, writes])]);
     report.length = Duration::from_secs(400_000);
     report
 }
 
 fn huge_counts() -> Report {
     let reads = OpReport {
-        op: "read",
         total_ns: u64::MAX,
         bytes: Some(1),
         extremes: Some((1, u64::MAX)),
         histogram: slots(&[(0, u64::MAX), (3, u64::MAX / 2)]),
         errors: vec![(5, u64::MAX)],
         errors_unnamed: u64::MAX,
-        ..OpReport::default()
+        ..OpReport::new(Op::Read)
     };
     let writes = OpReport {
-        op: "sync_file_range",
+        op: Op::SyncFileRange,
         histogram: slots(&[(35, u64::MAX)]),
         ..reads.clone()
     };
@@ -682,52 +678,48 @@ fn huge_counts() -> Report {
             loss(LossReason::ReturnMissed, u64::MAX, false),
             loss(LossReason::EntryMissed, u64::MAX, true),
         ],
-        ..layer("syscall", vec![reads, writes])
+        ..layer(Layer::Syscall, vec![reads, writes])
     }])
 }
 
 /// The first op of DESIGN.md's example, and its classic slots in microseconds.
 fn read() -> OpReport {
     OpReport {
-        op: "read",
         total_ns: 667_000_000,
         bytes: Some(15_810_560),
         extremes: Some((66_120, 1_704_113)),
         histogram: slots(&[(16, 1532), (17, 1901), (18, 377), (19, 41), (20, 9)]),
         unit_slots: vec![0, 0, 0, 0, 0, 0, 1500, 1925, 385, 43, 7, 0],
-        ..OpReport::default()
+        ..OpReport::new(Op::Read)
     }
 }
 
 fn write() -> OpReport {
     OpReport {
-        op: "write",
         total_ns: 1_234_567,
         bytes: Some(6_700_032),
         extremes: Some((0, 14_650)),
         histogram: slots(&[(0, 2), (10, 380), (11, 29), (13, 1)]),
         unit_slots: vec![382, 29, 0, 1],
-        ..OpReport::default()
+        ..OpReport::new(Op::Write)
     }
 }
 
 /// Too few for a p99, and an op that moves no bytes.
 fn fsync() -> OpReport {
     OpReport {
-        op: "fsync",
         total_ns: 19_896_000,
         extremes: Some((786_000, 1_400_000)),
         histogram: slots(&[(19, 20), (20, 4)]),
         unit_slots: vec![0, 0, 0, 0, 0, 0, 0, 0, 0, 20, 4],
-        ..OpReport::default()
+        ..OpReport::new(Op::Fsync)
     }
 }
 
-fn never(op: &'static str) -> OpReport {
+fn never(op: Op) -> OpReport {
     OpReport {
-        op,
         bytes: Some(0),
-        ..OpReport::default()
+        ..OpReport::new(op)
     }
 }
 
@@ -762,11 +754,9 @@ fn report(layers: Vec<LayerReport>) -> Report {
 /// A report of a run that was asked to tell all it knows.
 fn verbose() -> Report {
     let runs = |count, ns| Some(Runs { count, ns });
-    let on = |layer, hook, functions: &[&str]| Probe {
-        layer,
-        hook,
-        functions: functions.iter().map(|&name| name.to_owned()).collect(),
-        ..Probe::default()
+    let on = |layer, hook, functions: &[&str]| {
+        let functions = functions.iter().map(|&name| name.to_owned());
+        Probe::new(layer, hook, functions.collect())
     };
     let vfs = LayerReport {
         losses: vec![
@@ -775,7 +765,7 @@ fn verbose() -> Report {
         ],
         in_flight: Some(3),
         ..layer(
-            "vfs",
+            Layer::Vfs,
             vec![
                 OpReport {
                     losses: vec![loss(LossReason::ReturnMissed, 12, false)],
@@ -790,20 +780,20 @@ fn verbose() -> Report {
             entry: runs(84_201, 3_452_241),
             leave: runs(84_189, 4_377_828),
             skipped: Some(2),
-            ..on(Some("vfs"), "fentry/fexit", &["vfs_read"])
+            ..on(Some(Layer::Vfs), Hook::Fentry, &["vfs_read"])
         },
         Probe {
             entry: runs(2_048, 122_880),
             skipped: Some(0),
             ..on(
-                Some("vfs"),
-                "kprobe.session",
+                Some(Layer::Vfs),
+                Hook::Session,
                 &["vfs_write", "vfs_writev", "vfs_iter_write"],
             )
         },
         Probe {
             entry: runs(0, 0),
-            ..on(None, "tp_btf", &["sched_process_exit"])
+            ..on(None, Hook::RawTracepoint, &["sched_process_exit"])
         },
     ];
     Report {
@@ -853,11 +843,11 @@ fn detached() -> Report {
     };
     let vfs = LayerReport {
         not_measured: vec![why("everything since then", "12.0 s")],
-        ..layer("vfs", vec![read(), write()])
+        ..layer(Layer::Vfs, vec![read(), write()])
     };
     let ext4 = LayerReport {
         not_measured: vec![why("everything", "3.0 s")],
-        ..layer("ext4", Vec::new())
+        ..layer(Layer::Ext4, Vec::new())
     };
     let mut report = verbose();
     report.layers = vec![vfs, LayerReport { hooks: vec![], ..ext4 }];
@@ -878,17 +868,16 @@ fn stack(stack: StackReport) -> Report {
     report.stack = Some(stack);
     let calls = LayerReport {
         in_flight: Some(1),
-        ..layer("syscall", vec![read()])
+        ..layer(Layer::Syscall, vec![read()])
     };
     report.layers.insert(0, calls);
     report
 }
 
-fn layer(layer: &'static str, ops: Vec<OpReport>) -> LayerReport {
+fn layer(layer: Layer, ops: Vec<OpReport>) -> LayerReport {
     LayerReport {
-        layer,
         ops,
-        ..LayerReport::default()
+        ..LayerReport::new(layer)
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use iostackbreakdown::budget::{CpuShare, Detached};
 use iostackbreakdown::histogram::{Histogram, STEPS, step_of};
-use iostackbreakdown::layer::Layer;
+use iostackbreakdown::model::ids::{Hook, Layer, Op, Row};
 use iostackbreakdown::report::group::By;
 use iostackbreakdown::report::json::Form;
 use iostackbreakdown::report::neighbour::{Neighbour, Neighbours};
@@ -38,7 +38,7 @@ fn cases() -> Vec<(&'static str, Report)> {
         (
             "requests that differ",
             report(vec![
-                layer("vfs", vec![read()]),
+                layer(Layer::Vfs, vec![read()]),
                 requests(Agreement::Differs("reads 3,861, seen 3,860".into())),
             ]),
         ),
@@ -55,13 +55,16 @@ fn cases() -> Vec<(&'static str, Report)> {
         ("trouble", trouble()),
         (
             "not measured",
-            report(vec![layer("syscall", vec![read()]), refused("vfs")]),
+            report(vec![layer(Layer::Syscall, vec![read()]), refused(Layer::Vfs)]),
         ),
-        ("nothing measured", report(vec![refused("vfs"), refused("ext4")])),
+        (
+            "nothing measured",
+            report(vec![refused(Layer::Vfs), refused(Layer::Ext4)]),
+        ),
         ("no layers", report(vec![])),
         (
             "no calls",
-            report(vec![layer("vfs", vec![never("read"), never("write")])]),
+            report(vec![layer(Layer::Vfs, vec![never(Op::Read), never(Op::Write)])]),
         ),
         ("first interval", interval(0, 900)),
         ("last interval", interval(1, 0)),
@@ -84,7 +87,7 @@ fn cases() -> Vec<(&'static str, Report)> {
         ("by file, too many", groups::by(several_layers(), By::File, 4, 2)),
         (
             "by cgroup, no calls",
-            groups::by(report(vec![refused("vfs")]), By::Cgroup, 4, 0),
+            groups::by(report(vec![refused(Layer::Vfs)]), By::Cgroup, 4, 0),
         ),
         (
             "the whole stack by file",
@@ -190,10 +193,7 @@ fn is_unused(element: &Value) -> bool {
 #[test]
 fn a_slow_call_is_one_line_that_the_schema_allows() {
     let whole = slow_call();
-    let bare = SlowCall {
-        op: "sync",
-        ..SlowCall::default()
-    };
+    let bare = SlowCall::new(Op::Sync, jiff::Timestamp::UNIX_EPOCH);
     let failed = SlowCall {
         errno: Some(5),
         bytes: None,
@@ -231,7 +231,7 @@ fn slow_call() -> SlowCall {
         pid: 4711,
         tid: 4712,
         comm: "postgres".into(),
-        op: "pread64",
+        op: Op::Pread64,
         path: Some(CallPath {
             kind: PathKind::Whole,
             text: "/var/lib/db".into(),
@@ -246,8 +246,8 @@ fn slow_call() -> SlowCall {
         bytes: Some(100),
         errno: None,
         total_ns: 21_400,
-        rows: [("syscall", true, 400), ("device", false, 21_000)]
-            .map(|(row, is_layer, ns)| SlowRow { row, is_layer, ns })
+        rows: [(Row::Layer(Layer::Syscall), 400), (Row::Device, 21_000)]
+            .map(|(row, ns)| SlowRow { row, ns })
             .to_vec(),
         not_split: false,
     }
@@ -357,24 +357,23 @@ fn a_report_is_as_written_here() {
         absent: vec![reason("fsync", "vfs_fsync_range: refused by this kernel")],
         not_measured: vec![reason("fsync", "vfs_fsync_range: refused by this kernel")],
         ..layer(
-            "vfs",
+            Layer::Vfs,
             vec![OpReport {
-                op: "read",
-                attach: vec![attach("vfs_read", "fentry/fexit")],
+                attach: vec![attach("vfs_read", Hook::Fentry)],
                 total_ns: 4_011,
                 bytes: Some(8192),
                 extremes: Some((811, 2_100)),
                 errors: vec![(11, 2), (5, 1)],
                 errors_unnamed: 4,
                 histogram: slots(&[(9, 1), (10, 2)]),
-                ..OpReport::default()
+                ..OpReport::new(Op::Read)
             }],
         )
     }]);
     report.filter.pids = vec![4711];
     report.probes = vec![Probe {
-        layer: Some("vfs"),
-        hook: "fentry/fexit",
+        layer: Some(Layer::Vfs),
+        hook: Hook::Fentry,
         functions: vec!["vfs_read".into()],
         entry: Some(Runs { count: 7, ns: 301 }),
         leave: Some(Runs { count: 6, ns: 512 }),
@@ -387,7 +386,7 @@ fn a_report_is_as_written_here() {
     };
     report.layers[0].ops[0].refused = vec![Refused {
         function: "vfs_iter_read".into(),
-        hook: "fentry/fexit",
+        hook: Hook::Fentry,
         error: "not in BTF".into(),
     }];
     report.layers[0].ops[0].losses = vec![loss(LossReason::ReturnMissed, 1, false)];
@@ -491,7 +490,7 @@ fn a_loss_has_its_cause() {
             caused(LossReason::IssueMissed, 3, CauseKind::NotCalled, "block_rq_issue"),
             loss(LossReason::TableFull, 1, false),
         ],
-        ..layer("blk", vec![requests])
+        ..layer(Layer::Blk, vec![requests])
     };
     let line = printed(&report(vec![requests]));
     schema::reports(&line).unwrap();
@@ -546,7 +545,7 @@ fn trouble_is_told_by_layer_and_in_sum() {
         (&json!(false), &json!("both refused here"))
     );
     let named: Vec<&Value> = array(&ext4["ops"]).iter().map(|op| &op["op"]).collect();
-    let table: Vec<&str> = Layer::Ext4.ops().iter().map(|op| op.name).collect();
+    let table: Vec<&str> = Layer::Ext4.ops().iter().map(|spec| spec.op.name()).collect();
     assert_eq!(named, table, "what was asked for and not measured is told op by op");
     assert_eq!(
         vfs["ops"][0]["errors"],
@@ -558,7 +557,7 @@ fn trouble_is_told_by_layer_and_in_sum() {
 #[test]
 fn requests_have_what_only_they_have() {
     let report: Value = serde_json::from_str(&printed(&report(vec![
-        layer("vfs", vec![read()]),
+        layer(Layer::Vfs, vec![read()]),
         requests(Agreement::Differs("reads 3,861, seen 3,860".into())),
     ])))
     .unwrap();
@@ -594,13 +593,12 @@ fn quantiles_that_the_counts_do_not_support_are_null() {
     for (name, _, needed) in QUANTILES {
         for (calls, is_told) in [(needed - 1, false), (needed, true)] {
             let op = OpReport {
-                op: "read",
                 total_ns: 9 * calls,
                 extremes: (calls > 0).then_some((9, 9)),
                 histogram: Histogram::from_steps(&[[0; 9].as_slice(), &[calls]].concat()),
-                ..OpReport::default()
+                ..OpReport::new(Op::Read)
             };
-            let report: Value = serde_json::from_str(&printed(&report(vec![layer("vfs", vec![op])]))).unwrap();
+            let report: Value = serde_json::from_str(&printed(&report(vec![layer(Layer::Vfs, vec![op])]))).unwrap();
             let told = report["layers"][0]["ops"][0][name].as_u64();
             assert_eq!(told, is_told.then_some(9), "{name} of {calls}");
         }
@@ -625,7 +623,7 @@ fn text_and_json_tell_the_same() {
         View::Text(options).print(&report, &mut text).unwrap();
         let text = unfold(&String::from_utf8(text).unwrap());
         let json: Value = serde_json::from_str(&printed(&report)).unwrap();
-        let mut layer = report.layers.first().map_or("", |layer| layer.layer).to_owned();
+        let mut layer = report.layers.first().map_or("", |layer| layer.layer.name()).to_owned();
         let mut told: BTreeMap<(String, String), Vec<u64>> = BTreeMap::new();
         for line in text.lines() {
             if let Some(name) = line.strip_prefix("layer = ") {
@@ -688,13 +686,13 @@ fn unfold(text: &str) -> String {
 
 fn several_layers() -> Report {
     report(vec![
-        layer("syscall", vec![read(), never("preadv2"), fsync()]),
+        layer(Layer::Syscall, vec![read(), never(Op::Preadv2), fsync()]),
         LayerReport {
             in_flight: Some(2),
             excluded: 1,
-            ..layer("vfs", vec![read(), never("open"), fsync()])
+            ..layer(Layer::Vfs, vec![read(), never(Op::Open), fsync()])
         },
-        layer("ext4", vec![never("read")]),
+        layer(Layer::Ext4, vec![never(Op::Read)]),
         requests(Agreement::Agrees),
     ])
 }
@@ -728,15 +726,15 @@ fn trouble() -> Report {
                 reason("direct reads", "generic_file_read_iter does not see them"),
             ],
             warnings: vec![String::from("kretprobe at vfs can lose calls")],
-            ..layer("vfs", vec![writes])
+            ..layer(Layer::Vfs, vec![writes])
         },
-        refused("ext4"),
+        refused(Layer::Ext4),
         LayerReport {
             excluded: 1,
             losses: vec![loss(LossReason::ReturnMissed, 30, false)],
             skips_unknown: true,
             in_flight: Some(2),
-            ..layer("syscall", vec![read()])
+            ..layer(Layer::Syscall, vec![read()])
         },
     ]);
     report.warnings.push(String::from("3 children were not followed"));
@@ -744,14 +742,15 @@ fn trouble() -> Report {
 }
 
 /// A layer that this kernel does not let be measured.
-fn refused(name: &'static str) -> LayerReport {
-    let layer = Layer::ALL.into_iter().find(|layer| layer.name() == name).unwrap();
-    let absent = layer.ops().iter().map(|op| reason(op.name, "refused by this kernel"));
+fn refused(layer: Layer) -> LayerReport {
+    let absent = layer
+        .ops()
+        .iter()
+        .map(|spec| reason(spec.op.name(), "refused by this kernel"));
     LayerReport {
-        layer: name,
         absent: absent.collect(),
         not_measured: vec![reason("everything", "both refused here")],
-        ..LayerReport::default()
+        ..LayerReport::new(layer)
     }
 }
 
@@ -766,17 +765,17 @@ fn requests(agreement: Agreement) -> LayerReport {
             untimed: 4,
         },
         attach: vec![
-            attach("block_rq_issue", "fentry/fexit"),
-            attach("block_rq_complete", "fentry/fexit"),
+            attach("block_rq_issue", Hook::Fentry),
+            attach("block_rq_complete", Hook::Fentry),
         ],
         ..read()
     };
     LayerReport {
         in_flight: Some(0),
-        queue_from: Some("block_io_start"),
+        queue_from: Some("block_io_start".to_owned()),
         diskstats: Some(diskstats(agreement)),
         neighbours: Some(neighbours()),
-        ..layer("blk", vec![reads, never("discard")])
+        ..layer(Layer::Blk, vec![reads, never(Op::Discard)])
     }
 }
 
@@ -818,23 +817,21 @@ fn diskstats(agreement: Agreement) -> Diskstats {
 /// Two that follow each other; the last one is shorter.
 fn interval(number: u32, calls: u64) -> Report {
     let reads = OpReport {
-        op: "read",
         total_ns: calls * 1_510,
         bytes: Some(calls * 4096),
         extremes: (calls > 0).then_some((520, 2_040)),
         histogram: slots(&[(9, calls / 3), (10, calls - calls / 3)]),
-        ..OpReport::default()
+        ..OpReport::new(Op::Read)
     };
     Report {
         start: report(vec![]).start + Duration::from_secs(number.into()),
         length: Duration::from_millis(1000 - u64::from(number) * 588),
-        ..report(vec![layer("vfs", vec![reads])])
+        ..report(vec![layer(Layer::Vfs, vec![reads])])
     }
 }
 
 fn largest() -> Report {
     let reads = OpReport {
-        op: "read",
         total_ns: u64::MAX,
         bytes: Some(u64::MAX),
         extremes: Some((u64::MAX, u64::MAX)),
@@ -842,7 +839,7 @@ fn largest() -> Report {
         errors: vec![(5, u64::MAX)],
         errors_unnamed: u64::MAX,
         queued: u64::MAX,
-        ..OpReport::default()
+        ..OpReport::new(Op::Read)
     };
     let all = LayerReport {
         losses: vec![
@@ -851,11 +848,17 @@ fn largest() -> Report {
         ],
         excluded: u64::MAX,
         in_flight: Some(u64::MAX),
-        ..layer("syscall", vec![reads])
+        ..layer(Layer::Syscall, vec![reads])
     };
     Report {
         length: Duration::MAX,
-        ..report(vec![all.clone(), LayerReport { layer: "vfs", ..all }])
+        ..report(vec![
+            all.clone(),
+            LayerReport {
+                layer: Layer::Vfs,
+                ..all
+            },
+        ])
     }
 }
 
@@ -890,32 +893,29 @@ fn hostile() -> Report {
 
 fn read() -> OpReport {
     OpReport {
-        op: "read",
-        attach: vec![attach("vfs_read", "fentry/fexit"), attach("vfs_readv", "fentry/fexit")],
+        attach: vec![attach("vfs_read", Hook::Fentry), attach("vfs_readv", Hook::Fentry)],
         total_ns: 667_000_000,
         bytes: Some(15_810_560),
         extremes: Some((66_120, 2_001_113)),
         histogram: slots(&[(16, 1532), (17, 1901), (18, 377), (19, 41), (20, 9)]),
-        ..OpReport::default()
+        ..OpReport::new(Op::Read)
     }
 }
 
 /// Too few for a p99, and an op that moves no bytes.
 fn fsync() -> OpReport {
     OpReport {
-        op: "fsync",
         total_ns: 19_896_000,
         extremes: Some((560_000, 1_500_000)),
         histogram: slots(&[(19, 20), (20, 4)]),
-        ..OpReport::default()
+        ..OpReport::new(Op::Fsync)
     }
 }
 
-fn never(op: &'static str) -> OpReport {
+fn never(op: Op) -> OpReport {
     OpReport {
-        op,
         bytes: Some(0),
-        ..OpReport::default()
+        ..OpReport::new(op)
     }
 }
 
@@ -947,19 +947,14 @@ fn report(layers: Vec<LayerReport>) -> Report {
 
 /// With probes of every kind, and a cost that the kernel did not count.
 fn probed() -> Report {
-    let on = |layer, hook, function: &str| Probe {
-        layer,
-        hook,
-        functions: vec![function.into()],
-        ..Probe::default()
-    };
+    let on = |layer, hook, function: &str| Probe::new(layer, hook, vec![function.into()]);
     Report {
         probes: vec![
             Probe {
                 entry: Some(Runs { count: u64::MAX, ns: 1 }),
-                ..on(Some("vfs"), "kprobe.session", "vfs_read")
+                ..on(Some(Layer::Vfs), Hook::Session, "vfs_read")
             },
-            on(None, "tp_btf", "sched_process_exit"),
+            on(None, Hook::RawTracepoint, "sched_process_exit"),
         ],
         cost: Cost {
             no_runs: Some("Operation not permitted".into()),
@@ -969,7 +964,7 @@ fn probed() -> Report {
             }),
             ..Cost::default()
         },
-        ..report(vec![layer("vfs", vec![read()])])
+        ..report(vec![layer(Layer::Vfs, vec![read()])])
     }
 }
 
@@ -985,16 +980,15 @@ fn detached() -> Detached {
     }
 }
 
-fn layer(layer: &'static str, ops: Vec<OpReport>) -> LayerReport {
+fn layer(layer: Layer, ops: Vec<OpReport>) -> LayerReport {
     LayerReport {
-        layer,
         ops,
-        hooks: vec!["fentry/fexit"],
-        ..LayerReport::default()
+        hooks: vec![Hook::Fentry],
+        ..LayerReport::new(layer)
     }
 }
 
-fn attach(function: &str, hook: &'static str) -> AttachPoint {
+fn attach(function: &str, hook: Hook) -> AttachPoint {
     AttachPoint {
         function: function.into(),
         hook,

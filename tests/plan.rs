@@ -11,7 +11,7 @@ use iostackbreakdown::kernel::btf::{BtfFunction, ModuleBtf};
 use iostackbreakdown::kernel::kallsyms::Symbols;
 use iostackbreakdown::kernel::preemption::{self, Model, Sources};
 use iostackbreakdown::kernel::{Facts, Fprobe, Function, SYSCALL_PREFIXES};
-use iostackbreakdown::layer::Layer;
+use iostackbreakdown::layer::{Layer, Op};
 use iostackbreakdown::probe::plan::{
     self, BlockWay, BlockWish, END_FUNCTIONS, Plan, PlannedOp, Start, loses, loses_requests, starts_need_table,
 };
@@ -127,11 +127,11 @@ fn narrowed(plan: &Plan) -> Vec<&'static str> {
     plan.narrowed().map(|(layer, _)| layer.name()).collect()
 }
 
-fn functions_of(plan: &Plan, layer: Layer, op: &str) -> Vec<String> {
+fn functions_of(plan: &Plan, layer: Layer, op: Op) -> Vec<String> {
     let op = plan
         .ops
         .iter()
-        .find(|planned| planned.layer == layer && planned.op.name == op)
+        .find(|planned| planned.layer == layer && planned.spec.op == op)
         .unwrap();
     let own = op.points.iter().filter(|point| point.silent.is_none());
     own.map(|point| point.function.clone()).collect()
@@ -178,7 +178,7 @@ fn every_op_has_a_function_and_ftrace_knows_those_in_btf() {
             assert!(
                 !op.points.is_empty() && op.not_measured.is_none(),
                 "{kernel}: {}",
-                op.op.name
+                op.spec.op
             );
             for point in &op.points {
                 assert!(point.in_btf, "{kernel}: {}", point.function);
@@ -208,7 +208,7 @@ fn fsync_is_timed_at_whatever_the_kernel_has() {
         ("7", &["vfs_fsync_range", "vfs_fsync", "do_fsync"]),
     ] {
         let (plan, _) = planned(kernel, "");
-        assert_eq!(functions_of(&plan, Layer::Vfs, "fsync"), expected, "{kernel}");
+        assert_eq!(functions_of(&plan, Layer::Vfs, Op::Fsync), expected, "{kernel}");
     }
 }
 
@@ -218,10 +218,10 @@ fn an_op_whose_only_function_is_inlined_is_not_silently_missing() {
     let facts = facts("6.1", "", &without);
     let plan = plan::plan(&[Layer::Vfs], &facts, Choice::Auto);
     assert_eq!(
-        functions_of(&plan, Layer::Vfs, "fsync"),
+        functions_of(&plan, Layer::Vfs, Op::Fsync),
         ["vfs_fsync", "__ia32_sys_fdatasync"]
     );
-    let fsync = plan.ops.iter().find(|op| op.op.name == "fsync").unwrap();
+    let fsync = plan.ops.iter().find(|op| op.spec.op == Op::Fsync).unwrap();
     assert_eq!(
         fsync.not_measured.as_ref().map(|what| what.what.as_str()),
         Some("most of fsync")
@@ -231,7 +231,7 @@ fn an_op_whose_only_function_is_inlined_is_not_silently_missing() {
 #[test]
 fn a_system_call_without_arguments_is_hooked_by_the_name_that_btf_has() {
     let sync_of = |plan: &Plan| {
-        let sync = plan.ops.iter().find(|op| op.op.name == "sync").unwrap();
+        let sync = plan.ops.iter().find(|op| op.spec.op == Op::Sync).unwrap();
         sync.points[0].clone()
     };
     let (plan, _) = planned("7", "");
@@ -250,7 +250,7 @@ fn a_system_call_without_arguments_is_hooked_by_the_name_that_btf_has() {
 #[test]
 fn a_file_system_in_a_module_is_found_in_its_own_btf() {
     let (plan, facts) = planned("6.1-full", "");
-    assert_eq!(functions_of(&plan, Layer::Ext4, "read"), ["ext4_file_read_iter"]);
+    assert_eq!(functions_of(&plan, Layer::Ext4, Op::Read), ["ext4_file_read_iter"]);
     let function = &facts.functions["ext4_file_read_iter"];
     let module = function
         .btf
@@ -281,11 +281,11 @@ fn a_missing_read_falls_back_and_says_what_it_does_not_see() {
         let facts = facts(kernel, "", &["ext4_file_read_iter"]);
         let plan = plan::plan(&[Layer::Ext4], &facts, Choice::Auto);
         assert_eq!(
-            functions_of(&plan, Layer::Ext4, "read"),
+            functions_of(&plan, Layer::Ext4, Op::Read),
             ["generic_file_read_iter"],
             "{kernel}"
         );
-        let read = plan.ops.iter().find(|op| op.op.name == "read").unwrap();
+        let read = plan.ops.iter().find(|op| op.spec.op == Op::Read).unwrap();
         let not_measured = read.not_measured.as_ref().unwrap();
         assert_eq!(not_measured.what, "direct reads");
         assert!(
@@ -297,7 +297,7 @@ fn a_missing_read_falls_back_and_says_what_it_does_not_see() {
     }
     let facts = facts("6.1", "", &["ext4_file_read_iter", "generic_file_read_iter"]);
     let plan = plan::plan(&[Layer::Ext4], &facts, Choice::Auto);
-    assert!(functions_of(&plan, Layer::Ext4, "read").is_empty());
+    assert!(functions_of(&plan, Layer::Ext4, Op::Read).is_empty());
     assert_eq!(
         plan.ops[0].not_measured.as_ref().map(|what| what.what.as_str()),
         Some("read")
@@ -598,7 +598,7 @@ fn asynchronous_requests_have_doors_and_completions_on_every_kernel() {
             fixed,
             &["aio_read"],
         ];
-        assert_eq!(functions_of(&plan, Layer::Vfs, "read"), expected.concat(), "{kernel}");
+        assert_eq!(functions_of(&plan, Layer::Vfs, Op::Read), expected.concat(), "{kernel}");
         // What 5.10 has done at once ends in a function of its own; the others' doors tell.
         let more: &[&str] = if kernel == "5.10" { &["kiocb_done"] } else { &[] };
         let completions: Vec<&str> = plan.completions.iter().map(|end| end.function.as_str()).collect();
@@ -648,10 +648,10 @@ fn completions_have_one_link_where_that_is_cheaper() {
 fn a_file_system_alone_gets_the_doors_without_their_layer() {
     let facts = facts("6.12", "", &[]);
     let plan = plan::plan(&[Layer::Syscall, Layer::Ext4], &facts, Choice::Auto);
-    let doors: Vec<(&str, &str, Option<u8>)> = plan
+    let doors: Vec<(Op, &str, Option<u8>)> = plan
         .ops
         .iter()
-        .flat_map(|op| op.points.iter().map(move |point| (op.op.name, point)))
+        .flat_map(|op| op.points.iter().map(move |point| (op.spec.op, point)))
         .filter(|(_, point)| point.silent.is_some())
         .map(|(op, point)| (op, point.function.as_str(), point.silent))
         .collect();
@@ -659,10 +659,10 @@ fn a_file_system_alone_gets_the_doors_without_their_layer() {
     assert_eq!(
         doors,
         [
-            ("read", "io_read", frame),
-            ("read", "aio_read", frame),
-            ("write", "io_write", frame),
-            ("write", "aio_write", frame)
+            (Op::Read, "io_read", frame),
+            (Op::Read, "aio_read", frame),
+            (Op::Write, "io_write", frame),
+            (Op::Write, "aio_write", frame)
         ]
     );
     // They are inside of none of the op's calls, and none of its calls is taken for one of them.
@@ -676,16 +676,16 @@ fn a_file_system_alone_gets_the_doors_without_their_layer() {
 #[test]
 fn completions_have_counters_of_their_own() {
     let (plan, _) = planned("6.12", "");
-    let rows: Vec<(Layer, &str, usize)> = plan
+    let rows: Vec<(Layer, Op, usize)> = plan
         .completion_rows()
-        .map(|(op, row)| (plan.ops[op].layer, plan.ops[op].op.name, row))
+        .map(|(op, row)| (plan.ops[op].layer, plan.ops[op].spec.op, row))
         .collect();
     let first = plan.ops.len();
     let expected = [
-        (Layer::Vfs, "read", first),
-        (Layer::Vfs, "write", first + 1),
-        (Layer::Ext4, "read", first + 2),
-        (Layer::Ext4, "write", first + 3),
+        (Layer::Vfs, Op::Read, first),
+        (Layer::Vfs, Op::Write, first + 1),
+        (Layer::Ext4, Op::Read, first + 2),
+        (Layer::Ext4, Op::Write, first + 3),
     ];
     assert_eq!(rows, expected);
     assert_eq!(plan.rows(), first + 4);
@@ -695,18 +695,21 @@ fn completions_have_counters_of_their_own() {
 fn a_splice_has_the_frame_of_what_it_calls_and_frames_suffice() {
     use iostackbreakdown::kernel::interface::MAX_FRAMES;
     let (plan, facts) = planned("6.1", "");
-    let frame = |name: &str| {
-        let op = plan.ops.iter().find(|op| op.layer == Layer::Ext4 && op.op.name == name);
-        op.unwrap().frame
+    let frame = |op: Op| {
+        let planned = plan
+            .ops
+            .iter()
+            .find(|known| known.layer == Layer::Ext4 && known.spec.op == op);
+        planned.unwrap().frame
     };
-    assert_eq!(frame("splice_read"), frame("read"));
-    assert_eq!(frame("splice_write"), frame("write"));
+    assert_eq!(frame(Op::SpliceRead), frame(Op::Read));
+    assert_eq!(frame(Op::SpliceWrite), frame(Op::Write));
     let own = [
-        frame("read"),
-        frame("write"),
-        frame("fault"),
-        frame("mkwrite"),
-        frame("open"),
+        frame(Op::Read),
+        frame(Op::Write),
+        frame(Op::Fault),
+        frame(Op::Mkwrite),
+        frame(Op::Open),
     ];
     assert_eq!(BTreeSet::from(own).len(), own.len());
     let alone = plan::plan(&[Layer::Ext4], &facts, Choice::Auto);
@@ -726,12 +729,12 @@ fn mapped_pages_and_splices_are_timed_at_whatever_the_kernel_has() {
         ("7", "filemap_fault", "ext4_file_splice_read"),
     ] {
         let (plan, _) = planned(kernel, "");
-        assert_eq!(functions_of(&plan, Layer::Ext4, "fault"), [fault], "{kernel}");
-        assert_eq!(functions_of(&plan, Layer::Ext4, "splice_read"), [splice], "{kernel}");
-        let write = functions_of(&plan, Layer::Ext4, "splice_write");
+        assert_eq!(functions_of(&plan, Layer::Ext4, Op::Fault), [fault], "{kernel}");
+        assert_eq!(functions_of(&plan, Layer::Ext4, Op::SpliceRead), [splice], "{kernel}");
+        let write = functions_of(&plan, Layer::Ext4, Op::SpliceWrite);
         assert_eq!(write, ["iter_file_splice_write"], "{kernel}");
         assert_eq!(
-            functions_of(&plan, Layer::Ext4, "mkwrite"),
+            functions_of(&plan, Layer::Ext4, Op::Mkwrite),
             ["ext4_page_mkwrite"],
             "{kernel}"
         );
@@ -757,7 +760,7 @@ fn every_file_system_has_all_its_ops_on_every_kernel_that_has_it() {
         let filter = fixture(kernel, "available_filter_functions");
         let traceable = traceable(&filter);
         for op in &plan.ops {
-            let name = format!("{kernel} {} {}", op.layer.name(), op.op.name);
+            let name = format!("{kernel} {} {}", op.layer.name(), op.spec.op);
             assert!(!op.points.is_empty() && op.not_measured.is_none(), "{name}");
             assert!(
                 op.points.iter().all(|planned| traceable.contains(&*planned.function)),
@@ -766,7 +769,7 @@ fn every_file_system_has_all_its_ops_on_every_kernel_that_has_it() {
             let own = op.points.iter().filter(|planned| planned.silent.is_none());
             // Two ways into the same call would be one too many; an open by NFS has several.
             assert!(
-                own.count() == 1 || (op.layer == Layer::Nfs && op.op.name == "open"),
+                own.count() == 1 || (op.layer == Layer::Nfs && op.spec.op == Op::Open),
                 "{name}"
             );
         }
@@ -847,7 +850,7 @@ fn file_systems_share_frames_and_doors() {
         let frame = |layer| {
             plan.ops
                 .iter()
-                .find(|op| op.layer == layer && op.op.name == "fsync")
+                .find(|op| op.layer == layer && op.spec.op == Op::Fsync)
                 .unwrap()
                 .frame
         };
@@ -881,7 +884,7 @@ fn a_file_system_that_is_not_in_the_kernel_has_nothing_to_hook() {
         assert!(
             op.points.is_empty() && why == Some("there is no f2fs in this kernel"),
             "{}",
-            op.op.name
+            op.spec.op
         );
     }
 }

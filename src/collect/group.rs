@@ -9,7 +9,7 @@ use super::stack::{self, FamilyReading, Measured, Origins};
 use crate::kernel::interface::types::{self, cell_key, family_stats, op_stats, origin_stats};
 use crate::kernel::interface::{DIRECTIONS, FAMILIES, GROUP_FIRST, GROUP_NONE, GROUP_UNPLACED, ORIGINS};
 use crate::kernel::names::{self, Names};
-use crate::layer::{Layer, REQUESTS};
+use crate::layer::{Layer, Op, REQUESTS};
 use crate::probe::attach::{AttachedGroups, GroupCounters};
 use crate::probe::counters::Counters;
 use crate::probe::plan::Plan;
@@ -148,18 +148,18 @@ fn numbers(span: &GroupSpan<'_>, before: &GroupsReading, after: &GroupsReading) 
             continue;
         };
         let difference = reading.since(before.ops.get(key).unwrap_or(&none));
-        let op = difference.report(planned.op.name, planned.op.moves_bytes);
+        let op = difference.report(planned.spec.op, planned.spec.moves_bytes);
         if op.count() == 0 {
             continue;
         }
-        let is_queued = span.queued && planned.layer == Layer::Blk && waits_in_queue(planned.op.name);
+        let is_queued = span.queued && planned.layer == Layer::Blk && waits_in_queue(planned.spec.op);
         let op = OpReport {
             extremes: in_steps(op.extremes, &op.histogram, op.total_ns),
             queue_ns: is_queued.then_some(difference.queue_ns()),
             ..op
         };
         groups.entry(group).or_default().add(&Numbers {
-            layers: vec![(planned.layer.name(), vec![op])],
+            layers: vec![(planned.layer, vec![op])],
             ..Numbers::default()
         });
     }
@@ -186,9 +186,9 @@ fn numbers(span: &GroupSpan<'_>, before: &GroupsReading, after: &GroupsReading) 
 }
 
 /// Whether requests of this op have a time in the queue.
-fn waits_in_queue(op: &str) -> bool {
+fn waits_in_queue(op: Op) -> bool {
     let mut ops = Layer::Blk.ops().iter().zip(REQUESTS);
-    ops.any(|(known, request)| known.name == op && request.queued)
+    ops.any(|(known, request)| known.op == op && request.queued)
 }
 
 /// Whose group this is.

@@ -11,6 +11,7 @@ use crate::kernel::interface::{
     APART_AT_START, APART_BY_KERNEL, APART_KINDS, APART_NEVER_ISSUED, APART_UNOWNED, APART_UNTIMED, BIN_WIDTH,
     EPOCH_STEP, LOST_REASONS, UNIT_SLOTS,
 };
+use crate::layer::Op;
 use crate::report::{Apart, OpReport};
 
 /// One op's counters at one moment, or their growth between two.
@@ -158,7 +159,7 @@ impl OpReading {
 
     /// The difference of two readings as a report has it.
     #[must_use]
-    pub fn report(&self, name: &'static str, moves_bytes: bool) -> OpReport {
+    pub fn report(&self, op: Op, moves_bytes: bool) -> OpReport {
         let counts = |slots: &[u128]| -> Vec<u64> { slots.iter().copied().map(told).collect() };
         let mut errors: Vec<(i32, u64)> = self
             .errnos
@@ -172,7 +173,7 @@ impl OpReading {
         let counted = histogram.count() > 0;
         let apart = |kind: u32| told(self.apart[kind as usize]);
         OpReport {
-            op: name,
+            op,
             attach: Vec::new(),
             refused: Vec::new(),
             losses: Vec::new(),

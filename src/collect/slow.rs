@@ -30,12 +30,11 @@ impl Clocks {
 
 /// What a record says. `None` of one whose op is not in the plan, which no program writes.
 pub fn slow_call(record: &slow_call, plan: &Plan, measured: &Measured, clocks: &Clocks) -> Option<SlowCall> {
-    let op = plan.ops.get(usize::from(record.op))?.op;
+    let spec = plan.ops.get(usize::from(record.op))?.spec;
     let has = |what: u32| u32::from(record.has) & what != 0;
     let errno = (-MAX_ERRNO..0).contains(&record.value).then(|| -record.value as i32);
-    let rows = measured.rows().into_iter().map(|(row, is_layer)| SlowRow {
-        row: row.name(),
-        is_layer,
+    let rows = measured.rows().into_iter().map(|(row, _)| SlowRow {
+        row,
         ns: record.rows[row.place()],
     });
     let (major, minor) = names::numbers_of(record.device);
@@ -45,7 +44,7 @@ pub fn slow_call(record: &slow_call, plan: &Plan, measured: &Measured, clocks: &
         pid: record.tgid,
         tid: record.thread,
         comm: text(comm.split(|byte| *byte == 0).next().unwrap_or_default()),
-        op: op.name,
+        op: spec.op,
         path: path(record),
         inode: has(SLOW_HAS_FILE).then_some(Inode {
             number: record.inode,
@@ -54,7 +53,7 @@ pub fn slow_call(record: &slow_call, plan: &Plan, measured: &Measured, clocks: &
         }),
         offset: has(SLOW_HAS_OFFSET).then_some(record.offset),
         size: has(SLOW_HAS_SIZE).then_some(record.size),
-        bytes: (op.moves_bytes && errno.is_none()).then_some(record.value.unsigned_abs()),
+        bytes: (spec.moves_bytes && errno.is_none()).then_some(record.value.unsigned_abs()),
         errno,
         total_ns: record.total_ns,
         rows: rows.filter(|row| row.ns > 0).collect(),

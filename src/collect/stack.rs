@@ -10,7 +10,7 @@ use crate::kernel::interface::{
     UNBALANCED_DEPTH, UNBALANCED_ENTRY, UNBALANCED_KINDS, UNBALANCED_RETURN, UNBALANCED_SLEEP,
 };
 use crate::layer::Layer;
-use crate::layer::family::{Family, READ_CLASSES, Row};
+use crate::layer::{Family, Origin, ReadClass, Row};
 use crate::probe::attach::AttachedStack;
 use crate::report::NotMeasured;
 use crate::report::group::in_steps;
@@ -55,18 +55,6 @@ pub struct FamilyReading {
     /// Of the generation that the reading ends.
     extremes: Option<(u64, u64)>,
 }
-
-/// In the order of `enum origin`.
-const ORIGIN_NAMES: [&str; ORIGINS as usize] = [
-    "unknown",
-    "own",
-    "asynchronous",
-    "kworker",
-    "journal",
-    "kernel",
-    "writeback",
-    "readahead",
-];
 
 /// Reads all of it; see [`super::read`] for `epoch`.
 pub fn read(stack: &AttachedStack, epoch: u64) -> StackReading {
@@ -283,20 +271,19 @@ fn family_report(family: Family, difference: FamilyReading, rows: &[Row], measur
         let known = measured.has(*row);
         let is_layer = !Row::WAITS.contains(row);
         RowReport {
-            row: row.name(),
-            is_layer,
+            row: *row,
             ns: known.then_some(difference.rows[row.place()]),
             calls: (known && is_layer).then_some(difference.reached[row.place()]),
         }
     };
-    let classes = READ_CLASSES
-        .iter()
+    let classes = ReadClass::ALL
+        .into_iter()
         .zip(difference.class_calls.iter().zip(difference.class_bytes));
     // Without requests nobody waits for own ones.
     let all_requests = measured.has(Row::Device) && !measured.detached.contains_key(&Layer::Blk);
     let classes = classes.filter(|_| family == Family::Read && all_requests);
     FamilyReport {
-        family: family.name(),
+        family,
         // The rows of a call are its time. A sum of its own could be read while a call is in it, and not yet in its rows.
         total_ns: difference.rows.iter().fold(0, |sum, ns| sum.saturating_add(*ns)),
         bytes: difference.bytes,
@@ -342,7 +329,7 @@ fn not_waited(before: &Origins, after: &Origins) -> Vec<OriginReport> {
         let [requests, bytes, queue_ns, device_ns] = combined(after, before, u64::wrapping_sub);
         let place = place as u32;
         OriginReport {
-            origin: ORIGIN_NAMES[(place / DIRECTIONS) as usize],
+            origin: Origin::ALL[(place / DIRECTIONS) as usize],
             is_write: place % DIRECTIONS == 1,
             requests,
             bytes,

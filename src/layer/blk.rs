@@ -2,9 +2,9 @@
 //!
 //! No function is an op here: all of them come by the same few events, and a request's code says which op it is.
 
-use super::Op;
+use super::{Op, OpSpec};
 
-/// What an op of the block layer has beside its [`Op`].
+/// What an op of the block layer has beside its [`OpSpec`].
 #[derive(Debug)]
 pub struct Request {
     /// Enumerators of the kernel's `enum req_op` (`enum req_opf` before 6.0; `include/linux/blk_types.h`). A kernel has some of
@@ -26,13 +26,13 @@ pub enum Counter {
 }
 
 macro_rules! requests {
-    ($($name:literal $moves_bytes:literal $queued:literal $counted_as:expr, $($code:literal)*;)*) => {
+    ($($op:ident $moves_bytes:literal $queued:literal $counted_as:expr, $($code:literal)*;)*) => {
         /// In the order of [`OPS`].
         pub static REQUESTS: &[Request] = &[
             $(Request { codes: &[$($code),*], queued: $queued, counted_as: $counted_as },)*
         ];
-        pub static OPS: &[Op] = &[
-            $(Op { name: $name, moves_bytes: $moves_bytes, points: &[], around: None, instead: None },)*
+        pub static OPS: &[OpSpec] = &[
+            $(OpSpec { op: Op::$op, moves_bytes: $moves_bytes, points: &[], around: None, instead: None },)*
         ];
     };
 }
@@ -40,18 +40,18 @@ macro_rules! requests {
 // Name, moves bytes, waits in the queue, its counter, its codes. BLOCK_OP_* of bpf/interface.h are places in it. What is
 // for the driver is not in diskstats, unless the queue counts it (`queue/iostats_passthrough`, 6.12).
 requests! {
-    "read" true true Some(Counter::Reads), "REQ_OP_READ";
-    "write" true true Some(Counter::Writes), "REQ_OP_WRITE";
-    "flush" false false Some(Counter::Flushes), "REQ_OP_FLUSH";
-    "discard" true true Some(Counter::Discards), "REQ_OP_DISCARD";
-    "secure_erase" true true Some(Counter::Writes), "REQ_OP_SECURE_ERASE";
-    "write_zeroes" true true Some(Counter::Writes), "REQ_OP_WRITE_ZEROES";
-    "write_same" true true Some(Counter::Writes), "REQ_OP_WRITE_SAME";
-    "zone_append" true true Some(Counter::Writes), "REQ_OP_ZONE_APPEND";
-    "zone_mgmt" false true Some(Counter::Writes), "REQ_OP_ZONE_OPEN" "REQ_OP_ZONE_CLOSE" "REQ_OP_ZONE_FINISH" "REQ_OP_ZONE_RESET"
+    Read true true Some(Counter::Reads), "REQ_OP_READ";
+    Write true true Some(Counter::Writes), "REQ_OP_WRITE";
+    Flush false false Some(Counter::Flushes), "REQ_OP_FLUSH";
+    Discard true true Some(Counter::Discards), "REQ_OP_DISCARD";
+    SecureErase true true Some(Counter::Writes), "REQ_OP_SECURE_ERASE";
+    WriteZeroes true true Some(Counter::Writes), "REQ_OP_WRITE_ZEROES";
+    WriteSame true true Some(Counter::Writes), "REQ_OP_WRITE_SAME";
+    ZoneAppend true true Some(Counter::Writes), "REQ_OP_ZONE_APPEND";
+    ZoneMgmt false true Some(Counter::Writes), "REQ_OP_ZONE_OPEN" "REQ_OP_ZONE_CLOSE" "REQ_OP_ZONE_FINISH" "REQ_OP_ZONE_RESET"
         "REQ_OP_ZONE_RESET_ALL";
-    "driver" true false None, "REQ_OP_DRV_IN" "REQ_OP_DRV_OUT" "REQ_OP_SCSI_IN" "REQ_OP_SCSI_OUT";
-    "other" true true None,;
+    Driver true false None, "REQ_OP_DRV_IN" "REQ_OP_DRV_OUT" "REQ_OP_SCSI_IN" "REQ_OP_SCSI_OUT";
+    Other true true None,;
 }
 
 #[cfg(test)]
@@ -62,8 +62,8 @@ mod tests {
     #[test]
     fn the_programs_know_the_places_of_the_ops_that_they_name() {
         assert_eq!(REQUESTS.len(), OPS.len());
-        assert_eq!(OPS[BLOCK_OP_FLUSH as usize].name, "flush");
-        assert_eq!(OPS[BLOCK_OP_OTHER as usize].name, "other");
+        assert_eq!(OPS[BLOCK_OP_FLUSH as usize].op, Op::Flush);
+        assert_eq!(OPS[BLOCK_OP_OTHER as usize].op, Op::Other);
         assert!(REQUESTS[BLOCK_OP_OTHER as usize].codes.is_empty());
     }
 

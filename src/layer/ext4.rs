@@ -1,8 +1,8 @@
 //! The ext4 file system.
 
-use super::Layer;
-use super::family::{Row, RowFunction, of, wait};
+use super::family::{RowFunction, of, wait};
 use super::file_system::{FileSystem, Files, ops};
+use super::{Layer, Row};
 
 const MODULE: &str = "ext4";
 

@@ -1,8 +1,8 @@
 //! The f2fs file system.
 
-use super::Layer;
-use super::family::{Row, RowFunction, of};
+use super::family::{RowFunction, of};
 use super::file_system::{FileSystem, Files, ops};
+use super::{Layer, Row};
 
 const MODULE: &str = "f2fs";
 

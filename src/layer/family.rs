@@ -1,105 +1,9 @@
-//! The whole stack's view: families of system calls, and the rows that their time is in.
+//! The whole stack's view: the rows that the time of system calls is in, and the functions that tell.
 
-use super::{Layer, Shape};
+use super::{Layer, Row, Shape};
 use crate::kernel::interface as c;
 
-/// What a system call is for. The order is that of `bpf/interface.h`, which knows two of them, and of reports of equal times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Family {
-    Read,
-    Write,
-    Open,
-    /// fsync and its like, and sync.
-    Fsync,
-    /// What works on names, sizes and attributes.
-    Metadata,
-    /// The submission of asynchronous requests, and the wait for them.
-    Asynchronous,
-}
-
-impl Family {
-    /// Every family.
-    pub const ALL: [Self; c::FAMILIES as usize] = [
-        Self::Read,
-        Self::Write,
-        Self::Open,
-        Self::Fsync,
-        Self::Metadata,
-        Self::Asynchronous,
-    ];
-
-    /// As in reports.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Open => "open",
-            Self::Fsync => "fsync",
-            Self::Metadata => "metadata",
-            Self::Asynchronous => "async",
-        }
-    }
-}
-
-/// Where a moment of a call is: a layer that the thread ran in, or what it waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Row {
-    Layer(Layer),
-    /// overlayfs, which has a row, and no ops of its own: it passes calls on to other file systems.
-    Overlay,
-    /// An own request, from its submission to its issue.
-    Queue,
-    /// An own request from its issue on.
-    Device,
-    /// I/O that somebody else has asked for.
-    Others,
-    Journal,
-    Lock,
-    /// Asleep for anything else.
-    Other,
-    /// Ready to run.
-    RunQueue,
-}
-
 impl Row {
-    /// The waits, in the order of reports.
-    pub const WAITS: [Self; 7] = [
-        Self::Queue,
-        Self::Device,
-        Self::Others,
-        Self::Journal,
-        Self::Lock,
-        Self::Other,
-        Self::RunQueue,
-    ];
-
-    /// As in reports.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Layer(layer) => layer.name(),
-            Self::Overlay => "overlay",
-            Self::Queue => "queue",
-            Self::Device => "device",
-            Self::Others => "others' I/O",
-            Self::Journal => "journal",
-            Self::Lock => "lock",
-            Self::Other => "other",
-            Self::RunQueue => "run queue",
-        }
-    }
-
-    /// The layer without which nothing is known of it, if there is one.
-    #[must_use]
-    pub fn layer(self) -> Option<Layer> {
-        match self {
-            Self::Layer(layer) => Some(layer),
-            Self::Queue | Self::Device => Some(Layer::Blk),
-            Self::Overlay | Self::Others | Self::Journal | Self::Lock | Self::Other | Self::RunQueue => None,
-        }
-    }
-
     /// Its place among the kernel side's counters.
     #[must_use]
     pub fn place(self) -> usize {
@@ -217,18 +121,10 @@ static COMMON: &[RowFunction] = &[
     overlay("ovl_iterate"),
 ];
 
-/// How a read came by its data; `enum read_class` of `bpf/interface.h`.
-pub const READ_CLASSES: [&str; c::READ_CLASSES as usize] = [
-    "from_cache",
-    "waited_for_own",
-    "waited_for_others",
-    "read_ahead_only",
-    "direct",
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layer::{Family, Origin, ReadClass};
     use std::collections::HashSet;
 
     #[test]
@@ -269,5 +165,8 @@ mod tests {
                 .enumerate()
                 .all(|(place, family)| *family as usize == place)
         );
+        assert_eq!(Family::ALL.len(), c::FAMILIES as usize);
+        assert_eq!(ReadClass::ALL.len(), c::READ_CLASSES as usize);
+        assert_eq!(Origin::ALL.len(), c::ORIGINS as usize);
     }
 }

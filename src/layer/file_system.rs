@@ -2,7 +2,7 @@
 //! vm_operations_struct` ask of each of them. A file system is a table of who does them there.
 
 use super::family::RowFunction;
-use super::{Op, Returns, Shape};
+use super::{Op, OpSpec, Returns, Shape};
 
 /// A file system.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub struct FileSystem {
     /// Its kernel module's name, where it is one.
     pub module: &'static str,
     pub files: Files,
-    pub ops: &'static [Op],
+    pub ops: &'static [OpSpec],
     /// Its other functions that have a row of the whole stack's view: what works on names, sizes and attributes, and what it
     /// waits for.
     pub rows: &'static [RowFunction],
@@ -37,41 +37,41 @@ impl FileSystem {
 
 /// What an op is at every file system.
 pub struct Kind {
-    pub name: &'static str,
+    pub op: Op,
     pub shape: Shape,
     pub returns: Returns,
-    pub around: Option<&'static str>,
+    pub around: Option<Op>,
 }
 
-const fn kind(name: &'static str, shape: Shape, returns: Returns) -> Kind {
+const fn kind(op: Op, shape: Shape, returns: Returns) -> Kind {
     Kind {
-        name,
+        op,
         shape,
         returns,
         around: None,
     }
 }
 
-pub const READ: Kind = kind("read", Shape::Kiocb0, Returns::Bytes);
-pub const WRITE: Kind = kind("write", Shape::Kiocb0, Returns::Bytes);
+pub const READ: Kind = kind(Op::Read, Shape::Kiocb0, Returns::Bytes);
+pub const WRITE: Kind = kind(Op::Write, Shape::Kiocb0, Returns::Bytes);
 /// splice, sendfile and copy_file_range out of a file. Some do it by way of the file's reads.
 pub const SPLICE_READ: Kind = Kind {
-    around: Some(READ.name),
-    ..kind("splice_read", Shape::File0, Returns::Bytes)
+    around: Some(READ.op),
+    ..kind(Op::SpliceRead, Shape::File0, Returns::Bytes)
 };
 /// The same into a file: by way of its writes.
 pub const SPLICE_WRITE: Kind = Kind {
-    around: Some(WRITE.name),
-    ..kind("splice_write", Shape::File1, Returns::Bytes)
+    around: Some(WRITE.op),
+    ..kind(Op::SpliceWrite, Shape::File1, Returns::Bytes)
 };
 /// A page that is mapped and not there. What is in memory may be mapped around it without a call.
-pub const FAULT: Kind = kind("fault", Shape::Fault0, Returns::Fault);
+pub const FAULT: Kind = kind(Op::Fault, Shape::Fault0, Returns::Fault);
 /// The first write to a page that is mapped shared.
-pub const MKWRITE: Kind = kind("mkwrite", Shape::Fault0, Returns::Fault);
+pub const MKWRITE: Kind = kind(Op::Mkwrite, Shape::Fault0, Returns::Fault);
 /// Of a regular file.
-pub const OPEN: Kind = kind("open", Shape::File1, Returns::StatusInt);
-pub const FSYNC: Kind = kind("fsync", Shape::File0, Returns::StatusInt);
-pub const FALLOCATE: Kind = kind("fallocate", Shape::File0, Returns::Status);
+pub const OPEN: Kind = kind(Op::Open, Shape::File1, Returns::StatusInt);
+pub const FSYNC: Kind = kind(Op::Fsync, Shape::File0, Returns::StatusInt);
+pub const FALLOCATE: Kind = kind(Op::Fallocate, Shape::File0, Returns::Status);
 
 /// A file system's ops, a line each: `KIND: "module" "function", ...;`. A function that every file system may use is
 /// `shared`; it may be of use only `unless` the kernel has another one, which sees the same calls more closely. One that has
@@ -80,8 +80,8 @@ pub const FALLOCATE: Kind = kind("fallocate", Shape::File0, Returns::Status);
 macro_rules! ops {
     ($($kind:ident: $($how:tt $function:literal $(unless $other:literal)? $(with $shape:ident)?),+
         $(or $fallback:literal misses $misses:literal)?;)*) => {
-        &[$(crate::layer::Op {
-            name: crate::layer::file_system::$kind.name,
+        &[$(crate::layer::OpSpec {
+            op: crate::layer::file_system::$kind.op,
             moves_bytes: matches!(crate::layer::file_system::$kind.returns, crate::layer::Returns::Bytes),
             points: &[$(crate::layer::file_system::ops!(@point $kind $how $function $(unless $other)? $(with $shape)?)),+],
             instead: crate::layer::file_system::ops!(@instead $kind $($fallback misses $misses)?),
@@ -140,8 +140,8 @@ mod tests {
             FALLOCATE,
         ];
         for FileSystem { name, ops, .. } in file_systems() {
-            let told: Vec<&str> = ops.iter().map(|op| op.name).collect();
-            assert_eq!(told, kinds.each_ref().map(|kind| kind.name), "{name}");
+            let told: Vec<Op> = ops.iter().map(|spec| spec.op).collect();
+            assert_eq!(told, kinds.each_ref().map(|kind| kind.op), "{name}");
             assert!(
                 ops.iter().zip(&kinds).all(|(op, kind)| op.around == kind.around),
                 "{name}"

@@ -14,46 +14,16 @@ mod syscall;
 mod vfs;
 mod xfs;
 
+pub use crate::model::ids::{Family, Layer, Op, Origin, ReadClass, Row};
 pub use blk::{Counter, REQUESTS, Request};
 pub use file_system::FileSystem;
 pub(crate) use syscall::number;
 pub use syscall::{COMPAT, Compat, Files, SYSCALLS, Says, Syscall};
 
-/// A layer of the I/O stack, in the order of the stack.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Layer {
-    Syscall,
-    Vfs,
-    Ext4,
-    Xfs,
-    Btrfs,
-    F2fs,
-    Nfs,
-    Blk,
-}
-
 impl Layer {
-    /// Every layer that can be measured.
-    pub const ALL: [Self; 8] = [
-        Self::Syscall,
-        Self::Vfs,
-        Self::Ext4,
-        Self::Xfs,
-        Self::Btrfs,
-        Self::F2fs,
-        Self::Nfs,
-        Self::Blk,
-    ];
-
-    /// As on the command line and in reports.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.table().name
-    }
-
     /// The ops of this layer, in the order of reports.
     #[must_use]
-    pub fn ops(self) -> &'static [Op] {
+    pub fn ops(self) -> &'static [OpSpec] {
         self.table().ops
     }
 
@@ -65,46 +35,41 @@ impl Layer {
 
     fn table(self) -> Table {
         match self {
-            Self::Syscall => Table::of("syscall", syscall::OPS),
-            Self::Vfs => Table::of("vfs", &vfs::OPS),
+            Self::Syscall => Table::of(syscall::OPS),
+            Self::Vfs => Table::of(&vfs::OPS),
             Self::Ext4 => Table::of_file_system(&ext4::FILE_SYSTEM),
             Self::Xfs => Table::of_file_system(&xfs::FILE_SYSTEM),
             Self::Btrfs => Table::of_file_system(&btrfs::FILE_SYSTEM),
             Self::F2fs => Table::of_file_system(&f2fs::FILE_SYSTEM),
             Self::Nfs => Table::of_file_system(&nfs::FILE_SYSTEM),
-            Self::Blk => Table::of("blk", blk::OPS),
+            Self::Blk => Table::of(blk::OPS),
         }
     }
 }
 
 /// What is known of a layer.
 struct Table {
-    name: &'static str,
-    ops: &'static [Op],
+    ops: &'static [OpSpec],
     file_system: Option<&'static FileSystem>,
 }
 
 impl Table {
-    fn of(name: &'static str, ops: &'static [Op]) -> Self {
-        Self {
-            name,
-            ops,
-            file_system: None,
-        }
+    fn of(ops: &'static [OpSpec]) -> Self {
+        Self { ops, file_system: None }
     }
 
     fn of_file_system(file_system: &'static FileSystem) -> Self {
         Self {
             file_system: Some(file_system),
-            ..Self::of(file_system.name, file_system.ops)
+            ..Self::of(file_system.ops)
         }
     }
 }
 
-/// What was asked of a layer.
+/// How an op is measured.
 #[derive(Debug)]
-pub struct Op {
-    pub name: &'static str,
+pub struct OpSpec {
+    pub op: Op,
     /// Moves bytes, so that a report has a number for them.
     pub moves_bytes: bool,
     /// Where the op can be timed. All that this kernel has are used together: which of them the kernel's own callers
@@ -113,7 +78,7 @@ pub struct Op {
     /// Used when the kernel has none of `points`.
     pub instead: Option<Fallback>,
     /// An op of the same layer that calls of this one may pass through on their way: inside them it is not counted.
-    pub around: Option<&'static str>,
+    pub around: Option<Op>,
 }
 
 /// A poorer way to time an op.
@@ -134,7 +99,7 @@ pub struct Point {
     /// The module that it may be in.
     pub module: Option<&'static str>,
     /// It is never called inside another call of its op by the same thread. So an entry that finds one under way proves
-    /// that its return was lost. (It may be called inside one of the op around, [`Op::around`].)
+    /// that its return was lost. (It may be called inside one of the op around, [`OpSpec::around`].)
     pub outermost: bool,
     /// Other file systems use the function too.
     pub shared: bool,
@@ -272,8 +237,8 @@ const fn completion(function: &'static str, unless: Option<&'static str>) -> Com
 }
 
 /// Where the asynchronous requests come in that are this op of a file system: the doors of the op of the same name at vfs.
-pub fn doors(op: &Op) -> impl Iterator<Item = &'static Point> {
-    let same = vfs::OPS.iter().filter(|of_vfs| of_vfs.name == op.name);
+pub fn doors(op: Op) -> impl Iterator<Item = &'static Point> {
+    let same = vfs::OPS.iter().filter(move |of_vfs| of_vfs.op == op);
     same.flat_map(|of_vfs| of_vfs.points)
         .filter(|point| point.returns.is_door())
 }
@@ -288,14 +253,8 @@ mod tests {
         for layer in Layer::ALL {
             let mut seen = HashSet::new();
             for op in layer.ops() {
-                assert!(seen.insert(op.name), "{} twice at {}", op.name, layer.name());
-                assert_eq!(
-                    op.points.is_empty(),
-                    layer == Layer::Blk,
-                    "{} at {}",
-                    op.name,
-                    layer.name()
-                );
+                assert!(seen.insert(op.op), "{} twice at {layer}", op.op);
+                assert_eq!(op.points.is_empty(), layer == Layer::Blk, "{} at {layer}", op.op);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! NFS, as its client has it: version 4 is a module of its own, which uses the functions of the others' for most.
 
-use super::Layer;
-use super::family::{Row, RowFunction, of};
+use super::family::{RowFunction, of};
 use super::file_system::{FileSystem, Files, ops};
+use super::{Layer, Row};
 
 const MODULE: &str = "nfs";
 

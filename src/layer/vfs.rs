@@ -4,7 +4,7 @@
 //! a write as any other, and counted with them: once, with the time from the first attempt to the completion. io_uring's
 //! fsyncs need no door: a worker thread of the process calls `vfs_fsync_range` for them.
 
-use super::{Op, Point, Returns, Shape};
+use super::{Op, OpSpec, Point, Returns, Shape};
 
 const fn point(function: &'static str, shape: Shape, returns: Returns) -> Point {
     Point::new(function, shape, returns)
@@ -28,9 +28,9 @@ const fn submit(function: &'static str) -> Point {
     point(function, Shape::Kiocb0, Returns::Submitted)
 }
 
-pub static OPS: [Op; 4] = [
-    Op {
-        name: "read",
+pub static OPS: [OpSpec; 4] = [
+    OpSpec {
+        op: Op::Read,
         moves_bytes: true,
         points: &[
             point("vfs_read", Shape::File0, Returns::Bytes),
@@ -43,8 +43,8 @@ pub static OPS: [Op; 4] = [
         instead: None,
         around: None,
     },
-    Op {
-        name: "write",
+    OpSpec {
+        op: Op::Write,
         moves_bytes: true,
         points: &[
             point("vfs_write", Shape::File0, Returns::Bytes),
@@ -57,15 +57,15 @@ pub static OPS: [Op; 4] = [
         instead: None,
         around: None,
     },
-    Op {
-        name: "open",
+    OpSpec {
+        op: Op::Open,
         moves_bytes: false,
         points: &[inner("vfs_open", Shape::Path0, Returns::StatusInt)],
         instead: None,
         around: None,
     },
-    Op {
-        name: "fsync",
+    OpSpec {
+        op: Op::Fsync,
         moves_bytes: false,
         points: &[
             inner("vfs_fsync_range", Shape::File0, Returns::StatusInt),

@@ -24,8 +24,8 @@ use crate::kernel::interface::{
     STOP_REQUESTS,
 };
 use crate::kernel::{Facts, Fprobe, possible_cpus};
-use crate::layer::family::Row;
 use crate::layer::{COMPAT, Layer, REQUESTS, Returns, SYSCALLS, Says, Shape};
+use crate::layer::{Op, Row};
 use crate::report::group::By;
 
 use super::assembly::one_value;
@@ -402,7 +402,7 @@ fn fill_rows(rows: &mut [u8], families: &mut [u8], plan: &Plan) {
         *row = Row::Layer(op.layer).place() as u8;
         let call = SYSCALLS
             .iter()
-            .find(|call| op.layer == Layer::Syscall && call.name == op.op.name);
+            .find(|call| op.layer == Layer::Syscall && call.op == op.spec.op);
         *family = call.map_or(0, |call| call.family as u8 + 1);
     }
 }
@@ -420,8 +420,8 @@ fn stack_rows(plan: &Plan) -> u16 {
 fn fill_call_shapes(shapes: &mut [types::call_shape], plan: &Plan) {
     for (op, shape) in plan.ops.iter().zip(shapes) {
         let mut calls = SYSCALLS.iter().filter(|_| op.layer == Layer::Syscall);
-        if let Some(call) = calls.find(|call| call.name == op.op.name) {
-            *shape = call_shape(call.says, op.op.points[0].returns);
+        if let Some(call) = calls.find(|call| call.op == op.spec.op) {
+            *shape = call_shape(call.says, op.spec.points[0].returns);
         }
     }
 }
@@ -658,12 +658,14 @@ fn size_groups(maps: &mut OpenIostackbreakdownMaps<'_>, plan: &Plan, settings: &
 }
 
 /// Functions of vfs, and the system calls whose descriptor is always that of the file which it is called with.
-pub const CALLS_BY_FUNCTION: [(&str, [&str; 2]); 2] =
-    [("vfs_read", ["read", "pread64"]), ("vfs_write", ["write", "pwrite64"])];
+pub const CALLS_BY_FUNCTION: [(&str, [Op; 2]); 2] = [
+    ("vfs_read", [Op::Read, Op::Pread64]),
+    ("vfs_write", [Op::Write, Op::Pwrite64]),
+];
 
 /// Whether the file of a system call may be judged when it comes to vfs, where it is at hand. Those that do not get there are judged at
 /// their end. Groups and slow calls want the file at the beginning.
-fn is_judged_late(call: &str, plan: &Plan, settings: &Settings) -> bool {
+fn is_judged_late(call: Op, plan: &Plan, settings: &Settings) -> bool {
     // SAFETY: a flag of a plain structure, initialised by `Default` or by a `bool`.
     let tells_slow = unsafe { settings.config.tells_slow.assume_init() };
     let vfs = plan.ops.iter().filter(|op| op.layer == Layer::Vfs);
@@ -679,11 +681,11 @@ fn is_judged_late(call: &str, plan: &Plan, settings: &Settings) -> bool {
 
 fn fill_syscall_points(table: &mut [u32], compat: &mut [u32], plan: &Plan, settings: &Settings) {
     for (index, op) in plan.ops.iter().enumerate().filter(|(_, op)| op.layer == Layer::Syscall) {
-        let Some(call) = SYSCALLS.iter().find(|call| call.name == op.op.name) else {
+        let Some(call) = SYSCALLS.iter().find(|call| call.op == op.spec.op) else {
             continue;
         };
-        let mut word = point_word(index, op, &op.op.points[0], None, call.files);
-        word.late = is_judged_late(call.name, plan, settings);
+        let mut word = point_word(index, op, &op.spec.points[0], None, call.files);
+        word.late = is_judged_late(call.op, plan, settings);
         let word = word.pack();
         if let Some(place) = usize::try_from(call.number)
             .ok()
@@ -691,7 +693,7 @@ fn fill_syscall_points(table: &mut [u32], compat: &mut [u32], plan: &Plan, setti
         {
             *place = word;
         }
-        for other in COMPAT.iter().filter(|other| other.op == call.name) {
+        for other in COMPAT.iter().filter(|other| other.op == call.op) {
             if let Some(place) = compat.get_mut(other.number) {
                 *place = word;
             }
@@ -702,9 +704,9 @@ fn fill_syscall_points(table: &mut [u32], compat: &mut [u32], plan: &Plan, setti
 /// By number of a system call: the op of vfs whose start is in a cookie, counted from 1.
 fn fill_cookie_calls(table: &mut [u8], compat: &mut [u8], plan: &Plan) {
     for (index, op) in plan.ops.iter().enumerate().filter(|(_, op)| op.layer == Layer::Vfs) {
-        let calls = CALLS_BY_COOKIE.iter().filter(|(name, _)| *name == op.op.name);
+        let calls = CALLS_BY_COOKIE.iter().filter(|(known, _)| *known == op.spec.op);
         for name in calls.flat_map(|(_, calls)| calls) {
-            let native = SYSCALLS.iter().filter(|call| call.name == *name);
+            let native = SYSCALLS.iter().filter(|call| call.op == *name);
             let native = native.filter_map(|call| usize::try_from(call.number).ok());
             let other = COMPAT.iter().filter(|call| call.op == *name).map(|call| call.number);
             let fill = |table: &mut [u8], number: usize| {

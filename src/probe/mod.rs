@@ -15,68 +15,7 @@ pub mod slow;
 pub mod table;
 
 use crate::layer::{Files, Returns, Shape};
-
-/// How a program is attached to a kernel function, or to an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Hook {
-    /// By BPF trampoline, one program per function, called at entry and return (7.0).
-    Fsession,
-    /// By BPF trampoline, one program per function and direction (5.5).
-    Fentry,
-    /// One program on many functions, called at entry and return (6.10).
-    Session,
-    /// One program on many functions, entry and return apart (5.18).
-    Multi,
-    /// Perf's kprobe at the entry; at the return a kprobe event with room for many calls, made through tracefs.
-    KprobeEvent,
-    /// Perf's kprobe and kretprobe.
-    Kprobe,
-    /// The `sys_enter` and `sys_exit` tracepoints, raw with BTF.
-    RawTracepoint,
-    /// The same as classic perf events.
-    Tracepoint,
-}
-
-impl Hook {
-    /// As in reports.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fsession => "fsession",
-            Self::Fentry => "fentry/fexit",
-            Self::Session => "kprobe.session",
-            Self::Multi => "kprobe.multi",
-            Self::KprobeEvent => "kprobe event",
-            Self::Kprobe => "kprobe/kretprobe",
-            Self::RawTracepoint => "tp_btf",
-            Self::Tracepoint => "tracepoint",
-        }
-    }
-
-    /// Whether it is attached to a function, rather than to the system call tracepoints.
-    #[must_use]
-    pub fn is_on_functions(self) -> bool {
-        !matches!(self, Self::RawTracepoint | Self::Tracepoint)
-    }
-
-    /// Whether one program runs at both ends of a call.
-    #[must_use]
-    pub fn is_session(self) -> bool {
-        matches!(self, Self::Fsession | Self::Session)
-    }
-
-    /// Whether one link is on many functions.
-    #[must_use]
-    pub fn links_many(self) -> bool {
-        matches!(self, Self::Session | Self::Multi)
-    }
-
-    /// Whether its programs are called by a trampoline.
-    #[must_use]
-    pub fn is_trampoline(self) -> bool {
-        matches!(self, Self::Fsession | Self::Fentry)
-    }
-}
+pub use crate::model::ids::Hook;
 
 /// What `--probe` asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

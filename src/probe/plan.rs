@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::kernel::{COMPAT_SYSCALL_PREFIX, Facts, Fprobe, Function, SYSCALL_PREFIX, other_name};
 use crate::layer::family::{self, RowFunction};
-use crate::layer::{self, COMPAT, COMPLETIONS, Compat, FAILURE, FileSystem, Layer, Op, Point, Returns, Shape};
+use crate::layer::{self, COMPAT, COMPLETIONS, Compat, FAILURE, FileSystem, Layer, Op, OpSpec, Point, Returns, Shape};
 use crate::report::NotMeasured;
 
 use super::{Choice, Hook};
@@ -217,7 +217,7 @@ fn row_functions(facts: &Facts) -> Vec<PlannedRow> {
 #[derive(Debug, Clone)]
 pub struct PlannedOp {
     pub layer: Layer,
-    pub op: &'static Op,
+    pub spec: &'static OpSpec,
     /// Frame of each thread that holds its start; all system calls share the first.
     pub frame: u8,
     /// Empty when this kernel has nothing to time the op at.
@@ -263,9 +263,12 @@ fn starts_in_cookie(layer: Layer, point: &Point) -> bool {
 }
 
 /// The system calls that come by these, by their op.
-pub const CALLS_BY_COOKIE: [(&str, [&str; 5]); 2] = [
-    ("read", ["read", "pread64", "readv", "preadv", "preadv2"]),
-    ("write", ["write", "pwrite64", "writev", "pwritev", "pwritev2"]),
+pub const CALLS_BY_COOKIE: [(Op, [Op; 5]); 2] = [
+    (Op::Read, [Op::Read, Op::Pread64, Op::Readv, Op::Preadv, Op::Preadv2]),
+    (
+        Op::Write,
+        [Op::Write, Op::Pwrite64, Op::Writev, Op::Pwritev, Op::Pwritev2],
+    ),
 ];
 
 /// The name of a point's function in this kernel.
@@ -280,8 +283,8 @@ pub fn function_name(point: &Point) -> String {
 }
 
 /// Where an op's calls by 32-bit programs come in.
-fn compat_points(layer: Layer, op: &Op) -> impl Iterator<Item = &'static Point> {
-    let is_its = move |call: &&Compat| layer == Layer::Syscall && call.op == op.name;
+fn compat_points(layer: Layer, op: Op) -> impl Iterator<Item = &'static Point> {
+    let is_its = move |call: &&Compat| layer == Layer::Syscall && call.op == op;
     COMPAT.iter().filter(is_its).map(|call| &call.point)
 }
 
@@ -299,13 +302,13 @@ pub fn functions_of(layers: &[Layer], choice: Choice) -> BTreeMap<String, Option
             functions.extend(block_functions(choice).map(|name| (name.to_owned(), None)));
             continue;
         }
-        for op in layer.ops() {
-            let instead = op.instead.iter().flat_map(|fallback| fallback.points);
-            let doors = layer::doors(op).filter(|_| layer != Layer::Syscall);
-            let points = op
+        for spec in layer.ops() {
+            let instead = spec.instead.iter().flat_map(|fallback| fallback.points);
+            let doors = layer::doors(spec.op).filter(|_| layer != Layer::Syscall);
+            let points = spec
                 .points
                 .iter()
-                .chain(compat_points(layer, op))
+                .chain(compat_points(layer, spec.op))
                 .chain(instead)
                 .chain(doors);
             for point in points {
@@ -557,14 +560,14 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
     // The first frame is the system calls'.
     let mut frames = 0;
     // File systems share theirs: none calls another one in the same thread, but for caches on a disk.
-    let mut frame_of: BTreeMap<(Option<Layer>, &str), u8> = BTreeMap::new();
+    let mut frame_of: BTreeMap<(Option<Layer>, Op), u8> = BTreeMap::new();
     // Ops of file systems that have their doors, where vfs has none.
     let mut with_doors = BTreeSet::new();
     let mut doors_frame = None;
     for &layer in layers {
         let file_system = layer.file_system();
         let is_absent = file_system.is_some_and(|file_system| !has_file_system(file_system, facts));
-        for op in layer.ops() {
+        for spec in layer.ops() {
             let mut next_frame = || {
                 frames += 1;
                 frames
@@ -573,7 +576,7 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
                 0
             } else {
                 let of = file_system.is_none().then_some(layer);
-                let key = (of, op.around.unwrap_or(op.name));
+                let key = (of, spec.around.unwrap_or(spec.op));
                 *frame_of.entry(key).or_insert_with(&mut next_frame)
             };
             let planned = |points: &mut dyn Iterator<Item = &'static Point>| -> Vec<PlannedPoint> {
@@ -597,19 +600,19 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
                 let is_enough = present.iter().any(|planned| !planned.point.shape.is_32_bit());
                 if is_enough { present } else { Vec::new() }
             };
-            let mut points = planned(&mut op.points.iter().chain(compat_points(layer, op)));
+            let mut points = planned(&mut spec.points.iter().chain(compat_points(layer, spec.op)));
             let mut not_measured = None;
-            if points.is_empty() && !op.points.is_empty() && layer != Layer::Syscall {
+            if points.is_empty() && !spec.points.is_empty() && layer != Layer::Syscall {
                 let absent = |points: &[Point]| points.iter().map(|p| p.function).collect::<Vec<_>>().join(", ");
-                let missing = absent(op.points);
-                points = op
+                let missing = absent(spec.points);
+                points = spec
                     .instead
                     .as_ref()
                     .map(|fallback| planned(&mut fallback.points.iter()))
                     .unwrap_or_default();
-                not_measured = Some(match &op.instead {
+                not_measured = Some(match &spec.instead {
                     _ if is_absent => NotMeasured {
-                        what: op.name.to_owned(),
+                        what: spec.op.to_string(),
                         reason: format!("there is no {} in this kernel", layer.name()),
                     },
                     Some(fallback) if !points.is_empty() => NotMeasured {
@@ -620,7 +623,7 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
                         ),
                     },
                     _ => NotMeasured {
-                        what: op.name.to_owned(),
+                        what: spec.op.to_string(),
                         reason: format!("{missing}: not in this kernel"),
                     },
                 });
@@ -629,7 +632,7 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
             if !points.is_empty() && of_all_programs().all(|planned| planned.point.inlined) {
                 let left: Vec<&str> = of_all_programs().map(|planned| planned.point.function).collect();
                 not_measured = Some(NotMeasured {
-                    what: format!("most of {}", op.name),
+                    what: format!("most of {}", spec.op),
                     reason: format!(
                         "this kernel's callers have {} inlined, and it has no other",
                         left.join(", ")
@@ -637,8 +640,8 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
                 });
             }
             let needs_doors = file_system.is_some() && !layers.contains(&Layer::Vfs) && !points.is_empty();
-            if needs_doors && with_doors.insert(op.name) {
-                let mut doors = planned(&mut layer::doors(op));
+            if needs_doors && with_doors.insert(spec.op) {
+                let mut doors = planned(&mut layer::doors(spec.op));
                 if !doors.is_empty() {
                     let frame = *doors_frame.get_or_insert_with(next_frame);
                     doors.iter_mut().for_each(|door| door.silent = Some(frame));
@@ -647,7 +650,7 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
             }
             ops.push(PlannedOp {
                 layer,
-                op,
+                spec,
                 frame,
                 points,
                 not_measured,

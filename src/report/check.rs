@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::model::ids::{Hook, Layer, Op, joined};
 use crate::printable::printable;
 
 /// All that a check found out.
@@ -16,12 +17,13 @@ pub struct CheckReport {
 /// One probe, or one place where there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    pub layer: &'static str,
+    pub layer: Layer,
+    /// An op's name, or words for all of a layer's.
     pub op: &'static str,
     /// A function, or a tracepoint.
     pub function: String,
     /// As in reports; `None`: nothing is attached there.
-    pub hook: Option<&'static str>,
+    pub hook: Option<Hook>,
     pub verdict: Verdict,
 }
 
@@ -43,9 +45,9 @@ pub enum Verdict {
 /// Which ops of a layer were counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayerVerdict {
-    pub layer: &'static str,
-    pub counted: Vec<&'static str>,
-    pub not_counted: Vec<&'static str>,
+    pub layer: Layer,
+    pub counted: Vec<Op>,
+    pub not_counted: Vec<Op>,
 }
 
 impl Verdict {
@@ -72,8 +74,8 @@ impl CheckReport {
         text.push('\n');
         let heading = ["layer", "op", "function", "hook", "fires"].map(str::to_owned);
         let cells = self.rows.iter().map(|row| {
-            let hook = row.hook.unwrap_or("-");
-            [row.layer, row.op, &row.function, hook, &row.verdict.describe()].map(printable)
+            let hook = row.hook.map_or("-", Hook::name);
+            [row.layer.name(), row.op, &row.function, hook, &row.verdict.describe()].map(printable)
         });
         let table: Vec<[String; 5]> = std::iter::once(heading).chain(cells).collect();
         let mut widths = [0; 4];
@@ -93,7 +95,7 @@ impl CheckReport {
             let (counted, all) = (layer.counted.len(), layer.counted.len() + layer.not_counted.len());
             let _ = write!(text, "{}: {counted} of {all} operations counted", layer.layer);
             if !layer.not_counted.is_empty() {
-                let _ = write!(text, "; not {}", layer.not_counted.join(", "));
+                let _ = write!(text, "; not {}", joined(&layer.not_counted, Op::name));
             }
             text.push('\n');
         }
@@ -108,7 +110,7 @@ mod tests {
     #[test]
     fn a_page_has_a_row_for_each_probe() {
         let row = |op, function: &str, hook, verdict| Row {
-            layer: "vfs",
+            layer: Layer::Vfs,
             op,
             function: function.to_owned(),
             hook,
@@ -117,19 +119,19 @@ mod tests {
         let report = CheckReport {
             facts: vec![("kernel", "6.1.0\u{1b}\u{202e}".to_owned())],
             rows: vec![
-                row("read", "vfs_read", Some("fentry/fexit"), Verdict::Fires),
+                row("read", "vfs_read", Some(Hook::Fentry), Verdict::Fires),
                 row(
                     "read",
                     "io_read",
-                    Some("fentry/fexit"),
+                    Some(Hook::Fentry),
                     Verdict::NotTried("EPERM\u{2028}".to_owned()),
                 ),
                 row("fsync", "do_fsync", None, Verdict::Absent),
             ],
             layers: vec![LayerVerdict {
-                layer: "vfs",
-                counted: vec!["read"],
-                not_counted: vec!["fsync", "open"],
+                layer: Layer::Vfs,
+                counted: vec![Op::Read],
+                not_counted: vec![Op::Fsync, Op::Open],
             }],
         };
         let expected = "\

@@ -8,10 +8,11 @@ use std::io;
 
 use super::Report;
 use super::stack::FamilyReport;
+use crate::model::ids::{Layer, Row};
 use crate::printable::printable;
 
 /// Layers that others are below, in their order.
-const ABOVE: [&str; 3] = ["syscall", "vfs", "overlay"];
+const ABOVE: [Row; 3] = [Row::Layer(Layer::Syscall), Row::Layer(Layer::Vfs), Row::Overlay];
 
 /// Prints the whole stack's part of `report`, nothing where there is none. It is written in one piece.
 ///
@@ -45,11 +46,12 @@ fn families(of: Option<&str>, families: &[FamilyReport], text: &mut String) {
     for family in families {
         let above = family.rows.iter().filter(|row| ABOVE.contains(&row.row));
         let above = above.filter(|row| row.calls.is_some_and(|calls| calls > 0));
-        let above: Vec<&str> = above.map(|row| row.row).collect();
+        let above: Vec<Row> = above.map(|row| row.row).collect();
         for row in &family.rows {
-            let mut path: Vec<&str> = of.into_iter().chain([family.family]).collect();
-            if row.is_layer {
-                path.extend(above.iter().take_while(|name| **name != row.row));
+            let mut path: Vec<&str> = of.into_iter().chain([family.family.name()]).collect();
+            if row.is_layer() {
+                let outer = above.iter().take_while(|outer| **outer != row.row);
+                path.extend(outer.map(|outer| outer.name()));
             }
             path.push(family.label(row));
             if let Some(ns) = row.ns.filter(|ns| *ns > 0) {
@@ -64,19 +66,18 @@ mod tests {
     use super::super::group::{By, GroupReport, GroupsReport, Numbers, OthersReport, Who};
     use super::super::stack::{FamilyReport, RowReport, StackReport};
     use super::*;
+    use crate::model::ids::Family;
 
     #[test]
     fn a_group_is_the_first_frame_whatever_its_name() {
         let ran = |family, ns| Numbers {
             families: vec![FamilyReport {
-                family,
                 rows: vec![RowReport {
-                    row: "syscall",
-                    is_layer: true,
+                    row: Row::Layer(Layer::Syscall),
                     ns: Some(ns),
                     calls: Some(1),
                 }],
-                ..FamilyReport::default()
+                ..FamilyReport::new(family)
             }],
             ..Numbers::default()
         };
@@ -87,12 +88,12 @@ mod tests {
             by: By::Cgroup,
             groups: vec![GroupReport {
                 who,
-                numbers: ran("read", 3),
+                numbers: ran(Family::Read, 3),
             }],
             others: Some(OthersReport {
                 groups: 1,
                 no_room: 0,
-                numbers: ran("open", 2),
+                numbers: ran(Family::Open, 2),
             }),
             total: Numbers::default(),
         };
@@ -109,19 +110,23 @@ mod tests {
 
     #[test]
     fn layers_are_nested_and_waits_are_not() {
-        let layers = [("syscall", 5, 2), ("vfs", 4, 2), ("ext4", 3, 2), ("overlay", 2, 1)];
+        let inner = |layer, ns| (Row::Layer(layer), ns, 2);
+        let layers = [
+            inner(Layer::Syscall, 5),
+            inner(Layer::Vfs, 4),
+            inner(Layer::Ext4, 3),
+            (Row::Overlay, 2, 1),
+        ];
         let layers = layers.map(|(row, ns, calls)| (row, ns, Some(calls)));
-        let rows = layers.into_iter().chain([("device", 9, None), ("lock", 0, None)]);
+        let rows = layers.into_iter().chain([(Row::Device, 9, None), (Row::Lock, 0, None)]);
         let rows = rows.map(|(row, ns, calls)| RowReport {
             row,
-            is_layer: calls.is_some(),
             ns: Some(ns),
             calls,
         });
         let family = FamilyReport {
-            family: "read",
             rows: rows.collect(),
-            ..FamilyReport::default()
+            ..FamilyReport::new(Family::Read)
         };
         let report = Report {
             stack: Some(StackReport {

@@ -9,39 +9,8 @@ use super::slow::{CallPath, Inode};
 use super::stack::{FamilyReport, OriginReport};
 use super::{LayerReport, OpReport};
 use crate::histogram::Histogram;
-
-/// What calls and requests are told apart by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum By {
-    Process,
-    File,
-    Disk,
-    Cgroup,
-}
-
-impl By {
-    /// As on the command line.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Process => "process",
-            Self::File => "file",
-            Self::Disk => "disk",
-            Self::Cgroup => "cgroup",
-        }
-    }
-
-    /// Of several.
-    #[must_use]
-    pub fn plural(self) -> &'static str {
-        match self {
-            Self::Process => "processes",
-            Self::File => "files",
-            Self::Disk => "disks",
-            Self::Cgroup => "cgroups",
-        }
-    }
-}
+pub use crate::model::ids::By;
+use crate::model::ids::Layer;
 
 /// A report's groups.
 #[derive(Debug, Clone)]
@@ -120,7 +89,7 @@ impl Who {
 #[derive(Debug, Clone, Default)]
 pub struct Numbers {
     /// Ops that were called, by layer, in the order of the stack. Empty in the whole stack's view.
-    pub layers: Vec<(&'static str, Vec<OpReport>)>,
+    pub layers: Vec<(Layer, Vec<OpReport>)>,
     /// Families that were called, in the order of their table; of the whole stack's view.
     pub families: Vec<FamilyReport>,
     /// Requests that nobody slept for; of the whole stack's view.
@@ -144,14 +113,14 @@ impl Numbers {
 
     /// The ops of a layer.
     #[must_use]
-    pub fn ops(&self, layer: &str) -> &[OpReport] {
-        let found = self.layers.iter().find(|(name, _)| *name == layer);
+    pub fn ops(&self, layer: Layer) -> &[OpReport] {
+        let found = self.layers.iter().find(|(known, _)| *known == layer);
         found.map_or(&[], |(_, ops)| ops)
     }
 
     /// Sums over a layer's ops, or over all families: calls, nanoseconds, bytes.
     #[must_use]
-    pub fn sums(&self, layer: Option<&str>) -> Sums {
+    pub fn sums(&self, layer: Option<Layer>) -> Sums {
         let families = self.families.iter().filter(|_| layer.is_none());
         let families = families.map(|family| (family.count(), family.total_ns, family.bytes));
         let ops = layer.map_or(&[][..], |layer| self.ops(layer)).iter();
@@ -168,10 +137,10 @@ impl Numbers {
     /// Adds what was counted of others. `layers`, the names of ops and families are in the same order in both.
     pub fn add(&mut self, other: &Self) {
         for (layer, ops) in &other.layers {
-            let place = match self.layers.iter().position(|(name, _)| name == layer) {
+            let place = match self.layers.iter().position(|(known, _)| known == layer) {
                 Some(place) => place,
                 None => {
-                    self.layers.push((layer, Vec::new()));
+                    self.layers.push((*layer, Vec::new()));
                     self.layers.len() - 1
                 }
             };
@@ -360,7 +329,7 @@ fn weight(numbers: &Numbers, total: &Numbers) -> (u64, u64) {
         let parts = (u128::from(part) << 32).checked_div(whole.into()).unwrap_or(0);
         u64::try_from(parts).unwrap_or(u64::MAX)
     };
-    let layers = total.layers.iter().map(|(layer, _)| share(Some(layer)));
+    let layers = total.layers.iter().map(|(layer, _)| share(Some(*layer)));
     let background = numbers.not_waited.iter().map(|origin| origin.device_ns);
     (
         layers.chain([share(None)]).max().unwrap_or(0),
@@ -370,21 +339,12 @@ fn weight(numbers: &Numbers, total: &Numbers) -> (u64, u64) {
 
 /// Sums have their parts in the order in which these came.
 fn sort_like_tables(numbers: &mut Numbers) {
-    use crate::layer::Layer;
-    use crate::layer::family::Family;
-    let place = |name: &str| Layer::ALL.iter().position(|layer| layer.name() == name);
-    numbers.layers.sort_by_key(|(layer, _)| place(layer));
+    numbers.layers.sort_by_key(|(layer, _)| *layer);
     for (layer, ops) in &mut numbers.layers {
-        let table = Layer::ALL
-            .iter()
-            .find(|known| known.name() == *layer)
-            .map(|layer| layer.ops());
-        ops.sort_by_key(|op| table.and_then(|table| table.iter().position(|known| known.name == op.op)));
+        let table = layer.ops();
+        ops.sort_by_key(|op| table.iter().position(|known| known.op == op.op));
     }
-    let families = Family::ALL.map(Family::name);
-    numbers
-        .families
-        .sort_by_key(|family| families.iter().position(|name| *name == family.family));
+    numbers.families.sort_by_key(|family| family.family);
 }
 
 /// Makes the numbers of a report the sums of its groups: those were read at once, and each call is in one of them. In the whole
@@ -393,7 +353,7 @@ pub fn make_sums(total: &Numbers, layers: &mut [LayerReport], stack: Option<&mut
     for layer in layers.iter_mut().filter(|_| stack.is_none()) {
         for op in &mut layer.ops {
             let known = total.ops(layer.layer).iter().find(|known| known.op == op.op);
-            let sum = known.cloned().unwrap_or_default();
+            let sum = known.cloned().unwrap_or_else(|| OpReport::new(op.op));
             op.total_ns = sum.total_ns;
             op.bytes = op.bytes.map(|_| sum.bytes.unwrap_or(0));
             op.queue_ns = op.queue_ns.map(|_| sum.queue_ns.unwrap_or(0));
@@ -415,10 +375,9 @@ pub fn make_sums(total: &Numbers, layers: &mut [LayerReport], stack: Option<&mut
             }
             None => {
                 let mut none = FamilyReport {
-                    family: family.family,
                     rows: family.rows.clone(),
                     classes: family.classes.clone(),
-                    ..FamilyReport::default()
+                    ..FamilyReport::new(family.family)
                 };
                 for row in &mut none.rows {
                     (row.ns, row.calls) = (row.ns.map(|_| 0), row.calls.map(|_| 0));
@@ -443,23 +402,23 @@ mod tests {
     use super::super::stack::RowReport;
     use super::*;
     use crate::fuzz;
+    use crate::model::ids::{Family, Op, Origin, Row};
 
-    fn op(name: &'static str, times: &[u64]) -> OpReport {
+    fn op(op: Op, times: &[u64]) -> OpReport {
         let mut histogram = Histogram::default();
         times.iter().for_each(|ns| histogram.record(*ns));
         OpReport {
-            op: name,
             total_ns: times.iter().sum(),
             bytes: Some(times.len() as u64),
             extremes: times.iter().min().copied().zip(times.iter().max().copied()),
             histogram,
-            ..OpReport::default()
+            ..OpReport::new(op)
         }
     }
 
     fn vfs(ops: Vec<OpReport>) -> Numbers {
         Numbers {
-            layers: vec![("vfs", ops)],
+            layers: vec![(Layer::Vfs, ops)],
             ..Numbers::default()
         }
     }
@@ -467,30 +426,30 @@ mod tests {
     #[test]
     fn the_largest_are_first_and_the_rest_is_others() {
         let groups = vec![
-            (2, vfs(vec![op("read", &[10, 20])])),
-            (3, vfs(vec![op("write", &[500])])),
-            (4, vfs(vec![op("read", &[7]), op("fsync", &[90])])),
+            (2, vfs(vec![op(Op::Read, &[10, 20])])),
+            (3, vfs(vec![op(Op::Write, &[500])])),
+            (4, vfs(vec![op(Op::Read, &[7]), op(Op::Fsync, &[90])])),
             (5, vfs(Vec::new())),
-            (6, vfs(vec![op("read", &[97])])),
+            (6, vfs(vec![op(Op::Read, &[97])])),
         ];
-        let ranked = largest(By::File, groups, vfs(vec![op("open", &[3, 4])]), 2);
+        let ranked = largest(By::File, groups, vfs(vec![op(Op::Open, &[3, 4])]), 2);
         let order: Vec<u64> = ranked.groups.iter().map(|(number, _)| *number).collect();
         // Equals are in the order in which they came.
         assert_eq!(order, [3, 4]);
         let others = ranked.others.unwrap();
         assert_eq!((others.groups, others.no_room), (2, 2));
-        let names: Vec<&str> = others.numbers.ops("vfs").iter().map(|op| op.op).collect();
-        assert_eq!(names, ["read", "open"]);
-        assert_eq!(others.numbers.sums(Some("vfs")).ns, 134);
-        assert_eq!(ranked.total.sums(Some("vfs")).ns, 731);
+        let names: Vec<Op> = others.numbers.ops(Layer::Vfs).iter().map(|op| op.op).collect();
+        assert_eq!(names, [Op::Read, Op::Open]);
+        assert_eq!(others.numbers.sums(Some(Layer::Vfs)).ns, 134);
+        assert_eq!(ranked.total.sums(Some(Layer::Vfs)).ns, 731);
     }
 
     #[test]
     fn a_group_is_as_large_as_its_largest_share_of_a_layer() {
         let both = |call: u64, request: u64| Numbers {
             layers: vec![
-                ("syscall", vec![op("read", &[call])]),
-                ("blk", vec![op("read", &[request])]),
+                (Layer::Syscall, vec![op(Op::Read, &[call])]),
+                (Layer::Blk, vec![op(Op::Read, &[request])]),
             ],
             ..Numbers::default()
         };
@@ -504,10 +463,9 @@ mod tests {
     fn who_waits_for_nothing_is_told_by_requests() {
         let background = |device_ns| Numbers {
             not_waited: vec![OriginReport {
-                origin: "kworker",
                 requests: 1,
                 device_ns,
-                ..OriginReport::default()
+                ..OriginReport::new(Origin::Kworker, true)
             }],
             ..Numbers::default()
         };
@@ -524,7 +482,7 @@ mod tests {
 
     #[test]
     fn extremes_that_were_overwritten_are_as_the_steps_say() {
-        let histogram = op("read", &[100, 5_000]).histogram;
+        let histogram = op(Op::Read, &[100, 5_000]).histogram;
         assert_eq!(in_steps(Some((100, 5_000)), &histogram, 5_100), Some((100, 5_000)));
         let (min, max) = in_steps(Some((4_000, 4_000)), &histogram, 5_100).unwrap();
         assert!(
@@ -532,9 +490,9 @@ mod tests {
             "{min} {max}"
         );
         assert_eq!(in_steps(None, &Histogram::default(), 0), None);
-        let one = op("read", &[1000]).histogram;
+        let one = op(Op::Read, &[1000]).histogram;
         assert_eq!(in_steps(None, &one, 1000), Some((1000, 1000)));
-        let near = op("read", &[970, 1000]).histogram;
+        let near = op(Op::Read, &[970, 1000]).histogram;
         assert_eq!(in_steps(Some((970, 970)), &near, 1970), Some((970, 985)));
     }
 
@@ -551,7 +509,7 @@ mod tests {
                 text: text.to_owned(),
             }),
         };
-        let one = |ns| vfs(vec![op("read", &[ns])]);
+        let one = |ns| vfs(vec![op(Op::Read, &[ns])]);
         let groups = [
             (file(1, "/a"), one(1)),
             (file(2, "/b"), one(2)),
@@ -561,7 +519,7 @@ mod tests {
         let merged = merged(groups);
         let told: Vec<(String, u64)> = merged
             .iter()
-            .map(|(who, sum)| (who.name(), sum.sums(Some("vfs")).ns))
+            .map(|(who, sum)| (who.name(), sum.sums(Some(Layer::Vfs)).ns))
             .collect();
         assert_eq!(told, [("/a".to_owned(), 5), ("/b".to_owned(), 10)]);
         assert!(matches!(merged[0].0, Who::File { inode: None, .. }));
@@ -595,12 +553,11 @@ mod tests {
     #[test]
     fn sums_are_those_of_the_view() {
         use super::super::stack::StackReport;
-        let total = vfs(vec![op("read", &[5, 7])]);
+        let total = vfs(vec![op(Op::Read, &[5, 7])]);
         let before = || {
             vec![LayerReport {
-                layer: "vfs",
-                ops: vec![op("read", &[5]), op("write", &[9])],
-                ..LayerReport::default()
+                ops: vec![op(Op::Read, &[5]), op(Op::Write, &[9])],
+                ..LayerReport::new(Layer::Vfs)
             }]
         };
         let mut layers = before();
@@ -612,9 +569,8 @@ mod tests {
         assert_eq!(layers[0].ops[1].extremes, None);
         let mut stack = StackReport {
             families: vec![FamilyReport {
-                family: "read",
                 total_ns: 3,
-                ..FamilyReport::default()
+                ..FamilyReport::new(Family::Read)
             }],
             ..StackReport::default()
         };
@@ -631,21 +587,20 @@ mod tests {
         (ops, proptest::collection::vec(family, 0..2), 0_u64..1 << 40).prop_map(|(ops, families, device_ns)| {
             let mut numbers = Numbers::default();
             for (place, times) in ops {
-                numbers.add(&vfs(vec![op(["read", "write", "open"][place], &times)]));
+                numbers.add(&vfs(vec![op([Op::Read, Op::Write, Op::Open][place], &times)]));
             }
             for (times, ns, fails) in families {
                 numbers.add(&Numbers {
                     families: vec![FamilyReport {
-                        family: "read",
                         total_ns: ns,
                         errors: u64::from(fails),
-                        histogram: op("read", &times).histogram,
+                        histogram: op(Op::Read, &times).histogram,
                         rows: vec![RowReport {
-                            row: "device",
+                            row: Row::Device,
                             ns: Some(ns),
-                            ..RowReport::default()
+                            calls: None,
                         }],
-                        ..FamilyReport::default()
+                        ..FamilyReport::new(Family::Read)
                     }],
                     ..Numbers::default()
                 });
@@ -654,7 +609,7 @@ mod tests {
                 numbers.not_waited.push(OriginReport {
                     device_ns,
                     requests: 1,
-                    ..OriginReport::default()
+                    ..OriginReport::new(Origin::Kernel, true)
                 });
             }
             numbers

@@ -15,10 +15,11 @@ use super::neighbour::{Neighbour, Neighbours};
 use super::slow::{Inode, LeftOut, SlowCall, SlowReport};
 use super::stack::{FamilyReport, OriginReport, StackReport, Unbalanced};
 use super::{
-    Agreement, Apart, AttachPoint, BLK, Budget, CauseKind, Diskstats, Filter, LayerReport, LossReason, NotMeasured,
-    OpReport, Probe, Refused, Report, Runs, nanoseconds,
+    Agreement, Apart, AttachPoint, Budget, Diskstats, Filter, LayerReport, LossReason, NotMeasured, OpReport, Probe,
+    Refused, Report, Runs, nanoseconds,
 };
 use crate::histogram::Histogram;
+use crate::model::ids::{By, CauseKind, Family, Hook, Layer, Op, Origin, PathKind, ReadClass, Row};
 use crate::printable::is_printable;
 
 /// Goes up when a field changes its meaning, its name or its type, or goes away.
@@ -114,9 +115,9 @@ struct SlowObject<'a> {
     pid: u32,
     tid: u32,
     comm: &'a str,
-    op: &'static str,
+    op: Op,
     path: Option<&'a str>,
-    path_is: Option<&'static str>,
+    path_is: Option<PathKind>,
     inode: Option<InodeObject>,
     offset: Option<u64>,
     size: Option<u64>,
@@ -124,7 +125,7 @@ struct SlowObject<'a> {
     error: Option<String>,
     total_ns: u64,
     rows: Vec<SlowRowObject>,
-    guilty: Option<&'static str>,
+    guilty: Option<Row>,
     kernel_time_split: bool,
 }
 
@@ -147,7 +148,7 @@ impl InodeObject {
 
 #[derive(Serialize)]
 struct SlowRowObject {
-    row: &'static str,
+    row: Row,
     kind: &'static str,
     ns: u64,
 }
@@ -176,7 +177,7 @@ impl<'a> SlowObject<'a> {
     fn of(call: &'a SlowCall) -> Self {
         let rows = call.rows.iter().map(|row| SlowRowObject {
             row: row.row,
-            kind: kind(row.is_layer),
+            kind: kind(row.row),
             ns: row.ns,
         });
         Self {
@@ -186,7 +187,7 @@ impl<'a> SlowObject<'a> {
             comm: &call.comm,
             op: call.op,
             path: call.path.as_ref().map(|path| path.text.as_str()),
-            path_is: call.path.as_ref().map(|path| path.kind.name()),
+            path_is: call.path.as_ref().map(|path| path.kind),
             inode: call.inode.map(InodeObject::of),
             offset: call.offset,
             size: call.size,
@@ -215,7 +216,7 @@ struct ReportObject<'a> {
     excluded: Excluded,
     in_flight: InFlight,
     lost: Lost,
-    lost_up_to: Vec<&'static str>,
+    lost_up_to: Vec<LossReason>,
     cost: CostObject<'a>,
     probes: Vec<ProbeObject<'a>>,
     warnings: &'a [String],
@@ -240,7 +241,7 @@ struct BudgetObject {
 
 #[derive(Serialize)]
 struct DetachedObject {
-    layer: &'static str,
+    layer: Layer,
     after_ns: u64,
     until_ns: Option<u64>,
     layer_ns_per_s: u64,
@@ -251,7 +252,7 @@ struct DetachedObject {
 impl BudgetObject {
     fn of(budget: &Budget) -> Self {
         let detached = budget.detached.iter().map(|detached| DetachedObject {
-            layer: detached.layer.name(),
+            layer: detached.layer,
             after_ns: nanoseconds(detached.after),
             until_ns: detached.until.map(nanoseconds),
             layer_ns_per_s: detached.of_layer.ns_per_s,
@@ -267,8 +268,8 @@ impl BudgetObject {
 
 #[derive(Serialize)]
 struct ProbeObject<'a> {
-    layer: Option<&'static str>,
-    hook: &'static str,
+    layer: Option<Layer>,
+    hook: Hook,
     functions: &'a [String],
     entry: Option<Runs>,
     leave: Option<Runs>,
@@ -277,19 +278,19 @@ struct ProbeObject<'a> {
 
 #[derive(Serialize)]
 struct LayerObject<'a> {
-    layer: &'static str,
+    layer: Layer,
     measured: bool,
     reason: Option<String>,
-    hooks: &'a [&'static str],
+    hooks: &'a [Hook],
     ops: Vec<OpObject<'a>>,
     excluded: Excluded,
     in_flight: InFlight,
     lost: Lost,
-    lost_up_to: Vec<&'static str>,
+    lost_up_to: Vec<LossReason>,
     lost_causes: Vec<LossCauseObject<'a>>,
     not_measured: &'a [NotMeasured],
     warnings: &'a [String],
-    queue_from: Option<&'static str>,
+    queue_from: Option<&'a str>,
     diskstats: Option<DiskstatsObject<'a>>,
     neighbours: Option<NeighboursObject<'a>>,
 }
@@ -387,8 +388,8 @@ struct InFlight {
 /// Why the kernel ran no program that would have seen what is lost.
 #[derive(Serialize)]
 struct LossCauseObject<'a> {
-    reason: &'static str,
-    cause: &'static str,
+    reason: LossReason,
+    cause: CauseKind,
     event: &'a str,
     count: u64,
 }
@@ -450,7 +451,7 @@ struct StackObject<'a> {
 
 #[derive(Serialize)]
 struct GroupsObject<'a> {
-    by: &'static str,
+    by: By,
     groups: Vec<GroupObject<'a>>,
     others: Option<OthersObject>,
 }
@@ -463,7 +464,7 @@ struct GroupObject<'a> {
     pid: Option<u64>,
     comm: Option<&'a str>,
     inode: Option<InodeObject>,
-    path_is: Option<&'static str>,
+    path_is: Option<PathKind>,
     numbers: NumbersObject,
 }
 
@@ -484,13 +485,13 @@ struct NumbersObject {
 
 #[derive(Serialize)]
 struct GroupLayerObject {
-    layer: &'static str,
+    layer: Layer,
     ops: Vec<GroupOpObject>,
 }
 
 #[derive(Serialize)]
 struct GroupOpObject {
-    op: &'static str,
+    op: Op,
     count: u64,
     errors: u64,
     bytes: Option<u64>,
@@ -518,12 +519,12 @@ impl<'a> GroupsObject<'a> {
                 pid,
                 comm,
                 inode: inode.map(InodeObject::of),
-                path_is: path.map(|path| path.kind.name()),
+                path_is: path.map(|path| path.kind),
                 numbers: NumbersObject::of(&group.numbers),
             }
         });
         Self {
-            by: report.by.name(),
+            by: report.by,
             groups: groups.collect(),
             others: report.others.as_ref().map(|others| OthersObject {
                 groups: others.groups,
@@ -536,8 +537,8 @@ impl<'a> GroupsObject<'a> {
 
 impl NumbersObject {
     fn of(numbers: &Numbers) -> Self {
-        let layer = |(layer, ops): &(&'static str, Vec<OpReport>)| GroupLayerObject {
-            layer,
+        let layer = |(layer, ops): &(Layer, Vec<OpReport>)| GroupLayerObject {
+            layer: *layer,
             ops: ops.iter().map(GroupOpObject::of).collect(),
         };
         Self {
@@ -565,7 +566,7 @@ impl GroupOpObject {
 
 #[derive(Serialize)]
 struct FamilyObject {
-    family: &'static str,
+    family: Family,
     count: u64,
     errors: u64,
     bytes: u64,
@@ -579,7 +580,7 @@ struct FamilyObject {
 
 #[derive(Serialize)]
 struct RowObject {
-    row: &'static str,
+    row: Row,
     kind: &'static str,
     ns: Option<u64>,
     calls: Option<u64>,
@@ -587,14 +588,14 @@ struct RowObject {
 
 #[derive(Serialize)]
 struct ClassObject {
-    class: &'static str,
+    class: ReadClass,
     count: u64,
     bytes: u64,
 }
 
 #[derive(Serialize)]
 struct OriginObject {
-    origin: &'static str,
+    origin: Origin,
     direction: &'static str,
     count: u64,
     bytes: u64,
@@ -616,15 +617,15 @@ impl<'a> StackObject<'a> {
     }
 }
 
-fn kind(is_layer: bool) -> &'static str {
-    if is_layer { "layer" } else { "wait" }
+fn kind(row: Row) -> &'static str {
+    if row.is_wait() { "wait" } else { "layer" }
 }
 
 impl FamilyObject {
     fn of(family: &FamilyReport) -> Self {
         let row = |row: &super::stack::RowReport| RowObject {
             row: row.row,
-            kind: kind(row.is_layer),
+            kind: kind(row.row),
             ns: row.ns,
             calls: row.calls,
         };
@@ -683,7 +684,7 @@ impl<'a> ReportObject<'a> {
             },
             in_flight: InFlight { start, end },
             lost: Lost(std::array::from_fn(|reason| sum(&|layer| layer.lost.0[reason]))),
-            lost_up_to: keys_where(|reason| layers.iter().any(|layer| layer.lost_up_to.contains(&key(reason)))),
+            lost_up_to: reasons_where(|reason| layers.iter().any(|layer| layer.lost_up_to.contains(&reason))),
             cost: CostObject::of(report),
             probes: report.probes.iter().map(ProbeObject::of).collect(),
             warnings: &report.warnings,
@@ -710,7 +711,7 @@ impl ReportObject<'_> {
                 family.classes.retain(|class| class.count > 0);
                 family
                     .rows
-                    .retain(|row| !row.is_unused() || is_named(stack.not_measured, row.row));
+                    .retain(|row| !row.is_unused() || is_named(stack.not_measured, row.row.name()));
             }
         }
         self.probes.retain(|probe| !probe.is_unused());
@@ -738,7 +739,7 @@ impl OpObject<'_> {
 impl RowObject {
     /// The row of the system calls themselves always stays: it is what says whether time in the kernel was split.
     fn is_unused(&self) -> bool {
-        self.row != "syscall" && self.ns == Some(0) && self.calls.is_none_or(|calls| calls == 0)
+        self.row != Row::Layer(Layer::Syscall) && self.ns == Some(0) && self.calls.is_none_or(|calls| calls == 0)
     }
 }
 
@@ -786,7 +787,7 @@ impl<'a> LayerObject<'a> {
             known((!unknown).then(|| losses.fold(0_u64, |sum, loss| sum.saturating_add(loss.count))))
         };
         let is_up_to = |reason| layer.losses.iter().any(|loss| loss.up_to && loss.reason == reason);
-        let ops = layer.ops.iter().map(|op| OpObject::of(op, layer.layer == BLK));
+        let ops = layer.ops.iter().map(|op| OpObject::of(op, layer.layer == Layer::Blk));
         Self {
             layer: layer.layer,
             measured,
@@ -795,18 +796,18 @@ impl<'a> LayerObject<'a> {
             ops: ops.chain(layer.absent.iter().map(OpObject::absent)).collect(),
             excluded: Excluded {
                 // Requests have no files.
-                not_file: known((layer.layer != BLK).then_some(layer.excluded)),
+                not_file: known((layer.layer != Layer::Blk).then_some(layer.excluded)),
             },
             in_flight: InFlight {
                 start: known(layer.under_way_at_start()),
                 end: known(layer.in_flight),
             },
             lost: Lost(LossReason::ALL.map(lost)),
-            lost_up_to: keys_where(is_up_to),
+            lost_up_to: reasons_where(is_up_to),
             lost_causes: causes(layer),
             not_measured: &layer.not_measured,
             warnings: &layer.warnings,
-            queue_from: layer.queue_from,
+            queue_from: layer.queue_from.as_deref(),
             diskstats: layer.diskstats.as_ref().map(DiskstatsObject::of),
             neighbours: layer.neighbours.as_ref().map(NeighboursObject::of),
         }
@@ -818,11 +819,8 @@ fn causes(layer: &LayerReport) -> Vec<LossCauseObject<'_>> {
     let known = layer.losses.iter().filter_map(|loss| {
         let cause = loss.cause.as_ref()?;
         Some(LossCauseObject {
-            reason: key(loss.reason),
-            cause: match cause.kind {
-                CauseKind::NotCalled => "not_called",
-                CauseKind::Skipped => "skipped",
-            },
+            reason: loss.reason,
+            cause: cause.kind,
             event: &cause.event,
             count: loss.count,
         })
@@ -843,7 +841,7 @@ fn why(layer: &LayerReport) -> String {
 impl<'a> OpObject<'a> {
     fn of(op: &'a OpReport, has_requests: bool) -> Self {
         Self {
-            op: op.op,
+            op: op.op.name(),
             measured: true,
             reason: None,
             count: Some(op.count()),
@@ -904,24 +902,8 @@ impl<'a> DiskstatsObject<'a> {
     }
 }
 
-/// A reason's name in JSON.
-fn key(reason: LossReason) -> &'static str {
-    match reason {
-        LossReason::ReturnMissed => "return_missed",
-        LossReason::IssueMissed => "issue_missed",
-        LossReason::EntryMissed => "entry_missed",
-        LossReason::NoStorage => "no_storage",
-        LossReason::TableFull => "table_full",
-        LossReason::ClockBackwards => "clock_backwards",
-    }
-}
-
-fn keys_where(holds: impl Fn(LossReason) -> bool) -> Vec<&'static str> {
-    LossReason::ALL
-        .into_iter()
-        .filter(|reason| holds(*reason))
-        .map(key)
-        .collect()
+fn reasons_where(holds: impl Fn(LossReason) -> bool) -> Vec<LossReason> {
+    LossReason::ALL.into_iter().filter(|reason| holds(*reason)).collect()
 }
 
 /// `None` when a part is not known, or there is none.
@@ -931,7 +913,7 @@ fn sum(parts: impl Iterator<Item = Option<u64>>) -> Option<u64> {
 
 impl Serialize for Lost {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_map(LossReason::ALL.map(key).into_iter().zip(self.0))
+        to.collect_map(LossReason::ALL.map(LossReason::name).into_iter().zip(self.0))
     }
 }
 
@@ -957,7 +939,7 @@ mod tests {
                 kind: PathKind::Asked,
                 text: path.to_owned(),
             }),
-            ..SlowCall::default()
+            ..SlowCall::new(Op::Read, jiff::Timestamp::UNIX_EPOCH)
         };
         let mut line = Vec::new();
         print_slow(&call, &mut line).unwrap();

@@ -26,10 +26,8 @@ use self::stack::StackReport;
 use self::text::TextOptions;
 use crate::budget::{CpuShare, Detached};
 use crate::histogram::Histogram;
-use crate::layer::Layer;
-
-/// The layer whose ops are requests.
-const BLK: &str = "blk";
+use crate::layer::{Layer, Op};
+pub use crate::model::ids::{CauseKind, Hook, LossReason};
 
 /// The form that a report is printed in.
 #[derive(Debug, Clone, Copy)]
@@ -148,12 +146,11 @@ pub struct Budget {
 }
 
 /// Programs attached to a function, to many, or to an event.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
     /// `None`: it serves several layers, or the filters.
-    pub layer: Option<&'static str>,
-    /// As in [`LayerReport::hooks`].
-    pub hook: &'static str,
+    pub layer: Option<Layer>,
+    pub hook: Hook,
     pub functions: Vec<String>,
     /// Runs of the program at the entry, whosever calls they were; of a session those at both ends. `None`: not counted.
     pub entry: Option<Runs>,
@@ -175,7 +172,7 @@ pub struct Runs {
 pub struct Refused {
     /// A function or tracepoint, or words for many.
     pub function: String,
-    pub hook: &'static str,
+    pub hook: Hook,
     pub error: String,
 }
 
@@ -211,10 +208,9 @@ impl Filter {
 }
 
 /// One layer of a report.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct LayerReport {
-    /// `syscall`, `vfs`, `blk`, or a file system.
-    pub layer: &'static str,
+    pub layer: Layer,
     /// Every op that was measured, in the order of the layer's table, those without a call included.
     pub ops: Vec<OpReport>,
     /// Ops, or parts of ops, that could not be measured on this machine.
@@ -222,7 +218,7 @@ pub struct LayerReport {
     /// Those of the layer's ops that are not in `ops`, by name, in the order of its table.
     pub absent: Vec<NotMeasured>,
     /// The kinds of hook that measured it.
-    pub hooks: Vec<&'static str>,
+    pub hooks: Vec<Hook>,
     /// Calls left out because of the kind of their file.
     pub excluded: u64,
     /// Samples that are in no histogram, by reason; reasons without one are absent.
@@ -241,13 +237,13 @@ pub struct LayerReport {
     /// not known.
     pub neighbours: Option<Neighbours>,
     /// At `blk`, with `-Q`: what tells when a request's queue time began.
-    pub queue_from: Option<&'static str>,
+    pub queue_from: Option<String>,
 }
 
 /// One op of a layer.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct OpReport {
-    pub op: &'static str,
+    pub op: Op,
     /// Where it was timed.
     pub attach: Vec<AttachPoint>,
     /// What was tried before.
@@ -282,8 +278,7 @@ pub struct OpReport {
 pub struct AttachPoint {
     /// A function's name, or a tracepoint's.
     pub function: String,
-    /// The kind of hook, as in [`LayerReport::hooks`].
-    pub hook: &'static str,
+    pub hook: Hook,
 }
 
 /// Requests that are counted apart.
@@ -355,43 +350,7 @@ pub struct Cause {
     pub programs: u8,
 }
 
-/// What the kernel did with the programs on an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CauseKind {
-    /// It did not call them: it counts what it skips, and skipped none.
-    NotCalled,
-    /// It skipped all of them, since each was at work on that CPU.
-    Skipped,
-}
-
-/// Why a call is not in the histogram.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LossReason {
-    /// The entry was seen, the return was not (kretprobe instances ran out, or the program was skipped).
-    ReturnMissed,
-    /// At `blk`: the end was seen, the issue was not.
-    IssueMissed,
-    /// The kernel skipped the program at the entry.
-    EntryMissed,
-    /// No task storage was given for the start.
-    NoStorage,
-    /// The table of starts was full.
-    TableFull,
-    /// The clock at the return was behind the clock at the entry.
-    ClockBackwards,
-}
-
 impl LossReason {
-    /// Every reason.
-    pub const ALL: [Self; 6] = [
-        Self::ReturnMissed,
-        Self::IssueMissed,
-        Self::EntryMissed,
-        Self::NoStorage,
-        Self::TableFull,
-        Self::ClockBackwards,
-    ];
-
     /// As in `LOST 12 of 84,201 samples (0.01 %): 12 returns missed.`
     #[must_use]
     pub fn describe(self, count: u64) -> &'static str {
@@ -411,6 +370,27 @@ impl LossReason {
 }
 
 impl OpReport {
+    /// Without a call.
+    #[must_use]
+    pub fn new(op: Op) -> Self {
+        Self {
+            op,
+            attach: Vec::new(),
+            refused: Vec::new(),
+            losses: Vec::new(),
+            total_ns: 0,
+            bytes: None,
+            extremes: None,
+            errors: Vec::new(),
+            errors_unnamed: 0,
+            queued: 0,
+            queue_ns: None,
+            apart: Apart::default(),
+            histogram: Histogram::default(),
+            unit_slots: Vec::new(),
+        }
+    }
+
     /// Calls timed.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -468,7 +448,7 @@ impl Report {
     /// know. In the whole stack they are the system calls: one is under way at several layers at once.
     #[must_use]
     pub fn under_way(&self) -> [Option<u64>; 2] {
-        let counts = |layer: &&LayerReport| self.stack.is_none() || layer.layer == Layer::Syscall.name();
+        let counts = |layer: &&LayerReport| self.stack.is_none() || layer.layer == Layer::Syscall;
         let measured = self.layers.iter().filter(|layer| !layer.ops.is_empty()).filter(counts);
         let sum = |of: fn(&LayerReport) -> Option<u64>| {
             let parts = measured.clone().map(of);
@@ -478,13 +458,48 @@ impl Report {
     }
 }
 
+impl Probe {
+    /// Of which nothing is counted.
+    #[must_use]
+    pub fn new(layer: Option<Layer>, hook: Hook, functions: Vec<String>) -> Self {
+        Self {
+            layer,
+            hook,
+            functions,
+            entry: None,
+            leave: None,
+            skipped: None,
+        }
+    }
+}
+
 impl LayerReport {
+    /// Without anything measured.
+    #[must_use]
+    pub fn new(layer: Layer) -> Self {
+        Self {
+            layer,
+            ops: Vec::new(),
+            not_measured: Vec::new(),
+            absent: Vec::new(),
+            hooks: Vec::new(),
+            excluded: 0,
+            losses: Vec::new(),
+            skips_unknown: false,
+            in_flight: None,
+            warnings: Vec::new(),
+            diskstats: None,
+            neighbours: None,
+            queue_from: None,
+        }
+    }
+
     /// Requests that were under way when the run began, and ended in this span. `None` at layers of calls: a call whose
     /// entry was not seen leaves no trace at its return.
     #[must_use]
     pub fn under_way_at_start(&self) -> Option<u64> {
         let requests = self.ops.iter().map(|op| op.apart.at_start);
-        (self.layer == BLK).then(|| requests.fold(0, u64::saturating_add))
+        (self.layer == Layer::Blk).then(|| requests.fold(0, u64::saturating_add))
     }
 
     /// Samples lost, all reasons together.

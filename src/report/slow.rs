@@ -2,8 +2,11 @@
 
 use jiff::Timestamp;
 
+pub use crate::model::ids::PathKind;
+use crate::model::ids::{Op, Row};
+
 /// One call that took as long as asked for, or longer.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct SlowCall {
     /// When it returned.
     pub ended: Timestamp,
@@ -12,8 +15,8 @@ pub struct SlowCall {
     pub tid: u32,
     /// The thread's name.
     pub comm: String,
-    /// As in the layer `syscall`.
-    pub op: &'static str,
+    /// Of the layer `syscall`.
+    pub op: Op,
     /// `None`: it worked on no file, or its name cannot be had any more.
     pub path: Option<CallPath>,
     /// Of the file it worked on, where that is known.
@@ -46,9 +49,7 @@ pub struct Inode {
 /// A row of the whole stack's view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlowRow {
-    /// As [`crate::layer::family::Row::name`] has it.
-    pub row: &'static str,
-    pub is_layer: bool,
+    pub row: Row,
     /// More than 0.
     pub ns: u64,
 }
@@ -58,35 +59,6 @@ pub struct SlowRow {
 pub struct CallPath {
     pub kind: PathKind,
     pub text: String,
-}
-
-/// How much a name says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PathKind {
-    /// From the root of its mount namespace.
-    Whole,
-    /// The last part of one, after a `…`.
-    Cut,
-    /// Of a file that is in no directory, such as `pipe:[4711]`.
-    Alone,
-    /// As the call was given it, which may be relative.
-    Asked,
-    /// From the root of its file system, wherever that is mounted.
-    Inside,
-}
-
-impl PathKind {
-    /// As in JSON.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Whole => "whole",
-            Self::Cut => "cut",
-            Self::Alone => "alone",
-            Self::Asked => "asked",
-            Self::Inside => "inside",
-        }
-    }
 }
 
 /// Slow calls of the span of a report.
@@ -133,6 +105,27 @@ impl SlowReport {
 }
 
 impl SlowCall {
+    /// One of which nothing else is known.
+    #[must_use]
+    pub fn new(op: Op, ended: Timestamp) -> Self {
+        Self {
+            ended,
+            pid: 0,
+            tid: 0,
+            comm: String::new(),
+            op,
+            path: None,
+            inode: None,
+            offset: None,
+            size: None,
+            bytes: None,
+            errno: None,
+            total_ns: 0,
+            rows: Vec::new(),
+            not_split: false,
+        }
+    }
+
     /// A row's name for people.
     #[must_use]
     pub fn label(&self, row: &SlowRow) -> &'static str {

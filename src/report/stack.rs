@@ -3,14 +3,18 @@
 use super::NotMeasured;
 use super::slow::SlowReport;
 use crate::histogram::Histogram;
+use crate::model::ids::{Family, Layer, Origin, ReadClass, Row};
 
 /// What the row `syscall` is where no layer below it is measured: all time in the kernel that was no wait.
 pub const NOT_SPLIT: &str = "in the kernel, not split";
 
 /// A row's name for people. `is_split`: a layer below the system calls is measured.
 #[must_use]
-pub fn label(row: &'static str, is_split: bool) -> &'static str {
-    if row == "syscall" && !is_split { NOT_SPLIT } else { row }
+pub fn label(row: Row, is_split: bool) -> &'static str {
+    match row {
+        Row::Layer(Layer::Syscall) if !is_split => NOT_SPLIT,
+        row => row.name(),
+    }
 }
 
 /// The whole stack's part of a report.
@@ -29,10 +33,9 @@ pub struct StackReport {
 }
 
 /// One family of system calls.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct FamilyReport {
-    /// As [`crate::layer::family::Family::name`] has it.
-    pub family: &'static str,
+    pub family: Family,
     /// Sum of the times of all calls: that of the rows.
     pub total_ns: u64,
     /// Bytes moved.
@@ -45,18 +48,15 @@ pub struct FamilyReport {
     pub histogram: Histogram,
     /// Layers, then waits, in the order of the stack.
     pub rows: Vec<RowReport>,
-    /// How reads came by their data, in the order of [`crate::layer::family::READ_CLASSES`]; empty for other families, and
+    /// How reads came by their data, in the order of [`ReadClass::ALL`]; empty for other families, and
     /// where the block layer is not measured, or not to the end.
     pub classes: Vec<ClassReport>,
 }
 
 /// One row of a family.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowReport {
-    /// As [`crate::layer::family::Row::name`] has it.
-    pub row: &'static str,
-    /// A layer that the calls ran in, not something that they waited for.
-    pub is_layer: bool,
+    pub row: Row,
     /// `None`: not measured.
     pub ns: Option<u64>,
     /// Calls that came by the layer; `None` for waits, and where it is not measured.
@@ -64,18 +64,17 @@ pub struct RowReport {
 }
 
 /// Reads that came by their data in one way.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassReport {
-    pub class: &'static str,
+    pub class: ReadClass,
     pub calls: u64,
     pub bytes: u64,
 }
 
 /// Requests of one origin and direction that nobody slept for.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OriginReport {
-    /// `own`, `asynchronous`, `writeback`, `kworker`, `journal`, `kernel`, `unknown`.
-    pub origin: &'static str,
+    pub origin: Origin,
     /// They wrote: what is no read.
     pub is_write: bool,
     pub requests: u64,
@@ -115,11 +114,52 @@ impl Unbalanced {
     }
 }
 
+impl RowReport {
+    /// Whether it is a layer that the calls ran in, not something that they waited for.
+    #[must_use]
+    pub fn is_layer(&self) -> bool {
+        !self.row.is_wait()
+    }
+}
+
+impl OriginReport {
+    /// Without a request.
+    #[must_use]
+    pub fn new(origin: Origin, is_write: bool) -> Self {
+        Self {
+            origin,
+            is_write,
+            requests: 0,
+            bytes: 0,
+            queue_ns: 0,
+            device_ns: 0,
+        }
+    }
+}
+
 impl FamilyReport {
+    /// Without a call.
+    #[must_use]
+    pub fn new(family: Family) -> Self {
+        Self {
+            family,
+            total_ns: 0,
+            bytes: 0,
+            errors: 0,
+            extremes: None,
+            histogram: Histogram::default(),
+            rows: Vec::new(),
+            classes: Vec::new(),
+        }
+    }
+
     /// Whether a layer below the system calls is measured. It is the same for all families of a report.
     #[must_use]
     pub fn is_split(&self) -> bool {
-        let mut below = self.rows.iter().filter(|row| row.is_layer && row.row != "syscall");
+        let mut below = self
+            .rows
+            .iter()
+            .filter(|row| row.is_layer() && row.row != Row::Layer(Layer::Syscall));
         below.any(|row| row.ns.is_some())
     }
 

@@ -23,6 +23,7 @@ use super::errno::errno_name;
 use super::{CauseKind, LayerReport, Loss, NotMeasured, OpReport, Report};
 use crate::histogram::TOP_BIT;
 use crate::kernel::interface::UNIT_SLOTS;
+use crate::model::ids::{Hook, Layer, joined};
 use crate::printable::printable;
 
 /// Columns of a report that goes to no terminal.
@@ -203,7 +204,7 @@ fn print_conditions(layer: &LayerReport, options: &TextOptions, page: &mut Page)
         return;
     }
     if !layer.hooks.is_empty() {
-        page.line(&format!("hook: {}", layer.hooks.join(", ")));
+        page.line(&format!("hook: {}", joined(&layer.hooks, Hook::name)));
     }
     block::print(layer, page);
     print_trouble(layer, page);
@@ -489,7 +490,7 @@ fn cells(op: &OpReport, form: Form) -> [String; COLUMNS] {
             .map_or_else(|| decimal_bytes(bytes), |units| units.bytes.number(bytes))
     };
     [
-        String::from(op.op),
+        op.op.to_string(),
         if form.short_counts {
             number::short(count)
         } else {
@@ -555,7 +556,7 @@ fn print_trouble(layer: &LayerReport, page: &mut Page) {
         page.line(&format!("not measured: {what} at {} ({reason})", layer.layer));
     }
     if let Some(under_way) = layer.in_flight.filter(|n| *n > 0) {
-        let what = if layer.layer == "blk" { "request" } else { "call" };
+        let what = if layer.layer == Layer::Blk { "request" } else { "call" };
         page.line(&format!(
             "unfinished: {} under way at the end",
             counted(under_way, what)

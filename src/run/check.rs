@@ -17,7 +17,7 @@ use crate::collect::{self, Span};
 use crate::environment;
 use crate::exercise::{Exercise, TOO_MUCH};
 use crate::kernel::{Facts, privileges};
-use crate::layer::{FileSystem, Layer, Point, doors};
+use crate::layer::{FileSystem, Layer, Op, Point, doors};
 use crate::probe::attach::{self, Attached, AttachedOp, EVERY_FUNCTION};
 use crate::probe::perf::{SwitchCounters, Switches};
 use crate::probe::plan::{Plan, PlannedOp, function_name};
@@ -231,10 +231,10 @@ impl Evidence<'_> {
         for (op, how) in plan.ops.iter().zip(&self.attached.ops) {
             match op.layer {
                 // All of them have the same probes.
-                Layer::Blk if rows.iter().any(|row: &Row| row.layer == op.layer.name()) => {}
+                Layer::Blk if rows.iter().any(|row: &Row| row.layer == op.layer) => {}
                 Layer::Blk => rows.extend(self.probes_of(op, how, EVERY_REQUEST)),
                 Layer::Syscall if how.points.iter().any(|(_, hook)| !hook.is_on_functions()) => {
-                    if !rows.iter().any(|row| row.layer == op.layer.name()) {
+                    if !rows.iter().any(|row| row.layer == op.layer) {
                         rows.extend(self.probes_of(op, how, EVERY_CALL));
                     }
                 }
@@ -246,10 +246,10 @@ impl Evidence<'_> {
 
     /// Rows of probes that serve all ops of a layer.
     fn probes_of(&self, op: &PlannedOp, how: &AttachedOp, name: &'static str) -> Vec<Row> {
-        let of_layer = self.probes.iter().filter(|probe| probe.layer == Some(op.layer.name()));
+        let of_layer = self.probes.iter().filter(|probe| probe.layer == Some(op.layer));
         let mut rows: Vec<Row> = of_layer
             .map(|probe| Row {
-                layer: op.layer.name(),
+                layer: op.layer,
                 op: name,
                 function: probe.functions.join(", "),
                 hook: Some(probe.hook),
@@ -278,9 +278,10 @@ impl Evidence<'_> {
         let planned = op.points.iter().filter(|planned| planned.silent.is_none());
         let functions: Vec<&str> = planned.map(|planned| planned.function.as_str()).collect();
         for &function in &functions {
-            let probe = self.probes.iter().find(|probe| {
-                probe.layer == Some(op.layer.name()) && probe.functions.iter().any(|name| name == function)
-            });
+            let probe = self
+                .probes
+                .iter()
+                .find(|probe| probe.layer == Some(op.layer) && probe.functions.iter().any(|name| name == function));
             // A whole kind of hook may have been refused.
             let refusals = how
                 .refused
@@ -288,8 +289,8 @@ impl Evidence<'_> {
                 .filter(|refusal| [function, EVERY_FUNCTION].contains(&refusal.function.as_str()));
             match probe {
                 Some(probe) => rows.push(Row {
-                    layer: op.layer.name(),
-                    op: op.op.name,
+                    layer: op.layer,
+                    op: op.spec.op.name(),
                     function: function.to_owned(),
                     hook: Some(probe.hook),
                     verdict: match self.verdict_of(probe) {
@@ -299,22 +300,22 @@ impl Evidence<'_> {
                 }),
                 None => rows.extend(refusals.map(|refusal| Row {
                     function: function.to_owned(),
-                    ..refused_row(op, op.op.name, refusal)
+                    ..refused_row(op, op.spec.op.name(), refusal)
                 })),
             }
         }
         let candidates = op
-            .op
+            .spec
             .points
             .iter()
-            .chain(doors(op.op).filter(|_| op.layer == Layer::Vfs));
+            .chain(doors(op.spec.op).filter(|_| op.layer == Layer::Vfs));
         let is_planned = |point: &Point| op.points.iter().any(|planned| std::ptr::eq(planned.point, point));
         for point in candidates.filter(|point| point.unless.is_none()) {
             let name = function_name(point);
             if !is_planned(point) && !rows.iter().any(|row| row.function == name) {
                 rows.push(Row {
-                    layer: op.layer.name(),
-                    op: op.op.name,
+                    layer: op.layer,
+                    op: op.spec.op.name(),
                     function: name,
                     hook: None,
                     verdict: Verdict::Absent,
@@ -327,9 +328,9 @@ impl Evidence<'_> {
     /// Why a probe saw nothing: what should have come by it was not done, or came by another way.
     fn why_silent(&self, op: &PlannedOp, function: &str) -> Verdict {
         let step = match function {
-            _ if op.layer == Layer::Syscall => match op.op.name {
-                "io_getevents" => "io_submit",
-                name => name,
+            _ if op.layer == Layer::Syscall => match op.spec.op {
+                Op::IoGetevents => Op::IoSubmit.name(),
+                op => op.name(),
             },
             _ if function.starts_with("io_") => "io_uring_enter",
             _ if function.starts_with("aio_") => "io_submit",
@@ -350,16 +351,16 @@ impl Evidence<'_> {
     }
 
     fn layer(&self, layer: Layer, plan: &Plan, reports: &[LayerReport]) -> LayerVerdict {
-        let report = reports.iter().find(|report| report.layer == layer.name());
-        let counted: Vec<&'static str> = report
+        let report = reports.iter().find(|report| report.layer == layer);
+        let counted: Vec<Op> = report
             .iter()
             .flat_map(|report| &report.ops)
             .filter(|op| op.count() > 0)
             .map(|op| op.op)
             .collect();
-        let ops = plan.ops.iter().filter(|op| op.layer == layer).map(|op| op.op.name);
+        let ops = plan.ops.iter().filter(|op| op.layer == layer).map(|op| op.spec.op);
         LayerVerdict {
-            layer: layer.name(),
+            layer,
             not_counted: ops.filter(|name| !counted.contains(name)).collect(),
             counted,
         }
@@ -368,10 +369,10 @@ impl Evidence<'_> {
 
 fn refused_row(op: &PlannedOp, name: &'static str, refusal: &attach::Refusal) -> Row {
     Row {
-        layer: op.layer.name(),
+        layer: op.layer,
         op: name,
         function: refusal.function.clone(),
-        hook: Some(refusal.hook.name()),
+        hook: Some(refusal.hook),
         verdict: Verdict::Refused(refusal.error.clone()),
     }
 }

@@ -53,7 +53,7 @@ pub fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: &BTr
         let name = match op.layer {
             Layer::Blk => "requests",
             Layer::Syscall if by_tracepoint => "calls",
-            _ => op.op.name,
+            _ => op.spec.op.name(),
         };
         say!("{} {name}: {line}", op.layer.name());
         for refusal in &how.refused {

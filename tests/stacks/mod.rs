@@ -1,21 +1,12 @@
 //! Whole-stack reports made by hand, for the tests of text and of JSON.
 
 use iostackbreakdown::histogram::{Histogram, STEPS, step_of};
-use iostackbreakdown::layer::family::{Family, READ_CLASSES};
+use iostackbreakdown::model::ids::{Family, Layer, Origin, ReadClass, Row};
 use iostackbreakdown::report::NotMeasured;
 use iostackbreakdown::report::slow::{LeftOut, SlowReport};
 use iostackbreakdown::report::stack::{ClassReport, FamilyReport, OriginReport, RowReport, StackReport, Unbalanced};
 
-const LAYERS: [&str; 3] = ["syscall", "vfs", "ext4"];
-const WAITS: [&str; 7] = [
-    "queue",
-    "device",
-    "others' I/O",
-    "journal",
-    "lock",
-    "other",
-    "run queue",
-];
+const LAYERS: [Layer; 3] = [Layer::Syscall, Layer::Vfs, Layer::Ext4];
 
 /// Calls of a family: as often as these times say, in rows of which each has its time; layers are reached by so many.
 fn family(family: Family, times: &[(u64, u64)], rows: [u64; 10], reached: [u64; 3]) -> FamilyReport {
@@ -23,25 +14,24 @@ fn family(family: Family, times: &[(u64, u64)], rows: [u64; 10], reached: [u64; 
     for (ns, calls) in times {
         steps[step_of(*ns)] += calls;
     }
-    let layers = LAYERS.iter().zip(reached).map(|(row, calls)| (*row, Some(calls)));
+    let layers = LAYERS.into_iter().zip(reached);
+    let layers = layers.map(|(layer, calls)| (Row::Layer(layer), Some(calls)));
     let rows: Vec<RowReport> = layers
-        .chain(WAITS.map(|row| (row, None)))
+        .chain(Row::WAITS.map(|row| (row, None)))
         .zip(rows)
         .map(|((row, calls), ns)| RowReport {
             row,
-            is_layer: calls.is_some(),
             ns: Some(ns),
             calls,
         })
         .collect();
     let all = times.iter().map(|(ns, _)| *ns);
     FamilyReport {
-        family: family.name(),
         total_ns: rows.iter().filter_map(|row| row.ns).fold(0, u64::saturating_add),
         extremes: all.clone().min().zip(all.max()),
         histogram: Histogram::from_steps(&steps),
         rows,
-        ..FamilyReport::default()
+        ..FamilyReport::new(family)
     }
 }
 
@@ -54,8 +44,8 @@ pub fn database() -> StackReport {
     let classes = [11_840, 483, 61, 0, 0];
     let read = FamilyReport {
         bytes: 101_449_728,
-        classes: READ_CLASSES
-            .iter()
+        classes: ReadClass::ALL
+            .into_iter()
             .zip(classes)
             .map(|(class, calls)| ClassReport {
                 class,
@@ -124,15 +114,15 @@ pub fn database() -> StackReport {
     StackReport {
         families: vec![read, write, open, fsync, metadata, unused(Family::Asynchronous)],
         not_waited: Some(vec![
-            origin("readahead", false, 88, 11_534_336, 31_000, 2_900_000),
-            origin("writeback", true, 212, 13_893_632, 44_000, 1_100_000),
-            origin("journal", true, 196, 1_605_632, 12_000, 900_000),
+            origin(Origin::Readahead, false, 88, 11_534_336, 31_000, 2_900_000),
+            origin(Origin::Writeback, true, 212, 13_893_632, 44_000, 1_100_000),
+            origin(Origin::Journal, true, 196, 1_605_632, 12_000, 900_000),
         ]),
         ..StackReport::default()
     }
 }
 
-fn origin(origin: &'static str, is_write: bool, requests: u64, bytes: u64, queue: u64, device: u64) -> OriginReport {
+fn origin(origin: Origin, is_write: bool, requests: u64, bytes: u64, queue: u64, device: u64) -> OriginReport {
     OriginReport {
         origin,
         is_write,
@@ -146,17 +136,24 @@ fn origin(origin: &'static str, is_write: bool, requests: u64, bytes: u64, queue
 /// Where nothing but system calls and the scheduler can be seen.
 pub fn bare() -> StackReport {
     let mut stack = database();
-    let hidden = ["vfs", "ext4", "queue", "device", "journal", "lock"];
+    let hidden = [
+        Row::Layer(Layer::Vfs),
+        Row::Layer(Layer::Ext4),
+        Row::Queue,
+        Row::Device,
+        Row::Journal,
+        Row::Lock,
+    ];
     for family in &mut stack.families {
         let (mut running, mut waiting) = (0, 0);
         for row in family.rows.iter_mut().filter(|row| hidden.contains(&row.row)) {
-            *(if row.is_layer { &mut running } else { &mut waiting }) += row.ns.unwrap_or(0);
+            *(if row.is_layer() { &mut running } else { &mut waiting }) += row.ns.unwrap_or(0);
             (row.ns, row.calls) = (None, None);
         }
         for row in &mut family.rows {
             match row.row {
-                "syscall" => row.ns = row.ns.map(|ns| ns + running),
-                "others' I/O" => row.ns = row.ns.map(|ns| ns + waiting),
+                Row::Layer(Layer::Syscall) => row.ns = row.ns.map(|ns| ns + running),
+                Row::Others => row.ns = row.ns.map(|ns| ns + waiting),
                 _ => {}
             }
         }
@@ -165,7 +162,7 @@ pub fn bare() -> StackReport {
     stack.not_waited = None;
     stack.not_measured = hidden
         .map(|row| NotMeasured {
-            what: row.to_owned(),
+            what: row.to_string(),
             reason: "its functions cannot be hooked here".to_owned(),
         })
         .to_vec();

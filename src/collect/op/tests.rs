@@ -15,6 +15,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::histogram::{TOP_BIT, step_of};
 use crate::kernel::interface::{BINS, BINS_FROM, ERRNOS};
+use crate::layer::Layer;
 use crate::report::json::Form;
 use crate::report::text::{TextOptions, Unit};
 use crate::report::{LayerReport, Report, View};
@@ -144,9 +145,8 @@ fn calls() -> BoxedStrategy<Vec<Call>> {
 /// A report of this op alone.
 fn report_of(op: OpReport) -> Report {
     let layer = LayerReport {
-        layer: "vfs",
         ops: vec![op],
-        ..LayerReport::default()
+        ..LayerReport::new(Layer::Vfs)
     };
     Report {
         layers: vec![layer],
@@ -329,7 +329,7 @@ proptest! {
     #[test]
     fn what_is_printed_is_true_of_the_calls(calls in calls(), unit in 0_usize..3) {
         let (unit, unit_ns) = [(Unit::Nanoseconds, 0), (Unit::Microseconds, 1000), (Unit::Milliseconds, 1_000_000)][unit];
-        let op = reading(&record(&calls, CPUS, unit_ns), FIRST).report("read", true);
+        let op = reading(&record(&calls, CPUS, unit_ns), FIRST).report(Op::Read, true);
         let mut times: Vec<u64> = calls.iter().map(|call| call.ns).collect();
         times.sort_unstable();
         let total: u64 = times.iter().sum();
@@ -390,7 +390,7 @@ proptest! {
         let spread = reading(&record(&calls, CPUS, 1000), FIRST);
         let whole = reading(&record(&on_one, CPUS, 1000), FIRST);
         prop_assert_eq!(&spread, &whole);
-        let (op, whole) = (spread.report("read", true), whole.report("read", true));
+        let (op, whole) = (spread.report(Op::Read, true), whole.report(Op::Read, true));
         prop_assert_eq!(printed(View::Json(Form::Full), &report_of(op)), printed(View::Json(Form::Full), &report_of(whole)));
     }
 
@@ -402,7 +402,7 @@ proptest! {
         let (first, all) = (reading(&first, FIRST), reading(&all, 2 * FIRST));
         let rest = all.since(&first);
         for (part, calls) in [(&first, &calls[..cut]), (&rest, &calls[cut..])] {
-            let op = part.report("read", true);
+            let op = part.report(Op::Read, true);
             prop_assert_eq!(op.count(), calls.len() as u64);
             prop_assert_eq!(op.total_ns, calls.iter().map(|call| call.ns).sum::<u64>());
             prop_assert_eq!(op.error_count(), calls.iter().filter(|call| call.value < 0).count() as u64);
@@ -429,8 +429,8 @@ proptest! {
         if ends {
             prop_assert_eq!(next, whole);
         } else {
-            prop_assert_eq!(next.since(&middle).report("read", true).total_ns, 0);
-            prop_assert_eq!(next.report("read", true).bytes, middle.report("read", true).bytes);
+            prop_assert_eq!(next.since(&middle).report(Op::Read, true).total_ns, 0);
+            prop_assert_eq!(next.report(Op::Read, true).bytes, middle.report(Op::Read, true).bytes);
         }
     }
 
@@ -438,12 +438,12 @@ proptest! {
     fn counters_of_any_size_are_added_without_overflow(cpus in vec(counters(), 1..5), earlier in vec(counters(), 1..5)) {
         let (now, before) = (reading(&cpus, FIRST), reading(&earlier, FIRST));
         let sum = |of: fn(&op_stats) -> u64| cpus.iter().fold(0_u64, |sum, cpu| sum.saturating_add(of(cpu)));
-        let op = now.report("read", true);
+        let op = now.report(Op::Read, true);
         prop_assert_eq!(op.total_ns, sum(|cpu| cpu.total_ns));
         prop_assert_eq!(op.bytes, Some(sum(|cpu| cpu.bytes)));
         prop_assert_eq!(now.lost()[1], sum(|cpu| cpu.lost[1]));
         prop_assert_eq!(op.histogram.buckets().find(|bucket| bucket.ge == 3).map_or(0, |b| b.count), sum(|cpu| cpu.steps[3]));
-        for op in [op, now.since(&before).report("read", true)] {
+        for op in [op, now.since(&before).report(Op::Read, true)] {
             let report = report_of(op);
             let json: serde_json::Value = serde_json::from_str(&printed(View::Json(Form::Full), &report)).unwrap();
             let told = &json["layers"][0]["ops"][0];
@@ -477,5 +477,5 @@ fn a_counter_that_wraps_has_grown_all_the_same() {
     };
     let before = reading(&[of(u64::MAX - 4), of(7)], FIRST);
     let now = reading(&[of(5), of(9)], FIRST);
-    assert_eq!(now.since(&before).report("read", true).total_ns, 12);
+    assert_eq!(now.since(&before).report(Op::Read, true).total_ns, 12);
 }

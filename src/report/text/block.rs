@@ -3,10 +3,10 @@
 use super::neighbour;
 use super::number::thousands;
 use super::{Page, counted, sum};
-use crate::report::{Agreement, Apart, Diskstats, LayerReport, OpReport};
+use crate::report::{Agreement, Apart, Diskstats, LayerReport, Op, OpReport};
 
 pub fn print(layer: &LayerReport, page: &mut Page) {
-    if let Some(from) = layer.queue_from {
+    if let Some(from) = &layer.queue_from {
         page.line(&format!("queue time from: {from}"));
     }
     let at_start = sum(layer.ops.iter().map(|op| op.apart.at_start));
@@ -14,7 +14,7 @@ pub fn print(layer: &LayerReport, page: &mut Page) {
         0 => String::new(),
         n => format!("; {} in flight at start", thousands(n)),
     };
-    let is_write = |op: &OpReport| op.op == "write";
+    let is_write = |op: &OpReport| op.op == Op::Write;
     let writes = layer.ops.iter().filter(|op| is_write(op));
     let never_issued = sum(writes.map(|op| op.apart.never_issued));
     match &layer.diskstats {

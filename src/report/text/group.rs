@@ -3,7 +3,7 @@
 use super::number::{BYTE_COLUMNS, TIME_COLUMNS, column_units, percent, thousands, time_sum};
 use super::stack::{self, print_families};
 use super::{Page, TextOptions, counted, print_ops, print_table};
-use crate::layer::Layer;
+use crate::model::ids::Layer;
 use crate::report::group::{By, GroupsReport, Numbers, OthersReport, Who};
 use crate::report::{LayerReport, OpReport, Report};
 
@@ -12,7 +12,7 @@ const NAMES: usize = 38;
 
 /// All of it but what the reader has to know before trusting it.
 pub fn print(report: &Report, groups: &GroupsReport, options: &TextOptions, page: &mut Page) {
-    let layers: Vec<Option<&str>> = match &report.stack {
+    let layers: Vec<Option<Layer>> = match &report.stack {
         Some(_) => vec![None],
         None => {
             let called = report.layers.iter().filter(|layer| has_calls(groups, layer));
@@ -65,7 +65,7 @@ fn many(n: u64, by: By) -> String {
 }
 
 /// A line for each group that has calls, the others, and their sum.
-fn ranking(groups: &GroupsReport, layer: Option<&str>, page: &mut Page) {
+fn ranking(groups: &GroupsReport, layer: Option<Layer>, page: &mut Page) {
     let named = groups.groups.iter().map(|group| (group.who.name(), &group.numbers));
     let others = groups.others.as_ref();
     let others = others.map(|others| (others_name(groups.by, others), &others.numbers));
@@ -75,11 +75,7 @@ fn ranking(groups: &GroupsReport, layer: Option<&str>, page: &mut Page) {
     let sums: Vec<_> = sums.chain([("all".to_owned(), total)]).collect();
     let time = column_units(TIME_COLUMNS, sums.iter().map(|(_, sums)| sums.ns))[0];
     let bytes = column_units(BYTE_COLUMNS, sums.iter().map(|(_, sums)| sums.bytes))[0];
-    let what = if layer == Some(Layer::Blk.name()) {
-        "requests"
-    } else {
-        "calls"
-    };
+    let what = if layer == Some(Layer::Blk) { "requests" } else { "calls" };
     let heading = [
         what.to_owned(),
         format!("total {}", time.name),
@@ -109,13 +105,9 @@ fn remarks(report: &Report, groups: &GroupsReport, page: &mut Page) {
     let mut all = groups.groups.iter();
     let nobody = all.find(|group| matches!(group.who, Who::Nobody(_)));
     if let Some(nobody) = nobody {
-        let has_calls = nobody
-            .numbers
-            .layers
-            .iter()
-            .any(|(layer, _)| *layer != Layer::Blk.name());
+        let has_calls = nobody.numbers.layers.iter().any(|(layer, _)| *layer != Layer::Blk);
         let has_calls = has_calls || !nobody.numbers.families.is_empty();
-        let has_requests = !nobody.numbers.ops(Layer::Blk.name()).is_empty() || !nobody.numbers.not_waited.is_empty();
+        let has_requests = !nobody.numbers.ops(Layer::Blk).is_empty() || !nobody.numbers.not_waited.is_empty();
         let calls = "calls that take a path, and opens that failed";
         let requests = match groups.by {
             By::File => "requests of direct I/O, of what file systems write about files, and flushes",
@@ -130,7 +122,7 @@ fn remarks(report: &Report, groups: &GroupsReport, page: &mut Page) {
     if let Some(others) = groups.others.as_ref().filter(|others| others.no_room > 0) {
         page.line(&format!(
             "NO ROOM: {} in others without a name: more {} than there is room for",
-            if report.stack.is_none() && report.layers.iter().all(|layer| layer.layer == Layer::Blk.name()) {
+            if report.stack.is_none() && report.layers.iter().all(|layer| layer.layer == Layer::Blk) {
                 format!("{} are", counted(others.no_room, "request"))
             } else if others.no_room == 1 {
                 "1 call is".to_owned()
@@ -147,7 +139,7 @@ fn remarks(report: &Report, groups: &GroupsReport, page: &mut Page) {
 struct Details<'a> {
     report: &'a Report,
     options: &'a TextOptions,
-    layers: &'a [Option<&'a str>],
+    layers: &'a [Option<Layer>],
     groups: &'a GroupsReport,
 }
 
@@ -199,11 +191,7 @@ impl Details<'_> {
         if sums.count == 0 {
             return Some("no calls".to_owned());
         }
-        let what = if layer == Some(Layer::Blk.name()) {
-            "request"
-        } else {
-            "call"
-        };
+        let what = if layer == Some(Layer::Blk) { "request" } else { "call" };
         Some(format!(
             "{}, {}, {}",
             counted(sums.count, what),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::stack::unbalanced_share;
 use super::{Page, columns, counted, losses, samples, sum};
-use crate::layer::Layer;
+use crate::model::ids::{Hook, Layer, joined};
 use crate::report::stack::{FamilyReport, StackReport};
 use crate::report::text::number::thousands;
 use crate::report::{Agreement, LayerReport, NotMeasured, Report};
@@ -19,8 +19,8 @@ impl Said {
     pub fn of(report: &Report) -> Self {
         let mut said = Self::default();
         for layer in &report.layers {
-            let name = layer.layer;
-            layer.hooks.iter().for_each(|hook| said.add(&[name, hook]));
+            let name = layer.layer.name();
+            layer.hooks.iter().for_each(|hook| said.add(&[name, hook.name()]));
             layer.queue_from.iter().for_each(|from| said.add(&[name, from]));
             layer.warnings.iter().for_each(|warning| said.add(&[name, warning]));
         }
@@ -37,9 +37,9 @@ impl Said {
         self.add_not_measured(report);
         let is_missing = |of: &str, missing: &NotMeasured| is_new(&[of, &missing.what, &missing.reason]);
         for layer in &mut report.layers {
-            let name = layer.layer;
-            layer.hooks.retain(|hook| is_new(&[name, hook]));
-            layer.queue_from = layer.queue_from.filter(|from| is_new(&[name, from]));
+            let name = layer.layer.name();
+            layer.hooks.retain(|hook| is_new(&[name, hook.name()]));
+            layer.queue_from = layer.queue_from.take().filter(|from| is_new(&[name, from]));
             layer.warnings.retain(|warning| is_new(&[name, warning]));
             layer.not_measured.retain(|missing| is_missing(name, missing));
         }
@@ -72,7 +72,12 @@ const STACK: &str = "";
 fn all_missing(report: &Report) -> impl Iterator<Item = (&'static str, &NotMeasured)> {
     let rows = report.stack.iter().flat_map(|stack| &stack.not_measured);
     let layers = report.layers.iter();
-    let parts = layers.flat_map(|layer| layer.not_measured.iter().map(move |missing| (layer.layer, missing)));
+    let parts = layers.flat_map(|layer| {
+        layer
+            .not_measured
+            .iter()
+            .map(move |missing| (layer.layer.name(), missing))
+    });
     rows.map(|missing| (STACK, missing)).chain(parts)
 }
 
@@ -85,10 +90,10 @@ pub fn notes(report: &Report, width: Option<usize>) -> String {
     if let Some(hooks) = hooks(measured()) {
         page.line(&hooks);
     }
-    for from in report.layers.iter().filter_map(|layer| layer.queue_from) {
+    for from in report.layers.iter().filter_map(|layer| layer.queue_from.as_ref()) {
         page.line(&format!("queue time from: {from}"));
     }
-    if !report.filter.all_files && measured().any(|layer| layer.layer != Layer::Blk.name()) {
+    if !report.filter.all_files && measured().any(|layer| layer.layer != Layer::Blk) {
         page.line("excluded: calls on sockets, pipes, character devices and the like (--all-files)");
     }
     if let Some(stack) = &report.stack {
@@ -112,10 +117,10 @@ pub fn notes(report: &Report, width: Option<usize>) -> String {
 fn hooks<'a>(layers: impl Iterator<Item = &'a LayerReport>) -> Option<String> {
     let mut kinds: Vec<(String, Vec<&str>)> = Vec::new();
     for layer in layers.filter(|layer| !layer.hooks.is_empty()) {
-        let hooks = layer.hooks.join(", ");
+        let hooks = joined(&layer.hooks, Hook::name);
         match kinds.iter_mut().find(|(known, _)| *known == hooks) {
-            Some((_, layers)) => layers.push(layer.layer),
-            None => kinds.push((hooks, vec![layer.layer])),
+            Some((_, layers)) => layers.push(layer.layer.name()),
+            None => kinds.push((hooks, vec![layer.layer.name()])),
         }
     }
     let kinds: Vec<String> = kinds
@@ -150,7 +155,7 @@ pub fn changes(report: &Report, errors: bool) -> Option<String> {
         };
         // Of the whole stack, these are the calls that failed.
         let is_stack = report.stack.is_some();
-        if errors && (!is_stack || layer.layer == Layer::Syscall.name()) {
+        if errors && (!is_stack || layer.layer == Layer::Syscall) {
             let failed: Vec<String> = (layer.ops.iter().filter(|op| op.error_count() > 0))
                 .map(|op| format!("{} {}", op.op, thousands(op.error_count())))
                 .collect();
@@ -159,7 +164,7 @@ pub fn changes(report: &Report, errors: bool) -> Option<String> {
                 parts.push(if is_stack { failed } else { of(failed) });
             }
         }
-        let seen = (!is_stack || layer.layer == Layer::Blk.name()).then(|| samples(layer));
+        let seen = (!is_stack || layer.layer == Layer::Blk).then(|| samples(layer));
         if let Some(lost) = losses(layer, seen) {
             parts.push(of(lost
                 .trim_end_matches(" Times are low by them.")
@@ -203,6 +208,7 @@ pub fn changes(report: &Report, errors: bool) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::ids::Op;
     use crate::report::stack::Unbalanced;
     use crate::report::{Filter, Loss, LossReason, OpReport};
 
@@ -213,15 +219,11 @@ mod tests {
         }
     }
 
-    fn layer(layer: &'static str, hook: &'static str) -> LayerReport {
+    fn layer(layer: Layer, hook: Hook) -> LayerReport {
         LayerReport {
-            layer,
-            ops: vec![OpReport {
-                op: "read",
-                ..OpReport::default()
-            }],
+            ops: vec![OpReport::new(Op::Read)],
             hooks: vec![hook],
-            ..LayerReport::default()
+            ..LayerReport::new(layer)
         }
     }
 
@@ -229,10 +231,14 @@ mod tests {
         let vfs = LayerReport {
             not_measured: vec![missing("fsync", "refused")],
             warnings: vec!["kprobe at vfs can lose calls".to_owned()],
-            ..layer("vfs", "kprobe")
+            ..layer(Layer::Vfs, Hook::Kprobe)
         };
         Report {
-            layers: vec![layer("syscall", "kprobe"), vfs, layer("blk", "tp_btf")],
+            layers: vec![
+                layer(Layer::Syscall, Hook::Kprobe),
+                vfs,
+                layer(Layer::Blk, Hook::RawTracepoint),
+            ],
             warnings: vec!["tracefs is not mounted".to_owned()],
             ..Report::default()
         }
@@ -242,14 +248,14 @@ mod tests {
     fn what_does_not_change_is_listed() {
         assert_eq!(
             notes(&report(), None),
-            "hooks: kprobe at syscall, vfs; tp_btf at blk\n\
+            "hooks: kprobe/kretprobe at syscall, vfs; tp_btf at blk\n\
              excluded: calls on sockets, pipes, character devices and the like (--all-files)\n\
              not measured: fsync at vfs (refused)\n\
              warning: kprobe at vfs can lose calls\n\
              note: tracefs is not mounted\n"
         );
         let requests = Report {
-            layers: vec![layer("blk", "tp_btf")],
+            layers: vec![layer(Layer::Blk, Hook::RawTracepoint)],
             ..Report::default()
         };
         assert_eq!(notes(&requests, None), "hooks: tp_btf at blk\n");
@@ -258,7 +264,7 @@ mod tests {
                 all_files: true,
                 ..Filter::default()
             },
-            layers: vec![layer("vfs", "fentry/fexit")],
+            layers: vec![layer(Layer::Vfs, Hook::Fentry)],
             ..Report::default()
         };
         assert_eq!(notes(&all_files, None), "hooks: fentry/fexit at vfs\n");

@@ -4,6 +4,7 @@
 use super::number::{rounded, short, thousands, time_each};
 use super::{WIDTH, notes, stack};
 use crate::histogram::Histogram;
+use crate::model::ids::{Layer, Row};
 use crate::report::stack::{FamilyReport, NOT_SPLIT, RowReport, StackReport};
 use crate::report::{LayerReport, OpReport, Report};
 
@@ -93,47 +94,45 @@ const SYSCALL: &str = "sys";
 const ROWS: [Column; 10] = [
     Column {
         name: SYSCALL,
-        has: |row| row.row == "syscall",
+        has: |row| row.row == Row::Layer(Layer::Syscall),
     },
     Column {
         name: "vfs",
-        has: |row| row.row == "vfs",
+        has: |row| row.row == Row::Layer(Layer::Vfs),
     },
     Column {
         name: "fs",
-        has: |row| row.is_layer && !matches!(row.row, "syscall" | "vfs"),
+        has: |row| row.is_layer() && !matches!(row.row, Row::Layer(Layer::Syscall | Layer::Vfs)),
     },
     Column {
         name: "que",
-        has: |row| row.row == "queue",
+        has: |row| row.row == Row::Queue,
     },
     Column {
         name: "dev",
-        has: |row| row.row == "device",
+        has: |row| row.row == Row::Device,
     },
     Column {
         name: "oIO",
-        has: |row| row.row == "others' I/O",
+        has: |row| row.row == Row::Others,
     },
     Column {
         name: "jou",
-        has: |row| row.row == "journal",
+        has: |row| row.row == Row::Journal,
     },
     Column {
         name: "lck",
-        has: |row| row.row == "lock",
+        has: |row| row.row == Row::Lock,
     },
     Column {
         name: "oth",
-        has: |row| row.row == "other",
+        has: |row| row.row == Row::Other,
     },
     Column {
         name: "run",
-        has: |row| !row.is_layer && !WAITS.contains(&row.row),
+        has: |row| row.row == Row::RunQueue,
     },
 ];
-/// Waits that have a column of their own; what is left is the wait for a CPU.
-const WAITS: [&str; 6] = ["queue", "device", "others' I/O", "journal", "lock", "other"];
 
 /// What the columns are, for those who have not seen them.
 #[must_use]
@@ -217,7 +216,7 @@ fn layer_line(report: &Report, width: usize) -> (Vec<String>, String) {
     for layer in &report.layers {
         names.push_str(&format!(
             " {:>1$}",
-            rule(layer.layer, form.len() * CELL - 1),
+            rule(layer.layer.name(), form.len() * CELL - 1),
             form.len() * CELL
         ));
         head.push(' ');
@@ -265,6 +264,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::model::ids::{Family, Op};
 
     const SCREEN: Screen = Screen {
         width: None,
@@ -277,20 +277,14 @@ mod tests {
         histogram
     }
 
-    fn family(family: &'static str, calls: u64, rows: &[(&'static str, bool, Option<u64>)]) -> FamilyReport {
-        let row = |&(row, is_layer, ns)| RowReport {
-            row,
-            is_layer,
-            ns,
-            calls: None,
-        };
+    fn family(family: Family, calls: u64, rows: &[(Row, Option<u64>)]) -> FamilyReport {
+        let row = |&(row, ns)| RowReport { row, ns, calls: None };
         FamilyReport {
-            family,
-            total_ns: rows.iter().filter_map(|(_, _, ns)| *ns).sum(),
+            total_ns: rows.iter().filter_map(|(_, ns)| *ns).sum(),
             histogram: histogram(calls),
             extremes: (calls > 0).then_some((900_000, 1_000_000)),
             rows: rows.iter().map(row).collect(),
-            ..FamilyReport::default()
+            ..FamilyReport::new(family)
         }
     }
 
@@ -306,22 +300,20 @@ mod tests {
         }
     }
 
-    fn of_layers(names: &[&'static str], calls: u64) -> Report {
-        let layer = |&name: &&'static str| LayerReport {
-            layer: name,
+    fn of_layers(layers: &[Layer], calls: u64) -> Report {
+        let layer = |&layer: &Layer| LayerReport {
             ops: vec![OpReport {
-                op: "read",
                 total_ns: calls * 1_000_000,
                 histogram: histogram(calls),
                 extremes: (calls > 0).then_some((900_000, 1_000_000)),
-                ..OpReport::default()
+                ..OpReport::new(Op::Read)
             }],
-            ..LayerReport::default()
+            ..LayerReport::new(layer)
         };
         Report {
             time_of_day: "11:05:10".to_owned(),
             length: Duration::from_secs(1),
-            layers: names.iter().map(layer).collect(),
+            layers: layers.iter().map(layer).collect(),
             ..Report::default()
         }
     }
@@ -329,25 +321,25 @@ mod tests {
     #[test]
     fn all_calls_are_one_line() {
         let read = family(
-            "read",
+            Family::Read,
             300,
             &[
-                ("syscall", true, Some(30_000_000)),
-                ("vfs", true, None),
-                ("ext4", true, Some(100_000_000)),
-                ("overlay", true, Some(70_000_000)),
-                ("device", false, Some(780_000_000)),
-                ("lock", false, Some(0)),
-                ("run queue", false, Some(20_000_000)),
+                (Row::Layer(Layer::Syscall), Some(30_000_000)),
+                (Row::Layer(Layer::Vfs), None),
+                (Row::Layer(Layer::Ext4), Some(100_000_000)),
+                (Row::Overlay, Some(70_000_000)),
+                (Row::Device, Some(780_000_000)),
+                (Row::Lock, Some(0)),
+                (Row::RunQueue, Some(20_000_000)),
             ],
         );
-        let idle = family("write", 0, &[("syscall", true, Some(0))]);
+        let idle = family(Family::Write, 0, &[(Row::Layer(Layer::Syscall), Some(0))]);
         assert_eq!(
             OneLine::default().next(&of_stack(vec![read, idle]), SCREEN),
             "time      call/s   ms/s     avg     p99  sys  fs dev lck run\n\
              11:05:10     150    500  3.3 ms  1.0 ms    3  17  78   .   2\n"
         );
-        let idle = family("write", 0, &[("syscall", true, Some(0))]);
+        let idle = family(Family::Write, 0, &[(Row::Layer(Layer::Syscall), Some(0))]);
         let text = OneLine::default().next(&of_stack(vec![idle]), SCREEN);
         assert!(
             text.ends_with("11:05:10       0      0       -       -       .\n"),
@@ -359,11 +351,11 @@ mod tests {
     fn time_that_is_not_split_is_called_so() {
         let rows = |vfs| {
             let rows = [
-                ("syscall", true, Some(30_000_000)),
-                ("vfs", true, vfs),
-                ("lock", false, Some(0)),
+                (Row::Layer(Layer::Syscall), Some(30_000_000)),
+                (Row::Layer(Layer::Vfs), vfs),
+                (Row::Lock, Some(0)),
             ];
-            of_stack(vec![family("read", 300, &rows)])
+            of_stack(vec![family(Family::Read, 300, &rows)])
         };
         let explained = |report: &Report| report.stack.as_ref().map(super::explained).unwrap_or_default();
         let (whole, split) = (rows(None), rows(Some(0)));
@@ -387,32 +379,20 @@ mod tests {
 
     #[test]
     fn no_line_is_wider_than_80_columns() {
-        let all = [
-            "syscall",
-            "vfs",
-            "ext4",
-            "overlay",
-            "queue",
-            "device",
-            "others' I/O",
-            "journal",
-            "lock",
-            "other",
-            "run queue",
-        ];
-        let rows = all.map(|row| (row, all[..4].contains(&row), Some(u64::MAX / 32)));
-        let text = OneLine::default().next(&of_stack(vec![family("read", 500, &rows)]), SCREEN);
+        let layers = [Layer::Syscall, Layer::Vfs, Layer::Ext4].map(Row::Layer);
+        let all = layers.into_iter().chain([Row::Overlay]).chain(Row::WAITS);
+        let rows: Vec<_> = all.map(|row| (row, Some(u64::MAX / 32))).collect();
+        let text = OneLine::default().next(&of_stack(vec![family(Family::Read, 500, &rows)]), SCREEN);
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
         assert_eq!(text.lines().count(), 2, "{text}");
         let narrow = Screen {
             width: Some(60),
             height: None,
         };
-        let text = OneLine::default().next(&of_stack(vec![family("read", 500, &rows)]), narrow);
+        let text = OneLine::default().next(&of_stack(vec![family(Family::Read, 500, &rows)]), narrow);
         assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
-        let layers = ["syscall", "vfs", "ext4", "xfs", "btrfs", "f2fs", "nfs", "blk"];
-        for n in 1..=layers.len() {
-            let text = OneLine::default().next(&of_layers(&layers[..n], 200), SCREEN);
+        for n in 1..=Layer::ALL.len() {
+            let text = OneLine::default().next(&of_layers(&Layer::ALL[..n], 200), SCREEN);
             assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{n}: {text}");
             assert_eq!(text.lines().count(), 3, "{n}: {text}");
         }
@@ -421,7 +401,7 @@ mod tests {
     #[test]
     fn layers_are_beside_each_other() {
         assert_eq!(
-            OneLine::default().next(&of_layers(&["vfs", "blk"], 200), SCREEN),
+            OneLine::default().next(&of_layers(&[Layer::Vfs, Layer::Blk], 200), SCREEN),
             "          --------- vfs ---------  --------- blk ---------\n\
              time       call/s     avg     p99   call/s     avg     p99\n\
              11:05:10      200  1.0 ms  1.0 ms      200  1.0 ms  1.0 ms\n"
@@ -433,14 +413,22 @@ mod tests {
         let headings = |height| {
             let mut lines = OneLine::default();
             let screen = Screen { width: None, height };
-            let text: Vec<String> = (0..7).map(|_| lines.next(&of_layers(&["vfs"], 1), screen)).collect();
+            let text: Vec<String> = (0..7)
+                .map(|_| lines.next(&of_layers(&[Layer::Vfs], 1), screen))
+                .collect();
             text.iter().map(|text| text.lines().count() == 3).collect::<Vec<_>>()
         };
         // Two lines of heading and two of reports; the fifth line of a terminal is where the cursor is.
         assert_eq!(headings(Some(5)), [true, false, true, false, true, false, true]);
         assert_eq!(headings(None), [true, false, false, false, false, false, false]);
         let mut lines = OneLine::default();
-        lines.next(&of_layers(&["vfs"], 1), SCREEN);
-        assert_eq!(lines.next(&of_layers(&["vfs", "blk"], 1), SCREEN).lines().count(), 3);
+        lines.next(&of_layers(&[Layer::Vfs], 1), SCREEN);
+        assert_eq!(
+            lines
+                .next(&of_layers(&[Layer::Vfs, Layer::Blk], 1), SCREEN)
+                .lines()
+                .count(),
+            3
+        );
     }
 }

@@ -118,7 +118,7 @@ fn line(call: &SlowCall, width: Option<usize>, zone: &TimeZone) -> String {
             wide([
                 &time,
                 &total,
-                call.op,
+                call.op.name(),
                 &process,
                 &offset,
                 &bytes,
@@ -128,7 +128,7 @@ fn line(call: &SlowCall, width: Option<usize>, zone: &TimeZone) -> String {
         Some(width) => {
             let guilty = rows.first().map_or_else(|| "-".to_owned(), |row| guilty(call, row));
             let time = ended.strftime("%H:%M:%S").to_string();
-            narrow(width, [&time, &total, call.op, &process, &guilty])
+            narrow(width, [&time, &total, call.op.name(), &process, &guilty])
         }
     };
     let start = printable(&start);
@@ -198,17 +198,16 @@ mod tests {
 
     use super::*;
     use crate::fuzz;
+    use crate::model::ids::{Layer, Op, Row};
     use crate::printable::is_printable;
     use crate::report::slow::{CallPath, PathKind};
 
     fn call() -> SlowCall {
-        let row = |row, is_layer, ns| SlowRow { row, is_layer, ns };
+        let row = |row, ns| SlowRow { row, ns };
         SlowCall {
-            ended: Timestamp::from_millisecond(1_000_000_000_512).unwrap(),
             pid: 4711,
             tid: 4712,
             comm: "postgres".to_owned(),
-            op: "pread64",
             path: Some(CallPath {
                 kind: PathKind::Whole,
                 text: "/var/lib/postgresql/17/main/base/16384/16385".to_owned(),
@@ -218,11 +217,11 @@ mod tests {
             bytes: Some(8192),
             total_ns: 21_400_000,
             rows: vec![
-                row("syscall", true, 2_000),
-                row("ext4", true, 398_000),
-                row("device", false, 21_000_000),
+                row(Row::Layer(Layer::Syscall), 2_000),
+                row(Row::Layer(Layer::Ext4), 398_000),
+                row(Row::Device, 21_000_000),
             ],
-            ..SlowCall::default()
+            ..SlowCall::new(Op::Pread64, Timestamp::from_millisecond(1_000_000_000_512).unwrap())
         }
     }
 
@@ -268,8 +267,7 @@ mod tests {
         let call = SlowCall {
             not_split: true,
             rows: vec![SlowRow {
-                row: "syscall",
-                is_layer: true,
+                row: Row::Layer(Layer::Syscall),
                 ns: 21_400_000,
             }],
             ..call()
@@ -282,29 +280,33 @@ mod tests {
 
     #[test]
     fn the_files_names_are_below_each_other() {
-        let row = |row, ns| SlowRow {
-            row,
-            is_layer: row == "syscall",
-            ns,
-        };
+        let row = |row, ns| SlowRow { row, ns };
         let mut heading = Vec::new();
         print_heading(Some(200), &mut heading).unwrap();
         let heading = String::from_utf8(heading).unwrap();
         let expected = [
             (
-                [row("syscall", 18_400_000), row("run queue", 3_000_000), row("lock", 0)],
+                [
+                    row(Row::Layer(Layer::Syscall), 18_400_000),
+                    row(Row::RunQueue, 3_000_000),
+                    row(Row::Lock, 0),
+                ],
                 "*kernel 18.4 ms 86 %, run queue 14 % ",
             ),
             (
                 [
-                    row("others' I/O", 11_400_000),
-                    row("syscall", 6_000_000),
-                    row("run queue", 4_000_000),
+                    row(Row::Others, 11_400_000),
+                    row(Row::Layer(Layer::Syscall), 6_000_000),
+                    row(Row::RunQueue, 4_000_000),
                 ],
                 "*others' I/O 11.4 ms 53 %, kernel 28 % ",
             ),
             (
-                [row("syscall", 21_400_000), row("run queue", 0), row("lock", 0)],
+                [
+                    row(Row::Layer(Layer::Syscall), 21_400_000),
+                    row(Row::RunQueue, 0),
+                    row(Row::Lock, 0),
+                ],
                 "*in the kernel, not split 21.4 ms 100 % ",
             ),
         ];

@@ -10,7 +10,7 @@ use super::number::{
 use super::{
     Page, TextOptions, Unit, bar_length, counted, errors, excluded, losses, neighbour, print_table, samples, sum,
 };
-use crate::layer::Layer;
+use crate::model::ids::{Hook, Layer, Origin, ReadClass, Row, joined};
 
 /// A family of less than this part of all time, in percent, has no rows unless they are asked for.
 const SMALL: u128 = 5;
@@ -45,14 +45,14 @@ pub fn print(report: &Report, stack: &StackReport, options: &TextOptions, page: 
     if options.is_brief() {
         return;
     }
-    let mut hooks: Vec<&str> = Vec::new();
+    let mut hooks: Vec<Hook> = Vec::new();
     for hook in report.layers.iter().flat_map(|layer| &layer.hooks) {
         if !hooks.contains(hook) {
-            hooks.push(hook);
+            hooks.push(*hook);
         }
     }
     if !hooks.is_empty() {
-        page.line(&format!("hook: {}", hooks.join(", ")));
+        page.line(&format!("hook: {}", joined(&hooks, Hook::name)));
     }
     print_trouble(report, stack, options, page);
 }
@@ -81,7 +81,11 @@ pub fn print_families(
 ) {
     let called = by_time(families);
     let total = sum_of(&called);
-    let width = called.iter().map(|family| family.family.len()).max().unwrap_or(0);
+    let width = called
+        .iter()
+        .map(|family| family.family.name().len())
+        .max()
+        .unwrap_or(0);
     for family in &called {
         let start = format!("  {:<width$} {:>7}  ", family.family, percent(family.total_ns, total));
         let room = page.width.saturating_sub(start.chars().count());
@@ -361,17 +365,20 @@ fn verdict(family: &FamilyReport, room: usize) -> String {
     let Some((row, ns)) = known.max_by_key(|(_, ns)| *ns).filter(|(_, ns)| *ns > 0) else {
         return String::new();
     };
-    let waited = family.classes.iter().find(|class| class.class == "waited_for_own");
+    let waited = family
+        .classes
+        .iter()
+        .find(|class| class.class == ReadClass::WaitedForOwn);
     let waited = waited.filter(|class| class.calls > 0);
     let meaning = match (row.row, waited) {
-        ("device", Some(class)) => format!(", in {} of {}", thousands(class.calls), counted(family.count(), "call")),
-        ("queue", _) => ", waiting to be issued".to_owned(),
-        ("others' I/O", _) => ", waiting for it".to_owned(),
-        ("journal", _) => ", waiting for a commit".to_owned(),
-        ("lock", _) => ", waiting for it".to_owned(),
-        ("other", _) => ", asleep for nothing that is known here".to_owned(),
-        ("run queue", _) => ", waiting for a CPU".to_owned(),
-        _ if row.is_layer => ", running".to_owned(),
+        (Row::Device, Some(class)) => format!(", in {} of {}", thousands(class.calls), counted(family.count(), "call")),
+        (Row::Queue, _) => ", waiting to be issued".to_owned(),
+        (Row::Others, _) => ", waiting for it".to_owned(),
+        (Row::Journal, _) => ", waiting for a commit".to_owned(),
+        (Row::Lock, _) => ", waiting for it".to_owned(),
+        (Row::Other, _) => ", asleep for nothing that is known here".to_owned(),
+        (Row::RunQueue, _) => ", waiting for a CPU".to_owned(),
+        _ if row.is_layer() => ", running".to_owned(),
         _ => String::new(),
     };
     let share = rounded(u128::from(ns) * 100, family.total_ns.into()).unwrap_or(0);
@@ -474,7 +481,7 @@ fn heading(family: &FamilyReport, unit: ColumnUnit) -> (String, String) {
 }
 
 /// File systems that any call reached.
-fn fs_reached(families: &[FamilyReport]) -> Vec<&'static str> {
+fn fs_reached(families: &[FamilyReport]) -> Vec<Row> {
     let rows = families.iter().flat_map(|family| &family.rows);
     rows.filter(|row| row.calls.is_some_and(|calls| calls > 0))
         .map(|row| row.row)
@@ -482,8 +489,8 @@ fn fs_reached(families: &[FamilyReport]) -> Vec<&'static str> {
 }
 
 /// Layers are always shown where they are measured, of the file systems those that are used.
-fn is_shown_layer(row: &RowReport, reached: &[&str]) -> bool {
-    !row.is_layer || matches!(row.row, "syscall" | "vfs") || reached.contains(&row.row)
+fn is_shown_layer(row: &RowReport, reached: &[Row]) -> bool {
+    !row.is_layer() || matches!(row.row, Row::Layer(Layer::Syscall | Layer::Vfs)) || reached.contains(&row.row)
 }
 
 /// Where a family's time was. What is not measured has no row, and is named below the report.
@@ -521,18 +528,18 @@ fn reached(family: &FamilyReport) -> Option<String> {
 /// `  from cache 11,840 (95.6 %), waited for own I/O 483, for others' 61`
 fn classes(family: &FamilyReport) -> Option<String> {
     let names = [
-        ("from_cache", "from cache"),
-        ("waited_for_own", "waited for own I/O"),
-        ("waited_for_others", "for others'"),
-        ("read_ahead_only", "read ahead only"),
-        ("direct", "direct"),
+        (ReadClass::FromCache, "from cache"),
+        (ReadClass::WaitedForOwn, "waited for own I/O"),
+        (ReadClass::WaitedForOthers, "for others'"),
+        (ReadClass::ReadAheadOnly, "read ahead only"),
+        (ReadClass::Direct, "direct"),
     ];
     let parts = family.classes.iter().filter(|class| class.calls > 0).map(|class| {
         let name = names
             .iter()
             .find(|(name, _)| *name == class.class)
-            .map_or(class.class, |(_, words)| words);
-        let share = if class.class == "from_cache" {
+            .map_or(class.class.name(), |(_, words)| words);
+        let share = if class.class == ReadClass::FromCache {
             format!(" ({})", percent(class.calls, family.count()))
         } else {
             String::new()
@@ -545,7 +552,10 @@ fn classes(family: &FamilyReport) -> Option<String> {
 
 /// Whether requests are known to be those of the calls that are traced. Kernel threads, and flushes, may serve anybody.
 fn is_of_traced(origin: &OriginReport) -> bool {
-    matches!(origin.origin, "own" | "readahead" | "asynchronous" | "writeback")
+    matches!(
+        origin.origin,
+        Origin::Own | Origin::Readahead | Origin::Asynchronous | Origin::Writeback
+    )
 }
 
 /// Requests that nobody slept for. `is_by_process`: those that may be of the whole machine stand below a line that says so.
@@ -586,18 +596,18 @@ fn print_not_waited(origins: &[OriginReport], is_by_process: bool, page: &mut Pa
 
 fn origin_name(origin: &OriginReport) -> &'static str {
     match (origin.origin, origin.is_write) {
-        ("readahead", _) => "readahead, by those traced",
-        ("own", false) => "reads, by those traced",
-        ("own", true) => "writes, by those traced",
-        ("asynchronous", false) => "asynchronous reads",
-        ("asynchronous", true) => "asynchronous writes",
-        ("writeback", _) => "writeback of what they wrote",
-        ("kworker", false) => "reads, other kworkers",
-        ("kworker", true) => "writes, other kworkers",
-        ("journal", false) => "journal reads, jbd2",
-        ("journal", true) => "journal writes, jbd2",
-        ("kernel", false) => "reads, other kernel threads",
-        ("kernel", true) => "writes, other kernel threads",
+        (Origin::Readahead, _) => "readahead, by those traced",
+        (Origin::Own, false) => "reads, by those traced",
+        (Origin::Own, true) => "writes, by those traced",
+        (Origin::Asynchronous, false) => "asynchronous reads",
+        (Origin::Asynchronous, true) => "asynchronous writes",
+        (Origin::Writeback, _) => "writeback of what they wrote",
+        (Origin::Kworker, false) => "reads, other kworkers",
+        (Origin::Kworker, true) => "writes, other kworkers",
+        (Origin::Journal, false) => "journal reads, jbd2",
+        (Origin::Journal, true) => "journal writes, jbd2",
+        (Origin::Kernel, false) => "reads, other kernel threads",
+        (Origin::Kernel, true) => "writes, other kernel threads",
         (_, false) => "reads, for whoever asked",
         (_, true) => "flushes, for whoever asked",
     }
@@ -639,10 +649,10 @@ fn print_trouble(report: &Report, stack: &StackReport, options: &TextOptions, pa
     }
     for layer in &report.layers {
         // Of calls there are families. The functions inside them have rows, and only some need to be counted.
-        let seen = if layer.layer == Layer::Syscall.name() {
+        let seen = if layer.layer == Layer::Syscall {
             Some(sum(stack.families.iter().map(FamilyReport::count)))
         } else {
-            Some(samples(layer)).filter(|_| layer.layer == Layer::Blk.name())
+            Some(samples(layer)).filter(|_| layer.layer == Layer::Blk)
         };
         if let Some(lost) = losses(layer, seen) {
             page.line(&format!("{}: {lost}", layer.layer));
@@ -653,10 +663,7 @@ fn print_trouble(report: &Report, stack: &StackReport, options: &TextOptions, pa
         page.line(&line);
     }
     for layer in &report.layers {
-        if let Some(under_way) = layer
-            .in_flight
-            .filter(|n| *n > 0 && layer.layer == Layer::Syscall.name())
-        {
+        if let Some(under_way) = layer.in_flight.filter(|n| *n > 0 && layer.layer == Layer::Syscall) {
             page.line(&format!(
                 "unfinished: {} under way at the end",
                 counted(under_way, "call")
@@ -707,6 +714,7 @@ fn unbalanced(unbalanced: Unbalanced, calls: u64, always: bool) -> Option<String
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::ids::Family;
 
     #[test]
     fn printed_parts_add_up_to_the_printed_whole() {
@@ -724,13 +732,16 @@ mod tests {
     #[test]
     fn requests_of_each_origin_and_direction_have_a_name() {
         let mut names = std::collections::BTreeSet::new();
-        for origin in ["own", "asynchronous", "kworker", "journal", "kernel", "unknown"] {
+        for origin in [
+            Origin::Own,
+            Origin::Asynchronous,
+            Origin::Kworker,
+            Origin::Journal,
+            Origin::Kernel,
+            Origin::Unknown,
+        ] {
             for is_write in [false, true] {
-                let name = origin_name(&OriginReport {
-                    origin,
-                    is_write,
-                    ..OriginReport::default()
-                });
+                let name = origin_name(&OriginReport::new(origin, is_write));
                 assert!(names.insert(name), "{name}");
                 assert!(name.chars().count() <= super::super::NAMES, "{name}");
             }
@@ -742,7 +753,7 @@ mod tests {
         let mut steps = vec![0; crate::histogram::STEPS];
         steps[250] = 987_654_321;
         let family = FamilyReport {
-            family: "metadata",
+            family: Family::Metadata,
             total_ns: 1_000_000_000_000_000,
             bytes: u64::MAX,
             errors: 0,
@@ -812,27 +823,31 @@ mod tests {
     #[test]
     fn each_familys_largest_row_has_a_column_as_far_as_there_is_room() {
         let family = |family, rows: [u64; 5]| {
-            let names = ["syscall", "ext4", "queue", "device", "run queue"];
+            let names = [
+                Row::Layer(Layer::Syscall),
+                Row::Layer(Layer::Ext4),
+                Row::Queue,
+                Row::Device,
+                Row::RunQueue,
+            ];
             let row = |(row, ns)| RowReport {
                 row,
-                is_layer: matches!(row, "syscall" | "ext4"),
                 ns: Some(ns),
                 calls: Some(1),
             };
             let mut histogram = crate::histogram::Histogram::default();
             histogram.record(1_000);
             FamilyReport {
-                family,
                 total_ns: rows.iter().sum(),
                 histogram,
                 rows: names.into_iter().zip(rows).map(row).collect(),
-                ..FamilyReport::default()
+                ..FamilyReport::new(family)
             }
         };
         let all = [
-            family("read", [1_000, 2_000, 300_000, 900_000, 50_000]),
-            family("open", [90, 10, 0, 0, 0]),
-            family("write", [0, 0, 0, 0, 0]),
+            family(Family::Read, [1_000, 2_000, 300_000, 900_000, 50_000]),
+            family(Family::Open, [90, 10, 0, 0, 0]),
+            family(Family::Write, [0, 0, 0, 0, 0]),
         ];
         let called: Vec<&FamilyReport> = all.iter().collect();
         let report = Report::default();
@@ -848,24 +863,22 @@ mod tests {
 
     #[test]
     fn headline_row_and_column_have_one_name() {
-        for (row, is_layer) in [
-            ("device", false),
-            ("run queue", false),
-            ("journal", false),
-            ("ext4", true),
-            ("syscall", true),
+        for row in [
+            Row::Device,
+            Row::RunQueue,
+            Row::Journal,
+            Row::Layer(Layer::Ext4),
+            Row::Layer(Layer::Syscall),
         ] {
-            let rows = [(row, is_layer, 9), ("vfs", true, 1)].map(|(row, is_layer, ns)| RowReport {
+            let rows = [(row, 9), (Row::Layer(Layer::Vfs), 1)].map(|(row, ns)| RowReport {
                 row,
-                is_layer,
                 ns: Some(ns),
-                calls: is_layer.then_some(1),
+                calls: (!row.is_wait()).then_some(1),
             });
             let family = FamilyReport {
-                family: "read",
                 total_ns: 10,
                 rows: rows.to_vec(),
-                ..FamilyReport::default()
+                ..FamilyReport::new(Family::Read)
             };
             assert!(verdict(&family, 80).starts_with(&format!("{row}: 90 % of it")), "{row}");
             assert_eq!(verdict(&family, 0), format!("{row}: 90 % of it"));
@@ -877,7 +890,7 @@ mod tests {
             let column = columns(std::slice::from_ref(&family))
                 .first()
                 .map(|column| column.label);
-            assert_eq!(column, Some(row));
+            assert_eq!(column, Some(row.name()));
         }
     }
 }

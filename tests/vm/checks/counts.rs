@@ -162,7 +162,7 @@ fn unused(hook: &Hook) -> Vec<String> {
     let ops = Layer::Syscall
         .ops()
         .iter()
-        .filter(|op| !hook.name.is_empty() && !SPEC.makes(op.name));
+        .filter(|op| !hook.name.is_empty() && !SPEC.makes(op.op.name()));
     ops.flat_map(|op| op.points).map(function_name).collect()
 }
 

@@ -1,0 +1,496 @@
+//! Names of things: each is known by one word, in reports, in JSON and in recordings.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A word that is no name of its kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownName {
+    /// What it should have been, for example `layer`.
+    pub kind: &'static str,
+    pub word: String,
+}
+
+impl fmt::Display for UnknownName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "'{}' is no {}", self.word, self.kind)
+    }
+}
+
+impl std::error::Error for UnknownName {}
+
+/// `Display`, and serde by name, for a type that has `name()` and is read by `FromStr`.
+macro_rules! by_name {
+    ($Type:ident) => {
+        impl fmt::Display for $Type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl Serialize for $Type {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.serialize_str(self.name())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $Type {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let word = std::borrow::Cow::<str>::deserialize(from)?;
+                word.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+/// An enumeration whose variants have a name each: `Variant = "name"`.
+macro_rules! names {
+    ($(#[$on:meta])* $kind:literal $Type:ident {
+        $($(#[$on_variant:meta])* $Variant:ident = $name:literal,)*
+    }) => {
+        $(#[$on])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $Type {
+            $($(#[$on_variant])* $Variant,)*
+        }
+
+        impl $Type {
+            /// All of them, in their order.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$Variant),*];
+
+            /// As in reports.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$Variant => $name,)*
+                }
+            }
+        }
+
+        impl FromStr for $Type {
+            type Err = UnknownName;
+
+            fn from_str(word: &str) -> Result<Self, UnknownName> {
+                match word {
+                    $($name => Ok(Self::$Variant),)*
+                    _ => Err(UnknownName { kind: $kind, word: word.to_owned() }),
+                }
+            }
+        }
+
+        by_name!($Type);
+    };
+}
+
+names! {
+    /// A layer of the I/O stack, in the order of the stack.
+    "layer" Layer {
+        Syscall = "syscall",
+        Vfs = "vfs",
+        Ext4 = "ext4",
+        Xfs = "xfs",
+        Btrfs = "btrfs",
+        F2fs = "f2fs",
+        Nfs = "nfs",
+        Blk = "blk",
+    }
+}
+
+names! {
+    /// What a system call is for. The order is that of `bpf/interface.h`, which knows two of them, and of reports of equal times.
+    "family of system calls" Family {
+        Read = "read",
+        Write = "write",
+        Open = "open",
+        /// fsync and its like, and sync.
+        Fsync = "fsync",
+        /// What works on names, sizes and attributes.
+        Metadata = "metadata",
+        /// The submission of asynchronous requests, and the wait for them.
+        Asynchronous = "async",
+    }
+}
+
+names! {
+    /// How a read came by its data; `enum read_class` of `bpf/interface.h`.
+    "class of reads" ReadClass {
+        FromCache = "from_cache",
+        WaitedForOwn = "waited_for_own",
+        WaitedForOthers = "waited_for_others",
+        ReadAheadOnly = "read_ahead_only",
+        Direct = "direct",
+    }
+}
+
+names! {
+    /// Whose a request is that no call waits for; `enum origin` of `bpf/interface.h`.
+    "origin of requests" Origin {
+        Unknown = "unknown",
+        Own = "own",
+        Asynchronous = "asynchronous",
+        Kworker = "kworker",
+        Journal = "journal",
+        Kernel = "kernel",
+        Writeback = "writeback",
+        Readahead = "readahead",
+    }
+}
+
+names! {
+    /// How a program is attached to a kernel function, or to an event.
+    "hook" Hook {
+        /// By BPF trampoline, one program per function, called at entry and return (7.0).
+        Fsession = "fsession",
+        /// By BPF trampoline, one program per function and direction (5.5).
+        Fentry = "fentry/fexit",
+        /// One program on many functions, called at entry and return (6.10).
+        Session = "kprobe.session",
+        /// One program on many functions, entry and return apart (5.18).
+        Multi = "kprobe.multi",
+        /// Perf's kprobe at the entry; at the return a kprobe event with room for many calls, made through tracefs.
+        KprobeEvent = "kprobe event",
+        /// Perf's kprobe and kretprobe.
+        Kprobe = "kprobe/kretprobe",
+        /// The `sys_enter` and `sys_exit` tracepoints, raw with BTF.
+        RawTracepoint = "tp_btf",
+        /// The same as classic perf events.
+        Tracepoint = "tracepoint",
+    }
+}
+
+impl Hook {
+    /// Whether it is attached to a function, rather than to the system call tracepoints.
+    #[must_use]
+    pub fn is_on_functions(self) -> bool {
+        !matches!(self, Self::RawTracepoint | Self::Tracepoint)
+    }
+
+    /// Whether one program runs at both ends of a call.
+    #[must_use]
+    pub fn is_session(self) -> bool {
+        matches!(self, Self::Fsession | Self::Session)
+    }
+
+    /// Whether one link is on many functions.
+    #[must_use]
+    pub fn links_many(self) -> bool {
+        matches!(self, Self::Session | Self::Multi)
+    }
+
+    /// Whether its programs are called by a trampoline.
+    #[must_use]
+    pub fn is_trampoline(self) -> bool {
+        matches!(self, Self::Fsession | Self::Fentry)
+    }
+}
+
+names! {
+    /// What calls and requests are grouped by.
+    "group" By {
+        Process = "process",
+        File = "file",
+        Disk = "disk",
+        Cgroup = "cgroup",
+    }
+}
+
+impl By {
+    /// Of several.
+    #[must_use]
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Process => "processes",
+            Self::File => "files",
+            Self::Disk => "disks",
+            Self::Cgroup => "cgroups",
+        }
+    }
+}
+
+names! {
+    /// Why a call is not in the histogram.
+    "reason of a loss" LossReason {
+        /// The entry was seen, the return was not (kretprobe instances ran out, or the program was skipped).
+        ReturnMissed = "return_missed",
+        /// At `blk`: the end was seen, the issue was not.
+        IssueMissed = "issue_missed",
+        /// The kernel skipped the program at the entry.
+        EntryMissed = "entry_missed",
+        /// No task storage was given for the start.
+        NoStorage = "no_storage",
+        /// The table of starts was full.
+        TableFull = "table_full",
+        /// The clock at the return was behind the clock at the entry.
+        ClockBackwards = "clock_backwards",
+    }
+}
+
+names! {
+    /// What the kernel did with the programs on an event.
+    "cause of a loss" CauseKind {
+        /// It did not call them: it counts what it skips, and skipped none.
+        NotCalled = "not_called",
+        /// It skipped all of them, since each was at work on that CPU.
+        Skipped = "skipped",
+    }
+}
+
+names! {
+    /// How much a file's name says.
+    "kind of path" PathKind {
+        /// From the root of its mount namespace.
+        Whole = "whole",
+        /// The last part of one, after a `…`.
+        Cut = "cut",
+        /// Of a file that is in no directory, such as `pipe:[4711]`.
+        Alone = "alone",
+        /// As the call was given it, which may be relative.
+        Asked = "asked",
+        /// From the root of its file system, wherever that is mounted.
+        Inside = "inside",
+    }
+}
+
+names! {
+    /// What is asked of a layer: a system call by its own name, or what the kernel makes of it. One that several layers have is one
+    /// here. Not every architecture and kernel has all of them.
+    "operation" Op {
+        Read = "read",
+        Pread64 = "pread64",
+        Readv = "readv",
+        Preadv = "preadv",
+        Preadv2 = "preadv2",
+        Write = "write",
+        Pwrite64 = "pwrite64",
+        Writev = "writev",
+        Pwritev = "pwritev",
+        Pwritev2 = "pwritev2",
+        Open = "open",
+        Openat = "openat",
+        Openat2 = "openat2",
+        OpenByHandleAt = "open_by_handle_at",
+        Creat = "creat",
+        Close = "close",
+        Fsync = "fsync",
+        Fdatasync = "fdatasync",
+        Sync = "sync",
+        Syncfs = "syncfs",
+        SyncFileRange = "sync_file_range",
+        Msync = "msync",
+        Sendfile64 = "sendfile64",
+        Splice = "splice",
+        CopyFileRange = "copy_file_range",
+        Fallocate = "fallocate",
+        Ftruncate = "ftruncate",
+        Truncate = "truncate",
+        IoSubmit = "io_submit",
+        IoGetevents = "io_getevents",
+        IoPgetevents = "io_pgetevents",
+        IoUringEnter = "io_uring_enter",
+        Stat = "stat",
+        Fstat = "fstat",
+        Lstat = "lstat",
+        Newfstatat = "newfstatat",
+        Statx = "statx",
+        Access = "access",
+        Faccessat = "faccessat",
+        Faccessat2 = "faccessat2",
+        NameToHandleAt = "name_to_handle_at",
+        Statfs = "statfs",
+        Fstatfs = "fstatfs",
+        Getdents = "getdents",
+        Getdents64 = "getdents64",
+        Rename = "rename",
+        Renameat = "renameat",
+        Renameat2 = "renameat2",
+        Unlink = "unlink",
+        Unlinkat = "unlinkat",
+        Rmdir = "rmdir",
+        Link = "link",
+        Linkat = "linkat",
+        Symlink = "symlink",
+        Symlinkat = "symlinkat",
+        Mkdir = "mkdir",
+        Mkdirat = "mkdirat",
+        Mknod = "mknod",
+        Mknodat = "mknodat",
+        Readlink = "readlink",
+        Readlinkat = "readlinkat",
+        Chdir = "chdir",
+        Chmod = "chmod",
+        Fchmod = "fchmod",
+        Fchmodat = "fchmodat",
+        Fchmodat2 = "fchmodat2",
+        Chown = "chown",
+        Lchown = "lchown",
+        Fchown = "fchown",
+        Fchownat = "fchownat",
+        Utime = "utime",
+        Utimes = "utimes",
+        Futimesat = "futimesat",
+        Utimensat = "utimensat",
+        Getxattr = "getxattr",
+        Lgetxattr = "lgetxattr",
+        Fgetxattr = "fgetxattr",
+        Getxattrat = "getxattrat",
+        Setxattr = "setxattr",
+        Lsetxattr = "lsetxattr",
+        Fsetxattr = "fsetxattr",
+        Setxattrat = "setxattrat",
+        Listxattr = "listxattr",
+        Llistxattr = "llistxattr",
+        Flistxattr = "flistxattr",
+        Listxattrat = "listxattrat",
+        Removexattr = "removexattr",
+        Lremovexattr = "lremovexattr",
+        Fremovexattr = "fremovexattr",
+        Removexattrat = "removexattrat",
+        SpliceRead = "splice_read",
+        SpliceWrite = "splice_write",
+        Fault = "fault",
+        Mkwrite = "mkwrite",
+        Flush = "flush",
+        Discard = "discard",
+        SecureErase = "secure_erase",
+        WriteZeroes = "write_zeroes",
+        WriteSame = "write_same",
+        ZoneAppend = "zone_append",
+        ZoneMgmt = "zone_mgmt",
+        Driver = "driver",
+        Other = "other",
+    }
+}
+
+/// Where a moment of a call is: a layer that the thread ran in, or what it waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Row {
+    Layer(Layer),
+    /// overlayfs, which has a row, and no ops of its own: it passes calls on to other file systems.
+    Overlay,
+    /// An own request, from its submission to its issue.
+    Queue,
+    /// An own request from its issue on.
+    Device,
+    /// I/O that somebody else has asked for.
+    Others,
+    Journal,
+    Lock,
+    /// Asleep for anything else.
+    Other,
+    /// Ready to run.
+    RunQueue,
+}
+
+impl Row {
+    /// The waits, in the order of reports.
+    pub const WAITS: [Self; 7] = [
+        Self::Queue,
+        Self::Device,
+        Self::Others,
+        Self::Journal,
+        Self::Lock,
+        Self::Other,
+        Self::RunQueue,
+    ];
+
+    /// As in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Layer(layer) => layer.name(),
+            Self::Overlay => "overlay",
+            Self::Queue => "queue",
+            Self::Device => "device",
+            Self::Others => "others' I/O",
+            Self::Journal => "journal",
+            Self::Lock => "lock",
+            Self::Other => "other",
+            Self::RunQueue => "run queue",
+        }
+    }
+
+    /// Whether it is something that calls waited for, rather than a layer that they ran in.
+    #[must_use]
+    pub fn is_wait(self) -> bool {
+        Self::WAITS.contains(&self)
+    }
+
+    /// The layer without which nothing is known of it, if there is one.
+    #[must_use]
+    pub fn layer(self) -> Option<Layer> {
+        match self {
+            Self::Layer(layer) => Some(layer),
+            Self::Queue | Self::Device => Some(Layer::Blk),
+            Self::Overlay | Self::Others | Self::Journal | Self::Lock | Self::Other | Self::RunQueue => None,
+        }
+    }
+}
+
+impl FromStr for Row {
+    type Err = UnknownName;
+
+    fn from_str(word: &str) -> Result<Self, UnknownName> {
+        let others = Self::WAITS.into_iter().chain([Self::Overlay]);
+        // Requests are in no call's rows but by the waits for them.
+        let layers = Layer::ALL.into_iter().filter(|layer| *layer != Layer::Blk);
+        let mut all = others.chain(layers.map(Self::Layer));
+        all.find(|row| row.name() == word).ok_or_else(|| UnknownName {
+            kind: "row",
+            word: word.to_owned(),
+        })
+    }
+}
+
+by_name!(Row);
+
+/// `vfs_read, vfs_readv`: names of several.
+#[must_use]
+pub fn joined<T: Copy>(all: &[T], name: fn(T) -> &'static str) -> String {
+    let names: Vec<&str> = all.iter().map(|one| name(*one)).collect();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every name is read as what has it, and as nothing else.
+    fn assert_read_back<T>(all: &[T], name: fn(T) -> &'static str)
+    where
+        T: FromStr + PartialEq + fmt::Debug + Copy + Serialize + for<'de> Deserialize<'de>,
+    {
+        for &one in all {
+            assert_eq!(name(one).parse().ok(), Some(one), "{one:?}");
+            let json = serde_json::to_string(&one).unwrap();
+            assert_eq!(json, serde_json::to_string(name(one)).unwrap());
+            assert_eq!(serde_json::from_str::<T>(&json).unwrap(), one);
+        }
+        assert!("Read ".parse::<T>().is_err() && "".parse::<T>().is_err());
+    }
+
+    #[test]
+    fn names_are_read_back() {
+        assert_read_back(&Layer::ALL, Layer::name);
+        assert_read_back(&Family::ALL, Family::name);
+        assert_read_back(&ReadClass::ALL, ReadClass::name);
+        assert_read_back(&Origin::ALL, Origin::name);
+        assert_read_back(&Hook::ALL, Hook::name);
+        assert_read_back(&By::ALL, By::name);
+        assert_read_back(&LossReason::ALL, LossReason::name);
+        assert_read_back(&CauseKind::ALL, CauseKind::name);
+        assert_read_back(&PathKind::ALL, PathKind::name);
+        assert_read_back(&Op::ALL, Op::name);
+        let layers = Layer::ALL.into_iter().filter(|layer| *layer != Layer::Blk);
+        let rows: Vec<Row> = layers.map(Row::Layer).chain(Row::WAITS).chain([Row::Overlay]).collect();
+        assert_read_back(&rows, Row::name);
+        assert!("blk".parse::<Row>().is_err());
+    }
+
+    #[test]
+    fn what_is_no_name_is_said() {
+        let error = "disc".parse::<By>().unwrap_err();
+        assert_eq!(error.to_string(), "'disc' is no group");
+    }
+}
