@@ -22,6 +22,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use iostackbreakdown::probe::perf::SwitchCounters;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 use nix::sys::stat::{major, minor};
 use process::{Running, wait_for};
@@ -103,9 +105,22 @@ struct Measured {
     all_fired: bool,
 }
 
+/// Where tracefs is. A machine on which nobody has traced yet may not have mounted it: then this thread and what it starts have
+/// a mount of their own.
+fn tracefs() -> &'static Path {
+    let path = Path::new("/sys/kernel/tracing");
+    if !path.join("events").exists() {
+        let (none, private) = (None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE);
+        unshare(CloneFlags::CLONE_NEWNS).unwrap();
+        mount(none, "/sys", none, private, none).unwrap();
+        mount(none, path, Some("tracefs"), MsFlags::empty(), none).unwrap();
+    }
+    path
+}
+
 /// A run in which `work` is done.
 fn measured(arguments: &[&str], work: impl FnOnce()) -> Measured {
-    let switches = SwitchCounters::start(Path::new("/sys/kernel/tracing")).unwrap();
+    let switches = SwitchCounters::start(tracefs()).unwrap();
     let running = Running::start(Command::new(TOOL).args(arguments).args(["--json", "--verbose"])).unwrap();
     wait_for("the banner", LIMIT, || running.stderr().contains("Hit Ctrl-C")).unwrap_or_else(|error| {
         panic!("{arguments:?}: {error}: {}", running.stderr());
@@ -275,7 +290,7 @@ fn requests_are_told_in_json_as_the_schema_says() {
 /// The tool compares for a moment; a run of the test's own around it has seen all that it can have missed.
 #[test]
 fn a_check_says_whether_tracepoints_fire_for_all_tasks() {
-    let switches = SwitchCounters::start(Path::new("/sys/kernel/tracing")).unwrap();
+    let switches = SwitchCounters::start(tracefs()).unwrap();
     let check = Command::new(TOOL).args(["--check", "-T", "syscall"]).output().unwrap();
     let switches: Vec<_> = switches.into_iter().map(|cpu| cpu.stop().unwrap()).collect();
     let text = String::from_utf8(check.stdout).unwrap();
