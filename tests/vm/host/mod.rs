@@ -10,6 +10,7 @@ mod packages;
 mod peers;
 mod qemu;
 mod report;
+mod times;
 mod tool;
 
 use crate::protocol::{Orders, TOOL, counted_cpus};
@@ -285,6 +286,9 @@ fn run(arguments: &Arguments, configurations: &[Configuration]) -> Result<Tally,
     let mut tally = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
     if arguments.is_default() {
         tally += forgotten(&report);
+    }
+    if exec.is_none() {
+        report.tell_times(jobs);
     }
     report.remind();
     if arguments.costs {

@@ -1,6 +1,7 @@
 //! One boot: starts QEMU, follows the guest's verdict and its console, and ends it when it is done or lost.
 
 use super::report::{Report, Tally};
+use super::times::{Moment, Span};
 use crate::protocol::{Event, PEERS, THROTTLED, THROTTLED_IOPS};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
@@ -87,9 +88,15 @@ impl Drop for Guest {
 struct Progress<'a> {
     name: &'a str,
     report: &'a Report,
-    booted: bool,
+    /// QEMU's process.
+    qemu: u32,
+    start: Moment,
+    /// Of its last sign of life.
+    last: Moment,
+    /// Until it was up.
+    boot: Span,
     /// The check that runs, and since when.
-    running: Option<(String, Instant)>,
+    running: Option<(String, Moment)>,
     tally: Tally,
     /// The guest has said its last word.
     done: bool,
@@ -97,15 +104,25 @@ struct Progress<'a> {
 
 impl Boot {
     pub fn run(&self, name: &str, report: &Report) -> Tally {
+        let (mut guest, lines) = match self.start() {
+            Ok(started) => started,
+            Err(reason) => return report.failed(name, "guest", &reason, None),
+        };
+        let start = Moment::of(guest.0.id());
         let mut progress = Progress {
             name,
             report,
-            booted: false,
+            qemu: guest.0.id(),
+            start,
+            last: start,
+            boot: Span::default(),
             running: None,
             tally: Tally::default(),
             done: false,
         };
-        let followed = self.follow(&mut progress);
+        let followed = self.follow(&mut guest, &lines, &mut progress);
+        drop(guest);
+        report.guest(name, progress.start, progress.boot, progress.start.until(progress.last));
         // By far the largest file of a boot, and made anew for each.
         let _ = std::fs::remove_file(&self.initrd);
         match followed {
@@ -126,14 +143,13 @@ impl Boot {
     }
 
     /// An error when the guest as a whole failed, whatever its checks said.
-    fn follow(&self, progress: &mut Progress) -> Result<(), String> {
+    fn follow(&self, guest: &mut Guest, lines: &Receiver<String>, progress: &mut Progress) -> Result<(), String> {
         let start = Instant::now();
-        let (mut guest, lines) = self.start()?;
         let mut console = Console::default();
         let mut end = None;
         let closed = loop {
             match lines.recv_timeout(LOOK) {
-                Ok(line) => progress.take(&line, start, self.exec)?,
+                Ok(line) => progress.take(&line, self.exec)?,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break true,
             }
@@ -150,6 +166,7 @@ impl Boot {
                 return Err(format!("no verdict after {:?}", self.limit));
             }
         };
+        progress.last = Moment::of(progress.qemu);
         // Its output is closed a moment before the process has ended.
         let since = Instant::now();
         let ended = loop {
@@ -241,19 +258,20 @@ fn read_lines(stdout: Option<impl Read>, sender: &Sender<String>) {
 }
 
 impl Progress<'_> {
-    fn take(&mut self, line: &str, start: Instant, exec: bool) -> Result<(), String> {
+    fn take(&mut self, line: &str, exec: bool) -> Result<(), String> {
+        self.last = Moment::of(self.qemu);
         let Some(event) = Event::parse(line) else {
             return Err(format!("not a verdict: {line:?}"));
         };
         match event {
             Event::Booted(kernel) => {
-                self.booted = true;
+                self.boot = self.start.until(self.last);
                 self.report.note(
                     self.name,
-                    &format!("booted {kernel} in {:.1} s", start.elapsed().as_secs_f64()),
+                    &format!("booted {kernel} in {:.1} s", self.boot.took.as_secs_f64()),
                 );
             }
-            Event::Started(check) => self.running = Some((check, Instant::now())),
+            Event::Started(check) => self.running = Some((check, self.last)),
             Event::Passed(check) => {
                 let took = self.took();
                 self.tally += self.report.passed(self.name, &check, took);
@@ -286,8 +304,10 @@ impl Progress<'_> {
         Ok(())
     }
 
-    fn took(&mut self) -> Duration {
-        self.running.take().map_or(Duration::ZERO, |(_, since)| since.elapsed())
+    fn took(&mut self) -> Span {
+        self.running
+            .take()
+            .map_or_else(Span::default, |(_, since)| since.until(self.last))
     }
 }
 

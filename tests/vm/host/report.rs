@@ -1,12 +1,12 @@
 //! What the runner prints, and what it counts.
 
+use super::times::{Moment, Span, Times};
 use crate::figures::Figures;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::ops::AddAssign;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[derive(Clone, Copy, Default)]
 pub struct Tally {
@@ -38,6 +38,7 @@ pub struct Report {
     figures: Mutex<Figures>,
     /// Checks with a verdict.
     run: Mutex<BTreeSet<String>>,
+    times: Mutex<Times>,
 }
 
 /// How much of a failure's reason is said again, in characters.
@@ -52,6 +53,7 @@ impl Report {
             failures: Mutex::default(),
             figures: Mutex::default(),
             run: Mutex::default(),
+            times: Mutex::default(),
         }
     }
 
@@ -78,17 +80,28 @@ impl Report {
         run.insert(check.into());
     }
 
-    pub fn passed(&self, configuration: &str, check: &str, took: Duration) -> Tally {
+    /// A guest that has ended.
+    pub fn guest(&self, configuration: &str, start: Moment, boot: Span, whole: Span) {
+        self.times().guest(configuration, start, boot, whole);
+    }
+
+    fn times(&self) -> MutexGuard<'_, Times> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn passed(&self, configuration: &str, check: &str, span: Span) -> Tally {
         self.has_verdict(check);
-        self.line(configuration, &format!("ok    {check}  ({:.1} s)", took.as_secs_f64()));
+        self.times().check(configuration, check, span);
+        self.line(configuration, &format!("ok    {check}  ({})", seconds(span)));
         Tally::PASSED
     }
 
-    pub fn failed(&self, configuration: &str, check: &str, reason: &str, took: Option<Duration>) -> Tally {
+    pub fn failed(&self, configuration: &str, check: &str, reason: &str, span: Option<Span>) -> Tally {
         self.has_verdict(check);
         let mut text = format!("FAIL  {check}: {}", indented(reason));
-        if let Some(took) = took {
-            let _ = write!(text, "  ({:.1} s)", took.as_secs_f64());
+        if let Some(span) = span {
+            self.times().check(configuration, check, span);
+            let _ = write!(text, "  ({})", seconds(span));
         }
         self.line(configuration, &text);
         let reminder: String = text.lines().next().unwrap_or_default().chars().take(REMINDER).collect();
@@ -101,6 +114,12 @@ impl Report {
     pub fn remind(&self) {
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         self.print(&failures.concat(), !self.bare);
+    }
+
+    /// Tells where the time went, of so many guests at a time.
+    pub fn tell_times(&self, jobs: usize) {
+        let summary = self.times().summary(jobs);
+        self.print(&summary, !self.bare);
     }
 
     pub fn note(&self, configuration: &str, text: &str) {
@@ -132,6 +151,10 @@ impl Report {
             std::io::stderr().write_all(text.as_bytes())
         };
     }
+}
+
+fn seconds(span: Span) -> String {
+    format!("{:.1} s, CPU {:.1} s", span.took.as_secs_f64(), span.used.as_secs_f64())
 }
 
 /// All but its first line below that one.
