@@ -1,4 +1,4 @@
-//! The guest runner has the tool's library in it, and is linked with libelf therefore.
+//! With its checks, the guest runner has the tool's library in it, and is linked with libelf therefore.
 
 #[path = "../../build_libelf.rs"]
 mod libelf;
