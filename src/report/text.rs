@@ -4,6 +4,8 @@
 
 mod block;
 mod group;
+mod interval;
+mod label;
 mod name;
 mod neighbour;
 pub mod notes;

@@ -88,9 +88,13 @@ const REPORT: &[Part] = &[
         "the mean call, the median, the 99th percentile and the longest. A quantile is printed when there are calls beyond it, within 12.5 %",
     ),
     Item(
-        "sys, kernel, vfs, ext4, que, dev, o.I/O, jour, lock, other, runq, rest",
-        "the rows above, in percent of the calls' time: \".\" none, \"0\" less than half a percent. Wide terminals have their whole names; \
-         narrow ones have those with most of the time, and the sum of the others in rest",
+        "sys, kernel, vfs, fs, ext4, que, dev, oIO, jou, lck, oth, run, ovl",
+        "the rows above (fs: all file systems), in percent of the calls' time: \".\" none, \"0\" less than half a percent. Wide terminals \
+         have their whole names",
+    ),
+    Item(
+        "where it was, %",
+        "where not all of these have room: those with most of a line's time, the largest first",
     ),
     Heading("Columns of operations and groups"),
     Item(

@@ -1,7 +1,8 @@
 //! A report by process, file, disk or control group: which are the largest, then what each did, as it stands without `--by`.
 
+use super::interval;
 use super::number::{BYTE_COLUMNS, TIME_COLUMNS, column_units, percent, thousands, time_sum};
-use super::stack::{self, print_families};
+use super::stack::print_families;
 use super::{Page, TextOptions, counted, print_ops, print_table};
 use crate::model::ids::Layer;
 use crate::report::group::{By, GroupsReport, Numbers, OthersReport, Who};
@@ -159,7 +160,7 @@ impl Details<'_> {
         if let Some(stack) = &self.report.stack {
             if self.options.is_interval {
                 let families = &stack.families;
-                explained = stack::print_lines(self.report, families, &numbers.families, page);
+                explained = interval::print_lines(self.report, families, &numbers.families, page);
             } else {
                 let not_waited = stack.not_waited.as_ref().map(|_| &numbers.not_waited[..]);
                 let is_by_process = self.report.filter.is_by_process();

@@ -1,11 +1,12 @@
 //! Reports of a run, a line each, as `vmstat` has them: of the whole stack all calls together and where their time was, of layers
 //! how many calls each had and how long they took.
 
+use super::label::{self, FILE_SYSTEMS, short as short_label};
 use super::number::{rounded, short, thousands, time_each};
-use super::{WIDTH, notes, stack};
+use super::{WIDTH, notes};
 use crate::histogram::Histogram;
 use crate::model::ids::{Layer, Row};
-use crate::report::stack::{FamilyReport, NOT_SPLIT, RowReport, StackReport};
+use crate::report::stack::{FamilyReport, RowReport, StackReport, label};
 use crate::report::{LayerReport, OpReport, Report};
 
 /// What the lines are printed on.
@@ -82,70 +83,56 @@ fn widest<'a>(all: impl Iterator<Item = &'a Option<(u64, u64)>>) -> Option<(u64,
     all.flatten().copied().reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
 }
 
-/// A column of rows: its heading, and the rows whose time it has.
-struct Column {
-    name: &'static str,
-    has: fn(&RowReport) -> bool,
+/// A column of rows.
+#[derive(Debug, Clone, Copy)]
+enum Column {
+    One(Row),
+    FileSystems,
 }
 
-/// The column that has another name where the kernel's time is not split.
-const SYSCALL: &str = "sys";
-/// Of 80 columns, each has four. All file systems have one.
+/// All that there are.
 const ROWS: [Column; 10] = [
-    Column {
-        name: SYSCALL,
-        has: |row| row.row == Row::Layer(Layer::Syscall),
-    },
-    Column {
-        name: "vfs",
-        has: |row| row.row == Row::Layer(Layer::Vfs),
-    },
-    Column {
-        name: "fs",
-        has: |row| row.is_layer() && !matches!(row.row, Row::Layer(Layer::Syscall | Layer::Vfs)),
-    },
-    Column {
-        name: "que",
-        has: |row| row.row == Row::Queue,
-    },
-    Column {
-        name: "dev",
-        has: |row| row.row == Row::Device,
-    },
-    Column {
-        name: "oIO",
-        has: |row| row.row == Row::Others,
-    },
-    Column {
-        name: "jou",
-        has: |row| row.row == Row::Journal,
-    },
-    Column {
-        name: "lck",
-        has: |row| row.row == Row::Lock,
-    },
-    Column {
-        name: "oth",
-        has: |row| row.row == Row::Other,
-    },
-    Column {
-        name: "run",
-        has: |row| row.row == Row::RunQueue,
-    },
+    Column::One(Row::Layer(Layer::Syscall)),
+    Column::One(Row::Layer(Layer::Vfs)),
+    Column::FileSystems,
+    Column::One(Row::Queue),
+    Column::One(Row::Device),
+    Column::One(Row::Others),
+    Column::One(Row::Journal),
+    Column::One(Row::Lock),
+    Column::One(Row::Other),
+    Column::One(Row::RunQueue),
 ];
+
+impl Column {
+    fn has(self, row: &RowReport) -> bool {
+        match self {
+            Self::One(only) => row.row == only,
+            Self::FileSystems => row.is_layer() && !matches!(row.row, Row::Layer(Layer::Syscall | Layer::Vfs)),
+        }
+    }
+}
+
+/// The columns that are measured, and their whole names.
+fn columns(stack: &StackReport) -> Vec<(&'static str, Column)> {
+    let is_split = stack.families.iter().any(FamilyReport::is_split);
+    let is_measured = |column: &Column| {
+        let mut rows = stack.families.iter().flat_map(|family| &family.rows);
+        rows.any(|row| column.has(row) && row.ns.is_some())
+    };
+    let named = |column| match column {
+        Column::One(row) => (label(row, is_split), column),
+        Column::FileSystems => (FILE_SYSTEMS, column),
+    };
+    ROWS.into_iter().filter(is_measured).map(named).collect()
+}
 
 /// What the columns are, for those who have not seen them.
 #[must_use]
 pub fn explained(stack: &StackReport) -> String {
-    let layers = if stack.families.iter().any(FamilyReport::is_split) {
-        "system calls, vfs, file systems".to_owned()
-    } else {
-        format!("{} ({NOT_SPLIT})", stack::short(NOT_SPLIT))
-    };
-    format!(
-        "ms/s is 1,000 where one thread is always inside a call; then come % of that time in {layers}, queue, device, \
-         others' I/O, journal, lock, other waits, run queue"
-    )
+    let words = label::explained(columns(stack).iter().map(|(name, _)| *name));
+    let words = words.map_or_else(String::new, |words| format!("; {words}"));
+    format!("ms/s: 1,000 is one thread always inside a call; then come % of that time{words}")
 }
 
 /// All calls together, and the part of their time that is in each row; in a narrow terminal with less before that.
@@ -166,39 +153,49 @@ fn stack_line(report: &Report, stack: &StackReport, width: usize) -> (String, St
         ("avg", 8, average(total, calls)),
         ("p99", 8, quantile(&histogram, extremes)),
     ];
-    let (mut names, mut shares) = (" ".to_owned(), " ".to_owned());
-    let is_split = stack.families.iter().any(FamilyReport::is_split);
-    for Column { name, has } in ROWS {
-        let name = match name {
-            SYSCALL if !is_split => stack::short(NOT_SPLIT),
-            name => name,
-        };
-        let room = name.len().max(3) + 1;
-        let is_measured = |family: &FamilyReport| family.rows.iter().any(|row| has(row) && row.ns.is_some());
-        if !stack.families.iter().any(is_measured) {
-            continue;
-        }
-        let rows = called.iter().flat_map(|family| &family.rows).filter(|row| has(row));
-        let ns = rows.filter_map(|row| row.ns).fold(0, u64::saturating_add);
-        let cell = match rounded(u128::from(ns) * 100, total.into()) {
-            _ if ns == 0 => ".".to_owned(),
-            share => share.unwrap_or(0).to_string(),
-        };
-        names.push_str(&format!("{name:>room$}"));
-        shares.push_str(&format!("{cell:>room$}"));
-    }
-    let form = |shown: &[&str]| {
+    let shares: Vec<(&'static str, String)> = columns(stack)
+        .into_iter()
+        .map(|(name, column)| {
+            let rows = called
+                .iter()
+                .flat_map(|family| &family.rows)
+                .filter(|row| column.has(row));
+            let ns = rows.filter_map(|row| row.ns).fold(0, u64::saturating_add);
+            let cell = match rounded(u128::from(ns) * 100, total.into()) {
+                _ if ns == 0 => ".".to_owned(),
+                share => share.unwrap_or(0).to_string(),
+            };
+            (name, cell)
+        })
+        .collect();
+    let form = |(shown, name_of): &Form| {
         let (mut head, mut line) = (format!("{:<TIME$}", "time"), format!("{:<TIME$}", report.time_of_day));
         for (name, width, cell) in numbers.iter().filter(|(name, ..)| shown.contains(name)) {
             head.push_str(&format!("{name:>width$}"));
             line.push_str(&format!("{cell:>width$}"));
         }
-        (head + &names, line + &shares)
+        head.push(' ');
+        line.push(' ');
+        for (name, cell) in &shares {
+            let name = name_of(name);
+            let width = name.chars().count().max(3) + 1;
+            head.push_str(&format!("{name:>width$}"));
+            line.push_str(&format!("{cell:>width$}"));
+        }
+        (head, line)
     };
-    let forms = [&["call/s", "ms/s", "avg", "p99"][..], &["call/s", "ms/s"], &["ms/s"]];
-    let fits = |shown: &&&[&str]| form(shown).0.chars().count() <= width;
-    form(forms.iter().find(fits).unwrap_or(&forms[2]))
+    let forms: [Form; 4] = [
+        (&["call/s", "ms/s", "avg", "p99"], |name| name),
+        (&["call/s", "ms/s", "avg", "p99"], short_label),
+        (&["call/s", "ms/s"], short_label),
+        (&["ms/s"], short_label),
+    ];
+    let fits = |candidate: &&Form| form(candidate).0.chars().count() <= width;
+    form(forms.iter().find(fits).unwrap_or(&forms[3]))
 }
+
+/// The numbers before the rows, and the names of these.
+type Form = (&'static [&'static str], fn(&'static str) -> &'static str);
 
 /// The columns of each layer, as many as there is room for.
 const FORMS: [&[&str]; 3] = [&["call/s", "avg", "p99"], &["call/s", "avg"], &["avg"]];
@@ -336,13 +333,13 @@ mod tests {
         let idle = family(Family::Write, 0, &[(Row::Layer(Layer::Syscall), Some(0))]);
         assert_eq!(
             OneLine::default().next(&of_stack(vec![read, idle]), SCREEN),
-            "time      call/s   ms/s     avg     p99  sys  fs dev lck run\n\
-             11:05:10     150    500  3.3 ms  1.0 ms    3  17  78   .   2\n"
+            "time      call/s   ms/s     avg     p99  syscall  fs device lock run queue\n\
+             11:05:10     150    500  3.3 ms  1.0 ms        3  17     78    .         2\n"
         );
         let idle = family(Family::Write, 0, &[(Row::Layer(Layer::Syscall), Some(0))]);
         let text = OneLine::default().next(&of_stack(vec![idle]), SCREEN);
         assert!(
-            text.ends_with("11:05:10       0      0       -       -       .\n"),
+            text.contains("11:05:10       0      0       -       -  ") && text.ends_with(" .\n"),
             "{text}"
         );
     }
@@ -359,22 +356,25 @@ mod tests {
         };
         let explained = |report: &Report| report.stack.as_ref().map(super::explained).unwrap_or_default();
         let (whole, split) = (rows(None), rows(Some(0)));
-        for width in [60, 80, 200] {
+        for width in [50, 60, 80, 200] {
             let screen = Screen {
                 width: Some(width),
                 height: None,
             };
             let text = OneLine::default().next(&whole, screen);
             let lines: Vec<&str> = text.lines().collect();
-            assert!(
-                lines[0].ends_with(" kernel lck") && lines[1].ends_with("    100   ."),
-                "{text}"
-            );
+            let (kernel, sys) = match width {
+                50 => (" kernel lck", " sys vfs lck\n"),
+                60 => (" kernel lck", " syscall vfs lock\n"),
+                _ => (" in the kernel, not split lock", " syscall vfs lock\n"),
+            };
+            assert!(lines[0].ends_with(kernel), "{text}");
+            assert_eq!(lines[0].len(), lines[1].len(), "{text}");
             let text = OneLine::default().next(&split, screen);
-            assert!(text.contains(" sys vfs lck\n"), "{text}");
+            assert!(text.contains(sys), "{text}");
         }
-        assert!(explained(&whole).contains("in kernel (in the kernel, not split), queue"));
-        assert!(explained(&split).contains("in system calls, vfs, file systems, queue"));
+        assert!(explained(&whole).ends_with("% of that time; kernel: in the kernel, not split, lck: lock"));
+        assert!(explained(&split).ends_with("% of that time; sys: syscall, lck: lock"));
     }
 
     #[test]

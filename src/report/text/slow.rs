@@ -4,6 +4,7 @@ use std::io;
 
 use jiff::tz::TimeZone;
 
+use super::label::short;
 use super::name::shortened;
 use super::number::{ColumnUnit, percent, thousands, time_each};
 use crate::printable::printable;
@@ -37,7 +38,10 @@ const SMALL: u128 = 1;
 pub fn print_heading(width: Option<usize>, out: &mut impl io::Write) -> io::Result<()> {
     let total = format!("TOTAL {}", TOTAL.name);
     let line = match width.filter(|width| *width < WIDE) {
-        None => wide(["TIME", &total, "OP", "PROCESS", "OFFSET", "BYTES", "WHERE IT WAS"]),
+        None => wide(
+            width,
+            ["TIME", &total, "OP", "PROCESS", "OFFSET", "BYTES", "WHERE IT WAS"],
+        ),
         Some(width) => narrow(width, ["TIME", &total, "OP", "PROCESS", "WHERE IT WAS"]),
     };
     out.write_all(format!("{line}FILE\n").as_bytes())
@@ -80,8 +84,28 @@ pub fn why(left_out: LeftOut) -> String {
     reasons.join(", ")
 }
 
-fn wide([time, total, op, process, offset, bytes, rows]: [&str; 7]) -> String {
-    format!("{time:<12} {total:>9} {op:<10} {process:<20} {offset:>13} {bytes:>11}  {rows:<OF_ROWS$} ")
+/// Columns of an operation and of a process. Where nothing is cut, there is room for the longest: the name of a thread and two numbers.
+const OP: (usize, usize) = (10, 17);
+const PROCESS: (usize, usize) = (20, 31);
+
+/// No cell of a terminal's line pushes the next one out of its column. The columns of names grow by a quarter each of what the terminal is
+/// wider.
+fn wide(width: Option<usize>, [time, total, op, process, offset, bytes, rows]: [&str; 7]) -> String {
+    let room =
+        |(least, most): (usize, usize)| width.map_or(most, |width| (least + width.saturating_sub(WIDE) / 4).min(most));
+    let [op, process] = [(op, OP), (process, PROCESS)].map(|(cell, limits)| {
+        let room = room(limits);
+        match width {
+            Some(_) => format!("{:<room$}", shortened(cell, room)),
+            None => format!("{cell:<room$}"),
+        }
+    });
+    format!("{time:<12} {total:>9} {op} {process} {offset:>13} {bytes:>11}  {rows:<OF_ROWS$} ")
+}
+
+/// Columns of the row with most of a call's time.
+fn of_guilty(width: usize) -> usize {
+    if width >= NARROW { 17 } else { 15 }
 }
 
 /// No cell is wider than its column: what goes on a line fits on it.
@@ -90,8 +114,8 @@ fn narrow(width: usize, [time, total, op, process, rows]: [&str; 5]) -> String {
     // A third of what a wider terminal has more is the processes', the rest the files'.
     let of_process = (13 + width.saturating_sub(NARROW) / 3).min(23);
     let time = if has_time { format!("{time:<8} ") } else { String::new() };
-    let [op, process, rows] =
-        [(op, 10), (process, of_process), (rows, 15)].map(|(cell, room)| format!("{:<room$}", shortened(cell, room)));
+    let [op, process, rows] = [(op, 10), (process, of_process), (rows, of_guilty(width))]
+        .map(|(cell, room)| format!("{:<room$}", shortened(cell, room)));
     format!("{time}{total:>9} {op} {process} {rows} ")
 }
 
@@ -115,18 +139,23 @@ fn line(call: &SlowCall, width: Option<usize>, zone: &TimeZone) -> String {
                 (None, bytes) => bytes.map_or_else(|| "-".to_owned(), thousands),
             };
             let time = ended.strftime("%H:%M:%S%.3f").to_string();
-            wide([
-                &time,
-                &total,
-                call.op.name(),
-                &process,
-                &offset,
-                &bytes,
-                &rows_shown(call, &rows),
-            ])
+            wide(
+                width,
+                [
+                    &time,
+                    &total,
+                    call.op.name(),
+                    &process,
+                    &offset,
+                    &bytes,
+                    &rows_shown(call, &rows),
+                ],
+            )
         }
         Some(width) => {
-            let guilty = rows.first().map_or_else(|| "-".to_owned(), |row| guilty(call, row));
+            let guilty = rows
+                .first()
+                .map_or_else(|| "-".to_owned(), |row| guilty(call, row, of_guilty(width)));
             let time = ended.strftime("%H:%M:%S").to_string();
             narrow(width, [&time, &total, call.op.name(), &process, &guilty])
         }
@@ -141,14 +170,20 @@ fn line(call: &SlowCall, width: Option<usize>, zone: &TimeZone) -> String {
 }
 
 /// `*device 98 %`
-fn guilty(call: &SlowCall, row: &SlowRow) -> String {
-    format!("*{} {}", narrow_label(call, row), share(row.ns, call.total_ns))
+fn guilty(call: &SlowCall, row: &SlowRow, room: usize) -> String {
+    let form = |label: &str| format!("*{label} {}", share(row.ns, call.total_ns));
+    let whole = form(narrow_label(call, row));
+    if whole.chars().count() <= room {
+        whole
+    } else {
+        form(short(call.label(row)))
+    }
 }
 
-/// A row's name where there is little room.
+/// A row's name but for the one that is longer than there is room for anywhere.
 fn narrow_label(call: &SlowCall, row: &SlowRow) -> &'static str {
     match call.label(row) {
-        NOT_SPLIT => super::stack::short(NOT_SPLIT),
+        NOT_SPLIT => short(NOT_SPLIT),
         label => label,
     }
 }
@@ -229,7 +264,7 @@ mod tests {
     fn a_line_says_it_all() {
         assert_eq!(
             line(&call(), None, &TimeZone::UTC),
-            "01:46:40.512    21.400 pread64    postgres 4711/4712       1,228,800       8,192  *device 21.0 ms 98 %, ext4 2 %                   /var/lib/postgresql/17/main/base/16384/16385"
+            "01:46:40.512    21.400 pread64           postgres 4711/4712                  1,228,800       8,192  *device 21.0 ms 98 %, ext4 2 %                   /var/lib/postgresql/17/main/base/16384/16385"
         );
         let failed = SlowCall {
             errno: Some(5),
@@ -242,7 +277,7 @@ mod tests {
         };
         assert_eq!(
             line(&failed, None, &TimeZone::UTC),
-            "01:46:40.512    21.400 pread64    postgres 4711                    -         EIO  -                                                …"
+            "01:46:40.512    21.400 pread64           postgres 4711                               -         EIO  -                                                …"
         );
     }
 
@@ -250,7 +285,7 @@ mod tests {
     fn a_narrow_terminal_has_what_matters_most() {
         assert_eq!(
             line(&call(), Some(80), &TimeZone::UTC),
-            "01:46:40    21.400 pread64    postgres 4711 *device 98 %    /var/…/16384/16385"
+            "01:46:40    21.400 pread64    postgres 4711 *device 98 %      /var/…/16384/16385"
         );
         assert_eq!(
             line(&call(), Some(60), &TimeZone::UTC),
@@ -258,7 +293,7 @@ mod tests {
         );
         assert_eq!(
             line(&call(), Some(120), &TimeZone::UTC),
-            "01:46:40    21.400 pread64    postgres 4711           *device 98 %    /var/lib/postgresql/17/main/base/16384/16385"
+            "01:46:40    21.400 pread64    postgres 4711           *device 98 %      /var/lib/postgresql/17/main/base/16384/16385"
         );
     }
 
@@ -276,6 +311,41 @@ mod tests {
         assert!(wide.contains("*in the kernel, not split 21.4 ms 100 %"), "{wide}");
         let narrow = line(&call, Some(80), &TimeZone::UTC);
         assert!(narrow.contains(" *kernel 100 % "), "{narrow}");
+    }
+
+    #[test]
+    fn no_name_pushes_the_file_out_of_its_column() {
+        let ops = crate::layer::SYSCALLS.iter().map(|call| call.op);
+        let longest = ops.max_by_key(|op| op.name().len());
+        let call = SlowCall {
+            op: longest.unwrap(),
+            comm: "kworker/u64:12+".to_owned(),
+            pid: 4_194_303,
+            tid: 4_194_302,
+            path: Some(CallPath {
+                kind: PathKind::Whole,
+                text: "#".to_owned(),
+            }),
+            rows: vec![SlowRow {
+                row: Row::Others,
+                ns: 18_190_000,
+            }],
+            ..call()
+        };
+        let columns = |text: &str| text.chars().count();
+        for width in [None, Some(60), Some(80), Some(100), Some(160), Some(200), Some(400)] {
+            let mut heading = Vec::new();
+            print_heading(width, &mut heading).unwrap();
+            let heading = String::from_utf8(heading).unwrap();
+            let line = line(&call, width, &TimeZone::UTC);
+            let file = heading.trim_end().strip_suffix("FILE").map(columns);
+            assert_eq!(line.strip_suffix('#').map(columns), file, "{heading}{line}");
+            // The last digits of its number tell one thread from another.
+            let is_wide = width.is_none_or(|width| width >= WIDE);
+            assert!(!is_wide || line.contains("4194302"), "{line}");
+            let name = if width == Some(60) { "*oIO 85 %" } else { "*others' I/O" };
+            assert!(line.contains(name), "{line}");
+        }
     }
 
     #[test]

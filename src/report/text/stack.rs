@@ -1,7 +1,7 @@
 //! The whole stack's view: verdicts first, then each family of calls with a row for wherever its time was.
 
 use super::super::slow::SlowReport;
-use super::super::stack::{FamilyReport, NOT_SPLIT, OriginReport, RowReport, StackReport, Unbalanced};
+use super::super::stack::{FamilyReport, OriginReport, RowReport, StackReport, Unbalanced};
 use super::super::{LayerReport, Report};
 use super::number::{
     BYTE_COLUMNS, ColumnUnit, TIME_COLUMNS, column_units, decimal_bytes, percent, rounded, share, thousands, time_each,
@@ -138,7 +138,7 @@ pub fn print_slow(report: &Report, stack: &StackReport, slow: SlowReport, option
 
 /// One line per family: for those who watch.
 pub fn print_interval(report: &Report, stack: &StackReport, options: &TextOptions, page: &mut Page) {
-    let explained = print_lines(report, &stack.families, &stack.families, page);
+    let explained = super::interval::print_lines(report, &stack.families, &stack.families, page);
     if options.is_first && !explained.is_empty() {
         page.line(&explained);
     }
@@ -147,194 +147,7 @@ pub fn print_interval(report: &Report, stack: &StackReport, options: &TextOption
     }
 }
 
-/// The lines of `families`, with the columns of `all`. What is answered says what these are.
-pub fn print_lines(report: &Report, all: &[FamilyReport], families: &[FamilyReport], page: &mut Page) -> String {
-    let called: Vec<&FamilyReport> = families.iter().filter(|family| family.count() > 0).collect();
-    if called.is_empty() {
-        page.line(&format!("{:<8}  no calls", report.time_of_day));
-        return String::new();
-    }
-    let table = IntervalTable::fitting(report, &called, columns(all), page.width);
-    for line in table.lines() {
-        page.line(&line);
-    }
-    format!(
-        "(ms/s: 1,000 is one thread always inside a call; behind p99: % of that time{})",
-        table.explained()
-    )
-}
-
-/// Rows that have a column: layers and waits that are measured.
-fn columns(all: &[FamilyReport]) -> Vec<Column> {
-    let seen = fs_reached(all);
-    let Some(first) = all.first() else { return Vec::new() };
-    let shown = first.rows.iter().enumerate();
-    let shown = shown.filter(|(_, row)| row.ns.is_some() && is_shown_layer(row, &seen));
-    let called = || all.iter().filter(|family| family.count() > 0);
-    let most = |family: &FamilyReport| family.rows.iter().filter_map(|row| row.ns).max().filter(|ns| *ns > 0);
-    let column = |(place, row): (usize, &RowReport)| {
-        let times = called().filter_map(|family| family.rows.get(place)?.ns);
-        let has_most = |family: &FamilyReport| {
-            let ns = most(family);
-            ns.is_some() && family.rows.get(place).is_some_and(|row| row.ns == ns)
-        };
-        Column {
-            place,
-            label: first.label(row),
-            ns: times.fold(0, u64::saturating_add),
-            is_largest: called().any(has_most),
-        }
-    };
-    shown.map(column).collect()
-}
-
-/// A row as a column.
-#[derive(Debug, Clone, Copy)]
-struct Column {
-    /// Of the row among a family's.
-    place: usize,
-    label: &'static str,
-    /// Its time in all families.
-    ns: u64,
-    /// No other one has more of some family's time. A family without it would have nothing but `rest`.
-    is_largest: bool,
-}
-
-/// A report of many: a line for each family.
-struct IntervalTable<'a> {
-    report: &'a Report,
-    called: &'a [&'a FamilyReport],
-    each: ColumnUnit,
-    columns: Vec<Column>,
-    is_short: bool,
-    /// Columns were left out: what is in none has one, too.
-    has_rest: bool,
-}
-
-impl<'a> IntervalTable<'a> {
-    /// With whole names where these fit, with short ones where not; without the columns that have no time; then without those
-    /// that have least, and last of all those that have most of a family.
-    fn fitting(report: &'a Report, called: &'a [&'a FamilyReport], columns: Vec<Column>, width: usize) -> Self {
-        let times = || {
-            called.iter().flat_map(|family| {
-                let quantile = family.histogram.quantile(0.99, family.extremes);
-                average(family).into_iter().chain(quantile)
-            })
-        };
-        let units = column_units(TIME_COLUMNS, times());
-        let is_narrow = |unit: &&ColumnUnit| times().all(|ns| unit.number(ns).len() <= 7);
-        let mut table = Self {
-            report,
-            called,
-            each: *units.iter().find(is_narrow).unwrap_or(&units[0]),
-            columns,
-            is_short: false,
-            has_rest: false,
-        };
-        let fits = |table: &Self| table.lines().iter().all(|line| line.chars().count() <= width);
-        if fits(&table) {
-            return table;
-        }
-        table.is_short = true;
-        if !fits(&table) {
-            table.columns.retain(|column| column.ns > 0);
-        }
-        while !fits(&table) {
-            let columns = table.columns.iter().enumerate();
-            let least = columns.min_by_key(|(_, column)| (column.is_largest, column.ns));
-            let Some((place, _)) = least else { break };
-            table.columns.remove(place);
-            table.has_rest = true;
-        }
-        table
-    }
-
-    fn lines(&self) -> Vec<String> {
-        let seconds = self.report.length.as_secs_f64();
-        let per_second = |n: f64| if seconds > 0.0 { n / seconds } else { 0.0 };
-        let each = |name: &str| format!("{name} {}", self.each.name);
-        let mut head = format!(
-            "{:<8} {:>7} {:>6} {:>7} {:>7}",
-            self.report.time_of_day,
-            "call/s",
-            "ms/s",
-            each("avg"),
-            each("p99")
-        );
-        let names: Vec<&str> = self.columns.iter().map(|column| self.name(column)).collect();
-        let names = names.iter().copied().chain(self.has_rest.then_some("rest"));
-        let widths: Vec<usize> = names.clone().map(|name| name.chars().count().max(3) + 1).collect();
-        for (name, width) in names.zip(&widths) {
-            head.push_str(&format!("{name:>width$}"));
-        }
-        let mut lines = vec![head];
-        for family in self.called {
-            let time = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), |ns| self.each.number(ns));
-            let mut line = format!(
-                "{:<8} {:>7} {:>6} {:>7} {:>7}",
-                family.family,
-                thousands(per_second(family.count() as f64).round() as u64),
-                thousands(per_second(family.total_ns as f64 / 1e6).round() as u64),
-                time(average(family)),
-                time(family.histogram.quantile(0.99, family.extremes))
-            );
-            let times = self
-                .columns
-                .iter()
-                .map(|column| family.rows.get(column.place).and_then(|row| row.ns));
-            let known: u64 = times.clone().flatten().fold(0, u64::saturating_add);
-            let rest = self.has_rest.then(|| Some(family.total_ns.saturating_sub(known)));
-            for (ns, width) in times.chain(rest).zip(&widths) {
-                let cell = match ns {
-                    None => "-".to_owned(),
-                    Some(0) => ".".to_owned(),
-                    Some(ns) => rounded(u128::from(ns) * 100, family.total_ns.into())
-                        .unwrap_or(0)
-                        .to_string(),
-                };
-                line.push_str(&format!("{cell:>width$}"));
-            }
-            lines.push(line);
-        }
-        lines
-    }
-
-    fn name(&self, column: &Column) -> &'static str {
-        if self.is_short {
-            short(column.label)
-        } else {
-            column.label
-        }
-    }
-
-    /// `; dev: device, runq: run queue`
-    fn explained(&self) -> String {
-        let shortened = self.columns.iter().filter(|column| self.name(column) != column.label);
-        let words = shortened.map(|column| format!("{}: {}", self.name(column), column.label));
-        let words: Vec<String> = words.collect();
-        if words.is_empty() {
-            String::new()
-        } else {
-            format!("; {}", words.join(", "))
-        }
-    }
-}
-
-/// The heading of a narrow column.
-pub fn short(label: &'static str) -> &'static str {
-    match label {
-        "syscall" => "sys",
-        NOT_SPLIT => "kernel",
-        "queue" => "que",
-        "device" => "dev",
-        "others' I/O" => "o.I/O",
-        "journal" => "jour",
-        "run queue" => "runq",
-        label => label,
-    }
-}
-
-fn average(family: &FamilyReport) -> Option<u64> {
+pub fn average(family: &FamilyReport) -> Option<u64> {
     rounded(family.total_ns.into(), family.count().into())
 }
 
@@ -481,7 +294,7 @@ fn heading(family: &FamilyReport, unit: ColumnUnit) -> (String, String) {
 }
 
 /// File systems that any call reached.
-fn fs_reached(families: &[FamilyReport]) -> Vec<Row> {
+pub fn fs_reached(families: &[FamilyReport]) -> Vec<Row> {
     let rows = families.iter().flat_map(|family| &family.rows);
     rows.filter(|row| row.calls.is_some_and(|calls| calls > 0))
         .map(|row| row.row)
@@ -489,7 +302,7 @@ fn fs_reached(families: &[FamilyReport]) -> Vec<Row> {
 }
 
 /// Layers are always shown where they are measured, of the file systems those that are used.
-fn is_shown_layer(row: &RowReport, reached: &[Row]) -> bool {
+pub fn is_shown_layer(row: &RowReport, reached: &[Row]) -> bool {
     !row.is_layer() || matches!(row.row, Row::Layer(Layer::Syscall | Layer::Vfs)) || reached.contains(&row.row)
 }
 
@@ -821,47 +634,6 @@ mod tests {
     }
 
     #[test]
-    fn each_familys_largest_row_has_a_column_as_far_as_there_is_room() {
-        let family = |family, rows: [u64; 5]| {
-            let names = [
-                Row::Layer(Layer::Syscall),
-                Row::Layer(Layer::Ext4),
-                Row::Queue,
-                Row::Device,
-                Row::RunQueue,
-            ];
-            let row = |(row, ns)| RowReport {
-                row,
-                ns: Some(ns),
-                calls: Some(1),
-            };
-            let mut histogram = crate::histogram::Histogram::default();
-            histogram.record(1_000);
-            FamilyReport {
-                total_ns: rows.iter().sum(),
-                histogram,
-                rows: names.into_iter().zip(rows).map(row).collect(),
-                ..FamilyReport::new(family)
-            }
-        };
-        let all = [
-            family(Family::Read, [1_000, 2_000, 300_000, 900_000, 50_000]),
-            family(Family::Open, [90, 10, 0, 0, 0]),
-            family(Family::Write, [0, 0, 0, 0, 0]),
-        ];
-        let called: Vec<&FamilyReport> = all.iter().collect();
-        let report = Report::default();
-        let shown = |width| {
-            let table = IntervalTable::fitting(&report, &called, columns(&all), width);
-            table.columns.iter().map(|column| column.label).collect::<Vec<_>>()
-        };
-        assert_eq!(shown(80), ["syscall", "ext4", "queue", "device", "run queue"]);
-        assert_eq!(shown(56), ["syscall", "queue", "device"]);
-        assert_eq!(shown(52), ["syscall", "device"]);
-        assert_eq!(shown(48), ["device"]);
-    }
-
-    #[test]
     fn headline_row_and_column_have_one_name() {
         for row in [
             Row::Device,
@@ -887,7 +659,7 @@ mod tests {
                 super::rows(&family, unit, 80)[0].starts_with(&format!("  {row} ")),
                 "{row}"
             );
-            let column = columns(std::slice::from_ref(&family))
+            let column = super::super::interval::columns(std::slice::from_ref(&family))
                 .first()
                 .map(|column| column.label);
             assert_eq!(column, Some(row.name()));
