@@ -30,4 +30,5 @@ pub mod process;
 pub mod report;
 pub mod run;
 pub mod say;
+pub mod turn;
 pub mod user;

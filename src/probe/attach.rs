@@ -86,6 +86,12 @@ type OfLayer = (Option<Layer>, Detachable);
 /// Anything whose closing detaches.
 enum Detachable {
     Fd(#[expect(dead_code, reason = "held for its closing")] OwnedFd),
+    /// From a function, by a trampoline.
+    Trampoline {
+        link: OwnedFd,
+        /// The function's type number.
+        function: u32,
+    },
     Perf(#[expect(dead_code, reason = "held for its closing")] PerfHandle),
 }
 
@@ -101,6 +107,10 @@ pub enum Stage {
     Attaching {
         done: usize,
         of: usize,
+    },
+    /// For an earlier run to let go of so many functions.
+    Waiting {
+        functions: usize,
     },
 }
 
@@ -650,10 +660,10 @@ impl Attaching<'_> {
         let (function, word) = self.typed(target)?;
         let progs = &self.attached.skeleton.progs;
         let program = Rc::new(self.load_copy(&progs.fsession_both, Hook::Fsession, Some(word), Some(function))?);
-        let link = attach_tracing(&program)?;
+        let link = on_trampoline(&program, function)?;
         let skips = vec![SkipSource::Program(program.clone())];
         self.attached_to(owner, Hook::Fsession, &[target.function], None, program, skips);
-        self.attached.entries.push((owner.goes_with, Detachable::Fd(link)));
+        self.attached.entries.push((owner.goes_with, link));
         Ok(())
     }
 
@@ -662,15 +672,13 @@ impl Attaching<'_> {
         let progs = &self.attached.skeleton.progs;
         let exit = self.load_copy(&progs.fexit_leave, Hook::Fentry, Some(word), Some(function))?;
         let enter = self.load_copy(&progs.fentry_enter, Hook::Fentry, Some(word), Some(function))?;
-        let exit_link = attach_tracing(&exit)?;
-        let enter_link = attach_tracing(&enter)?;
+        let exit_link = on_trampoline(&exit, function)?;
+        let enter_link = on_trampoline(&enter, function)?;
         let (enter, exit) = (Rc::new(enter), Rc::new(exit));
         let skips = vec![SkipSource::Program(enter.clone())];
         self.attached_to(owner, Hook::Fentry, &[target.function], Some(exit), enter, skips);
-        self.attached.returns.push((owner.goes_with, Detachable::Fd(exit_link)));
-        self.attached
-            .entries
-            .push((owner.goes_with, Detachable::Fd(enter_link)));
+        self.attached.returns.push((owner.goes_with, exit_link));
+        self.attached.entries.push((owner.goes_with, enter_link));
         Ok(())
     }
 
@@ -810,6 +818,13 @@ impl Attaching<'_> {
             last: None,
         });
     }
+}
+
+fn on_trampoline(program: &OwnedFd, function: &BtfFunction) -> io::Result<Detachable> {
+    Ok(Detachable::Trampoline {
+        link: attach_tracing(program)?,
+        function: function.id,
+    })
 }
 
 /// Attaches a tracing program to what it was loaded for, until the descriptor is closed.

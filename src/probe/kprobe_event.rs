@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{ForkResult, Pid};
 
+use crate::turn::Detaching;
+
 /// Calls under way at once for which a return is certain; the most that the kernel takes (KRETPROBE_MAXACTIVE_MAX,
 /// kernel/trace/trace_kprobe.c).
 pub const INSTANCES: u32 = 4096;
@@ -90,14 +92,15 @@ fn events_of(text: &str, select: impl Fn(&str) -> bool) -> Vec<String> {
         .collect()
 }
 
-/// Removes what can be removed; says whether anything is left.
-fn remove(tracefs: &Path, select: impl Fn(&str) -> bool) -> bool {
+/// Removes what can be removed, each after a call of `before`; says whether anything is left.
+fn remove(tracefs: &Path, select: impl Fn(&str) -> bool, mut before: impl FnMut()) -> bool {
     let events = tracefs.join("kprobe_events");
     let Ok(text) = fs::read_to_string(&events) else {
         return false;
     };
     let mut left = false;
     for name in events_of(&text, select) {
+        before();
         left |= append(&events, &format!("-:{name}")).is_err();
     }
     left
@@ -108,11 +111,12 @@ fn remove(tracefs: &Path, select: impl Fn(&str) -> bool) -> bool {
 fn remove_orphans(tracefs: &Path) {
     let name_of = |pid: &str| fs::read_to_string(format!("/proc/{pid}/comm")).ok();
     let ours = name_of("self");
-    remove(tracefs, |group| {
+    let is_orphan = |group: &str| {
         group
             .strip_prefix(GROUP_PREFIX)
             .is_some_and(|maker| name_of(maker) != ours)
-    });
+    };
+    remove(tracefs, is_orphan, || {});
 }
 
 /// The keeper: waits for the end of the process that forked it, and removes its events.
@@ -134,8 +138,9 @@ fn keep(tracefs: &Path, group: &str, alive: OwnedFd) -> ! {
         .read(&mut byte)
         .is_err_and(|error| error.kind() == io::ErrorKind::Interrupted)
     {}
+    let mut turn = Detaching::new(Vec::new());
     let begun = Instant::now();
-    while remove(tracefs, |of| of == group) && begun.elapsed() < REMOVAL_BOUND {
+    while remove(tracefs, |of| of == group, || turn.stand_back()) && begun.elapsed() < REMOVAL_BOUND {
         std::thread::sleep(REMOVAL_PAUSE);
     }
     // SAFETY: ends this process without running what belongs to the other one.

@@ -8,7 +8,7 @@ use crate::probe::attach::Stage;
 use crate::report::text::number::length;
 use crate::say;
 
-/// Shows how far attaching is. What an earlier run has left to be detached makes it take longer.
+/// Shows how far attaching is. What an earlier run has left to be detached may make it take longer.
 pub fn show(stage: Stage) {
     if say::can_erase() {
         say::status(&text(stage, earlier_run()));
@@ -21,10 +21,12 @@ fn text(stage: Stage, earlier: Option<u32>) -> String {
         Stage::Looking => "looking at the kernel".to_owned(),
         Stage::Loading => "loading programs".to_owned(),
         Stage::Attaching { done, of } => format!("attaching: {} of {of} functions", done.min(of)),
+        Stage::Waiting { functions } => format!("waiting for an earlier run to let go of functions: {functions} left"),
     };
-    match earlier {
-        Some(pid) => format!("{what}; PID {pid} ({DETACHING}) is still detaching an earlier run"),
-        None => what,
+    match (stage, earlier) {
+        (Stage::Waiting { .. }, Some(pid)) => format!("{what}; PID {pid} ({DETACHING}) detaches it"),
+        (_, Some(pid)) => format!("{what}; PID {pid} ({DETACHING}) is still detaching an earlier run"),
+        (_, None) => what,
     }
 }
 
@@ -84,6 +86,16 @@ mod tests {
         assert_eq!(
             text(Stage::Loading, Some(7)),
             "loading programs; PID 7 (iosb-detach) is still detaching an earlier run"
+        );
+        let waiting = Stage::Waiting { functions: 12 };
+        assert_eq!(
+            text(waiting, Some(7)),
+            "waiting for an earlier run to let go of functions: 12 left; PID 7 (iosb-detach) detaches it"
+        );
+        // It may be in another PID namespace.
+        assert_eq!(
+            text(waiting, None),
+            "waiting for an earlier run to let go of functions: 12 left"
         );
     }
 

@@ -1,7 +1,7 @@
 //! What is tried: programs are loaded one by one, and where the kernel refuses what was to do, others are loaded in its place.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::block::BLOCK_EVENTS;
@@ -10,17 +10,36 @@ use super::{AttachError, Attached, AttachedGroups, AttachedOp, Attaching, Refusa
 use crate::kernel::Facts;
 use crate::kernel::interface::NEIGHBOURS;
 use crate::layer::Layer;
+use crate::leave;
 use crate::probe::Hook;
 use crate::probe::counters::Counters;
 use crate::probe::load::{CALLS_BY_FUNCTION, GroupWish, Loaded, Settings, fill_maps, gives_task_storage, load};
 use crate::probe::plan::{BlockWay, Plan, PlannedOp, PlannedPoint, starts_need_table};
+use crate::turn;
 
 /// Attaches what `plan` says. A layer of which nothing can be attached is left out and told in its ops; the caller
-/// decides whether that is an error. Call it while the process has one thread: it may fork ([`KprobeEvents::new`]).
+/// decides whether that is an error. Runs that have ended are gone from the same functions when it returns ([`turn`]). Call it while the
+/// process has one thread: it may fork ([`KprobeEvents::new`]).
 ///
 /// # Errors
 /// When the kernel takes none of the programs.
 pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Attached, AttachError> {
+    let turn = turn::Attaching::begin();
+    let attached = attempts(plan, facts, settings)?;
+    let links = attached.on_trampolines();
+    let functions: BTreeSet<u32> = links.iter().map(|link| link.function).collect();
+    let functions: Vec<u32> = functions.into_iter().collect();
+    leave::close_first(links);
+    turn.end(&functions, |functions| {
+        if let Some(progress) = settings.progress {
+            progress(Stage::Waiting { functions });
+        }
+    });
+    Ok(attached)
+}
+
+/// One attempt after the other.
+fn attempts(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Attached, AttachError> {
     // Programs cost time to load, so at first only those are that should do.
     let mut hooks = plan.first_choice();
     let mut refused: Vec<Refusal> = Vec::new();

@@ -1,9 +1,11 @@
 //! Taking one layer out again while the others go on.
 
 use std::collections::BTreeSet;
+use std::os::fd::AsRawFd;
 
-use super::Attached;
+use super::{Attached, Detachable};
 use crate::layer::Layer;
+use crate::turn::Link;
 
 impl Attached {
     /// Layers that have something attached.
@@ -11,6 +13,20 @@ impl Attached {
     pub fn layers(&self) -> BTreeSet<Layer> {
         let all = self.entries.iter().chain(&self.returns);
         all.filter_map(|(layer, _)| *layer).collect()
+    }
+
+    /// What hangs on functions by trampolines. Entries come last.
+    #[must_use]
+    pub fn on_trampolines(&self) -> Vec<Link> {
+        let all = self.returns.iter().chain(&self.entries);
+        let links = all.filter_map(|(_, detachable)| match detachable {
+            Detachable::Trampoline { link, function } => Some(Link {
+                descriptor: link.as_raw_fd(),
+                function: *function,
+            }),
+            Detachable::Fd(_) | Detachable::Perf(_) => None,
+        });
+        links.collect()
     }
 
     /// How often the second program on `block_getrq` did the work of the first one, which the kernel had skipped.

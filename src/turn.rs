@@ -1,0 +1,304 @@
+//! A run that starts goes before the detaching of runs that have ended.
+//!
+//! There are two reasons. The kernel attaches under the locks that it holds while it waits until what is detached is used by nobody, which may take a
+//! second for each probe: a start would wait for all of them. And when one of several programs goes from a function that they hang on by
+//! a trampoline, tasks that sleep in the function skip the other programs at its return (`bpf_tramp_image_put()` in
+//! kernel/bpf/trampoline.c): a run that counts already would miss these returns.
+//!
+//! So detaching stands back while a run attaches. Then the run waits until its functions are let go, which is quick as long as it hangs on
+//! them, too, and counts. All else may be detached while it counts.
+//!
+//! Each side tells the other one by locks on bytes of a file that every kernel has: they go with their holder, however it ends. Everybody may read that
+//! file, and so lock it for reading; that is why no wait is without a bound. Who cannot lock it does as if nobody else were there.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
+
+/// It is another one in another network namespace, whose runs wait for each other as they would without it.
+const LOCKED: &str = "/sys/kernel/btf/vmlinux";
+
+/// Locked by each run that attaches.
+const ATTACHING: Bytes = Bytes::one(0);
+/// One of them is locked by each that stands back. Where none is free, one more does not: where runs follow each other without a pause, what
+/// is left attached is to have an end, too.
+const STANDING_BACK: [Bytes; 4] = [Bytes::one(1), Bytes::one(2), Bytes::one(3), Bytes::one(4)];
+/// One for each function, of these numbers.
+const FUNCTIONS: i64 = 1 << 32;
+/// Locked by a run that waits for the function.
+const WANTED: Bytes = Bytes {
+    first: FUNCTIONS,
+    count: FUNCTIONS,
+};
+/// Locked by who is to detach from the function.
+const HELD: Bytes = Bytes {
+    first: 2 * FUNCTIONS,
+    count: FUNCTIONS,
+};
+
+/// How long one side waits for the other, all together.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long it waits before it looks again.
+const LOOK: Duration = Duration::from_millis(20);
+
+#[derive(Clone, Copy)]
+struct Bytes {
+    first: i64,
+    count: i64,
+}
+
+impl Bytes {
+    const fn one(place: i64) -> Self {
+        Self { first: place, count: 1 }
+    }
+
+    /// The one of a function.
+    fn of(self, function: u32) -> Self {
+        Self::one(self.first + i64::from(function))
+    }
+}
+
+/// The locks that a process shares with those that it forks.
+struct Locks(Option<File>);
+
+impl Locks {
+    fn open() -> Self {
+        Self(File::open(LOCKED).ok())
+    }
+
+    fn set(&self, kind: i32, bytes: Bytes) {
+        self.call(libc::F_OFD_SETLK, kind, bytes);
+    }
+
+    /// Whether somebody else has a lock on one of them.
+    fn are_others_on(&self, bytes: Bytes) -> bool {
+        let found = self.call(libc::F_OFD_GETLK, libc::F_WRLCK, bytes);
+        found.is_some_and(|found| found != libc::F_UNLCK)
+    }
+
+    /// A system call, and no more. `None`: refused.
+    fn call(&self, command: i32, kind: i32, bytes: Bytes) -> Option<i32> {
+        let mut lock = libc::flock {
+            l_type: kind as libc::c_short,
+            l_whence: libc::SEEK_SET as libc::c_short,
+            l_start: bytes.first,
+            l_len: bytes.count,
+            l_pid: 0,
+        };
+        // SAFETY: the kernel writes to what it is given, which lives until then.
+        let done = unsafe { libc::fcntl(self.0.as_ref()?.as_raw_fd(), command, &raw mut lock) };
+        (done == 0).then_some(lock.l_type.into())
+    }
+}
+
+/// As long as it lives, others do not detach.
+pub struct Attaching(Locks);
+
+impl Attaching {
+    #[must_use]
+    pub fn begin() -> Self {
+        Self::by(Locks::open())
+    }
+
+    fn by(locks: Locks) -> Self {
+        locks.set(libc::F_RDLCK, ATTACHING);
+        Self(locks)
+    }
+
+    /// All is attached: lets others detach, and waits until they have let go of these functions. Calls `waiting` with how many are left whenever
+    /// that has changed.
+    pub fn end(self, functions: &[u32], mut waiting: impl FnMut(usize)) {
+        let Self(locks) = self;
+        // First what is waited for, so that it comes first.
+        functions
+            .iter()
+            .for_each(|&function| locks.set(libc::F_RDLCK, WANTED.of(function)));
+        locks.set(libc::F_UNLCK, ATTACHING);
+        let begun = Instant::now();
+        let mut told = 0;
+        loop {
+            let held = functions
+                .iter()
+                .filter(|&&function| locks.are_others_on(HELD.of(function)));
+            let left = held.count();
+            if left == 0 || begun.elapsed() > PATIENCE {
+                return;
+            }
+            if told != left {
+                waiting(left);
+                told = left;
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+/// A link by which a program hangs on a function.
+#[derive(Debug, Clone, Copy)]
+pub struct Link {
+    pub descriptor: RawFd,
+    /// Its type number in BTF. Functions of two modules may have the same one, which costs a wait at most.
+    pub function: u32,
+}
+
+/// What a process is to detach. It is made before that is forked, which then makes system calls only.
+pub struct Detaching {
+    locks: Locks,
+    /// By trampolines.
+    links: Vec<Link>,
+    patience: Duration,
+}
+
+impl Detaching {
+    /// From now on a run that starts waits for the functions of these links.
+    #[must_use]
+    pub fn new(links: Vec<Link>) -> Self {
+        Self::by(Locks::open(), links)
+    }
+
+    fn by(locks: Locks, links: Vec<Link>) -> Self {
+        links
+            .iter()
+            .for_each(|link| locks.set(libc::F_RDLCK, HELD.of(link.function)));
+        let free = STANDING_BACK.into_iter().find(|place| !locks.are_others_on(*place));
+        if let Some(place) = free {
+            locks.set(libc::F_RDLCK, place);
+        }
+        Self {
+            locks,
+            links,
+            patience: free.map_or(Duration::ZERO, |_| PATIENCE),
+        }
+    }
+
+    /// The descriptor that the locks go with.
+    #[must_use]
+    pub fn descriptor(&self) -> Option<RawFd> {
+        self.locks.0.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
+    /// Waits while a run attaches.
+    pub fn stand_back(&mut self) {
+        while !self.patience.is_zero() && self.locks.are_others_on(ATTACHING) {
+            std::thread::sleep(LOOK);
+            self.patience = self.patience.saturating_sub(LOOK);
+        }
+    }
+
+    /// Calls `close` with each of the links, with those first that a run waits for.
+    pub fn close_links(&mut self, close: impl Fn(RawFd)) {
+        while let Some(link) = self.next() {
+            close(link.descriptor);
+            if !self.links.iter().any(|other| other.function == link.function) {
+                self.locks.set(libc::F_UNLCK, HELD.of(link.function));
+            }
+        }
+    }
+
+    /// Takes it out of the list.
+    fn next(&mut self) -> Option<Link> {
+        self.stand_back();
+        let is_wanted = |link: &Link| self.locks.are_others_on(WANTED.of(link.function));
+        let wanted = self.locks.are_others_on(WANTED);
+        let wanted = wanted.then(|| self.links.iter().position(is_wanted)).flatten();
+        let place = wanted.or_else(|| self.links.len().checked_sub(1))?;
+        Some(self.links.swap_remove(place))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::fs;
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    /// A file of a test's own: other runs have locks on the kernel's.
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new() -> Self {
+            static PLACES: AtomicU32 = AtomicU32::new(0);
+            let place = PLACES.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("iosb-turn-{}-{place}", std::process::id()));
+            fs::write(&path, "").unwrap();
+            Self(path)
+        }
+
+        fn locks(&self) -> Locks {
+            Locks(Some(File::open(&self.0).unwrap()))
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_file(&self.0);
+        }
+    }
+
+    /// Two for each function, as descriptors from 0 on.
+    fn links(functions: &[u32]) -> Vec<Link> {
+        let all = functions.iter().flat_map(|&function| [function, function]);
+        all.zip(0..)
+            .map(|(function, descriptor)| Link { descriptor, function })
+            .collect()
+    }
+
+    #[test]
+    fn a_run_goes_first_and_then_what_it_waits_for() {
+        let place = Place::new();
+        let attaching = Attaching::by(place.locks());
+        let mut detaching = Detaching::by(place.locks(), links(&[5, 6, 7]));
+        let (closed, order) = mpsc::channel();
+        let last = closed.clone();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                detaching.close_links(|descriptor| closed.send(descriptor).unwrap());
+                last.send(-1).unwrap();
+            });
+            assert!(order.recv_timeout(LOOK * 5).is_err(), "a run attaches");
+            let told = RefCell::new(Vec::new());
+            attaching.end(&[6, 1], |left| told.borrow_mut().push(left));
+            assert_eq!(told.take(), [1]);
+            // Those of 6 came before those of 7, which is behind it in the list.
+            let order: Vec<i32> = order.iter().take_while(|&descriptor| descriptor >= 0).collect();
+            assert_eq!(order[..2], [2, 3]);
+            assert_eq!(order.len(), 6);
+        });
+    }
+
+    #[test]
+    fn a_function_is_held_until_its_last_link_is_closed() {
+        let place = Place::new();
+        let others = place.locks();
+        let mut detaching = Detaching::by(place.locks(), links(&[5, 6]));
+        let held = || [5, 6, 7].map(|function| others.are_others_on(HELD.of(function)));
+        let seen = RefCell::new(Vec::new());
+        detaching.close_links(|_| seen.borrow_mut().push(held()));
+        let all = [true, true, false];
+        assert_eq!(seen.take(), [all, all, [true, false, false], [true, false, false]]);
+        assert_eq!(held(), [false; 3]);
+    }
+
+    #[test]
+    fn one_of_many_does_not_stand_back() {
+        let place = Place::new();
+        let _attaching = Attaching::by(place.locks());
+        let _others = STANDING_BACK.map(|_| Detaching::by(place.locks(), Vec::new()));
+        let mut detaching = Detaching::by(place.locks(), links(&[5]));
+        detaching.close_links(|_| {});
+        assert!(detaching.links.is_empty());
+    }
+
+    #[test]
+    fn nobody_waits_where_there_is_nothing_to_lock() {
+        let attaching = Attaching::by(Locks(None));
+        let mut detaching = Detaching::by(Locks(None), links(&[5]));
+        detaching.close_links(|_| {});
+        attaching.end(&[5], |_| panic!("nobody is there"));
+    }
+}
