@@ -1,7 +1,7 @@
 //! Nothing stays behind in the kernel: after ends in order, and after SIGKILL at any moment.
 
 use super::floors::link_number;
-use crate::guest::{Check, Guest, Running, all_detached, ours, run, wait_for};
+use crate::guest::{Check, Guest, Running, all_detached, note, ours, run, wait_for};
 use libbpf_sys::{bpf_link_get_next_id, bpf_map_get_next_id, bpf_prog_get_next_id};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
@@ -24,7 +24,52 @@ pub const CHECKS: &[Check] = &[
     check("cleanup: SIGKILL, kprobe-event", |guest| killed(guest, "kprobe-event")),
     check("cleanup: SIGKILL of the keeper of events, too", keeper),
     check("cleanup: what detaches holds all functions", held).when(|guest| guest.as_booted() && guest.kernel == "7"),
+    // Where tasks are preempted everywhere, one probe takes a second to detach, and nothing can be attached meanwhile.
+    check(
+        "cleanup: a run starts as fast beside the end of another one",
+        next_start,
+    )
+    .limit(900)
+    .timed(),
 ];
+
+/// A start waits for nothing but what both hang on.
+fn next_start(guest: &Guest) -> Result<(), String> {
+    const LONG: Duration = Duration::from_secs(240);
+    /// It was 7 on a kernel for real time, when a start waited for each probe of the last run.
+    const MOST: u32 = 3;
+    let start = || -> Result<(Running, Duration), String> {
+        let begun = Instant::now();
+        let mut tool = Command::new(guest.tool().ok_or("there is no tool")?);
+        let running = Running::start(tool.args(["-T", "vfs,ext4"]))?;
+        wait_for("the banner", LONG, || running.stderr().contains(BANNER))?;
+        Ok((running, begun.elapsed()))
+    };
+    let end = |running: Running| -> Result<(), String> {
+        running.signal(Signal::SIGINT)?;
+        running.finish(MINUTE)?.success().map(drop)
+    };
+    let detaching = || ours().iter().any(|process| process.contains("(iosb-detach)"));
+    let (first, alone) = start()?;
+    end(first)?;
+    let was_detaching = detaching();
+    let (second, beside) = start()?;
+    let state = if detaching() { "goes on" } else { "is over" };
+    note(&format!(
+        "{alone:?} alone, {beside:?} beside the detaching of another run, which {state}"
+    ))?;
+    end(second)?;
+    wait_for("all to be detached", LONG, || ours().is_empty())?;
+    if !was_detaching {
+        return Err("the first run was detached already: this check checks nothing".into());
+    }
+    if beside > alone * MOST {
+        return Err(format!(
+            "{beside:?} beside the detaching of another run, {alone:?} alone"
+        ));
+    }
+    Ok(())
+}
 
 /// Where links share what calls them, it makes one more link: src/probe/attach/hold.rs. (A report makes one as well where starts are in task
 /// storage, which no guest's CPU lets this kernel have.)

@@ -3,8 +3,10 @@
 use super::counts::ALL_LAYERS;
 use super::report::{Ended, Report, Tool};
 use super::times::SlowDisk;
-use crate::guest::{Check, Guest};
+use crate::guest::{Check, Guest, Running, ours, wait_for};
 use crate::workload::{EXT4, SYSCALL, Spec, VFS, Workload, prepare};
+use nix::sys::signal::Signal;
+use std::process::Command;
 use std::time::Duration;
 
 pub const CHECKS: &[Check] = &[
@@ -16,6 +18,13 @@ pub const CHECKS: &[Check] = &[
         exact(guest, &SLEEPERS)
     })
     .when(has_tool),
+    Check::new(
+        "traps: 64 threads asleep beside the detaching of the last run, auto",
+        beside_detaching,
+    )
+    .when(has_tool),
+    Check::new("loss: another tool goes from the same functions", left_by_another)
+        .when(|guest| has_tool(guest) && !guest.preemptible()),
     Check::new("loss: a table of starts that is too small", small_table).when(has_tool),
     Check::new("loss: fentry where tasks are preempted", |guest| {
         lossy(guest, &CROWD, "fentry", false)
@@ -59,7 +68,15 @@ const SLEEPERS: Spec = Spec {
     file: SlowDisk::FILE,
     name: "sleeper",
 };
+/// The same, for so long that others come and go meanwhile.
+const LONG_SLEEPERS: Spec = Spec {
+    threads: 64,
+    rounds: 300,
+    ..SLEEPERS
+};
 const DELAY: Duration = Duration::from_millis(20);
+/// For a tool to begin, or to end.
+const BEGIN_BOUND: Duration = Duration::from_secs(240);
 
 /// The disk, where the workload needs one of its own, and its file.
 fn stage(guest: &Guest, spec: &Spec) -> Result<Option<SlowDisk>, String> {
@@ -136,6 +153,47 @@ fn small_table(guest: &Guest) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Where a program goes from a function, the kernel has tasks that sleep in it skip the others at its return.
+fn beside_detaching(guest: &Guest) -> Result<(), String> {
+    let _disk = stage(guest, &LONG_SLEEPERS)?;
+    let layers = ALL_LAYERS.join(",");
+    let earlier = Tool::start(guest, &["-T", &layers])?;
+    earlier.interrupt()?;
+    earlier.end()?;
+    if !ours().iter().any(|process| process.contains("(iosb-detach)")) {
+        return Err("the last run is detached already: this check checks nothing".into());
+    }
+    let ended = traced(guest, &LONG_SLEEPERS, &["-T", &layers], true)?;
+    ended.report()?.is_exactly(&LONG_SLEEPERS.truth())
+}
+
+/// That of others cannot be waited for; it is told.
+fn left_by_another(guest: &Guest) -> Result<(), String> {
+    let _disk = stage(guest, &LONG_SLEEPERS)?;
+    let workload = Workload::start(&LONG_SLEEPERS)?;
+    let pid = workload.pid.to_string();
+    let mut other = Command::new(guest.tool().ok_or("there is no tool")?);
+    let other = Running::start(other.args(["-T", EXT4, "--probe", "fentry"]))?;
+    wait_for("the other's banner", BEGIN_BOUND, || {
+        other.stderr().contains("Tracing ")
+    })?;
+    let tool = Tool::start(guest, &["-T", EXT4, "--probe", "fentry", "-p", &pid])?;
+    workload.go()?;
+    other.signal(Signal::SIGINT)?;
+    other.finish(BEGIN_BOUND)?.success()?;
+    workload.finish()?;
+    let ended = tool.finish()?;
+    let (counted, lost, why) = told(ended.report()?, EXT4)?;
+    let truth = calls_of(&LONG_SLEEPERS, EXT4);
+    if counted + lost == truth && lost > 0 && why.contains("missed") {
+        return Ok(());
+    }
+    Err(format!(
+        "{counted} counted and {lost} lost ({why}) of {truth}\n{}",
+        ended.text
+    ))
 }
 
 /// A hook that loses calls is forced: it says so, and what it counts and what it says it lost are never less than the

@@ -25,7 +25,7 @@ const BOTH_AND_COUNTED: &[&str] = &["", "preempt=full", COUNTED];
 const AS_BOOTED_AND_LARGE: &[&str] = &["", LARGE];
 const BOTH_AND_COUNTED_8: &[&str] = &["", "preempt=full", COUNTED_8];
 
-/// Cloud kernels have ext4 and nvme built in; the full one has them as modules. 5.10 cannot choose its preemption.
+/// Cloud kernels have ext4 and nvme built in; the full one and the one for real time have them as modules. 5.10 cannot choose its preemption.
 pub const MATRIX: &[KernelSpec] = &[
     KernelSpec {
         name: "5.10",
@@ -46,6 +46,13 @@ pub const MATRIX: &[KernelSpec] = &[
         suites: &["bookworm"],
         series: "6.1.",
         flavour: "amd64",
+        variants: AS_BOOTED,
+    },
+    KernelSpec {
+        name: "6.1-rt",
+        suites: &["bookworm"],
+        series: "6.1.",
+        flavour: "rt-amd64",
         variants: AS_BOOTED,
     },
     KernelSpec {
