@@ -16,6 +16,7 @@ const ALL: &[&str] = &[
     "7 preempt=full",
 ];
 const AS_BOOTED: &[&str] = &["5.10", "6.1", "6.12", "7"];
+const BY_BUILD: &[&str] = &["5.10", "6.1", "6.1-full", "6.12", "7"];
 const BY_PREEMPTION: &[&str] = &[
     "5.10",
     "6.1",
@@ -33,6 +34,8 @@ type Line = (&'static str, &'static [&'static str]);
 #[rustfmt::skip]
 const SELECTION: &[Line] = &[
     ("guest: ", ALL),
+    // It is the same kernel, however it preempts.
+    ("guest: the kernel refuses no program", BY_BUILD),
     ("counts: ", &["6.1"]),
     ("counts: -p, auto", ALL),
     ("counts: -p, kprobe-event", &["5.10"]),
