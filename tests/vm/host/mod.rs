@@ -44,7 +44,7 @@ struct Arguments {
     /// --filter
     #[arg(long)]
     every: bool,
-    /// Guests to run at a time; as many as there are CPUs by default
+    /// Guests to run at a time; by default half as many again as there are CPUs, since they sleep much of their time
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
     /// Minutes that a guest may run
@@ -256,7 +256,10 @@ fn run(arguments: &Arguments, configurations: &[Configuration]) -> Result<Tally,
         .sort_by_key(|(configuration, _)| Reverse(configuration.selected()));
 
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let jobs = arguments.jobs.unwrap_or(cpus).clamp(1, queue.len().max(1));
+    let jobs = arguments
+        .jobs
+        .unwrap_or(cpus + cpus.div_ceil(2))
+        .clamp(1, queue.len().max(1));
     let queue = Mutex::new(queue);
     let shared = Mutex::new(tally);
     std::thread::scope(|scope| {
