@@ -166,7 +166,8 @@ impl Boot {
                 return Err(format!("no verdict after {:?}", self.limit));
             }
         };
-        progress.last = Moment::of(progress.qemu);
+        // Its threads, and what they have used, may be gone already.
+        progress.last = progress.last.later(Moment::of(progress.qemu));
         // Its output is closed a moment before the process has ended.
         let since = Instant::now();
         let ended = loop {

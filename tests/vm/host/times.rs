@@ -44,6 +44,17 @@ impl Moment {
         }
     }
 
+    /// The time of the later one, and what of either is more.
+    pub fn later(self, other: Self) -> Self {
+        Self {
+            at: self.at.max(other.at),
+            had: Had {
+                used: self.had.used.max(other.had.used),
+                held_up: self.had.held_up.max(other.had.held_up),
+            },
+        }
+    }
+
     pub fn until(self, end: Self) -> Span {
         Span {
             took: end.at.saturating_duration_since(self.at),
