@@ -7,9 +7,9 @@
 // It panics where standard error cannot be written; `say!` does not.
 #![deny(clippy::print_stderr)]
 
+pub mod analyse;
 pub mod budget;
 pub mod cli;
-pub mod collect;
 pub mod command;
 pub mod compare;
 pub mod complete;
@@ -24,11 +24,13 @@ pub mod layer;
 pub mod leave;
 pub mod limits;
 pub mod model;
+pub mod number;
 pub mod printable;
 pub mod probe;
 pub mod process;
 pub mod report;
 pub mod run;
 pub mod say;
+pub mod source;
 pub mod turn;
 pub mod user;

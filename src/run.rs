@@ -7,6 +7,7 @@ mod disks;
 mod how;
 mod output;
 mod progress;
+mod reporter;
 mod slow;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,11 +23,9 @@ use libbpf_rs::{MapCore, MapFlags};
 use nix::unistd::Pid;
 
 use crate::cli::Options;
-use crate::collect::{self, DiskSpan, Reading, Span};
 use crate::command::{self, CommandError, Waiting};
 use crate::event::{Event, Signals, pidfd_of, wait};
 use crate::kernel::disk::Disk;
-use crate::kernel::diskstats::Diskstats;
 use crate::kernel::file::FileNumber;
 use crate::kernel::file_operations::{self, Narrowing};
 use crate::kernel::interface::{EPOCH_STEP, NOBODY, STOP_CALLS, STOP_REQUESTS};
@@ -37,25 +36,28 @@ use crate::layer::Layer;
 use crate::layer::Row;
 use crate::leave;
 use crate::limits;
+use crate::model::ids::By;
+use crate::model::run_info::RunInfo;
+use crate::model::snapshot::{DiskCounters, Snapshot};
 use crate::probe::attach::{self, AttachError, Attached, EVERY_FUNCTION, Refusal, Stage};
 use crate::probe::load::{self, GroupWish, Settings};
 use crate::probe::plan::{self, BlockWish, Plan};
 use crate::probe::program;
 use crate::probe::{Choice, Hook};
 use crate::process::{self, Process};
-use crate::report::group::{self, By};
-use crate::report::text::notes::{Said, notes};
-use crate::report::text::number::thousands;
-use crate::report::text::oneline::{self, OneLine};
-use crate::report::text::{TextOptions, Unit};
-use crate::report::{Cost, Filter, LayerReport, NotMeasured, Report, View, nanoseconds};
+use crate::report::text::Unit;
+use crate::report::text::notes::notes;
+use crate::report::text::oneline;
+use crate::report::{Filter, View, nanoseconds};
 use crate::say;
+use crate::source::live::{self, OfRun, monotonic_ns};
 
 use self::banner::banner;
 use self::budget::Keeping;
 use self::disks::{Disks, check_paths};
 use self::how::tell_how;
 use self::output::{Output, Piece};
+use self::reporter::Reporter;
 use self::slow::Told;
 
 /// Why a run ended early: one line, and the exit status.
@@ -186,23 +188,38 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         Some(waiting)
     };
 
-    let subject = subject(options, &processes, disk.as_ref());
+    let of_run = OfRun {
+        facts: &facts,
+        plan: &plan,
+        attached: &attached,
+        refused: &refused,
+        queued: options.queued,
+    };
+    let asked = RunInfo {
+        kernel: crate::kernel::release(),
+        subject: subject(options, &processes, disk.as_ref()),
+        filter: filter(options, disk.as_ref()),
+        notes,
+        is_filtered: is_filtered(options),
+        slower_ns: options.slower.map(nanoseconds),
+        top: options.top,
+        has_runs: matches!(runs, Some(Ok(_))),
+        no_runs: runs.as_ref().and_then(|runs| Some(runs.as_ref().err()?.to_string())),
+        budget: options.budget,
+        disks: disks.as_ref().map(Disks::info),
+        ..RunInfo::default()
+    };
+    let info = live::describe(&of_run, asked);
     let mut run = Run {
         options,
-        facts: &facts,
         plan: &plan,
         refused,
         attached,
-        subject,
+        info,
         disks,
-        notes,
-        said: None,
-        lines: OneLine::default(),
-        filter: filter(options, disk.as_ref()),
-        kernel: crate::kernel::release(),
+        reporter: Reporter::new(options),
         epoch: u64::from(EPOCH_STEP),
-        filtered: is_filtered(options),
-        runs,
+        _runs: runs,
         told: Told::default(),
         began: Instant::now(),
         budget: None,
@@ -210,7 +227,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     output.begin().map_err(|line| cannot(&line))?;
     let before = run.begin();
     // The banner comes when everything that follows it is measured.
-    say!("{}", banner(&run.subject, options, &run.refused));
+    say!("{}", banner(&run.info.subject, options, &run.refused));
     run.say_notes(&before);
     run.head_slow(&mut output).map_err(|line| cannot(&line))?;
     let child = waiting.map(|waiting| start(waiting, &options.command[0])).transpose()?;
@@ -603,26 +620,18 @@ fn filter(options: &Options, disk: Option<&Disk>) -> Filter {
 
 struct Run<'a> {
     options: &'a Options,
-    facts: &'a Facts,
     plan: &'a Plan,
     /// Layers of which nothing is measured, and why not.
     refused: BTreeMap<Layer, String>,
     attached: ManuallyDrop<Attached>,
-    subject: String,
-    /// What every report has to say beside its numbers.
-    notes: Vec<String>,
-    /// Those that are not repeated. `None`: each report has them all.
-    said: Option<Said>,
-    /// Where each report is one.
-    lines: OneLine,
+    /// What reports have to know beside the counters.
+    info: RunInfo,
+    reporter: Reporter<'a>,
     /// Disks whose counters are compared with ours.
     disks: Option<Disks>,
-    filter: Filter,
-    kernel: String,
     epoch: u64,
-    filtered: bool,
     /// The kernel counts the runs of programs while this is held, or why it does not. `None`: nobody asked.
-    runs: Option<io::Result<OwnedFd>>,
+    _runs: Option<io::Result<OwnedFd>>,
     /// Of slow calls.
     told: Told,
     began: Instant,
@@ -630,52 +639,36 @@ struct Run<'a> {
     budget: Option<Keeping>,
 }
 
-/// Counters at one moment, ours between two readings of the kernel's.
-struct Moment {
-    reading: Reading,
-    disks: Option<[Diskstats; 2]>,
-}
-
-/// The clock of the programs (`bpf_ktime_get_ns`), in nanoseconds.
-fn monotonic_ns() -> u64 {
-    nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
-        .map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
-}
-
 impl Run<'_> {
     /// Starts measuring.
-    fn begin(&mut self) -> Moment {
+    fn begin(&mut self) -> Snapshot {
         let disks = self.read_disks();
-        let mut reading = collect::read(&self.attached, self.plan, self.epoch, self.counts_runs());
+        let mut snapshot = live::read(&self.attached, self.plan, self.epoch, self.info.has_runs);
         // Until the programs look, all requests under way are from before; then those are that were started before this.
         control(&mut self.attached, |control| {
             control.began_ns = u64::MAX;
             control.stopped = 0;
         });
         control(&mut self.attached, |control| control.began_ns = monotonic_ns());
-        (reading.at, reading.wall) = (Instant::now(), jiff::Timestamp::now());
-        self.began = reading.at;
+        self.began = Instant::now();
+        snapshot.at_ns = monotonic_ns();
+        (snapshot.wall, snapshot.utc_offset) = live::wall_clock();
+        self.info.began_ns = snapshot.at_ns;
         let limit = self.options.budget;
         self.budget = limit.map(|limit| Keeping::new(limit, &self.attached));
-        Moment {
-            reading,
-            disks: disks.zip(self.read_disks()).map(<[Diskstats; 2]>::from),
-        }
-    }
-
-    fn counts_runs(&self) -> bool {
-        matches!(self.runs, Some(Ok(_)))
+        snapshot.disks = disks.zip(self.read_disks()).map(<[DiskCounters; 2]>::from);
+        snapshot
     }
 
     /// What the kernel has counted of the disks so far; `None` when it is not to be compared, or does not tell.
-    fn read_disks(&self) -> Option<Diskstats> {
+    fn read_disks(&self) -> Option<DiskCounters> {
         self.disks.as_ref()?.read()
     }
 
     /// Waits for the end and prints what is to be printed on the way.
     fn watch(
         &mut self,
-        mut before: Moment,
+        mut before: Snapshot,
         mut processes: Vec<Process>,
         mut child: Option<Child>,
         signals: &Signals,
@@ -693,7 +686,7 @@ impl Run<'_> {
         // The terminal of a command is its own.
         let end_shown = deadline.filter(|_| !self.options.quiet && child.is_none());
         let status = loop {
-            self.written(output.settle())?;
+            or_leave(output.settle())?;
             if !output.is_busy() {
                 self.tell_slow(false, output)?;
             }
@@ -764,147 +757,65 @@ impl Run<'_> {
             }
         };
         self.report(&before, true, output)?;
-        self.written(output.finish(signals))?;
+        or_leave(output.finish(signals))?;
         if let Some(line) = output.not_written() {
             say!("{line}");
         }
         Ok(status)
     }
 
-    /// Prints what came since `before`, and reads on from there.
-    fn report(&mut self, before: &Moment, last: bool, output: &mut Output) -> Result<Moment, String> {
+    /// Ends an interval, or with `last` the run: what came since `before`.
+    fn end(&mut self, before: &Snapshot, last: bool) -> Snapshot {
         let disks = self.read_disks();
         let epoch = self.epoch;
         self.epoch += u64::from(EPOCH_STEP);
         let next = self.epoch;
         control(&mut self.attached, |control| {
             control.epoch = next;
-            // Nothing new is begun; what is under way is told as such.
+            // Nothing new is begun; what is under way is reported as such.
             if last {
                 control.stopped = STOP_CALLS | STOP_REQUESTS;
             }
         });
-        let mut after = Moment {
-            reading: collect::read(&self.attached, self.plan, epoch, self.counts_runs()),
-            disks: disks.zip(self.read_disks()).map(<[Diskstats; 2]>::from),
-        };
-        after.reading.hold_back(&before.reading);
-        // Calls that are in the report are told before it.
-        self.tell_slow(last, output)?;
-        let diskstats = self
-            .disks
+        let mut after = live::read(&self.attached, self.plan, epoch, self.info.has_runs);
+        after.disks = disks.zip(self.read_disks()).map(<[DiskCounters; 2]>::from);
+        after.detached = self
+            .budget
             .as_ref()
-            .and_then(|disks| Some(disks.span(before.disks?, after.disks?)));
-        let mut warnings = Vec::new();
-        let in_flight = if last {
-            collect::in_flight(&self.attached, self.plan)
-                .map_err(|error| warnings.push(format!("calls under way at the end are not known: {error}")))
-                .ok()
-        } else {
-            None
-        };
-        let not_followed = after.reading.not_followed - before.reading.not_followed;
-        if not_followed > 0 {
-            warnings.push(format!(
-                "{} not followed: their table was full",
-                match not_followed {
-                    1 => "1 child process was".to_owned(),
-                    n => format!("{} child processes were", thousands(n)),
-                }
-            ));
+            .map_or_else(Vec::new, |keeping| keeping.detached().to_vec());
+        after.hold_back(before);
+        after
+    }
+
+    /// Prints what came since `before`, and reads on from there.
+    fn report(&mut self, before: &Snapshot, last: bool, output: &mut Output) -> Result<Snapshot, String> {
+        let mut after = self.end(before, last);
+        // Calls that are in the report are reported before it.
+        self.tell_slow(last, output)?;
+        if last {
+            match live::under_way(&self.attached, self.plan) {
+                Ok(under_way) => after.under_way = Some(under_way),
+                Err(error) => after
+                    .warnings
+                    .push(format!("calls under way at the end are not known: {error}")),
+            }
         }
-        let mut report = self.report_of(before, &after, in_flight.as_ref(), diskstats.as_ref());
-        report.warnings.extend(warnings);
-        if let Some(said) = &mut self.said {
-            said.take_from(&mut report);
-        }
-        let (view, screen) = (self.view(before.reading.at == self.began, output), output.screen());
-        let line = self.options.oneline.then(|| self.lines.next(&report, screen));
+        let screen = output.screen();
         let piece = Piece {
             reports: 1,
             ..Piece::default()
         };
-        self.written(output.write(piece, |mut out| match line {
-            Some(line) => out.write_all(line.as_bytes()),
-            None => view.print(&report, &mut out),
-        }))?;
+        let (reporter, run) = (&mut self.reporter, &self.info);
+        or_leave(output.write(piece, |out| reporter.print(run, before, &after, screen, out)))?;
         Ok(after)
     }
 
-    /// What came between two moments.
-    fn report_of(
-        &self,
-        before: &Moment,
-        after: &Moment,
-        in_flight: Option<&BTreeMap<Layer, u64>>,
-        diskstats: Option<&DiskSpan>,
-    ) -> Report {
-        let span = Span {
-            plan: self.plan,
-            facts: self.facts,
-            attached: &self.attached,
-            before: &before.reading,
-            after: &after.reading,
-            in_flight,
-            filtered: self.filtered,
-            queued: self.options.queued,
-            slower: self.options.slower,
-            top: self.options.top,
-            diskstats,
-            detached: self.budget.as_ref().map_or(&[], Keeping::detached),
-            offset: before.reading.at.duration_since(self.began),
-        };
-        let mut layers = collect::layers(&span);
-        let mut stack = collect::stack(&span);
-        let groups = collect::groups(&span);
-        if let Some(groups) = &groups {
-            group::make_sums(&groups.total, &mut layers, stack.as_mut());
-        }
-        let cost = Cost {
-            process: collect::own(&span),
-            has_runs: self.counts_runs(),
-            no_runs: match &self.runs {
-                Some(Err(error)) => Some(error.to_string()),
-                _ => None,
-            },
-            budget: self.budget.as_ref().map(Keeping::told),
-        };
-        for layer in &mut layers {
-            let refused = self.refused.iter().find(|(refused, _)| **refused == layer.layer);
-            if let Some((refused, why)) = refused {
-                *layer = LayerReport {
-                    absent: std::mem::take(&mut layer.absent),
-                    ..not_measured(*refused, why)
-                };
-            }
-        }
-        Report {
-            start: before.reading.wall,
-            time_of_day: jiff::Zoned::now().strftime("%H:%M:%S").to_string(),
-            length: after.reading.at.duration_since(before.reading.at),
-            subject: self.subject.clone(),
-            filter: self.filter.clone(),
-            kernel: self.kernel.clone(),
-            layers,
-            stack,
-            groups,
-            probes: collect::probes(&span),
-            cost,
-            warnings: self.notes.clone(),
-        }
-    }
-
-    /// Says what will not change, where reports are for people; then they do not repeat it. Whoever asked for all that is known has it in
-    /// each report.
-    fn say_notes(&mut self, begin: &Moment) {
-        if self.options.json.is_some() || self.options.verbose {
+    /// Says what will not change.
+    fn say_notes(&mut self, begin: &Snapshot) {
+        let report = self.reporter.begin(&self.info, begin);
+        let Some(mut report) = report.filter(|_| !self.options.quiet) else {
             return;
-        }
-        let mut report = self.report_of(begin, begin, None, None);
-        self.said = Some(Said::of(&report));
-        if self.options.quiet {
-            return;
-        }
+        };
         if let Some(stack) = report.stack.as_mut().filter(|_| !kernel::is_seen_mounted("overlay")) {
             stack.not_measured.retain(|row| row.what != Row::Overlay.name());
         }
@@ -915,32 +826,16 @@ impl Run<'_> {
         notes(&report, width).trim_end().lines().for_each(|line| say!("{line}"));
     }
 
-    /// `is_first`: what its columns are is said in this report.
-    fn view(&self, is_first: bool, output: &Output) -> View {
-        if let Some(form) = self.options.json {
-            View::Json(form)
-        } else if self.options.folded {
-            View::Folded
-        } else {
-            View::Text(TextOptions {
-                unit: self.options.unit,
-                summary_only: self.options.summary,
-                verbose: self.options.verbose,
-                is_interval: self.options.interval.is_some(),
-                is_first,
-                width: output.width(),
-            })
-        }
+    fn view(&self, output: &Output) -> View {
+        reporter::view(self.options, false, output.width())
     }
 }
 
-/// A layer of which nothing is measured.
-fn not_measured(layer: Layer, why: &str) -> LayerReport {
-    LayerReport {
-        not_measured: vec![NotMeasured {
-            what: "everything".to_owned(),
-            reason: why.to_owned(),
-        }],
-        ..LayerReport::new(layer)
+/// A reader that has seen enough, as `head` has, is no error.
+fn or_leave(result: io::Result<()>) -> Result<(), String> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => leave::leave(0),
+        Err(error) => Err(format!("the report cannot be written: {error}")),
+        Ok(()) => Ok(()),
     }
 }

@@ -1,8 +1,8 @@
-//! The numbers of `bpf/interface.h`, generated from it, and the types of the BPF object.
+//! The types of the BPF object, and the numbers that go with them.
 
 #![allow(clippy::pedantic, clippy::all, missing_docs)]
 
-include!(concat!(env!("OUT_DIR"), "/interface.rs"));
+pub use crate::model::abi::*;
 
 /// The skeleton that libbpf-cargo generates from the BPF object.
 pub mod skeleton {

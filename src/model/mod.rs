@@ -2,4 +2,8 @@
 //!
 //! All of it is serialised and read back as it is. Whatever makes a report needs nothing else.
 
+pub mod abi;
+pub mod cost;
 pub mod ids;
+pub mod run_info;
+pub mod snapshot;

@@ -40,8 +40,8 @@ pub use attempt::attach;
 use block::BLOCK_EVENTS;
 pub use groups::{AttachedGroups, GroupCounters};
 pub use hold::Hold;
+pub use probe::Probe;
 use probe::SkipSource;
-pub use probe::{Probe, ProbeCounts};
 pub use stack::AttachedStack;
 use stack::RowsAlone;
 

@@ -24,6 +24,7 @@ use crate::kernel::btf::BtfFunction;
 use crate::kernel::interface::POINT_UNSET;
 use crate::kernel::interface::skeleton::IostackbreakdownSkel;
 use crate::kernel::interface::types::rodata;
+use crate::model::cost::Runs;
 
 /// Must agree with LICENSE in the BPF object.
 const LICENSE: &CStr = c"Dual MIT/GPL";
@@ -400,20 +401,12 @@ pub fn skipped(program: &OwnedFd) -> Option<u64> {
     info(program, std::mem::offset_of!(sys::bpf_prog_info, recursion_misses)).map(|info| info.recursion_misses)
 }
 
-/// How often a program ran, and for how long, while the kernel counted that ([`count_runs`]).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Runs {
-    pub runs: u64,
-    /// Nanoseconds, of all CPUs together.
-    pub ns: u64,
-}
-
-/// What the kernel has counted of a program's runs so far (5.1). `None`: it does not tell.
+/// How often a program ran so far, and for how long on all CPUs together, while the kernel counted that ([`count_runs`]; 5.1). `None`: it does not tell.
 #[must_use]
 pub fn runs(program: &OwnedFd) -> Option<Runs> {
     let info = info(program, std::mem::offset_of!(sys::bpf_prog_info, run_cnt))?;
     Some(Runs {
-        runs: info.run_cnt,
+        count: info.run_cnt,
         ns: info.run_time_ns,
     })
 }

@@ -5,6 +5,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::slow::{CallPath, Inode};
 use super::stack::{FamilyReport, OriginReport};
 use super::{LayerReport, OpReport};
@@ -43,7 +45,7 @@ pub struct OthersReport {
 }
 
 /// Whose calls a group is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Who {
     Process {
         pid: u64,

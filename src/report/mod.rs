@@ -17,16 +17,17 @@ use std::io;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use self::group::GroupsReport;
 use self::neighbour::Neighbours;
 use self::slow::{LeftOut, SlowCall};
 use self::stack::StackReport;
 use self::text::TextOptions;
-use crate::budget::{CpuShare, Detached};
 use crate::histogram::Histogram;
 use crate::layer::{Layer, Op};
+pub use crate::model::cost::Runs;
+use crate::model::cost::{CpuShare, Detached};
 pub use crate::model::ids::{CauseKind, Hook, LossReason};
 
 /// The form that a report is printed in.
@@ -160,15 +161,8 @@ pub struct Probe {
     pub skipped: Option<u64>,
 }
 
-/// Runs of a program, and how long they took together, in nanoseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Runs {
-    pub count: u64,
-    pub ns: u64,
-}
-
 /// An attempt to attach that the kernel refused.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
     /// A function or tracepoint, or words for many.
     pub function: String,
@@ -177,7 +171,7 @@ pub struct Refused {
 }
 
 /// Whose I/O a report is of; without any, everybody's.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filter {
     /// As numbered in the PID namespace that the run was started in.
     pub pids: Vec<u32>,
@@ -274,7 +268,7 @@ pub struct OpReport {
 }
 
 /// One place in the kernel where an op was timed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttachPoint {
     /// A function's name, or a tracepoint's.
     pub function: String,
@@ -320,7 +314,7 @@ pub enum Agreement {
 }
 
 /// Something that is not in the numbers because it could not be measured.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotMeasured {
     /// `fsync`, `direct reads`.
     pub what: String,

@@ -1,6 +1,7 @@
 //! Slow calls, told one by one as they end.
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 pub use crate::model::ids::PathKind;
 use crate::model::ids::{Op, Row};
@@ -38,7 +39,7 @@ pub struct SlowCall {
 }
 
 /// A file by its number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inode {
     pub number: u64,
     /// Of the file system, which is not always the one that `stat` tells (btrfs).
@@ -55,7 +56,7 @@ pub struct SlowRow {
 }
 
 /// The name of a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallPath {
     pub kind: PathKind,
     pub text: String,

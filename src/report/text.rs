@@ -9,7 +9,7 @@ mod label;
 mod name;
 mod neighbour;
 pub mod notes;
-pub(crate) mod number;
+pub(crate) use crate::number;
 pub mod oneline;
 pub(super) mod slow;
 mod stack;

@@ -4,12 +4,11 @@ use std::time::{Duration, Instant};
 
 use super::{Run, control};
 use crate::budget::{CpuShare, CpuTimes, Detached, Excess, Saves, excess};
-use crate::collect;
 use crate::kernel::interface::{STOP_PAIRS, STOP_REQUESTS};
 use crate::layer::Layer;
 use crate::probe::attach::Attached;
-use crate::report::Budget;
 use crate::say;
+use crate::source::live;
 
 /// From one look to the next; as long, calls under way may take to return once no more are entered.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -30,7 +29,7 @@ impl Keeping {
         Self {
             limit,
             at: Instant::now(),
-            times: collect::cpu_times(attached),
+            times: live::cpu_times(attached),
             detached: Vec::new(),
             is_over: false,
         }
@@ -44,14 +43,6 @@ impl Keeping {
     /// In the order in which they went.
     pub fn detached(&self) -> &[Detached] {
         &self.detached
-    }
-
-    /// For a report.
-    pub fn told(&self) -> Budget {
-        Budget {
-            limit: self.limit,
-            detached: self.detached.clone(),
-        }
     }
 }
 
@@ -69,7 +60,7 @@ impl Run<'_> {
             self.detach_rest(layer);
             return false;
         }
-        let times = collect::cpu_times(&self.attached);
+        let times = live::cpu_times(&self.attached);
         let span = now.duration_since(keeping.at);
         let excess = excess(keeping.limit, &keeping.times, &times, span, self.options.whole_stack);
         (keeping.at, keeping.times) = (now, times);
@@ -109,14 +100,14 @@ impl Run<'_> {
     fn detach_rest(&mut self, layer: Layer) {
         self.attached.detach_returns(layer);
         control(&mut self.attached, |control| control.stopped &= !STOP_PAIRS);
-        let under_way = collect::in_flight(&self.attached, self.plan).ok();
+        let under_way = live::under_way(&self.attached, self.plan).ok();
         let Some(keeping) = &mut self.budget else { return };
         if let Some(detached) = keeping.detached.last_mut() {
             detached.until = Some(self.began.elapsed());
-            detached.under_way = under_way.map(|known| known.get(&layer).copied().unwrap_or(0));
+            detached.under_way = under_way.map(|known| known.by_layer.get(&layer).copied().unwrap_or(0));
         }
         keeping.at = Instant::now();
-        keeping.times = collect::cpu_times(&self.attached);
+        keeping.times = live::cpu_times(&self.attached);
         keeping.is_over = self.attached.layers().is_empty();
     }
 }

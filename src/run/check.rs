@@ -9,15 +9,14 @@ use std::time::Duration;
 
 use nix::sys::statfs::statfs;
 
-use super::{
-    Prepared, attach_failure, check_layers, control, is_filtered, monotonic_ns, prepare, retain_mounted, settings,
-};
+use super::{Prepared, attach_failure, check_layers, control, is_filtered, prepare, retain_mounted, settings};
+use crate::analyse;
 use crate::cli::Options;
-use crate::collect::{self, Span};
 use crate::environment;
 use crate::exercise::{Exercise, TOO_MUCH};
 use crate::kernel::{Facts, privileges};
 use crate::layer::{FileSystem, Layer, Op, Point, doors};
+use crate::model::run_info::RunInfo;
 use crate::probe::attach::{self, Attached, AttachedOp, EVERY_FUNCTION};
 use crate::probe::perf::{SwitchCounters, Switches};
 use crate::probe::plan::{Plan, PlannedOp, function_name};
@@ -26,6 +25,7 @@ use crate::process;
 use crate::report::check::{CheckReport, LayerVerdict, Row, Verdict};
 use crate::report::text::number::thousands;
 use crate::report::{LayerReport, Probe};
+use crate::source::live::{self, OfRun};
 
 /// Where temporary files are looked for room, in this order.
 const PLACES: [&str; 3] = ["/var/tmp", "/tmp", "."];
@@ -76,47 +76,44 @@ pub fn check(options: &Options) -> Result<u8, String> {
 
     let counting: Option<OwnedFd> = program::count_runs().ok();
     let epoch = 1;
-    let before = collect::read(&attached, &plan, epoch, counting.is_some());
+    let before = live::read(&attached, &plan, epoch, counting.is_some());
     control(&mut attached, |control| {
-        control.began_ns = monotonic_ns();
+        control.began_ns = live::monotonic_ns();
         control.stopped = 0;
     });
     let done = exercise
         .run()
         .map_err(|error| format!("the process that tries each operation cannot be read: {error}"))?;
-    let after = collect::read(&attached, &plan, epoch, counting.is_some());
-    let span = Span {
-        plan: &plan,
+    let after = live::read(&attached, &plan, epoch, counting.is_some());
+    let of_run = OfRun {
         facts: &facts,
+        plan: &plan,
         attached: &attached,
-        before: &before,
-        after: &after,
-        in_flight: None,
-        filtered: is_filtered(options),
-        slower: None,
-        top: 0,
+        refused: &BTreeMap::new(),
         queued: false,
-        diskstats: None,
-        detached: &[],
-        offset: Duration::ZERO,
     };
-    let layers = collect::layers(&span);
+    let info = RunInfo {
+        is_filtered: is_filtered(options),
+        has_runs: counting.is_some(),
+        ..RunInfo::default()
+    };
+    let report = analyse::report(&live::describe(&of_run, info), &before, &after);
     let evidence = Evidence {
         attached: &attached,
-        probes: collect::probes(&span),
+        probes: report.probes,
         has_runs: counting.is_some(),
         done: done.into_iter().collect(),
         lives_on,
     };
-    let report = CheckReport {
+    let page = CheckReport {
         facts: told_facts(&facts, &attached, &place, &evidence, &switches),
         rows: evidence.rows(&plan),
         layers: plan_layers(&plan)
-            .map(|layer| evidence.layer(layer, &plan, &layers))
+            .map(|layer| evidence.layer(layer, &plan, &report.layers))
             .collect(),
     };
-    let complete = report.layers.iter().all(|layer| !layer.counted.is_empty()) && refused.is_empty();
-    match io::stdout().write_all(report.text().as_bytes()) {
+    let complete = page.layers.iter().all(|layer| !layer.counted.is_empty()) && refused.is_empty();
+    match io::stdout().write_all(page.text().as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(format!("the report cannot be written: {error}"))
         }

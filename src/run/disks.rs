@@ -1,8 +1,9 @@
 //! The disks whose requests are measured, and what the kernel itself has counted of them.
 
-use crate::collect::DiskSpan;
 use crate::kernel::disk::{self, Disk};
-use crate::kernel::diskstats::Diskstats;
+use crate::kernel::diskstats;
+use crate::model::run_info::DisksInfo;
+use crate::model::snapshot::DiskCounters;
 
 /// The disks whose requests are measured, as `/proc/diskstats` names them.
 #[derive(Debug, Clone, Default)]
@@ -36,15 +37,13 @@ impl Disks {
     }
 
     /// What the kernel has counted of them so far; `None` when it does not tell.
-    pub fn read(&self) -> Option<Diskstats> {
-        Diskstats::read(&self.names).ok()
+    pub fn read(&self) -> Option<DiskCounters> {
+        diskstats::read(&self.names).ok()
     }
 
-    /// The kernel's counters around each of two readings of ours.
-    pub fn span(&self, first: [Diskstats; 2], last: [Diskstats; 2]) -> DiskSpan {
-        DiskSpan {
-            first,
-            last,
+    /// What a report has to know of them.
+    pub fn info(&self) -> DisksInfo {
+        DisksInfo {
             is_uncounted: self.is_uncounted,
             is_bio_based: self.is_bio_based,
             is_partition: self.is_partition,

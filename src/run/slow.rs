@@ -1,12 +1,12 @@
 //! Slow calls, printed as they end.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
-use super::Run;
 use super::output::{Output, Piece};
-use crate::collect::{self, Clocks};
+use super::{Run, or_leave};
 use crate::report::slow::LeftOut;
+use crate::source::live::{self, Clocks};
 
 /// How often at most it is told that some were left out.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -36,13 +36,13 @@ impl Run<'_> {
         }
         let clocks = Clocks {
             wall: jiff::Timestamp::now(),
-            monotonic_ns: super::monotonic_ns(),
+            monotonic_ns: live::monotonic_ns(),
         };
-        let calls = collect::slow_calls(&self.attached, self.plan, &clocks)
+        let calls = live::slow_calls(&self.attached, &self.info, &clocks)
             .map_err(|error| format!("slow calls cannot be read: {error}"))?;
         let mut left_out = LeftOut::default();
         if last || self.told.next() <= Instant::now() {
-            let all = collect::slow_left_out(&self.attached);
+            let all = live::slow_left_out(&self.attached);
             left_out = all.since(self.told.left_out);
             self.told = Told {
                 left_out: all,
@@ -52,12 +52,12 @@ impl Run<'_> {
         if calls.is_empty() && left_out.sum() == 0 {
             return Ok(());
         }
-        let view = self.view(false, output);
+        let view = self.view(output);
         let piece = Piece {
             slow_calls: calls.len() as u64,
             ..Piece::default()
         };
-        self.written(output.write(piece, |mut out: &mut dyn Write| {
+        or_leave(output.write(piece, |mut out: &mut dyn Write| {
             for call in &calls {
                 view.print_slow(call, &mut out)?;
             }
@@ -73,18 +73,9 @@ impl Run<'_> {
         if self.options.slower.is_none() {
             return Ok(());
         }
-        let view = self.view(false, output);
-        self.written(output.write(Piece::default(), |mut out: &mut dyn Write| {
+        let view = self.view(output);
+        or_leave(output.write(Piece::default(), |mut out: &mut dyn Write| {
             view.print_slow_heading(&mut out)
         }))
-    }
-
-    /// A reader that has seen enough, as `head` has, is no error.
-    pub(super) fn written(&self, result: io::Result<()>) -> Result<(), String> {
-        match result {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => crate::leave::leave(0),
-            Err(error) => Err(format!("the report cannot be written: {error}")),
-            Ok(()) => Ok(()),
-        }
     }
 }

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use super::PerfHandle;
 use crate::layer::Layer;
-use crate::probe::program::{self, Runs};
-use crate::probe::{Hook, perf};
+use crate::model::snapshot::ProbeCounts;
+use crate::probe::{Hook, perf, program};
 
 /// Programs on one function, or on many, or on an event.
 pub struct Probe {
@@ -43,18 +43,6 @@ pub(super) enum SkipSource {
     Multi(Rc<OwnedFd>),
     /// It was so much when the link was closed that told of it.
     Known(u64),
-}
-
-/// What the kernel counted of a probe so far, whosever calls it were.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ProbeCounts {
-    /// `None`: there is no such program.
-    pub entry: Option<Runs>,
-    pub leave: Option<Runs>,
-    /// Entries that it skipped; of fsession entries and returns. `None`: it does not count them, or another probe sees them.
-    pub skipped: Option<u64>,
-    /// Of an event of requests: what it skipped of this program, whether another one saw it or not. `None`: it does not count that.
-    pub skipped_alone: Option<u64>,
 }
 
 impl SkipSource {
@@ -149,27 +137,6 @@ impl Probe {
         (self.entry, self.leave) = (None, None);
         self.skips.clear();
         self.alone.clear();
-    }
-}
-
-impl ProbeCounts {
-    /// What was counted since an earlier reading.
-    #[must_use]
-    pub fn since(&self, earlier: &Self) -> Self {
-        let runs = |now: Option<Runs>, before: Option<Runs>| {
-            let (now, before) = (now?, before.unwrap_or_default());
-            Some(Runs {
-                runs: now.runs.saturating_sub(before.runs),
-                ns: now.ns.saturating_sub(before.ns),
-            })
-        };
-        let skips = |now: Option<u64>, before: Option<u64>| Some(now?.saturating_sub(before.unwrap_or(0)));
-        Self {
-            entry: runs(self.entry, earlier.entry),
-            leave: runs(self.leave, earlier.leave),
-            skipped: skips(self.skipped, earlier.skipped),
-            skipped_alone: skips(self.skipped_alone, earlier.skipped_alone),
-        }
     }
 }
 

@@ -3,14 +3,11 @@
 //! A kernel may call no tracepoint while certain tasks are current, nor in interrupts that hit them. Then no program on it runs, and
 //! none is skipped.
 
-use super::Span;
-use crate::layer::Layer;
-use crate::probe::Hook;
-use crate::probe::plan::{BlockWay, END_FUNCTIONS, ISSUE_FUNCTION};
-use crate::report::{Cause, CauseKind, Loss, LossReason};
+use crate::model::ids::{CauseKind, Hook, Layer, LossReason};
+use crate::model::run_info::{BlockEvent, BlockInfo};
+use crate::report::{Cause, Loss};
 
-const ISSUE_EVENT: &str = "block_rq_issue";
-const END_EVENT: &str = "block_rq_complete";
+use super::Span;
 
 /// Programs that see the same events, in the span of a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,36 +21,33 @@ pub struct Seen {
 
 impl Seen {
     /// What sees requests issued.
-    pub fn issues(span: &Span<'_>, way: &BlockWay) -> Self {
-        Self::of(span, way, ISSUE_EVENT, &[ISSUE_FUNCTION])
+    pub fn issues(span: &Span<'_>, block: &BlockInfo) -> Self {
+        Self::of(span, block, &block.issue)
     }
 
     /// What sees them end.
-    pub fn ends(span: &Span<'_>, way: &BlockWay) -> Self {
-        Self::of(span, way, END_EVENT, &END_FUNCTIONS)
+    pub fn ends(span: &Span<'_>, block: &BlockInfo) -> Self {
+        Self::of(span, block, &block.end)
     }
 
-    fn of(span: &Span<'_>, way: &BlockWay, event: &str, functions: &[&str]) -> Self {
+    fn of(span: &Span<'_>, block: &BlockInfo, event: &BlockEvent) -> Self {
         let probes = span.probes().filter(|(probe, _)| probe.layer == Some(Layer::Blk));
         let (mut on_event, mut on_functions) = (Vec::new(), Vec::new());
         for (probe, counts) in probes {
             let is_on = |name: &str| probe.functions.iter().any(|function| function == name);
-            if is_on(event) {
+            if is_on(&event.tracepoint) {
                 // Kernels that do not count it skip none (05b24ff9b2cf).
                 on_event.push(Some(counts.skipped_alone.unwrap_or(0)));
-            } else if functions.iter().any(|name| is_on(name)) {
+            } else if event.functions.iter().any(|name| is_on(name)) {
                 on_functions.push(counts.skipped_alone);
             }
         }
-        let is_tracepoint = way.hook == Hook::RawTracepoint || !on_event.is_empty();
+        let is_tracepoint = block.hook == Hook::RawTracepoint || !on_event.is_empty();
         Self {
             event: if is_tracepoint {
-                event.to_owned()
+                event.tracepoint.clone()
             } else {
-                let used = functions
-                    .iter()
-                    .filter(|name| **name == ISSUE_FUNCTION || way.ends.contains(name));
-                used.copied().collect::<Vec<_>>().join(", ")
+                event.functions.join(", ")
             },
             is_tracepoint,
             programs: (on_event.len() + usize::from(!on_functions.is_empty())) as u8,
@@ -120,7 +114,7 @@ mod tests {
     fn a_loss_has_its_cause() {
         let causes = |skipped, lost| {
             let seen = Seen {
-                event: END_EVENT.to_owned(),
+                event: "block_rq_complete".to_owned(),
                 is_tracepoint: true,
                 programs: 2,
                 skipped,

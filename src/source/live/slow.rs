@@ -2,11 +2,11 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::stack::Measured;
+use crate::analyse::Measured;
 use crate::kernel::interface::types::slow_call;
 use crate::kernel::interface::{PATH_ALONE, SLOW_HAS_FILE, SLOW_HAS_OFFSET, SLOW_HAS_SIZE};
 use crate::kernel::names;
-use crate::probe::plan::Plan;
+use crate::model::run_info::{RunInfo, StackInfo};
 use crate::report::slow::{CallPath, Inode, PathKind, SlowCall, SlowRow};
 
 /// Largest errno that a system call returns.
@@ -28,9 +28,10 @@ impl Clocks {
     }
 }
 
-/// What a record says. `None` of one whose op is not in the plan, which no program writes.
-pub fn slow_call(record: &slow_call, plan: &Plan, measured: &Measured, clocks: &Clocks) -> Option<SlowCall> {
-    let spec = plan.ops.get(usize::from(record.op))?.spec;
+/// What a record says. `None` of one whose op is not among those of the run, which no program writes.
+pub fn slow_call(record: &slow_call, run: &RunInfo, stack: &StackInfo, clocks: &Clocks) -> Option<SlowCall> {
+    let info = run.ops.get(usize::from(record.op))?;
+    let measured = Measured::of(stack);
     let has = |what: u32| u32::from(record.has) & what != 0;
     let errno = (-MAX_ERRNO..0).contains(&record.value).then(|| -record.value as i32);
     let rows = measured.rows().into_iter().map(|(row, _)| SlowRow {
@@ -38,13 +39,12 @@ pub fn slow_call(record: &slow_call, plan: &Plan, measured: &Measured, clocks: &
         ns: record.rows[row.place()],
     });
     let (major, minor) = names::numbers_of(record.device);
-    let comm: Vec<u8> = record.comm.iter().flat_map(|word| word.to_ne_bytes()).collect();
     Some(SlowCall {
         ended: clocks.wall_at(record.ended_ns),
         pid: record.tgid,
         tid: record.thread,
-        comm: text(comm.split(|byte| *byte == 0).next().unwrap_or_default()),
-        op: spec.op,
+        comm: comm(&record.comm),
+        op: info.op,
         path: path(record),
         inode: has(SLOW_HAS_FILE).then_some(Inode {
             number: record.inode,
@@ -53,7 +53,7 @@ pub fn slow_call(record: &slow_call, plan: &Plan, measured: &Measured, clocks: &
         }),
         offset: has(SLOW_HAS_OFFSET).then_some(record.offset),
         size: has(SLOW_HAS_SIZE).then_some(record.size),
-        bytes: (spec.moves_bytes && errno.is_none()).then_some(record.value.unsigned_abs()),
+        bytes: (info.moves_bytes && errno.is_none()).then_some(record.value.unsigned_abs()),
         errno,
         total_ns: record.total_ns,
         rows: rows.filter(|row| row.ns > 0).collect(),
@@ -64,6 +64,12 @@ pub fn slow_call(record: &slow_call, plan: &Plan, measured: &Measured, clocks: &
 /// What is not UTF-8 is as readable as it can be.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A thread's name, as the programs keep it.
+pub fn comm(words: &[u64]) -> String {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    text(bytes.split(|byte| *byte == 0).next().unwrap_or_default())
 }
 
 /// The names of a record put together.

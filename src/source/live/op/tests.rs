@@ -1,7 +1,7 @@
 //! From calls to printed numbers: the kernel side's own counting, compiled for this machine, and ours on top of it, held
 //! against the calls themselves.
 
-#[path = "../../../tests/kernel_side/compile.rs"]
+#[path = "../../../../tests/kernel_side/compile.rs"]
 mod compile;
 
 use std::io::Write;
@@ -15,10 +15,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::histogram::{TOP_BIT, step_of};
 use crate::kernel::interface::{BINS, BINS_FROM, ERRNOS};
-use crate::layer::Layer;
+use crate::layer::{Layer, Op};
 use crate::report::json::Form;
 use crate::report::text::{TextOptions, Unit};
-use crate::report::{LayerReport, Report, View};
+use crate::report::{LayerReport, OpReport, Report, View};
 
 const CPUS: u32 = 4;
 
@@ -55,7 +55,7 @@ fn record(calls: &[Call], cpus: u32, unit_ns: u32) -> Vec<op_stats> {
         others
             .iter_mut()
             .zip(&binned)
-            .for_each(|(of_cpu, usual)| of_cpu.add_binned(usual, unit_ns));
+            .for_each(|(of_cpu, usual)| add_binned(of_cpu, usual, unit_ns));
         assert_eq!(readings(&counters), others);
     }
     counters
@@ -93,9 +93,9 @@ fn decode<T: plain::Plain + Default>(bytes: &[u8]) -> Vec<T> {
 }
 
 /// All CPUs of it.
-fn reading(cpus: &[op_stats], epoch: u64) -> OpReading {
-    let mut merged = OpReading::default();
-    cpus.iter().for_each(|cpu| merged.add(cpu, epoch));
+fn reading(cpus: &[op_stats], epoch: u64) -> OpCounters {
+    let mut merged = OpCounters::default();
+    cpus.iter().for_each(|cpu| add(&mut merged, cpu, epoch));
     merged
 }
 
@@ -441,7 +441,7 @@ proptest! {
         let op = now.report(Op::Read, true);
         prop_assert_eq!(op.total_ns, sum(|cpu| cpu.total_ns));
         prop_assert_eq!(op.bytes, Some(sum(|cpu| cpu.bytes)));
-        prop_assert_eq!(now.lost()[1], sum(|cpu| cpu.lost[1]));
+        prop_assert_eq!(now.lost_samples()[1], sum(|cpu| cpu.lost[1]));
         prop_assert_eq!(op.histogram.buckets().find(|bucket| bucket.ge == 3).map_or(0, |b| b.count), sum(|cpu| cpu.steps[3]));
         for op in [op, now.since(&before).report(Op::Read, true)] {
             let report = report_of(op);

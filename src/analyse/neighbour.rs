@@ -1,39 +1,19 @@
-//! Whose requests the disks served meanwhile: counters, and what a report says of the difference of two readings.
+//! Whose requests the disks served meanwhile: what a report says of the difference of two moments.
 
-use crate::kernel::interface::types::{neighbour, waits};
-use crate::kernel::interface::{NEIGHBOUR_FIRST, NEIGHBOUR_OWN, NEIGHBOUR_REST, NEIGHBOURS};
-use crate::probe::attach::Attached;
+use crate::model::abi::{NEIGHBOUR_OWN, NEIGHBOUR_REST};
+use crate::model::snapshot::{NeighbourCounters, ServedCounters};
 use crate::report::neighbour::{Neighbour, Neighbours};
 
-/// All of it at one moment.
-#[derive(Debug, Clone, Default)]
-pub struct NeighbourReading {
-    waits: waits,
-    /// By place; those that nobody has had so far are left out.
-    neighbours: Vec<neighbour>,
-}
-
-/// Reads it; `None` where nobody is told apart.
-pub fn read(attached: &Attached) -> Option<NeighbourReading> {
-    let counters = attached.neighbours.as_ref()?;
-    let waits = attached.skeleton.maps.bss_data.as_deref()?.waits;
-    let places = (waits.places + u64::from(NEIGHBOUR_FIRST)).min(NEIGHBOURS.into()) as usize;
-    Some(NeighbourReading {
-        neighbours: (0..places).flat_map(|place| counters.of_op(place)).collect(),
-        waits,
-    })
-}
-
 /// The difference of two readings.
-pub fn report(before: &NeighbourReading, after: &NeighbourReading) -> Neighbours {
-    let nobody = neighbour::default();
+pub fn report(before: &NeighbourCounters, after: &NeighbourCounters) -> Neighbours {
+    let nobody = ServedCounters::default();
     let earlier = before.neighbours.iter().chain(std::iter::repeat(&nobody));
     let pairs = after.neighbours.iter().zip(earlier).enumerate();
     let mut all: Vec<Neighbour> = pairs
         .map(|(place, (now, then))| Neighbour {
             pid: (place != NEIGHBOUR_REST as usize).then_some(now.tgid),
-            comm: (place != NEIGHBOUR_REST as usize).then(|| name(&now.comm)),
-            is_kernel_thread: now.is_kernel != 0,
+            comm: (place != NEIGHBOUR_REST as usize).then(|| now.comm.clone()),
+            is_kernel_thread: now.is_kernel,
             ns: now.ns.wrapping_sub(then.ns),
             requests: now.requests.wrapping_sub(then.requests),
             bytes: now.bytes.wrapping_sub(then.bytes),
@@ -43,42 +23,33 @@ pub fn report(before: &NeighbourReading, after: &NeighbourReading) -> Neighbours
     let own = own.unwrap_or_default();
     let mut others: Vec<Neighbour> = all.into_iter().filter(|other| other.requests > 0).collect();
     others.sort_by_key(|other| std::cmp::Reverse((other.ns, other.requests)));
-    let (now, then) = (&after.waits, &before.waits);
     Neighbours {
-        waited_ns: now.ns.wrapping_sub(then.ns),
+        waited_ns: after.waited_ns.wrapping_sub(before.waited_ns),
         own_ns: own.ns,
         own_requests: own.requests,
         others,
-        untold_ns: now.untold_ns.wrapping_sub(then.untold_ns),
-        unseen: now.disks_full.wrapping_sub(then.disks_full),
+        untold_ns: after.untold_ns.wrapping_sub(before.untold_ns),
+        unseen: after.disks_full.wrapping_sub(before.disks_full),
     }
-}
-
-fn name(comm: &[u64]) -> String {
-    let bytes: Vec<u8> = comm.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn reading(waited_ns: u64, neighbours: &[(u32, u64, u64)]) -> NeighbourReading {
-        let neighbour = |&(tgid, ns, requests): &(u32, u64, u64)| neighbour {
+    fn reading(waited_ns: u64, neighbours: &[(u32, u64, u64)]) -> NeighbourCounters {
+        let neighbour = |&(tgid, ns, requests): &(u32, u64, u64)| ServedCounters {
             tgid,
             ns,
             requests,
             bytes: requests * 4096,
-            comm: [u64::from_ne_bytes(*b"rsync\0\0\0"), 0],
+            comm: "rsync".to_owned(),
             ..Default::default()
         };
-        NeighbourReading {
-            waits: waits {
-                ns: 1_000 + waited_ns,
-                ..Default::default()
-            },
+        NeighbourCounters {
+            waited_ns: 1_000 + waited_ns,
             neighbours: neighbours.iter().map(neighbour).collect(),
+            ..Default::default()
         }
     }
 

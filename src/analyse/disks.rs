@@ -1,0 +1,126 @@
+//! What the kernel's own counters of disks say of the same span.
+
+use crate::layer::{Counter, REQUESTS};
+use crate::model::run_info::DisksInfo;
+use crate::model::snapshot::DiskCounters;
+use crate::report::{Agreement, Diskstats, OpReport};
+
+impl DiskCounters {
+    fn get(&self, counter: Counter) -> u64 {
+        match counter {
+            Counter::Reads => self.reads,
+            Counter::Writes => self.writes,
+            Counter::Discards => self.discards,
+            Counter::Flushes => self.flushes,
+        }
+    }
+
+    /// What was counted since. Counters wrap as the kernel's do.
+    fn since(self, earlier: Self) -> Self {
+        Self {
+            reads: self.reads.wrapping_sub(earlier.reads),
+            writes: self.writes.wrapping_sub(earlier.writes),
+            discards: self.discards.wrapping_sub(earlier.discards),
+            flushes: self.flushes.wrapping_sub(earlier.flushes),
+            disks: self.disks,
+        }
+    }
+}
+
+/// The kernel's counts of the span, and whether ours are the same: `first` and `last` are its counters before and after ours at
+/// the beginning and at the end. Theirs went up by no more than from the first reading before our first one to the last after our
+/// last one, and by no less than from the last to the first of these.
+pub fn report(disks: &DisksInfo, first: [DiskCounters; 2], last: [DiskCounters; 2], ops: &[OpReport]) -> Diskstats {
+    let moments = [first[0], first[1], last[0], last[1]];
+    let is_gone = moments.iter().any(|moment| moment.disks != moments[0].disks);
+    let (most, least) = if is_gone {
+        Default::default()
+    } else {
+        (last[1].since(first[0]), last[0].since(first[1]))
+    };
+    let seen = |counter: Counter| {
+        let counted = ops.iter().zip(REQUESTS);
+        let of_it = counted.filter(|(_, request)| request.counted_as == Some(counter));
+        of_it.fold(0u64, |sum, (op, _)| sum.saturating_add(op.requests_ended()))
+    };
+    // Both moments take a while, in which the kernel counts on: of what it may have counted between them, that nearest to ours.
+    let nearest = |counter: Counter| seen(counter).max(least.get(counter)).min(most.get(counter));
+    let counters = [
+        (Counter::Reads, "reads"),
+        (Counter::Writes, "writes"),
+        (Counter::Discards, "discards"),
+        (Counter::Flushes, "flushes"),
+    ];
+    let counters = counters
+        .into_iter()
+        .filter(|(counter, _)| !(disks.is_partition && *counter == Counter::Flushes));
+    let differences: Vec<String> = counters
+        .filter(|&(counter, _)| !(least.get(counter)..=most.get(counter)).contains(&seen(counter)))
+        .map(|(counter, name)| format!("{name} {}, seen {}", nearest(counter), seen(counter)))
+        .collect();
+    let agreement = if is_gone {
+        Agreement::NotComparable("a disk was taken away, and its counters with it".to_owned())
+    } else if disks.is_uncounted {
+        Agreement::NotComparable("queue/iostats is 0".to_owned())
+    } else if disks.is_bio_based {
+        Agreement::NotComparable("it counts bios as the driver cuts them".to_owned())
+    } else if differences.is_empty() {
+        Agreement::Agrees
+    } else {
+        Agreement::Differs(differences.join("; "))
+    };
+    Diskstats {
+        reads: nearest(Counter::Reads),
+        writes: nearest(Counter::Writes),
+        discards: nearest(Counter::Discards),
+        flushes: (!disks.is_partition).then_some(nearest(Counter::Flushes)),
+        agreement,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ids::Op;
+    use crate::report::Apart;
+
+    /// Reads that the kernel counted before and after each of our readings, and what is reported of `seen`.
+    fn reported(first: [u64; 2], last: [u64; 2], seen: u64) -> Diskstats {
+        let counted = |reads| DiskCounters {
+            reads,
+            disks: 1,
+            ..DiskCounters::default()
+        };
+        let op = OpReport {
+            apart: Apart {
+                at_start: seen,
+                ..Apart::default()
+            },
+            ..OpReport::new(Op::Read)
+        };
+        report(&DisksInfo::default(), first.map(counted), last.map(counted), &[op])
+    }
+
+    #[test]
+    fn counters_may_wrap() {
+        let stats = |reads, writes| DiskCounters {
+            reads,
+            writes,
+            ..DiskCounters::default()
+        };
+        assert_eq!(stats(1, 5).since(stats(u64::MAX, 3)), stats(2, 2));
+    }
+
+    #[test]
+    fn the_kernel_counts_on_while_it_is_read() {
+        let reads = |seen| {
+            let reported = reported([100, 104], [200, 210], seen);
+            (reported.reads, reported.agreement)
+        };
+        assert_eq!(reads(96), (96, Agreement::Agrees));
+        assert_eq!(reads(103), (103, Agreement::Agrees));
+        assert_eq!(reads(110), (110, Agreement::Agrees));
+        assert_eq!(reads(95), (96, Agreement::Differs("reads 96, seen 95".to_owned())));
+        assert_eq!(reads(111), (110, Agreement::Differs("reads 110, seen 111".to_owned())));
+    }
+}

@@ -1,0 +1,91 @@
+//! What a report says of groups: the difference of two moments.
+
+use std::collections::BTreeMap;
+
+use super::stack::{self, Measured};
+use crate::layer::REQUESTS;
+use crate::model::abi::{GROUP_NONE, GROUP_UNPLACED};
+use crate::model::ids::{By, Layer, Op};
+use crate::model::run_info::RunInfo;
+use crate::model::snapshot::{GroupsCounters, OpCounters};
+use crate::report::OpReport;
+use crate::report::group::{GroupsReport, Numbers, Who, in_steps, largest, merged};
+
+/// The difference of two moments. `measured`: of the whole stack's view.
+pub fn report(
+    by: By,
+    run: &RunInfo,
+    measured: Option<&Measured<'_>>,
+    before: &GroupsCounters,
+    after: &GroupsCounters,
+) -> GroupsReport {
+    let mut numbers = numbers(run, measured, before, after);
+    let left_over = numbers.remove(&GROUP_UNPLACED).unwrap_or_default();
+    let who = |group: u32| match group {
+        GROUP_NONE => Who::Nobody(by),
+        _ => after.who.get(&group).cloned().unwrap_or(Who::Nobody(by)),
+    };
+    if by == By::Process {
+        let numbers = numbers.into_iter().map(|(group, numbers)| (u64::from(group), numbers));
+        return largest(by, numbers.collect(), left_over, run.top).named(|number| who(number as u32));
+    }
+    // A disk has its partitions' calls, and a path those of all files that had it one after the other.
+    let named = numbers.into_iter().map(|(group, numbers)| (who(group), numbers));
+    let (all, numbers): (Vec<Who>, Vec<Numbers>) = merged(named).into_iter().unzip();
+    let ranked = largest(by, (0..).zip(numbers).collect(), left_over, run.top);
+    ranked.named(|place| all.get(place as usize).cloned().unwrap_or(Who::Nobody(by)))
+}
+
+/// What each group has counted between the moments.
+fn numbers(
+    run: &RunInfo,
+    measured: Option<&Measured<'_>>,
+    before: &GroupsCounters,
+    after: &GroupsCounters,
+) -> BTreeMap<u32, Numbers> {
+    let is_queued = run.block.as_ref().is_some_and(|block| block.queue_from.is_some());
+    let mut groups: BTreeMap<u32, Numbers> = BTreeMap::new();
+    let none = OpCounters::default();
+    for (key, counters) in &after.ops {
+        let (group, place) = *key;
+        let Some(info) = run.ops.get(place as usize) else {
+            continue;
+        };
+        let difference = counters.since(before.ops.get(key).unwrap_or(&none));
+        let op = difference.report(info.op, info.moves_bytes);
+        if op.count() == 0 {
+            continue;
+        }
+        let has_queue = is_queued && info.layer == Layer::Blk && waits_in_queue(info.op);
+        let op = OpReport {
+            extremes: in_steps(op.extremes, &op.histogram, op.total_ns),
+            queue_ns: has_queue.then_some(difference.queue_time_ns()),
+            ..op
+        };
+        groups.entry(group).or_default().add(&Numbers {
+            layers: vec![(info.layer, vec![op])],
+            ..Numbers::default()
+        });
+    }
+    let Some(measured) = measured else {
+        return groups;
+    };
+    for (group, stack) in &after.stacks {
+        let (families, not_waited) = stack::of_group(measured, before.stacks.get(group), stack);
+        groups.insert(
+            *group,
+            Numbers {
+                families,
+                not_waited,
+                ..Numbers::default()
+            },
+        );
+    }
+    groups
+}
+
+/// Whether requests of this op have a time in the queue.
+fn waits_in_queue(op: Op) -> bool {
+    let mut ops = Layer::Blk.ops().iter().zip(REQUESTS);
+    ops.any(|(known, request)| known.op == op && request.queued)
+}

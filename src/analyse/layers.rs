@@ -1,0 +1,259 @@
+//! The layers of a report.
+
+use super::cause::Seen;
+use super::{Span, disks, neighbour, since};
+use crate::layer::REQUESTS;
+use crate::model::abi::{LOST_CLOCK, LOST_REASONS, LOST_RETURN, LOST_STORAGE, LOST_TABLE_FULL};
+use crate::model::ids::{Hook, Layer, LossReason};
+use crate::model::run_info::{BlockInfo, LayerInfo};
+use crate::model::snapshot::OpCounters;
+use crate::report::{Agreement, LayerReport, Loss, NotMeasured, OpReport};
+
+/// All that were asked for.
+pub fn report(span: &Span<'_>) -> Vec<LayerReport> {
+    span.run.layers.iter().map(|info| of_layer(info, span)).collect()
+}
+
+fn of_layer(info: &LayerInfo, span: &Span<'_>) -> LayerReport {
+    let layer = info.layer;
+    let mut report = LayerReport::new(layer);
+    if let Some(why) = &info.refused {
+        report.absent = span.run.ops_of(layer).filter_map(|(_, op)| op.absent.clone()).collect();
+        report.not_measured.push(NotMeasured {
+            what: "everything".to_owned(),
+            reason: why.clone(),
+        });
+        return report;
+    }
+    if let Some(detached) = span.detached(layer) {
+        let not_measured = |what: &str| NotMeasured {
+            what: what.to_owned(),
+            reason: since(detached),
+        };
+        if span.is_gone(layer) {
+            let ops = span.run.ops_of(layer);
+            report.absent = ops.map(|(_, op)| not_measured(op.op.name())).collect();
+            report.not_measured.push(not_measured("everything"));
+            return report;
+        }
+        report.not_measured.push(not_measured("everything since then"));
+    }
+    report.not_measured.extend(info.not_measured.iter().cloned());
+    let lost = ops_of_layer(&mut report, span);
+    report.losses = losses(layer, &lost, span);
+    report.skips_unknown = skips_unknown(layer, span);
+    let under_way = span.after.under_way.as_ref();
+    report.in_flight = under_way.map(|known| known.by_layer.get(&layer).copied().unwrap_or(0));
+    if let Some(error) = span.after.unread.as_ref().filter(|_| layer == Layer::Vfs) {
+        report.warnings.push(format!(
+            "the last calls at {layer} are missing, since their counters could not be read: {error}"
+        ));
+    }
+    if info.completions_skip_interrupts {
+        report.warnings.push(format!(
+            "asynchronous calls at {layer} can be lost: their completions are seen by kprobes alone, which skip interrupts"
+        ));
+    }
+    warn_of_lossy_hooks(&mut report, span);
+    report
+}
+
+/// What the ops of a layer have lost.
+#[derive(Default)]
+struct Lost {
+    /// In the order of `enum lost_reason`.
+    by_reason: [u64; LOST_REASONS as usize],
+    unseen_issues: u64,
+}
+
+/// Fills in what was counted of each op, and by which hooks.
+fn ops_of_layer(report: &mut LayerReport, span: &Span<'_>) -> Lost {
+    let mut lost = Lost::default();
+    let mut queue_times = Vec::new();
+    for (place, op) in span.run.ops_of(report.layer) {
+        report.not_measured.extend(op.not_measured.iter().cloned());
+        if op.points.is_empty() {
+            report.absent.extend(op.absent.clone());
+            continue;
+        }
+        for point in &op.points {
+            if !report.hooks.contains(&point.hook) {
+                report.hooks.push(point.hook);
+            }
+        }
+        let difference = span.after.ops[place].since(&span.before.ops[place]);
+        if report.layer == Layer::Blk {
+            queue_times.push((report.ops.len(), difference.queue_time_ns()));
+        }
+        report.excluded = report.excluded.saturating_add(difference.excluded_calls());
+        for (sum, n) in lost.by_reason.iter_mut().zip(difference.lost_samples()) {
+            *sum = sum.saturating_add(n);
+        }
+        let unseen_issues = unseen_issues_of(report.layer, &difference);
+        lost.unseen_issues = lost.unseen_issues.saturating_add(unseen_issues);
+        report.ops.push(OpReport {
+            attach: op.points.clone(),
+            refused: op.refused.clone(),
+            losses: losses_of_op(report.layer, &difference),
+            ..difference.report(op.op, op.moves_bytes)
+        });
+    }
+    if report.layer == Layer::Blk {
+        block_report(report, &queue_times, span);
+    }
+    lost
+}
+
+/// Says which hooks lose calls on this machine.
+fn warn_of_lossy_hooks(report: &mut LayerReport, span: &Span<'_>) {
+    let block = span.run.block.as_ref().filter(|_| report.layer == Layer::Blk);
+    for hook in report.hooks.clone() {
+        let why = match block {
+            // Which of its hooks is the weaker does not matter.
+            Some(block) if block.hook != hook => None,
+            Some(block) => block.lossy.as_ref(),
+            None => span.run.lossy.get(&hook),
+        };
+        let Some(why) = why else { continue };
+        report
+            .warnings
+            .push(format!("{hook} at {} can lose calls: {why}", report.layer));
+        // A call whose return was missed looks like one under way.
+        let Some(under_way) = report.in_flight.take().filter(|&n| n > 0) else {
+            continue;
+        };
+        let mut known = report.losses.iter_mut();
+        match known.find(|loss| loss.reason == LossReason::ReturnMissed && loss.cause.is_none()) {
+            Some(loss) => (loss.count, loss.up_to) = (loss.count.saturating_add(under_way), true),
+            None => report.losses.insert(
+                0,
+                Loss {
+                    reason: LossReason::ReturnMissed,
+                    count: under_way,
+                    up_to: true,
+                    cause: None,
+                },
+            ),
+        }
+    }
+}
+
+/// What the block layer has beside the others.
+fn block_report(report: &mut LayerReport, queue_times: &[(usize, u64)], span: &Span<'_>) {
+    report.queue_from = span.run.block.as_ref().and_then(|block| block.queue_from.clone());
+    for &(place, queue_ns) in queue_times {
+        let is_queued = REQUESTS.get(place).is_some_and(|request| request.queued);
+        report.ops[place].queue_ns = (report.queue_from.is_some() && is_queued).then_some(queue_ns);
+    }
+    let readings = span.before.neighbours.as_ref().zip(span.after.neighbours.as_ref());
+    report.neighbours = readings.map(|(before, after)| neighbour::report(before, after));
+    let disks = span.run.disks.zip(span.before.disks.zip(span.after.disks));
+    report.diskstats = disks.map(|(info, (first, last))| disks::report(&info, first, last, &report.ops));
+    if let (Some(stats), Some(_)) = (&mut report.diskstats, span.detached(Layer::Blk)) {
+        stats.agreement = Agreement::NotComparable("requests were not counted to the end".to_owned());
+    }
+}
+
+/// Losses that the programs counted.
+fn own_losses(lost: &[u64]) -> Vec<Loss> {
+    let own = [
+        (LOST_RETURN, LossReason::ReturnMissed),
+        (LOST_STORAGE, LossReason::NoStorage),
+        (LOST_TABLE_FULL, LossReason::TableFull),
+        (LOST_CLOCK, LossReason::ClockBackwards),
+    ];
+    own.into_iter()
+        .map(|(place, reason)| Loss {
+            reason,
+            count: lost[place as usize],
+            up_to: false,
+            cause: None,
+        })
+        .filter(|loss| loss.count > 0)
+        .collect()
+}
+
+/// Requests whose end was seen and whose issue was not. One that found no room when it was issued is lost as that.
+fn unseen_issues_of(layer: Layer, difference: &OpCounters) -> u64 {
+    let lost = difference.lost_samples();
+    let no_room = lost[LOST_STORAGE as usize].saturating_add(lost[LOST_TABLE_FULL as usize]);
+    let unseen = if layer == Layer::Blk {
+        difference.half_seen_calls()
+    } else {
+        0
+    };
+    unseen.saturating_sub(no_room)
+}
+
+/// Losses that the programs counted of one op.
+fn losses_of_op(layer: Layer, difference: &OpCounters) -> Vec<Loss> {
+    let issues = Loss {
+        reason: LossReason::IssueMissed,
+        count: unseen_issues_of(layer, difference),
+        up_to: false,
+        cause: None,
+    };
+    let mut losses = own_losses(&difference.lost_samples());
+    losses.extend(Some(issues).filter(|issues| issues.count > 0));
+    losses
+}
+
+/// Losses that the programs counted, and the entries that the kernel did not let them see.
+fn losses(layer: Layer, lost: &Lost, span: &Span<'_>) -> Vec<Loss> {
+    let mut losses = own_losses(&lost.by_reason);
+    let mut skipped_and_known = 0;
+    let block: Option<&BlockInfo> = span.run.block.as_ref();
+    if let Some(block) = block.filter(|block| layer == Layer::Blk && !block.is_bio_based) {
+        let missed = losses.extract_if(.., |loss| loss.reason == LossReason::ReturnMissed);
+        let missed = missed.fold(0, |sum, loss| loss.count.saturating_add(sum));
+        let issues = Seen::issues(span, block);
+        // Their ends were seen: the rest of what was skipped is lost beside them.
+        skipped_and_known = lost.unseen_issues.min(issues.skipped());
+        losses.splice(..0, issues.losses(LossReason::IssueMissed, lost.unseen_issues));
+        losses.splice(..0, Seen::ends(span, block).losses(LossReason::ReturnMissed, missed));
+    }
+    let skipped = |is_counted: fn(Hook) -> bool| -> u64 {
+        span.probes()
+            .filter(|(probe, _)| probe.layer == Some(layer) && is_counted(probe.hook))
+            .filter_map(|(_, counts)| counts.skipped)
+            .fold(0, u64::saturating_add)
+    };
+    let ends = skipped(|hook| hook == Hook::Fsession);
+    let entries = skipped(|hook| hook != Hook::Fsession).saturating_sub(skipped_and_known);
+    let entries = entries.saturating_add(entries_of_ends(layer, ends, span));
+    if entries > 0 {
+        losses.push(Loss {
+            reason: LossReason::EntryMissed,
+            count: entries,
+            up_to: span.run.is_filtered || ends > 0,
+            cause: None,
+        });
+    }
+    losses
+}
+
+/// How many calls had their entries skipped, of so many entries and returns. Those with one of two seen are known: the others lack
+/// both. A return that was skipped alone looks like a call under way, which the end of the run takes for lost.
+fn entries_of_ends(layer: Layer, ends: u64, span: &Span<'_>) -> u64 {
+    if ends == 0 {
+        return 0;
+    }
+    let (mut half_seen, mut under_way) = (0u64, 0u64);
+    for (place, _) in span.run.ops_of(layer) {
+        let difference = span.after.ops[place].since(&span.before.ops[place]);
+        half_seen = half_seen.saturating_add(difference.half_seen_calls());
+        let in_cookies = span
+            .after
+            .under_way
+            .as_ref()
+            .and_then(|known| known.in_cookies.get(place));
+        under_way = under_way.saturating_add(in_cookies.copied().unwrap_or(0));
+    }
+    ends.saturating_add(half_seen).saturating_sub(under_way).div_ceil(2)
+}
+
+/// Whether nothing that the layer is measured by has its skipped entries counted.
+fn skips_unknown(layer: Layer, span: &Span<'_>) -> bool {
+    span.probes()
+        .all(|(probe, counts)| probe.layer != Some(layer) || counts.skipped.is_none())
+}

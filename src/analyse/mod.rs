@@ -1,0 +1,172 @@
+//! Makes reports: of what is known of a run and of its counters at two moments, and of nothing else. So the same two moments are
+//! the same report, wherever and whenever it is made.
+
+mod cause;
+mod disks;
+mod group;
+mod layers;
+mod neighbour;
+mod op;
+mod stack;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::tz::{Offset, TimeZone};
+
+use crate::model::cost::Detached;
+use crate::model::ids::Layer;
+use crate::model::run_info::{ProbeInfo, RunInfo, StackInfo};
+use crate::model::snapshot::{ProbeCounts, Snapshot};
+use crate::number;
+use crate::report::{Budget, Cost, Probe, Report, group as groups};
+
+pub use self::stack::Measured;
+
+/// What came between two moments of a run.
+#[must_use]
+pub fn report(run: &RunInfo, before: &Snapshot, after: &Snapshot) -> Report {
+    let span = Span { run, before, after };
+    let mut layers = layers::report(&span);
+    let mut stack = stack_report(&span);
+    let groups = groups_report(&span);
+    if let Some(groups) = &groups {
+        groups::make_sums(&groups.total, &mut layers, stack.as_mut());
+    }
+    Report {
+        start: before.wall,
+        time_of_day: time_of_day(after),
+        length: Duration::from_nanos(after.at_ns.saturating_sub(before.at_ns)),
+        subject: run.subject.clone(),
+        filter: run.filter.clone(),
+        kernel: run.kernel.clone(),
+        layers,
+        stack,
+        groups,
+        probes: probes(&span),
+        cost: Cost {
+            process: Duration::from_nanos(after.own_ns.saturating_sub(before.own_ns)),
+            has_runs: run.has_runs,
+            no_runs: run.no_runs.clone(),
+            budget: run.budget.map(|limit| Budget {
+                limit,
+                detached: after.detached.clone(),
+            }),
+        },
+        warnings: run.notes.iter().cloned().chain(warnings(&span)).collect(),
+    }
+}
+
+/// `11:02:43`, as clocks showed it where the run was.
+fn time_of_day(after: &Snapshot) -> String {
+    let offset = Offset::from_seconds(after.utc_offset).unwrap_or(Offset::UTC);
+    after
+        .wall
+        .to_zoned(TimeZone::fixed(offset))
+        .strftime("%H:%M:%S")
+        .to_string()
+}
+
+/// What could not be read, or had no room.
+fn warnings(span: &Span<'_>) -> Vec<String> {
+    let mut warnings = span.after.warnings.clone();
+    let not_followed = span.after.not_followed.saturating_sub(span.before.not_followed);
+    if not_followed > 0 {
+        warnings.push(format!(
+            "{} not followed: their table was full",
+            match not_followed {
+                1 => "1 child process was".to_owned(),
+                n => format!("{} child processes were", number::thousands(n)),
+            }
+        ));
+    }
+    warnings
+}
+
+/// What a report is made of.
+struct Span<'a> {
+    run: &'a RunInfo,
+    before: &'a Snapshot,
+    after: &'a Snapshot,
+}
+
+impl<'a> Span<'a> {
+    /// How a layer was detached, if it was.
+    fn detached(&self, layer: Layer) -> Option<&'a Detached> {
+        self.after.detached.iter().find(|detached| detached.layer == layer)
+    }
+
+    /// Whether that was over when the span began, so that it has nothing of the layer.
+    fn is_gone(&self, layer: Layer) -> bool {
+        let offset = Duration::from_nanos(self.before.at_ns.saturating_sub(self.run.began_ns));
+        let until = self.detached(layer).and_then(|detached| detached.until);
+        until.is_some_and(|until| until <= offset)
+    }
+
+    /// What the kernel counted of each probe in the span.
+    fn probes(&self) -> impl Iterator<Item = (&'a ProbeInfo, ProbeCounts)> {
+        let counts = self.before.probes.iter().zip(&self.after.probes);
+        let probes = self.run.probes.iter().zip(counts);
+        probes.map(|(probe, (before, after))| (probe, after.since(before)))
+    }
+
+    /// What of the whole stack was measured; `None` where it was not asked for.
+    fn measured(&self, slower_ns: Option<u64>) -> Option<Measured<'a>> {
+        let detached = self.after.detached.iter();
+        Some(Measured {
+            slower_ns,
+            detached: detached.map(|detached| (detached.layer, since(detached))).collect(),
+            gone: Layer::ALL.into_iter().filter(|&layer| self.is_gone(layer)).collect(),
+            ..Measured::of(self.run.stack.as_ref()?)
+        })
+    }
+}
+
+impl<'a> Measured<'a> {
+    /// With nothing detached.
+    #[must_use]
+    pub fn of(info: &'a StackInfo) -> Self {
+        Self {
+            info,
+            slower_ns: None,
+            detached: BTreeMap::new(),
+            gone: BTreeSet::new(),
+        }
+    }
+}
+
+/// When a layer was detached, and why.
+fn since(detached: &Detached) -> String {
+    format!(
+        "detached {} after the start, to keep to --budget",
+        number::length(detached.after)
+    )
+}
+
+fn stack_report(span: &Span<'_>) -> Option<crate::report::stack::StackReport> {
+    let measured = span.measured(span.run.slower_ns)?;
+    Some(stack::report(
+        &measured,
+        span.before.stack.as_ref()?,
+        span.after.stack.as_ref()?,
+    ))
+}
+
+fn groups_report(span: &Span<'_>) -> Option<groups::GroupsReport> {
+    let measured = span.measured(None);
+    let (before, after) = (span.before.groups.as_ref()?, span.after.groups.as_ref()?);
+    Some(group::report(span.run.by?, span.run, measured.as_ref(), before, after))
+}
+
+fn probes(span: &Span<'_>) -> Vec<Probe> {
+    span.probes()
+        .map(|(probe, counts)| Probe {
+            layer: probe.layer,
+            hook: probe.hook,
+            functions: probe.functions.clone(),
+            entry: counts.entry,
+            leave: counts.leave,
+            skipped: counts.skipped,
+        })
+        .collect()
+}

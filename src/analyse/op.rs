@@ -1,0 +1,121 @@
+//! The difference of an op's counters, and an op of a report made of it.
+//!
+//! What a report cannot hold is reported as the largest number, never as a small one.
+
+use crate::histogram::Histogram;
+use crate::model::abi::{
+    APART_AT_START, APART_BY_KERNEL, APART_NEVER_ISSUED, APART_UNOWNED, APART_UNTIMED, LOST_REASONS,
+};
+use crate::model::ids::Op;
+use crate::model::snapshot::OpCounters;
+use crate::report::{Apart, OpReport};
+
+impl OpCounters {
+    /// What was counted since `earlier`, an older reading of the same counters.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let all = |now: &[u128], before: &[u128]| -> Vec<u128> {
+            let before = before.iter().copied().chain(std::iter::repeat(0));
+            now.iter()
+                .zip(before)
+                .map(|(&now, before)| growth(now, before))
+                .collect()
+        };
+        let of_errno = |(errno, &calls): (&i32, &u128)| {
+            let before = earlier.errnos.get(errno).copied().unwrap_or(0);
+            (*errno, growth(calls, before))
+        };
+        Self {
+            total_ns: growth(self.total_ns, earlier.total_ns),
+            bytes: growth(self.bytes, earlier.bytes),
+            errors: growth(self.errors, earlier.errors),
+            excluded: growth(self.excluded, earlier.excluded),
+            queued: growth(self.queued, earlier.queued),
+            queue_ns: growth(self.queue_ns, earlier.queue_ns),
+            apart: std::array::from_fn(|i| growth(self.apart[i], earlier.apart[i])),
+            lost: std::array::from_fn(|i| growth(self.lost[i], earlier.lost[i])),
+            half_seen: growth(self.half_seen, earlier.half_seen),
+            extremes: self.extremes,
+            errnos: self.errnos.iter().map(of_errno).collect(),
+            steps: all(&self.steps, &earlier.steps),
+            unit_slots: all(&self.unit_slots, &earlier.unit_slots),
+        }
+    }
+
+    /// Calls on files of a kind that was not asked for.
+    #[must_use]
+    pub fn excluded_calls(&self) -> u64 {
+        limited(self.excluded)
+    }
+
+    /// Samples lost, in the order of `enum lost_reason`.
+    #[must_use]
+    pub fn lost_samples(&self) -> [u64; LOST_REASONS as usize] {
+        self.lost.map(limited)
+    }
+
+    /// Calls of which the return alone was seen, by hooks that tell.
+    #[must_use]
+    pub fn half_seen_calls(&self) -> u64 {
+        limited(self.half_seen)
+    }
+
+    /// The part of the total that requests spent in the queue.
+    #[must_use]
+    pub fn queue_time_ns(&self) -> u64 {
+        limited(self.queue_ns)
+    }
+
+    /// The difference of two readings as a report has it.
+    #[must_use]
+    pub fn report(&self, op: Op, moves_bytes: bool) -> OpReport {
+        let counts = |slots: &[u128]| -> Vec<u64> { slots.iter().copied().map(limited).collect() };
+        let mut errors: Vec<(i32, u64)> = self
+            .errnos
+            .iter()
+            .map(|(&errno, &calls)| (errno, limited(calls)))
+            .filter(|&(_, calls)| calls > 0)
+            .collect();
+        errors.sort_by_key(|&(errno, n)| (std::cmp::Reverse(n), errno));
+        let named: u128 = self.errnos.values().sum();
+        let histogram = Histogram::from_steps(&counts(&self.steps));
+        let counted = histogram.count() > 0;
+        let apart = |kind: u32| limited(self.apart[kind as usize]);
+        OpReport {
+            op,
+            attach: Vec::new(),
+            refused: Vec::new(),
+            losses: Vec::new(),
+            total_ns: limited(self.total_ns),
+            bytes: moves_bytes.then_some(limited(self.bytes)),
+            extremes: self.extremes.filter(|_| counted),
+            errors_unnamed: limited(self.errors.saturating_sub(named)),
+            errors,
+            queued: limited(self.queued),
+            queue_ns: None,
+            apart: Apart {
+                at_start: apart(APART_AT_START),
+                never_issued: apart(APART_NEVER_ISSUED),
+                by_kernel: apart(APART_BY_KERNEL),
+                unowned: apart(APART_UNOWNED),
+                untimed: apart(APART_UNTIMED),
+            },
+            histogram,
+            unit_slots: if self.unit_slots.iter().any(|&n| n > 0) {
+                counts(&self.unit_slots)
+            } else {
+                Vec::new()
+            },
+        }
+    }
+}
+
+/// By how much a sum of counters grew. They only grow, so one that is smaller than before has wrapped at 2^64.
+fn growth(now: u128, before: u128) -> u128 {
+    now.checked_sub(before)
+        .unwrap_or_else(|| (now + (1 << 64)).saturating_sub(before))
+}
+
+fn limited(n: u128) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
+}

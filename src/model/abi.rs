@@ -1,0 +1,5 @@
+//! The numbers of `bpf/interface.h`, which both sides read.
+
+#![allow(clippy::pedantic, clippy::all, missing_docs)]
+
+include!(concat!(env!("OUT_DIR"), "/interface.rs"));

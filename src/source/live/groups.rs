@@ -1,0 +1,184 @@
+//! The counters of groups, and whose they are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::offset_of;
+
+use super::slow::text;
+use super::{op, stack};
+use crate::kernel::interface::types::{self, cell_key, family_stats, op_stats, origin_stats};
+use crate::kernel::names::{self, Machine, Names};
+use crate::model::abi::{DIRECTIONS, FAMILIES, GROUP_FIRST, GROUP_UNPLACED, ORIGINS};
+use crate::model::ids::{By, PathKind};
+use crate::model::snapshot::{GroupsCounters, OpCounters, StackCounters};
+use crate::probe::attach::{AttachedGroups, GroupCounters};
+use crate::probe::counters::Counters;
+use crate::probe::plan::Plan;
+use crate::report::group::Who;
+use crate::report::slow::{CallPath, Inode};
+
+/// Reads all of them; see [`super::read`] for `epoch`.
+pub fn read(groups: &AttachedGroups, plan: &Plan, epoch: u64) -> GroupsCounters {
+    let mut read = match &groups.counters {
+        GroupCounters::Ops { cells, keys } => GroupsCounters {
+            ops: read_ops(cells, keys, plan.rows(), epoch),
+            ..GroupsCounters::default()
+        },
+        GroupCounters::Stack { families, origins } => {
+            let of_group = |group| (group, read_stack(families, origins, group, epoch));
+            GroupsCounters {
+                stacks: known(groups).map(of_group).collect(),
+                ..GroupsCounters::default()
+            }
+        }
+    };
+    let machine = Machine::now();
+    let numbered = read
+        .ops
+        .keys()
+        .map(|(group, _)| *group)
+        .chain(read.stacks.keys().copied());
+    let numbered: BTreeSet<u32> = numbered.filter(|group| *group >= GROUP_FIRST).collect();
+    read.who = numbered
+        .into_iter()
+        .filter_map(|number| {
+            let group = groups.groups.element(number as usize)?;
+            Some((number, describe(groups.by, &group, &machine)))
+        })
+        .collect();
+    read
+}
+
+/// By group and row. The first `rows` cells are those of calls that found no room.
+fn read_ops(
+    cells: &Counters<op_stats>,
+    keys: &Counters<cell_key>,
+    rows: usize,
+    epoch: u64,
+) -> BTreeMap<(u32, u32), OpCounters> {
+    let mut ops: BTreeMap<(u32, u32), OpCounters> = BTreeMap::new();
+    for place in 0..cells.len() {
+        let key = match keys.element(place) {
+            _ if place < rows => (GROUP_UNPLACED, place as u32),
+            Some(key) if key.group != GROUP_UNPLACED => (key.group, key.row),
+            _ => continue,
+        };
+        if let Some(cell) = cells.element(place) {
+            op::add(ops.entry(key).or_default(), &cell, epoch);
+        }
+    }
+    ops
+}
+
+fn read_stack(
+    families: &Counters<family_stats>,
+    origins: &Counters<origin_stats>,
+    group: u32,
+    epoch: u64,
+) -> StackCounters {
+    let family = |place: u32| {
+        let found = families.element((group * FAMILIES + place) as usize);
+        found.map(|family| stack::family(&family, epoch))
+    };
+    let origin = |place: u32| {
+        let found = origins.element((group * ORIGINS * DIRECTIONS + place) as usize);
+        found.map(stack::origin).unwrap_or_default()
+    };
+    StackCounters {
+        families: (0..FAMILIES).filter_map(family).collect(),
+        origins: (0..ORIGINS * DIRECTIONS).map(origin).collect(),
+    }
+}
+
+/// Numbers of groups that there are, the two that are nobody's among them.
+fn known(groups: &AttachedGroups) -> impl Iterator<Item = u32> {
+    const IS_KNOWN: usize = offset_of!(types::group, is_known) / size_of::<u64>();
+    let all = 0..groups.groups.len() as u32;
+    all.filter(|&group| group < GROUP_FIRST || groups.groups.word(group as usize, IS_KNOWN) == Some(1))
+}
+
+/// What is written about a group, and what is known of it elsewhere.
+fn describe(by: By, group: &types::group, names: &dyn Names) -> Who {
+    let comm: Vec<u8> = group.comm.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let recorded = || text(comm.split(|byte| *byte == 0).next().unwrap_or_default());
+    let pieces = || names::pieces(&group.names, group.names_length);
+    match by {
+        By::Process => Who::Process {
+            pid: group.number,
+            // It may have a new name since, and if it has ended, the last one is here.
+            comm: names.process(group.number, group.more).unwrap_or_else(recorded),
+        },
+        By::File => {
+            let device = (group.more >> 32) as u32;
+            let (major, minor) = names::numbers_of(device);
+            let inode = Inode {
+                number: group.number,
+                major,
+                minor,
+            };
+            Who::File {
+                inode: Some(inode),
+                path: names::path(u32::from(group.path), &pieces()).map(|path| mounted(path, names.mount(device))),
+            }
+        }
+        By::Disk => Who::Disk {
+            name: names.disk(group.number as u32, pieces().first().map(String::as_str)),
+        },
+        By::Cgroup => Who::Cgroup {
+            path: match names::path(u32::from(group.path), &pieces()) {
+                Some(path) => path.text,
+                None => format!("… ({})", group.number),
+            },
+        },
+    }
+}
+
+/// A name from the root of its file system, made one from the root.
+fn mounted(path: CallPath, mount: Option<String>) -> CallPath {
+    match (path.kind, mount) {
+        (PathKind::Inside, Some(mount)) => CallPath {
+            kind: PathKind::Whole,
+            text: format!("{}{}", mount.trim_end_matches('/'), path.text),
+        },
+        (PathKind::Inside, None) => CallPath {
+            kind: PathKind::Cut,
+            text: format!("…{}", path.text),
+        },
+        _ => path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine that lists no disk.
+    struct Nothing;
+
+    impl Names for Nothing {
+        fn process(&self, _: u64, _: u64) -> Option<String> {
+            None
+        }
+
+        fn disk(&self, device: u32, recorded: Option<&str>) -> String {
+            format!("{device} {recorded:?}")
+        }
+
+        fn mount(&self, _: u32) -> Option<String> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_disk_is_looked_for_with_the_name_that_was_recorded() {
+        let mut group = types::group {
+            number: 7,
+            ..Default::default()
+        };
+        let name = |group: &types::group| describe(By::Disk, group, &Nothing).name();
+        assert_eq!(name(&group), "7 None");
+        let recorded = b"nvme0c0n1\0";
+        group.names[..recorded.len()].copy_from_slice(recorded);
+        group.names_length = recorded.len() as u32;
+        assert_eq!(name(&group), "7 Some(\"nvme0c0n1\")");
+    }
+}

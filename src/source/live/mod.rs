@@ -1,0 +1,169 @@
+//! The running kernel: reads the counters of its programs.
+
+mod groups;
+mod neighbours;
+mod op;
+mod run_info;
+mod slow;
+mod stack;
+mod under_way;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::budget::CpuTimes;
+use crate::kernel::interface::types::binned;
+use crate::model::run_info::RunInfo;
+use crate::model::snapshot::{OpCounters, ProbeCounts, Snapshot};
+use crate::probe::attach::Attached;
+use crate::probe::binned::BinnedCounters;
+use crate::probe::plan::Plan;
+use crate::report::slow::{LeftOut, SlowCall};
+
+pub use run_info::{OfRun, describe};
+pub use slow::Clocks;
+pub use under_way::read as under_way;
+
+/// Why something of the kernel's could not be read.
+#[derive(Debug, Clone)]
+pub struct ReadError(String);
+
+impl std::fmt::Display for ReadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl From<libbpf_rs::Error> for ReadError {
+    fn from(error: libbpf_rs::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// The clock of the programs (`bpf_ktime_get_ns`), in nanoseconds.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
+        .map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
+}
+
+/// Reads everything that the programs have counted. `epoch` is the generation of the extremes that ends; calls that were counted since
+/// the next one began are in the counts, so its extremes are looked at too. `counts_runs` says that the kernel counts the programs'
+/// runs.
+#[must_use]
+pub fn read(attached: &Attached, plan: &Plan, epoch: u64, counts_runs: bool) -> Snapshot {
+    let completions: BTreeMap<usize, usize> = plan.completion_rows().collect();
+    let (usual, unread) = usual_calls(attached);
+    let unit_ns = attached
+        .skeleton
+        .maps
+        .rodata_data
+        .map_or(0, |rodata| rodata.config.unit_ns);
+    let op = |index| {
+        let mut merged = OpCounters::default();
+        for row in [Some(index), completions.get(&index).copied()].into_iter().flatten() {
+            let cpus = attached.counters.of_op(row);
+            cpus.for_each(|cpu| op::add(&mut merged, &cpu, epoch));
+        }
+        let cpus = usual.iter().filter(|(op, _)| *op == index);
+        cpus.for_each(|(_, cpu)| op::add_binned(&mut merged, cpu, unit_ns));
+        merged
+    };
+    let (wall, utc_offset) = wall_clock();
+    Snapshot {
+        at_ns: monotonic_ns(),
+        wall,
+        utc_offset,
+        ops: (0..attached.ops.len()).map(op).collect(),
+        unread: unread.map(|error| error.0),
+        probes: probe_counts(attached, counts_runs),
+        own_ns: own_ns(),
+        not_followed: attached
+            .skeleton
+            .maps
+            .bss_data
+            .as_deref()
+            .map_or(0, |bss| bss.control.not_followed),
+        stack: attached.stack.as_ref().map(|attached| stack::read(attached, epoch)),
+        groups: attached
+            .groups
+            .as_ref()
+            .map(|attached| groups::read(attached, plan, epoch)),
+        neighbours: neighbours::read(attached),
+        disks: None,
+        under_way: None,
+        detached: Vec::new(),
+        warnings: Vec::new(),
+    }
+}
+
+/// The time, and the local time zone's seconds east of UTC.
+#[must_use]
+pub fn wall_clock() -> (Timestamp, i32) {
+    let now = jiff::Zoned::now();
+    (now.timestamp(), now.offset().seconds())
+}
+
+fn probe_counts(attached: &Attached, counts_runs: bool) -> Vec<ProbeCounts> {
+    // Before what it is held against: never more than that.
+    let made_good = attached.made_good();
+    let probes = attached.probes.iter();
+    probes.map(|probe| probe.read(counts_runs, made_good)).collect()
+}
+
+/// CPU time so far, of the layers that are attached, and of all else that measuring takes. The kernel counts runs.
+#[must_use]
+pub fn cpu_times(attached: &Attached) -> CpuTimes {
+    let layers = attached.layers();
+    let mut times: CpuTimes = layers.iter().map(|&layer| (Some(layer), 0)).collect();
+    times.insert(None, own_ns());
+    for probe in &attached.probes {
+        // What is detached takes no more.
+        if let Some(ns) = times.get_mut(&probe.goes_with) {
+            *ns = ns.saturating_add(probe.run_ns());
+        }
+    }
+    times
+}
+
+/// CPU time of this process, in the kernel and outside, in nanoseconds.
+fn own_ns() -> u64 {
+    let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF);
+    usage.map_or(0, |usage| {
+        let time = |part: nix::sys::time::TimeVal| {
+            Duration::from_secs(part.tv_sec().unsigned_abs()) + Duration::from_micros(part.tv_usec().unsigned_abs())
+        };
+        crate::report::nanoseconds(time(usage.user_time()) + time(usage.system_time()))
+    })
+}
+
+/// Calls that are counted in bins, of which op, and on each CPU; and why the last ones are not among them, if that is so.
+fn usual_calls(attached: &Attached) -> (Vec<(usize, binned)>, Option<ReadError>) {
+    let read = attached.binned.as_ref().map(BinnedCounters::read);
+    let (all, unread) = read.unwrap_or_default();
+    (all, unread.map(|error| ReadError(error.to_string())))
+}
+
+/// The slow calls that have ended since the last time.
+///
+/// # Errors
+/// When the kernel does not give them.
+pub fn slow_calls(attached: &Attached, run: &RunInfo, clocks: &Clocks) -> Result<Vec<SlowCall>, ReadError> {
+    let ring = attached.stack.as_ref().and_then(|stack| stack.slow.as_ref());
+    let (Some(ring), Some(stack)) = (ring, &run.stack) else {
+        return Ok(Vec::new());
+    };
+    let records = ring.take()?;
+    let calls = records.iter();
+    Ok(calls
+        .filter_map(|record| slow::slow_call(record, run, stack, clocks))
+        .collect())
+}
+
+/// Slow calls that were counted and not reported so far.
+#[must_use]
+pub fn slow_left_out(attached: &Attached) -> LeftOut {
+    attached.stack.as_ref().map_or_else(LeftOut::default, stack::left_out)
+}

@@ -1,0 +1,32 @@
+//! Whose requests the disks served meanwhile.
+
+use super::slow::comm;
+use crate::kernel::interface::types::neighbour;
+use crate::model::abi::{NEIGHBOUR_FIRST, NEIGHBOURS};
+use crate::model::snapshot::{NeighbourCounters, ServedCounters};
+use crate::probe::attach::Attached;
+
+/// Reads it; `None` where others' requests are not looked at.
+pub fn read(attached: &Attached) -> Option<NeighbourCounters> {
+    let counters = attached.neighbours.as_ref()?;
+    let waits = attached.skeleton.maps.bss_data.as_deref()?.waits;
+    let places = (waits.places + u64::from(NEIGHBOUR_FIRST)).min(NEIGHBOURS.into()) as usize;
+    let neighbours = (0..places).flat_map(|place| counters.of_op(place));
+    Some(NeighbourCounters {
+        neighbours: neighbours.map(|served| served_for(&served)).collect(),
+        waited_ns: waits.ns,
+        untold_ns: waits.untold_ns,
+        disks_full: waits.disks_full,
+    })
+}
+
+fn served_for(served: &neighbour) -> ServedCounters {
+    ServedCounters {
+        tgid: served.tgid,
+        comm: comm(&served.comm),
+        is_kernel: served.is_kernel != 0,
+        ns: served.ns,
+        requests: served.requests,
+        bytes: served.bytes,
+    }
+}

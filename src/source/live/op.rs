@@ -1,0 +1,63 @@
+//! An op's counters: every CPU's made one.
+
+use crate::histogram::{STEPS, step_of};
+use crate::kernel::interface::types::{binned, extremes, op_stats};
+use crate::model::abi::{BIN_WIDTH, EPOCH_STEP, UNIT_SLOTS};
+use crate::model::snapshot::{OpCounters, widest};
+
+/// Adds a CPU's counters. `epoch` is the generation of the extremes that the reading ends.
+pub fn add(op: &mut OpCounters, cpu: &op_stats, epoch: u64) {
+    fn add(sum: &mut u128, n: u64) {
+        *sum += u128::from(n);
+    }
+    add(&mut op.total_ns, cpu.total_ns);
+    add(&mut op.bytes, cpu.bytes);
+    add(&mut op.errors, cpu.errors);
+    add(&mut op.excluded, cpu.excluded);
+    add(&mut op.queued, cpu.queued);
+    add(&mut op.queue_ns, cpu.queue_ns);
+    add(&mut op.half_seen, cpu.half_seen);
+    let counters = op.lost.iter_mut().zip(cpu.lost);
+    for (sum, n) in counters.chain(op.apart.iter_mut().zip(cpu.apart)) {
+        add(sum, n);
+    }
+    for (sums, slots) in [
+        (&mut op.steps, &cpu.steps[..]),
+        (&mut op.unit_slots, &cpu.unit_slots[..]),
+    ] {
+        sums.resize(slots.len(), 0);
+        for (sum, &n) in sums.iter_mut().zip(slots) {
+            add(sum, n);
+        }
+    }
+    for place in cpu.errnos.iter().filter(|place| place.error != 0) {
+        add(op.errnos.entry(place.error as i32).or_default(), place.calls);
+    }
+    op.extremes = extremes_of(&cpu.extremes, epoch).chain(op.extremes).reduce(widest);
+}
+
+/// Adds a CPU's usual calls, which are nowhere else. `unit_ns`: of the powers of two that are counted, 0 where there are none. These
+/// begin with a bin, as steps do: two microseconds are 125 bins.
+pub fn add_binned(op: &mut OpCounters, cpu: &binned, unit_ns: u32) {
+    op.bytes += u128::from(cpu.bytes);
+    op.steps.resize(STEPS, 0);
+    op.unit_slots.resize(UNIT_SLOTS as usize, 0);
+    for (bin, first_ns) in cpu.bins.iter().zip((0..).step_by(BIN_WIDTH as usize)) {
+        let calls = u128::from(bin.calls);
+        op.total_ns += u128::from(bin.total_ns);
+        op.steps[step_of(first_ns)] += calls;
+        if let Some(units) = first_ns.checked_div(u64::from(unit_ns)) {
+            op.unit_slots[units.checked_ilog2().unwrap_or(0).min(UNIT_SLOTS - 1) as usize] += calls;
+        }
+    }
+}
+
+/// The shortest and the longest time of an epoch, and of the next one, if it has begun.
+pub(super) fn extremes_of(of: &extremes, epoch: u64) -> impl Iterator<Item = (u64, u64)> {
+    let epochs = [epoch, epoch.saturating_add(EPOCH_STEP.into())];
+    let known = of.epoch.into_iter().zip(of.min_ns.into_iter().zip(of.max_ns));
+    known.filter_map(move |(epoch, times)| epochs.contains(&epoch).then_some(times))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,227 @@
+//! What was attached, as reports need to know it.
+
+use std::collections::BTreeMap;
+
+use crate::kernel::Facts;
+use crate::layer::COMPAT;
+use crate::model::ids::{Hook, Layer};
+use crate::model::run_info::{BlockEvent, BlockInfo, LayerInfo, OpInfo, ProbeInfo, RunInfo, StackInfo};
+use crate::probe::attach::{self, Attached, AttachedOp};
+use crate::probe::plan::{
+    BlockWay, END_FUNCTIONS, ISSUE_FUNCTION, Plan, PlannedOp, function_name, loses, loses_requests,
+};
+use crate::report::{AttachPoint, NotMeasured, Refused};
+
+/// What a run is made of, beside what it was asked for.
+pub struct OfRun<'a> {
+    pub facts: &'a Facts,
+    pub plan: &'a Plan,
+    pub attached: &'a Attached,
+    /// Layers of which nothing is measured, and why not.
+    pub refused: &'a BTreeMap<Layer, String>,
+    /// Times of requests include the queue.
+    pub queued: bool,
+}
+
+/// Fills in what was attached. What was asked for is in `run`.
+#[must_use]
+pub fn describe(of: &OfRun<'_>, run: RunInfo) -> RunInfo {
+    let OfRun {
+        facts, plan, attached, ..
+    } = *of;
+    let ops: Vec<OpInfo> = plan
+        .ops
+        .iter()
+        .zip(&attached.ops)
+        .map(|(op, how)| op_info(op, how))
+        .collect();
+    let hooks = ops.iter().flat_map(|op| &op.points).map(|point| point.hook);
+    let lossy = hooks.filter_map(|hook| Some((hook, loses(hook, facts)?.to_owned())));
+    RunInfo {
+        lossy: lossy.collect(),
+        layers: layers_of(plan).map(|layer| layer_info(layer, of)).collect(),
+        probes: attached.probes.iter().map(probe_info).collect(),
+        block: attached.block_way.as_ref().map(|way| block_info(way, of)),
+        stack: stack_info(plan, attached),
+        by: attached.groups.as_ref().map(|groups| groups.by),
+        ops,
+        ..run
+    }
+}
+
+fn layers_of(plan: &Plan) -> impl Iterator<Item = Layer> {
+    Layer::ALL.into_iter().filter(|&layer| plan.has(layer))
+}
+
+fn layer_info(layer: Layer, of: &OfRun<'_>) -> LayerInfo {
+    let by_kprobe_alone = |hooks: &Vec<Hook>| matches!(hooks[..], [Hook::Kprobe | Hook::Multi]);
+    let has_doors = !matches!(layer, Layer::Syscall | Layer::Blk);
+    let left_out = programs_left_out(of.plan, of.attached).filter(|_| layer == Layer::Syscall);
+    LayerInfo {
+        layer,
+        refused: of.refused.get(&layer).cloned(),
+        not_measured: left_out.into_iter().collect(),
+        completions_skip_interrupts: has_doors && of.attached.completions.values().any(by_kprobe_alone),
+    }
+}
+
+fn op_info(planned: &PlannedOp, attached: &AttachedOp) -> OpInfo {
+    let mut not_measured: Vec<NotMeasured> = planned.not_measured.iter().cloned().collect();
+    let is_measured = !attached.points.is_empty();
+    if is_measured {
+        not_measured.extend(asynchronous_left_out(planned, attached));
+    } else {
+        // A system call that the kernel does not have leaves nothing out.
+        let is_no_call = planned.layer == Layer::Syscall && planned.points.is_empty();
+        if planned.not_measured.is_none() && !is_no_call {
+            not_measured.push(refused(planned, attached));
+        }
+    }
+    OpInfo {
+        layer: planned.layer,
+        op: planned.spec.op,
+        moves_bytes: planned.spec.moves_bytes,
+        points: attach_points(attached),
+        refused: refusals(attached),
+        not_measured,
+        absent: (!is_measured).then(|| absent(planned, attached)),
+    }
+}
+
+fn probe_info(probe: &attach::Probe) -> ProbeInfo {
+    ProbeInfo {
+        layer: probe.layer,
+        hook: probe.hook,
+        functions: probe.functions.clone(),
+    }
+}
+
+fn block_info(way: &BlockWay, of: &OfRun<'_>) -> BlockInfo {
+    let functions = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    let ends: Vec<&str> = END_FUNCTIONS
+        .into_iter()
+        .filter(|name| way.ends.contains(name))
+        .collect();
+    let queue_from = way.start.describe(way.bio_stamps).filter(|_| of.queued);
+    BlockInfo {
+        hook: way.hook,
+        is_bio_based: way.is_bio_based,
+        issue: BlockEvent {
+            tracepoint: "block_rq_issue".to_owned(),
+            functions: functions(&[ISSUE_FUNCTION]),
+        },
+        end: BlockEvent {
+            tracepoint: "block_rq_complete".to_owned(),
+            functions: functions(&ends),
+        },
+        queue_from: queue_from.map(str::to_owned),
+        lossy: loses_requests(way, of.facts).map(str::to_owned),
+    }
+}
+
+/// `None` where the whole stack was not asked for.
+fn stack_info(plan: &Plan, attached: &Attached) -> Option<StackInfo> {
+    let is_measured = |layer: Layer| {
+        let mut ops = plan.ops.iter().zip(&attached.ops);
+        ops.any(|(op, how)| op.layer == layer && !how.points.is_empty())
+    };
+    Some(StackInfo {
+        layers: layers_of(plan).map(|layer| (layer, is_measured(layer))).collect(),
+        planned: plan.row_functions.iter().map(|row| row.function.row).collect(),
+        seen: attached.stack.as_ref()?.rows(),
+    })
+}
+
+/// What was tried of an op before what it is measured by.
+fn refusals(attached: &AttachedOp) -> Vec<Refused> {
+    let refused = |refusal: &attach::Refusal| Refused {
+        function: refusal.function.clone(),
+        hook: refusal.hook,
+        error: refusal.error.clone(),
+    };
+    attached.refused.iter().map(refused).collect()
+}
+
+/// Functions and tracepoints that an op is timed at. A pair of tracepoints is two.
+fn attach_points(attached: &AttachedOp) -> Vec<AttachPoint> {
+    let of_point = |(names, hook): &(String, Hook)| {
+        let point = |function: &str| AttachPoint {
+            function: function.to_owned(),
+            hook: *hook,
+        };
+        names.split(", ").map(point).collect::<Vec<_>>()
+    };
+    attached.points.iter().flat_map(of_point).collect()
+}
+
+/// An op without numbers, and why it has none. What is missing of it on other grounds does not matter then.
+fn absent(planned: &PlannedOp, attached: &AttachedOp) -> NotMeasured {
+    let reason = match &planned.not_measured {
+        Some(known) if planned.points.is_empty() => known.reason.clone(),
+        None if planned.points.is_empty() && attached.refused.is_empty() => {
+            let functions: Vec<String> = planned.spec.points.iter().map(function_name).collect();
+            format!("{}: not in this kernel", functions.join(", "))
+        }
+        _ => refused(planned, attached).reason,
+    };
+    NotMeasured {
+        what: planned.spec.op.to_string(),
+        reason,
+    }
+}
+
+/// What of an op is missing where asynchronous requests are not seen coming in.
+fn asynchronous_left_out(planned: &PlannedOp, attached: &AttachedOp) -> Option<NotMeasured> {
+    let doors = planned
+        .points
+        .iter()
+        .filter(|door| door.point.returns.is_door() && door.silent.is_none());
+    let missing: Vec<&str> = doors
+        .map(|door| door.function.as_str())
+        .filter(|name| !attached.points.iter().any(|(function, _)| function == name))
+        .collect();
+    (!missing.is_empty()).then(|| NotMeasured {
+        what: format!("asynchronous {}", planned.spec.op),
+        reason: format!("{}: refused by this kernel", missing.join(", ")),
+    })
+}
+
+/// What of the system calls is missing where only some of an op's functions are probed.
+fn programs_left_out(plan: &Plan, attached: &Attached) -> Option<NotMeasured> {
+    let ops = plan.ops.iter().zip(&attached.ops);
+    let mut left_out = ops.filter(|(planned, attached)| {
+        let is_probed = |name: &str| attached.points.iter().any(|(function, _)| function == name);
+        let by_function = attached.points.iter().any(|(_, hook)| hook.is_on_functions());
+        let mut compat = planned.points.iter().filter(|point| point.is_compat());
+        by_function && compat.any(|point| !is_probed(&point.function))
+    });
+    let reason = match left_out.next() {
+        Some(_) => "their calls are functions of their own, probed by kprobe.session and kprobe.multi only",
+        None if COMPAT.is_empty() => "their table of numbers is not known on this architecture",
+        None => return None,
+    };
+    Some(NotMeasured {
+        what: "32-bit programs".to_owned(),
+        reason: reason.to_owned(),
+    })
+}
+
+/// Why an op that was planned is not measured.
+fn refused(planned: &PlannedOp, attached: &AttachedOp) -> NotMeasured {
+    let mut tried: Vec<&str> = attached
+        .refused
+        .iter()
+        .map(|refusal| refusal.function.as_str())
+        .collect();
+    tried.dedup();
+    let reason = if tried.is_empty() {
+        let functions: Vec<&str> = planned.points.iter().map(|point| point.function.as_str()).collect();
+        format!("{}: not within reach of the hooks in use", functions.join(", "))
+    } else {
+        format!("{}: refused by this kernel", tried.join(", "))
+    };
+    NotMeasured {
+        what: planned.spec.op.to_string(),
+        reason,
+    }
+}

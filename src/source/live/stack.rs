@@ -1,0 +1,80 @@
+//! The whole stack's counters: every CPU's made one.
+
+use super::op::extremes_of;
+use crate::kernel::interface::types::{family_stats, origin_stats};
+use crate::layer::{Layer, Row};
+use crate::model::abi::{DIRECTIONS, FAMILIES, ORIGINS, SLOW_LIMITED, SLOW_NO_ROOM};
+use crate::model::snapshot::{FamilyCounters, OriginCounters, StackCounters, combined, widest};
+use crate::probe::attach::AttachedStack;
+use crate::report::slow::LeftOut;
+
+/// Reads all of it; see [`super::read`] for `epoch`.
+pub fn read(stack: &AttachedStack, epoch: u64) -> StackCounters {
+    let of_family = |place| {
+        let cpus = stack.families.of_op_whole(place, is_whole);
+        let mut cpus = cpus.map(|cpu| family(&cpu, epoch));
+        let first = cpus.next().unwrap_or_else(|| family(&family_stats::default(), epoch));
+        cpus.fold(first, |sum, cpu| sum.combined(&cpu, u64::wrapping_add))
+    };
+    let sum = |place| {
+        let cpus = stack.origins.of_op(place).map(origin);
+        cpus.fold([0; 4], |sum, cpu| combined(&sum, &cpu, u64::wrapping_add))
+    };
+    StackCounters {
+        families: (0..FAMILIES as usize).map(of_family).collect(),
+        origins: (0..(ORIGINS * DIRECTIONS) as usize).map(sum).collect(),
+    }
+}
+
+/// Whether all of each call is in it: `count_in_family()` writes the step of a call's time first, and that it was one last.
+fn is_whole(cpu: &family_stats) -> bool {
+    let calls = cpu.steps.iter().copied().fold(0, u64::wrapping_add);
+    calls == cpu.reached[Row::Layer(Layer::Syscall).place()]
+}
+
+/// One CPU's.
+pub fn origin(cpu: origin_stats) -> OriginCounters {
+    [cpu.requests, cpu.bytes, cpu.queue_ns, cpu.device_ns]
+}
+
+/// Slow calls that were left out so far. Less is read than for a report.
+pub fn left_out(stack: &AttachedStack) -> LeftOut {
+    let families = (0..FAMILIES as usize).flat_map(|place| stack.families.of_op(place));
+    families.fold(LeftOut::default(), |sum, cpu| LeftOut {
+        limited: sum.limited.wrapping_add(cpu.slow[SLOW_LIMITED as usize]),
+        no_room: sum.no_room.wrapping_add(cpu.slow[SLOW_NO_ROOM as usize]),
+    })
+}
+
+/// One CPU's, or one group's; see [`super::read`] for `epoch`.
+pub fn family(cpu: &family_stats, epoch: u64) -> FamilyCounters {
+    FamilyCounters {
+        bytes: cpu.bytes,
+        errors: cpu.errors,
+        unbalanced: cpu.unbalanced,
+        rows: cpu.rows,
+        reached: cpu.reached,
+        class_calls: cpu.class_calls,
+        class_bytes: cpu.class_bytes,
+        steps: cpu.steps.to_vec(),
+        slow: cpu.slow,
+        extremes: extremes_of(&cpu.extremes, epoch).reduce(widest),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_is_only_partly_counted_is_told() {
+        let mut cpu = family_stats::default();
+        assert!(is_whole(&cpu));
+        cpu.steps[7] = 2;
+        cpu.steps[70] = 1;
+        cpu.reached[Row::Layer(Layer::Syscall).place()] = 2;
+        assert!(!is_whole(&cpu));
+        cpu.reached[Row::Layer(Layer::Syscall).place()] = 3;
+        assert!(is_whole(&cpu));
+    }
+}

@@ -1,0 +1,130 @@
+//! Calls and requests under way, which the programs keep until they end.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+
+use libbpf_rs::MapCore;
+
+use super::{ReadError, usual_calls};
+use crate::kernel::interface::types::{
+    async_call, binned, bio_place, bio_state, request_place, request_state, thread_state,
+};
+use crate::model::abi::REQUEST_ISSUED;
+use crate::model::ids::Layer;
+use crate::model::snapshot::UnderWay;
+use crate::probe::attach::Attached;
+use crate::probe::counters::Counters;
+use crate::probe::plan::Plan;
+use crate::probe::{PointWord, program, table};
+
+/// Reads the calls under way.
+///
+/// # Errors
+/// When the kernel does not let the threads be walked.
+pub fn read(attached: &Attached, plan: &Plan) -> Result<UnderWay, ReadError> {
+    let maps = &attached.skeleton.maps;
+    let mut points = match &attached.in_flight {
+        Some(walk) => points_in_task_storage(walk)?,
+        None => points_in_table(&maps.threads_by_number)?,
+    };
+    if maps.bss_places.autocreate() {
+        for places in Counters::pieces(&maps.bss_places) {
+            let places = places.map_err(|error| ReadError(error.to_string()))?;
+            points.extend(points_of((0..places.len()).filter_map(|place| places.element(place))));
+        }
+    }
+    if !plan.completions.is_empty() {
+        points.extend(points_of_requests(attached)?);
+    }
+    let mut by_layer = BTreeMap::new();
+    if attached.block_way.is_some() {
+        by_layer.insert(Layer::Blk, requests_under_way(attached)?);
+    }
+    let (usual, unread) = usual_calls(attached);
+    if let Some(error) = unread {
+        return Err(error);
+    }
+    let in_cookies = (0..plan.ops.len()).map(|index| starts_in_cookies(attached, &usual, index));
+    let in_cookies: Vec<u64> = in_cookies.collect();
+    for (op, calls) in plan.ops.iter().zip(&in_cookies) {
+        *by_layer.entry(op.layer).or_default() += calls;
+    }
+    for point in points {
+        if let Some(op) = plan.ops.get(PointWord::op_of(point)) {
+            *by_layer.entry(op.layer).or_default() += 1;
+        }
+    }
+    Ok(UnderWay { by_layer, in_cookies })
+}
+
+/// Calls of an op under way whose start is in a cookie, and those whose return was skipped.
+fn starts_in_cookies(attached: &Attached, usual: &[(usize, binned)], op: usize) -> u64 {
+    let ended = |cpu: &binned| cpu.bins.iter().map(|bin| bin.calls).fold(0, u64::wrapping_add);
+    let usual = usual.iter().filter(|(of, _)| *of == op);
+    let usual = usual.map(|(_, cpu)| cpu.begun.wrapping_sub(ended(cpu)));
+    let others = attached.counters.of_op(op).map(|cpu| cpu.under_way);
+    // A call may end on another CPU than it began on.
+    let sum = others.chain(usual).fold(0, u64::wrapping_add);
+    u64::try_from(sum.cast_signed()).unwrap_or(0)
+}
+
+fn points_in_task_storage(walk: &OwnedFd) -> Result<Vec<u32>, ReadError> {
+    let mut bytes = Vec::new();
+    program::walk(walk)
+        .and_then(|mut walk| walk.read_to_end(&mut bytes))
+        .map_err(|error| ReadError(error.to_string()))?;
+    Ok(bytes
+        .chunks_exact(4)
+        .filter_map(|word| Some(u32::from_ne_bytes(word.try_into().ok()?)))
+        .collect())
+}
+
+fn points_in_table(table: &impl MapCore) -> Result<Vec<u32>, ReadError> {
+    let threads: Vec<thread_state> = entries(table)?;
+    Ok(points_of(threads.into_iter()).collect())
+}
+
+fn points_of(threads: impl Iterator<Item = thread_state>) -> impl Iterator<Item = u32> {
+    let frames = threads.flat_map(|thread| thread.calls.frames);
+    // A request that is under way is told by its table.
+    let under_way = frames.filter(|frame| frame.entered_ns != 0 && frame.kiocb == 0);
+    under_way.map(|frame| frame.point)
+}
+
+/// Requests, or bios of a disk that has none, that were issued and have not ended.
+fn requests_under_way(attached: &Attached) -> Result<u64, ReadError> {
+    let maps = &attached.skeleton.maps;
+    if attached.block_way.as_ref().is_some_and(|way| way.is_bio_based) {
+        let mut places: Vec<bio_place> = Vec::new();
+        if maps.bios_by_place.autocreate() {
+            places = entries(&maps.bios_by_place)?;
+        }
+        let taken = places.iter().filter(|place| place.address != 0);
+        let others: Vec<bio_state> = entries(&maps.bios)?;
+        return Ok((taken.count() + others.len()) as u64);
+    }
+    let mut states: Vec<request_state> = entries(&maps.requests)?;
+    if maps.requests_by_place.autocreate() {
+        let places: Vec<request_place> = entries(&maps.requests_by_place)?;
+        let taken = places.into_iter().filter(|place| place.address != 0);
+        states.extend(taken.map(|place| place.state));
+    }
+    let issued = states
+        .iter()
+        .filter(|state| u32::from(state.phase) == REQUEST_ISSUED && state.foreign == 0);
+    Ok(issued.count() as u64)
+}
+
+/// Asynchronous requests under way, at each layer that counts them.
+fn points_of_requests(attached: &Attached) -> Result<Vec<u32>, ReadError> {
+    let calls: Vec<async_call> = entries(&attached.skeleton.maps.asynchronous)?;
+    let points = calls.iter().flat_map(|call| call.starts).map(|start| start.point);
+    Ok(points
+        .filter(|&point| point != 0 && !PointWord::is_silent(point))
+        .collect())
+}
+
+fn entries<T: plain::Plain + Default>(table: &impl MapCore) -> Result<Vec<T>, ReadError> {
+    table::entries(table).map_err(|error| ReadError(format!("{}: {error}", table.name().to_string_lossy())))
+}

@@ -1,0 +1,3 @@
+//! Where counters come from.
+
+pub mod live;
