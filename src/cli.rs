@@ -72,6 +72,10 @@ pub struct Options {
     pub starts: Option<u32>,
     /// How many parts there is room for, where there is another number than ours to be.
     pub groups: Option<u32>,
+    /// Keep the counters of which reports are made in this file.
+    pub save_snapshots: Option<PathBuf>,
+    /// Print reports of counters that were kept, instead of a run.
+    pub from_snapshots: Option<PathBuf>,
 }
 
 /// What parsing ended with when not with options.
@@ -172,6 +176,12 @@ struct Raw {
     /// Have room for N processes, files, disks or control groups
     #[arg(long, value_name = "N", hide = true, requires = "by", value_parser = clap::value_parser!(u32).range(1..=65536))]
     groups: Option<u32>,
+    /// Keep the counters of reports in FILE
+    #[arg(long, value_name = "FILE", hide = true, conflicts_with_all = ["slower", "check"])]
+    save_snapshots: Option<PathBuf>,
+    /// Print the reports of counters that were kept in FILE
+    #[arg(long, value_name = "FILE", hide = true, conflicts_with_all = ["slower", "check", "save_snapshots", "command"])]
+    from_snapshots: Option<PathBuf>,
 }
 
 impl clap::ValueEnum for By {
@@ -456,6 +466,8 @@ fn validate(raw: Raw) -> Result<Options, String> {
         vmlinux: raw.vmlinux,
         starts: raw.starts,
         groups: raw.groups,
+        save_snapshots: raw.save_snapshots,
+        from_snapshots: raw.from_snapshots,
     })
 }
 

@@ -9,6 +9,7 @@ mod output;
 mod progress;
 mod reporter;
 mod slow;
+mod snapshots;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -59,6 +60,7 @@ use self::how::tell_how;
 use self::output::{Output, Piece};
 use self::reporter::Reporter;
 use self::slow::Told;
+use self::snapshots::Saved;
 
 /// Why a run ended early: one line, and the exit status.
 #[derive(Debug)]
@@ -88,6 +90,9 @@ const COULD_NOT_MEASURE_COMMAND: u8 = 125;
 /// # Errors
 /// What stopped it, in one line.
 pub fn run(options: &Options) -> Result<u8, Failure> {
+    if let Some(path) = &options.from_snapshots {
+        return snapshots::print(path, options);
+    }
     if options.check {
         return check::check(options).map_err(|line| Failure::new(COULD_NOT_MEASURE, line));
     }
@@ -210,6 +215,8 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         ..RunInfo::default()
     };
     let info = live::describe(&of_run, asked);
+    let saved = options.save_snapshots.as_deref().map(Saved::create).transpose();
+    let saved = saved.map_err(|line| cannot(&line))?;
     let mut run = Run {
         options,
         plan: &plan,
@@ -218,6 +225,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         info,
         disks,
         reporter: Reporter::new(options),
+        saved,
         epoch: u64::from(EPOCH_STEP),
         _runs: runs,
         told: Told::default(),
@@ -226,6 +234,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     };
     output.begin().map_err(|line| cannot(&line))?;
     let before = run.begin();
+    run.save(&before).map_err(|line| cannot(&line))?;
     // The banner comes when everything that follows it is measured.
     say!("{}", banner(&run.info.subject, options, &run.refused));
     run.say_notes(&before);
@@ -627,6 +636,8 @@ struct Run<'a> {
     /// What reports have to know beside the counters.
     info: RunInfo,
     reporter: Reporter<'a>,
+    /// Where the moments are kept, if they are.
+    saved: Option<Saved>,
     /// Disks whose counters are compared with ours.
     disks: Option<Disks>,
     epoch: u64,
@@ -800,6 +811,7 @@ impl Run<'_> {
                     .push(format!("calls under way at the end are not known: {error}")),
             }
         }
+        self.save(&after)?;
         let screen = output.screen();
         let piece = Piece {
             reports: 1,
@@ -808,6 +820,15 @@ impl Run<'_> {
         let (reporter, run) = (&mut self.reporter, &self.info);
         or_leave(output.write(piece, |out| reporter.print(run, before, &after, screen, out)))?;
         Ok(after)
+    }
+
+    /// Keeps a moment for later, where that was asked for.
+    fn save(&mut self, moment: &Snapshot) -> Result<(), String> {
+        let Some(saved) = &mut self.saved else { return Ok(()) };
+        if moment.at_ns == self.info.began_ns {
+            saved.run(&self.info)?;
+        }
+        saved.moment(moment)
     }
 
     /// Says what will not change.

@@ -81,7 +81,7 @@ fn ops_of_layer(report: &mut LayerReport, span: &Span<'_>) -> Lost {
                 report.hooks.push(point.hook);
             }
         }
-        let difference = span.after.ops[place].since(&span.before.ops[place]);
+        let difference = span.counted(place);
         if report.layer == Layer::Blk {
             queue_times.push((report.ops.len(), difference.queue_time_ns()));
         }
@@ -240,7 +240,7 @@ fn entries_of_ends(layer: Layer, ends: u64, span: &Span<'_>) -> u64 {
     }
     let (mut half_seen, mut under_way) = (0u64, 0u64);
     for (place, _) in span.run.ops_of(layer) {
-        let difference = span.after.ops[place].since(&span.before.ops[place]);
+        let difference = span.counted(place);
         half_seen = half_seen.saturating_add(difference.half_seen_calls());
         let in_cookies = span
             .after

@@ -17,7 +17,7 @@ use jiff::tz::{Offset, TimeZone};
 use crate::model::cost::Detached;
 use crate::model::ids::Layer;
 use crate::model::run_info::{ProbeInfo, RunInfo, StackInfo};
-use crate::model::snapshot::{ProbeCounts, Snapshot};
+use crate::model::snapshot::{OpCounters, ProbeCounts, Snapshot};
 use crate::number;
 use crate::report::{Budget, Cost, Probe, Report, group as groups};
 
@@ -101,6 +101,13 @@ impl<'a> Span<'a> {
         let offset = Duration::from_nanos(self.before.at_ns.saturating_sub(self.run.began_ns));
         let until = self.detached(layer).and_then(|detached| detached.until);
         until.is_some_and(|until| until <= offset)
+    }
+
+    /// What was counted of the op of this place. One without counters, as only a damaged file has, has counted nothing.
+    fn counted(&self, place: usize) -> OpCounters {
+        let none = OpCounters::default();
+        let of = |moment: &'a Snapshot| moment.ops.get(place);
+        of(self.after).unwrap_or(&none).since(of(self.before).unwrap_or(&none))
     }
 
     /// What the kernel counted of each probe in the span.

@@ -1,0 +1,137 @@
+//! Reports made of counters that were kept in a file are those of the run, byte by byte. Run it as root.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
+/// Who has no privileges, and owns nothing.
+const NOBODY: u32 = 65_534;
+
+/// Runs of every view that this machine's kernel can have. What is printed is in `out`.
+const RUNS: &[&[&str]] = &[
+    &[],
+    &["--verbose"],
+    &["-T", "syscall"],
+    &["-T", "syscall,blk", "-Q"],
+    &["-T", "syscall", "-u"],
+    &["-T", "syscall", "-m", "-S"],
+    &["-T", "blk", "-Q", "-S"],
+    &["--by", "process"],
+    &["--by", "file", "--top", "1"],
+    &["-T", "syscall", "--by", "disk"],
+    &["--folded"],
+    &["--all-files"],
+    &["--budget", "90"],
+];
+
+fn folder(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// Calls of several families, on several files, one of which fails, for longer than an interval.
+fn workload(folder: &Path) -> Vec<String> {
+    let folder = folder.display();
+    let script = format!(
+        "for i in 1 2 3; do dd if=/dev/zero of={folder}/$i bs=4096 count=64 conv=fsync; cat {folder}/$i; cat {folder}/none; sleep 0.2; done"
+    );
+    ["--", "sh", "-c", &script].map(str::to_owned).to_vec()
+}
+
+fn run(arguments: &[String], command: &[String]) -> Output {
+    let done = Command::new(TOOL)
+        .env("TZ", "Asia/Kolkata")
+        .args(arguments)
+        .args(command)
+        .output()
+        .unwrap();
+    assert!(
+        done.status.success(),
+        "{arguments:?}: {}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    done
+}
+
+/// The same by somebody who may read the file and do nothing else.
+fn read_back(arguments: &[String]) -> Vec<u8> {
+    let done = Command::new(TOOL)
+        .env("TZ", "America/New_York")
+        .args(arguments)
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .output()
+        .unwrap();
+    assert!(
+        done.status.success(),
+        "{arguments:?}: {}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    done.stdout
+}
+
+fn assert_same(name: &str, options: &[&str]) {
+    let folder = folder(&format!("snapshots-{name}"));
+    let (saved, printed) = (
+        Path::new("/tmp").join(format!("iosb-snapshots-{name}-{}", std::process::id())),
+        folder.join("out"),
+    );
+    let with = |option: &str, path: &Path| -> Vec<String> {
+        let own = options.iter().copied().chain([option]).map(str::to_owned);
+        own.chain([path.display().to_string()]).collect()
+    };
+    let mut arguments = with("--save-snapshots", &saved);
+    arguments.extend(["-o".to_owned(), printed.display().to_string()]);
+    run(&arguments, &workload(&folder));
+    let printed = fs::read(&printed).unwrap();
+    assert!(printed.len() > 40, "{name}: {}", String::from_utf8_lossy(&printed));
+    let again = with("--from-snapshots", &saved);
+    for _ in 0..2 {
+        let back = read_back(&again);
+        assert_eq!(
+            String::from_utf8_lossy(&back),
+            String::from_utf8_lossy(&printed),
+            "{name}"
+        );
+    }
+    // A file that was cut has the moments before.
+    let text = fs::read_to_string(&saved).unwrap();
+    fs::write(&saved, &text[..text.len() / 2]).unwrap();
+    let cut = Command::new(TOOL).args(&again).output().unwrap();
+    let error = String::from_utf8_lossy(&cut.stderr).into_owned();
+    assert_eq!((cut.status.code(), error.lines().count()), (Some(1), 1), "{error}");
+    assert!(error.starts_with("error: cannot read '"), "{error}");
+    fs::remove_file(&saved).unwrap();
+}
+
+#[test]
+fn text_is_the_same() {
+    for (number, options) in RUNS.iter().enumerate() {
+        assert_same(&format!("text-{number}"), options);
+    }
+}
+
+#[test]
+fn json_is_the_same() {
+    for (number, options) in RUNS
+        .iter()
+        .enumerate()
+        .filter(|(_, options)| !options.contains(&"--folded"))
+    {
+        let options: Vec<&str> = options.iter().copied().chain(["--json"]).collect();
+        assert_same(&format!("json-{number}"), &options);
+    }
+}
+
+#[test]
+fn intervals_are_the_same() {
+    assert_same("interval", &["0.3"]);
+    assert_same("oneline", &["--oneline", "0.3"]);
+    assert_same("interval-json", &["--json=compact", "0.3"]);
+    assert_same("interval-by", &["--by", "process", "0.3"]);
+    assert_same("interval-layers", &["-T", "syscall,blk", "0.3"]);
+}
