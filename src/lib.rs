@@ -1,8 +1,8 @@
 //! IOStackBreakdown: where the time of a Linux I/O operation goes.
 //!
 //! Data goes one way: command line ([`cli`]) → ops wanted ([`layer`]) → what the kernel offers ([`kernel`]) → plan and
-//! attach ([`probe`]) → counters ([`collect`]) → report ([`report`]). [`run`] leads it through. Only [`kernel`] and
-//! [`probe::attach`] touch the machine.
+//! attach ([`probe`]) → counters of a moment ([`source`]) → report ([`analyse`], pure) → text, JSON ([`report`]). [`model`] has
+//! what goes along, as owned data. [`run`] leads it through. Only [`kernel`], [`source`] and [`probe::attach`] touch the machine.
 
 // It panics where standard error cannot be written; `say!` does not.
 #![deny(clippy::print_stderr)]
