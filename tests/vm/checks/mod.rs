@@ -26,6 +26,7 @@ mod report;
 mod scaling;
 mod selection;
 mod slow;
+mod snapshots;
 mod stack;
 mod times;
 mod traps;
@@ -44,6 +45,7 @@ const TABLES: &[&[Check]] = &[
     // Before any that gives the controller of I/O to control groups of version 2, which may keep it long after.
     dimensions::CHECKS,
     json::CHECKS,
+    snapshots::CHECKS,
     traps::CHECKS,
     trust::CHECKS,
     times::CHECKS,

@@ -45,6 +45,8 @@ const SELECTION: &[Line] = &[
     ("counts: -p, tracepoint", ENDS),
     ("counts: -p, raw-tracepoint", &["5.10"]),
     ("counts: splice", ENDS),
+    // What a report is made of is no matter of the kernel's.
+    ("snapshots: ", ENDS),
     ("asynchronous: ", &["6.1"]),
     ("asynchronous: 10,000 io_uring reads, -p", &["6.1", "7"]),
     ("asynchronous: requests done at once, each way, -p", &["6.1", "7"]),

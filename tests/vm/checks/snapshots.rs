@@ -1,0 +1,65 @@
+//! Reports made of counters that were kept: by another process, which has no privileges, and byte by byte those of the run.
+
+use super::report::Tool;
+use crate::guest::{Check, Guest};
+use crate::workload::{Spec, prepare};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+pub const CHECKS: &[Check] = &[
+    check("snapshots: the whole stack, read back", |guest| {
+        [&[][..], &["--json"]]
+            .into_iter()
+            .try_for_each(|options| same(guest, options))
+    }),
+    check("snapshots: layers and groups, read back", |guest| {
+        const LAYERS: &[&[&str]] = &[
+            &["-T", "syscall,vfs,ext4,blk", "-Q", "-u"],
+            &["-T", "vfs,ext4,blk", "--json"],
+            &["--by", "file", "--top", "1"],
+            &["-T", "vfs,blk", "--by", "process", "0.2"],
+        ];
+        LAYERS.iter().try_for_each(|options| same(guest, options))
+    }),
+];
+
+const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
+    Check::new(name, run).when(|guest| guest.as_booted() && guest.tool().is_some())
+}
+
+const SPEC: Spec = Spec {
+    set: "mix",
+    threads: 2,
+    rounds: 20,
+    file: "/mnt/ext4/snapshots/file",
+    name: "worker",
+};
+const SAVED: &str = "/tmp/snapshots";
+const NOBODY: u32 = 65_534;
+
+fn same(guest: &Guest, options: &[&str]) -> Result<(), String> {
+    prepare(SPEC.file)?;
+    let command = SPEC.command();
+    let mut arguments = [options, &["--save-snapshots", SAVED, "--"]].concat();
+    arguments.extend(command.iter().map(String::as_str));
+    let printed = Tool::start(guest, &arguments)?.written()?;
+    if printed.lines().count() < 2 && !options.contains(&"--json") {
+        return Err(format!("{options:?}: nothing was reported: {printed}"));
+    }
+    let tool = guest.tool().ok_or("there is no tool")?;
+    for _ in 0..2 {
+        let mut command = Command::new(tool);
+        command.args(["--verbose", "--from-snapshots", SAVED]).args(options);
+        let back = command.uid(NOBODY).gid(NOBODY).output();
+        let back = back.map_err(|error| format!("{options:?}: {error}"))?;
+        if back.stdout != printed.as_bytes() {
+            return Err(format!(
+                "{options:?}: {}, {}\n{}\ninstead of\n{printed}",
+                back.status,
+                String::from_utf8_lossy(&back.stderr),
+                String::from_utf8_lossy(&back.stdout)
+            ));
+        }
+    }
+    Ok(())
+}
