@@ -340,7 +340,7 @@ struct waits {
 	__u64 places; /* taken in `neighbours` */
 };
 
-/* Of the block layer's ops, those that the programs have to know; src/layer/blk.rs has the table. */
+/* Of the block layer's ops, those that the programs have to know; src/catalog/blk.rs has the table. */
 #define BLOCK_OP_WRITE 1 /* the one before is read */
 #define BLOCK_OP_FLUSH 2
 #define BLOCK_OP_OTHER 10
@@ -406,7 +406,7 @@ enum row {
 	ROWS = 16, /* room, so that the structure fills whole cache lines */
 };
 
-#define FAMILIES 6 /* src/layer/family.rs has the table */
+#define FAMILIES 6 /* src/catalog/family.rs has the table */
 #define FAMILY_READ 0
 #define FAMILY_WRITE 1
 #define FAMILY_ASYNCHRONOUS 5

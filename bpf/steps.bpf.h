@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
  * Which place of a histogram a time is counted in. Plain C on integers, so that a test can run these very lines on the
- * machine that it runs on; src/histogram.rs has what they mean.
+ * machine that it runs on; src/model/histogram.rs has what they mean.
  */
 #ifndef __STEPS_BPF_H__
 #define __STEPS_BPF_H__

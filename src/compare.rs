@@ -15,11 +15,11 @@ use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 
 use self::lines::Lines;
+use crate::model::report::stack::NOT_SPLIT;
 use crate::printable::printable;
-use crate::report::json::SCHEMA_VERSION;
-use crate::report::stack::NOT_SPLIT;
-use crate::report::text::WIDTH;
-use crate::report::text::number::{ColumnUnit, decimal_bytes, time_each, time_sum, unit_of_bytes, unit_of_times};
+use crate::view::json::SCHEMA_VERSION;
+use crate::view::text::WIDTH;
+use crate::view::text::number::{ColumnUnit, decimal_bytes, time_each, time_sum, unit_of_bytes, unit_of_times};
 
 /// How many standard errors are noise.
 const ERRORS: f64 = 3.0;

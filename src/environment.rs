@@ -7,7 +7,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use crate::kernel::text_of;
+use crate::sys::text_of;
 
 /// The variables that the C library removed.
 #[must_use]

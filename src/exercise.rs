@@ -14,7 +14,7 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid};
 
-use crate::layer::number;
+use crate::catalog::number;
 
 /// Bytes of one read or write: what a disk takes in one piece, and direct I/O is aligned to.
 const BLOCK: usize = 4096;
@@ -778,7 +778,7 @@ fn uring(place: &Place) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layer::{Op, SYSCALLS};
+    use crate::catalog::{Op, SYSCALLS};
 
     #[test]
     fn every_system_call_is_exercised_or_too_much() {

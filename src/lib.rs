@@ -1,26 +1,24 @@
 //! IOStackBreakdown: where the time of a Linux I/O operation goes.
 //!
-//! Data goes one way: command line ([`cli`]) → ops wanted ([`layer`]) → what the kernel offers ([`kernel`]) → plan and
-//! attach ([`probe`]) → counters of a moment ([`source`]) → report ([`analyse`], pure) → text, JSON ([`report`]). [`model`] has
+//! Data goes one way: command line ([`args`]) → ops wanted ([`catalog`]) → what the kernel offers ([`kernel`]) → plan and
+//! attach ([`probe`]) → counters of a moment ([`source`]) → report ([`analyse`], pure) → text, JSON ([`view`]). [`model`] has
 //! what goes along, as owned data. [`run`] leads it through. Only [`kernel`], [`source`] and [`probe::attach`] touch the machine.
 
 // It panics where standard error cannot be written; `say!` does not.
 #![deny(clippy::print_stderr)]
 
 pub mod analyse;
+pub mod args;
 pub mod budget;
-pub mod cli;
+pub mod catalog;
 pub mod command;
 pub mod compare;
-pub mod complete;
 pub mod environment;
 pub mod event;
 pub mod exercise;
 #[cfg(test)]
 mod fuzz;
-pub mod histogram;
 pub mod kernel;
-pub mod layer;
 pub mod leave;
 pub mod limits;
 pub mod model;
@@ -28,9 +26,10 @@ pub mod number;
 pub mod printable;
 pub mod probe;
 pub mod process;
-pub mod report;
 pub mod run;
 pub mod say;
 pub mod source;
+pub mod sys;
 pub mod turn;
 pub mod user;
+pub mod view;

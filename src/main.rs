@@ -6,9 +6,9 @@
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
-use iostackbreakdown::cli::{self, Stop};
+use iostackbreakdown::args::complete;
+use iostackbreakdown::args::{self, Stop};
 use iostackbreakdown::compare::compare;
-use iostackbreakdown::complete;
 use iostackbreakdown::leave::leave;
 use iostackbreakdown::run;
 use iostackbreakdown::say;
@@ -19,7 +19,7 @@ const WRONG_USAGE: u8 = 2;
 fn main() -> ExitCode {
     #[cfg(target_env = "gnu")]
     return_memory();
-    let options = match cli::parse(std::env::args_os()) {
+    let options = match args::parse(std::env::args_os()) {
         Ok(options) => options,
         Err(Stop::Text(text)) => return print(&text),
         Err(Stop::Complete(words)) => return print(&complete::answer(&words).to_string()),

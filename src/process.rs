@@ -10,8 +10,8 @@ use libbpf_rs::Iter;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
 use crate::kernel::interface::skeleton::IostackbreakdownSkelBuilder;
-use crate::kernel::text_of;
 use crate::printable::printable;
+use crate::sys::text_of;
 
 /// One process of `-p`.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 
 use nix::unistd::{Gid, Uid};
 
-use crate::kernel::text_of;
+use crate::sys::text_of;
 
 /// Whom to run a command as.
 #[derive(Debug, Clone, PartialEq, Eq)]

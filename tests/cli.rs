@@ -874,7 +874,7 @@ fn json_tells_every_layer_and_op_that_was_asked_for() {
     let output = output(tool(&["--json", "--duration", "10ms"]));
     assert_status(&output, 0);
     let report = &json(&output.stdout)[0];
-    for layer in iostackbreakdown::layer::Layer::ALL {
+    for layer in iostackbreakdown::catalog::Layer::ALL {
         let told = schema::array(&report["layers"])
             .iter()
             .find(|told| told["layer"] == layer.name());

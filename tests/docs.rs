@@ -19,7 +19,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use commands::Place;
-use iostackbreakdown::cli::{self, Stop};
+use iostackbreakdown::args::{self, Stop};
 use process::Running;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -55,7 +55,7 @@ fn every_command_of_the_documentation_is_understood() {
     for page in pages() {
         for command in commands::of(&fs::read_to_string(&page).unwrap()) {
             let words = commands::words(&command).unwrap_or_else(|| panic!("{}: {command}", page.display()));
-            match cli::parse(words.into_iter().map(OsString::from)) {
+            match args::parse(words.into_iter().map(OsString::from)) {
                 Ok(_) | Err(Stop::Text(_) | Stop::Complete(_) | Stop::Compare { .. }) => seen += 1,
                 Err(Stop::Usage(line)) => panic!("{}: {command}: {line}", page.display()),
             }
@@ -351,7 +351,7 @@ fn manual() -> String {
 #[test]
 fn the_manual_has_every_option_verb_and_section() {
     let manual = manual();
-    let command = cli::command();
+    let command = args::command();
     for option in command
         .get_arguments()
         .filter_map(|arg| Some((arg.get_long()?, arg.is_hide_set())))
@@ -367,7 +367,7 @@ fn the_manual_has_every_option_verb_and_section() {
         let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
         assert!(help.len() > 5 && manual.contains(&help), "{}: {help}", arg.get_id());
     }
-    for line in cli::USAGE.lines() {
+    for line in args::USAGE.lines() {
         assert!(manual.contains(line.trim()), "{line}:\n{manual}");
     }
     for verb in command.get_subcommands() {
@@ -402,15 +402,15 @@ fn examples_of_the_manual_are_understood() {
     assert!(examples.len() > 8, "{manual}");
     for example in examples {
         let words = commands::words(example).unwrap().into_iter().map(OsString::from);
-        assert!(!matches!(cli::parse(words), Err(Stop::Usage(_))), "{example}");
+        assert!(!matches!(args::parse(words), Err(Stop::Usage(_))), "{example}");
     }
 }
 
 /// What stands at the head of a line of a report, or of a column, is explained: those of all reports that the tests have.
 #[test]
 fn the_manual_explains_what_reports_say() {
-    use iostackbreakdown::layer::Layer;
-    use iostackbreakdown::layer::Row;
+    use iostackbreakdown::catalog::Layer;
+    use iostackbreakdown::catalog::Row;
     let manual = manual();
     let rows = Row::WAITS.map(Row::name).into_iter().chain(Layer::ALL.map(Layer::name));
     let mut unexplained: BTreeSet<String> = rows.filter(|row| !manual.contains(row)).map(str::to_owned).collect();
@@ -439,7 +439,7 @@ fn the_manual_explains_what_reports_say() {
 
 /// Not a layer's name, nor what is told of one operation.
 fn is_a_message(head: &str) -> bool {
-    use iostackbreakdown::layer::Layer;
+    use iostackbreakdown::catalog::Layer;
     let is_words = !head.is_empty() && head.chars().all(|c| c.is_ascii_alphabetic() || c == ' ');
     is_words
         && !head.starts_with([' '])

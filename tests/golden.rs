@@ -15,17 +15,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use iostackbreakdown::budget::{CpuShare, Detached};
-use iostackbreakdown::histogram::{Histogram, STEPS, step_of};
+use iostackbreakdown::model::histogram::{Histogram, STEPS, step_of};
 use iostackbreakdown::model::ids::{Hook, Layer, Op};
-use iostackbreakdown::report::group::By;
-use iostackbreakdown::report::neighbour::{Neighbour, Neighbours};
-use iostackbreakdown::report::slow::LeftOut;
-use iostackbreakdown::report::stack::StackReport;
-use iostackbreakdown::report::text::{self, TextOptions, Unit};
-use iostackbreakdown::report::{
+use iostackbreakdown::model::report::group::By;
+use iostackbreakdown::model::report::neighbour::{Neighbour, Neighbours};
+use iostackbreakdown::model::report::slow::LeftOut;
+use iostackbreakdown::model::report::stack::StackReport;
+use iostackbreakdown::model::report::{
     Agreement, Apart, Budget, Cause, CauseKind, Cost, Diskstats, LayerReport, Loss, LossReason, NotMeasured, OpReport,
     Probe, Report, Runs,
 };
+use iostackbreakdown::view::text::{self, TextOptions, Unit};
 
 const NANOSECONDS: TextOptions = TextOptions {
     unit: Unit::Nanoseconds,

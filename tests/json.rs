@@ -13,18 +13,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use iostackbreakdown::budget::{CpuShare, Detached};
-use iostackbreakdown::histogram::{Histogram, STEPS, step_of};
+use iostackbreakdown::model::histogram::{Histogram, STEPS, step_of};
 use iostackbreakdown::model::ids::{Hook, Layer, Op, Row};
-use iostackbreakdown::report::group::By;
-use iostackbreakdown::report::json::Form;
-use iostackbreakdown::report::neighbour::{Neighbour, Neighbours};
-use iostackbreakdown::report::slow::{CallPath, Inode, LeftOut, PathKind, SlowCall, SlowRow};
-use iostackbreakdown::report::stack::StackReport;
-use iostackbreakdown::report::text::{TextOptions, Unit};
-use iostackbreakdown::report::{
+use iostackbreakdown::model::report::group::By;
+use iostackbreakdown::model::report::neighbour::{Neighbour, Neighbours};
+use iostackbreakdown::model::report::slow::{CallPath, Inode, LeftOut, PathKind, SlowCall, SlowRow};
+use iostackbreakdown::model::report::stack::StackReport;
+use iostackbreakdown::model::report::{
     Agreement, Apart, AttachPoint, Budget, Cause, CauseKind, Cost, Diskstats, Filter, LayerReport, Loss, LossReason,
-    NotMeasured, OpReport, Probe, Refused, Report, Runs, View, json,
+    NotMeasured, OpReport, Probe, Refused, Report, Runs,
 };
+use iostackbreakdown::view::View;
+use iostackbreakdown::view::json::{self, Form};
+use iostackbreakdown::view::text::{TextOptions, Unit};
 use schema::{QUANTILES, array, number, paths, paths_of_objects};
 use serde_json::{Value, json};
 use validator::{SCHEMA, strict, valid};

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
+use iostackbreakdown::catalog::{Files, Returns, Shape};
 use iostackbreakdown::kernel::interface::{OPEN_FUNCTIONS, POINT_FRAME_SHIFT, POINT_OUTERMOST_SHIFT, SYSCALL_FRAME};
-use iostackbreakdown::layer::{Files, Returns, Shape};
 use iostackbreakdown::probe::PointWord;
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -21,7 +21,7 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use iostackbreakdown::probe::perf::SwitchCounters;
+use iostackbreakdown::sys::perf::SwitchCounters;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;

@@ -6,12 +6,12 @@ use std::fs;
 use std::io::BufReader;
 use std::path::PathBuf;
 
+use iostackbreakdown::catalog::{Layer, Op};
 use iostackbreakdown::kernel::block::BlockFacts;
 use iostackbreakdown::kernel::btf::{BtfFunction, ModuleBtf};
 use iostackbreakdown::kernel::kallsyms::Symbols;
 use iostackbreakdown::kernel::preemption::{self, Model, Sources};
 use iostackbreakdown::kernel::{Facts, Fprobe, Function, SYSCALL_PREFIXES};
-use iostackbreakdown::layer::{Layer, Op};
 use iostackbreakdown::probe::plan::{
     self, BlockWay, BlockWish, END_FUNCTIONS, Plan, PlannedOp, Start, loses, loses_requests, starts_need_table,
 };

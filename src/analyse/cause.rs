@@ -4,8 +4,8 @@
 //! none is skipped.
 
 use crate::model::ids::{CauseKind, Hook, Layer, LossReason};
+use crate::model::report::{Cause, Loss};
 use crate::model::run_info::{BlockEvent, BlockInfo};
-use crate::report::{Cause, Loss};
 
 use super::Span;
 

@@ -1,9 +1,9 @@
 //! What the kernel's own counters of disks say of the same span.
 
-use crate::layer::{Counter, REQUESTS};
+use crate::catalog::{Counter, REQUESTS};
+use crate::model::report::{Agreement, Diskstats, OpReport};
 use crate::model::run_info::DisksInfo;
 use crate::model::snapshot::DiskCounters;
-use crate::report::{Agreement, Diskstats, OpReport};
 
 impl DiskCounters {
     fn get(&self, counter: Counter) -> u64 {
@@ -82,7 +82,7 @@ pub fn report(disks: &DisksInfo, first: [DiskCounters; 2], last: [DiskCounters; 
 mod tests {
     use super::*;
     use crate::model::ids::Op;
-    use crate::report::Apart;
+    use crate::model::report::Apart;
 
     /// Reads that the kernel counted before and after each of our readings, and what is reported of `seen`.
     fn reported(first: [u64; 2], last: [u64; 2], seen: u64) -> Diskstats {

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::stack::{self, Measured};
-use crate::layer::REQUESTS;
+use crate::analyse::ranking::{in_steps, largest, merged};
+use crate::catalog::REQUESTS;
 use crate::model::abi::{GROUP_NONE, GROUP_UNPLACED};
 use crate::model::ids::{By, Layer, Op};
+use crate::model::report::OpReport;
+use crate::model::report::group::{GroupsReport, Numbers, Who};
 use crate::model::run_info::RunInfo;
 use crate::model::snapshot::{GroupsCounters, OpCounters};
-use crate::report::OpReport;
-use crate::report::group::{GroupsReport, Numbers, Who, in_steps, largest, merged};
 
 /// The difference of two moments. `measured`: of the whole stack's view.
 pub fn report(

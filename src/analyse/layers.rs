@@ -2,12 +2,12 @@
 
 use super::cause::Seen;
 use super::{Span, disks, neighbour, since};
-use crate::layer::REQUESTS;
+use crate::catalog::REQUESTS;
 use crate::model::abi::{LOST_CLOCK, LOST_REASONS, LOST_RETURN, LOST_STORAGE, LOST_TABLE_FULL};
 use crate::model::ids::{Hook, Layer, LossReason};
+use crate::model::report::{Agreement, LayerReport, Loss, NotMeasured, OpReport};
 use crate::model::run_info::{BlockInfo, LayerInfo};
 use crate::model::snapshot::OpCounters;
-use crate::report::{Agreement, LayerReport, Loss, NotMeasured, OpReport};
 
 /// All that were asked for.
 pub fn report(span: &Span<'_>) -> Vec<LayerReport> {

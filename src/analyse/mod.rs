@@ -7,6 +7,7 @@ mod group;
 mod layers;
 mod neighbour;
 mod op;
+pub mod ranking;
 mod stack;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,10 +17,10 @@ use jiff::tz::{Offset, TimeZone};
 
 use crate::model::cost::Detached;
 use crate::model::ids::Layer;
+use crate::model::report::{Budget, Cost, Probe, Report, group as groups};
 use crate::model::run_info::{ProbeInfo, RunInfo, StackInfo};
 use crate::model::snapshot::{OpCounters, ProbeCounts, Snapshot};
 use crate::number;
-use crate::report::{Budget, Cost, Probe, Report, group as groups};
 
 pub use self::stack::Measured;
 
@@ -31,7 +32,7 @@ pub fn report(run: &RunInfo, before: &Snapshot, after: &Snapshot) -> Report {
     let mut stack = stack_report(&span);
     let groups = groups_report(&span);
     if let Some(groups) = &groups {
-        groups::make_sums(&groups.total, &mut layers, stack.as_mut());
+        ranking::make_sums(&groups.total, &mut layers, stack.as_mut());
     }
     Report {
         start: before.wall,
@@ -150,7 +151,7 @@ fn since(detached: &Detached) -> String {
     )
 }
 
-fn stack_report(span: &Span<'_>) -> Option<crate::report::stack::StackReport> {
+fn stack_report(span: &Span<'_>) -> Option<crate::model::report::stack::StackReport> {
     let measured = span.measured(span.run.slower_ns)?;
     Some(stack::report(
         &measured,

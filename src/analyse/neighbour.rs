@@ -1,8 +1,8 @@
 //! Whose requests the disks served meanwhile: what a report says of the difference of two moments.
 
 use crate::model::abi::{NEIGHBOUR_OWN, NEIGHBOUR_REST};
+use crate::model::report::neighbour::{Neighbour, Neighbours};
 use crate::model::snapshot::{NeighbourCounters, ServedCounters};
-use crate::report::neighbour::{Neighbour, Neighbours};
 
 /// The difference of two readings.
 pub fn report(before: &NeighbourCounters, after: &NeighbourCounters) -> Neighbours {

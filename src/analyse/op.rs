@@ -2,13 +2,13 @@
 //!
 //! What a report cannot hold is reported as the largest number, never as a small one.
 
-use crate::histogram::Histogram;
 use crate::model::abi::{
     APART_AT_START, APART_BY_KERNEL, APART_NEVER_ISSUED, APART_UNOWNED, APART_UNTIMED, LOST_REASONS,
 };
+use crate::model::histogram::Histogram;
 use crate::model::ids::Op;
+use crate::model::report::{Apart, OpReport};
 use crate::model::snapshot::OpCounters;
-use crate::report::{Apart, OpReport};
 
 impl OpCounters {
     /// What was counted since `earlier`, an older reading of the same counters.

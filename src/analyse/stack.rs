@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::histogram::Histogram;
+use crate::analyse::ranking::in_steps;
 use crate::model::abi::{
     DIRECTIONS, SLOW_LIMITED, SLOW_NO_ROOM, SLOW_TOLD, UNBALANCED_DEPTH, UNBALANCED_ENTRY, UNBALANCED_RETURN,
     UNBALANCED_SLEEP,
 };
+use crate::model::histogram::Histogram;
 use crate::model::ids::{Family, Layer, Origin, ReadClass, Row};
+use crate::model::report::NotMeasured;
+use crate::model::report::slow::{LeftOut, SlowReport};
+use crate::model::report::stack::{ClassReport, FamilyReport, OriginReport, RowReport, StackReport, Unbalanced};
 use crate::model::run_info::StackInfo;
 use crate::model::snapshot::{FamilyCounters, OriginCounters, StackCounters, combined};
-use crate::report::NotMeasured;
-use crate::report::group::in_steps;
-use crate::report::slow::{LeftOut, SlowReport};
-use crate::report::stack::{ClassReport, FamilyReport, OriginReport, RowReport, StackReport, Unbalanced};
 
 /// What of the stack is measured in a span.
 pub struct Measured<'a> {

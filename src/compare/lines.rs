@@ -7,7 +7,7 @@ use std::path::Path;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-use crate::report::text::number::decimal_bytes;
+use crate::view::text::number::decimal_bytes;
 
 /// The longest line that is read. Reports that are split by hundreds of files are shorter.
 const LONGEST: usize = 64 << 20;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::stat::{major, minor};
 
-use super::text_of;
+use crate::sys::text_of;
 
 /// A disk or partition.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use super::text_of;
 use crate::model::snapshot::DiskCounters;
+use crate::sys::text_of;
 
 const PATH: &str = "/proc/diskstats";
 

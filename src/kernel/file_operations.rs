@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::{LazySymbols, vmlinux};
-use crate::layer::FileSystem;
-use crate::probe::Guard;
+use crate::catalog::FileSystem;
+use crate::catalog::Guard;
 
 /// What tells one file system's files from the others'.
 #[derive(Debug, Clone, PartialEq, Eq)]

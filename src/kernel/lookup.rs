@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use libbpf_sys as sys;
 
-use crate::probe::assembly::{self, SystemCall, one_value};
+use crate::sys::assembly::{self, SystemCall, one_value};
 
 /// Bytes of a name and the zeros behind it; the kernel has no longer ones that are asked for.
 const NAME_SIZE: usize = 128;

@@ -1,4 +1,4 @@
-//! What this machine's kernel offers: the facts that [`crate::probe::plan`] decides on.
+//! What this machine's kernel offers: the facts that `probe::plan` decides on.
 //!
 //! Nothing is taken from the kernel's version. Each fact is read from where the kernel tells it, once.
 
@@ -21,7 +21,6 @@ pub mod vmlinux;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -32,7 +31,8 @@ use self::interface::KFUNC_RDONLY_CAST;
 use self::kallsyms::Symbols;
 use self::lookup::Lookup;
 use self::preemption::Preemption;
-use crate::layer::FileSystem;
+use crate::catalog::FileSystem;
+use crate::sys::text_of;
 
 /// A kernel function, as far as BTF and kallsyms know it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -114,14 +114,6 @@ impl Facts {
             function.address = symbols.known_text_address(name, is_quick);
         }
     }
-}
-
-/// What a file says. Names in it are anyone's to choose: what is no text is replaced, and hides nothing else.
-///
-/// # Errors
-/// When it cannot be read.
-pub fn text_of(path: impl AsRef<Path>) -> io::Result<String> {
-    Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
 }
 
 /// Numbers of the CPUs that there may be, in their order. `None`: the kernel does not say.

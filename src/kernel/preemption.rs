@@ -11,7 +11,7 @@ use std::io::{self, Read};
 use flate2::read::GzDecoder;
 use nix::sys::utsname::{UtsName, uname};
 
-use super::text_of;
+use crate::sys::text_of;
 
 const DEBUGFS: &str = "/sys/kernel/debug/sched/preempt";
 const COMMAND_LINE: &str = "/proc/cmdline";

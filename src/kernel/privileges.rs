@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-use super::text_of;
+use crate::sys::text_of;
 
 // include/uapi/linux/capability.h
 const CAP_DAC_OVERRIDE: u32 = 1;

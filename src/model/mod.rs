@@ -4,6 +4,8 @@
 
 pub mod abi;
 pub mod cost;
+pub mod histogram;
 pub mod ids;
+pub mod report;
 pub mod run_info;
 pub mod snapshot;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cost::CpuShare;
 use super::ids::{By, Hook, Layer, Op, Row};
-use crate::report::{AttachPoint, Filter, NotMeasured, Refused};
+use crate::model::report::{AttachPoint, Filter, NotMeasured, Refused};
 
 /// All that a report needs to know of a run besides its counters.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::abi::{APART_KINDS, LOST_REASONS, READ_CLASSES, ROWS, SLOW_KINDS, UNBALANCED_KINDS};
 use super::cost::{Detached, Runs};
 use super::ids::Layer;
-use crate::report::group::Who;
+use crate::model::report::group::Who;
 
 /// All counters at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -89,7 +89,7 @@ pub struct OpCounters {
     pub extremes: Option<(u64, u64)>,
     /// Calls by errno.
     pub errnos: BTreeMap<i32, u128>,
-    /// Calls by step of [`crate::histogram`].
+    /// Calls by step of [`crate::model::histogram`].
     pub steps: Vec<u128>,
     /// Calls by power of two of the unit asked for.
     pub unit_slots: Vec<u128>,
@@ -179,7 +179,7 @@ pub struct FamilyCounters {
     pub reached: [u64; ROWS as usize],
     pub class_calls: [u64; READ_CLASSES as usize],
     pub class_bytes: [u64; READ_CLASSES as usize],
-    /// Calls by step of [`crate::histogram`].
+    /// Calls by step of [`crate::model::histogram`].
     pub steps: Vec<u64>,
     pub slow: [u64; SLOW_KINDS as usize],
     /// Shortest and longest time of the interval that the moment ends.

@@ -21,21 +21,23 @@ use std::time::Duration;
 use libbpf_rs::ProgramMut;
 use libbpf_sys as sys;
 
+use crate::catalog::{Files, Layer, Point, Returns, Shape};
 use crate::kernel::btf::BtfFunction;
 use crate::kernel::interface::skeleton::IostackbreakdownSkel;
 use crate::kernel::interface::types::{neighbour, op_stats};
 use crate::kernel::interface::{POINT_COMPLETED, POINT_FAILED};
 use crate::kernel::{self, Facts};
-use crate::layer::{Files, Layer, Point, Returns, Shape};
+use crate::sys::own;
 
 use super::binned::BinnedCounters;
-use super::counters::Counters;
 use super::kprobe_event::KprobeEvents;
 use super::load::Settings;
-use super::perf::{self, PerfLink};
 use super::plan::{BlockWay, Plan, PlannedOp, PlannedPoint, PlannedRow};
-use super::program::{Loading, Programs, own};
-use super::{Guard, Hook, PointWord};
+use super::program::{Loading, Programs};
+use super::{Hook, PointWord};
+use crate::catalog::Guard;
+use crate::sys::counters::Counters;
+use crate::sys::perf::{self, PerfLink};
 pub use attempt::attach;
 use block::BLOCK_EVENTS;
 pub use groups::{AttachedGroups, GroupCounters};

@@ -7,11 +7,11 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use libbpf_rs::MapType;
 use libbpf_sys as sys;
 
-use super::assembly::{self, SystemCall, one_value};
-use super::counters::{Counters, at_one_moment, of_bytes};
 use crate::kernel::interface::BINNED_OPS;
 use crate::kernel::interface::types::binned;
 use crate::kernel::possible_cpus;
+use crate::sys::assembly::{self, SystemCall, one_value};
+use crate::sys::counters::{Counters, at_one_moment, of_bytes};
 
 /// A CPU's.
 #[repr(C)]

@@ -11,6 +11,8 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapType, OpenMapMut, OpenObject, ProgramAttachType};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
+use crate::catalog::{COMPAT, Layer, REQUESTS, Returns, SYSCALLS, Says, Shape};
+use crate::catalog::{Op, Row};
 use crate::kernel::cgroup::Hierarchy;
 use crate::kernel::file::FileNumber;
 use crate::kernel::interface::skeleton::{
@@ -24,16 +26,15 @@ use crate::kernel::interface::{
     STOP_REQUESTS,
 };
 use crate::kernel::{Facts, Fprobe, possible_cpus};
-use crate::layer::{COMPAT, Layer, REQUESTS, Returns, SYSCALLS, Says, Shape};
-use crate::layer::{Op, Row};
-use crate::report::group::By;
+use crate::model::report::group::By;
 
-use super::assembly::one_value;
 use super::attach::{AttachError, Stage, one_line, point_word};
 use super::binned::BinnedCounters;
 use super::plan::{BlockWay, BlockWish, CALLS_BY_COOKIE, END_FUNCTIONS, Plan, Start};
 use super::program::{self, Programs};
-use super::{Guard, Hook, atomics};
+use super::{Hook, atomics};
+use crate::catalog::Guard;
+use crate::sys::assembly::one_value;
 
 /// What the kernel side is told before it is loaded.
 #[derive(Debug, Default)]

@@ -1,20 +1,16 @@
 //! From the ops that are wanted to programs in the kernel: [`plan`] decides, [`attach`] obeys.
 
-pub(crate) mod assembly;
 mod atomics;
 pub mod attach;
 pub mod binned;
-pub mod counters;
 mod fold;
 mod kprobe_event;
 pub mod load;
-pub mod perf;
 pub mod plan;
 pub mod program;
 pub mod slow;
-pub mod table;
 
-use crate::layer::{Files, Returns, Shape};
+use crate::catalog::{Files, Guard, Returns, Shape};
 pub use crate::model::ids::Hook;
 
 /// What `--probe` asks for.
@@ -48,15 +44,6 @@ impl Choice {
             Self::RawTracepoint => Some(Hook::RawTracepoint),
         }
     }
-}
-
-/// How a shared function is narrowed to one file system; `enum guard` of `bpf/interface.h`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Guard {
-    /// By the file's operations.
-    FileOperations,
-    /// By the super block's magic number.
-    Magic,
 }
 
 /// All that a program knows about the function it is attached to; packed as `bpf/interface.h` says.

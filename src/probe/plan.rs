@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::catalog::family::{self, RowFunction};
+use crate::catalog::{
+    self, COMPAT, COMPLETIONS, Compat, FAILURE, FileSystem, Layer, Op, OpSpec, Point, Returns, Shape,
+};
 use crate::kernel::{COMPAT_SYSCALL_PREFIX, Facts, Fprobe, Function, SYSCALL_PREFIX, other_name};
-use crate::layer::family::{self, RowFunction};
-use crate::layer::{self, COMPAT, COMPLETIONS, Compat, FAILURE, FileSystem, Layer, Op, OpSpec, Point, Returns, Shape};
-use crate::report::NotMeasured;
+use crate::model::report::NotMeasured;
 
 use super::{Choice, Hook};
 
@@ -304,7 +306,7 @@ pub fn functions_of(layers: &[Layer], choice: Choice) -> BTreeMap<String, Option
         }
         for spec in layer.ops() {
             let instead = spec.instead.iter().flat_map(|fallback| fallback.points);
-            let doors = layer::doors(spec.op).filter(|_| layer != Layer::Syscall);
+            let doors = catalog::doors(spec.op).filter(|_| layer != Layer::Syscall);
             let points = spec
                 .points
                 .iter()
@@ -641,7 +643,7 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
             }
             let needs_doors = file_system.is_some() && !layers.contains(&Layer::Vfs) && !points.is_empty();
             if needs_doors && with_doors.insert(spec.op) {
-                let mut doors = planned(&mut layer::doors(spec.op));
+                let mut doors = planned(&mut catalog::doors(spec.op));
                 if !doors.is_empty() {
                     let frame = *doors_frame.get_or_insert_with(next_frame);
                     doors.iter_mut().for_each(|door| door.silent = Some(frame));

@@ -10,7 +10,7 @@ use std::ffi::{CStr, CString, OsString};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,7 @@ use crate::kernel::interface::POINT_UNSET;
 use crate::kernel::interface::skeleton::IostackbreakdownSkel;
 use crate::kernel::interface::types::rodata;
 use crate::model::cost::Runs;
+use crate::sys::own;
 
 /// Must agree with LICENSE in the BPF object.
 const LICENSE: &CStr = c"Dual MIT/GPL";
@@ -350,18 +351,6 @@ pub fn walk(program: &OwnedFd) -> io::Result<File> {
     let link = own(link)?;
     // SAFETY: the link is open.
     own(unsafe { sys::bpf_iter_create(link.as_raw_fd()) }).map(File::from)
-}
-
-/// A descriptor that the kernel has just given us, or its error.
-///
-/// # Errors
-/// What the kernel says.
-pub fn own(fd: i32) -> io::Result<OwnedFd> {
-    if fd < 0 {
-        return Err(io::Error::from_raw_os_error(-fd));
-    }
-    // SAFETY: it is open and ours.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// The types of a copy's functions, in their order.

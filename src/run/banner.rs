@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::cli::Options;
-use crate::layer::Layer;
-use crate::report::nanoseconds;
-use crate::report::text::number::time_each;
+use crate::args::Options;
+use crate::catalog::Layer;
+use crate::model::report::nanoseconds;
+use crate::view::text::number::time_each;
 
 /// One line, when everything that follows it is measured. `refused`: layers of which nothing is, and why not.
 pub fn banner(subject: &str, options: &Options, refused: &BTreeMap<Layer, String>) -> String {
@@ -54,11 +54,11 @@ mod tests {
     use std::ffi::OsString;
 
     use super::*;
-    use crate::cli;
+    use crate::args;
 
     fn banner_of(words: &str, subject: &str, refused: &[(Layer, &str)]) -> String {
         let words = std::iter::once("IOStackBreakdown").chain(words.split_whitespace());
-        let mut options = cli::parse(words.map(OsString::from)).unwrap();
+        let mut options = args::parse(words.map(OsString::from)).unwrap();
         options
             .layers
             .retain(|layer| !matches!(layer, Layer::Xfs | Layer::Btrfs | Layer::F2fs | Layer::Nfs));

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::{Run, control};
 use crate::budget::{CpuShare, CpuTimes, Detached, Excess, Saves, excess};
+use crate::catalog::Layer;
 use crate::kernel::interface::{STOP_PAIRS, STOP_REQUESTS};
-use crate::layer::Layer;
 use crate::probe::attach::Attached;
 use crate::say;
 use crate::source::live;

@@ -11,21 +11,21 @@ use nix::sys::statfs::statfs;
 
 use super::{Prepared, attach_failure, check_layers, control, is_filtered, prepare, retain_mounted, settings};
 use crate::analyse;
-use crate::cli::Options;
+use crate::args::Options;
+use crate::catalog::{FileSystem, Layer, Op, Point, doors};
 use crate::environment;
 use crate::exercise::{Exercise, TOO_MUCH};
 use crate::kernel::{Facts, privileges};
-use crate::layer::{FileSystem, Layer, Op, Point, doors};
+use crate::model::report::{LayerReport, Probe};
 use crate::model::run_info::RunInfo;
 use crate::probe::attach::{self, Attached, AttachedOp, EVERY_FUNCTION};
-use crate::probe::perf::{SwitchCounters, Switches};
 use crate::probe::plan::{Plan, PlannedOp, function_name};
 use crate::probe::program;
 use crate::process;
-use crate::report::check::{CheckReport, LayerVerdict, Row, Verdict};
-use crate::report::text::number::thousands;
-use crate::report::{LayerReport, Probe};
 use crate::source::live::{self, OfRun};
+use crate::sys::perf::{SwitchCounters, Switches};
+use crate::view::check::{CheckReport, LayerVerdict, Row, Verdict};
+use crate::view::text::number::thousands;
 
 /// Where temporary files are looked for room, in this order.
 const PLACES: [&str; 3] = ["/var/tmp", "/tmp", "."];

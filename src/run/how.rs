@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::catalog::Layer;
 use crate::kernel::Facts;
 use crate::kernel::file_operations::Narrowing;
-use crate::layer::Layer;
 use crate::probe::attach::{Attached, AttachedOp};
 use crate::probe::plan::Plan;
 use crate::probe::program::Loading;

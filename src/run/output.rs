@@ -14,11 +14,11 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::cli::Options;
+use crate::args::Options;
 use crate::event::{self, Signals};
-use crate::report::text::counted;
-use crate::report::text::oneline::Screen;
 use crate::say;
+use crate::view::text::counted;
+use crate::view::text::oneline::Screen;
 
 /// How long the reader has for what is left when a signal has ended the run.
 const PATIENCE: Duration = Duration::from_secs(1);

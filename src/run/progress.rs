@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::leave::DETACHING;
 use crate::probe::attach::Stage;
-use crate::report::text::number::length;
 use crate::say;
+use crate::view::text::number::length;
 
 /// Shows how far attaching is. What an earlier run has left to be detached may make it take longer.
 pub fn show(stage: Stage) {

@@ -3,13 +3,14 @@
 use std::io::{self, Write};
 
 use crate::analyse;
-use crate::cli::Options;
+use crate::args::Options;
+use crate::model::report::Report;
 use crate::model::run_info::RunInfo;
 use crate::model::snapshot::Snapshot;
-use crate::report::text::TextOptions;
-use crate::report::text::notes::Said;
-use crate::report::text::oneline::{OneLine, Screen};
-use crate::report::{Report, View};
+use crate::view::View;
+use crate::view::text::TextOptions;
+use crate::view::text::notes::Said;
+use crate::view::text::oneline::{OneLine, Screen};
 
 /// What has been printed so far matters to what is printed next. It needs nothing of the kernel.
 pub struct Reporter<'a> {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::output::{Output, Piece};
 use super::{Run, or_leave};
-use crate::report::slow::LeftOut;
+use crate::model::report::slow::LeftOut;
 use crate::source::live::{self, Clocks};
 
 /// How often at most it is told that some were left out.

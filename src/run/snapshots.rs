@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 
-use crate::cli::Options;
+use crate::args::Options;
 use crate::event::Signals;
 use crate::model::run_info::RunInfo;
 use crate::model::snapshot::Snapshot;
@@ -101,11 +101,12 @@ mod tests {
     use crate::analyse;
     use crate::fuzz;
     use crate::model::ids::{By, Hook, Layer, Op, Row};
+    use crate::model::report::AttachPoint;
     use crate::model::run_info::{BlockEvent, BlockInfo, DisksInfo, LayerInfo, OpInfo, ProbeInfo, StackInfo};
     use crate::model::snapshot::{FamilyCounters, GroupsCounters, NeighbourCounters, OpCounters, StackCounters};
-    use crate::report::json::Form;
-    use crate::report::text::{TextOptions, Unit};
-    use crate::report::{AttachPoint, View};
+    use crate::view::View;
+    use crate::view::json::Form;
+    use crate::view::text::{TextOptions, Unit};
 
     fn run() -> RunInfo {
         let event = |name: &str| BlockEvent {

@@ -1,8 +1,9 @@
 //! Groups made by hand, for the tests of text and of JSON: what reports of everything are split into.
 
-use iostackbreakdown::report::group::{By, GroupsReport, Numbers, Who, largest, make_sums};
-use iostackbreakdown::report::slow::{CallPath, Inode, PathKind};
-use iostackbreakdown::report::{OpReport, Report};
+use iostackbreakdown::analyse::ranking::{largest, make_sums};
+use iostackbreakdown::model::report::group::{By, GroupsReport, Numbers, Who};
+use iostackbreakdown::model::report::slow::{CallPath, Inode, PathKind};
+use iostackbreakdown::model::report::{OpReport, Report};
 
 /// Splits the ops of a report's layers, and its families: each group has so many parts of each.
 fn split(report: &Report, parts: u64) -> Numbers {

@@ -1,10 +1,12 @@
 //! Whole-stack reports made by hand, for the tests of text and of JSON.
 
-use iostackbreakdown::histogram::{Histogram, STEPS, step_of};
+use iostackbreakdown::model::histogram::{Histogram, STEPS, step_of};
 use iostackbreakdown::model::ids::{Family, Layer, Origin, ReadClass, Row};
-use iostackbreakdown::report::NotMeasured;
-use iostackbreakdown::report::slow::{LeftOut, SlowReport};
-use iostackbreakdown::report::stack::{ClassReport, FamilyReport, OriginReport, RowReport, StackReport, Unbalanced};
+use iostackbreakdown::model::report::NotMeasured;
+use iostackbreakdown::model::report::slow::{LeftOut, SlowReport};
+use iostackbreakdown::model::report::stack::{
+    ClassReport, FamilyReport, OriginReport, RowReport, StackReport, Unbalanced,
+};
 
 const LAYERS: [Layer; 3] = [Layer::Syscall, Layer::Vfs, Layer::Ext4];
 

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use iostackbreakdown::complete::Shell;
+use iostackbreakdown::args::shell::Shell;
 
 const NAME: &str = "IOStackBreakdown";
 /// What the package links to it.

@@ -4,7 +4,7 @@ use std::io;
 
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
-use iostackbreakdown::cli;
+use iostackbreakdown::args;
 
 /// What a section has, in this order.
 enum Part {
@@ -345,7 +345,7 @@ const SEE_ALSO: &[Part] = &[Text(
 
 /// The page, as troff reads it.
 pub fn page() -> io::Result<Vec<u8>> {
-    let command = cli::command();
+    let command = args::command();
     // Else those that the short help leaves out would have no text.
     let shown = command.clone().mut_args(|arg| arg.hide_short_help(false));
     let man = Man::new(shown).section("8");
@@ -357,7 +357,7 @@ pub fn page() -> io::Result<Vec<u8>> {
     man.render_options_section(&mut page)?;
     let mut times = Roff::new();
     times.control("PP", []);
-    times.text([roman(cli::TIMES)]);
+    times.text([roman(args::TIMES)]);
     times.to_writer(&mut page)?;
     verbs(&command).to_writer(&mut page)?;
     for (heading, parts) in [
@@ -380,7 +380,7 @@ pub fn page() -> io::Result<Vec<u8>> {
 fn synopsis() -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["SYNOPSIS"]);
-    for line in cli::USAGE.lines() {
+    for line in args::USAGE.lines() {
         let words = line.trim().split(' ');
         let is_name = |word: &str| word.chars().all(|c| c.is_alphabetic()) && word.contains(char::is_lowercase);
         let inlines: Vec<Inline> = words

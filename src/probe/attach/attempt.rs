@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use super::block::BLOCK_EVENTS;
 use super::stack::RowsAlone;
 use super::{AttachError, Attached, AttachedGroups, AttachedOp, Attaching, Refusal, Stage};
+use crate::catalog::Layer;
 use crate::kernel::Facts;
 use crate::kernel::interface::NEIGHBOURS;
-use crate::layer::Layer;
 use crate::leave;
 use crate::probe::Hook;
-use crate::probe::counters::Counters;
 use crate::probe::load::{CALLS_BY_FUNCTION, GroupWish, Loaded, Settings, fill_maps, gives_task_storage, load};
 use crate::probe::plan::{BlockWay, Plan, PlannedOp, PlannedPoint, starts_need_table};
+use crate::sys::counters::Counters;
 use crate::turn;
 
 /// Attaches what `plan` says. A layer of which nothing can be attached is left out and told in its ops; the caller

@@ -3,8 +3,8 @@
 use libbpf_rs::ProgramMut;
 
 use super::{Attached, Attaching, Probe, Refusal, SkipSource};
+use crate::catalog::Layer;
 use crate::kernel::interface::skeleton::IostackbreakdownProgs;
-use crate::layer::Layer;
 use crate::probe::Hook;
 use crate::probe::plan::{BIO_FUNCTIONS, BlockWay, END_FUNCTIONS, ISSUE_FUNCTION, Plan, PlannedOp, Start};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::os::fd::AsRawFd;
 
 use super::{Attached, Detachable};
-use crate::layer::Layer;
+use crate::catalog::Layer;
 use crate::turn::Link;
 
 impl Attached {

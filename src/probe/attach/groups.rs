@@ -4,8 +4,8 @@ use super::Counters;
 use crate::kernel::interface::skeleton::IostackbreakdownSkel;
 use crate::kernel::interface::types::{cell_key, family_stats, group, op_stats, origin_stats};
 use crate::kernel::interface::{DIRECTIONS, FAMILIES, ORIGINS};
+use crate::model::report::group::By;
 use crate::probe::attach::AttachError;
-use crate::report::group::By;
 
 /// All of them are shared by the CPUs.
 #[derive(Debug)]

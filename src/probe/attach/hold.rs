@@ -11,8 +11,8 @@ use std::os::fd::OwnedFd;
 use libbpf_sys as sys;
 
 use super::{Attached, Attaching, Function, Targets, attach_multi};
+use crate::catalog::Layer;
 use crate::kernel::Fprobe;
-use crate::layer::Layer;
 use crate::probe::Hook;
 use crate::probe::plan::Plan;
 

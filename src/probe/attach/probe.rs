@@ -4,9 +4,10 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use super::PerfHandle;
-use crate::layer::Layer;
+use crate::catalog::Layer;
 use crate::model::snapshot::ProbeCounts;
-use crate::probe::{Hook, perf, program};
+use crate::probe::{Hook, program};
+use crate::sys::perf;
 
 /// Programs on one function, or on many, or on an event.
 pub struct Probe {

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Attaching, Counters, Owner, Probe, Target, one_line};
+use crate::catalog::family::RowFunction;
+use crate::catalog::{Files, Layer, Returns, Row, Shape};
 use crate::kernel::interface::types::{family_stats, origin_stats};
 use crate::kernel::interface::{DIRECTIONS, FAMILIES, MAX_FRAMES, ORIGINS, SYSCALL_FRAME};
-use crate::layer::family::RowFunction;
-use crate::layer::{Files, Layer, Returns, Row, Shape};
 use crate::probe::attach::AttachError;
 use crate::probe::load::{Settings, counted_frames};
 use crate::probe::plan::{Plan, PlannedRow};
@@ -195,7 +195,7 @@ impl RowsAlone {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::Guard;
+    use crate::catalog::Guard;
 
     fn alone() -> RowsAlone {
         RowsAlone {

@@ -9,12 +9,12 @@ use crate::kernel::interface::types::{self, cell_key, family_stats, op_stats, or
 use crate::kernel::names::{self, Machine, Names};
 use crate::model::abi::{DIRECTIONS, FAMILIES, GROUP_FIRST, GROUP_UNPLACED, ORIGINS};
 use crate::model::ids::{By, PathKind};
+use crate::model::report::group::Who;
+use crate::model::report::slow::{CallPath, Inode};
 use crate::model::snapshot::{GroupsCounters, OpCounters, StackCounters};
 use crate::probe::attach::{AttachedGroups, GroupCounters};
-use crate::probe::counters::Counters;
 use crate::probe::plan::Plan;
-use crate::report::group::Who;
-use crate::report::slow::{CallPath, Inode};
+use crate::sys::counters::Counters;
 
 /// Reads all of them; see [`super::read`] for `epoch`.
 pub fn read(groups: &AttachedGroups, plan: &Plan, epoch: u64) -> GroupsCounters {

@@ -15,12 +15,12 @@ use jiff::Timestamp;
 
 use crate::budget::CpuTimes;
 use crate::kernel::interface::types::binned;
+use crate::model::report::slow::{LeftOut, SlowCall};
 use crate::model::run_info::RunInfo;
 use crate::model::snapshot::{OpCounters, ProbeCounts, Snapshot};
 use crate::probe::attach::Attached;
 use crate::probe::binned::BinnedCounters;
 use crate::probe::plan::Plan;
-use crate::report::slow::{LeftOut, SlowCall};
 
 pub use run_info::{OfRun, describe};
 pub use slow::Clocks;
@@ -135,7 +135,7 @@ fn own_ns() -> u64 {
         let time = |part: nix::sys::time::TimeVal| {
             Duration::from_secs(part.tv_sec().unsigned_abs()) + Duration::from_micros(part.tv_usec().unsigned_abs())
         };
-        crate::report::nanoseconds(time(usage.user_time()) + time(usage.system_time()))
+        crate::model::report::nanoseconds(time(usage.user_time()) + time(usage.system_time()))
     })
 }
 

@@ -1,8 +1,8 @@
 //! An op's counters: every CPU's made one.
 
-use crate::histogram::{STEPS, step_of};
 use crate::kernel::interface::types::{binned, extremes, op_stats};
 use crate::model::abi::{BIN_WIDTH, EPOCH_STEP, UNIT_SLOTS};
+use crate::model::histogram::{STEPS, step_of};
 use crate::model::snapshot::{OpCounters, widest};
 
 /// Adds a CPU's counters. `epoch` is the generation of the extremes that the reading ends.

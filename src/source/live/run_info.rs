@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use crate::catalog::COMPAT;
 use crate::kernel::Facts;
-use crate::layer::COMPAT;
 use crate::model::ids::{Hook, Layer};
+use crate::model::report::{AttachPoint, NotMeasured, Refused};
 use crate::model::run_info::{BlockEvent, BlockInfo, LayerInfo, OpInfo, ProbeInfo, RunInfo, StackInfo};
 use crate::probe::attach::{self, Attached, AttachedOp};
 use crate::probe::plan::{
     BlockWay, END_FUNCTIONS, ISSUE_FUNCTION, Plan, PlannedOp, function_name, loses, loses_requests,
 };
-use crate::report::{AttachPoint, NotMeasured, Refused};
 
 /// What a run is made of, beside what it was asked for.
 pub struct OfRun<'a> {

@@ -6,8 +6,8 @@ use crate::analyse::Measured;
 use crate::kernel::interface::types::slow_call;
 use crate::kernel::interface::{PATH_ALONE, SLOW_HAS_FILE, SLOW_HAS_OFFSET, SLOW_HAS_SIZE};
 use crate::kernel::names;
+use crate::model::report::slow::{CallPath, Inode, PathKind, SlowCall, SlowRow};
 use crate::model::run_info::{RunInfo, StackInfo};
-use crate::report::slow::{CallPath, Inode, PathKind, SlowCall, SlowRow};
 
 /// Largest errno that a system call returns.
 const MAX_ERRNO: i64 = 4095;

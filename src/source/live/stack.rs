@@ -1,12 +1,12 @@
 //! The whole stack's counters: every CPU's made one.
 
 use super::op::extremes_of;
+use crate::catalog::{Layer, Row};
 use crate::kernel::interface::types::{family_stats, origin_stats};
-use crate::layer::{Layer, Row};
 use crate::model::abi::{DIRECTIONS, FAMILIES, ORIGINS, SLOW_LIMITED, SLOW_NO_ROOM};
+use crate::model::report::slow::LeftOut;
 use crate::model::snapshot::{FamilyCounters, OriginCounters, StackCounters, combined, widest};
 use crate::probe::attach::AttachedStack;
-use crate::report::slow::LeftOut;
 
 /// Reads all of it; see [`super::read`] for `epoch`.
 pub fn read(stack: &AttachedStack, epoch: u64) -> StackCounters {

@@ -14,9 +14,10 @@ use crate::model::abi::REQUEST_ISSUED;
 use crate::model::ids::Layer;
 use crate::model::snapshot::UnderWay;
 use crate::probe::attach::Attached;
-use crate::probe::counters::Counters;
 use crate::probe::plan::Plan;
-use crate::probe::{PointWord, program, table};
+use crate::probe::{PointWord, program};
+use crate::sys::counters::Counters;
+use crate::sys::table;
 
 /// Reads the calls under way.
 ///

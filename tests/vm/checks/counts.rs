@@ -4,7 +4,7 @@ use super::hard::Mounted;
 use super::report::{Ended, Report, Tool};
 use crate::guest::{Check, Guest};
 use crate::workload::{EXT4, SYSCALL, Spec, VFS, Workload, prepare};
-use iostackbreakdown::layer::Layer;
+use iostackbreakdown::catalog::Layer;
 use iostackbreakdown::probe::plan::function_name;
 
 pub const CHECKS: &[Check] = &[

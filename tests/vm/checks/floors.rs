@@ -4,14 +4,14 @@
 use super::budget::probed;
 use super::costs::{MINUTE, cached, millions_of, per_call, table, tell, tool};
 use crate::guest::{Check, Guest, all_detached, measured};
+use iostackbreakdown::catalog::Layer;
 use iostackbreakdown::kernel::btf::BtfFunction;
 use iostackbreakdown::kernel::{self, Function, LazySymbols};
-use iostackbreakdown::layer::Layer;
 use iostackbreakdown::probe::Choice;
 use iostackbreakdown::probe::attach::{Targets, attach_multi, attach_multi_to, attach_tracing};
-use iostackbreakdown::probe::perf::{self, PerfLink};
 use iostackbreakdown::probe::plan;
-use iostackbreakdown::probe::program::own;
+use iostackbreakdown::sys::own;
+use iostackbreakdown::sys::perf::{self, PerfLink};
 use libbpf_sys as sys;
 use nix::sys::signal::Signal;
 use nix::time::ClockId;

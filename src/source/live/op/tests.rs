@@ -13,12 +13,13 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::histogram::{TOP_BIT, step_of};
+use crate::catalog::{Layer, Op};
 use crate::kernel::interface::{BINS, BINS_FROM, ERRNOS};
-use crate::layer::{Layer, Op};
-use crate::report::json::Form;
-use crate::report::text::{TextOptions, Unit};
-use crate::report::{LayerReport, OpReport, Report, View};
+use crate::model::histogram::{TOP_BIT, step_of};
+use crate::model::report::{LayerReport, OpReport, Report};
+use crate::view::View;
+use crate::view::json::Form;
+use crate::view::text::{TextOptions, Unit};
 
 const CPUS: u32 = 4;
 

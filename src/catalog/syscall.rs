@@ -1,0 +1,381 @@
+//! System calls that work on files, each under its own name.
+//!
+//! They are found by number at the `sys_enter` and `sys_exit` tracepoints, or by function, whose name has the
+//! architecture's prefix. Either way the number decides which op it is, so one program serves them all.
+
+use super::{Family, Op, OpSpec, Point, Returns, Shape};
+
+/// What a system call has beside its [`OpSpec`].
+#[derive(Debug)]
+pub struct Syscall {
+    pub op: Op,
+    /// Its number on this architecture.
+    pub number: libc::c_long,
+    pub files: Files,
+    /// In the whole stack's view.
+    pub family: Family,
+    pub says: Says,
+}
+
+/// Which arguments are descriptors of the files that the call works on; `enum file_args` of `bpf/interface.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Files {
+    /// None: it takes a path, or works on no file in particular.
+    None,
+    /// The first one.
+    Arg0,
+    /// The first or the second one: the call counts when either is a file of interest.
+    Arg0Or1,
+    /// The first or the third one.
+    Arg0Or2,
+    /// The first one, where the path behind it is empty or missing (`AT_EMPTY_PATH`).
+    Arg0WithoutPath,
+}
+
+/// What a call's arguments say of its place in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Says {
+    Nothing,
+    /// A size, third; the place is the file's own position.
+    Size,
+    /// The place is the file's own position.
+    Position,
+    /// A size, third, and an offset, fourth.
+    SizeAndOffset,
+    /// An offset, fourth.
+    Offset,
+    /// An offset and a size, from this one on, counted from 0.
+    RangeFrom1,
+    RangeFrom2,
+    /// A path instead: the first argument, the second or the third.
+    Path0,
+    Path1,
+    Path2,
+    /// The descriptor is none any more when the call returns.
+    Close,
+}
+
+/// Numbers of system calls, by the names that libc gives them (include/uapi/asm-generic/unistd.h, arch/x86/entry/syscalls/syscall_64.tbl).
+pub(crate) mod number {
+    #![allow(non_upper_case_globals)]
+
+    pub use libc::*;
+
+    // Those that libc does not know on every architecture.
+    #[cfg(target_arch = "x86_64")]
+    pub const SYS_io_pgetevents: c_long = 333;
+    #[cfg(not(target_arch = "x86_64"))]
+    pub const SYS_io_pgetevents: c_long = 292;
+    pub const SYS_fchmodat2: c_long = 452;
+    pub const SYS_setxattrat: c_long = 463;
+    pub const SYS_getxattrat: c_long = 464;
+    pub const SYS_listxattrat: c_long = 465;
+    pub const SYS_removexattrat: c_long = 466;
+}
+
+macro_rules! syscalls {
+    ($($(#[$on:meta])* $op:ident $number:ident $function:literal $files:ident $returns:ident $family:ident $says:ident;)*) => {
+        /// In the order of [`OPS`].
+        pub static SYSCALLS: &[Syscall] = &[
+            $($(#[$on])* Syscall {
+                op: Op::$op,
+                number: number::$number,
+                files: Files::$files,
+                family: Family::$family,
+                says: Says::$says,
+            },)*
+        ];
+        pub static OPS: &[OpSpec] = &[
+            $($(#[$on])* OpSpec {
+                op: Op::$op,
+                moves_bytes: matches!(Returns::$returns, Returns::Bytes),
+                points: &[Point::new($function, Shape::Syscall, Returns::$returns)],
+                instead: None,
+                around: None,
+            },)*
+        ];
+    };
+}
+
+// Name, number, function, descriptors among the arguments, meaning of the result, family, what else the arguments
+// say. Calls without a condition exist on
+// every architecture; the others were left out of the tables that newer architectures share.
+syscalls! {
+    Read SYS_read "read" Arg0 Bytes Read Size;
+    Pread64 SYS_pread64 "pread64" Arg0 Bytes Read SizeAndOffset;
+    Readv SYS_readv "readv" Arg0 Bytes Read Position;
+    Preadv SYS_preadv "preadv" Arg0 Bytes Read Offset;
+    Preadv2 SYS_preadv2 "preadv2" Arg0 Bytes Read Offset;
+    Write SYS_write "write" Arg0 Bytes Write Size;
+    Pwrite64 SYS_pwrite64 "pwrite64" Arg0 Bytes Write SizeAndOffset;
+    Writev SYS_writev "writev" Arg0 Bytes Write Position;
+    Pwritev SYS_pwritev "pwritev" Arg0 Bytes Write Offset;
+    Pwritev2 SYS_pwritev2 "pwritev2" Arg0 Bytes Write Offset;
+    #[cfg(target_arch = "x86_64")]
+    Open SYS_open "open" None Fd Open Path0;
+    Openat SYS_openat "openat" None Fd Open Path1;
+    Openat2 SYS_openat2 "openat2" None Fd Open Path1;
+    OpenByHandleAt SYS_open_by_handle_at "open_by_handle_at" None Fd Open Nothing;
+    #[cfg(target_arch = "x86_64")]
+    Creat SYS_creat "creat" None Fd Open Path0;
+    Close SYS_close "close" Arg0 Status Metadata Close;
+    Fsync SYS_fsync "fsync" Arg0 Status Fsync Nothing;
+    Fdatasync SYS_fdatasync "fdatasync" Arg0 Status Fsync Nothing;
+    Sync SYS_sync "sync" None Status Fsync Nothing;
+    Syncfs SYS_syncfs "syncfs" Arg0 Status Fsync Nothing;
+    SyncFileRange SYS_sync_file_range "sync_file_range" Arg0 Status Fsync RangeFrom1;
+    Msync SYS_msync "msync" None Status Fsync Nothing;
+    Sendfile64 SYS_sendfile "sendfile64" Arg0Or1 Bytes Read Nothing;
+    Splice SYS_splice "splice" Arg0Or2 Bytes Read Nothing;
+    CopyFileRange SYS_copy_file_range "copy_file_range" Arg0Or2 Bytes Write Nothing;
+    Fallocate SYS_fallocate "fallocate" Arg0 Status Metadata RangeFrom2;
+    Ftruncate SYS_ftruncate "ftruncate" Arg0 Status Metadata Nothing;
+    Truncate SYS_truncate "truncate" None Status Metadata Path0;
+    IoSubmit SYS_io_submit "io_submit" None Status Asynchronous Nothing;
+    IoGetevents SYS_io_getevents "io_getevents" None Status Asynchronous Nothing;
+    IoPgetevents SYS_io_pgetevents "io_pgetevents" None Status Asynchronous Nothing;
+    IoUringEnter SYS_io_uring_enter "io_uring_enter" None Status Asynchronous Nothing;
+    #[cfg(target_arch = "x86_64")]
+    Stat SYS_stat "newstat" None Status Metadata Path0;
+    Fstat SYS_fstat "newfstat" Arg0 Status Metadata Nothing;
+    #[cfg(target_arch = "x86_64")]
+    Lstat SYS_lstat "newlstat" None Status Metadata Path0;
+    Newfstatat SYS_newfstatat "newfstatat" Arg0WithoutPath Status Metadata Path1;
+    Statx SYS_statx "statx" Arg0WithoutPath Status Metadata Path1;
+    #[cfg(target_arch = "x86_64")]
+    Access SYS_access "access" None Status Metadata Path0;
+    Faccessat SYS_faccessat "faccessat" None Status Metadata Path1;
+    Faccessat2 SYS_faccessat2 "faccessat2" Arg0WithoutPath Status Metadata Path1;
+    NameToHandleAt SYS_name_to_handle_at "name_to_handle_at" Arg0WithoutPath Status Metadata Path1;
+    Statfs SYS_statfs "statfs" None Status Metadata Path0;
+    Fstatfs SYS_fstatfs "fstatfs" Arg0 Status Metadata Nothing;
+    #[cfg(target_arch = "x86_64")]
+    Getdents SYS_getdents "getdents" Arg0 Status Metadata Nothing;
+    Getdents64 SYS_getdents64 "getdents64" Arg0 Status Metadata Nothing;
+    #[cfg(target_arch = "x86_64")]
+    Rename SYS_rename "rename" None Status Metadata Path0;
+    Renameat SYS_renameat "renameat" None Status Metadata Path1;
+    Renameat2 SYS_renameat2 "renameat2" None Status Metadata Path1;
+    #[cfg(target_arch = "x86_64")]
+    Unlink SYS_unlink "unlink" None Status Metadata Path0;
+    Unlinkat SYS_unlinkat "unlinkat" None Status Metadata Path1;
+    #[cfg(target_arch = "x86_64")]
+    Rmdir SYS_rmdir "rmdir" None Status Metadata Path0;
+    #[cfg(target_arch = "x86_64")]
+    Link SYS_link "link" None Status Metadata Path0;
+    Linkat SYS_linkat "linkat" Arg0WithoutPath Status Metadata Path1;
+    // The second path is that of the link; the first one is its text.
+    #[cfg(target_arch = "x86_64")]
+    Symlink SYS_symlink "symlink" None Status Metadata Path1;
+    Symlinkat SYS_symlinkat "symlinkat" None Status Metadata Path2;
+    #[cfg(target_arch = "x86_64")]
+    Mkdir SYS_mkdir "mkdir" None Status Metadata Path0;
+    Mkdirat SYS_mkdirat "mkdirat" None Status Metadata Path1;
+    #[cfg(target_arch = "x86_64")]
+    Mknod SYS_mknod "mknod" None Status Metadata Path0;
+    Mknodat SYS_mknodat "mknodat" None Status Metadata Path1;
+    #[cfg(target_arch = "x86_64")]
+    Readlink SYS_readlink "readlink" None Status Metadata Path0;
+    Readlinkat SYS_readlinkat "readlinkat" None Status Metadata Path1;
+    Chdir SYS_chdir "chdir" None Status Metadata Path0;
+    #[cfg(target_arch = "x86_64")]
+    Chmod SYS_chmod "chmod" None Status Metadata Path0;
+    Fchmod SYS_fchmod "fchmod" Arg0 Status Metadata Nothing;
+    Fchmodat SYS_fchmodat "fchmodat" None Status Metadata Path1;
+    Fchmodat2 SYS_fchmodat2 "fchmodat2" Arg0WithoutPath Status Metadata Path1;
+    #[cfg(target_arch = "x86_64")]
+    Chown SYS_chown "chown" None Status Metadata Path0;
+    #[cfg(target_arch = "x86_64")]
+    Lchown SYS_lchown "lchown" None Status Metadata Path0;
+    Fchown SYS_fchown "fchown" Arg0 Status Metadata Nothing;
+    Fchownat SYS_fchownat "fchownat" Arg0WithoutPath Status Metadata Path1;
+    #[cfg(target_arch = "x86_64")]
+    Utime SYS_utime "utime" None Status Metadata Path0;
+    #[cfg(target_arch = "x86_64")]
+    Utimes SYS_utimes "utimes" None Status Metadata Path0;
+    #[cfg(target_arch = "x86_64")]
+    Futimesat SYS_futimesat "futimesat" Arg0WithoutPath Status Metadata Path1;
+    Utimensat SYS_utimensat "utimensat" Arg0WithoutPath Status Metadata Path1;
+    Getxattr SYS_getxattr "getxattr" None Status Metadata Path0;
+    Lgetxattr SYS_lgetxattr "lgetxattr" None Status Metadata Path0;
+    Fgetxattr SYS_fgetxattr "fgetxattr" Arg0 Status Metadata Nothing;
+    Getxattrat SYS_getxattrat "getxattrat" Arg0WithoutPath Status Metadata Path1;
+    Setxattr SYS_setxattr "setxattr" None Status Metadata Path0;
+    Lsetxattr SYS_lsetxattr "lsetxattr" None Status Metadata Path0;
+    Fsetxattr SYS_fsetxattr "fsetxattr" Arg0 Status Metadata Nothing;
+    Setxattrat SYS_setxattrat "setxattrat" Arg0WithoutPath Status Metadata Path1;
+    Listxattr SYS_listxattr "listxattr" None Status Metadata Path0;
+    Llistxattr SYS_llistxattr "llistxattr" None Status Metadata Path0;
+    Flistxattr SYS_flistxattr "flistxattr" Arg0 Status Metadata Nothing;
+    Listxattrat SYS_listxattrat "listxattrat" Arg0WithoutPath Status Metadata Path1;
+    Removexattr SYS_removexattr "removexattr" None Status Metadata Path0;
+    Lremovexattr SYS_lremovexattr "lremovexattr" None Status Metadata Path0;
+    Fremovexattr SYS_fremovexattr "fremovexattr" Arg0 Status Metadata Nothing;
+    Removexattrat SYS_removexattrat "removexattrat" Arg0WithoutPath Status Metadata Path1;
+}
+
+/// A call that 32-bit programs make on a 64-bit kernel, by a number of their own table.
+#[derive(Debug)]
+pub struct Compat {
+    pub number: usize,
+    /// The op that it is.
+    pub op: Op,
+    /// Its function. What it returns is its op's matter.
+    pub point: Point,
+}
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! compat {
+    ($($number:literal $op:ident $function:literal;)*) => {
+        &[$(Compat {
+            number: $number,
+            op: Op::$op,
+            point: Point::new($function, Shape::Syscall32, Returns::Status),
+        },)*]
+    };
+}
+
+// Number, op, function. Calls that differ in the width of an offset or a structure only are one op.
+/// By number (arch/x86/entry/syscalls/syscall_32.tbl).
+#[cfg(target_arch = "x86_64")]
+pub static COMPAT: &[Compat] = compat! {
+    3 Read "sys_read";
+    4 Write "sys_write";
+    5 Open "compat_sys_open";
+    6 Close "sys_close";
+    8 Creat "sys_creat";
+    9 Link "sys_link";
+    10 Unlink "sys_unlink";
+    12 Chdir "sys_chdir";
+    14 Mknod "sys_mknod";
+    15 Chmod "sys_chmod";
+    16 Lchown "sys_lchown16";
+    30 Utime "sys_utime32";
+    33 Access "sys_access";
+    36 Sync "sys_sync";
+    38 Rename "sys_rename";
+    39 Mkdir "sys_mkdir";
+    40 Rmdir "sys_rmdir";
+    83 Symlink "sys_symlink";
+    85 Readlink "sys_readlink";
+    92 Truncate "compat_sys_truncate";
+    93 Ftruncate "compat_sys_ftruncate";
+    94 Fchmod "sys_fchmod";
+    95 Fchown "sys_fchown16";
+    99 Statfs "compat_sys_statfs";
+    100 Fstatfs "compat_sys_fstatfs";
+    106 Stat "compat_sys_newstat";
+    107 Lstat "compat_sys_newlstat";
+    108 Fstat "compat_sys_newfstat";
+    118 Fsync "sys_fsync";
+    141 Getdents "compat_sys_getdents";
+    144 Msync "sys_msync";
+    145 Readv "sys_readv";
+    146 Writev "sys_writev";
+    148 Fdatasync "sys_fdatasync";
+    180 Pread64 "sys_ia32_pread64";
+    181 Pwrite64 "sys_ia32_pwrite64";
+    182 Chown "sys_chown16";
+    187 Sendfile64 "compat_sys_sendfile";
+    193 Truncate "sys_ia32_truncate64";
+    194 Ftruncate "sys_ia32_ftruncate64";
+    195 Stat "compat_sys_ia32_stat64";
+    196 Lstat "compat_sys_ia32_lstat64";
+    197 Fstat "compat_sys_ia32_fstat64";
+    198 Lchown "sys_lchown";
+    207 Fchown "sys_fchown";
+    212 Chown "sys_chown";
+    220 Getdents64 "sys_getdents64";
+    226 Setxattr "sys_setxattr";
+    227 Lsetxattr "sys_lsetxattr";
+    228 Fsetxattr "sys_fsetxattr";
+    229 Getxattr "sys_getxattr";
+    230 Lgetxattr "sys_lgetxattr";
+    231 Fgetxattr "sys_fgetxattr";
+    232 Listxattr "sys_listxattr";
+    233 Llistxattr "sys_llistxattr";
+    234 Flistxattr "sys_flistxattr";
+    235 Removexattr "sys_removexattr";
+    236 Lremovexattr "sys_lremovexattr";
+    237 Fremovexattr "sys_fremovexattr";
+    239 Sendfile64 "sys_sendfile64";
+    247 IoGetevents "sys_io_getevents_time32";
+    248 IoSubmit "compat_sys_io_submit";
+    268 Statfs "compat_sys_statfs64";
+    269 Fstatfs "compat_sys_fstatfs64";
+    271 Utimes "sys_utimes_time32";
+    295 Openat "compat_sys_openat";
+    296 Mkdirat "sys_mkdirat";
+    297 Mknodat "sys_mknodat";
+    298 Fchownat "sys_fchownat";
+    299 Futimesat "sys_futimesat_time32";
+    300 Newfstatat "compat_sys_ia32_fstatat64";
+    301 Unlinkat "sys_unlinkat";
+    302 Renameat "sys_renameat";
+    303 Linkat "sys_linkat";
+    304 Symlinkat "sys_symlinkat";
+    305 Readlinkat "sys_readlinkat";
+    306 Fchmodat "sys_fchmodat";
+    307 Faccessat "sys_faccessat";
+    313 Splice "sys_splice";
+    314 SyncFileRange "sys_ia32_sync_file_range";
+    320 Utimensat "sys_utimensat_time32";
+    324 Fallocate "sys_ia32_fallocate";
+    333 Preadv "compat_sys_preadv";
+    334 Pwritev "compat_sys_pwritev";
+    341 NameToHandleAt "sys_name_to_handle_at";
+    342 OpenByHandleAt "compat_sys_open_by_handle_at";
+    344 Syncfs "sys_syncfs";
+    353 Renameat2 "sys_renameat2";
+    377 CopyFileRange "sys_copy_file_range";
+    378 Preadv2 "compat_sys_preadv2";
+    379 Pwritev2 "compat_sys_pwritev2";
+    383 Statx "sys_statx";
+    385 IoPgetevents "compat_sys_io_pgetevents";
+    412 Utimensat "sys_utimensat";
+    416 IoPgetevents "compat_sys_io_pgetevents_time64";
+    426 IoUringEnter "sys_io_uring_enter";
+    437 Openat2 "sys_openat2";
+    439 Faccessat2 "sys_faccessat2";
+    452 Fchmodat2 "sys_fchmodat2";
+    463 Setxattrat "sys_setxattrat";
+    464 Getxattrat "sys_getxattrat";
+    465 Listxattrat "sys_listxattrat";
+    466 Removexattrat "sys_removexattrat";
+};
+/// Those of this architecture are not told from others.
+#[cfg(not(target_arch = "x86_64"))]
+pub static COMPAT: &[Compat] = &[];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::abi::MAX_SYSCALLS;
+
+    #[test]
+    fn numbers_are_unique_and_fit_the_table() {
+        let mut numbers: Vec<_> = SYSCALLS.iter().map(|call| call.number).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), SYSCALLS.len());
+        assert!(numbers.iter().all(|&n| (0..i64::from(MAX_SYSCALLS)).contains(&n)));
+    }
+
+    #[test]
+    fn numbers_of_32_bit_programs_are_those_of_all_ops() {
+        let mut numbers: Vec<usize> = COMPAT.iter().map(|call| call.number).collect();
+        numbers.dedup();
+        assert!(numbers.is_sorted() && numbers.len() == COMPAT.len());
+        assert!(numbers.iter().all(|&number| number < MAX_SYSCALLS as usize));
+        let is_op = |op: Op| OPS.iter().any(|spec| spec.op == op);
+        assert!(COMPAT.iter().all(|call| is_op(call.op)));
+        let has_number = |spec: &OpSpec| COMPAT.is_empty() || COMPAT.iter().any(|call| call.op == spec.op);
+        assert!(OPS.iter().all(has_number));
+    }
+
+    #[test]
+    fn calls_and_ops_go_together() {
+        assert_eq!(SYSCALLS.len(), OPS.len());
+        assert!(SYSCALLS.iter().zip(OPS).all(|(call, spec)| call.op == spec.op));
+    }
+}

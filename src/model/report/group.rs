@@ -1,0 +1,227 @@
+//! Calls and requests by process, file, disk or control group: what `--by` splits a report into.
+
+use serde::{Deserialize, Serialize};
+
+pub use super::super::ids::By;
+use super::super::ids::Layer;
+use super::OpReport;
+use super::slow::{CallPath, Inode};
+use super::stack::{FamilyReport, OriginReport};
+
+/// A report's groups.
+#[derive(Debug, Clone)]
+pub struct GroupsReport {
+    pub by: By,
+    /// The largest first.
+    pub groups: Vec<GroupReport>,
+    /// What is in none of them; `None`: nothing.
+    pub others: Option<OthersReport>,
+    /// The sum of them all.
+    pub total: Numbers,
+}
+
+/// One group.
+#[derive(Debug, Clone)]
+pub struct GroupReport {
+    pub who: Who,
+    pub numbers: Numbers,
+}
+
+/// All that is not told by itself.
+#[derive(Debug, Clone, Default)]
+pub struct OthersReport {
+    /// Groups in it, those for which there was no room left out.
+    pub groups: u64,
+    /// Calls and requests in it whose group found no room: nobody knows of how many groups they are. They are counted at each
+    /// layer.
+    pub no_room: u64,
+    pub numbers: Numbers,
+}
+
+/// Whose calls a group is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Who {
+    Process {
+        pid: u64,
+        comm: String,
+    },
+    File {
+        /// `None`: several had this path, one after the other.
+        inode: Option<Inode>,
+        /// `None`: it has none any more.
+        path: Option<CallPath>,
+    },
+    /// A disk with all its partitions, or what else a file system is on.
+    Disk {
+        name: String,
+    },
+    /// From the root of its hierarchy.
+    Cgroup {
+        path: String,
+    },
+    /// Calls on no file, or requests of which nothing tells whose they are.
+    Nobody(By),
+}
+
+impl Who {
+    /// As in reports.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Process { pid, comm } => format!("{comm} {pid}"),
+            Self::File { path: Some(path), .. } => path.text.clone(),
+            Self::File { inode, path: None } => inode.map_or_else(
+                || "…".to_owned(),
+                |inode| format!("… (inode {} on {}:{})", inode.number, inode.major, inode.minor),
+            ),
+            Self::Disk { name } => name.clone(),
+            Self::Cgroup { path } => path.clone(),
+            Self::Nobody(by) => format!("(no {})", by.name()),
+        }
+    }
+}
+
+/// What was counted of a group, or of several together.
+#[derive(Debug, Clone, Default)]
+pub struct Numbers {
+    /// Ops that were called, by layer, in the order of the stack. Empty in the whole stack's view.
+    pub layers: Vec<(Layer, Vec<OpReport>)>,
+    /// Families that were called, in the order of their table; of the whole stack's view.
+    pub families: Vec<FamilyReport>,
+    /// Requests that nobody slept for; of the whole stack's view.
+    pub not_waited: Vec<OriginReport>,
+}
+
+impl Numbers {
+    /// Whether nothing was counted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.layers.iter().all(|(_, ops)| ops.is_empty()) && self.families.is_empty() && self.not_waited.is_empty()
+    }
+
+    /// Calls and requests, at each layer.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        let ops = self.layers.iter().flat_map(|(_, ops)| ops).map(OpReport::count);
+        let families = self.families.iter().map(FamilyReport::count);
+        ops.chain(families).fold(0, u64::saturating_add)
+    }
+
+    /// The ops of a layer.
+    #[must_use]
+    pub fn ops(&self, layer: Layer) -> &[OpReport] {
+        let found = self.layers.iter().find(|(known, _)| *known == layer);
+        found.map_or(&[], |(_, ops)| ops)
+    }
+
+    /// Sums over a layer's ops, or over all families: calls, nanoseconds, bytes.
+    #[must_use]
+    pub fn sums(&self, layer: Option<Layer>) -> Sums {
+        let families = self.families.iter().filter(|_| layer.is_none());
+        let families = families.map(|family| (family.count(), family.total_ns, family.bytes));
+        let ops = layer.map_or(&[][..], |layer| self.ops(layer)).iter();
+        let ops = ops.map(|op| (op.count(), op.total_ns, op.bytes.unwrap_or(0)));
+        families
+            .chain(ops)
+            .fold(Sums::default(), |sum, (count, ns, bytes)| Sums {
+                count: sum.count.saturating_add(count),
+                ns: sum.ns.saturating_add(ns),
+                bytes: sum.bytes.saturating_add(bytes),
+            })
+    }
+
+    /// Adds what was counted of others. `layers`, the names of ops and families are in the same order in both.
+    pub fn add(&mut self, other: &Self) {
+        for (layer, ops) in &other.layers {
+            let place = match self.layers.iter().position(|(known, _)| known == layer) {
+                Some(place) => place,
+                None => {
+                    self.layers.push((*layer, Vec::new()));
+                    self.layers.len() - 1
+                }
+            };
+            merge(&mut self.layers[place].1, ops, |op| op.op, add_op);
+        }
+        merge(&mut self.families, &other.families, |family| family.family, add_family);
+        merge(
+            &mut self.not_waited,
+            &other.not_waited,
+            |origin| (origin.origin, origin.is_write),
+            add_origin,
+        );
+    }
+}
+
+/// Numbers of several ops together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sums {
+    pub count: u64,
+    pub ns: u64,
+    pub bytes: u64,
+}
+
+fn merge<T: Clone, K: PartialEq>(into: &mut Vec<T>, from: &[T], key: fn(&T) -> K, add: fn(&mut T, &T)) {
+    for one in from {
+        match into.iter_mut().find(|known| key(known) == key(one)) {
+            Some(known) => add(known, one),
+            None => into.push(one.clone()),
+        }
+    }
+}
+
+fn add_to(sum: &mut u64, n: u64) {
+    *sum = sum.saturating_add(n);
+}
+
+fn add_op(sum: &mut OpReport, op: &OpReport) {
+    add_to(&mut sum.total_ns, op.total_ns);
+    add_to(&mut sum.errors_unnamed, op.error_count());
+    sum.bytes = added(sum.bytes, op.bytes);
+    sum.queue_ns = added(sum.queue_ns, op.queue_ns);
+    sum.extremes = wider(sum.extremes, op.extremes);
+    sum.histogram.add(&op.histogram);
+    if sum.unit_slots.len() < op.unit_slots.len() {
+        sum.unit_slots.resize(op.unit_slots.len(), 0);
+    }
+    for (slot, n) in sum.unit_slots.iter_mut().zip(&op.unit_slots) {
+        add_to(slot, *n);
+    }
+}
+
+fn add_family(sum: &mut FamilyReport, family: &FamilyReport) {
+    add_to(&mut sum.total_ns, family.total_ns);
+    add_to(&mut sum.bytes, family.bytes);
+    add_to(&mut sum.errors, family.errors);
+    sum.extremes = wider(sum.extremes, family.extremes);
+    sum.histogram.add(&family.histogram);
+    for (row, other) in sum.rows.iter_mut().zip(&family.rows) {
+        row.ns = added(row.ns, other.ns);
+        row.calls = added(row.calls, other.calls);
+    }
+    for (class, other) in sum.classes.iter_mut().zip(&family.classes) {
+        add_to(&mut class.calls, other.calls);
+        add_to(&mut class.bytes, other.bytes);
+    }
+}
+
+fn add_origin(sum: &mut OriginReport, origin: &OriginReport) {
+    add_to(&mut sum.requests, origin.requests);
+    add_to(&mut sum.bytes, origin.bytes);
+    add_to(&mut sum.queue_ns, origin.queue_ns);
+    add_to(&mut sum.device_ns, origin.device_ns);
+}
+
+/// What is not known of both is not known of their sum, unless one has none of it.
+fn added(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.saturating_add(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+pub fn wider(a: Option<(u64, u64)>, b: Option<(u64, u64)>) -> Option<(u64, u64)> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+        (a, b) => a.or(b),
+    }
+}

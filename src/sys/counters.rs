@@ -1,0 +1,187 @@
+//! The kernel side's counters, mapped into our memory.
+
+use std::convert::Infallible;
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::AsRawFd;
+use std::thread;
+use std::time::Duration;
+
+use libbpf_rs::MapCore;
+
+/// Every CPU's counters of every op (or whatever else has an element for each CPU). Reading them costs no system call, which
+/// would keep programs from running.
+#[derive(Debug)]
+pub struct Counters<T> {
+    place: *const u8,
+    size: usize,
+    ops: usize,
+    cpus: usize,
+    of: PhantomData<T>,
+}
+
+impl<T: plain::Plain + Default> Counters<T> {
+    /// Maps the table, which has `ops` elements for each CPU.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn map(table: &impl MapCore, ops: usize) -> io::Result<Self> {
+        Self::map_bytes(table, 0, size_of_table(table), ops)
+    }
+
+    /// Maps a table piece by piece, one after the other: all that is mapped at a time counts as this process's memory.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn pieces(table: &impl MapCore) -> impl Iterator<Item = io::Result<Self>> {
+        // SAFETY: takes a number.
+        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(1);
+        let mut piece = size_of::<T>();
+        while !piece.is_multiple_of(page) {
+            piece *= 2;
+        }
+        let whole = size_of_table(table);
+        let firsts = (0..whole).step_by(piece);
+        firsts.map(move |first| Self::map_bytes(table, first, piece.min(whole - first), 1))
+    }
+
+    fn map_bytes(table: &impl MapCore, first: usize, size: usize, ops: usize) -> io::Result<Self> {
+        let elements = size / size_of::<T>();
+        // SAFETY: a new mapping of a descriptor that is open, read only.
+        let place = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                size,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                table.as_fd().as_raw_fd(),
+                first as libc::off_t,
+            )
+        };
+        if place == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self {
+            place: place.cast(),
+            size,
+            ops,
+            cpus: elements / ops.max(1),
+            of: PhantomData,
+        })
+    }
+
+    /// One op's counters, CPU by CPU, each as it stood at one moment.
+    pub fn of_op(&self, op: usize) -> impl Iterator<Item = T> + '_ {
+        (0..self.cpus).map(move |cpu| self.read(cpu * self.ops + op))
+    }
+
+    /// The same, where a program writes what `is_whole` looks at first and last: an element that a program is at is read again, for
+    /// as long as programs run when nothing keeps their CPU from it.
+    pub fn of_op_whole(&self, op: usize, is_whole: fn(&T) -> bool) -> impl Iterator<Item = T> + '_ {
+        /// Mostly a program is done before the element is read again.
+        const AT_ONCE: usize = 16;
+        const ATTEMPTS: usize = 64;
+        const PAUSE: Duration = Duration::from_micros(100);
+        let whole = move |element| {
+            let mut stats = self.read(element);
+            for attempt in 0..ATTEMPTS {
+                if is_whole(&stats) {
+                    break;
+                }
+                if attempt >= AT_ONCE {
+                    thread::sleep(PAUSE);
+                }
+                stats = self.read(element);
+            }
+            stats
+        };
+        (0..self.cpus).map(move |cpu| whole(cpu * self.ops + op))
+    }
+
+    /// How many elements there are, of all CPUs together.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.size / size_of::<T>()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// An element by its place among all of them; `None` beyond the last.
+    #[must_use]
+    pub fn element(&self, element: usize) -> Option<T> {
+        (element < self.len()).then(|| self.read(element))
+    }
+
+    /// A word of 8 bytes of an element; `None` beyond the last.
+    #[must_use]
+    pub fn word(&self, element: usize, word: usize) -> Option<u64> {
+        let is_inside = element < self.len() && word < size_of::<T>() / 8;
+        is_inside.then(|| self.word_at(element * size_of::<T>() / 8 + word))
+    }
+
+    /// An element, which is inside, as it stood at one moment.
+    fn read(&self, element: usize) -> T {
+        let Ok(bytes) = at_one_moment(|| Ok::<_, Infallible>(self.copy(element)));
+        of_bytes(&bytes)
+    }
+
+    /// Word by word from the first to the last.
+    pub fn copy(&self, element: usize) -> Vec<u8> {
+        let mut bytes = vec![0; size_of::<T>()];
+        let first = element * bytes.len() / 8;
+        for (place, word) in bytes.chunks_exact_mut(8).enumerate() {
+            word.copy_from_slice(&self.word_at(first + place).to_ne_bytes());
+        }
+        bytes
+    }
+
+    /// A word, which is inside.
+    fn word_at(&self, place: usize) -> u64 {
+        // SAFETY: it is inside the mapping, whose words are aligned and always readable.
+        unsafe { self.place.cast::<u64>().add(place).read_volatile() }
+    }
+}
+
+/// What programs change, as it stood at one moment, if `copy` answers its bytes.
+///
+/// # Errors
+/// Those of `copy`.
+pub fn at_one_moment<E>(mut copy: impl FnMut() -> Result<Vec<u8>, E>) -> Result<Vec<u8>, E> {
+    /// A program changes a few words at a time, in less time than a copy takes: two copies that agree were taken
+    /// while none ran, or while one stood still with its CPU, as a guest's does when its host is busy.
+    /// More attempts than this are needed only where a forced hook is preempted half-way, or several CPUs are at it.
+    const ATTEMPTS: usize = 16;
+    let mut bytes = copy()?;
+    for _ in 0..ATTEMPTS {
+        let again = copy()?;
+        if again == bytes {
+            break;
+        }
+        bytes = again;
+    }
+    Ok(bytes)
+}
+
+/// Of as many bytes as it has.
+pub fn of_bytes<T: plain::Plain + Default>(bytes: &[u8]) -> T {
+    let mut stats = T::default();
+    // The sizes are the same by construction.
+    let _ = plain::copy_from_bytes(&mut stats, bytes);
+    stats
+}
+
+/// In bytes.
+fn size_of_table(table: &impl MapCore) -> usize {
+    table.max_entries() as usize * table.value_size() as usize
+}
+
+impl<T> Drop for Counters<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nothing borrows from it.
+        unsafe { libc::munmap(self.place.cast_mut().cast(), self.size) };
+    }
+}

@@ -1,0 +1,255 @@
+//! Attaching by perf events: kprobes, kretprobes, and events that tracefs made; and what perf itself counts.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+use libbpf_sys as sys;
+
+use crate::sys::text_of;
+
+/// A program on a perf event. Closing it detaches.
+#[derive(Debug)]
+pub struct PerfLink {
+    /// `None` on kernels without perf links (before 5.15): the program hangs on the event itself.
+    link: Option<OwnedFd>,
+    _event: OwnedFd,
+}
+
+// linux/perf_event.h
+const PERF_TYPE_SOFTWARE: u32 = 1;
+const PERF_TYPE_TRACEPOINT: u32 = 2;
+const PERF_COUNT_SW_CONTEXT_SWITCHES: u64 = 3;
+const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
+/// A program runs for every hit on any CPU; the event's own CPU does not matter.
+const ANY_CPU: libc::c_int = 0;
+
+nix::ioctl_write_int!(perf_event_set_bpf, b'$', 8);
+nix::ioctl_none!(perf_event_enable, b'$', 0);
+nix::ioctl_write_int_bad!(perf_group_enable, nix::request_code_none!(b'$', 0));
+nix::ioctl_write_int_bad!(perf_group_disable, nix::request_code_none!(b'$', 1));
+const PERF_IOC_FLAG_GROUP: libc::c_int = 1;
+
+/// An event of any process on this CPU, counted together with others where a group is named.
+fn open(attributes: &mut sys::perf_event_attr, cpu: libc::c_int, group: Option<&File>) -> io::Result<OwnedFd> {
+    attributes.size = size_of::<sys::perf_event_attr>() as u32;
+    let any_process: libc::pid_t = -1;
+    let group: libc::c_int = group.map_or(-1, AsRawFd::as_raw_fd);
+    // SAFETY: `attributes` is valid for the size it states.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            std::ptr::from_mut(attributes),
+            any_process,
+            cpu,
+            group,
+            PERF_FLAG_FD_CLOEXEC,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// A number that sysfs or tracefs tells, possibly behind a word as in `config:0`.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read_number(path: impl AsRef<Path>) -> io::Result<u32> {
+    let path = path.as_ref();
+    let no_number = || {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("{} holds no number", path.display()),
+        )
+    };
+    number_in(&text_of(path)?).ok_or_else(no_number)
+}
+
+fn number_in(text: &str) -> Option<u32> {
+    text.trim().rsplit(':').next()?.parse().ok()
+}
+
+/// Attaches `program` to the entry or the return of `function` by perf's own kprobe.
+///
+/// # Errors
+/// What the kernel says: ENOENT or EINVAL for a function that cannot be probed, EACCES and EPERM for privileges.
+pub fn attach_kprobe(program: BorrowedFd<'_>, function: &str, at_return: bool) -> io::Result<PerfLink> {
+    const UNIT: &str = "/sys/bus/event_source/devices/kprobe";
+    let name = CString::new(function)?;
+    let mut attributes = sys::perf_event_attr {
+        type_: read_number(format!("{UNIT}/type"))?,
+        ..Default::default()
+    };
+    if at_return {
+        attributes.config = 1 << read_number(format!("{UNIT}/format/retprobe"))?;
+    }
+    attributes.__bindgen_anon_3.config1 = name.as_ptr() as u64;
+    attach(program, open(&mut attributes, ANY_CPU, None)?)
+}
+
+/// Attaches `program` to the tracepoint or tracefs event of this number.
+///
+/// # Errors
+/// What the kernel says.
+pub fn attach_event(program: BorrowedFd<'_>, id: u64) -> io::Result<PerfLink> {
+    let mut attributes = sys::perf_event_attr {
+        type_: PERF_TYPE_TRACEPOINT,
+        config: id,
+        ..Default::default()
+    };
+    attributes.__bindgen_anon_1.sample_period = 1;
+    attach(program, open(&mut attributes, ANY_CPU, None)?)
+}
+
+/// Context switches of one CPU, as two of the kernel's counters have them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Switches {
+    pub cpu: usize,
+    /// By perf's software event.
+    pub counted: u64,
+    /// By the tracepoint `sched_switch`, which a kernel may not call for some tasks.
+    pub traced: u64,
+}
+
+/// Both counters of the switches of a CPU.
+#[derive(Debug)]
+pub struct SwitchCounters {
+    cpu: usize,
+    counted: File,
+    traced: File,
+}
+
+impl SwitchCounters {
+    /// Those of all CPUs, counting. `tracefs`: where that is mounted.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn start(tracefs: &Path) -> io::Result<Vec<Self>> {
+        let id = read_number(tracefs.join("events/sched/sched_switch/id"))?;
+        let cpus = libbpf_rs::num_possible_cpus().map_err(io::Error::other)?;
+        let mut all = Vec::new();
+        for cpu in 0..cpus {
+            match Self::of(cpu, id) {
+                Ok(counters) => all.push(counters),
+                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {} // It is off.
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(all)
+    }
+
+    fn of(cpu: usize, id: u32) -> io::Result<Self> {
+        let number = libc::c_int::try_from(cpu).map_err(io::Error::other)?;
+        let mut counted = sys::perf_event_attr {
+            type_: PERF_TYPE_SOFTWARE,
+            config: PERF_COUNT_SW_CONTEXT_SWITCHES,
+            ..Default::default()
+        };
+        counted.set_disabled(1);
+        let counted = File::from(open(&mut counted, number, None)?);
+        let mut traced = sys::perf_event_attr {
+            type_: PERF_TYPE_TRACEPOINT,
+            config: id.into(),
+            ..Default::default()
+        };
+        let traced = File::from(open(&mut traced, number, Some(&counted))?);
+        // SAFETY: the event is open.
+        unsafe { perf_group_enable(counted.as_raw_fd(), PERF_IOC_FLAG_GROUP) }?;
+        Ok(Self { cpu, counted, traced })
+    }
+
+    /// Ends the counting, of both in the same moment.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn stop(mut self) -> io::Result<Switches> {
+        // SAFETY: the event is open.
+        unsafe { perf_group_disable(self.counted.as_raw_fd(), PERF_IOC_FLAG_GROUP) }?;
+        let read = |event: &mut File| -> io::Result<u64> {
+            let mut number = [0; 8];
+            event.read_exact(&mut number)?;
+            Ok(u64::from_ne_bytes(number))
+        };
+        Ok(Switches {
+            cpu: self.cpu,
+            counted: read(&mut self.counted)?,
+            traced: read(&mut self.traced)?,
+        })
+    }
+}
+
+fn attach(program: BorrowedFd<'_>, event: OwnedFd) -> io::Result<PerfLink> {
+    // SAFETY: both descriptors are open; no options are passed.
+    let link = unsafe {
+        sys::bpf_link_create(
+            program.as_raw_fd(),
+            event.as_raw_fd(),
+            sys::BPF_PERF_EVENT,
+            std::ptr::null(),
+        )
+    };
+    let link = if link >= 0 {
+        // SAFETY: the kernel has just given us this descriptor.
+        Some(unsafe { OwnedFd::from_raw_fd(link) })
+    } else {
+        // SAFETY: both descriptors are open.
+        unsafe { perf_event_set_bpf(event.as_raw_fd(), program.as_raw_fd() as u64) }.map_err(io::Error::from)?;
+        None
+    };
+    // SAFETY: the event is open.
+    unsafe { perf_event_enable(event.as_raw_fd()) }.map_err(io::Error::from)?;
+    Ok(PerfLink { link, _event: event })
+}
+
+impl PerfLink {
+    /// Hits that the kprobe missed (6.7: 3acf8ace6823). `None`: this kernel does not tell.
+    #[must_use]
+    pub fn missed(&self) -> Option<u64> {
+        let info = link_info(self.link.as_ref()?)?;
+        // SAFETY: the kernel filled the member that the kind of the link says.
+        let perf = unsafe { info.__bindgen_anon_1.perf_event };
+        let is_kprobe = matches!(perf.type_, sys::BPF_PERF_EVENT_KPROBE | sys::BPF_PERF_EVENT_KRETPROBE);
+        // SAFETY: as above; `missed` is 0 on kernels that do not fill it.
+        let missed = unsafe { perf.__bindgen_anon_1.kprobe.missed };
+        is_kprobe.then_some(missed)
+    }
+}
+
+/// What the kernel tells of a link.
+#[must_use]
+pub fn link_info(link: &OwnedFd) -> Option<sys::bpf_link_info> {
+    let mut info = sys::bpf_link_info::default();
+    let mut size = size_of::<sys::bpf_link_info>() as u32;
+    // SAFETY: `info` is valid for `size` bytes.
+    let failed = unsafe { sys::bpf_obj_get_info_by_fd(link.as_raw_fd(), (&raw mut info).cast(), &raw mut size) };
+    (failed == 0).then_some(info)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fuzz;
+
+    #[test]
+    fn numbers_stand_alone_or_behind_a_word() {
+        assert_eq!(number_in("6\n"), Some(6));
+        assert_eq!(number_in("config:0\n"), Some(0));
+        assert_eq!(number_in("config:0-7\n"), None);
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn any_text_is_read(text in fuzz::text_like("config:0\n")) {
+            let _ = number_in(&text);
+        }
+    }
+}

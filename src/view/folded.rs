@@ -1,0 +1,144 @@
+//! Folded stacks, one line each: `read;syscall;vfs;ext4 38703339`, as `flamegraph.pl` and `inferno` read them. The value is the
+//! time of all calls in that row, in nanoseconds. With `--by`, the group is the first frame.
+//!
+//! Layers are nested as calls pass through them. From which of them a wait began is not known, so it is right below the family.
+//! Where no layer below the system calls is measured, all that was no wait is in one frame, [`NOT_SPLIT`](crate::model::report::stack::NOT_SPLIT).
+
+use std::io;
+
+use crate::model::ids::{Layer, Row};
+use crate::model::report::Report;
+use crate::model::report::stack::FamilyReport;
+use crate::printable::printable;
+
+/// Layers that others are below, in their order.
+const ABOVE: [Row; 3] = [Row::Layer(Layer::Syscall), Row::Layer(Layer::Vfs), Row::Overlay];
+
+/// Prints the whole stack's part of `report`, nothing where there is none. It is written in one piece.
+///
+/// # Errors
+///
+/// What writing to `out` fails with.
+pub fn print(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
+    let mut text = String::new();
+    match (&report.stack, &report.groups) {
+        (Some(_), Some(groups)) => {
+            for group in &groups.groups {
+                families(Some(&frame(&group.who.name())), &group.numbers.families, &mut text);
+            }
+            if let Some(others) = &groups.others {
+                families(Some("others"), &others.numbers.families, &mut text);
+            }
+        }
+        (Some(stack), None) => families(None, &stack.families, &mut text),
+        (None, _) => {}
+    }
+    out.write_all(text.as_bytes())
+}
+
+/// A name that is one frame and stands on one line.
+fn frame(name: &str) -> String {
+    printable(name).replace(';', "?")
+}
+
+/// The lines of some calls, below the frame `of`.
+fn families(of: Option<&str>, families: &[FamilyReport], text: &mut String) {
+    for family in families {
+        let above = family.rows.iter().filter(|row| ABOVE.contains(&row.row));
+        let above = above.filter(|row| row.calls.is_some_and(|calls| calls > 0));
+        let above: Vec<Row> = above.map(|row| row.row).collect();
+        for row in &family.rows {
+            let mut path: Vec<&str> = of.into_iter().chain([family.family.name()]).collect();
+            if row.is_layer() {
+                let outer = above.iter().take_while(|outer| **outer != row.row);
+                path.extend(outer.map(|outer| outer.name()));
+            }
+            path.push(family.label(row));
+            if let Some(ns) = row.ns.filter(|ns| *ns > 0) {
+                text.push_str(&format!("{} {ns}\n", path.join(";")));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ids::Family;
+    use crate::model::report::group::{By, GroupReport, GroupsReport, Numbers, OthersReport, Who};
+    use crate::model::report::stack::{FamilyReport, RowReport, StackReport};
+
+    #[test]
+    fn a_group_is_the_first_frame_whatever_its_name() {
+        let ran = |family, ns| Numbers {
+            families: vec![FamilyReport {
+                rows: vec![RowReport {
+                    row: Row::Layer(Layer::Syscall),
+                    ns: Some(ns),
+                    calls: Some(1),
+                }],
+                ..FamilyReport::new(family)
+            }],
+            ..Numbers::default()
+        };
+        let who = Who::Cgroup {
+            path: "/a;b\n c\u{202e}".to_owned(),
+        };
+        let groups = GroupsReport {
+            by: By::Cgroup,
+            groups: vec![GroupReport {
+                who,
+                numbers: ran(Family::Read, 3),
+            }],
+            others: Some(OthersReport {
+                groups: 1,
+                no_room: 0,
+                numbers: ran(Family::Open, 2),
+            }),
+            total: Numbers::default(),
+        };
+        let report = Report {
+            stack: Some(StackReport::default()),
+            groups: Some(groups),
+            ..Report::default()
+        };
+        let mut text = Vec::new();
+        print(&report, &mut text).unwrap();
+        let expected = "/a?b  c?;read;in the kernel, not split 3\nothers;open;in the kernel, not split 2\n";
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
+    }
+
+    #[test]
+    fn layers_are_nested_and_waits_are_not() {
+        let inner = |layer, ns| (Row::Layer(layer), ns, 2);
+        let layers = [
+            inner(Layer::Syscall, 5),
+            inner(Layer::Vfs, 4),
+            inner(Layer::Ext4, 3),
+            (Row::Overlay, 2, 1),
+        ];
+        let layers = layers.map(|(row, ns, calls)| (row, ns, Some(calls)));
+        let rows = layers.into_iter().chain([(Row::Device, 9, None), (Row::Lock, 0, None)]);
+        let rows = rows.map(|(row, ns, calls)| RowReport {
+            row,
+            ns: Some(ns),
+            calls,
+        });
+        let family = FamilyReport {
+            rows: rows.collect(),
+            ..FamilyReport::new(Family::Read)
+        };
+        let report = Report {
+            stack: Some(StackReport {
+                families: vec![family],
+                ..StackReport::default()
+            }),
+            ..Report::default()
+        };
+        let mut text = Vec::new();
+        print(&report, &mut text).unwrap();
+        let expected = "read;syscall 5\nread;syscall;vfs 4\nread;syscall;vfs;overlay;ext4 3\n\
+                        read;syscall;vfs;overlay 2\nread;device 9\n";
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
+    }
+}

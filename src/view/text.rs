@@ -1,0 +1,796 @@
+//! The classic report for people: a histogram per op in the form BCC users know, a table of totals per layer, and
+//! below it everything that makes the numbers less than the whole truth. No line is wider than the terminal, or [`WIDTH`]
+//! columns where there is none; but for one with a name that somebody may want to copy.
+
+mod block;
+mod group;
+mod interval;
+mod label;
+mod name;
+mod neighbour;
+pub mod notes;
+pub(crate) use crate::number;
+pub mod oneline;
+pub(super) mod slow;
+mod stack;
+mod trust;
+
+use std::io;
+
+use self::name::shortened;
+use self::number::{
+    BYTE_COLUMNS, ColumnUnit, TIME_COLUMNS, column_units, decimal_bytes, thousands, time_each, time_sum,
+};
+use super::errno::errno_name;
+use crate::model::abi::UNIT_SLOTS;
+use crate::model::histogram::TOP_BIT;
+use crate::model::ids::{Hook, Layer, joined};
+use crate::model::report::{CauseKind, LayerReport, Loss, NotMeasured, OpReport, Report};
+use crate::printable::printable;
+
+/// Columns of a report that goes to no terminal.
+pub const WIDTH: usize = 80;
+/// Of a narrower terminal than this, lines are broken by the terminal.
+const LEAST_WIDTH: usize = 40;
+
+/// Stars of a full histogram bar in the narrow and the wide form of BCC's rows.
+const STARS: usize = 40;
+const STARS_WIDE: usize = 20;
+/// Columns of these rows without their count and their stars.
+const ROW: usize = 30;
+const ROW_WIDE: usize = 50;
+
+/// The unit of histograms and totals: `-u`, `-m`, or neither.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Unit {
+    /// Histograms in nanoseconds, totals in whatever unit reads best.
+    #[default]
+    Nanoseconds,
+    Microseconds,
+    Milliseconds,
+}
+
+/// Columns of a line on a terminal of this width, `None` without one.
+fn columns(terminal: Option<usize>) -> usize {
+    terminal.unwrap_or(WIDTH).max(LEAST_WIDTH)
+}
+
+/// How to print a report.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TextOptions {
+    pub unit: Unit,
+    /// Tables only, no histograms.
+    pub summary_only: bool,
+    /// The totals to the last digit too, and what is known of each probe; of the whole stack's view, the rows of every
+    /// family.
+    pub verbose: bool,
+    /// One report of many: the whole stack's view has a line per family.
+    pub is_interval: bool,
+    /// The first of them: what its columns are stands below it.
+    pub is_first: bool,
+    /// Columns of the terminal; `None` where it is none.
+    pub width: Option<usize>,
+}
+
+impl TextOptions {
+    /// Columns of a line.
+    fn width(&self) -> usize {
+        columns(self.width)
+    }
+
+    /// Beside its numbers, a report has one line at most.
+    fn is_brief(self) -> bool {
+        self.is_interval && !self.verbose
+    }
+}
+
+impl Unit {
+    /// As in the header row of a histogram.
+    fn header(self) -> &'static str {
+        match self {
+            Self::Nanoseconds => "nsecs",
+            Self::Microseconds => "usecs",
+            Self::Milliseconds => "msecs",
+        }
+    }
+
+    /// Short name and length in nanoseconds of a unit that totals are to be told in.
+    fn of_totals(self) -> Option<(&'static str, u64)> {
+        match self {
+            Self::Nanoseconds => None,
+            Self::Microseconds => Some(("us", 1_000)),
+            Self::Milliseconds => Some(("ms", 1_000_000)),
+        }
+    }
+}
+
+/// Prints `report`, a blank line at its end. It is written in one piece, so that a report costs the machine that is
+/// being measured as few calls as it can.
+///
+/// # Errors
+///
+/// What writing to `out` fails with.
+pub fn print(report: &Report, options: &TextOptions, out: &mut impl io::Write) -> io::Result<()> {
+    let mut page = Page::new(options.width());
+    let lines = report.stack.as_ref().filter(|_| options.is_interval);
+    if let (Some(stack), None) = (lines, &report.groups) {
+        stack::print_interval(report, stack, options, &mut page);
+        print_end(report, options, &mut page);
+        return out.write_all(page.text.as_bytes());
+    }
+    let heading = format!(
+        "{}  {}  {}",
+        report.time_of_day,
+        number::length(report.length),
+        report.subject
+    );
+    page.line(&heading);
+    page.blank();
+    if let Some(stack) = &report.stack {
+        // Whoever reads slow calls wants them to stay on the screen.
+        match stack.slow.filter(|_| !options.verbose) {
+            Some(slow) => stack::print_slow(report, stack, slow, options, &mut page),
+            None => stack::print(report, stack, options, &mut page),
+        }
+    } else if let Some(groups) = &report.groups {
+        group::print(report, groups, options, &mut page);
+    }
+    for layer in &report.layers {
+        if report.stack.is_none() {
+            let mut part = Page::new(options.width());
+            match &report.groups {
+                Some(groups) if group::has_calls(groups, layer) => print_conditions(layer, options, &mut part),
+                _ => print_layer(layer, options, &mut part),
+            }
+            if report.layers.len() > 1 && !part.is_blank() {
+                page.line(&format!("layer = {}", layer.layer));
+                page.blank();
+            }
+            page.part(&part);
+        }
+        let probes = report.probes.iter().filter(|probe| probe.layer == Some(layer.layer));
+        trust::print_probes(layer, probes, options, &mut page);
+    }
+    print_end(report, options, &mut page);
+    out.write_all(page.text.as_bytes())
+}
+
+/// What the report as a whole has beside its numbers, and a blank line.
+fn print_end(report: &Report, options: &TextOptions, page: &mut Page) {
+    if options.is_brief() {
+        if let Some(changes) = notes::changes(report, true) {
+            page.line(&changes);
+        }
+    } else {
+        print_warnings(&report.warnings, page);
+        trust::print(report, options, page);
+    }
+    page.blank();
+}
+
+fn print_layer(layer: &LayerReport, options: &TextOptions, page: &mut Page) {
+    let called: Vec<&OpReport> = layer.ops.iter().filter(|op| op.count() > 0).collect();
+    if called.is_empty() {
+        page.line(nothing_to_tell(layer));
+    }
+    print_ops(&called, options, page);
+    print_conditions(layer, options, page);
+}
+
+/// Histograms and totals of ops that were called.
+fn print_ops(called: &[&OpReport], options: &TextOptions, page: &mut Page) {
+    if !options.summary_only {
+        for op in called {
+            page.line(&format!("operation = {}", op.op));
+            print_histogram(op, options.unit, page);
+            page.blank();
+        }
+    }
+    if !called.is_empty() {
+        for row in table(called, options.unit, page.width) {
+            page.line(&row);
+        }
+    }
+    if options.verbose {
+        for op in called {
+            page.line(&exact(op));
+        }
+    }
+    page.blank();
+}
+
+/// How a layer was measured, and all that makes its numbers less than the whole truth.
+fn print_conditions(layer: &LayerReport, options: &TextOptions, page: &mut Page) {
+    if options.is_brief() {
+        block::print_neighbours(layer, page);
+        return;
+    }
+    if !layer.hooks.is_empty() {
+        page.line(&format!("hook: {}", joined(&layer.hooks, Hook::name)));
+    }
+    block::print(layer, page);
+    print_trouble(layer, page);
+    page.blank();
+}
+
+/// An op's numbers as they were measured, without commas, for programs that compare or add them.
+fn exact(op: &OpReport) -> String {
+    let (min, max) = op.extremes.unwrap_or_default();
+    let (count, total, bytes) = (op.count(), op.total_ns, op.bytes.unwrap_or(0));
+    let queued = op
+        .queue_ns
+        .map_or_else(String::new, |queue_ns| format!(" {queue_ns} queued"));
+    format!(
+        "exact: {} {count} calls {total} ns {bytes} bytes {min} min {max} max{queued}",
+        op.op
+    )
+}
+
+/// Why a layer has no table. Nothing measured is not the same as not measured.
+fn nothing_to_tell(layer: &LayerReport) -> &'static str {
+    let seen = layer.excluded > 0
+        || layer.in_flight.is_some_and(|n| n > 0)
+        || layer.losses.iter().any(|loss| loss.count > 0)
+        || layer.ops.iter().any(|op| op.queued > 0 || op.requests_ended() > 0);
+    match (layer.ops.is_empty(), seen) {
+        (true, _) => "nothing could be measured",
+        (false, true) => "no calls timed",
+        (false, false) => "no calls",
+    }
+}
+
+/// The rows of BCC's `print_log2_hist` without leading empty ones, so that whoever parses those can parse these.
+fn print_histogram(op: &OpReport, unit: Unit, page: &mut Page) {
+    // Slots that were not counted are no reason to print none: nanoseconds are always there.
+    let in_units = unit.of_totals().filter(|_| op.unit_slots.iter().any(|n| *n > 0));
+    let (slots, name, unit_ns, longest_slot) = match in_units {
+        Some((_, unit_ns)) => (op.unit_slots.clone(), unit.header(), unit_ns, UNIT_SLOTS - 1),
+        None => (op.histogram.powers_of_two(), Unit::Nanoseconds.header(), 1, TOP_BIT),
+    };
+    let (Some(first), Some(last)) = (slots.iter().position(|n| *n > 0), slots.iter().rposition(|n| *n > 0)) else {
+        return;
+    };
+    // The last slot that there is holds all that is longer, too, and says so.
+    let has_longest = last == longest_slot as usize;
+    let wide = last >= 32 || has_longest;
+    let most = slots.iter().copied().max().unwrap_or(0);
+    // BCC's rows are 78 columns and grow with counts of more than 8 digits; the bar gives way where the line does not suffice.
+    let longest = most.to_string().len();
+    let others = if wide { ROW_WIDE } else { ROW } + longest.max(8);
+    let stars = if wide { STARS_WIDE } else { STARS };
+    let stars = stars.min(page.width.saturating_sub(others));
+    let bounds = if wide { 20 } else { 10 };
+    let (indent, header) = if wide { (15, 29) } else { (5, 19) };
+    page.line(&format!("{:indent$}{name:<header$} : count     distribution", ""));
+    for (slot, count) in slots.iter().enumerate().take(last + 1).skip(first) {
+        let low = if slot == 0 { 0 } else { 1_u128 << slot };
+        let high = if slot == last && has_longest {
+            u128::from(u64::MAX / unit_ns)
+        } else {
+            (1_u128 << (slot + 1)) - 1
+        };
+        let bar = "*".repeat(bar_length(*count, most, stars));
+        page.line(&format!(
+            "{low:>bounds$} -> {high:<bounds$} : {count:<8} |{bar:<stars$}|"
+        ));
+    }
+}
+
+/// Stars for `count` when the fullest row, `most`, has `width` of them.
+fn bar_length(count: u64, most: u64, width: usize) -> usize {
+    // Whole numbers: the same as BCC's floating point up to 2^48 calls, and right beyond.
+    (count as u128 * width as u128).checked_div(most.into()).unwrap_or(0) as usize
+}
+
+const COLUMNS: usize = 9;
+/// Room for usual numbers, so that the columns of one interval stand below those of the one before.
+const USUAL_WIDTHS: [usize; COLUMNS] = [9, 8, 9, 6, 6, 6, 6, 6, 7];
+/// The column that is left out where no op was timed in a queue.
+const QUEUED: usize = 3;
+/// Where a line has no room for all of them, these are left out, one after the other: bytes, p50, queued, max.
+const LESS_IMPORTANT: [usize; 4] = [8, 5, QUEUED, 7];
+
+/// What the columns of the table of totals are in. `None`: each number has a unit of its own.
+#[derive(Clone, Copy)]
+struct Units {
+    total: ColumnUnit,
+    each: ColumnUnit,
+    bytes: ColumnUnit,
+}
+
+/// One way to print the table of totals.
+#[derive(Clone, Copy)]
+struct Form {
+    gap: usize,
+    units: Option<Units>,
+    /// What totals are in where each number has a unit of its own.
+    asked: Unit,
+    short_counts: bool,
+    /// How many of [`LESS_IMPORTANT`] are left out.
+    left_out: usize,
+}
+
+/// The table of totals, heading first.
+fn table(ops: &[&OpReport], unit: Unit, width: usize) -> Vec<String> {
+    // From the form everyone wants to one that fits whatever the numbers are.
+    let units = units_of(ops, unit);
+    let form = Form {
+        gap: 2,
+        units: None,
+        asked: unit,
+        short_counts: false,
+        left_out: 0,
+    };
+    let mut narrowest = Vec::new();
+    for left_out in 0..=LESS_IMPORTANT.len() {
+        let in_units = units.iter().flat_map(|units| {
+            [2, 1].map(|gap| Form {
+                gap,
+                units: Some(*units),
+                left_out,
+                ..form
+            })
+        });
+        let mixed = [
+            Form { left_out, ..form },
+            Form {
+                gap: 1,
+                left_out,
+                ..form
+            },
+            Form {
+                gap: 1,
+                asked: Unit::Nanoseconds,
+                left_out,
+                ..form
+            },
+            Form {
+                gap: 1,
+                asked: Unit::Nanoseconds,
+                short_counts: true,
+                left_out,
+                ..form
+            },
+        ];
+        for form in in_units.chain(mixed) {
+            narrowest = lay_out(ops, form);
+            if narrowest.iter().all(|row| row.chars().count() <= width) {
+                return narrowest;
+            }
+        }
+    }
+    narrowest
+}
+
+/// The units that the columns can be in, the finest first: one of all times of single calls, one of totals, one of bytes.
+fn units_of(ops: &[&OpReport], asked: Unit) -> Vec<Units> {
+    let quantiles = |op: &OpReport| [0.50, 0.99].map(|q| op.histogram.quantile(q, op.extremes));
+    let average = |op: &OpReport| number::rounded(op.total_ns.into(), op.count().into());
+    let longest = |op: &OpReport| op.extremes.map(|(_, max)| max);
+    let each = ops
+        .iter()
+        .flat_map(|op| quantiles(op).into_iter().chain([average(op), longest(op)]));
+    let each = column_units(TIME_COLUMNS, each.flatten());
+    let totals = || ops.iter().map(|op| op.total_ns);
+    let totals = match asked.of_totals() {
+        None => column_units(TIME_COLUMNS, totals()),
+        // Whole units as in the histogram's slots, and as many decimals as it takes that nothing is made 0.
+        Some((_, size)) => {
+            let asked = match size {
+                1_000 => MICROSECONDS,
+                _ => MILLISECONDS,
+            };
+            let least = totals().filter(|total| *total > 0).min().unwrap_or(size);
+            let fits = asked.iter().position(|unit| unit.steps(least) > 0);
+            let fits = fits.unwrap_or(asked.len() - 1);
+            &asked[fits..=fits]
+        }
+    };
+    let bytes = column_units(BYTE_COLUMNS, ops.iter().filter_map(|op| op.bytes))[0];
+    let of_each = |each: &ColumnUnit| {
+        let each = *each;
+        totals.iter().map(move |total| Units {
+            total: *total,
+            each,
+            bytes,
+        })
+    };
+    each.iter().flat_map(of_each).collect()
+}
+
+const fn asked(name: &'static str, size: u64, decimals: u32) -> ColumnUnit {
+    ColumnUnit { name, size, decimals }
+}
+const MICROSECONDS: &[ColumnUnit] = &[asked("us", 1_000, 0), asked("us", 1_000, 3)];
+const MILLISECONDS: &[ColumnUnit] = &[
+    asked("ms", 1_000_000, 0),
+    asked("ms", 1_000_000, 2),
+    asked("ms", 1_000_000, 6),
+];
+
+fn lay_out(ops: &[&OpReport], form: Form) -> Vec<String> {
+    let is_queued = ops.iter().any(|op| op.queue_ns.is_some());
+    let left_out = &LESS_IMPORTANT[..form.left_out];
+    let shown = |column: &usize| (is_queued || *column != QUEUED) && !left_out.contains(column);
+    let mut rows = vec![headings(form)];
+    rows.extend(ops.iter().map(|op| cells(op, form)));
+
+    let mut widths = USUAL_WIDTHS;
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    // The names may take the blanks that usual counts leave before them.
+    let names = widths[0] - USUAL_WIDTHS[0];
+    let longest_count = rows.iter().map(|row| row[1].len()).max().unwrap_or(0);
+    widths[1] = longest_count.max(widths[1].saturating_sub(names));
+
+    let mut lines = Vec::new();
+    for row in &rows {
+        let mut line = format!("{:<1$}", row[0], widths[0]);
+        for column in (1..COLUMNS).filter(shown) {
+            line.push_str(&format!("{:>1$}", row[column], widths[column] + form.gap));
+        }
+        lines.push(line);
+    }
+    lines
+}
+
+/// With the unit of each column, where it has one.
+fn headings(form: Form) -> [String; COLUMNS] {
+    let names = [
+        "operation",
+        "count",
+        "total",
+        "queued",
+        "avg",
+        "p50",
+        "p99",
+        "max",
+        "bytes",
+    ]
+    .map(String::from);
+    let Some(units) = form.units else { return names };
+    let [operation, count, total, queued, average, p50, p99, max, _] = names;
+    let each = |name: String| format!("{name} {}", units.each.name);
+    [
+        operation,
+        count,
+        format!("{total} {}", units.total.name),
+        queued,
+        each(average),
+        each(p50),
+        each(p99),
+        each(max),
+        units.bytes.name.to_owned(),
+    ]
+}
+
+/// One op's row.
+fn cells(op: &OpReport, form: Form) -> [String; COLUMNS] {
+    let none = || String::from("-");
+    let count = op.count();
+    let total = match (form.units, form.asked.of_totals()) {
+        (Some(units), _) => units.total.number(op.total_ns),
+        // Whole units passed, as in the histogram's slots; what is less than one is not made 0.
+        (None, Some((name, size))) if op.total_ns >= size || op.total_ns == 0 => {
+            format!("{} {name}", thousands(op.total_ns / size))
+        }
+        _ => time_sum(op.total_ns),
+    };
+    let time = |ns| form.units.map_or_else(|| time_each(ns), |units| units.each.number(ns));
+    let average = number::rounded(op.total_ns.into(), count.into());
+    let longest = op.extremes.map(|(_, max)| max);
+    let quantile = |q| match op.histogram.quantile(q, op.extremes) {
+        // A lower bound, unless it is the longest call's.
+        Some(ns) if ns >> TOP_BIT > 0 && longest != Some(ns) => format!("{}+", time(ns)),
+        known => known.map_or_else(none, time),
+    };
+    let bytes = |bytes| {
+        form.units
+            .map_or_else(|| decimal_bytes(bytes), |units| units.bytes.number(bytes))
+    };
+    [
+        op.op.to_string(),
+        if form.short_counts {
+            number::short(count)
+        } else {
+            thousands(count)
+        },
+        total,
+        op.queue_ns
+            .map_or_else(none, |queue_ns| number::percent(queue_ns, op.total_ns)),
+        average.map_or_else(none, time),
+        quantile(0.50),
+        quantile(0.99),
+        longest.map_or_else(none, time),
+        op.bytes.map_or_else(none, bytes),
+    ]
+}
+
+/// Names of a table, and where a line has still less room for them.
+const NAMES: usize = 30;
+const LEAST_NAMES: usize = 12;
+
+/// Prints a table of names and numbers, the heading first. Columns of numbers are as wide as these say where the line has room
+/// for that beside `names` columns of names, else as wide as they must be. Names are shortened where they have to be. What has
+/// no numbers is a line of its own.
+fn print_table<const N: usize>(rows: &[(String, [String; N])], widths: [usize; N], names: usize, page: &mut Page) {
+    let widest = |column: usize| rows.iter().map(|(_, cells)| cells[column].chars().count()).max();
+    let least: [usize; N] = std::array::from_fn(|column| widest(column).unwrap_or(0));
+    let usual: [usize; N] = std::array::from_fn(|column| widths[column].max(least[column]));
+    let room = |widths: [usize; N]| page.width.saturating_sub(widths.iter().map(|width| width + 2).sum());
+    let widths = if room(usual) >= names { usual } else { least };
+    let has_numbers = |cells: &[String; N]| cells.iter().any(|cell| !cell.is_empty());
+    let longest = rows.iter().filter(|(_, cells)| has_numbers(cells));
+    let longest = longest.map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let names = longest.max(names).min(room(widths)).max(LEAST_NAMES);
+    for (name, cells) in rows {
+        if !has_numbers(cells) {
+            page.line(name);
+            continue;
+        }
+        let name = format!("{:<names$}", shortened(name, names));
+        let cells = cells.iter().zip(widths);
+        page.line(&cells.fold(name, |line, (cell, width)| format!("{line}  {cell:>width$}")));
+    }
+}
+
+/// Everything the reader must know before trusting the table above.
+fn print_trouble(layer: &LayerReport, page: &mut Page) {
+    let failed: Vec<String> = layer.ops.iter().filter_map(errors).collect();
+    if !failed.is_empty() {
+        page.line(&format!("errors: {}", failed.join("; ")));
+    }
+    if layer.excluded > 0 {
+        page.line(&excluded(layer.excluded));
+    }
+    let queued = layer.ops.iter().filter(|op| op.queued > 0);
+    let queued: Vec<String> = queued.map(|op| format!("{} {}", op.op, thousands(op.queued))).collect();
+    if !queued.is_empty() {
+        page.line(&format!("asynchronous: {} submitted, not timed", queued.join(", ")));
+    }
+    if let Some(lost) = losses(layer, Some(samples(layer))) {
+        page.line(&lost);
+    }
+    for NotMeasured { what, reason } in &layer.not_measured {
+        page.line(&format!("not measured: {what} at {} ({reason})", layer.layer));
+    }
+    if let Some(under_way) = layer.in_flight.filter(|n| *n > 0) {
+        let what = if layer.layer == Layer::Blk { "request" } else { "call" };
+        page.line(&format!(
+            "unfinished: {} under way at the end",
+            counted(under_way, what)
+        ));
+    }
+    print_warnings(&layer.warnings, page);
+}
+
+fn print_warnings(warnings: &[String], page: &mut Page) {
+    for warning in warnings {
+        page.line(&format!("warning: {warning}"));
+    }
+}
+
+/// Calls on files that are no regular files, directories or block devices.
+fn excluded(calls: u64) -> String {
+    format!(
+        "excluded: {} on sockets, pipes, character devices and the like (--all-files)",
+        counted(calls, "call")
+    )
+}
+
+/// A number and what it counts, in the singular or the plural.
+pub(crate) fn counted(n: u64, what: &str) -> String {
+    let what = match (n, what.strip_suffix('y')) {
+        (1, _) => what.to_owned(),
+        (_, Some(stem)) => format!("{stem}ies"),
+        _ => format!("{what}s"),
+    };
+    format!("{} {what}", thousands(n))
+}
+
+/// `read 3 (EIO 2, EAGAIN 1)`, `None` for an op without an error.
+fn errors(op: &OpReport) -> Option<String> {
+    let all = sum(op.errors.iter().map(|(_, n)| *n)).saturating_add(op.errors_unnamed);
+    if all == 0 {
+        return None;
+    }
+    let mut kinds: Vec<String> = op
+        .errors
+        .iter()
+        .map(|(errno, n)| format!("{} {}", errno_name(*errno), thousands(*n)))
+        .collect();
+    if op.errors_unnamed > 0 {
+        kinds.push(format!("other {}", thousands(op.errors_unnamed)));
+    }
+    Some(format!("{} {} ({})", op.op, thousands(all), kinds.join(", ")))
+}
+
+/// `LOST 12 of 84,201 samples (0.01 %): 12 returns missed. Times are low by them.`
+/// `seen`: those that were counted, where they are.
+fn losses(layer: &LayerReport, seen: Option<u64>) -> Option<String> {
+    let losses = || layer.losses.iter().filter(|loss| loss.count > 0);
+    let lost = sum(losses().map(|loss| loss.count));
+    if lost == 0 {
+        return None;
+    }
+    let of = seen.map(|seen| {
+        let all = seen.saturating_add(lost);
+        format!(" of {} ({})", counted(all, "sample"), number::share(lost, all))
+    });
+    let reasons: Vec<String> = losses().map(loss_line).collect();
+    Some(format!(
+        "LOST {}{}: {}. Times are low by {}.",
+        up_to(losses().any(|loss| loss.up_to)),
+        of.map_or_else(|| counted(lost, "sample"), |of| format!("{}{of}", thousands(lost))),
+        // Sentences have commas of their own.
+        reasons.join(if losses().any(|loss| loss.cause.is_some()) {
+            "; "
+        } else {
+            ", "
+        }),
+        if lost == 1 { "it" } else { "them" },
+    ))
+}
+
+fn up_to(is_upper_bound: bool) -> &'static str {
+    if is_upper_bound { "up to " } else { "" }
+}
+
+/// `12 returns missed`, or what the kernel did that they were missed.
+fn loss_line(loss: &Loss) -> String {
+    let Some(cause) = &loss.cause else {
+        return format!(
+            "{}{} {}",
+            up_to(loss.up_to),
+            thousands(loss.count),
+            loss.reason.describe(loss.count)
+        );
+    };
+    let (programs, all_programs) = match cause.programs {
+        1 => ("the program", "the program"),
+        2 => ("the programs", "both programs"),
+        _ => ("the programs", "all programs"),
+    };
+    let requests = format!("{}{}", up_to(loss.up_to), counted(loss.count, "request"));
+    let event = &cause.event;
+    match (cause.kind, cause.is_tracepoint) {
+        (CauseKind::NotCalled, true) => {
+            format!("the kernel did not call {event} for {requests} (its tracepoints do not fire for some tasks)")
+        }
+        (CauseKind::NotCalled, false) => format!("the kernel did not call {programs} on {event} for {requests}"),
+        (CauseKind::Skipped, _) => format!("the kernel skipped {all_programs} on {event} for {requests}"),
+    }
+}
+
+fn samples(layer: &LayerReport) -> u64 {
+    sum(layer.ops.iter().map(OpReport::count))
+}
+
+fn sum(counts: impl Iterator<Item = u64>) -> u64 {
+    counts.fold(0, u64::saturating_add)
+}
+
+/// The report so far. Paragraphs are parted by one blank line however many were asked for.
+struct Page {
+    text: String,
+    /// Columns of a line.
+    width: usize,
+}
+
+impl Page {
+    fn new(width: usize) -> Self {
+        Self {
+            text: String::new(),
+            width,
+        }
+    }
+
+    fn is_blank(&self) -> bool {
+        self.text.trim().is_empty()
+    }
+
+    /// Adds what was printed elsewhere.
+    fn part(&mut self, part: &Self) {
+        self.text.push_str(if self.text.ends_with("\n\n") {
+            part.text.trim_start_matches('\n')
+        } else {
+            &part.text
+        });
+    }
+
+    fn blank(&mut self) {
+        if !self.text.ends_with("\n\n") {
+            self.text.push('\n');
+        }
+    }
+
+    /// Adds `line`, however wide it is: with a file's name, which somebody may want to copy.
+    fn whole(&mut self, line: &str) {
+        self.text.push_str(printable(line).trim_end());
+        self.text.push('\n');
+    }
+
+    /// Adds `line`, wrapped at words with a hanging indent where it is too wide. Names of processes and files are
+    /// anyone's to choose, so nothing in them reaches the terminal as a command.
+    fn line(&mut self, line: &str) {
+        let clean = printable(line);
+        let mut rest = clean.trim_end();
+        let mut indent = "";
+        while let Some((cut, past)) = rest.char_indices().nth(self.width - indent.len()) {
+            // The blank that ends a line may stand one column past it; a word wider than a line is cut.
+            let end = rest[..cut + past.len_utf8()]
+                .rfind(' ')
+                .filter(|end| *end > 0)
+                .unwrap_or(cut);
+            self.text.push_str(indent);
+            self.text.push_str(rest[..end].trim_end());
+            self.text.push('\n');
+            rest = rest[end..].trim_start();
+            indent = "  ";
+        }
+        self.text.push_str(indent);
+        self.text.push_str(rest);
+        self.text.push('\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fuzz;
+    use crate::printable::is_printable;
+
+    fn wrapped(line: &str) -> String {
+        let mut page = Page::new(WIDTH);
+        page.line(line);
+        page.text
+    }
+
+    #[test]
+    fn lines_wrap_at_words() {
+        let exact = "x".repeat(80);
+        assert_eq!(wrapped(&exact), format!("{exact}\n"));
+        assert_eq!(wrapped(&format!("{exact} y")), format!("{exact}\n  y\n"));
+        let long = "y".repeat(100);
+        assert_eq!(
+            wrapped(&format!("a  b {long}")),
+            format!("a  b\n  {}\n  {}\n", &long[..78], &long[78..])
+        );
+        let umlauts = "ä".repeat(81);
+        assert_eq!(wrapped(&umlauts), format!("{}\n  ä\n", "ä".repeat(80)));
+        assert_eq!(wrapped("PID 1 (\u{1b}[31m\n)  "), "PID 1 (?[31m )\n");
+    }
+
+    #[test]
+    fn a_line_with_a_name_stays_one() {
+        let mut page = Page::new(WIDTH);
+        page.whole(&format!("file = /a b/{}: \u{1b}1 call", "y".repeat(100)));
+        assert_eq!(page.text, format!("file = /a b/{}: ?1 call\n", "y".repeat(100)));
+    }
+
+    #[test]
+    fn bars_are_cut_not_rounded() {
+        let bars = [1532, 1901, 377, 41, 9, 0].map(|count| bar_length(count, 1901, 40));
+        assert_eq!(bars, [32, 40, 7, 0, 0, 0]);
+        assert_eq!(bar_length(u64::MAX, u64::MAX, 40), 40);
+        assert_eq!(bar_length(u64::MAX - 1, u64::MAX, 40), 39);
+        assert_eq!(bar_length(1, 41, 40), 0);
+        assert_eq!(bar_length(0, 0, 40), 0);
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn any_line_fits_and_commands_no_terminal(line in fuzz::text_like("PID 1 (\u{1b}[31mä\n\u{202e}) a long line of more words than fit on the screen, which is folded")) {
+            let text = wrapped(&line);
+            prop_assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{:?}", text);
+            prop_assert!(text.chars().all(|c| c == '\n' || is_printable(c)), "{:?}", text);
+        }
+    }
+}

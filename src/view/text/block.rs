@@ -1,0 +1,111 @@
+//! What only the block layer has to say: what is counted apart, and what the kernel's own counters say.
+
+use super::neighbour;
+use super::number::thousands;
+use super::{Page, counted, sum};
+use crate::model::ids::Op;
+use crate::model::report::{Agreement, Apart, Diskstats, LayerReport, OpReport};
+
+pub fn print(layer: &LayerReport, page: &mut Page) {
+    if let Some(from) = &layer.queue_from {
+        page.line(&format!("queue time from: {from}"));
+    }
+    let at_start = sum(layer.ops.iter().map(|op| op.apart.at_start));
+    let in_flight = match at_start {
+        0 => String::new(),
+        n => format!("; {} in flight at start", thousands(n)),
+    };
+    let is_write = |op: &OpReport| op.op == Op::Write;
+    let writes = layer.ops.iter().filter(|op| is_write(op));
+    let never_issued = sum(writes.map(|op| op.apart.never_issued));
+    match &layer.diskstats {
+        Some(diskstats) => page.line(&format!("{}{in_flight}", compared(diskstats, never_issued))),
+        None => {
+            if at_start > 0 {
+                page.line(&format!("in flight at start: {}", counted(at_start, "request")));
+            }
+            if never_issued > 0 {
+                page.line(&format!(
+                    "never issued: {}, which asked for a flush and carried no data",
+                    counted(never_issued, "request")
+                ));
+            }
+        }
+    }
+    let refused = layer.ops.iter().filter(|op| !is_write(op));
+    each(refused, page, "never issued", "the driver refused them", |apart| {
+        apart.never_issued
+    });
+    let by_kernel = sum(layer.ops.iter().map(|op| op.apart.by_kernel));
+    if by_kernel > 0 {
+        page.line(&format!(
+            "kernel threads: {} on the disk, not counted here",
+            counted(by_kernel, "request")
+        ));
+    }
+    each(
+        layer.ops.iter(),
+        page,
+        "not attributed",
+        "the kernel sends them for whoever asked",
+        |apart| apart.unowned,
+    );
+    each(
+        layer.ops.iter(),
+        page,
+        "not timed",
+        "nothing tells when their queue time began",
+        |apart| apart.untimed,
+    );
+    print_neighbours(layer, page);
+}
+
+/// Whose requests the disks served meanwhile.
+pub fn print_neighbours(layer: &LayerReport, page: &mut Page) {
+    if let Some(neighbours) = &layer.neighbours {
+        page.blank();
+        neighbour::print(neighbours, page);
+        page.blank();
+    }
+}
+
+/// A line of the ops that have any of these.
+fn each<'a>(ops: impl Iterator<Item = &'a OpReport>, page: &mut Page, what: &str, why: &str, get: fn(&Apart) -> u64) {
+    let some = ops.filter(|op| get(&op.apart) > 0);
+    let ops: Vec<String> = some
+        .map(|op| format!("{} {}", op.op, thousands(get(&op.apart))))
+        .collect();
+    if !ops.is_empty() {
+        page.line(&format!("{what}: {} ({why})", ops.join(", ")));
+    }
+}
+
+/// `diskstats agrees: 3,860 reads, 412 writes (24 of them never issued), 24 flushes`
+fn compared(diskstats: &Diskstats, never_issued: u64) -> String {
+    let of_them = match never_issued {
+        0 => String::new(),
+        n => format!(" ({} of them never issued)", thousands(n)),
+    };
+    let mut counts = vec![
+        counted(diskstats.reads, "read"),
+        format!("{}{of_them}", counted(diskstats.writes, "write")),
+    ];
+    if diskstats.discards > 0 {
+        counts.push(counted(diskstats.discards, "discard"));
+    }
+    match diskstats.flushes {
+        None | Some(0) => {}
+        Some(1) => counts.push("1 flush".to_owned()),
+        Some(n) => counts.push(format!("{} flushes", thousands(n))),
+    }
+    let counts = counts.join(", ");
+    let apart = match never_issued {
+        0 => String::new(),
+        n => format!("; {} never issued", counted(n, "write")),
+    };
+    match &diskstats.agreement {
+        Agreement::Agrees => format!("diskstats agrees: {counts}"),
+        Agreement::Differs(how) => format!("diskstats differs: {how}{apart}"),
+        Agreement::NotComparable(why) => format!("diskstats cannot tell: {why}{apart}"),
+    }
+}

@@ -1,0 +1,323 @@
+//! A report of many, of the whole stack: a line for each family, which says where its time was.
+
+use super::Page;
+use super::label::{self, short};
+use super::number::{ColumnUnit, TIME_COLUMNS, column_units, rounded, thousands};
+use super::stack::{average, fs_reached, is_shown_layer};
+use crate::model::report::Report;
+use crate::model::report::stack::{FamilyReport, RowReport};
+
+/// What stands above the rows where these are no columns.
+const LIST: &str = "where it was, %";
+
+/// The lines of `families`, with the columns of `all`. What is answered says what these are.
+pub fn print_lines(report: &Report, all: &[FamilyReport], families: &[FamilyReport], page: &mut Page) -> String {
+    let called: Vec<&FamilyReport> = families.iter().filter(|family| family.count() > 0).collect();
+    if called.is_empty() {
+        page.line(&format!("{:<8}  no calls", report.time_of_day));
+        return String::new();
+    }
+    let table = Table::fitting(report, &called, columns(all), page.width);
+    for line in table.lines() {
+        page.line(&line);
+    }
+    format!(
+        "(ms/s: 1,000 is one thread always inside a call; behind p99: % of that time{})",
+        table.explained().map_or_else(String::new, |words| format!("; {words}"))
+    )
+}
+
+/// Rows that are shown: layers and waits that are measured.
+pub fn columns(all: &[FamilyReport]) -> Vec<Column> {
+    let seen = fs_reached(all);
+    let Some(first) = all.first() else { return Vec::new() };
+    let shown = first.rows.iter().enumerate();
+    let shown = shown.filter(|(_, row)| row.ns.is_some() && is_shown_layer(row, &seen));
+    let column = |(place, row): (usize, &RowReport)| Column {
+        place,
+        label: first.label(row),
+        is_used: all.iter().any(|family| time_in(family, place) > 0),
+        is_listed: all
+            .iter()
+            .any(|family| listed(family).any(|(of_family, _)| of_family == place)),
+    };
+    shown.map(column).collect()
+}
+
+/// A row as a column.
+#[derive(Debug, Clone, Copy)]
+pub struct Column {
+    /// Of the row among a family's.
+    place: usize,
+    pub label: &'static str,
+    /// Some family has time there.
+    is_used: bool,
+    /// Some family has enough of its time there to name it in a list.
+    is_listed: bool,
+}
+
+fn time_in(family: &FamilyReport, place: usize) -> u64 {
+    family.rows.get(place).and_then(|row| row.ns).unwrap_or(0)
+}
+
+/// A time in percent of its family's.
+fn share(family: &FamilyReport, ns: u64) -> u64 {
+    rounded(u128::from(ns) * 100, family.total_ns.into()).unwrap_or(0)
+}
+
+/// The rows of a family by their time, the largest first, and their parts in percent: none that is less than half a percent.
+fn listed(family: &FamilyReport) -> impl Iterator<Item = (usize, u64)> {
+    let mut rows: Vec<(usize, u64)> = (0..family.rows.len())
+        .map(|place| (place, time_in(family, place)))
+        .collect();
+    rows.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    let shares = rows.into_iter().map(|(place, ns)| (place, share(family, ns)));
+    shares.filter(|(_, share)| *share > 0)
+}
+
+/// How rows are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// A column each, with its whole name.
+    Whole,
+    /// A column each, with its short name.
+    Short,
+    /// By name, those of each family, as many as there is room for. Columns of fewer rows would leave out what one of the families has
+    /// most of its time in.
+    List,
+}
+
+struct Table<'a> {
+    report: &'a Report,
+    called: &'a [&'a FamilyReport],
+    each: ColumnUnit,
+    columns: Vec<Column>,
+    form: Form,
+    width: usize,
+}
+
+impl<'a> Table<'a> {
+    /// With whole names where these fit, with short ones where not; then without the columns that have no time; else with a list.
+    fn fitting(report: &'a Report, called: &'a [&'a FamilyReport], columns: Vec<Column>, width: usize) -> Self {
+        let times = || {
+            called.iter().flat_map(|family| {
+                let quantile = family.histogram.quantile(0.99, family.extremes);
+                average(family).into_iter().chain(quantile)
+            })
+        };
+        let units = column_units(TIME_COLUMNS, times());
+        let is_narrow = |unit: &&ColumnUnit| times().all(|ns| unit.number(ns).len() <= 7);
+        let mut table = Self {
+            report,
+            called,
+            each: *units.iter().find(is_narrow).unwrap_or(&units[0]),
+            columns,
+            form: Form::Whole,
+            width,
+        };
+        let fits = |table: &Self| table.lines().iter().all(|line| line.chars().count() <= width);
+        if fits(&table) {
+            return table;
+        }
+        table.form = Form::Short;
+        if fits(&table) {
+            return table;
+        }
+        // A terminal that lacks the room for one column more has the same form in each interval all the same.
+        if width >= super::WIDTH {
+            let all = table.columns.clone();
+            table.columns.retain(|column| column.is_used);
+            if fits(&table) {
+                return table;
+            }
+            table.columns = all;
+        }
+        table.form = Form::List;
+        table.columns.retain(|column| column.is_listed);
+        table
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let seconds = self.report.length.as_secs_f64();
+        let per_second = |n: f64| if seconds > 0.0 { n / seconds } else { 0.0 };
+        let each = |name: &str| format!("{name} {}", self.each.name);
+        let head = format!(
+            "{:<8} {:>7} {:>6} {:>7} {:>7}",
+            self.report.time_of_day,
+            "call/s",
+            "ms/s",
+            each("avg"),
+            each("p99")
+        );
+        let mut lines = vec![head + &self.heads()];
+        for family in self.called {
+            let time = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), |ns| self.each.number(ns));
+            let numbers = format!(
+                "{:<8} {:>7} {:>6} {:>7} {:>7}",
+                family.family.name(),
+                thousands(per_second(family.count() as f64).round() as u64),
+                thousands(per_second(family.total_ns as f64 / 1e6).round() as u64),
+                time(average(family)),
+                time(family.histogram.quantile(0.99, family.extremes))
+            );
+            let rows = match self.form {
+                Form::List => self.list(family, self.width.saturating_sub(numbers.chars().count())),
+                Form::Whole | Form::Short => self.cells(family),
+            };
+            lines.push(numbers + &rows);
+        }
+        lines
+    }
+
+    fn heads(&self) -> String {
+        if self.form == Form::List {
+            return format!("  {LIST}");
+        }
+        let heads = self.columns.iter().map(|column| {
+            let (name, width) = self.head(column);
+            format!("{name:>width$}")
+        });
+        heads.collect()
+    }
+
+    /// A column's heading, and how wide it is with a blank before it.
+    fn head(&self, column: &Column) -> (&'static str, usize) {
+        let name = if self.form == Form::Whole {
+            column.label
+        } else {
+            short(column.label)
+        };
+        (name, name.chars().count().max(3) + 1)
+    }
+
+    fn cells(&self, family: &FamilyReport) -> String {
+        let cells = self.columns.iter().map(|column| {
+            let cell = match family.rows.get(column.place).and_then(|row| row.ns) {
+                None => "-".to_owned(),
+                Some(0) => ".".to_owned(),
+                Some(ns) => share(family, ns).to_string(),
+            };
+            let (_, width) = self.head(column);
+            format!("{cell:>width$}")
+        });
+        cells.collect()
+    }
+
+    /// `  dev 89, ext4 8`
+    fn list(&self, family: &FamilyReport, room: usize) -> String {
+        let mut list = String::new();
+        for (place, share) in listed(family) {
+            let label = family.rows.get(place).map_or("", |row| family.label(row));
+            let start = if list.is_empty() { "  " } else { ", " };
+            let part = format!("{start}{} {share}", short(label));
+            if list.chars().count() + part.chars().count() > room {
+                break;
+            }
+            list.push_str(&part);
+        }
+        list
+    }
+
+    /// `dev: device, run: run queue`
+    fn explained(&self) -> Option<String> {
+        if self.form == Form::Whole {
+            return None;
+        }
+        label::explained(self.columns.iter().map(|column| column.label))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ids::{Family, Layer, Row};
+
+    const ROWS: [Row; 5] = [
+        Row::Layer(Layer::Syscall),
+        Row::Layer(Layer::Ext4),
+        Row::Queue,
+        Row::Device,
+        Row::RunQueue,
+    ];
+
+    fn family(family: Family, rows: [u64; 5]) -> FamilyReport {
+        let row = |(row, ns)| RowReport {
+            row,
+            ns: Some(ns),
+            calls: Some(1),
+        };
+        let mut histogram = crate::model::histogram::Histogram::default();
+        histogram.record(1_000);
+        FamilyReport {
+            total_ns: rows.iter().sum(),
+            histogram,
+            rows: ROWS.into_iter().zip(rows).map(row).collect(),
+            ..FamilyReport::new(family)
+        }
+    }
+
+    fn shown(all: &[FamilyReport], width: usize) -> Vec<String> {
+        let called: Vec<&FamilyReport> = all.iter().collect();
+        let report = Report {
+            time_of_day: "11:05:10".to_owned(),
+            ..Report::default()
+        };
+        Table::fitting(&report, &called, columns(all), width).lines()
+    }
+
+    #[test]
+    fn each_familys_largest_row_is_shown_whatever_the_width() {
+        let all = [
+            family(Family::Read, [1_000, 2_000, 300_000, 900_000, 50_000]),
+            family(Family::Open, [90, 10, 0, 0, 0]),
+            family(Family::Write, [0, 0, 0, 0, 0]),
+        ];
+        let rows = |width| -> Vec<String> {
+            let lines = shown(&all, width);
+            assert!(lines.iter().all(|line| line.chars().count() <= width), "{lines:?}");
+            lines.iter().map(|line| line[39..].to_owned()).collect()
+        };
+        assert_eq!(
+            rows(200),
+            [
+                " syscall ext4 queue device run queue",
+                "       0    0    24     72         4",
+                "      90   10     .      .         .",
+                "       .    .     .      .         ."
+            ]
+        );
+        assert_eq!(
+            rows(60),
+            [
+                " sys ext4 que dev run",
+                "   0    0  24  72   4",
+                "  90   10   .   .   .",
+                "   .    .   .   .   ."
+            ]
+        );
+        assert_eq!(
+            rows(58),
+            ["  where it was, %", "  dev 72, que 24", "  sys 90, ext4 10", ""].map(str::to_owned)
+        );
+    }
+
+    #[test]
+    fn columns_without_time_go_first_on_a_usual_terminal() {
+        let mut all = [family(Family::Read, [10, 20, 0, 0, 0])];
+        let layers = [Layer::Btrfs, Layer::Xfs, Layer::F2fs, Layer::Nfs].map(Row::Layer);
+        let waits = [Row::Overlay, Row::Journal, Row::Lock, Row::Other];
+        for row in layers.into_iter().chain(waits) {
+            all[0].rows.push(RowReport {
+                row,
+                ns: Some(0),
+                calls: Some(1),
+            });
+        }
+        let lines = shown(&all, 80);
+        assert!(lines[0].ends_with("p99 ns sys ext4"), "{lines:?}");
+        let lines = shown(&all, 60);
+        assert!(lines[1].ends_with("  ext4 67, sys 33"), "{lines:?}");
+        let lines = shown(&all, 200);
+        assert!(lines[0].ends_with(" overlay journal lock other"), "{lines:?}");
+    }
+}

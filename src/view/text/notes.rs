@@ -1,0 +1,351 @@
+//! What is said once, after the banner, because it does not change while a run lasts; and what an interval has beside its numbers.
+
+use std::collections::BTreeSet;
+
+use super::stack::unbalanced_share;
+use super::{Page, columns, counted, losses, samples, sum};
+use crate::model::ids::{Hook, Layer, joined};
+use crate::model::report::stack::{FamilyReport, StackReport};
+use crate::model::report::{Agreement, LayerReport, NotMeasured, Report};
+use crate::view::text::number::thousands;
+
+/// Notes that have been printed.
+#[derive(Debug, Default)]
+pub struct Said(BTreeSet<String>);
+
+impl Said {
+    /// Those that a report has. A run begins with one that has no numbers.
+    #[must_use]
+    pub fn of(report: &Report) -> Self {
+        let mut said = Self::default();
+        for layer in &report.layers {
+            let name = layer.layer.name();
+            layer.hooks.iter().for_each(|hook| said.add(&[name, hook.name()]));
+            layer.queue_from.iter().for_each(|from| said.add(&[name, from]));
+            layer.warnings.iter().for_each(|warning| said.add(&[name, warning]));
+        }
+        report.warnings.iter().for_each(|warning| said.add(&[warning]));
+        said.add_not_measured(report);
+        said
+    }
+
+    /// Takes the notes out of a report that have been printed. What is not measured since a layer was detached counts as printed
+    /// from now on; a warning about a span is about that span alone.
+    pub fn take_from(&mut self, report: &mut Report) {
+        let before = std::mem::take(self);
+        let is_new = |words: &[&str]| !before.0.contains(&key(words));
+        self.add_not_measured(report);
+        let is_missing = |of: &str, missing: &NotMeasured| is_new(&[of, &missing.what, &missing.reason]);
+        for layer in &mut report.layers {
+            let name = layer.layer.name();
+            layer.hooks.retain(|hook| is_new(&[name, hook.name()]));
+            layer.queue_from = layer.queue_from.take().filter(|from| is_new(&[name, from]));
+            layer.warnings.retain(|warning| is_new(&[name, warning]));
+            layer.not_measured.retain(|missing| is_missing(name, missing));
+        }
+        if let Some(stack) = &mut report.stack {
+            stack.not_measured.retain(|missing| is_missing(STACK, missing));
+        }
+        report.warnings.retain(|warning| is_new(&[warning]));
+        self.0.extend(before.0);
+    }
+
+    fn add_not_measured(&mut self, report: &Report) {
+        for (of, missing) in all_missing(report) {
+            self.add(&[of, &missing.what, &missing.reason]);
+        }
+    }
+
+    fn add(&mut self, words: &[&str]) {
+        self.0.insert(key(words));
+    }
+}
+
+fn key(words: &[&str]) -> String {
+    words.join("\n")
+}
+
+/// Whose the rows of the whole stack are, beside the layers.
+const STACK: &str = "";
+
+/// All that is not measured, and at which layer.
+fn all_missing(report: &Report) -> impl Iterator<Item = (&'static str, &NotMeasured)> {
+    let rows = report.stack.iter().flat_map(|stack| &stack.not_measured);
+    let layers = report.layers.iter();
+    let parts = layers.flat_map(|layer| {
+        layer
+            .not_measured
+            .iter()
+            .map(move |missing| (layer.layer.name(), missing))
+    });
+    rows.map(|missing| (STACK, missing)).chain(parts)
+}
+
+/// The notes of a report without numbers, as they stand after the banner. Layers of which nothing is measured are in the banner.
+/// `width`: columns of the terminal; `None` where it is none.
+#[must_use]
+pub fn notes(report: &Report, width: Option<usize>) -> String {
+    let mut page = Page::new(columns(width));
+    let measured = || report.layers.iter().filter(|layer| !layer.ops.is_empty());
+    if let Some(hooks) = hooks(measured()) {
+        page.line(&hooks);
+    }
+    for from in report.layers.iter().filter_map(|layer| layer.queue_from.as_ref()) {
+        page.line(&format!("queue time from: {from}"));
+    }
+    if !report.filter.all_files && measured().any(|layer| layer.layer != Layer::Blk) {
+        page.line("excluded: calls on sockets, pipes, character devices and the like (--all-files)");
+    }
+    if let Some(stack) = &report.stack {
+        rows_not_measured(stack).iter().for_each(|line| page.line(line));
+    }
+    for layer in measured() {
+        for missing in &layer.not_measured {
+            page.line(&not_measured(layer, missing));
+        }
+    }
+    for warning in report.layers.iter().flat_map(|layer| &layer.warnings) {
+        page.line(&format!("warning: {warning}"));
+    }
+    for warning in &report.warnings {
+        page.line(&format!("note: {warning}"));
+    }
+    page.text
+}
+
+/// `hooks: fentry/fexit at syscall, vfs, ext4; tp_btf at blk`
+fn hooks<'a>(layers: impl Iterator<Item = &'a LayerReport>) -> Option<String> {
+    let mut kinds: Vec<(String, Vec<&str>)> = Vec::new();
+    for layer in layers.filter(|layer| !layer.hooks.is_empty()) {
+        let hooks = joined(&layer.hooks, Hook::name);
+        match kinds.iter_mut().find(|(known, _)| *known == hooks) {
+            Some((_, layers)) => layers.push(layer.layer.name()),
+            None => kinds.push((hooks, vec![layer.layer.name()])),
+        }
+    }
+    let kinds: Vec<String> = kinds
+        .iter()
+        .map(|(hooks, layers)| format!("{hooks} at {}", layers.join(", ")))
+        .collect();
+    (!kinds.is_empty()).then(|| format!("hooks: {}", kinds.join("; ")))
+}
+
+/// A line for each reason.
+fn rows_not_measured(stack: &StackReport) -> Vec<String> {
+    let kinds = stack.not_measured.chunk_by(|a, b| a.reason == b.reason);
+    let line = |rows: &[NotMeasured]| {
+        let names: Vec<&str> = rows.iter().map(|row| row.what.as_str()).collect();
+        format!("not measured: {} ({})", names.join(", "), rows[0].reason)
+    };
+    kinds.map(line).collect()
+}
+
+fn not_measured(layer: &LayerReport, missing: &NotMeasured) -> String {
+    format!("not measured: {} at {} ({})", missing.what, layer.layer, missing.reason)
+}
+
+/// What is remarkable in an interval, in one line; `None`: nothing is. Notes that have been printed are not in the report any more.
+/// `errors`: calls that failed are.
+pub fn changes(report: &Report, errors: bool) -> Option<String> {
+    let mut parts = Vec::new();
+    for layer in &report.layers {
+        let of = |part: String| match report.layers.len() {
+            1 => part,
+            _ => format!("{}: {part}", layer.layer),
+        };
+        // Of the whole stack, these are the calls that failed.
+        let is_stack = report.stack.is_some();
+        if errors && (!is_stack || layer.layer == Layer::Syscall) {
+            let failed: Vec<String> = (layer.ops.iter().filter(|op| op.error_count() > 0))
+                .map(|op| format!("{} {}", op.op, thousands(op.error_count())))
+                .collect();
+            if !failed.is_empty() {
+                let failed = format!("errors: {}", failed.join(", "));
+                parts.push(if is_stack { failed } else { of(failed) });
+            }
+        }
+        let seen = (!is_stack || layer.layer == Layer::Blk).then(|| samples(layer));
+        if let Some(lost) = losses(layer, seen) {
+            parts.push(of(lost
+                .trim_end_matches(" Times are low by them.")
+                .trim_end_matches(" Times are low by it.")
+                .trim_end_matches('.')
+                .to_owned()));
+        }
+        if let Some(differs) = layer.diskstats.as_ref().and_then(|stats| match &stats.agreement {
+            Agreement::Differs(how) => Some(how),
+            _ => None,
+        }) {
+            parts.push(format!("diskstats differs: {differs}"));
+        }
+        let queued = sum(layer.ops.iter().map(|op| op.queued));
+        if queued > 0 && !is_stack {
+            parts.push(of(format!("asynchronous: {}, not timed", counted(queued, "call"))));
+        }
+        let untimed = sum(layer.ops.iter().map(|op| op.apart.untimed));
+        if untimed > 0 {
+            parts.push(format!("not timed: {}", counted(untimed, "request")));
+        }
+        let missing = layer.not_measured.iter().filter(|_| !is_stack);
+        parts.extend(missing.map(|missing| not_measured(layer, missing)));
+        parts.extend(layer.warnings.iter().map(|warning| format!("warning: {warning}")));
+    }
+    if let Some(stack) = &report.stack {
+        parts.extend(rows_not_measured(stack));
+        let calls = sum(stack.families.iter().map(FamilyReport::count));
+        let unbalanced = unbalanced_share(stack.unbalanced, calls, false);
+        parts.extend(unbalanced.map(|share| format!("UNBALANCED {share}")));
+    }
+    parts.extend(report.warnings.iter().map(|warning| format!("warning: {warning}")));
+    if let [_, Some(under_way)] = report.under_way()
+        && under_way > 0
+    {
+        parts.push(format!("unfinished: {}", thousands(under_way)));
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ids::Op;
+    use crate::model::report::stack::Unbalanced;
+    use crate::model::report::{Filter, Loss, LossReason, OpReport};
+
+    fn missing(what: &str, reason: &str) -> NotMeasured {
+        NotMeasured {
+            what: what.to_owned(),
+            reason: reason.to_owned(),
+        }
+    }
+
+    fn layer(layer: Layer, hook: Hook) -> LayerReport {
+        LayerReport {
+            ops: vec![OpReport::new(Op::Read)],
+            hooks: vec![hook],
+            ..LayerReport::new(layer)
+        }
+    }
+
+    fn report() -> Report {
+        let vfs = LayerReport {
+            not_measured: vec![missing("fsync", "refused")],
+            warnings: vec!["kprobe at vfs can lose calls".to_owned()],
+            ..layer(Layer::Vfs, Hook::Kprobe)
+        };
+        Report {
+            layers: vec![
+                layer(Layer::Syscall, Hook::Kprobe),
+                vfs,
+                layer(Layer::Blk, Hook::RawTracepoint),
+            ],
+            warnings: vec!["tracefs is not mounted".to_owned()],
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn what_does_not_change_is_listed() {
+        assert_eq!(
+            notes(&report(), None),
+            "hooks: kprobe/kretprobe at syscall, vfs; tp_btf at blk\n\
+             excluded: calls on sockets, pipes, character devices and the like (--all-files)\n\
+             not measured: fsync at vfs (refused)\n\
+             warning: kprobe at vfs can lose calls\n\
+             note: tracefs is not mounted\n"
+        );
+        let requests = Report {
+            layers: vec![layer(Layer::Blk, Hook::RawTracepoint)],
+            ..Report::default()
+        };
+        assert_eq!(notes(&requests, None), "hooks: tp_btf at blk\n");
+        let all_files = Report {
+            filter: Filter {
+                all_files: true,
+                ..Filter::default()
+            },
+            layers: vec![layer(Layer::Vfs, Hook::Fentry)],
+            ..Report::default()
+        };
+        assert_eq!(notes(&all_files, None), "hooks: fentry/fexit at vfs\n");
+    }
+
+    #[test]
+    fn rows_that_are_missing_for_one_reason_are_one_note() {
+        let stack = StackReport {
+            not_measured: vec![missing("vfs", "x"), missing("ext4", "x"), missing("lock", "y")],
+            ..StackReport::default()
+        };
+        let report = Report {
+            stack: Some(stack),
+            ..Report::default()
+        };
+        assert_eq!(
+            notes(&report, None),
+            "not measured: vfs, ext4 (x)\nnot measured: lock (y)\n"
+        );
+    }
+
+    #[test]
+    fn a_note_is_printed_once() {
+        let mut said = Said::of(&report());
+        let mut quiet = report();
+        said.take_from(&mut quiet);
+        assert_eq!(changes(&quiet, true), None);
+        assert!(quiet.layers.iter().all(|layer| layer.hooks.is_empty()));
+
+        let change = || {
+            let mut report = report();
+            report.layers[0].not_measured.push(missing("everything", "detached"));
+            report.warnings.push("3 child processes were not followed".to_owned());
+            report
+        };
+        let mut first = change();
+        said.take_from(&mut first);
+        assert_eq!(
+            changes(&first, true).as_deref(),
+            Some("not measured: everything at syscall (detached); warning: 3 child processes were not followed")
+        );
+        // Three more in another span are no repetition.
+        let mut second = change();
+        said.take_from(&mut second);
+        assert_eq!(
+            changes(&second, true).as_deref(),
+            Some("warning: 3 child processes were not followed")
+        );
+    }
+
+    #[test]
+    fn an_interval_has_its_trouble_in_one_line() {
+        let mut report = report();
+        Said::of(&report).take_from(&mut report);
+        report.layers[0].ops[0].errors = vec![(5, 2), (11, 1)];
+        report.layers[1].ops[0].errors = vec![(5, 2)];
+        report.layers[2].losses = vec![Loss {
+            reason: LossReason::TableFull,
+            count: 3,
+            up_to: false,
+            cause: None,
+        }];
+        let line = changes(&report, true).unwrap();
+        assert!(
+            line.starts_with("syscall: errors: read 3; vfs: errors: read 2; blk: LOST 3 of 3 samples (100.00 %)"),
+            "{line}"
+        );
+        assert!(line.contains("table full") && !line.ends_with('.'), "{line}");
+        let line = changes(&report, false).unwrap();
+        assert!(line.starts_with("blk: LOST 3"), "{line}");
+        report.stack = Some(StackReport {
+            unbalanced: Unbalanced {
+                sleeps: 1,
+                ..Unbalanced::default()
+            },
+            ..StackReport::default()
+        });
+        let line = changes(&report, true).unwrap();
+        assert!(
+            line.starts_with("errors: read 3; blk: LOST 3") && line.ends_with("UNBALANCED 100 %: 1 in 0 calls"),
+            "{line}"
+        );
+    }
+}

@@ -1,0 +1,419 @@
+//! Slow calls, a line each: when, how long, who, what, where its time went, and in which file.
+
+use std::io;
+
+use jiff::tz::TimeZone;
+
+use super::label::short;
+use super::name::shortened;
+use super::number::{ColumnUnit, percent, thousands, time_each};
+use crate::model::report::slow::{LeftOut, SlowCall, SlowRow};
+use crate::model::report::stack::NOT_SPLIT;
+use crate::printable::printable;
+use crate::view::errno::errno_name;
+
+/// Terminals of fewer columns have no room for thread, offset and size, nor for more than the first row.
+const WIDE: usize = 160;
+/// Those of still fewer have none for the time of day.
+const NARROW: usize = 80;
+/// Of a file's name, as much is shown at least.
+const LEAST: usize = 9;
+/// Times of calls, one below the other, are in milliseconds, to the microsecond.
+const TOTAL: ColumnUnit = ColumnUnit {
+    name: "ms",
+    size: 1_000_000,
+    decimals: 3,
+};
+/// Rows that are shown, the largest first, each of at least this part of the call, in percent.
+const ROWS: usize = 3;
+/// Columns of these in the wide form.
+const OF_ROWS: usize = 48;
+const SMALL: u128 = 1;
+
+/// What stands above the lines. `width`: columns of the terminal; `None` where it is none, and nothing is cut.
+///
+/// # Errors
+///
+/// What writing to `out` fails with.
+pub fn print_heading(width: Option<usize>, out: &mut impl io::Write) -> io::Result<()> {
+    let total = format!("TOTAL {}", TOTAL.name);
+    let line = match width.filter(|width| *width < WIDE) {
+        None => wide(
+            width,
+            ["TIME", &total, "OP", "PROCESS", "OFFSET", "BYTES", "WHERE IT WAS"],
+        ),
+        Some(width) => narrow(width, ["TIME", &total, "OP", "PROCESS", "WHERE IT WAS"]),
+    };
+    out.write_all(format!("{line}FILE\n").as_bytes())
+}
+
+/// One call.
+///
+/// # Errors
+///
+/// What writing to `out` fails with.
+pub fn print(call: &SlowCall, width: Option<usize>, out: &mut impl io::Write) -> io::Result<()> {
+    out.write_all(format!("{}\n", line(call, width, &TimeZone::system())).as_bytes())
+}
+
+/// Calls that have no line.
+///
+/// # Errors
+///
+/// What writing to `out` fails with.
+pub fn print_left_out(left_out: LeftOut, out: &mut impl io::Write) -> io::Result<()> {
+    let calls = left_out.sum();
+    let more = if calls == 1 { "call" } else { "calls" };
+    let line = format!(
+        "... {} more slow {more} not shown: {}\n",
+        thousands(calls),
+        why(left_out)
+    );
+    out.write_all(line.as_bytes())
+}
+
+/// `2 beyond 1,000 in a second, 1 for want of room`
+pub fn why(left_out: LeftOut) -> String {
+    let most = thousands(crate::model::abi::SLOW_PER_SECOND.into());
+    let reasons = [
+        (left_out.limited, format!("beyond {most} in a second")),
+        (left_out.no_room, "for want of room".to_owned()),
+    ];
+    let reasons = reasons.iter().filter(|(n, _)| *n > 0);
+    let reasons: Vec<String> = reasons.map(|(n, why)| format!("{} {why}", thousands(*n))).collect();
+    reasons.join(", ")
+}
+
+/// Columns of an operation and of a process. Where nothing is cut, there is room for the longest: the name of a thread and two numbers.
+const OP: (usize, usize) = (10, 17);
+const PROCESS: (usize, usize) = (20, 31);
+
+/// No cell of a terminal's line pushes the next one out of its column. The columns of names grow by a quarter each of what the terminal is
+/// wider.
+fn wide(width: Option<usize>, [time, total, op, process, offset, bytes, rows]: [&str; 7]) -> String {
+    let room =
+        |(least, most): (usize, usize)| width.map_or(most, |width| (least + width.saturating_sub(WIDE) / 4).min(most));
+    let [op, process] = [(op, OP), (process, PROCESS)].map(|(cell, limits)| {
+        let room = room(limits);
+        match width {
+            Some(_) => format!("{:<room$}", shortened(cell, room)),
+            None => format!("{cell:<room$}"),
+        }
+    });
+    format!("{time:<12} {total:>9} {op} {process} {offset:>13} {bytes:>11}  {rows:<OF_ROWS$} ")
+}
+
+/// Columns of the row with most of a call's time.
+fn of_guilty(width: usize) -> usize {
+    if width >= NARROW { 17 } else { 15 }
+}
+
+/// No cell is wider than its column: what goes on a line fits on it.
+fn narrow(width: usize, [time, total, op, process, rows]: [&str; 5]) -> String {
+    let has_time = width >= NARROW;
+    // A third of what a wider terminal has more is the processes', the rest the files'.
+    let of_process = (13 + width.saturating_sub(NARROW) / 3).min(23);
+    let time = if has_time { format!("{time:<8} ") } else { String::new() };
+    let [op, process, rows] = [(op, 10), (process, of_process), (rows, of_guilty(width))]
+        .map(|(cell, room)| format!("{:<room$}", shortened(cell, room)));
+    format!("{time}{total:>9} {op} {process} {rows} ")
+}
+
+/// A call's line, in the zone's time of day.
+fn line(call: &SlowCall, width: Option<usize>, zone: &TimeZone) -> String {
+    let ended = call.ended.to_zoned(zone.clone());
+    let total = TOTAL.number(call.total_ns);
+    let process = format!("{} {}", call.comm, call.pid);
+    let mut rows: Vec<SlowRow> = call.rows.clone();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.ns));
+    let start = match width.filter(|width| *width < WIDE) {
+        None => {
+            let process = if call.pid == call.tid {
+                process
+            } else {
+                format!("{process}/{}", call.tid)
+            };
+            let offset = call.offset.map_or_else(|| "-".to_owned(), thousands);
+            let bytes = match (call.errno, call.bytes.or(call.size)) {
+                (Some(errno), _) => errno_name(errno),
+                (None, bytes) => bytes.map_or_else(|| "-".to_owned(), thousands),
+            };
+            let time = ended.strftime("%H:%M:%S%.3f").to_string();
+            wide(
+                width,
+                [
+                    &time,
+                    &total,
+                    call.op.name(),
+                    &process,
+                    &offset,
+                    &bytes,
+                    &rows_shown(call, &rows),
+                ],
+            )
+        }
+        Some(width) => {
+            let guilty = rows
+                .first()
+                .map_or_else(|| "-".to_owned(), |row| guilty(call, row, of_guilty(width)));
+            let time = ended.strftime("%H:%M:%S").to_string();
+            narrow(width, [&time, &total, call.op.name(), &process, &guilty])
+        }
+    };
+    let start = printable(&start);
+    let file = printable(call.path.as_ref().map_or("…", |path| &path.text));
+    let room = width.map(|width| width.saturating_sub(start.chars().count()).max(LEAST));
+    format!(
+        "{start}{}",
+        room.map_or_else(|| file.clone(), |room| shortened(&file, room))
+    )
+}
+
+/// `*device 98 %`
+fn guilty(call: &SlowCall, row: &SlowRow, room: usize) -> String {
+    let form = |label: &str| format!("*{label} {}", share(row.ns, call.total_ns));
+    let whole = form(narrow_label(call, row));
+    if whole.chars().count() <= room {
+        whole
+    } else {
+        form(short(call.label(row)))
+    }
+}
+
+/// A row's name but for the one that is longer than there is room for anywhere.
+fn narrow_label(call: &SlowCall, row: &SlowRow) -> &'static str {
+    match call.label(row) {
+        NOT_SPLIT => short(NOT_SPLIT),
+        label => label,
+    }
+}
+
+/// `*device 18.2 ms 97 %, ext4 2 %`: the guilty one first, and marked. As many as the column has room for, with whole names
+/// where these fit.
+fn rows_shown(call: &SlowCall, rows: &[SlowRow]) -> String {
+    let is_shown =
+        |(place, row): &(usize, &SlowRow)| *place == 0 || u128::from(row.ns) * 100 >= u128::from(call.total_ns) * SMALL;
+    let text = |most: usize, label: &dyn Fn(&SlowRow) -> &'static str| {
+        let shown = rows.iter().take(most).enumerate().filter(is_shown);
+        let shown: Vec<String> = shown
+            .map(|(place, row)| {
+                let (label, share) = (label(row), share(row.ns, call.total_ns));
+                match place {
+                    0 => format!("*{label} {} {share}", time_each(row.ns)),
+                    _ => format!("{label} {share}"),
+                }
+            })
+            .collect();
+        shown.join(", ")
+    };
+    let whole = text(ROWS, &|row| call.label(row));
+    let narrow = (1..=ROWS).rev().map(|most| text(most, &|row| narrow_label(call, row)));
+    let mut forms = std::iter::once(whole).chain(narrow);
+    let fits = |form: &String| form.chars().count() <= OF_ROWS;
+    // The first row alone is narrower than that.
+    forms
+        .find(fits)
+        .filter(|form| !form.is_empty())
+        .unwrap_or_else(|| "-".to_owned())
+}
+
+/// A part in whole percent. A whole that is shared has no `100 %`.
+fn share(ns: u64, total_ns: u64) -> String {
+    match super::number::rounded(u128::from(ns) * 100, total_ns.into()) {
+        Some(100) if ns < total_ns => "99 %".to_owned(),
+        Some(whole) => format!("{whole} %"),
+        None => percent(ns, total_ns),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fuzz;
+    use crate::model::ids::{Layer, Op, Row};
+    use crate::model::report::slow::{CallPath, PathKind};
+    use crate::printable::is_printable;
+
+    fn call() -> SlowCall {
+        let row = |row, ns| SlowRow { row, ns };
+        SlowCall {
+            pid: 4711,
+            tid: 4712,
+            comm: "postgres".to_owned(),
+            path: Some(CallPath {
+                kind: PathKind::Whole,
+                text: "/var/lib/postgresql/17/main/base/16384/16385".to_owned(),
+            }),
+            offset: Some(1_228_800),
+            size: Some(8192),
+            bytes: Some(8192),
+            total_ns: 21_400_000,
+            rows: vec![
+                row(Row::Layer(Layer::Syscall), 2_000),
+                row(Row::Layer(Layer::Ext4), 398_000),
+                row(Row::Device, 21_000_000),
+            ],
+            ..SlowCall::new(Op::Pread64, Timestamp::from_millisecond(1_000_000_000_512).unwrap())
+        }
+    }
+
+    #[test]
+    fn a_line_says_it_all() {
+        assert_eq!(
+            line(&call(), None, &TimeZone::UTC),
+            "01:46:40.512    21.400 pread64           postgres 4711/4712                  1,228,800       8,192  *device 21.0 ms 98 %, ext4 2 %                   /var/lib/postgresql/17/main/base/16384/16385"
+        );
+        let failed = SlowCall {
+            errno: Some(5),
+            bytes: None,
+            tid: 4711,
+            path: None,
+            offset: None,
+            rows: Vec::new(),
+            ..call()
+        };
+        assert_eq!(
+            line(&failed, None, &TimeZone::UTC),
+            "01:46:40.512    21.400 pread64           postgres 4711                               -         EIO  -                                                …"
+        );
+    }
+
+    #[test]
+    fn a_narrow_terminal_has_what_matters_most() {
+        assert_eq!(
+            line(&call(), Some(80), &TimeZone::UTC),
+            "01:46:40    21.400 pread64    postgres 4711 *device 98 %      /var/…/16384/16385"
+        );
+        assert_eq!(
+            line(&call(), Some(60), &TimeZone::UTC),
+            "   21.400 pread64    postgres 4711 *device 98 %    …84/16385"
+        );
+        assert_eq!(
+            line(&call(), Some(120), &TimeZone::UTC),
+            "01:46:40    21.400 pread64    postgres 4711           *device 98 %      /var/lib/postgresql/17/main/base/16384/16385"
+        );
+    }
+
+    #[test]
+    fn time_that_is_not_split_is_called_so() {
+        let call = SlowCall {
+            not_split: true,
+            rows: vec![SlowRow {
+                row: Row::Layer(Layer::Syscall),
+                ns: 21_400_000,
+            }],
+            ..call()
+        };
+        let wide = line(&call, None, &TimeZone::UTC);
+        assert!(wide.contains("*in the kernel, not split 21.4 ms 100 %"), "{wide}");
+        let narrow = line(&call, Some(80), &TimeZone::UTC);
+        assert!(narrow.contains(" *kernel 100 % "), "{narrow}");
+    }
+
+    #[test]
+    fn no_name_pushes_the_file_out_of_its_column() {
+        let ops = crate::catalog::SYSCALLS.iter().map(|call| call.op);
+        let longest = ops.max_by_key(|op| op.name().len());
+        let call = SlowCall {
+            op: longest.unwrap(),
+            comm: "kworker/u64:12+".to_owned(),
+            pid: 4_194_303,
+            tid: 4_194_302,
+            path: Some(CallPath {
+                kind: PathKind::Whole,
+                text: "#".to_owned(),
+            }),
+            rows: vec![SlowRow {
+                row: Row::Others,
+                ns: 18_190_000,
+            }],
+            ..call()
+        };
+        let columns = |text: &str| text.chars().count();
+        for width in [None, Some(60), Some(80), Some(100), Some(160), Some(200), Some(400)] {
+            let mut heading = Vec::new();
+            print_heading(width, &mut heading).unwrap();
+            let heading = String::from_utf8(heading).unwrap();
+            let line = line(&call, width, &TimeZone::UTC);
+            let file = heading.trim_end().strip_suffix("FILE").map(columns);
+            assert_eq!(line.strip_suffix('#').map(columns), file, "{heading}{line}");
+            // The last digits of its number tell one thread from another.
+            let is_wide = width.is_none_or(|width| width >= WIDE);
+            assert!(!is_wide || line.contains("4194302"), "{line}");
+            let name = if width == Some(60) { "*oIO 85 %" } else { "*others' I/O" };
+            assert!(line.contains(name), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_files_names_are_below_each_other() {
+        let row = |row, ns| SlowRow { row, ns };
+        let mut heading = Vec::new();
+        print_heading(Some(200), &mut heading).unwrap();
+        let heading = String::from_utf8(heading).unwrap();
+        let expected = [
+            (
+                [
+                    row(Row::Layer(Layer::Syscall), 18_400_000),
+                    row(Row::RunQueue, 3_000_000),
+                    row(Row::Lock, 0),
+                ],
+                "*kernel 18.4 ms 86 %, run queue 14 % ",
+            ),
+            (
+                [
+                    row(Row::Others, 11_400_000),
+                    row(Row::Layer(Layer::Syscall), 6_000_000),
+                    row(Row::RunQueue, 4_000_000),
+                ],
+                "*others' I/O 11.4 ms 53 %, kernel 28 % ",
+            ),
+            (
+                [
+                    row(Row::Layer(Layer::Syscall), 21_400_000),
+                    row(Row::RunQueue, 0),
+                    row(Row::Lock, 0),
+                ],
+                "*in the kernel, not split 21.4 ms 100 % ",
+            ),
+        ];
+        for (rows, shown) in expected {
+            let call = SlowCall {
+                not_split: true,
+                rows: rows.to_vec(),
+                ..call()
+            };
+            let line = line(&call, Some(200), &TimeZone::UTC);
+            assert!(line.contains(shown), "{line}");
+            assert_eq!(line.find("/var/"), heading.find("FILE"), "{heading}{line}");
+            assert!(line.ends_with("/16385") && line.len() <= 200, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_shared_whole_is_not_all() {
+        assert_eq!(share(999, 1000), "99 %");
+        assert_eq!(share(1000, 1000), "100 %");
+        assert_eq!(share(0, 0), "-");
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn any_name_stays_on_its_line(comm in fuzz::text_like("post\u{1b}[31mgr\u{202e}es"), path in fuzz::text_like("/var/\u{1b}]0;x\nb\u{2028}"), width in 0_usize..200) {
+            let mut call = call();
+            call.comm = comm;
+            call.path = Some(CallPath { kind: PathKind::Asked, text: path });
+            for width in [None, Some(width)] {
+                let line = line(&call, width, &TimeZone::UTC);
+                prop_assert!(line.chars().all(is_printable), "{:?}", line);
+                let is_narrow = width.is_none_or(|width| line.chars().count() <= width.max(60) || width >= WIDE);
+                prop_assert!(is_narrow, "{:?} {:?}", width, line);
+            }
+        }
+    }
+}

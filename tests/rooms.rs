@@ -1,0 +1,186 @@
+//! The rooms of the house: what each may use, and which of them do no I/O (docs/design.md).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Rooms, and those that each may use besides those of its own line's left. What is not here may use anything, and is used by nothing that
+/// is here.
+const ROOMS: &[(&str, &[&str])] = &[
+    // Leaves.
+    ("sys", &[]),
+    ("number", &[]),
+    ("printable", &[]),
+    ("model", &[]),
+    ("catalog", &["model"]),
+    ("budget", &["model", "number"]),
+    ("analyse", &["model", "catalog", "number"]),
+    ("view", &["model", "number", "printable"]),
+    ("kernel", &["sys", "model", "catalog"]),
+    ("process", &["sys", "kernel", "printable"]),
+    ("turn", &[]),
+    ("leave", &["turn"]),
+    (
+        "probe",
+        &["sys", "model", "catalog", "kernel", "process", "turn", "leave"],
+    ),
+    (
+        "source",
+        &["sys", "model", "catalog", "kernel", "probe", "analyse", "budget"],
+    ),
+    ("user", &["sys"]),
+    ("environment", &["sys"]),
+    ("limits", &[]),
+    ("event", &["kernel", "leave", "process"]),
+    ("say", &["event", "printable"]),
+    ("command", &["environment", "event", "kernel", "limits", "user"]),
+    ("exercise", &["catalog"]),
+    // What is asked for, and what may stand at the cursor.
+    (
+        "args",
+        &[
+            "model", "catalog", "budget", "view", "probe", "kernel", "process", "user",
+        ],
+    ),
+    ("compare", &["model", "view", "printable"]),
+];
+
+/// Rooms and files that are pure: what they answer comes from their arguments alone.
+const PURE: &[&str] = &[
+    "model",
+    "catalog",
+    "analyse",
+    "number",
+    "printable",
+    "budget",
+    "probe/plan",
+];
+
+/// What nobody who is pure says.
+const IMPURE: &[&str] = &[
+    "libc::",
+    "nix::",
+    "libbpf_rs",
+    "libbpf_sys",
+    "std::fs",
+    "std::net",
+    "std::os",
+    "std::process",
+    "std::env::",
+    "std::thread",
+    "std::io::std",
+    "File::",
+    "now()",
+    "unsafe",
+];
+
+/// Numbers of system calls are constants of that crate, and no call of it.
+const EXCEPTIONS: &[(&str, &str)] = &[
+    ("catalog/syscall", "pub number: libc::c_long"),
+    ("catalog/syscall", "pub use libc::*"),
+];
+
+/// By room and file below `src`, without its end: the code, without tests and comments.
+fn code() -> BTreeMap<String, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    list(&root, &mut files);
+    let all = files
+        .into_iter()
+        .filter(|path| !path.ends_with("tests.rs"))
+        .map(|path| {
+            let name = path.strip_prefix(&root).unwrap().with_extension("");
+            let text = fs::read_to_string(&path).unwrap();
+            let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            let code: String = lines.map(|line| format!("{line}\n")).collect();
+            (name.to_str().unwrap().replace("/mod", ""), code)
+        });
+    all.collect()
+}
+
+fn list(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            list(&path, files);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+fn room(file: &str) -> &str {
+    file.split('/').next().unwrap_or(file)
+}
+
+/// Rooms that a file uses, its own left out.
+fn used(file: &str, code: &str) -> BTreeSet<String> {
+    let ways = code.match_indices("crate::").map(|(at, way)| &code[at + way.len()..]);
+    let names = ways.map(|rest| {
+        rest.split(|c: char| !c.is_alphanumeric() && c != '_')
+            .next()
+            .unwrap_or_default()
+    });
+    let names = names.filter(|name| *name != room(file) && !name.is_empty());
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn each_room_uses_those_below_it() {
+    let rooms: BTreeMap<&str, &[&str]> = ROOMS.iter().copied().collect();
+    let mut wrong = Vec::new();
+    for (file, code) in code() {
+        let Some(allowed) = rooms.get(room(&file)) else {
+            continue;
+        };
+        for name in used(&file, &code) {
+            // A macro, as `say!`, has no room of its own.
+            if !allowed.contains(&name.as_str()) && name != "fuzz" {
+                wrong.push(format!("{file} uses {name}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The table itself has no circle: whoever is used stands above its users.
+#[test]
+fn there_is_no_circle() {
+    let mut below = BTreeSet::new();
+    let mut left: Vec<_> = ROOMS.to_vec();
+    while !left.is_empty() {
+        let before = left.len();
+        left.retain(|(room, uses)| {
+            let stands = uses.iter().all(|used| below.contains(used));
+            if stands {
+                below.insert(*room);
+            }
+            !stands
+        });
+        assert!(left.len() < before, "a circle among {left:?}");
+    }
+}
+
+#[test]
+fn pure_rooms_do_no_input_or_output() {
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for (file, code) in code() {
+        if !PURE
+            .iter()
+            .any(|pure| file == *pure || file.starts_with(&format!("{pure}/")))
+        {
+            continue;
+        }
+        seen += 1;
+        for line in code.lines() {
+            let is_exception = |&(of, part): &(&str, &str)| of == file && line.contains(part);
+            let found = IMPURE.iter().filter(|word| line.contains(**word));
+            let found = found.filter(|_| !EXCEPTIONS.iter().any(is_exception));
+            wrong.extend(found.map(|word| format!("{file} has {word}: {}", line.trim())));
+        }
+    }
+    assert!(seen > 30, "{seen} files");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
