@@ -26,6 +26,12 @@ pub fn raise() {
 /// Standard input, output and error.
 const STANDARD: rlim_t = 3;
 
+/// Whether the kernel refused something for want of descriptors.
+#[must_use]
+pub fn is_reached(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EMFILE)
+}
+
 /// What to say instead of a line that says, in the kernel's words, that there are too few descriptors.
 #[must_use]
 pub fn advice(line: &str) -> Option<String> {

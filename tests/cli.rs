@@ -495,12 +495,19 @@ fn too_few_open_files_are_named() {
             let line = output.stderr.lines().find(|line| line.starts_with("error: "));
             let is_named = line.is_some_and(|line| line.contains("ulimit -n") && !line.contains("run as root"));
             let has_enough = limit > 60 && line.is_none();
-            // What was refused is in its table.
+            // What was refused is in its table, and why is above it.
             let is_in_table = output.stdout.contains("Too many open files");
+            let is_explained = output
+                .stdout
+                .lines()
+                .any(|line| line.starts_with("open files ") && line.contains("ulimit -n"));
+            assert_eq!(is_in_table, is_explained, "{limit} {arguments:?}: {output:?}");
             assert!(
                 is_named || has_enough || is_in_table,
                 "{limit} {arguments:?}: {output:?}"
             );
+            let is_blamed = output.stdout.contains("needs CAP_SYS_ADMIN");
+            assert!(!is_blamed, "{limit} {arguments:?}: {output:?}");
         }
     }
 }

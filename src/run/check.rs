@@ -16,6 +16,7 @@ use crate::catalog::{FileSystem, Layer, Op, Point, doors};
 use crate::environment;
 use crate::exercise::{Exercise, TOO_MUCH};
 use crate::kernel::{Facts, privileges};
+use crate::limits;
 use crate::model::report::{LayerReport, Probe};
 use crate::model::run_info::RunInfo;
 use crate::probe::attach::{self, Attached, AttachedOp, EVERY_FUNCTION};
@@ -74,9 +75,9 @@ pub fn check(options: &Options) -> Result<u8, String> {
     let mut attached = attach::attach(&plan, &facts, &mut settings).map_err(|error| attach_failure(options, &error))?;
     let refused = check_layers(options, &plan, &attached)?;
 
-    let counting: Option<OwnedFd> = program::count_runs().ok();
+    let counting: io::Result<OwnedFd> = program::count_runs();
     let epoch = 1;
-    let before = live::read(&attached, &plan, epoch, counting.is_some());
+    let before = live::read(&attached, &plan, epoch, counting.is_ok());
     control(&mut attached, |control| {
         control.began_ns = live::monotonic_ns();
         control.stopped = 0;
@@ -84,7 +85,7 @@ pub fn check(options: &Options) -> Result<u8, String> {
     let done = exercise
         .run()
         .map_err(|error| format!("the process that tries each operation cannot be read: {error}"))?;
-    let after = live::read(&attached, &plan, epoch, counting.is_some());
+    let after = live::read(&attached, &plan, epoch, counting.is_ok());
     let of_run = OfRun {
         facts: &facts,
         plan: &plan,
@@ -94,14 +95,14 @@ pub fn check(options: &Options) -> Result<u8, String> {
     };
     let info = RunInfo {
         is_filtered: is_filtered(options),
-        has_runs: counting.is_some(),
+        has_runs: counting.is_ok(),
         ..RunInfo::default()
     };
     let report = analyse::report(&live::describe(&of_run, info), &before, &after);
     let evidence = Evidence {
         attached: &attached,
         probes: report.probes,
-        has_runs: counting.is_some(),
+        counting,
         done: done.into_iter().collect(),
         lives_on,
     };
@@ -190,13 +191,17 @@ fn told_facts(
     } else {
         "a table"
     };
-    let runs = if evidence.has_runs {
-        "by function"
-    } else {
-        "not counted: needs CAP_SYS_ADMIN and 5.8"
+    let runs = match &evidence.counting {
+        Ok(_) => "by function".to_owned(),
+        Err(error) if limits::is_reached(error) => format!("not counted: {error}"),
+        Err(_) => "not counted: needs CAP_SYS_ADMIN and 5.8".to_owned(),
     };
+    let errors = evidence.counting.as_ref().err().map(io::Error::to_string);
+    let refused = attached.ops.iter().flat_map(|op| &op.refused);
+    let errors = errors.into_iter().chain(refused.map(|refusal| refusal.error.clone()));
+    let limit = errors.filter_map(|error| limits::advice(&error)).next();
     let file_system = evidence.lives_on.map_or_else(String::new, |name| format!(" ({name})"));
-    vec![
+    let mut facts = vec![
         ("version", env!("CARGO_PKG_VERSION").to_owned()),
         (
             "kernel",
@@ -204,18 +209,20 @@ fn told_facts(
         ),
         ("preemption", facts.preemption.to_string()),
         ("starts in", starts.to_owned()),
-        ("runs", runs.to_owned()),
+        ("runs", runs),
         ("files in", format!("{}{file_system}", place.display())),
         ("tracepoints", where_tracepoints_fire(switches)),
-    ]
+    ];
+    facts.extend(limit.map(|limit| ("open files", limit)));
+    facts
 }
 
 /// What was seen while every operation was done.
 struct Evidence<'a> {
     attached: &'a Attached,
     probes: Vec<Probe>,
-    /// The probes have the runs of their programs.
-    has_runs: bool,
+    /// While it is there, the probes have the runs of their programs.
+    counting: io::Result<OwnedFd>,
     /// What was done, by name.
     done: BTreeMap<String, io::Result<()>>,
     /// The file system that it was done on, if that is one that is measured.
