@@ -19,6 +19,7 @@ use crate::model::report::stack::NOT_SPLIT;
 use crate::printable::printable;
 use crate::view::json::SCHEMA_VERSION;
 use crate::view::text::WIDTH;
+use crate::view::text::name::beginning;
 use crate::view::text::number::{ColumnUnit, decimal_bytes, time_each, time_sum, unit_of_bytes, unit_of_times};
 
 /// How many standard errors are noise.
@@ -170,7 +171,7 @@ pub fn compare(before: &Path, after: &Path, width: Option<usize>) -> Result<Stri
     if before.has_stack != after.has_stack {
         return Err("one of them is of the whole stack and the other one of single layers (-T)".to_owned());
     }
-    Ok(text(&before, &after, width.unwrap_or(WIDTH)))
+    Ok(text(&before, &after, width))
 }
 
 /// As many groups as a run may have, rows and steps of a group: more than there are. What is read stays as small.
@@ -400,23 +401,20 @@ impl Group {
     }
 }
 
-fn text(before: &Run, after: &Run, width: usize) -> String {
+fn text(before: &Run, after: &Run, terminal: Option<usize>) -> String {
     let mut text = String::new();
+    let width = terminal.unwrap_or(WIDTH);
     for (name, run) in [("before", before), ("after", after)] {
-        let line = format!(
-            "{name:<7} {}  {}  {}",
-            run.start,
-            time_sum(run.duration_ns),
-            run.subject
-        );
-        text.push_str(line.trim_end());
+        let line = format!("{name:<7} {}  {}  ", run.start, time_sum(run.duration_ns));
+        let room = terminal.map_or(usize::MAX, |width| width.saturating_sub(line.chars().count()));
+        text.push_str((line + &beginning(&run.subject, room)).trim_end());
         text.push('\n');
         for (layer, &after_ns) in &run.detached {
             let after = time_sum(after_ns);
             // A String can be written to.
             let _ = writeln!(
                 text,
-                "        without {layer} after {after} (--budget): differences in it may be those of the time"
+                "        without {layer} after {after} (--budget):\n          differences in it may be those of the time"
             );
         }
     }
@@ -726,7 +724,7 @@ mod tests {
     }
 
     fn compared(before: &Run, after: &Run) -> String {
-        text(before, after, WIDTH)
+        text(before, after, None)
     }
 
     /// The words of the line of a row.
@@ -820,11 +818,15 @@ mod tests {
                 (NOT_SPLIT.into(), kernel * 10),
                 ("others' I/O".into(), (ns - kernel) * 10),
             ];
-            run(group)
+            Run {
+                subject: "'sh -c a command that is longer than most terminals are wide'".into(),
+                detached: BTreeMap::from([("syscall".to_owned(), 120_000_000_000)]),
+                ..run(group)
+            }
         });
         for width in [60, 80, 200] {
-            let text = text(&few[0], &few[1], width);
-            assert!(text.lines().skip(2).all(|line| line.chars().count() <= width), "{text}");
+            let text = text(&few[0], &few[1], Some(width));
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
             assert!(text.contains("within noise"), "{text}");
             let at = text
                 .lines()
@@ -947,7 +949,7 @@ mod tests {
                     with_text(&mut report, text);
                     let run = run_of(report.to_string().as_bytes()).unwrap();
                     // On a narrower terminal, long names have lines of their own.
-                    super::text(&run, &run, usize::MAX)
+                    super::text(&run, &run, Some(usize::MAX))
                 };
                 let told = told_with(&text);
                 prop_assert!(told.chars().all(|c| c == '\n' || is_printable(c)), "{:?}", told);

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -10,13 +11,14 @@ use std::time::Duration;
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
 const LIMIT: Duration = Duration::from_secs(60);
 const COLUMNS: u16 = 70;
+const WIDTHS: [u16; 3] = [60, 80, 200];
 
 /// A terminal: the side that shows, and the side that programs write to.
-fn terminal() -> (File, OwnedFd) {
+fn terminal(columns: u16) -> (File, OwnedFd) {
     let (mut master, mut slave) = (-1, -1);
     let size = libc::winsize {
         ws_row: 24,
-        ws_col: COLUMNS,
+        ws_col: columns,
         ws_xpixel: 0,
         ws_ypixel: 0,
     };
@@ -37,7 +39,11 @@ fn terminal() -> (File, OwnedFd) {
 
 /// All that a run writes to its terminal.
 fn written(arguments: &[&str], term: &str) -> String {
-    let (mut master, slave) = terminal();
+    written_on(COLUMNS, arguments, term)
+}
+
+fn written_on(columns: u16, arguments: &[&str], term: &str) -> String {
+    let (mut master, slave) = terminal(columns);
     let mut tool = Command::new(TOOL);
     tool.args(arguments).env("TERM", term).stdin(Stdio::null());
     tool.stdout(slave.try_clone().unwrap()).stderr(slave);
@@ -63,6 +69,10 @@ fn written(arguments: &[&str], term: &str) -> String {
 
 /// What it shows in the end, line by line.
 fn shown(text: &str) -> Vec<String> {
+    shown_on(COLUMNS, text)
+}
+
+fn shown_on(columns: u16, text: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let (mut line, mut column) = (Vec::new(), 0);
     let mut rest = text.chars();
@@ -81,7 +91,7 @@ fn shown(text: &str) -> Vec<String> {
                     line.push(c);
                 }
                 column += 1;
-                assert!(column < COLUMNS.into() || !is_status(&line), "{text:?}");
+                assert!(column < columns.into() || !is_status(&line), "{text:?}");
             }
         }
     }
@@ -142,4 +152,86 @@ fn nothing_is_erased_where_that_is_not_wanted_or_not_possible() {
     let output = tool.args(RUN).env("TERM", "xterm").output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     assert!(!text.contains(&b'\x1b') && !text.contains(&b'\r'));
+}
+
+/// A command whose calls are of every family, and one of whose files has a name that is longer than a narrow terminal is wide.
+fn busy(folder: &Path) -> [String; 2] {
+    let deep = folder.join("a-directory-with-a-rather-long-name/another-one-below-it/and-one-more");
+    std::fs::create_dir_all(&deep).unwrap();
+    let file = deep.join("segment-000000000001.log");
+    let (deep, file) = (deep.display(), file.display());
+    let script = format!(
+        "n=0; while [ $n -lt 8 ]; do dd if=/dev/zero of={file} bs=16k count=20 conv=fsync 2>/dev/null; dd if={file} of=/dev/null \
+         bs=4k 2>/dev/null; ls -l {deep} > /dev/null; n=$((n+1)); done"
+    );
+    let name = folder.join("busy.sh");
+    std::fs::write(&name, script).unwrap();
+    ["sh", name.to_str().unwrap()].map(str::to_owned)
+}
+
+/// Every line fits, and only sentences go on in a next one. Rows of tables have columns, with more than one blank between two of them, and
+/// what goes on is indented and has none.
+fn assert_readable(what: &str, columns: u16, text: &str) -> Vec<String> {
+    let lines = shown_on(columns, text);
+    let has_columns = |line: &str| line.trim().contains("  ");
+    let mut head = "";
+    for line in &lines {
+        let complaint = || format!("{what} on {columns}: {line:?}\n{}", lines.join("\n"));
+        assert!(line.chars().count() <= columns.into(), "{}", complaint());
+        // These are lines of their own.
+        let is_own = [
+            "  reached: ",
+            "  from cache ",
+            "  and of the whole machine",
+            "  in the kernel",
+        ]
+        .iter()
+        .any(|start| line.starts_with(start));
+        if !line.starts_with("  ") || has_columns(line) || is_own {
+            head = line;
+            continue;
+        }
+        let is_sum = head.starts_with("file = ") && line.ends_with(" %");
+        assert!(!has_columns(head) || is_sum, "{}", complaint());
+    }
+    lines
+}
+
+#[test]
+fn every_report_is_readable_at_every_width() {
+    let folder = std::env::temp_dir().join(format!("iosb-terminal-{}", std::process::id()));
+    let busy = busy(&folder);
+    let busy = busy.each_ref().map(String::as_str);
+    let saved = ["before", "after"].map(|name| folder.join(name).display().to_string());
+    for name in &saved {
+        let mut tool = Command::new(TOOL);
+        let output = tool
+            .args(["-q", "--json", "-o", name, "--"])
+            .args(busy)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+    for columns in WIDTHS {
+        let run = |options: &[&str]| {
+            let text = written_on(columns, &[options, &["--"], &busy[..]].concat(), "xterm");
+            assert_readable(&options.join(" "), columns, &text)
+        };
+        let has = |lines: &[String], part: &str| {
+            assert!(
+                lines.iter().any(|line| line.contains(part)),
+                "{part:?} on {columns}: {lines:#?}"
+            );
+        };
+        let whole = run(&[]);
+        has(&whole, "inside one");
+        has(&whole, "fsync  ");
+        has(&run(&["0.2"]), "call/s");
+        has(&run(&["--oneline", "0.2"]), "ms/s");
+        has(&run(&["--slower", "0"]), "WHERE IT WAS");
+        has(&run(&["--by", "file"]), "file = ");
+        let text = written_on(columns, &["compare", &saved[0], &saved[1]], "xterm");
+        has(&assert_readable("compare", columns, &text), "before");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
 }

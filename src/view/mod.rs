@@ -66,7 +66,7 @@ impl View {
     /// As above.
     pub fn print_left_out(self, left_out: LeftOut, out: &mut impl io::Write) -> io::Result<()> {
         match self {
-            Self::Text(_) => text::slow::print_left_out(left_out, out),
+            Self::Text(options) => text::slow::print_left_out(left_out, options.width, out),
             Self::Json(_) => json::print_left_out(left_out, out),
             Self::Folded => Ok(()),
         }

@@ -6,7 +6,7 @@ mod block;
 mod group;
 mod interval;
 mod label;
-mod name;
+pub(crate) mod name;
 mod neighbour;
 pub mod notes;
 pub(crate) use crate::number;
@@ -17,7 +17,7 @@ mod trust;
 
 use std::io;
 
-use self::name::shortened;
+use self::name::{beginning, shortened};
 use self::number::{
     BYTE_COLUMNS, ColumnUnit, TIME_COLUMNS, column_units, decimal_bytes, thousands, time_each, time_sum,
 };
@@ -73,11 +73,6 @@ pub struct TextOptions {
 }
 
 impl TextOptions {
-    /// Columns of a line.
-    fn width(&self) -> usize {
-        columns(self.width)
-    }
-
     /// Beside its numbers, a report has one line at most.
     fn is_brief(self) -> bool {
         self.is_interval && !self.verbose
@@ -111,20 +106,20 @@ impl Unit {
 ///
 /// What writing to `out` fails with.
 pub fn print(report: &Report, options: &TextOptions, out: &mut impl io::Write) -> io::Result<()> {
-    let mut page = Page::new(options.width());
+    let mut page = Page::new(options.width);
     let lines = report.stack.as_ref().filter(|_| options.is_interval);
     if let (Some(stack), None) = (lines, &report.groups) {
         stack::print_interval(report, stack, options, &mut page);
         print_end(report, options, &mut page);
         return out.write_all(page.text.as_bytes());
     }
-    let heading = format!(
-        "{}  {}  {}",
-        report.time_of_day,
-        number::length(report.length),
-        report.subject
-    );
-    page.line(&heading);
+    let heading = format!("{}  {}  ", report.time_of_day, number::length(report.length));
+    // A command may be long, and the banner has had all of it.
+    let room = match options.width {
+        Some(_) => page.width.saturating_sub(heading.chars().count()),
+        None => usize::MAX,
+    };
+    page.line(&(heading + &beginning(&report.subject, room)));
     page.blank();
     if let Some(stack) = &report.stack {
         // Whoever reads slow calls wants them to stay on the screen.
@@ -137,7 +132,7 @@ pub fn print(report: &Report, options: &TextOptions, out: &mut impl io::Write) -
     }
     for layer in &report.layers {
         if report.stack.is_none() {
-            let mut part = Page::new(options.width());
+            let mut part = Page::new(options.width);
             match &report.groups {
                 Some(groups) if group::has_calls(groups, layer) => print_conditions(layer, options, &mut part),
                 _ => print_layer(layer, options, &mut part),
@@ -678,13 +673,15 @@ struct Page {
     text: String,
     /// Columns of a line.
     width: usize,
+    is_terminal: bool,
 }
 
 impl Page {
-    fn new(width: usize) -> Self {
+    fn new(terminal: Option<usize>) -> Self {
         Self {
             text: String::new(),
-            width,
+            width: columns(terminal),
+            is_terminal: terminal.is_some(),
         }
     }
 
@@ -707,24 +704,35 @@ impl Page {
         }
     }
 
-    /// Adds `line`, however wide it is: with a file's name, which somebody may want to copy.
+    /// Adds `line`, with a file's name, which somebody may want to copy: whole where that is no terminal, else wrapped behind its
+    /// directories.
     fn whole(&mut self, line: &str) {
-        self.text.push_str(printable(line).trim_end());
-        self.text.push('\n');
+        if self.is_terminal {
+            self.wrapped(line, |text, cut| text[..cut].rfind('/').map(|slash| slash + 1));
+        } else {
+            self.text.push_str(printable(line).trim_end());
+            self.text.push('\n');
+        }
     }
 
     /// Adds `line`, wrapped at words with a hanging indent where it is too wide. Names of processes and files are
     /// anyone's to choose, so nothing in them reaches the terminal as a command.
     fn line(&mut self, line: &str) {
+        // The blank that ends a line may stand one column past it.
+        let word = |text: &str, cut: usize| {
+            let past = text[cut..].chars().next().map_or(0, char::len_utf8);
+            text[..cut + past].rfind(' ')
+        };
+        self.wrapped(line, word);
+    }
+
+    /// `end`: where a line ends that may be no longer than so many bytes. One without such an end is cut.
+    fn wrapped(&mut self, line: &str, end: impl Fn(&str, usize) -> Option<usize>) {
         let clean = printable(line);
         let mut rest = clean.trim_end();
         let mut indent = "";
-        while let Some((cut, past)) = rest.char_indices().nth(self.width - indent.len()) {
-            // The blank that ends a line may stand one column past it; a word wider than a line is cut.
-            let end = rest[..cut + past.len_utf8()]
-                .rfind(' ')
-                .filter(|end| *end > 0)
-                .unwrap_or(cut);
+        while let Some((cut, _)) = rest.char_indices().nth(self.width - indent.len()) {
+            let end = end(rest, cut).filter(|end| *end > 0).unwrap_or(cut);
             self.text.push_str(indent);
             self.text.push_str(rest[..end].trim_end());
             self.text.push('\n');
@@ -746,7 +754,7 @@ mod tests {
     use crate::printable::is_printable;
 
     fn wrapped(line: &str) -> String {
-        let mut page = Page::new(WIDTH);
+        let mut page = Page::new(None);
         page.line(line);
         page.text
     }
@@ -768,9 +776,22 @@ mod tests {
 
     #[test]
     fn a_line_with_a_name_stays_one() {
-        let mut page = Page::new(WIDTH);
+        let mut page = Page::new(None);
         page.whole(&format!("file = /a b/{}: \u{1b}1 call", "y".repeat(100)));
         assert_eq!(page.text, format!("file = /a b/{}: ?1 call\n", "y".repeat(100)));
+    }
+
+    #[test]
+    fn on_a_terminal_a_name_ends_lines_behind_its_directories() {
+        let mut page = Page::new(Some(60));
+        page.whole("file = /var/lib/postgresql/17/main/base/16384/a-name-with blanks.16385.1: 1 call");
+        assert_eq!(
+            page.text,
+            "file = /var/lib/postgresql/17/main/base/16384/\n  a-name-with blanks.16385.1: 1 call\n"
+        );
+        let mut page = Page::new(Some(60));
+        page.whole(&"x".repeat(100));
+        assert_eq!(page.text, format!("{}\n  {}\n", "x".repeat(60), "x".repeat(40)));
     }
 
     #[test]

@@ -36,6 +36,15 @@ fn shortened_path(name: &str, room: usize) -> Option<String> {
     (left > room / 2).then(|| format!("{first}{}", end_of(name, left)))
 }
 
+/// As much of what begins with what matters most as there is room for: `'sh -c while true; …`
+pub fn beginning(text: &str, room: usize) -> String {
+    if text.chars().count() <= room {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(room.saturating_sub(1)).collect();
+    format!("{kept}…")
+}
+
 /// The last characters of a name.
 fn end_of(name: &str, room: usize) -> String {
     let length = name.chars().count();
@@ -79,6 +88,12 @@ mod tests {
         );
         assert_eq!(shortened("others (57 files and more)", 15), "others …d more)");
         assert_eq!(shortened("abc", 1), "…");
+    }
+
+    #[test]
+    fn a_beginning_says_that_it_is_one() {
+        assert_eq!(beginning("'sh -c true'", 12), "'sh -c true'");
+        assert_eq!(beginning("'sh -c true'", 11), "'sh -c tru…");
     }
 
     proptest! {

@@ -66,7 +66,9 @@ struct Part {
 fn print_parts(whole: u64, parts: &[Part], page: &mut Page) {
     let time = column_units(TIME_COLUMNS, parts.iter().map(|part| part.ns))[0];
     let bytes = column_units(BYTE_COLUMNS, parts.iter().filter_map(|part| part.bytes))[0];
-    let heading = [time.name, "share", "requests", bytes.name].map(str::to_owned);
+    let has_bytes = parts.iter().any(|part| part.bytes.is_some());
+    let bytes_name = if has_bytes { bytes.name } else { "" };
+    let heading = [time.name, "share", "requests", bytes_name].map(str::to_owned);
     let rows = parts.iter().map(|part| {
         let cells = [
             time.number(part.ns),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::stack::unbalanced_share;
-use super::{Page, columns, counted, losses, samples, sum};
+use super::{Page, counted, losses, samples, sum};
 use crate::model::ids::{Hook, Layer, joined};
 use crate::model::report::stack::{FamilyReport, StackReport};
 use crate::model::report::{Agreement, LayerReport, NotMeasured, Report};
@@ -85,7 +85,7 @@ fn all_missing(report: &Report) -> impl Iterator<Item = (&'static str, &NotMeasu
 /// `width`: columns of the terminal; `None` where it is none.
 #[must_use]
 pub fn notes(report: &Report, width: Option<usize>) -> String {
-    let mut page = Page::new(columns(width));
+    let mut page = Page::new(width);
     let measured = || report.layers.iter().filter(|layer| !layer.ops.is_empty());
     if let Some(hooks) = hooks(measured()) {
         page.line(&hooks);

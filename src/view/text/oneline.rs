@@ -35,7 +35,7 @@ impl OneLine {
         let changes = notes::changes(report, false);
         let lines: Vec<String> = [Some(line), changes].into_iter().flatten().collect();
         let is_full = screen.height.is_some_and(|height| self.since + lines.len() >= height);
-        let mut page = super::Page::new(super::columns(screen.width));
+        let mut page = super::Page::new(screen.width);
         if heading != self.heading || is_full {
             heading.iter().for_each(|line| page.line(line));
             self.since = 0;

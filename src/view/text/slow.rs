@@ -4,6 +4,7 @@ use std::io;
 
 use jiff::tz::TimeZone;
 
+use super::Page;
 use super::label::short;
 use super::name::shortened;
 use super::number::{ColumnUnit, percent, thousands, time_each};
@@ -61,15 +62,16 @@ pub fn print(call: &SlowCall, width: Option<usize>, out: &mut impl io::Write) ->
 /// # Errors
 ///
 /// What writing to `out` fails with.
-pub fn print_left_out(left_out: LeftOut, out: &mut impl io::Write) -> io::Result<()> {
+pub fn print_left_out(left_out: LeftOut, width: Option<usize>, out: &mut impl io::Write) -> io::Result<()> {
     let calls = left_out.sum();
     let more = if calls == 1 { "call" } else { "calls" };
-    let line = format!(
-        "... {} more slow {more} not shown: {}\n",
+    let mut page = Page::new(width);
+    page.line(&format!(
+        "... {} more slow {more} not shown: {}",
         thousands(calls),
         why(left_out)
-    );
-    out.write_all(line.as_bytes())
+    ));
+    out.write_all(page.text.as_bytes())
 }
 
 /// `2 beyond 1,000 in a second, 1 for want of room`

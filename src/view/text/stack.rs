@@ -5,7 +5,7 @@ use super::number::{
     time_sum,
 };
 use super::{
-    Page, TextOptions, Unit, bar_length, counted, errors, excluded, losses, neighbour, print_table, samples, sum,
+    Page, TextOptions, Unit, WIDTH, bar_length, counted, errors, excluded, losses, neighbour, print_table, samples, sum,
 };
 use crate::model::ids::{Hook, Layer, Origin, ReadClass, Row, joined};
 use crate::model::report::slow::SlowReport;
@@ -247,23 +247,29 @@ fn apportion(parts: &[u64], sum: u64) -> Vec<u64> {
     shares
 }
 
-/// A family's line, in two where one is too narrow.
+/// A family's line; two on a terminal that is narrower than [`WIDTH`], and where one does not suffice.
 fn print_heading(family: &FamilyReport, unit: ColumnUnit, page: &mut Page) {
     let (sums, each) = heading(family, unit);
     let line = format!("{sums} {each}");
-    if line.chars().count() <= page.width {
+    let is_narrow = page.width < WIDTH;
+    if line.chars().count() <= page.width && !is_narrow {
         page.line(&line);
         return;
     }
     // Very large numbers stand in no column.
     let words = |text: &str| text.split_whitespace().collect::<Vec<&str>>().join(" ");
     let line = words(&line);
-    if line.chars().count() <= page.width {
+    if line.chars().count() <= page.width && !is_narrow {
         page.line(&line);
+        return;
+    }
+    // The families of a narrow terminal have one form.
+    if is_narrow && sums.chars().count() <= page.width {
+        page.line(&sums);
     } else {
         page.line(&words(&sums));
-        page.line(&format!("  {each}"));
     }
+    page.line(&format!("  {each}"));
 }
 
 /// What a family's calls are together, and what they are one by one.
@@ -577,7 +583,7 @@ mod tests {
         };
         let unit = unit_of([family.total_ns].into_iter(), Unit::Nanoseconds);
         for width in [60, 80, 120] {
-            let mut page = Page::new(width);
+            let mut page = Page::new(Some(width));
             print_heading(&family, unit, &mut page);
             let lines: Vec<&str> = page.text.lines().collect();
             assert!(lines[0].starts_with("metadata 987,654,321 calls "), "{lines:?}");
