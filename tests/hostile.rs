@@ -5,9 +5,12 @@
 #[path = "vm/guest/process.rs"]
 mod process;
 
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -517,4 +520,86 @@ fn a_check_works_where_nobody_else_can_reach() {
     assert!(!name.contains(&check.id().to_string()), "{name}");
     assert_eq!(check.wait().unwrap().code(), Some(0));
     assert!(fs::read_dir(&folder.0).unwrap().next().is_none());
+}
+
+/// Values that no option wants, or wants only some of.
+const VALUES: [&[u8]; 16] = [
+    b"",
+    b"18446744073709551616",
+    b"-1",
+    b"0",
+    b"1e400",
+    b"nan",
+    b"\xff\xfe",
+    b"\x1b[31m",
+    b"a\nb",
+    b"\xe2\x80\xae",
+    &[b'x'; 5000],
+    b",",
+    b"/dev/null",
+    &[b'9'; 400],
+    b"5 s",
+    b"0.0000000001",
+];
+/// Of all cases, as many are tried, always the same.
+const CASES: usize = 250;
+const SEED: u64 = 0x5eed;
+
+/// Every option of the help with every value, in two spellings, and every verb.
+fn cases() -> Vec<Vec<OsString>> {
+    let help = shown(&mut tool(&["--help"])).stdout;
+    let is_option = |word: &&str| word.starts_with("--") && word.len() > 2;
+    let words = help.split(|c: char| !c.is_ascii_lowercase() && c != '-');
+    let options: BTreeSet<&str> = words.filter(is_option).collect();
+    assert!(options.len() > 25, "{options:?}");
+    let mut cases = Vec::new();
+    let value = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
+    for bytes in VALUES {
+        for option in &options {
+            let joined = [option.as_bytes(), b"=", bytes].concat();
+            cases.push(vec![OsString::from(option), value(bytes)]);
+            cases.push(vec![value(&joined)]);
+        }
+        for before in [&["compare"][..], &["help"], &["1"], &[]] {
+            let words = || before.iter().map(OsString::from);
+            cases.push(words().chain([value(bytes)]).collect());
+            cases.push(words().chain([value(bytes), value(bytes)]).collect());
+        }
+        cases.push(vec!["--".into(), value(bytes)]);
+    }
+    cases
+}
+
+/// Whatever it is given, it ends with a status that is documented, and says in one line what is wrong.
+#[test]
+fn bad_input_is_one_line_of_error() {
+    let folder = Folder::new();
+    let mut all = cases();
+    // Knuth's linear congruential generator.
+    let mut random = SEED;
+    for _ in 0..CASES {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let case = all.swap_remove((random >> 33) as usize % all.len());
+        let is_verb = ["compare", "help", "--"].iter().any(|verb| case[0] == *verb);
+        let is_check = case[0].as_bytes().starts_with(b"--check");
+        let mut tool = tool(if is_verb {
+            &[]
+        } else {
+            &["-T", "syscall", "-S", "--duration", "5ms"]
+        });
+        let output = shown(tool.args(&case).current_dir(&folder.0));
+        let errors = output.stderr.lines().filter(|line| line.starts_with("error: ")).count();
+        let is_right = match output.status.code() {
+            Some(0) => errors == 0,
+            // A check's failure is its table.
+            Some(1) if is_check => errors <= 1,
+            Some(1 | 2) => errors == 1,
+            // As a shell has it: the command cannot be run.
+            Some(126 | 127) => case[0] == "--" && errors == 1,
+            _ => false,
+        };
+        assert!(is_right, "{case:?}: {output:?}");
+    }
 }
