@@ -133,7 +133,7 @@ pub fn wait(
     signals: &Signals,
     processes: &[Process],
     child: Option<&OwnedFd>,
-    output: Option<BorrowedFd<'_>>,
+    outputs: &[BorrowedFd<'_>],
     slow_calls: Option<BorrowedFd<'_>>,
     wake: Option<Instant>,
 ) -> io::Result<Event> {
@@ -157,8 +157,8 @@ pub fn wait(
             fds.push(watched(&process.pidfd));
             sources.push(Source::Process(index));
         }
-        if let Some(output) = output {
-            fds.push(PollFd::new(output, PollFlags::POLLIN));
+        for output in outputs {
+            fds.push(PollFd::new(*output, PollFlags::POLLIN));
             sources.push(Source::Output);
         }
         if let Some(slow_calls) = slow_calls {
@@ -244,17 +244,7 @@ mod tests {
         let ((written, to_written), (slow, to_slow)) = (pipe(), pipe());
         let put = |pipe: &OwnedFd| assert_eq!(nix::unistd::write(pipe, &[1]), Ok(1));
         let (past, future) = (Instant::now(), Instant::now() + Duration::from_secs(3600));
-        let next = |wake| {
-            wait(
-                &signals,
-                &[],
-                None,
-                Some(written.as_fd()),
-                Some(slow.as_fd()),
-                Some(wake),
-            )
-            .unwrap()
-        };
+        let next = |wake| wait(&signals, &[], None, &[written.as_fd()], Some(slow.as_fd()), Some(wake)).unwrap();
         assert_eq!(next(past), Event::Time);
         // They are always there.
         put(&to_slow);

@@ -7,7 +7,7 @@ mod disks;
 mod how;
 mod output;
 mod progress;
-mod reporter;
+mod sinks;
 mod slow;
 mod snapshots;
 
@@ -23,6 +23,7 @@ use std::time::Instant;
 use libbpf_rs::{MapCore, MapFlags};
 use nix::unistd::Pid;
 
+use crate::analyse;
 use crate::args::Options;
 use crate::catalog::Layer;
 use crate::catalog::Row;
@@ -38,7 +39,7 @@ use crate::kernel::{self, Facts, LazySymbols, cgroup};
 use crate::leave;
 use crate::limits;
 use crate::model::ids::By;
-use crate::model::report::{Filter, nanoseconds};
+use crate::model::report::{Filter, Report, nanoseconds};
 use crate::model::run_info::RunInfo;
 use crate::model::snapshot::{DiskCounters, Snapshot};
 use crate::probe::attach::{self, AttachError, Attached, EVERY_FUNCTION, Refusal, Stage};
@@ -49,7 +50,6 @@ use crate::probe::{Choice, Hook};
 use crate::process::{self, Process};
 use crate::say;
 use crate::source::live::{self, OfRun, monotonic_ns};
-use crate::view::View;
 use crate::view::text::Unit;
 use crate::view::text::notes::notes;
 use crate::view::text::oneline;
@@ -58,8 +58,7 @@ use self::banner::banner;
 use self::budget::Keeping;
 use self::disks::{Disks, check_paths};
 use self::how::tell_how;
-use self::output::{Output, Piece};
-use self::reporter::Reporter;
+use self::sinks::Sinks;
 use self::slow::Told;
 use self::snapshots::Saved;
 
@@ -106,7 +105,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     };
     let cannot = |cause: &dyn std::fmt::Display| Failure::new(failed(COULD_NOT_MEASURE), cause);
 
-    let mut output = Output::open(options).map_err(|line| cannot(&line))?;
+    let mut sinks = Sinks::open(options).map_err(|line| cannot(&line))?;
     let disk = options
         .disk
         .as_deref()
@@ -162,7 +161,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     if let Some(file) = file {
         settings.of_file(&file);
     }
-    let runs = (options.verbose || options.json.is_some() || options.budget.is_some()).then(program::count_runs);
+    let runs = (options.verbose || options.has_json() || options.budget.is_some()).then(program::count_runs);
     if let (Some(Err(error)), true) = (&runs, options.budget.is_some()) {
         return Err(cannot(&format!(
             "--budget needs what the probes cost, which the kernel does not count here: {error} (CAP_SYS_ADMIN opens it)"
@@ -225,7 +224,6 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         attached,
         info,
         disks,
-        reporter: Reporter::new(options),
         saved,
         epoch: u64::from(EPOCH_STEP),
         _runs: runs,
@@ -233,15 +231,18 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         began: Instant::now(),
         budget: None,
     };
-    output.begin().map_err(|line| cannot(&line))?;
     let before = run.begin();
+    let first = analyse::report(&run.info, &before, &before);
+    sinks.begin(&first).map_err(|line| cannot(&line))?;
     run.save(&before).map_err(|line| cannot(&line))?;
     // The banner comes when everything that follows it is measured.
     say!("{}", banner(&run.info.subject, options, &run.refused));
-    run.say_notes(&before);
-    run.head_slow(&mut output).map_err(|line| cannot(&line))?;
+    run.say_notes(first);
+    if options.slower.is_some() {
+        or_leave(sinks.slow_heading()).map_err(|line| cannot(&line))?;
+    }
     let child = waiting.map(|waiting| start(waiting, &options.command[0])).transpose()?;
-    run.watch(before, processes, child, &signals, &mut output)
+    run.watch(before, processes, child, &signals, &mut sinks)
         .map_err(|line| cannot(&line))
 }
 
@@ -382,7 +383,7 @@ fn settings(
     let config = &mut settings.config;
     config.tgid = one.unwrap_or(0);
     // The text has the rows alone; only JSON has the ops of each layer, too.
-    config.rows_only = MaybeUninit::new(options.whole_stack && options.json.is_none());
+    config.rows_only = MaybeUninit::new(options.whole_stack && !options.has_json());
     config.one_epoch = MaybeUninit::new(options.interval.is_none());
     config.self_tgid = process::global_number(std::process::id()).unwrap_or(0);
     config.traced_set = MaybeUninit::new(options.follow || (one.is_none() && !processes.is_empty()));
@@ -636,7 +637,6 @@ struct Run<'a> {
     attached: ManuallyDrop<Attached>,
     /// What reports have to know beside the counters.
     info: RunInfo,
-    reporter: Reporter<'a>,
     /// Where the moments are kept, if they are.
     saved: Option<Saved>,
     /// Disks whose counters are compared with ours.
@@ -664,7 +664,7 @@ impl Run<'_> {
         control(&mut self.attached, |control| control.began_ns = monotonic_ns());
         self.began = Instant::now();
         snapshot.at_ns = monotonic_ns();
-        (snapshot.wall, snapshot.utc_offset) = live::wall_clock();
+        snapshot.wall = jiff::Timestamp::now();
         self.info.began_ns = snapshot.at_ns;
         let limit = self.options.budget;
         self.budget = limit.map(|limit| Keeping::new(limit, &self.attached));
@@ -684,7 +684,7 @@ impl Run<'_> {
         mut processes: Vec<Process>,
         mut child: Option<Child>,
         signals: &Signals,
-        output: &mut Output,
+        sinks: &mut Sinks,
     ) -> Result<u8, String> {
         let began = self.began;
         let child_fd = match &child {
@@ -698,16 +698,16 @@ impl Run<'_> {
         // The terminal of a command is its own.
         let end_shown = deadline.filter(|_| !self.options.quiet && child.is_none());
         let status = loop {
-            or_leave(output.settle())?;
-            if !output.is_busy() {
-                self.tell_slow(false, output)?;
+            or_leave(sinks.settle())?;
+            if !sinks.is_busy() {
+                self.tell_slow(false, sinks)?;
             }
             // A command is not left by itself: its end is waited for.
             if self.keep_to_budget(child.is_some()) {
                 break 0;
             }
             // A reader who has not taken the last report yet gets the next one later, of a longer interval.
-            let is_free = !output.is_busy();
+            let is_free = !sinks.is_busy();
             let due = next.filter(|_| is_free);
             let look = self.options.slower.filter(|_| is_free).map(|_| self.told.next());
             let budget = self.budget.as_ref().and_then(Keeping::next);
@@ -716,7 +716,7 @@ impl Run<'_> {
             let wake = [deadline, due, look, budget, left].into_iter().flatten().min();
             let ring = self.attached.stack.as_ref().and_then(|stack| stack.slow.as_ref());
             let ring = ring.filter(|_| is_free).map(AsFd::as_fd);
-            let event = wait(signals, &processes, child_fd.as_ref(), output.progress(), ring, wake)
+            let event = wait(signals, &processes, child_fd.as_ref(), &sinks.progress(), ring, wake)
                 .map_err(|error| error.to_string())?;
             let is_over = |moment: Option<Instant>| moment.is_some_and(|moment| Instant::now() >= moment);
             match event {
@@ -731,7 +731,7 @@ impl Run<'_> {
                     if last {
                         break 0;
                     }
-                    before = self.report(&before, false, output)?;
+                    before = self.report(&before, false, sinks)?;
                     // A machine that was asleep owes no reports.
                     next = next
                         .and_then(|at| at.checked_add(interval))
@@ -768,11 +768,9 @@ impl Run<'_> {
                 }
             }
         };
-        self.report(&before, true, output)?;
-        or_leave(output.finish(signals))?;
-        if let Some(line) = output.not_written() {
-            say!("{line}");
-        }
+        self.report(&before, true, sinks)?;
+        or_leave(sinks.finish(signals))?;
+        sinks.not_written().for_each(|line| say!("{line}"));
         Ok(status)
     }
 
@@ -795,15 +793,16 @@ impl Run<'_> {
             .budget
             .as_ref()
             .map_or_else(Vec::new, |keeping| keeping.detached().to_vec());
+        after.utc_offset = live::utc_offset(after.wall);
         after.hold_back(before);
         after
     }
 
     /// Prints what came since `before`, and reads on from there.
-    fn report(&mut self, before: &Snapshot, last: bool, output: &mut Output) -> Result<Snapshot, String> {
+    fn report(&mut self, before: &Snapshot, last: bool, sinks: &mut Sinks) -> Result<Snapshot, String> {
         let mut after = self.end(before, last);
         // Calls that are in the report are reported before it.
-        self.tell_slow(last, output)?;
+        self.tell_slow(last, sinks)?;
         if last {
             match live::under_way(&self.attached, self.plan) {
                 Ok(under_way) => after.under_way = Some(under_way),
@@ -813,13 +812,7 @@ impl Run<'_> {
             }
         }
         self.save(&after)?;
-        let screen = output.screen();
-        let piece = Piece {
-            reports: 1,
-            ..Piece::default()
-        };
-        let (reporter, run) = (&mut self.reporter, &self.info);
-        or_leave(output.write(piece, |out| reporter.print(run, before, &after, screen, out)))?;
+        or_leave(sinks.report(&analyse::report(&self.info, before, &after)))?;
         Ok(after)
     }
 
@@ -832,24 +825,20 @@ impl Run<'_> {
         saved.moment(moment)
     }
 
-    /// Says what will not change.
-    fn say_notes(&mut self, begin: &Snapshot) {
-        let report = self.reporter.begin(&self.info, begin);
-        let Some(mut report) = report.filter(|_| !self.options.quiet) else {
+    /// Says what will not change, where reports are for people, which do not repeat it then. `first` is a report without numbers.
+    fn say_notes(&self, mut first: Report) {
+        let options = self.options;
+        if options.json.is_some() || options.verbose || options.quiet {
             return;
-        };
-        if let Some(stack) = report.stack.as_mut().filter(|_| !kernel::is_seen_mounted("overlay")) {
+        }
+        if let Some(stack) = first.stack.as_mut().filter(|_| !kernel::is_seen_mounted("overlay")) {
             stack.not_measured.retain(|row| row.what != Row::Overlay.name());
         }
-        if let Some(stack) = report.stack.as_ref().filter(|_| self.options.oneline) {
-            report.warnings.push(oneline::explained(stack));
+        if let Some(stack) = first.stack.as_ref().filter(|_| options.oneline) {
+            first.warnings.push(oneline::explained(stack));
         }
         let width = terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| width.0.into());
-        notes(&report, width).trim_end().lines().for_each(|line| say!("{line}"));
-    }
-
-    fn view(&self, output: &Output) -> View {
-        reporter::view(self.options, false, output.width())
+        notes(&first, width).trim_end().lines().for_each(|line| say!("{line}"));
     }
 }
 

@@ -23,9 +23,8 @@ use iostackbreakdown::model::report::{
     Agreement, Apart, AttachPoint, Budget, Cause, CauseKind, Cost, Diskstats, Filter, LayerReport, Loss, LossReason,
     NotMeasured, OpReport, Probe, Refused, Report, Runs,
 };
-use iostackbreakdown::view::View;
 use iostackbreakdown::view::json::{self, Form};
-use iostackbreakdown::view::text::{TextOptions, Unit};
+use iostackbreakdown::view::text::{self, TextOptions, Unit};
 use schema::{QUANTILES, array, number, paths, paths_of_objects};
 use serde_json::{Value, json};
 use validator::{SCHEMA, strict, valid};
@@ -124,7 +123,7 @@ fn a_compact_report_leaves_out_what_was_never_called() {
     let mut left_out = 0;
     for (name, report) in cases() {
         let mut line = Vec::new();
-        View::Json(Form::Compact).print(&report, &mut line).unwrap();
+        json::print(&report, Form::Compact, &mut line).unwrap();
         let line = String::from_utf8(line).unwrap();
         let reports = schema::reports(&line).unwrap_or_else(|error| panic!("{name}: {error}"));
         let mut full: Value = serde_json::from_str(&printed(&report)).unwrap();
@@ -621,7 +620,7 @@ fn text_and_json_tell_the_same() {
             is_first: false,
             width: None,
         };
-        View::Text(options).print(&report, &mut text).unwrap();
+        text::print(&report, &options, &mut text).unwrap();
         let text = unfold(&String::from_utf8(text).unwrap());
         let json: Value = serde_json::from_str(&printed(&report)).unwrap();
         let mut layer = report.layers.first().map_or("", |layer| layer.layer.name()).to_owned();
@@ -1014,6 +1013,6 @@ fn reason(what: &str, reason: &str) -> NotMeasured {
 
 fn printed(report: &Report) -> String {
     let mut out = Vec::new();
-    View::Json(Form::Full).print(report, &mut out).unwrap();
+    json::print(report, Form::Full, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }

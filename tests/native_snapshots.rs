@@ -98,9 +98,9 @@ fn assert_same(name: &str, options: &[&str]) {
             "{name}"
         );
     }
-    // A file that was cut has the moments before.
-    let text = fs::read_to_string(&saved).unwrap();
-    fs::write(&saved, &text[..text.len() / 2]).unwrap();
+    // A file that was cut is an error, in one line.
+    let bytes = fs::read(&saved).unwrap();
+    fs::write(&saved, &bytes[..bytes.len() - 9]).unwrap();
     let cut = Command::new(TOOL).args(&again).output().unwrap();
     let error = String::from_utf8_lossy(&cut.stderr).into_owned();
     assert_eq!((cut.status.code(), error.lines().count()), (Some(1), 1), "{error}");
@@ -125,6 +125,31 @@ fn json_is_the_same() {
         let options: Vec<&str> = options.iter().copied().chain(["--json"]).collect();
         assert_same(&format!("json-{number}"), &options);
     }
+}
+
+/// JSON beside the text, of the same run.
+#[test]
+fn a_run_has_several_views() {
+    let folder = folder("snapshots-views");
+    let path = |name: &str| folder.join(name).display().to_string();
+    let (saved, text, json) = (path("saved"), path("text"), path("json"));
+    let arguments = ["0.3", "--save-snapshots", &saved, "-o", &text, "--export-json", &json];
+    run(&arguments.map(str::to_owned), &workload(&folder));
+    let of = |options: &[&str]| {
+        let arguments = options.iter().copied().chain(["0.3", "--from-snapshots", &saved]);
+        String::from_utf8(read_back(&arguments.map(str::to_owned).collect::<Vec<_>>())).unwrap()
+    };
+    assert_eq!(fs::read_to_string(&text).unwrap(), of(&[]));
+    let lines = fs::read_to_string(&json).unwrap();
+    assert!(lines.lines().count() > 1, "{lines}");
+    assert_eq!(lines, of(&["--json"]));
+    // The text has notes once; JSON has each in every report.
+    let reports: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(
+        reports
+            .iter()
+            .all(|report| report["warnings"] == reports[0]["warnings"])
+    );
 }
 
 #[test]

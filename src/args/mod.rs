@@ -58,6 +58,8 @@ pub struct Options {
     pub output: Option<PathBuf>,
     /// Reports are JSON Lines, not text.
     pub json: Option<Form>,
+    /// Reports go to this file as JSON Lines, too.
+    pub export_json: Option<PathBuf>,
     /// Reports are folded stacks.
     pub folded: bool,
     /// A line for each report; only with an interval.
@@ -80,6 +82,14 @@ pub struct Options {
     pub save_snapshots: Option<PathBuf>,
     /// Print reports of counters that were kept, instead of a run.
     pub from_snapshots: Option<PathBuf>,
+}
+
+impl Options {
+    /// Some of the reports are for programs, which want all that is known.
+    #[must_use]
+    pub fn has_json(&self) -> bool {
+        self.json.is_some() || self.export_json.is_some()
+    }
 }
 
 /// What parsing ended with when not with options.
@@ -256,6 +266,9 @@ struct Output {
     /// Print JSON Lines, always in nanoseconds and with histograms, whatever -m, -u and -S say; compact: without what was never called
     #[arg(long, value_name = "FORM", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "full")]
     json: Option<Form>,
+    /// Also write the reports to FILE as JSON Lines
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "check")]
+    export_json: Option<PathBuf>,
     /// Split the report by process, file, disk or control group (1,024 at most): the largest, and all others together
     #[arg(long, value_name = "WHAT", value_enum, conflicts_with = "check")]
     by: Option<By>,
@@ -458,6 +471,7 @@ fn validate(raw: Raw) -> Result<Options, String> {
         budget: raw.budget,
         output: raw.output.output,
         json: raw.output.json,
+        export_json: raw.output.export_json,
         folded: raw.output.folded,
         oneline: raw.output.oneline,
         verbose: raw.output.verbose,

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,11 +15,10 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::args::Options;
 use crate::event::{self, Signals};
 use crate::say;
+use crate::view::Screen;
 use crate::view::text::counted;
-use crate::view::text::oneline::Screen;
 
 /// How long the reader has for what is left when a signal has ended the run.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -58,16 +58,16 @@ struct Writer {
 
 impl Output {
     /// A file keeps what it has until [`Self::begin`].
-    pub fn open(options: &Options) -> Result<Self, String> {
-        let has_command = !options.command.is_empty();
-        let name = options.output.as_deref().filter(|path| path.as_os_str() != "-");
+    /// `path`: `None` is standard output, or standard error where there is a COMMAND; `-` is standard output.
+    pub fn open(path: Option<&Path>, has_command: bool) -> Result<Self, String> {
+        let name = path.filter(|path| path.as_os_str() != "-");
         let (file, called) = match name {
             Some(path) => (
                 OpenOptions::new().write(true).create(true).truncate(false).open(path),
                 format!("'{}'", path.display()),
             ),
             // A command's standard output is its own.
-            None if has_command && options.output.is_none() => (duplicate(io::stderr()), "to stderr".to_owned()),
+            None if has_command && path.is_none() => (duplicate(io::stderr()), "to stderr".to_owned()),
             None => (duplicate(io::stdout()), "to stdout".to_owned()),
         };
         let file = file.map_err(|error| format!("cannot write {called}: {error}"))?;
@@ -186,11 +186,6 @@ impl Output {
             .collect();
         let were = if reports + slow_calls == 1 { "was" } else { "were" };
         (!parts.is_empty()).then(|| format!("{} {were} not written: the reader was too slow", parts.join(" and ")))
-    }
-
-    /// Columns, if it is a terminal.
-    pub fn width(&self) -> Option<usize> {
-        self.screen().width
     }
 
     /// Columns and lines, if it is a terminal.

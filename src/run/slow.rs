@@ -1,12 +1,12 @@
 //! Slow calls, printed as they end.
 
-use std::io::Write;
 use std::time::{Duration, Instant};
 
-use super::output::{Output, Piece};
+use super::sinks::Sinks;
 use super::{Run, or_leave};
 use crate::model::report::slow::LeftOut;
 use crate::source::live::{self, Clocks};
+use crate::view::SlowCalls;
 
 /// How often at most it is told that some were left out.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ impl Told {
 
 impl Run<'_> {
     /// Prints the slow calls that have ended, and, not too often, how many were left out. `last`: it is told now or never.
-    pub(super) fn tell_slow(&mut self, last: bool, output: &mut Output) -> Result<(), String> {
+    pub(super) fn tell_slow(&mut self, last: bool, sinks: &mut Sinks) -> Result<(), String> {
         if self.options.slower.is_none() {
             return Ok(());
         }
@@ -52,30 +52,6 @@ impl Run<'_> {
         if calls.is_empty() && left_out.sum() == 0 {
             return Ok(());
         }
-        let view = self.view(output);
-        let piece = Piece {
-            slow_calls: calls.len() as u64,
-            ..Piece::default()
-        };
-        or_leave(output.write(piece, |mut out: &mut dyn Write| {
-            for call in &calls {
-                view.print_slow(call, &mut out)?;
-            }
-            if left_out.sum() > 0 {
-                view.print_left_out(left_out, &mut out)?;
-            }
-            Ok(())
-        }))
-    }
-
-    /// What stands above them.
-    pub(super) fn head_slow(&self, output: &mut Output) -> Result<(), String> {
-        if self.options.slower.is_none() {
-            return Ok(());
-        }
-        let view = self.view(output);
-        or_leave(output.write(Piece::default(), |mut out: &mut dyn Write| {
-            view.print_slow_heading(&mut out)
-        }))
+        or_leave(sinks.slow_calls(&SlowCalls { calls, left_out }))
     }
 }

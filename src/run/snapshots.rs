@@ -1,18 +1,20 @@
 //! Counters kept in a file, and reports made of them later: by another process, without privileges, on another machine.
 //!
-//! A line of JSON each: what is known of the run, then its moments.
+//! What is known of the run, then its moments: each by its length in bytes, and in the compact form of `postcard`.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
+
+use crate::analyse;
 use crate::args::Options;
 use crate::event::Signals;
 use crate::model::run_info::RunInfo;
 use crate::model::snapshot::Snapshot;
 
-use super::output::{Output, Piece};
-use super::reporter::Reporter;
+use super::sinks::Sinks;
 use super::{COULD_NOT_MEASURE, Failure, or_leave};
 
 /// Where the moments of a run are kept.
@@ -31,7 +33,7 @@ impl Saved {
     /// # Errors
     /// When it cannot be written, in one line.
     pub fn run(&mut self, run: &RunInfo) -> Result<(), String> {
-        self.line(run)
+        self.record(run)
     }
 
     /// Each moment is in the file when this returns.
@@ -39,13 +41,16 @@ impl Saved {
     /// # Errors
     /// As above.
     pub fn moment(&mut self, moment: &Snapshot) -> Result<(), String> {
-        self.line(moment)?;
+        self.record(moment)?;
         self.0.flush().map_err(cannot_save)
     }
 
-    fn line(&mut self, what: &impl serde::Serialize) -> Result<(), String> {
-        serde_json::to_writer(&mut self.0, what).map_err(cannot_save)?;
-        self.0.write_all(b"\n").map_err(cannot_save)
+    fn record(&mut self, what: &impl serde::Serialize) -> Result<(), String> {
+        let bytes = postcard::to_allocvec(what).map_err(cannot_save)?;
+        self.0
+            .write_all(&(bytes.len() as u64).to_le_bytes())
+            .map_err(cannot_save)?;
+        self.0.write_all(&bytes).map_err(cannot_save)
     }
 }
 
@@ -60,35 +65,40 @@ fn cannot_save(error: impl std::fmt::Display) -> String {
 pub fn print(path: &Path, options: &Options) -> Result<u8, Failure> {
     let cannot = |line: String| Failure::new(COULD_NOT_MEASURE, line);
     let signals = Signals::install().map_err(|error| cannot(format!("signals cannot be handled: {error}")))?;
-    let mut output = Output::open(options).map_err(cannot)?;
+    let mut sinks = Sinks::open(options).map_err(cannot)?;
     let (run, moments) = read(path).map_err(|error| cannot(format!("cannot read '{}': {error}", path.display())))?;
-    output.begin().map_err(cannot)?;
-    let mut reporter = Reporter::new(options);
-    if let Some(first) = moments.first() {
-        reporter.begin(&run, first);
+    for (place, (before, after)) in moments.iter().zip(moments.iter().skip(1)).enumerate() {
+        if place == 0 {
+            sinks.begin(&analyse::report(&run, before, before)).map_err(cannot)?;
+        }
+        or_leave(sinks.report(&analyse::report(&run, before, after))).map_err(cannot)?;
     }
-    for (before, after) in moments.iter().zip(moments.iter().skip(1)) {
-        let screen = output.screen();
-        let piece = Piece {
-            reports: 1,
-            ..Piece::default()
-        };
-        let written = output.write(piece, |out| reporter.print(&run, before, after, screen, out));
-        or_leave(written).map_err(cannot)?;
-    }
-    or_leave(output.finish(&signals)).map_err(cannot)?;
+    or_leave(sinks.finish(&signals)).map_err(cannot)?;
     Ok(0)
 }
 
 fn read(path: &Path) -> io::Result<(RunInfo, Vec<Snapshot>)> {
-    parse(BufReader::new(File::open(path)?))
+    parse(&fs::read(path)?)
 }
 
-fn parse(text: impl BufRead) -> io::Result<(RunInfo, Vec<Snapshot>)> {
-    let mut lines = text.lines();
-    let run = lines.next().ok_or(io::ErrorKind::UnexpectedEof)??;
-    let moments = lines.map(|line| Ok(serde_json::from_str(&line?)?));
-    Ok((serde_json::from_str(&run)?, moments.collect::<io::Result<_>>()?))
+fn parse(mut bytes: &[u8]) -> io::Result<(RunInfo, Vec<Snapshot>)> {
+    let run = record(&mut bytes)?;
+    let mut moments = Vec::new();
+    while !bytes.is_empty() {
+        moments.push(record(&mut bytes)?);
+    }
+    Ok((run, moments))
+}
+
+/// Takes the next one.
+fn record<T: DeserializeOwned>(bytes: &mut &[u8]) -> io::Result<T> {
+    let cut = || io::Error::from(io::ErrorKind::UnexpectedEof);
+    let length = bytes.split_off(..size_of::<u64>()).ok_or_else(cut)?;
+    let length = length.try_into().map(u64::from_le_bytes).map_err(io::Error::other)?;
+    let record = usize::try_from(length)
+        .ok()
+        .and_then(|length| bytes.split_off(..length));
+    postcard::from_bytes(record.ok_or_else(cut)?).map_err(io::Error::other)
 }
 
 #[cfg(test)]
@@ -98,15 +108,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::analyse;
     use crate::fuzz;
     use crate::model::ids::{By, Hook, Layer, Op, Row};
     use crate::model::report::AttachPoint;
     use crate::model::run_info::{BlockEvent, BlockInfo, DisksInfo, LayerInfo, OpInfo, ProbeInfo, StackInfo};
     use crate::model::snapshot::{FamilyCounters, GroupsCounters, NeighbourCounters, OpCounters, StackCounters};
-    use crate::view::View;
     use crate::view::json::Form;
     use crate::view::text::{TextOptions, Unit};
+    use crate::view::{Folded, Json, Screen, Sheet, Text, View};
 
     fn run() -> RunInfo {
         let event = |name: &str| BlockEvent {
@@ -198,18 +207,19 @@ mod tests {
         }
     }
 
-    static TEXT: LazyLock<String> = LazyLock::new(|| {
-        let lines = [
-            serde_json::to_string(&run()).unwrap(),
-            serde_json::to_string(&moment(0)).unwrap(),
-            serde_json::to_string(&moment(7)).unwrap(),
+    static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let records = [
+            postcard::to_allocvec(&run()).unwrap(),
+            postcard::to_allocvec(&moment(0)).unwrap(),
+            postcard::to_allocvec(&moment(7)).unwrap(),
         ];
-        lines.join("\n")
+        let with_length = |record: &Vec<u8>| [&(record.len() as u64).to_le_bytes()[..], record].concat();
+        records.iter().flat_map(with_length).collect()
     });
 
     #[test]
     fn what_is_kept_is_read_back() {
-        let (info, moments) = parse(TEXT.as_bytes()).unwrap();
+        let (info, moments) = parse(&BYTES).unwrap();
         assert_eq!((info, moments), (run(), vec![moment(0), moment(7)]));
     }
 
@@ -217,8 +227,8 @@ mod tests {
         #![proptest_config(fuzz::config())]
 
         #[test]
-        fn damaged_counters_make_a_report_or_none(text in fuzz::text_like(&TEXT)) {
-            let Ok((run, moments)) = parse(text.as_bytes()) else { return Ok(()) };
+        fn damaged_counters_make_a_report_or_none(bytes in fuzz::bytes_like(&BYTES[..])) {
+            let Ok((run, moments)) = parse(&bytes) else { return Ok(()) };
             let text = TextOptions {
                 unit: Unit::Nanoseconds,
                 summary_only: false,
@@ -229,8 +239,10 @@ mod tests {
             };
             for pair in moments.windows(2) {
                 let report = analyse::report(&run, &pair[0], &pair[1]);
-                for view in [View::Text(text), View::Json(Form::Full), View::Folded] {
-                    view.print(&report, &mut io::sink()).unwrap();
+                let views: [Box<dyn View>; 3] = [Box::new(Text::new(text, false)), Box::new(Json(Form::Full)), Box::new(Folded)];
+                for mut view in views {
+                    let mut sheet = Sheet { out: &mut io::sink(), screen: Screen::default() };
+                    view.report(&report, &mut sheet).unwrap();
                 }
             }
         }

@@ -6,6 +6,7 @@
 
 use std::io;
 
+use super::{Sheet, View};
 use crate::model::ids::{Layer, Row};
 use crate::model::report::Report;
 use crate::model::report::stack::FamilyReport;
@@ -13,6 +14,16 @@ use crate::printable::printable;
 
 /// Layers that others are below, in their order.
 const ABOVE: [Row; 3] = [Row::Layer(Layer::Syscall), Row::Layer(Layer::Vfs), Row::Overlay];
+
+/// Reports as folded stacks, which have no slow calls.
+#[derive(Debug, Clone, Copy)]
+pub struct Folded;
+
+impl View for Folded {
+    fn report(&mut self, report: &Report, sheet: &mut Sheet<'_>) -> io::Result<()> {
+        print(report, &mut sheet.out)
+    }
+}
 
 /// Prints the whole stack's part of `report`, nothing where there is none. It is written in one piece.
 ///

@@ -10,6 +10,7 @@ use serde::{Serialize, Serializer};
 use serde_json::ser::Formatter;
 
 use super::errno::errno_name;
+use super::{Sheet, SlowCalls, View};
 use crate::model::histogram::Histogram;
 use crate::model::ids::{By, CauseKind, Family, Hook, Layer, Op, Origin, PathKind, ReadClass, Row};
 use crate::model::report::group::{GroupsReport, Numbers, Who};
@@ -32,6 +33,26 @@ pub enum Form {
     Full,
     /// Without what was measured and never called.
     Compact,
+}
+
+/// Reports as JSON Lines.
+#[derive(Debug, Clone, Copy)]
+pub struct Json(pub Form);
+
+impl View for Json {
+    fn slow_calls(&mut self, calls: &SlowCalls, sheet: &mut Sheet<'_>) -> io::Result<()> {
+        for call in &calls.calls {
+            print_slow(call, &mut sheet.out)?;
+        }
+        if calls.left_out.sum() > 0 {
+            print_left_out(calls.left_out, &mut sheet.out)?;
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, report: &Report, sheet: &mut Sheet<'_>) -> io::Result<()> {
+        print(report, self.0, &mut sheet.out)
+    }
 }
 
 /// Prints `report` as one line. It is written in one piece, so that whoever reads the file meanwhile finds no half of it.

@@ -11,64 +11,60 @@ use std::io;
 use crate::model::report::Report;
 use crate::model::report::slow::{LeftOut, SlowCall};
 
-use self::text::TextOptions;
+pub use self::folded::Folded;
+pub use self::json::Json;
+pub use self::text::Text;
 
-/// The form that a report is printed in.
-#[derive(Debug, Clone, Copy)]
-pub enum View {
-    /// For people.
-    Text(TextOptions),
-    /// For programs: one line each.
-    Json(json::Form),
-    /// For flame graph tools.
-    Folded,
+/// A form of reports. Each run may have several, each with an output of its own.
+pub trait View {
+    /// What will not change while the run lasts: `first` is a report without numbers.
+    fn begin(&mut self, first: &Report) {
+        let _ = first;
+    }
+
+    /// What stands above slow calls, where these are asked for.
+    ///
+    /// # Errors
+    /// What writing to `sheet` fails with.
+    fn slow_heading(&mut self, sheet: &mut Sheet<'_>) -> io::Result<()> {
+        let _ = sheet;
+        Ok(())
+    }
+
+    /// Slow calls that have ended since the last time.
+    ///
+    /// # Errors
+    /// As above.
+    fn slow_calls(&mut self, calls: &SlowCalls, sheet: &mut Sheet<'_>) -> io::Result<()> {
+        let _ = (calls, sheet);
+        Ok(())
+    }
+
+    /// What came in an interval, or in the whole run.
+    ///
+    /// # Errors
+    /// As above.
+    fn report(&mut self, report: &Report, sheet: &mut Sheet<'_>) -> io::Result<()>;
 }
 
-impl View {
-    /// Prints `report`, in one piece.
-    ///
-    /// # Errors
-    /// What writing to `out` fails with.
-    pub fn print(self, report: &Report, out: &mut impl io::Write) -> io::Result<()> {
-        match self {
-            Self::Text(options) => text::print(report, &options, out),
-            Self::Json(form) => json::print(report, form, out),
-            Self::Folded => folded::print(report, out),
-        }
-    }
+/// Slow calls, and how many are not among them.
+#[derive(Debug, Clone, Default)]
+pub struct SlowCalls {
+    pub calls: Vec<SlowCall>,
+    pub left_out: LeftOut,
+}
 
-    /// Prints what stands above slow calls.
-    ///
-    /// # Errors
-    /// As above.
-    pub fn print_slow_heading(self, out: &mut impl io::Write) -> io::Result<()> {
-        match self {
-            Self::Text(options) => text::slow::print_heading(options.width, out),
-            Self::Json(_) | Self::Folded => Ok(()),
-        }
-    }
+/// What something is printed on.
+pub struct Sheet<'a> {
+    pub out: &'a mut dyn io::Write,
+    pub screen: Screen,
+}
 
-    /// Prints one slow call. Folded stacks have none.
-    ///
-    /// # Errors
-    /// As above.
-    pub fn print_slow(self, call: &SlowCall, out: &mut impl io::Write) -> io::Result<()> {
-        match self {
-            Self::Text(options) => text::slow::print(call, options.width, out),
-            Self::Json(_) => json::print_slow(call, out),
-            Self::Folded => Ok(()),
-        }
-    }
-
-    /// Prints how many slow calls are not shown.
-    ///
-    /// # Errors
-    /// As above.
-    pub fn print_left_out(self, left_out: LeftOut, out: &mut impl io::Write) -> io::Result<()> {
-        match self {
-            Self::Text(options) => text::slow::print_left_out(left_out, options.width, out),
-            Self::Json(_) => json::print_left_out(left_out, out),
-            Self::Folded => Ok(()),
-        }
-    }
+/// A terminal, or none.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Screen {
+    /// Columns; `None` where it is no terminal.
+    pub width: Option<usize>,
+    /// Lines; `None` where it is no terminal, or that is not known.
+    pub height: Option<usize>,
 }

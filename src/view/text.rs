@@ -18,10 +18,13 @@ mod trust;
 use std::io;
 
 use self::name::{beginning, shortened};
+use self::notes::Said;
 use self::number::{
     BYTE_COLUMNS, ColumnUnit, TIME_COLUMNS, column_units, decimal_bytes, thousands, time_each, time_sum,
 };
+use self::oneline::OneLine;
 use super::errno::errno_name;
+use super::{Sheet, SlowCalls, View};
 use crate::model::abi::UNIT_SLOTS;
 use crate::model::histogram::TOP_BIT;
 use crate::model::ids::{Hook, Layer, joined};
@@ -70,6 +73,67 @@ pub struct TextOptions {
     pub is_first: bool,
     /// Columns of the terminal; `None` where it is none.
     pub width: Option<usize>,
+}
+
+/// Reports for people.
+#[derive(Debug)]
+pub struct Text {
+    /// What was asked for; width and place among the reports are those of the moment.
+    options: TextOptions,
+    /// Each report is a line, where that was asked for.
+    lines: Option<OneLine>,
+    /// Notes that are not repeated. `None`: each report has them all.
+    said: Option<Said>,
+}
+
+impl Text {
+    /// `is_oneline`: each report is one line.
+    #[must_use]
+    pub fn new(options: TextOptions, is_oneline: bool) -> Self {
+        Self {
+            options: TextOptions {
+                is_first: true,
+                ..options
+            },
+            lines: is_oneline.then(OneLine::default),
+            said: None,
+        }
+    }
+}
+
+impl View for Text {
+    /// Whoever asked for all that is known has it in each report.
+    fn begin(&mut self, first: &Report) {
+        self.said = (!self.options.verbose).then(|| Said::of(first));
+    }
+
+    fn slow_heading(&mut self, sheet: &mut Sheet<'_>) -> io::Result<()> {
+        slow::print_heading(sheet.screen.width, &mut sheet.out)
+    }
+
+    fn slow_calls(&mut self, calls: &SlowCalls, sheet: &mut Sheet<'_>) -> io::Result<()> {
+        for call in &calls.calls {
+            slow::print(call, sheet.screen.width, &mut sheet.out)?;
+        }
+        if calls.left_out.sum() > 0 {
+            slow::print_left_out(calls.left_out, sheet.screen.width, &mut sheet.out)?;
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, report: &Report, sheet: &mut Sheet<'_>) -> io::Result<()> {
+        let mut report = report.clone();
+        if let Some(said) = &mut self.said {
+            said.take_from(&mut report);
+        }
+        if let Some(lines) = &mut self.lines {
+            return sheet.out.write_all(lines.next(&report, sheet.screen).as_bytes());
+        }
+        self.options.width = sheet.screen.width;
+        print(&report, &self.options, &mut sheet.out)?;
+        self.options.is_first = false;
+        Ok(())
+    }
 }
 
 impl TextOptions {

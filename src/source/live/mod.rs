@@ -71,11 +71,10 @@ pub fn read(attached: &Attached, plan: &Plan, epoch: u64, counts_runs: bool) -> 
         cpus.for_each(|(_, cpu)| op::add_binned(&mut merged, cpu, unit_ns));
         merged
     };
-    let (wall, utc_offset) = wall_clock();
     Snapshot {
         at_ns: monotonic_ns(),
-        wall,
-        utc_offset,
+        wall: Timestamp::now(),
+        utc_offset: 0,
         ops: (0..attached.ops.len()).map(op).collect(),
         unread: unread.map(|error| error.0),
         probes: probe_counts(attached, counts_runs),
@@ -99,11 +98,10 @@ pub fn read(attached: &Attached, plan: &Plan, epoch: u64, counts_runs: bool) -> 
     }
 }
 
-/// The time, and the local time zone's seconds east of UTC.
+/// The local time zone's seconds east of UTC at this time. Finding it takes the reading of a file.
 #[must_use]
-pub fn wall_clock() -> (Timestamp, i32) {
-    let now = jiff::Zoned::now();
-    (now.timestamp(), now.offset().seconds())
+pub fn utc_offset(at: Timestamp) -> i32 {
+    at.to_zoned(jiff::tz::TimeZone::system()).offset().seconds()
 }
 
 fn probe_counts(attached: &Attached, counts_runs: bool) -> Vec<ProbeCounts> {

@@ -8,15 +8,7 @@ use crate::model::histogram::Histogram;
 use crate::model::ids::{Layer, Row};
 use crate::model::report::stack::{FamilyReport, RowReport, StackReport, label};
 use crate::model::report::{LayerReport, OpReport, Report};
-
-/// What the lines are printed on.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Screen {
-    /// Columns; `None` where it is no terminal.
-    pub width: Option<usize>,
-    /// Lines; `None` where it is no terminal, or that is not known: then there is one heading.
-    pub height: Option<usize>,
-}
+use crate::view::Screen;
 
 /// The lines of a run.
 #[derive(Debug, Default)]

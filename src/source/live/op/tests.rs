@@ -17,7 +17,7 @@ use crate::catalog::{Layer, Op};
 use crate::kernel::interface::{BINS, BINS_FROM, ERRNOS};
 use crate::model::histogram::{TOP_BIT, step_of};
 use crate::model::report::{LayerReport, OpReport, Report};
-use crate::view::View;
+use crate::view;
 use crate::view::json::Form;
 use crate::view::text::{TextOptions, Unit};
 
@@ -155,9 +155,9 @@ fn report_of(op: OpReport) -> Report {
     }
 }
 
-fn printed(view: View, report: &Report) -> String {
+fn json(report: &Report) -> String {
     let mut bytes = Vec::new();
-    view.print(report, &mut bytes).unwrap();
+    view::json::print(report, Form::Full, &mut bytes).unwrap();
     String::from_utf8(bytes).unwrap()
 }
 
@@ -166,7 +166,9 @@ fn text(report: &Report, unit: Unit) -> String {
         unit,
         ..TextOptions::default()
     };
-    printed(View::Text(options), report)
+    let mut bytes = Vec::new();
+    view::text::print(report, &options, &mut bytes).unwrap();
+    String::from_utf8(bytes).unwrap()
 }
 
 /// The smallest of the sorted times that at least so many percent do not exceed; `None` where too few can tell.
@@ -346,7 +348,7 @@ proptest! {
         prop_assert_eq!(op.errors_unnamed, 0);
 
         let report = report_of(op);
-        let json: serde_json::Value = serde_json::from_str(&printed(View::Json(Form::Full), &report)).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json(&report)).unwrap();
         let json = &json["layers"][0]["ops"][0];
         let text = text(&report, unit);
         let row = row(&text);
@@ -392,7 +394,7 @@ proptest! {
         let whole = reading(&record(&on_one, CPUS, 1000), FIRST);
         prop_assert_eq!(&spread, &whole);
         let (op, whole) = (spread.report(Op::Read, true), whole.report(Op::Read, true));
-        prop_assert_eq!(printed(View::Json(Form::Full), &report_of(op)), printed(View::Json(Form::Full), &report_of(whole)));
+        prop_assert_eq!(json(&report_of(op)), json(&report_of(whole)));
     }
 
     #[test]
@@ -446,7 +448,7 @@ proptest! {
         prop_assert_eq!(op.histogram.buckets().find(|bucket| bucket.ge == 3).map_or(0, |b| b.count), sum(|cpu| cpu.steps[3]));
         for op in [op, now.since(&before).report(Op::Read, true)] {
             let report = report_of(op);
-            let json: serde_json::Value = serde_json::from_str(&printed(View::Json(Form::Full), &report)).unwrap();
+            let json: serde_json::Value = serde_json::from_str(&json(&report)).unwrap();
             let told = &json["layers"][0]["ops"][0];
             prop_assert_eq!(told["total_ns"].as_u64(), Some(report.layers[0].ops[0].total_ns));
             prop_assert_eq!(told["count"].as_u64(), Some(report.layers[0].ops[0].count()));

@@ -1,0 +1,122 @@
+//! The forms that a run is printed in, each with an output of its own.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use crate::args::Options;
+use crate::event::Signals;
+use crate::model::report::Report;
+use crate::view::json::Form;
+use crate::view::text::TextOptions;
+use crate::view::{Folded, Json, Sheet, SlowCalls, Text, View};
+
+use super::output::{Output, Piece};
+
+/// A form, and where it goes.
+struct Sink {
+    view: Box<dyn View>,
+    output: Output,
+}
+
+/// All of them.
+pub struct Sinks(Vec<Sink>);
+
+impl Sinks {
+    /// What was asked for. Files keep what they have until [`Self::begin`].
+    pub fn open(options: &Options) -> Result<Self, String> {
+        let mut sinks = vec![Sink {
+            view: view(options),
+            output: Output::open(options.output.as_deref(), !options.command.is_empty())?,
+        }];
+        if let Some(path) = &options.export_json {
+            sinks.push(Sink {
+                view: Box::new(Json(options.json.unwrap_or(Form::Full))),
+                output: Output::open(Some(path), false)?,
+            });
+        }
+        Ok(Self(sinks))
+    }
+
+    /// There will be reports. `first` is one without numbers.
+    pub fn begin(&mut self, first: &Report) -> Result<(), String> {
+        self.0.iter_mut().try_for_each(|sink| {
+            sink.view.begin(first);
+            sink.output.begin()
+        })
+    }
+
+    /// What stands above slow calls.
+    pub fn slow_heading(&mut self) -> io::Result<()> {
+        self.write(Piece::default(), |view, sheet| view.slow_heading(sheet))
+    }
+
+    pub fn slow_calls(&mut self, calls: &SlowCalls) -> io::Result<()> {
+        let piece = Piece {
+            slow_calls: calls.calls.len() as u64,
+            ..Piece::default()
+        };
+        self.write(piece, |view, sheet| view.slow_calls(calls, sheet))
+    }
+
+    pub fn report(&mut self, report: &Report) -> io::Result<()> {
+        let piece = Piece {
+            reports: 1,
+            ..Piece::default()
+        };
+        self.write(piece, |view, sheet| view.report(report, sheet))
+    }
+
+    fn write(
+        &mut self,
+        piece: Piece,
+        print: impl Fn(&mut dyn View, &mut Sheet<'_>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.0.iter_mut().try_for_each(|Sink { view, output }| {
+            let screen = output.screen();
+            output.write(piece, |out| print(view.as_mut(), &mut Sheet { out, screen }))
+        })
+    }
+
+    /// Something is not yet written, as its reader has not taken what was before it.
+    pub fn is_busy(&self) -> bool {
+        self.0.iter().any(|sink| sink.output.is_busy())
+    }
+
+    /// What to wait for while something is not yet written.
+    pub fn progress(&self) -> Vec<BorrowedFd<'_>> {
+        self.0.iter().filter_map(|sink| sink.output.progress()).collect()
+    }
+
+    /// Takes note of what has been written; see [`Output::settle`].
+    pub fn settle(&mut self) -> io::Result<()> {
+        self.0.iter_mut().try_for_each(|sink| sink.output.settle())
+    }
+
+    /// Waits until all is written; when a signal has asked for the end, or does so now, not for long.
+    pub fn finish(&mut self, signals: &Signals) -> io::Result<()> {
+        self.0.iter_mut().try_for_each(|sink| sink.output.finish(signals))
+    }
+
+    /// What was given up, in words.
+    pub fn not_written(&self) -> impl Iterator<Item = String> {
+        self.0.iter().filter_map(|sink| sink.output.not_written())
+    }
+}
+
+/// The form that was asked for.
+fn view(options: &Options) -> Box<dyn View> {
+    if let Some(form) = options.json {
+        return Box::new(Json(form));
+    }
+    if options.folded {
+        return Box::new(Folded);
+    }
+    let text = TextOptions {
+        unit: options.unit,
+        summary_only: options.summary,
+        verbose: options.verbose,
+        is_interval: options.interval.is_some(),
+        ..TextOptions::default()
+    };
+    Box::new(Text::new(text, options.oneline))
+}
