@@ -1,6 +1,7 @@
 //! Reports made of counters that were kept in a file are those of the run, byte by byte. Run it as root.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -57,24 +58,42 @@ fn run(arguments: &[String], command: &[String]) -> Output {
     done
 }
 
-/// The same by somebody who may read the file and do nothing else.
-fn read_back(arguments: &[String]) -> Vec<u8> {
-    let done = Command::new(TOOL)
-        .env("TZ", "America/New_York")
-        .args(arguments)
-        .uid(NOBODY)
-        .gid(NOBODY)
-        .output()
-        .unwrap();
-    assert!(
-        done.status.success(),
-        "{arguments:?}: {}",
-        String::from_utf8_lossy(&done.stderr)
-    );
-    done.stdout
+/// The tool where anybody may run it: the folder that it was built in may be closed to others.
+struct Reader(PathBuf);
+
+impl Reader {
+    fn new(name: &str) -> Self {
+        let copy = PathBuf::from(format!("/tmp/iosb-{name}-{}", std::process::id()));
+        fs::copy(TOOL, &copy).unwrap();
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+        Self(copy)
+    }
+
+    /// What it prints for somebody who may read the file and do nothing else.
+    fn read_back(&self, arguments: &[String]) -> Vec<u8> {
+        let done = Command::new(&self.0)
+            .env("TZ", "America/New_York")
+            .args(arguments)
+            .uid(NOBODY)
+            .gid(NOBODY)
+            .output()
+            .unwrap();
+        assert!(
+            done.status.success(),
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&done.stderr)
+        );
+        done.stdout
+    }
 }
 
-fn assert_same(name: &str, options: &[&str]) {
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn assert_same(reader: &Reader, name: &str, options: &[&str]) {
     let folder = folder(&format!("snapshots-{name}"));
     let (saved, printed) = (
         Path::new("/tmp").join(format!("iosb-snapshots-{name}-{}", std::process::id())),
@@ -91,7 +110,7 @@ fn assert_same(name: &str, options: &[&str]) {
     assert!(printed.len() > 40, "{name}: {}", String::from_utf8_lossy(&printed));
     let again = with("--from-snapshots", &saved);
     for _ in 0..2 {
-        let back = read_back(&again);
+        let back = reader.read_back(&again);
         assert_eq!(
             String::from_utf8_lossy(&back),
             String::from_utf8_lossy(&printed),
@@ -110,34 +129,38 @@ fn assert_same(name: &str, options: &[&str]) {
 
 #[test]
 fn text_is_the_same() {
+    let reader = Reader::new("text");
     for (number, options) in RUNS.iter().enumerate() {
-        assert_same(&format!("text-{number}"), options);
+        assert_same(&reader, &format!("text-{number}"), options);
     }
 }
 
 #[test]
 fn json_is_the_same() {
+    let reader = Reader::new("json");
     for (number, options) in RUNS
         .iter()
         .enumerate()
         .filter(|(_, options)| !options.contains(&"--folded"))
     {
         let options: Vec<&str> = options.iter().copied().chain(["--json"]).collect();
-        assert_same(&format!("json-{number}"), &options);
+        assert_same(&reader, &format!("json-{number}"), &options);
     }
 }
 
 /// JSON beside the text, of the same run.
 #[test]
 fn a_run_has_several_views() {
+    let reader = Reader::new("views");
     let folder = folder("snapshots-views");
     let path = |name: &str| folder.join(name).display().to_string();
-    let (saved, text, json) = (path("saved"), path("text"), path("json"));
+    let saved = format!("/tmp/iosb-snapshots-views-{}", std::process::id());
+    let (text, json) = (path("text"), path("json"));
     let arguments = ["0.3", "--save-snapshots", &saved, "-o", &text, "--export-json", &json];
     run(&arguments.map(str::to_owned), &workload(&folder));
     let of = |options: &[&str]| {
         let arguments = options.iter().copied().chain(["0.3", "--from-snapshots", &saved]);
-        String::from_utf8(read_back(&arguments.map(str::to_owned).collect::<Vec<_>>())).unwrap()
+        String::from_utf8(reader.read_back(&arguments.map(str::to_owned).collect::<Vec<_>>())).unwrap()
     };
     assert_eq!(fs::read_to_string(&text).unwrap(), of(&[]));
     let lines = fs::read_to_string(&json).unwrap();
@@ -154,9 +177,10 @@ fn a_run_has_several_views() {
 
 #[test]
 fn intervals_are_the_same() {
-    assert_same("interval", &["0.3"]);
-    assert_same("oneline", &["--oneline", "0.3"]);
-    assert_same("interval-json", &["--json=compact", "0.3"]);
-    assert_same("interval-by", &["--by", "process", "0.3"]);
-    assert_same("interval-layers", &["-T", "syscall,blk", "0.3"]);
+    let reader = Reader::new("intervals");
+    assert_same(&reader, "interval", &["0.3"]);
+    assert_same(&reader, "oneline", &["--oneline", "0.3"]);
+    assert_same(&reader, "interval-json", &["--json=compact", "0.3"]);
+    assert_same(&reader, "interval-by", &["--by", "process", "0.3"]);
+    assert_same(&reader, "interval-layers", &["-T", "syscall,blk", "0.3"]);
 }
