@@ -173,6 +173,7 @@ fn a_run_has_several_views() {
             .iter()
             .all(|report| report["warnings"] == reports[0]["warnings"])
     );
+    fs::remove_file(&saved).unwrap();
 }
 
 #[test]
