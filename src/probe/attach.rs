@@ -2,6 +2,7 @@
 
 mod attempt;
 mod block;
+mod control;
 mod detach;
 mod groups;
 mod hold;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Run, control};
+use super::session::Session;
 use crate::budget::{CpuShare, CpuTimes, Detached, Excess, Saves, excess};
 use crate::catalog::Layer;
 use crate::kernel::interface::{STOP_PAIRS, STOP_REQUESTS};
@@ -46,7 +46,7 @@ impl Keeping {
     }
 }
 
-impl Run<'_> {
+impl Session<'_> {
     /// Looks at what measuring took, when it is time to, and detaches the layer that saves most where that is too much. Says whether the
     /// run is over: where that would save too little, and there is no command whose end is to be waited for.
     pub(super) fn keep_to_budget(&mut self, has_command: bool) -> bool {
@@ -77,7 +77,7 @@ impl Run<'_> {
     fn detach(&mut self, excess: &Excess) {
         let layer = excess.layer;
         let stop = if layer == Layer::Blk { STOP_REQUESTS } else { STOP_PAIRS };
-        control(&mut self.attached, |control| control.stopped |= stop);
+        self.attached.control(|control| control.stopped |= stop);
         let after = self.began.elapsed();
         self.attached.detach_entries(layer);
         if let Some(keeping) = &mut self.budget {
@@ -99,7 +99,7 @@ impl Run<'_> {
     /// Those of its calls that are still under way stay so.
     fn detach_rest(&mut self, layer: Layer) {
         self.attached.detach_returns(layer);
-        control(&mut self.attached, |control| control.stopped &= !STOP_PAIRS);
+        self.attached.control(|control| control.stopped &= !STOP_PAIRS);
         let under_way = live::under_way(&self.attached, self.plan).ok();
         let Some(keeping) = &mut self.budget else { return };
         if let Some(detached) = keeping.detached.last_mut() {

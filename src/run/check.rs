@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use nix::sys::statfs::statfs;
 
-use super::{Prepared, attach_failure, check_layers, control, is_filtered, prepare, retain_mounted, settings};
+use super::asked::is_filtered;
+use super::prepare::{Prepared, prepare, retain_mounted, settings};
+use super::refusals::{attach_failure, check_layers};
 use crate::analyse;
 use crate::args::Options;
 use crate::catalog::{FileSystem, Layer, Op, Point, doors};
@@ -78,7 +80,7 @@ pub fn check(options: &Options) -> Result<u8, String> {
     let counting: io::Result<OwnedFd> = program::count_runs();
     let epoch = 1;
     let before = live::read(&attached, &plan, epoch, counting.is_ok());
-    control(&mut attached, |control| {
+    attached.control(|control| {
         control.began_ns = live::monotonic_ns();
         control.stopped = 0;
     });

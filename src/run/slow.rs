@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::session::{Session, or_leave};
 use super::sinks::Sinks;
-use super::{Run, or_leave};
 use crate::model::report::slow::LeftOut;
 use crate::source::live::{self, Clocks};
 use crate::view::SlowCalls;
@@ -28,7 +28,7 @@ impl Told {
     }
 }
 
-impl Run<'_> {
+impl Session<'_> {
     /// Prints the slow calls that have ended, and, not too often, how many were left out. `last`: it is told now or never.
     pub(super) fn tell_slow(&mut self, last: bool, sinks: &mut Sinks) -> Result<(), String> {
         if self.options.slower.is_none() {

@@ -14,8 +14,9 @@ use crate::event::Signals;
 use crate::model::run_info::RunInfo;
 use crate::model::snapshot::Snapshot;
 
+use super::session::or_leave;
 use super::sinks::Sinks;
-use super::{COULD_NOT_MEASURE, Failure, or_leave};
+use super::{COULD_NOT_MEASURE, Failure};
 
 /// Where the moments of a run are kept.
 pub struct Saved(BufWriter<File>);
