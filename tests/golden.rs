@@ -25,6 +25,7 @@ use iostackbreakdown::model::report::{
     Agreement, Apart, Budget, Cause, CauseKind, Cost, Diskstats, LayerReport, Loss, LossReason, NotMeasured, OpReport,
     Probe, Report, Runs,
 };
+use iostackbreakdown::view::json::{self, Form};
 use iostackbreakdown::view::text::{self, TextOptions, Unit};
 
 const NANOSECONDS: TextOptions = TextOptions {
@@ -897,10 +898,22 @@ fn reason(what: &str, reason: &str) -> NotMeasured {
     }
 }
 
+/// As text; and the same when the report has been written and read by another process, as JSON, too.
 fn printed(report: &Report, options: TextOptions) -> String {
-    let mut out = Vec::new();
-    text::print(report, &options, &mut out).unwrap();
-    String::from_utf8(out).unwrap()
+    let text = |report: &Report| {
+        let mut out = Vec::new();
+        text::print(report, &options, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let json = |report: &Report| {
+        let mut out = Vec::new();
+        json::print(report, Form::Full, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let bytes = postcard::to_allocvec(report).unwrap();
+    let back: Report = postcard::from_bytes(&bytes).unwrap();
+    assert_eq!((text(&back), json(&back)), (text(report), json(report)));
+    text(report)
 }
 
 /// Columns that a golden file is made for.

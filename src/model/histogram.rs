@@ -6,6 +6,8 @@
 //!
 //! All arithmetic on counts saturates: a count that no `u64` can hold is told as the largest one, never as a small one.
 
+use serde::{Deserialize, Serialize};
+
 /// Each power of two has 2^`STEP_BITS` steps.
 pub const STEP_BITS: u32 = 3;
 /// From 2^`TOP_BIT` ns on, all times share the last step.
@@ -17,14 +19,14 @@ pub const STEPS: usize = (((TOP_BIT - STEP_BITS + 1) << STEP_BITS) + 1) as usize
 const PARTS: u128 = 1_000_000;
 
 /// How many calls took how long.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Histogram {
     /// Calls per step; never ends in a zero, so that equal histograms compare equal and an empty one takes no memory.
     steps: Vec<u64>,
 }
 
 /// One step with calls in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bucket {
     /// Shortest time of the step, in nanoseconds.
     pub ge: u64,

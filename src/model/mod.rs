@@ -8,4 +8,5 @@ pub mod histogram;
 pub mod ids;
 pub mod report;
 pub mod run_info;
+mod since_epoch;
 pub mod snapshot;

@@ -16,7 +16,7 @@ pub struct Snapshot {
     /// By the clock of the programs (`CLOCK_MONOTONIC`), in nanoseconds.
     pub at_ns: u64,
     /// The same moment by the clock on the wall, which may be set while we run.
-    #[serde(with = "since_epoch")]
+    #[serde(with = "super::since_epoch")]
     pub wall: Timestamp,
     /// East of UTC, in seconds; 0 at the first moment of a run, which ends no report.
     pub utc_offset: i32,
@@ -260,20 +260,6 @@ impl GroupsCounters {
             let earlier = earlier.stacks.get(group).map_or(&[][..], |stack| &stack.families);
             hold_back_families(&mut stack.families, earlier);
         }
-    }
-}
-
-/// A timestamp as nanoseconds since 1970.
-mod since_epoch {
-    use jiff::Timestamp;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub fn serialize<S: Serializer>(time: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_i128(time.as_nanosecond())
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
-        Timestamp::from_nanosecond(i128::deserialize(from)?).map_err(serde::de::Error::custom)
     }
 }
 

@@ -9,7 +9,7 @@ use super::slow::{CallPath, Inode};
 use super::stack::{FamilyReport, OriginReport};
 
 /// A report's groups.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GroupsReport {
     pub by: By,
     /// The largest first.
@@ -21,14 +21,14 @@ pub struct GroupsReport {
 }
 
 /// One group.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GroupReport {
     pub who: Who,
     pub numbers: Numbers,
 }
 
 /// All that is not told by itself.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct OthersReport {
     /// Groups in it, those for which there was no room left out.
     pub groups: u64,
@@ -82,7 +82,7 @@ impl Who {
 }
 
 /// What was counted of a group, or of several together.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Numbers {
     /// Ops that were called, by layer, in the order of the stack. Empty in the whole stack's view.
     pub layers: Vec<(Layer, Vec<OpReport>)>,
@@ -153,7 +153,7 @@ impl Numbers {
 }
 
 /// Numbers of several ops together.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sums {
     pub count: u64,
     pub ns: u64,

@@ -27,9 +27,10 @@ pub fn nanoseconds(span: Duration) -> u64 {
 }
 
 /// One report: the whole run, or one interval of it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Report {
     /// When the span began.
+    #[serde(with = "super::since_epoch")]
     pub start: Timestamp,
     /// Time of day at the end of the span, already in the form `HH:MM:SS` of the local time zone.
     pub time_of_day: String,
@@ -56,7 +57,7 @@ pub struct Report {
 }
 
 /// What measuring took of the machine in the span of a report.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
     /// CPU time of the tool's own process.
     pub process: Duration,
@@ -69,7 +70,7 @@ pub struct Cost {
 }
 
 /// What measuring may take, and what was detached so far to keep to it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     pub limit: CpuShare,
     /// In the order in which they went.
@@ -77,7 +78,7 @@ pub struct Budget {
 }
 
 /// Programs attached to a function, to many, or to an event.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probe {
     /// `None`: it serves several layers, or the filters.
     pub layer: Option<Layer>,
@@ -132,7 +133,7 @@ impl Filter {
 }
 
 /// One layer of a report.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LayerReport {
     pub layer: Layer,
     /// Every op that was measured, in the order of the layer's table, those without a call included.
@@ -165,7 +166,7 @@ pub struct LayerReport {
 }
 
 /// One op of a layer.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OpReport {
     pub op: Op,
     /// Where it was timed.
@@ -206,7 +207,7 @@ pub struct AttachPoint {
 }
 
 /// Requests that are counted apart.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Apart {
     /// Issued before the run began, completed in this span.
     pub at_start: u64,
@@ -222,7 +223,7 @@ pub struct Apart {
 }
 
 /// What `/proc/diskstats` counted in the span of a report, and whether it is the same.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diskstats {
     pub reads: u64,
     /// Those that were never issued included, as the kernel counts them.
@@ -234,7 +235,7 @@ pub struct Diskstats {
 }
 
 /// Whether two counts of the same requests are the same.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Agreement {
     Agrees,
     /// What differs, for example `reads 3,861, seen 3,860`.
@@ -253,7 +254,7 @@ pub struct NotMeasured {
 }
 
 /// Samples lost for one reason.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
     pub reason: LossReason,
     pub count: u64,
@@ -264,7 +265,7 @@ pub struct Loss {
 }
 
 /// Why an event of requests was not seen.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
     pub kind: CauseKind,
     /// The tracepoint, or the functions.

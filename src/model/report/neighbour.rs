@@ -1,10 +1,10 @@
 //! What a disk did while the requests that were asked for waited.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Of all disks together. A moment is counted once for each disk on which one or more of the requests waited: from the start
 /// of their queue time to their end.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Neighbours {
     /// All such moments, in nanoseconds. The parts below are disjoint, and no more than this.
     pub waited_ns: u64,
@@ -21,7 +21,7 @@ pub struct Neighbours {
 }
 
 /// A process, or a kernel thread, whose requests were served meanwhile.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Neighbour {
     /// `None`: all for whom there was no place, and requests that the kernel sends for whoever asked (flushes).
     pub pid: Option<u32>,

@@ -7,9 +7,10 @@ pub use crate::model::ids::PathKind;
 use crate::model::ids::{Op, Row};
 
 /// One call that took as long as asked for, or longer.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SlowCall {
     /// When it returned.
+    #[serde(with = "crate::model::since_epoch")]
     pub ended: Timestamp,
     /// As the kernel numbers them.
     pub pid: u32,
@@ -48,7 +49,7 @@ pub struct Inode {
 }
 
 /// A row of the whole stack's view.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlowRow {
     pub row: Row,
     /// More than 0.
@@ -63,7 +64,7 @@ pub struct CallPath {
 }
 
 /// Slow calls of the span of a report.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlowReport {
     /// From how long on they are told, in nanoseconds.
     pub threshold_ns: u64,
@@ -72,7 +73,7 @@ pub struct SlowReport {
 }
 
 /// Slow calls that were counted and not told.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
     /// More in a second than are told.
     pub limited: u64,

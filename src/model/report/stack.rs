@@ -4,6 +4,7 @@ use super::NotMeasured;
 use super::slow::SlowReport;
 use crate::model::histogram::Histogram;
 use crate::model::ids::{Family, Layer, Origin, ReadClass, Row};
+use serde::{Deserialize, Serialize};
 
 /// What the row `syscall` is where no layer below it is measured: all time in the kernel that was no wait.
 pub const NOT_SPLIT: &str = "in the kernel, not split";
@@ -18,7 +19,7 @@ pub fn label(row: Row, is_split: bool) -> &'static str {
 }
 
 /// The whole stack's part of a report.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StackReport {
     /// Every family, in the order of the table, those without a call included.
     pub families: Vec<FamilyReport>,
@@ -33,7 +34,7 @@ pub struct StackReport {
 }
 
 /// One family of system calls.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FamilyReport {
     pub family: Family,
     /// Sum of the times of all calls: that of the rows.
@@ -54,7 +55,7 @@ pub struct FamilyReport {
 }
 
 /// One row of a family.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowReport {
     pub row: Row,
     /// `None`: not measured.
@@ -64,7 +65,7 @@ pub struct RowReport {
 }
 
 /// Reads that came by their data in one way.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassReport {
     pub class: ReadClass,
     pub calls: u64,
@@ -72,7 +73,7 @@ pub struct ClassReport {
 }
 
 /// Requests of one origin and direction that nobody slept for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OriginReport {
     pub origin: Origin,
     /// They wrote: what is no read.
@@ -86,7 +87,7 @@ pub struct OriginReport {
 }
 
 /// Events that did not go in pairs. The rows add up all the same.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unbalanced {
     /// Entries whose return was not seen.
     pub entries: u64,
