@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use iostackbreakdown::args::complete;
-use iostackbreakdown::args::{self, Stop};
+use iostackbreakdown::args::{self, Command, Options};
 use iostackbreakdown::compare::compare;
 use iostackbreakdown::leave::leave;
 use iostackbreakdown::run;
@@ -19,31 +19,45 @@ const WRONG_USAGE: u8 = 2;
 fn main() -> ExitCode {
     #[cfg(target_env = "gnu")]
     return_memory();
-    let options = match args::parse(std::env::args_os()) {
-        Ok(options) => options,
-        Err(Stop::Text(text)) => return print(&text),
-        Err(Stop::Complete(words)) => return print(&complete::answer(&words).to_string()),
-        Err(Stop::Compare { before, after }) => {
-            let width = terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0.into());
-            return match compare(&before, &after, width) {
-                Ok(text) => print(&text),
-                Err(line) => fail(&line),
-            };
-        }
-        Err(Stop::Usage(line)) => {
+    let command = match args::parse(std::env::args_os()) {
+        Ok(command) => command,
+        Err(line) => {
             say!("error: {line}");
             return ExitCode::from(WRONG_USAGE);
         }
     };
-    // What libbpf and the kernel's verifier have to say is for developers; a user gets the one line that we make of it.
-    libbpf_rs::set_print(options.verbose.then_some((PrintLevel::Info, tell)));
-    match run::run(&options) {
+    let ended = match &command {
+        Command::Text(text) => return print(text),
+        Command::Complete(words) => return print(&complete::answer(words).to_string()),
+        Command::Compare { before, after } => {
+            let width = terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0.into());
+            return match compare(before, after, width) {
+                Ok(text) => print(&text),
+                Err(line) => fail(&line),
+            };
+        }
+        Command::Trace(options) => {
+            show_libbpf(options);
+            run::trace(options)
+        }
+        Command::Check(options) => {
+            show_libbpf(options);
+            run::check(options)
+        }
+        Command::Print { from, options } => run::print(from, options),
+    };
+    match ended {
         Ok(status) => leave(status),
         Err(failure) => {
             say!("error: {}", failure.line);
             leave(failure.status)
         }
     }
+}
+
+/// What libbpf and the kernel's verifier have to say is for developers; a user gets the one line that we make of it.
+fn show_libbpf(options: &Options) {
+    libbpf_rs::set_print(options.verbose.then_some((PrintLevel::Info, tell)));
 }
 
 /// Large blocks, as the kernel's types while they are read, go back to the kernel when they are freed. By itself the library

@@ -20,6 +20,7 @@ use std::ffi::OsString;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::Child;
 use std::time::Instant;
 
@@ -77,28 +78,38 @@ const COULD_NOT_MEASURE: u8 = 1;
 /// The same when there is a COMMAND, whose own statuses are below.
 const COULD_NOT_MEASURE_COMMAND: u8 = 125;
 
-/// Runs, and says which exit status the process should have. Call it while the process has one thread, and end the process
+/// Measures, and says which exit status the process should have. Call it while the process has one thread, and end the process
 /// afterwards ([`crate::leave::leave`]): what is attached stays so until then.
 ///
 /// # Errors
 /// What stopped it, in one line.
-pub fn run(options: &Options) -> Result<u8, Failure> {
-    if let Some(path) = &options.from_snapshots {
-        return snapshots::print(path, options);
-    }
-    if options.check {
-        return check::check(options).map_err(|line| Failure::new(COULD_NOT_MEASURE, line));
-    }
+pub fn trace(options: &Options) -> Result<u8, Failure> {
     let status = if options.command.is_empty() {
         COULD_NOT_MEASURE
     } else {
         COULD_NOT_MEASURE_COMMAND
     };
-    trace(options, &|cause| Failure::new(status, cause))
+    measure(options, &|cause| Failure::new(status, cause))
+}
+
+/// Tries every probe, and prints which of them fire. As [`trace`] otherwise.
+///
+/// # Errors
+/// What stopped it, in one line.
+pub fn check(options: &Options) -> Result<u8, Failure> {
+    check::check(options).map_err(|line| Failure::new(COULD_NOT_MEASURE, line))
+}
+
+/// Prints the reports of counters that were kept in a file.
+///
+/// # Errors
+/// What stopped it, in one line.
+pub fn print(from: &Path, options: &Options) -> Result<u8, Failure> {
+    snapshots::print(from, options)
 }
 
 /// Measures, until the end. `cannot` makes a failure of what stands in the way.
-fn trace(options: &Options, cannot: Cannot<'_>) -> Result<u8, Failure> {
+fn measure(options: &Options, cannot: Cannot<'_>) -> Result<u8, Failure> {
     let mut sinks = Sinks::open(options).map_err(|line| cannot(&line))?;
     let mut options = options.clone();
     let mut targets = Targets::find(&mut options).map_err(|line| cannot(&line))?;

@@ -1,4 +1,4 @@
-//! The command line: raw arguments in, validated [`Options`] out.
+//! The command line: raw arguments in, a [`Command`] with validated [`Options`] out.
 
 pub mod complete;
 pub mod shell;
@@ -67,8 +67,6 @@ pub struct Options {
     pub verbose: bool,
     /// No notes, no progress.
     pub quiet: bool,
-    /// Try every probe, instead of a run.
-    pub check: bool,
     pub command: Vec<OsString>,
     pub user: Option<String>,
     pub probe: Choice,
@@ -80,8 +78,6 @@ pub struct Options {
     pub groups: Option<u32>,
     /// Keep the counters of which reports are made in this file.
     pub save_snapshots: Option<PathBuf>,
-    /// Print reports of counters that were kept, instead of a run.
-    pub from_snapshots: Option<PathBuf>,
 }
 
 impl Options {
@@ -92,17 +88,21 @@ impl Options {
     }
 }
 
-/// What parsing ended with when not with options.
+/// What is asked for: the verb, and what it needs.
 #[derive(Debug)]
-pub enum Stop {
-    /// `--help`, `--version` or `--completions`: this text, and success.
-    Text(String),
-    /// A shell asks what may stand at the cursor: the words up to there.
-    Complete(Vec<OsString>),
-    /// Wrong usage: one line.
-    Usage(String),
+pub enum Command {
+    /// Measure, and report.
+    Trace(Options),
+    /// `--check`: try every probe.
+    Check(Options),
+    /// Print the reports of counters that were kept.
+    Print { from: PathBuf, options: Options },
     /// `compare`: two files instead of a run.
     Compare { before: PathBuf, after: PathBuf },
+    /// A shell asks what may stand at the cursor: the words up to there.
+    Complete(Vec<OsString>),
+    /// `--help`, `--version` or `--completions`: this text, and success.
+    Text(String),
 }
 
 const EXAMPLES: &str = "\
@@ -304,29 +304,38 @@ pub fn command() -> clap::Command {
 /// Parses the arguments, the program's name first.
 ///
 /// # Errors
-/// See [`Stop`].
-pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Options, Stop> {
+/// One line, of wrong usage.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, String> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     if arguments.last().is_some_and(|last| last == "--") {
-        return Err(Stop::Usage("there is no COMMAND after --".to_owned()));
+        return Err("there is no COMMAND after --".to_owned());
     }
     if arguments.get(1).is_some_and(|first| first == shell::QUESTION) {
-        return Err(Stop::Complete(arguments[2..].to_vec()));
+        return Ok(Command::Complete(arguments[2..].to_vec()));
     }
     let raw = command()
         .try_get_matches_from(&arguments)
-        .and_then(|mut matches| Raw::from_arg_matches_mut(&mut matches))
-        .map_err(|error| match error.kind() {
-            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Stop::Text(error.to_string()),
-            _ => Stop::Usage(advice(&error, &arguments).unwrap_or_else(|| one_line(&error))),
-        })?;
+        .and_then(|mut matches| Raw::from_arg_matches_mut(&mut matches));
+    let mut raw = match raw {
+        Ok(raw) => raw,
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            return Ok(Command::Text(error.to_string()));
+        }
+        Err(error) => return Err(advice(&error, &arguments).unwrap_or_else(|| one_line(&error))),
+    };
     if let Some(Verb::Compare { before, after }) = raw.verb {
-        return Err(Stop::Compare { before, after });
+        return Ok(Command::Compare { before, after });
     }
-    match raw.completions {
-        Some(shell) => Err(Stop::Text(shell.script())),
-        None => validate(raw).map_err(Stop::Usage),
+    if let Some(shell) = raw.completions {
+        return Ok(Command::Text(shell.script()));
     }
+    let (is_check, from) = (raw.output.check, raw.from_snapshots.take());
+    let options = validate(raw)?;
+    Ok(match from {
+        Some(from) => Command::Print { from, options },
+        None if is_check => Command::Check(options),
+        None => Command::Trace(options),
+    })
 }
 
 const COMPARE: &str = "compare takes two files written by --json: compare BEFORE.json AFTER.json";
@@ -476,7 +485,6 @@ fn validate(raw: Raw) -> Result<Options, String> {
         oneline: raw.output.oneline,
         verbose: raw.output.verbose,
         quiet: raw.output.quiet,
-        check: raw.output.check,
         command: raw.command,
         user: raw.user,
         probe: raw.probe,
@@ -485,7 +493,6 @@ fn validate(raw: Raw) -> Result<Options, String> {
         starts: raw.starts,
         groups: raw.groups,
         save_snapshots: raw.save_snapshots,
-        from_snapshots: raw.from_snapshots,
     })
 }
 
@@ -586,7 +593,7 @@ mod tests {
     use super::*;
     use crate::fuzz;
 
-    fn parse_words(words: &str) -> Result<Options, Stop> {
+    fn command_of(words: &str) -> Result<Command, String> {
         parse(
             std::iter::once("IOStackBreakdown")
                 .chain(words.split_whitespace())
@@ -594,11 +601,15 @@ mod tests {
         )
     }
 
-    fn usage(words: &str) -> String {
-        match parse_words(words) {
-            Err(Stop::Usage(line)) => line,
+    fn parse_words(words: &str) -> Result<Options, String> {
+        match command_of(words)? {
+            Command::Trace(options) | Command::Check(options) | Command::Print { options, .. } => Ok(options),
             other => panic!("{words}: {other:?}"),
         }
+    }
+
+    fn usage(words: &str) -> String {
+        parse_words(words).unwrap_err()
     }
 
     #[test]
@@ -806,9 +817,9 @@ mod tests {
 
     #[test]
     fn two_files_are_compared() {
-        let parsed = parse_words("compare a.json b.json");
+        let parsed = command_of("compare a.json b.json");
         assert!(
-            matches!(&parsed, Err(Stop::Compare { before, after }) if before.as_os_str() == "a.json" && after.as_os_str() == "b.json"),
+            matches!(&parsed, Ok(Command::Compare { before, after }) if before.as_os_str() == "a.json" && after.as_os_str() == "b.json"),
             "{parsed:?}"
         );
         assert!(parse_words("--folded").is_ok_and(|options| options.folded && options.whole_stack));
@@ -818,17 +829,17 @@ mod tests {
 
     #[test]
     fn help_and_version_are_not_errors() {
-        assert!(matches!(parse_words("--help"), Err(Stop::Text(text)) if text.contains("--duration")));
-        assert!(matches!(parse_words("-h"), Err(Stop::Text(text)) if !text.contains("--vmlinux")));
-        assert!(matches!(parse_words("--version"), Err(Stop::Text(_))));
+        assert!(matches!(command_of("--help"), Ok(Command::Text(text)) if text.contains("--duration")));
+        assert!(matches!(command_of("-h"), Ok(Command::Text(text)) if !text.contains("--vmlinux")));
+        assert!(matches!(command_of("--version"), Ok(Command::Text(_))));
         for words in ["compare --help", "compare -h", "help compare"] {
             assert!(
-                matches!(parse_words(words), Err(Stop::Text(text)) if text.contains("compare <BEFORE.json>")),
+                matches!(command_of(words), Ok(Command::Text(text)) if text.contains("compare <BEFORE.json>")),
                 "{words}"
             );
         }
-        let text = |words: &str| match parse_words(words) {
-            Err(Stop::Text(text)) => text,
+        let text = |words: &str| match command_of(words) {
+            Ok(Command::Text(text)) => text,
             other => panic!("{words}: {other:?}"),
         };
         assert_eq!(text("help"), text("--help"));
@@ -843,13 +854,13 @@ mod tests {
         #[test]
         fn any_arguments_are_understood_or_refused(arguments in arguments()) {
             match parse(arguments) {
-                Ok(options) => {
+                Ok(Command::Trace(options) | Command::Check(options) | Command::Print { options, .. }) => {
                     prop_assert!(!options.layers.is_empty());
                     prop_assert!(options.interval.is_none_or(|span| !span.is_zero()));
                 }
-                Err(Stop::Text(text)) => prop_assert!(!text.is_empty()),
-                Err(Stop::Usage(line)) => prop_assert!(!line.is_empty()),
-                Err(Stop::Compare { .. } | Stop::Complete(_)) => {}
+                Ok(Command::Text(text)) => prop_assert!(!text.is_empty()),
+                Ok(Command::Compare { .. } | Command::Complete(_)) => {}
+                Err(line) => prop_assert!(!line.is_empty()),
             }
         }
 

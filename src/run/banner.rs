@@ -54,11 +54,13 @@ mod tests {
     use std::ffi::OsString;
 
     use super::*;
-    use crate::args;
+    use crate::args::{self, Command};
 
     fn banner_of(words: &str, subject: &str, refused: &[(Layer, &str)]) -> String {
-        let words = std::iter::once("IOStackBreakdown").chain(words.split_whitespace());
-        let mut options = args::parse(words.map(OsString::from)).unwrap();
+        let all = std::iter::once("IOStackBreakdown").chain(words.split_whitespace());
+        let Ok(Command::Trace(mut options)) = args::parse(all.map(OsString::from)) else {
+            panic!("{words}");
+        };
         options
             .layers
             .retain(|layer| !matches!(layer, Layer::Xfs | Layer::Btrfs | Layer::F2fs | Layer::Nfs));
