@@ -15,7 +15,7 @@ use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 
 use self::lines::Lines;
-use crate::model::report::stack::NOT_SPLIT;
+use crate::model::ids::NOT_SPLIT;
 use crate::printable::printable;
 use crate::view::json::SCHEMA_VERSION;
 use crate::view::text::WIDTH;

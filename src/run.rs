@@ -51,7 +51,7 @@ use self::disks::{Disks, check_paths};
 use self::how::tell_how;
 use self::prepare::{Prepared, prepare, retain_mounted, settings, what_filters_leave_out, what_is_closed};
 use self::refusals::{attach_failure, check_layers};
-use self::session::{Session, or_leave};
+use self::session::Session;
 use self::sinks::Sinks;
 use self::slow::Told;
 use self::snapshots::Saved;
@@ -149,7 +149,7 @@ fn measure(options: &Options, cannot: Cannot<'_>) -> Result<u8, Failure> {
     say!("{}", banner(&session.info.subject, options, &session.refused));
     session.say_notes(first);
     if options.slower.is_some() {
-        or_leave(sinks.slow_heading()).map_err(|line| cannot(&line))?;
+        sinks.slow_heading().map_err(|line| cannot(&line))?;
     }
     let child = waiting.map(|waiting| start(waiting, &options.command[0])).transpose()?;
     session

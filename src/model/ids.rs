@@ -428,6 +428,20 @@ impl Row {
     }
 }
 
+/// What the row `syscall` is where no layer below it is measured: all time in the kernel that was no wait.
+pub const NOT_SPLIT: &str = "in the kernel, not split";
+
+impl Row {
+    /// Its name for people. `is_split`: a layer below the system calls is measured.
+    #[must_use]
+    pub fn label(self, is_split: bool) -> &'static str {
+        match self {
+            Self::Layer(Layer::Syscall) if !is_split => NOT_SPLIT,
+            row => row.name(),
+        }
+    }
+}
+
 impl FromStr for Row {
     type Err = UnknownName;
 

@@ -15,7 +15,6 @@ use crate::catalog::{Layer, Row};
 use crate::command;
 use crate::event::{Event, Signals, pidfd_of, wait};
 use crate::kernel;
-use crate::leave;
 use crate::model::abi::{EPOCH_STEP, STOP_CALLS, STOP_REQUESTS};
 use crate::model::report::Report;
 use crate::model::run_info::RunInfo;
@@ -96,7 +95,7 @@ impl Session<'_> {
     ) -> Result<u8, String> {
         let mut watched = Watched::new(self, processes, child)?;
         let status = loop {
-            or_leave(sinks.settle())?;
+            sinks.settle()?;
             if !sinks.is_busy() {
                 self.tell_slow(false, sinks)?;
             }
@@ -127,7 +126,7 @@ impl Session<'_> {
             }
         };
         self.report(&before, true, sinks)?;
-        or_leave(sinks.finish(signals))?;
+        sinks.finish(signals)?;
         sinks.not_written().for_each(|line| say!("{line}"));
         Ok(status)
     }
@@ -185,7 +184,7 @@ impl Session<'_> {
             }
         }
         self.save(&after)?;
-        or_leave(sinks.report(&analyse::report(&self.info, before, &after)))?;
+        sinks.report(&analyse::report(&self.info, before, &after))?;
         Ok(after)
     }
 
@@ -285,14 +284,5 @@ impl Watched {
             }
             Event::Time | Event::Written | Event::SlowCalls => None,
         }
-    }
-}
-
-/// A reader that has seen enough, as `head` has, is no error.
-pub fn or_leave(result: io::Result<()>) -> Result<(), String> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => leave::leave(0),
-        Err(error) => Err(format!("the report cannot be written: {error}")),
-        Ok(()) => Ok(()),
     }
 }

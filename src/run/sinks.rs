@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use crate::args::Options;
 use crate::event::Signals;
+use crate::leave::leave;
 use crate::model::report::Report;
 use crate::view::json::Form;
 use crate::view::text::TextOptions;
@@ -46,11 +47,11 @@ impl Sinks {
     }
 
     /// What stands above slow calls.
-    pub fn slow_heading(&mut self) -> io::Result<()> {
+    pub fn slow_heading(&mut self) -> Result<(), String> {
         self.write(Piece::default(), |view, sheet| view.slow_heading(sheet))
     }
 
-    pub fn slow_calls(&mut self, calls: &SlowCalls) -> io::Result<()> {
+    pub fn slow_calls(&mut self, calls: &SlowCalls) -> Result<(), String> {
         let piece = Piece {
             slow_calls: calls.calls.len() as u64,
             ..Piece::default()
@@ -58,7 +59,7 @@ impl Sinks {
         self.write(piece, |view, sheet| view.slow_calls(calls, sheet))
     }
 
-    pub fn report(&mut self, report: &Report) -> io::Result<()> {
+    pub fn report(&mut self, report: &Report) -> Result<(), String> {
         let piece = Piece {
             reports: 1,
             ..Piece::default()
@@ -70,11 +71,11 @@ impl Sinks {
         &mut self,
         piece: Piece,
         print: impl Fn(&mut dyn View, &mut Sheet<'_>) -> io::Result<()>,
-    ) -> io::Result<()> {
-        self.0.iter_mut().try_for_each(|Sink { view, output }| {
+    ) -> Result<(), String> {
+        or_leave(self.0.iter_mut().try_for_each(|Sink { view, output }| {
             let screen = output.screen();
             output.write(piece, |out| print(view.as_mut(), &mut Sheet { out, screen }))
-        })
+        }))
     }
 
     /// Something is not yet written, as its reader has not taken what was before it.
@@ -88,13 +89,13 @@ impl Sinks {
     }
 
     /// Takes note of what has been written; see [`Output::settle`].
-    pub fn settle(&mut self) -> io::Result<()> {
-        self.0.iter_mut().try_for_each(|sink| sink.output.settle())
+    pub fn settle(&mut self) -> Result<(), String> {
+        or_leave(self.0.iter_mut().try_for_each(|sink| sink.output.settle()))
     }
 
     /// Waits until all is written; when a signal has asked for the end, or does so now, not for long.
-    pub fn finish(&mut self, signals: &Signals) -> io::Result<()> {
-        self.0.iter_mut().try_for_each(|sink| sink.output.finish(signals))
+    pub fn finish(&mut self, signals: &Signals) -> Result<(), String> {
+        or_leave(self.0.iter_mut().try_for_each(|sink| sink.output.finish(signals)))
     }
 
     /// What was given up, in words.
@@ -119,4 +120,13 @@ fn view(options: &Options) -> Box<dyn View> {
         ..TextOptions::default()
     };
     Box::new(Text::new(text, options.oneline))
+}
+
+/// A reader that has seen enough, as `head` has, is no error.
+fn or_leave(result: io::Result<()>) -> Result<(), String> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => leave(0),
+        Err(error) => Err(format!("the report cannot be written: {error}")),
+        Ok(()) => Ok(()),
+    }
 }

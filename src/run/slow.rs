@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::session::{Session, or_leave};
+use super::session::Session;
 use super::sinks::Sinks;
 use crate::model::report::slow::LeftOut;
 use crate::source::live::{self, Clocks};
@@ -52,6 +52,6 @@ impl Session<'_> {
         if calls.is_empty() && left_out.sum() == 0 {
             return Ok(());
         }
-        or_leave(sinks.slow_calls(&SlowCalls { calls, left_out }))
+        sinks.slow_calls(&SlowCalls { calls, left_out })
     }
 }

@@ -14,7 +14,6 @@ use crate::event::Signals;
 use crate::model::run_info::RunInfo;
 use crate::model::snapshot::Snapshot;
 
-use super::session::or_leave;
 use super::sinks::Sinks;
 use super::{COULD_NOT_MEASURE, Failure};
 
@@ -72,9 +71,9 @@ pub fn print(path: &Path, options: &Options) -> Result<u8, Failure> {
         if place == 0 {
             sinks.begin(&analyse::report(&run, before, before)).map_err(cannot)?;
         }
-        or_leave(sinks.report(&analyse::report(&run, before, after))).map_err(cannot)?;
+        sinks.report(&analyse::report(&run, before, after)).map_err(cannot)?;
     }
-    or_leave(sinks.finish(&signals)).map_err(cannot)?;
+    sinks.finish(&signals).map_err(cannot)?;
     Ok(0)
 }
 

@@ -2,7 +2,7 @@
 //! time of all calls in that row, in nanoseconds. With `--by`, the group is the first frame.
 //!
 //! Layers are nested as calls pass through them. From which of them a wait began is not known, so it is right below the family.
-//! Where no layer below the system calls is measured, all that was no wait is in one frame, [`NOT_SPLIT`](crate::model::report::stack::NOT_SPLIT).
+//! Where no layer below the system calls is measured, all that was no wait is in one frame, [`NOT_SPLIT`](crate::model::ids::NOT_SPLIT).
 
 use std::io;
 

@@ -131,7 +131,7 @@ impl SlowCall {
     /// A row's name for people.
     #[must_use]
     pub fn label(&self, row: &SlowRow) -> &'static str {
-        super::stack::label(row.row, !self.not_split)
+        row.row.label(!self.not_split)
     }
 
     /// The row with most of the time: the first one of equals.

@@ -6,18 +6,6 @@ use crate::model::histogram::Histogram;
 use crate::model::ids::{Family, Layer, Origin, ReadClass, Row};
 use serde::{Deserialize, Serialize};
 
-/// What the row `syscall` is where no layer below it is measured: all time in the kernel that was no wait.
-pub const NOT_SPLIT: &str = "in the kernel, not split";
-
-/// A row's name for people. `is_split`: a layer below the system calls is measured.
-#[must_use]
-pub fn label(row: Row, is_split: bool) -> &'static str {
-    match row {
-        Row::Layer(Layer::Syscall) if !is_split => NOT_SPLIT,
-        row => row.name(),
-    }
-}
-
 /// The whole stack's part of a report.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StackReport {
@@ -167,7 +155,7 @@ impl FamilyReport {
     /// A row's name for people.
     #[must_use]
     pub fn label(&self, row: &RowReport) -> &'static str {
-        label(row.row, self.is_split())
+        row.row.label(self.is_split())
     }
 
     /// Calls that have ended.

@@ -1,6 +1,6 @@
 //! Names of rows where there is little room: at the heads of columns and in lines of slow calls.
 
-use crate::model::report::stack::NOT_SPLIT;
+use crate::model::ids::NOT_SPLIT;
 
 /// What the file systems are together, where they have one column.
 pub const FILE_SYSTEMS: &str = "fs";

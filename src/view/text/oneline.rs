@@ -6,7 +6,7 @@ use super::number::{rounded, short, thousands, time_each};
 use super::{WIDTH, notes};
 use crate::model::histogram::Histogram;
 use crate::model::ids::{Layer, Row};
-use crate::model::report::stack::{FamilyReport, RowReport, StackReport, label};
+use crate::model::report::stack::{FamilyReport, RowReport, StackReport};
 use crate::model::report::{LayerReport, OpReport, Report};
 use crate::view::Screen;
 
@@ -113,7 +113,7 @@ fn columns(stack: &StackReport) -> Vec<(&'static str, Column)> {
         rows.any(|row| column.has(row) && row.ns.is_some())
     };
     let named = |column| match column {
-        Column::One(row) => (label(row, is_split), column),
+        Column::One(row) => (row.label(is_split), column),
         Column::FileSystems => (FILE_SYSTEMS, column),
     };
     ROWS.into_iter().filter(is_measured).map(named).collect()

@@ -8,8 +8,8 @@ use super::Page;
 use super::label::short;
 use super::name::shortened;
 use super::number::{ColumnUnit, percent, thousands, time_each};
+use crate::model::ids::NOT_SPLIT;
 use crate::model::report::slow::{LeftOut, SlowCall, SlowRow};
-use crate::model::report::stack::NOT_SPLIT;
 use crate::printable::printable;
 use crate::view::errno::errno_name;
 
