@@ -5,9 +5,9 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::model::histogram::Histogram;
+use crate::model::histogram::{Histogram, wider};
 use crate::model::ids::By;
-use crate::model::report::group::{GroupReport, GroupsReport, Numbers, OthersReport, Who, wider};
+use crate::model::report::group::{GroupReport, GroupsReport, Numbers, OthersReport, Who};
 use crate::model::report::stack::{FamilyReport, StackReport};
 use crate::model::report::{LayerReport, OpReport};
 

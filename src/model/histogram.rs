@@ -178,6 +178,21 @@ pub const fn bounds(step: usize) -> (u64, Option<u64>) {
     (ge, Some(ge + width))
 }
 
+/// The shortest and the longest time of two such pairs.
+#[must_use]
+pub fn widest(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
+    (a.0.min(b.0), a.1.max(b.1))
+}
+
+/// The same where one of them may have had no call.
+#[must_use]
+pub fn wider(a: Option<(u64, u64)>, b: Option<(u64, u64)>) -> Option<(u64, u64)> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(widest(a, b)),
+        (a, b) => a.or(b),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::abi::{APART_KINDS, LOST_REASONS, READ_CLASSES, ROWS, SLOW_KINDS, UNBALANCED_KINDS};
 use super::cost::{Detached, Runs};
+use super::histogram::wider;
 use super::ids::Layer;
 use crate::model::report::group::Who;
 
@@ -217,10 +218,7 @@ impl FamilyCounters {
                 .map(|place| how(step(&self.steps, place), step(&other.steps, place)))
                 .collect(),
             slow: combined(&self.slow, &other.slow, how),
-            extremes: match (self.extremes, other.extremes) {
-                (Some(a), Some(b)) => Some(widest(a, b)),
-                (a, b) => a.or(b),
-            },
+            extremes: wider(self.extremes, other.extremes),
         }
     }
 }
@@ -229,12 +227,6 @@ impl FamilyCounters {
 #[must_use]
 pub fn combined<const N: usize>(a: &[u64; N], b: &[u64; N], how: fn(u64, u64) -> u64) -> [u64; N] {
     std::array::from_fn(|i| how(a[i], b[i]))
-}
-
-/// The shorter and the longer of two pairs of times.
-#[must_use]
-pub fn widest(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
-    (a.0.min(b.0), a.1.max(b.1))
 }
 
 /// The counters of groups. What was not counted so far is not in them.

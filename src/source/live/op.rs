@@ -2,8 +2,8 @@
 
 use crate::kernel::interface::types::{binned, extremes, op_stats};
 use crate::model::abi::{BIN_WIDTH, EPOCH_STEP, UNIT_SLOTS};
-use crate::model::histogram::{STEPS, step_of};
-use crate::model::snapshot::{OpCounters, widest};
+use crate::model::histogram::{STEPS, step_of, widest};
+use crate::model::snapshot::OpCounters;
 
 /// Adds a CPU's counters. `epoch` is the generation of the extremes that the reading ends.
 pub fn add(op: &mut OpCounters, cpu: &op_stats, epoch: u64) {

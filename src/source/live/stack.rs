@@ -4,8 +4,9 @@ use super::op::extremes_of;
 use crate::catalog::{Layer, Row};
 use crate::kernel::interface::types::{family_stats, origin_stats};
 use crate::model::abi::{DIRECTIONS, FAMILIES, ORIGINS, SLOW_LIMITED, SLOW_NO_ROOM};
+use crate::model::histogram::widest;
 use crate::model::report::slow::LeftOut;
-use crate::model::snapshot::{FamilyCounters, OriginCounters, StackCounters, combined, widest};
+use crate::model::snapshot::{FamilyCounters, OriginCounters, StackCounters, combined};
 use crate::probe::attach::AttachedStack;
 
 /// Reads all of it; see [`super::read`] for `epoch`.

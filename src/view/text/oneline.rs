@@ -4,7 +4,7 @@
 use super::label::{self, FILE_SYSTEMS, short as short_label};
 use super::number::{rounded, short, thousands, time_each};
 use super::{WIDTH, notes};
-use crate::model::histogram::Histogram;
+use crate::model::histogram::{Histogram, widest};
 use crate::model::ids::{Layer, Row};
 use crate::model::report::stack::{FamilyReport, RowReport, StackReport};
 use crate::model::report::{LayerReport, OpReport, Report};
@@ -71,10 +71,6 @@ fn quantile(histogram: &Histogram, extremes: Option<(u64, u64)>) -> String {
         .map_or_else(|| "-".to_owned(), time_each)
 }
 
-fn widest<'a>(all: impl Iterator<Item = &'a Option<(u64, u64)>>) -> Option<(u64, u64)> {
-    all.flatten().copied().reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
-}
-
 /// A column of rows.
 #[derive(Debug, Clone, Copy)]
 enum Column {
@@ -134,7 +130,7 @@ fn stack_line(report: &Report, stack: &StackReport, width: usize) -> (String, St
     let total = called.iter().map(|family| family.total_ns).fold(0, u64::saturating_add);
     let mut histogram = Histogram::default();
     called.iter().for_each(|family| histogram.add(&family.histogram));
-    let extremes = widest(called.iter().map(|family| &family.extremes));
+    let extremes = called.iter().filter_map(|family| family.extremes).reduce(widest);
     let numbers = [
         ("call/s", 8, count(per_second(calls, report))),
         (
@@ -240,7 +236,8 @@ fn cells(layer: &LayerReport, report: &Report) -> [(&'static str, String); 3] {
     let (calls, total) = (sum(OpReport::count), sum(|op| op.total_ns));
     let mut histogram = Histogram::default();
     layer.ops.iter().for_each(|op| histogram.add(&op.histogram));
-    let extremes = widest(layer.ops.iter().filter(|op| op.count() > 0).map(|op| &op.extremes));
+    let called = layer.ops.iter().filter(|op| op.count() > 0);
+    let extremes = called.filter_map(|op| op.extremes).reduce(widest);
     [
         ("call/s", count(per_second(calls, report))),
         ("avg", average(total, calls)),
