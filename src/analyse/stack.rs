@@ -27,16 +27,15 @@ pub struct Measured<'a> {
 }
 
 impl Measured<'_> {
-    /// Those that are measured, in the order of the stack, and whether each is a layer.
-    pub fn rows(&self) -> Vec<(Row, bool)> {
-        let measured = rows(self).into_iter().filter(|row| self.has(*row));
-        measured.map(|row| (row, !Row::WAITS.contains(&row))).collect()
+    /// Those that are measured, in the order of the stack.
+    pub fn rows(&self) -> impl Iterator<Item = Row> {
+        rows(self).into_iter().filter(|row| self.has(*row))
     }
 
     /// Whether a layer below the system calls is.
     pub fn is_split(&self) -> bool {
-        let mut layers = self.rows().into_iter().filter(|(_, is_layer)| *is_layer);
-        layers.any(|(row, _)| row != Row::Layer(Layer::Syscall))
+        let mut layers = self.rows().filter(|row| !row.is_wait());
+        layers.any(|row| row != Row::Layer(Layer::Syscall))
     }
 
     fn has(&self, row: Row) -> bool {
@@ -130,11 +129,10 @@ fn family_report(family: Family, difference: FamilyCounters, rows: &[Row], measu
     let histogram = Histogram::from_steps(&difference.steps);
     let row = |row: &Row| {
         let known = measured.has(*row);
-        let is_layer = !Row::WAITS.contains(row);
         RowReport {
             row: *row,
             ns: known.then_some(difference.rows[row.place()]),
-            calls: (known && is_layer).then_some(difference.reached[row.place()]),
+            calls: (known && !row.is_wait()).then_some(difference.reached[row.place()]),
         }
     };
     let classes = ReadClass::ALL

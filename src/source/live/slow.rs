@@ -34,7 +34,7 @@ pub fn slow_call(record: &slow_call, run: &RunInfo, stack: &StackInfo, clocks: &
     let measured = Measured::of(stack);
     let has = |what: u32| u32::from(record.has) & what != 0;
     let errno = (-MAX_ERRNO..0).contains(&record.value).then(|| -record.value as i32);
-    let rows = measured.rows().into_iter().map(|(row, _)| SlowRow {
+    let rows = measured.rows().map(|row| SlowRow {
         row,
         ns: record.rows[row.place()],
     });
