@@ -31,13 +31,16 @@ pub fn read(groups: &AttachedGroups, plan: &Plan, epoch: u64) -> GroupsCounters 
             }
         }
     };
-    let machine = Machine::now();
     let numbered = read
         .ops
         .keys()
         .map(|(group, _)| *group)
         .chain(read.stacks.keys().copied());
     let numbered: BTreeSet<u32> = numbered.filter(|group| *group >= GROUP_FIRST).collect();
+    if numbered.is_empty() {
+        return read;
+    }
+    let machine = Machine::now();
     read.who = numbered
         .into_iter()
         .filter_map(|number| {
