@@ -43,16 +43,16 @@ fn workload(folder: &Path) -> Vec<String> {
     ["--", "sh", "-c", &script].map(str::to_owned).to_vec()
 }
 
-fn run(arguments: &[String], command: &[String]) -> Output {
-    let done = Command::new(TOOL)
-        .env("TZ", "Asia/Kolkata")
-        .args(arguments)
-        .args(command)
-        .output()
-        .unwrap();
+fn run(arguments: &[String], command: &[String]) {
+    let mut tool = Command::new(TOOL);
+    succeed(tool.env("TZ", "Asia/Kolkata").args(arguments).args(command));
+}
+
+fn succeed(tool: &mut Command) -> Output {
+    let done = tool.output().unwrap();
     assert!(
         done.status.success(),
-        "{arguments:?}: {}",
+        "{tool:?}: {}",
         String::from_utf8_lossy(&done.stderr)
     );
     done
@@ -71,19 +71,14 @@ impl Reader {
 
     /// What it prints for somebody who may read the file and do nothing else.
     fn read_back(&self, arguments: &[String]) -> Vec<u8> {
-        let done = Command::new(&self.0)
-            .env("TZ", "America/New_York")
-            .args(arguments)
-            .uid(NOBODY)
-            .gid(NOBODY)
-            .output()
-            .unwrap();
-        assert!(
-            done.status.success(),
-            "{arguments:?}: {}",
-            String::from_utf8_lossy(&done.stderr)
-        );
-        done.stdout
+        let mut tool = Command::new(&self.0);
+        succeed(
+            tool.env("TZ", "America/New_York")
+                .args(arguments)
+                .uid(NOBODY)
+                .gid(NOBODY),
+        )
+        .stdout
     }
 }
 
