@@ -28,21 +28,26 @@ const STANDARD: rlim_t = 3;
 
 /// Whether the kernel refused something for want of descriptors.
 #[must_use]
-pub fn is_reached(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::EMFILE)
+pub fn is_reached(errno: Option<i32>) -> bool {
+    errno == Some(libc::EMFILE)
 }
 
-/// What to say instead of a line that says, in the kernel's words, that there are too few descriptors.
+/// What to say instead of what the kernel said, where one or more of its refusals are for want of descriptors.
 #[must_use]
-pub fn advice(line: &str) -> Option<String> {
-    let too_many = io::Error::from_raw_os_error(libc::EMFILE).to_string();
+pub fn advice(is_reached: bool) -> Option<String> {
     let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
     // Where the standard ones are all that there may be, copying one of them is an invalid argument (fcntl(2)).
-    (line.contains(&too_many) || limit <= STANDARD).then(|| {
+    (is_reached || limit <= STANDARD).then(|| {
         format!(
             "this process may have {limit} open files, and each probe takes one or two; raise the limit (ulimit -n)"
         )
     })
+}
+
+/// Whether a line has the kernel's words for it: whatever it was that failed.
+#[must_use]
+pub fn is_reached_in(line: &str) -> bool {
+    line.contains(&io::Error::from_raw_os_error(libc::EMFILE).to_string())
 }
 
 /// Fewer descriptors than that may be too few for the probes of a run.

@@ -67,7 +67,7 @@ impl Failure {
     fn new(status: u8, cause: impl std::fmt::Display) -> Self {
         let line = cause.to_string();
         Self {
-            line: limits::advice(&line).unwrap_or(line),
+            line: limits::advice(limits::is_reached_in(&line)).unwrap_or(line),
             status,
         }
     }

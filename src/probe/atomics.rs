@@ -2,6 +2,8 @@
 //!
 //! The configuration keeps those kernels from running into one, but they refuse a program for what it could run into, too.
 
+use std::io;
+
 use libbpf_rs::{AsRawLibbpf, OpenObject};
 use libbpf_sys as sys;
 
@@ -15,7 +17,7 @@ const MOV64_IMM: u8 = (sys::BPF_ALU64 | sys::BPF_MOV | sys::BPF_K) as u8;
 ///
 /// # Errors
 /// When libbpf has no memory for it.
-pub fn leave_out(object: &mut OpenObject) -> Result<(), String> {
+pub fn leave_out(object: &mut OpenObject) -> io::Result<()> {
     for program in object.progs_mut() {
         let mut instructions = program.insns().to_vec();
         if replace(&mut instructions) == 0 {
@@ -27,7 +29,7 @@ pub fn leave_out(object: &mut OpenObject) -> Result<(), String> {
             sys::bpf_program__set_insns(program, instructions.as_mut_ptr(), instructions.len() as sys::size_t)
         };
         if failed < 0 {
-            return Err(std::io::Error::from_raw_os_error(-failed).to_string());
+            return Err(io::Error::from_raw_os_error(-failed));
         }
     }
     Ok(())

@@ -35,12 +35,12 @@ use super::kprobe_event::KprobeEvents;
 use super::load::Settings;
 use super::plan::{BlockWay, Plan, PlannedOp, PlannedPoint, PlannedRow};
 use super::program::{Loading, Programs};
+use super::refusal::{CALL_EVENTS, Refusal, Refused, Why};
 use super::{Hook, PointWord};
 use crate::catalog::Guard;
 use crate::sys::counters::Counters;
 use crate::sys::perf::{self, PerfLink};
 pub use attempt::attach;
-use block::BLOCK_EVENTS;
 pub use groups::{AttachedGroups, GroupCounters};
 pub use hold::Hold;
 pub use probe::Probe;
@@ -126,28 +126,28 @@ pub struct AttachedOp {
     pub refused: Vec<Refusal>,
 }
 
-/// How the refusal of a whole kind of hook is named.
-pub const EVERY_FUNCTION: &str = "every function";
-
-/// An attempt that the kernel refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    pub function: String,
-    pub hook: Hook,
-    pub error: String,
-}
-
 /// Why nothing could be attached.
 #[derive(Debug)]
 pub enum AttachError {
     /// The BPF object was refused as a whole.
-    Load(String),
+    Load(Why),
     /// A map could not be filled.
-    Map(&'static str, String),
+    Map(&'static str, Why),
     /// Forks or execs are not seen, so that nobody can be followed.
-    Follow(String),
+    Follow(Why),
     /// Nothing of this layer could be attached.
     Layer { layer: Layer, refused: Vec<Refusal> },
+}
+
+impl AttachError {
+    /// What the kernel said, each time.
+    pub fn whys(&self) -> impl Iterator<Item = &Why> {
+        let (one, refused) = match self {
+            Self::Load(why) | Self::Map(_, why) | Self::Follow(why) => (Some(why), &[][..]),
+            Self::Layer { refused, .. } => (None, refused.as_slice()),
+        };
+        one.into_iter().chain(refused.iter().map(|refusal| &refusal.why))
+    }
 }
 
 impl fmt::Display for AttachError {
@@ -167,13 +167,13 @@ impl fmt::Display for AttachError {
                             f,
                             "-T {name} cannot be measured here: {} refused ({})",
                             last.hook.name(),
-                            last.error
+                            last.why
                         )
                     }
                     Some(last) if *layer == Layer::Blk => write!(
                         f,
                         "-T {name} needs the block tracepoints (tp_btf) or kprobes, both refused here ({})",
-                        last.error
+                        last.why
                     ),
                     Some(_) => write!(
                         f,
@@ -314,7 +314,7 @@ impl Attaching<'_> {
         let program = &self.attached.skeleton.progs.in_flight;
         if self.attached.programs.has(program) {
             let program = self.program(program);
-            let program = program.map_err(|error| AttachError::Load(format!("the walk over threads: {error}")))?;
+            let program = program.map_err(|error| AttachError::Load(Why::from(error).at("the walk over threads")))?;
             self.attached.in_flight = Some(program);
         }
         Ok(())
@@ -342,7 +342,7 @@ impl Attaching<'_> {
                 // Calls that a thread leaves behind then stay "under way", which the report says.
                 Err(_) if event == EXIT => continue,
                 // The report would be of fewer processes than were asked for.
-                Err(error) => return Err(AttachError::Follow(error.to_string())),
+                Err(error) => return Err(AttachError::Follow(error.into())),
             };
             let probe = Probe::on_event(None, hook, event, Some(program));
             self.attached.probes.push(probe);
@@ -394,7 +394,7 @@ impl Attaching<'_> {
         let links = self
             .event(exit_program)
             .and_then(|exit| Ok((exit, self.event(enter_program)?)));
-        let name = "sys_enter, sys_exit";
+        let name = CALL_EVENTS.join(", ");
         match links {
             Ok(((exit_fd, exit), (enter_fd, enter))) => {
                 let of = Some(Layer::Syscall);
@@ -402,7 +402,7 @@ impl Attaching<'_> {
                     layer: of,
                     goes_with: of,
                     hook,
-                    functions: name.split(", ").map(str::to_owned).collect(),
+                    functions: CALL_EVENTS.map(str::to_owned).into(),
                     skips: vec![SkipSource::Program(enter_fd.clone())],
                     alone: Vec::new(),
                     entry: Some(enter_fd),
@@ -412,12 +412,13 @@ impl Attaching<'_> {
                 self.attached.returns.push((of, exit));
                 self.attached.entries.push((of, enter));
                 for &(index, _) in ops {
-                    self.attached.ops[index].points.push((name.to_owned(), hook));
+                    self.attached.ops[index].points.push((name.clone(), hook));
                 }
             }
             Err(error) => {
+                let why = Why::from(error);
                 for &(index, _) in ops {
-                    self.refuse(index, name, hook, &error.to_string());
+                    self.refuse(index, Refused::Calls, hook, why.clone());
                 }
             }
         }
@@ -465,7 +466,7 @@ impl Attaching<'_> {
                     }
                     Err(error) => {
                         if let Function::OfOp(index, _, planned) = function {
-                            self.refuse(index, &planned.function, hook, &error.to_string());
+                            self.refuse(index, Refused::Function(planned.function.clone()), hook, error.into());
                         }
                     }
                 }
@@ -496,19 +497,16 @@ impl Attaching<'_> {
         Ok(copy)
     }
 
-    fn refuse(&mut self, index: usize, function: &str, hook: Hook, error: &str) {
-        let is_on_its_own = function == BLOCK_EVENTS || !hook.is_on_functions() || self.loaded.borrow().contains(&hook);
-        let function = if is_on_its_own { function } else { EVERY_FUNCTION };
+    fn refuse(&mut self, index: usize, of: Refused, hook: Hook, why: Why) {
+        let of = match of {
+            Refused::Function(_) if hook.is_on_functions() && !self.loaded.borrow().contains(&hook) => {
+                Refused::EveryFunction
+            }
+            of => of,
+        };
         let refused = &mut self.attached.ops[index].refused;
-        if !refused
-            .iter()
-            .any(|known| (known.function.as_str(), known.hook) == (function, hook))
-        {
-            refused.push(Refusal {
-                function: function.to_owned(),
-                hook,
-                error: error.to_owned(),
-            });
+        if !refused.iter().any(|known| (&known.of, known.hook) == (&of, hook)) {
+            refused.push(Refusal { of, hook, why });
         }
     }
 
@@ -901,11 +899,6 @@ pub fn attach_multi_to(
         .as_deref()
         .map_or(Targets::Names(functions), Targets::Addresses);
     attach_multi(program, targets, kind, flags)
-}
-
-/// libbpf-rs chains its errors over lines; a user gets one.
-pub(super) fn one_line(error: &libbpf_rs::Error) -> String {
-    format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 impl Attached {

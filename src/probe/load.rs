@@ -28,10 +28,11 @@ use crate::kernel::interface::{
 use crate::kernel::{Facts, Fprobe, possible_cpus};
 use crate::model::report::group::By;
 
-use super::attach::{AttachError, Stage, one_line, point_word};
+use super::attach::{AttachError, Stage, point_word};
 use super::binned::BinnedCounters;
 use super::plan::{BlockWay, BlockWish, CALLS_BY_COOKIE, END_FUNCTIONS, Plan, Start};
 use super::program::{self, Programs};
+use super::refusal::Why;
 use super::{Hook, atomics};
 use crate::catalog::Guard;
 use crate::sys::assembly::one_value;
@@ -115,17 +116,16 @@ pub fn load(
     settings: &Settings,
     hooks: &[Hook],
     way: Option<&BlockWay>,
-) -> Result<Loaded, String> {
+) -> Result<Loaded, Why> {
     // libbpf's object has to stay where it is; a run loads one, or a few when some are refused.
     let place: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
     let mut builder = IostackbreakdownSkelBuilder::default();
     // libbpf opens it by its path, as it relocates the programs.
     let types = in_memory(&facts.types);
     if let Some((_, path)) = &types {
-        let set = builder.obj_builder.btf_custom_path(path);
-        set.map_err(|error| one_line(&error))?;
+        builder.obj_builder.btf_custom_path(path)?;
     }
-    let mut open = builder.open(place).map_err(|error| one_line(&error))?;
+    let mut open = builder.open(place)?;
 
     if !facts.answering_atomics {
         atomics::leave_out(open.open_object_mut())?;
@@ -136,12 +136,12 @@ pub fn load(
     choose_block_programs(&mut open, facts, way);
     choose_completions(&mut open, plan, settings);
     choose_stack_programs(&mut open, settings, way);
-    size_maps(&mut open, plan, facts, settings, way).map_err(|error| one_line(&error))?;
-    let cpu_mask = make_stats(&mut open.maps, plan).map_err(|error| one_line(&error))?;
+    size_maps(&mut open, plan, facts, settings, way)?;
+    let cpu_mask = make_stats(&mut open.maps, plan)?;
     let has_cookies = by_cookie || hooks.contains(&Hook::Fsession);
     // Where usual calls may have bins.
     let has_bins = has_cookies && facts.per_cpu_values;
-    let binned = make_binned(&mut open.maps, plan, has_bins).map_err(|error| one_line(&error))?;
+    let binned = make_binned(&mut open.maps, plan, has_bins)?;
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.config = settings.config;
         // Only these programs can be preempted by one that adds to the same counters.
@@ -210,10 +210,10 @@ pub fn load(
         bss.control.epoch = u64::from(EPOCH_STEP);
     }
     if has_places(facts, settings) {
-        make_empty(&mut open.maps.bss_places).map_err(|error| one_line(&error))?;
+        make_empty(&mut open.maps.bss_places)?;
     }
     let relocated = program::relocate(open.open_object_mut())?;
-    let skeleton = open.load().map_err(|error| one_line(&error))?;
+    let skeleton = open.load()?;
     Ok(Loaded {
         skeleton,
         programs: Programs::new(relocated),
@@ -727,7 +727,7 @@ pub fn fill_maps(skeleton: &IostackbreakdownSkel<'_>, plan: &Plan, settings: &Se
         for group in 0..wish.room {
             let number = (GROUP_FIRST + group).to_ne_bytes();
             let done = maps.free_groups.update(&[], &number, MapFlags::ANY);
-            done.map_err(|error| AttachError::Map("free_groups", one_line(&error)))?;
+            done.map_err(|error| AttachError::Map("free_groups", error.into()))?;
         }
         let cells = if settings.whole_stack {
             0
@@ -737,22 +737,22 @@ pub fn fill_maps(skeleton: &IostackbreakdownSkel<'_>, plan: &Plan, settings: &Se
         for cell in 0..cells {
             let number = (plan.rows() as u32 + cell).to_ne_bytes();
             let done = maps.free_cells.update(&[], &number, MapFlags::ANY);
-            done.map_err(|error| AttachError::Map("free_cells", one_line(&error)))?;
+            done.map_err(|error| AttachError::Map("free_cells", error.into()))?;
         }
     }
     for tgid in &settings.traced {
         let done = maps.traced.update(&tgid.to_ne_bytes(), &[1], MapFlags::ANY);
-        done.map_err(|error| AttachError::Map("traced", one_line(&error)))?;
+        done.map_err(|error| AttachError::Map("traced", error.into()))?;
     }
     for disk in &settings.disks {
         let done = maps.disks.update(&disk.to_ne_bytes(), &[1], MapFlags::ANY);
-        done.map_err(|error| AttachError::Map("disks", one_line(&error)))?;
+        done.map_err(|error| AttachError::Map("disks", error.into()))?;
     }
     if let Some(cgroup) = &settings.cgroup {
         let done = maps
             .cgroup
             .update(&0u32.to_ne_bytes(), &cgroup.as_raw_fd().to_ne_bytes(), MapFlags::ANY);
-        done.map_err(|error| AttachError::Map("cgroup", one_line(&error)))?;
+        done.map_err(|error| AttachError::Map("cgroup", error.into()))?;
     }
     Ok(())
 }

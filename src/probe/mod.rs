@@ -8,6 +8,7 @@ mod kprobe_event;
 pub mod load;
 pub mod plan;
 pub mod program;
+pub mod refusal;
 pub mod slow;
 
 use crate::catalog::{Files, Guard, Returns, Shape};

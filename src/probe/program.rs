@@ -56,7 +56,7 @@ fn specialise(instructions: &mut [sys::bpf_insn], point: u32) -> Vec<usize> {
 ///
 /// # Errors
 /// What libbpf says.
-pub fn relocate(object: &mut OpenObject) -> Result<Relocated, String> {
+pub fn relocate(object: &mut OpenObject) -> io::Result<Relocated> {
     let mut relocated = Relocated::new();
     for mut program in object.progs_mut().filter(|program| program.autoload()) {
         relocated.insert(program.name().to_owned());
@@ -67,7 +67,7 @@ pub fn relocate(object: &mut OpenObject) -> Result<Relocated, String> {
     // SAFETY: the object is open.
     let failed = unsafe { sys::bpf_object__prepare(object.as_libbpf_object().as_ptr()) };
     if failed < 0 {
-        return Err(io::Error::from_raw_os_error(-failed).to_string());
+        return Err(io::Error::from_raw_os_error(-failed));
     }
     for mut program in object.progs_mut() {
         program.set_autoload(false);

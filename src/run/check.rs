@@ -14,16 +14,17 @@ use super::prepare::{Prepared, prepare, retain_mounted, settings};
 use super::refusals::{attach_failure, check_layers};
 use crate::analyse;
 use crate::args::Options;
-use crate::catalog::{FileSystem, Layer, Op, Point, doors};
+use crate::catalog::{FileSystem, Layer, Op, Point, Returns, doors};
 use crate::environment;
 use crate::exercise::{Exercise, TOO_MUCH};
 use crate::kernel::{Facts, privileges};
 use crate::limits;
 use crate::model::report::{LayerReport, Probe};
 use crate::model::run_info::RunInfo;
-use crate::probe::attach::{self, Attached, AttachedOp, EVERY_FUNCTION};
+use crate::probe::attach::{self, Attached, AttachedOp};
 use crate::probe::plan::{Plan, PlannedOp, function_name};
 use crate::probe::program;
+use crate::probe::refusal::Refusal;
 use crate::process;
 use crate::source::live::{self, OfRun};
 use crate::sys::perf::{SwitchCounters, Switches};
@@ -195,13 +196,17 @@ fn told_facts(
     };
     let runs = match &evidence.counting {
         Ok(_) => "by function".to_owned(),
-        Err(error) if limits::is_reached(error) => format!("not counted: {error}"),
+        Err(error) if limits::is_reached(error.raw_os_error()) => format!("not counted: {error}"),
         Err(_) => "not counted: needs CAP_SYS_ADMIN and 5.8".to_owned(),
     };
-    let errors = evidence.counting.as_ref().err().map(io::Error::to_string);
+    let errors = evidence.counting.as_ref().err().map(io::Error::raw_os_error);
     let refused = attached.ops.iter().flat_map(|op| &op.refused);
-    let errors = errors.into_iter().chain(refused.map(|refusal| refusal.error.clone()));
-    let limit = errors.filter_map(|error| limits::advice(&error)).next();
+    let errors: Vec<Option<i32>> = errors
+        .into_iter()
+        .chain(refused.map(|refusal| refusal.why.errno))
+        .collect();
+    let is_reached = errors.iter().any(|errno| limits::is_reached(*errno));
+    let limit = Some(is_reached).filter(|_| !errors.is_empty()).and_then(limits::advice);
     let file_system = evidence.lives_on.map_or_else(String::new, |name| format!(" ({name})"));
     let mut facts = vec![
         ("version", env!("CARGO_PKG_VERSION").to_owned()),
@@ -289,10 +294,7 @@ impl Evidence<'_> {
                 .iter()
                 .find(|probe| probe.layer == Some(op.layer) && probe.functions.iter().any(|name| name == function));
             // A whole kind of hook may have been refused.
-            let refusals = how
-                .refused
-                .iter()
-                .filter(|refusal| [function, EVERY_FUNCTION].contains(&refusal.function.as_str()));
+            let refusals = how.refused.iter().filter(|refusal| refusal.of.is_of(function));
             match probe {
                 Some(probe) => rows.push(Row {
                     layer: op.layer,
@@ -333,13 +335,14 @@ impl Evidence<'_> {
 
     /// Why a probe saw nothing: what should have come by it was not done, or came by another way.
     fn why_silent(&self, op: &PlannedOp, function: &str) -> Verdict {
-        let step = match function {
+        let point = op.points.iter().find(|planned| planned.function == function);
+        let step = match point.map(|planned| planned.point.returns) {
             _ if op.layer == Layer::Syscall => match op.spec.op {
                 Op::IoGetevents => Op::IoSubmit.name(),
                 op => op.name(),
             },
-            _ if function.starts_with("io_") => "io_uring_enter",
-            _ if function.starts_with("aio_") => "io_submit",
+            Some(Returns::Issued) => Op::IoUringEnter.name(),
+            Some(Returns::Submitted) => Op::IoSubmit.name(),
             _ => "",
         };
         if TOO_MUCH.contains(&step) {
@@ -373,13 +376,13 @@ impl Evidence<'_> {
     }
 }
 
-fn refused_row(op: &PlannedOp, name: &'static str, refusal: &attach::Refusal) -> Row {
+fn refused_row(op: &PlannedOp, name: &'static str, refusal: &Refusal) -> Row {
     Row {
         layer: op.layer,
         op: name,
-        function: refusal.function.clone(),
+        function: refusal.of.to_string(),
         hook: Some(refusal.hook),
-        verdict: Verdict::Refused(refusal.error.clone()),
+        verdict: Verdict::Refused(refusal.why.to_string()),
     }
 }
 

@@ -57,12 +57,7 @@ pub fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: &BTr
         };
         say!("{} {name}: {line}", op.layer.name());
         for refusal in &how.refused {
-            say!(
-                "  {} by {} refused: {}",
-                refusal.function,
-                refusal.hook.name(),
-                refusal.error
-            );
+            say!("  {} by {} refused: {}", refusal.of, refusal.hook.name(), refusal.why);
         }
         previous = line;
     }

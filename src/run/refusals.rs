@@ -6,36 +6,28 @@ use crate::args::Options;
 use crate::catalog::Layer;
 use crate::kernel::privileges::{self, Denied};
 use crate::limits;
-use crate::probe::attach::{AttachError, Attached, EVERY_FUNCTION, Refusal};
+use crate::probe::attach::{AttachError, Attached};
 use crate::probe::plan::Plan;
+use crate::probe::refusal::{Refusal, Refused};
 use crate::probe::{Choice, Hook};
 use crate::say;
 
 /// Why nothing of a layer is measured: what the best hook of those that were refused lacks, or what the kernel does not let anybody do.
 fn why_refused(layer: Layer, refused: &[Refusal]) -> String {
     let hooks = if layer == Layer::Blk { "tp_btf" } else { "fentry" };
-    let lacking = limits::advice(&errors_of(refused)).or_else(|| denied_of(refused).and_then(privileges::lacking));
+    let is_reached = refused.iter().any(|refusal| limits::is_reached(refusal.why.errno));
+    let lacking = limits::advice(is_reached).or_else(|| denied_of(refused).and_then(privileges::lacking));
     lacking.unwrap_or_else(|| match refused {
         [] => "this kernel has none of the functions".to_owned(),
         _ => format!("this kernel refuses kprobes and {hooks}"),
     })
 }
 
-fn errors_of(refused: &[Refusal]) -> String {
-    refused.iter().map(|refusal| refusal.error.as_str()).collect()
-}
-
-fn is_denied(why: &str) -> bool {
-    ["denied", "permitted", "not implemented"]
-        .iter()
-        .any(|word| why.contains(word))
-}
-
 /// What was denied, if anything was: of the best hook that was.
 fn denied_of(refused: &[Refusal]) -> Option<Denied> {
-    let denied = refused.iter().find(|refusal| is_denied(&refusal.error))?;
+    let denied = refused.iter().find(|refusal| refusal.why.is_denied())?;
     Some(match denied.hook {
-        _ if denied.function == EVERY_FUNCTION => Denied::Load,
+        _ if denied.of == Refused::EveryFunction => Denied::Load,
         Hook::KprobeEvent => Denied::TracefsEvent,
         Hook::Kprobe | Hook::Tracepoint => Denied::PerfEvent,
         _ => Denied::Load,
@@ -46,18 +38,14 @@ fn denied_of(refused: &[Refusal]) -> Option<Denied> {
 pub fn attach_failure(options: &Options, error: &AttachError) -> String {
     let denied = match error {
         AttachError::Layer { refused, .. } => denied_of(refused),
-        AttachError::Follow(why) if is_denied(why) => Some(Denied::PerfEvent),
-        AttachError::Load(why) if is_denied(why) => Some(Denied::Load),
+        AttachError::Follow(why) if why.is_denied() => Some(Denied::PerfEvent),
+        AttachError::Load(why) if why.is_denied() => Some(Denied::Load),
         _ => None,
     };
-    let line = error.to_string();
-    let lines = match error {
-        AttachError::Layer { refused, .. } => errors_of(refused),
-        _ => line.clone(),
-    };
-    if let Some(line) = limits::advice(&lines) {
+    if let Some(line) = limits::advice(error.whys().any(|why| limits::is_reached(why.errno))) {
         return line;
     }
+    let line = error.to_string();
     let line = denied
         .and_then(privileges::lacking)
         .unwrap_or_else(|| match options.probe {
@@ -80,7 +68,7 @@ pub fn check_layers(options: &Options, plan: &Plan, attached: &Attached) -> Resu
             let reasons = refused.remove(&layer).unwrap_or_default();
             if options.verbose {
                 for refusal in &reasons {
-                    say!("{} by {}: {}", refusal.function, refusal.hook.name(), refusal.error);
+                    say!("{} by {}: {}", refusal.of, refusal.hook.name(), refusal.why);
                 }
             }
             let error = AttachError::Layer {
@@ -94,6 +82,59 @@ pub fn check_layers(options: &Options, plan: &Plan, attached: &Attached) -> Resu
             Ok(reasons
                 .map(|(layer, refused)| (*layer, why_refused(*layer, refused)))
                 .collect())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    fn refusal(of: Refused, hook: Hook, errno: i32) -> Refusal {
+        let why = io::Error::from_raw_os_error(errno).into();
+        Refusal { of, hook, why }
+    }
+
+    #[test]
+    fn what_was_denied_is_that_of_the_first_hook_that_was() {
+        let one = || Refused::Function("vfs_read".to_owned());
+        let invalid = refusal(one(), Hook::Fentry, libc::EINVAL);
+        assert_eq!(denied_of(&[]), None);
+        assert_eq!(denied_of(std::slice::from_ref(&invalid)), None);
+        for (of, hook, denied) in [
+            (one(), Hook::Fentry, Denied::Load),
+            (one(), Hook::KprobeEvent, Denied::TracefsEvent),
+            (one(), Hook::Kprobe, Denied::PerfEvent),
+            (Refused::Calls, Hook::Tracepoint, Denied::PerfEvent),
+            (Refused::EveryFunction, Hook::Kprobe, Denied::Load),
+            (Refused::BlockEvents, Hook::RawTracepoint, Denied::Load),
+        ] {
+            for errno in [libc::EPERM, libc::EACCES, libc::ENOSYS] {
+                let refused = [invalid.clone(), refusal(of.clone(), hook, errno)];
+                assert_eq!(denied_of(&refused), Some(denied), "{refused:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_kernels_numbers_are_found_in_every_error() {
+        let why = || io::Error::from_raw_os_error(libc::EMFILE).into();
+        let refused = vec![
+            refusal(Refused::EveryFunction, Hook::Fentry, libc::EPERM),
+            refusal(Refused::EveryFunction, Hook::Kprobe, libc::EMFILE),
+        ];
+        for error in [
+            AttachError::Load(why()),
+            AttachError::Map("stats", why()),
+            AttachError::Follow(why()),
+            AttachError::Layer {
+                layer: Layer::Vfs,
+                refused,
+            },
+        ] {
+            assert!(error.whys().any(|why| limits::is_reached(why.errno)), "{error}");
         }
     }
 }

@@ -4,9 +4,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use super::block::BLOCK_EVENTS;
 use super::stack::RowsAlone;
-use super::{AttachError, Attached, AttachedGroups, AttachedOp, Attaching, Refusal, Stage};
+use super::{AttachError, Attached, AttachedGroups, AttachedOp, Attaching, Refusal, Refused, Stage};
 use crate::catalog::Layer;
 use crate::kernel::Facts;
 use crate::kernel::interface::NEIGHBOURS;
@@ -165,20 +164,20 @@ fn attach_loaded(
     } else {
         &maps.bss_stats
     };
-    let counters = Counters::map(stats, plan.rows()).map_err(|error| AttachError::Map("stats", error.to_string()))?;
+    let counters = Counters::map(stats, plan.rows()).map_err(|error| AttachError::Map("stats", error.into()))?;
     let map_groups = |wish: GroupWish| AttachedGroups::map(&skeleton, wish.by, settings.whole_stack);
     let groups = settings.groups.map(map_groups).transpose()?;
     let neighbours = skeleton.maps.neighbours.autocreate();
     let neighbours = neighbours.then(|| Counters::map(&skeleton.maps.neighbours, NEIGHBOURS as usize));
     let neighbours = neighbours
         .transpose()
-        .map_err(|error| AttachError::Map("neighbours", error.to_string()))?;
+        .map_err(|error| AttachError::Map("neighbours", error.into()))?;
     let of_op = |op: &PlannedOp| {
         let planned = plan.hooks_for(op.layer);
         let refused = refused
             .iter()
-            .filter(|refusal| match refusal.function.as_str() {
-                BLOCK_EVENTS => op.layer == Layer::Blk,
+            .filter(|refusal| match refusal.of {
+                Refused::BlockEvents => op.layer == Layer::Blk,
                 _ => op.layer != Layer::Blk && planned.contains(&refusal.hook),
             })
             .cloned()

@@ -2,14 +2,11 @@
 
 use libbpf_rs::ProgramMut;
 
-use super::{Attached, Attaching, Probe, Refusal, SkipSource};
+use super::{Attached, Attaching, Probe, Refusal, Refused, SkipSource, Why};
 use crate::catalog::Layer;
 use crate::kernel::interface::skeleton::IostackbreakdownProgs;
 use crate::probe::Hook;
 use crate::probe::plan::{BIO_FUNCTIONS, BlockWay, END_FUNCTIONS, ISSUE_FUNCTION, Plan, PlannedOp, Start};
-
-/// How refusals of the block layer's programs are named.
-pub const BLOCK_EVENTS: &str = "block events";
 
 /// A program, and what it is attached to.
 struct Event<'a> {
@@ -41,15 +38,15 @@ impl Attaching<'_> {
                 }
                 self.attached.block_way = Some(way.clone());
             }
-            Err(error) => {
+            Err(why) => {
                 for &(index, _) in ops {
-                    self.refuse(index, BLOCK_EVENTS, way.hook, &error);
+                    self.refuse(index, Refused::BlockEvents, way.hook, why.clone());
                 }
             }
         }
     }
 
-    fn block_events(&mut self, way: &BlockWay) -> Result<Vec<(String, Hook)>, String> {
+    fn block_events(&mut self, way: &BlockWay) -> Result<Vec<(String, Hook)>, Why> {
         let progs = &self.attached.skeleton.progs;
         let mut links = Vec::new();
         let mut probes = Vec::new();
@@ -82,7 +79,7 @@ impl Attaching<'_> {
         {
             let (_, link) = self
                 .event(event.program)
-                .map_err(|error| format!("{}: {error}", event.name))?;
+                .map_err(|error| Why::from(error).at(event.name))?;
             probes.push(probe(&event, Hook::RawTracepoint, None));
             links.push((Some(Layer::Blk), link));
             names.push((event.name.to_owned(), Hook::RawTracepoint));
@@ -94,7 +91,7 @@ impl Attaching<'_> {
             let (link, missed) = self
                 .program(event.program)
                 .and_then(|program| self.on_entries(&program, &[event.name], way.hook))
-                .map_err(|error| format!("{}: {error}", event.name))?;
+                .map_err(|error| Why::from(error).at(event.name))?;
             probes.push(probe(&event, way.hook, Some(missed)));
             links.push((Some(Layer::Blk), link));
             names.push((event.name.to_owned(), way.hook));

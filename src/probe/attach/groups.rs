@@ -38,7 +38,7 @@ impl AttachedGroups {
     /// What the kernel says.
     pub(super) fn map(skeleton: &IostackbreakdownSkel<'_>, by: By, whole_stack: bool) -> Result<Self, AttachError> {
         let maps = &skeleton.maps;
-        let cannot = |name| move |error: std::io::Error| AttachError::Map(name, error.to_string());
+        let cannot = |name| move |error: std::io::Error| AttachError::Map(name, error.into());
         let counters = if whole_stack {
             let origins = (ORIGINS * DIRECTIONS) as usize;
             GroupCounters::Stack {

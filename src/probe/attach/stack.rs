@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Attaching, Counters, Owner, Probe, Target, one_line};
+use super::{Attaching, Counters, Owner, Probe, Target, Why};
 use crate::catalog::family::RowFunction;
 use crate::catalog::{Files, Layer, Returns, Row, Shape};
 use crate::kernel::interface::types::{family_stats, origin_stats};
@@ -61,20 +61,20 @@ impl Attaching<'_> {
             };
             let (program, link) = self
                 .event(program)
-                .map_err(|error| AttachError::Load(format!("the scheduler's events: {error}")))?;
+                .map_err(|error| AttachError::Load(Why::from(error).at("the scheduler's events")))?;
             let probe = Probe::on_event(None, Hook::RawTracepoint, event, Some(program));
             self.attached.probes.push(probe);
             self.attached.returns.push((None, link));
         }
         let skeleton = &self.attached.skeleton;
-        let map = |name, error: std::io::Error| AttachError::Map(name, error.to_string());
+        let map = |name, error: std::io::Error| AttachError::Map(name, error.into());
         let families =
             Counters::map(&skeleton.maps.families, FAMILIES as usize).map_err(|error| map("families", error))?;
         let origins = Counters::map(&skeleton.maps.origins, (ORIGINS * DIRECTIONS) as usize)
             .map_err(|error| map("origins", error))?;
         let slow = skeleton.maps.slow_calls.autocreate();
         let slow = slow.then(|| SlowRing::open(&skeleton.maps.slow_calls)).transpose();
-        let slow = slow.map_err(|error| AttachError::Map("slow_calls", one_line(&error)))?;
+        let slow = slow.map_err(|error| AttachError::Map("slow_calls", error.into()))?;
         self.attached.stack = Some(AttachedStack {
             families,
             origins,

@@ -11,6 +11,7 @@ use crate::probe::attach::{self, Attached, AttachedOp};
 use crate::probe::plan::{
     BlockWay, END_FUNCTIONS, ISSUE_FUNCTION, Plan, PlannedOp, function_name, loses, loses_requests,
 };
+use crate::probe::refusal::Refusal;
 
 /// What a run is made of, beside what it was asked for.
 pub struct OfRun<'a> {
@@ -134,10 +135,10 @@ fn stack_info(plan: &Plan, attached: &Attached) -> Option<StackInfo> {
 
 /// What was tried of an op before what it is measured by.
 fn refusals(attached: &AttachedOp) -> Vec<Refused> {
-    let refused = |refusal: &attach::Refusal| Refused {
-        function: refusal.function.clone(),
+    let refused = |refusal: &Refusal| Refused {
+        function: refusal.of.to_string(),
         hook: refusal.hook,
-        error: refusal.error.clone(),
+        error: refusal.why.to_string(),
     };
     attached.refused.iter().map(refused).collect()
 }
@@ -208,11 +209,7 @@ fn programs_left_out(plan: &Plan, attached: &Attached) -> Option<NotMeasured> {
 
 /// Why an op that was planned is not measured.
 fn refused(planned: &PlannedOp, attached: &AttachedOp) -> NotMeasured {
-    let mut tried: Vec<&str> = attached
-        .refused
-        .iter()
-        .map(|refusal| refusal.function.as_str())
-        .collect();
+    let mut tried: Vec<String> = attached.refused.iter().map(|refusal| refusal.of.to_string()).collect();
     tried.dedup();
     let reason = if tried.is_empty() {
         let functions: Vec<&str> = planned.points.iter().map(|point| point.function.as_str()).collect();
