@@ -1,20 +1,11 @@
-//! `--budget`: what measuring may cost, and which layer goes when it costs more.
+//! `--budget`: what measuring may cost, and which layer goes when it costs more. In numbers: the words are in `run`.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
-use crate::model::cost::SECOND;
 use crate::model::ids::Layer;
-use crate::number::{length, share};
 
 pub use crate::model::cost::{CpuShare, Detached};
-
-impl fmt::Display for CpuShare {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&share(self.ns_per_s, SECOND))
-    }
-}
 
 /// CPU time, in nanoseconds: of each layer's probes, and under `None` of those that serve no layer alone and of the process.
 pub type CpuTimes = BTreeMap<Option<Layer>, u64>;
@@ -82,32 +73,13 @@ pub fn excess(
     })
 }
 
-impl Excess {
-    /// One line: what is done `after` so much of the run, what was measured and what is allowed. `is_end`: the run ends.
-    #[must_use]
-    pub fn sentence(&self, is_end: bool, after: Duration, limit: CpuShare) -> String {
-        let layer = self.layer.name();
-        let after = length(after);
-        let what = match (is_end, self.saves) {
-            (false, _) => format!("{layer} is detached after {after}, which saves most"),
-            (true, Saves::All) => format!("the run ends after {after}, since only {layer} is left"),
-            (true, _) => format!("the run ends after {after}, since detaching a layer would save too little"),
-        };
-        format!(
-            "budget: {what}: measuring took {} of a CPU (the probes of {layer} {}), with {} allowed",
-            self.of_all,
-            self.of_layer,
-            limit.exactly()
-        )
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
     use crate::fuzz;
+    use crate::model::cost::SECOND;
 
     const SPAN: Duration = Duration::from_secs(2);
 
@@ -136,7 +108,6 @@ mod tests {
     fn shares_are_of_one_cpu() {
         assert_eq!(percent("1").ns_per_s, 10_000_000);
         assert_eq!(percent("0.01").ns_per_s, 100_000);
-        assert_eq!(percent("400").to_string(), "400.00 %");
         assert_eq!(CpuShare::of(60_000_000, SPAN), percent("3"));
         assert_eq!(CpuShare::of(1, Duration::ZERO).ns_per_s, u64::MAX);
         assert_eq!(CpuShare::of(0, Duration::ZERO), CpuShare::default());
@@ -205,29 +176,6 @@ mod tests {
         assert_eq!(
             saves(&times(951, &[(Layer::Vfs, 48), (Layer::Blk, 1)]), false),
             Some((Layer::Vfs, Saves::TooLittle))
-        );
-    }
-
-    #[test]
-    fn a_sentence_has_what_was_measured_and_what_is_allowed() {
-        let excess = |saves| Excess {
-            layer: Layer::Vfs,
-            saves,
-            of_layer: percent("6.1"),
-            of_all: percent("9.21"),
-        };
-        let sentence = |saves, is_end| excess(saves).sentence(is_end, Duration::from_secs(3), percent("5"));
-        assert_eq!(
-            sentence(Saves::Enough, false),
-            "budget: vfs is detached after 3.0 s, which saves most: measuring took 9.21 % of a CPU (the probes of vfs 6.10 %), with 5 % allowed"
-        );
-        assert_eq!(
-            sentence(Saves::All, true),
-            "budget: the run ends after 3.0 s, since only vfs is left: measuring took 9.21 % of a CPU (the probes of vfs 6.10 %), with 5 % allowed"
-        );
-        assert_eq!(
-            sentence(Saves::TooLittle, true),
-            "budget: the run ends after 3.0 s, since detaching a layer would save too little: measuring took 9.21 % of a CPU (the probes of vfs 6.10 %), with 5 % allowed"
         );
     }
 

@@ -13,7 +13,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("printable", &[]),
     ("model", &[]),
     ("catalog", &["model"]),
-    ("budget", &["model", "number"]),
+    ("budget", &["model"]),
     ("analyse", &["model", "catalog", "number"]),
     ("view", &["model", "number", "printable"]),
     ("kernel", &["sys", "model", "catalog"]),

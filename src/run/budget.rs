@@ -6,6 +6,7 @@ use super::session::Session;
 use crate::budget::{CpuShare, CpuTimes, Detached, Excess, Saves, excess};
 use crate::catalog::Layer;
 use crate::kernel::interface::{STOP_PAIRS, STOP_REQUESTS};
+use crate::number::length;
 use crate::probe::attach::Attached;
 use crate::say;
 use crate::source::live;
@@ -66,7 +67,7 @@ impl Session<'_> {
         (keeping.at, keeping.times) = (now, times);
         let Some(excess) = excess else { return false };
         let is_end = excess.saves != Saves::Enough && !has_command;
-        say!("{}", excess.sentence(is_end, self.began.elapsed(), keeping.limit));
+        say!("{}", sentence(&excess, is_end, self.began.elapsed(), keeping.limit));
         if !is_end {
             self.detach(&excess);
         }
@@ -109,5 +110,54 @@ impl Session<'_> {
         keeping.at = Instant::now();
         keeping.times = live::cpu_times(&self.attached);
         keeping.is_over = self.attached.layers().is_empty();
+    }
+}
+
+/// One line: what is done `after` so much of the run, what was measured and what is allowed. `is_end`: the run ends.
+fn sentence(excess: &Excess, is_end: bool, after: Duration, limit: CpuShare) -> String {
+    let layer = excess.layer.name();
+    let after = length(after);
+    let what = match (is_end, excess.saves) {
+        (false, _) => format!("{layer} is detached after {after}, which saves most"),
+        (true, Saves::All) => format!("the run ends after {after}, since only {layer} is left"),
+        (true, _) => format!("the run ends after {after}, since detaching a layer would save too little"),
+    };
+    format!(
+        "budget: {what}: measuring took {} of a CPU (the probes of {layer} {}), with {} allowed",
+        excess.of_all,
+        excess.of_layer,
+        limit.exactly()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn percent(text: &str) -> CpuShare {
+        CpuShare::parse(text, 4).unwrap()
+    }
+
+    #[test]
+    fn a_sentence_has_what_was_measured_and_what_is_allowed() {
+        let excess = |saves| Excess {
+            layer: Layer::Vfs,
+            saves,
+            of_layer: percent("6.1"),
+            of_all: percent("9.21"),
+        };
+        let sentence = |saves, is_end| super::sentence(&excess(saves), is_end, Duration::from_secs(3), percent("5"));
+        assert_eq!(
+            sentence(Saves::Enough, false),
+            "budget: vfs is detached after 3.0 s, which saves most: measuring took 9.21 % of a CPU (the probes of vfs 6.10 %), with 5 % allowed"
+        );
+        assert_eq!(
+            sentence(Saves::All, true),
+            "budget: the run ends after 3.0 s, since only vfs is left: measuring took 9.21 % of a CPU (the probes of vfs 6.10 %), with 5 % allowed"
+        );
+        assert_eq!(
+            sentence(Saves::TooLittle, true),
+            "budget: the run ends after 3.0 s, since detaching a layer would save too little: measuring took 9.21 % of a CPU (the probes of vfs 6.10 %), with 5 % allowed"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! The forms that a report is printed in.
 
 pub mod check;
+mod cost;
 mod errno;
 pub mod folded;
 pub mod json;
