@@ -16,6 +16,7 @@ pub mod compare;
 pub mod environment;
 pub mod event;
 pub mod exercise;
+pub mod filter;
 #[cfg(test)]
 mod fuzz;
 pub mod kernel;

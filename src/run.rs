@@ -4,16 +4,14 @@ mod asked;
 mod banner;
 mod budget;
 mod check;
-mod disks;
 mod how;
+mod notes;
 mod output;
 mod prepare;
 mod progress;
 mod refusals;
 mod session;
 mod sinks;
-mod slow;
-mod snapshots;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -22,39 +20,38 @@ use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::Child;
-use std::time::Instant;
 
 use libbpf_rs::{MapCore, MapFlags};
 
-use crate::analyse;
 use crate::args::Options;
 use crate::catalog::Layer;
 use crate::command::{self, CommandError, Waiting};
 use crate::event::Signals;
+use crate::filter::Filter;
 use crate::kernel::disk::Disk;
+use crate::kernel::disks::{Disks, check_paths};
 use crate::kernel::file::FileNumber;
 use crate::kernel::{cgroup, privileges};
 use crate::leave;
 use crate::limits;
-use crate::model::abi::EPOCH_STEP;
 use crate::model::report::nanoseconds;
 use crate::model::run_info::RunInfo;
 use crate::probe::attach::{self, Attached, Stage};
 use crate::probe::program;
 use crate::process::{self, Process};
 use crate::say;
-use crate::source::live::{self, OfRun};
+use crate::source::live::{self, Live, OfRun};
+use crate::source::saved::{Keeper, Saved};
+use crate::source::{Source, Until};
 
 use self::asked::{filter, is_filtered, subject};
 use self::banner::banner;
-use self::disks::{Disks, check_paths};
 use self::how::tell_how;
+use self::notes::say_notes;
 use self::prepare::{Prepared, prepare, retain_mounted, settings, what_filters_leave_out, what_is_closed};
 use self::refusals::{attach_failure, check_layers};
 use self::session::Session;
 use self::sinks::Sinks;
-use self::slow::Told;
-use self::snapshots::Saved;
 
 /// Why a run ended early: one line, and the exit status.
 #[derive(Debug)]
@@ -105,12 +102,36 @@ pub fn check(options: &Options) -> Result<u8, Failure> {
 /// # Errors
 /// What stopped it, in one line.
 pub fn print(from: &Path, options: &Options) -> Result<u8, Failure> {
-    snapshots::print(from, options)
+    print_kept(from, options).map_err(|line| Failure::new(COULD_NOT_MEASURE, line))
+}
+
+fn print_kept(from: &Path, options: &Options) -> Result<u8, String> {
+    let signals = Signals::install().map_err(cannot_handle_signals)?;
+    let sinks = Sinks::open(options)?;
+    let source = Saved::open(from).map_err(|error| format!("cannot read '{}': {error}", from.display()))?;
+    let filter = Filter {
+        pids: options.pids.clone(),
+        comm: options.comm.clone(),
+        slower_ns: options.slower.map(nanoseconds),
+    };
+    filter.check(source.info())?;
+    if !filter.has_counters(source.info()) {
+        say!("the counters of the run are of all that was measured: slow calls alone are printed");
+    }
+    let mut session = Session::begin(source, filter, sinks, None)?;
+    session.show_beginning(&session.first_report())?;
+    session.pass(Until::End)?;
+    session.finish(&signals)?;
+    Ok(0)
+}
+
+fn cannot_handle_signals(error: io::Error) -> String {
+    format!("signals cannot be handled: {error}")
 }
 
 /// Measures, until the end. `cannot` makes a failure of what stands in the way.
 fn measure(options: &Options, cannot: Cannot<'_>) -> Result<u8, Failure> {
-    let mut sinks = Sinks::open(options).map_err(|line| cannot(&line))?;
+    let sinks = Sinks::open(options).map_err(|line| cannot(&line))?;
     let mut options = options.clone();
     let mut targets = Targets::find(&mut options).map_err(|line| cannot(&line))?;
     let options = &options;
@@ -123,37 +144,22 @@ fn measure(options: &Options, cannot: Cannot<'_>) -> Result<u8, Failure> {
     let prepared = prepare(options, targets.disk.as_ref()).map_err(|line| cannot(&line))?;
     let runs = count_runs(options).map_err(|line| cannot(&line))?;
     let (mut attached, refused) = attach_all(options, &prepared, &mut targets, cannot)?;
-    let signals = Signals::install().map_err(|error| cannot(&format!("signals cannot be handled: {error}")))?;
+    let signals = Signals::install().map_err(|error| cannot(&cannot_handle_signals(error)))?;
     let waiting = fork_command(options, &mut attached, cannot)?;
     let info = describe(options, &prepared, &targets, &attached, &refused, runs.as_ref());
-    let saved = options.save_snapshots.as_deref().map(Saved::create).transpose();
-    let mut session = Session {
-        options,
-        plan: &prepared.plan,
-        refused,
-        attached,
-        info,
-        disks: prepared.disks,
-        saved: saved.map_err(|line| cannot(&line))?,
-        epoch: u64::from(EPOCH_STEP),
-        _runs: runs,
-        told: Told::default(),
-        began: Instant::now(),
-        budget: None,
-    };
-    let before = session.begin();
-    let first = analyse::report(&session.info, &before, &before);
-    sinks.begin(&first).map_err(|line| cannot(&line))?;
-    session.save(&before).map_err(|line| cannot(&line))?;
+    let keeper = options.save_snapshots.as_deref().map(Keeper::create).transpose();
+    let keeper = keeper.map_err(|line| cannot(&line))?;
+    let live = Live::begin(attached, prepared.plan, info, prepared.disks, runs);
+    let session = Session::begin(live, Filter::default(), sinks, keeper);
+    let mut session = session.map_err(|line| cannot(&line))?;
     // The banner comes when everything that follows it is measured.
-    say!("{}", banner(&session.info.subject, options, &session.refused));
-    session.say_notes(first);
-    if options.slower.is_some() {
-        sinks.slow_heading().map_err(|line| cannot(&line))?;
-    }
+    say!("{}", banner(&session.source.info().subject, options, &refused));
+    let first = session.first_report();
+    say_notes(first.clone(), options);
+    session.show_beginning(&first).map_err(|line| cannot(&line))?;
     let child = waiting.map(|waiting| start(waiting, &options.command[0])).transpose()?;
     session
-        .watch(before, targets.processes, child, &signals, &mut sinks)
+        .watch(options, targets.processes, child, &signals)
         .map_err(|line| cannot(&line))
 }
 

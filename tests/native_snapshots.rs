@@ -25,6 +25,8 @@ const RUNS: &[&[&str]] = &[
     &["--folded"],
     &["--all-files"],
     &["--budget", "90"],
+    &["--slower", "0"],
+    &["--slower", "50us", "--verbose"],
 ];
 
 fn folder(name: &str) -> PathBuf {
@@ -179,4 +181,49 @@ fn intervals_are_the_same() {
     assert_same(&reader, "interval-json", &["--json=compact", "0.3"]);
     assert_same(&reader, "interval-by", &["--by", "process", "0.3"]);
     assert_same(&reader, "interval-layers", &["-T", "syscall,blk", "0.3"]);
+}
+
+type Passes<'a> = &'a dyn Fn(&serde_json::Value) -> bool;
+
+/// Of slow calls that were kept, those that are asked for; of counters, which are of all calls, none.
+#[test]
+fn slow_calls_are_selected_later() {
+    let folder = folder("snapshots-filter");
+    let saved = folder.join("saved").display().to_string();
+    let json = folder.join("json").display().to_string();
+    let keep = ["--slower", "0", "--save-snapshots", &saved, "--json", "-o", &json];
+    run(&keep.map(str::to_owned), &workload(&folder));
+    let lines = |text: &str| -> Vec<serde_json::Value> {
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let all = lines(&fs::read_to_string(&json).unwrap());
+    let calls: Vec<&serde_json::Value> = all.iter().filter_map(|line| line.get("slow_call")).collect();
+    assert!(calls.len() > 400, "{}", calls.len());
+    let median = {
+        let mut lengths: Vec<u64> = calls.iter().map(|call| call["total_ns"].as_u64().unwrap()).collect();
+        lengths.sort_unstable();
+        lengths[lengths.len() / 2]
+    };
+    let by_length = |call: &serde_json::Value| call["total_ns"].as_u64() >= Some(median);
+    let by_name = |call: &serde_json::Value| call["comm"] == "dd";
+    let length = format!("{median}ns");
+    let kinds: [(&[&str], Passes<'_>); 2] = [(&["--slower", &length], &by_length), (&["--comm", "dd"], &by_name)];
+    for (options, passes) in kinds {
+        let arguments = options.iter().copied().chain(["--json", "--from-snapshots", &saved]);
+        let back = succeed(Command::new(TOOL).args(arguments));
+        let back = lines(&String::from_utf8(back.stdout).unwrap());
+        let expected: Vec<&serde_json::Value> = calls.iter().copied().filter(|call| passes(call)).collect();
+        let selected: Vec<&serde_json::Value> = back.iter().filter_map(|line| line.get("slow_call")).collect();
+        assert!(!expected.is_empty() && expected.len() < calls.len(), "{options:?}");
+        assert!(
+            selected == expected,
+            "{options:?}: {} of {}",
+            selected.len(),
+            expected.len()
+        );
+    }
+    let mut none = Command::new(TOOL);
+    let none = succeed(none.args(["--json", "--comm", "nobody", "--from-snapshots", &saved]));
+    let none = lines(&String::from_utf8(none.stdout).unwrap());
+    assert!(none.iter().all(|line| line.get("slow_call").is_none()), "{none:?}");
 }

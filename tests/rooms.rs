@@ -28,6 +28,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         "source",
         &["sys", "model", "catalog", "kernel", "probe", "analyse", "budget"],
     ),
+    ("filter", &["model"]),
     ("user", &["sys"]),
     ("environment", &["sys"]),
     ("limits", &[]),
@@ -53,6 +54,7 @@ const PURE: &[&str] = &[
     "number",
     "printable",
     "budget",
+    "filter",
     "probe/plan",
 ];
 

@@ -191,10 +191,10 @@ struct Raw {
     #[arg(long, value_name = "N", hide = true, requires = "by", value_parser = clap::value_parser!(u32).range(1..=65536))]
     groups: Option<u32>,
     /// Keep the counters of reports in FILE
-    #[arg(long, value_name = "FILE", hide = true, conflicts_with_all = ["slower", "check"])]
+    #[arg(long, value_name = "FILE", hide = true, conflicts_with = "check")]
     save_snapshots: Option<PathBuf>,
     /// Print the reports of counters that were kept in FILE
-    #[arg(long, value_name = "FILE", hide = true, conflicts_with_all = ["slower", "check", "save_snapshots", "command"])]
+    #[arg(long, value_name = "FILE", hide = true, conflicts_with_all = ["check", "save_snapshots", "command"])]
     from_snapshots: Option<PathBuf>,
 }
 

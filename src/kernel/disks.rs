@@ -1,9 +1,10 @@
 //! The disks whose requests are measured, and what the kernel itself has counted of them.
 
-use crate::kernel::disk::{self, Disk};
-use crate::kernel::diskstats;
 use crate::model::run_info::DisksInfo;
 use crate::model::snapshot::DiskCounters;
+
+use super::disk::{self, Disk};
+use super::diskstats;
 
 /// The disks whose requests are measured, as `/proc/diskstats` names them.
 #[derive(Debug, Clone, Default)]

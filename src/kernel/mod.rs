@@ -7,6 +7,7 @@ pub mod block;
 pub mod btf;
 pub mod cgroup;
 pub mod disk;
+pub mod disks;
 pub mod diskstats;
 pub mod file;
 pub mod file_operations;

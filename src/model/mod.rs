@@ -4,6 +4,7 @@
 
 pub mod abi;
 pub mod cost;
+pub mod events;
 pub mod histogram;
 pub mod ids;
 pub mod report;

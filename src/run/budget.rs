@@ -2,36 +2,33 @@
 
 use std::time::{Duration, Instant};
 
-use super::session::Session;
-use crate::budget::{CpuShare, CpuTimes, Detached, Excess, Saves, excess};
-use crate::catalog::Layer;
-use crate::kernel::interface::{STOP_PAIRS, STOP_REQUESTS};
+use crate::budget::{CpuShare, CpuTimes, Excess, Saves, excess};
 use crate::number::length;
-use crate::probe::attach::Attached;
 use crate::say;
-use crate::source::live;
+use crate::source::live::Live;
 
 /// From one look to the next; as long, calls under way may take to return once no more are entered.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What measuring may take, and what was done so far to keep to it.
+/// What measuring may take, and what it took at the last look.
 pub struct Keeping {
     limit: CpuShare,
+    /// Other layers are measured inside system calls.
+    whole_stack: bool,
     /// The last look.
     at: Instant,
     times: CpuTimes,
-    detached: Vec<Detached>,
     /// Nothing is left that could be detached.
     is_over: bool,
 }
 
 impl Keeping {
-    pub fn new(limit: CpuShare, attached: &Attached) -> Self {
+    pub fn new(limit: CpuShare, whole_stack: bool, live: &Live) -> Self {
         Self {
             limit,
+            whole_stack,
             at: Instant::now(),
-            times: live::cpu_times(attached),
-            detached: Vec::new(),
+            times: live.cpu_times(),
             is_over: false,
         }
     }
@@ -41,75 +38,40 @@ impl Keeping {
         self.at.checked_add(PAUSE).filter(|_| !self.is_over)
     }
 
-    /// In the order in which they went.
-    pub fn detached(&self) -> &[Detached] {
-        &self.detached
-    }
-}
-
-impl Session<'_> {
     /// Looks at what measuring took, when it is time to, and detaches the layer that saves most where that is too much. Says whether the
     /// run is over: where that would save too little, and there is no command whose end is to be waited for.
-    pub(super) fn keep_to_budget(&mut self, has_command: bool) -> bool {
+    pub fn look(&mut self, live: &mut Live, has_command: bool) -> bool {
         let now = Instant::now();
-        let Some(keeping) = &mut self.budget else { return false };
-        if keeping.next().is_none_or(|next| now < next) {
+        if self.next().is_none_or(|next| now < next) {
             return false;
         }
-        let leaving = keeping.detached.last().filter(|last| last.until.is_none());
-        if let Some(layer) = leaving.map(|last| last.layer) {
-            self.detach_rest(layer);
+        if live.leaving().is_some() {
+            live.detach_returns();
+            self.start_over(live);
             return false;
         }
-        let times = live::cpu_times(&self.attached);
-        let span = now.duration_since(keeping.at);
-        let excess = excess(keeping.limit, &keeping.times, &times, span, self.options.whole_stack);
-        (keeping.at, keeping.times) = (now, times);
+        let times = live.cpu_times();
+        let span = now.duration_since(self.at);
+        let excess = excess(self.limit, &self.times, &times, span, self.whole_stack);
+        (self.at, self.times) = (now, times);
         let Some(excess) = excess else { return false };
         let is_end = excess.saves != Saves::Enough && !has_command;
-        say!("{}", sentence(&excess, is_end, self.began.elapsed(), keeping.limit));
+        say!("{}", sentence(&excess, is_end, live.began().elapsed(), self.limit));
         if !is_end {
-            self.detach(&excess);
+            live.detach_entries(excess.layer, excess.of_layer, excess.of_all);
+            self.at = Instant::now();
+            if live.leaving().is_none() {
+                self.start_over(live);
+            }
         }
         is_end
     }
 
-    /// No more of a layer's calls are begun. Of requests nothing is counted any more, as at the end of a run.
-    fn detach(&mut self, excess: &Excess) {
-        let layer = excess.layer;
-        let stop = if layer == Layer::Blk { STOP_REQUESTS } else { STOP_PAIRS };
-        self.attached.control(|control| control.stopped |= stop);
-        let after = self.began.elapsed();
-        self.attached.detach_entries(layer);
-        if let Some(keeping) = &mut self.budget {
-            keeping.detached.push(Detached {
-                layer,
-                after,
-                until: None,
-                of_layer: excess.of_layer,
-                of_all: excess.of_all,
-                under_way: None,
-            });
-            keeping.at = Instant::now();
-        }
-        if layer == Layer::Blk {
-            self.detach_rest(layer);
-        }
-    }
-
-    /// Those of its calls that are still under way stay so.
-    fn detach_rest(&mut self, layer: Layer) {
-        self.attached.detach_returns(layer);
-        self.attached.control(|control| control.stopped &= !STOP_PAIRS);
-        let under_way = live::under_way(&self.attached, self.plan).ok();
-        let Some(keeping) = &mut self.budget else { return };
-        if let Some(detached) = keeping.detached.last_mut() {
-            detached.until = Some(self.began.elapsed());
-            detached.under_way = under_way.map(|known| known.by_layer.get(&layer).copied().unwrap_or(0));
-        }
-        keeping.at = Instant::now();
-        keeping.times = live::cpu_times(&self.attached);
-        keeping.is_over = self.attached.layers().is_empty();
+    /// A layer is gone: what is left is looked at from now on.
+    fn start_over(&mut self, live: &Live) {
+        self.at = Instant::now();
+        self.times = live.cpu_times();
+        self.is_over = live.is_detached();
     }
 }
 

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use crate::args::Options;
 use crate::catalog::Layer;
 use crate::kernel::disk::Disk;
+use crate::kernel::disks::Disks;
 use crate::kernel::file_operations::{self, Narrowing};
 use crate::kernel::preemption::Model;
 use crate::kernel::{self, Facts, LazySymbols};
@@ -20,7 +21,6 @@ use crate::process::{self, Process};
 use crate::view::text::Unit;
 
 use super::asked::is_filtered_by_process;
-use super::disks::Disks;
 
 /// Where file systems were not named, they are those that somebody has mounted.
 pub fn retain_mounted(options: &mut Options) {

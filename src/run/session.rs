@@ -1,9 +1,7 @@
-//! A run that measures: waits for what happens, and prints what is to be printed on the way.
+//! A run: what a source gives goes through the filter to the views. Of one that measures, waits for what happens meanwhile.
 
-use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
-use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
@@ -11,111 +9,159 @@ use nix::unistd::Pid;
 
 use crate::analyse;
 use crate::args::Options;
-use crate::catalog::{Layer, Row};
 use crate::command;
 use crate::event::{Event, Signals, pidfd_of, wait};
-use crate::kernel;
-use crate::model::abi::{EPOCH_STEP, STOP_CALLS, STOP_REQUESTS};
+use crate::filter::Filter;
+use crate::model::events::Events;
 use crate::model::report::Report;
-use crate::model::run_info::RunInfo;
-use crate::model::snapshot::{DiskCounters, Snapshot};
-use crate::probe::attach::Attached;
-use crate::probe::plan::Plan;
+use crate::model::snapshot::Snapshot;
 use crate::process::Process;
 use crate::say;
-use crate::source::live::{self, monotonic_ns};
-use crate::view::text::notes::notes;
-use crate::view::text::oneline;
+use crate::source::live::Live;
+use crate::source::saved::Keeper;
+use crate::source::{Item, Source, Until};
 
 use super::COULD_NOT_MEASURE_COMMAND;
 use super::budget::Keeping;
-use super::disks::Disks;
 use super::progress;
 use super::sinks::Sinks;
-use super::slow::Told;
-use super::snapshots::Saved;
 
-/// A run that measures.
-pub struct Session<'a> {
-    pub(super) options: &'a Options,
-    pub(super) plan: &'a Plan,
-    /// Layers of which nothing is measured, and why not.
-    pub(super) refused: BTreeMap<Layer, String>,
-    pub(super) attached: ManuallyDrop<Attached>,
-    /// What reports have to know beside the counters.
-    pub(super) info: RunInfo,
-    /// Where the moments are kept, if they are.
-    pub(super) saved: Option<Saved>,
-    /// Disks whose counters are compared with ours.
-    pub(super) disks: Option<Disks>,
-    pub(super) epoch: u64,
-    /// The kernel counts the runs of programs while this is held, or why it does not. `None`: nobody asked.
-    pub(super) _runs: Option<io::Result<OwnedFd>>,
-    /// Of slow calls.
-    pub(super) told: Told,
-    pub(super) began: Instant,
-    /// What measuring may take, where somebody has said.
-    pub(super) budget: Option<Keeping>,
+/// From a source through the filter to the views.
+pub struct Session<S> {
+    pub source: S,
+    filter: Filter,
+    sinks: Sinks,
+    /// Where the items are kept, if they are.
+    keeper: Option<Keeper>,
+    /// The last one: reports say what came since.
+    before: Snapshot,
 }
 
-impl Session<'_> {
-    /// Starts measuring.
-    pub(super) fn begin(&mut self) -> Snapshot {
-        let disks = self.read_disks();
-        let mut snapshot = live::read(&self.attached, self.plan, self.epoch, self.info.has_runs);
-        // Until the programs look, all requests under way are from before; then those are that were started before this.
-        self.attached.control(|control| {
-            control.began_ns = u64::MAX;
-            control.stopped = 0;
-        });
-        self.attached.control(|control| control.began_ns = monotonic_ns());
-        self.began = Instant::now();
-        snapshot.at_ns = monotonic_ns();
-        snapshot.wall = jiff::Timestamp::now();
-        self.info.began_ns = snapshot.at_ns;
-        let limit = self.options.budget;
-        self.budget = limit.map(|limit| Keeping::new(limit, &self.attached));
-        snapshot.disks = disks.zip(self.read_disks()).map(<[DiskCounters; 2]>::from);
-        snapshot
+impl<S: Source> Session<S> {
+    /// Takes the first snapshot. Files that reports are written to are emptied.
+    ///
+    /// # Errors
+    /// When there is none, or a file cannot be written, in one line.
+    pub fn begin(mut source: S, filter: Filter, sinks: Sinks, mut keeper: Option<Keeper>) -> Result<Self, String> {
+        let Item::Snapshot(first) = source.next(Until::Now).map_err(|error| error.to_string())? else {
+            return Err("there are no counters of the beginning".to_owned());
+        };
+        sinks.empty()?;
+        if let Some(keeper) = &mut keeper {
+            keeper.run(source.info())?;
+            keeper.snapshot(&first)?;
+        }
+        Ok(Self {
+            source,
+            filter,
+            sinks,
+            keeper,
+            before: *first,
+        })
     }
 
-    /// What the kernel has counted of the disks so far; `None` when it is not to be compared, or does not tell.
-    fn read_disks(&self) -> Option<DiskCounters> {
-        self.disks.as_ref()?.read()
+    /// A report without numbers.
+    pub fn first_report(&self) -> Report {
+        analyse::report(self.source.info(), &self.before, &self.before)
     }
 
+    /// Shows what will not change. `first` is a report without numbers.
+    ///
+    /// # Errors
+    /// When it cannot be written, in one line.
+    pub fn show_beginning(&mut self, first: &Report) -> Result<(), String> {
+        self.sinks.begin(first)
+    }
+
+    /// Passes on all that there is up to `until`.
+    ///
+    /// # Errors
+    /// When it cannot be read or written, in one line.
+    pub fn pass(&mut self, until: Until) -> Result<(), String> {
+        loop {
+            match self.source.next(until).map_err(|error| error.to_string())? {
+                Item::Nothing => return Ok(()),
+                Item::Events(events) => self.events(events)?,
+                Item::Snapshot(snapshot) => self.snapshot(*snapshot)?,
+            }
+        }
+    }
+
+    fn events(&mut self, mut events: Events) -> Result<(), String> {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.events(&events)?;
+        }
+        self.filter.events(&mut events);
+        if events.is_empty() {
+            return Ok(());
+        }
+        self.sinks.events(&events)
+    }
+
+    fn snapshot(&mut self, mut after: Snapshot) -> Result<(), String> {
+        after.hold_back(&self.before);
+        if let Some(keeper) = &mut self.keeper {
+            keeper.snapshot(&after)?;
+        }
+        let has_counters = self.filter.has_counters(self.source.info());
+        let report = has_counters.then(|| analyse::report(self.source.info(), &self.before, &after));
+        self.before = after;
+        report.map_or(Ok(()), |report| self.sinks.report(&report))
+    }
+
+    /// Nothing more comes: waits until all is written.
+    ///
+    /// # Errors
+    /// When it cannot be written, in one line.
+    pub fn finish(&mut self, signals: &Signals) -> Result<(), String> {
+        self.sinks.finish(signals)?;
+        self.sinks.not_written().for_each(|line| say!("{line}"));
+        Ok(())
+    }
+}
+
+impl Session<Live> {
     /// Waits for the end and prints what is to be printed on the way. Answers the exit status.
-    pub(super) fn watch(
+    ///
+    /// # Errors
+    /// When it cannot go on, in one line.
+    pub fn watch(
         &mut self,
-        mut before: Snapshot,
+        options: &Options,
         processes: Vec<Process>,
         child: Option<Child>,
         signals: &Signals,
-        sinks: &mut Sinks,
     ) -> Result<u8, String> {
-        let mut watched = Watched::new(self, processes, child)?;
+        let mut watched = Watched::new(options, self.source.began(), processes, child)?;
+        let limit = options.budget;
+        let mut budget = limit.map(|limit| Keeping::new(limit, options.whole_stack, &self.source));
         let status = loop {
-            sinks.settle()?;
-            if !sinks.is_busy() {
-                self.tell_slow(false, sinks)?;
+            self.sinks.settle()?;
+            if !self.sinks.is_busy() {
+                self.pass(Until::Now)?;
             }
             // A command is not left by itself: its end is waited for.
-            if self.keep_to_budget(watched.child.is_some()) {
+            let has_command = watched.child.is_some();
+            if budget
+                .as_mut()
+                .is_some_and(|budget| budget.look(&mut self.source, has_command))
+            {
                 break 0;
             }
             // A reader who has not taken the last report yet gets the next one later, of a longer interval.
-            let due = watched.next.filter(|_| !sinks.is_busy());
-            let event = self.wait(&watched, due, signals, sinks)?;
+            let due = watched.next.filter(|_| !self.sinks.is_busy());
+            let look = budget.as_ref().and_then(Keeping::next);
+            let event = self.wait(&watched, [due, look], signals, options.quiet)?;
             let is_over = |moment: Option<Instant>| moment.is_some_and(|moment| Instant::now() >= moment);
             match event {
                 Event::Time if is_over(watched.deadline) => break 0,
                 Event::Time if is_over(due) => {
                     watched.reports += 1;
-                    if self.options.count.is_some_and(|count| watched.reports >= count) {
+                    if options.count.is_some_and(|count| watched.reports >= count) {
                         break 0;
                     }
-                    before = self.report(&before, false, sinks)?;
-                    watched.advance(self.options.interval);
+                    self.pass(Until::Interval)?;
+                    watched.advance(options.interval);
                 }
                 Event::Time | Event::Written | Event::SlowCalls => {}
                 other => {
@@ -125,92 +171,33 @@ impl Session<'_> {
                 }
             }
         };
-        self.report(&before, true, sinks)?;
-        sinks.finish(signals)?;
-        sinks.not_written().for_each(|line| say!("{line}"));
+        self.pass(Until::End)?;
+        self.finish(signals)?;
         Ok(status)
     }
 
-    /// Waits for whatever comes next. `due`: when the next report is.
-    fn wait(&self, watched: &Watched, due: Option<Instant>, signals: &Signals, sinks: &Sinks) -> Result<Event, String> {
-        let is_free = !sinks.is_busy();
-        let look = self.options.slower.filter(|_| is_free).map(|_| self.told.next());
-        let budget = self.budget.as_ref().and_then(Keeping::next);
+    /// Waits for whatever comes next, until one of `moments` at most.
+    fn wait(
+        &self,
+        watched: &Watched,
+        moments: [Option<Instant>; 2],
+        signals: &Signals,
+        quiet: bool,
+    ) -> Result<Event, String> {
+        let is_free = !self.sinks.is_busy();
+        let look = self.source.look_at().filter(|_| is_free);
         // The terminal of a command is its own, and what is written may come to the same one.
-        let is_shown = is_free && !self.options.quiet && watched.child.is_none();
+        let is_shown = is_free && !quiet && watched.child.is_none();
         let left = watched.deadline.filter(|_| is_shown).and_then(progress::show_left);
-        let wake = [watched.deadline, due, look, budget, left].into_iter().flatten().min();
-        let ring = self.attached.stack.as_ref().and_then(|stack| stack.slow.as_ref());
-        let ring = ring.filter(|_| is_free).map(AsFd::as_fd);
+        let wake = [watched.deadline, look, left]
+            .into_iter()
+            .chain(moments)
+            .flatten()
+            .min();
+        let events = self.source.ready().filter(|_| is_free);
         let child = watched.child.as_ref().map(|(_, pidfd)| pidfd);
-        wait(signals, &watched.processes, child, &sinks.progress(), ring, wake).map_err(|error| error.to_string())
-    }
-
-    /// Ends an interval, or with `last` the run: what came since `before`.
-    fn end(&mut self, before: &Snapshot, last: bool) -> Snapshot {
-        let disks = self.read_disks();
-        let epoch = self.epoch;
-        self.epoch += u64::from(EPOCH_STEP);
-        let next = self.epoch;
-        self.attached.control(|control| {
-            control.epoch = next;
-            // Nothing new is begun; what is under way is reported as such.
-            if last {
-                control.stopped = STOP_CALLS | STOP_REQUESTS;
-            }
-        });
-        let mut after = live::read(&self.attached, self.plan, epoch, self.info.has_runs);
-        after.disks = disks.zip(self.read_disks()).map(<[DiskCounters; 2]>::from);
-        after.detached = self
-            .budget
-            .as_ref()
-            .map_or_else(Vec::new, |keeping| keeping.detached().to_vec());
-        after.utc_offset = live::utc_offset(after.wall);
-        after.hold_back(before);
-        after
-    }
-
-    /// Prints what came since `before`, and reads on from there.
-    fn report(&mut self, before: &Snapshot, last: bool, sinks: &mut Sinks) -> Result<Snapshot, String> {
-        let mut after = self.end(before, last);
-        // Calls that are in the report are reported before it.
-        self.tell_slow(last, sinks)?;
-        if last {
-            match live::under_way(&self.attached, self.plan) {
-                Ok(under_way) => after.under_way = Some(under_way),
-                Err(error) => after
-                    .warnings
-                    .push(format!("calls under way at the end are not known: {error}")),
-            }
-        }
-        self.save(&after)?;
-        sinks.report(&analyse::report(&self.info, before, &after))?;
-        Ok(after)
-    }
-
-    /// Keeps a moment for later, where that was asked for.
-    pub(super) fn save(&mut self, moment: &Snapshot) -> Result<(), String> {
-        let Some(saved) = &mut self.saved else { return Ok(()) };
-        if moment.at_ns == self.info.began_ns {
-            saved.run(&self.info)?;
-        }
-        saved.moment(moment)
-    }
-
-    /// Says what will not change, where reports are for people, which do not repeat it then. `first` is a report without numbers.
-    pub(super) fn say_notes(&self, mut first: Report) {
-        let options = self.options;
-        if options.json.is_some() || options.verbose || options.quiet {
-            return;
-        }
-        if let Some(stack) = first.stack.as_mut().filter(|_| !kernel::is_seen_mounted("overlay")) {
-            stack.not_measured.retain(|row| row.what != Row::Overlay.name());
-        }
-        if let Some(stack) = first.stack.as_ref().filter(|_| options.oneline) {
-            first.warnings.push(oneline::explained(stack));
-        }
-        let width = terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| width.0.into());
-        notes(&first, width).trim_end().lines().for_each(|line| say!("{line}"));
+        let written = self.sinks.progress();
+        wait(signals, &watched.processes, child, &written, events, wake).map_err(|error| error.to_string())
     }
 }
 
@@ -227,18 +214,18 @@ struct Watched {
 }
 
 impl Watched {
-    fn new(session: &Session<'_>, processes: Vec<Process>, child: Option<Child>) -> Result<Self, String> {
+    fn new(options: &Options, began: Instant, processes: Vec<Process>, child: Option<Child>) -> Result<Self, String> {
         let child = child.map(|child| {
             let pidfd = pidfd_of(&child).map_err(|error| format!("the command cannot be watched: {error}"))?;
             Ok::<_, String>((child, pidfd))
         });
         // A time beyond what the clock can count never comes.
-        let after = |time: Option<Duration>| time.and_then(|time| session.began.checked_add(time));
+        let after = |time: Option<Duration>| time.and_then(|time| began.checked_add(time));
         Ok(Self {
             processes,
             child: child.transpose()?,
-            deadline: after(session.options.duration),
-            next: after(session.options.interval),
+            deadline: after(options.duration),
+            next: after(options.interval),
             reports: 0,
         })
     }

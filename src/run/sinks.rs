@@ -6,10 +6,11 @@ use std::os::fd::BorrowedFd;
 use crate::args::Options;
 use crate::event::Signals;
 use crate::leave::leave;
+use crate::model::events::Events;
 use crate::model::report::Report;
 use crate::view::json::Form;
 use crate::view::text::TextOptions;
-use crate::view::{Folded, Json, Sheet, SlowCalls, Text, View};
+use crate::view::{Folded, Json, Sheet, Text, View};
 
 use super::output::{Output, Piece};
 
@@ -23,7 +24,7 @@ struct Sink {
 pub struct Sinks(Vec<Sink>);
 
 impl Sinks {
-    /// What was asked for. Files keep what they have until [`Self::begin`].
+    /// What was asked for. Files keep what they have until [`Self::empty`].
     pub fn open(options: &Options) -> Result<Self, String> {
         let mut sinks = vec![Sink {
             view: view(options),
@@ -38,25 +39,22 @@ impl Sinks {
         Ok(Self(sinks))
     }
 
-    /// There will be reports. `first` is one without numbers.
+    /// There will be reports: what files had is gone now.
+    pub fn empty(&self) -> Result<(), String> {
+        self.0.iter().try_for_each(|sink| sink.output.begin())
+    }
+
+    /// `first` is a report without numbers.
     pub fn begin(&mut self, first: &Report) -> Result<(), String> {
-        self.0.iter_mut().try_for_each(|sink| {
-            sink.view.begin(first);
-            sink.output.begin()
-        })
+        self.write(Piece::default(), |view, sheet| view.begin(first, sheet))
     }
 
-    /// What stands above slow calls.
-    pub fn slow_heading(&mut self) -> Result<(), String> {
-        self.write(Piece::default(), |view, sheet| view.slow_heading(sheet))
-    }
-
-    pub fn slow_calls(&mut self, calls: &SlowCalls) -> Result<(), String> {
+    pub fn events(&mut self, events: &Events) -> Result<(), String> {
         let piece = Piece {
-            slow_calls: calls.calls.len() as u64,
+            slow_calls: events.slow_calls.len() as u64,
             ..Piece::default()
         };
-        self.write(piece, |view, sheet| view.slow_calls(calls, sheet))
+        self.write(piece, |view, sheet| view.events(events, sheet))
     }
 
     pub fn report(&mut self, report: &Report) -> Result<(), String> {
@@ -93,8 +91,9 @@ impl Sinks {
         or_leave(self.0.iter_mut().try_for_each(|sink| sink.output.settle()))
     }
 
-    /// Waits until all is written; when a signal has asked for the end, or does so now, not for long.
+    /// Nothing more will come: waits until all is written; when a signal has asked for the end, or does so now, not for long.
     pub fn finish(&mut self, signals: &Signals) -> Result<(), String> {
+        self.write(Piece::default(), |view, sheet| view.end(sheet))?;
         or_leave(self.0.iter_mut().try_for_each(|sink| sink.output.finish(signals)))
     }
 

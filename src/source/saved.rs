@@ -1,26 +1,32 @@
-//! Counters kept in a file, and reports made of them later: by another process, without privileges, on another machine.
+//! Counters and events kept in a file, and given again later: to another process, without privileges, on another machine.
 //!
-//! What is known of the run, then its moments: each by its length in bytes, and in the compact form of `postcard`.
+//! What is known of the run, then its items: each by its length in bytes, and in the compact form of `postcard`.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
+use std::vec;
 
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
-use crate::analyse;
-use crate::args::Options;
-use crate::event::Signals;
+use crate::model::events::Events;
 use crate::model::run_info::RunInfo;
 use crate::model::snapshot::Snapshot;
 
-use super::sinks::Sinks;
-use super::{COULD_NOT_MEASURE, Failure};
+use super::{Item, Source, SourceError, Until};
 
-/// Where the moments of a run are kept.
-pub struct Saved(BufWriter<File>);
+/// An item as it is kept.
+#[derive(Serialize, Deserialize)]
+enum Kept<S, E> {
+    Snapshot(S),
+    Events(E),
+}
 
-impl Saved {
+/// Keeps what a source gives.
+pub struct Keeper(BufWriter<File>);
+
+impl Keeper {
     /// # Errors
     /// When the file cannot be made, in one line.
     pub fn create(path: &Path) -> Result<Self, String> {
@@ -36,16 +42,24 @@ impl Saved {
         self.record(run)
     }
 
-    /// Each moment is in the file when this returns.
+    /// It is in the file when this returns.
     ///
     /// # Errors
     /// As above.
-    pub fn moment(&mut self, moment: &Snapshot) -> Result<(), String> {
-        self.record(moment)?;
+    pub fn snapshot(&mut self, snapshot: &Snapshot) -> Result<(), String> {
+        self.record(&Kept::<_, ()>::Snapshot(snapshot))?;
         self.0.flush().map_err(cannot_save)
     }
 
-    fn record(&mut self, what: &impl serde::Serialize) -> Result<(), String> {
+    /// As above.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn events(&mut self, events: &Events) -> Result<(), String> {
+        self.record(&Kept::<(), _>::Events(events))
+    }
+
+    fn record(&mut self, what: &impl Serialize) -> Result<(), String> {
         let bytes = postcard::to_allocvec(what).map_err(cannot_save)?;
         self.0
             .write_all(&(bytes.len() as u64).to_le_bytes())
@@ -58,36 +72,44 @@ fn cannot_save(error: impl std::fmt::Display) -> String {
     format!("the snapshots cannot be saved: {error}")
 }
 
-/// Prints the reports of a run that was saved, as the run itself has printed them.
-///
-/// # Errors
-/// When the file cannot be read, or a report cannot be written.
-pub fn print(path: &Path, options: &Options) -> Result<u8, Failure> {
-    let cannot = |line: String| Failure::new(COULD_NOT_MEASURE, line);
-    let signals = Signals::install().map_err(|error| cannot(format!("signals cannot be handled: {error}")))?;
-    let mut sinks = Sinks::open(options).map_err(cannot)?;
-    let (run, moments) = read(path).map_err(|error| cannot(format!("cannot read '{}': {error}", path.display())))?;
-    for (place, (before, after)) in moments.iter().zip(moments.iter().skip(1)).enumerate() {
-        if place == 0 {
-            sinks.begin(&analyse::report(&run, before, before)).map_err(cannot)?;
+/// A run that was kept.
+pub struct Saved {
+    info: RunInfo,
+    items: vec::IntoIter<Item>,
+}
+
+impl Saved {
+    /// # Errors
+    /// When the file cannot be read, or has no such run.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Self::parse(&fs::read(path)?)
+    }
+
+    fn parse(mut bytes: &[u8]) -> io::Result<Self> {
+        let info = record(&mut bytes)?;
+        let mut items = Vec::new();
+        while !bytes.is_empty() {
+            items.push(match record(&mut bytes)? {
+                Kept::Snapshot(snapshot) => Item::Snapshot(Box::new(snapshot)),
+                Kept::Events(events) => Item::Events(events),
+            });
         }
-        sinks.report(&analyse::report(&run, before, after)).map_err(cannot)?;
+        Ok(Self {
+            info,
+            items: items.into_iter(),
+        })
     }
-    sinks.finish(&signals).map_err(cannot)?;
-    Ok(0)
 }
 
-fn read(path: &Path) -> io::Result<(RunInfo, Vec<Snapshot>)> {
-    parse(&fs::read(path)?)
-}
-
-fn parse(mut bytes: &[u8]) -> io::Result<(RunInfo, Vec<Snapshot>)> {
-    let run = record(&mut bytes)?;
-    let mut moments = Vec::new();
-    while !bytes.is_empty() {
-        moments.push(record(&mut bytes)?);
+impl Source for Saved {
+    fn info(&self) -> &RunInfo {
+        &self.info
     }
-    Ok((run, moments))
+
+    /// Whatever the moment: the run is over.
+    fn next(&mut self, _: Until) -> Result<Item, SourceError> {
+        Ok(self.items.next().unwrap_or(Item::Nothing))
+    }
 }
 
 /// Takes the next one.
@@ -108,9 +130,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::analyse;
     use crate::fuzz;
     use crate::model::ids::{By, Hook, Layer, Op, Row};
     use crate::model::report::AttachPoint;
+    use crate::model::report::slow::{LeftOut, SlowCall, SlowRow};
     use crate::model::run_info::{BlockEvent, BlockInfo, DisksInfo, LayerInfo, OpInfo, ProbeInfo, StackInfo};
     use crate::model::snapshot::{FamilyCounters, GroupsCounters, NeighbourCounters, OpCounters, StackCounters};
     use crate::view::json::Form;
@@ -207,11 +231,23 @@ mod tests {
         }
     }
 
+    fn events() -> Events {
+        let mut call = SlowCall::new(Op::Read, jiff::Timestamp::UNIX_EPOCH);
+        call.total_ns = 7;
+        call.rows = vec![SlowRow { row: Row::Lock, ns: 7 }];
+        Events {
+            slow_calls: vec![call],
+            utc_offset: 19_800,
+            left_out: LeftOut { limited: 1, no_room: 2 },
+        }
+    }
+
     static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
         let records = [
             postcard::to_allocvec(&run()).unwrap(),
-            postcard::to_allocvec(&moment(0)).unwrap(),
-            postcard::to_allocvec(&moment(7)).unwrap(),
+            postcard::to_allocvec(&Kept::<_, ()>::Snapshot(moment(0))).unwrap(),
+            postcard::to_allocvec(&Kept::<(), _>::Events(events())).unwrap(),
+            postcard::to_allocvec(&Kept::<_, ()>::Snapshot(moment(7))).unwrap(),
         ];
         let with_length = |record: &Vec<u8>| [&(record.len() as u64).to_le_bytes()[..], record].concat();
         records.iter().flat_map(with_length).collect()
@@ -219,8 +255,12 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_read_back() {
-        let (info, moments) = parse(&BYTES).unwrap();
-        assert_eq!((info, moments), (run(), vec![moment(0), moment(7)]));
+        let mut saved = Saved::parse(&BYTES).unwrap();
+        assert_eq!(saved.info(), &run());
+        let items: [Item; 4] = std::array::from_fn(|_| saved.next(Until::Now).unwrap());
+        let snapshot = |calls| Item::Snapshot(Box::new(moment(calls)));
+        let expected = [snapshot(0), Item::Events(events()), snapshot(7), Item::Nothing];
+        assert_eq!(items, expected);
     }
 
     proptest! {
@@ -228,7 +268,7 @@ mod tests {
 
         #[test]
         fn damaged_counters_make_a_report_or_none(bytes in fuzz::bytes_like(&BYTES[..])) {
-            let Ok((run, moments)) = parse(&bytes) else { return Ok(()) };
+            let Ok(mut saved) = Saved::parse(&bytes) else { return Ok(()) };
             let text = TextOptions {
                 unit: Unit::Nanoseconds,
                 summary_only: false,
@@ -237,12 +277,23 @@ mod tests {
                 is_first: true,
                 width: None,
             };
-            for pair in moments.windows(2) {
-                let report = analyse::report(&run, &pair[0], &pair[1]);
-                let views: [Box<dyn View>; 3] = [Box::new(Text::new(text, false)), Box::new(Json(Form::Full)), Box::new(Folded)];
-                for mut view in views {
-                    let mut sheet = Sheet { out: &mut io::sink(), screen: Screen::default() };
-                    view.report(&report, &mut sheet).unwrap();
+            let mut views: [Box<dyn View>; 3] = [Box::new(Text::new(text, false)), Box::new(Json(Form::Full)), Box::new(Folded)];
+            let mut before = None;
+            loop {
+                let mut sheet = Sheet { out: &mut io::sink(), screen: Screen::default() };
+                match saved.next(Until::Now).unwrap() {
+                    Item::Nothing => break,
+                    Item::Events(events) => views.iter_mut().for_each(|view| view.events(&events, &mut sheet).unwrap()),
+                    Item::Snapshot(after) => {
+                        let report = analyse::report(&saved.info, before.as_ref().unwrap_or(&after), &after);
+                        for view in &mut views {
+                            if before.is_none() {
+                                view.begin(&report, &mut sheet).unwrap();
+                            }
+                            view.report(&report, &mut sheet).unwrap();
+                        }
+                        before = Some(*after);
+                    }
                 }
             }
         }

@@ -10,7 +10,8 @@ use serde::{Serialize, Serializer};
 use serde_json::ser::Formatter;
 
 use super::errno::errno_name;
-use super::{Sheet, SlowCalls, View};
+use super::{Sheet, View};
+use crate::model::events::Events;
 use crate::model::histogram::Histogram;
 use crate::model::ids::{By, CauseKind, Family, Hook, Layer, Op, Origin, PathKind, ReadClass, Row};
 use crate::model::report::group::{GroupsReport, Numbers, Who};
@@ -40,12 +41,12 @@ pub enum Form {
 pub struct Json(pub Form);
 
 impl View for Json {
-    fn slow_calls(&mut self, calls: &SlowCalls, sheet: &mut Sheet<'_>) -> io::Result<()> {
-        for call in &calls.calls {
+    fn events(&mut self, events: &Events, sheet: &mut Sheet<'_>) -> io::Result<()> {
+        for call in &events.slow_calls {
             print_slow(call, &mut sheet.out)?;
         }
-        if calls.left_out.sum() > 0 {
-            print_left_out(calls.left_out, &mut sheet.out)?;
+        if events.left_out.sum() > 0 {
+            print_left_out(events.left_out, &mut sheet.out)?;
         }
         Ok(())
     }

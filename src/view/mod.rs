@@ -9,8 +9,8 @@ pub mod text;
 
 use std::io;
 
+use crate::model::events::Events;
 use crate::model::report::Report;
-use crate::model::report::slow::{LeftOut, SlowCall};
 
 pub use self::folded::Folded;
 pub use self::json::Json;
@@ -19,25 +19,20 @@ pub use self::text::Text;
 /// A form of reports. Each run may have several, each with an output of its own.
 pub trait View {
     /// What will not change while the run lasts: `first` is a report without numbers.
-    fn begin(&mut self, first: &Report) {
-        let _ = first;
-    }
-
-    /// What stands above slow calls, where these are asked for.
     ///
     /// # Errors
     /// What writing to `sheet` fails with.
-    fn slow_heading(&mut self, sheet: &mut Sheet<'_>) -> io::Result<()> {
-        let _ = sheet;
+    fn begin(&mut self, first: &Report, sheet: &mut Sheet<'_>) -> io::Result<()> {
+        let _ = (first, sheet);
         Ok(())
     }
 
-    /// Slow calls that have ended since the last time.
+    /// What has happened since the last time.
     ///
     /// # Errors
     /// As above.
-    fn slow_calls(&mut self, calls: &SlowCalls, sheet: &mut Sheet<'_>) -> io::Result<()> {
-        let _ = (calls, sheet);
+    fn events(&mut self, events: &Events, sheet: &mut Sheet<'_>) -> io::Result<()> {
+        let _ = (events, sheet);
         Ok(())
     }
 
@@ -46,13 +41,15 @@ pub trait View {
     /// # Errors
     /// As above.
     fn report(&mut self, report: &Report, sheet: &mut Sheet<'_>) -> io::Result<()>;
-}
 
-/// Slow calls, and how many are not among them.
-#[derive(Debug, Clone, Default)]
-pub struct SlowCalls {
-    pub calls: Vec<SlowCall>,
-    pub left_out: LeftOut,
+    /// Nothing more will come.
+    ///
+    /// # Errors
+    /// As above.
+    fn end(&mut self, sheet: &mut Sheet<'_>) -> io::Result<()> {
+        let _ = sheet;
+        Ok(())
+    }
 }
 
 /// What something is printed on.

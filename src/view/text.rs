@@ -17,6 +17,8 @@ mod trust;
 
 use std::io;
 
+use jiff::tz::Offset;
+
 use self::name::{beginning, shortened};
 use self::notes::Said;
 use self::number::{
@@ -24,8 +26,9 @@ use self::number::{
 };
 use self::oneline::OneLine;
 use super::errno::errno_name;
-use super::{Sheet, SlowCalls, View};
+use super::{Sheet, View};
 use crate::model::abi::UNIT_SLOTS;
+use crate::model::events::Events;
 use crate::model::histogram::TOP_BIT;
 use crate::model::ids::{Hook, Layer, joined};
 use crate::model::report::{CauseKind, LayerReport, Loss, NotMeasured, OpReport, Report};
@@ -103,20 +106,21 @@ impl Text {
 
 impl View for Text {
     /// Whoever asked for all that is known has it in each report.
-    fn begin(&mut self, first: &Report) {
+    fn begin(&mut self, first: &Report, sheet: &mut Sheet<'_>) -> io::Result<()> {
         self.said = (!self.options.verbose).then(|| Said::of(first));
-    }
-
-    fn slow_heading(&mut self, sheet: &mut Sheet<'_>) -> io::Result<()> {
-        slow::print_heading(sheet.screen.width, &mut sheet.out)
-    }
-
-    fn slow_calls(&mut self, calls: &SlowCalls, sheet: &mut Sheet<'_>) -> io::Result<()> {
-        for call in &calls.calls {
-            slow::print(call, sheet.screen.width, &mut sheet.out)?;
+        if first.stack.as_ref().is_some_and(|stack| stack.slow.is_some()) {
+            slow::print_heading(sheet.screen.width, &mut sheet.out)?;
         }
-        if calls.left_out.sum() > 0 {
-            slow::print_left_out(calls.left_out, sheet.screen.width, &mut sheet.out)?;
+        Ok(())
+    }
+
+    fn events(&mut self, events: &Events, sheet: &mut Sheet<'_>) -> io::Result<()> {
+        let zone = Offset::from_seconds(events.utc_offset).unwrap_or(Offset::UTC);
+        for call in &events.slow_calls {
+            slow::print(call, zone, sheet.screen.width, &mut sheet.out)?;
+        }
+        if events.left_out.sum() > 0 {
+            slow::print_left_out(events.left_out, sheet.screen.width, &mut sheet.out)?;
         }
         Ok(())
     }

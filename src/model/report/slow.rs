@@ -7,7 +7,7 @@ pub use crate::model::ids::PathKind;
 use crate::model::ids::{Op, Row};
 
 /// One call that took as long as asked for, or longer.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlowCall {
     /// When it returned.
     #[serde(with = "crate::model::since_epoch")]

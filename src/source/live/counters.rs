@@ -1,12 +1,4 @@
-//! The running kernel: reads the counters of its programs.
-
-mod groups;
-mod neighbours;
-mod op;
-mod run_info;
-mod slow;
-mod stack;
-mod under_way;
+//! Reads the counters of the programs, all at one moment.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,20 +7,16 @@ use jiff::Timestamp;
 
 use crate::budget::CpuTimes;
 use crate::kernel::interface::types::binned;
-use crate::model::report::slow::{LeftOut, SlowCall};
-use crate::model::run_info::RunInfo;
 use crate::model::snapshot::{OpCounters, ProbeCounts, Snapshot};
 use crate::probe::attach::Attached;
 use crate::probe::binned::BinnedCounters;
 use crate::probe::plan::Plan;
 
-pub use run_info::{OfRun, describe};
-pub use slow::Clocks;
-pub use under_way::read as under_way;
+use super::{groups, neighbours, op, stack};
 
 /// Why something of the kernel's could not be read.
 #[derive(Debug, Clone)]
-pub struct ReadError(String);
+pub struct ReadError(pub(super) String);
 
 impl std::fmt::Display for ReadError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -138,30 +126,8 @@ fn own_ns() -> u64 {
 }
 
 /// Calls that are counted in bins, of which op, and on each CPU; and why the last ones are not among them, if that is so.
-fn usual_calls(attached: &Attached) -> (Vec<(usize, binned)>, Option<ReadError>) {
+pub(super) fn usual_calls(attached: &Attached) -> (Vec<(usize, binned)>, Option<ReadError>) {
     let read = attached.binned.as_ref().map(BinnedCounters::read);
     let (all, unread) = read.unwrap_or_default();
     (all, unread.map(|error| ReadError(error.to_string())))
-}
-
-/// The slow calls that have ended since the last time.
-///
-/// # Errors
-/// When the kernel does not give them.
-pub fn slow_calls(attached: &Attached, run: &RunInfo, clocks: &Clocks) -> Result<Vec<SlowCall>, ReadError> {
-    let ring = attached.stack.as_ref().and_then(|stack| stack.slow.as_ref());
-    let (Some(ring), Some(stack)) = (ring, &run.stack) else {
-        return Ok(Vec::new());
-    };
-    let records = ring.take()?;
-    let calls = records.iter();
-    Ok(calls
-        .filter_map(|record| slow::slow_call(record, run, stack, clocks))
-        .collect())
-}
-
-/// Slow calls that were counted and not reported so far.
-#[must_use]
-pub fn slow_left_out(attached: &Attached) -> LeftOut {
-    attached.stack.as_ref().map_or_else(LeftOut::default, stack::left_out)
 }

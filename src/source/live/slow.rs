@@ -1,22 +1,84 @@
 //! Slow calls, from the kernel's records of them.
 
+use std::time::{Duration, Instant};
+
 use jiff::{SignedDuration, Timestamp};
 
 use crate::analyse::Measured;
 use crate::kernel::interface::types::slow_call;
 use crate::kernel::interface::{PATH_ALONE, SLOW_HAS_FILE, SLOW_HAS_OFFSET, SLOW_HAS_SIZE};
 use crate::kernel::names;
-use crate::model::report::slow::{CallPath, Inode, PathKind, SlowCall, SlowRow};
+use crate::model::events::Events;
+use crate::model::report::slow::{CallPath, Inode, LeftOut, PathKind, SlowCall, SlowRow};
 use crate::model::run_info::{RunInfo, StackInfo};
+use crate::probe::attach::Attached;
+
+use super::counters::{ReadError, monotonic_ns, utc_offset};
+use super::stack;
+
+/// How often at most it is reported that some were left out.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Slow calls that were taken from the kernel so far.
+#[derive(Debug, Default)]
+pub struct SlowCalls {
+    /// Those that were reported as left out.
+    left_out: LeftOut,
+    at: Option<Instant>,
+}
+
+impl SlowCalls {
+    /// When to look again.
+    pub fn next(&self) -> Instant {
+        let now = Instant::now();
+        self.at
+            .and_then(|at| at.checked_add(PAUSE))
+            .map_or(now, |at| at.max(now))
+    }
+
+    /// Those that have ended since the last time, and, not too often, how many were left out. `is_last`: that is reported now or never.
+    ///
+    /// # Errors
+    /// When the kernel does not give them.
+    pub fn take(&mut self, attached: &Attached, run: &RunInfo, is_last: bool) -> Result<Events, ReadError> {
+        let (Some(from), Some(info)) = (attached.stack.as_ref(), &run.stack) else {
+            return Ok(Events::default());
+        };
+        let Some(ring) = &from.slow else {
+            return Ok(Events::default());
+        };
+        let clocks = Clocks {
+            wall: Timestamp::now(),
+            monotonic_ns: monotonic_ns(),
+        };
+        let records = ring.take()?;
+        let calls = records.iter();
+        let calls = calls.filter_map(|record| slow_call(record, run, info, &clocks));
+        let slow_calls: Vec<SlowCall> = calls.collect();
+        let utc_offset = slow_calls.last().map_or(0, |call| utc_offset(call.ended));
+        let mut left_out = LeftOut::default();
+        if is_last || self.next() <= Instant::now() {
+            let all = stack::left_out(from);
+            left_out = all.since(self.left_out);
+            self.left_out = all;
+            self.at = Some(Instant::now());
+        }
+        Ok(Events {
+            slow_calls,
+            utc_offset,
+            left_out,
+        })
+    }
+}
 
 /// Largest errno that a system call returns.
 const MAX_ERRNO: i64 = 4095;
 
 /// The same moment by the clock on the wall and by that of the programs.
 #[derive(Debug, Clone, Copy)]
-pub struct Clocks {
-    pub wall: Timestamp,
-    pub monotonic_ns: u64,
+struct Clocks {
+    wall: Timestamp,
+    monotonic_ns: u64,
 }
 
 impl Clocks {
@@ -29,7 +91,7 @@ impl Clocks {
 }
 
 /// What a record says. `None` of one whose op is not among those of the run, which no program writes.
-pub fn slow_call(record: &slow_call, run: &RunInfo, stack: &StackInfo, clocks: &Clocks) -> Option<SlowCall> {
+fn slow_call(record: &slow_call, run: &RunInfo, stack: &StackInfo, clocks: &Clocks) -> Option<SlowCall> {
     let info = run.ops.get(usize::from(record.op))?;
     let measured = Measured::of(stack);
     let has = |what: u32| u32::from(record.has) & what != 0;

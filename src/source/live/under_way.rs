@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use libbpf_rs::MapCore;
 
-use super::{ReadError, usual_calls};
+use super::counters::{ReadError, usual_calls};
 use crate::kernel::interface::types::{
     async_call, binned, bio_place, bio_state, request_place, request_state, thread_state,
 };

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use jiff::tz::TimeZone;
+use jiff::tz::Offset;
 
 use super::Page;
 use super::label::short;
@@ -53,8 +53,8 @@ pub fn print_heading(width: Option<usize>, out: &mut impl io::Write) -> io::Resu
 /// # Errors
 ///
 /// What writing to `out` fails with.
-pub fn print(call: &SlowCall, width: Option<usize>, out: &mut impl io::Write) -> io::Result<()> {
-    out.write_all(format!("{}\n", line(call, width, &TimeZone::system())).as_bytes())
+pub fn print(call: &SlowCall, zone: Offset, width: Option<usize>, out: &mut impl io::Write) -> io::Result<()> {
+    out.write_all(format!("{}\n", line(call, width, zone)).as_bytes())
 }
 
 /// Calls that have no line.
@@ -122,8 +122,8 @@ fn narrow(width: usize, [time, total, op, process, rows]: [&str; 5]) -> String {
 }
 
 /// A call's line, in the zone's time of day.
-fn line(call: &SlowCall, width: Option<usize>, zone: &TimeZone) -> String {
-    let ended = call.ended.to_zoned(zone.clone());
+fn line(call: &SlowCall, width: Option<usize>, zone: Offset) -> String {
+    let ended = zone.to_datetime(call.ended);
     let total = TOTAL.number(call.total_ns);
     let process = format!("{} {}", call.comm, call.pid);
     let mut rows: Vec<SlowRow> = call.rows.clone();
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn a_line_says_it_all() {
         assert_eq!(
-            line(&call(), None, &TimeZone::UTC),
+            line(&call(), None, Offset::UTC),
             "01:46:40.512    21.400 pread64           postgres 4711/4712                  1,228,800       8,192  *device 21.0 ms 98 %, ext4 2 %                   /var/lib/postgresql/17/main/base/16384/16385"
         );
         let failed = SlowCall {
@@ -278,7 +278,7 @@ mod tests {
             ..call()
         };
         assert_eq!(
-            line(&failed, None, &TimeZone::UTC),
+            line(&failed, None, Offset::UTC),
             "01:46:40.512    21.400 pread64           postgres 4711                               -         EIO  -                                                …"
         );
     }
@@ -286,15 +286,15 @@ mod tests {
     #[test]
     fn a_narrow_terminal_has_what_matters_most() {
         assert_eq!(
-            line(&call(), Some(80), &TimeZone::UTC),
+            line(&call(), Some(80), Offset::UTC),
             "01:46:40    21.400 pread64    postgres 4711 *device 98 %      /var/…/16384/16385"
         );
         assert_eq!(
-            line(&call(), Some(60), &TimeZone::UTC),
+            line(&call(), Some(60), Offset::UTC),
             "   21.400 pread64    postgres 4711 *device 98 %    …84/16385"
         );
         assert_eq!(
-            line(&call(), Some(120), &TimeZone::UTC),
+            line(&call(), Some(120), Offset::UTC),
             "01:46:40    21.400 pread64    postgres 4711           *device 98 %      /var/lib/postgresql/17/main/base/16384/16385"
         );
     }
@@ -309,9 +309,9 @@ mod tests {
             }],
             ..call()
         };
-        let wide = line(&call, None, &TimeZone::UTC);
+        let wide = line(&call, None, Offset::UTC);
         assert!(wide.contains("*in the kernel, not split 21.4 ms 100 %"), "{wide}");
-        let narrow = line(&call, Some(80), &TimeZone::UTC);
+        let narrow = line(&call, Some(80), Offset::UTC);
         assert!(narrow.contains(" *kernel 100 % "), "{narrow}");
     }
 
@@ -339,7 +339,7 @@ mod tests {
             let mut heading = Vec::new();
             print_heading(width, &mut heading).unwrap();
             let heading = String::from_utf8(heading).unwrap();
-            let line = line(&call, width, &TimeZone::UTC);
+            let line = line(&call, width, Offset::UTC);
             let file = heading.trim_end().strip_suffix("FILE").map(columns);
             assert_eq!(line.strip_suffix('#').map(columns), file, "{heading}{line}");
             // The last digits of its number tell one thread from another.
@@ -388,7 +388,7 @@ mod tests {
                 rows: rows.to_vec(),
                 ..call()
             };
-            let line = line(&call, Some(200), &TimeZone::UTC);
+            let line = line(&call, Some(200), Offset::UTC);
             assert!(line.contains(shown), "{line}");
             assert_eq!(line.find("/var/"), heading.find("FILE"), "{heading}{line}");
             assert!(line.ends_with("/16385") && line.len() <= 200, "{line}");
@@ -411,7 +411,7 @@ mod tests {
             call.comm = comm;
             call.path = Some(CallPath { kind: PathKind::Asked, text: path });
             for width in [None, Some(width)] {
-                let line = line(&call, width, &TimeZone::UTC);
+                let line = line(&call, width, Offset::UTC);
                 prop_assert!(line.chars().all(is_printable), "{:?}", line);
                 let is_narrow = width.is_none_or(|width| line.chars().count() <= width.max(60) || width >= WIDE);
                 prop_assert!(is_narrow, "{:?} {:?}", width, line);

@@ -1,0 +1,125 @@
+//! Which of a run's events and counters are looked at. While it measures, the kernel side selects, and everything passes here;
+//! this is for runs that were kept.
+
+use crate::model::events::Events;
+use crate::model::report::slow::SlowCall;
+use crate::model::run_info::RunInfo;
+
+/// What passes. By default everything does.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// These processes; empty: all.
+    pub pids: Vec<u32>,
+    /// Threads of this name.
+    pub comm: Option<String>,
+    /// Calls of this length and more, in nanoseconds.
+    pub slower_ns: Option<u64>,
+}
+
+impl Filter {
+    /// Whether a run has all events that this one asks for.
+    ///
+    /// # Errors
+    /// What is missing, in one line.
+    pub fn check(&self, run: &RunInfo) -> Result<(), String> {
+        match (self.slower_ns, run.slower_ns) {
+            (Some(_), None) => Err("the run was kept without slow calls: leave --slower out".to_owned()),
+            (Some(asked), Some(kept)) if asked < kept => Err(format!(
+                "shorter calls than --slower {kept}ns were not kept: ask for these or longer ones"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes out the events that do not pass.
+    pub fn events(&self, events: &mut Events) {
+        events.slow_calls.retain(|call| self.passes(call));
+    }
+
+    fn passes(&self, call: &SlowCall) -> bool {
+        (self.pids.is_empty() || self.pids.contains(&call.pid))
+            && self.comm.as_ref().is_none_or(|comm| *comm == call.comm)
+            && self.slower_ns.is_none_or(|ns| call.total_ns >= ns)
+    }
+
+    /// Whether the counters of a run are those of what passes: they are kept neither by process nor by length.
+    #[must_use]
+    pub fn has_counters(&self, run: &RunInfo) -> bool {
+        (self.pids.is_empty() || self.pids == run.filter.pids)
+            && (self.comm.is_none() || self.comm == run.filter.comm)
+            && (self.slower_ns.is_none() || self.slower_ns == run.slower_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ids::Op;
+
+    fn call(pid: u32, comm: &str, total_ns: u64) -> SlowCall {
+        SlowCall {
+            pid,
+            comm: comm.to_owned(),
+            total_ns,
+            ..SlowCall::new(Op::Read, jiff::Timestamp::UNIX_EPOCH)
+        }
+    }
+
+    fn passed(filter: &Filter) -> Vec<u64> {
+        let mut events = Events {
+            slow_calls: vec![call(7, "a", 10), call(7, "b", 20), call(8, "a", 30)],
+            ..Events::default()
+        };
+        filter.events(&mut events);
+        events.slow_calls.iter().map(|call| call.total_ns).collect()
+    }
+
+    #[test]
+    fn a_call_passes_by_its_process_its_thread_and_its_length() {
+        let all = Filter::default();
+        assert_eq!(passed(&all), [10, 20, 30]);
+        let pids = vec![7];
+        assert_eq!(passed(&Filter { pids, ..all.clone() }), [10, 20]);
+        let comm = Some("a".to_owned());
+        assert_eq!(passed(&Filter { comm, ..all.clone() }), [10, 30]);
+        let slower_ns = Some(20);
+        assert_eq!(passed(&Filter { slower_ns, ..all }), [20, 30]);
+    }
+
+    #[test]
+    fn what_was_not_kept_is_not_asked_for() {
+        let kept = |slower_ns| RunInfo {
+            slower_ns,
+            ..RunInfo::default()
+        };
+        let asked = |slower_ns| Filter {
+            slower_ns,
+            ..Filter::default()
+        };
+        assert!(asked(Some(20)).check(&kept(Some(20))).is_ok());
+        assert!(asked(Some(30)).check(&kept(Some(20))).is_ok());
+        assert!(asked(None).check(&kept(None)).is_ok());
+        assert!(asked(Some(10)).check(&kept(Some(20))).is_err());
+        assert!(asked(Some(20)).check(&kept(None)).is_err());
+    }
+
+    #[test]
+    fn counters_are_of_all_that_was_kept_or_not_looked_at() {
+        let mut run = RunInfo {
+            slower_ns: Some(20),
+            ..RunInfo::default()
+        };
+        let all = Filter::default();
+        assert!(all.has_counters(&run));
+        let slower = |slower_ns| Filter {
+            slower_ns: Some(slower_ns),
+            ..all.clone()
+        };
+        assert!(slower(20).has_counters(&run) && !slower(30).has_counters(&run));
+        let pids = vec![7];
+        let of_one = Filter { pids, ..all };
+        assert!(!of_one.has_counters(&run));
+        run.filter.pids = vec![7];
+        assert!(of_one.has_counters(&run));
+    }
+}

@@ -1,0 +1,26 @@
+//! What does not change during a run, said once on standard error.
+
+use std::io;
+
+use crate::args::Options;
+use crate::kernel;
+use crate::model::ids::Row;
+use crate::model::report::Report;
+use crate::say;
+use crate::view::text::notes::notes;
+use crate::view::text::oneline;
+
+/// Says it where reports are for people, which do not repeat it then. `first` is a report without numbers.
+pub fn say_notes(mut first: Report, options: &Options) {
+    if options.json.is_some() || options.verbose || options.quiet {
+        return;
+    }
+    if let Some(stack) = first.stack.as_mut().filter(|_| !kernel::is_seen_mounted("overlay")) {
+        stack.not_measured.retain(|row| row.what != Row::Overlay.name());
+    }
+    if let Some(stack) = first.stack.as_ref().filter(|_| options.oneline) {
+        first.warnings.push(oneline::explained(stack));
+    }
+    let width = terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| width.0.into());
+    notes(&first, width).trim_end().lines().for_each(|line| say!("{line}"));
+}

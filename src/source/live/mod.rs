@@ -1,0 +1,239 @@
+//! The running kernel: reads the counters of its programs, and the events that they report.
+
+mod counters;
+mod groups;
+mod neighbours;
+mod op;
+mod run_info;
+mod slow;
+mod stack;
+mod under_way;
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use crate::budget::{CpuShare, CpuTimes, Detached};
+use crate::catalog::Layer;
+use crate::kernel::disks::Disks;
+use crate::model::abi::{EPOCH_STEP, STOP_CALLS, STOP_PAIRS, STOP_REQUESTS};
+use crate::model::events::Events;
+use crate::model::run_info::RunInfo;
+use crate::model::snapshot::{DiskCounters, Snapshot};
+use crate::probe::attach::Attached;
+use crate::probe::plan::Plan;
+
+use super::{Item, Source, SourceError, Until};
+
+use self::slow::SlowCalls;
+
+pub use self::counters::{ReadError, monotonic_ns, read};
+pub use self::run_info::{OfRun, describe};
+
+/// The programs in the kernel, and what was read of them so far.
+pub struct Live {
+    /// Detaching takes seconds: the end of the process does it, behind the prompt.
+    attached: ManuallyDrop<Attached>,
+    plan: Plan,
+    info: RunInfo,
+    /// Disks whose counters are compared with ours.
+    disks: Option<Disks>,
+    /// The generation of the extremes that the next snapshot ends.
+    epoch: u64,
+    slow: SlowCalls,
+    /// Layers that were detached on the way.
+    detached: Vec<Detached>,
+    began: Instant,
+    given: Given,
+    /// The kernel counts the runs of programs while this is held, or why it does not. `None`: nobody asked.
+    _runs: Option<io::Result<OwnedFd>>,
+}
+
+/// How much of what belongs to one moment was given.
+enum Given {
+    /// Nothing: the moment has not come.
+    Nothing,
+    /// The events that came before this snapshot.
+    Events(Box<Snapshot>),
+    All,
+}
+
+impl Source for Live {
+    fn info(&self) -> &RunInfo {
+        &self.info
+    }
+
+    fn next(&mut self, until: Until) -> Result<Item, SourceError> {
+        match std::mem::replace(&mut self.given, Given::Nothing) {
+            Given::All => Ok(Item::Nothing),
+            Given::Events(snapshot) => {
+                self.given = Given::All;
+                Ok(Item::Snapshot(snapshot))
+            }
+            Given::Nothing => {
+                let is_last = until == Until::End;
+                // Calls that are in the snapshot are given before it.
+                if until != Until::Now {
+                    self.given = Given::Events(Box::new(self.end_interval(is_last)));
+                }
+                let events = self.events(is_last)?;
+                if !events.is_empty() {
+                    return Ok(Item::Events(events));
+                }
+                match until {
+                    Until::Now => Ok(Item::Nothing),
+                    Until::Interval | Until::End => self.next(until),
+                }
+            }
+        }
+    }
+}
+
+impl Live {
+    /// Starts measuring: the first snapshot is ready. `runs` is held, so that the kernel counts the runs of programs.
+    #[must_use]
+    pub fn begin(
+        attached: ManuallyDrop<Attached>,
+        plan: Plan,
+        info: RunInfo,
+        disks: Option<Disks>,
+        runs: Option<io::Result<OwnedFd>>,
+    ) -> Self {
+        let epoch = u64::from(EPOCH_STEP);
+        let mut live = Self {
+            attached,
+            plan,
+            info,
+            disks,
+            epoch,
+            slow: SlowCalls::default(),
+            detached: Vec::new(),
+            began: Instant::now(),
+            given: Given::All,
+            _runs: runs,
+        };
+        let disks = live.read_disks();
+        let mut snapshot = read(&live.attached, &live.plan, epoch, live.info.has_runs);
+        // Until the programs look, all requests under way are from before; then those are that were started before this.
+        live.attached.control(|control| {
+            control.began_ns = u64::MAX;
+            control.stopped = 0;
+        });
+        live.attached.control(|control| control.began_ns = monotonic_ns());
+        live.began = Instant::now();
+        snapshot.at_ns = monotonic_ns();
+        snapshot.wall = jiff::Timestamp::now();
+        live.info.began_ns = snapshot.at_ns;
+        snapshot.disks = disks.zip(live.read_disks()).map(<[DiskCounters; 2]>::from);
+        live.given = Given::Events(Box::new(snapshot));
+        live
+    }
+
+    /// When measuring began.
+    #[must_use]
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// Readable when there are events; `None` where there will be none.
+    #[must_use]
+    pub fn ready(&self) -> Option<BorrowedFd<'_>> {
+        let ring = self.attached.stack.as_ref()?.slow.as_ref()?;
+        Some(ring.as_fd())
+    }
+
+    /// When to look for events that are not given at once; `None` where there will be none.
+    #[must_use]
+    pub fn look_at(&self) -> Option<Instant> {
+        self.info.slower_ns.map(|_| self.slow.next())
+    }
+
+    fn events(&mut self, is_last: bool) -> Result<Events, SourceError> {
+        let events = self.slow.take(&self.attached, &self.info, is_last);
+        events.map_err(|error| SourceError(format!("slow calls cannot be read: {error}")))
+    }
+
+    /// What the kernel has counted of the disks so far; `None` when it is not to be compared, or the kernel does not say.
+    fn read_disks(&self) -> Option<DiskCounters> {
+        self.disks.as_ref()?.read()
+    }
+
+    fn end_interval(&mut self, is_last: bool) -> Snapshot {
+        let disks = self.read_disks();
+        let epoch = self.epoch;
+        self.epoch += u64::from(EPOCH_STEP);
+        let next = self.epoch;
+        self.attached.control(|control| {
+            control.epoch = next;
+            // Nothing new is begun; what is under way is reported as such.
+            if is_last {
+                control.stopped = STOP_CALLS | STOP_REQUESTS;
+            }
+        });
+        let mut snapshot = read(&self.attached, &self.plan, epoch, self.info.has_runs);
+        snapshot.disks = disks.zip(self.read_disks()).map(<[DiskCounters; 2]>::from);
+        snapshot.detached.clone_from(&self.detached);
+        snapshot.utc_offset = counters::utc_offset(snapshot.wall);
+        if is_last {
+            match under_way::read(&self.attached, &self.plan) {
+                Ok(under_way) => snapshot.under_way = Some(under_way),
+                Err(error) => snapshot
+                    .warnings
+                    .push(format!("calls under way at the end are not known: {error}")),
+            }
+        }
+        snapshot
+    }
+
+    /// CPU time so far, of the layers that are attached, and of all else that measuring takes. The kernel counts runs.
+    #[must_use]
+    pub fn cpu_times(&self) -> CpuTimes {
+        counters::cpu_times(&self.attached)
+    }
+
+    /// The layer whose calls are begun no more, while those that were are waited for.
+    #[must_use]
+    pub fn leaving(&self) -> Option<Layer> {
+        let last = self.detached.last()?;
+        last.until.is_none().then_some(last.layer)
+    }
+
+    /// No layer is measured any more.
+    #[must_use]
+    pub fn is_detached(&self) -> bool {
+        self.attached.layers().is_empty()
+    }
+
+    /// No more of a layer's calls are begun; of requests nothing is counted any more, as at the end of a run. `of_layer` and `of_all` say
+    /// what was measured.
+    pub fn detach_entries(&mut self, layer: Layer, of_layer: CpuShare, of_all: CpuShare) {
+        let stop = if layer == Layer::Blk { STOP_REQUESTS } else { STOP_PAIRS };
+        self.attached.control(|control| control.stopped |= stop);
+        let after = self.began.elapsed();
+        self.attached.detach_entries(layer);
+        self.detached.push(Detached {
+            layer,
+            after,
+            until: None,
+            of_layer,
+            of_all,
+            under_way: None,
+        });
+        if layer == Layer::Blk {
+            self.detach_returns();
+        }
+    }
+
+    /// Ends what [`Self::detach_entries`] has begun. Calls that are still under way stay so.
+    pub fn detach_returns(&mut self) {
+        let Some(layer) = self.leaving() else { return };
+        self.attached.detach_returns(layer);
+        self.attached.control(|control| control.stopped &= !STOP_PAIRS);
+        let under_way = under_way::read(&self.attached, &self.plan).ok();
+        if let Some(detached) = self.detached.last_mut() {
+            detached.until = Some(self.began.elapsed());
+            detached.under_way = under_way.map(|known| known.by_layer.get(&layer).copied().unwrap_or(0));
+        }
+    }
+}
