@@ -95,6 +95,7 @@ fn sentence(excess: &Excess, is_end: bool, after: Duration, limit: CpuShare) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::Layer;
 
     fn percent(text: &str) -> CpuShare {
         CpuShare::parse(text, 4).unwrap()
