@@ -25,7 +25,7 @@ use iostackbreakdown::model::report::{
     Agreement, Apart, Budget, Cause, CauseKind, Cost, Diskstats, LayerReport, Loss, LossReason, NotMeasured, OpReport,
     Probe, Report, Runs,
 };
-use iostackbreakdown::view::json::{self, Form};
+use iostackbreakdown::view::json::{self, Form, form};
 use iostackbreakdown::view::text::{self, TextOptions, Unit};
 
 const NANOSECONDS: TextOptions = TextOptions {
@@ -898,7 +898,7 @@ fn reason(what: &str, reason: &str) -> NotMeasured {
     }
 }
 
-/// As text; and the same when the report has been written and read by another process, as JSON, too.
+/// As text; and the same when the report has been written and read by another process, as JSON, too. That itself is read back.
 fn printed(report: &Report, options: TextOptions) -> String {
     let text = |report: &Report| {
         let mut out = Vec::new();
@@ -913,6 +913,8 @@ fn printed(report: &Report, options: TextOptions) -> String {
     let bytes = postcard::to_allocvec(report).unwrap();
     let back: Report = postcard::from_bytes(&bytes).unwrap();
     assert_eq!((text(&back), json(&back)), (text(report), json(report)));
+    let back: form::Report = serde_json::from_str(&json(report)).unwrap();
+    assert_eq!(back, form::Report::from(report));
     text(report)
 }
 

@@ -23,8 +23,11 @@ use iostackbreakdown::model::report::{
     Agreement, Apart, AttachPoint, Budget, Cause, CauseKind, Cost, Diskstats, Filter, LayerReport, Loss, LossReason,
     NotMeasured, OpReport, Probe, Refused, Report, Runs,
 };
-use iostackbreakdown::view::json::{self, Form};
+use iostackbreakdown::view::json::{self, Form, form};
 use iostackbreakdown::view::text::{self, TextOptions, Unit};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
 use schema::{QUANTILES, array, number, paths, paths_of_objects};
 use serde_json::{Value, json};
 use validator::{SCHEMA, strict, valid};
@@ -103,6 +106,131 @@ fn every_report_is_one_line_that_the_schema_allows() {
         assert_eq!(line.matches('\n').count(), 1, "{name}");
         let reports = schema::reports(&line).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(reports.len(), 1, "{name}");
+    }
+}
+
+/// Whoever reads a report with the types that it was written with has all of it.
+#[test]
+fn every_report_is_read_back() {
+    for (name, report) in cases() {
+        for form in [Form::Full, Form::Compact] {
+            let mut line = Vec::new();
+            json::print(&report, form, &mut line).unwrap();
+            let back: form::Report = serde_json::from_slice(&line).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert!(back == form::Report::from(&report) || form == Form::Compact, "{name}");
+            let again = serde_json::to_value(&back).unwrap();
+            assert_eq!(again, serde_json::from_slice::<Value>(&line).unwrap(), "{name}");
+        }
+    }
+}
+
+/// What is not in a report is nothing that was measured, as in those of earlier versions; what nobody knows is skipped.
+#[test]
+fn reports_of_other_versions_are_read() {
+    let mut line: Value = serde_json::from_str(&printed(&trouble())).unwrap();
+    let own: form::Report = serde_json::from_value(line.clone()).unwrap();
+    line["layers"][0]["ops"][0].as_object_mut().unwrap().remove("refused");
+    line["more"] = json!({"deep": [[{}]]});
+    line["layers"][0]["layer"] = json!("zfs");
+    let other: form::Report = serde_json::from_value(line.clone()).unwrap();
+    assert_eq!(other.layers[0].layer, "zfs");
+    assert_eq!(other.layers[1..], own.layers[1..]);
+    for (name, says) in [
+        ("start", "missing field `start`"),
+        ("duration_ns", "missing field"),
+        ("subject", "missing"),
+    ] {
+        let mut none = line.clone();
+        none.as_object_mut().unwrap().remove(name);
+        let error = serde_json::from_value::<form::Report>(none).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
+    for (path, wrong, says) in [
+        (
+            "/duration_ns",
+            json!(-1),
+            "invalid type: integer `-1`, expected a whole number",
+        ),
+        (
+            "/duration_ns",
+            json!(0.5),
+            "floating point `0.5`, expected a whole number",
+        ),
+        ("/filter/pids", json!([1_u64 << 32]), "expected 32 bits"),
+        ("/subject", json!(null), "invalid type: null, expected a string"),
+        ("/layers", json!({}), "invalid type: map, expected a list"),
+        ("/layers/0", json!([]), "invalid type: sequence, expected an object"),
+        (
+            "/layers/0/measured",
+            json!("yes"),
+            "invalid type: string \"yes\", expected true or false",
+        ),
+        (
+            "/kernel",
+            json!(true),
+            "invalid type: boolean `true`, expected a string",
+        ),
+    ] {
+        let mut other = line.clone();
+        *other.pointer_mut(path).unwrap() = wrong;
+        let error = serde_json::from_value::<form::Report>(other).unwrap_err().to_string();
+        assert!(error.contains(says), "{path}: {error}");
+    }
+}
+
+/// Slow calls and reports tell themselves apart.
+#[test]
+fn lines_of_every_kind_are_read_back() {
+    let mut out = Vec::new();
+    json::print_slow(&slow_call(), &mut out).unwrap();
+    let line: form::Line = serde_json::from_slice(&out).unwrap();
+    assert_eq!(line.slow_call, Some((&slow_call()).into()));
+    out.clear();
+    let left_out = LeftOut { limited: 3, no_room: 1 };
+    json::print_left_out(left_out, &mut out).unwrap();
+    let line: form::Line = serde_json::from_slice(&out).unwrap();
+    assert_eq!((line.slow_call, line.slow_calls_not_told), (None, Some(left_out)));
+    let line: form::Line = serde_json::from_str(&printed(&trouble())).unwrap();
+    assert_eq!((line.slow_call, line.slow_calls_not_told), (None, None));
+}
+
+/// Whatever its numbers and texts are, those that may be null included.
+fn with_any_values(
+    value: &mut Value,
+    numbers: &mut impl Iterator<Item = (bool, u32)>,
+    texts: &mut impl Iterator<Item = String>,
+) {
+    match value {
+        Value::Number(old) => {
+            if let Some((true, new)) = numbers.next() {
+                *old = new.into();
+            }
+        }
+        Value::String(old) => *old = texts.next().unwrap_or_default(),
+        Value::Array(all) => all.iter_mut().for_each(|value| with_any_values(value, numbers, texts)),
+        Value::Object(all) => all
+            .values_mut()
+            .for_each(|value| with_any_values(value, numbers, texts)),
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
+
+    #[test]
+    fn any_values_are_read_back(
+        case in any::<Index>(),
+        numbers in vec(any::<(bool, u32)>(), 1..100),
+        texts in vec(any::<String>(), 1..20),
+    ) {
+        let (_, report) = case.get(&cases()).clone();
+        let mut value = serde_json::to_value(form::Report::from(&report)).unwrap();
+        with_any_values(&mut value, &mut numbers.into_iter().cycle(), &mut texts.into_iter().cycle());
+        let back: form::Report = serde_json::from_str(&value.to_string()).unwrap();
+        prop_assert_eq!(serde_json::to_value(&back).unwrap(), value);
+        let line = serde_json::to_string(&back).unwrap();
+        prop_assert_eq!(serde_json::from_str::<form::Report>(&line).unwrap(), back);
     }
 }
 

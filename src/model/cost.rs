@@ -5,15 +5,18 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::ids::Layer;
+use super::object::objects;
 
 /// Nanoseconds in a second.
 pub const SECOND: u64 = 1_000_000_000;
 
-/// Runs of a program, and how long they took together, in nanoseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Runs {
-    pub count: u64,
-    pub ns: u64,
+objects! {
+    /// Runs of a program, and how long they took together, in nanoseconds.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Runs {
+        pub count: u64,
+        pub ns: u64,
+    }
 }
 
 /// A share of one CPU: 100 % are all of one, 200 % all of two.

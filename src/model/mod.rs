@@ -7,6 +7,7 @@ pub mod cost;
 pub mod events;
 pub mod histogram;
 pub mod ids;
+pub mod object;
 pub mod report;
 pub mod run_info;
 mod since_epoch;

@@ -19,6 +19,7 @@ use super::cost::{CpuShare, Detached};
 use super::histogram::Histogram;
 pub use super::ids::{CauseKind, Hook, LossReason};
 use super::ids::{Layer, Op};
+use super::object::objects;
 
 /// Up to 584 years; a longer span is told as that.
 #[must_use]
@@ -101,27 +102,29 @@ pub struct Refused {
     pub error: String,
 }
 
-/// Whose I/O a report is of; without any, everybody's.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Filter {
-    /// As numbered in the PID namespace that the run was started in.
-    pub pids: Vec<u32>,
-    /// The descendants of `pids`, or of the command, too.
-    pub follow: bool,
-    /// Name of the disk as the kernel has it.
-    pub disk: Option<String>,
-    /// Times at `blk` are from the request's start, not from its issue.
-    pub queued: bool,
-    /// As it was asked for.
-    pub cgroup: Option<String>,
-    /// Name of the threads.
-    pub comm: Option<String>,
-    /// The command that was started, word by word.
-    pub command: Option<Vec<String>>,
-    /// The one file, as it was asked for.
-    pub file: Option<String>,
-    /// Files of every kind, not only those that can live on a disk.
-    pub all_files: bool,
+objects! {
+    /// Whose I/O a report is of; without any, everybody's.
+    #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Filter {
+        /// As numbered in the PID namespace that the run was started in.
+        pub pids: Vec<u32>,
+        /// The descendants of `pids`, or of the command, too.
+        pub follow: bool,
+        /// Name of the disk as the kernel has it.
+        pub disk: Option<String>,
+        /// Times at `blk` are from the request's start, not from its issue.
+        pub queued: bool,
+        /// As it was asked for.
+        pub cgroup: Option<String>,
+        /// Name of the threads.
+        pub comm: Option<String>,
+        /// The command that was started, word by word.
+        pub command: Option<Vec<String>>,
+        /// The one file, as it was asked for.
+        pub file: Option<String>,
+        /// Files of every kind, not only those that can live on a disk.
+        pub all_files: bool,
+    }
 }
 
 impl Filter {
@@ -206,20 +209,22 @@ pub struct AttachPoint {
     pub hook: Hook,
 }
 
-/// Requests that are counted apart.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Apart {
-    /// Issued before the run began, completed in this span.
-    pub at_start: u64,
-    /// Completed without ever being issued: what a flush was asked for with, when it carries no data, and what the driver refused.
-    pub never_issued: u64,
-    /// Submitted by kernel threads (writeback, journal), when only some processes' requests were asked for.
-    pub by_kernel: u64,
-    /// Without a known submitter, when only some processes' requests were asked for: flushes, which the kernel sends
-    /// for whoever asked.
-    pub unowned: u64,
-    /// With `-Q`: the start of their queue time is not known, so they are not timed.
-    pub untimed: u64,
+objects! {
+    /// Requests that are counted apart.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Apart {
+        /// Issued before the run began, completed in this span.
+        pub at_start: u64,
+        /// Completed without ever being issued: what a flush was asked for with, when it carries no data, and what the driver refused.
+        pub never_issued: u64,
+        /// Submitted by kernel threads (writeback, journal), when only some processes' requests were asked for.
+        pub by_kernel: u64,
+        /// Without a known submitter, when only some processes' requests were asked for: flushes, which the kernel sends
+        /// for whoever asked.
+        pub unowned: u64,
+        /// With `-Q`: the start of their queue time is not known, so they are not timed.
+        pub untimed: u64,
+    }
 }
 
 /// What `/proc/diskstats` counted in the span of a report, and whether it is the same.
@@ -244,13 +249,15 @@ pub enum Agreement {
     NotComparable(String),
 }
 
-/// Something that is not in the numbers because it could not be measured.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NotMeasured {
-    /// `fsync`, `direct reads`.
-    pub what: String,
-    /// Why, for example `vfs_fsync_range, do_fsync: refused by this kernel`.
-    pub reason: String,
+objects! {
+    /// Something that is not in the numbers because it could not be measured.
+    #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct NotMeasured {
+        /// `fsync`, `direct reads`.
+        pub what: String,
+        /// Why, for example `vfs_fsync_range, do_fsync: refused by this kernel`.
+        pub reason: String,
+    }
 }
 
 /// Samples lost for one reason.

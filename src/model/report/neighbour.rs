@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::object::objects;
+
 /// Of all disks together. A moment is counted once for each disk on which one or more of the requests waited: from the start
 /// of their queue time to their end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,19 +22,21 @@ pub struct Neighbours {
     pub unseen: u64,
 }
 
-/// A process, or a kernel thread, whose requests were served meanwhile.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Neighbour {
-    /// `None`: all for whom there was no place, and requests that the kernel sends for whoever asked (flushes).
-    pub pid: Option<u32>,
-    /// Name of its first thread, when it last submitted something.
-    pub comm: Option<String>,
-    pub is_kernel_thread: bool,
-    /// Time that the disk worked for it.
-    pub ns: u64,
-    /// Its requests that ended.
-    pub requests: u64,
-    pub bytes: u64,
+objects! {
+    /// A process, or a kernel thread, whose requests were served meanwhile.
+    #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Neighbour {
+        /// `None`: all for whom there was no place, and requests that the kernel sends for whoever asked (flushes).
+        pub pid: Option<u32>,
+        /// Name of its first thread, when it last submitted something.
+        pub comm: Option<String>,
+        pub is_kernel_thread: bool,
+        /// Time that the disk worked for it.
+        pub ns: u64,
+        /// Its requests that ended.
+        pub requests: u64,
+        pub bytes: u64,
+    }
 }
 
 impl Neighbours {

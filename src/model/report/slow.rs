@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::model::ids::PathKind;
 use crate::model::ids::{Op, Row};
+use crate::model::object::objects;
 
 /// One call that took as long as asked for, or longer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,13 +40,15 @@ pub struct SlowCall {
     pub not_split: bool,
 }
 
-/// A file by its number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Inode {
-    pub number: u64,
-    /// Of the file system, which is not always the one that `stat` tells (btrfs).
-    pub major: u32,
-    pub minor: u32,
+objects! {
+    /// A file by its number.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Inode {
+        pub number: u64,
+        /// Of the file system, which is not always the one that `stat` tells (btrfs).
+        pub major: u32,
+        pub minor: u32,
+    }
 }
 
 /// A row of the whole stack's view.
@@ -72,13 +75,15 @@ pub struct SlowReport {
     pub left_out: LeftOut,
 }
 
-/// Slow calls that were counted and not told.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeftOut {
-    /// More in a second than are told.
-    pub limited: u64,
-    /// The reader was late, and there was no room.
-    pub no_room: u64,
+objects! {
+    /// Slow calls that were counted and not told.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct LeftOut {
+        /// More in a second than are told.
+        pub limited: u64,
+        /// The reader was late, and there was no room.
+        pub no_room: u64,
+    }
 }
 
 impl LeftOut {

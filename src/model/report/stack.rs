@@ -4,6 +4,7 @@ use super::NotMeasured;
 use super::slow::SlowReport;
 use crate::model::histogram::Histogram;
 use crate::model::ids::{Family, Layer, Origin, ReadClass, Row};
+use crate::model::object::objects;
 use serde::{Deserialize, Serialize};
 
 /// The whole stack's part of a report.
@@ -74,17 +75,19 @@ pub struct OriginReport {
     pub device_ns: u64,
 }
 
-/// Events that did not go in pairs. The rows add up all the same.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unbalanced {
-    /// Entries whose return was not seen.
-    pub entries: u64,
-    /// Returns whose entry was not seen.
-    pub returns: u64,
-    /// Functions deeper than there is room for.
-    pub too_deep: u64,
-    /// Sleeps whose end was not seen, or for which there was no room.
-    pub sleeps: u64,
+objects! {
+    /// Events that did not go in pairs. The rows add up all the same.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Unbalanced {
+        /// Entries whose return was not seen.
+        pub entries: u64,
+        /// Returns whose entry was not seen.
+        pub returns: u64,
+        /// Functions deeper than there is room for.
+        pub too_deep: u64,
+        /// Sleeps whose end was not seen, or for which there was no room.
+        pub sleeps: u64,
+    }
 }
 
 impl Unbalanced {

@@ -1,0 +1,63 @@
+//! The compact form: without what was measured and never called.
+
+use super::form::{Op, Probe, Report, Row};
+use crate::model::ids::Layer;
+use crate::model::object::Named;
+use crate::model::report::NotMeasured;
+
+impl Report {
+    /// Leaves out what was measured and never called. What is named in `not_measured` stays, even with numbers: they are not all.
+    pub(super) fn leave_out_unused(&mut self) {
+        for layer in &mut self.layers {
+            // Of a layer that was not measured, its own reason says all.
+            let (is_measured, not_measured) = (layer.measured, &layer.not_measured);
+            layer
+                .ops
+                .retain(|op| is_measured && (!op.is_unused() || is_named(not_measured, &op.op)));
+        }
+        if let Some(stack) = &mut self.stack {
+            stack.families.retain(|family| family.count > 0 || family.errors > 0);
+            for family in &mut stack.families {
+                family.classes.retain(|class| class.count > 0);
+                family
+                    .rows
+                    .retain(|row| !row.is_unused() || is_named(&stack.not_measured, &row.row));
+            }
+        }
+        self.probes.retain(|probe| !probe.is_unused());
+    }
+}
+
+fn is_named(not_measured: &[NotMeasured], name: &str) -> bool {
+    not_measured.iter().any(|part| part.what == name)
+}
+
+impl Op {
+    /// Nothing was counted, nor lost.
+    fn is_unused(&self) -> bool {
+        let is_apart = self
+            .apart
+            .is_some_and(|it| [it.at_start, it.never_issued, it.by_kernel, it.unowned, it.untimed] != [0; 5]);
+        let is_zero = |counts: &Named<u64>| counts.0.iter().all(|(_, count)| *count == 0);
+        self.count == Some(0)
+            && self.errors.as_ref().is_none_or(|errors| errors.0.is_empty())
+            && self.async_not_timed.is_none_or(|calls| calls == 0)
+            && !is_apart
+            && self.lost.as_ref().is_none_or(is_zero)
+    }
+}
+
+impl Row {
+    /// The row of the system calls themselves always stays: it is what says whether time in the kernel was split.
+    fn is_unused(&self) -> bool {
+        self.row != Layer::Syscall.name() && self.ns == Some(0) && self.calls.is_none_or(|calls| calls == 0)
+    }
+}
+
+impl Probe {
+    /// It was counted, and never ran.
+    fn is_unused(&self) -> bool {
+        let has_run = self.entry.iter().chain(&self.leave).any(|runs| runs.count > 0);
+        self.entry.is_some() && !has_run && self.skipped.is_none_or(|entries| entries == 0)
+    }
+}
