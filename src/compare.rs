@@ -11,13 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
-use serde::de::{Error, IgnoredAny};
-use serde::{Deserialize, Deserializer};
+use serde::de::Error;
 
 use self::lines::Lines;
 use crate::model::ids::NOT_SPLIT;
 use crate::printable::printable;
 use crate::view::json::SCHEMA_VERSION;
+use crate::view::json::form::{Bucket, Family, Layer, Line, Report};
 use crate::view::text::WIDTH;
 use crate::view::text::name::beginning;
 use crate::view::text::number::{ColumnUnit, decimal_bytes, time_each, time_sum, unit_of_bytes, unit_of_times};
@@ -25,115 +25,6 @@ use crate::view::text::number::{ColumnUnit, decimal_bytes, time_each, time_sum, 
 /// How many standard errors are noise.
 const ERRORS: f64 = 3.0;
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.50), ("p90", 0.90), ("p99", 0.99)];
-
-/// What tells the lines of `--slower` from reports.
-#[derive(Debug, Deserialize)]
-struct Kind {
-    schema_version: u32,
-    slow_call: Option<IgnoredAny>,
-    slow_calls_not_told: Option<IgnoredAny>,
-}
-
-/// What is read of a report.
-#[derive(Debug, Deserialize)]
-struct Line {
-    #[serde(deserialize_with = "shown")]
-    start: String,
-    duration_ns: u64,
-    #[serde(deserialize_with = "shown")]
-    subject: String,
-    #[serde(default)]
-    layers: Vec<LayerLine>,
-    stack: Option<StackLine>,
-    cost: Option<CostLine>,
-}
-
-#[derive(Debug, Deserialize)]
-struct CostLine {
-    budget: Option<BudgetLine>,
-}
-
-#[derive(Debug, Deserialize)]
-struct BudgetLine {
-    #[serde(default)]
-    detached: Vec<DetachedLine>,
-}
-
-#[derive(Debug, Deserialize)]
-struct DetachedLine {
-    #[serde(deserialize_with = "shown")]
-    layer: String,
-    after_ns: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct LayerLine {
-    #[serde(deserialize_with = "shown")]
-    layer: String,
-    #[serde(default)]
-    ops: Vec<OpLine>,
-    #[serde(default)]
-    not_measured: Vec<MissingLine>,
-}
-
-#[derive(Debug, Deserialize)]
-struct MissingLine {
-    what: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct OpLine {
-    #[serde(deserialize_with = "shown")]
-    op: String,
-    count: Option<u64>,
-    bytes: Option<u64>,
-    total_ns: Option<u64>,
-    max_ns: Option<u64>,
-    buckets: Option<Vec<BucketLine>>,
-}
-
-#[derive(Debug, Deserialize)]
-struct StackLine {
-    /// Reports of earlier versions do not say it.
-    kernel_time_split: Option<bool>,
-    #[serde(default)]
-    families: Vec<FamilyLine>,
-    #[serde(default)]
-    not_measured: Vec<MissingLine>,
-}
-
-#[derive(Debug, Deserialize)]
-struct FamilyLine {
-    #[serde(deserialize_with = "shown")]
-    family: String,
-    count: u64,
-    bytes: u64,
-    total_ns: u64,
-    max_ns: Option<u64>,
-    #[serde(default)]
-    rows: Vec<RowLine>,
-    #[serde(default)]
-    buckets: Vec<BucketLine>,
-}
-
-#[derive(Debug, Deserialize)]
-struct RowLine {
-    #[serde(deserialize_with = "shown")]
-    row: String,
-    ns: Option<u64>,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-struct BucketLine {
-    ge_ns: u64,
-    lt_ns: Option<u64>,
-    count: u64,
-}
-
-/// Text that is printed as it is. Whoever wrote the file has chosen it.
-fn shown<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    String::deserialize(from).map(|text| printable(&text))
-}
 
 /// A run: all of its reports together.
 #[derive(Debug)]
@@ -159,7 +50,7 @@ struct Group {
     max_ns: u64,
     rows: Vec<(String, u64)>,
     /// Bounds and counts, in order.
-    buckets: Vec<BucketLine>,
+    buckets: Vec<Bucket>,
 }
 
 /// The comparison of two files of `--json`, in lines of `width` columns: those of the terminal, `None` where it is none.
@@ -210,8 +101,8 @@ fn no_report(place: &str, error: &serde_json::Error) -> String {
 }
 
 /// The report of a line, if it is one.
-fn report_in(line: &[u8]) -> serde_json::Result<Option<Line>> {
-    let kind: Kind = serde_json::from_slice(line)?;
+fn report_in(line: &[u8]) -> serde_json::Result<Option<Report>> {
+    let kind: Line = serde_json::from_slice(line)?;
     if kind.schema_version != SCHEMA_VERSION {
         let text = format!(
             "its schema_version is {}, and what is read here is {SCHEMA_VERSION}",
@@ -227,10 +118,10 @@ fn report_in(line: &[u8]) -> serde_json::Result<Option<Line>> {
 
 impl Run {
     /// One without reports, such as `first` is.
-    fn of(first: &Line) -> Self {
+    fn of(first: &Report) -> Self {
         Self {
-            start: first.start.clone(),
-            subject: first.subject.clone(),
+            start: printable(&first.start),
+            subject: printable(&first.subject),
             duration_ns: 0,
             has_stack: first.stack.is_some(),
             detached: BTreeMap::new(),
@@ -239,12 +130,12 @@ impl Run {
         }
     }
 
-    fn add(&mut self, line: Line) {
-        self.duration_ns = self.duration_ns.saturating_add(line.duration_ns);
-        let budget = line.cost.and_then(|cost| cost.budget);
-        let detached = budget.into_iter().flat_map(|budget| budget.detached);
-        self.detached.extend(detached.map(|it| (it.layer, it.after_ns)));
-        let groups: Vec<Group> = match line.stack {
+    fn add(&mut self, report: Report) {
+        self.duration_ns = self.duration_ns.saturating_add(report.duration_ns);
+        let detached = report.cost.budget.iter().flat_map(|budget| &budget.detached);
+        let detached = detached.map(|it| (printable(&it.layer), it.after_ns));
+        self.detached.extend(detached);
+        let groups: Vec<Group> = match report.stack {
             Some(stack) => {
                 let is_split = stack.kernel_time_split != Some(false);
                 self.missing.extend(stack.not_measured.into_iter().map(|row| row.what));
@@ -252,12 +143,12 @@ impl Run {
                 families.map(|family| Group::of_family(family, is_split)).collect()
             }
             None => {
-                for layer in &line.layers {
+                for layer in &report.layers {
                     let missing = layer.not_measured.iter();
-                    let missing = missing.map(|op| format!("{} {}", layer.layer, op.what));
+                    let missing = missing.map(|op| format!("{} {}", printable(&layer.layer), op.what));
                     self.missing.extend(missing);
                 }
-                line.layers.into_iter().flat_map(Group::of_layer).collect()
+                report.layers.into_iter().flat_map(Group::of_layer).collect()
             }
         };
         for group in groups {
@@ -307,29 +198,29 @@ impl Run {
 }
 
 impl Group {
-    fn of_family(line: FamilyLine, is_split: bool) -> Self {
-        let name = |row: String| match row.as_str() {
+    fn of_family(family: Family, is_split: bool) -> Self {
+        let name = |row: &str| match row {
             "syscall" if !is_split => NOT_SPLIT.to_owned(),
-            _ => row,
+            _ => printable(row),
         };
-        let measured = line.rows.into_iter().filter_map(|row| Some((name(row.row), row.ns?)));
+        let measured = family.rows.iter().filter_map(|row| Some((name(&row.row), row.ns?)));
         // One more is enough to see that they are too many.
         let measured = measured.take(MOST + 1);
         Self {
-            name: line.family,
-            count: line.count,
-            bytes: line.bytes,
-            total_ns: line.total_ns,
-            max_ns: line.max_ns.unwrap_or(0),
+            name: printable(&family.family),
+            count: family.count,
+            bytes: family.bytes,
+            total_ns: family.total_ns,
+            max_ns: family.max_ns.unwrap_or(0),
             rows: measured.collect(),
-            buckets: line.buckets,
+            buckets: family.buckets,
         }
     }
 
-    fn of_layer(line: LayerLine) -> Vec<Self> {
-        let ops = line.ops.into_iter().filter(|op| op.count.is_some());
+    fn of_layer(layer: Layer) -> Vec<Self> {
+        let ops = layer.ops.into_iter().filter(|op| op.count.is_some());
         ops.map(|op| Self {
-            name: format!("{} {}", line.layer, op.op),
+            name: printable(&format!("{} {}", layer.layer, op.op)),
             count: op.count.unwrap_or(0),
             bytes: op.bytes.unwrap_or(0),
             total_ns: op.total_ns.unwrap_or(0),
@@ -669,7 +560,7 @@ mod tests {
             total_ns: ns * count,
             max_ns: 2 * ns,
             rows: vec![("device".into(), device * count), ("lock".into(), 0)],
-            buckets: vec![BucketLine {
+            buckets: vec![Bucket {
                 ge_ns: ns,
                 lt_ns: Some(ns + ns / 8),
                 count,

@@ -264,6 +264,14 @@ fn compare_reads_files_and_pipes_and_nothing_without_end() {
         ),
         (folder.file("bytes", [0xff, 0, b'{', 0x80]), "line 1 of"),
         (folder.file("array", "[1,2]"), "line 1 of"),
+        // An element takes far more in memory than these three bytes.
+        (
+            folder.file(
+                "many",
+                text.replace("\"ops\":[", &format!("\"ops\":[{}", "{},".repeat(1_000_000))),
+            ),
+            "there is more in it than is ever measured",
+        ),
     ];
     for (bad, says) in &cases {
         for arguments in [["compare", bad, &good], ["compare", &good, bad]] {
