@@ -56,9 +56,10 @@ impl Function {
 }
 
 /// How a `struct fprobe` finds its returns, which decides whether kprobe.multi and kprobe.session lose any.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Fprobe {
     /// This kernel has none (`CONFIG_FPROBE` off, or before 5.18).
+    #[default]
     Absent,
     /// By a pool of rethook nodes that runs dry when many tasks sleep.
     Rethook,
@@ -66,8 +67,8 @@ pub enum Fprobe {
     Graph,
 }
 
-/// Everything that decides how an op is measured here.
-#[derive(Debug, Clone)]
+/// Everything that decides how an op is measured here. The default is a kernel that offers, and tells, nothing.
+#[derive(Debug, Clone, Default)]
 pub struct Facts {
     /// The functions that were asked for, by name as in the kernel; absent ones are in it too.
     pub functions: BTreeMap<String, Function>,

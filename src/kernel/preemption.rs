@@ -18,7 +18,7 @@ const COMMAND_LINE: &str = "/proc/cmdline";
 const CONFIG: &str = "the kernel's configuration";
 
 /// When kernel code can be preempted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Model {
     /// The kernel was built without preemption: its none or voluntary model.
     Absent,
@@ -33,11 +33,12 @@ pub enum Model {
     /// As `Full`, and in most spin locks and interrupt handlers too.
     Rt,
     /// Nothing that may be read here tells.
+    #[default]
     Unknown,
 }
 
 /// The preemption model, and how it is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Preemption {
     pub model: Model,
     /// What told it: a file or a command.
