@@ -38,6 +38,7 @@ use crate::model::report::nanoseconds;
 use crate::model::run_info::RunInfo;
 use crate::probe::attach::{self, Attached, Stage};
 use crate::probe::program;
+use crate::probe::request::Request;
 use crate::process::{self, Process};
 use crate::say;
 use crate::source::live::{self, Live, OfRun};
@@ -48,7 +49,7 @@ use self::asked::{filter, is_filtered, subject};
 use self::banner::banner;
 use self::how::tell_how;
 use self::notes::say_notes;
-use self::prepare::{Prepared, prepare, retain_mounted, settings, what_filters_leave_out, what_is_closed};
+use self::prepare::{Prepared, prepare, request, retain_mounted, what_filters_leave_out, what_is_closed};
 use self::refusals::{attach_failure, check_layers};
 use self::session::Session;
 use self::sinks::Sinks;
@@ -167,6 +168,7 @@ fn measure(options: &Options, cannot: Cannot<'_>) -> Result<u8, Failure> {
 type Cannot<'a> = &'a dyn Fn(&dyn std::fmt::Display) -> Failure;
 
 /// What is to be measured, found on this machine.
+#[derive(Default)]
 struct Targets {
     disk: Option<Disk>,
     file: Option<FileNumber>,
@@ -232,21 +234,11 @@ fn attach_all(
     let Prepared {
         facts, plan, narrowing, ..
     } = prepared;
-    let cgroup = targets.cgroup.take();
-    let mut settings = settings(
-        options,
-        facts,
-        &targets.processes,
-        targets.disk.as_ref(),
-        cgroup,
-        narrowing,
-    );
-    settings.block = prepared.wish;
-    settings.progress = (!options.quiet).then_some(progress::show);
-    if let Some(file) = &targets.file {
-        settings.of_file(file);
-    }
-    let attached = attach::attach(plan, facts, &mut settings);
+    let request = Request {
+        progress: (!options.quiet).then_some(progress::show),
+        ..request(options, prepared, targets)
+    };
+    let attached = attach::attach(plan, facts, &request);
     let attached = attached.map_err(|error| cannot(&attach_failure(options, &error)))?;
     // Detaching takes seconds: the end of the process does it, behind the prompt (`crate::leave`).
     let mut attached = ManuallyDrop::new(attached);

@@ -12,9 +12,11 @@ use iostackbreakdown::kernel::btf::{BtfFunction, ModuleBtf};
 use iostackbreakdown::kernel::kallsyms::Symbols;
 use iostackbreakdown::kernel::preemption::{self, Model, Sources};
 use iostackbreakdown::kernel::{Facts, Fprobe, Function, SYSCALL_PREFIXES};
+use iostackbreakdown::probe::plan::selection::{Finding, Findings, select};
 use iostackbreakdown::probe::plan::{
     self, BlockWay, BlockWish, END_FUNCTIONS, Plan, PlannedOp, Start, loses, loses_requests, starts_need_table,
 };
+use iostackbreakdown::probe::refusal::{Refusal, Refused};
 use iostackbreakdown::probe::{Choice, Hook};
 
 const KERNELS: [&str; 5] = ["5.10", "6.1", "6.1-full", "6.12", "7"];
@@ -88,17 +90,12 @@ fn facts(kernel: &str, command_line: &str, without: &[&str]) -> Facts {
             Fprobe::Absent
         },
         entry_fprobe: types.contains("fprobe entry"),
-        per_cpu_values: false,
         session: types.contains("session"),
         tracefs: Some("/sys/kernel/tracing".into()),
         task_storage: types.contains("task_storage"),
-        storage_refused: false,
         answering_atomics: types.contains("task_storage"),
-        cast_types: BTreeMap::new(),
-        kfuncs: BTreeMap::new(),
-        events: BTreeMap::new(),
         block: block_facts(&btf),
-        types: [].into(),
+        ..Facts::default()
     }
 }
 
@@ -936,4 +933,72 @@ fn arm64_has_the_same_functions_by_its_own_names() {
     let is_newer = |function: &str| function.ends_with("xattrat");
     let absent: BTreeSet<&str> = absent.filter(|function| !is_newer(function)).collect();
     assert_eq!(absent, BTreeSet::from(of_x86));
+}
+
+fn after(findings: &[Finding]) -> Findings {
+    let mut all = Findings::default();
+    findings.iter().cloned().for_each(|finding| all.add(finding));
+    all
+}
+
+#[test]
+fn the_best_of_a_plan_is_tried_first_and_the_next_after_a_refusal() {
+    let facts = facts("6.12", "", &[]);
+    let mut plan = plan::plan(&LAYERS, &facts, Choice::Auto);
+    plan.block_ways = plan::block_ways(PLAIN, &facts, Choice::Auto).unwrap();
+    let all = &plan.completion_hooks;
+    let first = select(&plan, &facts, false, &Findings::default());
+    assert_eq!(first.hooks, plan.first_choice());
+    assert_eq!((first.completions, first.way), (&all[0][..], plan.block_ways.first()));
+    assert!(first.has_other_way && !first.starts_in_table && !first.vfs_is_blind);
+
+    let next = |finding: Finding| select(&plan, &facts, false, &after(&[finding]));
+    assert_eq!(next(Finding::NoCompletions).completions, all[1]);
+    assert!(next(Finding::NoTaskStorage).starts_in_table);
+    assert!(next(Finding::NoJudge).vfs_is_blind);
+    let way = next(Finding::NoBlockWay(Vec::new()));
+    assert_eq!((way.way, way.has_other_way), (plan.block_ways.get(1), false));
+    let hooks = next(Finding::LeftOut(vec![Hook::Kprobe, Hook::Kprobe])).hooks;
+    assert_eq!(hooks, [Hook::Fentry, Hook::Kprobe, Hook::RawTracepoint]);
+
+    // One finding undoes no other one.
+    let more = after(&[
+        Finding::NoJudge,
+        Finding::NoCompletions,
+        Finding::NoCompletions,
+        Finding::NoTaskStorage,
+    ]);
+    let last = select(&plan, &facts, false, &more);
+    assert!(last.vfs_is_blind && last.starts_in_table && last.completions.is_empty());
+    assert_eq!(last.hooks, first.hooks);
+}
+
+#[test]
+fn a_table_for_starts_and_no_completions_are_chosen_by_the_hooks_in_use() {
+    let (plan, known) = planned("6.1", "preempt=full");
+    let none = Findings::default();
+    // Kprobe events come first, which lose nothing; trampolines would have task storage lose calls.
+    assert!(!select(&plan, &known, false, &none).starts_in_table);
+    let trampolines = after(&[Finding::LeftOut(vec![Hook::Fentry])]);
+    assert!(select(&plan, &known, false, &trampolines).starts_in_table);
+    assert!(select(&plan, &known, true, &none).starts_in_table);
+    let (old, without) = planned("5.10", "");
+    assert!(!without.task_storage && select(&old, &without, false, &none).starts_in_table);
+    let calls = plan::plan(&[Layer::Syscall, Layer::Vfs], &known, Choice::Tracepoint);
+    assert!(!calls.completions.is_empty());
+    assert!(select(&calls, &known, false, &none).completions.is_empty());
+}
+
+#[test]
+fn why_a_way_was_refused_is_kept_once() {
+    let refusal = |errno| Refusal {
+        of: Refused::BlockEvents,
+        hook: Hook::RawTracepoint,
+        why: std::io::Error::from_raw_os_error(errno).into(),
+    };
+    let findings = after(&[
+        Finding::NoBlockWay(vec![refusal(1)]),
+        Finding::NoBlockWay(vec![refusal(1), refusal(22)]),
+    ]);
+    assert_eq!(findings.of_ways(), [refusal(1), refusal(22)]);
 }

@@ -23,16 +23,16 @@ use libbpf_rs::ProgramMut;
 use libbpf_sys as sys;
 
 use crate::catalog::{Files, Layer, Point, Returns, Shape};
+use crate::kernel;
 use crate::kernel::btf::BtfFunction;
 use crate::kernel::interface::skeleton::IostackbreakdownSkel;
 use crate::kernel::interface::types::{neighbour, op_stats};
 use crate::kernel::interface::{POINT_COMPLETED, POINT_FAILED};
-use crate::kernel::{self, Facts};
 use crate::sys::own;
 
 use super::binned::BinnedCounters;
+use super::config::Setup;
 use super::kprobe_event::KprobeEvents;
-use super::load::Settings;
 use super::plan::{BlockWay, Plan, PlannedOp, PlannedPoint, PlannedRow};
 use super::program::{Loading, Programs};
 use super::refusal::{CALL_EVENTS, Refusal, Refused, Why};
@@ -279,18 +279,10 @@ impl From<Layer> for Owner {
 
 /// The work under way: what is attached so far, and what is needed to attach more.
 struct Attaching<'a> {
-    facts: &'a Facts,
-    /// How shared functions are narrowed to a file system.
-    guards: &'a BTreeMap<Layer, (Guard, u64)>,
-    /// Those whose programs are loaded.
-    hooks: &'a [Hook],
-    /// No program serves several functions.
-    each_alone: bool,
+    setup: Setup<'a>,
     rows_alone: Option<RowsAlone>,
     attached: Attached,
     events: Option<KprobeEvents>,
-    /// Called with each stage.
-    progress: Option<fn(Stage)>,
     /// Functions that were begun with, and all of the plan.
     done: usize,
     of: usize,
@@ -302,7 +294,7 @@ impl Attaching<'_> {
     /// So many more functions are begun with.
     fn begin_functions(&mut self, functions: usize) {
         self.done += functions;
-        if let Some(progress) = self.progress {
+        if let Some(progress) = self.setup.request.progress {
             progress(Stage::Attaching {
                 done: self.done,
                 of: self.of,
@@ -355,7 +347,7 @@ impl Attaching<'_> {
     /// A program that is no copy.
     fn program(&self, program: &ProgramMut<'_>) -> io::Result<Rc<OwnedFd>> {
         let attached = &self.attached;
-        attached.programs.get(program, self.facts, &attached.skeleton)
+        attached.programs.get(program, self.setup.facts, &attached.skeleton)
     }
 
     /// Attaches a program to the tracepoint that its section names.
@@ -366,7 +358,7 @@ impl Attaching<'_> {
             let link = attach_tracing(&loaded)?;
             return Ok((loaded, Detachable::Fd(link)));
         };
-        let tracefs = self.facts.tracefs.as_deref().ok_or(io::ErrorKind::Unsupported)?;
+        let tracefs = self.setup.facts.tracefs.as_deref().ok_or(io::ErrorKind::Unsupported)?;
         let id = tracefs.join("events").join(name).join("id");
         let link = perf::attach_event(loaded.as_fd(), perf::read_number(&id)?.into())?;
         Ok((loaded, Detachable::Perf(Rc::new(link))))
@@ -374,7 +366,8 @@ impl Attaching<'_> {
 
     /// System calls: one pair of programs for all, or each function by itself.
     fn syscalls(&mut self, ops: &[(usize, &PlannedOp)], hooks: &[Hook]) {
-        for (place, &hook) in hooks.iter().enumerate().filter(|(_, hook)| self.hooks.contains(hook)) {
+        let setup = self.setup;
+        for (place, &hook) in hooks.iter().enumerate().filter(|(_, hook)| setup.loads(**hook)) {
             if hook.is_on_functions() {
                 self.functions(Layer::Syscall.into(), ops, &[], &hooks[place..]);
             } else {
@@ -426,13 +419,13 @@ impl Attaching<'_> {
 
     /// Whether one program serves all functions that are told the same.
     fn joins(&self, hook: Hook) -> bool {
-        hook.is_on_functions() && !hook.is_trampoline() && !self.each_alone
+        hook.is_on_functions() && !hook.is_trampoline() && !self.setup.request.each_alone
     }
 
     /// Functions of one layer, those of its ops and those that have a row alone, each with the first hook that works; together those that
     /// can be.
     fn functions(&mut self, owner: Owner, ops: &[(usize, &PlannedOp)], rows: &[&PlannedRow], hooks: &[Hook]) {
-        let hooks: Vec<Hook> = hooks.iter().copied().filter(|hook| self.hooks.contains(hook)).collect();
+        let hooks: Vec<Hook> = hooks.iter().copied().filter(|hook| self.setup.loads(*hook)).collect();
         let all = ops
             .iter()
             .flat_map(|&(index, op)| op.points.iter().map(move |planned| Function::OfOp(index, op, planned)))
@@ -492,7 +485,7 @@ impl Attaching<'_> {
         let attached = &self.attached;
         let copy = attached
             .programs
-            .load_copy(template, point, target, self.facts, &attached.skeleton)?;
+            .load_copy(template, point, target, self.setup.facts, &attached.skeleton)?;
         self.loaded.borrow_mut().insert(hook);
         Ok(copy)
     }
@@ -511,7 +504,7 @@ impl Attaching<'_> {
     }
 
     fn target<'p>(&self, index: usize, op: &PlannedOp, planned: &'p PlannedPoint) -> Target<'p> {
-        let guard = self.guards.get(&op.layer).map(|(guard, _)| *guard);
+        let guard = self.setup.request.guards.get(&op.layer).map(|(guard, _)| *guard);
         let mut word = point_word(index, op, planned.point, guard, Files::None);
         if let Some(frame) = planned.silent {
             word.frame = frame;
@@ -532,8 +525,9 @@ impl Attaching<'_> {
     }
 
     /// Completions, before any request can come in. Says whether their programs could be loaded.
-    fn completions(&mut self, plan: &Plan, settings: &Settings) -> bool {
-        for &hook in &settings.completions {
+    fn completions(&mut self) -> bool {
+        let Setup { plan, selection, .. } = self.setup;
+        for &hook in selection.completions {
             let functions: Vec<&str> = plan.completions.iter().map(|end| end.function.as_str()).collect();
             let at_once = if hook.links_many() { functions.len() } else { 1 };
             for functions in functions.chunks(at_once.max(1)) {
@@ -558,9 +552,10 @@ impl Attaching<'_> {
     }
 
     /// Requests that end without a completion. Where nothing is attached there, they stay under way until their memory is used again.
-    fn failure(&mut self, plan: &Plan, settings: &Settings) {
+    fn failure(&mut self) {
+        let Setup { plan, selection, .. } = self.setup;
         // It is never called in an interrupt: one hook is enough. A trampoline of its own would make starting 3 % longer.
-        let hook = settings.completions.last().filter(|hook| !hook.is_trampoline());
+        let hook = selection.completions.last().filter(|hook| !hook.is_trampoline());
         let (Some(failure), Some(&hook)) = (&plan.failure, hook) else {
             return;
         };
@@ -578,7 +573,7 @@ impl Attaching<'_> {
         let progs = &self.attached.skeleton.progs;
         match (hook, functions) {
             (Hook::Fentry, [function]) if self.attached.programs.has(&progs.complete_fentry) => {
-                let known = self.facts.functions.get(*function);
+                let known = self.setup.facts.functions.get(*function);
                 let target = known.and_then(|function| function.btf.as_ref());
                 let target = target.ok_or(io::ErrorKind::NotFound)?;
                 let program = self.load_copy(&progs.complete_fentry, hook, Some(point), Some(target))?;
@@ -611,7 +606,7 @@ impl Attaching<'_> {
     }
 
     fn attach_multi(&self, program: &OwnedFd, functions: &[&str], kind: u32, flags: u32) -> io::Result<OwnedFd> {
-        attach_multi_to(program, functions, &self.facts.functions, kind, flags)
+        attach_multi_to(program, functions, &self.setup.facts.functions, kind, flags)
     }
 
     /// Requests that come in by a door are of use only where their completions are seen.
@@ -643,6 +638,7 @@ impl Attaching<'_> {
     /// The function's type, and what a program that finds its return value by that is told.
     fn typed(&self, target: &Target<'_>) -> io::Result<(&BtfFunction, u32)> {
         let function: &BtfFunction = self
+            .setup
             .facts
             .functions
             .get(target.function)
@@ -725,7 +721,7 @@ impl Attaching<'_> {
             return perf::attach_kprobe(leave.as_fd(), function, true);
         }
         if self.events.is_none() {
-            let tracefs = self.facts.tracefs.as_deref().ok_or(io::ErrorKind::Unsupported)?;
+            let tracefs = self.setup.facts.tracefs.as_deref().ok_or(io::ErrorKind::Unsupported)?;
             self.events = Some(KprobeEvents::new(tracefs)?);
         }
         let events = self.events.as_mut().ok_or(io::ErrorKind::Unsupported)?;

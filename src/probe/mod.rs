@@ -3,12 +3,14 @@
 mod atomics;
 pub mod attach;
 pub mod binned;
+pub mod config;
 mod fold;
 mod kprobe_event;
 pub mod load;
 pub mod plan;
 pub mod program;
 pub mod refusal;
+pub mod request;
 pub mod slow;
 
 use crate::catalog::{Files, Guard, Returns, Shape};

@@ -1,5 +1,7 @@
 //! Decides how each op is measured. Pure: kernel facts in, plan out.
 
+pub mod selection;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::catalog::family::{self, RowFunction};

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use nix::sys::statfs::statfs;
 
+use super::Targets;
 use super::asked::is_filtered;
-use super::prepare::{Prepared, prepare, retain_mounted, settings};
+use super::prepare::{Prepared, prepare, request, retain_mounted};
 use super::refusals::{attach_failure, check_layers};
 use crate::analyse;
 use crate::args::Options;
@@ -25,6 +26,7 @@ use crate::probe::attach::{self, Attached, AttachedOp};
 use crate::probe::plan::{Plan, PlannedOp, function_name};
 use crate::probe::program;
 use crate::probe::refusal::Refusal;
+use crate::probe::request::Request;
 use crate::process;
 use crate::source::live::{self, OfRun};
 use crate::sys::perf::{SwitchCounters, Switches};
@@ -64,18 +66,18 @@ pub fn check(options: &Options) -> Result<u8, String> {
         )
     })?;
     let processes = process::find(&[exercise.pid]).map_err(|error| error.to_string())?;
-    let Prepared {
-        facts,
-        plan,
-        narrowing,
-        wish,
-        ..
-    } = prepare(options, None)?;
+    let prepared = prepare(options, None)?;
+    let mut targets = Targets {
+        processes,
+        ..Targets::default()
+    };
+    let request = Request {
+        each_alone: true,
+        ..request(options, &prepared, &mut targets)
+    };
+    let Prepared { facts, plan, .. } = prepared;
     let switches = switches(&facts);
-    let mut settings = settings(options, &facts, &processes, None, None, &narrowing);
-    settings.block = wish;
-    settings.each_alone = true;
-    let mut attached = attach::attach(&plan, &facts, &mut settings).map_err(|error| attach_failure(options, &error))?;
+    let mut attached = attach::attach(&plan, &facts, &request).map_err(|error| attach_failure(options, &error))?;
     let refused = check_layers(options, &plan, &attached)?;
 
     let counting: io::Result<OwnedFd> = program::count_runs();

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::OwnedFd;
 
 use crate::args::Options;
 use crate::catalog::Layer;
@@ -13,13 +12,14 @@ use crate::kernel::preemption::Model;
 use crate::kernel::{self, Facts, LazySymbols};
 use crate::limits;
 use crate::model::ids::By;
-use crate::model::report::nanoseconds;
 use crate::probe::Choice;
-use crate::probe::load::{self, GroupWish, Settings};
+use crate::probe::load;
 use crate::probe::plan::{self, BlockWish, Plan};
-use crate::process::{self, Process};
+use crate::probe::request::{AskedDisk, GroupWish, Request};
+use crate::process;
 use crate::view::text::Unit;
 
+use super::Targets;
 use super::asked::is_filtered_by_process;
 
 /// Where file systems were not named, they are those that somebody has mounted.
@@ -112,63 +112,43 @@ fn block_wish(options: &Options, disk: Option<&Disk>, disks: &Disks) -> BlockWis
     }
 }
 
-pub fn settings(
-    options: &Options,
-    facts: &Facts,
-    processes: &[Process],
-    disk: Option<&Disk>,
-    cgroup: Option<OwnedFd>,
-    narrowing: &BTreeMap<Layer, Narrowing>,
-) -> Settings {
-    use std::mem::MaybeUninit;
-    let mut settings = Settings {
-        traced: processes.iter().map(|process| process.global).collect(),
-        disks: disk.map(|disk| disk.devices.clone()).unwrap_or_default(),
-        cgroup,
-        guards: narrowing
-            .iter()
-            .map(|(layer, narrowing)| (*layer, (narrowing.guard, narrowing.value)))
-            .collect(),
-        block_device: disk.and_then(|disk| Some((*disk.devices.first()?, disk.is_partition))),
-        starts_in_table: !facts.task_storage || options.starts.is_some(),
-        starts: options.starts,
+/// What the kernel side is asked for.
+pub fn request(options: &Options, prepared: &Prepared, targets: &mut Targets) -> Request {
+    let narrowed = prepared.narrowing.iter();
+    Request {
+        traced: targets.processes.iter().map(|process| process.global).collect(),
+        follow: options.follow,
+        own: process::global_number(std::process::id()).unwrap_or(0),
+        disk: targets.disk.as_ref().map(|disk| AskedDisk {
+            devices: disk.devices.clone(),
+            is_partition: disk.is_partition,
+        }),
+        cgroup: targets.cgroup.take(),
+        comm: options.comm.clone(),
+        file: targets.file.clone(),
+        all_files: options.all_files,
+        slower: options.slower,
+        unit_ns: match options.unit {
+            Unit::Nanoseconds => 0,
+            Unit::Microseconds => 1_000,
+            Unit::Milliseconds => 1_000_000,
+        },
+        one_report: options.interval.is_none(),
         whole_stack: options.whole_stack,
+        // The text has the rows alone; only JSON has the ops of each layer, too.
+        rows_only: options.whole_stack && !options.has_json(),
         groups: options.by.map(|by| GroupWish {
             by,
             room: options.groups.unwrap_or(load::GROUPS),
         }),
-        ..Default::default()
-    };
-    let one = (settings.traced.len() == 1 && !options.follow).then(|| settings.traced[0]);
-    let config = &mut settings.config;
-    config.tgid = one.unwrap_or(0);
-    // The text has the rows alone; only JSON has the ops of each layer, too.
-    config.rows_only = MaybeUninit::new(options.whole_stack && !options.has_json());
-    config.one_epoch = MaybeUninit::new(options.interval.is_none());
-    config.self_tgid = process::global_number(std::process::id()).unwrap_or(0);
-    config.traced_set = MaybeUninit::new(options.follow || (one.is_none() && !processes.is_empty()));
-    config.follow = MaybeUninit::new(options.follow);
-    config.by_disk = MaybeUninit::new(disk.is_some());
-    config.by_cgroup = MaybeUninit::new(settings.cgroup.is_some());
-    config.by_comm = MaybeUninit::new(options.comm.is_some());
-    config.all_files = MaybeUninit::new(options.all_files);
-    config.tells_slow = MaybeUninit::new(options.slower.is_some());
-    config.slower_ns = options.slower.map_or(0, nanoseconds);
-    config.unit_ns = match options.unit {
-        Unit::Nanoseconds => 0,
-        Unit::Microseconds => 1_000,
-        Unit::Milliseconds => 1_000_000,
-    };
-    if let Some(comm) = &options.comm {
-        let mut padded = [0u8; 16];
-        padded
-            .iter_mut()
-            .zip(comm.bytes())
-            .for_each(|(place, byte)| *place = byte);
-        let (first, second) = padded.split_at(8);
-        config.comm = [first, second].map(|half| half.try_into().map_or(0, u64::from_ne_bytes));
+        block: prepared.wish,
+        guards: narrowed
+            .map(|(layer, narrowing)| (*layer, (narrowing.guard, narrowing.value)))
+            .collect(),
+        starts: options.starts,
+        each_alone: false,
+        progress: None,
     }
-    settings
 }
 
 /// Facts that this process is not let to see, and what that costs.

@@ -11,8 +11,11 @@ use crate::kernel::Facts;
 use crate::kernel::interface::NEIGHBOURS;
 use crate::leave;
 use crate::probe::Hook;
-use crate::probe::load::{CALLS_BY_FUNCTION, GroupWish, Loaded, Settings, fill_maps, gives_task_storage, load};
-use crate::probe::plan::{BlockWay, Plan, PlannedOp, PlannedPoint, starts_need_table};
+use crate::probe::config::{CALLS_BY_FUNCTION, Setup};
+use crate::probe::load::{Loaded, fill_maps, gives_task_storage, load};
+use crate::probe::plan::selection::{Finding, Findings, select};
+use crate::probe::plan::{Plan, PlannedOp, PlannedPoint};
+use crate::probe::request::{GroupWish, Request};
 use crate::sys::counters::Counters;
 use crate::turn;
 
@@ -22,91 +25,80 @@ use crate::turn;
 ///
 /// # Errors
 /// When the kernel takes none of the programs.
-pub fn attach(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Attached, AttachError> {
+pub fn attach(plan: &Plan, facts: &Facts, request: &Request) -> Result<Attached, AttachError> {
     let turn = turn::Attaching::begin();
-    let attached = attempts(plan, facts, settings)?;
+    let attached = attempts(plan, facts, request)?;
     let links = attached.on_trampolines();
     let functions: BTreeSet<u32> = links.iter().map(|link| link.function).collect();
     let functions: Vec<u32> = functions.into_iter().collect();
     leave::close_first(links);
     turn.end(&functions, |functions| {
-        if let Some(progress) = settings.progress {
+        if let Some(progress) = request.progress {
             progress(Stage::Waiting { functions });
         }
     });
     Ok(attached)
 }
 
-/// One attempt after the other.
-fn attempts(plan: &Plan, facts: &Facts, settings: &mut Settings) -> Result<Attached, AttachError> {
-    // Programs cost time to load, so at first only those are that should do.
-    let mut hooks = plan.first_choice();
-    let mut refused: Vec<Refusal> = Vec::new();
-    let mut ways = plan.block_ways.iter().peekable();
-    // The last choice is to do without asynchronous requests.
-    let mut choices: Vec<Vec<Hook>> = vec![Vec::new()];
-    if !plan.completions.is_empty() {
-        choices.splice(..0, plan.completion_hooks.iter().cloned());
-    }
-    let mut choice = 0;
+/// One attempt after the other, each by what the ones before it have shown.
+fn attempts(plan: &Plan, facts: &Facts, request: &Request) -> Result<Attached, AttachError> {
+    let mut findings = Findings::default();
     loop {
-        let way = ways.peek().copied();
-        // Requests come in by functions: where none can be hooked, there are no completions to see.
-        if !hooks.iter().any(|hook| hook.is_on_functions()) {
-            choice = choices.len() - 1;
-        }
-        settings.completions.clone_from(&choices[choice]);
-        settings.starts_in_table |= starts_need_table(&hooks, facts);
-        if let Some(progress) = settings.progress {
+        let setup = Setup {
+            request,
+            facts,
+            plan,
+            selection: &select(plan, facts, request.starts.is_some(), &findings),
+        };
+        if let Some(progress) = request.progress {
             progress(Stage::Loading);
         }
-        let loaded = load(plan, facts, settings, &hooks, way).map_err(AttachError::Load)?;
-        if !settings.starts_in_table && !gives_task_storage(&loaded.skeleton) {
-            settings.starts_in_table = true;
-            continue;
-        }
-        let attached = match attach_loaded(plan, facts, settings, &hooks, way, &refused, loaded)? {
-            Attempt::Attached(attached) => *attached,
-            Attempt::WithoutCompletions => {
-                choice += 1;
-                continue;
-            }
-            Attempt::OtherHooks(more) => {
-                hooks = more;
-                continue;
-            }
-            Attempt::WithoutVfs => {
-                settings.vfs_is_blind = true;
-                continue;
-            }
-        };
-        if let Some(refusals) = attached.block_refusals(plan)
-            && ways.len() > 1
-        {
-            for refusal in refusals {
-                if !refused.contains(&refusal) {
-                    refused.push(refusal);
-                }
-            }
-            ways.next();
-            continue;
-        }
-        match second_choice(plan, &attached, &refused, &hooks, |_| true) {
-            Some(more) => hooks = more,
-            None => return Ok(attached),
+        match attempt(&setup, findings.of_ways())? {
+            Attempt::Attached(attached) => return Ok(*attached),
+            Attempt::Found(finding) => findings.add(finding),
         }
     }
 }
 
-/// Hooks to load in another attempt: those for functions that were left out, of these layers. `None`: all that fit were tried.
-fn second_choice(
-    plan: &Plan,
+/// What an attempt to attach came to. Programs are loaded one by one: where others will be needed, no more is loaded.
+enum Attempt {
+    Attached(Box<Attached>),
+    Found(Finding),
+}
+
+/// Loads and attaches what was selected. `of_ways`: how the block layer could not be measured.
+fn attempt(setup: &Setup<'_>, of_ways: &[Refusal]) -> Result<Attempt, AttachError> {
+    let loaded = load(setup).map_err(AttachError::Load)?;
+    if !setup.selection.starts_in_table && !gives_task_storage(&loaded.skeleton) {
+        return Ok(Attempt::Found(Finding::NoTaskStorage));
+    }
+    let start = Instant::now();
+    let mut attaching = Attaching::begin(*setup, of_ways, loaded)?;
+    if let Some(finding) = attaching.all(of_ways)? {
+        return Ok(Attempt::Found(finding));
+    }
+    let attached = attaching.end(start);
+    if let Some(refusals) = attached.block_refusals(setup.plan)
+        && setup.selection.has_other_way
+    {
+        return Ok(Attempt::Found(Finding::NoBlockWay(refusals)));
+    }
+    Ok(match left_out(setup, &attached, of_ways, |_| true) {
+        Some(hooks) => Attempt::Found(Finding::LeftOut(hooks)),
+        None => Attempt::Attached(Box::new(attached)),
+    })
+}
+
+/// Hooks to load in another attempt, for functions that were left out, of these layers. `None`: all that fit were tried.
+fn left_out(
+    setup: &Setup<'_>,
     attached: &Attached,
     refused: &[Refusal],
-    hooks: &[Hook],
     tried: impl Fn(Layer) -> bool,
 ) -> Option<Vec<Hook>> {
-    let mut more = hooks.to_vec();
+    let Setup { plan, selection, .. } = *setup;
+    let hooks = &selection.hooks;
+    let mut more = Vec::new();
     if let Some(stack) = &attached.stack {
         let is_refused = |hook: &Hook| refused.iter().any(|refusal| refusal.hook == *hook);
         more.extend(stack.untried(plan, hooks).into_iter().filter(|hook| !is_refused(hook)));
@@ -125,144 +117,132 @@ fn second_choice(
             more.extend(fitting.filter(untried));
         }
     }
-    more.sort_unstable();
-    more.dedup();
-    (more.len() > hooks.len()).then_some(more)
+    (!more.is_empty()).then_some(more)
 }
 
-/// What an attempt to attach came to. Programs are loaded one by one: where others will be needed, no more is loaded.
-enum Attempt {
-    Attached(Box<Attached>),
-    /// One for completions was refused, of those that were to be.
-    WithoutCompletions,
-    /// Some functions take none of the hooks, but might take one of these.
-    OtherHooks(Vec<Hook>),
-    /// A function of vfs that was to judge the files of system calls takes no hook.
-    WithoutVfs,
-}
-
-/// Attaches, with the programs of `hooks` relocated.
-fn attach_loaded(
-    plan: &Plan,
-    facts: &Facts,
-    settings: &Settings,
-    hooks: &[Hook],
-    way: Option<&BlockWay>,
-    refused: &[Refusal],
-    loaded: Loaded,
-) -> Result<Attempt, AttachError> {
-    let start = Instant::now();
-    let Loaded {
-        skeleton,
-        programs,
-        binned,
-    } = loaded;
-    fill_maps(&skeleton, plan, settings)?;
-    let maps = &skeleton.maps;
-    let stats = if maps.stats.autocreate() {
-        &maps.stats
-    } else {
-        &maps.bss_stats
-    };
-    let counters = Counters::map(stats, plan.rows()).map_err(|error| AttachError::Map("stats", error.into()))?;
-    let map_groups = |wish: GroupWish| AttachedGroups::map(&skeleton, wish.by, settings.whole_stack);
-    let groups = settings.groups.map(map_groups).transpose()?;
-    let neighbours = skeleton.maps.neighbours.autocreate();
-    let neighbours = neighbours.then(|| Counters::map(&skeleton.maps.neighbours, NEIGHBOURS as usize));
-    let neighbours = neighbours
-        .transpose()
-        .map_err(|error| AttachError::Map("neighbours", error.into()))?;
-    let of_op = |op: &PlannedOp| {
-        let planned = plan.hooks_for(op.layer);
-        let refused = refused
-            .iter()
-            .filter(|refusal| match refusal.of {
-                Refused::BlockEvents => op.layer == Layer::Blk,
-                _ => op.layer != Layer::Blk && planned.contains(&refusal.hook),
-            })
-            .cloned()
-            .collect();
-        AttachedOp {
-            points: Vec::new(),
-            refused,
-        }
-    };
-    let mut attaching = Attaching {
-        facts,
-        guards: &settings.guards,
-        hooks,
-        each_alone: settings.each_alone,
-        rows_alone: RowsAlone::new(plan, settings),
-        attached: Attached {
-            entries: Vec::new(),
-            returns: Vec::new(),
-            _process_events: Vec::new(),
-            held: None,
-            ops: plan.ops.iter().map(of_op).collect(),
-            probes: Vec::new(),
-            completions: BTreeMap::new(),
-            counters,
-            binned,
-            neighbours,
-            stack: None,
-            block_way: None,
-            groups,
+impl<'a> Attaching<'a> {
+    /// Nothing is attached so far.
+    fn begin(setup: Setup<'a>, of_ways: &[Refusal], loaded: Loaded) -> Result<Self, AttachError> {
+        let Setup { request, plan, .. } = setup;
+        let Loaded {
             skeleton,
-            in_flight: None,
             programs,
-            attaching: Duration::ZERO,
-            hold: None,
-            _events: None,
-        },
-        events: None,
-        progress: settings.progress,
-        done: 0,
-        of: plan.ops.iter().map(|op| op.points.len()).sum::<usize>() + plan.row_functions.len(),
-        loaded: RefCell::default(),
-    };
-    if !attaching.completions(plan, settings) {
-        return Ok(Attempt::WithoutCompletions);
+            binned,
+        } = loaded;
+        fill_maps(&skeleton, plan, request)?;
+        let maps = &skeleton.maps;
+        let stats = if maps.stats.autocreate() {
+            &maps.stats
+        } else {
+            &maps.bss_stats
+        };
+        let counters = Counters::map(stats, plan.rows()).map_err(|error| AttachError::Map("stats", error.into()))?;
+        let map_groups = |wish: GroupWish| AttachedGroups::map(&skeleton, wish.by, request.whole_stack);
+        let groups = request.groups.map(map_groups).transpose()?;
+        let neighbours = maps.neighbours.autocreate();
+        let neighbours = neighbours.then(|| Counters::map(&maps.neighbours, NEIGHBOURS as usize));
+        let neighbours = neighbours
+            .transpose()
+            .map_err(|error| AttachError::Map("neighbours", error.into()))?;
+        Ok(Self {
+            setup,
+            rows_alone: RowsAlone::new(plan, request),
+            attached: Attached {
+                entries: Vec::new(),
+                returns: Vec::new(),
+                _process_events: Vec::new(),
+                held: None,
+                ops: plan.ops.iter().map(|op| refused_before(plan, op, of_ways)).collect(),
+                probes: Vec::new(),
+                completions: BTreeMap::new(),
+                counters,
+                binned,
+                neighbours,
+                stack: None,
+                block_way: None,
+                groups,
+                skeleton,
+                in_flight: None,
+                programs,
+                attaching: Duration::ZERO,
+                hold: None,
+                _events: None,
+            },
+            events: None,
+            done: 0,
+            of: plan.ops.iter().map(|op| op.points.len()).sum::<usize>() + plan.row_functions.len(),
+            loaded: RefCell::default(),
+        })
     }
-    attaching.in_flight()?;
-    attaching.attached.hold = attaching.hold(plan);
-    attaching.failure(plan, settings);
-    attaching.attached.hold_all();
-    if settings.whole_stack {
-        attaching.stack(plan)?;
+
+    /// All of it, or why there has to be another attempt.
+    fn all(&mut self, of_ways: &[Refusal]) -> Result<Option<Finding>, AttachError> {
+        let Setup {
+            request,
+            plan,
+            selection,
+            ..
+        } = self.setup;
+        if !self.completions() {
+            return Ok(Some(Finding::NoCompletions));
+        }
+        self.in_flight()?;
+        self.attached.hold = self.hold();
+        self.failure();
+        self.attached.hold_all();
+        if request.whole_stack {
+            self.stack(plan)?;
+        }
+        let ops_of = |layer: Layer| -> Vec<(usize, &PlannedOp)> {
+            let ops = plan.ops.iter().enumerate();
+            ops.filter(|(_, op)| op.layer == layer).collect()
+        };
+        let is_of_functions = |layer: Layer| !matches!(layer, Layer::Syscall | Layer::Blk);
+        for layer in Layer::ALL.into_iter().filter(|&layer| is_of_functions(layer)) {
+            let rows = plan
+                .row_functions
+                .iter()
+                .filter(|row| self.goes_with(row, plan) == Some(layer));
+            let rows: Vec<_> = rows.collect();
+            self.functions(layer.into(), &ops_of(layer), &rows, &plan.function_hooks);
+        }
+        if let Some(hooks) = left_out(&self.setup, &self.attached, of_ways, is_of_functions) {
+            return Ok(Some(Finding::LeftOut(hooks)));
+        }
+        if request.whole_stack && !selection.vfs_is_blind && self.attached.lacks_a_judge(plan) {
+            return Ok(Some(Finding::NoJudge));
+        }
+        self.syscalls(&ops_of(Layer::Syscall), &plan.syscall_hooks);
+        if let (ops, Some(way)) = (ops_of(Layer::Blk), selection.way)
+            && !ops.is_empty()
+        {
+            self.block(&ops, way);
+        }
+        self.process_events()?;
+        Ok(None)
     }
-    let ops_of = |layer: Layer| -> Vec<(usize, &PlannedOp)> {
-        let ops = plan.ops.iter().enumerate();
-        ops.filter(|(_, op)| op.layer == layer).collect()
-    };
-    let is_of_functions = |layer: Layer| !matches!(layer, Layer::Syscall | Layer::Blk);
-    for layer in Layer::ALL.into_iter().filter(|&layer| is_of_functions(layer)) {
-        let rows = plan
-            .row_functions
-            .iter()
-            .filter(|row| attaching.goes_with(row, plan) == Some(layer));
-        let rows: Vec<_> = rows.collect();
-        attaching.functions(layer.into(), &ops_of(layer), &rows, &plan.function_hooks);
+
+    /// No more is attached.
+    fn end(self, start: Instant) -> Attached {
+        let mut attached = self.attached;
+        attached._events = self.events;
+        attached.held = None;
+        attached.attaching = start.elapsed().saturating_sub(attached.loading().time);
+        attached
     }
-    if let Some(more) = second_choice(plan, &attaching.attached, refused, hooks, is_of_functions) {
-        return Ok(Attempt::OtherHooks(more));
+}
+
+/// An op that is not attached yet, with what attempts before have refused of it.
+fn refused_before(plan: &Plan, op: &PlannedOp, of_ways: &[Refusal]) -> AttachedOp {
+    let planned = plan.hooks_for(op.layer);
+    let of_op = of_ways.iter().filter(|refusal| match refusal.of {
+        Refused::BlockEvents => op.layer == Layer::Blk,
+        _ => op.layer != Layer::Blk && planned.contains(&refusal.hook),
+    });
+    AttachedOp {
+        points: Vec::new(),
+        refused: of_op.cloned().collect(),
     }
-    if settings.whole_stack && !settings.vfs_is_blind && attaching.attached.lacks_a_judge(plan) {
-        return Ok(Attempt::WithoutVfs);
-    }
-    attaching.syscalls(&ops_of(Layer::Syscall), &plan.syscall_hooks);
-    if let (ops, Some(way)) = (ops_of(Layer::Blk), way)
-        && !ops.is_empty()
-    {
-        attaching.block(&ops, way);
-    }
-    attaching.process_events()?;
-    let Attaching {
-        mut attached, events, ..
-    } = attaching;
-    attached._events = events;
-    attached.held = None;
-    attached.attaching = start.elapsed().saturating_sub(attached.loading().time);
-    Ok(Attempt::Attached(Box::new(attached)))
 }
 
 impl Attached {

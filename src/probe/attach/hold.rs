@@ -14,7 +14,7 @@ use super::{Attached, Attaching, Function, Targets, attach_multi};
 use crate::catalog::Layer;
 use crate::kernel::Fprobe;
 use crate::probe::Hook;
-use crate::probe::plan::Plan;
+use crate::probe::config::Setup;
 
 /// A link to all functions of a plan, to be made.
 pub struct Hold {
@@ -52,12 +52,13 @@ impl Drop for Attached {
 
 impl Attaching<'_> {
     /// `None`: no link would go by it.
-    pub(super) fn hold(&self, plan: &Plan) -> Option<Hold> {
+    pub(super) fn hold(&self) -> Option<Hold> {
+        let Setup { facts, plan, .. } = self.setup;
         let program = &self.attached.skeleton.progs.hold;
-        if self.facts.fprobe != Fprobe::Graph || !self.attached.programs.has(program) {
+        if facts.fprobe != Fprobe::Graph || !self.attached.programs.has(program) {
             return None;
         }
-        let of_op = |layer: Layer| plan.hooks_for(layer).iter().find(|hook| self.hooks.contains(hook));
+        let of_op = |layer: Layer| plan.hooks_for(layer).iter().find(|hook| self.setup.loads(**hook));
         let ops = plan
             .ops
             .iter()
@@ -67,12 +68,12 @@ impl Attaching<'_> {
             ops.flat_map(|(index, op)| op.points.iter().map(move |planned| Function::OfOp(index, op, planned)));
         let rows = plan.row_functions.iter().map(Function::OfRow);
         let functions = points.chain(rows).filter(|function| function.fits(Hook::Session));
-        let addresses = functions.filter_map(|function| self.facts.functions.get(function.name())?.address);
+        let addresses = functions.filter_map(|function| facts.functions.get(function.name())?.address);
         let mut addresses: Vec<NonZeroU64> = addresses.collect();
         addresses.sort_unstable();
         addresses.dedup();
         let Attached { programs, skeleton, .. } = &self.attached;
-        let program = programs.load_copy(program, None, None, self.facts, skeleton).ok()?;
+        let program = programs.load_copy(program, None, None, facts, skeleton).ok()?;
         (!addresses.is_empty()).then_some(Hold { program, addresses })
     }
 }

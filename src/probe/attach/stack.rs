@@ -8,8 +8,9 @@ use crate::catalog::{Files, Layer, Returns, Row, Shape};
 use crate::kernel::interface::types::{family_stats, origin_stats};
 use crate::kernel::interface::{DIRECTIONS, FAMILIES, MAX_FRAMES, ORIGINS, SYSCALL_FRAME};
 use crate::probe::attach::AttachError;
-use crate::probe::load::{Settings, counted_frames};
+use crate::probe::config::counted_frames;
 use crate::probe::plan::{Plan, PlannedRow};
+use crate::probe::request::Request;
 use crate::probe::slow::SlowRing;
 use crate::probe::{Hook, PointWord};
 
@@ -149,24 +150,15 @@ pub(super) struct RowsAlone {
 
 impl RowsAlone {
     /// `None`: calls are counted, too.
-    pub(super) fn new(plan: &Plan, settings: &Settings) -> Option<Self> {
-        let config = &settings.config;
-        // SAFETY: flags of a plain structure, initialised by `Default` or by a `bool`.
-        let (rows_only, by_file, by_disk) = unsafe {
-            (
-                config.rows_only.assume_init(),
-                config.by_file.assume_init(),
-                config.by_disk.assume_init(),
-            )
-        };
-        let counted = counted_frames(plan, settings);
+    pub(super) fn new(plan: &Plan, request: &Request) -> Option<Self> {
+        let counted = counted_frames(plan, request);
         let mut frames = (0..MAX_FRAMES).filter(|frame| *frame != SYSCALL_FRAME && counted >> frame & 1 == 0);
         // The last one of a key is kept.
         let ops = plan.ops.iter().enumerate().rev();
-        rows_only.then(|| frames.next()).flatten().map(|frame| Self {
+        request.rows_only.then(|| frames.next()).flatten().map(|frame| Self {
             frame: frame as u8,
             first: ops.map(|(index, op)| (op.layer, index as u8)).collect(),
-            has_filter: by_file || by_disk,
+            has_filter: request.file.is_some() || request.disk.is_some(),
         })
     }
 

@@ -1,0 +1,629 @@
+//! What the programs are told before they are loaded (`struct rodata` of bpf/interface.h): all of it is filled in here.
+
+use std::mem::MaybeUninit;
+
+use super::Hook;
+use super::attach::point_word;
+use super::plan::selection::Selection;
+use super::plan::{BlockWay, CALLS_BY_COOKIE, Plan, Start};
+use super::request::{GroupWish, Request};
+use crate::catalog::{COMPAT, Layer, Op, REQUESTS, Returns, Row, SYSCALLS, Says, Shape};
+use crate::kernel::cgroup::Hierarchy;
+use crate::kernel::interface::types;
+use crate::kernel::interface::{
+    BLOCK_OP_OTHER, BY_CGROUP, BY_DISK, BY_FILE, BY_NOTHING, BY_PROCESS, CALL_CLOSES, CALL_OPENS, CALL_POSITION,
+    CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED, KFUNC_PREEMPT_DISABLE, KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_OF,
+    KFUNC_SESSION_IS_RETURN_OF, ROW_QUEUE,
+};
+use crate::kernel::{Facts, Fprobe};
+use crate::model::ids::By;
+use crate::model::report::nanoseconds;
+
+/// What an attempt goes by.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup<'a> {
+    pub request: &'a Request,
+    pub facts: &'a Facts,
+    pub plan: &'a Plan,
+    pub selection: &'a Selection<'a>,
+}
+
+/// Where the counters are that have been made for it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Made {
+    /// One value has all, of so many bytes for each CPU, whose part the bits of this mask find.
+    pub one_value: Option<OneValue>,
+    /// Usual calls have bins.
+    pub bins: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OneValue {
+    pub cpu_bytes: u32,
+    pub cpu_mask: u32,
+}
+
+impl Setup<'_> {
+    /// Whether threads, requests and bios get places by their numbers and addresses. A place is taken by an atomic instruction that
+    /// answers; and with them, a table of the length asked for would hardly be used.
+    #[must_use]
+    pub fn has_places(&self) -> bool {
+        self.facts.answering_atomics && self.request.starts.is_none()
+    }
+
+    /// Whether `kprobe.session` keeps the starts of some calls in its cookies. Where returns are found by a pool, a cookie has what an
+    /// earlier call left in it, which would be taken for a start when the entry's program was skipped.
+    #[must_use]
+    pub fn session_has_cookies(&self) -> bool {
+        let Self { plan, facts, .. } = self;
+        let has_cookies = [KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_OF]
+            .iter()
+            .any(|kfunc| facts.kfuncs.contains_key(kfunc));
+        let mut points = plan.ops.iter().flat_map(|op| &op.points);
+        let may_have = has_cookies && facts.fprobe == Fprobe::Graph && points.any(|planned| planned.starts_in_cookie);
+        may_have && self.loads(Hook::Session)
+    }
+
+    /// Whether some starts are in cookies.
+    #[must_use]
+    pub fn has_cookies(&self) -> bool {
+        self.session_has_cookies() || self.loads(Hook::Fsession)
+    }
+
+    /// Whether its programs are loaded.
+    #[must_use]
+    pub fn loads(&self, hook: Hook) -> bool {
+        self.selection.hooks.contains(&hook)
+    }
+
+    /// Whether it is told whose requests a disk served while those that were asked for waited.
+    #[must_use]
+    pub fn tells_neighbours(&self) -> bool {
+        let is_of_requests = self.selection.way.is_some_and(|way| !way.is_bio_based);
+        self.request.block.by_owner && is_of_requests && self.facts.answering_atomics
+    }
+}
+
+/// Fills in all of it.
+pub fn fill(rodata: &mut types::rodata, setup: &Setup<'_>, made: Made) {
+    let Setup {
+        request, facts, plan, ..
+    } = *setup;
+    rodata.config = config(setup, made);
+    for (place, op) in plan.binned_ops().enumerate().filter(|_| made.bins) {
+        rodata.binned_places[op] = place as u8;
+    }
+    rodata.cast_types = cast_types(facts);
+    rodata.kfuncs = kfuncs(facts);
+    fill_syscall_points(&mut rodata.syscall_points, &mut rodata.compat_points, setup);
+    fill_cookie_calls(&mut rodata.cookie_calls, &mut rodata.compat_cookie_calls, plan);
+    fill_rows(&mut rodata.op_rows, &mut rodata.op_families, plan);
+    for (op, value) in plan.ops.iter().zip(&mut rodata.guard_values) {
+        *value = request.guards.get(&op.layer).map_or(0, |(_, value)| *value);
+    }
+    fill_call_shapes(&mut rodata.call_shapes, plan);
+    if let Some(way) = setup.selection.way {
+        rodata.block = block_config(setup, way);
+        fill_block_ops(&mut rodata.block_ops, facts);
+    }
+    for (op, row) in plan.completion_rows() {
+        rodata.completion_rows[op] = row as u8;
+    }
+}
+
+fn config(setup: &Setup<'_>, made: Made) -> types::config {
+    let Setup {
+        request,
+        facts,
+        plan,
+        selection,
+    } = *setup;
+    let flag = MaybeUninit::new;
+    let only_process = request.only_process();
+    // Only these programs can be preempted by one that adds to the same counters.
+    let can_be_preempted = |hook: &Hook| hook.is_trampoline() || *hook == Hook::RawTracepoint;
+    types::config {
+        comm: request.comm.as_deref().map_or([0; 2], padded),
+        slower_ns: request.slower.map_or(0, nanoseconds),
+        file_inode: request.file.as_ref().map_or(0, |file| file.inode),
+        cpu_mask: match made.one_value {
+            // By then the verifier knows how large a CPU's number is.
+            Some(_) if facts.kfuncs.contains_key(&KFUNC_SESSION_IS_RETURN_OF) => u64::MAX,
+            one_value => one_value.map_or(0, |value| value.cpu_mask.into()),
+        },
+        file_device: request.file.as_ref().map_or(0, |file| file.device),
+        tgid: only_process.unwrap_or(0),
+        self_tgid: request.own,
+        unit_ns: request.unit_ns,
+        rows: plan.rows() as u32,
+        cpu_bytes: made.one_value.map_or(0, |value| value.cpu_bytes),
+        traced_set: flag(request.follow || only_process.is_none() && !request.traced.is_empty()),
+        follow: flag(request.follow),
+        by_cgroup: flag(request.cgroup.is_some()),
+        by_comm: flag(request.comm.is_some()),
+        by_disk: flag(request.disk.is_some()),
+        all_files: flag(request.all_files),
+        atomic: flag(selection.hooks.iter().any(can_be_preempted) && facts.preemption.is_possible()),
+        hash_starts: flag(selection.starts_in_table),
+        places: flag(setup.has_places()),
+        typed_task: flag(facts.task_storage),
+        whole_stack: flag(request.whole_stack),
+        tells_slow: flag(request.slower.is_some()),
+        by_file: flag(request.file.is_some()),
+        cookies: flag(setup.has_cookies()),
+        group_by: group_by(request.groups) as u8,
+        cgroups_of: cgroups_of(request.groups) as u8,
+        stack_rows: stack_rows(plan),
+        counted_frames: counted_frames(plan, request),
+        rows_only: flag(request.rows_only),
+        one_epoch: flag(request.one_report),
+        bins: flag(made.bins),
+        pad: [0; 9],
+    }
+}
+
+/// A thread's name, as the kernel has it.
+fn padded(comm: &str) -> [u64; 2] {
+    let mut padded = [0u8; 16];
+    let places = padded.iter_mut().zip(comm.bytes());
+    places.for_each(|(place, byte)| *place = byte);
+    let (first, second) = padded.split_at(8);
+    [first, second].map(|half| half.try_into().map_or(0, u64::from_ne_bytes))
+}
+
+fn cast_types(facts: &Facts) -> types::cast_types {
+    let type_of = |name| facts.cast_types.get(name).copied().unwrap_or(0);
+    types::cast_types {
+        file: type_of("file"),
+        inode: type_of("inode"),
+        kiocb: type_of("kiocb"),
+        super_block: type_of("super_block"),
+        request: type_of("request"),
+        request_queue: type_of("request_queue"),
+        bio: type_of("bio"),
+        block_device: type_of("block_device"),
+        gendisk: type_of("gendisk"),
+        pt_regs: type_of("pt_regs"),
+    }
+}
+
+fn kfuncs(facts: &Facts) -> types::kfuncs {
+    let has = |kfunc| facts.kfuncs.contains_key(&kfunc);
+    types::kfuncs {
+        // Tracepoints can be preempted since 7.0, which brought `fsession`. 6.12 has the function, and refuses programs that call
+        // one of their own after it that is verified by itself.
+        preempt_disable: MaybeUninit::new(facts.fsession && has(KFUNC_PREEMPT_DISABLE)),
+        session_is_return_of: MaybeUninit::new(has(KFUNC_SESSION_IS_RETURN_OF)),
+        session_cookie_of: MaybeUninit::new(has(KFUNC_SESSION_COOKIE_OF)),
+    }
+}
+
+/// What groups are of.
+fn group_by(groups: Option<GroupWish>) -> u32 {
+    match groups.map(|wish| wish.by) {
+        None => BY_NOTHING,
+        Some(By::Process) => BY_PROCESS,
+        Some(By::File) => BY_FILE,
+        Some(By::Disk) => BY_DISK,
+        Some(By::Cgroup) => BY_CGROUP,
+    }
+}
+
+fn cgroups_of(groups: Option<GroupWish>) -> u32 {
+    let is_by_cgroup = groups.is_some_and(|wish| wish.by == By::Cgroup);
+    match is_by_cgroup.then(Hierarchy::here) {
+        None | Some(Hierarchy::Unified) => CGROUPS_UNIFIED,
+        Some(Hierarchy::Io) => CGROUPS_IO,
+        Some(Hierarchy::Memory) => CGROUPS_MEMORY,
+    }
+}
+
+/// A bit for each frame that calls are counted by. Where the rows' time is all that is told, those are the ones of asynchronous requests.
+pub(super) fn counted_frames(plan: &Plan, request: &Request) -> u16 {
+    if !request.rows_only {
+        return u16::MAX;
+    }
+    let ops = plan.ops.iter();
+    let by_requests = ops.filter(|op| op.points.iter().any(|planned| planned.point.shape == Shape::Kiocb0));
+    let frames = by_requests.flat_map(|op| op.points.iter().filter_map(|planned| planned.silent).chain([op.frame]));
+    frames.fold(0, |bits, frame| bits | 1 << frame)
+}
+
+/// By op: the row that its functions run in, and the family that a system call is of.
+fn fill_rows(rows: &mut [u8], families: &mut [u8], plan: &Plan) {
+    for ((op, row), family) in plan.ops.iter().zip(rows).zip(families) {
+        *row = Row::Layer(op.layer).place() as u8;
+        let call = SYSCALLS
+            .iter()
+            .find(|call| op.layer == Layer::Syscall && call.op == op.spec.op);
+        *family = call.map_or(0, |call| call.family as u8 + 1);
+    }
+}
+
+/// A bit for each row that functions run in.
+fn stack_rows(plan: &Plan) -> u16 {
+    let ops = plan.ops.iter().map(|op| Row::Layer(op.layer));
+    let functions = plan.row_functions.iter().map(|planned| planned.function.row);
+    let rows = ops.chain(functions).map(Row::place);
+    rows.filter(|place| *place < ROW_QUEUE as usize)
+        .fold(0, |bits, place| bits | 1 << place)
+}
+
+/// By op: what the arguments of a system call say.
+fn fill_call_shapes(shapes: &mut [types::call_shape], plan: &Plan) {
+    for (op, shape) in plan.ops.iter().zip(shapes) {
+        let mut calls = SYSCALLS.iter().filter(|_| op.layer == Layer::Syscall);
+        if let Some(call) = calls.find(|call| call.op == op.spec.op) {
+            *shape = call_shape(call.says, op.spec.points[0].returns);
+        }
+    }
+}
+
+/// Arguments counted from 1.
+fn call_shape(says: Says, returns: Returns) -> types::call_shape {
+    let does = match (says, returns) {
+        (Says::Close, _) => CALL_CLOSES,
+        (_, Returns::Fd) => CALL_OPENS,
+        _ => 0,
+    };
+    let (path, offset, size) = match says {
+        Says::Nothing | Says::Close => (0, 0, 0),
+        Says::Size => (0, CALL_POSITION, 3),
+        Says::Position => (0, CALL_POSITION, 0),
+        Says::SizeAndOffset => (0, 4, 3),
+        Says::Offset => (0, 4, 0),
+        Says::RangeFrom1 => (0, 2, 3),
+        Says::RangeFrom2 => (0, 3, 4),
+        Says::Path0 => (1, 0, 0),
+        Says::Path1 => (2, 0, 0),
+        Says::Path2 => (3, 0, 0),
+    };
+    types::call_shape {
+        path,
+        offset: offset as u8,
+        size,
+        does: does as u8,
+    }
+}
+
+fn block_config(setup: &Setup<'_>, way: &BlockWay) -> types::block_config {
+    let Setup {
+        request, facts, plan, ..
+    } = *setup;
+    let place = |tracepoint, kind| facts.block.argument(tracepoint, kind).unwrap_or(0);
+    let disk = request.disk.as_ref().filter(|disk| !disk.devices.is_empty());
+    let base = plan.ops.iter().position(|op| op.layer == Layer::Blk).unwrap_or(0);
+    types::block_config {
+        disk: disk.map_or(0, |disk| disk.devices[0]),
+        op_base: base as u8,
+        issue_arg: place("block_rq_issue", "request"),
+        bio_queue_arg: place("block_bio_queue", "bio"),
+        getrq_arg: place("block_getrq", "bio"),
+        is_partition: MaybeUninit::new(disk.is_some_and(|disk| disk.is_partition)),
+        is_bio_based: MaybeUninit::new(way.is_bio_based),
+        by_owner: MaybeUninit::new(request.block.by_owner),
+        queued: MaybeUninit::new(request.block.queued),
+        starts: MaybeUninit::new(matches!(way.start, Start::Event | Start::Function(_))),
+        bio_stamps: MaybeUninit::new(way.bio_stamps),
+        has_status: MaybeUninit::new(facts.block.argument("block_rq_complete", "blk_status_t").is_some()),
+        ends_twice: MaybeUninit::new(way.again),
+        twice: MaybeUninit::new(way.is_by_both()),
+        neighbours: MaybeUninit::new(setup.tells_neighbours()),
+        pad: [0; 2],
+    }
+}
+
+/// The op of each code, by the numbers of this kernel.
+fn fill_block_ops(table: &mut [u8], facts: &Facts) {
+    table.fill(BLOCK_OP_OTHER as u8);
+    for (op, request) in REQUESTS.iter().enumerate() {
+        let codes = request.codes.iter().filter_map(|name| facts.block.codes.get(*name));
+        for &code in codes {
+            if let Some(place) = table.get_mut(code as usize) {
+                *place = op as u8;
+            }
+        }
+    }
+}
+
+/// Functions of vfs, and the system calls whose descriptor is always that of the file which it is called with.
+pub const CALLS_BY_FUNCTION: [(&str, [Op; 2]); 2] = [
+    ("vfs_read", [Op::Read, Op::Pread64]),
+    ("vfs_write", [Op::Write, Op::Pwrite64]),
+];
+
+/// Whether the file of a system call may be judged when it comes to vfs, where it is at hand. Those that do not get there are judged at
+/// their end. Groups and slow calls want the file at the beginning.
+fn is_judged_late(call: Op, setup: &Setup<'_>) -> bool {
+    let Setup {
+        request,
+        plan,
+        selection,
+        ..
+    } = *setup;
+    let vfs = plan.ops.iter().filter(|op| op.layer == Layer::Vfs);
+    let has = |name: &str| {
+        vfs.clone()
+            .flat_map(|op| &op.points)
+            .any(|point| point.function == name)
+    };
+    let mut functions = CALLS_BY_FUNCTION.iter();
+    let comes_by = functions.any(|(function, calls)| calls.contains(&call) && has(function));
+    let is_wanted_first = request.groups.is_some() || request.slower.is_some();
+    request.whole_stack && !selection.vfs_is_blind && !is_wanted_first && comes_by
+}
+
+fn fill_syscall_points(table: &mut [u32], compat: &mut [u32], setup: &Setup<'_>) {
+    let plan = setup.plan;
+    for (index, op) in plan.ops.iter().enumerate().filter(|(_, op)| op.layer == Layer::Syscall) {
+        let Some(call) = SYSCALLS.iter().find(|call| call.op == op.spec.op) else {
+            continue;
+        };
+        let mut word = point_word(index, op, &op.spec.points[0], None, call.files);
+        word.late = is_judged_late(call.op, setup);
+        let word = word.pack();
+        if let Some(place) = usize::try_from(call.number)
+            .ok()
+            .and_then(|number| table.get_mut(number))
+        {
+            *place = word;
+        }
+        for other in COMPAT.iter().filter(|other| other.op == call.op) {
+            if let Some(place) = compat.get_mut(other.number) {
+                *place = word;
+            }
+        }
+    }
+}
+
+/// By number of a system call: the op of vfs whose start is in a cookie, counted from 1.
+fn fill_cookie_calls(table: &mut [u8], compat: &mut [u8], plan: &Plan) {
+    for (index, op) in plan.ops.iter().enumerate().filter(|(_, op)| op.layer == Layer::Vfs) {
+        let calls = CALLS_BY_COOKIE.iter().filter(|(known, _)| *known == op.spec.op);
+        for name in calls.flat_map(|(_, calls)| calls) {
+            let native = SYSCALLS.iter().filter(|call| call.op == *name);
+            let native = native.filter_map(|call| usize::try_from(call.number).ok());
+            let other = COMPAT.iter().filter(|call| call.op == *name).map(|call| call.number);
+            let fill = |table: &mut [u8], number: usize| {
+                if let Some(place) = table.get_mut(number) {
+                    *place = index as u8 + 1;
+                }
+            };
+            native.for_each(|number| fill(table, number));
+            other.for_each(|number| fill(compat, number));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::kernel::file::FileNumber;
+    use crate::probe::Choice;
+    use crate::probe::plan::selection::{Findings, select};
+    use crate::probe::plan::{self, BlockWish};
+    use crate::probe::request::AskedDisk;
+
+    const LAYERS: [Layer; 2] = [Layer::Syscall, Layer::Blk];
+
+    /// What the programs are told, for what is asked of a kernel.
+    fn told(request: &Request, facts: &Facts, findings: &Findings, made: Made) -> types::config {
+        let plan = plan::plan(&LAYERS, facts, Choice::Auto);
+        let selection = select(&plan, facts, request.starts.is_some(), findings);
+        let setup = Setup {
+            request,
+            facts,
+            plan: &plan,
+            selection: &selection,
+        };
+        config(&setup, made)
+    }
+
+    /// Names of the flags that are set.
+    fn flags(config: &types::config) -> Vec<&'static str> {
+        macro_rules! named {
+            ($($flag:ident),*) => {
+                // SAFETY: each of them was made of a `bool`.
+                [$((stringify!($flag), unsafe { config.$flag.assume_init() })),*]
+            };
+        }
+        let all = named!(
+            traced_set,
+            follow,
+            by_cgroup,
+            by_comm,
+            by_disk,
+            all_files,
+            atomic,
+            hash_starts,
+            places,
+            typed_task,
+            whole_stack,
+            tells_slow,
+            by_file,
+            cookies,
+            rows_only,
+            one_epoch,
+            bins
+        );
+        all.into_iter()
+            .filter(|(_, is_set)| *is_set)
+            .map(|(name, _)| name)
+            .collect()
+    }
+
+    fn of(request: &Request) -> types::config {
+        told(request, &Facts::default(), &Findings::default(), Made::default())
+    }
+
+    #[test]
+    fn one_process_is_compared_and_several_are_looked_up() {
+        let traced = |traced: &[u32], follow| {
+            let config = of(&Request {
+                traced: traced.to_vec(),
+                follow,
+                own: 7,
+                ..Request::default()
+            });
+            assert_eq!(config.self_tgid, 7);
+            let flags = flags(&config);
+            (config.tgid, flags.contains(&"traced_set"), flags.contains(&"follow"))
+        };
+        assert_eq!(traced(&[], false), (0, false, false));
+        assert_eq!(traced(&[12], false), (12, false, false));
+        assert_eq!(traced(&[12, 13], false), (0, true, false));
+        assert_eq!(traced(&[12], true), (0, true, true));
+        assert_eq!(traced(&[], true), (0, true, true));
+    }
+
+    #[test]
+    fn each_filter_has_its_flag_and_its_value() {
+        let always = ["atomic", "hash_starts"];
+        let with = |flag: &'static str| {
+            let mut all = [&always[..], &[flag]].concat();
+            all.sort_unstable();
+            all
+        };
+        let set = |config: &types::config| {
+            let mut set = flags(config);
+            set.sort_unstable();
+            set
+        };
+        assert_eq!(set(&of(&Request::default())), always);
+        let comm = of(&Request {
+            comm: Some("sixteen bytes and more".to_owned()),
+            ..Request::default()
+        });
+        assert_eq!(set(&comm), with("by_comm"));
+        assert_eq!(comm.comm.map(u64::to_ne_bytes).concat(), b"sixteen bytes an");
+        let short = of(&Request {
+            comm: Some("fio".to_owned()),
+            ..Request::default()
+        });
+        assert_eq!(
+            short.comm.map(u64::to_ne_bytes).concat(),
+            b"fio\0\0\0\0\0\0\0\0\0\0\0\0\0"
+        );
+        let file = of(&Request {
+            file: Some(FileNumber {
+                inode: 3,
+                device: 4,
+                note: None,
+            }),
+            ..Request::default()
+        });
+        assert_eq!((set(&file), file.file_inode, file.file_device), (with("by_file"), 3, 4));
+        let slow = of(&Request {
+            slower: Some(Duration::from_millis(3)),
+            ..Request::default()
+        });
+        assert_eq!((set(&slow), slow.slower_ns), (with("tells_slow"), 3_000_000));
+        let disk = of(&Request {
+            disk: Some(AskedDisk::default()),
+            ..Request::default()
+        });
+        assert_eq!(set(&disk), with("by_disk"));
+        for (request, flag) in [
+            (
+                Request {
+                    all_files: true,
+                    ..Request::default()
+                },
+                "all_files",
+            ),
+            (
+                Request {
+                    one_report: true,
+                    ..Request::default()
+                },
+                "one_epoch",
+            ),
+            (
+                Request {
+                    whole_stack: true,
+                    ..Request::default()
+                },
+                "whole_stack",
+            ),
+            (
+                Request {
+                    rows_only: true,
+                    ..Request::default()
+                },
+                "rows_only",
+            ),
+        ] {
+            assert_eq!(set(&of(&request)), with(flag));
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_has_and_what_was_found_out_is_told_too() {
+        let modern = Facts {
+            task_storage: true,
+            answering_atomics: true,
+            kfuncs: [(KFUNC_SESSION_IS_RETURN_OF, 1)].into(),
+            ..Facts::default()
+        };
+        let none = Findings::default();
+        let one_value = Some(OneValue {
+            cpu_bytes: 512,
+            cpu_mask: 3,
+        });
+        let made = Made { one_value, bins: true };
+        let request = Request::default();
+        let config = told(&request, &modern, &none, made);
+        assert_eq!(flags(&config), ["atomic", "places", "typed_task", "bins"]);
+        assert_eq!((config.cpu_bytes, config.cpu_mask), (512, u64::MAX));
+        let older = Facts {
+            kfuncs: [].into(),
+            ..modern.clone()
+        };
+        assert_eq!(told(&request, &older, &none, made).cpu_mask, 3);
+        assert_eq!(told(&request, &older, &none, Made::default()).cpu_mask, 0);
+        // Where so many starts are asked for, none is in a place or in task storage.
+        let many = Request {
+            starts: Some(1 << 20),
+            ..Request::default()
+        };
+        assert_eq!(
+            flags(&told(&many, &modern, &none, Made::default())),
+            ["atomic", "hash_starts", "typed_task"]
+        );
+    }
+
+    #[test]
+    fn whose_requests_a_disk_served_is_told_where_somebodys_are_asked_for() {
+        let facts = Facts {
+            answering_atomics: true,
+            ..Facts::default()
+        };
+        let wish = BlockWish {
+            by_owner: true,
+            ..BlockWish::default()
+        };
+        let mut plan = plan::plan(&LAYERS, &facts, Choice::Auto);
+        for (wish, facts, is_bio_based, tells) in [
+            (wish, &facts, false, true),
+            (wish, &facts, true, false),
+            (wish, &Facts::default(), false, false),
+            (BlockWish::default(), &facts, false, false),
+        ] {
+            let wish = BlockWish { is_bio_based, ..wish };
+            plan.block_ways = plan::block_ways(wish, facts, Choice::Auto).unwrap();
+            let request = Request {
+                block: wish,
+                ..Request::default()
+            };
+            let setup = Setup {
+                request: &request,
+                facts,
+                plan: &plan,
+                selection: &select(&plan, facts, false, &Findings::default()),
+            };
+            assert_eq!(setup.tells_neighbours(), tells, "{wish:?}");
+        }
+    }
+}
