@@ -560,110 +560,20 @@ fn completion(facts: &Facts, function: &str) -> Option<PlannedCompletion> {
 /// Plans `layers`.
 #[must_use]
 pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
-    let mut ops = Vec::new();
-    // The first frame is the system calls'.
-    let mut frames = 0;
-    // File systems share theirs: none calls another one in the same thread, but for caches on a disk.
-    let mut frame_of: BTreeMap<(Option<Layer>, Op), u8> = BTreeMap::new();
-    // Ops of file systems that have their doors, where vfs has none.
-    let mut with_doors = BTreeSet::new();
-    let mut doors_frame = None;
-    for &layer in layers {
-        let file_system = layer.file_system();
-        let is_absent = file_system.is_some_and(|file_system| !has_file_system(file_system, facts));
-        for spec in layer.ops() {
-            let mut next_frame = || {
-                frames += 1;
-                frames
-            };
-            let frame = if matches!(layer, Layer::Syscall | Layer::Blk) {
-                0
-            } else {
-                let of = file_system.is_none().then_some(layer);
-                let key = (of, spec.around.unwrap_or(spec.op));
-                *frame_of.entry(key).or_insert_with(&mut next_frame)
-            };
-            let planned = |points: &mut dyn Iterator<Item = &'static Point>| -> Vec<PlannedPoint> {
-                let is_there = |name: &str| facts.functions.get(name).is_some_and(|function| function.may_exist());
-                let useful = |point: &&Point| !is_absent && !point.unless.is_some_and(is_there);
-                let present = points.filter(useful).filter_map(|point| {
-                    let name = function_name(point);
-                    let function = facts.functions.get(&name).filter(|function| function.may_exist())?;
-                    let is_listed = |name: &&str| facts.functions.get(*name).is_some_and(|known| known.btf.is_some());
-                    let other = other_name(&name).filter(|other| function.btf.is_none() && is_listed(other));
-                    Some(PlannedPoint {
-                        point,
-                        in_btf: function.btf.is_some() || other.is_some(),
-                        function: other.map_or(name, str::to_owned),
-                        starts_in_cookie: starts_in_cookie(layer, point),
-                        silent: None,
-                    })
-                });
-                let present: Vec<PlannedPoint> = present.collect();
-                // Calls of 32-bit programs alone are not what was asked for.
-                let is_enough = present.iter().any(|planned| !planned.point.shape.is_32_bit());
-                if is_enough { present } else { Vec::new() }
-            };
-            let mut points = planned(&mut spec.points.iter().chain(compat_points(layer, spec.op)));
-            let mut not_measured = None;
-            if points.is_empty() && !spec.points.is_empty() && layer != Layer::Syscall {
-                let absent = |points: &[Point]| points.iter().map(|p| p.function).collect::<Vec<_>>().join(", ");
-                let missing = absent(spec.points);
-                points = spec
-                    .instead
-                    .as_ref()
-                    .map(|fallback| planned(&mut fallback.points.iter()))
-                    .unwrap_or_default();
-                not_measured = Some(match &spec.instead {
-                    _ if is_absent => NotMeasured {
-                        what: spec.op.to_string(),
-                        reason: format!("there is no {} in this kernel", layer.name()),
-                    },
-                    Some(fallback) if !points.is_empty() => NotMeasured {
-                        what: fallback.misses.to_owned(),
-                        reason: format!(
-                            "{missing}: not in this kernel; {} does not see them",
-                            absent(fallback.points)
-                        ),
-                    },
-                    _ => NotMeasured {
-                        what: spec.op.to_string(),
-                        reason: format!("{missing}: not in this kernel"),
-                    },
-                });
-            }
-            let of_all_programs = || points.iter().filter(|planned| !planned.point.shape.is_32_bit());
-            if !points.is_empty() && of_all_programs().all(|planned| planned.point.inlined) {
-                let left: Vec<&str> = of_all_programs().map(|planned| planned.point.function).collect();
-                not_measured = Some(NotMeasured {
-                    what: format!("most of {}", spec.op),
-                    reason: format!(
-                        "this kernel's callers have {} inlined, and it has no other",
-                        left.join(", ")
-                    ),
-                });
-            }
-            let needs_doors = file_system.is_some() && !layers.contains(&Layer::Vfs) && !points.is_empty();
-            if needs_doors && with_doors.insert(spec.op) {
-                let mut doors = planned(&mut catalog::doors(spec.op));
-                if !doors.is_empty() {
-                    let frame = *doors_frame.get_or_insert_with(next_frame);
-                    doors.iter_mut().for_each(|door| door.silent = Some(frame));
-                }
-                points.extend(doors);
-            }
-            ops.push(PlannedOp {
-                layer,
-                spec,
-                frame,
-                points,
-                not_measured,
-            });
-        }
-    }
-    let any_door = ops
+    let mut planning = Planning {
+        layers,
+        facts,
+        frames: 0,
+        frame_of: BTreeMap::new(),
+        with_doors: BTreeSet::new(),
+        doors_frame: None,
+    };
+    let specs = layers
         .iter()
-        .any(|op: &PlannedOp| op.points.iter().any(|planned| planned.point.returns.is_door()));
+        .flat_map(|layer| layer.ops().iter().map(move |spec| (*layer, spec)));
+    let ops: Vec<PlannedOp> = specs.map(|(layer, spec)| planning.op(layer, spec)).collect();
+    let is_door = |planned: &PlannedPoint| planned.point.returns.is_door();
+    let any_door = ops.iter().any(|op| op.points.iter().any(is_door));
     let completions = if any_door { completions(facts) } else { Vec::new() };
     Plan {
         ops,
@@ -675,6 +585,141 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
         block_ways: Vec::new(),
         row_functions: row_functions(facts),
     }
+}
+
+/// A plan in the making.
+struct Planning<'a> {
+    layers: &'a [Layer],
+    facts: &'a Facts,
+    /// Those that are taken, beside the first, which is the system calls'.
+    frames: u8,
+    /// File systems share theirs: none calls another one in the same thread, but for caches on a disk.
+    frame_of: BTreeMap<(Option<Layer>, Op), u8>,
+    /// Ops of file systems that have their doors, where vfs has none.
+    with_doors: BTreeSet<Op>,
+    doors_frame: Option<u8>,
+}
+
+impl Planning<'_> {
+    fn op(&mut self, layer: Layer, spec: &'static OpSpec) -> PlannedOp {
+        let frame = self.frame(layer, spec);
+        let (mut points, mut not_measured) = self.points(layer, spec);
+        not_measured = inlined(spec, &points).or(not_measured);
+        let is_alone = layer.file_system().is_some() && !self.layers.contains(&Layer::Vfs);
+        if is_alone && !points.is_empty() && self.with_doors.insert(spec.op) {
+            points.extend(self.doors(layer, spec));
+        }
+        PlannedOp {
+            layer,
+            spec,
+            frame,
+            points,
+            not_measured,
+        }
+    }
+
+    fn next_frame(&mut self) -> u8 {
+        self.frames += 1;
+        self.frames
+    }
+
+    fn frame(&mut self, layer: Layer, spec: &OpSpec) -> u8 {
+        if matches!(layer, Layer::Syscall | Layer::Blk) {
+            return 0;
+        }
+        let of = layer.file_system().is_none().then_some(layer);
+        let key = (of, spec.around.unwrap_or(spec.op));
+        let next = self.frames + 1;
+        let frame = *self.frame_of.entry(key).or_insert(next);
+        self.frames = self.frames.max(frame);
+        frame
+    }
+
+    /// Where an op is timed, and what is missing then.
+    fn points(&self, layer: Layer, spec: &'static OpSpec) -> (Vec<PlannedPoint>, Option<NotMeasured>) {
+        let file_system = layer.file_system();
+        let is_absent = file_system.is_some_and(|file_system| !has_file_system(file_system, self.facts));
+        let present = |points: &mut dyn Iterator<Item = &'static Point>| match is_absent {
+            true => Vec::new(),
+            false => present(layer, points, self.facts),
+        };
+        let points = present(&mut spec.points.iter().chain(compat_points(layer, spec.op)));
+        if !points.is_empty() || spec.points.is_empty() || layer == Layer::Syscall {
+            return (points, None);
+        }
+        let names = |points: &[Point]| points.iter().map(|point| point.function).collect::<Vec<_>>().join(", ");
+        let missing = names(spec.points);
+        let instead = spec.instead.as_ref();
+        let points = instead.map(|fallback| present(&mut fallback.points.iter()));
+        let points = points.unwrap_or_default();
+        let not_measured = match instead {
+            _ if is_absent => NotMeasured {
+                what: spec.op.to_string(),
+                reason: format!("there is no {} in this kernel", layer.name()),
+            },
+            Some(fallback) if !points.is_empty() => NotMeasured {
+                what: fallback.misses.to_owned(),
+                reason: format!(
+                    "{missing}: not in this kernel; {} does not see them",
+                    names(fallback.points)
+                ),
+            },
+            _ => NotMeasured {
+                what: spec.op.to_string(),
+                reason: format!("{missing}: not in this kernel"),
+            },
+        };
+        (points, Some(not_measured))
+    }
+
+    /// Doors of vfs that an op of a file system needs, which have a frame for themselves.
+    fn doors(&mut self, layer: Layer, spec: &OpSpec) -> Vec<PlannedPoint> {
+        let mut doors = present(layer, &mut catalog::doors(spec.op), self.facts);
+        if !doors.is_empty() {
+            let frame = self.doors_frame.unwrap_or_else(|| self.next_frame());
+            self.doors_frame = Some(frame);
+            doors.iter_mut().for_each(|door| door.silent = Some(frame));
+        }
+        doors
+    }
+}
+
+/// Those of a layer's points that this kernel has. Calls of 32-bit programs alone are not what was asked for.
+fn present(layer: Layer, points: &mut dyn Iterator<Item = &'static Point>, facts: &Facts) -> Vec<PlannedPoint> {
+    let is_there = |name: &str| facts.functions.get(name).is_some_and(Function::may_exist);
+    let is_listed = |name: &&str| facts.functions.get(*name).is_some_and(|known| known.btf.is_some());
+    let useful = |point: &&Point| !point.unless.is_some_and(is_there);
+    let present = points.filter(useful).filter_map(|point| {
+        let name = function_name(point);
+        let function = facts.functions.get(&name).filter(|function| function.may_exist())?;
+        let other = other_name(&name).filter(|other| function.btf.is_none() && is_listed(other));
+        Some(PlannedPoint {
+            point,
+            in_btf: function.btf.is_some() || other.is_some(),
+            function: other.map_or(name, str::to_owned),
+            starts_in_cookie: starts_in_cookie(layer, point),
+            silent: None,
+        })
+    });
+    let present: Vec<PlannedPoint> = present.collect();
+    let is_enough = present.iter().any(|planned| !planned.point.shape.is_32_bit());
+    if is_enough { present } else { Vec::new() }
+}
+
+/// What is missing where nothing is left but functions that callers have inlined.
+fn inlined(spec: &OpSpec, points: &[PlannedPoint]) -> Option<NotMeasured> {
+    let of_all_programs = || points.iter().filter(|planned| !planned.point.shape.is_32_bit());
+    if points.is_empty() || !of_all_programs().all(|planned| planned.point.inlined) {
+        return None;
+    }
+    let left: Vec<&str> = of_all_programs().map(|planned| planned.point.function).collect();
+    Some(NotMeasured {
+        what: format!("most of {}", spec.op),
+        reason: format!(
+            "this kernel's callers have {} inlined, and it has no other",
+            left.join(", ")
+        ),
+    })
 }
 
 impl Plan {
