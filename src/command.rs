@@ -10,9 +10,9 @@ use std::process::{Child, Command, ExitStatus};
 use std::thread::JoinHandle;
 
 use crate::environment;
-use crate::event;
 use crate::kernel::privileges;
 use crate::limits;
+use crate::signals;
 use crate::user::User;
 
 /// A process that is about to become COMMAND.
@@ -103,13 +103,7 @@ pub fn fork(command: &[OsString], user: Option<&str>) -> Result<Waiting, Command
 fn prepare_child(gate: &OwnedFd, pid_out: &OwnedFd, parents_end: i32, user: Option<&User>) -> io::Result<()> {
     // Else the gate would stay open in the child itself when the parent dies.
     nix::unistd::close(parents_end)?;
-    // Signals that our caller had ignored, as a shell does for a job in the background, are not COMMAND's business; but what is to
-    // outlive its terminal is.
-    let stays = event::hang_ups_are_ignored();
-    for signal in (1..=31).filter(|&signal| signal != libc::SIGHUP || !stays) {
-        // SAFETY: the default disposition runs no code of ours; SIGKILL and SIGSTOP refuse, harmlessly.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
-    }
+    signals::give_back();
     limits::restore()?;
     if let Some(user) = user {
         nix::unistd::setgroups(&user.groups)?;

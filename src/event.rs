@@ -1,87 +1,16 @@
 //! Waiting for whatever happens first: time, a signal, the end of a process.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::Child;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::Signal;
 
-use crate::kernel::privileges;
-use crate::leave::leave;
 use crate::process::Process;
-
-const SECOND_CTRL_C: u8 = 130;
-
-/// Signals as bytes in pipes, so that one poll waits for all that can happen.
-pub struct Signals {
-    interrupt: OwnedFd,
-    terminate: OwnedFd,
-    /// `None`: it is ignored, and stays so.
-    hang_up: Option<OwnedFd>,
-}
-
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-
-static ENDING: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
-
-/// Whether a signal has asked for the end. From then on nobody waits long for a reader.
-#[must_use]
-pub fn is_ending() -> bool {
-    ENDING.load(Ordering::SeqCst)
-}
-
-impl Signals {
-    /// Takes over the signals that end a run. A second Ctrl-C ends the process at once.
-    ///
-    /// # Errors
-    /// When a handler cannot be installed.
-    pub fn install() -> io::Result<Self> {
-        let pipe = || nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(io::Error::from);
-        let (interrupt, interrupt_writer) = pipe()?;
-        ctrlc::set_handler(move || {
-            ENDING.store(true, Ordering::SeqCst);
-            if INTERRUPTED.swap(true, Ordering::SeqCst) {
-                leave(SECOND_CTRL_C);
-            }
-            // The reader is there for as long as the process is.
-            let _ = nix::unistd::write(&interrupt_writer, &[1]);
-        })
-        .map_err(|error| match error {
-            ctrlc::Error::System(error) => privileges::of_a_thread(error),
-            other => io::Error::other(other),
-        })?;
-        let watched = |signal: Signal| -> io::Result<OwnedFd> {
-            let (reader, writer) = pipe()?;
-            signal_hook::flag::register(signal as i32, Arc::clone(&ENDING))?;
-            signal_hook::low_level::pipe::register(signal as i32, writer)?;
-            Ok(reader)
-        };
-        Ok(Self {
-            interrupt,
-            terminate: watched(Signal::SIGTERM)?,
-            hang_up: if hang_ups_are_ignored() {
-                None
-            } else {
-                Some(watched(Signal::SIGHUP)?)
-            },
-        })
-    }
-}
-
-/// Whether whoever started this process wants it to outlive its terminal, as `nohup` does.
-#[must_use]
-pub fn hang_ups_are_ignored() -> bool {
-    // SAFETY: all bytes zero are a valid structure, which is only filled in, and that is a system call on our own memory.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        libc::sigaction(libc::SIGHUP, std::ptr::null(), &raw mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
-    }
-}
+pub use crate::signals::Signals;
+use crate::signals::swallow;
 
 /// What woke the wait.
 #[derive(Debug, PartialEq, Eq)]
@@ -100,8 +29,7 @@ pub enum Event {
 
 /// Whose descriptor it is that the wait looks at.
 enum Source<'a> {
-    Interrupt,
-    Signal(&'a OwnedFd, Signal),
+    Signal(Signal, &'a OwnedFd),
     Child,
     /// Of this place in the list.
     Process(usize),
@@ -143,12 +71,10 @@ pub fn wait(
         fn watched(fd: &OwnedFd) -> PollFd<'_> {
             PollFd::new(fd.as_fd(), PollFlags::POLLIN)
         }
-        let mut fds = vec![watched(&signals.interrupt), watched(&signals.terminate)];
-        let mut sources = vec![Source::Interrupt, Source::Signal(&signals.terminate, Signal::SIGTERM)];
-        if let Some(hang_up) = &signals.hang_up {
-            fds.push(watched(hang_up));
-            sources.push(Source::Signal(hang_up, Signal::SIGHUP));
-        }
+        let (mut sources, mut fds): (Vec<_>, Vec<_>) = signals
+            .pipes()
+            .map(|(signal, pipe)| (Source::Signal(signal, pipe), watched(pipe)))
+            .unzip();
         if let Some(child) = child {
             fds.push(watched(child));
             sources.push(Source::Child);
@@ -175,13 +101,12 @@ pub fn wait(
             continue;
         };
         return Ok(match sources[first] {
-            Source::Interrupt => {
-                swallow(&signals.interrupt)?;
-                Event::Interrupt
-            }
-            Source::Signal(pipe, signal) => {
+            Source::Signal(signal, pipe) => {
                 swallow(pipe)?;
-                Event::Signal(signal)
+                match signal {
+                    Signal::SIGINT => Event::Interrupt,
+                    other => Event::Signal(other),
+                }
             }
             Source::Child => Event::ChildEnded,
             Source::Process(index) => Event::ProcessEnded(index),
@@ -207,21 +132,16 @@ fn timeout(wake: Option<Instant>) -> PollTimeout {
 pub fn wait_for_output(signals: &Signals, output: BorrowedFd<'_>, until: Option<Instant>) -> io::Result<()> {
     let mut fds = vec![PollFd::new(output, PollFlags::POLLIN)];
     if until.is_none() {
-        let all = [&signals.interrupt, &signals.terminate]
-            .into_iter()
-            .chain(&signals.hang_up);
-        fds.extend(all.map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
+        fds.extend(
+            signals
+                .pipes()
+                .map(|(_, pipe)| PollFd::new(pipe.as_fd(), PollFlags::POLLIN)),
+        );
     }
     match nix::poll::poll(&mut fds, timeout(until)) {
         Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
-}
-
-/// Takes one signal's byte out of its pipe.
-fn swallow(pipe: &OwnedFd) -> io::Result<()> {
-    let mut byte = [0];
-    File::from(pipe.try_clone()?).read_exact(&mut byte)
 }
 
 #[cfg(test)]
@@ -236,11 +156,7 @@ mod tests {
     fn a_signal_comes_first_and_slow_calls_come_last() {
         let (interrupt, to_interrupt) = pipe();
         let (terminate, to_terminate) = pipe();
-        let signals = Signals {
-            interrupt,
-            terminate,
-            hang_up: None,
-        };
+        let signals = Signals::of(interrupt, terminate);
         let ((written, to_written), (slow, to_slow)) = (pipe(), pipe());
         let put = |pipe: &OwnedFd| assert_eq!(nix::unistd::write(pipe, &[1]), Ok(1));
         let (past, future) = (Instant::now(), Instant::now() + Duration::from_secs(3600));

@@ -10,11 +10,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
 
-use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid};
 
 use crate::catalog::number;
+use crate::signals::Kept;
 
 /// Bytes of one read or write: what a disk takes in one piece, and direct I/O is aligned to.
 const BLOCK: usize = 4096;
@@ -42,16 +43,13 @@ impl Exercise {
         let (gate_reader, gate) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
         let (results, results_writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
         // A signal that ends all of us is not to leave the directory behind: the child, which takes it away, never gets one.
-        let ending: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT]
-            .into_iter()
-            .collect();
-        ending.thread_block()?;
+        let kept = Kept::back()?;
         let forked = Place::new(base).and_then(|place| {
             // SAFETY: this process has one thread, so the child may do all that it could.
             Ok((place, unsafe { nix::unistd::fork() }?))
         });
         if !matches!(forked, Ok((_, ForkResult::Child))) {
-            ending.thread_unblock()?;
+            kept.let_come()?;
         }
         let (place, forked) = forked?;
         match forked {

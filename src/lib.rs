@@ -29,6 +29,7 @@ pub mod probe;
 pub mod process;
 pub mod run;
 pub mod say;
+pub mod signals;
 pub mod source;
 pub mod sys;
 pub mod turn;

@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::event;
 use crate::printable::printable;
+use crate::signals;
 
 /// The text of the line that will be erased; empty where there is none.
 static STATUS: Mutex<String> = Mutex::new(String::new());
@@ -51,7 +51,7 @@ fn write(text: &str, patience: Patience) -> bool {
     loop {
         let mut fds = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
         match poll(&mut fds, step) {
-            Ok(0) if patience == Patience::None || event::is_ending() => return false,
+            Ok(0) if patience == Patience::None || signals::is_ending() => return false,
             Ok(0) | Err(Errno::EINTR) => {}
             // What is wrong with it, the write finds out.
             Ok(_) | Err(_) => break,

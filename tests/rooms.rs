@@ -20,9 +20,12 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("process", &["sys", "kernel", "printable"]),
     ("turn", &[]),
     ("leave", &["turn"]),
+    ("signals", &["kernel", "leave"]),
     (
         "probe",
-        &["sys", "model", "catalog", "kernel", "process", "turn", "leave"],
+        &[
+            "sys", "model", "catalog", "kernel", "process", "turn", "leave", "signals",
+        ],
     ),
     (
         "source",
@@ -32,10 +35,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("user", &["sys"]),
     ("environment", &["sys"]),
     ("limits", &[]),
-    ("event", &["kernel", "leave", "process"]),
-    ("say", &["event", "printable"]),
-    ("command", &["environment", "event", "kernel", "limits", "user"]),
-    ("exercise", &["catalog"]),
+    ("event", &["process", "signals"]),
+    ("say", &["signals", "printable"]),
+    ("command", &["environment", "kernel", "limits", "signals", "user"]),
+    ("exercise", &["catalog", "signals"]),
     // What is asked for, and what may stand at the cursor.
     (
         "args",
@@ -184,5 +187,32 @@ fn pure_rooms_do_no_input_or_output() {
         }
     }
     assert!(seen > 30, "{seen} files");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// What only one room may do, and how that is written.
+const ALONE: &[(&str, &[&str])] = &[(
+    "signals",
+    &[
+        "ctrlc::",
+        "signal_hook",
+        "sigaction",
+        "libc::signal",
+        "SigSet",
+        "SigHandler",
+        "sigmask",
+        "signalfd",
+    ],
+)];
+
+#[test]
+fn what_is_one_rooms_alone_is_in_no_other() {
+    let mut wrong = Vec::new();
+    for (file, code) in code() {
+        for (owner, words) in ALONE.iter().filter(|(owner, _)| *owner != room(&file)) {
+            let found = words.iter().filter(|word| code.contains(**word));
+            wrong.extend(found.map(|word| format!("{file} has {word}, which is for {owner}")));
+        }
+    }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

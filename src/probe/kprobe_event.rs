@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{ForkResult, Pid};
 
+use crate::signals;
 use crate::turn::Detaching;
 
 /// Calls under way at once for which a return is certain; the most that the kernel takes (KRETPROBE_MAXACTIVE_MAX,
@@ -121,12 +122,9 @@ fn remove_orphans(tracefs: &Path) {
 
 /// The keeper: waits for the end of the process that forked it, and removes its events.
 fn keep(tracefs: &Path, group: &str, alive: OwnedFd) -> ! {
-    // A terminal's signals, and those to our process group, are not for the keeper. A failure leaves it exposed to them.
+    // A failure leaves the keeper exposed to what our terminal sends.
     let _ = nix::unistd::setsid();
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
-        // SAFETY: ignoring a signal runs no code of ours.
-        unsafe { libc::signal(signal, libc::SIG_IGN) };
-    }
+    signals::ignore();
     // SAFETY: the name is a string that ends with a zero.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"iosb-keeper".as_ptr()) };
     close_all_but(&alive);

@@ -17,6 +17,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::event::{self, Signals};
 use crate::say;
+use crate::signals;
 use crate::view::Screen;
 use crate::view::text::counted;
 
@@ -139,7 +140,7 @@ impl Output {
         loop {
             self.settle()?;
             let Some(progress) = self.progress() else { return Ok(()) };
-            if event::is_ending() && until.is_none() {
+            if signals::is_ending() && until.is_none() {
                 self.make_room();
                 until = Instant::now().checked_add(PATIENCE);
             }
