@@ -157,7 +157,29 @@ fn maker(file: &str, kind: &str) -> Maker {
         file
     };
     let aio = |code, flags| Maker::Aio(Aio::new(), code, open(flags));
-    let request = match kind {
+    match kind {
+        "aio-direct" => return aio(AIO_READ, libc::O_DIRECT),
+        "aio-cached" => return aio(AIO_READ, 0),
+        "aio-write" => return aio(AIO_WRITE, libc::O_DIRECT),
+        _ => {}
+    }
+    let request = request(kind);
+    let (ring, file) = (Uring::new(request.setup), open(request.open));
+    if request.flags & REGISTERED_FILE != 0 {
+        ring.register(REGISTER_FILES, &raw const file as i64);
+    }
+    let file = if request.flags & REGISTERED_FILE != 0 { 0 } else { file };
+    match kind {
+        "uring-broken-links" => Maker::BrokenLinks(ring, request, file),
+        "uring-cancelled" => Maker::Cancelled(ring, request, file),
+        "uring-abandoned" => Maker::Abandoned(ring, request, file),
+        _ => Maker::Uring(ring, request, file),
+    }
+}
+
+/// What io_uring is asked for.
+fn request(kind: &str) -> Request {
+    match kind {
         "uring-direct" => DIRECT_READS,
         "uring-cached" => READS,
         "uring-write" => DIRECT_WRITES,
@@ -221,21 +243,7 @@ fn maker(file: &str, kind: &str) -> Maker {
             results: &[0],
             ..READS
         },
-        "aio-direct" => return aio(AIO_READ, libc::O_DIRECT),
-        "aio-cached" => return aio(AIO_READ, 0),
-        "aio-write" => return aio(AIO_WRITE, libc::O_DIRECT),
         other => panic!("no requests are {other:?}"),
-    };
-    let (ring, file) = (Uring::new(request.setup), open(request.open));
-    if request.flags & REGISTERED_FILE != 0 {
-        ring.register(REGISTER_FILES, &raw const file as i64);
-    }
-    let file = if request.flags & REGISTERED_FILE != 0 { 0 } else { file };
-    match kind {
-        "uring-broken-links" => Maker::BrokenLinks(ring, request, file),
-        "uring-cancelled" => Maker::Cancelled(ring, request, file),
-        "uring-abandoned" => Maker::Abandoned(ring, request, file),
-        _ => Maker::Uring(ring, request, file),
     }
 }
 

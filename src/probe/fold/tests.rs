@@ -627,25 +627,7 @@ fn trace(program: &[bpf_insn], mut registers: [u64; REGISTERS]) -> Vec<[u64; 6]>
                 return trace;
             }
             JUMP => place = place.strict_add_signed(isize::from(i.off)),
-            CALL => {
-                // What is where arguments would be, nobody sees.
-                registers[usize::from(arguments(i)) + 1..=5].fill(0);
-                trace.push(std::array::from_fn(
-                    |n| if n == 0 { i.imm as u64 } else { registers[n] },
-                ));
-                for (nth, argument) in registers[1..=5].iter().enumerate() {
-                    let Some(seen) = on_stack(&mut stack, *argument) else {
-                        continue;
-                    };
-                    trace.extend(seen.iter().map(|byte| [u64::from(*byte); 6]));
-                    for byte in seen.iter_mut().take(9) {
-                        *byte ^= 0x11 << nth;
-                    }
-                }
-                for (number, register) in registers[..=5].iter_mut().enumerate() {
-                    *register = (trace.len() * 10 + number) as u64;
-                }
-            }
+            CALL => trace_call(i, &mut registers, &mut stack, &mut trace),
             LOAD_CONSTANT => {
                 registers[usize::from(i.dst_reg())] = match loaded(i, &program[place], &constants).unwrap() {
                     Value::Number(number) => number,
@@ -696,6 +678,32 @@ fn trace(program: &[bpf_insn], mut registers: [u64; REGISTERS]) -> Vec<[u64; 6]>
                 0,
             ]),
         }
+    }
+}
+
+/// A call sees its arguments, and what they point to on the stack, which it changes.
+fn trace_call(
+    i: &bpf_insn,
+    registers: &mut [u64; REGISTERS],
+    stack: &mut [u8; STACK as usize],
+    trace: &mut Vec<[u64; 6]>,
+) {
+    // What is where arguments would be, nobody sees.
+    registers[usize::from(arguments(i)) + 1..=5].fill(0);
+    trace.push(std::array::from_fn(
+        |n| if n == 0 { i.imm as u64 } else { registers[n] },
+    ));
+    for (nth, argument) in registers[1..=5].iter().enumerate() {
+        let Some(seen) = on_stack(stack, *argument) else {
+            continue;
+        };
+        trace.extend(seen.iter().map(|byte| [u64::from(*byte); 6]));
+        for byte in seen.iter_mut().take(9) {
+            *byte ^= 0x11 << nth;
+        }
+    }
+    for (number, register) in registers[..=5].iter_mut().enumerate() {
+        *register = (trace.len() * 10 + number) as u64;
     }
 }
 

@@ -100,10 +100,8 @@ fn requests(name: &'static str, file: &str, count: u64, check: Verdict) -> Resul
     Scene::new(name, &["/init", "async", file, &format!("{name}:{count}")], check)
 }
 
-fn scenes(guest: &Guest) -> Result<(), String> {
-    let at = Places::new(guest)?;
-    let throttled = scene("direct", at.direct, THROTTLED, throttled)?;
-    let _group = Group::new(at.direct, throttled.workload.pid)?;
+/// All of them, in the order of their turns.
+fn in_turn(at: &Places, throttled: Scene) -> Result<Vec<Scene>, String> {
     let mut all = vec![
         Scene {
             name: "mix",
@@ -144,6 +142,14 @@ fn scenes(guest: &Guest) -> Result<(), String> {
     if let Some(file) = at.f2fs {
         all.push(scene("files", file, FILES, |told| told.is_of_files(&["f2fs"]))?);
     }
+    Ok(all)
+}
+
+fn scenes(guest: &Guest) -> Result<(), String> {
+    let at = Places::new(guest)?;
+    let throttled = scene("direct", at.direct, THROTTLED, throttled)?;
+    let _group = Group::new(at.direct, throttled.workload.pid)?;
+    let all = in_turn(&at, throttled)?;
     // The tool ends when all have ended, so one never has its turn.
     let last = Workload::start(&MIX)?;
     let pids = all.iter().map(|scene| &scene.workload).chain([&last]);
@@ -925,21 +931,8 @@ struct Places {
 }
 
 impl Places {
-    fn new(guest: &Guest) -> Result<Self, String> {
-        const UPPER: &str = "/mnt/ext4/stack/upper";
-        const WORK: &str = "/mnt/ext4/stack/work";
-        // Where it is no module, it is in the kernel.
-        let optional = ["mq_deadline", "aesni_intel"];
-        let mut modules: Vec<Loaded> = optional.iter().filter_map(|name| guest.load(name, "").ok()).collect();
-        for module in ["overlay", "btrfs"] {
-            modules.push(guest.load(module, "")?);
-        }
-        let has_f2fs = guest.has_module("f2fs");
-        if has_f2fs {
-            modules.push(guest.load("crc32_generic", "")?);
-            modules.push(guest.load("f2fs", "")?);
-        }
-        let peers = Peers::new(guest)?;
+    /// Where each of them stands is in [`Self::new`].
+    fn disks(guest: &Guest) -> Result<NullDisks, String> {
         let mut disks = NullDisks::slow(guest, LONG, &[])?;
         let delay = DELAY.as_nanos().to_string();
         let slow = [("irqmode", "2"), ("completion_nsec", &*delay)];
@@ -955,17 +948,11 @@ impl Places {
         for (disk, scheduler) in [("nullb2", "none"), ("nullb3", "mq-deadline")] {
             set_queue(disk, &[("scheduler", scheduler)])?;
         }
-        let key = "00".repeat(16);
-        let sectors = 64 << 11;
-        let crypt = MappedDisk::new(
-            guest,
-            "dm_crypt",
-            "crypt",
-            sectors,
-            &format!("aes-cbc-plain64 {key} 0 /dev/nullb4 0"),
-        )?;
-        let device = crypt.device();
-        for device in [NullDisks::FIRST, &device] {
+        Ok(disks)
+    }
+
+    fn make_file_systems(crypt: &str, has_f2fs: bool) -> Result<(), String> {
+        for device in [NullDisks::FIRST, crypt] {
             // Features are named, as 5.10 does not mount today's.
             let features = "none,has_journal,extent,filetype,sparse_super,large_file";
             let mut mkfs = Command::new("mkfs.ext4");
@@ -977,6 +964,36 @@ impl Places {
             let mut mkfs = peers::command(&["mkfs.f2fs", "-q", "-f", F2FS_DISK]);
             run(&mut mkfs, MINUTE)?.success()?;
         }
+        Ok(())
+    }
+
+    fn new(guest: &Guest) -> Result<Self, String> {
+        const UPPER: &str = "/mnt/ext4/stack/upper";
+        const WORK: &str = "/mnt/ext4/stack/work";
+        // Where it is no module, it is in the kernel.
+        let optional = ["mq_deadline", "aesni_intel"];
+        let mut modules: Vec<Loaded> = optional.iter().filter_map(|name| guest.load(name, "").ok()).collect();
+        for module in ["overlay", "btrfs"] {
+            modules.push(guest.load(module, "")?);
+        }
+        let has_f2fs = guest.has_module("f2fs");
+        if has_f2fs {
+            modules.push(guest.load("crc32_generic", "")?);
+            modules.push(guest.load("f2fs", "")?);
+        }
+        let peers = Peers::new(guest)?;
+        let disks = Self::disks(guest)?;
+        let key = "00".repeat(16);
+        let sectors = 64 << 11;
+        let crypt = MappedDisk::new(
+            guest,
+            "dm_crypt",
+            "crypt",
+            sectors,
+            &format!("aes-cbc-plain64 {key} 0 /dev/nullb4 0"),
+        )?;
+        let device = crypt.device();
+        Self::make_file_systems(&device, has_f2fs)?;
         for folder in [UPPER, WORK] {
             fs::create_dir_all(folder).map_err(|e| format!("{folder}: {e}"))?;
         }
