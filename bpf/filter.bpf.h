@@ -4,9 +4,12 @@
 #define __FILTER_BPF_H__
 
 #define S_IFMT 0170000
+#define S_IFIFO 0010000
+#define S_IFCHR 0020000
 #define S_IFBLK 0060000
 #define S_IFDIR 0040000
 #define S_IFREG 0100000
+#define S_IFSOCK 0140000
 
 /* Processes traced, by number. */
 struct {
@@ -69,10 +72,30 @@ static __always_inline bool thread_is_traced(__u64 id)
 
 enum verdict {
 	TRACED,
-	EXCLUDED, /* a socket, a pipe, a tty: counted */
 	FOREIGN, /* on another disk: not asked for */
 	OTHERS, /* another file system's, which may have a program of its own on the function */
+	EXCLUDED, /* and above, by as much as the file's kind is: a socket, a pipe, a tty. It is counted */
 };
+#define KIND_SHIFT 12 /* of S_IFMT */
+
+/* By itself, as count_lost() is. `verdict`: that of its file, from EXCLUDED on. */
+__noinline int count_excluded(__u32 op, __u32 verdict)
+{
+	__u32 kind = (verdict - EXCLUDED) << KIND_SHIFT;
+	struct op_stats *s = stats_of(op);
+
+	if (!s)
+		return 0;
+	if (kind == S_IFSOCK)
+		add(&s->apart[EXCLUDED_SOCKET], 1);
+	else if (kind == S_IFIFO)
+		add(&s->apart[EXCLUDED_PIPE], 1);
+	else if (kind == S_IFCHR)
+		add(&s->apart[EXCLUDED_CHARACTER], 1);
+	else
+		add(&s->apart[EXCLUDED_OTHER], 1);
+	return 0;
+}
 
 /* Regular files, directories and block devices only, unless all kinds were asked for; on the disks asked for. */
 #define DEFINE_JUDGE_INODE(NAME, GET)                                                                                  \
@@ -84,7 +107,7 @@ enum verdict {
 			/* Or the compiler would ask for the rarest kind first. */                                     \
 			barrier_var(kind);                                                                             \
 			if (kind != S_IFDIR && kind != S_IFBLK)                                                        \
-				return EXCLUDED;                                                                       \
+				return EXCLUDED + (kind >> KIND_SHIFT);                                                \
 		}                                                                                                      \
 		if (config.by_file) {                                                                                  \
 			struct super_block *sb = GET(inode, i_sb);                                                     \

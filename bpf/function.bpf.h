@@ -185,8 +185,8 @@ static __always_inline bool was_not_asked_for(struct thread_state *state, __u32 
 	if (verdict == TRACED)
 		return false;
 	if (frame->entered_ns) {
-		if (verdict == EXCLUDED)
-			count_excluded(point_op(frame->point));
+		if (verdict >= EXCLUDED)
+			count_excluded(point_op(frame->point), verdict);
 		frame->entered_ns = 0;
 		release_thread(state, thread);
 	}
@@ -233,8 +233,8 @@ static __always_inline bool was_not_asked_for(struct thread_state *state, __u32 
 		verdict = JUDGE(ctx, point);                                                                           \
 		if (verdict == OTHERS)                                                                                 \
 			return 0;                                                                                      \
-		if (verdict == EXCLUDED && !point_silent(point))                                                       \
-			count_excluded(point_op(point));                                                               \
+		if (verdict >= EXCLUDED && !point_silent(point))                                                       \
+			count_excluded(point_op(point), verdict);                                                      \
 		is_counted = !config.rows_only || point_is_door(point);                                                \
 		if (!is_counted && point_shape(point) == SHAPE_KIOCB_0)                                                \
 			is_counted = GET((struct kiocb *)ARG(ctx, 0), ki_complete);                                    \

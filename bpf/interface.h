@@ -110,7 +110,7 @@ enum lost_reason {
 	LOST_REASONS = 4,
 };
 
-/* Requests of the block layer that are not in the histogram, and are no loss. */
+/* Requests of the block layer that are not in the histogram, and are no loss; places in `apart` of an op. */
 enum apart {
 	APART_AT_START = 0, /* issued before the run began */
 	APART_NEVER_ISSUED = 1, /* completed without having been issued: an empty flush, or what the driver refused */
@@ -118,6 +118,14 @@ enum apart {
 	APART_UNOWNED = 3, /* whose submitter nothing tells, where processes are asked for */
 	APART_UNTIMED = 4, /* whose queue time began nobody knows when */
 	APART_KINDS = 5,
+};
+
+/* Calls on files of a kind that was not asked for: the same places, of an op of calls. */
+enum excluded {
+	EXCLUDED_SOCKET = 0,
+	EXCLUDED_PIPE = 1, /* FIFOs that have a name, too */
+	EXCLUDED_CHARACTER = 2, /* devices: terminals, /dev/null */
+	EXCLUDED_OTHER = 3, /* eventfd, epoll and all else that lives on no file system */
 };
 
 /* Smallest and largest time of two generations; see control.epoch. */
@@ -144,7 +152,6 @@ struct op_stats {
 	__u64 total_ns;
 	__u64 bytes;
 	__u64 errors;
-	__u64 excluded; /* calls on files of a kind that was not asked for */
 	__u64 queued; /* asynchronous: submitted (-EIOCBQUEUED), not timed */
 	__u64 lost[LOST_REASONS];
 	__u64 queue_ns; /* block layer: the part of total_ns from the start of the queue time to the issue */
@@ -154,7 +161,8 @@ struct op_stats {
 	 */
 	__u64 under_way;
 	__u64 half_seen; /* returns of calls whose entry was skipped, whosever they were; ends of requests whose issue was not seen */
-	__u64 apart[APART_KINDS];
+	__u64 apart[APART_KINDS]; /* by enum apart those of requests, by enum excluded those of calls */
+	__u64 pad; /* to a whole number of cache lines */
 	struct errno_count errnos[ERRNOS];
 	/* In this order: they are counted the other way round, so that who reads in between finds no part without its whole. */
 	__u64 steps[STEPS];

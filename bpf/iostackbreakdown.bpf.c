@@ -14,8 +14,8 @@ volatile struct control control;
 
 #include "compat.bpf.h"
 #include "point.bpf.h"
-#include "filter.bpf.h"
 #include "stats.bpf.h"
+#include "filter.bpf.h"
 #include "bins.bpf.h"
 #include "names.bpf.h"
 #include "group.bpf.h"

@@ -48,8 +48,8 @@ static __always_inline bool begin_session(__u32 point, enum verdict verdict)
 	struct op_stats *s;
 
 	if (unlikely(verdict != TRACED)) {
-		if (verdict == EXCLUDED)
-			count_excluded(point_op(point));
+		if (verdict >= EXCLUDED)
+			count_excluded(point_op(point), verdict);
 		return false;
 	}
 	if (config.bins) {

@@ -122,14 +122,6 @@ __noinline int count_lost(__u32 row, __u32 why, __u64 n)
 	return 0;
 }
 
-static __always_inline void count_excluded(__u32 op)
-{
-	struct op_stats *s = stats_of(op);
-
-	if (s)
-		add(&s->excluded, 1);
-}
-
 /* An errno that finds no place is in `errors` alone, and the report says so. */
 __noinline int count_errno(__u32 row, __u32 error)
 {

@@ -130,8 +130,8 @@ __noinline int has_path(__u64 path)
 			if (config.tells_slow && hand)                                                                 \
 				keep_arguments(hand, point_op(point), fd, file, ARG_0(args), ARG_1(args), ARG_2(args), \
 					       ARG_3(args));                                                           \
-		} else if (verdict == EXCLUDED)                                                                        \
-			count_excluded(point_op(point));                                                               \
+		} else if (verdict >= EXCLUDED)                                                                        \
+			count_excluded(point_op(point), verdict);                                                      \
 		return 0;                                                                                              \
 	}
 
@@ -199,8 +199,8 @@ static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 
 		call.group = group_of_call(file);
 
-		if (verdict == EXCLUDED)
-			count_excluded(point_op(call.point));
+		if (verdict >= EXCLUDED)
+			count_excluded(point_op(call.point), verdict);
 		if (verdict != TRACED) {
 			if (has_hand)
 				put_hand(state, thread);

@@ -22,8 +22,8 @@ use iostackbreakdown::model::report::neighbour::{Neighbour, Neighbours};
 use iostackbreakdown::model::report::slow::LeftOut;
 use iostackbreakdown::model::report::stack::StackReport;
 use iostackbreakdown::model::report::{
-    Agreement, Apart, Budget, Cause, CauseKind, Cost, Diskstats, LayerReport, Loss, LossReason, NotMeasured, OpReport,
-    Probe, Report, Runs,
+    Agreement, Apart, Budget, Cause, CauseKind, Cost, Diskstats, Excluded, LayerReport, Loss, LossReason, NotMeasured,
+    OpReport, Probe, Report, Runs,
 };
 use iostackbreakdown::view::json::{self, Form, form};
 use iostackbreakdown::view::text::{self, TextOptions, Unit};
@@ -303,7 +303,12 @@ fn no_number_makes_a_report_wide() {
                     ..OpReport::new(op)
                 };
                 let report = report(vec![LayerReport {
-                    excluded: *other,
+                    excluded: Excluded {
+                        socket: *other,
+                        pipe: *count,
+                        character_device: *other,
+                        other: *count,
+                    },
                     in_flight: Some(*other),
                     losses: vec![loss(LossReason::EntryMissed, *other, true)],
                     diskstats: Some(Diskstats {
@@ -342,7 +347,10 @@ fn several_layers() -> Report {
         layer(Layer::Syscall, vec![read(), never(Op::Preadv2), slow, fsync()]),
         LayerReport {
             in_flight: Some(2),
-            excluded: 1,
+            excluded: Excluded {
+                pipe: 1,
+                ..Excluded::default()
+            },
             ..layer(Layer::Vfs, vec![read(), write(), never(Op::Open), fsync()])
         },
         layer(Layer::Ext4, vec![never(Op::Read), never(Op::Write)]),
@@ -396,7 +404,12 @@ fn trouble() -> Report {
         ..write()
     };
     let mut report = report(vec![LayerReport {
-        excluded: 8_113,
+        excluded: Excluded {
+            socket: 8_000,
+            pipe: 12,
+            character_device: 100,
+            other: 1,
+        },
         losses: vec![
             loss(LossReason::ReturnMissed, 12, false),
             loss(LossReason::TableFull, 0, false),

@@ -20,8 +20,8 @@ use iostackbreakdown::model::report::neighbour::{Neighbour, Neighbours};
 use iostackbreakdown::model::report::slow::{CallPath, Inode, LeftOut, PathKind, SlowCall, SlowRow};
 use iostackbreakdown::model::report::stack::StackReport;
 use iostackbreakdown::model::report::{
-    Agreement, Apart, AttachPoint, Budget, Cause, CauseKind, Cost, Diskstats, Filter, LayerReport, Loss, LossReason,
-    NotMeasured, OpReport, Probe, Refused, Report, Runs,
+    Agreement, Apart, AttachPoint, Budget, Cause, CauseKind, Cost, Diskstats, Excluded, Filter, LayerReport, Loss,
+    LossReason, NotMeasured, OpReport, Probe, Refused, Report, Runs,
 };
 use iostackbreakdown::view::json::{self, Form, form};
 use iostackbreakdown::view::text::{self, TextOptions, Unit};
@@ -469,7 +469,7 @@ fn the_schema_is_complete() {
             );
         }
     }
-    assert_eq!(objects, 41);
+    assert_eq!(objects, 42);
     assert_eq!(
         schema.pointer("/$defs/report/properties/schema_version/const"),
         Some(&json!(json::SCHEMA_VERSION))
@@ -480,7 +480,12 @@ fn the_schema_is_complete() {
 #[test]
 fn a_report_is_as_written_here() {
     let mut report = report(vec![LayerReport {
-        excluded: 8113,
+        excluded: Excluded {
+            socket: 8_000,
+            pipe: 13,
+            character_device: 100,
+            other: 0,
+        },
         in_flight: Some(0),
         absent: vec![reason("fsync", "vfs_fsync_range: refused by this kernel")],
         not_measured: vec![reason("fsync", "vfs_fsync_range: refused by this kernel")],
@@ -536,10 +541,10 @@ fn a_report_is_as_written_here() {
         r#""errors":null,"bytes":null,"total_ns":null,"min_ns":null,"max_ns":null,"p50_ns":null,"p90_ns":null,"#,
         r#""p99_ns":null,"queue_ns":null,"async_not_timed":null,"apart":null,"buckets":null,"attach":[],"refused":[],"#,
         r#""lost":null}],"#,
-        r#""excluded":{"not_file":8113},"in_flight":{"start":null,"end":0},"#,
+        r#""excluded":{"not_file":8113,"by_kind":{"socket":8000,"pipe":13,"character_device":100,"other":0}},"in_flight":{"start":null,"end":0},"#,
         r#""lost":{"return_missed":0,"issue_missed":0,"entry_missed":0,"no_storage":0,"table_full":0,"clock_backwards":0},"#,
         r#""lost_up_to":[],"lost_causes":[],"not_measured":[{"what":"fsync","reason":"vfs_fsync_range: refused by this kernel"}],"#,
-        r#""warnings":[],"queue_from":null,"diskstats":null,"neighbours":null}],"stack":null,"groups":null,"excluded":{"not_file":8113},"in_flight":{"start":null,"end":0},"#,
+        r#""warnings":[],"queue_from":null,"diskstats":null,"neighbours":null}],"stack":null,"groups":null,"excluded":{"not_file":8113,"by_kind":{"socket":8000,"pipe":13,"character_device":100,"other":0}},"in_flight":{"start":null,"end":0},"#,
         r#""lost":{"return_missed":0,"issue_missed":0,"entry_missed":0,"no_storage":0,"table_full":0,"clock_backwards":0},"#,
         r#""lost_up_to":[],"cost":{"process_ns":6204000,"probes_ns":813,"probe_runs":13,"reason":null,"budget":null},"#,
         r#""probes":[{"layer":"vfs","hook":"fentry/fexit","functions":["vfs_read"],"entry":{"count":7,"ns":301},"#,
@@ -658,7 +663,10 @@ fn trouble_is_told_by_layer_and_in_sum() {
     assert_eq!(report["lost"]["clock_backwards"], 0);
     assert_eq!(report["lost_up_to"], json!(["entry_missed"]));
     assert_eq!(report["in_flight"], json!({"start": null, "end": 5}));
-    assert_eq!(report["excluded"], json!({"not_file": 8114}));
+    assert_eq!(
+        report["excluded"],
+        json!({"not_file": 8114, "by_kind": {"socket": 8000, "pipe": 14, "character_device": 100, "other": 0}})
+    );
     assert_eq!(report["warnings"], json!(["3 children were not followed"]));
     assert_eq!(vfs["warnings"], json!(["kretprobe at vfs can lose calls"]));
     assert_eq!(
@@ -701,10 +709,10 @@ fn requests_have_what_only_they_have() {
     assert_eq!(blk["ops"][0]["queue_ns"], 53_360_000);
     assert_eq!(blk["queue_from"], "block_io_start");
     assert_eq!(blk["in_flight"], json!({"start": 7, "end": 0}));
-    assert_eq!(blk["excluded"], json!({"not_file": null}));
+    assert_eq!(blk["excluded"], json!({"not_file": null, "by_kind": null}));
     assert_eq!(
         report["excluded"],
-        json!({"not_file": 0}),
+        json!({"not_file": 0, "by_kind": {"socket": 0, "pipe": 0, "character_device": 0, "other": 0}}),
         "of the layers that have files"
     );
     assert_eq!(report["in_flight"]["start"], Value::Null, "not known of vfs");
@@ -817,7 +825,10 @@ fn several_layers() -> Report {
         layer(Layer::Syscall, vec![read(), never(Op::Preadv2), fsync()]),
         LayerReport {
             in_flight: Some(2),
-            excluded: 1,
+            excluded: Excluded {
+                pipe: 1,
+                ..Excluded::default()
+            },
             ..layer(Layer::Vfs, vec![read(), never(Op::Open), fsync()])
         },
         layer(Layer::Ext4, vec![never(Op::Read)]),
@@ -841,7 +852,12 @@ fn trouble() -> Report {
     };
     let mut report = report(vec![
         LayerReport {
-            excluded: 8_113,
+            excluded: Excluded {
+                socket: 8_000,
+                pipe: 13,
+                character_device: 100,
+                other: 0,
+            },
             losses: vec![
                 loss(LossReason::ReturnMissed, 12, false),
                 loss(LossReason::TableFull, 0, false),
@@ -858,7 +874,10 @@ fn trouble() -> Report {
         },
         refused(Layer::Ext4),
         LayerReport {
-            excluded: 1,
+            excluded: Excluded {
+                pipe: 1,
+                ..Excluded::default()
+            },
             losses: vec![loss(LossReason::ReturnMissed, 30, false)],
             skips_unknown: true,
             in_flight: Some(2),
@@ -974,7 +993,11 @@ fn largest() -> Report {
             loss(LossReason::ReturnMissed, u64::MAX, false),
             loss(LossReason::EntryMissed, u64::MAX, true),
         ],
-        excluded: u64::MAX,
+        excluded: Excluded {
+            socket: u64::MAX,
+            pipe: u64::MAX,
+            ..Excluded::default()
+        },
         in_flight: Some(u64::MAX),
         ..layer(Layer::Syscall, vec![reads])
     };

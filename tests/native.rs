@@ -19,13 +19,15 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use nix::sys::eventfd::EventFd;
 use nix::sys::signal::Signal;
 use process::{Running, run, wait_for};
 
@@ -61,8 +63,12 @@ const ROUND: [(&str, u64, u64); 19] = [
     ("fstatfs", 29, 0),
     ("fsetxattr", 4, 0),
 ];
-/// Calls of a round on a pipe, which are not counted, but their number is told.
+/// Calls of a round on what is no file, which are not counted, but their number is told.
+const ON_SOCKETS: u64 = 2;
 const ON_PIPES: u64 = 12;
+const ON_DEVICES: u64 = 5;
+const ON_EVENTS: u64 = 8;
+const EXCLUDED: u64 = ON_SOCKETS + ON_PIPES + ON_DEVICES + ON_EVENTS;
 
 /// Those that nothing else in the process calls, not even to start.
 const RARE: [&str; 4] = ["pread64", "preadv", "pwrite64", "fdatasync"];
@@ -114,7 +120,7 @@ fn workload() {
         .custom_flags(libc::O_CLOEXEC)
         .open(&path)
         .unwrap();
-    let pipe = nix::unistd::pipe().unwrap();
+    let others = Others::new();
     let path = CString::new(path.to_str().unwrap()).unwrap();
     while go.load(Ordering::SeqCst) == 0 {
         std::thread::sleep(Duration::from_millis(1));
@@ -125,7 +131,7 @@ fn workload() {
         rounds.parse().unwrap()
     };
     for n in 1..=rounds {
-        round(file.as_raw_fd(), (pipe.0.as_raw_fd(), pipe.1.as_raw_fd()), &path);
+        round(file.as_raw_fd(), &others, &path);
         done.store(n, Ordering::SeqCst);
     }
     if std::env::var_os("IOSB_NATIVE_ENDS").is_some() {
@@ -137,8 +143,27 @@ fn workload() {
     }
 }
 
+/// What is no file on a disk.
+struct Others {
+    pipe: (OwnedFd, OwnedFd),
+    socket: (UnixStream, UnixStream),
+    zero: fs::File,
+    event: EventFd,
+}
+
+impl Others {
+    fn new() -> Self {
+        Self {
+            pipe: nix::unistd::pipe().unwrap(),
+            socket: UnixStream::pair().unwrap(),
+            zero: fs::File::open("/dev/zero").unwrap(),
+            event: EventFd::new().unwrap(),
+        }
+    }
+}
+
 /// Every call by its number, so that no library chooses another.
-fn round(file: i32, pipe: (i32, i32), path: &CStr) {
+fn round(file: i32, others: &Others, path: &CStr) {
     let mut memory = [0_u8; 4096];
     let at = memory.as_mut_ptr();
     let vector = libc::iovec {
@@ -207,16 +232,32 @@ fn round(file: i32, pipe: (i32, i32), path: &CStr) {
             }
         }
     }
-    for _ in 0..ON_PIPES / 3 {
-        // SAFETY: one byte goes in and comes out.
+    let passed_on = |from: i32, to: i32, bytes: &[u8]| {
+        // SAFETY: what goes in comes out, and there is room for it.
         let answers = unsafe {
             [
-                libc::syscall(libc::SYS_write, pipe.1, at, 1),
-                libc::syscall(libc::SYS_read, pipe.0, at, 1),
-                stat_of(pipe.0),
+                libc::syscall(libc::SYS_write, to, bytes.as_ptr(), bytes.len()),
+                libc::syscall(libc::SYS_read, from, at, bytes.len()),
             ]
         };
-        assert_eq!(answers, [1, 1, 0]);
+        assert_eq!(answers.map(usize::try_from), [Ok(bytes.len()); 2]);
+    };
+    let (out, into) = (others.pipe.0.as_raw_fd(), others.pipe.1.as_raw_fd());
+    for _ in 0..ON_PIPES / 3 {
+        passed_on(out, into, &[1]);
+        assert_eq!(stat_of(out), 0);
+    }
+    for _ in 0..ON_SOCKETS / 2 {
+        passed_on(others.socket.0.as_raw_fd(), others.socket.1.as_raw_fd(), &[1]);
+    }
+    let event = others.event.as_fd().as_raw_fd();
+    for _ in 0..ON_EVENTS / 2 {
+        passed_on(event, event, &1_u64.to_ne_bytes());
+    }
+    for _ in 0..ON_DEVICES {
+        // SAFETY: there is room for it.
+        let answer = unsafe { libc::syscall(libc::SYS_read, others.zero.as_raw_fd(), at, 10) };
+        assert_eq!(answer, 10);
     }
 }
 
@@ -460,7 +501,11 @@ fn a_process_is_counted_exactly() {
         let told = by_pid(20, &[]);
         told.is_exactly(&all(), 20)
             && (told.lost > 0 || {
-                assert_eq!(told.excluded, 20 * ON_PIPES, "{}", told.text);
+                assert_eq!(told.excluded, 20 * EXCLUDED, "{}", told.text);
+                let words: Vec<&str> = told.text.split_whitespace().collect();
+                let kinds = "240 on pipes, 160 on eventfds and the like, 100 on character devices, 40 on sockets";
+                let line = format!("excluded: 540 calls: {kinds} (--all-files)");
+                assert!(words.join(" ").contains(&line), "{}", told.text);
                 true
             })
     });
@@ -498,7 +543,14 @@ fn json_tells_a_process_exactly() {
         assert_eq!(report["kernel"], release.trim_end());
         let ops: Vec<_> = schema::layers(&report).flat_map(schema::ops).collect();
         assert!(ops.iter().all(|op| !schema::array(&op["attach"]).is_empty()), "{line}");
-        told.is_exactly(&all(), 20) && (told.lost > 0 || told.excluded == 20 * ON_PIPES)
+        let kinds = serde_json::json!({
+            "socket": 20 * ON_SOCKETS, "pipe": 20 * ON_PIPES, "character_device": 20 * ON_DEVICES, "other": 20 * ON_EVENTS
+        });
+        told.is_exactly(&all(), 20)
+            && (told.lost > 0 || {
+                assert_eq!(report["excluded"]["by_kind"], kinds, "{line}");
+                true
+            })
     });
 }
 

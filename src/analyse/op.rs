@@ -3,11 +3,12 @@
 //! What a report cannot hold is reported as the largest number, never as a small one.
 
 use crate::model::abi::{
-    APART_AT_START, APART_BY_KERNEL, APART_NEVER_ISSUED, APART_UNOWNED, APART_UNTIMED, LOST_REASONS,
+    APART_AT_START, APART_BY_KERNEL, APART_NEVER_ISSUED, APART_UNOWNED, APART_UNTIMED, EXCLUDED_CHARACTER,
+    EXCLUDED_OTHER, EXCLUDED_PIPE, EXCLUDED_SOCKET, LOST_REASONS,
 };
 use crate::model::histogram::Histogram;
 use crate::model::ids::Op;
-use crate::model::report::{Apart, OpReport};
+use crate::model::report::{Apart, Excluded, OpReport};
 use crate::model::snapshot::OpCounters;
 
 impl OpCounters {
@@ -29,7 +30,6 @@ impl OpCounters {
             total_ns: growth(self.total_ns, earlier.total_ns),
             bytes: growth(self.bytes, earlier.bytes),
             errors: growth(self.errors, earlier.errors),
-            excluded: growth(self.excluded, earlier.excluded),
             queued: growth(self.queued, earlier.queued),
             queue_ns: growth(self.queue_ns, earlier.queue_ns),
             apart: std::array::from_fn(|i| growth(self.apart[i], earlier.apart[i])),
@@ -42,10 +42,29 @@ impl OpCounters {
         }
     }
 
-    /// Calls on files of a kind that was not asked for.
+    /// Of an op of calls: those on files of a kind that was not asked for.
     #[must_use]
-    pub fn excluded_calls(&self) -> u64 {
-        limited(self.excluded)
+    pub fn excluded(&self) -> Excluded {
+        let calls = |kind: u32| limited(self.apart[kind as usize]);
+        Excluded {
+            socket: calls(EXCLUDED_SOCKET),
+            pipe: calls(EXCLUDED_PIPE),
+            character_device: calls(EXCLUDED_CHARACTER),
+            other: calls(EXCLUDED_OTHER),
+        }
+    }
+
+    /// Of an op of requests: those that are not in its count.
+    #[must_use]
+    pub fn requests_apart(&self) -> Apart {
+        let requests = |kind: u32| limited(self.apart[kind as usize]);
+        Apart {
+            at_start: requests(APART_AT_START),
+            never_issued: requests(APART_NEVER_ISSUED),
+            by_kernel: requests(APART_BY_KERNEL),
+            unowned: requests(APART_UNOWNED),
+            untimed: requests(APART_UNTIMED),
+        }
     }
 
     /// Samples lost, in the order of `enum lost_reason`.
@@ -66,7 +85,7 @@ impl OpCounters {
         limited(self.queue_ns)
     }
 
-    /// The difference of two readings as a report has it.
+    /// The difference of two readings as a report has it, without what is apart.
     #[must_use]
     pub fn report(&self, op: Op, moves_bytes: bool) -> OpReport {
         let counts = |slots: &[u128]| -> Vec<u64> { slots.iter().copied().map(limited).collect() };
@@ -80,7 +99,6 @@ impl OpCounters {
         let named: u128 = self.errnos.values().sum();
         let histogram = Histogram::from_steps(&counts(&self.steps));
         let counted = histogram.count() > 0;
-        let apart = |kind: u32| limited(self.apart[kind as usize]);
         OpReport {
             op,
             attach: Vec::new(),
@@ -93,13 +111,7 @@ impl OpCounters {
             errors,
             queued: limited(self.queued),
             queue_ns: None,
-            apart: Apart {
-                at_start: apart(APART_AT_START),
-                never_issued: apart(APART_NEVER_ISSUED),
-                by_kernel: apart(APART_BY_KERNEL),
-                unowned: apart(APART_UNOWNED),
-                untimed: apart(APART_UNTIMED),
-            },
+            apart: Apart::default(),
             histogram,
             unit_slots: if self.unit_slots.iter().any(|&n| n > 0) {
                 counts(&self.unit_slots)

@@ -76,12 +76,10 @@ pub struct OpCounters {
     pub total_ns: u128,
     pub bytes: u128,
     pub errors: u128,
-    /// Calls on files of a kind that was not asked for.
-    pub excluded: u128,
     /// Asynchronous calls that complete elsewhere.
     pub queued: u128,
     pub queue_ns: u128,
-    /// In the order of `enum apart_kind`.
+    /// In the order of `enum apart`, or of calls in that of `enum excluded`.
     pub apart: [u128; APART_KINDS as usize],
     /// In the order of `enum lost_reason`.
     pub lost: [u128; LOST_REASONS as usize],

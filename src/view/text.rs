@@ -31,7 +31,7 @@ use crate::model::abi::UNIT_SLOTS;
 use crate::model::events::Events;
 use crate::model::histogram::TOP_BIT;
 use crate::model::ids::{Hook, Layer, joined};
-use crate::model::report::{CauseKind, LayerReport, Loss, NotMeasured, OpReport, Report};
+use crate::model::report::{CauseKind, Excluded, LayerReport, Loss, NotMeasured, OpReport, Report};
 use crate::printable::printable;
 
 /// Columns of a report that goes to no terminal.
@@ -291,7 +291,7 @@ fn exact(op: &OpReport) -> String {
 
 /// Why a layer has no table. Nothing measured is not the same as not measured.
 fn nothing_to_tell(layer: &LayerReport) -> &'static str {
-    let seen = layer.excluded > 0
+    let seen = layer.excluded.calls() > 0
         || layer.in_flight.is_some_and(|n| n > 0)
         || layer.losses.iter().any(|loss| loss.count > 0)
         || layer.ops.iter().any(|op| op.queued > 0 || op.requests_ended() > 0);
@@ -606,8 +606,8 @@ fn print_trouble(layer: &LayerReport, page: &mut Page) {
     if !failed.is_empty() {
         page.line(&format!("errors: {}", failed.join("; ")));
     }
-    if layer.excluded > 0 {
-        page.line(&excluded(layer.excluded));
+    if let Some(excluded) = excluded(layer.excluded) {
+        page.line(&excluded);
     }
     let queued = layer.ops.iter().filter(|op| op.queued > 0);
     let queued: Vec<String> = queued.map(|op| format!("{} {}", op.op, thousands(op.queued))).collect();
@@ -636,12 +636,28 @@ fn print_warnings(warnings: &[String], page: &mut Page) {
     }
 }
 
-/// Calls on files that are no regular files, directories or block devices.
-fn excluded(calls: u64) -> String {
-    format!(
-        "excluded: {} on sockets, pipes, character devices and the like (--all-files)",
-        counted(calls, "call")
-    )
+/// `excluded: 5 calls: 3 on sockets, 2 on pipes (--all-files)`, of one kind `excluded: 3 calls on sockets (--all-files)`. `None`
+/// without a call.
+fn excluded(calls: Excluded) -> Option<String> {
+    let all = calls.calls();
+    let mut kinds = [
+        (calls.socket, "a socket", "sockets"),
+        (calls.pipe, "a pipe", "pipes"),
+        (calls.character_device, "a character device", "character devices"),
+        (calls.other, "an eventfd or the like", "eventfds and the like"),
+    ];
+    let mut told = format!("excluded: {}", counted(all, "call"));
+    let mut before = ": ";
+    // The largest first.
+    while let Some((calls, one, many)) = kinds.iter_mut().max_by_key(|kind| kind.0).filter(|kind| kind.0 > 0) {
+        if *calls < all {
+            told = told + before + &thousands(*calls);
+            before = ", ";
+        }
+        told = told + " on " + if *calls == 1 { one } else { many };
+        *calls = 0;
+    }
+    (all > 0).then(|| told + " (--all-files)")
 }
 
 /// A number and what it counts, in the singular or the plural.

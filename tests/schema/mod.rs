@@ -116,9 +116,30 @@ fn consistent(report: &Value) -> Result<(), String> {
             return Err(format!("{object}.{field} is not {sum:?}"));
         }
     }
-    let excluded = layers(report).map(|layer| number(&layer["excluded"]["not_file"]));
-    if number(&report["excluded"]["not_file"]) != excluded.fold(0, u64::saturating_add) {
-        return Err("the calls excluded are not the sum of those of the layers".into());
+    let of_layers: Vec<&Value> = layers(report).map(|layer| &layer["excluded"]).collect();
+    for excluded in of_layers.iter().chain([&&report["excluded"]]) {
+        let kinds = excluded["by_kind"].as_object().into_iter().flatten();
+        let sum = kinds.fold(0, |sum, (_, calls)| u64::saturating_add(sum, number(calls)));
+        if excluded["by_kind"].is_null() != excluded["not_file"].is_null() || sum != number(&excluded["not_file"]) {
+            return Err(format!("the kinds are {sum}: {excluded}"));
+        }
+    }
+    for kind in [
+        "/not_file",
+        "/by_kind/socket",
+        "/by_kind/pipe",
+        "/by_kind/character_device",
+        "/by_kind/other",
+    ] {
+        let calls = |excluded: &Value| excluded.pointer(kind).map_or(0, number);
+        if calls(&report["excluded"])
+            != of_layers
+                .iter()
+                .map(|excluded| calls(excluded))
+                .fold(0, u64::saturating_add)
+        {
+            return Err(format!("excluded{kind} is not the sum of those of the layers"));
+        }
     }
     Ok(())
 }

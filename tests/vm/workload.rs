@@ -35,6 +35,13 @@ pub const VFS: &str = "vfs";
 pub const EXT4: &str = "ext4";
 pub const BLK: &str = "blk";
 
+/// Kinds of file that live on no disk.
+pub const SOCKET: &str = "socket";
+pub const PIPE: &str = "pipe";
+pub const DEVICE: &str = "character_device";
+/// An eventfd, for example.
+pub const OTHER: &str = "other";
+
 /// One line of a table: a system call, and what it is to the layers.
 struct Step {
     /// How often it is made in a round. The numbers differ, so that calls taken for one another are noticed.
@@ -54,8 +61,8 @@ struct Step {
 enum On {
     /// A file on a disk: counted.
     File,
-    /// A pipe, a socket, a device of characters: not counted unless it was asked for.
-    Other,
+    /// What lives on no disk, such as a pipe: not counted unless it was asked for. Its kind, as JSON reports name it.
+    Other(&'static str),
     /// No file: a name or a descriptor of none. Counted, unless those of a disk were asked for.
     Nothing,
 }
@@ -119,8 +126,27 @@ const fn step(
     }
 }
 
-const fn other(step: Step) -> Step {
-    Step { on: On::Other, ..step }
+const fn on_socket(step: Step) -> Step {
+    on_kind(SOCKET, step)
+}
+
+const fn on_pipe(step: Step) -> Step {
+    on_kind(PIPE, step)
+}
+
+const fn on_device(step: Step) -> Step {
+    on_kind(DEVICE, step)
+}
+
+const fn on_other(step: Step) -> Step {
+    on_kind(OTHER, step)
+}
+
+const fn on_kind(kind: &'static str, step: Step) -> Step {
+    Step {
+        on: On::Other(kind),
+        ..step
+    }
 }
 
 const fn no_file(step: Step) -> Step {
@@ -199,28 +225,41 @@ const SYNCHRONOUS: &[Step] = &[
     }),
 ];
 
+/// What is written to an eventfd.
+static ONE: u64 = 1;
+
 /// Files that are not there, and what is no file on a disk.
 const NO_FILES: &[Step] = &[
     no_file(step(3, "openat", NOTHING, Error(libc::ENOENT), |h| {
         open_at(h.folder, h.missing, libc::O_RDONLY)
     })),
-    other(step(2, "write", WRITE_VFS, Bytes(1), |h| {
+    on_pipe(step(2, "write", WRITE_VFS, Bytes(1), |h| {
         sys(libc::SYS_write, &[h.pipe[1], h.buffer, 1])
     })),
-    other(step(2, "read", READ_VFS, Bytes(1), |h| {
+    on_pipe(step(2, "read", READ_VFS, Bytes(1), |h| {
         sys(libc::SYS_read, &[h.pipe[0], h.buffer, 1])
     })),
-    other(step(1, "write", WRITE_VFS, Bytes(2), |h| {
+    on_socket(step(1, "write", WRITE_VFS, Bytes(2), |h| {
         sys(libc::SYS_write, &[h.socket[1], h.buffer, 2])
     })),
-    other(step(1, "read", READ_VFS, Bytes(2), |h| {
+    on_socket(step(1, "read", READ_VFS, Bytes(2), |h| {
         sys(libc::SYS_read, &[h.socket[0], h.buffer, 2])
     })),
-    other(step(2, "openat", OPEN_FOLDER, Status(0), |h| {
+    on_device(step(2, "openat", OPEN_FOLDER, Status(0), |h| {
         h.keep(open_at(h.folder, h.null, libc::O_RDWR))
     })),
-    other(step(2, "close", NOTHING, Status(0), |h| {
+    on_device(step(3, "write", WRITE_VFS, Bytes(4), |h| {
+        sys(libc::SYS_write, &[h.newest(), h.buffer, 4])
+    })),
+    on_device(step(2, "close", NOTHING, Status(0), |h| {
         sys(libc::SYS_close, &[h.kept()])
+    })),
+    on_other(step(5, "write", WRITE_VFS, Bytes(8), |h| {
+        sys(libc::SYS_write, &[h.event, (&raw const ONE) as i64, 8])
+    })),
+    // All that was written to it.
+    on_other(step(1, "read", READ_VFS, Bytes(8), |h| {
+        sys(libc::SYS_read, &[h.event, h.buffer, 8])
     })),
 ];
 
@@ -449,8 +488,8 @@ pub struct Count {
 pub struct Calls {
     /// By layer and operation.
     pub ops: BTreeMap<(String, String), Count>,
-    /// Calls left out because of the kind of their file, by layer.
-    pub excluded: BTreeMap<String, u64>,
+    /// Calls left out because of the kind of their file, by layer and kind.
+    pub excluded: BTreeMap<(String, String), u64>,
 }
 
 impl Calls {
@@ -461,7 +500,10 @@ impl Calls {
             .ops
             .into_iter()
             .map(|((layer, op), count)| ((name(layer), op), count));
-        let excluded = self.excluded.into_iter().map(|(layer, calls)| (name(layer), calls));
+        let excluded = self
+            .excluded
+            .into_iter()
+            .map(|((layer, kind), calls)| ((name(layer), kind), calls));
         Self {
             ops: ops.collect(),
             excluded: excluded.collect(),
@@ -476,8 +518,8 @@ impl Calls {
             sum.bytes += count.bytes;
             sum.errors += count.errors;
         }
-        for (layer, excluded) in &others.excluded {
-            *self.excluded.entry(layer.clone()).or_default() += excluded;
+        for (kind, excluded) in &others.excluded {
+            *self.excluded.entry(kind.clone()).or_default() += excluded;
         }
         self
     }
@@ -492,8 +534,10 @@ fn truth(set: &str, rounds: u64, asked: Asked) -> Calls {
             if step.on == On::Nothing && asked == Asked::OnOneDisk {
                 continue;
             }
-            if step.on == On::Other && asked != Asked::All {
-                *truth.excluded.entry(layer.into()).or_default() += calls;
+            if let On::Other(kind) = step.on
+                && asked != Asked::All
+            {
+                *truth.excluded.entry((layer.into(), kind.into())).or_default() += calls;
                 continue;
             }
             let count = truth.ops.entry((layer.into(), op.into())).or_default();
@@ -706,6 +750,7 @@ struct Hand {
     folder: i64,
     pipe: [i64; 2],
     socket: [i64; 2],
+    event: i64,
     buffer: i64,
     /// Two pieces of the buffer, 50 and 30 bytes.
     vectors: i64,
@@ -758,6 +803,7 @@ impl Hand {
             folder: must(open_at(here, address(folder), libc::O_DIRECTORY)),
             pipe: pipe.map(i64::from),
             socket: socket.map(i64::from),
+            event: must(sys(libc::SYS_eventfd2, &[0, 0])),
             buffer,
             vectors: vectors.as_ptr() as i64,
             block: std::ptr::from_ref(block) as i64,
@@ -794,6 +840,11 @@ impl Hand {
     fn keep(&self, descriptor: i64) -> i64 {
         self.kept.borrow_mut().push(descriptor);
         descriptor.min(0)
+    }
+
+    /// The one that is taken out next.
+    fn newest(&self) -> i64 {
+        self.kept.borrow().last().copied().unwrap_or(-1)
     }
 
     fn kept(&self) -> i64 {

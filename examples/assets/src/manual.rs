@@ -182,7 +182,8 @@ const MESSAGES: &[Part] = &[
     Item("errors", "calls that failed, by error; their time is in the report"),
     Item(
         "excluded",
-        "calls on sockets, pipes, terminals and other files that are not stored; --all-files includes them",
+        "calls on sockets, pipes, character devices (terminals, /dev/zero) and other files that are not stored (eventfds \
+         and the like), by kind; --all-files includes them",
     ),
     Item(
         "asynchronous",

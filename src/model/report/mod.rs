@@ -148,7 +148,7 @@ pub struct LayerReport {
     /// The kinds of hook that measured it.
     pub hooks: Vec<Hook>,
     /// Calls left out because of the kind of their file.
-    pub excluded: u64,
+    pub excluded: Excluded,
     /// Samples that are in no histogram, by reason; reasons without one are absent.
     pub losses: Vec<Loss>,
     /// This kernel does not count the entries that it skips, so that [`LossReason::EntryMissed`] is not known.
@@ -210,6 +210,16 @@ pub struct AttachPoint {
 }
 
 objects! {
+    /// Calls on files of a kind that was not asked for.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Excluded {
+        pub socket: u64,
+        pub pipe: u64,
+        pub character_device: u64,
+        /// What lives on no file system, such as an eventfd.
+        pub other: u64,
+    }
+
     /// Requests that are counted apart.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Apart {
@@ -224,6 +234,26 @@ objects! {
         pub unowned: u64,
         /// With `-Q`: the start of their queue time is not known, so they are not timed.
         pub untimed: u64,
+    }
+}
+
+impl Excluded {
+    /// All together.
+    #[must_use]
+    pub fn calls(self) -> u64 {
+        let kinds = [self.socket, self.pipe, self.character_device, self.other];
+        kinds.into_iter().fold(0, u64::saturating_add)
+    }
+
+    pub fn add(&mut self, others: Self) {
+        for (sum, calls) in [
+            (&mut self.socket, others.socket),
+            (&mut self.pipe, others.pipe),
+            (&mut self.character_device, others.character_device),
+            (&mut self.other, others.other),
+        ] {
+            *sum = sum.saturating_add(calls);
+        }
     }
 }
 
@@ -415,7 +445,7 @@ impl LayerReport {
             not_measured: Vec::new(),
             absent: Vec::new(),
             hooks: Vec::new(),
-            excluded: 0,
+            excluded: Excluded::default(),
             losses: Vec::new(),
             skips_unknown: false,
             in_flight: None,

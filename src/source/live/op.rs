@@ -13,7 +13,6 @@ pub fn add(op: &mut OpCounters, cpu: &op_stats, epoch: u64) {
     add(&mut op.total_ns, cpu.total_ns);
     add(&mut op.bytes, cpu.bytes);
     add(&mut op.errors, cpu.errors);
-    add(&mut op.excluded, cpu.excluded);
     add(&mut op.queued, cpu.queued);
     add(&mut op.queue_ns, cpu.queue_ns);
     add(&mut op.half_seen, cpu.half_seen);

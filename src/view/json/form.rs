@@ -12,7 +12,7 @@ use crate::model::object::{self, Named, objects};
 use crate::model::report::neighbour::Neighbour;
 use crate::model::report::slow::{Inode, LeftOut};
 use crate::model::report::stack::Unbalanced;
-use crate::model::report::{Apart, Filter, NotMeasured};
+use crate::model::report::{Apart, Excluded as ByKind, Filter, NotMeasured};
 
 objects! {
     /// A run, or an interval of one.
@@ -180,6 +180,8 @@ objects! {
     #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Excluded {
         pub not_file: Option<u64>,
+        /// Reports of earlier versions do not say it.
+        pub by_kind: Option<ByKind>,
     }
 
     #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]

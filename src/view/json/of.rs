@@ -40,7 +40,10 @@ impl From<&report::Report> for Report {
     fn from(report: &report::Report) -> Self {
         let layers: Vec<Layer> = all(&report.layers);
         let measured = || layers.iter().filter(|layer| layer.measured);
-        let with_files = measured().map(|layer| layer.excluded.not_file).filter(Option::is_some);
+        let mut excluded: Option<report::Excluded> = None;
+        for by_kind in measured().filter_map(|layer| layer.excluded.by_kind) {
+            excluded.get_or_insert_default().add(by_kind);
+        }
         let lost = |reason| sum(measured().map(|layer| layer.lost.get(reason).copied().flatten()));
         let is_up_to = |reason: LossReason| {
             layers
@@ -58,9 +61,7 @@ impl From<&report::Report> for Report {
             filter: report.filter.clone(),
             stack: report.stack.as_ref().map(Stack::from),
             groups: report.groups.as_ref().map(Groups::from),
-            excluded: Excluded {
-                not_file: sum(with_files),
-            },
+            excluded: Excluded::from(excluded),
             in_flight: InFlight { start, end },
             lost: by_reason(&LossReason::ALL, |reason| lost(reason.name())),
             lost_up_to: reasons_where(is_up_to),
@@ -68,6 +69,15 @@ impl From<&report::Report> for Report {
             probes: all(&report.probes),
             warnings: report.warnings.clone(),
             layers,
+        }
+    }
+}
+
+impl From<Option<report::Excluded>> for Excluded {
+    fn from(by_kind: Option<report::Excluded>) -> Self {
+        Self {
+            not_file: by_kind.map(report::Excluded::calls),
+            by_kind,
         }
     }
 }
@@ -141,10 +151,8 @@ impl From<&LayerReport> for Layer {
             reason: (!measured).then(|| why(layer)),
             hooks: layer.hooks.iter().map(ids::Hook::to_string).collect(),
             ops: ops.chain(layer.absent.iter().map(Op::from)).collect(),
-            excluded: Excluded {
-                // Requests have no files.
-                not_file: known((!has_requests).then_some(layer.excluded)),
-            },
+            // Requests have no files.
+            excluded: Excluded::from(Some(layer.excluded).filter(|_| measured && !has_requests)),
             in_flight: InFlight {
                 start: known(layer.under_way_at_start()),
                 end: known(layer.in_flight),

@@ -447,8 +447,8 @@ fn print_trouble(report: &Report, stack: &StackReport, options: &TextOptions, pa
         if !failed.is_empty() {
             page.line(&format!("errors: {}", failed.join("; ")));
         }
-        if calls.excluded > 0 {
-            page.line(&excluded(calls.excluded));
+        if let Some(excluded) = excluded(calls.excluded) {
+            page.line(&excluded);
         }
     }
     for missing in stack.not_measured.chunk_by(|a, b| a.reason == b.reason) {

@@ -57,13 +57,16 @@ fn taken(report: &Value) -> Report {
     let layer = |told: &Value| {
         let lost = told["lost"].as_object().into_iter().flat_map(|lost| lost.values());
         let lost: u64 = lost.map(schema::number).sum();
+        let kinds = told["excluded"]["by_kind"].as_object().into_iter().flatten();
+        let excluded = kinds.map(|(kind, calls)| (kind.clone(), schema::number(calls)));
+        let excluded = excluded.filter(|&(_, calls)| calls > 0);
         Layer {
             name: told["layer"].as_str().unwrap_or_default().into(),
             ops: schema::ops(told)
                 .map(|op| (op["op"].as_str().unwrap_or_default().into(), taken_op(op)))
                 .collect(),
             hooks: words(&told["hooks"]),
-            excluded: schema::number(&told["excluded"]["not_file"]),
+            excluded: excluded.collect(),
             unfinished: schema::number(&told["in_flight"]["end"]),
             lost: (lost > 0).then(|| (lost, told["lost"].to_string())),
             not_measured: words(&told["not_measured"]),
@@ -143,7 +146,9 @@ fn intervals(guest: &Guest) -> Result<(), String> {
                 count.bytes += op.count.bytes;
                 count.errors += op.count.errors;
             }
-            total.excluded += part.excluded;
+            for (kind, calls) in part.excluded {
+                *total.excluded.entry(kind).or_default() += calls;
+            }
             total.lost = total.lost.take().or(part.lost);
         }
     }

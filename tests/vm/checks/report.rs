@@ -1,7 +1,7 @@
 //! The tool, run by a check, and what it reports, taken out of its text.
 
 use crate::guest::{Guest, Running, wait_for};
-use crate::workload::{Calls, Count};
+use crate::workload::{Calls, Count, DEVICE, OTHER, PIPE, SOCKET};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use std::collections::{BTreeMap, BTreeSet};
@@ -137,7 +137,8 @@ pub struct Layer {
     pub name: String,
     pub ops: BTreeMap<String, Op>,
     pub hooks: Vec<String>,
-    pub excluded: u64,
+    /// By kind, as JSON reports name it.
+    pub excluded: BTreeMap<String, u64>,
     /// Calls under way at the end.
     pub unfinished: u64,
     /// All that stands behind `LOST`, and its number.
@@ -304,7 +305,7 @@ fn take(line: &str, layer: &mut Layer) -> Result<(), String> {
             }
         }
     } else if let Some(rest) = line.strip_prefix("excluded: ") {
-        layer.excluded = number(rest.split(' ').next().unwrap_or_default())?;
+        layer.excluded = excluded(rest)?;
     } else if let Some(rest) = line.strip_prefix("unfinished: ") {
         layer.unfinished = number(rest.split(' ').next().unwrap_or_default())?;
     } else if let Some(rest) = line.strip_prefix("LOST ") {
@@ -326,6 +327,32 @@ fn take(line: &str, layer: &mut Layer) -> Result<(), String> {
         layer.submitted_alone = Some(rest.into());
     }
     Ok(())
+}
+
+/// `5 calls: 3 on sockets, 2 on pipes (--all-files)`, `1 call on a pipe (--all-files)`.
+fn excluded(line: &str) -> Result<BTreeMap<String, u64>, String> {
+    const KINDS: [(&str, &str); 4] = [
+        ("socket", SOCKET),
+        ("pipe", PIPE),
+        ("character device", DEVICE),
+        ("eventfd", OTHER),
+    ];
+    let wrong = || format!("{line:?} tells of no kinds");
+    let told = line.strip_suffix(" (--all-files)").ok_or_else(wrong)?;
+    let (all, parts) = told.split_once(": ").unwrap_or((told, told));
+    let mut kinds = BTreeMap::new();
+    for part in parts.split(", ") {
+        let (calls, on) = part.split_once(" on ").ok_or_else(wrong)?;
+        let calls = number(calls.split(' ').next().unwrap_or_default())?;
+        let (_, kind) = KINDS.iter().find(|(name, _)| on.contains(name)).ok_or_else(wrong)?;
+        if calls == 0 || kinds.insert((*kind).into(), calls).is_some() {
+            return Err(wrong());
+        }
+    }
+    if number(all.split(' ').next().unwrap_or_default())? != kinds.values().sum::<u64>() {
+        return Err(format!("{line:?} does not add up"));
+    }
+    Ok(kinds)
 }
 
 /// A number as reports write it, with commas.
@@ -350,7 +377,9 @@ impl Report {
                 .iter()
                 .map(|(op, told)| ((layer.name.clone(), op.clone()), told.count.clone()));
             calls.ops.extend(ops);
-            calls.excluded.insert(layer.name.clone(), layer.excluded);
+            let kinds = layer.excluded.iter();
+            let kinds = kinds.map(|(kind, &excluded)| ((layer.name.clone(), kind.clone()), excluded));
+            calls.excluded.extend(kinds);
         }
         calls
     }
@@ -368,9 +397,12 @@ impl Report {
                     let _ = writeln!(wrong, "{name} {}: told {told:?}, is {is:?}", op.1);
                 }
             }
-            let [told, is] = [&told, truth].map(|calls| calls.excluded.get(name).copied().unwrap_or(0));
+            let [told, is] = [&told, truth].map(|calls| {
+                let excluded = calls.excluded.iter().filter(|((layer, _), _)| layer == name);
+                excluded.collect::<BTreeMap<_, _>>()
+            });
             if told != is {
-                let _ = writeln!(wrong, "{name}: told {told} excluded, is {is}");
+                let _ = writeln!(wrong, "{name}: told {told:?} excluded, is {is:?}");
             }
             if let Some((_, lost)) = &layer.lost {
                 let _ = writeln!(wrong, "{name}: LOST {lost}");
