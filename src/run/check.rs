@@ -17,7 +17,7 @@ use crate::analyse;
 use crate::args::Options;
 use crate::catalog::{FileSystem, Layer, Op, Point, Returns, doors};
 use crate::environment;
-use crate::exercise::{Exercise, TOO_MUCH};
+use crate::exercise::{Done, Exercise, TOO_MUCH, Tried};
 use crate::kernel::{Facts, privileges};
 use crate::limits;
 use crate::model::report::{LayerReport, Probe};
@@ -108,7 +108,7 @@ pub fn check(options: &Options) -> Result<u8, String> {
         attached: &attached,
         probes: report.probes,
         counting,
-        done: done.into_iter().collect(),
+        done,
         lives_on,
     };
     let page = CheckReport {
@@ -232,8 +232,7 @@ struct Evidence<'a> {
     probes: Vec<Probe>,
     /// While it is there, the probes have the runs of their programs.
     counting: io::Result<OwnedFd>,
-    /// What was done, by name.
-    done: BTreeMap<String, io::Result<()>>,
+    done: Vec<Done>,
     /// The file system that it was done on, if that is one that is measured.
     lives_on: Option<&'static str>,
 }
@@ -340,17 +339,18 @@ impl Evidence<'_> {
         let point = op.points.iter().find(|planned| planned.function == function);
         let step = match point.map(|planned| planned.point.returns) {
             _ if op.layer == Layer::Syscall => match op.spec.op {
-                Op::IoGetevents => Op::IoSubmit.name(),
-                op => op.name(),
+                Op::IoGetevents => Some(Op::IoSubmit),
+                op => Some(op),
             },
-            Some(Returns::Issued) => Op::IoUringEnter.name(),
-            Some(Returns::Submitted) => Op::IoSubmit.name(),
-            _ => "",
+            Some(Returns::Issued) => Some(Op::IoUringEnter),
+            Some(Returns::Submitted) => Some(Op::IoSubmit),
+            _ => None,
         };
-        if TOO_MUCH.contains(&step) {
+        if step.is_some_and(|step| TOO_MUCH.contains(&step)) {
             return Verdict::NotTried("it would write back other files".to_owned());
         }
-        if let Some(Err(error)) = self.done.get(step) {
+        let of_step = |(tried, _): &&Done| step.is_some_and(|step| *tried == Tried::Call(step));
+        if let Some((_, Err(error))) = self.done.iter().find(of_step) {
             return Verdict::NotTried(error.to_string());
         }
         match op.layer.file_system() {
