@@ -1,6 +1,6 @@
 //! COMMAND: forked first, executed when the probes are attached.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -62,8 +62,7 @@ impl std::fmt::Display for CommandError {
 ///
 /// # Errors
 /// When the user does not exist or the process cannot be made.
-pub fn fork(command: &[OsString], user: Option<&str>) -> Result<Waiting, CommandError> {
-    let program = command.first().cloned().unwrap_or_default();
+pub fn fork(program: &OsStr, arguments: &[OsString], user: Option<&str>) -> Result<Waiting, CommandError> {
     let user = user
         .map(|name| User::find(name).ok_or_else(|| CommandError::NoUser(name.to_owned())))
         .transpose()?;
@@ -71,8 +70,8 @@ pub fn fork(command: &[OsString], user: Option<&str>) -> Result<Waiting, Command
     let (gate_reader, gate) = pipe()?;
     let (pid_reader, pid_writer) = pipe()?;
 
-    let mut child = Command::new(&program);
-    child.args(&command[1..]);
+    let mut child = Command::new(program);
+    child.args(arguments);
     if environment::is_the_callers(user.is_some()) {
         child.envs(environment::removed());
     }

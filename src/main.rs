@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use iostackbreakdown::args::complete;
-use iostackbreakdown::args::{self, Command, Options};
+use iostackbreakdown::args::{self, Command, Talk};
 use iostackbreakdown::compare::compare;
 use iostackbreakdown::leave::leave;
 use iostackbreakdown::run;
@@ -37,12 +37,12 @@ fn main() -> ExitCode {
             };
         }
         Command::Trace(options) => {
-            show_libbpf(options);
+            show_libbpf(options.measure.talk);
             run::trace(options)
         }
-        Command::Check(options) => {
-            show_libbpf(options);
-            run::check(options)
+        Command::Check(measure) => {
+            show_libbpf(measure.talk);
+            run::check(measure)
         }
         Command::Print { from, options } => run::print(from, options),
     };
@@ -56,8 +56,8 @@ fn main() -> ExitCode {
 }
 
 /// What libbpf and the kernel's verifier have to say is for developers; a user gets the one line that we make of it.
-fn show_libbpf(options: &Options) {
-    libbpf_rs::set_print(options.verbose.then_some((PrintLevel::Info, tell)));
+fn show_libbpf(talk: Talk) {
+    libbpf_rs::set_print((talk == Talk::Verbose).then_some((PrintLevel::Info, tell)));
 }
 
 /// Large blocks, as the kernel's types while they are read, go back to the kernel when they are freed. By itself the library

@@ -14,7 +14,6 @@ mod session;
 mod sinks;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
@@ -23,7 +22,8 @@ use std::process::Child;
 
 use libbpf_rs::{MapCore, MapFlags};
 
-use crate::args::Options;
+use crate::args::{CommandLine, Measure, Options, Talk};
+use crate::budget::CpuShare;
 use crate::catalog::Layer;
 use crate::command::{self, CommandError, Waiting};
 use crate::event::Signals;
@@ -44,8 +44,9 @@ use crate::say;
 use crate::source::live::{self, Live, OfRun};
 use crate::source::saved::{Keeper, Saved};
 use crate::source::{Source, Until};
+use crate::view::text::Unit;
 
-use self::asked::{filter, is_filtered, subject};
+use self::asked::{filter, subject};
 use self::banner::banner;
 use self::how::tell_how;
 use self::notes::say_notes;
@@ -82,10 +83,9 @@ const COULD_NOT_MEASURE_COMMAND: u8 = 125;
 /// # Errors
 /// What stopped it, in one line.
 pub fn trace(options: &Options) -> Result<u8, Failure> {
-    let status = if options.command.is_empty() {
-        COULD_NOT_MEASURE
-    } else {
-        COULD_NOT_MEASURE_COMMAND
+    let status = match options.measure.target.command() {
+        None => COULD_NOT_MEASURE,
+        Some(_) => COULD_NOT_MEASURE_COMMAND,
     };
     measure(options, &|cause| Failure::new(status, cause))
 }
@@ -94,8 +94,8 @@ pub fn trace(options: &Options) -> Result<u8, Failure> {
 ///
 /// # Errors
 /// What stopped it, in one line.
-pub fn check(options: &Options) -> Result<u8, Failure> {
-    check::check(options).map_err(|line| Failure::new(COULD_NOT_MEASURE, line))
+pub fn check(measure: &Measure) -> Result<u8, Failure> {
+    check::check(measure).map_err(|line| Failure::new(COULD_NOT_MEASURE, line))
 }
 
 /// Prints the reports of counters that were kept in a file.
@@ -111,9 +111,9 @@ fn print_kept(from: &Path, options: &Options) -> Result<u8, String> {
     let sinks = Sinks::open(options)?;
     let source = Saved::open(from).map_err(|error| format!("cannot read '{}': {error}", from.display()))?;
     let filter = Filter {
-        pids: options.pids.clone(),
-        comm: options.comm.clone(),
-        slower_ns: options.slower.map(nanoseconds),
+        pids: options.measure.target.pids().to_vec(),
+        comm: options.measure.target.comm.clone(),
+        slower_ns: options.measure.scope.slower().map(nanoseconds),
     };
     filter.check(source.info())?;
     if !filter.has_counters(source.info()) {
@@ -134,31 +134,46 @@ fn cannot_handle_signals(error: io::Error) -> String {
 fn measure(options: &Options, cannot: Cannot<'_>) -> Result<u8, Failure> {
     let sinks = Sinks::open(options).map_err(|line| cannot(&line))?;
     let mut options = options.clone();
-    let mut targets = Targets::find(&mut options).map_err(|line| cannot(&line))?;
+    let mut targets = Targets::find(&mut options.measure).map_err(|line| cannot(&line))?;
     let options = &options;
     if let Some(line) = privileges::missing() {
         return Err(cannot(&line));
     }
-    if !options.quiet {
+    if options.measure.talk != Talk::Quiet {
         progress::show(Stage::Looking);
     }
-    let prepared = prepare(options, targets.disk.as_ref()).map_err(|line| cannot(&line))?;
+    let prepared = prepare(&options.measure, targets.disk.as_ref()).map_err(|line| cannot(&line))?;
     let runs = count_runs(options).map_err(|line| cannot(&line))?;
     let (mut attached, refused) = attach_all(options, &prepared, &mut targets, cannot)?;
     let signals = Signals::install().map_err(|error| cannot(&cannot_handle_signals(error)))?;
-    let waiting = fork_command(options, &mut attached, cannot)?;
-    let info = describe(options, &prepared, &targets, &attached, &refused, runs.as_ref());
-    let keeper = options.save_snapshots.as_deref().map(Keeper::create).transpose();
+    let command = options.measure.target.command();
+    let waiting = command
+        .map(|command| fork_command(command, &mut attached, cannot))
+        .transpose()?;
+    let info = describe(
+        &options.measure,
+        options.span.budget,
+        &prepared,
+        &targets,
+        &attached,
+        &refused,
+        runs.as_ref(),
+    );
+    let keeper = options.output.save_snapshots.as_deref().map(Keeper::create).transpose();
     let keeper = keeper.map_err(|line| cannot(&line))?;
     let live = Live::begin(attached, prepared.plan, info, prepared.disks, runs);
     let session = Session::begin(live, Filter::default(), sinks, keeper);
     let mut session = session.map_err(|line| cannot(&line))?;
     // The banner comes when everything that follows it is measured.
-    say!("{}", banner(&session.source.info().subject, options, &refused));
+    say!(
+        "{}",
+        banner(&session.source.info().subject, &options.measure.scope, &refused)
+    );
     let first = session.first_report();
     say_notes(first.clone(), options);
     session.show_beginning(&first).map_err(|line| cannot(&line))?;
-    let child = waiting.map(|waiting| start(waiting, &options.command[0])).transpose()?;
+    let child = waiting.zip(command).map(|(waiting, command)| start(waiting, command));
+    let child = child.transpose()?;
     session
         .watch(options, targets.processes, child, &signals)
         .map_err(|line| cannot(&line))
@@ -179,29 +194,30 @@ struct Targets {
 }
 
 impl Targets {
-    /// Layers that cannot be measured of them are taken out of `options`, where they were not named.
-    fn find(options: &mut Options) -> Result<Self, String> {
-        let disk = options.disk.as_deref().map(Disk::find).transpose();
+    /// Layers that cannot be measured of them are taken out of `measure`, where they were not named.
+    fn find(measure: &mut Measure) -> Result<Self, String> {
+        let Measure { scope, target, .. } = measure;
+        let disk = target.disk.as_deref().map(Disk::find).transpose();
         let disk = disk.map_err(|error| error.to_string())?;
         let mut notes = Vec::new();
-        retain_mounted(options);
-        if options.layers.contains(&Layer::Blk)
+        retain_mounted(scope);
+        if let Some(requests) = scope.requests
             && let Err(line) = check_paths(disk.as_ref())
         {
-            options.layers.retain(|&layer| layer != Layer::Blk);
-            if options.layers_named || options.queued {
+            if scope.is_named() || requests.queued {
                 return Err(line);
             }
+            scope.requests = None;
             notes.push(format!("blk is not measured: {line}"));
         }
-        let file = options.file.as_deref().map(|path| {
+        let file = target.file.as_deref().map(|path| {
             let found = FileNumber::find(path);
             found.map_err(|error| format!("'{}' cannot be looked at: {error}", path.display()))
         });
         let file = file.transpose()?;
         notes.extend(file.as_ref().and_then(|file| file.note.clone()));
-        let processes = process::find(&options.pids).map_err(|error| error.to_string())?;
-        let cgroup = options.cgroup.as_deref().map(cgroup::open).transpose()?;
+        let processes = process::find(target.pids()).map_err(|error| error.to_string())?;
+        let cgroup = target.cgroup.as_deref().map(cgroup::open).transpose()?;
         Ok(Self {
             disk,
             file,
@@ -214,9 +230,10 @@ impl Targets {
 
 /// Has the kernel count the runs of programs, where somebody wants to know what they cost; or why it does not.
 fn count_runs(options: &Options) -> Result<Option<io::Result<OwnedFd>>, String> {
-    let is_wanted = options.verbose || options.has_json() || options.budget.is_some();
+    let is_verbose = options.measure.talk == Talk::Verbose;
+    let is_wanted = is_verbose || options.output.has_json() || options.span.budget.is_some();
     let runs = is_wanted.then(program::count_runs);
-    match (&runs, options.budget) {
+    match (&runs, options.span.budget) {
         (Some(Err(error)), Some(_)) => Err(format!(
             "--budget needs what the probes cost, which the kernel does not count here: {error} (CAP_SYS_ADMIN opens it)"
         )),
@@ -234,42 +251,50 @@ fn attach_all(
     let Prepared {
         facts, plan, narrowing, ..
     } = prepared;
+    let measure = &options.measure;
     let request = Request {
-        progress: (!options.quiet).then_some(progress::show),
-        ..request(options, prepared, targets)
+        unit_ns: match options.output.unit() {
+            Unit::Nanoseconds => 0,
+            Unit::Microseconds => 1_000,
+            Unit::Milliseconds => 1_000_000,
+        },
+        one_report: options.span.intervals.is_none(),
+        // Only JSON has the ops of each layer beside the rows.
+        rows_only: measure.scope.is_whole_stack() && !options.output.has_json(),
+        progress: (measure.talk != Talk::Quiet).then_some(progress::show),
+        ..request(measure, prepared, targets)
     };
     let attached = attach::attach(plan, facts, &request);
-    let attached = attached.map_err(|error| cannot(&attach_failure(options, &error)))?;
+    let attached = attached.map_err(|error| cannot(&attach_failure(measure.hooks.choice, &error)))?;
     // Detaching takes seconds: the end of the process does it, behind the prompt (`crate::leave`).
     let mut attached = ManuallyDrop::new(attached);
     if let Some(hold) = attached.hold.take() {
         leave::close_last(move || hold.link());
     }
-    let refused = check_layers(options, plan, &attached).map_err(|error| cannot(&error))?;
-    if options.verbose {
+    let refused = check_layers(measure, plan, &attached).map_err(|error| cannot(&error))?;
+    if measure.talk == Talk::Verbose {
         tell_how(facts, plan, &attached, narrowing);
     }
-    if options.follow {
+    if measure.target.follows() {
         let roots: Vec<u32> = targets.processes.iter().map(|process| process.pid).collect();
         follow_existing(&attached, &roots).map_err(|line| cannot(&line))?;
     }
     Ok((attached, refused))
 }
 
-/// The command, which waits until it is measured; `None` where there is none.
-fn fork_command(options: &Options, attached: &mut Attached, cannot: Cannot<'_>) -> Result<Option<Waiting>, Failure> {
-    if options.command.is_empty() {
-        return Ok(None);
-    }
-    let waiting = command::fork(&options.command, options.user.as_deref()).map_err(command_failure)?;
+/// The command, which waits until it is measured.
+fn fork_command(command: &CommandLine, attached: &mut Attached, cannot: Cannot<'_>) -> Result<Waiting, Failure> {
+    let waiting = command::fork(&command.program, &command.arguments, command.user.as_deref());
+    let waiting = waiting.map_err(command_failure)?;
     let tgid = process::global_number(waiting.pid).map_err(|error| cannot(&error))?;
     attached.control(|control| control.command_tgid = tgid);
-    Ok(Some(waiting))
+    Ok(waiting)
 }
 
 /// What reports have to know beside the counters.
 fn describe(
-    options: &Options,
+    measure: &Measure,
+    budget: Option<CpuShare>,
     prepared: &Prepared,
     targets: &Targets,
     attached: &Attached,
@@ -281,31 +306,31 @@ fn describe(
         plan: &prepared.plan,
         attached,
         refused,
-        queued: options.queued,
+        queued: measure.scope.is_queued(),
     };
     let notes = targets.notes.iter().cloned();
     let notes = notes
         .chain(what_is_closed(&prepared.facts))
-        .chain(what_filters_leave_out(options));
+        .chain(what_filters_leave_out(measure));
     let asked = RunInfo {
         kernel: crate::kernel::release(),
-        subject: subject(options, &targets.processes, targets.disk.as_ref()),
-        filter: filter(options, targets.disk.as_ref()),
+        subject: subject(&measure.target, &targets.processes, targets.disk.as_ref()),
+        filter: filter(measure, targets.disk.as_ref()),
         notes: notes.collect(),
-        is_filtered: is_filtered(options),
-        slower_ns: options.slower.map(nanoseconds),
-        top: options.top,
+        is_filtered: measure.target.is_filtered(),
+        slower_ns: measure.scope.slower().map(nanoseconds),
+        top: measure.scope.groups().map_or(0, |groups| groups.top),
         has_runs: matches!(runs, Some(Ok(_))),
         no_runs: runs.and_then(|runs| Some(runs.as_ref().err()?.to_string())),
-        budget: options.budget,
+        budget,
         disks: prepared.disks.as_ref().map(Disks::info),
         ..RunInfo::default()
     };
     live::describe(&of_run, asked)
 }
 
-fn start(waiting: Waiting, program: &OsString) -> Result<Child, Failure> {
-    waiting.release(program).map_err(command_failure)
+fn start(waiting: Waiting, command: &CommandLine) -> Result<Child, Failure> {
+    waiting.release(&command.program).map_err(command_failure)
 }
 
 fn command_failure(error: CommandError) -> Failure {

@@ -1,19 +1,11 @@
 //! Whose I/O was asked for, in words and piece by piece.
 
-use crate::args::Options;
+use crate::args::{Measure, Target};
 use crate::kernel::disk::Disk;
 use crate::model::report::Filter;
 use crate::process::Process;
 
-pub fn is_filtered(options: &Options) -> bool {
-    is_filtered_by_process(options) || options.disk.is_some() || options.file.is_some()
-}
-
-pub fn is_filtered_by_process(options: &Options) -> bool {
-    !options.pids.is_empty() || !options.command.is_empty() || options.cgroup.is_some() || options.comm.is_some()
-}
-
-pub fn subject(options: &Options, processes: &[Process], disk: Option<&Disk>) -> String {
+pub fn subject(target: &Target, processes: &[Process], disk: Option<&Disk>) -> String {
     let mut parts = Vec::new();
     match processes {
         [] => {}
@@ -23,40 +15,44 @@ pub fn subject(options: &Options, processes: &[Process], disk: Option<&Disk>) ->
             parts.push(format!("PIDs {}", pids.join(", ")));
         }
     }
-    if options.follow && !processes.is_empty() {
+    if target.follows() && !processes.is_empty() {
         parts.push("descendants".to_owned());
     }
-    if !options.command.is_empty() {
-        let words: Vec<_> = options.command.iter().map(|word| word.to_string_lossy()).collect();
+    if let Some(command) = target.command() {
+        let words: Vec<_> = command.words().map(|word| word.to_string_lossy()).collect();
         parts.push(format!("'{}'", words.join(" ")));
     }
-    if let Some(comm) = &options.comm {
+    if let Some(comm) = &target.comm {
         parts.push(format!("threads named {comm}"));
     }
-    if let Some(cgroup) = &options.cgroup {
+    if let Some(cgroup) = &target.cgroup {
         parts.push(format!("cgroup {}", cgroup.display()));
     }
     if let Some(disk) = disk {
         parts.push(disk.name.clone());
     }
-    if let Some(file) = &options.file {
+    if let Some(file) = &target.file {
         parts.push(file.display().to_string());
     }
     parts.join(", ")
 }
 
 /// What [`subject`] says in words. Paths and words that are not UTF-8 are as readable as they can be.
-pub fn filter(options: &Options, disk: Option<&Disk>) -> Filter {
-    let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
+pub fn filter(measure: &Measure, disk: Option<&Disk>) -> Filter {
+    let target = &measure.target;
+    let command = target.command().map(|command| {
+        let words = command.words();
+        words.map(|word| word.to_string_lossy().into_owned()).collect()
+    });
     Filter {
-        pids: options.pids.clone(),
-        follow: options.follow,
+        pids: target.pids().to_vec(),
+        follow: target.follows(),
         disk: disk.map(|disk| disk.name.clone()),
-        queued: options.queued,
-        cgroup: options.cgroup.as_ref().map(|path| path.display().to_string()),
-        comm: options.comm.clone(),
-        command: (!options.command.is_empty()).then(|| words.collect()),
-        file: options.file.as_ref().map(|path| path.display().to_string()),
-        all_files: options.all_files,
+        queued: measure.scope.is_queued(),
+        cgroup: target.cgroup.as_ref().map(|path| path.display().to_string()),
+        comm: target.comm.clone(),
+        command,
+        file: target.file.as_ref().map(|path| path.display().to_string()),
+        all_files: target.all_files,
     }
 }

@@ -2,23 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use crate::args::Options;
+use crate::args::Scope;
 use crate::catalog::Layer;
 use crate::model::report::nanoseconds;
 use crate::view::text::number::time_each;
 
 /// One line, when everything that follows it is measured. `refused`: layers of which nothing is, and why not.
-pub fn banner(subject: &str, options: &Options, refused: &BTreeMap<Layer, String>) -> String {
-    let measured = options.layers.iter().filter(|layer| !refused.contains_key(layer));
-    let measured: Vec<&str> = measured.map(|layer| layer.name()).collect();
-    let latency = if options.whole_stack { "" } else { " latency" };
+pub fn banner(subject: &str, scope: &Scope, refused: &BTreeMap<Layer, String>) -> String {
+    let measured = scope.layers().into_iter().filter(|layer| !refused.contains_key(layer));
+    let measured: Vec<&str> = measured.map(Layer::name).collect();
+    let latency = if scope.is_whole_stack() { "" } else { " latency" };
     let of = if subject.is_empty() {
         String::new()
     } else {
         format!(" of {subject}")
     };
-    let queued = if options.queued { ", queued time included" } else { "" };
-    let slower = options.slower.filter(|slower| !slower.is_zero());
+    let queued = if scope.is_queued() {
+        ", queued time included"
+    } else {
+        ""
+    };
+    let slower = scope.slower().filter(|slower| !slower.is_zero());
     let slower = slower.map_or_else(String::new, |slower| {
         format!(", calls of {} or longer", time_each(nanoseconds(slower)))
     });
@@ -58,14 +62,15 @@ mod tests {
 
     fn banner_of(words: &str, subject: &str, refused: &[(Layer, &str)]) -> String {
         let all = std::iter::once("IOStackBreakdown").chain(words.split_whitespace());
-        let Ok(Command::Trace(mut options)) = args::parse(all.map(OsString::from)) else {
+        let Ok(Command::Trace(options)) = args::parse(all.map(OsString::from)) else {
             panic!("{words}");
         };
-        options
-            .layers
+        let mut scope = options.measure.scope;
+        scope
+            .upper
             .retain(|layer| !matches!(layer, Layer::Xfs | Layer::Btrfs | Layer::F2fs | Layer::Nfs));
         let refused = refused.iter().map(|&(layer, why)| (layer, why.to_owned())).collect();
-        banner(subject, &options, &refused)
+        banner(subject, &scope, &refused)
     }
 
     #[test]

@@ -10,11 +10,10 @@ use std::time::Duration;
 use nix::sys::statfs::statfs;
 
 use super::Targets;
-use super::asked::is_filtered;
 use super::prepare::{Prepared, prepare, request, retain_mounted};
 use super::refusals::{attach_failure, check_layers};
 use crate::analyse;
-use crate::args::Options;
+use crate::args::{Detail, Measure};
 use crate::catalog::{FileSystem, Layer, Op, Point, Returns, doors};
 use crate::environment;
 use crate::exercise::{Done, Exercise, TOO_MUCH, Tried};
@@ -42,23 +41,24 @@ const EVERY_REQUEST: &str = "requests";
 const EVERY_CALL: &str = "calls";
 
 /// Checks, and prints a table. The exit status is 0 when every layer asked for counted something.
-pub fn check(options: &Options) -> Result<u8, String> {
+pub fn check(measure: &Measure) -> Result<u8, String> {
     if let Some(line) = privileges::missing() {
         return Err(line);
     }
-    let mut options = options.clone();
-    retain_mounted(&mut options);
-    let file_systems: Vec<&FileSystem> = options.layers.iter().filter_map(|layer| layer.file_system()).collect();
+    let mut measure = measure.clone();
+    let scope = &mut measure.scope;
+    retain_mounted(scope);
+    let file_systems: Vec<&FileSystem> = scope.upper.iter().filter_map(|layer| layer.file_system()).collect();
     let place = place(&file_systems);
     let lives_on = file_systems.into_iter().find(|fs| is_on(&place, fs)).map(|fs| fs.name);
     if let Some(name) = lives_on
-        && !options.layers_named
+        && scope.detail == Detail::Each
     {
         // The others would have nothing to tell.
         let is_here = |layer: &Layer| layer.file_system().is_none_or(|fs| fs.name == name);
-        options.layers.retain(is_here);
+        scope.upper.retain(is_here);
     }
-    let options = &options;
+    let measure = &measure;
     let exercise = Exercise::fork(&place).map_err(|error| {
         format!(
             "no file can be made in {}: {error}; TMPDIR=DIRECTORY names another",
@@ -66,19 +66,20 @@ pub fn check(options: &Options) -> Result<u8, String> {
         )
     })?;
     let processes = process::find(&[exercise.pid]).map_err(|error| error.to_string())?;
-    let prepared = prepare(options, None)?;
+    let prepared = prepare(measure, None)?;
     let mut targets = Targets {
         processes,
         ..Targets::default()
     };
     let request = Request {
         each_alone: true,
-        ..request(options, &prepared, &mut targets)
+        ..request(measure, &prepared, &mut targets)
     };
     let Prepared { facts, plan, .. } = prepared;
     let switches = switches(&facts);
-    let mut attached = attach::attach(&plan, &facts, &request).map_err(|error| attach_failure(options, &error))?;
-    let refused = check_layers(options, &plan, &attached)?;
+    let mut attached =
+        attach::attach(&plan, &facts, &request).map_err(|error| attach_failure(measure.hooks.choice, &error))?;
+    let refused = check_layers(measure, &plan, &attached)?;
 
     let counting: io::Result<OwnedFd> = program::count_runs();
     let epoch = 1;
@@ -99,7 +100,7 @@ pub fn check(options: &Options) -> Result<u8, String> {
         queued: false,
     };
     let info = RunInfo {
-        is_filtered: is_filtered(options),
+        is_filtered: measure.target.is_filtered(),
         has_runs: counting.is_ok(),
         ..RunInfo::default()
     };

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::args::Options;
+use crate::args::{Form, Options, Talk};
 use crate::kernel;
 use crate::model::ids::Row;
 use crate::model::report::Report;
@@ -12,13 +12,13 @@ use crate::view::text::oneline;
 
 /// Says it where reports are for people, which do not repeat it then. `first` is a report without numbers.
 pub fn say_notes(mut first: Report, options: &Options) {
-    if options.json.is_some() || options.verbose || options.quiet {
+    if matches!(options.output.form, Form::Json(_)) || options.measure.talk != Talk::Usual {
         return;
     }
     if let Some(stack) = first.stack.as_mut().filter(|_| !kernel::is_seen_mounted("overlay")) {
         stack.not_measured.retain(|row| row.what != Row::Overlay.name());
     }
-    if let Some(stack) = first.stack.as_ref().filter(|_| options.oneline) {
+    if let Some(stack) = first.stack.as_ref().filter(|_| options.output.is_oneline()) {
         first.warnings.push(oneline::explained(stack));
     }
     let width = terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| width.0.into());

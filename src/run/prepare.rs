@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 
-use crate::args::Options;
+use crate::args::{Hooks, Measure, Scope};
 use crate::catalog::Layer;
 use crate::kernel::disk::Disk;
 use crate::kernel::disks::Disks;
@@ -17,16 +17,14 @@ use crate::probe::load;
 use crate::probe::plan::{self, BlockWish, Plan};
 use crate::probe::request::{AskedDisk, GroupWish, Request};
 use crate::process;
-use crate::view::text::Unit;
 
 use super::Targets;
-use super::asked::is_filtered_by_process;
 
 /// Where file systems were not named, they are those that somebody has mounted.
-pub fn retain_mounted(options: &mut Options) {
-    if !options.layers_named {
+pub fn retain_mounted(scope: &mut Scope) {
+    if !scope.is_named() {
         let is_mounted = |layer: &Layer| layer.file_system().is_none_or(kernel::has_mounted);
-        options.layers.retain(is_mounted);
+        scope.upper.retain(is_mounted);
     }
 }
 
@@ -40,35 +38,38 @@ pub struct Prepared {
 }
 
 /// Looks at the kernel, and decides where to attach.
-pub fn prepare(options: &Options, disk: Option<&Disk>) -> Result<Prepared, String> {
+pub fn prepare(measure: &Measure, disk: Option<&Disk>) -> Result<Prepared, String> {
+    let Measure { scope, hooks, .. } = measure;
+    let layers = scope.layers();
     limits::raise();
-    if let Some(path) = &options.vmlinux {
+    if let Some(path) = &hooks.vmlinux {
         // Whether it is needed turns out later; that it is there was said.
         File::open(path).map_err(|error| format!("cannot read '{}': {error}", path.display()))?;
     }
-    let mut functions = plan::functions_of(&options.layers, options.probe);
-    if options.whole_stack {
-        functions.extend(functions_of_rows_in_use(options.probe));
+    let mut functions = plan::functions_of(&layers, hooks.choice);
+    if scope.is_whole_stack() {
+        functions.extend(functions_of_rows_in_use(hooks.choice));
     }
-    let symbols = LazySymbols::new(symbols_of_interest(&functions, options), &options.without);
-    let mut facts = kernel::gather(&functions, &options.without, &symbols).map_err(|error| error.to_string())?;
-    plan::check_choice(options.probe, &options.layers, &facts)?;
-    if options.layers_named {
-        plan::check_file_systems(&options.layers, &facts)?;
+    let symbols = LazySymbols::new(symbols_of_interest(&functions, &layers), &hooks.without);
+    let mut facts = kernel::gather(&functions, &hooks.without, &symbols).map_err(|error| error.to_string())?;
+    plan::check_choice(hooks.choice, &layers, &facts)?;
+    if scope.is_named() {
+        plan::check_file_systems(&layers, &facts)?;
     }
-    let mut plan = plan::plan(&options.layers, &facts, options.probe);
-    if options.whole_stack || options.by.is_some() {
+    let mut plan = plan::plan(&layers, &facts, hooks.choice);
+    if scope.is_whole_stack() || scope.groups().is_some() {
         plan.keep_frames();
     }
     let mut disks = None;
     let mut wish = BlockWish::default();
-    if options.layers.contains(&Layer::Blk) {
+    if scope.has(Layer::Blk) {
         let compared = Disks::of(disk);
-        wish = block_wish(options, disk, &compared);
-        plan.block_ways = plan::block_ways(wish, &facts, options.probe)?;
+        wish = block_wish(measure, disk, &compared);
+        plan.block_ways = plan::block_ways(wish, &facts, hooks.choice)?;
         disks = Some(compared).filter(|_| !wish.by_owner);
     }
-    let narrow = |fs| file_operations::narrow(fs, options.vmlinux.as_deref(), &symbols, &options.without);
+    let Hooks { vmlinux, without, .. } = hooks;
+    let narrow = |fs| file_operations::narrow(fs, vmlinux.as_deref(), &symbols, without);
     let narrowing = plan.narrowed().map(|(layer, fs)| (layer, narrow(fs))).collect();
     let has_links = plan.function_hooks.first().is_some_and(|hook| hook.links_many());
     facts.locate(&symbols, has_links);
@@ -82,11 +83,8 @@ pub fn prepare(options: &Options, disk: Option<&Disk>) -> Result<Prepared, Strin
 }
 
 /// Names whose symbols somebody may ask for. `_stext` places the kernel; see [`crate::kernel::vmlinux`].
-fn symbols_of_interest(functions: &BTreeMap<String, Option<&'static str>>, options: &Options) -> Vec<String> {
-    let operations = options
-        .layers
-        .iter()
-        .filter_map(|layer| layer.file_system()?.files.operations);
+fn symbols_of_interest(functions: &BTreeMap<String, Option<&'static str>>, layers: &[Layer]) -> Vec<String> {
+    let operations = layers.iter().filter_map(|layer| layer.file_system()?.files.operations);
     let mut names: Vec<String> = functions.keys().cloned().collect();
     names.extend(operations.map(str::to_owned));
     names.push("_stext".to_owned());
@@ -101,51 +99,51 @@ fn functions_of_rows_in_use(probe: Choice) -> impl Iterator<Item = (String, Opti
     })
 }
 
-fn block_wish(options: &Options, disk: Option<&Disk>, disks: &Disks) -> BlockWish {
+fn block_wish(measure: &Measure, disk: Option<&Disk>, disks: &Disks) -> BlockWish {
+    let by = measure.scope.groups().map(|groups| groups.by);
     BlockWish {
-        queued: options.queued,
-        by_owner: is_filtered_by_process(options),
-        by_submitter: matches!(options.by, Some(By::Process | By::Cgroup)),
+        queued: measure.scope.is_queued(),
+        by_owner: measure.target.is_of_processes(),
+        by_submitter: matches!(by, Some(By::Process | By::Cgroup)),
         is_bio_based: disk.is_some_and(|disk| disk.is_bio_based),
         is_uncounted: disks.is_uncounted,
-        whole_stack: options.whole_stack,
+        whole_stack: measure.scope.is_whole_stack(),
     }
 }
 
-/// What the kernel side is asked for.
-pub fn request(options: &Options, prepared: &Prepared, targets: &mut Targets) -> Request {
+/// What the kernel side is asked for, of a run with one report in text.
+pub fn request(measure: &Measure, prepared: &Prepared, targets: &mut Targets) -> Request {
+    let Measure {
+        scope, target, hooks, ..
+    } = measure;
     let narrowed = prepared.narrowing.iter();
     Request {
         traced: targets.processes.iter().map(|process| process.global).collect(),
-        follow: options.follow,
+        follow: target.follows(),
         own: process::global_number(std::process::id()).unwrap_or(0),
         disk: targets.disk.as_ref().map(|disk| AskedDisk {
             devices: disk.devices.clone(),
             is_partition: disk.is_partition,
         }),
         cgroup: targets.cgroup.take(),
-        comm: options.comm.clone(),
+        comm: target.comm.clone(),
         file: targets.file.clone(),
-        all_files: options.all_files,
-        slower: options.slower,
-        unit_ns: match options.unit {
-            Unit::Nanoseconds => 0,
-            Unit::Microseconds => 1_000,
-            Unit::Milliseconds => 1_000_000,
-        },
-        one_report: options.interval.is_none(),
-        whole_stack: options.whole_stack,
-        // The text has the rows alone; only JSON has the ops of each layer, too.
-        rows_only: options.whole_stack && !options.has_json(),
-        groups: options.by.map(|by| GroupWish {
-            by,
-            room: options.groups.unwrap_or(load::GROUPS),
+        all_files: target.all_files,
+        slower: scope.slower(),
+        unit_ns: 0,
+        one_report: true,
+        whole_stack: scope.is_whole_stack(),
+        // The text has the rows alone.
+        rows_only: scope.is_whole_stack(),
+        groups: scope.groups().map(|groups| GroupWish {
+            by: groups.by,
+            room: groups.room.unwrap_or(load::GROUPS),
         }),
         block: prepared.wish,
         guards: narrowed
             .map(|(layer, narrowing)| (*layer, (narrowing.guard, narrowing.value)))
             .collect(),
-        starts: options.starts,
+        starts: hooks.starts,
         each_alone: false,
         progress: None,
     }
@@ -172,17 +170,18 @@ pub fn what_is_closed(facts: &Facts) -> Vec<String> {
 }
 
 /// Calls and requests that filters cannot tell.
-pub fn what_filters_leave_out(options: &Options) -> Vec<String> {
+pub fn what_filters_leave_out(measure: &Measure) -> Vec<String> {
+    let Measure { scope, target, .. } = measure;
     let mut notes = Vec::new();
-    let filters = [(options.disk.is_some(), "-d"), (options.file.is_some(), "--file")];
+    let filters = [(target.disk.is_some(), "-d"), (target.file.is_some(), "--file")];
     for (_, filter) in filters.iter().filter(|(is_used, _)| *is_used) {
-        if options.layers.contains(&Layer::Syscall) {
+        if scope.has(Layer::Syscall) {
             notes.push(format!(
                 "of system calls that take a path, only opens that succeed are counted with {filter}"
             ));
         }
     }
-    if options.file.is_some() && options.whole_stack {
+    if target.file.is_some() && scope.is_whole_stack() {
         notes.push("requests that nobody waited for are those of all files".to_owned());
     }
     notes

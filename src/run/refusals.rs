@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::args::Options;
+use crate::args::{Measure, Talk};
 use crate::catalog::Layer;
 use crate::kernel::privileges::{self, Denied};
 use crate::limits;
@@ -35,7 +35,7 @@ fn denied_of(refused: &[Refusal]) -> Option<Denied> {
 }
 
 /// What stands in the way, as a privilege that this process lacks where it is one: that of the best hook which was refused.
-pub fn attach_failure(options: &Options, error: &AttachError) -> String {
+pub fn attach_failure(choice: Choice, error: &AttachError) -> String {
     let denied = match error {
         AttachError::Layer { refused, .. } => denied_of(refused),
         AttachError::Follow(why) if why.is_denied() => Some(Denied::PerfEvent),
@@ -46,12 +46,10 @@ pub fn attach_failure(options: &Options, error: &AttachError) -> String {
         return line;
     }
     let line = error.to_string();
-    let line = denied
-        .and_then(privileges::lacking)
-        .unwrap_or_else(|| match options.probe {
-            Choice::Auto => line,
-            _ => format!("{line}; without --probe, what works here is chosen"),
-        });
+    let line = denied.and_then(privileges::lacking).unwrap_or_else(|| match choice {
+        Choice::Auto => line,
+        _ => format!("{line}; without --probe, what works here is chosen"),
+    });
     match limits::doubt() {
         Some(doubt) => format!("{line} ({doubt})"),
         None => line,
@@ -59,14 +57,15 @@ pub fn attach_failure(options: &Options, error: &AttachError) -> String {
 }
 
 /// A layer that was named and cannot be measured is an error; one of "all" is told in the report.
-pub fn check_layers(options: &Options, plan: &Plan, attached: &Attached) -> Result<BTreeMap<Layer, String>, String> {
+pub fn check_layers(measure: &Measure, plan: &Plan, attached: &Attached) -> Result<BTreeMap<Layer, String>, String> {
     let mut refused = attached.layers_refused(plan);
-    let all_refused = options.layers.iter().all(|layer| refused.contains_key(layer));
-    let first = options.layers.iter().find(|layer| refused.contains_key(layer)).copied();
+    let layers = measure.scope.layers();
+    let all_refused = layers.iter().all(|layer| refused.contains_key(layer));
+    let first = layers.into_iter().find(|layer| refused.contains_key(layer));
     match first {
-        Some(layer) if options.layers_named || all_refused => {
+        Some(layer) if measure.scope.is_named() || all_refused => {
             let reasons = refused.remove(&layer).unwrap_or_default();
-            if options.verbose {
+            if measure.talk == Talk::Verbose {
                 for refusal in &reasons {
                     say!("{} by {}: {}", refusal.of, refusal.hook.name(), refusal.why);
                 }
@@ -75,7 +74,7 @@ pub fn check_layers(options: &Options, plan: &Plan, attached: &Attached) -> Resu
                 layer,
                 refused: reasons,
             };
-            Err(attach_failure(options, &error))
+            Err(attach_failure(measure.hooks.choice, &error))
         }
         _ => {
             let reasons = refused.iter();

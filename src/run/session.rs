@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::unistd::Pid;
 
 use crate::analyse;
-use crate::args::Options;
+use crate::args::{Intervals, Options, Talk};
 use crate::command;
 use crate::event::{Event, Signals, pidfd_of, wait};
 use crate::filter::Filter;
@@ -133,8 +133,9 @@ impl Session<Live> {
         signals: &Signals,
     ) -> Result<u8, String> {
         let mut watched = Watched::new(options, self.source.began(), processes, child)?;
-        let limit = options.budget;
-        let mut budget = limit.map(|limit| Keeping::new(limit, options.whole_stack, &self.source));
+        let limit = options.span.budget;
+        let is_whole = options.measure.scope.is_whole_stack();
+        let mut budget = limit.map(|limit| Keeping::new(limit, is_whole, &self.source));
         let status = loop {
             self.sinks.settle()?;
             if !self.sinks.is_busy() {
@@ -151,17 +152,17 @@ impl Session<Live> {
             // A reader who has not taken the last report yet gets the next one later, of a longer interval.
             let due = watched.next.filter(|_| !self.sinks.is_busy());
             let look = budget.as_ref().and_then(Keeping::next);
-            let event = self.wait(&watched, [due, look], signals, options.quiet)?;
+            let event = self.wait(&watched, [due, look], signals, options.measure.talk)?;
             let is_over = |moment: Option<Instant>| moment.is_some_and(|moment| Instant::now() >= moment);
             match event {
                 Event::Time if is_over(watched.deadline) => break 0,
                 Event::Time if is_over(due) => {
                     watched.reports += 1;
-                    if options.count.is_some_and(|count| watched.reports >= count) {
+                    if watched.is_last_report() {
                         break 0;
                     }
                     self.pass(Until::Interval)?;
-                    watched.advance(options.interval);
+                    watched.advance();
                 }
                 Event::Time | Event::Written | Event::SlowCalls => {}
                 other => {
@@ -182,12 +183,12 @@ impl Session<Live> {
         watched: &Watched,
         moments: [Option<Instant>; 2],
         signals: &Signals,
-        quiet: bool,
+        talk: Talk,
     ) -> Result<Event, String> {
         let is_free = !self.sinks.is_busy();
         let look = self.source.look_at().filter(|_| is_free);
         // The terminal of a command is its own, and what is written may come to the same one.
-        let is_shown = is_free && !quiet && watched.child.is_none();
+        let is_shown = is_free && talk != Talk::Quiet && watched.child.is_none();
         let left = watched.deadline.filter(|_| is_shown).and_then(progress::show_left);
         let wake = [watched.deadline, look, left]
             .into_iter()
@@ -207,6 +208,7 @@ struct Watched {
     /// The command, and what is readable when it has ended.
     child: Option<(Child, OwnedFd)>,
     deadline: Option<Instant>,
+    intervals: Option<Intervals>,
     /// When the next report is due, where there are several.
     next: Option<Instant>,
     /// So many were printed.
@@ -224,18 +226,25 @@ impl Watched {
         Ok(Self {
             processes,
             child: child.transpose()?,
-            deadline: after(options.duration),
-            next: after(options.interval),
+            deadline: after(options.span.duration),
+            intervals: options.span.intervals,
+            next: after(options.span.intervals.map(|intervals| intervals.length)),
             reports: 0,
         })
     }
 
+    /// The report that is due is the last one.
+    fn is_last_report(&self) -> bool {
+        let count = self.intervals.and_then(|intervals| intervals.count);
+        count.is_some_and(|count| self.reports >= count)
+    }
+
     /// A machine that was asleep owes no reports.
-    fn advance(&mut self, interval: Option<Duration>) {
+    fn advance(&mut self) {
         let next = self
             .next
-            .zip(interval)
-            .and_then(|(at, interval)| at.checked_add(interval));
+            .zip(self.intervals)
+            .and_then(|(at, intervals)| at.checked_add(intervals.length));
         self.next = next.map(|at| at.max(Instant::now()));
     }
 

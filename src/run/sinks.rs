@@ -3,12 +3,12 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use crate::args::Options;
+use crate::args::{Form, Options, Talk};
 use crate::event::Signals;
 use crate::leave::leave;
 use crate::model::events::Events;
 use crate::model::report::Report;
-use crate::view::json::Form;
+use crate::view::json;
 use crate::view::text::TextOptions;
 use crate::view::{Folded, Json, Sheet, Text, View};
 
@@ -28,11 +28,18 @@ impl Sinks {
     pub fn open(options: &Options) -> Result<Self, String> {
         let mut sinks = vec![Sink {
             view: view(options),
-            output: Output::open(options.output.as_deref(), !options.command.is_empty())?,
+            output: Output::open(
+                options.output.path.as_deref(),
+                options.measure.target.command().is_some(),
+            )?,
         }];
-        if let Some(path) = &options.export_json {
+        if let Some(path) = &options.output.export_json {
+            let form = match options.output.form {
+                Form::Json(form) => form,
+                Form::Text { .. } | Form::Folded => json::Form::Full,
+            };
             sinks.push(Sink {
-                view: Box::new(Json(options.json.unwrap_or(Form::Full))),
+                view: Box::new(Json(form)),
                 output: Output::open(Some(path), false)?,
             });
         }
@@ -105,20 +112,20 @@ impl Sinks {
 
 /// The form that was asked for.
 fn view(options: &Options) -> Box<dyn View> {
-    if let Some(form) = options.json {
-        return Box::new(Json(form));
+    match options.output.form {
+        Form::Json(form) => Box::new(Json(form)),
+        Form::Folded => Box::new(Folded),
+        Form::Text { unit, summary, oneline } => {
+            let text = TextOptions {
+                unit,
+                summary_only: summary,
+                verbose: options.measure.talk == Talk::Verbose,
+                is_interval: options.span.intervals.is_some(),
+                ..TextOptions::default()
+            };
+            Box::new(Text::new(text, oneline))
+        }
     }
-    if options.folded {
-        return Box::new(Folded);
-    }
-    let text = TextOptions {
-        unit: options.unit,
-        summary_only: options.summary,
-        verbose: options.verbose,
-        is_interval: options.interval.is_some(),
-        ..TextOptions::default()
-    };
-    Box::new(Text::new(text, options.oneline))
 }
 
 /// A reader that has seen enough, as `head` has, is no error.
