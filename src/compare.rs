@@ -17,7 +17,7 @@ use self::lines::Lines;
 use crate::model::ids::NOT_SPLIT;
 use crate::printable::printable;
 use crate::view::json::SCHEMA_VERSION;
-use crate::view::json::form::{Bucket, Family, Layer, Line, Report};
+use crate::view::json::form::{Bucket, Family, Layer, Line, Op, Report};
 use crate::view::text::WIDTH;
 use crate::view::text::name::beginning;
 use crate::view::text::number::{ColumnUnit, decimal_bytes, time_each, time_sum, unit_of_bytes, unit_of_times};
@@ -77,7 +77,7 @@ fn read(path: &Path) -> Result<Run, String> {
         let report = report_in(line).map_err(|error| no_report(&lines.place(), &error))?;
         let Some(report) = report else { continue };
         let run = run.get_or_insert_with(|| Run::of(&report));
-        run.add(report);
+        run.add(&report);
         if !run.is_possible() {
             let place = lines.place();
             return Err(format!(
@@ -130,34 +130,38 @@ impl Run {
         }
     }
 
-    fn add(&mut self, report: Report) {
+    fn add(&mut self, report: &Report) {
         self.duration_ns = self.duration_ns.saturating_add(report.duration_ns);
         let detached = report.cost.budget.iter().flat_map(|budget| &budget.detached);
         let detached = detached.map(|it| (printable(&it.layer), it.after_ns));
         self.detached.extend(detached);
-        let groups: Vec<Group> = match report.stack {
-            Some(stack) => {
-                let is_split = stack.kernel_time_split != Some(false);
-                self.missing.extend(stack.not_measured.into_iter().map(|row| row.what));
-                let families = stack.families.into_iter();
-                families.map(|family| Group::of_family(family, is_split)).collect()
+        // One more is enough to see that they are too many.
+        let most = MOST + 1;
+        if let Some(stack) = &report.stack {
+            let is_split = stack.kernel_time_split != Some(false);
+            let missing = stack.not_measured.iter().take(most);
+            self.missing.extend(missing.map(|row| row.what.clone()));
+            for family in &stack.families {
+                self.add_group(Group::of_family(family, is_split));
             }
-            None => {
-                for layer in &report.layers {
-                    let missing = layer.not_measured.iter();
-                    let missing = missing.map(|op| format!("{} {}", printable(&layer.layer), op.what));
-                    self.missing.extend(missing);
-                }
-                report.layers.into_iter().flat_map(Group::of_layer).collect()
+            return;
+        }
+        for layer in &report.layers {
+            let missing = layer.not_measured.iter().take(most);
+            let missing = missing.map(|op| format!("{} {}", printable(&layer.layer), op.what));
+            self.missing.extend(missing);
+            for op in layer.ops.iter().filter(|op| op.count.is_some()) {
+                self.add_group(Group::of_op(layer, op));
             }
-        };
-        for group in groups {
-            let is_full = self.groups.len() > MOST;
-            match self.groups.iter_mut().find(|known| known.name == group.name) {
-                Some(known) => known.add(group),
-                None if is_full => return,
-                None => self.groups.push(group),
-            }
+        }
+    }
+
+    fn add_group(&mut self, group: Group) {
+        let is_full = self.groups.len() > MOST;
+        match self.groups.iter_mut().find(|known| known.name == group.name) {
+            Some(known) => known.add(group),
+            None if is_full => {}
+            None => self.groups.push(group),
         }
     }
 
@@ -198,7 +202,7 @@ impl Run {
 }
 
 impl Group {
-    fn of_family(family: Family, is_split: bool) -> Self {
+    fn of_family(family: &Family, is_split: bool) -> Self {
         let name = |row: &str| match row {
             "syscall" if !is_split => NOT_SPLIT.to_owned(),
             _ => printable(row),
@@ -213,22 +217,21 @@ impl Group {
             total_ns: family.total_ns,
             max_ns: family.max_ns.unwrap_or(0),
             rows: measured.collect(),
-            buckets: family.buckets,
+            buckets: family.buckets.iter().copied().take(MOST + 1).collect(),
         }
     }
 
-    fn of_layer(layer: Layer) -> Vec<Self> {
-        let ops = layer.ops.into_iter().filter(|op| op.count.is_some());
-        ops.map(|op| Self {
+    fn of_op(layer: &Layer, op: &Op) -> Self {
+        let buckets = op.buckets.iter().flatten().copied();
+        Self {
             name: printable(&format!("{} {}", layer.layer, op.op)),
             count: op.count.unwrap_or(0),
             bytes: op.bytes.unwrap_or(0),
             total_ns: op.total_ns.unwrap_or(0),
             max_ns: op.max_ns.unwrap_or(0),
             rows: Vec::new(),
-            buckets: op.buckets.unwrap_or_default(),
-        })
-        .collect()
+            buckets: buckets.take(MOST + 1).collect(),
+        }
     }
 
     fn add(&mut self, other: Self) {
@@ -592,7 +595,7 @@ mod tests {
             "cost":{"budget":{"detached":[{"layer":"vfs","after_ns":12000000000}]}}}"#;
         let report = report_in(report.as_bytes()).unwrap().unwrap();
         let mut run = Run::of(&report);
-        run.add(report);
+        run.add(&report);
         let whole = Run {
             detached: BTreeMap::new(),
             ..self::run(group(1, 1, 1))
@@ -765,7 +768,7 @@ mod tests {
     fn run_of(line: &[u8]) -> Option<Run> {
         let report = report_in(line).ok()??;
         let mut run = Run::of(&report);
-        run.add(report);
+        run.add(&report);
         run.is_possible().then_some(run)
     }
 
@@ -814,7 +817,7 @@ mod tests {
     fn steps_of_many_reports_are_as_many_as_those_of_one() {
         let report = || report_in(REPORT.as_bytes()).unwrap().unwrap();
         let mut run = Run::of(&report());
-        (0..10_000).for_each(|_| run.add(report()));
+        (0..10_000).for_each(|_| run.add(&report()));
         let steps: Vec<u64> = run.groups[0].buckets.iter().map(|step| step.count).collect();
         assert_eq!(steps, [20_000, 10_000]);
     }
