@@ -160,6 +160,39 @@ impl Others {
             event: EventFd::new().unwrap(),
         }
     }
+
+    /// What goes in comes out.
+    fn round(&self) {
+        let mut memory = [0_u8; 16];
+        let at = memory.as_mut_ptr();
+        let passed_on = |from: i32, to: i32, bytes: &[u8]| {
+            // SAFETY: what goes in comes out, and there is room for it.
+            let answers = unsafe {
+                [
+                    libc::syscall(libc::SYS_write, to, bytes.as_ptr(), bytes.len()),
+                    libc::syscall(libc::SYS_read, from, at, bytes.len()),
+                ]
+            };
+            assert_eq!(answers.map(usize::try_from), [Ok(bytes.len()); 2]);
+        };
+        let (out, into) = (self.pipe.0.as_raw_fd(), self.pipe.1.as_raw_fd());
+        for _ in 0..ON_PIPES / 3 {
+            passed_on(out, into, &[1]);
+            assert_eq!(stat_of(out), 0);
+        }
+        for _ in 0..ON_SOCKETS / 2 {
+            passed_on(self.socket.0.as_raw_fd(), self.socket.1.as_raw_fd(), &[1]);
+        }
+        let event = self.event.as_fd().as_raw_fd();
+        for _ in 0..ON_EVENTS / 2 {
+            passed_on(event, event, &1_u64.to_ne_bytes());
+        }
+        for _ in 0..ON_DEVICES {
+            // SAFETY: there is room for it.
+            let answer = unsafe { libc::syscall(libc::SYS_read, self.zero.as_raw_fd(), at, 10) };
+            assert_eq!(answer, 10);
+        }
+    }
 }
 
 /// Every call by its number, so that no library chooses another.
@@ -232,33 +265,7 @@ fn round(file: i32, others: &Others, path: &CStr) {
             }
         }
     }
-    let passed_on = |from: i32, to: i32, bytes: &[u8]| {
-        // SAFETY: what goes in comes out, and there is room for it.
-        let answers = unsafe {
-            [
-                libc::syscall(libc::SYS_write, to, bytes.as_ptr(), bytes.len()),
-                libc::syscall(libc::SYS_read, from, at, bytes.len()),
-            ]
-        };
-        assert_eq!(answers.map(usize::try_from), [Ok(bytes.len()); 2]);
-    };
-    let (out, into) = (others.pipe.0.as_raw_fd(), others.pipe.1.as_raw_fd());
-    for _ in 0..ON_PIPES / 3 {
-        passed_on(out, into, &[1]);
-        assert_eq!(stat_of(out), 0);
-    }
-    for _ in 0..ON_SOCKETS / 2 {
-        passed_on(others.socket.0.as_raw_fd(), others.socket.1.as_raw_fd(), &[1]);
-    }
-    let event = others.event.as_fd().as_raw_fd();
-    for _ in 0..ON_EVENTS / 2 {
-        passed_on(event, event, &1_u64.to_ne_bytes());
-    }
-    for _ in 0..ON_DEVICES {
-        // SAFETY: there is room for it.
-        let answer = unsafe { libc::syscall(libc::SYS_read, others.zero.as_raw_fd(), at, 10) };
-        assert_eq!(answer, 10);
-    }
+    others.round();
 }
 
 /// As glibc does it since 2.33.

@@ -19,7 +19,7 @@ use crate::environment;
 use crate::exercise::{Done, Exercise, TOO_MUCH, Tried};
 use crate::kernel::{Facts, privileges};
 use crate::limits;
-use crate::model::report::{LayerReport, Probe};
+use crate::model::report::{LayerReport, Probe, Report};
 use crate::model::run_info::RunInfo;
 use crate::probe::attach::{self, Attached, AttachedOp};
 use crate::probe::plan::{Plan, PlannedOp, function_name};
@@ -82,29 +82,7 @@ pub fn check(measure: &Measure) -> Result<u8, String> {
     let refused = check_layers(measure, &plan, &attached)?;
 
     let counting: io::Result<OwnedFd> = program::count_runs();
-    let epoch = 1;
-    let before = live::read(&attached, &plan, epoch, counting.is_ok());
-    attached.control(|control| {
-        control.began_ns = live::monotonic_ns();
-        control.stopped = 0;
-    });
-    let done = exercise
-        .run()
-        .map_err(|error| format!("the process that tries each operation cannot be read: {error}"))?;
-    let after = live::read(&attached, &plan, epoch, counting.is_ok());
-    let of_run = OfRun {
-        facts: &facts,
-        plan: &plan,
-        attached: &attached,
-        refused: &BTreeMap::new(),
-        queued: false,
-    };
-    let info = RunInfo {
-        is_filtered: measure.target.is_filtered(),
-        has_runs: counting.is_ok(),
-        ..RunInfo::default()
-    };
-    let report = analyse::report(&live::describe(&of_run, info), &before, &after);
+    let (done, report) = tried(exercise, measure, &facts, &plan, &mut attached, counting.is_ok())?;
     let evidence = Evidence {
         attached: &attached,
         probes: report.probes,
@@ -126,6 +104,41 @@ pub fn check(measure: &Measure) -> Result<u8, String> {
         }
         _ => Ok(u8::from(!complete)),
     }
+}
+
+/// Lets the process do each operation: what came of it, and what was counted meanwhile.
+fn tried(
+    exercise: Exercise,
+    measure: &Measure,
+    facts: &Facts,
+    plan: &Plan,
+    attached: &mut Attached,
+    has_runs: bool,
+) -> Result<(Vec<Done>, Report), String> {
+    let epoch = 1;
+    let before = live::read(attached, plan, epoch, has_runs);
+    attached.control(|control| {
+        control.began_ns = live::monotonic_ns();
+        control.stopped = 0;
+    });
+    let done = exercise
+        .run()
+        .map_err(|error| format!("the process that tries each operation cannot be read: {error}"))?;
+    let after = live::read(attached, plan, epoch, has_runs);
+    let of_run = OfRun {
+        facts,
+        plan,
+        attached,
+        refused: &BTreeMap::new(),
+        queued: false,
+    };
+    let info = RunInfo {
+        is_filtered: measure.target.is_filtered(),
+        has_runs,
+        ..RunInfo::default()
+    };
+    let report = analyse::report(&live::describe(&of_run, info), &before, &after);
+    Ok((done, report))
 }
 
 /// A directory for the file: the one asked for, else one on one of these file systems, else any.

@@ -94,6 +94,12 @@ fn consistent(report: &Value) -> Result<(), String> {
         family_is_consistent(family).map_err(|error| format!("{}: {error}", family["family"]))?;
     }
     groups_are_consistent(report)?;
+    sums_are_those_of_layers(report)?;
+    excluded_is_consistent(report)
+}
+
+/// What a report says of all of it is the sum of what it says of its layers.
+fn sums_are_those_of_layers(report: &Value) -> Result<(), String> {
     const SUMS: [(&str, &str); 8] = [
         ("in_flight", "start"),
         ("in_flight", "end"),
@@ -116,6 +122,11 @@ fn consistent(report: &Value) -> Result<(), String> {
             return Err(format!("{object}.{field} is not {sum:?}"));
         }
     }
+    Ok(())
+}
+
+/// Excluded calls are those of their kinds, and those of all layers.
+fn excluded_is_consistent(report: &Value) -> Result<(), String> {
     let of_layers: Vec<&Value> = layers(report).map(|layer| &layer["excluded"]).collect();
     for excluded in of_layers.iter().chain([&&report["excluded"]]) {
         let kinds = excluded["by_kind"].as_object().into_iter().flatten();
