@@ -766,6 +766,18 @@ fn a_closed_pipe_is_no_error() {
     assert_eq!((lines[0], lines[lines.len() - 1]), (banner, "status 0"), "{output:?}");
     assert!(lines[1..lines.len() - 1].iter().all(|line| is_note(line)), "{output:?}");
     assert_eq!(output.stdout.lines().count(), 3);
+    // What is written elsewhere, too, is written to its end.
+    let export = Scratch::file("export", "");
+    let output = self::output(shell(
+        script,
+        &["-T", "syscall", "0.1", "50", "--export-json", export.path()],
+    ));
+    assert!(output.stderr.ends_with("status 0\n"), "{output:?}");
+    let exported = fs::read_to_string(export.path()).unwrap();
+    let reports = exported.lines().map(serde_json::from_str::<serde_json::Value>);
+    let reports: Vec<serde_json::Value> = reports.collect::<Result<_, _>>().unwrap();
+    assert!((2..50).contains(&reports.len()), "{}", reports.len());
+    assert!(reports.last().unwrap()["in_flight"]["end"].is_number(), "{exported}");
     // Here, it is met in the middle of a run.
     let slow = ["--slower", "0", "--duration", "20s"];
     let slow = self::output(shell(&format!("{{ {script}; }} 2>&1 | tail -1"), &slow));

@@ -143,6 +143,9 @@ impl Session<Live> {
             }
             // A command is not left by itself: its end is waited for.
             let has_command = watched.child.is_some();
+            if self.sinks.is_closed() && !has_command {
+                break 0;
+            }
             if budget
                 .as_mut()
                 .is_some_and(|budget| budget.look(&mut self.source, has_command))

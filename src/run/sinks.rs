@@ -21,7 +21,12 @@ struct Sink {
 }
 
 /// All of them.
-pub struct Sinks(Vec<Sink>);
+pub struct Sinks {
+    /// Those that have a reader.
+    sinks: Vec<Sink>,
+    /// One had a reader who has seen enough.
+    is_closed: bool,
+}
 
 impl Sinks {
     /// What was asked for. Files keep what they have until [`Self::empty`].
@@ -43,12 +48,15 @@ impl Sinks {
                 output: Output::open(Some(path), false)?,
             });
         }
-        Ok(Self(sinks))
+        Ok(Self {
+            sinks,
+            is_closed: false,
+        })
     }
 
     /// There will be reports: what files had is gone now.
     pub fn empty(&self) -> Result<(), String> {
-        self.0.iter().try_for_each(|sink| sink.output.begin())
+        self.sinks.iter().try_for_each(|sink| sink.output.begin())
     }
 
     /// `first` is a report without numbers.
@@ -77,36 +85,61 @@ impl Sinks {
         piece: Piece,
         print: impl Fn(&mut dyn View, &mut Sheet<'_>) -> io::Result<()>,
     ) -> Result<(), String> {
-        or_leave(self.0.iter_mut().try_for_each(|Sink { view, output }| {
+        self.each(|Sink { view, output }| {
             let screen = output.screen();
             output.write(piece, |out| print(view.as_mut(), &mut Sheet { out, screen }))
-        }))
+        })
+    }
+
+    /// Does it with each. A reader that has seen enough, as `head` has, is no error: without any other, nothing is left to do.
+    fn each(&mut self, mut act: impl FnMut(&mut Sink) -> io::Result<()>) -> Result<(), String> {
+        let mut failed = None;
+        self.sinks.retain_mut(|sink| match act(sink) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.is_closed = true;
+                false
+            }
+            Err(error) => {
+                failed.get_or_insert(error);
+                true
+            }
+            Ok(()) => true,
+        });
+        if self.sinks.is_empty() {
+            leave(0);
+        }
+        failed.map_or(Ok(()), |error| Err(format!("the report cannot be written: {error}")))
+    }
+
+    /// A reader has seen enough.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
     /// Something is not yet written, as its reader has not taken what was before it.
     pub fn is_busy(&self) -> bool {
-        self.0.iter().any(|sink| sink.output.is_busy())
+        self.sinks.iter().any(|sink| sink.output.is_busy())
     }
 
     /// What to wait for while something is not yet written.
     pub fn progress(&self) -> Vec<BorrowedFd<'_>> {
-        self.0.iter().filter_map(|sink| sink.output.progress()).collect()
+        self.sinks.iter().filter_map(|sink| sink.output.progress()).collect()
     }
 
     /// Takes note of what has been written; see [`Output::settle`].
     pub fn settle(&mut self) -> Result<(), String> {
-        or_leave(self.0.iter_mut().try_for_each(|sink| sink.output.settle()))
+        self.each(|sink| sink.output.settle())
     }
 
     /// Nothing more will come: waits until all is written; when a signal has asked for the end, or does so now, not for long.
     pub fn finish(&mut self, signals: &Signals) -> Result<(), String> {
         self.write(Piece::default(), |view, sheet| view.end(sheet))?;
-        or_leave(self.0.iter_mut().try_for_each(|sink| sink.output.finish(signals)))
+        self.each(|sink| sink.output.finish(signals))
     }
 
     /// What was given up, in words.
     pub fn not_written(&self) -> impl Iterator<Item = String> {
-        self.0.iter().filter_map(|sink| sink.output.not_written())
+        self.sinks.iter().filter_map(|sink| sink.output.not_written())
     }
 }
 
@@ -125,14 +158,5 @@ fn view(options: &Options) -> Box<dyn View> {
             };
             Box::new(Text::new(text, oneline))
         }
-    }
-}
-
-/// A reader that has seen enough, as `head` has, is no error.
-fn or_leave(result: io::Result<()>) -> Result<(), String> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => leave(0),
-        Err(error) => Err(format!("the report cannot be written: {error}")),
-        Ok(()) => Ok(()),
     }
 }
