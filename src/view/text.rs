@@ -3,6 +3,7 @@
 //! columns where there is none; but for one with a name that somebody may want to copy.
 
 mod block;
+mod family;
 mod group;
 mod interval;
 mod label;

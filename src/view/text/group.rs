@@ -1,8 +1,8 @@
 //! A report by process, file, disk or control group: which are the largest, then what each did, as it stands without `--by`.
 
+use super::family::print_families;
 use super::interval;
 use super::number::{BYTE_COLUMNS, TIME_COLUMNS, column_units, percent, thousands, time_sum};
-use super::stack::print_families;
 use super::{Page, TextOptions, counted, print_ops, print_table};
 use crate::model::ids::Layer;
 use crate::model::report::group::{By, GroupsReport, Numbers, OthersReport, Who};

@@ -1,9 +1,9 @@
 //! A report of many, of the whole stack: a line for each family, which says where its time was.
 
 use super::Page;
+use super::family::{average, fs_reached, is_shown_layer};
 use super::label::{self, short};
 use super::number::{ColumnUnit, TIME_COLUMNS, column_units, rounded, thousands};
-use super::stack::{average, fs_reached, is_shown_layer};
 use crate::model::report::Report;
 use crate::model::report::stack::{FamilyReport, RowReport};
 
@@ -229,6 +229,8 @@ impl<'a> Table<'a> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Unit;
+    use super::super::family::{rows, unit_of, verdict};
     use super::*;
     use crate::model::ids::{Family, Layer, Row};
 
@@ -319,5 +321,35 @@ mod tests {
         assert!(lines[1].ends_with("  ext4 67, sys 33"), "{lines:?}");
         let lines = shown(&all, 200);
         assert!(lines[0].ends_with(" overlay journal lock other"), "{lines:?}");
+    }
+
+    #[test]
+    fn headline_row_and_column_have_one_name() {
+        for row in [
+            Row::Device,
+            Row::RunQueue,
+            Row::Journal,
+            Row::Layer(Layer::Ext4),
+            Row::Layer(Layer::Syscall),
+        ] {
+            let parts = [(row, 9), (Row::Layer(Layer::Vfs), 1)].map(|(row, ns)| RowReport {
+                row,
+                ns: Some(ns),
+                calls: (!row.is_wait()).then_some(1),
+            });
+            let family = FamilyReport {
+                total_ns: 10,
+                rows: parts.to_vec(),
+                ..FamilyReport::new(Family::Read)
+            };
+            assert!(verdict(&family, 80).starts_with(&format!("{row}: 90 % of it")), "{row}");
+            assert_eq!(verdict(&family, 0), format!("{row}: 90 % of it"));
+            let unit = unit_of([10].into_iter(), Unit::Nanoseconds);
+            assert!(rows(&family, unit, 80)[0].starts_with(&format!("  {row} ")), "{row}");
+            let column = columns(std::slice::from_ref(&family))
+                .first()
+                .map(|column| column.label);
+            assert_eq!(column, Some(row.name()));
+        }
     }
 }

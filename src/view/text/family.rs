@@ -1,0 +1,422 @@
+//! Families of calls: a row for wherever the time of each was, and the requests that nobody waited for.
+
+use super::number::{
+    BYTE_COLUMNS, ColumnUnit, TIME_COLUMNS, column_units, decimal_bytes, percent, rounded, thousands, time_each,
+};
+use super::{Page, TextOptions, Unit, WIDTH, bar_length, counted, print_table};
+use crate::model::ids::{Layer, Origin, ReadClass, Row};
+use crate::model::report::stack::{FamilyReport, OriginReport, RowReport};
+
+/// A family of less than this part of all time, in percent, has no rows unless they are asked for.
+const SMALL: u128 = 5;
+
+/// Columns of a row's name.
+const NAMES: usize = 11;
+
+/// Stars of a row that has all of its family's time, on the widest terminals.
+const STARS: usize = 80;
+
+/// Families that were called, those with most of the time first.
+pub fn by_time(families: &[FamilyReport]) -> Vec<&FamilyReport> {
+    let mut called: Vec<&FamilyReport> = families.iter().filter(|family| family.count() > 0).collect();
+    called.sort_by_key(|family| std::cmp::Reverse(family.total_ns));
+    called
+}
+
+pub fn sum_of(called: &[&FamilyReport]) -> u64 {
+    called
+        .iter()
+        .fold(0_u64, |sum, family| sum.saturating_add(family.total_ns))
+}
+
+/// Where the time of each family was, and the requests that nobody waited for. `is_by_process`: only some processes' calls were asked
+/// for.
+pub fn print_families(
+    families: &[FamilyReport],
+    not_waited_for: Option<&[OriginReport]>,
+    is_by_process: bool,
+    options: &TextOptions,
+    page: &mut Page,
+) {
+    let called = by_time(families);
+    let total = sum_of(&called);
+    let width = called
+        .iter()
+        .map(|family| family.family.name().len())
+        .max()
+        .unwrap_or(0);
+    for family in &called {
+        let start = format!("  {:<width$} {:>7}  ", family.family, percent(family.total_ns, total));
+        let room = page.width.saturating_sub(start.chars().count());
+        page.line(&format!("{start}{}", verdict(family, room)));
+    }
+    page.blank();
+    let is_small = |family: &FamilyReport| u128::from(family.total_ns) * 100 < u128::from(total) * SMALL;
+    let has_rows = |(place, family): &(usize, &&FamilyReport)| *place == 0 || options.verbose || !is_small(family);
+    let (large, small): (Vec<_>, Vec<_>) = called.iter().enumerate().partition(has_rows);
+    for (_, family) in large {
+        let unit = unit_of([family.total_ns].into_iter(), options.unit);
+        print_heading(family, unit, page);
+        for line in rows(family, unit, page.width) {
+            page.line(&line);
+        }
+        for line in [reached(family), classes(family)].into_iter().flatten() {
+            page.line(&line);
+        }
+        page.blank();
+    }
+    if !small.is_empty() {
+        let unit = unit_of(small.iter().map(|(_, family)| family.total_ns), options.unit);
+        for (_, family) in &small {
+            print_heading(family, unit, page);
+        }
+        page.line(&format!("(rows of families below {SMALL} % of the time: --verbose)"));
+    }
+    page.blank();
+    if let Some(origins) = not_waited_for.filter(|origins| !origins.is_empty()) {
+        print_not_waited(origins, is_by_process, page);
+        page.blank();
+    }
+}
+
+pub fn average(family: &FamilyReport) -> Option<u64> {
+    rounded(family.total_ns.into(), family.count().into())
+}
+
+/// The row with most of a family's time, by the name that it has below; what it means, where that has room.
+pub(super) fn verdict(family: &FamilyReport, room: usize) -> String {
+    let known = family.rows.iter().filter_map(|row| Some((row, row.ns?)));
+    let Some((row, ns)) = known.max_by_key(|(_, ns)| *ns).filter(|(_, ns)| *ns > 0) else {
+        return String::new();
+    };
+    let waited = family
+        .classes
+        .iter()
+        .find(|class| class.class == ReadClass::WaitedForOwn);
+    let waited = waited.filter(|class| class.calls > 0);
+    let meaning = match (row.row, waited) {
+        (Row::Device, Some(class)) => format!(", in {} of {}", thousands(class.calls), counted(family.count(), "call")),
+        (Row::Queue, _) => ", waiting to be issued".to_owned(),
+        (Row::Others, _) => ", waiting for it".to_owned(),
+        (Row::Journal, _) => ", waiting for a commit".to_owned(),
+        (Row::Lock, _) => ", waiting for it".to_owned(),
+        (Row::Other, _) => ", asleep for nothing that is known here".to_owned(),
+        (Row::RunQueue, _) => ", waiting for a CPU".to_owned(),
+        _ if row.is_layer() => ", running".to_owned(),
+        _ => String::new(),
+    };
+    let share = rounded(u128::from(ns) * 100, family.total_ns.into()).unwrap_or(0);
+    let mut text = format!("{}: {share} % of it", family.label(row));
+    if text.chars().count() + meaning.chars().count() <= room {
+        text.push_str(&meaning);
+    }
+    text
+}
+
+/// One unit for a family, so that its rows add up by eye, and are exact to 0.1 % of it; or for several whose headings follow
+/// each other, where it has as many decimals as it takes that none becomes 0.
+pub(super) fn unit_of(totals_ns: impl Iterator<Item = u64> + Clone, asked: Unit) -> ColumnUnit {
+    let most = totals_ns.clone().max().unwrap_or(0);
+    let (name, size) = match asked {
+        Unit::Microseconds => ("us", 1_000),
+        Unit::Milliseconds => ("ms", 1_000_000),
+        Unit::Nanoseconds => match most {
+            ..10_000 => ("ns", 1),
+            10_000..10_000_000 => ("us", 1_000),
+            10_000_000..10_000_000_000 => ("ms", 1_000_000),
+            _ => ("s", 1_000_000_000),
+        },
+    };
+    let decimals = match most / size {
+        _ if size == 1 => 0,
+        ..100 => 2,
+        _ => 1,
+    };
+    let unit = |decimals| ColumnUnit { name, size, decimals };
+    let is_there = |decimals: &u32| {
+        let mut totals = totals_ns.clone();
+        totals.all(|ns| ns == 0 || unit(*decimals).steps(ns) > 0)
+    };
+    unit((decimals..=9).find(is_there).unwrap_or(decimals))
+}
+
+/// Parts of a whole as whole numbers that add up to `sum`, each within 1 of what it is: what is left over goes to those that
+/// were cut by most.
+fn apportion(parts: &[u64], sum: u64) -> Vec<u64> {
+    let whole: u128 = parts.iter().map(|part| u128::from(*part)).sum();
+    if whole == 0 {
+        return vec![0; parts.len()];
+    }
+    let exact = |part: u64| u128::from(part) * u128::from(sum);
+    let mut shares: Vec<u64> = parts.iter().map(|part| (exact(*part) / whole) as u64).collect();
+    let mut order: Vec<usize> = (0..parts.len()).collect();
+    order.sort_by_key(|&place| std::cmp::Reverse(exact(parts[place]) % whole));
+    let left = sum.saturating_sub(shares.iter().sum());
+    for place in order.into_iter().take(left as usize) {
+        shares[place] += 1;
+    }
+    shares
+}
+
+/// A family's line; two on a terminal that is narrower than [`WIDTH`], and where one does not suffice.
+fn print_heading(family: &FamilyReport, unit: ColumnUnit, page: &mut Page) {
+    let (sums, each) = heading(family, unit);
+    let line = format!("{sums} {each}");
+    let is_narrow = page.width < WIDTH;
+    if line.chars().count() <= page.width && !is_narrow {
+        page.line(&line);
+        return;
+    }
+    // Very large numbers stand in no column.
+    let words = |text: &str| text.split_whitespace().collect::<Vec<&str>>().join(" ");
+    let line = words(&line);
+    if line.chars().count() <= page.width && !is_narrow {
+        page.line(&line);
+        return;
+    }
+    // The families of a narrow terminal have one form.
+    if is_narrow && sums.chars().count() <= page.width {
+        page.line(&sums);
+    } else {
+        page.line(&words(&sums));
+    }
+    page.line(&format!("  {each}"));
+}
+
+/// What a family's calls are together, and what they are one by one.
+fn heading(family: &FamilyReport, unit: ColumnUnit) -> (String, String) {
+    let quantile = |q| {
+        let time = family.histogram.quantile(q, family.extremes);
+        time.map_or_else(|| "-".to_owned(), time_each)
+    };
+    let bytes = if family.bytes > 0 {
+        decimal_bytes(family.bytes)
+    } else {
+        String::new()
+    };
+    let sums = format!(
+        "{:<8} {:>7} {:<5} {:>10} {bytes:>8}",
+        family.family,
+        thousands(family.count()),
+        if family.count() == 1 { "call" } else { "calls" },
+        format!("{} {}", unit.number(family.total_ns), unit.name),
+    );
+    let each = format!(
+        "avg {}  p50 {}  p99 {}",
+        time_each(average(family).unwrap_or(0)),
+        quantile(0.50),
+        quantile(0.99)
+    );
+    (sums, each)
+}
+
+/// File systems that any call reached.
+pub fn fs_reached(families: &[FamilyReport]) -> Vec<Row> {
+    let rows = families.iter().flat_map(|family| &family.rows);
+    rows.filter(|row| row.calls.is_some_and(|calls| calls > 0))
+        .map(|row| row.row)
+        .collect()
+}
+
+/// Layers are always shown where they are measured, of the file systems those that are used.
+pub fn is_shown_layer(row: &RowReport, reached: &[Row]) -> bool {
+    !row.is_layer() || matches!(row.row, Row::Layer(Layer::Syscall | Layer::Vfs)) || reached.contains(&row.row)
+}
+
+/// Where a family's time was. What is not measured has no row, and is named below the report.
+pub(super) fn rows(family: &FamilyReport, unit: ColumnUnit, width: usize) -> Vec<String> {
+    let times: Vec<u64> = family.rows.iter().map(|row| row.ns.unwrap_or(0)).collect();
+    let values = apportion(&times, unit.steps(family.total_ns));
+    let percents = apportion(&times, 1000);
+    let labels = family.rows.iter().map(|row| family.label(row).chars().count());
+    let names = labels.max().unwrap_or(0).max(NAMES);
+    let shown = family.rows.iter().zip(values.into_iter().zip(percents));
+    let shown = shown.filter_map(|(row, parts)| Some((row, row.ns?, parts)));
+    let shown = shown.filter(|(row, ns, _)| *ns > 0 || row.calls.is_some_and(|calls| calls > 0));
+    let line = |(row, ns, (value, percent)): (&RowReport, u64, (u64, u64))| {
+        let value = format!("{} {}", unit.of_steps(value), unit.name);
+        let percent = format!("{}.{} %", percent / 10, percent % 10);
+        let text = format!("  {:<names$}{value:>14}{percent:>9}", family.label(row));
+        let stars = width.saturating_sub(text.chars().count() + 4).min(STARS);
+        let bar = "*".repeat(bar_length(ns, family.total_ns, stars));
+        format!("{text}  |{bar:<stars$}|")
+    };
+    shown.map(line).collect()
+}
+
+/// Layers that some of the calls did not reach: `  reached: vfs by 403, ext4 by 1,228 of 2,058 calls`.
+fn reached(family: &FamilyReport) -> Option<String> {
+    let count = family.count();
+    let parts = family.rows.iter().filter_map(|row| {
+        let calls = row.calls.filter(|calls| (1..count).contains(calls))?;
+        Some(format!("{} by {}", row.row, thousands(calls)))
+    });
+    let parts: Vec<String> = parts.collect();
+    (!parts.is_empty()).then(|| format!("  reached: {} of {}", parts.join(", "), counted(count, "call")))
+}
+
+/// `  from cache 11,840 (95.6 %), waited for own I/O 483, for others' 61`
+fn classes(family: &FamilyReport) -> Option<String> {
+    let names = [
+        (ReadClass::FromCache, "from cache"),
+        (ReadClass::WaitedForOwn, "waited for own I/O"),
+        (ReadClass::WaitedForOthers, "for others'"),
+        (ReadClass::ReadAheadOnly, "read ahead only"),
+        (ReadClass::Direct, "direct"),
+    ];
+    let parts = family.classes.iter().filter(|class| class.calls > 0).map(|class| {
+        let name = names
+            .iter()
+            .find(|(name, _)| *name == class.class)
+            .map_or(class.class.name(), |(_, words)| words);
+        let share = if class.class == ReadClass::FromCache {
+            format!(" ({})", percent(class.calls, family.count()))
+        } else {
+            String::new()
+        };
+        format!("{name} {}{share}", thousands(class.calls))
+    });
+    let parts: Vec<String> = parts.collect();
+    (!parts.is_empty()).then(|| format!("  {}", parts.join(", ")))
+}
+
+/// Whether requests are known to be those of the calls that are traced. Kernel threads, and flushes, may serve anybody.
+fn is_of_traced(origin: &OriginReport) -> bool {
+    matches!(
+        origin.origin,
+        Origin::Own | Origin::Readahead | Origin::Asynchronous | Origin::Writeback
+    )
+}
+
+/// Requests that nobody slept for. `is_by_process`: those that may be of the whole machine stand below a line that says so.
+fn print_not_waited(origins: &[OriginReport], is_by_process: bool, page: &mut Page) {
+    let average = |ns: u64, origin: &OriginReport| rounded(ns.into(), origin.requests.into());
+    let averages = origins
+        .iter()
+        .flat_map(|origin| [origin.queue_ns, origin.device_ns].map(|ns| average(ns, origin)));
+    let time = column_units(TIME_COLUMNS, averages.flatten())[0];
+    let bytes = column_units(BYTE_COLUMNS, origins.iter().map(|origin| origin.bytes))[0];
+    let heading = [
+        "requests".to_owned(),
+        bytes.name.to_owned(),
+        format!("queue {}", time.name),
+        format!("device {}", time.name),
+    ];
+    let row = |origin: &OriginReport| {
+        let average = |ns| average(ns, origin).map_or_else(|| "-".to_owned(), |ns| time.number(ns));
+        let cells = [
+            thousands(origin.requests),
+            bytes.number(origin.bytes),
+            average(origin.queue_ns),
+            average(origin.device_ns),
+        ];
+        (format!("  {}", origin_name(origin)), cells)
+    };
+    let (theirs, others): (Vec<_>, Vec<_>) =
+        (origins.iter()).partition(|origin| !is_by_process || is_of_traced(origin));
+    let mut rows = vec![("Not waited for here; averages".to_owned(), heading)];
+    rows.extend(theirs.into_iter().map(row));
+    if !others.is_empty() {
+        let of_whom = "  and of the whole machine, not only of those traced:";
+        rows.push((of_whom.to_owned(), Default::default()));
+    }
+    rows.extend(others.into_iter().map(row));
+    print_table(&rows, [9, 9, 10, 11], super::NAMES, page);
+}
+
+fn origin_name(origin: &OriginReport) -> &'static str {
+    match (origin.origin, origin.is_write) {
+        (Origin::Readahead, _) => "readahead, by those traced",
+        (Origin::Own, false) => "reads, by those traced",
+        (Origin::Own, true) => "writes, by those traced",
+        (Origin::Asynchronous, false) => "asynchronous reads",
+        (Origin::Asynchronous, true) => "asynchronous writes",
+        (Origin::Writeback, _) => "writeback of what they wrote",
+        (Origin::Kworker, false) => "reads, other kworkers",
+        (Origin::Kworker, true) => "writes, other kworkers",
+        (Origin::Journal, false) => "journal reads, jbd2",
+        (Origin::Journal, true) => "journal writes, jbd2",
+        (Origin::Kernel, false) => "reads, other kernel threads",
+        (Origin::Kernel, true) => "writes, other kernel threads",
+        (_, false) => "reads, for whoever asked",
+        (_, true) => "flushes, for whoever asked",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ids::Family;
+
+    #[test]
+    fn printed_parts_add_up_to_the_printed_whole() {
+        assert_eq!(apportion(&[1, 1, 1], 10), [4, 3, 3]);
+        assert_eq!(apportion(&[0, 0], 10), [0, 0]);
+        assert_eq!(apportion(&[u64::MAX, u64::MAX, 0], 1000), [500, 500, 0]);
+        let parts = [5_149, 4_251, 38_749, 19_349, 1_650_049, 120_449, 6_149];
+        let shares = apportion(&parts, 18_441);
+        assert_eq!(shares.iter().sum::<u64>(), 18_441);
+        for (part, share) in parts.iter().zip(shares) {
+            assert!(share.abs_diff(part / 100) <= 1);
+        }
+    }
+
+    #[test]
+    fn requests_of_each_origin_and_direction_have_a_name() {
+        let mut names = std::collections::BTreeSet::new();
+        for origin in [
+            Origin::Own,
+            Origin::Asynchronous,
+            Origin::Kworker,
+            Origin::Journal,
+            Origin::Kernel,
+            Origin::Unknown,
+        ] {
+            for is_write in [false, true] {
+                let name = origin_name(&OriginReport::new(origin, is_write));
+                assert!(names.insert(name), "{name}");
+                assert!(name.chars().count() <= super::super::NAMES, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_heading_is_one_line() {
+        let mut steps = vec![0; crate::model::histogram::STEPS];
+        steps[250] = 987_654_321;
+        let family = FamilyReport {
+            family: Family::Metadata,
+            total_ns: 1_000_000_000_000_000,
+            bytes: u64::MAX,
+            errors: 0,
+            extremes: None,
+            rows: Vec::new(),
+            classes: Vec::new(),
+            histogram: crate::model::histogram::Histogram::from_steps(&steps),
+        };
+        let unit = unit_of([family.total_ns].into_iter(), Unit::Nanoseconds);
+        for width in [60, 80, 120] {
+            let mut page = Page::new(Some(width));
+            print_heading(&family, unit, &mut page);
+            let lines: Vec<&str> = page.text.lines().collect();
+            assert!(lines[0].starts_with("metadata 987,654,321 calls "), "{lines:?}");
+            assert!(lines.iter().all(|line| line.chars().count() <= width), "{lines:?}");
+            assert_eq!(lines.len(), if width <= 80 { 2 } else { 1 }, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_unit_is_exact_to_a_thousandth() {
+        let unit_of = |totals: &[u64]| unit_of(totals.iter().copied(), Unit::Nanoseconds);
+        let text = |unit: ColumnUnit, ns| format!("{} {}", unit.number(ns), unit.name);
+        for total in [1, 9_999, 10_000, 99_999, 100_000, 9_999_999, 10_000_000, u64::MAX] {
+            let unit = unit_of(&[total]);
+            assert!(unit.size == 1 || unit.steps(total) >= 1000, "{total}");
+        }
+        assert_eq!(text(unit_of(&[41_204_999]), 41_204_999), "41.20 ms");
+        assert_eq!(text(unit_of(&[1_843_849_999]), 1_843_849_999), "1,843.8 ms");
+        // Of several, none becomes 0.
+        assert_eq!(text(unit_of(&[41_204_999, 22_000]), 22_000), "0.02 ms");
+        assert_eq!(text(unit_of(&[41_204_999, 220, 0]), 220), "0.0002 ms");
+    }
+}
