@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
 
-use super::slow::text;
+use super::string::text;
 use super::{op, stack};
 use crate::kernel::interface::types::{self, cell_key, family_stats, op_stats, origin_stats};
 use crate::kernel::names::{self, Machine, Names};

@@ -7,6 +7,7 @@ mod op;
 mod run_info;
 mod slow;
 mod stack;
+mod string;
 mod under_way;
 
 use std::io;

@@ -1,6 +1,6 @@
 //! Whose requests the disks served meanwhile.
 
-use super::slow::comm;
+use super::string::comm;
 use crate::kernel::interface::types::neighbour;
 use crate::model::abi::{NEIGHBOUR_FIRST, NEIGHBOURS};
 use crate::model::snapshot::{NeighbourCounters, ServedCounters};

@@ -15,6 +15,7 @@ use crate::probe::attach::Attached;
 
 use super::counters::{ReadError, monotonic_ns, utc_offset};
 use super::stack;
+use super::string::comm;
 
 /// How often at most it is reported that some were left out.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -121,17 +122,6 @@ fn slow_call(record: &slow_call, run: &RunInfo, stack: &StackInfo, clocks: &Cloc
         rows: rows.filter(|row| row.ns > 0).collect(),
         not_split: !measured.is_split(),
     })
-}
-
-/// What is not UTF-8 is as readable as it can be.
-pub fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// A thread's name, as the programs keep it.
-pub fn comm(words: &[u64]) -> String {
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    text(bytes.split(|byte| *byte == 0).next().unwrap_or_default())
 }
 
 /// The names of a record put together.
