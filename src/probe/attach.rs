@@ -22,7 +22,7 @@ use std::time::Duration;
 use libbpf_rs::ProgramMut;
 use libbpf_sys as sys;
 
-use crate::catalog::{Files, Layer, Point, Returns, Shape};
+use crate::catalog::{Files, Layer, Returns, Shape};
 use crate::kernel;
 use crate::kernel::btf::BtfFunction;
 use crate::kernel::interface::skeleton::IostackbreakdownSkel;
@@ -36,8 +36,8 @@ use super::kprobe_event::KprobeEvents;
 use super::plan::{BlockWay, Plan, PlannedOp, PlannedPoint, PlannedRow};
 use super::program::{Loading, Programs};
 use super::refusal::{CALL_EVENTS, Refusal, Refused, Why};
+use super::request::Stage;
 use super::{Hook, PointWord};
-use crate::catalog::Guard;
 use crate::sys::counters::Counters;
 use crate::sys::perf::{self, PerfLink};
 pub use attempt::attach;
@@ -99,23 +99,6 @@ enum Detachable {
 }
 
 type PerfHandle = Rc<PerfLink>;
-
-/// How far attaching is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    /// Nothing is loaded: the kernel is looked at.
-    Looking,
-    Loading,
-    /// So many functions, of those that will be tried at most.
-    Attaching {
-        done: usize,
-        of: usize,
-    },
-    /// For an earlier run to let go of so many functions.
-    Waiting {
-        functions: usize,
-    },
-}
 
 /// How an op is measured.
 #[derive(Debug, Clone, Default)]
@@ -200,24 +183,6 @@ fn templates<'a>(skeleton: &'a IostackbreakdownSkel<'static>, hook: Hook) -> (&'
         Hook::KprobeEvent | Hook::Kprobe => (&progs.kprobe_enter, &progs.kretprobe_leave),
         Hook::RawTracepoint => (&progs.sys_enter_btf, &progs.sys_exit_btf),
         Hook::Tracepoint => (&progs.sys_enter_classic, &progs.sys_exit_classic),
-    }
-}
-
-/// What a program is told of one of the op's functions.
-pub(super) fn point_word(index: usize, op: &PlannedOp, point: &Point, guard: Option<Guard>, files: Files) -> PointWord {
-    PointWord {
-        op: index as u8,
-        frame: op.frame,
-        shape: point.shape,
-        args: 0,
-        returns: point.returns,
-        guard: guard.filter(|_| point.shared),
-        files,
-        outermost: point.outermost,
-        silent: false,
-        // All of a file system's functions are those of its regular files and directories; the kernel gives others functions of their own.
-        plain: op.layer.file_system().is_some(),
-        late: false,
     }
 }
 
@@ -505,7 +470,7 @@ impl Attaching<'_> {
 
     fn target<'p>(&self, index: usize, op: &PlannedOp, planned: &'p PlannedPoint) -> Target<'p> {
         let guard = self.setup.request.guards.get(&op.layer).map(|(guard, _)| *guard);
-        let mut word = point_word(index, op, planned.point, guard, Files::None);
+        let mut word = op.word(index, planned.point, guard, Files::None);
         if let Some(frame) = planned.silent {
             word.frame = frame;
             word.silent = true;

@@ -3,7 +3,6 @@
 use std::mem::MaybeUninit;
 
 use super::Hook;
-use super::attach::point_word;
 use super::plan::selection::Selection;
 use super::plan::{BlockWay, CALLS_BY_COOKIE, Plan, Start};
 use super::request::{GroupWish, Request};
@@ -359,7 +358,7 @@ fn fill_syscall_points(table: &mut [u32], compat: &mut [u32], setup: &Setup<'_>)
         let Some(call) = SYSCALLS.iter().find(|call| call.op == op.spec.op) else {
             continue;
         };
-        let mut word = point_word(index, op, &op.spec.points[0], None, call.files);
+        let mut word = op.word(index, &op.spec.points[0], None, call.files);
         word.late = is_judged_late(call.op, setup);
         let word = word.pack();
         if let Some(place) = usize::try_from(call.number)

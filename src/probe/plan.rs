@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::catalog::family::{self, RowFunction};
 use crate::catalog::{
-    self, COMPAT, COMPLETIONS, Compat, FAILURE, FileSystem, Layer, Op, OpSpec, Point, Returns, Shape,
+    self, COMPAT, COMPLETIONS, Compat, FAILURE, FileSystem, Files, Guard, Layer, Op, OpSpec, Point, Returns, Shape,
 };
 use crate::kernel::{COMPAT_SYSCALL_PREFIX, Facts, Fprobe, Function, SYSCALL_PREFIX, other_name};
 use crate::model::report::NotMeasured;
 
-use super::{Choice, Hook};
+use super::{Choice, Hook, PointWord};
 
 /// What to attach for the layers asked for.
 #[derive(Debug, Clone)]
@@ -228,6 +228,28 @@ pub struct PlannedOp {
     pub points: Vec<PlannedPoint>,
     /// What is missing from its numbers, or why it has none.
     pub not_measured: Option<NotMeasured>,
+}
+
+impl PlannedOp {
+    /// What a program is told of one of its functions. `index`: its place among the ops.
+    #[must_use]
+    pub fn word(&self, index: usize, point: &Point, guard: Option<Guard>, files: Files) -> PointWord {
+        PointWord {
+            op: index as u8,
+            frame: self.frame,
+            shape: point.shape,
+            args: 0,
+            returns: point.returns,
+            guard: guard.filter(|_| point.shared),
+            files,
+            outermost: point.outermost,
+            silent: false,
+            // All of a file system's functions are those of its regular files and directories; the kernel gives others functions of
+            // their own.
+            plain: self.layer.file_system().is_some(),
+            late: false,
+        }
+    }
 }
 
 /// One function of an op that this kernel has.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use super::attach::Stage;
 use super::plan::BlockWish;
 use crate::catalog::{Guard, Layer};
 use crate::kernel::file::FileNumber;
@@ -75,4 +74,21 @@ impl Request {
             _ => None,
         }
     }
+}
+
+/// How far attaching is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Nothing is loaded: the kernel is looked at.
+    Looking,
+    Loading,
+    /// So many functions, of those that will be tried at most.
+    Attaching {
+        done: usize,
+        of: usize,
+    },
+    /// For an earlier run to let go of so many functions.
+    Waiting {
+        functions: usize,
+    },
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use crate::leave::DETACHING;
-use crate::probe::attach::Stage;
+use crate::probe::request::Stage;
 use crate::say;
 use crate::view::text::number::length;
 

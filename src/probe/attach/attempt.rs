@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::stack::RowsAlone;
-use super::{AttachError, Attached, AttachedGroups, AttachedOp, Attaching, Refusal, Refused, Stage};
+use super::{AttachError, Attached, AttachedGroups, AttachedOp, Attaching, Refusal, Refused};
 use crate::catalog::Layer;
 use crate::kernel::Facts;
 use crate::kernel::interface::NEIGHBOURS;
@@ -15,7 +15,7 @@ use crate::probe::config::{CALLS_BY_FUNCTION, Setup};
 use crate::probe::load::{Loaded, fill_maps, gives_task_storage, load};
 use crate::probe::plan::selection::{Finding, Findings, select};
 use crate::probe::plan::{Plan, PlannedOp, PlannedPoint};
-use crate::probe::request::{GroupWish, Request};
+use crate::probe::request::{GroupWish, Request, Stage};
 use crate::sys::counters::Counters;
 use crate::turn;
 
