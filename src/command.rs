@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::thread::JoinHandle;
 
+use crate::cause::Cause;
 use crate::environment;
 use crate::kernel::privileges;
 use crate::limits;
@@ -54,6 +55,18 @@ impl std::fmt::Display for CommandError {
             }
             Self::Exec(program, error) => write!(f, "cannot execute {}: {error}", Path::new(program).display()),
             Self::Spawn(error) => write!(f, "cannot start a process: {error}"),
+        }
+    }
+}
+
+impl From<&CommandError> for Cause {
+    fn from(error: &CommandError) -> Self {
+        Self {
+            line: error.to_string(),
+            errno: match error {
+                CommandError::Spawn(error) | CommandError::Exec(_, error) => error.raw_os_error(),
+                CommandError::NoUser(_) => None,
+            },
         }
     }
 }

@@ -11,6 +11,7 @@ pub mod analyse;
 pub mod args;
 pub mod budget;
 pub mod catalog;
+pub mod cause;
 pub mod command;
 pub mod compare;
 pub mod environment;

@@ -44,12 +44,6 @@ pub fn advice(is_reached: bool) -> Option<String> {
     })
 }
 
-/// Whether a line has the kernel's words for it: whatever it was that failed.
-#[must_use]
-pub fn is_reached_in(line: &str) -> bool {
-    line.contains(&io::Error::from_raw_os_error(libc::EMFILE).to_string())
-}
-
 /// Fewer descriptors than that may be too few for the probes of a run.
 const ENOUGH: rlim_t = 256;
 

@@ -9,6 +9,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use libbpf_rs::Iter;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
+use crate::cause::Cause;
 use crate::kernel::interface::skeleton::IostackbreakdownSkelBuilder;
 use crate::printable::printable;
 use crate::sys::text_of;
@@ -51,6 +52,18 @@ impl std::fmt::Display for ProcessError {
                 f,
                 "process numbers of this PID namespace cannot be turned into the kernel's ({why}); run in the host's"
             ),
+        }
+    }
+}
+
+impl From<ProcessError> for Cause {
+    fn from(error: ProcessError) -> Self {
+        Self {
+            line: error.to_string(),
+            errno: match error {
+                ProcessError::Open(_, error) => error.raw_os_error(),
+                ProcessError::Absent(_) | ProcessError::Thread { .. } | ProcessError::Namespace(_) => None,
+            },
         }
     }
 }

@@ -25,6 +25,7 @@ use libbpf_rs::{MapCore, MapFlags};
 use crate::args::{CommandLine, Measure, Options, Talk};
 use crate::budget::CpuShare;
 use crate::catalog::Layer;
+use crate::cause::Cause;
 use crate::command::{self, CommandError, Waiting};
 use crate::event::Signals;
 use crate::filter::Filter;
@@ -63,10 +64,9 @@ pub struct Failure {
 }
 
 impl Failure {
-    fn new(status: u8, cause: impl std::fmt::Display) -> Self {
-        let line = cause.to_string();
+    fn new(status: u8, cause: Cause) -> Self {
         Self {
-            line: limits::advice(limits::is_reached_in(&line)).unwrap_or(line),
+            line: limits::advice(limits::is_reached(cause.errno)).unwrap_or(cause.line),
             status,
         }
     }
@@ -106,10 +106,11 @@ pub fn print(from: &Path, options: &Options) -> Result<u8, Failure> {
     print_kept(from, options).map_err(|line| Failure::new(COULD_NOT_MEASURE, line))
 }
 
-fn print_kept(from: &Path, options: &Options) -> Result<u8, String> {
-    let signals = Signals::install().map_err(cannot_handle_signals)?;
+fn print_kept(from: &Path, options: &Options) -> Result<u8, Cause> {
+    let signals = install_signals()?;
     let sinks = Sinks::open(options)?;
-    let source = Saved::open(from).map_err(|error| format!("cannot read '{}': {error}", from.display()))?;
+    let source = Saved::open(from);
+    let source = source.map_err(|error| Cause::of(format_args!("cannot read '{}'", from.display()), &error))?;
     let filter = Filter {
         pids: options.measure.target.pids().to_vec(),
         comm: options.measure.target.comm.clone(),
@@ -126,26 +127,26 @@ fn print_kept(from: &Path, options: &Options) -> Result<u8, String> {
     Ok(0)
 }
 
-fn cannot_handle_signals(error: io::Error) -> String {
-    format!("signals cannot be handled: {error}")
+fn install_signals() -> Result<Signals, Cause> {
+    Signals::install().map_err(|error| Cause::of("signals cannot be handled", &error))
 }
 
 /// Measures, until the end. `cannot` makes a failure of what stands in the way.
 fn measure(options: &Options, cannot: Cannot<'_>) -> Result<u8, Failure> {
-    let sinks = Sinks::open(options).map_err(|line| cannot(&line))?;
+    let sinks = Sinks::open(options).map_err(cannot)?;
     let mut options = options.clone();
-    let mut targets = Targets::find(&mut options.measure).map_err(|line| cannot(&line))?;
+    let mut targets = Targets::find(&mut options.measure).map_err(cannot)?;
     let options = &options;
     if let Some(line) = privileges::missing() {
-        return Err(cannot(&line));
+        return Err(cannot(line.into()));
     }
     if options.measure.talk != Talk::Quiet {
         progress::show(Stage::Looking);
     }
-    let prepared = prepare(&options.measure, targets.disk.as_ref()).map_err(|line| cannot(&line))?;
-    let runs = count_runs(options).map_err(|line| cannot(&line))?;
+    let prepared = prepare(&options.measure, targets.disk.as_ref()).map_err(cannot)?;
+    let runs = count_runs(options).map_err(cannot)?;
     let (mut attached, refused) = attach_all(options, &prepared, &mut targets, cannot)?;
-    let signals = Signals::install().map_err(|error| cannot(&cannot_handle_signals(error)))?;
+    let signals = install_signals().map_err(cannot)?;
     let command = options.measure.target.command();
     let waiting = command
         .map(|command| fork_command(command, &mut attached, cannot))
@@ -160,10 +161,10 @@ fn measure(options: &Options, cannot: Cannot<'_>) -> Result<u8, Failure> {
         runs.as_ref(),
     );
     let keeper = options.output.save_snapshots.as_deref().map(Keeper::create).transpose();
-    let keeper = keeper.map_err(|line| cannot(&line))?;
+    let keeper = keeper.map_err(cannot)?;
     let live = Live::begin(attached, prepared.plan, info, prepared.disks, runs);
     let session = Session::begin(live, Filter::default(), sinks, keeper);
-    let mut session = session.map_err(|line| cannot(&line))?;
+    let mut session = session.map_err(cannot)?;
     // The banner comes when everything that follows it is measured.
     say!(
         "{}",
@@ -171,16 +172,16 @@ fn measure(options: &Options, cannot: Cannot<'_>) -> Result<u8, Failure> {
     );
     let first = session.first_report();
     say_notes(first.clone(), options);
-    session.show_beginning(&first).map_err(|line| cannot(&line))?;
+    session.show_beginning(&first).map_err(cannot)?;
     let child = waiting.zip(command).map(|(waiting, command)| start(waiting, command));
     let child = child.transpose()?;
     session
         .watch(options, targets.processes, child, &signals)
-        .map_err(|line| cannot(&line))
+        .map_err(cannot)
 }
 
 /// Makes a failure, with its exit status, of what stands in the way.
-type Cannot<'a> = &'a dyn Fn(&dyn std::fmt::Display) -> Failure;
+type Cannot<'a> = &'a dyn Fn(Cause) -> Failure;
 
 /// What is to be measured, found on this machine.
 #[derive(Default)]
@@ -195,28 +196,27 @@ struct Targets {
 
 impl Targets {
     /// Layers that cannot be measured of them are taken out of `measure`, where they were not named.
-    fn find(measure: &mut Measure) -> Result<Self, String> {
+    fn find(measure: &mut Measure) -> Result<Self, Cause> {
         let Measure { scope, target, .. } = measure;
-        let disk = target.disk.as_deref().map(Disk::find).transpose();
-        let disk = disk.map_err(|error| error.to_string())?;
+        let disk = target.disk.as_deref().map(Disk::find).transpose()?;
         let mut notes = Vec::new();
         retain_mounted(scope);
         if let Some(requests) = scope.requests
             && let Err(line) = check_paths(disk.as_ref())
         {
             if scope.is_named() || requests.queued {
-                return Err(line);
+                return Err(line.into());
             }
             scope.requests = None;
             notes.push(format!("blk is not measured: {line}"));
         }
         let file = target.file.as_deref().map(|path| {
             let found = FileNumber::find(path);
-            found.map_err(|error| format!("'{}' cannot be looked at: {error}", path.display()))
+            found.map_err(|error| Cause::of(format_args!("'{}' cannot be looked at", path.display()), &error))
         });
         let file = file.transpose()?;
         notes.extend(file.as_ref().and_then(|file| file.note.clone()));
-        let processes = process::find(target.pids()).map_err(|error| error.to_string())?;
+        let processes = process::find(target.pids())?;
         let cgroup = target.cgroup.as_deref().map(cgroup::open).transpose()?;
         Ok(Self {
             disk,
@@ -229,14 +229,15 @@ impl Targets {
 }
 
 /// Has the kernel count the runs of programs, where somebody wants to know what they cost; or why it does not.
-fn count_runs(options: &Options) -> Result<Option<io::Result<OwnedFd>>, String> {
+fn count_runs(options: &Options) -> Result<Option<io::Result<OwnedFd>>, Cause> {
     let is_verbose = options.measure.talk == Talk::Verbose;
     let is_wanted = is_verbose || options.output.has_json() || options.span.budget.is_some();
     let runs = is_wanted.then(program::count_runs);
     match (&runs, options.span.budget) {
         (Some(Err(error)), Some(_)) => Err(format!(
             "--budget needs what the probes cost, which the kernel does not count here: {error} (CAP_SYS_ADMIN opens it)"
-        )),
+        )
+        .into()),
         _ => Ok(runs),
     }
 }
@@ -265,19 +266,19 @@ fn attach_all(
         ..request(measure, prepared, targets)
     };
     let attached = attach::attach(plan, facts, &request);
-    let attached = attached.map_err(|error| cannot(&attach_failure(measure.hooks.choice, &error)))?;
+    let attached = attached.map_err(|error| cannot(attach_failure(measure.hooks.choice, &error).into()))?;
     // Detaching takes seconds: the end of the process does it, behind the prompt (`crate::leave`).
     let mut attached = ManuallyDrop::new(attached);
     if let Some(hold) = attached.hold.take() {
         leave::close_last(move || hold.link());
     }
-    let refused = check_layers(measure, plan, &attached).map_err(|error| cannot(&error))?;
+    let refused = check_layers(measure, plan, &attached).map_err(|line| cannot(line.into()))?;
     if measure.talk == Talk::Verbose {
         tell_how(facts, plan, &attached, narrowing);
     }
     if measure.target.follows() {
         let roots: Vec<u32> = targets.processes.iter().map(|process| process.pid).collect();
-        follow_existing(&attached, &roots).map_err(|line| cannot(&line))?;
+        follow_existing(&attached, &roots).map_err(|line| cannot(line.into()))?;
     }
     Ok((attached, refused))
 }
@@ -286,7 +287,7 @@ fn attach_all(
 fn fork_command(command: &CommandLine, attached: &mut Attached, cannot: Cannot<'_>) -> Result<Waiting, Failure> {
     let waiting = command::fork(&command.program, &command.arguments, command.user.as_deref());
     let waiting = waiting.map_err(command_failure)?;
-    let tgid = process::global_number(waiting.pid).map_err(|error| cannot(&error))?;
+    let tgid = process::global_number(waiting.pid).map_err(|error| cannot(error.into()))?;
     attached.control(|control| control.command_tgid = tgid);
     Ok(waiting)
 }
@@ -334,7 +335,7 @@ fn start(waiting: Waiting, command: &CommandLine) -> Result<Child, Failure> {
 }
 
 fn command_failure(error: CommandError) -> Failure {
-    Failure::new(error.exit_status(), &error)
+    Failure::new(error.exit_status(), (&error).into())
 }
 
 /// Adds the descendants that were there before the forks were watched. One that is forked meanwhile by a descendant

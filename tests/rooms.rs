@@ -11,13 +11,14 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("sys", &[]),
     ("number", &[]),
     ("printable", &[]),
+    ("cause", &[]),
     ("model", &[]),
     ("catalog", &["model"]),
     ("budget", &["model"]),
     ("analyse", &["model", "catalog", "number"]),
     ("view", &["model", "number", "printable"]),
-    ("kernel", &["sys", "model", "catalog"]),
-    ("process", &["sys", "kernel", "printable"]),
+    ("kernel", &["cause", "sys", "model", "catalog"]),
+    ("process", &["cause", "sys", "kernel", "printable"]),
     ("turn", &[]),
     ("leave", &["turn"]),
     ("signals", &["kernel", "leave"]),
@@ -29,7 +30,9 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     (
         "source",
-        &["sys", "model", "catalog", "kernel", "probe", "analyse", "budget"],
+        &[
+            "cause", "sys", "model", "catalog", "kernel", "probe", "analyse", "budget",
+        ],
     ),
     ("filter", &["model"]),
     ("user", &["sys"]),
@@ -37,7 +40,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("limits", &[]),
     ("event", &["process", "signals"]),
     ("say", &["signals", "printable"]),
-    ("command", &["environment", "kernel", "limits", "signals", "user"]),
+    (
+        "command",
+        &["cause", "environment", "kernel", "limits", "signals", "user"],
+    ),
     ("exercise", &["catalog", "signals"]),
     // What is asked for, and what may stand at the cursor.
     (

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 
+use crate::cause::Cause;
+
 /// Where version 2 is mounted: alone, or beside version 1.
 const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
@@ -62,21 +64,22 @@ fn hierarchy(controllers: &str, is_unified_mounted: bool) -> Hierarchy {
 ///
 /// # Errors
 /// One line: there is none, or none that can be compared with.
-pub fn open(path: &Path) -> Result<OwnedFd, String> {
+pub fn open(path: &Path) -> Result<OwnedFd, Cause> {
     let name = path.display();
     let below = |mount: &str| Path::new(mount).join(path.strip_prefix("/").unwrap_or(path));
     let places: Vec<PathBuf> = std::iter::once(path.to_owned()).chain(MOUNTS.map(below)).collect();
     match places.iter().find(|place| place.is_dir() && is_version_2(place)) {
         Some(place) => File::open(place)
             .map(OwnedFd::from)
-            .map_err(|error| format!("'{name}' cannot be opened: {error}")),
-        None if is_unified_mounted() => Err(format!(
-            "'{name}' is no control group (of version 2, below /sys/fs/cgroup)"
-        )),
+            .map_err(|error| Cause::of(format_args!("'{name}' cannot be opened"), &error)),
+        None if is_unified_mounted() => {
+            Err(format!("'{name}' is no control group (of version 2, below /sys/fs/cgroup)").into())
+        }
         None => Err(format!(
             "--cgroup '{name}' needs control groups of version 2, which are not mounted at {}; --by cgroup shows those of version 1",
             MOUNTS.join(" or ")
-        )),
+        )
+        .into()),
     }
 }
 
@@ -107,7 +110,7 @@ mod tests {
     #[test]
     fn what_is_no_group_is_refused() {
         let error = open(Path::new("/proc/self")).unwrap_err();
-        assert!(error.contains("control group"), "{error}");
+        assert!(error.line.contains("control group"), "{error}");
     }
 
     proptest! {

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::stat::{major, minor};
 
+use crate::cause::Cause;
 use crate::sys::text_of;
 
 /// A disk or partition.
@@ -83,6 +84,18 @@ impl fmt::Display for Error {
             }
             Self::NotABlockDevice { path } => write!(formatter, "'{}' is not a block device", path.display()),
             Self::Unreadable { path, error } => write!(formatter, "cannot look at '{}': {error}", path.display()),
+        }
+    }
+}
+
+impl From<Error> for Cause {
+    fn from(error: Error) -> Self {
+        Self {
+            line: error.to_string(),
+            errno: match error {
+                Error::Unreadable { error, .. } => error.raw_os_error(),
+                Error::NoSuchDisk { .. } | Error::NotABlockDevice { .. } => None,
+            },
         }
     }
 }

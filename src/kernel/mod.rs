@@ -33,6 +33,7 @@ use self::kallsyms::Symbols;
 use self::lookup::Lookup;
 use self::preemption::Preemption;
 use crate::catalog::FileSystem;
+use crate::cause::Cause;
 use crate::sys::text_of;
 
 /// A kernel function, as far as BTF and kallsyms know it.
@@ -162,6 +163,18 @@ impl std::fmt::Display for FactsError {
             }
             Self::Btf(error) => write!(f, "the kernel's BTF cannot be read: {error}"),
             Self::Kallsyms(error) => write!(f, "/proc/kallsyms cannot be read: {error}; mount /proc"),
+        }
+    }
+}
+
+impl From<FactsError> for Cause {
+    fn from(error: FactsError) -> Self {
+        Self {
+            line: error.to_string(),
+            errno: match error {
+                FactsError::Btf(error) | FactsError::Kallsyms(error) => error.raw_os_error(),
+                FactsError::NoBtf => None,
+            },
         }
     }
 }

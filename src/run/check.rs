@@ -15,6 +15,7 @@ use super::refusals::{attach_failure, check_layers};
 use crate::analyse;
 use crate::args::{Detail, Measure};
 use crate::catalog::{FileSystem, Layer, Op, Point, Returns, doors};
+use crate::cause::Cause;
 use crate::environment;
 use crate::exercise::{Done, Exercise, TOO_MUCH, Tried};
 use crate::kernel::{Facts, privileges};
@@ -41,9 +42,9 @@ const EVERY_REQUEST: &str = "requests";
 const EVERY_CALL: &str = "calls";
 
 /// Checks, and prints a table. The exit status is 0 when every layer asked for counted something.
-pub fn check(measure: &Measure) -> Result<u8, String> {
+pub fn check(measure: &Measure) -> Result<u8, Cause> {
     if let Some(line) = privileges::missing() {
-        return Err(line);
+        return Err(line.into());
     }
     let mut measure = measure.clone();
     let scope = &mut measure.scope;
@@ -59,13 +60,14 @@ pub fn check(measure: &Measure) -> Result<u8, String> {
         scope.upper.retain(is_here);
     }
     let measure = &measure;
-    let exercise = Exercise::fork(&place).map_err(|error| {
-        format!(
+    let exercise = Exercise::fork(&place).map_err(|error| Cause {
+        line: format!(
             "no file can be made in {}: {error}; TMPDIR=DIRECTORY names another",
             place.display()
-        )
+        ),
+        errno: error.raw_os_error(),
     })?;
-    let processes = process::find(&[exercise.pid]).map_err(|error| error.to_string())?;
+    let processes = process::find(&[exercise.pid])?;
     let prepared = prepare(measure, None)?;
     let mut targets = Targets {
         processes,
@@ -100,7 +102,7 @@ pub fn check(measure: &Measure) -> Result<u8, String> {
     let complete = page.layers.iter().all(|layer| !layer.counted.is_empty()) && refused.is_empty();
     match io::stdout().write_all(page.text().as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(format!("the report cannot be written: {error}"))
+            Err(Cause::of("the report cannot be written", &error))
         }
         _ => Ok(u8::from(!complete)),
     }
@@ -114,7 +116,7 @@ fn tried(
     plan: &Plan,
     attached: &mut Attached,
     has_runs: bool,
-) -> Result<(Vec<Done>, Report), String> {
+) -> Result<(Vec<Done>, Report), Cause> {
     let epoch = 1;
     let before = live::read(attached, plan, epoch, has_runs);
     attached.control(|control| {
@@ -123,7 +125,7 @@ fn tried(
     });
     let done = exercise
         .run()
-        .map_err(|error| format!("the process that tries each operation cannot be read: {error}"))?;
+        .map_err(|error| Cause::of("the process that tries each operation cannot be read", &error))?;
     let after = live::read(attached, plan, epoch, has_runs);
     let of_run = OfRun {
         facts,

@@ -15,6 +15,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use crate::cause::Cause;
 use crate::event::{self, Signals};
 use crate::say;
 use crate::signals;
@@ -60,7 +61,7 @@ struct Writer {
 impl Output {
     /// A file keeps what it has until [`Self::begin`].
     /// `path`: `None` is standard output, or standard error where there is a COMMAND; `-` is standard output.
-    pub fn open(path: Option<&Path>, has_command: bool) -> Result<Self, String> {
+    pub fn open(path: Option<&Path>, has_command: bool) -> Result<Self, Cause> {
         let name = path.filter(|path| path.as_os_str() != "-");
         let (file, called) = match name {
             Some(path) => (
@@ -71,7 +72,7 @@ impl Output {
             None if has_command && path.is_none() => (duplicate(io::stderr()), "to stderr".to_owned()),
             None => (duplicate(io::stdout()), "to stdout".to_owned()),
         };
-        let file = file.map_err(|error| format!("cannot write {called}: {error}"))?;
+        let file = file.map_err(|error| Cause::of(format_args!("cannot write {called}"), &error))?;
         Ok(Self {
             file: Arc::new(file),
             is_named: name.is_some(),
@@ -83,12 +84,12 @@ impl Output {
     }
 
     /// There will be a report: what a file had is gone now.
-    pub fn begin(&self) -> Result<(), String> {
+    pub fn begin(&self) -> Result<(), Cause> {
         // A device or a pipe has nothing to be taken away.
         if self.is_named && self.file.metadata().is_ok_and(|file| file.is_file()) {
             self.file
                 .set_len(0)
-                .map_err(|error| format!("the file of the report cannot be emptied: {error}"))?;
+                .map_err(|error| Cause::of("the file of the report cannot be emptied", &error))?;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::fs::File;
 
 use crate::args::{Hooks, Measure, Scope};
 use crate::catalog::Layer;
+use crate::cause::Cause;
 use crate::kernel::disk::Disk;
 use crate::kernel::disks::Disks;
 use crate::kernel::file_operations::{self, Narrowing};
@@ -38,20 +39,20 @@ pub struct Prepared {
 }
 
 /// Looks at the kernel, and decides where to attach.
-pub fn prepare(measure: &Measure, disk: Option<&Disk>) -> Result<Prepared, String> {
+pub fn prepare(measure: &Measure, disk: Option<&Disk>) -> Result<Prepared, Cause> {
     let Measure { scope, hooks, .. } = measure;
     let layers = scope.layers();
     limits::raise();
     if let Some(path) = &hooks.vmlinux {
         // Whether it is needed turns out later; that it is there was said.
-        File::open(path).map_err(|error| format!("cannot read '{}': {error}", path.display()))?;
+        File::open(path).map_err(|error| Cause::of(format_args!("cannot read '{}'", path.display()), &error))?;
     }
     let mut functions = plan::functions_of(&layers, hooks.choice);
     if scope.is_whole_stack() {
         functions.extend(functions_of_rows_in_use(hooks.choice));
     }
     let symbols = LazySymbols::new(symbols_of_interest(&functions, &layers), &hooks.without);
-    let mut facts = kernel::gather(&functions, &hooks.without, &symbols).map_err(|error| error.to_string())?;
+    let mut facts = kernel::gather(&functions, &hooks.without, &symbols)?;
     plan::check_choice(hooks.choice, &layers, &facts)?;
     if scope.is_named() {
         plan::check_file_systems(&layers, &facts)?;

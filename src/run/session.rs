@@ -9,6 +9,7 @@ use nix::unistd::Pid;
 
 use crate::analyse;
 use crate::args::{Intervals, Options, Talk};
+use crate::cause::Cause;
 use crate::command;
 use crate::event::{Event, Signals, pidfd_of, wait};
 use crate::filter::Filter;
@@ -42,9 +43,9 @@ impl<S: Source> Session<S> {
     ///
     /// # Errors
     /// When there is none, or a file cannot be written, in one line.
-    pub fn begin(mut source: S, filter: Filter, sinks: Sinks, mut keeper: Option<Keeper>) -> Result<Self, String> {
+    pub fn begin(mut source: S, filter: Filter, sinks: Sinks, mut keeper: Option<Keeper>) -> Result<Self, Cause> {
         let Item::Snapshot(first) = source.next(Until::Now).map_err(|error| error.to_string())? else {
-            return Err("there are no counters of the beginning".to_owned());
+            return Err("there are no counters of the beginning".to_owned().into());
         };
         sinks.empty()?;
         if let Some(keeper) = &mut keeper {
@@ -69,7 +70,7 @@ impl<S: Source> Session<S> {
     ///
     /// # Errors
     /// When it cannot be written, in one line.
-    pub fn show_beginning(&mut self, first: &Report) -> Result<(), String> {
+    pub fn show_beginning(&mut self, first: &Report) -> Result<(), Cause> {
         self.sinks.begin(first)
     }
 
@@ -77,7 +78,7 @@ impl<S: Source> Session<S> {
     ///
     /// # Errors
     /// When it cannot be read or written, in one line.
-    pub fn pass(&mut self, until: Until) -> Result<(), String> {
+    pub fn pass(&mut self, until: Until) -> Result<(), Cause> {
         loop {
             match self.source.next(until).map_err(|error| error.to_string())? {
                 Item::Nothing => return Ok(()),
@@ -87,7 +88,7 @@ impl<S: Source> Session<S> {
         }
     }
 
-    fn events(&mut self, mut events: Events) -> Result<(), String> {
+    fn events(&mut self, mut events: Events) -> Result<(), Cause> {
         if let Some(keeper) = &mut self.keeper {
             keeper.events(&events)?;
         }
@@ -98,7 +99,7 @@ impl<S: Source> Session<S> {
         self.sinks.events(&events)
     }
 
-    fn snapshot(&mut self, mut after: Snapshot) -> Result<(), String> {
+    fn snapshot(&mut self, mut after: Snapshot) -> Result<(), Cause> {
         after.hold_back(&self.before);
         if let Some(keeper) = &mut self.keeper {
             keeper.snapshot(&after)?;
@@ -113,7 +114,7 @@ impl<S: Source> Session<S> {
     ///
     /// # Errors
     /// When it cannot be written, in one line.
-    pub fn finish(&mut self, signals: &Signals) -> Result<(), String> {
+    pub fn finish(&mut self, signals: &Signals) -> Result<(), Cause> {
         self.sinks.finish(signals)?;
         self.sinks.not_written().for_each(|line| say!("{line}"));
         Ok(())
@@ -131,7 +132,7 @@ impl Session<Live> {
         processes: Vec<Process>,
         child: Option<Child>,
         signals: &Signals,
-    ) -> Result<u8, String> {
+    ) -> Result<u8, Cause> {
         let mut watched = Watched::new(options, self.source.began(), processes, child)?;
         let limit = options.span.budget;
         let is_whole = options.measure.scope.is_whole_stack();
@@ -187,7 +188,7 @@ impl Session<Live> {
         moments: [Option<Instant>; 2],
         signals: &Signals,
         talk: Talk,
-    ) -> Result<Event, String> {
+    ) -> Result<Event, Cause> {
         let is_free = !self.sinks.is_busy();
         let look = self.source.look_at().filter(|_| is_free);
         // The terminal of a command is its own, and what is written may come to the same one.
@@ -201,7 +202,8 @@ impl Session<Live> {
         let events = self.source.ready().filter(|_| is_free);
         let child = watched.child.as_ref().map(|(_, pidfd)| pidfd);
         let written = self.sinks.progress();
-        wait(signals, &watched.processes, child, &written, events, wake).map_err(|error| error.to_string())
+        wait(signals, &watched.processes, child, &written, events, wake)
+            .map_err(|error| Cause::of("what happens cannot be waited for", &error))
     }
 }
 
@@ -219,10 +221,10 @@ struct Watched {
 }
 
 impl Watched {
-    fn new(options: &Options, began: Instant, processes: Vec<Process>, child: Option<Child>) -> Result<Self, String> {
+    fn new(options: &Options, began: Instant, processes: Vec<Process>, child: Option<Child>) -> Result<Self, Cause> {
         let child = child.map(|child| {
-            let pidfd = pidfd_of(&child).map_err(|error| format!("the command cannot be watched: {error}"))?;
-            Ok::<_, String>((child, pidfd))
+            let pidfd = pidfd_of(&child).map_err(|error| Cause::of("the command cannot be watched", &error))?;
+            Ok::<_, Cause>((child, pidfd))
         });
         // A time beyond what the clock can count never comes.
         let after = |time: Option<Duration>| time.and_then(|time| began.checked_add(time));

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use crate::args::{Form, Options, Talk};
+use crate::cause::Cause;
 use crate::event::Signals;
 use crate::leave::leave;
 use crate::model::events::Events;
@@ -30,7 +31,7 @@ pub struct Sinks {
 
 impl Sinks {
     /// What was asked for. Files keep what they have until [`Self::empty`].
-    pub fn open(options: &Options) -> Result<Self, String> {
+    pub fn open(options: &Options) -> Result<Self, Cause> {
         let mut sinks = vec![Sink {
             view: view(options),
             output: Output::open(
@@ -55,16 +56,16 @@ impl Sinks {
     }
 
     /// There will be reports: what files had is gone now.
-    pub fn empty(&self) -> Result<(), String> {
+    pub fn empty(&self) -> Result<(), Cause> {
         self.sinks.iter().try_for_each(|sink| sink.output.begin())
     }
 
     /// `first` is a report without numbers.
-    pub fn begin(&mut self, first: &Report) -> Result<(), String> {
+    pub fn begin(&mut self, first: &Report) -> Result<(), Cause> {
         self.write(Piece::default(), |view, sheet| view.begin(first, sheet))
     }
 
-    pub fn events(&mut self, events: &Events) -> Result<(), String> {
+    pub fn events(&mut self, events: &Events) -> Result<(), Cause> {
         let piece = Piece {
             slow_calls: events.slow_calls.len() as u64,
             ..Piece::default()
@@ -72,7 +73,7 @@ impl Sinks {
         self.write(piece, |view, sheet| view.events(events, sheet))
     }
 
-    pub fn report(&mut self, report: &Report) -> Result<(), String> {
+    pub fn report(&mut self, report: &Report) -> Result<(), Cause> {
         let piece = Piece {
             reports: 1,
             ..Piece::default()
@@ -84,7 +85,7 @@ impl Sinks {
         &mut self,
         piece: Piece,
         print: impl Fn(&mut dyn View, &mut Sheet<'_>) -> io::Result<()>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Cause> {
         self.each(|Sink { view, output }| {
             let screen = output.screen();
             output.write(piece, |out| print(view.as_mut(), &mut Sheet { out, screen }))
@@ -92,7 +93,7 @@ impl Sinks {
     }
 
     /// Does it with each. A reader that has seen enough, as `head` has, is no error: without any other, nothing is left to do.
-    fn each(&mut self, mut act: impl FnMut(&mut Sink) -> io::Result<()>) -> Result<(), String> {
+    fn each(&mut self, mut act: impl FnMut(&mut Sink) -> io::Result<()>) -> Result<(), Cause> {
         let mut failed = None;
         self.sinks.retain_mut(|sink| match act(sink) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
@@ -108,7 +109,7 @@ impl Sinks {
         if self.sinks.is_empty() {
             leave(0);
         }
-        failed.map_or(Ok(()), |error| Err(format!("the report cannot be written: {error}")))
+        failed.map_or(Ok(()), |error| Err(Cause::of("the report cannot be written", &error)))
     }
 
     /// A reader has seen enough.
@@ -127,12 +128,12 @@ impl Sinks {
     }
 
     /// Takes note of what has been written; see [`Output::settle`].
-    pub fn settle(&mut self) -> Result<(), String> {
+    pub fn settle(&mut self) -> Result<(), Cause> {
         self.each(|sink| sink.output.settle())
     }
 
     /// Nothing more will come: waits until all is written; when a signal has asked for the end, or does so now, not for long.
-    pub fn finish(&mut self, signals: &Signals) -> Result<(), String> {
+    pub fn finish(&mut self, signals: &Signals) -> Result<(), Cause> {
         self.write(Piece::default(), |view, sheet| view.end(sheet))?;
         self.each(|sink| sink.output.finish(signals))
     }

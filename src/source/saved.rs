@@ -10,6 +10,7 @@ use std::vec;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::cause::Cause;
 use crate::model::events::Events;
 use crate::model::run_info::RunInfo;
 use crate::model::snapshot::Snapshot;
@@ -29,8 +30,9 @@ pub struct Keeper(BufWriter<File>);
 impl Keeper {
     /// # Errors
     /// When the file cannot be made, in one line.
-    pub fn create(path: &Path) -> Result<Self, String> {
-        let file = File::create(path).map_err(|error| format!("cannot write '{}': {error}", path.display()))?;
+    pub fn create(path: &Path) -> Result<Self, Cause> {
+        let file = File::create(path);
+        let file = file.map_err(|error| Cause::of(format_args!("cannot write '{}'", path.display()), &error))?;
         Ok(Self(BufWriter::new(file)))
     }
 
