@@ -89,7 +89,6 @@ fn facts(kernel: &str, command_line: &str, without: &[&str]) -> Facts {
         } else {
             Fprobe::Absent
         },
-        entry_fprobe: types.contains("fprobe entry"),
         session: types.contains("session"),
         tracefs: Some("/sys/kernel/tracing".into()),
         task_storage: types.contains("task_storage"),
@@ -434,12 +433,7 @@ fn requests_are_seen_by_what_loses_none() {
             for wish in [PLAIN, QUEUED, OWNED, GROUPED, BIOS] {
                 let way = &plan::block_ways(wish, &facts, Choice::Auto).unwrap()[0];
                 let preempted = facts.preemption.is_possible();
-                let hook = match (preempted, facts.entry_fprobe) {
-                    (false, _) => Hook::RawTracepoint,
-                    (true, true) => Hook::Multi,
-                    (true, false) => Hook::Kprobe,
-                };
-                assert_eq!(facts.entry_fprobe, kernel == "7");
+                let hook = if preempted { Hook::Kprobe } else { Hook::RawTracepoint };
                 assert_eq!((way.hook, way.again), (hook, true), "{kernel} {command_line}: {wish:?}");
                 assert_eq!(loses_requests(way, &facts), None, "{kernel} {command_line}: {wish:?}");
                 // The event of a start may be skipped, too.
@@ -466,7 +460,7 @@ fn requests_are_seen_by_what_loses_none() {
 #[test]
 fn tracepoints_alone_are_honest() {
     let mut facts = facts("7", "", &[]);
-    (facts.kprobe, facts.entry_fprobe) = (false, false);
+    facts.kprobe = false;
     let ways = plan::block_ways(PLAIN, &facts, Choice::Auto).unwrap();
     assert_eq!(ways[0].hook, Hook::RawTracepoint);
     assert!(loses_requests(&ways[0], &facts).is_some());
@@ -626,19 +620,25 @@ fn completions_come_in_interrupts_and_have_two_programs_each() {
     assert_eq!(plan.completion_hooks, [[Hook::Kprobe]]);
 }
 
-/// One link on all, which is cheaper; ftrace has to know each of them.
+/// A link at entries alone can crash a kernel whose returns are on each task's stack.
 #[test]
-fn completions_have_one_link_where_that_is_cheaper() {
-    let mut facts = facts("7", "", &[]);
-    let by_kprobe = vec![vec![Hook::Fentry, Hook::Kprobe], vec![Hook::Kprobe]];
-    let by_link = [vec![vec![Hook::Fentry, Hook::Multi]], by_kprobe.clone()].concat();
-    let plan = plan::plan(&[Layer::Vfs], &facts, Choice::Auto);
-    assert_eq!(plan.completion_hooks, by_link);
-    if let Some(function) = facts.functions.get_mut("aio_complete_rw") {
-        (function.btf, function.symbol) = (None, Some(true));
+fn no_link_at_entries_alone_where_returns_are_on_the_stack() {
+    for kernel in KERNELS {
+        for command_line in ["", "preempt=full"] {
+            let facts = facts(kernel, command_line, &[]);
+            let is_graph = facts.fprobe == Fprobe::Graph;
+            assert_eq!(is_graph, kernel.starts_with('7'), "{kernel}");
+            for choice in [Choice::Auto, Choice::Kprobe] {
+                let plan = plan::plan(&[Layer::Vfs, Layer::Ext4], &facts, choice);
+                let hooks = plan.function_hooks.iter().chain(plan.completion_hooks.iter().flatten());
+                let has_link = hooks.clone().any(|hook| *hook == Hook::Multi);
+                assert!(!is_graph || !has_link, "{kernel} {choice:?}");
+            }
+            let refused = plan::check_choice(Choice::KprobeMulti, &[Layer::Vfs], &facts).err();
+            let says_why = refused.is_some_and(|line| line.contains("can crash this kernel"));
+            assert_eq!(says_why, is_graph, "{kernel}");
+        }
     }
-    let plan = plan::plan(&[Layer::Vfs], &facts, Choice::Auto);
-    assert_eq!(plan.completion_hooks, by_kprobe);
 }
 
 #[test]

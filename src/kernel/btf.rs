@@ -69,7 +69,6 @@ pub struct Scan {
     pub functions: Vec<(String, BtfFunction)>,
     pub fentry: bool,
     pub fprobe: Fprobe,
-    pub entry_fprobe: bool,
     pub per_cpu_values: bool,
     pub lockless_memory: bool,
     pub session: bool,
@@ -115,8 +114,6 @@ const TASKS: &str = "bpf_iter_task";
 
 /// A static function of fs/pipe.c, in every kernel and always out of line: its address is in a table.
 const STATIC_FUNCTION: &str = "pipe_poll";
-/// A function of kernel/trace/fprobe.c that fprobes at entries alone are called by, where that is not the function graph's (2c67dc457bc6).
-const ENTRY_FPROBE: &str = "fprobe_ftrace_entry";
 /// A function of kernel/bpf/arraymap.c, which answers where programs find their CPU's value without looking it up.
 const PER_CPU_VALUES: &str = "percpu_array_map_direct_value_addr";
 /// The function of kernel/bpf/syscall.c that task storage has its memory from since 6.19 (f484f4a3e058).
@@ -148,9 +145,8 @@ const EVENTS: [&str; 7] = [
 ];
 
 /// Names that matter whatever is wanted, and what others begin with.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 15] = [
     STATIC_FUNCTION,
-    ENTRY_FPROBE,
     PER_CPU_VALUES,
     LOCKLESS_MEMORY,
     TASKS,
@@ -229,7 +225,6 @@ impl Btf<'_> {
             functions: Vec::new(),
             fentry: false,
             fprobe: Fprobe::Absent,
-            entry_fprobe: false,
             per_cpu_values: false,
             lockless_memory: false,
             session: false,
@@ -249,7 +244,6 @@ impl Btf<'_> {
                         continue;
                     };
                     scan.has_static |= name == STATIC_FUNCTION;
-                    scan.entry_fprobe |= name == ENTRY_FPROBE;
                     scan.per_cpu_values |= name == PER_CPU_VALUES;
                     scan.lockless_memory |= name == LOCKLESS_MEMORY;
                     if self.module.is_none() {

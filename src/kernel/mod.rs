@@ -81,8 +81,6 @@ pub struct Facts {
     /// The perf unit `kprobe`.
     pub kprobe: bool,
     pub fprobe: Fprobe,
-    /// An fprobe at entries alone does without the function graph (2c67dc457bc6), and is cheaper than a kprobe.
-    pub entry_fprobe: bool,
     /// Programs find their CPU's value of a map without looking it up.
     pub per_cpu_values: bool,
     /// `BPF_TRACE_KPROBE_SESSION` (6.10).
@@ -352,7 +350,6 @@ pub fn gather(
         fsession: scan.fsession,
         kprobe: Path::new("/sys/bus/event_source/devices/kprobe/type").exists(),
         fprobe: scan.fprobe,
-        entry_fprobe: scan.entry_fprobe,
         per_cpu_values: scan.per_cpu_values,
         session: scan.session,
         tracefs: tracefs(),

@@ -545,7 +545,7 @@ impl Attaching<'_> {
                 let link = attach_tracing(&program)?;
                 Ok((Rc::new(program), Detachable::Fd(link)))
             }
-            (Hook::Kprobe | Hook::Multi, functions) => {
+            (Hook::Kprobe, functions) => {
                 let program = self.load_copy(&progs.complete_function, hook, Some(point), None)?;
                 let (link, _) = self.on_entries(&program, functions, hook)?;
                 Ok((Rc::new(program), link))

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapType, OpenMapMut, OpenObject, ProgramAttachType};
+use libbpf_rs::{MapCore, MapFlags, MapType, OpenMapMut, OpenObject};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::attach::AttachError;
@@ -199,18 +199,6 @@ fn choose_block_programs(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<
     progs
         .block_end_batch_function
         .set_autoload(by_function && requests.is_some_and(ends_in_batches));
-    if way.is_some_and(|way| way.hook == Hook::Multi) {
-        for program in [
-            &mut progs.bio_submit_function,
-            &mut progs.bio_end_function,
-            &mut progs.block_start_function,
-            &mut progs.block_issue_function,
-            &mut progs.block_end_function,
-            &mut progs.block_end_batch_function,
-        ] {
-            program.set_attach_type(ProgramAttachType::KprobeMulti);
-        }
-    }
 }
 
 /// The scheduler's events, and those of bios that only the whole stack's view looks at.
@@ -239,9 +227,6 @@ fn choose_completions(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<'_>
     let mut others = completions.iter().filter(|hook| !hook.is_trampoline());
     let other = others.next().filter(|_| !plan.completions.is_empty());
     progs.complete_function.set_autoload(other.is_some());
-    if other == Some(&Hook::Multi) {
-        progs.complete_function.set_attach_type(ProgramAttachType::KprobeMulti);
-    }
 }
 
 fn entries(n: usize) -> u32 {

@@ -152,7 +152,7 @@ pub fn block_ways(wish: BlockWish, facts: &Facts, choice: Choice) -> Result<Vec<
         (true, false) => (Start::Stamp, Start::Stamp),
     };
     let by_tracepoint = way(Hook::RawTracepoint, true, event);
-    let by_both = entry_hooks(facts).into_iter().map(|hook| way(hook, true, stamp));
+    let by_both = entry_hook(facts).into_iter().map(|hook| way(hook, true, stamp));
     let by_functions = || -> Vec<BlockWay> {
         let by_functions = needs_start && !wish.whole_stack;
         let starts = START_FUNCTIONS.into_iter().filter(|name| by_functions && exists(name));
@@ -375,7 +375,7 @@ pub fn loses(hook: Hook, facts: &Facts) -> Option<&'static str> {
         Hook::RawTracepoint if preemptible => {
             Some("tasks are preempted inside the kernel here, which may make it skip calls")
         }
-        Hook::Session | Hook::Multi if facts.fprobe != Fprobe::Graph => {
+        Hook::Session | Hook::Multi if facts.fprobe == Fprobe::Rethook => {
             Some("its returns come from a small pool in this kernel, which runs out when many tasks sleep")
         }
         Hook::Kprobe => Some("its returns come from a pool of a few per CPU, which runs out when many tasks sleep"),
@@ -392,12 +392,17 @@ pub fn starts_need_table(hooks: &[Hook], facts: &Facts) -> bool {
 }
 
 /// Whether this kernel can have the hook at all, as far as it tells; attaching it may be refused all the same.
+///
+/// A link of kprobe.multi at entries alone has no handler of returns. Where returns are on each task's stack, a task that sleeps in a
+/// function keeps the address of a link that is gone; when a new link is at the same address as the task returns, the kernel
+/// calls its handler of returns without looking whether there is one (`fprobe_return()`, kernel/trace/fprobe.c; seen in 7.3).
+/// A link of kprobe.session has both.
 fn is_offered(hook: Hook, facts: &Facts) -> bool {
     match hook {
         Hook::Fsession => facts.fentry && facts.fsession,
         Hook::Fentry => facts.fentry,
         Hook::Session => facts.session && facts.fprobe != Fprobe::Absent,
-        Hook::Multi => facts.fprobe != Fprobe::Absent,
+        Hook::Multi => facts.fprobe == Fprobe::Rethook,
         Hook::KprobeEvent => facts.kprobe && facts.tracefs.is_some(),
         Hook::Kprobe => facts.kprobe,
         Hook::RawTracepoint => true,
@@ -436,6 +441,13 @@ pub fn check_choice(choice: Choice, layers: &[Layer], facts: &Facts) -> Result<(
     // Requests are seen by raw tracepoints alone.
     if is_offered(hook, facts) || (only_requests && hook == Hook::Tracepoint) {
         return Ok(());
+    }
+    if hook == Hook::Multi && facts.fprobe == Fprobe::Graph {
+        return Err(format!(
+            "{} can crash this kernel, and is not used on it; use {}",
+            hook.name(),
+            Hook::Session.name()
+        ));
     }
     if facts.tracefs.is_none() && matches!(hook, Hook::KprobeEvent | Hook::Tracepoint) {
         return Err(format!(
@@ -531,12 +543,10 @@ const SYSCALL_HOOKS: [Hook; 7] = [
     Hook::Kprobe,
 ];
 
-/// Hooks on the entry of a function that is called in interrupts as well, but for trampolines; the best first. A link on many is cheaper
-/// than a kprobe where it does without the function graph (`benches/run` measures an empty program of each).
-fn entry_hooks(facts: &Facts) -> Vec<Hook> {
-    let multi = Some(Hook::Multi).filter(|_| facts.entry_fprobe);
-    let kprobe = Some(Hook::Kprobe).filter(|_| facts.kprobe);
-    multi.into_iter().chain(kprobe).collect()
+/// The hook on the entry of a function that is called in interrupts as well, but for trampolines. A link of kprobe.multi would be
+/// cheaper, and can crash a kernel (see [`is_offered`]).
+fn entry_hook(facts: &Facts) -> Option<Hook> {
+    Some(Hook::Kprobe).filter(|_| facts.kprobe)
 }
 
 /// Hooks for completions, which come in interrupts as well as in tasks: sets that are used together, the best first.
@@ -549,15 +559,15 @@ fn entry_hooks(facts: &Facts) -> Vec<Hook> {
 fn completion_hooks(facts: &Facts, completions: &[PlannedCompletion]) -> Vec<Vec<Hook>> {
     let fentry = Some(Hook::Fentry).filter(|&hook| is_offered(hook, facts));
     let on_all = |hook: &Hook| completions.iter().all(|end| fits(end.in_btf, *hook));
-    let others: Vec<Hook> = entry_hooks(facts).into_iter().filter(on_all).collect();
+    let other = entry_hook(facts).filter(on_all);
     let mut sets = match fentry {
         Some(fentry) if !facts.preemption.is_possible() => vec![vec![fentry; 2]],
         _ => {
-            let each = others.iter().map(|&other| fentry.into_iter().chain([other]));
-            each.map(Iterator::collect).collect()
+            let both = other.map(|other| fentry.into_iter().chain([other]).collect());
+            both.into_iter().collect()
         }
     };
-    sets.extend(others.last().copied().or(fentry).map(|hook| vec![hook]));
+    sets.extend(other.or(fentry).map(|hook| vec![hook]));
     sets.dedup();
     sets
 }

@@ -55,7 +55,7 @@ fn layers_of(plan: &Plan) -> impl Iterator<Item = Layer> {
 }
 
 fn layer_info(layer: Layer, of: &OfRun<'_>) -> LayerInfo {
-    let by_kprobe_alone = |hooks: &Vec<Hook>| matches!(hooks[..], [Hook::Kprobe | Hook::Multi]);
+    let by_kprobe_alone = |hooks: &Vec<Hook>| matches!(hooks[..], [Hook::Kprobe]);
     let has_doors = !matches!(layer, Layer::Syscall | Layer::Blk);
     let left_out = programs_left_out(of.plan, of.attached).filter(|_| layer == Layer::Syscall);
     LayerInfo {

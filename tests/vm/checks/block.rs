@@ -169,10 +169,7 @@ impl Measured {
             ended: tool.finish()?,
             stats,
             by_kprobe,
-            beside: guest.preemptible().then_some(match guest.kernel.as_str() {
-                "7" => "kprobe.multi",
-                _ => "kprobe/kretprobe",
-            }),
+            beside: guest.preemptible().then_some("kprobe/kretprobe"),
         })
     }
 

@@ -11,7 +11,6 @@ pub const CHECKS: &[Check] = &[
     Check::new("counts: -p, auto", |guest| process(guest, &AUTO)).when(AUTO.exact),
     Check::new("counts: -p, kprobe", |guest| process(guest, &KPROBE)).when(KPROBE.exact),
     Check::new("counts: -p, kprobe-event", |guest| process(guest, &KPROBE_EVENT)).when(KPROBE_EVENT.exact),
-    Check::new("counts: -p, kprobe-multi", |guest| process(guest, &MULTI)).when(MULTI.exact),
     Check::new("counts: -p, kprobe-session", |guest| process(guest, &SESSION)).when(SESSION.exact),
     Check::new("counts: -p, fentry", |guest| process(guest, &FENTRY)).when(FENTRY.exact),
     Check::new("counts: -p, fsession", cookies).when(FSESSION.exact),
@@ -57,16 +56,15 @@ pub const KPROBE_EVENT: Hook = hook("kprobe-event", "kprobe event", ALL_LAYERS, 
     guest.tool().is_some()
 });
 /// Before 7 where it exists, returns come from a small pool.
-pub const MULTI: Hook = hook("kprobe-multi", "kprobe.multi", ALL_LAYERS, |guest| {
+pub const SESSION: Hook = hook("kprobe-session", "kprobe.session", ALL_LAYERS, |guest| {
     guest.tool().is_some() && guest.kernel == "7"
 });
-pub const SESSION: Hook = hook("kprobe-session", "kprobe.session", ALL_LAYERS, MULTI.exact);
 /// A task that is preempted inside it makes it skip other tasks' calls.
 pub const FENTRY: Hook = hook("fentry", "fentry/fexit", ALL_LAYERS, |guest| {
     guest.tool().is_some() && !guest.preemptible()
 });
 /// Reads and writes, beside what has frames. One thread alone is not skipped for another one's sake.
-const FSESSION: Hook = hook("fsession", "fsession, fentry/fexit", &[VFS], MULTI.exact);
+const FSESSION: Hook = hook("fsession", "fsession, fentry/fexit", &[VFS], SESSION.exact);
 pub const TRACEPOINT: Hook = hook("tracepoint", "tracepoint", &[SYSCALL], |guest| guest.tool().is_some());
 pub const RAW_TRACEPOINT: Hook = hook("raw-tracepoint", "tp_btf", &[SYSCALL], FENTRY.exact);
 

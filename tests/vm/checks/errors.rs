@@ -219,6 +219,8 @@ fn no_such_probe(guest: &Guest) -> Result<(), String> {
             ("kprobe-session", "kprobe.session"),
             ("fsession", "fsession"),
         ],
+        // It could crash it.
+        "7" => &[("kprobe-multi", "kprobe.session")],
         _ => &[],
     };
     // Functions have no tracepoints, whatever the kernel.

@@ -39,7 +39,6 @@ const SELECTION: &[Line] = &[
     ("counts: ", &["6.1"]),
     ("counts: -p, auto", ALL),
     ("counts: -p, kprobe-event", &["5.10"]),
-    ("counts: -p, kprobe-multi", &["7"]),
     ("counts: -p, kprobe-session", &["7"]),
     ("counts: -p, fsession", &["7"]),
     ("counts: -p, tracepoint", ENDS),
