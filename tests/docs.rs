@@ -45,7 +45,9 @@ fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
 /// Everything for people to read.
 fn pages() -> Vec<PathBuf> {
     let mut pages = vec![root().join("README.md")];
-    pages.extend(["docs", "examples"].iter().flat_map(|folder| files(folder, "md")));
+    pages.extend(["CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root().join(name)));
+    let folders = ["docs", "docs/dev", "examples"];
+    pages.extend(folders.iter().flat_map(|folder| files(folder, "md")));
     pages
 }
 

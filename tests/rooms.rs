@@ -1,4 +1,4 @@
-//! The rooms of the house: what each may use, and which of them do no I/O (docs/design.md).
+//! The rooms of the house: what each may use, and which of them do no I/O (docs/dev/architecture.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
