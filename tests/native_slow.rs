@@ -166,6 +166,18 @@ fn has_lost(report: &Value) -> bool {
     schema::sum(&report["lost"]) + schema::sum(&report["stack"]["unbalanced"]) > 0
 }
 
+/// It has a report, however short it was.
+#[test]
+fn a_run_may_end_before_it_is_looked_at() {
+    let mut tool = Command::new(env!("CARGO_BIN_EXE_IOStackBreakdown"));
+    let output = tool
+        .args(["-q", "--slower", "1s", "--duration", "1us"])
+        .output()
+        .unwrap();
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && report.contains("\nlost "), "{output:?}");
+}
+
 #[test]
 fn a_call_that_waits_is_told_and_others_are_not() {
     exact(|| {

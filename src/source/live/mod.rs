@@ -46,6 +46,8 @@ pub struct Live {
     /// Layers that were detached on the way.
     detached: Vec<Detached>,
     began: Instant,
+    /// The snapshot of the moment at which measuring began, until it is given.
+    first: Option<Box<Snapshot>>,
     given: Given,
     /// The kernel counts the runs of programs while this is held, or why it does not. `None`: nobody asked.
     _runs: Option<io::Result<OwnedFd>>,
@@ -66,6 +68,9 @@ impl Source for Live {
     }
 
     fn next(&mut self, until: Until) -> Result<Item, SourceError> {
+        if let Some(first) = self.first.take() {
+            return Ok(Item::Snapshot(first));
+        }
         match std::mem::replace(&mut self.given, Given::Nothing) {
             Given::All => Ok(Item::Nothing),
             Given::Events(snapshot) => {
@@ -111,7 +116,8 @@ impl Live {
             slow: SlowCalls::default(),
             detached: Vec::new(),
             began: Instant::now(),
-            given: Given::All,
+            first: None,
+            given: Given::Nothing,
             _runs: runs,
         };
         let disks = live.read_disks();
@@ -127,7 +133,7 @@ impl Live {
         snapshot.wall = jiff::Timestamp::now();
         live.info.began_ns = snapshot.at_ns;
         snapshot.disks = disks.zip(live.read_disks()).map(<[DiskCounters; 2]>::from);
-        live.given = Given::Events(Box::new(snapshot));
+        live.first = Some(Box::new(snapshot));
         live
     }
 
