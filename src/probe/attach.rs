@@ -493,22 +493,18 @@ impl Attaching<'_> {
     fn completions(&mut self) -> bool {
         let Setup { plan, selection, .. } = self.setup;
         for &hook in selection.completions {
-            let functions: Vec<&str> = plan.completions.iter().map(|end| end.function.as_str()).collect();
-            let at_once = if hook.links_many() { functions.len() } else { 1 };
-            for functions in functions.chunks(at_once.max(1)) {
-                match self.completion(functions, hook, POINT_COMPLETED) {
+            for end in &plan.completions {
+                match self.completion(&end.function, hook, POINT_COMPLETED) {
                     Ok((program, link)) => {
                         let mut probe = Probe::on_event(None, hook, "", Some(program));
-                        probe.functions = functions.iter().map(|&function| function.to_owned()).collect();
+                        probe.functions = vec![end.function.clone()];
                         self.attached.probes.push(probe);
                         self.attached.returns.push((None, link));
-                        for &function in functions {
-                            let hooks = self.attached.completions.entry(function.to_owned()).or_default();
-                            hooks.push(hook);
-                        }
+                        let hooks = self.attached.completions.entry(end.function.clone()).or_default();
+                        hooks.push(hook);
                     }
                     // One of several that has no place for it.
-                    Err(_) if !hook.links_many() && self.loaded.borrow().contains(&hook) => {}
+                    Err(_) if self.loaded.borrow().contains(&hook) => {}
                     Err(_) => return false,
                 }
             }
@@ -524,8 +520,7 @@ impl Attaching<'_> {
         let (Some(failure), Some(&hook)) = (&plan.failure, hook) else {
             return;
         };
-        let functions = [failure.function.as_str()];
-        if let Ok((program, link)) = self.completion(&functions, hook, POINT_FAILED) {
+        if let Ok((program, link)) = self.completion(&failure.function, hook, POINT_FAILED) {
             let mut probe = Probe::on_event(None, hook, "", Some(program));
             probe.functions = vec![failure.function.clone()];
             self.attached.probes.push(probe);
@@ -534,40 +529,30 @@ impl Attaching<'_> {
     }
 
     /// `point`: where the program finds what a request comes to.
-    fn completion(&self, functions: &[&str], hook: Hook, point: u32) -> io::Result<(Rc<OwnedFd>, Detachable)> {
+    fn completion(&self, function: &str, hook: Hook, point: u32) -> io::Result<(Rc<OwnedFd>, Detachable)> {
         let progs = &self.attached.skeleton.progs;
-        match (hook, functions) {
-            (Hook::Fentry, [function]) if self.attached.programs.has(&progs.complete_fentry) => {
-                let known = self.setup.facts.functions.get(*function);
+        match hook {
+            Hook::Fentry if self.attached.programs.has(&progs.complete_fentry) => {
+                let known = self.setup.facts.functions.get(function);
                 let target = known.and_then(|function| function.btf.as_ref());
                 let target = target.ok_or(io::ErrorKind::NotFound)?;
                 let program = self.load_copy(&progs.complete_fentry, hook, Some(point), Some(target))?;
                 let link = attach_tracing(&program)?;
                 Ok((Rc::new(program), Detachable::Fd(link)))
             }
-            (Hook::Kprobe, functions) => {
+            Hook::Kprobe => {
                 let program = self.load_copy(&progs.complete_function, hook, Some(point), None)?;
-                let (link, _) = self.on_entries(&program, functions, hook)?;
+                let (link, _) = self.on_entry(&program, function)?;
                 Ok((Rc::new(program), link))
             }
             _ => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
-    /// Attaches a program to the entry of one function, or of many by a hook that can be. With what tells how often it was skipped there.
-    fn on_entries(&self, program: &OwnedFd, functions: &[&str], hook: Hook) -> io::Result<(Detachable, SkipSource)> {
-        match (hook, functions) {
-            (Hook::Multi, _) => {
-                let link = self.attach_multi(program, functions, sys::BPF_TRACE_KPROBE_MULTI, 0)?;
-                let missed = SkipSource::Multi(Rc::new(link.try_clone()?));
-                Ok((Detachable::Fd(link), missed))
-            }
-            (Hook::Kprobe, [function]) => {
-                let link = Rc::new(perf::attach_kprobe(program.as_fd(), function, false)?);
-                Ok((Detachable::Perf(link.clone()), SkipSource::Perf(link)))
-            }
-            _ => Err(io::ErrorKind::Unsupported.into()),
-        }
+    /// Attaches a program to the entry of a function by a kprobe. With what tells how often it was skipped there.
+    fn on_entry(&self, program: &OwnedFd, function: &str) -> io::Result<(Detachable, SkipSource)> {
+        let link = Rc::new(perf::attach_kprobe(program.as_fd(), function, false)?);
+        Ok((Detachable::Perf(link.clone()), SkipSource::Perf(link)))
     }
 
     fn attach_multi(&self, program: &OwnedFd, functions: &[&str], kind: u32, flags: u32) -> io::Result<OwnedFd> {

@@ -90,7 +90,7 @@ impl Attaching<'_> {
         {
             let (link, missed) = self
                 .program(event.program)
-                .and_then(|program| self.on_entries(&program, &[event.name], way.hook))
+                .and_then(|program| self.on_entry(&program, event.name))
                 .map_err(|error| Why::from(error).at(event.name))?;
             probes.push(probe(&event, way.hook, Some(missed)));
             links.push((Some(Layer::Blk), link));
