@@ -15,6 +15,7 @@ pub mod cause;
 pub mod command;
 pub mod compare;
 pub mod environment;
+#[cfg(feature = "kernel-side")]
 pub mod event;
 pub mod exercise;
 pub mod filter;
@@ -27,7 +28,9 @@ pub mod model;
 pub mod number;
 pub mod printable;
 pub mod probe;
+#[cfg(feature = "kernel-side")]
 pub mod process;
+#[cfg(feature = "kernel-side")]
 pub mod run;
 pub mod say;
 pub mod signals;

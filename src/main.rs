@@ -73,7 +73,7 @@ fn return_memory() {
 }
 
 fn tell(_: PrintLevel, line: String) {
-    // The object has been stripped of them: build.rs.
+    // The object has been stripped of them: build/kernel_side.rs.
     if !line.contains("missing .BTF.ext line info") {
         // The verifier's log comes in one piece.
         line.trim_end().lines().for_each(|line| say!("{line}"));

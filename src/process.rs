@@ -11,7 +11,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
 use crate::cause::Cause;
 use crate::kernel::interface::skeleton::IostackbreakdownSkelBuilder;
-use crate::printable::printable;
+use crate::kernel::processes::numbers_in_proc;
 use crate::sys::text_of;
 
 /// One process of `-p`.
@@ -94,22 +94,6 @@ pub fn find(pids: &[u32]) -> Result<Vec<Process>, ProcessError> {
         }
     }
     Ok(processes)
-}
-
-/// All processes that have a command line, which kernel threads lack, and their names.
-pub fn names() -> impl Iterator<Item = (u32, String)> {
-    let is_a_program = |pid: u32| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
-    let mut pids: Vec<u32> = numbers_in_proc().filter(|&pid| is_a_program(pid)).collect();
-    pids.sort_unstable();
-    pids.into_iter().filter_map(|pid| {
-        let comm = text_of(format!("/proc/{pid}/comm")).ok()?;
-        Some((pid, printable(comm.trim_end_matches('\n'))))
-    })
-}
-
-fn numbers_in_proc() -> impl Iterator<Item = u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten();
-    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 /// The kernel's number of a process of ours.

@@ -11,8 +11,7 @@ use std::fmt;
 use clap::{Arg, Command, ValueHint};
 
 use crate::catalog::Layer;
-use crate::kernel::{self, disk};
-use crate::process;
+use crate::kernel::{self, disk, processes};
 use crate::user;
 
 /// What may stand at the cursor. As text, the first line says which of these it is.
@@ -185,7 +184,7 @@ fn values(arg: &Arg) -> Vec<Candidate> {
 
 /// All processes but the one that answers.
 fn others() -> impl Iterator<Item = (u32, String)> {
-    process::names().filter(|(pid, _)| *pid != std::process::id())
+    processes::names().filter(|(pid, _)| *pid != std::process::id())
 }
 
 fn layers() -> Vec<Candidate> {

@@ -21,11 +21,11 @@ use libbpf_sys as sys;
 use self::image::{Image, Type, Wanted};
 use super::beginnings::Beginnings;
 use super::block::BlockFacts;
-use super::interface::{
+use super::{FactsError, Fprobe};
+use crate::model::abi::{
     KFUNC_PREEMPT_DISABLE, KFUNC_PREEMPT_ENABLE, KFUNC_RDONLY_CAST, KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_OF,
     KFUNC_SESSION_IS_RETURN, KFUNC_SESSION_IS_RETURN_OF,
 };
-use super::{FactsError, Fprobe};
 
 /// Where the kernel shows its BTF and that of its modules.
 const FOLDER: &str = "/sys/kernel/btf";

@@ -12,6 +12,8 @@ pub mod skeleton {
 
 pub use skeleton::types;
 
+include!(concat!(env!("OUT_DIR"), "/object_size.rs"));
+
 /// The BPF object, which is in the executable at a third of its size and in memory only while libbpf opens it.
 pub(crate) fn object() -> Vec<u8> {
     const DEFLATED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/iostackbreakdown.o.deflate"));

@@ -11,12 +11,14 @@ pub mod disks;
 pub mod diskstats;
 pub mod file;
 pub mod file_operations;
+#[cfg(feature = "kernel-side")]
 pub mod interface;
 pub mod kallsyms;
 pub mod lookup;
 pub mod names;
 pub mod preemption;
 pub mod privileges;
+pub mod processes;
 pub mod vmlinux;
 
 use std::cell::OnceCell;
@@ -28,12 +30,12 @@ use std::rc::Rc;
 
 use self::block::BlockFacts;
 use self::btf::{Btf, BtfFunction};
-use self::interface::KFUNC_RDONLY_CAST;
 use self::kallsyms::Symbols;
 use self::lookup::Lookup;
 use self::preemption::Preemption;
 use crate::catalog::FileSystem;
 use crate::cause::Cause;
+use crate::model::abi::{KERNEL_TYPES, KFUNC_RDONLY_CAST};
 use crate::sys::text_of;
 
 /// A kernel function, as far as BTF and kallsyms know it.
@@ -382,10 +384,7 @@ fn exchanges_16_bytes() -> bool {
 
 /// Names of the types that the programs read, as the kernel has them.
 fn read_types() -> BTreeSet<&'static str> {
-    interface::KERNEL_TYPES
-        .iter()
-        .map(|name| btf::essential(name))
-        .collect()
+    KERNEL_TYPES.iter().map(|name| btf::essential(name)).collect()
 }
 
 /// What the names of functions that system calls enter by begin with: on x86-64, and on arm64

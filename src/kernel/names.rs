@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::interface::{PATH_ALONE, PATH_ASKED, PATH_CUT, PATH_INSIDE, PATH_WHOLE};
+use crate::model::abi::{PATH_ALONE, PATH_ASKED, PATH_CUT, PATH_INSIDE, PATH_WHOLE};
 use crate::model::report::slow::{CallPath, PathKind};
 
 /// A device number of the kernel's has this many bits of minor.

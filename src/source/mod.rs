@@ -1,5 +1,6 @@
 //! Where the counters and events of a run come from: the running kernel, or a file that they were kept in.
 
+#[cfg(feature = "kernel-side")]
 pub mod live;
 pub mod saved;
 
