@@ -186,7 +186,7 @@ static __always_inline __u32 group_of_request(const struct request_view *view, _
 					      const struct request_state *started)
 {
 	if (config.group_by == BY_DISK)
-		return group_of_disk(view->disk, (void *)view->gendisk);
+		return group_of_disk(view->disk, view->gendisk);
 	if (config.group_by == BY_FILE)
 		return view->bio && op <= BLOCK_OP_WRITE ? group_of_page((void *)view->bio) : GROUP_NONE;
 	if (stamp->queued_ns)
@@ -543,9 +543,7 @@ static __always_inline void record_block(__u8 op, __u32 group, __u64 from, __u64
 		if (s)
 			__sync_fetch_and_add(&s->queue_ns, queue_ns);
 	}
-	s = record_in_group(group, block_index(op), true, now - from, result);
-	if (s && queue_ns)
-		__sync_fetch_and_add(&s->queue_ns, queue_ns);
+	record_in_group(group, block_index(op), true, now - from, result, queue_ns);
 }
 
 /* A request ends, or a part of it does. `direct`: its fields can be read directly. */
@@ -612,7 +610,7 @@ struct bio_view {
 static __always_inline __u32 group_of_bio(const struct bio_view *view, __u8 op)
 {
 	if (config.group_by == BY_DISK)
-		return group_of_disk(block.disk, NULL);
+		return group_of_disk(block.disk, 0);
 	if (config.group_by == BY_FILE)
 		return op <= BLOCK_OP_WRITE ? group_of_page((void *)view->address) : GROUP_NONE;
 	return group_of_current();

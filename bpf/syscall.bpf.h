@@ -127,9 +127,13 @@ __noinline int has_path(__u64 path)
 			/* Else a function of vfs tells. */                                                            \
 			if (config.whole_stack && hand && file && hand->family == FAMILY_READ)                         \
 				hand->direct = !!(BPF_CORE_READ(file, f_flags) & O_DIRECT);                            \
-			if (config.tells_slow && hand)                                                                 \
-				keep_arguments(hand, point_op(point), fd, file, ARG_0(args), ARG_1(args), ARG_2(args), \
-					       ARG_3(args));                                                           \
+			if (config.tells_slow && hand) {                                                               \
+				hand->arguments[0] = ARG_0(args);                                                      \
+				hand->arguments[1] = ARG_1(args);                                                      \
+				hand->arguments[2] = ARG_2(args);                                                      \
+				hand->arguments[3] = ARG_3(args);                                                      \
+				keep_file(hand, point_op(point), fd, file);                                            \
+			}                                                                                              \
 		} else if (verdict >= EXCLUDED)                                                                        \
 			count_excluded(point_op(point), verdict);                                                      \
 		return 0;                                                                                              \
