@@ -304,10 +304,10 @@ static __noinline __u32 group_of_argument(__u32 point, void *argument)
 		argument = file_of_descriptor((__u64)argument);
 		break;
 	case SHAPE_SYSCALL_FD_0:
-		argument = file_of_descriptor(SYSCALL_ARG_0((struct pt_regs *)argument, PROBED_REGISTER));
+		argument = file_of_descriptor(SYSCALL_ARG_0(false, (struct pt_regs *)argument));
 		break;
 	case SHAPE_SYSCALL_32_FD_0:
-		argument = file_of_descriptor(COMPAT_SYSCALL_ARG_0((struct pt_regs *)argument, PROBED_REGISTER));
+		argument = file_of_descriptor(COMPAT_SYSCALL_ARG_0(false, (struct pt_regs *)argument));
 		break;
 	case SHAPE_KIOCB_0:
 		argument = BPF_CORE_READ((struct kiocb *)argument, ki_filp);
