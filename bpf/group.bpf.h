@@ -320,30 +320,31 @@ static __noinline __u32 group_of_argument(__u32 point, void *argument)
 }
 
 /* The number of a new cell; that of calls without room where there is none. */
-static __always_inline __u32 make_cell(const struct cell_key *key)
+__noinline __u32 make_cell(__u32 group, __u32 row)
 {
+	const struct cell_key key = { .group = group, .row = row };
 	struct cell_key *known;
 	__u32 number, *found;
 	int failed;
 
-	if (cells_are_full)
-		return key->row;
+	if (!config.group_by || config.whole_stack || cells_are_full)
+		return row;
 	failed = bpf_map_pop_elem(&free_cells, &number);
 	if (failed) {
 		cells_are_full = failed == -ENOENT;
-		return key->row;
+		return row;
 	}
 	known = bpf_map_lookup_elem(&cell_keys, &number);
 	if (known)
-		*known = *key;
-	if (!bpf_map_update_elem(&cell_numbers, key, &number, BPF_NOEXIST))
+		*known = key;
+	if (!bpf_map_update_elem(&cell_numbers, &key, &number, BPF_NOEXIST))
 		return number;
 	/* Another CPU was faster. */
 	if (known)
 		known->group = GROUP_UNPLACED;
 	bpf_map_push_elem(&free_cells, &number, BPF_ANY);
-	found = bpf_map_lookup_elem(&cell_numbers, key);
-	return found ? *found : key->row;
+	found = bpf_map_lookup_elem(&cell_numbers, &key);
+	return found ? *found : row;
 }
 
 static __always_inline struct op_stats *cell_of(__u32 group, __u32 row)
@@ -353,7 +354,7 @@ static __always_inline struct op_stats *cell_of(__u32 group, __u32 row)
 
 	if (group != GROUP_UNPLACED) {
 		found = bpf_map_lookup_elem(&cell_numbers, &key);
-		number = found ? *found : make_cell(&key);
+		number = found ? *found : make_cell(group, row);
 	}
 	return bpf_map_lookup_elem(&group_cells, &number);
 }
