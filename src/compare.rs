@@ -60,7 +60,7 @@ struct Group {
 pub fn compare(before: &Path, after: &Path, width: Option<usize>) -> Result<String, String> {
     let (before, after) = (read(before)?, read(after)?);
     if before.has_stack != after.has_stack {
-        return Err("one of them is of the whole stack and the other one of single layers (-T)".to_owned());
+        return Err("one report is of the whole stack, the other of single layers (-T)".to_owned());
     }
     Ok(text(&before, &after, width))
 }
@@ -81,7 +81,7 @@ fn read(path: &Path) -> Result<Run, String> {
         if !run.is_possible() {
             let place = lines.place();
             return Err(format!(
-                "{place} is no report of --json: there is more in it than is ever measured"
+                "{place} is not a report of --json: it has more groups, rows or steps than a run can have"
             ));
         }
     }
@@ -97,7 +97,7 @@ fn no_report(place: &str, error: &serde_json::Error) -> String {
         0 => String::new(),
         column => format!(" (column {column})"),
     };
-    format!("{place} is no report of --json: {why}{column}")
+    format!("{place} is not a report of --json: {why}{column}")
 }
 
 /// The report of a line, if it is one.
@@ -105,7 +105,7 @@ fn report_in(line: &[u8]) -> serde_json::Result<Option<Report>> {
     let kind: Line = serde_json::from_slice(line)?;
     if kind.schema_version != SCHEMA_VERSION {
         let text = format!(
-            "its schema_version is {}, and what is read here is {SCHEMA_VERSION}",
+            "its schema_version is {}; compare reads {SCHEMA_VERSION}",
             kind.schema_version
         );
         return Err(serde_json::Error::custom(text));
@@ -308,7 +308,7 @@ fn text(before: &Run, after: &Run, terminal: Option<usize>) -> String {
             // A String can be written to.
             let _ = writeln!(
                 text,
-                "        without {layer} after {after} (--budget):\n          differences in it may be those of the time"
+                "        without {layer} after {after} (--budget):\n          its numbers cover different times"
             );
         }
     }

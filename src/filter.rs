@@ -23,9 +23,9 @@ impl Filter {
     /// What is missing, in one line.
     pub fn check(&self, run: &RunInfo) -> Result<(), String> {
         match (self.slower_ns, run.slower_ns) {
-            (Some(_), None) => Err("the run was kept without slow calls: leave --slower out".to_owned()),
+            (Some(_), None) => Err("the run was saved without slow calls; leave out --slower".to_owned()),
             (Some(asked), Some(kept)) if asked < kept => Err(format!(
-                "shorter calls than --slower {kept}ns were not kept: ask for these or longer ones"
+                "calls shorter than {kept}ns were not saved; use --slower {kept}ns or more"
             )),
             _ => Ok(()),
         }

@@ -47,7 +47,7 @@ impl std::fmt::Display for ProcessError {
             Self::Thread { thread, process } => {
                 write!(f, "{thread} is a thread of process {process}; use -p {process}")
             }
-            Self::Open(pid, error) => write!(f, "process {pid} cannot be held: {error}"),
+            Self::Open(pid, error) => write!(f, "cannot open process {pid}: {error}"),
             Self::Namespace(why) => write!(
                 f,
                 "process numbers of this PID namespace cannot be turned into the kernel's ({why}); run in the host's"

@@ -118,7 +118,7 @@ fn print_kept(from: &Path, options: &Options) -> Result<u8, Cause> {
     };
     filter.check(source.info())?;
     if !filter.has_counters(source.info()) {
-        say!("the counters of the run are of all that was measured: slow calls alone are printed");
+        say!("the saved counters are not filtered by these options; only slow calls are printed");
     }
     let mut session = Session::begin(source, filter, sinks, None)?;
     session.show_beginning(&session.first_report())?;
@@ -128,7 +128,7 @@ fn print_kept(from: &Path, options: &Options) -> Result<u8, Cause> {
 }
 
 fn install_signals() -> Result<Signals, Cause> {
-    Signals::install().map_err(|error| Cause::of("signals cannot be handled", &error))
+    Signals::install().map_err(|error| Cause::of("cannot handle signals", &error))
 }
 
 /// Measures, until the end. `cannot` makes a failure of what stands in the way.
@@ -212,7 +212,7 @@ impl Targets {
         }
         let file = target.file.as_deref().map(|path| {
             let found = FileNumber::find(path);
-            found.map_err(|error| Cause::of(format_args!("'{}' cannot be looked at", path.display()), &error))
+            found.map_err(|error| Cause::of(format_args!("cannot examine '{}'", path.display()), &error))
         });
         let file = file.transpose()?;
         notes.extend(file.as_ref().and_then(|file| file.note.clone()));
@@ -235,7 +235,7 @@ fn count_runs(options: &Options) -> Result<Option<io::Result<OwnedFd>>, Cause> {
     let runs = is_wanted.then(program::count_runs);
     match (&runs, options.span.budget) {
         (Some(Err(error)), Some(_)) => Err(format!(
-            "--budget needs what the probes cost, which the kernel does not count here: {error} (CAP_SYS_ADMIN opens it)"
+            "--budget needs the run times of BPF programs, which the kernel does not count here: {error} (needs CAP_SYS_ADMIN)"
         )
         .into()),
         _ => Ok(runs),

@@ -1,44 +1,46 @@
-//! A run that starts goes before the detaching of runs that have ended.
+//! Coordinates runs: attaching a new run takes precedence over detaching an earlier one.
 //!
-//! There are two reasons. The kernel attaches under the locks that it holds while it waits until what is detached is used by nobody, which may take a
-//! second for each probe: a start would wait for all of them. And when one of several programs goes from a function that they hang on by
-//! a trampoline, tasks that sleep in the function skip the other programs at its return (`bpf_tramp_image_put()` in
-//! kernel/bpf/trampoline.c): a run that counts already would miss these returns.
+//! There are two reasons. The kernel attaches under locks that it also holds while it waits for a detached probe to
+//! become unused, which may take a second for each: a start would wait for all of them. And when one of several
+//! programs is removed from a function's trampoline, tasks that sleep in the function skip the other programs at its
+//! return (`bpf_tramp_image_put()` in kernel/bpf/trampoline.c): a run that is already counting would miss these
+//! returns.
 //!
-//! So detaching stands back while a run attaches. Then the run waits until its functions are let go, which is quick as long as it hangs on
-//! them, too, and counts. All else may be detached while it counts.
+//! So detaching pauses while a run attaches. Then the run waits until its functions are released, which is quick while
+//! it is attached to them as well, and begins to count. Everything else may be detached while it counts.
 //!
-//! Each side tells the other one by locks on bytes of a file that every kernel has: they go with their holder, however it ends. Everybody may read that
-//! file, and so lock it for reading; that is why no wait is without a bound. Who cannot lock it does as if nobody else were there.
+//! The two sides communicate by locks on bytes of a file that every kernel has: the kernel releases them when the
+//! holder ends, however it ends. Any user may read that file, and so lock it for reading; that is why every wait is
+//! bounded. A process that cannot lock it proceeds as if it were alone.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// It is another one in another network namespace, whose runs wait for each other as they would without it.
+/// Another network namespace has its own copy, so runs in it do not coordinate with those outside.
 const LOCKED: &str = "/sys/kernel/btf/vmlinux";
 
 /// Locked by each run that attaches.
 const ATTACHING: Bytes = Bytes::one(0);
-/// One of them is locked by each that stands back. Where none is free, one more does not: where runs follow each other without a pause, what
-/// is left attached is to have an end, too.
+/// Each process that pauses locks one of them. If none is free, further ones do not pause: even if runs follow each
+/// other without a gap, everything is detached eventually.
 const STANDING_BACK: [Bytes; 4] = [Bytes::one(1), Bytes::one(2), Bytes::one(3), Bytes::one(4)];
-/// One for each function, of these numbers.
+/// One byte for each function; this many numbers.
 const FUNCTIONS: i64 = 1 << 32;
 /// Locked by a run that waits for the function.
 const WANTED: Bytes = Bytes {
     first: FUNCTIONS,
     count: FUNCTIONS,
 };
-/// Locked by who is to detach from the function.
+/// Locked by a process that will detach from the function.
 const HELD: Bytes = Bytes {
     first: 2 * FUNCTIONS,
     count: FUNCTIONS,
 };
 
-/// How long one side waits for the other, all together.
+/// How long one side waits for the other, in total.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long it waits before it looks again.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Copy)]
@@ -52,13 +54,13 @@ impl Bytes {
         Self { first: place, count: 1 }
     }
 
-    /// The one of a function.
+    /// The byte of a function.
     fn of(self, function: u32) -> Self {
         Self::one(self.first + i64::from(function))
     }
 }
 
-/// The locks that a process shares with those that it forks.
+/// Locks that a process shares with those that it forks.
 struct Locks(Option<File>);
 
 impl Locks {
@@ -70,13 +72,13 @@ impl Locks {
         self.call(libc::F_OFD_SETLK, kind, bytes);
     }
 
-    /// Whether somebody else has a lock on one of them.
+    /// Whether another process holds a lock on one of these bytes.
     fn are_others_on(&self, bytes: Bytes) -> bool {
         let found = self.call(libc::F_OFD_GETLK, libc::F_WRLCK, bytes);
         found.is_some_and(|found| found != libc::F_UNLCK)
     }
 
-    /// A system call, and no more. `None`: refused.
+    /// Makes the system call only. `None`: it was refused.
     fn call(&self, command: i32, kind: i32, bytes: Bytes) -> Option<i32> {
         let mut lock = libc::flock {
             l_type: kind as libc::c_short,
@@ -85,7 +87,7 @@ impl Locks {
             l_len: bytes.count,
             l_pid: 0,
         };
-        // SAFETY: the kernel writes to what it is given, which lives until then.
+        // SAFETY: the kernel writes to the structure, which outlives the call.
         let done = unsafe { libc::fcntl(self.0.as_ref()?.as_raw_fd(), command, &raw mut lock) };
         (done == 0).then_some(lock.l_type.into())
     }

@@ -145,7 +145,7 @@ fn wrong_usage_is_one_line_and_status_2() {
         (&["-p", "0"], "invalid value '0'"),
         (
             &["-p", "x"],
-            "not the number of a process; for threads of this name: --comm x",
+            "not a process number; for threads of this name: --comm x",
         ),
         (&["-p", ""], "invalid value ''"),
         (&["-p", "4294967296"], "invalid value '4294967296'"),
@@ -746,13 +746,13 @@ fn a_full_disk_is_told() {
     ));
     assert_eq!(status, 1);
     assert!(
-        line.starts_with("error: the report cannot be written: No space left"),
+        line.starts_with("error: cannot write the report: No space left"),
         "{line}"
     );
     let (status, line) = failure(tool(&["-T", "syscall", "--duration", "10ms", "-o", "/dev/full"]));
     assert_eq!(status, 1);
     assert!(
-        line.starts_with("error: the report cannot be written: No space left"),
+        line.starts_with("error: cannot write the report: No space left"),
         "{line}"
     );
 }
@@ -985,7 +985,7 @@ fn json_meets_a_closed_pipe_and_a_full_disk_as_text_does() {
         let (status, line) = failure(full);
         assert_eq!(status, 1);
         assert!(
-            line.starts_with("error: the report cannot be written: No space left"),
+            line.starts_with("error: cannot write the report: No space left"),
             "{line}"
         );
     }
@@ -1102,7 +1102,7 @@ fn compare_reads_two_reports_or_says_what_is_wrong_with_them() {
         (
             &["compare", path, "/nonexistent"][..],
             1,
-            "error: '/nonexistent' cannot be read: ",
+            "error: cannot read '/nonexistent': ",
         ),
         (&["compare", garbage.path(), path], 1, "error: line 1 of '"),
         (&["compare", path, "/dev/null"], 1, "error: '/dev/null' is a device"),
@@ -1122,7 +1122,7 @@ fn compare_reads_two_reports_or_says_what_is_wrong_with_them() {
         let (status, line) = failure(shell(r#"exec "$@" >/dev/full"#, arguments));
         assert_eq!(status, 1);
         assert!(
-            line.starts_with("error: the text cannot be written: No space left"),
+            line.starts_with("error: cannot write to standard output: No space left"),
             "{line}"
         );
     }

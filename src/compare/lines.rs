@@ -28,7 +28,7 @@ impl Lines {
     /// One line: it cannot be opened, or is neither.
     pub fn open(path: &Path) -> Result<Self, String> {
         let name = format!("'{}'", path.display());
-        let failed = |error: io::Error| format!("{name} cannot be read: {error}");
+        let failed = |error: io::Error| format!("cannot read {name}: {error}");
         // The open itself would wait for a writer of a FIFO.
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
         let file = File::options()
@@ -62,7 +62,7 @@ impl Lines {
         let mut limited = (&mut self.reader).take(self.longest as u64 + 1);
         let read = limited.read_until(b'\n', &mut self.line);
         match read {
-            Err(error) => return Err(format!("{} cannot be read: {error}", self.name)),
+            Err(error) => return Err(format!("cannot read {}: {error}", self.name)),
             Ok(0) => return Ok(None),
             Ok(_) => self.number += 1,
         }
@@ -84,7 +84,7 @@ impl Lines {
     /// That there was nothing of use in it.
     pub fn nothing(&self) -> String {
         match self.number {
-            0 if self.is_pipe => format!("there is no report in {}: nobody writes to it", self.name),
+            0 if self.is_pipe => format!("there is no report in {}: no process writes to it", self.name),
             0 => format!("there is no report in {}: it is empty", self.name),
             _ => format!("there is no report in {}", self.name),
         }

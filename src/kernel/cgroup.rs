@@ -71,9 +71,9 @@ pub fn open(path: &Path) -> Result<OwnedFd, Cause> {
     match places.iter().find(|place| place.is_dir() && is_version_2(place)) {
         Some(place) => File::open(place)
             .map(OwnedFd::from)
-            .map_err(|error| Cause::of(format_args!("'{name}' cannot be opened"), &error)),
+            .map_err(|error| Cause::of(format_args!("cannot open '{name}'"), &error)),
         None if is_unified_mounted() => {
-            Err(format!("'{name}' is no control group (of version 2, below /sys/fs/cgroup)").into())
+            Err(format!("'{name}' is not a version 2 control group below /sys/fs/cgroup").into())
         }
         None => Err(format!(
             "--cgroup '{name}' needs control groups of version 2, which are not mounted at {}; --by cgroup shows those of version 1",

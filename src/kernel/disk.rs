@@ -83,7 +83,7 @@ impl fmt::Display for Error {
                 )
             }
             Self::NotABlockDevice { path } => write!(formatter, "'{}' is not a block device", path.display()),
-            Self::Unreadable { path, error } => write!(formatter, "cannot look at '{}': {error}", path.display()),
+            Self::Unreadable { path, error } => write!(formatter, "cannot examine '{}': {error}", path.display()),
         }
     }
 }

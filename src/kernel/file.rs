@@ -51,8 +51,8 @@ impl FileNumber {
 
 fn note(file: &File) -> Option<String> {
     let note = match fstatfs(file).ok()?.filesystem_type() {
-        OVERLAYFS => "the file is on overlayfs: what the file systems below it do is in the row above them",
-        BTRFS_SUPER_MAGIC => "the file is on btrfs: one of the same number in another subvolume is counted, too",
+        OVERLAYFS => "the file is on overlayfs: the work of the file systems below is in the row overlay",
+        BTRFS_SUPER_MAGIC => "the file is on btrfs: a file with the same inode number in another subvolume is counted, too",
         _ => return None,
     };
     Some(note.to_owned())

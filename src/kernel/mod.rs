@@ -157,10 +157,10 @@ impl std::fmt::Display for FactsError {
                 "this kernel has no BTF (/sys/kernel/btf/vmlinux); it needs CONFIG_DEBUG_INFO_BTF=y, and /sys mounted",
             ),
             Self::Btf(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                write!(f, "the kernel's BTF cannot be read: {error}; run as root")
+                write!(f, "cannot read the kernel's BTF: {error}; run as root")
             }
-            Self::Btf(error) => write!(f, "the kernel's BTF cannot be read: {error}"),
-            Self::Kallsyms(error) => write!(f, "/proc/kallsyms cannot be read: {error}; mount /proc"),
+            Self::Btf(error) => write!(f, "cannot read the kernel's BTF: {error}"),
+            Self::Kallsyms(error) => write!(f, "cannot read /proc/kallsyms: {error}; mount /proc"),
         }
     }
 }

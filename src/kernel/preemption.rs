@@ -90,7 +90,7 @@ impl fmt::Display for Preemption {
             Model::Full => "full",
             Model::Lazy => "lazy",
             Model::Rt => "real-time",
-            Model::Unknown => "unknown, taken as possible",
+            Model::Unknown => "unknown, assumed possible",
         };
         write!(formatter, "{model} ({})", self.source)
     }

@@ -93,7 +93,7 @@ pub fn of_a_thread(error: io::Error) -> io::Error {
     let status = text_of("/proc/self/status").unwrap_or_default();
     if error.raw_os_error() == Some(libc::EPERM) && has_filter(&status) {
         io::Error::other(format!(
-            "no thread can be made, since this process's seccomp filter refuses clone3; {WITHOUT_FILTER}"
+            "cannot create a thread: this process's seccomp filter refuses clone3; {WITHOUT_FILTER}"
         ))
     } else {
         error

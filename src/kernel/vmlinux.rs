@@ -99,7 +99,7 @@ impl fmt::Display for Error {
             Self::NotElf { path, error } => {
                 write!(
                     formatter,
-                    "{} is no uncompressed 64-bit vmlinux: {error}",
+                    "{} is not an uncompressed 64-bit vmlinux: {error}",
                     path.display()
                 )
             }
@@ -109,7 +109,7 @@ impl fmt::Display for Error {
                 running,
             } => write!(
                 formatter,
-                "{} is of another kernel: take the one whose build id is {running}, not {build_id}",
+                "{} belongs to another kernel: use the one whose build ID is {running}, not {build_id}",
                 path.display()
             ),
             Self::OtherKernel {
@@ -119,14 +119,14 @@ impl fmt::Display for Error {
             } => {
                 write!(
                     formatter,
-                    "{} has no build id: take the one whose is {running}",
+                    "{} has no build ID: use the one whose build ID is {running}",
                     path.display()
                 )
             }
             Self::NoSymbol { path, symbol } => {
                 write!(
                     formatter,
-                    "{} has no symbol '{symbol}': take one that is not stripped",
+                    "{} has no symbol '{symbol}': use one that is not stripped",
                     path.display()
                 )
             }
@@ -320,7 +320,7 @@ fn running_build_id() -> io::Result<BuildId> {
     let notes = fs::read(KERNEL_NOTES)?;
     match find_note(&notes, Endianness::default(), b"GNU", NT_GNU_BUILD_ID).map_err(io::Error::other)? {
         Some(id) => Ok(BuildId(id.to_vec())),
-        None => Err(io::Error::other("no build id")),
+        None => Err(io::Error::other("no build ID")),
     }
 }
 
@@ -510,7 +510,7 @@ mod tests {
         assert_eq!(
             error.to_string(),
             format!(
-                "{} is of another kernel: take the one whose build id is {running}, not {BUILD_ID}",
+                "{} belongs to another kernel: use the one whose build ID is {running}, not {BUILD_ID}",
                 file.0.display()
             )
         );
@@ -528,7 +528,7 @@ mod tests {
         let error = refusal(&compressed.0);
         assert!(matches!(error, Error::NotElf { .. }));
         assert!(
-            error.to_string().contains("is no uncompressed 64-bit vmlinux: "),
+            error.to_string().contains("is not an uncompressed 64-bit vmlinux: "),
             "{error}"
         );
         assert!(matches!(

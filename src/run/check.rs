@@ -62,7 +62,7 @@ pub fn check(measure: &Measure) -> Result<u8, Cause> {
     let measure = &measure;
     let exercise = Exercise::fork(&place).map_err(|error| Cause {
         line: format!(
-            "no file can be made in {}: {error}; TMPDIR=DIRECTORY names another",
+            "cannot create a file in {}: {error}; choose another directory with TMPDIR=DIRECTORY",
             place.display()
         ),
         errno: error.raw_os_error(),
@@ -102,7 +102,7 @@ pub fn check(measure: &Measure) -> Result<u8, Cause> {
     let complete = page.layers.iter().all(|layer| !layer.counted.is_empty()) && refused.is_empty();
     match io::stdout().write_all(page.text().as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Cause::of("the report cannot be written", &error))
+            Err(Cause::of("cannot write the report", &error))
         }
         _ => Ok(u8::from(!complete)),
     }
@@ -125,7 +125,7 @@ fn tried(
     });
     let done = exercise
         .run()
-        .map_err(|error| Cause::of("the process that tries each operation cannot be read", &error))?;
+        .map_err(|error| Cause::of("cannot read from the process that tries each operation", &error))?;
     let after = live::read(attached, plan, epoch, has_runs);
     let of_run = OfRun {
         facts,
@@ -175,7 +175,7 @@ fn switches(facts: &Facts) -> io::Result<Vec<Switches>> {
 fn where_tracepoints_fire(switches: &io::Result<Vec<Switches>>) -> String {
     let all = match switches {
         Ok(all) => all,
-        Err(error) => return format!("whether they fire for all tasks is not known: {error}"),
+        Err(error) => return format!("cannot tell whether they fire for all tasks: {error}"),
     };
     let counted = all.iter().fold(0_u64, |sum, cpu| sum.saturating_add(cpu.counted));
     let missed = all.iter().filter(|cpu| cpu.traced < cpu.counted);
@@ -371,7 +371,7 @@ impl Evidence<'_> {
         }
         match op.layer.file_system() {
             Some(fs) if self.lives_on != Some(fs.name) => {
-                Verdict::NotTried(format!("no {} there; TMPDIR=DIRECTORY names another place", fs.name))
+                Verdict::NotTried(format!("no {} there; choose another directory with TMPDIR=DIRECTORY", fs.name))
             }
             _ => Verdict::Silent,
         }
@@ -422,7 +422,7 @@ mod tests {
         );
         assert_eq!(
             where_tracepoints_fire(&Err(io::Error::other("tracefs is not mounted"))),
-            "whether they fire for all tasks is not known: tracefs is not mounted"
+            "cannot tell whether they fire for all tasks: tracefs is not mounted"
         );
     }
 }

@@ -24,9 +24,9 @@ pub fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: &BTr
     say!(
         "counters are {}",
         if attached.looks_counters_up() {
-            "elements of a table"
+            "array elements"
         } else {
-            "one value"
+            "a single value"
         }
     );
     let Loading { programs, time } = attached.loading();
@@ -37,7 +37,7 @@ pub fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: &BTr
     );
     for (layer, narrowing) in narrowing {
         say!(
-            "{} files of a shared function are told by {}",
+            "{} files in a shared function are recognised by {}",
             layer.name(),
             narrowing.source
         );

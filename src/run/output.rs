@@ -89,7 +89,7 @@ impl Output {
         if self.is_named && self.file.metadata().is_ok_and(|file| file.is_file()) {
             self.file
                 .set_len(0)
-                .map_err(|error| Cause::of("the file of the report cannot be emptied", &error))?;
+                .map_err(|error| Cause::of("cannot truncate the report's file", &error))?;
         }
         Ok(())
     }

@@ -155,15 +155,13 @@ pub fn what_is_closed(facts: &Facts) -> Vec<String> {
     let mut notes = Vec::new();
     if facts.preemption.model == Model::Unknown {
         notes.push(format!(
-            "whether tasks are preempted inside the kernel is not known ({}; CAP_DAC_READ_SEARCH opens it): hooks are those for the \
-             case that they are",
+            "cannot tell whether this kernel is preemptible ({}; needs CAP_DAC_READ_SEARCH); assuming it is",
             facts.preemption.source
         ));
     }
     if facts.preemption.is_possible() && facts.tracefs.is_none() {
         notes.push(
-            "tracefs is not mounted, or closed to this process (CAP_DAC_OVERRIDE opens it): some hooks that lose nothing are made \
-             there"
+            "tracefs is not mounted or not accessible (needs CAP_DAC_OVERRIDE); some hooks that lose nothing cannot be created"
                 .to_owned(),
         );
     }
@@ -183,7 +181,7 @@ pub fn what_filters_leave_out(measure: &Measure) -> Vec<String> {
         }
     }
     if target.file.is_some() && scope.is_whole_stack() {
-        notes.push("requests that nobody waited for are those of all files".to_owned());
+        notes.push("requests that no call waited for are not filtered by file".to_owned());
     }
     notes
 }

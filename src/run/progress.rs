@@ -18,10 +18,10 @@ pub fn show(stage: Stage) {
 /// `attaching: 12 of 104 functions`
 fn text(stage: Stage, earlier: Option<u32>) -> String {
     let what = match stage {
-        Stage::Looking => "looking at the kernel".to_owned(),
+        Stage::Looking => "inspecting the kernel".to_owned(),
         Stage::Loading => "loading programs".to_owned(),
         Stage::Attaching { done, of } => format!("attaching: {} of {of} functions", done.min(of)),
-        Stage::Waiting { functions } => format!("waiting for an earlier run to let go of functions: {functions} left"),
+        Stage::Waiting { functions } => format!("waiting for an earlier run to release functions: {functions} left"),
     };
     match (stage, earlier) {
         (Stage::Waiting { .. }, Some(pid)) => format!("{what}; PID {pid} ({DETACHING}) detaches it"),
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_stage_says_how_far_it_is_and_what_holds_it_up() {
-        assert_eq!(text(Stage::Looking, None), "looking at the kernel");
+        assert_eq!(text(Stage::Looking, None), "inspecting the kernel");
         assert_eq!(
             text(Stage::Attaching { done: 12, of: 104 }, None),
             "attaching: 12 of 104 functions"
@@ -90,12 +90,12 @@ mod tests {
         let waiting = Stage::Waiting { functions: 12 };
         assert_eq!(
             text(waiting, Some(7)),
-            "waiting for an earlier run to let go of functions: 12 left; PID 7 (iosb-detach) detaches it"
+            "waiting for an earlier run to release functions: 12 left; PID 7 (iosb-detach) detaches it"
         );
         // It may be in another PID namespace.
         assert_eq!(
             text(waiting, None),
-            "waiting for an earlier run to let go of functions: 12 left"
+            "waiting for an earlier run to release functions: 12 left"
         );
     }
 

@@ -45,7 +45,7 @@ impl<S: Source> Session<S> {
     /// When there is none, or a file cannot be written, in one line.
     pub fn begin(mut source: S, filter: Filter, sinks: Sinks, mut keeper: Option<Keeper>) -> Result<Self, Cause> {
         let Item::Snapshot(first) = source.next(Until::Now).map_err(|error| error.to_string())? else {
-            return Err("there are no counters of the beginning".to_owned().into());
+            return Err("the counters at the start are missing".to_owned().into());
         };
         sinks.empty()?;
         if let Some(keeper) = &mut keeper {
@@ -203,7 +203,7 @@ impl Session<Live> {
         let child = watched.child.as_ref().map(|(_, pidfd)| pidfd);
         let written = self.sinks.progress();
         wait(signals, &watched.processes, child, &written, events, wake)
-            .map_err(|error| Cause::of("what happens cannot be waited for", &error))
+            .map_err(|error| Cause::of("cannot wait for events", &error))
     }
 }
 
@@ -223,7 +223,7 @@ struct Watched {
 impl Watched {
     fn new(options: &Options, began: Instant, processes: Vec<Process>, child: Option<Child>) -> Result<Self, Cause> {
         let child = child.map(|child| {
-            let pidfd = pidfd_of(&child).map_err(|error| Cause::of("the command cannot be watched", &error))?;
+            let pidfd = pidfd_of(&child).map_err(|error| Cause::of("cannot watch the command", &error))?;
             Ok::<_, Cause>((child, pidfd))
         });
         // A time beyond what the clock can count never comes.

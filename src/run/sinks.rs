@@ -109,7 +109,7 @@ impl Sinks {
         if self.sinks.is_empty() {
             leave(0);
         }
-        failed.map_or(Ok(()), |error| Err(Cause::of("the report cannot be written", &error)))
+        failed.map_or(Ok(()), |error| Err(Cause::of("cannot write the report", &error)))
     }
 
     /// A reader has seen enough.

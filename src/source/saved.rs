@@ -71,7 +71,7 @@ impl Keeper {
 }
 
 fn cannot_save(error: impl std::fmt::Display) -> String {
-    format!("the snapshots cannot be saved: {error}")
+    format!("cannot save the snapshots: {error}")
 }
 
 /// A run that was kept.

@@ -54,7 +54,7 @@ impl Verdict {
     fn describe(&self) -> String {
         match self {
             Self::Fires => "yes".to_owned(),
-            Self::Silent => "no, nothing came by".to_owned(),
+            Self::Silent => "no, never hit".to_owned(),
             Self::Unknown => "attached, runs not counted".to_owned(),
             Self::Absent => "not in this kernel".to_owned(),
             Self::Refused(error) => format!("refused: {error}"),

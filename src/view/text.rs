@@ -688,7 +688,7 @@ fn errors(op: &OpReport) -> Option<String> {
     Some(format!("{} {} ({})", op.op, thousands(all), kinds.join(", ")))
 }
 
-/// `LOST 12 of 84,201 samples (0.01 %): 12 returns missed. Times are low by them.`
+/// `LOST 12 of 84,201 samples (0.01 %): 12 returns missed. Times do not include them.`
 /// `seen`: those that were counted, where they are.
 fn losses(layer: &LayerReport, seen: Option<u64>) -> Option<String> {
     let losses = || layer.losses.iter().filter(|loss| loss.count > 0);
@@ -702,7 +702,7 @@ fn losses(layer: &LayerReport, seen: Option<u64>) -> Option<String> {
     });
     let reasons: Vec<String> = losses().map(loss_line).collect();
     Some(format!(
-        "LOST {}{}: {}. Times are low by {}.",
+        "LOST {}{}: {}. Times do not include {}.",
         up_to(losses().any(|loss| loss.up_to)),
         of.map_or_else(|| counted(lost, "sample"), |of| format!("{}{of}", thousands(lost))),
         // Sentences have commas of their own.

@@ -257,7 +257,7 @@ impl<'base> Image<'base> {
 }
 
 fn no_btf() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "it is not as it should be")
+    io::Error::new(io::ErrorKind::InvalidData, "it is malformed")
 }
 
 /// Those of a file's names that are wanted, by their places in it.

@@ -158,7 +158,7 @@ impl Live {
 
     fn events(&mut self, is_last: bool) -> Result<Events, SourceError> {
         let events = self.slow.take(&self.attached, &self.info, is_last);
-        events.map_err(|error| SourceError(format!("slow calls cannot be read: {error}")))
+        events.map_err(|error| SourceError(format!("cannot read slow calls: {error}")))
     }
 
     /// What the kernel has counted of the disks so far; `None` when it is not to be compared, or the kernel does not say.
@@ -187,7 +187,7 @@ impl Live {
                 Ok(under_way) => snapshot.under_way = Some(under_way),
                 Err(error) => snapshot
                     .warnings
-                    .push(format!("calls under way at the end are not known: {error}")),
+                    .push(format!("cannot count the calls under way at the end: {error}")),
             }
         }
         snapshot

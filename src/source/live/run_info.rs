@@ -213,7 +213,7 @@ fn refused(planned: &PlannedOp, attached: &AttachedOp) -> NotMeasured {
     tried.dedup();
     let reason = if tried.is_empty() {
         let functions: Vec<&str> = planned.points.iter().map(|point| point.function.as_str()).collect();
-        format!("{}: not within reach of the hooks in use", functions.join(", "))
+        format!("{}: not covered by the hooks in use", functions.join(", "))
     } else {
         format!("{}: refused by this kernel", tried.join(", "))
     };

@@ -47,14 +47,14 @@ pub fn print(layer: &LayerReport, page: &mut Page) {
         layer.ops.iter(),
         page,
         "not attributed",
-        "the kernel sends them for whoever asked",
+        "the kernel sends one for several processes",
         |apart| apart.unowned,
     );
     each(
         layer.ops.iter(),
         page,
         "not timed",
-        "nothing tells when their queue time began",
+        "the start of their queue time is unknown",
         |apart| apart.untimed,
     );
     print_neighbours(layer, page);

@@ -100,7 +100,7 @@ pub(super) fn verdict(family: &FamilyReport, room: usize) -> String {
         (Row::Others, _) => ", waiting for it".to_owned(),
         (Row::Journal, _) => ", waiting for a commit".to_owned(),
         (Row::Lock, _) => ", waiting for it".to_owned(),
-        (Row::Other, _) => ", asleep for nothing that is known here".to_owned(),
+        (Row::Other, _) => ", asleep for an unknown reason".to_owned(),
         (Row::RunQueue, _) => ", waiting for a CPU".to_owned(),
         _ if row.is_layer() => ", running".to_owned(),
         _ => String::new(),
@@ -317,7 +317,7 @@ fn print_not_waited(origins: &[OriginReport], is_by_process: bool, page: &mut Pa
     let mut rows = vec![("Not waited for here; averages".to_owned(), heading)];
     rows.extend(theirs.into_iter().map(row));
     if !others.is_empty() {
-        let of_whom = "  and of the whole machine, not only of those traced:";
+        let of_whom = "  of the whole machine, traced or not:";
         rows.push((of_whom.to_owned(), Default::default()));
     }
     rows.extend(others.into_iter().map(row));
@@ -326,20 +326,20 @@ fn print_not_waited(origins: &[OriginReport], is_by_process: bool, page: &mut Pa
 
 fn origin_name(origin: &OriginReport) -> &'static str {
     match (origin.origin, origin.is_write) {
-        (Origin::Readahead, _) => "readahead, by those traced",
-        (Origin::Own, false) => "reads, by those traced",
-        (Origin::Own, true) => "writes, by those traced",
+        (Origin::Readahead, _) => "readahead by traced tasks",
+        (Origin::Own, false) => "reads by traced tasks",
+        (Origin::Own, true) => "writes by traced tasks",
         (Origin::Asynchronous, false) => "asynchronous reads",
         (Origin::Asynchronous, true) => "asynchronous writes",
-        (Origin::Writeback, _) => "writeback of what they wrote",
+        (Origin::Writeback, _) => "writeback of their writes",
         (Origin::Kworker, false) => "reads, other kworkers",
         (Origin::Kworker, true) => "writes, other kworkers",
         (Origin::Journal, false) => "journal reads, jbd2",
         (Origin::Journal, true) => "journal writes, jbd2",
         (Origin::Kernel, false) => "reads, other kernel threads",
         (Origin::Kernel, true) => "writes, other kernel threads",
-        (_, false) => "reads, for whoever asked",
-        (_, true) => "flushes, for whoever asked",
+        (_, false) => "reads, owner unknown",
+        (_, true) => "flushes, for several owners",
     }
 }
 

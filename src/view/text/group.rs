@@ -112,7 +112,7 @@ fn remarks(report: &Report, groups: &GroupsReport, page: &mut Page) {
         let calls = "calls that take a path, and opens that failed";
         let requests = match groups.by {
             By::File => "requests of direct I/O, of what file systems write about files, and flushes",
-            _ => "flushes, which the kernel sends for whoever asked",
+            _ => "flushes, which the kernel sends for several processes at once",
         };
         let what: Vec<&str> = [(has_calls, calls), (has_requests, requests)]
             .into_iter()

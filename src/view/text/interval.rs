@@ -8,7 +8,7 @@ use crate::model::report::Report;
 use crate::model::report::stack::{FamilyReport, RowReport};
 
 /// What stands above the rows where these are no columns.
-const LIST: &str = "where it was, %";
+const LIST: &str = "time spent in, %";
 
 /// The lines of `families`, with the columns of `all`. What is answered says what these are.
 pub fn print_lines(report: &Report, all: &[FamilyReport], families: &[FamilyReport], page: &mut Page) -> String {
@@ -22,7 +22,7 @@ pub fn print_lines(report: &Report, all: &[FamilyReport], families: &[FamilyRepo
         page.line(&line);
     }
     format!(
-        "(ms/s: 1,000 is one thread always inside a call; behind p99: % of that time{})",
+        "(ms/s: 1,000 is one thread always inside a call; after p99: % of that time{})",
         table.explained().map_or_else(String::new, |words| format!("; {words}"))
     )
 }
@@ -299,7 +299,7 @@ mod tests {
         );
         assert_eq!(
             rows(58),
-            ["  where it was, %", "  dev 72, que 24", "  sys 90, ext4 10", ""].map(str::to_owned)
+            ["  time spent in, %", "  dev 72, que 24", "  sys 90, ext4 10", ""].map(str::to_owned)
         );
     }
 

@@ -89,6 +89,6 @@ fn name(other: &Neighbour) -> String {
     match (other.pid, &other.comm) {
         (Some(pid), Some(comm)) if other.is_kernel_thread => format!("[{comm}] (PID {pid})"),
         (Some(pid), Some(comm)) => format!("{comm} (PID {pid})"),
-        _ => "somebody, not known who".to_owned(),
+        _ => "an unknown process".to_owned(),
     }
 }

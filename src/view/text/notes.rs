@@ -167,8 +167,8 @@ pub fn changes(report: &Report, errors: bool) -> Option<String> {
         let seen = (!is_stack || layer.layer == Layer::Blk).then(|| samples(layer));
         if let Some(lost) = losses(layer, seen) {
             parts.push(of(lost
-                .trim_end_matches(" Times are low by them.")
-                .trim_end_matches(" Times are low by it.")
+                .trim_end_matches(" Times do not include them.")
+                .trim_end_matches(" Times do not include it.")
                 .trim_end_matches('.')
                 .to_owned()));
         }

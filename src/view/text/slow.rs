@@ -41,9 +41,9 @@ pub fn print_heading(width: Option<usize>, out: &mut impl io::Write) -> io::Resu
     let line = match width.filter(|width| *width < WIDE) {
         None => wide(
             width,
-            ["TIME", &total, "OP", "PROCESS", "OFFSET", "BYTES", "WHERE IT WAS"],
+            ["TIME", &total, "OP", "PROCESS", "OFFSET", "BYTES", "TIME SPENT IN"],
         ),
-        Some(width) => narrow(width, ["TIME", &total, "OP", "PROCESS", "WHERE IT WAS"]),
+        Some(width) => narrow(width, ["TIME", &total, "OP", "PROCESS", "TIME SPENT IN"]),
     };
     out.write_all(format!("{line}FILE\n").as_bytes())
 }
@@ -74,12 +74,12 @@ pub fn print_left_out(left_out: LeftOut, width: Option<usize>, out: &mut impl io
     out.write_all(page.text.as_bytes())
 }
 
-/// `2 beyond 1,000 in a second, 1 for want of room`
+/// `2 beyond 1,000 in a second, 1 for lack of room`
 pub fn why(left_out: LeftOut) -> String {
     let most = thousands(crate::model::abi::SLOW_PER_SECOND.into());
     let reasons = [
         (left_out.limited, format!("beyond {most} in a second")),
-        (left_out.no_room, "for want of room".to_owned()),
+        (left_out.no_room, "for lack of room".to_owned()),
     ];
     let reasons = reasons.iter().filter(|(n, _)| *n > 0);
     let reasons: Vec<String> = reasons.map(|(n, why)| format!("{} {why}", thousands(*n))).collect();

@@ -12,7 +12,7 @@ pub fn print(report: &Report, options: &TextOptions, page: &mut Page) {
         }
     }
     if let Some(reason) = &report.cost.no_runs {
-        let warning = format!("what the probes cost is not measured: {reason}");
+        let warning = format!("the cost of the probes is not measured: {reason}");
         print_warnings(&[warning], page);
     }
     page.blank();
