@@ -1,25 +1,24 @@
-//! Which of a run's events and counters are looked at. While it measures, the kernel side selects, and everything passes here;
-//! this is for runs that were kept.
+//! Filters the events and counters of a saved run. While a run measures, the kernel side filters, and everything passes
+//! here.
 
 use crate::model::events::Events;
 use crate::model::report::slow::SlowCall;
 use crate::model::run_info::RunInfo;
 
-/// What passes. By default everything does.
+/// The selected events. The default selects all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     /// These processes; empty: all.
     pub pids: Vec<u32>,
     /// Threads of this name.
     pub comm: Option<String>,
-    /// Calls of this length and more, in nanoseconds.
+    /// Calls that take this long or longer, in nanoseconds.
     pub slower_ns: Option<u64>,
 }
 
 impl Filter {
-    /// Whether a run has all events that this one asks for.
-    ///
-    /// # Errors
+    /// Checks that a run has all the selected events.
+    /// \ # Errors
     /// What is missing, in one line.
     pub fn check(&self, run: &RunInfo) -> Result<(), String> {
         match (self.slower_ns, run.slower_ns) {
@@ -31,7 +30,7 @@ impl Filter {
         }
     }
 
-    /// Takes out the events that do not pass.
+    /// Removes the events that are not selected.
     pub fn events(&self, events: &mut Events) {
         events.slow_calls.retain(|call| self.passes(call));
     }
@@ -42,7 +41,7 @@ impl Filter {
             && self.slower_ns.is_none_or(|ns| call.total_ns >= ns)
     }
 
-    /// Whether the counters of a run are those of what passes: they are kept neither by process nor by length.
+    /// Whether a run's counters are those of the selected events: they are not saved by process or by length.
     #[must_use]
     pub fn has_counters(&self, run: &RunInfo) -> bool {
         (self.pids.is_empty() || self.pids == run.filter.pids)

@@ -58,7 +58,7 @@ pub fn doubt() -> Option<String> {
 /// Takes all of that back, in a process that is to become somebody else's. Allocates nothing.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn restore() -> io::Result<()> {
     let given = GIVEN.get().copied().unwrap_or_default();
     for (resource, given) in RAISED.into_iter().zip(given) {

@@ -83,7 +83,9 @@ fn tell(_: PrintLevel, line: String) {
 fn print(text: &str) -> ExitCode {
     match std::io::stdout().write_all(text.as_bytes()) {
         // A closed pipe is not an error.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => fail(&format!("cannot write to standard output: {error}")),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            fail(&format!("cannot write to standard output: {error}"))
+        }
         _ => ExitCode::SUCCESS,
     }
 }

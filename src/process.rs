@@ -1,4 +1,4 @@
-//! The processes asked for: that they exist, who they are, and that their numbers stay theirs.
+//! The traced processes: checks that they exist, and keeps their numbers from being reused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,13 +17,13 @@ use crate::sys::text_of;
 /// One process of `-p`.
 #[derive(Debug)]
 pub struct Process {
-    /// As the caller numbers it.
+    /// Its number in the caller's PID namespace.
     pub pid: u32,
-    /// As the kernel numbers it.
+    /// Its number in the initial PID namespace.
     pub global: u32,
     /// Its name, for the report.
     pub comm: String,
-    /// Readable when the process has ended; while it is open the number is nobody else's to us.
+    /// Readable when the process has ended. While it is open, the number cannot refer to another process.
     pub pidfd: OwnedFd,
 }
 
@@ -36,7 +36,7 @@ pub enum ProcessError {
         process: u32,
     },
     Open(u32, io::Error),
-    /// The number could not be turned into the kernel's.
+    /// The number could not be translated to the initial namespace.
     Namespace(String),
 }
 
@@ -68,10 +68,9 @@ impl From<ProcessError> for Cause {
     }
 }
 
-/// Finds and holds the processes.
-///
-/// # Errors
-/// One that does not exist, or cannot be held or named to the kernel.
+/// Finds the processes and opens a pidfd for each.
+/// \ # Errors
+/// If one does not exist, cannot be opened, or its number cannot be translated.
 pub fn find(pids: &[u32]) -> Result<Vec<Process>, ProcessError> {
     let mut processes = Vec::new();
     for &pid in pids {
@@ -96,7 +95,7 @@ pub fn find(pids: &[u32]) -> Result<Vec<Process>, ProcessError> {
     Ok(processes)
 }
 
-/// All processes that have a command line, which kernel threads lack, and their names.
+/// All processes with a command line, which kernel threads lack, and their names.
 pub fn names() -> impl Iterator<Item = (u32, String)> {
     let is_a_program = |pid: u32| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
     let mut pids: Vec<u32> = numbers_in_proc().filter(|&pid| is_a_program(pid)).collect();
@@ -112,10 +111,9 @@ fn numbers_in_proc() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
-/// The kernel's number of a process of ours.
-///
-/// # Errors
-/// When it has ended, or the numbers cannot be read.
+/// The number of one of our processes in the initial PID namespace.
+/// \ # Errors
+/// If it has ended, or the numbers cannot be read.
 pub fn global_number(pid: u32) -> Result<u32, ProcessError> {
     if in_first_pid_namespace() {
         return Ok(pid);
@@ -123,12 +121,11 @@ pub fn global_number(pid: u32) -> Result<u32, ProcessError> {
     global_numbers()?.get(&pid).copied().ok_or(ProcessError::Absent(pid))
 }
 
-/// Holds a process by its number.
-///
-/// # Errors
-/// When there is none, or the kernel refuses.
+/// Opens a pidfd.
+/// \ # Errors
+/// If there is no such process, or the kernel refuses.
 pub fn open_pidfd(pid: u32) -> Result<OwnedFd, ProcessError> {
-    // SAFETY: plain numbers.
+    // SAFETY: plain integers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     if fd >= 0 {
         // SAFETY: the kernel has just given us this descriptor.
@@ -154,14 +151,14 @@ fn number_in(status: &str, name: &str) -> Option<u32> {
     lines.find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
 }
 
-/// Whether our process numbers are the kernel's.
+/// Whether this process is in the initial PID namespace.
 fn in_first_pid_namespace() -> bool {
     // PROC_PID_INIT_INO, include/linux/proc_ns.h.
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
 }
 
-/// The kernel's number of each process that our namespace has a number for: asked of the kernel, because a namespace
-/// cannot see out of itself.
+/// Maps each process number of our namespace to that of the initial one. The kernel is asked, because a namespace
+/// cannot see outside itself.
 fn global_numbers() -> Result<BTreeMap<u32, u32>, ProcessError> {
     fn failed(error: impl std::fmt::Display) -> ProcessError {
         ProcessError::Namespace(error.to_string())
@@ -200,7 +197,7 @@ fn global_numbers() -> Result<BTreeMap<u32, u32>, ProcessError> {
     Ok(numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())
 }
 
-/// All descendants that these processes have now, themselves not among them.
+/// All current descendants of these processes, without the processes themselves.
 #[must_use]
 pub fn descendants(of: &[u32]) -> BTreeSet<u32> {
     let parents: Vec<(u32, u32)> = numbers_in_proc()
@@ -209,7 +206,7 @@ pub fn descendants(of: &[u32]) -> BTreeSet<u32> {
     descendants_among(&parents, of)
 }
 
-/// Pairs of process and parent in, descendants out.
+/// Selects descendants from pairs of process and parent.
 fn descendants_among(parents: &[(u32, u32)], of: &[u32]) -> BTreeSet<u32> {
     let mut found: BTreeSet<u32> = of.iter().copied().collect();
     loop {

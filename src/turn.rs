@@ -93,7 +93,7 @@ impl Locks {
     }
 }
 
-/// As long as it lives, others do not detach.
+/// While it exists, other processes do not detach.
 pub struct Attaching(Locks);
 
 impl Attaching {
@@ -107,11 +107,11 @@ impl Attaching {
         Self(locks)
     }
 
-    /// All is attached: lets others detach, and waits until they have let go of these functions. Calls `waiting` with how many are left whenever
-    /// that has changed.
+    /// Everything is attached: lets others detach, and waits until they have released these functions. Calls `waiting`
+    /// with the number left whenever it changes.
     pub fn end(self, functions: &[u32], mut waiting: impl FnMut(usize)) {
         let Self(locks) = self;
-        // First what is waited for, so that it comes first.
+        // Announce what this run waits for, so that it is released first.
         functions
             .iter()
             .for_each(|&function| locks.set(libc::F_RDLCK, WANTED.of(function)));
@@ -135,18 +135,18 @@ impl Attaching {
     }
 }
 
-/// A link by which a program hangs on a function.
+/// A link that attaches a program to a function.
 #[derive(Debug, Clone, Copy)]
 pub struct Link {
     pub descriptor: RawFd,
-    /// Its type number in BTF. Functions of two modules may have the same one, which costs a wait at most.
+    /// The function's type number in BTF. Functions of two modules may share a number, which at worst costs a wait.
     pub function: u32,
 }
 
-/// What a process is to detach. It is made before that is forked, which then makes system calls only.
+/// What a process will detach. It is built before the fork, since the child only makes system calls.
 pub struct Detaching {
     locks: Locks,
-    /// By trampolines.
+    /// Links of trampolines.
     links: Vec<Link>,
     patience: Duration,
 }
@@ -173,7 +173,7 @@ impl Detaching {
         }
     }
 
-    /// The descriptor that the locks go with.
+    /// The descriptor that holds the locks.
     #[must_use]
     pub fn descriptor(&self) -> Option<RawFd> {
         self.locks.0.as_ref().map(AsRawFd::as_raw_fd)
@@ -187,7 +187,7 @@ impl Detaching {
         }
     }
 
-    /// Calls `close` with each of the links, with those first that a run waits for.
+    /// Calls `close` for each of the links, beginning with those that a run waits for.
     pub fn close_links(&mut self, close: impl Fn(RawFd)) {
         while let Some(link) = self.next() {
             close(link.descriptor);
@@ -197,7 +197,7 @@ impl Detaching {
         }
     }
 
-    /// Takes it out of the list.
+    /// Removes and returns the next link.
     fn next(&mut self) -> Option<Link> {
         self.stand_back();
         let is_wanted = |link: &Link| self.locks.are_others_on(WANTED.of(link.function));
@@ -219,7 +219,7 @@ mod tests {
 
     use super::*;
 
-    /// A file of a test's own: other runs have locks on the kernel's.
+    /// A file for this test alone: real runs hold locks on the kernel's.
     struct Place(PathBuf);
 
     impl Place {
@@ -242,7 +242,7 @@ mod tests {
         }
     }
 
-    /// Two for each function, as descriptors from 0 on.
+    /// Two for each function, numbered as descriptors from 0 on.
     fn links(functions: &[u32]) -> Vec<Link> {
         let all = functions.iter().flat_map(|&function| [function, function]);
         all.zip(0..)
@@ -266,7 +266,7 @@ mod tests {
             let told = RefCell::new(Vec::new());
             attaching.end(&[6, 1], |left| told.borrow_mut().push(left));
             assert_eq!(told.take(), [1]);
-            // Those of 6 came before those of 7, which is behind it in the list.
+            // The links of function 6 are closed before that of 7, which is later in the list.
             let order: Vec<i32> = order.iter().take_while(|&descriptor| descriptor >= 0).collect();
             assert_eq!(order[..2], [2, 3]);
             assert_eq!(order.len(), 6);

@@ -143,10 +143,7 @@ fn wrong_usage_is_one_line_and_status_2() {
         (&["--budget", "1e9"], "'1e9' is not a number of percent"),
         (&["--check", "--budget", "5"], "cannot be used with"),
         (&["-p", "0"], "invalid value '0'"),
-        (
-            &["-p", "x"],
-            "not a process number; for threads of this name: --comm x",
-        ),
+        (&["-p", "x"], "not a process number; for threads of this name: --comm x"),
         (&["-p", ""], "invalid value ''"),
         (&["-p", "4294967296"], "invalid value '4294967296'"),
         (&["-p", "1", "--", "true"], "-p and -- COMMAND cannot be combined"),

@@ -51,9 +51,7 @@ pub fn process_number(text: &str) -> Result<u32, String> {
                 .take_while(|(at, c)| at + c.len_utf8() <= COMM_LENGTH)
                 .map(|(_, c)| c)
                 .collect();
-            Err(format!(
-                "not a process number; for threads of this name: --comm {name}"
-            ))
+            Err(format!("not a process number; for threads of this name: --comm {name}"))
         }
         _ => Err("not a process number".to_owned()),
     }

@@ -65,7 +65,7 @@ impl SystemCall {
 /// Makes a map of one value.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn one_value(kind: MapType, name: Option<&OsStr>, size: u32, flags: u32) -> libbpf_rs::Result<MapHandle> {
     let options = sys::bpf_map_create_opts {
         sz: size_of::<sys::bpf_map_create_opts>() as sys::size_t,

@@ -24,7 +24,7 @@ impl<T: plain::Plain + Default> Counters<T> {
     /// Maps the table, which has `ops` elements for each CPU.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn map(table: &impl MapCore, ops: usize) -> io::Result<Self> {
         Self::map_bytes(table, 0, size_of_table(table), ops)
     }
@@ -32,7 +32,7 @@ impl<T: plain::Plain + Default> Counters<T> {
     /// Maps a table piece by piece, one after the other: all that is mapped at a time counts as this process's memory.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn pieces(table: &impl MapCore) -> impl Iterator<Item = io::Result<Self>> {
         // SAFETY: takes a number.
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(1);

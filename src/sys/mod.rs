@@ -14,7 +14,7 @@ use std::path::Path;
 /// A descriptor that the kernel has just given us, or its error.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn own(fd: i32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));

@@ -95,7 +95,7 @@ pub fn attach_kprobe(program: BorrowedFd<'_>, function: &str, at_return: bool) -
 /// Attaches `program` to the tracepoint or tracefs event of this number.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn attach_event(program: BorrowedFd<'_>, id: u64) -> io::Result<PerfLink> {
     let mut attributes = sys::perf_event_attr {
         type_: PERF_TYPE_TRACEPOINT,
@@ -128,7 +128,7 @@ impl SwitchCounters {
     /// Those of all CPUs, counting. `tracefs`: where that is mounted.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn start(tracefs: &Path) -> io::Result<Vec<Self>> {
         let id = read_number(tracefs.join("events/sched/sched_switch/id"))?;
         let cpus = libbpf_rs::num_possible_cpus().map_err(io::Error::other)?;
@@ -166,7 +166,7 @@ impl SwitchCounters {
     /// Ends the counting, of both in the same moment.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn stop(mut self) -> io::Result<Switches> {
         // SAFETY: the event is open.
         unsafe { perf_group_disable(self.counted.as_raw_fd(), PERF_IOC_FLAG_GROUP) }?;

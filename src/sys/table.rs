@@ -17,7 +17,7 @@ const AT_ONCE: usize = 32;
 /// kernel/bpf/hashtab.c), and need not end.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn entries<T: plain::Plain + Default>(table: &impl MapCore) -> io::Result<Vec<T>> {
     let (key_size, value_size) = (table.key_size() as usize, table.value_size() as usize);
     let options = sys::bpf_map_batch_opts {

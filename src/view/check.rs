@@ -32,7 +32,7 @@ pub struct Row {
 pub enum Verdict {
     Fires,
     /// It is attached, and nothing came by.
-    Silent,
+    NotHit,
     /// It is attached; this machine does not let us see whether it runs.
     Unknown,
     /// The kernel does not have it.
@@ -54,7 +54,7 @@ impl Verdict {
     fn describe(&self) -> String {
         match self {
             Self::Fires => "yes".to_owned(),
-            Self::Silent => "no, never hit".to_owned(),
+            Self::NotHit => "no, never hit".to_owned(),
             Self::Unknown => "attached, runs not counted".to_owned(),
             Self::Absent => "not in this kernel".to_owned(),
             Self::Refused(error) => format!("refused: {error}"),

@@ -29,7 +29,7 @@ impl View for Folded {
 ///
 /// # Errors
 ///
-/// What writing to `out` fails with.
+/// Any error from writing to `out`.
 pub fn print(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
     let mut text = String::new();
     match (&report.stack, &report.groups) {

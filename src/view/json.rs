@@ -55,7 +55,7 @@ impl View for Json {
 ///
 /// # Errors
 ///
-/// What writing to `out` fails with.
+/// Any error from writing to `out`.
 pub fn print(report: &Report, form: Form, out: &mut impl io::Write) -> io::Result<()> {
     let mut object = form::Report::from(report);
     if form == Form::Compact {
@@ -68,7 +68,7 @@ pub fn print(report: &Report, form: Form, out: &mut impl io::Write) -> io::Resul
 ///
 /// # Errors
 ///
-/// What writing to `out` fails with.
+/// Any error from writing to `out`.
 pub fn print_slow(call: &SlowCall, out: &mut impl io::Write) -> io::Result<()> {
     let object = Line {
         schema_version: SCHEMA_VERSION,
@@ -82,7 +82,7 @@ pub fn print_slow(call: &SlowCall, out: &mut impl io::Write) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// What writing to `out` fails with.
+/// Any error from writing to `out`.
 pub fn print_left_out(left_out: LeftOut, out: &mut impl io::Write) -> io::Result<()> {
     let object = Line {
         schema_version: SCHEMA_VERSION,

@@ -21,7 +21,7 @@ pub trait View {
     /// What will not change while the run lasts: `first` is a report without numbers.
     ///
     /// # Errors
-    /// What writing to `sheet` fails with.
+    /// Any error from writing to `sheet`.
     fn begin(&mut self, first: &Report, sheet: &mut Sheet<'_>) -> io::Result<()> {
         let _ = (first, sheet);
         Ok(())

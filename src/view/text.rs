@@ -173,7 +173,7 @@ impl Unit {
 ///
 /// # Errors
 ///
-/// What writing to `out` fails with.
+/// Any error from writing to `out`.
 pub fn print(report: &Report, options: &TextOptions, out: &mut impl io::Write) -> io::Result<()> {
     let mut page = Page::new(options.width);
     let lines = report.stack.as_ref().filter(|_| options.is_interval);
@@ -235,7 +235,7 @@ fn print_end(report: &Report, options: &TextOptions, page: &mut Page) {
 fn print_layer(layer: &LayerReport, options: &TextOptions, page: &mut Page) {
     let called: Vec<&OpReport> = layer.ops.iter().filter(|op| op.count() > 0).collect();
     if called.is_empty() {
-        page.line(nothing_to_tell(layer));
+        page.line(why_no_table(layer));
     }
     print_ops(&called, options, page);
     print_conditions(layer, options, page);
@@ -291,7 +291,7 @@ fn exact(op: &OpReport) -> String {
 }
 
 /// Why a layer has no table. Nothing measured is not the same as not measured.
-fn nothing_to_tell(layer: &LayerReport) -> &'static str {
+fn why_no_table(layer: &LayerReport) -> &'static str {
     let seen = layer.excluded.calls() > 0
         || layer.in_flight.is_some_and(|n| n > 0)
         || layer.losses.iter().any(|loss| loss.count > 0)

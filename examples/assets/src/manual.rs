@@ -38,10 +38,7 @@ const REPORT: &[Part] = &[
         "Calls are in families: read, write, open, fsync, metadata (stat, rename, unlink and their like) and async (the calls of io_uring and \
          libaio themselves). The rows of a family add up to its time. \"-\" is a row that could not be measured.",
     ),
-    Item(
-        "syscall",
-        "the thread ran in the system call, outside the layers below",
-    ),
+    Item("syscall", "the thread ran in the system call, outside the layers below"),
     Item(
         "in the kernel, not split",
         "it ran in the kernel, where no layer below the system calls can be measured; \"kernel\" in narrow columns",
@@ -61,10 +58,7 @@ const REPORT: &[Part] = &[
         "others' I/O",
         "it waited for I/O, and none of its own requests ended meanwhile: a page that another thread is reading, or one under writeback",
     ),
-    Item(
-        "journal",
-        "it waited for a commit of ext4's journal or of XFS's log",
-    ),
+    Item("journal", "it waited for a commit of ext4's journal or of XFS's log"),
     Item("lock", "it waited for a lock that another thread held"),
     Item("other", "it slept for any other reason"),
     Item("run queue", "it could run, and waited for a CPU"),
@@ -123,10 +117,7 @@ const REPORT: &[Part] = &[
         "when the call ended, how long it took in milliseconds, the system call, and the thread's name with its numbers",
     ),
     Item("OFFSET, BYTES", "where in the file, and the bytes moved, or the error"),
-    Item(
-        "TIME SPENT IN",
-        "the rows with most of its time; the largest is marked",
-    ),
+    Item("TIME SPENT IN", "the rows with most of its time; the largest is marked"),
     Item("FILE", "its path from the root of its mount namespace"),
     Heading("Columns of compare"),
     Item(
@@ -216,11 +207,11 @@ const MESSAGES: &[Part] = &[
         "kernel threads",
         "requests on the disk that kernel threads submitted, which filters by process leave out",
     ),
-    Item("not attributed", "flushes, each of which the kernel sends for several processes"),
     Item(
-        "not timed",
-        "requests whose queue time has no known start",
+        "not attributed",
+        "flushes, each of which the kernel sends for several processes",
     ),
+    Item("not timed", "requests whose queue time has no known start"),
     Item("warning", "anything else that affects the numbers"),
 ];
 

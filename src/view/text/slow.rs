@@ -35,7 +35,7 @@ const SMALL: u128 = 1;
 ///
 /// # Errors
 ///
-/// What writing to `out` fails with.
+/// Any error from writing to `out`.
 pub fn print_heading(width: Option<usize>, out: &mut impl io::Write) -> io::Result<()> {
     let total = format!("TOTAL {}", TOTAL.name);
     let line = match width.filter(|width| *width < WIDE) {
@@ -52,7 +52,7 @@ pub fn print_heading(width: Option<usize>, out: &mut impl io::Write) -> io::Resu
 ///
 /// # Errors
 ///
-/// What writing to `out` fails with.
+/// Any error from writing to `out`.
 pub fn print(call: &SlowCall, zone: Offset, width: Option<usize>, out: &mut impl io::Write) -> io::Result<()> {
     out.write_all(format!("{}\n", line(call, width, zone)).as_bytes())
 }
@@ -61,7 +61,7 @@ pub fn print(call: &SlowCall, zone: Offset, width: Option<usize>, out: &mut impl
 ///
 /// # Errors
 ///
-/// What writing to `out` fails with.
+/// Any error from writing to `out`.
 pub fn print_left_out(left_out: LeftOut, width: Option<usize>, out: &mut impl io::Write) -> io::Result<()> {
     let calls = left_out.sum();
     let more = if calls == 1 { "call" } else { "calls" };
