@@ -1,4 +1,4 @@
-//! A report of many, of the whole stack: a line for each family, which says where its time was.
+//! An interval of the whole stack: a line for each family that shows where its time was spent.
 
 use super::Page;
 use super::family::{average, fs_reached, is_shown_layer};
@@ -7,10 +7,10 @@ use super::number::{ColumnUnit, TIME_COLUMNS, column_units, rounded, thousands};
 use crate::model::report::Report;
 use crate::model::report::stack::{FamilyReport, RowReport};
 
-/// What stands above the rows where these are no columns.
+/// The heading of the rows if they have no columns of their own.
 const LIST: &str = "time spent in, %";
 
-/// The lines of `families`, with the columns of `all`. What is answered says what these are.
+/// Prints the lines of `families`, with the columns of `all`. Returns the columns' legend.
 pub fn print_lines(report: &Report, all: &[FamilyReport], families: &[FamilyReport], page: &mut Page) -> String {
     let called: Vec<&FamilyReport> = families.iter().filter(|family| family.count() > 0).collect();
     if called.is_empty() {
@@ -27,7 +27,7 @@ pub fn print_lines(report: &Report, all: &[FamilyReport], families: &[FamilyRepo
     )
 }
 
-/// Rows that are shown: layers and waits that are measured.
+/// The rows to show: measured layers and waits.
 pub fn columns(all: &[FamilyReport]) -> Vec<Column> {
     let seen = fs_reached(all);
     let Some(first) = all.first() else { return Vec::new() };
@@ -47,12 +47,12 @@ pub fn columns(all: &[FamilyReport]) -> Vec<Column> {
 /// A row as a column.
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
-    /// Of the row among a family's.
+    /// Index of the row in a family's rows.
     place: usize,
     pub label: &'static str,
-    /// Some family has time there.
+    /// Some family has time in it.
     is_used: bool,
-    /// Some family has enough of its time there to name it in a list.
+    /// Some family has enough time in it to name it in a list.
     is_listed: bool,
 }
 
@@ -65,7 +65,7 @@ fn share(family: &FamilyReport, ns: u64) -> u64 {
     rounded(u128::from(ns) * 100, family.total_ns.into()).unwrap_or(0)
 }
 
-/// The rows of a family by their time, the largest first, and their parts in percent: none that is less than half a percent.
+/// A family's rows by decreasing time, with their shares in percent, without those below half a percent.
 fn listed(family: &FamilyReport) -> impl Iterator<Item = (usize, u64)> {
     let mut rows: Vec<(usize, u64)> = (0..family.rows.len())
         .map(|place| (place, time_in(family, place)))
@@ -78,12 +78,12 @@ fn listed(family: &FamilyReport) -> impl Iterator<Item = (usize, u64)> {
 /// How rows are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// A column each, with its whole name.
+    /// A column each, with its full name.
     Whole,
     /// A column each, with its short name.
     Short,
-    /// By name, those of each family, as many as there is room for. Columns of fewer rows would leave out what one of the families has
-    /// most of its time in.
+    /// By name, as many for each family as fit. A smaller set of columns would hide the row in which some family spent
+    /// most of its time.
     List,
 }
 
@@ -97,7 +97,7 @@ struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// With whole names where these fit, with short ones where not; then without the columns that have no time; else with a list.
+    /// Full names if they fit, otherwise short ones, then without columns that have no time, otherwise a list.
     fn fitting(report: &'a Report, called: &'a [&'a FamilyReport], columns: Vec<Column>, width: usize) -> Self {
         let times = || {
             called.iter().flat_map(|family| {
@@ -123,7 +123,7 @@ impl<'a> Table<'a> {
         if fits(&table) {
             return table;
         }
-        // A terminal that lacks the room for one column more has the same form in each interval all the same.
+        // On a terminal that is only slightly too narrow, the layout still does not change between intervals.
         if width >= super::WIDTH {
             let all = table.columns.clone();
             table.columns.retain(|column| column.is_used);
@@ -180,7 +180,7 @@ impl<'a> Table<'a> {
         heads.collect()
     }
 
-    /// A column's heading, and how wide it is with a blank before it.
+    /// A column's heading, and its width with a blank before it.
     fn head(&self, column: &Column) -> (&'static str, usize) {
         let name = if self.form == Form::Whole {
             column.label
