@@ -1,4 +1,4 @@
-//! Whose requests the disks served meanwhile: what a report says of the difference of two moments.
+//! Whose requests the disks served meanwhile, as the difference of two snapshots.
 
 use crate::model::abi::{NEIGHBOUR_OWN, NEIGHBOUR_REST};
 use crate::model::report::neighbour::{Neighbour, Neighbours};
