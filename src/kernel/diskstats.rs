@@ -1,4 +1,4 @@
-//! `/proc/diskstats`: what the kernel itself has counted of its disks (Documentation/admin-guide/iostats.rst).
+//! `/proc/diskstats`: the kernel's own counters of disks (Documentation/admin-guide/iostats.rst).
 
 use std::io;
 
@@ -7,16 +7,15 @@ use crate::sys::text_of;
 
 const PATH: &str = "/proc/diskstats";
 
-/// All of these disks and partitions together.
-///
-/// # Errors
-/// When the file cannot be read.
+/// The sums over these disks and partitions.
+/// \ # Errors
+/// If the file cannot be read.
 pub fn read(names: &[String]) -> io::Result<DiskCounters> {
     Ok(parse(&text_of(PATH)?, names))
 }
 
-/// A line has major and minor number, the name, then reads and three more numbers of them, writes with three, three numbers
-/// of what is under way, discards with three, flushes (since 5.5) with one.
+/// A line has major and minor number and name, then reads and three related numbers, writes and three, three about
+/// requests in flight, discards and three, flushes (since 5.5) and one.
 fn parse(text: &str, names: &[String]) -> DiskCounters {
     let mut sum = DiskCounters::default();
     for line in text.lines() {
