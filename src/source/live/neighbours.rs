@@ -6,7 +6,7 @@ use crate::model::abi::{NEIGHBOUR_FIRST, NEIGHBOURS};
 use crate::model::snapshot::{NeighbourCounters, ServedCounters};
 use crate::probe::attach::Attached;
 
-/// Reads it; `None` where others' requests are not looked at.
+/// Reads the counters; `None` if the requests of others are not measured.
 pub fn read(attached: &Attached) -> Option<NeighbourCounters> {
     let counters = attached.neighbours.as_ref()?;
     let waits = attached.skeleton.maps.bss_data.as_deref()?.waits;

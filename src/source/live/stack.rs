@@ -1,4 +1,4 @@
-//! The whole stack's counters: every CPU's made one.
+//! The whole stack's counters, summed over all CPUs.
 
 use super::op::extremes_of;
 use crate::catalog::{Layer, Row};
@@ -9,7 +9,7 @@ use crate::model::report::slow::LeftOut;
 use crate::model::snapshot::{FamilyCounters, OriginCounters, StackCounters, combined};
 use crate::probe::attach::AttachedStack;
 
-/// Reads all of it; see [`super::read`] for `epoch`.
+/// Reads all of them; see [`super::read`] for `epoch`.
 pub fn read(stack: &AttachedStack, epoch: u64) -> StackCounters {
     let of_family = |place| {
         let cpus = stack.families.of_op_whole(place, is_whole);
@@ -27,18 +27,19 @@ pub fn read(stack: &AttachedStack, epoch: u64) -> StackCounters {
     }
 }
 
-/// Whether all of each call is in it: `count_in_family()` writes the step of a call's time first, and that it was one last.
+/// Whether the counters are consistent: `count_in_family()` writes the step of a call's time first, and increments the
+/// count last.
 fn is_whole(cpu: &family_stats) -> bool {
     let calls = cpu.steps.iter().copied().fold(0, u64::wrapping_add);
     calls == cpu.reached[Row::Layer(Layer::Syscall).place()]
 }
 
-/// One CPU's.
+/// One CPU's counters.
 pub fn origin(cpu: origin_stats) -> OriginCounters {
     [cpu.requests, cpu.bytes, cpu.queue_ns, cpu.device_ns]
 }
 
-/// Slow calls that were left out so far. Less is read than for a report.
+/// Slow calls left out so far, without reading the other counters.
 pub fn left_out(stack: &AttachedStack) -> LeftOut {
     let families = (0..FAMILIES as usize).flat_map(|place| stack.families.of_op(place));
     families.fold(LeftOut::default(), |sum, cpu| LeftOut {
@@ -47,7 +48,7 @@ pub fn left_out(stack: &AttachedStack) -> LeftOut {
     })
 }
 
-/// One CPU's, or one group's; see [`super::read`] for `epoch`.
+/// The counters of one CPU, or of one group; see [`super::read`] for `epoch`.
 pub fn family(cpu: &family_stats, epoch: u64) -> FamilyCounters {
     FamilyCounters {
         bytes: cpu.bytes,
