@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_told_as_it_was_given() {
+    fn a_limit_is_printed_as_given() {
         for limit in ["0.001", "15", "0.5", "99.99", "400"] {
             assert_eq!(percent(limit).exactly(), format!("{limit} %"));
         }
@@ -197,10 +197,10 @@ mod tests {
             let after: CpuTimes = [(None, own), (Some(Layer::Vfs), vfs), (Some(Layer::Blk), blk)]
                 .map(|(of, ns)| (of, u64::from(ns)))
                 .into();
-            let told = excess(CpuShare { ns_per_s: limit }, &CpuTimes::new(), &after, Duration::from_secs(1), whole_stack);
+            let reported = excess(CpuShare { ns_per_s: limit }, &CpuTimes::new(), &after, Duration::from_secs(1), whole_stack);
             let all = u64::from(own) + u64::from(vfs) + u64::from(blk);
-            prop_assert_eq!(told.map(|excess| excess.of_all.ns_per_s), (all > limit).then_some(all));
-            prop_assert!(told.is_none_or(|excess| excess.of_layer.ns_per_s == u64::from(vfs.max(blk))));
+            prop_assert_eq!(reported.map(|excess| excess.of_all.ns_per_s), (all > limit).then_some(all));
+            prop_assert!(reported.is_none_or(|excess| excess.of_layer.ns_per_s == u64::from(vfs.max(blk))));
         }
     }
 }

@@ -75,14 +75,14 @@ fn read(path: &Path) -> Result<Run, String> {
     let mut lines = Lines::open(path)?;
     let mut run: Option<Run> = None;
     while let Some(line) = lines.next()? {
-        let report = report_in(line).map_err(|error| no_report(&lines.place(), &error))?;
+        let report = report_in(line).map_err(|error| no_report(&lines.location(), &error))?;
         let Some(report) = report else { continue };
         let run = run.get_or_insert_with(|| Run::of(&report));
         run.add(&report);
         if !run.is_possible() {
-            let place = lines.place();
+            let location = lines.location();
             return Err(format!(
-                "{place} is not a report of --json: it has more groups, rows or steps than a run can have"
+                "{location} is not a report of --json: it has more groups, rows or steps than a run can have"
             ));
         }
     }
@@ -90,7 +90,7 @@ fn read(path: &Path) -> Result<Run, String> {
 }
 
 /// The line's number is known; only the column is taken from the error.
-fn no_report(place: &str, error: &serde_json::Error) -> String {
+fn no_report(location: &str, error: &serde_json::Error) -> String {
     let text = error.to_string();
     let known = format!(" at line {} column {}", error.line(), error.column());
     let why: String = text.trim_end_matches(&known).chars().take(LONGEST_ERROR).collect();
@@ -98,7 +98,7 @@ fn no_report(place: &str, error: &serde_json::Error) -> String {
         0 => String::new(),
         column => format!(" (column {column})"),
     };
-    format!("{place} is not a report of --json: {why}{column}")
+    format!("{location} is not a report of --json: {why}{column}")
 }
 
 /// The report on a line, if it is one.
@@ -591,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_that_was_detached_is_told() {
+    fn a_detached_layer_is_reported() {
         let report = r#"{"schema_version":1,"start":"","duration_ns":1,"subject":"","layers":[],"stack":null,
             "cost":{"budget":{"detached":[{"layer":"vfs","after_ns":12000000000}]}}}"#;
         let report = report_in(report.as_bytes()).unwrap().unwrap();
@@ -784,7 +784,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_have_measured_is_refused() {
+    fn impossible_numbers_are_refused() {
         let run = run_of(REPORT.as_bytes()).unwrap();
         assert!(run.is_possible());
         for (what, other) in [
@@ -840,15 +840,15 @@ mod tests {
                 if !has_stack {
                     report["stack"] = serde_json::Value::Null;
                 }
-                let mut told_with = |text: &str| {
+                let mut text_with = |text: &str| {
                     with_text(&mut report, text);
                     let run = run_of(report.to_string().as_bytes()).unwrap();
                     // On a narrower terminal, long names have lines of their own.
                     super::text(&run, &run, Some(usize::MAX))
                 };
-                let told = told_with(&text);
-                prop_assert!(told.chars().all(|c| c == '\n' || is_printable(c)), "{:?}", told);
-                prop_assert_eq!(told.lines().count(), told_with("x").lines().count());
+                let reported = text_with(&text);
+                prop_assert!(reported.chars().all(|c| c == '\n' || is_printable(c)), "{:?}", reported);
+                prop_assert_eq!(reported.lines().count(), text_with("x").lines().count());
             }
         }
     }

@@ -55,18 +55,18 @@ impl Exercise {
         let (results, results_writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
         // The child removes the directory, so a signal to the whole group must not kill it.
         let kept = Kept::back()?;
-        let forked = Place::new(base).and_then(|place| {
+        let forked = Workspace::new(base).and_then(|workspace| {
             // SAFETY: this process has a single thread, so the child may do everything that the parent may.
-            Ok((place, unsafe { nix::unistd::fork() }?))
+            Ok((workspace, unsafe { nix::unistd::fork() }?))
         });
         if !matches!(forked, Ok((_, ForkResult::Child))) {
             kept.let_come()?;
         }
-        let (place, forked) = forked?;
+        let (workspace, forked) = forked?;
         match forked {
             ForkResult::Parent { child } => {
                 // The child removes it.
-                std::mem::forget(place);
+                std::mem::forget(workspace);
                 Ok(Self {
                     pid: child.as_raw().unsigned_abs(),
                     gate: File::from(gate),
@@ -80,14 +80,14 @@ impl Exercise {
                 if go > 0 {
                     let mut out = File::from(results_writer);
                     for (number, (_, step)) in STEPS.iter().enumerate() {
-                        let errno = step(&place)
+                        let errno = step(&workspace)
                             .err()
                             .map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO));
                         // If the reader is gone, there is nothing to report.
                         let _ = writeln!(out, "{number} {errno}");
                     }
                 }
-                drop(place);
+                drop(workspace);
                 // SAFETY: ends the child; the parent still owns what both of them have.
                 unsafe { libc::_exit(0) }
             }
@@ -133,7 +133,7 @@ impl Drop for Exercise {
 }
 
 /// The files that the steps use.
-struct Place {
+struct Workspace {
     directory: PathBuf,
     /// The file, open for reading and writing.
     file: File,
@@ -145,7 +145,7 @@ struct Place {
     buffer: *mut u8,
 }
 
-impl Place {
+impl Workspace {
     fn new(base: &Path) -> io::Result<Self> {
         // With mode 0700 whatever the umask is, and an unpredictable name: other users cannot interfere.
         let directory = nix::unistd::mkdtemp(&base.join("IOStackBreakdown-check.XXXXXX"))?;
@@ -219,7 +219,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Workspace {
     fn drop(&mut self) {
         // What cannot be removed stays, since the error cannot be reported.
         let _ = fs::remove_dir_all(&self.directory);
@@ -228,7 +228,7 @@ impl Drop for Place {
 
 /// A raw system call.
 fn call(number: libc::c_long, arguments: &[i64]) -> io::Result<i64> {
-    let argument = |place| arguments.get(place).copied().unwrap_or(0);
+    let argument = |index| arguments.get(index).copied().unwrap_or(0);
     // SAFETY: what the arguments point to outlives the call, and has the size that is passed.
     let result = unsafe {
         libc::syscall(
@@ -267,23 +267,23 @@ const AS_IT_IS: i64 = -1;
 const NOW: i64 = 0;
 const FOR_WRITING: i64 = (libc::O_WRONLY | libc::O_CREAT) as i64;
 
-type Step = fn(&Place) -> io::Result<()>;
+type Step = fn(&Workspace) -> io::Result<()>;
 
-fn vectored(place: &Place, number: libc::c_long) -> io::Result<()> {
-    let vector = place.vector();
-    done(call(number, &[place.fd(), &raw const vector as i64, 1, 0, 0, 0]))
+fn vectored(workspace: &Workspace, number: libc::c_long) -> io::Result<()> {
+    let vector = workspace.vector();
+    done(call(number, &[workspace.fd(), &raw const vector as i64, 1, 0, 0, 0]))
 }
 
 /// A call with a path as its first argument.
-fn on_path(place: &Place, number: libc::c_long, name: &str, rest: &[i64]) -> io::Result<()> {
-    done(call(number, &[&[place.path(name).as_ptr() as i64], rest].concat()))
+fn on_path(workspace: &Workspace, number: libc::c_long, name: &str, rest: &[i64]) -> io::Result<()> {
+    done(call(number, &[&[workspace.path(name).as_ptr() as i64], rest].concat()))
 }
 
 /// A call with a path as its second argument.
-fn at_path(place: &Place, number: libc::c_long, name: &str, rest: &[i64]) -> io::Result<()> {
+fn at_path(workspace: &Workspace, number: libc::c_long, name: &str, rest: &[i64]) -> io::Result<()> {
     done(call(
         number,
-        &[&[HERE, place.path(name).as_ptr() as i64], rest].concat(),
+        &[&[HERE, workspace.path(name).as_ptr() as i64], rest].concat(),
     ))
 }
 
@@ -300,24 +300,24 @@ enum Takes {
 }
 
 /// A call on an extended attribute, which exists if the file system supports them.
-fn attribute(place: &Place, number: libc::c_long, subject: &[i64], takes: Takes) -> io::Result<()> {
+fn attribute(workspace: &Workspace, number: libc::c_long, subject: &[i64], takes: Takes) -> io::Result<()> {
     const NAME: &CStr = c"user.check";
     let name = NAME.as_ptr() as i64;
-    let value = [name, place.buffer(), 1, 0];
+    let value = [name, workspace.buffer(), 1, 0];
     // If this fails, the tested call reports the same error.
-    let _ = call(libc::SYS_fsetxattr, &[&[place.fd()][..], &value].concat());
-    let structure = [place.buffer(), 1];
+    let _ = call(libc::SYS_fsetxattr, &[&[workspace.fd()][..], &value].concat());
+    let structure = [workspace.buffer(), 1];
     let rest = match takes {
         Takes::Value => value.to_vec(),
         Takes::Structure => vec![name, &raw const structure as i64, size_of_val(&structure) as i64],
         Takes::Name => vec![name],
-        Takes::List => vec![place.buffer(), LENGTH],
+        Takes::List => vec![workspace.buffer(), LENGTH],
     };
     done(call(number, &[subject, &rest].concat()))
 }
 
-fn at_start(place: &Place) -> io::Result<()> {
-    done(call(libc::SYS_lseek, &[place.fd(), 0, libc::SEEK_SET.into()]))
+fn at_start(workspace: &Workspace) -> io::Result<()> {
+    done(call(libc::SYS_lseek, &[workspace.fd(), 0, libc::SEEK_SET.into()]))
 }
 
 /// A call that fills in a buffer.
@@ -676,7 +676,7 @@ const STEPS: &[(Tried, Step)] = &[
 ];
 
 /// Calls `use_it` with a shared mapping of the file's first block.
-fn mapped(place: &Place, use_it: fn(i64) -> io::Result<()>) -> io::Result<()> {
+fn mapped(workspace: &Workspace, use_it: fn(i64) -> io::Result<()>) -> io::Result<()> {
     // SAFETY: a new mapping of a file that is open.
     let page = unsafe {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -685,7 +685,7 @@ fn mapped(place: &Place, use_it: fn(i64) -> io::Result<()>) -> io::Result<()> {
             BLOCK,
             protection,
             libc::MAP_SHARED,
-            place.file.as_raw_fd(),
+            workspace.file.as_raw_fd(),
             0,
         )
     };
@@ -698,10 +698,10 @@ fn mapped(place: &Place, use_it: fn(i64) -> io::Result<()>) -> io::Result<()> {
     result
 }
 
-fn create(place: &Place, name: &str) -> io::Result<()> {
+fn create(workspace: &Workspace, name: &str) -> io::Result<()> {
     closed(call(
         libc::SYS_openat,
-        &[HERE, place.path(name).as_ptr() as i64, FOR_WRITING, 0o600],
+        &[HERE, workspace.path(name).as_ptr() as i64, FOR_WRITING, 0o600],
     ))
 }
 
@@ -723,8 +723,8 @@ impl Default for Handle {
     }
 }
 
-fn named(place: &Place, handle: &mut Handle) -> io::Result<i64> {
-    let (path, mut mount) = (place.path("file"), 0_i32);
+fn named(workspace: &Workspace, handle: &mut Handle) -> io::Result<i64> {
+    let (path, mut mount) = (workspace.path("file"), 0_i32);
     let (handle, mount) = (ptr::from_mut(handle) as i64, &raw mut mount as i64);
     call(
         libc::SYS_name_to_handle_at,
@@ -732,19 +732,22 @@ fn named(place: &Place, handle: &mut Handle) -> io::Result<i64> {
     )
 }
 
-fn renamed(place: &Place, number: libc::c_long) -> io::Result<()> {
-    create(place, "one")?;
-    let (from, to) = (place.path("one"), place.path("two"));
+fn renamed(workspace: &Workspace, number: libc::c_long) -> io::Result<()> {
+    create(workspace, "one")?;
+    let (from, to) = (workspace.path("one"), workspace.path("two"));
     done(call(number, &[HERE, from.as_ptr() as i64, HERE, to.as_ptr() as i64, 0]))
 }
 
-fn listed(place: &Place, number: libc::c_long) -> io::Result<()> {
-    let directory = File::open(&place.directory)?;
-    done(call(number, &[directory.as_raw_fd().into(), place.buffer(), LENGTH]))
+fn listed(workspace: &Workspace, number: libc::c_long) -> io::Result<()> {
+    let directory = File::open(&workspace.directory)?;
+    done(call(
+        number,
+        &[directory.as_raw_fd().into(), workspace.buffer(), LENGTH],
+    ))
 }
 
 /// A direct read and a direct write by libaio; `io_getevents` waits for them.
-fn aio(place: &Place) -> io::Result<()> {
+fn aio(workspace: &Workspace) -> io::Result<()> {
     /// `struct iocb` of linux/aio_abi.h, on a little-endian machine.
     #[repr(C)]
     #[derive(Default)]
@@ -762,13 +765,13 @@ fn aio(place: &Place) -> io::Result<()> {
     }
     const READ: u16 = 0;
     const WRITE: u16 = 1;
-    let fd = place.direct().unwrap_or(place.fd());
+    let fd = workspace.direct().unwrap_or(workspace.fd());
     let mut context = 0u64;
     done(call(libc::SYS_io_setup, &[2, &raw mut context as i64]))?;
     let request = |opcode| Request {
         opcode,
         fd: fd as u32,
-        buffer: place.buffer as u64,
+        buffer: workspace.buffer as u64,
         length: BLOCK as u64,
         ..Request::default()
     };
@@ -787,12 +790,12 @@ fn aio(place: &Place) -> io::Result<()> {
 }
 
 /// A read and a write by io_uring.
-fn uring(place: &Place) -> io::Result<()> {
+fn uring(workspace: &Workspace) -> io::Result<()> {
     use io_uring::{IoUring, opcode, types};
-    let file = types::Fd(place.direct().unwrap_or(place.fd()) as i32);
+    let file = types::Fd(workspace.direct().unwrap_or(workspace.fd()) as i32);
     let mut ring = IoUring::new(2)?;
-    let read = opcode::Read::new(file, place.buffer, BLOCK as u32).build();
-    let write = opcode::Write::new(file, place.buffer.cast_const(), BLOCK as u32).build();
+    let read = opcode::Read::new(file, workspace.buffer, BLOCK as u32).build();
+    let write = opcode::Write::new(file, workspace.buffer.cast_const(), BLOCK as u32).build();
     for request in [read, write] {
         // SAFETY: the buffer and the file live until both requests have completed, for which the code waits.
         let pushed = unsafe { ring.submission().push(&request) };
@@ -839,14 +842,14 @@ mod tests {
     #[test]
     fn steps_work_and_leave_nothing() {
         let base = std::env::temp_dir();
-        let place = Place::new(&base).unwrap();
-        let directory = place.directory.clone();
+        let workspace = Workspace::new(&base).unwrap();
+        let directory = workspace.directory.clone();
         for (tried, step) in STEPS {
             let name = match tried {
                 Call(op) => op.name(),
                 _ => "",
             };
-            match (tried, step(&place).map_err(|error| error.raw_os_error())) {
+            match (tried, step(&workspace).map_err(|error| error.raw_os_error())) {
                 (_, Ok(())) => {}
                 // These may be disabled on a machine, and a file system in memory does not support direct I/O.
                 (_, Err(Some(libc::EPERM | libc::ENOSYS))) if name.starts_with("io_") => {}
@@ -858,21 +861,21 @@ mod tests {
                 (_, Err(error)) => panic!("{tried:?}: {error:?}"),
             }
         }
-        drop(place);
+        drop(workspace);
         assert!(!directory.exists());
     }
 
     /// Otherwise anybody who may write to `/tmp` could plant a link in the directory, or create a file with a
     /// predictable name first.
     #[test]
-    fn nobody_else_has_a_way_into_the_directory() {
+    fn other_users_cannot_enter_the_directory() {
         use nix::sys::stat::{Mode, umask};
         use std::os::unix::fs::PermissionsExt;
         let base = std::env::temp_dir();
         let before = umask(Mode::empty());
-        let places = [Place::new(&base), Place::new(&base)];
+        let workspaces = [Workspace::new(&base), Workspace::new(&base)];
         umask(before);
-        let [one, other] = places.map(Result::unwrap);
+        let [one, other] = workspaces.map(Result::unwrap);
         assert_eq!(
             fs::metadata(&one.directory).unwrap().permissions().mode() & 0o7777,
             0o700
@@ -881,6 +884,6 @@ mod tests {
         let planted = one.directory.join("planted");
         fs::create_dir(&planted).unwrap();
         std::os::unix::fs::symlink("/dev/null", planted.join("file")).unwrap();
-        assert!(Place::fill(&planted).is_err());
+        assert!(Workspace::fill(&planted).is_err());
     }
 }

@@ -23,7 +23,7 @@ impl Filter {
     pub fn check(&self, run: &RunInfo) -> Result<(), String> {
         match (self.slower_ns, run.slower_ns) {
             (Some(_), None) => Err("the run was saved without slow calls; leave out --slower".to_owned()),
-            (Some(asked), Some(kept)) if asked < kept => Err(format!(
+            (Some(threshold), Some(kept)) if threshold < kept => Err(format!(
                 "calls shorter than {kept}ns were not saved; use --slower {kept}ns or more"
             )),
             _ => Ok(()),
@@ -86,20 +86,20 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_kept_is_not_asked_for() {
+    fn a_filter_cannot_select_what_was_not_saved() {
         let kept = |slower_ns| RunInfo {
             slower_ns,
             ..RunInfo::default()
         };
-        let asked = |slower_ns| Filter {
+        let with_threshold = |slower_ns| Filter {
             slower_ns,
             ..Filter::default()
         };
-        assert!(asked(Some(20)).check(&kept(Some(20))).is_ok());
-        assert!(asked(Some(30)).check(&kept(Some(20))).is_ok());
-        assert!(asked(None).check(&kept(None)).is_ok());
-        assert!(asked(Some(10)).check(&kept(Some(20))).is_err());
-        assert!(asked(Some(20)).check(&kept(None)).is_err());
+        assert!(with_threshold(Some(20)).check(&kept(Some(20))).is_ok());
+        assert!(with_threshold(Some(30)).check(&kept(Some(20))).is_ok());
+        assert!(with_threshold(None).check(&kept(None)).is_ok());
+        assert!(with_threshold(Some(10)).check(&kept(Some(20))).is_err());
+        assert!(with_threshold(Some(20)).check(&kept(None)).is_err());
     }
 
     #[test]

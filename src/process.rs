@@ -163,9 +163,9 @@ fn global_numbers() -> Result<BTreeMap<u32, u32>, ProcessError> {
     fn failed(error: impl std::fmt::Display) -> ProcessError {
         ProcessError::Namespace(error.to_string())
     }
-    let mut place = MaybeUninit::uninit();
+    let mut storage = MaybeUninit::uninit();
     let mut open = IostackbreakdownSkelBuilder::default()
-        .open(&mut place)
+        .open(&mut storage)
         .map_err(failed)?;
     for mut program in open.open_object_mut().progs_mut() {
         let wanted = program.name() == "resolve_pids";

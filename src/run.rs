@@ -1,6 +1,5 @@
 //! A run: from options to reports.
 
-mod asked;
 mod banner;
 mod budget;
 mod check;
@@ -12,6 +11,7 @@ mod progress;
 mod refusals;
 mod session;
 mod sinks;
+mod subject;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -47,7 +47,6 @@ use crate::source::saved::{Keeper, Saved};
 use crate::source::{Source, Until};
 use crate::view::text::Unit;
 
-use self::asked::{filter, subject};
 use self::banner::banner;
 use self::how::report_hooks;
 use self::notes::say_notes;
@@ -55,6 +54,7 @@ use self::prepare::{Prepared, calls_left_out_by_filters, inaccessible_facts, pre
 use self::refusals::{attach_failure, check_layers};
 use self::session::Session;
 use self::sinks::Sinks;
+use self::subject::{filter, subject};
 
 /// Why a run ended early: one line and the exit status.
 #[derive(Debug)]
@@ -310,7 +310,7 @@ fn describe(
     let notes = notes
         .chain(inaccessible_facts(&prepared.facts))
         .chain(calls_left_out_by_filters(measure));
-    let asked = RunInfo {
+    let run_info = RunInfo {
         kernel: crate::kernel::release(),
         subject: subject(&measure.target, &targets.processes, targets.disk.as_ref()),
         filter: filter(measure, targets.disk.as_ref()),
@@ -324,7 +324,7 @@ fn describe(
         disks: prepared.disks.as_ref().map(Disks::info),
         ..RunInfo::default()
     };
-    live::describe(&of_run, asked)
+    live::describe(&of_run, run_info)
 }
 
 fn start(waiting: Waiting, command: &CommandLine) -> Result<Child, Failure> {

@@ -24,7 +24,7 @@ const LOCKED: &str = "/sys/kernel/btf/vmlinux";
 const ATTACHING: Bytes = Bytes::one(0);
 /// Each process that pauses locks one of them. If none is free, further ones do not pause: even if runs follow each
 /// other without a gap, everything is detached eventually.
-const STANDING_BACK: [Bytes; 4] = [Bytes::one(1), Bytes::one(2), Bytes::one(3), Bytes::one(4)];
+const PAUSED: [Bytes; 4] = [Bytes::one(1), Bytes::one(2), Bytes::one(3), Bytes::one(4)];
 /// One byte for each function; this many numbers.
 const FUNCTIONS: i64 = 1 << 32;
 /// Locked by a run that waits for the function.
@@ -50,8 +50,8 @@ struct Bytes {
 }
 
 impl Bytes {
-    const fn one(place: i64) -> Self {
-        Self { first: place, count: 1 }
+    const fn one(byte: i64) -> Self {
+        Self { first: byte, count: 1 }
     }
 
     /// The byte of a function.
@@ -117,7 +117,7 @@ impl Attaching {
             .for_each(|&function| locks.set(libc::F_RDLCK, WANTED.of(function)));
         locks.set(libc::F_UNLCK, ATTACHING);
         let begun = Instant::now();
-        let mut told = 0;
+        let mut reported = 0;
         loop {
             let held = functions
                 .iter()
@@ -126,9 +126,9 @@ impl Attaching {
             if left == 0 || begun.elapsed() > PATIENCE {
                 return;
             }
-            if told != left {
+            if reported != left {
                 waiting(left);
-                told = left;
+                reported = left;
             }
             std::thread::sleep(LOOK);
         }
@@ -162,9 +162,9 @@ impl Detaching {
         links
             .iter()
             .for_each(|link| locks.set(libc::F_RDLCK, HELD.of(link.function)));
-        let free = STANDING_BACK.into_iter().find(|place| !locks.are_others_on(*place));
-        if let Some(place) = free {
-            locks.set(libc::F_RDLCK, place);
+        let free = PAUSED.into_iter().find(|byte| !locks.are_others_on(*byte));
+        if let Some(byte) = free {
+            locks.set(libc::F_RDLCK, byte);
         }
         Self {
             locks,
@@ -203,8 +203,8 @@ impl Detaching {
         let is_wanted = |link: &Link| self.locks.are_others_on(WANTED.of(link.function));
         let wanted = self.locks.are_others_on(WANTED);
         let wanted = wanted.then(|| self.links.iter().position(is_wanted)).flatten();
-        let place = wanted.or_else(|| self.links.len().checked_sub(1))?;
-        Some(self.links.swap_remove(place))
+        let index = wanted.or_else(|| self.links.len().checked_sub(1))?;
+        Some(self.links.swap_remove(index))
     }
 }
 
@@ -220,13 +220,13 @@ mod tests {
     use super::*;
 
     /// A file for this test alone: real runs hold locks on the kernel's.
-    struct Place(PathBuf);
+    struct LockFile(PathBuf);
 
-    impl Place {
+    impl LockFile {
         fn new() -> Self {
-            static PLACES: AtomicU32 = AtomicU32::new(0);
-            let place = PLACES.fetch_add(1, Ordering::Relaxed);
-            let path = std::env::temp_dir().join(format!("iosb-turn-{}-{place}", std::process::id()));
+            static FILES: AtomicU32 = AtomicU32::new(0);
+            let number = FILES.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("iosb-turn-{}-{number}", std::process::id()));
             fs::write(&path, "").unwrap();
             Self(path)
         }
@@ -236,7 +236,7 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
+    impl Drop for LockFile {
         fn drop(&mut self) {
             let _ = fs::remove_file(&self.0);
         }
@@ -252,9 +252,9 @@ mod tests {
 
     #[test]
     fn a_run_goes_first_and_then_what_it_waits_for() {
-        let place = Place::new();
-        let attaching = Attaching::by(place.locks());
-        let mut detaching = Detaching::by(place.locks(), links(&[5, 6, 7]));
+        let file = LockFile::new();
+        let attaching = Attaching::by(file.locks());
+        let mut detaching = Detaching::by(file.locks(), links(&[5, 6, 7]));
         let (closed, order) = mpsc::channel();
         let last = closed.clone();
         thread::scope(|scope| {
@@ -263,9 +263,9 @@ mod tests {
                 last.send(-1).unwrap();
             });
             assert!(order.recv_timeout(LOOK * 5).is_err(), "a run attaches");
-            let told = RefCell::new(Vec::new());
-            attaching.end(&[6, 1], |left| told.borrow_mut().push(left));
-            assert_eq!(told.take(), [1]);
+            let reported = RefCell::new(Vec::new());
+            attaching.end(&[6, 1], |left| reported.borrow_mut().push(left));
+            assert_eq!(reported.take(), [1]);
             // The links of function 6 are closed before that of 7, which is later in the list.
             let order: Vec<i32> = order.iter().take_while(|&descriptor| descriptor >= 0).collect();
             assert_eq!(order[..2], [2, 3]);
@@ -275,9 +275,9 @@ mod tests {
 
     #[test]
     fn a_function_is_held_until_its_last_link_is_closed() {
-        let place = Place::new();
-        let others = place.locks();
-        let mut detaching = Detaching::by(place.locks(), links(&[5, 6]));
+        let file = LockFile::new();
+        let others = file.locks();
+        let mut detaching = Detaching::by(file.locks(), links(&[5, 6]));
         let held = || [5, 6, 7].map(|function| others.are_others_on(HELD.of(function)));
         let seen = RefCell::new(Vec::new());
         detaching.close_links(|_| seen.borrow_mut().push(held()));
@@ -287,20 +287,20 @@ mod tests {
     }
 
     #[test]
-    fn one_of_many_does_not_stand_back() {
-        let place = Place::new();
-        let _attaching = Attaching::by(place.locks());
-        let _others = STANDING_BACK.map(|_| Detaching::by(place.locks(), Vec::new()));
-        let mut detaching = Detaching::by(place.locks(), links(&[5]));
+    fn one_of_many_does_not_pause() {
+        let file = LockFile::new();
+        let _attaching = Attaching::by(file.locks());
+        let _others = PAUSED.map(|_| Detaching::by(file.locks(), Vec::new()));
+        let mut detaching = Detaching::by(file.locks(), links(&[5]));
         detaching.close_links(|_| {});
         assert!(detaching.links.is_empty());
     }
 
     #[test]
-    fn nobody_waits_where_there_is_nothing_to_lock() {
+    fn no_process_waits_without_a_lock_file() {
         let attaching = Attaching::by(Locks(None));
         let mut detaching = Detaching::by(Locks(None), links(&[5]));
         detaching.close_links(|_| {});
-        attaching.end(&[5], |_| panic!("nobody is there"));
+        attaching.end(&[5], |_| panic!("no other process"));
     }
 }

@@ -34,7 +34,7 @@ pub fn report(
     let named = numbers.into_iter().map(|(group, numbers)| (who(group), numbers));
     let (all, numbers): (Vec<Who>, Vec<Numbers>) = merged(named).into_iter().unzip();
     let ranked = largest(by, (0..).zip(numbers).collect(), left_over, run.top);
-    ranked.named(|place| all.get(place as usize).cloned().unwrap_or(Who::Nobody(by)))
+    ranked.named(|index| all.get(index as usize).cloned().unwrap_or(Who::Nobody(by)))
 }
 
 /// What each group counted between the snapshots.
@@ -48,8 +48,8 @@ fn numbers(
     let mut groups: BTreeMap<u32, Numbers> = BTreeMap::new();
     let none = OpCounters::default();
     for (key, counters) in &after.ops {
-        let (group, place) = *key;
-        let Some(info) = run.ops.get(place as usize) else {
+        let (group, index) = *key;
+        let Some(info) = run.ops.get(index as usize) else {
             continue;
         };
         let difference = counters.since(before.ops.get(key).unwrap_or(&none));

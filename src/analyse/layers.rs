@@ -70,7 +70,7 @@ struct Lost {
 fn ops_of_layer(report: &mut LayerReport, span: &Span<'_>) -> Lost {
     let mut lost = Lost::default();
     let mut queue_times = Vec::new();
-    for (place, op) in span.run.ops_of(report.layer) {
+    for (index, op) in span.run.ops_of(report.layer) {
         report.not_measured.extend(op.not_measured.iter().cloned());
         if op.points.is_empty() {
             report.absent.extend(op.absent.clone());
@@ -81,7 +81,7 @@ fn ops_of_layer(report: &mut LayerReport, span: &Span<'_>) -> Lost {
                 report.hooks.push(point.hook);
             }
         }
-        let difference = span.counted(place);
+        let difference = span.counted(index);
         let mut apart = Apart::default();
         if report.layer == Layer::Blk {
             queue_times.push((report.ops.len(), difference.queue_time_ns()));
@@ -145,9 +145,9 @@ fn warn_of_lossy_hooks(report: &mut LayerReport, span: &Span<'_>) {
 /// Fills in what only the block layer has.
 fn block_report(report: &mut LayerReport, queue_times: &[(usize, u64)], span: &Span<'_>) {
     report.queue_from = span.run.block.as_ref().and_then(|block| block.queue_from.clone());
-    for &(place, queue_ns) in queue_times {
-        let is_queued = REQUESTS.get(place).is_some_and(|request| request.queued);
-        report.ops[place].queue_ns = (report.queue_from.is_some() && is_queued).then_some(queue_ns);
+    for &(index, queue_ns) in queue_times {
+        let is_queued = REQUESTS.get(index).is_some_and(|request| request.queued);
+        report.ops[index].queue_ns = (report.queue_from.is_some() && is_queued).then_some(queue_ns);
     }
     let readings = span.before.neighbours.as_ref().zip(span.after.neighbours.as_ref());
     report.neighbours = readings.map(|(before, after)| neighbour::report(before, after));
@@ -167,9 +167,9 @@ fn own_losses(lost: &[u64]) -> Vec<Loss> {
         (LOST_CLOCK, LossReason::ClockBackwards),
     ];
     own.into_iter()
-        .map(|(place, reason)| Loss {
+        .map(|(index, reason)| Loss {
             reason,
-            count: lost[place as usize],
+            count: lost[index as usize],
             up_to: false,
             cause: None,
         })
@@ -245,14 +245,14 @@ fn entries_of_ends(layer: Layer, ends: u64, span: &Span<'_>) -> u64 {
         return 0;
     }
     let (mut half_seen, mut under_way) = (0u64, 0u64);
-    for (place, _) in span.run.ops_of(layer) {
-        let difference = span.counted(place);
+    for (index, _) in span.run.ops_of(layer) {
+        let difference = span.counted(index);
         half_seen = half_seen.saturating_add(difference.half_seen_calls());
         let in_cookies = span
             .after
             .under_way
             .as_ref()
-            .and_then(|known| known.in_cookies.get(place));
+            .and_then(|known| known.in_cookies.get(index));
         under_way = under_way.saturating_add(in_cookies.copied().unwrap_or(0));
     }
     ends.saturating_add(half_seen).saturating_sub(under_way).div_ceil(2)

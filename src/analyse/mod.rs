@@ -105,9 +105,9 @@ impl<'a> Span<'a> {
     }
 
     /// The counts of the op at this index. An op without counters, which only a damaged file has, counted nothing.
-    fn counted(&self, place: usize) -> OpCounters {
+    fn counted(&self, index: usize) -> OpCounters {
         let none = OpCounters::default();
-        let of = |moment: &'a Snapshot| moment.ops.get(place);
+        let of = |moment: &'a Snapshot| moment.ops.get(index);
         of(self.after).unwrap_or(&none).since(of(self.before).unwrap_or(&none))
     }
 

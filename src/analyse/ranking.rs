@@ -30,10 +30,10 @@ pub fn in_steps(extremes: Option<(u64, u64)>, histogram: &Histogram, total_ns: u
 #[must_use]
 pub fn merged(groups: impl IntoIterator<Item = (Who, Numbers)>) -> Vec<(Who, Numbers)> {
     let mut all: Vec<(Who, Numbers)> = Vec::new();
-    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    let mut slots: BTreeMap<String, usize> = BTreeMap::new();
     for (who, numbers) in groups {
-        let place = *places.entry(who.name()).or_insert(all.len());
-        let Some((known, sum)) = all.get_mut(place) else {
+        let slot = *slots.entry(who.name()).or_insert(all.len());
+        let Some((known, sum)) = all.get_mut(slot) else {
             all.push((who, numbers));
             continue;
         };
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_nothing_is_told_by_requests() {
+    fn groups_without_waits_are_ranked_by_requests() {
         let background = |device_ns| Numbers {
             not_waited: vec![OriginReport {
                 requests: 1,
@@ -299,11 +299,11 @@ mod tests {
             (file(2, "/b"), one(8)),
         ];
         let merged = merged(groups);
-        let told: Vec<(String, u64)> = merged
+        let reported: Vec<(String, u64)> = merged
             .iter()
             .map(|(who, sum)| (who.name(), sum.sums(Some(Layer::Vfs)).ns))
             .collect();
-        assert_eq!(told, [("/a".to_owned(), 5), ("/b".to_owned(), 10)]);
+        assert_eq!(reported, [("/a".to_owned(), 5), ("/b".to_owned(), 10)]);
         assert!(matches!(merged[0].0, Who::File { inode: None, .. }));
         assert_eq!(merged[1].0, file(2, "/b"));
     }
@@ -343,10 +343,10 @@ mod tests {
         };
         let mut layers = before();
         make_sums(&total, &mut layers, None);
-        let told = |layers: &[LayerReport]| -> Vec<(u64, u64)> {
+        let reported = |layers: &[LayerReport]| -> Vec<(u64, u64)> {
             layers[0].ops.iter().map(|op| (op.count(), op.total_ns)).collect()
         };
-        assert_eq!(told(&layers), [(2, 12), (0, 0)]);
+        assert_eq!(reported(&layers), [(2, 12), (0, 0)]);
         assert_eq!(layers[0].ops[1].extremes, None);
         let mut stack = StackReport {
             families: vec![FamilyReport {
@@ -357,7 +357,7 @@ mod tests {
         };
         let mut layers = before();
         make_sums(&Numbers::default(), &mut layers, Some(&mut stack));
-        assert_eq!(told(&layers), [(1, 5), (1, 9)]);
+        assert_eq!(reported(&layers), [(1, 5), (1, 9)]);
         assert_eq!(stack.families[0].total_ns, 0);
     }
 
@@ -367,8 +367,8 @@ mod tests {
         let family = (times(), 0_u64..1 << 40, any::<bool>());
         (ops, proptest::collection::vec(family, 0..2), 0_u64..1 << 40).prop_map(|(ops, families, device_ns)| {
             let mut numbers = Numbers::default();
-            for (place, times) in ops {
-                numbers.add(&vfs(vec![op([Op::Read, Op::Write, Op::Open][place], &times)]));
+            for (index, times) in ops {
+                numbers.add(&vfs(vec![op([Op::Read, Op::Write, Op::Open][index], &times)]));
             }
             for (times, ns, fails) in families {
                 numbers.add(&Numbers {
@@ -447,10 +447,10 @@ mod tests {
             let numbered = groups.into_iter().zip(2..).map(|(group, number)| (number, group));
             let ranked = largest(By::File, numbered.collect(), left_over, top);
             prop_assert!(ranked.groups.len() <= top);
-            let mut told = ranked.others.map(|others| others.numbers).unwrap_or_default();
-            ranked.groups.iter().for_each(|(_, group)| told.add(group));
-            prop_assert_eq!(all_of(&told), all_of(&ranked.total));
-            prop_assert_eq!(all_of(&told), all_of(&truth));
+            let mut reported = ranked.others.map(|others| others.numbers).unwrap_or_default();
+            ranked.groups.iter().for_each(|(_, group)| reported.add(group));
+            prop_assert_eq!(all_of(&reported), all_of(&ranked.total));
+            prop_assert_eq!(all_of(&reported), all_of(&truth));
             let weights = ranked.groups.iter().map(|(_, group)| weight(group, &ranked.total));
             prop_assert!(weights.is_sorted_by(|a, b| a >= b));
         }

@@ -166,8 +166,8 @@ pub fn of_group(
     let rows = rows(measured);
     let nothing = FamilyCounters::default();
     let pairs = Family::ALL.into_iter().zip(&after.families).enumerate();
-    let families = pairs.map(|(place, (family, after))| {
-        let before = before.and_then(|before| before.families.get(place)).unwrap_or(&nothing);
+    let families = pairs.map(|(index, (family, after))| {
+        let before = before.and_then(|before| before.families.get(index)).unwrap_or(&nothing);
         let mut difference = after.combined(before, u64::wrapping_sub);
         difference.extremes = after.extremes;
         let report = family_report(family, difference, &rows, measured);
@@ -184,12 +184,12 @@ pub fn of_group(
 
 fn not_waited(before: &[OriginCounters], after: &[OriginCounters]) -> Vec<OriginReport> {
     let pairs = after.iter().zip(before);
-    let reports = pairs.enumerate().map(|(place, (after, before))| {
+    let reports = pairs.enumerate().map(|(index, (after, before))| {
         let [requests, bytes, queue_ns, device_ns] = combined(after, before, u64::wrapping_sub);
-        let place = place as u32;
+        let index = index as u32;
         OriginReport {
-            origin: Origin::ALL[(place / DIRECTIONS) as usize],
-            is_write: place % DIRECTIONS == 1,
+            origin: Origin::ALL[(index / DIRECTIONS) as usize],
+            is_write: index % DIRECTIONS == 1,
             requests,
             bytes,
             queue_ns,
@@ -219,11 +219,11 @@ mod tests {
         };
         let reason = |row, measured: &Measured<'_>| not_measured(row, measured).map(|missing| missing.reason);
         let ext4 = Row::Layer(Layer::Ext4);
-        let told = "detached 3.0 s after the start: what they do is in the layer above";
-        assert_eq!(reason(ext4, &measured).as_deref(), Some(told));
+        let reported = "detached 3.0 s after the start: what they do is in the layer above";
+        assert_eq!(reason(ext4, &measured).as_deref(), Some(reported));
         assert!(measured.has(ext4));
         measured.gone.insert(Layer::Ext4);
-        assert_eq!(reason(ext4, &measured).as_deref(), Some(told));
+        assert_eq!(reason(ext4, &measured).as_deref(), Some(reported));
         assert!(!measured.has(ext4));
         let others = rows(&measured).into_iter().filter(|row| *row != ext4);
         assert!(
@@ -236,7 +236,7 @@ mod tests {
         measured.detached.insert(Layer::Blk, "detached".to_owned());
         let gone: Vec<Row> = rows(&measured).into_iter().filter(|row| !measured.has(*row)).collect();
         assert_eq!(gone, [ext4, Row::Queue, Row::Device]);
-        let told = "detached: waits for requests are in the row of others' I/O";
-        assert_eq!(reason(Row::Device, &measured).as_deref(), Some(told));
+        let reported = "detached: waits for requests are in the row of others' I/O";
+        assert_eq!(reason(Row::Device, &measured).as_deref(), Some(reported));
     }
 }

@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_are_split_by_what_is_asked_for() {
+    fn reports_are_split_as_requested() {
         let groups = |words| parse_words(words).unwrap().measure.scope.groups();
         let (top, room) = (10, None);
         let by = By::Cgroup;

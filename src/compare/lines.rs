@@ -69,14 +69,14 @@ impl Lines {
             self.line.pop();
         }
         if self.line.len() > self.longest {
-            let (place, longest) = (self.place(), decimal_bytes(self.longest as u64));
-            return Err(format!("{place} is longer than {longest}, which no report is"));
+            let (location, longest) = (self.location(), decimal_bytes(self.longest as u64));
+            return Err(format!("{location} is longer than {longest}, which no report is"));
         }
         Ok(Some(&self.line))
     }
 
     /// Names the last line read, for an error.
-    pub fn place(&self) -> String {
+    pub fn location(&self) -> String {
         format!("line {} of {}", self.number, self.name)
     }
 

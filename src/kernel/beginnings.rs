@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_by_their_first_letters() {
+    fn names_are_distinguished_by_their_first_letters() {
         let beginnings = Beginnings::new(["vfs_read", "bio"]);
         let may = ["vfs_read\0next", "vfs_write", "bio\n", "bio\t[ext4]", "biox", "vfs", ""]
             .map(|name| beginnings.may_have(name.as_bytes()));

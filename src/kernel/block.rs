@@ -16,8 +16,8 @@ impl BlockFacts {
     /// The index, from 0, of the argument of this type, if there is a tracepoint of this name with one.
     #[must_use]
     pub fn argument(&self, tracepoint: &str, kind: &str) -> Option<u8> {
-        let place = self.tracepoints.get(tracepoint)?.iter().position(|name| name == kind)?;
-        u8::try_from(place).ok()
+        let index = self.tracepoints.get(tracepoint)?.iter().position(|name| name == kind)?;
+        u8::try_from(index).ok()
     }
 
     /// Whether there is a tracepoint of this name.

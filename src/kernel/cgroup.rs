@@ -66,9 +66,9 @@ fn hierarchy(controllers: &str, is_unified_mounted: bool) -> Hierarchy {
 pub fn open(path: &Path) -> Result<OwnedFd, Cause> {
     let name = path.display();
     let below = |mount: &str| Path::new(mount).join(path.strip_prefix("/").unwrap_or(path));
-    let places: Vec<PathBuf> = std::iter::once(path.to_owned()).chain(MOUNTS.map(below)).collect();
-    match places.iter().find(|place| place.is_dir() && is_version_2(place)) {
-        Some(place) => File::open(place)
+    let candidates: Vec<PathBuf> = std::iter::once(path.to_owned()).chain(MOUNTS.map(below)).collect();
+    match candidates.iter().find(|candidate| candidate.is_dir() && is_version_2(candidate)) {
+        Some(candidate) => File::open(candidate)
             .map(OwnedFd::from)
             .map_err(|error| Cause::of(format_args!("cannot open '{name}'"), &error)),
         None if is_unified_mounted() => {

@@ -27,7 +27,7 @@ fn parse(text: &str, names: &[String]) -> DiskCounters {
             continue;
         }
         let numbers: Vec<u64> = words.map(|word| word.parse().unwrap_or(0)).collect();
-        let number = |place: usize| numbers.get(place).copied().unwrap_or(0);
+        let number = |index: usize| numbers.get(index).copied().unwrap_or(0);
         sum.disks += 1;
         sum.reads = sum.reads.wrapping_add(number(0));
         sum.writes = sum.writes.wrapping_add(number(4));

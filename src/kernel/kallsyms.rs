@@ -209,7 +209,7 @@ ffffffffa7800000 A __per_cpu_end
     }
 
     #[test]
-    fn addresses_are_those_of_data_only_where_asked() {
+    fn data_addresses_are_only_those_of_data() {
         let symbols = parse(
             EXCERPT,
             &["_stext", "ext4_file_operations", "vfs_read", "__per_cpu_end"],
@@ -231,7 +231,7 @@ ffffffffa7800000 A __per_cpu_end
         let symbols = parse(hidden, &["_stext", "ext4_file_operations"]);
         assert_eq!(symbols.address("_stext"), None);
         assert_eq!(symbols.data_address("ext4_file_operations"), None);
-        assert!(symbols.is_text("_stext", None), "the name is told all the same");
+        assert!(symbols.is_text("_stext", None), "the name is known nevertheless");
     }
 
     #[test]

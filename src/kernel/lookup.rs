@@ -17,7 +17,7 @@ const NAME_SIZE: usize = 128;
 pub struct Lookup {
     program: SystemCall,
     /// A single value: the name, followed by the address.
-    place: MapHandle,
+    buffer: MapHandle,
 }
 
 impl Lookup {
@@ -25,9 +25,9 @@ impl Lookup {
     /// The kernel's error: EINVAL before 5.16, EPERM without CAP_BPF and CAP_PERFMON.
     pub fn load() -> io::Result<Self> {
         let size = NAME_SIZE + size_of::<u64>();
-        let place = one_value(MapType::Array, None, size as u32, 0).map_err(io::Error::other)?;
-        let program = SystemCall::load(c"symbols", &program(place.as_fd().as_raw_fd()))?;
-        Ok(Self { program, place })
+        let buffer = one_value(MapType::Array, None, size as u32, 0).map_err(io::Error::other)?;
+        let program = SystemCall::load(c"symbols", &program(buffer.as_fd().as_raw_fd()))?;
+        Ok(Self { program, buffer })
     }
 
     /// The address of the first symbol of that name, vmlinux's before a module's. `None`: there is none, addresses are
@@ -40,9 +40,9 @@ impl Lookup {
         }
         value.resize(NAME_SIZE + size_of::<u64>(), 0);
         let key = 0_u32.to_ne_bytes();
-        self.place.update(&key, &value, MapFlags::ANY).ok()?;
+        self.buffer.update(&key, &value, MapFlags::ANY).ok()?;
         self.program.run(&mut []).ok()?;
-        let answer = self.place.lookup(&key, MapFlags::ANY).ok()??;
+        let answer = self.buffer.lookup(&key, MapFlags::ANY).ok()??;
         let address = answer.get(NAME_SIZE..)?.try_into().ok()?;
         NonZeroU64::new(u64::from_ne_bytes(address))
     }
@@ -66,7 +66,7 @@ mod tests {
 
     /// Run as root: other users do not see addresses either way.
     #[test]
-    fn says_what_kallsyms_says() {
+    fn agrees_with_kallsyms() {
         const NAMES: [&str; 3] = ["vfs_read", "proc_reg_file_ops", "no such symbol"];
         let lookup = Lookup::load().unwrap();
         let symbols = Symbols::read(&BTreeSet::from(NAMES)).unwrap();

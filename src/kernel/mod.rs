@@ -220,10 +220,10 @@ impl LazySymbols {
     }
 
     /// The address of a function, without reading all symbols for it. `None`: not known.
-    fn known_text_address(&self, name: &str, asks: bool) -> Option<NonZeroU64> {
+    fn known_text_address(&self, name: &str, may_look_up: bool) -> Option<NonZeroU64> {
         match self.symbols.get() {
             Some(symbols) => symbols.text_address(name),
-            None if asks => self.lookup(name),
+            None if may_look_up => self.lookup(name),
             None => None,
         }
     }
@@ -418,7 +418,7 @@ fn tracefs() -> Option<PathBuf> {
     ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"]
         .into_iter()
         .map(PathBuf::from)
-        .find(|place| place.join("kprobe_events").exists() || place.join("events/raw_syscalls").exists())
+        .find(|mount| mount.join("kprobe_events").exists() || mount.join("events/raw_syscalls").exists())
 }
 
 #[cfg(test)]
@@ -436,8 +436,8 @@ mod tests {
     #[test]
     fn a_file_system_is_on_a_disk_unless_the_kernel_says_otherwise() {
         let registered = "nodev\tsysfs\nnodev\tnfs\n\text4\n\txfs\n";
-        let told = ["nfs", "ext4", "xfs", "btrfs"].map(|name| is_on_disk(registered, name));
-        assert_eq!(told, [Some(false), Some(true), Some(true), None]);
+        let reported = ["nfs", "ext4", "xfs", "btrfs"].map(|name| is_on_disk(registered, name));
+        assert_eq!(reported, [Some(false), Some(true), Some(true), None]);
     }
 
     #[test]
@@ -459,7 +459,7 @@ mod tests {
         assert!(!has_entry(&folder("btrfs"), &disks));
         fs::create_dir_all(folder("btrfs/0b7ad9e0/devices")).unwrap();
         assert!(has_entry(&folder("btrfs"), &disks));
-        assert!(has_entry(&folder("nfs"), &disks), "it cannot be told");
+        assert!(has_entry(&folder("nfs"), &disks), "it cannot be reported");
         fs::remove_dir_all(&top).unwrap();
     }
 }

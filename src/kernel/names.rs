@@ -55,9 +55,9 @@ impl Names for Machine {
         let (major, minor) = numbers_of(device);
         let link = format!("/sys/dev/block/{major}:{minor}");
         // The directory of a partition is in that of its disk.
-        let found = fs::canonicalize(link).ok().and_then(|place| {
-            let is_partition = place.join("partition").exists();
-            let disk = if is_partition { place.parent()? } else { &place };
+        let found = fs::canonicalize(link).ok().and_then(|directory| {
+            let is_partition = directory.join("partition").exists();
+            let disk = if is_partition { directory.parent()? } else { &directory };
             Some(disk.file_name()?.to_string_lossy().replace('!', "/"))
         });
         let found = found.or_else(|| Some(recorded?.replace('!', "/")));
@@ -205,17 +205,17 @@ mod tests {
 
     #[test]
     fn pieces_are_put_together() {
-        let told = |kind, names: &[u8]| path(kind, &pieces(names, names.len() as u32)).map(|path| path.text);
-        assert_eq!(told(PATH_WHOLE, b"file\0b\0a\0").as_deref(), Some("/a/b/file"));
-        assert_eq!(told(PATH_WHOLE, b"").as_deref(), Some("/"));
-        assert_eq!(told(PATH_INSIDE, b"x\0").as_deref(), Some("/x"));
-        assert_eq!(told(PATH_CUT, b"file\0b\0").as_deref(), Some("…/b/file"));
-        assert_eq!(told(PATH_CUT, b""), None);
-        assert_eq!(told(PATH_ASKED, b"../b\0").as_deref(), Some("../b"));
-        assert_eq!(told(PATH_ASKED, b"\0"), None);
-        assert_eq!(told(PATH_ALONE, b"memfd:x\0").as_deref(), Some("memfd:x"));
-        assert_eq!(told(PATH_ALONE, b"/\0"), None);
-        assert_eq!(told(0, b""), None);
+        let reported = |kind, names: &[u8]| path(kind, &pieces(names, names.len() as u32)).map(|path| path.text);
+        assert_eq!(reported(PATH_WHOLE, b"file\0b\0a\0").as_deref(), Some("/a/b/file"));
+        assert_eq!(reported(PATH_WHOLE, b"").as_deref(), Some("/"));
+        assert_eq!(reported(PATH_INSIDE, b"x\0").as_deref(), Some("/x"));
+        assert_eq!(reported(PATH_CUT, b"file\0b\0").as_deref(), Some("…/b/file"));
+        assert_eq!(reported(PATH_CUT, b""), None);
+        assert_eq!(reported(PATH_ASKED, b"../b\0").as_deref(), Some("../b"));
+        assert_eq!(reported(PATH_ASKED, b"\0"), None);
+        assert_eq!(reported(PATH_ALONE, b"memfd:x\0").as_deref(), Some("memfd:x"));
+        assert_eq!(reported(PATH_ALONE, b"/\0"), None);
+        assert_eq!(reported(0, b""), None);
     }
 
     proptest! {

@@ -282,7 +282,7 @@ CONFIG_PREEMPT_DYNAMIC=y
     }
 
     #[test]
-    fn uname_tells_what_cannot_be_switched() {
+    fn uname_decides_when_the_model_is_fixed() {
         let versions = [
             ("#1 SMP Debian 5.10.223-1 (2024-08-10)", Model::Absent),
             ("#1 SMP PREEMPT Wed Mar 2 00:30:59 UTC 2022", Model::Full),
@@ -351,7 +351,7 @@ CONFIG_PREEMPT_DYNAMIC=y
     }
 
     #[test]
-    fn possible_is_what_preempts_unasked() {
+    fn preemption_is_possible_in_these_models() {
         let possible = |model| Preemption { model, source: "" }.is_possible();
         assert!(
             [Model::Full, Model::Lazy, Model::Rt, Model::Unknown]

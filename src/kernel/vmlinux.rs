@@ -48,7 +48,7 @@ pub enum Error {
     /// None of these files exists.
     Missing {
         release: String,
-        places: Vec<PathBuf>,
+        paths: Vec<PathBuf>,
     },
     Unreadable {
         path: PathBuf,
@@ -85,13 +85,13 @@ impl fmt::Display for Error {
                     "no vmlinux can be trusted without the running kernel's {KERNEL_NOTES}: {error}"
                 )
             }
-            Self::Missing { release, places } => {
+            Self::Missing { release, paths } => {
                 write!(
                     formatter,
                     "no vmlinux of {release}: install its debug symbols or use --vmlinux (not found:"
                 )?;
-                for (index, place) in places.iter().enumerate() {
-                    write!(formatter, "{} {}", if index == 0 { "" } else { "," }, place.display())?;
+                for (index, path) in paths.iter().enumerate() {
+                    write!(formatter, "{} {}", if index == 0 { "" } else { "," }, path.display())?;
                 }
                 formatter.write_char(')')
             }
@@ -189,7 +189,7 @@ fn find(symbol: &str, explicit: Option<&Path>, runtime_stext: Option<NonZeroU64>
 }
 
 /// Where distributions install vmlinux files.
-fn places(release: &str) -> Vec<PathBuf> {
+fn paths(release: &str) -> Vec<PathBuf> {
     vec![
         format!("/usr/lib/debug/boot/vmlinux-{release}").into(),
         format!("/usr/lib/debug/lib/modules/{release}/vmlinux").into(),
@@ -205,16 +205,16 @@ fn search(symbol: &str, running: &BuildId) -> Result<(PathBuf, ElfSymbols), Erro
     let release = uname()
         .map(|names| names.release().to_string_lossy().into_owned())
         .unwrap_or_default();
-    let places = places(&release);
+    let paths = paths(&release);
     let mut refused = None;
-    for path in &places {
+    for path in &paths {
         match open_of_kernel(path, symbol, running) {
             Ok(elf) => return Ok((path.clone(), elf)),
             Err(Error::Unreadable { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => refused = refused.or(Some(error)),
         }
     }
-    Err(refused.unwrap_or(Error::Missing { release, places }))
+    Err(refused.unwrap_or(Error::Missing { release, paths }))
 }
 
 fn open_of_kernel(path: &Path, symbol: &str, running: &BuildId) -> Result<ElfSymbols, Error> {
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_what_is_wrong_with_a_file() {
+    fn errors_name_what_is_wrong_with_a_file() {
         let running = BuildId(vec![1]);
         let refusal = |path: &Path| open_of_kernel(path, "ext4_file_operations", &running).unwrap_err();
         assert!(matches!(refusal(Path::new("/nonexistent")), Error::Unreadable { .. }));
@@ -559,7 +559,7 @@ mod tests {
     fn says_where_it_looked() {
         let error = Error::Missing {
             release: "6.1.0".into(),
-            places: places("6.1.0"),
+            paths: paths("6.1.0"),
         }
         .to_string();
         assert!(
@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn kcore_tells_the_offset() {
+    fn kcore_has_the_offset() {
         let info =
             b"OSRELEASE=6.1.0-50-amd64\nPAGESIZE=4096\nNUMBER(KERNEL_IMAGE_SIZE)=1073741824\nKERNELOFFSET=24200000\n";
         assert_eq!(vmcore_offset(&kcore(info)[..]), Ok(Some(0x2420_0000)));

@@ -408,15 +408,15 @@ mod tests {
                 let rank = (size * percent).div_ceil(100).max(1);
                 let exact = times[rank as usize - 1];
                 for known in [None, Some(extremes)] {
-                    let told = histogram.quantile(q, known);
-                    assert_eq!(told.is_some(), enough, "p{percent} of {size}");
-                    let Some(told) = told else { continue };
+                    let reported = histogram.quantile(q, known);
+                    assert_eq!(reported.is_some(), enough, "p{percent} of {size}");
+                    let Some(reported) = reported else { continue };
                     assert!(
-                        told.abs_diff(exact) * 8 <= exact,
-                        "p{percent} of {size}: told {told}, exact {exact}"
+                        reported.abs_diff(exact) * 8 <= exact,
+                        "p{percent} of {size}: reported {reported}, exact {exact}"
                     );
                     if known.is_some() {
-                        assert!((extremes.0..=extremes.1).contains(&told));
+                        assert!((extremes.0..=extremes.1).contains(&reported));
                     }
                     checked += 1;
                 }

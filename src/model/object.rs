@@ -216,7 +216,7 @@ impl<'a> Reader<'a> {
     /// The destination of a value that is not null.
     fn some(self) -> Slot<'a> {
         match self.slot {
-            Slot::Maybe(place) => place.some(),
+            Slot::Maybe(value) => value.some(),
             slot => slot,
         }
     }
@@ -301,7 +301,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
         }
         while let Some(name) = from.next_key::<String>()? {
             missing.retain(|required| *required != name);
-            let place = match &mut slot {
+            let field = match &mut slot {
                 Slot::Object(object) => object.field(&name),
                 Slot::Names(names, size) => {
                     take(room, *size)?;
@@ -309,8 +309,8 @@ impl<'de> Visitor<'de> for Reader<'_> {
                 }
                 _ => None,
             };
-            match place {
-                Some(place) => from.next_value_seed(Reader::inside(place, room))?,
+            match field {
+                Some(field) => from.next_value_seed(Reader::inside(field, room))?,
                 None => drop(from.next_value::<IgnoredAny>()?),
             }
         }

@@ -206,7 +206,7 @@ impl FamilyCounters {
     #[must_use]
     pub fn combined(&self, other: &Self, how: fn(u64, u64) -> u64) -> Self {
         let steps = self.steps.len().max(other.steps.len());
-        let step = |steps: &[u64], place: usize| steps.get(place).copied().unwrap_or(0);
+        let step = |steps: &[u64], index: usize| steps.get(index).copied().unwrap_or(0);
         Self {
             bytes: how(self.bytes, other.bytes),
             errors: how(self.errors, other.errors),
@@ -216,7 +216,7 @@ impl FamilyCounters {
             class_calls: combined(&self.class_calls, &other.class_calls, how),
             class_bytes: combined(&self.class_bytes, &other.class_bytes, how),
             steps: (0..steps)
-                .map(|place| how(step(&self.steps, place), step(&other.steps, place)))
+                .map(|index| how(step(&self.steps, index), step(&other.steps, index)))
                 .collect(),
             slow: combined(&self.slow, &other.slow, how),
             extremes: wider(self.extremes, other.extremes),

@@ -146,9 +146,9 @@ fn run_operations(
 
 /// A directory for the files: `TMPDIR`, otherwise one on one of these file systems, otherwise any.
 fn directory_for_files(file_systems: &[&FileSystem]) -> PathBuf {
-    let asked = environment::variable("TMPDIR").filter(|name| !name.is_empty());
-    if let Some(asked) = asked {
-        return PathBuf::from(asked);
+    let chosen = environment::variable("TMPDIR").filter(|name| !name.is_empty());
+    if let Some(chosen) = chosen {
+        return PathBuf::from(chosen);
     }
     let usable = || DIRECTORIES.iter().map(Path::new).filter(|path| path.is_dir());
     let fitting = usable().find(|path| file_systems.iter().any(|fs| is_on(path, fs)));

@@ -13,7 +13,7 @@ use libbpf_rs::MapCore;
 /// programs on this CPU from running.
 #[derive(Debug)]
 pub struct Counters<T> {
-    place: *const u8,
+    mapping: *const u8,
     size: usize,
     ops: usize,
     cpus: usize,
@@ -48,7 +48,7 @@ impl<T: plain::Plain + Default> Counters<T> {
     fn map_bytes(table: &impl MapCore, first: usize, size: usize, ops: usize) -> io::Result<Self> {
         let elements = size / size_of::<T>();
         // SAFETY: a new read-only mapping of an open descriptor.
-        let place = unsafe {
+        let mapping = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
                 size,
@@ -58,11 +58,11 @@ impl<T: plain::Plain + Default> Counters<T> {
                 first as libc::off_t,
             )
         };
-        if place == libc::MAP_FAILED {
+        if mapping == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         Ok(Self {
-            place: place.cast(),
+            mapping: mapping.cast(),
             size,
             ops,
             cpus: elements / ops.max(1),
@@ -133,16 +133,16 @@ impl<T: plain::Plain + Default> Counters<T> {
     pub fn copy(&self, element: usize) -> Vec<u8> {
         let mut bytes = vec![0; size_of::<T>()];
         let first = element * bytes.len() / 8;
-        for (place, word) in bytes.chunks_exact_mut(8).enumerate() {
-            word.copy_from_slice(&self.word_at(first + place).to_ne_bytes());
+        for (index, word) in bytes.chunks_exact_mut(8).enumerate() {
+            word.copy_from_slice(&self.word_at(first + index).to_ne_bytes());
         }
         bytes
     }
 
     /// A word. It must be in range.
-    fn word_at(&self, place: usize) -> u64 {
+    fn word_at(&self, index: usize) -> u64 {
         // SAFETY: the caller has checked the range, and the words of the mapping are aligned and always readable.
-        unsafe { self.place.cast::<u64>().add(place).read_volatile() }
+        unsafe { self.mapping.cast::<u64>().add(index).read_volatile() }
     }
 }
 
@@ -181,6 +181,6 @@ fn size_of_table(table: &impl MapCore) -> usize {
 impl<T> Drop for Counters<T> {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nothing borrows from it.
-        unsafe { libc::munmap(self.place.cast_mut().cast(), self.size) };
+        unsafe { libc::munmap(self.mapping.cast_mut().cast(), self.size) };
     }
 }

@@ -136,7 +136,7 @@ mod tests {
 
     /// Run as root.
     #[test]
-    fn an_array_is_read_from_its_first_place_to_its_last() {
+    fn an_array_is_read_completely() {
         let table = table(MapType::Array);
         for number in 0..SIZE {
             put(&table, number);

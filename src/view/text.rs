@@ -368,7 +368,7 @@ struct Form {
     gap: usize,
     units: Option<Units>,
     /// The unit of totals if each number has its own.
-    asked: Unit,
+    chosen: Unit,
     short_counts: bool,
     /// How many of [`LESS_IMPORTANT`] are left out.
     left_out: usize,
@@ -381,7 +381,7 @@ fn table(ops: &[&OpReport], unit: Unit, width: usize) -> Vec<String> {
     let form = Form {
         gap: 2,
         units: None,
-        asked: unit,
+        chosen: unit,
         short_counts: false,
         left_out: 0,
     };
@@ -404,13 +404,13 @@ fn table(ops: &[&OpReport], unit: Unit, width: usize) -> Vec<String> {
             },
             Form {
                 gap: 1,
-                asked: Unit::Nanoseconds,
+                chosen: Unit::Nanoseconds,
                 left_out,
                 ..form
             },
             Form {
                 gap: 1,
-                asked: Unit::Nanoseconds,
+                chosen: Unit::Nanoseconds,
                 short_counts: true,
                 left_out,
                 ..form
@@ -427,7 +427,7 @@ fn table(ops: &[&OpReport], unit: Unit, width: usize) -> Vec<String> {
 }
 
 /// Units for the columns, the finest first: one for all times of single calls, one for totals, one for bytes.
-fn units_of(ops: &[&OpReport], asked: Unit) -> Vec<Units> {
+fn units_of(ops: &[&OpReport], chosen: Unit) -> Vec<Units> {
     let quantiles = |op: &OpReport| [0.50, 0.99].map(|q| op.histogram.quantile(q, op.extremes));
     let average = |op: &OpReport| number::rounded(op.total_ns.into(), op.count().into());
     let longest = |op: &OpReport| op.extremes.map(|(_, max)| max);
@@ -436,18 +436,18 @@ fn units_of(ops: &[&OpReport], asked: Unit) -> Vec<Units> {
         .flat_map(|op| quantiles(op).into_iter().chain([average(op), longest(op)]));
     let each = column_units(TIME_COLUMNS, each.flatten());
     let totals = || ops.iter().map(|op| op.total_ns);
-    let totals = match asked.of_totals() {
+    let totals = match chosen.of_totals() {
         None => column_units(TIME_COLUMNS, totals()),
         // Whole units as in the histogram's slots, with as many decimals as needed so that nothing becomes 0.
         Some((_, size)) => {
-            let asked = match size {
+            let chosen = match size {
                 1_000 => MICROSECONDS,
                 _ => MILLISECONDS,
             };
             let least = totals().filter(|total| *total > 0).min().unwrap_or(size);
-            let fits = asked.iter().position(|unit| unit.steps(least) > 0);
-            let fits = fits.unwrap_or(asked.len() - 1);
-            &asked[fits..=fits]
+            let fits = chosen.iter().position(|unit| unit.steps(least) > 0);
+            let fits = fits.unwrap_or(chosen.len() - 1);
+            &chosen[fits..=fits]
         }
     };
     let bytes = column_units(BYTE_COLUMNS, ops.iter().filter_map(|op| op.bytes))[0];
@@ -462,14 +462,14 @@ fn units_of(ops: &[&OpReport], asked: Unit) -> Vec<Units> {
     each.iter().flat_map(of_each).collect()
 }
 
-const fn asked(name: &'static str, size: u64, decimals: u32) -> ColumnUnit {
+const fn chosen(name: &'static str, size: u64, decimals: u32) -> ColumnUnit {
     ColumnUnit { name, size, decimals }
 }
-const MICROSECONDS: &[ColumnUnit] = &[asked("us", 1_000, 0), asked("us", 1_000, 3)];
+const MICROSECONDS: &[ColumnUnit] = &[chosen("us", 1_000, 0), chosen("us", 1_000, 3)];
 const MILLISECONDS: &[ColumnUnit] = &[
-    asked("ms", 1_000_000, 0),
-    asked("ms", 1_000_000, 2),
-    asked("ms", 1_000_000, 6),
+    chosen("ms", 1_000_000, 0),
+    chosen("ms", 1_000_000, 2),
+    chosen("ms", 1_000_000, 6),
 ];
 
 fn lay_out(ops: &[&OpReport], form: Form) -> Vec<String> {
@@ -535,7 +535,7 @@ fn headings(form: Form) -> [String; COLUMNS] {
 fn cells(op: &OpReport, form: Form) -> [String; COLUMNS] {
     let none = || String::from("-");
     let count = op.count();
-    let total = match (form.units, form.asked.of_totals()) {
+    let total = match (form.units, form.chosen.of_totals()) {
         (Some(units), _) => units.total.number(op.total_ns),
         // Whole elapsed units, as in the histogram's slots, but less than one unit does not become 0.
         (None, Some((name, size))) if op.total_ns >= size || op.total_ns == 0 => {

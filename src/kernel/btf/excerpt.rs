@@ -145,13 +145,13 @@ impl Excerpt<'_> {
 
     fn finish(mut self) -> Vec<u8> {
         self.names.sort_unstable();
-        let mut places: Vec<u32> = self.names.iter().map(|(place, _)| *place).collect();
-        places.dedup();
+        let mut offsets: Vec<u32> = self.names.iter().map(|(offset, _)| *offset).collect();
+        offsets.dedup();
         let mut names = vec![0];
         let mut uses = self.names.iter().peekable();
-        self.image.each_string(&places, &mut |place, name| {
+        self.image.each_string(&offsets, &mut |offset, name| {
             let here = (names.len() as u32).to_le_bytes();
-            while let Some((_, at)) = uses.next_if(|(of, _)| *of == place) {
+            while let Some((_, at)) = uses.next_if(|(of, _)| *of == offset) {
                 self.types[*at..at + here.len()].copy_from_slice(&here);
             }
             names.extend(name.as_bytes());
@@ -215,12 +215,12 @@ mod tests {
         let part = of_bytes(&bytes, &[], &[]).unwrap();
         let task = named(&part, "task_struct").unwrap();
         let members: Vec<[u32; 3]> = task.rows().collect();
-        let told: Vec<_> = members
+        let reported: Vec<_> = members
             .iter()
             .map(|[name, _, at]| (part.image.string(*name), *at))
             .collect();
         assert_eq!(
-            told,
+            reported,
             [("far", 0), ("other", 64), ("all", 128)].map(|(name, at)| (name.to_owned(), at))
         );
         assert_eq!(members[0][1], members[1][1], "one pointer stands for all");
@@ -240,8 +240,8 @@ mod tests {
 
     #[test]
     fn flavours_are_the_type_itself() {
-        let told = ["file", "kiocb___deferred", "a___b___c", "___x", ""].map(essential);
-        assert_eq!(told, ["file", "kiocb", "a___b", "___x", ""]);
+        let reported = ["file", "kiocb___deferred", "a___b___c", "___x", ""].map(essential);
+        assert_eq!(reported, ["file", "kiocb", "a___b", "___x", ""]);
     }
 
     proptest! {

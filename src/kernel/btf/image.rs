@@ -29,7 +29,7 @@ const NAME_SIZE: usize = 512;
 pub(super) struct Image<'base> {
     types: Vec<u8>,
     /// The offset of the first of each [`STRIDE`] types, beginning with number `first_id`.
-    places: Vec<u32>,
+    offsets: Vec<u32>,
     count: u32,
     known: Names,
     file: File,
@@ -83,8 +83,8 @@ fn size_of_more(info: u32) -> Option<usize> {
     })
 }
 
-fn word_at(bytes: &[u8], place: usize) -> Option<u32> {
-    let word = bytes.get(place..place + 4)?;
+fn word_at(bytes: &[u8], offset: usize) -> Option<u32> {
+    let word = bytes.get(offset..offset + 4)?;
     word.try_into().ok().map(u32::from_ne_bytes)
 }
 
@@ -105,17 +105,17 @@ struct Names {
 impl Names {
     const WORDS: usize = 1024;
 
-    fn bit_of(place: u32) -> (usize, u64) {
-        let bit = place as usize % (64 * Self::WORDS);
+    fn bit_of(offset: u32) -> (usize, u64) {
+        let bit = offset as usize % (64 * Self::WORDS);
         (bit / 64, 1 << (bit % 64))
     }
 
-    fn get(&self, place: u32) -> Option<&str> {
-        let (word, bit) = Self::bit_of(place);
+    fn get(&self, offset: u32) -> Option<&str> {
+        let (word, bit) = Self::bit_of(offset);
         if self.bits[word] & bit == 0 {
             return None;
         }
-        let found = self.sorted.binary_search_by_key(&place, |(known, _)| *known).ok()?;
+        let found = self.sorted.binary_search_by_key(&offset, |(known, _)| *known).ok()?;
         Some(&self.sorted[found].1)
     }
 }
@@ -137,7 +137,7 @@ impl<'base> Image<'base> {
         file.read_exact_at(&mut types, at.start)?;
         let mut image = Self {
             types,
-            places: Vec::new(),
+            offsets: Vec::new(),
             count: 0,
             known: find(&file, &strings, wanted)?,
             file,
@@ -151,7 +151,7 @@ impl<'base> Image<'base> {
         let mut next = 0;
         while next < image.types.len() {
             if (image.count as usize).is_multiple_of(STRIDE) {
-                image.places.push(next as u32);
+                image.offsets.push(next as u32);
             }
             let more = word_at(&image.types, next + 4).and_then(size_of_more);
             next += TYPE_SIZE + more.ok_or_else(no_btf)?;
@@ -161,9 +161,9 @@ impl<'base> Image<'base> {
             return Err(no_btf());
         }
         // Its own offsets begin after the base's.
-        for (place, _) in &mut image.known.sorted {
-            *place += image.first_name;
-            let (word, bit) = Names::bit_of(*place);
+        for (offset, _) in &mut image.known.sorted {
+            *offset += image.first_name;
+            let (word, bit) = Names::bit_of(*offset);
             image.known.bits[word] |= bit;
         }
         Ok(image)
@@ -185,61 +185,61 @@ impl<'base> Image<'base> {
         if own >= self.count {
             return None;
         }
-        let mut place = *self.places.get(own as usize / STRIDE)? as usize;
+        let mut offset = *self.offsets.get(own as usize / STRIDE)? as usize;
         for _ in 0..own as usize % STRIDE {
-            place += TYPE_SIZE + size_of_more(word_at(&self.types, place + 4)?)?;
+            offset += TYPE_SIZE + size_of_more(word_at(&self.types, offset + 4)?)?;
         }
-        self.type_from(place)
+        self.type_from(offset)
     }
 
-    fn type_from(&self, place: usize) -> Option<Type<'_>> {
-        let info = word_at(&self.types, place + 4)?;
-        let more = place + TYPE_SIZE;
+    fn type_from(&self, offset: usize) -> Option<Type<'_>> {
+        let info = word_at(&self.types, offset + 4)?;
+        let more = offset + TYPE_SIZE;
         Some(Type {
-            name: word_at(&self.types, place)?,
+            name: word_at(&self.types, offset)?,
             info,
-            size_or_type: word_at(&self.types, place + 8)?,
+            size_or_type: word_at(&self.types, offset + 8)?,
             more: self.types.get(more..more + size_of_more(info)?)?,
         })
     }
 
     /// Its own types with their numbers, without the base's.
     pub(super) fn own_types(&self) -> impl Iterator<Item = (u32, Type<'_>)> {
-        let mut place = 0;
+        let mut offset = 0;
         let types = std::iter::from_fn(move || {
-            let kind = self.type_from(place)?;
-            place += TYPE_SIZE + kind.more.len();
+            let kind = self.type_from(offset)?;
+            offset += TYPE_SIZE + kind.more.len();
             Some(kind)
         });
         (self.first_id..).zip(types)
     }
 
     /// The name at this offset, if it is one of the wanted ones.
-    pub(super) fn known(&self, place: u32) -> Option<&str> {
-        match self.base.filter(|_| place < self.first_name) {
-            Some(base) => base.known(place),
-            None => self.known.get(place),
+    pub(super) fn known(&self, offset: u32) -> Option<&str> {
+        match self.base.filter(|_| offset < self.first_name) {
+            Some(base) => base.known(offset),
+            None => self.known.get(offset),
         }
     }
 
     /// Reads the name at this offset; empty if there is none.
-    pub(super) fn string(&self, place: u32) -> String {
+    pub(super) fn string(&self, offset: u32) -> String {
         let mut found = String::new();
-        self.each_string(&[place], &mut |_, name| name.clone_into(&mut found));
+        self.each_string(&[offset], &mut |_, name| name.clone_into(&mut found));
         found
     }
 
-    /// Calls `tell` with the names at these offsets, which must be sorted. A missing name is empty.
-    pub(super) fn each_string(&self, places: &[u32], tell: &mut dyn FnMut(u32, &str)) {
-        let own = places.partition_point(|&place| place < self.first_name);
-        let (of_base, own) = places.split_at(own);
+    /// Calls `visit` with the names at these offsets, which must be sorted. A missing name is empty.
+    pub(super) fn each_string(&self, offsets: &[u32], visit: &mut dyn FnMut(u32, &str)) {
+        let own = offsets.partition_point(|&offset| offset < self.first_name);
+        let (of_base, own) = offsets.split_at(own);
         if let Some(base) = self.base {
-            base.each_string(of_base, tell);
+            base.each_string(of_base, visit);
         }
         let mut bytes = Vec::new();
         let mut first = 0;
-        for &place in own {
-            let at = self.strings.start + u64::from(place - self.first_name);
+        for &offset in own {
+            let at = self.strings.start + u64::from(offset - self.first_name);
             let rest = |bytes: &[u8], first: u64| usize::try_from(at - first).ok().filter(|&skip| skip < bytes.len());
             let is_here = |bytes: &[u8], first| rest(bytes, first).is_some_and(|skip| bytes[skip..].contains(&0));
             if !is_here(&bytes, first) {
@@ -251,7 +251,7 @@ impl<'base> Image<'base> {
                 }
             }
             let name = rest(&bytes, first).and_then(|skip| CStr::from_bytes_until_nul(&bytes[skip..]).ok());
-            tell(place, name.and_then(|name| name.to_str().ok()).unwrap_or_default());
+            visit(offset, name.and_then(|name| name.to_str().ok()).unwrap_or_default());
         }
     }
 }
@@ -273,7 +273,7 @@ fn find(file: &File, strings: &Range<u64>, wanted: &Wanted<impl Fn(&str) -> bool
     while next < strings.end {
         let size = (strings.end - next).min((bytes.len() - left) as u64) as usize;
         file.read_exact_at(&mut bytes[left..left + size], next)?;
-        let place = next - left as u64 - strings.start;
+        let offset = next - left as u64 - strings.start;
         let chunk = &bytes[..left + size];
         let mut rest = chunk;
         while let Ok(name) = CStr::from_bytes_until_nul(rest) {
@@ -282,8 +282,8 @@ fn find(file: &File, strings: &Range<u64>, wanted: &Wanted<impl Fn(&str) -> bool
                 && let Ok(name) = str::from_utf8(name)
                 && (wanted.is_wanted)(name)
             {
-                let place = place + (chunk.len() - rest.len()) as u64;
-                names.sorted.push((place as u32, name.into()));
+                let offset = offset + (chunk.len() - rest.len()) as u64;
+                names.sorted.push((offset as u32, name.into()));
             }
             rest = &rest[name.len() + 1..];
         }
@@ -303,9 +303,9 @@ fn find(file: &File, strings: &Range<u64>, wanted: &Wanted<impl Fn(&str) -> bool
 fn sections(header: &[u8], size: u64) -> Option<[Range<u64>; 2]> {
     let magic = u16::from_ne_bytes([*header.first()?, *header.get(1)?]);
     let behind = u64::from(word_at(header, 4)?);
-    let section = |place: usize| -> Option<Range<u64>> {
-        let start = behind + u64::from(word_at(header, place)?);
-        let end = start + u64::from(word_at(header, place + 4)?);
+    let section = |offset: usize| -> Option<Range<u64>> {
+        let start = behind + u64::from(word_at(header, offset)?);
+        let end = start + u64::from(word_at(header, offset + 4)?);
         (end <= size).then_some(start..end)
     };
     let is_btf = magic == MAGIC && behind >= u64::from(HEADER_SIZE);

@@ -134,14 +134,14 @@ impl Numbers {
     /// Adds other numbers. `layers`, the names of ops and families are in the same order in both.
     pub fn add(&mut self, other: &Self) {
         for (layer, ops) in &other.layers {
-            let place = match self.layers.iter().position(|(known, _)| known == layer) {
-                Some(place) => place,
+            let index = match self.layers.iter().position(|(known, _)| known == layer) {
+                Some(index) => index,
                 None => {
                     self.layers.push((*layer, Vec::new()));
                     self.layers.len() - 1
                 }
             };
-            merge(&mut self.layers[place].1, ops, |op| op.op, add_op);
+            merge(&mut self.layers[index].1, ops, |op| op.op, add_op);
         }
         merge(&mut self.families, &other.families, |family| family.family, add_family);
         merge(

@@ -94,9 +94,9 @@ pub fn utc_offset(at: Timestamp) -> i32 {
 
 fn probe_counts(attached: &Attached, counts_runs: bool) -> Vec<ProbeCounts> {
     // Before what it is held against: never more than that.
-    let made_good = attached.made_good();
+    let recovered = attached.made_good();
     let probes = attached.probes.iter();
-    probes.map(|probe| probe.read(counts_runs, made_good)).collect()
+    probes.map(|probe| probe.read(counts_runs, recovered)).collect()
 }
 
 /// CPU time so far of the attached layers, and of everything else that measuring costs. Requires that the kernel counts

@@ -59,13 +59,13 @@ fn read_ops(
     epoch: u64,
 ) -> BTreeMap<(u32, u32), OpCounters> {
     let mut ops: BTreeMap<(u32, u32), OpCounters> = BTreeMap::new();
-    for place in 0..cells.len() {
-        let key = match keys.element(place) {
-            _ if place < rows => (GROUP_UNPLACED, place as u32),
+    for index in 0..cells.len() {
+        let key = match keys.element(index) {
+            _ if index < rows => (GROUP_UNPLACED, index as u32),
             Some(key) if key.group != GROUP_UNPLACED => (key.group, key.row),
             _ => continue,
         };
-        if let Some(cell) = cells.element(place) {
+        if let Some(cell) = cells.element(index) {
             op::add(ops.entry(key).or_default(), &cell, epoch);
         }
     }
@@ -78,12 +78,12 @@ fn read_stack(
     group: u32,
     epoch: u64,
 ) -> StackCounters {
-    let family = |place: u32| {
-        let found = families.element((group * FAMILIES + place) as usize);
+    let family = |index: u32| {
+        let found = families.element((group * FAMILIES + index) as usize);
         found.map(|family| stack::family(&family, epoch))
     };
-    let origin = |place: u32| {
-        let found = origins.element((group * ORIGINS * DIRECTIONS + place) as usize);
+    let origin = |index: u32| {
+        let found = origins.element((group * ORIGINS * DIRECTIONS + index) as usize);
         found.map(stack::origin).unwrap_or_default()
     };
     StackCounters {

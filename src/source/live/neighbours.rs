@@ -10,8 +10,8 @@ use crate::probe::attach::Attached;
 pub fn read(attached: &Attached) -> Option<NeighbourCounters> {
     let counters = attached.neighbours.as_ref()?;
     let waits = attached.skeleton.maps.bss_data.as_deref()?.waits;
-    let places = (waits.places + u64::from(NEIGHBOUR_FIRST)).min(NEIGHBOURS.into()) as usize;
-    let neighbours = (0..places).flat_map(|place| counters.of_op(place));
+    let used = (waits.places + u64::from(NEIGHBOUR_FIRST)).min(NEIGHBOURS.into()) as usize;
+    let neighbours = (0..used).flat_map(|index| counters.of_op(index));
     Some(NeighbourCounters {
         neighbours: neighbours.map(|served| served_for(&served)).collect(),
         waited_ns: waits.ns,

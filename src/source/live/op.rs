@@ -29,8 +29,8 @@ pub fn add(op: &mut OpCounters, cpu: &op_stats, epoch: u64) {
             add(sum, n);
         }
     }
-    for place in cpu.errnos.iter().filter(|place| place.error != 0) {
-        add(op.errnos.entry(place.error as i32).or_default(), place.calls);
+    for slot in cpu.errnos.iter().filter(|slot| slot.error != 0) {
+        add(op.errnos.entry(slot.error as i32).or_default(), slot.calls);
     }
     op.extremes = extremes_of(&cpu.extremes, epoch).chain(op.extremes).reduce(widest);
 }

@@ -173,12 +173,12 @@ fn absent(planned: &PlannedOp, attached: &AttachedOp) -> NotMeasured {
 
 /// What is missing from an op if asynchronous requests cannot be seen at their entry points.
 fn asynchronous_left_out(planned: &PlannedOp, attached: &AttachedOp) -> Option<NotMeasured> {
-    let doors = planned
+    let entry_points = planned
         .points
         .iter()
-        .filter(|door| door.point.returns.is_door() && door.silent.is_none());
-    let missing: Vec<&str> = doors
-        .map(|door| door.function.as_str())
+        .filter(|entry| entry.point.returns.is_door() && entry.silent.is_none());
+    let missing: Vec<&str> = entry_points
+        .map(|entry| entry.function.as_str())
         .filter(|name| !attached.points.iter().any(|(function, _)| function == name))
         .collect();
     (!missing.is_empty()).then(|| NotMeasured {

@@ -168,17 +168,17 @@ mod tests {
 
     #[test]
     fn a_file_without_a_name_goes_by_its_kind_and_number() {
-        let told = |record: &slow_call| path(record).map(|path| path.text);
-        assert_eq!(told(&record(PATH_WHOLE, b"file\0a\0")).as_deref(), Some("/a/file"));
-        assert_eq!(told(&record(PATH_ALONE, b"memfd:x\0")).as_deref(), Some("memfd:x"));
+        let reported = |record: &slow_call| path(record).map(|path| path.text);
+        assert_eq!(reported(&record(PATH_WHOLE, b"file\0a\0")).as_deref(), Some("/a/file"));
+        assert_eq!(reported(&record(PATH_ALONE, b"memfd:x\0")).as_deref(), Some("memfd:x"));
         let mut pipe = record(PATH_ALONE, b"\0");
-        assert_eq!(told(&pipe), None);
+        assert_eq!(reported(&pipe), None);
         pipe.mode = libc::S_IFIFO as u16;
-        assert_eq!(told(&pipe).as_deref(), Some("pipe:[4711]"));
+        assert_eq!(reported(&pipe).as_deref(), Some("pipe:[4711]"));
     }
 
     #[test]
-    fn a_moment_is_told_by_the_clock_on_the_wall() {
+    fn a_moment_is_converted_to_the_wall_clock() {
         let wall = Timestamp::from_second(1000).unwrap();
         let clocks = Clocks {
             wall,

@@ -11,14 +11,14 @@ use crate::probe::attach::AttachedStack;
 
 /// Reads all of them; see [`super::read`] for `epoch`.
 pub fn read(stack: &AttachedStack, epoch: u64) -> StackCounters {
-    let of_family = |place| {
-        let cpus = stack.families.of_op_whole(place, is_whole);
+    let of_family = |index| {
+        let cpus = stack.families.of_op_whole(index, is_whole);
         let mut cpus = cpus.map(|cpu| family(&cpu, epoch));
         let first = cpus.next().unwrap_or_else(|| family(&family_stats::default(), epoch));
         cpus.fold(first, |sum, cpu| sum.combined(&cpu, u64::wrapping_add))
     };
-    let sum = |place| {
-        let cpus = stack.origins.of_op(place).map(origin);
+    let sum = |index| {
+        let cpus = stack.origins.of_op(index).map(origin);
         cpus.fold([0; 4], |sum, cpu| combined(&sum, &cpu, u64::wrapping_add))
     };
     StackCounters {
@@ -41,7 +41,7 @@ pub fn origin(cpu: origin_stats) -> OriginCounters {
 
 /// Slow calls left out so far, without reading the other counters.
 pub fn left_out(stack: &AttachedStack) -> LeftOut {
-    let families = (0..FAMILIES as usize).flat_map(|place| stack.families.of_op(place));
+    let families = (0..FAMILIES as usize).flat_map(|index| stack.families.of_op(index));
     families.fold(LeftOut::default(), |sum, cpu| LeftOut {
         limited: sum.limited.wrapping_add(cpu.slow[SLOW_LIMITED as usize]),
         no_room: sum.no_room.wrapping_add(cpu.slow[SLOW_NO_ROOM as usize]),
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_that_is_only_partly_counted_is_told() {
+    fn a_partly_counted_call_is_detected() {
         let mut cpu = family_stats::default();
         assert!(is_whole(&cpu));
         cpu.steps[7] = 2;

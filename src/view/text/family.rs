@@ -52,7 +52,7 @@ pub fn print_families(
     }
     page.blank();
     let is_small = |family: &FamilyReport| u128::from(family.total_ns) * 100 < u128::from(total) * SMALL;
-    let has_rows = |(place, family): &(usize, &&FamilyReport)| *place == 0 || options.verbose || !is_small(family);
+    let has_rows = |(index, family): &(usize, &&FamilyReport)| *index == 0 || options.verbose || !is_small(family);
     let (large, small): (Vec<_>, Vec<_>) = called.iter().enumerate().partition(has_rows);
     for (_, family) in large {
         let unit = unit_of([family.total_ns].into_iter(), options.unit);
@@ -115,9 +115,9 @@ pub(super) fn verdict(family: &FamilyReport, room: usize) -> String {
 
 /// One unit for a family, so that its rows visibly add up and are exact to 0.1 % of it; or one for several families
 /// whose headings follow each other, with as many decimals as needed so that none becomes 0.
-pub(super) fn unit_of(totals_ns: impl Iterator<Item = u64> + Clone, asked: Unit) -> ColumnUnit {
+pub(super) fn unit_of(totals_ns: impl Iterator<Item = u64> + Clone, chosen: Unit) -> ColumnUnit {
     let most = totals_ns.clone().max().unwrap_or(0);
-    let (name, size) = match asked {
+    let (name, size) = match chosen {
         Unit::Microseconds => ("us", 1_000),
         Unit::Milliseconds => ("ms", 1_000_000),
         Unit::Nanoseconds => match most {
@@ -150,10 +150,10 @@ fn apportion(parts: &[u64], sum: u64) -> Vec<u64> {
     let exact = |part: u64| u128::from(part) * u128::from(sum);
     let mut shares: Vec<u64> = parts.iter().map(|part| (exact(*part) / whole) as u64).collect();
     let mut order: Vec<usize> = (0..parts.len()).collect();
-    order.sort_by_key(|&place| std::cmp::Reverse(exact(parts[place]) % whole));
+    order.sort_by_key(|&index| std::cmp::Reverse(exact(parts[index]) % whole));
     let left = sum.saturating_sub(shares.iter().sum());
-    for place in order.into_iter().take(left as usize) {
-        shares[place] += 1;
+    for index in order.into_iter().take(left as usize) {
+        shares[index] += 1;
     }
     shares
 }

@@ -105,11 +105,11 @@ fn ranking(groups: &GroupsReport, layer: Option<Layer>, page: &mut Page) {
 /// Remarks that readers of the table need.
 fn remarks(report: &Report, groups: &GroupsReport, page: &mut Page) {
     let mut all = groups.groups.iter();
-    let nobody = all.find(|group| matches!(group.who, Who::Nobody(_)));
-    if let Some(nobody) = nobody {
-        let has_calls = nobody.numbers.layers.iter().any(|(layer, _)| *layer != Layer::Blk);
-        let has_calls = has_calls || !nobody.numbers.families.is_empty();
-        let has_requests = !nobody.numbers.ops(Layer::Blk).is_empty() || !nobody.numbers.not_waited.is_empty();
+    let unowned = all.find(|group| matches!(group.who, Who::Nobody(_)));
+    if let Some(unowned) = unowned {
+        let has_calls = unowned.numbers.layers.iter().any(|(layer, _)| *layer != Layer::Blk);
+        let has_calls = has_calls || !unowned.numbers.families.is_empty();
+        let has_requests = !unowned.numbers.ops(Layer::Blk).is_empty() || !unowned.numbers.not_waited.is_empty();
         let calls = "calls that take a path, and opens that failed";
         let requests = match groups.by {
             By::File => "requests of direct I/O, of what file systems write about files, and flushes",
@@ -119,7 +119,7 @@ fn remarks(report: &Report, groups: &GroupsReport, page: &mut Page) {
             .into_iter()
             .filter_map(|(has, what)| has.then_some(what))
             .collect();
-        page.line(&format!("{}: {}", nobody.who.name(), what.join("; ")));
+        page.line(&format!("{}: {}", unowned.who.name(), what.join("; ")));
     }
     if let Some(others) = groups.others.as_ref().filter(|others| others.no_room > 0) {
         page.line(&format!(

@@ -33,13 +33,13 @@ pub fn columns(all: &[FamilyReport]) -> Vec<Column> {
     let Some(first) = all.first() else { return Vec::new() };
     let shown = first.rows.iter().enumerate();
     let shown = shown.filter(|(_, row)| row.ns.is_some() && is_shown_layer(row, &seen));
-    let column = |(place, row): (usize, &RowReport)| Column {
-        place,
+    let column = |(index, row): (usize, &RowReport)| Column {
+        index,
         label: first.label(row),
-        is_used: all.iter().any(|family| time_in(family, place) > 0),
+        is_used: all.iter().any(|family| time_in(family, index) > 0),
         is_listed: all
             .iter()
-            .any(|family| listed(family).any(|(of_family, _)| of_family == place)),
+            .any(|family| listed(family).any(|(of_family, _)| of_family == index)),
     };
     shown.map(column).collect()
 }
@@ -48,7 +48,7 @@ pub fn columns(all: &[FamilyReport]) -> Vec<Column> {
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
     /// Index of the row in a family's rows.
-    place: usize,
+    index: usize,
     pub label: &'static str,
     /// Some family has time in it.
     is_used: bool,
@@ -56,8 +56,8 @@ pub struct Column {
     is_listed: bool,
 }
 
-fn time_in(family: &FamilyReport, place: usize) -> u64 {
-    family.rows.get(place).and_then(|row| row.ns).unwrap_or(0)
+fn time_in(family: &FamilyReport, index: usize) -> u64 {
+    family.rows.get(index).and_then(|row| row.ns).unwrap_or(0)
 }
 
 /// A time in percent of its family's.
@@ -68,10 +68,10 @@ fn share(family: &FamilyReport, ns: u64) -> u64 {
 /// A family's rows by decreasing time, with their shares in percent, without those below half a percent.
 fn listed(family: &FamilyReport) -> impl Iterator<Item = (usize, u64)> {
     let mut rows: Vec<(usize, u64)> = (0..family.rows.len())
-        .map(|place| (place, time_in(family, place)))
+        .map(|index| (index, time_in(family, index)))
         .collect();
     rows.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
-    let shares = rows.into_iter().map(|(place, ns)| (place, share(family, ns)));
+    let shares = rows.into_iter().map(|(index, ns)| (index, share(family, ns)));
     shares.filter(|(_, share)| *share > 0)
 }
 
@@ -192,7 +192,7 @@ impl<'a> Table<'a> {
 
     fn cells(&self, family: &FamilyReport) -> String {
         let cells = self.columns.iter().map(|column| {
-            let cell = match family.rows.get(column.place).and_then(|row| row.ns) {
+            let cell = match family.rows.get(column.index).and_then(|row| row.ns) {
                 None => "-".to_owned(),
                 Some(0) => ".".to_owned(),
                 Some(ns) => share(family, ns).to_string(),
@@ -206,8 +206,8 @@ impl<'a> Table<'a> {
     /// `  dev 89, ext4 8`
     fn list(&self, family: &FamilyReport, room: usize) -> String {
         let mut list = String::new();
-        for (place, share) in listed(family) {
-            let label = family.rows.get(place).map_or("", |row| family.label(row));
+        for (index, share) in listed(family) {
+            let label = family.rows.get(index).map_or("", |row| family.label(row));
             let start = if list.is_empty() { "  " } else { ", " };
             let part = format!("{start}{} {share}", short(label));
             if list.chars().count() + part.chars().count() > room {

@@ -193,13 +193,13 @@ fn narrow_label(call: &SlowCall, row: &SlowRow) -> &'static str {
 /// `*device 18.2 ms 97 %, ext4 2 %`: the largest first, and marked. As many as fit, with full names if possible.
 fn rows_shown(call: &SlowCall, rows: &[SlowRow]) -> String {
     let is_shown =
-        |(place, row): &(usize, &SlowRow)| *place == 0 || u128::from(row.ns) * 100 >= u128::from(call.total_ns) * SMALL;
+        |(index, row): &(usize, &SlowRow)| *index == 0 || u128::from(row.ns) * 100 >= u128::from(call.total_ns) * SMALL;
     let text = |most: usize, label: &dyn Fn(&SlowRow) -> &'static str| {
         let shown = rows.iter().take(most).enumerate().filter(is_shown);
         let shown: Vec<String> = shown
-            .map(|(place, row)| {
+            .map(|(index, row)| {
                 let (label, share) = (label(row), share(row.ns, call.total_ns));
-                match place {
+                match index {
                     0 => format!("*{label} {} {share}", time_each(row.ns)),
                     _ => format!("{label} {share}"),
                 }

@@ -178,11 +178,11 @@ fn exact_quantile(sorted: &[u64], percent: usize) -> Option<u64> {
 }
 
 /// Whether a reported time is the exact one, or within an eighth of it. In the last step it is a lower bound.
-fn is_within_a_step(told: u128, exact: u64) -> bool {
+fn is_within_a_step(reported: u128, exact: u64) -> bool {
     let exact = u128::from(exact);
     match exact >> TOP_BIT {
-        0 => told.abs_diff(exact) * 8 <= exact,
-        _ => told >> TOP_BIT > 0 && told <= exact,
+        0 => reported.abs_diff(exact) * 8 <= exact,
+        _ => reported >> TOP_BIT > 0 && reported <= exact,
     }
 }
 
@@ -341,9 +341,9 @@ proptest! {
         prop_assert_eq!(op.count(), calls.len() as u64);
         prop_assert_eq!((op.total_ns, op.bytes, op.extremes), (total, Some(bytes as u64), Some((min, max))));
         for errno in 1..=ERRNOS as i32 {
-            let told = op.errors.iter().find(|(of, _)| *of == errno).map_or(0, |(_, n)| *n);
+            let reported = op.errors.iter().find(|(of, _)| *of == errno).map_or(0, |(_, n)| *n);
             let is = calls.iter().filter(|call| call.value == i64::from(-errno)).count();
-            prop_assert_eq!(told, is as u64);
+            prop_assert_eq!(reported, is as u64);
         }
         prop_assert_eq!(op.errors_unnamed, 0);
 
@@ -359,9 +359,9 @@ proptest! {
                 prop_assert!(column.is_none_or(|column| row[column] == "-"));
                 continue;
             };
-            let told = json[key].as_u64().unwrap();
-            prop_assert!(is_within_a_step(told.into(), exact), "p{} of {:?}: {}", percent, times, told);
-            prop_assert!((min..=max).contains(&told));
+            let reported = json[key].as_u64().unwrap();
+            prop_assert!(is_within_a_step(reported.into(), exact), "p{} of {:?}: {}", percent, times, reported);
+            prop_assert!((min..=max).contains(&reported));
             let Some(column) = column else { continue };
             let time = parse_time(&row[column]);
             if time.is_least {
@@ -379,10 +379,10 @@ proptest! {
         for line in text.lines().filter(|line| line.contains(" -> ")) {
             let words: Vec<&str> = line.split_whitespace().collect();
             let number = |place: usize| words[place].parse::<u64>().unwrap();
-            let (low, high, told) = (number(0), number(2), number(4));
+            let (low, high, reported) = (number(0), number(2), number(4));
             let is = times.iter().filter(|&ns| (low..=high).contains(&(ns / per_unit))).count();
-            prop_assert_eq!(told, is as u64, "{}", line);
-            rows += told;
+            prop_assert_eq!(reported, is as u64, "{}", line);
+            rows += reported;
         }
         prop_assert_eq!(rows, times.len() as u64);
     }
@@ -415,7 +415,7 @@ proptest! {
     }
 
     #[test]
-    fn a_call_that_is_read_in_the_middle_is_told_whole(calls in calls(), caught in calls(), ends: bool) {
+    fn a_call_read_half_way_is_reported_whole(calls in calls(), caught in calls(), ends: bool) {
         let on_one = |calls: &[Call]| calls.iter().map(|call| Call { cpu: 0, epoch: FIRST, ..*call }).collect::<Vec<Call>>();
         let (calls, caught) = (on_one(&calls), on_one(&caught));
         let both = [&calls[..], &caught].concat();
@@ -449,9 +449,9 @@ proptest! {
         for op in [op, now.since(&before).report(Op::Read, true)] {
             let report = report_of(op);
             let json: serde_json::Value = serde_json::from_str(&json(&report)).unwrap();
-            let told = &json["layers"][0]["ops"][0];
-            prop_assert_eq!(told["total_ns"].as_u64(), Some(report.layers[0].ops[0].total_ns));
-            prop_assert_eq!(told["count"].as_u64(), Some(report.layers[0].ops[0].count()));
+            let reported = &json["layers"][0]["ops"][0];
+            prop_assert_eq!(reported["total_ns"].as_u64(), Some(report.layers[0].ops[0].total_ns));
+            prop_assert_eq!(reported["count"].as_u64(), Some(report.layers[0].ops[0].count()));
             for unit in [Unit::Nanoseconds, Unit::Microseconds, Unit::Milliseconds] {
                 let text = text(&report, unit);
                 prop_assert!(text.lines().all(|line| line.chars().count() <= 80), "{}", text);
