@@ -210,7 +210,7 @@ const ALONE: &[(&str, &[&str])] = &[(
 )];
 
 #[test]
-fn what_is_one_rooms_alone_is_in_no_other() {
+fn code_reserved_to_one_room_is_in_no_other() {
     let mut wrong = Vec::new();
     for (file, code) in code() {
         for (owner, words) in ALONE.iter().filter(|(owner, _)| *owner != room(&file)) {
