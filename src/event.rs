@@ -43,7 +43,7 @@ enum Source<'a> {
 /// The kernel's error.
 pub fn pidfd_of(child: &Child) -> io::Result<OwnedFd> {
     use std::os::fd::FromRawFd;
-    // SAFETY: plain integers; the child is not reaped before `wait`.
+    // SAFETY: integers; the child is not reaped before `wait`.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, child.id(), 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());

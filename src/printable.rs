@@ -1,14 +1,14 @@
-//! Text that somebody else has chosen, as names of threads, files and control groups, arguments, and files to compare: what of it may
-//! reach a terminal or a log.
+//! Text chosen by others, such as names of threads, files and control groups, arguments, and files to compare: which
+//! characters of it may reach a terminal or a log.
 
 use unicode_general_category::{GeneralCategory, get_general_category};
 
-/// Whether `c` is shown as a part of its line: it is no command to a terminal, ends no line, does not turn the direction of the text
-/// around, and is not invisible by its nature.
+/// Whether `c` can be shown as part of a line: it is not a control character, does not end a line or change the
+/// direction of text, and is not invisible.
 #[must_use]
 pub fn is_printable(c: char) -> bool {
     use GeneralCategory::{Control, Format, LineSeparator, ParagraphSeparator, PrivateUse, Surrogate};
-    // Nearly all that is ever asked for.
+    // The common case.
     c.is_ascii_graphic()
         || c == ' '
         || !matches!(
@@ -17,7 +17,7 @@ pub fn is_printable(c: char) -> bool {
         )
 }
 
-/// One line of characters that are printable. As many as before, so that columns stay aligned.
+/// Replaces unprintable characters, one for one, so that columns stay aligned.
 #[must_use]
 pub fn printable(line: &str) -> String {
     let shown = |c: char| match c {

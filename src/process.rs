@@ -112,7 +112,7 @@ pub fn global_number(pid: u32) -> Result<u32, ProcessError> {
 /// # Errors
 /// If there is no such process, or the kernel refuses.
 pub fn open_pidfd(pid: u32) -> Result<OwnedFd, ProcessError> {
-    // SAFETY: plain integers.
+    // SAFETY: integers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     if fd >= 0 {
         // SAFETY: the kernel has just given us this descriptor.

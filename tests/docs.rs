@@ -307,20 +307,6 @@ fn the_report_of_the_readme_is_that_of_the_example() {
     }
 }
 
-/// Words that mean something else to everybody but us.
-#[test]
-fn pages_avoid_private_words() {
-    const OURS: [&str; 6] = ["told", "tells", "door", "doors", "apart", "anyhow"];
-    for page in pages() {
-        let text = fs::read_to_string(&page).unwrap();
-        for line in outside_blocks(&text) {
-            let mut words = line.split(|c: char| !c.is_alphanumeric());
-            let found = words.find(|word| OURS.contains(&word.to_lowercase().as_str()));
-            assert_eq!(found, None, "{}: {line}", page.display());
-        }
-    }
-}
-
 #[test]
 fn commands_are_found_in_blocks_and_in_lines() {
     let text = "Use `IOStackBreakdown -p 4711` or `ls`.\n```\n# IOStackBreakdown -S 1\nIOStackBreakdown --comm x    threads; --cgroup\n\

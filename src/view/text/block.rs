@@ -26,7 +26,7 @@ pub fn print(layer: &LayerReport, page: &mut Page) {
             }
             if never_issued > 0 {
                 page.line(&format!(
-                    "never issued: {}, which asked for a flush and carried no data",
+                    "never issued: {}, which only requested a flush, without data",
                     counted(never_issued, "request")
                 ));
             }
