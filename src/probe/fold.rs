@@ -147,7 +147,7 @@ fn each_function(
     arguments: impl Fn(&[bpf_insn]) -> Option<u8>,
     mut become_other: impl FnMut(Range<usize>, &[bpf_insn]) -> Option<Vec<bpf_insn>>,
 ) -> Option<Folded> {
-    let calls: Vec<(usize, usize)> = callees(program).collect();
+    let calls: Vec<(usize, usize)> = callees(program).collect::<Option<_>>()?;
     let mut starts = BTreeSet::from([0]);
     starts.extend(calls.iter().map(|&(_, callee)| callee));
     let starts: Vec<usize> = starts.into_iter().collect();
@@ -223,11 +223,11 @@ fn as_they_are(function: &[bpf_insn]) -> Option<Vec<Kept>> {
     Some(kept)
 }
 
-/// Calls of the program's own functions: where they are, and where these begin.
-fn callees(program: &[bpf_insn]) -> impl Iterator<Item = (usize, usize)> {
+/// Calls of the program's own functions: where they are, and where these begin. `None`: that is before the program.
+fn callees(program: &[bpf_insn]) -> impl Iterator<Item = Option<(usize, usize)>> {
     let calls = program.iter().enumerate();
     let calls = calls.filter(|(_, it)| is_own_call(it));
-    calls.filter_map(|(place, it)| Some((place, place.checked_add_signed(it.imm as isize + 1)?)))
+    calls.map(|(place, it)| Some((place, place.checked_add_signed(it.imm as isize + 1)?)))
 }
 
 /// A call of one of the program's own functions.

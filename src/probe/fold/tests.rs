@@ -545,6 +545,15 @@ fn each_function_is_folded_and_those_that_are_called_stay() {
 }
 
 #[test]
+fn a_call_to_before_the_program_is_left_as_it_is() {
+    let constants = Constants {
+        map: MAP,
+        bytes: &BYTES,
+    };
+    assert!(fold(&[own(-2), exit()], &constants).is_none());
+}
+
+#[test]
 fn of_a_folded_program_the_functions_that_changed_are_folded_again() {
     // One that calls another, as a number says that was written in later, and two that could be shorter.
     let shorter = [number(0, 1), jump_if_equal(0, 0, 1), number(0, 2), exit()];
