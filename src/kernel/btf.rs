@@ -188,7 +188,11 @@ impl Btf<'_> {
         Self::of_file(file, functions, types).map_err(FactsError::Btf)
     }
 
-    fn of_file(file: File, functions: &BTreeSet<&str>, types: &BTreeSet<&str>) -> io::Result<Self> {
+    /// The BTF in a file, for these names.
+    ///
+    /// # Errors
+    /// When it is none, or cannot be read.
+    pub fn of_file(file: File, functions: &BTreeSet<&str>, types: &BTreeSet<&str>) -> io::Result<Self> {
         let all = functions.iter().chain(types).copied();
         let names: BTreeSet<&str> = all
             .chain(NAMES)

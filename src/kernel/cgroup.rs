@@ -46,7 +46,8 @@ fn is_unified_mounted() -> bool {
 
 /// Decides from the lines of `/proc/cgroups`: name, number of the hierarchy, and so on. Controllers of version 2, and
 /// those that are not mounted, have the number 0.
-fn hierarchy(controllers: &str, is_unified_mounted: bool) -> Hierarchy {
+#[must_use]
+pub fn hierarchy(controllers: &str, is_unified_mounted: bool) -> Hierarchy {
     let is_mounted = |name: &str| {
         controllers.lines().any(|line| {
             let mut words = line.split_whitespace();

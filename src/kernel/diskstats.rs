@@ -17,7 +17,8 @@ pub fn read(names: &[String]) -> io::Result<DiskCounters> {
 
 /// A line has major and minor number and name, then reads and three related numbers, writes and three, three about
 /// requests in flight, discards and three, flushes (since 5.5) and one.
-fn parse(text: &str, names: &[String]) -> DiskCounters {
+#[must_use]
+pub fn parse(text: &str, names: &[String]) -> DiskCounters {
     let mut sum = DiskCounters::default();
     for line in text.lines() {
         let mut words = line.split_ascii_whitespace().skip(2);

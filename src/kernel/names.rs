@@ -74,7 +74,8 @@ impl Names for Machine {
 
 /// The name in a line of `/proc/PID/stat`, if the process started at that time. The name may contain blanks and
 /// parentheses; field 22 is the start, in ticks since boot.
-fn name_in_stat(stat: &str, began_ns: u64) -> Option<String> {
+#[must_use]
+pub fn name_in_stat(stat: &str, began_ns: u64) -> Option<String> {
     let (_, rest) = stat.split_once('(')?;
     let (name, rest) = rest.rsplit_once(')')?;
     let began: u64 = rest.split_whitespace().nth(19)?.parse().ok()?;
@@ -95,11 +96,15 @@ fn mounts_of(mounts: &str, (major, minor): (u32, u32)) -> impl Iterator<Item = (
     })
 }
 
-fn kind_of(mounts: &str, device: (u32, u32)) -> Option<String> {
+/// The file system on a device, likewise.
+#[must_use]
+pub fn kind_of(mounts: &str, device: (u32, u32)) -> Option<String> {
     mounts_of(mounts, device).next().map(|(_, _, kind)| kind.to_owned())
 }
 
-fn mount_of(mounts: &str, device: (u32, u32)) -> Option<String> {
+/// Where a device is mounted, by `/proc/self/mountinfo`.
+#[must_use]
+pub fn mount_of(mounts: &str, device: (u32, u32)) -> Option<String> {
     let mut all = mounts_of(mounts, device);
     let (_, point, _) = all.find(|(root, _, _)| *root == "/")?;
     Some(unescaped(point))

@@ -334,7 +334,10 @@ fn kcore_offset() -> io::Result<u64> {
 
 /// The KASLR offset in an ELF core file of a kernel: the line `KERNELOFFSET=`, in hexadecimal, of its note VMCOREINFO,
 /// which /proc/kcore has since 4.19 (23c85094fe18 "proc/kcore: add vmcoreinfo note to /proc/kcore").
-fn vmcore_offset<'data>(data: impl ReadRef<'data>) -> object::read::Result<Option<u64>> {
+///
+/// # Errors
+/// When it is no such file.
+pub fn vmcore_offset<'data>(data: impl ReadRef<'data>) -> object::read::Result<Option<u64>> {
     let header = FileHeader64::<Endianness>::parse(data)?;
     let endian = header.endian()?;
     let segments = header.program_headers(endian, data)?.iter();

@@ -18,6 +18,11 @@ clang                               clang
 /etc/ssl/certs/ca-certificates.crt  ca-certificates
 END
         ;;
+    fuzz)
+        cat <<'END'
+c++                                 g++
+END
+        ;;
     guests)
         cat <<'END'
 qemu-system-x86_64                  qemu-system-x86
@@ -480,7 +485,7 @@ use_unpacked() {
     fi
 }
 
-# Installs what is missing of Rust and of the groups named: build, guests, peers, workload, trees, lint. Fails with one line
+# Installs what is missing of Rust and of the groups named: build, fuzz, guests, peers, workload, trees, lint. Fails with one line
 # that says why, and then leaves what it has done.
 require() {
     local needed packages toolchain to_install to_unpack status gone='' apt_said=''
