@@ -1,7 +1,7 @@
-//! How the command ends, and what it says when it cannot do what it was asked for: on this machine, whatever it allows.
+//! How the command ends, and which errors it prints, on this machine, whatever it allows.
 //!
-//! Where nothing but tracepoints is allowed, `-T vfs` has to say so; where more is, it has to measure. Both are
-//! looked at here. What wants a kernel of its own is in `vm/checks/errors.rs`. Run it as root.
+//! Where only tracepoints are allowed, `-T vfs` must say so; elsewhere it must measure. Both are checked here. Tests
+//! that need a kernel of their own are in `vm/checks/errors.rs`. Run it as root.
 
 #[allow(dead_code, reason = "shared with the guests, who need more of it")]
 #[path = "vm/guest/process.rs"]
@@ -26,10 +26,10 @@ use nix::sys::signal::Signal;
 use process::{Output, Running, run, wait_for};
 
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
-/// Far more than anything here needs; reaching it is a failure.
+/// Far more than any of these tests needs; reaching it is a failure.
 const LIMIT: Duration = Duration::from_secs(60);
 const BANNER: &str = "Tracing ";
-/// What says that nothing at all can be traced.
+/// The error if nothing at all can be traced.
 const UNPRIVILEGED: &str = "error: tracing needs CAP_BPF and CAP_PERFMON";
 
 fn tool(arguments: &[&str]) -> Command {
@@ -38,7 +38,7 @@ fn tool(arguments: &[&str]) -> Command {
     tool
 }
 
-/// The tool as a shell starts it: `"$@"` in the script.
+/// Runs the tool from a shell: `"$@"` in the script.
 fn shell(script: &str, arguments: &[&str]) -> Command {
     let mut shell = Command::new("sh");
     shell.args(["-c", script, "sh", TOOL]).args(arguments);
@@ -51,7 +51,7 @@ fn output(mut command: Command) -> Output {
     output
 }
 
-/// A line below the banner that does not say that anything failed.
+/// Whether a line below the banner is a note, not an error.
 fn is_note(line: &str) -> bool {
     let starts = [
         "hooks: ",
@@ -64,7 +64,7 @@ fn is_note(line: &str) -> bool {
     starts.iter().any(|start| line.starts_with(start))
 }
 
-/// Its exit status, and stderr without the banner and what follows it: one line, an error.
+/// The exit status, and the single error line on stderr without the banner and the notes.
 fn failure(command: Command) -> (i32, String) {
     let name = format!("{command:?}");
     let output = output(command);
@@ -83,7 +83,7 @@ fn failure(command: Command) -> (i32, String) {
     )
 }
 
-/// Starts it and waits until it measures.
+/// Starts a run and waits until it measures.
 fn tracing(mut command: Command) -> Running {
     let running = Running::start(&mut command).unwrap();
     wait_for("the banner", LIMIT, || running.stderr().contains(BANNER))
@@ -95,7 +95,7 @@ fn assert_status(output: &Output, status: i32) {
     assert_eq!(output.status.code(), Some(status), "{output:?}");
 }
 
-/// A report of system calls has at least this.
+/// Checks for the minimum contents of a report of system calls.
 fn assert_report(text: &str) {
     assert!(text.contains("own cost "), "no report: {text:?}");
 }
@@ -153,7 +153,7 @@ fn wrong_usage_is_one_line_and_status_2() {
         (&["--user", "nobody"], "--user is for the command; add -- COMMAND"),
         (&["--probe", "magic"], "it is one of auto, kprobe"),
         (&["--nonsense"], "'--nonsense'"),
-        // Else it would trace everybody, for ever.
+        // Without the error it would trace all processes, for ever.
         (&["-T", "syscall", "--duration", "10ms", "--"], "COMMAND"),
     ];
     for (arguments, expected) in cases {
@@ -163,7 +163,7 @@ fn wrong_usage_is_one_line_and_status_2() {
     }
 }
 
-/// Further away than the clock goes: the same as never.
+/// A time beyond the range of the clock means never.
 #[test]
 fn an_endless_duration_is_accepted() {
     for times in [&["1e19"][..], &["1e19", "3"], &["--duration", "5000000000000000h"]] {
@@ -197,7 +197,7 @@ fn an_unknown_disk_is_answered_with_those_that_exist() {
 
 #[test]
 fn a_missing_process_is_refused() {
-    // Above the highest limit that kernels have for process numbers.
+    // Above the highest possible process number.
     let (status, line) = failure(tool(&["-T", "syscall", "-p", "4194305"]));
     assert_eq!((status, &line[..]), (1, "error: no such process 4194305"));
 
@@ -215,7 +215,7 @@ fn a_missing_process_is_refused() {
     assert_eq!((status, line), (1, expected));
 }
 
-/// It may be gone at any moment: before it is found, while programs are loaded, or just then.
+/// The process may end at any moment: before it is found, while programs are loaded, or just then.
 #[test]
 fn a_process_that_ends_at_once_is_reported_or_refused() {
     for wait_ms in [0, 1, 2, 5, 10, 20, 50, 100, 200, 400] {
@@ -235,7 +235,7 @@ fn a_process_that_ends_at_once_is_reported_or_refused() {
     }
 }
 
-/// One that has ended but was not waited for still has its number.
+/// A process that has ended but was not waited for still has its number.
 #[test]
 fn a_zombie_is_an_ended_process() {
     let mut zombie = Command::new("true").spawn().unwrap();
@@ -267,7 +267,7 @@ fn functions_are_measured_or_refused_in_one_line() {
     }
 }
 
-/// The banner names what is measured, and what is not.
+/// The banner names what is measured and what is not.
 #[test]
 fn the_banner_names_layers_that_are_not_measured() {
     let output = output(tool(&["-S", "--duration", "10ms"]));
@@ -286,7 +286,7 @@ fn the_banner_names_layers_that_are_not_measured() {
     }
 }
 
-/// What does not change is printed once; with `--quiet` not at all, with `--verbose` in each report.
+/// What does not change is printed once; with `--quiet` never, with `--verbose` in each report.
 #[test]
 fn notes_are_printed_once() {
     const NOTES: [&str; 3] = ["hook", "excluded: calls", "not measured: "];
@@ -306,7 +306,7 @@ fn notes_are_printed_once() {
     assert!(repeated >= 3 * 2, "{repeated}");
 }
 
-/// Each is measured, or refused in one line that names what was asked for.
+/// Each is measured, or refused in one line that names it.
 #[test]
 fn a_hook_that_this_kernel_lacks_is_refused() {
     let kinds = [
@@ -411,7 +411,7 @@ fn terminating_signals_are_passed_to_the_command() {
     }
 }
 
-/// What a shell does to a job in the background is not the command's business, but for `nohup`.
+/// Signal dispositions that a shell sets for background jobs are not inherited by the command, except `nohup`'s.
 #[test]
 fn a_command_gets_default_dispositions() {
     let script = r#"trap "" INT HUP QUIT USR1; exec "$@""#;
@@ -430,13 +430,13 @@ fn a_command_gets_default_dispositions() {
     for line in output.stdout.lines() {
         let set = u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap();
         let hang_up = if line.starts_with("SigIgn") { 1 } else { 0 };
-        // Real-time signals have no defaults that a shell changes.
+        // Shells do not change the dispositions of real-time signals.
         assert_eq!(set & 0x7fff_ffff, hang_up, "{}", output.stdout);
     }
     assert_eq!(output.stdout.lines().count(), 2);
 }
 
-/// As `nohup` has it.
+/// As set by `nohup`.
 #[test]
 fn an_ignored_hang_up_does_not_end_the_run() {
     let running = tracing(shell(r#"trap "" HUP; exec "$@""#, &["-T", "syscall"]));
@@ -451,7 +451,7 @@ fn an_ignored_hang_up_does_not_end_the_run() {
     assert_report(&output.stdout);
 }
 
-/// Each probe takes a descriptor or two; COMMAND has as many as it would have had.
+/// Each probe needs a descriptor or two; COMMAND gets the original limit.
 #[test]
 fn a_low_limit_of_open_files_is_raised_and_not_for_the_command() {
     let script = r#"ulimit -Sn 20; exec "$@""#;
@@ -461,7 +461,7 @@ fn a_low_limit_of_open_files_is_raised_and_not_for_the_command() {
     assert_eq!(raised.stdout, "20\n");
 }
 
-/// Whatever it is that fails first.
+/// Whatever fails first.
 #[test]
 fn too_few_open_files_are_named() {
     for limit in [3, 5, 8, 20, 44, 48, 56, 80] {
@@ -475,7 +475,7 @@ fn too_few_open_files_are_named() {
             if !arguments.contains(&"--check") && !arguments.contains(&"--") {
                 limited.args(["--duration", "10ms"]);
             }
-            // SAFETY: a system call on numbers.
+            // SAFETY: a system call with integers.
             unsafe {
                 limited.pre_exec(move || {
                     let few = libc::rlimit {
@@ -492,7 +492,7 @@ fn too_few_open_files_are_named() {
             let line = output.stderr.lines().find(|line| line.starts_with("error: "));
             let is_named = line.is_some_and(|line| line.contains("ulimit -n") && !line.contains("run as root"));
             let has_enough = limit > 60 && line.is_none();
-            // What was refused is in its table, and why is above it.
+            // The table shows what was refused; the cause is above it.
             let is_in_table = output.stdout.contains("Too many open files");
             let is_explained = output
                 .stdout
@@ -509,7 +509,7 @@ fn too_few_open_files_are_named() {
     }
 }
 
-/// As a container's seccomp profile does it.
+/// Like a container's seccomp profile.
 fn refuse(command: &mut Command, call: libc::c_long, errno: i32) {
     const fn instruction(code: u32, yes: u8, no: u8, k: u32) -> libc::sock_filter {
         libc::sock_filter {
@@ -536,7 +536,7 @@ fn refuse(command: &mut Command, call: libc::c_long, errno: i32) {
             len: filter.len() as u16,
             filter: filter.as_mut_ptr(),
         };
-        // SAFETY: system calls with a structure that lives as long as they take.
+        // SAFETY: system calls with a structure that outlives them.
         let failed = unsafe {
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
                 || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) != 0
@@ -578,10 +578,10 @@ fn a_seccomp_filter_that_refuses_is_named() {
     }
 }
 
-/// The C library removes variables from the environment of a binary with capabilities of its own.
+/// For a binary with file capabilities, the C library removes variables from the environment.
 #[test]
 fn a_binary_with_capabilities_leaves_the_command_its_environment() {
-    // The copy has to be on a file system that is not mounted with `nosuid`.
+    // The copy must be on a file system that is not mounted with `nosuid`.
     let copy = Scratch::copy("capable", TOOL);
     let folder = Scratch::new("its-folder");
     fs::create_dir(folder.path()).unwrap();
@@ -602,7 +602,7 @@ fn a_binary_with_capabilities_leaves_the_command_its_environment() {
     assert_status(&printed, 0);
     let expected = format!("{}:/nowhere:kept\nCapEff:\t0000000000000000\n", folder.path());
     assert_eq!(printed.stdout, expected);
-    // What its messages say about TMPDIR is true there, too.
+    // Its messages about TMPDIR hold there as well.
     let checked = capable(&["--check", "-T", "syscall"]);
     assert!(
         checked.stdout.contains(&format!("files in    {}", folder.path())),
@@ -610,7 +610,7 @@ fn a_binary_with_capabilities_leaves_the_command_its_environment() {
     );
 }
 
-/// All of ours, as `setcap =ep` does it.
+/// Gives all capabilities of this process to a file, as `setcap =ep` does.
 fn give_capabilities(path: &str) {
     const REVISION_2_EFFECTIVE: u32 = 0x0200_0001;
     let status = fs::read_to_string("/proc/self/status").unwrap();
@@ -619,7 +619,7 @@ fn give_capabilities(path: &str) {
     let words = [REVISION_2_EFFECTIVE, set as u32, 0, (set >> 32) as u32, 0];
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let path = std::ffi::CString::new(path).unwrap();
-    // SAFETY: strings and bytes that live as long as the call.
+    // SAFETY: strings and bytes that outlive the call.
     let failed = unsafe {
         libc::setxattr(
             path.as_ptr(),
@@ -632,7 +632,7 @@ fn give_capabilities(path: &str) {
     assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Nobody reads what is said beside the report.
+/// The messages besides the report have no reader.
 #[test]
 fn a_report_does_not_need_stderr() {
     let arguments = ["-T", "syscall", "--verbose", "--duration", "10ms"];
@@ -645,7 +645,7 @@ fn a_report_does_not_need_stderr() {
     assert_status(&output, 2);
 }
 
-/// Whoever reads the report has seen enough, and the command goes on.
+/// The reader of the report is gone, and the command continues.
 #[test]
 fn a_command_ends_as_itself_without_a_reader() {
     let script = r#"exec 3>&1; { "$@" 2>&1 >/dev/null; echo "status $?" >&3; } | head -2 >/dev/null"#;
@@ -661,7 +661,7 @@ fn a_command_ends_as_itself_without_a_reader() {
     assert_eq!(output.stdout, "status 7\n", "{}", output.stderr);
 }
 
-/// The same command in both forms, which `compare` takes for the same.
+/// The same command in both forms, which `compare` treats alike.
 #[test]
 fn a_compact_report_is_short() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compact");
@@ -706,7 +706,7 @@ fn ctrl_c_works_in_a_job_that_was_started_ignoring_it() {
     assert_report(&output.stdout);
 }
 
-/// The first waits for a command that does not end.
+/// The first one waits for a command that does not end.
 #[test]
 fn a_second_ctrl_c_ends_at_once() {
     let script = r#"trap "echo INT >&2" INT; echo "pid $$" >&2; while :; do sleep 0.05; done"#;
@@ -715,7 +715,7 @@ fn a_second_ctrl_c_ends_at_once() {
     let stderr = running.stderr();
     let pid: i32 = stderr.split("\npid ").nth(1).unwrap().trim().parse().unwrap();
     running.signal(Signal::SIGINT).unwrap();
-    // To the tool alone, as nobody but a terminal sends it to both. It waits.
+    // Only to the tool; a terminal sends it to both. The tool waits.
     let patience = wait_for("the first Ctrl-C to end it", Duration::from_millis(300), || {
         !is_alive(running.pid().as_raw())
     });
@@ -724,13 +724,13 @@ fn a_second_ctrl_c_ends_at_once() {
     let ended = wait_for("the second Ctrl-C to end it", LIMIT, || {
         !is_alive(running.pid().as_raw())
     });
-    // The command is not ours to kill, but this test's.
+    // The tool does not kill the command, so the test does.
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL).unwrap();
     ended.unwrap();
     assert_status(&running.finish(LIMIT).unwrap(), 130);
 }
 
-/// It exists and is no zombie.
+/// Whether the process exists and is not a zombie.
 fn is_alive(pid: i32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
@@ -763,7 +763,7 @@ fn a_closed_pipe_is_not_an_error() {
     assert_eq!((lines[0], lines[lines.len() - 1]), (banner, "status 0"), "{output:?}");
     assert!(lines[1..lines.len() - 1].iter().all(|line| is_note(line)), "{output:?}");
     assert_eq!(output.stdout.lines().count(), 3);
-    // What is written elsewhere, too, is written to its end.
+    // Other outputs are still written completely.
     let export = Scratch::file("export", "");
     let output = self::output(shell(
         script,
@@ -775,7 +775,7 @@ fn a_closed_pipe_is_not_an_error() {
     let reports: Vec<serde_json::Value> = reports.collect::<Result<_, _>>().unwrap();
     assert!((2..50).contains(&reports.len()), "{}", reports.len());
     assert!(reports.last().unwrap()["in_flight"]["end"].is_number(), "{exported}");
-    // Here, it is met in the middle of a run.
+    // Here the error occurs in the middle of a run.
     let slow = ["--slower", "0", "--duration", "20s"];
     let slow = self::output(shell(&format!("{{ {script}; }} 2>&1 | tail -1"), &slow));
     assert_eq!(slow.stdout, "status 0\n");
@@ -798,7 +798,7 @@ fn a_report_goes_to_the_named_file() {
     assert!(line.starts_with("error: cannot write '/nonexistent/file': "), "{line}");
 }
 
-/// There is to be no report: that of an earlier run stays.
+/// The run fails before its first report: that of an earlier run is kept.
 #[test]
 fn a_run_that_does_not_begin_leaves_the_file_alone() {
     let report = Scratch::file("earlier", "of an earlier run");
@@ -831,7 +831,7 @@ fn the_time_of_day_is_that_of_the_zone() {
     assert!(differs, "Asia/Tokyo is taken for UTC");
 }
 
-/// A terminal's Ctrl-C goes to all of them.
+/// A terminal sends Ctrl-C to all of its processes.
 #[test]
 fn a_check_that_is_interrupted_leaves_nothing() {
     let folder = std::env::temp_dir().join(format!("iosb-cli-check-{}", std::process::id()));
@@ -875,7 +875,7 @@ fn a_report_can_be_a_line() {
         let is_time = |line: &&&str| line.as_bytes().get(2) == Some(&b':') && line.as_bytes().get(5) == Some(&b':');
         assert_eq!(lines.iter().filter(is_time).count(), 4, "{output:?}");
         assert!(lines[heading - 1].starts_with("time "), "{output:?}");
-        // What is remarkable about a report has a line, too.
+        // A line with what deserves attention may follow.
         let rest = &lines[heading..];
         assert!(
             rest.iter().all(|line| is_time(&line) || !line.starts_with("time ")),
@@ -904,7 +904,7 @@ fn json_has_every_requested_layer_and_op() {
             .filter_map(|op| op["op"].as_str())
             .collect();
         let mut table: Vec<&str> = layer.ops().iter().map(|spec| spec.op.name()).collect();
-        // Those that could not be measured stand behind the others.
+        // Those that could not be measured follow the others.
         ops.sort_unstable();
         table.sort_unstable();
         assert_eq!(ops, table, "{}", layer.name());
@@ -912,7 +912,7 @@ fn json_has_every_requested_layer_and_op() {
     validator::strict(report).unwrap();
 }
 
-/// They are about the text: a script can add `--json` to any command line.
+/// These options affect text only, so `--json` can be added to any command line.
 #[test]
 fn json_ignores_how_text_would_look() {
     for options in [&["-m"][..], &["-u", "-S"], &["--verbose"]] {
@@ -927,7 +927,7 @@ fn json_ignores_how_text_would_look() {
             .find(|op| op["op"] == "close")
             .unwrap();
         assert!(schema::number(&close["count"]) > 0, "{report}");
-        // Far less than it takes to start a program in milliseconds or microseconds, had it been counted in them.
+        // Less than it takes to start a program: the time would be far larger, had it been counted in these units.
         assert!(
             schema::number(&close["min_ns"]) > 10 && !schema::array(&close["buckets"]).is_empty(),
             "{close}"
@@ -990,7 +990,7 @@ fn json_meets_a_closed_pipe_and_a_full_disk_as_text_does() {
 
 #[test]
 fn without_privileges_it_names_them() {
-    // The build's own folder may be closed to others.
+    // The build's own directory may be inaccessible to other users.
     let copy = Scratch::copy("tool", TOOL);
     const NOBODY: u32 = 65534;
     let mut command = Command::new(copy.path());
@@ -1000,7 +1000,7 @@ fn without_privileges_it_names_them() {
     assert!(line.starts_with(UNPRIVILEGED), "{line}");
 }
 
-/// Any words at all end with a status of ours and without a panic. The same ones in every run.
+/// Any arguments end with a documented status and without a panic. The same ones are used in every run.
 #[test]
 fn garbage_is_refused_in_order() {
     #[rustfmt::skip]
@@ -1011,7 +1011,7 @@ fn garbage_is_refused_in_order() {
         "--verbose", "--probe", "auto", "kprobe", "fentry", "tracepoint", "kprobe-event", "--without", "vfs_read",
         "--vmlinux", "--starts", "64", "\u{1F4A5}", "-", "--", "true", "--user", "1e9h", "--json",
     ];
-    /// What is understood must come to an end by itself.
+    /// Valid arguments must end by themselves.
     const ENDS: [&str; 6] = ["10ms", "10ms", "10ms", "0ms", "1e9x", "1us"];
     const VECTORS: usize = 300;
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
@@ -1047,7 +1047,7 @@ fn garbage_is_refused_in_order() {
     }
 }
 
-/// A file that goes away with the test.
+/// A file that is removed with the test.
 struct Scratch(String);
 
 impl Scratch {
@@ -1067,7 +1067,8 @@ impl Scratch {
 
     fn copy(name: &str, of: &str) -> Self {
         let scratch = Self::new(name);
-        // Written by another process: what another test forks meanwhile would have ours open for writing, and it could not be executed.
+        // Another process writes it: a concurrent fork of another test would inherit a descriptor open for writing, and
+        // the file could not be executed.
         let copied = Command::new("install").args(["-m", "755", of, &scratch.0]).status();
         assert!(copied.as_ref().is_ok_and(ExitStatus::success), "{copied:?}");
         scratch

@@ -1,6 +1,6 @@
-//! What shells complete: each is asked at a terminal, by its own Tab, with the script that the tool prints for it.
+//! Completions of each shell, tested at a terminal with its own Tab and the script that the tool prints for it.
 //!
-//! bash is on every machine that runs these tests; zsh and fish are tried where they are installed.
+//! bash is on every machine that runs these tests; zsh and fish are tested if they are installed.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,10 +10,10 @@ use std::process::{Command, Stdio};
 
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
 const TAB: &str = "\t";
-/// A line for the shell, and what it prints for it, which is not in the line itself.
+/// A line for the shell whose output does not occur in the line itself.
 const READY_KEYS: &str = "printf 'rea%s' dy\n";
 const READY: &str = "ready";
-/// The words at the prompt, up to the Tab, and what they become.
+/// The words at the prompt up to the Tab, and the completed line.
 const LINES: [(&str, &str); 11] = [
     ("iosb -T vfs,bt", "iosb -T vfs,btrfs"),
     ("iosb --type=vfs,sy", "iosb --type=vfs,syscall"),
@@ -21,7 +21,7 @@ const LINES: [(&str, &str); 11] = [
     ("IOStackBreakdown comp", "IOStackBreakdown compare"),
     ("IOStackBreakdown help comp", "IOStackBreakdown help compare"),
     ("iosb --slo", "iosb --slower"),
-    // No option that the help does not show.
+    // A hidden option.
     ("iosb --star", "iosb --star"),
     ("iosb -o report.of", "iosb -o report.of.today"),
     ("iosb compare report.of", "iosb compare report.of.today"),
@@ -44,7 +44,7 @@ impl Scene {
         scene
     }
 
-    /// What a shell prints at a terminal when this is typed.
+    /// The output of a shell at a terminal when this is typed.
     fn typed(&self, shell: &str, keys: &str) -> String {
         let path = format!("{}:{}", self.0.display(), std::env::var("PATH").unwrap_or_default());
         let mut terminal = Command::new("timeout")
@@ -59,8 +59,8 @@ impl Scene {
         let mut stdin = terminal.stdin.take().unwrap();
         let mut stdout = terminal.stdout.take().unwrap();
         let mut screen = Vec::new();
-        // A shell that is not ready for keys leaves Tab and the like to the terminal. Once it has run a line, what it prints next
-        // is the prompt at which it is.
+        // Until a shell reads keys, the terminal itself handles Tab and the like. Once it has run a line, its next
+        // output is the prompt.
         stdin.write_all(READY_KEYS.as_bytes()).unwrap();
         while !screen
             .windows(READY.len())
@@ -90,7 +90,7 @@ impl Drop for Scene {
     }
 }
 
-/// Has each line completed, then printed instead of run.
+/// Completes each line, and prints it instead of running it.
 fn completes_every_line(scene: &Scene, shell: &str, prepare: &str) {
     const TO_THE_BEGINNING: &str = "\u{1}";
     let lines = LINES
@@ -126,12 +126,12 @@ fn bash_completes_every_line() {
     completes_every_line(&scene, BASH, "source <(iosb --completions bash)");
 }
 
-/// A second Tab lists what there is, and what that is.
+/// A second Tab lists the candidates with their descriptions.
 #[test]
 fn bash_lists_words_with_what_they_are() {
     let scene = Scene::new("bash-list");
     let mut sleep = Command::new("sleep").arg("1000").spawn().unwrap();
-    // Its figures but the last: there is a list unless it is the only process with them, which Tab then completes.
+    // The number without its last digit: a list is shown unless only this process matches, which Tab then completes.
     let pid = sleep.id().to_string();
     let begun = &pid[..pid.len() - 1];
     let keys =
@@ -146,7 +146,7 @@ fn bash_lists_words_with_what_they_are() {
     );
 }
 
-/// With bash-completion, what follows `--` has the completions of its own command.
+/// With bash-completion, the command after `--` has its own completions.
 #[test]
 fn bash_completes_a_command_as_its_own() {
     const PACKAGE: &str = "/usr/share/bash-completion/bash_completion";
@@ -170,7 +170,7 @@ fn zsh_completes_every_line() {
     }
 }
 
-/// fish answers without a terminal.
+/// fish can complete without a terminal.
 #[test]
 fn fish_completes_every_line() {
     if !is_installed("fish") {

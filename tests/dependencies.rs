@@ -1,6 +1,7 @@
-//! The packages that the tool is made of, held to deny.toml: their licences, the packages that are refused, and where they are from.
+//! Checks the tool's dependencies against deny.toml: licences, refused packages, and sources.
 //!
-//! `cargo deny` checks the same and advisories, too; but it takes longer to build than the tool and its tests together.
+//! `cargo deny` checks the same and security advisories as well, but takes longer to build than the tool and its tests
+//! together.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +25,7 @@ fn listed(text: &str, section: &str, key: &str) -> Vec<String> {
     entries.map(|line| line.split('"').nth(1).unwrap().to_owned()).collect()
 }
 
-/// Whether an SPDX expression allows a use under the licences of a list alone. `A/B` is an old form of `A OR B`.
+/// Whether an SPDX expression can be satisfied by these licences. `A/B` is an old form of `A OR B`.
 fn is_allowed(expression: &str, licences: &[String]) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let mut words = spaced.split_whitespace().peekable();
@@ -63,7 +64,7 @@ fn one(words: &mut Words, licences: &[String]) -> bool {
     licences.contains(&name)
 }
 
-/// The packages that are built on this machine, as cargo describes them.
+/// The packages that are built on this machine, as reported by cargo.
 fn packages() -> Vec<Value> {
     let platform = format!(
         "{}-unknown-linux-{}",
@@ -138,7 +139,7 @@ fn dependencies_are_those_that_deny_toml_allows() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Whatever the machine: a package of another one is in the lock file, too.
+/// Independent of the machine: the lock file has packages of other platforms as well.
 #[test]
 fn all_sources_are_the_usual_registry() {
     let lock = read("Cargo.lock");

@@ -1,5 +1,5 @@
-//! The documentation is held to facts: commands are ones that the tool takes, links lead somewhere, figures and reports agree with
-//! what they come from. What the commands do is for the guests to see.
+//! Checks the documentation: the tool accepts its commands, links have targets, figures and reports agree with their
+//! sources. Guests run the commands.
 
 #[path = "vm/commands.rs"]
 mod commands;
@@ -33,7 +33,7 @@ fn read(file: impl AsRef<Path>) -> String {
     fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// The files of a folder whose names end so.
+/// The files of a directory with this extension.
 fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
     let files = fs::read_dir(root().join(folder)).unwrap();
     let files = files.map(|entry| entry.unwrap().path());
@@ -42,7 +42,7 @@ fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Everything for people to read.
+/// All pages of the documentation.
 fn pages() -> Vec<PathBuf> {
     let mut pages = vec![root().join("README.md")];
     pages.extend(["CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root().join(name)));
@@ -63,11 +63,11 @@ fn every_command_of_the_documentation_is_understood() {
             }
         }
     }
-    // As many as the README alone has, or they were not found.
+    // A minimum, to notice if commands were not found.
     assert!(seen > 60, "{seen}");
 }
 
-/// Those that every machine can show, run as they are written. Run it as root.
+/// Runs the commands that work on every machine, as written. Run it as root.
 #[test]
 fn every_command_that_needs_no_probes_on_functions_runs() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("docs");
@@ -105,7 +105,7 @@ fn every_command_that_needs_no_probes_on_functions_runs() {
         .filter(|command| commands::needs_tracepoints_only(command))
         .collect();
     assert!(all.len() > 25, "{all:?}");
-    // Reports that are compared have to be written first.
+    // The reports to compare must be written first.
     let (compare, all): (Vec<String>, Vec<String>) = all.into_iter().partition(|command| command.contains(" compare "));
     run_all(&all);
     let compared = compare
@@ -119,7 +119,7 @@ fn every_command_that_needs_no_probes_on_functions_runs() {
     assert!(!compare.is_empty());
 }
 
-/// The table of costs is computed from the figures that `benches/run` printed, as the page says, and README has lines of it.
+/// The table of costs follows from the figures printed by `benches/run`, and README has some of its lines.
 #[test]
 fn costs_follow_from_what_was_measured() {
     const OPERATIONS: f64 = 2e6;
@@ -152,7 +152,7 @@ fn costs_follow_from_what_was_measured() {
     assert_eq!(lines.len(), 5);
 }
 
-/// Those of a page's tables that have so many cells.
+/// The rows of a page's tables with this many cells.
 fn rows<const CELLS: usize>(page: &str) -> impl Iterator<Item = [&str; CELLS]> {
     page.lines().filter(|line| line.starts_with("| ")).filter_map(|row| {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
@@ -160,7 +160,7 @@ fn rows<const CELLS: usize>(page: &str) -> impl Iterator<Item = [&str; CELLS]> {
     })
 }
 
-/// A link leads to a file of the tree, and to a heading in it.
+/// A link refers to a file of the tree, and to a heading in it.
 #[test]
 fn links_have_targets() {
     let mut seen = 0;
@@ -188,7 +188,7 @@ fn links(page: &str) -> impl Iterator<Item = &str> {
     page.split("](").skip(1).filter_map(|rest| rest.split(')').next())
 }
 
-/// Of a page, as a link names them: small letters, no punctuation, hyphens for blanks.
+/// The anchors of a page's headings: lower case, no punctuation, hyphens for blanks.
 fn headings(page: &str) -> BTreeSet<String> {
     let anchor = |heading: &str| {
         let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
@@ -202,7 +202,7 @@ fn headings(page: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The lines of a page that are not in blocks of code.
+/// The lines of a page outside blocks of code.
 fn outside_blocks(page: &str) -> impl Iterator<Item = &str> {
     let mut in_block = false;
     page.lines().filter(move |line| {
@@ -212,7 +212,7 @@ fn outside_blocks(page: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What README has room for: the rest belongs into `docs`, all of which it links.
+/// README is limited in size; the rest is in `docs`, and README links all of it.
 #[test]
 fn readme_is_short_and_leads_to_the_rest() {
     let readme = read("README.md");
@@ -224,7 +224,7 @@ fn readme_is_short_and_leads_to_the_rest() {
     }
 }
 
-/// README's picture is XML that browsers accept, and shows the report that it says it shows.
+/// README's picture is valid XML, and shows the report that it claims to show.
 #[test]
 fn the_picture_shows_a_report_of_the_documentation() {
     let page = read("docs/investigations.md");
@@ -239,7 +239,7 @@ fn the_picture_shows_a_report_of_the_documentation() {
     assert!(read("README.md").contains(&format!("]({})", picture::PICTURE)));
 }
 
-/// A line of a report without what differs from one to the next: numbers with their units, bars, layers and families.
+/// The shape of a line: without numbers, units, bars, and names of layers and families.
 fn shape(line: &str) -> String {
     const UNITS: [&str; 9] = ["ns", "us", "ms", "s", "B", "kB", "MB", "GB", "%"];
     const LAYERS: [&str; 9] = [
@@ -250,7 +250,7 @@ fn shape(line: &str) -> String {
     let (line, bar) = line.split_once('|').map_or((line, ""), |(before, _)| (before, " BAR"));
     for word in line.split_whitespace() {
         let bare = word.trim_matches(|c: char| ",;:()".contains(c));
-        // Behind a number, and in the headings of columns.
+        // Units follow numbers, and are in headings.
         if UNITS.contains(&bare) {
             continue;
         }
@@ -265,8 +265,8 @@ fn shape(line: &str) -> String {
     words.join(" ").replace("N call ", "N calls ") + bar
 }
 
-/// Reports of the whole stack in the documentation look as the tool prints them today: their headlines, families, rows, headings of
-/// tables and last lines are of the shape of some in the golden files.
+/// Whole-stack reports in the documentation match the current output: their headlines, families, rows, headings and
+/// last lines have shapes that occur in the golden files.
 #[test]
 fn reports_of_the_documentation_look_as_the_tool_prints_them() {
     const RUNS_OWN: [&str; 5] = ["...", "hook: ", "errors: ", "excluded: ", "warning: "];
@@ -280,7 +280,7 @@ fn reports_of_the_documentation_look_as_the_tool_prints_them() {
         let text = fs::read_to_string(&page).unwrap();
         let blocks = text.split("\n```\n").skip(1).step_by(2);
         for block in blocks.filter(|block| block.contains("threads were inside one")) {
-            // What comes before the first blank line is the run's own, and so is what else went on.
+            // Lines before the first blank one depend on the run, and so do those about other events.
             let lines = block.lines().skip_while(|line| !line.is_empty());
             let lines = lines.filter(|line| line.contains('|') || !line.starts_with(' '));
             let lines = lines.filter(|line| !RUNS_OWN.iter().any(|own| line.starts_with(own)));
@@ -292,7 +292,7 @@ fn reports_of_the_documentation_look_as_the_tool_prints_them() {
     assert!(seen > 8, "{seen}");
 }
 
-/// README's report is that of the example, shortened.
+/// README's report is an excerpt of the example's.
 #[test]
 fn the_report_of_the_readme_is_that_of_the_example() {
     let readme = read("README.md");
@@ -327,7 +327,7 @@ fn commands_are_found_in_blocks_and_in_lines() {
     );
 }
 
-/// The manual as its reader sees it, as far as words go.
+/// The manual as plain text, without roff escapes.
 fn manual() -> String {
     let page = String::from_utf8(manual::page().unwrap()).unwrap();
     let page = ["\\fB", "\\fI", "\\fR", "\\&"]
@@ -379,7 +379,7 @@ fn the_manual_has_every_option_verb_and_section() {
     }
 }
 
-/// Examples of the manual are commands that the tool takes.
+/// The tool accepts the examples of the manual.
 #[test]
 fn examples_of_the_manual_are_understood() {
     let manual = manual();
@@ -394,7 +394,7 @@ fn examples_of_the_manual_are_understood() {
     }
 }
 
-/// What stands at the head of a line of a report, or of a column, is explained: those of all reports that the tests have.
+/// The manual explains the beginnings of lines and the columns of all reports in the golden files.
 #[test]
 fn the_manual_explains_what_reports_say() {
     use iostackbreakdown::catalog::Layer;
@@ -425,7 +425,7 @@ fn the_manual_explains_what_reports_say() {
     );
 }
 
-/// Not a layer's name, nor what is told of one operation.
+/// Whether it begins a message, rather than being a layer's name or about a single operation.
 fn is_a_message(head: &str) -> bool {
     use iostackbreakdown::catalog::Layer;
     let is_words = !head.is_empty() && head.chars().all(|c| c.is_ascii_alphabetic() || c == ' ');

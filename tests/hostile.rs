@@ -1,5 +1,5 @@
-//! What others have chosen, as names and files to read, and readers that do not read: on this machine, whatever it allows. Run it as
-//! root.
+//! Hostile input: names and files chosen by others, and readers that do not read; on this machine, whatever it allows.
+//! Run it as root.
 
 #[allow(dead_code, reason = "shared with the guests, who need more of it")]
 #[path = "vm/guest/process.rs"]
@@ -24,15 +24,15 @@ use process::{Output, Running, run, wait_for};
 use serde_json::Value;
 
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
-/// Far more than anything here needs; reaching it is a failure.
+/// Far more than any of these tests needs; reaching it is a failure.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How soon a signal ends a run, whoever reads or does not: the second that a reader has, and what a busy machine takes besides.
+/// How soon a signal ends a run, even without a reader: the second that a reader gets, and delays of a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 const BANNER: &str = "Tracing ";
 
-/// Commands to a terminal in three ways, the end of a line in three, a change of direction, and a frame's end.
+/// Terminal commands in three encodings, the end of a line in three, a change of direction, and the end of a frame.
 const NAME: &str = "a;\u{1b}[31m\u{9b}7m\u{7}\u{202e}\u{2028}\u{2029}\nb\u{85}c";
-/// The same, as short as a thread's name is.
+/// The same, as short as a thread's name.
 const THREAD: &str = "a\u{1b}[3m\u{9b}\u{202e}b";
 
 fn tool(arguments: &[&str]) -> Command {
@@ -41,14 +41,14 @@ fn tool(arguments: &[&str]) -> Command {
     tool
 }
 
-/// `"$@"` in the script is the tool with these arguments.
+/// Runs a script in which `"$@"` is the tool with these arguments.
 fn bash(script: &str, arguments: &[&str]) -> Command {
     let mut bash = Command::new("bash");
     bash.args(["-c", script, "bash", TOOL]).args(arguments);
     bash
 }
 
-/// A folder that goes away with the test.
+/// A directory that is removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -73,7 +73,7 @@ impl Drop for Folder {
     }
 }
 
-/// Its status, and what it printed, of which nothing is a command to a terminal.
+/// The exit status and the output, which must not contain terminal commands.
 fn shown(command: &mut Command) -> Output {
     let output = run(command, LIMIT).unwrap();
     for text in [&output.stdout, &output.stderr] {
@@ -84,7 +84,7 @@ fn shown(command: &mut Command) -> Output {
     output
 }
 
-/// One line of error.
+/// The single line of an error.
 fn refused(command: &mut Command) -> String {
     let output = shown(command);
     let lines: Vec<&str> = output.stderr.lines().filter(|line| !line.starts_with(BANNER)).collect();
@@ -101,7 +101,7 @@ fn refused(command: &mut Command) -> String {
     line.to_owned()
 }
 
-/// A thread that calls itself so reads a file of such a name.
+/// A thread with such a name reads a file with such a name.
 fn traced(folder: &Folder, options: &[&str]) -> Output {
     let file = folder.file(NAME, "content\n");
     let script = r#"printf %s "$1" >/proc/$$/comm; read line <"$2"; read line <"$2""#;
@@ -170,7 +170,7 @@ fn a_name_in_json_is_escaped_and_the_same_when_parsed() {
 }
 
 #[test]
-fn errors_show_what_they_were_given_and_no_more() {
+fn errors_quote_their_input_and_no_more() {
     for arguments in [
         &["-d", NAME][..],
         &["-p", NAME],
@@ -206,7 +206,7 @@ fn report(subject: &str) -> Value {
 }
 
 #[test]
-fn compare_shows_what_a_file_says_and_no_more() {
+fn compare_shows_the_contents_of_a_file_and_no_more() {
     let folder = Folder::new();
     let file = folder.file("report", report(NAME).to_string());
     let output = shown(&mut tool(&["compare", &file, &file]));
@@ -220,7 +220,7 @@ fn compare_shows_what_a_file_says_and_no_more() {
 }
 
 #[test]
-fn compare_reads_files_and_pipes_and_nothing_without_end() {
+fn compare_reads_files_and_pipes_and_nothing_endless() {
     let folder = Folder::new();
     let good = folder.file("good", report("x").to_string());
     let path = |name: &str| folder.0.join(name).to_str().unwrap().to_owned();
@@ -264,7 +264,7 @@ fn compare_reads_files_and_pipes_and_nothing_without_end() {
         ),
         (folder.file("bytes", [0xff, 0, b'{', 0x80]), "line 1 of"),
         (folder.file("array", "[1,2]"), "line 1 of"),
-        // An element takes far more in memory than these three bytes.
+        // An element takes far more memory than these three bytes.
         (
             folder.file(
                 "many",
@@ -275,12 +275,12 @@ fn compare_reads_files_and_pipes_and_nothing_without_end() {
     ];
     for (bad, says) in &cases {
         for arguments in [["compare", bad, &good], ["compare", &good, bad]] {
-            // The memory that it may have; the file of 600 MB has none of it.
+            // The memory limit; the file of 600 MB has no blocks.
             let line = refused(&mut bash(r#"ulimit -v 400000; exec "$@""#, &arguments));
             assert!(line.contains(says) && line.len() < 600, "{arguments:?}: {line}");
         }
     }
-    // What is not asked for is skipped, however deep it is.
+    // Unknown fields are skipped, however deeply nested.
     let deep = folder.file("deep", deep);
     for script in [
         r#""$@""#,
@@ -298,7 +298,7 @@ fn compare_reads_files_and_pipes_and_nothing_without_end() {
     assert!(line.contains("is longer than"), "{line}");
 }
 
-/// A run that reports to somebody who does not read.
+/// A run whose reader does not read.
 struct Unread {
     child: Child,
     stderr: BufReader<std::process::ChildStderr>,
@@ -314,7 +314,7 @@ impl Unread {
         Self { child, stderr }
     }
 
-    /// Waits until a thread of it waits for its reader.
+    /// Waits until one of its threads waits for the reader.
     fn wait_until_stuck(&self) {
         let tasks = format!("/proc/{}/task", self.child.id());
         let is_writing = |task: &fs::DirEntry| {
@@ -328,7 +328,7 @@ impl Unread {
         .unwrap();
     }
 
-    /// What it says when the signal has ended it, which it does soon.
+    /// The messages of a run ended by a signal, which has to be quick.
     fn end(mut self, signal: Signal) -> (ExitStatus, String) {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
         wait_for("the end", SOON, || self.child.try_wait().unwrap().is_some()).unwrap();
@@ -354,7 +354,7 @@ fn reports(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// When each began and how long it was, in milliseconds.
+/// The start and the length of each report, in milliseconds.
 fn spans(reports: &[Value]) -> Vec<(i64, i64)> {
     let span = |report: &Value| {
         let start: jiff::Timestamp = report["start"].as_str().unwrap().parse().unwrap();
@@ -367,7 +367,7 @@ fn spans(reports: &[Value]) -> Vec<(i64, i64)> {
 }
 
 #[test]
-fn a_signal_ends_a_run_that_nobody_reads_and_the_pipe_has_whole_lines() {
+fn a_signal_ends_a_run_without_a_reader_and_the_pipe_has_whole_lines() {
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         let (reader, writer) = pipe();
         let unread = Unread::start(&mut tool(&["--json", "0.02"]), writer);
@@ -384,7 +384,7 @@ fn a_signal_ends_a_run_that_nobody_reads_and_the_pipe_has_whole_lines() {
 }
 
 #[test]
-fn what_nobody_took_in_time_is_counted() {
+fn reports_not_read_in_time_are_counted() {
     let (_reader, writer) = UnixStream::pair().unwrap();
     let unread = Unread::start(&mut tool(&["--json", "0.02"]), OwnedFd::from(writer));
     unread.wait_until_stuck();
@@ -393,9 +393,9 @@ fn what_nobody_took_in_time_is_counted() {
     assert_eq!(said, "2 reports were not written: the reader was too slow\n");
 }
 
-/// Its reports go where nobody reads, and its command is not kept waiting for that.
+/// The reports have no reader, but the command must get its signal without delay.
 #[test]
-fn a_signal_reaches_the_command_of_a_run_that_nobody_reads() {
+fn a_signal_reaches_the_command_of_a_run_without_a_reader() {
     let (_reader, writer) = UnixStream::pair().unwrap();
     let command = ["sh", "-c", "trap 'exit 9' TERM; while :; do sleep 0.02; done"];
     let arguments = [&["--json", "-o", "-", "0.02", "--"], &command[..]].concat();
@@ -449,7 +449,7 @@ fn the_first_ctrl_c_ends_the_shortest_intervals() {
 }
 
 #[test]
-fn a_signal_ends_a_run_whose_stderr_nobody_reads() {
+fn a_signal_ends_a_run_whose_stderr_has_no_reader() {
     let ((reader, writer), (_full, stderr)) = (pipe(), pipe());
     let size = nix::fcntl::fcntl(&stderr, nix::fcntl::FcntlArg::F_GETPIPE_SZ).unwrap();
     nix::unistd::write(&stderr, &vec![b'x'; size as usize]).unwrap();
@@ -477,9 +477,9 @@ fn a_signal_ends_a_run_whose_stderr_nobody_reads() {
     assert!(text.contains("lost 0, unfinished"), "{text}");
 }
 
-/// As a terminal shared with another program may leave it.
+/// Another program that shares the terminal may make it non-blocking.
 #[test]
-fn a_pipe_that_somebody_made_non_blocking_gets_all_of_it() {
+fn a_pipe_made_non_blocking_by_another_process_gets_all_of_it() {
     let (reader, writer) = pipe();
     let flags = nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK);
     nix::fcntl::fcntl(&writer, flags).unwrap();
@@ -491,7 +491,7 @@ fn a_pipe_that_somebody_made_non_blocking_gets_all_of_it() {
     // It is full by then.
     let mut waiting = 0;
     wait_for("a full pipe", LIMIT, || {
-        // SAFETY: the kernel fills in a number.
+        // SAFETY: the kernel fills in an integer.
         unsafe { libc::ioctl(reader.as_raw_fd(), libc::FIONREAD, &raw mut waiting) };
         waiting >= 60_000
     })
@@ -502,9 +502,9 @@ fn a_pipe_that_somebody_made_non_blocking_gets_all_of_it() {
     assert_eq!(reports(&text).len(), 4);
 }
 
-/// A directory that all may write to is one where others plant links, and names that can be guessed can be taken.
+/// In a directory that all users may write to, others can plant links and take predictable names.
 #[test]
-fn a_check_works_where_nobody_else_can_reach() {
+fn a_check_works_where_other_users_cannot() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new();
     let mut check = bash(r#"umask 0; exec "$@""#, &["--check", "-T", "syscall"]);
@@ -520,7 +520,7 @@ fn a_check_works_where_nobody_else_can_reach() {
     })
     .unwrap();
     let directory = seen.unwrap();
-    // It may be gone by now, but not often.
+    // It may have ended by now, but not often.
     if let Ok(metadata) = directory.metadata() {
         assert_eq!(metadata.permissions().mode() & 0o7777, 0o700);
     }
@@ -530,7 +530,7 @@ fn a_check_works_where_nobody_else_can_reach() {
     assert!(fs::read_dir(&folder.0).unwrap().next().is_none());
 }
 
-/// Values that no option wants, or wants only some of.
+/// Values that are valid for no option, or only for some.
 const VALUES: [&[u8]; 16] = [
     b"",
     b"18446744073709551616",
@@ -549,7 +549,7 @@ const VALUES: [&[u8]; 16] = [
     b"5 s",
     b"0.0000000001",
 ];
-/// Of all cases, as many are tried, always the same.
+/// This many of all cases are tried, always the same ones.
 const CASES: usize = 250;
 const SEED: u64 = 0x5eed;
 
@@ -578,7 +578,7 @@ fn cases() -> Vec<Vec<OsString>> {
     cases
 }
 
-/// Whatever it is given, it ends with a status that is documented, and says in one line what is wrong.
+/// Any arguments end with a documented status, and a one-line error.
 #[test]
 fn bad_input_is_one_line_of_error() {
     let folder = Folder::new();
@@ -601,10 +601,10 @@ fn bad_input_is_one_line_of_error() {
         let errors = output.stderr.lines().filter(|line| line.starts_with("error: ")).count();
         let is_right = match output.status.code() {
             Some(0) => errors == 0,
-            // A check's failure is its table.
+            // A failed check prints its table.
             Some(1) if is_check => errors <= 1,
             Some(1 | 2) => errors == 1,
-            // As a shell has it: the command cannot be run.
+            // As in shells: the command cannot be executed.
             Some(126 | 127) => case[0] == "--" && errors == 1,
             _ => false,
         };

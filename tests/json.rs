@@ -1,4 +1,5 @@
-//! Reports made by hand, as JSON: of the form of the schema, which allows no other, and with the numbers of the text.
+//! Reports built by hand, as JSON: they match the schema, which allows nothing else, and have the same numbers as the
+//! text.
 
 #[allow(dead_code, reason = "shared with the tests of text")]
 mod groups;
@@ -109,7 +110,7 @@ fn every_report_is_one_line_that_the_schema_allows() {
     }
 }
 
-/// Whoever reads a report with the types that it was written with has all of it.
+/// Reading a report with the types that wrote it returns all of it.
 #[test]
 fn every_report_is_read_back() {
     for (name, report) in cases() {
@@ -124,7 +125,7 @@ fn every_report_is_read_back() {
     }
 }
 
-/// What is not in a report is nothing that was measured, as in those of earlier versions; what nobody knows is skipped.
+/// A missing field means not measured, as in reports of earlier versions; unknown fields are skipped.
 #[test]
 fn reports_of_other_versions_are_read() {
     let mut line: Value = serde_json::from_str(&printed(&trouble())).unwrap();
@@ -178,7 +179,7 @@ fn reports_of_other_versions_are_read() {
     }
 }
 
-/// Slow calls and reports tell themselves apart.
+/// Slow calls and reports can be distinguished.
 #[test]
 fn lines_of_every_kind_are_read_back() {
     let mut out = Vec::new();
@@ -194,7 +195,7 @@ fn lines_of_every_kind_are_read_back() {
     assert_eq!((line.slow_call, line.slow_calls_not_told), (None, None));
 }
 
-/// Whatever its numbers and texts are, those that may be null included.
+/// With any numbers and texts, including nulls.
 fn with_any_values(
     value: &mut Value,
     numbers: &mut impl Iterator<Item = (bool, u32)>,
@@ -234,7 +235,7 @@ proptest! {
     }
 }
 
-/// Of every object in every report: none of its fields can go, none can come.
+/// For every object in every report: no field can be removed, and none added.
 #[test]
 fn the_schema_allows_nothing_else() {
     let mut objects = 0;
@@ -245,7 +246,8 @@ fn the_schema_allows_nothing_else() {
     assert!(objects > 300, "{objects}");
 }
 
-/// The compact form has the objects of the full one, of the same schema, and leaves out none that was called, or not measured.
+/// The compact form contains the objects of the full one, with the same schema, except those that were measured and
+/// never called.
 #[test]
 fn a_compact_report_leaves_out_what_was_never_called() {
     let mut left_out = 0;
@@ -259,7 +261,7 @@ fn a_compact_report_leaves_out_what_was_never_called() {
             let ops = layer["ops"].as_array().unwrap();
             let is_measured = ops.iter().any(|op| op["measured"] == true);
             assert_eq!(layer["measured"], is_measured, "{name}: {layer}");
-            // Its own reason says all.
+            // Its own reason is enough.
             if !is_measured {
                 layer["ops"] = Value::Array(Vec::new());
             }
@@ -269,7 +271,7 @@ fn a_compact_report_leaves_out_what_was_never_called() {
     assert!(left_out > 50, "{left_out}");
 }
 
-/// How many elements of lists are in the full form alone, all of which have to be unused.
+/// The number of list elements that only the full form has, all of which must be unused.
 fn left_out_of(full: &Value, compact: &Value) -> Result<usize, String> {
     match (full, compact) {
         (Value::Object(full), Value::Object(compact)) if full.keys().eq(compact.keys()) => full
@@ -297,7 +299,7 @@ fn left_out_of(full: &Value, compact: &Value) -> Result<usize, String> {
     }
 }
 
-/// Of an op, a family, a class, a row or a probe: it was measured, and all that it counts is 0.
+/// For an op, a family, a class, a row or a probe: it was measured, and all of its counts are 0.
 fn is_unused(element: &Value) -> bool {
     const COUNTS: [&str; 11] = [
         "count",
@@ -317,7 +319,7 @@ fn is_unused(element: &Value) -> bool {
     is_measured && COUNTS.iter().all(|name| is_zero(&element[*name]))
 }
 
-/// What `--slower` tells between reports.
+/// What `--slower` prints between reports.
 #[test]
 fn a_slow_call_is_one_line_that_the_schema_allows() {
     let whole = slow_call();
@@ -381,7 +383,7 @@ fn slow_call() -> SlowCall {
     }
 }
 
-/// Nor can a value be of another kind, or a number be negative, a fraction, or beyond 64 bits.
+/// Nor can a value have another type, or a number be negative, fractional, or wider than 64 bits.
 #[test]
 fn the_schema_allows_no_other_values() {
     let report: Value = serde_json::from_str(&printed(&several_layers())).unwrap();
@@ -404,7 +406,7 @@ fn the_schema_allows_no_other_values() {
     assert!(values > 1000, "{values}");
 }
 
-/// What is said to be not measured has no numbers, and what has numbers no reason.
+/// What is not measured has no numbers, and what has numbers has no reason.
 #[test]
 fn the_schema_ties_numbers_to_what_was_measured() {
     let report: Value = serde_json::from_str(&printed(&trouble())).unwrap();
@@ -439,7 +441,7 @@ fn the_schema_ties_numbers_to_what_was_measured() {
     broken("/layers/1/reason", Value::Null);
 }
 
-/// Every object of the schema names every field, describes it, and says which are all.
+/// Every object of the schema names and describes every field, and allows no others.
 #[test]
 fn the_schema_is_complete() {
     let schema: Value = serde_json::from_str(SCHEMA).unwrap();
@@ -476,7 +478,7 @@ fn the_schema_is_complete() {
     );
 }
 
-/// To the last byte, so that no change of form goes unseen.
+/// Compared to the last byte, so that no change goes unnoticed.
 #[test]
 fn a_report_is_as_written_here() {
     let mut report = report(vec![LayerReport {
@@ -585,7 +587,7 @@ fn the_largest_numbers_are_exact() {
 }
 
 #[test]
-fn what_was_detached_is_told_with_what_it_cost() {
+fn a_detached_layer_is_reported_with_its_cost() {
     let report: Value = serde_json::from_str(&printed(&probed())).unwrap();
     assert_eq!(
         report["cost"]["budget"],
@@ -646,7 +648,7 @@ fn a_loss_has_its_cause() {
 }
 
 #[test]
-fn trouble_is_told_by_layer_and_in_sum() {
+fn trouble_is_reported_by_layer_and_in_total() {
     let report: Value = serde_json::from_str(&printed(&trouble())).unwrap();
     let [vfs, ext4, syscall] = [0, 1, 2].map(|index| &report["layers"][index]);
     assert_eq!(vfs["lost"]["return_missed"], 12);
@@ -723,7 +725,7 @@ fn requests_have_what_only_they_have() {
     );
 }
 
-/// As many calls as a quantile needs, and one less.
+/// Exactly as many calls as a quantile needs, and one fewer.
 #[test]
 fn quantiles_that_the_counts_do_not_support_are_null() {
     for (name, _, needed) in QUANTILES {
@@ -742,9 +744,9 @@ fn quantiles_that_the_counts_do_not_support_are_null() {
 }
 
 #[test]
-fn text_and_json_tell_the_same() {
+fn text_and_json_agree() {
     let mut ops = 0;
-    // Of the whole stack, the text has no single layers, and of groups no sums of all.
+    // For the whole stack, the text has no single layers, and for groups no totals.
     let is_classic = |report: &Report| report.stack.is_none() && report.groups.is_none();
     for (name, report) in cases().into_iter().filter(|(_, report)| is_classic(report)) {
         let mut text = Vec::new();
@@ -808,7 +810,7 @@ fn text_of(value: &Value) -> String {
     value.as_str().unwrap().into()
 }
 
-/// Lines that were folded go on behind two blanks.
+/// Joins wrapped lines, which continue after two blanks.
 fn unfold(text: &str) -> String {
     let mut joined = String::new();
     for line in text.lines() {
@@ -888,7 +890,7 @@ fn trouble() -> Report {
     report
 }
 
-/// A layer that this kernel does not let be measured.
+/// A layer that cannot be measured on this kernel.
 fn refused(layer: Layer) -> LayerReport {
     let absent = layer
         .ops()
@@ -961,7 +963,7 @@ fn diskstats(agreement: Agreement) -> Diskstats {
     }
 }
 
-/// Two that follow each other; the last one is shorter.
+/// Two consecutive intervals; the last one is shorter.
 fn interval(number: u32, calls: u64) -> Report {
     let reads = OpReport {
         total_ns: calls * 1_510,
@@ -1030,7 +1032,7 @@ fn every_filter() -> Report {
     }
 }
 
-/// Names are anyone's to choose; none of them ends a line or a string.
+/// Names can contain anything; none of them ends a line or a string.
 fn hostile() -> Report {
     let name = "\n\r\"\\\u{1b}[2J\u{2028}\u{0}\u{1F4A5}";
     let mut report = several_layers();
@@ -1053,7 +1055,7 @@ fn read() -> OpReport {
     }
 }
 
-/// Too few for a p99, and an op that moves no bytes.
+/// Too few calls for a p99, and an op that does not move bytes.
 fn fsync() -> OpReport {
     OpReport {
         total_ns: 19_896_000,
@@ -1070,7 +1072,7 @@ fn never(op: Op) -> OpReport {
     }
 }
 
-/// Calls in the powers of two named, spread over their steps as evenly as they can be.
+/// Calls in these powers of two, spread as evenly as possible over their steps.
 fn slots(counts: &[(u32, u64)]) -> Histogram {
     let mut steps = vec![0; STEPS];
     for (slot, count) in counts {

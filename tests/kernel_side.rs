@@ -1,4 +1,4 @@
-//! Parts of the kernel side that are compiled for this machine (`tests/kernel_side/`), held against what they are to do.
+//! Tests of parts of the kernel side that are compiled for this machine (`tests/kernel_side/`).
 
 #[path = "kernel_side/compile.rs"]
 mod compile;
@@ -22,7 +22,7 @@ static HAND: LazyLock<PathBuf> = LazyLock::new(|| compile::compile("hand", env!(
 /// `tests/kernel_side/frames.c`, compiled once.
 static FRAMES: LazyLock<PathBuf> = LazyLock::new(|| compile::compile("frames", env!("CARGO_TARGET_TMPDIR")));
 
-/// Runs a part of the kernel side, with these words as its input and its output.
+/// Runs a part of the kernel side with these words as its input, and returns its output.
 fn words_of(command: &mut Command, input: &[u64]) -> Vec<u64> {
     let input: Vec<u8> = input.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let mut part = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -35,7 +35,7 @@ fn words_of(command: &mut Command, input: &[u64]) -> Vec<u64> {
     words.map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect()
 }
 
-/// What is done with a failing case.
+/// Where failing cases are stored.
 fn told_and_not_kept() -> ProptestConfig {
     ProptestConfig {
         failure_persistence: None,
@@ -49,7 +49,7 @@ enum Turn {
     Find,
     Keep(u64),
     Forget,
-    /// The same, of what nobody has looked for.
+    /// Deletes an address without a previous lookup.
     Drop,
 }
 
@@ -61,7 +61,7 @@ struct Answer {
     entries: u64,
 }
 
-/// What the table answers, turn by turn.
+/// The table's answer to each turn.
 fn ask(entries: u64, has_places: bool, turns: &[(u64, Turn)]) -> Vec<Answer> {
     let mut input = Vec::new();
     for &(address, turn) in turns {
@@ -85,7 +85,7 @@ fn ask(entries: u64, has_places: bool, turns: &[(u64, Turn)]) -> Vec<Answer> {
     answers.collect()
 }
 
-/// Of a few addresses, as far apart as requests are, so that some want the same place.
+/// Addresses as far apart as those of requests, some with the same slot.
 fn turns() -> BoxedStrategy<Vec<(u64, Turn)>> {
     let address = (1_u64..12).prop_map(|nth| 0xffff_8880_0420_0000 + nth * 448);
     let turn = prop_oneof![
@@ -100,7 +100,7 @@ fn turns() -> BoxedStrategy<Vec<(u64, Turn)>> {
 proptest! {
     #![proptest_config(told_and_not_kept())]
     #[test]
-    fn a_table_has_what_was_kept_and_nothing_else(turns in turns(), entries in 1_u64..12, has_places: bool) {
+    fn a_table_has_what_was_stored_and_nothing_else(turns in turns(), entries in 1_u64..12, has_places: bool) {
         let answers = ask(entries, has_places, &turns);
         prop_assert_eq!(answers.len(), turns.len());
         let mut kept = HashMap::new();
@@ -117,15 +117,15 @@ proptest! {
                     kept.remove(&address);
                 }
             }
-            // What is looked for in the hash map only while something is there is there.
+            // The hash map is only searched while it has entries.
             prop_assert_eq!(answer.elsewhere, if has_places { answer.entries } else { 0 });
         }
     }
 }
 
-/// Four places, and more addresses than that: some are in the hash map, and one leaves it for its place when that is free.
+/// Four slots and more addresses: some are in the hash map, and one moves to its slot when that becomes free.
 #[test]
-fn those_whose_place_is_taken_are_in_the_hash_map() {
+fn entries_whose_slot_is_taken_are_in_the_hash_map() {
     let addresses: Vec<u64> = (1..12).map(|nth| 0xffff_8880_0420_0000 + nth * 448).collect();
     let keep = addresses.iter().map(|&address| (address, Turn::Keep(address)));
     let forget = addresses.iter().map(|&address| (address, Turn::Forget));
@@ -135,7 +135,7 @@ fn those_whose_place_is_taken_are_in_the_hash_map() {
     assert_eq!(answers.last().map(|answer| answer.entries), Some(0));
 }
 
-/// A function of an op, which has a frame of its own.
+/// A function of an op with a frame of its own.
 fn function(op: u8, outermost: bool, shape: Shape) -> u32 {
     let word = PointWord {
         op,
@@ -153,18 +153,19 @@ fn function(op: u8, outermost: bool, shape: Shape) -> u32 {
     word.pack()
 }
 
-/// What happens in a thread: it enters a function, at this address of its stack, returns from one, or exits.
+/// An event in a thread: it enters a function with this stack address, returns from one, or exits.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     In(u32, u64),
-    /// Another function of the same point, which has this address.
+    /// Another function of the same point, with this address.
     InOther(u64, u32, u64),
     Out(u32),
     Exit,
 }
 use Step::{Exit, In, InOther, Out};
 
-/// By turn: when the call that begins or ends was entered (0: none does), and calls lost so far. The first turn is at 1.
+/// For each turn, when the call that begins or ends was entered (0: none does), and the calls lost so far. The first
+/// turn is at 1.
 fn calls(steps: &[Step]) -> Vec<(u64, u64)> {
     let input = steps.iter().flat_map(|step| match *step {
         In(point, stack) => [0, point.into(), stack, point.into()],
@@ -179,12 +180,12 @@ fn calls(steps: &[Step]) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn a_system_call_returns_whichever_it_was() {
+fn a_system_call_returns_whichever_was_entered() {
     let call = function(SYSCALL_FRAME as u8, true, Shape::Syscall);
     let any = SYSCALL_FRAME << POINT_FRAME_SHIFT | 1 << POINT_OUTERMOST_SHIFT;
     assert_ne!(call, any);
     assert_eq!(calls(&[In(call, 900), Out(any), Out(any)]), [(1, 0), (1, 0), (0, 0)]);
-    // The one before has not returned.
+    // The previous one has not returned.
     let again = [In(call, 900), In(call, 900), Out(any)];
     assert_eq!(calls(&again), [(1, 0), (2, 1), (2, 1)]);
 }
@@ -194,23 +195,24 @@ fn a_call_is_that_of_its_outermost_function() {
     let (outer, inner) = (function(3, true, Shape::Fd0), function(3, false, Shape::File0));
     let nested = [In(outer, 900), In(inner, 800), Out(inner), Out(outer)];
     assert_eq!(calls(&nested), [(1, 0), (0, 0), (0, 0), (1, 0)]);
-    // By itself, twice over, as an overlay file system does.
+    // Nested in itself twice, as with overlayfs.
     let overlaid = [In(inner, 900), In(inner, 800), Out(inner), Out(inner)];
     assert_eq!(calls(&overlaid), [(1, 0), (0, 0), (0, 0), (1, 0)]);
-    // The inner one was of a file that was not asked for, and left out when it was entered.
+    // The inner call was on another file, and was left out at its entry.
     let left_out = [In(outer, 900), Out(inner), Out(outer)];
     assert_eq!(calls(&left_out), [(1, 0), (0, 0), (1, 0)]);
 }
 
-/// As `io_write_fixed` does: it is gone from the stack when the other one is entered, and both return at once.
+/// Like `io_write_fixed`: it has left the stack when the other function is entered, and both return at the same time.
 #[test]
-fn a_function_that_another_one_jumps_to_is_inside_its_call() {
+fn a_function_reached_by_a_jump_is_inside_the_same_call() {
     const OTHER: u64 = 0xffff_0000;
     let write = function(3, false, Shape::Kiocb0);
     let jumps = [In(write, 900), InOther(OTHER, write, 900), Out(write), Out(write)];
     assert_eq!(calls(&jumps), [(1, 0), (0, 0), (0, 0), (1, 0)]);
     assert_eq!(calls(&[jumps, jumps].concat())[4..], [(5, 0), (0, 0), (0, 0), (5, 0)]);
-    // Without a return it is found out by the next call of the same function, and the one that was taken for nested is lost, too.
+    // A missing return is detected at the next call of the same function; the call that was taken for nested is lost as
+    // well.
     let dead = [
         In(write, 900),
         InOther(OTHER, write, 900),
@@ -235,20 +237,20 @@ fn a_thread_that_exits_loses_all_calls_that_are_under_way() {
 }
 
 #[test]
-fn what_is_not_seen_of_a_call_makes_it_lost() {
+fn a_partly_seen_call_is_lost() {
     let (outer, inner) = (function(3, true, Shape::Fd0), function(3, false, Shape::File0));
     let other = function(3, false, Shape::Kiocb0);
-    // The entry of the one around it; its return; the return of another one inside.
+    // The entry of the enclosing function, its return, and the return of another one inside it.
     assert_eq!(calls(&[In(inner, 800), Out(outer)]), [(1, 0), (0, 1)]);
     let no_return = [In(outer, 900), In(outer, 900), Out(outer)];
     assert_eq!(calls(&no_return), [(1, 0), (2, 1), (2, 1)]);
     assert_eq!(calls(&[In(inner, 800), Out(other)]), [(1, 0), (0, 1)]);
-    // One that is not deeper on the stack is not inside.
+    // A function that is not deeper on the stack is not nested.
     let dead = [In(inner, 800), In(inner, 800), Out(inner)];
     assert_eq!(calls(&dead), [(1, 0), (2, 1), (2, 1)]);
 }
 
-/// The functions open in a call, as far as there is room for them: what the kernel side's hand is to do.
+/// A model of the kernel side's hand: the open functions of a call, as many as there is room for.
 #[derive(Debug)]
 struct Open {
     keys: Vec<u64>,
@@ -258,7 +260,7 @@ struct Open {
 }
 
 impl Open {
-    /// The first is the system call, whose key no function has; as in `tests/kernel_side/hand.c`.
+    /// The first frame is the system call, whose key no function has; as in `tests/kernel_side/hand.c`.
     const SYSTEM_CALL: u64 = 64;
     const ROOM: usize = OPEN_FUNCTIONS as usize;
 
@@ -302,7 +304,7 @@ proptest! {
                 open.enter(key);
             }
             let last = open.keys[open.keys.len() - 1];
-            // Every moment is in a row.
+            // Every moment is in exactly one row.
             let told = [open.keys.len() as u64, last, open.entries, open.returns, nth as u64 + 1];
             prop_assert_eq!(answer, told);
         }

@@ -1,7 +1,7 @@
-//! System calls of known numbers, counted on this machine, whatever else it allows. Run it as root.
+//! Known numbers of system calls, counted on this machine, whatever it allows. Run it as root.
 //!
-//! Where tasks are preempted inside the kernel and there is nothing but raw tracepoints, the kernel may skip some: then
-//! the tool has to say so, each time, and a run without any has to be exact.
+//! Where tasks are preempted inside the kernel and only raw tracepoints are available, the kernel may skip some: then
+//! the tool must say so each time, and a run without losses must be exact.
 
 #[allow(dead_code, reason = "shared with the guests, who need more of it")]
 #[path = "vm/guest/process.rs"]
@@ -33,14 +33,14 @@ use process::{Running, run, wait_for};
 
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
 const LIMIT: Duration = Duration::from_secs(60);
-/// Runs until one has lost nothing.
+/// The maximum number of runs until one loses nothing.
 const ATTEMPTS: u32 = 5;
-/// Names the folder of a workload, which is this executable, and how often it does everything.
+/// The variable with the directory of a workload, which is this executable, and its number of rounds.
 const WORKLOAD: &str = "IOSB_NATIVE_WORKLOAD";
 const ROUNDS: &str = "IOSB_NATIVE_ROUNDS";
 const FOR_EVER: &str = "for ever";
 
-/// What a round calls: name, times, bytes of each.
+/// The calls of a round: name, number, bytes of each.
 const ROUND: [(&str, u64, u64); 19] = [
     ("read", 101, 10),
     ("pread64", 41, 100),
@@ -52,7 +52,7 @@ const ROUND: [(&str, u64, u64); 19] = [
     ("fsync", 3, 0),
     ("fdatasync", 5, 0),
     ("ftruncate", 2, 0),
-    // By a descriptor, as glibc's fstat() does it.
+    // On a descriptor, as in glibc's fstat().
     ("newfstatat", 13, 0),
     ("mkdirat", 2, 0),
     ("linkat", 1, 0),
@@ -63,17 +63,17 @@ const ROUND: [(&str, u64, u64); 19] = [
     ("fstatfs", 29, 0),
     ("fsetxattr", 4, 0),
 ];
-/// Calls of a round on what is no file, which are not counted, but their number is told.
+/// Calls of a round on other kinds of files, which are only reported as excluded.
 const ON_SOCKETS: u64 = 2;
 const ON_PIPES: u64 = 12;
 const ON_DEVICES: u64 = 5;
 const ON_EVENTS: u64 = 8;
 const EXCLUDED: u64 = ON_SOCKETS + ON_PIPES + ON_DEVICES + ON_EVENTS;
 
-/// Those that nothing else in the process calls, not even to start.
+/// Calls that nothing else in the process makes, not even its start.
 const RARE: [&str; 4] = ["pread64", "preadv", "pwrite64", "fdatasync"];
 
-/// One page that the test and its workload share, so that they can talk without a call that would be counted.
+/// A page that the test and its workload share, so that they can communicate without calls that would be counted.
 struct Shared(*const [AtomicU32; 2]);
 
 impl Shared {
@@ -89,20 +89,20 @@ impl Shared {
             .unwrap();
         file.set_len(4096).unwrap();
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a new mapping of an open file, which is as long.
+        // SAFETY: a new mapping of an open file of this length.
         let page = unsafe { libc::mmap(std::ptr::null_mut(), 4096, protection, flags, file.as_raw_fd(), 0) };
         assert_ne!(page, libc::MAP_FAILED);
         Self(page.cast())
     }
 
-    /// Let go; rounds done.
+    /// Whether to start; the number of rounds done.
     fn words(&self) -> &[AtomicU32; 2] {
-        // SAFETY: the mapping stays for as long as the process does, and has only atomics in it.
+        // SAFETY: the mapping stays as long as the process, and contains only atomics.
         unsafe { &*self.0 }
     }
 }
 
-/// Not a test: what this executable does when it is started as a workload.
+/// Not a test: the workload, when this executable is started as one.
 #[test]
 fn workload() {
     let Some(folder) = std::env::var_os(WORKLOAD) else {
@@ -135,7 +135,7 @@ fn workload() {
         done.store(n, Ordering::SeqCst);
     }
     if std::env::var_os("IOSB_NATIVE_ENDS").is_some() {
-        // SAFETY: the test harness would go on and call what is counted.
+        // SAFETY: the test harness would make more calls that are counted.
         unsafe { libc::_exit(0) };
     }
     loop {
@@ -143,7 +143,7 @@ fn workload() {
     }
 }
 
-/// What is no file on a disk.
+/// Files that are not on a disk.
 struct Others {
     pipe: (OwnedFd, OwnedFd),
     socket: (UnixStream, UnixStream),
@@ -161,12 +161,12 @@ impl Others {
         }
     }
 
-    /// What goes in comes out.
+    /// A pair of which one end returns what is written to the other.
     fn round(&self) {
         let mut memory = [0_u8; 16];
         let at = memory.as_mut_ptr();
         let passed_on = |from: i32, to: i32, bytes: &[u8]| {
-            // SAFETY: what goes in comes out, and there is room for it.
+            // SAFETY: the buffers are valid, and large enough.
             let answers = unsafe {
                 [
                     libc::syscall(libc::SYS_write, to, bytes.as_ptr(), bytes.len()),
@@ -188,14 +188,14 @@ impl Others {
             passed_on(event, event, &1_u64.to_ne_bytes());
         }
         for _ in 0..ON_DEVICES {
-            // SAFETY: there is room for it.
+            // SAFETY: the buffer is large enough.
             let answer = unsafe { libc::syscall(libc::SYS_read, self.zero.as_raw_fd(), at, 10) };
             assert_eq!(answer, 10);
         }
     }
 }
 
-/// Every call by its number, so that no library chooses another.
+/// Every call by its number, so that no library chooses another one.
 fn round(file: i32, others: &Others, path: &CStr) {
     let mut memory = [0_u8; 4096];
     let at = memory.as_mut_ptr();
@@ -208,7 +208,7 @@ fn round(file: i32, others: &Others, path: &CStr) {
     let mut made = 0;
     for (name, times, bytes) in ROUND {
         for _ in 0..times {
-            // SAFETY: the memory is long enough for every one of them, the files are open.
+            // SAFETY: the memory is large enough for each of them, and the files are open.
             let answer = unsafe {
                 match name {
                     "read" => {
@@ -251,7 +251,7 @@ fn round(file: i32, others: &Others, path: &CStr) {
                     "fstatfs" => libc::syscall(libc::SYS_fstatfs, file, at),
                     "fsetxattr" => {
                         let name = c"user.native".as_ptr();
-                        // Not every file system has such.
+                        // Not every file system supports these.
                         libc::syscall(libc::SYS_fsetxattr, file, name, at, 1, 0).max(0)
                     }
                     other => unreachable!("{other}"),
@@ -268,20 +268,20 @@ fn round(file: i32, others: &Others, path: &CStr) {
     others.round();
 }
 
-/// As glibc does it since 2.33.
+/// As in glibc since 2.33.
 fn stat_of(descriptor: i32) -> i64 {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
     let (nothing, flags) = (c"".as_ptr(), libc::AT_EMPTY_PATH);
-    // SAFETY: the kernel fills the structure in.
+    // SAFETY: the kernel fills in the structure.
     unsafe { libc::syscall(libc::SYS_newfstatat, descriptor, nothing, stat.as_mut_ptr(), flags) }
 }
 
-/// A name that nothing has.
+/// A name that does not exist.
 fn beside(path: &CStr, number: u32) -> CString {
     CString::new(format!("{}.{number}", path.to_str().unwrap())).unwrap()
 }
 
-/// A folder, the workloads in it, and the way to talk to them.
+/// A directory, the workloads in it, and the page shared with them.
 struct Stage {
     folder: PathBuf,
     shared: Shared,
@@ -319,7 +319,7 @@ impl Drop for Stage {
     }
 }
 
-/// The same executable doing the same for as long as this lives.
+/// The same executable doing the same while this exists.
 fn noise() -> (Stage, Running) {
     let stage = Stage::new();
     let running = Running::start(&mut stage.workload(FOR_EVER)).unwrap();
@@ -328,7 +328,7 @@ fn noise() -> (Stage, Running) {
     (stage, running)
 }
 
-/// What all reports of a run together tell: calls and bytes of each op, excluded calls, lost ones.
+/// The sum of all reports of a run: calls and bytes of each op, excluded calls, lost calls.
 #[derive(Debug, Default)]
 struct Told {
     ops: BTreeMap<String, (u64, u64)>,
@@ -367,7 +367,7 @@ impl Told {
         told
     }
 
-    /// The same of JSON Lines, every one of which has to be valid.
+    /// The same from JSON Lines, each of which must be valid.
     fn parse_json(lines: &str) -> Self {
         let mut told = Self {
             text: lines.into(),
@@ -389,7 +389,7 @@ impl Told {
         told
     }
 
-    /// Whether nothing is missing. It panics when something is and nobody says so.
+    /// Whether nothing is missing. Panics if calls are missing without being reported as lost.
     fn is_exactly(&self, names: &[&str], rounds: u64) -> bool {
         let truth = |name: &str| {
             ROUND
@@ -431,14 +431,14 @@ fn exact(mut attempt: impl FnMut() -> bool) {
     );
 }
 
-/// Traces a workload from its first call to its last by its number.
+/// Traces a workload by its number, from its first call to its last.
 fn by_pid(rounds: u32, options: &[&str]) -> Told {
     Told::parse(&report_of(rounds, options).text)
 }
 
-/// What was reported of a workload.
+/// The reports about a workload.
 struct Reported {
-    /// Its number, and when it was let go.
+    /// Its number, and when it was started.
     pid: u64,
     began: jiff::Timestamp,
     text: String,
@@ -477,7 +477,7 @@ fn report_of_layers(layers: &[&str], rounds: u32, options: &[&str]) -> Reported 
     }
 }
 
-/// When the span of a JSON report began and ended, in milliseconds.
+/// The start and the end of a JSON report's span, in milliseconds.
 fn span(report: &serde_json::Value) -> (i64, i64) {
     let start = report["start"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
     let length = schema::number(&report["duration_ns"]) / 1_000_000;
@@ -485,7 +485,7 @@ fn span(report: &serde_json::Value) -> (i64, i64) {
     (start, start + i64::try_from(length).unwrap())
 }
 
-/// Its files are all open: it sleeps until it is let go, in the thread that works.
+/// All files are open, and the working thread waits for its start.
 fn is_asleep(pid: i32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
@@ -519,7 +519,7 @@ fn a_process_is_counted_exactly() {
 }
 
 #[test]
-fn others_that_do_the_same_are_not_counted() {
+fn other_processes_doing_the_same_are_not_counted() {
     let _noise = noise();
     exact(|| by_pid(20, &[]).is_exactly(&all(), 20));
 }
@@ -535,7 +535,7 @@ fn intervals_add_up() {
 }
 
 #[test]
-fn json_tells_a_process_exactly() {
+fn json_counts_a_process_exactly() {
     let _noise = noise();
     exact(|| {
         let reported = report_of(20, &["--json"]);
@@ -571,7 +571,7 @@ fn json_intervals_add_up_and_follow_each_other() {
         for pair in reports.windows(2) {
             let ((start, end), (next, _)) = (span(&pair[0]), span(&pair[1]));
             assert!((end - next).abs() < 20, "{lines}");
-            // After a late one comes a shorter one, which may be over within the same millisecond.
+            // An interval after a delayed one is shorter, and may end within the same millisecond.
             assert!(start <= end, "{lines}");
             assert!(pair[0]["in_flight"]["end"].is_null(), "known at the end of a run only");
         }
@@ -579,14 +579,14 @@ fn json_intervals_add_up_and_follow_each_other() {
     });
 }
 
-/// Whatever this kernel lets be hooked: every moment of every call is in a row, and what is not measured is named.
+/// Whatever this kernel allows: every moment of every call is in a row, and what is not measured is named.
 #[test]
 fn the_whole_stack_has_every_moment_in_a_row() {
     const ROUNDS: u64 = 20;
     let _noise = noise();
     exact(|| {
         let text = report_of_layers(&[], ROUNDS as u32, &["--json"]).text;
-        // That the rows of each family are its time is part of what is looked at here.
+        // This also checks that the rows of each family add up to its time.
         let reports = schema::reports(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
         let report = &reports[0];
         let stack = &report["stack"];
@@ -625,9 +625,9 @@ fn the_whole_stack_has_every_moment_in_a_row() {
     });
 }
 
-/// Its file was not asked for, and that is known before the call is over.
+/// Its file is not measured, which is known before the call ends.
 #[test]
-fn who_waits_for_a_pipe_is_inside_no_call() {
+fn a_thread_that_waits_for_a_pipe_is_inside_no_call() {
     let mut cat = Command::new("cat");
     let cat = cat.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut cat = cat.spawn().unwrap();
@@ -637,7 +637,7 @@ fn who_waits_for_a_pipe_is_inside_no_call() {
     wait_for("the tool to begin", LIMIT, || tool.stderr().contains("Tracing ")).unwrap();
     into.write_all(b"x").unwrap();
     out.read_exact(&mut [0]).unwrap();
-    // The next byte, for which it waits.
+    // It waits for the next byte.
     let read = format!("{} 0x0 ", libc::SYS_read);
     let waits = || fs::read_to_string(format!("/proc/{pid}/syscall")).is_ok_and(|call| call.starts_with(&read));
     wait_for("cat to read", LIMIT, waits).unwrap();
@@ -650,7 +650,7 @@ fn who_waits_for_a_pipe_is_inside_no_call() {
     let calls = schema::layers(&report)
         .find(|layer| layer["layer"] == "syscall")
         .unwrap();
-    // The write of the byte and the read under way: the read that got it began before the tool did.
+    // The write of the byte, and the read under way: the read that received it began before the tool did.
     assert_eq!(schema::number(&calls["excluded"]["not_file"]), 2, "{text}");
 }
 

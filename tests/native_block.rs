@@ -1,7 +1,8 @@
-//! Requests of a real disk of this machine, counted by tracepoints alone, beside the kernel's own counters. Run it as root.
+//! Requests of a real disk of this machine, counted by tracepoints only, compared with the kernel's own counters. Run
+//! it as root.
 //!
-//! A kernel may call no tracepoint while certain tasks run, nor in interrupts that hit them. Then the tool has to say what is missing
-//! and why, each time; and a run without has to be exact.
+//! Some kernels call no tracepoint while certain tasks run, nor in interrupts that arrive meanwhile. Then the tool must
+//! report each time what is missing and why, and a run without losses must be exact.
 
 #[allow(dead_code, reason = "shared with the guests, who need more of it")]
 #[path = "vm/guest/process.rs"]
@@ -35,10 +36,10 @@ const BLOCK: usize = 4096;
 const READS: u64 = 200;
 const WRITES: u64 = 50;
 const FSYNCS: usize = 7;
-/// Runs until one has lost nothing.
+/// The maximum number of runs until one loses nothing.
 const ATTEMPTS: u32 = 10;
 
-/// One at a time: the disk's counters are everybody's.
+/// Tests run one at a time: the disk's counters are shared.
 static DISK: Mutex<()> = Mutex::new(());
 
 /// A file on a disk of this machine, and the disk's name.
@@ -74,21 +75,21 @@ impl OnDisk {
         Self { path, file, disk }
     }
 
-    /// A request for each: they wait for one another.
+    /// A request for each write: they wait for one another.
     fn work(&self) {
         let layout = Layout::from_size_align(BLOCK, BLOCK).unwrap();
-        // SAFETY: the size is not 0. It stays for as long as the process.
+        // SAFETY: the size is not 0. The buffer is never freed.
         let buffer = unsafe { std::slice::from_raw_parts_mut(alloc_zeroed(layout), BLOCK) };
         let fd = self.file.as_raw_fd();
         let moved = |moved: isize| assert_eq!(moved, BLOCK as isize, "{}", std::io::Error::last_os_error());
         for n in 0..READS {
             let at = n as i64 * BLOCK as i64;
-            // SAFETY: the buffer is as long as is read.
+            // SAFETY: the buffer has the length that is read.
             moved(unsafe { libc::pread(fd, buffer.as_mut_ptr().cast(), BLOCK, at) });
         }
         for n in 0..WRITES {
             let at = n as i64 * BLOCK as i64;
-            // SAFETY: the buffer is as long as is written.
+            // SAFETY: the buffer has the length that is written.
             moved(unsafe { libc::pwrite(fd, buffer.as_ptr().cast(), BLOCK, at) });
         }
         for _ in 0..FSYNCS {
@@ -97,16 +98,16 @@ impl OnDisk {
     }
 }
 
-/// What a run has said of requests.
+/// What a run reported about requests.
 struct Measured {
     blk: Value,
     printed: String,
-    /// The kernel called a tracepoint at each context switch meanwhile, whichever tasks these were of.
+    /// Whether the kernel called a tracepoint at each context switch meanwhile, for all tasks.
     all_fired: bool,
 }
 
-/// Where tracefs is. A machine on which nobody has traced yet may not have mounted it: then this thread and what it starts have
-/// a mount of their own.
+/// Where tracefs is mounted. If it is not, because this machine has not been traced before, this thread and its
+/// children get a mount of their own.
 fn tracefs() -> &'static Path {
     let path = Path::new("/sys/kernel/tracing");
     if !path.join("events").exists() {
@@ -118,7 +119,7 @@ fn tracefs() -> &'static Path {
     path
 }
 
-/// A run in which `work` is done.
+/// A run during which `work` is done.
 fn measured(arguments: &[&str], work: impl FnOnce()) -> Measured {
     let switches = SwitchCounters::start(tracefs()).unwrap();
     let running = Running::start(Command::new(TOOL).args(arguments).args(["--json", "--verbose"])).unwrap();
@@ -159,12 +160,12 @@ impl Measured {
         schema::number(&self.op(op)["bytes"])
     }
 
-    /// Requests of the op that are known to be lost.
+    /// Requests of the op known to be lost.
     fn lost(&self, op: &str) -> u64 {
         schema::sum(&self.op(op)["lost"])
     }
 
-    /// Requests whose end was seen.
+    /// Requests whose completion was seen.
     fn seen(&self, op: &str) -> u64 {
         let apart = &self.op(op)["apart"];
         let ends = ["at_start", "never_issued", "untimed"].map(|kind| schema::number(&apart[kind]));
@@ -175,13 +176,13 @@ impl Measured {
         schema::number(&self.blk["in_flight"]["end"])
     }
 
-    /// Whether the run says that it lost nothing.
+    /// Whether the run reports that it lost nothing.
     fn is_whole(&self) -> bool {
         let disk_differs = self.blk["diskstats"]["agreement"] == "differs";
         schema::sum(&self.blk["lost"]) + self.under_way() == 0 && !disk_differs
     }
 
-    /// What of the losses the kernel did not call the programs for.
+    /// How many of the losses are reported as programs not called by the kernel.
     fn not_called(&self) -> u64 {
         let causes = schema::array(&self.blk["lost_causes"]).iter();
         let not_called = causes.filter(|cause| cause["cause"] == "not_called");
@@ -189,9 +190,9 @@ impl Measured {
     }
 }
 
-/// Runs until one is whole, which has to be what `is_right` says. Of those that are not, each has to add up as `adds_up` says, and to
-/// be one in which the kernel did not call all of its tracepoints, if that is what it gives as the cause. Where no run is whole, that is
-/// all that can be asked for.
+/// Runs until one is complete, which `is_right` must accept. Each incomplete run must satisfy `adds_up`, and if it
+/// names tracepoints that do not fire as the cause, this must be true of the kernel. If no run is complete, nothing
+/// more can be checked.
 fn until_whole(
     arguments: &[&str],
     work: impl Fn(),
@@ -227,7 +228,8 @@ fn a_disk_has_as_many_requests_as_the_kernel_counts() {
                 && run.count("write") >= WRITES
                 && run.blk["queue_from"].is_string() == queued
         };
-        // Of this process, which the kernel calls its tracepoints for, no request is missed altogether; and none is seen twice.
+        // The kernel calls its tracepoints for this process, so each request is seen at least partly; and none is seen
+        // twice.
         let adds_up = |run: &Measured| {
             let is_counted = |op, counter: &str| run.seen(op) <= schema::number(&run.blk["diskstats"][counter]);
             run.count("read") + run.lost("read") + run.under_way() >= READS
@@ -245,7 +247,7 @@ fn a_process_has_its_own_requests_and_no_others() {
     let file = OnDisk::new("own");
     let other = OnDisk::new("other");
     let pid = std::process::id().to_string();
-    // Where requests announce themselves, and where they do not.
+    // With and without the event at which requests start.
     for without in [None, Some("block_io_start")] {
         let mut arguments = vec!["-T", "blk", "-d", &file.disk, "-Q", "-p", &pid];
         arguments.extend(without.iter().flat_map(|name| ["--without", name]));
@@ -272,7 +274,7 @@ fn a_process_has_its_own_requests_and_no_others() {
 }
 
 #[test]
-fn requests_are_told_in_json_as_the_schema_says() {
+fn requests_in_json_match_the_schema() {
     let _alone = DISK.lock().unwrap_or_else(PoisonError::into_inner);
     let file = OnDisk::new("json");
     let run = measured(&["-T", "blk", "-d", &file.disk, "-Q"], || file.work());
@@ -287,7 +289,8 @@ fn requests_are_told_in_json_as_the_schema_says() {
     );
 }
 
-/// The tool compares for a moment; a run of the test's own around it has seen all that it can have missed.
+/// The tool compares counters for a moment; a surrounding run of the test's own sees everything that it can have
+/// missed.
 #[test]
 fn a_check_says_whether_tracepoints_fire_for_all_tasks() {
     let switches = SwitchCounters::start(tracefs()).unwrap();

@@ -1,4 +1,4 @@
-//! `--budget` on this machine, whatever it lets be traced: system calls by tracepoints alone. Run it as root.
+//! `--budget` on this machine, whatever it allows: system calls by tracepoints only. Run it as root.
 
 #[allow(dead_code, reason = "shared with the guests, who need more of it")]
 #[path = "vm/guest/process.rs"]
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
 const LIMIT: Duration = Duration::from_secs(60);
-/// No probe that is run at all keeps to it.
+/// A limit that any probe exceeds.
 const NEXT_TO_NOTHING: &str = "0.001";
 
 fn place(name: &str) -> PathBuf {
@@ -45,7 +45,7 @@ fn has_ended(running: &Running) -> bool {
     !matches!(waitid(Id::Pid(running.pid()), look), Ok(WaitStatus::StillAlive))
 }
 
-/// Calls of an op at a layer; nothing of one that was not measured.
+/// Calls of an op at a layer; 0 if it was not measured.
 fn counted(report: &Value, layer: &str, op: &str) -> Option<u64> {
     let layer = schema::layers(report).find(|known| known["layer"] == layer)?;
     let op = schema::ops(layer).find(|known| known["op"] == op)?;
@@ -56,8 +56,8 @@ fn count(report: &Value, layer: &str, op: &str) -> u64 {
     counted(report, layer, op).unwrap()
 }
 
-/// Reads of this process while the tool measures them with these options, until it ends. Gives what it said, its reports, and how many
-/// reads there were.
+/// Reads in this process while the tool measures them with these options, until the tool ends. Returns its messages,
+/// its reports, and the number of reads.
 fn measured(name: &str, options: &[&str]) -> (Output, Vec<Value>, u64) {
     let (file, report) = (place(name), place(&format!("{name}-report")));
     fs::write(&file, [7; 4096]).unwrap();
@@ -86,11 +86,11 @@ fn measured(name: &str, options: &[&str]) -> (Output, Vec<Value>, u64) {
     (output, the_reports(&report), reads.into_inner())
 }
 
-/// One test at a time is to read, since all of them are this process.
+/// One test at a time may read, since all of them are in this process.
 #[test]
-fn what_costs_too_much_goes_and_what_does_not_stays() {
+fn a_layer_that_costs_too_much_is_detached_and_others_stay() {
     kept();
-    // The last layer takes the run with it, whatever else is told of its calls.
+    // The run ends with the last layer, whatever is reported about its calls.
     for options in [&["-T", "syscall"][..], &["-T", "syscall", "--by", "process"]] {
         goes(
             options,
@@ -98,7 +98,7 @@ fn what_costs_too_much_goes_and_what_does_not_stays() {
             ", since only syscall is left: measuring took ",
         );
     }
-    // System calls are what costs, and all else is inside them.
+    // System calls cost most, and all other layers are inside them.
     let saves_too_little = ", since detaching a layer would save too little: measuring took ";
     goes(&["--slower", "10s"], "budget: the run ends after 1.", saves_too_little);
     intervals();
@@ -138,7 +138,7 @@ fn goes(options: &[&str], start: &str, reason: &str) {
     assert!(counted > 0 && counted <= reads, "{options:?}: {counted} of {reads}");
 }
 
-/// Reports of what comes after have nothing of a layer that is gone, and say so.
+/// Later reports have nothing of a detached layer, and say so.
 fn intervals() {
     let (output, reports, reads) = measured("intervals", &["-T", "syscall,blk", "--budget", NEXT_TO_NOTHING, "1"]);
     let output = output.success().unwrap();
@@ -152,7 +152,7 @@ fn intervals() {
         panic!("{reports:?}")
     };
     assert!(count(first, "syscall", "pread64") > 0);
-    // Not none of them: it was not there to see them.
+    // Not 0: it was not measured.
     assert_eq!(counted(last, "syscall", "pread64"), None);
     let gone = schema::array(&last["layers"])
         .iter()
@@ -168,7 +168,7 @@ fn intervals() {
     assert!(sum < reads, "{sum} of {reads}");
 }
 
-/// A command is seen to its end, whatever is still measured of it.
+/// A command is waited for, even when nothing of it is measured any more.
 #[test]
 fn a_command_goes_on_without_the_layer() {
     const READS: u64 = 200_000;
@@ -210,7 +210,7 @@ fn a_command_goes_on_without_the_layer() {
         syscalls["not_measured"][0]["what"], "everything since then",
         "{syscalls}"
     );
-    // Some more by the programs themselves, as they start.
+    // The programs themselves make a few more at their start.
     let counted = count(&report, "syscall", "read");
     assert!(counted > 0 && counted <= READS + 100, "{counted}");
 }

@@ -1,6 +1,6 @@
-//! System calls by process and file, on this machine, whatever else it allows. Run it as root.
+//! System calls by process and file, on this machine, whatever it allows. Run it as root.
 //!
-//! Where tasks are preempted inside the kernel, it may skip calls: a run without loss has to be exact.
+//! Where tasks are preempted inside the kernel, it may skip calls: a run without losses must be exact.
 
 mod chroot;
 #[allow(dead_code, reason = "shared with the guests, who need more of it")]
@@ -23,12 +23,12 @@ use serde_json::Value;
 
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
 const LIMIT: Duration = Duration::from_secs(60);
-/// Runs until one has lost nothing.
+/// The maximum number of runs until one loses nothing.
 const ATTEMPTS: u32 = 5;
-/// Bytes that `dd` reads of each file, one by one.
+/// Bytes of each file that `dd` reads one by one.
 const READS: [u64; 3] = [10, 110, 310];
 
-/// A folder with a file for each of [`READS`].
+/// A directory with a file for each of [`READS`].
 struct Folder(PathBuf);
 
 impl Folder {
@@ -45,12 +45,12 @@ impl Folder {
         self.0.join(reads.to_string()).to_str().unwrap().to_owned()
     }
 
-    /// As the tool reports it.
+    /// As reported by the tool.
     fn path(&self, reads: u64) -> String {
         from_root(Path::new(&self.file(reads))).to_str().unwrap().to_owned()
     }
 
-    /// The report of a shell that lets `dd` read the files, each a process.
+    /// The report about a shell that lets `dd` read the files, each in a process of its own.
     fn traced(&self, arguments: &[&str]) -> Value {
         let dd = READS.map(|reads| {
             format!(
@@ -68,7 +68,7 @@ impl Folder {
                 .arg(&report);
             tool.args(["--", "sh", "-c", &script]);
             run(&mut tool, LIMIT).unwrap().success().unwrap();
-            // That groups add up to the report is looked at there.
+            // This also checks that groups add up to the report.
             let reports = schema::reports(&fs::read_to_string(report).unwrap());
             let [report] = <[Value; 1]>::try_from(reports.unwrap()).unwrap();
             let lost = report["lost"].as_object().unwrap().values();
@@ -99,7 +99,7 @@ fn groups(report: &Value) -> &[Value] {
 }
 
 #[test]
-fn files_are_told_by_path_and_exactly() {
+fn files_are_named_by_path_and_counted_exactly() {
     let folder = Folder::new("file");
     let report = folder.traced(&["--by", "file", "--top", "100"]);
     for count in READS {
@@ -115,13 +115,13 @@ fn files_are_told_by_path_and_exactly() {
 }
 
 #[test]
-fn processes_that_have_ended_have_the_names_that_they_ended_with() {
+fn ended_processes_have_their_last_names() {
     let folder = Folder::new("process");
     let report = folder.traced(&["--by", "process"]);
     let of_dd = groups(&report).iter().filter(|group| group["comm"] == "dd");
     let mut told: Vec<u64> = of_dd.map(|group| reads(&group["numbers"])).collect();
     told.sort_unstable();
-    // Each reads what it is made of as well.
+    // Each process also reads its own executable and libraries.
     let more = told.first().map_or(0, |first| first - READS[0]);
     assert_eq!(told, READS.map(|reads| reads + more));
     assert!(
@@ -132,7 +132,7 @@ fn processes_that_have_ended_have_the_names_that_they_ended_with() {
 }
 
 #[test]
-fn what_is_not_among_the_largest_is_in_others() {
+fn smaller_groups_are_in_others() {
     let folder = Folder::new("others");
     let report = folder.traced(&["--by", "file", "--top", "1"]);
     assert_eq!(groups(&report).len(), 1);
@@ -142,7 +142,7 @@ fn what_is_not_among_the_largest_is_in_others() {
 }
 
 #[test]
-fn files_without_room_are_counted_all_the_same() {
+fn files_without_room_are_counted_in_others() {
     let folder = Folder::new("room");
     let report = folder.traced(&["--by", "file", "--groups", "2"]);
     let others = &report["groups"]["others"];

@@ -1,6 +1,6 @@
-//! Slow calls and the calls of one file, on this machine, whatever else it allows. Run it as root.
+//! Slow calls and the calls on one file, on this machine, whatever it allows. Run it as root.
 //!
-//! Where tasks are preempted inside the kernel, it may skip calls: a run without loss has to be exact.
+//! Where tasks are preempted inside the kernel, it may skip calls: a run without losses must be exact.
 
 mod chroot;
 #[allow(dead_code, reason = "shared with the guests, who need more of it")]
@@ -26,14 +26,14 @@ use serde_json::{Value, json};
 
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
 const LIMIT: Duration = Duration::from_secs(60);
-/// Runs until one has lost nothing.
+/// The maximum number of runs until one loses nothing.
 const ATTEMPTS: u32 = 5;
-/// Names the folder of a workload, which is this executable, and how often it reads.
+/// The variable with the directory of a workload, which is this executable, and its number of reads.
 const WORKLOAD: &str = "IOSB_SLOW_WORKLOAD";
 const READS: &str = "IOSB_SLOW_READS";
-/// What the other end of the FIFO keeps its reader waiting.
+/// How long the other end of the FIFO makes its reader wait.
 const DELAY: Duration = Duration::from_millis(100);
-/// Less than that, by as much as the reader may come late, and more than half of it.
+/// The threshold: shorter, since the reader may begin to wait with a delay, but more than half of it.
 const SLOWER: &str = "60ms";
 const SLOWER_NS: u64 = 60_000_000;
 
@@ -55,12 +55,12 @@ impl Folder {
         self.0.join(file).to_str().unwrap().to_owned()
     }
 
-    /// As the tool reports it.
+    /// As reported by the tool.
     fn path(&self, file: &str) -> String {
         from_root(&self.0.join(file)).to_str().unwrap().to_owned()
     }
 
-    /// Runs the workload below the tool, and says what that wrote.
+    /// Runs the workload under the tool, and returns what the tool wrote.
     fn traced(&self, arguments: &[&str], reads: u32) -> String {
         let report = self.0.join("report");
         let mut tool = Command::new(TOOL);
@@ -79,8 +79,8 @@ impl Drop for Folder {
     }
 }
 
-/// Not a test: what this executable does when it is started as a workload. Every call by its number, so that no library
-/// chooses another.
+/// Not a test: the workload, when this executable is started as one. Every call by its number, so that no library
+/// chooses another one.
 #[test]
 fn workload() {
     let Some(folder) = std::env::var_os(WORKLOAD) else {
@@ -103,7 +103,7 @@ fn workload() {
             fifo.write_all(&[7; 10]).unwrap();
         }
     });
-    // SAFETY: the memory is long enough for every one of them, and the names end.
+    // SAFETY: the memory is large enough for each of them, and the names are terminated.
     unsafe {
         let open = |path: &CString, flags: i32| {
             let fd = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags);
@@ -141,7 +141,7 @@ fn workload() {
         assert_eq!(libc::syscall(libc::SYS_pread64, fd, at, 77, 0), 77);
     }
     writer.join().unwrap();
-    // SAFETY: the test harness would go on and call what is counted.
+    // SAFETY: the test harness would make more calls that are counted.
     unsafe { libc::_exit(0) };
 }
 
@@ -153,7 +153,7 @@ fn exact(mut attempt: impl FnMut() -> bool) {
     );
 }
 
-/// Lines of `--json`: slow calls, and the report.
+/// The lines of `--json`: slow calls, and the report.
 fn lines(text: &str) -> (Vec<Value>, Vec<Value>, Value) {
     let lines = schema::reports(text).unwrap_or_else(|error| panic!("{error}"));
     let of = |field: &str| lines.iter().filter_map(|line| line.get(field)).cloned().collect();
@@ -166,9 +166,9 @@ fn has_lost(report: &Value) -> bool {
     schema::sum(&report["lost"]) + schema::sum(&report["stack"]["unbalanced"]) > 0
 }
 
-/// It has a report, however short it was.
+/// Even the shortest run has a report.
 #[test]
-fn a_run_may_end_before_it_is_looked_at() {
+fn a_run_may_end_before_its_first_check() {
     let mut tool = Command::new(env!("CARGO_BIN_EXE_IOStackBreakdown"));
     let output = tool
         .args(["-q", "--slower", "1s", "--duration", "1us"])
@@ -179,7 +179,7 @@ fn a_run_may_end_before_it_is_looked_at() {
 }
 
 #[test]
-fn a_call_that_waits_is_told_and_others_are_not() {
+fn only_a_call_that_waits_is_printed() {
     exact(|| {
         let folder = Folder::new();
         let (slow, _, report) = lines(&folder.traced(&["--json", "--all-files", "--slower", SLOWER], 0));
@@ -219,7 +219,7 @@ fn a_call_that_waits_is_told_and_others_are_not() {
 }
 
 #[test]
-fn every_call_is_told_with_its_file_and_its_place_in_it() {
+fn every_call_is_printed_with_its_file_and_offset() {
     exact(|| {
         let folder = Folder::new();
         let (told, left_out, report) = lines(&folder.traced(&["--json", "--slower", "0"], 0));
@@ -244,7 +244,7 @@ fn every_call_is_told_with_its_file_and_its_place_in_it() {
             [json!("read"), json!(0), json!(50), json!(50)],
             [json!("read"), json!(50), json!(60), json!(60)],
             [json!("pread64"), json!(300), json!(100), json!(100)],
-            // An append goes to the end, wherever the file's position was.
+            // An append goes to the end, whatever the file's position is.
             [json!("write"), json!(1000), json!(10), json!(10)],
             [json!("fdatasync"), none.clone(), none.clone(), none.clone()],
             [json!("newfstatat"), none.clone(), none.clone(), none.clone()],
@@ -263,7 +263,7 @@ fn every_call_is_told_with_its_file_and_its_place_in_it() {
 }
 
 #[test]
-fn more_calls_than_are_told_are_counted() {
+fn calls_beyond_the_limit_are_counted() {
     const READS: u32 = 20_000;
     let folder = Folder::new();
     let text = folder.traced(&["--slower", "0"], READS);
@@ -283,7 +283,7 @@ fn more_calls_than_are_told_are_counted() {
     let not_told = line_with("NOT SHOWN: ");
     assert_eq!((number(not_told, 2), number(not_told, 4)), (left_out, all));
     assert_eq!(told + left_out, all);
-    // What is skipped by the kernel is not much, and lost.
+    // The kernel skips only few calls, and these are reported as lost.
     assert!(told >= 1000 && all > u64::from(READS) / 2, "{told} of {all}");
 }
 
@@ -311,7 +311,7 @@ fn one_file_is_known_by_any_name() {
             ("openat", 1),
             ("close", 1),
             ("fdatasync", 1),
-            // Of a descriptor, as its path is empty.
+            // On a descriptor, since its path is empty.
             ("newfstatat", 1),
         ];
         assert_eq!(called, expected.map(|(op, count)| (json!(op), count)));

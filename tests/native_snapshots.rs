@@ -1,4 +1,4 @@
-//! Reports made of counters that were kept in a file are those of the run, byte by byte. Run it as root.
+//! Reports computed from saved counters equal those of the run, byte by byte. Run it as root.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
-/// Who has no privileges, and owns nothing.
+/// A user without privileges or files.
 const NOBODY: u32 = 65_534;
 
-/// Runs of every view that this machine's kernel can have. What is printed is in `out`.
+/// Runs with every view that this machine's kernel supports. Reports go to `out`.
 const RUNS: &[&[&str]] = &[
     &[],
     &["--verbose"],
@@ -60,7 +60,7 @@ fn succeed(tool: &mut Command) -> Output {
     done
 }
 
-/// The tool where anybody may run it: the folder that it was built in may be closed to others.
+/// The tool in a directory where every user may run it: the build directory may be inaccessible.
 struct Reader(PathBuf);
 
 impl Reader {
@@ -71,7 +71,7 @@ impl Reader {
         Self(copy)
     }
 
-    /// What it prints for somebody who may read the file and do nothing else.
+    /// Its output for a user who may only read the file.
     fn read_back(&self, arguments: &[String]) -> Vec<u8> {
         let mut tool = Command::new(&self.0);
         succeed(
@@ -114,7 +114,7 @@ fn assert_same(reader: &Reader, name: &str, options: &[&str]) {
             "{name}"
         );
     }
-    // A file that was cut is an error, in one line.
+    // A truncated file is an error, in one line.
     let bytes = fs::read(&saved).unwrap();
     fs::write(&saved, &bytes[..bytes.len() - 9]).unwrap();
     let cut = Command::new(TOOL).args(&again).output().unwrap();
@@ -145,7 +145,7 @@ fn json_is_the_same() {
     }
 }
 
-/// JSON beside the text, of the same run.
+/// JSON in addition to the text, of the same run.
 #[test]
 fn a_run_has_several_views() {
     let reader = Reader::new("views");
@@ -185,7 +185,7 @@ fn intervals_are_the_same() {
 
 type Passes<'a> = &'a dyn Fn(&serde_json::Value) -> bool;
 
-/// Of slow calls that were kept, those that are asked for; of counters, which are of all calls, none.
+/// Saved slow calls can be selected; there are no counters, since those are of all calls.
 #[test]
 fn slow_calls_are_selected_later() {
     let folder = folder("snapshots-filter");

@@ -1,4 +1,4 @@
-//! Whose packages guests are made of: the mirrors that apt knows, and only what is signed.
+//! The sources of the guests' packages: mirrors known to apt, and only signed packages.
 
 #[allow(dead_code, reason = "shared with the guests, who need more of it")]
 #[path = "vm/host/apt.rs"]
@@ -73,9 +73,9 @@ fn debians_own_keys_are_added_to_files_only() {
     assert_eq!(trusted(&format!(" {DEBIAN}"), true), format!(" {DEBIAN}"));
 }
 
-/// A mirror on this disk whose lists nobody has signed.
+/// A mirror on this disk whose lists are not signed.
 #[test]
-fn what_is_not_signed_is_not_taken() {
+fn unsigned_packages_are_refused() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("mirror-{}", std::process::id()));
     let mirror = folder.join("debian");
     let list = mirror.join("dists/trixie/main/binary-amd64");

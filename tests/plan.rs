@@ -1,5 +1,5 @@
-//! What the planning code chooses, given excerpts of real kernels (`tests/fixtures/kernels`). The guest tests confirm on
-//! the same kernels that what is chosen here attaches and counts.
+//! The choices of the planning code for excerpts of real kernels (`tests/fixtures/kernels`). The guest tests confirm on
+//! the same kernels that these choices attach and count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -28,9 +28,9 @@ fn fixture(kernel: &str, name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The facts of a kernel, as `kernel::gather` would have read them; `command_line` as booted.
+/// The facts about a kernel, as `kernel::gather` would have read them; `command_line` as booted.
 fn facts(kernel: &str, command_line: &str, without: &[&str]) -> Facts {
-    // All that any choice needs facts about.
+    // Everything that any choice needs facts about.
     let wanted = plan::functions_of(&Layer::ALL, Choice::Kprobe);
     let names: BTreeSet<&str> = wanted
         .keys()
@@ -98,7 +98,7 @@ fn facts(kernel: &str, command_line: &str, without: &[&str]) -> Facts {
     }
 }
 
-/// Lines `tracepoint NAME TYPE...`.
+/// Parses lines `tracepoint NAME TYPE...`.
 fn block_facts(btf: &str) -> BlockFacts {
     let tracepoint = |line: &str| {
         let mut words = line.strip_prefix("tracepoint ")?.split(' ').map(str::to_owned);
@@ -110,7 +110,7 @@ fn block_facts(btf: &str) -> BlockFacts {
     }
 }
 
-/// Of a machine with nothing but ext4.
+/// The plan for a machine with ext4 only.
 const LAYERS: [Layer; 4] = [Layer::Syscall, Layer::Vfs, Layer::Ext4, Layer::Blk];
 
 fn planned(kernel: &str, command_line: &str) -> (Plan, Facts) {
@@ -118,7 +118,7 @@ fn planned(kernel: &str, command_line: &str) -> (Plan, Facts) {
     (plan::plan(&LAYERS, &facts, Choice::Auto), facts)
 }
 
-/// The file systems that shared functions are narrowed to.
+/// The file systems to which shared functions are restricted.
 fn narrowed(plan: &Plan) -> Vec<&'static str> {
     plan.narrowed().map(|(layer, _)| layer.name()).collect()
 }
@@ -155,7 +155,7 @@ fn the_first_choice_is_the_cheapest_that_loses_nothing() {
     }
 }
 
-/// Functions that ftrace knows, in lines such as `ext4_sync_file [ext4]`.
+/// Functions that ftrace knows, from lines such as `ext4_sync_file [ext4]`.
 fn traceable(filter: &str) -> BTreeSet<&str> {
     filter
         .lines()
@@ -254,7 +254,7 @@ fn a_file_system_in_a_module_is_found_in_its_own_btf() {
         .and_then(|btf| btf.module.as_ref())
         .map(|module| module.name);
     assert_eq!(module, Some("ext4"));
-    // Before 5.11 modules have no BTF: the symbols tell, and kprobes do.
+    // Before 5.11 modules have no BTF: only symbols show that they exist, and kprobes are used.
     let mut facts = facts;
     for (name, function) in &mut facts.functions {
         if name.starts_with("ext4_") {
@@ -266,7 +266,7 @@ fn a_file_system_in_a_module_is_found_in_its_own_btf() {
         }
     }
     let plan = plan::plan(&[Layer::Ext4], &facts, Choice::Auto);
-    // What is not in the module has BTF all the same: shared functions, and the doors of asynchronous requests.
+    // Functions outside the module have BTF nevertheless: shared functions, and asynchronous entry points.
     assert_eq!(plan.first_choice(), [Hook::Fentry, Hook::KprobeEvent]);
     assert!(plan.ops.iter().all(|op| !op.points.is_empty()));
 }
@@ -300,7 +300,7 @@ fn a_missing_read_falls_back_and_says_what_it_does_not_see() {
     );
 }
 
-/// A start in a cookie is enough for reads and writes of vfs that system calls make; all else has frames.
+/// A start in a cookie is enough for reads and writes of vfs made by system calls; all others have frames.
 #[test]
 fn fsession_is_chosen_without_preemption_where_a_cookie_is_enough() {
     let mut facts = facts("7", "", &[]);
@@ -341,7 +341,7 @@ fn what_the_kernel_does_not_offer_is_not_tried() {
     facts.tracefs = None;
     facts.fsession = false;
     let plan = plan::plan(&Layer::ALL, &facts, Choice::Auto);
-    // It loses calls here, but there is nothing else.
+    // It loses calls here, but there is nothing better.
     assert_eq!(plan.function_hooks, [Hook::Fentry]);
     assert_eq!(plan.syscall_hooks, [Hook::RawTracepoint, Hook::Fentry]);
     let line = plan::check_choice(Choice::KprobeSession, &Layer::ALL, &facts).unwrap_err();
@@ -436,7 +436,7 @@ fn requests_are_seen_by_what_loses_none() {
                 let hook = if preempted { Hook::Kprobe } else { Hook::RawTracepoint };
                 assert_eq!((way.hook, way.again), (hook, true), "{kernel} {command_line}: {wish:?}");
                 assert_eq!(loses_requests(way, &facts), None, "{kernel} {command_line}: {wish:?}");
-                // The event of a start may be skipped, too.
+                // The event of a start may be skipped as well.
                 assert!(
                     !preempted || way.start != Start::Event,
                     "{kernel} {command_line}: {wish:?}"
@@ -456,7 +456,7 @@ fn requests_are_seen_by_what_loses_none() {
     }
 }
 
-/// A kernel without kprobes is left with tracepoints, which are said to lose some where tasks are preempted.
+/// A kernel without kprobes is left with tracepoints, which are reported as lossy where tasks are preempted.
 #[test]
 fn tracepoints_alone_admit_their_losses() {
     let mut facts = facts("7", "", &[]);
@@ -484,7 +484,7 @@ fn a_start_is_taken_from_what_the_kernel_has() {
     }
 }
 
-/// Whatever else tells of a request's start, it does not tell who waits for the request.
+/// Other events report a request's start, but not which task waits for the request.
 #[test]
 fn the_whole_stack_knows_each_bio_from_its_submission_on() {
     let wish = BlockWish {
@@ -522,9 +522,9 @@ fn functions_with_a_row_are_those_that_the_kernel_has() {
     assert!(fits(Hook::Kprobe) && !fits(Hook::Fentry));
 }
 
-/// 6.12 and 7 have the function in their BTF and refuse a probe on it; then the next way is tried.
+/// 6.12 and 7 have the function in their BTF and refuse a probe on it; then the next candidate is tried.
 #[test]
-fn functions_are_used_where_they_were_asked_for() {
+fn functions_are_used_where_requested() {
     let starts = |kernel| -> Vec<Start> {
         let ways = ways(kernel, QUEUED, Choice::Kprobe);
         assert!(ways.iter().all(|way| way.hook == Hook::Kprobe), "{kernel}");
@@ -590,7 +590,8 @@ fn asynchronous_requests_have_entry_points_and_completions_on_every_kernel() {
             &["aio_read"],
         ];
         assert_eq!(functions_of(&plan, Layer::Vfs, Op::Read), expected.concat(), "{kernel}");
-        // What 5.10 has done at once ends in a function of its own; the others' doors tell.
+        // On 5.10, requests that complete at once end in a function of their own; elsewhere they end with the return of
+        // the entry point.
         let more: &[&str] = if kernel == "5.10" { &["kiocb_done"] } else { &[] };
         let completions: Vec<&str> = plan.completions.iter().map(|end| end.function.as_str()).collect();
         assert_eq!(completions, [&OWN[..], more].concat(), "{kernel}");
@@ -620,7 +621,7 @@ fn completions_come_in_interrupts_and_have_two_programs_each() {
     assert_eq!(plan.completion_hooks, [[Hook::Kprobe]]);
 }
 
-/// A link at entries alone can crash a kernel whose returns are on each task's stack.
+/// A link at entries alone can crash a kernel that keeps returns on each task's stack.
 #[test]
 fn no_link_at_entries_alone_where_returns_are_on_the_stack() {
     for kernel in KERNELS {
@@ -662,7 +663,7 @@ fn a_file_system_alone_gets_the_entry_points_without_their_layer() {
             (Op::Write, "aio_write", frame)
         ]
     );
-    // They are inside of none of the op's calls, and none of its calls is taken for one of them.
+    // They are not nested in the op's calls, nor the op's calls in them.
     assert!(plan.ops.iter().all(|op| Some(op.frame) != frame));
     assert!(!plan.completions.is_empty());
     let syscalls = plan::plan(&[Layer::Syscall], &facts, Choice::Auto);
@@ -739,10 +740,10 @@ fn mapped_pages_and_splices_are_timed_at_whatever_the_kernel_has() {
     }
 }
 
-/// Those whose modules each kernel comes with.
+/// The file systems whose modules each kernel includes.
 fn file_systems(kernel: &str) -> Vec<Layer> {
     let all = Layer::ALL.into_iter().filter(|layer| layer.file_system().is_some());
-    // Debian's cloud kernels are without f2fs.
+    // Debian's cloud kernels do not include f2fs.
     all.filter(|layer| *layer != Layer::F2fs || kernel == "6.1-full")
         .collect()
 }
@@ -764,7 +765,7 @@ fn every_file_system_has_all_its_ops_on_every_kernel_that_has_it() {
                 "{name}"
             );
             let own = op.points.iter().filter(|planned| planned.silent.is_none());
-            // Two ways into the same call would be one too many; an open by NFS has several.
+            // Two entry points for the same call would be one too many; an open by NFS has several.
             assert!(
                 own.count() == 1 || (op.layer == Layer::Nfs && op.spec.op == Op::Open),
                 "{name}"
@@ -853,7 +854,7 @@ fn file_systems_share_frames_and_entry_points() {
         };
         assert_eq!(frame(Layer::Nfs), frame(Layer::Ext4));
     }
-    // A request comes in by a door once, whoever's it is.
+    // A request enters once, whichever file system it is for.
     let plan = of(&[Layer::Xfs, Layer::Nfs]);
     let doors = plan
         .ops
@@ -873,7 +874,7 @@ fn a_file_system_that_is_not_in_the_kernel_has_nothing_to_hook() {
         named(&[Layer::Ext4, Layer::F2fs]).unwrap_err(),
         "-T f2fs: there is no f2fs in this kernel now; mount one first, or load its module: modprobe f2fs"
     );
-    // Neither what all file systems use.
+    // Nor the functions that all file systems share.
     let plan = plan::plan(&[Layer::Ext4, Layer::F2fs], &facts, Choice::Auto);
     assert_eq!(narrowed(&plan), ["ext4"]);
     for op in plan.ops.iter().filter(|op| op.layer == Layer::F2fs) {
@@ -886,8 +887,8 @@ fn a_file_system_that_is_not_in_the_kernel_has_nothing_to_hook() {
     }
 }
 
-/// Debian's kernel for arm64 has the functions that the same version for x86-64 has, and system calls by the names of that
-/// architecture; those that newer architectures share no table entry for have a row on x86-64 only.
+/// Debian's kernel for arm64 has the same functions as the same version for x86-64, and system calls under the names of
+/// that architecture; calls that newer architectures do not have, have a row on x86-64 only.
 #[test]
 fn arm64_has_the_same_functions_by_its_own_names() {
     let types = |kernel| fixture(kernel, "btf");
@@ -896,7 +897,7 @@ fn arm64_has_the_same_functions_by_its_own_names() {
     let there: BTreeSet<&str> = arm.lines().collect();
     let [x86_prefix, arm_prefix] = SYSCALL_PREFIXES;
     let mut seen = 0;
-    // The other name of a call without arguments is x86-64's alone.
+    // The alternative name of a call without arguments exists on x86-64 only.
     let named = |line: &&str| of("vmlinux ")(line) && !line.contains(" __do_sys_");
     for line in x86.lines().filter(named) {
         let same = line.replace(x86_prefix, arm_prefix);
@@ -961,7 +962,7 @@ fn the_best_of_a_plan_is_tried_first_and_the_next_after_a_refusal() {
     let hooks = next(Finding::LeftOut(vec![Hook::Kprobe, Hook::Kprobe])).hooks;
     assert_eq!(hooks, [Hook::Fentry, Hook::Kprobe, Hook::RawTracepoint]);
 
-    // One finding undoes no other one.
+    // A finding does not undo another one.
     let more = after(&[
         Finding::NoJudge,
         Finding::NoCompletions,
@@ -977,7 +978,7 @@ fn the_best_of_a_plan_is_tried_first_and_the_next_after_a_refusal() {
 fn a_table_for_starts_and_no_completions_are_chosen_by_the_hooks_in_use() {
     let (plan, known) = planned("6.1", "preempt=full");
     let none = Findings::default();
-    // Kprobe events come first, which lose nothing; trampolines would have task storage lose calls.
+    // Kprobe events, which lose nothing, are preferred; trampolines would lose calls with task storage.
     assert!(!select(&plan, &known, false, &none).starts_in_table);
     let trampolines = after(&[Finding::LeftOut(vec![Hook::Fentry])]);
     assert!(select(&plan, &known, false, &trampolines).starts_in_table);

@@ -1,11 +1,11 @@
-//! What somebody is told who builds the tool on a machine that lacks what the build needs: one cause, and one way out.
+//! The errors of a build on a machine that lacks what the build needs: one cause, and what to do.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A machine whose search path has what it was given, and nothing else.
+/// A machine whose search path contains only the given programs.
 struct Machine {
     folder: PathBuf,
 }
@@ -13,7 +13,7 @@ struct Machine {
 impl Machine {
     fn new(name: &str) -> Self {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        // What an earlier run has left, if there was one.
+        // Removes the files of an earlier run.
         let _ = fs::remove_dir_all(&folder);
         for part in ["bin", "out"] {
             fs::create_dir_all(folder.join(part)).unwrap();
@@ -39,12 +39,12 @@ impl Machine {
         self
     }
 
-    /// What the build script of the tool tells cargo as errors, as in a native build.
+    /// The errors that the tool's build script reports to cargo in a native build.
     fn errors(&self) -> Vec<String> {
         self.errors_for(std::env::consts::ARCH)
     }
 
-    /// The same of a build for another architecture.
+    /// The same in a build for another architecture.
     fn errors_for(&self, architecture: &str) -> Vec<String> {
         let machine = format!("{architecture}-unknown-linux-gnu");
         let mut script = Command::new(env!("IOSB_BUILD_SCRIPT"));
@@ -75,7 +75,7 @@ impl Drop for Machine {
     }
 }
 
-/// Where this machine has a program.
+/// The path of a program on this machine.
 fn found(program: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap();
     let mut places = std::env::split_paths(&path).map(|folder| folder.join(program));
@@ -84,7 +84,7 @@ fn found(program: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("no {program} here"))
 }
 
-/// What a compiler says that finds no library.
+/// The answer of a compiler that does not find a library.
 const FINDS_NOTHING: &str = "case $1 in -print-file-name=*) echo \"${1#*=}\" ;; esac";
 
 #[test]
@@ -97,7 +97,7 @@ fn without_clang_one_line_says_how_to_get_it() {
 }
 
 #[test]
-fn all_that_is_missing_is_in_one_line() {
+fn everything_missing_is_in_one_line() {
     let machine = Machine::new("no-libraries").with_script("cc", FINDS_NOTHING);
     assert_eq!(
         machine.errors(),
@@ -108,7 +108,7 @@ fn all_that_is_missing_is_in_one_line() {
     );
 }
 
-/// A compiler for arm64 that the linker would need is not looked for, so it need not be here.
+/// The compiler for arm64, which only the linker would need, is not required here.
 #[test]
 fn the_kernel_side_compiles_for_each_architecture() {
     for architecture in ["x86_64", "aarch64"] {

@@ -1,13 +1,13 @@
-//! The rooms of the house: what each may use, and which of them do no I/O (docs/dev/architecture.md).
+//! The rooms of the source: which others each may use, and which of them do no I/O (docs/dev/architecture.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Rooms, and those that each may use besides those of its own line's left. What is not here may use anything, and is used by nothing that
-/// is here.
+/// Each room, with the rooms that it may use besides those of the lines above. A room that is not listed may use any,
+/// and no listed room may use it.
 const ROOMS: &[(&str, &[&str])] = &[
-    // Leaves.
+    // Rooms that use no others.
     ("sys", &[]),
     ("number", &[]),
     ("printable", &[]),
@@ -45,7 +45,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         &["cause", "environment", "kernel", "limits", "signals", "user"],
     ),
     ("exercise", &["catalog", "signals"]),
-    // What is asked for, and what may stand at the cursor.
+    // The validated options, and completions.
     (
         "args",
         &["model", "catalog", "budget", "view", "probe", "kernel", "user"],
@@ -53,7 +53,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("compare", &["model", "view", "printable"]),
 ];
 
-/// Rooms and files that are pure: what they answer comes from their arguments alone.
+/// Pure rooms and files: their results depend only on their arguments.
 const PURE: &[&str] = &[
     "model",
     "catalog",
@@ -65,7 +65,7 @@ const PURE: &[&str] = &[
     "probe/plan",
 ];
 
-/// What nobody who is pure says.
+/// What pure code must not contain.
 const IMPURE: &[&str] = &[
     "libc::",
     "nix::",
@@ -83,13 +83,13 @@ const IMPURE: &[&str] = &[
     "unsafe",
 ];
 
-/// Numbers of system calls are constants of that crate, and no call of it.
+/// Constants of that crate for numbers of system calls; none of its functions.
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("catalog/syscall", "pub number: libc::c_long"),
     ("catalog/syscall", "pub use libc::*"),
 ];
 
-/// By room and file below `src`, without its end: the code, without tests and comments.
+/// The code by room and file below `src`, without extensions, tests and comments.
 fn code() -> BTreeMap<String, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
@@ -123,7 +123,7 @@ fn room(file: &str) -> &str {
     file.split('/').next().unwrap_or(file)
 }
 
-/// Rooms that a file uses, its own left out.
+/// The rooms that a file uses, without its own.
 fn used(file: &str, code: &str) -> BTreeSet<String> {
     let ways = code.match_indices("crate::").map(|(at, way)| &code[at + way.len()..]);
     let names = ways.map(|rest| {
@@ -144,7 +144,7 @@ fn each_room_uses_those_below_it() {
             continue;
         };
         for name in used(&file, &code) {
-            // A macro, as `say!`, has no room of its own.
+            // A macro such as `say!` belongs to no room.
             if !allowed.contains(&name.as_str()) && name != "fuzz" {
                 wrong.push(format!("{file} uses {name}"));
             }
@@ -153,7 +153,7 @@ fn each_room_uses_those_below_it() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The table itself has no circle: whoever is used stands above its users.
+/// The table has no circles: each room is listed below those that it uses.
 #[test]
 fn there_is_no_circle() {
     let mut below = BTreeSet::new();
@@ -194,7 +194,7 @@ fn pure_rooms_do_no_input_or_output() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// What only one room may do, and how that is written.
+/// Code that is reserved to one room, and patterns for it.
 const ALONE: &[(&str, &[&str])] = &[(
     "signals",
     &[

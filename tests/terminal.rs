@@ -1,4 +1,4 @@
-//! What a terminal shows while a run begins and goes on, and what is left of it. Run it as root.
+//! What a terminal shows at the start and during a run, and what remains of it. Run it as root.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const COLUMNS: u16 = 70;
 const WIDTHS: [u16; 3] = [60, 80, 200];
 
-/// A terminal: the side that shows, and the side that programs write to.
+/// A terminal: the side of the screen, and the side of programs.
 fn terminal(columns: u16) -> (File, OwnedFd) {
     let (mut master, mut slave) = (-1, -1);
     let size = libc::winsize {
@@ -22,7 +22,7 @@ fn terminal(columns: u16) -> (File, OwnedFd) {
         ws_xpixel: 0,
         ws_ypixel: 0,
     };
-    // SAFETY: both numbers are written to, the size is read, no name and no settings are passed.
+    // SAFETY: both descriptors are written to, the size is read, and no name or settings are passed.
     let opened = unsafe {
         libc::openpty(
             &raw mut master,
@@ -33,11 +33,11 @@ fn terminal(columns: u16) -> (File, OwnedFd) {
         )
     };
     assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: the descriptors are new and ours.
+    // SAFETY: the descriptors are new and owned by us.
     unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) }
 }
 
-/// All that a run writes to its terminal.
+/// Everything that a run writes to its terminal.
 fn written(arguments: &[&str], term: &str) -> String {
     written_on(COLUMNS, arguments, term)
 }
@@ -48,12 +48,12 @@ fn written_on(columns: u16, arguments: &[&str], term: &str) -> String {
     tool.args(arguments).env("TERM", term).stdin(Stdio::null());
     tool.stdout(slave.try_clone().unwrap()).stderr(slave);
     let mut child = tool.spawn().unwrap();
-    // What the command holds of the terminal would keep its end from being seen.
+    // The command's copy of the terminal would keep it open.
     drop(tool);
     let (sender, text) = mpsc::channel();
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // The end of a terminal that nobody has open is an error, EIO.
+        // Reading a terminal without programs fails with EIO.
         let _ = master.read_to_end(&mut bytes);
         let _ = sender.send(String::from_utf8(bytes).unwrap());
     });
@@ -67,7 +67,7 @@ fn written_on(columns: u16, arguments: &[&str], term: &str) -> String {
     text
 }
 
-/// What it shows in the end, line by line.
+/// The final contents of the screen, line by line.
 fn shown(text: &str) -> Vec<String> {
     shown_on(COLUMNS, text)
 }
@@ -104,7 +104,7 @@ fn is_status(line: &[char]) -> bool {
     STATUS.iter().any(|text| line.contains(text))
 }
 
-/// Parts of the lines that are erased again.
+/// Parts of lines that are erased again.
 const STATUS: [&str; 3] = ["inspecting the kernel", "loading programs", " s left"];
 const RUN: [&str; 5] = ["-T", "syscall", "-S", "--duration", "1200ms"];
 
@@ -127,9 +127,9 @@ fn progress_and_time_left_are_shown_and_erased() {
         .filter(|line| STATUS.iter().any(|status| line.contains(status)))
         .collect();
     assert!(left.is_empty(), "{left:?}");
-    // Nothing of what was erased is before what follows.
+    // Nothing of an erased line remains before what follows.
     assert!(lines[0].starts_with("Tracing syscall latency"), "{lines:?}");
-    // A note is longer than this terminal is wide, and is broken between words.
+    // A note is wider than this terminal, and is wrapped between words.
     let note = lines
         .iter()
         .position(|line| line.starts_with("excluded: calls on sockets"))
@@ -142,7 +142,7 @@ fn progress_and_time_left_are_shown_and_erased() {
 }
 
 #[test]
-fn nothing_is_erased_where_that_is_not_wanted_or_not_possible() {
+fn nothing_is_erased_if_disabled_or_impossible() {
     for (options, term) in [(&["--quiet"][..], "xterm"), (&[], "dumb")] {
         let text = written(&[&RUN, options].concat(), term);
         assert!(!text.contains('\x1b'), "{text:?}");
@@ -154,7 +154,7 @@ fn nothing_is_erased_where_that_is_not_wanted_or_not_possible() {
     assert!(!text.contains(&b'\x1b') && !text.contains(&b'\r'));
 }
 
-/// A command whose calls are of every family, and one of whose files has a name that is longer than a narrow terminal is wide.
+/// A command with calls of every family, including some on a file whose name is longer than a narrow terminal.
 fn busy(folder: &Path) -> [String; 2] {
     let deep = folder.join("a-directory-with-a-rather-long-name/another-one-below-it/and-one-more");
     std::fs::create_dir_all(&deep).unwrap();
@@ -169,8 +169,8 @@ fn busy(folder: &Path) -> [String; 2] {
     ["sh", name.to_str().unwrap()].map(str::to_owned)
 }
 
-/// Every line fits, and only sentences go on in a next one. Rows of tables have columns, with more than one blank between two of them, and
-/// what goes on is indented and has none.
+/// Every line fits, and only sentences continue on a next one. Rows of tables have columns separated by more than one
+/// blank; continuation lines are indented and have no such gaps.
 fn assert_readable(what: &str, columns: u16, text: &str) -> Vec<String> {
     let lines = shown_on(columns, text);
     let has_columns = |line: &str| line.trim().contains("  ");
@@ -178,7 +178,7 @@ fn assert_readable(what: &str, columns: u16, text: &str) -> Vec<String> {
     for line in &lines {
         let complaint = || format!("{what} on {columns}: {line:?}\n{}", lines.join("\n"));
         assert!(line.chars().count() <= columns.into(), "{}", complaint());
-        // These are lines of their own.
+        // Lines that stand alone.
         let is_own = [
             "  reached: ",
             "  from cache ",

@@ -1,4 +1,5 @@
-//! Paths as the tool reports them: from the root of the mount namespace, which is not the root that a test in a chroot sees.
+//! Paths as the tool reports them: from the root of the mount namespace, which differs from the root that a test in a
+//! chroot sees.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use nix::sched::{CloneFlags, setns, unshare};
 
-/// Needs root, as do the tests that want it.
+/// Needs root, as do the tests that use it.
 pub fn from_root(path: &Path) -> PathBuf {
     // Opening a FIFO would wait for its other end.
     let file = OpenOptions::new()
@@ -16,7 +17,8 @@ pub fn from_root(path: &Path) -> PathBuf {
         .open(path)
         .unwrap();
     let namespace = File::open("/proc/self/ns/mnt").unwrap();
-    // Entering a mount namespace makes its root that of the thread, which must share its own with no other thread.
+    // Entering a mount namespace changes the thread's root to that of the namespace, and requires that the thread
+    // shares no file system state.
     let outside = move || {
         unshare(CloneFlags::CLONE_FS).unwrap();
         setns(namespace, CloneFlags::CLONE_NEWNS).unwrap();

@@ -1,5 +1,5 @@
-//! What has to be true of every JSON report, wherever it comes from: `schema/report.schema.json`, for which whoever includes
-//! this has a module `validator`, and what a schema cannot say.
+//! Properties of every JSON report: `schema/report.schema.json`, for which the includer has a module `validator`, and
+//! what a schema cannot express.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::validator::valid;
 
-/// The quantiles of an op, and from how many calls on each is told.
+/// The quantiles of an op, and how many calls each needs.
 pub const QUANTILES: [(&str, u128, u64); 3] = [("p50_ns", 50, 2), ("p90_ns", 90, 10), ("p99_ns", 99, 100)];
 
-/// Every report of a run, valid and without contradiction.
+/// The reports of a run, which must be valid and consistent.
 pub fn reports(lines: &str) -> Result<Vec<Value>, String> {
     if !lines.is_empty() && !lines.ends_with('\n') {
         return Err(format!("the last line has no end: {lines}"));
@@ -24,14 +24,14 @@ pub fn reports(lines: &str) -> Result<Vec<Value>, String> {
     lines.lines().map(report).collect()
 }
 
-/// Those that were measured.
+/// The measured layers.
 pub fn layers(report: &Value) -> impl Iterator<Item = &Value> {
     array(&report["layers"])
         .iter()
         .filter(|layer| layer["measured"] == true)
 }
 
-/// Those of a layer that were measured.
+/// The measured ops of a layer.
 pub fn ops(layer: &Value) -> impl Iterator<Item = &Value> {
     array(&layer["ops"]).iter().filter(|op| op["measured"] == true)
 }
@@ -40,24 +40,24 @@ pub fn array(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// A number of a valid report, 0 where there is none.
+/// A number of a valid report, 0 if it is null.
 pub fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
 }
 
-/// All numbers of an object together, such as those of `lost`.
+/// The sum of the numbers of an object such as `lost`.
 pub fn sum(object: &Value) -> u64 {
     let fields = object.as_object().into_iter().flatten();
     fields.map(|(_, value)| number(value)).sum()
 }
 
-/// Calls that the whole stack's part of a report has counted.
+/// The number of calls in the whole stack's part of a report.
 pub fn calls(report: &Value) -> u64 {
     let families = array(&report["stack"]["families"]).iter();
     families.map(|family| number(&family["count"])).sum()
 }
 
-/// Whether the numbers of a valid report can be true together.
+/// Checks that the numbers of a valid report are consistent.
 fn consistent(report: &Value) -> Result<(), String> {
     if let Some(call) = report.get("slow_call") {
         let rows = array(&call["rows"]).iter().map(|row| number(&row["ns"]));
@@ -98,7 +98,7 @@ fn consistent(report: &Value) -> Result<(), String> {
     excluded_is_consistent(report)
 }
 
-/// What a report says of all of it is the sum of what it says of its layers.
+/// Totals of a report are sums over its layers.
 fn sums_are_those_of_layers(report: &Value) -> Result<(), String> {
     const SUMS: [(&str, &str); 8] = [
         ("in_flight", "start"),
@@ -125,7 +125,7 @@ fn sums_are_those_of_layers(report: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Excluded calls are those of their kinds, and those of all layers.
+/// Excluded calls are the sum over their kinds, and over all layers.
 fn excluded_is_consistent(report: &Value) -> Result<(), String> {
     let of_layers: Vec<&Value> = layers(report).map(|layer| &layer["excluded"]).collect();
     for excluded in of_layers.iter().chain([&&report["excluded"]]) {
@@ -155,7 +155,7 @@ fn excluded_is_consistent(report: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// The numbers of a report's groups, those of the others among them.
+/// The numbers of a report's groups, including the others.
 pub fn parts(report: &Value) -> impl Iterator<Item = &Value> {
     let groups = &report["groups"];
     let others = Some(&groups["others"]).filter(|others| !others.is_null());
@@ -165,7 +165,7 @@ pub fn parts(report: &Value) -> impl Iterator<Item = &Value> {
         .map(|part| &part["numbers"])
 }
 
-/// Groups and others are all there is, to the last call, nanosecond and step.
+/// Groups and others add up exactly: calls, nanoseconds and histogram steps.
 fn groups_are_consistent(report: &Value) -> Result<(), String> {
     if report["groups"].is_null() {
         return Ok(());
@@ -215,7 +215,7 @@ fn groups_are_consistent(report: &Value) -> Result<(), String> {
     }
 }
 
-/// Adds the numbers of an op, a family, or requests of an origin, so often.
+/// Adds a multiple of the numbers of an op, a family, or an origin of requests.
 fn add(sums: &mut BTreeMap<String, i128>, name: &str, of: &Value, times: i8) {
     let mut add = |field: &str, n: &Value| {
         *sums.entry(format!("{name} {field}")).or_default() += i128::from(number(n)) * i128::from(times);
@@ -235,7 +235,7 @@ fn add(sums: &mut BTreeMap<String, i128>, name: &str, of: &Value, times: i8) {
     }
 }
 
-/// Each family's numbers are those of an op, and its rows are its time.
+/// Each family's numbers are consistent like an op's, and its rows add up to its time.
 fn family_is_consistent(family: &Value) -> Result<(), String> {
     op_is_consistent(family)?;
     let (count, total) = (number(&family["count"]), number(&family["total_ns"]));
@@ -282,7 +282,7 @@ fn op_is_consistent(op: &Value) -> Result<(), String> {
         (None, 0) => {}
         (Some((min, max)), 1..) => {
             let [least, most] = [min, max].map(|time| u128::from(time) * u128::from(count));
-            // A sum that no u64 holds is told as the largest one.
+            // A sum that does not fit into a u64 is reported as the maximum.
             let total = u128::from(number(&op["total_ns"]));
             if min > max || total > most || total < least.min(u64::MAX.into()) {
                 return Err(format!("{total} ns is no sum of {count} from {min} to {max}"));
@@ -315,7 +315,7 @@ fn op_is_consistent(op: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// JSON pointers of a document's values, itself not among them.
+/// JSON pointers of all values in a document, without the document itself.
 pub fn paths(document: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let mut open = vec![(String::new(), document)];
@@ -335,7 +335,7 @@ pub fn paths(document: &Value) -> Vec<String> {
     found
 }
 
-/// Those of its objects, itself among them.
+/// JSON pointers of all objects in a document, including the document itself.
 pub fn paths_of_objects(document: &Value) -> Vec<String> {
     let mut all = paths(document);
     all.push(String::new());

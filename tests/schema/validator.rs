@@ -1,4 +1,4 @@
-//! Holds JSON reports against `schema/report.schema.json`.
+//! Validates JSON reports against `schema/report.schema.json`.
 
 use std::sync::LazyLock;
 
@@ -26,8 +26,8 @@ pub fn valid(report: &Value) -> Result<(), String> {
     }
 }
 
-/// Whether the schema allows of this valid report nothing but itself: none of its fields can go, none can come. The
-/// number of its objects.
+/// Checks that the schema allows no variation of this valid report: no field can be removed, and none added. Returns
+/// the number of objects.
 pub fn strict(report: &Value) -> Result<usize, String> {
     let paths = paths_of_objects(report);
     for path in &paths {
@@ -36,7 +36,7 @@ pub fn strict(report: &Value) -> Result<usize, String> {
             changed.pointer_mut(path).and_then(Value::as_object_mut).map(change);
             VALIDATOR.is_valid(&changed)
         };
-        // Errors have the names that occur.
+        // The keys of errors are arbitrary names.
         let is_map = path.ends_with("/errors");
         let fields = report.pointer(path).and_then(Value::as_object).into_iter().flatten();
         for (field, _) in fields.filter(|_| !is_map) {

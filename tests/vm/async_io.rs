@@ -1,8 +1,8 @@
 //! Asynchronous reads, writes and fsyncs of known counts, by io_uring and libaio, in their raw system calls.
 //!
-//! `/init async FILE KIND:COUNT... [gated]` does so many requests of each kind, one kind after the other; the gate is
-//! that of the workloads. A request that ends with a result that its kind does not have is a panic. Where a kind has several,
-//! a line `said KIND: N failed` on standard error says how many requests ended with an error.
+//! `/init async FILE KIND:COUNT... [gated]` makes this many requests of each kind, one kind after the other; the gate
+//! is that of the workloads. An unexpected result is a panic. For kinds with several possible results, a line `said
+//! KIND: N failed` on standard error has the number of requests that ended with an error.
 //!
 //! | kind | requests |
 //! | --- | --- |
@@ -29,7 +29,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// What a request moves. All are inside the first `BLOCKS` of them.
+/// The size of a request. All are within the first `BLOCKS` of these.
 pub const BLOCK: u32 = 4096;
 pub const BLOCKS: u64 = 16;
 /// Requests under way at once.
@@ -45,7 +45,7 @@ const WRITE: u8 = 23;
 const REGISTERED_FILE: u8 = 1;
 /// `IOSQE_IO_LINK`: the next request begins when this one has ended, and is cancelled if it has failed.
 const LINKED: u8 = 1 << 2;
-/// `IOSQE_ASYNC`: a worker thread does it from the start.
+/// `IOSQE_ASYNC`: a worker thread executes it from the start.
 const FORCED: u8 = 1 << 4;
 /// `IORING_SETUP_IOPOLL`
 const POLLED: u32 = 1;
@@ -84,14 +84,14 @@ pub fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// So many requests of a kind.
+/// A number of requests of one kind.
 struct Step {
     kind: String,
     maker: Maker,
     count: u32,
 }
 
-/// What a request of io_uring is, beside its buffer and its offset.
+/// A kind of io_uring request, without its buffer and offset.
 #[derive(Clone, Copy)]
 struct Request {
     code: u8,
@@ -100,7 +100,7 @@ struct Request {
     /// How the file is opened.
     open: i32,
     setup: u32,
-    /// What it may come to.
+    /// Its possible results.
     results: &'static [i32],
 }
 
@@ -121,7 +121,7 @@ const DIRECT_WRITES: Request = Request {
     open: libc::O_DIRECT,
     ..WRITES
 };
-/// They wait for the disk, one after the other: a file is written by one worker at a time.
+/// They wait for the disk, one after another: a file is written by one worker at a time.
 const SLOW_WRITES: Request = Request {
     open: libc::O_DSYNC,
     results: &[MOVED, -libc::ECANCELED],
@@ -130,7 +130,7 @@ const SLOW_WRITES: Request = Request {
 
 enum Maker {
     Uring(Uring, Request, i32),
-    /// The first of two has no file.
+    /// The first of two has an invalid descriptor.
     BrokenLinks(Uring, Request, i32),
     Cancelled(Uring, Request, i32),
     Abandoned(Uring, Request, i32),
@@ -177,7 +177,7 @@ fn maker(file: &str, kind: &str) -> Maker {
     }
 }
 
-/// What io_uring is asked for.
+/// The parameters of an io_uring instance.
 fn request(kind: &str) -> Request {
     match kind {
         "uring-direct" => DIRECT_READS,
@@ -247,7 +247,7 @@ fn request(kind: &str) -> Request {
     }
 }
 
-/// Memory for requests to work on, for as long as the process lives.
+/// A buffer for requests, never freed.
 fn buffer() -> u64 {
     let memory: &mut [u8] = Box::leak(vec![b'a'; 2 * BLOCK as usize].into_boxed_slice());
     let aligned = memory.as_ptr().align_offset(BLOCK as usize);
@@ -265,7 +265,7 @@ impl Maker {
         }
     }
 
-    /// Makes so many, and answers how many of them have failed.
+    /// Makes this many requests, and returns how many of them failed.
     fn make(&mut self, count: u32, gate: &Gate) -> u32 {
         let buffer = buffer();
         match self {
@@ -282,7 +282,7 @@ impl Maker {
         }
     }
 
-    /// Keeps `DEPTH` requests under way until all are done.
+    /// Keeps `DEPTH` requests under way until all have completed.
     fn make_all(&mut self, count: u32, buffer: u64) -> u32 {
         if let Self::Uring(ring, request, _) = self
             && matches!(request.code, READ_FIXED | WRITE_FIXED)
@@ -295,12 +295,12 @@ impl Maker {
         }
         let (mut begun, mut ended, mut failed) = (0, 0, 0);
         while ended < count {
-            // Both of a pair are submitted at once: a link does not reach into the next submission.
+            // Both of a pair are submitted together: a link does not extend to the next submission.
             while begun < count && (begun % 2 == 1 || begun - ended + 2 <= DEPTH) {
                 let at = u64::from(begun) % BLOCKS * u64::from(BLOCK);
                 match self {
                     Self::Uring(ring, request, file) => ring.put(&request.nth(begun), *file, buffer, at, begun),
-                    // Nothing can be read past the page cache into an odd address.
+                    // A direct read into an unaligned address fails.
                     Self::BrokenLinks(ring, request, file) => {
                         ring.put(
                             &request.nth(begun),
@@ -333,7 +333,7 @@ impl Maker {
 }
 
 impl Request {
-    /// Of requests that are linked, each second one ends what the one before it began.
+    /// Of linked requests, each second one is the end of a chain.
     fn nth(&self, number: u32) -> Self {
         let ends = if number % 2 == 1 { LINKED } else { 0 };
         Self {
@@ -343,8 +343,8 @@ impl Request {
     }
 }
 
-/// A write that waits for the disk, and so many that wait for it. One worker writes a file at a time, and takes all that are queued for
-/// it when it begins; so these come when it has begun.
+/// A write that waits for the disk, and writes that wait for it. One worker writes a file at a time, and takes all
+/// requests that are queued when it begins; so these are submitted after it has begun.
 fn put_in_a_row(ring: &mut Uring, request: Request, file: i32, buffer: u64, count: u32) {
     assert!(2 * count < DEPTH, "all are in the ring at once");
     for number in 0..=count {
@@ -357,7 +357,7 @@ fn put_in_a_row(ring: &mut Uring, request: Request, file: i32, buffer: u64, coun
     ring.submit(0);
 }
 
-/// Answers how many could be cancelled: the disk may have been quicker than we are.
+/// Returns how many could be cancelled: the disk may have been faster.
 fn cancel(ring: &mut Uring, request: Request, file: i32, buffer: u64, count: u32) -> u32 {
     put_in_a_row(ring, request, file, buffer, count);
     for number in 1..=count {
@@ -377,7 +377,7 @@ fn cancel(ring: &mut Uring, request: Request, file: i32, buffer: u64, count: u32
     cancelled
 }
 
-/// `struct io_uring_sqe`, as far as it is used.
+/// The used part of `struct io_uring_sqe`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Submission {
@@ -393,7 +393,7 @@ struct Submission {
     rest: [u64; 3],
 }
 
-/// `struct io_uring_params`: plain numbers all through.
+/// `struct io_uring_params`, made of integers.
 #[derive(Default)]
 #[repr(C)]
 struct Parameters {
@@ -417,7 +417,7 @@ struct Uring {
     ring: *mut u8,
     parameters: Parameters,
     submissions: *mut Submission,
-    /// Put into the ring and not told to the kernel yet.
+    /// Entries in the ring that have not been submitted.
     new: u32,
 }
 
@@ -443,7 +443,7 @@ impl Uring {
             assert_ne!(place, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
             place.cast::<u8>()
         };
-        // One mapping has both rings (IORING_FEAT_SINGLE_MMAP, 5.4).
+        // A single mapping contains both rings (IORING_FEAT_SINGLE_MMAP, 5.4).
         let size = (parameters.sq[6] + parameters.sq_entries * 4).max(parameters.cq[5] + parameters.cq_entries * 16);
         Self {
             fd,
@@ -460,7 +460,7 @@ impl Uring {
     }
 
     fn word(&self, at: u32) -> &AtomicU32 {
-        // SAFETY: the offsets are the kernel's, inside the mapping, of aligned words that live as long as the process.
+        // SAFETY: the offsets are the kernel's, within the mapping, of aligned words that are never unmapped.
         unsafe { &*self.ring.add(at as usize).cast::<AtomicU32>() }
     }
 
@@ -469,7 +469,7 @@ impl Uring {
         assert_eq!(registered, 0, "io_uring_register");
     }
 
-    /// `address`: the buffer, or the number of the request that is to be cancelled.
+    /// `address`: the buffer, or the number of the request to cancel.
     fn put(&mut self, request: &Request, fd: i32, address: u64, offset: u64, number: u32) {
         let tail = self.word(self.parameters.sq[1]);
         let place = tail.load(Ordering::Relaxed) & self.word(self.parameters.sq[2]).load(Ordering::Relaxed);
@@ -485,7 +485,7 @@ impl Uring {
             user_data: number.into(),
             ..Submission::default()
         };
-        // SAFETY: as many are under way as there is room for, so the kernel has read what was there.
+        // SAFETY: there is room for as many as are under way, so the kernel has read the previous entry.
         unsafe { self.submissions.add(place as usize).write(submission) };
         self.word(self.parameters.sq[6] + 4 * place)
             .store(place, Ordering::Relaxed);
@@ -493,7 +493,7 @@ impl Uring {
         self.new += 1;
     }
 
-    /// Gives the kernel what was put, and waits until so many are done.
+    /// Submits the entries, and waits for this many completions.
     fn submit(&mut self, wait_for: u32) {
         let new = std::mem::take(&mut self.new);
         let wakeup = self.polled && self.word(self.parameters.sq[4]).load(Ordering::SeqCst) & NEEDS_WAKEUP != 0;
@@ -506,7 +506,7 @@ impl Uring {
         );
     }
 
-    /// The numbers of those that are done, and what they came to.
+    /// The numbers of completed requests, with their results.
     fn reap(&mut self) -> Vec<(u32, i32)> {
         let (head, tail) = (self.word(self.parameters.cq[0]), self.word(self.parameters.cq[1]));
         let mask = self.word(self.parameters.cq[2]).load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! With its checks, the guest runner has the tool's library in it, and is linked with libelf therefore.
+//! With its checks, the guest runner contains the tool's library, and so is linked with libelf.
 
 #[path = "../../build/libelf.rs"]
 mod libelf;

@@ -1,12 +1,12 @@
-//! Commands of ours in the documentation's pages.
+//! Finds the tool's commands in the pages of the documentation.
 
 use std::path::Path;
 use std::process::ExitStatus;
 
 const PROGRAM: &str = "IOStackBreakdown";
 
-/// Those of a page in Markdown, in their order: in a block, lines that begin with the program, a prompt or variables before it,
-/// until two blanks, behind which is what it does; elsewhere, code that begins with it.
+/// The commands of a Markdown page, in order: in code blocks, lines that begin with the program, after an optional
+/// prompt or variables, up to two blanks, which precede a description; elsewhere, inline code that begins with it.
 pub fn of(page: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut in_block = false;
@@ -16,7 +16,7 @@ pub fn of(page: &str) -> Vec<String> {
         } else if in_block {
             found.extend(of_block(line));
         } else {
-            // What is between backticks has odd places.
+            // Every second piece is between backticks.
             let code = line.split('`').skip(1).step_by(2);
             found.extend(code.filter(|code| is_command(code)).map(str::to_owned));
         }
@@ -42,30 +42,30 @@ fn of_block(line: &str) -> Option<String> {
     is_command(command).then(|| command.to_owned())
 }
 
-/// Its words as a shell has them. `None`: a quote has no end.
+/// The words of a command line as a shell splits it. `None`: an unterminated quote.
 pub fn words(command: &str) -> Option<Vec<String>> {
     shlex::split(command)
 }
 
-/// What pages say stands for the reader's own, and what is there in its place.
+/// Replacements for the placeholders in pages.
 pub struct Place<'a> {
     pub pid: &'a str,
     pub file: &'a str,
     pub disk: &'a str,
     pub cgroup: &'a str,
-    /// Any command, instead of the page's.
+    /// Replaces the page's COMMAND.
     pub command: &'a [&'a str],
 }
 
 const COMMAND: &str = "COMMAND";
 const DISKS: [&str; 2] = ["nvme0n1", "nullb0"];
-/// Of those that would go on until Ctrl-C.
+/// A limit for commands that would run until Ctrl-C.
 const SPAN: [&str; 2] = ["--duration", "200ms"];
 const HAVE_AN_END: [&str; 4] = ["--duration", "--check", "--help", "compare"];
 /// Layers that need no probes on functions.
 const BY_TRACEPOINTS: [&str; 2] = ["syscall", "blk"];
 
-/// Arguments of the tool for a page's command, at this place and with an end.
+/// The arguments of a page's command, with placeholders replaced and a limited duration.
 pub fn arguments(command: &str, place: &Place) -> Option<Vec<String>> {
     let words = words(command)?;
     let mut arguments: Vec<&str> = Vec::new();
@@ -89,8 +89,8 @@ pub fn arguments(command: &str, place: &Place) -> Option<Vec<String>> {
     Some(arguments.into_iter().map(str::to_owned).collect())
 }
 
-/// Whether it shows on any machine what it shows where functions can be probed: names no layer that is made of functions, no
-/// disk and no control group, and proves no probes.
+/// Whether the command shows the same on machines where functions cannot be probed: it names no layer measured at
+/// functions, no disk and no control group, and is not `--check`.
 pub fn needs_tracepoints_only(command: &str) -> bool {
     let words = words(command).unwrap_or_default();
     let layers = words.iter().skip_while(|word| *word != "-T").nth(1);
@@ -99,12 +99,13 @@ pub fn needs_tracepoints_only(command: &str) -> bool {
     layers && !words.iter().any(|word| ELSEWHERE.contains(&word.as_str()))
 }
 
-/// An error when a command has not done its work: it failed, or neither `said` nor the file that it writes in this folder has
-/// what a report for people, for programs or for flame graphs has, a comparison, a table of probes, or help.
+/// Returns an error unless a command has done its work: it must succeed, and `said` or the file that it writes in this
+/// directory must contain a report for people, for programs or for flame graphs, a comparison, a table of probes, or
+/// help.
 pub fn verdict(command: &str, status: ExitStatus, said: &str, folder: &Path) -> Result<(), String> {
     const ENDS: [&str; 11] = [
         "\nlost ",
-        // Intervals end with their last row, or with what explains the first one.
+        // Intervals end with their last row, or with its legend.
         "no calls\n",
         "no calls timed\n",
         "\noperation  ",
@@ -125,7 +126,7 @@ pub fn verdict(command: &str, status: ExitStatus, said: &str, folder: &Path) -> 
     }
 }
 
-/// What is in the file that a command writes, if it writes one.
+/// The contents of the file that a command writes, if any.
 fn written(command: &str, folder: &Path) -> String {
     let words = words(command).unwrap_or_default();
     let file = words.iter().skip_while(|word| *word != "-o").nth(1);

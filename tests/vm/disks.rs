@@ -1,13 +1,13 @@
-//! Disks that checks make for themselves, whose speed and features are known, and the kernel's own account of a disk.
+//! Disks created by checks, with known speed and features, and the kernel's own statistics of a disk.
 //!
-//! | disk | what it is good for |
+//! | disk | purpose |
 //! | --- | --- |
 //! | [`NullDisks`] | any delay, any queue, bad blocks, a write cache that knows FUA, zones ([`ZonedDisk`]) |
 //! | [`LoopDisk`] | a write cache that does not know FUA, and the writing of zeroes |
 //! | [`MappedDisk`], [`Mirror`] | disks over others, which have bios and no requests |
 //! | [`NvmeDisk`] | commands that a program sends to the controller itself |
 //! | [`ScsiDisk`] | a delay that another driver than `null_blk` makes |
-//! | [`VirtioDisk`] | disks that the machine has and only some checks are to see |
+//! | [`VirtioDisk`] | disks of the machine that only some checks may see |
 
 use crate::guest::{Guest, Loaded, wait_for};
 use crate::target::BLOCK;
@@ -19,10 +19,10 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a device may take to appear, to come to rest or to be let go.
+/// How long a device may take to appear, to become idle or to be released.
 const BOUND: Duration = Duration::from_secs(30);
 
-/// Setting by setting, as a folder of the kernel's takes them.
+/// Configures a directory of configfs or sysfs, setting by setting.
 fn configure(folder: &Path, settings: &[(&str, &str)]) -> Result<(), String> {
     for (name, value) in settings {
         let file = folder.join(name);
@@ -31,7 +31,7 @@ fn configure(folder: &Path, settings: &[(&str, &str)]) -> Result<(), String> {
     Ok(())
 }
 
-/// Sets what `/sys/block/DISK/queue` has: `scheduler`, `nr_requests`, `iostats`.
+/// Sets values in `/sys/block/DISK/queue`: `scheduler`, `nr_requests`, `iostats`.
 pub fn set_queue(disk: &str, settings: &[(&str, &str)]) -> Result<(), String> {
     configure(&Path::new("/sys/block").join(disk).join("queue"), settings)
 }
@@ -40,17 +40,17 @@ fn appears(device: &str) -> Result<(), String> {
     wait_for(device, BOUND, || Path::new(device).exists())
 }
 
-/// Tells the console of a device that cannot be removed: the module that then stays in use fails the next check.
+/// Prints a device that cannot be removed on the console: its module stays in use and makes the next check fail.
 fn tell(what: &str, result: Result<(), String>) {
     if let Err(error) = result {
         eprintln!("{what}: {error}");
     }
 }
 
-/// `nullb0` and on: disks in memory, which answer as soon or as late as they are told.
+/// `nullb0` and on: disks in memory with a configured delay.
 pub struct NullDisks {
     folders: Vec<PathBuf>,
-    // Let go after the disks.
+    // Dropped after the disks.
     _module: Loaded,
 }
 
@@ -58,13 +58,13 @@ impl NullDisks {
     const CONFIG: &str = "/sys/kernel/config";
     pub const FIRST: &str = "/dev/nullb0";
 
-    /// So many of them. Whatever the settings do not say, they keep what is written to them and have 64 MB.
+    /// This many of them. By default they store what is written to them, and have 64 MB.
     pub fn new(guest: &Guest, count: usize, settings: &[(&str, &str)]) -> Result<Self, String> {
         let mut disks = Self {
             folders: Vec::new(),
             _module: guest.load("null_blk", "nr_devices=0")?,
         };
-        // A mount of an earlier check is as good.
+        // A mount left by an earlier check is fine.
         if !Path::new(Self::CONFIG).join("nullb").exists() {
             let kind = Some("configfs");
             mount(kind, Self::CONFIG, kind, MsFlags::empty(), None::<&str>).map_err(|e| format!("configfs: {e}"))?;
@@ -75,7 +75,7 @@ impl NullDisks {
         Ok(disks)
     }
 
-    /// Another one.
+    /// Adds one.
     pub fn add(&mut self, settings: &[(&str, &str)]) -> Result<(), String> {
         let name = format!("nullb{}", self.folders.len());
         let folder = Path::new(Self::CONFIG).join("nullb").join(&name);
@@ -87,7 +87,7 @@ impl NullDisks {
         appears(&format!("/dev/{name}"))
     }
 
-    /// One that answers every request after this delay, whatever else it has to do.
+    /// One that completes every request after this delay, however many there are.
     pub fn slow(guest: &Guest, delay: Duration, settings: &[(&str, &str)]) -> Result<Self, String> {
         let delay = delay.as_nanos().to_string();
         let mut all = vec![("irqmode", "2"), ("completion_nsec", &*delay)];
@@ -112,7 +112,7 @@ impl Drop for NullDisks {
     }
 }
 
-/// A file, in memory or elsewhere, as a disk. Flushes reach it, FUA does not: the kernel makes a flush of it.
+/// A file as a disk. Flushes reach it; for FUA writes the kernel adds a flush.
 pub struct LoopDisk {
     /// `loop0`
     pub name: String,
@@ -134,7 +134,7 @@ impl LoopDisk {
         Self::of(guest, "/tmp/loop")
     }
 
-    /// Made of this file, which is removed with it.
+    /// On this file, which is removed with it.
     pub fn of(guest: &Guest, path: &'static str) -> Result<Self, String> {
         let module = guest.load("loop", "")?;
         File::create(path)
@@ -175,14 +175,14 @@ fn open(path: &str) -> Result<File, String> {
 }
 
 fn ioctl(file: &File, request: libc::c_ulong, argument: i64) -> Result<i32, String> {
-    // SAFETY: the argument is a number, or the address of what the caller holds for as long as the call takes.
+    // SAFETY: the argument is an integer, or an address that is valid for the call.
     match unsafe { libc::ioctl(file.as_raw_fd(), request, argument) } {
         -1 => Err(format!("ioctl {request:#x}: {}", std::io::Error::last_os_error())),
         answer => Ok(answer),
     }
 }
 
-/// A disk whose zones are written to from their beginning on, and emptied as a whole.
+/// A disk with zones that are written sequentially and reset as a whole.
 pub struct ZonedDisk(File);
 
 impl ZonedDisk {
@@ -204,14 +204,14 @@ impl ZonedDisk {
         written.map_err(|e| format!("{offset}: {e}"))
     }
 
-    /// Does this to the zone that begins at this byte.
+    /// Applies an operation to the zone that begins at this byte.
     pub fn manage(&self, what: libc::c_ulong, offset: u64, length: u64) -> Result<(), String> {
         let range = [offset / 512, length / 512];
         ioctl(&self.0, what, range.as_ptr() as i64).map(drop)
     }
 }
 
-/// One that takes commands of programs.
+/// A controller that accepts commands of programs.
 pub struct NvmeDisk {
     file: File,
     namespace: u32,
@@ -228,7 +228,7 @@ impl NvmeDisk {
         Ok(Self { file, namespace })
     }
 
-    /// The command without any data, whose number is 0.
+    /// The Flush command, opcode 0, which has no data.
     pub fn flush(&self) -> Result<(), String> {
         let mut command = [0_u32; 18];
         command[1] = self.namespace;
@@ -239,11 +239,11 @@ impl NvmeDisk {
     }
 }
 
-/// `dm-0` and on: what the device mapper makes of other disks.
+/// `dm-0` and on: disks made of others by the device mapper.
 pub struct MappedDisk {
     /// `dm-0`
     pub name: String,
-    /// Which is its label, too.
+    /// Also its label.
     target: &'static str,
     control: File,
     _module: Loaded,
@@ -252,14 +252,14 @@ pub struct MappedDisk {
 // include/uapi/linux/dm-ioctl.h
 const DM_DEV_CREATE: u8 = 3;
 const DM_DEV_REMOVE: u8 = 4;
-/// Resumes, unless a flag says otherwise.
+/// Resumes the device, unless flags say otherwise.
 const DM_DEV_SUSPEND: u8 = 6;
 const DM_TABLE_LOAD: u8 = 9;
 const DM_HEADER: usize = 312;
 const DM_TARGET: usize = 40;
 
 impl MappedDisk {
-    /// A disk of this many sectors with one target: `linear` with `/dev/nullb0 0`, which this module has.
+    /// A disk of this many sectors with one target: `linear` with `/dev/nullb0 0`, from this module.
     pub fn new(
         guest: &Guest,
         module: &str,
@@ -288,11 +288,11 @@ impl MappedDisk {
         format!("/dev/{}", self.name)
     }
 
-    /// A command to the device mapper, and the number of the device that it answers.
+    /// Issues an ioctl to the device mapper, and returns the device number.
     fn command(&self, command: u8, table: Option<(u64, &str)>) -> Result<u64, String> {
         let mut message = vec![0_u8; DM_HEADER];
         let mut put = |at: usize, bytes: &[u8]| message[at..at + bytes.len()].copy_from_slice(bytes);
-        // Its version is 4.0.0.
+        // Version 4.0.0 of the interface.
         put(0, &4_u32.to_ne_bytes());
         put(16, &(DM_HEADER as u32).to_ne_bytes());
         put(20, &u32::from(table.is_some()).to_ne_bytes());
@@ -316,7 +316,7 @@ impl MappedDisk {
 }
 
 impl Drop for MappedDisk {
-    /// Whoever had it open may have ended a moment ago.
+    /// The last user may have closed it only a moment ago.
     fn drop(&mut self) {
         let removed = wait_for("nobody to use it", BOUND, || self.command(DM_DEV_REMOVE, None).is_ok());
         tell(&self.name, removed);
@@ -333,7 +333,7 @@ impl Mirror {
     pub const DEVICE: &str = "/dev/md0";
     const FOLDER: &str = "/sys/block/md0/md";
 
-    /// It writes nothing of its own to them, neither a description of itself nor what one of them may lack.
+    /// Writes no metadata to the disks: neither a superblock nor a bitmap.
     pub fn new(guest: &Guest, disks: &[&str]) -> Result<Self, String> {
         let mirror = Self {
             _module: guest.load("raid1", "")?,
@@ -353,7 +353,7 @@ impl Mirror {
             configure(folder, &[("new_dev", &number)])?;
             let name = disk.rsplit('/').next().unwrap_or_default();
             let part = folder.join(format!("dev-{name}"));
-            // In kilobytes, while a disk says its own in sectors.
+            // In kilobytes, while sysfs has sectors.
             let size = Path::new("/sys/block").join(name).join("size");
             let size = fs::read_to_string(&size).map_err(|e| format!("{}: {e}", size.display()))?;
             let size = size.trim().parse().unwrap_or(0) / 2_u64;
@@ -369,7 +369,7 @@ impl Mirror {
             ],
         )?;
         appears(Self::DEVICE)?;
-        // The first to open it makes the kernel look for partitions.
+        // The first open makes the kernel scan for partitions.
         File::open(Self::DEVICE).map_err(|e| format!("{}: {e}", Self::DEVICE))?;
         Ok(mirror)
     }
@@ -388,11 +388,11 @@ impl Drop for Mirror {
     }
 }
 
-/// `sda`: a disk in memory behind the SCSI layer, which answers after a delay.
+/// `sda`: a disk in memory behind the SCSI layer, which completes requests after a delay.
 pub struct ScsiDisk {
     /// `sda`
     pub name: String,
-    // Let go in this order.
+    // Dropped in this order.
     _module: Loaded,
     _driver: Loaded,
 }
@@ -402,7 +402,7 @@ impl ScsiDisk {
         Self::new(guest, &format!("ndelay={}", delay.as_nanos()))
     }
 
-    /// With these parameters of its module, and 64 MB.
+    /// With these module parameters, and 64 MB.
     pub fn new(guest: &Guest, parameters: &str) -> Result<Self, String> {
         let driver = guest.load("sd_mod", "")?;
         Ok(Self {
@@ -413,7 +413,7 @@ impl ScsiDisk {
     }
 }
 
-/// A disk that the machine has all the time, and the kernel as long as the driver is loaded.
+/// A disk that the machine always has, but the kernel only while the driver is loaded.
 pub struct VirtioDisk {
     /// `vda`
     pub name: String,
@@ -421,7 +421,7 @@ pub struct VirtioDisk {
 }
 
 impl VirtioDisk {
-    /// The one of this serial number.
+    /// The disk with this serial number.
     pub fn new(guest: &Guest, serial: &str) -> Result<Self, String> {
         let is_it =
             |name: &str| fs::read_to_string(format!("/sys/block/{name}/serial")).is_ok_and(|is| is.trim() == serial);
@@ -432,7 +432,7 @@ impl VirtioDisk {
     }
 }
 
-/// Waits for the disk whose name this holds for, and for its device.
+/// Waits for the disk whose name satisfies this, and for its device node.
 fn found(what: &str, is_it: impl Fn(&str) -> bool) -> Result<String, String> {
     let mut name = None;
     wait_for(what, BOUND, || {
@@ -444,7 +444,7 @@ fn found(what: &str, is_it: impl Fn(&str) -> bool) -> Result<String, String> {
     name.ok_or_else(|| format!("no {what}"))
 }
 
-/// What the kernel itself counts of a disk or a partition, in `/proc/diskstats`.
+/// The kernel's statistics of a disk or a partition, from `/proc/diskstats`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DiskStats {
     pub reads: u64,
@@ -457,8 +457,8 @@ pub struct DiskStats {
 }
 
 impl DiskStats {
-    /// Of a disk at rest. A request has been answered a moment before it is counted, and what is counted is read before what is
-    /// under way (block/genhd.c): the next reading has all of what had ended by then.
+    /// Statistics of an idle disk. A request is completed a moment before it is counted, and the counters are read
+    /// before the number in flight (block/genhd.c): the next reading includes everything that had completed by then.
     pub fn of(disk: &str) -> Result<Self, String> {
         wait_for("a disk at rest", BOUND, || numbers_of(disk).get(8) == Some(&0))
             .map_err(|e| format!("{disk}: {e}"))?;
@@ -489,7 +489,7 @@ impl DiskStats {
     }
 }
 
-/// What stands behind the name of a disk.
+/// The fields after the name of a disk.
 fn numbers_of(disk: &str) -> Vec<u64> {
     let text = fs::read_to_string("/proc/diskstats").unwrap_or_default();
     let of_disk = |line: &&str| line.split_whitespace().nth(2) == Some(disk);
@@ -500,7 +500,7 @@ fn numbers_of(disk: &str) -> Vec<u64> {
         .collect()
 }
 
-/// Requests of a disk that are under way, as the kernel counts them.
+/// Requests of a disk in flight, as counted by the kernel.
 pub fn in_flight(disk: &str) -> u64 {
     numbers_of(disk).get(8).copied().unwrap_or(0)
 }

@@ -1,13 +1,13 @@
-//! A process with descendants from before and after it is traced: `/init family SET THREADS ROUNDS FILE NAME`.
+//! A process with descendants from before and after tracing begins: `/init family SET THREADS ROUNDS FILE NAME`.
 //!
-//! It starts a workload that waits, says `family` and its number, and waits itself. Let go, it lets the first one go,
-//! starts a second one, and ends after both.
+//! It starts a workload that waits, prints `family` and its number, and waits itself. Once signalled, it signals the
+//! first workload, starts a second one, and ends after both.
 
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 use std::process::{Child, Command, ExitCode};
 
-/// Lets the family go.
+/// Signals the family to start.
 pub const GO: Signal = Signal::SIGUSR1;
 
 pub fn main() -> ExitCode {
@@ -32,7 +32,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
     go.thread_block().map_err(|e| e.to_string())?;
     eprintln!("family {}", std::process::id());
     go.wait().map_err(|e| e.to_string())?;
-    // The second one is not to inherit a blocked signal.
+    // The second one must not inherit a blocked signal.
     go.thread_unblock().map_err(|e| e.to_string())?;
     kill(Pid::from_raw(first.id() as i32), GO).map_err(|e| e.to_string())?;
     let second = start(&[])?;

@@ -1,16 +1,15 @@
-//! The kernel's own tracer: what it says of a disk's requests, event by event and by its own clock, without a program of
-//! ours.
+//! The kernel's own tracer: its events of a disk's requests, with its own clock, and without programs of ours.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where a request begins and ends for its device; for a disk that has bios only, where they do.
+/// The events where a request begins and ends for its device, or those of bios for a disk without requests.
 pub const REQUESTS: [&str; 2] = ["block_rq_issue", "block_rq_complete"];
 pub const BIOS: [&str; 2] = ["block_bio_queue", "block_bio_complete"];
 
-/// A trace of two block events, from now on until it is dropped. It has a buffer of its own.
+/// A trace of two block events from its creation until it is dropped, with a buffer of its own.
 pub struct Trace {
     folder: PathBuf,
     events: [&'static str; 2],
@@ -21,7 +20,7 @@ impl Trace {
         let folder = PathBuf::from(format!("/sys/kernel/tracing/instances/check-{}", std::process::id()));
         fs::create_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let trace = Self { folder, events };
-        // Times are those of a clock that nobody sets, in microseconds.
+        // Times are those of a clock that cannot be set, in microseconds.
         trace.set("trace_clock", "mono")?;
         for event in events {
             trace.set(&format!("events/block/{event}/enable"), "1")?;
@@ -34,7 +33,7 @@ impl Trace {
         fs::write(&file, value).map_err(|e| format!("{}: {value}: {e}", file.display()))
     }
 
-    /// How long each request of a disk took. Requests of one sector are taken to end in the order in which they began.
+    /// How long each request of a disk took. Requests of one sector are assumed to complete in order.
     pub fn times(&self, disk: &str) -> Result<Vec<Duration>, String> {
         let number = Path::new("/sys/block").join(disk).join("dev");
         let number = fs::read_to_string(&number).map_err(|e| format!("{}: {e}", number.display()))?;
@@ -81,8 +80,8 @@ struct Event<'a> {
     sector: u64,
 }
 
-/// `reader-71  [001] d..1.  12.345678: block_rq_issue: 252,0 R 4096 () 8 + 8 [reader]`; a task's name may have anything in
-/// it.
+/// Parses `reader-71  [001] d..1.  12.345678: block_rq_issue: 252,0 R 4096 () 8 + 8 [reader]`; a task's name may
+/// contain anything.
 fn parse(line: &str) -> Option<Event<'_>> {
     let (before, rest) = line.split_once(": block_")?;
     let (seconds, micros) = before.split_whitespace().last()?.split_once('.')?;

@@ -1,7 +1,7 @@
-//! A file system that the guest exports to itself: NFS 4.2, by the kernel's own server and client.
+//! A file system exported by the guest to itself: NFS 4.2, with the kernel's own server and client.
 //!
-//! What `exportfs` and `mountd` tell the server is written to its tables, before it would ask for it; what `mount.nfs` finds out
-//! is known. Version 4 needs no port mapper and no other daemon.
+//! The data that `exportfs` and `mountd` pass to the server is written to its tables in advance, and the data that
+//! `mount.nfs` looks up is known. Version 4 needs no port mapper and no other daemon.
 
 use crate::guest::{Guest, Loaded, wait_for};
 use nix::mount::{MsFlags, mount, umount};
@@ -11,13 +11,13 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 const SERVER: &str = "/proc/fs/nfsd";
-/// On ext4.
+/// A directory on ext4.
 const EXPORTED: &str = "/mnt/ext4/exported";
-/// Where the server remembers its clients.
+/// Where the server records its clients.
 const CLIENTS: &str = "/var/lib/nfs/v4recovery";
 const BOUND: Duration = Duration::from_secs(60);
 
-/// The server and a mount of it, for as long as this lives.
+/// The server and a mount of it, while this exists.
 pub struct Nfs {
     is_mounted: bool,
     has_server: bool,
@@ -42,7 +42,7 @@ impl Nfs {
         let options = "vers=4.2,proto=tcp,addr=127.0.0.1,clientaddr=127.0.0.1";
         let source = "127.0.0.1:/";
         let mut last = Ok(());
-        // A server that has just begun refuses some with EIO on a busy host.
+        // A server that has just started refuses some calls with EIO on a busy host.
         let mounted = wait_for("a mount", BOUND, || {
             let flags = MsFlags::MS_NOATIME;
             last = mount(Some(source), Self::FOLDER, Some("nfs4"), flags, Some(options));
@@ -65,7 +65,7 @@ impl Nfs {
             "/proc/net/rpc/auth.unix.ip/channel",
             &format!("nfsd 127.0.0.1 {NEVER} us\n"),
         )?;
-        // The root of all that is exported is the file system of number 0.
+        // The root of the export tree has file system id 0.
         write(
             "/proc/net/rpc/nfsd.fh/channel",
             &format!("us 1 \\x00000000 {NEVER} {EXPORTED}\n"),
@@ -76,7 +76,7 @@ impl Nfs {
         )?;
         let set = |file: &str, text: &str| write(&format!("{SERVER}/{file}"), &format!("{text}\n"));
         set("versions", "-2 -3 +4 +4.1 +4.2")?;
-        // The shortest that there are. It is over when we say so, but for kernels that have nobody to ask about clients.
+        // The shortest grace period; it is ended explicitly, except on kernels without client tracking.
         set("nfsv4leasetime", "10")?;
         set("nfsv4gracetime", "10")?;
         set("portlist", "tcp 2049")?;
@@ -108,10 +108,10 @@ fn write(file: &str, text: &str) -> Result<(), String> {
     fs::write(file, text).map_err(|e| format!("{file}: {text:?}: {e}"))
 }
 
-/// As `ip link set lo up`; its address is its own.
+/// Does the work of `ip link set lo up`; the address is the default.
 fn start_loopback() -> Result<(), String> {
     let socket = UdpSocket::bind("0.0.0.0:0").map_err(|e| format!("a socket: {e}"))?;
-    // SAFETY: plain numbers, of which 0 is one.
+    // SAFETY: integers, of which 0 is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (place, byte) in request.ifr_name.iter_mut().zip(*b"lo") {
         *place = byte as libc::c_char;

@@ -1,4 +1,4 @@
-//! Tools of others, in the guest: a disk with Debian's packages on it, which they see as their root.
+//! Other tools in the guest, from a disk with Debian's packages that they see as their root.
 
 use crate::disks::VirtioDisk;
 use crate::guest::{Guest, wait_for};
@@ -10,15 +10,15 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 const ROOT: &str = "/peers";
-/// What they see of the guest, under the same names. `/sys` brings debugfs and tracefs.
+/// Directories of the guest that they see under the same names. `/sys` includes debugfs and tracefs.
 const SHARED: [&str; 5] = ["/dev", "/proc", "/sys", "/tmp", "/mnt"];
-/// How long a file system may be in use after its last user has ended.
+/// How long a file system may stay in use after its last user has ended.
 const BOUND: Duration = Duration::from_secs(30);
 
-/// They can be run as long as this lives.
+/// The tools can be run while this exists.
 pub struct Peers {
     mounted: Vec<String>,
-    // Let go after the mounts.
+    // Dropped after the mounts.
     _disk: VirtioDisk,
 }
 
@@ -49,7 +49,7 @@ impl Peers {
 impl Drop for Peers {
     fn drop(&mut self) {
         for target in self.mounted.iter().rev() {
-            // What is bound with all that is below it goes with all that is below it.
+            // A recursive bind mount is unmounted recursively.
             let flags = if target == ROOT {
                 MntFlags::empty()
             } else {
@@ -63,7 +63,7 @@ impl Drop for Peers {
     }
 }
 
-/// The command line that runs one of them, for a check or for a tool that is to trace it.
+/// The command line that runs one of them, for a check or for a tool that traces it.
 pub fn words<'a>(command: &[&'a str]) -> Vec<&'a str> {
     [&["/init", "peer"], command].concat()
 }
@@ -76,7 +76,7 @@ pub fn command(words_of_it: &[&str]) -> Command {
     command
 }
 
-/// `/init peer PROGRAM ARGUMENT...`: becomes this program.
+/// `/init peer PROGRAM ARGUMENT...`: executes this program.
 pub fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(2).collect();
     let Some((program, arguments)) = words.split_first() else {
@@ -87,7 +87,7 @@ pub fn main() -> ExitCode {
     become_one(program, &arguments)
 }
 
-/// The process goes on as one of them, or fails.
+/// Replaces this process by one of them, or fails.
 pub fn become_one(program: &str, arguments: &[&str]) -> ExitCode {
     let error = std::os::unix::fs::chroot(ROOT)
         .and_then(|()| std::env::set_current_dir("/tmp"))

@@ -1,11 +1,11 @@
-//! What the runner tells its guest, and what the guest answers.
+//! The protocol between the runner and its guest.
 //!
-//! Down: a file in the initramfs. Up: lines on the second serial port. Both are lines of fields parted by tabs,
-//! in which tabs, line ends and backslashes are escaped.
+//! From the runner: a file in the initramfs. From the guest: lines on the second serial port. Both consist of lines
+//! with fields separated by tabs, in which tabs, line feeds and backslashes are escaped.
 
 use std::fmt::Write as _;
 
-/// Where the guest finds its orders. That it exists is also how init knows that it runs in a guest of ours.
+/// The guest's orders. If the file exists, init knows that it runs in one of these guests.
 pub const ORDERS: &str = "/etc/iosb-vm";
 /// The tool under test, in the guest.
 pub const TOOL: &str = "/bin/IOStackBreakdown";
@@ -14,22 +14,22 @@ pub const MODULES: &str = "/lib/modules";
 /// The list: a module and those it depends on, in load order, a line each.
 pub const MODULE_LIST: &str = "/lib/modules/list";
 
-/// A disk in memory that the machine's controller answers only so often a second, by the serial number it has.
+/// A disk in memory with a limited rate, by its serial number.
 pub const THROTTLED: &str = "throttled";
 pub const THROTTLED_IOPS: u32 = 400;
-/// The disk with the tools of others, by its serial number.
+/// The disk with other tools, by its serial number.
 pub const PEERS: &str = "peers";
 
-/// The variant of a kernel on a machine with one CPU, whose clock counts instructions. The checks of costs run there, and no
-/// others.
+/// The variant of a kernel on a machine with one CPU, whose clock counts instructions. Only the checks of costs run
+/// there.
 pub const COUNTED: &str = "counted";
-/// The same on a machine with eight CPUs: what they do at once adds up on its clock.
+/// The same on a machine with eight CPUs, whose concurrent work adds up on its clock.
 pub const COUNTED_8: &str = "counted-8";
 
-/// The variant of a kernel that has places for more CPUs than it makes one value of their counters for.
+/// The variant of a kernel with more possible CPUs than fit into a single value of counters.
 pub const LARGE: &str = "possible_cpus=64";
 
-/// The CPUs of a variant whose clock counts instructions; `None` for others.
+/// The number of CPUs of a variant whose clock counts instructions; `None` for others.
 #[must_use]
 pub fn counted_cpus(variant: &str) -> Option<u32> {
     match variant {
@@ -39,18 +39,18 @@ pub fn counted_cpus(variant: &str) -> Option<u32> {
     }
 }
 
-/// What a guest is to do.
+/// The orders of a guest.
 #[derive(Debug, Default, PartialEq)]
 pub struct Orders {
     /// The kernel's name in the matrix, such as `6.1-full`.
     pub kernel: String,
-    /// The word added to its command line, such as `preempt=full`; empty as booted.
+    /// The word added to its command line, such as `preempt=full`; empty if none.
     pub variant: String,
     /// Run only checks whose name contains this.
     pub filter: Option<String>,
-    /// Run every check that means something there, and not only those that are selected for this configuration.
+    /// Run every applicable check, not only those selected for this configuration.
     pub every: bool,
-    /// Measure what the table of costs needs, too, and not only what is watched.
+    /// Measure everything in the table of costs, not only the limited figures.
     pub table: bool,
     /// Run this command instead of the checks.
     pub exec: Option<Vec<String>>,
@@ -99,25 +99,25 @@ impl Orders {
     }
 }
 
-/// What a guest tells while it runs.
+/// Messages of a running guest.
 #[derive(Debug, PartialEq)]
 pub enum Event {
-    /// The guest is up: its kernel, in one line.
+    /// The guest is up, with its kernel in one line.
     Booted(String),
     Started(String),
     Passed(String),
     Failed(String, String),
-    /// What a check has to tell beside its verdict.
+    /// A note of a check.
     Noted(String),
-    /// What was measured, by its name.
+    /// A measured figure, by name.
     Measured(String, u64),
     /// A line of the `--exec` command's output.
     Output(String),
     /// How the `--exec` command ended.
     Exited(i32),
-    /// The guest itself could not go on.
+    /// The guest itself failed.
     Broken(String),
-    /// The last word: how many checks passed and failed.
+    /// The last message: how many checks passed and failed.
     Done(usize, usize),
 }
 
@@ -137,7 +137,7 @@ impl Event {
         }
     }
 
-    /// `None` when the line is none of ours, as when the guest died in the middle of one.
+    /// `None` if the line is malformed, for example because the guest died while writing it.
     pub fn parse(text: &str) -> Option<Self> {
         let all = fields(text);
         Some(match all.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {

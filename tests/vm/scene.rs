@@ -1,4 +1,4 @@
-//! Scenes for the whole stack's view: processes whose time goes to one known place.
+//! Scenes for the whole stack: processes whose time is spent in one known row.
 //!
 //! `/init scene NAME FILE COUNT [gated]`; the gate is that of the workloads. A call that fails is a panic.
 
@@ -15,9 +15,9 @@ use crate::workload::{Gate, arguments};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// What a small call moves, and the alignment of direct ones.
+/// The size of a small call, and the alignment of direct ones.
 pub const BLOCK: usize = 4096;
-/// What a read beside the busy moves.
+/// The size of a read among busy loops.
 pub const LARGE: usize = 1 << 20;
 /// Busy loops beside a reader.
 const BUSY: u32 = 4;
@@ -62,7 +62,7 @@ fn open(path: &str, flags: i32) -> File {
     file.unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-/// Memory as direct calls want it.
+/// Memory aligned for direct calls.
 fn aligned() -> &'static mut [u8] {
     let memory: &'static mut [u8] = Box::leak(vec![7; 2 * BLOCK].into_boxed_slice());
     let start = memory.as_ptr().align_offset(BLOCK);
@@ -74,7 +74,7 @@ fn read_block(file: &File, memory: &mut [u8], offset: u64) {
     assert_eq!(read, memory.len());
 }
 
-/// Reads of a block that is in memory.
+/// Reads of a cached block.
 fn cached(path: &str, count: u32, gate: impl FnOnce()) {
     let file = open(path, 0);
     let mut memory = vec![0; BLOCK];
@@ -83,7 +83,7 @@ fn cached(path: &str, count: u32, gate: impl FnOnce()) {
     (0..count).for_each(|_| read_block(&file, &mut memory, 0));
 }
 
-/// Reads of one block after the other, of which none is in memory.
+/// Reads of consecutive blocks, none of which is cached.
 fn sequential(path: &str, count: u32, gate: impl FnOnce()) {
     let file = open(path, 0);
     let mut memory = vec![0; BLOCK];
@@ -91,7 +91,7 @@ fn sequential(path: &str, count: u32, gate: impl FnOnce()) {
     (0..u64::from(count)).for_each(|number| read_block(&file, &mut memory, number * BLOCK as u64));
 }
 
-/// Direct reads, each thread's of its own blocks, one after the other.
+/// Direct reads, in each thread of its own blocks, one after another.
 fn direct(path: &str, threads: u64, count: u32, gate: impl FnOnce()) {
     let file = open(path, libc::O_DIRECT);
     let (opened, released) = (Barrier::new(threads as usize + 1), Barrier::new(threads as usize + 1));
@@ -113,7 +113,7 @@ fn direct(path: &str, threads: u64, count: u32, gate: impl FnOnce()) {
     });
 }
 
-/// Small writes, each made safe.
+/// Small writes, each followed by an fsync.
 fn commits(path: &str, count: u32, gate: impl FnOnce()) {
     let file = open(path, 0);
     let memory = vec![1; 100];
@@ -125,7 +125,7 @@ fn commits(path: &str, count: u32, gate: impl FnOnce()) {
     }
 }
 
-/// Small writes, each made safe, and read again from memory.
+/// Small writes, each followed by an fsync and a cached read.
 fn files(path: &str, count: u32, gate: impl FnOnce()) {
     let file = open(path, 0);
     let mut memory = vec![1; BLOCK];
@@ -138,8 +138,8 @@ fn files(path: &str, count: u32, gate: impl FnOnce()) {
     }
 }
 
-/// Files of a folder: of the first one a block is read once, of the second one twice, and so on. The first one is renamed, and
-/// the second one removed, while they are open.
+/// Reads a block of the first file in a directory once, of the second one twice, and so on. The first file is renamed,
+/// and the second one removed, while they are open.
 fn many(folder: &str, count: u32, gate: impl FnOnce()) {
     std::fs::create_dir_all(folder).expect("a folder can be made");
     let name = |number: u32| format!("{folder}/{number}");
@@ -160,7 +160,7 @@ fn many(folder: &str, count: u32, gate: impl FnOnce()) {
     }
 }
 
-/// Writes of whole blocks to memory, which kernel threads then write to the disk.
+/// Cached writes of whole blocks, which kernel threads then write to the disk.
 fn later(path: &str, count: u32, gate: impl FnOnce()) {
     let file = open(path, 0);
     gate();
@@ -171,7 +171,7 @@ fn later(path: &str, count: u32, gate: impl FnOnce()) {
     nix::unistd::sync();
 }
 
-/// Small files that come and go, each under two names.
+/// Small files that are created, linked and removed.
 fn storm(folder: &str, count: u32, gate: impl FnOnce()) {
     std::fs::create_dir_all(folder).expect("a folder can be made");
     gate();
@@ -198,7 +198,7 @@ fn fio(file: &str, count: u32) -> ExitCode {
         "--bs=4k",
         "--size=1m",
         "--time_based=0",
-        // Its own clock has to find out first how fast it goes.
+        // Its clock must be calibrated first.
         "--clocksource=clock_gettime",
         "--output=/tmp/fio",
         &file,
@@ -207,12 +207,12 @@ fn fio(file: &str, count: u32) -> ExitCode {
     peers::become_one("fio", &arguments)
 }
 
-/// Two threads want a page that is in no memory, the second while the first waits for it.
+/// Two threads need a page that is not cached, the second while the first waits for it.
 fn cold(path: &str, gate: impl FnOnce()) {
     let file = open(path, 0);
-    // SAFETY: plain numbers. No page but the one that is wanted is to be read.
+    // SAFETY: integers. No other page may be read ahead.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
-    // SAFETY: plain numbers.
+    // SAFETY: integers.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
     gate();
     std::thread::scope(|scope| {
@@ -223,13 +223,13 @@ fn cold(path: &str, gate: impl FnOnce()) {
     });
 }
 
-/// One thread makes a file longer, past the page cache, which holds its lock until the disk has answered; the other one
-/// wants to write then.
+/// One thread extends a file by a direct write, which holds the inode's lock until the disk has completed it; the other
+/// one wants to write meanwhile.
 fn writers(path: &str, gate: impl FnOnce()) {
     let (slow, fast) = (open(path, libc::O_DIRECT), open(path, 0));
     let end = slow.metadata().expect("it has a length").len();
     gate();
-    // The journal may still have to do with the file, which both would wait for.
+    // The journal may still be using the file, which both threads would wait for.
     nix::unistd::sync();
     std::thread::scope(|scope| {
         let first = scope.spawn(|| slow.write_at(aligned(), end).expect("it can be written"));
@@ -239,7 +239,7 @@ fn writers(path: &str, gate: impl FnOnce()) {
     });
 }
 
-/// Until the slow disk has something to do.
+/// Waits until the slow disk has a request in flight.
 fn wait_for_request() {
     while in_flight(SLOW) == 0 {
         std::thread::yield_now();
@@ -248,7 +248,7 @@ fn wait_for_request() {
 
 const SLOW: &str = "nullb0";
 
-/// Reads of what is in memory, on a CPU that others want as well.
+/// Cached reads on a CPU that other threads want as well.
 fn busy(path: &str, count: u32, gate: impl FnOnce()) {
     let mut one = CpuSet::new();
     one.set(0).expect("there is a CPU");

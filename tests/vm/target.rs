@@ -1,6 +1,6 @@
-//! A process that reads, and whose own clock tells how long each read took: a second opinion.
+//! A process whose own clock measures how long each of its reads takes, as an independent measurement.
 //!
-//! `/init target direct FILE 20 cached FILE 1 sync FILE 3 together FILE 8` leaves a line for each three words; see
+//! `/init target direct FILE 20 cached FILE 1 sync FILE 3 together FILE 8` prints a line for each three words; see
 //! [`Reads`].
 
 use std::fs::{File, OpenOptions};
@@ -9,13 +9,13 @@ use std::process::ExitCode;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// What a direct read moves, and its alignment.
+/// The size of a direct read, and its alignment.
 pub const BLOCK: usize = 4096;
 
-/// Where it leaves them: standard output and error belong to the tool.
+/// Where it writes the results: standard output and error belong to the tool.
 const SAID: &str = "/tmp/target";
 
-/// What the process says of some reads of `BLOCK` bytes: `sum min max`, in nanoseconds.
+/// The process's measurements of reads of `BLOCK` bytes: `sum min max`, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Reads {
     pub total: Duration,
@@ -38,7 +38,7 @@ impl Reads {
         self.max = self.max.max(took);
     }
 
-    /// What the last process said; it says it once.
+    /// The results of the last process, which are removed.
     pub fn said() -> Result<Vec<Self>, String> {
         let text = std::fs::read_to_string(SAID).map_err(|e| format!("{SAID}: {e}"))?;
         std::fs::remove_file(SAID).map_err(|e| format!("{SAID}: {e}"))?;
@@ -119,7 +119,7 @@ fn read(kind: &str, file: &str, count: &str) -> Result<Reads, String> {
     Ok(all)
 }
 
-/// A block of it, aligned.
+/// An aligned block.
 struct Memory {
     bytes: Vec<u8>,
     start: usize,

@@ -2,19 +2,20 @@
 //!
 //! | kind | what it does |
 //! | --- | --- |
-//! | `storm CHILDREN READS FILE` | so many children and grandchildren read, some after an exec, out of the first thread or another one |
-//! | `leaf READS FILE` | what such an exec comes to |
+//! | `storm CHILDREN READS FILE` | many children and grandchildren read, some after an exec, by the first thread or
+//! another one |
+//! | `leaf READS FILE` | the program of such an exec |
 //! | `waits THREADS FILE` | each thread makes one direct read |
 //! | `leaves THREADS FILE` | the same, and at a second signal the process exits without waiting for them |
-//! | `fails READS OFFSET FILE` | direct reads that have to fail |
-//! | `interrupted restart` or `once` | reads from a pipe that nobody writes to, whatever signals come |
-//! | `fills FILE` | writes until three writes in a row have found no space |
-//! | `refused FILE` | what a read-only file system answers |
-//! | `compat READS FILE` | reads by the kernel's table of 32-bit system calls, each with an fdatasync |
-//! | `eats MEGABYTES FILE` | takes all memory but so much, keeps it, and reads the file again and again |
+//! | `fails READS OFFSET FILE` | direct reads that must fail |
+//! | `interrupted restart` or `once` | reads from a pipe without a writer, interrupted by signals |
+//! | `fills FILE` | writes until three writes in a row have failed for lack of space |
+//! | `refused FILE` | calls that a read-only file system refuses |
+//! | `compat READS FILE` | reads by the table of 32-bit system calls, each followed by an fdatasync |
+//! | `eats MEGABYTES FILE` | allocates all memory except this much, keeps it, and reads the file over and over |
 //! | `limits` | prints how many descriptors and how much locked memory it may have |
 //!
-//! The gate is that of the workloads. What it has to tell stands on its standard error behind `said`.
+//! The gate is that of the workloads. Results are on standard error after `said`.
 
 use crate::workload::{Gate, arguments, sys};
 use nix::sys::resource::{Resource, getrlimit};
@@ -23,11 +24,11 @@ use std::ffi::CString;
 use std::process::ExitCode;
 
 const BLOCK: usize = 4096;
-/// What a write of `fills` is to move.
+/// The size of a write of `fills`.
 pub const PIECE: usize = 64 << 10;
-/// Bytes of a read of the children, and of the 32-bit calls.
+/// The size of a read of the children, and of the 32-bit calls.
 pub const SHORT: u64 = 77;
-/// What `refused` does: opens to write, reads, writes.
+/// The calls of `refused`: opens to write, reads, writes.
 pub const REFUSED: [u64; 3] = [5, 7, 3];
 
 pub fn main() -> ExitCode {
@@ -83,12 +84,12 @@ fn read(file: i64, times: u64) {
     }
 }
 
-/// Every third child becomes another program, every sixth one out of a thread that is not its first.
+/// Every third child executes another program, every sixth one from a thread other than its first.
 fn storm(gate: &Gate, children: u64, reads: u64, file: &str) {
     let opened = open(file, libc::O_RDONLY);
     gate.wait();
     for child in 0..children {
-        // SAFETY: this process has one thread.
+        // SAFETY: this process has a single thread.
         match unsafe { libc::fork() } {
             -1 => panic!("fork: {}", std::io::Error::last_os_error()),
             0 if child % 6 == 3 => {
@@ -102,7 +103,7 @@ fn storm(gate: &Gate, children: u64, reads: u64, file: &str) {
                 let grandchild = unsafe { libc::fork() };
                 assert!(grandchild >= 0);
                 read(opened, reads);
-                // SAFETY: ends a copy without the destructors of the first.
+                // SAFETY: ends the child without running the parent's destructors.
                 unsafe { libc::_exit(0) }
             }
             _ => {}
@@ -122,12 +123,12 @@ fn become_leaf(reads: u64, file: &str) {
     let words = ["/init", "trouble", "leaf", &reads.to_string(), file].map(path);
     let mut list: Vec<*const libc::c_char> = words.iter().map(|word| word.as_ptr()).collect();
     list.push(std::ptr::null());
-    // SAFETY: strings that end with a zero, in a list that ends with null.
+    // SAFETY: terminated strings, in a list that ends with null.
     unsafe { libc::execv(list[0], list.as_ptr()) };
     panic!("execv: {}", std::io::Error::last_os_error());
 }
 
-/// What a read of a whole block past the page cache gives.
+/// The result of a direct read of a whole block.
 fn direct_read(opened: i64, offset: u64) -> i64 {
     let memory = vec![0_u8; 2 * BLOCK];
     let place = memory.as_ptr() as usize + memory.as_ptr().align_offset(BLOCK);
@@ -158,14 +159,14 @@ fn leaves(gate: &Gate, threads: u64, file: &str) {
         std::thread::spawn(move || {
             ready.wait();
             direct_read(opened, 0);
-            // Nobody gets here: the process has left.
+            // Unreachable: the process has exited.
             std::process::abort();
         });
     }
     gate.wait();
     ready.wait();
     gate.pass();
-    // SAFETY: ends every thread, wherever it is.
+    // SAFETY: ends every thread, whatever it does.
     unsafe { libc::_exit(0) }
 }
 
@@ -230,7 +231,7 @@ fn refused(gate: &Gate, file: &str) {
     }
 }
 
-/// Its addresses have 32 bits.
+/// A 32-bit address.
 #[cfg(target_arch = "x86_64")]
 fn compat(gate: &Gate, times: u64, file: &str) {
     /// In arch/x86/entry/syscalls/syscall_32.tbl.
@@ -249,7 +250,7 @@ fn compat(gate: &Gate, times: u64, file: &str) {
     gate.wait();
     let call = |number: i64| {
         let mut answer = number;
-        // SAFETY: the call writes to the mapping only; rbx, which the compiler keeps for itself, is put back.
+        // SAFETY: the call writes to the mapping only; rbx, which the compiler reserves, is restored.
         unsafe {
             std::arch::asm!(
                 "xchg rbx, {file}",
@@ -274,7 +275,7 @@ fn compat(_: &Gate, _: u64, _: &str) {
     panic!("this machine has another table");
 }
 
-/// Until the kernel says that so many megabytes are left.
+/// Waits until the kernel has only this many megabytes left.
 fn eats(left: u64, file: &str) {
     const BITE: usize = 1 << 20;
     let available = || -> u64 {

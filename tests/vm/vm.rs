@@ -8,39 +8,37 @@
 //! cargo test --test vm -- --kernels 6.12 --exec ./probe.sh   one program of yours, its output on stdout
 //! ```
 //!
-//! At its end a run tells where its time went: by guest and for the slowest checks what it took, how much of that was in wait for a
-//! CPU of this machine, and what it used of them. What is neither, the guest slept through.
+//! At its end a run prints how long each guest and the slowest checks took, how much of that they waited for a CPU of
+//! this machine, and the CPU time they used. For the rest, the guest slept.
 //!
-//! The tool that it tries is the release build, which it brings up to date first; the runner itself need not be one.
+//! The tested tool is the release build, which is brought up to date first; the runner itself need not be one.
 //!
-//! `IOSB_KERNELS="6.1 7"` names kernels as `--kernels` does. A configuration is a kernel as booted, or with one
-//! more word on its command line (`preempt=full`). The exit status is 0 only when every check of every
-//! configuration passed; a guest that panics, hangs or ends without its verdict is a failure of its own. Wrong
-//! arguments exit 2.
+//! `IOSB_KERNELS="6.1 7"` selects kernels like `--kernels`. A configuration is a kernel, optionally with a word on its
+//! command line (`preempt=full`). The exit status is 0 only if every check of every configuration passed; a guest that
+//! panics, hangs or ends without a verdict is a failure of its own. Wrong arguments exit 2.
 //!
-//! What the machine must have: `qemu-system-x86_64`, `mkfs.ext4`, `mkfs.xfs`, `apt-get`, `dpkg-deb`, `depmod`, `xz`, `zstd`,
-//! and a Debian mirror among apt's sources (or named by `IOSB_DEBIAN_MIRROR`). Kernels, the scratch disk and the tools
-//! that ours is held against are cached in `$XDG_CACHE_HOME/iostackbreakdown`. For scripts, `--exec` also wants a static
-//! `busybox`.
+//! Requirements: `qemu-system-x86_64`, `mkfs.ext4`, `mkfs.xfs`, `apt-get`, `dpkg-deb`, `depmod`, `xz`, `zstd`, and a
+//! Debian mirror among apt's sources (or named by `IOSB_DEBIAN_MIRROR`). Kernels, the scratch disk and the tools for
+//! comparison are cached in `$XDG_CACHE_HOME/iostackbreakdown`. For scripts, `--exec` also needs a static `busybox`.
 //!
-//! This one executable plays every part, so that host and guest can never disagree about the protocol:
+//! A single executable has all parts, so that host and guest always agree about the protocol:
 //!
 //! | part | when | where |
 //! | --- | --- | --- |
 //! | runner | by default | `host/`: kernels, disk image, initramfs, QEMU, the verdict |
 //! | init | process 1 of a guest | `guest/`: mounts, modules, one check after the other |
 //! | family | first argument `family` | `family.rs`: a process with descendants |
-//! | peer | first argument `peer` | `peers.rs`: becomes a tool of others, which is held against ours |
+//! | peer | first argument `peer` | `peers.rs`: executes another tool for comparison |
 //! | requests | first argument `async` | `async_io.rs`: asynchronous requests of known counts |
-//! | scene | first argument `scene` | `scene.rs`: processes whose time goes to one known place |
-//! | target | first argument `pause` | here: a process that does nothing, to aim at |
-//! | target | first argument `target` | `target.rs`: reads that are timed by their own process, too |
+//! | scene | first argument `scene` | `scene.rs`: processes whose time is spent in one known row |
+//! | target | first argument `pause` | here: a process that does nothing, to be traced |
+//! | target | first argument `target` | `target.rs`: reads that the process itself measures as well |
 //! | trouble | first argument `trouble` | `trouble.rs`: processes that are interrupted, killed or refused |
 //! | workload | first argument `workload` | `workload.rs`: file operations of known counts |
 //!
-//! **To add a check**, write a function `fn(&Guest) -> Result<(), String>` in a file of `checks/`, and a
-//! line in that file's table. Each runs in a process of its own inside the guest; whatever it leaves running is
-//! killed after it.
+//! **To add a check**, write a function `fn(&Guest) -> Result<(), String>` in a file of `checks/`, and a line in that
+//! file's table. Each check runs in a process of its own inside the guest; everything that it leaves running is killed
+//! afterwards.
 
 #![cfg_attr(
     not(feature = "checks"),
@@ -50,7 +48,7 @@
 mod async_io;
 #[cfg(feature = "checks")]
 mod checks;
-/// Checks need the tool's own library, which takes longer to build than all the rest.
+/// Checks need the tool's own library, which takes longer to build than everything else.
 #[cfg(not(feature = "checks"))]
 mod checks {
     pub use crate::guest::Check;
@@ -99,7 +97,7 @@ mod trouble;
 #[allow(dead_code, reason = "shared with the tests of the schema")]
 #[path = "../schema/validator.rs"]
 mod validator;
-/// Reports are not held against the schema where that would have to be built first.
+/// Without the feature `schema`, reports are not validated.
 #[cfg(not(feature = "schema"))]
 mod validator {
     pub fn valid(_: &serde_json::Value) -> Result<(), String> {

@@ -1,12 +1,12 @@
-//! Processes whose file operations are known to the last call, for the tool to count.
+//! Processes whose file operations are known to the last call.
 //!
-//! Both sides are here: the checks start them and know the truth ([`Workload`], [`Spec::truth`]), and the runner's executable
-//! becomes one when its first argument is `workload` ([`main`]). Every call is made by `libc::syscall`, so that it has
-//! the name it is counted under, and must answer what its line of the table says.
+//! Both sides are here: the checks start workloads and know what they do ([`Workload`], [`Spec::truth`]), and the
+//! runner's executable becomes one if its first argument is `workload` ([`main`]). Every call is made by
+//! `libc::syscall`, so that it has the name under which it is counted, and must return what its line of the table says.
 //!
-//! A workload opens its files and starts its threads, says `ready` and waits for a signal. Waiting for a signal is no
-//! file operation, so from the signal on, the calls of the table are all that the process makes. Without a gate it
-//! starts at once.
+//! A workload opens its files and starts its threads, prints `ready` and waits for a signal. Waiting for a signal is
+//! not a file operation, so after the signal the process makes only the calls of the table. Without a gate it starts at
+//! once.
 
 use crate::guest::{Output, Running, wait_for};
 use nix::sys::signal::{SigSet, Signal};
@@ -18,16 +18,16 @@ use std::process::{Command, ExitCode};
 use std::sync::Barrier;
 use std::time::Duration;
 
-/// Size of the file that threads and processes share. Nothing of the table makes it longer or shorter.
+/// Size of the file shared by threads and processes. No call of the table changes it.
 pub const FILE_SIZE: usize = 64 << 10;
-/// What direct I/O moves at a time; it is the alignment, too.
+/// The size of direct I/O, and its alignment.
 const BLOCK: i64 = 4096;
 // include/uapi/linux/fs.h
 const BLKDISCARD: i64 = 0x1277;
-/// How long a workload may take to open its files, and how long one may take to end, in a busy guest.
+/// How long a workload may take to open its files, and how long to end, in a busy guest.
 const START_BOUND: Duration = Duration::from_secs(60);
 pub const END_BOUND: Duration = Duration::from_secs(90);
-/// Lets a workload go.
+/// Signals a workload to start.
 pub const GO: Signal = Signal::SIGUSR1;
 
 pub const SYSCALL: &str = "syscall";
@@ -35,24 +35,24 @@ pub const VFS: &str = "vfs";
 pub const EXT4: &str = "ext4";
 pub const BLK: &str = "blk";
 
-/// Kinds of file that live on no disk.
+/// Kinds of files that are not on a disk.
 pub const SOCKET: &str = "socket";
 pub const PIPE: &str = "pipe";
 pub const DEVICE: &str = "character_device";
 /// An eventfd, for example.
 pub const OTHER: &str = "other";
 
-/// One line of a table: a system call, and what it is to the layers.
+/// A line of a table: a system call, and what the layers see of it.
 struct Step {
-    /// How often it is made in a round. The numbers differ, so that calls taken for one another are noticed.
+    /// How often it is made in a round. The numbers differ, so that mixed-up calls are noticed.
     times: u64,
     /// Name at the layer of system calls.
     name: &'static str,
-    /// Operations that it is below them.
+    /// The operations below it.
     below: &'static [(&'static str, &'static str)],
-    /// What it works on.
+    /// The kind of file that it works on.
     on: On,
-    /// What it answers: bytes, 0, a negative errno.
+    /// The return value: bytes, 0, a negative errno.
     gives: Gives,
     run: fn(&Hand) -> i64,
 }
@@ -61,27 +61,27 @@ struct Step {
 enum On {
     /// A file on a disk: counted.
     File,
-    /// What lives on no disk, such as a pipe: not counted unless it was asked for. Its kind, as JSON reports name it.
+    /// A file that is not on a disk, such as a pipe: only counted with `--all-files`. Its kind, as in JSON reports.
     Other(&'static str),
-    /// No file: a name or a descriptor of none. Counted, unless those of a disk were asked for.
+    /// No file: a name or an invalid descriptor. Counted, unless the files of a disk are selected.
     Nothing,
 }
 
-/// Which files were asked for.
+/// Which files are selected.
 #[derive(Clone, Copy, PartialEq)]
 enum Asked {
     OnDisks,
     All,
-    /// `-d`, of the disk that they are on.
+    /// `-d`, the disk that they are on.
     OnOneDisk,
 }
 
 #[derive(Clone, Copy)]
 enum Gives {
     Bytes(i64),
-    /// A status, or a number that counts no bytes.
+    /// A status, or a number other than bytes.
     Status(i64),
-    /// 0, and the disk works on so many bytes.
+    /// 0, and the disk moves this many bytes.
     Done(i64),
     Error(i32),
 }
@@ -92,21 +92,21 @@ const READ: &[(&str, &str)] = &[(VFS, "read"), (EXT4, "read")];
 const WRITE: &[(&str, &str)] = &[(VFS, "write"), (EXT4, "write")];
 const OPEN: &[(&str, &str)] = &[(VFS, "open"), (EXT4, "open")];
 const FSYNC: &[(&str, &str)] = &[(VFS, "fsync"), (EXT4, "fsync")];
-/// A synchronous write is a write and, inside it, an fsync.
+/// A synchronous write is a write with an fsync inside.
 const WRITE_FSYNC: &[(&str, &str)] = &[(VFS, "write"), (EXT4, "write"), (VFS, "fsync"), (EXT4, "fsync")];
 /// Only regular files are opened by the file system's own function.
 const OPEN_FOLDER: &[(&str, &str)] = &[(VFS, "open")];
 const READ_VFS: &[(&str, &str)] = &[(VFS, "read")];
 const WRITE_VFS: &[(&str, &str)] = &[(VFS, "write")];
-/// Of a file on ext4.
+/// A file on ext4.
 const READ_DIRECT: &[(&str, &str)] = &[(VFS, "read"), (EXT4, "read"), (BLK, "read")];
-/// Of a whole disk, of which no layer but its own is looked at.
+/// A whole disk, of which only the block layer is checked.
 const READ_DISK: &[(&str, &str)] = &[(BLK, "read")];
 const WRITE_DISK: &[(&str, &str)] = &[(BLK, "write")];
 const DISCARD: &[(&str, &str)] = &[(BLK, "discard")];
 const ZEROES: &[(&str, &str)] = &[(BLK, "write_zeroes")];
 const FLUSH: &[(&str, &str)] = &[(BLK, "flush")];
-/// A disk that does not know FUA is flushed after the write, and then for the fsync inside it.
+/// A disk without FUA is flushed after the write, and again for the fsync inside it.
 const WRITE_FUA: &[(&str, &str)] = &[(BLK, "write"), (BLK, "flush"), (BLK, "flush")];
 
 const fn step(
@@ -156,12 +156,12 @@ const fn no_file(step: Step) -> Step {
     }
 }
 
-/// Operations that all three layers see, and every file system in the same way.
+/// Operations that all three layers see, in the same way for every file system.
 const CALLS: &[Step] = &[
     step(13, "pread64", READ, Bytes(100), |h| {
         sys(libc::SYS_pread64, &[h.file, h.buffer, 100, 4000])
     }),
-    // At the end of the file, and of a descriptor that is none.
+    // At the end of the file, and on an invalid descriptor.
     step(1, "pread64", READ, Bytes(0), |h| {
         sys(libc::SYS_pread64, &[h.file, h.buffer, 100, FILE_SIZE as i64])
     }),
@@ -212,7 +212,7 @@ const CALLS: &[Step] = &[
     step(1, "close", NOTHING, Status(0), |h| sys(libc::SYS_close, &[h.kept()])),
 ];
 
-/// Synchronous writes, each of its own or by its file.
+/// Synchronous writes, by their flags or by those of the file.
 const SYNCHRONOUS: &[Step] = &[
     step(1, "pwritev2", WRITE_FSYNC, Bytes(80), |h| {
         sys(
@@ -225,10 +225,10 @@ const SYNCHRONOUS: &[Step] = &[
     }),
 ];
 
-/// What is written to an eventfd.
+/// The value written to an eventfd.
 static ONE: u64 = 1;
 
-/// Files that are not there, and what is no file on a disk.
+/// Missing files, and files that are not on a disk.
 const NO_FILES: &[Step] = &[
     no_file(step(3, "openat", NOTHING, Error(libc::ENOENT), |h| {
         open_at(h.folder, h.missing, libc::O_RDONLY)
@@ -257,13 +257,13 @@ const NO_FILES: &[Step] = &[
     on_other(step(5, "write", WRITE_VFS, Bytes(8), |h| {
         sys(libc::SYS_write, &[h.event, (&raw const ONE) as i64, 8])
     })),
-    // All that was written to it.
+    // Everything that was written to it.
     on_other(step(1, "read", READ_VFS, Bytes(8), |h| {
         sys(libc::SYS_read, &[h.event, h.buffer, 8])
     })),
 ];
 
-/// Writes that say how they are to be done, each for itself or with its file.
+/// Writes with flags, for single calls or for the file.
 const FLAGS: &[Step] = &[
     step(3, "pwritev2", WRITE_FSYNC, Bytes(80), |h| {
         sys(libc::SYS_pwritev2, &[h.file, h.vectors, 2, 9, 0, libc::RWF_SYNC.into()])
@@ -288,9 +288,9 @@ const FLAGS: &[Step] = &[
     }),
 ];
 
-/// What not every file system takes, or passes on to one below it.
+/// Operations that not every file system supports, or passes on to one below it.
 const ODD: &[Step] = &[
-    // Nothing is written, so nothing is stored.
+    // Nothing is written, so there is nothing to sync.
     step(2, "pwrite64", WRITE, Bytes(0), |h| {
         sys(libc::SYS_pwrite64, &[h.sync, h.buffer, 0, BLOCK])
     }),
@@ -306,13 +306,13 @@ const ODD: &[Step] = &[
             &[h.direct, h.block, 1, BLOCK, 0, libc::RWF_HIPRI.into()],
         )
     }),
-    // One that no kernel knows is refused before the file system is asked.
+    // An unknown flag is refused before the file system is called.
     step(3, "preadv2", READ_VFS, Error(libc::EOPNOTSUPP), |h| {
         sys(libc::SYS_preadv2, &[h.file, h.vectors, 2, 9, 0, 1 << 30])
     }),
 ];
 
-/// What a file system that was shut down answers.
+/// Results of a file system that was shut down.
 const DEAD: &[Step] = &[
     step(5, "pread64", READ, Error(libc::EIO), |h| {
         sys(libc::SYS_pread64, &[h.file, h.buffer, 100, 0])
@@ -331,7 +331,7 @@ const FAILING: &[Step] = &[step(3, "pread64", READ_DIRECT, Error(libc::EIO), |h|
     sys(libc::SYS_pread64, &[h.direct, h.buffer, BLOCK, 0])
 })];
 
-/// Reads of one byte that is in memory, as fast as they go.
+/// Cached reads of one byte, as fast as possible.
 const CACHED: &[Step] = &[step(1, "pread64", READ, Bytes(1), |h| {
     sys(libc::SYS_pread64, &[h.file, h.buffer, 1, 0])
 })];
@@ -346,7 +346,7 @@ const SYNCED: &[Step] = &[step(1, "pwrite64", WRITE_FSYNC, Bytes(1), |h| {
     sys(libc::SYS_pwrite64, &[h.sync, h.buffer, 1, 0])
 })];
 
-/// Requests of a disk, which is the file. No two of them are neighbours, which would be made one.
+/// Requests of a disk, which is the file. None of them are adjacent, so that they are not merged.
 const DISK: &[Step] = &[
     step(5, "pread64", READ_DISK, Bytes(BLOCK), |h| {
         sys(libc::SYS_pread64, &[h.direct, h.buffer, BLOCK, 0])
@@ -359,19 +359,19 @@ const DISK: &[Step] = &[
     }),
 ];
 
-/// Those of a disk that can discard.
+/// Requests of a disk that supports discards.
 const DISCARDS: &[Step] = &[step(2, "ioctl", DISCARD, Done(8 * BLOCK), |h| {
     let range = [64 * BLOCK, 8 * BLOCK];
     sys(libc::SYS_ioctl, &[h.direct, BLKDISCARD, range.as_ptr() as i64])
 })];
 
-/// Those of a disk that can write zeroes by itself.
+/// Requests of a disk that can write zeroes itself.
 const ZEROED: &[Step] = &[step(1, "fallocate", ZEROES, Done(16 * BLOCK), |h| {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     sys(libc::SYS_fallocate, &[h.direct, mode.into(), 128 * BLOCK, 16 * BLOCK])
 })];
 
-/// Those of a disk with a write cache that does not know FUA.
+/// Requests of a disk with a write cache and without FUA.
 const FLUSHED: &[Step] = &[
     step(3, "fsync", FLUSH, Status(0), |h| sys(libc::SYS_fsync, &[h.direct])),
     step(2, "pwritev2", WRITE_FUA, Bytes(BLOCK), |h| {
@@ -385,7 +385,7 @@ const FLUSHED: &[Step] = &[
 const SPLICE_READ: &[(&str, &str)] = &[(EXT4, "splice_read")];
 const SPLICE_WRITE: &[(&str, &str)] = &[(EXT4, "splice_write")];
 const COPY: &[(&str, &str)] = &[(EXT4, "splice_read"), (EXT4, "splice_write")];
-/// Three pages that are written to through a mapping, and told to be stored.
+/// Three pages modified through a mapping, and synced by msync.
 const MAPPED: &[(&str, &str)] = &[
     (EXT4, "fault"),
     (EXT4, "fault"),
@@ -396,7 +396,7 @@ const MAPPED: &[(&str, &str)] = &[
     (EXT4, "fsync"),
 ];
 
-/// Ways into a file that are neither a read nor a write: inside them there is none that would be counted.
+/// Ways into a file that are neither a read nor a write, and have none inside that would be counted.
 const WAYS: &[Step] = &[
     step(4, "splice", SPLICE_READ, Bytes(BLOCK), |h| {
         sys(libc::SYS_splice, &[h.file, h.offset(0, 100), h.pipe[1], 0, BLOCK, 0])
@@ -418,7 +418,7 @@ const WAYS: &[Step] = &[
             &[0, length, protection.into(), flags.into(), h.file, 0],
         ));
         for page in [0, 3, 6] {
-            // SAFETY: inside the mapping.
+            // SAFETY: within the mapping.
             unsafe { ((place + page * BLOCK) as *mut u8).write_volatile(b'm') };
         }
         let told = sys(libc::SYS_msync, &[place, length, libc::MS_SYNC.into()]);
@@ -426,13 +426,13 @@ const WAYS: &[Step] = &[
     }),
 ];
 
-/// The same, where file systems do not share what they have stored.
+/// The same for file systems without shared extents.
 const COPIES: &[Step] = &[step(7, "copy_file_range", COPY, Bytes(BLOCK), |h| {
     let (from, to) = (h.offset(0, BLOCK), h.offset(1, 7 * BLOCK));
     sys(libc::SYS_copy_file_range, &[h.reader, from, h.file, to, BLOCK, 0])
 })];
 
-/// A file that is made, and room in one.
+/// Creates a file, and allocates space in one.
 const MADE: &[Step] = &[
     step(1, "openat", OPEN, Status(0), |h| {
         h.keep(open_at(
@@ -475,7 +475,7 @@ fn set_of(name: &str) -> impl Iterator<Item = &'static Step> {
     found.1.iter().copied().flatten()
 }
 
-/// What a layer was asked for under one name.
+/// An operation of a layer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Count {
     pub calls: u64,
@@ -483,7 +483,7 @@ pub struct Count {
     pub errors: u64,
 }
 
-/// Calls as layers see them, whether they are known or were reported.
+/// Calls as seen by the layers, either known or reported.
 #[derive(Clone, Debug, Default)]
 pub struct Calls {
     /// By layer and operation.
@@ -493,7 +493,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// The same on another file system than ext4.
+    /// The same on a file system other than ext4.
     pub fn on(self, file_system: &str) -> Self {
         let name = |layer: String| if layer == EXT4 { file_system.to_owned() } else { layer };
         let ops = self
@@ -510,7 +510,7 @@ impl Calls {
         }
     }
 
-    /// These and those.
+    /// The sum of both.
     pub fn with(mut self, others: &Self) -> Self {
         for (op, count) in &others.ops {
             let sum = self.ops.entry(op.clone()).or_default();
@@ -525,7 +525,7 @@ impl Calls {
     }
 }
 
-/// What so many rounds of a set are, all threads together.
+/// The calls of this many rounds of a set, in all threads.
 fn truth(set: &str, rounds: u64, asked: Asked) -> Calls {
     let mut truth = Calls::default();
     for step in set_of(set) {
@@ -543,7 +543,7 @@ fn truth(set: &str, rounds: u64, asked: Asked) -> Calls {
             let count = truth.ops.entry((layer.into(), op.into())).or_default();
             count.calls += calls;
             match step.gives {
-                // An fsync or a flush of a write moves no bytes of its own.
+                // The fsync or flush of a write moves no bytes of its own.
                 Bytes(bytes) if !matches!(op, "fsync" | "flush") => count.bytes += calls * bytes.unsigned_abs(),
                 Done(bytes) if layer == BLK => count.bytes += calls * bytes.unsigned_abs(),
                 Error(_) => count.errors += calls,
@@ -554,20 +554,20 @@ fn truth(set: &str, rounds: u64, asked: Asked) -> Calls {
     truth
 }
 
-/// What a workload is to do.
+/// The description of a workload.
 #[derive(Clone, Copy)]
 pub struct Spec<'a> {
     pub set: &'a str,
     pub threads: u64,
-    /// Of each thread.
+    /// Rounds of each thread.
     pub rounds: u64,
     pub file: &'a str,
-    /// Of its threads, with `-` and their number behind it.
+    /// The name of its threads, followed by `-` and their number.
     pub name: &'a str,
 }
 
 impl Spec<'_> {
-    /// The command line that does it at once.
+    /// The command line that runs it without a gate.
     pub fn command(&self) -> Vec<String> {
         let Self {
             set,
@@ -594,17 +594,17 @@ impl Spec<'_> {
         set_of(self.set).any(|step| step.name == call)
     }
 
-    /// From the signal on.
+    /// The calls after the signal.
     pub fn truth(&self) -> Calls {
         truth(self.set, self.threads * self.rounds, Asked::OnDisks)
     }
 
-    /// The same when the files of its disk were asked for.
+    /// The same with `-d` of its disk.
     pub fn truth_of_disk(&self) -> Calls {
         truth(self.set, self.threads * self.rounds, Asked::OnOneDisk)
     }
 
-    /// The same when files of every kind were asked for.
+    /// The same with `--all-files`.
     pub fn truth_of_all_files(&self) -> Calls {
         truth(self.set, self.threads * self.rounds, Asked::All)
     }
@@ -613,7 +613,7 @@ impl Spec<'_> {
 /// A workload that waits for [`Workload::go`]. Dropping it ends it.
 pub struct Workload {
     process: Running,
-    /// Its number as it sees it itself.
+    /// Its number in its own PID namespace.
     pub pid: u32,
 }
 
@@ -622,7 +622,7 @@ impl Workload {
         Self::launch(&spec.command())
     }
 
-    /// Starts any command that waits for the signal when its last argument is `gated`.
+    /// Starts any command that waits for the signal if its last argument is `gated`.
     pub fn launch(command: &[String]) -> Result<Self, String> {
         let process = Running::start(Command::new(&command[0]).args(&command[1..]).arg("gated"))?;
         let mut pid = None;
@@ -642,18 +642,18 @@ impl Workload {
         self.process.signal(GO)
     }
 
-    /// Waits for its end, which is a success when every call answered what its table says.
+    /// Waits for its end, which is a success if every call returned what its table says.
     pub fn finish(self) -> Result<(), String> {
         self.output().map(drop)
     }
 
-    /// The same, with what it has written.
+    /// The same, with its output.
     pub fn output(self) -> Result<Output, String> {
         self.process.finish(END_BOUND)?.success()
     }
 }
 
-/// The file that workloads share, and nothing else in its folder.
+/// The file shared by workloads, alone in its directory.
 pub fn prepare(file: &str) -> Result<(), String> {
     let folder = Path::new(file)
         .parent()
@@ -664,21 +664,21 @@ pub fn prepare(file: &str) -> Result<(), String> {
         .map_err(|e| format!("{file}: {e}"))
 }
 
-/// The words that a process of the guest's own was started with, and whether it is to wait for its signal.
+/// The arguments of a helper process, and whether it waits for its signal.
 pub fn arguments() -> (Vec<String>, bool) {
     let mut words: Vec<String> = std::env::args().skip(2).collect();
     let gated = words.pop_if(|last| last == "gated").is_some();
     (words, gated)
 }
 
-/// Where a process waits for its signal, when it was told to.
+/// Where a helper process waits for its signal, if it is gated.
 pub struct Gate(Option<SigSet>);
 
 impl Gate {
     pub fn new(gated: bool) -> Self {
         let go = SigSet::from_iter([GO]);
         if gated {
-            // Before there are threads, so that none of them takes it.
+            // Blocked before threads exist, so that none of them receives it.
             go.thread_block().expect("a signal can be blocked");
         }
         Self(gated.then_some(go))
@@ -691,7 +691,7 @@ impl Gate {
         self.pass();
     }
 
-    /// Waits without a word.
+    /// Waits without printing anything.
     pub fn pass(&self) {
         if let Some(go) = &self.0 {
             go.wait().expect("a signal can be waited for");
@@ -699,8 +699,8 @@ impl Gate {
     }
 }
 
-/// The workload itself: the arguments of [`Spec::command`] and perhaps `gated`. A call that does not answer what its
-/// table says is a panic, and so a failed workload.
+/// Runs the workload: the arguments of [`Spec::command`], optionally followed by `gated`. A call that does not return
+/// what its table says is a panic, and so a failed workload.
 pub fn main() -> ExitCode {
     let (arguments, gated) = arguments();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -734,18 +734,18 @@ fn work(set: &[&Step], threads: usize, rounds: u64, file: &str, name: &str, gate
     });
 }
 
-/// What one thread works with. Numbers and addresses are as the kernel takes them.
+/// The data of one thread. Integers and addresses are in the kernel's form.
 struct Hand {
     /// Two file offsets, for calls that take their addresses.
     offsets: RefCell<[i64; 2]>,
-    /// Each thread has its own, and with it its own position.
+    /// Each thread has its own descriptor, with a position of its own.
     file: i64,
     /// The same file, opened with O_SYNC and with O_DIRECT.
     sync: i64,
     direct: i64,
     /// And with O_DSYNC.
     data_sync: i64,
-    /// The same file, to read it only.
+    /// The same file, opened read-only.
     reader: i64,
     folder: i64,
     pipe: [i64; 2],
@@ -754,15 +754,15 @@ struct Hand {
     buffer: i64,
     /// Two pieces of the buffer, 50 and 30 bytes.
     vectors: i64,
-    /// A block of it.
+    /// An aligned block of the buffer.
     block: i64,
     path: i64,
     dot: i64,
     missing: i64,
-    /// What no other thread makes.
+    /// Names that no other thread creates.
     fresh: i64,
     null: i64,
-    /// Descriptors that were opened and are to be closed.
+    /// Open descriptors that are still to be closed.
     kept: RefCell<Vec<i64>>,
 }
 
@@ -781,7 +781,7 @@ impl Hand {
             libc::SYS_socketpair,
             &[libc::AF_UNIX.into(), libc::SOCK_STREAM.into(), 0, pair],
         ));
-        // The longest read, and what alignment takes.
+        // The longest read, and the padding for alignment.
         let memory: &mut [u8] = Box::leak(vec![0; 5 * BLOCK as usize].into_boxed_slice());
         let buffer = memory
             .as_ptr()
@@ -798,7 +798,7 @@ impl Hand {
             reader: must(open_at(here, path, libc::O_RDONLY)),
             sync: must(open_at(here, path, libc::O_RDWR | libc::O_SYNC)),
             data_sync: must(open_at(here, path, libc::O_RDWR | libc::O_DSYNC)),
-            // Not every file system has it; a set that needs it fails where it is used.
+            // Not every file system supports this; a set that needs it fails when it is used.
             direct: open_at(here, path, libc::O_RDWR | libc::O_DIRECT),
             folder: must(open_at(here, address(folder), libc::O_DIRECTORY)),
             pipe: pipe.map(i64::from),
@@ -830,19 +830,19 @@ impl Hand {
         }
     }
 
-    /// The address of one of the offsets, set to this.
+    /// The address of one of the offsets, set to this value.
     fn offset(&self, which: usize, value: i64) -> i64 {
         self.offsets.borrow_mut()[which] = value;
         self.offsets.as_ptr() as i64 + 8 * which as i64
     }
 
-    /// Puts a new descriptor aside; the answer is as of a call with nothing to tell.
+    /// Stores a new descriptor, and returns 0 as a call without a result does.
     fn keep(&self, descriptor: i64) -> i64 {
         self.kept.borrow_mut().push(descriptor);
         descriptor.min(0)
     }
 
-    /// The one that is taken out next.
+    /// The descriptor that is removed next.
     fn newest(&self) -> i64 {
         self.kept.borrow().last().copied().unwrap_or(-1)
     }
@@ -856,12 +856,12 @@ fn open_at(folder: i64, path: i64, flags: i32) -> i64 {
     sys(libc::SYS_openat, &[folder, path, flags.into()])
 }
 
-/// Moves a file's position, which is no file operation that is counted.
+/// Sets a file's position, which is not a counted operation.
 fn at_start(file: i64) -> i64 {
     sys(libc::SYS_lseek, &[file, 0, libc::SEEK_SET.into()])
 }
 
-/// A string as the kernel takes it, for as long as the process lives.
+/// A C string that is never freed.
 fn address(text: &str) -> i64 {
     CString::new(text).expect("no path has a NUL").into_raw() as i64
 }
@@ -871,12 +871,12 @@ fn must(answer: i64) -> i64 {
     answer
 }
 
-/// One system call, by this very name. A failure is answered as the kernel does: by the errno, negative.
+/// A system call by this very name. On failure returns the negative errno, like the kernel.
 pub fn sys(number: libc::c_long, arguments: &[i64]) -> i64 {
     let mut all = [0; 6];
     all[..arguments.len()].copy_from_slice(arguments);
     let [a, b, c, d, e, f] = all;
-    // SAFETY: every address among the arguments is of memory that lives as long as the process.
+    // SAFETY: every address among the arguments is of memory that is never freed.
     match unsafe { libc::syscall(number, a, b, c, d, e, f) } {
         -1 => -i64::from(nix::errno::Errno::last_raw()),
         answer => answer,
