@@ -51,7 +51,7 @@ use self::asked::{filter, subject};
 use self::banner::banner;
 use self::how::tell_how;
 use self::notes::say_notes;
-use self::prepare::{Prepared, prepare, request, retain_mounted, what_filters_leave_out, what_is_closed};
+use self::prepare::{Prepared, Wanted, prepare, request, retain_mounted, what_filters_leave_out, what_is_closed};
 use self::refusals::{attach_failure, check_layers};
 use self::session::Session;
 use self::sinks::Sinks;
@@ -253,17 +253,18 @@ fn attach_all(
         facts, plan, narrowing, ..
     } = prepared;
     let measure = &options.measure;
-    let request = Request {
+    let wanted = Wanted {
         unit_ns: match options.output.unit() {
             Unit::Nanoseconds => 0,
             Unit::Microseconds => 1_000,
             Unit::Milliseconds => 1_000_000,
         },
         one_report: options.span.intervals.is_none(),
-        // Only JSON has the ops of each layer beside the rows.
-        rows_only: measure.scope.is_whole_stack() && !options.output.has_json(),
+        operations: options.output.has_json(),
+    };
+    let request = Request {
         progress: (measure.talk != Talk::Quiet).then_some(progress::show),
-        ..request(measure, prepared, targets)
+        ..request(measure, &wanted, prepared, targets)
     };
     let attached = attach::attach(plan, facts, &request);
     let attached = attached.map_err(|error| cannot(attach_failure(measure.hooks.choice, &error).into()))?;

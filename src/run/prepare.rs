@@ -112,8 +112,18 @@ fn block_wish(measure: &Measure, disk: Option<&Disk>, disks: &Disks) -> BlockWis
     }
 }
 
-/// What the kernel side is asked for, of a run with one report in text.
-pub fn request(measure: &Measure, prepared: &Prepared, targets: &mut Targets) -> Request {
+/// What reports need to be counted, beside what is measured.
+pub struct Wanted {
+    /// In what lengths are counted, in nanoseconds; 0: as the clock has them.
+    pub unit_ns: u32,
+    /// There is one report, at the end.
+    pub one_report: bool,
+    /// In the whole stack, operations of each layer are reported beside the rows, too.
+    pub operations: bool,
+}
+
+/// What the kernel side is asked for.
+pub fn request(measure: &Measure, wanted: &Wanted, prepared: &Prepared, targets: &mut Targets) -> Request {
     let Measure {
         scope, target, hooks, ..
     } = measure;
@@ -131,11 +141,10 @@ pub fn request(measure: &Measure, prepared: &Prepared, targets: &mut Targets) ->
         file: targets.file.clone(),
         all_files: target.all_files,
         slower: scope.slower(),
-        unit_ns: 0,
-        one_report: true,
+        unit_ns: wanted.unit_ns,
+        one_report: wanted.one_report,
         whole_stack: scope.is_whole_stack(),
-        // The text has the rows alone.
-        rows_only: scope.is_whole_stack(),
+        rows_only: scope.is_whole_stack() && !wanted.operations,
         groups: scope.groups().map(|groups| GroupWish {
             by: groups.by,
             room: groups.room.unwrap_or(load::GROUPS),

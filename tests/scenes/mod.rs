@@ -442,9 +442,11 @@ fn neighbours() -> Neighbours {
             other(18, "cat", 20_000_000, 1),
             other(19, "dd", 10_000_000, 1),
         ],
+        idle_ns: 0,
         untold_ns: 1_000_000,
         unseen: 0,
     }
+    .with_rest()
 }
 
 /// Nothing was timed, and the kernel says something else.

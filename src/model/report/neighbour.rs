@@ -4,25 +4,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::object::objects;
 
-/// Of all disks together. A moment is counted once for each disk on which one or more of the requests waited: from the start
-/// of their queue time to their end.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Neighbours {
-    /// All such moments, in nanoseconds. The parts below are disjoint, and no more than this.
-    pub waited_ns: u64,
-    /// The disk worked for one of the requests themselves.
-    pub own_ns: u64,
-    /// Those that ended meanwhile.
-    pub own_requests: u64,
-    /// It worked for others: the one that took most of it first.
-    pub others: Vec<Neighbour>,
-    /// More requests ended in one wait than are kept: what was before them is not known.
-    pub untold_ns: u64,
-    /// Ends of requests on disks for which there was no room: their waits are not in the numbers.
-    pub unseen: u64,
-}
-
 objects! {
+    /// Of all disks together. A moment is counted once for each disk on which one or more of the requests waited: from the start
+    /// of their queue time to their end.
+    #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Neighbours {
+        /// All such moments, in nanoseconds. The parts below are disjoint, and together this.
+        pub waited_ns: u64,
+        /// The disk worked for one of the requests themselves.
+        pub own_ns: u64,
+        /// Those that ended meanwhile.
+        pub own_requests: u64,
+        /// It worked for others: the one that took most of it first.
+        pub others: Vec<Neighbour>,
+        /// More requests ended in one wait than are kept: what was before them is not known.
+        pub untold_ns: u64,
+        /// The rest: no request had been issued.
+        pub idle_ns: u64,
+        /// Ends of requests on disks for which there was no room: their waits are not in the numbers.
+        pub unseen: u64,
+    }
+
     /// A process, or a kernel thread, whose requests were served meanwhile.
     #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Neighbour {
@@ -40,11 +42,12 @@ objects! {
 }
 
 impl Neighbours {
-    /// The rest of the wait: no request had been issued.
+    /// What is left of the wait goes to the time without a request.
     #[must_use]
-    pub fn idle_ns(&self) -> u64 {
+    pub fn with_rest(mut self) -> Self {
         let others = self.others.iter().map(|other| other.ns);
         let known = others.fold(self.own_ns.saturating_add(self.untold_ns), u64::saturating_add);
-        self.waited_ns.saturating_sub(known)
+        self.idle_ns = self.waited_ns.saturating_sub(known);
+        self
     }
 }
