@@ -287,16 +287,16 @@ struct block_config {
 	__u8 issue_arg; /* which argument of the tracepoint is the request */
 	__u8 bio_queue_arg; /* which is the bio */
 	__u8 getrq_arg;
-	bool is_partition;
-	bool is_bio_based; /* the disk has no requests */
-	bool by_owner; /* only the requests that some processes submitted */
-	bool queued; /* times include the queue */
-	bool starts; /* requests announce themselves: block_io_start, or a probe on the function that accounts them */
-	bool bio_stamps; /* bios are remembered from their submission on */
-	bool has_status; /* completions have a blk_status_t, not an errno */
-	bool ends_twice; /* ends are seen by two programs */
-	bool twice; /* bios are seen by function and by tracepoint, and what comes second changes nothing */
-	bool neighbours; /* others' requests are looked at, too; neighbour.bpf.h */
+	__u8 is_partition;
+	__u8 is_bio_based; /* the disk has no requests */
+	__u8 by_owner; /* only the requests that some processes submitted */
+	__u8 queued; /* times include the queue */
+	__u8 starts; /* requests announce themselves: block_io_start, or a probe on the function that accounts them */
+	__u8 bio_stamps; /* bios are remembered from their submission on */
+	__u8 has_status; /* completions have a blk_status_t, not an errno */
+	__u8 ends_twice; /* ends are seen by two programs */
+	__u8 twice; /* bios are seen by function and by tracepoint, and what comes second changes nothing */
+	__u8 neighbours; /* others' requests are looked at, too; neighbour.bpf.h */
 	__u8 pad[2];
 };
 
@@ -669,27 +669,27 @@ struct config {
 	__u32 unit_ns; /* 0, 1000 or 1000000 */
 	__u32 rows; /* the length of a CPU's part of `stats`: ops measured, and completions of some of them */
 	__u32 cpu_bytes; /* the same in bytes, where the counters are in `stats_by_cpu`; 0: they are in `stats` */
-	bool traced_set; /* trace what is in `traced` */
-	bool follow; /* and add the children of what is in it */
-	bool by_cgroup;
-	bool by_comm;
-	bool by_disk;
-	bool all_files;
-	bool atomic; /* programs that share a CPU's slots can preempt each other */
-	bool hash_starts; /* starts are in a hash by thread: these programs get no task storage, or not always */
-	bool places; /* threads get places by their number, as far as they are free */
-	bool typed_task; /* there is a typed pointer to the current task (5.11) */
-	bool whole_stack; /* every moment of a call is given to a row; hand.bpf.h */
-	bool tells_slow; /* and slow calls are told; slow.bpf.h */
-	bool by_file;
-	bool cookies; /* some starts are in cookies; session.bpf.h */
+	__u8 traced_set; /* trace what is in `traced` */
+	__u8 follow; /* and add the children of what is in it */
+	__u8 by_cgroup;
+	__u8 by_comm;
+	__u8 by_disk;
+	__u8 all_files;
+	__u8 atomic; /* programs that share a CPU's slots can preempt each other */
+	__u8 hash_starts; /* starts are in a hash by thread: these programs get no task storage, or not always */
+	__u8 places; /* threads get places by their number, as far as they are free */
+	__u8 typed_task; /* there is a typed pointer to the current task (5.11) */
+	__u8 whole_stack; /* every moment of a call is given to a row; hand.bpf.h */
+	__u8 tells_slow; /* and slow calls are told; slow.bpf.h */
+	__u8 by_file;
+	__u8 cookies; /* some starts are in cookies; session.bpf.h */
 	__u8 group_by; /* enum group_by */
 	__u8 cgroups_of; /* enum cgroups_of */
 	__u16 stack_rows; /* a bit for each row of those before ROW_QUEUE that functions run in */
 	__u16 counted_frames; /* a bit for each frame that functions' calls are counted by */
-	bool rows_only; /* of the functions inside a system call nothing is told but the rows' time, if no request can come by them */
-	bool one_epoch; /* there is one report, at the end: extremes have one generation, the first */
-	bool bins; /* usual calls whose start is in a cookie have bins; bins.bpf.h */
+	__u8 rows_only; /* of the functions inside a system call nothing is told but the rows' time, if no request can come by them */
+	__u8 one_epoch; /* there is one report, at the end: extremes have one generation, the first */
+	__u8 bins; /* usual calls whose start is in a cookie have bins; bins.bpf.h */
 	__u8 pad[9];
 };
 
@@ -709,9 +709,9 @@ struct cast_types {
 
 /* Which functions of the kernel's there are, where programs do without or have another. */
 struct kfuncs {
-	bool preempt_disable;
-	bool session_is_return_of;
-	bool session_cookie_of;
+	__u8 preempt_disable;
+	__u8 session_is_return_of;
+	__u8 session_cookie_of;
 };
 
 /* Of calls no new ones are looked at, and those under way are finished; of requests nothing is counted any more. */

@@ -13,7 +13,7 @@ const PAGE: &str = "docs/investigations.md";
 pub const PICTURE: &str = "docs/report.svg";
 
 const FONT: f64 = 13.0;
-/// Of a column: what most monospaced fonts have.
+/// Width of a column in most monospaced fonts.
 const WIDTH: f64 = FONT * 0.6;
 const HEIGHT: f64 = 17.0;
 /// Between the text and the window's edges.
@@ -28,14 +28,14 @@ pub fn run(page: &str) -> Option<&str> {
     page[run + FENCE.len()..].split(FENCE).next()
 }
 
-/// What is on the screen: a run until the end of its first block of rows, which have bars.
+/// The part of a run that is shown: up to the end of its first block of rows.
 pub fn screen(run: &str) -> Option<&str> {
     let bars = run.find('|')?;
     let end = run[bars..].find("\n\n")?;
     Some(&run[..bars + end])
 }
 
-/// The screen as SVG, which has the terminal's own background, so that it can be read on light and dark pages.
+/// The screen as SVG with a background of its own, readable on light and dark pages.
 pub fn svg(screen: &str) -> String {
     let lines: Vec<&str> = screen.lines().collect();
     let columns = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);

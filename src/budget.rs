@@ -1,4 +1,4 @@
-//! `--budget`: what measuring may cost, and which layer goes when it costs more. In numbers: the words are in `run`.
+//! `--budget`: whether measuring costs too much, and which layer to detach. Numbers only; the messages are in `run`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,37 +7,38 @@ use crate::model::ids::Layer;
 
 pub use crate::model::cost::{CpuShare, Detached};
 
-/// CPU time, in nanoseconds: of each layer's probes, and under `None` of those that serve no layer alone and of the process.
+/// CPU time in nanoseconds: that of each layer's probes, and under `None` that of the process and of probes shared by
+/// layers.
 pub type CpuTimes = BTreeMap<Option<Layer>, u64>;
 
-/// What a limit was passed by.
+/// By how much a limit was exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Excess {
-    /// The layer whose end saves most; where none saves enough, the one that takes most.
+    /// The layer whose detaching saves most, or the most expensive one if none saves enough.
     pub layer: Layer,
     pub saves: Saves,
-    /// What its probes took.
+    /// The cost of its probes.
     pub of_layer: CpuShare,
-    /// What all of it took.
+    /// The whole cost.
     pub of_all: CpuShare,
 }
 
-/// What comes of detaching a layer.
+/// The effect of detaching a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Saves {
-    /// It saves a good part of what is too much, and others are still measured.
+    /// It saves a substantial part of the excess, and other layers remain.
     Enough,
-    /// No layer that could go takes a good part of it.
+    /// No layer that could be detached saves a substantial part of it.
     TooLittle,
-    /// Nothing else is measured.
+    /// It is the only layer left.
     All,
 }
 
-/// A layer's end saves too little when it saves less than this part of what is too much.
+/// Detaching a layer saves too little if it saves less than this fraction of the excess.
 const GOOD_PART: u64 = 20;
 
-/// What to do about what measuring took in a span; `None` when the limit was kept. Only layers that are attached have times in
-/// `after`. `whole_stack`: all other layers are measured inside system calls, which do not go before them.
+/// Compares the cost of a span with the limit; `None` if the limit was kept. `after` has only attached layers.
+/// `whole_stack`: all other layers are measured inside system calls, which are detached last.
 #[must_use]
 pub fn excess(
     limit: CpuShare,
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_told_as_it_was_given() {
+    fn a_limit_is_printed_as_given() {
         for limit in ["0.001", "15", "0.5", "99.99", "400"] {
             assert_eq!(percent(limit).exactly(), format!("{limit} %"));
         }
@@ -143,7 +144,7 @@ mod tests {
     fn the_whole_stack_keeps_its_system_calls_to_the_last() {
         let all = times(1, &[(Layer::Syscall, 50), (Layer::Ext4, 3), (Layer::Blk, 3)]);
         assert_eq!(goes("1", &all, false), Some(Layer::Syscall));
-        // Of layers that cost the same the lower one goes.
+        // Of layers with the same cost the lower one is detached.
         assert_eq!(goes("1", &all, true), Some(Layer::Blk));
         assert_eq!(
             goes("1", &times(1, &[(Layer::Syscall, 50)]), true),
@@ -160,7 +161,7 @@ mod tests {
         let whole = times(1, &[(Layer::Syscall, 500), (Layer::Ext4, 3), (Layer::Blk, 3)]);
         assert_eq!(saves(&whole, true), Some((Layer::Syscall, Saves::TooLittle)));
         assert_eq!(saves(&whole, false), Some((Layer::Syscall, Saves::Enough)));
-        // What the process itself takes, no layer saves.
+        // The cost of the process itself is not saved by detaching any layer.
         let own = times(900, &[(Layer::Vfs, 10), (Layer::Blk, 0)]);
         assert_eq!(saves(&own, false), Some((Layer::Vfs, Saves::TooLittle)));
         assert_eq!(
@@ -168,7 +169,7 @@ mod tests {
             Some((Layer::Vfs, Saves::All))
         );
         assert_eq!(saves(&times(900, &[]), true), None);
-        // 980 ms of two seconds too much, of which 49 are a twentieth.
+        // 980 ms of two seconds are in excess; 49 ms are a twentieth of that.
         assert_eq!(
             saves(&times(950, &[(Layer::Vfs, 49), (Layer::Blk, 1)]), false),
             Some((Layer::Vfs, Saves::Enough))
@@ -196,10 +197,10 @@ mod tests {
             let after: CpuTimes = [(None, own), (Some(Layer::Vfs), vfs), (Some(Layer::Blk), blk)]
                 .map(|(of, ns)| (of, u64::from(ns)))
                 .into();
-            let told = excess(CpuShare { ns_per_s: limit }, &CpuTimes::new(), &after, Duration::from_secs(1), whole_stack);
+            let reported = excess(CpuShare { ns_per_s: limit }, &CpuTimes::new(), &after, Duration::from_secs(1), whole_stack);
             let all = u64::from(own) + u64::from(vfs) + u64::from(blk);
-            prop_assert_eq!(told.map(|excess| excess.of_all.ns_per_s), (all > limit).then_some(all));
-            prop_assert!(told.is_none_or(|excess| excess.of_layer.ns_per_s == u64::from(vfs.max(blk))));
+            prop_assert_eq!(reported.map(|excess| excess.of_all.ns_per_s), (all > limit).then_some(all));
+            prop_assert!(reported.is_none_or(|excess| excess.of_layer.ns_per_s == u64::from(vfs.max(blk))));
         }
     }
 }

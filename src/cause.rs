@@ -1,9 +1,9 @@
-//! Why something could not be done.
+//! The cause of a failure.
 
 use std::fmt;
 use std::io;
 
-/// One line, and the kernel's number of what it refused, where that is what stood in the way.
+/// One line, and the kernel's error number if the kernel refused something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cause {
     pub line: String,
@@ -21,7 +21,7 @@ impl Cause {
     }
 }
 
-/// Nothing that the kernel refused.
+/// A cause without an error of the kernel.
 impl From<String> for Cause {
     fn from(line: String) -> Self {
         Self { line, errno: None }

@@ -18,7 +18,7 @@ use crate::user::User;
 
 /// A process that is about to become COMMAND.
 pub struct Waiting {
-    /// As we number it.
+    /// Its number in our PID namespace.
     pub pid: u32,
     gate: File,
     starting: JoinHandle<io::Result<Child>>,
@@ -30,12 +30,12 @@ pub enum CommandError {
     NoUser(String),
     /// The exec failed.
     Exec(OsString, io::Error),
-    /// No process could be made.
+    /// The process could not be created.
     Spawn(io::Error),
 }
 
 impl CommandError {
-    /// As shells and `env` do.
+    /// The exit status that shells and `env` use.
     #[must_use]
     pub fn exit_status(&self) -> u8 {
         match self {
@@ -74,7 +74,7 @@ impl From<&CommandError> for Cause {
 /// Forks. The child waits for [`Waiting::release`].
 ///
 /// # Errors
-/// When the user does not exist or the process cannot be made.
+/// If the user does not exist or the process cannot be created.
 pub fn fork(program: &OsStr, arguments: &[OsString], user: Option<&str>) -> Result<Waiting, CommandError> {
     let user = user
         .map(|name| User::find(name).ok_or_else(|| CommandError::NoUser(name.to_owned())))
@@ -89,11 +89,11 @@ pub fn fork(program: &OsStr, arguments: &[OsString], user: Option<&str>) -> Resu
         child.envs(environment::removed());
     }
     let writer_of_ours = gate.as_raw_fd();
-    // SAFETY: the closure runs between fork and exec; it makes system calls on what it owns, and allocates nothing.
+    // SAFETY: between fork and exec the closure only makes system calls on what it owns, and allocates nothing.
     unsafe {
         child.pre_exec(move || prepare_child(&gate_reader, &pid_writer, writer_of_ours, user.as_ref()));
     }
-    // `spawn` returns when the exec has succeeded or failed, which is after the release.
+    // `spawn` returns once the exec has succeeded or failed, which is after the release.
     let starting = std::thread::Builder::new()
         .spawn(move || child.spawn())
         .map_err(|error| CommandError::Spawn(privileges::of_a_thread(error)))?;
@@ -111,9 +111,9 @@ pub fn fork(program: &OsStr, arguments: &[OsString], user: Option<&str>) -> Resu
     }
 }
 
-/// In the child, before the exec.
+/// Runs in the child, before the exec.
 fn prepare_child(gate: &OwnedFd, pid_out: &OwnedFd, parents_end: i32, user: Option<&User>) -> io::Result<()> {
-    // Else the gate would stay open in the child itself when the parent dies.
+    // Otherwise the child itself would keep the gate open when the parent dies.
     nix::unistd::close(parents_end)?;
     signals::give_back();
     limits::restore()?;
@@ -127,7 +127,7 @@ fn prepare_child(gate: &OwnedFd, pid_out: &OwnedFd, parents_end: i32, user: Opti
     loop {
         return match nix::unistd::read(gate, &mut byte) {
             Err(nix::errno::Errno::EINTR) => continue,
-            // Nobody let us go: the tracer is gone, and so should we be.
+            // The gate was closed without a release: the tracer has died, so the child ends, too.
             Ok(0) => Err(io::ErrorKind::Interrupted.into()),
             Ok(_) => Ok(()),
             Err(error) => Err(error.into()),
@@ -136,12 +136,12 @@ fn prepare_child(gate: &OwnedFd, pid_out: &OwnedFd, parents_end: i32, user: Opti
 }
 
 impl Waiting {
-    /// Lets it go.
+    /// Lets the child execute COMMAND.
     ///
     /// # Errors
-    /// When the exec fails.
+    /// If the exec fails.
     pub fn release(mut self, program: &OsString) -> Result<Child, CommandError> {
-        // `spawn` reports a child that has died.
+        // If the child has died, `spawn` reports it.
         let _ = self.gate.write_all(&[1]);
         match self.starting.join() {
             Ok(Ok(child)) => Ok(child),

@@ -1,9 +1,10 @@
-//! `compare BEFORE.json AFTER.json`: what became faster or slower between two runs, and what only looks so.
+//! `compare BEFORE.json AFTER.json`: what became faster or slower between two runs, and which differences may be
+//! chance.
 //!
-//! Every difference is shown, and marked `within noise` where it is no larger than the noise that so few calls have: three
-//! standard errors, of which nothing is assumed but what was measured. The variance of a call's time in a row is at most
-//! `mean × (longest call − mean)`, whatever its distribution; a quantile is between the steps of the calls three standard
-//! errors of its rank away. Of bytes, each call is taken to move as many as the average one.
+//! Every difference is shown, and marked `within noise` if it is no larger than three standard errors, which are
+//! estimated from the measured data only. The variance of a call's time in a row is at most `mean × (longest call −
+//! mean)`, whatever its distribution; a quantile is between the steps of the calls that are three standard errors of
+//! its rank away. Each call is assumed to move the average number of bytes.
 
 mod lines;
 
@@ -22,25 +23,25 @@ use crate::view::text::WIDTH;
 use crate::view::text::name::beginning;
 use crate::view::text::number::{ColumnUnit, decimal_bytes, time_each, time_sum, unit_of_bytes, unit_of_times};
 
-/// How many standard errors are noise.
+/// The number of standard errors that count as noise.
 const ERRORS: f64 = 3.0;
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.50), ("p90", 0.90), ("p99", 0.99)];
 
-/// A run: all of its reports together.
+/// All reports of a run, summed up.
 #[derive(Debug)]
 struct Run {
     start: String,
     subject: String,
     duration_ns: u64,
     has_stack: bool,
-    /// Layers that were not measured to the end (`--budget`), and how long each was, in nanoseconds.
+    /// Layers that were not measured to the end (`--budget`), and for how many nanoseconds each was.
     detached: BTreeMap<String, u64>,
-    /// Rows and ops that were not measured. What else is not in the groups was not called.
+    /// Rows and ops that were not measured. Others that are missing from the groups were not called.
     missing: BTreeSet<String>,
     groups: Vec<Group>,
 }
 
-/// Calls that are compared: a family, or an op of a layer.
+/// Calls that are compared: those of a family, or of a layer's op.
 #[derive(Debug, Clone, Default)]
 struct Group {
     name: String,
@@ -49,47 +50,48 @@ struct Group {
     total_ns: u64,
     max_ns: u64,
     rows: Vec<(String, u64)>,
-    /// Bounds and counts, in order.
+    /// Bounds and counts, in ascending order.
     buckets: Vec<Bucket>,
 }
 
-/// The comparison of two files of `--json`, in lines of `width` columns: those of the terminal, `None` where it is none.
+/// Compares two files of `--json`, in lines of `width` columns: those of the terminal, `None` if there is none.
 ///
 /// # Errors
-/// One line: what cannot be read, or cannot be compared.
+/// One line: what cannot be read or compared.
 pub fn compare(before: &Path, after: &Path, width: Option<usize>) -> Result<String, String> {
     let (before, after) = (read(before)?, read(after)?);
     if before.has_stack != after.has_stack {
-        return Err("one of them is of the whole stack and the other one of single layers (-T)".to_owned());
+        return Err("one report is of the whole stack, the other of single layers (-T)".to_owned());
     }
     Ok(text(&before, &after, width))
 }
 
-/// As many groups as a run may have, rows and steps of a group: more than there are. What is read stays as small.
+/// Limits the groups of a run, and the rows and steps of a group, so that input cannot use unbounded memory. Real runs
+/// have fewer.
 const MOST: usize = 1000;
-/// Characters that are shown of an error. One may quote all of a file.
+/// An error is cut to this many characters, since it may quote all of a file.
 const LONGEST_ERROR: usize = 200;
 
 fn read(path: &Path) -> Result<Run, String> {
     let mut lines = Lines::open(path)?;
     let mut run: Option<Run> = None;
     while let Some(line) = lines.next()? {
-        let report = report_in(line).map_err(|error| no_report(&lines.place(), &error))?;
+        let report = report_in(line).map_err(|error| no_report(&lines.location(), &error))?;
         let Some(report) = report else { continue };
         let run = run.get_or_insert_with(|| Run::of(&report));
         run.add(&report);
         if !run.is_possible() {
-            let place = lines.place();
+            let location = lines.location();
             return Err(format!(
-                "{place} is no report of --json: there is more in it than is ever measured"
+                "{location} is not a report of --json: it has more groups, rows or steps than a run can have"
             ));
         }
     }
     run.ok_or_else(|| lines.nothing())
 }
 
-/// The line is known already; a place in it is a column.
-fn no_report(place: &str, error: &serde_json::Error) -> String {
+/// The line's number is known; only the column is taken from the error.
+fn no_report(location: &str, error: &serde_json::Error) -> String {
     let text = error.to_string();
     let known = format!(" at line {} column {}", error.line(), error.column());
     let why: String = text.trim_end_matches(&known).chars().take(LONGEST_ERROR).collect();
@@ -97,15 +99,15 @@ fn no_report(place: &str, error: &serde_json::Error) -> String {
         0 => String::new(),
         column => format!(" (column {column})"),
     };
-    format!("{place} is no report of --json: {why}{column}")
+    format!("{location} is not a report of --json: {why}{column}")
 }
 
-/// The report of a line, if it is one.
+/// The report on a line, if it is one.
 fn report_in(line: &[u8]) -> serde_json::Result<Option<Report>> {
     let kind: Line = serde_json::from_slice(line)?;
     if kind.schema_version != SCHEMA_VERSION {
         let text = format!(
-            "its schema_version is {}, and what is read here is {SCHEMA_VERSION}",
+            "its schema_version is {}; compare reads {SCHEMA_VERSION}",
             kind.schema_version
         );
         return Err(serde_json::Error::custom(text));
@@ -117,7 +119,7 @@ fn report_in(line: &[u8]) -> serde_json::Result<Option<Report>> {
 }
 
 impl Run {
-    /// One without reports, such as `first` is.
+    /// A run without reports, with the properties of `first`.
     fn of(first: &Report) -> Self {
         Self {
             start: printable(&first.start),
@@ -135,7 +137,7 @@ impl Run {
         let detached = report.cost.budget.iter().flat_map(|budget| &budget.detached);
         let detached = detached.map(|it| (printable(&it.layer), it.after_ns));
         self.detached.extend(detached);
-        // One more is enough to see that they are too many.
+        // One more than allowed is enough to detect excess.
         let most = MOST + 1;
         if let Some(stack) = &report.stack {
             let is_split = stack.kernel_time_split != Some(false);
@@ -165,7 +167,7 @@ impl Run {
         }
     }
 
-    /// No more than can have been measured.
+    /// Whether the numbers are within what a run can have.
     fn is_possible(&self) -> bool {
         let is_possible = |group: &Group| group.rows.len() <= MOST && group.buckets.len() <= MOST;
         self.groups.len() <= MOST
@@ -174,7 +176,7 @@ impl Run {
             && self.groups.iter().all(is_possible)
     }
 
-    /// Calls by their name; `None` where they were not measured.
+    /// Calls by their name; `None` if they were not measured.
     fn group(&self, name: &str) -> Option<Group> {
         let layer = name.split(' ').next().unwrap_or_default();
         let is_missing = self.missing.contains(name) || self.missing.contains(&format!("{layer} everything"));
@@ -185,15 +187,15 @@ impl Run {
         }
     }
 
-    /// The time of some calls in a row; `None` where it was not measured.
+    /// The time of some calls in a row; `None` if it was not measured.
     fn in_row(&self, group: &Group, row: &str) -> Option<u64> {
         let found = group.rows.iter().find(|(name, _)| name == row);
-        // Where one of these is, the other one is not.
+        // A report has one of these two rows, never both.
         let is_missing = [NOT_SPLIT, "syscall"].contains(&row) || self.missing.contains(row);
         found.map_or((!is_missing).then_some(0), |(_, ns)| Some(*ns))
     }
 
-    /// Of a number that belongs to a group's calls: how much it is in a second, and the standard error of that.
+    /// The rate per second of a number that belongs to a group's calls, and its standard error.
     fn per_second(&self, number: u64, count: u64) -> (f64, f64) {
         let seconds = (self.duration_ns as f64 / 1e9).max(f64::MIN_POSITIVE);
         let rate = number as f64 / seconds;
@@ -208,7 +210,7 @@ impl Group {
             _ => printable(row),
         };
         let measured = family.rows.iter().filter_map(|row| Some((name(&row.row), row.ns?)));
-        // One more is enough to see that they are too many.
+        // One more than allowed is enough to detect excess.
         let measured = measured.take(MOST + 1);
         Self {
             name: printable(&family.family),
@@ -256,7 +258,7 @@ impl Group {
         });
     }
 
-    /// Of a time that all calls had together: the mean of a call, and the largest standard error that it can have.
+    /// The mean of a time summed over all calls, and its largest possible standard error.
     fn mean(&self, ns: u64) -> (f64, f64) {
         let count = self.count as f64;
         let mean = ns as f64 / count;
@@ -264,7 +266,7 @@ impl Group {
         (mean, (variance / count).sqrt())
     }
 
-    /// Bounds of the step that the call of this rank is in; ranks beyond the calls are the outermost ones'.
+    /// The bounds of the step that contains the call of this rank; ranks out of range are clamped.
     fn step_of_rank(&self, rank: f64) -> (u64, u64) {
         let mut seen = 0.0;
         let mut bounds = (0, 0);
@@ -278,7 +280,7 @@ impl Group {
         bounds
     }
 
-    /// A quantile: its value, and the least and the most that it may be. `None` with too few calls to tell it.
+    /// A quantile, with its smallest and largest possible values. `None` if there are too few calls.
     fn quantile(&self, q: f64) -> Option<(u64, u64, u64)> {
         let count = self.count as f64;
         if count < 1.0 / (1.0 - q) {
@@ -305,10 +307,10 @@ fn text(before: &Run, after: &Run, terminal: Option<usize>) -> String {
         text.push('\n');
         for (layer, &after_ns) in &run.detached {
             let after = time_sum(after_ns);
-            // A String can be written to.
+            // Writing to a String cannot fail.
             let _ = writeln!(
                 text,
-                "        without {layer} after {after} (--budget):\n          differences in it may be those of the time"
+                "        without {layer} after {after} (--budget):\n          its numbers cover different times"
             );
         }
     }
@@ -316,7 +318,7 @@ fn text(before: &Run, after: &Run, terminal: Option<usize>) -> String {
         .into_iter()
         .map(|name| Section::of(before, after, name))
         .collect();
-    // From the form everyone wants to the narrowest.
+    // From the preferred layout to the narrowest.
     let form = |gap, is_wide, most| section_lines(&sections, gap, is_wide, most);
     let forms = [
         form(2, true, usize::MAX),
@@ -332,7 +334,7 @@ fn text(before: &Run, after: &Run, terminal: Option<usize>) -> String {
     text
 }
 
-/// Groups that have calls on either side.
+/// Groups with calls on either side.
 fn names<'a>(before: &'a Run, after: &'a Run) -> Vec<&'a str> {
     let mut names: Vec<&str> = Vec::new();
     for group in before.groups.iter().chain(&after.groups) {
@@ -343,7 +345,7 @@ fn names<'a>(before: &'a Run, after: &'a Run) -> Vec<&'a str> {
     names
 }
 
-/// Calls of one kind, compared.
+/// A comparison of one kind of calls.
 struct Section {
     name: String,
     rows: Vec<Row>,
@@ -352,7 +354,7 @@ struct Section {
 /// One number of both runs.
 struct Row {
     name: String,
-    /// `-` of what was not measured.
+    /// `-` if it was not measured.
     before: String,
     after: String,
     /// `None`: one of them was not measured.
@@ -361,7 +363,7 @@ struct Row {
 
 struct Difference {
     text: String,
-    /// Of the number before; empty where that is 0.
+    /// Relative to the number before; empty if that is 0.
     relative: String,
     is_noise: bool,
 }
@@ -429,7 +431,7 @@ fn rows_of_both(before: &Run, after: &Run, old: &Group, new: &Group) -> Vec<Row>
     rows
 }
 
-/// A number in the unit of its row; in one of its own (`other`) where it would be 0 in that.
+/// A number in the unit of its row, or in its own (`other`) if it would become 0.
 fn in_unit(unit: ColumnUnit, n: f64, other: fn(u64) -> String) -> String {
     let n = n.round() as u64;
     if n > 0 && unit.steps(n) == 0 {
@@ -438,7 +440,7 @@ fn in_unit(unit: ColumnUnit, n: f64, other: fn(u64) -> String) -> String {
     format!("{} {}", unit.number(n), unit.name)
 }
 
-/// A number with as many decimals, 0 or 1.
+/// A number with 0 or 1 decimals.
 fn tenths(n: f64, decimals: u32) -> String {
     let unit = ColumnUnit {
         name: "",
@@ -448,7 +450,7 @@ fn tenths(n: f64, decimals: u32) -> String {
     unit.number((n * 10.0).round() as u64)
 }
 
-/// Two means with their standard errors.
+/// A row for two means with their standard errors.
 fn row(name: &str, [old, new]: [Option<(f64, f64)>; 2], text: impl Fn(f64) -> String) -> Row {
     let cell = |mean: Option<(f64, f64)>| mean.map_or_else(|| "-".to_owned(), |(mean, _)| text(mean));
     Row {
@@ -462,9 +464,9 @@ fn row(name: &str, [old, new]: [Option<(f64, f64)>; 2], text: impl Fn(f64) -> St
     }
 }
 
-/// Two quantiles with the least and the most that each may be.
+/// A row for two quantiles with their smallest and largest possible values.
 fn quantile_row(name: &str, old: (u64, u64, u64), new: (u64, u64, u64), text: impl Fn(f64) -> String) -> Row {
-    // Where the ranges overlap, both may be the same.
+    // If the ranges overlap, the values may be equal.
     let is_noise = old.1 < new.2 && new.1 < old.2;
     Row {
         name: name.to_owned(),
@@ -492,11 +494,11 @@ fn difference(old: f64, new: f64, is_noise: bool, text: &impl Fn(f64) -> String)
     }
 }
 
-/// Columns of a name, where there is least room: those of `others' I/O`.
+/// Minimum width of names: that of `others' I/O`.
 const NAMES: usize = 13;
 
-/// The lines of all sections, in the same columns. Where there is no room (`is_wide`), what is within noise has no percentage.
-/// A name of more than `most` columns has a line of its own.
+/// The lines of all sections, with aligned columns. Unless `is_wide`, differences within noise have no percentage. A
+/// name of more than `most` columns has a line of its own.
 fn section_lines(sections: &[Section], gap: usize, is_wide: bool, most: usize) -> Vec<String> {
     const NOISE: &str = "within noise";
     let rows = || sections.iter().flat_map(|section| &section.rows);
@@ -590,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_that_was_detached_is_told() {
+    fn a_detached_layer_is_reported() {
         let report = r#"{"schema_version":1,"start":"","duration_ns":1,"subject":"","layers":[],"stack":null,
             "cost":{"budget":{"detached":[{"layer":"vfs","after_ns":12000000000}]}}}"#;
         let report = report_in(report.as_bytes()).unwrap().unwrap();
@@ -621,7 +623,7 @@ mod tests {
         text(before, after, None)
     }
 
-    /// The words of the line of a row.
+    /// The words on the line of a row.
     fn words<'a>(text: &'a str, row: &str) -> Vec<&'a str> {
         let line = text.lines().find(|line| line.trim_start().starts_with(row));
         line.unwrap_or_else(|| panic!("{row}: {text}"))
@@ -647,7 +649,7 @@ mod tests {
             words(&compared(&without, &whole), "device"),
             ["device", "-", "90.00", "us", "-"]
         );
-        // What was measured and is not there was not waited for.
+        // A measured row that is missing had no time.
         let unused = Run {
             missing: BTreeSet::new(),
             ..without
@@ -726,7 +728,7 @@ mod tests {
                 .lines()
                 .position(|line| line.starts_with("  in the kernel, not split"));
             let rows: Vec<&str> = text.lines().skip(at.unwrap_or_else(|| panic!("{text}"))).collect();
-            // The name has a line of its own where there is no room for it beside its numbers.
+            // If a name does not fit beside its numbers, it has a line of its own.
             let numbers = if width == 60 { rows[1] } else { &rows[0][26..] };
             assert!(numbers.trim_start().starts_with("0.090 ms"), "{text}");
             assert_eq!(rows[0].ends_with("split"), width == 60, "{text}");
@@ -738,7 +740,7 @@ mod tests {
         let kernel = |ns| run(group(10_000, 100_000, ns));
         let both = words_of(&kernel(12_355), &kernel(9_871));
         assert_eq!(both[..7], ["device", "12.36", "us", "9.87", "us", "-2.48", "us"]);
-        // What is there is not 0.
+        // A difference above 0 is not shown as 0.
         let both = words_of(&kernel(99_000), &kernel(1));
         assert_eq!(both[..7], ["device", "99.000", "us", "0.001", "us", "-98.999", "us"]);
         let small = in_unit(unit_of_times([12_400_000_000, 300]), 300.0, time_each);
@@ -758,7 +760,7 @@ mod tests {
         assert!(!text.contains("avg"), "{text}");
     }
 
-    /// All that is read of one, in a few words.
+    /// A report with every field that is read.
     const REPORT: &str = r#"{"schema_version":1,"start":"2026-11-20T11:02:33.120Z","duration_ns":1000000000,"subject":"PID 1 (sh)",
         "layers":[{"layer":"vfs","ops":[{"op":"read","count":3,"bytes":9,"total_ns":300,"max_ns":200,"buckets":[]}]}],
         "stack":{"families":[{"family":"read","count":3,"bytes":9,"total_ns":300,"max_ns":200,"rows":[{"row":"device","ns":300}],
@@ -772,7 +774,7 @@ mod tests {
         run.is_possible().then_some(run)
     }
 
-    /// A report in which every text is this one.
+    /// A report in which every string is replaced by this one.
     fn with_text(value: &mut serde_json::Value, text: &str) {
         match value {
             serde_json::Value::String(old) => *old = text.to_owned(),
@@ -783,7 +785,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_have_measured_is_refused() {
+    fn impossible_numbers_are_refused() {
         let run = run_of(REPORT.as_bytes()).unwrap();
         assert!(run.is_possible());
         for (what, other) in [
@@ -839,15 +841,15 @@ mod tests {
                 if !has_stack {
                     report["stack"] = serde_json::Value::Null;
                 }
-                let mut told_with = |text: &str| {
+                let mut text_with = |text: &str| {
                     with_text(&mut report, text);
                     let run = run_of(report.to_string().as_bytes()).unwrap();
                     // On a narrower terminal, long names have lines of their own.
                     super::text(&run, &run, Some(usize::MAX))
                 };
-                let told = told_with(&text);
-                prop_assert!(told.chars().all(|c| c == '\n' || is_printable(c)), "{:?}", told);
-                prop_assert_eq!(told.lines().count(), told_with("x").lines().count());
+                let reported = text_with(&text);
+                prop_assert!(reported.chars().all(|c| c == '\n' || is_printable(c)), "{:?}", reported);
+                prop_assert_eq!(reported.lines().count(), text_with("x").lines().count());
             }
         }
     }

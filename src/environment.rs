@@ -1,8 +1,8 @@
 //! The environment that this process was started with.
 //!
-//! The C library removes variables from the environment of a binary that has more privileges than its caller, as one with
-//! capabilities of its own has: `TMPDIR`, `LD_LIBRARY_PATH` and others that could mislead it. They are not meant for this binary
-//! alone: COMMAND, which inherits no privilege, is to have them. The kernel's copy of the environment still does.
+//! The C library removes variables such as `TMPDIR` and `LD_LIBRARY_PATH` from the environment of a binary with more
+//! privileges than its caller, such as one with file capabilities. But COMMAND inherits no privilege and should get
+//! them. The kernel's copy of the environment still has them.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -20,30 +20,30 @@ pub fn removed() -> Vec<(OsString, OsString)> {
     let Some((start, end)) = bounds(&stat) else {
         return Vec::new();
     };
-    // SAFETY: the kernel wrote these bytes at the exec, above the stack, where they stay until the process ends; the C library
-    // removes a variable from the list of pointers to them.
+    // SAFETY: the kernel wrote these bytes at exec, above the stack, where they stay until the process ends; the C
+    // library only removes pointers to them.
     let bytes = unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(start), end - start) };
     variables(bytes)
         .filter(|(name, _)| std::env::var_os(name).is_none())
         .collect()
 }
 
-/// A variable, also where the C library removed it.
+/// The value of a variable, even if the C library removed it.
 #[must_use]
 pub fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).or_else(|| Some(removed().into_iter().find(|(removed, _)| removed == name)?.1))
 }
 
-/// Whether a command may have what was removed: it runs as our caller and nobody else.
+/// Whether a command may get the removed variables: only if it runs as the caller.
 #[must_use]
 pub fn is_the_callers(has_user: bool) -> bool {
     use nix::unistd::{getegid, geteuid, getgid, getuid};
     !has_user && getuid() == geteuid() && getgid() == getegid()
 }
 
-/// Where the environment begins and ends: fields 50 and 51 of `/proc/PID/stat`, 0 where they are hidden.
+/// The bounds of the environment: fields 50 and 51 of `/proc/PID/stat`, 0 if they are hidden.
 fn bounds(stat: &str) -> Option<(usize, usize)> {
-    // The name, the second field, may have blanks and parentheses in it.
+    // The name, the second field, may contain blanks and parentheses.
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split_whitespace().skip(47);
     let start: usize = fields.next()?.parse().ok()?;
@@ -51,7 +51,7 @@ fn bounds(stat: &str) -> Option<(usize, usize)> {
     (start > 0 && start <= end).then_some((start, end))
 }
 
-/// `NAME=value`, each with a zero byte behind it.
+/// Parses `NAME=value` strings, each terminated by a zero byte.
 fn variables(bytes: &[u8]) -> impl Iterator<Item = (OsString, OsString)> {
     bytes.split(|byte| *byte == 0).filter_map(|entry| {
         let equals = entry.iter().position(|byte| *byte == b'=').filter(|at| *at > 0)?;

@@ -1,4 +1,4 @@
-//! Waiting for whatever happens first: time, a signal, the end of a process.
+//! Waits for the first of several events: a time, a signal, the end of a process.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,38 +12,38 @@ use crate::process::Process;
 pub use crate::signals::Signals;
 use crate::signals::swallow;
 
-/// What woke the wait.
+/// What ended the wait.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
     Time,
     Interrupt,
     Signal(Signal),
-    /// The process of this place in the list has ended.
+    /// The process at this index has ended.
     ProcessEnded(usize),
     ChildEnded,
-    /// Something that was to be written is, or cannot be.
+    /// A pending write has finished or failed.
     Written,
     /// Slow calls have ended.
     SlowCalls,
 }
 
-/// Whose descriptor it is that the wait looks at.
+/// Whose descriptor is polled.
 enum Source<'a> {
     Signal(Signal, &'a OwnedFd),
     Child,
-    /// Of this place in the list.
+    /// The process at this index.
     Process(usize),
     Output,
     SlowCalls,
 }
 
-/// Readable when the command has ended.
+/// A descriptor that becomes readable when the command has ended.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn pidfd_of(child: &Child) -> io::Result<OwnedFd> {
     use std::os::fd::FromRawFd;
-    // SAFETY: plain numbers; the child is not reaped before `wait`.
+    // SAFETY: plain integers; the child is not reaped before `wait`.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, child.id(), 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
@@ -52,11 +52,11 @@ pub fn pidfd_of(child: &Child) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// Waits for the first thing to happen, at most until `wake`. A signal always comes first, and slow calls, of which there may be more
-/// than anybody can read, last.
+/// Waits for the first event, at most until `wake`. Signals have priority; slow calls, which may arrive faster than
+/// they can be read, come last.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn wait(
     signals: &Signals,
     processes: &[Process],
@@ -117,7 +117,7 @@ pub fn wait(
     }
 }
 
-/// How long to wait at most, if something is to be done at this time.
+/// The longest time to wait, if something is due at `wake`.
 fn timeout(wake: Option<Instant>) -> PollTimeout {
     let Some(at) = wake else { return PollTimeout::NONE };
     // Rounded up, so as not to spin through the last millisecond.
@@ -125,10 +125,10 @@ fn timeout(wake: Option<Instant>) -> PollTimeout {
     PollTimeout::try_from(left.min(Duration::from_secs(3600))).unwrap_or(PollTimeout::MAX)
 }
 
-/// Waits until `output` is readable; until this time, or if there is none, for a signal, which stays for [`wait`] to take.
+/// Waits until `output` is readable, until a time or, without one, until a signal, which stays for [`wait`] to take.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn wait_for_output(signals: &Signals, output: BorrowedFd<'_>, until: Option<Instant>) -> io::Result<()> {
     let mut fds = vec![PollFd::new(output, PollFlags::POLLIN)];
     if until.is_none() {
@@ -162,7 +162,7 @@ mod tests {
         let (past, future) = (Instant::now(), Instant::now() + Duration::from_secs(3600));
         let next = |wake| wait(&signals, &[], None, &[written.as_fd()], Some(slow.as_fd()), Some(wake)).unwrap();
         assert_eq!(next(past), Event::Time);
-        // They are always there.
+        // These are always included.
         put(&to_slow);
         assert_eq!(next(past), Event::Time);
         assert_eq!(next(future), Event::SlowCalls);

@@ -1,5 +1,5 @@
-//! What `--check` lets a process do, so that every probe has something to see: each system call of the table once, and
-//! each way into a file, on files of a new directory that is gone afterwards.
+//! The operations that a process performs for `--check`, so that every probe can be hit: each system call of the table
+//! once, and each way into a file, on files in a new directory that is removed afterwards.
 
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};
@@ -17,29 +17,29 @@ use nix::unistd::{ForkResult, Pid};
 use crate::catalog::{Op, number};
 use crate::signals::Kept;
 
-/// Bytes of one read or write: what a disk takes in one piece, and direct I/O is aligned to.
+/// Bytes of one read or write: a multiple of any disk's block, as direct I/O requires.
 const BLOCK: usize = 4096;
 /// Size of the file.
 const SIZE: i64 = 16 * BLOCK as i64;
-/// Calls that would make every file of the machine, or of the file system, be written back.
+/// Calls that would write back all files of the machine or of the file system.
 pub const TOO_MUCH: [Op; 2] = [Op::Sync, Op::Syncfs];
 
-/// What a step tries.
+/// What a step exercises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tried {
     Call(Op),
-    /// Without the page cache.
+    /// A write that bypasses the page cache.
     DirectWrite,
     DirectRead,
-    /// What a mapping of a file brings in.
+    /// A page fault on a mapped file.
     MappedPage,
 }
 use Tried::Call;
 
-/// A step, and what came of it.
+/// A step and its result.
 pub type Done = (Tried, io::Result<()>);
 
-/// A process that waits for its turn.
+/// A process that waits to start.
 pub struct Exercise {
     pub pid: u32,
     gate: File,
@@ -47,27 +47,27 @@ pub struct Exercise {
 }
 
 impl Exercise {
-    /// Forks a process that will work in a new directory below `base`. Call it while this process has one thread.
+    /// Forks a process that will work in a new directory below `base`. Call it while this process has a single thread.
     ///
     /// # Errors
-    /// When no process or directory can be made.
+    /// If no process or directory can be created.
     pub fn fork(base: &Path) -> io::Result<Self> {
         let (gate_reader, gate) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
         let (results, results_writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
-        // A signal that ends all of us is not to leave the directory behind: the child, which takes it away, never gets one.
+        // The child removes the directory, so a signal to the whole group must not kill it.
         let kept = Kept::back()?;
-        let forked = Place::new(base).and_then(|place| {
-            // SAFETY: this process has one thread, so the child may do all that it could.
-            Ok((place, unsafe { nix::unistd::fork() }?))
+        let forked = Workspace::new(base).and_then(|workspace| {
+            // SAFETY: this process has a single thread, so the child may do everything that the parent may.
+            Ok((workspace, unsafe { nix::unistd::fork() }?))
         });
         if !matches!(forked, Ok((_, ForkResult::Child))) {
             kept.let_come()?;
         }
-        let (place, forked) = forked?;
+        let (workspace, forked) = forked?;
         match forked {
             ForkResult::Parent { child } => {
-                // The child takes it away.
-                std::mem::forget(place);
+                // The child removes it.
+                std::mem::forget(workspace);
                 Ok(Self {
                     pid: child.as_raw().unsigned_abs(),
                     gate: File::from(gate),
@@ -81,24 +81,24 @@ impl Exercise {
                 if go > 0 {
                     let mut out = File::from(results_writer);
                     for (number, (_, step)) in STEPS.iter().enumerate() {
-                        let errno = step(&place)
+                        let errno = step(&workspace)
                             .err()
                             .map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO));
-                        // A reader that is gone wants no more.
+                        // If the reader is gone, there is nothing to report.
                         let _ = writeln!(out, "{number} {errno}");
                     }
                 }
-                drop(place);
-                // SAFETY: ends the process, whose parent goes on with what both of them have.
+                drop(workspace);
+                // SAFETY: ends the child; the parent still owns what both of them have.
                 unsafe { libc::_exit(0) }
             }
         }
     }
 
-    /// Lets it work, and waits for its end.
+    /// Starts the steps, and waits for the end of the process.
     ///
     /// # Errors
-    /// When it ends before its time.
+    /// If it ends early.
     pub fn run(mut self) -> io::Result<Vec<Done>> {
         self.gate.write_all(&[1])?;
         let mut done = Vec::new();
@@ -110,7 +110,7 @@ impl Exercise {
     }
 }
 
-/// A line of a process: the number of a step, and its errno or 0.
+/// A line of the process: the number of a step, and its errno or 0.
 fn read_back(line: &str) -> Option<Done> {
     let (number, errno) = line.split_once(' ')?;
     let (tried, _) = STEPS.get(number.parse::<usize>().ok()?)?;
@@ -123,7 +123,7 @@ fn read_back(line: &str) -> Option<Done> {
 
 impl Drop for Exercise {
     fn drop(&mut self) {
-        // It has ended, or would wait for ever: with its gate gone it takes its directory away.
+        // The process has ended, or waits for its start: closing the gate makes it remove its directory and exit.
         if let Ok(nothing) = File::open("/dev/null") {
             self.gate = nothing;
         }
@@ -134,25 +134,25 @@ impl Drop for Exercise {
     }
 }
 
-/// Where the steps work.
-struct Place {
+/// The files that the steps use.
+struct Workspace {
     directory: PathBuf,
     /// The file, open for reading and writing.
     file: File,
-    /// The same without the page cache. `None`: its file system does not do that.
+    /// The same, opened for direct I/O. `None`: the file system does not support it.
     direct: Option<File>,
     /// A second file.
     other: File,
-    /// Of `BLOCK` bytes, and aligned to as many.
+    /// `BLOCK` bytes, aligned to their size.
     buffer: *mut u8,
 }
 
-impl Place {
+impl Workspace {
     fn new(base: &Path) -> io::Result<Self> {
-        // Of mode 0700, whatever the umask is, and of a name that nobody can take before: others have no way into it.
+        // With mode 0700 whatever the umask is, and an unpredictable name: other users cannot interfere.
         let directory = nix::unistd::mkdtemp(&base.join("IOStackBreakdown-check.XXXXXX"))?;
         Self::fill(&directory).inspect_err(|_| {
-            // There is an error to tell already.
+            // An error is already being reported.
             let _ = fs::remove_dir_all(&directory);
         })
     }
@@ -189,7 +189,7 @@ impl Place {
     }
 
     fn path(&self, name: &str) -> CString {
-        // The directory was made by this name, so there is no NUL in it.
+        // The directory was created by this name, so it contains no NUL.
         CString::new(self.directory.join(name).as_os_str().as_bytes()).unwrap_or_default()
     }
 
@@ -221,17 +221,17 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Workspace {
     fn drop(&mut self) {
-        // What cannot be taken away stays; there is nobody to tell.
+        // What cannot be removed stays, since the error cannot be reported.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
-/// A system call as it is.
+/// A raw system call.
 fn call(number: libc::c_long, arguments: &[i64]) -> io::Result<i64> {
-    let argument = |place| arguments.get(place).copied().unwrap_or(0);
-    // SAFETY: what the arguments point to lives until the call returns, and has the size that the call is told.
+    let argument = |index| arguments.get(index).copied().unwrap_or(0);
+    // SAFETY: what the arguments point to outlives the call, and has the size that is passed.
     let result = unsafe {
         libc::syscall(
             number,
@@ -253,9 +253,9 @@ fn done(result: io::Result<i64>) -> io::Result<()> {
     result.map(drop)
 }
 
-/// Takes the descriptor that a call gave, and closes it.
+/// Closes the descriptor that a call returned.
 fn closed(descriptor: io::Result<i64>) -> io::Result<()> {
-    // SAFETY: the kernel has just given us this descriptor.
+    // SAFETY: the system call returned this new descriptor.
     descriptor.map(|fd| drop(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
 }
 
@@ -263,73 +263,73 @@ const LENGTH: i64 = BLOCK as i64;
 const HERE: i64 = libc::AT_FDCWD as i64;
 const FOR_READING: i64 = libc::O_RDONLY as i64;
 const REGULAR: i64 = libc::S_IFREG as i64 | 0o600;
-/// An owner or a group that is to stay.
+/// An owner or a group that is not to be changed.
 const AS_IT_IS: i64 = -1;
-/// No time is given.
+/// No times are given: the current time is used.
 const NOW: i64 = 0;
 const FOR_WRITING: i64 = (libc::O_WRONLY | libc::O_CREAT) as i64;
 
-type Step = fn(&Place) -> io::Result<()>;
+type Step = fn(&Workspace) -> io::Result<()>;
 
-fn vectored(place: &Place, number: libc::c_long) -> io::Result<()> {
-    let vector = place.vector();
-    done(call(number, &[place.fd(), &raw const vector as i64, 1, 0, 0, 0]))
+fn vectored(workspace: &Workspace, number: libc::c_long) -> io::Result<()> {
+    let vector = workspace.vector();
+    done(call(number, &[workspace.fd(), &raw const vector as i64, 1, 0, 0, 0]))
 }
 
-/// A call on a path, which comes first.
-fn on_path(place: &Place, number: libc::c_long, name: &str, rest: &[i64]) -> io::Result<()> {
-    done(call(number, &[&[place.path(name).as_ptr() as i64], rest].concat()))
+/// A call with a path as its first argument.
+fn on_path(workspace: &Workspace, number: libc::c_long, name: &str, rest: &[i64]) -> io::Result<()> {
+    done(call(number, &[&[workspace.path(name).as_ptr() as i64], rest].concat()))
 }
 
-/// A call on a path, which comes second.
-fn at_path(place: &Place, number: libc::c_long, name: &str, rest: &[i64]) -> io::Result<()> {
+/// A call with a path as its second argument.
+fn at_path(workspace: &Workspace, number: libc::c_long, name: &str, rest: &[i64]) -> io::Result<()> {
     done(call(
         number,
-        &[&[HERE, place.path(name).as_ptr() as i64], rest].concat(),
+        &[&[HERE, workspace.path(name).as_ptr() as i64], rest].concat(),
     ))
 }
 
-/// What a call on extended attributes takes behind the file.
+/// The arguments of a call on extended attributes, after the file.
 enum Takes {
-    /// The attribute's name, a value, its size and flags, which those that do not set it leave alone.
+    /// The attribute's name, a value, its size and flags, which calls that do not set it ignore.
     Value,
-    /// The name, and a structure of the rest (`struct xattr_args`, include/uapi/linux/xattr.h) with its size.
+    /// The name, and a structure with the rest (`struct xattr_args`, include/uapi/linux/xattr.h) and its size.
     Structure,
-    /// The name alone.
+    /// The name only.
     Name,
-    /// Memory for names, and its size.
+    /// A buffer for names, and its size.
     List,
 }
 
-/// A call on an extended attribute, which is there if the file system has such.
-fn attribute(place: &Place, number: libc::c_long, subject: &[i64], takes: Takes) -> io::Result<()> {
+/// A call on an extended attribute, which exists if the file system supports them.
+fn attribute(workspace: &Workspace, number: libc::c_long, subject: &[i64], takes: Takes) -> io::Result<()> {
     const NAME: &CStr = c"user.check";
     let name = NAME.as_ptr() as i64;
-    let value = [name, place.buffer(), 1, 0];
-    // Else the call says the same.
-    let _ = call(libc::SYS_fsetxattr, &[&[place.fd()][..], &value].concat());
-    let structure = [place.buffer(), 1];
+    let value = [name, workspace.buffer(), 1, 0];
+    // If this fails, the tested call reports the same error.
+    let _ = call(libc::SYS_fsetxattr, &[&[workspace.fd()][..], &value].concat());
+    let structure = [workspace.buffer(), 1];
     let rest = match takes {
         Takes::Value => value.to_vec(),
         Takes::Structure => vec![name, &raw const structure as i64, size_of_val(&structure) as i64],
         Takes::Name => vec![name],
-        Takes::List => vec![place.buffer(), LENGTH],
+        Takes::List => vec![workspace.buffer(), LENGTH],
     };
     done(call(number, &[subject, &rest].concat()))
 }
 
-fn at_start(place: &Place) -> io::Result<()> {
-    done(call(libc::SYS_lseek, &[place.fd(), 0, libc::SEEK_SET.into()]))
+fn at_start(workspace: &Workspace) -> io::Result<()> {
+    done(call(libc::SYS_lseek, &[workspace.fd(), 0, libc::SEEK_SET.into()]))
 }
 
-/// A call that fills memory in.
+/// A call that fills in a buffer.
 fn filling(number: libc::c_long, before: &[i64], after: &[i64]) -> io::Result<()> {
     let mut room = [0u64; 64];
     let room = &raw mut room as i64;
     done(call(number, &[before, &[room], after].concat()))
 }
 
-/// The steps. Each leaves the place as it found it, but for names.
+/// The steps. Each restores the files that it found, except for new names.
 const STEPS: &[(Tried, Step)] = &[
     (Call(Op::Read), |p| {
         at_start(p).and_then(|()| done(call(libc::SYS_read, &[p.fd(), p.buffer(), LENGTH])))
@@ -647,7 +647,7 @@ const STEPS: &[(Tried, Step)] = &[
     }),
     (Tried::MappedPage, |p| {
         p.file.sync_all()?;
-        // What is in the cache is mapped without asking the file system.
+        // Cached pages are mapped without calling the file system.
         done(call(
             libc::SYS_fadvise64,
             &[p.fd(), 0, 0, libc::POSIX_FADV_DONTNEED.into()],
@@ -665,7 +665,7 @@ const STEPS: &[(Tried, Step)] = &[
     (Call(Op::IoPgetevents), |_| {
         let mut context = 0u64;
         done(call(libc::SYS_io_setup, &[1, &raw mut context as i64]))?;
-        // None is waited for.
+        // There are no events to wait for.
         let mut event = [0u64; 4];
         let ended = call(
             number::SYS_io_pgetevents,
@@ -677,8 +677,8 @@ const STEPS: &[(Tried, Step)] = &[
     (Call(Op::IoUringEnter), uring),
 ];
 
-/// Lets `use_it` have a shared mapping of the file's first block.
-fn mapped(place: &Place, use_it: fn(i64) -> io::Result<()>) -> io::Result<()> {
+/// Calls `use_it` with a shared mapping of the file's first block.
+fn mapped(workspace: &Workspace, use_it: fn(i64) -> io::Result<()>) -> io::Result<()> {
     // SAFETY: a new mapping of a file that is open.
     let page = unsafe {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -687,7 +687,7 @@ fn mapped(place: &Place, use_it: fn(i64) -> io::Result<()>) -> io::Result<()> {
             BLOCK,
             protection,
             libc::MAP_SHARED,
-            place.file.as_raw_fd(),
+            workspace.file.as_raw_fd(),
             0,
         )
     };
@@ -695,19 +695,19 @@ fn mapped(place: &Place, use_it: fn(i64) -> io::Result<()>) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     let result = use_it(page as i64);
-    // SAFETY: it is ours, and nothing points into it any more.
+    // SAFETY: it is our mapping, and nothing points into it any more.
     unsafe { libc::munmap(page, BLOCK) };
     result
 }
 
-fn create(place: &Place, name: &str) -> io::Result<()> {
+fn create(workspace: &Workspace, name: &str) -> io::Result<()> {
     closed(call(
         libc::SYS_openat,
-        &[HERE, place.path(name).as_ptr() as i64, FOR_WRITING, 0o600],
+        &[HERE, workspace.path(name).as_ptr() as i64, FOR_WRITING, 0o600],
     ))
 }
 
-/// `struct file_handle` of linux/fs.h, with as much room as any file system may ask for (`MAX_HANDLE_SZ`).
+/// `struct file_handle` of linux/fs.h, with room for any file system's handle (`MAX_HANDLE_SZ`).
 #[repr(C)]
 struct Handle {
     bytes: u32,
@@ -725,8 +725,8 @@ impl Default for Handle {
     }
 }
 
-fn named(place: &Place, handle: &mut Handle) -> io::Result<i64> {
-    let (path, mut mount) = (place.path("file"), 0_i32);
+fn named(workspace: &Workspace, handle: &mut Handle) -> io::Result<i64> {
+    let (path, mut mount) = (workspace.path("file"), 0_i32);
     let (handle, mount) = (ptr::from_mut(handle) as i64, &raw mut mount as i64);
     call(
         libc::SYS_name_to_handle_at,
@@ -734,19 +734,22 @@ fn named(place: &Place, handle: &mut Handle) -> io::Result<i64> {
     )
 }
 
-fn renamed(place: &Place, number: libc::c_long) -> io::Result<()> {
-    create(place, "one")?;
-    let (from, to) = (place.path("one"), place.path("two"));
+fn renamed(workspace: &Workspace, number: libc::c_long) -> io::Result<()> {
+    create(workspace, "one")?;
+    let (from, to) = (workspace.path("one"), workspace.path("two"));
     done(call(number, &[HERE, from.as_ptr() as i64, HERE, to.as_ptr() as i64, 0]))
 }
 
-fn listed(place: &Place, number: libc::c_long) -> io::Result<()> {
-    let directory = File::open(&place.directory)?;
-    done(call(number, &[directory.as_raw_fd().into(), place.buffer(), LENGTH]))
+fn listed(workspace: &Workspace, number: libc::c_long) -> io::Result<()> {
+    let directory = File::open(&workspace.directory)?;
+    done(call(
+        number,
+        &[directory.as_raw_fd().into(), workspace.buffer(), LENGTH],
+    ))
 }
 
 /// A direct read and a direct write by libaio; `io_getevents` waits for them.
-fn aio(place: &Place) -> io::Result<()> {
+fn aio(workspace: &Workspace) -> io::Result<()> {
     /// `struct iocb` of linux/aio_abi.h, on a little-endian machine.
     #[repr(C)]
     #[derive(Default)]
@@ -764,13 +767,13 @@ fn aio(place: &Place) -> io::Result<()> {
     }
     const READ: u16 = 0;
     const WRITE: u16 = 1;
-    let fd = place.direct().unwrap_or(place.fd());
+    let fd = workspace.direct().unwrap_or(workspace.fd());
     let mut context = 0u64;
     done(call(libc::SYS_io_setup, &[2, &raw mut context as i64]))?;
     let request = |opcode| Request {
         opcode,
         fd: fd as u32,
-        buffer: place.buffer as u64,
+        buffer: workspace.buffer as u64,
         length: BLOCK as u64,
         ..Request::default()
     };
@@ -789,14 +792,14 @@ fn aio(place: &Place) -> io::Result<()> {
 }
 
 /// A read and a write by io_uring.
-fn uring(place: &Place) -> io::Result<()> {
+fn uring(workspace: &Workspace) -> io::Result<()> {
     use io_uring::{IoUring, opcode, types};
-    let file = types::Fd(place.direct().unwrap_or(place.fd()) as i32);
+    let file = types::Fd(workspace.direct().unwrap_or(workspace.fd()) as i32);
     let mut ring = IoUring::new(2)?;
-    let read = opcode::Read::new(file, place.buffer, BLOCK as u32).build();
-    let write = opcode::Write::new(file, place.buffer.cast_const(), BLOCK as u32).build();
+    let read = opcode::Read::new(file, workspace.buffer, BLOCK as u32).build();
+    let write = opcode::Write::new(file, workspace.buffer.cast_const(), BLOCK as u32).build();
     for request in [read, write] {
-        // SAFETY: the buffer and the file live until both requests are done, which is awaited.
+        // SAFETY: the buffer and the file live until both requests have completed, for which the code waits.
         let pushed = unsafe { ring.submission().push(&request) };
         pushed.map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))?;
         ring.submit_and_wait(1)?;
@@ -841,16 +844,16 @@ mod tests {
     #[test]
     fn steps_work_and_leave_nothing() {
         let base = std::env::temp_dir();
-        let place = Place::new(&base).unwrap();
-        let directory = place.directory.clone();
+        let workspace = Workspace::new(&base).unwrap();
+        let directory = workspace.directory.clone();
         for (tried, step) in STEPS {
             let name = match tried {
                 Call(op) => op.name(),
                 _ => "",
             };
-            match (tried, step(&place).map_err(|error| error.raw_os_error())) {
+            match (tried, step(&workspace).map_err(|error| error.raw_os_error())) {
                 (_, Ok(())) => {}
-                // A machine may have these switched off, and a file system in memory knows no direct I/O.
+                // These may be disabled on a machine, and a file system in memory does not support direct I/O.
                 (_, Err(Some(libc::EPERM | libc::ENOSYS))) if name.starts_with("io_") => {}
                 // Since 5.8, 6.6 and 6.13.
                 (Call(Op::Faccessat2 | Op::Fchmodat2), Err(Some(libc::ENOSYS))) => {}
@@ -860,20 +863,21 @@ mod tests {
                 (_, Err(error)) => panic!("{tried:?}: {error:?}"),
             }
         }
-        drop(place);
+        drop(workspace);
         assert!(!directory.exists());
     }
 
-    /// Whoever may write to `/tmp` could plant a link in a directory that all may write to, or take a name that he can guess.
+    /// Otherwise anybody who may write to `/tmp` could plant a link in the directory, or create a file with a
+    /// predictable name first.
     #[test]
-    fn nobody_else_has_a_way_into_the_directory() {
+    fn other_users_cannot_enter_the_directory() {
         use nix::sys::stat::{Mode, umask};
         use std::os::unix::fs::PermissionsExt;
         let base = std::env::temp_dir();
         let before = umask(Mode::empty());
-        let places = [Place::new(&base), Place::new(&base)];
+        let workspaces = [Workspace::new(&base), Workspace::new(&base)];
         umask(before);
-        let [one, other] = places.map(Result::unwrap);
+        let [one, other] = workspaces.map(Result::unwrap);
         assert_eq!(
             fs::metadata(&one.directory).unwrap().permissions().mode() & 0o7777,
             0o700
@@ -882,6 +886,6 @@ mod tests {
         let planted = one.directory.join("planted");
         fs::create_dir(&planted).unwrap();
         std::os::unix::fs::symlink("/dev/null", planted.join("file")).unwrap();
-        assert!(Place::fill(&planted).is_err());
+        assert!(Workspace::fill(&planted).is_err());
     }
 }

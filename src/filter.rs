@@ -1,37 +1,37 @@
-//! Which of a run's events and counters are looked at. While it measures, the kernel side selects, and everything passes here;
-//! this is for runs that were kept.
+//! Filters the events and counters of a saved run. While a run measures, the kernel side filters, and everything passes
+//! here.
 
 use crate::model::events::Events;
 use crate::model::report::slow::SlowCall;
 use crate::model::run_info::RunInfo;
 
-/// What passes. By default everything does.
+/// The selected events. The default selects all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     /// These processes; empty: all.
     pub pids: Vec<u32>,
     /// Threads of this name.
     pub comm: Option<String>,
-    /// Calls of this length and more, in nanoseconds.
+    /// Calls that take this long or longer, in nanoseconds.
     pub slower_ns: Option<u64>,
 }
 
 impl Filter {
-    /// Whether a run has all events that this one asks for.
+    /// Checks that a run has all the selected events.
     ///
     /// # Errors
     /// What is missing, in one line.
     pub fn check(&self, run: &RunInfo) -> Result<(), String> {
         match (self.slower_ns, run.slower_ns) {
-            (Some(_), None) => Err("the run was kept without slow calls: leave --slower out".to_owned()),
-            (Some(asked), Some(kept)) if asked < kept => Err(format!(
-                "shorter calls than --slower {kept}ns were not kept: ask for these or longer ones"
+            (Some(_), None) => Err("the run was saved without slow calls; leave out --slower".to_owned()),
+            (Some(threshold), Some(kept)) if threshold < kept => Err(format!(
+                "calls shorter than {kept}ns were not saved; use --slower {kept}ns or more"
             )),
             _ => Ok(()),
         }
     }
 
-    /// Takes out the events that do not pass.
+    /// Removes the events that are not selected.
     pub fn events(&self, events: &mut Events) {
         events.slow_calls.retain(|call| self.passes(call));
     }
@@ -42,7 +42,7 @@ impl Filter {
             && self.slower_ns.is_none_or(|ns| call.total_ns >= ns)
     }
 
-    /// Whether the counters of a run are those of what passes: they are kept neither by process nor by length.
+    /// Whether a run's counters are those of the selected events: they are not saved by process or by length.
     #[must_use]
     pub fn has_counters(&self, run: &RunInfo) -> bool {
         (self.pids.is_empty() || self.pids == run.filter.pids)
@@ -87,20 +87,20 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_kept_is_not_asked_for() {
+    fn a_filter_cannot_select_what_was_not_saved() {
         let kept = |slower_ns| RunInfo {
             slower_ns,
             ..RunInfo::default()
         };
-        let asked = |slower_ns| Filter {
+        let with_threshold = |slower_ns| Filter {
             slower_ns,
             ..Filter::default()
         };
-        assert!(asked(Some(20)).check(&kept(Some(20))).is_ok());
-        assert!(asked(Some(30)).check(&kept(Some(20))).is_ok());
-        assert!(asked(None).check(&kept(None)).is_ok());
-        assert!(asked(Some(10)).check(&kept(Some(20))).is_err());
-        assert!(asked(Some(20)).check(&kept(None)).is_err());
+        assert!(with_threshold(Some(20)).check(&kept(Some(20))).is_ok());
+        assert!(with_threshold(Some(30)).check(&kept(Some(20))).is_ok());
+        assert!(with_threshold(None).check(&kept(None)).is_ok());
+        assert!(with_threshold(Some(10)).check(&kept(Some(20))).is_err());
+        assert!(with_threshold(Some(20)).check(&kept(None)).is_err());
     }
 
     #[test]

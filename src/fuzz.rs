@@ -1,10 +1,10 @@
-//! Any bytes, for the tests of everything that reads some: nothing may panic, hang or reach outside of them.
+//! Random input for tests of parsers: none may panic, hang or read out of bounds.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// So many cases take a moment; `PROPTEST_CASES` does not change it.
+/// The number of cases, which takes a moment; `PROPTEST_CASES` does not change it.
 pub const CASES: u32 = 512;
 
 pub fn config() -> ProptestConfig {
@@ -15,7 +15,7 @@ pub fn config() -> ProptestConfig {
     }
 }
 
-/// Bytes without a form, or what a reader expects with some of it changed.
+/// Random bytes, or valid input with some of it changed.
 pub fn bytes_like(valid: impl Into<Vec<u8>>) -> BoxedStrategy<Vec<u8>> {
     let valid = valid.into();
     let changed = vec(change(), 0..8).prop_map(move |changes| {
@@ -26,7 +26,7 @@ pub fn bytes_like(valid: impl Into<Vec<u8>>) -> BoxedStrategy<Vec<u8>> {
     prop_oneof![1 => vec(any::<u8>(), 0..200), 7 => changed].boxed()
 }
 
-/// The same as text; what is none of the bytes is replaced, as wherever the tool reads a file of text.
+/// The same as text. Invalid UTF-8 is replaced, as wherever the tool reads a text file.
 pub fn text_like(valid: &str) -> BoxedStrategy<String> {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     bytes_like(valid).prop_map(text).boxed()
@@ -35,11 +35,11 @@ pub fn text_like(valid: &str) -> BoxedStrategy<String> {
 #[derive(Debug, Clone)]
 enum Change {
     Bit(Index, u8),
-    /// A number of so many bytes, from 0 to the largest.
+    /// A number of this many bytes, from 0 to the maximum.
     Number(Index, u64, usize),
     Cut(Index),
     Remove(Index, Index),
-    /// A piece again at another place.
+    /// Copies a piece to another offset.
     Copy(Index, Index, Index),
     Insert(Index, Vec<u8>),
 }

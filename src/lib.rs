@@ -1,10 +1,11 @@
 //! IOStackBreakdown: where the time of a Linux I/O operation goes.
 //!
-//! Data goes one way: command line ([`args`]) → ops wanted ([`catalog`]) → what the kernel offers ([`kernel`]) → plan and
-//! attach ([`probe`]) → counters of a moment ([`source`]) → report ([`analyse`], pure) → text, JSON ([`view`]). [`model`] has
-//! what goes along, as owned data. [`run`] leads it through. Only [`kernel`], [`source`] and [`probe::attach`] touch the machine.
+//! Data goes one way: command line ([`args`]) → operations to measure ([`catalog`]) → what the kernel offers
+//! ([`kernel`]) → plan and attach ([`probe`]) → snapshots of counters ([`source`]) → report ([`analyse`], pure) → text,
+//! JSON ([`view`]). [`model`] holds the data passed along, owned and without I/O. [`run`] drives all of it. Only
+//! [`kernel`], [`source`] and [`probe::attach`] touch the machine.
 
-// It panics where standard error cannot be written; `say!` does not.
+// `eprintln!` panics if standard error cannot be written; `say!` does not.
 #![deny(clippy::print_stderr)]
 
 pub mod analyse;
@@ -15,6 +16,7 @@ pub mod cause;
 pub mod command;
 pub mod compare;
 pub mod environment;
+#[cfg(feature = "kernel-side")]
 pub mod event;
 pub mod exercise;
 pub mod filter;
@@ -27,7 +29,9 @@ pub mod model;
 pub mod number;
 pub mod printable;
 pub mod probe;
+#[cfg(feature = "kernel-side")]
 pub mod process;
+#[cfg(feature = "kernel-side")]
 pub mod run;
 pub mod say;
 pub mod signals;

@@ -1,6 +1,6 @@
-//! The command; all it does is in the library.
+//! The executable; everything else is in the library.
 
-// It panics where standard error cannot be written; `say!` does not.
+// `eprintln!` panics if standard error cannot be written; `say!` does not.
 #![deny(clippy::print_stderr)]
 
 use std::io::{ErrorKind, Write};
@@ -55,27 +55,27 @@ fn main() -> ExitCode {
     }
 }
 
-/// What libbpf and the kernel's verifier have to say is for developers; a user gets the one line that we make of it.
+/// The messages of libbpf and the verifier are for developers; users get a one-line error.
 fn show_libbpf(talk: Talk) {
     libbpf_rs::set_print((talk == Talk::Verbose).then_some((PrintLevel::Info, tell)));
 }
 
-/// Large blocks, as the kernel's types while they are read, go back to the kernel when they are freed. By itself the library
-/// takes larger and larger ones from its heap once it has seen one freed, and the heap keeps what lies below its end.
+/// Returns large blocks, such as the kernel's types, to the kernel when they are freed. By default malloc raises its
+/// mmap threshold once such a block is freed, and later blocks stay in the heap.
 #[cfg(target_env = "gnu")]
 fn return_memory() {
-    /// What the library begins with; it stays as it is once it has been set.
+    /// glibc's initial threshold; setting it explicitly stops it from growing.
     const LARGE: i32 = 128 << 10;
-    // SAFETY: there is one thread. Where the library refuses, all works as well, in more memory.
+    // SAFETY: there is only one thread. If the library refuses, the only effect is more memory.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
     }
 }
 
 fn tell(_: PrintLevel, line: String) {
-    // The object has been stripped of them: build.rs.
+    // build/kernel_side.rs has stripped the line info from the object.
     if !line.contains("missing .BTF.ext line info") {
-        // The verifier's log comes in one piece.
+        // The verifier's log comes as one string.
         line.trim_end().lines().for_each(|line| say!("{line}"));
     }
 }
@@ -83,7 +83,9 @@ fn tell(_: PrintLevel, line: String) {
 fn print(text: &str) -> ExitCode {
     match std::io::stdout().write_all(text.as_bytes()) {
         // A closed pipe is not an error.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => fail(&format!("the text cannot be written: {error}")),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            fail(&format!("cannot write to standard output: {error}"))
+        }
         _ => ExitCode::SUCCESS,
     }
 }

@@ -1,15 +1,15 @@
-//! Numbers as people read them. What is a sum (a total, bytes) has one decimal, what is of one call three digits at
-//! most, as in `667.0 ms` and `173 us`: no time or size is wider than 9 columns. In the column of a table, all have one unit
-//! ([`ColumnUnit`]), since nobody compares `900 us` with `2.9 ms` at a glance.
+//! Numbers for people. Sums (totals, bytes) have one decimal, times of single calls at most three digits, as in `667.0
+//! ms` and `173 us`: no time or size is wider than 9 columns. A table's column has a single unit ([`ColumnUnit`]),
+//! since `900 us` and `2.9 ms` are hard to compare at a glance.
 
 use std::time::Duration;
 
-/// A unit: name, size, and the number of units from which on the next one reads better.
+/// A unit: its name, its size, and the number of units from which the next one is used.
 type Scale = [(&'static str, u64, u64)];
 
 const SECOND: u64 = 1_000_000_000;
 const HOUR: u64 = 3600 * SECOND;
-/// A year is the Julian one of 365.25 days.
+/// A year is a Julian year of 365.25 days.
 const TIMES: &Scale = &[
     ("ns", 1, 1000),
     ("us", 1000, 1000),
@@ -29,12 +29,12 @@ const BYTES: &Scale = &[
     ("EB", 1_000_000_000_000_000_000, u64::MAX),
 ];
 
-/// Nanoseconds of many calls together.
+/// A sum of the times of many calls.
 pub fn time_sum(ns: u64) -> String {
     scaled(ns, TIMES, u128::MAX)
 }
 
-/// Nanoseconds of one call.
+/// The time of a single call.
 pub fn time_each(ns: u64) -> String {
     scaled(ns, TIMES, 100)
 }
@@ -43,8 +43,8 @@ pub fn decimal_bytes(bytes: u64) -> String {
     scaled(bytes, BYTES, u128::MAX)
 }
 
-/// `value` in the unit of `scale` that suits its size, with one decimal below `whole_from` units. The unit is chosen
-/// by the rounded number, so that 999.96 us are 1.0 ms and never 1000.0 us.
+/// `value` in the suitable unit of `scale`, with one decimal below `whole_from` units. The unit is chosen by the
+/// rounded number, so that 999.96 us is 1.0 ms and never 1000.0 us.
 fn scaled(value: u64, scale: &Scale, whole_from: u128) -> String {
     let mut text = String::new();
     for (name, size, limit) in scale {
@@ -69,7 +69,7 @@ pub fn thousands(n: u64) -> String {
     group(&n.to_string())
 }
 
-/// Commas between the thousands of a decimal number.
+/// Inserts commas between the thousands of a decimal number.
 fn group(number: &str) -> String {
     let whole = number.find('.').unwrap_or(number.len());
     let mut text = String::new();
@@ -82,21 +82,21 @@ fn group(number: &str) -> String {
     text
 }
 
-/// A count for which there is no room: `1.8e19`.
+/// A count too large for its column: `1.8e19`.
 pub fn short(n: u64) -> String {
     let exact = thousands(n);
     let short = format!("{:.1e}", n as f64);
     if exact.len() <= short.len() { exact } else { short }
 }
 
-/// `part` of `whole` to the nearest integer, `None` of nothing.
+/// `part` of `whole`, rounded to the nearest integer; `None` if `whole` is 0.
 pub fn rounded(part: u128, whole: u128) -> Option<u64> {
     (part + whole / 2)
         .checked_div(whole)
         .and_then(|n| u64::try_from(n).ok())
 }
 
-/// `0.01 %`. What is there is never told as 0.
+/// `0.01 %`. A share above 0 is never shown as 0.
 pub fn share(part: u64, whole: u64) -> String {
     match rounded(u128::from(part) * 10_000, whole.into()) {
         None | Some(0) => String::from("less than 0.01 %"),
@@ -104,7 +104,7 @@ pub fn share(part: u64, whole: u64) -> String {
     }
 }
 
-/// A part of a whole, `8.0 %`; `-` of nothing.
+/// A part of a whole, `8.0 %`; `-` if the whole is 0.
 pub fn percent(part: u64, whole: u64) -> String {
     rounded(u128::from(part) * 1000, whole.into()).map_or_else(
         || String::from("-"),
@@ -112,7 +112,7 @@ pub fn percent(part: u64, whole: u64) -> String {
     )
 }
 
-/// The unit of a column, and how many decimals its numbers have.
+/// The unit of a column, and the number of decimals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ColumnUnit {
     pub name: &'static str,
@@ -124,7 +124,7 @@ const fn column(name: &'static str, size: u64, decimals: u32) -> ColumnUnit {
     ColumnUnit { name, size, decimals }
 }
 
-/// From fine to coarse.
+/// From the finest to the coarsest.
 pub const TIME_COLUMNS: &[ColumnUnit] = &[
     column("ns", 1, 0),
     column("us", 1_000, 1),
@@ -145,12 +145,12 @@ pub const BYTE_COLUMNS: &[ColumnUnit] = &[
     column("TB", 1_000_000_000_000, 1),
 ];
 
-/// Digits of a number before its decimals, in the unit that reads best.
+/// Digits before the decimal point, in the preferred unit.
 const DIGITS: u32 = 6;
 
-/// Units that all of `values` can stand in, the one that reads best first: the smallest is one or more in it, with a decimal
-/// below 100, as long as the largest is no endless row of digits. Coarser ones follow, which need less room. In none does a
-/// value become 0.
+/// The units in which all of `values` can be shown, the preferred one first: in it the smallest value is one or more,
+/// with a decimal below 100, unless the largest value then has too many digits. Coarser units follow, which need less
+/// room. No value becomes 0 in any of them.
 pub fn column_units(units: &'static [ColumnUnit], values: impl Iterator<Item = u64>) -> &'static [ColumnUnit] {
     let mut range = (u64::MAX, 0);
     for value in values.filter(|value| *value > 0) {
@@ -168,15 +168,15 @@ pub fn column_units(units: &'static [ColumnUnit], values: impl Iterator<Item = u
     &units[best..=last]
 }
 
-/// Digits of the larger one of two numbers that are compared; one more where the smaller one would be 0 with these.
+/// Digits of the larger of two compared numbers; one more if the smaller one would become 0.
 const COMPARED: u32 = 4;
 
-/// The unit that two times of calls are compared in.
+/// The unit in which two times of calls are compared.
 pub fn unit_of_times(both: [u64; 2]) -> ColumnUnit {
     unit_of_both(TIME_COLUMNS, both)
 }
 
-/// The unit that two numbers of bytes are compared in.
+/// The unit in which two numbers of bytes are compared.
 pub fn unit_of_bytes(both: [u64; 2]) -> ColumnUnit {
     unit_of_both(BYTE_COLUMNS, both)
 }
@@ -202,18 +202,18 @@ fn unit_of_both(units: &[ColumnUnit], both: [u64; 2]) -> ColumnUnit {
 }
 
 impl ColumnUnit {
-    /// How many of the last digit's worth a value is, the nearest.
+    /// A value in units of its last digit, rounded.
     pub fn steps(self, value: u64) -> u64 {
         let steps = u128::from(value) * 10_u128.pow(self.decimals);
         rounded(steps, self.size.into()).unwrap_or(u64::MAX)
     }
 
-    /// A value without the unit's name, as below a heading that has it.
+    /// A value without its unit, for a column whose heading has the unit.
     pub fn number(self, value: u64) -> String {
         self.of_steps(self.steps(value))
     }
 
-    /// So many of the last digit's worth.
+    /// The number for a value in units of its last digit.
     pub fn of_steps(self, steps: u64) -> String {
         let one = 10_u64.pow(self.decimals);
         match self.decimals {
@@ -223,10 +223,10 @@ impl ColumnUnit {
     }
 }
 
-/// Length of a span: `53.1 ms`, `12.4 s`, `3m 25 s`, `2h 0m 5 s`.
+/// The length of a span: `53.1 ms`, `12.4 s`, `3m 25 s`, `2h 0m 5 s`.
 pub fn length(span: Duration) -> String {
     let tenths_of = |unit_ns: u128| (span.as_nanos() + unit_ns / 20) * 10 / unit_ns;
-    // Chosen by the rounded number, as above.
+    // The unit is chosen by the rounded number, as above.
     let (ms, s) = (tenths_of(1_000_000), tenths_of(SECOND.into()));
     if ms < 1000 {
         return format!("{}.{} ms", ms / 10, ms % 10);
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(best(&[12_400_000_000]), ("s", "12.4".into()));
         assert_eq!(best(&[0]), ("ns", "0".into()));
         assert_eq!(best(&[]), ("ns", String::new()));
-        // Nothing becomes 0 where less room is left.
+        // No value becomes 0 where there is less room.
         let coarser = |value: u64| {
             column_units(TIME_COLUMNS, [value].into_iter())
                 .last()

@@ -1,4 +1,4 @@
-//! The processes asked for: that they exist, who they are, and that their numbers stay theirs.
+//! The traced processes: checks that they exist, and keeps their numbers from being reused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,19 +11,19 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
 use crate::cause::Cause;
 use crate::kernel::interface::skeleton::IostackbreakdownSkelBuilder;
-use crate::printable::printable;
+use crate::kernel::processes::numbers_in_proc;
 use crate::sys::text_of;
 
 /// One process of `-p`.
 #[derive(Debug)]
 pub struct Process {
-    /// As the caller numbers it.
+    /// Its number in the caller's PID namespace.
     pub pid: u32,
-    /// As the kernel numbers it.
+    /// Its number in the initial PID namespace.
     pub global: u32,
     /// Its name, for the report.
     pub comm: String,
-    /// Readable when the process has ended; while it is open the number is nobody else's to us.
+    /// Readable when the process has ended. While it is open, the number cannot refer to another process.
     pub pidfd: OwnedFd,
 }
 
@@ -36,7 +36,7 @@ pub enum ProcessError {
         process: u32,
     },
     Open(u32, io::Error),
-    /// The number could not be turned into the kernel's.
+    /// The number could not be translated to the initial namespace.
     Namespace(String),
 }
 
@@ -47,7 +47,7 @@ impl std::fmt::Display for ProcessError {
             Self::Thread { thread, process } => {
                 write!(f, "{thread} is a thread of process {process}; use -p {process}")
             }
-            Self::Open(pid, error) => write!(f, "process {pid} cannot be held: {error}"),
+            Self::Open(pid, error) => write!(f, "cannot open process {pid}: {error}"),
             Self::Namespace(why) => write!(
                 f,
                 "process numbers of this PID namespace cannot be turned into the kernel's ({why}); run in the host's"
@@ -68,10 +68,10 @@ impl From<ProcessError> for Cause {
     }
 }
 
-/// Finds and holds the processes.
+/// Finds the processes and opens a pidfd for each.
 ///
 /// # Errors
-/// One that does not exist, or cannot be held or named to the kernel.
+/// If one does not exist, cannot be opened, or its number cannot be translated.
 pub fn find(pids: &[u32]) -> Result<Vec<Process>, ProcessError> {
     let mut processes = Vec::new();
     for &pid in pids {
@@ -96,26 +96,10 @@ pub fn find(pids: &[u32]) -> Result<Vec<Process>, ProcessError> {
     Ok(processes)
 }
 
-/// All processes that have a command line, which kernel threads lack, and their names.
-pub fn names() -> impl Iterator<Item = (u32, String)> {
-    let is_a_program = |pid: u32| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
-    let mut pids: Vec<u32> = numbers_in_proc().filter(|&pid| is_a_program(pid)).collect();
-    pids.sort_unstable();
-    pids.into_iter().filter_map(|pid| {
-        let comm = text_of(format!("/proc/{pid}/comm")).ok()?;
-        Some((pid, printable(comm.trim_end_matches('\n'))))
-    })
-}
-
-fn numbers_in_proc() -> impl Iterator<Item = u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten();
-    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-}
-
-/// The kernel's number of a process of ours.
+/// The number of one of our processes in the initial PID namespace.
 ///
 /// # Errors
-/// When it has ended, or the numbers cannot be read.
+/// If it has ended, or the numbers cannot be read.
 pub fn global_number(pid: u32) -> Result<u32, ProcessError> {
     if in_first_pid_namespace() {
         return Ok(pid);
@@ -123,12 +107,12 @@ pub fn global_number(pid: u32) -> Result<u32, ProcessError> {
     global_numbers()?.get(&pid).copied().ok_or(ProcessError::Absent(pid))
 }
 
-/// Holds a process by its number.
+/// Opens a pidfd.
 ///
 /// # Errors
-/// When there is none, or the kernel refuses.
+/// If there is no such process, or the kernel refuses.
 pub fn open_pidfd(pid: u32) -> Result<OwnedFd, ProcessError> {
-    // SAFETY: plain numbers.
+    // SAFETY: plain integers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     if fd >= 0 {
         // SAFETY: the kernel has just given us this descriptor.
@@ -154,21 +138,21 @@ fn number_in(status: &str, name: &str) -> Option<u32> {
     lines.find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
 }
 
-/// Whether our process numbers are the kernel's.
+/// Whether this process is in the initial PID namespace.
 fn in_first_pid_namespace() -> bool {
     // PROC_PID_INIT_INO, include/linux/proc_ns.h.
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
 }
 
-/// The kernel's number of each process that our namespace has a number for: asked of the kernel, because a namespace
-/// cannot see out of itself.
+/// Maps each process number of our namespace to that of the initial one. The kernel is asked, because a namespace
+/// cannot see outside itself.
 fn global_numbers() -> Result<BTreeMap<u32, u32>, ProcessError> {
     fn failed(error: impl std::fmt::Display) -> ProcessError {
         ProcessError::Namespace(error.to_string())
     }
-    let mut place = MaybeUninit::uninit();
+    let mut storage = MaybeUninit::uninit();
     let mut open = IostackbreakdownSkelBuilder::default()
-        .open(&mut place)
+        .open(&mut storage)
         .map_err(failed)?;
     for mut program in open.open_object_mut().progs_mut() {
         let wanted = program.name() == "resolve_pids";
@@ -200,7 +184,7 @@ fn global_numbers() -> Result<BTreeMap<u32, u32>, ProcessError> {
     Ok(numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())
 }
 
-/// All descendants that these processes have now, themselves not among them.
+/// All current descendants of these processes, without the processes themselves.
 #[must_use]
 pub fn descendants(of: &[u32]) -> BTreeSet<u32> {
     let parents: Vec<(u32, u32)> = numbers_in_proc()
@@ -209,7 +193,7 @@ pub fn descendants(of: &[u32]) -> BTreeSet<u32> {
     descendants_among(&parents, of)
 }
 
-/// Pairs of process and parent in, descendants out.
+/// Selects descendants from pairs of process and parent.
 fn descendants_among(parents: &[(u32, u32)], of: &[u32]) -> BTreeSet<u32> {
     let mut found: BTreeSet<u32> = of.iter().copied().collect();
     loop {

@@ -1,6 +1,5 @@
 //! A run: from options to reports.
 
-mod asked;
 mod banner;
 mod budget;
 mod check;
@@ -12,6 +11,7 @@ mod progress;
 mod refusals;
 mod session;
 mod sinks;
+mod subject;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -47,16 +47,18 @@ use crate::source::saved::{Keeper, Saved};
 use crate::source::{Source, Until};
 use crate::view::text::Unit;
 
-use self::asked::{filter, subject};
 use self::banner::banner;
-use self::how::tell_how;
+use self::how::report_hooks;
 use self::notes::say_notes;
-use self::prepare::{Prepared, Wanted, prepare, request, retain_mounted, what_filters_leave_out, what_is_closed};
+use self::prepare::{
+    Prepared, Wanted, calls_left_out_by_filters, inaccessible_facts, prepare, request, retain_mounted,
+};
 use self::refusals::{attach_failure, check_layers};
 use self::session::Session;
 use self::sinks::Sinks;
+use self::subject::{filter, subject};
 
-/// Why a run ended early: one line, and the exit status.
+/// Why a run ended early: one line and the exit status.
 #[derive(Debug)]
 pub struct Failure {
     pub line: String,
@@ -72,16 +74,16 @@ impl Failure {
     }
 }
 
-/// Exit status of a run that could not measure.
+/// Exit status if the run could not measure.
 const COULD_NOT_MEASURE: u8 = 1;
-/// The same when there is a COMMAND, whose own statuses are below.
+/// The same for a run with a COMMAND, whose own statuses are lower.
 const COULD_NOT_MEASURE_COMMAND: u8 = 125;
 
-/// Measures, and says which exit status the process should have. Call it while the process has one thread, and end the process
-/// afterwards ([`crate::leave::leave`]): what is attached stays so until then.
+/// Measures, and returns the exit status of the process. Call it while the process has a single thread, and end the
+/// process afterwards with [`crate::leave::leave`]: probes stay attached until then.
 ///
 /// # Errors
-/// What stopped it, in one line.
+/// The cause, in one line.
 pub fn trace(options: &Options) -> Result<u8, Failure> {
     let status = match options.measure.target.command() {
         None => COULD_NOT_MEASURE,
@@ -90,18 +92,18 @@ pub fn trace(options: &Options) -> Result<u8, Failure> {
     measure(options, &|cause| Failure::new(status, cause))
 }
 
-/// Tries every probe, and prints which of them fire. As [`trace`] otherwise.
+/// Tries every probe, and prints which ones fire. Otherwise like [`trace`].
 ///
 /// # Errors
-/// What stopped it, in one line.
+/// The cause, in one line.
 pub fn check(measure: &Measure) -> Result<u8, Failure> {
     check::check(measure).map_err(|line| Failure::new(COULD_NOT_MEASURE, line))
 }
 
-/// Prints the reports of counters that were kept in a file.
+/// Prints the reports of saved counters.
 ///
 /// # Errors
-/// What stopped it, in one line.
+/// The cause, in one line.
 pub fn print(from: &Path, options: &Options) -> Result<u8, Failure> {
     print_kept(from, options).map_err(|line| Failure::new(COULD_NOT_MEASURE, line))
 }
@@ -118,7 +120,7 @@ fn print_kept(from: &Path, options: &Options) -> Result<u8, Cause> {
     };
     filter.check(source.info())?;
     if !filter.has_counters(source.info()) {
-        say!("the counters of the run are of all that was measured: slow calls alone are printed");
+        say!("the saved counters are not filtered by these options; only slow calls are printed");
     }
     let mut session = Session::begin(source, filter, sinks, None)?;
     session.show_beginning(&session.first_report())?;
@@ -128,10 +130,10 @@ fn print_kept(from: &Path, options: &Options) -> Result<u8, Cause> {
 }
 
 fn install_signals() -> Result<Signals, Cause> {
-    Signals::install().map_err(|error| Cause::of("signals cannot be handled", &error))
+    Signals::install().map_err(|error| Cause::of("cannot handle signals", &error))
 }
 
-/// Measures, until the end. `cannot` makes a failure of what stands in the way.
+/// Measures until the end of the run. `cannot` turns a cause into a failure.
 fn measure(options: &Options, cannot: Cannot<'_>) -> Result<u8, Failure> {
     let sinks = Sinks::open(options).map_err(cannot)?;
     let mut options = options.clone();
@@ -165,7 +167,7 @@ fn measure(options: &Options, cannot: Cannot<'_>) -> Result<u8, Failure> {
     let live = Live::begin(attached, prepared.plan, info, prepared.disks, runs);
     let session = Session::begin(live, Filter::default(), sinks, keeper);
     let mut session = session.map_err(cannot)?;
-    // The banner comes when everything that follows it is measured.
+    // The banner is printed only when everything that follows it is measured.
     say!(
         "{}",
         banner(&session.source.info().subject, &options.measure.scope, &refused)
@@ -180,22 +182,22 @@ fn measure(options: &Options, cannot: Cannot<'_>) -> Result<u8, Failure> {
         .map_err(cannot)
 }
 
-/// Makes a failure, with its exit status, of what stands in the way.
+/// Turns a cause into a failure with its exit status.
 type Cannot<'a> = &'a dyn Fn(Cause) -> Failure;
 
-/// What is to be measured, found on this machine.
+/// The disk, file, processes and control group to be measured.
 #[derive(Default)]
 struct Targets {
     disk: Option<Disk>,
     file: Option<FileNumber>,
     processes: Vec<Process>,
     cgroup: Option<OwnedFd>,
-    /// What the reader of the reports has to know of them.
+    /// Notes about them for readers of the reports.
     notes: Vec<String>,
 }
 
 impl Targets {
-    /// Layers that cannot be measured of them are taken out of `measure`, where they were not named.
+    /// Finds them. Removes layers from `measure` that cannot be measured on them, unless they were named.
     fn find(measure: &mut Measure) -> Result<Self, Cause> {
         let Measure { scope, target, .. } = measure;
         let disk = target.disk.as_deref().map(Disk::find).transpose()?;
@@ -212,7 +214,7 @@ impl Targets {
         }
         let file = target.file.as_deref().map(|path| {
             let found = FileNumber::find(path);
-            found.map_err(|error| Cause::of(format_args!("'{}' cannot be looked at", path.display()), &error))
+            found.map_err(|error| Cause::of(format_args!("cannot examine '{}'", path.display()), &error))
         });
         let file = file.transpose()?;
         notes.extend(file.as_ref().and_then(|file| file.note.clone()));
@@ -228,21 +230,21 @@ impl Targets {
     }
 }
 
-/// Has the kernel count the runs of programs, where somebody wants to know what they cost; or why it does not.
+/// Makes the kernel count the runs of programs, if their cost is needed; otherwise returns why it does not.
 fn count_runs(options: &Options) -> Result<Option<io::Result<OwnedFd>>, Cause> {
     let is_verbose = options.measure.talk == Talk::Verbose;
     let is_wanted = is_verbose || options.output.has_json() || options.span.budget.is_some();
     let runs = is_wanted.then(program::count_runs);
     match (&runs, options.span.budget) {
         (Some(Err(error)), Some(_)) => Err(format!(
-            "--budget needs what the probes cost, which the kernel does not count here: {error} (CAP_SYS_ADMIN opens it)"
+            "--budget needs the run times of BPF programs, which the kernel does not count here: {error} (needs CAP_SYS_ADMIN)"
         )
         .into()),
         _ => Ok(runs),
     }
 }
 
-/// Puts the programs into the kernel, and says of which layers nothing is measured, and why.
+/// Loads and attaches the programs, and returns for each unmeasured layer why nothing is attached.
 fn attach_all(
     options: &Options,
     prepared: &Prepared,
@@ -268,14 +270,14 @@ fn attach_all(
     };
     let attached = attach::attach(plan, facts, &request);
     let attached = attached.map_err(|error| cannot(attach_failure(measure.hooks.choice, &error).into()))?;
-    // Detaching takes seconds: the end of the process does it, behind the prompt (`crate::leave`).
+    // Detaching takes seconds, so it is left to the end of the process, in the background (`crate::leave`).
     let mut attached = ManuallyDrop::new(attached);
     if let Some(hold) = attached.hold.take() {
         leave::close_last(move || hold.link());
     }
     let refused = check_layers(measure, plan, &attached).map_err(|line| cannot(line.into()))?;
     if measure.talk == Talk::Verbose {
-        tell_how(facts, plan, &attached, narrowing);
+        report_hooks(facts, plan, &attached, narrowing);
     }
     if measure.target.follows() {
         let roots: Vec<u32> = targets.processes.iter().map(|process| process.pid).collect();
@@ -284,7 +286,7 @@ fn attach_all(
     Ok((attached, refused))
 }
 
-/// The command, which waits until it is measured.
+/// Forks the command, which waits until everything is attached.
 fn fork_command(command: &CommandLine, attached: &mut Attached, cannot: Cannot<'_>) -> Result<Waiting, Failure> {
     let waiting = command::fork(&command.program, &command.arguments, command.user.as_deref());
     let waiting = waiting.map_err(command_failure)?;
@@ -293,7 +295,7 @@ fn fork_command(command: &CommandLine, attached: &mut Attached, cannot: Cannot<'
     Ok(waiting)
 }
 
-/// What reports have to know beside the counters.
+/// The data that reports need in addition to the counters.
 fn describe(
     measure: &Measure,
     budget: Option<CpuShare>,
@@ -312,9 +314,9 @@ fn describe(
     };
     let notes = targets.notes.iter().cloned();
     let notes = notes
-        .chain(what_is_closed(&prepared.facts))
-        .chain(what_filters_leave_out(measure));
-    let asked = RunInfo {
+        .chain(inaccessible_facts(&prepared.facts))
+        .chain(calls_left_out_by_filters(measure));
+    let run_info = RunInfo {
         kernel: crate::kernel::release(),
         subject: subject(&measure.target, &targets.processes, targets.disk.as_ref()),
         filter: filter(measure, targets.disk.as_ref()),
@@ -328,7 +330,7 @@ fn describe(
         disks: prepared.disks.as_ref().map(Disks::info),
         ..RunInfo::default()
     };
-    live::describe(&of_run, asked)
+    live::describe(&of_run, run_info)
 }
 
 fn start(waiting: Waiting, command: &CommandLine) -> Result<Child, Failure> {
@@ -339,8 +341,8 @@ fn command_failure(error: CommandError) -> Failure {
     Failure::new(error.exit_status(), (&error).into())
 }
 
-/// Adds the descendants that were there before the forks were watched. One that is forked meanwhile by a descendant
-/// that is not yet in the set is found by the next round.
+/// Adds the descendants that existed before forks were traced. If a descendant that is not yet in the set forks
+/// meanwhile, the next round finds the child.
 fn follow_existing(attached: &Attached, roots: &[u32]) -> Result<(), String> {
     let mut known = BTreeSet::new();
     loop {
@@ -351,7 +353,7 @@ fn follow_existing(attached: &Attached, roots: &[u32]) -> Result<(), String> {
         }
         for pid in new {
             known.insert(pid);
-            // One that has ended meanwhile has no number.
+            // A process that has ended meanwhile has no number.
             let Ok(global) = process::global_number(pid) else {
                 continue;
             };

@@ -1,4 +1,4 @@
-//! What is printed on standard error, and the one line there that is erased again.
+//! Messages on standard error, and the status line that is erased again.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -11,15 +11,15 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::printable::printable;
 use crate::signals;
 
-/// The text of the line that will be erased; empty where there is none.
+/// The current status line; empty if there is none.
 static STATUS: Mutex<String> = Mutex::new(String::new());
-/// Columns of a terminal that does not say how many it has.
+/// Width of a terminal that does not report one.
 const WIDTH: usize = 80;
-/// Before what a line goes on with on the next one.
+/// Indentation of continuation lines.
 const INDENT: &str = "  ";
 
-/// Prints a line. A run whose standard error nobody reads any more, or which has no room left, goes on: its report is what counts.
-/// On a terminal it is wrapped at words.
+/// Prints a line, wrapped at words on a terminal. The run continues even if standard error is closed or full: its
+/// report is what counts.
 pub fn line(line: fmt::Arguments<'_>) {
     erase();
     let mut line = printable(&line.to_string());
@@ -30,18 +30,18 @@ pub fn line(line: fmt::Arguments<'_>) {
     write(&line, Patience::UntilTheEnd);
 }
 
-/// How long a reader who has fallen behind is waited for.
+/// How long to wait for a slow reader.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Patience {
-    /// Until a signal asks for the end of the run, and hardly longer.
+    /// Until a signal ends the run, and then only briefly.
     UntilTheEnd,
     None,
 }
 
-/// While it has room for nothing, a signal may come: so it is waited for in steps of so many milliseconds.
+/// Interval, in milliseconds, at which a blocked write checks for a signal.
 const STEP: u8 = 100;
 
-/// Says whether it was written. If not, nobody is left to be informed of it.
+/// Returns whether the line was written. A failure cannot be reported anywhere.
 fn write(text: &str, patience: Patience) -> bool {
     let mut stderr = io::stderr();
     let step = match patience {
@@ -53,14 +53,14 @@ fn write(text: &str, patience: Patience) -> bool {
         match poll(&mut fds, step) {
             Ok(0) if patience == Patience::None || signals::is_ending() => return false,
             Ok(0) | Err(Errno::EINTR) => {}
-            // What is wrong with it, the write finds out.
+            // The write itself will report any error.
             Ok(_) | Err(_) => break,
         }
     }
     stderr.write_all(text.as_bytes()).is_ok()
 }
 
-/// Columns of the terminal that standard error is, if it is one.
+/// Width of standard error, if it is a terminal.
 fn terminal_width() -> Option<usize> {
     if !io::stderr().is_terminal() {
         return None;
@@ -70,8 +70,8 @@ fn terminal_width() -> Option<usize> {
     Some(known.unwrap_or(WIDTH))
 }
 
-/// A line in lines of so many columns, those that follow the first indented. A word that is longer than that is left whole, for the
-/// terminal to break.
+/// Wraps a line at so many columns, with continuation lines indented. A longer word is left whole, for the terminal to
+/// break.
 fn wrapped(line: &str, width: usize) -> String {
     let mut text = String::new();
     let (mut column, mut is_new) = (0, true);
@@ -90,7 +90,7 @@ fn wrapped(line: &str, width: usize) -> String {
     text
 }
 
-/// [`line`] as `eprintln!` would, which panics where nothing can be written.
+/// Prints a line like `eprintln!`, but does not panic if nothing can be written.
 #[macro_export]
 macro_rules! say {
     ($($what:tt)*) => {
@@ -104,12 +104,12 @@ pub fn can_erase() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
-/// Shows a line until something else is printed, or it is erased; nothing where it could not be.
+/// Shows a status line until something else is printed or it is erased; does nothing if the line could not be erased.
 pub fn status(text: &str) {
     let Some(width) = terminal_width().filter(|_| can_erase()) else {
         return;
     };
-    // A line that goes to the last column could not be erased on every terminal.
+    // A line that reaches the last column cannot be erased on every terminal.
     let text: String = printable(text).chars().take(width.saturating_sub(1)).collect();
     let mut shown = STATUS.lock().unwrap_or_else(PoisonError::into_inner);
     if *shown != text && write(&format!("\r{text}\x1b[K"), Patience::None) {
@@ -117,7 +117,7 @@ pub fn status(text: &str) {
     }
 }
 
-/// Erases that line. Call it before anything is written that may come to the same terminal.
+/// Erases the status line. Call it before writing anything that may go to the same terminal.
 pub fn erase() {
     let mut shown = STATUS.lock().unwrap_or_else(PoisonError::into_inner);
     if !shown.is_empty() {

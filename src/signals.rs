@@ -1,4 +1,4 @@
-//! What this process, and those that it forks, do with signals. Nothing else changes that.
+//! Signal handling of this process and of those that it forks. No other code changes it.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,14 +13,14 @@ use crate::leave::leave;
 
 const SECOND_CTRL_C: u8 = 130;
 
-/// Those that end a process which does nothing about them, and that somebody may send to all of a group or a terminal.
+/// Signals that end a process by default and that may be sent to a whole process group or terminal.
 const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 
-/// Those that end a run, as bytes in pipes, so that one poll waits for all that can happen.
+/// The signals that end a run, as bytes in pipes, so that one poll waits for every event.
 pub struct Signals {
     interrupt: OwnedFd,
     terminate: OwnedFd,
-    /// `None`: it is ignored, and stays so.
+    /// `None`: the signal is ignored, and stays so.
     hang_up: Option<OwnedFd>,
 }
 
@@ -28,7 +28,7 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 static IS_ENDING: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-/// Whether a signal has asked for the end. From then on nobody waits long for a reader.
+/// Whether a signal has requested the end of the run. From then on no write waits long for its reader.
 #[must_use]
 pub fn is_ending() -> bool {
     IS_ENDING.load(Ordering::SeqCst)
@@ -47,14 +47,14 @@ impl Signals {
             if INTERRUPTED.swap(true, Ordering::SeqCst) {
                 leave(SECOND_CTRL_C);
             }
-            // The reader is there for as long as the process is.
+            // The pipe's reader exists as long as the process.
             let _ = nix::unistd::write(&interrupt_writer, &[1]);
         })
         .map_err(|error| match error {
             ctrlc::Error::System(error) => privileges::of_a_thread(error),
             other => io::Error::other(other),
         })?;
-        // ctrlc does not tell one from the other.
+        // ctrlc does not distinguish these signals.
         let watched = |signal: Signal| -> io::Result<OwnedFd> {
             let (reader, writer) = pipe()?;
             signal_hook::flag::register(signal as i32, Arc::clone(&IS_ENDING))?;
@@ -72,14 +72,14 @@ impl Signals {
         })
     }
 
-    /// Pipes that can be read when a signal has come, the first before the others.
+    /// Pipes that become readable on a signal, in order of priority.
     pub fn pipes(&self) -> impl Iterator<Item = (Signal, &OwnedFd)> {
         let always = [(Signal::SIGINT, &self.interrupt), (Signal::SIGTERM, &self.terminate)];
         let hang_up = self.hang_up.iter().map(|pipe| (Signal::SIGHUP, pipe));
         always.into_iter().chain(hang_up)
     }
 
-    /// These pipes, into which a test writes.
+    /// Uses these pipes instead, for tests.
     #[cfg(test)]
     pub fn of(interrupt: OwnedFd, terminate: OwnedFd) -> Self {
         Self {
@@ -93,24 +93,24 @@ impl Signals {
 /// Takes one signal's byte out of its pipe.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the read.
 pub fn swallow(pipe: &OwnedFd) -> io::Result<()> {
     let mut byte = [0];
     File::from(pipe.try_clone()?).read_exact(&mut byte)
 }
 
-/// Whether whoever started this process wants it to outlive its terminal, as `nohup` does.
+/// Whether SIGHUP is ignored, because the process is to outlive its terminal, as under `nohup`.
 #[must_use]
 pub fn hang_ups_are_ignored() -> bool {
-    // SAFETY: all bytes zero are a valid structure, which is only filled in, and that is a system call on our own memory.
+    // SAFETY: a structure of zero bytes is valid, and the system call only fills it in.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         libc::sigaction(libc::SIGHUP, std::ptr::null(), &raw mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
     }
 }
 
-/// For a process that is to become somebody else's. Signals that our caller had ignored, as a shell does for a job in the background, are
-/// not its business; but what is to outlive its terminal is. Allocates nothing.
+/// Restores default dispositions before exec. Signals that the caller ignores, as a shell does for background jobs, are
+/// reset as well; only an ignored SIGHUP is kept, so that the command outlives its terminal. Allocates nothing.
 pub fn give_back() {
     let stays = hang_ups_are_ignored();
     for signal in (1..=31).filter(|&signal| signal != libc::SIGHUP || !stays) {
@@ -119,8 +119,8 @@ pub fn give_back() {
     }
 }
 
-/// For a process whose end only we tell: a terminal's signals, and those to our process group, are not for it. A failure leaves it exposed
-/// to them.
+/// Ignores signals sent to a terminal or a process group, in a process whose end is decided elsewhere. On failure it
+/// stays exposed to them.
 pub fn ignore() {
     for ending in ENDING {
         // SAFETY: ignoring a signal runs no code of ours.
@@ -128,22 +128,22 @@ pub fn ignore() {
     }
 }
 
-/// Signals that would end this process, kept from it while a process is forked that never gets any.
+/// Signals that are blocked while a process is forked that must never receive them.
 pub struct Kept(SigSet);
 
 impl Kept {
     /// # Errors
-    /// What the kernel says.
+    /// The error of the system call.
     pub fn back() -> io::Result<Self> {
         let ending: SigSet = ENDING.into_iter().collect();
         ending.thread_block()?;
         Ok(Self(ending))
     }
 
-    /// Not in the process that was forked.
+    /// Restores the signal mask; not to be called in the forked process.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the system call.
     pub fn let_come(self) -> io::Result<()> {
         Ok(self.0.thread_unblock()?)
     }
@@ -157,9 +157,9 @@ mod tests {
 
     use super::*;
 
-    /// The status of a process that does this, by itself, and then nothing.
+    /// The wait status of a forked process that only does this.
     fn end_of(work: fn()) -> WaitStatus {
-        // SAFETY: the child makes system calls alone.
+        // SAFETY: the child only makes system calls.
         match unsafe { fork() }.unwrap() {
             ForkResult::Parent { child } => waitpid(child, None).unwrap(),
             ForkResult::Child => {

@@ -1,44 +1,46 @@
-//! A run that starts goes before the detaching of runs that have ended.
+//! Coordinates runs: attaching a new run takes precedence over detaching an earlier one.
 //!
-//! There are two reasons. The kernel attaches under the locks that it holds while it waits until what is detached is used by nobody, which may take a
-//! second for each probe: a start would wait for all of them. And when one of several programs goes from a function that they hang on by
-//! a trampoline, tasks that sleep in the function skip the other programs at its return (`bpf_tramp_image_put()` in
-//! kernel/bpf/trampoline.c): a run that counts already would miss these returns.
+//! There are two reasons. The kernel attaches under locks that it also holds while it waits for a detached probe to
+//! become unused, which may take a second for each: a start would wait for all of them. And when one of several
+//! programs is removed from a function's trampoline, tasks that sleep in the function skip the other programs at its
+//! return (`bpf_tramp_image_put()` in kernel/bpf/trampoline.c): a run that is already counting would miss these
+//! returns.
 //!
-//! So detaching stands back while a run attaches. Then the run waits until its functions are let go, which is quick as long as it hangs on
-//! them, too, and counts. All else may be detached while it counts.
+//! So detaching pauses while a run attaches. Then the run waits until its functions are released, which is quick while
+//! it is attached to them as well, and begins to count. Everything else may be detached while it counts.
 //!
-//! Each side tells the other one by locks on bytes of a file that every kernel has: they go with their holder, however it ends. Everybody may read that
-//! file, and so lock it for reading; that is why no wait is without a bound. Who cannot lock it does as if nobody else were there.
+//! The two sides communicate by locks on bytes of a file that every kernel has: the kernel releases them when the
+//! holder ends, however it ends. Any user may read that file, and so lock it for reading; that is why every wait is
+//! bounded. A process that cannot lock it proceeds as if it were alone.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// It is another one in another network namespace, whose runs wait for each other as they would without it.
+/// Another network namespace has its own copy, so runs in it do not coordinate with those outside.
 const LOCKED: &str = "/sys/kernel/btf/vmlinux";
 
 /// Locked by each run that attaches.
 const ATTACHING: Bytes = Bytes::one(0);
-/// One of them is locked by each that stands back. Where none is free, one more does not: where runs follow each other without a pause, what
-/// is left attached is to have an end, too.
-const STANDING_BACK: [Bytes; 4] = [Bytes::one(1), Bytes::one(2), Bytes::one(3), Bytes::one(4)];
-/// One for each function, of these numbers.
+/// Each process that pauses locks one of them. If none is free, further ones do not pause: even if runs follow each
+/// other without a gap, everything is detached eventually.
+const PAUSED: [Bytes; 4] = [Bytes::one(1), Bytes::one(2), Bytes::one(3), Bytes::one(4)];
+/// One byte for each function; this many numbers.
 const FUNCTIONS: i64 = 1 << 32;
 /// Locked by a run that waits for the function.
 const WANTED: Bytes = Bytes {
     first: FUNCTIONS,
     count: FUNCTIONS,
 };
-/// Locked by who is to detach from the function.
+/// Locked by a process that will detach from the function.
 const HELD: Bytes = Bytes {
     first: 2 * FUNCTIONS,
     count: FUNCTIONS,
 };
 
-/// How long one side waits for the other, all together.
+/// How long one side waits for the other, in total.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long it waits before it looks again.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Copy)]
@@ -48,17 +50,17 @@ struct Bytes {
 }
 
 impl Bytes {
-    const fn one(place: i64) -> Self {
-        Self { first: place, count: 1 }
+    const fn one(byte: i64) -> Self {
+        Self { first: byte, count: 1 }
     }
 
-    /// The one of a function.
+    /// The byte of a function.
     fn of(self, function: u32) -> Self {
         Self::one(self.first + i64::from(function))
     }
 }
 
-/// The locks that a process shares with those that it forks.
+/// Locks that a process shares with those that it forks.
 struct Locks(Option<File>);
 
 impl Locks {
@@ -70,13 +72,13 @@ impl Locks {
         self.call(libc::F_OFD_SETLK, kind, bytes);
     }
 
-    /// Whether somebody else has a lock on one of them.
+    /// Whether another process holds a lock on one of these bytes.
     fn are_others_on(&self, bytes: Bytes) -> bool {
         let found = self.call(libc::F_OFD_GETLK, libc::F_WRLCK, bytes);
         found.is_some_and(|found| found != libc::F_UNLCK)
     }
 
-    /// A system call, and no more. `None`: refused.
+    /// Makes the system call only. `None`: it was refused.
     fn call(&self, command: i32, kind: i32, bytes: Bytes) -> Option<i32> {
         let mut lock = libc::flock {
             l_type: kind as libc::c_short,
@@ -85,13 +87,13 @@ impl Locks {
             l_len: bytes.count,
             l_pid: 0,
         };
-        // SAFETY: the kernel writes to what it is given, which lives until then.
+        // SAFETY: the kernel writes to the structure, which outlives the call.
         let done = unsafe { libc::fcntl(self.0.as_ref()?.as_raw_fd(), command, &raw mut lock) };
         (done == 0).then_some(lock.l_type.into())
     }
 }
 
-/// As long as it lives, others do not detach.
+/// While it exists, other processes do not detach.
 pub struct Attaching(Locks);
 
 impl Attaching {
@@ -105,17 +107,17 @@ impl Attaching {
         Self(locks)
     }
 
-    /// All is attached: lets others detach, and waits until they have let go of these functions. Calls `waiting` with how many are left whenever
-    /// that has changed.
+    /// Everything is attached: lets others detach, and waits until they have released these functions. Calls `waiting`
+    /// with the number left whenever it changes.
     pub fn end(self, functions: &[u32], mut waiting: impl FnMut(usize)) {
         let Self(locks) = self;
-        // First what is waited for, so that it comes first.
+        // Announce what this run waits for, so that it is released first.
         functions
             .iter()
             .for_each(|&function| locks.set(libc::F_RDLCK, WANTED.of(function)));
         locks.set(libc::F_UNLCK, ATTACHING);
         let begun = Instant::now();
-        let mut told = 0;
+        let mut reported = 0;
         loop {
             let held = functions
                 .iter()
@@ -124,27 +126,27 @@ impl Attaching {
             if left == 0 || begun.elapsed() > PATIENCE {
                 return;
             }
-            if told != left {
+            if reported != left {
                 waiting(left);
-                told = left;
+                reported = left;
             }
             std::thread::sleep(LOOK);
         }
     }
 }
 
-/// A link by which a program hangs on a function.
+/// A link that attaches a program to a function.
 #[derive(Debug, Clone, Copy)]
 pub struct Link {
     pub descriptor: RawFd,
-    /// Its type number in BTF. Functions of two modules may have the same one, which costs a wait at most.
+    /// The function's type number in BTF. Functions of two modules may share a number, which at worst costs a wait.
     pub function: u32,
 }
 
-/// What a process is to detach. It is made before that is forked, which then makes system calls only.
+/// What a process will detach. It is built before the fork, since the child only makes system calls.
 pub struct Detaching {
     locks: Locks,
-    /// By trampolines.
+    /// Links of trampolines.
     links: Vec<Link>,
     patience: Duration,
 }
@@ -160,9 +162,9 @@ impl Detaching {
         links
             .iter()
             .for_each(|link| locks.set(libc::F_RDLCK, HELD.of(link.function)));
-        let free = STANDING_BACK.into_iter().find(|place| !locks.are_others_on(*place));
-        if let Some(place) = free {
-            locks.set(libc::F_RDLCK, place);
+        let free = PAUSED.into_iter().find(|byte| !locks.are_others_on(*byte));
+        if let Some(byte) = free {
+            locks.set(libc::F_RDLCK, byte);
         }
         Self {
             locks,
@@ -171,7 +173,7 @@ impl Detaching {
         }
     }
 
-    /// The descriptor that the locks go with.
+    /// The descriptor that holds the locks.
     #[must_use]
     pub fn descriptor(&self) -> Option<RawFd> {
         self.locks.0.as_ref().map(AsRawFd::as_raw_fd)
@@ -185,7 +187,7 @@ impl Detaching {
         }
     }
 
-    /// Calls `close` with each of the links, with those first that a run waits for.
+    /// Calls `close` for each of the links, beginning with those that a run waits for.
     pub fn close_links(&mut self, close: impl Fn(RawFd)) {
         while let Some(link) = self.next() {
             close(link.descriptor);
@@ -195,14 +197,14 @@ impl Detaching {
         }
     }
 
-    /// Takes it out of the list.
+    /// Removes and returns the next link.
     fn next(&mut self) -> Option<Link> {
         self.stand_back();
         let is_wanted = |link: &Link| self.locks.are_others_on(WANTED.of(link.function));
         let wanted = self.locks.are_others_on(WANTED);
         let wanted = wanted.then(|| self.links.iter().position(is_wanted)).flatten();
-        let place = wanted.or_else(|| self.links.len().checked_sub(1))?;
-        Some(self.links.swap_remove(place))
+        let index = wanted.or_else(|| self.links.len().checked_sub(1))?;
+        Some(self.links.swap_remove(index))
     }
 }
 
@@ -217,14 +219,14 @@ mod tests {
 
     use super::*;
 
-    /// A file of a test's own: other runs have locks on the kernel's.
-    struct Place(PathBuf);
+    /// A file for this test alone: real runs hold locks on the kernel's.
+    struct LockFile(PathBuf);
 
-    impl Place {
+    impl LockFile {
         fn new() -> Self {
-            static PLACES: AtomicU32 = AtomicU32::new(0);
-            let place = PLACES.fetch_add(1, Ordering::Relaxed);
-            let path = std::env::temp_dir().join(format!("iosb-turn-{}-{place}", std::process::id()));
+            static FILES: AtomicU32 = AtomicU32::new(0);
+            let number = FILES.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("iosb-turn-{}-{number}", std::process::id()));
             fs::write(&path, "").unwrap();
             Self(path)
         }
@@ -234,13 +236,13 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
+    impl Drop for LockFile {
         fn drop(&mut self) {
             let _ = fs::remove_file(&self.0);
         }
     }
 
-    /// Two for each function, as descriptors from 0 on.
+    /// Two for each function, numbered as descriptors from 0 on.
     fn links(functions: &[u32]) -> Vec<Link> {
         let all = functions.iter().flat_map(|&function| [function, function]);
         all.zip(0..)
@@ -250,9 +252,9 @@ mod tests {
 
     #[test]
     fn a_run_goes_first_and_then_what_it_waits_for() {
-        let place = Place::new();
-        let attaching = Attaching::by(place.locks());
-        let mut detaching = Detaching::by(place.locks(), links(&[5, 6, 7]));
+        let file = LockFile::new();
+        let attaching = Attaching::by(file.locks());
+        let mut detaching = Detaching::by(file.locks(), links(&[5, 6, 7]));
         let (closed, order) = mpsc::channel();
         let last = closed.clone();
         thread::scope(|scope| {
@@ -261,10 +263,10 @@ mod tests {
                 last.send(-1).unwrap();
             });
             assert!(order.recv_timeout(LOOK * 5).is_err(), "a run attaches");
-            let told = RefCell::new(Vec::new());
-            attaching.end(&[6, 1], |left| told.borrow_mut().push(left));
-            assert_eq!(told.take(), [1]);
-            // Those of 6 came before those of 7, which is behind it in the list.
+            let reported = RefCell::new(Vec::new());
+            attaching.end(&[6, 1], |left| reported.borrow_mut().push(left));
+            assert_eq!(reported.take(), [1]);
+            // The links of function 6 are closed before that of 7, which is later in the list.
             let order: Vec<i32> = order.iter().take_while(|&descriptor| descriptor >= 0).collect();
             assert_eq!(order[..2], [2, 3]);
             assert_eq!(order.len(), 6);
@@ -273,9 +275,9 @@ mod tests {
 
     #[test]
     fn a_function_is_held_until_its_last_link_is_closed() {
-        let place = Place::new();
-        let others = place.locks();
-        let mut detaching = Detaching::by(place.locks(), links(&[5, 6]));
+        let file = LockFile::new();
+        let others = file.locks();
+        let mut detaching = Detaching::by(file.locks(), links(&[5, 6]));
         let held = || [5, 6, 7].map(|function| others.are_others_on(HELD.of(function)));
         let seen = RefCell::new(Vec::new());
         detaching.close_links(|_| seen.borrow_mut().push(held()));
@@ -285,20 +287,20 @@ mod tests {
     }
 
     #[test]
-    fn one_of_many_does_not_stand_back() {
-        let place = Place::new();
-        let _attaching = Attaching::by(place.locks());
-        let _others = STANDING_BACK.map(|_| Detaching::by(place.locks(), Vec::new()));
-        let mut detaching = Detaching::by(place.locks(), links(&[5]));
+    fn one_of_many_does_not_pause() {
+        let file = LockFile::new();
+        let _attaching = Attaching::by(file.locks());
+        let _others = PAUSED.map(|_| Detaching::by(file.locks(), Vec::new()));
+        let mut detaching = Detaching::by(file.locks(), links(&[5]));
         detaching.close_links(|_| {});
         assert!(detaching.links.is_empty());
     }
 
     #[test]
-    fn nobody_waits_where_there_is_nothing_to_lock() {
+    fn no_process_waits_without_a_lock_file() {
         let attaching = Attaching::by(Locks(None));
         let mut detaching = Detaching::by(Locks(None), links(&[5]));
         detaching.close_links(|_| {});
-        attaching.end(&[5], |_| panic!("nobody is there"));
+        attaching.end(&[5], |_| panic!("no other process"));
     }
 }

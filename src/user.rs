@@ -1,28 +1,28 @@
-//! Users by name. A static program cannot load the C library's name services, so this reads the two files; users whom
-//! only a directory service knows can be given by number.
+//! Users by name. A static binary cannot load the C library's name services, so this reads the two files; users known
+//! only to a directory service can be given by number.
 
 use nix::unistd::{Gid, Uid};
 
 use crate::sys::text_of;
 
-/// Whom to run a command as.
+/// The user to run a command as.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     pub uid: Uid,
     pub gid: Gid,
-    /// All groups, the own one among them.
+    /// All groups, including the primary one.
     pub groups: Vec<Gid>,
 }
 
 impl User {
-    /// By name, or by number; `None` when there is none.
+    /// Finds a user by name or number; `None` if there is none.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         let read = |path| text_of(path).unwrap_or_default();
         Self::find_in(name, &read("/etc/passwd"), &read("/etc/group"))
     }
 
-    /// passwd(5) and group(5).
+    /// Reads the contents of passwd(5) and group(5).
     fn find_in(name: &str, passwd: &str, group: &str) -> Option<Self> {
         let number: Option<u32> = name.parse().ok();
         let entry = passwd
@@ -59,7 +59,7 @@ impl User {
     }
 }
 
-/// Names of all users that this machine knows by itself.
+/// The names of all users in `/etc/passwd`.
 #[must_use]
 pub fn names() -> Vec<String> {
     let passwd = text_of("/etc/passwd").unwrap_or_default();

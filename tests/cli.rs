@@ -143,10 +143,7 @@ fn wrong_usage_is_one_line_and_status_2() {
         (&["--budget", "1e9"], "'1e9' is not a number of percent"),
         (&["--check", "--budget", "5"], "cannot be used with"),
         (&["-p", "0"], "invalid value '0'"),
-        (
-            &["-p", "x"],
-            "not the number of a process; for threads of this name: --comm x",
-        ),
+        (&["-p", "x"], "not a process number; for threads of this name: --comm x"),
         (&["-p", ""], "invalid value ''"),
         (&["-p", "4294967296"], "invalid value '4294967296'"),
         (&["-p", "1", "--", "true"], "-p and -- COMMAND cannot be combined"),
@@ -168,7 +165,7 @@ fn wrong_usage_is_one_line_and_status_2() {
 
 /// Further away than the clock goes: the same as never.
 #[test]
-fn a_time_without_end_is_no_trouble() {
+fn an_endless_duration_is_accepted() {
     for times in [&["1e19"][..], &["1e19", "3"], &["--duration", "5000000000000000h"]] {
         let arguments = [&["-T", "syscall", "-o", "/dev/null"], times, &["--", "true"]].concat();
         let output = output(tool(&arguments));
@@ -199,7 +196,7 @@ fn an_unknown_disk_is_answered_with_those_that_exist() {
 }
 
 #[test]
-fn a_process_that_is_none_is_told() {
+fn a_missing_process_is_refused() {
     // Above the highest limit that kernels have for process numbers.
     let (status, line) = failure(tool(&["-T", "syscall", "-p", "4194305"]));
     assert_eq!((status, &line[..]), (1, "error: no such process 4194305"));
@@ -220,7 +217,7 @@ fn a_process_that_is_none_is_told() {
 
 /// It may be gone at any moment: before it is found, while programs are loaded, or just then.
 #[test]
-fn a_process_that_ends_at_once_is_reported_or_told() {
+fn a_process_that_ends_at_once_is_reported_or_refused() {
     for wait_ms in [0, 1, 2, 5, 10, 20, 50, 100, 200, 400] {
         let mut short = Command::new("sleep")
             .arg(format!("{:.3}", f64::from(wait_ms) / 1000.0))
@@ -240,7 +237,7 @@ fn a_process_that_ends_at_once_is_reported_or_told() {
 
 /// One that has ended but was not waited for still has its number.
 #[test]
-fn a_zombie_has_nothing_more_to_tell() {
+fn a_zombie_is_an_ended_process() {
     let mut zombie = Command::new("true").spawn().unwrap();
     let pid = zombie.id().to_string();
     let stat = format!("/proc/{pid}/stat");
@@ -311,7 +308,7 @@ fn notes_are_printed_once() {
 
 /// Each is measured, or refused in one line that names what was asked for.
 #[test]
-fn a_probe_that_this_kernel_does_not_have_is_told() {
+fn a_hook_that_this_kernel_lacks_is_refused() {
     let kinds = [
         ("kprobe", "kprobe/kretprobe"),
         ("kprobe-event", "kprobe event"),
@@ -441,7 +438,7 @@ fn a_command_gets_default_dispositions() {
 
 /// As `nohup` has it.
 #[test]
-fn a_hang_up_that_is_ignored_ends_nothing() {
+fn an_ignored_hang_up_does_not_end_the_run() {
     let running = tracing(shell(r#"trap "" HUP; exec "$@""#, &["-T", "syscall"]));
     running.signal(Signal::SIGHUP).unwrap();
     let patience = wait_for("the hang-up to end it", Duration::from_millis(300), || {
@@ -739,26 +736,26 @@ fn is_alive(pid: i32) -> bool {
 }
 
 #[test]
-fn a_full_disk_is_told() {
+fn a_full_disk_is_an_error() {
     let (status, line) = failure(shell(
         r#"exec "$@" >/dev/full"#,
         &["-T", "syscall", "--duration", "10ms"],
     ));
     assert_eq!(status, 1);
     assert!(
-        line.starts_with("error: the report cannot be written: No space left"),
+        line.starts_with("error: cannot write the report: No space left"),
         "{line}"
     );
     let (status, line) = failure(tool(&["-T", "syscall", "--duration", "10ms", "-o", "/dev/full"]));
     assert_eq!(status, 1);
     assert!(
-        line.starts_with("error: the report cannot be written: No space left"),
+        line.starts_with("error: cannot write the report: No space left"),
         "{line}"
     );
 }
 
 #[test]
-fn a_closed_pipe_is_no_error() {
+fn a_closed_pipe_is_not_an_error() {
     let script = r#"{ "$@"; echo "status $?" >&2; } | head -3"#;
     let output = output(shell(script, &["-T", "syscall", "0.1", "50"]));
     let banner = "Tracing syscall latency... Hit Ctrl-C to end.";
@@ -787,7 +784,7 @@ fn a_closed_pipe_is_no_error() {
 }
 
 #[test]
-fn a_report_goes_where_it_was_told() {
+fn a_report_goes_to_the_named_file() {
     let report = Scratch::file("report", "of an earlier run");
     let output = output(tool(&["-T", "syscall", "--duration", "10ms", "-o", report.path()]));
     assert_status(&output, 0);
@@ -889,7 +886,7 @@ fn a_report_can_be_a_line() {
 }
 
 #[test]
-fn json_tells_every_layer_and_op_that_was_asked_for() {
+fn json_has_every_requested_layer_and_op() {
     let output = output(tool(&["--json", "--duration", "10ms"]));
     assert_status(&output, 0);
     let report = &json(&output.stdout)[0];
@@ -952,7 +949,7 @@ fn json_of_a_command_goes_to_stderr_and_names_it() {
 }
 
 #[test]
-fn json_goes_where_it_was_told() {
+fn json_goes_to_the_named_file() {
     let file = Scratch::file("report.json", "of an earlier run");
     let output = output(tool(&[
         "-T",
@@ -985,7 +982,7 @@ fn json_meets_a_closed_pipe_and_a_full_disk_as_text_does() {
         let (status, line) = failure(full);
         assert_eq!(status, 1);
         assert!(
-            line.starts_with("error: the report cannot be written: No space left"),
+            line.starts_with("error: cannot write the report: No space left"),
             "{line}"
         );
     }
@@ -1102,7 +1099,7 @@ fn compare_reads_two_reports_or_says_what_is_wrong_with_them() {
         (
             &["compare", path, "/nonexistent"][..],
             1,
-            "error: '/nonexistent' cannot be read: ",
+            "error: cannot read '/nonexistent': ",
         ),
         (&["compare", garbage.path(), path], 1, "error: line 1 of '"),
         (&["compare", path, "/dev/null"], 1, "error: '/dev/null' is a device"),
@@ -1122,7 +1119,7 @@ fn compare_reads_two_reports_or_says_what_is_wrong_with_them() {
         let (status, line) = failure(shell(r#"exec "$@" >/dev/full"#, arguments));
         assert_eq!(status, 1);
         assert!(
-            line.starts_with("error: the text cannot be written: No space left"),
+            line.starts_with("error: cannot write to standard output: No space left"),
             "{line}"
         );
     }

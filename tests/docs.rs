@@ -162,7 +162,7 @@ fn rows<const CELLS: usize>(page: &str) -> impl Iterator<Item = [&str; CELLS]> {
 
 /// A link leads to a file of the tree, and to a heading in it.
 #[test]
-fn links_lead_somewhere() {
+fn links_have_targets() {
     let mut seen = 0;
     for page in pages() {
         let text = fs::read_to_string(&page).unwrap();
@@ -309,7 +309,7 @@ fn the_report_of_the_readme_is_that_of_the_example() {
 
 /// Words that mean something else to everybody but us.
 #[test]
-fn pages_are_in_common_words() {
+fn pages_avoid_private_words() {
     const OURS: [&str; 6] = ["told", "tells", "door", "doors", "apart", "anyhow"];
     for page in pages() {
         let text = fs::read_to_string(&page).unwrap();

@@ -239,7 +239,7 @@ fn compare_reads_files_and_pipes_and_nothing_without_end() {
         ("/dev/zero".to_owned(), "is a device"),
         ("/dev/null".to_owned(), "is a device"),
         (path(""), "is a directory"),
-        (fifo, "nobody writes to it"),
+        (fifo, "no process writes to it"),
         (sparse, "is longer than 67.1 MB"),
         (path("none"), "No such file"),
         (folder.file("empty", ""), "it is empty"),
@@ -250,7 +250,7 @@ fn compare_reads_files_and_pipes_and_nothing_without_end() {
         (folder.file("cut", &text[..text.len() / 2]), "line 1 of"),
         (
             folder.file("second", format!("{text}\n{{\n")),
-            "second' is no report of --json: EOF while parsing an object (column 1)",
+            "second' is not a report of --json: EOF while parsing an object (column 1)",
         ),
         (folder.file("huge", text.replace("300", &"9".repeat(400))), "line 1 of"),
         (folder.file("large", text.replace("300", "1e400")), "line 1 of"),
@@ -270,7 +270,7 @@ fn compare_reads_files_and_pipes_and_nothing_without_end() {
                 "many",
                 text.replace("\"ops\":[", &format!("\"ops\":[{}", "{},".repeat(1_000_000))),
             ),
-            "there is more in it than is ever measured",
+            "it has more groups, rows or steps than a run can have",
         ),
     ];
     for (bad, says) in &cases {

@@ -209,7 +209,7 @@ fn fsync_is_timed_at_whatever_the_kernel_has() {
 }
 
 #[test]
-fn an_op_whose_only_function_is_inlined_is_not_silently_missing() {
+fn an_op_whose_only_function_is_inlined_is_reported_as_missing() {
     let without = ["vfs_fsync_range", "__x64_sys_fsync", "__x64_sys_fdatasync"];
     let facts = facts("6.1", "", &without);
     let plan = plan::plan(&[Layer::Vfs], &facts, Choice::Auto);
@@ -302,7 +302,7 @@ fn a_missing_read_falls_back_and_says_what_it_does_not_see() {
 
 /// A start in a cookie is enough for reads and writes of vfs that system calls make; all else has frames.
 #[test]
-fn fsession_is_chosen_where_nothing_is_preempted_and_a_cookie_will_do() {
+fn fsession_is_chosen_without_preemption_where_a_cookie_is_enough() {
     let mut facts = facts("7", "", &[]);
     let hooks = |facts: &Facts, choice| plan::plan(&[Layer::Vfs], facts, choice).function_hooks;
     assert_eq!(hooks(&facts, Choice::Auto).first(), Some(&Hook::Session));
@@ -458,7 +458,7 @@ fn requests_are_seen_by_what_loses_none() {
 
 /// A kernel without kprobes is left with tracepoints, which are said to lose some where tasks are preempted.
 #[test]
-fn tracepoints_alone_are_honest() {
+fn tracepoints_alone_admit_their_losses() {
     let mut facts = facts("7", "", &[]);
     facts.kprobe = false;
     let ways = plan::block_ways(PLAIN, &facts, Choice::Auto).unwrap();
@@ -579,7 +579,7 @@ fn a_kind_of_hook_that_sees_no_requests_is_refused_for_them() {
 }
 
 #[test]
-fn asynchronous_requests_have_doors_and_completions_on_every_kernel() {
+fn asynchronous_requests_have_entry_points_and_completions_on_every_kernel() {
     const OWN: [&str; 3] = ["io_complete_rw", "io_complete_rw_iopoll", "aio_complete_rw"];
     for kernel in KERNELS {
         let (plan, _) = planned(kernel, "");
@@ -642,7 +642,7 @@ fn no_link_at_entries_alone_where_returns_are_on_the_stack() {
 }
 
 #[test]
-fn a_file_system_alone_gets_the_doors_without_their_layer() {
+fn a_file_system_alone_gets_the_entry_points_without_their_layer() {
     let facts = facts("6.12", "", &[]);
     let plan = plan::plan(&[Layer::Syscall, Layer::Ext4], &facts, Choice::Auto);
     let doors: Vec<(Op, &str, Option<u8>)> = plan
@@ -689,7 +689,7 @@ fn completions_have_counters_of_their_own() {
 }
 
 #[test]
-fn a_splice_has_the_frame_of_what_it_calls_and_frames_suffice() {
+fn a_splice_shares_the_frame_of_its_callee_and_frames_suffice() {
     use iostackbreakdown::kernel::interface::MAX_FRAMES;
     let (plan, facts) = planned("6.1", "");
     let frame = |op: Op| {
@@ -831,7 +831,7 @@ fn what_file_systems_share_is_narrowed_to_each() {
 }
 
 #[test]
-fn file_systems_share_frames_and_doors() {
+fn file_systems_share_frames_and_entry_points() {
     use iostackbreakdown::kernel::interface::MAX_FRAMES;
     let facts = facts("6.1-full", "", &[]);
     let of = |layers: &[Layer]| plan::plan(layers, &facts, Choice::Auto);

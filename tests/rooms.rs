@@ -17,8 +17,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("budget", &["model"]),
     ("analyse", &["model", "catalog", "number"]),
     ("view", &["model", "number", "printable"]),
-    ("kernel", &["cause", "sys", "model", "catalog"]),
-    ("process", &["cause", "sys", "kernel", "printable"]),
+    ("kernel", &["cause", "sys", "model", "catalog", "printable"]),
+    ("process", &["cause", "sys", "kernel"]),
     ("turn", &[]),
     ("leave", &["turn"]),
     ("signals", &["kernel", "leave"]),
@@ -48,9 +48,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     // What is asked for, and what may stand at the cursor.
     (
         "args",
-        &[
-            "model", "catalog", "budget", "view", "probe", "kernel", "process", "user",
-        ],
+        &["model", "catalog", "budget", "view", "probe", "kernel", "user"],
     ),
     ("compare", &["model", "view", "printable"]),
 ];
@@ -212,7 +210,7 @@ const ALONE: &[(&str, &[&str])] = &[(
 )];
 
 #[test]
-fn what_is_one_rooms_alone_is_in_no_other() {
+fn code_reserved_to_one_room_is_in_no_other() {
     let mut wrong = Vec::new();
     for (file, code) in code() {
         for (owner, words) in ALONE.iter().filter(|(owner, _)| *owner != room(&file)) {

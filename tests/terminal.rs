@@ -105,7 +105,7 @@ fn is_status(line: &[char]) -> bool {
 }
 
 /// Parts of the lines that are erased again.
-const STATUS: [&str; 3] = ["looking at the kernel", "loading programs", " s left"];
+const STATUS: [&str; 3] = ["inspecting the kernel", "loading programs", " s left"];
 const RUN: [&str; 5] = ["-T", "syscall", "-S", "--duration", "1200ms"];
 
 #[test]
@@ -228,7 +228,7 @@ fn every_report_is_readable_at_every_width() {
         has(&whole, "fsync  ");
         has(&run(&["0.2"]), "call/s");
         has(&run(&["--oneline", "0.2"]), "ms/s");
-        has(&run(&["--slower", "0"]), "WHERE IT WAS");
+        has(&run(&["--slower", "0"]), "TIME SPENT IN");
         has(&run(&["--by", "file"]), "file = ");
         let text = written_on(columns, &["compare", &saved[0], &saved[1]], "xterm");
         has(&assert_readable("compare", columns, &text), "before");

@@ -1,7 +1,7 @@
-//! Why issues and ends of requests were not seen: the kernel skipped the programs on them, or never called them.
+//! Why issues and completions of requests were not seen: the kernel skipped the programs on them, or never called them.
 //!
-//! A kernel may call no tracepoint while certain tasks are current, nor in interrupts that hit them. Then no program on it runs, and
-//! none is skipped.
+//! Some kernels call no tracepoint while certain tasks are current, nor in interrupts that arrive meanwhile. Then no
+//! program on it runs, and none is counted as skipped.
 
 use crate::model::ids::{CauseKind, Hook, Layer, LossReason};
 use crate::model::report::{Cause, Loss};
@@ -9,23 +9,23 @@ use crate::model::run_info::{BlockEvent, BlockInfo};
 
 use super::Span;
 
-/// Programs that see the same events, in the span of a report.
+/// The programs that see the same events, over the span of a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     event: String,
     is_tracepoint: bool,
     programs: u8,
-    /// How many events all of them were skipped at, at most; `None`: the kernel does not count it.
+    /// The maximum number of events at which all of them were skipped; `None`: the kernel does not count it.
     skipped: Option<u64>,
 }
 
 impl Seen {
-    /// What sees requests issued.
+    /// The programs that see requests issued.
     pub fn issues(span: &Span<'_>, block: &BlockInfo) -> Self {
         Self::of(span, block, &block.issue)
     }
 
-    /// What sees them end.
+    /// The programs that see requests complete.
     pub fn ends(span: &Span<'_>, block: &BlockInfo) -> Self {
         Self::of(span, block, &block.end)
     }
@@ -55,7 +55,7 @@ impl Seen {
         }
     }
 
-    /// Losses of so many of these events, by what caused them. Whatever all programs were skipped at is among them.
+    /// Splits the losses of these events by cause. Events at which all programs were skipped are included.
     pub fn losses(&self, reason: LossReason, lost: u64) -> Vec<Loss> {
         let loss = |count, kind: Option<CauseKind>| Loss {
             reason,
@@ -78,14 +78,15 @@ impl Seen {
         parts.into_iter().filter(|loss| loss.count > 0).collect()
     }
 
-    /// Events that were skipped, whosever they were.
+    /// The number of skipped events, of all processes.
     pub fn skipped(&self) -> u64 {
         self.skipped.unwrap_or(0)
     }
 }
 
-/// How often programs were all skipped at the same event, at most: each of the tracepoint's sees all events, the functions' together
-/// do. So it is no more often than the least skipped of them. `None` where none is counted.
+/// The maximum number of events at which all programs were skipped. Each program on the tracepoint sees all events, and
+/// those on functions see them all together, so it is at most the least skip count of these. `None` if no skips are
+/// counted.
 fn skipped_by_all(on_event: &[Option<u64>], on_functions: &[Option<u64>]) -> Option<u64> {
     let functions = on_functions
         .iter()
@@ -102,7 +103,7 @@ mod tests {
     fn what_one_program_was_not_skipped_at_was_seen() {
         assert_eq!(skipped_by_all(&[Some(7), Some(3)], &[]), Some(3));
         assert_eq!(skipped_by_all(&[Some(7), Some(0)], &[]), Some(0));
-        // Each of the functions sees a part of the events.
+        // Each function's program sees a part of the events.
         assert_eq!(skipped_by_all(&[Some(9)], &[Some(2), Some(3)]), Some(5));
         assert_eq!(skipped_by_all(&[Some(4)], &[Some(2), None]), Some(4));
         assert_eq!(skipped_by_all(&[], &[Some(2), Some(3)]), Some(5));

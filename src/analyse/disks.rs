@@ -1,4 +1,4 @@
-//! What the kernel's own counters of disks say of the same span.
+//! Comparison with the kernel's own counters of disks over the same span.
 
 use crate::catalog::{Counter, REQUESTS};
 use crate::model::report::{Agreement, Diskstats, OpReport};
@@ -15,7 +15,7 @@ impl DiskCounters {
         }
     }
 
-    /// What was counted since. Counters wrap as the kernel's do.
+    /// The increase since `earlier`. Counters wrap as the kernel's do.
     fn since(self, earlier: Self) -> Self {
         Self {
             reads: self.reads.wrapping_sub(earlier.reads),
@@ -27,9 +27,9 @@ impl DiskCounters {
     }
 }
 
-/// The kernel's counts of the span, and whether ours are the same: `first` and `last` are its counters before and after ours at
-/// the beginning and at the end. Theirs went up by no more than from the first reading before our first one to the last after our
-/// last one, and by no less than from the last to the first of these.
+/// The kernel's counts of the span, and whether they agree with ours: `first` and `last` are its counters before and
+/// after our readings at the start and at the end. Its increase is at most that from the first reading at the start to
+/// the last one at the end, and at least that from the last one at the start to the first one at the end.
 pub fn report(disks: &DisksInfo, first: [DiskCounters; 2], last: [DiskCounters; 2], ops: &[OpReport]) -> Diskstats {
     let moments = [first[0], first[1], last[0], last[1]];
     let is_gone = moments.iter().any(|moment| moment.disks != moments[0].disks);
@@ -43,7 +43,7 @@ pub fn report(disks: &DisksInfo, first: [DiskCounters; 2], last: [DiskCounters; 
         let of_it = counted.filter(|(_, request)| request.counted_as == Some(counter));
         of_it.fold(0u64, |sum, (op, _)| sum.saturating_add(op.requests_ended()))
     };
-    // Both moments take a while, in which the kernel counts on: of what it may have counted between them, that nearest to ours.
+    // Reading takes time, during which the kernel counts on: of the possible values, take the one nearest to ours.
     let nearest = |counter: Counter| seen(counter).max(least.get(counter)).min(most.get(counter));
     let counters = [
         (Counter::Reads, "reads"),
@@ -84,7 +84,7 @@ mod tests {
     use crate::model::ids::Op;
     use crate::model::report::Apart;
 
-    /// Reads that the kernel counted before and after each of our readings, and what is reported of `seen`.
+    /// The kernel's reads before and after each of our readings, and the result for `seen`.
     fn reported(first: [u64; 2], last: [u64; 2], seen: u64) -> Diskstats {
         let counted = |reads| DiskCounters {
             reads,

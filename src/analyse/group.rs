@@ -1,4 +1,4 @@
-//! What a report says of groups: the difference of two moments.
+//! The groups of a report: the difference of two snapshots.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::model::report::group::{GroupsReport, Numbers, Who};
 use crate::model::run_info::RunInfo;
 use crate::model::snapshot::{GroupsCounters, OpCounters};
 
-/// The difference of two moments. `measured`: of the whole stack's view.
+/// The difference of two snapshots. `measured`: what is measured of the whole stack.
 pub fn report(
     by: By,
     run: &RunInfo,
@@ -30,14 +30,14 @@ pub fn report(
         let numbers = numbers.into_iter().map(|(group, numbers)| (u64::from(group), numbers));
         return largest(by, numbers.collect(), left_over, run.top).named(|number| who(number as u32));
     }
-    // A disk has its partitions' calls, and a path those of all files that had it one after the other.
+    // A disk includes its partitions' calls, and a path those of all files that had it one after another.
     let named = numbers.into_iter().map(|(group, numbers)| (who(group), numbers));
     let (all, numbers): (Vec<Who>, Vec<Numbers>) = merged(named).into_iter().unzip();
     let ranked = largest(by, (0..).zip(numbers).collect(), left_over, run.top);
-    ranked.named(|place| all.get(place as usize).cloned().unwrap_or(Who::Nobody(by)))
+    ranked.named(|index| all.get(index as usize).cloned().unwrap_or(Who::Nobody(by)))
 }
 
-/// What each group has counted between the moments.
+/// What each group counted between the snapshots.
 fn numbers(
     run: &RunInfo,
     measured: Option<&Measured<'_>>,
@@ -48,8 +48,8 @@ fn numbers(
     let mut groups: BTreeMap<u32, Numbers> = BTreeMap::new();
     let none = OpCounters::default();
     for (key, counters) in &after.ops {
-        let (group, place) = *key;
-        let Some(info) = run.ops.get(place as usize) else {
+        let (group, index) = *key;
+        let Some(info) = run.ops.get(index as usize) else {
             continue;
         };
         let difference = counters.since(before.ops.get(key).unwrap_or(&none));
@@ -85,7 +85,7 @@ fn numbers(
     groups
 }
 
-/// Whether requests of this op have a time in the queue.
+/// Whether requests of this op spend time in the queue.
 fn waits_in_queue(op: Op) -> bool {
     let mut ops = Layer::Blk.ops().iter().zip(REQUESTS);
     ops.any(|(known, request)| known.op == op && request.queued)

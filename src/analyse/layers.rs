@@ -9,7 +9,7 @@ use crate::model::report::{Agreement, Apart, LayerReport, Loss, NotMeasured, OpR
 use crate::model::run_info::{BlockInfo, LayerInfo};
 use crate::model::snapshot::OpCounters;
 
-/// All that were asked for.
+/// All selected layers.
 pub fn report(span: &Span<'_>) -> Vec<LayerReport> {
     span.run.layers.iter().map(|info| of_layer(info, span)).collect()
 }
@@ -58,7 +58,7 @@ fn of_layer(info: &LayerInfo, span: &Span<'_>) -> LayerReport {
     report
 }
 
-/// What the ops of a layer have lost.
+/// The losses of a layer's ops.
 #[derive(Default)]
 struct Lost {
     /// In the order of `enum lost_reason`.
@@ -66,11 +66,11 @@ struct Lost {
     unseen_issues: u64,
 }
 
-/// Fills in what was counted of each op, and by which hooks.
+/// Fills in the counts and the hooks of each op.
 fn ops_of_layer(report: &mut LayerReport, span: &Span<'_>) -> Lost {
     let mut lost = Lost::default();
     let mut queue_times = Vec::new();
-    for (place, op) in span.run.ops_of(report.layer) {
+    for (index, op) in span.run.ops_of(report.layer) {
         report.not_measured.extend(op.not_measured.iter().cloned());
         if op.points.is_empty() {
             report.absent.extend(op.absent.clone());
@@ -81,7 +81,7 @@ fn ops_of_layer(report: &mut LayerReport, span: &Span<'_>) -> Lost {
                 report.hooks.push(point.hook);
             }
         }
-        let difference = span.counted(place);
+        let difference = span.counted(index);
         let mut apart = Apart::default();
         if report.layer == Layer::Blk {
             queue_times.push((report.ops.len(), difference.queue_time_ns()));
@@ -108,12 +108,12 @@ fn ops_of_layer(report: &mut LayerReport, span: &Span<'_>) -> Lost {
     lost
 }
 
-/// Says which hooks lose calls on this machine.
+/// Adds warnings about hooks that lose calls on this machine.
 fn warn_of_lossy_hooks(report: &mut LayerReport, span: &Span<'_>) {
     let block = span.run.block.as_ref().filter(|_| report.layer == Layer::Blk);
     for hook in report.hooks.clone() {
         let why = match block {
-            // Which of its hooks is the weaker does not matter.
+            // The first reason is enough.
             Some(block) if block.hook != hook => None,
             Some(block) => block.lossy.as_ref(),
             None => span.run.lossy.get(&hook),
@@ -142,12 +142,12 @@ fn warn_of_lossy_hooks(report: &mut LayerReport, span: &Span<'_>) {
     }
 }
 
-/// What the block layer has beside the others.
+/// Fills in what only the block layer has.
 fn block_report(report: &mut LayerReport, queue_times: &[(usize, u64)], span: &Span<'_>) {
     report.queue_from = span.run.block.as_ref().and_then(|block| block.queue_from.clone());
-    for &(place, queue_ns) in queue_times {
-        let is_queued = REQUESTS.get(place).is_some_and(|request| request.queued);
-        report.ops[place].queue_ns = (report.queue_from.is_some() && is_queued).then_some(queue_ns);
+    for &(index, queue_ns) in queue_times {
+        let is_queued = REQUESTS.get(index).is_some_and(|request| request.queued);
+        report.ops[index].queue_ns = (report.queue_from.is_some() && is_queued).then_some(queue_ns);
     }
     let readings = span.before.neighbours.as_ref().zip(span.after.neighbours.as_ref());
     report.neighbours = readings.map(|(before, after)| neighbour::report(before, after));
@@ -158,7 +158,7 @@ fn block_report(report: &mut LayerReport, queue_times: &[(usize, u64)], span: &S
     }
 }
 
-/// Losses that the programs counted.
+/// Losses counted by the programs.
 fn own_losses(lost: &[u64]) -> Vec<Loss> {
     let own = [
         (LOST_RETURN, LossReason::ReturnMissed),
@@ -167,9 +167,9 @@ fn own_losses(lost: &[u64]) -> Vec<Loss> {
         (LOST_CLOCK, LossReason::ClockBackwards),
     ];
     own.into_iter()
-        .map(|(place, reason)| Loss {
+        .map(|(index, reason)| Loss {
             reason,
-            count: lost[place as usize],
+            count: lost[index as usize],
             up_to: false,
             cause: None,
         })
@@ -177,7 +177,8 @@ fn own_losses(lost: &[u64]) -> Vec<Loss> {
         .collect()
 }
 
-/// Requests whose end was seen and whose issue was not. One that found no room when it was issued is lost as that.
+/// Requests whose completion was seen but not their issue. A request that found no room at its issue is counted as lost
+/// for that.
 fn unseen_issues_of(layer: Layer, difference: &OpCounters) -> u64 {
     let lost = difference.lost_samples();
     let no_room = lost[LOST_STORAGE as usize].saturating_add(lost[LOST_TABLE_FULL as usize]);
@@ -189,7 +190,7 @@ fn unseen_issues_of(layer: Layer, difference: &OpCounters) -> u64 {
     unseen.saturating_sub(no_room)
 }
 
-/// Losses that the programs counted of one op.
+/// Losses of one op counted by the programs.
 fn losses_of_op(layer: Layer, difference: &OpCounters) -> Vec<Loss> {
     let issues = Loss {
         reason: LossReason::IssueMissed,
@@ -202,7 +203,7 @@ fn losses_of_op(layer: Layer, difference: &OpCounters) -> Vec<Loss> {
     losses
 }
 
-/// Losses that the programs counted, and the entries that the kernel did not let them see.
+/// Losses counted by the programs, and entries that the kernel skipped.
 fn losses(layer: Layer, lost: &Lost, span: &Span<'_>) -> Vec<Loss> {
     let mut losses = own_losses(&lost.by_reason);
     let mut skipped_and_known = 0;
@@ -211,7 +212,7 @@ fn losses(layer: Layer, lost: &Lost, span: &Span<'_>) -> Vec<Loss> {
         let missed = losses.extract_if(.., |loss| loss.reason == LossReason::ReturnMissed);
         let missed = missed.fold(0, |sum, loss| loss.count.saturating_add(sum));
         let issues = Seen::issues(span, block);
-        // Their ends were seen: the rest of what was skipped is lost beside them.
+        // Their completions were seen; the other skipped issues are additional losses.
         skipped_and_known = lost.unseen_issues.min(issues.skipped());
         losses.splice(..0, issues.losses(LossReason::IssueMissed, lost.unseen_issues));
         losses.splice(..0, Seen::ends(span, block).losses(LossReason::ReturnMissed, missed));
@@ -236,27 +237,28 @@ fn losses(layer: Layer, lost: &Lost, span: &Span<'_>) -> Vec<Loss> {
     losses
 }
 
-/// How many calls had their entries skipped, of so many entries and returns. Those with one of two seen are known: the others lack
-/// both. A return that was skipped alone looks like a call under way, which the end of the run takes for lost.
+/// The number of calls with skipped entries, computed from skipped entries and returns. A call with one of the two seen
+/// is known; the others lack both. A call with only its return skipped looks like one under way, and is counted as lost
+/// at the end of the run.
 fn entries_of_ends(layer: Layer, ends: u64, span: &Span<'_>) -> u64 {
     if ends == 0 {
         return 0;
     }
     let (mut half_seen, mut under_way) = (0u64, 0u64);
-    for (place, _) in span.run.ops_of(layer) {
-        let difference = span.counted(place);
+    for (index, _) in span.run.ops_of(layer) {
+        let difference = span.counted(index);
         half_seen = half_seen.saturating_add(difference.half_seen_calls());
         let in_cookies = span
             .after
             .under_way
             .as_ref()
-            .and_then(|known| known.in_cookies.get(place));
+            .and_then(|known| known.in_cookies.get(index));
         under_way = under_way.saturating_add(in_cookies.copied().unwrap_or(0));
     }
     ends.saturating_add(half_seen).saturating_sub(under_way).div_ceil(2)
 }
 
-/// Whether nothing that the layer is measured by has its skipped entries counted.
+/// Whether skipped entries are counted for none of the layer's hooks.
 fn skips_unknown(layer: Layer, span: &Span<'_>) -> bool {
     span.probes()
         .all(|(probe, counts)| probe.layer != Some(layer) || counts.skipped.is_none())

@@ -1,5 +1,5 @@
-//! Makes reports: of what is known of a run and of its counters at two moments, and of nothing else. So the same two moments are
-//! the same report, wherever and whenever it is made.
+//! Computes reports from the data of a run and two snapshots, and from nothing else, so that the same snapshots always
+//! give the same report.
 
 mod cause;
 mod disks;
@@ -24,7 +24,7 @@ use crate::number;
 
 pub use self::stack::Measured;
 
-/// What came between two moments of a run.
+/// The report of what happened between two snapshots.
 #[must_use]
 pub fn report(run: &RunInfo, before: &Snapshot, after: &Snapshot) -> Report {
     let span = Span { run, before, after };
@@ -58,7 +58,7 @@ pub fn report(run: &RunInfo, before: &Snapshot, after: &Snapshot) -> Report {
     }
 }
 
-/// `11:02:43`, as clocks showed it where the run was.
+/// The time of day in the time zone of the run: `11:02:43`.
 fn time_of_day(after: &Snapshot) -> String {
     let offset = Offset::from_seconds(after.utc_offset).unwrap_or(Offset::UTC);
     after
@@ -68,7 +68,7 @@ fn time_of_day(after: &Snapshot) -> String {
         .to_string()
 }
 
-/// What could not be read, or had no room.
+/// What could not be read, or for which there was no room.
 fn warnings(span: &Span<'_>) -> Vec<String> {
     let mut warnings = span.after.warnings.clone();
     let not_followed = span.after.not_followed.saturating_sub(span.before.not_followed);
@@ -84,7 +84,7 @@ fn warnings(span: &Span<'_>) -> Vec<String> {
     warnings
 }
 
-/// What a report is made of.
+/// The input of a report.
 struct Span<'a> {
     run: &'a RunInfo,
     before: &'a Snapshot,
@@ -97,28 +97,28 @@ impl<'a> Span<'a> {
         self.after.detached.iter().find(|detached| detached.layer == layer)
     }
 
-    /// Whether that was over when the span began, so that it has nothing of the layer.
+    /// Whether the layer was detached before the span began, so that the span has none of its calls.
     fn is_gone(&self, layer: Layer) -> bool {
         let offset = Duration::from_nanos(self.before.at_ns.saturating_sub(self.run.began_ns));
         let until = self.detached(layer).and_then(|detached| detached.until);
         until.is_some_and(|until| until <= offset)
     }
 
-    /// What was counted of the op of this place. One without counters, as only a damaged file has, has counted nothing.
-    fn counted(&self, place: usize) -> OpCounters {
+    /// The counts of the op at this index. An op without counters, which only a damaged file has, counted nothing.
+    fn counted(&self, index: usize) -> OpCounters {
         let none = OpCounters::default();
-        let of = |moment: &'a Snapshot| moment.ops.get(place);
+        let of = |moment: &'a Snapshot| moment.ops.get(index);
         of(self.after).unwrap_or(&none).since(of(self.before).unwrap_or(&none))
     }
 
-    /// What the kernel counted of each probe in the span.
+    /// The kernel's counts for each probe over the span.
     fn probes(&self) -> impl Iterator<Item = (&'a ProbeInfo, ProbeCounts)> {
         let counts = self.before.probes.iter().zip(&self.after.probes);
         let probes = self.run.probes.iter().zip(counts);
         probes.map(|(probe, (before, after))| (probe, after.since(before)))
     }
 
-    /// What of the whole stack was measured; `None` where it was not asked for.
+    /// What of the whole stack was measured; `None` if it was not requested.
     fn measured(&self, slower_ns: Option<u64>) -> Option<Measured<'a>> {
         let detached = self.after.detached.iter();
         Some(Measured {

@@ -1,4 +1,4 @@
-//! Whose requests the disks served meanwhile: what a report says of the difference of two moments.
+//! Whose requests the disks served meanwhile, as the difference of two snapshots.
 
 use crate::model::abi::{NEIGHBOUR_OWN, NEIGHBOUR_REST};
 use crate::model::report::neighbour::{Neighbour, Neighbours};
@@ -6,13 +6,13 @@ use crate::model::snapshot::{NeighbourCounters, ServedCounters};
 
 /// The difference of two readings.
 pub fn report(before: &NeighbourCounters, after: &NeighbourCounters) -> Neighbours {
-    let nobody = ServedCounters::default();
-    let earlier = before.neighbours.iter().chain(std::iter::repeat(&nobody));
+    let unused = ServedCounters::default();
+    let earlier = before.neighbours.iter().chain(std::iter::repeat(&unused));
     let pairs = after.neighbours.iter().zip(earlier).enumerate();
     let mut all: Vec<Neighbour> = pairs
-        .map(|(place, (now, then))| Neighbour {
-            pid: (place != NEIGHBOUR_REST as usize).then_some(now.tgid),
-            comm: (place != NEIGHBOUR_REST as usize).then(|| now.comm.clone()),
+        .map(|(index, (now, then))| Neighbour {
+            pid: (index != NEIGHBOUR_REST as usize).then_some(now.tgid),
+            comm: (index != NEIGHBOUR_REST as usize).then(|| now.comm.clone()),
             is_kernel_thread: now.is_kernel,
             ns: now.ns.wrapping_sub(then.ns),
             requests: now.requests.wrapping_sub(then.requests),

@@ -1,6 +1,6 @@
-//! The difference of an op's counters, and an op of a report made of it.
+//! The difference of an op's counters, and the op of a report computed from it.
 //!
-//! What a report cannot hold is reported as the largest number, never as a small one.
+//! Arithmetic saturates: a number that is too large is reported as the maximum, never as a small one.
 
 use crate::model::abi::{
     APART_AT_START, APART_BY_KERNEL, APART_NEVER_ISSUED, APART_UNOWNED, APART_UNTIMED, EXCLUDED_CHARACTER,
@@ -12,7 +12,7 @@ use crate::model::report::{Apart, Excluded, OpReport};
 use crate::model::snapshot::OpCounters;
 
 impl OpCounters {
-    /// What was counted since `earlier`, an older reading of the same counters.
+    /// The increase since `earlier`, an older reading of the same counters.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let all = |now: &[u128], before: &[u128]| -> Vec<u128> {
@@ -42,7 +42,7 @@ impl OpCounters {
         }
     }
 
-    /// Of an op of calls: those on files of a kind that was not asked for.
+    /// For an op of calls: calls on kinds of files that are not measured.
     #[must_use]
     pub fn excluded(&self) -> Excluded {
         let calls = |kind: u32| limited(self.apart[kind as usize]);
@@ -54,7 +54,7 @@ impl OpCounters {
         }
     }
 
-    /// Of an op of requests: those that are not in its count.
+    /// For an op of requests: those that are not in its count.
     #[must_use]
     pub fn requests_apart(&self) -> Apart {
         let requests = |kind: u32| limited(self.apart[kind as usize]);
@@ -67,13 +67,13 @@ impl OpCounters {
         }
     }
 
-    /// Samples lost, in the order of `enum lost_reason`.
+    /// Lost samples, in the order of `enum lost_reason`.
     #[must_use]
     pub fn lost_samples(&self) -> [u64; LOST_REASONS as usize] {
         self.lost.map(limited)
     }
 
-    /// Calls of which the return alone was seen, by hooks that tell.
+    /// Calls of which only the return was seen, for hooks that detect this.
     #[must_use]
     pub fn half_seen_calls(&self) -> u64 {
         limited(self.half_seen)
@@ -85,7 +85,7 @@ impl OpCounters {
         limited(self.queue_ns)
     }
 
-    /// The difference of two readings as a report has it, without what is apart.
+    /// The difference of two readings as a report's op, without the requests counted separately.
     #[must_use]
     pub fn report(&self, op: Op, moves_bytes: bool) -> OpReport {
         let counts = |slots: &[u128]| -> Vec<u64> { slots.iter().copied().map(limited).collect() };
@@ -122,7 +122,7 @@ impl OpCounters {
     }
 }
 
-/// By how much a sum of counters grew. They only grow, so one that is smaller than before has wrapped at 2^64.
+/// The increase of a sum of counters. Counters only grow, so one that is smaller than before has wrapped at 2^64.
 fn growth(now: u128, before: u128) -> u128 {
     now.checked_sub(before)
         .unwrap_or_else(|| (now + (1 << 64)).saturating_sub(before))

@@ -1,6 +1,6 @@
-//! Which groups are reported by themselves, and what all others are together.
+//! Selects the groups that are reported individually, and sums up the others.
 //!
-//! Every number of a report is the sum of its groups' and of the others'. So the sums are made here, out of the groups.
+//! Every number of a report is the sum of the groups and the others, so the sums are computed here from the groups.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,8 +11,8 @@ use crate::model::report::group::{GroupReport, GroupsReport, Numbers, OthersRepo
 use crate::model::report::stack::{FamilyReport, StackReport};
 use crate::model::report::{LayerReport, OpReport};
 
-/// Shortest and longest call as far as the steps allow, and the sum of all. CPUs that tell of one at once may have overwritten
-/// each other's; then the bound of the step that it must be in is told.
+/// The shortest and longest call, limited by the histogram and by the sum. CPUs that update a group at the same moment
+/// may have overwritten each other's extremes; then the bound of the step that must contain the value is reported.
 #[must_use]
 pub fn in_steps(extremes: Option<(u64, u64)>, histogram: &Histogram, total_ns: u64) -> Option<(u64, u64)> {
     let first = histogram.buckets().next()?;
@@ -20,20 +20,20 @@ pub fn in_steps(extremes: Option<(u64, u64)>, histogram: &Histogram, total_ns: u
     let (min, max) = extremes.unwrap_or((u64::MAX, 0));
     let end = |lt: Option<u64>| lt.map_or(u64::MAX, |lt| lt - 1);
     let count = histogram.count().max(1);
-    // Nothing is longer than the sum, nor all of them than the average.
+    // No call is longer than the sum, and the shortest is at most the average.
     let min = min.min(total_ns / count).clamp(first.ge, end(first.lt));
     let max = max.max(total_ns.div_ceil(count)).clamp(last.ge, end(last.lt));
     Some((min, max.max(min)))
 }
 
-/// Makes one of those that have the same name, in the order in which these came.
+/// Merges groups with the same name, keeping the order of their first occurrence.
 #[must_use]
 pub fn merged(groups: impl IntoIterator<Item = (Who, Numbers)>) -> Vec<(Who, Numbers)> {
     let mut all: Vec<(Who, Numbers)> = Vec::new();
-    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    let mut slots: BTreeMap<String, usize> = BTreeMap::new();
     for (who, numbers) in groups {
-        let place = *places.entry(who.name()).or_insert(all.len());
-        let Some((known, sum)) = all.get_mut(place) else {
+        let slot = *slots.entry(who.name()).or_insert(all.len());
+        let Some((known, sum)) = all.get_mut(slot) else {
             all.push((who, numbers));
             continue;
         };
@@ -47,8 +47,8 @@ pub fn merged(groups: impl IntoIterator<Item = (Who, Numbers)>) -> Vec<(Who, Num
     all
 }
 
-/// Puts the `top` largest first, and all else into one. `groups` are in any order, and `left_over` is of groups for which there
-/// was no room.
+/// Returns the `top` largest groups, and the sum of all others. `groups` may be in any order; `left_over` are the
+/// numbers of groups for which there was no room.
 #[must_use]
 pub fn largest(by: By, mut groups: Vec<(u64, Numbers)>, left_over: Numbers, top: usize) -> Ranked {
     let mut total = left_over.clone();
@@ -76,7 +76,7 @@ pub fn largest(by: By, mut groups: Vec<(u64, Numbers)>, left_over: Numbers, top:
     }
 }
 
-/// Groups in their order, which have numbers instead of names so far.
+/// The ranked groups, identified by numbers that are still to be turned into names.
 #[derive(Debug, Clone)]
 pub struct Ranked {
     pub by: By,
@@ -86,7 +86,7 @@ pub struct Ranked {
 }
 
 impl Ranked {
-    /// Gives the groups their names.
+    /// Names the groups.
     #[must_use]
     pub fn named(self, mut who: impl FnMut(u64) -> Who) -> GroupsReport {
         let groups = self.groups.into_iter().map(|(number, numbers)| GroupReport {
@@ -102,7 +102,7 @@ impl Ranked {
     }
 }
 
-/// What a group is measured by: its share of the time at the layer where that is largest; then its requests that nobody
+/// The weight of a group: its share of the time at the layer where that is largest, then its requests that no call
 /// waited for.
 fn weight(numbers: &Numbers, total: &Numbers) -> (u64, u64) {
     let share = |layer| {
@@ -118,7 +118,7 @@ fn weight(numbers: &Numbers, total: &Numbers) -> (u64, u64) {
     )
 }
 
-/// Sums have their parts in the order in which these came.
+/// Restores the order of the tables, in which sums list their parts.
 fn sort_like_tables(numbers: &mut Numbers) {
     numbers.layers.sort_by_key(|(layer, _)| *layer);
     for (layer, ops) in &mut numbers.layers {
@@ -128,8 +128,8 @@ fn sort_like_tables(numbers: &mut Numbers) {
     numbers.families.sort_by_key(|family| family.family);
 }
 
-/// Makes the numbers of a report the sums of its groups: those were read at once, and each call is in one of them. In the whole
-/// stack's view, groups have no single layers, and these stay as they are.
+/// Makes the report's numbers the sums of its groups, which were read at the same time and contain each call once. In
+/// the whole stack, groups have no single layers, and these numbers are kept.
 pub fn make_sums(total: &Numbers, layers: &mut [LayerReport], stack: Option<&mut StackReport>) {
     for layer in layers.iter_mut().filter(|_| stack.is_none()) {
         for op in &mut layer.ops {
@@ -216,7 +216,7 @@ mod tests {
         ];
         let ranked = largest(By::File, groups, vfs(vec![op(Op::Open, &[3, 4])]), 2);
         let order: Vec<u64> = ranked.groups.iter().map(|(number, _)| *number).collect();
-        // Equals are in the order in which they came.
+        // Equal groups keep their order.
         assert_eq!(order, [3, 4]);
         let others = ranked.others.unwrap();
         assert_eq!((others.groups, others.no_room), (2, 2));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_nothing_is_told_by_requests() {
+    fn groups_without_waits_are_ranked_by_requests() {
         let background = |device_ns| Numbers {
             not_waited: vec![OriginReport {
                 requests: 1,
@@ -299,11 +299,11 @@ mod tests {
             (file(2, "/b"), one(8)),
         ];
         let merged = merged(groups);
-        let told: Vec<(String, u64)> = merged
+        let reported: Vec<(String, u64)> = merged
             .iter()
             .map(|(who, sum)| (who.name(), sum.sums(Some(Layer::Vfs)).ns))
             .collect();
-        assert_eq!(told, [("/a".to_owned(), 5), ("/b".to_owned(), 10)]);
+        assert_eq!(reported, [("/a".to_owned(), 5), ("/b".to_owned(), 10)]);
         assert!(matches!(merged[0].0, Who::File { inode: None, .. }));
         assert_eq!(merged[1].0, file(2, "/b"));
     }
@@ -343,10 +343,10 @@ mod tests {
         };
         let mut layers = before();
         make_sums(&total, &mut layers, None);
-        let told = |layers: &[LayerReport]| -> Vec<(u64, u64)> {
+        let reported = |layers: &[LayerReport]| -> Vec<(u64, u64)> {
             layers[0].ops.iter().map(|op| (op.count(), op.total_ns)).collect()
         };
-        assert_eq!(told(&layers), [(2, 12), (0, 0)]);
+        assert_eq!(reported(&layers), [(2, 12), (0, 0)]);
         assert_eq!(layers[0].ops[1].extremes, None);
         let mut stack = StackReport {
             families: vec![FamilyReport {
@@ -357,7 +357,7 @@ mod tests {
         };
         let mut layers = before();
         make_sums(&Numbers::default(), &mut layers, Some(&mut stack));
-        assert_eq!(told(&layers), [(1, 5), (1, 9)]);
+        assert_eq!(reported(&layers), [(1, 5), (1, 9)]);
         assert_eq!(stack.families[0].total_ns, 0);
     }
 
@@ -367,8 +367,8 @@ mod tests {
         let family = (times(), 0_u64..1 << 40, any::<bool>());
         (ops, proptest::collection::vec(family, 0..2), 0_u64..1 << 40).prop_map(|(ops, families, device_ns)| {
             let mut numbers = Numbers::default();
-            for (place, times) in ops {
-                numbers.add(&vfs(vec![op([Op::Read, Op::Write, Op::Open][place], &times)]));
+            for (index, times) in ops {
+                numbers.add(&vfs(vec![op([Op::Read, Op::Write, Op::Open][index], &times)]));
             }
             for (times, ns, fails) in families {
                 numbers.add(&Numbers {
@@ -397,7 +397,7 @@ mod tests {
         })
     }
 
-    /// Every number of it, in an order of its own.
+    /// All of its numbers, with labels.
     fn all_of(numbers: &Numbers) -> Vec<(String, u128)> {
         let mut all = std::collections::BTreeMap::new();
         let mut add = |name: String, n: u64| *all.entry(name).or_insert(0) += u128::from(n);
@@ -447,10 +447,10 @@ mod tests {
             let numbered = groups.into_iter().zip(2..).map(|(group, number)| (number, group));
             let ranked = largest(By::File, numbered.collect(), left_over, top);
             prop_assert!(ranked.groups.len() <= top);
-            let mut told = ranked.others.map(|others| others.numbers).unwrap_or_default();
-            ranked.groups.iter().for_each(|(_, group)| told.add(group));
-            prop_assert_eq!(all_of(&told), all_of(&ranked.total));
-            prop_assert_eq!(all_of(&told), all_of(&truth));
+            let mut reported = ranked.others.map(|others| others.numbers).unwrap_or_default();
+            ranked.groups.iter().for_each(|(_, group)| reported.add(group));
+            prop_assert_eq!(all_of(&reported), all_of(&ranked.total));
+            prop_assert_eq!(all_of(&reported), all_of(&truth));
             let weights = ranked.groups.iter().map(|(_, group)| weight(group, &ranked.total));
             prop_assert!(weights.is_sorted_by(|a, b| a >= b));
         }

@@ -1,4 +1,4 @@
-//! What the whole stack's part of a report says of the difference of two moments.
+//! The whole stack's part of a report, as the difference of two snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,21 +18,21 @@ use crate::model::snapshot::{FamilyCounters, OriginCounters, StackCounters, comb
 /// What of the stack is measured in a span.
 pub struct Measured<'a> {
     pub info: &'a StackInfo,
-    /// From how many nanoseconds on calls are told one by one, if they are.
+    /// Calls that take this many nanoseconds are reported one by one, if requested.
     pub slower_ns: Option<u64>,
-    /// Layers that were detached, and when and why.
+    /// Detached layers, with the time and the reason.
     pub detached: BTreeMap<Layer, String>,
-    /// Those of them of which nothing is left in the numbers.
+    /// Detached layers that have no numbers at all in the span.
     pub gone: BTreeSet<Layer>,
 }
 
 impl Measured<'_> {
-    /// Those that are measured, in the order of the stack.
+    /// The measured rows, in the order of the stack.
     pub fn rows(&self) -> impl Iterator<Item = Row> {
         rows(self).into_iter().filter(|row| self.has(*row))
     }
 
-    /// Whether a layer below the system calls is.
+    /// Whether a layer below the system calls is measured.
     pub fn is_split(&self) -> bool {
         let mut layers = self.rows().filter(|row| !row.is_wait());
         layers.any(|row| row != Row::Layer(Layer::Syscall))
@@ -51,7 +51,7 @@ impl Measured<'_> {
     }
 }
 
-/// The rows of every family, in the order of the stack. A file system that the kernel does not have is none of them.
+/// The rows of every family, in the order of the stack, without file systems that the kernel does not have.
 fn rows(measured: &Measured<'_>) -> Vec<Row> {
     let layers = measured.info.layers.iter().map(|(layer, _)| *layer);
     let layers = layers.filter(|layer| *layer != Layer::Blk).map(Row::Layer);
@@ -103,7 +103,7 @@ pub fn report(measured: &Measured<'_>, before: &StackCounters, after: &StackCoun
     }
 }
 
-/// Why a row has none of what it should have, or none since its layer was detached; `None` when it has all of it.
+/// Why a row lacks some or all of its time; `None` if it is complete.
 fn not_measured(row: Row, measured: &Measured<'_>) -> Option<NotMeasured> {
     let is_of_requests = matches!(row, Row::Queue | Row::Device);
     let known = measured.has(row);
@@ -138,12 +138,13 @@ fn family_report(family: Family, difference: FamilyCounters, rows: &[Row], measu
     let classes = ReadClass::ALL
         .into_iter()
         .zip(difference.class_calls.iter().zip(difference.class_bytes));
-    // Without requests nobody waits for own ones.
+    // Without requests, no thread can be seen waiting for its own.
     let all_requests = measured.has(Row::Device) && !measured.detached.contains_key(&Layer::Blk);
     let classes = classes.filter(|_| family == Family::Read && all_requests);
     FamilyReport {
         family,
-        // The rows of a call are its time. A sum of its own could be read while a call is in it, and not yet in its rows.
+        // The time of a call is the sum of its rows. A separate sum could include a call whose rows are not yet
+        // complete.
         total_ns: difference.rows.iter().fold(0, |sum, ns| sum.saturating_add(*ns)),
         bytes: difference.bytes,
         errors: difference.errors,
@@ -156,8 +157,7 @@ fn family_report(family: Family, difference: FamilyCounters, rows: &[Row], measu
     }
 }
 
-/// The difference of two readings of one group, of which the first one may not have been there; families without a call left
-/// out.
+/// The difference of two readings of a group, the first of which may not exist. Families without calls are left out.
 pub fn of_group(
     measured: &Measured<'_>,
     before: Option<&StackCounters>,
@@ -166,8 +166,8 @@ pub fn of_group(
     let rows = rows(measured);
     let nothing = FamilyCounters::default();
     let pairs = Family::ALL.into_iter().zip(&after.families).enumerate();
-    let families = pairs.map(|(place, (family, after))| {
-        let before = before.and_then(|before| before.families.get(place)).unwrap_or(&nothing);
+    let families = pairs.map(|(index, (family, after))| {
+        let before = before.and_then(|before| before.families.get(index)).unwrap_or(&nothing);
         let mut difference = after.combined(before, u64::wrapping_sub);
         difference.extremes = after.extremes;
         let report = family_report(family, difference, &rows, measured);
@@ -184,12 +184,12 @@ pub fn of_group(
 
 fn not_waited(before: &[OriginCounters], after: &[OriginCounters]) -> Vec<OriginReport> {
     let pairs = after.iter().zip(before);
-    let reports = pairs.enumerate().map(|(place, (after, before))| {
+    let reports = pairs.enumerate().map(|(index, (after, before))| {
         let [requests, bytes, queue_ns, device_ns] = combined(after, before, u64::wrapping_sub);
-        let place = place as u32;
+        let index = index as u32;
         OriginReport {
-            origin: Origin::ALL[(place / DIRECTIONS) as usize],
-            is_write: place % DIRECTIONS == 1,
+            origin: Origin::ALL[(index / DIRECTIONS) as usize],
+            is_write: index % DIRECTIONS == 1,
             requests,
             bytes,
             queue_ns,
@@ -219,11 +219,11 @@ mod tests {
         };
         let reason = |row, measured: &Measured<'_>| not_measured(row, measured).map(|missing| missing.reason);
         let ext4 = Row::Layer(Layer::Ext4);
-        let told = "detached 3.0 s after the start: what they do is in the layer above";
-        assert_eq!(reason(ext4, &measured).as_deref(), Some(told));
+        let reported = "detached 3.0 s after the start: what they do is in the layer above";
+        assert_eq!(reason(ext4, &measured).as_deref(), Some(reported));
         assert!(measured.has(ext4));
         measured.gone.insert(Layer::Ext4);
-        assert_eq!(reason(ext4, &measured).as_deref(), Some(told));
+        assert_eq!(reason(ext4, &measured).as_deref(), Some(reported));
         assert!(!measured.has(ext4));
         let others = rows(&measured).into_iter().filter(|row| *row != ext4);
         assert!(
@@ -236,7 +236,7 @@ mod tests {
         measured.detached.insert(Layer::Blk, "detached".to_owned());
         let gone: Vec<Row> = rows(&measured).into_iter().filter(|row| !measured.has(*row)).collect();
         assert_eq!(gone, [ext4, Row::Queue, Row::Device]);
-        let told = "detached: waits for requests are in the row of others' I/O";
-        assert_eq!(reason(Row::Device, &measured).as_deref(), Some(told));
+        let reported = "detached: waits for requests are in the row of others' I/O";
+        assert_eq!(reason(Row::Device, &measured).as_deref(), Some(reported));
     }
 }

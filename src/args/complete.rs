@@ -1,8 +1,8 @@
-//! Completions: what may stand at the cursor of a shell.
+//! Completions: what a shell may insert at the cursor.
 //!
-//! The shell's part is a few lines that ask this program at each Tab, since the processes and disks of that moment are no text
-//! that could be generated. Its options and verbs come from the definition of the command line. Files, and what follows
-//! `--`, the shell knows best.
+//! The shell's part is a few lines that run this program at each Tab, because processes and disks change and cannot be
+//! part of a generated script. Options and verbs come from the definition of the command line. The shell itself
+//! completes files and whatever follows `--`.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -11,21 +11,20 @@ use std::fmt;
 use clap::{Arg, Command, ValueHint};
 
 use crate::catalog::Layer;
-use crate::kernel::{self, disk};
-use crate::process;
+use crate::kernel::{self, disk, processes};
 use crate::user;
 
-/// What may stand at the cursor. As text, the first line says which of these it is.
+/// What may be inserted at the cursor. When printed, the first line says which kind of answer follows.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer {
     Values(Vec<Candidate>),
     Files,
     Directories,
-    /// The line of another command, which begins at this word. The program's name is word 0.
+    /// The command line of another program, which begins at this word. The tool's name is word 0.
     Command(usize),
 }
 
-/// A word, and what it is.
+/// A word and its description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     pub value: String,
@@ -49,7 +48,7 @@ impl fmt::Display for Answer {
     }
 }
 
-/// Answers a question: `words` are those behind the program's name, the last one is the one at the cursor.
+/// Completes a line: `words` follow the program's name, and the last one is at the cursor.
 #[must_use]
 pub fn answer(words: &[OsString]) -> Answer {
     let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -63,7 +62,7 @@ pub fn answer(words: &[OsString]) -> Answer {
     let mut positionals = 0;
     for (at, word) in before.iter().enumerate() {
         match option {
-            // Bash takes `--by=file` for three words.
+            // Bash splits `--by=file` into three words.
             Some(_) if word == "=" => {}
             Some(_) => option = None,
             None if word == "--" && command.get_positionals().any(Arg::is_last_set) => return Answer::Command(at + 2),
@@ -102,7 +101,8 @@ pub fn answer(words: &[OsString]) -> Answer {
     Answer::Values(known)
 }
 
-/// The option with a value that a word names, and that value, as far as it is in the same word: `-p`, `-p47`, `-Sp`, `--pid=47`.
+/// The option with a value that a word names, and as much of the value as is in the same word: `-p`, `-p47`, `-Sp`,
+/// `--pid=47`.
 fn option_of<'a>(command: &'a Command, word: &'a str) -> Option<(&'a Arg, Option<&'a str>)> {
     let takes_value = |arg: &&Arg| arg.get_num_args().is_some_and(|range| range.takes_values());
     if let Some(long) = word.strip_prefix("--") {
@@ -120,7 +120,7 @@ fn option_of<'a>(command: &'a Command, word: &'a str) -> Option<(&'a Arg, Option
     })
 }
 
-/// What the value of an option, of which `begun` is there, may be; `prefix` stands before it in the same word.
+/// Candidates for the value of an option, of which `begun` has been typed; `prefix` precedes it in the same word.
 fn value(arg: &Arg, prefix: &str, begun: &str) -> Answer {
     match arg.get_value_hint() {
         ValueHint::FilePath => return Answer::Files,
@@ -128,14 +128,14 @@ fn value(arg: &Arg, prefix: &str, begun: &str) -> Answer {
         _ => {}
     }
     let mut candidates = values(arg);
-    // Only the last one of a list is to be completed, and each is named once.
+    // Only the last element of a list is completed, and no value is offered twice.
     let list = arg.get_value_delimiter().and_then(|delimiter| begun.rfind(delimiter));
     let (done, begun) = begun.split_at(list.map_or(0, |at| at + 1));
     candidates.retain(|candidate| !done.split(',').any(|one| one == candidate.value));
     Answer::Values(matching(candidates, &format!("{prefix}{done}"), begun))
 }
 
-/// Those that begin as it is written, each as a whole word.
+/// The candidates that begin with the typed text, each as a whole word.
 fn matching(candidates: impl IntoIterator<Item = Candidate>, prefix: &str, begun: &str) -> Vec<Candidate> {
     let fitting = candidates
         .into_iter()
@@ -148,7 +148,7 @@ fn matching(candidates: impl IntoIterator<Item = Candidate>, prefix: &str, begun
         .collect()
 }
 
-/// The options that the help shows; of those with a short and a long name the long one, but for `-` alone.
+/// The options shown in the help: long names first, then short ones.
 fn options(command: &Command) -> Vec<Candidate> {
     let shown = || command.get_arguments().filter(|arg| !arg.is_hide_set());
     let long = shown().filter_map(|arg| Some(candidate(&format!("--{}", arg.get_long()?), arg.get_help())));
@@ -156,7 +156,7 @@ fn options(command: &Command) -> Vec<Candidate> {
     long.chain(short).collect()
 }
 
-/// All values that an option may have, if they can be enumerated.
+/// All values of an option, if they can be enumerated.
 fn values(arg: &Arg) -> Vec<Candidate> {
     let described = |(value, about): (String, String)| Candidate { value, about };
     match arg.get_id().as_str() {
@@ -183,9 +183,9 @@ fn values(arg: &Arg) -> Vec<Candidate> {
     }
 }
 
-/// All processes but the one that answers.
+/// All processes except this one.
 fn others() -> impl Iterator<Item = (u32, String)> {
-    process::names().filter(|(pid, _)| *pid != std::process::id())
+    processes::names().filter(|(pid, _)| *pid != std::process::id())
 }
 
 fn layers() -> Vec<Candidate> {
@@ -205,7 +205,7 @@ fn layers() -> Vec<Candidate> {
     .collect()
 }
 
-/// Columns that a list has for what a candidate is.
+/// Columns for the description of a candidate.
 const ROOM: usize = 60;
 
 fn candidate(value: &str, help: Option<&clap::builder::StyledStr>) -> Candidate {
@@ -228,7 +228,7 @@ mod tests {
     use crate::args;
     use crate::fuzz;
 
-    /// The words at the cursor for a line, a blank at whose end begins a new word.
+    /// Completes `line`; a blank at its end begins a new word.
     fn at(line: &str) -> Answer {
         answer(&line.split(' ').map(OsString::from).collect::<Vec<_>>())
     }
@@ -312,7 +312,7 @@ mod tests {
     fn another_commands_line_is_its_own() {
         assert_eq!(at("-T vfs -- "), Answer::Command(4));
         assert_eq!(at("-- compare --b"), Answer::Command(2));
-        // The value of an option.
+        // Here `--` is the value of an option.
         assert_ne!(at("-o -- "), Answer::Command(3));
     }
 
@@ -336,10 +336,10 @@ mod tests {
         assert_eq!(offered("compare --"), ["--help"]);
     }
 
-    /// An option that is added has to say what its value is, if a shell can know that.
+    /// Every new option must have a completion, or be listed as one whose value a shell cannot know.
     #[test]
-    fn every_option_with_a_value_is_thought_of() {
-        /// Of these it cannot.
+    fn every_option_with_a_value_has_candidates() {
+        /// Options with values that cannot be enumerated.
         const FREE: [&str; 8] = [
             "slower", "interval", "count", "duration", "budget", "top", "without", "command",
         ];
@@ -347,7 +347,7 @@ mod tests {
         for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
             let takes_value = arg.get_num_args().is_some_and(|range| range.takes_values());
             let is_free = FREE.contains(&arg.get_id().as_str());
-            // There may be no disk.
+            // The machine may have no disk.
             let is_known = value(arg, "", "") != Answer::Values(Vec::new()) || arg.get_id() == "disk";
             assert!(!takes_value || is_free != is_known, "{}", arg.get_id());
         }

@@ -1,4 +1,4 @@
-//! What is asked for, as types in which a contradiction cannot be written.
+//! The validated options, in types that cannot hold contradictory combinations.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub struct Options {
     pub output: Output,
 }
 
-/// What is measured, whose calls, and how.
+/// What to measure, for whom, and how.
 #[derive(Debug, Clone)]
 pub struct Measure {
     pub scope: Scope,
@@ -28,17 +28,17 @@ pub struct Measure {
     pub talk: Talk,
 }
 
-/// Layers, and what is reported of them.
+/// The layers to measure, and what to report about them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
-    /// Those above `blk`, in the order of the stack, each once.
+    /// The layers above `blk`, in stack order, each once.
     pub upper: Vec<Layer>,
-    /// `None`: no requests.
+    /// `None`: requests are not measured.
     pub requests: Option<Requests>,
     pub detail: Detail,
 }
 
-/// Of the layer `blk`.
+/// How requests are measured at `blk`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Requests {
     /// Times include the queue.
@@ -48,13 +48,13 @@ pub struct Requests {
 /// How much is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
-    /// The whole stack, in which no layer was named.
+    /// The whole stack: no layer was named.
     WholeStack(Option<Groups>),
-    /// The whole stack of each call of this length and more.
+    /// The whole stack of each call that takes this long or longer.
     SlowCalls(Duration),
-    /// Each of the layers by itself. They were named: that one of them cannot be measured is an error, not a remark.
+    /// Each named layer on its own. A named layer that cannot be measured is an error, not a note.
     Named(Option<Groups>),
-    /// Each layer that there is by itself.
+    /// Each available layer on its own.
     Each,
 }
 
@@ -62,14 +62,14 @@ pub enum Detail {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Groups {
     pub by: By,
-    /// How many have numbers of their own, the largest first; more than 0.
+    /// How many groups are reported individually, the largest first; more than 0.
     pub top: usize,
-    /// How many there is room for; `None`: as many as usual.
+    /// The number of groups that can be counted; `None`: the default.
     pub room: Option<u32>,
 }
 
 impl Scope {
-    /// In the order of the stack.
+    /// The layers in stack order.
     #[must_use]
     pub fn layers(&self) -> Vec<Layer> {
         let blk = self.requests.map(|_| Layer::Blk);
@@ -84,19 +84,19 @@ impl Scope {
         }
     }
 
-    /// The times of requests include the queue.
+    /// Whether the times of requests include the queue.
     #[must_use]
     pub fn is_queued(&self) -> bool {
         self.requests.is_some_and(|requests| requests.queued)
     }
 
-    /// Layers were named.
+    /// Whether layers were named.
     #[must_use]
     pub fn is_named(&self) -> bool {
         matches!(self.detail, Detail::Named(_))
     }
 
-    /// Every moment of a call is given to a row.
+    /// Whether each moment of a call is charged to a row.
     #[must_use]
     pub fn is_whole_stack(&self) -> bool {
         matches!(self.detail, Detail::WholeStack(_) | Detail::SlowCalls(_))
@@ -110,7 +110,7 @@ impl Scope {
         }
     }
 
-    /// Calls of this length and more are reported one by one.
+    /// Calls that take this long or longer are reported one by one.
     #[must_use]
     pub fn slower(&self) -> Option<Duration> {
         match self.detail {
@@ -120,48 +120,48 @@ impl Scope {
     }
 }
 
-/// Whose calls and requests, and on what. By default all.
+/// Whose calls and requests are measured, and on which files. The default is all.
 #[derive(Debug, Clone, Default)]
 pub struct Target {
     pub whose: Whose,
-    /// This control group, and those below it.
+    /// This control group and those below it.
     pub cgroup: Option<PathBuf>,
-    /// Threads of this name: 1 to 15 bytes.
+    /// Threads of this name, of 1 to 15 bytes.
     pub comm: Option<String>,
     pub disk: Option<String>,
     /// Calls on this file only.
     pub file: Option<PathBuf>,
-    /// Sockets, pipes, terminals and the like, too.
+    /// Include sockets, pipes, terminals and the like.
     pub all_files: bool,
 }
 
-/// Whose.
+/// Whose calls are measured.
 #[derive(Debug, Clone, Default)]
 pub enum Whose {
     #[default]
     Everybody,
-    /// Of these processes, in the order of their numbers, each once, at least one.
+    /// These processes, sorted by number and without duplicates; at least one.
     Processes {
         pids: Vec<u32>,
-        /// And their descendants.
+        /// Include their descendants.
         follow: bool,
     },
-    /// Of a command that is started, and its descendants.
+    /// A command that the tool starts, and its descendants.
     Command(CommandLine),
 }
 
-/// A command to be started.
+/// A command to start.
 #[derive(Debug, Clone)]
 pub struct CommandLine {
     /// Not empty.
     pub program: OsString,
     pub arguments: Vec<OsString>,
-    /// `None`: as who runs the tool.
+    /// `None`: the user who runs the tool.
     pub user: Option<String>,
 }
 
 impl CommandLine {
-    /// The program first.
+    /// The program and its arguments.
     pub fn words(&self) -> impl Iterator<Item = &OsString> {
         std::iter::once(&self.program).chain(&self.arguments)
     }
@@ -176,7 +176,7 @@ impl Target {
         }
     }
 
-    /// Descendants are traced, too.
+    /// Whether descendants are traced.
     #[must_use]
     pub fn follows(&self) -> bool {
         match self.whose {
@@ -194,48 +194,48 @@ impl Target {
         }
     }
 
-    /// Only some processes' calls are measured.
+    /// Whether only the calls of some processes are measured.
     #[must_use]
     pub fn is_of_processes(&self) -> bool {
         !matches!(self.whose, Whose::Everybody) || self.cgroup.is_some() || self.comm.is_some()
     }
 
-    /// Only some calls are measured.
+    /// Whether only some calls are measured.
     #[must_use]
     pub fn is_filtered(&self) -> bool {
         self.is_of_processes() || self.disk.is_some() || self.file.is_some()
     }
 }
 
-/// How long it is measured, and how often reported.
+/// How long to measure, and how often to report.
 #[derive(Debug, Clone, Default)]
 pub struct Span {
-    /// `None`: there is one report, at the end.
+    /// `None`: one report, at the end.
     pub intervals: Option<Intervals>,
-    /// `None`: until something else ends the run.
+    /// `None`: the run lasts until something else ends it.
     pub duration: Option<Duration>,
-    /// Layers are detached when measuring takes more than that.
+    /// Layers are detached when measuring costs more than this.
     pub budget: Option<CpuShare>,
 }
 
-/// Reports one after the other.
+/// Reports at regular intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Intervals {
     /// More than 0.
     pub length: Duration,
-    /// The run ends after so many, more than 0.
+    /// The run ends after this many reports, more than 0.
     pub count: Option<u64>,
 }
 
-/// Where reports go, and in what form.
+/// Where reports go, and in which form.
 #[derive(Debug, Clone)]
 pub struct Output {
     pub form: Form,
-    /// `None`: standard output, or standard error where there is a command; `-`: standard output.
+    /// `None`: standard output, or standard error if there is a command; `-`: standard output.
     pub path: Option<PathBuf>,
-    /// Reports go to this file as JSON Lines, too.
+    /// Reports are also written to this file, as JSON Lines.
     pub export_json: Option<PathBuf>,
-    /// What reports are made of is kept in this file.
+    /// The snapshots from which reports are computed are saved in this file.
     pub save_snapshots: Option<PathBuf>,
 }
 
@@ -246,7 +246,7 @@ pub enum Form {
         unit: Unit,
         /// Tables only.
         summary: bool,
-        /// A line for each report, of which there are several.
+        /// One line for each report of several.
         oneline: bool,
     },
     Json(json::Form),
@@ -255,13 +255,13 @@ pub enum Form {
 }
 
 impl Output {
-    /// Some of the reports are for programs, which want all that is known.
+    /// Whether some reports are JSON, which has every number.
     #[must_use]
     pub fn has_json(&self) -> bool {
         matches!(self.form, Form::Json(_)) || self.export_json.is_some()
     }
 
-    /// What times are counted in.
+    /// The unit of times.
     #[must_use]
     pub fn unit(&self) -> Unit {
         match self.form {
@@ -270,20 +270,20 @@ impl Output {
         }
     }
 
-    /// A line for each report.
+    /// Whether each report is one line.
     #[must_use]
     pub fn is_oneline(&self) -> bool {
         matches!(self.form, Form::Text { oneline: true, .. })
     }
 }
 
-/// How much is said beside the reports.
+/// How much is printed besides the reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Talk {
     /// No notes, no progress.
     Quiet,
     Usual,
-    /// How each operation is measured, too.
+    /// Also how each operation is measured.
     Verbose,
 }
 
@@ -291,10 +291,10 @@ pub enum Talk {
 #[derive(Debug, Clone)]
 pub struct Hooks {
     pub choice: Choice,
-    /// Functions that are taken for missing.
+    /// Functions that are treated as missing.
     pub without: Vec<String>,
-    /// Where symbols are taken from.
+    /// The file from which symbols are read.
     pub vmlinux: Option<PathBuf>,
-    /// Starts are kept in a table of this size even where the kernel has something better.
+    /// Keep starts in a table of this size even if the kernel has task storage.
     pub starts: Option<u32>,
 }

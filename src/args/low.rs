@@ -1,4 +1,4 @@
-//! The command line as it is typed.
+//! The command line as typed.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -23,15 +23,15 @@ Examples:
                                            the same for a disk and its files, for ten seconds
   IOStackBreakdown --slower 10ms           each call of 10 ms or longer, as it ends
   IOStackBreakdown --by file -T ext4 -S    operations of each file, the busiest first
-  IOStackBreakdown -- fio job.fio          run a command, and trace all that it starts
+  IOStackBreakdown -- fio job.fio          run a command, trace it and its descendants
   IOStackBreakdown compare OLD.json NEW.json
                                            what differs between two runs of --json";
 
-/// What the manual says of times, too.
+/// How times are written; the manual has it, too.
 pub const TIMES: &str = "\
 TIME and INTERVAL are a number, decimals allowed, with its unit: ns, us, ms, s, m or h. A number alone is seconds.";
 
-/// One line for each form, which the manual has, too.
+/// One line for each form; the manual has it, too.
 pub const USAGE: &str = "IOStackBreakdown [OPTIONS] [INTERVAL [COUNT]] [-- COMMAND...]
        IOStackBreakdown compare BEFORE.json AFTER.json
        IOStackBreakdown help [VERB]";
@@ -61,7 +61,7 @@ pub struct Raw {
     /// ends with a summary; with --verbose or --json, with the whole report
     #[arg(long, value_name = "TIME", value_parser = threshold, conflicts_with_all = ["folded", "check"])]
     pub slower: Option<Duration>,
-    /// Print a report every INTERVAL, and start again
+    /// Print a report every INTERVAL; each covers its own interval
     #[arg(value_name = "INTERVAL", value_parser = time_span)]
     pub interval: Option<Duration>,
     /// Stop after COUNT reports
@@ -70,17 +70,17 @@ pub struct Raw {
     /// Stop after TIME, such as 10s, 500ms, 2m
     #[arg(long, value_name = "TIME", value_parser = time_span)]
     pub duration: Option<Duration>,
-    /// Detach the layer that saves most when measuring took more than PERCENT of one CPU in a second (on 8 CPUs, 800 are all
-    /// of them), and another if it still does; end the run when none saves enough. Each is reported at once
+    /// When measuring took more than PERCENT of one CPU in a second (800 is all of 8 CPUs), detach the layer that saves most,
+    /// and another if that is not enough; end the run when none saves enough. Each is reported at once
     #[arg(long, value_name = "PERCENT", value_parser = percent, conflicts_with = "check")]
     pub budget: Option<CpuShare>,
-    /// Run COMMAND, trace it and all that it starts, and stop when it ends
+    /// Run COMMAND, trace it and its descendants, and stop when it ends
     #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
     /// Run COMMAND as this user
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
-    /// Use this kind of hook, not the one that suits this kernel best
+    /// Use this kind of hook instead of the best one for this kernel
     #[arg(long, value_enum, default_value_t = Choice::Auto, hide_short_help = true)]
     pub probe: Choice,
     /// Pretend that the kernel lacks FUNCTION (can be repeated)
@@ -152,7 +152,7 @@ pub struct Filters {
     /// Only calls on this file, by whatever name
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub file: Option<PathBuf>,
-    /// Also sockets, pipes, terminals and the like
+    /// Include sockets, pipes, terminals and the like
     #[arg(long)]
     pub all_files: bool,
 }
@@ -171,31 +171,31 @@ pub struct Output {
     /// Write the report to FILE (- for stdout)
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
-    /// Print JSON Lines, always in nanoseconds and with histograms, whatever -m, -u and -S say; compact: without what was never called
+    /// Print JSON Lines, always in nanoseconds and with histograms, whatever -m, -u and -S say; compact: leave out what was never called
     #[arg(long, value_name = "FORM", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "full")]
     pub json: Option<Form>,
     /// Also write the reports to FILE as JSON Lines
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "check")]
     pub export_json: Option<PathBuf>,
-    /// Split the report by process, file, disk or control group (1,024 at most): the largest, and all others together
+    /// Split the report by process, file, disk or control group (1,024 at most): one report for each of the largest, and one for all others
     #[arg(long, value_name = "WHAT", value_enum, conflicts_with = "check")]
     pub by: Option<By>,
-    /// With --by: how many are reported, the largest first
+    /// With --by: report this many groups, the largest first
     #[arg(long, value_name = "N", default_value_t = 10, requires = "by", value_parser = clap::value_parser!(u32).range(1..))]
     pub top: u32,
     /// Print the whole stack as folded stacks, in nanoseconds, for flame graph tools
     #[arg(long, conflicts_with_all = ["json", "layers"])]
     pub folded: bool,
-    /// With INTERVAL: print one line for each report, as vmstat does, and the heading again on each screen
+    /// With INTERVAL: print one line for each report, as vmstat does, and repeat the heading on each screen
     #[arg(long, requires = "interval", conflicts_with_all = ["json", "folded", "by", "slower", "verbose", "check"])]
     pub oneline: bool,
-    /// Show how each operation is measured, and what each probe saw and cost
+    /// Show how each operation is measured, and how often each probe ran and what it cost
     #[arg(long)]
     pub verbose: bool,
     /// Leave out notes (how layers are measured, what is not measured), progress and the time left
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Try each probe on files in a new directory (in TMPDIR, else /var/tmp, /tmp or here), and show which ones work on this machine
+    /// Try each probe on files in a new directory (in TMPDIR, else /var/tmp, /tmp or the current one), and show which work on this machine
     #[arg(long, conflicts_with_all = ["pids", "disk", "queued", "cgroup", "comm", "file", "all_files", "interval", "duration", "command", "json", "output"])]
     pub check: bool,
 }

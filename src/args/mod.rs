@@ -25,28 +25,28 @@ pub use self::high::{
 };
 pub use self::low::{TIMES, USAGE};
 
-/// What is asked for: the verb, and what it needs.
+/// What to do: the verb with its options.
 #[derive(Debug)]
 pub enum Command {
-    /// Measure, and report.
+    /// Measure and report.
     Trace(Options),
     /// `--check`: try every probe.
     Check(Measure),
-    /// Print the reports of counters that were kept.
+    /// Print reports of saved counters.
     Print { from: PathBuf, options: Options },
-    /// `compare`: two files instead of a run.
+    /// `compare`: compare two files.
     Compare { before: PathBuf, after: PathBuf },
-    /// A shell asks what may stand at the cursor: the words up to there.
+    /// A shell asks for completions of the words up to the cursor.
     Complete(Vec<OsString>),
-    /// `--help`, `--version` or `--completions`: this text, and success.
+    /// `--help`, `--version` or `--completions`: print this text and exit with status 0.
     Text(String),
 }
 
-/// What the command line may have, for manuals and completions.
+/// The definition of the command line, for the manual and completions.
 #[must_use]
 pub fn command() -> clap::Command {
     let mut command = Raw::command();
-    // The verb that clap adds.
+    // Adds clap's verb `help`.
     command.build();
     command.mut_subcommand("help", |help| help.about("Print this help, or that of a verb"))
 }
@@ -54,7 +54,7 @@ pub fn command() -> clap::Command {
 /// Parses the arguments, the program's name first.
 ///
 /// # Errors
-/// One line, of wrong usage.
+/// Wrong usage, in one line.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, String> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     if arguments.last().is_some_and(|last| last == "--") {
@@ -90,7 +90,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, S
 
 const COMPARE: &str = "compare takes two files written by --json: compare BEFORE.json AFTER.json";
 
-/// A better line than clap's, where what was meant can be seen.
+/// A better message than clap's, if the mistake is recognised.
 fn advice(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
     if arguments.get(1).is_some_and(|verb| verb == "compare") {
         return Some(COMPARE.to_owned());
@@ -102,7 +102,7 @@ fn advice(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
     let word = match (error.kind(), text(ContextKind::InvalidArg)?) {
         (ErrorKind::ValueValidation, "[INTERVAL]" | "[COUNT]") => text(ContextKind::InvalidValue)?,
         (ErrorKind::UnknownArgument, option) if option.starts_with('-') => {
-            // It may be the option of a command that stands before it.
+            // The word may be an option of a command that precedes it.
             let at = arguments
                 .iter()
                 .position(|argument| argument.to_string_lossy().starts_with(option))?;
@@ -142,7 +142,7 @@ fn one_line(error: &clap::Error) -> String {
         line = format!("{line}; did you mean {similar}?");
     }
     if line.ends_with(':') {
-        // The names are on the lines that follow.
+        // The names are on the following lines.
         let rest: Vec<&str> = text
             .lines()
             .skip(1)
@@ -154,7 +154,7 @@ fn one_line(error: &clap::Error) -> String {
     format!("{line} (see --help)")
 }
 
-/// Makes options of what was typed, where they do not contradict each other.
+/// Turns the raw arguments into options, unless they contradict each other.
 fn validate(raw: Raw) -> Result<Options, String> {
     let layers = layers(&raw.layers)?;
     check_scope(&raw, layers.as_deref())?;
@@ -222,7 +222,7 @@ fn validate(raw: Raw) -> Result<Options, String> {
     })
 }
 
-/// What layers do not go with. `layers`: those that were named.
+/// Checks which options the layers allow. `layers`: the named ones.
 fn check_scope(raw: &Raw, layers: Option<&[Layer]>) -> Result<(), String> {
     let names = |layer| layers.is_some_and(|layers| layers.contains(&layer));
     if raw.filters.queued && layers.is_some() && !names(Layer::Blk) {
@@ -230,21 +230,21 @@ fn check_scope(raw: &Raw, layers: Option<&[Layer]>) -> Result<(), String> {
     }
     if raw.filters.disk.is_some() && layers == Some(&[Layer::Syscall]) {
         return Err(
-            "-d needs a layer that knows disks or files, and syscall alone does not; add vfs, blk or a file system to -T"
+            "-d needs a layer with disks or files, and syscall alone has neither; add vfs, blk or a file system to -T"
                 .into(),
         );
     }
     if raw.filters.disk.is_some() && names(Layer::Nfs) {
-        return Err("-d selects files on a disk, and those of nfs are on none; leave out -d or nfs".to_owned());
+        return Err("-d selects files on a disk, and nfs files are on none; leave out -d or nfs".to_owned());
     }
     if raw.filters.file.is_some() && names(Layer::Blk) {
-        return Err("--file needs calls, and requests at blk do not know their file; leave blk out".to_owned());
+        return Err("--file selects calls, and the file of a request at blk is not known; leave out blk".to_owned());
     }
     if raw.slower.is_some() && raw.output.by.is_some() {
-        return Err("--slower reports the process and the file of each call; leave --by out".to_owned());
+        return Err("--slower reports the process and the file of each call; leave out --by".to_owned());
     }
     if raw.slower.is_some() && layers.is_some() {
-        return Err("--slower reports where a call's time went in the whole stack; leave -T out".to_owned());
+        return Err("--slower reports where a call's time went in the whole stack; leave out -T".to_owned());
     }
     Ok(())
 }
@@ -300,7 +300,7 @@ fn form(output: &low::Output) -> Form {
     }
 }
 
-/// The layers named, in the order of the stack; `None` where none was, or all.
+/// The named layers in stack order; `None` for none or `all`.
 fn layers(names: &[String]) -> Result<Option<Vec<Layer>>, String> {
     let is_all = |name: &String| name == "all";
     let known = Layer::ALL.map(Layer::name).join(", ");
@@ -417,7 +417,7 @@ mod tests {
         }
     }
 
-    /// A number alone is the same length of time wherever a time is asked for.
+    /// A number alone has the same unit in every option that takes a time.
     #[test]
     fn every_time_is_written_the_same_way() {
         for (text, expected) in [
@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_are_split_by_what_is_asked_for() {
+    fn reports_are_split_as_requested() {
         let groups = |words| parse_words(words).unwrap().measure.scope.groups();
         let (top, room) = (10, None);
         let by = By::Cgroup;
@@ -636,7 +636,7 @@ mod tests {
         }
     }
 
-    /// Options with what they may or may not be followed by, any text, and what is no text.
+    /// Options followed by valid values, other options, text, or bytes that are not text.
     fn arguments() -> impl Strategy<Value = Vec<OsString>> {
         let known = prop::sample::select(vec![
             "-T",

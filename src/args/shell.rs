@@ -1,11 +1,11 @@
-//! Shells that have completions, and their part of these.
+//! Shells with completions, and their scripts.
 
 use clap::ValueEnum;
 
-/// The first argument of a shell's question; the words up to the cursor follow.
+/// The first argument when a shell asks for completions; the words up to the cursor follow.
 pub const QUESTION: &str = "--complete";
 
-/// A shell that has completions.
+/// A shell with completions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Shell {
     Bash,
@@ -14,7 +14,7 @@ pub enum Shell {
 }
 
 impl Shell {
-    /// What the shell is to read.
+    /// The script that the shell sources.
     #[must_use]
     pub fn script(self) -> String {
         let script = match self {

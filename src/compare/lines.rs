@@ -1,4 +1,4 @@
-//! Lines of a file that somebody names: one at a time, of bounded length, and nothing that would be waited for without end.
+//! Reads a user's file line by line, with bounded line length, and without blocking forever.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -9,27 +9,27 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use crate::view::text::number::decimal_bytes;
 
-/// The longest line that is read. Reports that are split by hundreds of files are shorter.
+/// The longest line that is read. Reports split by hundreds of files are shorter.
 const LONGEST: usize = 64 << 20;
 
-/// A file, or a pipe as `<(COMMAND)` is one.
+/// A file, or a pipe such as `<(COMMAND)`.
 pub struct Lines {
     name: String,
     reader: BufReader<File>,
     line: Vec<u8>,
     longest: usize,
     is_pipe: bool,
-    /// Of the line that was read last, from 1.
+    /// The number of the last line read, from 1.
     number: u64,
 }
 
 impl Lines {
     /// # Errors
-    /// One line: it cannot be opened, or is neither.
+    /// One line: it cannot be opened, or is neither a file nor a pipe.
     pub fn open(path: &Path) -> Result<Self, String> {
         let name = format!("'{}'", path.display());
-        let failed = |error: io::Error| format!("{name} cannot be read: {error}");
-        // The open itself would wait for a writer of a FIFO.
+        let failed = |error: io::Error| format!("cannot read {name}: {error}");
+        // Otherwise opening a FIFO would wait for a writer.
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
         let file = File::options()
             .read(true)
@@ -41,7 +41,7 @@ impl Lines {
             let is = if kind.is_dir() { "a directory" } else { "a device" };
             return Err(format!("{name} is {is}; compare takes two files of --json"));
         }
-        // Who writes to a pipe is waited for; without a writer, it is at its end.
+        // Reads from a pipe wait for its writer; without a writer they return end of file.
         fcntl(&file, FcntlArg::F_SETFL(OFlag::empty())).map_err(|error| failed(error.into()))?;
         Ok(Self {
             name,
@@ -53,7 +53,7 @@ impl Lines {
         })
     }
 
-    /// The next line, without its end; `None` after the last one.
+    /// The next line, without its line feed; `None` at the end.
     ///
     /// # Errors
     /// One line: it cannot be read, or is too long.
@@ -62,7 +62,7 @@ impl Lines {
         let mut limited = (&mut self.reader).take(self.longest as u64 + 1);
         let read = limited.read_until(b'\n', &mut self.line);
         match read {
-            Err(error) => return Err(format!("{} cannot be read: {error}", self.name)),
+            Err(error) => return Err(format!("cannot read {}: {error}", self.name)),
             Ok(0) => return Ok(None),
             Ok(_) => self.number += 1,
         }
@@ -70,21 +70,21 @@ impl Lines {
             self.line.pop();
         }
         if self.line.len() > self.longest {
-            let (place, longest) = (self.place(), decimal_bytes(self.longest as u64));
-            return Err(format!("{place} is longer than {longest}, which no report is"));
+            let (location, longest) = (self.location(), decimal_bytes(self.longest as u64));
+            return Err(format!("{location} is longer than {longest}, which no report is"));
         }
         Ok(Some(&self.line))
     }
 
-    /// The line that was read last, for an error.
-    pub fn place(&self) -> String {
+    /// Names the last line read, for an error.
+    pub fn location(&self) -> String {
         format!("line {} of {}", self.number, self.name)
     }
 
-    /// That there was nothing of use in it.
+    /// The error for a file without reports.
     pub fn nothing(&self) -> String {
         match self.number {
-            0 if self.is_pipe => format!("there is no report in {}: nobody writes to it", self.name),
+            0 if self.is_pipe => format!("there is no report in {}: no process writes to it", self.name),
             0 => format!("there is no report in {}: it is empty", self.name),
             _ => format!("there is no report in {}", self.name),
         }

@@ -1,11 +1,11 @@
-//! Finding a few names among a hundred thousand: nearly all of the others are told from them by their first letters.
+//! Finds a few names among a hundred thousand: nearly all others are ruled out by their first letters.
 
 use std::collections::BTreeSet;
 
-/// What the names that are looked for begin with.
+/// The beginnings of the wanted names.
 pub struct Beginnings {
     all: BTreeSet<u32>,
-    /// A bit for some of them each.
+    /// A bit for each of several beginnings.
     bits: [u64; 64],
 }
 
@@ -20,7 +20,7 @@ impl Beginnings {
         Self { all, bits }
     }
 
-    /// Whether one of the names may be what is at the beginning of these bytes.
+    /// Whether these bytes may begin with one of the names.
     #[must_use]
     pub fn may_have(&self, bytes: &[u8]) -> bool {
         let beginning = beginning(bytes);
@@ -29,14 +29,14 @@ impl Beginnings {
     }
 }
 
-/// The first four letters of a name, which may be less. It ends at a zero, a tab, a space or the end of a line.
+/// The first four letters of a name, or fewer. A name ends at a zero, a tab, a space or the end of a line.
 fn beginning(name: &[u8]) -> u32 {
     let letters = name.iter().take(4).take_while(|&&byte| byte > b' ');
     letters.fold(0, |before, &byte| before << 8 | u32::from(byte))
 }
 
 fn bit_of(beginning: u32) -> (usize, u64) {
-    // The fraction of the golden ratio, so that neighbours are apart.
+    // Multiplying by the fraction of the golden ratio spreads similar names.
     let mixed = beginning.wrapping_mul(0x9e37_79b9) >> 20;
     ((mixed >> 6) as usize, 1 << (mixed & 63))
 }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_by_their_first_letters() {
+    fn names_are_distinguished_by_their_first_letters() {
         let beginnings = Beginnings::new(["vfs_read", "bio"]);
         let may = ["vfs_read\0next", "vfs_write", "bio\n", "bio\t[ext4]", "biox", "vfs", ""]
             .map(|name| beginnings.may_have(name.as_bytes()));

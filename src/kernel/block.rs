@@ -1,23 +1,23 @@
-//! What the kernel tells of its block layer.
+//! Facts about the kernel's block layer.
 
 use std::collections::BTreeMap;
 
-/// Its tracepoints and its codes, out of BTF.
+/// Its tracepoints and operation codes, from BTF.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BlockFacts {
-    /// The tracepoints that there are, with the names of the types that their arguments are of, or point to. They change:
+    /// The existing tracepoints, with the names of the types of their arguments, without pointers. They change:
     /// `block_rq_issue` had a `request_queue` before its `request` until 5.11 (a54895fa057c).
     pub tracepoints: BTreeMap<String, Vec<String>>,
-    /// Codes of request operations by the names of their enumerators. 6.8 gave some of them other numbers.
+    /// Codes of request operations by the names of their enumerators. 6.8 renumbered some of them.
     pub codes: BTreeMap<String, u32>,
 }
 
 impl BlockFacts {
-    /// Whether there is a tracepoint of this name, with an argument of this type; and which one it is, from 0.
+    /// The index, from 0, of the argument of this type, if there is a tracepoint of this name with one.
     #[must_use]
     pub fn argument(&self, tracepoint: &str, kind: &str) -> Option<u8> {
-        let place = self.tracepoints.get(tracepoint)?.iter().position(|name| name == kind)?;
-        u8::try_from(place).ok()
+        let index = self.tracepoints.get(tracepoint)?.iter().position(|name| name == kind)?;
+        u8::try_from(index).ok()
     }
 
     /// Whether there is a tracepoint of this name.

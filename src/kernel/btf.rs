@@ -1,7 +1,7 @@
-//! The kernel's own description of its types and functions.
+//! The kernel's description of its types and functions.
 //!
-//! It has a hundred thousand types and more, of which few matter. So nothing is made of the others: they are stepped over where
-//! they lie, and those that matter are told by where their names are, since each name is there once.
+//! It has a hundred thousand types and more, of which few are needed. The others are skipped in place, and the needed
+//! ones are recognised by the offset of their name, since each name is stored only once.
 
 mod excerpt;
 mod image;
@@ -21,11 +21,11 @@ use libbpf_sys as sys;
 use self::image::{Image, Type, Wanted};
 use super::beginnings::Beginnings;
 use super::block::BlockFacts;
-use super::interface::{
+use super::{FactsError, Fprobe};
+use crate::model::abi::{
     KFUNC_PREEMPT_DISABLE, KFUNC_PREEMPT_ENABLE, KFUNC_RDONLY_CAST, KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_OF,
     KFUNC_SESSION_IS_RETURN, KFUNC_SESSION_IS_RETURN_OF,
 };
-use super::{FactsError, Fprobe};
 
 /// Where the kernel shows its BTF and that of its modules.
 const FOLDER: &str = "/sys/kernel/btf";
@@ -35,17 +35,17 @@ const FOLDER: &str = "/sys/kernel/btf";
 pub struct BtfFunction {
     /// Its type number, in the numbering of its module or of vmlinux.
     pub id: u32,
-    /// How many arguments it takes; behind them fexit finds the return value.
+    /// The number of arguments; fexit finds the return value after them.
     pub args: u32,
-    /// The module that it is in.
+    /// The module that contains it.
     pub module: Option<ModuleBtf>,
 }
 
-/// A module's BTF in the kernel. It stays as it is while the descriptor is open.
+/// A module's BTF in the kernel. It cannot change while the descriptor is open.
 #[derive(Debug, Clone)]
 pub struct ModuleBtf {
     pub name: &'static str,
-    /// `None` where it could not be opened (CAP_SYS_ADMIN is needed): then the function cannot be attached to.
+    /// `None` if it could not be opened (this needs CAP_SYS_ADMIN): then the function cannot be attached to.
     pub object: Option<Rc<OwnedFd>>,
 }
 
@@ -57,13 +57,13 @@ impl PartialEq for ModuleBtf {
 
 impl Eq for ModuleBtf {}
 
-/// BTF that was read. A module's refers to vmlinux's.
+/// Parsed BTF. A module's refers to vmlinux's.
 pub struct Btf<'base> {
     image: Image<'base>,
     module: Option<ModuleBtf>,
 }
 
-/// What one pass over the types found.
+/// The results of one pass over the types.
 #[derive(Debug)]
 pub struct Scan {
     pub functions: Vec<(String, BtfFunction)>,
@@ -75,18 +75,18 @@ pub struct Scan {
     pub fsession: bool,
     pub task_storage: bool,
     pub answering_atomics: bool,
-    /// Static functions are among the functions; before pahole 1.18 they were not.
+    /// Whether static functions are included; before pahole 1.18 they were not.
     pub has_static: bool,
-    /// Numbers of functions of the kernel's that programs may call, by what they are called by there (`KFUNC_*`).
+    /// Type numbers of kernel functions that programs may call, by the identifiers used in the programs (`KFUNC_*`).
     pub kfuncs: BTreeMap<u32, u32>,
-    /// Numbers of the types that programs on events and iterators are attached by, under the names of their sections.
+    /// Type numbers by which programs on events and iterators are attached, by section name.
     pub events: BTreeMap<String, u32>,
     /// Numbers of the types of [`CAST_TYPES`], by name.
     pub cast_types: BTreeMap<&'static str, u32>,
     pub block: BlockFacts,
 }
 
-/// Types that programs say pointers are of.
+/// Types that programs cast pointers to.
 pub const CAST_TYPES: [&str; 10] = [
     "file",
     "inode",
@@ -99,7 +99,7 @@ pub const CAST_TYPES: [&str; 10] = [
     "gendisk",
     "pt_regs",
 ];
-/// Functions that programs may call, how many arguments they take, and what they are called by there.
+/// Kernel functions that programs may call, their number of arguments, and their identifiers in the programs.
 const KFUNCS: [(&str, u32, u32); 7] = [
     ("bpf_rdonly_cast", 2, KFUNC_RDONLY_CAST),
     ("bpf_preempt_disable", 0, KFUNC_PREEMPT_DISABLE),
@@ -109,14 +109,14 @@ const KFUNCS: [(&str, u32, u32); 7] = [
     ("bpf_session_cookie", 0, KFUNC_SESSION_COOKIE),
     ("bpf_session_cookie", 1, KFUNC_SESSION_COOKIE_OF),
 ];
-/// The function that stands for the iterator over tasks.
+/// The function that represents the iterator over tasks.
 const TASKS: &str = "bpf_iter_task";
 
-/// A static function of fs/pipe.c, in every kernel and always out of line: its address is in a table.
+/// A static function of fs/pipe.c, in every kernel and never inlined, since its address is in a table.
 const STATIC_FUNCTION: &str = "pipe_poll";
-/// A function of kernel/bpf/arraymap.c, which answers where programs find their CPU's value without looking it up.
+/// A function of kernel/bpf/arraymap.c that exists if programs can address their CPU's value without a lookup.
 const PER_CPU_VALUES: &str = "percpu_array_map_direct_value_addr";
-/// The function of kernel/bpf/syscall.c that task storage has its memory from since 6.19 (f484f4a3e058).
+/// The function of kernel/bpf/syscall.c that allocates task storage since 6.19 (f484f4a3e058).
 const LOCKLESS_MEMORY: &str = "bpf_map_kmalloc_nolock";
 const FPROBE: &str = "fprobe";
 const RETHOOK: &str = "rethook";
@@ -127,13 +127,13 @@ const SESSION: &str = "BPF_TRACE_KPROBE_SESSION";
 const HELPERS: &str = "bpf_func_id";
 /// A helper that tracing programs got together with task storage.
 const TASK_STORAGE: &str = "BPF_FUNC_get_current_task_btf";
-/// A helper as old as atomic instructions that answer (5ca419f2864a), which have no name in BTF.
+/// A helper as old as atomic instructions with a result (5ca419f2864a), which have no name in BTF.
 const SINCE_5_12: &str = "BPF_FUNC_check_mtu";
 /// The name changed in 6.0 (ff07a02e9e8e).
 const REQUEST_CODES: [&str; 2] = ["req_op", "req_opf"];
-/// What a type's name begins with that stands for a tracepoint.
+/// The prefix of types that represent tracepoints.
 const TRACEPOINT: &str = "btf_trace_";
-/// Tracepoints that programs are on, beside all of the block layer.
+/// Tracepoints that programs are attached to, in addition to those of the block layer.
 const EVENTS: [&str; 7] = [
     "sys_enter",
     "sys_exit",
@@ -144,7 +144,7 @@ const EVENTS: [&str; 7] = [
     "sched_process_fork",
 ];
 
-/// Names that matter whatever is wanted, and what others begin with.
+/// Names, and prefixes of names, that are always needed.
 const NAMES: [&str; 15] = [
     STATIC_FUNCTION,
     PER_CPU_VALUES,
@@ -164,7 +164,7 @@ const NAMES: [&str; 15] = [
 ];
 const PREFIXES: [&str; 2] = [TRACEPOINT, "REQ_OP_"];
 
-/// Pointers and qualifiers that are followed in a row.
+/// Maximum length of a chain of pointers and qualifiers.
 const MAX_DEPTH: u32 = 32;
 
 const KIND_PTR: u32 = sys::BTF_KIND_PTR;
@@ -176,10 +176,10 @@ const KIND_ENUM: u32 = sys::BTF_KIND_ENUM;
 const KIND_FUNC: u32 = sys::BTF_KIND_FUNC;
 
 impl Btf<'_> {
-    /// The kernel's BTF, for functions and types of these names.
+    /// The kernel's BTF, with functions and types of these names.
     ///
     /// # Errors
-    /// When the kernel has none, or it may not be read.
+    /// If the kernel has none, or it may not be read.
     pub fn vmlinux(functions: &BTreeSet<&str>, types: &BTreeSet<&str>) -> Result<Self, FactsError> {
         let file = File::open(Path::new(FOLDER).join("vmlinux")).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => FactsError::NoBtf,
@@ -203,8 +203,8 @@ impl Btf<'_> {
         Ok(Self { image, module: None })
     }
 
-    /// The BTF of a loaded module, for functions of these names; `None` when it is not one, or the kernel has no BTF for modules
-    /// (before 5.11).
+    /// The BTF of a loaded module, with functions of these names; `None` if it is not one, or the kernel has no BTF for
+    /// modules (before 5.11).
     #[must_use]
     pub fn module<'a>(&'a self, name: &'static str, functions: &BTreeSet<&str>) -> Option<Btf<'a>> {
         let file = File::open(Path::new(FOLDER).join(name)).ok()?;
@@ -218,7 +218,7 @@ impl Btf<'_> {
         Some(Btf { image, module })
     }
 
-    /// Goes over all types once.
+    /// Makes one pass over all types.
     #[must_use]
     pub fn scan(&self, wanted: &BTreeSet<&str>) -> Scan {
         let mut scan = Scan {
@@ -329,7 +329,7 @@ impl Btf<'_> {
         }
     }
 
-    /// Names of the types that a tracepoint's arguments are of, or point to.
+    /// Names of the types of a tracepoint's arguments, without pointers.
     fn arguments(&self, typedef: &Type<'_>) -> Vec<String> {
         let Some(prototype) = self.behind(typedef).filter(|kind| kind.kind() == KIND_FUNC_PROTO) else {
             return Vec::new();
@@ -348,10 +348,10 @@ impl Btf<'_> {
         arguments.map(|argument| name(argument).unwrap_or_default()).collect()
     }
 
-    /// What a pointer points to, or a typedef names, without qualifiers and pointers on the way.
+    /// The type behind pointers, typedefs and qualifiers.
     fn behind(&self, kind: &Type<'_>) -> Option<Type<'_>> {
         let mut next = self.image.type_at(kind.size_or_type)?;
-        // A pointer that points to itself has no end.
+        // A pointer to itself would never end.
         for _ in 0..MAX_DEPTH {
             if !matches!(next.kind(), KIND_PTR | KIND_CONST) {
                 return Some(next);
@@ -362,7 +362,7 @@ impl Btf<'_> {
     }
 }
 
-/// Finds the kernel's object for a module's BTF by going over all of them.
+/// Finds the kernel's BTF object of a module by iterating over all of them.
 fn open_module_object(name: &CStr) -> Option<OwnedFd> {
     let mut id = 0;
     loop {
@@ -370,7 +370,7 @@ fn open_module_object(name: &CStr) -> Option<OwnedFd> {
         if unsafe { sys::bpf_btf_get_next_id(id, &raw mut id) } != 0 {
             return None;
         }
-        // SAFETY: answers a descriptor that is ours, or an error.
+        // SAFETY: returns a descriptor that we own, or an error.
         let fd = unsafe { sys::bpf_btf_get_fd_by_id(id) };
         if fd < 0 {
             continue;
@@ -402,10 +402,10 @@ mod tests {
     use super::*;
     use crate::fuzz;
 
-    /// BTF that a test has made, as the kernel shows it.
+    /// BTF built by a test, in the kernel's format.
     ///
     /// # Safety
-    /// `btf` is libbpf's, and nobody uses it afterwards.
+    /// `btf` is libbpf's, and is not used afterwards.
     pub(super) unsafe fn into_bytes(btf: *mut sys::btf) -> Vec<u8> {
         let mut size = 0;
         // SAFETY: libbpf's bytes live until it is freed, which is here.
@@ -417,7 +417,7 @@ mod tests {
         }
     }
 
-    /// BTF that is not the kernel's.
+    /// Parses BTF from memory.
     pub(super) fn of_bytes(bytes: &[u8], functions: &[&str], types: &[&str]) -> Option<Btf<'static>> {
         let mut file = File::from(memfd_create(c"btf", MFdFlags::MFD_CLOEXEC).unwrap());
         file.write_all(bytes).unwrap();
@@ -425,7 +425,7 @@ mod tests {
         Btf::of_file(file, &functions, &types).ok()
     }
 
-    /// What the kernel's BTF has of all that is looked for, and little else.
+    /// BTF with everything that is looked for, and little else.
     pub(super) fn kernel_like() -> Vec<u8> {
         // SAFETY: all strings end with a zero, and all numbers of types are of types that were added before.
         unsafe {

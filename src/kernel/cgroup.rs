@@ -1,8 +1,8 @@
-//! Control groups: of which version they are, for `--by cgroup` and `--cgroup` alike.
+//! Control groups: which version is used, both for `--by cgroup` and for `--cgroup`.
 //!
-//! Version 2 wherever it is mounted, also beside version 1 (hybrid): every process is in it, by the paths that `systemd-cgls` shows and the
-//! line `0::` of `/proc/PID/cgroup` has. Version 1, in which a process may be in another group for each controller, only where version 2 is
-//! not mounted; `--cgroup` has nothing to compare with there.
+//! Version 2 wherever it is mounted, even beside version 1 (hybrid): every process is in it, by the paths that
+//! `systemd-cgls` shows and that follow `0::` in `/proc/PID/cgroup`. Version 1, where a process may be in a different
+//! group for each controller, only if version 2 is not mounted; `--cgroup` does not work there.
 
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
@@ -15,22 +15,22 @@ use crate::cause::Cause;
 /// Where version 2 is mounted: alone, or beside version 1.
 const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
-/// Which group of a process is meant, as `bpf/interface.h` has it.
+/// Which of a process's groups is used, as defined in `bpf/interface.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hierarchy {
     /// Version 2.
     Unified,
-    /// Version 1, of the controller blkio.
+    /// Version 1, the controller blkio.
     Io,
-    /// Version 1, of the controller memory.
+    /// Version 1, the controller memory.
     Memory,
 }
 
 impl Hierarchy {
-    /// The one of this machine.
+    /// The hierarchy used on this machine.
     #[must_use]
     pub fn here() -> Self {
-        // Where it cannot be read, nothing is mounted of version 1 that we would know.
+        // If it cannot be read, no version 1 hierarchy is known to be mounted.
         let controllers = fs::read_to_string("/proc/cgroups").unwrap_or_default();
         hierarchy(&controllers, is_unified_mounted())
     }
@@ -44,8 +44,8 @@ fn is_unified_mounted() -> bool {
     MOUNTS.into_iter().any(|mount| is_version_2(Path::new(mount)))
 }
 
-/// Out of the lines of `/proc/cgroups`: name, number of the hierarchy, and so on. Those of version 2, and those that are not mounted,
-/// have the number 0.
+/// Decides from the lines of `/proc/cgroups`: name, number of the hierarchy, and so on. Controllers of version 2, and
+/// those that are not mounted, have the number 0.
 fn hierarchy(controllers: &str, is_unified_mounted: bool) -> Hierarchy {
     let is_mounted = |name: &str| {
         controllers.lines().any(|line| {
@@ -60,20 +60,20 @@ fn hierarchy(controllers: &str, is_unified_mounted: bool) -> Hierarchy {
         .map_or(Hierarchy::Unified, |(_, hierarchy)| hierarchy)
 }
 
-/// Opens the group of a path: one of the file system, or one as `/proc/PID/cgroup` has it.
+/// Opens the group of a path, either in the file system or as in `/proc/PID/cgroup`.
 ///
 /// # Errors
-/// One line: there is none, or none that can be compared with.
+/// One line: there is no such group, or the kernel side cannot compare it.
 pub fn open(path: &Path) -> Result<OwnedFd, Cause> {
     let name = path.display();
     let below = |mount: &str| Path::new(mount).join(path.strip_prefix("/").unwrap_or(path));
-    let places: Vec<PathBuf> = std::iter::once(path.to_owned()).chain(MOUNTS.map(below)).collect();
-    match places.iter().find(|place| place.is_dir() && is_version_2(place)) {
-        Some(place) => File::open(place)
+    let candidates: Vec<PathBuf> = std::iter::once(path.to_owned()).chain(MOUNTS.map(below)).collect();
+    match candidates.iter().find(|candidate| candidate.is_dir() && is_version_2(candidate)) {
+        Some(candidate) => File::open(candidate)
             .map(OwnedFd::from)
-            .map_err(|error| Cause::of(format_args!("'{name}' cannot be opened"), &error)),
+            .map_err(|error| Cause::of(format_args!("cannot open '{name}'"), &error)),
         None if is_unified_mounted() => {
-            Err(format!("'{name}' is no control group (of version 2, below /sys/fs/cgroup)").into())
+            Err(format!("'{name}' is not a version 2 control group below /sys/fs/cgroup").into())
         }
         None => Err(format!(
             "--cgroup '{name}' needs control groups of version 2, which are not mounted at {}; --by cgroup shows those of version 1",

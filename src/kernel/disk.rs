@@ -1,4 +1,4 @@
-//! The disk that `-d` names, as the device numbers that the kernel compares.
+//! Resolves the disk of `-d` to the device numbers that the kernel compares.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -18,20 +18,20 @@ use crate::sys::text_of;
 pub struct Disk {
     /// The kernel's name for it, as in /proc/diskstats.
     pub name: String,
-    /// The kernel's `dev_t` (`MKDEV` of include/linux/kdev_t.h: major << 20 | minor) of the device itself, which is
-    /// first, of its partitions, and of every device-mapper or md device that lives on any of them: files on a logical
-    /// volume carry the volume's number, not the disk's. And those that mounted btrfs file systems on any of them have made up
-    /// for themselves, as they may have several disks.
+    /// The kernel's `dev_t` values (`MKDEV` of include/linux/kdev_t.h: major << 20 | minor) of the device itself, which
+    /// is first, of its partitions, and of every device-mapper or md device on any of them: files on a logical volume
+    /// carry the volume's number, not the disk's. Also the anonymous numbers of mounted btrfs file systems on any of
+    /// them, which may span several disks.
     pub devices: Vec<u32>,
-    /// It is a part of a disk.
+    /// Whether it is a partition of a disk.
     pub is_partition: bool,
-    /// It has no requests of its own, as device-mapper and md devices have none: what it is asked for is bios.
+    /// It has no requests of its own, like device-mapper and md devices, so its bios are timed.
     pub is_bio_based: bool,
-    /// The kernel keeps no statistics of it, and so no start times of its requests (`queue/iostats` is 0).
+    /// The kernel keeps no statistics for it, and so no start times of its requests (`queue/iostats` is 0).
     pub is_uncounted: bool,
 }
 
-/// Disks that have requests, by name, and whether the kernel keeps no statistics of them (`queue/iostats` is 0).
+/// Disks with requests, by name, and whether the kernel keeps no statistics for them (`queue/iostats` is 0).
 #[must_use]
 pub fn with_requests() -> Vec<(String, bool)> {
     let names = entries(Path::new("/sys/block")).filter(|path| has_requests(path));
@@ -43,7 +43,7 @@ pub fn with_requests() -> Vec<(String, bool)> {
         .collect()
 }
 
-/// Whether a disk, by its directory in sysfs, has hardware queues for requests.
+/// Whether a disk, given by its directory in sysfs, has hardware queues for requests.
 fn has_requests(directory: &Path) -> bool {
     directory.join("mq").exists()
 }
@@ -52,7 +52,7 @@ fn is_uncounted(directory: &Path) -> bool {
     text_of(directory.join("queue/iostats")).is_ok_and(|text| text.trim() == "0")
 }
 
-/// Why `-d` cannot be followed.
+/// Why the disk of `-d` cannot be used.
 #[derive(Debug)]
 pub enum Error {
     /// `known`: the disks of this machine.
@@ -83,7 +83,7 @@ impl fmt::Display for Error {
                 )
             }
             Self::NotABlockDevice { path } => write!(formatter, "'{}' is not a block device", path.display()),
-            Self::Unreadable { path, error } => write!(formatter, "cannot look at '{}': {error}", path.display()),
+            Self::Unreadable { path, error } => write!(formatter, "cannot examine '{}': {error}", path.display()),
         }
     }
 }
@@ -103,14 +103,14 @@ impl From<Error> for Cause {
 impl std::error::Error for Error {}
 
 impl Disk {
-    /// The disk that the user named: the kernel's name (`nvme0n1`, `nvme0n1p1`, `dm-0`), a device-mapper name, or any
-    /// path of a block device, links included.
+    /// Finds a disk by the kernel's name (`nvme0n1`, `nvme0n1p1`, `dm-0`), a device-mapper name, or any path of a block
+    /// device, including links.
     pub fn find(name: &str) -> Result<Self, Error> {
         Machine::this().find(name)
     }
 }
 
-/// The disks of this machine, each with its partitions behind it, and what they are.
+/// The disks of this machine, each followed by its partitions, with descriptions.
 #[must_use]
 pub fn names() -> Vec<(String, String)> {
     Machine::this().names()
@@ -119,7 +119,7 @@ pub fn names() -> Vec<(String, String)> {
 /// Major and minor number of a block device.
 type Number = (u64, u64);
 
-/// That of the block device at `path`, which may be a link to it; `None` for another kind of file.
+/// The numbers of the block device at `path`, which may be a link; `None` for another kind of file.
 fn block_number(path: &Path) -> io::Result<Option<Number>> {
     let metadata = fs::metadata(path)?;
     let number = metadata.rdev();
@@ -129,11 +129,11 @@ fn block_number(path: &Path) -> io::Result<Option<Number>> {
         .then(|| (major(number), minor(number))))
 }
 
-/// Where to look.
+/// The directories and mounts to search.
 struct Machine<'a> {
     sys: &'a Path,
     dev: &'a Path,
-    /// Lines of `/proc/self/mountinfo`.
+    /// The lines of `/proc/self/mountinfo`.
     mounts: String,
     block_number: fn(&Path) -> io::Result<Option<Number>>,
 }
@@ -177,7 +177,7 @@ impl Machine<'_> {
         let is_partition = directory.join("partition").exists();
         let whole = directory.parent().filter(|_| is_partition).unwrap_or(&directory);
         match directory.file_name() {
-            // sysfs writes `!` for the `/` of names such as cciss/c0d0.
+            // sysfs replaces the `/` of names such as cciss/c0d0 by `!`.
             Some(kernel_name) if !devices.is_empty() => Ok(Disk {
                 name: kernel_name.to_string_lossy().replace('!', "/"),
                 devices,
@@ -189,7 +189,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The device's directory in sysfs. The kernel's names come first: they need no /dev, which a container may lack.
+    /// The device's directory in sysfs. The kernel's names are tried first: they need no /dev, which a container may
+    /// lack.
     fn directory(&self, name: &str) -> Result<Option<PathBuf>, Error> {
         let kernel_name = Path::new(name)
             .strip_prefix("/dev")
@@ -220,7 +221,7 @@ impl Machine<'_> {
         Ok(by_name.canonicalize().ok())
     }
 
-    /// Numbers of the btrfs file systems that have one of these devices among theirs.
+    /// Device numbers of the btrfs file systems that include one of these devices.
     fn btrfs_on(&self, devices: &[u32]) -> Vec<u32> {
         let number_of = |device: PathBuf| parse_number(&text_of(device.join("dev")).ok()?);
         let members: Vec<Vec<u32>> = entries(&self.sys.join("fs/btrfs"))
@@ -241,8 +242,8 @@ impl Machine<'_> {
         found.into_iter().collect()
     }
 
-    /// What to offer in place of a wrong name: real disks first, then stacked ones, each in the order of their
-    /// numbers. Loop devices, RAM disks and compressed swap are in everybody's way, unless there is nothing else.
+    /// The disks to suggest for a wrong name: real disks first, then stacked ones, each sorted by number. Loop devices,
+    /// RAM disks and compressed swap are only included if there is nothing else.
     fn disks(&self) -> Vec<String> {
         let mut disks: Vec<String> = entries(&self.sys.join("block"))
             .filter(|path| path.join("dev").exists())
@@ -258,7 +259,7 @@ impl Machine<'_> {
     }
 }
 
-/// Adds the device of a sysfs directory, its partitions and what is stacked on them, each once.
+/// Adds the device of a sysfs directory, its partitions and the devices stacked on them, each once.
 fn add_devices(directory: &Path, devices: &mut Vec<u32>) {
     let number = text_of(directory.join("dev")).ok().and_then(|text| parse_number(&text));
     let Some(number) = number.filter(|number| !devices.contains(number)) else {
@@ -271,7 +272,8 @@ fn add_devices(directory: &Path, devices: &mut Vec<u32>) {
     }
 }
 
-/// The number and the device of a btrfs file system, of a line such as `31 28 0:35 /home /home rw - btrfs /dev/sda rw`.
+/// The number and the device of a btrfs file system, from a line such as `31 28 0:35 /home /home rw - btrfs /dev/sda
+/// rw`.
 fn btrfs_mount(line: &str) -> Option<(u32, &str)> {
     let (mount, of) = line.split_once(" - ")?;
     let mut words = of.split(' ');
@@ -279,8 +281,8 @@ fn btrfs_mount(line: &str) -> Option<(u32, &str)> {
     Some((parse_number(mount.split(' ').nth(2)?)?, words.next()?))
 }
 
-/// The entries of a directory in natural order, so that the result does not depend on the file system's; none where it
-/// does not exist.
+/// The entries of a directory in natural order, so that the result does not depend on the file system; none if it does
+/// not exist.
 fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {
     let mut paths: Vec<PathBuf> = fs::read_dir(directory)
         .into_iter()
@@ -292,14 +294,15 @@ fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {
     paths.into_iter()
 }
 
-/// `dev_t` of a text such as `259:0`, in a sysfs `dev` file or a line of `mountinfo`. The kernel has 12 bits of major and 20 of minor.
+/// Parses a `dev_t` such as `259:0`, from a sysfs `dev` file or a line of `mountinfo`. The kernel has 12 bits of major
+/// and 20 of minor.
 pub(super) fn parse_number(text: &str) -> Option<u32> {
     let (major, minor) = text.trim_end().split_once(':')?;
     let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
     (major < 1 << 12 && minor < 1 << 20).then_some(major << 20 | minor)
 }
 
-/// Sorts numbers in names by their value: nvme2n1 before nvme10n1.
+/// A sort key that orders numbers in names by value: nvme2n1 before nvme10n1.
 fn natural_key(name: &str) -> Vec<(String, u64)> {
     let mut key = Vec::new();
     let mut rest = name;
@@ -324,7 +327,7 @@ mod tests {
     use super::*;
     use crate::fuzz;
 
-    /// A sysfs and a /dev in a directory that is removed at the end. A device node is a file with its number.
+    /// A sysfs and a /dev in a temporary directory. A device node is a file that contains its number.
     struct Tree(PathBuf);
 
     impl Drop for Tree {
@@ -351,8 +354,8 @@ mod tests {
             Self(root)
         }
 
-        /// Two NVMe disks; a volume over both the first's second partition and the second disk, with encryption on it;
-        /// a striped array with a partition; and what nobody asks for.
+        /// Two NVMe disks; an encrypted volume over the first one's second partition and the second disk; a striped
+        /// array with a partition; and devices that are not suggested.
         fn server() -> Self {
             let tree = Self::new();
             tree.add("pci/nvme0n1", "259:0");
@@ -417,7 +420,7 @@ mod tests {
             .find(name)
         }
 
-        /// The same of a path below this tree's /dev.
+        /// The same for a path below this tree's /dev.
         fn find_path(&self, name: &str) -> Result<Disk, Error> {
             self.find(self.0.join("dev").join(name).to_str().unwrap())
         }
@@ -461,7 +464,7 @@ mod tests {
         let mounts = [
             mount("0:35", "btrfs", "nvme1n1"),
             mount("0:35", "btrfs", "nvme1n1"),
-            // The kernel names no other disks of it.
+            // The kernel names only one of its disks.
             mount("0:36", "btrfs", "nvme0n1p1"),
             mount("0:37", "tmpfs", "nvme0n1p1"),
             mount("0:38", "btrfs", "gone"),

@@ -1,4 +1,4 @@
-//! The disks whose requests are measured, and what the kernel itself has counted of them.
+//! The measured disks, and the kernel's own counters of them.
 
 use crate::model::run_info::DisksInfo;
 use crate::model::snapshot::DiskCounters;
@@ -6,18 +6,18 @@ use crate::model::snapshot::DiskCounters;
 use super::disk::{self, Disk};
 use super::diskstats;
 
-/// The disks whose requests are measured, as `/proc/diskstats` names them.
+/// The measured disks, as named in `/proc/diskstats`.
 #[derive(Debug, Clone, Default)]
 pub struct Disks {
     names: Vec<String>,
-    /// The kernel keeps no statistics of one of them.
+    /// The kernel keeps no statistics for one of them.
     pub is_uncounted: bool,
     is_bio_based: bool,
     is_partition: bool,
 }
 
 impl Disks {
-    /// The one asked for, or all that have requests.
+    /// The selected disk, or all disks with requests.
     pub fn of(disk: Option<&Disk>) -> Self {
         match disk {
             Some(disk) => Self {
@@ -37,12 +37,12 @@ impl Disks {
         }
     }
 
-    /// What the kernel has counted of them so far; `None` when it does not tell.
+    /// The kernel's counters so far; `None` if they are not available.
     pub fn read(&self) -> Option<DiskCounters> {
         diskstats::read(&self.names).ok()
     }
 
-    /// What a report has to know of them.
+    /// What a report needs to know about them.
     pub fn info(&self) -> DisksInfo {
         DisksInfo {
             is_uncounted: self.is_uncounted,
@@ -52,12 +52,12 @@ impl Disks {
     }
 }
 
-/// An NVMe namespace with native multipath has no requests, and its bios end as requests of its paths (nvme_ns_head_submit_bio
-/// of drivers/nvme/host/multipath.c), so that nothing of its own tells of their end.
+/// An NVMe namespace with native multipath has no requests, and its bios end as requests of its paths
+/// (nvme_ns_head_submit_bio of drivers/nvme/host/multipath.c), so nothing of its own reports their completion.
 pub fn check_paths(disk: Option<&Disk>) -> Result<(), String> {
     match disk {
         Some(disk) if disk.is_bio_based && disk.name.starts_with("nvme") => Err(format!(
-            "the requests of '{}' are those of its paths (native multipath); leave -d out to measure all disks",
+            "the requests of '{}' are those of its paths (native multipath); leave out -d to measure all disks",
             disk.name
         )),
         _ => Ok(()),

@@ -1,4 +1,4 @@
-//! `/proc/diskstats`: what the kernel itself has counted of its disks (Documentation/admin-guide/iostats.rst).
+//! `/proc/diskstats`: the kernel's own counters of disks (Documentation/admin-guide/iostats.rst).
 
 use std::io;
 
@@ -7,16 +7,16 @@ use crate::sys::text_of;
 
 const PATH: &str = "/proc/diskstats";
 
-/// All of these disks and partitions together.
+/// The sums over these disks and partitions.
 ///
 /// # Errors
-/// When the file cannot be read.
+/// If the file cannot be read.
 pub fn read(names: &[String]) -> io::Result<DiskCounters> {
     Ok(parse(&text_of(PATH)?, names))
 }
 
-/// A line has major and minor number, the name, then reads and three more numbers of them, writes with three, three numbers
-/// of what is under way, discards with three, flushes (since 5.5) with one.
+/// A line has major and minor number and name, then reads and three related numbers, writes and three, three about
+/// requests in flight, discards and three, flushes (since 5.5) and one.
 fn parse(text: &str, names: &[String]) -> DiskCounters {
     let mut sum = DiskCounters::default();
     for line in text.lines() {
@@ -28,7 +28,7 @@ fn parse(text: &str, names: &[String]) -> DiskCounters {
             continue;
         }
         let numbers: Vec<u64> = words.map(|word| word.parse().unwrap_or(0)).collect();
-        let number = |place: usize| numbers.get(place).copied().unwrap_or(0);
+        let number = |index: usize| numbers.get(index).copied().unwrap_or(0);
         sum.disks += 1;
         sum.reads = sum.reads.wrapping_add(number(0));
         sum.writes = sum.writes.wrapping_add(number(4));

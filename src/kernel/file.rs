@@ -1,7 +1,7 @@
-//! The file asked for, as the kernel numbers it.
+//! The selected file, as the kernel identifies it.
 //!
-//! `stat` tells numbers that a file system may have made up: btrfs has a device number for each subvolume, overlayfs the
-//! numbers of the layer that a file lies in. What the kernel itself has is in `/proc`, of a file that is open.
+//! `stat` may return numbers made up by a file system: btrfs has a device number for each subvolume, overlayfs returns
+//! those of the layer that contains a file. The kernel's own numbers are in `/proc`, for an open file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -16,23 +16,23 @@ use super::disk::parse_number;
 /// `OVERLAYFS_SUPER_MAGIC` (include/uapi/linux/magic.h).
 const OVERLAYFS: FsType = FsType(0x794c_7630);
 
-/// A file by its number, under whatever names it has.
+/// A file by its inode number, independent of its names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileNumber {
     pub inode: u64,
     /// The kernel's `dev_t` of the file system: major << 20 | minor.
     pub device: u32,
-    /// What the reader must know of it. One sentence.
+    /// What readers must know about it, in one sentence.
     pub note: Option<String>,
 }
 
 impl FileNumber {
-    /// That of the file of this name now.
+    /// The file that has this name now.
     ///
     /// # Errors
-    /// What the kernel says of it.
+    /// The kernel's error.
     pub fn find(path: &Path) -> io::Result<Self> {
-        // To look at, which needs no permission on the file itself, and does not wait for the other end of a FIFO.
+        // O_PATH needs no permission on the file itself, and does not wait for the other end of a FIFO.
         let file = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?;
         let metadata = file.metadata()?;
         let number = file.as_raw_fd();
@@ -41,7 +41,7 @@ impl FileNumber {
         let device = field(&info, "mnt_id:").and_then(|mount| device_of(&String::from_utf8_lossy(&mounts), mount));
         let (major, minor) = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
         Ok(Self {
-            // Before 5.14 it is not there (3845f256a8b5 "procfs: add inode number to fdinfo").
+            // Absent before 5.14 (3845f256a8b5 "procfs: add inode number to fdinfo").
             inode: field(&info, "ino:").unwrap_or(metadata.ino()),
             device: device.unwrap_or(major << 20 | minor),
             note: note(&file),
@@ -51,14 +51,16 @@ impl FileNumber {
 
 fn note(file: &File) -> Option<String> {
     let note = match fstatfs(file).ok()?.filesystem_type() {
-        OVERLAYFS => "the file is on overlayfs: what the file systems below it do is in the row above them",
-        BTRFS_SUPER_MAGIC => "the file is on btrfs: one of the same number in another subvolume is counted, too",
+        OVERLAYFS => "the file is on overlayfs: the work of the file systems below is in the row overlay",
+        BTRFS_SUPER_MAGIC => {
+            "the file is on btrfs: a file with the same inode number in another subvolume is counted, too"
+        }
         _ => return None,
     };
     Some(note.to_owned())
 }
 
-/// A number of `/proc/self/fdinfo`.
+/// A number in `/proc/self/fdinfo`.
 fn field(info: &str, name: &str) -> Option<u64> {
     info.lines()
         .find_map(|line| line.strip_prefix(name))?
@@ -67,7 +69,7 @@ fn field(info: &str, name: &str) -> Option<u64> {
         .ok()
 }
 
-/// The device number of a mount's file system, in lines of `/proc/self/mountinfo`: `23 28 0:21 / /proc ...`.
+/// The device number of a mount's file system, from the lines of `/proc/self/mountinfo`: `23 28 0:21 / /proc ...`.
 fn device_of(mounts: &str, mount: u64) -> Option<u32> {
     mounts.lines().find_map(|line| {
         let mut words = line.split(' ');

@@ -1,4 +1,4 @@
-//! How a function that several file systems share is narrowed to one of them.
+//! Restricts a function that several file systems share to one of them.
 
 use std::path::Path;
 
@@ -6,18 +6,19 @@ use super::{LazySymbols, vmlinux};
 use crate::catalog::FileSystem;
 use crate::catalog::Guard;
 
-/// What tells one file system's files from the others'.
+/// How the files of one file system are recognised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Narrowing {
     pub guard: Guard,
-    /// Address of the file operations, or the magic number.
+    /// The address of its file operations, or its magic number.
     pub value: u64,
-    /// Which source named it, and why the better ones did not.
+    /// The source of the value, and why better sources failed.
     pub source: String,
 }
 
-/// Where others have the same magic number, looks for the address of the file system's operations: in the vmlinux that was
-/// named, by asking the kernel, in `/proc/kallsyms`, in a vmlinux where distributions put it. The super block's magic number is the last resort
+/// Unless the magic number is unique, finds the address of the file system's operations: in the given vmlinux, by
+/// asking the kernel, in `/proc/kallsyms`, or in a vmlinux in the usual directories. The super block's magic number is
+/// then the last resort. `without`: symbols to ignore.
 /// there. `without` are names to do without.
 #[must_use]
 pub fn narrow(fs: &FileSystem, explicit: Option<&Path>, symbols: &LazySymbols, without: &[String]) -> Narrowing {

@@ -1,4 +1,4 @@
-//! The types of the BPF object, and the numbers that go with them.
+//! The types of the BPF object, and constants shared with it.
 
 #![allow(clippy::pedantic, clippy::all, missing_docs)]
 
@@ -12,17 +12,19 @@ pub mod skeleton {
 
 pub use skeleton::types;
 
-/// The BPF object, which is in the executable at a third of its size and in memory only while libbpf opens it.
+include!(concat!(env!("OUT_DIR"), "/object_size.rs"));
+
+/// The BPF object, which is compressed in the executable, and in memory only while libbpf opens it.
 pub(crate) fn object() -> Vec<u8> {
     const DEFLATED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/iostackbreakdown.o.deflate"));
     let mut object = Vec::with_capacity(OBJECT_SIZE);
     let mut inflate = flate2::Decompress::new(false);
-    // libbpf refuses what is incomplete, as it is where there is no memory for it.
+    // libbpf refuses an incomplete object, such as one for which there was no memory.
     let _ = inflate.decompress_vec(DEFLATED, &mut object, flate2::FlushDecompress::Finish);
     object
 }
 
-// SAFETY: plain C structures of integers, without padding (asserted in interface.h) and valid for every bit pattern.
+// SAFETY: C structures of integers, without padding (asserted in interface.h) and valid for every bit pattern.
 unsafe impl plain::Plain for types::op_stats {}
 // SAFETY: as above.
 unsafe impl plain::Plain for types::binned {}

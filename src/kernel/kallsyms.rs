@@ -1,7 +1,7 @@
-//! What `/proc/kallsyms` says of the names that matter.
+//! Reads wanted names from `/proc/kallsyms`.
 //!
-//! The kernel formats every line when it is read (over 200,000 of them, tens of milliseconds), so a caller reads it
-//! once, for all names at a time.
+//! The kernel formats every line when it is read (over 200,000 of them, tens of milliseconds), so it is read once, for
+//! all names at the same time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -16,29 +16,29 @@ const PATH: &str = "/proc/kallsyms";
 /// One line of `/proc/kallsyms` (`s_show` in kernel/kallsyms.c): `%px %c %s`, then `\t[%s]` for a module's symbol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
-    /// `None` where the kernel printed 0, as it does with `kernel.kptr_restrict` or without CAP_SYSLOG.
+    /// `None` if the kernel printed 0, as it does with `kernel.kptr_restrict` or without CAP_SYSLOG.
     pub address: Option<NonZeroU64>,
-    /// The letter that `nm` gives it; lower case for a static one.
+    /// The letter that `nm` uses; lower case for a static symbol.
     pub kind: char,
     /// `None` for vmlinux. BPF programs and trampolines have made-up modules such as `bpf`.
     pub module: Option<String>,
 }
 
-/// The entries of `/proc/kallsyms` that have one of the wanted names. A name can have several, such as static
-/// functions of several modules.
+/// The entries of `/proc/kallsyms` with one of the wanted names. A name may have several, such as static functions of
+/// several modules.
 #[derive(Clone, Debug, Default)]
 pub struct Symbols {
     by_name: BTreeMap<String, Vec<Symbol>>,
 }
 
 impl Symbols {
-    /// Reads the running kernel's.
+    /// Reads those of the running kernel.
     pub fn read(wanted: &BTreeSet<&str>) -> io::Result<Self> {
         Self::parse(BufReader::with_capacity(1 << 16, File::open(PATH)?), wanted)
     }
 
-    /// Reads `lines` to the end. A line that is not as the kernel writes it is skipped, and so is a last one that
-    /// lacks its line feed: its name may be cut.
+    /// Reads `lines` to the end. Malformed lines are skipped, and so is a last one without a line feed, whose name may
+    /// be truncated.
     pub fn parse(mut lines: impl BufRead, wanted: &BTreeSet<&str>) -> io::Result<Self> {
         let mut symbols = Self::default();
         let beginnings = Beginnings::new(wanted.iter().copied());
@@ -54,12 +54,12 @@ impl Symbols {
         Ok(symbols)
     }
 
-    /// Every entry of that name, in the kernel's order.
+    /// All entries of a name, in the kernel's order.
     pub fn entries(&self, name: &str) -> &[Symbol] {
         self.by_name.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether vmlinux or `module` has a function of that name.
+    /// Whether vmlinux or `module` has a function of this name.
     pub fn is_text(&self, name: &str, module: Option<&str>) -> bool {
         let here = |symbol: &Symbol| symbol.module.is_none() || symbol.module.as_deref() == module;
         self.entries(name)
@@ -67,22 +67,22 @@ impl Symbols {
             .any(|symbol| here(symbol) && matches!(symbol.kind, 't' | 'T' | 'w' | 'W'))
     }
 
-    /// The address of the variable or constant of that name: `None` where it is unknown, hidden or not unique.
+    /// The address of a variable or constant: `None` if it is unknown, hidden or not unique.
     pub fn data_address(&self, name: &str) -> Option<NonZeroU64> {
         self.address_if(name, |kind| matches!(kind, 'd' | 'D' | 'b' | 'B' | 'r' | 'R'))
     }
 
-    /// The address of the function of that name: `None` where it is unknown, hidden or not unique.
+    /// The address of a function: `None` if it is unknown, hidden or not unique.
     pub fn text_address(&self, name: &str) -> Option<NonZeroU64> {
         self.address_if(name, |kind| matches!(kind, 't' | 'T' | 'w' | 'W'))
     }
 
-    /// The address of the symbol of that name, whatever it is: `None` where it is unknown, hidden or not unique.
+    /// The address of a symbol of any kind: `None` if it is unknown, hidden or not unique.
     pub fn address(&self, name: &str) -> Option<NonZeroU64> {
         self.address_if(name, |_| true)
     }
 
-    /// Two symbols of one name cannot be told apart, and a wrong address would be worse than none.
+    /// Symbols with the same name are ambiguous, and a wrong address would be worse than none.
     fn address_if(&self, name: &str, kind: impl Fn(char) -> bool) -> Option<NonZeroU64> {
         let mut addresses = self
             .entries(name)
@@ -94,17 +94,17 @@ impl Symbols {
     }
 }
 
-/// From the name on, which comes behind an address of all its digits and a letter.
+/// The rest of a line from the name on, which follows a full-length address and a letter.
 fn name_of(line: &[u8]) -> Option<&[u8]> {
     const AT: usize = 2 * size_of::<u64>() + " T ".len();
     match line.get(AT - 1) {
         Some(b' ') => line.get(AT..),
-        // Not as a 64-bit kernel writes it.
+        // Not the format of a 64-bit kernel.
         _ => line.splitn(3, |&byte| byte == b' ').nth(2),
     }
 }
 
-/// The wanted name and its symbol. The name is looked at first: nearly every line ends there.
+/// The wanted name and its symbol. The name is checked first: nearly every line ends there.
 fn parse_line<'a>(line: &'a [u8], wanted: &BTreeSet<&str>) -> Option<(&'a str, Symbol)> {
     let line = line.strip_suffix(b"\n")?;
     let kind_at = line.iter().position(|&byte| byte == b' ')? + 1;
@@ -209,7 +209,7 @@ ffffffffa7800000 A __per_cpu_end
     }
 
     #[test]
-    fn addresses_are_those_of_data_only_where_asked() {
+    fn data_addresses_are_only_those_of_data() {
         let symbols = parse(
             EXCERPT,
             &["_stext", "ext4_file_operations", "vfs_read", "__per_cpu_end"],
@@ -231,7 +231,7 @@ ffffffffa7800000 A __per_cpu_end
         let symbols = parse(hidden, &["_stext", "ext4_file_operations"]);
         assert_eq!(symbols.address("_stext"), None);
         assert_eq!(symbols.data_address("ext4_file_operations"), None);
-        assert!(symbols.is_text("_stext", None), "the name is told all the same");
+        assert!(symbols.is_text("_stext", None), "the name is known nevertheless");
     }
 
     #[test]

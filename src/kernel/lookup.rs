@@ -1,4 +1,4 @@
-//! Addresses of the kernel's symbols, asked for by name: what `/proc/kallsyms` would say of one, without a line for each of the others.
+//! Looks up the address of a single kernel symbol, without reading all of `/proc/kallsyms`.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -9,29 +9,29 @@ use libbpf_sys as sys;
 
 use crate::sys::assembly::{self, SystemCall, one_value};
 
-/// Bytes of a name and the zeros behind it; the kernel has no longer ones that are asked for.
+/// Bytes for a name and the zeros after it; no longer names are looked up.
 const NAME_SIZE: usize = 128;
 
-/// A program that answers where a symbol is (`bpf_kallsyms_lookup_name`, 5.16). It has to be run for each.
+/// A program that looks up a symbol (`bpf_kallsyms_lookup_name`, 5.16). It is run once for each.
 #[derive(Debug)]
 pub struct Lookup {
     program: SystemCall,
-    /// One value: the name, and behind it the address.
-    place: MapHandle,
+    /// A single value: the name, followed by the address.
+    buffer: MapHandle,
 }
 
 impl Lookup {
     /// # Errors
-    /// What the kernel says: EINVAL before 5.16, EPERM without CAP_BPF and CAP_PERFMON.
+    /// The kernel's error: EINVAL before 5.16, EPERM without CAP_BPF and CAP_PERFMON.
     pub fn load() -> io::Result<Self> {
         let size = NAME_SIZE + size_of::<u64>();
-        let place = one_value(MapType::Array, None, size as u32, 0).map_err(io::Error::other)?;
-        let program = SystemCall::load(c"symbols", &program(place.as_fd().as_raw_fd()))?;
-        Ok(Self { program, place })
+        let buffer = one_value(MapType::Array, None, size as u32, 0).map_err(io::Error::other)?;
+        let program = SystemCall::load(c"symbols", &program(buffer.as_fd().as_raw_fd()))?;
+        Ok(Self { program, buffer })
     }
 
-    /// The address of the first symbol of that name, vmlinux's before a module's. `None`: there is none, or addresses are hidden
-    /// (kernel.kptr_restrict), or the kernel would not say.
+    /// The address of the first symbol of that name, vmlinux's before a module's. `None`: there is none, addresses are
+    /// hidden (kernel.kptr_restrict), or the lookup failed.
     #[must_use]
     pub fn address(&self, name: &str) -> Option<NonZeroU64> {
         let mut value = name.as_bytes().to_vec();
@@ -40,15 +40,15 @@ impl Lookup {
         }
         value.resize(NAME_SIZE + size_of::<u64>(), 0);
         let key = 0_u32.to_ne_bytes();
-        self.place.update(&key, &value, MapFlags::ANY).ok()?;
+        self.buffer.update(&key, &value, MapFlags::ANY).ok()?;
         self.program.run(&mut []).ok()?;
-        let answer = self.place.lookup(&key, MapFlags::ANY).ok()??;
+        let answer = self.buffer.lookup(&key, MapFlags::ANY).ok()??;
         let address = answer.get(NAME_SIZE..)?.try_into().ok()?;
         NonZeroU64::new(u64::from_ne_bytes(address))
     }
 }
 
-/// `bpf_kallsyms_lookup_name(name, NAME_SIZE, 0, address)`, whose answer is the program's.
+/// Calls `bpf_kallsyms_lookup_name(name, NAME_SIZE, 0, address)` and returns its result.
 fn program(map: i32) -> Vec<sys::bpf_insn> {
     let name = assembly::place(1, map, 0);
     let address = assembly::place(4, map, NAME_SIZE);
@@ -64,9 +64,9 @@ mod tests {
     use super::*;
     use crate::kernel::kallsyms::Symbols;
 
-    /// Run as root: the others would not be shown addresses in either way.
+    /// Run as root: other users do not see addresses either way.
     #[test]
-    fn says_what_kallsyms_says() {
+    fn agrees_with_kallsyms() {
         const NAMES: [&str; 3] = ["vfs_read", "proc_reg_file_ops", "no such symbol"];
         let lookup = Lookup::load().unwrap();
         let symbols = Symbols::read(&BTreeSet::from(NAMES)).unwrap();

@@ -1,6 +1,6 @@
-//! What this machine's kernel offers: the facts that `probe::plan` decides on.
+//! The facts about this machine's kernel that `probe::plan` decides on.
 //!
-//! Nothing is taken from the kernel's version. Each fact is read from where the kernel tells it, once.
+//! No fact is derived from the kernel's version. Each is read once from where the kernel exposes it.
 
 mod beginnings;
 pub mod block;
@@ -11,12 +11,14 @@ pub mod disks;
 pub mod diskstats;
 pub mod file;
 pub mod file_operations;
+#[cfg(feature = "kernel-side")]
 pub mod interface;
 pub mod kallsyms;
 pub mod lookup;
 pub mod names;
 pub mod preemption;
 pub mod privileges;
+pub mod processes;
 pub mod vmlinux;
 
 use std::cell::OnceCell;
@@ -28,88 +30,88 @@ use std::rc::Rc;
 
 use self::block::BlockFacts;
 use self::btf::{Btf, BtfFunction};
-use self::interface::KFUNC_RDONLY_CAST;
 use self::kallsyms::Symbols;
 use self::lookup::Lookup;
 use self::preemption::Preemption;
 use crate::catalog::FileSystem;
 use crate::cause::Cause;
+use crate::model::abi::{KERNEL_TYPES, KFUNC_RDONLY_CAST};
 use crate::sys::text_of;
 
-/// A kernel function, as far as BTF and kallsyms know it.
+/// A kernel function, as known from BTF and kallsyms.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Function {
-    /// What the tracing hooks (fentry, fexit) need. `None`: not in BTF, so they cannot be used.
+    /// What the tracing hooks (fentry, fexit) need. `None`: it is not in BTF, so they cannot be used.
     pub btf: Option<BtfFunction>,
-    /// It is in the kernel's symbol table as code. `None`: not looked up.
+    /// Whether the kernel's symbol table has it as code. `None`: not looked up.
     pub symbol: Option<bool>,
-    /// Where it is; the first, where there are several of the name, as when the kernel looks for it itself. `None`: not looked up
-    /// ([`Facts::locate`]), or hidden.
+    /// Its address; that of the first one if several have the name, as in the kernel's own lookup. `None`: not looked
+    /// up ([`Facts::locate`]), or hidden.
     pub address: Option<NonZeroU64>,
 }
 
 impl Function {
-    /// Whether there may be anything to attach to. What was not looked up is found out by trying.
+    /// Whether there may be something to attach to. If the function was not looked up, attaching will show.
     #[must_use]
     pub fn may_exist(&self) -> bool {
         self.btf.is_some() || self.symbol != Some(false)
     }
 }
 
-/// How a `struct fprobe` finds its returns, which decides whether kprobe.multi and kprobe.session lose any.
+/// How a `struct fprobe` keeps track of returns, which decides whether kprobe.multi and kprobe.session lose any.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Fprobe {
-    /// This kernel has none (`CONFIG_FPROBE` off, or before 5.18).
+    /// This kernel has no fprobe (`CONFIG_FPROBE` off, or before 5.18).
     #[default]
     Absent,
-    /// By a pool of rethook nodes that runs dry when many tasks sleep.
+    /// A pool of rethook nodes, which is exhausted when many tasks sleep.
     Rethook,
-    /// By the function graph's per-task stack (4346ba160409, 6.14): none are lost.
+    /// The function graph tracer's stack of each task (4346ba160409, 6.14): no returns are lost.
     Graph,
 }
 
-/// Everything that decides how an op is measured here. The default is a kernel that offers, and tells, nothing.
+/// Everything that decides how ops are measured on this kernel. The default is a kernel without any of it.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
-    /// The functions that were asked for, by name as in the kernel; absent ones are in it too.
+    /// The requested functions by their names in the kernel, including absent ones.
     pub functions: BTreeMap<String, Function>,
     pub preemption: Preemption,
-    /// Function tracing by trampoline: the kernel has BTF and `CONFIG_FUNCTION_TRACER`'s direct calls.
+    /// Whether trampolines can trace functions: the kernel has BTF and `CONFIG_FUNCTION_TRACER`'s direct calls.
     pub fentry: bool,
-    /// `BPF_TRACE_FSESSION` (7.0), on what has `fentry`.
+    /// `BPF_TRACE_FSESSION` (7.0), where `fentry` is available.
     pub fsession: bool,
-    /// The perf unit `kprobe`.
+    /// The PMU `kprobe`.
     pub kprobe: bool,
     pub fprobe: Fprobe,
-    /// Programs find their CPU's value of a map without looking it up.
+    /// Whether programs can address their CPU's value of a map without a lookup.
     pub per_cpu_values: bool,
     /// `BPF_TRACE_KPROBE_SESSION` (6.10).
     pub session: bool,
-    /// Where tracefs is mounted, when it can be used.
+    /// Where tracefs is mounted, if it is accessible.
     pub tracefs: Option<PathBuf>,
-    /// Tracing programs have task storage.
+    /// Whether tracing programs have task storage.
     pub task_storage: bool,
-    /// It has no memory here: since 6.19 that comes from `kmalloc_nolock`, which has none on a CPU without a 16-byte
-    /// compare-and-exchange.
+    /// Task storage cannot be allocated here: since 6.19 it uses `kmalloc_nolock`, which fails on a CPU without a
+    /// 16-byte compare-and-exchange.
     pub storage_refused: bool,
-    /// Programs may use atomic instructions that answer what was there (5.12).
+    /// Whether programs may use atomic instructions that return the old value (5.12).
     pub answering_atomics: bool,
-    /// Numbers of types that programs may say pointers are of (`bpf_rdonly_cast`, 6.2). Empty: they may not.
+    /// Numbers of the types that programs may cast pointers to (`bpf_rdonly_cast`, 6.2). Empty: they may not.
     pub cast_types: BTreeMap<&'static str, u32>,
-    /// Numbers of the kernel's functions that programs may call, by what they are called by there (`KFUNC_*`).
+    /// Type numbers of kernel functions that programs may call, by the identifiers used in the programs (`KFUNC_*`).
     pub kfuncs: BTreeMap<u32, u32>,
-    /// Numbers of the types that programs on events are attached by, under the names of their sections: `tp_btf/sched_switch`.
+    /// Type numbers by which programs on events are attached, by section name: `tp_btf/sched_switch`.
     pub events: BTreeMap<String, u32>,
     pub block: BlockFacts,
-    /// BTF of the kernel's types that the programs read, and of nothing else. Empty: not made.
+    /// BTF of only the kernel types that the programs read. Empty: not extracted.
     pub types: Rc<[u8]>,
 }
 
 impl Facts {
-    /// Notes where functions are, if that is quickly found. `for_links`: links are to be given addresses, since for each that is given
-    /// names the kernel looks through all of its symbols (`ftrace_lookup_symbols`).
+    /// Looks up the addresses of functions, if that is fast. `for_links`: links are created by address, since for links
+    /// created by name the kernel searches all of its symbols (`ftrace_lookup_symbols`).
     pub fn locate(&mut self, symbols: &LazySymbols, for_links: bool) {
-        // Before 6.2 (60443c88f3a8), which had `bpf_rdonly_cast` too, it does so for each name that it is asked for.
+        // Before 6.2 (60443c88f3a8), which also introduced `bpf_rdonly_cast`, each lookup by name does that as well.
         let is_quick = for_links && !self.cast_types.is_empty();
         for (name, function) in &mut self.functions {
             function.address = symbols.known_text_address(name, is_quick);
@@ -117,13 +119,13 @@ impl Facts {
     }
 }
 
-/// Numbers of the CPUs that there may be, in their order. `None`: the kernel does not say.
+/// Numbers of the possible CPUs, in ascending order. `None`: not available.
 #[must_use]
 pub fn possible_cpus() -> Option<Vec<u32>> {
     numbers(&fs::read_to_string("/sys/devices/system/cpu/possible").ok()?)
 }
 
-/// What a list of the kernel's names: `0-3,5`. `None`: it is none.
+/// Parses a list in the kernel's format: `0-3,5`. `None`: it is malformed.
 fn numbers(list: &str) -> Option<Vec<u32>> {
     let mut numbers = Vec::new();
     for range in list.trim_end().split(',') {
@@ -133,7 +135,7 @@ fn numbers(list: &str) -> Option<Vec<u32>> {
     Some(numbers)
 }
 
-/// `uname -r`; empty when the kernel does not say.
+/// `uname -r`; empty if it is not available.
 #[must_use]
 pub fn release() -> String {
     nix::sys::utsname::uname().map_or_else(
@@ -142,7 +144,7 @@ pub fn release() -> String {
     )
 }
 
-/// Why the facts could not be had.
+/// Why the facts could not be gathered.
 #[derive(Debug)]
 pub enum FactsError {
     NoBtf,
@@ -157,10 +159,10 @@ impl std::fmt::Display for FactsError {
                 "this kernel has no BTF (/sys/kernel/btf/vmlinux); it needs CONFIG_DEBUG_INFO_BTF=y, and /sys mounted",
             ),
             Self::Btf(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                write!(f, "the kernel's BTF cannot be read: {error}; run as root")
+                write!(f, "cannot read the kernel's BTF: {error}; run as root")
             }
-            Self::Btf(error) => write!(f, "the kernel's BTF cannot be read: {error}"),
-            Self::Kallsyms(error) => write!(f, "/proc/kallsyms cannot be read: {error}; mount /proc"),
+            Self::Btf(error) => write!(f, "cannot read the kernel's BTF: {error}"),
+            Self::Kallsyms(error) => write!(f, "cannot read /proc/kallsyms: {error}; mount /proc"),
         }
     }
 }
@@ -177,17 +179,17 @@ impl From<FactsError> for Cause {
     }
 }
 
-/// The kernel's symbols: addresses are asked for one by one where the kernel answers that, and all are read when something else is asked
-/// of them.
+/// The kernel's symbols. Addresses are looked up one by one if the kernel supports that; all symbols are read when
+/// something else is needed.
 pub struct LazySymbols {
     wanted: BTreeSet<String>,
     symbols: OnceCell<Symbols>,
-    /// `None` in it: this kernel does not answer.
+    /// Contains `None` if this kernel does not support it.
     lookup: OnceCell<Option<Lookup>>,
 }
 
 impl LazySymbols {
-    /// For these names, less those that this run is to do without.
+    /// For these names, without those that this run must ignore.
     #[must_use]
     pub fn new(wanted: impl IntoIterator<Item = String>, without: &[String]) -> Self {
         let wanted = wanted.into_iter().filter(|name| !without.contains(name)).collect();
@@ -199,7 +201,7 @@ impl LazySymbols {
     }
 
     /// # Errors
-    /// When `/proc/kallsyms` cannot be read.
+    /// If `/proc/kallsyms` cannot be read.
     pub fn get(&self) -> Result<&Symbols, FactsError> {
         if let Some(symbols) = self.symbols.get() {
             return Ok(symbols);
@@ -209,7 +211,8 @@ impl LazySymbols {
         Ok(self.symbols.get_or_init(|| symbols))
     }
 
-    /// Where the first symbol of a name is, by the kernel's answer. `None`: it does not answer, or there is none.
+    /// The address of the first symbol of a name, from the kernel's lookup. `None`: it is not supported, or there is no
+    /// such symbol.
     pub fn lookup(&self, name: &str) -> Option<NonZeroU64> {
         if !self.wanted.contains(name) {
             return None;
@@ -218,39 +221,40 @@ impl LazySymbols {
         lookup.address(name)
     }
 
-    /// Where a function is, without reading the symbols for it. `None`: that is not known.
-    fn known_text_address(&self, name: &str, asks: bool) -> Option<NonZeroU64> {
+    /// The address of a function, without reading all symbols for it. `None`: not known.
+    fn known_text_address(&self, name: &str, may_look_up: bool) -> Option<NonZeroU64> {
         match self.symbols.get() {
             Some(symbols) => symbols.text_address(name),
-            None if asks => self.lookup(name),
+            None if may_look_up => self.lookup(name),
             None => None,
         }
     }
 }
 
-/// Whether anything uses a kernel module; of a file system's, whether one is mounted, in whatever namespace. Where that cannot be
-/// told, as of what is built in, it is.
+/// Whether a kernel module is in use; for a file system's module, whether one is mounted in any namespace. True if it
+/// is not known, for example for built-in code.
 #[must_use]
 pub fn is_in_use(module: &str) -> bool {
     text_of(format!("/sys/module/{module}/refcnt")).map_or(true, |users| users.trim() != "0")
 }
 
-/// Whether something was loaded as a module: what is built in has no state (kernel/module/sysfs.c).
+/// Whether something was loaded as a module: built-in code has no state (kernel/module/sysfs.c).
 fn is_loaded(module: &str) -> bool {
     Path::new("/sys/module").join(module).join("initstate").exists()
 }
 
-/// Whether files may be on a file system: the kernel has it, and somebody has mounted one. It never makes the kernel load it.
+/// Whether a file system may be mounted: the kernel has it, and its module is in use. Never makes the kernel load a
+/// module.
 #[must_use]
 pub fn has_mounted(file_system: &FileSystem) -> bool {
     let registered = text_of("/proc/filesystems").unwrap_or_default();
     let folder = Path::new("/sys/fs").join(file_system.name);
-    // What is on the net has a folder there, and no disks.
+    // A network file system has a directory there, but no disks.
     let has_disk = |is_on_disk: bool| !is_on_disk || has_entry(&folder, Path::new("/sys/class/block"));
     is_on_disk(&registered, file_system.name).is_some_and(has_disk) && is_in_use(file_system.module)
 }
 
-/// Whether a file system is mounted where this process or the first one sees it.
+/// Whether a file system is mounted in the mount namespace of this process or of PID 1.
 #[must_use]
 pub fn is_seen_mounted(file_system: &str) -> bool {
     let lists = ["/proc/self/mounts", "/proc/1/mounts"].map(|list| text_of(list).unwrap_or_default());
@@ -258,15 +262,15 @@ pub fn is_seen_mounted(file_system: &str) -> bool {
     lines.any(|line| line.split(' ').nth(2) == Some(file_system))
 }
 
-/// Whether a file system is made of a disk's blocks, by lines such as `nodev\tproc`. `None`: the kernel does not have it.
+/// Whether a file system uses a block device, from lines such as `nodev\tproc`. `None`: the kernel does not have it.
 fn is_on_disk(registered: &str, name: &str) -> Option<bool> {
     let mut lines = registered.lines();
     let line = lines.find(|line| line.split_whitespace().last() == Some(name))?;
     Some(!line.starts_with("nodev"))
 }
 
-/// Whether a file system's folder in sysfs has an entry for one that is mounted, in whatever namespace: under the name of its
-/// disk, or with a list of its disks. Where there is no such folder, it may have.
+/// Whether a file system's directory in sysfs has an entry for a mounted one in any namespace: named after its disk, or
+/// with a list of its disks. True if there is no such directory.
 fn has_entry(folder: &Path, disks: &Path) -> bool {
     let Ok(mut entries) = fs::read_dir(folder) else {
         return true;
@@ -276,11 +280,10 @@ fn has_entry(folder: &Path, disks: &Path) -> bool {
     })
 }
 
-/// Gathers the facts about `functions` (name, and the module it may be in). `without` are treated as if the kernel
-/// lacked them.
+/// Gathers the facts about `functions` (name, and the module it may be in). Those in `without` are treated as missing.
 ///
 /// # Errors
-/// Without the kernel's BTF nothing can be measured: all programs are relocated against it.
+/// Without the kernel's BTF nothing can be measured, since all programs are relocated against it.
 pub fn gather(
     functions: &BTreeMap<String, Option<&'static str>>,
     without: &[String],
@@ -303,7 +306,8 @@ pub fn gather(
         found.entry(name).or_default().btf = Some(function);
     }
 
-    // What vmlinux does not have may be in the module's own BTF; where there is none, only its symbols can tell.
+    // A function missing from vmlinux may be in the module's own BTF; if there is none, only symbols can show that it
+    // exists.
     let mut unlisted = BTreeSet::new();
     let modules: BTreeSet<&'static str> = found
         .iter()
@@ -327,9 +331,10 @@ pub fn gather(
         }
     }
 
-    // Reading the symbols takes tens of milliseconds, and BTF lists functions: all that ftrace knows, less those whose arguments
-    // are not where their types say and those of whose name there are several. These are better left alone. System calls without
-    // arguments have BTF by another name, if at all, and where it does not tell, trying does: they may be hooked by number.
+    // Reading the symbols takes tens of milliseconds, and BTF lists functions: all that ftrace knows, except those
+    // whose arguments are not where their types say, and ambiguous names, which are better left alone. System calls
+    // without arguments have BTF under another name, if at all; if it is missing, attaching shows whether they can be
+    // hooked.
     for (name, function) in &mut found {
         let module = functions.get(name).copied().flatten();
         if !wanted.contains(name.as_str()) {
@@ -374,30 +379,27 @@ fn exchanges_16_bytes() -> bool {
     std::arch::is_x86_feature_detected!("cmpxchg16b")
 }
 
-/// All of this architecture can.
+/// All CPUs of this architecture can.
 #[cfg(target_arch = "aarch64")]
 fn exchanges_16_bytes() -> bool {
     true
 }
 
-/// Names of the types that the programs read, as the kernel has them.
+/// Names of the kernel's types that the programs read.
 fn read_types() -> BTreeSet<&'static str> {
-    interface::KERNEL_TYPES
-        .iter()
-        .map(|name| btf::essential(name))
-        .collect()
+    KERNEL_TYPES.iter().map(|name| btf::essential(name)).collect()
 }
 
-/// What the names of functions that system calls enter by begin with: on x86-64, and on arm64
+/// Prefixes of the functions by which system calls enter: on x86-64, and on arm64
 /// (arch/arm64/include/asm/syscall_wrapper.h).
 pub const SYSCALL_PREFIXES: [&str; 2] = ["__x64_sys_", "__arm64_sys_"];
-/// The same of this architecture.
+/// The prefix on this architecture.
 #[cfg(target_arch = "x86_64")]
 pub const SYSCALL_PREFIX: &str = SYSCALL_PREFIXES[0];
 #[cfg(target_arch = "aarch64")]
 pub const SYSCALL_PREFIX: &str = SYSCALL_PREFIXES[1];
-/// System calls that have no arguments, and so no function of their own around the one that does the work: the two names are of one
-/// address (`__SYS_STUB0`, arch/x86/include/asm/syscall_wrapper.h), and the kernel's types list the second.
+/// System calls without arguments have no wrapper function: the two names have the same address (`__SYS_STUB0`,
+/// arch/x86/include/asm/syscall_wrapper.h), and the kernel's types list the second one.
 const WITHOUT_ARGUMENTS: [(&str, &str); 1] = [("__x64_sys_sync", "__do_sys_sync")];
 
 /// The other name of such a function.
@@ -407,16 +409,16 @@ pub fn other_name(function: &str) -> Option<&'static str> {
     all.find_map(|(name, other)| (name == function).then_some(other))
 }
 
-/// What the names of functions that 32-bit programs' calls enter by begin with: arch/x86/include/asm/syscall_wrapper.h. Other
-/// architectures' tables have none.
+/// Prefix of the functions by which calls of 32-bit programs enter: arch/x86/include/asm/syscall_wrapper.h. Other
+/// architectures have no such functions.
 pub const COMPAT_SYSCALL_PREFIX: &str = "__ia32_";
 
-/// Where tracefs is mounted and can be written.
+/// Where tracefs is mounted and writable.
 fn tracefs() -> Option<PathBuf> {
     ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"]
         .into_iter()
         .map(PathBuf::from)
-        .find(|place| place.join("kprobe_events").exists() || place.join("events/raw_syscalls").exists())
+        .find(|mount| mount.join("kprobe_events").exists() || mount.join("events/raw_syscalls").exists())
 }
 
 #[cfg(test)]
@@ -434,8 +436,8 @@ mod tests {
     #[test]
     fn a_file_system_is_on_a_disk_unless_the_kernel_says_otherwise() {
         let registered = "nodev\tsysfs\nnodev\tnfs\n\text4\n\txfs\n";
-        let told = ["nfs", "ext4", "xfs", "btrfs"].map(|name| is_on_disk(registered, name));
-        assert_eq!(told, [Some(false), Some(true), Some(true), None]);
+        let reported = ["nfs", "ext4", "xfs", "btrfs"].map(|name| is_on_disk(registered, name));
+        assert_eq!(reported, [Some(false), Some(true), Some(true), None]);
     }
 
     #[test]
@@ -457,7 +459,7 @@ mod tests {
         assert!(!has_entry(&folder("btrfs"), &disks));
         fs::create_dir_all(folder("btrfs/0b7ad9e0/devices")).unwrap();
         assert!(has_entry(&folder("btrfs"), &disks));
-        assert!(has_entry(&folder("nfs"), &disks), "it cannot be told");
+        assert!(has_entry(&folder("nfs"), &disks), "it cannot be reported");
         fs::remove_dir_all(&top).unwrap();
     }
 }

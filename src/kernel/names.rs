@@ -1,40 +1,41 @@
-//! What numbers are called: processes, disks, mounts; and names that the kernel has given in pieces.
+//! Names of processes, disks and mounts by their numbers, and names that the kernel side recorded in pieces.
 
 use std::fs;
 
-use super::interface::{PATH_ALONE, PATH_ASKED, PATH_CUT, PATH_INSIDE, PATH_WHOLE};
+use crate::model::abi::{PATH_ALONE, PATH_ASKED, PATH_CUT, PATH_INSIDE, PATH_WHOLE};
 use crate::model::report::slow::{CallPath, PathKind};
 
-/// A device number of the kernel's has this many bits of minor.
+/// The bits of minor number in the kernel's device numbers.
 const MINOR_BITS: u32 = 20;
-/// A tick of `/proc/PID/stat`, which is `USER_HZ` on all architectures, in nanoseconds.
+/// A tick of `/proc/PID/stat`, `USER_HZ` on all architectures, in nanoseconds.
 const TICK_NS: u64 = 10_000_000;
 
-/// Major and minor number of a `dev_t` of the kernel's.
+/// Major and minor number of the kernel's `dev_t`.
 #[must_use]
 pub fn numbers_of(device: u32) -> (u32, u32) {
     (device >> MINOR_BITS, device & ((1 << MINOR_BITS) - 1))
 }
 
-/// Who knows what numbers are called now.
+/// Looks up current names.
 pub trait Names {
-    /// The name of the process of this number, if it is the one that began then, in nanoseconds since boot.
+    /// The name of a process by its number, if it is the one that started at this time, in nanoseconds since boot.
     fn process(&self, pid: u64, began_ns: u64) -> Option<String>;
-    /// The disk that a device number is of, or is a partition of; else what a file system without one is. `recorded`: what a disk was
-    /// called when its requests were seen; one that is a path to another is not found by its number.
+    /// The disk of a device number, or the disk that contains the partition; otherwise the kind of a file system
+    /// without a disk. `recorded`: the disk's name when its requests were seen; a path of a multipath disk cannot be
+    /// found by its number.
     fn disk(&self, device: u32, recorded: Option<&str>) -> String;
-    /// Where all of the file system of this device number is mounted.
+    /// Where the root of the file system with this device number is mounted.
     fn mount(&self, device: u32) -> Option<String>;
 }
 
-/// This machine, as its `/proc` and `/sys` tell.
+/// This machine, by its `/proc` and `/sys`.
 #[derive(Debug)]
 pub struct Machine {
     mounts: String,
 }
 
 impl Machine {
-    /// As it is now.
+    /// Its current state.
     #[must_use]
     pub fn now() -> Self {
         let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
@@ -53,10 +54,10 @@ impl Names for Machine {
     fn disk(&self, device: u32, recorded: Option<&str>) -> String {
         let (major, minor) = numbers_of(device);
         let link = format!("/sys/dev/block/{major}:{minor}");
-        // The folder of a partition is in that of its disk.
-        let found = fs::canonicalize(link).ok().and_then(|place| {
-            let is_partition = place.join("partition").exists();
-            let disk = if is_partition { place.parent()? } else { &place };
+        // The directory of a partition is in that of its disk.
+        let found = fs::canonicalize(link).ok().and_then(|directory| {
+            let is_partition = directory.join("partition").exists();
+            let disk = if is_partition { directory.parent()? } else { &directory };
             Some(disk.file_name()?.to_string_lossy().replace('!', "/"))
         });
         let found = found.or_else(|| Some(recorded?.replace('!', "/")));
@@ -71,8 +72,8 @@ impl Names for Machine {
     }
 }
 
-/// The name in a line of `/proc/PID/stat`, if the process began then. The name may have blanks and brackets; field 22 is the
-/// start, in ticks since boot.
+/// The name in a line of `/proc/PID/stat`, if the process started at that time. The name may contain blanks and
+/// parentheses; field 22 is the start, in ticks since boot.
 fn name_in_stat(stat: &str, began_ns: u64) -> Option<String> {
     let (_, rest) = stat.split_once('(')?;
     let (name, rest) = rest.rsplit_once(')')?;
@@ -80,8 +81,8 @@ fn name_in_stat(stat: &str, began_ns: u64) -> Option<String> {
     (began == began_ns / TICK_NS).then(|| name.to_owned())
 }
 
-/// Lines of `/proc/self/mountinfo` that are of this device, as root, mount point and kind:
-/// `28 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw`.
+/// The lines of `/proc/self/mountinfo` with this device, as root, mount point and kind: `28 1 259:2 / / rw,relatime
+/// shared:1 - ext4 /dev/nvme0n1p2 rw`.
 fn mounts_of(mounts: &str, (major, minor): (u32, u32)) -> impl Iterator<Item = (&str, &str, &str)> {
     let device = format!("{major}:{minor}");
     mounts.lines().filter_map(move |line| {
@@ -104,7 +105,7 @@ fn mount_of(mounts: &str, device: (u32, u32)) -> Option<String> {
     Some(unescaped(point))
 }
 
-/// Blanks and the like are written as `\040`.
+/// Decodes blanks and the like, which are written as `\040`.
 fn unescaped(point: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = point.as_bytes();
@@ -127,7 +128,7 @@ fn unescaped(point: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Names that the kernel side has written one after the other, from the file on upwards, put in the order of people.
+/// Splits names that the kernel side recorded from the file upwards, and puts them in the usual order.
 #[must_use]
 pub fn pieces(names: &[u8], length: u32) -> Vec<String> {
     let names = &names[..names.len().min(length as usize)];
@@ -140,7 +141,7 @@ pub fn pieces(names: &[u8], length: u32) -> Vec<String> {
     pieces
 }
 
-/// Such names put together; `enum names_kind`. One of a file that is in no directory is for its kind to tell.
+/// Joins such names; `enum names_kind`. The name of a file without a directory depends on its kind.
 #[must_use]
 pub fn path(kind: u32, pieces: &[String]) -> Option<CallPath> {
     let joined = || pieces.iter().map(|name| format!("/{name}")).collect::<String>();
@@ -188,7 +189,7 @@ mod tests {
         let machine = Machine {
             mounts: MOUNTS.to_owned(),
         };
-        // No machine has a block device of this major number, which is that of file systems without a disk.
+        // No block device has this major number, which is that of file systems without a disk.
         assert_eq!(machine.disk(21, Some("nvme0c0n1")), "nvme0c0n1");
         assert_eq!(machine.disk(21, Some("cciss!c0d0")), "cciss/c0d0");
         assert_eq!(machine.disk(21, None), "sysfs (0:21)");
@@ -204,17 +205,17 @@ mod tests {
 
     #[test]
     fn pieces_are_put_together() {
-        let told = |kind, names: &[u8]| path(kind, &pieces(names, names.len() as u32)).map(|path| path.text);
-        assert_eq!(told(PATH_WHOLE, b"file\0b\0a\0").as_deref(), Some("/a/b/file"));
-        assert_eq!(told(PATH_WHOLE, b"").as_deref(), Some("/"));
-        assert_eq!(told(PATH_INSIDE, b"x\0").as_deref(), Some("/x"));
-        assert_eq!(told(PATH_CUT, b"file\0b\0").as_deref(), Some("…/b/file"));
-        assert_eq!(told(PATH_CUT, b""), None);
-        assert_eq!(told(PATH_ASKED, b"../b\0").as_deref(), Some("../b"));
-        assert_eq!(told(PATH_ASKED, b"\0"), None);
-        assert_eq!(told(PATH_ALONE, b"memfd:x\0").as_deref(), Some("memfd:x"));
-        assert_eq!(told(PATH_ALONE, b"/\0"), None);
-        assert_eq!(told(0, b""), None);
+        let reported = |kind, names: &[u8]| path(kind, &pieces(names, names.len() as u32)).map(|path| path.text);
+        assert_eq!(reported(PATH_WHOLE, b"file\0b\0a\0").as_deref(), Some("/a/b/file"));
+        assert_eq!(reported(PATH_WHOLE, b"").as_deref(), Some("/"));
+        assert_eq!(reported(PATH_INSIDE, b"x\0").as_deref(), Some("/x"));
+        assert_eq!(reported(PATH_CUT, b"file\0b\0").as_deref(), Some("…/b/file"));
+        assert_eq!(reported(PATH_CUT, b""), None);
+        assert_eq!(reported(PATH_ASKED, b"../b\0").as_deref(), Some("../b"));
+        assert_eq!(reported(PATH_ASKED, b"\0"), None);
+        assert_eq!(reported(PATH_ALONE, b"memfd:x\0").as_deref(), Some("memfd:x"));
+        assert_eq!(reported(PATH_ALONE, b"/\0"), None);
+        assert_eq!(reported(0, b""), None);
     }
 
     proptest! {

@@ -1,7 +1,7 @@
 //! Whether a task can be preempted while it runs kernel code.
 //!
-//! It decides which hooks lose nothing: where it can, a BPF trampoline skips its program for a task whose CPU has
-//! another task preempted inside the same program.
+//! This decides which hooks lose nothing: if it can, a BPF trampoline skips its program for a task while another task
+//! is preempted inside the same program on the same CPU.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -22,37 +22,37 @@ const CONFIG: &str = "the kernel's configuration";
 pub enum Model {
     /// The kernel was built without preemption: its none or voluntary model.
     Absent,
-    /// Switched off in a kernel that could.
+    /// Disabled in a kernel that supports it.
     None,
-    /// At explicit points only, where the code gives way itself.
+    /// At explicit points only, where the code yields.
     Voluntary,
     /// Anywhere that preemption is not disabled.
     Full,
-    /// As `Full`, but for ordinary tasks only from the next tick on.
+    /// Like `Full`, but for ordinary tasks only from the next tick on.
     Lazy,
-    /// As `Full`, and in most spin locks and interrupt handlers too.
+    /// Like `Full`, and also in most spin locks and interrupt handlers.
     Rt,
-    /// Nothing that may be read here tells.
+    /// No readable source says.
     #[default]
     Unknown,
 }
 
-/// The preemption model, and how it is known.
+/// The preemption model and its source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Preemption {
     pub model: Model,
-    /// What told it: a file or a command.
+    /// The file or command that it comes from.
     pub source: &'static str,
 }
 
 impl Preemption {
-    /// Whether a task can be preempted inside kernel code. What is unknown counts as possible: the hooks chosen then
-    /// cost a little more, and lose nothing.
+    /// Whether a task can be preempted inside kernel code. An unknown model counts as possible: the hooks chosen then
+    /// cost a little more, but lose nothing.
     pub fn is_possible(self) -> bool {
         !matches!(self.model, Model::Absent | Model::None | Model::Voluntary)
     }
 
-    /// Asks the running kernel. It can be switched in debugfs while we run: the answer is of now.
+    /// Determines it for the running kernel. It can be changed in debugfs at any time.
     pub fn read() -> Self {
         let names = uname();
         let text = |get: fn(&UtsName) -> &OsStr| names.as_ref().ok().and_then(|names| get(names).to_str());
@@ -65,7 +65,7 @@ impl Preemption {
     }
 }
 
-/// The configuration as the kernel itself has it, or as the distribution put it beside the kernel.
+/// The kernel's configuration, from the kernel itself or as installed by the distribution.
 fn read_config(release: &str) -> Option<String> {
     let compressed = fs::File::open("/proc/config.gz");
     let known = compressed.and_then(decompress);
@@ -73,7 +73,7 @@ fn read_config(release: &str) -> Option<String> {
 }
 
 fn decompress(file: impl Read) -> io::Result<String> {
-    // Real ones have about 300 kB.
+    // Real configurations have about 300 kB.
     const LIMIT: u64 = 16 << 20;
     let mut text = String::new();
     GzDecoder::new(file).take(LIMIT).read_to_string(&mut text)?;
@@ -90,16 +90,16 @@ impl fmt::Display for Preemption {
             Model::Full => "full",
             Model::Lazy => "lazy",
             Model::Rt => "real-time",
-            Model::Unknown => "unknown, taken as possible",
+            Model::Unknown => "unknown, assumed possible",
         };
         write!(formatter, "{model} ({})", self.source)
     }
 }
 
-/// Texts that can tell the model; `None` for one that cannot be read.
+/// The contents of the possible sources; `None` for one that cannot be read.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// `sched/preempt` of debugfs: the modes, the current one in parentheses (`sched_dynamic_show` in
+    /// `sched/preempt` in debugfs: the modes, with the current one in parentheses (`sched_dynamic_show` in
     /// kernel/sched/debug.c).
     pub debugfs: Option<String>,
     /// `uname -v`. After the build number it has one of `PREEMPT`, `PREEMPT_DYNAMIC`, `PREEMPT_RT`, or none of them
@@ -111,8 +111,8 @@ pub struct Sources {
     pub config: Option<String>,
 }
 
-/// The model, from the strongest source that tells it: what the kernel does now, how it was built, what it was booted
-/// with, and what it does when not told.
+/// Decides on the model from the most reliable source: the current mode, how the kernel was built, the boot parameter,
+/// and the default mode.
 pub fn decide(sources: &Sources) -> Preemption {
     let found = |model, source| Preemption { model, source };
     if let Some(model) = sources.debugfs.as_deref().and_then(marked_mode) {
@@ -125,7 +125,7 @@ pub fn decide(sources: &Sources) -> Preemption {
     if !version.split_whitespace().any(|word| word.starts_with("PREEMPT")) {
         return found(Model::Absent, "uname -v");
     }
-    // Real-time kernels print this flag in place of the dynamic one, and have no model without preemption.
+    // Real-time kernels print this flag instead of the dynamic one, and always preempt.
     if is_flagged("PREEMPT_RT") {
         return found(Model::Rt, "uname -v");
     }
@@ -138,9 +138,8 @@ pub fn decide(sources: &Sources) -> Preemption {
         };
     }
 
-    // Where the lazy model exists, kernels from 7.0 on refuse `preempt=none` and `preempt=voluntary`
-    // (sched_dynamic_mode in kernel/sched/core.c). There neither can be configured, so the configuration does not even
-    // say that it is not set.
+    // If the lazy model exists, kernels from 7.0 on refuse `preempt=none` and `preempt=voluntary` (sched_dynamic_mode
+    // in kernel/sched/core.c). There neither can be configured, so the configuration does not mention them as not set.
     let takes_none = config.is_some_and(|config| config.mentions("CONFIG_PREEMPT_NONE"));
     if let Some(model) = sources
         .command_line
@@ -175,7 +174,7 @@ fn marked_mode(modes: &str) -> Option<Model> {
         .find_map(|word| mode(word.strip_prefix('(')?.strip_suffix(')')?))
 }
 
-/// The last `preempt=` that the kernel takes; what follows `--` is for init.
+/// The last `preempt=` that the kernel accepts; arguments after `--` are for init.
 fn booted_mode(command_line: &str, takes_none: bool) -> Option<Model> {
     command_line
         .split_whitespace()
@@ -194,7 +193,7 @@ impl Config<'_> {
         self.0.lines().any(|line| line.strip_prefix(option) == Some("=y"))
     }
 
-    /// Whether the option can be had in this kernel: it is set, or said not to be.
+    /// Whether the option exists in this kernel: it is set, or listed as not set.
     fn mentions(self, option: &str) -> bool {
         self.0.lines().any(|line| {
             let line = line.strip_prefix("# ").unwrap_or(line);
@@ -251,7 +250,7 @@ CONFIG_PREEMPTION=y
 CONFIG_PREEMPT_DYNAMIC=y
 ";
 
-    /// The model and its source, of texts in the order of `Sources`; an empty one cannot be read.
+    /// The model and its source, from texts in the order of `Sources`; an empty text is an unreadable source.
     fn model(debugfs: &str, version: &str, command_line: &str, config: &str) -> (Model, &'static str) {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let preemption = decide(&Sources {
@@ -283,7 +282,7 @@ CONFIG_PREEMPT_DYNAMIC=y
     }
 
     #[test]
-    fn uname_tells_what_cannot_be_switched() {
+    fn uname_decides_when_the_model_is_fixed() {
         let versions = [
             ("#1 SMP Debian 5.10.223-1 (2024-08-10)", Model::Absent),
             ("#1 SMP PREEMPT Wed Mar 2 00:30:59 UTC 2022", Model::Full),
@@ -352,7 +351,7 @@ CONFIG_PREEMPT_DYNAMIC=y
     }
 
     #[test]
-    fn possible_is_what_preempts_unasked() {
+    fn preemption_is_possible_in_these_models() {
         let possible = |model| Preemption { model, source: "" }.is_possible();
         assert!(
             [Model::Full, Model::Lazy, Model::Rt, Model::Unknown]

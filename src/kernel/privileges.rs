@@ -1,4 +1,4 @@
-//! What this process lacks to trace, in words that name the way out.
+//! Privileges that this process lacks for tracing, with what to do about them.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -12,7 +12,7 @@ const CAP_SYS_RESOURCE: u32 = 24;
 const CAP_PERFMON: u32 = 38;
 const CAP_BPF: u32 = 39;
 
-/// What stands in the way of loading any program. `None`: nothing that is known beforehand.
+/// What prevents loading any program. `None`: nothing known in advance.
 #[must_use]
 pub fn missing() -> Option<String> {
     let status = text_of("/proc/self/status").unwrap_or_default();
@@ -23,15 +23,15 @@ pub fn missing() -> Option<String> {
 /// What the kernel did not permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
-    /// Loading programs, with what [`missing`] looks for.
+    /// Loading programs, for reasons other than those that [`missing`] checks.
     Load,
     /// A perf event: a kprobe, or a classic tracepoint.
     PerfEvent,
-    /// A perf event that is made in tracefs before.
+    /// A perf event that is first created in tracefs.
     TracefsEvent,
 }
 
-/// What this process lacks for it, as far as that is known.
+/// The privileges that this process lacks for it, as far as they are known.
 #[must_use]
 pub fn lacking(denied: Denied) -> Option<String> {
     let status = text_of("/proc/self/status").unwrap_or_default();
@@ -52,7 +52,7 @@ pub fn lacking(denied: Denied) -> Option<String> {
     lacking_by(denied, process)
 }
 
-/// Whether a table larger than RLIMIT_MEMLOCK is refused. Since 5.11 BPF's memory is that of control groups.
+/// Whether a map larger than RLIMIT_MEMLOCK is refused. Since 5.11 BPF memory is charged to control groups instead.
 fn memory_is_limited() -> bool {
     let Ok((limit, _)) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_MEMLOCK) else {
         return false;
@@ -60,13 +60,13 @@ fn memory_is_limited() -> bool {
     let Ok(pages) = u32::try_from(limit / u64::from(PAGE)) else {
         return false;
     };
-    // Else it is not the size that is refused.
+    // Otherwise the refusal is not due to the size.
     table(1).is_ok() && table(pages.saturating_add(1)).is_err_and(|error| error == libc::EPERM)
 }
 
 const PAGE: u32 = 4096;
 
-/// Makes a table of this many pages. The error is the kernel's.
+/// Creates a map of this many pages. The error is the kernel's.
 fn table(pages: u32) -> Result<OwnedFd, i32> {
     // SAFETY: no name and no options are passed.
     let table = unsafe {
@@ -86,21 +86,21 @@ fn table(pages: u32) -> Result<OwnedFd, i32> {
     Ok(unsafe { OwnedFd::from_raw_fd(table) })
 }
 
-/// The error of a thread that could not be made. Where the filter of a container does not know clone3, as it should, by ENOSYS,
-/// the C library does not try another way.
+/// The error of a thread that could not be created. If a container's filter does not answer clone3 with ENOSYS, the C
+/// library does not fall back to clone.
 #[must_use]
 pub fn of_a_thread(error: io::Error) -> io::Error {
     let status = text_of("/proc/self/status").unwrap_or_default();
     if error.raw_os_error() == Some(libc::EPERM) && has_filter(&status) {
         io::Error::other(format!(
-            "no thread can be made, since this process's seccomp filter refuses clone3; {WITHOUT_FILTER}"
+            "cannot create a thread: this process's seccomp filter refuses clone3; {WITHOUT_FILTER}"
         ))
     } else {
         error
     }
 }
 
-/// The way out.
+/// What to do about it.
 const WITHOUT_FILTER: &str = "run it without one (docker, podman: --security-opt seccomp=unconfined)";
 
 /// Whether system calls are filtered (`SECCOMP_MODE_FILTER`).
@@ -112,20 +112,20 @@ fn has_filter(status: &str) -> bool {
 #[derive(Debug, Clone, Copy)]
 struct Process {
     capabilities: u64,
-    /// Files of root's are its own.
+    /// Whether it owns root's files.
     is_root: bool,
     paranoid: i32,
-    /// BPF's memory counts against RLIMIT_MEMLOCK.
+    /// BPF memory counts against RLIMIT_MEMLOCK.
     memory_is_limited: bool,
-    /// The kernel's error, where it refuses the smallest of all tables.
+    /// The kernel's error, if it refuses even the smallest map.
     bpf: Result<(), i32>,
-    /// Its system calls are filtered.
+    /// Whether its system calls are filtered.
     has_filter: bool,
-    /// Its privileges are those of a user namespace of its own, which BPF does not count.
+    /// Whether its privileges are those of a user namespace of its own, which BPF does not accept.
     is_in_namespace: bool,
 }
 
-/// As in the initial user namespace: each user is itself.
+/// Whether the map is that of the initial user namespace, which maps each user to itself.
 fn has_every_user(map: &str) -> bool {
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }
@@ -160,7 +160,7 @@ fn missing_by(capabilities: u64, lockdown: &str) -> Option<String> {
 fn lacking_by(denied: Denied, process: Process) -> Option<String> {
     let has = |capability| has(process.capabilities, capability);
     let mut lacking = Vec::new();
-    // Debian's perf_event_paranoid 3 wants it for every event; mainline's 2 is content with CAP_PERFMON.
+    // Debian's perf_event_paranoid 3 requires it for every event; for mainline's 2, CAP_PERFMON is enough.
     if denied != Denied::Load && process.paranoid >= 2 && !has(CAP_SYS_ADMIN) {
         lacking.push(format!(
             "CAP_SYS_ADMIN while kernel.perf_event_paranoid is {}",
@@ -186,7 +186,7 @@ fn lacking_by(denied: Denied, process: Process) -> Option<String> {
     if !lacking.is_empty() {
         return Some(format!("{what} needs {}; run as root", lacking.join(", and ")));
     }
-    // It has all privileges, and yet it is refused.
+    // It has all privileges, and is refused nevertheless.
     match process.bpf {
         Err(libc::EPERM | libc::EACCES | libc::ENOSYS) if process.has_filter => Some(format!(
             "{what} needs bpf(), which this process's seccomp filter refuses; {WITHOUT_FILTER}"
@@ -243,7 +243,7 @@ mod tests {
             perf.contains("CAP_SYS_ADMIN while kernel.perf_event_paranoid is 3") && !perf.contains("DAC"),
             "{perf}"
         );
-        // CAP_PERFMON is what it takes there, which has been looked for before.
+        // CAP_PERFMON is enough there, and was checked before.
         assert_eq!(line(Denied::PerfEvent, 1 << CAP_PERFMON, false, 1), None);
         let both = line(Denied::TracefsEvent, 0, false, 3).unwrap_or_default();
         assert!(

@@ -1,7 +1,7 @@
-//! The address of a kernel variable from the symbol table of the kernel's own ELF file, vmlinux: the way to it where
+//! The address of a kernel variable from the symbol table of vmlinux, the kernel's ELF file, for kernels whose
 //! `/proc/kallsyms` lists no data (`CONFIG_KALLSYMS_ALL`) or hides addresses.
 //!
-//! The kernel moves itself by a random offset at boot (KASLR), the same for all of vmlinux.
+//! At boot the kernel relocates itself by a random offset (KASLR), which is the same for all of vmlinux.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -22,33 +22,33 @@ const MODULES: &str = "/sys/module";
 const KALLSYMS: &str = "/proc/kallsyms";
 const KCORE: &str = "/proc/kcore";
 
-/// A symbol that both vmlinux and kallsyms have; their difference is the KASLR offset.
+/// A symbol in both vmlinux and kallsyms; the difference is the KASLR offset.
 const ANCHOR: &str = "_stext";
 
-/// The notes of /proc/kcore are some 20 KiB; a segment above this, in bytes, is not read.
+/// The notes of /proc/kcore have some 20 KiB; a larger segment, in bytes, is not read.
 const MAX_NOTES: u64 = 1 << 20;
 
 /// A symbol's address in the running kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub address: NonZeroU64,
-    /// The ELF file that has the symbol.
+    /// The ELF file with the symbol.
     pub path: PathBuf,
-    /// The file that gave the KASLR offset.
+    /// The source of the KASLR offset.
     pub offset_source: &'static str,
 }
 
-/// Why the address cannot be had.
+/// Why the address is not available.
 #[derive(Debug)]
 pub enum Error {
-    /// No vmlinux has the symbol, which is named after this loaded module.
+    /// The symbol belongs to this loaded module, so vmlinux does not have it.
     Module(String),
-    /// The running kernel's build id is unknown, so no file can be compared with it.
+    /// The running kernel's build ID is unknown, so no file can be compared with it.
     NoRunningBuildId(io::Error),
     /// None of these files exists.
     Missing {
         release: String,
-        places: Vec<PathBuf>,
+        paths: Vec<PathBuf>,
     },
     Unreadable {
         path: PathBuf,
@@ -67,7 +67,7 @@ pub enum Error {
         path: PathBuf,
         symbol: String,
     },
-    /// Neither kallsyms nor kcore tells the KASLR offset; the error is kcore's.
+    /// Neither kallsyms nor kcore has the KASLR offset; the error is kcore's.
     NoOffset(io::Error),
 }
 
@@ -85,13 +85,13 @@ impl fmt::Display for Error {
                     "no vmlinux can be trusted without the running kernel's {KERNEL_NOTES}: {error}"
                 )
             }
-            Self::Missing { release, places } => {
+            Self::Missing { release, paths } => {
                 write!(
                     formatter,
                     "no vmlinux of {release}: install its debug symbols or use --vmlinux (not found:"
                 )?;
-                for (index, place) in places.iter().enumerate() {
-                    write!(formatter, "{} {}", if index == 0 { "" } else { "," }, place.display())?;
+                for (index, path) in paths.iter().enumerate() {
+                    write!(formatter, "{} {}", if index == 0 { "" } else { "," }, path.display())?;
                 }
                 formatter.write_char(')')
             }
@@ -99,7 +99,7 @@ impl fmt::Display for Error {
             Self::NotElf { path, error } => {
                 write!(
                     formatter,
-                    "{} is no uncompressed 64-bit vmlinux: {error}",
+                    "{} is not an uncompressed 64-bit vmlinux: {error}",
                     path.display()
                 )
             }
@@ -109,7 +109,7 @@ impl fmt::Display for Error {
                 running,
             } => write!(
                 formatter,
-                "{} is of another kernel: take the one whose build id is {running}, not {build_id}",
+                "{} belongs to another kernel: use the one whose build ID is {running}, not {build_id}",
                 path.display()
             ),
             Self::OtherKernel {
@@ -119,14 +119,14 @@ impl fmt::Display for Error {
             } => {
                 write!(
                     formatter,
-                    "{} has no build id: take the one whose is {running}",
+                    "{} has no build ID: use the one whose build ID is {running}",
                     path.display()
                 )
             }
             Self::NoSymbol { path, symbol } => {
                 write!(
                     formatter,
-                    "{} has no symbol '{symbol}': take one that is not stripped",
+                    "{} has no symbol '{symbol}': use one that is not stripped",
                     path.display()
                 )
             }
@@ -143,8 +143,8 @@ impl std::error::Error for Error {}
 
 /// The address of the variable or constant `symbol` in the running kernel.
 ///
-/// The ELF file is `explicit`, or else the first of the usual places that is the running kernel's. `runtime_stext` is
-/// the address of `_stext` in `/proc/kallsyms`, where that shows it.
+/// The ELF file is `explicit`, otherwise the first in the usual directories that belongs to the running kernel.
+/// `runtime_stext` is the address of `_stext` in `/proc/kallsyms`, if it is visible.
 pub fn data_address(symbol: &str, explicit: Option<&Path>, runtime_stext: Option<NonZeroU64>) -> Result<Found, Error> {
     find(symbol, explicit, runtime_stext).map_err(|error| match (error, loaded_module(symbol, Path::new(MODULES))) {
         (Error::Missing { .. } | Error::NoSymbol { .. }, Some(module)) => Error::Module(module.to_owned()),
@@ -152,10 +152,10 @@ pub fn data_address(symbol: &str, explicit: Option<&Path>, runtime_stext: Option
     })
 }
 
-/// The loaded module that a symbol is named after, as file systems name theirs: ext4 of `ext4_file_operations`.
+/// The loaded module whose name is the prefix of a symbol, for example ext4 of `ext4_file_operations`.
 fn loaded_module<'a>(symbol: &'a str, modules: &Path) -> Option<&'a str> {
     let (module, _) = symbol.split_once('_')?;
-    // A built-in module at most has parameters there: only a loaded one has a state (kernel/module/sysfs.c).
+    // A built-in module has at most parameters there: only a loaded one has a state (kernel/module/sysfs.c).
     modules.join(module).join("initstate").exists().then_some(module)
 }
 
@@ -189,8 +189,8 @@ fn find(symbol: &str, explicit: Option<&Path>, runtime_stext: Option<NonZeroU64>
     }
 }
 
-/// Where distributions put the vmlinux of a kernel release.
-fn places(release: &str) -> Vec<PathBuf> {
+/// Where distributions install vmlinux files.
+fn paths(release: &str) -> Vec<PathBuf> {
     vec![
         format!("/usr/lib/debug/boot/vmlinux-{release}").into(),
         format!("/usr/lib/debug/lib/modules/{release}/vmlinux").into(),
@@ -200,22 +200,22 @@ fn places(release: &str) -> Vec<PathBuf> {
     ]
 }
 
-/// The first of the usual places that is the running kernel's. Otherwise the first file's error tells more than that
-/// the other places are empty.
+/// The first file in the usual directories that belongs to the running kernel. If there is none, the first file's error
+/// is more useful than that other files are missing.
 fn search(symbol: &str, running: &BuildId) -> Result<(PathBuf, ElfSymbols), Error> {
     let release = uname()
         .map(|names| names.release().to_string_lossy().into_owned())
         .unwrap_or_default();
-    let places = places(&release);
+    let paths = paths(&release);
     let mut refused = None;
-    for path in &places {
+    for path in &paths {
         match open_of_kernel(path, symbol, running) {
             Ok(elf) => return Ok((path.clone(), elf)),
             Err(Error::Unreadable { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => refused = refused.or(Some(error)),
         }
     }
-    Err(refused.unwrap_or(Error::Missing { release, places }))
+    Err(refused.unwrap_or(Error::Missing { release, paths }))
 }
 
 fn open_of_kernel(path: &Path, symbol: &str, running: &BuildId) -> Result<ElfSymbols, Error> {
@@ -230,7 +230,7 @@ fn open_of_kernel(path: &Path, symbol: &str, running: &BuildId) -> Result<ElfSym
     })
 }
 
-/// What the linker made of a program to tell it from any other; shown in hexadecimal.
+/// The linker's unique identifier of a program; shown in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuildId(Vec<u8>);
 
@@ -240,16 +240,16 @@ impl fmt::Display for BuildId {
     }
 }
 
-/// The wanted symbols of an ELF file, and its build id.
+/// The wanted symbols of an ELF file, and its build ID.
 #[derive(Clone, Debug, Default)]
 pub struct ElfSymbols {
-    /// Link-time addresses; `None` for a name that stands for several.
+    /// Link-time addresses; `None` for an ambiguous name.
     addresses: BTreeMap<String, Option<u64>>,
     pub build_id: Option<BuildId>,
 }
 
 impl ElfSymbols {
-    /// Reads the headers, notes and symbol table of the file: a few MiB of what can be a GiB with debug information.
+    /// Reads the headers, notes and symbol table: a few MiB of a file that may have a GiB with debug information.
     pub fn open(path: &Path, wanted: &[&str]) -> Result<Self, Error> {
         let file = File::open(path).map_err(|error| Error::Unreadable {
             path: path.to_owned(),
@@ -262,7 +262,7 @@ impl ElfSymbols {
         })
     }
 
-    /// Takes them from an ELF file's bytes. A file without a symbol table has no symbols.
+    /// Parses an ELF file's bytes. A file without a symbol table has no symbols.
     pub fn parse<'data>(data: impl ReadRef<'data>, wanted: &[&str]) -> object::read::Result<Self> {
         let header = FileHeader64::<Endianness>::parse(data)?;
         let endian = header.endian()?;
@@ -275,7 +275,7 @@ impl ElfSymbols {
         let Some(table) = sections.iter().find(|section| section.sh_type(endian) == SHT_SYMTAB) else {
             return Ok(symbols);
         };
-        // Whole tables, since `ReadCache` would read each name apart.
+        // Reads the whole table, since `ReadCache` would read each name separately.
         let entries: &[object::elf::Sym64<Endianness>] = table.data_as_array(endian, data)?;
         let names = sections.section(table.link(endian))?.data(endian, data)?;
         let names = StringTable::new(names, 0, names.len() as u64);
@@ -293,13 +293,13 @@ impl ElfSymbols {
         Ok(symbols)
     }
 
-    /// The address that the file was linked for: `None` where the name is not in it, was not wanted or is not unique.
+    /// The link-time address: `None` if the name is missing, was not wanted or is ambiguous.
     pub fn address(&self, name: &str) -> Option<u64> {
         self.addresses.get(name).copied().flatten()
     }
 }
 
-/// The contents of the first note of that owner and type. In vmlinux, /sys/kernel/notes and /proc/kcore notes are
+/// The contents of the first note of that owner and type. Notes in vmlinux, /sys/kernel/notes and /proc/kcore are
 /// aligned to 4 bytes, whatever the section says.
 fn find_note<'data>(
     notes: &'data [u8],
@@ -320,7 +320,7 @@ fn running_build_id() -> io::Result<BuildId> {
     let notes = fs::read(KERNEL_NOTES)?;
     match find_note(&notes, Endianness::default(), b"GNU", NT_GNU_BUILD_ID).map_err(io::Error::other)? {
         Some(id) => Ok(BuildId(id.to_vec())),
-        None => Err(io::Error::other("no build id")),
+        None => Err(io::Error::other("no build ID")),
     }
 }
 
@@ -362,7 +362,7 @@ mod tests {
 
     const WANTED: [&str; 2] = ["ext4_file_operations", ANCHOR];
 
-    /// The first two notes of /sys/kernel/notes, as on any kernel since 3.x: build id, then an empty one of Linux.
+    /// The first two notes of /sys/kernel/notes, as on any kernel since 3.x: build ID, then an empty one of Linux.
     const NOTES: &[u8] = b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0\
         \x4a\x5a\x9b\x0a\xff\xb6\x6c\x43\x7a\xbc\xd4\x55\xd2\x73\x8a\xf8\x79\x98\x5f\xa9\
         \x06\0\0\0\x04\0\0\0\x01\x01\0\0Linux\0\0\0\0\0\0\0";
@@ -372,7 +372,7 @@ mod tests {
         bytes[at..at + value.len()].copy_from_slice(value);
     }
 
-    /// A little-endian ELF header with the tables at these places.
+    /// A little-endian ELF header with tables at these offsets.
     fn elf_header(kind: u16, segments: (u64, u16), sections: (u64, u16)) -> Vec<u8> {
         let mut header = vec![0; 64];
         put(&mut header, 0, b"\x7fELF\x02\x01\x01");
@@ -435,7 +435,7 @@ mod tests {
         )
     }
 
-    /// As `elf_kcore_store_hdr` and `append_kcore_note` of fs/proc/kcore.c make it: CORE notes, then VMCOREINFO.
+    /// Notes as built by `elf_kcore_store_hdr` and `append_kcore_note` of fs/proc/kcore.c: CORE notes, then VMCOREINFO.
     fn kcore(vmcoreinfo: &[u8]) -> Vec<u8> {
         let mut notes = Vec::new();
         for (name, kind, data) in [(&b"CORE\0"[..], 1u32, &[7; 336][..]), (b"VMCOREINFO\0", 0, vmcoreinfo)] {
@@ -448,7 +448,7 @@ mod tests {
             notes.resize(notes.len().next_multiple_of(4), 0);
         }
         let mut file = elf_header(4, (64, 2), (0, 0));
-        // The second segment is memory: far beyond the file's end, and never read.
+        // The second segment is memory: far beyond the end of the file, and never read.
         for (kind, offset, size) in [
             (PT_NOTE, 64 + 2 * 56, notes.len() as u64),
             (1, 0x7fff_ff00_0000, 1 << 40),
@@ -510,7 +510,7 @@ mod tests {
         assert_eq!(
             error.to_string(),
             format!(
-                "{} is of another kernel: take the one whose build id is {running}, not {BUILD_ID}",
+                "{} belongs to another kernel: use the one whose build ID is {running}, not {BUILD_ID}",
                 file.0.display()
             )
         );
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_what_is_wrong_with_a_file() {
+    fn errors_name_what_is_wrong_with_a_file() {
         let running = BuildId(vec![1]);
         let refusal = |path: &Path| open_of_kernel(path, "ext4_file_operations", &running).unwrap_err();
         assert!(matches!(refusal(Path::new("/nonexistent")), Error::Unreadable { .. }));
@@ -528,7 +528,7 @@ mod tests {
         let error = refusal(&compressed.0);
         assert!(matches!(error, Error::NotElf { .. }));
         assert!(
-            error.to_string().contains("is no uncompressed 64-bit vmlinux: "),
+            error.to_string().contains("is not an uncompressed 64-bit vmlinux: "),
             "{error}"
         );
         assert!(matches!(
@@ -560,7 +560,7 @@ mod tests {
     fn says_where_it_looked() {
         let error = Error::Missing {
             release: "6.1.0".into(),
-            places: places("6.1.0"),
+            paths: paths("6.1.0"),
         }
         .to_string();
         assert!(
@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn kcore_tells_the_offset() {
+    fn kcore_has_the_offset() {
         let info =
             b"OSRELEASE=6.1.0-50-amd64\nPAGESIZE=4096\nNUMBER(KERNEL_IMAGE_SIZE)=1073741824\nKERNELOFFSET=24200000\n";
         assert_eq!(vmcore_offset(&kcore(info)[..]), Ok(Some(0x2420_0000)));

@@ -1,4 +1,4 @@
-//! What measuring takes of the machine.
+//! The cost of measuring.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::object::objects;
 pub const SECOND: u64 = 1_000_000_000;
 
 objects! {
-    /// Runs of a program, and how long they took together, in nanoseconds.
+    /// Runs of a program, and their total time in nanoseconds.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Runs {
         pub count: u64,
@@ -19,15 +19,15 @@ objects! {
     }
 }
 
-/// A share of one CPU: 100 % are all of one, 200 % all of two.
+/// A share of one CPU: 100 % is all of one, 200 % all of two.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CpuShare {
-    /// CPU time in each second, in nanoseconds.
+    /// CPU time per second, in nanoseconds.
     pub ns_per_s: u64,
 }
 
 impl CpuShare {
-    /// What `ns` of CPU time are in a span. Of no span at all it is as much as can be.
+    /// The share that `ns` of CPU time are of a span; the maximum for an empty span.
     #[must_use]
     pub fn of(ns: u64, span: Duration) -> Self {
         let per_second = (u128::from(ns) * u128::from(SECOND)).checked_div(span.as_nanos());
@@ -39,14 +39,14 @@ impl CpuShare {
         Self { ns_per_s }
     }
 
-    /// More than 0 percent, and no more than all of so many CPUs.
+    /// Parses a percentage above 0 and of at most all of this many CPUs.
     ///
     /// # Errors
     /// What is wrong, in one line.
     pub fn parse(percent: &str, cpus: u64) -> Result<Self, String> {
         let most = cpus.saturating_mul(100);
         let number: Option<f64> = percent.parse().ok();
-        // Finer than a share is ever reported.
+        // Finer than any reported share.
         let ns_per_s = number.map_or(0.0, |number| (number * (SECOND / 100) as f64).round());
         if ns_per_s >= 1.0 && ns_per_s <= (most as f64) * (SECOND / 100) as f64 {
             Ok(Self {
@@ -59,25 +59,25 @@ impl CpuShare {
         }
     }
 
-    /// In percent, with all the digits that it has.
+    /// In percent, with all its digits.
     #[must_use]
     pub fn exactly(self) -> String {
         format!("{} %", self.ns_per_s as f64 / (SECOND / 100) as f64)
     }
 }
 
-/// A layer that was detached before the run's end. Times are from the beginning of the run.
+/// A layer that was detached before the end of the run. Times are relative to its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Detached {
     pub layer: Layer,
-    /// From here on not all of its calls are counted.
+    /// From here on, calls may be missing.
     pub after: Duration,
-    /// From here on nothing of it is. `None`: calls under way may still return.
+    /// From here on, no calls are counted. `None`: calls under way may still return.
     pub until: Option<Duration>,
-    /// What its probes took in the last look before.
+    /// The cost of its probes at the last check.
     pub of_layer: CpuShare,
-    /// What all of it took then.
+    /// The whole cost at that time.
     pub of_all: CpuShare,
-    /// Calls, or requests, that were under way at `until`. `None`: not known.
+    /// Calls or requests under way at `until`. `None`: not known.
     pub under_way: Option<u64>,
 }

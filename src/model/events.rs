@@ -1,22 +1,22 @@
-//! What happened at a moment of its own, and is reported while the run goes on.
+//! Events that are reported as they happen.
 
 use serde::{Deserialize, Serialize};
 
 use super::report::slow::{LeftOut, SlowCall};
 
-/// What has happened since the last time.
+/// The events since the last call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Events {
-    /// Slow calls, in the order of their ends.
+    /// Slow calls, by the time at which they ended.
     pub slow_calls: Vec<SlowCall>,
-    /// The local time zone's seconds east of UTC, for those who print times.
+    /// The local time zone's offset, in seconds east of UTC, for printing times.
     pub utc_offset: i32,
-    /// Those that were counted and are not among them.
+    /// Slow calls that are counted but not in the list.
     pub left_out: LeftOut,
 }
 
 impl Events {
-    /// There were none.
+    /// Whether there were none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.slow_calls.is_empty() && self.left_out.sum() == 0

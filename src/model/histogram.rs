@@ -1,10 +1,11 @@
-//! The histogram of one op's times, in the fine steps that the kernel side counts in.
+//! The histogram of one op's times, with the fine steps in which the kernel side counts.
 //!
-//! The scale is log-linear: 0 to 7 ns have a step each, then every power of two is cut into 8 equal steps up to 2^40 ns
-//! (18 minutes), and one last step holds everything from there on. A step is never wider than an eighth of its lower
-//! bound, which is what makes quantiles good to 12.5 %. `bpf/interface.h` declares the same layout.
+//! The scale is log-linear: 0 to 7 ns have one step each, then each power of two is divided into 8 equal steps up to
+//! 2^40 ns (18 minutes), and one last step holds everything above. A step is at most an eighth of its lower bound wide,
+//! so quantiles are exact within 12.5 %. `bpf/interface.h` declares the same layout.
 //!
-//! All arithmetic on counts saturates: a count that no `u64` can hold is told as the largest one, never as a small one.
+//! All arithmetic on counts saturates: a count that does not fit into a `u64` is reported as the maximum, never as a
+//! small one.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +16,7 @@ pub const TOP_BIT: u32 = 40;
 /// Number of steps.
 pub const STEPS: usize = (((TOP_BIT - STEP_BITS + 1) << STEP_BITS) + 1) as usize;
 
-/// `quantile` takes a quantile as parts of this, so that 0.9 of 10 samples is 9 of them and not 9.000000000000002.
+/// Quantiles are converted to integer multiples of one over this, so that 0.9 of 10 samples is exactly 9.
 const PARTS: u128 = 1_000_000;
 
 /// How many calls took how long.
@@ -107,22 +108,22 @@ impl Histogram {
     pub fn powers_of_two(&self) -> Vec<u64> {
         let mut slots = vec![0_u64; TOP_BIT as usize + 1];
         for bucket in self.buckets() {
-            // A step never crosses a power of two, so its lower bound tells.
+            // A step never crosses a power of two, so its lower bound is enough.
             let slot = bucket.ge.checked_ilog2().unwrap_or(0) as usize;
             slots[slot] = slots[slot].saturating_add(bucket.count);
         }
         slots
     }
 
-    /// The time, in nanoseconds, that the share `q` of the calls did not exceed (nearest rank), `None` with fewer than
-    /// 1/(1-q) calls: too few to tell it from the longest one.
+    /// The time, in nanoseconds, that the share `q` of the calls did not exceed (nearest rank); `None` with fewer than
+    /// 1/(1-q) calls, when it would be the longest call.
     ///
-    /// It is the middle of the step that holds that call, not beyond the shortest and longest call when these
-    /// `extremes` are known: less than 12.5 % from the exact one. In the last step, which has no middle, it is a lower
-    /// bound. `q` is taken to six decimals.
+    /// It is the middle of the step that holds that call, limited by the shortest and longest call if these
+    /// `extremes` are known: within 12.5 % of the exact value. In the last step, which has no middle, it is a lower
+    /// bound. `q` has a resolution of six decimals.
     #[must_use]
     pub fn quantile(&self, q: f64, extremes: Option<(u64, u64)>) -> Option<u64> {
-        // The cast saturates, and makes 0 of what is not a number.
+        // The cast saturates, and turns NaN into 0.
         let parts = u128::from((q * PARTS as f64).round() as u64);
         let beyond = PARTS.checked_sub(parts).filter(|beyond| *beyond > 0)?;
         let count: u128 = self.steps.iter().map(|n| u128::from(*n)).sum();
@@ -136,7 +137,7 @@ impl Histogram {
             seen >= rank
         })?;
         let middle = bucket.lt.map_or(bucket.ge, |lt| bucket.ge + (lt - bucket.ge) / 2);
-        // Not `clamp`, which panics where the extremes are the wrong way round.
+        // Not `clamp`, which panics if the extremes are inverted.
         Some(extremes.map_or(middle, |(min, max)| middle.max(min).min(max)))
     }
 
@@ -147,7 +148,7 @@ impl Histogram {
     }
 }
 
-/// The step that a time of `ns` nanoseconds is counted in: what `step_of` of `bpf/steps.bpf.h` computes.
+/// The step for a time of `ns` nanoseconds, as computed by `step_of` of `bpf/steps.bpf.h`.
 #[must_use]
 pub const fn step_of(ns: u64) -> usize {
     if ns < 1 << STEP_BITS {
@@ -161,8 +162,8 @@ pub const fn step_of(ns: u64) -> usize {
     ((bit - STEP_BITS + 1) << STEP_BITS) as usize + within as usize
 }
 
-/// Shortest time of a step and the first time past it, in nanoseconds. The last step has no end; what is no step is
-/// taken for the last one.
+/// The lower bound of a step and the first time past it, in nanoseconds. The last step has no end; larger indices are
+/// treated as the last one.
 #[must_use]
 pub const fn bounds(step: usize) -> (u64, Option<u64>) {
     if step >= STEPS - 1 {
@@ -184,7 +185,7 @@ pub fn widest(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
     (a.0.min(b.0), a.1.max(b.1))
 }
 
-/// The same where one of them may have had no call.
+/// The same if either may have had no call.
 #[must_use]
 pub fn wider(a: Option<(u64, u64)>, b: Option<(u64, u64)>) -> Option<(u64, u64)> {
     match (a, b) {
@@ -197,7 +198,7 @@ pub fn wider(a: Option<(u64, u64)>, b: Option<(u64, u64)>) -> Option<(u64, u64)>
 mod tests {
     use super::*;
 
-    /// splitmix64: the same samples on every run, without a dependency.
+    /// splitmix64: the same samples in every run, without a dependency.
     struct Samples(u64);
 
     impl Samples {
@@ -244,7 +245,7 @@ mod tests {
 
     #[test]
     fn kernel_values_of_step_of() {
-        // Worked out by hand from the C function.
+        // Computed by hand from the C function.
         for (ns, step) in [
             (0, 0),
             (7, 7),
@@ -408,15 +409,15 @@ mod tests {
                 let rank = (size * percent).div_ceil(100).max(1);
                 let exact = times[rank as usize - 1];
                 for known in [None, Some(extremes)] {
-                    let told = histogram.quantile(q, known);
-                    assert_eq!(told.is_some(), enough, "p{percent} of {size}");
-                    let Some(told) = told else { continue };
+                    let reported = histogram.quantile(q, known);
+                    assert_eq!(reported.is_some(), enough, "p{percent} of {size}");
+                    let Some(reported) = reported else { continue };
                     assert!(
-                        told.abs_diff(exact) * 8 <= exact,
-                        "p{percent} of {size}: told {told}, exact {exact}"
+                        reported.abs_diff(exact) * 8 <= exact,
+                        "p{percent} of {size}: reported {reported}, exact {exact}"
                     );
                     if known.is_some() {
-                        assert!((extremes.0..=extremes.1).contains(&told));
+                        assert!((extremes.0..=extremes.1).contains(&reported));
                     }
                     checked += 1;
                 }

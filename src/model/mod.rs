@@ -1,6 +1,6 @@
-//! What is known of a run, as owned data without any I/O: names of things, counters of a moment, what was attached, a report.
+//! The data of a run, owned and without I/O: names, counters, what was attached, reports.
 //!
-//! All of it is serialised and read back as it is. Whatever makes a report needs nothing else.
+//! All of it can be serialised and read back. Nothing else is needed to compute a report.
 
 pub mod abi;
 pub mod cost;

@@ -1,8 +1,8 @@
-//! Reading objects back by the names of their fields: `objects!` gives each type a way from a name to its field, and one reader
-//! serves them all. serde would derive one of each, which are a multiple of its size in the executable.
+//! Reads JSON objects by the names of their fields: `objects!` maps the names of each type to its fields, and one
+//! reader serves all types. serde would derive a reader for each, which multiplies its size in the executable.
 //!
-//! What an object does not name stays as it is by default; names that nobody knows are skipped. So reports of earlier and of later
-//! versions are read as far as they are known.
+//! Fields missing from an object keep their defaults, and unknown names are skipped. So reports of earlier and later
+//! versions can be read as far as they are understood.
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,11 +10,11 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Serialize, Serializer};
 
-/// Bytes that elements of lists may take, all together. Whoever wrote what is read has chosen how many there are, and one of a few
-/// characters may take hundreds of bytes. The longest line that is read, if it is a report, takes less.
+/// Limits the memory for elements of lists: their number is chosen by the input, and an element of a few characters may
+/// take hundreds of bytes. The longest line that is a valid report takes less.
 const ROOM: usize = 96 << 20;
 
-/// Where a value goes that is read.
+/// The destination of a value.
 pub enum Slot<'a> {
     Number(&'a mut u64),
     Short(&'a mut u32),
@@ -22,42 +22,42 @@ pub enum Slot<'a> {
     Text(&'a mut String),
     /// Null leaves it empty.
     Maybe(&'a mut dyn Maybe),
-    /// The number is the size of an element in bytes.
+    /// A list, and the size of an element in bytes.
     List(&'a mut dyn List, usize),
-    /// Values by names that are no fields. The number is as above.
+    /// Values by arbitrary names, and the size of an element.
     Names(&'a mut dyn Names, usize),
     Object(&'a mut dyn Object),
 }
 
-/// What can be read.
+/// A type that can be read.
 pub trait Value {
     fn slot(&mut self) -> Slot<'_>;
 }
 
-/// Fields by their names.
+/// A type with named fields.
 pub trait Object {
     fn field(&mut self, name: &str) -> Option<Slot<'_>>;
 }
 
 /// A value that may be null.
 pub trait Maybe {
-    /// The place of one that is not.
+    /// The destination of a value that is not null.
     fn some(&mut self) -> Slot<'_>;
 }
 
-/// Values one after the other.
+/// A list of values.
 pub trait List {
-    /// The place of one more.
+    /// The destination of one more element.
     fn more(&mut self) -> Slot<'_>;
 }
 
-/// Values by their names.
+/// Values by name.
 pub trait Names {
-    /// The place of one more.
+    /// The destination of one more value.
     fn named(&mut self, name: String) -> Slot<'_>;
 }
 
-/// Values by names, in an order of their own.
+/// Values by name, in their original order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Named<T>(pub Vec<(String, T)>);
 
@@ -75,7 +75,7 @@ impl<T: Serialize> Serialize for Named<T> {
     }
 }
 
-/// Structs whose fields are found by their names, of types that are [`Value`]s.
+/// Implements [`Object`] for structs whose fields are [`Value`]s.
 macro_rules! objects {
     ($(
         $(#[$on:meta])*
@@ -107,10 +107,10 @@ macro_rules! objects {
 
 pub(crate) use objects;
 
-/// Reads an object, which is none without the fields that are required.
+/// Reads an object, which must have the required fields.
 ///
 /// # Errors
-/// It is none of this type, or there is more in it than is ever measured.
+/// If it is not of this type, or larger than a run can produce.
 pub fn read<'de, T: Value + Default, D: Deserializer<'de>>(
     from: D,
     required: &'static [&'static str],
@@ -198,14 +198,14 @@ impl Slot<'_> {
 /// Reads one value.
 struct Reader<'a> {
     slot: Slot<'a>,
-    /// Fields of an object that have to be there.
+    /// Fields that an object must have.
     required: &'static [&'static str],
     /// Bytes left for elements of lists.
     room: &'a Cell<usize>,
 }
 
 impl<'a> Reader<'a> {
-    /// Of what is inside of another value.
+    /// A reader for a nested value.
     fn inside(slot: Slot<'a>, room: &'a Cell<usize>) -> Self {
         Self {
             slot,
@@ -214,10 +214,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Of a value that is not null.
+    /// The destination of a value that is not null.
     fn some(self) -> Slot<'a> {
         match self.slot {
-            Slot::Maybe(place) => place.some(),
+            Slot::Maybe(value) => value.some(),
             slot => slot,
         }
     }
@@ -225,7 +225,7 @@ impl<'a> Reader<'a> {
 
 fn take<E: Error>(room: &Cell<usize>, size: usize) -> Result<(), E> {
     let left = room.get().checked_sub(size);
-    room.set(left.ok_or_else(|| E::custom("there is more in it than is ever measured"))?);
+    room.set(left.ok_or_else(|| E::custom("it has more groups, rows or steps than a run can have"))?);
     Ok(())
 }
 
@@ -302,7 +302,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
         }
         while let Some(name) = from.next_key::<String>()? {
             missing.retain(|required| *required != name);
-            let place = match &mut slot {
+            let field = match &mut slot {
                 Slot::Object(object) => object.field(&name),
                 Slot::Names(names, size) => {
                     take(room, *size)?;
@@ -310,8 +310,8 @@ impl<'de> Visitor<'de> for Reader<'_> {
                 }
                 _ => None,
             };
-            match place {
-                Some(place) => from.next_value_seed(Reader::inside(place, room))?,
+            match field {
+                Some(field) => from.next_value_seed(Reader::inside(field, room))?,
                 None => drop(from.next_value::<IgnoredAny>()?),
             }
         }
@@ -322,7 +322,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
     }
 }
 
-/// One more element, if there is one.
+/// Reads one more element, if there is one.
 struct More<'a> {
     list: &'a mut dyn List,
     size: usize,

@@ -1,4 +1,4 @@
-//! A timestamp as nanoseconds since 1970, for serde: the calendar's own form takes its parser.
+//! Serialises a timestamp as nanoseconds since 1970: the calendar's own form would need its parser.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serializer};

@@ -1,4 +1,4 @@
-//! The counters of one moment, every CPU together. They only grow: a report is made of the difference of two.
+//! The counters at one moment, summed over all CPUs. They only grow: a report is the difference of two snapshots.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use crate::model::report::group::Who;
 /// All counters at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// By the clock of the programs (`CLOCK_MONOTONIC`), in nanoseconds.
+    /// By the programs' clock (`CLOCK_MONOTONIC`), in nanoseconds.
     pub at_ns: u64,
-    /// The same moment by the clock on the wall, which may be set while we run.
+    /// The same moment by the wall clock, which may be set during the run.
     #[serde(with = "super::since_epoch")]
     pub wall: Timestamp,
-    /// East of UTC, in seconds; 0 at the first moment of a run, which ends no report.
+    /// Seconds east of UTC; 0 in the first snapshot of a run, which ends no report.
     pub utc_offset: i32,
     /// In the order of [`RunInfo::ops`](super::run_info::RunInfo::ops).
     pub ops: Vec<OpCounters>,
@@ -29,26 +29,26 @@ pub struct Snapshot {
     pub own_ns: u64,
     /// Children that did not fit into the set of traced processes.
     pub not_followed: u64,
-    /// The whole stack's, where it was asked for.
+    /// Those of the whole stack, if requested.
     pub stack: Option<StackCounters>,
-    /// Those of groups, where they were asked for.
+    /// Those of groups, if requested.
     pub groups: Option<GroupsCounters>,
-    /// Where others' requests are looked at, too.
+    /// If the requests of others are measured as well.
     pub neighbours: Option<NeighbourCounters>,
-    /// What the kernel has counted of the disks before and after all this, where it is compared.
+    /// The kernel's counters of the disks before and after this snapshot, if they are compared.
     pub disks: Option<[DiskCounters; 2]>,
-    /// Known at the end of a run only.
+    /// Only known at the end of a run.
     pub under_way: Option<UnderWay>,
-    /// Layers that were detached so far, in the order in which they went.
+    /// The layers detached so far, in that order.
     pub detached: Vec<Detached>,
-    /// Why the last calls at vfs are not among those of the ops, where their counters could not be read.
+    /// Why the last calls at vfs are missing, if their counters could not be read.
     pub unread: Option<String>,
     /// What else could not be read, one sentence each.
     pub warnings: Vec<String>,
 }
 
 impl Snapshot {
-    /// See [`OpCounters::hold_back`]; `earlier` is the one before.
+    /// See [`OpCounters::hold_back`]; `earlier` is the previous snapshot.
     pub fn hold_back(&mut self, earlier: &Self) {
         for (op, earlier) in self.ops.iter_mut().zip(&earlier.ops) {
             op.hold_back(earlier);
@@ -66,11 +66,12 @@ impl Snapshot {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnderWay {
     pub by_layer: BTreeMap<Layer, u64>,
-    /// By op, those whose start is in a cookie; calls whose return was skipped look the same.
+    /// By op, for starts kept in cookies; calls whose return was skipped look the same.
     pub in_cookies: Vec<u64>,
 }
 
-/// One op's counters. Sums are wider than the kernel side's, so that none overflows however many CPUs there are.
+/// One op's counters. Sums are wider than those of the kernel side, so that they cannot overflow with any number of
+/// CPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpCounters {
     pub total_ns: u128,
@@ -79,26 +80,26 @@ pub struct OpCounters {
     /// Asynchronous calls that complete elsewhere.
     pub queued: u128,
     pub queue_ns: u128,
-    /// In the order of `enum apart`, or of calls in that of `enum excluded`.
+    /// In the order of `enum apart`, or for calls in that of `enum excluded`.
     pub apart: [u128; APART_KINDS as usize],
     /// In the order of `enum lost_reason`.
     pub lost: [u128; LOST_REASONS as usize],
-    /// Calls of which the return alone was seen, by hooks that tell.
+    /// Calls of which only the return was seen, for hooks that detect this.
     pub half_seen: u128,
-    /// Shortest and longest time of the interval that the moment ends.
+    /// Shortest and longest time of the interval that this snapshot ends.
     pub extremes: Option<(u64, u64)>,
     /// Calls by errno.
     pub errnos: BTreeMap<i32, u128>,
     /// Calls by step of [`crate::model::histogram`].
     pub steps: Vec<u128>,
-    /// Calls by power of two of the unit asked for.
+    /// Calls by power of two of the chosen unit.
     pub unit_slots: Vec<u128>,
 }
 
 impl OpCounters {
-    /// Takes back what was added since `earlier` when no call has ended since: that moment caught one in the middle, which had
-    /// been counted and its time and bytes had not. What is held back comes with the op's next call, as no report has it
-    /// without one.
+    /// Removes what was added since `earlier` if no call has ended since: the snapshot then caught a call that had been
+    /// counted in part. What is held back appears together with the op's next call, since no report shows it without
+    /// one.
     pub fn hold_back(&mut self, earlier: &Self) {
         if self.calls() != earlier.calls() {
             return;
@@ -116,20 +117,22 @@ impl OpCounters {
     }
 }
 
-/// What the kernel counted of a probe so far, whosever calls it were.
+/// The kernel's statistics of a probe so far, for the calls of all processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeCounts {
     /// `None`: there is no such program.
     pub entry: Option<Runs>,
     pub leave: Option<Runs>,
-    /// Entries that it skipped; of fsession entries and returns. `None`: it does not count them, or another probe sees them.
+    /// Skipped entries, for fsession entries and returns. `None`: the kernel does not count them, or another probe sees
+    /// them.
     pub skipped: Option<u64>,
-    /// Of an event of requests: what it skipped of this program, whether another one saw it or not. `None`: it does not count that.
+    /// For an event of requests: how often this program was skipped, even if another one saw the event. `None`: the
+    /// kernel does not count it.
     pub skipped_alone: Option<u64>,
 }
 
 impl ProbeCounts {
-    /// What was counted since an earlier moment.
+    /// The increase since an earlier snapshot.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let runs = |now: Option<Runs>, before: Option<Runs>| {
@@ -157,14 +160,14 @@ pub struct StackCounters {
     pub origins: Vec<OriginCounters>,
 }
 
-/// Of families in the same order.
+/// For families in the same order.
 fn hold_back_families(families: &mut [FamilyCounters], earlier: &[FamilyCounters]) {
     for (family, earlier) in families.iter_mut().zip(earlier) {
         family.hold_back(earlier);
     }
 }
 
-/// Requests, bytes, queue and device time in nanoseconds; of an origin and a direction, which is their order.
+/// Requests, bytes, queue time and device time in nanoseconds; one set for each origin and direction, in that order.
 pub type OriginCounters = [u64; 4];
 
 /// One family's counters, which may wrap.
@@ -182,12 +185,12 @@ pub struct FamilyCounters {
     /// Calls by step of [`crate::model::histogram`].
     pub steps: Vec<u64>,
     pub slow: [u64; SLOW_KINDS as usize],
-    /// Shortest and longest time of the interval that the moment ends.
+    /// Shortest and longest time of the interval that this snapshot ends.
     pub extremes: Option<(u64, u64)>,
 }
 
 impl FamilyCounters {
-    /// As [`OpCounters::hold_back`].
+    /// Like [`OpCounters::hold_back`].
     fn hold_back(&mut self, earlier: &Self) {
         if self.steps == earlier.steps {
             *self = Self {
@@ -199,11 +202,11 @@ impl FamilyCounters {
         }
     }
 
-    /// Number by number; the extremes are the wider ones. Counters may wrap, and their differences stay right.
+    /// Combines number by number, and keeps the wider extremes. Counters may wrap, and differences remain correct.
     #[must_use]
     pub fn combined(&self, other: &Self, how: fn(u64, u64) -> u64) -> Self {
         let steps = self.steps.len().max(other.steps.len());
-        let step = |steps: &[u64], place: usize| steps.get(place).copied().unwrap_or(0);
+        let step = |steps: &[u64], index: usize| steps.get(index).copied().unwrap_or(0);
         Self {
             bytes: how(self.bytes, other.bytes),
             errors: how(self.errors, other.errors),
@@ -213,7 +216,7 @@ impl FamilyCounters {
             class_calls: combined(&self.class_calls, &other.class_calls, how),
             class_bytes: combined(&self.class_bytes, &other.class_bytes, how),
             steps: (0..steps)
-                .map(|place| how(step(&self.steps, place), step(&other.steps, place)))
+                .map(|index| how(step(&self.steps, index), step(&other.steps, index)))
                 .collect(),
             slow: combined(&self.slow, &other.slow, how),
             extremes: wider(self.extremes, other.extremes),
@@ -221,26 +224,26 @@ impl FamilyCounters {
     }
 }
 
-/// Number by number.
+/// Combines number by number.
 #[must_use]
 pub fn combined<const N: usize>(a: &[u64; N], b: &[u64; N], how: fn(u64, u64) -> u64) -> [u64; N] {
     std::array::from_fn(|i| how(a[i], b[i]))
 }
 
-/// The counters of groups. What was not counted so far is not in them.
+/// The counters of groups, without those that are still 0.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupsCounters {
-    /// By group and by place among the ops.
+    /// By group and index of the op.
     #[serde(with = "pairs")]
     pub ops: BTreeMap<(u32, u32), OpCounters>,
-    /// By group; of the whole stack's view.
+    /// By group, for the whole stack.
     pub stacks: BTreeMap<u32, StackCounters>,
-    /// Whose they are, by group.
+    /// The names of the groups.
     pub who: BTreeMap<u32, Who>,
 }
 
 impl GroupsCounters {
-    /// As [`OpCounters::hold_back`].
+    /// Like [`OpCounters::hold_back`].
     fn hold_back(&mut self, earlier: &Self) {
         let none = OpCounters::default();
         for (key, op) in &mut self.ops {
@@ -253,7 +256,7 @@ impl GroupsCounters {
     }
 }
 
-/// A map whose keys are no words, as a list of pairs.
+/// Serialises a map as a list of pairs, since its keys are not strings.
 mod pairs {
     use std::collections::BTreeMap;
 
@@ -281,19 +284,19 @@ mod pairs {
 pub struct NeighbourCounters {
     /// Time in which one or more of the requests waited, in nanoseconds.
     pub waited_ns: u64,
-    /// More requests ended in one wait than are kept: what was before them is not known.
+    /// Time before the earliest kept completion, in waits during which more requests completed than are kept.
     pub untold_ns: u64,
-    /// Ends of requests on disks for which there was no room.
+    /// Completions of requests on disks for which there was no room.
     pub disks_full: u64,
-    /// By place; those that nobody has had so far are left out.
+    /// In the order of their slots, without slots that were never used.
     pub neighbours: Vec<ServedCounters>,
 }
 
-/// What a disk served for one process, or for all that have no place of their own.
+/// What a disk served for one process, or for all that have no slot of their own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServedCounters {
     pub tgid: u32,
-    /// Name of its first thread, when it last submitted something.
+    /// The name of its first thread when it last submitted a request.
     pub comm: String,
     pub is_kernel: bool,
     pub ns: u64,
@@ -301,13 +304,13 @@ pub struct ServedCounters {
     pub bytes: u64,
 }
 
-/// Requests that have ended since the kernel was started, as `/proc/diskstats` has them.
+/// Requests completed since boot, as in `/proc/diskstats`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskCounters {
     pub reads: u64,
     pub writes: u64,
     pub discards: u64,
     pub flushes: u64,
-    /// How many of the disks that were asked for there are. One that is taken away takes its counters along.
+    /// The number of selected disks that exist. A disk that is removed takes its counters along.
     pub disks: usize,
 }

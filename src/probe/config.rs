@@ -1,7 +1,5 @@
 //! What the programs are told before they are loaded (`struct rodata` of bpf/interface.h): all of it is filled in here.
 
-use std::mem::MaybeUninit;
-
 use super::Hook;
 use super::plan::selection::Selection;
 use super::plan::{BlockWay, CALLS_BY_COOKIE, Plan, Start};
@@ -117,7 +115,7 @@ fn config(setup: &Setup<'_>, made: Made) -> types::config {
         plan,
         selection,
     } = *setup;
-    let flag = MaybeUninit::new;
+    let flag = u8::from;
     let only_process = request.only_process();
     // Only these programs can be preempted by one that adds to the same counters.
     let can_be_preempted = |hook: &Hook| hook.is_trampoline() || *hook == Hook::RawTracepoint;
@@ -191,9 +189,9 @@ fn kfuncs(facts: &Facts) -> types::kfuncs {
     types::kfuncs {
         // Tracepoints can be preempted since 7.0, which brought `fsession`. 6.12 has the function, and refuses programs that call
         // one of their own after it that is verified by itself.
-        preempt_disable: MaybeUninit::new(facts.fsession && has(KFUNC_PREEMPT_DISABLE)),
-        session_is_return_of: MaybeUninit::new(has(KFUNC_SESSION_IS_RETURN_OF)),
-        session_cookie_of: MaybeUninit::new(has(KFUNC_SESSION_COOKIE_OF)),
+        preempt_disable: u8::from(facts.fsession && has(KFUNC_PREEMPT_DISABLE)),
+        session_is_return_of: u8::from(has(KFUNC_SESSION_IS_RETURN_OF)),
+        session_cookie_of: u8::from(has(KFUNC_SESSION_COOKIE_OF)),
     }
 }
 
@@ -298,16 +296,16 @@ fn block_config(setup: &Setup<'_>, way: &BlockWay) -> types::block_config {
         issue_arg: place("block_rq_issue", "request"),
         bio_queue_arg: place("block_bio_queue", "bio"),
         getrq_arg: place("block_getrq", "bio"),
-        is_partition: MaybeUninit::new(disk.is_some_and(|disk| disk.is_partition)),
-        is_bio_based: MaybeUninit::new(way.is_bio_based),
-        by_owner: MaybeUninit::new(request.block.by_owner),
-        queued: MaybeUninit::new(request.block.queued),
-        starts: MaybeUninit::new(matches!(way.start, Start::Event | Start::Function(_))),
-        bio_stamps: MaybeUninit::new(way.bio_stamps),
-        has_status: MaybeUninit::new(facts.block.argument("block_rq_complete", "blk_status_t").is_some()),
-        ends_twice: MaybeUninit::new(way.again),
-        twice: MaybeUninit::new(way.is_by_both()),
-        neighbours: MaybeUninit::new(setup.tells_neighbours()),
+        is_partition: u8::from(disk.is_some_and(|disk| disk.is_partition)),
+        is_bio_based: u8::from(way.is_bio_based),
+        by_owner: u8::from(request.block.by_owner),
+        queued: u8::from(request.block.queued),
+        starts: u8::from(matches!(way.start, Start::Event | Start::Function(_))),
+        bio_stamps: u8::from(way.bio_stamps),
+        has_status: u8::from(facts.block.argument("block_rq_complete", "blk_status_t").is_some()),
+        ends_twice: u8::from(way.again),
+        twice: u8::from(way.is_by_both()),
+        neighbours: u8::from(setup.tells_neighbours()),
         pad: [0; 2],
     }
 }
@@ -424,8 +422,7 @@ mod tests {
     fn flags(config: &types::config) -> Vec<&'static str> {
         macro_rules! named {
             ($($flag:ident),*) => {
-                // SAFETY: each of them was made of a `bool`.
-                [$((stringify!($flag), unsafe { config.$flag.assume_init() })),*]
+                [$((stringify!($flag), config.$flag != 0)),*]
             };
         }
         let all = named!(

@@ -17,7 +17,7 @@ use std::ops::Range;
 use libbpf_sys as sys;
 use libbpf_sys::bpf_insn;
 
-use crate::kernel::interface::POINT_UNSET;
+use crate::model::abi::POINT_UNSET;
 use copies::{drop_copies, merge_saved, test_bits, write_at_once};
 use layout::{Order, assemble, drop_jumps_to_next, drop_unreached, invert_branches, shorten_jumps};
 use state::{STACK, State, Value, may_be_stack};

@@ -1,16 +1,24 @@
 //! From the ops that are wanted to programs in the kernel: [`plan`] decides, [`attach`] obeys.
 
+#[cfg(feature = "kernel-side")]
 mod atomics;
+#[cfg(feature = "kernel-side")]
 pub mod attach;
+#[cfg(feature = "kernel-side")]
 pub mod binned;
+#[cfg(feature = "kernel-side")]
 pub mod config;
-mod fold;
+pub mod fold;
+#[cfg(feature = "kernel-side")]
 mod kprobe_event;
+#[cfg(feature = "kernel-side")]
 pub mod load;
 pub mod plan;
+#[cfg(feature = "kernel-side")]
 pub mod program;
 pub mod refusal;
 pub mod request;
+#[cfg(feature = "kernel-side")]
 pub mod slow;
 
 use crate::catalog::{Files, Guard, Returns, Shape};
@@ -79,7 +87,7 @@ impl PointWord {
     /// The number that the programs take apart.
     #[must_use]
     pub fn pack(self) -> u32 {
-        use crate::kernel::interface as c;
+        use crate::model::abi as c;
         let shape = match self.shape {
             Shape::File0 => c::SHAPE_FILE_0,
             Shape::File1 => c::SHAPE_FILE_1,
@@ -133,13 +141,13 @@ impl PointWord {
     /// Whether the function's own layer was not asked for, out of a packed word.
     #[must_use]
     pub fn is_silent(packed: u32) -> bool {
-        packed >> crate::kernel::interface::POINT_SILENT_SHIFT & 1 != 0
+        packed >> crate::model::abi::POINT_SILENT_SHIFT & 1 != 0
     }
 
     /// Index of the op's counters, out of a packed word.
     #[must_use]
     pub fn op_of(packed: u32) -> usize {
-        (packed >> crate::kernel::interface::POINT_OP_SHIFT & 0xff) as usize
+        (packed >> crate::model::abi::POINT_OP_SHIFT & 0xff) as usize
     }
 }
 
@@ -171,7 +179,7 @@ mod tests {
 
     #[test]
     fn the_unset_point_has_no_shape_and_is_no_real_one() {
-        use crate::kernel::interface as c;
+        use crate::model::abi as c;
         assert_eq!(c::POINT_UNSET >> c::POINT_SHAPE_SHIFT & 0xf, c::SHAPE_NONE);
         assert_ne!(c::POINT_UNSET >> 29, 0, "real points leave the top bits clear");
     }

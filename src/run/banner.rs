@@ -1,4 +1,4 @@
-//! What stands above all: what is traced, and what is not.
+//! The banner: what is traced and what is not.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::catalog::Layer;
 use crate::model::report::nanoseconds;
 use crate::view::text::number::time_each;
 
-/// One line, when everything that follows it is measured. `refused`: layers of which nothing is, and why not.
+/// One line, printed when everything that follows it is measured. `refused`: layers that are not measured, and why.
 pub fn banner(subject: &str, scope: &Scope, refused: &BTreeMap<Layer, String>) -> String {
     let measured = scope.layers().into_iter().filter(|layer| !refused.contains_key(layer));
     let measured: Vec<&str> = measured.map(Layer::name).collect();

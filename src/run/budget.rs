@@ -1,4 +1,4 @@
-//! `--budget`: a look now and then at what measuring takes, and the layer that saves most is detached when it is too much.
+//! `--budget`: checks the cost of measuring regularly, and detaches the layer that saves most when it is too high.
 
 use std::time::{Duration, Instant};
 
@@ -7,15 +7,15 @@ use crate::number::length;
 use crate::say;
 use crate::source::live::Live;
 
-/// From one look to the next; as long, calls under way may take to return once no more are entered.
+/// The time between checks, and how long calls under way may take to return once no more are entered.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What measuring may take, and what it took at the last look.
+/// The limit, and the CPU times of the last check.
 pub struct Keeping {
     limit: CpuShare,
-    /// Other layers are measured inside system calls.
+    /// Whether other layers are measured inside system calls.
     whole_stack: bool,
-    /// The last look.
+    /// The time of the last check.
     at: Instant,
     times: CpuTimes,
     /// Nothing is left that could be detached.
@@ -33,13 +33,13 @@ impl Keeping {
         }
     }
 
-    /// When to look again, if ever.
+    /// The time of the next check, if any.
     pub fn next(&self) -> Option<Instant> {
         self.at.checked_add(PAUSE).filter(|_| !self.is_over)
     }
 
-    /// Looks at what measuring took, when it is time to, and detaches the layer that saves most where that is too much. Says whether the
-    /// run is over: where that would save too little, and there is no command whose end is to be waited for.
+    /// Checks the cost if it is time, and detaches the layer that saves most if it is too high. Returns whether the run
+    /// is over: if that would save too little, and no command has to be waited for.
     pub fn look(&mut self, live: &mut Live, has_command: bool) -> bool {
         let now = Instant::now();
         if self.next().is_none_or(|next| now < next) {
@@ -67,7 +67,7 @@ impl Keeping {
         is_end
     }
 
-    /// A layer is gone: what is left is looked at from now on.
+    /// A layer is detached: later checks are about the rest.
     fn start_over(&mut self, live: &Live) {
         self.at = Instant::now();
         self.times = live.cpu_times();
@@ -75,7 +75,7 @@ impl Keeping {
     }
 }
 
-/// One line: what is done `after` so much of the run, what was measured and what is allowed. `is_end`: the run ends.
+/// One line: what is done at `after`, what was measured and what is allowed. `is_end`: the run ends.
 fn sentence(excess: &Excess, is_end: bool, after: Duration, limit: CpuShare) -> String {
     let layer = excess.layer.name();
     let after = length(after);

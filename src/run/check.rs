@@ -1,4 +1,4 @@
-//! `--check`: attaches everything once, lets a process do each operation, and tells which probes saw it.
+//! `--check`: attaches everything once, has a process do each operation, and reports which probes were hit.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -33,15 +33,15 @@ use crate::sys::perf::{SwitchCounters, Switches};
 use crate::view::check::{CheckReport, LayerVerdict, Row, Verdict};
 use crate::view::text::number::thousands;
 
-/// Where temporary files are looked for room, in this order.
-const PLACES: [&str; 3] = ["/var/tmp", "/tmp", "."];
-/// How long context switches are counted in two ways.
+/// Directories to try for temporary files, in this order.
+const DIRECTORIES: [&str; 3] = ["/var/tmp", "/tmp", "."];
+/// How long context switches are counted in both ways.
 const SWITCHES_FOR: Duration = Duration::from_millis(200);
-/// What stands for the op where all of a layer have the same probes.
+/// The op shown where all ops of a layer have the same probes.
 const EVERY_REQUEST: &str = "requests";
 const EVERY_CALL: &str = "calls";
 
-/// Checks, and prints a table. The exit status is 0 when every layer asked for counted something.
+/// Runs the check, and prints a table. The exit status is 0 if every selected layer counted something.
 pub fn check(measure: &Measure) -> Result<u8, Cause> {
     if let Some(line) = privileges::missing() {
         return Err(line.into());
@@ -50,20 +50,23 @@ pub fn check(measure: &Measure) -> Result<u8, Cause> {
     let scope = &mut measure.scope;
     retain_mounted(scope);
     let file_systems: Vec<&FileSystem> = scope.upper.iter().filter_map(|layer| layer.file_system()).collect();
-    let place = place(&file_systems);
-    let lives_on = file_systems.into_iter().find(|fs| is_on(&place, fs)).map(|fs| fs.name);
+    let directory = directory_for_files(&file_systems);
+    let lives_on = file_systems
+        .into_iter()
+        .find(|fs| is_on(&directory, fs))
+        .map(|fs| fs.name);
     if let Some(name) = lives_on
         && scope.detail == Detail::Each
     {
-        // The others would have nothing to tell.
+        // Probes of other file systems would not be hit.
         let is_here = |layer: &Layer| layer.file_system().is_none_or(|fs| fs.name == name);
         scope.upper.retain(is_here);
     }
     let measure = &measure;
-    let exercise = Exercise::fork(&place).map_err(|error| Cause {
+    let exercise = Exercise::fork(&directory).map_err(|error| Cause {
         line: format!(
-            "no file can be made in {}: {error}; TMPDIR=DIRECTORY names another",
-            place.display()
+            "cannot create a file in {}: {error}; choose another directory with TMPDIR=DIRECTORY",
+            directory.display()
         ),
         errno: error.raw_os_error(),
     })?;
@@ -89,7 +92,7 @@ pub fn check(measure: &Measure) -> Result<u8, Cause> {
     let refused = check_layers(measure, &plan, &attached)?;
 
     let counting: io::Result<OwnedFd> = program::count_runs();
-    let (done, report) = tried(exercise, measure, &facts, &plan, &mut attached, counting.is_ok())?;
+    let (done, report) = run_operations(exercise, measure, &facts, &plan, &mut attached, counting.is_ok())?;
     let evidence = Evidence {
         attached: &attached,
         probes: report.probes,
@@ -98,7 +101,7 @@ pub fn check(measure: &Measure) -> Result<u8, Cause> {
         lives_on,
     };
     let page = CheckReport {
-        facts: told_facts(&facts, &attached, &place, &evidence, &switches),
+        facts: machine_facts(&facts, &attached, &directory, &evidence, &switches),
         rows: evidence.rows(&plan),
         layers: plan_layers(&plan)
             .map(|layer| evidence.layer(layer, &plan, &report.layers))
@@ -106,15 +109,13 @@ pub fn check(measure: &Measure) -> Result<u8, Cause> {
     };
     let complete = page.layers.iter().all(|layer| !layer.counted.is_empty()) && refused.is_empty();
     match io::stdout().write_all(page.text().as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Cause::of("the report cannot be written", &error))
-        }
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Cause::of("cannot write the report", &error)),
         _ => Ok(u8::from(!complete)),
     }
 }
 
-/// Lets the process do each operation: what came of it, and what was counted meanwhile.
-fn tried(
+/// Has the process do each operation; returns the outcome and what was counted meanwhile.
+fn run_operations(
     exercise: Exercise,
     measure: &Measure,
     facts: &Facts,
@@ -130,7 +131,7 @@ fn tried(
     });
     let done = exercise
         .run()
-        .map_err(|error| Cause::of("the process that tries each operation cannot be read", &error))?;
+        .map_err(|error| Cause::of("cannot read from the process that tries each operation", &error))?;
     let after = live::read(attached, plan, epoch, has_runs);
     let of_run = OfRun {
         facts,
@@ -148,13 +149,13 @@ fn tried(
     Ok((done, report))
 }
 
-/// A directory for the file: the one asked for, else one on one of these file systems, else any.
-fn place(file_systems: &[&FileSystem]) -> PathBuf {
-    let asked = environment::variable("TMPDIR").filter(|name| !name.is_empty());
-    if let Some(asked) = asked {
-        return PathBuf::from(asked);
+/// A directory for the files: `TMPDIR`, otherwise one on one of these file systems, otherwise any.
+fn directory_for_files(file_systems: &[&FileSystem]) -> PathBuf {
+    let chosen = environment::variable("TMPDIR").filter(|name| !name.is_empty());
+    if let Some(chosen) = chosen {
+        return PathBuf::from(chosen);
     }
-    let usable = || PLACES.iter().map(Path::new).filter(|path| path.is_dir());
+    let usable = || DIRECTORIES.iter().map(Path::new).filter(|path| path.is_dir());
     let fitting = usable().find(|path| file_systems.iter().any(|fs| is_on(path, fs)));
     fitting.or_else(|| usable().next()).unwrap_or(Path::new(".")).to_owned()
 }
@@ -167,7 +168,7 @@ fn plan_layers(plan: &Plan) -> impl Iterator<Item = Layer> {
     Layer::ALL.into_iter().filter(|&layer| plan.has(layer))
 }
 
-/// The context switches of each CPU in a while, as perf's software event and as the tracepoint has them.
+/// Each CPU's context switches over some time, as counted by perf's software event and by the tracepoint.
 fn switches(facts: &Facts) -> io::Result<Vec<Switches>> {
     let no_tracefs = || io::Error::other("tracefs is not mounted");
     let counters = SwitchCounters::start(facts.tracefs.as_deref().ok_or_else(no_tracefs)?)?;
@@ -175,12 +176,12 @@ fn switches(facts: &Facts) -> io::Result<Vec<Switches>> {
     counters.into_iter().map(SwitchCounters::stop).collect()
 }
 
-/// Whether the kernel calls its tracepoints whichever task is current: where it does not for some, nothing of those is seen, nor of
-/// the interrupts that hit them.
+/// Whether the kernel calls its tracepoints whichever task is current. If it does not for some tasks, their events are
+/// not seen, nor those of interrupts that arrive meanwhile.
 fn where_tracepoints_fire(switches: &io::Result<Vec<Switches>>) -> String {
     let all = match switches {
         Ok(all) => all,
-        Err(error) => return format!("whether they fire for all tasks is not known: {error}"),
+        Err(error) => return format!("cannot tell whether they fire for all tasks: {error}"),
     };
     let counted = all.iter().fold(0_u64, |sum, cpu| sum.saturating_add(cpu.counted));
     let missed = all.iter().filter(|cpu| cpu.traced < cpu.counted);
@@ -204,11 +205,11 @@ fn where_tracepoints_fire(switches: &io::Result<Vec<Switches>>) -> String {
     )
 }
 
-/// What a report of trouble begins with.
-fn told_facts(
+/// The facts at the head of the output.
+fn machine_facts(
     facts: &Facts,
     attached: &Attached,
-    place: &Path,
+    directory: &Path,
     evidence: &Evidence<'_>,
     switches: &io::Result<Vec<Switches>>,
 ) -> Vec<(&'static str, String)> {
@@ -240,21 +241,21 @@ fn told_facts(
         ("preemption", facts.preemption.to_string()),
         ("starts in", starts.to_owned()),
         ("runs", runs),
-        ("files in", format!("{}{file_system}", place.display())),
+        ("files in", format!("{}{file_system}", directory.display())),
         ("tracepoints", where_tracepoints_fire(switches)),
     ];
     facts.extend(limit.map(|limit| ("open files", limit)));
     facts
 }
 
-/// What was seen while every operation was done.
+/// The evidence collected while every operation was done.
 struct Evidence<'a> {
     attached: &'a Attached,
     probes: Vec<Probe>,
-    /// While it is there, the probes have the runs of their programs.
+    /// While it is open, the kernel counts the runs of programs.
     counting: io::Result<OwnedFd>,
     done: Vec<Done>,
-    /// The file system that it was done on, if that is one that is measured.
+    /// The measured file system on which the operations were done, if any.
     lives_on: Option<&'static str>,
 }
 
@@ -263,7 +264,7 @@ impl Evidence<'_> {
         let mut rows = Vec::new();
         for (op, how) in plan.ops.iter().zip(&self.attached.ops) {
             match op.layer {
-                // All of them have the same probes.
+                // All its ops have the same probes.
                 Layer::Blk if rows.iter().any(|row: &Row| row.layer == op.layer) => {}
                 Layer::Blk => rows.extend(self.probes_of(op, how, EVERY_REQUEST)),
                 Layer::Syscall if how.points.iter().any(|(_, hook)| !hook.is_on_functions()) => {
@@ -277,7 +278,7 @@ impl Evidence<'_> {
         rows
     }
 
-    /// Rows of probes that serve all ops of a layer.
+    /// Rows for probes that serve all ops of a layer.
     fn probes_of(&self, op: &PlannedOp, how: &AttachedOp, name: &'static str) -> Vec<Row> {
         let of_layer = self.probes.iter().filter(|probe| probe.layer == Some(op.layer));
         let mut rows: Vec<Row> = of_layer
@@ -299,13 +300,13 @@ impl Evidence<'_> {
     fn verdict_of(&self, probe: &Probe) -> Verdict {
         let runs = [probe.entry, probe.leave].into_iter().flatten().map(|runs| runs.count);
         match runs.reduce(|a, b| a.saturating_add(b)) {
-            Some(0) => Verdict::Silent,
+            Some(0) => Verdict::NotHit,
             Some(_) => Verdict::Fires,
             None => Verdict::Unknown,
         }
     }
 
-    /// Rows of an op's own functions, those that this kernel lacks included.
+    /// Rows for an op's own functions, including those that this kernel lacks.
     fn functions_of(&self, op: &PlannedOp, how: &AttachedOp) -> Vec<Row> {
         let mut rows = Vec::new();
         let planned = op.points.iter().filter(|planned| planned.silent.is_none());
@@ -315,7 +316,7 @@ impl Evidence<'_> {
                 .probes
                 .iter()
                 .find(|probe| probe.layer == Some(op.layer) && probe.functions.iter().any(|name| name == function));
-            // A whole kind of hook may have been refused.
+            // A kind of hook may have been refused as a whole.
             let refusals = how.refused.iter().filter(|refusal| refusal.of.is_of(function));
             match probe {
                 Some(probe) => rows.push(Row {
@@ -324,7 +325,7 @@ impl Evidence<'_> {
                     function: function.to_owned(),
                     hook: Some(probe.hook),
                     verdict: match self.verdict_of(probe) {
-                        Verdict::Silent => self.why_silent(op, function),
+                        Verdict::NotHit => self.why_not_hit(op, function),
                         verdict => verdict,
                     },
                 }),
@@ -355,8 +356,8 @@ impl Evidence<'_> {
         rows
     }
 
-    /// Why a probe saw nothing: what should have come by it was not done, or came by another way.
-    fn why_silent(&self, op: &PlannedOp, function: &str) -> Verdict {
+    /// Why a probe was not hit: its operation was not tried, or it took another path.
+    fn why_not_hit(&self, op: &PlannedOp, function: &str) -> Verdict {
         let point = op.points.iter().find(|planned| planned.function == function);
         let step = match point.map(|planned| planned.point.returns) {
             _ if op.layer == Layer::Syscall => match op.spec.op {
@@ -375,10 +376,11 @@ impl Evidence<'_> {
             return Verdict::NotTried(error.to_string());
         }
         match op.layer.file_system() {
-            Some(fs) if self.lives_on != Some(fs.name) => {
-                Verdict::NotTried(format!("no {} there; TMPDIR=DIRECTORY names another place", fs.name))
-            }
-            _ => Verdict::Silent,
+            Some(fs) if self.lives_on != Some(fs.name) => Verdict::NotTried(format!(
+                "no {} there; choose another directory with TMPDIR=DIRECTORY",
+                fs.name
+            )),
+            _ => Verdict::NotHit,
         }
     }
 
@@ -427,7 +429,7 @@ mod tests {
         );
         assert_eq!(
             where_tracepoints_fire(&Err(io::Error::other("tracefs is not mounted"))),
-            "whether they fire for all tasks is not known: tracefs is not mounted"
+            "cannot tell whether they fire for all tasks: tracefs is not mounted"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! `--verbose`: how each op is measured, and why so.
+//! `--verbose`: how each op is measured, and why.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use crate::probe::plan::Plan;
 use crate::probe::program::Loading;
 use crate::say;
 
-/// Tells it on stderr.
-pub fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: &BTreeMap<Layer, Narrowing>) {
+/// Prints it on stderr.
+pub fn report_hooks(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: &BTreeMap<Layer, Narrowing>) {
     say!("preemption in the kernel: {}", facts.preemption);
     say!(
         "starts are kept in {}",
@@ -24,9 +24,9 @@ pub fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: &BTr
     say!(
         "counters are {}",
         if attached.looks_counters_up() {
-            "elements of a table"
+            "array elements"
         } else {
-            "one value"
+            "a single value"
         }
     );
     let Loading { programs, time } = attached.loading();
@@ -37,7 +37,7 @@ pub fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: &BTr
     );
     for (layer, narrowing) in narrowing {
         say!(
-            "{} files of a shared function are told by {}",
+            "{} files in a shared function are recognised by {}",
             layer.name(),
             narrowing.source
         );
@@ -45,7 +45,7 @@ pub fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: &BTr
     let mut previous = String::new();
     for (op, how) in plan.ops.iter().zip(&attached.ops) {
         let line = describe(how);
-        // All system calls are usually measured in one way, and all requests always are.
+        // System calls are usually all measured in one way, and requests always are.
         if matches!(op.layer, Layer::Syscall | Layer::Blk) && line == previous {
             continue;
         }
@@ -63,7 +63,7 @@ pub fn tell_how(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: &BTr
     }
 }
 
-/// The hooks of an op and the functions that they are on.
+/// The hooks of an op and their functions.
 fn describe(how: &AttachedOp) -> String {
     let mut by_hook: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (function, hook) in &how.points {

@@ -1,4 +1,4 @@
-//! What does not change during a run, said once on standard error.
+//! Notes that do not change during a run, printed once on standard error.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use crate::say;
 use crate::view::text::notes::notes;
 use crate::view::text::oneline;
 
-/// Says it where reports are for people, which do not repeat it then. `first` is a report without numbers.
+/// Prints them for reports in text, which then do not repeat them. `first` is a report without numbers.
 pub fn say_notes(mut first: Report, options: &Options) {
     if matches!(options.output.form, Form::Json(_)) || options.measure.talk != Talk::Usual {
         return;

@@ -1,6 +1,6 @@
-//! Where reports go.
+//! The output of reports.
 //!
-//! A thread of its own writes them, so that a reader who takes his time keeps neither a signal waiting nor the end of a process.
+//! A thread of its own writes them, so that a slow reader delays neither signals nor the handling of a process's end.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -22,45 +22,45 @@ use crate::signals;
 use crate::view::Screen;
 use crate::view::text::counted;
 
-/// How long the reader has for what is left when a signal has ended the run.
+/// How long the reader may take for the rest after a signal has ended the run.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The largest page that Linux has, which is what a pipe's room is counted in.
+/// Linux's largest page: the capacity of a pipe is counted in pages.
 const PAGE: usize = 1 << 16;
 
 /// Standard output, standard error, or a file.
 pub struct Output {
     file: Arc<File>,
-    /// It is ours alone: its name was given with `-o`.
+    /// The file was named with `-o`, so it may be truncated.
     is_named: bool,
-    /// There is a COMMAND, whose end is waited for even where nobody reads any more.
+    /// There is a COMMAND: the run waits for its end even if the reader is gone.
     has_command: bool,
-    /// `None`: there was nothing to write so far.
+    /// `None`: nothing has been written so far.
     writer: Option<Writer>,
-    /// What the writer has not finished, in order: what it is, and its length in bytes.
+    /// What the writer has not finished, in order, with the length in bytes.
     under_way: VecDeque<(Piece, usize)>,
-    /// What was given up.
+    /// What was dropped.
     not_written: Piece,
 }
 
-/// What is written in one piece.
+/// One unit of output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Piece {
     pub reports: u64,
     pub slow_calls: u64,
 }
 
-/// The other end of the thread.
+/// The main thread's side of the writer.
 struct Writer {
     texts: mpsc::Sender<Vec<u8>>,
-    /// One for each text.
+    /// One result for each text.
     results: mpsc::Receiver<io::Result<()>>,
     /// Readable when there is a result.
     written: Arc<EventFd>,
 }
 
 impl Output {
-    /// A file keeps what it has until [`Self::begin`].
-    /// `path`: `None` is standard output, or standard error where there is a COMMAND; `-` is standard output.
+    /// Opens the output; a file keeps its contents until [`Self::begin`].
+    /// `path`: `None` is standard output, or standard error if there is a COMMAND; `-` is standard output.
     pub fn open(path: Option<&Path>, has_command: bool) -> Result<Self, Cause> {
         let name = path.filter(|path| path.as_os_str() != "-");
         let (file, called) = match name {
@@ -68,7 +68,7 @@ impl Output {
                 OpenOptions::new().write(true).create(true).truncate(false).open(path),
                 format!("'{}'", path.display()),
             ),
-            // A command's standard output is its own.
+            // Standard output belongs to the command.
             None if has_command && path.is_none() => (duplicate(io::stderr()), "to stderr".to_owned()),
             None => (duplicate(io::stdout()), "to stdout".to_owned()),
         };
@@ -83,18 +83,18 @@ impl Output {
         })
     }
 
-    /// There will be a report: what a file had is gone now.
+    /// Truncates the file, since there will be a report.
     pub fn begin(&self) -> Result<(), Cause> {
-        // A device or a pipe has nothing to be taken away.
+        // A device or a pipe cannot be truncated.
         if self.is_named && self.file.metadata().is_ok_and(|file| file.is_file()) {
             self.file
                 .set_len(0)
-                .map_err(|error| Cause::of("the file of the report cannot be emptied", &error))?;
+                .map_err(|error| Cause::of("cannot truncate the report's file", &error))?;
         }
         Ok(())
     }
 
-    /// Has the thread write what `print` prints. Whether that works is for [`Self::settle`] to say.
+    /// Makes the thread write what `print` prints. [`Self::settle`] returns any error.
     pub fn write(&mut self, piece: Piece, print: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
         let mut text = Vec::new();
         print(&mut text)?;
@@ -107,26 +107,26 @@ impl Output {
             none => none.insert(Writer::start(&self.file, self.has_command)?),
         };
         self.under_way.push_back((piece, text.len()));
-        // It ends with this process only.
+        // The thread only ends with the process.
         writer.texts.send(text).map_err(io::Error::other)
     }
 
-    /// Something is not yet written, as its reader has not taken what was before it.
+    /// Whether something is still to be written, because the reader is slow.
     pub fn is_busy(&self) -> bool {
         !self.under_way.is_empty()
     }
 
-    /// What to wait for while something is not yet written: it is readable when [`Self::settle`] has news.
+    /// A descriptor to poll while something is still to be written; it is readable when [`Self::settle`] has news.
     pub fn progress(&self) -> Option<BorrowedFd<'_>> {
         let writer = self.writer.as_ref().filter(|_| self.is_busy())?;
         Some(writer.written.as_fd())
     }
 
-    /// Takes note of what has been written. A reader that has seen enough, as `head` has, is an error of the kind
-    /// [`ErrorKind::BrokenPipe`] where nothing else is waited for.
+    /// Processes the results of the writer. A reader that has closed the pipe, as `head` does, is an error of the kind
+    /// [`ErrorKind::BrokenPipe`] unless there is a COMMAND to wait for.
     pub fn settle(&mut self) -> io::Result<()> {
         let Some(writer) = &self.writer else { return Ok(()) };
-        // There may be nothing to take, which is as good.
+        // There may be nothing to read, which is fine.
         let _ = writer.written.read();
         for result in writer.results.try_iter() {
             self.under_way.pop_front();
@@ -135,7 +135,7 @@ impl Output {
         Ok(())
     }
 
-    /// Waits until all is written; when a signal has asked for the end, or does so now, not for long.
+    /// Waits until everything is written, but only briefly once a signal has ended the run.
     pub fn finish(&mut self, signals: &Signals) -> io::Result<()> {
         let mut until = None;
         loop {
@@ -153,8 +153,8 @@ impl Output {
         }
     }
 
-    /// Has a pipe hold all that is left, so that its reader finds whole lines whenever he comes. Others have no such limit to raise,
-    /// and an unprivileged process may raise it to `/proc/sys/fs/pipe-max-size` only.
+    /// Enlarges a pipe to hold the rest, so that its reader finds complete lines. Other files have no such limit, and
+    /// an unprivileged process can raise it only to `/proc/sys/fs/pipe-max-size`.
     fn make_room(&self) {
         let bytes: usize = self
             .under_way
@@ -165,7 +165,7 @@ impl Output {
         if let Some(now) = now
             && let Ok(more) = i32::try_from(bytes)
         {
-            // Where it is refused, the reader has what time is left.
+            // If refused, the reader has the remaining time.
             let _ = fcntl(&self.file, FcntlArg::F_SETPIPE_SZ(now.saturating_add(more)));
         }
     }
@@ -177,7 +177,7 @@ impl Output {
         }
     }
 
-    /// What was given up, in words.
+    /// What was dropped, in words.
     pub fn not_written(&self) -> Option<String> {
         let Piece { reports, slow_calls } = self.not_written;
         let parts = [(reports, "report"), (slow_calls, "slow call")];
@@ -190,7 +190,7 @@ impl Output {
         (!parts.is_empty()).then(|| format!("{} {were} not written: the reader was too slow", parts.join(" and ")))
     }
 
-    /// Columns and lines, if it is a terminal.
+    /// Columns and lines of a terminal.
     pub fn screen(&self) -> Screen {
         let size = (self.file.is_terminal()).then(|| terminal_size::terminal_size_of(&self.file));
         let size = size.flatten();
@@ -224,7 +224,7 @@ impl Writer {
                 if outgoing.send(result).is_err() {
                     return;
                 }
-                // It is full when it has been written to more often than anybody can count.
+                // The counter cannot overflow in practice.
                 let _ = signal.write(1);
             }
         })?;
@@ -236,12 +236,13 @@ impl Writer {
     }
 }
 
-/// One more descriptor for it, past the locks and buffers of the library: who waits for a lock cannot be woken.
+/// Duplicates the descriptor, bypassing the library's locks and buffers: a thread that waits for a lock cannot be
+/// interrupted.
 fn duplicate(stream: impl AsFd) -> io::Result<File> {
     stream.as_fd().try_clone_to_owned().map(File::from)
 }
 
-/// As [`Write::write_all`]; but one that somebody else has made non-blocking is waited for.
+/// Like [`Write::write_all`], but also waits if another process has made the file non-blocking.
 fn write_all(mut file: &File, mut text: &[u8]) -> io::Result<()> {
     while !text.is_empty() {
         match file.write(text) {

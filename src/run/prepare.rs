@@ -1,4 +1,4 @@
-//! Looks at the kernel, decides what to attach to, and what the programs are told.
+//! Examines the kernel, decides what to attach to, and fills in the programs' configuration.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,7 +21,7 @@ use crate::process;
 
 use super::Targets;
 
-/// Where file systems were not named, they are those that somebody has mounted.
+/// If no file systems were named, keeps the mounted ones.
 pub fn retain_mounted(scope: &mut Scope) {
     if !scope.is_named() {
         let is_mounted = |layer: &Layer| layer.file_system().is_none_or(kernel::has_mounted);
@@ -38,13 +38,13 @@ pub struct Prepared {
     pub narrowing: BTreeMap<Layer, Narrowing>,
 }
 
-/// Looks at the kernel, and decides where to attach.
+/// Examines the kernel, and decides where to attach.
 pub fn prepare(measure: &Measure, disk: Option<&Disk>) -> Result<Prepared, Cause> {
     let Measure { scope, hooks, .. } = measure;
     let layers = scope.layers();
     limits::raise();
     if let Some(path) = &hooks.vmlinux {
-        // Whether it is needed turns out later; that it is there was said.
+        // The file may turn out not to be needed, but since it was named it must be readable.
         File::open(path).map_err(|error| Cause::of(format_args!("cannot read '{}'", path.display()), &error))?;
     }
     let mut functions = plan::functions_of(&layers, hooks.choice);
@@ -83,7 +83,7 @@ pub fn prepare(measure: &Measure, disk: Option<&Disk>) -> Result<Prepared, Cause
     })
 }
 
-/// Names whose symbols somebody may ask for. `_stext` places the kernel; see [`crate::kernel::vmlinux`].
+/// Symbols that may be needed. `_stext` locates the kernel image; see [`crate::kernel::vmlinux`].
 fn symbols_of_interest(functions: &BTreeMap<String, Option<&'static str>>, layers: &[Layer]) -> Vec<String> {
     let operations = layers.iter().filter_map(|layer| layer.file_system()?.files.operations);
     let mut names: Vec<String> = functions.keys().cloned().collect();
@@ -92,7 +92,7 @@ fn symbols_of_interest(functions: &BTreeMap<String, Option<&'static str>>, layer
     names
 }
 
-/// The functions that have a row, but those of file systems that nobody has mounted.
+/// The functions that have a row, without those of file systems that are not mounted.
 fn functions_of_rows_in_use(probe: Choice) -> impl Iterator<Item = (String, Option<&'static str>)> {
     let mut in_use = BTreeMap::new();
     plan::functions_of_rows(probe).filter(move |(_, module)| {
@@ -112,17 +112,17 @@ fn block_wish(measure: &Measure, disk: Option<&Disk>, disks: &Disks) -> BlockWis
     }
 }
 
-/// What reports need to be counted, beside what is measured.
+/// What the reports of a run need in addition to what is measured.
 pub struct Wanted {
-    /// In what lengths are counted, in nanoseconds; 0: as the clock has them.
+    /// The unit of latency histograms in nanoseconds; 0: that of the clock.
     pub unit_ns: u32,
-    /// There is one report, at the end.
+    /// There is a single report, at the end.
     pub one_report: bool,
-    /// In the whole stack, operations of each layer are reported beside the rows, too.
+    /// The whole stack's report has the operations of each layer in addition to the rows.
     pub operations: bool,
 }
 
-/// What the kernel side is asked for.
+/// The request to the kernel side.
 pub fn request(measure: &Measure, wanted: &Wanted, prepared: &Prepared, targets: &mut Targets) -> Request {
     let Measure {
         scope, target, hooks, ..
@@ -159,28 +159,26 @@ pub fn request(measure: &Measure, wanted: &Wanted, prepared: &Prepared, targets:
     }
 }
 
-/// Facts that this process is not let to see, and what that costs.
-pub fn what_is_closed(facts: &Facts) -> Vec<String> {
+/// Facts that this process is not allowed to read, and the consequences.
+pub fn inaccessible_facts(facts: &Facts) -> Vec<String> {
     let mut notes = Vec::new();
     if facts.preemption.model == Model::Unknown {
         notes.push(format!(
-            "whether tasks are preempted inside the kernel is not known ({}; CAP_DAC_READ_SEARCH opens it): hooks are those for the \
-             case that they are",
+            "cannot tell whether this kernel is preemptible ({}; needs CAP_DAC_READ_SEARCH); assuming it is",
             facts.preemption.source
         ));
     }
     if facts.preemption.is_possible() && facts.tracefs.is_none() {
         notes.push(
-            "tracefs is not mounted, or closed to this process (CAP_DAC_OVERRIDE opens it): some hooks that lose nothing are made \
-             there"
+            "tracefs is not mounted or not accessible (needs CAP_DAC_OVERRIDE); some hooks that lose nothing cannot be created"
                 .to_owned(),
         );
     }
     notes
 }
 
-/// Calls and requests that filters cannot tell.
-pub fn what_filters_leave_out(measure: &Measure) -> Vec<String> {
+/// Calls and requests that the filters leave out.
+pub fn calls_left_out_by_filters(measure: &Measure) -> Vec<String> {
     let Measure { scope, target, .. } = measure;
     let mut notes = Vec::new();
     let filters = [(target.disk.is_some(), "-d"), (target.file.is_some(), "--file")];
@@ -192,7 +190,7 @@ pub fn what_filters_leave_out(measure: &Measure) -> Vec<String> {
         }
     }
     if target.file.is_some() && scope.is_whole_stack() {
-        notes.push("requests that nobody waited for are those of all files".to_owned());
+        notes.push("requests that no call waited for are not filtered by file".to_owned());
     }
     notes
 }

@@ -1,4 +1,4 @@
-//! What a terminal shows while a run begins, and until it ends by itself.
+//! The progress shown on a terminal while a run starts, and the time left until it ends.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use crate::probe::request::Stage;
 use crate::say;
 use crate::view::text::number::length;
 
-/// Shows how far attaching is. What an earlier run has left to be detached may make it take longer.
+/// Shows the progress of attaching, and whether an earlier run is still being detached, which slows it down.
 pub fn show(stage: Stage) {
     if say::can_erase() {
         say::status(&text(stage, earlier_run()));
@@ -18,10 +18,10 @@ pub fn show(stage: Stage) {
 /// `attaching: 12 of 104 functions`
 fn text(stage: Stage, earlier: Option<u32>) -> String {
     let what = match stage {
-        Stage::Looking => "looking at the kernel".to_owned(),
+        Stage::Looking => "inspecting the kernel".to_owned(),
         Stage::Loading => "loading programs".to_owned(),
         Stage::Attaching { done, of } => format!("attaching: {} of {of} functions", done.min(of)),
-        Stage::Waiting { functions } => format!("waiting for an earlier run to let go of functions: {functions} left"),
+        Stage::Waiting { functions } => format!("waiting for an earlier run to release functions: {functions} left"),
     };
     match (stage, earlier) {
         (Stage::Waiting { .. }, Some(pid)) => format!("{what}; PID {pid} ({DETACHING}) detaches it"),
@@ -30,7 +30,7 @@ fn text(stage: Stage, earlier: Option<u32>) -> String {
     }
 }
 
-/// The process that detaches what an earlier run had attached, if there is one.
+/// The process that is detaching an earlier run, if any.
 fn earlier_run() -> Option<u32> {
     let entries = fs::read_dir("/proc").ok()?.flatten();
     let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -39,7 +39,7 @@ fn earlier_run() -> Option<u32> {
     })
 }
 
-/// Shows the time left until `end`, and says when that changes; `None` where it is not shown.
+/// Shows the time left until `end`, and returns when it has to be updated; `None` if it is not shown.
 pub fn show_left(end: Instant) -> Option<Instant> {
     if !say::can_erase() {
         return None;
@@ -50,7 +50,7 @@ pub fn show_left(end: Instant) -> Option<Instant> {
     now.checked_add(until_change(left))
 }
 
-/// Seconds that have begun: `8 s left`, `1m 40 s left`.
+/// The time left in started seconds: `8 s left`, `1m 40 s left`.
 fn time_left(left: Duration) -> String {
     let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
     match seconds {
@@ -59,7 +59,7 @@ fn time_left(left: Duration) -> String {
     }
 }
 
-/// How long the same text is shown.
+/// How long the current text stays valid.
 fn until_change(left: Duration) -> Duration {
     match left.subsec_nanos() {
         0 => Duration::from_secs(1),
@@ -73,12 +73,12 @@ mod tests {
 
     #[test]
     fn a_stage_says_how_far_it_is_and_what_holds_it_up() {
-        assert_eq!(text(Stage::Looking, None), "looking at the kernel");
+        assert_eq!(text(Stage::Looking, None), "inspecting the kernel");
         assert_eq!(
             text(Stage::Attaching { done: 12, of: 104 }, None),
             "attaching: 12 of 104 functions"
         );
-        // Some are tried by several hooks.
+        // Some functions are tried with several hooks.
         assert_eq!(
             text(Stage::Attaching { done: 9, of: 8 }, None),
             "attaching: 8 of 8 functions"
@@ -90,12 +90,12 @@ mod tests {
         let waiting = Stage::Waiting { functions: 12 };
         assert_eq!(
             text(waiting, Some(7)),
-            "waiting for an earlier run to let go of functions: 12 left; PID 7 (iosb-detach) detaches it"
+            "waiting for an earlier run to release functions: 12 left; PID 7 (iosb-detach) detaches it"
         );
-        // It may be in another PID namespace.
+        // The process may be in another PID namespace.
         assert_eq!(
             text(waiting, None),
-            "waiting for an earlier run to let go of functions: 12 left"
+            "waiting for an earlier run to release functions: 12 left"
         );
     }
 

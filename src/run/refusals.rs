@@ -1,4 +1,4 @@
-//! What the kernel has refused, as the user has to know it: the privilege that is missing, or the way out.
+//! Explains refusals of the kernel to the user: the missing privilege, or what to do.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::probe::refusal::{Refusal, Refused};
 use crate::probe::{Choice, Hook};
 use crate::say;
 
-/// Why nothing of a layer is measured: what the best hook of those that were refused lacks, or what the kernel does not let anybody do.
+/// Why nothing of a layer is measured: what the best refused hook lacks, or what the kernel does not allow anyone.
 fn why_refused(layer: Layer, refused: &[Refusal]) -> String {
     let hooks = if layer == Layer::Blk { "tp_btf" } else { "fentry" };
     let is_reached = refused.iter().any(|refusal| limits::is_reached(refusal.why.errno));
@@ -23,7 +23,7 @@ fn why_refused(layer: Layer, refused: &[Refusal]) -> String {
     })
 }
 
-/// What was denied, if anything was: of the best hook that was.
+/// What was denied for the best hook that was denied, if any.
 fn denied_of(refused: &[Refusal]) -> Option<Denied> {
     let denied = refused.iter().find(|refusal| refusal.why.is_denied())?;
     Some(match denied.hook {
@@ -34,7 +34,7 @@ fn denied_of(refused: &[Refusal]) -> Option<Denied> {
     })
 }
 
-/// What stands in the way, as a privilege that this process lacks where it is one: that of the best hook which was refused.
+/// Why attaching failed, as a missing privilege if that was the cause: that of the best hook which was refused.
 pub fn attach_failure(choice: Choice, error: &AttachError) -> String {
     let denied = match error {
         AttachError::Layer { refused, .. } => denied_of(refused),
@@ -56,7 +56,7 @@ pub fn attach_failure(choice: Choice, error: &AttachError) -> String {
     }
 }
 
-/// A layer that was named and cannot be measured is an error; one of "all" is told in the report.
+/// A named layer that cannot be measured is an error; one of "all" is mentioned in the report.
 pub fn check_layers(measure: &Measure, plan: &Plan, attached: &Attached) -> Result<BTreeMap<Layer, String>, String> {
     let mut refused = attached.layers_refused(plan);
     let layers = measure.scope.layers();

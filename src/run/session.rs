@@ -1,4 +1,4 @@
-//! A run: what a source gives goes through the filter to the views. Of one that measures, waits for what happens meanwhile.
+//! A session: passes items from a source through the filter to the views, and handles events while it measures.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
@@ -27,27 +27,27 @@ use super::budget::Keeping;
 use super::progress;
 use super::sinks::Sinks;
 
-/// From a source through the filter to the views.
+/// The path from a source through the filter to the views.
 pub struct Session<S> {
     pub source: S,
     filter: Filter,
     /// The counters are those of what passes the filter.
     has_counters: bool,
     sinks: Sinks,
-    /// Where the items are kept, if they are.
+    /// Saves the items to a file, if requested.
     keeper: Option<Keeper>,
-    /// The last one: reports say what came since.
+    /// The previous snapshot: reports contain the difference.
     before: Snapshot,
 }
 
 impl<S: Source> Session<S> {
-    /// Takes the first snapshot. Files that reports are written to are emptied.
+    /// Takes the first snapshot, and truncates the output files.
     ///
     /// # Errors
-    /// When there is none, or a file cannot be written, in one line.
+    /// If there is no snapshot, or a file cannot be written, in one line.
     pub fn begin(mut source: S, filter: Filter, sinks: Sinks, mut keeper: Option<Keeper>) -> Result<Self, Cause> {
         let Item::Snapshot(first) = source.next(Until::Now).map_err(|error| error.to_string())? else {
-            return Err("there are no counters of the beginning".to_owned().into());
+            return Err("the counters at the start are missing".to_owned().into());
         };
         sinks.empty()?;
         if let Some(keeper) = &mut keeper {
@@ -69,18 +69,18 @@ impl<S: Source> Session<S> {
         analyse::report(self.source.info(), &self.before, &self.before)
     }
 
-    /// Shows what will not change. `first` is a report without numbers.
+    /// Shows what does not change during the run. `first` is a report without numbers.
     ///
     /// # Errors
-    /// When it cannot be written, in one line.
+    /// If it cannot be written, in one line.
     pub fn show_beginning(&mut self, first: &Report) -> Result<(), Cause> {
         self.sinks.begin(first)
     }
 
-    /// Passes on all that there is up to `until`.
+    /// Passes on all items up to `until`.
     ///
     /// # Errors
-    /// When it cannot be read or written, in one line.
+    /// If they cannot be read or written, in one line.
     pub fn pass(&mut self, until: Until) -> Result<(), Cause> {
         loop {
             match self.source.next(until).map_err(|error| error.to_string())? {
@@ -114,10 +114,10 @@ impl<S: Source> Session<S> {
         report.map_or(Ok(()), |report| self.sinks.report(&report))
     }
 
-    /// Nothing more comes: waits until all is written.
+    /// Waits until all output is written.
     ///
     /// # Errors
-    /// When it cannot be written, in one line.
+    /// If it cannot be written, in one line.
     pub fn finish(&mut self, signals: &Signals) -> Result<(), Cause> {
         self.sinks.finish(signals)?;
         self.sinks.not_written().for_each(|line| say!("{line}"));
@@ -126,10 +126,10 @@ impl<S: Source> Session<S> {
 }
 
 impl Session<Live> {
-    /// Waits for the end and prints what is to be printed on the way. Answers the exit status.
+    /// Waits for the end of the run, and prints the reports that are due before it. Returns the exit status.
     ///
     /// # Errors
-    /// When it cannot go on, in one line.
+    /// The cause, in one line, if the run cannot continue.
     pub fn watch(
         &mut self,
         options: &Options,
@@ -146,7 +146,7 @@ impl Session<Live> {
             if !self.sinks.is_busy() {
                 self.pass(Until::Now)?;
             }
-            // A command is not left by itself: its end is waited for.
+            // The run waits for the end of a command.
             let has_command = watched.child.is_some();
             if self.sinks.is_closed() && !has_command {
                 break 0;
@@ -157,7 +157,7 @@ impl Session<Live> {
             {
                 break 0;
             }
-            // A reader who has not taken the last report yet gets the next one later, of a longer interval.
+            // If the previous report is still being written, the next one is delayed and covers a longer interval.
             let due = watched.next.filter(|_| !self.sinks.is_busy());
             let look = budget.as_ref().and_then(Keeping::next);
             let event = self.wait(&watched, [due, look], signals, options.measure.talk)?;
@@ -185,7 +185,7 @@ impl Session<Live> {
         Ok(status)
     }
 
-    /// Waits for whatever comes next, until one of `moments` at most.
+    /// Waits for the next event, at most until one of `moments`.
     fn wait(
         &self,
         watched: &Watched,
@@ -195,7 +195,7 @@ impl Session<Live> {
     ) -> Result<Event, Cause> {
         let is_free = !self.sinks.is_busy();
         let look = self.source.look_at().filter(|_| is_free);
-        // The terminal of a command is its own, and what is written may come to the same one.
+        // The terminal belongs to the command, and reports may go to the same one.
         let is_shown = is_free && talk != Talk::Quiet && watched.child.is_none();
         let left = watched.deadline.filter(|_| is_shown).and_then(progress::show_left);
         let wake = [watched.deadline, look, left]
@@ -207,30 +207,30 @@ impl Session<Live> {
         let child = watched.child.as_ref().map(|(_, pidfd)| pidfd);
         let written = self.sinks.progress();
         wait(signals, &watched.processes, child, &written, events, wake)
-            .map_err(|error| Cause::of("what happens cannot be waited for", &error))
+            .map_err(|error| Cause::of("cannot wait for events", &error))
     }
 }
 
-/// What a run lasts for.
+/// What a run waits for.
 struct Watched {
     processes: Vec<Process>,
-    /// The command, and what is readable when it has ended.
+    /// The command, and a descriptor that is readable when it has ended.
     child: Option<(Child, OwnedFd)>,
     deadline: Option<Instant>,
     intervals: Option<Intervals>,
-    /// When the next report is due, where there are several.
+    /// When the next report is due, if there are several.
     next: Option<Instant>,
-    /// So many were printed.
+    /// The number of reports printed.
     reports: u64,
 }
 
 impl Watched {
     fn new(options: &Options, began: Instant, processes: Vec<Process>, child: Option<Child>) -> Result<Self, Cause> {
         let child = child.map(|child| {
-            let pidfd = pidfd_of(&child).map_err(|error| Cause::of("the command cannot be watched", &error))?;
+            let pidfd = pidfd_of(&child).map_err(|error| Cause::of("cannot watch the command", &error))?;
             Ok::<_, Cause>((child, pidfd))
         });
-        // A time beyond what the clock can count never comes.
+        // A time that the clock cannot represent never comes.
         let after = |time: Option<Duration>| time.and_then(|time| began.checked_add(time));
         Ok(Self {
             processes,
@@ -242,13 +242,13 @@ impl Watched {
         })
     }
 
-    /// The report that is due is the last one.
+    /// Whether the next report is the last one.
     fn is_last_report(&self) -> bool {
         let count = self.intervals.and_then(|intervals| intervals.count);
         count.is_some_and(|count| self.reports >= count)
     }
 
-    /// A machine that was asleep owes no reports.
+    /// Skips reports that were due while the machine was suspended.
     fn advance(&mut self) {
         let next = self
             .next
@@ -257,13 +257,13 @@ impl Watched {
         self.next = next.map(|at| at.max(Instant::now()));
     }
 
-    /// What a signal or the end of a process means for the run: its exit status where it is over.
+    /// The effect of a signal or the end of a process on the run: the exit status if it is over.
     fn end(&mut self, event: Event) -> Option<u8> {
         match event {
-            // The command gets a terminal's Ctrl-C too, and the report waits for it.
+            // The command gets the terminal's Ctrl-C as well, and the run waits for its end.
             Event::Interrupt if self.child.is_some() => None,
             Event::Interrupt => {
-                // The terminal shows the ^C where the report would begin.
+                // The terminal echoes ^C where the report would begin.
                 if io::stderr().is_terminal() {
                     say!("");
                 }
@@ -271,15 +271,15 @@ impl Watched {
             }
             Event::Signal(signal) => match &self.child {
                 Some((child, _)) => {
-                    // It may have ended already, which the next wait tells.
+                    // It may have ended already, which the next wait reports.
                     let _ = nix::sys::signal::kill(Pid::from_raw(child.id() as i32), signal);
                     None
                 }
                 None => Some(0),
             },
             Event::ProcessEnded(index) => {
-                // The kernel side has taken its number out of the set: a system call that changes a map keeps other
-                // programs of its CPU from running (bpf_disable_instrumentation).
+                // The kernel side has removed its number from the set: a system call that changes a map keeps other
+                // programs on its CPU from running (bpf_disable_instrumentation).
                 self.processes.swap_remove(index);
                 self.processes.is_empty().then_some(0)
             }

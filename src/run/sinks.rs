@@ -1,4 +1,4 @@
-//! The forms that a run is printed in, each with an output of its own.
+//! The views of a run, each with its output.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -15,22 +15,22 @@ use crate::view::{Folded, Json, Sheet, Text, View};
 
 use super::output::{Output, Piece};
 
-/// A form, and where it goes.
+/// A view and its output.
 struct Sink {
     view: Box<dyn View>,
     output: Output,
 }
 
-/// All of them.
+/// All views of a run.
 pub struct Sinks {
-    /// Those that have a reader.
+    /// Those that still have a reader.
     sinks: Vec<Sink>,
-    /// One had a reader who has seen enough.
+    /// A reader has closed its pipe.
     is_closed: bool,
 }
 
 impl Sinks {
-    /// What was asked for. Files keep what they have until [`Self::empty`].
+    /// Opens all outputs. Files keep their contents until [`Self::empty`].
     pub fn open(options: &Options) -> Result<Self, Cause> {
         let mut sinks = vec![Sink {
             view: view(options),
@@ -55,7 +55,7 @@ impl Sinks {
         })
     }
 
-    /// There will be reports: what files had is gone now.
+    /// Truncates the files, since there will be reports.
     pub fn empty(&self) -> Result<(), Cause> {
         self.sinks.iter().try_for_each(|sink| sink.output.begin())
     }
@@ -92,7 +92,8 @@ impl Sinks {
         })
     }
 
-    /// Does it with each. A reader that has seen enough, as `head` has, is no error: without any other, nothing is left to do.
+    /// Calls `act` for each sink. A reader that has closed the pipe, as `head` does, is not an error: the run ends if
+    /// there is no other.
     fn each(&mut self, mut act: impl FnMut(&mut Sink) -> io::Result<()>) -> Result<(), Cause> {
         let mut failed = None;
         self.sinks.retain_mut(|sink| match act(sink) {
@@ -109,42 +110,42 @@ impl Sinks {
         if self.sinks.is_empty() {
             leave(0);
         }
-        failed.map_or(Ok(()), |error| Err(Cause::of("the report cannot be written", &error)))
+        failed.map_or(Ok(()), |error| Err(Cause::of("cannot write the report", &error)))
     }
 
-    /// A reader has seen enough.
+    /// Whether a reader has closed its pipe.
     pub fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// Something is not yet written, as its reader has not taken what was before it.
+    /// Whether something is still to be written, because a reader is slow.
     pub fn is_busy(&self) -> bool {
         self.sinks.iter().any(|sink| sink.output.is_busy())
     }
 
-    /// What to wait for while something is not yet written.
+    /// Descriptors to poll while something is still to be written.
     pub fn progress(&self) -> Vec<BorrowedFd<'_>> {
         self.sinks.iter().filter_map(|sink| sink.output.progress()).collect()
     }
 
-    /// Takes note of what has been written; see [`Output::settle`].
+    /// Processes the results of writing; see [`Output::settle`].
     pub fn settle(&mut self) -> Result<(), Cause> {
         self.each(|sink| sink.output.settle())
     }
 
-    /// Nothing more will come: waits until all is written; when a signal has asked for the end, or does so now, not for long.
+    /// Waits until everything is written, but only briefly once a signal has ended the run.
     pub fn finish(&mut self, signals: &Signals) -> Result<(), Cause> {
         self.write(Piece::default(), |view, sheet| view.end(sheet))?;
         self.each(|sink| sink.output.finish(signals))
     }
 
-    /// What was given up, in words.
+    /// What was dropped, in words.
     pub fn not_written(&self) -> impl Iterator<Item = String> {
         self.sinks.iter().filter_map(|sink| sink.output.not_written())
     }
 }
 
-/// The form that was asked for.
+/// The view for these options.
 fn view(options: &Options) -> Box<dyn View> {
     match options.output.form {
         Form::Json(form) => Box::new(Json(form)),

@@ -1,5 +1,6 @@
-//! Where the counters and events of a run come from: the running kernel, or a file that they were kept in.
+//! Sources of counters and events: the running kernel, or a file in which a run was saved.
 
+#[cfg(feature = "kernel-side")]
 pub mod live;
 pub mod saved;
 
@@ -9,39 +10,39 @@ use crate::model::events::Events;
 use crate::model::run_info::RunInfo;
 use crate::model::snapshot::Snapshot;
 
-/// Gives what a run has measured, in the order of time.
+/// Returns what a run has measured, in chronological order.
 pub trait Source {
-    /// What is known of the run beside its counters: the same from the first item to the last.
+    /// Data of the run in addition to its counters, the same for all items.
     fn info(&self) -> &RunInfo;
 
-    /// The next of what there is up to `until`. The first snapshot is that of the moment at which measuring began.
+    /// The next item up to `until`. The first snapshot is that of the start of measuring.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     fn next(&mut self, until: Until) -> Result<Item, SourceError>;
 }
 
-/// How far a source is asked to go. One whose run is over has no need to be asked so: it goes from one item to the next.
+/// How far to go. A source of a finished run ignores it, and returns one item after another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
-    /// The events that have come so far.
+    /// To the events that have arrived so far.
     Now,
-    /// A snapshot that ends an interval, and the events before it.
+    /// To a snapshot that ends an interval, and the events before it.
     Interval,
-    /// The same, and measuring ends with it.
+    /// To the last snapshot; measuring ends with it.
     End,
 }
 
-/// What a source gives.
+/// An item of a source.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Item {
     Snapshot(Box<Snapshot>),
     Events(Events),
-    /// There is nothing more up to the moment that was asked for.
+    /// There is nothing more up to that point.
     Nothing,
 }
 
-/// Why a source could not go on, in one line.
+/// Why a source cannot continue, in one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceError(pub String);
 

@@ -1,6 +1,7 @@
-//! Counters and events kept in a file, and given again later: to another process, without privileges, on another machine.
+//! Saves counters and events to a file, to be read later by another process, without privileges, or on another machine.
 //!
-//! What is known of the run, then its items: each by its length in bytes, and in the compact form of `postcard`.
+//! The file has the data of the run, then its items: each preceded by its length in bytes, in the compact format of
+//! `postcard`.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -17,34 +18,34 @@ use crate::model::snapshot::Snapshot;
 
 use super::{Item, Source, SourceError, Until};
 
-/// An item as it is kept.
+/// A saved item.
 #[derive(Serialize, Deserialize)]
 enum Kept<S, E> {
     Snapshot(S),
     Events(E),
 }
 
-/// Keeps what a source gives.
+/// Saves the items of a source.
 pub struct Keeper(BufWriter<File>);
 
 impl Keeper {
     /// # Errors
-    /// When the file cannot be made, in one line.
+    /// If the file cannot be created, in one line.
     pub fn create(path: &Path) -> Result<Self, Cause> {
         let file = File::create(path);
         let file = file.map_err(|error| Cause::of(format_args!("cannot write '{}'", path.display()), &error))?;
         Ok(Self(BufWriter::new(file)))
     }
 
-    /// The run comes first.
+    /// Saves the run's data, which comes first.
     ///
     /// # Errors
-    /// When it cannot be written, in one line.
+    /// If it cannot be written, in one line.
     pub fn run(&mut self, run: &RunInfo) -> Result<(), String> {
         self.record(run)
     }
 
-    /// It is in the file when this returns.
+    /// Saves a snapshot, which is in the file on return.
     ///
     /// # Errors
     /// As above.
@@ -53,7 +54,7 @@ impl Keeper {
         self.0.flush().map_err(cannot_save)
     }
 
-    /// As above.
+    /// Saves events.
     ///
     /// # Errors
     /// As above.
@@ -71,10 +72,10 @@ impl Keeper {
 }
 
 fn cannot_save(error: impl std::fmt::Display) -> String {
-    format!("the snapshots cannot be saved: {error}")
+    format!("cannot save the snapshots: {error}")
 }
 
-/// A run that was kept.
+/// A saved run.
 pub struct Saved {
     info: RunInfo,
     items: vec::IntoIter<Item>,
@@ -82,7 +83,7 @@ pub struct Saved {
 
 impl Saved {
     /// # Errors
-    /// When the file cannot be read, or has no such run.
+    /// If the file cannot be read, or does not contain a run.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::parse(&fs::read(path)?)
     }
@@ -108,13 +109,13 @@ impl Source for Saved {
         &self.info
     }
 
-    /// Whatever the moment: the run is over.
+    /// Ignores `until`, since the run is over.
     fn next(&mut self, _: Until) -> Result<Item, SourceError> {
         Ok(self.items.next().unwrap_or(Item::Nothing))
     }
 }
 
-/// Takes the next one.
+/// Reads the next record.
 fn record<T: DeserializeOwned>(bytes: &mut &[u8]) -> io::Result<T> {
     let cut = || io::Error::from(io::ErrorKind::UnexpectedEof);
     let length = bytes.split_off(..size_of::<u64>()).ok_or_else(cut)?;

@@ -1,5 +1,4 @@
-//! Programs of a few instructions that run when we ask them to (`BPF_PROG_TYPE_SYSCALL`, 5.14): they are told what, and answer, in a
-//! context of ours.
+//! Small programs that are run on request (`BPF_PROG_TYPE_SYSCALL`, 5.14), with input and output in a context of ours.
 
 use std::ffi::{CStr, OsStr};
 use std::io;
@@ -16,11 +15,11 @@ pub struct SystemCall(OwnedFd);
 
 impl SystemCall {
     /// # Errors
-    /// What the kernel says: EINVAL before 5.14 or where it lacks a helper, EPERM without CAP_BPF and CAP_PERFMON.
+    /// The kernel's error: EINVAL before 5.14 or if it lacks a helper, EPERM without CAP_BPF and CAP_PERFMON.
     pub fn load(name: &CStr, instructions: &[sys::bpf_insn]) -> io::Result<Self> {
         let mut options = sys::bpf_prog_load_opts {
             sz: size_of::<sys::bpf_prog_load_opts>() as sys::size_t,
-            // There are no others of its type.
+            // Programs of this type must be sleepable.
             prog_flags: sys::BPF_F_SLEEPABLE,
             ..Default::default()
         };
@@ -38,10 +37,10 @@ impl SystemCall {
         own(fd).map(Self)
     }
 
-    /// Runs it. What it makes of `context` is there afterwards.
+    /// Runs the program. It may change `context`.
     ///
     /// # Errors
-    /// What the kernel says; `NotFound` when the program answers another number than 0.
+    /// The kernel's error; `NotFound` if the program does not return 0.
     pub fn run(&self, context: &mut [u8]) -> io::Result<()> {
         let mut options = sys::bpf_test_run_opts {
             sz: size_of::<sys::bpf_test_run_opts>() as sys::size_t,
@@ -52,7 +51,8 @@ impl SystemCall {
             ctx_size_in: context.len() as u32,
             ..Default::default()
         };
-        // SAFETY: the program is open, and the context valid for its length, which the kernel holds against what the program accesses.
+        // SAFETY: the program is open, and the context valid for its length, against which the kernel checks the
+        // program's accesses.
         let failed = unsafe { sys::bpf_prog_test_run_opts(self.0.as_raw_fd(), &raw mut options) };
         match (failed, options.retval) {
             (0, 0) => Ok(()),
@@ -62,10 +62,10 @@ impl SystemCall {
     }
 }
 
-/// Makes a map of one value.
+/// Creates a map with a single value.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn one_value(kind: MapType, name: Option<&OsStr>, size: u32, flags: u32) -> libbpf_rs::Result<MapHandle> {
     let options = sys::bpf_map_create_opts {
         sz: size_of::<sys::bpf_map_create_opts>() as sys::size_t,
@@ -75,7 +75,7 @@ pub fn one_value(kind: MapType, name: Option<&OsStr>, size: u32, flags: u32) -> 
     MapHandle::create(kind, name, size_of::<u32>() as u32, size, 1, &options)
 }
 
-/// An instruction with a register and a number.
+/// An instruction with a register and an immediate.
 pub fn instruction(code: u32, register: u8, imm: i32) -> sys::bpf_insn {
     let mut instruction = sys::bpf_insn {
         code: code as u8,
@@ -108,7 +108,7 @@ pub fn map(register: u8, map: RawFd) -> [sys::bpf_insn; 2] {
     of_map(register, map, sys::BPF_PSEUDO_MAP_FD, 0)
 }
 
-/// `register =` a place in the only value of `map`
+/// `register =` the address of `offset` in the only value of `map`
 pub fn place(register: u8, map: RawFd, offset: usize) -> [sys::bpf_insn; 2] {
     of_map(register, map, sys::BPF_PSEUDO_MAP_VALUE, offset)
 }
@@ -119,12 +119,12 @@ fn of_map(register: u8, map: RawFd, what: u32, offset: usize) -> [sys::bpf_insn;
     [low, instruction(0, 0, offset as i32)]
 }
 
-/// A helper of the kernel's.
+/// Calls a helper of the kernel.
 pub fn call(helper: sys::bpf_func_id) -> sys::bpf_insn {
     instruction(sys::BPF_JMP | sys::BPF_CALL, 0, helper as i32)
 }
 
-/// Answers what is in register 0.
+/// Returns the value of register 0.
 pub fn exit() -> sys::bpf_insn {
     instruction(sys::BPF_JMP | sys::BPF_EXIT, 0, 0)
 }

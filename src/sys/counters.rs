@@ -1,4 +1,4 @@
-//! The kernel side's counters, mapped into our memory.
+//! The kernel side's counters, mapped into this process.
 
 use std::convert::Infallible;
 use std::io;
@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use libbpf_rs::MapCore;
 
-/// Every CPU's counters of every op (or whatever else has an element for each CPU). Reading them costs no system call, which
-/// would keep programs from running.
+/// The counters of every op (or other elements) for each CPU. Reading them needs no system call, which would keep
+/// programs on this CPU from running.
 #[derive(Debug)]
 pub struct Counters<T> {
-    place: *const u8,
+    mapping: *const u8,
     size: usize,
     ops: usize,
     cpus: usize,
@@ -21,20 +21,20 @@ pub struct Counters<T> {
 }
 
 impl<T: plain::Plain + Default> Counters<T> {
-    /// Maps the table, which has `ops` elements for each CPU.
+    /// Maps a table with `ops` elements for each CPU.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn map(table: &impl MapCore, ops: usize) -> io::Result<Self> {
         Self::map_bytes(table, 0, size_of_table(table), ops)
     }
 
-    /// Maps a table piece by piece, one after the other: all that is mapped at a time counts as this process's memory.
+    /// Maps a table piece by piece, to limit the mapped memory that counts as this process's.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn pieces(table: &impl MapCore) -> impl Iterator<Item = io::Result<Self>> {
-        // SAFETY: takes a number.
+        // SAFETY: takes an integer.
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(1);
         let mut piece = size_of::<T>();
         while !piece.is_multiple_of(page) {
@@ -47,8 +47,8 @@ impl<T: plain::Plain + Default> Counters<T> {
 
     fn map_bytes(table: &impl MapCore, first: usize, size: usize, ops: usize) -> io::Result<Self> {
         let elements = size / size_of::<T>();
-        // SAFETY: a new mapping of a descriptor that is open, read only.
-        let place = unsafe {
+        // SAFETY: a new read-only mapping of an open descriptor.
+        let mapping = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
                 size,
@@ -58,11 +58,11 @@ impl<T: plain::Plain + Default> Counters<T> {
                 first as libc::off_t,
             )
         };
-        if place == libc::MAP_FAILED {
+        if mapping == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         Ok(Self {
-            place: place.cast(),
+            mapping: mapping.cast(),
             size,
             ops,
             cpus: elements / ops.max(1),
@@ -70,15 +70,15 @@ impl<T: plain::Plain + Default> Counters<T> {
         })
     }
 
-    /// One op's counters, CPU by CPU, each as it stood at one moment.
+    /// One op's counters, CPU by CPU, each as of one moment.
     pub fn of_op(&self, op: usize) -> impl Iterator<Item = T> + '_ {
         (0..self.cpus).map(move |cpu| self.read(cpu * self.ops + op))
     }
 
-    /// The same, where a program writes what `is_whole` looks at first and last: an element that a program is at is read again, for
-    /// as long as programs run when nothing keeps their CPU from it.
+    /// The same for elements with a marker that programs write first and last, checked by `is_whole`: an element that a
+    /// program is changing is read again, for as long as programs run if nothing keeps them from their CPU.
     pub fn of_op_whole(&self, op: usize, is_whole: fn(&T) -> bool) -> impl Iterator<Item = T> + '_ {
-        /// Mostly a program is done before the element is read again.
+        /// Usually the program has finished before the element is read again.
         const AT_ONCE: usize = 16;
         const ATTEMPTS: usize = 64;
         const PAUSE: Duration = Duration::from_micros(100);
@@ -98,62 +98,62 @@ impl<T: plain::Plain + Default> Counters<T> {
         (0..self.cpus).map(move |cpu| whole(cpu * self.ops + op))
     }
 
-    /// How many elements there are, of all CPUs together.
+    /// The number of elements, for all CPUs together.
     #[must_use]
     pub fn len(&self) -> usize {
         self.size / size_of::<T>()
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// An element by its place among all of them; `None` beyond the last.
+    /// An element by its index among all of them; `None` if it is out of range.
     #[must_use]
     pub fn element(&self, element: usize) -> Option<T> {
         (element < self.len()).then(|| self.read(element))
     }
 
-    /// A word of 8 bytes of an element; `None` beyond the last.
+    /// An 8-byte word of an element; `None` if it is out of range.
     #[must_use]
     pub fn word(&self, element: usize, word: usize) -> Option<u64> {
         let is_inside = element < self.len() && word < size_of::<T>() / 8;
         is_inside.then(|| self.word_at(element * size_of::<T>() / 8 + word))
     }
 
-    /// An element, which is inside, as it stood at one moment.
+    /// An element as of one moment. It must be in range.
     fn read(&self, element: usize) -> T {
         let Ok(bytes) = at_one_moment(|| Ok::<_, Infallible>(self.copy(element)));
         of_bytes(&bytes)
     }
 
-    /// Word by word from the first to the last.
+    /// Copies word by word in ascending order.
     pub fn copy(&self, element: usize) -> Vec<u8> {
         let mut bytes = vec![0; size_of::<T>()];
         let first = element * bytes.len() / 8;
-        for (place, word) in bytes.chunks_exact_mut(8).enumerate() {
-            word.copy_from_slice(&self.word_at(first + place).to_ne_bytes());
+        for (index, word) in bytes.chunks_exact_mut(8).enumerate() {
+            word.copy_from_slice(&self.word_at(first + index).to_ne_bytes());
         }
         bytes
     }
 
-    /// A word, which is inside.
-    fn word_at(&self, place: usize) -> u64 {
-        // SAFETY: it is inside the mapping, whose words are aligned and always readable.
-        unsafe { self.place.cast::<u64>().add(place).read_volatile() }
+    /// A word. It must be in range.
+    fn word_at(&self, index: usize) -> u64 {
+        // SAFETY: the caller has checked the range, and the words of the mapping are aligned and always readable.
+        unsafe { self.mapping.cast::<u64>().add(index).read_volatile() }
     }
 }
 
-/// What programs change, as it stood at one moment, if `copy` answers its bytes.
+/// Data that programs change, as of one moment; `copy` returns its bytes.
 ///
 /// # Errors
 /// Those of `copy`.
 pub fn at_one_moment<E>(mut copy: impl FnMut() -> Result<Vec<u8>, E>) -> Result<Vec<u8>, E> {
-    /// A program changes a few words at a time, in less time than a copy takes: two copies that agree were taken
-    /// while none ran, or while one stood still with its CPU, as a guest's does when its host is busy.
-    /// More attempts than this are needed only where a forced hook is preempted half-way, or several CPUs are at it.
+    /// A program changes a few words at a time, in less time than a copy takes: two equal copies were taken while none
+    /// ran, or while one was suspended with its CPU, as happens in a guest on a busy host. More attempts are only
+    /// needed if a forced hook is preempted in the middle, or several CPUs change the element.
     const ATTEMPTS: usize = 16;
     let mut bytes = copy()?;
     for _ in 0..ATTEMPTS {
@@ -166,15 +166,15 @@ pub fn at_one_moment<E>(mut copy: impl FnMut() -> Result<Vec<u8>, E>) -> Result<
     Ok(bytes)
 }
 
-/// Of as many bytes as it has.
+/// The value with these bytes.
 pub fn of_bytes<T: plain::Plain + Default>(bytes: &[u8]) -> T {
     let mut stats = T::default();
-    // The sizes are the same by construction.
+    // The sizes are equal by construction.
     let _ = plain::copy_from_bytes(&mut stats, bytes);
     stats
 }
 
-/// In bytes.
+/// The table's size in bytes.
 fn size_of_table(table: &impl MapCore) -> usize {
     table.max_entries() as usize * table.value_size() as usize
 }
@@ -182,6 +182,6 @@ fn size_of_table(table: &impl MapCore) -> usize {
 impl<T> Drop for Counters<T> {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nothing borrows from it.
-        unsafe { libc::munmap(self.place.cast_mut().cast(), self.size) };
+        unsafe { libc::munmap(self.mapping.cast_mut().cast(), self.size) };
     }
 }

@@ -1,5 +1,5 @@
-//! The machine's interfaces, thin and safe: bpf(2), perf events, mapped tables, files of the kernel's. Used by all that is above, and
-//! uses nothing of it.
+//! Thin, safe wrappers of system interfaces: bpf(2), perf events, mapped tables, files of the kernel. Used by all other
+//! rooms, and uses none of them.
 
 pub mod assembly;
 pub mod counters;
@@ -11,10 +11,10 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
 
-/// A descriptor that the kernel has just given us, or its error.
+/// Takes ownership of a descriptor that a system call returned, or returns its error.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn own(fd: i32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
@@ -23,7 +23,7 @@ pub fn own(fd: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// What a file says. Names in it are anyone's to choose: what is no text is replaced, and hides nothing else.
+/// The text of a file. Names in it may contain anything: invalid UTF-8 is replaced, so that it cannot hide the rest.
 ///
 /// # Errors
 /// When it cannot be read.

@@ -1,4 +1,4 @@
-//! Attaching by perf events: kprobes, kretprobes, and events that tracefs made; and what perf itself counts.
+//! Attaching by perf events: kprobes, kretprobes, and events created in tracefs; and counting by perf itself.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -13,7 +13,7 @@ use crate::sys::text_of;
 /// A program on a perf event. Closing it detaches.
 #[derive(Debug)]
 pub struct PerfLink {
-    /// `None` on kernels without perf links (before 5.15): the program hangs on the event itself.
+    /// `None` on kernels without perf links (before 5.15): the program is attached to the event itself.
     link: Option<OwnedFd>,
     _event: OwnedFd,
 }
@@ -23,7 +23,7 @@ const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_TYPE_TRACEPOINT: u32 = 2;
 const PERF_COUNT_SW_CONTEXT_SWITCHES: u64 = 3;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
-/// A program runs for every hit on any CPU; the event's own CPU does not matter.
+/// A program runs for hits on all CPUs; the event's own CPU does not matter.
 const ANY_CPU: libc::c_int = 0;
 
 nix::ioctl_write_int!(perf_event_set_bpf, b'$', 8);
@@ -32,7 +32,7 @@ nix::ioctl_write_int_bad!(perf_group_enable, nix::request_code_none!(b'$', 0));
 nix::ioctl_write_int_bad!(perf_group_disable, nix::request_code_none!(b'$', 1));
 const PERF_IOC_FLAG_GROUP: libc::c_int = 1;
 
-/// An event of any process on this CPU, counted together with others where a group is named.
+/// Opens an event for all processes on this CPU, in a group if one is given.
 fn open(attributes: &mut sys::perf_event_attr, cpu: libc::c_int, group: Option<&File>) -> io::Result<OwnedFd> {
     attributes.size = size_of::<sys::perf_event_attr>() as u32;
     let any_process: libc::pid_t = -1;
@@ -51,11 +51,11 @@ fn open(attributes: &mut sys::perf_event_attr, cpu: libc::c_int, group: Option<&
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just given us this descriptor.
+    // SAFETY: the system call returned this new descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// A number that sysfs or tracefs tells, possibly behind a word as in `config:0`.
+/// A number in a file of sysfs or tracefs, possibly after a prefix such as `config:`.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -77,7 +77,7 @@ fn number_in(text: &str) -> Option<u32> {
 /// Attaches `program` to the entry or the return of `function` by perf's own kprobe.
 ///
 /// # Errors
-/// What the kernel says: ENOENT or EINVAL for a function that cannot be probed, EACCES and EPERM for privileges.
+/// The kernel's error: ENOENT or EINVAL for a function that cannot be probed, EACCES and EPERM for missing privileges.
 pub fn attach_kprobe(program: BorrowedFd<'_>, function: &str, at_return: bool) -> io::Result<PerfLink> {
     const UNIT: &str = "/sys/bus/event_source/devices/kprobe";
     let name = CString::new(function)?;
@@ -95,7 +95,7 @@ pub fn attach_kprobe(program: BorrowedFd<'_>, function: &str, at_return: bool) -
 /// Attaches `program` to the tracepoint or tracefs event of this number.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn attach_event(program: BorrowedFd<'_>, id: u64) -> io::Result<PerfLink> {
     let mut attributes = sys::perf_event_attr {
         type_: PERF_TYPE_TRACEPOINT,
@@ -106,17 +106,17 @@ pub fn attach_event(program: BorrowedFd<'_>, id: u64) -> io::Result<PerfLink> {
     attach(program, open(&mut attributes, ANY_CPU, None)?)
 }
 
-/// Context switches of one CPU, as two of the kernel's counters have them.
+/// Context switches of one CPU, by two of the kernel's counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Switches {
     pub cpu: usize,
     /// By perf's software event.
     pub counted: u64,
-    /// By the tracepoint `sched_switch`, which a kernel may not call for some tasks.
+    /// By the tracepoint `sched_switch`, which some kernels do not call for some tasks.
     pub traced: u64,
 }
 
-/// Both counters of the switches of a CPU.
+/// Both counters of a CPU's context switches.
 #[derive(Debug)]
 pub struct SwitchCounters {
     cpu: usize,
@@ -125,10 +125,10 @@ pub struct SwitchCounters {
 }
 
 impl SwitchCounters {
-    /// Those of all CPUs, counting. `tracefs`: where that is mounted.
+    /// Starts the counters of all CPUs. `tracefs`: where it is mounted.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn start(tracefs: &Path) -> io::Result<Vec<Self>> {
         let id = read_number(tracefs.join("events/sched/sched_switch/id"))?;
         let cpus = libbpf_rs::num_possible_cpus().map_err(io::Error::other)?;
@@ -136,7 +136,7 @@ impl SwitchCounters {
         for cpu in 0..cpus {
             match Self::of(cpu, id) {
                 Ok(counters) => all.push(counters),
-                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {} // It is off.
+                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {} // The CPU is offline.
                 Err(error) => return Err(error),
             }
         }
@@ -163,10 +163,10 @@ impl SwitchCounters {
         Ok(Self { cpu, counted, traced })
     }
 
-    /// Ends the counting, of both in the same moment.
+    /// Stops both counters at the same moment.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn stop(mut self) -> io::Result<Switches> {
         // SAFETY: the event is open.
         unsafe { perf_group_disable(self.counted.as_raw_fd(), PERF_IOC_FLAG_GROUP) }?;
@@ -194,7 +194,7 @@ fn attach(program: BorrowedFd<'_>, event: OwnedFd) -> io::Result<PerfLink> {
         )
     };
     let link = if link >= 0 {
-        // SAFETY: the kernel has just given us this descriptor.
+        // SAFETY: the system call returned this new descriptor.
         Some(unsafe { OwnedFd::from_raw_fd(link) })
     } else {
         // SAFETY: both descriptors are open.
@@ -207,11 +207,11 @@ fn attach(program: BorrowedFd<'_>, event: OwnedFd) -> io::Result<PerfLink> {
 }
 
 impl PerfLink {
-    /// Hits that the kprobe missed (6.7: 3acf8ace6823). `None`: this kernel does not tell.
+    /// Hits that the kprobe missed (6.7: 3acf8ace6823). `None`: this kernel does not count them.
     #[must_use]
     pub fn missed(&self) -> Option<u64> {
         let info = link_info(self.link.as_ref()?)?;
-        // SAFETY: the kernel filled the member that the kind of the link says.
+        // SAFETY: the kernel filled in the member for this type of link.
         let perf = unsafe { info.__bindgen_anon_1.perf_event };
         let is_kprobe = matches!(perf.type_, sys::BPF_PERF_EVENT_KPROBE | sys::BPF_PERF_EVENT_KRETPROBE);
         // SAFETY: as above; `missed` is 0 on kernels that do not fill it.
@@ -220,7 +220,7 @@ impl PerfLink {
     }
 }
 
-/// What the kernel tells of a link.
+/// The kernel's information about a link.
 #[must_use]
 pub fn link_info(link: &OwnedFd) -> Option<sys::bpf_link_info> {
     let mut info = sys::bpf_link_info::default();

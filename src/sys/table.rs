@@ -1,4 +1,4 @@
-//! All that is in one of the kernel side's tables, while that goes on with it.
+//! Reads all entries of one of the kernel side's tables, while it is being changed.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -9,22 +9,22 @@ use libbpf_sys as sys;
 
 use super::counters::of_bytes;
 
-/// Entries that are read at once, unless more are in one bucket.
+/// Entries that are read at once, unless a bucket has more.
 const AT_ONCE: usize = 32;
 
-/// The entries of a table, each once: bucket by bucket (`BPF_MAP_LOOKUP_BATCH`, 5.6). What comes and goes meanwhile is among them
-/// or is not. A walk from key to key would start anew wherever its key was gone (`htab_map_get_next_key()`,
-/// kernel/bpf/hashtab.c), and need not end.
+/// The entries of a table, each once: bucket by bucket (`BPF_MAP_LOOKUP_BATCH`, 5.6). Entries that are added or deleted
+/// meanwhile may be included or not. A walk by keys would restart whenever the current key is deleted
+/// (`htab_map_get_next_key()`, kernel/bpf/hashtab.c), and might never end.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn entries<T: plain::Plain + Default>(table: &impl MapCore) -> io::Result<Vec<T>> {
     let (key_size, value_size) = (table.key_size() as usize, table.value_size() as usize);
     let options = sys::bpf_map_batch_opts {
         sz: size_of::<sys::bpf_map_batch_opts>() as sys::size_t,
         ..Default::default()
     };
-    // Where the next batch begins: a bucket's number, or a place in an array.
+    // Where the next batch begins: the number of a bucket, or an index in an array.
     let (mut from, mut to): (Option<u32>, u32) = (None, 0);
     let mut at_once = AT_ONCE;
     let (mut keys, mut values) = (Vec::new(), Vec::new());
@@ -33,7 +33,8 @@ pub fn entries<T: plain::Plain + Default>(table: &impl MapCore) -> io::Result<Ve
         let mut count = at_once as u32;
         keys.resize(at_once * key_size, 0_u8);
         values.resize(at_once * value_size, 0_u8);
-        // SAFETY: there is room for so many keys and values, and for a number where a batch begins and ends.
+        // SAFETY: the buffers have room for this many keys and values, and for the numbers where a batch begins and
+        // ends.
         let status = unsafe {
             sys::bpf_map_lookup_batch(
                 table.as_fd().as_raw_fd(),
@@ -48,7 +49,7 @@ pub fn entries<T: plain::Plain + Default>(table: &impl MapCore) -> io::Result<Ve
         match -status {
             0 | libc::ENOENT => {}
             libc::EINTR => continue,
-            // There are more in the next bucket, of as many as the table has at most.
+            // The next bucket has more entries, at most as many as the table.
             libc::ENOSPC if at_once < table.max_entries() as usize => {
                 at_once *= 2;
                 continue;
@@ -87,7 +88,7 @@ mod tests {
         table.update(&number, &number, MapFlags::ANY).unwrap();
     }
 
-    /// Ends the writer, also where the reader has failed.
+    /// Stops the writer, even if the reader has failed.
     struct Over<'a>(&'a AtomicBool);
 
     impl Drop for Over<'_> {
@@ -107,7 +108,7 @@ mod tests {
         }
         let (over, rounds) = (AtomicBool::new(false), AtomicU32::new(0));
         std::thread::scope(|scope| {
-            // As many again, each of which is hardly ever there.
+            // As many more, each of which exists only briefly.
             let writer = scope.spawn(|| {
                 for number in (STAY..2 * STAY).cycle() {
                     put(&table, number);
@@ -135,7 +136,7 @@ mod tests {
 
     /// Run as root.
     #[test]
-    fn an_array_is_read_from_its_first_place_to_its_last() {
+    fn an_array_is_read_completely() {
         let table = table(MapType::Array);
         for number in 0..SIZE {
             put(&table, number);

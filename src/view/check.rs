@@ -1,28 +1,28 @@
-//! What `--check` prints: the facts of the machine, each probe and whether it fires, and what each layer counted.
+//! The output of `--check`: facts about the machine, each probe and whether it fires, and what each layer counted.
 
 use std::fmt::Write as _;
 
 use crate::model::ids::{Hook, Layer, Op, joined};
 use crate::printable::printable;
 
-/// All that a check found out.
+/// The results of a check.
 #[derive(Debug, Clone, Default)]
 pub struct CheckReport {
-    /// Names and values, for the head of the page.
+    /// Names and values at the head of the output.
     pub facts: Vec<(&'static str, String)>,
     pub rows: Vec<Row>,
     pub layers: Vec<LayerVerdict>,
 }
 
-/// One probe, or one place where there is none.
+/// One probe, or one function without a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     pub layer: Layer,
-    /// An op's name, or words for all of a layer's.
+    /// The op's name, or a word for all ops of a layer.
     pub op: &'static str,
     /// A function, or a tracepoint.
     pub function: String,
-    /// As in reports; `None`: nothing is attached there.
+    /// As named in reports; `None`: nothing is attached.
     pub hook: Option<Hook>,
     pub verdict: Verdict,
 }
@@ -31,14 +31,14 @@ pub struct Row {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     Fires,
-    /// It is attached, and nothing came by.
-    Silent,
-    /// It is attached; this machine does not let us see whether it runs.
+    /// Attached, but never hit.
+    NotHit,
+    /// Attached, but this machine does not count its runs.
     Unknown,
     /// The kernel does not have it.
     Absent,
     Refused(String),
-    /// What would come by was not done.
+    /// Its operation was not tried.
     NotTried(String),
 }
 
@@ -54,7 +54,7 @@ impl Verdict {
     fn describe(&self) -> String {
         match self {
             Self::Fires => "yes".to_owned(),
-            Self::Silent => "no, nothing came by".to_owned(),
+            Self::NotHit => "no, never hit".to_owned(),
             Self::Unknown => "attached, runs not counted".to_owned(),
             Self::Absent => "not in this kernel".to_owned(),
             Self::Refused(error) => format!("refused: {error}"),
@@ -64,7 +64,7 @@ impl Verdict {
 }
 
 impl CheckReport {
-    /// The page, without a line that is wider than its longest reason.
+    /// The output as text. Only a reason can make a line long.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();

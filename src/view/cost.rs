@@ -1,4 +1,4 @@
-//! What measuring takes, as all forms have it.
+//! The cost of measuring, as all forms report it.
 
 use std::fmt;
 
@@ -16,8 +16,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_told_in_percent_of_one_cpu() {
-        let told = [1_000_000, 10_000_000, 4 * SECOND].map(|ns_per_s| CpuShare { ns_per_s }.to_string());
-        assert_eq!(told, ["0.10 %", "1.00 %", "400.00 %"]);
+    fn shares_are_in_percent_of_one_cpu() {
+        let shares = [1_000_000, 10_000_000, 4 * SECOND].map(|ns_per_s| CpuShare { ns_per_s }.to_string());
+        assert_eq!(shares, ["0.10 %", "1.00 %", "400.00 %"]);
     }
 }

@@ -2,8 +2,8 @@
 
 use nix::errno::Errno;
 
-/// `EIO`; `errno 4000` for a number without a name. Tracing sees what user space never does: the kernel's own codes of
-/// include/linux/errno.h.
+/// `EIO`; `errno 4000` for a number without a name. Traced functions also return codes internal to the kernel
+/// (include/linux/errno.h) that user space never sees.
 pub fn errno_name(errno: i32) -> String {
     let internal = match errno {
         512 => "ERESTARTSYS",

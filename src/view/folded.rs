@@ -1,8 +1,9 @@
-//! Folded stacks, one line each: `read;syscall;vfs;ext4 38703339`, as `flamegraph.pl` and `inferno` read them. The value is the
-//! time of all calls in that row, in nanoseconds. With `--by`, the group is the first frame.
+//! Folded stacks, one per line: `read;syscall;vfs;ext4 38703339`, as `flamegraph.pl` and `inferno` read them. The value
+//! is the time of all calls in that row, in nanoseconds. With `--by`, the group is the first frame.
 //!
-//! Layers are nested as calls pass through them. From which of them a wait began is not known, so it is right below the family.
-//! Where no layer below the system calls is measured, all that was no wait is in one frame, [`NOT_SPLIT`](crate::model::ids::NOT_SPLIT).
+//! Layers are nested in the order of the stack. The layer from which a wait began is not known, so waits are directly
+//! below the family. If no layer below the system calls is measured, all time that was not a wait is in one frame,
+//! [`NOT_SPLIT`](crate::model::ids::NOT_SPLIT).
 
 use std::io;
 
@@ -12,10 +13,10 @@ use crate::model::report::Report;
 use crate::model::report::stack::FamilyReport;
 use crate::printable::printable;
 
-/// Layers that others are below, in their order.
+/// Layers with others below them, from the top.
 const ABOVE: [Row; 3] = [Row::Layer(Layer::Syscall), Row::Layer(Layer::Vfs), Row::Overlay];
 
-/// Reports as folded stacks, which have no slow calls.
+/// Reports as folded stacks, without slow calls.
 #[derive(Debug, Clone, Copy)]
 pub struct Folded;
 
@@ -25,11 +26,11 @@ impl View for Folded {
     }
 }
 
-/// Prints the whole stack's part of `report`, nothing where there is none. It is written in one piece.
+/// Prints the whole stack's part of `report`, or nothing if it has none, in a single write.
 ///
 /// # Errors
 ///
-/// What writing to `out` fails with.
+/// Any error from writing to `out`.
 pub fn print(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
     let mut text = String::new();
     match (&report.stack, &report.groups) {
@@ -47,12 +48,12 @@ pub fn print(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
     out.write_all(text.as_bytes())
 }
 
-/// A name that is one frame and stands on one line.
+/// A name as a single frame on one line.
 fn frame(name: &str) -> String {
     printable(name).replace(';', "?")
 }
 
-/// The lines of some calls, below the frame `of`.
+/// The lines of a set of calls, below the frame `of`.
 fn families(of: Option<&str>, families: &[FamilyReport], text: &mut String) {
     for family in families {
         let above = family.rows.iter().filter(|row| ABOVE.contains(&row.row));

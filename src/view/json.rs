@@ -1,7 +1,6 @@
-//! The report for programs: one JSON object on a line of its own (JSON Lines), of the form that
-//! `schema/report.schema.json` describes to the last field.
+//! Reports for programs: one JSON object per line (JSON Lines), fully described by `schema/report.schema.json`.
 //!
-//! [`form`] has its fields, to be written and to be read back.
+//! [`form`] defines the fields, for writing and for reading.
 
 mod compact;
 mod escape;
@@ -19,15 +18,15 @@ use crate::model::events::Events;
 use crate::model::report::Report;
 use crate::model::report::slow::{LeftOut, SlowCall};
 
-/// Goes up when a field changes its meaning, its name or its type, or goes away.
+/// Incremented when a field is removed or its meaning, name or type changes.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// How much of a report is printed. The schema is the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Form {
-    /// All that can be measured.
+    /// Everything that can be measured.
     Full,
-    /// Without what was measured and never called.
+    /// Without what was measured but never called.
     Compact,
 }
 
@@ -51,11 +50,11 @@ impl View for Json {
     }
 }
 
-/// Prints `report` as one line. It is written in one piece, so that whoever reads the file meanwhile finds no half of it.
+/// Prints `report` as one line, in a single write, so that a concurrent reader of the file never sees half of it.
 ///
 /// # Errors
 ///
-/// What writing to `out` fails with.
+/// Any error from writing to `out`.
 pub fn print(report: &Report, form: Form, out: &mut impl io::Write) -> io::Result<()> {
     let mut object = form::Report::from(report);
     if form == Form::Compact {
@@ -68,7 +67,7 @@ pub fn print(report: &Report, form: Form, out: &mut impl io::Write) -> io::Resul
 ///
 /// # Errors
 ///
-/// What writing to `out` fails with.
+/// Any error from writing to `out`.
 pub fn print_slow(call: &SlowCall, out: &mut impl io::Write) -> io::Result<()> {
     let object = Line {
         schema_version: SCHEMA_VERSION,
@@ -78,11 +77,11 @@ pub fn print_slow(call: &SlowCall, out: &mut impl io::Write) -> io::Result<()> {
     print_line(&object, out)
 }
 
-/// Prints how many slow calls have no line.
+/// Prints the number of slow calls that have no line.
 ///
 /// # Errors
 ///
-/// What writing to `out` fails with.
+/// Any error from writing to `out`.
 pub fn print_left_out(left_out: LeftOut, out: &mut impl io::Write) -> io::Result<()> {
     let object = Line {
         schema_version: SCHEMA_VERSION,

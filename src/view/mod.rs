@@ -1,4 +1,4 @@
-//! The forms that a report is printed in.
+//! The forms in which reports are printed.
 
 pub mod check;
 mod cost;
@@ -16,18 +16,18 @@ pub use self::folded::Folded;
 pub use self::json::Json;
 pub use self::text::Text;
 
-/// A form of reports. Each run may have several, each with an output of its own.
+/// A form of reports. A run may use several, each with its own output.
 pub trait View {
-    /// What will not change while the run lasts: `first` is a report without numbers.
+    /// Prints what does not change during the run: `first` is a report without numbers.
     ///
     /// # Errors
-    /// What writing to `sheet` fails with.
+    /// Any error from writing to `sheet`.
     fn begin(&mut self, first: &Report, sheet: &mut Sheet<'_>) -> io::Result<()> {
         let _ = (first, sheet);
         Ok(())
     }
 
-    /// What has happened since the last time.
+    /// Prints the events since the last call.
     ///
     /// # Errors
     /// As above.
@@ -36,13 +36,13 @@ pub trait View {
         Ok(())
     }
 
-    /// What came in an interval, or in the whole run.
+    /// Prints the report of an interval, or of the whole run.
     ///
     /// # Errors
     /// As above.
     fn report(&mut self, report: &Report, sheet: &mut Sheet<'_>) -> io::Result<()>;
 
-    /// Nothing more will come.
+    /// Called once, after the last report.
     ///
     /// # Errors
     /// As above.
@@ -52,17 +52,17 @@ pub trait View {
     }
 }
 
-/// What something is printed on.
+/// Where a view prints.
 pub struct Sheet<'a> {
     pub out: &'a mut dyn io::Write,
     pub screen: Screen,
 }
 
-/// A terminal, or none.
+/// The dimensions of a terminal, if there is one.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Screen {
-    /// Columns; `None` where it is no terminal.
+    /// Columns; `None` if it is not a terminal.
     pub width: Option<usize>,
-    /// Lines; `None` where it is no terminal, or that is not known.
+    /// Lines; `None` if it is not a terminal, or they are not known.
     pub height: Option<usize>,
 }

@@ -1,6 +1,6 @@
-//! The classic report for people: a histogram per op in the form BCC users know, a table of totals per layer, and
-//! below it everything that makes the numbers less than the whole truth. No line is wider than the terminal, or [`WIDTH`]
-//! columns where there is none; but for one with a name that somebody may want to copy.
+//! The report for people: a histogram per op in the form BCC users know, a table of totals per layer, and below it
+//! everything that limits how far the numbers can be trusted. No line is wider than the terminal, or [`WIDTH`] columns
+//! if there is none, except lines with a name that a user may want to copy.
 
 mod block;
 mod family;
@@ -21,7 +21,7 @@ use std::io;
 use jiff::tz::Offset;
 
 use self::name::{beginning, shortened};
-use self::notes::Said;
+use self::notes::Printed;
 use self::number::{
     BYTE_COLUMNS, ColumnUnit, TIME_COLUMNS, column_units, decimal_bytes, thousands, time_each, time_sum,
 };
@@ -35,29 +35,29 @@ use crate::model::ids::{Hook, Layer, joined};
 use crate::model::report::{CauseKind, Excluded, LayerReport, Loss, NotMeasured, OpReport, Report};
 use crate::printable::printable;
 
-/// Columns of a report that goes to no terminal.
+/// The width of a report that does not go to a terminal.
 pub const WIDTH: usize = 80;
-/// Of a narrower terminal than this, lines are broken by the terminal.
+/// On a narrower terminal than this, the terminal itself breaks the lines.
 const LEAST_WIDTH: usize = 40;
 
-/// Stars of a full histogram bar in the narrow and the wide form of BCC's rows.
+/// Stars of a full histogram bar, in the narrow and the wide form of BCC's rows.
 const STARS: usize = 40;
 const STARS_WIDE: usize = 20;
-/// Columns of these rows without their count and their stars.
+/// Columns of these rows without count and stars.
 const ROW: usize = 30;
 const ROW_WIDE: usize = 50;
 
 /// The unit of histograms and totals: `-u`, `-m`, or neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unit {
-    /// Histograms in nanoseconds, totals in whatever unit reads best.
+    /// Histograms in nanoseconds, totals in the most readable unit.
     #[default]
     Nanoseconds,
     Microseconds,
     Milliseconds,
 }
 
-/// Columns of a line on a terminal of this width, `None` without one.
+/// The width of a line on a terminal of this width, `None` without one.
 fn columns(terminal: Option<usize>) -> usize {
     terminal.unwrap_or(WIDTH).max(LEAST_WIDTH)
 }
@@ -68,26 +68,25 @@ pub struct TextOptions {
     pub unit: Unit,
     /// Tables only, no histograms.
     pub summary_only: bool,
-    /// The totals to the last digit too, and what is known of each probe; of the whole stack's view, the rows of every
-    /// family.
+    /// Also exact totals and the statistics of each probe and, for the whole stack, the rows of every family.
     pub verbose: bool,
-    /// One report of many: the whole stack's view has a line per family.
+    /// One report of many: the whole stack has one line per family.
     pub is_interval: bool,
-    /// The first of them: what its columns are stands below it.
+    /// The first of them, which is followed by a legend of its columns.
     pub is_first: bool,
-    /// Columns of the terminal; `None` where it is none.
+    /// Columns of the terminal; `None` if it is not one.
     pub width: Option<usize>,
 }
 
 /// Reports for people.
 #[derive(Debug)]
 pub struct Text {
-    /// What was asked for; width and place among the reports are those of the moment.
+    /// The options; the width and the position among the reports are set for each report.
     options: TextOptions,
-    /// Each report is a line, where that was asked for.
+    /// Prints each report as one line, if requested.
     lines: Option<OneLine>,
-    /// Notes that are not repeated. `None`: each report has them all.
-    said: Option<Said>,
+    /// Notes that are not repeated. `None`: each report has all of them.
+    printed: Option<Printed>,
 }
 
 impl Text {
@@ -100,15 +99,15 @@ impl Text {
                 ..options
             },
             lines: is_oneline.then(OneLine::default),
-            said: None,
+            printed: None,
         }
     }
 }
 
 impl View for Text {
-    /// Whoever asked for all that is known has it in each report.
+    /// Verbose reports repeat all notes.
     fn begin(&mut self, first: &Report, sheet: &mut Sheet<'_>) -> io::Result<()> {
-        self.said = (!self.options.verbose).then(|| Said::of(first));
+        self.printed = (!self.options.verbose).then(|| Printed::of(first));
         if first.stack.as_ref().is_some_and(|stack| stack.slow.is_some()) {
             slow::print_heading(sheet.screen.width, &mut sheet.out)?;
         }
@@ -128,8 +127,8 @@ impl View for Text {
 
     fn report(&mut self, report: &Report, sheet: &mut Sheet<'_>) -> io::Result<()> {
         let mut report = report.clone();
-        if let Some(said) = &mut self.said {
-            said.take_from(&mut report);
+        if let Some(printed) = &mut self.printed {
+            printed.take_from(&mut report);
         }
         if let Some(lines) = &mut self.lines {
             return sheet.out.write_all(lines.next(&report, sheet.screen).as_bytes());
@@ -142,14 +141,14 @@ impl View for Text {
 }
 
 impl TextOptions {
-    /// Beside its numbers, a report has one line at most.
+    /// Whether a report has at most one line besides its numbers.
     fn is_brief(self) -> bool {
         self.is_interval && !self.verbose
     }
 }
 
 impl Unit {
-    /// As in the header row of a histogram.
+    /// As in the header of a histogram.
     fn header(self) -> &'static str {
         match self {
             Self::Nanoseconds => "nsecs",
@@ -158,7 +157,7 @@ impl Unit {
         }
     }
 
-    /// Short name and length in nanoseconds of a unit that totals are to be told in.
+    /// Short name and length in nanoseconds of the unit chosen for totals.
     fn of_totals(self) -> Option<(&'static str, u64)> {
         match self {
             Self::Nanoseconds => None,
@@ -168,12 +167,12 @@ impl Unit {
     }
 }
 
-/// Prints `report`, a blank line at its end. It is written in one piece, so that a report costs the machine that is
-/// being measured as few calls as it can.
+/// Prints `report` and a blank line in a single write, so that a report makes as few system calls as possible on the
+/// measured machine.
 ///
 /// # Errors
 ///
-/// What writing to `out` fails with.
+/// Any error from writing to `out`.
 pub fn print(report: &Report, options: &TextOptions, out: &mut impl io::Write) -> io::Result<()> {
     let mut page = Page::new(options.width);
     let lines = report.stack.as_ref().filter(|_| options.is_interval);
@@ -183,7 +182,7 @@ pub fn print(report: &Report, options: &TextOptions, out: &mut impl io::Write) -
         return out.write_all(page.text.as_bytes());
     }
     let heading = format!("{}  {}  ", report.time_of_day, number::length(report.length));
-    // A command may be long, and the banner has had all of it.
+    // A command may be long, and the banner has shown all of it.
     let room = match options.width {
         Some(_) => page.width.saturating_sub(heading.chars().count()),
         None => usize::MAX,
@@ -191,7 +190,7 @@ pub fn print(report: &Report, options: &TextOptions, out: &mut impl io::Write) -
     page.line(&(heading + &beginning(&report.subject, room)));
     page.blank();
     if let Some(stack) = &report.stack {
-        // Whoever reads slow calls wants them to stay on the screen.
+        // With `--slower`, the calls themselves should stay on the screen.
         match stack.slow.filter(|_| !options.verbose) {
             Some(slow) => stack::print_slow(report, stack, slow, options, &mut page),
             None => stack::print(report, stack, options, &mut page),
@@ -219,7 +218,7 @@ pub fn print(report: &Report, options: &TextOptions, out: &mut impl io::Write) -
     out.write_all(page.text.as_bytes())
 }
 
-/// What the report as a whole has beside its numbers, and a blank line.
+/// Prints what concerns the report as a whole, and a blank line.
 fn print_end(report: &Report, options: &TextOptions, page: &mut Page) {
     if options.is_brief() {
         if let Some(changes) = notes::changes(report, true) {
@@ -235,13 +234,13 @@ fn print_end(report: &Report, options: &TextOptions, page: &mut Page) {
 fn print_layer(layer: &LayerReport, options: &TextOptions, page: &mut Page) {
     let called: Vec<&OpReport> = layer.ops.iter().filter(|op| op.count() > 0).collect();
     if called.is_empty() {
-        page.line(nothing_to_tell(layer));
+        page.line(why_no_table(layer));
     }
     print_ops(&called, options, page);
     print_conditions(layer, options, page);
 }
 
-/// Histograms and totals of ops that were called.
+/// Prints histograms and totals of ops that were called.
 fn print_ops(called: &[&OpReport], options: &TextOptions, page: &mut Page) {
     if !options.summary_only {
         for op in called {
@@ -263,7 +262,7 @@ fn print_ops(called: &[&OpReport], options: &TextOptions, page: &mut Page) {
     page.blank();
 }
 
-/// How a layer was measured, and all that makes its numbers less than the whole truth.
+/// Prints how a layer was measured, and everything that limits how far its numbers can be trusted.
 fn print_conditions(layer: &LayerReport, options: &TextOptions, page: &mut Page) {
     if options.is_brief() {
         block::print_neighbours(layer, page);
@@ -277,7 +276,7 @@ fn print_conditions(layer: &LayerReport, options: &TextOptions, page: &mut Page)
     page.blank();
 }
 
-/// An op's numbers as they were measured, without commas, for programs that compare or add them.
+/// An op's exact numbers without commas, for programs that compare or add them.
 fn exact(op: &OpReport) -> String {
     let (min, max) = op.extremes.unwrap_or_default();
     let (count, total, bytes) = (op.count(), op.total_ns, op.bytes.unwrap_or(0));
@@ -290,8 +289,8 @@ fn exact(op: &OpReport) -> String {
     )
 }
 
-/// Why a layer has no table. Nothing measured is not the same as not measured.
-fn nothing_to_tell(layer: &LayerReport) -> &'static str {
+/// Why a layer has no table. A measured layer without calls differs from one that was not measured.
+fn why_no_table(layer: &LayerReport) -> &'static str {
     let seen = layer.excluded.calls() > 0
         || layer.in_flight.is_some_and(|n| n > 0)
         || layer.losses.iter().any(|loss| loss.count > 0)
@@ -303,9 +302,9 @@ fn nothing_to_tell(layer: &LayerReport) -> &'static str {
     }
 }
 
-/// The rows of BCC's `print_log2_hist` without leading empty ones, so that whoever parses those can parse these.
+/// The rows of BCC's `print_log2_hist` without leading empty ones, so that parsers of one can parse the other.
 fn print_histogram(op: &OpReport, unit: Unit, page: &mut Page) {
-    // Slots that were not counted are no reason to print none: nanoseconds are always there.
+    // If slots in this unit were not counted, the histogram in nanoseconds is printed instead.
     let in_units = unit.of_totals().filter(|_| op.unit_slots.iter().any(|n| *n > 0));
     let (slots, name, unit_ns, longest_slot) = match in_units {
         Some((_, unit_ns)) => (op.unit_slots.clone(), unit.header(), unit_ns, UNIT_SLOTS - 1),
@@ -314,11 +313,12 @@ fn print_histogram(op: &OpReport, unit: Unit, page: &mut Page) {
     let (Some(first), Some(last)) = (slots.iter().position(|n| *n > 0), slots.iter().rposition(|n| *n > 0)) else {
         return;
     };
-    // The last slot that there is holds all that is longer, too, and says so.
+    // The last slot also holds all longer calls, and is labelled so.
     let has_longest = last == longest_slot as usize;
     let wide = last >= 32 || has_longest;
     let most = slots.iter().copied().max().unwrap_or(0);
-    // BCC's rows are 78 columns and grow with counts of more than 8 digits; the bar gives way where the line does not suffice.
+    // BCC's rows have 78 columns and grow with counts of more than 8 digits; the bar is shortened if the line is too
+    // narrow.
     let longest = most.to_string().len();
     let others = if wide { ROW_WIDE } else { ROW } + longest.max(8);
     let stars = if wide { STARS_WIDE } else { STARS };
@@ -340,21 +340,21 @@ fn print_histogram(op: &OpReport, unit: Unit, page: &mut Page) {
     }
 }
 
-/// Stars for `count` when the fullest row, `most`, has `width` of them.
+/// The number of stars for `count` if the fullest row, `most`, has `width` stars.
 fn bar_length(count: u64, most: u64, width: usize) -> usize {
-    // Whole numbers: the same as BCC's floating point up to 2^48 calls, and right beyond.
+    // Integers give the same result as BCC's floating point up to 2^48 calls, and the correct one beyond.
     (count as u128 * width as u128).checked_div(most.into()).unwrap_or(0) as usize
 }
 
 const COLUMNS: usize = 9;
-/// Room for usual numbers, so that the columns of one interval stand below those of the one before.
+/// Widths for usual numbers, so that columns are aligned from one interval to the next.
 const USUAL_WIDTHS: [usize; COLUMNS] = [9, 8, 9, 6, 6, 6, 6, 6, 7];
-/// The column that is left out where no op was timed in a queue.
+/// The column that is left out if no op has queue times.
 const QUEUED: usize = 3;
-/// Where a line has no room for all of them, these are left out, one after the other: bytes, p50, queued, max.
+/// Columns that are left out one after another if the line is too narrow: bytes, p50, queued, max.
 const LESS_IMPORTANT: [usize; 4] = [8, 5, QUEUED, 7];
 
-/// What the columns of the table of totals are in. `None`: each number has a unit of its own.
+/// The units of the columns of the table of totals. `None`: each number has its own.
 #[derive(Clone, Copy)]
 struct Units {
     total: ColumnUnit,
@@ -362,13 +362,13 @@ struct Units {
     bytes: ColumnUnit,
 }
 
-/// One way to print the table of totals.
+/// One layout of the table of totals.
 #[derive(Clone, Copy)]
 struct Form {
     gap: usize,
     units: Option<Units>,
-    /// What totals are in where each number has a unit of its own.
-    asked: Unit,
+    /// The unit of totals if each number has its own.
+    chosen: Unit,
     short_counts: bool,
     /// How many of [`LESS_IMPORTANT`] are left out.
     left_out: usize,
@@ -376,12 +376,12 @@ struct Form {
 
 /// The table of totals, heading first.
 fn table(ops: &[&OpReport], unit: Unit, width: usize) -> Vec<String> {
-    // From the form everyone wants to one that fits whatever the numbers are.
+    // From the preferred layout to one that fits any numbers.
     let units = units_of(ops, unit);
     let form = Form {
         gap: 2,
         units: None,
-        asked: unit,
+        chosen: unit,
         short_counts: false,
         left_out: 0,
     };
@@ -404,13 +404,13 @@ fn table(ops: &[&OpReport], unit: Unit, width: usize) -> Vec<String> {
             },
             Form {
                 gap: 1,
-                asked: Unit::Nanoseconds,
+                chosen: Unit::Nanoseconds,
                 left_out,
                 ..form
             },
             Form {
                 gap: 1,
-                asked: Unit::Nanoseconds,
+                chosen: Unit::Nanoseconds,
                 short_counts: true,
                 left_out,
                 ..form
@@ -426,8 +426,8 @@ fn table(ops: &[&OpReport], unit: Unit, width: usize) -> Vec<String> {
     narrowest
 }
 
-/// The units that the columns can be in, the finest first: one of all times of single calls, one of totals, one of bytes.
-fn units_of(ops: &[&OpReport], asked: Unit) -> Vec<Units> {
+/// Units for the columns, the finest first: one for all times of single calls, one for totals, one for bytes.
+fn units_of(ops: &[&OpReport], chosen: Unit) -> Vec<Units> {
     let quantiles = |op: &OpReport| [0.50, 0.99].map(|q| op.histogram.quantile(q, op.extremes));
     let average = |op: &OpReport| number::rounded(op.total_ns.into(), op.count().into());
     let longest = |op: &OpReport| op.extremes.map(|(_, max)| max);
@@ -436,18 +436,18 @@ fn units_of(ops: &[&OpReport], asked: Unit) -> Vec<Units> {
         .flat_map(|op| quantiles(op).into_iter().chain([average(op), longest(op)]));
     let each = column_units(TIME_COLUMNS, each.flatten());
     let totals = || ops.iter().map(|op| op.total_ns);
-    let totals = match asked.of_totals() {
+    let totals = match chosen.of_totals() {
         None => column_units(TIME_COLUMNS, totals()),
-        // Whole units as in the histogram's slots, and as many decimals as it takes that nothing is made 0.
+        // Whole units as in the histogram's slots, with as many decimals as needed so that nothing becomes 0.
         Some((_, size)) => {
-            let asked = match size {
+            let chosen = match size {
                 1_000 => MICROSECONDS,
                 _ => MILLISECONDS,
             };
             let least = totals().filter(|total| *total > 0).min().unwrap_or(size);
-            let fits = asked.iter().position(|unit| unit.steps(least) > 0);
-            let fits = fits.unwrap_or(asked.len() - 1);
-            &asked[fits..=fits]
+            let fits = chosen.iter().position(|unit| unit.steps(least) > 0);
+            let fits = fits.unwrap_or(chosen.len() - 1);
+            &chosen[fits..=fits]
         }
     };
     let bytes = column_units(BYTE_COLUMNS, ops.iter().filter_map(|op| op.bytes))[0];
@@ -462,14 +462,14 @@ fn units_of(ops: &[&OpReport], asked: Unit) -> Vec<Units> {
     each.iter().flat_map(of_each).collect()
 }
 
-const fn asked(name: &'static str, size: u64, decimals: u32) -> ColumnUnit {
+const fn chosen(name: &'static str, size: u64, decimals: u32) -> ColumnUnit {
     ColumnUnit { name, size, decimals }
 }
-const MICROSECONDS: &[ColumnUnit] = &[asked("us", 1_000, 0), asked("us", 1_000, 3)];
+const MICROSECONDS: &[ColumnUnit] = &[chosen("us", 1_000, 0), chosen("us", 1_000, 3)];
 const MILLISECONDS: &[ColumnUnit] = &[
-    asked("ms", 1_000_000, 0),
-    asked("ms", 1_000_000, 2),
-    asked("ms", 1_000_000, 6),
+    chosen("ms", 1_000_000, 0),
+    chosen("ms", 1_000_000, 2),
+    chosen("ms", 1_000_000, 6),
 ];
 
 fn lay_out(ops: &[&OpReport], form: Form) -> Vec<String> {
@@ -485,7 +485,7 @@ fn lay_out(ops: &[&OpReport], form: Form) -> Vec<String> {
             *width = (*width).max(cell.chars().count());
         }
     }
-    // The names may take the blanks that usual counts leave before them.
+    // Names may use the padding that usual counts leave before them.
     let names = widths[0] - USUAL_WIDTHS[0];
     let longest_count = rows.iter().map(|row| row[1].len()).max().unwrap_or(0);
     widths[1] = longest_count.max(widths[1].saturating_sub(names));
@@ -501,7 +501,7 @@ fn lay_out(ops: &[&OpReport], form: Form) -> Vec<String> {
     lines
 }
 
-/// With the unit of each column, where it has one.
+/// Headings, with the column's unit if it has one.
 fn headings(form: Form) -> [String; COLUMNS] {
     let names = [
         "operation",
@@ -535,9 +535,9 @@ fn headings(form: Form) -> [String; COLUMNS] {
 fn cells(op: &OpReport, form: Form) -> [String; COLUMNS] {
     let none = || String::from("-");
     let count = op.count();
-    let total = match (form.units, form.asked.of_totals()) {
+    let total = match (form.units, form.chosen.of_totals()) {
         (Some(units), _) => units.total.number(op.total_ns),
-        // Whole units passed, as in the histogram's slots; what is less than one is not made 0.
+        // Whole elapsed units, as in the histogram's slots, but less than one unit does not become 0.
         (None, Some((name, size))) if op.total_ns >= size || op.total_ns == 0 => {
             format!("{} {name}", thousands(op.total_ns / size))
         }
@@ -547,7 +547,7 @@ fn cells(op: &OpReport, form: Form) -> [String; COLUMNS] {
     let average = number::rounded(op.total_ns.into(), count.into());
     let longest = op.extremes.map(|(_, max)| max);
     let quantile = |q| match op.histogram.quantile(q, op.extremes) {
-        // A lower bound, unless it is the longest call's.
+        // A lower bound, unless it is the time of the longest call.
         Some(ns) if ns >> TOP_BIT > 0 && longest != Some(ns) => format!("{}+", time(ns)),
         known => known.map_or_else(none, time),
     };
@@ -573,13 +573,13 @@ fn cells(op: &OpReport, form: Form) -> [String; COLUMNS] {
     ]
 }
 
-/// Names of a table, and where a line has still less room for them.
+/// Columns of a table's names; fewer if the line is too narrow.
 const NAMES: usize = 30;
 const LEAST_NAMES: usize = 12;
 
-/// Prints a table of names and numbers, the heading first. Columns of numbers are as wide as these say where the line has room
-/// for that beside `names` columns of names, else as wide as they must be. Names are shortened where they have to be. What has
-/// no numbers is a line of its own.
+/// Prints a table of names and numbers, heading first. Columns of numbers are as wide as `widths` says if the line also
+/// has room for `names` columns of names, otherwise as wide as necessary. Names are shortened if they have to be. A row
+/// without numbers is a line of its own.
 fn print_table<const N: usize>(rows: &[(String, [String; N])], widths: [usize; N], names: usize, page: &mut Page) {
     let widest = |column: usize| rows.iter().map(|(_, cells)| cells[column].chars().count()).max();
     let least: [usize; N] = std::array::from_fn(|column| widest(column).unwrap_or(0));
@@ -601,7 +601,7 @@ fn print_table<const N: usize>(rows: &[(String, [String; N])], widths: [usize; N
     }
 }
 
-/// Everything the reader must know before trusting the table above.
+/// Prints everything that readers must know before they trust the table above.
 fn print_trouble(layer: &LayerReport, page: &mut Page) {
     let failed: Vec<String> = layer.ops.iter().filter_map(errors).collect();
     if !failed.is_empty() {
@@ -637,8 +637,8 @@ fn print_warnings(warnings: &[String], page: &mut Page) {
     }
 }
 
-/// `excluded: 5 calls: 3 on sockets, 2 on pipes (--all-files)`, of one kind `excluded: 3 calls on sockets (--all-files)`. `None`
-/// without a call.
+/// `excluded: 5 calls: 3 on sockets, 2 on pipes (--all-files)`, or for a single kind `excluded: 3 calls on sockets
+/// (--all-files)`. `None` if there are none.
 fn excluded(calls: Excluded) -> Option<String> {
     let all = calls.calls();
     let mut kinds = [
@@ -647,21 +647,21 @@ fn excluded(calls: Excluded) -> Option<String> {
         (calls.character_device, "a character device", "character devices"),
         (calls.other, "an eventfd or the like", "eventfds and the like"),
     ];
-    let mut told = format!("excluded: {}", counted(all, "call"));
+    let mut line = format!("excluded: {}", counted(all, "call"));
     let mut before = ": ";
     // The largest first.
     while let Some((calls, one, many)) = kinds.iter_mut().max_by_key(|kind| kind.0).filter(|kind| kind.0 > 0) {
         if *calls < all {
-            told = told + before + &thousands(*calls);
+            line = line + before + &thousands(*calls);
             before = ", ";
         }
-        told = told + " on " + if *calls == 1 { one } else { many };
+        line = line + " on " + if *calls == 1 { one } else { many };
         *calls = 0;
     }
-    (all > 0).then(|| told + " (--all-files)")
+    (all > 0).then(|| line + " (--all-files)")
 }
 
-/// A number and what it counts, in the singular or the plural.
+/// A number and a noun, in the singular or the plural.
 pub(crate) fn counted(n: u64, what: &str) -> String {
     let what = match (n, what.strip_suffix('y')) {
         (1, _) => what.to_owned(),
@@ -671,7 +671,7 @@ pub(crate) fn counted(n: u64, what: &str) -> String {
     format!("{} {what}", thousands(n))
 }
 
-/// `read 3 (EIO 2, EAGAIN 1)`, `None` for an op without an error.
+/// `read 3 (EIO 2, EAGAIN 1)`, `None` for an op without errors.
 fn errors(op: &OpReport) -> Option<String> {
     let all = sum(op.errors.iter().map(|(_, n)| *n)).saturating_add(op.errors_unnamed);
     if all == 0 {
@@ -688,8 +688,8 @@ fn errors(op: &OpReport) -> Option<String> {
     Some(format!("{} {} ({})", op.op, thousands(all), kinds.join(", ")))
 }
 
-/// `LOST 12 of 84,201 samples (0.01 %): 12 returns missed. Times are low by them.`
-/// `seen`: those that were counted, where they are.
+/// `LOST 12 of 84,201 samples (0.01 %): 12 returns missed. Times do not include them.`
+/// `seen`: the number of counted samples, if known.
 fn losses(layer: &LayerReport, seen: Option<u64>) -> Option<String> {
     let losses = || layer.losses.iter().filter(|loss| loss.count > 0);
     let lost = sum(losses().map(|loss| loss.count));
@@ -702,10 +702,10 @@ fn losses(layer: &LayerReport, seen: Option<u64>) -> Option<String> {
     });
     let reasons: Vec<String> = losses().map(loss_line).collect();
     Some(format!(
-        "LOST {}{}: {}. Times are low by {}.",
+        "LOST {}{}: {}. Times do not include {}.",
         up_to(losses().any(|loss| loss.up_to)),
         of.map_or_else(|| counted(lost, "sample"), |of| format!("{}{of}", thousands(lost))),
-        // Sentences have commas of their own.
+        // A sentence contains commas of its own.
         reasons.join(if losses().any(|loss| loss.cause.is_some()) {
             "; "
         } else {
@@ -719,7 +719,7 @@ fn up_to(is_upper_bound: bool) -> &'static str {
     if is_upper_bound { "up to " } else { "" }
 }
 
-/// `12 returns missed`, or what the kernel did that they were missed.
+/// `12 returns missed`, or what the kernel did that caused the loss.
 fn loss_line(loss: &Loss) -> String {
     let Some(cause) = &loss.cause else {
         return format!(
@@ -753,7 +753,7 @@ fn sum(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
-/// The report so far. Paragraphs are parted by one blank line however many were asked for.
+/// The report so far. Paragraphs are separated by exactly one blank line.
 struct Page {
     text: String,
     /// Columns of a line.
@@ -774,7 +774,7 @@ impl Page {
         self.text.trim().is_empty()
     }
 
-    /// Adds what was printed elsewhere.
+    /// Appends another page.
     fn part(&mut self, part: &Self) {
         self.text.push_str(if self.text.ends_with("\n\n") {
             part.text.trim_start_matches('\n')
@@ -789,8 +789,8 @@ impl Page {
         }
     }
 
-    /// Adds `line`, with a file's name, which somebody may want to copy: whole where that is no terminal, else wrapped behind its
-    /// directories.
+    /// Adds `line` with a file's name that a user may want to copy: unbroken if there is no terminal, otherwise wrapped
+    /// after a directory.
     fn whole(&mut self, line: &str) {
         if self.is_terminal {
             self.wrapped(line, |text, cut| text[..cut].rfind('/').map(|slash| slash + 1));
@@ -800,10 +800,10 @@ impl Page {
         }
     }
 
-    /// Adds `line`, wrapped at words with a hanging indent where it is too wide. Names of processes and files are
-    /// anyone's to choose, so nothing in them reaches the terminal as a command.
+    /// Adds `line`, wrapped at words with a hanging indent if it is too wide. Anybody can choose the names of processes
+    /// and files, so control characters in them are replaced.
     fn line(&mut self, line: &str) {
-        // The blank that ends a line may stand one column past it.
+        // The blank that ends a line may be one column past the edge.
         let word = |text: &str, cut: usize| {
             let past = text[cut..].chars().next().map_or(0, char::len_utf8);
             text[..cut + past].rfind(' ')
@@ -811,7 +811,7 @@ impl Page {
         self.wrapped(line, word);
     }
 
-    /// `end`: where a line ends that may be no longer than so many bytes. One without such an end is cut.
+    /// `end` finds where to break a line within so many bytes. If there is no such point, the line is cut.
     fn wrapped(&mut self, line: &str, end: impl Fn(&str, usize) -> Option<usize>) {
         let clean = printable(line);
         let mut rest = clean.trim_end();

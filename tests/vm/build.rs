@@ -1,6 +1,6 @@
 //! With its checks, the guest runner has the tool's library in it, and is linked with libelf therefore.
 
-#[path = "../../build_libelf.rs"]
+#[path = "../../build/libelf.rs"]
 mod libelf;
 
 fn main() {

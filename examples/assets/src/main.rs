@@ -1,5 +1,5 @@
-//! Writes what a package has beside the binary, out of the same definition as the command line: the manual page and the
-//! completions of bash, zsh and fish, under each of the names of the command. `cargo run -p iostackbreakdown-assets -- FOLDER`.
+//! Writes the files that a package contains besides the binary, generated from the definition of the command line: the manual page
+//! and the completions of bash, zsh and fish, under each name of the command. `cargo run -p iostackbreakdown-assets -- FOLDER`.
 
 mod manual;
 
@@ -14,14 +14,14 @@ use flate2::write::GzEncoder;
 use iostackbreakdown::args::shell::Shell;
 
 const NAME: &str = "IOStackBreakdown";
-/// What the package links to it.
+/// Links to the executable in the package.
 const OTHER_NAMES: [&str; 2] = ["iostackbreakdown", "iosb"];
 
 fn write_all(folder: &Path) -> io::Result<()> {
-    // Debian's policy: manuals are compressed, the best way, and without the time of that.
+    // Debian's policy: manuals are compressed at the highest level, without a time stamp.
     let mut manual = GzEncoder::new(Vec::new(), Compression::best());
     manual.write_all(&manual::page()?)?;
-    // Where they are, and how they are named after the command.
+    // Each shell's directory, and its naming scheme.
     for (kind, prefix, ending, content) in [
         ("man", "", ".8.gz", manual.finish()?),
         ("bash", "", "", Shell::Bash.script().into_bytes()),
@@ -32,7 +32,7 @@ fn write_all(folder: &Path) -> io::Result<()> {
         fs::create_dir_all(&folder)?;
         let named = |name| format!("{prefix}{name}{ending}");
         fs::write(folder.join(named(NAME)), content)?;
-        // The first line of zsh's file has all names, and another file would be read for nothing.
+        // zsh's file lists all names in its first line; further files would be redundant.
         for name in OTHER_NAMES.iter().filter(|_| kind != "zsh") {
             link(&folder.join(named(name)), &named(NAME))?;
         }
@@ -44,7 +44,7 @@ fn write_all(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a link, also where there is one of an earlier run.
+/// Creates a link, replacing that of an earlier run.
 fn link(link: &Path, target: &str) -> io::Result<()> {
     match fs::remove_file(link) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),

@@ -1,4 +1,4 @@
-//! The manual page: options and verbs from the definition of the command line, and what that does not have.
+//! The manual page: options and verbs from the definition of the command line, and the sections that it does not have.
 
 use std::io;
 
@@ -6,14 +6,14 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 use iostackbreakdown::args;
 
-/// What a section has, in this order.
+/// The parts of a section, in order.
 enum Part {
     Text(&'static str),
-    /// A word of the reports or a file, and what it means.
+    /// A term of the reports or a file, and its meaning.
     Item(&'static str, &'static str),
-    /// A part of its own, with a heading.
+    /// The heading of a subsection.
     Heading(&'static str),
-    /// Lines as they stand.
+    /// Lines that are not filled.
     Lines(&'static str),
 }
 use Part::{Heading, Item, Lines, Text};
@@ -21,13 +21,13 @@ use Part::{Heading, Item, Lines, Text};
 const DESCRIPTION: &[Part] = &[
     Text(
         "Without -T, the report is that of the whole stack: each moment between the entry and the return of each I/O system call is \
-         in exactly one row, that of the layer the thread ran in or of what it waited for. With -T, it has the times of each \
+         in exactly one row: that of the layer in which the thread ran, or of what it waited for. With -T, it has the times of each \
          operation of these layers, from entry to return.",
     ),
     Text(
         "It measures until Ctrl-C, SIGTERM, the end of --duration, of COMMAND or of all processes of -p, and then prints a report; \
-         with INTERVAL, one after each. A second Ctrl-C ends it at once. Reports go to standard output, with COMMAND to standard \
-         error; all else goes to standard error.",
+         with INTERVAL, it prints one after each interval. A second Ctrl-C ends it at once. Reports go to standard output, with COMMAND to standard \
+         error; everything else goes to standard error.",
     ),
     Text("iostackbreakdown and iosb are the same program."),
 ];
@@ -35,13 +35,10 @@ const DESCRIPTION: &[Part] = &[
 const REPORT: &[Part] = &[
     Heading("Rows of the whole stack"),
     Text(
-        "Calls are in families: read, write, open, fsync, metadata (stat, rename, unlink and their like) and async (io_uring and \
-         libaio, as far as their calls wait). The rows of a family add up to its time. \"-\" is a row that could not be measured.",
+        "Calls are in families: read, write, open, fsync, metadata (stat, rename, unlink and their like) and async (the calls of io_uring and \
+         libaio themselves). The rows of a family add up to its time. \"-\" is a row that could not be measured.",
     ),
-    Item(
-        "syscall",
-        "the thread ran in the system call, outside of the layers below",
-    ),
+    Item("syscall", "the thread ran in the system call, outside the layers below"),
     Item(
         "in the kernel, not split",
         "it ran in the kernel, where no layer below the system calls can be measured; \"kernel\" in narrow columns",
@@ -53,35 +50,32 @@ const REPORT: &[Part] = &[
     ),
     Item(
         "queue",
-        "it waited for a request of its own that was not issued to the device yet: for a tag, in the I/O scheduler, in the throttle \
-         of its control group. Also of blk",
+        "it waited for a request of its own that was not yet issued to the device: for a tag, in the I/O scheduler, in the throttle \
+         of its control group. Also used at blk",
     ),
     Item("device", "it waited for a request of its own that was issued"),
     Item(
         "others' I/O",
-        "it waited for I/O, and none of its own ended meanwhile: a page that another thread reads, one that is being written back",
+        "it waited for I/O, and none of its own requests ended meanwhile: a page that another thread is reading, or one under writeback",
     ),
-    Item(
-        "journal",
-        "it waited for a commit of ext4's journal or of the log of XFS",
-    ),
-    Item("lock", "it waited for a lock that another thread had"),
-    Item("other", "it slept for anything else"),
+    Item("journal", "it waited for a commit of ext4's journal or of XFS's log"),
+    Item("lock", "it waited for a lock that another thread held"),
+    Item("other", "it slept for any other reason"),
     Item("run queue", "it could run, and waited for a CPU"),
     Item(
         "reached",
-        "how many of the calls came to a layer; the others ended above it",
+        "how many of the calls reached a layer; the others ended above it",
     ),
     Item(
         "from cache, waited for own I/O, for others', read ahead only, direct",
         "how many reads got their data from the page cache; waited for requests of their own; waited for those of others; only \
-         submitted requests that nobody waited for; went around the page cache",
+         submitted requests that no call waited for; bypassed the page cache",
     ),
     Heading("Columns of intervals"),
     Item("call/s", "calls in a second"),
     Item(
         "ms/s",
-        "milliseconds that threads were inside calls, in each second: 1,000 is one thread always",
+        "milliseconds that threads were inside calls, in each second: 1,000 is one thread always inside a call",
     ),
     Item(
         "avg, p50, p99, max",
@@ -90,11 +84,11 @@ const REPORT: &[Part] = &[
     Item(
         "sys, kernel, vfs, fs, ext4, que, dev, oIO, jou, lck, oth, run, ovl",
         "the rows above (fs: all file systems), in percent of the calls' time: \".\" none, \"0\" less than half a percent. Wide terminals \
-         have their whole names",
+         have the full names",
     ),
     Item(
-        "where it was, %",
-        "where not all of these have room: those with most of a line's time, the largest first",
+        "time spent in, %",
+        "where not all of these fit: those with most of a line's time, the largest first",
     ),
     Heading("Columns of operations and groups"),
     Item(
@@ -115,7 +109,7 @@ const REPORT: &[Part] = &[
     ),
     Item(
         "share",
-        "with --by: of the time of all groups. Calls and requests that no group can be named for are \"(no file)\" or the like, and groups beyond --top are in \"others\"",
+        "with --by: of the time of all groups. Calls and requests without a known group are \"(no file)\" or the like, and groups beyond --top are in \"others\"",
     ),
     Heading("Columns of --slower"),
     Item(
@@ -123,20 +117,17 @@ const REPORT: &[Part] = &[
         "when the call ended, how long it took in milliseconds, the system call, and the thread's name with its numbers",
     ),
     Item("OFFSET, BYTES", "where in the file, and the bytes moved, or the error"),
-    Item(
-        "WHERE IT WAS",
-        "the rows that had most of its time; the first one is marked",
-    ),
+    Item("TIME SPENT IN", "the rows with most of its time; the largest is marked"),
     Item("FILE", "its path from the root of its mount namespace"),
     Heading("Columns of compare"),
     Item(
         "before, after, difference",
-        "the numbers of both runs, and by how much they differ. A difference that so few calls may have by chance is marked as such",
+        "the numbers of both runs, and by how much they differ. A difference that may be chance, given the number of calls, is marked as within noise",
     ),
     Heading("Columns of --check"),
     Item(
         "layer, op, function, hook, fires",
-        "a probe for each function an operation may come to, and whether it ran while the operation was tried. Below, how many \
+        "the functions an operation may go through, each with its probe, and whether the probe was hit while the operation was tried. Below, how many \
          operations of each layer were counted",
     ),
     Heading("What no call waited for"),
@@ -147,24 +138,24 @@ const REPORT: &[Part] = &[
     ),
     Item(
         "Meanwhile, disks served",
-        "whose requests disks worked on while those that were asked for waited",
+        "whose requests the disks served while the reported ones waited",
     ),
 ];
 
 const MESSAGES: &[Part] = &[
-    Text("What makes the numbers less than the whole truth stands below them."),
+    Text("Lines below the numbers say what they do not include."),
     Item(
         "lost",
-        "the last line: calls whose time is missing, those under way at both ends (\"unfinished\"), and what measuring cost: of the process, and with --verbose or --budget of its probes",
+        "the last line: calls whose time is missing, calls under way at the start and the end (\"unfinished\"), and the cost of measuring: that of the process, and with --verbose or --budget that of its probes",
     ),
     Item(
         "LOST",
-        "calls that were counted without their time, and why: returns or entries that the kernel skipped, no room. Sums and counts are low by them",
+        "calls that were counted without their time, and why: returns or entries that the kernel skipped, no room. Totals do not include them",
     ),
     Item("lost of", "the same by operation, with --verbose"),
     Item(
         "UNBALANCED",
-        "entries and returns that did not go in pairs, as a part of the calls: some of their time may be in a row next to its own. Below 0.1 % \
+        "the share of calls with entries and returns that did not pair up: some of their time may be in the row above. Below 0.1 % \
          it is reported with --verbose only",
     ),
     Item(
@@ -177,17 +168,17 @@ const MESSAGES: &[Part] = &[
     ),
     Item(
         "not measured",
-        "an operation, a row or a layer for which this kernel offers nothing, and the reason",
+        "an operation, a row or a layer that cannot be measured on this kernel, and the reason",
     ),
     Item("errors", "calls that failed, by error; their time is in the report"),
     Item(
         "excluded",
-        "calls on sockets, pipes, character devices (terminals, /dev/zero) and other files that are not stored (eventfds \
+        "calls on sockets, pipes, character devices (terminals, /dev/zero) and files of no file system (eventfds \
          and the like), by kind; --all-files includes them",
     ),
     Item(
         "asynchronous",
-        "requests that were submitted at a layer and whose end cannot be seen there",
+        "requests that were submitted at a layer, and whose completion cannot be seen there",
     ),
     Item("unfinished", "calls or requests under way at the end"),
     Item(
@@ -205,7 +196,7 @@ const MESSAGES: &[Part] = &[
     ),
     Item(
         "diskstats agrees, diskstats differs, diskstats cannot tell",
-        "whether the kernel's own counters in /proc/diskstats went up by as much",
+        "whether the kernel's own counters in /proc/diskstats increased by the same numbers",
     ),
     Item(
         "in flight at start",
@@ -216,22 +207,22 @@ const MESSAGES: &[Part] = &[
         "kernel threads",
         "requests on the disk that kernel threads submitted, which filters by process leave out",
     ),
-    Item("not attributed", "flushes, which the kernel sends for all who asked"),
     Item(
-        "not timed",
-        "requests of which nothing says when their queue time began",
+        "not attributed",
+        "flushes, each of which the kernel sends for several processes",
     ),
-    Item("warning", "anything else that a reader has to know"),
+    Item("not timed", "requests whose queue time has no known start"),
+    Item("warning", "anything else that affects the numbers"),
 ];
 
 const EXAMPLES: &[Part] = &[
     Item(
         "IOStackBreakdown -p 4711 --duration 10s",
-        "Where the time of a process' I/O goes, for ten seconds.",
+        "Where the time of a process's I/O goes, for ten seconds.",
     ),
     Item(
         "IOStackBreakdown -f -p 4711 1",
-        "The same of it and its descendants, each second.",
+        "The same each second, with its descendants.",
     ),
     Item(
         "IOStackBreakdown --slower 10ms --comm postgres",
@@ -252,7 +243,7 @@ const EXAMPLES: &[Part] = &[
     Item("IOStackBreakdown --file /srv/shop.db", "Calls on one file."),
     Item(
         "IOStackBreakdown -- fio job.fio",
-        "Starts a command and traces all that it starts.",
+        "Starts a command, and traces it and its descendants.",
     ),
     Item(
         "IOStackBreakdown --json -o old.json -- make test",
@@ -267,54 +258,54 @@ const EXAMPLES: &[Part] = &[
 
 const PRIVILEGES: &[Part] = &[
     Text(
-        "Root, or CAP_BPF, CAP_PERFMON and CAP_DAC_READ_SEARCH; before Linux 5.11 CAP_SYS_RESOURCE, for the memory of \
+        "Root, or CAP_BPF, CAP_PERFMON and CAP_DAC_READ_SEARCH; before Linux 5.11 also CAP_SYS_RESOURCE, for the memory of \
          programs. For perf's kprobes and tracepoints while kernel.perf_event_paranoid is above 1, types of modules, and \
          --budget: CAP_SYS_ADMIN. For kprobe events: CAP_DAC_OVERRIDE. A seccomp filter, as containers have, must allow bpf(2) and \
          perf_event_open(2).",
     ),
-    Text("A user may have them by a binary with capabilities of its own:"),
+    Text("Without root, give the capabilities to the binary:"),
     Lines("setcap cap_bpf,cap_perfmon,cap_dac_override,cap_sys_admin,cap_sys_resource=ep /usr/bin/IOStackBreakdown"),
     Text("COMMAND inherits none of them. The kernel must be 5.10 or later and have BTF."),
 ];
 
 const TRUST: &[Part] = &[
     Text(
-        "What is lost is counted and printed, what could not be measured is named, and never printed as 0. --check tries every \
+        "Losses are counted and printed; what could not be measured is named, and never printed as 0. --check tries every \
          probe and prints which ones work here.",
     ),
     Text(
         "--budget limits what measuring may cost: the run time of its programs in the kernel and its own CPU time, in percent of \
-         one CPU, in each second. To know, the kernel counts the runs of BPF programs, which costs each run two readings of the clock.",
+         one CPU, in each second. For this, the kernel counts the runs of BPF programs, which costs each run two readings of the clock.",
     ),
 ];
 
 const ENVIRONMENT: &[Part] = &[
     Item(
         "TMPDIR",
-        "where --check makes its files; otherwise in /var/tmp, /tmp or the current directory",
+        "where --check creates its files; otherwise in /var/tmp, /tmp or the current directory",
     ),
     Item("TZ", "the time zone of the times in reports"),
-    Item("PATH", "where COMMAND is looked for"),
+    Item("PATH", "where COMMAND is searched"),
     Text(
-        "Of a binary with capabilities of its own the C library removes TMPDIR, LD_* and some others. --check finds TMPDIR all the \
-         same, and COMMAND has them, unless --user names another user.",
+        "For a binary with file capabilities, the C library removes TMPDIR, LD_* and others from the environment. --check still finds \
+         TMPDIR, and COMMAND gets all of them, unless --user names another user.",
     ),
 ];
 
 const FILES: &[Part] = &[
-    Item("/sys/kernel/btf/vmlinux", "the types of the kernel, which it must have"),
+    Item("/sys/kernel/btf/vmlinux", "the kernel's types; required"),
     Item(
         "/sys/kernel/tracing",
         "tracefs: tracepoints, and kprobe events where tasks are preempted inside the kernel",
     ),
     Item(
         "/sys/kernel/debug/sched/preempt",
-        "how this kernel preempts tasks; otherwise /boot/config-* and /proc/config.gz",
+        "how this kernel preempts tasks; if it cannot be read, /boot/config-* and /proc/config.gz",
     ),
     Item("/proc/kallsyms", "the functions of the kernel"),
     Item(
         "/proc/diskstats",
-        "the kernel's own counts of requests, which are compared with those of the report",
+        "the kernel's own counts of requests, for comparison with those of the report",
     ),
     Item(
         "/usr/share/doc/iostackbreakdown",
@@ -326,7 +317,7 @@ const STATUSES: &[Part] = &[
     Item("0", "done"),
     Item(
         "1",
-        "could not measure; one line on standard error says why, and the way out. Of --check: a layer counted nothing, or was refused something",
+        "could not measure; one line on standard error says why, and what to do. With --check: a layer counted nothing, or the kernel refused a probe",
     ),
     Item("2", "wrong usage"),
     Item("130", "ended at once, by a second Ctrl-C"),
@@ -336,7 +327,7 @@ const STATUSES: &[Part] = &[
     ),
     Item(
         "others",
-        "with COMMAND: its own status, or 128 and the signal that ended it",
+        "with COMMAND: its own status, or 128 + the signal that ended it",
     ),
 ];
 
@@ -344,10 +335,10 @@ const SEE_ALSO: &[Part] = &[Text(
     "iostat(1), strace(1), perf(1), bpftrace(8), biolatency-bpfcc(8), ext4slower-bpfcc(8), setcap(8), capabilities(7), bpf(2)",
 )];
 
-/// The page, as troff reads it.
+/// The page as roff source.
 pub fn page() -> io::Result<Vec<u8>> {
     let command = args::command();
-    // Else those that the short help leaves out would have no text.
+    // Options hidden from the short help would otherwise have no text.
     let shown = command.clone().mut_args(|arg| arg.hide_short_help(false));
     let man = Man::new(shown).section("8");
     let mut page = Vec::new();
@@ -377,7 +368,7 @@ pub fn page() -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// The usage lines, which have the verbs and COMMAND.
+/// The usage lines, with the verbs and COMMAND.
 fn synopsis() -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["SYNOPSIS"]);

@@ -1,7 +1,7 @@
-//! The part of a kernel's BTF that programs are relocated against.
+//! Extracts the part of the kernel's BTF against which programs are relocated.
 //!
-//! libbpf looks for each type that a program reads among all of the kernel's, a hundred thousand and more, and for those that
-//! this kernel does not have in those of every module, too. Given a BTF of nothing but these types it needs a tenth of the time.
+//! libbpf searches the kernel's types, a hundred thousand and more, for each type that a program reads, and those of
+//! every module for types that this kernel does not have. With only the needed types it takes a tenth of the time.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,8 +13,8 @@ use super::{Btf, KIND_CONST, KIND_ENUM, KIND_PTR, KIND_STRUCT, KIND_TYPEDEF};
 const VERSION: u8 = 1;
 
 impl Btf<'_> {
-    /// BTF of the types with these names and of all that they are made of, in the kernel's layout. What a pointer points to is left
-    /// out: it is no part of them.
+    /// BTF of the types with these names and of all types that they contain, in the kernel's layout. Types behind
+    /// pointers are left out, since they do not affect it.
     #[must_use]
     pub fn excerpt(&self, names: &BTreeSet<&str>) -> Vec<u8> {
         let image = &self.image;
@@ -47,7 +47,7 @@ impl Btf<'_> {
     }
 }
 
-/// A type's name without the flavour behind three underscores, which libbpf does not look at.
+/// A type's name without the flavour after three underscores, which libbpf ignores.
 #[must_use]
 pub fn essential(name: &str) -> &str {
     match name.rfind("___") {
@@ -59,18 +59,18 @@ pub fn essential(name: &str) -> &str {
 struct Excerpt<'a> {
     image: &'a Image<'a>,
     types: Vec<u8>,
-    /// Where a name's place is to be written, by its place in the kernel's.
+    /// The positions to fill in with new offsets of names, by the kernel's offset of each name.
     names: Vec<(u32, usize)>,
-    /// Numbers of types here by the kernel's.
+    /// New type numbers by the kernel's.
     numbers: HashMap<u32, u32>,
-    /// The kernel's numbers of types, in the order that they have here.
+    /// The kernel's type numbers, in the new order.
     order: Vec<u32>,
-    /// The one that stands for all pointers.
+    /// The type that replaces all pointers.
     pointer: Option<u32>,
 }
 
 impl Excerpt<'_> {
-    /// The number that a type has here, from now on if it had none.
+    /// The new number of a type, which is assigned if it has none.
     fn number_of(&mut self, id: u32) -> u32 {
         let Some(kind) = self.image.type_at(id).filter(|_| id != 0) else {
             return 0;
@@ -91,7 +91,7 @@ impl Excerpt<'_> {
         number
     }
 
-    /// Of a name and more.
+    /// Appends words without a name.
     fn words(&mut self, words: &[u32]) {
         if words[0] != 0 {
             self.names.push((words[0], self.types.len()));
@@ -138,20 +138,20 @@ impl Excerpt<'_> {
                 self.words(&[name, kind.info, of]);
             }
             sys::BTF_KIND_FWD | sys::BTF_KIND_FLOAT => self.words(&[name, kind.info, size_or_type]),
-            // A pointer to nothing; and what no structure can have inside stands for itself like one.
+            // A pointer to void. Types that cannot be part of a structure are replaced by it as well.
             _ => self.words(&[0, KIND_PTR << 24, 0]),
         }
     }
 
     fn finish(mut self) -> Vec<u8> {
         self.names.sort_unstable();
-        let mut places: Vec<u32> = self.names.iter().map(|(place, _)| *place).collect();
-        places.dedup();
+        let mut offsets: Vec<u32> = self.names.iter().map(|(offset, _)| *offset).collect();
+        offsets.dedup();
         let mut names = vec![0];
         let mut uses = self.names.iter().peekable();
-        self.image.each_string(&places, &mut |place, name| {
+        self.image.each_string(&offsets, &mut |offset, name| {
             let here = (names.len() as u32).to_le_bytes();
-            while let Some((_, at)) = uses.next_if(|(of, _)| *of == place) {
+            while let Some((_, at)) = uses.next_if(|(of, _)| *of == offset) {
                 self.types[*at..at + here.len()].copy_from_slice(&here);
             }
             names.extend(name.as_bytes());
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
     use crate::fuzz;
 
-    /// A structure of all kinds of members, and one that it points to.
+    /// A structure with all kinds of members, and one that it points to.
     fn kernel() -> Vec<u8> {
         // SAFETY: all strings end with a zero, and all numbers of types are of types that were added before.
         unsafe {
@@ -215,12 +215,12 @@ mod tests {
         let part = of_bytes(&bytes, &[], &[]).unwrap();
         let task = named(&part, "task_struct").unwrap();
         let members: Vec<[u32; 3]> = task.rows().collect();
-        let told: Vec<_> = members
+        let reported: Vec<_> = members
             .iter()
             .map(|[name, _, at]| (part.image.string(*name), *at))
             .collect();
         assert_eq!(
-            told,
+            reported,
             [("far", 0), ("other", 64), ("all", 128)].map(|(name, at)| (name.to_owned(), at))
         );
         assert_eq!(members[0][1], members[1][1], "one pointer stands for all");
@@ -240,8 +240,8 @@ mod tests {
 
     #[test]
     fn flavours_are_the_type_itself() {
-        let told = ["file", "kiocb___deferred", "a___b___c", "___x", ""].map(essential);
-        assert_eq!(told, ["file", "kiocb", "a___b", "___x", ""]);
+        let reported = ["file", "kiocb___deferred", "a___b___c", "___x", ""].map(essential);
+        assert_eq!(reported, ["file", "kiocb", "a___b", "___x", ""]);
     }
 
     proptest! {

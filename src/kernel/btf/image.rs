@@ -1,7 +1,7 @@
-//! BTF as the kernel shows it (Documentation/bpf/btf.rst): a header, types one after the other, their names.
+//! BTF in the kernel's format (Documentation/bpf/btf.rst): a header, the types one after another, and their names.
 //!
-//! The types are kept in memory, the names are not, which are nearly half of it: those that are looked for are found in one pass, and
-//! the few others that are asked for are read again.
+//! The types are kept in memory; the names, nearly half of it, are not: the wanted ones are found in one pass, and the
+//! few others that are needed are read again.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -13,29 +13,29 @@ use libbpf_sys as sys;
 
 use crate::kernel::beginnings::Beginnings;
 
-/// Of `struct btf_header`.
+/// The magic number of `struct btf_header`.
 pub(super) const MAGIC: u16 = 0xeb9f;
 pub(super) const HEADER_SIZE: u32 = 24;
-/// Of `struct btf_type`, before what only some kinds have.
+/// The size of `struct btf_type`, before the data of its kind.
 const TYPE_SIZE: usize = 12;
-/// The place of every so many types is kept.
+/// The offset of every type with this stride is kept.
 const STRIDE: usize = 16;
 /// Bytes of names that are read at a time.
 const CHUNK: usize = 1 << 16;
-/// Longer names (KSYM_NAME_LEN, include/linux/kallsyms.h) are of nothing that is asked for.
+/// Longer names (KSYM_NAME_LEN, include/linux/kallsyms.h) are never looked for.
 const NAME_SIZE: usize = 512;
 
-/// Where each type begins, and its names.
+/// The positions of types and names.
 pub(super) struct Image<'base> {
     types: Vec<u8>,
-    /// Of the first of each [`STRIDE`] types, by number from `first_id` on.
-    places: Vec<u32>,
+    /// The offset of the first of each [`STRIDE`] types, beginning with number `first_id`.
+    offsets: Vec<u32>,
     count: u32,
     known: Names,
     file: File,
-    /// Where names are in the file.
+    /// The range of names in the file.
     strings: Range<u64>,
-    /// Lower numbers, and lower places of names, are those of the base.
+    /// Lower type numbers, and lower offsets of names, belong to the base.
     base: Option<&'base Image<'base>>,
     first_id: u32,
     first_name: u32,
@@ -44,12 +44,12 @@ pub(super) struct Image<'base> {
 /// A type.
 #[derive(Clone, Copy)]
 pub(super) struct Type<'a> {
-    /// Place of its name.
+    /// The offset of its name.
     pub(super) name: u32,
     pub(super) info: u32,
-    /// Bytes that it takes, or the number of the type that it refers to.
+    /// Its size in bytes, or the number of the type that it refers to.
     pub(super) size_or_type: u32,
-    /// What only some kinds have.
+    /// The data of its kind.
     more: &'a [u8],
 }
 
@@ -58,19 +58,19 @@ impl Type<'_> {
         self.info >> 24 & 0x1f
     }
 
-    /// How many members, values or parameters it has.
+    /// The number of its members, values or parameters.
     pub(super) fn entries(&self) -> u32 {
         self.info & 0xffff
     }
 
-    /// What only some kinds have, by so many words.
+    /// The data of its kind, in rows of this many words.
     pub(super) fn rows<const WORDS: usize>(&self) -> impl Iterator<Item = [u32; WORDS]> {
         let words = |row: &[u8]| std::array::from_fn(|word| word_at(row, 4 * word).unwrap_or(0));
         self.more.chunks_exact(4 * WORDS).map(words)
     }
 }
 
-/// How many bytes of a type only its kind has. `None`: the kind is not known.
+/// The size of the data of a type's kind. `None`: the kind is not known.
 fn size_of_more(info: u32) -> Option<usize> {
     let entries = (info & 0xffff) as usize;
     Some(match info >> 24 & 0x1f {
@@ -83,46 +83,46 @@ fn size_of_more(info: u32) -> Option<usize> {
     })
 }
 
-fn word_at(bytes: &[u8], place: usize) -> Option<u32> {
-    let word = bytes.get(place..place + 4)?;
+fn word_at(bytes: &[u8], offset: usize) -> Option<u32> {
+    let word = bytes.get(offset..offset + 4)?;
     word.try_into().ok().map(u32::from_ne_bytes)
 }
 
-/// Names that are looked for.
+/// The wanted names.
 pub(super) struct Wanted<F> {
     pub(super) beginnings: Beginnings,
-    /// Decides on those that begin as one of them.
+    /// Decides on names with one of these beginnings.
     pub(super) is_wanted: F,
 }
 
-/// Those that were found, by their places.
+/// The names found, by offset.
 struct Names {
     sorted: Vec<(u32, Box<str>)>,
-    /// A bit for some of the places each: nearly all others are told from them by that.
+    /// A bit for each of several offsets, which rules out nearly all others.
     bits: Vec<u64>,
 }
 
 impl Names {
     const WORDS: usize = 1024;
 
-    fn bit_of(place: u32) -> (usize, u64) {
-        let bit = place as usize % (64 * Self::WORDS);
+    fn bit_of(offset: u32) -> (usize, u64) {
+        let bit = offset as usize % (64 * Self::WORDS);
         (bit / 64, 1 << (bit % 64))
     }
 
-    fn get(&self, place: u32) -> Option<&str> {
-        let (word, bit) = Self::bit_of(place);
+    fn get(&self, offset: u32) -> Option<&str> {
+        let (word, bit) = Self::bit_of(offset);
         if self.bits[word] & bit == 0 {
             return None;
         }
-        let found = self.sorted.binary_search_by_key(&place, |(known, _)| *known).ok()?;
+        let found = self.sorted.binary_search_by_key(&offset, |(known, _)| *known).ok()?;
         Some(&self.sorted[found].1)
     }
 }
 
 impl<'base> Image<'base> {
     /// # Errors
-    /// When it cannot be read, or is no BTF.
+    /// If it cannot be read, or is not BTF.
     pub(super) fn new(
         file: File,
         base: Option<&'base Image<'base>>,
@@ -132,12 +132,12 @@ impl<'base> Image<'base> {
         file.read_exact_at(&mut header, 0)?;
         let size = file.metadata()?.len();
         let [at, strings] = sections(&header, size).ok_or_else(no_btf)?;
-        // Its places are numbers of 32 bits, each.
+        // All offsets are 32-bit numbers.
         let mut types = vec![0; usize::try_from(at.end - at.start).map_err(|_| no_btf())?];
         file.read_exact_at(&mut types, at.start)?;
         let mut image = Self {
             types,
-            places: Vec::new(),
+            offsets: Vec::new(),
             count: 0,
             known: find(&file, &strings, wanted)?,
             file,
@@ -151,7 +151,7 @@ impl<'base> Image<'base> {
         let mut next = 0;
         while next < image.types.len() {
             if (image.count as usize).is_multiple_of(STRIDE) {
-                image.places.push(next as u32);
+                image.offsets.push(next as u32);
             }
             let more = word_at(&image.types, next + 4).and_then(size_of_more);
             next += TYPE_SIZE + more.ok_or_else(no_btf)?;
@@ -160,16 +160,16 @@ impl<'base> Image<'base> {
         if next > image.types.len() {
             return Err(no_btf());
         }
-        // Those of its own begin behind the base's.
-        for (place, _) in &mut image.known.sorted {
-            *place += image.first_name;
-            let (word, bit) = Names::bit_of(*place);
+        // Its own offsets begin after the base's.
+        for (offset, _) in &mut image.known.sorted {
+            *offset += image.first_name;
+            let (word, bit) = Names::bit_of(*offset);
             image.known.bits[word] |= bit;
         }
         Ok(image)
     }
 
-    /// The type of this number; 0 is nothing at all. `None`: there is none.
+    /// The type with this number; 0 is void. `None`: there is none.
     pub(super) fn type_at(&self, id: u32) -> Option<Type<'_>> {
         let Some(own) = id.checked_sub(self.first_id) else {
             return match self.base {
@@ -185,61 +185,61 @@ impl<'base> Image<'base> {
         if own >= self.count {
             return None;
         }
-        let mut place = *self.places.get(own as usize / STRIDE)? as usize;
+        let mut offset = *self.offsets.get(own as usize / STRIDE)? as usize;
         for _ in 0..own as usize % STRIDE {
-            place += TYPE_SIZE + size_of_more(word_at(&self.types, place + 4)?)?;
+            offset += TYPE_SIZE + size_of_more(word_at(&self.types, offset + 4)?)?;
         }
-        self.type_from(place)
+        self.type_from(offset)
     }
 
-    fn type_from(&self, place: usize) -> Option<Type<'_>> {
-        let info = word_at(&self.types, place + 4)?;
-        let more = place + TYPE_SIZE;
+    fn type_from(&self, offset: usize) -> Option<Type<'_>> {
+        let info = word_at(&self.types, offset + 4)?;
+        let more = offset + TYPE_SIZE;
         Some(Type {
-            name: word_at(&self.types, place)?,
+            name: word_at(&self.types, offset)?,
             info,
-            size_or_type: word_at(&self.types, place + 8)?,
+            size_or_type: word_at(&self.types, offset + 8)?,
             more: self.types.get(more..more + size_of_more(info)?)?,
         })
     }
 
-    /// Its own types with their numbers, none of the base.
+    /// Its own types with their numbers, without the base's.
     pub(super) fn own_types(&self) -> impl Iterator<Item = (u32, Type<'_>)> {
-        let mut place = 0;
+        let mut offset = 0;
         let types = std::iter::from_fn(move || {
-            let kind = self.type_from(place)?;
-            place += TYPE_SIZE + kind.more.len();
+            let kind = self.type_from(offset)?;
+            offset += TYPE_SIZE + kind.more.len();
             Some(kind)
         });
         (self.first_id..).zip(types)
     }
 
-    /// The name at this place, if it is one of those that were looked for.
-    pub(super) fn known(&self, place: u32) -> Option<&str> {
-        match self.base.filter(|_| place < self.first_name) {
-            Some(base) => base.known(place),
-            None => self.known.get(place),
+    /// The name at this offset, if it is one of the wanted ones.
+    pub(super) fn known(&self, offset: u32) -> Option<&str> {
+        match self.base.filter(|_| offset < self.first_name) {
+            Some(base) => base.known(offset),
+            None => self.known.get(offset),
         }
     }
 
-    /// The name at this place; empty where there is none. It is read.
-    pub(super) fn string(&self, place: u32) -> String {
+    /// Reads the name at this offset; empty if there is none.
+    pub(super) fn string(&self, offset: u32) -> String {
         let mut found = String::new();
-        self.each_string(&[place], &mut |_, name| name.clone_into(&mut found));
+        self.each_string(&[offset], &mut |_, name| name.clone_into(&mut found));
         found
     }
 
-    /// Tells the names at these places, which are in order. Where there is none, it is empty.
-    pub(super) fn each_string(&self, places: &[u32], tell: &mut dyn FnMut(u32, &str)) {
-        let own = places.partition_point(|&place| place < self.first_name);
-        let (of_base, own) = places.split_at(own);
+    /// Calls `visit` with the names at these offsets, which must be sorted. A missing name is empty.
+    pub(super) fn each_string(&self, offsets: &[u32], visit: &mut dyn FnMut(u32, &str)) {
+        let own = offsets.partition_point(|&offset| offset < self.first_name);
+        let (of_base, own) = offsets.split_at(own);
         if let Some(base) = self.base {
-            base.each_string(of_base, tell);
+            base.each_string(of_base, visit);
         }
         let mut bytes = Vec::new();
         let mut first = 0;
-        for &place in own {
-            let at = self.strings.start + u64::from(place - self.first_name);
+        for &offset in own {
+            let at = self.strings.start + u64::from(offset - self.first_name);
             let rest = |bytes: &[u8], first: u64| usize::try_from(at - first).ok().filter(|&skip| skip < bytes.len());
             let is_here = |bytes: &[u8], first| rest(bytes, first).is_some_and(|skip| bytes[skip..].contains(&0));
             if !is_here(&bytes, first) {
@@ -251,29 +251,29 @@ impl<'base> Image<'base> {
                 }
             }
             let name = rest(&bytes, first).and_then(|skip| CStr::from_bytes_until_nul(&bytes[skip..]).ok());
-            tell(place, name.and_then(|name| name.to_str().ok()).unwrap_or_default());
+            visit(offset, name.and_then(|name| name.to_str().ok()).unwrap_or_default());
         }
     }
 }
 
 fn no_btf() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "it is not as it should be")
+    io::Error::new(io::ErrorKind::InvalidData, "it is malformed")
 }
 
-/// Those of a file's names that are wanted, by their places in it.
+/// The wanted names of a file, by offset.
 fn find(file: &File, strings: &Range<u64>, wanted: &Wanted<impl Fn(&str) -> bool>) -> io::Result<Names> {
     let mut names = Names {
         sorted: Vec::new(),
         bits: vec![0; Names::WORDS],
     };
     let mut bytes = vec![0; CHUNK];
-    // Bytes at the beginning that are left of the chunk before, whose last name is not complete.
+    // The bytes of an incomplete name at the end of the previous chunk.
     let mut left = 0;
     let mut next = strings.start;
     while next < strings.end {
         let size = (strings.end - next).min((bytes.len() - left) as u64) as usize;
         file.read_exact_at(&mut bytes[left..left + size], next)?;
-        let place = next - left as u64 - strings.start;
+        let offset = next - left as u64 - strings.start;
         let chunk = &bytes[..left + size];
         let mut rest = chunk;
         while let Ok(name) = CStr::from_bytes_until_nul(rest) {
@@ -282,8 +282,8 @@ fn find(file: &File, strings: &Range<u64>, wanted: &Wanted<impl Fn(&str) -> bool
                 && let Ok(name) = str::from_utf8(name)
                 && (wanted.is_wanted)(name)
             {
-                let place = place + (chunk.len() - rest.len()) as u64;
-                names.sorted.push((place as u32, name.into()));
+                let offset = offset + (chunk.len() - rest.len()) as u64;
+                names.sorted.push((offset as u32, name.into()));
             }
             rest = &rest[name.len() + 1..];
         }
@@ -291,7 +291,7 @@ fn find(file: &File, strings: &Range<u64>, wanted: &Wanted<impl Fn(&str) -> bool
         let range = chunk.len() - rest.len()..chunk.len();
         left = range.len();
         if left == bytes.len() {
-            // No name is as long as that.
+            // No name is that long.
             left = 0;
         }
         bytes.copy_within(range.end - left..range.end, 0);
@@ -299,13 +299,13 @@ fn find(file: &File, strings: &Range<u64>, wanted: &Wanted<impl Fn(&str) -> bool
     Ok(names)
 }
 
-/// Where the types and the names are.
+/// The ranges of the types and the names.
 fn sections(header: &[u8], size: u64) -> Option<[Range<u64>; 2]> {
     let magic = u16::from_ne_bytes([*header.first()?, *header.get(1)?]);
     let behind = u64::from(word_at(header, 4)?);
-    let section = |place: usize| -> Option<Range<u64>> {
-        let start = behind + u64::from(word_at(header, place)?);
-        let end = start + u64::from(word_at(header, place + 4)?);
+    let section = |offset: usize| -> Option<Range<u64>> {
+        let start = behind + u64::from(word_at(header, offset)?);
+        let end = start + u64::from(word_at(header, offset + 4)?);
         (end <= size).then_some(start..end)
     };
     let is_btf = magic == MAGIC && behind >= u64::from(HEADER_SIZE);

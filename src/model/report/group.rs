@@ -1,4 +1,4 @@
-//! Calls and requests by process, file, disk or control group: what `--by` splits a report into.
+//! Calls and requests by process, file, disk or control group, for `--by`.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ pub struct GroupsReport {
     pub by: By,
     /// The largest first.
     pub groups: Vec<GroupReport>,
-    /// What is in none of them; `None`: nothing.
+    /// Everything in none of them; `None`: nothing.
     pub others: Option<OthersReport>,
     /// The sum of them all.
     pub total: Numbers,
@@ -28,18 +28,18 @@ pub struct GroupReport {
     pub numbers: Numbers,
 }
 
-/// All that is not told by itself.
+/// Everything that is not reported individually.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct OthersReport {
-    /// Groups in it, those for which there was no room left out.
+    /// The number of groups in it, without those for which there was no room.
     pub groups: u64,
-    /// Calls and requests in it whose group found no room: nobody knows of how many groups they are. They are counted at each
-    /// layer.
+    /// Calls and requests for whose group there was no room, so that the number of these groups is not known. They are
+    /// counted at each layer.
     pub no_room: u64,
     pub numbers: Numbers,
 }
 
-/// Whose calls a group is.
+/// Whose calls a group has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Who {
     Process {
@@ -47,20 +47,20 @@ pub enum Who {
         comm: String,
     },
     File {
-        /// `None`: several had this path, one after the other.
+        /// `None`: several files had this path, one after another.
         inode: Option<Inode>,
-        /// `None`: it has none any more.
+        /// `None`: the file has no name any more.
         path: Option<CallPath>,
     },
-    /// A disk with all its partitions, or what else a file system is on.
+    /// A disk with all its partitions, or the device of another file system.
     Disk {
         name: String,
     },
-    /// From the root of its hierarchy.
+    /// The path from the root of its hierarchy.
     Cgroup {
         path: String,
     },
-    /// Calls on no file, or requests of which nothing tells whose they are.
+    /// Calls on no file, or requests without a known owner.
     Nobody(By),
 }
 
@@ -82,14 +82,14 @@ impl Who {
     }
 }
 
-/// What was counted of a group, or of several together.
+/// The numbers of a group, or of several together.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Numbers {
-    /// Ops that were called, by layer, in the order of the stack. Empty in the whole stack's view.
+    /// Ops that were called, by layer, in the order of the stack. Empty for the whole stack.
     pub layers: Vec<(Layer, Vec<OpReport>)>,
-    /// Families that were called, in the order of their table; of the whole stack's view.
+    /// For the whole stack: families that were called, in the order of their table.
     pub families: Vec<FamilyReport>,
-    /// Requests that nobody slept for; of the whole stack's view.
+    /// For the whole stack: requests that no call waited for.
     pub not_waited: Vec<OriginReport>,
 }
 
@@ -131,17 +131,17 @@ impl Numbers {
             })
     }
 
-    /// Adds what was counted of others. `layers`, the names of ops and families are in the same order in both.
+    /// Adds other numbers. `layers`, the names of ops and families are in the same order in both.
     pub fn add(&mut self, other: &Self) {
         for (layer, ops) in &other.layers {
-            let place = match self.layers.iter().position(|(known, _)| known == layer) {
-                Some(place) => place,
+            let index = match self.layers.iter().position(|(known, _)| known == layer) {
+                Some(index) => index,
                 None => {
                     self.layers.push((*layer, Vec::new()));
                     self.layers.len() - 1
                 }
             };
-            merge(&mut self.layers[place].1, ops, |op| op.op, add_op);
+            merge(&mut self.layers[index].1, ops, |op| op.op, add_op);
         }
         merge(&mut self.families, &other.families, |family| family.family, add_family);
         merge(
@@ -153,7 +153,7 @@ impl Numbers {
     }
 }
 
-/// Numbers of several ops together.
+/// Sums over several ops.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sums {
     pub count: u64,
@@ -212,7 +212,7 @@ fn add_origin(sum: &mut OriginReport, origin: &OriginReport) {
     add_to(&mut sum.device_ns, origin.device_ns);
 }
 
-/// What is not known of both is not known of their sum, unless one has none of it.
+/// A sum is not known if one of its parts is not, unless the other has none of it.
 fn added(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.saturating_add(b)),

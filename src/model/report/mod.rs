@@ -1,5 +1,4 @@
-//! What a run has to say, independent of the form it is said in. Times are in nanoseconds throughout, counts and bytes are plain
-//! numbers.
+//! Reports, independent of the form in which they are printed. All times are in nanoseconds.
 
 pub mod group;
 pub mod neighbour;
@@ -21,7 +20,7 @@ pub use super::ids::{CauseKind, Hook, LossReason};
 use super::ids::{Layer, Op};
 use super::object::objects;
 
-/// Up to 584 years; a longer span is told as that.
+/// Up to 584 years; longer spans are cut to that.
 #[must_use]
 pub fn nanoseconds(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
@@ -30,105 +29,107 @@ pub fn nanoseconds(span: Duration) -> u64 {
 /// One report: the whole run, or one interval of it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Report {
-    /// When the span began.
+    /// The start of the span.
     #[serde(with = "super::since_epoch")]
     pub start: Timestamp,
-    /// Time of day at the end of the span, already in the form `HH:MM:SS` of the local time zone.
+    /// The time of day at the end of the span, as `HH:MM:SS` in the local time zone.
     pub time_of_day: String,
-    /// Length of the span that the numbers are of.
+    /// The length of the span.
     pub length: Duration,
-    /// What was asked for, for example `PID 4711 (postgres)` or `nvme0n1`; empty without a filter.
+    /// What is selected, for example `PID 4711 (postgres)` or `nvme0n1`; empty without a filter.
     pub subject: String,
-    /// The same, piece by piece.
+    /// The same as fields.
     pub filter: Filter,
-    /// Release of the kernel that was measured, for example `6.1.0-50-amd64`.
+    /// Release of the measured kernel, for example `6.1.0-50-amd64`.
     pub kernel: String,
-    /// In the order of the stack, system call first.
+    /// In the order of the stack, system calls first.
     pub layers: Vec<LayerReport>,
-    /// Every moment of every call in one row; `None` where single layers were asked for.
+    /// The whole stack; `None` if single layers are measured.
     pub stack: Option<StackReport>,
-    /// The same by process, file, disk or control group; `None` where that was not asked for.
+    /// The same by process, file, disk or control group; `None` if not requested.
     pub groups: Option<GroupsReport>,
-    /// All that was attached, whichever layer it serves.
+    /// All attached probes, whichever layer they serve.
     pub probes: Vec<Probe>,
-    /// What measuring took.
+    /// The cost of measuring.
     pub cost: Cost,
-    /// What concerns no single layer, for example children that were not followed. One sentence each.
+    /// Warnings that concern no single layer, for example children that were not followed. One sentence each.
     pub warnings: Vec<String>,
 }
 
-/// What measuring took of the machine in the span of a report.
+/// The cost of measuring in the span of a report.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
     /// CPU time of the tool's own process.
     pub process: Duration,
-    /// The run time of its programs in the kernel was counted too; it is told of each probe.
+    /// Whether the run time of the programs was counted; it is reported for each probe.
     pub has_runs: bool,
-    /// Why it was asked for and is not.
+    /// Why it was requested, but not counted.
     pub no_runs: Option<String>,
-    /// What it may be; `None` when nobody has said.
+    /// The limit on it; `None` if there is none.
     pub budget: Option<Budget>,
 }
 
-/// What measuring may take, and what was detached so far to keep to it.
+/// The limit on the cost, and the layers detached so far to keep it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     pub limit: CpuShare,
-    /// In the order in which they went.
+    /// In the order in which they were detached.
     pub detached: Vec<Detached>,
 }
 
-/// Programs attached to a function, to many, or to an event.
+/// Programs attached to one or more functions, or to an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probe {
     /// `None`: it serves several layers, or the filters.
     pub layer: Option<Layer>,
     pub hook: Hook,
     pub functions: Vec<String>,
-    /// Runs of the program at the entry, whosever calls they were; of a session those at both ends. `None`: not counted.
+    /// Runs of the program at the entry, for the calls of all processes; for a session those at both ends. `None`: not
+    /// counted.
     pub entry: Option<Runs>,
-    /// Runs of the program at the return, if there is one. `None`: not counted, or there is none.
+    /// Runs of the program at the return. `None`: not counted, or there is no such program.
     pub leave: Option<Runs>,
-    /// Entries that the kernel skipped; of fsession entries and returns. `None`: not counted by this kernel, or seen by another probe.
+    /// Entries skipped by the kernel, for fsession entries and returns. `None`: not counted by this kernel, or seen by
+    /// another probe.
     pub skipped: Option<u64>,
 }
 
-/// An attempt to attach that the kernel refused.
+/// A refused attempt to attach.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
-    /// A function or tracepoint, or words for many.
+    /// A function or tracepoint, or a word for many.
     pub function: String,
     pub hook: Hook,
     pub error: String,
 }
 
 objects! {
-    /// Whose I/O a report is of; without any, everybody's.
+    /// Whose I/O a report covers; without any filter, that of all processes.
     #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Filter {
-        /// As numbered in the PID namespace that the run was started in.
+        /// As numbered in the PID namespace in which the run was started.
         pub pids: Vec<u32>,
-        /// The descendants of `pids`, or of the command, too.
+        /// Whether descendants of `pids` or of the command are included.
         pub follow: bool,
-        /// Name of the disk as the kernel has it.
+        /// The kernel's name of the disk.
         pub disk: Option<String>,
-        /// Times at `blk` are from the request's start, not from its issue.
+        /// Times at `blk` begin at the request's start, not at its issue.
         pub queued: bool,
-        /// As it was asked for.
+        /// As given on the command line.
         pub cgroup: Option<String>,
-        /// Name of the threads.
+        /// The name of the threads.
         pub comm: Option<String>,
-        /// The command that was started, word by word.
+        /// The command, split into words.
         pub command: Option<Vec<String>>,
-        /// The one file, as it was asked for.
+        /// The single file, as given on the command line.
         pub file: Option<String>,
-        /// Files of every kind, not only those that can live on a disk.
+        /// Include files of every kind, not only those that can be on a disk.
         pub all_files: bool,
     }
 }
 
 impl Filter {
-    /// Whether only some processes' calls are asked for.
+    /// Whether only some processes' calls are measured.
     #[must_use]
     pub fn is_by_process(&self) -> bool {
         !self.pids.is_empty() || self.command.is_some() || self.cgroup.is_some() || self.comm.is_some()
@@ -139,32 +140,32 @@ impl Filter {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LayerReport {
     pub layer: Layer,
-    /// Every op that was measured, in the order of the layer's table, those without a call included.
+    /// Every measured op, in the order of the layer's table, including those without calls.
     pub ops: Vec<OpReport>,
     /// Ops, or parts of ops, that could not be measured on this machine.
     pub not_measured: Vec<NotMeasured>,
-    /// Those of the layer's ops that are not in `ops`, by name, in the order of its table.
+    /// The layer's ops that are not in `ops`, by name, in the order of its table.
     pub absent: Vec<NotMeasured>,
-    /// The kinds of hook that measured it.
+    /// The kinds of hooks that measured it.
     pub hooks: Vec<Hook>,
     /// Calls left out because of the kind of their file.
     pub excluded: Excluded,
-    /// Samples that are in no histogram, by reason; reasons without one are absent.
+    /// Samples that are in no histogram, by reason; reasons without any are absent.
     pub losses: Vec<Loss>,
-    /// This kernel does not count the entries that it skips, so that [`LossReason::EntryMissed`] is not known.
+    /// This kernel does not count the entries that it skips, so [`LossReason::EntryMissed`] is not known.
     pub skips_unknown: bool,
-    /// Calls under way when the span ended. `None`: not known.
+    /// Calls under way at the end of the span. `None`: not known.
     pub in_flight: Option<u64>,
-    /// What the reader must know of how this layer was measured, for example that a hook was forced that loses
-    /// calls here. One sentence each.
+    /// What readers must know about how this layer was measured, for example that a forced hook loses calls here. One
+    /// sentence each.
     pub warnings: Vec<String>,
-    /// At `blk`: what the kernel's own counters say of the same span. `None` at the other layers, and where they cannot be
-    /// compared because only some processes' requests were asked for.
+    /// At `blk`: the kernel's own counts of the same span. `None` at the other layers, and if they cannot be compared
+    /// because only some processes' requests are measured.
     pub diskstats: Option<Diskstats>,
-    /// At `blk`, where only some processes' requests were asked for: whose the disks served meanwhile. `None` where that is
-    /// not known.
+    /// At `blk`, if only some processes' requests are measured: whose requests the disks served meanwhile. `None` if it
+    /// is not known.
     pub neighbours: Option<Neighbours>,
-    /// At `blk`, with `-Q`: what tells when a request's queue time began.
+    /// At `blk`, with `-Q`: the event at which the queue time of requests begins.
     pub queue_from: Option<String>,
 }
 
@@ -172,36 +173,37 @@ pub struct LayerReport {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OpReport {
     pub op: Op,
-    /// Where it was timed.
+    /// The points where it was timed.
     pub attach: Vec<AttachPoint>,
-    /// What was tried before.
+    /// Attempts that the kernel refused.
     pub refused: Vec<Refused>,
-    /// Samples lost that are known to be this op's.
+    /// Lost samples known to be this op's.
     pub losses: Vec<Loss>,
     /// Sum of the times of all calls.
     pub total_ns: u64,
-    /// Bytes moved; `None` for an op that moves none.
+    /// Bytes moved; `None` for an op that does not move any.
     pub bytes: Option<u64>,
     /// Shortest and longest call; `None` without a call.
     pub extremes: Option<(u64, u64)>,
     /// Calls that failed, by errno (positive), most frequent first.
     pub errors: Vec<(i32, u64)>,
-    /// Failed calls whose errno found no place: the rest of the errors.
+    /// Failed calls for whose errno there was no slot.
     pub errors_unnamed: u64,
-    /// Asynchronous calls that were submitted here and complete elsewhere: not timed, not in the count.
+    /// Asynchronous calls that were submitted here and complete elsewhere: not timed, and not in the count.
     pub queued: u64,
-    /// At `blk`, with `-Q`: the part of `total_ns` between the request's start and its issue. `None` where it is not known.
+    /// At `blk`, with `-Q`: the part of `total_ns` between the start and the issue of requests. `None` if it is not
+    /// known.
     pub queue_ns: Option<u64>,
-    /// At `blk`: requests that are not in the count, by what is special about them.
+    /// At `blk`: requests that are not in the count, by reason.
     pub apart: Apart,
-    /// All calls' times in nanoseconds, in fine steps. Its count is the op's count.
+    /// The times of all calls in nanoseconds, in fine steps. Its count is the op's count.
     pub histogram: Histogram,
-    /// Powers of two in the unit asked for (`-u`, `-m`), counted by the kernel; empty in nanoseconds, where they are
+    /// Powers of two in the chosen unit (`-u`, `-m`), counted by the kernel; empty for nanoseconds, for which they are
     /// sums of the histogram's steps. Element k counts times in [2^k, 2^(k+1)) units, element 0 also those below 1.
     pub unit_slots: Vec<u64>,
 }
 
-/// One place in the kernel where an op was timed.
+/// A point in the kernel where an op was timed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttachPoint {
     /// A function's name, or a tracepoint's.
@@ -210,29 +212,29 @@ pub struct AttachPoint {
 }
 
 objects! {
-    /// Calls on files of a kind that was not asked for.
+    /// Calls on kinds of files that are not measured.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Excluded {
         pub socket: u64,
         pub pipe: u64,
         pub character_device: u64,
-        /// What lives on no file system, such as an eventfd.
+        /// Files of no file system, such as eventfds.
         pub other: u64,
     }
 
-    /// Requests that are counted apart.
+    /// Requests that are counted separately.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Apart {
         /// Issued before the run began, completed in this span.
         pub at_start: u64,
-        /// Completed without ever being issued: what a flush was asked for with, when it carries no data, and what the driver refused.
+        /// Completed without being issued: requests that carry only a flush, and requests that the driver refused.
         pub never_issued: u64,
-        /// Submitted by kernel threads (writeback, journal), when only some processes' requests were asked for.
+        /// Submitted by kernel threads (writeback, journal), if only some processes' requests are measured.
         pub by_kernel: u64,
-        /// Without a known submitter, when only some processes' requests were asked for: flushes, which the kernel sends
-        /// for whoever asked.
+        /// Without a known submitter, if only some processes' requests are measured: flushes, each of which the kernel
+        /// sends for several processes.
         pub unowned: u64,
-        /// With `-Q`: the start of their queue time is not known, so they are not timed.
+        /// With `-Q`: not timed, because the start of their queue time is not known.
         pub untimed: u64,
     }
 }
@@ -257,19 +259,19 @@ impl Excluded {
     }
 }
 
-/// What `/proc/diskstats` counted in the span of a report, and whether it is the same.
+/// The counts of `/proc/diskstats` in the span of a report, and whether they agree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diskstats {
     pub reads: u64,
-    /// Those that were never issued included, as the kernel counts them.
+    /// Including those that were never issued, as the kernel counts them.
     pub writes: u64,
     pub discards: u64,
-    /// `None`: not told of a partition, or before 5.5.
+    /// `None`: not available for a partition, or before 5.5.
     pub flushes: Option<u64>,
     pub agreement: Agreement,
 }
 
-/// Whether two counts of the same requests are the same.
+/// Whether two counts of the same requests agree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Agreement {
     Agrees,
@@ -280,7 +282,7 @@ pub enum Agreement {
 }
 
 objects! {
-    /// Something that is not in the numbers because it could not be measured.
+    /// Something that is missing from the numbers because it could not be measured.
     #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub struct NotMeasured {
         /// `fsync`, `direct reads`.
@@ -295,9 +297,9 @@ objects! {
 pub struct Loss {
     pub reason: LossReason,
     pub count: u64,
-    /// The kernel counted these before the filters: some of them may be other processes' calls.
+    /// The kernel counted these before the filters: some may be other processes' calls.
     pub up_to: bool,
-    /// Why the kernel ran no program that would have seen it, where that is known.
+    /// Why the kernel ran no program that would have seen them, if it is known.
     pub cause: Option<Cause>,
 }
 
@@ -332,7 +334,7 @@ impl LossReason {
 }
 
 impl OpReport {
-    /// Without a call.
+    /// An op without calls.
     #[must_use]
     pub fn new(op: Op) -> Self {
         Self {
@@ -353,13 +355,13 @@ impl OpReport {
         }
     }
 
-    /// Calls timed.
+    /// The number of timed calls.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.histogram.count()
     }
 
-    /// At `blk`: requests whose end was seen, timed or not.
+    /// At `blk`: requests whose completion was seen, timed or not.
     #[must_use]
     pub fn requests_ended(&self) -> u64 {
         let Apart {
@@ -374,7 +376,7 @@ impl OpReport {
             .saturating_add(self.lost_by(LossReason::IssueMissed))
     }
 
-    /// Samples of this op that are known to be lost for this reason.
+    /// Samples of this op known to be lost for this reason.
     #[must_use]
     pub fn lost_by(&self, reason: LossReason) -> u64 {
         let losses = self.losses.iter().filter(|loss| loss.reason == reason);
@@ -391,7 +393,7 @@ impl OpReport {
 }
 
 impl Report {
-    /// Run time of all programs in the kernel; `None` when it was not counted.
+    /// Run time of all programs in the kernel; `None` if it was not counted.
     #[must_use]
     pub fn probes_cost(&self) -> Option<Runs> {
         let runs = self
@@ -406,8 +408,9 @@ impl Report {
         self.cost.has_runs.then_some(sum)
     }
 
-    /// Calls and requests under way at the start and at the end, all measured layers together; `None` where one of them does not
-    /// know. In the whole stack they are the system calls: one is under way at several layers at once.
+    /// Calls and requests under way at the start and at the end, at all measured layers; `None` if it is not known for
+    /// one of them. For the whole stack only system calls are counted, since a call is under way at several layers at
+    /// once.
     #[must_use]
     pub fn under_way(&self) -> [Option<u64>; 2] {
         let counts = |layer: &&LayerReport| self.stack.is_none() || layer.layer == Layer::Syscall;
@@ -421,7 +424,7 @@ impl Report {
 }
 
 impl Probe {
-    /// Of which nothing is counted.
+    /// A probe without counts.
     #[must_use]
     pub fn new(layer: Option<Layer>, hook: Hook, functions: Vec<String>) -> Self {
         Self {
@@ -436,7 +439,7 @@ impl Probe {
 }
 
 impl LayerReport {
-    /// Without anything measured.
+    /// A layer of which nothing is measured.
     #[must_use]
     pub fn new(layer: Layer) -> Self {
         Self {
@@ -464,7 +467,7 @@ impl LayerReport {
         (self.layer == Layer::Blk).then(|| requests.fold(0, u64::saturating_add))
     }
 
-    /// Samples lost, all reasons together.
+    /// The number of lost samples, for all reasons.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.losses.iter().fold(0, |sum, loss| sum.saturating_add(loss.count))

@@ -1,48 +1,48 @@
-//! What a disk did while the requests that were asked for waited.
+//! What the disks served while the measured requests waited.
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::object::objects;
 
 objects! {
-    /// Of all disks together. A moment is counted once for each disk on which one or more of the requests waited: from the start
-    /// of their queue time to their end.
+    /// Sums over all disks. A moment is counted once for each disk on which one or more of the requests waited: from the
+    /// start of their queue time to their completion.
     #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Neighbours {
-        /// All such moments, in nanoseconds. The parts below are disjoint, and together this.
+        /// All such moments, in nanoseconds. The parts below are disjoint, and their sum is this.
         pub waited_ns: u64,
-        /// The disk worked for one of the requests themselves.
+        /// The disk served one of the requests themselves.
         pub own_ns: u64,
-        /// Those that ended meanwhile.
+        /// The number of these requests that completed.
         pub own_requests: u64,
-        /// It worked for others: the one that took most of it first.
+        /// The disk served other processes: the one with most of the time first.
         pub others: Vec<Neighbour>,
-        /// More requests ended in one wait than are kept: what was before them is not known.
+        /// Time before the earliest kept completion, in waits during which more requests completed than are kept.
         pub untold_ns: u64,
-        /// The rest: no request had been issued.
+        /// The remaining time: no request had been issued.
         pub idle_ns: u64,
-        /// Ends of requests on disks for which there was no room: their waits are not in the numbers.
+        /// Completions of requests on disks for which there was no room: their waits are not in the numbers.
         pub unseen: u64,
     }
 
-    /// A process, or a kernel thread, whose requests were served meanwhile.
+    /// A process or kernel thread whose requests were served meanwhile.
     #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Neighbour {
-        /// `None`: all for whom there was no place, and requests that the kernel sends for whoever asked (flushes).
+        /// `None`: all processes without a slot, and requests without a single owner (flushes).
         pub pid: Option<u32>,
-        /// Name of its first thread, when it last submitted something.
+        /// The name of its first thread when it last submitted a request.
         pub comm: Option<String>,
         pub is_kernel_thread: bool,
-        /// Time that the disk worked for it.
+        /// The time in which the disk served it.
         pub ns: u64,
-        /// Its requests that ended.
+        /// The number of its requests that completed.
         pub requests: u64,
         pub bytes: u64,
     }
 }
 
 impl Neighbours {
-    /// What is left of the wait goes to the time without a request.
+    /// Sets `idle_ns` to what the other parts leave of the wait.
     #[must_use]
     pub fn with_rest(mut self) -> Self {
         let others = self.others.iter().map(|other| other.ns);

@@ -1,4 +1,4 @@
-//! Slow calls, told one by one as they end.
+//! Slow calls, reported one by one as they end.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -7,36 +7,36 @@ pub use crate::model::ids::PathKind;
 use crate::model::ids::{Op, Row};
 use crate::model::object::objects;
 
-/// One call that took as long as asked for, or longer.
+/// One call that took at least as long as the threshold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlowCall {
     /// When it returned.
     #[serde(with = "crate::model::since_epoch")]
     pub ended: Timestamp,
-    /// As the kernel numbers them.
+    /// Numbers in the initial PID namespace.
     pub pid: u32,
     pub tid: u32,
     /// The thread's name.
     pub comm: String,
-    /// Of the layer `syscall`.
+    /// An op of the layer `syscall`.
     pub op: Op,
-    /// `None`: it worked on no file, or its name cannot be had any more.
+    /// `None`: the call was on no file, or the file's name is no longer available.
     pub path: Option<CallPath>,
-    /// Of the file it worked on, where that is known.
+    /// The call's file, if it is known.
     pub inode: Option<Inode>,
-    /// Where in the file, in bytes: as it was asked for, else the file's own position before the call.
+    /// The offset in the file, in bytes: the one given to the call, otherwise the file's own position before the call.
     pub offset: Option<u64>,
-    /// Bytes asked for, where an argument says so.
+    /// The requested number of bytes, if an argument says so.
     pub size: Option<u64>,
-    /// Bytes moved; `None` for calls that move none, and those that failed.
+    /// Bytes moved; `None` for calls that do not move any, and for those that failed.
     pub bytes: Option<u64>,
-    /// Positive; `None` for a call that did not fail.
+    /// Positive; `None` if the call succeeded.
     pub errno: Option<i32>,
     pub total_ns: u64,
-    /// Where the time went, in the order of the stack; their sum is `total_ns`. Layers that the call did not come by, and
-    /// what it did not wait for, are left out.
+    /// Where the time was spent, in the order of the stack; the sum is `total_ns`. Layers that the call did not reach,
+    /// and waits that it did not have, are left out.
     pub rows: Vec<SlowRow>,
-    /// No layer below the system calls is measured: the row of these is all time in the kernel that was no wait.
+    /// No layer below the system calls is measured: the row `syscall` is all time in the kernel that was not a wait.
     pub not_split: bool,
 }
 
@@ -45,13 +45,13 @@ objects! {
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Inode {
         pub number: u64,
-        /// Of the file system, which is not always the one that `stat` tells (btrfs).
+        /// The device of the file system, which is not always the one that `stat` returns (btrfs).
         pub major: u32,
         pub minor: u32,
     }
 }
 
-/// A row of the whole stack's view.
+/// A row of the whole stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlowRow {
     pub row: Row,
@@ -66,34 +66,34 @@ pub struct CallPath {
     pub text: String,
 }
 
-/// Slow calls of the span of a report.
+/// The slow calls in the span of a report.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlowReport {
-    /// From how long on they are told, in nanoseconds.
+    /// The threshold, in nanoseconds.
     pub threshold_ns: u64,
     pub told: u64,
     pub left_out: LeftOut,
 }
 
 objects! {
-    /// Slow calls that were counted and not told.
+    /// Slow calls that were counted, but not reported.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub struct LeftOut {
-        /// More in a second than are told.
+        /// Calls beyond the maximum per second.
         pub limited: u64,
-        /// The reader was late, and there was no room.
+        /// Calls for which there was no room, because the reader was slow.
         pub no_room: u64,
     }
 }
 
 impl LeftOut {
-    /// All of them together.
+    /// Their sum.
     #[must_use]
     pub fn sum(self) -> u64 {
         self.limited.saturating_add(self.no_room)
     }
 
-    /// What came since `before`. Counters may wrap.
+    /// The increase since `before`. Counters may wrap.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {
@@ -104,7 +104,7 @@ impl LeftOut {
 }
 
 impl SlowReport {
-    /// All of them, told or not.
+    /// All slow calls, reported or not.
     #[must_use]
     pub fn calls(self) -> u64 {
         self.told.saturating_add(self.left_out.sum())
@@ -112,7 +112,7 @@ impl SlowReport {
 }
 
 impl SlowCall {
-    /// One of which nothing else is known.
+    /// A call of which nothing else is known.
     #[must_use]
     pub fn new(op: Op, ended: Timestamp) -> Self {
         Self {
@@ -139,7 +139,7 @@ impl SlowCall {
         row.row.label(!self.not_split)
     }
 
-    /// The row with most of the time: the first one of equals.
+    /// The row with most of the time; the first one if there are several.
     #[must_use]
     pub fn guilty(&self) -> Option<&SlowRow> {
         self.rows.iter().rev().max_by_key(|row| row.ns)

@@ -1,4 +1,4 @@
-//! What the whole stack's view has to say: every moment of every call in one row.
+//! The whole stack: every moment of every call in exactly one row.
 
 use super::NotMeasured;
 use super::slow::SlowReport;
@@ -10,15 +10,15 @@ use serde::{Deserialize, Serialize};
 /// The whole stack's part of a report.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StackReport {
-    /// Every family, in the order of the table, those without a call included.
+    /// Every family, in the order of the table, including those without calls.
     pub families: Vec<FamilyReport>,
-    /// Requests that nobody slept for, by origin, those without any left out. `None`: the block layer is not measured.
+    /// Requests that no call waited for, by origin, without empty ones. `None`: the block layer is not measured.
     pub not_waited: Option<Vec<OriginReport>>,
-    /// What did not go in pairs.
+    /// Entries and returns that did not pair up.
     pub unbalanced: Unbalanced,
     /// Rows that could not be measured on this machine: their time is in the row above.
     pub not_measured: Vec<NotMeasured>,
-    /// `None`: slow calls were not asked for.
+    /// `None`: slow calls were not requested.
     pub slow: Option<SlowReport>,
 }
 
@@ -26,7 +26,7 @@ pub struct StackReport {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FamilyReport {
     pub family: Family,
-    /// Sum of the times of all calls: that of the rows.
+    /// The sum of the times of all calls, which is that of the rows.
     pub total_ns: u64,
     /// Bytes moved.
     pub bytes: u64,
@@ -34,12 +34,12 @@ pub struct FamilyReport {
     pub errors: u64,
     /// Shortest and longest call; `None` without a call.
     pub extremes: Option<(u64, u64)>,
-    /// All calls' times. Its count is the family's.
+    /// The times of all calls. Its count is the family's.
     pub histogram: Histogram,
     /// Layers, then waits, in the order of the stack.
     pub rows: Vec<RowReport>,
-    /// How reads came by their data, in the order of [`ReadClass::ALL`]; empty for other families, and
-    /// where the block layer is not measured, or not to the end.
+    /// How reads got their data, in the order of [`ReadClass::ALL`]; empty for other families, and if the block layer
+    /// is not measured, or not to the end.
     pub classes: Vec<ClassReport>,
 }
 
@@ -49,11 +49,11 @@ pub struct RowReport {
     pub row: Row,
     /// `None`: not measured.
     pub ns: Option<u64>,
-    /// Calls that came by the layer; `None` for waits, and where it is not measured.
+    /// Calls that reached the layer; `None` for waits, and if it is not measured.
     pub calls: Option<u64>,
 }
 
-/// Reads that came by their data in one way.
+/// Reads that got their data in one way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassReport {
     pub class: ReadClass,
@@ -61,29 +61,29 @@ pub struct ClassReport {
     pub bytes: u64,
 }
 
-/// Requests of one origin and direction that nobody slept for.
+/// Requests of one origin and direction that no call waited for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OriginReport {
     pub origin: Origin,
-    /// They wrote: what is no read.
+    /// Everything that is not a read.
     pub is_write: bool,
     pub requests: u64,
     pub bytes: u64,
-    /// From the start of the requests to their issue, together.
+    /// The sum of the times from the start of the requests to their issue.
     pub queue_ns: u64,
-    /// From their issue to their end, together.
+    /// The sum of the times from their issue to their completion.
     pub device_ns: u64,
 }
 
 objects! {
-    /// Events that did not go in pairs. The rows add up all the same.
+    /// Events that did not pair up. The rows still add up.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Unbalanced {
         /// Entries whose return was not seen.
         pub entries: u64,
         /// Returns whose entry was not seen.
         pub returns: u64,
-        /// Functions deeper than there is room for.
+        /// Functions nested too deep for the stack of frames.
         pub too_deep: u64,
         /// Sleeps whose end was not seen, or for which there was no room.
         pub sleeps: u64,
@@ -91,7 +91,7 @@ objects! {
 }
 
 impl Unbalanced {
-    /// All of them together.
+    /// Their sum.
     #[must_use]
     pub fn sum(&self) -> u64 {
         let Self {
@@ -107,7 +107,7 @@ impl Unbalanced {
 }
 
 impl RowReport {
-    /// Whether it is a layer that the calls ran in, not something that they waited for.
+    /// Whether it is a layer in which calls ran, not a wait.
     #[must_use]
     pub fn is_layer(&self) -> bool {
         !self.row.is_wait()
@@ -115,7 +115,7 @@ impl RowReport {
 }
 
 impl OriginReport {
-    /// Without a request.
+    /// An origin without requests.
     #[must_use]
     pub fn new(origin: Origin, is_write: bool) -> Self {
         Self {
@@ -130,7 +130,7 @@ impl OriginReport {
 }
 
 impl FamilyReport {
-    /// Without a call.
+    /// A family without calls.
     #[must_use]
     pub fn new(family: Family) -> Self {
         Self {
@@ -145,7 +145,7 @@ impl FamilyReport {
         }
     }
 
-    /// Whether a layer below the system calls is measured. It is the same for all families of a report.
+    /// Whether a layer below the system calls is measured, which is the same for all families of a report.
     #[must_use]
     pub fn is_split(&self) -> bool {
         let mut below = self
@@ -161,7 +161,7 @@ impl FamilyReport {
         row.row.label(self.is_split())
     }
 
-    /// Calls that have ended.
+    /// The number of calls that ended.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.histogram.count()

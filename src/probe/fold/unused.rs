@@ -3,7 +3,7 @@
 use libbpf_sys as sys;
 use libbpf_sys::bpf_insn;
 
-use crate::kernel::interface::{
+use crate::model::abi::{
     KFUNC_PREEMPT_DISABLE, KFUNC_PREEMPT_ENABLE, KFUNC_RDONLY_CAST, KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_OF,
     KFUNC_SESSION_IS_RETURN, KFUNC_SESSION_IS_RETURN_OF,
 };

@@ -1,4 +1,4 @@
-//! Reads the counters of the programs, all at one moment.
+//! Reads the counters of all programs as one snapshot.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::probe::plan::Plan;
 
 use super::{groups, neighbours, op, stack};
 
-/// Why something of the kernel's could not be read.
+/// Why something could not be read from the kernel.
 #[derive(Debug, Clone)]
 pub struct ReadError(pub(super) String);
 
@@ -37,9 +37,9 @@ pub fn monotonic_ns() -> u64 {
         .map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }
 
-/// Reads everything that the programs have counted. `epoch` is the generation of the extremes that ends; calls that were counted since
-/// the next one began are in the counts, so its extremes are looked at too. `counts_runs` says that the kernel counts the programs'
-/// runs.
+/// Reads everything that the programs have counted. `epoch` is the generation of extremes that ends; the counts may
+/// include calls since the next one began, so its extremes are read as well. `counts_runs`: the kernel counts the runs
+/// of programs.
 #[must_use]
 pub fn read(attached: &Attached, plan: &Plan, epoch: u64, counts_runs: bool) -> Snapshot {
     let completions: BTreeMap<usize, usize> = plan.completion_rows().collect();
@@ -86,7 +86,7 @@ pub fn read(attached: &Attached, plan: &Plan, epoch: u64, counts_runs: bool) -> 
     }
 }
 
-/// The local time zone's seconds east of UTC at this time. Finding it takes the reading of a file.
+/// The local time zone's offset at this time, in seconds east of UTC. This reads the time zone's file.
 #[must_use]
 pub fn utc_offset(at: Timestamp) -> i32 {
     at.to_zoned(jiff::tz::TimeZone::system()).offset().seconds()
@@ -94,19 +94,20 @@ pub fn utc_offset(at: Timestamp) -> i32 {
 
 fn probe_counts(attached: &Attached, counts_runs: bool) -> Vec<ProbeCounts> {
     // Before what it is held against: never more than that.
-    let made_good = attached.made_good();
+    let recovered = attached.made_good();
     let probes = attached.probes.iter();
-    probes.map(|probe| probe.read(counts_runs, made_good)).collect()
+    probes.map(|probe| probe.read(counts_runs, recovered)).collect()
 }
 
-/// CPU time so far, of the layers that are attached, and of all else that measuring takes. The kernel counts runs.
+/// CPU time so far of the attached layers, and of everything else that measuring costs. Requires that the kernel counts
+/// runs.
 #[must_use]
 pub fn cpu_times(attached: &Attached) -> CpuTimes {
     let layers = attached.layers();
     let mut times: CpuTimes = layers.iter().map(|&layer| (Some(layer), 0)).collect();
     times.insert(None, own_ns());
     for probe in &attached.probes {
-        // What is detached takes no more.
+        // Detached probes cost nothing more.
         if let Some(ns) = times.get_mut(&probe.goes_with) {
             *ns = ns.saturating_add(probe.run_ns());
         }
@@ -114,7 +115,7 @@ pub fn cpu_times(attached: &Attached) -> CpuTimes {
     times
 }
 
-/// CPU time of this process, in the kernel and outside, in nanoseconds.
+/// CPU time of this process, in user and kernel mode, in nanoseconds.
 fn own_ns() -> u64 {
     let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF);
     usage.map_or(0, |usage| {
@@ -125,7 +126,7 @@ fn own_ns() -> u64 {
     })
 }
 
-/// Calls that are counted in bins, of which op, and on each CPU; and why the last ones are not among them, if that is so.
+/// Calls counted in bins, by op and CPU; and why the last ones are missing, if they are.
 pub(super) fn usual_calls(attached: &Attached) -> (Vec<(usize, binned)>, Option<ReadError>) {
     let read = attached.binned.as_ref().map(BinnedCounters::read);
     let (all, unread) = read.unwrap_or_default();

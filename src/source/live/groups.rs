@@ -1,4 +1,4 @@
-//! The counters of groups, and whose they are.
+//! The counters of groups, and their names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
@@ -51,7 +51,7 @@ pub fn read(groups: &AttachedGroups, plan: &Plan, epoch: u64) -> GroupsCounters 
     read
 }
 
-/// By group and row. The first `rows` cells are those of calls that found no room.
+/// By group and row. The first `rows` cells are those of calls without room for their group.
 fn read_ops(
     cells: &Counters<op_stats>,
     keys: &Counters<cell_key>,
@@ -59,13 +59,13 @@ fn read_ops(
     epoch: u64,
 ) -> BTreeMap<(u32, u32), OpCounters> {
     let mut ops: BTreeMap<(u32, u32), OpCounters> = BTreeMap::new();
-    for place in 0..cells.len() {
-        let key = match keys.element(place) {
-            _ if place < rows => (GROUP_UNPLACED, place as u32),
+    for index in 0..cells.len() {
+        let key = match keys.element(index) {
+            _ if index < rows => (GROUP_UNPLACED, index as u32),
             Some(key) if key.group != GROUP_UNPLACED => (key.group, key.row),
             _ => continue,
         };
-        if let Some(cell) = cells.element(place) {
+        if let Some(cell) = cells.element(index) {
             op::add(ops.entry(key).or_default(), &cell, epoch);
         }
     }
@@ -78,12 +78,12 @@ fn read_stack(
     group: u32,
     epoch: u64,
 ) -> StackCounters {
-    let family = |place: u32| {
-        let found = families.element((group * FAMILIES + place) as usize);
+    let family = |index: u32| {
+        let found = families.element((group * FAMILIES + index) as usize);
         found.map(|family| stack::family(&family, epoch))
     };
-    let origin = |place: u32| {
-        let found = origins.element((group * ORIGINS * DIRECTIONS + place) as usize);
+    let origin = |index: u32| {
+        let found = origins.element((group * ORIGINS * DIRECTIONS + index) as usize);
         found.map(stack::origin).unwrap_or_default()
     };
     StackCounters {
@@ -92,14 +92,14 @@ fn read_stack(
     }
 }
 
-/// Numbers of groups that there are, the two that are nobody's among them.
+/// Numbers of the existing groups, including the two without an owner.
 fn known(groups: &AttachedGroups) -> impl Iterator<Item = u32> {
     const IS_KNOWN: usize = offset_of!(types::group, is_known) / size_of::<u64>();
     let all = 0..groups.groups.len() as u32;
     all.filter(|&group| group < GROUP_FIRST || groups.groups.word(group as usize, IS_KNOWN) == Some(1))
 }
 
-/// What is written about a group, and what is known of it elsewhere.
+/// The name of a group, from its record and from other sources.
 fn describe(by: By, group: &types::group, names: &dyn Names) -> Who {
     let comm: Vec<u8> = group.comm.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let recorded = || text(comm.split(|byte| *byte == 0).next().unwrap_or_default());
@@ -107,7 +107,7 @@ fn describe(by: By, group: &types::group, names: &dyn Names) -> Who {
     match by {
         By::Process => Who::Process {
             pid: group.number,
-            // It may have a new name since, and if it has ended, the last one is here.
+            // The process may have a new name since; if it has ended, the recorded one is its last.
             comm: names.process(group.number, group.more).unwrap_or_else(recorded),
         },
         By::File => {
@@ -135,7 +135,7 @@ fn describe(by: By, group: &types::group, names: &dyn Names) -> Who {
     }
 }
 
-/// A name from the root of its file system, made one from the root.
+/// Turns a name relative to the root of its file system into an absolute one.
 fn mounted(path: CallPath, mount: Option<String>) -> CallPath {
     match (path.kind, mount) {
         (PathKind::Inside, Some(mount)) => CallPath {
@@ -154,7 +154,7 @@ fn mounted(path: CallPath, mount: Option<String>) -> CallPath {
 mod tests {
     use super::*;
 
-    /// A machine that lists no disk.
+    /// A machine without disks.
     struct Nothing;
 
     impl Names for Nothing {

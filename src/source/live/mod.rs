@@ -1,4 +1,4 @@
-//! The running kernel: reads the counters of its programs, and the events that they report.
+//! The running kernel: reads the counters of the programs, and the events that they report.
 
 mod counters;
 mod groups;
@@ -32,32 +32,32 @@ use self::slow::SlowCalls;
 pub use self::counters::{ReadError, monotonic_ns, read};
 pub use self::run_info::{OfRun, describe};
 
-/// The programs in the kernel, and what was read of them so far.
+/// The programs in the kernel, and the state of reading them.
 pub struct Live {
-    /// Detaching takes seconds: the end of the process does it, behind the prompt.
+    /// Detaching takes seconds, so it is left to the end of the process, in the background.
     attached: ManuallyDrop<Attached>,
     plan: Plan,
     info: RunInfo,
-    /// Disks whose counters are compared with ours.
+    /// The disks whose counters are compared with ours.
     disks: Option<Disks>,
-    /// The generation of the extremes that the next snapshot ends.
+    /// The generation of extremes that the next snapshot ends.
     epoch: u64,
     slow: SlowCalls,
-    /// Layers that were detached on the way.
+    /// Layers detached during the run.
     detached: Vec<Detached>,
     began: Instant,
-    /// The snapshot of the moment at which measuring began, until it is given.
+    /// The snapshot of the start of measuring, until it is returned.
     first: Option<Box<Snapshot>>,
     given: Given,
-    /// The kernel counts the runs of programs while this is held, or why it does not. `None`: nobody asked.
+    /// While this is held, the kernel counts the runs of programs, unless it is an error. `None`: not requested.
     _runs: Option<io::Result<OwnedFd>>,
 }
 
-/// How much of what belongs to one moment was given.
+/// How much of the items of one moment has been returned.
 enum Given {
     /// Nothing: the moment has not come.
     Nothing,
-    /// The events that came before this snapshot.
+    /// The events that precede this snapshot.
     Events(Box<Snapshot>),
     All,
 }
@@ -79,7 +79,7 @@ impl Source for Live {
             }
             Given::Nothing => {
                 let is_last = until == Until::End;
-                // Calls that are in the snapshot are given before it.
+                // Calls that the snapshot includes are returned before it.
                 if until != Until::Now {
                     self.given = Given::Events(Box::new(self.end_interval(is_last)));
                 }
@@ -97,7 +97,7 @@ impl Source for Live {
 }
 
 impl Live {
-    /// Starts measuring: the first snapshot is ready. `runs` is held, so that the kernel counts the runs of programs.
+    /// Starts measuring: the first snapshot is taken. `runs` is held so that the kernel counts the runs of programs.
     #[must_use]
     pub fn begin(
         attached: ManuallyDrop<Attached>,
@@ -122,7 +122,8 @@ impl Live {
         };
         let disks = live.read_disks();
         let mut snapshot = read(&live.attached, &live.plan, epoch, live.info.has_runs);
-        // Until the programs look, all requests under way are from before; then those are that were started before this.
+        // Until the programs record starts, all requests under way are from before; afterwards, those that started
+        // before this time.
         live.attached.control(|control| {
             control.began_ns = u64::MAX;
             control.stopped = 0;
@@ -143,14 +144,14 @@ impl Live {
         self.began
     }
 
-    /// Readable when there are events; `None` where there will be none.
+    /// Readable when there are events; `None` if there will be none.
     #[must_use]
     pub fn ready(&self) -> Option<BorrowedFd<'_>> {
         let ring = self.attached.stack.as_ref()?.slow.as_ref()?;
         Some(ring.as_fd())
     }
 
-    /// When to look for events that are not given at once; `None` where there will be none.
+    /// When to check for events that are not signalled at once; `None` if there will be none.
     #[must_use]
     pub fn look_at(&self) -> Option<Instant> {
         self.info.slower_ns.map(|_| self.slow.next())
@@ -158,10 +159,10 @@ impl Live {
 
     fn events(&mut self, is_last: bool) -> Result<Events, SourceError> {
         let events = self.slow.take(&self.attached, &self.info, is_last);
-        events.map_err(|error| SourceError(format!("slow calls cannot be read: {error}")))
+        events.map_err(|error| SourceError(format!("cannot read slow calls: {error}")))
     }
 
-    /// What the kernel has counted of the disks so far; `None` when it is not to be compared, or the kernel does not say.
+    /// The kernel's counters of the disks so far; `None` if they are not compared, or not available.
     fn read_disks(&self) -> Option<DiskCounters> {
         self.disks.as_ref()?.read()
     }
@@ -173,7 +174,7 @@ impl Live {
         let next = self.epoch;
         self.attached.control(|control| {
             control.epoch = next;
-            // Nothing new is begun; what is under way is reported as such.
+            // No new calls are counted; those under way are reported as such.
             if is_last {
                 control.stopped = STOP_CALLS | STOP_REQUESTS;
             }
@@ -187,33 +188,34 @@ impl Live {
                 Ok(under_way) => snapshot.under_way = Some(under_way),
                 Err(error) => snapshot
                     .warnings
-                    .push(format!("calls under way at the end are not known: {error}")),
+                    .push(format!("cannot count the calls under way at the end: {error}")),
             }
         }
         snapshot
     }
 
-    /// CPU time so far, of the layers that are attached, and of all else that measuring takes. The kernel counts runs.
+    /// CPU time so far of the attached layers, and of everything else that measuring costs. Requires that the kernel
+    /// counts runs.
     #[must_use]
     pub fn cpu_times(&self) -> CpuTimes {
         counters::cpu_times(&self.attached)
     }
 
-    /// The layer whose calls are begun no more, while those that were are waited for.
+    /// The layer whose entries are detached, while calls under way may return.
     #[must_use]
     pub fn leaving(&self) -> Option<Layer> {
         let last = self.detached.last()?;
         last.until.is_none().then_some(last.layer)
     }
 
-    /// No layer is measured any more.
+    /// Whether no layer is measured any more.
     #[must_use]
     pub fn is_detached(&self) -> bool {
         self.attached.layers().is_empty()
     }
 
-    /// No more of a layer's calls are begun; of requests nothing is counted any more, as at the end of a run. `of_layer` and `of_all` say
-    /// what was measured.
+    /// Detaches the entries of a layer; requests are not counted any more at all, as at the end of a run. `of_layer`
+    /// and `of_all` are the measured costs.
     pub fn detach_entries(&mut self, layer: Layer, of_layer: CpuShare, of_all: CpuShare) {
         let stop = if layer == Layer::Blk { STOP_REQUESTS } else { STOP_PAIRS };
         self.attached.control(|control| control.stopped |= stop);
@@ -232,7 +234,7 @@ impl Live {
         }
     }
 
-    /// Ends what [`Self::detach_entries`] has begun. Calls that are still under way stay so.
+    /// Completes [`Self::detach_entries`]. Calls that are still under way are reported as such.
     pub fn detach_returns(&mut self) {
         let Some(layer) = self.leaving() else { return };
         self.attached.detach_returns(layer);

@@ -6,12 +6,12 @@ use crate::model::abi::{NEIGHBOUR_FIRST, NEIGHBOURS};
 use crate::model::snapshot::{NeighbourCounters, ServedCounters};
 use crate::probe::attach::Attached;
 
-/// Reads it; `None` where others' requests are not looked at.
+/// Reads the counters; `None` if the requests of others are not measured.
 pub fn read(attached: &Attached) -> Option<NeighbourCounters> {
     let counters = attached.neighbours.as_ref()?;
     let waits = attached.skeleton.maps.bss_data.as_deref()?.waits;
-    let places = (waits.places + u64::from(NEIGHBOUR_FIRST)).min(NEIGHBOURS.into()) as usize;
-    let neighbours = (0..places).flat_map(|place| counters.of_op(place));
+    let used = (waits.places + u64::from(NEIGHBOUR_FIRST)).min(NEIGHBOURS.into()) as usize;
+    let neighbours = (0..used).flat_map(|index| counters.of_op(index));
     Some(NeighbourCounters {
         neighbours: neighbours.map(|served| served_for(&served)).collect(),
         waited_ns: waits.ns,

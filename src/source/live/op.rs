@@ -1,11 +1,11 @@
-//! An op's counters: every CPU's made one.
+//! An op's counters, summed over all CPUs.
 
 use crate::kernel::interface::types::{binned, extremes, op_stats};
 use crate::model::abi::{BIN_WIDTH, EPOCH_STEP, UNIT_SLOTS};
 use crate::model::histogram::{STEPS, step_of, widest};
 use crate::model::snapshot::OpCounters;
 
-/// Adds a CPU's counters. `epoch` is the generation of the extremes that the reading ends.
+/// Adds a CPU's counters. `epoch` is the generation of extremes that the reading ends.
 pub fn add(op: &mut OpCounters, cpu: &op_stats, epoch: u64) {
     fn add(sum: &mut u128, n: u64) {
         *sum += u128::from(n);
@@ -29,14 +29,14 @@ pub fn add(op: &mut OpCounters, cpu: &op_stats, epoch: u64) {
             add(sum, n);
         }
     }
-    for place in cpu.errnos.iter().filter(|place| place.error != 0) {
-        add(op.errnos.entry(place.error as i32).or_default(), place.calls);
+    for slot in cpu.errnos.iter().filter(|slot| slot.error != 0) {
+        add(op.errnos.entry(slot.error as i32).or_default(), slot.calls);
     }
     op.extremes = extremes_of(&cpu.extremes, epoch).chain(op.extremes).reduce(widest);
 }
 
-/// Adds a CPU's usual calls, which are nowhere else. `unit_ns`: of the powers of two that are counted, 0 where there are none. These
-/// begin with a bin, as steps do: two microseconds are 125 bins.
+/// Adds a CPU's calls that are counted in bins, and nowhere else. `unit_ns`: the unit in which powers of two are
+/// counted, or 0. A bin never crosses a power of two of the unit, nor a step: two microseconds are 125 bins.
 pub fn add_binned(op: &mut OpCounters, cpu: &binned, unit_ns: u32) {
     op.bytes += u128::from(cpu.bytes);
     op.steps.resize(STEPS, 0);
@@ -51,7 +51,7 @@ pub fn add_binned(op: &mut OpCounters, cpu: &binned, unit_ns: u32) {
     }
 }
 
-/// The shortest and the longest time of an epoch, and of the next one, if it has begun.
+/// The shortest and the longest time of an epoch, and of the next one if it has begun.
 pub(super) fn extremes_of(of: &extremes, epoch: u64) -> impl Iterator<Item = (u64, u64)> {
     let epochs = [epoch, epoch.saturating_add(EPOCH_STEP.into())];
     let known = of.epoch.into_iter().zip(of.min_ns.into_iter().zip(of.max_ns));

@@ -1,4 +1,4 @@
-//! What was attached, as reports need to know it.
+//! What was attached, in the form that reports need.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +13,18 @@ use crate::probe::plan::{
 };
 use crate::probe::refusal::Refusal;
 
-/// What a run is made of, beside what it was asked for.
+/// The data of a run in addition to the options.
 pub struct OfRun<'a> {
     pub facts: &'a Facts,
     pub plan: &'a Plan,
     pub attached: &'a Attached,
-    /// Layers of which nothing is measured, and why not.
+    /// Layers that are not measured, and why.
     pub refused: &'a BTreeMap<Layer, String>,
     /// Times of requests include the queue.
     pub queued: bool,
 }
 
-/// Fills in what was attached. What was asked for is in `run`.
+/// Adds what was attached to `run`, which has the options.
 #[must_use]
 pub fn describe(of: &OfRun<'_>, run: RunInfo) -> RunInfo {
     let OfRun {
@@ -72,7 +72,7 @@ fn op_info(planned: &PlannedOp, attached: &AttachedOp) -> OpInfo {
     if is_measured {
         not_measured.extend(asynchronous_left_out(planned, attached));
     } else {
-        // A system call that the kernel does not have leaves nothing out.
+        // A system call that the kernel does not have is not missing.
         let is_no_call = planned.layer == Layer::Syscall && planned.points.is_empty();
         if planned.not_measured.is_none() && !is_no_call {
             not_measured.push(refused(planned, attached));
@@ -120,7 +120,7 @@ fn block_info(way: &BlockWay, of: &OfRun<'_>) -> BlockInfo {
     }
 }
 
-/// `None` where the whole stack was not asked for.
+/// `None` if the whole stack is not measured.
 fn stack_info(plan: &Plan, attached: &Attached) -> Option<StackInfo> {
     let is_measured = |layer: Layer| {
         let mut ops = plan.ops.iter().zip(&attached.ops);
@@ -133,7 +133,7 @@ fn stack_info(plan: &Plan, attached: &Attached) -> Option<StackInfo> {
     })
 }
 
-/// What was tried of an op before what it is measured by.
+/// Refused attempts to measure an op.
 fn refusals(attached: &AttachedOp) -> Vec<Refused> {
     let refused = |refusal: &Refusal| Refused {
         function: refusal.of.to_string(),
@@ -143,7 +143,7 @@ fn refusals(attached: &AttachedOp) -> Vec<Refused> {
     attached.refused.iter().map(refused).collect()
 }
 
-/// Functions and tracepoints that an op is timed at. A pair of tracepoints is two.
+/// Functions and tracepoints at which an op is timed. A pair of tracepoints counts as two.
 fn attach_points(attached: &AttachedOp) -> Vec<AttachPoint> {
     let of_point = |(names, hook): &(String, Hook)| {
         let point = |function: &str| AttachPoint {
@@ -155,7 +155,7 @@ fn attach_points(attached: &AttachedOp) -> Vec<AttachPoint> {
     attached.points.iter().flat_map(of_point).collect()
 }
 
-/// An op without numbers, and why it has none. What is missing of it on other grounds does not matter then.
+/// An op without numbers, and why. Other missing parts of it then do not matter.
 fn absent(planned: &PlannedOp, attached: &AttachedOp) -> NotMeasured {
     let reason = match &planned.not_measured {
         Some(known) if planned.points.is_empty() => known.reason.clone(),
@@ -171,14 +171,14 @@ fn absent(planned: &PlannedOp, attached: &AttachedOp) -> NotMeasured {
     }
 }
 
-/// What of an op is missing where asynchronous requests are not seen coming in.
+/// What is missing from an op if asynchronous requests cannot be seen at their entry points.
 fn asynchronous_left_out(planned: &PlannedOp, attached: &AttachedOp) -> Option<NotMeasured> {
-    let doors = planned
+    let entry_points = planned
         .points
         .iter()
-        .filter(|door| door.point.returns.is_door() && door.silent.is_none());
-    let missing: Vec<&str> = doors
-        .map(|door| door.function.as_str())
+        .filter(|entry| entry.point.returns.is_door() && entry.silent.is_none());
+    let missing: Vec<&str> = entry_points
+        .map(|entry| entry.function.as_str())
         .filter(|name| !attached.points.iter().any(|(function, _)| function == name))
         .collect();
     (!missing.is_empty()).then(|| NotMeasured {
@@ -187,7 +187,7 @@ fn asynchronous_left_out(planned: &PlannedOp, attached: &AttachedOp) -> Option<N
     })
 }
 
-/// What of the system calls is missing where only some of an op's functions are probed.
+/// What is missing from the system calls if only some of an op's functions are probed.
 fn programs_left_out(plan: &Plan, attached: &Attached) -> Option<NotMeasured> {
     let ops = plan.ops.iter().zip(&attached.ops);
     let mut left_out = ops.filter(|(planned, attached)| {
@@ -207,13 +207,13 @@ fn programs_left_out(plan: &Plan, attached: &Attached) -> Option<NotMeasured> {
     })
 }
 
-/// Why an op that was planned is not measured.
+/// Why a planned op is not measured.
 fn refused(planned: &PlannedOp, attached: &AttachedOp) -> NotMeasured {
     let mut tried: Vec<String> = attached.refused.iter().map(|refusal| refusal.of.to_string()).collect();
     tried.dedup();
     let reason = if tried.is_empty() {
         let functions: Vec<&str> = planned.points.iter().map(|point| point.function.as_str()).collect();
-        format!("{}: not within reach of the hooks in use", functions.join(", "))
+        format!("{}: not covered by the hooks in use", functions.join(", "))
     } else {
         format!("{}: refused by this kernel", tried.join(", "))
     };

@@ -1,4 +1,4 @@
-//! Slow calls, from the kernel's records of them.
+//! Slow calls, from the records of the programs.
 
 use std::time::{Duration, Instant};
 
@@ -17,19 +17,19 @@ use super::counters::{ReadError, monotonic_ns, utc_offset};
 use super::stack;
 use super::string::comm;
 
-/// How often at most it is reported that some were left out.
+/// The minimum time between reports of calls that were left out.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Slow calls that were taken from the kernel so far.
+/// The state of reading slow calls.
 #[derive(Debug, Default)]
 pub struct SlowCalls {
-    /// Those that were reported as left out.
+    /// Those reported as left out so far.
     left_out: LeftOut,
     at: Option<Instant>,
 }
 
 impl SlowCalls {
-    /// When to look again.
+    /// When to check again.
     pub fn next(&self) -> Instant {
         let now = Instant::now();
         self.at
@@ -37,10 +37,11 @@ impl SlowCalls {
             .map_or(now, |at| at.max(now))
     }
 
-    /// Those that have ended since the last time, and, not too often, how many were left out. `is_last`: that is reported now or never.
+    /// The calls that ended since the last time and, not too often, how many were left out. `is_last`: there is no
+    /// later opportunity to report them.
     ///
     /// # Errors
-    /// When the kernel does not give them.
+    /// If the kernel does not return them.
     pub fn take(&mut self, attached: &Attached, run: &RunInfo, is_last: bool) -> Result<Events, ReadError> {
         let (Some(from), Some(info)) = (attached.stack.as_ref(), &run.stack) else {
             return Ok(Events::default());
@@ -75,7 +76,7 @@ impl SlowCalls {
 /// Largest errno that a system call returns.
 const MAX_ERRNO: i64 = 4095;
 
-/// The same moment by the clock on the wall and by that of the programs.
+/// The same moment by the wall clock and by the programs' clock.
 #[derive(Debug, Clone, Copy)]
 struct Clocks {
     wall: Timestamp,
@@ -83,7 +84,7 @@ struct Clocks {
 }
 
 impl Clocks {
-    /// The time of the wall's clock when the other one showed this.
+    /// The wall clock time at this time of the programs' clock.
     fn wall_at(&self, monotonic_ns: u64) -> Timestamp {
         let ago = self.monotonic_ns.saturating_sub(monotonic_ns);
         let ago = SignedDuration::from_nanos(i64::try_from(ago).unwrap_or(i64::MAX));
@@ -91,7 +92,7 @@ impl Clocks {
     }
 }
 
-/// What a record says. `None` of one whose op is not among those of the run, which no program writes.
+/// Converts a record. `None` if its op is not among those of the run, which no program writes.
 fn slow_call(record: &slow_call, run: &RunInfo, stack: &StackInfo, clocks: &Clocks) -> Option<SlowCall> {
     let info = run.ops.get(usize::from(record.op))?;
     let measured = Measured::of(stack);
@@ -124,7 +125,7 @@ fn slow_call(record: &slow_call, run: &RunInfo, stack: &StackInfo, clocks: &Cloc
     })
 }
 
-/// The names of a record put together.
+/// The path of a record.
 fn path(record: &slow_call) -> Option<CallPath> {
     let pieces = names::pieces(&record.names, record.names_length);
     match u32::from(record.path) {
@@ -136,12 +137,12 @@ fn path(record: &slow_call) -> Option<CallPath> {
     }
 }
 
-/// The name of a file that is in no directory: its own, or what `/proc/PID/fd` calls it.
+/// The name of a file without a directory: its own, or the one shown in `/proc/PID/fd`.
 fn alone(record: &slow_call, name: &str) -> Option<String> {
     match (name, libc::mode_t::from(record.mode) & libc::S_IFMT) {
         ("", libc::S_IFIFO) => Some(format!("pipe:[{}]", record.inode)),
         ("", libc::S_IFSOCK) => Some(format!("socket:[{}]", record.inode)),
-        // A file that was opened by its number, and whose directories are not known.
+        // A file opened by handle, whose directories are not known.
         ("" | "/", _) => None,
         (name, _) => Some(name.to_owned()),
     }
@@ -168,24 +169,24 @@ mod tests {
 
     #[test]
     fn a_file_without_a_name_goes_by_its_kind_and_number() {
-        let told = |record: &slow_call| path(record).map(|path| path.text);
-        assert_eq!(told(&record(PATH_WHOLE, b"file\0a\0")).as_deref(), Some("/a/file"));
-        assert_eq!(told(&record(PATH_ALONE, b"memfd:x\0")).as_deref(), Some("memfd:x"));
+        let reported = |record: &slow_call| path(record).map(|path| path.text);
+        assert_eq!(reported(&record(PATH_WHOLE, b"file\0a\0")).as_deref(), Some("/a/file"));
+        assert_eq!(reported(&record(PATH_ALONE, b"memfd:x\0")).as_deref(), Some("memfd:x"));
         let mut pipe = record(PATH_ALONE, b"\0");
-        assert_eq!(told(&pipe), None);
+        assert_eq!(reported(&pipe), None);
         pipe.mode = libc::S_IFIFO as u16;
-        assert_eq!(told(&pipe).as_deref(), Some("pipe:[4711]"));
+        assert_eq!(reported(&pipe).as_deref(), Some("pipe:[4711]"));
     }
 
     #[test]
-    fn a_moment_is_told_by_the_clock_on_the_wall() {
+    fn a_moment_is_converted_to_the_wall_clock() {
         let wall = Timestamp::from_second(1000).unwrap();
         let clocks = Clocks {
             wall,
             monotonic_ns: 5_000_000_000,
         };
         assert_eq!(clocks.wall_at(3_000_000_000), Timestamp::from_second(998).unwrap());
-        // Between the reading of the two clocks, a call may have ended.
+        // A call may have ended between the readings of the two clocks.
         assert_eq!(clocks.wall_at(6_000_000_000), wall);
         assert_eq!(clocks.wall_at(0), Timestamp::from_second(995).unwrap());
     }

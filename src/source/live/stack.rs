@@ -1,4 +1,4 @@
-//! The whole stack's counters: every CPU's made one.
+//! The whole stack's counters, summed over all CPUs.
 
 use super::op::extremes_of;
 use crate::catalog::{Layer, Row};
@@ -9,16 +9,16 @@ use crate::model::report::slow::LeftOut;
 use crate::model::snapshot::{FamilyCounters, OriginCounters, StackCounters, combined};
 use crate::probe::attach::AttachedStack;
 
-/// Reads all of it; see [`super::read`] for `epoch`.
+/// Reads all of them; see [`super::read`] for `epoch`.
 pub fn read(stack: &AttachedStack, epoch: u64) -> StackCounters {
-    let of_family = |place| {
-        let cpus = stack.families.of_op_whole(place, is_whole);
+    let of_family = |index| {
+        let cpus = stack.families.of_op_whole(index, is_whole);
         let mut cpus = cpus.map(|cpu| family(&cpu, epoch));
         let first = cpus.next().unwrap_or_else(|| family(&family_stats::default(), epoch));
         cpus.fold(first, |sum, cpu| sum.combined(&cpu, u64::wrapping_add))
     };
-    let sum = |place| {
-        let cpus = stack.origins.of_op(place).map(origin);
+    let sum = |index| {
+        let cpus = stack.origins.of_op(index).map(origin);
         cpus.fold([0; 4], |sum, cpu| combined(&sum, &cpu, u64::wrapping_add))
     };
     StackCounters {
@@ -27,27 +27,28 @@ pub fn read(stack: &AttachedStack, epoch: u64) -> StackCounters {
     }
 }
 
-/// Whether all of each call is in it: `count_in_family()` writes the step of a call's time first, and that it was one last.
+/// Whether the counters are consistent: `count_in_family()` writes the step of a call's time first, and increments the
+/// count last.
 fn is_whole(cpu: &family_stats) -> bool {
     let calls = cpu.steps.iter().copied().fold(0, u64::wrapping_add);
     calls == cpu.reached[Row::Layer(Layer::Syscall).place()]
 }
 
-/// One CPU's.
+/// One CPU's counters.
 pub fn origin(cpu: origin_stats) -> OriginCounters {
     [cpu.requests, cpu.bytes, cpu.queue_ns, cpu.device_ns]
 }
 
-/// Slow calls that were left out so far. Less is read than for a report.
+/// Slow calls left out so far, without reading the other counters.
 pub fn left_out(stack: &AttachedStack) -> LeftOut {
-    let families = (0..FAMILIES as usize).flat_map(|place| stack.families.of_op(place));
+    let families = (0..FAMILIES as usize).flat_map(|index| stack.families.of_op(index));
     families.fold(LeftOut::default(), |sum, cpu| LeftOut {
         limited: sum.limited.wrapping_add(cpu.slow[SLOW_LIMITED as usize]),
         no_room: sum.no_room.wrapping_add(cpu.slow[SLOW_NO_ROOM as usize]),
     })
 }
 
-/// One CPU's, or one group's; see [`super::read`] for `epoch`.
+/// The counters of one CPU, or of one group; see [`super::read`] for `epoch`.
 pub fn family(cpu: &family_stats, epoch: u64) -> FamilyCounters {
     FamilyCounters {
         bytes: cpu.bytes,
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_that_is_only_partly_counted_is_told() {
+    fn a_partly_counted_call_is_detected() {
         let mut cpu = family_stats::default();
         assert!(is_whole(&cpu));
         cpu.steps[7] = 2;

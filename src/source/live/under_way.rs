@@ -1,4 +1,4 @@
-//! Calls and requests under way, which the programs keep until they end.
+//! Calls and requests under way, from the state that the programs keep until these end.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -22,7 +22,7 @@ use crate::sys::table;
 /// Reads the calls under way.
 ///
 /// # Errors
-/// When the kernel does not let the threads be walked.
+/// If the kernel does not allow iterating over threads.
 pub fn read(attached: &Attached, plan: &Plan) -> Result<UnderWay, ReadError> {
     let maps = &attached.skeleton.maps;
     let mut points = match &attached.in_flight {
@@ -59,13 +59,13 @@ pub fn read(attached: &Attached, plan: &Plan) -> Result<UnderWay, ReadError> {
     Ok(UnderWay { by_layer, in_cookies })
 }
 
-/// Calls of an op under way whose start is in a cookie, and those whose return was skipped.
+/// Calls of an op under way whose start is in a cookie, including those whose return was skipped.
 fn starts_in_cookies(attached: &Attached, usual: &[(usize, binned)], op: usize) -> u64 {
     let ended = |cpu: &binned| cpu.bins.iter().map(|bin| bin.calls).fold(0, u64::wrapping_add);
     let usual = usual.iter().filter(|(of, _)| *of == op);
     let usual = usual.map(|(_, cpu)| cpu.begun.wrapping_sub(ended(cpu)));
     let others = attached.counters.of_op(op).map(|cpu| cpu.under_way);
-    // A call may end on another CPU than it began on.
+    // A call may end on another CPU than it began.
     let sum = others.chain(usual).fold(0, u64::wrapping_add);
     u64::try_from(sum.cast_signed()).unwrap_or(0)
 }
@@ -88,12 +88,12 @@ fn points_in_table(table: &impl MapCore) -> Result<Vec<u32>, ReadError> {
 
 fn points_of(threads: impl Iterator<Item = thread_state>) -> impl Iterator<Item = u32> {
     let frames = threads.flat_map(|thread| thread.calls.frames);
-    // A request that is under way is told by its table.
+    // Asynchronous requests under way are counted by their own table.
     let under_way = frames.filter(|frame| frame.entered_ns != 0 && frame.kiocb == 0);
     under_way.map(|frame| frame.point)
 }
 
-/// Requests, or bios of a disk that has none, that were issued and have not ended.
+/// Requests, or bios of a disk without requests, that were issued and have not completed.
 fn requests_under_way(attached: &Attached) -> Result<u64, ReadError> {
     let maps = &attached.skeleton.maps;
     if attached.block_way.as_ref().is_some_and(|way| way.is_bio_based) {

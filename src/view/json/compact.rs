@@ -1,4 +1,4 @@
-//! The compact form: without what was measured and never called.
+//! The compact form: without what was measured but never called.
 
 use super::form::{Op, Probe, Report, Row};
 use crate::model::ids::Layer;
@@ -6,10 +6,11 @@ use crate::model::object::Named;
 use crate::model::report::NotMeasured;
 
 impl Report {
-    /// Leaves out what was measured and never called. What is named in `not_measured` stays, even with numbers: they are not all.
+    /// Removes what was measured but never called. Entries of `not_measured` stay even with numbers, which are then
+    /// incomplete.
     pub(super) fn leave_out_unused(&mut self) {
         for layer in &mut self.layers {
-            // Of a layer that was not measured, its own reason says all.
+            // If the layer was not measured, its own reason is enough.
             let (is_measured, not_measured) = (layer.measured, &layer.not_measured);
             layer
                 .ops
@@ -33,7 +34,7 @@ fn is_named(not_measured: &[NotMeasured], name: &str) -> bool {
 }
 
 impl Op {
-    /// Nothing was counted, nor lost.
+    /// Nothing was counted or lost.
     fn is_unused(&self) -> bool {
         let is_apart = self
             .apart
@@ -48,14 +49,14 @@ impl Op {
 }
 
 impl Row {
-    /// The row of the system calls themselves always stays: it is what says whether time in the kernel was split.
+    /// The row of the system calls themselves always stays: it says whether time in the kernel was split.
     fn is_unused(&self) -> bool {
         self.row != Layer::Syscall.name() && self.ns == Some(0) && self.calls.is_none_or(|calls| calls == 0)
     }
 }
 
 impl Probe {
-    /// It was counted, and never ran.
+    /// Its runs were counted, and there were none.
     fn is_unused(&self) -> bool {
         let has_run = self.entry.iter().chain(&self.leave).any(|runs| runs.count > 0);
         self.entry.is_some() && !has_run && self.skipped.is_none_or(|entries| entries == 0)

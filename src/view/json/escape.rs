@@ -1,4 +1,4 @@
-//! Characters that a terminal would not show are escaped.
+//! Escapes characters that a terminal would not show.
 
 use std::io;
 
@@ -6,7 +6,8 @@ use serde_json::ser::Formatter;
 
 use crate::printable::is_printable;
 
-/// JSON asks for escapes of the first 32 characters only; what else is not printable is escaped here, and reads the same when parsed.
+/// JSON requires escapes only for the first 32 characters; other unprintable ones are escaped here, and are unchanged
+/// when parsed.
 pub struct Escaping;
 
 impl Formatter for Escaping {

@@ -1,9 +1,9 @@
-//! What a line of JSON has: each field once, to be written and to be read. `schema/report.schema.json` describes them.
+//! The fields of a line of JSON, each defined once for writing and reading. `schema/report.schema.json` describes them.
 //!
-//! Every field is always there. What was not measured is `null` and has a reason; a 0 was measured. Times are in nanoseconds, and
-//! all numbers are whole and exact up to 2^64 - 1.
+//! Every field is always present. `null` means not measured, and comes with a reason; 0 was measured. Times are in
+//! nanoseconds, and all numbers are integers, exact up to 2^64 - 1.
 //!
-//! Names of layers, operations, hooks and the like are words here: a file of another version may have more of them.
+//! Names of layers, operations, hooks and the like are strings here: a file of another version may have more of them.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -37,7 +37,7 @@ objects! {
         pub warnings: Vec<String>,
     }
 
-    /// What stands between reports: one of its fields is there.
+    /// A line between reports: one of its fields is present.
     #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Line {
         pub schema_version: u32,
@@ -74,7 +74,7 @@ objects! {
         pub ns: u64,
     }
 
-    /// What measuring took. Of the probes it is `None` when the kernel did not count it, for the reason given.
+    /// The cost of measuring. That of the probes is `None` if the kernel did not count it, for the given reason.
     #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Cost {
         pub process_ns: u64,
@@ -84,7 +84,7 @@ objects! {
         pub budget: Option<Budget>,
     }
 
-    /// Shares are nanoseconds of CPU time in each second.
+    /// Shares are nanoseconds of CPU time per second.
     #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Budget {
         pub limit_ns_per_s: u64,
@@ -130,7 +130,7 @@ objects! {
         pub neighbours: Option<Neighbours>,
     }
 
-    /// All that is an `Option` is `None` when it was not measured.
+    /// An `Option` is `None` if it was not measured.
     #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Op {
         pub op: String,
@@ -152,7 +152,7 @@ objects! {
         pub buckets: Option<Vec<Bucket>>,
         pub attach: Vec<Attach>,
         pub refused: Vec<Refused>,
-        /// Those that are known to be this op's.
+        /// Losses known to be those of this op.
         pub lost: Option<Named<u64>>,
     }
 
@@ -180,7 +180,7 @@ objects! {
     #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Excluded {
         pub not_file: Option<u64>,
-        /// Reports of earlier versions do not say it.
+        /// Absent in reports of earlier versions.
         pub by_kind: Option<ByKind>,
     }
 
@@ -190,7 +190,7 @@ objects! {
         pub end: Option<u64>,
     }
 
-    /// Why the kernel ran no program that would have seen what is lost.
+    /// Why the kernel ran no program that would have seen the lost samples.
     #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct LossCause {
         pub reason: String,
@@ -211,7 +211,7 @@ objects! {
 
     #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Stack {
-        /// `None`: a report of an early version, in which it was.
+        /// `None` in reports of an early version, which always split it.
         pub kernel_time_split: Option<bool>,
         pub families: Vec<Family>,
         pub not_waited: Option<Vec<Origin>>,
@@ -220,7 +220,7 @@ objects! {
         pub slow: Option<SlowCalls>,
     }
 
-    /// Slow calls of a report's span.
+    /// The slow calls of a report's span.
     #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct SlowCalls {
         pub threshold_ns: u64,
@@ -281,7 +281,7 @@ objects! {
     #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Group {
         pub name: String,
-        /// Nothing tells whose they are.
+        /// The owner of these calls or requests is not known.
         pub nobody: bool,
         pub pid: Option<u64>,
         pub comm: Option<String>,
@@ -297,7 +297,7 @@ objects! {
         pub numbers: Numbers,
     }
 
-    /// What is without a call is left out.
+    /// Entries without calls are left out.
     #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Numbers {
         pub layers: Vec<GroupLayer>,

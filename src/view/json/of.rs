@@ -1,4 +1,4 @@
-//! What JSON says of a report, and of a slow call.
+//! Converts reports and slow calls to JSON.
 
 use super::SCHEMA_VERSION;
 use super::form::{
@@ -16,12 +16,12 @@ use crate::model::report::{self, Agreement, LayerReport, Loss, LossReason, NotMe
 use crate::model::{cost, ids};
 use crate::view::errno::errno_name;
 
-/// Each of them in this form.
+/// Converts each element.
 fn all<'a, From: 'a, To: std::convert::From<&'a From>>(from: &'a [From]) -> Vec<To> {
     from.iter().map(To::from).collect()
 }
 
-/// `None` when a part is not known, or there is none.
+/// `None` if a part is not known, or there are no parts.
 fn sum(parts: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     parts.reduce(|sum, part| Some(sum?.saturating_add(part?))).flatten()
 }
@@ -169,7 +169,7 @@ impl From<&LayerReport> for Layer {
     }
 }
 
-/// Why a layer's losses came about, where that is known.
+/// The cause of a layer's losses, if it is known.
 fn cause(loss: &Loss) -> Option<LossCause> {
     let cause = loss.cause.as_ref()?;
     Some(LossCause {
@@ -208,7 +208,7 @@ fn buckets(histogram: &Histogram) -> Vec<Bucket> {
 
 impl From<&OpReport> for Op {
     fn from(op: &OpReport) -> Self {
-        // Entries that the kernel skipped are counted by probe, not by op.
+        // Entries skipped by the kernel are counted by probe, not by op.
         const REASONS: [LossReason; 5] = [
             LossReason::ReturnMissed,
             LossReason::IssueMissed,

@@ -1,4 +1,4 @@
-//! What only the block layer has to say: what is counted apart, and what the kernel's own counters say.
+//! Lines that only the block layer has: requests counted separately, and the comparison with the kernel's own counters.
 
 use super::neighbour;
 use super::number::thousands;
@@ -33,8 +33,8 @@ pub fn print(layer: &LayerReport, page: &mut Page) {
         }
     }
     let refused = layer.ops.iter().filter(|op| !is_write(op));
-    each(refused, page, "never issued", "the driver refused them", |apart| {
-        apart.never_issued
+    each(refused, page, "never issued", "the driver refused them", |counts| {
+        counts.never_issued
     });
     let by_kernel = sum(layer.ops.iter().map(|op| op.apart.by_kernel));
     if by_kernel > 0 {
@@ -47,20 +47,20 @@ pub fn print(layer: &LayerReport, page: &mut Page) {
         layer.ops.iter(),
         page,
         "not attributed",
-        "the kernel sends them for whoever asked",
-        |apart| apart.unowned,
+        "the kernel sends one for several processes",
+        |counts| counts.unowned,
     );
     each(
         layer.ops.iter(),
         page,
         "not timed",
-        "nothing tells when their queue time began",
-        |apart| apart.untimed,
+        "the start of their queue time is unknown",
+        |counts| counts.untimed,
     );
     print_neighbours(layer, page);
 }
 
-/// Whose requests the disks served meanwhile.
+/// Whose requests the disks served while these waited.
 pub fn print_neighbours(layer: &LayerReport, page: &mut Page) {
     if let Some(neighbours) = &layer.neighbours {
         page.blank();
@@ -69,7 +69,7 @@ pub fn print_neighbours(layer: &LayerReport, page: &mut Page) {
     }
 }
 
-/// A line of the ops that have any of these.
+/// A line for those ops that have any.
 fn each<'a>(ops: impl Iterator<Item = &'a OpReport>, page: &mut Page, what: &str, why: &str, get: fn(&Apart) -> u64) {
     let some = ops.filter(|op| get(&op.apart) > 0);
     let ops: Vec<String> = some
@@ -99,13 +99,13 @@ fn compared(diskstats: &Diskstats, never_issued: u64) -> String {
         Some(n) => counts.push(format!("{} flushes", thousands(n))),
     }
     let counts = counts.join(", ");
-    let apart = match never_issued {
+    let note = match never_issued {
         0 => String::new(),
         n => format!("; {} never issued", counted(n, "write")),
     };
     match &diskstats.agreement {
         Agreement::Agrees => format!("diskstats agrees: {counts}"),
-        Agreement::Differs(how) => format!("diskstats differs: {how}{apart}"),
-        Agreement::NotComparable(why) => format!("diskstats cannot tell: {why}{apart}"),
+        Agreement::Differs(how) => format!("diskstats differs: {how}{note}"),
+        Agreement::NotComparable(why) => format!("diskstats cannot tell: {why}{note}"),
     }
 }

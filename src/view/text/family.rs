@@ -1,4 +1,4 @@
-//! Families of calls: a row for wherever the time of each was, and the requests that nobody waited for.
+//! Families of calls, with a row for each part of their time, and the requests that no call waited for.
 
 use super::number::{
     BYTE_COLUMNS, ColumnUnit, TIME_COLUMNS, column_units, decimal_bytes, percent, rounded, thousands, time_each,
@@ -7,16 +7,16 @@ use super::{Page, TextOptions, Unit, WIDTH, bar_length, counted, print_table};
 use crate::model::ids::{Layer, Origin, ReadClass, Row};
 use crate::model::report::stack::{FamilyReport, OriginReport, RowReport};
 
-/// A family of less than this part of all time, in percent, has no rows unless they are asked for.
+/// A family with less than this share of all time, in percent, has rows only with `--verbose`.
 const SMALL: u128 = 5;
 
 /// Columns of a row's name.
 const NAMES: usize = 11;
 
-/// Stars of a row that has all of its family's time, on the widest terminals.
+/// Stars of a row with all of its family's time, on the widest terminals.
 const STARS: usize = 80;
 
-/// Families that were called, those with most of the time first.
+/// Families that were called, by decreasing time.
 pub fn by_time(families: &[FamilyReport]) -> Vec<&FamilyReport> {
     let mut called: Vec<&FamilyReport> = families.iter().filter(|family| family.count() > 0).collect();
     called.sort_by_key(|family| std::cmp::Reverse(family.total_ns));
@@ -29,8 +29,8 @@ pub fn sum_of(called: &[&FamilyReport]) -> u64 {
         .fold(0_u64, |sum, family| sum.saturating_add(family.total_ns))
 }
 
-/// Where the time of each family was, and the requests that nobody waited for. `is_by_process`: only some processes' calls were asked
-/// for.
+/// Prints where the time of each family was spent, and the requests that no call waited for. `is_by_process`: only the
+/// calls of some processes are measured.
 pub fn print_families(
     families: &[FamilyReport],
     not_waited_for: Option<&[OriginReport]>,
@@ -52,7 +52,7 @@ pub fn print_families(
     }
     page.blank();
     let is_small = |family: &FamilyReport| u128::from(family.total_ns) * 100 < u128::from(total) * SMALL;
-    let has_rows = |(place, family): &(usize, &&FamilyReport)| *place == 0 || options.verbose || !is_small(family);
+    let has_rows = |(index, family): &(usize, &&FamilyReport)| *index == 0 || options.verbose || !is_small(family);
     let (large, small): (Vec<_>, Vec<_>) = called.iter().enumerate().partition(has_rows);
     for (_, family) in large {
         let unit = unit_of([family.total_ns].into_iter(), options.unit);
@@ -83,7 +83,7 @@ pub fn average(family: &FamilyReport) -> Option<u64> {
     rounded(family.total_ns.into(), family.count().into())
 }
 
-/// The row with most of a family's time, by the name that it has below; what it means, where that has room.
+/// The row with most of a family's time, by its displayed name, and its meaning if there is room.
 pub(super) fn verdict(family: &FamilyReport, room: usize) -> String {
     let known = family.rows.iter().filter_map(|row| Some((row, row.ns?)));
     let Some((row, ns)) = known.max_by_key(|(_, ns)| *ns).filter(|(_, ns)| *ns > 0) else {
@@ -103,7 +103,7 @@ pub(super) fn verdict(family: &FamilyReport, room: usize) -> String {
         (Row::Others, _) => ", waiting for it".to_owned(),
         (Row::Journal, _) => ", waiting for a commit".to_owned(),
         (Row::Lock, _) => ", waiting for it".to_owned(),
-        (Row::Other, _) => ", asleep for nothing that is known here".to_owned(),
+        (Row::Other, _) => ", asleep for an unknown reason".to_owned(),
         (Row::RunQueue, _) => ", waiting for a CPU".to_owned(),
         _ if row.is_layer() => ", running".to_owned(),
         _ => String::new(),
@@ -116,11 +116,11 @@ pub(super) fn verdict(family: &FamilyReport, room: usize) -> String {
     text
 }
 
-/// One unit for a family, so that its rows add up by eye, and are exact to 0.1 % of it; or for several whose headings follow
-/// each other, where it has as many decimals as it takes that none becomes 0.
-pub(super) fn unit_of(totals_ns: impl Iterator<Item = u64> + Clone, asked: Unit) -> ColumnUnit {
+/// One unit for a family, so that its rows visibly add up and are exact to 0.1 % of it; or one for several families
+/// whose headings follow each other, with as many decimals as needed so that none becomes 0.
+pub(super) fn unit_of(totals_ns: impl Iterator<Item = u64> + Clone, chosen: Unit) -> ColumnUnit {
     let most = totals_ns.clone().max().unwrap_or(0);
-    let (name, size) = match asked {
+    let (name, size) = match chosen {
         Unit::Microseconds => ("us", 1_000),
         Unit::Milliseconds => ("ms", 1_000_000),
         Unit::Nanoseconds => match most {
@@ -143,8 +143,8 @@ pub(super) fn unit_of(totals_ns: impl Iterator<Item = u64> + Clone, asked: Unit)
     unit((decimals..=9).find(is_there).unwrap_or(decimals))
 }
 
-/// Parts of a whole as whole numbers that add up to `sum`, each within 1 of what it is: what is left over goes to those that
-/// were cut by most.
+/// Rounds parts to integers that add up to `sum`, each within 1 of its value: the remainder goes to those that were
+/// rounded down most.
 fn apportion(parts: &[u64], sum: u64) -> Vec<u64> {
     let whole: u128 = parts.iter().map(|part| u128::from(*part)).sum();
     if whole == 0 {
@@ -153,15 +153,15 @@ fn apportion(parts: &[u64], sum: u64) -> Vec<u64> {
     let exact = |part: u64| u128::from(part) * u128::from(sum);
     let mut shares: Vec<u64> = parts.iter().map(|part| (exact(*part) / whole) as u64).collect();
     let mut order: Vec<usize> = (0..parts.len()).collect();
-    order.sort_by_key(|&place| std::cmp::Reverse(exact(parts[place]) % whole));
+    order.sort_by_key(|&index| std::cmp::Reverse(exact(parts[index]) % whole));
     let left = sum.saturating_sub(shares.iter().sum());
-    for place in order.into_iter().take(left as usize) {
-        shares[place] += 1;
+    for index in order.into_iter().take(left as usize) {
+        shares[index] += 1;
     }
     shares
 }
 
-/// A family's line; two on a terminal that is narrower than [`WIDTH`], and where one does not suffice.
+/// A family's heading: one line, or two if the terminal is narrower than [`WIDTH`] or one line is too short.
 fn print_heading(family: &FamilyReport, unit: ColumnUnit, page: &mut Page) {
     let (sums, each) = heading(family, unit);
     let line = format!("{sums} {each}");
@@ -170,14 +170,14 @@ fn print_heading(family: &FamilyReport, unit: ColumnUnit, page: &mut Page) {
         page.line(&line);
         return;
     }
-    // Very large numbers stand in no column.
+    // Very large numbers are not aligned.
     let words = |text: &str| text.split_whitespace().collect::<Vec<&str>>().join(" ");
     let line = words(&line);
     if line.chars().count() <= page.width && !is_narrow {
         page.line(&line);
         return;
     }
-    // The families of a narrow terminal have one form.
+    // All families of a narrow terminal have the same layout.
     if is_narrow && sums.chars().count() <= page.width {
         page.line(&sums);
     } else {
@@ -186,7 +186,7 @@ fn print_heading(family: &FamilyReport, unit: ColumnUnit, page: &mut Page) {
     page.line(&format!("  {each}"));
 }
 
-/// What a family's calls are together, and what they are one by one.
+/// The totals of a family's calls, and the statistics of single calls.
 fn heading(family: &FamilyReport, unit: ColumnUnit) -> (String, String) {
     let quantile = |q| {
         let time = family.histogram.quantile(q, family.extremes);
@@ -221,12 +221,12 @@ pub fn fs_reached(families: &[FamilyReport]) -> Vec<Row> {
         .collect()
 }
 
-/// Layers are always shown where they are measured, of the file systems those that are used.
+/// Measured layers are always shown, but file systems only if they were reached.
 pub fn is_shown_layer(row: &RowReport, reached: &[Row]) -> bool {
     !row.is_layer() || matches!(row.row, Row::Layer(Layer::Syscall | Layer::Vfs)) || reached.contains(&row.row)
 }
 
-/// Where a family's time was. What is not measured has no row, and is named below the report.
+/// Where a family's time was spent. Rows that are not measured are left out, and named below the report.
 pub(super) fn rows(family: &FamilyReport, unit: ColumnUnit, width: usize) -> Vec<String> {
     let times: Vec<u64> = family.rows.iter().map(|row| row.ns.unwrap_or(0)).collect();
     let values = apportion(&times, unit.steps(family.total_ns));
@@ -283,7 +283,8 @@ fn classes(family: &FamilyReport) -> Option<String> {
     (!parts.is_empty()).then(|| format!("  {}", parts.join(", ")))
 }
 
-/// Whether requests are known to be those of the calls that are traced. Kernel threads, and flushes, may serve anybody.
+/// Whether requests are known to be those of traced calls. Those of kernel threads, and flushes, may be for any
+/// process.
 fn is_of_traced(origin: &OriginReport) -> bool {
     matches!(
         origin.origin,
@@ -291,7 +292,8 @@ fn is_of_traced(origin: &OriginReport) -> bool {
     )
 }
 
-/// Requests that nobody slept for. `is_by_process`: those that may be of the whole machine stand below a line that says so.
+/// Prints the requests that no call waited for. `is_by_process`: those that may be of the whole machine follow a line
+/// that says so.
 fn print_not_waited(origins: &[OriginReport], is_by_process: bool, page: &mut Page) {
     let average = |ns: u64, origin: &OriginReport| rounded(ns.into(), origin.requests.into());
     let is_narrow = page.width < WIDTH;
@@ -326,7 +328,7 @@ fn print_not_waited(origins: &[OriginReport], is_by_process: bool, page: &mut Pa
     let mut rows = vec![(title.to_owned(), heading)];
     rows.extend(theirs.into_iter().map(row));
     if !others.is_empty() {
-        let of_whom = "  and of the whole machine, not only of those traced:";
+        let of_whom = "  of the whole machine, traced or not:";
         rows.push((of_whom.to_owned(), Default::default()));
     }
     rows.extend(others.into_iter().map(row));
@@ -335,20 +337,20 @@ fn print_not_waited(origins: &[OriginReport], is_by_process: bool, page: &mut Pa
 
 fn origin_name(origin: &OriginReport, is_narrow: bool) -> &'static str {
     let (name, short) = match (origin.origin, origin.is_write) {
-        (Origin::Readahead, _) => ("readahead, by those traced", "readahead"),
-        (Origin::Own, false) => ("reads, by those traced", "reads"),
-        (Origin::Own, true) => ("writes, by those traced", "writes"),
+        (Origin::Readahead, _) => ("readahead by traced tasks", "readahead"),
+        (Origin::Own, false) => ("reads by traced tasks", "reads"),
+        (Origin::Own, true) => ("writes by traced tasks", "writes"),
         (Origin::Asynchronous, false) => ("asynchronous reads", "async reads"),
         (Origin::Asynchronous, true) => ("asynchronous writes", "async writes"),
-        (Origin::Writeback, _) => ("writeback of what they wrote", "writeback"),
+        (Origin::Writeback, _) => ("writeback of their writes", "writeback"),
         (Origin::Kworker, false) => ("reads, other kworkers", "kworker reads"),
         (Origin::Kworker, true) => ("writes, other kworkers", "kworker writes"),
         (Origin::Journal, false) => ("journal reads, jbd2", "jbd2 reads"),
         (Origin::Journal, true) => ("journal writes, jbd2", "jbd2 writes"),
         (Origin::Kernel, false) => ("reads, other kernel threads", "kernel reads"),
         (Origin::Kernel, true) => ("writes, other kernel threads", "kernel writes"),
-        (_, false) => ("reads, for whoever asked", "anybody's reads"),
-        (_, true) => ("flushes, for whoever asked", "anybody's flushes"),
+        (_, false) => ("reads, owner unknown", "unowned reads"),
+        (_, true) => ("flushes, for several owners", "unowned flushes"),
     };
     if is_narrow { short } else { name }
 }
@@ -427,7 +429,7 @@ mod tests {
         }
         assert_eq!(text(unit_of(&[41_204_999]), 41_204_999), "41.20 ms");
         assert_eq!(text(unit_of(&[1_843_849_999]), 1_843_849_999), "1,843.8 ms");
-        // Of several, none becomes 0.
+        // If there are several, none becomes 0.
         assert_eq!(text(unit_of(&[41_204_999, 22_000]), 22_000), "0.02 ms");
         assert_eq!(text(unit_of(&[41_204_999, 220, 0]), 220), "0.0002 ms");
     }

@@ -1,4 +1,5 @@
-//! A report by process, file, disk or control group: which are the largest, then what each did, as it stands without `--by`.
+//! A report by process, file, disk or control group: a ranking, then the report of each group, as it is printed without
+//! `--by`.
 
 use super::family::print_families;
 use super::interval;
@@ -8,10 +9,10 @@ use crate::model::ids::Layer;
 use crate::model::report::group::{By, GroupsReport, Numbers, OthersReport, Who};
 use crate::model::report::{LayerReport, OpReport, Report};
 
-/// Columns of names, more where there is room for them.
+/// Columns of names, more if there is room.
 const NAMES: usize = 38;
 
-/// All of it but what the reader has to know before trusting it.
+/// Prints everything except what readers must know before they trust it.
 pub fn print(report: &Report, groups: &GroupsReport, options: &TextOptions, page: &mut Page) {
     let layers: Vec<Option<Layer>> = match &report.stack {
         Some(_) => vec![None],
@@ -65,7 +66,7 @@ fn many(n: u64, by: By) -> String {
     format!("{} {what}", thousands(n))
 }
 
-/// A line for each group that has calls, the others, and their sum.
+/// A line for each group with calls, one for the others, and their sum.
 fn ranking(groups: &GroupsReport, layer: Option<Layer>, page: &mut Page) {
     let named = groups.groups.iter().map(|group| (group.who.name(), &group.numbers));
     let others = groups.others.as_ref();
@@ -101,24 +102,24 @@ fn ranking(groups: &GroupsReport, layer: Option<Layer>, page: &mut Page) {
     print_table(&rows, [9, 9, 7, 8], NAMES, page);
 }
 
-/// What a reader of the table has to know.
+/// Remarks that readers of the table need.
 fn remarks(report: &Report, groups: &GroupsReport, page: &mut Page) {
     let mut all = groups.groups.iter();
-    let nobody = all.find(|group| matches!(group.who, Who::Nobody(_)));
-    if let Some(nobody) = nobody {
-        let has_calls = nobody.numbers.layers.iter().any(|(layer, _)| *layer != Layer::Blk);
-        let has_calls = has_calls || !nobody.numbers.families.is_empty();
-        let has_requests = !nobody.numbers.ops(Layer::Blk).is_empty() || !nobody.numbers.not_waited.is_empty();
+    let unowned = all.find(|group| matches!(group.who, Who::Nobody(_)));
+    if let Some(unowned) = unowned {
+        let has_calls = unowned.numbers.layers.iter().any(|(layer, _)| *layer != Layer::Blk);
+        let has_calls = has_calls || !unowned.numbers.families.is_empty();
+        let has_requests = !unowned.numbers.ops(Layer::Blk).is_empty() || !unowned.numbers.not_waited.is_empty();
         let calls = "calls that take a path, and opens that failed";
         let requests = match groups.by {
             By::File => "requests of direct I/O, of what file systems write about files, and flushes",
-            _ => "flushes, which the kernel sends for whoever asked",
+            _ => "flushes, which the kernel sends for several processes at once",
         };
         let what: Vec<&str> = [(has_calls, calls), (has_requests, requests)]
             .into_iter()
             .filter_map(|(has, what)| has.then_some(what))
             .collect();
-        page.line(&format!("{}: {}", nobody.who.name(), what.join("; ")));
+        page.line(&format!("{}: {}", unowned.who.name(), what.join("; ")));
     }
     if let Some(others) = groups.others.as_ref().filter(|others| others.no_room > 0) {
         page.line(&format!(
@@ -136,7 +137,7 @@ fn remarks(report: &Report, groups: &GroupsReport, page: &mut Page) {
     page.blank();
 }
 
-/// What all groups are printed with.
+/// What the reports of all groups have in common.
 struct Details<'a> {
     report: &'a Report,
     options: &'a TextOptions,
@@ -145,10 +146,10 @@ struct Details<'a> {
 }
 
 impl Details<'_> {
-    /// What is answered says what the columns of an interval are.
+    /// Returns the legend of an interval's columns.
     fn print(&self, name: &str, numbers: &Numbers, page: &mut Page) -> String {
         let mut explained = String::new();
-        // A name stays whole, since somebody may want to copy it.
+        // A name stays unbroken, since a user may want to copy it.
         match self.sums(numbers) {
             Some(sums) if name.chars().count() + sums.chars().count() + 2 > page.width => {
                 page.whole(name);
@@ -183,7 +184,7 @@ impl Details<'_> {
         explained
     }
 
-    /// `12,384 calls, 1.8 s, 55.9 %`; those of several layers are in the tables above.
+    /// `12,384 calls, 1.8 s, 55.9 %`; with several layers these are in the tables above.
     fn sums(&self, numbers: &Numbers) -> Option<String> {
         let &[layer] = self.layers else {
             return None;
@@ -202,7 +203,7 @@ impl Details<'_> {
     }
 }
 
-/// Whether any of a layer's calls are in a group.
+/// Whether any of a layer's calls belong to a group.
 pub fn has_calls(groups: &GroupsReport, layer: &LayerReport) -> bool {
     groups.total.sums(Some(layer.layer)).count > 0
 }

@@ -1,4 +1,4 @@
-//! A report of many, of the whole stack: a line for each family, which says where its time was.
+//! An interval of the whole stack: a line for each family that shows where its time was spent.
 
 use super::Page;
 use super::family::{average, fs_reached, is_shown_layer};
@@ -7,10 +7,10 @@ use super::number::{ColumnUnit, TIME_COLUMNS, column_units, rounded, thousands};
 use crate::model::report::Report;
 use crate::model::report::stack::{FamilyReport, RowReport};
 
-/// What stands above the rows where these are no columns.
-const LIST: &str = "where it was, %";
+/// The heading of the rows if they have no columns of their own.
+const LIST: &str = "time spent in, %";
 
-/// The lines of `families`, with the columns of `all`. What is answered says what these are.
+/// Prints the lines of `families`, with the columns of `all`. Returns the columns' legend.
 pub fn print_lines(report: &Report, all: &[FamilyReport], families: &[FamilyReport], page: &mut Page) -> String {
     let called: Vec<&FamilyReport> = families.iter().filter(|family| family.count() > 0).collect();
     if called.is_empty() {
@@ -22,25 +22,25 @@ pub fn print_lines(report: &Report, all: &[FamilyReport], families: &[FamilyRepo
         page.line(&line);
     }
     format!(
-        "(ms/s: 1,000 is one thread always inside a call; behind p99: % of that time{}{})",
+        "(ms/s: 1,000 is one thread always inside a call; after p99: % of that time{}{})",
         if table.form == Form::List { ", + the rest" } else { "" },
         table.explained().map_or_else(String::new, |words| format!("; {words}"))
     )
 }
 
-/// Rows that are shown: layers and waits that are measured.
+/// The rows to show: measured layers and waits.
 pub fn columns(all: &[FamilyReport]) -> Vec<Column> {
     let seen = fs_reached(all);
     let Some(first) = all.first() else { return Vec::new() };
     let shown = first.rows.iter().enumerate();
     let shown = shown.filter(|(_, row)| row.ns.is_some() && is_shown_layer(row, &seen));
-    let column = |(place, row): (usize, &RowReport)| Column {
-        place,
+    let column = |(index, row): (usize, &RowReport)| Column {
+        index,
         label: first.label(row),
-        is_used: all.iter().any(|family| time_in(family, place) > 0),
+        is_used: all.iter().any(|family| time_in(family, index) > 0),
         is_listed: all
             .iter()
-            .any(|family| listed(family).any(|(of_family, _)| of_family == place)),
+            .any(|family| listed(family).any(|(of_family, _)| of_family == index)),
     };
     shown.map(column).collect()
 }
@@ -48,17 +48,17 @@ pub fn columns(all: &[FamilyReport]) -> Vec<Column> {
 /// A row as a column.
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
-    /// Of the row among a family's.
-    place: usize,
+    /// Index of the row in a family's rows.
+    index: usize,
     pub label: &'static str,
-    /// Some family has time there.
+    /// Some family has time in it.
     is_used: bool,
-    /// Some family has enough of its time there to name it in a list.
+    /// Some family has enough time in it to name it in a list.
     is_listed: bool,
 }
 
-fn time_in(family: &FamilyReport, place: usize) -> u64 {
-    family.rows.get(place).and_then(|row| row.ns).unwrap_or(0)
+fn time_in(family: &FamilyReport, index: usize) -> u64 {
+    family.rows.get(index).and_then(|row| row.ns).unwrap_or(0)
 }
 
 /// A time in percent of its family's.
@@ -66,25 +66,25 @@ fn share(family: &FamilyReport, ns: u64) -> u64 {
     rounded(u128::from(ns) * 100, family.total_ns.into()).unwrap_or(0)
 }
 
-/// The rows of a family by their time, the largest first, and their parts in percent: none that is less than half a percent.
+/// A family's rows by decreasing time, with their shares in percent, without those below half a percent.
 fn listed(family: &FamilyReport) -> impl Iterator<Item = (usize, u64)> {
     let mut rows: Vec<(usize, u64)> = (0..family.rows.len())
-        .map(|place| (place, time_in(family, place)))
+        .map(|index| (index, time_in(family, index)))
         .collect();
     rows.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
-    let shares = rows.into_iter().map(|(place, ns)| (place, share(family, ns)));
+    let shares = rows.into_iter().map(|(index, ns)| (index, share(family, ns)));
     shares.filter(|(_, share)| *share > 0)
 }
 
 /// How rows are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// A column each, with its whole name.
+    /// A column each, with its full name.
     Whole,
     /// A column each, with its short name.
     Short,
-    /// By name, those of each family, as many as there is room for. Columns of fewer rows would leave out what one of the families has
-    /// most of its time in.
+    /// By name, as many for each family as fit. A smaller set of columns would hide the row in which some family spent
+    /// most of its time.
     List,
 }
 
@@ -98,7 +98,7 @@ struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// With whole names where these fit, with short ones where not; then without the columns that have no time; else with a list.
+    /// Full names if they fit, otherwise short ones, then without columns that have no time, otherwise a list.
     fn fitting(report: &'a Report, called: &'a [&'a FamilyReport], columns: Vec<Column>, width: usize) -> Self {
         let times = || {
             called.iter().flat_map(|family| {
@@ -124,7 +124,7 @@ impl<'a> Table<'a> {
         if fits(&table) {
             return table;
         }
-        // A terminal that lacks the room for one column more has the same form in each interval all the same.
+        // On a terminal that is only slightly too narrow, the layout still does not change between intervals.
         if width >= super::WIDTH {
             let all = table.columns.clone();
             table.columns.retain(|column| column.is_used);
@@ -181,7 +181,7 @@ impl<'a> Table<'a> {
         heads.collect()
     }
 
-    /// A column's heading, and how wide it is with a blank before it.
+    /// A column's heading, and its width with a blank before it.
     fn head(&self, column: &Column) -> (&'static str, usize) {
         let name = if self.form == Form::Whole {
             column.label
@@ -193,7 +193,7 @@ impl<'a> Table<'a> {
 
     fn cells(&self, family: &FamilyReport) -> String {
         let cells = self.columns.iter().map(|column| {
-            let cell = match family.rows.get(column.place).and_then(|row| row.ns) {
+            let cell = match family.rows.get(column.index).and_then(|row| row.ns) {
                 None => "-".to_owned(),
                 Some(0) => ".".to_owned(),
                 Some(ns) => share(family, ns).to_string(),
@@ -204,7 +204,7 @@ impl<'a> Table<'a> {
         cells.collect()
     }
 
-    /// `  dev 89, ext4 8 +3`: as many as there is room for, and what all others are together, where that has room, too.
+    /// `  dev 89, ext4 8 +3`: as many rows as fit, and the sum of the others where that fits, too.
     fn list(&self, family: &FamilyReport, room: usize) -> String {
         let shares: Vec<(usize, u64)> = listed(family).collect();
         let part = |(place, share): &(usize, u64)| {
@@ -304,9 +304,9 @@ mod tests {
         );
         assert_eq!(
             rows(58),
-            ["  where it was, %", "  dev 72, que 24 +4", "  sys 90, ext4 10", ""].map(str::to_owned)
+            ["  time spent in, %", "  dev 72, que 24 +4", "  sys 90, ext4 10", ""].map(str::to_owned)
         );
-        // None gives way to the sum of the others.
+        // No row is left out to make room for the sum of the others.
         assert_eq!(rows(57)[1], "  dev 72, que 24");
     }
 

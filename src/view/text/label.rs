@@ -1,12 +1,12 @@
-//! Names of rows where there is little room: at the heads of columns and in lines of slow calls.
+//! Short names of rows, for headings of columns and lines of slow calls.
 
 use crate::model::ids::NOT_SPLIT;
 
-/// What the file systems are together, where they have one column.
+/// The name of all file systems if they share one column.
 pub const FILE_SYSTEMS: &str = "fs";
 
-/// A row's name in three columns, but for file systems, and for [`NOT_SPLIT`], beside which no layer has a column. All waits
-/// and one file system have room on a terminal of 80 columns.
+/// A row's name in three columns, except for file systems, and for [`NOT_SPLIT`], which appears without columns of
+/// layers. All waits and one file system fit on a terminal of 80 columns.
 pub fn short(label: &'static str) -> &'static str {
     match label {
         "syscall" => "sys",
@@ -23,7 +23,7 @@ pub fn short(label: &'static str) -> &'static str {
     }
 }
 
-/// `dev: device, run: run queue`: those of the names that are short for another one. `None`: all are whole.
+/// `dev: device, run: run queue`: the legend of abbreviated names. `None`: no name is abbreviated.
 pub fn explained(labels: impl Iterator<Item = &'static str>) -> Option<String> {
     let words = labels.filter_map(|label| match label {
         FILE_SYSTEMS => Some("fs: file systems".to_owned()),

@@ -1,7 +1,7 @@
-//! Names that are longer than there is room for.
+//! Shortens names to the available room.
 
-/// A name in no more than `room` columns. Of a path, the first directory and the end stay: `/srv/…/base/16384/2619`. Of other
-/// names the start and the end.
+/// A name in at most `room` columns. A path keeps its first directory and its end: `/srv/…/base/16384/2619`. Other
+/// names keep their start and end.
 pub fn shortened(name: &str, room: usize) -> String {
     let length = name.chars().count();
     if length <= room {
@@ -17,11 +17,11 @@ pub fn shortened(name: &str, room: usize) -> String {
     format!("{start}…{end}")
 }
 
-/// With whole directories, where the last part of the path and something before it has room.
+/// Keeps whole directories, if the last component and something before it fit.
 fn shortened_path(name: &str, room: usize) -> Option<String> {
     let slashes = || name.char_indices().filter(|(_, c)| *c == '/').map(|(at, _)| at);
     let first = &name[..slashes().find(|at| *at > 0)?];
-    // What was cut before begins with a `…` already.
+    // A path that was shortened before begins with `…`.
     let first = if first == "…" {
         String::from("…")
     } else {
@@ -32,11 +32,11 @@ fn shortened_path(name: &str, room: usize) -> Option<String> {
     if let Some(end) = ends.find(|end| end.chars().count() <= left) {
         return Some(format!("{first}{end}"));
     }
-    // A last part that is too long keeps its end, when that is the larger part of what is shown.
+    // A last component that is too long keeps its end, if most of the room is left for it.
     (left > room / 2).then(|| format!("{first}{}", end_of(name, left)))
 }
 
-/// As much of what begins with what matters most as there is room for: `'sh -c while true; …`
+/// The beginning of a text, in at most `room` columns: `'sh -c while true; …`
 pub fn beginning(text: &str, room: usize) -> String {
     if text.chars().count() <= room {
         return text.to_owned();

@@ -1,10 +1,10 @@
-//! What the disks did while the requests waited, a line for each whose requests were served.
+//! What the disks served while the requests waited, with a line for each process.
 
 use super::number::{BYTE_COLUMNS, TIME_COLUMNS, column_units, percent, thousands};
 use super::{NAMES, Page, counted, print_table};
 use crate::model::report::neighbour::{Neighbour, Neighbours};
 
-/// Others that have a line of their own.
+/// Other processes that have a line of their own.
 const SHOWN: usize = 5;
 
 pub fn print(neighbours: &Neighbours, page: &mut Page) {
@@ -55,7 +55,7 @@ pub fn print(neighbours: &Neighbours, page: &mut Page) {
     print_parts(whole, &parts, page);
 }
 
-/// What a disk did in a part of the time.
+/// What a disk did for some of the time.
 struct Part {
     name: String,
     ns: u64,
@@ -84,11 +84,11 @@ fn print_parts(whole: u64, parts: &[Part], page: &mut Page) {
     print_table(&rows, [9, 8, 8, 7], NAMES, page);
 }
 
-/// `rsync (PID 991)`; a kernel thread as `ps` has it: `[jbd2/sda1-8] (PID 211)`
+/// `rsync (PID 991)`; a kernel thread as shown by `ps`: `[jbd2/sda1-8] (PID 211)`
 fn name(other: &Neighbour) -> String {
     match (other.pid, &other.comm) {
         (Some(pid), Some(comm)) if other.is_kernel_thread => format!("[{comm}] (PID {pid})"),
         (Some(pid), Some(comm)) => format!("{comm} (PID {pid})"),
-        _ => "somebody, not known who".to_owned(),
+        _ => "an unknown process".to_owned(),
     }
 }

@@ -1,4 +1,5 @@
-//! What is said once, after the banner, because it does not change while a run lasts; and what an interval has beside its numbers.
+//! Notes printed once, after the banner, because they do not change during a run, and the line that follows an
+//! interval's numbers.
 
 use std::collections::BTreeSet;
 
@@ -11,26 +12,26 @@ use crate::view::text::number::thousands;
 
 /// Notes that have been printed.
 #[derive(Debug, Default)]
-pub struct Said(BTreeSet<String>);
+pub struct Printed(BTreeSet<String>);
 
-impl Said {
-    /// Those that a report has. A run begins with one that has no numbers.
+impl Printed {
+    /// The notes of a report. A run begins with a report without numbers.
     #[must_use]
     pub fn of(report: &Report) -> Self {
-        let mut said = Self::default();
+        let mut printed = Self::default();
         for layer in &report.layers {
             let name = layer.layer.name();
-            layer.hooks.iter().for_each(|hook| said.add(&[name, hook.name()]));
-            layer.queue_from.iter().for_each(|from| said.add(&[name, from]));
-            layer.warnings.iter().for_each(|warning| said.add(&[name, warning]));
+            layer.hooks.iter().for_each(|hook| printed.add(&[name, hook.name()]));
+            layer.queue_from.iter().for_each(|from| printed.add(&[name, from]));
+            layer.warnings.iter().for_each(|warning| printed.add(&[name, warning]));
         }
-        report.warnings.iter().for_each(|warning| said.add(&[warning]));
-        said.add_not_measured(report);
-        said
+        report.warnings.iter().for_each(|warning| printed.add(&[warning]));
+        printed.add_not_measured(report);
+        printed
     }
 
-    /// Takes the notes out of a report that have been printed. What is not measured since a layer was detached counts as printed
-    /// from now on; a warning about a span is about that span alone.
+    /// Removes notes from a report that have been printed. What is not measured since a layer was detached counts as
+    /// printed from now on; a warning about a span concerns that span only.
     pub fn take_from(&mut self, report: &mut Report) {
         let before = std::mem::take(self);
         let is_new = |words: &[&str]| !before.0.contains(&key(words));
@@ -65,10 +66,10 @@ fn key(words: &[&str]) -> String {
     words.join("\n")
 }
 
-/// Whose the rows of the whole stack are, beside the layers.
+/// The key for rows of the whole stack, in addition to the layers.
 const STACK: &str = "";
 
-/// All that is not measured, and at which layer.
+/// Everything that is not measured, with its layer.
 fn all_missing(report: &Report) -> impl Iterator<Item = (&'static str, &NotMeasured)> {
     let rows = report.stack.iter().flat_map(|stack| &stack.not_measured);
     let layers = report.layers.iter();
@@ -81,8 +82,8 @@ fn all_missing(report: &Report) -> impl Iterator<Item = (&'static str, &NotMeasu
     rows.map(|missing| (STACK, missing)).chain(parts)
 }
 
-/// The notes of a report without numbers, as they stand after the banner. Layers of which nothing is measured are in the banner.
-/// `width`: columns of the terminal; `None` where it is none.
+/// The notes of a report without numbers, printed after the banner. Layers of which nothing is measured are in the
+/// banner. `width`: columns of the terminal; `None` if it is not one.
 #[must_use]
 pub fn notes(report: &Report, width: Option<usize>) -> String {
     let mut page = Page::new(width);
@@ -144,8 +145,8 @@ fn not_measured(layer: &LayerReport, missing: &NotMeasured) -> String {
     format!("not measured: {} at {} ({})", missing.what, layer.layer, missing.reason)
 }
 
-/// What is remarkable in an interval, in one line; `None`: nothing is. Notes that have been printed are not in the report any more.
-/// `errors`: calls that failed are.
+/// What deserves attention in an interval, in one line; `None`: nothing. Notes that have been printed are no longer in
+/// the report. `errors`: include failed calls.
 pub fn changes(report: &Report, errors: bool) -> Option<String> {
     let mut parts = Vec::new();
     for layer in &report.layers {
@@ -153,7 +154,7 @@ pub fn changes(report: &Report, errors: bool) -> Option<String> {
             1 => part,
             _ => format!("{}: {part}", layer.layer),
         };
-        // Of the whole stack, these are the calls that failed.
+        // For the whole stack, errors are those of system calls.
         let is_stack = report.stack.is_some();
         if errors && (!is_stack || layer.layer == Layer::Syscall) {
             let failed: Vec<String> = (layer.ops.iter().filter(|op| op.error_count() > 0))
@@ -167,8 +168,8 @@ pub fn changes(report: &Report, errors: bool) -> Option<String> {
         let seen = (!is_stack || layer.layer == Layer::Blk).then(|| samples(layer));
         if let Some(lost) = losses(layer, seen) {
             parts.push(of(lost
-                .trim_end_matches(" Times are low by them.")
-                .trim_end_matches(" Times are low by it.")
+                .trim_end_matches(" Times do not include them.")
+                .trim_end_matches(" Times do not include it.")
                 .trim_end_matches('.')
                 .to_owned()));
         }
@@ -288,9 +289,9 @@ mod tests {
 
     #[test]
     fn a_note_is_printed_once() {
-        let mut said = Said::of(&report());
+        let mut printed = Printed::of(&report());
         let mut quiet = report();
-        said.take_from(&mut quiet);
+        printed.take_from(&mut quiet);
         assert_eq!(changes(&quiet, true), None);
         assert!(quiet.layers.iter().all(|layer| layer.hooks.is_empty()));
 
@@ -301,14 +302,14 @@ mod tests {
             report
         };
         let mut first = change();
-        said.take_from(&mut first);
+        printed.take_from(&mut first);
         assert_eq!(
             changes(&first, true).as_deref(),
             Some("not measured: everything at syscall (detached); warning: 3 child processes were not followed")
         );
-        // Three more in another span are no repetition.
+        // Three more in a later span are not a repetition.
         let mut second = change();
-        said.take_from(&mut second);
+        printed.take_from(&mut second);
         assert_eq!(
             changes(&second, true).as_deref(),
             Some("warning: 3 child processes were not followed")
@@ -318,7 +319,7 @@ mod tests {
     #[test]
     fn an_interval_has_its_trouble_in_one_line() {
         let mut report = report();
-        Said::of(&report).take_from(&mut report);
+        Printed::of(&report).take_from(&mut report);
         report.layers[0].ops[0].errors = vec![(5, 2), (11, 1)];
         report.layers[1].ops[0].errors = vec![(5, 2)];
         report.layers[2].losses = vec![Loss {

@@ -1,5 +1,5 @@
-//! Reports of a run, a line each, as `vmstat` has them: of the whole stack all calls together and where their time was, of layers
-//! how many calls each had and how long they took.
+//! Reports as one line each, like `vmstat`: for the whole stack all calls together and where their time was spent, for
+//! layers the number of calls and their latency.
 
 use super::label::{self, FILE_SYSTEMS, short as short_label};
 use super::number::{ColumnUnit, rounded, short, thousands};
@@ -10,7 +10,7 @@ use crate::model::report::stack::{FamilyReport, RowReport, StackReport};
 use crate::model::report::{LayerReport, OpReport, Report};
 use crate::view::Screen;
 
-/// What times of a call are in, in every line.
+/// The unit of a call's times, in every line.
 const EACH: ColumnUnit = ColumnUnit {
     name: "us",
     size: 1_000,
@@ -19,20 +19,20 @@ const EACH: ColumnUnit = ColumnUnit {
 const AVERAGE: &str = "avg us";
 const P99: &str = "p99 us";
 
-/// The lines of a run.
+/// Prints the lines of a run.
 #[derive(Debug, Default)]
 pub struct OneLine {
     heading: Vec<String>,
-    /// Lines since the heading, and with it.
+    /// Lines since the heading, including it.
     since: usize,
 }
 
 impl OneLine {
-    /// The next line; with the heading where it is the first one, where that changes, and on each new screen. What is remarkable about a
-    /// report follows in one more.
+    /// The next line, preceded by the heading if it is the first one, if the heading changes, and on each new screen. A
+    /// line with what deserves attention may follow.
     pub fn next(&mut self, report: &Report, screen: Screen) -> String {
         let (heading, line) = table(report, screen.width.unwrap_or(WIDTH));
-        // Calls that fail are usual, and would have a line of each interval.
+        // Failed calls are common, and would add a line to each interval.
         let changes = notes::changes(report, false);
         let lines: Vec<String> = [Some(line), changes].into_iter().flatten().collect();
         let is_full = screen.height.is_some_and(|height| self.since + lines.len() >= height);
@@ -48,7 +48,7 @@ impl OneLine {
     }
 }
 
-/// A heading, and the line of a report below it.
+/// A heading and a report's line.
 fn table(report: &Report, width: usize) -> (Vec<String>, String) {
     match &report.stack {
         Some(stack) => {
@@ -88,7 +88,7 @@ fn quantile(histogram: &Histogram, extremes: Option<(u64, u64)>) -> String {
     histogram.quantile(0.99, extremes).map_or_else(|| "-".to_owned(), each)
 }
 
-/// A column of rows.
+/// One row, or several, as a column.
 #[derive(Debug, Clone, Copy)]
 enum Column {
     One(Row),
@@ -118,7 +118,7 @@ impl Column {
     }
 }
 
-/// The columns that are measured, and their whole names.
+/// The measured columns, with their full names.
 fn columns(stack: &StackReport) -> Vec<(&'static str, Column)> {
     let is_split = stack.families.iter().any(FamilyReport::is_split);
     let is_measured = |column: &Column| {
@@ -132,7 +132,7 @@ fn columns(stack: &StackReport) -> Vec<(&'static str, Column)> {
     ROWS.into_iter().filter(is_measured).map(named).collect()
 }
 
-/// What the columns are, for those who have not seen them.
+/// The legend of the columns.
 #[must_use]
 pub fn explained(stack: &StackReport) -> String {
     let words = label::explained(columns(stack).iter().map(|(name, _)| *name));
@@ -140,7 +140,7 @@ pub fn explained(stack: &StackReport) -> String {
     format!("ms/s: 1,000 is one thread always inside a call; then come % of that time{words}")
 }
 
-/// All calls together, and the part of their time that is in each row; in a narrow terminal with less before that.
+/// The numbers of all calls together, and the share of time in each row; on a narrow terminal with fewer of the former.
 fn stack_line(report: &Report, stack: &StackReport, width: usize) -> (String, String) {
     let called: Vec<&FamilyReport> = stack.families.iter().filter(|family| family.count() > 0).collect();
     let calls = called.iter().map(|family| family.count()).fold(0, u64::saturating_add);
@@ -199,16 +199,16 @@ fn stack_line(report: &Report, stack: &StackReport, width: usize) -> (String, St
     form(forms.iter().find(fits).unwrap_or(&forms[3]))
 }
 
-/// The numbers before the rows, and the names of these.
+/// The numbers before the rows, and how rows are named.
 type Form = (&'static [&'static str], fn(&'static str) -> &'static str);
 
-/// The columns of each layer, as many as there is room for.
+/// The columns of each layer; the first set that fits is used.
 const FORMS: [&[&str]; 3] = [&["call/s", AVERAGE, P99], &["call/s", AVERAGE], &[AVERAGE]];
-/// Columns of a number of a layer, with a blank before it.
+/// Width of a layer's number, with a blank before it.
 const CELL: usize = 8;
 const TIME: usize = 8;
 
-/// How many calls each layer had in a second, and how long they took.
+/// The calls per second of each layer, and their latency.
 fn layer_line(report: &Report, width: usize) -> (Vec<String>, String) {
     let fits = |form: &&&[&str]| TIME + report.layers.len() * (form.len() * CELL + 1) <= width;
     let form = FORMS.iter().find(fits).unwrap_or(&FORMS[FORMS.len() - 1]);
@@ -236,7 +236,7 @@ fn layer_line(report: &Report, width: usize) -> (Vec<String>, String) {
     (vec![names, head], line)
 }
 
-/// `------ vfs ------`; above one column the name alone.
+/// `------ vfs ------`; above a single column only the name.
 fn rule(name: &str, width: usize) -> String {
     if width < CELL {
         return name.to_owned();
@@ -424,7 +424,7 @@ mod tests {
                 .collect();
             text.iter().map(|text| text.lines().count() == 3).collect::<Vec<_>>()
         };
-        // Two lines of heading and two of reports; the fifth line of a terminal is where the cursor is.
+        // Two lines of heading and two of reports; the cursor is on the fifth line of the terminal.
         assert_eq!(headings(Some(5)), [true, false, true, false, true, false, true]);
         assert_eq!(headings(None), [true, false, false, false, false, false, false]);
         let mut lines = OneLine::default();

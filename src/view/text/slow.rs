@@ -1,4 +1,4 @@
-//! Slow calls, a line each: when, how long, who, what, where its time went, and in which file.
+//! Slow calls, one per line: when, how long, who, what, where its time was spent, and on which file.
 
 use std::io;
 
@@ -13,55 +13,55 @@ use crate::model::report::slow::{LeftOut, SlowCall, SlowRow};
 use crate::printable::printable;
 use crate::view::errno::errno_name;
 
-/// Terminals of fewer columns have no room for thread, offset and size, nor for more than the first row.
+/// Narrower terminals show no thread, offset and size, and only the largest row.
 const WIDE: usize = 160;
-/// Those of still fewer have none for the time of day.
+/// Even narrower ones show no time of day.
 const NARROW: usize = 80;
-/// Of a file's name, as much is shown at least.
+/// Minimum width of a file's name.
 const LEAST: usize = 9;
-/// Times of calls, one below the other, are in milliseconds, to the microsecond.
+/// Times of calls are in milliseconds with three decimals, so that they are aligned.
 const TOTAL: ColumnUnit = ColumnUnit {
     name: "ms",
     size: 1_000_000,
     decimals: 3,
 };
-/// Rows that are shown, the largest first, each of at least this part of the call, in percent.
+/// The largest rows are shown, each with at least this share of the call, in percent.
 const ROWS: usize = 3;
-/// Columns of these in the wide form.
+/// Width of these in the wide layout.
 const OF_ROWS: usize = 48;
 const SMALL: u128 = 1;
 
-/// What stands above the lines. `width`: columns of the terminal; `None` where it is none, and nothing is cut.
+/// Prints the headings. `width`: columns of the terminal; `None` if it is not one, and nothing is cut.
 ///
 /// # Errors
 ///
-/// What writing to `out` fails with.
+/// Any error from writing to `out`.
 pub fn print_heading(width: Option<usize>, out: &mut impl io::Write) -> io::Result<()> {
     let total = format!("TOTAL {}", TOTAL.name);
     let line = match width.filter(|width| *width < WIDE) {
         None => wide(
             width,
-            ["TIME", &total, "OP", "PROCESS", "OFFSET", "BYTES", "WHERE IT WAS"],
+            ["TIME", &total, "OP", "PROCESS", "OFFSET", "BYTES", "TIME SPENT IN"],
         ),
-        Some(width) => narrow(width, ["TIME", &total, "OP", "PROCESS", "WHERE IT WAS"]),
+        Some(width) => narrow(width, ["TIME", &total, "OP", "PROCESS", "TIME SPENT IN"]),
     };
     out.write_all(format!("{line}FILE\n").as_bytes())
 }
 
-/// One call.
+/// Prints one call.
 ///
 /// # Errors
 ///
-/// What writing to `out` fails with.
+/// Any error from writing to `out`.
 pub fn print(call: &SlowCall, zone: Offset, width: Option<usize>, out: &mut impl io::Write) -> io::Result<()> {
     out.write_all(format!("{}\n", line(call, width, zone)).as_bytes())
 }
 
-/// Calls that have no line.
+/// Prints the number of calls without a line.
 ///
 /// # Errors
 ///
-/// What writing to `out` fails with.
+/// Any error from writing to `out`.
 pub fn print_left_out(left_out: LeftOut, width: Option<usize>, out: &mut impl io::Write) -> io::Result<()> {
     let calls = left_out.sum();
     let more = if calls == 1 { "call" } else { "calls" };
@@ -74,24 +74,24 @@ pub fn print_left_out(left_out: LeftOut, width: Option<usize>, out: &mut impl io
     out.write_all(page.text.as_bytes())
 }
 
-/// `2 beyond 1,000 in a second, 1 for want of room`
+/// `2 beyond 1,000 in a second, 1 for lack of room`
 pub fn why(left_out: LeftOut) -> String {
     let most = thousands(crate::model::abi::SLOW_PER_SECOND.into());
     let reasons = [
         (left_out.limited, format!("beyond {most} in a second")),
-        (left_out.no_room, "for want of room".to_owned()),
+        (left_out.no_room, "for lack of room".to_owned()),
     ];
     let reasons = reasons.iter().filter(|(n, _)| *n > 0);
     let reasons: Vec<String> = reasons.map(|(n, why)| format!("{} {why}", thousands(*n))).collect();
     reasons.join(", ")
 }
 
-/// Columns of an operation and of a process. Where nothing is cut, there is room for the longest: the name of a thread and two numbers.
+/// Widths of an operation and of a process. Without a terminal, the longest thread name with two numbers fits.
 const OP: (usize, usize) = (10, 17);
 const PROCESS: (usize, usize) = (20, 31);
 
-/// No cell of a terminal's line pushes the next one out of its column. The columns of names grow by a quarter each of what the terminal is
-/// wider.
+/// A terminal's cells are cut to the width of their column. On a wider terminal the columns of names get a quarter of
+/// the additional width each.
 fn wide(width: Option<usize>, [time, total, op, process, offset, bytes, rows]: [&str; 7]) -> String {
     let room =
         |(least, most): (usize, usize)| width.map_or(most, |width| (least + width.saturating_sub(WIDE) / 4).min(most));
@@ -105,23 +105,23 @@ fn wide(width: Option<usize>, [time, total, op, process, offset, bytes, rows]: [
     format!("{time:<12} {total:>9} {op} {process} {offset:>13} {bytes:>11}  {rows:<OF_ROWS$} ")
 }
 
-/// Columns of the row with most of a call's time.
-fn of_guilty(width: usize) -> usize {
+/// Width of the row with most of a call's time.
+fn of_largest(width: usize) -> usize {
     if width >= NARROW { 17 } else { 15 }
 }
 
-/// No cell is wider than its column: what goes on a line fits on it.
+/// Cells are cut to the width of their column, so a call fits on one line.
 fn narrow(width: usize, [time, total, op, process, rows]: [&str; 5]) -> String {
     let has_time = width >= NARROW;
-    // A third of what a wider terminal has more is the processes', the rest the files'.
+    // A third of the additional width goes to processes, the rest to files.
     let of_process = (13 + width.saturating_sub(NARROW) / 3).min(23);
     let time = if has_time { format!("{time:<8} ") } else { String::new() };
-    let [op, process, rows] = [(op, 10), (process, of_process), (rows, of_guilty(width))]
+    let [op, process, rows] = [(op, 10), (process, of_process), (rows, of_largest(width))]
         .map(|(cell, room)| format!("{:<room$}", shortened(cell, room)));
     format!("{time}{total:>9} {op} {process} {rows} ")
 }
 
-/// A call's line, in the zone's time of day.
+/// A call's line, with the time of day in this time zone.
 fn line(call: &SlowCall, width: Option<usize>, zone: Offset) -> String {
     let ended = zone.to_datetime(call.ended);
     let total = TOTAL.number(call.total_ns);
@@ -155,11 +155,11 @@ fn line(call: &SlowCall, width: Option<usize>, zone: Offset) -> String {
             )
         }
         Some(width) => {
-            let guilty = rows
+            let largest = rows
                 .first()
-                .map_or_else(|| "-".to_owned(), |row| guilty(call, row, of_guilty(width)));
+                .map_or_else(|| "-".to_owned(), |row| largest_row(call, row, of_largest(width)));
             let time = ended.strftime("%H:%M:%S").to_string();
-            narrow(width, [&time, &total, call.op.name(), &process, &guilty])
+            narrow(width, [&time, &total, call.op.name(), &process, &largest])
         }
     };
     let start = printable(&start);
@@ -172,7 +172,7 @@ fn line(call: &SlowCall, width: Option<usize>, zone: Offset) -> String {
 }
 
 /// `*device 98 %`
-fn guilty(call: &SlowCall, row: &SlowRow, room: usize) -> String {
+fn largest_row(call: &SlowCall, row: &SlowRow, room: usize) -> String {
     let form = |label: &str| format!("*{label} {}", share(row.ns, call.total_ns));
     let whole = form(narrow_label(call, row));
     if whole.chars().count() <= room {
@@ -182,7 +182,7 @@ fn guilty(call: &SlowCall, row: &SlowRow, room: usize) -> String {
     }
 }
 
-/// A row's name but for the one that is longer than there is room for anywhere.
+/// A row's short name if its full name never fits.
 fn narrow_label(call: &SlowCall, row: &SlowRow) -> &'static str {
     match call.label(row) {
         NOT_SPLIT => short(NOT_SPLIT),
@@ -190,17 +190,16 @@ fn narrow_label(call: &SlowCall, row: &SlowRow) -> &'static str {
     }
 }
 
-/// `*device 18.2 ms 97 %, ext4 2 %`: the guilty one first, and marked. As many as the column has room for, with whole names
-/// where these fit.
+/// `*device 18.2 ms 97 %, ext4 2 %`: the largest first, and marked. As many as fit, with full names if possible.
 fn rows_shown(call: &SlowCall, rows: &[SlowRow]) -> String {
     let is_shown =
-        |(place, row): &(usize, &SlowRow)| *place == 0 || u128::from(row.ns) * 100 >= u128::from(call.total_ns) * SMALL;
+        |(index, row): &(usize, &SlowRow)| *index == 0 || u128::from(row.ns) * 100 >= u128::from(call.total_ns) * SMALL;
     let text = |most: usize, label: &dyn Fn(&SlowRow) -> &'static str| {
         let shown = rows.iter().take(most).enumerate().filter(is_shown);
         let shown: Vec<String> = shown
-            .map(|(place, row)| {
+            .map(|(index, row)| {
                 let (label, share) = (label(row), share(row.ns, call.total_ns));
-                match place {
+                match index {
                     0 => format!("*{label} {} {share}", time_each(row.ns)),
                     _ => format!("{label} {share}"),
                 }
@@ -212,14 +211,14 @@ fn rows_shown(call: &SlowCall, rows: &[SlowRow]) -> String {
     let narrow = (1..=ROWS).rev().map(|most| text(most, &|row| narrow_label(call, row)));
     let mut forms = std::iter::once(whole).chain(narrow);
     let fits = |form: &String| form.chars().count() <= OF_ROWS;
-    // The first row alone is narrower than that.
+    // The largest row alone always fits.
     forms
         .find(fits)
         .filter(|form| !form.is_empty())
         .unwrap_or_else(|| "-".to_owned())
 }
 
-/// A part in whole percent. A whole that is shared has no `100 %`.
+/// A share in whole percent, below `100 %` unless there is only one part.
 fn share(ns: u64, total_ns: u64) -> String {
     match super::number::rounded(u128::from(ns) * 100, total_ns.into()) {
         Some(100) if ns < total_ns => "99 %".to_owned(),
@@ -342,7 +341,7 @@ mod tests {
             let line = line(&call, width, Offset::UTC);
             let file = heading.trim_end().strip_suffix("FILE").map(columns);
             assert_eq!(line.strip_suffix('#').map(columns), file, "{heading}{line}");
-            // The last digits of its number tell one thread from another.
+            // The last digits of a thread's number distinguish it from others.
             let is_wide = width.is_none_or(|width| width >= WIDE);
             assert!(!is_wide || line.contains("4194302"), "{line}");
             let name = if width == Some(60) { "*oIO 85 %" } else { "*others' I/O" };

@@ -1,4 +1,5 @@
-//! The whole stack's view: verdicts first, then each family of calls, and what has to be known of it all.
+//! The report of the whole stack: verdicts first, then each family of calls, and finally what readers must know about
+//! it.
 
 use super::family::{by_time, print_families, sum_of};
 use super::number::{rounded, share, thousands, time_each, time_sum};
@@ -8,10 +9,11 @@ use crate::model::report::slow::SlowReport;
 use crate::model::report::stack::{FamilyReport, StackReport, Unbalanced};
 use crate::model::report::{LayerReport, Report};
 
-/// What did not go in pairs is reported from this part of the calls on, in parts of a thousand: rows are exact to as much.
+/// Unpaired entries and returns are reported from this share of calls on, in parts per thousand: rows are about as
+/// exact.
 const UNBALANCED: u128 = 1;
 
-/// The whole report.
+/// Prints the whole report.
 pub fn print(report: &Report, stack: &StackReport, options: &TextOptions, page: &mut Page) {
     let called = by_time(&stack.families);
     page.line(&opening(&called, sum_of(&called), report));
@@ -47,7 +49,7 @@ pub fn print(report: &Report, stack: &StackReport, options: &TextOptions, page: 
     print_trouble(report, stack, options, page);
 }
 
-/// How many of the calls were slow, and what else has to be known of them.
+/// Prints how many of the calls were slow, and what readers must know about them.
 pub fn print_slow(report: &Report, stack: &StackReport, slow: SlowReport, options: &TextOptions, page: &mut Page) {
     let calls = stack.families.iter().map(FamilyReport::count);
     let calls = calls.fold(0, u64::saturating_add);
@@ -63,7 +65,7 @@ pub fn print_slow(report: &Report, stack: &StackReport, slow: SlowReport, option
     print_trouble(report, stack, options, page);
 }
 
-/// One line per family: for those who watch.
+/// Prints one line per family, for an interval.
 pub fn print_interval(report: &Report, stack: &StackReport, options: &TextOptions, page: &mut Page) {
     let explained = interval::print_lines(report, &stack.families, &stack.families, page);
     if options.is_first && !explained.is_empty() {
@@ -95,7 +97,7 @@ fn opening(called: &[&FamilyReport], total: u64, report: &Report) -> String {
     format!("{} took {}{inside}.", counted(calls, "I/O call"), time_sum(total))
 }
 
-/// Everything the reader must know before trusting the rows above.
+/// Prints everything that readers must know before they trust the rows above.
 fn print_trouble(report: &Report, stack: &StackReport, options: &TextOptions, page: &mut Page) {
     if let Some(slow) = stack.slow.filter(|slow| slow.left_out.sum() > 0) {
         page.line(&format!(
@@ -130,7 +132,7 @@ fn print_trouble(report: &Report, stack: &StackReport, options: &TextOptions, pa
         }
     }
     for layer in &report.layers {
-        // Of calls there are families. The functions inside them have rows, and only some need to be counted.
+        // Calls are counted by family. Functions below them have rows, and counts only if those are needed.
         let seen = if layer.layer == Layer::Syscall {
             Some(sum(stack.families.iter().map(FamilyReport::count)))
         } else {
@@ -155,7 +157,7 @@ fn print_trouble(report: &Report, stack: &StackReport, options: &TextOptions, pa
     }
 }
 
-/// `5.87 %: 1,214 in 20,685 calls`; `None` where it is too few to matter.
+/// `5.87 %: 1,214 in 20,685 calls`; `None` if it is negligible.
 pub fn unbalanced_share(unbalanced: Unbalanced, calls: u64, always: bool) -> Option<String> {
     let all = unbalanced.sum();
     let matters = always || u128::from(all) * 1000 >= u128::from(calls) * UNBALANCED;

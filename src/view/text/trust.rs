@@ -1,10 +1,10 @@
-//! What tells how far a report can be trusted: its last line, and with `--verbose` what the kernel counted of each probe.
+//! How far a report can be trusted: its last line, and with `--verbose` the kernel's statistics of each probe.
 
 use super::number::{length as span, share, thousands};
 use super::{Page, TextOptions, counted, print_warnings};
 use crate::model::report::{LayerReport, Probe, Report, Runs, nanoseconds};
 
-/// Prints the last line, and before it what is known of probes that serve no layer alone.
+/// Prints the last line, and before it the statistics of probes shared by layers.
 pub fn print(report: &Report, options: &TextOptions, page: &mut Page) {
     if options.verbose {
         for probe in report.probes.iter().filter(|probe| probe.layer.is_none()) {
@@ -12,14 +12,14 @@ pub fn print(report: &Report, options: &TextOptions, page: &mut Page) {
         }
     }
     if let Some(reason) = &report.cost.no_runs {
-        let warning = format!("what the probes cost is not measured: {reason}");
+        let warning = format!("the cost of the probes is not measured: {reason}");
         print_warnings(&[warning], page);
     }
     page.blank();
     page.line(&verdict(report));
 }
 
-/// With `--verbose`: a layer's probes, and of which ops its lost samples are.
+/// With `--verbose`: a layer's probes, and the lost samples by op.
 pub fn print_probes<'a>(
     layer: &LayerReport,
     probes: impl Iterator<Item = &'a Probe>,
@@ -85,7 +85,7 @@ fn verdict(report: &Report) -> String {
     };
     let length = nanoseconds(report.length);
     let process = nanoseconds(report.cost.process);
-    // The probes' part is never taken for nothing where it was not measured.
+    // If the cost of the probes was not measured, it is not shown as 0.
     let probes = report
         .probes_cost()
         .map_or_else(String::new, |runs| format!(" {}", share(runs.ns, length)));

@@ -84,7 +84,7 @@ fn bare(guest: &Guest) -> Result<(), String> {
     workload.finish()?;
     let report = tool.written()?;
     let said: String = report.split_whitespace().collect::<Vec<_>>().join(" ");
-    if said.contains("whether tasks are preempted inside the kernel is not known") && said.contains("can lose calls") {
+    if said.contains("cannot tell whether this kernel is preemptible") && said.contains("can lose calls") {
         Ok(())
     } else {
         Err(format!("nothing of it is said:\n{report}"))

@@ -48,7 +48,7 @@ const CACHED: [(&str, u64); 3] = [(EXT4, 101), (XFS, 57), (TMPFS, 31)];
 const DIRECT: u64 = 13;
 const MINUTE: Duration = Duration::from_secs(60);
 const NOT_MEASURED: &str = "not measured: ";
-const SOURCE: &str = "ext4 files of a shared function are told by ";
+const SOURCE: &str = "ext4 files in a shared function are recognised by ";
 
 /// What the tool makes of reads on three file systems.
 fn trace_reads(guest: &Guest, options: &[&str]) -> Result<Traced, String> {
@@ -98,7 +98,7 @@ fn counted(traced: &Traced, reads: u64) -> Result<(), String> {
 /// Those of a layer have room, those of three have none.
 fn looked_up(guest: &Guest) -> Result<(), String> {
     let steps = steps(DIRECT)?;
-    for (layers, place) in [("ext4", "one value"), ("syscall,vfs,ext4", "elements of a table")] {
+    for (layers, place) in [("ext4", "a single value"), ("syscall,vfs,ext4", "array elements")] {
         let mut arguments = vec!["-T", layers, "-S", "--", "/init"];
         arguments.extend(steps.iter().map(String::as_str));
         let traced = trace(guest, &arguments)?;
@@ -212,18 +212,18 @@ fn wrong_vmlinux(guest: &Guest) -> Result<(), String> {
     let why = if is_module(guest) {
         "ext4 is a module here: its symbols are not in vmlinux"
     } else {
-        "has no symbol 'ext4_file_operations': take one that is not stripped"
+        "has no symbol 'ext4_file_operations': use one that is not stripped"
     };
     falls_back(guest, &options, &[magic, why])?;
 
     kernel.write_vmlinux(kernel.offset(), true, &other)?;
-    falls_back(guest, &options, &[magic, "/tmp/vmlinux is of another kernel"])?;
+    falls_back(guest, &options, &[magic, "/tmp/vmlinux belongs to another kernel"])?;
 
     fs::write(VMLINUX, "MZ").map_err(|e| format!("{VMLINUX}: {e}"))?;
     falls_back(
         guest,
         &options,
-        &[magic, "/tmp/vmlinux is no uncompressed 64-bit vmlinux"],
+        &[magic, "/tmp/vmlinux is not an uncompressed 64-bit vmlinux"],
     )
 }
 

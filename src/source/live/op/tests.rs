@@ -1,5 +1,5 @@
-//! From calls to printed numbers: the kernel side's own counting, compiled for this machine, and ours on top of it, held
-//! against the calls themselves.
+//! From calls to printed numbers: the kernel side's counting code, compiled for this machine, and the user side's on
+//! top of it, checked against the calls themselves.
 
 #[path = "../../../../tests/kernel_side/compile.rs"]
 mod compile;
@@ -39,14 +39,14 @@ struct Call {
 /// `tests/kernel_side/record.c`, compiled once.
 static RECORDER: LazyLock<PathBuf> = LazyLock::new(|| compile::compile("record", env!("OUT_DIR")));
 
-/// What the kernel side has counted after these calls, CPU by CPU.
+/// The kernel side's counters after these calls, CPU by CPU.
 fn record(calls: &[Call], cpus: u32, unit_ns: u32) -> Vec<op_stats> {
     let (counters, _) = record_in(calls, cpus, unit_ns, false, false);
     let epoch = calls.last().map_or(FIRST, |call| call.epoch);
     let readings = |counters: &[op_stats]| -> Vec<_> { counters.chunks(1).map(|cpu| reading(cpu, epoch)).collect() };
     let is_one_epoch = calls.iter().all(|call| call.epoch == FIRST);
     let may_have_bins = calls.iter().all(|call| call.moves_bytes);
-    // Where there is to be one report, as where more might follow; and where usual calls have bins.
+    // With a single report and with several, and with bins for usual calls.
     for (one_epoch, bins) in [(true, false), (true, true), (false, true)] {
         if (one_epoch && !is_one_epoch) || (bins && !may_have_bins) {
             continue;
@@ -93,15 +93,15 @@ fn decode<T: plain::Plain + Default>(bytes: &[u8]) -> Vec<T> {
     bytes.chunks_exact(size_of::<T>()).map(decoded).collect()
 }
 
-/// All CPUs of it.
+/// The sum over all CPUs.
 fn reading(cpus: &[op_stats], epoch: u64) -> OpCounters {
     let mut merged = OpCounters::default();
     cpus.iter().for_each(|cpu| add(&mut merged, cpu, epoch));
     merged
 }
 
-/// Times of all sizes up to 2^54 ns, which is 208 days: even, over many powers of two, close together, at the end of the
-/// scale. The kernel side's totals have room for 584 years of them.
+/// Times of all sizes up to 2^54 ns, which is 208 days: uniform, over many powers of two, close together, at the end of
+/// the scale. The kernel side's totals have room for 584 years of them.
 fn time() -> BoxedStrategy<u64> {
     prop_oneof![
         4 => (10_u32..64, any::<u64>()).prop_map(|(shift, bits)| bits >> shift),
@@ -118,7 +118,7 @@ fn times() -> BoxedStrategy<Vec<u64>> {
     prop_oneof![vec(time(), 1..400), alike].boxed()
 }
 
-/// Bytes, and errors of no more kinds than a CPU has places for.
+/// Byte counts, and errors of no more kinds than a CPU has slots for.
 fn value() -> BoxedStrategy<i64> {
     prop_oneof![
         4 => 0_i64..1 << 20,
@@ -171,41 +171,41 @@ fn text(report: &Report, unit: Unit) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// The smallest of the sorted times that at least so many percent do not exceed; `None` where too few can tell.
+/// The smallest of the sorted times that at least this percentage does not exceed; `None` if there are too few.
 fn exact_quantile(sorted: &[u64], percent: usize) -> Option<u64> {
     let enough = sorted.len() * (100 - percent) >= 100;
     enough.then(|| sorted[(sorted.len() * percent).div_ceil(100).max(1) - 1])
 }
 
-/// Whether what was told of a time is it, or less than an eighth of it away. In the last step it is a lower bound.
-fn is_within_a_step(told: u128, exact: u64) -> bool {
+/// Whether a reported time is the exact one, or within an eighth of it. In the last step it is a lower bound.
+fn is_within_a_step(reported: u128, exact: u64) -> bool {
     let exact = u128::from(exact);
     match exact >> TOP_BIT {
-        0 => told.abs_diff(exact) * 8 <= exact,
-        _ => told >> TOP_BIT > 0 && told <= exact,
+        0 => reported.abs_diff(exact) * 8 <= exact,
+        _ => reported >> TOP_BIT > 0 && reported <= exact,
     }
 }
 
-/// A time in a report.
+/// A printed time.
 struct Time {
     ns: u128,
-    /// What one of its last digit is worth, in nanoseconds. Numbers below one another have one unit, whatever the smallest loses by it.
+    /// The value of its last digit, in nanoseconds. A column has a single unit, even if small numbers lose digits.
     digit: u128,
-    /// It may be more.
+    /// It is a lower bound.
     is_least: bool,
 }
 
 impl Time {
-    /// How far it may be from the truth by its last digit.
+    /// The tolerance due to its last digit.
     fn is_within(&self, exact: u64, share: u128) -> bool {
         let exact = u128::from(exact);
         self.ns.abs_diff(exact) * share <= exact + share * self.digit / 2 + share
     }
 }
 
-/// What `1.2 ms` stands for.
+/// Parses `1.2 ms`.
 fn parse_time(cell: &str) -> Time {
-    // The sign stands behind the unit, or behind the number where the unit is in the heading.
+    // The sign follows the unit, or the number if the unit is in the heading.
     let is_least = cell.contains('+');
     let cell = cell.replace('+', "");
     let (number, unit) = cell.split_once(' ').unwrap();
@@ -228,7 +228,7 @@ fn parse_time(cell: &str) -> Time {
     }
 }
 
-/// The cells of a row behind its name: a number, a number and its unit, or `-`.
+/// The cells of a row after its name: a number, a number with its unit, or `-`.
 fn cells(row: &str) -> Vec<String> {
     let mut cells = Vec::new();
     let mut words = row.split_whitespace().skip(1).peekable();
@@ -239,7 +239,7 @@ fn cells(row: &str) -> Vec<String> {
     cells
 }
 
-/// The unit of each column behind the name, where the column has one for all of its rows.
+/// The units of the columns after the name, if all rows of a column share one.
 fn units(heading: &str) -> Vec<Option<&str>> {
     let mut units = Vec::new();
     let mut words = heading.split_whitespace().skip(1).peekable();
@@ -260,7 +260,7 @@ fn row(text: &str) -> Vec<String> {
     cells(line("read ")).into_iter().zip(units).map(with_unit).collect()
 }
 
-/// Each on a CPU of its own, so that none makes up for another.
+/// Each call on a CPU of its own, so that errors cannot cancel each other out.
 #[test]
 fn both_sides_have_the_same_steps() {
     let mut times: Vec<u64> = (0..64)
@@ -293,7 +293,7 @@ fn both_sides_have_the_same_steps() {
     }
 }
 
-/// What is between the shortest and the longest time has bins, if it did not fail; the others are where they always are.
+/// Times between the shortest and the longest of successful calls are in bins; the others are in the usual counters.
 #[test]
 fn usual_calls_have_bins() {
     let call = |(ns, value)| Call {
@@ -318,7 +318,7 @@ fn usual_calls_have_bins() {
         counters[0].steps.iter().sum::<u64>(),
         (first.len() + others.len()) as u64
     );
-    // Each of them has ended, and was none of those that began there.
+    // Each call has ended, and none of them is the one that began there.
     assert_eq!(
         counters[0].under_way.cast_signed(),
         -((first.len() + others.len()) as i64)
@@ -341,9 +341,9 @@ proptest! {
         prop_assert_eq!(op.count(), calls.len() as u64);
         prop_assert_eq!((op.total_ns, op.bytes, op.extremes), (total, Some(bytes as u64), Some((min, max))));
         for errno in 1..=ERRNOS as i32 {
-            let told = op.errors.iter().find(|(of, _)| *of == errno).map_or(0, |(_, n)| *n);
+            let reported = op.errors.iter().find(|(of, _)| *of == errno).map_or(0, |(_, n)| *n);
             let is = calls.iter().filter(|call| call.value == i64::from(-errno)).count();
-            prop_assert_eq!(told, is as u64);
+            prop_assert_eq!(reported, is as u64);
         }
         prop_assert_eq!(op.errors_unnamed, 0);
 
@@ -359,9 +359,9 @@ proptest! {
                 prop_assert!(column.is_none_or(|column| row[column] == "-"));
                 continue;
             };
-            let told = json[key].as_u64().unwrap();
-            prop_assert!(is_within_a_step(told.into(), exact), "p{} of {:?}: {}", percent, times, told);
-            prop_assert!((min..=max).contains(&told));
+            let reported = json[key].as_u64().unwrap();
+            prop_assert!(is_within_a_step(reported.into(), exact), "p{} of {:?}: {}", percent, times, reported);
+            prop_assert!((min..=max).contains(&reported));
             let Some(column) = column else { continue };
             let time = parse_time(&row[column]);
             if time.is_least {
@@ -370,19 +370,19 @@ proptest! {
                 prop_assert!(time.is_within(exact, 8), "p{} is {}: {:?}", percent, exact, row);
             }
         }
-        // A mean has three digits, or one decimal, or is whole.
+        // A mean has three digits, or one decimal, or is an integer.
         let mean = total / times.len() as u64;
         prop_assert!(parse_time(&row[2]).is_within(mean, 200), "{:?}, {}", row, mean);
-        // The histogram's rows are of all calls, and each call is in the row that its time belongs to.
+        // The histogram's rows contain all calls, each in the row of its time.
         let per_unit = u64::from(unit_ns.max(1));
         let mut rows = 0;
         for line in text.lines().filter(|line| line.contains(" -> ")) {
             let words: Vec<&str> = line.split_whitespace().collect();
             let number = |place: usize| words[place].parse::<u64>().unwrap();
-            let (low, high, told) = (number(0), number(2), number(4));
+            let (low, high, reported) = (number(0), number(2), number(4));
             let is = times.iter().filter(|&ns| (low..=high).contains(&(ns / per_unit))).count();
-            prop_assert_eq!(told, is as u64, "{}", line);
-            rows += told;
+            prop_assert_eq!(reported, is as u64, "{}", line);
+            rows += reported;
         }
         prop_assert_eq!(rows, times.len() as u64);
     }
@@ -415,11 +415,11 @@ proptest! {
     }
 
     #[test]
-    fn a_call_that_is_read_in_the_middle_is_told_whole(calls in calls(), caught in calls(), ends: bool) {
+    fn a_call_read_half_way_is_reported_whole(calls in calls(), caught in calls(), ends: bool) {
         let on_one = |calls: &[Call]| calls.iter().map(|call| Call { cpu: 0, epoch: FIRST, ..*call }).collect::<Vec<Call>>();
         let (calls, caught) = (on_one(&calls), on_one(&caught));
         let both = [&calls[..], &caught].concat();
-        // What the first reading has of those that it caught: that they were, and nothing else.
+        // Of the calls that the first reading caught half-way, it has only their number.
         let mut middle = record(&calls, CPUS, 1000);
         for (caught, whole) in middle.iter_mut().zip(record(&both, CPUS, 1000)) {
             caught.steps = whole.steps;
@@ -449,9 +449,9 @@ proptest! {
         for op in [op, now.since(&before).report(Op::Read, true)] {
             let report = report_of(op);
             let json: serde_json::Value = serde_json::from_str(&json(&report)).unwrap();
-            let told = &json["layers"][0]["ops"][0];
-            prop_assert_eq!(told["total_ns"].as_u64(), Some(report.layers[0].ops[0].total_ns));
-            prop_assert_eq!(told["count"].as_u64(), Some(report.layers[0].ops[0].count()));
+            let reported = &json["layers"][0]["ops"][0];
+            prop_assert_eq!(reported["total_ns"].as_u64(), Some(report.layers[0].ops[0].total_ns));
+            prop_assert_eq!(reported["count"].as_u64(), Some(report.layers[0].ops[0].count()));
             for unit in [Unit::Nanoseconds, Unit::Microseconds, Unit::Milliseconds] {
                 let text = text(&report, unit);
                 prop_assert!(text.lines().all(|line| line.chars().count() <= 80), "{}", text);
@@ -460,7 +460,7 @@ proptest! {
     }
 }
 
-/// A CPU's counters with anything in them, in the places where arithmetic ends more often than anywhere else.
+/// Counters with arbitrary contents, including extreme values.
 fn counters() -> BoxedStrategy<op_stats> {
     let word = prop_oneof![
         3 => Just(0_u64),

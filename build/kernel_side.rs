@@ -1,18 +1,11 @@
 //! Compiles the kernel side (`bpf/`), leaves out what no loader needs, compresses it, and generates its skeleton.
-//!
-//! `CLANG` names the compiler to use; `clang` otherwise. What is missing or too old is told in a line of cargo's, with the way
-//! out; `tests/requirements.rs` runs this script for that.
-
-#[path = "build_libelf.rs"]
-mod libelf;
 
 use std::collections::HashSet;
 use std::env;
 use std::ffi::OsStr;
-use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use flate2::Compression;
@@ -22,52 +15,31 @@ use object::build::Id;
 use object::build::elf::{Builder, SectionData};
 use object::elf::{SHT_STRTAB, STB_LOCAL, STT_NOTYPE};
 
-/// What this script and the linker need, and the build scripts of dependencies do not miss: a program or a static library, the
-/// package of Debian and Ubuntu that brings it, and that of Fedora.
-const NEEDS: [[&str; 3]; 4] = [
-    ["clang", "clang", "clang"],
-    ["libc.a", "libc6-dev", "glibc-static"],
-    ["libelf.a", "libelf-dev", "elfutils-libelf-devel-static"],
-    ["libz.a", "zlib1g-dev", "zlib-static"],
-];
-
-fn main() {
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+/// Makes the object and its skeleton in `out`, and says how large the object is.
+///
+/// # Errors
+/// Why it cannot be done for this architecture, or by this compiler, in lines.
+pub fn compile(out: &Path, clang: &OsStr) -> Result<usize, Vec<String>> {
     let arch = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
         Ok("x86_64") => "x86",
         Ok("aarch64") => "arm64",
         other => {
             let name = other.unwrap_or_default();
-            println!("cargo::error=the kernel side has no register layout for {name}; build for x86_64 or aarch64");
-            return;
+            return Err(vec![format!(
+                "the kernel side has no register layout for {name}; build for x86_64 or aarch64"
+            )]);
         }
     };
+    println!("cargo:rerun-if-env-changed=CLANG");
     for entry in Path::new("bpf").read_dir().expect("bpf/ is part of the source") {
         println!(
             "cargo:rerun-if-changed={}",
             entry.expect("bpf/ can be listed").path().display()
         );
     }
-    println!("cargo:rerun-if-env-changed=CLANG");
-    if let Ok(script) = env::current_exe() {
-        println!("cargo::rustc-env=IOSB_BUILD_SCRIPT={}", script.display());
-    }
-
-    let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
-    let missing: Vec<_> = NEEDS.into_iter().filter(|[need, ..]| !is_here(need, &clang)).collect();
-    if !missing.is_empty() {
-        let [needs, debian, fedora] = [0, 1, 2].map(|column| missing.iter().map(|row| row[column]).collect::<Vec<_>>());
-        println!(
-            "cargo::error=not found: {}. Debian, Ubuntu: apt-get install {}; Fedora: dnf install {}",
-            needs.join(", "),
-            debian.join(" "),
-            fedora.join(" ")
-        );
-        return;
-    }
     let object = out.join("iostackbreakdown.o");
     let mut builder = SkeletonBuilder::new();
-    builder.clang(&clang).obj(&object).reference_obj(true);
+    builder.clang(clang).obj(&object).reference_obj(true);
     let arch = format!("-D__TARGET_ARCH_{arch}");
     let built = builder
         .source("bpf/iostackbreakdown.bpf.c")
@@ -84,14 +56,13 @@ fn main() {
         )
         .build();
     if let Err(error) = built {
-        println!(
-            "cargo::error={} does not compile the kernel side (bpf/); clang 14 and 19 do: name one by CLANG, as in CLANG=clang-19",
-            version_of(&clang)
+        let first = format!(
+            "{} does not compile the kernel side (bpf/); clang 14 and 19 do: name one by CLANG, as in CLANG=clang-19",
+            version_of(clang)
         );
-        for line in format!("{error:#}").lines().filter(|line| !line.is_empty()) {
-            println!("cargo::error={line}");
-        }
-        return;
+        let error = format!("{error:#}");
+        let lines = error.lines().filter(|line| !line.is_empty());
+        return Err([first].into_iter().chain(lines.map(str::to_owned)).collect());
     }
 
     strip(&object);
@@ -104,13 +75,7 @@ fn main() {
     encoder.write_all(&bytes).expect("a Vec can be written");
     let compressed = encoder.finish().expect("a Vec can be written");
     fs::write(object.with_extension("o.deflate"), compressed).expect("OUT_DIR can be written");
-
-    let header = fs::read_to_string("bpf/interface.h").expect("bpf/interface.h is part of the source");
-    let kernel = fs::read_to_string("bpf/vmlinux.h").expect("bpf/vmlinux.h is part of the source");
-    let size = format!("pub const OBJECT_SIZE: usize = {};\n", bytes.len());
-    let text = constants(&header) + &kernel_types(&kernel) + &size;
-    fs::write(out.join("interface.rs"), text).expect("OUT_DIR can be written");
-    libelf::complete("src/libelf_supplement.c");
+    Ok(bytes.len())
 }
 
 /// Leaves out of the object what no loader looks at, two fifths of it: which line of the source each instruction is of, and the names
@@ -195,82 +160,10 @@ fn inflating(mut skeleton: String) -> String {
     skeleton
 }
 
-fn is_here(need: &str, clang: &OsStr) -> bool {
-    match need {
-        "clang" => is_program(clang),
-        // Who builds with flags of their own may link it as they like.
-        "libc.a" if !env::var("CARGO_CFG_TARGET_FEATURE").is_ok_and(|has| has.contains("crt-static")) => true,
-        library => is_library(library),
-    }
-}
-
-fn is_program(name: &OsStr) -> bool {
-    let folders = env::var_os("PATH").unwrap_or_default();
-    // A name that is a path is not looked for.
-    env::split_paths(&folders).any(|folder| folder.join(name).is_file())
-}
-
-/// Whether the linker will find it; a compiler that does not know a library answers with its bare name. Without a compiler that
-/// could be asked, it is the linker's to complain.
-fn is_library(name: &str) -> bool {
-    let folders = env::var_os("LIBBPF_SYS_LIBRARY_PATH").unwrap_or_default();
-    let compiler = || cc::Build::new().cargo_metadata(false).try_get_compiler();
-    let ask = |compiler: cc::Tool| {
-        compiler
-            .to_command()
-            .arg(format!("-print-file-name={name}"))
-            .output()
-            .ok()
-    };
-    env::split_paths(&folders).any(|folder| folder.join(name).is_file())
-        || compiler()
-            .ok()
-            .and_then(ask)
-            .is_none_or(|answer| answer.stdout.starts_with(b"/"))
-}
-
 /// What a compiler says it is, or its name when it says nothing.
 fn version_of(clang: &OsStr) -> String {
     let said = Command::new(clang).arg("--version").output();
     let said = said.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     let first = said.ok().and_then(|said| said.lines().next().map(str::to_owned));
     first.unwrap_or_else(|| clang.display().to_string())
-}
-
-/// The numbers of `interface.h`, `#define NAME 1` and `NAME = 1,` alike, as Rust constants: the skeleton has the types
-/// only.
-fn constants(header: &str) -> String {
-    let mut text = String::new();
-    for line in header.lines() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let (name, value) = match words[..] {
-            ["#define", name, value, ..] => (name, value),
-            [name, "=", value, ..] => (name, value.trim_end_matches(',')),
-            _ => continue,
-        };
-        let number = value
-            .strip_prefix("0x")
-            .map_or_else(|| value.parse(), |hex| u32::from_str_radix(hex, 16));
-        if let Ok(number) = number {
-            writeln!(text, "pub const {name}: u32 = {number};").expect("a String can be written");
-        }
-    }
-    text
-}
-
-/// The names of `vmlinux.h`, `struct name {` and `} name;` alike, as a list.
-fn kernel_types(header: &str) -> String {
-    let names = header.lines().filter_map(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        match words[..] {
-            ["struct" | "union" | "enum", name, "{"] if !line.starts_with(char::is_whitespace) => Some(name),
-            ["}", name] => name.strip_suffix(';'),
-            _ => None,
-        }
-    });
-    let names: Vec<&str> = names.collect();
-    format!(
-        "/// Types of the kernel's that the programs read.\npub const KERNEL_TYPES: [&str; {}] = {names:?};\n",
-        names.len()
-    )
 }

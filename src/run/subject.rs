@@ -1,4 +1,4 @@
-//! Whose I/O was asked for, in words and piece by piece.
+//! The selected processes, files and disks, in words and as fields.
 
 use crate::args::{Measure, Target};
 use crate::kernel::disk::Disk;
@@ -37,7 +37,7 @@ pub fn subject(target: &Target, processes: &[Process], disk: Option<&Disk>) -> S
     parts.join(", ")
 }
 
-/// What [`subject`] says in words. Paths and words that are not UTF-8 are as readable as they can be.
+/// The fields behind [`subject`]. Paths and words that are not UTF-8 are converted as well as possible.
 pub fn filter(measure: &Measure, disk: Option<&Disk>) -> Filter {
     let target = &measure.target;
     let command = target.command().map(|command| {

@@ -1,0 +1,134 @@
+//! Writes the numbers of `bpf/interface.h` as Rust and, with the feature `kernel-side`, compiles the kernel side.
+//!
+//! `CLANG` names the compiler to use; `clang` otherwise. What is missing or too old is reported as an error of cargo's, with the way
+//! out; `tests/requirements.rs` runs this script for that.
+
+#[cfg(feature = "kernel-side")]
+mod kernel_side;
+mod libelf;
+
+use std::env;
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+
+/// What this script and the linker need, and the build scripts of dependencies do not miss: a program or a static library, the
+/// package of Debian and Ubuntu that brings it, and that of Fedora.
+const NEEDS: [[&str; 3]; 4] = [
+    ["clang", "clang", "clang"],
+    ["libc.a", "libc6-dev", "glibc-static"],
+    ["libelf.a", "libelf-dev", "elfutils-libelf-devel-static"],
+    ["libz.a", "zlib1g-dev", "zlib-static"],
+];
+
+fn main() {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    for header in ["bpf/interface.h", "bpf/vmlinux.h"] {
+        println!("cargo:rerun-if-changed={header}");
+    }
+    if let Ok(script) = env::current_exe() {
+        println!("cargo::rustc-env=IOSB_BUILD_SCRIPT={}", script.display());
+    }
+
+    let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
+    let missing: Vec<_> = NEEDS.into_iter().filter(|[need, ..]| !is_here(need, &clang)).collect();
+    if !missing.is_empty() {
+        let [needs, debian, fedora] = [0, 1, 2].map(|column| missing.iter().map(|row| row[column]).collect::<Vec<_>>());
+        println!(
+            "cargo::error=not found: {}. Debian, Ubuntu: apt-get install {}; Fedora: dnf install {}",
+            needs.join(", "),
+            debian.join(" "),
+            fedora.join(" ")
+        );
+        return;
+    }
+    let header = fs::read_to_string("bpf/interface.h").expect("bpf/interface.h is part of the source");
+    let kernel = fs::read_to_string("bpf/vmlinux.h").expect("bpf/vmlinux.h is part of the source");
+    let text = constants(&header) + &kernel_types(&kernel);
+    fs::write(out.join("interface.rs"), text).expect("OUT_DIR can be written");
+    #[cfg(feature = "kernel-side")]
+    match kernel_side::compile(&out, &clang) {
+        Ok(size) => {
+            let text = format!("const OBJECT_SIZE: usize = {size};\n");
+            fs::write(out.join("object_size.rs"), text).expect("OUT_DIR can be written");
+        }
+        Err(lines) => {
+            lines.iter().for_each(|line| println!("cargo::error={line}"));
+            return;
+        }
+    }
+    libelf::complete("src/libelf_supplement.c");
+}
+
+fn is_here(need: &str, clang: &OsStr) -> bool {
+    match need {
+        "clang" => cfg!(not(feature = "kernel-side")) || is_program(clang),
+        // Who builds with flags of their own may link it as they like.
+        "libc.a" if !env::var("CARGO_CFG_TARGET_FEATURE").is_ok_and(|has| has.contains("crt-static")) => true,
+        library => is_library(library),
+    }
+}
+
+fn is_program(name: &OsStr) -> bool {
+    let folders = env::var_os("PATH").unwrap_or_default();
+    // A name that is a path is not looked for.
+    env::split_paths(&folders).any(|folder| folder.join(name).is_file())
+}
+
+/// Whether the linker will find it; a compiler that does not know a library answers with its bare name. Without a compiler that
+/// could be asked, it is the linker's to complain.
+fn is_library(name: &str) -> bool {
+    let folders = env::var_os("LIBBPF_SYS_LIBRARY_PATH").unwrap_or_default();
+    let compiler = || cc::Build::new().cargo_metadata(false).try_get_compiler();
+    let ask = |compiler: cc::Tool| {
+        compiler
+            .to_command()
+            .arg(format!("-print-file-name={name}"))
+            .output()
+            .ok()
+    };
+    env::split_paths(&folders).any(|folder| folder.join(name).is_file())
+        || compiler()
+            .ok()
+            .and_then(ask)
+            .is_none_or(|answer| answer.stdout.starts_with(b"/"))
+}
+
+/// The numbers of `interface.h`, `#define NAME 1` and `NAME = 1,` alike, as Rust constants: the skeleton has the types
+/// only.
+fn constants(header: &str) -> String {
+    let mut text = String::new();
+    for line in header.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (name, value) = match words[..] {
+            ["#define", name, value, ..] => (name, value),
+            [name, "=", value, ..] => (name, value.trim_end_matches(',')),
+            _ => continue,
+        };
+        let number = value
+            .strip_prefix("0x")
+            .map_or_else(|| value.parse(), |hex| u32::from_str_radix(hex, 16));
+        if let Ok(number) = number {
+            writeln!(text, "pub const {name}: u32 = {number};").expect("a String can be written");
+        }
+    }
+    text
+}
+
+/// The names of `vmlinux.h`, `struct name {` and `} name;` alike, as a list.
+fn kernel_types(header: &str) -> String {
+    let names = header.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["struct" | "union" | "enum", name, "{"] if !line.starts_with(char::is_whitespace) => Some(name),
+            ["}", name] => name.strip_suffix(';'),
+            _ => None,
+        }
+    });
+    let names: Vec<&str> = names.collect();
+    format!(
+        "/// Types of the kernel's that the programs read.\npub const KERNEL_TYPES: [&str; {}] = {names:?};\n",
+        names.len()
+    )
+}
