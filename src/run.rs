@@ -50,7 +50,9 @@ use crate::view::text::Unit;
 use self::banner::banner;
 use self::how::report_hooks;
 use self::notes::say_notes;
-use self::prepare::{Prepared, calls_left_out_by_filters, inaccessible_facts, prepare, request, retain_mounted};
+use self::prepare::{
+    Prepared, Wanted, calls_left_out_by_filters, inaccessible_facts, prepare, request, retain_mounted,
+};
 use self::refusals::{attach_failure, check_layers};
 use self::session::Session;
 use self::sinks::Sinks;
@@ -253,17 +255,18 @@ fn attach_all(
         facts, plan, narrowing, ..
     } = prepared;
     let measure = &options.measure;
-    let request = Request {
+    let wanted = Wanted {
         unit_ns: match options.output.unit() {
             Unit::Nanoseconds => 0,
             Unit::Microseconds => 1_000,
             Unit::Milliseconds => 1_000_000,
         },
         one_report: options.span.intervals.is_none(),
-        // Only JSON has the operations of each layer in addition to the rows.
-        rows_only: measure.scope.is_whole_stack() && !options.output.has_json(),
+        operations: options.output.has_json(),
+    };
+    let request = Request {
         progress: (measure.talk != Talk::Quiet).then_some(progress::show),
-        ..request(measure, prepared, targets)
+        ..request(measure, &wanted, prepared, targets)
     };
     let attached = attach::attach(plan, facts, &request);
     let attached = attached.map_err(|error| cannot(attach_failure(measure.hooks.choice, &error).into()))?;

@@ -948,9 +948,11 @@ fn neighbours() -> Neighbours {
                 ..Neighbour::default()
             },
         ],
+        idle_ns: 0,
         untold_ns: 50_000,
         unseen: 0,
     }
+    .with_rest()
 }
 
 fn diskstats(agreement: Agreement) -> Diskstats {

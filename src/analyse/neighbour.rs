@@ -29,8 +29,10 @@ pub fn report(before: &NeighbourCounters, after: &NeighbourCounters) -> Neighbou
         own_requests: own.requests,
         others,
         untold_ns: after.untold_ns.wrapping_sub(before.untold_ns),
+        idle_ns: 0,
         unseen: after.disks_full.wrapping_sub(before.disks_full),
     }
+    .with_rest()
 }
 
 #[cfg(test)]
@@ -70,7 +72,7 @@ mod tests {
         assert_eq!(report.others[0].comm.as_deref(), Some("rsync"));
         assert_eq!(report.others[2].comm, None);
         assert_eq!((report.waited_ns, report.own_ns, report.own_requests), (900, 300, 30));
-        assert_eq!(report.idle_ns(), 87);
+        assert_eq!(report.idle_ns, 87);
     }
 
     #[test]
@@ -85,6 +87,6 @@ mod tests {
             }],
             ..Default::default()
         };
-        assert_eq!(neighbours.idle_ns(), 40);
+        assert_eq!(neighbours.with_rest().idle_ns, 40);
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::sys::statfs::statfs;
 
 use super::Targets;
-use super::prepare::{Prepared, prepare, request, retain_mounted};
+use super::prepare::{Prepared, Wanted, prepare, request, retain_mounted};
 use super::refusals::{attach_failure, check_layers};
 use crate::analyse;
 use crate::args::{Detail, Measure};
@@ -76,9 +76,14 @@ pub fn check(measure: &Measure) -> Result<u8, Cause> {
         processes,
         ..Targets::default()
     };
+    let wanted = Wanted {
+        unit_ns: 0,
+        one_report: true,
+        operations: true,
+    };
     let request = Request {
         each_alone: true,
-        ..request(measure, &prepared, &mut targets)
+        ..request(measure, &wanted, &prepared, &mut targets)
     };
     let Prepared { facts, plan, .. } = prepared;
     let switches = switches(&facts);

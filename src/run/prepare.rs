@@ -112,8 +112,18 @@ fn block_wish(measure: &Measure, disk: Option<&Disk>, disks: &Disks) -> BlockWis
     }
 }
 
-/// The request to the kernel side for a run with a single report in text.
-pub fn request(measure: &Measure, prepared: &Prepared, targets: &mut Targets) -> Request {
+/// What the reports of a run need in addition to what is measured.
+pub struct Wanted {
+    /// The unit of latency histograms in nanoseconds; 0: that of the clock.
+    pub unit_ns: u32,
+    /// There is a single report, at the end.
+    pub one_report: bool,
+    /// The whole stack's report has the operations of each layer in addition to the rows.
+    pub operations: bool,
+}
+
+/// The request to the kernel side.
+pub fn request(measure: &Measure, wanted: &Wanted, prepared: &Prepared, targets: &mut Targets) -> Request {
     let Measure {
         scope, target, hooks, ..
     } = measure;
@@ -131,11 +141,10 @@ pub fn request(measure: &Measure, prepared: &Prepared, targets: &mut Targets) ->
         file: targets.file.clone(),
         all_files: target.all_files,
         slower: scope.slower(),
-        unit_ns: 0,
-        one_report: true,
+        unit_ns: wanted.unit_ns,
+        one_report: wanted.one_report,
         whole_stack: scope.is_whole_stack(),
-        // The text report has only the rows.
-        rows_only: scope.is_whole_stack(),
+        rows_only: scope.is_whole_stack() && !wanted.operations,
         groups: scope.groups().map(|groups| GroupWish {
             by: groups.by,
             room: groups.room.unwrap_or(load::GROUPS),

@@ -31,6 +31,8 @@ use super::sinks::Sinks;
 pub struct Session<S> {
     pub source: S,
     filter: Filter,
+    /// The counters are those of what passes the filter.
+    has_counters: bool,
     sinks: Sinks,
     /// Saves the items to a file, if requested.
     keeper: Option<Keeper>,
@@ -53,6 +55,7 @@ impl<S: Source> Session<S> {
             keeper.snapshot(&first)?;
         }
         Ok(Self {
+            has_counters: filter.has_counters(source.info()),
             source,
             filter,
             sinks,
@@ -104,8 +107,9 @@ impl<S: Source> Session<S> {
         if let Some(keeper) = &mut self.keeper {
             keeper.snapshot(&after)?;
         }
-        let has_counters = self.filter.has_counters(self.source.info());
-        let report = has_counters.then(|| analyse::report(self.source.info(), &self.before, &after));
+        let report = self
+            .has_counters
+            .then(|| analyse::report(self.source.info(), &self.before, &after));
         self.before = after;
         report.map_or(Ok(()), |report| self.sinks.report(&report))
     }

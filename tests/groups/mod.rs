@@ -1,13 +1,25 @@
 //! Groups made by hand, for the tests of text and of JSON: what reports of everything are split into.
 
-use iostackbreakdown::analyse::ranking::{largest, make_sums};
+use iostackbreakdown::analyse::ranking::{in_steps, largest, make_sums};
 use iostackbreakdown::model::report::group::{By, GroupsReport, Numbers, Who};
 use iostackbreakdown::model::report::slow::{CallPath, Inode, PathKind};
+use iostackbreakdown::model::report::stack::FamilyReport;
 use iostackbreakdown::model::report::{OpReport, Report};
 
-/// Splits the ops of a report's layers, and its families: each group has so many parts of each.
-fn split(report: &Report, parts: u64) -> Numbers {
-    let ops = |ops: &[OpReport]| -> Vec<OpReport> { ops.iter().filter(|op| op.count() > 0).cloned().collect() };
+/// How many parts of a report's numbers each group has, the largest first.
+pub const PARTS: [u64; 5] = [9, 5, 3, 2, 1];
+
+/// So many parts of the ops of a report's layers, and of its families.
+pub fn split(report: &Report, parts: u64) -> Numbers {
+    let op = |op: &OpReport| OpReport {
+        extremes: in_steps(op.extremes, &op.histogram, op.total_ns),
+        ..op.clone()
+    };
+    let ops = |ops: &[OpReport]| -> Vec<OpReport> { ops.iter().filter(|op| op.count() > 0).map(op).collect() };
+    let family = |family: &FamilyReport| FamilyReport {
+        extremes: in_steps(family.extremes, &family.histogram, family.total_ns),
+        ..family.clone()
+    };
     let one = Numbers {
         layers: match &report.stack {
             Some(_) => Vec::new(),
@@ -21,8 +33,8 @@ fn split(report: &Report, parts: u64) -> Numbers {
             .stack
             .iter()
             .flat_map(|stack| &stack.families)
-            .filter(|family| family.count() > 0)
-            .cloned()
+            .filter(|called| called.count() > 0)
+            .map(family)
             .collect(),
         not_waited: report
             .stack
@@ -51,15 +63,15 @@ fn file(number: u64, path: Option<(PathKind, &str)>) -> Who {
     }
 }
 
-/// Whose the groups are, in the order of their size.
-fn who(by: By, place: u64) -> Who {
-    match (by, place) {
+/// Whose the group of so many parts is.
+pub fn who(by: By, parts: u64) -> Who {
+    match (by, parts) {
         (By::Process, 9) => Who::Process {
             pid: 4711,
             comm: "postgres".to_owned(),
         },
         (By::Process, _) => Who::Process {
-            pid: 30_000 + place,
+            pid: 30_000 + parts,
             comm: "kworker/u8:4-events_unbound".to_owned(),
         },
         (By::File, 9) => file(12, Some((PathKind::Whole, "/srv/shop/orders.db"))),
@@ -71,21 +83,21 @@ fn who(by: By, place: u64) -> Who {
             )),
         ),
         (By::File, 3) => Who::Nobody(By::File),
-        (By::File, _) => file(4_000_000 + place, None),
+        (By::File, _) => file(4_000_000 + parts, None),
         (By::Disk, _) => Who::Disk {
-            name: format!("nvme{place}n1"),
+            name: format!("nvme{parts}n1"),
         },
         (By::Cgroup, _) => Who::Cgroup {
-            path: format!("/system.slice/unit-{place}.service"),
+            path: format!("/system.slice/unit-{parts}.service"),
         },
     }
 }
 
 /// The same report, split by this. Its numbers are the sums.
 pub fn by(mut report: Report, by: By, top: usize, no_room: u64) -> Report {
-    let groups = [9, 5, 3, 2, 1].map(|parts| (parts, split(&report, parts)));
+    let groups = PARTS.map(|parts| (parts, split(&report, parts)));
     let ranked = largest(by, groups.to_vec(), split(&report, no_room), top);
-    let groups: GroupsReport = ranked.named(|place| who(by, place));
+    let groups: GroupsReport = ranked.named(|parts| who(by, parts));
     make_sums(&groups.total, &mut report.layers, report.stack.as_mut());
     report.groups = Some(groups);
     report

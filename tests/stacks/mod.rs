@@ -116,9 +116,9 @@ pub fn database() -> StackReport {
     StackReport {
         families: vec![read, write, open, fsync, metadata, unused(Family::Asynchronous)],
         not_waited: Some(vec![
-            origin(Origin::Readahead, false, 88, 11_534_336, 31_000, 2_900_000),
-            origin(Origin::Writeback, true, 212, 13_893_632, 44_000, 1_100_000),
             origin(Origin::Journal, true, 196, 1_605_632, 12_000, 900_000),
+            origin(Origin::Writeback, true, 212, 13_893_632, 44_000, 1_100_000),
+            origin(Origin::Readahead, false, 88, 11_534_336, 31_000, 2_900_000),
         ]),
         ..StackReport::default()
     }
@@ -162,12 +162,16 @@ pub fn bare() -> StackReport {
         family.classes.clear();
     }
     stack.not_waited = None;
-    stack.not_measured = hidden
-        .map(|row| NotMeasured {
-            what: row.to_string(),
-            reason: "its functions cannot be hooked here".to_owned(),
-        })
-        .to_vec();
+    let reason = |row| match row {
+        Row::Layer(_) => "no functions to hook here: what they do is in the layer above",
+        Row::Queue | Row::Device => "the block layer is not measured: waits for requests are in the row of others' I/O",
+        _ => "no functions to hook here: these waits are in other rows",
+    };
+    let missing = |row: Row| NotMeasured {
+        what: row.to_string(),
+        reason: reason(row).to_owned(),
+    };
+    stack.not_measured = hidden.map(missing).to_vec();
     stack
 }
 

@@ -85,6 +85,10 @@ mod nfs;
 mod peers;
 mod protocol;
 mod scene;
+#[cfg(feature = "checks")]
+#[allow(dead_code, reason = "shared with the tests of text")]
+#[path = "../scenes/mod.rs"]
+mod scenes;
 #[allow(
     dead_code,
     reason = "shared with the tests of reports made by hand, who need more of it"

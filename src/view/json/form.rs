@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::model::cost::Runs;
 use crate::model::object::{self, Named, objects};
-use crate::model::report::neighbour::Neighbour;
+use crate::model::report::neighbour::Neighbours;
 use crate::model::report::slow::{Inode, LeftOut};
 use crate::model::report::stack::Unbalanced;
 use crate::model::report::{Apart, Excluded as ByKind, Filter, NotMeasured};
@@ -207,18 +207,6 @@ objects! {
         pub flushes: Option<u64>,
         pub agreement: String,
         pub detail: Option<String>,
-    }
-
-    /// What the disks served while the requests waited.
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-    pub struct Neighbours {
-        pub waited_ns: u64,
-        pub own_ns: u64,
-        pub own_requests: u64,
-        pub others: Vec<Neighbour>,
-        pub untold_ns: u64,
-        pub idle_ns: u64,
-        pub unseen: u64,
     }
 
     #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]

@@ -3,16 +3,16 @@
 use super::SCHEMA_VERSION;
 use super::form::{
     Attach, Bucket, Budget, Class, Cost, Detached, Diskstats, Excluded, Family, Group, GroupLayer, GroupOp, Groups,
-    InFlight, Layer, LossCause, Neighbours, Numbers, Op, Origin, Others, Probe, Refused, Report, Row, SlowCall,
-    SlowCalls, SlowRow, Stack,
+    InFlight, Layer, LossCause, Numbers, Op, Origin, Others, Probe, Refused, Report, Row, SlowCall, SlowCalls, SlowRow,
+    Stack,
 };
 use crate::model::histogram::Histogram;
 use crate::model::object::Named;
 use crate::model::report::group::{self, GroupReport, GroupsReport, OthersReport, Who};
+use crate::model::report::slow;
 use crate::model::report::slow::SlowReport;
 use crate::model::report::stack::{ClassReport, FamilyReport, OriginReport, RowReport, StackReport};
 use crate::model::report::{self, Agreement, LayerReport, Loss, LossReason, NotMeasured, OpReport, nanoseconds};
-use crate::model::report::{neighbour, slow};
 use crate::model::{cost, ids};
 use crate::view::errno::errno_name;
 
@@ -164,7 +164,7 @@ impl From<&LayerReport> for Layer {
             warnings: layer.warnings.clone(),
             queue_from: layer.queue_from.clone(),
             diskstats: layer.diskstats.as_ref().map(Diskstats::from),
-            neighbours: layer.neighbours.as_ref().map(Neighbours::from),
+            neighbours: layer.neighbours.clone(),
         }
     }
 }
@@ -287,20 +287,6 @@ impl From<&report::Diskstats> for Diskstats {
             flushes: stats.flushes,
             agreement: agreement.to_owned(),
             detail,
-        }
-    }
-}
-
-impl From<&neighbour::Neighbours> for Neighbours {
-    fn from(neighbours: &neighbour::Neighbours) -> Self {
-        Self {
-            waited_ns: neighbours.waited_ns,
-            own_ns: neighbours.own_ns,
-            own_requests: neighbours.own_requests,
-            others: neighbours.others.clone(),
-            untold_ns: neighbours.untold_ns,
-            idle_ns: neighbours.idle_ns(),
-            unseen: neighbours.unseen,
         }
     }
 }

@@ -89,11 +89,14 @@ pub(super) fn verdict(family: &FamilyReport, room: usize) -> String {
     let Some((row, ns)) = known.max_by_key(|(_, ns)| *ns).filter(|(_, ns)| *ns > 0) else {
         return String::new();
     };
-    let waited = family
-        .classes
-        .iter()
-        .find(|class| class.class == ReadClass::WaitedForOwn);
-    let waited = waited.filter(|class| class.calls > 0);
+    let of = |wanted: ReadClass| {
+        family
+            .classes
+            .iter()
+            .find(move |known| known.class == wanted && known.calls > 0)
+    };
+    // Of direct reads it is not known which of them slept.
+    let waited = of(ReadClass::WaitedForOwn).filter(|_| of(ReadClass::Direct).is_none());
     let meaning = match (row.row, waited) {
         (Row::Device, Some(class)) => format!(", in {} of {}", thousands(class.calls), counted(family.count(), "call")),
         (Row::Queue, _) => ", waiting to be issued".to_owned(),
@@ -293,6 +296,7 @@ fn is_of_traced(origin: &OriginReport) -> bool {
 /// that says so.
 fn print_not_waited(origins: &[OriginReport], is_by_process: bool, page: &mut Page) {
     let average = |ns: u64, origin: &OriginReport| rounded(ns.into(), origin.requests.into());
+    let is_narrow = page.width < WIDTH;
     let averages = origins
         .iter()
         .flat_map(|origin| [origin.queue_ns, origin.device_ns].map(|ns| average(ns, origin)));
@@ -312,11 +316,16 @@ fn print_not_waited(origins: &[OriginReport], is_by_process: bool, page: &mut Pa
             average(origin.queue_ns),
             average(origin.device_ns),
         ];
-        (format!("  {}", origin_name(origin)), cells)
+        (format!("  {}", origin_name(origin, is_narrow)), cells)
     };
     let (theirs, others): (Vec<_>, Vec<_>) =
         (origins.iter()).partition(|origin| !is_by_process || is_of_traced(origin));
-    let mut rows = vec![("Not waited for here; averages".to_owned(), heading)];
+    let title = if is_narrow {
+        "Not waited for; avg"
+    } else {
+        "Not waited for here; averages"
+    };
+    let mut rows = vec![(title.to_owned(), heading)];
     rows.extend(theirs.into_iter().map(row));
     if !others.is_empty() {
         let of_whom = "  of the whole machine, traced or not:";
@@ -326,23 +335,24 @@ fn print_not_waited(origins: &[OriginReport], is_by_process: bool, page: &mut Pa
     print_table(&rows, [9, 9, 10, 11], super::NAMES, page);
 }
 
-fn origin_name(origin: &OriginReport) -> &'static str {
-    match (origin.origin, origin.is_write) {
-        (Origin::Readahead, _) => "readahead by traced tasks",
-        (Origin::Own, false) => "reads by traced tasks",
-        (Origin::Own, true) => "writes by traced tasks",
-        (Origin::Asynchronous, false) => "asynchronous reads",
-        (Origin::Asynchronous, true) => "asynchronous writes",
-        (Origin::Writeback, _) => "writeback of their writes",
-        (Origin::Kworker, false) => "reads, other kworkers",
-        (Origin::Kworker, true) => "writes, other kworkers",
-        (Origin::Journal, false) => "journal reads, jbd2",
-        (Origin::Journal, true) => "journal writes, jbd2",
-        (Origin::Kernel, false) => "reads, other kernel threads",
-        (Origin::Kernel, true) => "writes, other kernel threads",
-        (_, false) => "reads, owner unknown",
-        (_, true) => "flushes, for several owners",
-    }
+fn origin_name(origin: &OriginReport, is_narrow: bool) -> &'static str {
+    let (name, short) = match (origin.origin, origin.is_write) {
+        (Origin::Readahead, _) => ("readahead by traced tasks", "readahead"),
+        (Origin::Own, false) => ("reads by traced tasks", "reads"),
+        (Origin::Own, true) => ("writes by traced tasks", "writes"),
+        (Origin::Asynchronous, false) => ("asynchronous reads", "async reads"),
+        (Origin::Asynchronous, true) => ("asynchronous writes", "async writes"),
+        (Origin::Writeback, _) => ("writeback of their writes", "writeback"),
+        (Origin::Kworker, false) => ("reads, other kworkers", "kworker reads"),
+        (Origin::Kworker, true) => ("writes, other kworkers", "kworker writes"),
+        (Origin::Journal, false) => ("journal reads, jbd2", "jbd2 reads"),
+        (Origin::Journal, true) => ("journal writes, jbd2", "jbd2 writes"),
+        (Origin::Kernel, false) => ("reads, other kernel threads", "kernel reads"),
+        (Origin::Kernel, true) => ("writes, other kernel threads", "kernel writes"),
+        (_, false) => ("reads, owner unknown", "unowned reads"),
+        (_, true) => ("flushes, for several owners", "unowned flushes"),
+    };
+    if is_narrow { short } else { name }
 }
 
 #[cfg(test)]
@@ -375,9 +385,11 @@ mod tests {
             Origin::Unknown,
         ] {
             for is_write in [false, true] {
-                let name = origin_name(&OriginReport::new(origin, is_write));
-                assert!(names.insert(name), "{name}");
-                assert!(name.chars().count() <= super::super::NAMES, "{name}");
+                for (is_narrow, room) in [(false, super::super::NAMES), (true, 18)] {
+                    let name = origin_name(&OriginReport::new(origin, is_write), is_narrow);
+                    assert!(names.insert(name), "{name}");
+                    assert!(name.chars().count() <= room, "{name}");
+                }
             }
         }
     }

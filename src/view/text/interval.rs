@@ -22,7 +22,8 @@ pub fn print_lines(report: &Report, all: &[FamilyReport], families: &[FamilyRepo
         page.line(&line);
     }
     format!(
-        "(ms/s: 1,000 is one thread always inside a call; after p99: % of that time{})",
+        "(ms/s: 1,000 is one thread always inside a call; after p99: % of that time{}{})",
+        if table.form == Form::List { ", + the rest" } else { "" },
         table.explained().map_or_else(String::new, |words| format!("; {words}"))
     )
 }
@@ -203,19 +204,23 @@ impl<'a> Table<'a> {
         cells.collect()
     }
 
-    /// `  dev 89, ext4 8`
+    /// `  dev 89, ext4 8 +3`: as many rows as fit, and the sum of the others where that fits, too.
     fn list(&self, family: &FamilyReport, room: usize) -> String {
-        let mut list = String::new();
-        for (index, share) in listed(family) {
-            let label = family.rows.get(index).map_or("", |row| family.label(row));
-            let start = if list.is_empty() { "  " } else { ", " };
-            let part = format!("{start}{} {share}", short(label));
-            if list.chars().count() + part.chars().count() > room {
-                break;
-            }
-            list.push_str(&part);
-        }
-        list
+        let shares: Vec<(usize, u64)> = listed(family).collect();
+        let part = |(place, share): &(usize, u64)| {
+            let label = family.rows.get(*place).map_or("", |row| family.label(row));
+            format!("{} {share}", short(label))
+        };
+        let fits = |list: &String| list.chars().count() <= room;
+        let mut forms = (1..=shares.len()).rev().flat_map(|shown| {
+            let parts: Vec<String> = shares.iter().take(shown).map(part).collect();
+            let list = format!("  {}", parts.join(", "));
+            let known = shares.iter().take(shown).map(|(_, share)| share).sum();
+            let rest = 100_u64.saturating_sub(known);
+            let whole = (shown < shares.len() && rest > 0).then(|| format!("{list} +{rest}"));
+            whole.into_iter().chain([list])
+        });
+        forms.find(fits).unwrap_or_default()
     }
 
     /// `dev: device, run: run queue`
@@ -299,8 +304,10 @@ mod tests {
         );
         assert_eq!(
             rows(58),
-            ["  time spent in, %", "  dev 72, que 24", "  sys 90, ext4 10", ""].map(str::to_owned)
+            ["  time spent in, %", "  dev 72, que 24 +4", "  sys 90, ext4 10", ""].map(str::to_owned)
         );
+        // No row is left out to make room for the sum of the others.
+        assert_eq!(rows(57)[1], "  dev 72, que 24");
     }
 
     #[test]

@@ -49,8 +49,8 @@ pub fn print(neighbours: &Neighbours, page: &mut Page) {
     if neighbours.untold_ns > 0 {
         parts.push(without_requests("not known: too many ended", neighbours.untold_ns));
     }
-    if neighbours.idle_ns() > 0 {
-        parts.push(without_requests("none: nothing was issued", neighbours.idle_ns()));
+    if neighbours.idle_ns > 0 {
+        parts.push(without_requests("none: nothing was issued", neighbours.idle_ns));
     }
     print_parts(whole, &parts, page);
 }

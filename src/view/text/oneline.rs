@@ -2,13 +2,22 @@
 //! layers the number of calls and their latency.
 
 use super::label::{self, FILE_SYSTEMS, short as short_label};
-use super::number::{rounded, short, thousands, time_each};
+use super::number::{ColumnUnit, rounded, short, thousands};
 use super::{WIDTH, notes};
 use crate::model::histogram::{Histogram, widest};
 use crate::model::ids::{Layer, Row};
 use crate::model::report::stack::{FamilyReport, RowReport, StackReport};
 use crate::model::report::{LayerReport, OpReport, Report};
 use crate::view::Screen;
+
+/// The unit of a call's times, in every line.
+const EACH: ColumnUnit = ColumnUnit {
+    name: "us",
+    size: 1_000,
+    decimals: 1,
+};
+const AVERAGE: &str = "avg us";
+const P99: &str = "p99 us";
 
 /// Prints the lines of a run.
 #[derive(Debug, Default)]
@@ -61,14 +70,22 @@ fn count(n: u64) -> String {
     if whole.len() <= 7 { whole } else { short(n) }
 }
 
+/// A time in microseconds, in seven columns.
+fn each(ns: u64) -> String {
+    let in_tenths = EACH.number(ns);
+    if in_tenths.len() <= 7 {
+        in_tenths
+    } else {
+        count(rounded(ns.into(), EACH.size.into()).unwrap_or(0))
+    }
+}
+
 fn average(total_ns: u64, calls: u64) -> String {
-    rounded(total_ns.into(), calls.into()).map_or_else(|| "-".to_owned(), time_each)
+    rounded(total_ns.into(), calls.into()).map_or_else(|| "-".to_owned(), each)
 }
 
 fn quantile(histogram: &Histogram, extremes: Option<(u64, u64)>) -> String {
-    histogram
-        .quantile(0.99, extremes)
-        .map_or_else(|| "-".to_owned(), time_each)
+    histogram.quantile(0.99, extremes).map_or_else(|| "-".to_owned(), each)
 }
 
 /// One row, or several, as a column.
@@ -138,8 +155,8 @@ fn stack_line(report: &Report, stack: &StackReport, width: usize) -> (String, St
             7,
             count(rounded(per_second(total, report).into(), 1_000_000).unwrap_or(0)),
         ),
-        ("avg", 8, average(total, calls)),
-        ("p99", 8, quantile(&histogram, extremes)),
+        (AVERAGE, 8, average(total, calls)),
+        (P99, 8, quantile(&histogram, extremes)),
     ];
     let shares: Vec<(&'static str, String)> = columns(stack)
         .into_iter()
@@ -173,8 +190,8 @@ fn stack_line(report: &Report, stack: &StackReport, width: usize) -> (String, St
         (head, line)
     };
     let forms: [Form; 4] = [
-        (&["call/s", "ms/s", "avg", "p99"], |name| name),
-        (&["call/s", "ms/s", "avg", "p99"], short_label),
+        (&["call/s", "ms/s", AVERAGE, P99], |name| name),
+        (&["call/s", "ms/s", AVERAGE, P99], short_label),
         (&["call/s", "ms/s"], short_label),
         (&["ms/s"], short_label),
     ];
@@ -186,7 +203,7 @@ fn stack_line(report: &Report, stack: &StackReport, width: usize) -> (String, St
 type Form = (&'static [&'static str], fn(&'static str) -> &'static str);
 
 /// The columns of each layer; the first set that fits is used.
-const FORMS: [&[&str]; 3] = [&["call/s", "avg", "p99"], &["call/s", "avg"], &["avg"]];
+const FORMS: [&[&str]; 3] = [&["call/s", AVERAGE, P99], &["call/s", AVERAGE], &[AVERAGE]];
 /// Width of a layer's number, with a blank before it.
 const CELL: usize = 8;
 const TIME: usize = 8;
@@ -230,7 +247,7 @@ fn rule(name: &str, width: usize) -> String {
 fn cells(layer: &LayerReport, report: &Report) -> [(&'static str, String); 3] {
     let none = || "-".to_owned();
     if layer.ops.is_empty() {
-        return [("call/s", none()), ("avg", none()), ("p99", none())];
+        return [("call/s", none()), (AVERAGE, none()), (P99, none())];
     }
     let sum = |of: fn(&OpReport) -> u64| layer.ops.iter().map(of).fold(0, u64::saturating_add);
     let (calls, total) = (sum(OpReport::count), sum(|op| op.total_ns));
@@ -240,8 +257,8 @@ fn cells(layer: &LayerReport, report: &Report) -> [(&'static str, String); 3] {
     let extremes = called.filter_map(|op| op.extremes).reduce(widest);
     [
         ("call/s", count(per_second(calls, report))),
-        ("avg", average(total, calls)),
-        ("p99", quantile(&histogram, extremes)),
+        (AVERAGE, average(total, calls)),
+        (P99, quantile(&histogram, extremes)),
     ]
 }
 
@@ -322,8 +339,8 @@ mod tests {
         let idle = family(Family::Write, 0, &[(Row::Layer(Layer::Syscall), Some(0))]);
         assert_eq!(
             OneLine::default().next(&of_stack(vec![read, idle]), SCREEN),
-            "time      call/s   ms/s     avg     p99  syscall  fs device lock run queue\n\
-             11:05:10     150    500  3.3 ms  1.0 ms        3  17     78    .         2\n"
+            "time      call/s   ms/s  avg us  p99 us  syscall  fs device lock run queue\n\
+             11:05:10     150    500 3,333.3 1,000.0        3  17     78    .         2\n"
         );
         let idle = family(Family::Write, 0, &[(Row::Layer(Layer::Syscall), Some(0))]);
         let text = OneLine::default().next(&of_stack(vec![idle]), SCREEN);
@@ -392,8 +409,8 @@ mod tests {
         assert_eq!(
             OneLine::default().next(&of_layers(&[Layer::Vfs, Layer::Blk], 200), SCREEN),
             "          --------- vfs ---------  --------- blk ---------\n\
-             time       call/s     avg     p99   call/s     avg     p99\n\
-             11:05:10      200  1.0 ms  1.0 ms      200  1.0 ms  1.0 ms\n"
+             time       call/s  avg us  p99 us   call/s  avg us  p99 us\n\
+             11:05:10      200 1,000.0 1,000.0      200 1,000.0 1,000.0\n"
         );
     }
 

@@ -46,6 +46,7 @@ const SELECTION: &[Line] = &[
     ("counts: splice", ENDS),
     // What a report is made of is no matter of the kernel's.
     ("snapshots: ", ENDS),
+    ("snapshots: every golden scene", &["5.10", "6.1", "7"]),
     ("asynchronous: ", &["6.1"]),
     ("asynchronous: 10,000 io_uring reads, -p", &["6.1", "7"]),
     ("asynchronous: requests done at once, each way, -p", &["6.1", "7"]),

@@ -2,8 +2,12 @@
 
 use super::report::Tool;
 use crate::guest::{Check, Guest};
+use crate::scenes::kept::Kept;
+use crate::scenes::reader::{Way, expected, printed};
+use crate::scenes::{self, Scene};
 use crate::workload::{Spec, prepare};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 pub const CHECKS: &[Check] = &[
@@ -20,6 +24,10 @@ pub const CHECKS: &[Check] = &[
             &["-T", "vfs,blk", "--by", "process", "0.2"],
         ];
         LAYERS.iter().try_for_each(|options| same(guest, options))
+    }),
+    check("snapshots: every golden scene, read back", |guest| {
+        let tool = guest.tool().ok_or("there is no tool")?;
+        scenes::all().iter().try_for_each(|scene| same_scene(tool, scene))
     }),
 ];
 
@@ -59,6 +67,24 @@ fn same(guest: &Guest, options: &[&str]) -> Result<(), String> {
                 String::from_utf8_lossy(&back.stderr),
                 String::from_utf8_lossy(&back.stdout)
             ));
+        }
+    }
+    Ok(())
+}
+
+/// Counters that are kept here make the report of the scene there: as text, as wide as the scene's, and as JSON.
+fn same_scene(tool: &Path, scene: &Scene) -> Result<(), String> {
+    let saved = Path::new(SAVED);
+    for part in &scene.parts {
+        let kept = Kept::of(part);
+        kept.save(saved)?;
+        for way in Way::ALL {
+            let name = scene.name;
+            let printed = printed(tool, saved, part, way).map_err(|error| format!("{name} as {way:?}: {error}"))?;
+            let expected = expected(part, &kept, way);
+            if printed != expected {
+                return Err(format!("{name} as {way:?}:\n{printed}\ninstead of\n{expected}"));
+            }
         }
     }
     Ok(())

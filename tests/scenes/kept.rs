@@ -1,0 +1,508 @@
+//! Reports made by hand, as runs that would have counted what they say: a run, and the counters of two moments.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use iostackbreakdown::analyse;
+use iostackbreakdown::model::abi::{
+    APART_AT_START, APART_BY_KERNEL, APART_NEVER_ISSUED, APART_UNOWNED, APART_UNTIMED, DIRECTIONS, EXCLUDED_CHARACTER,
+    EXCLUDED_OTHER, EXCLUDED_PIPE, EXCLUDED_SOCKET, GROUP_NONE, GROUP_UNPLACED, LOST_CLOCK, LOST_RETURN, LOST_STORAGE,
+    LOST_TABLE_FULL, SLOW_LIMITED, SLOW_NO_ROOM, SLOW_TOLD, UNBALANCED_DEPTH, UNBALANCED_ENTRY, UNBALANCED_RETURN,
+    UNBALANCED_SLEEP,
+};
+use iostackbreakdown::model::histogram::{Histogram, STEPS, step_of};
+use iostackbreakdown::model::ids::{CauseKind, Family, Hook, Layer, LossReason, Origin, ReadClass, Row};
+use iostackbreakdown::model::report::group::Numbers;
+use iostackbreakdown::model::report::neighbour::Neighbours;
+use iostackbreakdown::model::report::stack::{FamilyReport, OriginReport, StackReport};
+use iostackbreakdown::model::report::{Agreement, AttachPoint, Diskstats, LayerReport, OpReport, Report, nanoseconds};
+use iostackbreakdown::model::run_info::{
+    BlockEvent, BlockInfo, DisksInfo, LayerInfo, OpInfo, ProbeInfo, RunInfo, StackInfo,
+};
+use iostackbreakdown::model::snapshot::{
+    DiskCounters, FamilyCounters, GroupsCounters, NeighbourCounters, OpCounters, OriginCounters, ProbeCounts,
+    ServedCounters, Snapshot, StackCounters, UnderWay,
+};
+use iostackbreakdown::source::saved::Keeper;
+
+use super::{Part, Split, groups};
+
+/// How long a run had lasted when the span of its report began.
+const BEFORE_NS: u64 = 5_000_000_000;
+/// The day of all reports.
+const DAY: &str = "2026-11-20";
+/// What begins the reason of a part that is missing since its layer was detached: reports say that by themselves.
+const DETACHED: &str = "detached ";
+
+/// All that a report is made of.
+pub struct Kept {
+    pub run: RunInfo,
+    pub before: Snapshot,
+    pub after: Snapshot,
+}
+
+impl Kept {
+    pub fn of(part: &Part) -> Self {
+        let report = &part.whole;
+        let mut probes = probes(report);
+        let run = RunInfo {
+            by: part.split.map(|split| split.by),
+            top: part.split.map_or(0, |split| split.top),
+            ..run(report, &probes)
+        };
+        let counts = probes.iter_mut().map(|(_, counts)| std::mem::take(counts)).collect();
+        let after = Snapshot {
+            probes: counts,
+            groups: part.split.map(|split| groups_counters(report, split, &run)),
+            ..after(report)
+        };
+        Self {
+            before: before(report, &after),
+            run,
+            after,
+        }
+    }
+
+    pub fn report(&self) -> Report {
+        analyse::report(&self.run, &self.before, &self.after)
+    }
+
+    /// The same without numbers, with which a run begins.
+    pub fn first_report(&self) -> Report {
+        analyse::report(&self.run, &self.before, &self.before)
+    }
+
+    /// Keeps it, for `--from-snapshots`.
+    pub fn save(&self, path: &Path) -> Result<(), String> {
+        let mut keeper = Keeper::create(path).map_err(|cause| cause.line)?;
+        keeper.run(&self.run)?;
+        keeper.snapshot(&self.before)?;
+        keeper.snapshot(&self.after)
+    }
+}
+
+fn run(report: &Report, probes: &[(ProbeInfo, ProbeCounts)]) -> RunInfo {
+    let blk = report.layers.iter().find(|layer| layer.layer == Layer::Blk);
+    let losses = report.layers.iter().flat_map(|layer| &layer.losses);
+    let ops = report.layers.iter().flat_map(|layer| {
+        let hook = hook(layer);
+        layer.ops.iter().map(move |op| op_info(layer.layer, hook, op))
+    });
+    RunInfo {
+        kernel: report.kernel.clone(),
+        subject: report.subject.clone(),
+        filter: report.filter.clone(),
+        is_filtered: losses.clone().any(|loss| loss.up_to),
+        slower_ns: report.stack.as_ref().and_then(|stack| Some(stack.slow?.threshold_ns)),
+        has_runs: report.cost.has_runs,
+        no_runs: report.cost.no_runs.clone(),
+        budget: report.cost.budget.as_ref().map(|budget| budget.limit),
+        layers: report.layers.iter().map(layer_info).collect(),
+        ops: ops.collect(),
+        probes: probes.iter().map(|(probe, _)| probe.clone()).collect(),
+        block: blk.map(block_info),
+        stack: report.stack.as_ref().map(stack_info),
+        disks: blk.and_then(|blk| blk.diskstats.as_ref()).map(|stats| DisksInfo {
+            is_partition: stats.flushes.is_none(),
+            ..DisksInfo::default()
+        }),
+        ..RunInfo::default()
+    }
+}
+
+fn hook(layer: &LayerReport) -> Hook {
+    let usual = match layer.layer {
+        Layer::Blk => Hook::RawTracepoint,
+        _ => Hook::Fentry,
+    };
+    layer.hooks.first().copied().unwrap_or(usual)
+}
+
+fn op_info(layer: Layer, hook: Hook, op: &OpReport) -> OpInfo {
+    OpInfo {
+        layer,
+        op: op.op,
+        moves_bytes: op.bytes.is_some(),
+        points: vec![AttachPoint {
+            function: format!("{layer}_{}", op.op),
+            hook,
+        }],
+        refused: Vec::new(),
+        not_measured: Vec::new(),
+        absent: None,
+    }
+}
+
+fn layer_info(layer: &LayerReport) -> LayerInfo {
+    let missing = || {
+        let missing = layer.not_measured.iter();
+        missing.filter(|missing| !missing.reason.starts_with(DETACHED))
+    };
+    let everything = missing().find(|missing| missing.what == "everything");
+    LayerInfo {
+        layer: layer.layer,
+        refused: everything.map(|everything| everything.reason.clone()),
+        not_measured: missing().cloned().collect(),
+        completions_skip_interrupts: !layer.warnings.is_empty(),
+    }
+}
+
+const ISSUE: (&str, &str) = ("block_rq_issue", "blk_mq_start_request");
+const END: (&str, &str) = ("block_rq_complete", "blk_update_request");
+
+fn block_info(layer: &LayerReport) -> BlockInfo {
+    let event = |(tracepoint, function): (&str, &str)| BlockEvent {
+        tracepoint: tracepoint.to_owned(),
+        functions: vec![function.to_owned()],
+    };
+    BlockInfo {
+        hook: hook(layer),
+        is_bio_based: false,
+        issue: event(ISSUE),
+        end: event(END),
+        queue_from: layer.queue_from.clone(),
+        lossy: None,
+    }
+}
+
+/// Those of the report; of layers of which it says none, such as lost what they lost.
+fn probes(report: &Report) -> Vec<(ProbeInfo, ProbeCounts)> {
+    let known = report.probes.iter().map(|probe| {
+        let info = ProbeInfo {
+            layer: probe.layer,
+            hook: probe.hook,
+            functions: probe.functions.clone(),
+        };
+        let counts = ProbeCounts {
+            entry: probe.entry,
+            leave: probe.leave,
+            skipped: probe.skipped,
+            skipped_alone: None,
+        };
+        (info, counts)
+    });
+    let has_probes = |layer: &&LayerReport| report.probes.iter().any(|probe| probe.layer == Some(layer.layer));
+    let others = report.layers.iter().filter(|layer| !has_probes(layer));
+    known.chain(others.flat_map(probes_of)).collect()
+}
+
+fn probes_of(layer: &LayerReport) -> Vec<(ProbeInfo, ProbeCounts)> {
+    let probe = |function: &str, counts| {
+        let info = ProbeInfo {
+            layer: Some(layer.layer),
+            hook: hook(layer),
+            functions: vec![function.to_owned()],
+        };
+        (info, counts)
+    };
+    let lost = |reason| layer.losses.iter().filter(move |loss| loss.reason == reason);
+    let entries = lost(LossReason::EntryMissed).map(|loss| loss.count).sum();
+    let skipped = ProbeCounts {
+        skipped: Some(entries),
+        ..ProbeCounts::default()
+    };
+    if layer.layer != Layer::Blk {
+        return vec![probe("any", skipped)];
+    }
+    // As often as the programs on an event were skipped; `None`: the kernel did not say.
+    let events = [(LossReason::ReturnMissed, END), (LossReason::IssueMissed, ISSUE)];
+    let mut probes = vec![probe("another", skipped)];
+    for (reason, (tracepoint, function)) in events {
+        let causes: Vec<_> = lost(reason)
+            .filter_map(|loss| Some((loss.count, loss.cause.as_ref()?)))
+            .collect();
+        let is_counted = !causes.is_empty();
+        let skips = causes.iter().filter(|(_, cause)| cause.kind == CauseKind::Skipped);
+        let counts = ProbeCounts {
+            skipped_alone: is_counted.then_some(skips.map(|(count, _)| count).sum()),
+            ..ProbeCounts::default()
+        };
+        let programs = causes.first().map_or(1, |(_, cause)| cause.programs);
+        let on = if hook(layer) == Hook::RawTracepoint {
+            tracepoint
+        } else {
+            function
+        };
+        probes.extend((0..programs).map(|_| probe(on, counts)));
+    }
+    probes
+}
+
+fn before(report: &Report, after: &Snapshot) -> Snapshot {
+    let no_family = |_: &FamilyCounters| FamilyCounters::default();
+    Snapshot {
+        at_ns: BEFORE_NS,
+        wall: report.start,
+        utc_offset: 0,
+        ops: vec![OpCounters::default(); after.ops.len()],
+        probes: vec![ProbeCounts::default(); after.probes.len()],
+        own_ns: 0,
+        not_followed: 0,
+        stack: after.stack.as_ref().map(|stack| StackCounters {
+            families: stack.families.iter().map(no_family).collect(),
+            origins: vec![OriginCounters::default(); stack.origins.len()],
+        }),
+        groups: after.groups.as_ref().map(|_| GroupsCounters::default()),
+        neighbours: after.neighbours.as_ref().map(|_| NeighbourCounters::default()),
+        disks: after.disks.map(|counters| {
+            counters.map(|last| DiskCounters {
+                disks: last.disks,
+                ..DiskCounters::default()
+            })
+        }),
+        under_way: None,
+        detached: Vec::new(),
+        unread: None,
+        warnings: Vec::new(),
+    }
+}
+
+fn after(report: &Report) -> Snapshot {
+    let blk = report.layers.iter().find(|layer| layer.layer == Layer::Blk);
+    let under_way: BTreeMap<Layer, u64> = report
+        .layers
+        .iter()
+        .filter_map(|layer| Some((layer.layer, layer.in_flight?)))
+        .collect();
+    Snapshot {
+        at_ns: BEFORE_NS + nanoseconds(report.length),
+        wall: format!("{DAY}T{}Z", report.time_of_day).parse().unwrap(),
+        utc_offset: 0,
+        ops: report.layers.iter().flat_map(ops_counters).collect(),
+        probes: Vec::new(),
+        own_ns: nanoseconds(report.cost.process),
+        not_followed: 0,
+        stack: report.stack.as_ref().map(stack_counters),
+        groups: None,
+        neighbours: blk.and_then(|blk| blk.neighbours.as_ref()).map(neighbour_counters),
+        disks: blk.and_then(|blk| blk.diskstats.as_ref()).map(disk_counters),
+        under_way: (!under_way.is_empty()).then_some(UnderWay {
+            by_layer: under_way,
+            in_cookies: Vec::new(),
+        }),
+        detached: report
+            .cost
+            .budget
+            .iter()
+            .flat_map(|budget| budget.detached.clone())
+            .collect(),
+        unread: None,
+        warnings: report.warnings.clone(),
+    }
+}
+
+fn steps(histogram: &Histogram) -> Vec<u64> {
+    let mut steps = vec![0; STEPS];
+    for bucket in histogram.buckets() {
+        steps[step_of(bucket.ge)] = bucket.count;
+    }
+    steps
+}
+
+fn wide(counts: &[u64]) -> Vec<u128> {
+    counts.iter().copied().map(u128::from).collect()
+}
+
+fn op_counters(op: &OpReport) -> OpCounters {
+    OpCounters {
+        total_ns: op.total_ns.into(),
+        bytes: op.bytes.unwrap_or(0).into(),
+        errors: op.errors.iter().map(|(_, n)| u128::from(*n)).sum::<u128>() + u128::from(op.errors_unnamed),
+        queued: op.queued.into(),
+        queue_ns: op.queue_ns.unwrap_or(0).into(),
+        extremes: op.extremes,
+        errnos: op.errors.iter().map(|(errno, n)| (*errno, u128::from(*n))).collect(),
+        steps: wide(&steps(&op.histogram)),
+        unit_slots: wide(&op.unit_slots),
+        ..OpCounters::default()
+    }
+}
+
+/// What is counted apart of calls, and what a layer lost, is its first op's.
+fn ops_counters(layer: &LayerReport) -> Vec<OpCounters> {
+    let mut ops: Vec<OpCounters> = layer.ops.iter().map(op_counters).collect();
+    if layer.layer == Layer::Blk {
+        for (counters, op) in ops.iter_mut().zip(&layer.ops) {
+            for (kind, requests) in [
+                (APART_AT_START, op.apart.at_start),
+                (APART_NEVER_ISSUED, op.apart.never_issued),
+                (APART_BY_KERNEL, op.apart.by_kernel),
+                (APART_UNOWNED, op.apart.unowned),
+                (APART_UNTIMED, op.apart.untimed),
+            ] {
+                counters.apart[kind as usize] = requests.into();
+            }
+        }
+    }
+    let Some(first) = ops.first_mut() else { return ops };
+    if layer.layer != Layer::Blk {
+        for (kind, calls) in [
+            (EXCLUDED_SOCKET, layer.excluded.socket),
+            (EXCLUDED_PIPE, layer.excluded.pipe),
+            (EXCLUDED_CHARACTER, layer.excluded.character_device),
+            (EXCLUDED_OTHER, layer.excluded.other),
+        ] {
+            first.apart[kind as usize] = calls.into();
+        }
+    }
+    for loss in &layer.losses {
+        let kind = match loss.reason {
+            LossReason::ReturnMissed => LOST_RETURN,
+            LossReason::NoStorage => LOST_STORAGE,
+            LossReason::TableFull => LOST_TABLE_FULL,
+            LossReason::ClockBackwards => LOST_CLOCK,
+            LossReason::IssueMissed => {
+                first.half_seen += u128::from(loss.count);
+                continue;
+            }
+            // It is the probes'.
+            LossReason::EntryMissed => continue,
+        };
+        first.lost[kind as usize] += u128::from(loss.count);
+    }
+    ops
+}
+
+fn disk_counters(stats: &Diskstats) -> [DiskCounters; 2] {
+    assert!(!matches!(stats.agreement, Agreement::NotComparable(_)));
+    [DiskCounters {
+        reads: stats.reads,
+        writes: stats.writes,
+        discards: stats.discards,
+        flushes: stats.flushes.unwrap_or(0),
+        disks: 1,
+    }; 2]
+}
+
+/// The first place is of all that have none, the second of the requests themselves.
+fn neighbour_counters(neighbours: &Neighbours) -> NeighbourCounters {
+    let mut served = vec![ServedCounters::default(); 2];
+    served[1].ns = neighbours.own_ns;
+    served[1].requests = neighbours.own_requests;
+    for other in &neighbours.others {
+        let counters = ServedCounters {
+            tgid: other.pid.unwrap_or(0),
+            comm: other.comm.clone().unwrap_or_default(),
+            is_kernel: other.is_kernel_thread,
+            ns: other.ns,
+            requests: other.requests,
+            bytes: other.bytes,
+        };
+        match other.pid {
+            Some(_) => served.push(counters),
+            None => served[0] = counters,
+        }
+    }
+    NeighbourCounters {
+        waited_ns: neighbours.waited_ns,
+        untold_ns: neighbours.untold_ns,
+        disks_full: neighbours.unseen,
+        neighbours: served,
+    }
+}
+
+fn stack_info(stack: &StackReport) -> StackInfo {
+    let rows = &stack.families[0].rows;
+    let is_measured = |row: Row| rows.iter().any(|known| known.row == row && known.ns.is_some());
+    let layers = rows.iter().filter_map(|row| match row.row {
+        Row::Layer(layer) => Some((layer, row.ns.is_some())),
+        _ => None,
+    });
+    let seen = [Row::Journal, Row::Lock, Row::Overlay]
+        .into_iter()
+        .filter(|row| is_measured(*row));
+    StackInfo {
+        layers: layers.chain([(Layer::Blk, is_measured(Row::Device))]).collect(),
+        planned: BTreeSet::from([Row::Journal, Row::Lock]),
+        seen: seen.collect(),
+    }
+}
+
+fn stack_counters(stack: &StackReport) -> StackCounters {
+    let mut counters = StackCounters {
+        families: families_counters(&stack.families),
+        origins: origins_counters(stack.not_waited.as_deref().unwrap_or_default()),
+    };
+    let first = &mut counters.families[0];
+    let unbalanced = stack.unbalanced;
+    first.unbalanced[UNBALANCED_ENTRY as usize] = unbalanced.entries;
+    first.unbalanced[UNBALANCED_RETURN as usize] = unbalanced.returns;
+    first.unbalanced[UNBALANCED_DEPTH as usize] = unbalanced.too_deep;
+    first.unbalanced[UNBALANCED_SLEEP as usize] = unbalanced.sleeps;
+    if let Some(slow) = &stack.slow {
+        first.slow[SLOW_TOLD as usize] = slow.told;
+        first.slow[SLOW_LIMITED as usize] = slow.left_out.limited;
+        first.slow[SLOW_NO_ROOM as usize] = slow.left_out.no_room;
+    }
+    counters
+}
+
+fn families_counters(families: &[FamilyReport]) -> Vec<FamilyCounters> {
+    let of = |family| families.iter().find(|known| known.family == family);
+    let counters = Family::ALL.map(|family| of(family).map_or_else(FamilyCounters::default, family_counters));
+    counters.into()
+}
+
+fn family_counters(family: &FamilyReport) -> FamilyCounters {
+    let mut counters = FamilyCounters {
+        bytes: family.bytes,
+        errors: family.errors,
+        steps: steps(&family.histogram),
+        extremes: family.extremes,
+        ..FamilyCounters::default()
+    };
+    for row in &family.rows {
+        counters.rows[row.row.place()] = row.ns.unwrap_or(0);
+        counters.reached[row.row.place()] = row.calls.unwrap_or(0);
+    }
+    for class in &family.classes {
+        let place = ReadClass::ALL.iter().position(|known| *known == class.class).unwrap();
+        (counters.class_calls[place], counters.class_bytes[place]) = (class.calls, class.bytes);
+    }
+    counters
+}
+
+fn origins_counters(origins: &[OriginReport]) -> Vec<OriginCounters> {
+    let mut counters = vec![OriginCounters::default(); Origin::ALL.len() * DIRECTIONS as usize];
+    for origin in origins {
+        let place = Origin::ALL.iter().position(|known| *known == origin.origin).unwrap();
+        counters[place * DIRECTIONS as usize + usize::from(origin.is_write)] =
+            [origin.requests, origin.bytes, origin.queue_ns, origin.device_ns];
+    }
+    counters
+}
+
+/// Numbered by their parts, behind those numbers that have a meaning.
+fn groups_counters(report: &Report, split: Split, run: &RunInfo) -> GroupsCounters {
+    let mut counters = GroupsCounters::default();
+    let mut add = |group: u32, numbers: Numbers| {
+        for (layer, ops) in &numbers.layers {
+            for op in ops {
+                let mut places = run.ops_of(*layer);
+                let (place, _) = places.find(|(_, known)| known.op == op.op).unwrap();
+                counters.ops.insert((group, place as u32), op_counters(op));
+            }
+        }
+        if report.stack.is_some() {
+            let stack = StackCounters {
+                families: families_counters(&numbers.families),
+                origins: origins_counters(&numbers.not_waited),
+            };
+            counters.stacks.insert(group, stack);
+        }
+    };
+    for parts in groups::PARTS {
+        add(group_of(parts), groups::split(report, parts));
+    }
+    if split.no_room > 0 {
+        add(GROUP_UNPLACED, groups::split(report, split.no_room));
+    }
+    counters.who = groups::PARTS
+        .map(|parts| (group_of(parts), groups::who(split.by, parts)))
+        .into();
+    counters
+}
+
+fn group_of(parts: u64) -> u32 {
+    GROUP_NONE + parts as u32
+}

@@ -1,0 +1,145 @@
+//! The tool, as it prints what was kept: without privileges, to a file or a terminal.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use iostackbreakdown::view::json::{Form, Json};
+use iostackbreakdown::view::text::{TextOptions, Unit};
+use iostackbreakdown::view::{Screen, Sheet, Text, View};
+
+use super::Part;
+use super::kept::Kept;
+
+/// Who has no privileges, and owns nothing.
+const NOBODY: u32 = 65_534;
+const ROWS: u16 = 24;
+
+/// How a report is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    Text,
+    Json(Form),
+}
+
+impl Way {
+    pub const ALL: [Self; 3] = [Self::Text, Self::Json(Form::Full), Self::Json(Form::Compact)];
+}
+
+/// What the tool has to print for a part: what its own views print here of the same counters.
+pub fn expected(part: &Part, kept: &Kept, way: Way) -> String {
+    let mut view: Box<dyn View> = match way {
+        Way::Text => Box::new(Text::new(part.options, false)),
+        Way::Json(form) => Box::new(Json(form)),
+    };
+    let mut out = Vec::new();
+    let screen = Screen {
+        width: part.options.width.filter(|_| way == Way::Text),
+        height: None,
+    };
+    let mut sheet = Sheet { out: &mut out, screen };
+    view.begin(&kept.first_report(), &mut sheet).unwrap();
+    view.report(&kept.report(), &mut sheet).unwrap();
+    view.end(&mut sheet).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+/// What the tool prints of a file. As root, it runs as somebody else.
+pub fn printed(tool: &Path, saved: &Path, part: &Part, way: Way) -> Result<String, String> {
+    let mut command = Command::new(tool);
+    command
+        .arg("--from-snapshots")
+        .arg(saved)
+        .args(arguments(part.options, way));
+    if nix::unistd::geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    match part.options.width.filter(|_| way == Way::Text) {
+        Some(width) => on_terminal(command, width),
+        None => {
+            let output = command.output().map_err(|error| error.to_string())?;
+            match output.status.success() && output.stderr.is_empty() {
+                true => String::from_utf8(output.stdout).map_err(|error| error.to_string()),
+                false => Err(format!(
+                    "{}: {}",
+                    output.status,
+                    String::from_utf8_lossy(&output.stderr)
+                )),
+            }
+        }
+    }
+}
+
+fn arguments(options: TextOptions, way: Way) -> Vec<&'static str> {
+    match way {
+        Way::Json(Form::Full) => return vec!["--json"],
+        Way::Json(Form::Compact) => return vec!["--json=compact"],
+        Way::Text => {}
+    }
+    let flags = [
+        (options.unit == Unit::Microseconds, "-u"),
+        (options.unit == Unit::Milliseconds, "-m"),
+        (options.summary_only, "-S"),
+        (options.verbose, "--verbose"),
+        (options.is_interval, "1"),
+    ];
+    flags
+        .into_iter()
+        .filter_map(|(is_set, flag)| is_set.then_some(flag))
+        .collect()
+}
+
+/// What is written to a terminal, without what that makes of ends of lines.
+fn on_terminal(mut command: Command, columns: usize) -> Result<String, String> {
+    let (mut shown, end) = terminal(columns)?;
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(end)
+        .spawn()
+        .map_err(|error| error.to_string())?;
+    // What the command holds of the terminal would keep its end from being seen.
+    drop(command);
+    let mut text = Vec::new();
+    // The end of a terminal that nobody has open is an error, EIO.
+    let _ = shown.read_to_end(&mut text);
+    let status = child.wait().map_err(|error| error.to_string())?;
+    let text = String::from_utf8(text)
+        .map_err(|error| error.to_string())?
+        .replace("\r\n", "\n");
+    match status.success() {
+        true => Ok(text),
+        false => Err(format!("{status}: {text}")),
+    }
+}
+
+/// A terminal: the side that shows, and the side that programs write to.
+fn terminal(columns: usize) -> Result<(File, OwnedFd), String> {
+    let (mut master, mut slave) = (-1, -1);
+    let size = libc::winsize {
+        ws_row: ROWS,
+        ws_col: columns as u16,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    // SAFETY: both numbers are written to, the size is read, no name and no settings are passed.
+    let opened = unsafe {
+        libc::openpty(
+            &raw mut master,
+            &raw mut slave,
+            std::ptr::null_mut(),
+            std::ptr::null(),
+            &raw const size,
+        )
+    };
+    if opened != 0 {
+        return Err(format!(
+            "no terminal can be opened: {}",
+            std::io::Error::last_os_error()
+        ));
+    }
+    // SAFETY: the descriptors are new and ours.
+    Ok(unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) })
+}
