@@ -61,7 +61,7 @@ static __noinline void finish_start(struct async_start *start, __u32 layer, __u6
 		count_lost(row, LOST_CLOCK, 1);
 	else {
 		record_alone(row | MOVES_BYTES, now - start->entered_ns, value);
-		record_in_group(start->group, op, true, now - start->entered_ns, value, 0);
+		record_in_group(start->group, op, true, now - start->entered_ns, value);
 	}
 }
 
