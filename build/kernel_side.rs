@@ -79,7 +79,7 @@ pub fn compile(out: &Path, clang: &OsStr) -> Result<usize, Vec<String>> {
 }
 
 /// Leaves out of the object what no loader looks at, two fifths of it: which line of the source each instruction is of, and the names
-/// of places inside of functions.
+/// of labels inside of functions.
 fn strip(path: &Path) {
     let file = fs::read(path).expect("clang has written it");
     let mut elf = Builder::read(&file[..]).expect("clang writes ELF");
@@ -92,8 +92,8 @@ fn strip(path: &Path) {
         .flatten()
         .collect();
     for symbol in &mut elf.symbols {
-        let is_place = symbol.st_type() == STT_NOTYPE && symbol.st_bind() == STB_LOCAL;
-        symbol.delete = is_place && !used.contains(&symbol.id().index());
+        let is_label = symbol.st_type() == STT_NOTYPE && symbol.st_bind() == STB_LOCAL;
+        symbol.delete = is_label && !used.contains(&symbol.id().index());
     }
     for section in &mut elf.sections {
         if let SectionData::Data(bytes) = &mut section.data
@@ -102,7 +102,7 @@ fn strip(path: &Path) {
             *bytes = without_lines(bytes).into();
         }
     }
-    // libbpf's linker has all names in one section; this writer has those of sections apart.
+    // libbpf's linker has all names in one section; this writer has those of sections in another.
     let names = elf.sections.add();
     (names.name, names.sh_type, names.data) = (b".shstrtab"[..].into(), SHT_STRTAB, SectionData::SectionString);
     let mut stripped = Vec::new();
@@ -113,14 +113,14 @@ fn strip(path: &Path) {
 /// A `.BTF.ext` section without its line info: `struct btf_ext_header` has offsets behind itself and lengths, of the info on functions,
 /// on lines, and of the relocations (Documentation/bpf/btf.rst).
 fn without_lines(section: &[u8]) -> Vec<u8> {
-    /// Place of the header's own length.
+    /// Offset of the header's own length.
     const LENGTH: usize = 4;
-    /// Of the offset and length of each part, by its place in the header.
+    /// Offsets of the offset and length of each part.
     const FUNCTIONS: usize = 8;
     const LINES: usize = 16;
     const RELOCATIONS: usize = 24;
-    let word = |place: usize| {
-        let bytes = section[place..place + 4].try_into().expect("four bytes");
+    let word = |offset: usize| {
+        let bytes = section[offset..offset + 4].try_into().expect("four bytes");
         u32::from_le_bytes(bytes) as usize
     };
     let mut stripped = section[..word(LENGTH)].to_vec();

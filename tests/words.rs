@@ -51,19 +51,26 @@ const NOT_YET: &[&str] = &[
     "tests",
     "benches",
     "packaging",
-    "build.rs",
-    "build_libelf.rs",
-    "docs/dev",
-    "CONTRIBUTING.md",
 ];
 
-const FOLDERS: &[&str] = &["bpf", "src", "tests", "benches", "packaging", "examples", "docs"];
+const FOLDERS: &[&str] = &[
+    "bpf",
+    "build",
+    "src",
+    "tests",
+    "benches",
+    "packaging",
+    "examples",
+    "docs",
+    "fuzz/fuzz_targets",
+];
 const FILES: &[&str] = &[
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
-    "build.rs",
-    "build_libelf.rs",
+    "fuzz/lib.rs",
+    "fuzz/run",
+    "fuzz/build.rs",
 ];
 
 /// What a line may contain that a person reads: all of a page, and comments and strings of code.
