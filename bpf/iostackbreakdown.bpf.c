@@ -4,7 +4,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
-#include "interface.h"
+#include "abi.h"
 
 const volatile struct config config;
 const volatile struct block_config block;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
-/* Taking a point apart; interface.h says what is in it. */
+/* Taking a point apart; abi.h says what is in it. */
 #ifndef __POINT_BPF_H__
 #define __POINT_BPF_H__
 

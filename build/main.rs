@@ -1,4 +1,4 @@
-//! Writes the numbers of `bpf/interface.h` as Rust and, with the feature `kernel-side`, compiles the kernel side.
+//! Writes the numbers of `bpf/abi.h` as Rust and, with the feature `kernel-side`, compiles the kernel side.
 //!
 //! `CLANG` names the compiler to use; `clang` otherwise. What is missing or too old is reported as an error of cargo's, with the way
 //! out; `tests/requirements.rs` runs this script for that.
@@ -24,7 +24,7 @@ const NEEDS: [[&str; 3]; 4] = [
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    for header in ["bpf/interface.h", "bpf/vmlinux.h"] {
+    for header in ["bpf/abi.h", "bpf/vmlinux.h"] {
         println!("cargo:rerun-if-changed={header}");
     }
     if let Ok(script) = env::current_exe() {
@@ -43,10 +43,10 @@ fn main() {
         );
         return;
     }
-    let header = fs::read_to_string("bpf/interface.h").expect("bpf/interface.h is part of the source");
+    let header = fs::read_to_string("bpf/abi.h").expect("bpf/abi.h is part of the source");
     let kernel = fs::read_to_string("bpf/vmlinux.h").expect("bpf/vmlinux.h is part of the source");
     let text = constants(&header) + &kernel_types(&kernel);
-    fs::write(out.join("interface.rs"), text).expect("OUT_DIR can be written");
+    fs::write(out.join("abi.rs"), text).expect("OUT_DIR can be written");
     #[cfg(feature = "kernel-side")]
     match kernel_side::compile(&out, &clang) {
         Ok(size) => {
@@ -95,7 +95,7 @@ fn is_library(name: &str) -> bool {
             .is_none_or(|answer| answer.stdout.starts_with(b"/"))
 }
 
-/// The numbers of `interface.h`, `#define NAME 1` and `NAME = 1,` alike, as Rust constants: the skeleton has the types
+/// The numbers of `abi.h`, `#define NAME 1` and `NAME = 1,` alike, as Rust constants: the skeleton has the types
 /// only.
 fn constants(header: &str) -> String {
     let mut text = String::new();

@@ -37,7 +37,7 @@ macro_rules! requests {
     };
 }
 
-// Name, moves bytes, waits in the queue, its counter, its codes. BLOCK_OP_* of bpf/interface.h are places in it. What is
+// Name, moves bytes, waits in the queue, its counter, its codes. BLOCK_OP_* of bpf/abi.h are places in it. What is
 // for the driver is not in diskstats, unless the queue counts it (`queue/iostats_passthrough`, 6.12).
 requests! {
     Read true true Some(Counter::Reads), "REQ_OP_READ";

@@ -130,7 +130,7 @@ impl Point {
     }
 }
 
-/// Where a function's arguments name the file; `enum shape` of `bpf/interface.h`.
+/// Where a function's arguments name the file; `enum shape` of `bpf/abi.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// `struct file *` first.
@@ -183,7 +183,7 @@ impl Shape {
     }
 }
 
-/// How a shared function is narrowed to one file system; `enum guard` of `bpf/interface.h`.
+/// How a shared function is narrowed to one file system; `enum guard` of `bpf/abi.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guard {
     /// By the file's operations.
@@ -192,7 +192,7 @@ pub enum Guard {
     Magic,
 }
 
-/// What a function returns when it succeeds; `enum return_kind` of `bpf/interface.h`.
+/// What a function returns when it succeeds; `enum return_kind` of `bpf/abi.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Returns {
     /// An `int` with nothing to count.

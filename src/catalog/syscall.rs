@@ -17,7 +17,7 @@ pub struct Syscall {
     pub says: Says,
 }
 
-/// Which arguments are descriptors of the files that the call works on; `enum file_args` of `bpf/interface.h`.
+/// Which arguments are descriptors of the files that the call works on; `enum file_args` of `bpf/abi.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Files {
     /// None: it takes a path, or works on no file in particular.

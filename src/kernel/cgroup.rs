@@ -15,7 +15,7 @@ use crate::cause::Cause;
 /// Where version 2 is mounted: alone, or beside version 1.
 const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
-/// Which of a process's groups is used, as defined in `bpf/interface.h`.
+/// Which of a process's groups is used, as defined in `bpf/abi.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hierarchy {
     /// Version 2.

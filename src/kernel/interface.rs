@@ -24,7 +24,7 @@ pub(crate) fn object() -> Vec<u8> {
     object
 }
 
-// SAFETY: C structures of integers, without padding (asserted in interface.h) and valid for every bit pattern.
+// SAFETY: C structures of integers, without padding (asserted in abi.h) and valid for every bit pattern.
 unsafe impl plain::Plain for types::op_stats {}
 // SAFETY: as above.
 unsafe impl plain::Plain for types::binned {}

@@ -1,5 +1,5 @@
-//! The numbers of `bpf/interface.h`, which both sides read.
+//! The numbers of `bpf/abi.h`, which both sides read.
 
 #![allow(clippy::pedantic, clippy::all, missing_docs)]
 
-include!(concat!(env!("OUT_DIR"), "/interface.rs"));
+include!(concat!(env!("OUT_DIR"), "/abi.rs"));

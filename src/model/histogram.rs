@@ -2,7 +2,7 @@
 //!
 //! The scale is log-linear: 0 to 7 ns have one step each, then each power of two is divided into 8 equal steps up to
 //! 2^40 ns (18 minutes), and one last step holds everything above. A step is at most an eighth of its lower bound wide,
-//! so quantiles are exact within 12.5 %. `bpf/interface.h` declares the same layout.
+//! so quantiles are exact within 12.5 %. `bpf/abi.h` declares the same layout.
 //!
 //! All arithmetic on counts saturates: a count that does not fit into a `u64` is reported as the maximum, never as a
 //! small one.

@@ -99,7 +99,7 @@ names! {
 }
 
 names! {
-    /// What a system call is for. The order is that of `bpf/interface.h`, which knows two of them, and of reports of equal times.
+    /// What a system call is for. The order is that of `bpf/abi.h`, which knows two of them, and of reports of equal times.
     "family of system calls" Family {
         Read = "read",
         Write = "write",
@@ -114,7 +114,7 @@ names! {
 }
 
 names! {
-    /// How a read came by its data; `enum read_class` of `bpf/interface.h`.
+    /// How a read came by its data; `enum read_class` of `bpf/abi.h`.
     "class of reads" ReadClass {
         FromCache = "from_cache",
         WaitedForOwn = "waited_for_own",
@@ -125,7 +125,7 @@ names! {
 }
 
 names! {
-    /// Whose a request is that no call waits for; `enum origin` of `bpf/interface.h`.
+    /// Whose a request is that no call waits for; `enum origin` of `bpf/abi.h`.
     "origin of requests" Origin {
         Unknown = "unknown",
         Own = "own",

@@ -1,4 +1,4 @@
-//! What the programs are told before they are loaded (`struct rodata` of bpf/interface.h): all of it is filled in here.
+//! What the programs are told before they are loaded (`struct rodata` of bpf/abi.h): all of it is filled in here.
 
 use super::Hook;
 use super::plan::selection::Selection;

@@ -57,7 +57,7 @@ impl Choice {
     }
 }
 
-/// All that a program knows about the function it is attached to; packed as `bpf/interface.h` says.
+/// All that a program knows about the function it is attached to; packed as `bpf/abi.h` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PointWord {
     /// Index of the op's counters.

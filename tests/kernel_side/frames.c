@@ -10,7 +10,7 @@
 #include <linux/types.h>
 
 #include "macros.h"
-#include "../../bpf/interface.h"
+#include "../../bpf/abi.h"
 
 static struct config config = { .rows = MAX_OPS, .counted_frames = 0xffff };
 static struct control control;

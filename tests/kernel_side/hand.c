@@ -9,7 +9,7 @@
 #include <linux/types.h>
 
 #include "macros.h"
-#include "../../bpf/interface.h"
+#include "../../bpf/abi.h"
 
 static struct config config = { .rows = MAX_OPS, .whole_stack = true, .stack_rows = 0xffff };
 static struct control control;

@@ -13,7 +13,7 @@
 #include <linux/types.h>
 
 #include "macros.h"
-#include "../../bpf/interface.h"
+#include "../../bpf/abi.h"
 
 static struct config config = { .rows = 1 };
 static struct control control;

@@ -13,7 +13,7 @@
 #include <linux/types.h>
 
 #include "macros.h"
-#include "../../bpf/interface.h"
+#include "../../bpf/abi.h"
 
 #undef BLOCK_PLACES_BITS
 #define BLOCK_PLACES_BITS 2

@@ -3,8 +3,8 @@
  * What the kernel side and the Rust side share. It is written once, here: Rust gets these types from the skeleton
  * that is generated out of the BPF object, and the asserts below pin the layout.
  */
-#ifndef __INTERFACE_H__
-#define __INTERFACE_H__
+#ifndef __ABI_H__
+#define __ABI_H__
 
 /*
  * A point is all that a program knows about the kernel function it is attached to, in 32 bits, so that it fits an
