@@ -167,7 +167,10 @@ fn two_capabilities(guest: &Guest) -> Result<(), String> {
     with_capabilities(&mut command, &[CAP_BPF, CAP_PERFMON]);
     let output = run(&mut command, MINUTE)?;
     is_report(&output)?;
-    let told = ["told by super block magic 0xef53", "no address of ext4_file_operations"];
+    let told = [
+        "recognised by super block magic 0xef53",
+        "no address of ext4_file_operations",
+    ];
     if !told.iter().all(|part| output.stderr.contains(part)) {
         return Err(output.stderr);
     }
