@@ -182,7 +182,7 @@ fn assert_readable(what: &str, columns: u16, text: &str) -> Vec<String> {
         let is_own = [
             "  reached: ",
             "  from cache ",
-            "  and of the whole machine",
+            "  of the whole machine, traced or not:",
             "  in the kernel",
         ]
         .iter()
