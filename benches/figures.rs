@@ -26,7 +26,7 @@ const PINNED: &[(&str, &str, u64)] = &[
     ("6.1", "start syscall", 159),
     ("6.1", "start blk", 180),
     ("6.1", "start ext4", 573),
-    ("6.1", "start", 621),
+    ("6.1", "start", 628),
     ("6.1", "start all fentry", 2_032),
     ("6.1", "start all kprobe", 2_215),
     ("6.1", "memory", 7_388),
