@@ -2,13 +2,15 @@
 //! the same kernels that these choices attach and count.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::fs;
 use std::io::BufReader;
 use std::path::PathBuf;
 
 use iostackbreakdown::catalog::{Layer, Op};
 use iostackbreakdown::kernel::block::BlockFacts;
-use iostackbreakdown::kernel::btf::{BtfFunction, ModuleBtf};
+use iostackbreakdown::kernel::btf::{BtfFunction, ModuleBtf, Scan};
+use iostackbreakdown::kernel::builder::{FactsBuilder, MachineFacts};
 use iostackbreakdown::kernel::kallsyms::Symbols;
 use iostackbreakdown::kernel::preemption::{self, Model, Sources};
 use iostackbreakdown::kernel::{Facts, Fprobe, Function, SYSCALL_PREFIXES};
@@ -32,36 +34,40 @@ fn fixture(kernel: &str, name: &str) -> String {
 fn facts(kernel: &str, command_line: &str, without: &[&str]) -> Facts {
     // Everything that any choice needs facts about.
     let wanted = plan::functions_of(&Layer::ALL, Choice::Kprobe);
-    let names: BTreeSet<&str> = wanted
-        .keys()
-        .map(String::as_str)
-        .filter(|name| !without.contains(name))
-        .collect();
+    let without: Vec<String> = without.iter().map(|&name| name.to_owned()).collect();
+    let builder = FactsBuilder::new(&wanted, &without);
+    let names = builder.wanted();
     let symbols = Symbols::parse(BufReader::new(fixture(kernel, "kallsyms").as_bytes()), &names).unwrap();
     let btf = fixture(kernel, "btf");
     let types: BTreeSet<&str> = btf.lines().collect();
-    let mut functions: BTreeMap<String, Function> = BTreeMap::new();
-    for (name, module) in &wanted {
-        let known = names.contains(name.as_str());
-        let in_vmlinux = types.contains(format!("vmlinux {name}").as_str());
-        let in_module = module.filter(|module| types.contains(format!("{module} {name}").as_str()));
-        let found = (known && (in_vmlinux || in_module.is_some())).then(|| BtfFunction {
-            id: 1,
-            args: 1,
-            module: in_module.map(|name| ModuleBtf { name, object: None }),
-        });
-        let is_syscall = name.starts_with("__x64_sys_");
-        let symbol = match (known, found.is_some() || is_syscall) {
-            (false, _) => Some(false),
-            (true, true) => None,
-            (true, false) => Some(symbols.is_text(name, *module)),
-        };
-        let function = Function {
-            btf: found,
-            symbol,
-            address: None,
-        };
-        functions.insert(name.clone(), function);
+    let function = |module: Option<&'static str>| BtfFunction {
+        id: 1,
+        args: 1,
+        module: module.map(|name| ModuleBtf { name, object: None }),
+    };
+    let is_in = |part: &str, name: &str| types.contains(format!("{part} {name}").as_str());
+    let vmlinux = names.iter().filter(|name| is_in("vmlinux", name));
+    let scan = Scan {
+        functions: vmlinux.map(|name| ((*name).to_owned(), function(None))).collect(),
+        fentry: true,
+        fsession: types.contains("fsession"),
+        fprobe: if types.contains("fprobe graph") {
+            Fprobe::Graph
+        } else if types.contains("fprobe rethook") {
+            Fprobe::Rethook
+        } else {
+            Fprobe::Absent
+        },
+        session: types.contains("session"),
+        task_storage: types.contains("task_storage"),
+        answering_atomics: types.contains("task_storage"),
+        block: block_facts(&btf),
+        ..Scan::default()
+    };
+    let mut builder = builder.types(scan);
+    for (module, missing) in builder.missing() {
+        let found = missing.into_iter().filter(|name| is_in(module, name));
+        builder = builder.listed(found.map(|name| (name.to_owned(), function(Some(module)))));
     }
     let preemption = fixture(kernel, "preemption");
     let mut lines = preemption.lines().rev();
@@ -71,31 +77,20 @@ fn facts(kernel: &str, command_line: &str, without: &[&str]) -> Facts {
     } else {
         None
     };
-    Facts {
-        functions,
+    let machine = MachineFacts {
         preemption: preemption::decide(&Sources {
             debugfs,
             version,
             command_line: Some(command_line.to_owned()),
             config: None,
         }),
-        fentry: true,
-        fsession: types.contains("fsession"),
         kprobe: true,
-        fprobe: if types.contains("fprobe graph") {
-            Fprobe::Graph
-        } else if types.contains("fprobe rethook") {
-            Fprobe::Rethook
-        } else {
-            Fprobe::Absent
-        },
-        session: types.contains("session"),
         tracefs: Some("/sys/kernel/tracing".into()),
-        task_storage: types.contains("task_storage"),
-        answering_atomics: types.contains("task_storage"),
-        block: block_facts(&btf),
-        ..Facts::default()
-    }
+        lacks_wide_exchange: false,
+    };
+    let is_text = |name: &str, module: Option<&str>| Ok::<_, Infallible>(symbols.is_text(name, module));
+    let builder = builder.symbols(is_text).unwrap_or_else(|never| match never {});
+    builder.machine(machine).build()
 }
 
 /// Parses lines `tracepoint NAME TYPE...`.

@@ -64,7 +64,7 @@ pub struct Btf<'base> {
 }
 
 /// The results of one pass over the types.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Scan {
     pub functions: Vec<(String, BtfFunction)>,
     pub fentry: bool,
@@ -225,22 +225,7 @@ impl Btf<'_> {
     /// Makes one pass over all types.
     #[must_use]
     pub fn scan(&self, wanted: &BTreeSet<&str>) -> Scan {
-        let mut scan = Scan {
-            functions: Vec::new(),
-            fentry: false,
-            fprobe: Fprobe::Absent,
-            per_cpu_values: false,
-            lockless_memory: false,
-            session: false,
-            fsession: false,
-            task_storage: false,
-            answering_atomics: false,
-            has_static: false,
-            kfuncs: BTreeMap::new(),
-            events: BTreeMap::new(),
-            cast_types: BTreeMap::new(),
-            block: BlockFacts::default(),
-        };
+        let mut scan = Scan::default();
         for (id, kind) in self.image.own_types() {
             match kind.kind() {
                 KIND_FUNC => {

@@ -5,6 +5,7 @@
 mod beginnings;
 pub mod block;
 pub mod btf;
+pub mod builder;
 pub mod cgroup;
 pub mod disk;
 pub mod disks;
@@ -30,12 +31,13 @@ use std::rc::Rc;
 
 use self::block::BlockFacts;
 use self::btf::{Btf, BtfFunction};
+use self::builder::{FactsBuilder, MachineFacts};
 use self::kallsyms::Symbols;
 use self::lookup::Lookup;
 use self::preemption::Preemption;
 use crate::catalog::FileSystem;
 use crate::cause::Cause;
-use crate::model::abi::{KERNEL_TYPES, KFUNC_RDONLY_CAST};
+use crate::model::abi::KERNEL_TYPES;
 use crate::sys::text_of;
 
 /// A kernel function, as known from BTF and kallsyms.
@@ -289,88 +291,29 @@ pub fn gather(
     without: &[String],
     symbols: &LazySymbols,
 ) -> Result<Facts, FactsError> {
-    let wanted: BTreeSet<&str> = functions
-        .keys()
-        .map(String::as_str)
-        .filter(|name| !without.iter().any(|w| w == name))
-        .collect();
+    let mut builder = FactsBuilder::new(functions, without);
+    let wanted = builder.wanted();
     let types = read_types();
     let vmlinux = Btf::vmlinux(&wanted, &types)?;
-    let mut scan = vmlinux.scan(&wanted);
-    scan.block.tracepoints.retain(|name, _| !without.contains(name));
-    let mut found: BTreeMap<String, Function> = functions
-        .keys()
-        .map(|name| (name.clone(), Function::default()))
-        .collect();
-    for (name, function) in scan.functions {
-        found.entry(name).or_default().btf = Some(function);
-    }
-
+    builder = builder.types(vmlinux.scan(&wanted));
     // A function missing from vmlinux may be in the module's own BTF; if there is none, only symbols can show that it
     // exists.
-    let mut unlisted = BTreeSet::new();
-    let modules: BTreeSet<&'static str> = found
-        .iter()
-        .filter(|(_, f)| f.btf.is_none())
-        .filter_map(|(name, _)| functions.get(name).copied().flatten())
-        .collect();
-    for module in modules {
-        let missing: BTreeSet<&str> = wanted
-            .iter()
-            .copied()
-            .filter(|name| {
-                functions.get(*name) == Some(&Some(module)) && found.get(*name).is_some_and(|f| f.btf.is_none())
-            })
-            .collect();
+    for (module, missing) in builder.missing() {
         if let Some(btf) = vmlinux.module(module, &missing) {
-            for (name, function) in btf.scan(&missing).functions {
-                found.entry(name).or_default().btf = Some(function);
-            }
+            builder = builder.listed(btf.scan(&missing).functions);
         } else if is_loaded(module) {
-            unlisted.insert(module);
+            builder = builder.unlisted(module);
         }
     }
-
-    // Reading the symbols takes tens of milliseconds, and BTF lists functions: all that ftrace knows, except those
-    // whose arguments are not where their types say, and ambiguous names, which are better left alone. System calls
-    // without arguments have BTF under another name, if at all; if it is missing, attaching shows whether they can be
-    // hooked.
-    for (name, function) in &mut found {
-        let module = functions.get(name).copied().flatten();
-        if !wanted.contains(name.as_str()) {
-            function.symbol = Some(false);
-        } else if function.btf.is_none() {
-            let is_listed = scan.has_static && module.is_none_or(|module| !unlisted.contains(module));
-            let is_to_be_tried = other_name(name).is_some() || !is_listed && name.starts_with(SYSCALL_PREFIX);
-            if !is_to_be_tried {
-                function.symbol = Some(!is_listed && symbols.get()?.is_text(name, module));
-            }
-        }
-    }
-
-    Ok(Facts {
-        functions: found,
+    let machine = MachineFacts {
         preemption: Preemption::read(),
-        fentry: scan.fentry,
-        fsession: scan.fsession,
         kprobe: Path::new("/sys/bus/event_source/devices/kprobe/type").exists(),
-        fprobe: scan.fprobe,
-        per_cpu_values: scan.per_cpu_values,
-        session: scan.session,
         tracefs: tracefs(),
-        task_storage: scan.task_storage,
-        storage_refused: scan.lockless_memory && !exchanges_16_bytes(),
-        answering_atomics: scan.answering_atomics,
-        cast_types: if scan.kfuncs.contains_key(&KFUNC_RDONLY_CAST) {
-            scan.cast_types
-        } else {
-            BTreeMap::new()
-        },
-        kfuncs: scan.kfuncs,
-        events: scan.events,
-        block: scan.block,
-        types: vmlinux.excerpt(&types).into(),
-    })
+        lacks_wide_exchange: !exchanges_16_bytes(),
+    };
+    // Reading the symbols takes tens of milliseconds.
+    let builder = builder.symbols(|name, module| Ok(symbols.get()?.is_text(name, module)))?;
+    Ok(builder.machine(machine).excerpt(&vmlinux.excerpt(&types)).build())
 }
 
 /// Whether the CPU can compare and exchange 16 bytes at once.

@@ -394,9 +394,12 @@ fn fill_cookie_calls(table: &mut [u8], compat: &mut [u8], plan: &Plan) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
     use super::*;
+    use crate::kernel::btf::Scan;
+    use crate::kernel::builder::FactsBuilder;
     use crate::kernel::file::FileNumber;
     use crate::probe::Choice;
     use crate::probe::plan::selection::{Findings, select};
@@ -404,6 +407,11 @@ mod tests {
     use crate::probe::request::AskedDisk;
 
     const LAYERS: [Layer; 2] = [Layer::Syscall, Layer::Blk];
+
+    /// The facts about a kernel with these types.
+    fn facts_of(types: Scan) -> Facts {
+        FactsBuilder::new(&BTreeMap::new(), &[]).types(types).build()
+    }
 
     /// What the programs are told, for what is asked of a kernel.
     fn told(request: &Request, facts: &Facts, findings: &Findings, made: Made) -> types::config {
@@ -557,12 +565,13 @@ mod tests {
 
     #[test]
     fn what_the_kernel_has_and_what_was_found_out_is_told_too() {
-        let modern = Facts {
+        let modern = Scan {
             task_storage: true,
             answering_atomics: true,
             kfuncs: [(KFUNC_SESSION_IS_RETURN_OF, 1)].into(),
-            ..Facts::default()
+            ..Scan::default()
         };
+        let modern = facts_of(modern);
         let none = Findings::default();
         let one_value = Some(OneValue {
             cpu_bytes: 512,
@@ -592,10 +601,10 @@ mod tests {
 
     #[test]
     fn whose_requests_a_disk_served_is_told_where_somebodys_are_asked_for() {
-        let facts = Facts {
+        let facts = facts_of(Scan {
             answering_atomics: true,
-            ..Facts::default()
-        };
+            ..Scan::default()
+        });
         let wish = BlockWish {
             by_owner: true,
             ..BlockWish::default()
