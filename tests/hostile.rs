@@ -5,7 +5,6 @@
 #[path = "vm/guest/process.rs"]
 mod process;
 
-use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
@@ -17,6 +16,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use iostackbreakdown::args::{self, shell};
 use iostackbreakdown::printable::is_printable;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -549,48 +549,68 @@ const VALUES: [&[u8]; 16] = [
     b"5 s",
     b"0.0000000001",
 ];
-/// This many of all cases are tried, always the same ones.
-const CASES: usize = 250;
+/// This many cases of each option and each verb are tried, always the same ones.
+const CASES: usize = 6;
 const SEED: u64 = 0x5eed;
 
-/// Every option of the help with every value, in two spellings, and every verb.
-fn cases() -> Vec<Vec<OsString>> {
-    let help = shown(&mut tool(&["--help"])).stdout;
-    let is_option = |word: &&str| word.starts_with("--") && word.len() > 2;
-    let words = help.split(|c: char| !c.is_ascii_lowercase() && c != '-');
-    let options: BTreeSet<&str> = words.filter(is_option).collect();
-    assert!(options.len() > 25, "{options:?}");
-    let mut cases = Vec::new();
+/// Every option, hidden ones included, with every value in each spelling; and every verb with values.
+fn cases() -> Vec<Vec<Vec<OsString>>> {
     let value = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
-    for bytes in VALUES {
-        for option in &options {
-            let joined = [option.as_bytes(), b"=", bytes].concat();
-            cases.push(vec![OsString::from(option), value(bytes)]);
-            cases.push(vec![value(&joined)]);
-        }
-        for before in [&["compare"][..], &["help"], &["1"], &[]] {
-            let words = || before.iter().map(OsString::from);
-            cases.push(words().chain([value(bytes)]).collect());
-            cases.push(words().chain([value(bytes), value(bytes)]).collect());
-        }
-        cases.push(vec!["--".into(), value(bytes)]);
-    }
-    cases
+    let command = args::command();
+    let options = command.get_arguments().map(|option| {
+        let long = option.get_long().map(|name| format!("--{name}"));
+        let short = option.get_short().map(|name| format!("-{name}"));
+        let of_value = |bytes: &[u8]| {
+            let joined = |name: &String, sign: &str| value(&[name.as_bytes(), sign.as_bytes(), bytes].concat());
+            let spaced = long.iter().chain(&short).map(|name| vec![name.into(), value(bytes)]);
+            let whole = long.iter().map(|name| vec![joined(name, "=")]);
+            let cases = spaced
+                .chain(whole)
+                .chain(short.iter().map(|name| vec![joined(name, "")]));
+            cases.collect::<Vec<Vec<OsString>>>()
+        };
+        VALUES.into_iter().flat_map(of_value).collect::<Vec<_>>()
+    });
+    let options: Vec<_> = options.filter(|cases| !cases.is_empty()).collect();
+    assert!(options.len() > 30, "{options:?}");
+    let verbs = command.get_subcommands().map(|verb| verb.get_name().to_owned());
+    let starts = verbs.chain([shell::QUESTION, "1", "--"].map(str::to_owned)).map(Some);
+    let starts = starts.chain([None]).map(|start| {
+        let of_value = |bytes: &[u8]| {
+            let words = |count| {
+                start
+                    .iter()
+                    .map(OsString::from)
+                    .chain(vec![value(bytes); count])
+                    .collect()
+            };
+            [1, 2, 3].map(words)
+        };
+        VALUES.into_iter().flat_map(of_value).collect()
+    });
+    let starts: Vec<_> = starts.collect();
+    options.into_iter().chain(starts).collect()
 }
 
 /// Any arguments end with a documented status, and a one-line error.
 #[test]
 fn bad_input_is_one_line_of_error() {
     let folder = Folder::new();
-    let mut all = cases();
     // Knuth's linear congruential generator.
     let mut random = SEED;
-    for _ in 0..CASES {
+    let mut chosen = |all: &mut Vec<Vec<OsString>>| {
         random = random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        let case = all.swap_remove((random >> 33) as usize % all.len());
-        let is_verb = ["compare", "help", "--"].iter().any(|verb| case[0] == *verb);
+        all.swap_remove((random >> 33) as usize % all.len())
+    };
+    let cases: Vec<_> = (cases().iter_mut())
+        .flat_map(|of_one| [(); CASES].map(|()| chosen(of_one)))
+        .collect();
+    for case in cases {
+        let is_verb = ["compare", "help", "--", shell::QUESTION]
+            .iter()
+            .any(|verb| case[0] == *verb);
         let is_check = case[0].as_bytes().starts_with(b"--check");
         let mut tool = tool(if is_verb {
             &[]
