@@ -1,6 +1,7 @@
-//! The kernel's own tracer: its events of a disk's requests, with its own clock, and without programs of ours.
+//! The kernel's own tracer: its events of a disk's requests, with its own clock, and of a process' system calls, without
+//! programs of ours.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -97,4 +98,67 @@ fn parse(line: &str) -> Option<Event<'_>> {
         disk,
         sector,
     })
+}
+
+/// System calls of a process, from now on until it is dropped.
+pub struct Calls(PathBuf);
+
+/// System calls that the tracer has other names for: those of the functions that they came to be.
+const OTHER_NAMES: [(&str, &str); 3] = [("newstat", "stat"), ("newfstat", "fstat"), ("newlstat", "lstat")];
+
+impl Calls {
+    pub fn start(pid: u32) -> Result<Self, String> {
+        let folder = PathBuf::from(format!("/sys/kernel/tracing/instances/calls-{}", std::process::id()));
+        fs::create_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let calls = Self(folder);
+        calls.set("set_event_pid", &pid.to_string())?;
+        calls.set("events/syscalls/enable", "1")?;
+        Ok(calls)
+    }
+
+    fn set(&self, file: &str, value: &str) -> Result<(), String> {
+        let file = self.0.join(file);
+        fs::write(&file, value).map_err(|e| format!("{}: {value}: {e}", file.display()))
+    }
+
+    /// Whether this kernel has events of a system call: it has none of calls that it does not implement.
+    pub fn has(&self, name: &str) -> bool {
+        let other = OTHER_NAMES.iter().find(|(_, known)| *known == name);
+        let name = other.map_or(name, |(name, _)| name);
+        self.0.join(format!("events/syscalls/sys_enter_{name}")).is_dir()
+    }
+
+    /// How often each was entered.
+    pub fn entered(&self) -> Result<BTreeMap<String, u64>, String> {
+        let file = self.0.join("trace");
+        let text = fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+        if text.contains("LOST") {
+            return Err(format!("{}: events were lost", file.display()));
+        }
+        let mut counts = BTreeMap::new();
+        for name in text.lines().filter_map(entered) {
+            let other = OTHER_NAMES.iter().find(|(known, _)| *known == name);
+            let name = other.map_or(name, |(_, name)| name);
+            *counts.entry(name.to_owned()).or_default() += 1;
+        }
+        Ok(counts)
+    }
+}
+
+impl Drop for Calls {
+    fn drop(&mut self) {
+        let _ = self.set("events/syscalls/enable", "0");
+        if let Err(error) = fs::remove_dir(&self.0) {
+            eprintln!("{}: {error}", self.0.display());
+        }
+    }
+}
+
+/// `worker-71  [001] d..1.  12.345678: sys_openat(dfd: ffffff9c, ...)`; returns have an arrow instead of arguments.
+fn entered(line: &str) -> Option<&str> {
+    let (_, call) = line.split_once(": sys_")?;
+    let (name, _) = call.split_once('(')?;
+    name.chars()
+        .all(|c| c.is_ascii_alphanumeric() || c == '_')
+        .then_some(name)
 }

@@ -80,6 +80,7 @@ const SELECTION: &[Line] = &[
     ("trust: --check, auto", ALL),
     ("trust: --check, kprobe", AS_BOOTED),
     ("trust: --check, fsession", &["7"]),
+    ("trust: the calls of --check", AS_BOOTED),
     ("times: ", &["5.10", "6.1 preempt=full", "7"]),
     ("overload: counted and lost are what was done, auto", &["5.10", "6.1", "7 preempt=full"]),
     ("overload: counted and lost are what was done, fentry", &["7"]),

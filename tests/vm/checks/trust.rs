@@ -1,10 +1,13 @@
 //! What tells how far a report can be trusted, held against the kernel's own counts.
 
 use super::report::Tool;
+use crate::ftrace::Calls;
 use crate::guest::{Check, Guest};
 use crate::schema;
 use crate::workload::{EXT4, SYSCALL, Spec, VFS, Workload, prepare};
+use iostackbreakdown::exercise::Exercise;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -13,6 +16,10 @@ pub const CHECKS: &[Check] = &[
     check("trust: --check, kprobe", |guest| everything_fires(guest, "kprobe")),
     check("trust: --check, fsession", |guest| everything_fires(guest, "fsession"))
         .when(|guest| guest.tool().is_some() && guest.kernel == "7"),
+    check(
+        "trust: the calls of --check, as the kernel's tracer counts them",
+        as_traced,
+    ),
     check("overload: counted and lost are what was done, auto", |guest| {
         overload(guest, "auto")
     }),
@@ -83,6 +90,54 @@ fn everything_fires(guest: &Guest, probe: &str) -> Result<(), String> {
         .any(|line| line.starts_with("ext4 ") && line.ends_with(" yes"))
     {
         return wrong("nothing of ext4 fires".into());
+    }
+    Ok(())
+}
+
+/// System calls that the calls of `--check` are at least.
+const DIFFERENT: usize = 75;
+
+/// Whatever the process of `--check` does, each system call is counted as often as the kernel's own tracer saw it entered. What it does
+/// is in the tool's library, and so are the names of what is counted: the tracer knows neither.
+fn as_traced(guest: &Guest) -> Result<(), String> {
+    let directory = Path::new("/mnt/ext4");
+    let exercise = Exercise::fork(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    let pid = exercise.pid;
+    let arguments = ["-T", "syscall", "--all-files", "--json", "-p", &pid.to_string()];
+    let tool = Tool::start(guest, &arguments)?;
+    let calls = Calls::start(pid)?;
+    exercise
+        .run()
+        .map_err(|error| format!("the calls of --check: {error}"))?;
+    let lines = tool.written()?;
+    let entered = calls.entered()?;
+    let reports = schema::reports(&lines)?;
+    let layers: Vec<_> = reports
+        .iter()
+        .flat_map(|report| schema::array(&report["layers"]))
+        .collect();
+    let [layer] = layers.as_slice() else {
+        return Err(format!("{} layers", layers.len()));
+    };
+    let mut different = 0;
+    for op in schema::ops(layer) {
+        let name = op["op"].as_str().unwrap_or_default();
+        let (counted, seen) = (schema::number(&op["count"]), entered.get(name).copied().unwrap_or(0));
+        // Calls that the kernel does not implement fail, without an event of the tracer.
+        let expected = if calls.has(name) {
+            seen
+        } else {
+            schema::number(&op["errors"]["ENOSYS"])
+        };
+        if counted != expected {
+            return Err(format!("{name}: {counted} counted, {expected} entered: {layer}"));
+        }
+        different += usize::from(seen > 0);
+    }
+    if different < DIFFERENT {
+        return Err(format!(
+            "{different} system calls were made: this check proves nothing: {entered:?}"
+        ));
     }
     Ok(())
 }
