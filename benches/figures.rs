@@ -1,20 +1,19 @@
-//! What is measured, what it is to be, and what it may not pass: a line of a table each.
+//! The figures of the table of costs, with their targets and limits, a line each.
 //!
-//! The guest runner (`tests/vm`) measures; `checks/costs.rs` has how. A figure's unit is that of its row.
+//! The guest runner (`tests/vm`) measures them, in `checks/costs.rs`. A figure has the unit of its row.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// By how much a figure may pass what it was pinned at: counts repeat to less than one in a hundred, whatever compiler
-/// the programs are made by.
+/// How far a figure may exceed its pinned value: counts repeat within 1 %, and compilers make a small difference.
 const MARGIN_PERCENT: u64 = 3;
 
-/// Figures by kernel and name. What is measured on the machine itself has the kernel [`HERE`].
+/// Figures by kernel and name. Those measured on the machine itself have the kernel [`HERE`].
 pub type Figures = BTreeMap<(String, String), u64>;
 pub const HERE: &str = "here";
 
-/// What a figure was when it was last looked at with care. One that comes out lower is to be pinned anew; one that has
-/// to be higher needs a reason, which belongs to the commit that raises it.
+/// The last deliberate value of each figure. Pin a lower result anew; a higher one needs a reason in the commit that
+/// raises it.
 #[rustfmt::skip]
 const PINNED: &[(&str, &str, u64)] = &[
     ("6.1", "vfs fentry", 582),
@@ -35,7 +34,7 @@ const PINNED: &[(&str, &str, u64)] = &[
     ("7", "vfs lossless", 1_019),
 ];
 
-/// An error when a figure is higher than it may be.
+/// An error if a figure exceeds its limit.
 pub fn gate(kernel: &str, figure: &str, value: u64) -> Result<(), String> {
     let mut pinned = PINNED.iter().filter(|(k, f, _)| (*k, *f) == (kernel, figure));
     match pinned.next() {
@@ -49,9 +48,9 @@ pub fn gate(kernel: &str, figure: &str, value: u64) -> Result<(), String> {
 /// What a row shows.
 enum Shown {
     Figure(&'static str),
-    /// One in relation to another.
+    /// A figure in relation to another.
     Ratio(&'static str, &'static str),
-    /// One in relation to what somebody else measured.
+    /// A figure in relation to a published one.
     RatioTo(&'static str, u64),
 }
 use Shown::{Figure, Ratio, RatioTo};
@@ -61,7 +60,7 @@ struct Row {
     what: &'static str,
     shown: Shown,
     unit: &'static str,
-    /// At most so much is wanted.
+    /// The target, as a maximum.
     target: Option<f64>,
 }
 
@@ -75,7 +74,7 @@ const fn row(kernel: &'static str, what: &'static str, shown: Shown, unit: &'sta
     }
 }
 
-/// One that others are held against.
+/// A row for comparison.
 const fn beside(kernel: &'static str, what: &'static str, shown: Shown, unit: &'static str) -> Row {
     Row {
         kernel,
@@ -86,7 +85,7 @@ const fn beside(kernel: &'static str, what: &'static str, shown: Shown, unit: &'
     }
 }
 
-/// Instructions that the script that this tool follows adds to a cached read on 6.1, at one layer (BCC 0.26).
+/// Instructions added to a cached read by the original script, at one layer on 6.1 (BCC 0.26).
 const SCRIPT: u64 = 2_215;
 
 const INSTRUCTIONS: &str = "instr.";
@@ -159,7 +158,7 @@ const ROWS: &[Row] = &[
     beside(HERE, "  -T syscall -p PID adds, on each of two CPUs", Figure("-T syscall on two CPUs"), "ns"),
 ];
 
-/// The table, and what is missing from it.
+/// The table, and the missing figures.
 pub fn table(figures: &Figures) -> (String, Vec<String>) {
     let mut missing = Vec::new();
     let mut text = format!("{:<6}  {:<52} {:>19} {:>9}\n", "kernel", "what", "measured", "at most");

@@ -201,13 +201,13 @@ fn a_missing_process_is_refused() {
     let (status, line) = failure(tool(&["-T", "syscall", "-p", "4194305"]));
     assert_eq!((status, &line[..]), (1, "error: no such process 4194305"));
 
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, reported) = std::sync::mpsc::channel();
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::spawn(move || {
         tell.send(nix::unistd::gettid()).unwrap();
         let _ = ended.recv();
     });
-    let (thread_number, process) = (told.recv().unwrap(), std::process::id());
+    let (thread_number, process) = (reported.recv().unwrap(), std::process::id());
     let (status, line) = failure(tool(&["-T", "syscall", "-p", &thread_number.to_string()]));
     drop(end);
     thread.join().unwrap();
@@ -891,15 +891,15 @@ fn json_has_every_requested_layer_and_op() {
     assert_status(&output, 0);
     let report = &json(&output.stdout)[0];
     for layer in iostackbreakdown::catalog::Layer::ALL {
-        let told = schema::array(&report["layers"])
+        let reported = schema::array(&report["layers"])
             .iter()
-            .find(|told| told["layer"] == layer.name());
+            .find(|reported| reported["layer"] == layer.name());
         if !layer.file_system().is_none_or(has_mounted) {
-            assert_eq!(told, None);
+            assert_eq!(reported, None);
             continue;
         }
-        let told = told.unwrap_or_else(|| panic!("no {}: {report}", layer.name()));
-        let mut ops: Vec<&str> = schema::array(&told["ops"])
+        let reported = reported.unwrap_or_else(|| panic!("no {}: {report}", layer.name()));
+        let mut ops: Vec<&str> = schema::array(&reported["ops"])
             .iter()
             .filter_map(|op| op["op"].as_str())
             .collect();
@@ -1090,10 +1090,13 @@ fn compare_reads_two_reports_or_says_what_is_wrong_with_them() {
     let run = Scratch::file("compared.json", "");
     let path = run.path();
     assert_status(&output(tool(&["--json", "--duration", "10ms", "-o", path])), 0);
-    let told = output(tool(&["compare", path, path]));
-    assert_status(&told, 0);
-    assert!(told.stdout.starts_with("before  20"), "{told:?}");
-    assert!(told.stdout.lines().all(|line| line.trim_end() == line), "{told:?}");
+    let reported = output(tool(&["compare", path, path]));
+    assert_status(&reported, 0);
+    assert!(reported.stdout.starts_with("before  20"), "{reported:?}");
+    assert!(
+        reported.stdout.lines().all(|line| line.trim_end() == line),
+        "{reported:?}"
+    );
     let garbage = Scratch::file("garbage.json", "");
     fs::write(garbage.path(), [0xff, 0, b'{', 0x80]).unwrap();
     for (arguments, status, beginning) in [

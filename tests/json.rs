@@ -37,7 +37,7 @@ use validator::{SCHEMA, strict, valid};
 fn cases() -> Vec<(&'static str, Report)> {
     vec![
         ("several layers", several_layers()),
-        ("everything asked for", probed()),
+        ("everything requested", probed()),
         ("requests", report(vec![requests(Agreement::Agrees)])),
         (
             "requests that differ",
@@ -684,7 +684,7 @@ fn trouble_is_reported_by_layer_and_in_total() {
     );
     let named: Vec<&Value> = array(&ext4["ops"]).iter().map(|op| &op["op"]).collect();
     let table: Vec<&str> = Layer::Ext4.ops().iter().map(|spec| spec.op.name()).collect();
-    assert_eq!(named, table, "what was asked for and not measured is told op by op");
+    assert_eq!(named, table, "what was requested and not measured is reported op by op");
     assert_eq!(
         vfs["ops"][0]["errors"],
         json!({"ENOSPC": 1204, "ERESTARTSYS": 7, "errno 4000": 2, "other": 3})
@@ -737,8 +737,8 @@ fn quantiles_that_the_counts_do_not_support_are_null() {
                 ..OpReport::new(Op::Read)
             };
             let report: Value = serde_json::from_str(&printed(&report(vec![layer(Layer::Vfs, vec![op])]))).unwrap();
-            let told = report["layers"][0]["ops"][0][name].as_u64();
-            assert_eq!(told, is_told.then_some(9), "{name} of {calls}");
+            let reported = report["layers"][0]["ops"][0][name].as_u64();
+            assert_eq!(reported, is_told.then_some(9), "{name} of {calls}");
         }
     }
 }
@@ -762,7 +762,7 @@ fn text_and_json_agree() {
         let text = unfold(&String::from_utf8(text).unwrap());
         let json: Value = serde_json::from_str(&printed(&report)).unwrap();
         let mut layer = report.layers.first().map_or("", |layer| layer.layer.name()).to_owned();
-        let mut told: BTreeMap<(String, String), Vec<u64>> = BTreeMap::new();
+        let mut reported: BTreeMap<(String, String), Vec<u64>> = BTreeMap::new();
         for line in text.lines() {
             if let Some(name) = line.strip_prefix("layer = ") {
                 layer = name.into();
@@ -773,7 +773,7 @@ fn text_and_json_agree() {
             let mut words = exact.split(' ');
             let op = words.next().unwrap();
             let numbers = words.filter_map(|word| word.parse().ok()).collect();
-            told.insert((layer.clone(), op.into()), numbers);
+            reported.insert((layer.clone(), op.into()), numbers);
         }
         for layer in array(&json["layers"]) {
             for op in array(&layer["ops"]) {
@@ -782,7 +782,7 @@ fn text_and_json_agree() {
                 let mut numbers: Vec<u64> = fields.map(|field| number(&op[field])).to_vec();
                 numbers.extend(op["queue_ns"].as_u64());
                 // The text leaves out what was never called.
-                let in_text = told.remove(&key).unwrap_or_else(|| vec![0; numbers.len()]);
+                let in_text = reported.remove(&key).unwrap_or_else(|| vec![0; numbers.len()]);
                 assert_eq!(in_text, numbers, "{name}: {key:?}");
                 ops += 1;
                 let line = format!("not measured: {} at {} ", key.1, key.0);
@@ -800,7 +800,7 @@ fn text_and_json_agree() {
                 assert!(text.contains(&line), "{name}: {line}\n{text}");
             }
         }
-        assert!(told.is_empty(), "{name}: only the text has {told:?}");
+        assert!(reported.is_empty(), "{name}: only the text has {reported:?}");
         assert!(text.starts_with(&report.time_of_day));
     }
     assert!(ops > 40, "{ops}");

@@ -85,7 +85,7 @@ fn ask(entries: u64, has_places: bool, turns: &[(u64, Turn)]) -> Vec<Answer> {
     answers.collect()
 }
 
-/// Addresses as far apart as those of requests, some with the same slot.
+/// Addresses at the distances of requests, some with the same slot.
 fn turns() -> BoxedStrategy<Vec<(u64, Turn)>> {
     let address = (1_u64..12).prop_map(|nth| 0xffff_8880_0420_0000 + nth * 448);
     let turn = prop_oneof![
@@ -305,8 +305,8 @@ proptest! {
             }
             let last = open.keys[open.keys.len() - 1];
             // Every moment is in exactly one row.
-            let told = [open.keys.len() as u64, last, open.entries, open.returns, nth as u64 + 1];
-            prop_assert_eq!(answer, told);
+            let reported = [open.keys.len() as u64, last, open.entries, open.returns, nth as u64 + 1];
+            prop_assert_eq!(answer, reported);
         }
     }
 }

@@ -415,7 +415,7 @@ impl Told {
         }
         assert!(
             missing <= self.lost,
-            "{missing} are missing, {} are told as lost\n{}",
+            "{missing} are missing, {} are reported as lost\n{}",
             self.lost,
             self.text
         );

@@ -119,11 +119,11 @@ fn ended_processes_have_their_last_names() {
     let folder = Folder::new("process");
     let report = folder.traced(&["--by", "process"]);
     let of_dd = groups(&report).iter().filter(|group| group["comm"] == "dd");
-    let mut told: Vec<u64> = of_dd.map(|group| reads(&group["numbers"])).collect();
-    told.sort_unstable();
+    let mut reported: Vec<u64> = of_dd.map(|group| reads(&group["numbers"])).collect();
+    reported.sort_unstable();
     // Each process also reads its own executable and libraries.
-    let more = told.first().map_or(0, |first| first - READS[0]);
-    assert_eq!(told, READS.map(|reads| reads + more));
+    let more = reported.first().map_or(0, |first| first - READS[0]);
+    assert_eq!(reported, READS.map(|reads| reads + more));
     assert!(
         groups(&report).iter().any(|group| group["comm"] == "sh"),
         "{}",

@@ -196,9 +196,9 @@ fn only_a_call_that_waits_is_printed() {
         let Some(read) = read.iter().find(|call| call["op"] == "read") else {
             panic!("{slow:?}")
         };
-        let told = ["path_is", "offset", "size", "bytes", "error", "guilty"].map(|field| &read[field]);
+        let reported = ["path_is", "offset", "size", "bytes", "error", "guilty"].map(|field| &read[field]);
         assert_eq!(
-            told,
+            reported,
             [
                 &json!("whole"),
                 &Value::Null,
@@ -222,21 +222,21 @@ fn only_a_call_that_waits_is_printed() {
 fn every_call_is_printed_with_its_file_and_offset() {
     exact(|| {
         let folder = Folder::new();
-        let (told, left_out, report) = lines(&folder.traced(&["--json", "--slower", "0"], 0));
+        let (reported, left_out, report) = lines(&folder.traced(&["--json", "--slower", "0"], 0));
         let slow = &report["stack"]["slow"];
         let not_told: u64 = left_out.iter().map(schema::sum).sum();
-        assert_eq!(schema::number(&slow["told"]), told.len() as u64);
+        assert_eq!(schema::number(&slow["told"]), reported.len() as u64);
         assert_eq!(
             schema::number(&slow["limited"]) + schema::number(&slow["no_room"]),
             not_told
         );
-        assert_eq!(told.len() as u64 + not_told, schema::calls(&report));
+        assert_eq!(reported.len() as u64 + not_told, schema::calls(&report));
         if has_lost(&report) || not_told > 0 {
             return false;
         }
         let data = folder.path("below/data");
         let place = |call: &Value| ["op", "offset", "size", "bytes"].map(|field| call[field].clone());
-        let of_data = told.iter().filter(|call| call["path"] == data.as_str());
+        let of_data = reported.iter().filter(|call| call["path"] == data.as_str());
         let of_data: Vec<[Value; 4]> = of_data.map(place).collect();
         let none = Value::Null;
         let expected = [
@@ -251,7 +251,7 @@ fn every_call_is_printed_with_its_file_and_offset() {
             [json!("close"), none.clone(), none.clone(), none.clone()],
         ];
         assert_eq!(of_data, expected);
-        let missing = told.iter().find(|call| call["op"] == "unlinkat").unwrap();
+        let missing = reported.iter().find(|call| call["op"] == "unlinkat").unwrap();
         let told_of_missing = ["path", "path_is", "error"].map(|field| &missing[field]);
         assert_eq!(
             told_of_missing,
@@ -271,7 +271,7 @@ fn calls_beyond_the_limit_are_counted() {
         let word = line.split_whitespace().nth(place).unwrap_or_default();
         word.replace(',', "").parse().unwrap_or_else(|_| panic!("{line}"))
     };
-    let told = text.lines().filter(|line| line.contains(" *")).count() as u64;
+    let reported = text.lines().filter(|line| line.contains(" *")).count() as u64;
     let left_out = text.lines().filter(|line| line.starts_with("... "));
     let left_out: u64 = left_out.map(|line| number(line, 1)).sum();
     let line_with = |what: &str| {
@@ -282,9 +282,9 @@ fn calls_beyond_the_limit_are_counted() {
     let all = number(line_with(" I/O calls."), 0);
     let not_told = line_with("NOT SHOWN: ");
     assert_eq!((number(not_told, 2), number(not_told, 4)), (left_out, all));
-    assert_eq!(told + left_out, all);
+    assert_eq!(reported + left_out, all);
     // The kernel skips only few calls, and these are reported as lost.
-    assert!(told >= 1000 && all > u64::from(READS) / 2, "{told} of {all}");
+    assert!(reported >= 1000 && all > u64::from(READS) / 2, "{reported} of {all}");
 }
 
 #[test]

@@ -48,9 +48,15 @@ const NOT_YET: &[&str] = &[
     "src/probe",
     "src/catalog",
     "src/model/ids.rs",
-    "tests",
-    "benches",
-    "packaging",
+    "tests/words.rs",
+    "tests/golden.rs",
+    "tests/groups",
+    "tests/plan.rs",
+    "tests/scenes",
+    "tests/stacks",
+    "build",
+    "docs/dev",
+    "CONTRIBUTING.md",
 ];
 
 const FOLDERS: &[&str] = &[
@@ -120,14 +126,26 @@ fn prose(text: &str, kind: Kind) -> Vec<(usize, String)> {
                     trimmed.to_owned()
                 } else {
                     let (code, comment) = line.split_once("//").unwrap_or((line, ""));
-                    let strings: Vec<&str> = code.split('"').skip(1).step_by(2).collect();
-                    format!("{comment} {}", strings.join(" "))
+                    // A string without a blank is a key, and not read by people.
+                    let strings = code.split('"').skip(1).step_by(2).filter(|text| text.contains(' '));
+                    format!(
+                        "{comment} {}",
+                        strings.map(without_arguments).collect::<Vec<_>>().join(" ")
+                    )
                 }
             }
         };
         parts.push((number, part));
     }
     parts
+}
+
+/// A string without what is formatted into it.
+fn without_arguments(text: &str) -> String {
+    let pieces = text
+        .split('{')
+        .map(|piece| piece.split_once('}').map_or(piece, |(_, rest)| rest));
+    pieces.collect::<Vec<_>>().join(" ")
 }
 
 /// The first refused word of a line.
@@ -189,7 +207,7 @@ fn refused_words_are_found_where_people_read() {
         let refused = parts.iter().filter(|(_, part)| refused(part).is_some());
         refused.map(|(number, _)| *number).collect()
     };
-    let code = "let told = 1; // told\n\"is told\"; told();\n/* of\n a\n door */\nlet door = 2;\n/// `told` in place\n";
+    let code = "let told = 1; // told\n\"is told\"; told(\"told\", \"is {told}\");\n/* of\n a\n door */\nlet door = 2;\n/// `told` in place\n";
     assert_eq!(found(code, Kind::Braces), [1, 2, 5]);
     assert_eq!(
         found("Told.\n```\ntold\n```\nasked\nIt was asked for\n", Kind::Page),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * A thread's calls under way, compiled for this machine: what they ask of the kernel is here, and nothing else.
+ * A thread's calls under way, compiled for this machine; the kernel functions that they call are defined here.
  *
  * frames: reads `struct turn` from standard input and answers each by a `struct answer`. The clock shows the turn's number.
  */

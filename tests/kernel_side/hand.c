@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The clock hand of a call under way, compiled for this machine: what it asks of the kernel is here, and nothing else.
+ * The clock hand of a call under way, compiled for this machine; the kernel functions that it calls are defined here.
  *
  * hand: reads `struct turn` from standard input and answers each by a `struct answer`. The clock shows the turn's number.
  */

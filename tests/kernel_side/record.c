@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The kernel side's counting, compiled for this machine: calls in, counters out, through the very lines that the kernel
- * runs. What they ask of the kernel is here, and nothing else.
+ * The kernel side's counting, compiled for this machine: calls in, counters out, through the same code that the kernel
+ * runs. The kernel functions that they call are defined here.
  *
- * record CPUS UNIT_NS ONE_EPOCH BINS: reads `struct call` from standard input and leaves an op's `struct op_stats` of each CPU, and
+ * record CPUS UNIT_NS ONE_EPOCH BINS: reads `struct call` from standard input and writes an op's `struct op_stats` of each CPU, and
  * with BINS its `struct binned` of each.
  */
 #include <stdbool.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The kernel side's tables of requests and bios, compiled for this machine, with four places in the array. What they ask of the
- * kernel is here, and nothing else.
+ * The kernel side's tables of requests and bios, compiled for this machine, with four slots in the array. The kernel functions that they
+ * call are defined here.
  *
- * table ENTRIES PLACES: with a hash map of so many entries, and with places in the array if PLACES is not 0. Reads `struct turn`
+ * table ENTRIES SLOTS: with a hash map of this many entries, and with slots in the array if SLOTS is not 0. Reads `struct turn`
  * from standard input and answers each by a `struct answer`.
  */
 #include <errno.h>

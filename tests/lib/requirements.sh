@@ -1,9 +1,10 @@
-# What building, testing and the examples need, and how Debian and Ubuntu provide it. To be sourced by bash from a
-# script at the top of the tree; `require` is the way in. What is there already is used, wherever it is from; nothing is
-# ever removed. What apt cannot install beside what is there, or at all for lack of root, is unpacked into the cache.
+# Requirements of building, testing and the examples, and how Debian and Ubuntu provide them. To be sourced by bash from
+# a script at the top of the tree; `require` is the entry point. Installed programs are used, wherever they are from;
+# nothing is ever removed. Packages that conflict with installed ones, and all packages if there is no root, are
+# unpacked into the cache.
 # shellcheck shell=bash
 
-# What a group needs: a program, or a file (the first that matches), and the package that brings it.
+# The needs of a group: a program, or a file (the first match), and its package.
 needs() {
     case $1 in
     build)
@@ -54,19 +55,19 @@ END
     esac
 }
 
-# What is to be fetched besides packages, a line each; scripts may add to it before they call `require`.
+# Downloads besides packages, a line each; scripts may append to it before they call `require`.
 downloads=()
 
-# Programs that only root usually needs are not in everybody's search path.
+# Programs for root may not be in the search path of other users.
 PATH="$PATH:/usr/sbin:/sbin"
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/iostackbreakdown
-# Packages that could not be installed, of this release of the distribution: their files in root/, starters of their programs in bin/.
+# Unpacked packages, for this release of the distribution: their files in root/, wrappers of their programs in bin/.
 unpacked=$cache/unpacked/$( (. /etc/os-release && echo "$ID-${VERSION_ID:-}") 2>/dev/null || echo any)
 
-# Where apt looks for its lists of packages: its own, or ours where it has none and nobody is root.
+# Apt's directory of package lists: its own, or one in the cache if it has none and there is no root.
 lists=/var/lib/apt/lists
-# No mirror is worth waiting longer for, and no question can be answered.
+# A slow mirror is not worth waiting for, and questions cannot be answered.
 patience=(-o Acquire::Retries=1 -o Acquire::http::Timeout=30 -o Acquire::https::Timeout=30)
 
 fail() {
@@ -74,7 +75,7 @@ fail() {
     exit 1
 }
 
-# Says why `require` cannot do what it is asked for.
+# Prints why `require` fails.
 refuse() {
     printf 'error: %s\n' "$1" >&2
     return 1
@@ -92,15 +93,15 @@ as_root() {
     fi
 }
 
-# Whether `as_root` works: a password is asked for at a terminal only.
+# Whether `as_root` works: a password is only requested at a terminal.
 may_be_root() {
     [ "$(id -u)" -eq 0 ] && return
     command -v sudo >/dev/null || return 1
     if [ -t 0 ]; then sudo -v; else sudo -n true 2>/dev/null; fi
 }
 
-# Called by sudo, a script goes on as the user who called it when the source is theirs, so that what is built and cached
-# belongs to them; single commands then ask for root.
+# Under sudo, a script continues as the calling user if the source belongs to that user, so that build products and the
+# cache do as well; single commands then use sudo.
 drop_root() {
     local owner
     owner=$(stat -c %U .)
@@ -109,7 +110,7 @@ drop_root() {
     fi
 }
 
-# What stopped a program, from what it said (on stdin), in a line with the way out. $1: where it wrote to.
+# The cause of a failure, from the output of a program (on stdin), in a line with what to do. $1: where it wrote to.
 cause() {
     local said line
     local network='Could not resolve|Temporary failure|Could not connect|Unable to connect|Network is unreachable|Connection (failed|timed out)|Failed to fetch|failed to download|Unable to fetch|Unable to locate|no installation candidate'
@@ -130,22 +131,22 @@ without_marks() {
     sed -E 's/^ *(Err:[0-9]+|[EW]:|error:?)? *//' <<<"$1" | cut -c 1-150
 }
 
-# The version of a package that apt would install; nothing when there is none.
+# The version of a package that apt would install; empty if there is none.
 candidate() {
     LC_ALL=C apt-cache -o Dir::State::lists="$lists" policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: //p' | grep -v -F '(none)' || true
 }
 
-# Debian's order of versions, which fits those of Rust.
+# Compares versions in Debian's order, which is also right for Rust's.
 at_least() {
     [ -n "$1" ] && dpkg --compare-versions "$1" ge "$2"
 }
 
-# The oldest Rust that builds the tool.
+# The minimum version of Rust.
 rust_needed() {
     sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml
 }
 
-# Whether the search path has a Rust of at least version $1. A rustup without a toolchain answers nothing.
+# Whether the search path has Rust of at least version $1. rustup without a toolchain prints nothing.
 rust_fits() {
     local tool version
     for tool in cargo rustc; do
@@ -154,8 +155,8 @@ rust_fits() {
     done
 }
 
-# The packages of a Rust of at least version $1, the distribution's own before the one it keeps for its browsers before
-# rustup, which fetches a toolchain of its own. Fails when none fits.
+# The packages of Rust of at least version $1: preferably the distribution's own, then the one kept for its browsers,
+# then rustup, which downloads a toolchain. Fails if none is available.
 rust_packages() {
     local suffix
     for suffix in '' -web; do
@@ -167,7 +168,7 @@ rust_packages() {
     [ -n "$(candidate rustup)" ] && echo rustup
 }
 
-# The packages of rustfmt and clippy that go with the package $1 of cargo.
+# The packages of rustfmt and clippy that match the package $1 of cargo.
 lint_packages() {
     case $1 in
     cargo) printf '%s\n' rustfmt rust-clippy ;;
@@ -175,7 +176,7 @@ lint_packages() {
     esac
 }
 
-# The package that the cargo in the search path is from; nothing when it is from none.
+# The package of the cargo in the search path; empty if it is from none.
 cargo_package() {
     local cargo package
     cargo=$(readlink -f "$(command -v cargo)")
@@ -188,7 +189,7 @@ cargo_package() {
     done
 }
 
-# Packages of a table of needs (on stdin) that are missing here.
+# The missing packages of a table of needs (on stdin).
 missing_packages() {
     local need package
     while read -r need package; do
@@ -199,8 +200,8 @@ missing_packages() {
     done
 }
 
-# Finds what is missing of the groups named: fills `packages`, and `toolchain` with what rustup is to do about Rust. Fails
-# when no Rust that fits can be had.
+# Finds what the named groups lack: sets `packages`, and `toolchain` to what rustup must do. Fails if no suitable Rust
+# is available.
 find_missing() {
     local group rust
     packages=()
@@ -228,7 +229,7 @@ find_missing() {
     toolchain=(rustup toolchain install stable --profile minimal --component 'rustfmt,clippy')
 }
 
-# Whether a word is among those after it.
+# Whether a word is among the following ones.
 is_among() {
     local word=$1
     shift
@@ -239,7 +240,7 @@ add_packages() {
     mapfile -t -O "${#packages[@]}" packages
 }
 
-# Whether apt has a candidate for all that is to be installed. One question, since apt may read its lists anew for each.
+# Whether apt has candidates for all of `packages`. A single query, since apt may read its lists again for each.
 apt_knows_all() {
     local known
     [ "${#packages[@]}" -gt 0 ] || return 0
@@ -247,8 +248,8 @@ apt_knows_all() {
     [ "$known" -eq "${#packages[@]}" ]
 }
 
-# Fetches apt's lists of packages, without root to where nobody else looks. What apt says goes to `apt_said`: that some source
-# among many fails is no error, as long as the others have what is needed.
+# Downloads apt's lists of packages, without root to the cache. `apt_said` is apt's output: a failing source is no error
+# if the others have what is needed.
 fetch_lists() {
     if may_be_root; then
         apt_said=$(as_root env LC_ALL=C apt-get "${patience[@]}" -q update 2>&1) || true
@@ -259,7 +260,7 @@ fetch_lists() {
     fi
 }
 
-# Options of an apt that changes nothing but its own folders in the cache.
+# Options for an apt that only changes its own directories in the cache.
 own_apt=(
     -o Dir::Cache="$cache/apt/cache"
     -o APT::Sandbox::User=
@@ -267,7 +268,7 @@ own_apt=(
     -o Debug::NoLocking=1
 )
 
-# Arguments around `--`: fills `options` and `operands`, which are the caller's own.
+# Splits arguments at `--` into `options` and `operands`, which belong to the caller.
 split_arguments() {
     options=()
     while [ "$1" != -- ]; do
@@ -286,7 +287,7 @@ dry_run() {
         --simulate install --no-install-recommends "${operands[@]}"
 }
 
-# The packages that a dry run (on stdin) removes.
+# The packages removed by a dry run (on stdin).
 removed() {
     sed -n 's/^Remv \([^ :]*\).*/\1/p'
 }
@@ -297,7 +298,7 @@ can_be_added() {
     plan=$(dry_run -- "$@" 2>/dev/null) && [ -z "$(removed <<<"$plan")" ]
 }
 
-# Parts `packages` into those that apt is to install and those that are to be unpacked.
+# Splits `packages` into those that apt installs and those that are unpacked.
 choose_way() {
     local package
     to_install=()
@@ -313,20 +314,20 @@ choose_way() {
     for package in "${packages[@]}"; do
         if can_be_added "$package"; then to_install+=("$package"); else to_unpack+=("$package"); fi
     done
-    # Each may do by itself what all together do not.
+    # Each may be installable alone, but not all together.
     if [ "${#to_install[@]}" -gt 0 ] && ! can_be_added "${to_install[@]}"; then
         to_unpack=("${packages[@]}")
         to_install=()
     fi
 }
 
-# dpkg's table of what is installed (on stdin) without the packages named.
+# dpkg's status file (on stdin) without the named packages.
 status_without() {
     awk -v without=" $* " 'BEGIN { RS = ""; ORS = "\n\n" } index(without, " " $2 " ") == 0'
 }
 
-# Finds a state of things in which apt removes nothing for packages: as it is here, or without what apt would remove (`gone`),
-# or with nothing installed at all. Leaves it in the file `status`.
+# Finds a package status with which apt removes nothing: the machine's own, or that without what apt would remove
+# (`gone`), or an empty one. Stores it in the file `status`.
 pretend() {
     local plan
     mkdir -p "$cache/apt"
@@ -352,7 +353,7 @@ why_unpacked() {
     fi
 }
 
-# Says what is to be fetched and how much, and asks whether to go on when there is somebody to ask.
+# Prints what will be downloaded and how much, and asks for confirmation at a terminal.
 announce() {
     local answer line
     if [ "${#to_install[@]}" -gt 0 ]; then
@@ -376,12 +377,12 @@ announce() {
     fi
 }
 
-# The packages, and what apt says about their size, with the options before `--`.
+# The packages, and apt's output about their size, with the options before `--`.
 describe() {
     local options operands
     split_arguments "$@"
     fold -s -w 78 <<<"${operands[*]}" | sed 's/^/  /; s/ $//'
-    # Answers "no" to apt's own question, and fails therefore.
+    # Apt's question is answered with "no", so it fails.
     LC_ALL=C apt-get -o Debug::NoLocking=1 -o Dir::State::lists="$lists" "${options[@]}" install --no-install-recommends \
         --assume-no "${operands[@]}" 2>&1 | sed -n '/^[0-9]* upgraded\|^Need to get\|^After this/s/^/  /p' || true
 }
@@ -392,7 +393,7 @@ install_packages() {
         --no-install-recommends --no-remove -o Dpkg::Use-Pty=0 "$@" </dev/null 2>&1)
 }
 
-# Runs a command while no other run does so with the cache.
+# Runs a command with an exclusive lock on the cache.
 alone() {
     local lock status=0
     mkdir -p "$cache/apt" && exec {lock}>"$cache/apt/lock" && flock "$lock" || return
@@ -401,11 +402,11 @@ alone() {
     return "$status"
 }
 
-# Unpacks packages, and what they need that is not installed according to the file `status`, as a whole or not at all.
+# Unpacks packages with the dependencies that are missing in the file `status`, completely or not at all.
 unpack_packages() {
     local archives=$cache/apt/cache/archives new=$unpacked.new package
     echo 'Unpacking them: a minute or two.'
-    # A run that was interrupted may have left some.
+    # An interrupted run may have left some.
     rm -rf "$archives" "$new"
     apt_said=$({
         mkdir -p "$archives/partial" &&
@@ -416,7 +417,7 @@ unpack_packages() {
     } 2>&1) || return
     for package in "$archives"/*.deb; do
         case ${package##*/} in
-        # Every program here runs with the C library that is installed.
+        # All programs here run with the installed C library.
         libc6_*) ;;
         *) apt_said=$(dpkg-deb -x "$package" "$new/root" 2>&1) || return ;;
         esac
@@ -427,8 +428,8 @@ unpack_packages() {
     use_unpacked
 }
 
-# Makes of unpacked files in $1 what installing makes of them: starters of programs, which find the libraries that came along,
-# links and scripts of the linker that lead to where the files are, and the list of certificates.
+# Does for unpacked files in $1 what an installation does: creates wrappers of programs, which find the unpacked
+# libraries, links and linker scripts that point to the files, and the list of certificates.
 complete_unpacked() {
     local program starter script path link certificates=$1/root/etc/ssl/certs/ca-certificates.crt
     mkdir -p "$1/bin"
@@ -443,7 +444,7 @@ complete_unpacked() {
             "$unpacked/${program#"$1/"}" >"$starter"
         chmod +x "$starter"
     done
-    # An alternative where it is installed.
+    # An alternative of an installed package.
     if [ -e "$1/bin/gcc" ] && [ ! -e "$1/bin/cc" ]; then cp "$1/bin/gcc" "$1/bin/cc"; fi
     { grep -lIs 'GNU ld script' "$1"/root/usr/lib/*-linux-gnu/*.{a,so} || true; } | while read -r script; do
         for path in $(grep -o '/[^ ()]*' "$script" | grep '^/\(usr/\)\?lib'); do
@@ -462,13 +463,13 @@ libraries_of_unpacked() {
     echo "$unpacked/root/usr/lib/$machine:$unpacked/root/lib/$machine:$unpacked/root/usr/lib:$unpacked/root/lib"
 }
 
-# Lets programs be found that were unpacked, behind those that are installed, and compilers find the files. Rust alone comes
-# first where the one that is installed is too old.
+# Adds unpacked programs to the search path after installed ones, and lets compilers find the files. Only Rust comes
+# first if the installed one is too old.
 use_unpacked() {
     local root=$unpacked/root machine
     machine=$(uname -m)-linux-gnu
     [ -d "$unpacked/bin" ] || return 0
-    # For the guest runner, which takes programs into guests.
+    # For the guest runner, which copies programs into guests.
     export IOSB_UNPACKED=$unpacked
     is_among "$unpacked/bin" "${PATH//:/ }" || PATH="$PATH:$unpacked/bin"
     if [ -x "$unpacked/bin/cargo" ] && ! rust_fits "$(rust_needed)"; then
@@ -485,8 +486,8 @@ use_unpacked() {
     fi
 }
 
-# Installs what is missing of Rust and of the groups named: build, fuzz, guests, peers, workload, trees, lint. Fails with one line
-# that says why, and then leaves what it has done.
+# Installs what is missing of Rust and of the named groups: build, fuzz, guests, peers, workload, trees, lint. On failure it
+# prints the cause in one line, and leaves what it has done.
 require() {
     local needed packages toolchain to_install to_unpack status gone='' apt_said=''
     needed=$(rust_needed)

@@ -81,7 +81,7 @@ fn consistent(report: &Value) -> Result<(), String> {
     }
     for neighbours in layers(report)
         .map(|layer| &layer["neighbours"])
-        .filter(|told| told.is_object())
+        .filter(|reported| reported.is_object())
     {
         let others = array(&neighbours["others"]).iter().map(|other| number(&other["ns"]));
         let parts = ["own_ns", "untold_ns", "idle_ns"].map(|part| number(&neighbours[part]));
@@ -297,19 +297,19 @@ fn op_is_consistent(op: &Value) -> Result<(), String> {
     }
     let calls: u128 = buckets.iter().map(|bucket| u128::from(bucket.2)).sum();
     for (name, percent, needed) in QUANTILES {
-        let told = op[name].as_u64();
-        if told.is_some() != (count >= needed) {
-            return Err(format!("{name} of {count} is {told:?}"));
+        let reported = op[name].as_u64();
+        if reported.is_some() != (count >= needed) {
+            return Err(format!("{name} of {count} is {reported:?}"));
         }
-        let Some(told) = told else { continue };
+        let Some(reported) = reported else { continue };
         let rank = (calls * percent).div_ceil(100).max(1);
         let mut seen = 0;
         let bucket = buckets.iter().find(|bucket| {
             seen += u128::from(bucket.2);
             seen >= rank
         });
-        if !bucket.is_some_and(|&(ge, lt, _)| ge <= told && lt.is_none_or(|lt| told < lt)) {
-            return Err(format!("{name} is {told}, not in {bucket:?}"));
+        if !bucket.is_some_and(|&(ge, lt, _)| ge <= reported && lt.is_none_or(|lt| reported < lt)) {
+            return Err(format!("{name} is {reported}, not in {bucket:?}"));
         }
     }
     Ok(())

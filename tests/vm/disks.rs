@@ -318,7 +318,9 @@ impl MappedDisk {
 impl Drop for MappedDisk {
     /// The last user may have closed it only a moment ago.
     fn drop(&mut self) {
-        let removed = wait_for("nobody to use it", BOUND, || self.command(DM_DEV_REMOVE, None).is_ok());
+        let removed = wait_for("the last user to end", BOUND, || {
+            self.command(DM_DEV_REMOVE, None).is_ok()
+        });
         tell(&self.name, removed);
     }
 }
@@ -379,7 +381,7 @@ impl Drop for Mirror {
     fn drop(&mut self) {
         let folder = Path::new(Self::FOLDER);
         let mut last = Ok(());
-        let _ = wait_for("nobody to use it", BOUND, || {
+        let _ = wait_for("the last user to end", BOUND, || {
             last = configure(folder, &[("array_state", "clear")]);
             last.is_ok()
         });

@@ -94,7 +94,7 @@ impl Drop for Nfs {
             }
         };
         if self.is_mounted {
-            let unmounted = wait_for("nobody to use it", BOUND, || umount(Self::FOLDER).is_ok());
+            let unmounted = wait_for("the last user to end", BOUND, || umount(Self::FOLDER).is_ok());
             tell(Self::FOLDER, unmounted);
         }
         if self.has_server {

@@ -55,7 +55,9 @@ impl Drop for Peers {
             } else {
                 MntFlags::MNT_DETACH
             };
-            let ended = wait_for("nobody to use it", BOUND, || umount2(target.as_str(), flags).is_ok());
+            let ended = wait_for("the last user to end", BOUND, || {
+                umount2(target.as_str(), flags).is_ok()
+            });
             if let Err(error) = ended {
                 eprintln!("{target}: {error}");
             }

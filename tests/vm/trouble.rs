@@ -282,7 +282,9 @@ fn eats(left: u64, file: &str) {
         let text = std::fs::read_to_string("/proc/meminfo").expect("/proc is mounted");
         let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
         let words = line.and_then(|line| line.split_whitespace().next());
-        words.and_then(|kilobytes| kilobytes.parse().ok()).expect("it is told")
+        words
+            .and_then(|kilobytes| kilobytes.parse().ok())
+            .expect("the kernel reports it")
     };
     let mut eaten: Vec<Vec<u8>> = Vec::new();
     while available() > left << 10 {

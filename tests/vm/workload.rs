@@ -421,8 +421,8 @@ const WAYS: &[Step] = &[
             // SAFETY: within the mapping.
             unsafe { ((place + page * BLOCK) as *mut u8).write_volatile(b'm') };
         }
-        let told = sys(libc::SYS_msync, &[place, length, libc::MS_SYNC.into()]);
-        told + sys(libc::SYS_munmap, &[place, length])
+        let reported = sys(libc::SYS_msync, &[place, length, libc::MS_SYNC.into()]);
+        reported + sys(libc::SYS_munmap, &[place, length])
     }),
 ];
 

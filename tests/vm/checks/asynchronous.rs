@@ -1,4 +1,4 @@
-//! Asynchronous requests: each is counted once, whichever way it takes, and timed from its first attempt to its
+//! Asynchronous requests: each is counted once, whichever path it takes, and timed from its first attempt to its
 //! completion.
 
 use super::hard::Mounted;
@@ -25,7 +25,7 @@ pub const CHECKS: &[Check] = &[
         ways(guest, WAYS, &[], true)
     })
     .when(has_tool),
-    Check::new("asynchronous: requests that wait, each way, of whomever", |guest| {
+    Check::new("asynchronous: requests that wait, each way, without -p", |guest| {
         ways(guest, WAYS, &[], false)
     })
     .when(has_tool),
@@ -39,7 +39,7 @@ pub const CHECKS: &[Check] = &[
         ways(guest, CACHED_REGISTERED, &[], true)
     })
     .when(has_tool),
-    // One of the functions for such buffers jumps to the other, which only these hooks see at one stack address.
+    // One function for such buffers jumps to the other; only these hooks see both at the same stack address.
     Check::new("asynchronous: registered buffers, by kprobes, -p", |guest| {
         for probe in ["kprobe", "kprobe-event"] {
             ways(guest, CACHED_REGISTERED, &["--probe", probe], true).map_err(|e| format!("{probe}: {e}"))?;
@@ -60,7 +60,7 @@ fn is_new(guest: &Guest) -> bool {
     has_tool(guest) && guest.kernel != "5.10"
 }
 
-/// Where the function for requests that fail is there, and completions are not seen by trampolines alone.
+/// Whether the function for failed requests exists, and completions are not seen by trampolines only.
 fn sees_failures(guest: &Guest) -> bool {
     is_new(guest) && (guest.kernel == "7" || guest.variant == "preempt=full")
 }
@@ -69,10 +69,10 @@ fn has_tool(guest: &Guest) -> bool {
     guest.tool().is_some()
 }
 
-/// What the disk takes for each request at least.
+/// The minimum time of the disk for each request.
 const DELAY: Duration = Duration::from_millis(2);
 
-/// A slow disk with a file of `BLOCKS`, in memory, too.
+/// A slow disk with a file of `BLOCKS`, which is also cached.
 fn stage(guest: &Guest) -> Result<SlowDisk, String> {
     let disk = SlowDisk::new(guest, DELAY)?;
     fill(SlowDisk::FILE)?;
@@ -85,18 +85,18 @@ fn fill(file: &str) -> Result<(), String> {
         .map_err(|e| format!("{file}: {e}"))
 }
 
-/// A process that is about to make these requests.
+/// A process that is ready to make these requests.
 fn launch(file: &str, steps: &[&str]) -> Result<Workload, String> {
     let command = ["/init", "async", file].into_iter().chain(steps.iter().copied());
     Workload::launch(&command.map(str::to_owned).collect::<Vec<_>>())
 }
 
-/// Traces so many requests of each kind, made by one process.
+/// Traces this many requests of each kind, made by one process.
 fn traced(guest: &Guest, steps: &[&str], arguments: &[&str], by_pid: bool) -> Result<Ended, String> {
     traced_on(guest, SlowDisk::FILE, steps, arguments, by_pid).map(|(ended, _)| ended)
 }
 
-/// The same of requests of this file. With what the process says: how many of them have failed, where they may.
+/// The same for requests on this file. Also returns what the process prints: how many of them failed, if any may.
 fn traced_on(
     guest: &Guest,
     file: &str,
@@ -123,15 +123,19 @@ fn traced_on(
 
 /// Exactly these calls of an op, none lost, none shorter than `at_least`.
 fn is_exactly(ended: &Ended, layer: &str, op: &str, count: &Count, at_least: Duration) -> Result<(), String> {
-    let told = ended.report()?.layer(layer)?;
+    let reported = ended.report()?.layer(layer)?;
     let wrong = |what: &str| Err(format!("{layer} {op}: {what}, not {count:?}\n{}", ended.text));
-    if told.count(op) != *count {
-        return wrong(&format!("{:?}", told.count(op)));
+    if reported.count(op) != *count {
+        return wrong(&format!("{:?}", reported.count(op)));
     }
-    if told.lost.is_some() || told.unfinished > 0 || told.submitted_alone.is_some() || !told.not_measured.is_empty() {
+    if reported.lost.is_some()
+        || reported.unfinished > 0
+        || reported.submitted_alone.is_some()
+        || !reported.not_measured.is_empty()
+    {
         return wrong("something is missing");
     }
-    let shortest = told.ops.get(op).map_or(u64::MAX, |op| op.min_ns);
+    let shortest = reported.ops.get(op).map_or(u64::MAX, |op| op.min_ns);
     if Duration::from_nanos(shortest) < at_least {
         return wrong(&format!("one that took {shortest} ns"));
     }
@@ -156,7 +160,7 @@ fn depth(guest: &Guest, kind: &str, by_pid: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Kinds that come together, the op that they are, whether each waits for the disk, and how many there are of each.
+/// Combinations of kinds, their op, whether each waits for the disk, and the number of each.
 const WAYS: &[(&[&str], &str, bool, u64)] = &[
     (
         &["uring-direct", "uring-forced", "uring-sqpoll", "aio-direct"],
@@ -178,7 +182,7 @@ const CACHED_WAYS: &[(&[&str], &str, bool, u64)] = &[
     (&["uring-write-cached"], "write", false, 311),
 ];
 
-/// Into buffers that were registered, and of a file that was.
+/// With registered buffers, and on a registered file.
 const REGISTERED: &[(&[&str], &str, bool, u64)] = &[
     (&["uring-fixed", "uring-file"], "read", true, 101),
     (&["uring-write-fixed"], "write", true, 103),
@@ -196,7 +200,7 @@ fn ways(guest: &Guest, ways: &[(&[&str], &str, bool, u64)], arguments: &[&str], 
         .flat_map(|(kinds, _, _, requests)| kinds.iter().map(move |kind| format!("{kind}:{requests}")))
         .collect();
     let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
-    // At vfs everybody is seen.
+    // At vfs all processes are seen.
     let layers: &[&str] = if by_pid { &[VFS, EXT4] } else { &[EXT4] };
     let all = layers.join(",");
     let arguments: Vec<&str> = ["-T", &all].iter().chain(arguments).copied().collect();
@@ -214,7 +218,7 @@ fn ways(guest: &Guest, ways: &[(&[&str], &str, bool, u64)], arguments: &[&str], 
     Ok(())
 }
 
-/// What finds no place in it is told as lost, so that nothing is missing from the sum.
+/// Requests without an entry are reported as lost, so that the sum is complete.
 fn small_table(guest: &Guest) -> Result<(), String> {
     const REQUESTS: u64 = 500;
     let _disk = stage(guest)?;
@@ -228,7 +232,7 @@ fn small_table(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// Each second request begins when the first one has ended; if that has failed it is never begun, and no call of any layer.
+/// Each second request begins when the first one has ended; if that fails, it is never begun, and no layer sees a call.
 fn links(guest: &Guest) -> Result<(), String> {
     const REQUESTS: u64 = 100;
     let _disk = stage(guest)?;
@@ -253,7 +257,7 @@ fn links(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// So many requests, of which these have failed.
+/// This many requests, of which these failed.
 fn of_which_failed(requests: u64, failed: u64) -> Count {
     Count {
         calls: requests,
@@ -262,12 +266,12 @@ fn of_which_failed(requests: u64, failed: u64) -> Count {
     }
 }
 
-/// `RWF_NOWAIT`: one that would have to wait ends with an error, and is not tried again.
+/// `RWF_NOWAIT`: a request that would have to wait fails, and is not tried again.
 fn without_waiting(guest: &Guest) -> Result<(), String> {
     const REQUESTS: u64 = 64;
     let _disk = stage(guest)?;
     let of_kind = |kind: &str| {
-        // 5.10 refuses a direct read without waiting where the page cache has pages of its range (`iomap_dio_rw()`).
+        // 5.10 refuses a direct read without waiting if the page cache has pages in its range (`iomap_dio_rw()`).
         fs::write("/proc/sys/vm/drop_caches", "1").map_err(|e| format!("drop_caches: {e}"))?;
         let step = format!("{kind}:{REQUESTS}");
         let (ended, failed) = traced_on(guest, SlowDisk::FILE, &[&step], &["-T", "vfs,ext4"], true)?;
@@ -280,7 +284,7 @@ fn without_waiting(guest: &Guest) -> Result<(), String> {
     if failed == REQUESTS {
         return Err("every direct request had to wait: this check checks nothing".into());
     }
-    // One that is refused has not been at the disk.
+    // A refused request did not reach the disk.
     let at_least = if failed == 0 { DELAY } else { Duration::ZERO };
     for layer in [VFS, EXT4] {
         is_exactly(&ended, layer, "read", &of_which_failed(REQUESTS, failed), at_least)?;
@@ -301,7 +305,7 @@ fn without_waiting(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// They end while their process asks for it, without an interrupt.
+/// They complete while their process polls, without an interrupt.
 fn polled(guest: &Guest) -> Result<(), String> {
     const REQUESTS: u64 = 500;
     let _disk = SlowDisk::with(guest, DELAY, &[("poll_queues", "1")])?;
@@ -313,12 +317,12 @@ fn polled(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// Long enough for others to come while one waits.
+/// Long enough for others to arrive while one waits.
 const LONG_DELAY: Duration = Duration::from_millis(250);
-/// Beside the one that they wait for.
+/// In addition to the one that they wait for.
 const WAITING: u64 = 9;
 
-/// It is the end of a request to be cancelled before a worker has come to it. The file system has seen those that have not been.
+/// Requests are cancelled before a worker has begun them. The file system has seen those that were not cancelled.
 fn cancelled(guest: &Guest) -> Result<(), String> {
     let _disk = SlowDisk::new(guest, LONG_DELAY)?;
     fill(SlowDisk::FILE)?;
@@ -331,7 +335,7 @@ fn cancelled(guest: &Guest) -> Result<(), String> {
     is_exactly(&ended, EXT4, "write", &calls(all - failed), LONG_DELAY)
 }
 
-/// When their pages have come nobody is there any more to copy them, and they end so.
+/// When their pages arrive, the process that would copy them has exited, and they end with an error.
 fn abandoned(guest: &Guest) -> Result<(), String> {
     let _disk = SlowDisk::new(guest, LONG_DELAY)?;
     fill(SlowDisk::FILE)?;
@@ -342,7 +346,7 @@ fn abandoned(guest: &Guest) -> Result<(), String> {
     wait_for("the disk to be asked", MINUTE, || in_flight(DISK) > 0)?;
     workload.go()?;
     workload.finish()?;
-    // Requests hold their file, and with it the file system; they end after their process.
+    // Requests keep their file, and so the file system, in use; they end after their process.
     wait_for("the requests to be gone", MINUTE, || umount(SlowDisk::FOLDER).is_ok())?;
     tool.interrupt()?;
     let ended = tool.finish()?;
@@ -360,7 +364,7 @@ fn abandoned(guest: &Guest) -> Result<(), String> {
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// It calls the file system below with requests of its own, each of which is part of the one that it was asked for.
+/// Overlayfs calls the lower file system with requests of its own, each of which is part of the original request.
 fn overlaid(guest: &Guest) -> Result<(), String> {
     const REQUESTS: u64 = 100;
     const OVERLAY: &str = "/mnt/slow-overlay";

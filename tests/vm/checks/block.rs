@@ -1,7 +1,7 @@
-//! The block layer: every request is counted, as what it is, for as long as it took and for whom it was made.
+//! The block layer: every request is counted with its correct operation, time and owner.
 //!
-//! Three truths are held against the tool: what a workload did, what the kernel itself counted meanwhile
-//! (`/proc/diskstats`), and delays and queues that a disk of ours is made to have.
+//! The tool is compared with three independent sources: what a workload did, what the kernel counted meanwhile
+//! (`/proc/diskstats`), and known delays and queues of disks that the checks create.
 
 use super::fallback::Sysctl;
 use super::filters;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 pub const CHECKS: &[Check] = &[
-    Check::new("block: the disks that checks make do what they are asked", disks),
+    Check::new("block: disks created by checks behave as configured", disks),
     check("block: 5 processes read, write and discard, auto", |guest| {
         mixed(guest, "auto")
     }),
@@ -65,7 +65,10 @@ pub const CHECKS: &[Check] = &[
     check("block: 8 processes at once, kprobe", |guest| crowd(guest, "kprobe")),
     check("block: 8 processes on two disks at once", crowd_on_two_disks),
     check("block: direct reads of a file, with the layers above", whole_stack),
-    check("block: -p of one of two readers, whoever ends their reads", of_process),
+    check(
+        "block: -p of one of two readers, in whatever task reads end",
+        of_process,
+    ),
     check("block: -p, whose writes a kernel thread makes", written_back),
     check("block: -p of two processes out of three", |guest| {
         on_disk(guest, filters::two_of_three)
@@ -77,10 +80,13 @@ pub const CHECKS: &[Check] = &[
     check("block: --cgroup, and one below it", |guest| {
         on_disk(guest, filters::control_group)
     }),
-    check("block: requests under way at the start are told apart", |guest| {
-        let _disk = NullDisks::slow(guest, UNDER_WAY, &[])?;
-        found_at_start(guest, &["-T", BLK, "-d", NULL], READERS)
-    }),
+    check(
+        "block: requests under way at the start are counted separately",
+        |guest| {
+            let _disk = NullDisks::slow(guest, UNDER_WAY, &[])?;
+            found_at_start(guest, &["-T", BLK, "-d", NULL], READERS)
+        },
+    ),
     check("block: requests that wait at the start are counted once", |guest| {
         let _disk = NullDisks::slow(guest, UNDER_WAY, &[("hw_queue_depth", "1")])?;
         set_queue(NULL, &[("scheduler", "mq-deadline")])?;
@@ -102,9 +108,9 @@ const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Che
 const MINUTE: Duration = Duration::from_secs(60);
 const NULL: &str = "nullb0";
 const DELAY: Duration = Duration::from_millis(50);
-/// What the disk and a quiet machine need at most.
+/// The maximum overhead of the disk and an idle machine.
 const BOUND: Duration = Duration::from_millis(60);
-/// How often a busy host gets another chance.
+/// How often a check is repeated on a busy host.
 const ATTEMPTS: u32 = 5;
 
 const SPEC: Spec = Spec {
@@ -115,17 +121,17 @@ const SPEC: Spec = Spec {
     name: "worker",
 };
 
-/// What the tool said of a disk, and what the kernel counted while it measured.
+/// The tool's report about a disk, and the kernel's counts over the same time.
 struct Measured {
     ended: Ended,
     stats: DiskStats,
-    /// The tool was told to use kprobes.
+    /// Whether the tool was forced to use kprobes.
     by_kprobe: bool,
-    /// What it is to use beside tracepoints, where tasks are preempted.
+    /// The hook that it should use in addition to tracepoints where tasks are preempted.
     beside: Option<&'static str>,
 }
 
-/// Measures a disk, whoever uses it, while this is done. The disk is at rest before and after.
+/// Measures a disk for all processes while this is done. The disk is idle before and after.
 fn measure(
     guest: &Guest,
     disk: &str,
@@ -141,7 +147,7 @@ fn measure(
     Measured::end(guest, tool, stats, options.contains(&"kprobe"))
 }
 
-/// The same while workloads run at once, from their first call to their last.
+/// The same while workloads run concurrently, from their first call to their last.
 fn measure_all(guest: &Guest, disk: &str, options: &[&str], specs: &[Spec]) -> Result<Measured, String> {
     let workloads = start_all(specs)?;
     measure(guest, disk, options, || run_all(workloads))
@@ -156,13 +162,13 @@ fn run_all(workloads: Vec<Workload>) -> Result<(), String> {
     workloads.into_iter().try_for_each(Workload::finish)
 }
 
-/// What all of these are together.
+/// The sum of all of these.
 fn truth(specs: &[Spec]) -> Calls {
     specs.iter().fold(Calls::default(), |sum, spec| sum.with(&spec.truth()))
 }
 
 impl Measured {
-    /// Ends the tool and takes what it says.
+    /// Ends the tool and returns its report.
     fn end(guest: &Guest, tool: Tool, stats: DiskStats, by_kprobe: bool) -> Result<Self, String> {
         tool.interrupt()?;
         Ok(Self {
@@ -177,7 +183,7 @@ impl Measured {
         self.ended.report()?.layer(BLK)
     }
 
-    /// An error with all that was printed.
+    /// An error with everything that was printed.
     fn wrong<T>(&self, why: &str) -> Result<T, String> {
         Err(format!(
             "{why}; diskstats {:?}; the report:\n{}",
@@ -190,7 +196,7 @@ impl Measured {
         self.by_kprobe && self.layer().is_ok_and(|layer| layer.lost.is_some())
     }
 
-    /// What was counted is the truth; where some was lost, no less than what is told.
+    /// The counts are the truth; if requests were lost, at least as many are reported as lost.
     fn is_exactly(&self, truth: &Calls) -> Result<(), String> {
         if self.has_lost() {
             return self.agrees();
@@ -199,13 +205,13 @@ impl Measured {
         exactly.or_else(|error| self.wrong(&error))
     }
 
-    /// What was counted is what the kernel counted, and the report says so.
+    /// The counts equal the kernel's, and the report says so.
     fn agrees(&self) -> Result<(), String> {
         self.is_as_counted_by_the_kernel("agrees: ")
     }
 
-    /// The same, where the report says this of diskstats. Those also count as writes what is never issued: the requests
-    /// that stand for a flush.
+    /// The same, with this in the report's line about diskstats. Those also count as writes what is never issued:
+    /// requests that only carry a flush.
     fn is_as_counted_by_the_kernel(&self, verdict: &str) -> Result<(), String> {
         let layer = self.layer()?;
         let sum = |ops: &[&str]| {
@@ -215,7 +221,7 @@ impl Measured {
             })
         };
         let (writes, written) = sum(&["write", "write_zeroes"]);
-        let told = DiskStats {
+        let reported = DiskStats {
             reads: sum(&["read"]).0,
             read_bytes: sum(&["read"]).1,
             writes: writes + layer.never_issued(),
@@ -226,30 +232,31 @@ impl Measured {
         };
         let in_flight = layer.in_diskstats(" in flight at start");
         if self.has_lost() {
-            return self.lost_as_much_as_is_missing(layer, &told);
+            return self.lost_as_much_as_is_missing(layer, &reported);
         }
         let complains = layer.lost.is_some() || layer.unfinished + in_flight > 0 || !layer.not_measured.is_empty();
-        if told != self.stats || !layer.says_of_diskstats(verdict) || complains || !self.hook_is_right(layer) {
-            return self.wrong(&format!("told {told:?}"));
+        if reported != self.stats || !layer.says_of_diskstats(verdict) || complains || !self.hook_is_right(layer) {
+            return self.wrong(&format!("reported {reported:?}"));
         }
         Ok(())
     }
 
-    /// Kprobes may lose some, and then what is missing is no more than is told.
-    fn lost_as_much_as_is_missing(&self, layer: &Layer, told: &DiskStats) -> Result<(), String> {
+    /// Kprobes may lose some, and then at most as many are missing as are reported.
+    fn lost_as_much_as_is_missing(&self, layer: &Layer, reported: &DiskStats) -> Result<(), String> {
         let lost = layer.lost.as_ref().map_or(0, |(lost, _)| *lost);
         let counts = |stats: &DiskStats| [stats.reads, stats.writes, stats.discards, stats.flushes];
         let missing = counts(&self.stats)
             .iter()
-            .zip(counts(told))
-            .try_fold(0, |sum, (is, told)| Some(sum + is.checked_sub(told)?));
+            .zip(counts(reported))
+            .try_fold(0, |sum, (is, reported)| Some(sum + is.checked_sub(reported)?));
         match missing {
             Some(missing) if missing <= lost && self.hook_is_right(layer) => Ok(()),
-            missing => self.wrong(&format!("{missing:?} missing, {lost} lost, told {told:?}")),
+            missing => self.wrong(&format!("{missing:?} missing, {lost} lost, reported {reported:?}")),
         }
     }
 
-    /// The best way loses nothing. Kprobes alone may, and say so. A request's start may have no function to probe.
+    /// The best hook loses nothing. Kprobes alone may, and the report says so. There may be no function to probe at a
+    /// request's start.
     fn hook_is_right(&self, layer: &Layer) -> bool {
         let has = |name: &str| layer.hooks.iter().any(|hook| hook == name);
         if let Some(beside) = self.beside.filter(|_| !self.by_kprobe) {
@@ -261,7 +268,7 @@ impl Measured {
     }
 }
 
-/// Without the tool: what the kernel counts of each kind of disk is what was asked for.
+/// Without the tool: checks that the kernel counts what each kind of disk is expected to do.
 fn disks(guest: &Guest) -> Result<(), String> {
     {
         let _disk = NullDisks::new(guest, 1, &[("discard", "1"), ("cache_size", "4")])?;
@@ -284,7 +291,7 @@ fn disks(guest: &Guest) -> Result<(), String> {
     asked(Mirror::NAME, &["disk", "discards"], true)
 }
 
-/// One workload after the other.
+/// The workloads run one after another.
 fn asked(disk: &str, sets: &[&str], knows_fua: bool) -> Result<(), String> {
     let file = &format!("/dev/{disk}");
     for &set in sets {
@@ -319,7 +326,7 @@ fn asked(disk: &str, sets: &[&str], knows_fua: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads and writes by several processes, and discards by another two, none of which the kernel makes one.
+/// Reads and writes by several processes, and discards by two others, none of which the kernel merges.
 fn mixed(guest: &Guest, probe: &str) -> Result<(), String> {
     const DISCARDS: Spec = Spec {
         set: "discards",
@@ -332,7 +339,7 @@ fn mixed(guest: &Guest, probe: &str) -> Result<(), String> {
     measured.agrees()
 }
 
-/// One process is flushed for exactly; the kernel makes one flush for several that ask for it at once.
+/// With one process, flushes are exact; the kernel merges flushes that several processes request at the same time.
 fn flushed(guest: &Guest, probe: &str) -> Result<(), String> {
     let disk = LoopDisk::new(guest)?;
     let device = disk.device();
@@ -368,13 +375,13 @@ fn of(truth: &Calls, op: &str) -> Count {
     truth.ops.get(&(BLK.into(), op.into())).cloned().unwrap_or_default()
 }
 
-/// How many of its calls flush the disk's cache, alone or after a write: one for each flush but that of the write itself.
+/// How many of its calls flush the disk's cache, alone or after a write: all flushes except the write's own.
 fn fsyncs(spec: &Spec) -> u64 {
     let truth = spec.truth();
     of(&truth, "flush").calls - of(&truth, "write").calls
 }
 
-/// The write itself is all that FUA takes, and is followed by the flush that its process asks for.
+/// FUA needs only the write itself, which is followed by the flush that its process requests.
 fn flushed_with_fua(guest: &Guest) -> Result<(), String> {
     const ALONE: Spec = Spec {
         set: "flushed",
@@ -409,7 +416,7 @@ fn zeroed(guest: &Guest) -> Result<(), String> {
     measured.agrees()
 }
 
-/// Reads of the scratch disk, each of a block, by one process after the other.
+/// Reads of one block each from the scratch disk, by one process after another.
 fn read_direct(device: &str, count: u64) -> Result<Reads, String> {
     timed_reads("direct", device, count)
 }
@@ -423,7 +430,7 @@ fn timed_reads(kind: &str, device: &str, count: u64) -> Result<Reads, String> {
     }
 }
 
-/// Requests without data, which are issued as others are.
+/// Requests without data, which are issued like others.
 fn zones(guest: &Guest, probe: &str) -> Result<(), String> {
     const ZONE: u64 = 4 << 20;
     const ZONES: u64 = 8;
@@ -449,7 +456,7 @@ fn zones(guest: &Guest, probe: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Flushes that a program sends to the controller itself, which the kernel's counters do not have.
+/// Flushes that a program sends to the controller itself, which the kernel does not count.
 fn passed_through(guest: &Guest) -> Result<(), String> {
     const COMMANDS: u64 = 15;
     let measured = measure(guest, "nvme0n1", &[], || {
@@ -466,7 +473,7 @@ fn passed_through(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// Their file systems may write whatever they like; nobody but us reads.
+/// Their file systems may write at any time, but only the workload reads.
 fn partitions(guest: &Guest) -> Result<(), String> {
     const READS: [(&str, u64); 3] = [("/dev/nvme0n1p1", 5), ("/dev/nvme0n1p2", 7), ("/dev/nvme0n1", 3)];
     for (disk, reads) in [("nvme0n1p1", 5), ("nvme0n1p2", 7), ("nvme0n1", 15)] {
@@ -489,7 +496,7 @@ fn partitions(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads, writes and discards of a disk that has bios only, over one or two others.
+/// Reads, writes and discards of a bio-based disk over one or two others.
 fn bios(guest: &Guest, disk: &str, sets: &[&str]) -> Result<(), String> {
     let device = format!("/dev/{disk}");
     let specs: Vec<Spec> = sets
@@ -502,7 +509,7 @@ fn bios(guest: &Guest, disk: &str, sets: &[&str]) -> Result<(), String> {
         .collect();
     let measured = measure_all(guest, disk, &[], &specs)?;
     measured.is_exactly(&truth(&specs))?;
-    // These bios fit, so that none is cut in two; the tool cannot know that.
+    // These bios are not split; the tool cannot know that.
     measured.is_as_counted_by_the_kernel("cannot tell: ")
 }
 
@@ -539,8 +546,8 @@ fn raid1(guest: &Guest) -> Result<(), String> {
     bios(guest, Mirror::NAME, &["disk", "discards"])
 }
 
-/// What the kernel side counts is inside what the process sees, and no read can be shorter than the disk makes it. The
-/// bound of 60 ms is the host's to keep: the process's own clock tells whether it did.
+/// The time counted by the kernel side lies within what the process sees, and no read can be shorter than the disk's
+/// delay. The host may break the bound of 60 ms: the process's own clock shows whether it did.
 fn delayed(guest: &Guest, probe: &str) -> Result<(), String> {
     const READS: u32 = 20;
     let _disk = NullDisks::slow(guest, DELAY, &[])?;
@@ -571,7 +578,7 @@ fn delayed(guest: &Guest, probe: &str) -> Result<(), String> {
     ))
 }
 
-/// An op's, as it was told.
+/// The reported numbers of an op.
 #[derive(Debug)]
 struct Times {
     calls: u32,
@@ -595,7 +602,7 @@ impl Times {
     }
 }
 
-/// A disk that does one thing at a time: in a queue of 8 they wait for 0 to 7 others, 28 times 50 ms in all.
+/// A disk that serves one request at a time: in a queue of 8 they wait for 0 to 7 others, 28 times 50 ms in total.
 fn queued(guest: &Guest) -> Result<(), String> {
     const READS: u32 = 8;
     const WAITS: u32 = READS * (READS - 1) / 2;
@@ -611,7 +618,7 @@ fn queued(guest: &Guest) -> Result<(), String> {
             })?;
             let own = own.ok_or("no reads")?;
             measured.agrees()?;
-            // Late readers have less to wait for, and a late kernel more.
+            // Delayed readers have less to wait for, and a delayed kernel more.
             quiet = within(own.total, total, 4) && own.min < BOUND;
             let read = Times::of(measured.layer()?, "read");
             let wrong = if options.is_empty() {
@@ -648,15 +655,15 @@ fn within(is: Duration, about: Duration, percent: u32) -> bool {
     is.abs_diff(about) * 100 <= about * percent
 }
 
-/// It has one request under way, and keeps the others in the scheduler's queue.
+/// It serves one request at a time, and the others wait in the scheduler's queue.
 fn one_by_one(guest: &Guest) -> Result<NullDisks, String> {
     let disk = NullDisks::slow(guest, DELAY, &[("submit_queues", "1"), ("hw_queue_depth", "1")])?;
     set_queue(NULL, &[("scheduler", "mq-deadline"), ("nr_requests", "64")])?;
     Ok(disk)
 }
 
-/// The queue's time is known with each scheduler. Where the kernel does not count, it does not stamp requests either:
-/// then the time is from the bio's submission, or the report says that it is not measured.
+/// The queue time is known with each scheduler. If the kernel does not count, it does not stamp requests either: then
+/// the time begins at the bio's submission, or the report says that it is not measured.
 fn schedulers(guest: &Guest, probe: &str) -> Result<(), String> {
     let _disk = NullDisks::new(guest, 1, &[])?;
     let asked = [("none", "1"), ("mq-deadline", "1"), ("none", "0"), ("mq-deadline", "0")];
@@ -682,8 +689,8 @@ fn schedulers(guest: &Guest, probe: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What a crowd does to one of two disks: the requests of one end in soft interrupts, of the other in the timer's, which
-/// hit whoever runs.
+/// Load on one of two disks: its requests complete in soft interrupts, those of the other one in timer interrupts,
+/// which interrupt any running task.
 const CROWD: Spec = Spec {
     threads: 1,
     rounds: 60,
@@ -694,8 +701,8 @@ const CROWDED: [(&str, &[(&str, &str)]); 2] = [
     ("/dev/nullb1", &[("irqmode", "2"), ("completion_nsec", "20000")]),
 ];
 
-/// Preempted inside the kernel all the time, where that can be. The best hook loses nothing. Kprobes may, and then what
-/// they counted and what they say they lost is no less than the truth.
+/// Tasks are preempted inside the kernel all the time, where possible. The best hook loses nothing. Kprobes may, and
+/// then the sum of counted and lost requests is at least the truth.
 fn crowd(guest: &Guest, probe: &str) -> Result<(), String> {
     let mut disks = NullDisks::new(guest, 0, &[])?;
     for (file, settings) in CROWDED {
@@ -714,7 +721,7 @@ fn crowd(guest: &Guest, probe: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What was counted and what it says was lost are no less than there was.
+/// The sum of counted and lost requests is at least the truth.
 fn losses_are_told(ended: &Ended, truth: &Calls) -> Result<(), String> {
     let layer = ended.report()?.layer(BLK)?;
     let lost = layer.lost.as_ref().map_or(0, |(lost, _)| *lost);
@@ -726,8 +733,8 @@ fn losses_are_told(ended: &Ended, truth: &Calls) -> Result<(), String> {
     Ok(())
 }
 
-/// A hook is deaf on its CPU while it is busy, and one disk's timer may interrupt it at the end of another one's request:
-/// that is rare, and told. Other disks are measured, too.
+/// A hook is skipped on its CPU while it is running, and one disk's timer may interrupt it at the completion of another
+/// one's request: that is rare, and reported. Other disks are measured as well.
 fn crowd_on_two_disks(guest: &Guest) -> Result<(), String> {
     let mut disks = NullDisks::new(guest, 0, &[])?;
     let mut specs = Vec::new();
@@ -742,7 +749,7 @@ fn crowd_on_two_disks(guest: &Guest) -> Result<(), String> {
     losses_are_told(&tool.finish()?, &truth(&specs))
 }
 
-/// Each of them is one operation of each layer.
+/// Each of them is one operation at each layer.
 fn whole_stack(guest: &Guest) -> Result<(), String> {
     const READS: Spec = Spec {
         set: "direct",
@@ -762,7 +769,7 @@ fn whole_stack(guest: &Guest) -> Result<(), String> {
     exactly.map_err(|e| format!("{e}\n{}", ended.text))
 }
 
-/// Requests end in a timer's interrupt, which hits whoever runs.
+/// Requests complete in timer interrupts, which interrupt any running task.
 fn of_process(guest: &Guest) -> Result<(), String> {
     const NOISE: Spec = Spec {
         threads: 1,
@@ -783,19 +790,19 @@ fn of_process(guest: &Guest) -> Result<(), String> {
     report
         .is_exactly(&SPEC.truth())
         .map_err(|e| format!("{e}\n{}", ended.text))?;
-    // What the other one did to the disk is in there, too.
+    // This includes what the other process did to the disk.
     if report.layer(BLK)?.diskstats.is_some() {
         return Err(format!("diskstats with a filter:\n{}", ended.text));
     }
     Ok(())
 }
 
-/// The process is this one.
+/// The traced process is this one.
 fn written_back(guest: &Guest) -> Result<(), String> {
     const READS: u64 = 3;
     const WRITTEN: usize = 64 << 10;
     let _disk = NullDisks::new(guest, 1, &[])?;
-    // As soon as it can be.
+    // As soon as possible.
     let _soon = [
         Sysctl::set("vm/dirty_expire_centisecs", "1")?,
         Sysctl::set("vm/dirty_writeback_centisecs", "10")?,
@@ -811,10 +818,10 @@ fn written_back(guest: &Guest) -> Result<(), String> {
         let stats = DiskStats::of(NULL).map(|now| now.since(&before));
         !stats.is_ok_and(|stats| stats.written_bytes < WRITTEN as u64)
     })?;
-    // Of this process itself, as the only one that is.
+    // Only of this process.
     let mut reader = DirectReader::open(device)?;
     (0..READS).try_for_each(|_| reader.read(0))?;
-    // Not before: bytes are counted first, and the request that they came by a moment later.
+    // Not earlier: bytes are counted first, and their request a moment later.
     let stats = DiskStats::of(NULL)?.since(&before);
     let measured = Measured::end(guest, tool, stats, false)?;
     let layer = measured.layer()?;
@@ -825,7 +832,7 @@ fn written_back(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// A check's own reads, past the page cache.
+/// A check's own direct reads.
 struct DirectReader {
     file: File,
     memory: Vec<u8>,
@@ -844,7 +851,7 @@ impl DirectReader {
         })
     }
 
-    /// A block of it.
+    /// An aligned block.
     fn read(&mut self, offset: u64) -> Result<(), String> {
         let aligned = self.memory.as_ptr().align_offset(BLOCK);
         let block = &mut self.memory[aligned..][..BLOCK];
@@ -852,19 +859,19 @@ impl DirectReader {
     }
 }
 
-/// One of the checks of filters, on a disk of ours.
+/// A check of filters, on a disk of its own.
 fn on_disk(guest: &Guest, run: fn(&Guest, &[&str], &Spec) -> Result<(), String>) -> Result<(), String> {
     let _disk = NullDisks::slow(guest, Duration::from_micros(100), &[("submit_queues", "2")])?;
     run(guest, &[BLK], &SPEC)
 }
 
-/// Each of which has a read under way.
+/// Each has a read under way.
 const READERS: u64 = 4;
-/// As long as each of those takes.
+/// The duration of each of those reads.
 const UNDER_WAY: Duration = Duration::from_secs(1);
 
-/// Each run has to be right; one of some has to begin while the disk is at work. Between the end of a request and the issue of the
-/// next one it is not, and a busy host may stop the guest just there.
+/// Each run must be right, and one of them must begin while the disk is busy. Between the completion of a request and
+/// the issue of the next one the disk is idle, and a busy host may stop the guest exactly then.
 fn found_at_start(guest: &Guest, arguments: &[&str], at_once: u64) -> Result<(), String> {
     for _ in 0..ATTEMPTS {
         if under_way(guest, arguments, at_once)? > 0 {
@@ -874,8 +881,9 @@ fn found_at_start(guest: &Guest, arguments: &[&str], at_once: u64) -> Result<(),
     Err(format!("no request was under way at the start of {ATTEMPTS} runs"))
 }
 
-/// Readers that have their reads under way nearly always: when the tool begins, the disk works on so many of them. (The kernel may
-/// count one more: 6.12 does on some runs, for a disk that has a single request under way.) Answers how many it found.
+/// Readers with a read under way nearly always: when the tool begins, the disk serves this many of them. (The kernel
+/// may count one more: 6.12 sometimes does for a disk with a single request under way.) Returns how many the tool
+/// found.
 fn under_way(guest: &Guest, arguments: &[&str], at_once: u64) -> Result<u64, String> {
     let (begin, over) = (Barrier::new(READERS as usize), AtomicBool::new(false));
     let answered = AtomicU64::new(0);
@@ -907,7 +915,7 @@ fn under_way(guest: &Guest, arguments: &[&str], at_once: u64) -> Result<u64, Str
         let layer = measured.layer()?;
         let at_start = layer.in_diskstats(" in flight at start");
         let agrees = layer.says_of_diskstats("agrees: ");
-        // Each may begin another read before it sees that it is over, or none where all were under way at the start.
+        // Each may begin another read before it sees the end, or none if all were under way at the start.
         let counted = layer.count("read").calls;
         let seen = counted + at_start;
         if at_start > READERS || !agrees || layer.lost.is_some() || counted > 2 * READERS || seen == 0 {
@@ -917,7 +925,7 @@ fn under_way(guest: &Guest, arguments: &[&str], at_once: u64) -> Result<u64, Str
     })
 }
 
-/// A bad block is EIO, to the reader and in the report, and good ones beside it are none.
+/// A bad block is EIO for the reader and in the report; good ones beside it are not errors.
 fn errors(guest: &Guest, probe: &str) -> Result<(), String> {
     let disk = NullDisks::new(guest, 1, &[])?;
     // In sectors.
@@ -926,7 +934,7 @@ fn errors(guest: &Guest, probe: &str) -> Result<(), String> {
     failing_reads(guest, NULL, &["--probe", probe], 5)
 }
 
-/// Of a disk all of whose bios fail.
+/// For a disk all of whose bios fail.
 fn errors_of_bios(guest: &Guest) -> Result<(), String> {
     let disk = MappedDisk::new(guest, "dm_mod", "error", MAPPED_SECTORS, "")?;
     failing_reads(guest, &disk.name, &[], 0)
@@ -934,7 +942,7 @@ fn errors_of_bios(guest: &Guest) -> Result<(), String> {
 
 const BAD_BLOCK: u64 = 16;
 
-/// Some reads that succeed, and three that do not.
+/// A few reads that succeed, and three that do not.
 fn failing_reads(guest: &Guest, disk: &str, options: &[&str], good: u64) -> Result<(), String> {
     const BAD: u64 = 3;
     let measured = measure(guest, disk, options, || {
@@ -956,7 +964,7 @@ fn failing_reads(guest: &Guest, disk: &str, options: &[&str], good: u64) -> Resu
     Ok(())
 }
 
-/// As its users have them in their fingers. They run until Ctrl-C.
+/// The commands of the original's users. They run until Ctrl-C.
 fn commands(guest: &Guest) -> Result<(), String> {
     let tool = guest.tool().ok_or("there is no tool")?;
     let pid = std::process::id().to_string();
@@ -971,7 +979,7 @@ fn commands(guest: &Guest) -> Result<(), String> {
         let running = Running::start(Command::new(tool).args(arguments))?;
         wait_for("the banner", MINUTE, || running.stderr().contains("Hit Ctrl-C to end."))
             .map_err(|e| format!("{arguments:?}: {e}: {}", running.stderr()))?;
-        // Something for each of them to see.
+        // There must be something to measure for each of them.
         let file = format!("{}/commands", Guest::EXT4);
         File::create(&file)
             .and_then(|mut file| {

@@ -1,4 +1,4 @@
-//! The guest itself: everything else stands on it.
+//! The guest itself, on which all other checks depend.
 
 use super::costs::{MINUTE, tool as tool_with};
 use crate::guest::{Check, Guest, Running, ran_out, run, wait_for};
@@ -12,9 +12,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 pub const CHECKS: &[Check] = &[
-    Check::new("guest: preemption is the one asked for", preemption),
+    Check::new("guest: preemption is as requested", preemption),
     Check::new("guest: ext4 and xfs on nvme, tracefs", file_systems),
-    Check::new("guest: null_blk waits as long as told", null_blk),
+    Check::new("guest: null_blk waits as configured", null_blk),
     Check::new("guest: helpers capture, signal and time out", helpers).limit(30),
     Check::new("guest: the tool starts", tool).when(|guest| guest.tool().is_some()),
     Check::new("guest: the kernel refuses no program", no_program_is_refused)
@@ -24,7 +24,7 @@ pub const CHECKS: &[Check] = &[
 
 fn preemption(guest: &Guest) -> Result<(), String> {
     let asked = guest.variant.strip_prefix("preempt=");
-    // 5.10 has no choice, and 7.x has only preemptible ones.
+    // 5.10 has a fixed model, and 7.x only preemptible ones.
     let preemptible = asked == Some("full") || guest.kernel == "7";
     if asked.is_some_and(|model| model != guest.preemption) || guest.preemptible() != preemptible {
         return Err(format!("it is {} ({})", guest.preemption, guest.version));
@@ -117,7 +117,7 @@ fn tool(guest: &Guest) -> Result<(), String> {
         .map(drop)
 }
 
-/// Views whose programs differ: what one of them needs is left out of the others'.
+/// Views with different programs: code that only one of them needs is removed from the others'.
 const VIEWS: [&[&str]; 6] = [
     &[],
     &["--json", "-p", "1"],
@@ -127,7 +127,7 @@ const VIEWS: [&[&str]; 6] = [
     &["-T", "vfs,ext4,xfs,blk", "-Q", "-p", "1"],
 ];
 
-/// A program that is refused is replaced by others, or something is not measured; the report says so, and nobody looks.
+/// A refused program is replaced, or something is not measured; the report says so, but may not be noticed.
 fn no_program_is_refused(guest: &Guest) -> Result<(), String> {
     for view in VIEWS {
         let arguments: Vec<&str> = view.iter().copied().chain(["--verbose"]).collect();

@@ -1,4 +1,5 @@
-//! `--budget`: the layer that costs most goes, its probes with it, and what is left is right and says what it lacks.
+//! `--budget`: the most expensive layer is detached with its probes; the rest is right, and the report says what is
+//! missing.
 
 use super::report::Tool;
 use crate::guest::{Check, Guest, wait_for};
@@ -17,9 +18,9 @@ pub const CHECKS: &[Check] = &[
         costliest(guest, "kprobe")
     })
     .when(|guest| guest.tool().is_some() && guest.as_booted()),
-    check("budget: a layer goes and the other goes on", one_of_two),
+    check("budget: a layer is detached and the other continues", one_of_two),
     check("budget: the whole stack without a layer", whole_stack),
-    check("budget: what keeps to it stays", kept),
+    check("budget: layers within the budget stay", kept),
 ];
 
 const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
@@ -27,17 +28,18 @@ const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Che
 }
 
 const FILE: &str = "/mnt/ext4/budget/file";
-/// Percent of a CPU: less than probes take while a thread does nothing but read, more than the tool takes while nobody does.
+/// Percent of a CPU: less than the probes cost while a thread reads continuously, more than the tool costs while
+/// nothing happens.
 const LIMIT: &str = "8";
-/// Reads from one look at what the tool has said to the next, which takes a moment in which nothing is read.
+/// Reads between checks of the tool's messages; checking takes a moment without reads.
 const BURST: u64 = 5_000;
-/// Reads when nothing costs too much any more.
+/// Reads after the cost has dropped below the limit.
 const LATER: u64 = 1_000;
-/// From one look of the tool at what it takes to the next.
+/// The time between the tool's checks of its cost.
 const LOOK: Duration = Duration::from_secs(1);
 const MINUTES: Duration = Duration::from_secs(300);
 
-/// A byte that is in the page cache, so many times.
+/// Reads a cached byte this many times.
 fn read(file: &File, times: u64) -> Result<(), String> {
     (0..times).try_for_each(|_| match file.read_at(&mut [0], 0) {
         Ok(1) => Ok(()),
@@ -45,7 +47,7 @@ fn read(file: &File, times: u64) -> Result<(), String> {
     })
 }
 
-/// Functions that are probed.
+/// The probed functions.
 pub(super) fn probed() -> Result<Vec<String>, String> {
     const LIST: &str = "/sys/kernel/tracing/enabled_functions";
     let text = fs::read_to_string(LIST).map_err(|e| format!("{LIST}: {e}"))?;
@@ -54,18 +56,18 @@ pub(super) fn probed() -> Result<Vec<String>, String> {
     Ok(names.map(str::to_owned).collect())
 }
 
-/// What is known of a run in which reads cost too much until a layer was detached.
+/// A run in which reads cost too much until a layer was detached.
 struct Ran {
     report: Value,
-    /// The one that was.
+    /// The detached layer.
     layer: String,
-    /// Reads until that was told.
+    /// The reads until that was reported.
     before: u64,
-    /// Functions that were probed at the beginning, and at the end.
+    /// The probed functions at the beginning and at the end.
     probed: [Vec<String>; 2],
 }
 
-/// Ends the tool: its report, and what it has said.
+/// Ends the tool, and returns its report and its messages.
 fn end(tool: Tool) -> Result<(Value, String), String> {
     tool.interrupt()?;
     let said = tool.said();
@@ -84,9 +86,9 @@ fn run(guest: &Guest, arguments: &[&str]) -> Result<Ran, String> {
     read(&file, 1)?;
     let tool = Tool::start(guest, &[&["--json", "--budget", LIMIT], arguments].concat())?;
     let first = probed()?;
-    let told = |tool: &Tool| {
+    let reported = |tool: &Tool| {
         let said = tool.said();
-        // To the end, or it is still being written.
+        // Wait for its end, since it may still be written.
         let line = said
             .lines()
             .find(|line| line.ends_with(" allowed"))?
@@ -99,11 +101,11 @@ fn run(guest: &Guest, arguments: &[&str]) -> Result<Ran, String> {
         let done = read(&file, BURST);
         before += BURST;
         failed = done.err();
-        failed.is_some() || told(&tool).is_some()
+        failed.is_some() || reported(&tool).is_some()
     })
     .map_err(|e| format!("{e}: {}", tool.said()))?;
     failed.map_or(Ok(()), Err)?;
-    let layer = told(&tool).ok_or("no layer")?;
+    let layer = reported(&tool).ok_or("no layer")?;
     let mut last = first.clone();
     wait_for("its probes to be gone", MINUTES, || {
         let now = probed();
@@ -111,7 +113,7 @@ fn run(guest: &Guest, arguments: &[&str]) -> Result<Ran, String> {
         !last.iter().any(|name| is_of(name, &layer))
     })
     .map_err(|e| format!("{e}: {last:?}"))?;
-    // Its last counts are read a look later.
+    // Its last counts are read at the next check.
     std::thread::sleep(3 * LOOK);
     read(&file, LATER)?;
     let (report, said) = end(tool)?;
@@ -135,7 +137,7 @@ fn run(guest: &Guest, arguments: &[&str]) -> Result<Ran, String> {
     })
 }
 
-/// Whether a function is one that the layer is measured at.
+/// Whether the layer is measured at this function.
 fn is_of(function: &str, layer: &str) -> bool {
     function.starts_with(&format!("{layer}_"))
 }
@@ -149,7 +151,7 @@ fn reads(report: &Value, layer: &str) -> Result<u64, String> {
     ))
 }
 
-/// Cached reads are none at blk.
+/// Cached reads do not reach blk.
 fn costliest(guest: &Guest, probe: &str) -> Result<(), String> {
     let own = std::process::id().to_string();
     let ran = run(guest, &["-T", "vfs,blk", "-p", &own, "--probe", probe])?;
@@ -163,17 +165,17 @@ fn costliest(guest: &Guest, probe: &str) -> Result<(), String> {
     }
     let layer = schema::layers(&ran.report).find(|layer| layer["layer"] == VFS);
     let missing = layer.map(|layer| &layer["not_measured"]);
-    let told = missing.is_some_and(|missing| {
+    let reported = missing.is_some_and(|missing| {
         let all = schema::array(missing).iter();
         all.clone().any(|part| part["what"] == "everything since then")
     });
-    if !told {
-        return Err(format!("not told: {missing:?}"));
+    if !reported {
+        return Err(format!("not reported: {missing:?}"));
     }
     Ok(())
 }
 
-/// Of the one file's reads, the layer that goes has no more than there were by then, and the other has all.
+/// Of this file's reads, the detached layer has at most those until then, and the other layer all.
 fn one_of_two(guest: &Guest) -> Result<(), String> {
     let ran = run(guest, &["-T", "vfs,ext4", "--file", FILE])?;
     let [gone, left] = if ran.layer == VFS { [VFS, EXT4] } else { [EXT4, VFS] };
@@ -187,7 +189,7 @@ fn one_of_two(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// All calls are counted, their rows add up, and that a row lacks something is said.
+/// All calls are counted, their rows add up, and the report says which row is incomplete.
 fn whole_stack(guest: &Guest) -> Result<(), String> {
     let ran = run(guest, &["--file", FILE])?;
     if ran.layer == "syscall" {
@@ -195,7 +197,7 @@ fn whole_stack(guest: &Guest) -> Result<(), String> {
     }
     let stack = &ran.report["stack"];
     let missing = schema::array(&stack["not_measured"]).iter();
-    let told = missing.clone().any(|row| {
+    let reported = missing.clone().any(|row| {
         let reason = row["reason"].as_str().unwrap_or_default();
         row["what"] == ran.layer.as_str() && reason.contains("--budget") && reason.contains("in the layer above")
     });
@@ -212,7 +214,7 @@ fn whole_stack(guest: &Guest) -> Result<(), String> {
         .into_iter()
         .flat_map(|kinds| kinds.values());
     let unbalanced: u64 = unbalanced.map(schema::number).sum();
-    if !told
+    if !reported
         || sum != schema::number(&family["total_ns"])
         || all != ran.before + LATER
         || reached == 0
@@ -227,7 +229,7 @@ fn whole_stack(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// All that two CPUs could do is not reached.
+/// The maximum for two CPUs is not reached.
 fn kept(guest: &Guest) -> Result<(), String> {
     const READS: u64 = 20_000;
     prepare(FILE)?;

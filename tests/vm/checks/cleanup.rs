@@ -1,4 +1,4 @@
-//! Nothing stays behind in the kernel: after ends in order, and after SIGKILL at any moment.
+//! Nothing remains in the kernel, neither after a normal end nor after SIGKILL at any moment.
 
 use super::floors::link_number;
 use crate::guest::{Check, Guest, Running, all_detached, note, ours, run, wait_for};
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub const CHECKS: &[Check] = &[
-    // By functions without task storage, with it and with ext4 as a module, and by kprobe.session.
+    // Functions without task storage, with it, with ext4 as a module, and kprobe.session.
     check("cleanup: many runs leave nothing", cycles)
         .when(|guest| guest.as_booted() && ["5.10", "6.1-full", "7"].contains(&guest.kernel.as_str()))
         .limit(900),
@@ -23,20 +23,21 @@ pub const CHECKS: &[Check] = &[
     check("cleanup: SIGKILL, kprobe", |guest| killed(guest, "kprobe")),
     check("cleanup: SIGKILL, kprobe-event", |guest| killed(guest, "kprobe-event")),
     check("cleanup: SIGKILL of the keeper of events, too", keeper),
-    check("cleanup: what detaches holds all functions", held).when(|guest| guest.as_booted() && guest.kernel == "7"),
-    // Where tasks are preempted everywhere, one probe takes a second to detach, and nothing can be attached meanwhile.
+    check("cleanup: the detaching process holds all functions", held)
+        .when(|guest| guest.as_booted() && guest.kernel == "7"),
+    // Where tasks are preempted everywhere, detaching a probe takes a second, during which nothing can be attached.
     check(
-        "cleanup: a run starts as fast beside the end of another one",
+        "cleanup: a run starts as fast while another one is detached",
         next_start,
     )
     .limit(900)
     .timed(),
 ];
 
-/// A start waits for nothing but what both hang on.
+/// A start waits only for functions that both runs are attached to.
 fn next_start(guest: &Guest) -> Result<(), String> {
     const LONG: Duration = Duration::from_secs(240);
-    /// It was 7 on a kernel for real time, when a start waited for each probe of the last run.
+    /// It was 7 on a real-time kernel when a start waited for each probe of the previous run.
     const MOST: u32 = 3;
     let start = || -> Result<(Running, Duration), String> {
         let begun = Instant::now();
@@ -71,7 +72,8 @@ fn next_start(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// Where links share what calls them, it makes one more link: src/probe/attach/hold.rs. (A report makes one as well where starts are in task
+/// If links share a trampoline, the tool creates one more link: src/probe/attach/hold.rs. (A report does so as well if
+/// starts are in task storage, which this kernel refuses on the guests' CPUs.)
 /// storage, which no guest's CPU lets this kernel have.)
 fn held(guest: &Guest) -> Result<(), String> {
     let tool = guest.tool().ok_or("there is no tool")?;
@@ -92,13 +94,13 @@ fn held(guest: &Guest) -> Result<(), String> {
     Traces::gone()
 }
 
-/// How tasks are preempted changes what a run attaches, not how it is taken away.
+/// Preemption changes what a run attaches, not how it is detached.
 const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
     Check::new(name, run).when(Guest::as_booted)
 }
 
-/// What stays behind of each run is seen after few of them; when every check is asked for, the newest kernel shows that nothing
-/// adds up.
+/// Leaks of single runs are visible after a few of them; with all checks selected, the newest kernel shows that nothing
+/// accumulates.
 fn runs(guest: &Guest) -> u32 {
     match guest.kernel.as_str() {
         _ if !guest.every => 20,
@@ -107,10 +109,10 @@ fn runs(guest: &Guest) -> u32 {
     }
 }
 
-/// Runs at a time. Attaching and detaching wait for the kernel, and others can use that time.
+/// Concurrent runs. Attaching and detaching wait for the kernel, and others can use that time.
 const AT_ONCE: u32 = 4;
-/// Every function costs an emulated machine a tenth of a second: reads stay, those by AIO too, which are enough to leave
-/// something.
+/// Every function takes an emulated machine a tenth of a second: reads are kept, including those by AIO, which are
+/// enough to leave something behind.
 const FEWER: [&str; 19] = [
     "ext4_file_write_iter",
     "ext4_file_open",
@@ -132,7 +134,7 @@ const FEWER: [&str; 19] = [
     "kiocb_done",
     "io_rw_fail",
 ];
-/// On a machine that has nothing else to do they take a good half of it.
+/// About half of it is used on an otherwise idle machine.
 const RUNS_BOUND: Duration = Duration::from_secs(840);
 const MINUTE: Duration = Duration::from_secs(60);
 const BANNER: &str = "Tracing ";
@@ -142,13 +144,13 @@ const BANNER: &str = "Tracing ";
 struct Traces {
     events: BTreeSet<String>,
     kprobes: BTreeSet<String>,
-    /// Functions that call somebody when they are entered.
+    /// Functions with a tracing callback.
     hooked: BTreeSet<String>,
     programs: Vec<u32>,
     maps: Vec<u32>,
     links: Vec<u32>,
     processes: BTreeSet<String>,
-    /// Code that was made for programs: trampolines and the programs themselves.
+    /// Code generated for programs: trampolines and the programs themselves.
     symbols: BTreeSet<String>,
 }
 
@@ -166,7 +168,7 @@ impl Traces {
         })
     }
 
-    /// With what takes long to read.
+    /// Including what takes long to read.
     fn all() -> Result<Self, String> {
         let symbols = lines("/proc/kallsyms")?;
         let symbols = symbols.into_iter().filter(|line| line.ends_with("[bpf]")).collect();
@@ -176,7 +178,7 @@ impl Traces {
         })
     }
 
-    /// Waits until a guest has none, as after it has booted: detaching goes on after the tool has ended.
+    /// Waits until a guest has none, as after boot: detaching continues after the tool has ended.
     fn gone() -> Result<(), String> {
         let mut now = Self::default();
         let mut failed = None;
@@ -204,18 +206,18 @@ fn lines(path: &str) -> Result<BTreeSet<String>, String> {
     Ok(text.lines().map(Into::into).collect())
 }
 
-/// Numbers of all programs, maps or links of the machine.
+/// The numbers of all programs, maps or links of the machine.
 fn ids(next: unsafe extern "C" fn(u32, *mut u32) -> i32) -> Vec<u32> {
     let mut all = Vec::new();
     let mut id = 0;
-    // SAFETY: the number is valid for the call, which writes no more than that.
+    // SAFETY: the pointer is valid for the call, which writes no more than an integer.
     while unsafe { next(id, &raw mut id) } == 0 {
         all.push(id);
     }
     all
 }
 
-/// Bytes of memory that runs could leak, after all that can be given back was.
+/// Bytes of memory that runs could leak, after everything reclaimable was released.
 fn memory() -> Result<[(&'static str, i64); 4], String> {
     fs::write("/proc/sys/vm/drop_caches", "3").map_err(|e| format!("drop_caches: {e}"))?;
     shrink_slabs()?;
@@ -231,19 +233,18 @@ fn memory() -> Result<[(&'static str, i64); 4], String> {
     for (name, value) in &mut all {
         *value = number(name)?;
     }
-    // Less of what is free is more of what is used. Pages that each CPU keeps at hand are free, too, and not in MemFree:
-    // since 6.7 they may be an eighth of the memory (51a755c56dc0 "mm: tune PCP high automatically"). What processes that
-    // live have of their own is no run's: this one's threads keep stacks and heaps.
+    // Used memory is what is not free. Pages in per-CPU lists are free as well, but not in MemFree: since 6.7 they may
+    // be an eighth of the memory (51a755c56dc0 "mm: tune PCP high automatically"). Memory of existing processes belongs
+    // to no run: this one's threads keep stacks and heaps.
     all[3].1 = -(all[3].1 + kept_by_cpus()? + number("AnonPages")?);
     Ok(all)
 }
 
-/// Gives back the slabs that have no objects any more: each cache keeps some for each CPU, a hundred caches more than
-/// a leak would be.
+/// Releases empty slabs: each cache keeps some for each CPU, which for a hundred caches is more than a leak would be.
 fn shrink_slabs() -> Result<(), String> {
     const CACHES: &str = "/sys/kernel/slab";
     for cache in fs::read_dir(CACHES).map_err(|e| format!("{CACHES}: {e}"))?.flatten() {
-        // Links are other names of caches that are here, too.
+        // Links are aliases of caches that are listed as well.
         if cache.file_type().is_ok_and(|kind| kind.is_dir()) {
             let shrink = cache.path().join("shrink");
             fs::write(&shrink, "1").map_err(|e| format!("{}: {e}", shrink.display()))?;
@@ -252,7 +253,7 @@ fn shrink_slabs() -> Result<(), String> {
     Ok(())
 }
 
-/// Bytes in the CPUs' lists of free pages.
+/// Bytes in the per-CPU lists of free pages.
 fn kept_by_cpus() -> Result<i64, String> {
     const PAGE: i64 = 4096;
     let text = fs::read_to_string("/proc/zoneinfo").map_err(|e| format!("zoneinfo: {e}"))?;
@@ -267,7 +268,7 @@ const LEAK: [i64; 4] = [400 << 10, 400 << 10, 400 << 10, 8 << 20];
 fn cycles(guest: &Guest) -> Result<(), String> {
     let all = runs(guest);
     Traces::gone()?;
-    // The newest kernel takes twice as long for everything; there the layer is the one that starts fastest.
+    // The newest kernel takes twice as long for everything; there the layer that starts fastest is used.
     let layer = if guest.kernel == "7" { "blk" } else { "ext4" };
     let once = |without: &[&str]| -> Result<(), String> {
         let mut tool = Command::new(guest.tool().ok_or("there is no tool")?);
@@ -296,7 +297,7 @@ fn cycles(guest: &Guest) -> Result<(), String> {
         });
         failed.into_inner().unwrap().map_or(Ok(()), Err)
     };
-    // The first ones fill what stays: file pages, slabs, per-CPU chunks.
+    // The first runs fill caches: file pages, slabs, per-CPU chunks.
     many(2 * AT_ONCE, &[])?;
     Traces::gone()?;
     let memory_before = memory()?;
@@ -320,7 +321,7 @@ fn cycles(guest: &Guest) -> Result<(), String> {
     settled.map_err(|error| format!("{error}: {}", leaked.join(", ")))
 }
 
-/// At several moments between the first program and the first report, by turns alone and with its process group.
+/// At several moments between the first program and the first report, alternating between the process and its group.
 fn killed(guest: &Guest, probe: &str) -> Result<(), String> {
     Traces::gone()?;
     let start = || {
@@ -355,7 +356,7 @@ fn killed(guest: &Guest, probe: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Events outlive their maker and whoever should remove them. The next run does.
+/// Events outlive the process that created them and the one that should remove them. The next run removes them.
 fn keeper(guest: &Guest) -> Result<(), String> {
     Traces::gone()?;
     let tool = || Command::new(guest.tool().unwrap_or(std::path::Path::new("/nonexistent")));

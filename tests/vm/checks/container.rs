@@ -1,4 +1,4 @@
-//! In a container: namespaces and a root of its own, with the mounts that `docs/containers.md` names and no others.
+//! In a container: namespaces and a root of its own, with only the mounts listed in `docs/containers.md`.
 
 use super::report::Tool;
 use crate::guest::{Check, Guest};
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 pub const CHECKS: &[Check] = &[
-    Check::new("container: a process outside is counted to the last call", outside).when(Guest::as_booted),
+    Check::new("container: a process outside is counted exactly", outside).when(Guest::as_booted),
     Check::new("container: without debugfs and tracefs it says so", bare)
         .when(|guest| guest.as_booted() && guest.kernel == "6.12"),
 ];
@@ -25,12 +25,12 @@ const SPEC: Spec = Spec {
     file: "/mnt/ext4/container/file",
     name: "worker",
 };
-/// Of the host, by `-v`.
+/// Mounts of the host's directories, by `-v`.
 const BY_WISH: [(&str, &str); 2] = [("tracefs", "sys/kernel/tracing"), ("debugfs", "sys/kernel/debug")];
-/// Every container has them; `/tmp`, where reports go, is the host's.
+/// Mounts that every container has; `/tmp`, where reports go, is the host's.
 const ALWAYS: [(&str, &str); 3] = [("tmpfs", ""), ("sysfs", "sys"), ("proc", "proc")];
 
-/// The tool in a container with the host's process numbers.
+/// The tool in a container with the host's PID namespace.
 fn container(guest: &Guest, mounts: &[(&str, &str)]) -> Result<Command, String> {
     let apart = CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWUTS

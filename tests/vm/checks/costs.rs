@@ -1,6 +1,7 @@
-//! What measuring costs, in instructions: the guest's clock counts them, one a nanosecond, so that a figure repeats.
+//! The cost of measuring, in instructions: the guest's clock counts them, one per nanosecond, so that figures can be
+//! reproduced.
 //!
-//! `benches/figures.rs` has what each may be at most. Some are watched by every run, the others only measured for the table
+//! `benches/figures.rs` has the limits. Some figures are checked in every run, others are only measured for the table
 //! (`benches/run`).
 
 use super::peers::{interrupted, measuring};
@@ -42,7 +43,7 @@ pub const CHECKS: &[Check] = &[
     watched("costs: a pread of another process", another).when(|guest| guest.kernel == "6.1"),
     watched("costs: a direct read, -T blk", blk).when(is_watched),
     watched("costs: the start, -T vfs", |guest| {
-        // The first one in a guest takes some 20 million more.
+        // The first start in a guest takes some 20 million more.
         let arguments = ["-T", "vfs"];
         spent_by_start(guest, &arguments)?;
         start_of(guest, "start", &arguments)
@@ -84,17 +85,18 @@ pub const CHECKS: &[Check] = &[
     watched("costs: the executable", executable).when(|guest| guest.kernel == "6.1"),
 ];
 
-/// Debian replaces the newest kernel every few weeks, and what probes cost there changes with it: a table has it, and no limit.
+/// Debian replaces the newest kernel every few weeks, which changes what probes cost there: the table has these figures
+/// without limits.
 fn is_watched(guest: &Guest) -> bool {
     guest.table || guest.kernel == "6.1"
 }
 
-/// Measured by every run.
+/// Measured in every run.
 const fn watched(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
     Check::counted(name, run)
 }
 
-/// Measured for the table alone.
+/// Measured only for the table.
 pub(super) const fn table(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
     Check::counted(name, run).when(|guest| guest.table)
 }
@@ -103,13 +105,13 @@ const FILE: &str = "/mnt/ext4/costs/file";
 const NULL: &str = "nullb0";
 const REPORT: &str = "/tmp/costs";
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
-/// Of these batches the cheapest one counts, which nothing has interrupted.
+/// The cheapest of these batches counts, which was not interrupted.
 const BATCHES: u32 = 40;
 const BATCH: u32 = 200;
 /// At most.
 const STARTS: u32 = 3;
 
-/// What a call takes.
+/// The cost of a call.
 pub(super) fn per_call(mut call: impl FnMut() -> Result<(), String>) -> Result<f64, String> {
     let mut least = Duration::MAX;
     for _ in 0..BATCHES {
@@ -122,14 +124,15 @@ pub(super) fn per_call(mut call: impl FnMut() -> Result<(), String>) -> Result<f
     Ok(least.as_nanos() as f64 / f64::from(BATCH))
 }
 
-/// Tells a figure, and holds it against what it may be.
+/// Reports a figure, and compares it with its limit.
 pub(super) fn tell(guest: &Guest, figure: &str, value: f64) -> Result<(), String> {
     let value = value.round() as u64;
     measured(figure, value)?;
     figures::gate(&guest.kernel, figure, value)
 }
 
-/// Makes this process one of several threads, as it is anyhow while it reads what a tool says: each call then takes a reference to
+/// Makes this process multithreaded, as it is while it reads a tool's output: each call then takes a reference to its
+/// file, which is not a cost of the tool.
 /// its file, which is no cost of the tool's.
 fn have_another_thread() {
     static ANOTHER: Once = Once::new();
@@ -142,7 +145,7 @@ fn have_another_thread() {
     });
 }
 
-/// Reads of a byte that is in the page cache.
+/// Reads of a cached byte.
 pub(super) fn cached() -> Result<impl FnMut() -> Result<(), String>, String> {
     have_another_thread();
     if !fs::exists(FILE).map_err(|e| format!("{FILE}: {e}"))? {
@@ -156,7 +159,7 @@ pub(super) fn cached() -> Result<impl FnMut() -> Result<(), String>, String> {
     })
 }
 
-/// The tool, measuring, as its users start it. What it says at its end goes to a file.
+/// The running tool, started as by its users. Its final output goes to a file.
 pub(super) fn tool(guest: &Guest, arguments: &[&str]) -> Result<Running, String> {
     let path = guest.tool().ok_or("there is no tool")?;
     let running = Running::start(Command::new(path).args(["-o", REPORT]).args(arguments))?;
@@ -165,7 +168,7 @@ pub(super) fn tool(guest: &Guest, arguments: &[&str]) -> Result<Running, String>
     Ok(running)
 }
 
-/// Ends it, and looks into its report, which is the answer.
+/// Ends it, and returns its report.
 pub(super) fn end(running: Running) -> Result<String, String> {
     running.signal(Signal::SIGINT)?;
     running.finish(MINUTE)?.success()?;
@@ -176,7 +179,7 @@ pub(super) fn end(running: Running) -> Result<String, String> {
     Ok(report)
 }
 
-/// What the tool adds to a cached read of this process.
+/// The instructions that the tool adds to a cached read of this process.
 fn pread(guest: &Guest, figure: &str, arguments: &[&str]) -> Result<(), String> {
     let mut read = cached()?;
     let without = per_call(&mut read)?;
@@ -191,7 +194,7 @@ fn all_layers(guest: &Guest) -> Result<(), String> {
     pread(guest, "all layers", &[])
 }
 
-/// What is added to the reads of a process that was not asked for.
+/// The instructions added to the reads of a process that is not traced.
 fn another(guest: &Guest) -> Result<(), String> {
     let mut read = cached()?;
     let without = per_call(&mut read)?;
@@ -215,7 +218,7 @@ fn ext4dist(guest: &Guest) -> Result<(), String> {
     tell(guest, "ext4dist", with - without)
 }
 
-/// A disk that has answered when the request is sent, and reads of it.
+/// A disk that completes requests on submission, and reads of it.
 fn direct(guest: &Guest) -> Result<(NullDisks, impl FnMut() -> Result<(), String>), String> {
     const BLOCK: usize = 4096;
     have_another_thread();
@@ -255,7 +258,9 @@ fn biolatency(guest: &Guest) -> Result<(), String> {
     tell(guest, "biolatency", with - without)
 }
 
-/// How long all of it takes to attach once its programs are loaded, to give the prompt back, and to detach, which goes on behind it. The
+/// How long attaching takes once programs are loaded, how long the prompt takes, and how long detaching continues in
+/// the background. The guest's clock counts a nanosecond for each instruction, and the real duration of the kernel's
+/// grace periods.
 /// clock is the guest's, in which an instruction takes a nanosecond and waiting for the kernel's grace periods as long as it does.
 fn attach_and_detach(guest: &Guest) -> Result<(), String> {
     let start = Instant::now();
@@ -273,16 +278,16 @@ fn attach_and_detach(guest: &Guest) -> Result<(), String> {
     measured("start and detach", (attached + detaching).as_millis() as u64)
 }
 
-/// How long attaching took, out of what `--verbose` tells.
+/// How long attaching took, from the output of `--verbose`.
 fn attaching_of(text: &str) -> Result<Duration, String> {
     let mut lines = text.lines().filter(|line| line.contains(" programs loaded in "));
-    let told = lines.next().and_then(|line| line.rsplit_once(" attached in "));
-    let ms = told.and_then(|(_, took)| took.strip_suffix(" ms")?.parse().ok());
+    let reported = lines.next().and_then(|line| line.rsplit_once(" attached in "));
+    let ms = reported.and_then(|(_, took)| took.strip_suffix(" ms")?.parse().ok());
     ms.map(Duration::from_millis)
-        .ok_or_else(|| format!("how long it took to attach is not told:\n{text}"))
+        .ok_or_else(|| format!("the time of attaching is not reported:\n{text}"))
 }
 
-/// The most memory that it had at a time, in KiB.
+/// Its peak memory, in KiB.
 fn memory(guest: &Guest) -> Result<(), String> {
     let running = tool(guest, &[])?;
     let file = format!("/proc/{}/status", running.pid());
@@ -301,7 +306,7 @@ fn executable(guest: &Guest) -> Result<(), String> {
     tell(guest, "size", (size.len() / 1024) as f64)
 }
 
-/// As of calls, the least counts, where the first is too much: the kernel's own threads run meanwhile, more or less of them.
+/// As for calls, the minimum counts, and more starts are tried if the first is too slow: kernel threads run meanwhile.
 fn start_of(guest: &Guest, figure: &str, arguments: &[&str]) -> Result<(), String> {
     let mut least = spent_by_start(guest, arguments)?;
     for _ in 1..STARTS {
@@ -312,10 +317,11 @@ fn start_of(guest: &Guest, figure: &str, arguments: &[&str]) -> Result<(), Strin
     tell(guest, figure, least)
 }
 
-/// Until the tool measures, in millions. It has detached when this returns, so that the next start waits for nothing of it.
+/// Instructions until the tool measures, in millions. It is detached on return, so that the next start does not wait
+/// for it.
 fn spent_by_start(guest: &Guest, arguments: &[&str]) -> Result<f64, String> {
     let running = tool(guest, arguments)?;
-    // All that its threads have done so far.
+    // Everything its threads have done so far.
     let clock = ClockId::pid_cpu_clock_id(running.pid()).map_err(|e| format!("its clock: {e}"))?;
     let spent = millions_of(clock)?;
     running.signal(Signal::SIGINT)?;
@@ -324,7 +330,7 @@ fn spent_by_start(guest: &Guest, arguments: &[&str]) -> Result<f64, String> {
     Ok(spent)
 }
 
-/// What a clock of CPU time shows, in millions of instructions.
+/// A clock of CPU time, in millions of instructions.
 pub(super) fn millions_of(clock: ClockId) -> Result<f64, String> {
     let spent = clock_gettime(clock).map_err(|e| format!("a clock of CPU time: {e}"))?;
     Ok(spent.num_nanoseconds() as f64 / 1e6)

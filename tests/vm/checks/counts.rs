@@ -1,4 +1,4 @@
-//! Counts and bytes are exact: of known processes, at every layer, with every hook that loses nothing.
+//! Counts and bytes are exact for known processes, at every layer, with every hook that loses nothing.
 
 use super::hard::Mounted;
 use super::report::{Ended, Report, Tool};
@@ -20,14 +20,14 @@ pub const CHECKS: &[Check] = &[
     Check::new("counts: splice, sendfile, copy_file_range and mapped pages", others).when(AUTO.exact),
 ];
 
-/// A hook, and where it loses nothing. KERNELS.md has the measurements.
+/// A hook, and where it loses nothing. docs/dev/kernels.md has the measurements.
 pub struct Hook {
-    /// As `--probe` takes it.
+    /// Its name in `--probe`.
     pub probe: &'static str,
-    /// As reports name it; empty where the tool may choose.
+    /// Its name in reports; empty if the tool chooses.
     pub name: &'static str,
     pub layers: &'static [&'static str],
-    /// Where a handful of threads is counted to the last call.
+    /// Where a few threads are counted exactly.
     pub exact: fn(&Guest) -> bool,
 }
 
@@ -48,14 +48,14 @@ const fn hook(
 }
 
 pub const AUTO: Hook = hook("auto", "", ALL_LAYERS, |guest| guest.tool().is_some());
-/// A pool of ten returns for all that sleep in a function; on 5.10 of as many as there are CPUs.
+/// A pool of ten returns for all tasks that sleep in a function; on 5.10 one for each CPU.
 pub const KPROBE: Hook = hook("kprobe", "kprobe/kretprobe", ALL_LAYERS, |guest| {
     guest.tool().is_some() && guest.kernel != "5.10"
 });
 pub const KPROBE_EVENT: Hook = hook("kprobe-event", "kprobe event", ALL_LAYERS, |guest| {
     guest.tool().is_some()
 });
-/// Before 7 where it exists, returns come from a small pool.
+/// Before 7, if it exists, returns come from a small pool.
 pub const SESSION: Hook = hook("kprobe-session", "kprobe.session", ALL_LAYERS, |guest| {
     guest.tool().is_some() && guest.kernel == "7"
 });
@@ -63,7 +63,7 @@ pub const SESSION: Hook = hook("kprobe-session", "kprobe.session", ALL_LAYERS, |
 pub const FENTRY: Hook = hook("fentry", "fentry/fexit", ALL_LAYERS, |guest| {
     guest.tool().is_some() && !guest.preemptible()
 });
-/// Reads and writes, beside what has frames. One thread alone is not skipped for another one's sake.
+/// Reads and writes, in addition to ops with frames. With a single thread no call is skipped.
 const FSESSION: Hook = hook("fsession", "fsession, fentry/fexit", &[VFS], SESSION.exact);
 pub const TRACEPOINT: Hook = hook("tracepoint", "tracepoint", &[SYSCALL], |guest| guest.tool().is_some());
 pub const RAW_TRACEPOINT: Hook = hook("raw-tracepoint", "tp_btf", &[SYSCALL], FENTRY.exact);
@@ -76,7 +76,7 @@ const SPEC: Spec = Spec {
     file: FILE,
     name: "worker",
 };
-/// The same executable, on the same file, for as long as the check runs.
+/// The same executable on the same file, while the check runs.
 const NOISE: Spec = Spec {
     threads: 1,
     rounds: u64::MAX,
@@ -84,7 +84,7 @@ const NOISE: Spec = Spec {
     ..SPEC
 };
 
-/// The shared file, and a process that is not asked for and works on it.
+/// The shared file, and a process that uses it but is not traced.
 fn noise() -> Result<Workload, String> {
     prepare(FILE)?;
     let noise = Workload::start(&NOISE)?;
@@ -92,13 +92,13 @@ fn noise() -> Result<Workload, String> {
     Ok(noise)
 }
 
-/// What the tool was told to use is what it says it used.
+/// The tool reports the hook that it was forced to use.
 fn hooked(report: &Report, hook: &Hook) -> Result<(), String> {
     for name in hook.layers {
         let layer = report.layer(name)?;
-        let told = layer.hooks.iter().map(String::as_str).collect::<Vec<_>>();
-        if !hook.name.is_empty() && told.join(", ") != hook.name {
-            return Err(format!("{name} was measured by {told:?}, not {}", hook.name));
+        let reported = layer.hooks.iter().map(String::as_str).collect::<Vec<_>>();
+        if !hook.name.is_empty() && reported.join(", ") != hook.name {
+            return Err(format!("{name} was measured by {reported:?}, not {}", hook.name));
         }
         if hook.name.is_empty() && !(layer.not_measured.is_empty() && layer.warnings.is_empty()) {
             return Err(format!("{name}: {:?} {:?}", layer.not_measured, layer.warnings));
@@ -123,7 +123,7 @@ fn process(guest: &Guest, hook: &Hook) -> Result<(), String> {
     report.is_exactly(&SPEC.truth())
 }
 
-/// Calls of a thread whose starts are in cookies, of a file on ext4 and of one on overlayfs, where others are inside them.
+/// Calls of a thread whose starts are in cookies, on a file on ext4 and on one on overlayfs, with nested calls.
 fn cookies(guest: &Guest) -> Result<(), String> {
     const LAYERS: [&str; 3] = ["/mnt/ext4/lower", "/mnt/ext4/upper", "/mnt/ext4/work"];
     const OVERLAY: &str = "/mnt/counts-overlay";
@@ -154,8 +154,8 @@ fn cookies(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// Functions of system calls that the workload does not make. Where a hook was forced, each would cost time to attach
-/// and to detach, and prove nothing.
+/// Functions of system calls that the workload does not make. With a forced hook, each would only cost time to attach
+/// and detach.
 fn unused(hook: &Hook) -> Vec<String> {
     let ops = Layer::Syscall
         .ops()
@@ -164,8 +164,8 @@ fn unused(hook: &Hook) -> Vec<String> {
     ops.flat_map(|op| op.points).map(function_name).collect()
 }
 
-/// Nothing is counted from before the exec, and everything after it: the calls of the program's start, which a run
-/// without rounds tells, and those of the table.
+/// Nothing before the exec is counted, and everything after it: the calls of the program's start, measured by a run
+/// without rounds, and those of the table.
 fn command(guest: &Guest) -> Result<(), String> {
     let _noise = noise()?;
     let run = |rounds| -> Result<Ended, String> {
@@ -191,7 +191,7 @@ fn command(guest: &Guest) -> Result<(), String> {
     report.is_exactly(&SPEC.truth().with(&start.calls()))
 }
 
-/// What they are at vfs differs between kernels, and none of it is asked for.
+/// Their calls at vfs differ between kernels, and are not traced.
 fn others(guest: &Guest) -> Result<(), String> {
     const OTHERS: Spec = Spec {
         set: "others",

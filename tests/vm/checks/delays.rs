@@ -1,7 +1,7 @@
-//! Delays that are known: what a disk is made to take is what is told, request by request and in sum.
+//! Known delays: the configured delay of a disk is what is reported, for single requests and in total.
 //!
-//! How much longer a request takes in an emulated guest is nobody's to know beforehand. The kernel's own tracer measures
-//! it beside the tool, by its own events and its own clock: what it saw less the known delay is the emulation's part.
+//! How much longer a request takes in an emulated guest is not known in advance. The kernel's own tracer measures it at
+//! the same time, with its own events and clock: its result less the known delay is the emulation's part.
 
 use super::report::{Op, Tool};
 use crate::async_io::DEPTH;
@@ -33,20 +33,20 @@ pub const CHECKS: &[Check] = &[
     check("delays: a throttled disk, 32 requests at a time", throttled),
 ];
 
-/// Of each kernel as booted. Where tasks are preempted inside the kernel, one that shows that the hooks used there time the
-/// same is enough.
+/// For each kernel without words on its command line. Where tasks are preempted inside the kernel, one is enough to
+/// show that the hooks used there measure the same.
 const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
     Check::new(name, run).when(Guest::as_booted).timed()
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// How often a busy host gets another chance.
+/// How often a check is repeated on a busy host.
 const ATTEMPTS: u32 = 5;
-/// A delay against which the emulation's part is small on any host that tests run on.
+/// A delay that is long compared with the emulation's part on any host.
 const LONG: Duration = Duration::from_millis(20);
 const NULL: &str = "nullb0";
 
-/// The kind of a target's reads, and how many.
+/// The kind of a target's reads, and their number.
 type Load = (&'static str, u32);
 const ONE_BY_ONE: Load = ("direct", 300);
 const TOGETHER: Load = ("together", 64);
@@ -55,9 +55,9 @@ const TOGETHER: Load = ("together", 64);
 struct Slow<'a> {
     disk: &'a str,
     delay: Duration,
-    /// How much earlier it may answer all the same.
+    /// How much earlier it may complete nevertheless.
     early: Duration,
-    /// What the kernel's tracer knows it by.
+    /// Its number for the kernel's tracer.
     events: [&'static str; 2],
 }
 
@@ -72,7 +72,7 @@ fn null_blk(guest: &Guest, delay: Duration, load: Load) -> Result<(), String> {
     slow.holds(guest, load)
 }
 
-/// Its clock is the tick, of 10 ms at most.
+/// Its clock is the tick, of at most 10 ms.
 fn dm_delay(guest: &Guest) -> Result<(), String> {
     const DELAY: Duration = Duration::from_millis(100);
     const SECTORS: u64 = 65_536;
@@ -100,13 +100,13 @@ fn scsi_debug(guest: &Guest) -> Result<(), String> {
     slow.holds(guest, ONE_BY_ONE)
 }
 
-/// What one run came to.
+/// The results of one run.
 #[derive(Debug)]
 struct Measured {
-    told: Op,
-    /// As the kernel's tracer saw it.
+    reported: Op,
+    /// As seen by the kernel's tracer.
     traced: Vec<Duration>,
-    /// As the process did, with all that is above the disk.
+    /// As seen by the process, including everything above the disk.
     own: Reads,
 }
 
@@ -116,11 +116,11 @@ impl Slow<'_> {
         for _ in 0..ATTEMPTS {
             let measured = self.measure(guest, kind, reads)?;
             let with_numbers = |why: String| {
-                let Measured { told, traced, own } = &measured;
+                let Measured { reported, traced, own } = &measured;
                 let added = traced.iter().sum::<Duration>().saturating_sub(self.delay * reads);
                 let delay = self.delay;
                 format!(
-                    "{why}: {reads} times {delay:?}, and {added:?} of the emulation's; told {told:?}, waited {own:?}"
+                    "{why}: {reads} times {delay:?}, and {added:?} of the emulation's; reported {reported:?}, waited {own:?}"
                 )
             };
             self.is_certain(&measured, reads).map_err(with_numbers)?;
@@ -132,39 +132,40 @@ impl Slow<'_> {
         last
     }
 
-    /// Whatever the host does, all are there, each takes its delay at least, and they take no more than was waited for.
-    fn is_certain(&self, Measured { told, traced, own }: &Measured, reads: u32) -> Result<(), String> {
+    /// Whatever the host does, all are counted, each takes at least its delay, and together they take no more than the
+    /// process waited.
+    fn is_certain(&self, Measured { reported, traced, own }: &Measured, reads: u32) -> Result<(), String> {
         let shortest = traced
             .iter()
             .min()
             .copied()
             .unwrap_or_default()
-            .min(Duration::from_nanos(told.min_ns));
-        if (told.count.calls, traced.len()) != (reads.into(), reads as usize) {
+            .min(Duration::from_nanos(reported.min_ns));
+        if (reported.count.calls, traced.len()) != (reads.into(), reads as usize) {
             return Err(format!("{} were traced", traced.len()));
         }
-        // The tracer's clock has whole microseconds.
+        // The tracer's clock has a resolution of one microsecond.
         if shortest + self.early + Duration::from_micros(1) < self.delay {
             return Err(format!("one took {shortest:?}"));
         }
-        if Duration::from_nanos(told.total_ns) > own.total {
+        if Duration::from_nanos(reported.total_ns) > own.total {
             return Err("more than the process waited for".into());
         }
         Ok(())
     }
 
-    /// A host that takes the CPU away between the tracer's hook and ours makes a difference. Else the sums, which are the
-    /// known delays and what the emulation adds to them, differ by 1 % at most. The histograms differ by 1 % of the
-    /// requests, where one that takes about what a row's edge is may be on either side of it. Where the emulation's part is
-    /// small, they are known, too: 99 % of all requests are in the delay's row or the next.
-    fn is_close(&self, Measured { told, traced, .. }: &Measured) -> Result<(), String> {
+    /// A host that takes the CPU away between the tracer's hook and ours makes a difference. Otherwise the sums, which
+    /// are the known delays and the emulation's part, differ by at most 1 %. The histograms differ by 1 % of the
+    /// requests, not counting those near a row's edge. If the emulation's part is small, they are known as well: 99 %
+    /// of all requests are in the delay's row or the next.
+    fn is_close(&self, Measured { reported, traced, .. }: &Measured) -> Result<(), String> {
         let total: Duration = traced.iter().sum();
-        if Duration::from_nanos(told.total_ns).abs_diff(total) * 100 > total {
+        if Duration::from_nanos(reported.total_ns).abs_diff(total) * 100 > total {
             return Err(format!("{total:?} were traced"));
         }
-        let slack = told.count.calls / 100;
-        for edge in told.rows.keys().flat_map(|row| [*row, 2 * row]) {
-            let told_below: u64 = told.rows.range(..edge).map(|(_, count)| count).sum();
+        let slack = reported.count.calls / 100;
+        for edge in reported.rows.keys().flat_map(|row| [*row, 2 * row]) {
+            let told_below: u64 = reported.rows.range(..edge).map(|(_, count)| count).sum();
             let traced_below = |ns: u64| traced.iter().filter(|time| time.as_nanos() < ns.into()).count() as u64;
             let (least, most) = (traced_below(edge - edge / 20), traced_below(edge + edge / 20));
             if told_below + slack < least || told_below > most + slack {
@@ -174,8 +175,8 @@ impl Slow<'_> {
             }
         }
         let known = [row(self.delay), 2 * row(self.delay)];
-        let inside: u64 = known.iter().filter_map(|row| told.rows.get(row)).sum();
-        if self.delay >= LONG && inside * 100 < told.count.calls * 99 {
+        let inside: u64 = known.iter().filter_map(|row| reported.rows.get(row)).sum();
+        if self.delay >= LONG && inside * 100 < reported.count.calls * 99 {
             return Err(format!("{inside} are in the rows {known:?}"));
         }
         Ok(())
@@ -198,27 +199,27 @@ impl Slow<'_> {
             ref other => return Err(format!("{other:?}")),
         };
         Ok(Measured {
-            told: layer.ops.get("read").cloned().unwrap_or_default(),
+            reported: layer.ops.get("read").cloned().unwrap_or_default(),
             traced: trace.times(self.disk)?,
             own,
         })
     }
 }
 
-/// Where the row begins that a time belongs to.
+/// The lower edge of a time's row.
 fn row(time: Duration) -> u64 {
     let ns = time.as_nanos() as u64;
     ns.checked_ilog2().map_or(0, |power| 1 << power)
 }
 
-/// A disk behind its controller takes so many requests a second and no more. Of 32 under way, each waits for the 31
-/// before it, inside the device. By how many it took a second the host is known to have been quiet.
+/// A disk behind its controller serves a fixed number of requests per second. Of 32 under way, each waits for the 31
+/// before it, inside the device. The number per second shows that the host was idle.
 fn throttled(guest: &Guest) -> Result<(), String> {
     const REQUESTS: u32 = 800;
     /// The first ones find fewer before them: 1, 2, 3, and so on.
     const IN_TURN: u32 = (REQUESTS - DEPTH) * DEPTH + DEPTH * (DEPTH + 1) / 2;
     let disk = VirtioDisk::new(guest, THROTTLED)?;
-    // Neighbours stay requests of their own.
+    // Adjacent requests must not be merged.
     set_queue(&disk.name, &[("nomerges", "2")])?;
     let device = format!("/dev/{}", disk.name);
     let expected = Duration::from_secs(IN_TURN.into()) / THROTTLED_IOPS;
@@ -242,7 +243,7 @@ fn throttled(guest: &Guest) -> Result<(), String> {
         if read.count.calls != u64::from(REQUESTS) {
             return Err(summary);
         }
-        // No more than 32 are ever under way.
+        // No more than 32 are under way at any time.
         if device > took * DEPTH {
             return Err(format!("more than there was time for: {summary}"));
         }

@@ -1,4 +1,5 @@
-//! Calls and requests by process, file, disk and control group. That groups and others add up is looked at in every report.
+//! Calls and requests by process, file, disk and control group. Every report is checked for groups and others that add
+//! up.
 
 use super::filters;
 use super::hard::Mounted;
@@ -37,19 +38,19 @@ const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Che
     Check::new(name, run).when(Guest::as_booted)
 }
 
-/// Where programs on one CPU's counters are preempted by each other, and starts are in a table.
+/// Where programs can preempt each other on a CPU's counters, and starts are in a table.
 fn is_preempted_with_others(guest: &Guest) -> bool {
     guest.tool().is_some() && guest.kernel == "6.1" && guest.preemptible()
 }
 
-/// What differs between kernels is how a group is found: names by other structures, tables by other hooks.
+/// Kernels differ in how a group is found: names from other structures, tables by other hooks.
 fn is_oldest_or_newest(guest: &Guest) -> bool {
     guest.as_booted() && ["5.10", "7"].contains(&guest.kernel.as_str())
 }
 
 const FOLDER: &str = "/mnt/ext4/dimensions";
 
-/// The one report of a run.
+/// The only report of a run.
 fn report_of(tool: Tool) -> Result<Value, String> {
     tool.interrupt()?;
     only(tool)
@@ -98,7 +99,7 @@ fn processes(guest: &Guest) -> Result<(), String> {
     by_process(guest, &[])
 }
 
-/// Every call and byte of each, also of those that have ended.
+/// Every call and byte of each process, including those that have ended.
 fn by_process(guest: &Guest, how: &[&str]) -> Result<(), String> {
     const ROUNDS: [u64; 3] = [1, 2, 3];
     let specs = ROUNDS.map(|rounds| Spec {
@@ -129,20 +130,20 @@ fn by_process(guest: &Guest, how: &[&str]) -> Result<(), String> {
     for (spec, pid) in specs.iter().zip(numbers) {
         let group = groups(&report).iter().find(|group| group["pid"] == pid);
         let group = group.ok_or_else(|| format!("no process {pid}: {}", report["groups"]))?;
-        let told = calls(group);
+        let reported = calls(group);
         let truth = spec.truth().ops.into_iter().filter(|(_, count)| count.calls > 0);
         let truth: BTreeMap<(String, String), u64> = truth
             .filter(|((layer, _), _)| [SYSCALL, VFS, EXT4].contains(&layer.as_str()))
             .map(|(op, count)| (op, count.calls))
             .collect();
-        if told != truth {
-            return Err(format!("{pid}: told {told:?},\nis {truth:?}"));
+        if reported != truth {
+            return Err(format!("{pid}: reported {reported:?},\nis {truth:?}"));
         }
     }
     Ok(())
 }
 
-/// The name of the file that is read so often.
+/// The name of the most frequently read file.
 fn file_name(number: u64) -> String {
     format!("{FOLDER}/{number}")
 }
@@ -165,12 +166,12 @@ fn files(guest: &Guest) -> Result<(), String> {
     }
     for (layer, op) in [(SYSCALL, "pread64"), (VFS, "read"), (EXT4, "read")] {
         let parts = schema::parts(&report).map(|part| called(&serde_json::json!({ "numbers": part }), layer, op));
-        let (told, is) = (parts.sum::<u64>(), FILES * (FILES + 1) / 2);
-        if told != is {
-            return Err(format!("{told} of {is} reads at {layer}: {}", report["groups"]));
+        let (reported, is) = (parts.sum::<u64>(), FILES * (FILES + 1) / 2);
+        if reported != is {
+            return Err(format!("{reported} of {is} reads at {layer}: {}", report["groups"]));
         }
     }
-    // Another run, of all: who is the largest depends on how long each took.
+    // In another run for all processes, the ranking depends on how long each took.
     let _ = fs::remove_dir_all(FOLDER);
     let workload = scene("many", FOLDER, FILES)?;
     let pid = workload.pid.to_string();
@@ -182,7 +183,7 @@ fn files(guest: &Guest) -> Result<(), String> {
     workload.finish()?;
     let report = only(tool)?;
     for number in 1..=FILES {
-        // By the name that they were opened by, whatever became of that.
+        // By the name used to open them, whatever happened to it.
         let name = file_name(number);
         let group = groups(&report).iter().find(|group| group["name"] == name.as_str());
         let group = group.ok_or_else(|| format!("no {name}: {}", report["groups"]))?;
@@ -201,7 +202,7 @@ fn files(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// Each request is whose it was when it was submitted.
+/// Each request belongs to its submitter.
 fn requests(guest: &Guest) -> Result<(), String> {
     const COUNTS: [u64; 2] = [20, 30];
     let _disks = NullDisks::new(guest, 2, &[])?;
@@ -230,16 +231,16 @@ fn requests(guest: &Guest) -> Result<(), String> {
                 _ => group["name"] == disk,
             };
             let group = groups(&report).iter().find(is_it);
-            let told = group.map(|group| [called(group, SYSCALL, "pread64"), called(group, BLK, "read")]);
-            if told != Some([count; 2]) {
+            let reported = group.map(|group| [called(group, SYSCALL, "pread64"), called(group, BLK, "read")]);
+            if reported != Some([count; 2]) {
                 return Err(format!(
-                    "by {by}, {name}: {told:?} of {count} reads: {}",
+                    "by {by}, {name}: {reported:?} of {count} reads: {}",
                     report["groups"]
                 ));
             }
         }
     }
-    // Written to memory, and from there to the disk by whoever does that.
+    // Written to the page cache, and from there to the disk by any task.
     let file = format!("{FOLDER}/later");
     prepare(&file)?;
     nix::unistd::sync();
@@ -293,16 +294,16 @@ fn whole_stack(guest: &Guest) -> Result<(), String> {
             };
             let group = groups(&report).iter().find(is_it);
             let group = group.ok_or_else(|| format!("by {by}, no {name}: {}", report["groups"]))?;
-            let told = ["write", "fsync"].map(|family| of_family(group, family));
-            if told != [count; 2] {
-                return Err(format!("by {by}, {name}: {told:?} writes and fsyncs of {count}"));
+            let reported = ["write", "fsync"].map(|family| of_family(group, family));
+            if reported != [count; 2] {
+                return Err(format!("by {by}, {name}: {reported:?} writes and fsyncs of {count}"));
             }
         }
     }
     Ok(())
 }
 
-/// They are all in the sum, and it is said that some have no name.
+/// All are in the sum, and the report says that some have no name.
 fn no_room(guest: &Guest) -> Result<(), String> {
     const FILES: u64 = 40;
     let _ = fs::remove_dir_all(FOLDER);
@@ -336,7 +337,7 @@ fn cgroups(guest: &Guest) -> Result<(), String> {
     two_cgroups(guest, UNIFIED)
 }
 
-/// Where the kernel has it still.
+/// Where the kernel still has it.
 fn has_version_1(guest: &Guest) -> bool {
     let controllers = fs::read_to_string("/proc/cgroups").unwrap_or_default();
     guest.as_booted() && controllers.lines().any(|line| line.starts_with("blkio"))
@@ -369,7 +370,7 @@ impl Drop for Unmounted {
     }
 }
 
-/// Alone, as on a machine that was set up before version 2. `--cgroup` has nothing to compare with there, and says so.
+/// Version 1 alone, as on a machine configured before version 2. `--cgroup` cannot work there, and says so.
 fn cgroups_of_version_1(guest: &Guest) -> Result<(), String> {
     const FOLDER: &str = "/mnt/blkio";
     let _mounted = Mounted::mount("blkio", FOLDER, "cgroup", "blkio")?;
@@ -386,7 +387,7 @@ fn cgroups_of_version_1(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// As systemd calls hybrid: `--by cgroup` and `--cgroup` mean the same groups, those of version 2.
+/// Systemd's hybrid mode: `--by cgroup` and `--cgroup` use the same groups, those of version 2.
 fn cgroups_of_both_versions(guest: &Guest) -> Result<(), String> {
     let _mounted = Mounted::mount("blkio", "/mnt/blkio", "cgroup", "blkio")?;
     two_cgroups(guest, UNIFIED)?;
@@ -412,7 +413,7 @@ fn two_cgroups(guest: &Guest, hierarchy: &str) -> Result<(), String> {
         workload.go()?;
         workload.finish()?;
     }
-    // What is gone has its name all the same.
+    // A removed group still has its name.
     for name in names.iter().rev() {
         let folder = format!("{hierarchy}{name}");
         fs::remove_dir(&folder).map_err(|e| format!("{folder}: {e}"))?;
@@ -420,9 +421,9 @@ fn two_cgroups(guest: &Guest, hierarchy: &str) -> Result<(), String> {
     let report = report_of(tool)?;
     for (name, count) in names.iter().zip(COUNTS) {
         let group = groups(&report).iter().find(|group| group["name"] == *name);
-        let told = group.map(|group| called(group, SYSCALL, "pread64"));
-        if told != Some(count) {
-            return Err(format!("{name}: {told:?} of {count} reads: {}", report["groups"]));
+        let reported = group.map(|group| called(group, SYSCALL, "pread64"));
+        if reported != Some(count) {
+            return Err(format!("{name}: {reported:?} of {count} reads: {}", report["groups"]));
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The commands of the documentation that need probes on functions, run as they are written. The others run on any machine
+//! Runs the commands of the documentation that need probes on functions, as written. The others run on any machine
 //! (`tests/docs.rs`).
 
 use crate::commands::{self, Place};
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-// Of one kernel, since what is looked at are the options. What --check does is looked at on each (`trust.rs`).
+// On one kernel, since this checks options. `--check` is checked on each (`trust.rs`).
 pub const CHECKS: &[Check] = &[Check::new("docs: every command that probes functions runs", all_run)
     .when(|guest| guest.as_booted() && guest.kernel == "6.12")
     .limit(900)];
@@ -24,9 +24,9 @@ const PAGES: [&str; 7] = [
     include_str!("../../../docs/investigations.md"),
     include_str!("../../../docs/reports.md"),
 ];
-/// For one of several that go on at once.
+/// For one of several concurrent runs.
 const LONG: Duration = Duration::from_secs(200);
-/// So many at once, since they mostly wait for the kernel to take probes away.
+/// The number of concurrent runs, which mostly wait for the kernel to remove probes.
 const TOGETHER: usize = 6;
 const FOLDER: &str = "/mnt/ext4/docs";
 const FILE: &str = "/mnt/ext4/docs/shop.db";
@@ -35,7 +35,7 @@ const GROUP: &str = "/sys/fs/cgroup/tested";
 fn all_run(guest: &Guest) -> Result<(), String> {
     fs::create_dir_all(FOLDER).map_err(|e| format!("{FOLDER}: {e}"))?;
     fs::write(FILE, [1; BLOCK]).map_err(|e| format!("{FILE}: {e}"))?;
-    // For the pages' control groups.
+    // For the control groups of the pages.
     fs::create_dir_all(GROUP).map_err(|e| format!("{GROUP}: {e}"))?;
     let process = Running::start(Command::new("/init").arg("pause"))?;
     let place = Place {

@@ -1,4 +1,4 @@
-//! What goes wrong is told in one line, and how to mend it; and what can do without goes on.
+//! Errors are one line with the cause and what to do; and the tool continues without what it does not need.
 
 use super::exact::trace;
 use super::fallback::Sysctl;
@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 pub const CHECKS: &[Check] = &[
-    check("errors: an unprivileged user is told what is missing", unprivileged),
+    check("errors: an unprivileged user sees what is missing", unprivileged),
     check("errors: CAP_BPF and CAP_PERFMON are enough", two_capabilities),
     check("errors: kprobes of perf want CAP_SYS_ADMIN", perf_kprobes),
     check(
@@ -22,7 +22,7 @@ pub const CHECKS: &[Check] = &[
         no_tracefs,
     ),
     check("errors: without BTF it says which option the kernel lacks", no_btf),
-    check("errors: a probe that this kernel does not have", no_such_probe),
+    check("errors: a hook that this kernel lacks", no_such_probe),
     check("errors: hidden addresses do no harm", hidden_addresses),
     check("errors: a closed pipe is the quiet end", closed_pipe),
     check("errors: Ctrl-C prints the report", interrupted),
@@ -30,8 +30,8 @@ pub const CHECKS: &[Check] = &[
     check("errors: a full disk", full_disk),
 ];
 
-/// What cannot be undone: the last of all.
-pub const LAST: &[Check] = &[check("errors: lockdown is told", lockdown)];
+/// Cannot be undone, so it comes last.
+pub const LAST: &[Check] = &[check("errors: lockdown is reported", lockdown)];
 
 const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
     Check::new(name, run).when(Guest::as_booted)
@@ -50,7 +50,7 @@ fn tool(guest: &Guest, arguments: &[&str]) -> Result<Command, String> {
     Ok(command)
 }
 
-/// One line, an error with these words in it, and exit status 1.
+/// A single error line with these words, and exit status 1.
 fn fails(mut command: Command, words: &[&str]) -> Result<(), String> {
     let output = run(&mut command, MINUTE)?;
     is_failure(&output, words).map_err(|error| format!("{command:?}: {error}: {output:?}"))
@@ -78,7 +78,7 @@ fn is_report(output: &Output) -> Result<(), String> {
     }
 }
 
-/// Reads of a file of ext4 are counted at ext4 to the last one.
+/// Reads of a file on ext4 are counted exactly at ext4.
 fn counts(guest: &Guest) -> Result<(), String> {
     fs::write(FILE, [1; BLOCK]).map_err(|e| format!("{FILE}: {e}"))?;
     let reads = READS.to_string();
@@ -106,7 +106,7 @@ fn unprivileged(guest: &Guest) -> Result<(), String> {
 const CAP_PERFMON: u32 = 38;
 const CAP_BPF: u32 = 39;
 
-/// As somebody who has these capabilities and no others.
+/// Makes the command run with only these capabilities.
 fn with_capabilities(command: &mut Command, capabilities: &'static [u32]) {
     #[repr(C)]
     struct Header {
@@ -125,12 +125,12 @@ fn with_capabilities(command: &mut Command, capabilities: &'static [u32]) {
             version: VERSION_3,
             pid: 0,
         };
-        // Before 5.11 what programs and tables take counts against it, and raising it is another privilege.
+        // Before 5.11 programs and maps count against it, and raising it needs another privilege.
         let unlimited = libc::rlimit {
             rlim_cur: libc::RLIM_INFINITY,
             rlim_max: libc::RLIM_INFINITY,
         };
-        // SAFETY: system calls on our own credentials, with structures that live as long as the calls.
+        // SAFETY: system calls on our own credentials, with structures that outlive the calls.
         let failed = unsafe {
             libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const unlimited) != 0
                 || libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0) != 0
@@ -152,7 +152,7 @@ fn with_capabilities(command: &mut Command, capabilities: &'static [u32]) {
     unsafe { command.pre_exec(become_them) };
 }
 
-/// Addresses are hidden from those without CAP_SYSLOG, so shared functions are told by the super block.
+/// Without CAP_SYSLOG addresses are hidden, so files in shared functions are recognised by the super block.
 fn two_capabilities(guest: &Guest) -> Result<(), String> {
     let arguments = [
         "-T",
@@ -167,11 +167,11 @@ fn two_capabilities(guest: &Guest) -> Result<(), String> {
     with_capabilities(&mut command, &[CAP_BPF, CAP_PERFMON]);
     let output = run(&mut command, MINUTE)?;
     is_report(&output)?;
-    let told = [
+    let reported = [
         "recognised by super block magic 0xef53",
         "no address of ext4_file_operations",
     ];
-    if !told.iter().all(|part| output.stderr.contains(part)) {
+    if !reported.iter().all(|part| output.stderr.contains(part)) {
         return Err(output.stderr);
     }
     Ok(())
@@ -184,7 +184,7 @@ fn perf_kprobes(guest: &Guest) -> Result<(), String> {
     fails(command, &["CAP_SYS_ADMIN", "kernel.perf_event_paranoid is 3"])
 }
 
-/// In mounts of this process's own.
+/// In a mount namespace of its own.
 fn own_mounts() -> Result<(), String> {
     unshare(CloneFlags::CLONE_NEWNS).map_err(|e| format!("unshare: {e}"))?;
     let flags = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
@@ -197,7 +197,7 @@ fn no_tracefs(guest: &Guest) -> Result<(), String> {
         umount2(place, MntFlags::MNT_DETACH).map_err(|e| format!("{place}: {e}"))?;
     }
     counts(guest)?;
-    // What cannot be had without.
+    // What the tool cannot work without.
     fails(tool(guest, &["-T", "vfs", "--probe", "kprobe-event"])?, &["tracefs"])?;
     fails(tool(guest, &["-T", "syscall", "--probe", "tracepoint"])?, &["tracefs"])
 }
@@ -222,11 +222,11 @@ fn no_such_probe(guest: &Guest) -> Result<(), String> {
             ("kprobe-session", "kprobe.session"),
             ("fsession", "fsession"),
         ],
-        // It could crash it.
+        // It could crash the kernel.
         "7" => &[("kprobe-multi", "kprobe.session")],
         _ => &[],
     };
-    // Functions have no tracepoints, whatever the kernel.
+    // Functions have no tracepoints on any kernel.
     let everywhere = [("tracepoint", "tracepoint"), ("raw-tracepoint", "tp_btf")];
     for (probe, name) in absent.iter().chain(&everywhere) {
         fails(tool(guest, &["-T", "vfs", "--probe", probe])?, &[name])?;
@@ -241,7 +241,7 @@ fn hidden_addresses(guest: &Guest) -> Result<(), String> {
 
 /// `IOStackBreakdown -T vfs 1 5 | head -3`
 fn closed_pipe(guest: &Guest) -> Result<(), String> {
-    // Without notes, the banner is all that stderr has.
+    // Without notes, stderr only has the banner.
     let mut command = tool(guest, &["-q", "-T", "vfs", "1", "5"])?;
     let spawned = command
         .stdin(Stdio::null())
@@ -251,7 +251,7 @@ fn closed_pipe(guest: &Guest) -> Result<(), String> {
     let mut child = spawned.map_err(|e| format!("{command:?}: {e}"))?;
     let stdout = child.stdout.take().ok_or("no stdout")?;
     let lines: Vec<String> = BufReader::new(stdout).lines().take(3).map_while(Result::ok).collect();
-    // What was read from has been closed by now.
+    // The read end has been closed by now.
     let ended = wait_for("its end", MINUTE, || !matches!(child.try_wait(), Ok(None)));
     let _ = child.kill();
     let output = child.wait_with_output().map_err(|e| format!("{command:?}: {e}"))?;
@@ -284,7 +284,7 @@ fn interrupted_twice(guest: &Guest) -> Result<(), String> {
     }
     running.signal(Signal::SIGINT)?;
     wait_for("the second Ctrl-C to end it", Duration::from_secs(2), is_over)?;
-    // The command goes with this check.
+    // The command ends with this check.
     let pids = fs::read_dir("/proc").map_err(|e| format!("/proc: {e}"))?.flatten();
     for pid in pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
         if fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words == b"/init\0pause\0") {
@@ -310,7 +310,7 @@ fn full_disk(guest: &Guest) -> Result<(), String> {
     }
 }
 
-/// It cannot be taken back but by a reboot.
+/// It can only be undone by a reboot.
 fn lockdown(guest: &Guest) -> Result<(), String> {
     const SECURITY: &str = "/sys/kernel/security";
     const LOCKDOWN: &str = "/sys/kernel/security/lockdown";

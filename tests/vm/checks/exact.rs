@@ -1,17 +1,17 @@
-//! A run of the tool on a command, and what `--verbose` told to the last digit.
+//! A run of the tool on a command, with the exact numbers of `--verbose`.
 
 use crate::guest::{Guest, run};
 use std::process::Command;
 use std::time::Duration;
 
-/// Longer than any of these runs takes on the slowest of guests.
+/// Longer than any of these runs takes on the slowest guest.
 const LIMIT: Duration = Duration::from_secs(90);
 const REPORT: &str = "/tmp/exact";
 
-/// What it left.
+/// Its output.
 #[derive(Debug)]
 pub struct Traced {
-    /// The report, without the folding of its long lines.
+    /// The report with its long lines joined.
     pub report: String,
     pub stderr: String,
 }
@@ -32,7 +32,7 @@ pub fn trace(guest: &Guest, arguments: &[&str]) -> Result<Traced, String> {
     trace_by(&mut tool, REPORT, arguments)
 }
 
-/// The same by somebody else, who can write the report to this file.
+/// The same as another user, who can write the report to this file.
 pub fn trace_by(tool: &mut Command, report: &str, arguments: &[&str]) -> Result<Traced, String> {
     let output = run(tool.args(["--verbose", "-o", report]).args(arguments), LIMIT)?.success()?;
     let text = std::fs::read_to_string(report).map_err(|e| format!("{report}: {e}"))?;
@@ -43,7 +43,7 @@ pub fn trace_by(tool: &mut Command, report: &str, arguments: &[&str]) -> Result<
     })
 }
 
-/// Joins lines that were folded: they go on behind two blanks. A histogram's rows are indented by more, or not at all.
+/// Joins wrapped lines, which continue after two blanks. A histogram's rows are indented by more, or not at all.
 fn unfold(text: &str) -> String {
     let mut joined = String::new();
     for line in text.lines() {
@@ -63,13 +63,13 @@ fn unfold(text: &str) -> String {
 }
 
 impl Traced {
-    /// What the report says of a layer. One of a single layer does not name it.
+    /// The report's part about a layer. A report of a single layer does not name it.
     pub fn layer(&self, name: &str) -> &str {
         let part = self.report.split(&format!("layer = {name}\n")).nth(1);
         part.map_or(&self.report, |part| part.split("layer = ").next().unwrap_or(part))
     }
 
-    /// An op's numbers, nothing when it was not called.
+    /// An op's numbers, 0 if it was not called.
     pub fn op(&self, layer: &str, op: &str) -> Result<Op, String> {
         let line = self
             .layer(layer)
@@ -90,7 +90,7 @@ impl Traced {
         })
     }
 
-    /// What follows this word in lines that begin with it.
+    /// The rest of lines that begin with this word.
     pub fn lines(&self, start: &str) -> Vec<&str> {
         self.report
             .lines()
@@ -98,7 +98,7 @@ impl Traced {
             .collect()
     }
 
-    /// All of it, for whoever has to find out why it is wrong.
+    /// The whole output, for debugging.
     pub fn all(&self) -> String {
         format!("{}{}", self.report, self.stderr)
     }

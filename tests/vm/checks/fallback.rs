@@ -1,4 +1,4 @@
-//! Functions that a kernel lacks: what else there is counts the same, or the report says what is missing.
+//! Functions that a kernel lacks: alternatives count the same, or the report says what is missing.
 
 use super::exact::{Traced, trace};
 use crate::guest::{Check, Guest, run};
@@ -12,10 +12,10 @@ use std::time::Duration;
 
 pub const CHECKS: &[Check] = &[
     check("fallback: other file systems pass the shared function, too", shared),
-    check("fallback: ext4 reads, told by the kernel's symbols", by_symbols),
-    check("fallback: ext4 reads, told by vmlinux", by_vmlinux).when(built_in),
-    check("fallback: ext4 reads, told by vmlinux and kcore", by_kcore).when(built_in),
-    check("fallback: ext4 reads, told by the super block", by_magic),
+    check("fallback: ext4 reads, recognised by the kernel's symbols", by_symbols),
+    check("fallback: ext4 reads, recognised by vmlinux", by_vmlinux).when(built_in),
+    check("fallback: ext4 reads, recognised by vmlinux and kcore", by_kcore).when(built_in),
+    check("fallback: ext4 reads, recognised by the super block", by_magic),
     check("fallback: ext4 reads, when nothing shows an address", hidden),
     check("fallback: a vmlinux that does not help says why", wrong_vmlinux),
     Check::new("fallback: counters of more CPUs than one value has room for", looked_up)
@@ -34,7 +34,7 @@ fn built_in(guest: &Guest) -> bool {
     guest.as_booted() && !is_module(guest)
 }
 
-/// Only Debian's full kernels have it so.
+/// Only Debian's full kernels have it as a module.
 fn is_module(guest: &Guest) -> bool {
     guest.kernel.ends_with("-full")
 }
@@ -43,14 +43,14 @@ const EXT4: &str = "/mnt/ext4/fallback";
 const XFS: &str = "/mnt/xfs/fallback";
 const TMPFS: &str = "/tmp/fallback";
 const VMLINUX: &str = "/tmp/vmlinux";
-/// Reads of each file, through the page cache; and those of the first that leave it out.
+/// Reads of each file through the page cache; and direct reads of the first one.
 const CACHED: [(&str, u64); 3] = [(EXT4, 101), (XFS, 57), (TMPFS, 31)];
 const DIRECT: u64 = 13;
 const MINUTE: Duration = Duration::from_secs(60);
 const NOT_MEASURED: &str = "not measured: ";
 const SOURCE: &str = "ext4 files in a shared function are recognised by ";
 
-/// What the tool makes of reads on three file systems.
+/// The tool's counts of reads on three file systems.
 fn trace_reads(guest: &Guest, options: &[&str]) -> Result<Traced, String> {
     let mut arguments = vec!["-T", "ext4", "-S"];
     arguments.extend(options);
@@ -60,7 +60,7 @@ fn trace_reads(guest: &Guest, options: &[&str]) -> Result<Traced, String> {
     trace(guest, &arguments)
 }
 
-/// Arguments of a target that reads all files.
+/// The arguments of a target that reads all files.
 fn steps(direct: u64) -> Result<Vec<String>, String> {
     let mut steps = vec!["target".to_string()];
     for (file, count) in CACHED {
@@ -71,14 +71,15 @@ fn steps(direct: u64) -> Result<Vec<String>, String> {
     Ok(steps)
 }
 
-/// Counted are the reads of ext4, all but the direct ones, which the report names; and the source is the one expected.
+/// The counts are the reads of ext4 except the direct ones, which the report names as missing; and the source is the
+/// expected one.
 fn falls_back(guest: &Guest, options: &[&str], source: &[&str]) -> Result<(), String> {
     let traced = trace_reads(guest, &[&["--without", "ext4_file_read_iter"], options].concat())?;
     counted(&traced, CACHED[0].1)?;
-    let told = traced.stderr.lines().find_map(|line| line.strip_prefix(SOURCE));
-    let told = told.ok_or_else(|| format!("no source is named:\n{}", traced.stderr))?;
-    if let Some(missing) = source.iter().find(|part| !told.contains(**part)) {
-        return Err(format!("told by {told:?}, which is not {missing:?}"));
+    let reported = traced.stderr.lines().find_map(|line| line.strip_prefix(SOURCE));
+    let reported = reported.ok_or_else(|| format!("no source is named:\n{}", traced.stderr))?;
+    if let Some(missing) = source.iter().find(|part| !reported.contains(**part)) {
+        return Err(format!("recognised by {reported:?}, which is not {missing:?}"));
     }
     match traced.lines(NOT_MEASURED)[..] {
         [missed] if missed.starts_with("direct reads at ext4 (ext4_file_read_iter: ") => Ok(()),
@@ -95,7 +96,7 @@ fn counted(traced: &Traced, reads: u64) -> Result<(), String> {
     }
 }
 
-/// Those of a layer have room, those of three have none.
+/// One layer's counters fit into a single value, those of three do not.
 fn looked_up(guest: &Guest) -> Result<(), String> {
     let steps = steps(DIRECT)?;
     for (layers, place) in [("ext4", "a single value"), ("syscall,vfs,ext4", "array elements")] {
@@ -104,14 +105,14 @@ fn looked_up(guest: &Guest) -> Result<(), String> {
         let traced = trace(guest, &arguments)?;
         counted(&traced, CACHED[0].1 + DIRECT)?;
         let line = format!("counters are {place}");
-        if !traced.stderr.lines().any(|told| told == line) {
-            return Err(format!("{layers}: it is not told that {line}:\n{}", traced.stderr));
+        if !traced.stderr.lines().any(|reported| reported == line) {
+            return Err(format!("{layers}: it is not reported that {line}:\n{}", traced.stderr));
         }
     }
     Ok(())
 }
 
-/// The kernel's own count of who comes by. Without a filter the tool would count them all.
+/// The kernel's own count of calls. Without a filter the tool would count all of them.
 fn shared(_: &Guest) -> Result<(), String> {
     const TRACEFS: &str = "/sys/kernel/tracing";
     const EVENT: &str = "iosb_check/shared";
@@ -138,10 +139,10 @@ fn shared(_: &Guest) -> Result<(), String> {
     let (ext4, xfs) = (CACHED[0].1, CACHED[1].1);
     (hits >= ext4 + xfs)
         .then_some(())
-        .ok_or_else(|| format!("only {hits} calls came by generic_file_read_iter, of {ext4} at ext4 and {xfs} at xfs"))
+        .ok_or_else(|| format!("only {hits} calls reached generic_file_read_iter, of {ext4} at ext4 and {xfs} at xfs"))
 }
 
-/// A kernel that has no answer for one name (before 5.16) is asked for all of them.
+/// A kernel that cannot look up a single name (before 5.16) lists all of them.
 fn by_symbols(guest: &Guest) -> Result<(), String> {
     let as_before = trace_reads(guest, &[])?;
     counted(&as_before, CACHED[0].1 + DIRECT)?;
@@ -160,7 +161,7 @@ fn by_symbols(guest: &Guest) -> Result<(), String> {
 }
 
 fn by_vmlinux(guest: &Guest) -> Result<(), String> {
-    // Linked for wherever: only the distance to where it runs counts.
+    // The link address does not matter: only the distance to the running kernel's counts.
     const INVENTED: u64 = 0x1234_5000;
     let kernel = Kernel::read()?;
     kernel.write_vmlinux(INVENTED, true, &build_id()?)?;
@@ -207,7 +208,7 @@ fn wrong_vmlinux(guest: &Guest) -> Result<(), String> {
     let options = ["--vmlinux", VMLINUX];
     let magic = "super block magic 0xef53";
 
-    // A file without the symbol: of the module that is not in it, or stripped.
+    // A file without the symbol: it belongs to a module, or was stripped.
     kernel.write_vmlinux(kernel.offset(), false, &ours)?;
     let why = if is_module(guest) {
         "ext4 is a module here: its symbols are not in vmlinux"
@@ -227,7 +228,7 @@ fn wrong_vmlinux(guest: &Guest) -> Result<(), String> {
     )
 }
 
-/// What of an op's functions is left counts the same, as long as the kernel calls any of them.
+/// The remaining functions of an op count the same, as long as the kernel calls any of them.
 fn candidates(guest: &Guest) -> Result<(), String> {
     const FILE: &str = "/mnt/ext4/candidates";
     fs::write(FILE, [1; BLOCK]).map_err(|e| format!("{FILE}: {e}"))?;
@@ -248,11 +249,16 @@ fn candidates(guest: &Guest) -> Result<(), String> {
         "__x64_sys_fdatasync",
     ];
     let traced = without(all)?;
-    let told = format!("fsync at vfs ({}", all[..3].join(", "));
-    if traced.op("vfs", "read")?.calls != 17 || !traced.lines(NOT_MEASURED).iter().any(|line| line.starts_with(&told)) {
+    let reported = format!("fsync at vfs ({}", all[..3].join(", "));
+    if traced.op("vfs", "read")?.calls != 17
+        || !traced
+            .lines(NOT_MEASURED)
+            .iter()
+            .any(|line| line.starts_with(&reported))
+    {
         return Err(traced.all());
     }
-    // The function that is inlined sees nothing by itself, and it says so.
+    // An inlined function sees nothing by itself, and the report says so.
     let traced = without(&["vfs_fsync_range", "do_fsync", "__x64_sys_fsync", "__x64_sys_fdatasync"])?;
     if !traced
         .lines(NOT_MEASURED)
@@ -272,15 +278,15 @@ fn candidates(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// Where the running kernel is.
+/// The addresses of the running kernel.
 struct Kernel {
     stext: u64,
-    /// Where a module may have it.
+    /// The addresses of modules.
     operations: u64,
 }
 
 impl Kernel {
-    /// Where x86-64 kernels are linked to (`__START_KERNEL`, arch/x86/include/asm/page_64_types.h).
+    /// The link address of x86-64 kernels (`__START_KERNEL`, arch/x86/include/asm/page_64_types.h).
     const LINKED: u64 = 0xffff_ffff_8100_0000;
 
     fn read() -> Result<Self, String> {
@@ -298,12 +304,12 @@ impl Kernel {
         })
     }
 
-    /// How far it was moved at boot.
+    /// The random offset at boot.
     fn offset(&self) -> u64 {
         self.stext.wrapping_sub(Self::LINKED)
     }
 
-    /// An ELF file that was linked `offset` below where the kernel runs, with that build id.
+    /// An ELF file linked `offset` below the running kernel, with that build ID.
     fn write_vmlinux(&self, offset: u64, with_operations: bool, notes: &[u8]) -> Result<(), String> {
         let mut elf = Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
         elf.section_id(StandardSection::Text);
@@ -330,7 +336,7 @@ impl Kernel {
     }
 }
 
-/// The running kernel's build id, as the note that it is.
+/// The running kernel's build ID, as a note.
 fn build_id() -> Result<Vec<u8>, String> {
     const NOTES: &str = "/sys/kernel/notes";
     let notes = fs::read(NOTES).map_err(|e| format!("{NOTES}: {e}"))?;
@@ -350,7 +356,7 @@ fn build_id() -> Result<Vec<u8>, String> {
     Err(format!("{NOTES} has no build id"))
 }
 
-/// A setting of the kernel, put back when this is dropped.
+/// A sysctl of the kernel, restored when this is dropped.
 pub struct Sysctl {
     path: String,
     before: String,

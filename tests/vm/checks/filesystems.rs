@@ -1,4 +1,5 @@
-//! File systems beside ext4: every op of each is counted to the last call, by whatever hook, on one that was made for the check.
+//! File systems other than ext4: every op of each is counted exactly, with any hook, on a file system created for the
+//! check.
 
 use super::counts::{AUTO, FENTRY, Hook, KPROBE_EVENT};
 use super::hard::Mounted;
@@ -14,18 +15,18 @@ use std::process::Command;
 use std::time::Duration;
 
 pub const CHECKS: &[Check] = &[
-    check("filesystems: one that is not loaded is told", not_loaded),
+    check("filesystems: a module that is not loaded is an error", not_loaded),
     check("filesystems: xfs", |guest| counts(guest, &XFS, "")),
-    Check::new("filesystems: ext4 and xfs are told apart", apart).when(|guest| guest.tool().is_some()),
+    Check::new("filesystems: ext4 and xfs are distinguished", apart).when(|guest| guest.tool().is_some()),
     check("filesystems: nfs", |guest| counts(guest, &NFS, Nfs::new(guest)?)),
 ];
 
-/// Their tools make the file systems.
+/// Their tools create the file systems.
 pub const WITH_PEERS: &[Check] = &[
     check("filesystems: btrfs", |guest| {
         counts(guest, &BTRFS, OnDisk::new(guest, &BTRFS, &["mkfs.btrfs", "-q", "-f"])?)
     }),
-    // Debian's cloud kernels come without it.
+    // Debian's cloud kernels do not include it.
     check("filesystems: f2fs", |guest| {
         counts(guest, &F2FS, OnDisk::new(guest, &F2FS, &["mkfs.f2fs", "-q", "-f"])?)
     })
@@ -38,13 +39,13 @@ const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Che
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A file system to be looked at.
+/// A file system to check.
 struct FileSystem {
     name: &'static str,
     folder: &'static str,
-    /// What it lives on, if that is a disk.
+    /// The device that it is on, if it is a disk.
     disk: Option<&'static str>,
-    /// Which calls are to it what they are to ext4. A synchronous write is no fsync to NFS, and what is looked up is opened.
+    /// How its calls differ from ext4's. A synchronous write is no fsync on NFS, and looking up a file opens it.
     calls: &'static str,
 }
 
@@ -73,14 +74,14 @@ const NFS: FileSystem = FileSystem {
     calls: "remote",
 };
 
-/// One on a disk in memory, for as long as this lives.
+/// A file system on a disk in memory, while this exists.
 struct OnDisk {
-    // Let go in this order.
+    // Dropped in this order.
     _mounted: Mounted,
     _disks: NullDisks,
     _peers: Peers,
     _module: Loaded,
-    /// What it asks for by an alias, where that is a module.
+    /// The modules that it requests by an alias.
     _crc32: Option<Loaded>,
 }
 
@@ -102,7 +103,7 @@ impl OnDisk {
     }
 }
 
-/// Asynchronous requests, the op that they are, and how many there are of each kind.
+/// Asynchronous requests, their op, and the number of each kind.
 const REQUESTS: &[(&[&str], &str, u64)] = &[
     (
         &["uring-direct", "uring-forced", "aio-direct", "uring-cached"],
@@ -120,7 +121,7 @@ struct Load {
 }
 
 impl Load {
-    /// On files of its own, by this name: none has anything to do with what another one left.
+    /// On files of its own with this name, so that loads do not affect each other.
     fn new(file_system: &FileSystem, own: &str) -> Result<Self, String> {
         let FileSystem {
             name, folder, calls, ..
@@ -172,12 +173,13 @@ fn traced(guest: &Guest, arguments: &[&str], loads: Vec<Load>) -> Result<Report,
         process.finish()?;
     }
     let mut ended = tool.finish()?;
-    let told = ended.report()?;
-    told.is_exactly(&truth).map_err(|e| format!("{arguments:?}: {e}"))?;
+    let reported = ended.report()?;
+    reported.is_exactly(&truth).map_err(|e| format!("{arguments:?}: {e}"))?;
     Ok(ended.reports.remove(0))
 }
 
-/// By the hook that is best here, and by kprobes, whose files are then told by their disk, too. `_made`: the file system, which goes when this is done.
+/// With the best hook and with kprobes, with which files are also recognised by their disk. `_made`: the file system,
+/// which is dropped at the end.
 fn counts<T>(guest: &Guest, file_system: &FileSystem, _made: T) -> Result<(), String> {
     // Before 5.11 modules have no BTF, and so no fentry.
     let best: &Hook = if (FENTRY.exact)(guest) && guest.kernel != "5.10" {
@@ -186,7 +188,7 @@ fn counts<T>(guest: &Guest, file_system: &FileSystem, _made: T) -> Result<(), St
         &AUTO
     };
     let on_disk = file_system.disk.map_or(vec![], |disk| vec!["-d", disk]);
-    // io_uring's workers may be more at once than a plain kprobe's pool has returns for.
+    // There may be more concurrent io_uring workers than a kretprobe's pool has instances.
     for (hook, filter) in [(best, &[][..]), (&KPROBE_EVENT, &on_disk)] {
         let arguments = [&["-T", file_system.name, "--probe", hook.probe], filter].concat();
         let report = traced(guest, &arguments, vec![Load::new(file_system, hook.probe)?])?;
@@ -198,7 +200,7 @@ fn counts<T>(guest: &Guest, file_system: &FileSystem, _made: T) -> Result<(), St
     Ok(())
 }
 
-/// What they share of the kernel's functions belongs to whoever has the file.
+/// Calls of shared functions belong to the file system of the file.
 fn apart(guest: &Guest) -> Result<(), String> {
     const EXT: FileSystem = FileSystem {
         name: EXT4,
@@ -210,7 +212,7 @@ fn apart(guest: &Guest) -> Result<(), String> {
     traced(guest, &["-T", "ext4,xfs"], loads).map(drop)
 }
 
-/// In one line, and it is not loaded for that.
+/// A one-line error, and the module is not loaded for it.
 fn not_loaded(guest: &Guest) -> Result<(), String> {
     const MODULE: &str = "/sys/module/btrfs";
     let path = guest.tool().ok_or("there is no tool")?;
@@ -219,8 +221,8 @@ fn not_loaded(guest: &Guest) -> Result<(), String> {
             return Err("btrfs is loaded".into());
         }
         let output = run(Command::new(path).args(arguments), MINUTE)?;
-        let told = "error: -T btrfs: there is no btrfs in this kernel now; mount one first, or load its module: modprobe btrfs\n";
-        if output.stderr != told || output.status.code() != Some(status) || !output.stdout.is_empty() {
+        let reported = "error: -T btrfs: there is no btrfs in this kernel now; mount one first, or load its module: modprobe btrfs\n";
+        if output.stderr != reported || output.status.code() != Some(status) || !output.stdout.is_empty() {
             return Err(format!("{arguments:?}: {output:?}"));
         }
     }

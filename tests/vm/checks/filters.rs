@@ -1,4 +1,4 @@
-//! What was not asked for is not counted, and what was asked for is, to the last call.
+//! Calls that are not selected are not counted, and selected ones are counted exactly.
 
 use super::counts::ALL_LAYERS;
 use super::report::{Report, Tool};
@@ -45,37 +45,39 @@ fn layers() -> String {
     ALL_LAYERS.join(",")
 }
 
-/// Whether the operations are these. What was excluded is not looked at: where nobody is named, others' pipes are in it.
+/// Whether the operations are these. Excluded calls are not compared: without a filter they include other processes'
+/// pipes.
 fn operations_are(report: &Report, truth: &Calls) -> Result<(), String> {
-    let mut told = report.calls();
+    let mut reported = report.calls();
     let layers: Vec<&String> = report.layers.iter().map(|layer| &layer.name).collect();
     let mut truth = truth.clone();
     truth.ops.retain(|(layer, _), _| layers.contains(&layer));
-    told.ops.retain(|_, count| count.calls > 0);
-    if told.ops == truth.ops {
+    reported.ops.retain(|_, count| count.calls > 0);
+    if reported.ops == truth.ops {
         Ok(())
     } else {
-        Err(format!("told {:?},\nis {:?}", told.ops, truth.ops))
+        Err(format!("reported {:?},\nis {:?}", reported.ops, truth.ops))
     }
 }
 
-/// The truth so often.
+/// The truth this many times.
 fn times(n: u64, spec: &Spec) -> Calls {
     (1..n).fold(spec.truth(), |sum, _| sum.with(&spec.truth()))
 }
 
-/// Numbers are those of the namespace, which has its own /proc; the kernel numbers the same processes otherwise.
+/// Numbers are those of the namespace, which has its own /proc; the kernel's numbers of the same processes differ.
 fn pid_namespace(guest: &Guest) -> Result<(), String> {
     const SAID: &str = "/tmp/namespace";
     prepare(SPEC.file)?;
     unshare(CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNS).map_err(|e| format!("unshare: {e}"))?;
-    // A process that has left its children's namespace makes no threads, so the check goes on in the first of them.
-    // SAFETY: a check's process has one thread.
+    // A process that has left its children's namespace cannot create threads, so the check continues in its first
+    // child.
+    // SAFETY: a check's process has a single thread.
     match unsafe { fork() }.map_err(|e| format!("fork: {e}"))? {
         ForkResult::Child => {
             let said = inside(guest).err().unwrap_or_default();
             let status = i32::from(std::fs::write(SAID, said).is_err());
-            // SAFETY: ends a copy of the check without its destructors.
+            // SAFETY: ends the child without running the parent's destructors.
             unsafe { libc::_exit(status) }
         }
         ForkResult::Parent { child } => {
@@ -99,7 +101,7 @@ fn inside(guest: &Guest) -> Result<(), String> {
     workload.go()?;
     workload.finish()?;
     let ended = tool.finish()?;
-    // The end of the namespace kills all that is in it, and whoever puts back what the tool changed.
+    // The end of the namespace kills everything in it, including the helpers that restore what the tool changed.
     wait_for("the tool's helpers to end", END_BOUND, || {
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         let mut names = entries.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
@@ -124,7 +126,7 @@ pub fn two_of_three(guest: &Guest, layers: &[&str], spec: &Spec) -> Result<(), S
 pub fn descendants(guest: &Guest, layers: &[&str], spec: &Spec) -> Result<(), String> {
     prepare(spec.file)?;
     let layers = layers.join(",");
-    // What a workload calls to start, which the second child does while it is traced.
+    // The calls of a workload's start, which is traced for the second child.
     let start = Spec { rounds: 0, ..*spec }.command();
     let mut arguments = vec!["-T", &layers, "--"];
     arguments.extend(start.iter().map(String::as_str));
@@ -149,7 +151,7 @@ pub fn descendants(guest: &Guest, layers: &[&str], spec: &Spec) -> Result<(), St
     parent.finish(END_BOUND)?.success()?;
     let ended = tool.finish()?;
     let mut truth = times(2, spec).with(&start);
-    // The second one is traced from its fork on, a command from its exec: the open of its program lies between.
+    // The second one is traced from its fork, a command from its exec: the open of its program is in between.
     truth.ops.entry((VFS.into(), "open".into())).or_default().calls += 1;
     operations_are(ended.report()?, &truth).map_err(|e| format!("{e}\n{}", ended.text))
 }
@@ -192,7 +194,7 @@ fn disk(guest: &Guest) -> Result<(), String> {
         file: "/mnt/xfs/filters/file",
         ..SPEC
     };
-    // As a partition is ext4's alone, so the disk is both file systems'.
+    // A partition belongs to ext4 only, the disk to both file systems.
     for (name, ext4, all) in [("nvme0n1p1", 1, 1), ("/dev/nvme0n1", 1, 2)] {
         prepare(SPEC.file)?;
         prepare(OTHER.file)?;

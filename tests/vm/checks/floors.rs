@@ -1,5 +1,5 @@
-//! What the kernel takes for its hooks alone, in instructions: programs that do nothing, where the tool has its own. No tool that is
-//! hooked there can take less.
+//! The kernel's cost of its hooks, in instructions: empty programs at the tool's hooks. No tool with these hooks can
+//! cost less.
 
 use super::budget::probed;
 use super::costs::{MINUTE, cached, millions_of, per_call, table, tell, tool};
@@ -48,24 +48,25 @@ pub const CHECKS: &[Check] = &[
 #[derive(Clone, Copy)]
 enum Hook {
     Fentry,
-    /// At the entry alone.
+    /// At the entry only.
     FentryAlone,
     Fsession,
-    /// One on the other: what the first skips, because its CPU is inside it, the second sees, if it is not inside that as well.
+    /// Two on the same function: what the first skips because it is running on this CPU, the second sees, unless it is
+    /// running as well.
     TwoFsessions,
     Kprobe,
-    /// At the entry alone.
+    /// At the entry only.
     KprobeEntry,
     Multi,
     MultiEntry,
     Session,
-    /// At the system call, whatever layer is below it.
+    /// At system calls, whatever layer is below.
     RawTracepoint,
     Tracepoint,
 }
 
 impl Hook {
-    /// The same at entries alone.
+    /// The same at entries only.
     fn at_entry(self) -> Self {
         match self {
             Self::Fentry => Self::FentryAlone,
@@ -78,7 +79,7 @@ impl Hook {
 
 const SYSTEM_CALLS: &str = "/sys/kernel/tracing/events/raw_syscalls";
 
-/// What each hook adds to a read: its figure's name, and where there is one.
+/// What each hook adds to a read: the name of its figure, and where the hook exists.
 const AT_A_READ: [(Hook, &str, &[&str]); 10] = [
     (Hook::Fentry, "floor", &["6.1", "7"]),
     (Hook::Kprobe, "floor kprobe", &["6.1", "7"]),
@@ -111,21 +112,21 @@ fn pread(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// libbpf reads the kernel's types, as it has to for every program that is to run on more than one kernel, in millions.
+/// libbpf parsing the kernel's types, as it must for every portable program, in millions.
 fn types(guest: &Guest) -> Result<(), String> {
     let before = millions_of(ClockId::CLOCK_PROCESS_CPUTIME_ID)?;
-    // SAFETY: what is answered is freed below, and not used after it.
+    // SAFETY: the result is freed below, and not used afterwards.
     let types = unsafe { sys::btf__load_vmlinux_btf() };
     if types.is_null() {
         return Err(format!("the kernel's types: {}", std::io::Error::last_os_error()));
     }
     let after = millions_of(ClockId::CLOCK_PROCESS_CPUTIME_ID)?;
-    // SAFETY: it is libbpf's own, and nothing else has it.
+    // SAFETY: it is libbpf's own, and not shared.
     unsafe { sys::btf__free(types) };
     tell(guest, "floor start types", after - before)
 }
 
-/// Attaches empty programs to the functions that the tool has its own at, in millions.
+/// Attaches empty programs to the functions that the tool attaches to, in millions.
 fn start(guest: &Guest, figure: &str, hook: Hook, arguments: &[&str]) -> Result<(), String> {
     let running = tool(guest, arguments)?;
     let functions = probed()?;
@@ -149,7 +150,7 @@ fn start(guest: &Guest, figure: &str, hook: Hook, arguments: &[&str]) -> Result<
     tell(guest, figure, after - before)
 }
 
-/// The number of a link that is made now: the kernel numbers all of them, one after the other (`bpf_link_prime()`).
+/// The number of a new link: the kernel numbers all of them consecutively (`bpf_link_prime()`).
 pub(super) fn link_number() -> Result<u32, String> {
     let program = empty(sys::BPF_PROG_TYPE_KPROBE, sys::BPF_TRACE_KPROBE_MULTI, None)?;
     let link = attach_multi(&program, Targets::Names(&["vfs_read"]), sys::BPF_TRACE_KPROBE_MULTI, 0);
@@ -159,10 +160,10 @@ pub(super) fn link_number() -> Result<u32, String> {
         .ok_or_else(|| "a link has no number".to_owned())
 }
 
-/// What it takes to attach to functions.
+/// What is needed to attach to functions.
 type Known = BTreeMap<String, Function>;
 
-/// Their types, and where they are, as the tool finds them.
+/// Their types and addresses, found in the same way as by the tool.
 fn known(functions: &[&str]) -> Result<Known, String> {
     let modules = plan::functions_of(&Layer::ALL, Choice::Auto);
     let modules: BTreeMap<_, _> = modules
@@ -181,7 +182,7 @@ fn known(functions: &[&str]) -> Result<Known, String> {
     Ok(facts.functions)
 }
 
-/// What is attached as long as it is not closed, and the programs.
+/// Links, which are attached until they are closed, and the programs.
 #[derive(Default)]
 struct Attached {
     _fds: Vec<OwnedFd>,
@@ -195,7 +196,7 @@ fn at_system_calls(hook: Hook) -> Result<Attached, String> {
         if matches!(hook, Hook::RawTracepoint) {
             let program = empty(sys::BPF_PROG_TYPE_RAW_TRACEPOINT, 0, None)?;
             let name = CString::new(event).map_err(|e| format!("{event}: {e}"))?;
-            // SAFETY: the name and the program live until the call returns.
+            // SAFETY: the name and the program outlive the call.
             let link = own(unsafe { sys::bpf_raw_tracepoint_open(name.as_ptr(), program.as_raw_fd()) });
             attached._fds.extend([link.map_err(failed)?, program]);
         } else {
@@ -259,7 +260,7 @@ fn attach(hook: Hook, functions: &[&str], known: &Known) -> Result<Attached, Str
     Ok(attached)
 }
 
-/// A program that does nothing.
+/// An empty program.
 fn empty(
     kind: sys::bpf_prog_type,
     attach_type: sys::bpf_attach_type,

@@ -1,5 +1,5 @@
-//! Hard cases: calls that end otherwise than they began, nest, fail, or find the machine short of something. What is
-//! counted is the truth, to the last call; what is not is told as lost.
+//! Hard cases: calls that end in unusual ways, nest, fail, or lack a resource of the machine. Counts are exact, and
+//! anything else is reported as lost.
 
 use super::counts::ALL_LAYERS;
 use super::report::{Ended, Op, Tool};
@@ -36,12 +36,12 @@ pub const CHECKS: &[Check] = &[
     check("hard: a command has the limits that the tool was given", limits),
 ];
 
-/// On every kernel as it boots. One with its file systems as modules has nothing of its own here.
+/// On every kernel without words on its command line. Kernels with file systems as modules do not differ here.
 const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
     Check::new(name, run).when(|guest| guest.as_booted() && !guest.kernel.ends_with("-full"))
 }
 
-/// A kernel that preempts its tasks, and one that does not: for what takes long.
+/// A kernel that preempts its tasks, and one that does not: for slow checks.
 fn newest_of_each_kind(guest: &Guest) -> bool {
     guest.as_booted() && matches!(guest.kernel.as_str(), "6.12" | "7")
 }
@@ -58,13 +58,14 @@ const SPEC: Spec = Spec {
     name: "worker",
 };
 
-/// A file system on a disk of a check's own.
-/// A file system, for as long as this lives.
+/// A file system on a disk created by a check.
+/// A file system, while this exists.
 pub struct Mounted(&'static str);
 
 impl Mounted {
     fn new(device: &str, folder: &'static str) -> Result<Self, String> {
-        // No journal: nothing but our calls is to use the disk. Features are named, as 5.10 does not mount today's.
+        // No journal: only the check's calls may use the disk. Features are named, since 5.10 cannot mount today's
+        // defaults.
         let options = ["-q", "-F", "-O", "none,extent,filetype,sparse_super,large_file", device];
         run(Command::new("mkfs.ext4").args(options), MINUTE)?.success()?;
         Self::mount(device, folder, "ext4", "")
@@ -79,9 +80,9 @@ impl Mounted {
 }
 
 impl Drop for Mounted {
-    /// Whoever used it may have ended a moment ago.
+    /// The last user may have ended only a moment ago.
     fn drop(&mut self) {
-        let unmounted = wait_for("nobody to use it", MINUTE, || umount(self.0).is_ok());
+        let unmounted = wait_for("the last user to end", MINUTE, || umount(self.0).is_ok());
         if let Err(error) = unmounted {
             eprintln!("{}: {error}", self.0);
             let _ = umount2(self.0, MntFlags::MNT_DETACH);
@@ -94,7 +95,7 @@ fn trouble(words: &[&str]) -> Result<Workload, String> {
     Workload::launch(&command.map(|word| (*word).to_owned()).collect::<Vec<_>>())
 }
 
-/// Measures a process at these layers, from the signal that lets it go to its end.
+/// Measures a process at these layers, from the signal that starts it to its end.
 fn measure(
     guest: &Guest,
     layers: &str,
@@ -116,7 +117,7 @@ fn is_exactly(ended: &Ended, truth: &Calls) -> Result<(), String> {
     exactly.map_err(|e| format!("{e}\n{}", ended.text))
 }
 
-/// A workload is counted to the last call at these layers.
+/// A workload is counted exactly at these layers.
 fn exact(guest: &Guest, layers: &str, spec: &Spec) -> Result<(), String> {
     let ended = measure(guest, layers, &[], Workload::start(spec)?, Workload::finish)?;
     is_exactly(&ended, &spec.truth())
@@ -126,7 +127,7 @@ fn all_layers() -> String {
     ALL_LAYERS.join(",")
 }
 
-/// What there was, by hand: layer, op, calls, bytes, errors.
+/// The truth as a list: layer, op, calls, bytes, errors.
 fn calls(counts: &[(&str, &str, u64, u64, u64)]) -> Calls {
     let count = |&(layer, op, calls, bytes, errors): &(&str, &str, u64, u64, u64)| {
         ((layer.into(), op.into()), Count { calls, bytes, errors })
@@ -153,7 +154,7 @@ fn crowd(guest: &Guest) -> Result<(), String> {
     exact(guest, &all_layers(), &CROWD)
 }
 
-/// What cannot be interrupted is finished before its process dies; what can be ends with an error of the kernel's own.
+/// Uninterruptible calls end before their process does; interruptible ones end with an error internal to the kernel.
 fn killed(guest: &Guest) -> Result<(), String> {
     const READERS: u64 = 40;
     let _disk = NullDisks::slow(guest, Duration::from_secs(1), &[])?;
@@ -161,7 +162,7 @@ fn killed(guest: &Guest) -> Result<(), String> {
     let ended = measure(guest, "syscall,vfs,blk", &[], readers, |readers| {
         wait_for("all reads to be under way", MINUTE, || in_flight(NULL) == READERS)?;
         kill(Pid::from_raw(readers.pid as i32), Signal::SIGKILL).map_err(|e| format!("kill: {e}"))?;
-        // It has died of the signal, which is no success.
+        // The signal killed it, so it is no success.
         let _ = readers.finish();
         Ok(())
     })?;
@@ -173,7 +174,7 @@ fn killed(guest: &Guest) -> Result<(), String> {
     )
 }
 
-/// A thread that has a call under way when its process exits ends it before it is gone.
+/// A thread with a call under way when its process exits ends it before it disappears.
 fn exited(guest: &Guest) -> Result<(), String> {
     const READERS: u64 = 16;
     let _disk = NullDisks::slow(guest, Duration::from_secs(1), &[])?;
@@ -191,7 +192,7 @@ fn exited(guest: &Guest) -> Result<(), String> {
     )
 }
 
-/// Each signal ends a read with a code that says whether it is begun again, which is another call.
+/// Each signal ends a read with a code that says whether it is restarted, which is another call.
 fn interrupted(guest: &Guest) -> Result<(), String> {
     const SIGNALS: u64 = 20;
     for kind in ["restart", "once"] {
@@ -221,7 +222,7 @@ fn interrupted(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// It sleeps in a read, and no signal is on its way to it.
+/// It sleeps in a read, and no signal is pending.
 fn waits_in_read(pid: u32) -> bool {
     let text = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let status = text("status");
@@ -233,7 +234,7 @@ fn waits_in_read(pid: u32) -> bool {
     nothing_pending && status.contains("State:\tS") && in_read
 }
 
-/// What a run without reads does is the same in both.
+/// A run without reads does the same otherwise.
 fn storm(guest: &Guest) -> Result<(), String> {
     const CHILDREN: u64 = 90;
     const READS: u64 = 7;
@@ -247,14 +248,14 @@ fn storm(guest: &Guest) -> Result<(), String> {
     };
     let start = storm(0)?;
     let ended = storm(READS)?;
-    // A third becomes a program that reads; the others have a child that does so, too.
+    // A third of them execute a program that reads; the others have a child that does so as well.
     let reads = (CHILDREN / 3 + 2 * (CHILDREN - CHILDREN / 3)) * READS;
     let read = |layer, op| (layer, op, reads, reads * SHORT, 0);
     let reads = calls(&[read(SYSCALL, "pread64"), read(VFS, "read"), read(EXT4, "read")]);
     is_exactly(&ended, &reads.with(&start.report()?.calls()))
 }
 
-/// A call of the upper one makes the same calls below it in the same thread: each counts once.
+/// A call of the upper file system makes the same calls below it in the same thread: each counts once.
 fn overlay(guest: &Guest) -> Result<(), String> {
     const LOWER: &str = "/mnt/hard";
     const OVERLAY: &str = "/mnt/hard-overlay";
@@ -278,7 +279,7 @@ fn overlay(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// Its error is every layer's.
+/// All layers see its error.
 fn failing_disk(guest: &Guest) -> Result<(), String> {
     let disk = NullDisks::new(guest, 1, &[])?;
     let _mounted = Mounted::new(NullDisks::FIRST, FOLDER)?;
@@ -303,7 +304,7 @@ fn failing_disk(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// Every sector of 64 MB, in ranges of 512: kernels before 6.8 get a longer one wrong (block/badblocks.c).
+/// Every sector of 64 MB, in ranges of 512: kernels before 6.8 handle longer ones wrongly (block/badblocks.c).
 fn set_bad(disk: &NullDisks, sign: &str) -> Result<(), String> {
     for first in (0..131_072).step_by(512) {
         disk.set(0, &[("badblocks", &format!("{sign}{first}-{}", first + 511))])?;
@@ -311,7 +312,7 @@ fn set_bad(disk: &NullDisks, sign: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Errors of other drivers, one without requests of its own and one that fails in a few sectors only.
+/// Errors of other drivers: one without requests of its own, and one that only fails in a few sectors.
 fn failing_target(guest: &Guest) -> Result<(), String> {
     const READS: u64 = 9;
     let read_at = |device: &str, offset: u64, layers: &str| {
@@ -332,7 +333,7 @@ fn failing_target(guest: &Guest) -> Result<(), String> {
     is_exactly(&ended, &calls(&failed)).map_err(|e| format!("scsi_debug: {e}"))
 }
 
-/// The process says itself what it wrote.
+/// The process itself prints how much it wrote.
 fn no_space(guest: &Guest) -> Result<(), String> {
     let _disk = NullDisks::new(guest, 1, &[("size", "16")])?;
     let _mounted = Mounted::new(NullDisks::FIRST, FOLDER)?;
@@ -355,7 +356,7 @@ fn no_space(guest: &Guest) -> Result<(), String> {
     };
     let write = |layer, op| (layer, op, writes, bytes, errors);
     let truth = calls(&[write(SYSCALL, "pwrite64"), write(VFS, "write"), write(EXT4, "write")]);
-    // What it says itself goes to a pipe.
+    // It prints to a pipe.
     let mut report = ended.reports.into_iter().next().ok_or("no report")?;
     for layer in &mut report.layers {
         layer.ops.retain(|op, _| op != "write" || layer.name != SYSCALL);
@@ -373,7 +374,7 @@ fn no_space(guest: &Guest) -> Result<(), String> {
         &calls(&[
             (SYSCALL, "openat", opens, 0, opens),
             (SYSCALL, "pwrite64", writes, 0, writes),
-            // A descriptor to read only is refused by vfs itself.
+            // vfs itself refuses a write on a read-only descriptor.
             (VFS, "write", writes, 0, writes),
             read(SYSCALL, "pread64"),
             read(VFS, "read"),
@@ -396,7 +397,7 @@ fn shut_down(guest: &Guest) -> Result<(), String> {
     };
     let workload = Workload::start(&spec)?;
     let folder = fs::File::open(FOLDER).map_err(|e| format!("{FOLDER}: {e}"))?;
-    // SAFETY: the call reads a number.
+    // SAFETY: the call reads an integer.
     let failed = unsafe { libc::ioctl(folder.as_raw_fd(), EXT4_IOC_SHUTDOWN, &raw const no_log_flush) };
     if failed != 0 {
         return Err(format!("shutdown: {}", std::io::Error::last_os_error()));
@@ -406,7 +407,7 @@ fn shut_down(guest: &Guest) -> Result<(), String> {
     is_exactly(&ended, &spec.truth())
 }
 
-/// A call is more requests than one where the disk takes less at a time, and neighbours in the page cache are fewer.
+/// A call has several requests if the disk limits their size, and adjacent pages are merged.
 fn pieces(guest: &Guest) -> Result<(), String> {
     const WRITTEN: u64 = 1 << 20;
     let _disk = NullDisks::new(guest, 1, &[("discard", "1")])?;
@@ -431,8 +432,8 @@ fn pieces(guest: &Guest) -> Result<(), String> {
     let ended = tool.finish()?;
     let layer = ended.report()?.layer(BLK)?;
     let rounds = spec.threads * spec.rounds;
-    // Of its reads two are of four blocks, which are two requests of two; writes are of two.
-    let told = [layer.count("read"), layer.count("write"), layer.count("discard")].map(|c| (c.calls, c.bytes));
+    // Of its reads, two are of four blocks, which are two requests of two each; writes are of two blocks.
+    let reported = [layer.count("read"), layer.count("write"), layer.count("discard")].map(|c| (c.calls, c.bytes));
     let is = [
         (stats.reads, stats.read_bytes),
         (stats.writes, stats.written_bytes),
@@ -440,17 +441,17 @@ fn pieces(guest: &Guest) -> Result<(), String> {
     ];
     let reads = 9 * rounds;
     let written = WRITTEN + 3 * 2 * 4096 * rounds;
-    let is_right = told == is && stats.reads == reads && stats.written_bytes == written && layer.lost.is_none();
+    let is_right = reported == is && stats.reads == reads && stats.written_bytes == written && layer.lost.is_none();
     if !is_right || !layer.says_of_diskstats("agrees: ") {
         return Err(format!(
-            "told {told:?}, is {is:?}, {reads} reads, {written} bytes written\n{}",
+            "reported {reported:?}, is {is:?}, {reads} reads, {written} bytes written\n{}",
             ended.text
         ));
     }
     Ok(())
 }
 
-/// All but a little is taken, and a file that does not fit is read again and again.
+/// Nearly all memory is used, and a file that does not fit is read over and over.
 fn little_memory(guest: &Guest) -> Result<(), String> {
     const LEFT: &str = "40";
     const LARGE: &str = "/mnt/ext4/hard/large";
@@ -477,7 +478,7 @@ fn little_memory(guest: &Guest) -> Result<(), String> {
     if report.layers.iter().all(|layer| layer.lost.is_none()) {
         return is_exactly(&ended, &spec.truth());
     }
-    // What was refused storage is lost, and told.
+    // Calls without storage are reported as lost.
     let truth = spec.truth();
     for layer in &report.layers {
         let counted: u64 = layer.ops.values().map(|op| op.count.calls).sum();
@@ -494,7 +495,7 @@ fn little_memory(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// Counters of a CPU stay when it goes, and there is a place for each that may come.
+/// Counters of a CPU are kept when it goes offline, and exist for each possible CPU.
 fn hotplug(guest: &Guest) -> Result<(), String> {
     const ONLINE: &str = "/sys/devices/system/cpu/cpu1/online";
     let set = |value: &str| fs::write(ONLINE, value).map_err(|e| format!("{ONLINE}: {e}"));
@@ -538,7 +539,7 @@ fn taken_away(guest: &Guest) -> Result<(), String> {
     let report = ended.report()?;
     let layer = report.layer(BLK)?;
     let requests: u64 = layer.ops.values().map(|op| op.count.calls).sum();
-    // Its counters are gone with it.
+    // Its counters disappear with it.
     let says_so = layer.says_of_diskstats("cannot tell: ");
     if requests == 0 || layer.unfinished > 0 || layer.lost.is_some() || !says_so {
         return Err(format!("{requests} requests\n{}", ended.text));
@@ -546,10 +547,10 @@ fn taken_away(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// Before 5.11 maps are locked memory, so that libbpf raises the limit.
+/// Before 5.11 maps use locked memory, so libbpf raises the limit.
 fn limits(guest: &Guest) -> Result<(), String> {
     const GIVEN: [(Resource, u64); 2] = [(Resource::RLIMIT_NOFILE, 100), (Resource::RLIMIT_MEMLOCK, 64 << 10)];
-    // A check is a process of its own.
+    // A check has its own process.
     for (resource, limit) in GIVEN {
         let (_, hard) = getrlimit(resource).map_err(|e| format!("{resource:?}: {e}"))?;
         setrlimit(resource, limit, hard).map_err(|e| format!("{resource:?}: {e}"))?;
@@ -564,7 +565,7 @@ fn limits(guest: &Guest) -> Result<(), String> {
     }
 }
 
-/// Their numbers mean other calls: 3 is read there and close here. Where they are not counted, the report says so.
+/// Their numbers are of different calls: 3 is read there and close here. If they are not counted, the report says so.
 fn compat(guest: &Guest) -> Result<(), String> {
     const READS: u64 = 17;
     prepare(SPEC.file)?;

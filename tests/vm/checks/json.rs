@@ -1,4 +1,4 @@
-//! `--json`: of the form of the schema, without contradiction, and the truth.
+//! `--json`: valid, consistent and true.
 
 use super::report::{Layer, Op, Report, Tool};
 use crate::guest::{Check, Guest};
@@ -13,7 +13,7 @@ pub const CHECKS: &[Check] = &[
     check("json: requests of a disk", requests),
 ];
 
-/// What reports are asked of.
+/// The scope of a report.
 const LAYERS: &[&str] = &[SYSCALL, VFS, EXT4];
 
 const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
@@ -27,12 +27,13 @@ const SPEC: Spec = Spec {
     file: "/mnt/ext4/json/file",
     name: "worker",
 };
-/// Long enough for some intervals.
+/// Long enough for several intervals.
 const LONG: Spec = Spec { rounds: 200, ..SPEC };
-/// How far two clocks may be apart that are read one after the other, by a process that may lose its CPU in between.
+/// The maximum difference of two clocks that are read one after the other, by a process that may be preempted in
+/// between.
 const CLOCKS_MS: u64 = 500;
 
-/// What is told of a workload, by its number.
+/// The report about a workload, by its number.
 fn reports_of(guest: &Guest, spec: &Spec, options: &[&str]) -> Result<(u32, Vec<Value>, String), String> {
     prepare(spec.file)?;
     let workload = Workload::start(spec)?;
@@ -46,7 +47,7 @@ fn reports_of(guest: &Guest, spec: &Spec, options: &[&str]) -> Result<(u32, Vec<
     Ok((pid, schema::reports(&lines)?, lines))
 }
 
-/// The same as a report in text tells.
+/// The same as in a text report.
 fn taken(report: &Value) -> Report {
     let words = |value: &Value| -> Vec<String> {
         schema::array(value)
@@ -54,24 +55,24 @@ fn taken(report: &Value) -> Report {
             .map(|word| word.as_str().map_or_else(|| word.to_string(), Into::into))
             .collect()
     };
-    let layer = |told: &Value| {
-        let lost = told["lost"].as_object().into_iter().flat_map(|lost| lost.values());
+    let layer = |reported: &Value| {
+        let lost = reported["lost"].as_object().into_iter().flat_map(|lost| lost.values());
         let lost: u64 = lost.map(schema::number).sum();
-        let kinds = told["excluded"]["by_kind"].as_object().into_iter().flatten();
+        let kinds = reported["excluded"]["by_kind"].as_object().into_iter().flatten();
         let excluded = kinds.map(|(kind, calls)| (kind.clone(), schema::number(calls)));
         let excluded = excluded.filter(|&(_, calls)| calls > 0);
         Layer {
-            name: told["layer"].as_str().unwrap_or_default().into(),
-            ops: schema::ops(told)
+            name: reported["layer"].as_str().unwrap_or_default().into(),
+            ops: schema::ops(reported)
                 .map(|op| (op["op"].as_str().unwrap_or_default().into(), taken_op(op)))
                 .collect(),
-            hooks: words(&told["hooks"]),
+            hooks: words(&reported["hooks"]),
             excluded: excluded.collect(),
-            unfinished: schema::number(&told["in_flight"]["end"]),
-            lost: (lost > 0).then(|| (lost, told["lost"].to_string())),
-            not_measured: words(&told["not_measured"]),
-            warnings: words(&told["warnings"]),
-            // What only requests have is compared where it is asked for.
+            unfinished: schema::number(&reported["in_flight"]["end"]),
+            lost: (lost > 0).then(|| (lost, reported["lost"].to_string())),
+            not_measured: words(&reported["not_measured"]),
+            warnings: words(&reported["warnings"]),
+            // Numbers of requests are compared where they are measured.
             ..Layer::default()
         }
     };
@@ -80,16 +81,16 @@ fn taken(report: &Value) -> Report {
     }
 }
 
-fn taken_op(told: &Value) -> Op {
-    let errors = told["errors"]
+fn taken_op(reported: &Value) -> Op {
+    let errors = reported["errors"]
         .as_object()
         .into_iter()
         .flat_map(|errors| errors.values());
-    let [total_ns, min_ns, max_ns] = ["total_ns", "min_ns", "max_ns"].map(|field| schema::number(&told[field]));
+    let [total_ns, min_ns, max_ns] = ["total_ns", "min_ns", "max_ns"].map(|field| schema::number(&reported[field]));
     Op {
         count: Count {
-            calls: schema::number(&told["count"]),
-            bytes: schema::number(&told["bytes"]),
+            calls: schema::number(&reported["count"]),
+            bytes: schema::number(&reported["bytes"]),
             errors: errors.map(schema::number).sum(),
         },
         total_ns,
@@ -99,7 +100,7 @@ fn taken_op(told: &Value) -> Op {
     }
 }
 
-/// One report, which is exactly this.
+/// A single report with exactly this.
 fn is_exactly(report: &Value, truth: &Calls) -> Result<(), String> {
     let layers: Vec<&str> = schema::array(&report["layers"])
         .iter()
@@ -186,18 +187,18 @@ fn command(guest: &Guest) -> Result<(), String> {
     if report["filter"]["command"] != json!(command) || report["filter"]["follow"] != true {
         return Err(format!("not of {command:?}: {lines}"));
     }
-    // Its start makes calls of its own, but none of these.
-    let (told, truth) = (taken(report).calls(), SPEC.truth());
+    // Its start makes calls, but none of these.
+    let (reported, truth) = (taken(report).calls(), SPEC.truth());
     for op in ["preadv", "pwrite64", "fdatasync"] {
         let key = (SYSCALL.to_owned(), op.to_owned());
-        if told.ops.get(&key) != truth.ops.get(&key) {
+        if reported.ops.get(&key) != truth.ops.get(&key) {
             return Err(format!("{op}: {lines}"));
         }
     }
     Ok(())
 }
 
-/// Of the disk below the file system, whose kernel counts them, too.
+/// Of the disk below the file system, which the kernel counts as well.
 fn requests(guest: &Guest) -> Result<(), String> {
     const DIRECT: Spec = Spec { set: "direct", ..SPEC };
     prepare(DIRECT.file)?;

@@ -1,4 +1,4 @@
-//! Whose requests a disk served while those that were asked for waited. The disk takes one request at a time.
+//! Whose requests a disk served while the measured requests waited. The disk serves one request at a time.
 
 use super::report::Tool;
 use crate::disks::{NullDisks, set_queue};
@@ -28,7 +28,7 @@ const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Che
 const DELAY: Duration = Duration::from_millis(20);
 const DISK: &str = "nullb0";
 const READS: u64 = 20;
-/// Before 5.12 programs have no atomic instructions that answer.
+/// Before 5.12 programs have no atomic instructions with a result.
 const WITHOUT: &str = "5.10";
 
 const READER: Spec = Spec {
@@ -44,15 +44,15 @@ const OTHER: Spec = Spec {
     ..READER
 };
 
-/// Its requests wait in a scheduler, so that the time is theirs; without one, threads wait for a request.
+/// Its requests wait in a scheduler, so that the time is theirs; without one, threads wait for a free request.
 fn slow_disk(guest: &Guest) -> Result<NullDisks, String> {
     let disk = NullDisks::slow(guest, DELAY, &[("submit_queues", "1"), ("hw_queue_depth", "1")])?;
     set_queue(DISK, &[("scheduler", "mq-deadline")])?;
     Ok(disk)
 }
 
-/// What is told of the reader's requests, and their time with the queue's.
-fn told(guest: &Guest, options: &[&str]) -> Result<(Value, u64), String> {
+/// The report about the reader's requests, and their time including the queue's.
+fn reported(guest: &Guest, options: &[&str]) -> Result<(Value, u64), String> {
     let reader = Workload::start(&READER)?;
     let pid = reader.pid.to_string();
     let tool = Tool::start(guest, &[&["-Q", "--json", "-p", &pid], options].concat())?;
@@ -69,7 +69,7 @@ fn told(guest: &Guest, options: &[&str]) -> Result<(Value, u64), String> {
     Ok((layer["neighbours"].clone(), schema::number(&read["total_ns"])))
 }
 
-/// `None` where it cannot be told, and was not.
+/// `None` if it is not known, and not reported.
 fn is_told(guest: &Guest, neighbours: &Value) -> Result<bool, String> {
     match (guest.kernel == WITHOUT, neighbours.is_null()) {
         (without, null) if without == null => Ok(!null),
@@ -77,17 +77,17 @@ fn is_told(guest: &Guest, neighbours: &Value) -> Result<bool, String> {
     }
 }
 
-/// Two numbers of which one may be up to 5 % the larger.
+/// Two numbers that may differ by 5 %.
 fn are_close(a: u64, b: u64) -> bool {
     a.abs_diff(b) <= a.max(b) / 20
 }
 
-/// While one reader waits, most of the time the disk serves the other one, whose requests come before.
+/// While one reader waits, the disk mostly serves the other one, whose requests come first.
 fn beside(guest: &Guest, options: &[&str]) -> Result<(), String> {
     let _disk = slow_disk(guest)?;
     let other = Workload::start(&OTHER)?;
     other.go()?;
-    let (neighbours, total) = told(guest, options)?;
+    let (neighbours, total) = reported(guest, options)?;
     if !is_told(guest, &neighbours)? {
         return Ok(());
     }
@@ -97,7 +97,7 @@ fn beside(guest: &Guest, options: &[&str]) -> Result<(), String> {
     let [of_other] = known[..] else {
         return Err(format!("others than one: {neighbours}"));
     };
-    // Of a request that was submitted before the run, nobody knows by whom.
+    // The owner of a request that was submitted before the run is not known.
     if unknown.iter().any(|other| schema::number(&other["requests"]) > 2) {
         return Err(format!("more than were under way: {neighbours}"));
     }
@@ -107,7 +107,7 @@ fn beside(guest: &Guest, options: &[&str]) -> Result<(), String> {
     if schema::number(&of_other["pid"]) != u64::from(other.pid) || of_other["is_kernel_thread"] != false {
         return wrong("it is not the other reader");
     }
-    // One thread waits, for one request after the other.
+    // A single thread waits for one request after another.
     if !are_close(number("waited_ns"), total) {
         return wrong("the waits are not the requests' time");
     }
@@ -117,7 +117,7 @@ fn beside(guest: &Guest, options: &[&str]) -> Result<(), String> {
     if requests == 0 || served < requests.saturating_sub(READS) * one {
         return wrong("the other's requests took less than the disk's time");
     }
-    // The disk has always something to do. What it does not take is its driver's.
+    // The disk is always busy. The rest of the time is its driver's.
     if served + number("own_ns") < total / 100 * 80 {
         return wrong("the disk was idle");
     }
@@ -129,7 +129,7 @@ fn beside(guest: &Guest, options: &[&str]) -> Result<(), String> {
 
 fn alone(guest: &Guest) -> Result<(), String> {
     let _disk = slow_disk(guest)?;
-    let (neighbours, total) = told(guest, &["-T", "blk"])?;
+    let (neighbours, total) = reported(guest, &["-T", "blk"])?;
     if !is_told(guest, &neighbours)? {
         return Ok(());
     }

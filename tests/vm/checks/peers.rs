@@ -1,8 +1,8 @@
-//! Tools of others beside ours, on the same work: fio and strace from above, blktrace, biolatency and the kernel's
-//! histograms at the disk, ext4dist in between.
+//! Other tools on the same work: fio and strace above, blktrace, biolatency and the kernel's histograms at the disk,
+//! ext4dist in between.
 //!
-//! They and we hook the same places with the same clock, or ones around ours. So counts are equal, and a time is inside
-//! the one around it. Where a peer is wrong, its check says why, tells its number, and holds ours against the truth.
+//! They use the same hooks and the same clock, or enclosing ones. So counts are equal, and a time is within the
+//! enclosing one. Where another tool is wrong, its check says why, prints its number, and compares ours with the truth.
 
 use super::report::{Ended, Layer, Op, Tool};
 use super::times::SlowDisk;
@@ -28,12 +28,12 @@ pub const CHECKS: &[Check] = &[
     check("peers: blktrace and btt", blktrace),
     // Debian's 5.10 is built without them.
     check("peers: ftrace's histograms", histograms).when(|guest| guest.kernel != "5.10" && is_wanted(guest)),
-    // It looks for disks in /proc/partitions, from which 5.10 leaves out those of null_blk.
+    // It looks for disks in /proc/partitions, where 5.10 does not list null_blk's.
     check("peers: biolatency", biolatency).when(|guest| guest.kernel != "5.10" && is_wanted(guest)),
     Check::new("peers: ext4dist", ext4dist).when(|guest| guest.tool().is_some()),
 ];
 
-/// Of each kernel as booted, and once of each version: what a peer sees does not depend on what is a module.
+/// For each kernel version once, without words on the command line: what another tool sees does not depend on modules.
 const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
     Check::new(name, run).when(is_wanted).timed()
 }
@@ -45,16 +45,16 @@ fn is_wanted(guest: &Guest) -> bool {
 const MINUTE: Duration = Duration::from_secs(60);
 const NULL: &str = "nullb0";
 
-/// Runs a peer to its end, which must be a success.
+/// Runs another tool to its end, which must be a success.
 fn peer(words: &[&str]) -> Result<Output, String> {
     run(&mut peers::command(words), MINUTE)?
         .success()
         .map_err(|e| format!("{words:?}: {e}"))
 }
 
-/// Starts one that measures until it is interrupted, and waits until it says that it does.
+/// Starts one that measures until it is interrupted, and waits for its message that it does.
 pub fn measuring(words: &[&str]) -> Result<Running, String> {
-    // Else what it says is seen when it has ended.
+    // Otherwise its output is only visible when it has ended.
     let words = [&["stdbuf", "-oL"], words].concat();
     let running = Running::start(&mut peers::command(&words))?;
     wait_for("its banner", MINUTE, || running.stdout().contains("Hit Ctrl-C to end"))
@@ -67,13 +67,13 @@ pub fn interrupted(running: Running) -> Result<String, String> {
     Ok(running.finish(MINUTE)?.success()?.stdout)
 }
 
-/// The only report's layer, from which nothing is missing.
+/// The layer of the only report, which must be complete.
 fn complete<'a>(ended: &'a Ended, layer: &str) -> Result<&'a Layer, String> {
-    let told = ended.report()?.layer(layer)?;
-    if told.lost.is_some() || told.unfinished > 0 {
+    let reported = ended.report()?.layer(layer)?;
+    if reported.lost.is_some() || reported.unfinished > 0 {
         return Err(format!("something is missing at {layer}:\n{}", ended.text));
     }
-    Ok(told)
+    Ok(reported)
 }
 
 fn op(layer: &Layer, name: &str) -> Op {
@@ -84,12 +84,12 @@ fn percent_apart(a: u64, b: u64, percent: u64) -> bool {
     a.abs_diff(b) * 100 > a.max(b) * percent
 }
 
-/// What fio says of the reads or the writes of a job.
+/// fio's numbers for the reads or the writes of a job.
 #[derive(Debug, Default, Clone, Copy)]
 struct Told {
     calls: u64,
     bytes: u64,
-    /// From its call to its end, and from when it began to think of it.
+    /// From its call to its completion, and from when fio prepared it.
     completion_ns: u64,
     all_ns: u64,
 }
@@ -105,7 +105,7 @@ impl Told {
     }
 }
 
-/// A file on a disk that takes its time, for jobs of fio that the tool traces: what each of the two says.
+/// A file on a slow disk for jobs of fio that the tool traces, with the results of both.
 fn fio(guest: &Guest, layers: &str, jobs: &[&[&str]]) -> Result<(BTreeMap<&'static str, Told>, Ended), String> {
     const FILE: &str = "/mnt/slow/fio";
     const SIZE: usize = 1 << 20;
@@ -120,7 +120,7 @@ fn fio(guest: &Guest, layers: &str, jobs: &[&[&str]]) -> Result<(BTreeMap<&'stat
         "--invalidate=0",
         "--allow_file_create=0",
         "--overwrite=1",
-        // Its own clock has to find out first how fast it goes.
+        // Its clock must be calibrated first.
         "--clocksource=clock_gettime",
     ];
     let _disk = SlowDisk::new(guest, Duration::from_micros(500))?;
@@ -137,7 +137,7 @@ fn fio(guest: &Guest, layers: &str, jobs: &[&[&str]]) -> Result<(BTreeMap<&'stat
     let arguments = [&["-T", layers, "-d", NULL, "--"][..], &peers::words(&words)].concat();
     let ended = Tool::start(guest, &arguments)?.finish()?;
     let text = fs::read_to_string(SAID).map_err(|e| format!("{SAID}: {e}"))?;
-    // Notes come before it.
+    // Notes precede it.
     let json = text.find('{').map_or("", |start| &text[start..]);
     let said: Value = serde_json::from_str(json).map_err(|e| format!("{e} in {text}"))?;
     let said = said["jobs"].as_array().ok_or_else(|| format!("no jobs in {text}"))?;
@@ -145,24 +145,24 @@ fn fio(guest: &Guest, layers: &str, jobs: &[&[&str]]) -> Result<(BTreeMap<&'stat
         return Err(format!("{} jobs of {} in {text}", said.len(), jobs.len()));
     }
     let sum = |op: &str| {
-        let told = said.iter().map(|job| &job[op]).map(|told| {
+        let reported = said.iter().map(|job| &job[op]).map(|reported| {
             let total = |kind: &str| {
-                let mean = told[kind]["mean"].as_f64().unwrap_or(0.0);
-                (mean * told[kind]["N"].as_f64().unwrap_or(0.0)).round() as u64
+                let mean = reported[kind]["mean"].as_f64().unwrap_or(0.0);
+                (mean * reported[kind]["N"].as_f64().unwrap_or(0.0)).round() as u64
             };
             Told {
-                calls: told["total_ios"].as_u64().unwrap_or(0),
-                bytes: told["io_bytes"].as_u64().unwrap_or(0),
+                calls: reported["total_ios"].as_u64().unwrap_or(0),
+                bytes: reported["io_bytes"].as_u64().unwrap_or(0),
                 completion_ns: total("clat_ns"),
                 all_ns: total("lat_ns"),
             }
         });
-        told.fold(Told::default(), Told::plus)
+        reported.fold(Told::default(), Told::plus)
     };
     Ok((["read", "write"].map(|op| (op, sum(op))).into(), ended))
 }
 
-/// Of one process that waits for each of them, fio's time is around the system call's, and so on down to the disk.
+/// For a single process that waits for each, fio's time encloses the system call's, and so on down to the disk.
 fn fio_direct(guest: &Guest) -> Result<(), String> {
     let jobs: &[&[&str]] = &[&["--ioengine=psync", "--direct=1", "--rw=randrw"]];
     let (said, ended) = fio(guest, &[SYSCALL, VFS, EXT4, BLK].join(","), jobs)?;
@@ -173,7 +173,7 @@ fn fio_direct(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// Each way of asking for it is a read or a write at vfs and ext4, and fio's time is around it.
+/// Each I/O engine's operation is a read or a write at vfs and ext4, enclosed by fio's time.
 fn fio_engines(guest: &Guest) -> Result<(), String> {
     const JOBS: &[&[&str]] = &[
         &["--ioengine=psync", "--rw=randrw"],
@@ -189,28 +189,28 @@ fn fio_engines(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// As many and as much at each layer as fio says, each layer's time inside that of the one before, and the first inside
-/// fio's.
+/// Counts and bytes at each layer equal fio's, each layer's time is within that of the previous one, and the first
+/// within fio's.
 fn nested(said: &Told, mut around: u64, ops: &[(&str, &str)], ended: &Ended) -> Result<(), String> {
     for (layer, name) in ops {
-        let told = op(complete(ended, layer)?, name);
+        let reported = op(complete(ended, layer)?, name);
         let count = Count {
             calls: said.calls,
             bytes: said.bytes,
             errors: 0,
         };
-        if told.count != count || said.calls == 0 || told.total_ns > around {
+        if reported.count != count || said.calls == 0 || reported.total_ns > around {
             return Err(format!(
-                "{name} at {layer}: {told:?}, {around} ns around it; fio says {said:?}:\n{}",
+                "{name} at {layer}: {reported:?}, {around} ns around it; fio says {said:?}:\n{}",
                 ended.text
             ));
         }
-        around = told.total_ns;
+        around = reported.total_ns;
     }
     Ok(())
 }
 
-/// It stops the process before and after each call, outside of what is timed.
+/// strace stops the process before and after each call, outside the measured time.
 fn strace(guest: &Guest) -> Result<(), String> {
     const SAID: &str = "/tmp/strace";
     const SPEC: Spec = Spec {
@@ -235,7 +235,7 @@ fn strace(guest: &Guest) -> Result<(), String> {
     strace.finish(MINUTE)?.success()?;
     let ended = tool.finish()?;
     let text = fs::read_to_string(SAID).map_err(|e| format!("{SAID}: {e}"))?;
-    // `pread64 170 10 0.123456`, where errors are left out when there are none.
+    // `pread64 170 10 0.123456`, with the errors left out if there are none.
     let said: BTreeMap<&str, Vec<f64>> = text
         .lines()
         .filter_map(|line| {
@@ -245,15 +245,15 @@ fn strace(guest: &Guest) -> Result<(), String> {
             Some((name, numbers.filter(|numbers| numbers.len() > 1)?))
         })
         .collect();
-    let told = complete(&ended, SYSCALL)?;
-    for (name, op) in told.ops.iter().filter(|(_, op)| op.count.calls > 0) {
+    let reported = complete(&ended, SYSCALL)?;
+    for (name, op) in reported.ops.iter().filter(|(_, op)| op.count.calls > 0) {
         let said = said.get(name.as_str()).map(Vec::as_slice);
         let (calls, errors, seconds) = match said {
             Some(&[calls, seconds]) => (calls, 0.0, seconds),
             Some(&[calls, errors, seconds]) => (calls, errors, seconds),
             _ => return Err(format!("strace does not know {name}:\n{text}")),
         };
-        // It tells whole microseconds.
+        // Its resolution is a microsecond.
         let around = Duration::from_secs_f64(seconds) + Duration::from_micros(1);
         let counts = (op.count.calls as f64, op.count.errors as f64);
         if counts != (calls, errors) || Duration::from_nanos(op.total_ns) > around {
@@ -267,22 +267,22 @@ fn strace(guest: &Guest) -> Result<(), String> {
         .map_err(|e| format!("{e}\n{}", ended.text))
 }
 
-/// Reads of the first null disk, each after the other, while the tool and somebody else measure it.
+/// Reads of the first null disk, one after another, while the tool and another one measure.
 fn reads_beside(guest: &Guest, options: &[&str], reads: u32) -> Result<(Op, Reads, Ended), String> {
     let arguments = [&["-T", BLK, "-d", NULL][..], options].concat();
     let tool = Tool::start(guest, &arguments)?;
     read(NullDisks::FIRST, reads)?;
     tool.interrupt()?;
     let ended = tool.finish()?;
-    let told = op(complete(&ended, BLK)?, "read");
+    let reported = op(complete(&ended, BLK)?, "read");
     let own = match Reads::said()?[..] {
         [own] => own,
         ref other => return Err(format!("{other:?}")),
     };
-    if told.count.calls != u64::from(reads) {
+    if reported.count.calls != u64::from(reads) {
         return Err(format!("{reads} reads:\n{}", ended.text));
     }
-    Ok((told, own, ended))
+    Ok((reported, own, ended))
 }
 
 fn read(device: &str, reads: u32) -> Result<(), String> {
@@ -291,15 +291,15 @@ fn read(device: &str, reads: u32) -> Result<(), String> {
 }
 
 const READS: u32 = 200;
-/// Far from the edges of a histogram's rows, 2,048 and 4,096 us, so that two tools put a request into the same row.
+/// Far from the edges of a histogram's rows, 2,048 and 4,096 us, so that both tools put a request into the same row.
 const DELAY: Duration = Duration::from_millis(3);
 
-/// D2C is what we call device time. Q2C begins with the bio, a little before a request's start; btt calls it Q2Cdm, since it
-/// knows the device mapper by its usual major number, which here is null_blk's.
+/// D2C is our device time. Q2C begins with the bio, a little before a request's start; btt calls it Q2Cdm, since it
+/// takes null_blk's major number for that of the device mapper.
 fn blktrace(guest: &Guest) -> Result<(), String> {
     const FOLDER: &str = "/tmp/blktrace";
     let mut disks = NullDisks::slow(guest, DELAY, &[])?;
-    // It begins with the disks in the order in which they are named, and writes what it has when there is a kilobyte.
+    // Its output begins with the disks in the given order, and is written in blocks of a kilobyte.
     disks.add(&[])?;
     let _peers = Peers::new(guest)?;
     let _ = fs::remove_dir_all(FOLDER);
@@ -325,7 +325,7 @@ fn blktrace(guest: &Guest) -> Result<(), String> {
         written(0) + written(1) > 0
     })
     .map_err(|e| format!("{e}: {}{}", blktrace.stdout(), blktrace.stderr()))?;
-    let (told, _, ended) = reads_beside(guest, &["-Q"], READS)?;
+    let (reported, _, ended) = reads_beside(guest, &["-Q"], READS)?;
     blktrace.signal(Signal::SIGINT)?;
     let said = blktrace.finish(MINUTE)?.success()?;
     let binary = format!("{FOLDER}/all");
@@ -349,25 +349,25 @@ fn blktrace(guest: &Guest) -> Result<(), String> {
         (calls as u64, (average * calls * 1e9) as u64)
     };
     let (d2c, q2c) = (line("D2C"), line("Q2C"));
-    let queued = told.queued_ns.ok_or_else(|| format!("no queue:\n{}", ended.text))?;
-    let device = told.total_ns - queued;
+    let queued = reported.queued_ns.ok_or_else(|| format!("no queue:\n{}", ended.text))?;
+    let device = reported.total_ns - queued;
     let wrong = (d2c.0, q2c.0) != (READS.into(), READS.into())
         || percent_apart(device, d2c.1, 5)
-        || told.total_ns > q2c.1 + q2c.1 / 20
-        || device > told.total_ns;
+        || reported.total_ns > q2c.1 + q2c.1 / 20
+        || device > reported.total_ns;
     if wrong {
         return Err(format!(
-            "{told:?}, btt: D2C {d2c:?}, Q2C {q2c:?}\n{text}\n{}{}",
+            "{reported:?}, btt: D2C {d2c:?}, Q2C {q2c:?}\n{text}\n{}{}",
             said.stdout, said.stderr
         ));
     }
     Ok(())
 }
 
-/// The kernel itself can add up the time between two events.
+/// The kernel itself can sum up the time between two events.
 fn histograms(guest: &Guest) -> Result<(), String> {
     const TRACING: &str = "/sys/kernel/tracing";
-    /// Dropping it takes back what was written, the last first.
+    /// Dropping it undoes what was written, in reverse order.
     struct Written(Vec<(String, String)>);
     impl Written {
         fn write(&mut self, file: &str, line: &str) -> Result<(), String> {
@@ -403,7 +403,7 @@ fn histograms(guest: &Guest) -> Result<(), String> {
                onmatch(block.block_rq_issue).request(dev,$time)";
     triggers.write("events/block/block_rq_complete/trigger", end)?;
     triggers.write("events/synthetic/request/trigger", "hist:keys=disk:vals=time")?;
-    let (told, own, _) = reads_beside(guest, &[], READS)?;
+    let (reported, own, _) = reads_beside(guest, &[], READS)?;
     let file = format!("{TRACING}/events/synthetic/request/hist");
     let text = fs::read_to_string(&file).map_err(|e| format!("{file}: {e}"))?;
     // `{ disk:  264241152 } hitcount:        200  time:     412345`
@@ -416,15 +416,15 @@ fn histograms(guest: &Guest) -> Result<(), String> {
         rest.split_whitespace().next()?.parse::<u64>().ok()
     };
     let (calls, micros) = (after("hitcount:").unwrap_or(0), after(" time:").unwrap_or(0));
-    if calls != u64::from(READS) || percent_apart(told.total_ns, micros * 1000, 5) {
+    if calls != u64::from(READS) || percent_apart(reported.total_ns, micros * 1000, 5) {
         return Err(format!(
-            "{told:?}, the process waited for {own:?}, the kernel says:\n{text}"
+            "{reported:?}, the process waited for {own:?}, the kernel says:\n{text}"
         ));
     }
     Ok(())
 }
 
-/// Rows of a histogram as libbpf-tools print them: from where each counts, and how many are in it.
+/// Rows of a histogram as printed by libbpf-tools: the lower edge of each, and its count.
 fn rows(text: &str) -> BTreeMap<u64, u64> {
     let row = |line: &str| {
         let (from, rest) = line.split_once("->")?;
@@ -434,18 +434,18 @@ fn rows(text: &str) -> BTreeMap<u64, u64> {
     text.lines().filter_map(row).collect()
 }
 
-/// Its events are ours, and so are its rows, but for requests at their edges.
+/// Its events are the same, and so are its rows, except for requests at their edges.
 fn biolatency(guest: &Guest) -> Result<(), String> {
     let _disk = NullDisks::slow(guest, DELAY, &[])?;
     let _peers = Peers::new(guest)?;
     let peer = measuring(&["biolatency-libbpf", "-d", NULL])?;
-    let (told, _, ended) = reads_beside(guest, &["-u"], READS)?;
+    let (reported, _, ended) = reads_beside(guest, &["-u"], READS)?;
     let text = interrupted(peer)?;
     let said = rows(&text);
     let calls: u64 = said.values().sum();
     let elsewhere: u64 = said
         .iter()
-        .map(|(row, count)| count.abs_diff(told.rows.get(row).copied().unwrap_or(0)))
+        .map(|(row, count)| count.abs_diff(reported.rows.get(row).copied().unwrap_or(0)))
         .sum();
     if calls != u64::from(READS) || elsewhere * 20 > calls {
         return Err(format!("{}\nbiolatency:\n{text}", ended.text));
@@ -453,8 +453,9 @@ fn biolatency(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// It hooks by fentry, which loses calls where tasks are preempted inside the kernel: while one of them is preempted in
-/// its program, the program is skipped for all others of the CPU. It does not say so. Elsewhere it sees what we see.
+/// It uses fentry, which loses calls where tasks are preempted inside the kernel: while one of them is preempted in its
+/// program, the program is skipped for all others on the CPU. It does not report that. Elsewhere it sees what the tool
+/// sees.
 fn ext4dist(guest: &Guest) -> Result<(), String> {
     const SPEC: Spec = Spec {
         set: "cached",

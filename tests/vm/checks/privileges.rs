@@ -1,5 +1,4 @@
-//! A user whose copy of the tool has the capabilities that docs/permissions.md names measures as root does, and is told which one is
-//! missing.
+//! With the capabilities listed in docs/permissions.md, a user measures as root does, and an error names a missing one.
 
 use super::exact::{Traced, trace_by};
 use super::fallback::Sysctl;
@@ -17,8 +16,8 @@ pub const CHECKS: &[Check] = &[
     Check::new("privileges: the capability that is missing is named", one_less).when(differs),
 ];
 
-/// Without and with tasks that are preempted inside the kernel, or ext4 as a module; and the oldest kernel, which has a limit of its
-/// own.
+/// Kernels without and with tasks that are preempted inside the kernel, or ext4 as a module; and the oldest kernel,
+/// with its memory limit.
 fn differs(guest: &Guest) -> bool {
     let wanted = matches!(
         (guest.kernel.as_str(), guest.variant.as_str()),
@@ -46,12 +45,13 @@ const CAPABILITIES: [(&str, u32); 6] = [
     ("cap_bpf", 39),
 ];
 
-/// Whether the first of the page's lines is not enough: tasks are preempted inside the kernel, or ext4 is a module.
+/// Whether the first of the page's command lines is not enough: tasks are preempted inside the kernel, or ext4 is a
+/// module.
 fn wants_all(guest: &Guest) -> bool {
     guest.preemptible() || guest.kernel.ends_with("-full")
 }
 
-/// Those that the page has for this kernel.
+/// The capabilities that the page lists for this kernel.
 fn documented(guest: &Guest) -> Result<Vec<&'static str>, String> {
     let mut lines = PERMISSIONS.lines().filter_map(|line| line.strip_prefix("setcap "));
     let line = lines.nth(usize::from(wants_all(guest)));
@@ -62,7 +62,7 @@ fn documented(guest: &Guest) -> Result<Vec<&'static str>, String> {
         .collect())
 }
 
-/// Debian's settings, while it is kept.
+/// Debian's settings, while this exists.
 fn strict() -> Result<[Sysctl; 3], String> {
     Ok([
         Sysctl::set("kernel/perf_event_paranoid", "3")?,
@@ -71,11 +71,11 @@ fn strict() -> Result<[Sysctl; 3], String> {
     ])
 }
 
-/// What the user runs: a copy that has these capabilities, as `setcap NAMES=ep` gives them.
+/// The user's copy of the tool with these capabilities, as set by `setcap NAMES=ep`.
 fn tool(guest: &Guest, names: &[&str]) -> Result<Command, String> {
     fs::create_dir_all(FOLDER).map_err(|e| format!("{FOLDER}: {e}"))?;
     fs::set_permissions(FOLDER, fs::Permissions::from_mode(0o777)).map_err(|e| format!("{FOLDER}: {e}"))?;
-    // Of a run before, its helper may not have ended yet: then the file is in use.
+    // The helper of an earlier run may still be using the file.
     let _ = fs::remove_file(TOOL);
     fs::copy(guest.tool().ok_or("there is no tool")?, TOOL).map_err(|e| format!("{TOOL}: {e}"))?;
     let mut permitted = 0_u64;
@@ -87,7 +87,7 @@ fn tool(guest: &Guest, names: &[&str]) -> Result<Command, String> {
     let words = [0x0200_0001, permitted as u32, 0, (permitted >> 32) as u32, 0];
     let bytes: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
     let path = CString::new(TOOL).map_err(|e| e.to_string())?;
-    // SAFETY: names end with a zero, and the value has the length that is told.
+    // SAFETY: names are terminated, and the value has the given length.
     let set = unsafe {
         libc::setxattr(
             path.as_ptr(),
@@ -106,7 +106,7 @@ fn tool(guest: &Guest, names: &[&str]) -> Result<Command, String> {
 }
 
 fn reads() -> Result<[String; 5], String> {
-    // What root has left cannot be written by the user.
+    // The user cannot write root's files.
     let _ = Reads::said();
     fs::write(FILE, [1; BLOCK]).map_err(|e| format!("{FILE}: {e}"))?;
     Ok(["/init", "target", "cached", FILE, &READS.to_string()].map(Into::into))
@@ -128,7 +128,7 @@ fn enough(guest: &Guest) -> Result<(), String> {
     let ext4 = ["-T", "ext4", "-S", "--"].into_iter();
     let arguments: Vec<&str> = ext4.chain(reads.iter().map(String::as_str)).collect();
     is_exact(&trace_by(&mut tool(guest, &names)?, REPORT, &arguments)?)?;
-    // The whole stack needs every kind of hook that there is.
+    // The whole stack needs every kind of hook.
     let arguments: Vec<&str> = ["--"].into_iter().chain(reads.iter().map(String::as_str)).collect();
     let traced = trace_by(&mut tool(guest, &names)?, REPORT, &arguments)?;
     let is_whole = traced.lines("LOST ").is_empty() && traced.lines("lost 0").len() == 1;
@@ -139,7 +139,7 @@ fn enough(guest: &Guest) -> Result<(), String> {
     }
 }
 
-/// What the kernel cannot do without is an error; what makes the choice of hooks worse is in a note after the banner.
+/// Missing what the kernel requires is an error; what worsens the choice of hooks is in a note after the banner.
 fn one_less(guest: &Guest) -> Result<(), String> {
     let _strict = strict()?;
     let names = documented(guest)?;
@@ -147,7 +147,7 @@ fn one_less(guest: &Guest) -> Result<(), String> {
         ("6.1-full", _) => &["cap_sys_admin"],
         ("5.10", _) => &["cap_bpf", "cap_perfmon", "cap_sys_resource"],
         (_, false) => &["cap_bpf", "cap_perfmon", "cap_dac_read_search"],
-        // The privilege of everything stands for the first two.
+        // CAP_SYS_ADMIN includes the first two.
         (_, true) => &["cap_sys_admin", "cap_dac_override"],
     };
     let reads = reads()?;
@@ -161,12 +161,12 @@ fn one_less(guest: &Guest) -> Result<(), String> {
         let output = run(tool.args(["-T", "ext4", "-S", "-o", REPORT, "--"]).args(&reads), MINUTE)?;
         let report = fs::read_to_string(REPORT).unwrap_or_default();
         let name = missing.to_uppercase();
-        let told = match output.status.code() {
+        let reported = match output.status.code() {
             Some(0) => output.stderr.split_whitespace().any(|word| word.contains(&name)),
             Some(125) => output.stderr.lines().count() == 1 && output.stderr.contains(&name),
             _ => false,
         };
-        if !told {
+        if !reported {
             return Err(format!("without {missing}: {output:?}\n{report}"));
         }
     }

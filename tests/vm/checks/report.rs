@@ -1,4 +1,4 @@
-//! The tool, run by a check, and what it reports, taken out of its text.
+//! Runs the tool, and parses its text report.
 
 use crate::guest::{Guest, Running, wait_for};
 use crate::workload::{Calls, Count, DEVICE, OTHER, PIPE, SOCKET};
@@ -9,40 +9,40 @@ use std::fmt::Write as _;
 use std::process::Command;
 use std::time::Duration;
 
-/// How long the tool may take to begin. All layers are a million instructions for the verifier to read, which a busy machine takes
-/// minutes to emulate.
+/// How long the tool may take to begin. All layers are a million instructions for the verifier, which takes minutes to
+/// emulate on a busy machine.
 const BEGIN_BOUND: Duration = Duration::from_secs(400);
-/// And to end after it was told so: a hundred probes take seconds to detach.
+/// How long it may take to end after its signal: a hundred probes take seconds to detach.
 const END_BOUND: Duration = Duration::from_secs(120);
-/// Lines of its standard error that a failure shows.
+/// How many lines of its standard error are shown for a failure.
 const SHOWN: usize = 25;
-/// Where it writes its reports. Each check runs by itself.
+/// The file for its reports. Each check runs by itself.
 pub const FILE: &str = "/tmp/report";
 
-/// The tool, measuring. Dropping it kills it.
+/// The running tool. Dropping it kills it.
 pub struct Tool {
     running: Running,
-    /// The layer that was asked for when it is one: its report does not name it.
+    /// The selected layer if there is one: its report does not name it.
     only_layer: String,
 }
 
-/// What it has left when it ended.
+/// The output of a tool that has ended.
 #[derive(Debug)]
 pub struct Ended {
     pub reports: Vec<Report>,
-    /// As it was written.
+    /// The original text.
     pub text: String,
 }
 
 impl Tool {
-    /// Starts it and waits until it measures. Reports go to a file, totals to the last digit.
+    /// Starts it and waits until it measures. Reports go to a file, with exact totals.
     pub fn start(guest: &Guest, arguments: &[&str]) -> Result<Self, String> {
         Self::start_by(Command::new(guest.tool().ok_or("there is no tool")?), arguments)
     }
 
-    /// The same of a command that becomes the tool.
+    /// The same for a command that executes the tool.
     pub fn start_by(mut command: Command, arguments: &[&str]) -> Result<Self, String> {
-        // Nothing of the check before must be taken for this one's.
+        // Removes the file of an earlier check.
         let _ = std::fs::remove_file(FILE);
         let running = Running::start(command.args(["--verbose", "-o", FILE]).args(arguments))?;
         let mut over = false;
@@ -51,7 +51,7 @@ impl Tool {
             over || running.stderr().lines().any(|line| line.starts_with("Tracing "))
         });
         match begun {
-            // With a command that is short, it may have begun and ended since we looked.
+            // With a short command, it may have begun and ended since the last check.
             Ok(()) if over && !arguments.contains(&"--") => {
                 let output = running.finish(END_BOUND)?;
                 let last = last_lines(&output.stderr);
@@ -65,12 +65,12 @@ impl Tool {
         }
     }
 
-    /// Tells it to stop, as Ctrl-C does.
+    /// Sends SIGINT, as Ctrl-C does.
     pub fn interrupt(&self) -> Result<(), String> {
         self.running.signal(Signal::SIGINT)
     }
 
-    /// What it has written to stderr so far.
+    /// Its stderr so far.
     pub fn said(&self) -> String {
         self.running.stderr()
     }
@@ -83,13 +83,13 @@ impl Tool {
         Ok(Ended { reports, text })
     }
 
-    /// The same, and the reports as they were written.
+    /// The same, with the original text of the reports.
     pub fn written(self) -> Result<String, String> {
         self.end()?;
         std::fs::read_to_string(FILE).map_err(|e| format!("{FILE}: {e}"))
     }
 
-    /// Waits for its end, which must be a success, and leaves its reports where they are.
+    /// Waits for its end, which must be a success, and leaves its reports in the file.
     pub fn end(self) -> Result<(), String> {
         let output = self.running.finish(END_BOUND)?;
         if output.status.success() {
@@ -108,7 +108,7 @@ fn only_layer(arguments: &[&str]) -> String {
 }
 
 impl Ended {
-    /// The report of a run that makes one.
+    /// The report of a run with a single one.
     pub fn report(&self) -> Result<&Report, String> {
         match self.reports.as_slice() {
             [report] => Ok(report),
@@ -137,39 +137,39 @@ pub struct Layer {
     pub name: String,
     pub ops: BTreeMap<String, Op>,
     pub hooks: Vec<String>,
-    /// By kind, as JSON reports name it.
+    /// By kind, with the names of JSON reports.
     pub excluded: BTreeMap<String, u64>,
     /// Calls under way at the end.
     pub unfinished: u64,
-    /// All that stands behind `LOST`, and its number.
+    /// The text after `LOST`, and its number.
     pub lost: Option<(u64, String)>,
     pub not_measured: Vec<String>,
     pub warnings: Vec<String>,
-    /// At blk: what stands behind `diskstats`, such as `agrees: 3 reads, 1 write`.
+    /// At blk: the text after `diskstats`, such as `agrees: 3 reads, 1 write`.
     pub diskstats: Option<String>,
-    /// Requests of kernel threads, which were left out.
+    /// Requests of kernel threads, which were not counted.
     pub of_kernel_threads: Option<u64>,
     pub not_attributed: Option<String>,
     pub not_timed: Option<String>,
-    /// Requests whose ends are not seen, by op.
+    /// Requests whose completion is not seen, by op.
     pub submitted_alone: Option<String>,
 }
 
 #[derive(Debug, Default, Clone)]
 pub struct Op {
     pub count: Count,
-    /// How often each error was answered.
+    /// The count of each error.
     pub errors: BTreeMap<String, u64>,
-    /// At blk, where it was asked for and is known.
+    /// At blk, if it is measured and known.
     pub queued_ns: Option<u64>,
     pub total_ns: u64,
     pub min_ns: u64,
     pub max_ns: u64,
-    /// The histogram's rows: from where each one counts, in the unit asked for, and how many are in it.
+    /// The histogram's rows: the lower edge of each in the chosen unit, and its count.
     pub rows: BTreeMap<u64, u64>,
 }
 
-/// Lines that the tool folds when they are longer than the screen is wide.
+/// Lines that the tool wraps if they are longer than the screen.
 const FOLDED: [&str; 13] = [
     "exact: ",
     "hook: ",
@@ -186,7 +186,7 @@ const FOLDED: [&str; 13] = [
     "queue time from: ",
 ];
 
-/// Every report of a run. An error when a report contradicts itself, too.
+/// Every report of a run. A report that contradicts itself is an error.
 fn parse(text: &str, only_layer: &str) -> Result<Vec<Report>, String> {
     let mut reports: Vec<Report> = Vec::new();
     let mut histogram = String::new();
@@ -204,7 +204,7 @@ fn parse(text: &str, only_layer: &str) -> Result<Vec<Report>, String> {
             .ok_or_else(|| format!("no heading before {line:?}"))?
             .layers;
         if let Some(name) = line.strip_prefix("layer = ") {
-            // The one that the heading began is this one.
+            // The report that the heading began is this one.
             layers.retain(|layer| !layer.name.is_empty());
             layers.push(Layer {
                 name: name.into(),
@@ -244,7 +244,7 @@ fn parse(text: &str, only_layer: &str) -> Result<Vec<Report>, String> {
     Ok(reports)
 }
 
-/// `     65536 -> 131071     : 1532     |****` from where it counts, to where, and what stands behind.
+/// `     65536 -> 131071     : 1532     |****`: the edges, and the rest.
 fn row_of(line: &str) -> Option<(&str, (&str, &str))> {
     let (from, rest) = line.split_once(" -> ")?;
     Some((from, rest.split_once(" : ")?))
@@ -257,7 +257,7 @@ fn is_heading(line: &str) -> bool {
     start == b"00:00:00  "
 }
 
-/// Lines as they were before the tool folded them.
+/// Joins the lines that the tool wrapped.
 pub fn unfold(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for line in text.lines() {
@@ -337,9 +337,9 @@ fn excluded(line: &str) -> Result<BTreeMap<String, u64>, String> {
         ("character device", DEVICE),
         ("eventfd", OTHER),
     ];
-    let wrong = || format!("{line:?} tells of no kinds");
-    let told = line.strip_suffix(" (--all-files)").ok_or_else(wrong)?;
-    let (all, parts) = told.split_once(": ").unwrap_or((told, told));
+    let wrong = || format!("{line:?} has no kinds");
+    let reported = line.strip_suffix(" (--all-files)").ok_or_else(wrong)?;
+    let (all, parts) = reported.split_once(": ").unwrap_or((reported, reported));
     let mut kinds = BTreeMap::new();
     for part in parts.split(", ") {
         let (calls, on) = part.split_once(" on ").ok_or_else(wrong)?;
@@ -375,7 +375,7 @@ impl Report {
             let ops = layer
                 .ops
                 .iter()
-                .map(|(op, told)| ((layer.name.clone(), op.clone()), told.count.clone()));
+                .map(|(op, reported)| ((layer.name.clone(), op.clone()), reported.count.clone()));
             calls.ops.extend(ops);
             let kinds = layer.excluded.iter();
             let kinds = kinds.map(|(kind, &excluded)| ((layer.name.clone(), kind.clone()), excluded));
@@ -384,25 +384,25 @@ impl Report {
         calls
     }
 
-    /// Whether its layers saw the truth, all of it and nothing else, and say that nothing is missing.
+    /// Whether the layers report exactly the truth, and nothing as missing.
     pub fn is_exactly(&self, truth: &Calls) -> Result<(), String> {
-        let told = self.calls();
+        let reported = self.calls();
         let mut wrong = String::new();
         for layer in &self.layers {
             let name = &layer.name;
-            let ops: BTreeSet<&(String, String)> = told.ops.keys().chain(truth.ops.keys()).collect();
+            let ops: BTreeSet<&(String, String)> = reported.ops.keys().chain(truth.ops.keys()).collect();
             for op in ops.into_iter().filter(|(layer, _)| layer == name) {
-                let [told, is] = [&told, truth].map(|calls| calls.ops.get(op).cloned().unwrap_or_default());
-                if told != is {
-                    let _ = writeln!(wrong, "{name} {}: told {told:?}, is {is:?}", op.1);
+                let [reported, is] = [&reported, truth].map(|calls| calls.ops.get(op).cloned().unwrap_or_default());
+                if reported != is {
+                    let _ = writeln!(wrong, "{name} {}: reported {reported:?}, is {is:?}", op.1);
                 }
             }
-            let [told, is] = [&told, truth].map(|calls| {
+            let [reported, is] = [&reported, truth].map(|calls| {
                 let excluded = calls.excluded.iter().filter(|((layer, _), _)| layer == name);
                 excluded.collect::<BTreeMap<_, _>>()
             });
-            if told != is {
-                let _ = writeln!(wrong, "{name}: told {told:?} excluded, is {is:?}");
+            if reported != is {
+                let _ = writeln!(wrong, "{name}: reported {reported:?} excluded, is {is:?}");
             }
             if let Some((_, lost)) = &layer.lost {
                 let _ = writeln!(wrong, "{name}: LOST {lost}");
@@ -424,13 +424,13 @@ impl Layer {
         self.diskstats.as_deref().is_some_and(|line| line.starts_with(start))
     }
 
-    /// Writes that were never issued, in what it says of diskstats: `24` in `(24 of them never issued)`.
+    /// Writes that were never issued, from the line about diskstats: `24` in `(24 of them never issued)`.
     pub fn never_issued(&self) -> u64 {
         let forms = [" of them never issued", " writes never issued", " write never issued"];
         forms.iter().map(|words| self.in_diskstats(words)).sum()
     }
 
-    /// The number before these words in what it says of diskstats: `7` in `; 7 in flight at start`.
+    /// The number before these words in the line about diskstats: `7` in `; 7 in flight at start`.
     pub fn in_diskstats(&self, words: &str) -> u64 {
         let before = self
             .diskstats

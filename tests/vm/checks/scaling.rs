@@ -1,4 +1,4 @@
-//! What a call costs does not grow with the threads that make them, the CPUs that they are made on, or the ops that are measured.
+//! The cost of a call does not grow with the number of threads, CPUs, or measured ops.
 
 use super::costs::{MINUTE, cached, end, tell, tool};
 use crate::guest::{Check, Guest, ours, wait_for};
@@ -19,28 +19,27 @@ pub const CHECKS: &[Check] = &[
 
 const CROWDS: [usize; 4] = [1, 10, 100, 1_000];
 const CPUS: [usize; 4] = [1, 2, 4, 8];
-/// By how much what is added may be more to each of many threads, in percent of what it is to one; on each of many CPUs; and with
-/// many ops.
+/// The maximum increase of the added cost, in percent, with many threads, with many CPUs, and with many ops.
 const MARGIN: f64 = 10.0;
-/// Of each thread's batches the cheapest one counts. The first ones find what belongs to it for the first time.
+/// The cheapest of each thread's batches counts. The first ones look up the thread's data for the first time.
 const BATCHES: usize = 10;
 const BATCH: usize = 50;
-/// Reads of each CPU in a round, so many that what a round takes by itself is nothing beside them.
+/// Reads of each CPU in a round, enough to make the round's own cost negligible.
 const AT_ONCE: usize = 2_000;
 const ROUNDS: usize = 5;
 
-/// What belongs to a thread is found in one step, however many there are.
+/// A thread's data is found in one step, however many threads there are.
 fn by_threads(guest: &Guest) -> Result<(), String> {
     each(guest, &CROWDS, "threads", per_call)
 }
 
-/// Nothing is waited for that another CPU holds. A guest's CPUs take turns, and all instructions are on its one clock: from the first
-/// one's start to the last one's end, there are those of all.
+/// No CPU waits for another one. A guest's CPUs take turns, and all instructions are on its single clock: from the
+/// start of the first one to the end of the last one, it has those of all.
 fn by_cpus(guest: &Guest) -> Result<(), String> {
     each(guest, &CPUS, "CPUs", per_call_at_once)
 }
 
-/// The ops of another layer are not in the way.
+/// The ops of another layer do not add to the cost.
 fn by_ops(guest: &Guest) -> Result<(), String> {
     let without = per_call(1)?;
     let mut added = Vec::new();
@@ -52,7 +51,7 @@ fn by_ops(guest: &Guest) -> Result<(), String> {
     grows_not(&added)
 }
 
-/// What is measured while the tool does, and is gone.
+/// Measures while the tool runs and after it has ended.
 fn measuring<T>(guest: &Guest, layers: &str, measure: impl Fn() -> Result<T, String>) -> Result<T, String> {
     let own = std::process::id().to_string();
     let running = tool(guest, &["-T", layers, "--probe", "fentry", "-p", &own])?;
@@ -62,7 +61,7 @@ fn measuring<T>(guest: &Guest, layers: &str, measure: impl Fn() -> Result<T, Str
     Ok(measured)
 }
 
-/// What is added to a call, by each number of threads or CPUs.
+/// The instructions added to a call, for each number of threads or CPUs.
 fn each(guest: &Guest, numbers: &[usize], of: &str, per_call: fn(usize) -> Result<f64, String>) -> Result<(), String> {
     let all = || -> Result<Vec<f64>, String> { numbers.iter().map(|&number| per_call(number)).collect() };
     let without = all()?;
@@ -82,7 +81,7 @@ fn grows_not(added: &[f64]) -> Result<(), String> {
     }
 }
 
-/// What a call takes while each of so many CPUs makes them, in the cheapest of some rounds.
+/// The cost of a call while each of this many CPUs makes them, in the cheapest of several rounds.
 fn per_call_at_once(cpus: usize) -> Result<f64, String> {
     let all_are_there = Barrier::new(cpus);
     let rounds: Result<Vec<[Span; ROUNDS]>, String> = std::thread::scope(|scope| {
@@ -101,14 +100,15 @@ fn per_call_at_once(cpus: usize) -> Result<f64, String> {
         let last = rounds.iter().map(|of_cpu| of_cpu[round].end).max();
         first.zip(last).map(|(first, last)| last - first)
     };
-    let least = (0..ROUNDS).filter_map(took).min().ok_or("nobody has read")?;
+    let least = (0..ROUNDS).filter_map(took).min().ok_or("no thread has read")?;
     Ok(least.as_nanos() as f64 / (cpus * AT_ONCE) as f64)
 }
 
 /// From before a CPU's first read of a round to after its last one.
 type Span = Range<Instant>;
 
-/// Reads on this CPU, in each round as often. It keeps to the rounds whatever fails, or nobody would get out of them.
+/// Reads on this CPU, the same number in each round. Rounds are kept up even after a failure, so that no thread waits
+/// for ever.
 fn read_on(cpu: usize, all_are_there: &Barrier) -> Result<[Span; ROUNDS], String> {
     let mut done = cached();
     let mut on = CpuSet::new();
@@ -127,7 +127,7 @@ fn read_on(cpu: usize, all_are_there: &Barrier) -> Result<[Span; ROUNDS], String
     done.map(|_| spans)
 }
 
-/// What a call takes each of so many threads that make them by turns: the mean of what was the least for each.
+/// The cost of a call for each of this many threads that take turns: the mean of the minimum of each.
 fn per_call(threads: usize) -> Result<f64, String> {
     let all_are_there = Barrier::new(threads);
     let least: Result<Vec<Duration>, String> = std::thread::scope(|scope| {
@@ -141,7 +141,7 @@ fn per_call(threads: usize) -> Result<f64, String> {
     Ok(sum.as_nanos() as f64 / (threads * BATCH) as f64)
 }
 
-/// The shortest of a thread's batches, which nothing has interrupted. All threads live until the last one has read.
+/// The shortest of a thread's batches, which was not interrupted. All threads exist until the last one has read.
 fn read(all_are_there: &Barrier) -> Result<Duration, String> {
     let mut least = cached().map(|read| (read, Duration::MAX));
     all_are_there.wait();

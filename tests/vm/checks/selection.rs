@@ -1,9 +1,9 @@
-//! Where each check runs when nothing else is asked for. All of them on every kernel take hours; `--every` does that, and so does
-//! a check that is asked for by name.
+//! Where each check runs by default. Running all of them on every kernel takes hours; `--every` does that, and so does
+//! a check selected by name.
 //!
-//! What every kernel can break by itself (its functions, its hooks, its layouts) runs on all of them. All else runs where it says
-//! most: by kprobes on the oldest kernel, which is also the quickest one in a guest, by the newest hooks on the newest kernel,
-//! and in between by what only those kernels have.
+//! Checks of what differs between kernels (functions, hooks, layouts) run on all of them. Others run where they are
+//! most likely to fail: with kprobes on the oldest kernel, which is also the fastest in a guest, with the newest hooks
+//! on the newest kernel, and in between with what only those kernels have.
 
 const ALL: &[&str] = &[
     "5.10",
@@ -27,10 +27,10 @@ const BY_PREEMPTION: &[&str] = &[
 ];
 const ENDS: &[&str] = &["5.10", "7"];
 
-/// The beginning of checks' names, and the configurations that run them.
+/// Beginnings of checks' names, and the configurations that run them.
 type Line = (&'static str, &'static [&'static str]);
 
-/// The longest beginning that fits decides.
+/// The longest matching beginning decides.
 #[rustfmt::skip]
 const SELECTION: &[Line] = &[
     ("guest: ", ALL),
@@ -44,7 +44,7 @@ const SELECTION: &[Line] = &[
     ("counts: -p, tracepoint", ENDS),
     ("counts: -p, raw-tracepoint", &["5.10"]),
     ("counts: splice", ENDS),
-    // What a report is made of is no matter of the kernel's.
+    // The contents of a report do not depend on the kernel.
     ("snapshots: ", ENDS),
     ("snapshots: every golden scene", &["5.10", "6.1", "7"]),
     ("asynchronous: ", &["6.1"]),
@@ -60,7 +60,7 @@ const SELECTION: &[Line] = &[
     ("asynchronous: direct reads through overlayfs, -p", &["6.1", "7"]),
     ("filesystems: ", &["5.10"]),
     ("filesystems: btrfs", &["7"]),
-    ("filesystems: ext4 and xfs are told apart", &["6.1-full", "7 preempt=full"]),
+    ("filesystems: ext4 and xfs are distinguished", &["6.1-full", "7 preempt=full"]),
     ("filesystems: f2fs", &["6.1-full"]),
     ("filters: ", &["6.1"]),
     ("dimensions: ", &["5.10"]),
@@ -70,7 +70,7 @@ const SELECTION: &[Line] = &[
     ("json: ", &["6.1"]),
     ("traps: ", BY_PREEMPTION),
     ("traps: 64 threads asleep beside the detaching of the last run, auto", &["5.10", "6.1"]),
-    ("loss: another tool goes from the same functions", &["5.10", "6.1"]),
+    ("loss: another tool is detached from the same functions", &["5.10", "6.1"]),
     ("loss: a table of starts that is too small", &["5.10", "6.12", "7 preempt=full"]),
     ("loss: fentry where tasks are preempted", &["6.1 preempt=full", "7"]),
     ("loss: fsession where tasks are preempted", &["7", "7 preempt=full"]),
@@ -95,7 +95,7 @@ const SELECTION: &[Line] = &[
     ("block: 8 processes on two disks at once", ENDS),
     ("block: direct reads of a file, with the layers above", ENDS),
     ("block: -p", ENDS),
-    ("block: requests under way at the start are told apart", ENDS),
+    ("block: requests under way at the start are counted separately", ENDS),
     ("block: errors have their names, kprobe", &["5.10"]),
     ("block: requests that wait at the start are counted once", &["6.12"]),
     ("neighbours: ", &["7"]),
@@ -123,7 +123,7 @@ const SELECTION: &[Line] = &[
     ("budget: ", &["6.1", "7"]),
     ("budget: the costliest layer of two, kprobe", &["5.10"]),
     ("fallback: ", &["6.1"]),
-    ("fallback: ext4 reads, told by the kernel's symbols", &["5.10", "6.1", "6.1-full"]),
+    ("fallback: ext4 reads, recognised by the kernel's symbols", &["5.10", "6.1", "6.1-full"]),
     ("fallback: counters of more CPUs than one value has room for", &["5.10 possible_cpus=64"]),
     ("fallback: other candidates count, or it says that none does", ENDS),
     ("cleanup: many runs leave nothing", ENDS),
@@ -132,27 +132,27 @@ const SELECTION: &[Line] = &[
     ("cleanup: SIGKILL, kprobe", &["6.12"]),
     ("cleanup: SIGKILL, kprobe-event", &["5.10"]),
     ("cleanup: SIGKILL of the keeper of events, too", &["5.10"]),
-    ("cleanup: what detaches holds all functions", &["7"]),
-    ("cleanup: a run starts as fast beside the end of another one", &["6.1", "6.1-rt"]),
+    ("cleanup: the detaching process holds all functions", &["7"]),
+    ("cleanup: a run starts as fast while another one is detached", &["6.1", "6.1-rt"]),
     ("errors: ", &["6.1"]),
-    ("errors: a probe that this kernel does not have", ENDS),
+    ("errors: a hook that this kernel lacks", ENDS),
     ("privileges: ", ENDS),
     ("container: ", &["6.1"]),
     ("container: without debugfs and tracefs it says so", &["6.12"]),
     ("docs: ", &["6.12"]),
 ];
 
-/// Whether the check is one of those that this configuration runs when nothing else is asked for.
+/// Whether this configuration runs the check by default.
 pub fn is_selected(check: &str, configuration: &str) -> bool {
     places_of(check).contains(&configuration)
 }
 
-/// Where a check is one of those that run; nowhere when the table has forgotten it.
+/// The configurations in which a check runs; none if the table lacks it.
 pub fn places_of(check: &str) -> &'static [&'static str] {
     deciding(check).map_or(&[], |(_, places)| places)
 }
 
-/// Lines of the table that decide about none of these checks, or name none of these configurations.
+/// Lines of the table that match no check, or name no configuration.
 pub fn mistakes(checks: &[&str], configurations: &[String]) -> Vec<String> {
     let mut wrong = Vec::new();
     for line in SELECTION {
@@ -163,7 +163,7 @@ pub fn mistakes(checks: &[&str], configurations: &[String]) -> Vec<String> {
         let strangers = places
             .iter()
             .filter(|place| !configurations.iter().any(|name| name == *place));
-        wrong.extend(strangers.map(|place| format!("{beginning:?}: there is no configuration {place:?}")));
+        wrong.extend(strangers.map(|name| format!("{beginning:?}: there is no configuration {name:?}")));
     }
     wrong
 }

@@ -1,4 +1,4 @@
-//! Calls that are told one by one, and the calls of one file.
+//! Slow calls printed one by one, and the calls on one file.
 
 use super::hard::Mounted;
 use super::report::{FILE as REPORT, Tool};
@@ -13,7 +13,7 @@ use std::fs;
 use std::time::Duration;
 
 pub const CHECKS: &[Check] = &[
-    Check::new("slow: each call is told with where its time was, or counted", told)
+    Check::new("slow: each call is printed with its rows, or counted", reported)
         .when(|guest| guest.tool().is_some())
         .timed(),
     Check::new("slow: one file's calls, whatever its name", one_file).when(|guest| guest.tool().is_some()),
@@ -25,10 +25,10 @@ pub const WITH_PEERS: &[Check] = &[
 ];
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// As long as each request of the slow disk takes.
+/// The duration of each request of the slow disk.
 const DELAY: Duration = Duration::from_millis(20);
 const DIRECT: u64 = 8;
-/// More than are told in a second, however slow the machine.
+/// More than are printed in a second, however slow the machine is.
 const CACHED: u64 = 40_000;
 const FOLDER: &str = "/mnt/ext4/slow";
 const FILE: &str = "/mnt/ext4/slow/file";
@@ -38,8 +38,8 @@ fn scene(name: &str, file: &str, count: u64) -> Result<Workload, String> {
     Workload::launch(&command.map(String::from))
 }
 
-/// Calls that a slow disk holds, and then more at once than are told.
-fn told(guest: &Guest) -> Result<(), String> {
+/// Calls that wait for a slow disk, and then more at once than are printed.
+fn reported(guest: &Guest) -> Result<(), String> {
     let _disks = NullDisks::slow(guest, DELAY, &[])?;
     prepare(FILE)?;
     let (direct, cached) = (
@@ -50,7 +50,7 @@ fn told(guest: &Guest) -> Result<(), String> {
     let all = format!("{},{}", pids[0], pids[1]);
     let tool = Tool::start(guest, &["--json", "--slower", "1ns", "-p", &all])?;
     direct.go()?;
-    // They are told as they end, not when the run does.
+    // They are printed as they end, not at the end of the run.
     wait_for("what the disk held", MINUTE, || {
         let text = fs::read_to_string(REPORT).unwrap_or_default();
         text.matches("\"pread64\"").count() as u64 >= DIRECT
@@ -81,7 +81,7 @@ fn told(guest: &Guest) -> Result<(), String> {
             return Err(format!("a call that the disk held: {call}"));
         }
     }
-    // While the disk has begun, a thread that is not asleep yet may lose its CPU for long.
+    // Once the disk has begun, a thread that is not asleep yet may lose its CPU for long.
     let marked = held.iter().filter(|call| call["guilty"] == "device").count() as u64;
     if marked < DIRECT / 2 {
         return Err(format!("the disk is marked in {marked} of {DIRECT} calls: {held:?}"));
@@ -98,11 +98,13 @@ fn told(guest: &Guest) -> Result<(), String> {
         .ok_or("no report")?;
     let count = schema::calls(report);
     let slow = &report["stack"]["slow"];
-    let (told, limited) = (schema::number(&slow["told"]), schema::number(&slow["limited"]));
+    let (reported, limited) = (schema::number(&slow["told"]), schema::number(&slow["limited"]));
     let not_told = limited + schema::number(&slow["no_room"]);
-    if told != calls.len() as u64 || not_told != left_out || told + not_told != count || limited == 0 {
+    if reported != calls.len() as u64 || not_told != left_out || reported + not_told != count || limited == 0 {
         let lines = calls.len();
-        return Err(format!("{lines} told and {left_out} left out of {count} calls: {slow}"));
+        return Err(format!(
+            "{lines} reported and {left_out} left out of {count} calls: {slow}"
+        ));
     }
     if count < DIRECT + CACHED || schema::sum(&report["lost"]) > 0 {
         return Err(format!("{count} calls, lost {}", report["lost"]));
@@ -114,7 +116,7 @@ fn one_file(guest: &Guest) -> Result<(), String> {
     reads_of_one_file(guest, FOLDER)
 }
 
-/// Where the numbers that `stat` tells are not the kernel's.
+/// Where the numbers returned by `stat` are not the kernel's.
 fn one_file_elsewhere(guest: &Guest) -> Result<(), String> {
     const LAYERS: [&str; 2] = ["/mnt/ext4/slow-upper", "/mnt/ext4/slow-work"];
     let _modules = [guest.load("overlay", "")?, guest.load("btrfs", "")?];
@@ -163,7 +165,9 @@ fn reads_of_one_file(guest: &Guest, folder: &str) -> Result<(), String> {
         .map_err(error)?;
     let ops = |layer: &'static str| {
         let layers = reports.iter().flat_map(schema::layers);
-        let ops = layers.filter(move |told| told["layer"] == layer).flat_map(schema::ops);
+        let ops = layers
+            .filter(move |reported| reported["layer"] == layer)
+            .flat_map(schema::ops);
         let called = ops.filter(|op| schema::number(&op["count"]) > 0);
         called
             .map(|op| {
@@ -176,10 +180,10 @@ fn reads_of_one_file(guest: &Guest, folder: &str) -> Result<(), String> {
     };
     let expected = [(SYSCALL, ["pread64", "close"]), (VFS, ["read", ""])];
     for (layer, names) in expected {
-        let (told, reads) = (ops(layer), (names[0].to_owned(), READS));
-        // How it is closed is the process's own business.
-        if !told.contains(&reads) || told.iter().any(|(name, _)| !names.contains(&name.as_str())) {
-            return Err(format!("{layer}: {told:?}"));
+        let (reported, reads) = (ops(layer), (names[0].to_owned(), READS));
+        // How it is closed depends on the process.
+        if !reported.contains(&reads) || reported.iter().any(|(name, _)| !names.contains(&name.as_str())) {
+            return Err(format!("{layer}: {reported:?}"));
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Reports made of counters that were kept: by another process, which has no privileges, and byte by byte those of the run.
+//! Reports computed from saved counters: by another process without privileges, and identical to those of the run.
 
 use super::report::Tool;
 use crate::guest::{Check, Guest};

@@ -1,7 +1,7 @@
-//! The whole stack in one run: every nanosecond of every call in one row, and in the right one.
+//! The whole stack in one run: every nanosecond of every call is in exactly one row, and in the right one.
 //!
-//! Attaching takes seconds, so one run of the tool sees all scenes: each is a process that waits for its turn, and has the
-//! intervals from there on until nothing can come any more.
+//! Attaching takes seconds, so one run of the tool covers all scenes: each is a process that waits for its turn, and is
+//! checked in the intervals until nothing more can arrive.
 
 use super::hard::Mounted;
 use super::report::{FILE as REPORT, Tool, number, unfold};
@@ -43,11 +43,11 @@ const STORM_FOLDER: &str = "/mnt/ext4/stack/storm";
 
 const F2FS_DISK: &str = "/dev/nullb7";
 
-/// As long as each request of a slow disk takes. Much longer than what else there is to do in an emulated guest.
+/// The duration of each request of a slow disk, much longer than everything else in an emulated guest.
 const DELAY: Duration = Duration::from_millis(20);
-/// Where much has to be prepared.
+/// For scenes with much to prepare.
 const SHORT: Duration = Duration::from_millis(5);
-/// Long enough for another thread to come by meanwhile.
+/// Long enough for another thread to arrive meanwhile.
 const LONG: Duration = Duration::from_millis(200);
 
 const MIX: Spec = Spec {
@@ -65,11 +65,11 @@ const WAYS: Spec = Spec {
     ..MIX
 };
 
-/// A process whose time goes to one known place, and what has to be told of it.
+/// A process whose time is spent in one known row, and how the report is checked.
 struct Scene {
     name: &'static str,
     workload: Workload,
-    /// It goes together with the next one.
+    /// Whether it runs together with the next one.
     beside: bool,
     check: Verdict,
 }
@@ -100,7 +100,7 @@ fn requests(name: &'static str, file: &str, count: u64, check: Verdict) -> Resul
     Scene::new(name, &["/init", "async", file, &format!("{name}:{count}")], check)
 }
 
-/// All of them, in the order of their turns.
+/// All scenes, in the order of their turns.
 fn in_turn(at: &Places, throttled: Scene) -> Result<Vec<Scene>, String> {
     let mut all = vec![
         Scene {
@@ -113,7 +113,7 @@ fn in_turn(at: &Places, throttled: Scene) -> Result<Vec<Scene>, String> {
             name: "ways",
             workload: Workload::start(&WAYS)?,
             beside: false,
-            check: |told| told.is_exactly(&WAYS, &[SYSCALL, EXT4]),
+            check: |reported| reported.is_exactly(&WAYS, &[SYSCALL, EXT4]),
         },
         scene("cached", FILE, CACHED, cached)?,
         scene("busy", LARGE_FILE, BUSY, busy)?,
@@ -128,11 +128,13 @@ fn in_turn(at: &Places, throttled: Scene) -> Result<Vec<Scene>, String> {
         requests("uring-cached", FILE, URING, uring_inline)?,
         requests("uring-direct", at.direct, URING, uring_deep)?,
         requests("uring-sqpoll", at.direct, URING, uring_polled)?,
-        scene("files", at.xfs, FILES, |told| told.is_of_files(&["xfs"]))?,
-        scene("files", at.overlay, FILES, |told| told.is_of_files(&["overlay", EXT4]))?,
+        scene("files", at.xfs, FILES, |reported| reported.is_of_files(&["xfs"]))?,
+        scene("files", at.overlay, FILES, |reported| {
+            reported.is_of_files(&["overlay", EXT4])
+        })?,
         scene("files", at.btrfs, FILES, on_btrfs)?,
         scene("files", at.nfs, FILES, on_nfs)?,
-        scene("files", at.crypt, FILES, |told| told.is_of_files(&[EXT4]))?,
+        scene("files", at.crypt, FILES, |reported| reported.is_of_files(&[EXT4]))?,
         scene("direct", at.crypt, DIRECT, deciphered)?,
         scene("later", FILE, LATER, later)?,
         scene("sqlite", DATABASE, 0, database)?,
@@ -140,7 +142,7 @@ fn in_turn(at: &Places, throttled: Scene) -> Result<Vec<Scene>, String> {
         scene("storm", STORM_FOLDER, STORM, storm)?,
     ];
     if let Some(file) = at.f2fs {
-        all.push(scene("files", file, FILES, |told| told.is_of_files(&["f2fs"]))?);
+        all.push(scene("files", file, FILES, |reported| reported.is_of_files(&["f2fs"]))?);
     }
     Ok(all)
 }
@@ -150,7 +152,7 @@ fn scenes(guest: &Guest) -> Result<(), String> {
     let throttled = scene("direct", at.direct, THROTTLED, throttled)?;
     let _group = Group::new(at.direct, throttled.workload.pid)?;
     let all = in_turn(&at, throttled)?;
-    // The tool ends when all have ended, so one never has its turn.
+    // The tool ends when all processes have ended, so one is never started.
     let last = Workload::start(&MIX)?;
     let pids = all.iter().map(|scene| &scene.workload).chain([&last]);
     let pids: Vec<String> = pids.map(|workload| workload.pid.to_string()).collect();
@@ -172,14 +174,14 @@ fn scenes(guest: &Guest) -> Result<(), String> {
         for other in company.drain(..) {
             Workload::finish(other)?;
         }
-        // The report under way has what came before, the one after it all that is left.
+        // The current report includes what came before; the one after it has the rest.
         let until = written.lines()? + 2;
         wait_for("two more reports", MINUTE, || {
             written.lines().is_ok_and(|lines| lines >= until)
         })?;
-        let told = written.take(until)?;
-        whole.add(&told)?;
-        if let Err(error) = check(&told) {
+        let reported = written.take(until)?;
+        whole.add(&reported)?;
+        if let Err(error) = check(&reported) {
             wrong.push(format!("{name}: {error}"));
         }
     }
@@ -196,7 +198,7 @@ fn scenes(guest: &Guest) -> Result<(), String> {
     }
 }
 
-/// The text has families and rows, and of each layer's ops nothing but what failed and what was left out.
+/// The text has families and rows, and of each layer's ops only failed and excluded calls.
 fn text(guest: &Guest) -> Result<(), String> {
     prepare(FILE)?;
     let workload = Workload::start(&MIX)?;
@@ -234,10 +236,10 @@ fn text(guest: &Guest) -> Result<(), String> {
         ops.sum::<u64>()
     });
     nothing_lost(&text)?;
-    let told = [all, failed, first("excluded: ")];
-    if told != expected.map(Some) {
+    let reported = [all, failed, first("excluded: ")];
+    if reported != expected.map(Some) {
         return Err(format!(
-            "calls, those that failed, those left out: {expected:?}, not {told:?}:\n{text}"
+            "calls, those that failed, those left out: {expected:?}, not {reported:?}:\n{text}"
         ));
     }
     for family in ["read", "write", "fsync"] {
@@ -255,7 +257,7 @@ fn text(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// What was entered has returned. The report is one of `--verbose`, in which no such call is too few to be reported.
+/// Every entry has its return. The report is one of `--verbose`, which shows any number of unpaired ones.
 fn nothing_lost(text: &str) -> Result<(), String> {
     match ["UNBALANCED", "LOST "].iter().find(|word| text.contains(**word)) {
         Some(word) => Err(format!("{word}:\n{text}")),
@@ -263,7 +265,7 @@ fn nothing_lost(text: &str) -> Result<(), String> {
     }
 }
 
-/// The page is brought in by a function that other file systems share, inside the read, whose own file is not the page's.
+/// The page is read by a function that other file systems share, inside the read of a file of another file system.
 fn into_a_page(guest: &Guest) -> Result<(), String> {
     const PAGE: &str = "/mnt/xfs/stack-page";
     const READS: usize = 20;
@@ -274,12 +276,12 @@ fn into_a_page(guest: &Guest) -> Result<(), String> {
     let tool = Tool::start(guest, &["-p", &std::process::id().to_string()])?;
     for _ in 0..READS {
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping, which nobody has a reference to.
+        // SAFETY: a new mapping, to which there are no references.
         let mapped = unsafe { libc::mmap(ptr::null_mut(), BLOCK, access, libc::MAP_PRIVATE, page.as_raw_fd(), 0) };
         if mapped == libc::MAP_FAILED {
             return Err(format!("{PAGE}: {}", std::io::Error::last_os_error()));
         }
-        // SAFETY: the mapping has room for a byte, and is given back once.
+        // SAFETY: the mapping has room for a byte, and is unmapped once.
         let read = unsafe {
             let read = libc::pread(file.as_raw_fd(), mapped, 1, 0);
             libc::munmap(mapped, BLOCK);
@@ -302,12 +304,12 @@ fn into_a_page(guest: &Guest) -> Result<(), String> {
     }
 }
 
-/// The disk answers in the call that asks it. Reads of a file are read ahead, those past the page cache are not.
+/// The disk completes requests on submission. Buffered reads use readahead, direct reads do not.
 fn inline(guest: &Guest) -> Result<(), String> {
     const READS: u64 = 100;
     const DEVICE: &str = NullDisks::FIRST;
     let _disk = NullDisks::new(guest, 1, &[("irqmode", "0")])?;
-    // With a scheduler, a worker asks the disk, and the reader sleeps meanwhile.
+    // With a scheduler, a worker submits to the disk, and the reader sleeps meanwhile.
     let name = DEVICE.trim_start_matches("/dev/");
     set_queue(name, &[("scheduler", "none")])?;
     let count = READS.to_string();
@@ -320,29 +322,34 @@ fn inline(guest: &Guest) -> Result<(), String> {
         let reports = schema::reports(&tool.written()?)?;
         Ok::<_, String>(Told { reports })
     };
-    let told = run("direct")?;
-    told.is_complete()?;
-    let of = |told: &Told, origin| told.not_waited(origin, "count");
-    if (told.class("direct"), of(&told, "own"), of(&told, "readahead")) != (READS, READS, 0) {
-        return told.wrong("not all reads are direct, and none of them readahead");
+    let reported = run("direct")?;
+    reported.is_complete()?;
+    let of = |reported: &Told, origin| reported.not_waited(origin, "count");
+    if (
+        reported.class("direct"),
+        of(&reported, "own"),
+        of(&reported, "readahead"),
+    ) != (READS, READS, 0)
+    {
+        return reported.wrong("not all reads are direct, and none of them readahead");
     }
     // Some of these reads wait for their issue on 5.10.
     if guest.kernel != "5.10" {
-        told.has_none("read", WAITS)?;
+        reported.has_none("read", WAITS)?;
     }
-    let told = run("sequential")?;
-    told.is_complete()?;
-    if told.class("read_ahead_only") == 0 || of(&told, "readahead") == 0 || of(&told, "own") > 0 {
-        return told.wrong("readahead is not called that");
+    let reported = run("sequential")?;
+    reported.is_complete()?;
+    if reported.class("read_ahead_only") == 0 || of(&reported, "readahead") == 0 || of(&reported, "own") > 0 {
+        return reported.wrong("readahead is not called that");
     }
     Ok(())
 }
 
-/// The tool's reports, a line each, as it writes them. Each is read once: a slow machine has so many of them that all together do
-/// not fit into a guest's memory.
+/// The tool's reports, a line each, read as they are written. Each is read once: a slow machine has more of them than
+/// fit into a guest's memory.
 struct Written {
     file: File,
-    /// Those that were not taken yet, and perhaps the beginning of one.
+    /// Lines that have not been used yet, possibly with an incomplete last one.
     text: String,
 }
 
@@ -355,7 +362,7 @@ impl Written {
         })
     }
 
-    /// How many there are to be taken.
+    /// The number of complete lines.
     fn lines(&mut self) -> Result<usize, String> {
         self.file
             .read_to_string(&mut self.text)
@@ -363,7 +370,7 @@ impl Written {
         Ok(self.text.matches('\n').count())
     }
 
-    /// Takes the first ones.
+    /// Returns the first ones.
     fn take(&mut self, lines: usize) -> Result<Told, String> {
         let end: usize = self.text.split_inclusive('\n').take(lines).map(str::len).sum();
         let taken: String = self.text.drain(..end).collect();
@@ -373,10 +380,10 @@ impl Written {
     }
 }
 
-/// What all reports of the run have to agree on.
+/// Sums over all reports of the run, for consistency checks.
 #[derive(Default)]
 struct Whole {
-    /// Calls and their time, of families and of the system calls.
+    /// Calls and their time, for families and for the system calls.
     families: [u64; 2],
     calls: [u64; 2],
 }
@@ -384,21 +391,21 @@ struct Whole {
 impl Whole {
     const FIELDS: [&str; 2] = ["count", "total_ns"];
 
-    /// Adds some reports. Nothing is lost in them, nothing without its partner. (That the rows of a family are its time is part of
-    /// every report's being consistent.)
-    fn add(&mut self, told: &Told) -> Result<(), String> {
-        told.is_complete()?;
+    /// Adds reports, which must have no losses and no unpaired events. (Every report is checked for rows that add up to
+    /// their family's time.)
+    fn add(&mut self, reported: &Told) -> Result<(), String> {
+        reported.is_complete()?;
         for (i, field) in Self::FIELDS.into_iter().enumerate() {
-            self.families[i] += told
+            self.families[i] += reported
                 .families()
                 .map(|family| schema::number(&family[field]))
                 .sum::<u64>();
-            self.calls[i] += told.ops(SYSCALL).map(|op| schema::number(&op[field])).sum::<u64>();
+            self.calls[i] += reported.ops(SYSCALL).map(|op| schema::number(&op[field])).sum::<u64>();
         }
         Ok(())
     }
 
-    /// The families are the system calls.
+    /// The families' totals equal those of the system calls.
     fn agrees(&self) -> Result<(), String> {
         if self.families == self.calls && self.calls[0] > 0 {
             Ok(())
@@ -412,26 +419,30 @@ impl Whole {
     }
 }
 
-/// What a thread sleeps for.
+/// The reason of a sleep.
 const WAITS: &[&str] = &["queue", "device", "others' I/O", "journal", "lock", "other"];
 
-/// Reports that follow each other, taken together.
+/// The sum of consecutive reports.
 struct Told {
     reports: Vec<Value>,
 }
 
 impl Told {
-    /// With a line for each family: what is not 0, times in microseconds.
+    /// A line for each family: its rows above 0, in microseconds.
     fn wrong<T>(&self, why: &str) -> Result<T, String> {
-        let mut told = vec![why.to_owned()];
+        let mut reported = vec![why.to_owned()];
         for family in ["read", "write", "open", "fsync", "metadata", "async"] {
             let (count, total) = (self.count(family), self.sum(family, None, "total_ns"));
             if count == 0 {
                 continue;
             }
             let mut line = format!("{family} {count} calls {} us:", total / 1_000);
-            let names = self.families().find(|told| told["family"] == family);
-            for row in names.map(|told| schema::array(&told["rows"])).into_iter().flatten() {
+            let names = self.families().find(|reported| reported["family"] == family);
+            for row in names
+                .map(|reported| schema::array(&reported["rows"]))
+                .into_iter()
+                .flatten()
+            {
                 let name = row["row"].as_str().unwrap_or_default();
                 let (ns, calls) = (self.ns(family, name), self.came_by(family, name));
                 if ns > 0 || calls > 0 {
@@ -441,7 +452,7 @@ impl Told {
                     line += &format!(" ({calls})");
                 }
             }
-            told.push(line);
+            reported.push(line);
         }
         let classes = [
             "from_cache",
@@ -450,17 +461,17 @@ impl Told {
             "read_ahead_only",
             "direct",
         ];
-        told.push(format!("{:?}", classes.map(|class| (class, self.class(class)))));
+        reported.push(format!("{:?}", classes.map(|class| (class, self.class(class)))));
         for report in &self.reports {
             for origin in schema::array(&report["stack"]["not_waited"]) {
-                told.push(origin.to_string());
+                reported.push(origin.to_string());
             }
         }
-        told.truncate(15);
-        Err(told.join("\n"))
+        reported.truncate(15);
+        Err(reported.join("\n"))
     }
 
-    /// Nothing is lost, nothing without its partner.
+    /// No losses, and no unpaired events.
     fn is_complete(&self) -> Result<(), String> {
         for report in &self.reports {
             let lost = schema::sum(&report["lost"]);
@@ -484,10 +495,12 @@ impl Told {
             .flat_map(|report| schema::array(&report["stack"]["families"]))
     }
 
-    /// The ops of a layer, as often as there are reports.
+    /// The ops of a layer, from each report.
     fn ops(&self, layer: &str) -> impl Iterator<Item = &Value> {
         let layers = self.reports.iter().flat_map(schema::layers);
-        layers.filter(move |told| told["layer"] == layer).flat_map(schema::ops)
+        layers
+            .filter(move |reported| reported["layer"] == layer)
+            .flat_map(schema::ops)
     }
 
     /// Counts and bytes at these layers are those of the workload.
@@ -498,7 +511,7 @@ impl Told {
                 let expected = truth.ops.get(&(layer.to_owned(), op.to_owned()));
                 let expected = expected.map_or((0, 0), |count| (count.calls, count.bytes));
                 let sum = |field: &str| -> u64 {
-                    let same = self.ops(layer).filter(|told| told["op"] == op);
+                    let same = self.ops(layer).filter(|reported| reported["op"] == op);
                     same.map(|op| schema::number(&op[field])).sum()
                 };
                 if (sum("count"), sum("bytes")) != expected {
@@ -509,9 +522,9 @@ impl Told {
         Ok(())
     }
 
-    /// The sum of a number of a family's, or of what it has under a name in one of its lists.
+    /// A number of a family, or an entry in one of its lists, summed over reports.
     fn sum(&self, family: &str, part: Option<(&str, &str, &str)>, field: &str) -> u64 {
-        let families = self.families().filter(|told| told["family"] == family);
+        let families = self.families().filter(|reported| reported["family"] == family);
         let number = |family: &Value| match part {
             None => schema::number(&family[field]),
             Some((list, key, name)) => {
@@ -532,24 +545,24 @@ impl Told {
         self.sum(family, Some(("rows", "row", row)), "ns")
     }
 
-    /// Calls that came by a layer.
+    /// Calls that reached a layer.
     fn came_by(&self, family: &str, row: &str) -> u64 {
         self.sum(family, Some(("rows", "row", row)), "calls")
     }
 
-    /// Requests of an origin that nobody waited for.
+    /// Requests of an origin that no call waited for.
     fn not_waited(&self, origin: &str, field: &str) -> u64 {
         let stacks = self.reports.iter().map(|report| &report["stack"]);
         let origins = stacks.flat_map(|stack| schema::array(&stack["not_waited"]));
-        let these = origins.filter(|told| told["origin"] == origin);
-        these.map(|told| schema::number(&told[field])).sum()
+        let these = origins.filter(|reported| reported["origin"] == origin);
+        these.map(|reported| schema::number(&reported[field])).sum()
     }
 
     fn class(&self, class: &str) -> u64 {
         self.sum("read", Some(("classes", "class", class)), "count")
     }
 
-    /// A family's time in some rows is at least this part of it.
+    /// At least this share of a family's time is in these rows.
     fn has_share(&self, family: &str, rows: &[&str], percent: u64) -> Result<(), String> {
         let total = self.sum(family, None, "total_ns");
         let ns: u64 = rows.iter().map(|row| self.ns(family, row)).sum();
@@ -559,7 +572,7 @@ impl Told {
         Ok(())
     }
 
-    /// What a family slept for is nearly all one of these.
+    /// Nearly all of a family's waiting is in one of these rows.
     fn sleeps_for(&self, family: &str, rows: &[&str]) -> Result<(), String> {
         let sum = |rows: &[&str]| -> u64 { rows.iter().map(|row| self.ns(family, row)).sum() };
         let (asleep, these) = (sum(WAITS), sum(rows));
@@ -569,7 +582,7 @@ impl Told {
         Ok(())
     }
 
-    /// No more of a family's time than this part is in a row.
+    /// At most this share of a family's time is in a row.
     fn has_little(&self, family: &str, row: &str, percent: u64) -> Result<(), String> {
         let (total, ns) = (self.sum(family, None, "total_ns"), self.ns(family, row));
         if ns * 100 > total * percent {
@@ -578,11 +591,11 @@ impl Told {
         Ok(())
     }
 
-    /// What a layer's own counters say of its ops is the time of the families less what is above the layer; waits may be
-    /// above it, or below.
+    /// The time in a layer's own counters equals that of the families less the rows above the layer; waits may be above
+    /// it, or below.
     fn is_inclusive(&self) -> Result<(), String> {
-        // An fsync may be part of a write, at ext4 with what vfs does in between. What an open does to look a file up and to
-        // make it is before the op, and yet in the file system's row.
+        // An fsync may be part of a write, which at ext4 includes vfs's work in between. The lookup and creation by an
+        // open precede the op, but are in the file system's row.
         let all = [
             (VFS, &[SYSCALL][..], &["read", "write", "open"][..]),
             (EXT4, &[SYSCALL, VFS], &["read", "open"]),
@@ -604,7 +617,7 @@ impl Told {
         Ok(())
     }
 
-    /// Writes, fsyncs and reads all came by these file systems.
+    /// Writes, fsyncs and reads all reached these file systems.
     fn is_of_files(&self, file_systems: &[&str]) -> Result<(), String> {
         self.came_by_files(file_systems)?;
         for family in ["write", "fsync", "read"] {
@@ -621,7 +634,7 @@ impl Told {
         for family in ["write", "fsync", "read"] {
             for layer in [SYSCALL, VFS].iter().chain(file_systems) {
                 if (self.count(family), self.came_by(family, layer)) != (FILES, FILES) || self.ns(family, layer) == 0 {
-                    return self.wrong(&format!("not every {family} came by {layer}"));
+                    return self.wrong(&format!("not every {family} reached {layer}"));
                 }
             }
             let others = ["overlay", EXT4, "xfs", "btrfs", "f2fs", "nfs"];
@@ -648,13 +661,14 @@ impl Told {
     }
 }
 
-fn mix(told: &Told) -> Result<(), String> {
-    told.is_exactly(&MIX, &[SYSCALL, VFS, EXT4])?;
-    told.is_inclusive()
+fn mix(reported: &Told) -> Result<(), String> {
+    reported.is_exactly(&MIX, &[SYSCALL, VFS, EXT4])?;
+    reported.is_inclusive()
 }
 
-/// Bios' events have two programs each. How often both were skipped in one event nobody knows: what is told is how often the
-/// less skipped one was, each in an event of its own, mostly. A busy host preempts a guest's task there now and then.
+/// Events of bios have two programs each. How often both were skipped at the same event is not known: the reported
+/// number is that of the less often skipped one, mostly at different events. A busy host preempts a guest's task there
+/// now and then.
 fn at_most_lost(report: &Value) -> u64 {
     const EVENTS: [&str; 3] = ["block_getrq", "block_bio_backmerge", "block_bio_frontmerge"];
     let probes = schema::array(&report["probes"]).iter();
@@ -669,248 +683,254 @@ fn at_most_lost(report: &Value) -> u64 {
     few.map(|(skipped, _)| skipped).sum()
 }
 
-/// What a thread sleeps while a disk takes so long: it goes to sleep some time after the request is issued, and an emulated
-/// disk's answer may be late.
+/// How long a thread sleeps for a slow request: it falls asleep some time after the request was issued, and an emulated
+/// disk's completion may be delayed.
 fn about(ns: u64) -> Range<u64> {
     ns * 9 / 10..ns * 2
 }
 
 const CACHED: u64 = 5_000;
 
-fn cached(told: &Told) -> Result<(), String> {
-    let bytes = told.sum("read", Some(("classes", "class", "from_cache")), "bytes");
-    if [told.count("read"), told.class("from_cache"), bytes / BLOCK as u64] != [CACHED; 3] {
-        return told.wrong("not all came from memory");
+fn cached(reported: &Told) -> Result<(), String> {
+    let bytes = reported.sum("read", Some(("classes", "class", "from_cache")), "bytes");
+    if [
+        reported.count("read"),
+        reported.class("from_cache"),
+        bytes / BLOCK as u64,
+    ] != [CACHED; 3]
+    {
+        return reported.wrong("not all came from memory");
     }
-    told.has_none("read", WAITS)?;
-    told.has_time("read", &[SYSCALL, VFS, EXT4])
+    reported.has_none("read", WAITS)?;
+    reported.has_time("read", &[SYSCALL, VFS, EXT4])
 }
 
 const BUSY: u64 = 100;
 
-fn busy(told: &Told) -> Result<(), String> {
-    if told.class("from_cache") < BUSY {
-        return told.wrong("not all came from memory");
+fn busy(reported: &Told) -> Result<(), String> {
+    if reported.class("from_cache") < BUSY {
+        return reported.wrong("not all came from memory");
     }
-    told.has_share("read", &["run queue"], 60)
+    reported.has_share("read", &["run queue"], 60)
 }
 
 const DIRECT: u64 = 40;
 
-fn direct(told: &Told) -> Result<(), String> {
-    let (waited, requests) = direct_waits(told, DIRECT)?;
+fn direct(reported: &Told) -> Result<(), String> {
+    let (waited, requests) = direct_waits(reported, DIRECT)?;
     if waited.abs_diff(requests) * 10 > waited {
-        return told.wrong(&format!("requests took {requests} ns"));
+        return reported.wrong(&format!("requests took {requests} ns"));
     }
-    told.sleeps_for("read", &["device"])?;
+    reported.sleeps_for("read", &["device"])?;
     // The rest is the machine's, which may be slow: 20 ms for the disk, and up to some milliseconds for the call.
-    told.has_share("read", &["device"], 80)
+    reported.has_share("read", &["device"], 80)
 }
 
 const SLOW: u64 = 5;
 
-/// The machine's part is small beside such a disk's.
-fn slow(told: &Told) -> Result<(), String> {
-    let (waited, requests) = direct_waits(told, SLOW)?;
+/// The machine's part is small compared with such a disk's.
+fn slow(reported: &Told) -> Result<(), String> {
+    let (waited, requests) = direct_waits(reported, SLOW)?;
     if waited.abs_diff(requests) * 20 > waited {
-        return told.wrong(&format!("requests took {requests} ns"));
+        return reported.wrong(&format!("requests took {requests} ns"));
     }
-    told.has_share("read", &["device"], 95)
+    reported.has_share("read", &["device"], 95)
 }
 
-/// What is read has to be deciphered, too.
-fn deciphered(told: &Told) -> Result<(), String> {
-    let (waited, requests) = direct_waits(told, DIRECT)?;
+/// What is read must also be decrypted.
+fn deciphered(reported: &Told) -> Result<(), String> {
+    let (waited, requests) = direct_waits(reported, DIRECT)?;
     if waited * 20 < requests * 19 {
-        return told.wrong(&format!("requests took {requests} ns"));
+        return reported.wrong(&format!("requests took {requests} ns"));
     }
-    told.sleeps_for("read", &["device"])
+    reported.sleeps_for("read", &["device"])
 }
 
-/// What was waited for the disk, and how long its requests took, in nanoseconds.
-fn direct_waits(told: &Told, reads: u64) -> Result<(u64, u64), String> {
-    if (told.count("read"), told.class("direct")) != (reads, reads) {
-        return told.wrong("not all reads are direct");
+/// The time waited for the disk, and the duration of its requests, in nanoseconds.
+fn direct_waits(reported: &Told, reads: u64) -> Result<(u64, u64), String> {
+    if (reported.count("read"), reported.class("direct")) != (reads, reads) {
+        return reported.wrong("not all reads are direct");
     }
-    let requests = told.ops(BLK).filter(|op| op["op"] == "read");
+    let requests = reported.ops(BLK).filter(|op| op["op"] == "read");
     let requests: u64 = requests.map(|op| schema::number(&op["total_ns"])).sum();
     if requests < reads * DELAY.as_nanos() as u64 {
-        return told.wrong(&format!("requests took {requests} ns"));
+        return reported.wrong(&format!("requests took {requests} ns"));
     }
-    Ok((told.ns("read", "device"), requests))
+    Ok((reported.ns("read", "device"), requests))
 }
 
 const CROWD: u64 = 4;
 
-/// Each waits for 15 others: by Little's law 15 of 16 parts of its time in the queue.
-fn crowd(told: &Told) -> Result<(), String> {
-    if told.count("read") != 16 * CROWD {
-        return told.wrong("not all reads");
+/// Each waits for 15 others: by Little's law 15/16 of its time is in the queue.
+fn crowd(reported: &Told) -> Result<(), String> {
+    if reported.count("read") != 16 * CROWD {
+        return reported.wrong("not all reads");
     }
-    told.has_share("read", &["queue"], 85)?;
-    told.sleeps_for("read", &["queue", "device"])
+    reported.has_share("read", &["queue"], 85)?;
+    reported.sleeps_for("read", &["queue", "device"])
 }
 
 const THROTTLED: u64 = 10;
 const PER_SECOND: u64 = 10;
 
-/// What is not the disk's time is the throttle's.
-fn throttled(told: &Told) -> Result<(), String> {
+/// All time except the disk's is the throttle's.
+fn throttled(reported: &Told) -> Result<(), String> {
     let alone = THROTTLED * DELAY.as_nanos() as u64;
-    let (total, device) = (told.sum("read", None, "total_ns"), told.ns("read", "device"));
-    // The first one or more go at once.
+    let (total, device) = (reported.sum("read", None, "total_ns"), reported.ns("read", "device"));
+    // The first one or more are not throttled.
     let (least, wanted) = (THROTTLED - 4, 1_000_000_000 / PER_SECOND);
-    if told.count("read") != THROTTLED || total < least * wanted {
-        return told.wrong("not so many reads, or not so slow");
+    if reported.count("read") != THROTTLED || total < least * wanted {
+        return reported.wrong("not so many reads, or not so slow");
     }
     if !about(alone).contains(&device) {
-        return told.wrong("the disk's time is not its own");
+        return reported.wrong("the disk's time is not its own");
     }
-    told.sleeps_for("read", &["queue", "device"])
+    reported.sleeps_for("read", &["queue", "device"])
 }
 
 const URING: u64 = 64;
 
-/// What is in memory is done as it is submitted.
-fn uring_inline(told: &Told) -> Result<(), String> {
-    told.has_time("async", &[SYSCALL, VFS, EXT4])?;
-    told.has_none("async", WAITS)
+/// Cached requests complete on submission.
+fn uring_inline(reported: &Told) -> Result<(), String> {
+    reported.has_time("async", &[SYSCALL, VFS, EXT4])?;
+    reported.has_none("async", WAITS)
 }
 
-/// Whoever submits waits for requests, too; they are its own.
-fn uring_deep(told: &Told) -> Result<(), String> {
+/// The submitter waits for requests as well; they are its own.
+fn uring_deep(reported: &Told) -> Result<(), String> {
     let delay = DELAY.as_nanos() as u64;
     // Two calls wait for half of the requests each, which are under way together.
-    if !(2 * delay * 9 / 10..URING * delay / 8).contains(&told.ns("async", "device")) {
-        return told.wrong("not twice what the disk takes");
+    if !(2 * delay * 9 / 10..URING * delay / 8).contains(&reported.ns("async", "device")) {
+        return reported.wrong("not twice what the disk takes");
     }
-    if told.not_waited("asynchronous", "count") > URING {
-        return told.wrong("more requests than there were");
+    if reported.not_waited("asynchronous", "count") > URING {
+        return reported.wrong("more requests than there were");
     }
-    told.sleeps_for("async", &["device", "queue"])
+    reported.sleeps_for("async", &["device", "queue"])
 }
 
 /// All of them are submitted by a thread that makes no calls.
-fn uring_polled(told: &Told) -> Result<(), String> {
-    let [requests, bytes, device] = ["count", "bytes", "device_ns"].map(|field| told.not_waited("asynchronous", field));
-    // Neighbours may have become one.
+fn uring_polled(reported: &Told) -> Result<(), String> {
+    let [requests, bytes, device] =
+        ["count", "bytes", "device_ns"].map(|field| reported.not_waited("asynchronous", field));
+    // Adjacent ones may have been merged.
     if bytes != URING * BLOCK as u64 || device < requests * DELAY.as_nanos() as u64 {
-        return told.wrong("not all requests, or shorter than the disk takes");
+        return reported.wrong("not all requests, or shorter than the disk takes");
     }
-    told.has_none("async", &["queue", "device"])
+    reported.has_none("async", &["queue", "device"])
 }
 
 const FILES: u64 = 5;
 
-fn on_btrfs(told: &Told) -> Result<(), String> {
-    if told.ns("fsync", "device") < FILES * SHORT.as_nanos() as u64 / 2 {
-        return told.wrong("shorter than the disk takes");
+fn on_btrfs(reported: &Told) -> Result<(), String> {
+    if reported.ns("fsync", "device") < FILES * SHORT.as_nanos() as u64 / 2 {
+        return reported.wrong("shorter than the disk takes");
     }
-    told.is_of_files(&["btrfs"])
+    reported.is_of_files(&["btrfs"])
 }
 
-/// The server's disk is the server's, and so is what it does with it.
-fn on_nfs(told: &Told) -> Result<(), String> {
-    told.came_by_files(&["nfs"])?;
+/// The server's disk I/O belongs to the server.
+fn on_nfs(reported: &Told) -> Result<(), String> {
+    reported.came_by_files(&["nfs"])?;
     for family in ["write", "fsync", "read"] {
-        told.has_none(family, &["queue", "device", "journal"])?;
+        reported.has_none(family, &["queue", "device", "journal"])?;
     }
-    match told.ns("fsync", "others' I/O") + told.ns("fsync", "other") {
-        0 => told.wrong("no fsync waited for the server"),
+    match reported.ns("fsync", "others' I/O") + reported.ns("fsync", "other") {
+        0 => reported.wrong("no fsync waited for the server"),
         _ => Ok(()),
     }
 }
 
 const ROWS: u64 = 20;
 
-/// Each commit makes the database and its journal safe.
-fn database(told: &Told) -> Result<(), String> {
-    if told.count("fsync") < 2 * ROWS || told.count("write") < 2 * ROWS {
-        return told.wrong("not so many commits");
+/// Each commit makes the database and its journal durable.
+fn database(reported: &Told) -> Result<(), String> {
+    if reported.count("fsync") < 2 * ROWS || reported.count("write") < 2 * ROWS {
+        return reported.wrong("not so many commits");
     }
     for family in ["read", "write", "open", "fsync", "metadata"] {
-        told.has_little(family, "other", 1)?;
+        reported.has_little(family, "other", 1)?;
     }
-    told.has_time("fsync", &["device", EXT4])
+    reported.has_time("fsync", &["device", EXT4])
 }
 
 const LATER: u64 = 16;
 
-/// Nobody waits for the writes, and yet they are known to be of this process.
-fn later(told: &Told) -> Result<(), String> {
-    if told.count("write") != LATER || told.not_waited("writeback", "bytes") < LATER * BLOCK as u64 {
-        return told.wrong("not all was written back");
+/// No call waits for the writes, but they are attributed to this process.
+fn later(reported: &Told) -> Result<(), String> {
+    if reported.count("write") != LATER || reported.not_waited("writeback", "bytes") < LATER * BLOCK as u64 {
+        return reported.wrong("not all was written back");
     }
-    told.has_none("write", &["queue", "device"])
+    reported.has_none("write", &["queue", "device"])
 }
 
 const FIO: u64 = 100;
 const STORM: u64 = 100;
 
-fn storm(told: &Told) -> Result<(), String> {
-    if told.count("open") < 2 * STORM || told.count("metadata") < STORM || told.class("direct") == 0 {
-        return told.wrong("not all of it");
+fn storm(reported: &Told) -> Result<(), String> {
+    if reported.count("open") < 2 * STORM || reported.count("metadata") < STORM || reported.class("direct") == 0 {
+        return reported.wrong("not all of it");
     }
     for family in ["read", "write", "open", "metadata"] {
-        told.has_little(family, "other", 1)?;
+        reported.has_little(family, "other", 1)?;
     }
     // All files are renamed and half of them removed.
-    let below = [VFS, EXT4].map(|layer| told.came_by("metadata", layer));
+    let below = [VFS, EXT4].map(|layer| reported.came_by("metadata", layer));
     if below.iter().any(|&calls| calls < STORM * 3 / 2) {
-        return told.wrong("names that were not changed at vfs and ext4");
+        return reported.wrong("names that were not changed at vfs and ext4");
     }
-    told.has_time("open", &[EXT4])?;
-    told.has_time("metadata", &[VFS, EXT4])
+    reported.has_time("open", &[EXT4])?;
+    reported.has_time("metadata", &[VFS, EXT4])
 }
 
 const COMMITS: u64 = 5;
 
-fn commits(told: &Told) -> Result<(), String> {
-    if (told.count("fsync"), told.count("write")) != (COMMITS, COMMITS) {
-        return told.wrong("not all commits");
+fn commits(reported: &Told) -> Result<(), String> {
+    if (reported.count("fsync"), reported.count("write")) != (COMMITS, COMMITS) {
+        return reported.wrong("not all commits");
     }
-    told.has_time("fsync", &["device", "journal"])?;
-    told.sleeps_for("fsync", &["device", "journal", "queue"])?;
-    let mut origins = told
+    reported.has_time("fsync", &["device", "journal"])?;
+    reported.sleeps_for("fsync", &["device", "journal", "queue"])?;
+    let mut origins = reported
         .reports
         .iter()
         .flat_map(|report| schema::array(&report["stack"]["not_waited"]));
     if !origins.any(|origin| origin["origin"] == "journal") {
-        return told.wrong("no requests of the journal");
+        return reported.wrong("no requests of the journal");
     }
     Ok(())
 }
 
-fn cold(told: &Told) -> Result<(), String> {
-    if (told.class("waited_for_own"), told.class("waited_for_others")) != (1, 1) {
-        return told.wrong("not one read of each kind");
+fn cold(reported: &Told) -> Result<(), String> {
+    if (reported.class("waited_for_own"), reported.class("waited_for_others")) != (1, 1) {
+        return reported.wrong("not one read of each kind");
     }
-    let (device, others) = (told.ns("read", "device"), told.ns("read", "others' I/O"));
+    let (device, others) = (reported.ns("read", "device"), reported.ns("read", "others' I/O"));
     let long = LONG.as_nanos() as u64;
-    // The second one comes some time after the first, and on a busy host late.
+    // The second one follows some time after the first, with a delay on a busy host.
     if !about(long).contains(&device) || !(long / 10..long * 2).contains(&others) {
-        return told.wrong("one of them did not wait, or both did for the same");
+        return reported.wrong("one of them did not wait, or both did for the same");
     }
-    told.sleeps_for("read", &["device", "others' I/O"])
+    reported.sleeps_for("read", &["device", "others' I/O"])
 }
 
-fn writers(told: &Told) -> Result<(), String> {
-    let (device, lock) = (told.ns("write", "device"), told.ns("write", "lock"));
+fn writers(reported: &Told) -> Result<(), String> {
+    let (device, lock) = (reported.ns("write", "device"), reported.ns("write", "lock"));
     let long = LONG.as_nanos() as u64;
-    // One of them waits for the disk, and the other one as long, but for the moment that it came later.
-    if told.count("write") != 2 || !about(long).contains(&device) || !(long / 2..long * 3 / 2).contains(&lock) {
-        return told.wrong("not one of each kind");
+    // One of them waits for the disk, and the other one as long, less the moment that it began later.
+    if reported.count("write") != 2 || !about(long).contains(&device) || !(long / 2..long * 3 / 2).contains(&lock) {
+        return reported.wrong("not one of each kind");
     }
-    told.sleeps_for("write", &["device", "lock"])
+    reported.sleeps_for("write", &["device", "lock"])
 }
 
-/// Disks and file systems that the scenes work on.
+/// Disks and file systems of the scenes.
 struct Places {
-    /// On an ext4 file system on a disk that takes long.
+    /// An ext4 file system on a slow disk.
     slow: &'static str,
-    /// A disk that takes long, and has nothing on it.
+    /// A slow disk without a file system.
     alone: &'static str,
-    /// Disks that take a while: one that answers many requests at once, and two that take one at a time.
+    /// Moderately slow disks: one that serves many requests at once, and two that serve one at a time.
     direct: &'static str,
     one_by_one: &'static str,
     sorted: &'static str,
@@ -918,11 +938,11 @@ struct Places {
     overlay: &'static str,
     btrfs: &'static str,
     nfs: &'static str,
-    /// Where the kernel has it.
+    /// If the kernel has it.
     f2fs: Option<&'static str>,
-    /// On ext4 on dm-crypt on a disk that takes a while.
+    /// An ext4 file system on dm-crypt on a moderately slow disk.
     crypt: &'static str,
-    // Let go in this order.
+    // Dropped in this order.
     _mounted: Vec<Mounted>,
     _nfs: Nfs,
     _crypt: MappedDisk,
@@ -932,7 +952,7 @@ struct Places {
 }
 
 impl Places {
-    /// Where each of them stands is in [`Self::new`].
+    /// Created in [`Self::new`].
     fn disks(guest: &Guest) -> Result<NullDisks, String> {
         let mut disks = NullDisks::slow(guest, LONG, &[])?;
         let delay = DELAY.as_nanos().to_string();
@@ -954,7 +974,7 @@ impl Places {
 
     fn make_file_systems(crypt: &str, has_f2fs: bool) -> Result<(), String> {
         for device in [NullDisks::FIRST, crypt] {
-            // Features are named, as 5.10 does not mount today's.
+            // Features are named, since 5.10 cannot mount today's defaults.
             let features = "none,has_journal,extent,filetype,sparse_super,large_file";
             let mut mkfs = Command::new("mkfs.ext4");
             run(mkfs.args(["-q", "-F", "-O", features, device]), MINUTE)?.success()?;
@@ -971,7 +991,7 @@ impl Places {
     fn new(guest: &Guest) -> Result<Self, String> {
         const UPPER: &str = "/mnt/ext4/stack/upper";
         const WORK: &str = "/mnt/ext4/stack/work";
-        // Where it is no module, it is in the kernel.
+        // If it is not a module, it is built in.
         let optional = ["mq_deadline", "aesni_intel"];
         let mut modules: Vec<Loaded> = optional.iter().filter_map(|name| guest.load(name, "").ok()).collect();
         for module in ["overlay", "btrfs"] {
@@ -1042,7 +1062,7 @@ impl Places {
         {
             prepare(file)?;
         }
-        // An earlier attempt may have made it.
+        // An earlier attempt may have created it.
         if fs::exists(DATABASE).map_err(|e| format!("{DATABASE}: {e}"))? {
             fs::remove_file(DATABASE).map_err(|e| format!("{DATABASE}: {e}"))?;
         }
@@ -1051,7 +1071,7 @@ impl Places {
     }
 }
 
-/// A table, and one row after the other, each made safe.
+/// Creates a table and inserts rows one by one, each in its own commit.
 fn statements() -> String {
     let rows = (0..ROWS).map(|row| format!("insert into t values ({row}, 'row {row}');\n"));
     ["create table t (id integer primary key, text);\n".into()]
@@ -1060,7 +1080,7 @@ fn statements() -> String {
         .collect()
 }
 
-/// A control group that may read from a disk so often in a second, and a process in it.
+/// A control group with a limit on reads per second, and a process in it.
 struct Group;
 
 impl Group {

@@ -1,4 +1,4 @@
-//! Times, not only counts: reads of a disk that takes 50 ms for each, timed by the process itself, too.
+//! Times, not only counts: reads of a disk with a delay of 50 ms, also measured by the process itself.
 
 use super::exact::{Op, Traced, trace};
 use crate::disks::NullDisks;
@@ -13,20 +13,20 @@ pub const CHECKS: &[Check] = &[
     Check::new("times: every direct read takes the disk's 50 ms", direct)
         .when(|guest| guest.tool().is_some())
         .timed(),
-    Check::new("times: a cached read beside them does not", cached)
+    Check::new("times: cached reads do not take the disk's time", cached)
         .when(|guest| guest.tool().is_some())
         .timed(),
 ];
 
 const DELAY: Duration = Duration::from_millis(50);
-/// What the disk and a quiet machine need at most.
+/// The maximum overhead of the disk and an idle machine.
 const BOUND: Duration = Duration::from_millis(60);
 const READS: u32 = 20;
 const DISK: &str = "nullb0";
 const LAYERS: [&str; 2] = ["vfs", "ext4"];
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// An ext4 file system in memory that answers every request after a delay, with a file of a block in it.
+/// An ext4 file system in memory with a delay for every request, and a file of one block.
 pub struct SlowDisk {
     _disk: NullDisks,
 }
@@ -39,13 +39,14 @@ impl SlowDisk {
         Self::with(guest, delay, &[])
     }
 
-    /// One that has these settings, too.
+    /// One with these settings as well.
     pub fn with(guest: &Guest, delay: Duration, settings: &[(&str, &str)]) -> Result<Self, String> {
         let device = NullDisks::FIRST;
         let disk = Self {
             _disk: NullDisks::slow(guest, delay, settings)?,
         };
-        // No journal: nothing but our reads is to use the disk. Features are named, as 5.10 does not mount today's.
+        // No journal: only the check's reads may use the disk. Features are named, since 5.10 cannot mount today's
+        // defaults.
         let options = ["-q", "-F", "-O", "none,extent,filetype,sparse_super,large_file", device];
         run(Command::new("mkfs.ext4").args(options), MINUTE)?.success()?;
         fs::create_dir_all(Self::FOLDER).map_err(|e| format!("{}: {e}", Self::FOLDER))?;
@@ -64,11 +65,11 @@ impl Drop for SlowDisk {
     }
 }
 
-/// The report of a process that reads so, and what it says itself.
+/// The report of a process with these reads, and its own measurements.
 fn measure(guest: &Guest, options: &[&str], steps: &[&str]) -> Result<(Traced, Vec<Reads>), String> {
     let own = "/tmp/own-times";
     let _ = fs::remove_file(own);
-    // What it does elsewhere, as to start, does not count.
+    // Calls on other files, such as those of its start, do not count.
     let layers = LAYERS.join(",");
     let mut arguments = vec!["-T", &layers, "-d", DISK];
     arguments.extend(options);
@@ -78,9 +79,9 @@ fn measure(guest: &Guest, options: &[&str], steps: &[&str]) -> Result<(Traced, V
     Ok((traced, Reads::said()?))
 }
 
-/// What the kernel side counts is inside what the process sees, and no read can be shorter than the disk makes it.
-/// So [50 ms, what the process saw) is certain, and a busy host makes both longer. The bound of 60 ms is the host's to
-/// keep: the process's own clock tells whether it did.
+/// The time counted by the kernel side lies within what the process sees, and no read can be shorter than the disk's
+/// delay. So [50 ms, what the process saw) is certain, and a busy host lengthens both. The host may break the bound of
+/// 60 ms: the process's own clock shows whether it did.
 fn direct(guest: &Guest) -> Result<(), String> {
     const ATTEMPTS: u32 = 5;
     let _disk = SlowDisk::new(guest, DELAY)?;
@@ -121,7 +122,7 @@ fn cached(guest: &Guest) -> Result<(), String> {
     const SLOW_ROW: u64 = 32;
     let _disk = SlowDisk::new(guest, DELAY)?;
     let reads = READS.to_string();
-    // Direct reads leave the page cache alone, so that what one reader has put there stays for another.
+    // Direct reads do not affect the page cache, so what one reader has cached stays for another.
     let steps = ["cached", SlowDisk::FILE, "7", "direct", SlowDisk::FILE, &reads];
     run(
         Command::new("/init").args(["target", "cached", SlowDisk::FILE, "1"]),

@@ -1,4 +1,4 @@
-//! The two places where other tools lose calls without a word, and the accounts of hooks that do lose them.
+//! The two situations in which other tools lose calls silently, and the reports of hooks that do lose them.
 
 use super::counts::ALL_LAYERS;
 use super::report::{Ended, Report, Tool};
@@ -23,8 +23,11 @@ pub const CHECKS: &[Check] = &[
         beside_detaching,
     )
     .when(has_tool),
-    Check::new("loss: another tool goes from the same functions", left_by_another)
-        .when(|guest| has_tool(guest) && !guest.preemptible()),
+    Check::new(
+        "loss: another tool is detached from the same functions",
+        left_by_another,
+    )
+    .when(|guest| has_tool(guest) && !guest.preemptible()),
     Check::new("loss: a table of starts that is too small", small_table).when(has_tool),
     Check::new("loss: fentry where tasks are preempted", |guest| {
         lossy(guest, &CROWD, "fentry", false)
@@ -45,14 +48,14 @@ pub const CHECKS: &[Check] = &[
     })
     .when(|guest| has_tool(guest) && guest.kernel == "6.12"),
     Check::new("intervals: their sum is the whole", interval_sums).when(has_tool),
-    Check::new("intervals: as many as were asked for", interval_count).when(has_tool),
+    Check::new("intervals: as many as requested", interval_count).when(has_tool),
 ];
 
 fn has_tool(guest: &Guest) -> bool {
     guest.tool().is_some()
 }
 
-/// Preempted inside the kernel all the time on two CPUs.
+/// Two CPUs with constant preemption inside the kernel.
 const CROWD: Spec = Spec {
     set: "cached",
     threads: 8,
@@ -60,7 +63,7 @@ const CROWD: Spec = Spec {
     file: "/mnt/ext4/traps/file",
     name: "crowd",
 };
-/// All of them wait for the disk at once.
+/// All of them wait for the disk at the same time.
 const SLEEPERS: Spec = Spec {
     set: "direct",
     threads: 512,
@@ -68,19 +71,19 @@ const SLEEPERS: Spec = Spec {
     file: SlowDisk::FILE,
     name: "sleeper",
 };
-/// The same, for so long that others come and go meanwhile.
+/// The same, long enough for others to begin and end meanwhile.
 const LONG_SLEEPERS: Spec = Spec {
     threads: 64,
     rounds: 300,
     ..SLEEPERS
 };
 const DELAY: Duration = Duration::from_millis(20);
-/// At something that does not always happen.
+/// The number of attempts, since the event does not always happen.
 const ATTEMPTS: usize = 4;
-/// For a tool to begin, or to end.
+/// How long a tool may take to begin, or to end.
 const BEGIN_BOUND: Duration = Duration::from_secs(240);
 
-/// The disk, where the workload needs one of its own, and its file.
+/// The disk, if the workload needs its own, and its file.
 fn stage(guest: &Guest, spec: &Spec) -> Result<Option<SlowDisk>, String> {
     let disk = (spec.file == SlowDisk::FILE)
         .then(|| SlowDisk::new(guest, DELAY))
@@ -89,7 +92,7 @@ fn stage(guest: &Guest, spec: &Spec) -> Result<Option<SlowDisk>, String> {
     Ok(disk)
 }
 
-/// Traces the workload from its first call to its last; `by_pid` or whoever reads.
+/// Traces the workload from its first call to its last, `by_pid` or for all processes.
 fn traced(guest: &Guest, spec: &Spec, arguments: &[&str], by_pid: bool) -> Result<Ended, String> {
     let workload = Workload::start(spec)?;
     let pid = workload.pid.to_string();
@@ -118,15 +121,15 @@ fn exact(guest: &Guest, spec: &Spec) -> Result<(), String> {
     report.is_exactly(&spec.truth())
 }
 
-/// Calls of a layer that were counted, and those that it says were lost.
-fn told(report: &Report, name: &str) -> Result<(u64, u64, String), String> {
+/// A layer's counted calls, and those reported as lost.
+fn reported(report: &Report, name: &str) -> Result<(u64, u64, String), String> {
     let layer = report.layer(name)?;
     let counted = layer.ops.values().map(|op| op.count.calls).sum();
     let (lost, why) = layer.lost.clone().unwrap_or_default();
     Ok((counted, lost, why))
 }
 
-/// Calls of a layer that there were.
+/// The actual calls of a layer.
 fn calls_of(spec: &Spec, name: &str) -> u64 {
     let truth = spec.truth();
     truth
@@ -142,7 +145,7 @@ fn small_table(guest: &Guest) -> Result<(), String> {
     let ended = traced(guest, &SLEEPERS, &["-T", &ALL_LAYERS.join(","), "--starts", "8"], true)?;
     let report = ended.report()?;
     for name in [SYSCALL, VFS, EXT4] {
-        let (counted, lost, why) = told(report, name)?;
+        let (counted, lost, why) = reported(report, name)?;
         let hooks = report.layer(name).map(|layer| &layer.hooks)?;
         // Reads at vfs whose start is in a cookie need no table.
         let is_needed = !(name == VFS && hooks.iter().any(|hook| hook.contains("kprobe.session")));
@@ -157,7 +160,8 @@ fn small_table(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// Where a program goes from a function, the kernel has tasks that sleep in it skip the others at its return.
+/// When a program is detached from a function, the kernel skips the other ones at the returns of tasks that sleep in
+/// it.
 fn beside_detaching(guest: &Guest) -> Result<(), String> {
     let _disk = stage(guest, &LONG_SLEEPERS)?;
     let layers = ALL_LAYERS.join(",");
@@ -171,10 +175,10 @@ fn beside_detaching(guest: &Guest) -> Result<(), String> {
     ended.report()?.is_exactly(&LONG_SLEEPERS.truth())
 }
 
-/// That of others cannot be waited for; it is told.
+/// The tool cannot wait for other tools; the loss is reported.
 fn left_by_another(guest: &Guest) -> Result<(), String> {
     let _disk = stage(guest, &LONG_SLEEPERS)?;
-    // The other's programs may go at a moment at which nobody sleeps.
+    // The other tool's programs may be detached at a moment without sleeping tasks.
     for _ in 0..ATTEMPTS {
         let (lost, why) = beside_one_that_detaches(guest)?;
         if lost > 0 && why.contains("missed") {
@@ -189,7 +193,7 @@ fn left_by_another(guest: &Guest) -> Result<(), String> {
     ))
 }
 
-/// Calls that were lost, and why: all others are counted.
+/// The number of lost calls, and the reason: all others are counted.
 fn beside_one_that_detaches(guest: &Guest) -> Result<(u64, String), String> {
     let workload = Workload::start(&LONG_SLEEPERS)?;
     let pid = workload.pid.to_string();
@@ -204,7 +208,7 @@ fn beside_one_that_detaches(guest: &Guest) -> Result<(u64, String), String> {
     other.finish(BEGIN_BOUND)?.success()?;
     workload.finish()?;
     let ended = tool.finish()?;
-    let (counted, lost, why) = told(ended.report()?, EXT4)?;
+    let (counted, lost, why) = reported(ended.report()?, EXT4)?;
     let truth = calls_of(&LONG_SLEEPERS, EXT4);
     if counted + lost == truth {
         return Ok((lost, why));
@@ -215,18 +219,18 @@ fn beside_one_that_detaches(guest: &Guest) -> Result<(u64, String), String> {
     ))
 }
 
-/// A hook that loses calls is forced: it says so, and what it counts and what it says it lost are never less than the
-/// truth; the very truth where nobody is filtered out and nobody else is there.
+/// A forced hook that loses calls: the report says so, and the sum of counted and lost calls is at least the truth, and
+/// exactly the truth without filters and other processes.
 fn lossy(guest: &Guest, spec: &Spec, probe: &str, must_lose: bool) -> Result<(), String> {
     let _disk = stage(guest, spec)?;
     let mut lost_any = false;
     for by_pid in [true, false] {
-        // Only the workload uses ext4; at vfs everybody is seen.
+        // Only the workload uses ext4; at vfs all processes are seen.
         let layers = if by_pid { [VFS, EXT4].join(",") } else { EXT4.to_owned() };
         let ended = traced(guest, spec, &["-T", &layers, "--probe", probe], by_pid)?;
         let report = ended.report()?;
         for layer in &report.layers {
-            let (counted, lost, why) = told(report, &layer.name)?;
+            let (counted, lost, why) = reported(report, &layer.name)?;
             let truth = calls_of(spec, &layer.name);
             let all = counted + lost;
             lost_any |= lost > 0;
@@ -250,14 +254,14 @@ fn lossy(guest: &Guest, spec: &Spec, probe: &str, must_lose: bool) -> Result<(),
     Ok(())
 }
 
-/// Of one program at both ends of a call the kernel skips either or both. Calls on other files, which are not counted, are not many:
-/// what was skipped of them is all that there may be too much.
+/// For one program at both ends of a call the kernel may skip either or both. Calls on other files, which are not
+/// counted, are few: their skips limit the excess.
 fn skipped_ends(guest: &Guest) -> Result<(), String> {
     prepare(CROWD.file)?;
     let arguments = ["-T", VFS, "--probe", "fsession", "--file", CROWD.file];
     let ended = traced(guest, &CROWD, &arguments, false)?;
     let report = ended.report()?;
-    let (counted, lost, why) = told(report, VFS)?;
+    let (counted, lost, why) = reported(report, VFS)?;
     let truth = calls_of(&CROWD, VFS);
     let warnings = &report.layer(VFS)?.warnings;
     let says_so = warnings
@@ -272,7 +276,7 @@ fn skipped_ends(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// Nothing falls between two reports.
+/// No call falls between two reports.
 fn interval_sums(guest: &Guest) -> Result<(), String> {
     prepare(CROWD.file)?;
     let ended = traced(guest, &CROWD, &["-T", "vfs,ext4", "0.03"], true)?;

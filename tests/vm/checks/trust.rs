@@ -1,4 +1,4 @@
-//! What tells how far a report can be trusted, held against the kernel's own counts.
+//! How far a report can be trusted, compared with the kernel's own counts.
 
 use super::report::Tool;
 use crate::ftrace::Calls;
@@ -38,7 +38,7 @@ const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Che
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Ops that `--check` does, beside all those of the layers above.
+/// Ops that `--check` exercises, in addition to all those of the layers above.
 const REQUESTS: [&str; 3] = ["read", "write", "flush"];
 
 /// Each op of each layer is counted, and no probe was refused.
@@ -56,7 +56,7 @@ fn everything_fires(guest: &Guest, probe: &str) -> Result<(), String> {
         let (_, names) = summary(layer)?.split_once("; not ").unwrap_or_default();
         Ok(names.split(", ").filter(|name| !name.is_empty()).collect())
     };
-    // Of functions; by its number, a call that is none is counted, too.
+    // Only with functions; by number, an unknown call would be counted as well.
     let is_there = |call: &&str| {
         let mut rows = page.lines().filter(|line| line.starts_with("syscall  "));
         !rows.any(|row| row.split_whitespace().nth(1) == Some(call) && row.ends_with("not in this kernel"))
@@ -76,11 +76,11 @@ fn everything_fires(guest: &Guest, probe: &str) -> Result<(), String> {
     if let Some(line) = page.lines().find(|line| line.contains("refused: ")) {
         return wrong(format!("refused: {line}"));
     }
-    // Another one does for what the first choice was refused, which costs more.
+    // A more expensive hook replaces a refused first choice.
     let of_vfs = page.lines().filter(|line| line.starts_with("vfs  "));
     let hooks = of_vfs.filter_map(|line| line.split("  ").map(str::trim).filter(|word| !word.is_empty()).nth(3));
     let hooks: BTreeSet<&str> = hooks.filter(|hook| *hook != "-").collect();
-    // A session takes those alone that it can.
+    // A session is only used for ops that it can measure.
     let is_one = hooks.len() == 1 || probe == "fsession";
     if !is_one {
         return wrong(format!("vfs by {hooks:?}"));
@@ -142,7 +142,7 @@ fn as_traced(guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// As much as two CPUs can do at once.
+/// The maximum for two CPUs.
 const STORM: Spec = Spec {
     set: "mix",
     threads: 16,
@@ -151,8 +151,8 @@ const STORM: Spec = Spec {
     name: "storm",
 };
 
-/// With every layer measured, and nobody filtered out: what was timed and what is told as lost is what was done; and where
-/// a function has programs of its own, the kernel ran or skipped them as often.
+/// With every layer measured and no filter: timed and lost calls add up to what was done; and if a function has
+/// programs of its own, the kernel ran or skipped them as often.
 fn overload(guest: &Guest, probe: &str) -> Result<(), String> {
     prepare(STORM.file)?;
     let workload = Workload::start(&STORM)?;
@@ -178,9 +178,9 @@ fn overload(guest: &Guest, probe: &str) -> Result<(), String> {
     // Only the workload uses ext4.
     let done = |op: &str| truth.ops.get(&(EXT4.into(), op.into())).map_or(0, |count| count.calls);
     let (mut counted, mut all) = (0, 0);
-    for told in schema::ops(layer) {
-        let name = told["op"].as_str().unwrap_or_default();
-        let (calls, truth) = (schema::number(&told["count"]), done(name));
+    for reported in schema::ops(layer) {
+        let name = reported["op"].as_str().unwrap_or_default();
+        let (calls, truth) = (schema::number(&reported["count"]), done(name));
         if calls > truth {
             return Err(format!("{name}: {calls} counted, {truth} done: {layer}"));
         }
@@ -192,7 +192,7 @@ fn overload(guest: &Guest, probe: &str) -> Result<(), String> {
         .flat_map(|reasons| reasons.values())
         .map(schema::number)
         .sum();
-    // What this kernel does not count as skipped is said to be unknown.
+    // If this kernel does not count skips, the report says that they are unknown.
     if counted + lost != all && (is_known || counted + lost > all) {
         return Err(format!("{counted} counted and {lost} lost of {all}: {layer}"));
     }
@@ -225,7 +225,7 @@ fn overload(guest: &Guest, probe: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Ops of ext4 that have one function of their own each.
+/// Ops of ext4 with exactly one function each.
 const FUNCTIONS: [(&str, &str); 4] = [
     ("read", "ext4_file_read_iter"),
     ("write", "ext4_file_write_iter"),

@@ -1,4 +1,4 @@
-//! Process 1: from a bare kernel to the last verdict.
+//! Process 1: from the start of the kernel to the last verdict.
 
 use super::modules::Modules;
 use super::process::{ran_out, wait_for};
@@ -19,7 +19,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Source, target, type. Each is wanted: a check that finds one missing would test the wrong thing.
+/// Source, target, type. Each is required: without one, a check would test the wrong thing.
 const MOUNTS: [(&str, &str); 10] = [
     ("proc", "/proc"),
     ("sysfs", "/sys"),
@@ -32,19 +32,19 @@ const MOUNTS: [(&str, &str); 10] = [
     ("tracefs", "/sys/kernel/tracing"),
     ("cgroup2", "/sys/fs/cgroup"),
 ];
-/// Loaded where they are modules; elsewhere they are built in.
+/// Loaded if they are modules; otherwise they are built in.
 const AT_BOOT: [&str; 6] = ["crc32c_generic", "mq_deadline", "nvme", "ext4", "xfs", "virtio_pci"];
 /// The scratch disk's partitions.
 const DISKS: [(&str, &str, &str); 2] = [
     ("/dev/nvme0n1p1", "ext4", Guest::EXT4),
     ("/dev/nvme0n1p2", "xfs", Guest::XFS),
 ];
-/// How long the disk may take to be found.
+/// How long the disk may take to appear.
 const DISK_BOUND: Duration = Duration::from_secs(60);
-/// For the 512-thread checks, with files and maps to spare.
+/// Enough files and maps for the 512-thread checks.
 const FILES: u64 = 65_536;
 
-/// Never returns, whatever happens.
+/// Never returns.
 pub fn init() -> ! {
     let verdicts = match mount_all().and_then(|()| Verdicts::open()) {
         Ok(verdicts) => verdicts,
@@ -62,7 +62,7 @@ pub fn init() -> ! {
     end()
 }
 
-/// A reset rather than a power-off: every kernel can do it, and QEMU with `-no-reboot` ends at one.
+/// A reset rather than a power-off: every kernel supports it, and QEMU exits with `-no-reboot`.
 fn end() -> ! {
     nix::unistd::sync();
     let Err(error) = reboot(RebootMode::RB_AUTOBOOT);
@@ -78,7 +78,7 @@ fn mount_all() -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a mount is one that every check finds.
+/// Whether a mount was made by init, for all checks.
 pub fn is_of_init(target: &str) -> bool {
     let targets = MOUNTS.iter().map(|(_, target)| target);
     target == "/"
@@ -90,7 +90,7 @@ pub fn is_of_init(target: &str) -> bool {
 fn boot_and_run(verdicts: &Verdicts) -> Result<(), String> {
     let orders = std::fs::read_to_string(ORDERS).map_err(|e| format!("{ORDERS}: {e}"))?;
     let orders = Orders::parse(&orders)?;
-    // SAFETY: init has one thread.
+    // SAFETY: init has a single thread.
     unsafe { std::env::set_var("PATH", "/bin:/sbin:/usr/bin:/usr/sbin") };
     setrlimit(Resource::RLIMIT_NOFILE, FILES, FILES).map_err(|e| format!("RLIMIT_NOFILE: {e}"))?;
 
@@ -158,13 +158,13 @@ fn wanted(check: &Check, orders: &Orders, guest: &Guest) -> bool {
         && (check.when)(guest)
 }
 
-/// Runs the developer's own command, both outputs in one stream as on a terminal.
+/// Runs the developer's own command, with both outputs in one stream as on a terminal.
 fn exec(command: &[String], verdicts: &Verdicts) -> Result<(), String> {
     let (program, arguments) = command.split_first().ok_or("nothing to run")?;
     install_busybox()?;
     let (output, sink) = nix::unistd::pipe().map_err(|e| format!("pipe: {e}"))?;
     let second = sink.try_clone().map_err(|e| format!("pipe: {e}"))?;
-    // The command owns both ends of the pipe and is dropped here: else we would wait for ourselves.
+    // The command owns both ends of the pipe and is dropped here; otherwise the read would never end.
     let spawned = Command::new(program)
         .args(arguments)
         .current_dir(Guest::EXT4)
@@ -184,7 +184,7 @@ fn exec(command: &[String], verdicts: &Verdicts) -> Result<(), String> {
     Ok(())
 }
 
-/// A link per applet, so that a script finds `sh`, `dd` and the like by their names.
+/// A link per applet, so that scripts find `sh`, `dd` and the like.
 fn install_busybox() -> Result<(), String> {
     const BUSYBOX: &str = "/bin/busybox";
     if !Path::new(BUSYBOX).exists() {

@@ -1,7 +1,7 @@
-//! The guest's side: process 1 of a kernel that has nothing but our initramfs and the scratch disk.
+//! The guest's side: process 1 of a kernel with only this initramfs and the scratch disk.
 //!
-//! It prepares the machine, runs the checks one after the other and sends each verdict as it falls. It never
-//! returns: the end of process 1 is a kernel panic, so every way out goes through `end`.
+//! It prepares the machine, runs the checks one after another and sends each verdict at once. It never returns: the end
+//! of process 1 is a kernel panic, so every path goes through `end`.
 
 mod init;
 mod modules;
@@ -20,25 +20,25 @@ use nix::sys::utsname::uname;
 use std::path::Path;
 use std::time::Duration;
 
-/// True for the first process of a guest of ours, and not for process 1 of a container or of a PID namespace.
+/// Whether this is process 1 of one of these guests, rather than of a container or a PID namespace.
 pub fn is_init() -> bool {
     std::process::id() == 1 && Path::new(ORDERS).exists()
 }
 
-/// The machine that a check finds itself in.
+/// The machine on which a check runs.
 pub struct Guest {
     /// Its name in the matrix, such as `6.1-full`.
     pub kernel: String,
-    /// The word on its command line that makes it a configuration of its own, such as `preempt=full`, or nothing.
+    /// The word on its command line that makes it a separate configuration, such as `preempt=full`; empty if none.
     pub variant: String,
     /// `uname -r` and `uname -v`.
     pub release: String,
     pub version: String,
-    /// The preemption model in force, as the scheduler names it: `none`, `voluntary`, `full` or `lazy`.
+    /// The current preemption model by the scheduler's name: `none`, `voluntary`, `full` or `lazy`.
     pub preemption: String,
-    /// Every check is run here, and at full length.
+    /// Every check runs here, and at full length.
     pub every: bool,
-    /// All of the table of costs is to be measured.
+    /// Everything in the table of costs is measured.
     pub table: bool,
     modules: Modules,
 }
@@ -64,33 +64,33 @@ impl Guest {
         })
     }
 
-    /// Whether a task can lose its CPU to another one while it is inside the kernel.
+    /// Whether a task can be preempted inside the kernel.
     pub fn preemptible(&self) -> bool {
         matches!(self.preemption.as_str(), "full" | "lazy" | "rt")
     }
 
-    /// The tool under test, if this run has one: the runner itself can be developed without.
+    /// The tested tool, if this run has one: the runner itself can be developed without it.
     pub fn tool(&self) -> Option<&'static Path> {
         Some(Path::new(TOOL)).filter(|tool| tool.exists())
     }
 
-    /// For what does not depend on how tasks are preempted: the tool on the kernel as it boots by itself.
+    /// For checks that do not depend on preemption: the tool on a kernel without words on its command line.
     pub fn as_booted(&self) -> bool {
         self.tool().is_some() && self.variant.is_empty()
     }
 
-    /// Whether its kernel comes with this module.
+    /// Whether the kernel comes with this module.
     pub fn has_module(&self, module: &str) -> bool {
         self.modules.has(module)
     }
 
-    /// Loads a module, and what it depends on, with these parameters; it is unloaded when the answer is dropped.
+    /// Loads a module with its dependencies and these parameters; it is unloaded when the result is dropped.
     pub fn load(&self, module: &str, parameters: &str) -> Result<Loaded, String> {
         self.modules.load(module, parameters)
     }
 }
 
-/// Before `sched/preempt` existed (5.12), and where preemption cannot be chosen, `uname -v` is the only witness.
+/// Before `sched/preempt` existed (5.12), and if the model is fixed, only `uname -v` says.
 fn preemption(version: &str) -> String {
     let chosen = std::fs::read_to_string("/sys/kernel/debug/sched/preempt").ok();
     let chosen = chosen
@@ -108,22 +108,22 @@ fn preemption(version: &str) -> String {
     }
 }
 
-/// One thing that has to be true in a guest.
+/// A check: a property that must hold in a guest.
 pub struct Check {
     pub name: &'static str,
     pub run: fn(&Guest) -> Result<(), String>,
-    /// Whether it means anything in this configuration. Where it does not, it is neither passed nor failed.
+    /// Whether it applies to this configuration. If not, it is neither passed nor failed.
     pub when: fn(&Guest) -> bool,
-    /// When it is over, the check has failed and everything that it started is killed.
+    /// After this time, the check has failed and everything that it started is killed.
     pub limit: Duration,
-    /// Whether it holds times against times.
+    /// Whether it compares times.
     pub is_timed: bool,
-    /// The only variant it is for, where that counts instructions.
+    /// The only variant it is for, if that one counts instructions.
     pub counted: Option<&'static str>,
 }
 
 impl Check {
-    /// A check for every configuration, with eight minutes of time: most need seconds, on a machine that is not slow.
+    /// A check for every configuration, with a limit of eight minutes: most need seconds on a machine that is not slow.
     pub const fn new(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Self {
         Self {
             name,
@@ -135,12 +135,12 @@ impl Check {
         }
     }
 
-    /// One that counts instructions.
+    /// A check that counts instructions.
     pub const fn counted(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Self {
         Self::counted_by(COUNTED, name, run)
     }
 
-    /// One that counts instructions in this variant.
+    /// A check that counts instructions in this variant.
     pub const fn counted_by(variant: &'static str, name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Self {
         Self {
             counted: Some(variant),
@@ -167,9 +167,9 @@ impl Check {
         }
     }
 
-    /// For a check that holds times against times. The host may stop one of the guest's CPUs for as long as it likes while
-    /// the others go on, so such a check may be tried again, and why it was is told. What only counts has one attempt, unless what it
-    /// waited for did not come in time.
+    /// For a check that compares times. The host may stop one of the guest's CPUs at any time while the others
+    /// continue, so such a check may be tried again, and the reason is printed. A check that only counts has one
+    /// attempt, unless something it waited for did not happen in time.
     pub const fn timed(self) -> Self {
         Self { is_timed: true, ..self }
     }

@@ -1,4 +1,4 @@
-//! Kernel modules: `modprobe`'s part of the work, on the list that the runner put into the initramfs.
+//! Kernel modules: `modprobe`'s part of the work, with the list that the runner put into the initramfs.
 
 use super::process::{ours, wait_for};
 use crate::protocol::{MODULE_LIST, MODULES};
@@ -10,11 +10,11 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-/// What a busy host needs for that.
+/// Enough for a busy host.
 const DETACHED: Duration = Duration::from_secs(30);
 
 pub struct Modules {
-    /// A module's own name and those to load before it, in load order, itself last.
+    /// A module's own name and its dependencies, in load order, itself last.
     chains: HashMap<String, Vec<String>>,
 }
 
@@ -34,7 +34,7 @@ impl Modules {
         })
     }
 
-    /// False when this kernel has no such module: it is built in, or not there at all.
+    /// False if this kernel has no such module: it is built in, or does not exist.
     pub fn has(&self, module: &str) -> bool {
         self.chains.contains_key(module)
     }
@@ -71,15 +71,15 @@ impl Loaded {
             .map_err(|_| format!("{module:?} is no module name"))
     }
 
-    /// Leaves it in the kernel for good.
+    /// Leaves it loaded.
     pub fn keep(self) {
         std::mem::forget(self);
     }
 }
 
 impl Drop for Loaded {
-    /// A device that has just been closed keeps its module for a moment longer. Nothing of it may be probed any more: a module that
-    /// goes while a tool that has ended is still being detached from it can leave 5.10 with a function hooked for nobody.
+    /// A device that has just been closed keeps its module for a moment. No probes may remain on it: unloading a module
+    /// while an earlier run is being detached from it can leave 5.10 with a hooked function without a program.
     fn drop(&mut self) {
         if let Err(error) = wait_for("the tool to be detached", DETACHED, || ours().is_empty()) {
             eprintln!("{:?}: {error}", self.0);

@@ -1,4 +1,4 @@
-//! Processes of a check: started, aimed at, signalled and waited for, never longer than a bound.
+//! Processes of a check: started, signalled and waited for, with a limit on every wait.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -10,30 +10,30 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often a condition is looked at.
+/// Polling interval.
 const POLL: Duration = Duration::from_millis(5);
-/// After a process has ended, how long its output may stay open in the hands of a child it left behind, and our threads may take
-/// to read what is in it. A host that is busy elsewhere takes seconds for either.
+/// After a process has ended, how long a child may keep its output open, and how long our threads may take to read the
+/// rest. On a busy host either may take seconds.
 const LAST_WORDS: Duration = Duration::from_secs(60);
 
-/// For all probes to be taken away.
+/// For all probes to be detached.
 const DETACH_BOUND: Duration = Duration::from_secs(60);
 
-/// What every wait says that ran out.
+/// The beginning of every error of a wait that ran out.
 const RAN_OUT: &str = ", in vain";
 
-/// Whether a check failed because something it waited for did not come in time. The host may have been busy elsewhere all that
-/// time, which the check cannot know.
+/// Whether a check failed because something did not happen in time. The host may have been busy all that time, which
+/// the check cannot know.
 pub fn ran_out(reason: &str) -> bool {
     reason.contains(RAN_OUT)
 }
 
-/// How it is told that nothing came of a wait.
+/// The error of a wait that ran out.
 pub fn waited(what: &str, bound: Duration) -> String {
     format!("waited {bound:?} for {what}{RAN_OUT}")
 }
 
-/// Waits until the condition holds, and tells what it waited for when it does not in time.
+/// Waits until the condition holds; the error names what it waited for.
 pub fn wait_for(what: &str, bound: Duration, mut holds: impl FnMut() -> bool) -> Result<(), String> {
     let start = Instant::now();
     while !holds() {
@@ -45,12 +45,12 @@ pub fn wait_for(what: &str, bound: Duration, mut holds: impl FnMut() -> bool) ->
     Ok(())
 }
 
-/// Waits until nothing of the tool runs any more, what detaches for it included.
+/// Waits until no process of the tool is running any more, including those that detach.
 pub fn all_detached() -> Result<(), String> {
     wait_for("all to be detached", DETACH_BOUND, || ours().is_empty())
 }
 
-/// Processes of the tool, its helpers among them; zombies have nothing any more.
+/// Processes of the tool, including its helpers, without zombies.
 pub fn ours() -> BTreeSet<String> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
@@ -61,7 +61,7 @@ pub fn ours() -> BTreeSet<String> {
         .collect()
 }
 
-/// What a process that ended has left.
+/// The output and the status of a process that ended.
 #[derive(Debug)]
 pub struct Output {
     pub status: ExitStatus,
@@ -70,7 +70,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// An error, with all that was printed, unless the process ended with status 0.
+    /// An error, with all output, unless the process ended with status 0.
     pub fn success(self) -> Result<Self, String> {
         if self.status.success() {
             Ok(self)
@@ -85,7 +85,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Output, String> {
     Running::start(command)?.finish(limit)
 }
 
-/// A process that runs. Dropping it kills it.
+/// A running process. Dropping it kills it.
 pub struct Running {
     name: String,
     child: Child,
@@ -119,17 +119,17 @@ impl Running {
         kill(self.pid(), signal).map_err(|e| format!("{}: {signal}: {e}", self.name))
     }
 
-    /// What it has printed on stdout so far.
+    /// Its output on stdout so far.
     pub fn stdout(&self) -> String {
         self.stdout.text()
     }
 
-    /// What it has printed on stderr so far, to wait for its banner.
+    /// Its output on stderr so far, to wait for its banner.
     pub fn stderr(&self) -> String {
         self.stderr.text()
     }
 
-    /// Waits until it has ended; when it does not in time, it is killed.
+    /// Waits until it has ended; kills it when the time is over.
     pub fn finish(mut self, limit: Duration) -> Result<Output, String> {
         let start = Instant::now();
         let status = loop {
@@ -167,7 +167,7 @@ impl Drop for Running {
     }
 }
 
-/// One output, read as it comes, so that the process can never block on a full pipe.
+/// One output, read continuously, so that the process cannot block on a full pipe.
 struct Pipe {
     bytes: Arc<Mutex<Vec<u8>>>,
     reader: JoinHandle<()>,

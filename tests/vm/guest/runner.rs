@@ -1,4 +1,4 @@
-//! Runs one check, in a process of its own, so that nothing it does to itself reaches the next one.
+//! Runs one check in a process of its own, so that its effects on itself do not reach the next one.
 
 use super::init::is_of_init;
 use super::process::{wait_for, waited};
@@ -15,25 +15,25 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often init looks whether a process has ended.
+/// How often init checks whether a process has ended.
 const POLL: Duration = Duration::from_millis(5);
-/// How long killed processes may take to be gone: one in an uninterruptible sleep ends only when its I/O does.
+/// How long killed processes may take to disappear: one in an uninterruptible sleep ends only when its I/O does.
 const TO_DIE: Duration = Duration::from_secs(30);
 /// How long the tool's helpers may take to detach a hundred probes.
 const TO_DETACH: Duration = Duration::from_secs(120);
-/// What a check writes to say that it passed; anything else is the reason why not.
+/// What a check writes if it passed; anything else is the reason why it failed.
 const PASSED: &str = "passed";
-/// How much of a reason is told. All of it has to fit into the pipe, which nobody reads before the check has ended.
+/// How much of a reason is kept. All of it must fit into the pipe, which is only read when the check has ended.
 const REASON_MAX: usize = 32 << 10;
 
-/// The check's panic, for the verdict: a payload alone does not tell where.
+/// The check's panic, for the verdict: the payload alone does not say where it happened.
 static PANIC: Mutex<Option<String>> = Mutex::new(None);
 
 pub fn run_check(check: &Check, guest: &Guest) -> Result<(), String> {
-    // Closed on exec: a process that cannot be killed must not hold up the answer.
+    // Closed on exec: a process that cannot be killed must not hold up the result.
     let (answer, sink) = pipe2(OFlag::O_CLOEXEC).map_err(|e| format!("pipe: {e}"))?;
     let (mut answer, sink) = (File::from(answer), File::from(sink));
-    // SAFETY: init has one thread, so the child finds every lock free.
+    // SAFETY: init has a single thread, so all locks are free in the child.
     let verdict = match unsafe { fork() } {
         Err(error) => return Err(format!("fork: {error}")),
         Ok(ForkResult::Child) => in_child(check, guest, sink),
@@ -64,7 +64,7 @@ pub fn run_check(check: &Check, guest: &Guest) -> Result<(), String> {
 }
 
 fn in_child(check: &Check, guest: &Guest, mut sink: File) -> ! {
-    // A group of its own, so that a signal to the group does not reach init.
+    // A process group of its own, so that a signal to the group does not reach init.
     let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
     std::panic::set_hook(Box::new(|panic| {
         *PANIC.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic.to_string());
@@ -79,11 +79,11 @@ fn in_child(check: &Check, guest: &Guest, mut sink: File) -> ! {
             .unwrap_or_else(|| "panicked".into()),
     };
     let status = i32::from(sink.write_all(&text.as_bytes()[..text.len().min(REASON_MAX)]).is_err());
-    // SAFETY: the parent wants no destructors and no second flush of what was buffered before the fork.
+    // SAFETY: the child must not run the parent's destructors, nor flush what was buffered before the fork.
     unsafe { libc::_exit(status) }
 }
 
-/// Waits for one child; every other process that ends meanwhile is an orphan, which process 1 has to bury.
+/// Waits for one child; every other process that ends meanwhile is an orphan, which process 1 must reap.
 fn reap_until(child: Pid, limit: Duration) -> Result<WaitStatus, String> {
     let start = Instant::now();
     loop {
@@ -99,8 +99,8 @@ fn reap_until(child: Pid, limit: Duration) -> Result<WaitStatus, String> {
     }
 }
 
-/// Kills every process but ourselves (kernel threads do not care) and waits until they are gone. The tool's own helpers
-/// are let end by themselves, and have to: they put back what it has changed in the kernel.
+/// Kills every process except this one (kernel threads are not affected) and waits until they have ended. The tool's
+/// own helpers must end by themselves: they restore what it has changed in the kernel.
 fn clear() -> Result<(), String> {
     let helpers = wait_for("the tool's helpers to end", TO_DETACH, || {
         for pid in others().into_iter().filter(|&pid| !is_helper(pid)) {
@@ -110,14 +110,15 @@ fn clear() -> Result<(), String> {
         !bury() || others().is_empty()
     });
     wait_for("a check's processes to die", TO_DIE, || {
-        // No process left to kill is ESRCH; which of the two calls says so first does not matter.
+        // Without remaining processes the call fails with ESRCH; which of the two calls does so first does not matter.
         let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
         !bury()
     })?;
     helpers
 }
 
-/// Unmounts what a killed check could not: file systems keep their modules and disks, and the next check would not get its own.
+/// Unmounts what a killed check could not: file systems keep their modules and disks in use, which the next check may
+/// need.
 fn unmount_rest() {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let targets = mounts.lines().rev().filter_map(|line| line.split(' ').nth(1));
@@ -128,7 +129,7 @@ fn unmount_rest() {
     }
 }
 
-/// Reaps what has ended; says whether any child is left.
+/// Reaps ended children; returns whether any child is left.
 fn bury() -> bool {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -139,7 +140,7 @@ fn bury() -> bool {
     }
 }
 
-/// Processes other than this one that have a program: kernel threads have no command line.
+/// Other processes with a program: kernel threads have no command line.
 fn others() -> Vec<Pid> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

@@ -1,4 +1,4 @@
-//! The way from the guest to the runner: the second serial port.
+//! Messages from the guest to the runner, by the second serial port.
 
 use crate::protocol::Event;
 use std::fs::{File, OpenOptions};
@@ -6,18 +6,18 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 
-/// The first port belongs to the kernel's console, where any message could tear a line of ours apart.
+/// The first port is the kernel's console, whose messages could interrupt a line.
 const PORT: &str = "/dev/ttyS1";
 
 pub struct Verdicts(File);
 
-/// Tells something beside the verdict, from within a check.
+/// Sends a note, from within a check.
 pub fn note(text: &str) -> Result<(), String> {
     Verdicts::open()?.send(&Event::Noted(text.into()));
     Ok(())
 }
 
-/// Tells what was measured, for the table of costs.
+/// Sends a measured figure for the table of costs.
 pub fn measured(figure: &str, value: u64) -> Result<(), String> {
     Verdicts::open()?.send(&Event::Measured(figure.into(), value));
     Ok(())
@@ -32,7 +32,7 @@ impl Verdicts {
             .map_err(|e| format!("{PORT}: {e}"))?;
         // Without raw mode the terminal layer would add carriage returns.
         let mut settings = std::mem::MaybeUninit::<libc::termios>::uninit();
-        // SAFETY: tcgetattr fills the settings in when it answers 0, and only then are they used.
+        // SAFETY: tcgetattr fills in the settings when it returns 0, and only then are they used.
         let answer = unsafe {
             if libc::tcgetattr(port.as_raw_fd(), settings.as_mut_ptr()) == 0 {
                 let mut settings = settings.assume_init();
@@ -48,16 +48,16 @@ impl Verdicts {
         Ok(Self(port))
     }
 
-    /// One write per line, which the terminal layer keeps in one piece.
+    /// A single write per line, which the terminal layer does not split.
     pub fn send(&self, event: &Event) {
         if let Err(error) = (&self.0).write_all(event.to_line().as_bytes()) {
             eprintln!("{PORT}: {error}; lost: {event:?}");
         }
     }
 
-    /// Waits until the last byte has left the port.
+    /// Waits until the last byte has been sent.
     pub fn drain(&self) {
-        // SAFETY: the descriptor is open as long as we are.
+        // SAFETY: the descriptor is open as long as this exists.
         unsafe { libc::tcdrain(self.0.as_raw_fd()) };
     }
 }

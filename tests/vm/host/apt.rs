@@ -1,16 +1,16 @@
-//! Where this machine gets its packages from, and by whose keys it knows that they are right.
+//! Where this machine gets its packages from, and which keys it trusts for them.
 
 use super::packages::command;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where apt keeps its sources.
+/// Apt's list of sources.
 const LIST: &str = "/etc/apt/sources.list";
 const FOLDER: &str = "/etc/apt/sources.list.d";
 /// Names a Debian mirror on machines whose apt has none, such as Ubuntu's.
 const MIRROR: &str = "IOSB_DEBIAN_MIRROR";
-/// Suites of Debian itself. Others publish for Debian too, under longer names or without a main section.
+/// Suites of Debian itself. Third parties publish for Debian as well, under longer names or without a main section.
 const SUITES: [&str; 10] = [
     "bullseye",
     "bookworm",
@@ -24,7 +24,7 @@ const SUITES: [&str; 10] = [
     "oldstable",
 ];
 
-/// Debian's keys, of the package that each Debian has and others can install.
+/// Debian's keyring, from a package that every Debian has and others can install.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ struct Source {
     uris: Vec<String>,
     suites: Vec<String>,
     components: Vec<String>,
-    /// `Signed-By`: paths, fingerprints or keys, in as many lines as they have.
+    /// `Signed-By`: paths, fingerprints or keys, on any number of lines.
     keys: String,
 }
 
@@ -43,15 +43,15 @@ pub struct Mirror {
     keys: String,
 }
 
-/// An apt of its own, which knows one suite of one mirror, and of no package that is installed. It takes nothing that is not
-/// signed by a key that this machine's apt trusts with the mirror.
+/// An apt configuration with one suite of one mirror, and no installed packages. It accepts nothing that is not signed
+/// by a key that this machine's apt trusts for the mirror.
 pub struct Apt {
     folder: PathBuf,
     options: Vec<String>,
 }
 
 impl Apt {
-    /// With its files in this folder.
+    /// With its files in this directory.
     pub fn new(mirror: &Mirror, suite: &str, folder: &Path) -> Result<Self, String> {
         let sources = folder.join("sources");
         for part in [
@@ -78,13 +78,13 @@ impl Apt {
             "APT::Architectures::=amd64".into(),
             "APT::Install-Recommends=false".into(),
             "APT::Sandbox::User=".into(),
-            // What cannot be fetched or verified is an error.
+            // Anything that cannot be fetched or verified is an error.
             "APT::Update::Error-Mode=any".into(),
             "Acquire::GzipIndexes=false".into(),
             "Acquire::Languages=none".into(),
             "Acquire::Retries=1".into(),
             "Acquire::http::Timeout=30".into(),
-            // Nobody else uses these folders, and locks are for root.
+            // No other process uses these directories, and locking needs root.
             "Debug::NoLocking=1".into(),
         ];
         Ok(Self {
@@ -93,7 +93,7 @@ impl Apt {
         })
     }
 
-    /// Fetches the suite's list of packages: that of `main`.
+    /// Fetches the suite's list of packages in `main`.
     pub fn list(&self) -> Result<String, String> {
         self.get(&["-q", "update"])?;
         let lists = self.folder.join("state/lists");
@@ -103,7 +103,7 @@ impl Apt {
         fs::read_to_string(&list).map_err(|e| format!("{}: {e}", list.display()))
     }
 
-    /// Fetches packages of the list and what they need.
+    /// Fetches packages of the list with their dependencies.
     pub fn download(&self, packages: &[&str]) -> Result<Vec<PathBuf>, String> {
         self.get(&[&["install", "--download-only", "--yes"][..], packages].concat())?;
         let mut all = files_in(&self.folder.join("cache/archives"))?;
@@ -118,7 +118,7 @@ impl Apt {
     }
 }
 
-/// The line of what apt said that names the cause, and the way out where keys are missing.
+/// The line of apt's output that names the cause, and what to do about missing keys.
 fn cause(said: &str) -> String {
     const UNSIGNED: [&str; 3] = ["NO_PUBKEY", "is not signed", "Missing key"];
     let line = ["NO_PUBKEY", "Failed to fetch", "E: "]
@@ -148,7 +148,7 @@ impl Mirror {
     /// A stanza of apt's sources.
     pub fn source(&self, suite: &str) -> String {
         let keys = match self.keys.as_str() {
-            // Those that apt trusts with everything.
+            // Keys that apt trusts for every source.
             "" => String::new(),
             keys => format!("Signed-By:{keys}\n"),
         };
@@ -159,7 +159,7 @@ impl Mirror {
     }
 }
 
-/// Whose signature counts: of those whom this machine's source names, and of Debian where they are files, as those may be of
+/// The trusted keys: those of this machine's source and, if these are files, Debian's keyring, since they may be for
 /// its own release only.
 pub fn trusted(named: &str, has_keyring: bool) -> String {
     let are_files = named.split_whitespace().all(|word| word.starts_with('/'));
@@ -171,7 +171,7 @@ pub fn trusted(named: &str, has_keyring: bool) -> String {
     }
 }
 
-/// Debian mirrors, the likeliest first.
+/// Debian mirrors, the preferred one first.
 pub fn mirrors() -> Result<Vec<Mirror>, String> {
     if let Ok(mirror) = std::env::var(MIRROR) {
         return Ok(vec![Mirror::new(&mirror, "")]);
@@ -183,7 +183,7 @@ pub fn mirrors() -> Result<Vec<Mirror>, String> {
     Ok(mirrors)
 }
 
-/// Those that the files of apt's sources name.
+/// Mirrors in the files of apt's sources.
 pub fn named_in(files: &[(PathBuf, String)]) -> Vec<Mirror> {
     let mut sources: Vec<Source> = files.iter().flat_map(|(path, text)| parse(path, text)).collect();
     sources.retain(|source| {
@@ -191,7 +191,7 @@ pub fn named_in(files: &[(PathBuf, String)]) -> Vec<Mirror> {
             && source.components.iter().any(|component| component == "main")
             && source.suites.iter().any(|suite| SUITES.contains(&suite.as_str()))
     });
-    // Third parties use Debian's suite names as well; few of them sign with Debian's keys or end in /debian.
+    // Third parties use Debian's suite names as well, but few of them sign with Debian's keys or end in /debian.
     sources.sort_by_key(|source| !source.keys.contains("debian-archive"));
     let mut mirrors: Vec<Mirror> = Vec::new();
     for source in sources {
@@ -253,7 +253,7 @@ fn one_line(text: &str) -> Vec<Source> {
     text.lines().filter_map(parse).collect()
 }
 
-/// Stanzas of `Field: values`, parted by empty lines; a line that starts with a space goes on with the field before.
+/// Parses stanzas of `Field: values`, separated by empty lines; a line that begins with a space continues the field.
 fn deb822(text: &str) -> Vec<Source> {
     let mut sources = Vec::new();
     for stanza in text.split("\n\n") {
@@ -274,7 +274,7 @@ fn deb822(text: &str) -> Vec<Source> {
                 "uris" => source.uris.extend(words),
                 "suites" => source.suites.extend(words),
                 "components" => source.components.extend(words),
-                // A key itself begins on the line behind the field's name.
+                // An inline key begins on the line after the field's name.
                 "signed-by" if line.starts_with([' ', '\t']) => source.keys = format!("{}\n{line}", source.keys),
                 "signed-by" => source.keys = values.into(),
                 "enabled" => enabled = !words.any(|word| word == "no"),

@@ -1,4 +1,4 @@
-//! Writes the "newc" form of cpio, which is what a kernel unpacks as its first file system.
+//! Writes the "newc" format of cpio, which a kernel unpacks as its first file system.
 
 use std::collections::BTreeSet;
 
@@ -41,13 +41,13 @@ impl Archive {
         self.bytes
     }
 
-    /// A path that is there already stays as it is: libraries come in by many programs.
+    /// An existing path is kept: several programs bring the same libraries.
     fn entry(&mut self, path: &str, mode: u32, device: (u32, u32), data: &[u8]) {
         let path = path.trim_start_matches('/');
         if path.is_empty() || !self.known.insert(path.into()) {
             return;
         }
-        // The kernel makes no folders of its own accord.
+        // The kernel does not create missing directories.
         if let Some((parent, _)) = path.rsplit_once('/') {
             self.folder(parent);
         }

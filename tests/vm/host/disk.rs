@@ -1,4 +1,4 @@
-//! The scratch NVMe disk: one image for every kernel and every run. Guests write to throw-away copies of it.
+//! The scratch NVMe disk: one image for every kernel and every run. Guests write to temporary copies of it.
 
 use super::packages::{atomically, command};
 use std::fs::File;
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const MIB: u64 = 1 << 20;
-/// Part of the cached image's name: to be counted up with every change of what is on it.
+/// Part of the cached image's name: increment it with every change of the image.
 const EDITION: u32 = 1;
-/// 300 MiB is the least that `mkfs.xfs` makes.
+/// 300 MiB is the minimum for `mkfs.xfs`.
 const EXT4: Partition = Partition {
     start: MIB,
     size: 512 * MIB,
@@ -20,8 +20,8 @@ const XFS: Partition = Partition {
 };
 const DISK_SIZE: u64 = 834 * MIB;
 
-/// Features are named one by one, since defaults of today's tools can be more than 5.10 mounts. Tables are written
-/// at once: a kernel thread that initialises them later would disturb counts.
+/// Features are listed one by one, since defaults of current tools may be more than 5.10 can mount. Tables are
+/// initialised at once: a kernel thread that does so later would disturb counts.
 pub const EXT4_OPTIONS: [&str; 6] = [
     "-q",
     "-F",
@@ -31,8 +31,8 @@ pub const EXT4_OPTIONS: [&str; 6] = [
     "-E",
     "lazy_itable_init=0,lazy_journal_init=0",
 ];
-/// The same for XFS. `mkfs.xfs` refuses names that it does not know, and must have been told of each it does: the first
-/// line that it takes is the right one. (xfsprogs 6.1 refuses its own `lts_5.10.conf`.)
+/// The same for XFS. `mkfs.xfs` refuses names that it does not know, and needs all that it does: the first line that it
+/// accepts is the right one. (xfsprogs 6.1 refuses its own `lts_5.10.conf`.)
 const XFS_OPTIONS: [&[&str]; 3] = [
     &[
         "-m",
@@ -51,7 +51,7 @@ struct Partition {
     size: u64,
 }
 
-/// The image, made now if no run before has made it.
+/// The image, created unless an earlier run has done so.
 pub fn scratch(cache: &Path) -> Result<PathBuf, String> {
     let image = cache.join(format!("scratch-{EDITION}.img"));
     if !image.exists() {
@@ -100,7 +100,7 @@ fn assemble(disk: &Path, partitions: &[(&Partition, &Path)]) -> std::io::Result<
             if n == 0 {
                 break;
             }
-            // What is zero stays a hole.
+            // Zeroes are left as holes.
             if chunk[..n].iter().any(|byte| *byte != 0) {
                 out.seek(SeekFrom::Start(at))?;
                 out.write_all(&chunk[..n])?;
@@ -115,7 +115,7 @@ fn assemble(disk: &Path, partitions: &[(&Partition, &Path)]) -> std::io::Result<
 fn boot_record<'a>(partitions: impl Iterator<Item = &'a Partition>) -> [u8; 512] {
     const SECTOR: u64 = 512;
     const LINUX: u8 = 0x83;
-    /// "Too large for cylinders and heads": the sector numbers count.
+    /// "Too large for cylinders and heads": only the sector numbers are used.
     const NO_GEOMETRY: [u8; 3] = [0xfe, 0xff, 0xff];
     let mut record = [0; 512];
     for (i, partition) in partitions.enumerate() {

@@ -1,4 +1,4 @@
-//! What a guest finds when it starts.
+//! The initramfs of a guest.
 
 use super::cpio::Archive;
 use super::kernels::Kernel;
@@ -6,14 +6,14 @@ use crate::protocol::{MODULE_LIST, MODULES, ORDERS, Orders};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A host file that goes into the guest, with every library it needs.
+/// A host file for the guest, with the libraries it needs.
 pub struct Extra {
     host: PathBuf,
     pub guest: String,
 }
 
 impl Extra {
-    /// In the guest it is in `/bin` under its own name, unless told otherwise.
+    /// In the guest it is in `/bin` under its own name, unless another path is given.
     pub fn new(host: &Path, guest: Option<&str>) -> Result<Self, String> {
         let host = started(host).unwrap_or(host.into());
         let host = host.canonicalize().map_err(|e| format!("{}: {e}", host.display()))?;
@@ -28,10 +28,10 @@ impl Extra {
 
 pub fn build(kernel: &Kernel, orders: &Orders, extras: &[Extra]) -> Result<Vec<u8>, String> {
     let mut archive = Archive::default();
-    // Without them, process 1 starts with no open descriptors, and Rust's runtime ends at once.
+    // Without these, process 1 starts without open descriptors, and Rust's runtime exits at once.
     archive.character_device("/dev/console", 5, 1);
     archive.character_device("/dev/null", 1, 3);
-    // Where merged-/usr libraries and programs say that they are.
+    // The paths by which merged-/usr programs refer to libraries.
     for (link, target) in [("/usr/bin", "../bin"), ("/usr/sbin", "../bin"), ("/sbin", "bin")] {
         archive.link(link, target);
     }
@@ -50,7 +50,7 @@ pub fn build(kernel: &Kernel, orders: &Orders, extras: &[Extra]) -> Result<Vec<u
     Ok(archive.finish())
 }
 
-/// The first of the search path's folders that has it.
+/// The first match in the search path.
 pub fn in_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
@@ -58,12 +58,12 @@ pub fn in_path(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Where `tests/lib/requirements.sh` unpacks what it cannot install: starters of programs in `bin`, files in `root`.
+/// Where `tests/lib/requirements.sh` unpacks what it cannot install: wrappers of programs in `bin`, files in `root`.
 fn unpacked() -> Option<PathBuf> {
     std::env::var_os("IOSB_UNPACKED").map(PathBuf::from)
 }
 
-/// The program behind a starter, which a guest has no use for; `None`: it is none.
+/// The program that a wrapper executes; `None`: it is not a wrapper.
 fn started(starter: &Path) -> Option<PathBuf> {
     let unpacked = unpacked()?;
     let name = starter.strip_prefix(unpacked.join("bin")).ok()?;
@@ -80,8 +80,8 @@ fn program(archive: &mut Archive, host: &Path, guest: &str) -> Result<(), String
     archive.program(guest, &read(host)?);
     let root = unpacked().map(|unpacked| unpacked.join("root"));
     for library in libraries(host, root.as_deref())? {
-        // Under the very name by which the program will ask for it, which on the host may be a link. One that was unpacked is
-        // asked for as if it were installed.
+        // Under the name by which the program will look for it, which on the host may be a link. Unpacked libraries are
+        // looked for as if they were installed.
         let within = root
             .as_ref()
             .and_then(|root| Path::new(&library).strip_prefix(root).ok());
@@ -92,8 +92,8 @@ fn program(archive: &mut Archive, host: &Path, guest: &str) -> Result<(), String
     Ok(())
 }
 
-/// The shared libraries that the dynamic loader would load, and the loader itself; none for a static program or a script.
-/// Those of a program that was unpacked may be below `root`, too.
+/// The shared libraries that the dynamic loader would load, and the loader itself; none for a static program or a
+/// script. Those of an unpacked program may be below `root` as well.
 fn libraries(program: &Path, root: Option<&Path>) -> Result<Vec<String>, String> {
     let mut ldd = Command::new("ldd");
     if let Some(root) = root.filter(|root| program.starts_with(root)) {

@@ -1,4 +1,4 @@
-//! The kernels that guests run, and how they are had: the newest of each series, from the machine's own mirror.
+//! The kernels that guests run: the newest of each series, from the machine's own mirror.
 
 use super::packages::{self, Failure, Package, atomically, command, compare_versions};
 use crate::protocol::{COUNTED, COUNTED_8, LARGE};
@@ -7,25 +7,27 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// One kernel of the matrix.
+/// A kernel of the matrix.
 pub struct KernelSpec {
     pub name: &'static str,
-    /// Where to look; all of them are looked at.
+    /// The suites to search; all of them are searched.
     suites: &'static [&'static str],
-    /// What its version starts with.
+    /// The beginning of its version.
     series: &'static str,
     flavour: &'static str,
-    /// A configuration each: nothing, a word for the command line, [`COUNTED`] or [`COUNTED_8`].
+    /// One configuration each: nothing, a word for the command line, [`COUNTED`] or [`COUNTED_8`].
     pub variants: &'static [&'static str],
 }
 
 const AS_BOOTED: &[&str] = &[""];
 const BOTH_AND_COUNTED: &[&str] = &["", "preempt=full", COUNTED];
-/// A kernel before 6.5 starts its CPUs in a loop that never pauses, and QEMU's counting clock gives no other CPU a turn meanwhile.
+/// A kernel before 6.5 starts its CPUs in a busy loop, during which QEMU's counting clock does not let any other CPU
+/// run.
 const AS_BOOTED_AND_LARGE: &[&str] = &["", LARGE];
 const BOTH_AND_COUNTED_8: &[&str] = &["", "preempt=full", COUNTED_8];
 
-/// Cloud kernels have ext4 and nvme built in; the full one and the one for real time have them as modules. 5.10 cannot choose its preemption.
+/// Cloud kernels have ext4 and nvme built in; the full and the real-time ones have modules. 5.10 cannot select its
+/// preemption model.
 pub const MATRIX: &[KernelSpec] = &[
     KernelSpec {
         name: "5.10",
@@ -71,9 +73,9 @@ pub const MATRIX: &[KernelSpec] = &[
     },
 ];
 
-/// Taken out of each kernel's package, with all they depend on. A kernel may lack some, or have them built in.
-/// `crc32c_generic`, `crc32_generic` and `aesni-intel` are what file systems and dm-crypt ask the crypto layer for by an alias,
-/// which no dependency list shows.
+/// Extracted from each kernel's package, with their dependencies. A kernel may lack some, or have them built in.
+/// `crc32c_generic`, `crc32_generic` and `aesni-intel` are requested by file systems and dm-crypt through aliases of
+/// the crypto API, which dependency lists do not show.
 const MODULES: [&str; 24] = [
     "crc32c_generic",
     "crc32_generic",
@@ -110,7 +112,7 @@ impl Kernel {
         self.0.join("vmlinuz")
     }
 
-    /// A line for each module: those it depends on and itself, in load order.
+    /// A line for each module: its dependencies and itself, in load order.
     pub fn module_list(&self) -> PathBuf {
         self.0.join("modules.list")
     }
@@ -128,7 +130,7 @@ impl Kernel {
             .collect())
     }
 
-    /// Whether it was made with today's list of modules.
+    /// Whether it was created with the current list of modules.
     fn is_current(&self) -> bool {
         std::fs::read_to_string(self.wanted()).is_ok_and(|made| made == MODULES.join(" "))
     }
@@ -138,13 +140,13 @@ impl Kernel {
     }
 }
 
-/// A version of a kernel, as one package or as two.
+/// A version of a kernel, packaged as one or two packages.
 struct Candidate {
     version: String,
     packages: Vec<Package>,
 }
 
-/// The newest kernel that can be had: from the cache, else from the mirror, else an older one from the cache.
+/// The newest available kernel: from the cache, otherwise from the mirror, otherwise an older one from the cache.
 pub fn get(spec: &KernelSpec, cache: &Path, note: &dyn Fn(&str)) -> Result<Kernel, String> {
     let folder = cache.join("kernels");
     let mut reasons = Vec::new();
@@ -180,7 +182,7 @@ pub fn get(spec: &KernelSpec, cache: &Path, note: &dyn Fn(&str)) -> Result<Kerne
     Ok(cached)
 }
 
-/// All versions that the lists name, the newest first.
+/// All versions in the lists, the newest first.
 fn candidates(spec: &KernelSpec, cache: &Path, note: &dyn Fn(&str), reasons: &mut Vec<String>) -> Vec<Candidate> {
     let mut all = Vec::new();
     for suite in spec.suites {
@@ -196,8 +198,8 @@ fn candidates(spec: &KernelSpec, cache: &Path, note: &dyn Fn(&str), reasons: &mu
     all
 }
 
-/// Since 7.0 the image package is empty and depends on two others. A version of which only one of the two is published
-/// cannot be installed by anybody.
+/// Since 7.0 the image package is empty and depends on two others. A version with only one of them published cannot be
+/// installed.
 fn in_list(spec: &KernelSpec, list: &[Package]) -> Vec<Candidate> {
     let find = |kind: &str, release: &str| {
         let name = format!("linux-{kind}-{release}-{}", spec.flavour);
@@ -213,7 +215,7 @@ fn in_list(spec: &KernelSpec, list: &[Package]) -> Vec<Candidate> {
                 .iter()
                 .find_map(|kind| package.name.strip_prefix(kind))?;
             let release = rest.strip_suffix(spec.flavour)?.strip_suffix('-')?;
-            // What is left of another flavour's name ends in that flavour.
+            // The rest of another flavour's name ends in that flavour.
             let plain = !["cloud", "rt"].iter().any(|flavour| release.ends_with(flavour));
             Some(release).filter(|release| plain && release.starts_with(spec.series))
         })
@@ -241,7 +243,7 @@ fn newer(a: &Package, b: &Package) -> Ordering {
     compare_versions(&a.version, &b.version)
 }
 
-/// The newest of this kernel in the cache, whatever the mirror says.
+/// The newest of this series in the cache, whatever the mirror has.
 fn cached(spec: &KernelSpec, folder: &Path) -> Option<Kernel> {
     let prefix = format!("{}-", spec.name);
     let version = |entry: std::fs::DirEntry| {
@@ -260,7 +262,7 @@ fn cached(spec: &KernelSpec, folder: &Path) -> Option<Kernel> {
 
 fn make(kernel: &Kernel, candidate: &Candidate) -> Result<(), Failure> {
     if kernel.0.exists() {
-        // Made with another list of modules.
+        // Created with another list of modules.
         std::fs::remove_dir_all(&kernel.0).map_err(|e| Failure::Other(format!("{}: {e}", kernel.0.display())))?;
     }
     atomically(&kernel.0, |folder| {
@@ -288,7 +290,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
         .map_err(|e| format!("{}: {e}", from.display()))
 }
 
-/// `boot/vmlinuz-*`, or, in packages that are split, beside the modules.
+/// `boot/vmlinuz-*`, or beside the modules in split packages.
 fn vmlinuz(tree: &Path) -> Option<PathBuf> {
     let boot = std::fs::read_dir(tree.join("boot"))
         .into_iter()
@@ -303,7 +305,7 @@ fn vmlinuz(tree: &Path) -> Option<PathBuf> {
     boot.chain(beside).find(|path| is_kernel(path) && path.is_file())
 }
 
-/// `lib/modules/RELEASE`, under `usr` where that is merged.
+/// `lib/modules/RELEASE`, below `usr` in merged-/usr packages.
 fn module_folder(tree: &Path) -> Option<PathBuf> {
     let roots = [tree.join("lib/modules"), tree.join("usr/lib/modules")];
     roots.iter().find_map(|root| {
@@ -315,14 +317,14 @@ fn module_folder(tree: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Packages come without `modules.dep`: that is made where they are installed, and so here.
+/// Packages do not contain `modules.dep`: it is created at installation, and here.
 fn pick_modules(tree: &Path, kernel: &Kernel) -> Result<(), String> {
     let folder = module_folder(tree).ok_or("the package holds no modules")?;
     let release = folder.file_name().unwrap_or_default();
     let base = folder.ancestors().nth(3).unwrap_or(tree);
     command(Command::new("depmod").arg("-b").arg(base).arg(release))?;
     let text = std::fs::read_to_string(folder.join("modules.dep")).map_err(|e| format!("modules.dep: {e}"))?;
-    // "path: dependency dependency …", where the last is to be loaded first.
+    // "path: dependency dependency …", where the last one is loaded first.
     let dependencies: HashMap<String, (&str, Vec<&str>)> = text
         .lines()
         .filter_map(|line| line.split_once(':'))
@@ -343,7 +345,7 @@ fn pick_modules(tree: &Path, kernel: &Kernel) -> Result<(), String> {
     std::fs::write(&path, list).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// The name by which the kernel knows what is in the file.
+/// The kernel's name of the module in the file.
 fn module_name(path: &str) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     file.split('.').next().unwrap_or(file).replace('-', "_")

@@ -31,38 +31,38 @@ use std::time::Duration;
 #[derive(Parser)]
 #[command(name = "vm")]
 struct Arguments {
-    /// Kernels to use, parted by spaces or commas; those of IOSB_KERNELS by default, or else all
+    /// Kernels to use, separated by blanks or commas; by default those of IOSB_KERNELS, otherwise all
     #[arg(long, value_name = "NAMES")]
     kernels: Option<String>,
-    /// Only configurations with this word, such as preempt=full; "none" means only kernels as booted
+    /// Only configurations with this word, such as preempt=full; "none" selects kernels without such a word
     #[arg(long, value_name = "WORD")]
     variant: Option<String>,
     /// Only checks whose name contains this
     #[arg(long, value_name = "SUBSTRING")]
     filter: Option<String>,
-    /// Each check in each configuration in which it means something, and not only where it says most (`--list` tells where); so does
-    /// --filter
+    /// Run each applicable check in each configuration, not only where it is most likely to fail (`--list` shows
+    /// where); --filter does so as well
     #[arg(long)]
     every: bool,
-    /// Guests to run at a time; by default half as many again as there are CPUs, since they sleep much of their time
+    /// Guests to run at a time; by default one and a half times the number of CPUs, since they sleep much of the time
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
     /// Minutes that a guest may run
     #[arg(long, value_name = "MINUTES", default_value_t = 60)]
     limit: u64,
-    /// List configurations and checks, and do nothing else
+    /// List configurations and checks, and exit
     #[arg(long)]
     list: bool,
-    /// Measure all that the table of costs has, on this machine, too, and print it
+    /// Measure everything in the table of costs, including this machine's figures, and print it
     #[arg(long, conflicts_with_all = ["kernels", "variant", "filter", "exec", "every"])]
     costs: bool,
-    /// Keep the logs of guests that did well, too
+    /// Keep the logs of successful guests as well
     #[arg(long)]
     keep: bool,
-    /// Another word for the kernel's command line
+    /// Add a word to the kernel's command line
     #[arg(long, value_name = "WORD")]
     append: Vec<String>,
-    /// Put this host file (with the libraries it needs) into the guest, there in /bin unless told otherwise
+    /// Put this host file (with the libraries it needs) into the guest, in /bin unless a path is given
     #[arg(long, value_name = "FILE[:GUESTPATH]")]
     with: Vec<String>,
     /// Instead of the checks, run this file in the guest and copy its output to stdout
@@ -74,18 +74,18 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// Whether checks are not selected by where they say most.
+    /// Whether each check runs in every applicable configuration.
     fn is_every(&self) -> bool {
         self.every || self.costs || self.filter.is_some()
     }
 
-    /// Whether every check is to run somewhere.
+    /// Whether all checks are to run.
     fn is_default(&self) -> bool {
         let is_part = self.variant.is_some() || self.filter.is_some() || self.exec.is_some() || self.costs;
         !is_part && self.names().is_none()
     }
 
-    /// The kernels asked for, unless all are.
+    /// The selected kernels, unless all are.
     fn names(&self) -> Option<String> {
         let environment = std::env::var("IOSB_KERNELS").ok().filter(|names| !names.is_empty());
         self.kernels.clone().or(environment)
@@ -111,7 +111,7 @@ impl Configuration {
         format!("{} {}", self.spec.name, self.variant).trim_end().into()
     }
 
-    /// How many checks it runs when nothing else is asked for.
+    /// The number of checks it runs by default.
     fn selected(self) -> usize {
         let name = self.name();
         checks::all()
@@ -164,7 +164,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The configurations asked for; an error is wrong usage.
+/// The selected configurations; an error is wrong usage.
 fn select(arguments: &Arguments) -> Result<Vec<Configuration>, String> {
     let names = arguments.names();
     let named: Option<Vec<&str>> =
@@ -198,7 +198,7 @@ fn select(arguments: &Arguments) -> Result<Vec<Configuration>, String> {
         Some("none") => variant_of.is_empty(),
         Some(word) => variant_of == word,
     };
-    // Booting takes its time, too.
+    // Booting counts as well.
     let has_work = |configuration: &Configuration| {
         let wanted = |check: &checks::Check| {
             let part = arguments.filter.as_deref().unwrap_or("");
@@ -250,7 +250,7 @@ fn run(arguments: &Arguments, configurations: &[Configuration]) -> Result<Tally,
         }
     }
 
-    // What takes longest comes first, so that no guest is left to run alone at the end.
+    // The longest ones come first, so that no guest runs alone at the end.
     queue
         .make_contiguous()
         .sort_by_key(|(configuration, _)| Reverse(configuration.selected()));
@@ -305,7 +305,7 @@ fn run(arguments: &Arguments, configurations: &[Configuration]) -> Result<Tally,
     Ok(tally)
 }
 
-/// Checks that a run of all configurations has passed by have failed.
+/// Checks that did not run in any configuration are failures.
 fn forgotten(report: &Report) -> Tally {
     let all = || kernels::MATRIX.iter().flat_map(Configuration::all);
     let names: Vec<&str> = checks::all().map(|check| check.name).collect();
@@ -314,14 +314,14 @@ fn forgotten(report: &Report) -> Tally {
     for mistake in checks::mistakes(&names, &configurations) {
         tally += report.failed("", "selection", &mistake, None);
     }
-    // Of those that count instructions, most are for the table of costs alone, which tells what it lacks.
+    // Most checks that count instructions are for the table of costs only, which reports what it lacks.
     for check in checks::all().filter(|check| check.counted.is_none() && !report.has_run(check.name)) {
         tally += report.failed("", check.name, "it has run in no configuration", None);
     }
     tally
 }
 
-/// The disk with the tools of others, if a check wants it. When it cannot be had, those checks fail, and no others.
+/// The disk with other tools, if a check needs it. If it is not available, only those checks fail.
 fn peers(arguments: &Arguments, cache: &Path, report: &Report) -> Option<PathBuf> {
     let wanted = |part: &str| checks::that_use_peers().any(|check| check.name.contains(part));
     let filter = arguments.filter.as_deref();
@@ -333,7 +333,7 @@ fn peers(arguments: &Arguments, cache: &Path, report: &Report) -> Option<PathBuf
         .ok()
 }
 
-/// Prints the table of costs; what is missing from it has failed.
+/// Prints the table of costs; missing figures are failures.
 fn costs(report: &Report, tool: &Path) -> Tally {
     let mut tally = Tally::default();
     let mut figures = report.figures();
@@ -350,7 +350,7 @@ fn costs(report: &Report, tool: &Path) -> Tally {
     tally
 }
 
-/// What all guests of this run have in common.
+/// What all guests of this run share.
 struct Setup<'a> {
     arguments: &'a Arguments,
     disk: &'a Path,
@@ -360,7 +360,7 @@ struct Setup<'a> {
     logs: &'a Path,
 }
 
-/// Whether a filter asks for costs by name: then for those of the table alone, too.
+/// Whether a filter selects costs by name, which includes those for the table only.
 fn names_costs(filter: &str) -> bool {
     ["costs: ", "floors: ", "scaling: "]
         .iter()
@@ -402,7 +402,7 @@ impl Setup<'_> {
     }
 }
 
-/// `$XDG_CACHE_HOME/iostackbreakdown`, outside the source tree so that a fresh checkout finds it filled.
+/// `$XDG_CACHE_HOME/iostackbreakdown`, outside the source tree so that a fresh checkout can use it.
 fn cache() -> Result<PathBuf, String> {
     let set = |name| {
         std::env::var_os(name)
@@ -414,7 +414,7 @@ fn cache() -> Result<PathBuf, String> {
     Ok(cache.join("iostackbreakdown"))
 }
 
-/// What goes into the guest beside the runner and the modules.
+/// Files for the guest, in addition to the runner and the modules.
 fn extras(arguments: &Arguments, tool: &Path) -> Result<Vec<Extra>, String> {
     let mut extras = vec![Extra::new(tool, Some(TOOL))?];
     for program in PROGRAMS {

@@ -1,5 +1,5 @@
-//! What is measured on the machine itself, for the table of costs: whose times are real, and whose kernel may let only
-//! tracepoints be used.
+//! Measurements on the machine itself for the table of costs: its times are real, but its kernel may only allow
+//! tracepoints.
 
 use super::initramfs::in_path;
 use crate::figures::{Figures, HERE};
@@ -12,17 +12,17 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// Of these batches the fastest one counts, which had its CPU for itself.
+/// The fastest of these batches counts, which had its CPU for itself.
 const BATCHES: u32 = 50;
 const BATCH: u32 = 400;
 
-/// Whose reads are watched, and by whom.
+/// Whose reads are traced, and by which tool.
 struct Watcher<'a> {
     figure: &'static str,
-    /// How many threads read at the same time.
+    /// The number of threads that read at the same time.
     readers: usize,
     words: &'a [&'a str],
-    /// What it prints when it has begun; nothing where only its victim notices.
+    /// The output that shows that it has begun; `None` if only the traced process notices.
     begun: &'a str,
 }
 
@@ -33,7 +33,7 @@ pub fn measure(tool: &Path) -> Result<Figures, String> {
     let file = File::open("/proc/self/exe").map_err(|e| format!("this executable: {e}"))?;
     let pid = std::process::id().to_string();
     let tool = tool.to_string_lossy();
-    // As Debian names it, before and since there were two packages that have one.
+    // Debian's names, before and since the split into two packages.
     let syscount = ["syscount-libbpf", "syscount"]
         .into_iter()
         .find(|name| in_path(name).is_some())
@@ -79,11 +79,11 @@ pub fn measure(tool: &Path) -> Result<Figures, String> {
     Ok(figures)
 }
 
-/// What a read takes each of so many threads that read at the same time: the mean of what was the least for each.
+/// The time of a read in each of this many concurrent threads: the mean of the minimum of each.
 fn per_read(file: &File, readers: usize) -> Result<u64, String> {
     let least =
         || -> Result<Duration, String> { (0..BATCHES).try_fold(Duration::MAX, |least, _| Ok(least.min(batch(file)?))) };
-    // Not all watchers see threads that begin later.
+    // Some tools do not see threads that start later.
     if readers == 1 {
         return Ok((least()? / BATCH).as_nanos() as u64);
     }
@@ -105,10 +105,10 @@ fn batch(file: &File) -> Result<Duration, String> {
     Ok(start.elapsed())
 }
 
-/// What a read takes while somebody watches.
+/// The time of a read while a tool traces it.
 fn watched(file: &File, watcher: &Watcher, base: u64) -> Result<u64, String> {
     let words = watcher.words;
-    // Else what it says is seen when it has ended.
+    // Otherwise its output is only visible when it has ended.
     let stdbuf = [&["-oL"], words].concat();
     let running = Running::start(Command::new("stdbuf").args(stdbuf))?;
     let begun = wait_for("it to begin", MINUTE, || {

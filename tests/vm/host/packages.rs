@@ -1,4 +1,4 @@
-//! Debian packages: what a suite has, and getting one. Nothing here is about kernels.
+//! Debian packages: the contents of a suite, and downloading. Nothing here is about kernels.
 
 use super::apt::{self, Apt};
 use std::cmp::Ordering;
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-/// Apt's own downloader: it obeys apt's proxies and credentials, and checks what it gets.
+/// Apt's own downloader: it uses apt's proxies and credentials, and checks what it downloads.
 const APT_HELPER: &str = "/usr/lib/apt/apt-helper";
-/// A list younger than this is not fetched again.
+/// A younger list is not downloaded again.
 const LIST_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
-/// Only these packages are kept of a list.
+/// Only these packages of a list are kept.
 const WANTED: &str = "Package: linux-";
 
 #[derive(Clone, Debug)]
@@ -25,9 +25,9 @@ pub struct Package {
 /// Why something could not be downloaded.
 #[derive(Debug)]
 pub enum Failure {
-    /// The mirror answered that it has no such file: another file may do.
+    /// The mirror does not have the file: another file may be available.
     Missing(String),
-    /// Anything else: asking for another file is pointless.
+    /// Any other error: trying another file is pointless.
     Other(String),
 }
 
@@ -38,9 +38,9 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The kernel packages of a suite, from a list that is at most a day old, or from an older one when no mirror answers.
+/// The kernel packages of a suite, from a list that is at most a day old, or from an older one if no mirror responds.
 pub fn list(suite: &str, cache: &Path, note: &dyn Fn(&str)) -> Result<Vec<Package>, String> {
-    // Those in `packages` were taken without a look at their signatures.
+    // Those in `packages` were stored without checking their signatures.
     let path = cache.join("lists").join(suite);
     if !fresh(&path)
         && let Err(error) = fetch_list(suite, &path)
@@ -65,15 +65,15 @@ pub fn unpack(package: &Package, folder: &Path) -> Result<(), Failure> {
                 command(Command::new("dpkg-deb").arg("-x").arg(&deb).arg(folder)).map_err(Failure::Other)?;
                 return std::fs::remove_file(&deb).map_err(|e| Failure::Other(format!("{}: {e}", deb.display())));
             }
-            // The likeliest mirror's answer is the one worth telling.
+            // The preferred mirror's error is the one to report.
             Err(failure) => first = first.or(Some(failure)),
         }
     }
     Err(first.unwrap_or_else(|| Failure::Other("there is no mirror".into())))
 }
 
-/// Debian's order of versions: digits by value, the rest by character, letters first, and `~` before everything,
-/// even the end.
+/// Debian's order of versions: digits by value, the rest by character, letters first, and `~` before everything, even
+/// the end.
 pub fn compare_versions(a: &str, b: &str) -> Ordering {
     let rank = |c: Option<u8>| match c {
         Some(b'~') => 0,
@@ -110,7 +110,7 @@ pub fn compare_versions(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// Runs a command to its end; an error carries what it said.
+/// Runs a command to its end; an error includes its output.
 pub fn command(command: &mut Command) -> Result<Vec<u8>, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|e| format!("{name}: {e}"))?;
@@ -125,8 +125,8 @@ pub fn command(command: &mut Command) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Makes `target` as a whole or not at all: `make` works in a folder beside it and answers what to move into place.
-/// When somebody else is faster, theirs stays.
+/// Creates `target` as a whole or not at all: `make` works in a directory beside it and returns what to move to
+/// `target`. If another process is faster, its result is kept.
 pub fn atomically<E: From<String>>(target: &Path, make: impl FnOnce(&Path) -> Result<PathBuf, E>) -> Result<(), E> {
     let parent = target.parent().unwrap_or(Path::new("/"));
     let name = target.file_name().unwrap_or_default().to_string_lossy();
@@ -158,7 +158,7 @@ fn fresh(path: &Path) -> bool {
         .is_some_and(|age| age < LIST_LIFE)
 }
 
-/// From the first mirror that has it, which has to have signed it; the likeliest one's answer is the one worth telling.
+/// From the first mirror that has it, signed; the preferred mirror's error is the one to report.
 fn fetch_list(suite: &str, path: &Path) -> Result<(), String> {
     let mut first = None;
     for mirror in apt::mirrors()? {
@@ -207,7 +207,7 @@ fn download(url: &str, to: &Path, sha256: &str) -> Result<(), Failure> {
         .arg(to)
         .arg(format!("SHA256:{sha256}"));
     command(&mut helper).map(drop).map_err(|text| {
-        // Warnings come before it, and a summary that says nothing after it.
+        // Warnings precede it, and a summary without information follows.
         let cause = text
             .lines()
             .find(|line| line.contains("Failed to fetch"))

@@ -1,4 +1,4 @@
-//! Tools of others that ours is held against, as Debian ships them: unpacked with all they need, on a disk of their own.
+//! Other tools for comparison, as packaged by Debian: unpacked with their dependencies on a disk of their own.
 
 use super::apt::{self, Apt, Mirror};
 use super::disk;
@@ -7,11 +7,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Part of the cached image's name: to be counted up with every change of what is on it.
+/// Part of the cached image's name: increment it with every change of the image.
 const EDITION: u32 = 3;
-/// One release for every kernel: programs care for the kernel's interface, not for its age.
+/// One release for every kernel: the tools depend on the kernel's interface, not on its version.
 const SUITE: &str = "trixie";
-/// `coreutils` is for `stdbuf`, without which a program's output is seen when it ends.
+/// `coreutils` is for `stdbuf`, without which a program's output is only visible when it ends.
 const PACKAGES: [&str; 8] = [
     "fio",
     "blktrace",
@@ -22,14 +22,14 @@ const PACKAGES: [&str; 8] = [
     "btrfs-progs",
     "f2fs-tools",
 ];
-/// Where the guest binds what it has.
+/// Mount points for directories of the guest.
 const FOLDERS: [&str; 5] = ["dev", "proc", "sys", "tmp", "mnt"];
-/// As the packages expect of a system on which they are installed.
+/// Directories that the packages expect on an installed system.
 const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
 /// Most of it is a hole.
 const SIZE: &str = "512M";
 
-/// The image, made now if no run before has made it.
+/// The image, created unless an earlier run has done so.
 pub fn image(cache: &Path, note: &dyn Fn(&str)) -> Result<PathBuf, String> {
     let image = cache.join(format!("peers-{EDITION}.img"));
     if !image.exists() {
@@ -65,7 +65,7 @@ fn make_folder(folder: &Path) -> Result<(), String> {
     fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))
 }
 
-/// From the first mirror that has them all; the likeliest one's answer is the one worth telling.
+/// From the first mirror that has all of them; the preferred mirror's error is the one to report.
 fn download(folder: &Path, mirrors: &[Mirror]) -> Result<Vec<PathBuf>, String> {
     let mut first = None;
     for (number, mirror) in mirrors.iter().enumerate() {
@@ -77,7 +77,7 @@ fn download(folder: &Path, mirrors: &[Mirror]) -> Result<Vec<PathBuf>, String> {
     Err(first.unwrap_or_else(|| "there is no mirror".into()))
 }
 
-/// Apt finds out what else is needed, and fetches it, as for a machine on which nothing is installed.
+/// Apt resolves and downloads dependencies as for a machine without installed packages.
 fn download_from(mirror: &Mirror, folder: &Path) -> Result<Vec<PathBuf>, String> {
     let apt = Apt::new(mirror, SUITE, folder)?;
     apt.list()?;

@@ -1,4 +1,4 @@
-//! One boot: starts QEMU, follows the guest's verdict and its console, and ends it when it is done or lost.
+//! One boot: starts QEMU, follows the guest's verdicts and its console, and ends it when it is done or lost.
 
 use super::report::{Report, Tally};
 use super::times::{Moment, Span};
@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 /// `thread=single`, since patching code while another virtual CPU runs it crashed guests, and every probe patches code.
-/// No cmpxchg16b, since with it 6.12 died under load. No network, no display.
+/// No cmpxchg16b, since 6.12 crashed with it under load. No network, no display.
 const MACHINE: &[&str] = &[
     "-nodefaults",
     "-no-user-config",
@@ -30,46 +30,46 @@ const MACHINE: &[&str] = &[
     "1024",
 ];
 const CPUS: u32 = 2;
-/// Each instruction takes a nanosecond, and waiting none.
+/// Each instruction takes a nanosecond, and waiting takes none.
 const COUNTED: &[&str] = &["-icount", "shift=0,sleep=off"];
 /// A panic ends the guest at once, and an oops is a panic.
 const COMMAND_LINE: &str = "console=ttyS0 panic=-1 oops=panic quiet loglevel=4 rdinit=/init";
-/// How long the host's time stamp counter is looked at, which is the guest's, too.
+/// How long the host's time stamp counter, which the guest uses as well, is measured.
 const TO_CALIBRATE: Duration = Duration::from_millis(200);
-/// How often the console is looked at while the guest says nothing.
+/// How often the console is checked while the guest sends nothing.
 const LOOK: Duration = Duration::from_millis(500);
-/// A dying kernel gets this long to say where it died.
+/// How long a crashing kernel may take to print where it crashed.
 const LAST_WORDS: Duration = Duration::from_secs(5);
-/// A guest that has said its last word gets this long to end.
+/// How long a guest may take to end after its last message.
 const TO_END: Duration = Duration::from_secs(60);
-/// Console lines shown of a guest that failed as a whole.
+/// The number of console lines shown for a guest that failed as a whole.
 const SHOWN: usize = 40;
-/// What a kernel says when it must not be trusted any more.
+/// Messages of a kernel that must not be trusted any more.
 const FATAL: [&str; 4] = ["Kernel panic", "Oops", "BUG:", "general protection fault"];
-/// What a kernel also says when the host gives it too little time.
+/// Messages that a kernel also prints if the host gives it too little time.
 const STARVED: [&str; 4] = [
     "soft lockup",
     "workqueue lockup",
     "self-detected stall",
     "detected stalls",
 ];
-/// What a kernel says when it ends a process for its memory, which no check means to happen.
+/// Messages of a kernel that kills a process for lack of memory, which no check intends.
 const NO_MEMORY: &str = "Out of memory: Killed process";
 
 pub struct Boot {
     pub vmlinuz: PathBuf,
     pub initrd: PathBuf,
     pub disk: PathBuf,
-    /// The disk with the tools of others, if they are wanted and could be had.
+    /// The disk with other tools, if it is needed and available.
     pub peers: Option<PathBuf>,
     /// Where the kernel's messages go.
     pub console: PathBuf,
     /// Added to the kernel's command line.
     pub words: Vec<String>,
-    /// Its CPUs, where its clock counts instructions.
+    /// The number of its CPUs, if its clock counts instructions.
     pub counted: Option<u32>,
     pub limit: Duration,
-    /// The guest runs a command instead of checks.
+    /// Whether the guest runs a command instead of checks.
     pub exec: bool,
 }
 
@@ -78,27 +78,27 @@ struct Guest(Child);
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // Both fail only when it has ended already.
+        // Both fail only if it has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// What one guest has said so far.
+/// The state of a guest, from its messages.
 struct Progress<'a> {
     name: &'a str,
     report: &'a Report,
     /// QEMU's process.
     qemu: u32,
     start: Moment,
-    /// Of its last sign of life.
+    /// When it last sent something.
     last: Moment,
-    /// Until it was up.
+    /// How long it took to boot.
     boot: Span,
-    /// The check that runs, and since when.
+    /// The running check, and since when.
     running: Option<(String, Moment)>,
     tally: Tally,
-    /// The guest has said its last word.
+    /// Whether the guest has sent its last message.
     done: bool,
 }
 
@@ -123,7 +123,7 @@ impl Boot {
         let followed = self.follow(&mut guest, &lines, &mut progress);
         drop(guest);
         report.guest(name, progress.start, progress.boot, progress.start.until(progress.last));
-        // By far the largest file of a boot, and made anew for each.
+        // By far the largest file of a boot, created for each one.
         let _ = std::fs::remove_file(&self.initrd);
         match followed {
             Ok(()) => progress.tally,
@@ -142,7 +142,7 @@ impl Boot {
         }
     }
 
-    /// An error when the guest as a whole failed, whatever its checks said.
+    /// An error if the guest as a whole failed, whatever the results of its checks.
     fn follow(&self, guest: &mut Guest, lines: &Receiver<String>, progress: &mut Progress) -> Result<(), String> {
         let start = Instant::now();
         let mut console = Console::default();
@@ -166,9 +166,9 @@ impl Boot {
                 return Err(format!("no verdict after {:?}", self.limit));
             }
         };
-        // Its threads, and what they have used, may be gone already.
+        // Its threads, and their statistics, may have disappeared already.
         progress.last = progress.last.later(Moment::of(progress.qemu));
-        // Its output is closed a moment before the process has ended.
+        // Its output is closed a moment before the process ends.
         let since = Instant::now();
         let ended = loop {
             match guest.0.try_wait().map_err(|e| format!("QEMU: {e}"))? {
@@ -204,11 +204,11 @@ impl Boot {
         qemu.arg("-drive")
             .arg(format!("file={disk},format=raw,if=none,id=scratch,snapshot=on"));
         qemu.args(["-device", "nvme,drive=scratch,serial=scratch"]);
-        // The driver of the others is a module, so that checks that do not ask for them do not see these disks.
+        // Their driver is a module, so checks that do not load it do not see these disks.
         qemu.arg("-drive").arg(format!(
             "driver=null-co,read-zeroes=on,size=64M,if=none,id={THROTTLED},throttling.iops-total={THROTTLED_IOPS}"
         ));
-        // Neighbours that are asked for together are not to become one.
+        // Adjacent requests must not be merged.
         qemu.arg("-device").arg(format!(
             "virtio-blk-pci,drive={THROTTLED},serial={THROTTLED},request-merging=off"
         ));
@@ -240,7 +240,7 @@ impl Boot {
         Ok((guest, lines))
     }
 
-    /// Empty as long as QEMU has not made it.
+    /// Empty until QEMU has created it.
     fn console_text(&self) -> String {
         let mut bytes = Vec::new();
         let _ = File::open(&self.console).and_then(|mut file| file.read_to_end(&mut bytes));
@@ -312,21 +312,21 @@ impl Progress<'_> {
     }
 }
 
-/// What the kernel's messages mean.
+/// The findings in the kernel's messages.
 #[derive(Default)]
 struct Console {
-    /// How many lines were looked at.
+    /// The number of lines examined.
     seen: usize,
     fatal: Option<String>,
 }
 
 impl Console {
     fn read(&mut self, text: &str, progress: &Progress) {
-        // The last line may not be whole yet.
+        // The last line may be incomplete.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         for line in whole.lines().skip(self.seen).map(str::trim) {
             self.seen += 1;
-            // A message of the kernel has its time before it; what a check prints has not.
+            // Kernel messages are preceded by a time; output of checks is not.
             if !line.starts_with('[') {
                 continue;
             }
@@ -339,12 +339,12 @@ impl Console {
     }
 }
 
-/// Tells the guest how fast its clock runs. What it would find out by itself is wrong when it is interrupted meanwhile: on a busy
-/// host its time went thirteen times too fast.
+/// Passes the frequency of the guest's clock. The guest's own calibration is wrong if it is interrupted: on a busy host
+/// its clock ran thirteen times too fast.
 #[cfg(target_arch = "x86_64")]
 fn clock_word() -> Option<String> {
     static KHZ: LazyLock<u128> = LazyLock::new(|| {
-        // SAFETY: every x86-64 has the counter.
+        // SAFETY: every x86-64 CPU has the counter.
         let ticks = || unsafe { std::arch::x86_64::_rdtsc() };
         let (start, first) = (Instant::now(), ticks());
         std::thread::sleep(TO_CALIBRATE);

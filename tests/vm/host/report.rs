@@ -1,4 +1,4 @@
-//! What the runner prints, and what it counts.
+//! The runner's output, and its counts.
 
 use super::times::{Moment, Span, Times};
 use crate::figures::Figures;
@@ -26,22 +26,22 @@ impl AddAssign for Tally {
     }
 }
 
-/// Prints from several guests at a time, a whole message at once.
+/// Prints the output of several guests at the same time, a whole message at once.
 pub struct Report {
     width: usize,
-    /// With one guest and `--exec`, its output is all that stdout gets.
+    /// With one guest and `--exec`, stdout only gets its output.
     bare: bool,
     turn: Mutex<()>,
-    /// What failed, a line each, to be said again at the end: it may be thousands of lines above it.
+    /// Failures, one line each, to be repeated at the end: they may be thousands of lines above.
     failures: Mutex<Vec<String>>,
-    /// What guests have measured.
+    /// Figures measured by guests.
     figures: Mutex<Figures>,
     /// Checks with a verdict.
     run: Mutex<BTreeSet<String>>,
     times: Mutex<Times>,
 }
 
-/// How much of a failure's reason is said again, in characters.
+/// How much of a failure's reason is repeated, in characters.
 const REMINDER: usize = 300;
 
 impl Report {
@@ -57,7 +57,7 @@ impl Report {
         }
     }
 
-    /// A figure, of the kernel that this configuration is one of.
+    /// A figure for the kernel of this configuration.
     pub fn measured(&self, configuration: &str, figure: String, value: u64) {
         self.line(configuration, &format!("note  {figure}: {value}"));
         let kernel = configuration.split(' ').next().unwrap_or_default();
@@ -69,7 +69,7 @@ impl Report {
         self.figures.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether a check has had its verdict in any configuration.
+    /// Whether a check has a verdict in any configuration.
     pub fn has_run(&self, check: &str) -> bool {
         let run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
         run.contains(check)
@@ -80,7 +80,7 @@ impl Report {
         run.insert(check.into());
     }
 
-    /// A guest that has ended.
+    /// Prints the result of a guest.
     pub fn guest(&self, configuration: &str, start: Moment, boot: Span, whole: Span) {
         self.times().guest(configuration, start, boot, whole);
     }
@@ -110,13 +110,13 @@ impl Report {
         Tally::FAILED
     }
 
-    /// Says again what failed.
+    /// Repeats the failures.
     pub fn remind(&self) {
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         self.print(&failures.concat(), !self.bare);
     }
 
-    /// Tells where the time went, of so many guests at a time.
+    /// Prints how long guests and checks took, with this many guests at a time.
     pub fn tell_times(&self, jobs: usize) {
         let summary = self.times().summary(jobs);
         self.print(&summary, !self.bare);
@@ -142,7 +142,7 @@ impl Report {
         );
     }
 
-    /// A reader that has gone away does not stop the guests: the exit status still tells how it went.
+    /// A closed stdout does not stop the guests: the exit status still shows the result.
     fn print(&self, text: &str, stdout: bool) {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = if stdout {
@@ -157,7 +157,7 @@ fn seconds(span: Span) -> String {
     format!("{:.1} s, CPU {:.1} s", span.took.as_secs_f64(), span.used.as_secs_f64())
 }
 
-/// All but its first line below that one.
+/// Indents all lines after the first one.
 fn indented(text: &str) -> String {
     text.trim_end().replace('\n', "\n        ")
 }

@@ -1,31 +1,31 @@
-//! What took how long, how much of it the host's CPUs had to do with it, and how much of it was others' doing.
+//! How long guests and checks took, how much of it was CPU time of the host, and how much was waiting for its CPUs.
 
 use std::cmp::Reverse;
 use std::fmt::Write as _;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// How many of the slowest checks are told.
+/// The number of slowest checks to list.
 const SLOWEST: usize = 15;
 
-/// A point in time, and what a process had had of the CPUs by then.
+/// A point in time, with the CPU statistics of a process.
 #[derive(Clone, Copy)]
 pub struct Moment {
     at: Instant,
     had: Had,
 }
 
-/// What threads have had of the CPUs.
+/// CPU statistics of threads.
 #[derive(Clone, Copy, Default)]
 struct Had {
-    /// All of them together.
+    /// The sum over all threads.
     used: Duration,
-    /// How long the busiest one, which is the guest's CPUs, could have run and had to wait.
+    /// How long the busiest thread, which runs the guest's CPUs, was ready to run but waited.
     held_up: Duration,
 }
 
 impl Moment {
-    /// Of a process that has not been waited for.
+    /// Statistics of a process that has not been reaped.
     pub fn of(pid: u32) -> Self {
         let tasks = fs::read_dir(format!("/proc/{pid}/task"))
             .into_iter()
@@ -44,7 +44,7 @@ impl Moment {
         }
     }
 
-    /// The time of the later one, and what of either is more.
+    /// The time of the later one, and the maximum of each statistic.
     pub fn later(self, other: Self) -> Self {
         Self {
             at: self.at.max(other.at),
@@ -64,7 +64,7 @@ impl Moment {
     }
 }
 
-/// A thread's nanoseconds on a CPU and in wait for one.
+/// A thread's nanoseconds on a CPU, and waiting for one.
 fn thread(schedstat: &str) -> Option<Had> {
     let mut fields = schedstat.split_whitespace();
     let mut time = || Some(Duration::from_nanos(fields.next()?.parse().ok()?));
@@ -81,13 +81,13 @@ pub struct Span {
     pub held_up: Duration,
 }
 
-/// Columns of the summary, in seconds: all of it, what of it was in wait for the host's CPUs, and their time.
+/// Columns of the summary, in seconds: total, waiting for the host's CPUs, and CPU time.
 fn columns(span: Span) -> String {
     let [took, held_up, used] = [span.took, span.held_up, span.used].map(|time| time.as_secs_f64());
     format!("{took:>8.1}{held_up:>8.1}{used:>8.1}")
 }
 
-/// A guest, from its start to its end.
+/// A guest, from start to end.
 struct Guest {
     configuration: String,
     start: Instant,
@@ -117,7 +117,7 @@ impl Times {
         });
     }
 
-    /// `boot` is all of its time when it never came up.
+    /// `boot` is the total if it never came up.
     pub fn guest(&mut self, configuration: &str, start: Moment, boot: Span, whole: Span) {
         self.guests.push(Guest {
             configuration: configuration.into(),
@@ -127,7 +127,8 @@ impl Times {
         });
     }
 
-    /// A table of guests, one of the slowest checks, and how long guests could have run and had ended: of so many at a time.
+    /// The summary: a table of guests, one of the slowest checks, and how long guests could have run after others had
+    /// ended, with this many at a time.
     pub fn summary(&self, jobs: usize) -> String {
         let first = self.guests.iter().map(|guest| guest.start).min();
         let end = self.guests.iter().map(|guest| guest.start + guest.whole.took).max();
@@ -165,7 +166,7 @@ impl Times {
         let places = all.took * u32::try_from(jobs).unwrap_or(1);
         let _ = writeln!(
             text,
-            "{:<width$}{:>8}{}  and {:.1} with no guest left for one of {jobs} places\n\nthe slowest checks",
+            "{:<width$}{:>8}{}  and {:.1} with no guest left for one of {jobs} slots\n\nthe slowest checks",
             "all",
             "",
             columns(all),

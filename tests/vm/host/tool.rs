@@ -1,14 +1,14 @@
-//! The tool that guests try: the release build, as it is shipped.
+//! The tool that guests test: the release build, as shipped.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where the tool's own source is.
+/// The top of the tool's source.
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Cargo starts tests in the folder of their package; relative paths among the arguments are meant from where cargo itself
-/// was started, which is the top of the source for whoever types what the documentation says.
+/// Cargo starts tests in the directory of their package; relative paths among the arguments are relative to where cargo
+/// itself was started, which is the top of the source if the user follows the documentation.
 pub fn go_to_source() -> Result<(), String> {
     match std::env::var_os("CARGO_MANIFEST_DIR") {
         Some(_) => std::env::set_current_dir(SOURCE).map_err(|e| format!("{SOURCE}: {e}")),
@@ -43,7 +43,7 @@ pub fn build() -> Result<PathBuf, String> {
 
 const PROGRAM: &str = "IOStackBreakdown";
 
-/// The program among what cargo says it has built, a line of JSON each.
+/// The executable in cargo's messages, a line of JSON each.
 fn executable(messages: &str) -> Option<PathBuf> {
     let messages = messages
         .lines()
