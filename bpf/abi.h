@@ -15,12 +15,16 @@
 #define POINT_SHAPE_SHIFT 12 /* 4 bits: enum shape */
 #define POINT_ARGS_SHIFT 16 /* 3 bits: number of arguments, which is where fexit finds the return value; 7 for more than 6 */
 #define POINT_RETURN_SHIFT 19 /* 3 bits: enum return_kind */
-#define POINT_GUARD_SHIFT 22 /* 2 bits: enum guard */
-#define POINT_FILES_SHIFT 24 /* 3 bits: enum file_args, system calls only */
-#define POINT_OUTERMOST_SHIFT 27 /* 1 bit: never called inside another call of its op by the same thread */
-#define POINT_SILENT_SHIFT 28 /* 1 bit: an asynchronous call's door whose layer was not asked for; for those below it */
-#define POINT_PLAIN_SHIFT 29 /* 1 bit: its files are regular ones and directories, and no others */
-#define POINT_LATE_SHIFT 30 /* 1 bit, system calls only: its file is judged by the function of vfs that it comes by */
+#define POINT_SHARED_SHIFT 22 /* 1 bit: others' calls come by, too; the op's guard narrows it */
+#define POINT_FILES_SHIFT 23 /* 3 bits: enum file_args, system calls only */
+#define POINT_OUTERMOST_SHIFT 26 /* 1 bit: never called inside another call of its op by the same thread */
+#define POINT_SILENT_SHIFT 27 /* 1 bit: an asynchronous call's door whose layer was not asked for; for those below it */
+#define POINT_LATE_SHIFT 28 /* 1 bit, system calls only: its file is judged by the function of vfs that it comes by */
+
+/* What is the same for all points of an op, in `op_traits`. */
+#define OP_GUARD 3 /* 2 bits: enum guard, of those that are shared */
+#define OP_PLAIN 4 /* its files are regular ones and directories, and no others */
+#define OP_ABOVE 8 /* its file system calls others in the same thread */
 
 /* The unspecialised point, as compiled. Its shape is SHAPE_NONE, so a program that was never specialised does nothing. */
 #define POINT_UNSET 0x70000fa5
@@ -53,7 +57,6 @@ enum shape {
 	SHAPE_FAULT_0 = 8, /* struct vm_fault * first, whose area maps the file */
 	SHAPE_SYSCALL_32 = 9, /* as SHAPE_SYSCALL, by the numbers of 32-bit programs */
 	SHAPE_ROW = 10, /* of the whole stack's view alone: the op is the row (enum row) that the function's time is in */
-	SHAPE_ROW_KIOCB_0 = 11, /* the same, struct kiocb * first */
 	SHAPE_ROW_BIO_0 = 12, /* the same, struct bio * first, which may be held back and submitted by somebody else */
 	SHAPE_FOLDER_0 = 13, /* struct inode * first, of the directory: an open, whose file may have to be made */
 	SHAPE_SYSCALL_32_FD_0 = 14, /* as SHAPE_SYSCALL_FD_0, of a call that a 32-bit program makes */
@@ -360,10 +363,11 @@ struct waits {
 #define BLOCK_PLACES_BITS 12
 #define BLOCK_PLACES (1 << BLOCK_PLACES_BITS)
 
-/* An asynchronous request has a time at each of two layers. */
+/* An asynchronous request has a time at each of these layers. */
 #define ASYNC_DOOR 0 /* vfs: from the function that took the request */
 #define ASYNC_BELOW 1 /* the file system: from its function that the door called */
-#define ASYNC_LAYERS 2
+#define ASYNC_ABOVE 2 /* the file system between the two, where there is one */
+#define ASYNC_LAYERS 3
 
 /* An asynchronous request as one layer sees it. */
 struct async_start {
@@ -401,17 +405,16 @@ struct async_call {
 enum row {
 	ROW_SYSCALL = 0,
 	ROW_VFS = 1,
-	ROW_FS = 2, /* to 6: file systems that are layers, in their order */
-	ROW_OVERLAY = 7, /* overlayfs, which is above others */
+	ROW_FS = 2, /* to 8: file systems that this run measures, in their order */
 	/* What it waits for, from here on. */
-	ROW_QUEUE = 8, /* an own request, from its bio's submission to its issue */
-	ROW_DEVICE = 9, /* the same from its issue to the end of the sleep */
-	ROW_OTHERS = 10, /* I/O, and no own request ended in the sleep */
-	ROW_JOURNAL = 11,
-	ROW_LOCK = 12,
-	ROW_OTHER = 13, /* slept, for something else */
-	ROW_RUN_QUEUE = 14, /* ready to run */
-	ROWS = 16, /* room, so that the structure fills whole cache lines */
+	ROW_QUEUE = 9, /* an own request, from its bio's submission to its issue */
+	ROW_DEVICE = 10, /* the same from its issue to the end of the sleep */
+	ROW_OTHERS = 11, /* I/O, and no own request ended in the sleep */
+	ROW_JOURNAL = 12,
+	ROW_LOCK = 13,
+	ROW_OTHER = 14, /* slept, for something else */
+	ROW_RUN_QUEUE = 15, /* ready to run */
+	ROWS = 16, /* so that the structure fills whole cache lines */
 };
 
 #define FAMILIES 6 /* src/catalog/family.rs has the table */

@@ -46,7 +46,7 @@ static __noinline void finish_start(struct async_start *start, __u32 layer, __u6
 
 	if (!start->point || point_silent(start->point))
 		return;
-	if (layer == ASYNC_BELOW) {
+	if (layer != ASYNC_DOOR) {
 		if (start->left_ns) {
 			now = start->left_ns;
 			value = start->value;
@@ -74,6 +74,8 @@ static __always_inline void finish(__u64 kiocb, struct async_call *call, __u64 n
 		return;
 	finish_start(&done.starts[ASYNC_DOOR], ASYNC_DOOR, now, value, completed);
 	finish_start(&done.starts[ASYNC_BELOW], ASYNC_BELOW, now, value, completed);
+	if (has_above)
+		finish_start(&done.starts[ASYNC_ABOVE], ASYNC_ABOVE, now, value, completed);
 }
 
 /* The request at this address has ended without our seeing it, which is rare. By itself, as many ways lead to it. */
@@ -91,6 +93,8 @@ __noinline int give_up(__u64 kiocb)
 		/* It was cancelled before another attempt, or the caller wanted none. */
 		finish_start(&lost.starts[ASYNC_DOOR], ASYNC_DOOR, lost.parked_ns, -EAGAIN, false);
 		finish_start(&lost.starts[ASYNC_BELOW], ASYNC_BELOW, lost.parked_ns, -EAGAIN, false);
+		if (has_above)
+			finish_start(&lost.starts[ASYNC_ABOVE], ASYNC_ABOVE, lost.parked_ns, -EAGAIN, false);
 		return 0;
 	}
 #pragma unroll
@@ -179,6 +183,12 @@ static __always_inline struct async_call *request_around(__u64 around)
 	return call && call->state == ASYNC_RUNNING ? call : NULL;
 }
 
+/* What a request is to the file system that has the point. */
+static __always_inline struct async_start *start_of(struct async_call *call, __u32 point)
+{
+	return &call->starts[point_above(point) ? ASYNC_ABOVE : ASYNC_BELOW];
+}
+
 /*
  * The file system is called with a kiocb. Answers the key of the request that it belongs to, 0 when none is known. `around`: as
  * above.
@@ -194,7 +204,7 @@ static __always_inline __u64 enter_below(__u32 point, __u64 kiocb, __u64 now, __
 	}
 	if (!call || call->thread != (__u32)bpf_get_current_pid_tgid())
 		return 0;
-	start = &call->starts[ASYNC_BELOW];
+	start = start_of(call, point);
 	start->left_ns = 0;
 	if (!start->point) {
 		start->entered_ns = now;
@@ -214,7 +224,7 @@ static __always_inline struct async_call *request_at_hand(__u64 kiocb)
 	return call;
 }
 
-static __always_inline void leave_below(__u64 kiocb, __u64 now, long value)
+static __always_inline void leave_below(__u32 point, __u64 kiocb, __u64 now, long value)
 {
 	struct async_call *call;
 	struct async_start *start;
@@ -224,7 +234,7 @@ static __always_inline void leave_below(__u64 kiocb, __u64 now, long value)
 	call = request_at_hand(kiocb);
 	if (!call)
 		return;
-	start = &call->starts[ASYNC_BELOW];
+	start = start_of(call, point);
 	start->left_ns = now;
 	if (value >= 0)
 		start->value = start->value > 0 ? start->value + value : value;

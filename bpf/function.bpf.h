@@ -16,7 +16,7 @@
 		struct file *file;                                                                                     \
                                                                                                                        \
 		/* A function that opens may be given directories, which are told apart below. */                      \
-		if (point_plain(point) && shape != SHAPE_FILE_1 && point_guard(point) == GUARD_NONE &&                 \
+		if (point_plain(point) && shape != SHAPE_FILE_1 && !point_shared(point) &&                             \
 		    !config.by_file && !config.by_disk)                                                                \
 			return TRACED;                                                                                 \
 		if (shape == SHAPE_FD_0)                                                                               \
@@ -99,7 +99,7 @@ static __always_inline bool is_traced_request(__u64 kiocb)
 	{                                                                                                              \
 		__u32 shape = point_shape(point);                                                                      \
                                                                                                                        \
-		if ((shape == SHAPE_KIOCB_0 && !point_is_door(point)) || shape == SHAPE_ROW_KIOCB_0) {                 \
+		if (shape == SHAPE_KIOCB_0 && !point_is_door(point)) {                                                 \
 			struct kiocb *kiocb = first;                                                                   \
                                                                                                                        \
 			return GET(kiocb, ki_flags) & IOCB_DIRECT;                                                     \
@@ -313,7 +313,7 @@ static __always_inline void finish_call(__u32 point, const struct ended *call, _
 	} else if (point_is_door(point)) {
 		leave_door(point, kiocb, now, value);
 	} else {
-		leave_below(kiocb, now, value);
+		leave_below(point, kiocb, now, value);
 	}
 }
 
@@ -337,7 +337,7 @@ static __always_inline int leave(__u32 point, long value)
 	if (!state)
 		return 0;
 	if (config.whole_stack)
-		leave_function(state, id, point_op(point), point_guard(point), now);
+		leave_function(state, id, point_op(point), point_shared(point), now);
 	if (!frame_is_counted(point))
 		return 0;
 	if (point_return(point) == RETURN_STATUS_INT || point_is_door(point))

@@ -13,17 +13,41 @@ static __always_inline __u32 point_field(__u32 point, __u32 shift, __u32 bits)
 #define point_shape(point) point_field(point, POINT_SHAPE_SHIFT, 4)
 #define point_args(point) point_field(point, POINT_ARGS_SHIFT, 3)
 #define point_return(point) point_field(point, POINT_RETURN_SHIFT, 3)
-#define point_guard(point) point_field(point, POINT_GUARD_SHIFT, 2)
+#define point_shared(point) point_field(point, POINT_SHARED_SHIFT, 1)
 #define point_outermost(point) point_field(point, POINT_OUTERMOST_SHIFT, 1)
 #define point_files(point) point_field(point, POINT_FILES_SHIFT, 3)
 #define point_silent(point) point_field(point, POINT_SILENT_SHIFT, 1)
-#define point_plain(point) point_field(point, POINT_PLAIN_SHIFT, 1)
 #define point_late(point) point_field(point, POINT_LATE_SHIFT, 1)
 
 /* By op: the row that its functions run in. */
 const volatile __u8 op_rows[MAX_OPS];
 /* By op: what its file system's files have, where a point has a guard. */
 const volatile __u64 guard_values[MAX_OPS];
+
+/* By op: OP_... */
+const volatile __u8 op_traits[MAX_OPS];
+/* Some op's file system calls others. */
+const volatile __u8 has_above;
+
+static __always_inline __u8 traits_of(__u32 point)
+{
+	return op_traits[point_op(point) & (MAX_OPS - 1)];
+}
+
+static __always_inline enum guard point_guard(__u32 point)
+{
+	return point_shared(point) ? traits_of(point) & OP_GUARD : GUARD_NONE;
+}
+
+static __always_inline bool point_plain(__u32 point)
+{
+	return traits_of(point) & OP_PLAIN;
+}
+
+static __always_inline bool point_above(__u32 point)
+{
+	return has_above && traits_of(point) & OP_ABOVE;
+}
 
 static __always_inline __u64 guard_value(__u32 point)
 {
@@ -35,7 +59,7 @@ static __always_inline bool point_is_row(__u32 point)
 {
 	__u32 shape = point_shape(point);
 
-	return shape == SHAPE_ROW || shape == SHAPE_ROW_KIOCB_0 || shape == SHAPE_ROW_BIO_0;
+	return shape == SHAPE_ROW || shape == SHAPE_ROW_BIO_0;
 }
 
 /* The function by which an asynchronous request comes in. */

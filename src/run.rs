@@ -202,7 +202,7 @@ impl Targets {
         let Measure { scope, target, .. } = measure;
         let disk = target.disk.as_deref().map(Disk::find).transpose()?;
         let mut notes = Vec::new();
-        retain_mounted(scope);
+        notes.extend(retain_mounted(scope));
         if let Some(requests) = scope.requests
             && let Err(line) = check_paths(disk.as_ref())
         {

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use commands::Place;
 use iostackbreakdown::args;
+use iostackbreakdown::catalog::Layer;
 use process::Running;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -242,9 +243,6 @@ fn the_picture_shows_a_report_of_the_documentation() {
 /// The shape of a line: without numbers, units, bars, and names of layers and families.
 fn shape(line: &str) -> String {
     const UNITS: [&str; 9] = ["ns", "us", "ms", "s", "B", "kB", "MB", "GB", "%"];
-    const LAYERS: [&str; 9] = [
-        "syscall", "vfs", "ext4", "xfs", "btrfs", "f2fs", "nfs", "overlay", "blk",
-    ];
     const FAMILIES: [&str; 6] = ["read", "write", "open", "fsync", "async", "metadata"];
     let mut words = Vec::new();
     let (line, bar) = line.split_once('|').map_or((line, ""), |(before, _)| (before, " BAR"));
@@ -257,7 +255,7 @@ fn shape(line: &str) -> String {
         let is_number = bare == "-" || bare.starts_with(|c: char| c.is_ascii_digit());
         words.push(match bare {
             _ if is_number => "N".to_owned(),
-            _ if LAYERS.contains(&bare) => word.replace(bare, "LAYER"),
+            _ if bare.parse::<Layer>().is_ok() => word.replace(bare, "LAYER"),
             _ if FAMILIES.contains(&bare) => word.replace(bare, "FAMILY"),
             _ => word.to_owned(),
         });
@@ -397,7 +395,6 @@ fn examples_of_the_manual_are_understood() {
 /// The manual explains the beginnings of lines and the columns of all reports in the golden files.
 #[test]
 fn the_manual_explains_what_reports_say() {
-    use iostackbreakdown::catalog::Layer;
     use iostackbreakdown::catalog::Row;
     let manual = manual();
     let rows = Row::WAITS.map(Row::name).into_iter().chain(Layer::ALL.map(Layer::name));
@@ -427,7 +424,6 @@ fn the_manual_explains_what_reports_say() {
 
 /// Whether it begins a message, rather than being a layer's name or about a single operation.
 fn is_a_message(head: &str) -> bool {
-    use iostackbreakdown::catalog::Layer;
     let is_words = !head.is_empty() && head.chars().all(|c| c.is_ascii_alphabetic() || c == ' ');
     is_words
         && !head.starts_with([' '])

@@ -143,11 +143,10 @@ fn function(op: u8, outermost: bool, shape: Shape) -> u32 {
         shape,
         args: 1,
         returns: Returns::Status,
-        guard: None,
+        shared: false,
         files: Files::None,
         outermost,
         silent: false,
-        plain: false,
         late: false,
     };
     word.pack()

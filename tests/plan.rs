@@ -499,8 +499,17 @@ fn the_whole_stack_knows_each_bio_from_its_submission_on() {
 fn functions_with_a_row_are_those_that_the_kernel_has() {
     let mut facts = facts("6.12", "", &[]);
     assert!(plan::plan(&LAYERS, &facts, Choice::Auto).row_functions.is_empty());
-    let wanted: Vec<String> = plan::functions_of_rows(Choice::Auto).map(|(name, _)| name).collect();
-    assert_eq!(plan::functions_of_rows(Choice::Tracepoint).count(), 0);
+    let names = |layers: &[Layer]| -> Vec<String> {
+        plan::functions_of_rows(layers, Choice::Auto)
+            .map(|(name, _)| name)
+            .collect()
+    };
+    let wanted = names(&Layer::ALL);
+    assert_eq!(plan::functions_of_rows(&Layer::ALL, Choice::Tracepoint).count(), 0);
+    // What nobody measures costs nothing.
+    let of_tmpfs = |name: &String| name.starts_with("shmem_");
+    assert!(wanted.iter().any(of_tmpfs) && !names(&LAYERS).iter().any(of_tmpfs));
+    assert!(names(&LAYERS).iter().any(|name| name == "ext4_lookup"));
     for name in wanted {
         let is_there = matches!(name.as_str(), "jbd2_log_wait_commit" | "xfs_vn_lookup");
         let function = Function {
@@ -737,9 +746,9 @@ fn mapped_pages_and_splices_are_timed_at_whatever_the_kernel_has() {
 
 /// The file systems whose modules each kernel includes.
 fn file_systems(kernel: &str) -> Vec<Layer> {
-    let all = Layer::ALL.into_iter().filter(|layer| layer.file_system().is_some());
     // Debian's cloud kernels do not include f2fs.
-    all.filter(|layer| *layer != Layer::F2fs || kernel == "6.1-full")
+    Layer::file_systems()
+        .filter(|layer| *layer != Layer::F2fs || kernel == "6.1-full")
         .collect()
 }
 
@@ -754,7 +763,12 @@ fn every_file_system_has_all_its_ops_on_every_kernel_that_has_it() {
         let traceable = traceable(&filter);
         for op in &plan.ops {
             let name = format!("{kernel} {} {}", op.layer.name(), op.spec.op);
-            assert!(!op.points.is_empty() && op.not_measured.is_none(), "{name}");
+            // Before 6.6 nothing of tmpfs is asked at an open.
+            let is_absent = (op.layer, op.spec.op) == (Layer::Tmpfs, Op::Open) && !["6.12", "7"].contains(&kernel);
+            assert_eq!(op.points.is_empty(), is_absent, "{name}");
+            let missing = op.not_measured.as_ref().map(|missing| missing.reason.as_str());
+            let reason = "shmem_file_open: not in this kernel";
+            assert_eq!(missing, is_absent.then_some(reason), "{name}");
             assert!(
                 op.points.iter().all(|planned| traceable.contains(&*planned.function)),
                 "{name}"
@@ -762,7 +776,7 @@ fn every_file_system_has_all_its_ops_on_every_kernel_that_has_it() {
             let own = op.points.iter().filter(|planned| planned.silent.is_none());
             // Two entry points for the same call would be one too many; an open by NFS has several.
             assert!(
-                own.count() == 1 || (op.layer == Layer::Nfs && op.spec.op == Op::Open),
+                own.count() == 1 || is_absent || (op.layer == Layer::Nfs && op.spec.op == Op::Open),
                 "{name}"
             );
         }
@@ -791,31 +805,35 @@ fn what_file_systems_share_is_narrowed_to_each() {
     let of = |function: &str, layers: &[&str]| -> Vec<String> {
         layers.iter().map(|layer| format!("{function} {layer}")).collect()
     };
-    let all = ["ext4", "xfs", "btrfs", "nfs"];
-    let with_f2fs = ["ext4", "xfs", "btrfs", "f2fs", "nfs"];
+    let all = ["ext4", "xfs", "btrfs", "nfs", "tmpfs"];
+    let with_f2fs = ["ext4", "xfs", "btrfs", "f2fs", "nfs", "overlay", "tmpfs"];
+    let without_overlay = ["ext4", "xfs", "btrfs", "f2fs", "nfs", "tmpfs"];
     for (kernel, expected) in [
         (
             "6.1-full",
-            [
+            vec![
                 of("generic_file_splice_read", &with_f2fs),
-                of("iter_file_splice_write", &with_f2fs),
+                of("iter_file_splice_write", &without_overlay),
                 of("filemap_fault", &["ext4", "btrfs", "nfs"]),
+                of("generic_file_write_iter", &["tmpfs"]),
+                of("noop_fsync", &["tmpfs"]),
             ],
         ),
         (
             "6.12",
-            [
+            vec![
                 of("filemap_splice_read", &["btrfs"]),
                 of("iter_file_splice_write", &all),
                 of("filemap_fault", &["ext4", "btrfs", "nfs"]),
+                of("noop_fsync", &["tmpfs"]),
             ],
         ),
         (
             "7",
-            [
+            vec![
                 of("iter_file_splice_write", &all),
                 of("filemap_fault", &["ext4", "btrfs", "nfs"]),
-                vec![],
+                of("noop_fsync", &["tmpfs"]),
             ],
         ),
     ] {
@@ -824,6 +842,48 @@ fn what_file_systems_share_is_narrowed_to_each() {
     let facts = facts("7", "", &[]);
     let plan = plan::plan(&file_systems("7"), &facts, Choice::Auto);
     assert_eq!(narrowed(&plan), all);
+}
+
+/// The functions of the one are inside those of the other, and inside themselves where one is above another one of its kind.
+#[test]
+fn an_overlay_has_frames_of_its_own() {
+    use iostackbreakdown::catalog::{Files, Shape};
+    let facts = facts("7", "", &[]);
+    let plan = plan::plan(
+        &[Layer::Vfs, Layer::Ext4, Layer::Overlay, Layer::Tmpfs],
+        &facts,
+        Choice::Auto,
+    );
+    let frames = |layer| -> BTreeSet<u8> {
+        let ops = plan.ops.iter().filter(|op| op.layer == layer);
+        ops.map(|op| op.frame).collect()
+    };
+    for below in [Layer::Ext4, Layer::Vfs] {
+        assert!(frames(Layer::Overlay).is_disjoint(&frames(below)), "{below}");
+    }
+    assert!(frames(Layer::Tmpfs).is_subset(&frames(Layer::Ext4)));
+    let is_outermost = |layer| {
+        let op = plan
+            .ops
+            .iter()
+            .find(|op| op.layer == layer && op.spec.op == Op::Read)
+            .unwrap();
+        let word = op.word(0, op.points[0].point, Files::None);
+        assert_eq!(word.shape, Shape::Kiocb0);
+        word.outermost
+    };
+    assert!(is_outermost(Layer::Ext4) && !is_outermost(Layer::Overlay));
+}
+
+#[test]
+fn more_ops_than_a_run_counts_are_refused() {
+    let facts = facts("7", "", &[]);
+    let mut plan = plan::plan(&Layer::ALL, &facts, Choice::Auto);
+    assert_eq!(plan::check_room(&plan), Ok(()));
+    let another = plan.ops[0].clone();
+    plan.ops.resize(300, another);
+    let line = plan::check_room(&plan).unwrap_err();
+    assert!(line.contains("a run counts 256 at most; name fewer"), "{line}");
 }
 
 #[test]

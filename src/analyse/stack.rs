@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::analyse::ranking::in_steps;
 use crate::model::abi::{
-    DIRECTIONS, SLOW_LIMITED, SLOW_NO_ROOM, SLOW_TOLD, UNBALANCED_DEPTH, UNBALANCED_ENTRY, UNBALANCED_RETURN,
+    DIRECTIONS, ROWS, SLOW_LIMITED, SLOW_NO_ROOM, SLOW_TOLD, UNBALANCED_DEPTH, UNBALANCED_ENTRY, UNBALANCED_RETURN,
     UNBALANCED_SLEEP,
 };
 use crate::model::histogram::Histogram;
@@ -38,6 +38,15 @@ impl Measured<'_> {
         layers.any(|row| row != Row::Layer(Layer::Syscall))
     }
 
+    /// Where a row's counters are; `None`: it is not measured.
+    #[must_use]
+    pub fn slot(&self, row: Row) -> Option<usize> {
+        let layers = self.info.layers.iter().map(|(layer, _)| *layer);
+        let slot = row.slot(layers).filter(|_| self.has(row))?;
+        // A damaged file may name more file systems than there are rows.
+        (slot < ROWS as usize).then_some(slot)
+    }
+
     fn has(&self, row: Row) -> bool {
         if row.layer().is_some_and(|layer| self.gone.contains(&layer)) {
             return false;
@@ -45,7 +54,7 @@ impl Measured<'_> {
         match row {
             Row::Layer(layer) => self.info.layers.contains(&(layer, true)),
             Row::Queue | Row::Device => self.info.layers.contains(&(Layer::Blk, true)),
-            Row::Journal | Row::Lock | Row::Overlay => self.info.seen.contains(&row),
+            Row::Journal | Row::Lock => self.info.seen.contains(&row),
             Row::Others | Row::Other | Row::RunQueue => true,
         }
     }
@@ -55,8 +64,7 @@ impl Measured<'_> {
 fn rows(measured: &Measured<'_>) -> Vec<Row> {
     let layers = measured.info.layers.iter().map(|(layer, _)| *layer);
     let layers = layers.filter(|layer| *layer != Layer::Blk).map(Row::Layer);
-    let overlay = Some(Row::Overlay).filter(|row| measured.info.planned.contains(row));
-    layers.chain(overlay).chain(Row::WAITS).collect()
+    layers.chain(Row::WAITS).collect()
 }
 
 /// The difference of two readings.
@@ -115,7 +123,7 @@ fn not_measured(row: Row, measured: &Measured<'_>) -> Option<NotMeasured> {
         None => "no functions to hook here",
     };
     let instead = match row {
-        Row::Layer(_) | Row::Overlay => "what they do is in the layer above",
+        Row::Layer(_) => "what they do is in the layer above",
         Row::Queue | Row::Device => "waits for requests are in the row of others' I/O",
         _ => "these waits are in other rows",
     };
@@ -128,11 +136,11 @@ fn not_measured(row: Row, measured: &Measured<'_>) -> Option<NotMeasured> {
 fn family_report(family: Family, difference: FamilyCounters, rows: &[Row], measured: &Measured<'_>) -> FamilyReport {
     let histogram = Histogram::from_steps(&difference.steps);
     let row = |row: &Row| {
-        let known = measured.has(*row);
+        let slot = measured.slot(*row);
         RowReport {
             row: *row,
-            ns: known.then_some(difference.rows[row.place()]),
-            calls: (known && !row.is_wait()).then_some(difference.reached[row.place()]),
+            ns: slot.map(|slot| difference.rows[slot]),
+            calls: slot.filter(|_| !row.is_wait()).map(|slot| difference.reached[slot]),
         }
     };
     let classes = ReadClass::ALL
@@ -208,7 +216,6 @@ mod tests {
         let layers = [Layer::Syscall, Layer::Vfs, Layer::Ext4, Layer::Blk];
         let info = StackInfo {
             layers: layers.map(|layer| (layer, true)).to_vec(),
-            planned: BTreeSet::new(),
             seen: BTreeSet::from([Row::Journal, Row::Lock]),
         };
         let mut measured = Measured {

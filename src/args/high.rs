@@ -35,6 +35,8 @@ pub struct Scope {
     pub upper: Vec<Layer>,
     /// `None`: requests are not measured.
     pub requests: Option<Requests>,
+    /// What was named beside `all`.
+    pub beside_all: Vec<Layer>,
     pub detail: Detail,
 }
 

@@ -9,9 +9,20 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use super::shell::Shell;
 use super::value::{percent, process_number, threshold, time_span};
 use crate::budget::CpuShare;
+use crate::catalog::Layer;
+use crate::model::ids::joined;
 use crate::model::report::group::By;
 use crate::probe::Choice;
 use crate::view::json::Form;
+
+/// Of `-T`.
+fn layers_help() -> String {
+    format!(
+        "Report these layers one by one: {}. Without it, or with all: the whole stack, of the file systems that are mounted; tmpfs \
+         is in it with all,tmpfs",
+        joined(&Layer::ALL, Layer::name)
+    )
+}
 
 const EXAMPLES: &str = "\
 Examples:
@@ -50,8 +61,8 @@ pub const USAGE: &str = "IOStackBreakdown [OPTIONS] [INTERVAL [COUNT]] [-- COMMA
 pub struct Raw {
     #[command(subcommand)]
     pub verb: Option<Verb>,
-    /// Report these layers one by one: syscall, vfs, ext4, xfs, btrfs, f2fs, nfs, blk. Without it, or with all: the whole stack
-    #[arg(short = 'T', long = "type", value_name = "LAYER,...", value_delimiter = ',')]
+    // Its help is made of the layers that there are.
+    #[arg(short = 'T', long = "type", value_name = "LAYER,...", value_delimiter = ',', help = layers_help())]
     pub layers: Vec<String>,
     #[command(flatten)]
     pub filters: Filters,

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
 
-use crate::catalog::Layer;
+use crate::catalog::{Layer, Lives};
 use crate::view::text::Unit;
 
 use self::low::{Filters, Raw, Verb};
@@ -156,7 +156,7 @@ fn one_line(error: &clap::Error) -> String {
 
 /// Turns the raw arguments into options, unless they contradict each other.
 fn validate(raw: Raw) -> Result<Options, String> {
-    let layers = layers(&raw.layers)?;
+    let Named { layers, beside_all } = layers(&raw.layers)?;
     check_scope(&raw, layers.as_deref())?;
     let whose = whose(&raw.filters, raw.command, raw.user)?;
     if let Some(comm) = &raw.filters.comm
@@ -175,12 +175,13 @@ fn validate(raw: Raw) -> Result<Options, String> {
         (None, Some(slower)) => Detail::SlowCalls(slower),
         (None, None) => Detail::WholeStack(groups),
     };
-    let layers = layers.unwrap_or(Layer::ALL.to_vec());
+    let layers = layers.unwrap_or_else(|| whole_stack(&beside_all));
     let queued = raw.filters.queued;
     let measure = Measure {
         scope: Scope {
             requests: layers.contains(&Layer::Blk).then_some(Requests { queued }),
             upper: layers.into_iter().filter(|layer| *layer != Layer::Blk).collect(),
+            beside_all,
             detail,
         },
         target: Target {
@@ -234,8 +235,12 @@ fn check_scope(raw: &Raw, layers: Option<&[Layer]>) -> Result<(), String> {
                 .into(),
         );
     }
-    if raw.filters.disk.is_some() && names(Layer::Nfs) {
-        return Err("-d selects files on a disk, and nfs files are on none; leave out -d or nfs".to_owned());
+    let is_on_none = |layer: &Layer| layer.lives().is_some_and(|lives| lives != Lives::Disk);
+    let elsewhere = layers.and_then(|layers| layers.iter().find(|layer| is_on_none(layer)));
+    if let Some(layer) = elsewhere.filter(|_| raw.filters.disk.is_some()) {
+        return Err(format!(
+            "-d selects files on a disk, and those of {layer} are on none; leave out -d or {layer}"
+        ));
     }
     if raw.filters.file.is_some() && names(Layer::Blk) {
         return Err("--file selects calls, and the file of a request at blk is not known; leave out blk".to_owned());
@@ -300,8 +305,21 @@ fn form(output: &low::Output) -> Form {
     }
 }
 
-/// The named layers in stack order; `None` for none or `all`.
-fn layers(names: &[String]) -> Result<Option<Vec<Layer>>, String> {
+/// The layers named by `-T`, in stack order.
+struct Named {
+    /// `None` for none or `all`.
+    layers: Option<Vec<Layer>>,
+    /// Layers named in addition to `all`.
+    beside_all: Vec<Layer>,
+}
+
+/// The layers of the whole stack.
+fn whole_stack(beside_all: &[Layer]) -> Vec<Layer> {
+    let is_usual = |layer: &Layer| layer.lives() != Some(Lives::Memory) || beside_all.contains(layer);
+    Layer::ALL.into_iter().filter(is_usual).collect()
+}
+
+fn layers(names: &[String]) -> Result<Named, String> {
     let is_all = |name: &String| name == "all";
     let known = Layer::ALL.map(Layer::name).join(", ");
     for name in names.iter().filter(|name| !is_all(name)) {
@@ -314,13 +332,17 @@ fn layers(names: &[String]) -> Result<Option<Vec<Layer>>, String> {
             return Err(format!("unknown layer '{name}' ({hint})"));
         }
     }
-    if names.is_empty() || names.iter().any(is_all) {
-        return Ok(None);
-    }
     let named = Layer::ALL
         .into_iter()
         .filter(|layer| names.iter().any(|name| name == layer.name()));
-    Ok(Some(named.collect()))
+    let named: Vec<Layer> = named.collect();
+    let is_whole_stack = names.is_empty() || names.iter().any(is_all);
+    let (layers, beside_all) = if is_whole_stack {
+        (None, named)
+    } else {
+        (Some(named), Vec::new())
+    };
+    Ok(Named { layers, beside_all })
 }
 
 #[cfg(test)]
@@ -370,7 +392,12 @@ mod tests {
         assert_eq!(options.span.intervals, Some(intervals));
         let scope = |words| parse_words(words).unwrap().measure.scope;
         assert!(options.measure.scope.is_named() && !scope("").is_named());
-        assert_eq!(scope("-T all").layers(), Layer::ALL);
+        assert_eq!(scope("-T all").layers(), whole_stack(&[]));
+        let without = Layer::ALL.into_iter().filter(|layer| *layer != Layer::Tmpfs);
+        assert_eq!(whole_stack(&[]), without.collect::<Vec<_>>());
+        let with_tmpfs = scope("-T tmpfs,all");
+        assert!(!with_tmpfs.is_named() && with_tmpfs.beside_all == [Layer::Tmpfs]);
+        assert_eq!(with_tmpfs.layers(), Layer::ALL);
         assert!(scope("-T all -Q").is_queued() && scope("-T blk -Q").is_queued() && !scope("").is_queued());
     }
 
@@ -492,7 +519,7 @@ mod tests {
         );
         assert_eq!(
             usage("-T xfsx"),
-            "unknown layer 'xfsx' (it is one of syscall, vfs, ext4, xfs, btrfs, f2fs, nfs, blk, all)"
+            "unknown layer 'xfsx' (it is one of syscall, vfs, ext4, xfs, btrfs, f2fs, nfs, overlay, tmpfs, blk, all)"
         );
         for words in [
             "-T all,foo",

@@ -12,7 +12,7 @@ const fn own(function: &'static str) -> RowFunction {
 
 pub static FILE_SYSTEM: FileSystem = FileSystem {
     name: "btrfs",
-    module: MODULE,
+    module: Some(MODULE),
     files: Files {
         magic: 0x9123_683E,
         operations: None,

@@ -12,7 +12,7 @@ const fn own(function: &'static str) -> RowFunction {
 
 pub static FILE_SYSTEM: FileSystem = FileSystem {
     name: "ext4",
-    module: MODULE,
+    module: Some(MODULE),
     files: Files {
         magic: 0xEF53,
         // ext2 and ext3 have the same magic number.

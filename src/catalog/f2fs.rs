@@ -12,7 +12,7 @@ const fn own(function: &'static str) -> RowFunction {
 
 pub static FILE_SYSTEM: FileSystem = FileSystem {
     name: "f2fs",
-    module: MODULE,
+    module: Some(MODULE),
     files: Files {
         magic: 0xF2F5_2010,
         operations: None,

@@ -3,18 +3,21 @@
 use super::{Layer, Row, Shape};
 use crate::model::abi as c;
 
+/// File systems that one run has rows for, at most.
+pub const FILE_SYSTEM_ROWS: usize = (c::ROW_QUEUE - c::ROW_FS) as usize;
+
 impl Row {
-    /// Its place among the kernel side's counters.
+    /// Its slot among the kernel side's counters, in a run that measures these layers: file systems have theirs in their order. `None`:
+    /// the row is a file system's that is not measured.
     #[must_use]
-    pub fn place(self) -> usize {
-        let place = match self {
+    pub fn slot(self, layers: impl IntoIterator<Item = Layer>) -> Option<usize> {
+        let slot = match self {
             // The block layer's functions are not in calls.
             Self::Layer(Layer::Syscall | Layer::Blk) => c::ROW_SYSCALL,
             Self::Layer(Layer::Vfs) => c::ROW_VFS,
-            Self::Overlay => c::ROW_OVERLAY,
             Self::Layer(file_system) => {
-                let before = Layer::ALL.into_iter().filter(|layer| layer.file_system().is_some());
-                c::ROW_FS + before.take_while(|layer| *layer != file_system).count() as u32
+                let mut measured = layers.into_iter().filter(|layer| layer.lives().is_some());
+                return Some(c::ROW_FS as usize + measured.position(|layer| layer == file_system)?);
             }
             Self::Queue => c::ROW_QUEUE,
             Self::Device => c::ROW_DEVICE,
@@ -24,8 +27,20 @@ impl Row {
             Self::Other => c::ROW_OTHER,
             Self::RunQueue => c::ROW_RUN_QUEUE,
         };
-        place as usize
+        Some(slot as usize)
     }
+}
+
+/// Takes file systems out of `layers` that there are no rows for, the last ones first but for those that were named; answers them.
+pub fn take_beyond_rows(layers: &mut Vec<Layer>, named: &[Layer], rows: usize) -> Vec<Layer> {
+    let (mut kept, rest): (Vec<Layer>, Vec<Layer>) = layers
+        .iter()
+        .filter(|layer| layer.lives().is_some())
+        .partition(|layer| named.contains(layer));
+    kept.extend(rest);
+    let beyond = kept.split_off(rows.min(kept.len()));
+    layers.retain(|layer| !beyond.contains(layer));
+    beyond
 }
 
 /// A kernel function whose time is in a row, from its entry to its return, and which no op is timed at. Those of waits are on
@@ -62,25 +77,14 @@ pub const fn of(row: Row, module: &'static str, function: &'static str) -> RowFu
     wait(function, row, Some(module))
 }
 
-const fn iter_of(row: Row, module: &'static str, function: &'static str) -> RowFunction {
-    RowFunction {
-        shape: Shape::RowKiocb0,
-        ..of(row, module, function)
-    }
-}
-
 /// What calls on names, sizes and attributes come by.
 const fn vfs(function: &'static str) -> RowFunction {
     wait(function, Row::Layer(Layer::Vfs), None)
 }
 
-const fn overlay(function: &'static str) -> RowFunction {
-    of(Row::Overlay, "overlay", function)
-}
-
 /// All that are looked for. Which of them a kernel has is found out.
 pub fn row_functions() -> impl Iterator<Item = &'static RowFunction> {
-    let file_systems = Layer::ALL.into_iter().filter_map(Layer::file_system);
+    let file_systems = Layer::file_systems().filter_map(Layer::file_system);
     COMMON
         .iter()
         .chain(file_systems.flat_map(|file_system| file_system.rows))
@@ -104,21 +108,6 @@ static COMMON: &[RowFunction] = &[
     vfs("vfs_fallocate"),
     vfs("notify_change"),
     vfs("iterate_dir"),
-    iter_of(Row::Overlay, "overlay", "ovl_read_iter"),
-    iter_of(Row::Overlay, "overlay", "ovl_write_iter"),
-    overlay("ovl_fsync"),
-    overlay("ovl_open"),
-    overlay("ovl_lookup"),
-    overlay("ovl_create"),
-    overlay("ovl_unlink"),
-    overlay("ovl_rmdir"),
-    overlay("ovl_mkdir"),
-    overlay("ovl_rename"),
-    overlay("ovl_link"),
-    overlay("ovl_symlink"),
-    overlay("ovl_getattr"),
-    overlay("ovl_setattr"),
-    overlay("ovl_iterate"),
 ];
 
 #[cfg(test)]
@@ -127,21 +116,45 @@ mod tests {
     use crate::catalog::{Family, Origin, ReadClass};
     use std::collections::HashSet;
 
-    #[test]
-    fn every_row_has_a_place_of_its_own() {
-        let layers = Layer::ALL.into_iter().filter(|layer| *layer != Layer::Blk);
-        let rows: Vec<Row> = layers.map(Row::Layer).chain([Row::Overlay]).chain(Row::WAITS).collect();
-        let places: HashSet<usize> = rows.iter().map(|row| row.place()).collect();
-        assert_eq!(places.len(), rows.len());
-        assert!(places.iter().all(|&place| place < c::ROWS as usize));
-        let file_systems = Layer::ALL.into_iter().filter(|layer| layer.file_system().is_some());
-        for layer in file_systems {
-            assert!(
-                (c::ROW_FS..c::ROW_OVERLAY).contains(&(Row::Layer(layer).place() as u32)),
-                "{}",
-                layer.name()
-            );
+    /// Two of one slot would have one time.
+    fn assert_slots(layers: &[Layer]) {
+        let rows = layers
+            .iter()
+            .filter(|layer| **layer != Layer::Blk)
+            .map(|layer| Row::Layer(*layer));
+        let rows: Vec<Row> = rows.chain(Row::WAITS).collect();
+        let slots: Vec<usize> = rows.iter().filter_map(|row| row.slot(layers.iter().copied())).collect();
+        assert_eq!(slots.iter().collect::<HashSet<_>>().len(), rows.len(), "{layers:?}");
+        assert!(slots.iter().all(|&slot| slot < c::ROWS as usize), "{layers:?}");
+        for (row, slot) in rows.iter().zip(&slots) {
+            assert_eq!(row.is_wait(), *slot >= c::ROW_QUEUE as usize, "{row}");
         }
+    }
+
+    #[test]
+    fn every_row_has_a_slot_of_its_own() {
+        let mut layers = Layer::ALL.to_vec();
+        take_beyond_rows(&mut layers, &[], FILE_SYSTEM_ROWS);
+        assert_slots(&layers);
+        assert_slots(&[Layer::Syscall, Layer::Vfs, Layer::Nfs, Layer::Tmpfs, Layer::Blk]);
+        assert_slots(&[]);
+        assert_eq!(Row::Layer(Layer::Ext4).slot([Layer::Vfs, Layer::Nfs]), None);
+        assert_eq!(
+            Row::Layer(Layer::Nfs).slot([Layer::Vfs, Layer::Nfs]),
+            Some(c::ROW_FS as usize)
+        );
+    }
+
+    #[test]
+    fn file_systems_beyond_the_rows_are_taken_out_and_named_ones_stay() {
+        use Layer::{Blk, Btrfs, Ext4, Nfs, Tmpfs, Vfs, Xfs};
+        let mut layers = vec![Vfs, Ext4, Xfs, Btrfs, Nfs, Tmpfs, Blk];
+        assert_eq!(take_beyond_rows(&mut layers, &[], 5), []);
+        assert_eq!(layers.len(), 7);
+        assert_eq!(take_beyond_rows(&mut layers, &[Tmpfs], 3), [Btrfs, Nfs]);
+        assert_eq!(layers, [Vfs, Ext4, Xfs, Tmpfs, Blk]);
+        assert_eq!(take_beyond_rows(&mut layers, &[], 0), [Ext4, Xfs, Tmpfs]);
+        assert_eq!(layers, [Vfs, Blk]);
     }
 
     /// It would be entered twice.

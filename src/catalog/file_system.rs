@@ -9,8 +9,8 @@ use super::{Op, OpSpec, Returns, Shape};
 pub struct FileSystem {
     /// As the kernel has it (`struct file_system_type`).
     pub name: &'static str,
-    /// Its kernel module's name, where it is one.
-    pub module: &'static str,
+    /// The module that it is on kernels which have it as one; `None`: no kernel has.
+    pub module: Option<&'static str>,
     pub files: Files,
     pub ops: &'static [OpSpec],
     /// Its other functions that have a row of the whole stack's view: what works on names, sizes and attributes, and what it
@@ -73,10 +73,10 @@ pub const OPEN: Kind = kind(Op::Open, Shape::File1, Returns::StatusInt);
 pub const FSYNC: Kind = kind(Op::Fsync, Shape::File0, Returns::StatusInt);
 pub const FALLOCATE: Kind = kind(Op::Fallocate, Shape::File0, Returns::Status);
 
-/// A file system's ops, a line each: `KIND: "module" "function", ...;`. A function that every file system may use is
-/// `shared`; it may be of use only `unless` the kernel has another one, which sees the same calls more closely. One that has
-/// other arguments than its kind says which `with`. Behind `or` is what is used where there is none of them, and the
-/// calls that it `misses`.
+/// A file system's ops, a line each: `KIND: "module" "function", ...;`. One that is in the kernel itself is `builtin`. A function
+/// that every file system may use is `shared`; it may be of use only `unless` the kernel has another one, which sees the same
+/// calls more closely. One that has other arguments than its kind says which `with`. Behind `or` is what is used where there is
+/// none of them, and the calls that it `misses`.
 macro_rules! ops {
     ($($kind:ident: $($how:tt $function:literal $(unless $other:literal)? $(with $shape:ident)?),+
         $(or $fallback:literal misses $misses:literal)?;)*) => {
@@ -94,6 +94,9 @@ macro_rules! ops {
             unless: crate::catalog::file_system::ops!(@option $($other)?),
             ..crate::catalog::Point::of($function, &crate::catalog::file_system::$kind)
         }
+    };
+    (@point $kind:ident builtin $function:literal) => {
+        crate::catalog::Point::of($function, &crate::catalog::file_system::$kind)
     };
     (@point $kind:ident $module:literal $function:literal $(with $shape:ident)?) => {
         crate::catalog::Point {
@@ -119,15 +122,15 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::catalog::Layer;
+    use crate::catalog::{Layer, Lives, Row};
 
-    fn file_systems() -> impl Iterator<Item = &'static FileSystem> {
-        Layer::ALL.into_iter().filter_map(Layer::file_system)
+    fn file_systems() -> impl Iterator<Item = (Layer, &'static FileSystem)> {
+        Layer::file_systems().filter_map(|layer| Some((layer, layer.file_system()?)))
     }
 
-    /// So that a report of one can be read as that of another.
+    /// So that a report of one can be read as that of another. Those that are on no disk may be without some.
     #[test]
-    fn all_have_the_same_ops() {
+    fn all_have_the_same_ops_in_the_same_order() {
         let kinds = [
             READ,
             WRITE,
@@ -139,27 +142,43 @@ mod tests {
             FSYNC,
             FALLOCATE,
         ];
-        for FileSystem { name, ops, .. } in file_systems() {
-            let told: Vec<Op> = ops.iter().map(|spec| spec.op).collect();
-            assert_eq!(told, kinds.each_ref().map(|kind| kind.op), "{name}");
-            assert!(
-                ops.iter().zip(&kinds).all(|(op, kind)| op.around == kind.around),
-                "{name}"
-            );
+        for (layer, FileSystem { name, ops, .. }) in file_systems() {
+            let has = |kind: &&Kind| ops.iter().any(|spec| spec.op == kind.op);
+            let its: Vec<&Kind> = kinds.iter().filter(has).collect();
+            let (known, around): (Vec<Op>, Vec<_>) = ops.iter().map(|spec| (spec.op, spec.around)).unzip();
+            assert_eq!(known, its.iter().map(|kind| kind.op).collect::<Vec<_>>(), "{name}");
+            assert_eq!(around, its.iter().map(|kind| kind.around).collect::<Vec<_>>(), "{name}");
+            let may_lack = matches!(layer.lives(), Some(Lives::Memory | Lives::Above));
+            assert!(its.len() == kinds.len() || may_lack, "{name}");
         }
     }
 
     #[test]
-    fn a_function_is_of_a_module_or_told_by_its_files() {
+    fn a_file_system_goes_by_one_name() {
+        for (layer, file_system) in file_systems() {
+            assert_eq!(layer.name(), file_system.name);
+            let is_its = |row: &RowFunction| row.row.is_wait() || row.row == Row::Layer(layer);
+            assert!(file_system.rows.iter().all(is_its), "{layer}");
+        }
+    }
+
+    #[test]
+    fn a_function_is_its_own_or_known_by_its_files() {
         let mut numbers = HashSet::new();
-        for file_system in file_systems() {
+        for (_, file_system) in file_systems() {
             let FileSystem { name, module, .. } = file_system;
             assert!(numbers.insert(file_system.files.magic), "{name}");
             for point in file_system.ops.iter().flat_map(|op| op.points) {
-                assert_eq!(point.module.is_none(), point.shared, "{name}: {}", point.function);
+                let is_builtin = module.is_none() && !point.shared;
+                assert_eq!(
+                    point.module.is_none(),
+                    point.shared || is_builtin,
+                    "{name}: {}",
+                    point.function
+                );
             }
-            // That is how its rows are told from those of others' that are in use.
-            assert!(file_system.rows.iter().any(|row| row.module == Some(*module)), "{name}");
+            // By that, rows of those that are in use are known.
+            assert!(file_system.rows.iter().any(|row| row.module == *module), "{name}");
             assert!(file_system.own_functions().count() > 5, "{name}");
         }
     }

@@ -1,68 +1,54 @@
 //! What can be measured: layers, their ops, and the kernel functions where each op can be timed.
 //!
 //! All of it is data. Adding an op is a line in a layer's table; adding a file system is a table, in a file of its own, and
-//! its name among the layers. Which lines are used on a given machine is decided by `probe::plan`.
+//! its line in `file_systems!` (`model::ids`). Which lines are used on a given machine is decided by `probe::plan`.
 
 mod blk;
-mod btrfs;
-mod ext4;
-mod f2fs;
 pub mod family;
 mod file_system;
-mod nfs;
 mod syscall;
 mod vfs;
-mod xfs;
 
-pub use crate::model::ids::{Family, Layer, Op, Origin, ReadClass, Row};
+pub use crate::model::ids::{Family, Layer, Lives, Op, Origin, ReadClass, Row};
 pub use blk::{Counter, REQUESTS, Request};
 pub use file_system::FileSystem;
 pub(crate) use syscall::number;
 pub use syscall::{COMPAT, Compat, Files, SYSCALLS, Says, Syscall};
 
+macro_rules! tables {
+    ($($FileSystem:ident = $name:literal in $file:ident on $Lives:ident;)*) => {
+        $(mod $file;)*
+
+        impl Layer {
+            /// The file system that this layer is.
+            #[must_use]
+            pub fn file_system(self) -> Option<&'static FileSystem> {
+                match self {
+                    Self::Syscall | Self::Vfs | Self::Blk => None,
+                    $(Self::$FileSystem => Some(&$file::FILE_SYSTEM),)*
+                }
+            }
+        }
+    };
+}
+
+crate::model::ids::file_systems!(tables);
+
 impl Layer {
     /// The ops of this layer, in the order of reports.
     #[must_use]
     pub fn ops(self) -> &'static [OpSpec] {
-        self.table().ops
-    }
-
-    /// The file system that this layer is.
-    #[must_use]
-    pub fn file_system(self) -> Option<&'static FileSystem> {
-        self.table().file_system
-    }
-
-    fn table(self) -> Table {
         match self {
-            Self::Syscall => Table::of(syscall::OPS),
-            Self::Vfs => Table::of(&vfs::OPS),
-            Self::Ext4 => Table::of_file_system(&ext4::FILE_SYSTEM),
-            Self::Xfs => Table::of_file_system(&xfs::FILE_SYSTEM),
-            Self::Btrfs => Table::of_file_system(&btrfs::FILE_SYSTEM),
-            Self::F2fs => Table::of_file_system(&f2fs::FILE_SYSTEM),
-            Self::Nfs => Table::of_file_system(&nfs::FILE_SYSTEM),
-            Self::Blk => Table::of(blk::OPS),
+            Self::Syscall => syscall::OPS,
+            Self::Vfs => &vfs::OPS,
+            Self::Blk => blk::OPS,
+            file_system => file_system.file_system().map_or(&[], |table| table.ops),
         }
     }
-}
 
-/// What is known of a layer.
-struct Table {
-    ops: &'static [OpSpec],
-    file_system: Option<&'static FileSystem>,
-}
-
-impl Table {
-    fn of(ops: &'static [OpSpec]) -> Self {
-        Self { ops, file_system: None }
-    }
-
-    fn of_file_system(file_system: &'static FileSystem) -> Self {
-        Self {
-            file_system: Some(file_system),
-            ..Self::of(file_system.ops)
-        }
+    /// All that are file systems, in the order of reports.
+    pub fn file_systems() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|layer| layer.lives().is_some())
     }
 }
 
@@ -157,8 +143,6 @@ pub enum Shape {
     Fault0,
     /// The function has a row of the whole stack's view, and no op: [`family::RowFunction`].
     Row,
-    /// The same, `struct kiocb *` first.
-    RowKiocb0,
     /// The same, `struct bio *` first, which may be held back and submitted by somebody else.
     RowBio0,
 }
@@ -179,7 +163,7 @@ impl Shape {
     /// Whether the function has a row of the whole stack's view, and no op.
     #[must_use]
     pub fn is_row(self) -> bool {
-        matches!(self, Self::Row | Self::RowKiocb0 | Self::RowBio0)
+        matches!(self, Self::Row | Self::RowBio0)
     }
 }
 
@@ -276,7 +260,7 @@ mod tests {
                 .iter()
                 .flat_map(|op| op.points.iter().chain(op.instead.iter().flat_map(|f| f.points)));
             for point in points {
-                assert!(!point.shared || layer.file_system().is_some(), "{}", point.function);
+                assert!(!point.shared || layer.lives().is_some(), "{}", point.function);
             }
         }
     }

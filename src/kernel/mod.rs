@@ -253,7 +253,7 @@ pub fn has_mounted(file_system: &FileSystem) -> bool {
     let folder = Path::new("/sys/fs").join(file_system.name);
     // A network file system has a directory there, but no disks.
     let has_disk = |is_on_disk: bool| !is_on_disk || has_entry(&folder, Path::new("/sys/class/block"));
-    is_on_disk(&registered, file_system.name).is_some_and(has_disk) && is_in_use(file_system.module)
+    is_on_disk(&registered, file_system.name).is_some_and(has_disk) && file_system.module.is_none_or(is_in_use)
 }
 
 /// Whether a file system is mounted in the mount namespace of this process or of PID 1.

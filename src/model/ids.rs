@@ -84,19 +84,62 @@ macro_rules! names {
     };
 }
 
-names! {
-    /// A layer of the I/O stack, in the order of the stack.
-    "layer" Layer {
-        Syscall = "syscall",
-        Vfs = "vfs",
-        Ext4 = "ext4",
-        Xfs = "xfs",
-        Btrfs = "btrfs",
-        F2fs = "f2fs",
-        Nfs = "nfs",
-        Blk = "blk",
-    }
+/// Where a file system has its files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lives {
+    /// In a disk's blocks.
+    Disk,
+    /// On another machine.
+    Net,
+    /// In memory. One is mounted on every machine, and few calls are its: the whole stack has it where it is named.
+    Memory,
+    /// On other file systems, which it calls in the same thread.
+    Above,
 }
+
+/// The file systems that are layers, a line each, in the order of reports: its variant of [`Layer`], its name, its file in
+/// `src/catalog/`, and where it [`Lives`]. Whatever lists file systems is made of this.
+macro_rules! file_systems {
+    ($what:ident) => {
+        $what! {
+            Ext4 = "ext4" in ext4 on Disk;
+            Xfs = "xfs" in xfs on Disk;
+            Btrfs = "btrfs" in btrfs on Disk;
+            F2fs = "f2fs" in f2fs on Disk;
+            Nfs = "nfs" in nfs on Net;
+            Overlay = "overlay" in overlay on Above;
+            Tmpfs = "tmpfs" in tmpfs on Memory;
+        }
+    };
+}
+pub(crate) use file_systems;
+
+macro_rules! layers {
+    ($($FileSystem:ident = $name:literal in $file:ident on $Lives:ident;)*) => {
+        names! {
+            /// A layer of the I/O stack, in the order of the stack.
+            "layer" Layer {
+                Syscall = "syscall",
+                Vfs = "vfs",
+                $($FileSystem = $name,)*
+                Blk = "blk",
+            }
+        }
+
+        impl Layer {
+            /// Where its files are; `None`: it is no file system.
+            #[must_use]
+            pub const fn lives(self) -> Option<Lives> {
+                match self {
+                    Self::Syscall | Self::Vfs | Self::Blk => None,
+                    $(Self::$FileSystem => Some(Lives::$Lives),)*
+                }
+            }
+        }
+    };
+}
+
+file_systems!(layers);
 
 names! {
     /// What a system call is for. The order is that of `bpf/abi.h`, which knows two of them, and of reports of equal times.
@@ -367,8 +410,6 @@ names! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Row {
     Layer(Layer),
-    /// overlayfs, which has a row, and no ops of its own: it passes calls on to other file systems.
-    Overlay,
     /// An own request, from its submission to its issue.
     Queue,
     /// An own request from its issue on.
@@ -400,7 +441,6 @@ impl Row {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Layer(layer) => layer.name(),
-            Self::Overlay => "overlay",
             Self::Queue => "queue",
             Self::Device => "device",
             Self::Others => "others' I/O",
@@ -423,7 +463,7 @@ impl Row {
         match self {
             Self::Layer(layer) => Some(layer),
             Self::Queue | Self::Device => Some(Layer::Blk),
-            Self::Overlay | Self::Others | Self::Journal | Self::Lock | Self::Other | Self::RunQueue => None,
+            Self::Others | Self::Journal | Self::Lock | Self::Other | Self::RunQueue => None,
         }
     }
 }
@@ -446,10 +486,10 @@ impl FromStr for Row {
     type Err = UnknownName;
 
     fn from_str(word: &str) -> Result<Self, UnknownName> {
-        let others = Self::WAITS.into_iter().chain([Self::Overlay]);
+        let waits = Self::WAITS.into_iter();
         // Requests are in no call's rows but by the waits for them.
         let layers = Layer::ALL.into_iter().filter(|layer| *layer != Layer::Blk);
-        let mut all = others.chain(layers.map(Self::Layer));
+        let mut all = waits.chain(layers.map(Self::Layer));
         all.find(|row| row.name() == word).ok_or_else(|| UnknownName {
             kind: "row",
             word: word.to_owned(),
@@ -497,7 +537,7 @@ mod tests {
         assert_read_back(&PathKind::ALL, PathKind::name);
         assert_read_back(&Op::ALL, Op::name);
         let layers = Layer::ALL.into_iter().filter(|layer| *layer != Layer::Blk);
-        let rows: Vec<Row> = layers.map(Row::Layer).chain(Row::WAITS).chain([Row::Overlay]).collect();
+        let rows: Vec<Row> = layers.map(Row::Layer).chain(Row::WAITS).collect();
         assert_read_back(&rows, Row::name);
         assert!("blk".parse::<Row>().is_err());
     }

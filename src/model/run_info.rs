@@ -118,9 +118,7 @@ pub struct BlockEvent {
 pub struct StackInfo {
     /// The layers in the order of the stack, and whether each is measured.
     pub layers: Vec<(Layer, bool)>,
-    /// Rows with functions of their own, if this kernel has any of these.
-    pub planned: BTreeSet<Row>,
-    /// Those of them that are measured.
+    /// Rows with functions of their own, at least one of which is measured.
     pub seen: BTreeSet<Row>,
 }
 

@@ -435,7 +435,7 @@ impl Attaching<'_> {
     fn target_of<'p>(&self, function: &Function<'p>) -> Target<'p> {
         match *function {
             Function::OfOp(index, op, planned) => self.target(index, op, planned),
-            Function::OfRow(planned) => stack::target(planned.function),
+            Function::OfRow(planned) => stack::target(planned.function, self.setup.plan),
         }
     }
 
@@ -469,8 +469,7 @@ impl Attaching<'_> {
     }
 
     fn target<'p>(&self, index: usize, op: &PlannedOp, planned: &'p PlannedPoint) -> Target<'p> {
-        let guard = self.setup.request.guards.get(&op.layer).map(|(guard, _)| *guard);
-        let mut word = op.word(index, planned.point, guard, Files::None);
+        let mut word = op.word(index, planned.point, Files::None);
         if let Some(frame) = planned.silent {
             word.frame = frame;
             word.silent = true;
@@ -876,7 +875,7 @@ impl Attached {
     #[must_use]
     pub fn layers_refused(&self, plan: &Plan) -> BTreeMap<Layer, Vec<Refusal>> {
         let mut refused = BTreeMap::new();
-        for layer in Layer::ALL.into_iter().filter(|&layer| plan.has(layer)) {
+        for layer in plan.layers() {
             let ops = plan.ops.iter().zip(&self.ops).filter(|(op, _)| op.layer == layer);
             if ops.clone().all(|(_, attached)| attached.points.is_empty()) {
                 refused.insert(layer, ops.flat_map(|(_, attached)| attached.refused.clone()).collect());

@@ -4,13 +4,13 @@ use super::Hook;
 use super::plan::selection::Selection;
 use super::plan::{BlockWay, CALLS_BY_COOKIE, Plan, Start};
 use super::request::{GroupWish, Request};
-use crate::catalog::{COMPAT, Layer, Op, REQUESTS, Returns, Row, SYSCALLS, Says, Shape};
+use crate::catalog::{COMPAT, Guard, Layer, Lives, Op, REQUESTS, Returns, Row, SYSCALLS, Says, Shape};
 use crate::kernel::cgroup::Hierarchy;
 use crate::kernel::interface::types;
 use crate::kernel::interface::{
     BLOCK_OP_OTHER, BY_CGROUP, BY_DISK, BY_FILE, BY_NOTHING, BY_PROCESS, CALL_CLOSES, CALL_OPENS, CALL_POSITION,
-    CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED, KFUNC_PREEMPT_DISABLE, KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_OF,
-    KFUNC_SESSION_IS_RETURN_OF, ROW_QUEUE,
+    CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED, GUARD_F_OP, GUARD_MAGIC, GUARD_NONE, KFUNC_PREEMPT_DISABLE,
+    KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_OF, KFUNC_SESSION_IS_RETURN_OF, OP_ABOVE, OP_PLAIN, ROW_QUEUE,
 };
 use crate::kernel::{Facts, Fprobe};
 use crate::model::ids::By;
@@ -98,6 +98,10 @@ pub fn fill(rodata: &mut types::rodata, setup: &Setup<'_>, made: Made) {
     for (op, value) in plan.ops.iter().zip(&mut rodata.guard_values) {
         *value = request.guards.get(&op.layer).map_or(0, |(_, value)| *value);
     }
+    for (op, traits) in plan.ops.iter().zip(&mut rodata.op_traits) {
+        *traits = op_traits(op.layer, request.guards.get(&op.layer).map(|(guard, _)| *guard)) as u8;
+    }
+    rodata.has_above = plan.layers().any(|layer| layer.lives() == Some(Lives::Above)).into();
     fill_call_shapes(&mut rodata.call_shapes, plan);
     if let Some(way) = setup.selection.way {
         rodata.block = block_config(setup, way);
@@ -105,6 +109,22 @@ pub fn fill(rodata: &mut types::rodata, setup: &Setup<'_>, made: Made) {
     }
     for (op, row) in plan.completion_rows() {
         rodata.completion_rows[op] = row as u8;
+    }
+}
+
+/// What all points of a layer's ops have in common.
+fn op_traits(layer: Layer, guard: Option<Guard>) -> u32 {
+    let guard = match guard {
+        None => GUARD_NONE,
+        Some(Guard::FileOperations) => GUARD_F_OP,
+        Some(Guard::Magic) => GUARD_MAGIC,
+    };
+    match layer.lives() {
+        None => guard,
+        // All of a file system's functions are those of its regular files and directories; the kernel gives others functions of
+        // their own.
+        Some(Lives::Above) => guard | OP_PLAIN | OP_ABOVE,
+        Some(_) => guard | OP_PLAIN,
     }
 }
 
@@ -226,10 +246,15 @@ pub(super) fn counted_frames(plan: &Plan, request: &Request) -> u16 {
     frames.fold(0, |bits, frame| bits | 1 << frame)
 }
 
+/// The slot of a row of the plan, which has those of its own layers alone.
+pub(super) fn slot_of(plan: &Plan, row: Row) -> u8 {
+    row.slot(plan.layers()).map_or(0, |slot| slot as u8)
+}
+
 /// By op: the row that its functions run in, and the family that a system call is of.
 fn fill_rows(rows: &mut [u8], families: &mut [u8], plan: &Plan) {
     for ((op, row), family) in plan.ops.iter().zip(rows).zip(families) {
-        *row = Row::Layer(op.layer).place() as u8;
+        *row = slot_of(plan, Row::Layer(op.layer));
         let call = SYSCALLS
             .iter()
             .find(|call| op.layer == Layer::Syscall && call.op == op.spec.op);
@@ -241,9 +266,9 @@ fn fill_rows(rows: &mut [u8], families: &mut [u8], plan: &Plan) {
 fn stack_rows(plan: &Plan) -> u16 {
     let ops = plan.ops.iter().map(|op| Row::Layer(op.layer));
     let functions = plan.row_functions.iter().map(|planned| planned.function.row);
-    let rows = ops.chain(functions).map(Row::place);
-    rows.filter(|place| *place < ROW_QUEUE as usize)
-        .fold(0, |bits, place| bits | 1 << place)
+    let rows = ops.chain(functions).map(|row| u32::from(slot_of(plan, row)));
+    rows.filter(|slot| *slot < ROW_QUEUE)
+        .fold(0, |bits, slot| bits | 1 << slot)
 }
 
 /// By op: what the arguments of a system call say.
@@ -356,7 +381,7 @@ fn fill_syscall_points(table: &mut [u32], compat: &mut [u32], setup: &Setup<'_>)
         let Some(call) = SYSCALLS.iter().find(|call| call.op == op.spec.op) else {
             continue;
         };
-        let mut word = op.word(index, &op.spec.points[0], None, call.files);
+        let mut word = op.word(index, &op.spec.points[0], call.files);
         word.late = is_judged_late(call.op, setup);
         let word = word.pack();
         if let Some(place) = usize::try_from(call.number)
@@ -401,6 +426,7 @@ mod tests {
     use crate::kernel::btf::Scan;
     use crate::kernel::builder::FactsBuilder;
     use crate::kernel::file::FileNumber;
+    use crate::kernel::interface::OP_GUARD;
     use crate::probe::Choice;
     use crate::probe::plan::selection::{Findings, select};
     use crate::probe::plan::{self, BlockWish};
@@ -480,6 +506,30 @@ mod tests {
         assert_eq!(traced(&[12, 13], false), (0, true, false));
         assert_eq!(traced(&[12], true), (0, true, true));
         assert_eq!(traced(&[], true), (0, true, true));
+    }
+
+    /// By the layers of the plan: one that is not measured takes no row away.
+    #[test]
+    fn rows_are_given_to_the_file_systems_of_the_run() {
+        let layers = [Layer::Vfs, Layer::Nfs, Layer::Overlay, Layer::Tmpfs];
+        let plan = plan::plan(&layers, &Facts::default(), Choice::Auto);
+        let (mut rows, mut families) = ([0; 64], [0; 64]);
+        fill_rows(&mut rows, &mut families, &plan);
+        let row = |layer| rows[plan.ops.iter().position(|op| op.layer == layer).unwrap()];
+        assert_eq!(layers.map(row), [1, 2, 3, 4]);
+        assert_eq!(stack_rows(&plan), 0b1_1110);
+    }
+
+    #[test]
+    fn what_an_op_is_goes_by_its_layer() {
+        assert_eq!(op_traits(Layer::Vfs, None), 0);
+        assert_eq!(
+            op_traits(Layer::Ext4, Some(Guard::FileOperations)),
+            OP_PLAIN | GUARD_F_OP
+        );
+        assert_eq!(op_traits(Layer::Tmpfs, Some(Guard::Magic)), OP_PLAIN | GUARD_MAGIC);
+        assert_eq!(op_traits(Layer::Overlay, None), OP_PLAIN | OP_ABOVE);
+        assert_eq!(GUARD_MAGIC & OP_GUARD, GUARD_MAGIC, "it fits");
     }
 
     #[test]

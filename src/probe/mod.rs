@@ -21,7 +21,7 @@ pub mod request;
 #[cfg(feature = "kernel-side")]
 pub mod slow;
 
-use crate::catalog::{Files, Guard, Returns, Shape};
+use crate::catalog::{Files, Returns, Shape};
 pub use crate::model::ids::Hook;
 
 /// What `--probe` asks for.
@@ -68,13 +68,12 @@ pub struct PointWord {
     /// Number of arguments, 0 where the hook does not need it; 7 stands for more as well.
     pub args: u8,
     pub returns: Returns,
-    pub guard: Option<Guard>,
+    /// Others' calls come by, too, from which the op's guard tells them.
+    pub shared: bool,
     pub files: Files,
     pub outermost: bool,
     /// The door of asynchronous requests, for the layers below alone.
     pub silent: bool,
-    /// It is called for regular files and directories alone.
-    pub plain: bool,
     /// Of a system call: the function of vfs that it comes by says whether its file was asked for.
     pub late: bool,
 }
@@ -101,7 +100,6 @@ impl PointWord {
             Shape::Syscall32Fd0 => c::SHAPE_SYSCALL_32_FD_0,
             Shape::Fault0 => c::SHAPE_FAULT_0,
             Shape::Row => c::SHAPE_ROW,
-            Shape::RowKiocb0 => c::SHAPE_ROW_KIOCB_0,
             Shape::RowBio0 => c::SHAPE_ROW_BIO_0,
         };
         let returns = match self.returns {
@@ -112,11 +110,6 @@ impl PointWord {
             Returns::Issued => c::RETURN_ISSUED,
             Returns::Submitted => c::RETURN_SUBMITTED,
             Returns::Fault => c::RETURN_FAULT,
-        };
-        let guard = match self.guard {
-            None => c::GUARD_NONE,
-            Some(Guard::FileOperations) => c::GUARD_F_OP,
-            Some(Guard::Magic) => c::GUARD_MAGIC,
         };
         let files = match self.files {
             Files::None => c::FILES_NONE,
@@ -130,11 +123,10 @@ impl PointWord {
             | shape << c::POINT_SHAPE_SHIFT
             | u32::from(self.args.min(MANY_ARGS)) << c::POINT_ARGS_SHIFT
             | returns << c::POINT_RETURN_SHIFT
-            | guard << c::POINT_GUARD_SHIFT
+            | u32::from(self.shared) << c::POINT_SHARED_SHIFT
             | files << c::POINT_FILES_SHIFT
             | u32::from(self.outermost) << c::POINT_OUTERMOST_SHIFT
             | u32::from(self.silent) << c::POINT_SILENT_SHIFT
-            | u32::from(self.plain) << c::POINT_PLAIN_SHIFT
             | u32::from(self.late) << c::POINT_LATE_SHIFT
     }
 
@@ -163,16 +155,15 @@ mod tests {
             shape: Shape::Fd0,
             args: 4,
             returns: Returns::Fd,
-            guard: Some(Guard::Magic),
+            shared: true,
             files: Files::Arg0Or2,
             outermost: true,
             silent: true,
-            plain: true,
             late: true,
         };
         assert_eq!(
             word.pack(),
-            0xab | 0xc << 8 | 5 << 12 | 4 << 16 | 3 << 19 | 2 << 22 | 3 << 24 | 1 << 27 | 1 << 28 | 1 << 29 | 1 << 30
+            0xab | 0xc << 8 | 5 << 12 | 4 << 16 | 3 << 19 | 1 << 22 | 3 << 23 | 1 << 26 | 1 << 27 | 1 << 28
         );
         assert_eq!(PointWord::op_of(word.pack()), 0xab);
     }

@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::catalog::family::{self, RowFunction};
 use crate::catalog::{
-    self, COMPAT, COMPLETIONS, Compat, FAILURE, FileSystem, Files, Guard, Layer, Op, OpSpec, Point, Returns, Shape,
+    self, COMPAT, COMPLETIONS, Compat, FAILURE, FileSystem, Files, Layer, Lives, Op, OpSpec, Point, Returns, Shape,
 };
 use crate::kernel::{COMPAT_SYSCALL_PREFIX, Facts, Fprobe, Function, SYSCALL_PREFIX, other_name};
+use crate::model::abi::MAX_OPS;
 use crate::model::report::NotMeasured;
 
 use super::{Choice, Hook, PointWord};
@@ -198,15 +199,21 @@ fn fits(in_btf: bool, hook: Hook) -> bool {
     in_btf || matches!(hook, Hook::KprobeEvent | Hook::Kprobe)
 }
 
-/// The functions that have a row, with the module that each may be in. None where functions are not to be hooked.
-pub fn functions_of_rows(choice: Choice) -> impl Iterator<Item = (String, Option<&'static str>)> {
+/// The functions that have a row in a run of these layers, with the module that each may be in. None where functions are not to be
+/// hooked.
+pub fn functions_of_rows(layers: &[Layer], choice: Choice) -> impl Iterator<Item = (String, Option<&'static str>)> {
     let on_functions = choice.hook().is_none_or(Hook::is_on_functions);
-    let all = family::row_functions().filter(move |_| on_functions);
+    let all = family::row_functions().filter(move |row| on_functions && has_row(layers, row));
     all.map(|row| (row.function.to_owned(), row.module))
 }
 
+/// Whether a run of these layers has the row of a function.
+fn has_row(layers: &[Layer], function: &RowFunction) -> bool {
+    function.row.slot(layers.iter().copied()).is_some()
+}
+
 /// Those that this kernel has.
-fn row_functions(facts: &Facts) -> Vec<PlannedRow> {
+fn row_functions(layers: &[Layer], facts: &Facts) -> Vec<PlannedRow> {
     let known = |row: &'static RowFunction| {
         let function = facts.functions.get(row.function).filter(|known| known.may_exist())?;
         Some(PlannedRow {
@@ -214,7 +221,8 @@ fn row_functions(facts: &Facts) -> Vec<PlannedRow> {
             in_btf: function.btf.is_some(),
         })
     };
-    family::row_functions().filter_map(known).collect()
+    let all = family::row_functions().filter(|row| has_row(layers, row));
+    all.filter_map(known).collect()
 }
 
 /// One op, and where it will be timed.
@@ -233,20 +241,19 @@ pub struct PlannedOp {
 impl PlannedOp {
     /// What a program is told of one of its functions. `index`: its place among the ops.
     #[must_use]
-    pub fn word(&self, index: usize, point: &Point, guard: Option<Guard>, files: Files) -> PointWord {
+    pub fn word(&self, index: usize, point: &Point, files: Files) -> PointWord {
+        // One that is above others may be above one of its kind.
+        let is_nested = self.layer.lives() == Some(Lives::Above) && !point.returns.is_door();
         PointWord {
             op: index as u8,
             frame: self.frame,
             shape: point.shape,
             args: 0,
             returns: point.returns,
-            guard: guard.filter(|_| point.shared),
+            shared: point.shared,
             files,
-            outermost: point.outermost,
+            outermost: point.outermost && !is_nested,
             silent: false,
-            // All of a file system's functions are those of its regular files and directories; the kernel gives others functions of
-            // their own.
-            plain: self.layer.file_system().is_some(),
             late: false,
         }
     }
@@ -487,9 +494,26 @@ pub fn check_file_systems(layers: &[Layer], facts: &Facts) -> Result<(), String>
         .find(|file_system| !has_file_system(file_system, facts))
     {
         None => Ok(()),
-        Some(FileSystem { name, module, .. }) => Err(format!(
-            "-T {name}: there is no {name} in this kernel now; mount one first, or load its module: modprobe {module}"
+        Some(FileSystem { name, module, .. }) => {
+            let load = module.map(|module| format!("; mount one first, or load its module: modprobe {module}"));
+            Err(format!(
+                "-T {name}: there is no {name} in this kernel now{}",
+                load.unwrap_or_default()
+            ))
+        }
+    }
+}
+
+/// Whether a run has counters for so many ops.
+///
+/// # Errors
+/// One line with the way out.
+pub fn check_room(plan: &Plan) -> Result<(), String> {
+    match plan.rows() {
+        rows if rows > MAX_OPS as usize => Err(format!(
+            "these layers have {rows} operations, and a run counts {MAX_OPS} at most; name fewer of them by -T"
         )),
+        _ => Ok(()),
     }
 }
 
@@ -615,8 +639,18 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
         function_hooks: hooks(&FUNCTION_HOOKS, facts, choice),
         syscall_hooks: hooks(&SYSCALL_HOOKS, facts, choice),
         block_ways: Vec::new(),
-        row_functions: row_functions(facts),
+        row_functions: row_functions(layers, facts),
     }
+}
+
+/// Layers that share frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Level {
+    Vfs,
+    /// File systems that call others.
+    Above,
+    /// The others: none calls another one of them in the same thread, but for caches on a disk.
+    FileSystem,
 }
 
 /// A plan in the making.
@@ -625,8 +659,7 @@ struct Planning<'a> {
     facts: &'a Facts,
     /// Those that are taken, beside the first, which is the system calls'.
     frames: u8,
-    /// File systems share theirs: none calls another one in the same thread, but for caches on a disk.
-    frame_of: BTreeMap<(Option<Layer>, Op), u8>,
+    frame_of: BTreeMap<(Level, Op), u8>,
     /// Ops of file systems that have their doors, where vfs has none.
     with_doors: BTreeSet<Op>,
     doors_frame: Option<u8>,
@@ -637,7 +670,7 @@ impl Planning<'_> {
         let frame = self.frame(layer, spec);
         let (mut points, mut not_measured) = self.points(layer, spec);
         not_measured = inlined(spec, &points).or(not_measured);
-        let is_alone = layer.file_system().is_some() && !self.layers.contains(&Layer::Vfs);
+        let is_alone = layer.lives().is_some() && !self.layers.contains(&Layer::Vfs);
         if is_alone && !points.is_empty() && self.with_doors.insert(spec.op) {
             points.extend(self.doors(layer, spec));
         }
@@ -659,8 +692,13 @@ impl Planning<'_> {
         if matches!(layer, Layer::Syscall | Layer::Blk) {
             return 0;
         }
-        let of = layer.file_system().is_none().then_some(layer);
-        let key = (of, spec.around.unwrap_or(spec.op));
+        let key = match (layer.lives(), spec.around.unwrap_or(spec.op)) {
+            (None, op) => (Level::Vfs, op),
+            (Some(Lives::Above), op @ (Op::Read | Op::Write)) => (Level::Above, op),
+            // None of its other ops is inside another one of them.
+            (Some(Lives::Above), _) => (Level::Above, Op::Open),
+            (Some(_), op) => (Level::FileSystem, op),
+        };
         let next = self.frames + 1;
         let frame = *self.frame_of.entry(key).or_insert(next);
         self.frames = self.frames.max(frame);
@@ -830,6 +868,11 @@ impl Plan {
     #[must_use]
     pub fn rows(&self) -> usize {
         self.ops.len() + self.completion_rows().count()
+    }
+
+    /// The layers of which any op was planned, in the order of the stack.
+    pub fn layers(&self) -> impl Iterator<Item = Layer> {
+        Layer::ALL.into_iter().filter(|&layer| self.has(layer))
     }
 
     /// Whether any op of this layer was planned.

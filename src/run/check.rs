@@ -14,7 +14,7 @@ use super::prepare::{Prepared, Wanted, prepare, request, retain_mounted};
 use super::refusals::{attach_failure, check_layers};
 use crate::analyse;
 use crate::args::{Detail, Measure};
-use crate::catalog::{FileSystem, Layer, Op, Point, Returns, doors};
+use crate::catalog::{FileSystem, Layer, Lives, Op, Point, Returns, doors};
 use crate::cause::Cause;
 use crate::environment;
 use crate::exercise::{Done, Exercise, TOO_MUCH, Tried};
@@ -28,13 +28,14 @@ use crate::probe::program;
 use crate::probe::refusal::Refusal;
 use crate::probe::request::Request;
 use crate::process;
+use crate::say;
 use crate::source::live::{self, OfRun};
 use crate::sys::perf::{SwitchCounters, Switches};
 use crate::view::check::{CheckReport, LayerVerdict, Row, Verdict};
 use crate::view::text::number::thousands;
 
 /// Directories to try for temporary files, in this order.
-const DIRECTORIES: [&str; 3] = ["/var/tmp", "/tmp", "."];
+const DIRECTORIES: [&str; 4] = ["/var/tmp", "/tmp", ".", "/dev/shm"];
 /// How long context switches are counted in both ways.
 const SWITCHES_FOR: Duration = Duration::from_millis(200);
 /// The op shown where all ops of a layer have the same probes.
@@ -48,19 +49,21 @@ pub fn check(measure: &Measure) -> Result<u8, Cause> {
     }
     let mut measure = measure.clone();
     let scope = &mut measure.scope;
-    retain_mounted(scope);
+    if let Some(line) = retain_mounted(scope) {
+        say!("{line}");
+    }
     let file_systems: Vec<&FileSystem> = scope.upper.iter().filter_map(|layer| layer.file_system()).collect();
     let directory = directory_for_files(&file_systems);
-    let lives_on = file_systems
-        .into_iter()
-        .find(|fs| is_on(&directory, fs))
-        .map(|fs| fs.name);
-    if let Some(name) = lives_on
+    let lives_on = scope
+        .upper
+        .iter()
+        .copied()
+        .find(|layer| layer.file_system().is_some_and(|fs| is_on(&directory, fs)));
+    if let Some(on) = lives_on
         && scope.detail == Detail::Each
     {
         // Probes of other file systems would not be hit.
-        let is_here = |layer: &Layer| layer.file_system().is_none_or(|fs| fs.name == name);
-        scope.upper.retain(is_here);
+        scope.upper.retain(|layer| may_be_reached(*layer, on));
     }
     let measure = &measure;
     let exercise = Exercise::fork(&directory).map_err(|error| Cause {
@@ -103,7 +106,8 @@ pub fn check(measure: &Measure) -> Result<u8, Cause> {
     let page = CheckReport {
         facts: machine_facts(&facts, &attached, &directory, &evidence, &switches),
         rows: evidence.rows(&plan),
-        layers: plan_layers(&plan)
+        layers: plan
+            .layers()
             .map(|layer| evidence.layer(layer, &plan, &report.layers))
             .collect(),
     };
@@ -160,12 +164,13 @@ fn directory_for_files(file_systems: &[&FileSystem]) -> PathBuf {
     fitting.or_else(|| usable().next()).unwrap_or(Path::new(".")).to_owned()
 }
 
-fn is_on(path: &Path, file_system: &FileSystem) -> bool {
-    statfs(path).is_ok_and(|stat| stat.filesystem_type().0 as u64 == file_system.files.magic)
+/// Whether what is done on the file system `on` may come by a layer, which others than it are below.
+fn may_be_reached(layer: Layer, on: Layer) -> bool {
+    layer.lives().is_none() || layer == on || on.lives() == Some(Lives::Above)
 }
 
-fn plan_layers(plan: &Plan) -> impl Iterator<Item = Layer> {
-    Layer::ALL.into_iter().filter(|&layer| plan.has(layer))
+fn is_on(path: &Path, file_system: &FileSystem) -> bool {
+    statfs(path).is_ok_and(|stat| stat.filesystem_type().0 as u64 == file_system.files.magic)
 }
 
 /// Each CPU's context switches over some time, as counted by perf's software event and by the tracepoint.
@@ -231,7 +236,9 @@ fn machine_facts(
         .collect();
     let is_reached = errors.iter().any(|errno| limits::is_reached(*errno));
     let limit = Some(is_reached).filter(|_| !errors.is_empty()).and_then(limits::advice);
-    let file_system = evidence.lives_on.map_or_else(String::new, |name| format!(" ({name})"));
+    let file_system = evidence
+        .lives_on
+        .map_or_else(String::new, |layer| format!(" ({layer})"));
     let mut facts = vec![
         ("version", env!("CARGO_PKG_VERSION").to_owned()),
         (
@@ -256,7 +263,7 @@ struct Evidence<'a> {
     counting: io::Result<OwnedFd>,
     done: Vec<Done>,
     /// The measured file system on which the operations were done, if any.
-    lives_on: Option<&'static str>,
+    lives_on: Option<Layer>,
 }
 
 impl Evidence<'_> {
@@ -375,13 +382,13 @@ impl Evidence<'_> {
         if let Some((_, Err(error))) = self.done.iter().find(of_step) {
             return Verdict::NotTried(error.to_string());
         }
-        match op.layer.file_system() {
-            Some(fs) if self.lives_on != Some(fs.name) => Verdict::NotTried(format!(
+        if op.layer.lives().is_some() && self.lives_on != Some(op.layer) {
+            return Verdict::NotTried(format!(
                 "no {} there; choose another directory with TMPDIR=DIRECTORY",
-                fs.name
-            )),
-            _ => Verdict::NotHit,
+                op.layer
+            ));
         }
+        Verdict::NotHit
     }
 
     fn layer(&self, layer: Layer, plan: &Plan, reports: &[LayerReport]) -> LayerVerdict {
@@ -414,6 +421,21 @@ fn refused_row(op: &PlannedOp, name: &'static str, refusal: &Refusal) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_done_on_an_overlay_may_come_by_every_file_system() {
+        let reached = |on: Layer| -> Vec<Layer> {
+            Layer::ALL
+                .into_iter()
+                .filter(|layer| may_be_reached(*layer, on))
+                .collect()
+        };
+        assert_eq!(reached(Layer::Overlay), Layer::ALL);
+        assert_eq!(
+            reached(Layer::Xfs),
+            [Layer::Syscall, Layer::Vfs, Layer::Xfs, Layer::Blk]
+        );
+    }
 
     #[test]
     fn cpus_whose_tracepoints_do_not_fire_are_named() {

@@ -3,8 +3,8 @@
 use std::io;
 
 use crate::args::{Form, Options, Talk};
+use crate::catalog::{Layer, Lives};
 use crate::kernel;
-use crate::model::ids::Row;
 use crate::model::report::Report;
 use crate::say;
 use crate::view::text::notes::notes;
@@ -15,8 +15,13 @@ pub fn say_notes(mut first: Report, options: &Options) {
     if matches!(options.output.form, Form::Json(_)) || options.measure.talk != Talk::Usual {
         return;
     }
-    if let Some(stack) = first.stack.as_mut().filter(|_| !kernel::is_seen_mounted("overlay")) {
-        stack.not_measured.retain(|row| row.what != Row::Overlay.name());
+    if let Some(stack) = first.stack.as_mut() {
+        // Whether one that is on no disk is mounted is not known where it is no module.
+        let is_unused = |layer: &Layer| layer.lives() == Some(Lives::Above) && !kernel::is_seen_mounted(layer.name());
+        let unused: Vec<Layer> = Layer::file_systems().filter(is_unused).collect();
+        stack
+            .not_measured
+            .retain(|row| unused.iter().all(|layer| layer.name() != row.what));
     }
     if let Some(stack) = first.stack.as_ref().filter(|_| options.output.is_oneline()) {
         first.warnings.push(oneline::explained(stack));

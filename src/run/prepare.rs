@@ -5,6 +5,7 @@ use std::fs::File;
 
 use crate::args::{Hooks, Measure, Scope};
 use crate::catalog::Layer;
+use crate::catalog::family::{FILE_SYSTEM_ROWS, take_beyond_rows};
 use crate::cause::Cause;
 use crate::kernel::disk::Disk;
 use crate::kernel::disks::Disks;
@@ -12,7 +13,7 @@ use crate::kernel::file_operations::{self, Narrowing};
 use crate::kernel::preemption::Model;
 use crate::kernel::{self, Facts, LazySymbols};
 use crate::limits;
-use crate::model::ids::By;
+use crate::model::ids::{By, joined};
 use crate::probe::Choice;
 use crate::probe::load;
 use crate::probe::plan::{self, BlockWish, Plan};
@@ -21,12 +22,23 @@ use crate::process;
 
 use super::Targets;
 
-/// If no file systems were named, keeps the mounted ones.
-pub fn retain_mounted(scope: &mut Scope) {
-    if !scope.is_named() {
-        let is_mounted = |layer: &Layer| layer.file_system().is_none_or(kernel::has_mounted);
-        scope.upper.retain(is_mounted);
+/// If no file systems were named, keeps the mounted ones. Returns the message about those for which there are no rows, if any.
+pub fn retain_mounted(scope: &mut Scope) -> Option<String> {
+    if scope.is_named() {
+        return None;
     }
+    let is_mounted = |layer: &Layer| layer.file_system().is_none_or(kernel::has_mounted);
+    scope.upper.retain(is_mounted);
+    let beyond = take_beyond_rows(&mut scope.upper, &scope.beside_all, FILE_SYSTEM_ROWS);
+    (!beyond.is_empty()).then(|| no_rows(&beyond))
+}
+
+fn no_rows(layers: &[Layer]) -> String {
+    format!(
+        "not measured: {}, as a run has rows for {FILE_SYSTEM_ROWS} file systems and more are mounted; -T {} measures them alone",
+        joined(layers, Layer::name),
+        layers.iter().map(|layer| layer.name()).collect::<Vec<_>>().join(",")
+    )
 }
 
 /// What is known before anything is attached.
@@ -49,7 +61,7 @@ pub fn prepare(measure: &Measure, disk: Option<&Disk>) -> Result<Prepared, Cause
     }
     let mut functions = plan::functions_of(&layers, hooks.choice);
     if scope.is_whole_stack() {
-        functions.extend(functions_of_rows_in_use(hooks.choice));
+        functions.extend(functions_of_rows_in_use(&layers, hooks.choice));
     }
     let symbols = LazySymbols::new(symbols_of_interest(&functions, &layers), &hooks.without);
     let mut facts = kernel::gather(&functions, &hooks.without, &symbols)?;
@@ -58,6 +70,7 @@ pub fn prepare(measure: &Measure, disk: Option<&Disk>) -> Result<Prepared, Cause
         plan::check_file_systems(&layers, &facts)?;
     }
     let mut plan = plan::plan(&layers, &facts, hooks.choice);
+    plan::check_room(&plan)?;
     if scope.is_whole_stack() || scope.groups().is_some() {
         plan.keep_frames();
     }
@@ -93,9 +106,9 @@ fn symbols_of_interest(functions: &BTreeMap<String, Option<&'static str>>, layer
 }
 
 /// The functions that have a row, without those of file systems that are not mounted.
-fn functions_of_rows_in_use(probe: Choice) -> impl Iterator<Item = (String, Option<&'static str>)> {
+fn functions_of_rows_in_use(layers: &[Layer], probe: Choice) -> impl Iterator<Item = (String, Option<&'static str>)> {
     let mut in_use = BTreeMap::new();
-    plan::functions_of_rows(probe).filter(move |(_, module)| {
+    plan::functions_of_rows(layers, probe).filter(move |(_, module)| {
         module.is_none_or(|module| *in_use.entry(module).or_insert_with(|| kernel::is_in_use(module)))
     })
 }

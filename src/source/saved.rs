@@ -188,7 +188,6 @@ mod tests {
             }),
             stack: Some(StackInfo {
                 layers: layers.map(|(layer, _)| (layer, true)).to_vec(),
-                planned: [Row::Lock].into(),
                 seen: [Row::Lock].into(),
             }),
             disks: Some(DisksInfo::default()),

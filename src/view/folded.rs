@@ -8,13 +8,19 @@
 use std::io;
 
 use super::{Sheet, View};
-use crate::model::ids::{Layer, Row};
+use crate::model::ids::{Layer, Lives, Row};
 use crate::model::report::Report;
 use crate::model::report::stack::FamilyReport;
 use crate::printable::printable;
 
-/// Layers with others below them, from the top.
-const ABOVE: [Row; 3] = [Row::Layer(Layer::Syscall), Row::Layer(Layer::Vfs), Row::Overlay];
+/// Whether the layer of a row has others below it.
+fn is_above(row: Row) -> bool {
+    match row {
+        Row::Layer(Layer::Syscall | Layer::Vfs) => true,
+        Row::Layer(layer) => layer.lives() == Some(Lives::Above),
+        _ => false,
+    }
+}
 
 /// Reports as folded stacks, without slow calls.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +62,7 @@ fn frame(name: &str) -> String {
 /// The lines of a set of calls, below the frame `of`.
 fn families(of: Option<&str>, families: &[FamilyReport], text: &mut String) {
     for family in families {
-        let above = family.rows.iter().filter(|row| ABOVE.contains(&row.row));
+        let above = family.rows.iter().filter(|row| is_above(row.row));
         let above = above.filter(|row| row.calls.is_some_and(|calls| calls > 0));
         let above: Vec<Row> = above.map(|row| row.row).collect();
         for row in &family.rows {
@@ -127,7 +133,7 @@ mod tests {
             inner(Layer::Syscall, 5),
             inner(Layer::Vfs, 4),
             inner(Layer::Ext4, 3),
-            (Row::Overlay, 2, 1),
+            (Row::Layer(Layer::Overlay), 2, 1),
         ];
         let layers = layers.map(|(row, ns, calls)| (row, ns, Some(calls)));
         let rows = layers.into_iter().chain([(Row::Device, 9, None), (Row::Lock, 0, None)]);

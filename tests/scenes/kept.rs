@@ -1,6 +1,6 @@
 //! Reports made by hand, as runs that would have counted what they say: a run, and the counters of two moments.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use iostackbreakdown::analyse;
@@ -408,12 +408,9 @@ fn stack_info(stack: &StackReport) -> StackInfo {
         Row::Layer(layer) => Some((layer, row.ns.is_some())),
         _ => None,
     });
-    let seen = [Row::Journal, Row::Lock, Row::Overlay]
-        .into_iter()
-        .filter(|row| is_measured(*row));
+    let seen = [Row::Journal, Row::Lock].into_iter().filter(|row| is_measured(*row));
     StackInfo {
         layers: layers.chain([(Layer::Blk, is_measured(Row::Device))]).collect(),
-        planned: BTreeSet::from([Row::Journal, Row::Lock]),
         seen: seen.collect(),
     }
 }
@@ -452,8 +449,11 @@ fn family_counters(family: &FamilyReport) -> FamilyCounters {
         ..FamilyCounters::default()
     };
     for row in &family.rows {
-        counters.rows[row.row.place()] = row.ns.unwrap_or(0);
-        counters.reached[row.row.place()] = row.calls.unwrap_or(0);
+        let Some(slot) = row.row.slot(family.rows.iter().filter_map(|row| row.row.layer())) else {
+            continue;
+        };
+        counters.rows[slot] = row.ns.unwrap_or(0);
+        counters.reached[slot] = row.calls.unwrap_or(0);
     }
     for class in &family.classes {
         let place = ReadClass::ALL.iter().position(|known| *known == class.class).unwrap();

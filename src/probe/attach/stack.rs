@@ -8,7 +8,7 @@ use crate::catalog::{Files, Layer, Returns, Row, Shape};
 use crate::kernel::interface::types::{family_stats, origin_stats};
 use crate::kernel::interface::{DIRECTIONS, FAMILIES, MAX_FRAMES, ORIGINS, SYSCALL_FRAME};
 use crate::probe::attach::AttachError;
-use crate::probe::config::counted_frames;
+use crate::probe::config::{counted_frames, slot_of};
 use crate::probe::plan::{Plan, PlannedRow};
 use crate::probe::request::Request;
 use crate::probe::slow::SlowRing;
@@ -48,7 +48,7 @@ impl Attaching<'_> {
     /// The layer with whose functions one goes that has a row and no op: a file system's, where rows are all that is told of these, too.
     pub(super) fn goes_with(&self, planned: &PlannedRow, plan: &Plan) -> Option<Layer> {
         let layer = planned.function.row.layer()?;
-        let goes = self.rows_alone.is_some() && layer.file_system().is_some() && plan.has(layer);
+        let goes = self.rows_alone.is_some() && layer.lives().is_some() && plan.has(layer);
         goes.then_some(layer)
     }
 
@@ -108,31 +108,26 @@ fn owner(layer: Option<Layer>) -> Owner {
     }
 }
 
-pub(super) fn target(function: &RowFunction) -> Target<'_> {
+pub(super) fn target(function: &'static RowFunction, plan: &Plan) -> Target<'static> {
     Target {
         function: function.function,
-        word: word(function),
+        word: row_word(slot_of(plan, function.row), function.shape),
         starts_in_cookie: false,
     }
 }
 
-fn word(function: &RowFunction) -> PointWord {
-    row_word(function.row, function.shape)
-}
-
-/// What the programs of a function are told that has a row and no op.
-fn row_word(row: Row, shape: Shape) -> PointWord {
+/// What the programs of a function are told that has a row, and no op. `slot`: the row's.
+fn row_word(slot: u8, shape: Shape) -> PointWord {
     PointWord {
-        op: row.place() as u8,
+        op: slot,
         frame: 0,
         shape,
         args: 0,
         returns: Returns::Status,
-        guard: None,
+        shared: false,
         files: Files::None,
         outermost: false,
         silent: false,
-        plain: false,
         late: false,
     }
 }
@@ -144,6 +139,8 @@ pub(super) struct RowsAlone {
     frame: u8,
     /// Each layer's first op, by its place, which stands for the others.
     first: BTreeMap<Layer, u8>,
+    /// The slots of file systems' rows.
+    slots: BTreeMap<Layer, u8>,
     /// Files are told apart.
     has_filter: bool,
 }
@@ -153,11 +150,14 @@ impl RowsAlone {
     pub(super) fn new(plan: &Plan, request: &Request) -> Option<Self> {
         let counted = counted_frames(plan, request);
         let mut frames = (0..MAX_FRAMES).filter(|frame| *frame != SYSCALL_FRAME && counted >> frame & 1 == 0);
+        let file_systems = plan.layers().filter(|layer| layer.lives().is_some());
+        let slots = file_systems.map(|layer| (layer, slot_of(plan, Row::Layer(layer))));
         // The last one of a key is kept.
         let ops = plan.ops.iter().enumerate().rev();
         request.rows_only.then(|| frames.next()).flatten().map(|frame| Self {
             frame: frame as u8,
             first: ops.map(|(index, op)| (op.layer, index as u8)).collect(),
+            slots: slots.collect(),
             has_filter: request.file.is_some() || request.disk.is_some(),
         })
     }
@@ -169,16 +169,18 @@ impl RowsAlone {
         // It opened directories by the function for files once; bpf/function.bpf.h.
         let may_be_others = layer == Layer::Xfs && word.shape == Shape::File1;
         if layer == Layer::Syscall || is_by_requests {
-            word
-        } else if word.plain && word.guard.is_none() && !may_be_others && !self.has_filter {
-            row_word(Row::Layer(layer), Shape::Row)
-        } else {
-            // A shared one returns from others' calls, too, which must not be taken for the return of one that is open.
-            let alone = self.first.get(&layer).copied().filter(|_| word.guard.is_none());
-            PointWord {
-                op: alone.unwrap_or(word.op),
-                frame: self.frame,
-                ..word
+            return word;
+        }
+        match self.slots.get(&layer) {
+            Some(&slot) if !word.shared && !may_be_others && !self.has_filter => row_word(slot, Shape::Row),
+            _ => {
+                // A shared one returns from others' calls, too, which must not be taken for the return of one that is open.
+                let alone = self.first.get(&layer).copied().filter(|_| !word.shared);
+                PointWord {
+                    op: alone.unwrap_or(word.op),
+                    frame: self.frame,
+                    ..word
+                }
             }
         }
     }
@@ -187,35 +189,33 @@ impl RowsAlone {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::Guard;
-
     fn alone() -> RowsAlone {
         RowsAlone {
             frame: 9,
             first: [(Layer::Vfs, 1), (Layer::Ext4, 5), (Layer::Xfs, 14)].into(),
+            slots: [(Layer::Ext4, 2), (Layer::Xfs, 3)].into(),
             has_filter: false,
         }
     }
 
-    fn of(layer: Layer, shape: Shape) -> PointWord {
+    fn of(shape: Shape) -> PointWord {
         PointWord {
             op: 20,
             frame: 2,
             returns: Returns::StatusInt,
-            plain: layer.file_system().is_some(),
-            ..row_word(Row::Layer(layer), shape)
+            ..row_word(0, shape)
         }
     }
 
     #[test]
     fn a_file_systems_functions_are_told_the_same_where_rows_are_all_that_is_told() {
         let alone = alone();
-        let fsync = alone.word(Layer::Ext4, of(Layer::Ext4, Shape::File0));
+        let fsync = alone.word(Layer::Ext4, of(Shape::File0));
         for shape in [Shape::Fault0, Shape::File1] {
-            assert_eq!(fsync, alone.word(Layer::Ext4, of(Layer::Ext4, shape)));
+            assert_eq!(fsync, alone.word(Layer::Ext4, of(shape)));
         }
-        assert_eq!(fsync, row_word(Row::Layer(Layer::Ext4), Shape::Row));
-        assert_ne!(fsync, alone.word(Layer::Xfs, of(Layer::Xfs, Shape::File0)));
+        assert_eq!(fsync, row_word(2, Shape::Row));
+        assert_ne!(fsync, alone.word(Layer::Xfs, of(Shape::File0)));
     }
 
     #[test]
@@ -225,16 +225,13 @@ mod tests {
             ..alone()
         };
         let judging = |op, word| PointWord { op, frame: 9, ..word };
-        let fsync = of(Layer::Ext4, Shape::File0);
+        let fsync = of(Shape::File0);
         assert_eq!(filtered.word(Layer::Ext4, fsync), judging(5, fsync));
-        let guarded = PointWord {
-            guard: Some(Guard::Magic),
-            ..fsync
-        };
+        let guarded = PointWord { shared: true, ..fsync };
         assert_eq!(alone().word(Layer::Ext4, guarded), judging(guarded.op, guarded));
-        let open = of(Layer::Xfs, Shape::File1);
+        let open = of(Shape::File1);
         assert_eq!(alone().word(Layer::Xfs, open), judging(14, open));
-        let read = of(Layer::Vfs, Shape::File0);
+        let read = of(Shape::File0);
         assert_eq!(alone().word(Layer::Vfs, read), judging(1, read));
     }
 
@@ -245,7 +242,7 @@ mod tests {
             (Layer::Vfs, Shape::Kiocb0),
             (Layer::Syscall, Shape::Syscall),
         ] {
-            assert_eq!(alone().word(layer, of(layer, shape)), of(layer, shape));
+            assert_eq!(alone().word(layer, of(shape)), of(shape));
         }
     }
 }

@@ -40,7 +40,7 @@ pub fn describe(of: &OfRun<'_>, run: RunInfo) -> RunInfo {
     let lossy = hooks.filter_map(|hook| Some((hook, loses(hook, facts)?.to_owned())));
     RunInfo {
         lossy: lossy.collect(),
-        layers: layers_of(plan).map(|layer| layer_info(layer, of)).collect(),
+        layers: plan.layers().map(|layer| layer_info(layer, of)).collect(),
         probes: attached.probes.iter().map(probe_info).collect(),
         block: attached.block_way.as_ref().map(|way| block_info(way, of)),
         stack: stack_info(plan, attached),
@@ -48,10 +48,6 @@ pub fn describe(of: &OfRun<'_>, run: RunInfo) -> RunInfo {
         ops,
         ..run
     }
-}
-
-fn layers_of(plan: &Plan) -> impl Iterator<Item = Layer> {
-    Layer::ALL.into_iter().filter(|&layer| plan.has(layer))
 }
 
 fn layer_info(layer: Layer, of: &OfRun<'_>) -> LayerInfo {
@@ -127,8 +123,7 @@ fn stack_info(plan: &Plan, attached: &Attached) -> Option<StackInfo> {
         ops.any(|(op, how)| op.layer == layer && !how.points.is_empty())
     };
     Some(StackInfo {
-        layers: layers_of(plan).map(|layer| (layer, is_measured(layer))).collect(),
-        planned: plan.row_functions.iter().map(|row| row.function.row).collect(),
+        layers: plan.layers().map(|layer| (layer, is_measured(layer))).collect(),
         seen: attached.stack.as_ref()?.rows(),
     })
 }

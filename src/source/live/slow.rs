@@ -98,9 +98,11 @@ fn slow_call(record: &slow_call, run: &RunInfo, stack: &StackInfo, clocks: &Cloc
     let measured = Measured::of(stack);
     let has = |what: u32| u32::from(record.has) & what != 0;
     let errno = (-MAX_ERRNO..0).contains(&record.value).then(|| -record.value as i32);
-    let rows = measured.rows().map(|row| SlowRow {
-        row,
-        ns: record.rows[row.place()],
+    let rows = measured.rows().filter_map(|row| {
+        Some(SlowRow {
+            row,
+            ns: record.rows[measured.slot(row)?],
+        })
     });
     let (major, minor) = names::numbers_of(record.device);
     Some(SlowCall {

@@ -1,9 +1,8 @@
 //! The whole stack's counters, summed over all CPUs.
 
 use super::op::extremes_of;
-use crate::catalog::{Layer, Row};
 use crate::kernel::interface::types::{family_stats, origin_stats};
-use crate::model::abi::{DIRECTIONS, FAMILIES, ORIGINS, SLOW_LIMITED, SLOW_NO_ROOM};
+use crate::model::abi::{DIRECTIONS, FAMILIES, ORIGINS, ROW_SYSCALL, SLOW_LIMITED, SLOW_NO_ROOM};
 use crate::model::histogram::widest;
 use crate::model::report::slow::LeftOut;
 use crate::model::snapshot::{FamilyCounters, OriginCounters, StackCounters, combined};
@@ -31,7 +30,7 @@ pub fn read(stack: &AttachedStack, epoch: u64) -> StackCounters {
 /// count last.
 fn is_whole(cpu: &family_stats) -> bool {
     let calls = cpu.steps.iter().copied().fold(0, u64::wrapping_add);
-    calls == cpu.reached[Row::Layer(Layer::Syscall).place()]
+    calls == cpu.reached[ROW_SYSCALL as usize]
 }
 
 /// One CPU's counters.
@@ -74,9 +73,9 @@ mod tests {
         assert!(is_whole(&cpu));
         cpu.steps[7] = 2;
         cpu.steps[70] = 1;
-        cpu.reached[Row::Layer(Layer::Syscall).place()] = 2;
+        cpu.reached[ROW_SYSCALL as usize] = 2;
         assert!(!is_whole(&cpu));
-        cpu.reached[Row::Layer(Layer::Syscall).place()] = 3;
+        cpu.reached[ROW_SYSCALL as usize] = 3;
         assert!(is_whole(&cpu));
     }
 }

@@ -314,7 +314,7 @@ mod tests {
     fn columns_without_time_go_first_on_a_usual_terminal() {
         let mut all = [family(Family::Read, [10, 20, 0, 0, 0])];
         let layers = [Layer::Btrfs, Layer::Xfs, Layer::F2fs, Layer::Nfs].map(Row::Layer);
-        let waits = [Row::Overlay, Row::Journal, Row::Lock, Row::Other];
+        let waits = [Row::Layer(Layer::Overlay), Row::Journal, Row::Lock, Row::Other];
         for row in layers.into_iter().chain(waits) {
             all[0].rows.push(RowReport {
                 row,

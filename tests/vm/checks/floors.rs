@@ -168,7 +168,7 @@ fn known(functions: &[&str]) -> Result<Known, String> {
     let modules = plan::functions_of(&Layer::ALL, Choice::Auto);
     let modules: BTreeMap<_, _> = modules
         .into_iter()
-        .chain(plan::functions_of_rows(Choice::Auto))
+        .chain(plan::functions_of_rows(&Layer::ALL, Choice::Auto))
         .collect();
     let module = |name: &str| modules.get(name).copied().flatten();
     let functions: BTreeMap<_, _> = functions

@@ -12,6 +12,7 @@ use crate::peers::{self, Peers};
 use crate::scene::BLOCK;
 use crate::schema;
 use crate::workload::{BLK, EXT4, SYSCALL, Spec, VFS, Workload, prepare};
+use iostackbreakdown::catalog::Layer;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Read;
@@ -637,8 +638,8 @@ impl Told {
                     return self.wrong(&format!("not every {family} reached {layer}"));
                 }
             }
-            let others = ["overlay", EXT4, "xfs", "btrfs", "f2fs", "nfs"];
-            let mut others = others.iter().filter(|name| !file_systems.contains(name));
+            let others = Layer::file_systems().map(Layer::name);
+            let mut others = others.filter(|name| !file_systems.contains(name));
             if let Some(other) = others.find(|name| self.came_by(family, name) > 0) {
                 return self.wrong(&format!("{family}s at {other}"));
             }
