@@ -168,9 +168,6 @@ const CALLS: &[Step] = &[
     no_file(step(1, "pread64", NOTHING, Error(libc::EBADF), |h| {
         sys(libc::SYS_pread64, &[-1, h.buffer, 100, 0])
     })),
-    step(2, "pread64", READ, Bytes(BLOCK), |h| {
-        sys(libc::SYS_pread64, &[h.direct, h.buffer, BLOCK, 2 * BLOCK])
-    }),
     step(11, "read", READ, Bytes(77), |h| {
         at_start(h.file) + sys(libc::SYS_read, &[h.file, h.buffer, 77])
     }),
@@ -211,6 +208,11 @@ const CALLS: &[Step] = &[
     }),
     step(1, "close", NOTHING, Status(0), |h| sys(libc::SYS_close, &[h.kept()])),
 ];
+
+/// Calls that not every file system supports.
+const PAST_THE_CACHE: &[Step] = &[step(2, "pread64", READ, Bytes(BLOCK), |h| {
+    sys(libc::SYS_pread64, &[h.direct, h.buffer, BLOCK, 2 * BLOCK])
+})];
 
 /// Synchronous writes, by their flags or by those of the file.
 const SYNCHRONOUS: &[Step] = &[
@@ -397,7 +399,7 @@ const MAPPED: &[(&str, &str)] = &[
 ];
 
 /// Ways into a file that are neither a read nor a write, and have none inside that would be counted.
-const WAYS: &[Step] = &[
+const SPLICES: &[Step] = &[
     step(4, "splice", SPLICE_READ, Bytes(BLOCK), |h| {
         sys(libc::SYS_splice, &[h.file, h.offset(0, 100), h.pipe[1], 0, BLOCK, 0])
     }),
@@ -410,21 +412,22 @@ const WAYS: &[Step] = &[
     step(5, "sendfile64", COPY, Bytes(BLOCK), |h| {
         at_start(h.file) + sys(libc::SYS_sendfile, &[h.file, h.reader, h.offset(0, 5 * BLOCK), BLOCK])
     }),
-    step(3, "msync", MAPPED, Status(0), |h| {
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        let length = 8 * BLOCK;
-        let place = must(sys(
-            libc::SYS_mmap,
-            &[0, length, protection.into(), flags.into(), h.file, 0],
-        ));
-        for page in [0, 3, 6] {
-            // SAFETY: within the mapping.
-            unsafe { ((place + page * BLOCK) as *mut u8).write_volatile(b'm') };
-        }
-        let reported = sys(libc::SYS_msync, &[place, length, libc::MS_SYNC.into()]);
-        reported + sys(libc::SYS_munmap, &[place, length])
-    }),
 ];
+
+const MAPPINGS: &[Step] = &[step(3, "msync", MAPPED, Status(0), |h| {
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+    let length = 8 * BLOCK;
+    let place = must(sys(
+        libc::SYS_mmap,
+        &[0, length, protection.into(), flags.into(), h.file, 0],
+    ));
+    for page in [0, 3, 6] {
+        // SAFETY: within the mapping.
+        unsafe { ((place + page * BLOCK) as *mut u8).write_volatile(b'm') };
+    }
+    let reported = sys(libc::SYS_msync, &[place, length, libc::MS_SYNC.into()]);
+    reported + sys(libc::SYS_munmap, &[place, length])
+})];
 
 /// The same for file systems without shared extents.
 const COPIES: &[Step] = &[step(7, "copy_file_range", COPY, Bytes(BLOCK), |h| {
@@ -451,11 +454,14 @@ const MADE: &[Step] = &[
 ];
 
 const SETS: &[(&str, &[&[Step]])] = &[
-    ("others", &[WAYS, COPIES]),
-    ("ways", &[WAYS]),
-    ("mix", &[CALLS, SYNCHRONOUS, NO_FILES]),
-    ("local", &[CALLS, SYNCHRONOUS, NO_FILES, MADE]),
-    ("remote", &[CALLS, MADE]),
+    ("others", &[SPLICES, MAPPINGS, COPIES]),
+    ("ways", &[SPLICES, MAPPINGS]),
+    ("splices", &[SPLICES]),
+    ("none", &[]),
+    ("mix", &[CALLS, PAST_THE_CACHE, SYNCHRONOUS, NO_FILES]),
+    ("local", &[CALLS, PAST_THE_CACHE, SYNCHRONOUS, NO_FILES, MADE]),
+    ("remote", &[CALLS, PAST_THE_CACHE, MADE]),
+    ("memory", &[CALLS, NO_FILES, MADE]),
     ("flags", &[FLAGS]),
     ("odd", &[ODD]),
     ("dead", &[DEAD]),
@@ -495,7 +501,12 @@ pub struct Calls {
 impl Calls {
     /// The same on a file system other than ext4.
     pub fn on(self, file_system: &str) -> Self {
-        let name = |layer: String| if layer == EXT4 { file_system.to_owned() } else { layer };
+        self.moved(EXT4, file_system)
+    }
+
+    /// With the calls of one layer made another one's.
+    pub fn moved(self, from: &str, to: &str) -> Self {
+        let name = |layer: String| if layer == from { to.to_owned() } else { layer };
         let ops = self
             .ops
             .into_iter()

@@ -383,10 +383,10 @@ fn overlaid(guest: &Guest) -> Result<(), String> {
         guest,
         FILE,
         &[&format!("uring-direct:{REQUESTS}")],
-        &["-T", "vfs,ext4"],
+        &["-T", "vfs,overlay,ext4"],
         true,
     )?;
-    for layer in [VFS, EXT4] {
+    for layer in [VFS, "overlay", EXT4] {
         is_exactly(&ended, layer, "read", &calls(REQUESTS), DELAY)?;
     }
     Ok(())

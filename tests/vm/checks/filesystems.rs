@@ -10,6 +10,7 @@ use crate::guest::{Check, Guest, Loaded, run};
 use crate::nfs::Nfs;
 use crate::peers::{self, Peers};
 use crate::workload::{Calls, Count, EXT4, Spec, Workload, prepare};
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -19,6 +20,17 @@ pub const CHECKS: &[Check] = &[
     check("filesystems: xfs", |guest| counts(guest, &XFS, "")),
     Check::new("filesystems: ext4 and xfs are distinguished", apart).when(|guest| guest.tool().is_some()),
     check("filesystems: nfs", |guest| counts(guest, &NFS, Nfs::new(guest)?)),
+    check("filesystems: tmpfs", |guest| {
+        counts(guest, &TMPFS, Mounted::mount("tmpfs", TMPFS.folder, "tmpfs", "")?)
+    }),
+    check("filesystems: overlay", |guest| {
+        counts(guest, &OVERLAY, OnExt4::new(guest)?)
+    }),
+    Check::new("filesystems: overlay, and ext4 below it", both).when(|guest| guest.tool().is_some()),
+    check(
+        "filesystems: tmpfs is in the whole stack where it is named",
+        named_beside_all,
+    ),
 ];
 
 /// Their tools create the file systems.
@@ -47,31 +59,77 @@ struct FileSystem {
     disk: Option<&'static str>,
     /// How its calls differ from ext4's. A synchronous write is no fsync on NFS, and looking up a file opens it.
     calls: &'static str,
+    /// The same for calls that are neither reads nor writes.
+    ways: &'static str,
+    requests: Requests,
+    /// Ops that it does not implement.
+    lacks: &'static [&'static str],
 }
+
+/// Asynchronous requests, their op, and the number of each kind.
+type Requests = &'static [(&'static [&'static str], &'static str, u64)];
+const REQUESTS: Requests = &[
+    (
+        &["uring-direct", "uring-forced", "aio-direct", "uring-cached"],
+        "read",
+        67,
+    ),
+    (&["uring-write", "aio-write"], "write", 41),
+    (&["uring-fsync"], "fsync", 5),
+];
+/// Requests that use the page cache.
+const CACHED: Requests = &[
+    (&["uring-cached", "aio-cached"], "read", 67),
+    (&["uring-write-cached"], "write", 41),
+    (&["uring-fsync"], "fsync", 5),
+];
 
 const XFS: FileSystem = FileSystem {
     name: "xfs",
     folder: Guest::XFS,
     disk: Some("nvme0n1"),
     calls: "local",
+    ways: "ways",
+    requests: REQUESTS,
+    lacks: &[],
 };
 const BTRFS: FileSystem = FileSystem {
     name: "btrfs",
     folder: "/mnt/btrfs",
     disk: Some("nullb0"),
-    calls: "local",
+    ..XFS
 };
 const F2FS: FileSystem = FileSystem {
     name: "f2fs",
     folder: "/mnt/f2fs",
     disk: Some("nullb0"),
-    calls: "local",
+    ..XFS
 };
 const NFS: FileSystem = FileSystem {
     name: "nfs",
     folder: Nfs::FOLDER,
     disk: None,
     calls: "remote",
+    ..XFS
+};
+/// It may lack direct I/O, has no device to write back to, and its mapped pages are always writable.
+const TMPFS: FileSystem = FileSystem {
+    name: "tmpfs",
+    folder: "/mnt/tmpfs",
+    disk: None,
+    calls: "memory",
+    requests: CACHED,
+    lacks: &["mkwrite"],
+    ..XFS
+};
+/// The file system below performs synchronous writes, and its files are the mapped ones.
+const OVERLAY: FileSystem = FileSystem {
+    name: "overlay",
+    folder: "/mnt/overlay",
+    disk: None,
+    calls: "remote",
+    ways: "splices",
+    ..XFS
 };
 
 /// A file system on a disk in memory, while this exists.
@@ -103,16 +161,27 @@ impl OnDisk {
     }
 }
 
-/// Asynchronous requests, their op, and the number of each kind.
-const REQUESTS: &[(&[&str], &str, u64)] = &[
-    (
-        &["uring-direct", "uring-forced", "aio-direct", "uring-cached"],
-        "read",
-        67,
-    ),
-    (&["uring-write", "aio-write"], "write", 41),
-    (&["uring-fsync"], "fsync", 5),
-];
+/// An overlay above ext4, while this exists.
+struct OnExt4 {
+    // Dropped in this order.
+    _mounted: Mounted,
+    _module: Loaded,
+}
+
+impl OnExt4 {
+    fn new(guest: &Guest) -> Result<Self, String> {
+        let module = guest.load("overlay", "")?;
+        let [lower, upper, work] = ["lower", "upper", "work"].map(|name| format!("/mnt/ext4/overlay/{name}"));
+        for folder in [&lower, &upper, &work] {
+            fs::create_dir_all(folder).map_err(|e| format!("{folder}: {e}"))?;
+        }
+        let layers = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+        Ok(Self {
+            _mounted: Mounted::mount("overlay", OVERLAY.folder, "overlay", &layers)?,
+            _module: module,
+        })
+    }
+}
 
 /// A file system's processes, and what they do.
 struct Load {
@@ -124,7 +193,11 @@ impl Load {
     /// On files of its own with this name, so that loads do not affect each other.
     fn new(file_system: &FileSystem, own: &str) -> Result<Self, String> {
         let FileSystem {
-            name, folder, calls, ..
+            name,
+            folder,
+            calls,
+            ways,
+            ..
         } = file_system;
         let [calls_on, ways_on, requests_on] =
             ["calls", "ways", "requests"].map(|file| format!("{folder}/filesystems/{own}/{file}"));
@@ -138,10 +211,10 @@ impl Load {
             file,
             name: "worker",
         };
-        let (calls, ways) = (spec(calls, 2, &*calls_on), spec("ways", 1, &*ways_on));
+        let (calls, ways) = (spec(calls, 2, &*calls_on), spec(ways, 1, &*ways_on));
         let mut command = ["/init", "async", &requests_on].map(String::from).to_vec();
         let mut requests = Calls::default();
-        for &(kinds, op, number) in REQUESTS {
+        for &(kinds, op, number) in file_system.requests {
             command.extend(kinds.iter().map(|kind| format!("{kind}:{number}")));
             let calls = number * kinds.len() as u64;
             let count = Count {
@@ -151,8 +224,10 @@ impl Load {
             };
             requests.ops.insert(((*name).into(), op.into()), count);
         }
+        let mut truth = calls.truth().with(&ways.truth()).on(name).with(&requests);
+        truth.ops.retain(|(_, op), _| !file_system.lacks.contains(&&**op));
         Ok(Self {
-            truth: calls.truth().with(&ways.truth()).on(name).with(&requests),
+            truth,
             processes: vec![
                 Workload::start(&calls)?,
                 Workload::start(&ways)?,
@@ -191,9 +266,13 @@ fn counts<T>(guest: &Guest, file_system: &FileSystem, _made: T) -> Result<(), St
     // There may be more concurrent io_uring workers than a kretprobe's pool has instances.
     for (hook, filter) in [(best, &[][..]), (&KPROBE_EVENT, &on_disk)] {
         let arguments = [&["-T", file_system.name, "--probe", hook.probe], filter].concat();
-        let report = traced(guest, &arguments, vec![Load::new(file_system, hook.probe)?])?;
+        // Before 6.6, tmpfs has no open operation.
+        let lacks_open = file_system.name == TMPFS.name && ["5.10", "6.1"].contains(&&*guest.kernel);
+        let mut load = Load::new(file_system, hook.probe)?;
+        load.truth.ops.retain(|(_, op), _| !(lacks_open && op == "open"));
+        let report = traced(guest, &arguments, vec![load])?;
         let layer = report.layer(file_system.name)?;
-        if !layer.not_measured.is_empty() || !(hook.name.is_empty() || layer.hooks == [hook.name]) {
+        if layer.not_measured.is_empty() == lacks_open || !(hook.name.is_empty() || layer.hooks == [hook.name]) {
             return Err(format!("by {:?}, not measured: {:?}", layer.hooks, layer.not_measured));
         }
     }
@@ -206,10 +285,54 @@ fn apart(guest: &Guest) -> Result<(), String> {
         name: EXT4,
         folder: Guest::EXT4,
         disk: None,
-        calls: "local",
+        ..XFS
     };
     let loads = vec![Load::new(&EXT, "apart")?, Load::new(&XFS, "apart")?];
     traced(guest, &["-T", "ext4,xfs"], loads).map(drop)
+}
+
+/// Each call to the overlay is one call to ext4.
+fn both(guest: &Guest) -> Result<(), String> {
+    let _made = OnExt4::new(guest)?;
+    // Some kernels implement a splice as a read.
+    let file_system = FileSystem {
+        ways: "none",
+        ..OVERLAY
+    };
+    for hook in [&AUTO, &KPROBE_EVENT] {
+        let mut load = Load::new(&file_system, hook.probe)?;
+        let below = load.truth.clone().moved(OVERLAY.name, EXT4);
+        load.truth = load.truth.with(&below);
+        traced(guest, &["-T", "overlay,ext4", "--probe", hook.probe], vec![load])?;
+    }
+    Ok(())
+}
+
+/// The row appears if tmpfs is named, and only then.
+fn named_beside_all(guest: &Guest) -> Result<(), String> {
+    let _mounted = Mounted::mount("tmpfs", TMPFS.folder, "tmpfs", "")?;
+    let file = "/mnt/tmpfs/stack/file";
+    prepare(file)?;
+    let path = guest.tool().ok_or("there is no tool")?;
+    for (arguments, is_there) in [(&["-T", "all,tmpfs"][..], true), (&[][..], false)] {
+        let workload = ["--", "/init", "workload", "memory", "1", "3", file, "worker"];
+        let output = run(
+            Command::new(path)
+                .args(arguments)
+                .args(["-o", "-", "--verbose"])
+                .args(workload),
+            MINUTE,
+        )?;
+        let output = output.success()?;
+        let rows = output
+            .stdout
+            .lines()
+            .filter(|line| line.trim_start().starts_with("tmpfs "));
+        if (rows.count() > 0) != is_there {
+            return Err(format!("{arguments:?}: {}", output.stdout));
+        }
+    }
+    Ok(())
 }
 
 /// A one-line error, and the module is not loaded for it.
