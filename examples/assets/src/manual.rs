@@ -45,8 +45,8 @@ const REPORT: &[Part] = &[
     ),
     Item("vfs", "it ran in the virtual file system"),
     Item(
-        "ext4, xfs, btrfs, f2fs, nfs, overlay",
-        "it ran in that file system; those that are mounted have rows",
+        "ext4, xfs, btrfs, f2fs, nfs, overlay, tmpfs",
+        "it ran in that file system; those that are mounted have rows, tmpfs with -T all,tmpfs",
     ),
     Item(
         "queue",
