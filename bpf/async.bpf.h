@@ -40,7 +40,7 @@ struct {
 const volatile __u8 completion_rows[MAX_OPS];
 
 /* Counts one layer's view of a request that is done, at `now`, with `value`. */
-static __noinline void finish_start(struct async_start *start, __u32 layer, __u64 now, long value, bool completed)
+static __always_inline void finish_start(const struct async_start *start, __u32 layer, __u64 now, long value, bool completed)
 {
 	__u32 op = point_op(start->point), row = completed ? completion_rows[op] | ATOMICALLY : op;
 
@@ -61,7 +61,7 @@ static __noinline void finish_start(struct async_start *start, __u32 layer, __u6
 		count_lost(row, LOST_CLOCK, 1);
 	else {
 		record_alone(row | MOVES_BYTES, now - start->entered_ns, value);
-		record_in_group(start->group, op, true, now - start->entered_ns, value);
+		record_in_group(start->group, op, true, now - start->entered_ns, value, 0);
 	}
 }
 

@@ -48,80 +48,70 @@ static __always_inline __u32 device_number(int major, int first_minor)
 }
 
 /* rq->part is not set where queue/iostats is 0, nor at the start of a request. */
-#define DEFINE_PARTITION_OF(NAME, GET)                                                                                 \
-	static __always_inline __u32 NAME(struct request *rq)                                                          \
-	{                                                                                                              \
-		if (bpf_core_field_exists(((struct bio *)0)->bi_bdev)) {                                               \
-			struct bio *bio = GET(rq, bio);                                                                \
-			struct block_device *device = bio ? GET(bio, bi_bdev) : NULL;                                  \
-                                                                                                                       \
-			return device ? GET(device, bd_dev) : 0;                                                       \
-		}                                                                                                      \
-		if (bpf_core_type_exists(struct hd_struct)) {                                                          \
-			struct request___hd_struct *old = (void *)rq;                                                  \
-			struct hd_struct *part = GET(old, part);                                                       \
-                                                                                                                       \
-			return part ? GET(part, __dev.devt) : 0;                                                       \
-		}                                                                                                      \
-		struct block_device *part = GET(rq, part);                                                             \
-                                                                                                                       \
-		return part ? GET(part, bd_dev) : 0;                                                                   \
+static __always_inline __u32 partition_of(struct request *rq, bool direct)
+{
+	if (bpf_core_field_exists(((struct bio *)0)->bi_bdev)) {
+		struct bio *bio = READ(direct, rq, bio);
+		struct block_device *device = bio ? READ(direct, bio, bi_bdev) : NULL;
+
+		return device ? READ(direct, device, bd_dev) : 0;
 	}
+	if (bpf_core_type_exists(struct hd_struct)) {
+		struct request___hd_struct *old = (void *)rq;
+		struct hd_struct *part = READ(direct, old, part);
+
+		return part ? READ(direct, part, __dev.devt) : 0;
+	}
+	struct block_device *part = READ(direct, rq, part);
+
+	return part ? READ(direct, part, bd_dev) : 0;
+}
 
 /* At its disk, and at all else: the disk is the dearer half, and of most ends nobody asks for it. */
-#define DEFINE_LOOK(NAME, GET, PARTITION_OF)                                                                           \
-	static __always_inline bool NAME##_at_disk(struct request *rq, struct request_view *view)                      \
-	{                                                                                                              \
-		struct gendisk *disk;                                                                                  \
-                                                                                                                       \
-		if (bpf_core_field_exists(((struct request___rq_disk *)0)->rq_disk)) {                                 \
-			struct request___rq_disk *old = (void *)rq;                                                    \
-                                                                                                                       \
-			disk = GET(old, rq_disk);                                                                      \
-		} else {                                                                                               \
-			struct request_queue *queue = GET(rq, q);                                                      \
-                                                                                                                       \
-			disk = GET(queue, disk);                                                                       \
-		}                                                                                                      \
-		/* A controller's own commands have no disk. */                                                        \
-		if (!disk)                                                                                             \
-			return false;                                                                                  \
-		view->disk = config.group_by == BY_DISK ? device_number(GET(disk, major), GET(disk, first_minor)) : 0; \
-		view->gendisk = (__u64)disk;                                                                           \
-		if (!block.disk)                                                                                       \
-			return true;                                                                                   \
-		if (block.is_partition)                                                                                \
-			return PARTITION_OF(rq) == block.disk;                                                         \
-		return device_number(GET(disk, major), GET(disk, first_minor)) == block.disk;                          \
-	}                                                                                                              \
-                                                                                                                       \
-	static __always_inline void NAME(struct request *rq, struct request_view *view)                                \
-	{                                                                                                              \
-		struct bio *first = GET(rq, bio);                                                                      \
-                                                                                                                       \
-		view->queue = config.whole_stack || block.neighbours ? (__u64)GET(rq, q) : 0;                          \
-		view->address = (__u64)rq;                                                                             \
-		view->stamp = GET(rq, start_time_ns);                                                                  \
-		view->bio = (__u64)first;                                                                              \
-		view->flags = GET(rq, cmd_flags);                                                                      \
-		view->asked = first ? GET(first, bi_opf) : 0;                                                          \
-		view->bytes = GET(rq, __data_len);                                                                     \
+static __always_inline bool look_at_disk_as(struct request *rq, bool direct, struct request_view *view)
+{
+	struct gendisk *disk;
+
+	if (bpf_core_field_exists(((struct request___rq_disk *)0)->rq_disk)) {
+		struct request___rq_disk *old = (void *)rq;
+
+		disk = READ(direct, old, rq_disk);
+	} else {
+		struct request_queue *queue = READ(direct, rq, q);
+
+		disk = READ(direct, queue, disk);
 	}
+	/* A controller's own commands have no disk. */
+	if (!disk)
+		return false;
+	view->disk = config.group_by == BY_DISK ? device_number(READ(direct, disk, major), READ(direct, disk, first_minor)) : 0;
+	view->gendisk = (__u64)disk;
+	if (!block.disk)
+		return true;
+	if (block.is_partition)
+		return partition_of(rq, direct) == block.disk;
+	return device_number(READ(direct, disk, major), READ(direct, disk, first_minor)) == block.disk;
+}
 
-DEFINE_PARTITION_OF(partition_of_direct, DIRECT)
-DEFINE_PARTITION_OF(partition_of_probed, PROBED)
-DEFINE_LOOK(look_direct, DIRECT, partition_of_direct)
-DEFINE_LOOK(look_probed, PROBED, partition_of_probed)
+static __always_inline void look_as(struct request *rq, bool direct, struct request_view *view)
+{
+	struct bio *first = READ(direct, rq, bio);
 
-/* Its fields, one of them. */
-#define OF_REQUEST(rq, direct, field) ((direct) ? DIRECT(rq, field) : PROBED(rq, field))
+	view->queue = config.whole_stack || block.neighbours ? (__u64)READ(direct, rq, q) : 0;
+	view->address = (__u64)rq;
+	view->stamp = READ(direct, rq, start_time_ns);
+	view->bio = (__u64)first;
+	view->flags = READ(direct, rq, cmd_flags);
+	view->asked = first ? READ(direct, first, bi_opf) : 0;
+	view->bytes = READ(direct, rq, __data_len);
+}
 
 static __always_inline void look(struct request *rq, bool direct, struct request_view *view)
 {
 	if (direct)
-		look_direct(rq, view);
+		look_as(rq, true, view);
 	else
-		look_probed(rq, view);
+		look_as(rq, false, view);
 }
 
 /* Where a pointer can be given its type, that is done once, and whatever it leads to is read directly. Says whether it was. */
@@ -132,7 +122,7 @@ static __always_inline bool look_at_disk(struct request_view *view, bool direct)
 {
 	struct request *rq = (void *)view->address;
 
-	return direct ? look_direct_at_disk(rq, view) : look_probed_at_disk(rq, view);
+	return direct ? look_at_disk_as(rq, true, view) : look_at_disk_as(rq, false, view);
 }
 
 static __always_inline __u8 block_op(__u32 flags)
@@ -186,9 +176,9 @@ static __always_inline __u32 group_of_request(const struct request_view *view, _
 					      const struct request_state *started)
 {
 	if (config.group_by == BY_DISK)
-		return group_of_disk(view->disk, (void *)view->gendisk);
+		return group_of_disk(view->disk, view->gendisk);
 	if (config.group_by == BY_FILE)
-		return view->bio && op <= BLOCK_OP_WRITE ? group_of_page((void *)view->bio) : GROUP_NONE;
+		return view->bio && op <= BLOCK_OP_WRITE ? group_of_page(as_number(view->bio)) : GROUP_NONE;
 	if (stamp->queued_ns)
 		return stamp->group;
 	return block.starts && started && started->phase == REQUEST_STARTED ? started->group : GROUP_NONE;
@@ -402,7 +392,7 @@ static __always_inline bool is_unseen_issue(struct request *rq, bool direct, enu
 		return false;
 	if (!block.by_owner)
 		return true;
-	bio = block.bio_stamps ? as_number((__u64)OF_REQUEST(rq, direct, bio)) : 0;
+	bio = block.bio_stamps ? as_number((__u64)READ(direct, rq, bio)) : 0;
 	if (!bio)
 		return false;
 	first = find_bio(bio);
@@ -455,7 +445,7 @@ __noinline int on_unissued_end(__u64 address, __u64 stamp, __u32 bytes)
 		if (stamp && stamp >= control.began_ns) {
 			if (!is_asked_for)
 				return 0;
-			if (OF_REQUEST(rq, direct, state) == MQ_RQ_IDLE)
+			if (READ(direct, rq, state) == MQ_RQ_IDLE)
 				count_apart(op, APART_NEVER_ISSUED);
 			else
 				count_unseen_issue(op);
@@ -543,16 +533,14 @@ static __always_inline void record_block(__u8 op, __u32 group, __u64 from, __u64
 		if (s)
 			__sync_fetch_and_add(&s->queue_ns, queue_ns);
 	}
-	s = record_in_group(group, block_index(op), true, now - from, result);
-	if (s && queue_ns)
-		__sync_fetch_and_add(&s->queue_ns, queue_ns);
+	record_in_group(group, block_index(op), true, now - from, result, queue_ns);
 }
 
 /* A request ends, or a part of it does. `direct`: its fields can be read directly. */
 static __always_inline int on_end(struct request *rq, bool direct, long error, bool is_status, __u32 bytes,
 				  enum end_seen by)
 {
-	__u64 address = (__u64)rq, stamp = OF_REQUEST(rq, direct, start_time_ns), now, from;
+	__u64 address = (__u64)rq, stamp = READ(direct, rq, start_time_ns), now, from;
 	struct request_state *state, ended;
 	struct found_request known;
 
@@ -564,7 +552,7 @@ static __always_inline int on_end(struct request *rq, bool direct, long error, b
 		return 0;
 	}
 	/* Nothing is counted any more while /proc/diskstats is read, to be compared. */
-	if (control.stopped & STOP_REQUESTS || bytes < OF_REQUEST(rq, direct, __data_len))
+	if (control.stopped & STOP_REQUESTS || bytes < READ(direct, rq, __data_len))
 		return 0;
 	if (is_unknown(state, stamp, bytes) && !is_unseen_issue(rq, direct, by))
 		return 0;
@@ -580,7 +568,7 @@ static __always_inline int on_end(struct request *rq, bool direct, long error, b
 	else
 		forget_request(address, &known);
 	if (block.neighbours)
-		note_end(&ended, (__u64)OF_REQUEST(rq, direct, q), now);
+		note_end(&ended, (__u64)READ(direct, rq, q), now);
 	if (config.whole_stack && ended.foreign != FOREIGN_PROCESS)
 		end_of_request(&ended, now);
 	if (ended.foreign)
@@ -612,46 +600,42 @@ struct bio_view {
 static __always_inline __u32 group_of_bio(const struct bio_view *view, __u8 op)
 {
 	if (config.group_by == BY_DISK)
-		return group_of_disk(block.disk, NULL);
+		return group_of_disk(block.disk, 0);
 	if (config.group_by == BY_FILE)
-		return op <= BLOCK_OP_WRITE ? group_of_page((void *)view->address) : GROUP_NONE;
+		return op <= BLOCK_OP_WRITE ? group_of_page(as_number(view->address)) : GROUP_NONE;
 	return group_of_current();
 }
 
-#define DEFINE_LOOK_AT_BIO(NAME, GET)                                                                                  \
-	static __always_inline void NAME(struct bio *bio, struct bio_view *view)                                       \
-	{                                                                                                              \
-		struct block_device *device = NULL;                                                                    \
-		struct gendisk *disk;                                                                                  \
-                                                                                                                       \
-		view->address = (__u64)bio;                                                                            \
-		view->flags = GET(bio, bi_opf);                                                                        \
-		view->bytes = GET(bio, bi_iter.bi_size);                                                               \
-		view->on_disk = false;                                                                                 \
-		view->is_stacked = false;                                                                              \
-		if (!block.is_bio_based && !config.whole_stack)                                                        \
-			return;                                                                                        \
-		if (bpf_core_field_exists(((struct bio *)0)->bi_bdev)) {                                               \
-			device = GET(bio, bi_bdev);                                                                    \
-			disk = GET(device, bd_disk);                                                                   \
-		} else {                                                                                               \
-			struct bio___disk *old = (void *)bio;                                                          \
-                                                                                                                       \
-			disk = GET(old, bi_disk);                                                                      \
-		}                                                                                                      \
-		if (config.whole_stack) {                                                                              \
-			const struct block_device_operations *operations = GET(disk, fops);                            \
-                                                                                                                       \
-			view->is_stacked = GET(operations, submit_bio) != NULL;                                        \
-		}                                                                                                      \
-		if (block.is_partition)                                                                                \
-			view->on_disk = device && GET(device, bd_dev) == block.disk;                                   \
-		else                                                                                                   \
-			view->on_disk = device_number(GET(disk, major), GET(disk, first_minor)) == block.disk;         \
-	}
+static __always_inline void look_at_bio(struct bio *bio, bool direct, struct bio_view *view)
+{
+	struct block_device *device = NULL;
+	struct gendisk *disk;
 
-DEFINE_LOOK_AT_BIO(look_at_bio_direct, DIRECT)
-DEFINE_LOOK_AT_BIO(look_at_bio_probed, PROBED)
+	view->address = (__u64)bio;
+	view->flags = READ(direct, bio, bi_opf);
+	view->bytes = READ(direct, bio, bi_iter.bi_size);
+	view->on_disk = false;
+	view->is_stacked = false;
+	if (!block.is_bio_based && !config.whole_stack)
+		return;
+	if (bpf_core_field_exists(((struct bio *)0)->bi_bdev)) {
+		device = READ(direct, bio, bi_bdev);
+		disk = READ(direct, device, bd_disk);
+	} else {
+		struct bio___disk *old = (void *)bio;
+
+		disk = READ(direct, old, bi_disk);
+	}
+	if (config.whole_stack) {
+		const struct block_device_operations *operations = READ(direct, disk, fops);
+
+		view->is_stacked = READ(direct, operations, submit_bio) != NULL;
+	}
+	if (block.is_partition)
+		view->on_disk = device && READ(direct, device, bd_dev) == block.disk;
+	else
+		view->on_disk = device_number(READ(direct, disk, major), READ(direct, disk, first_minor)) == block.disk;
+}
 
 /* A flush that carries no data is a write to the request's flags. */
 static __always_inline __u8 bio_op(__u32 flags, __u32 bytes)
@@ -726,7 +710,7 @@ static __always_inline void hold_bio(struct bio *bio)
 	struct bio_view view;
 	struct hand *hand;
 
-	look_at_bio_probed(bio, &view);
+	look_at_bio(bio, false, &view);
 	known = find_bio(address);
 	if (control.stopped & STOP_REQUESTS || view.is_stacked || is_held_for_another(known.state))
 		return;
@@ -835,7 +819,7 @@ int block_start_btf(void *ctx)
 {
 	struct request_view view;
 
-	look_direct((void *)CONTEXT_WORD(ctx, 0), &view);
+	look_as((void *)CONTEXT_WORD(ctx, 0), true, &view);
 	return look_at_disk(&view, true) ? on_start(&view) : 0;
 }
 
@@ -845,9 +829,9 @@ int block_issue_btf(void *ctx)
 	struct request_view view;
 
 	if (block.issue_arg)
-		look_direct((void *)CONTEXT_WORD(ctx, 1), &view);
+		look_as((void *)CONTEXT_WORD(ctx, 1), true, &view);
 	else
-		look_direct((void *)CONTEXT_WORD(ctx, 0), &view);
+		look_as((void *)CONTEXT_WORD(ctx, 0), true, &view);
 	return look_at_disk(&view, true) ? on_issue(&view) : 0;
 }
 
@@ -897,9 +881,9 @@ int bio_queue_btf(void *ctx)
 
 	stay_on_cpu();
 	if (block.bio_queue_arg)
-		look_at_bio_direct((void *)CONTEXT_WORD(ctx, 1), &view);
+		look_at_bio((void *)CONTEXT_WORD(ctx, 1), true, &view);
 	else
-		look_at_bio_direct((void *)CONTEXT_WORD(ctx, 0), &view);
+		look_at_bio((void *)CONTEXT_WORD(ctx, 0), true, &view);
 	on_bio_queue(&view, !block.twice);
 	may_be_preempted();
 	return 0;
@@ -911,9 +895,9 @@ static __always_inline int getrq_event(void *ctx, bool again)
 
 	stay_on_cpu();
 	if (block.getrq_arg)
-		look_at_bio_direct((void *)CONTEXT_WORD(ctx, 1), &view);
+		look_at_bio((void *)CONTEXT_WORD(ctx, 1), true, &view);
 	else
-		look_at_bio_direct((void *)CONTEXT_WORD(ctx, 0), &view);
+		look_at_bio((void *)CONTEXT_WORD(ctx, 0), true, &view);
 	on_getrq(&view, again);
 	may_be_preempted();
 	return 0;
@@ -954,7 +938,7 @@ int bio_submit_function(struct pt_regs *ctx)
 {
 	struct bio_view view;
 
-	look_at_bio_probed((void *)PT_REGS_PARM1(ctx), &view);
+	look_at_bio((void *)PT_REGS_PARM1(ctx), false, &view);
 	return on_bio_queue(&view, true);
 }
 
@@ -1009,7 +993,7 @@ __attribute__((noinline)) int end_of_batch(__u64 address)
 	struct request *rq = (void *)address;
 	bool direct = TYPE_ONCE(rq);
 
-	return on_end(rq, direct, 0, true, OF_REQUEST(rq, direct, __data_len), END_BY_FUNCTION);
+	return on_end(rq, direct, 0, true, READ(direct, rq, __data_len), END_BY_FUNCTION);
 }
 
 /* Some of them, one after the other. Answers the next one. */

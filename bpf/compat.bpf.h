@@ -46,6 +46,8 @@ static void *(*const rdonly_cast)(const void *pointer, __u32 type) = (void *)KFU
 		default: 0)
 #define TYPED(pointer) ((typeof(pointer))rdonly_cast(pointer, TYPE_OF(pointer)))
 #define PROBED(pointer, field) (TYPE_OF(pointer) ? TYPED(pointer)->field : BPF_CORE_READ(pointer, field))
+/* Of functions in line that are given a constant as `direct`, one of the two is left. */
+#define READ(direct, pointer, field) ((direct) ? DIRECT(pointer, field) : PROBED(pointer, field))
 
 /* Of a typed pointer the verifier lets no number be made, but by a move of its lower half. */
 static __always_inline __u32 lower_half(__u64 pointer)
@@ -65,8 +67,10 @@ static __always_inline __u64 read_word(const void *address)
 }
 
 /* Saved registers are a plain structure: its layout is the architecture's, and needs no relocation. */
-#define DIRECT_REGISTER(saved, field) ((saved)->field)
-#define PROBED_REGISTER(saved, field) (TYPE_OF(saved) ? TYPED(saved)->field : read_word(&(saved)->field))
+#define READ_REGISTER(direct, saved, field)                                                                            \
+	((direct) ? SAVED_WORD(saved, field) : TYPE_OF(saved) ? SAVED_WORD(TYPED(saved), field) : read_word(&(saved)->field))
+/* In assembly, as CONTEXT_WORD is. */
+#define SAVED_WORD(saved, field) CONTEXT_WORD(saved, __builtin_offsetof(struct pt_regs, field) / 8)
 
 /*
  * The current thread's number, and above it its process's. Where pointers can be given types, the current task's is one that loads need
@@ -103,22 +107,35 @@ static __always_inline bool in_32bit_call(void)
 }
 
 #if defined(__TARGET_ARCH_x86)
-#define SYSCALL_NUMBER(saved, READ) READ(saved, orig_ax)
-#define SYSCALL_ARG_0(saved, READ) READ(saved, di)
-#define COMPAT_SYSCALL_ARG_0(saved, READ) READ(saved, bx)
-#define SYSCALL_ARG_1(saved, READ) READ(saved, si)
-#define SYSCALL_ARG_2(saved, READ) READ(saved, dx)
-#define SYSCALL_ARG_3(saved, READ) READ(saved, r10)
+#define SYSCALL_NUMBER(direct, saved) READ_REGISTER(direct, saved, orig_ax)
+#define SYSCALL_ARG_0(direct, saved) READ_REGISTER(direct, saved, di)
+#define SYSCALL_ARG_1(direct, saved) READ_REGISTER(direct, saved, si)
+#define SYSCALL_ARG_2(direct, saved) READ_REGISTER(direct, saved, dx)
+#define SYSCALL_ARG_3(direct, saved) READ_REGISTER(direct, saved, r10)
+#define COMPAT_SYSCALL_ARG_0(direct, saved) READ_REGISTER(direct, saved, bx)
+#define COMPAT_SYSCALL_ARG_1(direct, saved) READ_REGISTER(direct, saved, cx)
+#define COMPAT_SYSCALL_ARG_2(direct, saved) READ_REGISTER(direct, saved, dx)
+#define COMPAT_SYSCALL_ARG_3(direct, saved) READ_REGISTER(direct, saved, si)
 #else
-#define SYSCALL_NUMBER(saved, READ) ((__u32)READ(saved, syscallno))
-#define SYSCALL_ARG_0(saved, READ) READ(saved, orig_x0)
-#define COMPAT_SYSCALL_ARG_0(saved, READ) READ(saved, orig_x0)
-#define SYSCALL_ARG_1(saved, READ) READ(saved, user_regs.regs[1])
-#define SYSCALL_ARG_2(saved, READ) READ(saved, user_regs.regs[2])
-#define SYSCALL_ARG_3(saved, READ) READ(saved, user_regs.regs[3])
+#define SYSCALL_NUMBER(direct, saved) ((__u32)READ_REGISTER(direct, saved, syscallno))
+#define SYSCALL_ARG_0(direct, saved) READ_REGISTER(direct, saved, orig_x0)
+#define SYSCALL_ARG_1(direct, saved) READ_REGISTER(direct, saved, user_regs.regs[1])
+#define SYSCALL_ARG_2(direct, saved) READ_REGISTER(direct, saved, user_regs.regs[2])
+#define SYSCALL_ARG_3(direct, saved) READ_REGISTER(direct, saved, user_regs.regs[3])
+#define COMPAT_SYSCALL_ARG_0 SYSCALL_ARG_0
+#define COMPAT_SYSCALL_ARG_1 SYSCALL_ARG_1
+#define COMPAT_SYSCALL_ARG_2 SYSCALL_ARG_2
+#define COMPAT_SYSCALL_ARG_3 SYSCALL_ARG_3
 #endif
 
-/* A global function takes numbers alone, which an address that was read out of a traced function's arguments is not to the verifier. */
+/*
+ * What few runs need is in functions out of line (`__noinline`), which are never static. A global one is verified by itself, and once. Into
+ * a static one the verifier goes from each call, and some kernels then take a write to its r6 to r9 for one to the caller's (since
+ * be2ef8161572 in 6.2, and where that was put into 5.10; until fde2a3882bd0 in 6.4). They find states equal that are not, and cut
+ * branches of the caller off that are taken (docs/dev/kernels.md).
+ *
+ * A global function takes numbers alone, which an address that was read out of a traced function's arguments is not to the verifier.
+ */
 static __always_inline __u64 as_number(__u64 address)
 {
 	__u64 number;

@@ -97,34 +97,30 @@ static __always_inline void count_excluded(__u32 op, __u32 verdict)
 }
 
 /* Regular files, directories and block devices only, unless all kinds were asked for; on the disks asked for. */
-#define DEFINE_JUDGE_INODE(NAME, GET)                                                                                  \
-	static __always_inline enum verdict NAME(struct inode *inode)                                                  \
-	{                                                                                                              \
-		__u32 kind = GET(inode, i_mode) & S_IFMT;                                                              \
-                                                                                                                       \
-		if (!config.all_files && unlikely(kind != S_IFREG)) {                                                  \
-			/* Or the compiler would ask for the rarest kind first. */                                     \
-			barrier_var(kind);                                                                             \
-			if (kind != S_IFDIR && kind != S_IFBLK)                                                        \
-				return EXCLUDED + (kind >> KIND_SHIFT);                                                \
-		}                                                                                                      \
-		if (config.by_file) {                                                                                  \
-			struct super_block *sb = GET(inode, i_sb);                                                     \
-                                                                                                                       \
-			if (GET(inode, i_ino) != config.file_inode || GET(sb, s_dev) != config.file_device)            \
-				return FOREIGN;                                                                        \
-		}                                                                                                      \
-		if (config.by_disk) {                                                                                  \
-			struct super_block *sb = GET(inode, i_sb);                                                     \
-			__u32 disk = kind == S_IFBLK ? GET(inode, i_rdev) : GET(sb, s_dev);                            \
-                                                                                                                       \
-			return bpf_map_lookup_elem(&disks, &disk) ? TRACED : FOREIGN;                                  \
-		}                                                                                                      \
-		return TRACED;                                                                                         \
-	}
+static __always_inline enum verdict judge_inode(struct inode *inode, bool direct)
+{
+	__u32 kind = READ(direct, inode, i_mode) & S_IFMT;
 
-DEFINE_JUDGE_INODE(judge_inode_direct, DIRECT)
-DEFINE_JUDGE_INODE(judge_inode_probed, PROBED)
+	if (!config.all_files && unlikely(kind != S_IFREG)) {
+		/* Or the compiler would ask for the rarest kind first. */
+		barrier_var(kind);
+		if (kind != S_IFDIR && kind != S_IFBLK)
+			return EXCLUDED + (kind >> KIND_SHIFT);
+	}
+	if (config.by_file) {
+		struct super_block *sb = READ(direct, inode, i_sb);
+
+		if (READ(direct, inode, i_ino) != config.file_inode || READ(direct, sb, s_dev) != config.file_device)
+			return FOREIGN;
+	}
+	if (config.by_disk) {
+		struct super_block *sb = READ(direct, inode, i_sb);
+		__u32 disk = kind == S_IFBLK ? READ(direct, inode, i_rdev) : READ(direct, sb, s_dev);
+
+		return bpf_map_lookup_elem(&disks, &disk) ? TRACED : FOREIGN;
+	}
+	return TRACED;
+}
 
 /* include/linux/fs.h: an open file that is a regular one or a directory (do_dentry_open()), of which that is all there is to look at. */
 #define FMODE_ATOMIC_POS 0x8000
@@ -135,23 +131,20 @@ static __always_inline bool all_files_are_traced(void)
 	return config.all_files && !config.by_file && !config.by_disk;
 }
 
-#define DEFINE_JUDGE_FILE(NAME, GET, JUDGE_INODE)                                                                      \
-	static __always_inline enum verdict NAME(struct file *file)                                                    \
-	{                                                                                                              \
-		if (all_files_are_traced())                                                                            \
-			return TRACED;                                                                                 \
-		if (!config.by_file && !config.by_disk && GET(file, f_mode) & FMODE_ATOMIC_POS)                        \
-			return TRACED;                                                                                 \
-		return JUDGE_INODE(GET(file, f_inode));                                                                \
-	}
-
-DEFINE_JUDGE_FILE(judge_file_direct, DIRECT, judge_inode_direct)
-DEFINE_JUDGE_FILE(judge_file_read, BPF_CORE_READ, judge_inode_probed)
+/* `direct`: the pointer has a type, else it has been found that it can be given none. */
+static __always_inline enum verdict judge_file_as(struct file *file, bool direct)
+{
+	if (all_files_are_traced())
+		return TRACED;
+	if (!config.by_file && !config.by_disk && (direct ? DIRECT(file, f_mode) : BPF_CORE_READ(file, f_mode)) & FMODE_ATOMIC_POS)
+		return TRACED;
+	return judge_inode(direct ? DIRECT(file, f_inode) : BPF_CORE_READ(file, f_inode), direct);
+}
 
 /* It is given a type once. */
 static __always_inline enum verdict judge_file_probed(struct file *file)
 {
-	return cast_types.file ? judge_file_direct(TYPED(file)) : judge_file_read(file);
+	return cast_types.file ? judge_file_as(TYPED(file), true) : judge_file_as(file, false);
 }
 
 /* The current task's open file, NULL for a number that is none. */

@@ -108,7 +108,7 @@ static __always_inline void record_all(__u32 point, const struct ended *call, __
 	__u64 ns = now - call->entered_ns;
 
 	record(point, ns, step, value);
-	record_in_group(call->group, point_op(point), point_return(point) == RETURN_BYTES, ns, value);
+	record_in_group(call->group, point_op(point), point_return(point) == RETURN_BYTES, ns, value, 0);
 }
 
 /* Whether the clock went on in it. */

@@ -7,80 +7,79 @@
 #ifndef __FUNCTION_BPF_H__
 #define __FUNCTION_BPF_H__
 
-/* Which file a call works on, and whether it is one of those asked for. `ARG(n)` gives the function's arguments. */
-#define DEFINE_JUDGE(NAME, CONTEXT, ARG, GET, JUDGE_FILE, JUDGE_INODE, REGISTER)                                       \
-	static __always_inline enum verdict NAME(CONTEXT *ctx, __u32 point)                                            \
-	{                                                                                                              \
-		__u32 shape = point_shape(point);                                                                      \
-		struct inode *inode;                                                                                   \
-		struct file *file;                                                                                     \
-                                                                                                                       \
-		/* A function that opens may be given directories, which are told apart below. */                      \
-		if (point_plain(point) && shape != SHAPE_FILE_1 && !point_shared(point) &&                             \
-		    !config.by_file && !config.by_disk)                                                                \
-			return TRACED;                                                                                 \
-		if (shape == SHAPE_FD_0)                                                                               \
-			return judge_descriptor(ARG(ctx, 0));                                                          \
-		if (shape == SHAPE_SYSCALL_FD_0) {                                                                     \
-			struct pt_regs *saved = (void *)ARG(ctx, 0);                                                   \
-                                                                                                                       \
-			return judge_descriptor(SYSCALL_ARG_0(saved, REGISTER));                                       \
-		}                                                                                                      \
-		if (shape == SHAPE_SYSCALL_32_FD_0) {                                                                  \
-			struct pt_regs *saved = (void *)ARG(ctx, 0);                                                   \
-                                                                                                                       \
-			return judge_descriptor(COMPAT_SYSCALL_ARG_0(saved, REGISTER));                                \
-		}                                                                                                      \
-		if (shape == SHAPE_PATH_0) {                                                                           \
-			struct path *path = (void *)ARG(ctx, 0);                                                       \
-			struct dentry *dentry = GET(path, dentry);                                                     \
-                                                                                                                       \
-			inode = GET(dentry, d_inode);                                                                  \
-			return JUDGE_INODE(inode);                                                                     \
-		}                                                                                                      \
-		if (shape == SHAPE_FOLDER_0)                                                                           \
-			return JUDGE_INODE((struct inode *)ARG(ctx, 0));                                               \
-		if (shape == SHAPE_KIOCB_0) {                                                                          \
-			struct kiocb *kiocb = (void *)ARG(ctx, 0);                                                     \
-                                                                                                                       \
-			file = GET(kiocb, ki_filp);                                                                    \
-		} else if (shape == SHAPE_FILE_1) {                                                                    \
-			file = (void *)ARG(ctx, 1);                                                                    \
-		} else if (shape == SHAPE_FAULT_0) {                                                                   \
-			struct vm_fault *fault = (void *)ARG(ctx, 0);                                                  \
-			struct vm_area_struct *area = GET(fault, vma);                                                 \
-                                                                                                                       \
-			file = GET(area, vm_file);                                                                     \
-		} else {                                                                                               \
-			file = (void *)ARG(ctx, 0);                                                                    \
-		}                                                                                                      \
-		if (point_guard(point) == GUARD_F_OP && (__u64)GET(file, f_op) != guard_value(point))                  \
-			return OTHERS;                                                                                 \
-		/* XFS opened directories by the function for files once: an open is that of a file. */                \
-		if (shape == SHAPE_FILE_1) {                                                                           \
-			inode = GET(file, f_inode);                                                                    \
-			if ((GET(inode, i_mode) & S_IFMT) == S_IFDIR)                                                  \
-				return FOREIGN;                                                                        \
-		}                                                                                                      \
-		if (point_guard(point) == GUARD_MAGIC) {                                                               \
-			struct super_block *sb;                                                                        \
-                                                                                                                       \
-			inode = GET(file, f_inode);                                                                    \
-			sb = GET(inode, i_sb);                                                                         \
-			if (GET(sb, s_magic) != guard_value(point))                                                    \
-				return OTHERS;                                                                         \
-		}                                                                                                      \
-		if (point_plain(point) && !config.by_file && !config.by_disk)                                          \
-			return TRACED;                                                                                 \
-		return JUDGE_FILE(file);                                                                               \
-	}
-
-#define REGISTER_ARG(ctx, n) REGISTER_ARG_##n(ctx)
+/* The n-th argument of a function, of a program that has them as they are, or that has the registers at the entry. */
+#define ARGUMENT(ctx, direct, n) ((direct) ? CONTEXT_WORD(ctx, n) : REGISTER_ARG_##n((struct pt_regs *)(ctx)))
 #define REGISTER_ARG_0(ctx) PT_REGS_PARM1(ctx)
 #define REGISTER_ARG_1(ctx) PT_REGS_PARM2(ctx)
 
-DEFINE_JUDGE(judge_direct, void, CONTEXT_WORD, DIRECT, judge_file_direct, judge_inode_direct, DIRECT_REGISTER)
-DEFINE_JUDGE(judge_probed, struct pt_regs, REGISTER_ARG, PROBED, judge_file_probed, judge_inode_probed, PROBED_REGISTER)
+/* Which file a call works on, and whether it is one of those asked for. */
+static __always_inline enum verdict judge(void *ctx, bool direct, __u32 point)
+{
+	__u32 shape = point_shape(point);
+	struct inode *inode;
+	struct file *file;
+
+	/* A function that opens may be given directories, which are told apart below. */
+	if (point_plain(point) && shape != SHAPE_FILE_1 && !point_shared(point) &&
+	    !config.by_file && !config.by_disk)
+		return TRACED;
+	if (shape == SHAPE_FD_0 || shape == SHAPE_SYSCALL_FD_0 || shape == SHAPE_SYSCALL_32_FD_0) {
+		struct pt_regs *saved = (void *)ARGUMENT(ctx, direct, 0);
+		__u64 descriptor;
+
+		if (shape == SHAPE_FD_0)
+			descriptor = ARGUMENT(ctx, direct, 0);
+		else if (shape == SHAPE_SYSCALL_FD_0)
+			descriptor = SYSCALL_ARG_0(direct, saved);
+		else
+			descriptor = COMPAT_SYSCALL_ARG_0(direct, saved);
+		return judge_descriptor(descriptor);
+	}
+	if (shape == SHAPE_PATH_0 || shape == SHAPE_FOLDER_0) {
+		inode = (void *)ARGUMENT(ctx, direct, 0);
+		if (shape == SHAPE_PATH_0) {
+			struct path *path = (void *)inode;
+			struct dentry *dentry = READ(direct, path, dentry);
+
+			inode = READ(direct, dentry, d_inode);
+		}
+		return judge_inode(inode, direct);
+	}
+	if (shape == SHAPE_KIOCB_0) {
+		struct kiocb *kiocb = (void *)ARGUMENT(ctx, direct, 0);
+
+		file = READ(direct, kiocb, ki_filp);
+	} else if (shape == SHAPE_FILE_1) {
+		file = (void *)ARGUMENT(ctx, direct, 1);
+	} else if (shape == SHAPE_FAULT_0) {
+		struct vm_fault *fault = (void *)ARGUMENT(ctx, direct, 0);
+		struct vm_area_struct *area = READ(direct, fault, vma);
+
+		file = READ(direct, area, vm_file);
+	} else {
+		file = (void *)ARGUMENT(ctx, direct, 0);
+	}
+	if (point_guard(point) == GUARD_F_OP && (__u64)READ(direct, file, f_op) != guard_value(point))
+		return OTHERS;
+	/* XFS opened directories by the function for files once: an open is that of a file. */
+	if (shape == SHAPE_FILE_1) {
+		inode = READ(direct, file, f_inode);
+		if ((READ(direct, inode, i_mode) & S_IFMT) == S_IFDIR)
+			return FOREIGN;
+	}
+	if (point_guard(point) == GUARD_MAGIC) {
+		struct super_block *sb;
+
+		inode = READ(direct, file, f_inode);
+		sb = READ(direct, inode, i_sb);
+		if (READ(direct, sb, s_magic) != guard_value(point))
+			return OTHERS;
+	}
+	if (point_plain(point) && !config.by_file && !config.by_disk)
+		return TRACED;
+	return direct ? judge_file_as(file, true) : judge_file_probed(file);
+}
+
 
 /* Requests that may be tried once more by a thread that is not traced: one of io_uring's has a name of its own. */
 static __always_inline bool may_be_tried_by_others(__u32 point)
@@ -94,27 +93,23 @@ static __always_inline bool is_traced_request(__u64 kiocb)
 }
 
 /* Whether a read or write that begins like this goes past the page cache, as far as its first argument tells. */
-#define DEFINE_IS_DIRECT(NAME, GET)                                                                                    \
-	static __always_inline bool NAME(__u32 point, void *first)                                                     \
-	{                                                                                                              \
-		__u32 shape = point_shape(point);                                                                      \
-                                                                                                                       \
-		if (shape == SHAPE_KIOCB_0 && !point_is_door(point)) {                                                 \
-			struct kiocb *kiocb = first;                                                                   \
-                                                                                                                       \
-			return GET(kiocb, ki_flags) & IOCB_DIRECT;                                                     \
-		}                                                                                                      \
-		/* A disk's file has no file system's function to come by. */                                          \
-		if (shape == SHAPE_FILE_0 && point_return(point) == RETURN_BYTES) {                                    \
-			struct file *file = first;                                                                     \
-                                                                                                                       \
-			return GET(file, f_flags) & O_DIRECT;                                                          \
-		}                                                                                                      \
-		return false;                                                                                          \
-	}
+static __always_inline bool is_direct(__u32 point, bool direct, void *first)
+{
+	__u32 shape = point_shape(point);
 
-DEFINE_IS_DIRECT(is_direct_direct, DIRECT)
-DEFINE_IS_DIRECT(is_direct_probed, PROBED)
+	if (shape == SHAPE_KIOCB_0 && !point_is_door(point)) {
+		struct kiocb *kiocb = first;
+
+		return READ(direct, kiocb, ki_flags) & IOCB_DIRECT;
+	}
+	/* A disk's file has no file system's function to come by. */
+	if (shape == SHAPE_FILE_0 && point_return(point) == RETURN_BYTES) {
+		struct file *file = first;
+
+		return READ(direct, file, f_flags) & O_DIRECT;
+	}
+	return false;
+}
 
 /* What a throttle does is in the row of requests, which are not looked at everywhere. */
 static __always_inline bool row_is_measured(__u32 point)
@@ -194,99 +189,90 @@ static __always_inline bool was_not_asked_for(struct thread_state *state, __u32 
 	return true;
 }
 
-#define DEFINE_ENTER(NAME, CONTEXT, ARG, GET, JUDGE, IS_DIRECT, REGISTER, ENTER_SYSCALL, ENTER_SYSCALL_32)             \
-	static __always_inline int NAME(CONTEXT *ctx, __u32 point, __u64 stack, __u32 function)                        \
-	{                                                                                                              \
-		struct thread_state *state = NULL;                                                                     \
-		enum verdict verdict;                                                                                  \
-		bool is_counted;                                                                                       \
-		struct kiocb *kiocb;                                                                                   \
-		struct frame *frame;                                                                                   \
-		struct hand *hand;                                                                                     \
-		__u64 id;                                                                                              \
-                                                                                                                       \
-		if (point_shape(point) == SHAPE_NONE)                                                                  \
-			return 0;                                                                                      \
-		if (point_is_row(point))                                                                               \
-			return control.stopped & STOP_CALLS && !config.rows_only ?                                     \
-				       0 :                                                                             \
-				       enter_row(point, (void *)ARG(ctx, 0), IS_DIRECT(point, (void *)ARG(ctx, 0)));   \
-		id = current_id();                                                                                     \
-		if (!thread_is_traced(id) && (!may_be_tried_by_others(point) || !is_traced_request(ARG(ctx, 0))))      \
-			return 0;                                                                                      \
-		if (control.stopped & STOP_CALLS && (!config.rows_only || is_call(point)))                             \
-			return 0;                                                                                      \
-		if (is_inside_a_cookie(point))                                                                         \
-			return 0;                                                                                      \
-		if (point_shape(point) == SHAPE_SYSCALL) {                                                             \
-			struct pt_regs *regs = (void *)ARG(ctx, 0);                                                    \
-                                                                                                                       \
-			point = syscall_point(SYSCALL_NUMBER(regs, REGISTER));                                         \
-			return point ? ENTER_SYSCALL(point, id, regs) : 0;                                             \
-		}                                                                                                      \
-		if (point_shape(point) == SHAPE_SYSCALL_32) {                                                          \
-			struct pt_regs *regs = (void *)ARG(ctx, 0);                                                    \
-                                                                                                                       \
-			point = compat_point(SYSCALL_NUMBER(regs, REGISTER));                                          \
-			return point ? ENTER_SYSCALL_32(point, id, regs) : 0;                                          \
-		}                                                                                                      \
-		verdict = JUDGE(ctx, point);                                                                           \
-		if (verdict == OTHERS)                                                                                 \
-			return 0;                                                                                      \
-		if (verdict >= EXCLUDED && !point_silent(point))                                                       \
-			count_excluded(point_op(point), verdict);                                                      \
-		is_counted = !config.rows_only || point_is_door(point);                                                \
-		if (!is_counted && point_shape(point) == SHAPE_KIOCB_0)                                                \
-			is_counted = GET((struct kiocb *)ARG(ctx, 0), ki_complete);                                    \
-		if (config.rows_only && is_counted)                                                                    \
-			is_counted = !(control.stopped & STOP_CALLS);                                                  \
-		if (verdict == TRACED && is_counted)                                                                   \
-			state = thread_of_call(point, id);                                                             \
-		else if (config.whole_stack)                                                                           \
-			state = find_thread(id);                                                                       \
-		if (!state || (may_judge(point) && was_not_asked_for(state, id, verdict)))                             \
-			return 0;                                                                                      \
-		frame = NULL;                                                                                          \
-		/* Inside one that is counted, it has to be told from it when it returns. */                           \
-		if (verdict == TRACED && (is_counted || has_frame(state, point)))                                      \
-			frame = begin(state, point, stack, function);                                                  \
-		if (frame && config.group_by) {                                                                        \
-			__u64 argument = ARG(ctx, 0);                                                                  \
-                                                                                                                       \
-			/* Else it would be a computed offset into a context. */                                       \
-			barrier_var(argument);                                                                         \
-			if (point_shape(point) == SHAPE_FILE_1)                                                        \
-				argument = ARG(ctx, 1);                                                                \
-			frame->group = group_of_argument(point, (void *)argument);                                     \
-		}                                                                                                      \
-		if (config.whole_stack) {                                                                              \
-			hand = enter_function(state, point_op(point), op_rows[point_op(point)], verdict != TRACED,     \
-					      IS_DIRECT(point, (void *)ARG(ctx, 0)),                                   \
-					      frame ? frame->entered_ns : bpf_ktime_get_ns());                         \
-			if (frame || (verdict == TRACED && !is_counted))                                               \
-				note_file(point, (void *)ARG(ctx, 0), hand);                                           \
-		}                                                                                                      \
-		if (point_shape(point) != SHAPE_KIOCB_0)                                                               \
-			return 0;                                                                                      \
-		/* Else the two would be one condition, which the loader cannot decide. */                             \
-		barrier_var(frame);                                                                                    \
-		if (!frame)                                                                                            \
-			return 0;                                                                                      \
-		kiocb = (void *)ARG(ctx, 0);                                                                           \
-		if (point_is_door(point)) {                                                                            \
-			frame->kiocb = enter_door(point, (__u64)kiocb, frame->entered_ns, frame->group);               \
-			state->calls.request = frame->kiocb;                                                           \
-		} else if (GET(kiocb, ki_complete)) {                                                                  \
-			frame->kiocb = enter_below(point, (__u64)kiocb, frame->entered_ns, frame->group,               \
-						   state->calls.request);                                              \
-		}                                                                                                      \
-		return 0;                                                                                              \
-	}
+static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stack, __u32 function)
+{
+	struct thread_state *state = NULL;
+	enum verdict verdict;
+	bool is_counted;
+	struct kiocb *kiocb;
+	struct frame *frame;
+	struct hand *hand;
+	__u64 id;
 
-DEFINE_ENTER(enter_direct, void, CONTEXT_WORD, DIRECT, judge_direct, is_direct_direct, DIRECT_REGISTER,
-	     enter_syscall_direct, enter_syscall_compat)
-DEFINE_ENTER(enter_probed, struct pt_regs, REGISTER_ARG, PROBED, judge_probed, is_direct_probed, PROBED_REGISTER,
-	     enter_syscall_probed, enter_syscall_compat_probed)
+	if (point_shape(point) == SHAPE_NONE)
+		return 0;
+	if (point_is_row(point))
+		return control.stopped & STOP_CALLS && !config.rows_only ?
+			       0 :
+			       enter_row(point, (void *)ARGUMENT(ctx, direct, 0),
+					 is_direct(point, direct, (void *)ARGUMENT(ctx, direct, 0)));
+	id = current_id();
+	if (!thread_is_traced(id) && (!may_be_tried_by_others(point) || !is_traced_request(ARGUMENT(ctx, direct, 0))))
+		return 0;
+	if (control.stopped & STOP_CALLS && (!config.rows_only || is_call(point)))
+		return 0;
+	if (is_inside_a_cookie(point))
+		return 0;
+	if (is_call(point)) {
+		struct pt_regs *regs = (void *)ARGUMENT(ctx, direct, 0);
+		bool compat = point_shape(point) == SHAPE_SYSCALL_32;
+		unsigned long number = SYSCALL_NUMBER(direct, regs);
+
+		point = compat ? compat_point(number) : syscall_point(number);
+		return point ? enter_syscall(point, id, regs, direct ? IN_REGISTERS : IN_PROBED_REGISTERS, compat) : 0;
+	}
+	verdict = judge(ctx, direct, point);
+	if (verdict == OTHERS)
+		return 0;
+	if (verdict >= EXCLUDED && !point_silent(point))
+		count_excluded(point_op(point), verdict);
+	is_counted = !config.rows_only || point_is_door(point);
+	if (!is_counted && point_shape(point) == SHAPE_KIOCB_0)
+		is_counted = READ(direct, (struct kiocb *)ARGUMENT(ctx, direct, 0), ki_complete);
+	if (config.rows_only && is_counted)
+		is_counted = !(control.stopped & STOP_CALLS);
+	if (verdict == TRACED && is_counted)
+		state = thread_of_call(point, id);
+	else if (config.whole_stack)
+		state = find_thread(id);
+	if (!state || (may_judge(point) && was_not_asked_for(state, id, verdict)))
+		return 0;
+	frame = NULL;
+	/* Inside one that is counted, it has to be told from it when it returns. */
+	if (verdict == TRACED && (is_counted || has_frame(state, point)))
+		frame = begin(state, point, stack, function);
+	if (frame && config.group_by) {
+		__u64 argument = ARGUMENT(ctx, direct, 0);
+
+		/* Else it would be a computed offset into a context. */
+		barrier_var(argument);
+		if (point_shape(point) == SHAPE_FILE_1)
+			argument = ARGUMENT(ctx, direct, 1);
+		frame->group = group_of_argument(point, as_number(argument));
+	}
+	if (config.whole_stack) {
+		hand = enter_function(state, point_op(point), op_rows[point_op(point)], verdict != TRACED,
+				      is_direct(point, direct, (void *)ARGUMENT(ctx, direct, 0)),
+				      frame ? frame->entered_ns : bpf_ktime_get_ns());
+		if (frame || (verdict == TRACED && !is_counted))
+			note_file(point, (void *)ARGUMENT(ctx, direct, 0), hand);
+	}
+	if (point_shape(point) != SHAPE_KIOCB_0)
+		return 0;
+	/* Else the two would be one condition, which the loader cannot decide. */
+	barrier_var(frame);
+	if (!frame)
+		return 0;
+	kiocb = (void *)ARGUMENT(ctx, direct, 0);
+	if (point_is_door(point)) {
+		frame->kiocb = enter_door(point, (__u64)kiocb, frame->entered_ns, frame->group);
+		state->calls.request = frame->kiocb;
+	} else if (READ(direct, kiocb, ki_complete)) {
+		frame->kiocb = enter_below(point, (__u64)kiocb, frame->entered_ns, frame->group,
+					   state->calls.request);
+	}
+	return 0;
+}
 
 /* The errno that a fault's result stands for, 0 when it is none: include/linux/mm_types.h, vm_fault_to_errno(). */
 static __always_inline long value_of_fault(__u32 result)
@@ -356,7 +342,7 @@ int fentry_enter(void *ctx)
 	 * The context lies in the trampoline's frame on the task's stack, below the caller and above the function. Each function has a
 	 * trampoline: one that is jumped to has its own further down.
 	 */
-	return enter_direct(ctx, SPECIALISED_POINT(), (__u64)ctx, 0);
+	return enter(ctx, true, SPECIALISED_POINT(), (__u64)ctx, 0);
 }
 
 SEC("fexit")
@@ -365,8 +351,9 @@ int fexit_leave(void *ctx)
 	__u32 point = SPECIALISED_POINT();
 	__u64 value;
 
+	/* Not by leave(), which would be in line twice. */
 	if (point_is_row(point))
-		return leave(point, 0);
+		return leave_row(point);
 	/* The return value stands behind the arguments. */
 	switch (point_args(point)) {
 	case 1:
@@ -396,7 +383,7 @@ int fexit_leave(void *ctx)
 SEC("kprobe")
 int kprobe_enter(struct pt_regs *ctx)
 {
-	return enter_probed(ctx, SPECIALISED_POINT(), PT_REGS_SP(ctx), PT_REGS_IP(ctx));
+	return enter(ctx, false, SPECIALISED_POINT(), PT_REGS_SP(ctx), PT_REGS_IP(ctx));
 }
 
 SEC("kretprobe")
@@ -408,7 +395,7 @@ int kretprobe_leave(struct pt_regs *ctx)
 SEC("kprobe.multi")
 int multi_enter(struct pt_regs *ctx)
 {
-	return enter_probed(ctx, SPECIALISED_POINT(), PT_REGS_SP(ctx), PT_REGS_IP(ctx));
+	return enter(ctx, false, SPECIALISED_POINT(), PT_REGS_SP(ctx), PT_REGS_IP(ctx));
 }
 
 SEC("kretprobe.multi")
@@ -435,7 +422,7 @@ int session(struct pt_regs *ctx)
 
 	if (session_is_return(ctx))
 		return leave(point, PT_REGS_RC(ctx));
-	enter_probed(ctx, point, PT_REGS_SP(ctx), PT_REGS_IP(ctx));
+	enter(ctx, false, point, PT_REGS_SP(ctx), PT_REGS_IP(ctx));
 	return 0;
 }
 

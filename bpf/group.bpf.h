@@ -8,6 +8,8 @@
  * of groups and cells come out of queues that userspace has filled: kernels before 5.12 have no atomic addition that answers.
  * What finds no room is counted in cells that are always there, so that groups add up to all calls. All of it but the keys is
  * mapped into userspace, for the reason that `stats` has.
+ *
+ * Most runs have no groups. So all of this is in functions of their own, which a program calls (compat.bpf.h says which kind).
  */
 #ifndef __GROUP_BPF_H__
 #define __GROUP_BPF_H__
@@ -165,13 +167,17 @@ static __always_inline void describe_group(struct group *group, const struct gro
 	group->is_known = 1;
 }
 
-static __always_inline __u32 find_or_make_group(const struct group_key *key, struct dentry *dentry, struct vfsmount *mount,
-						struct gendisk *disk)
+/* The last three are addresses, or 0. */
+__noinline __u32 find_or_make_group(__u64 identity, __u64 more, __u64 dentry, __u64 mount, __u64 disk)
 {
-	__u32 *found = bpf_map_lookup_elem(&group_numbers, key), number;
+	const struct group_key key = { .number = identity, .more = more };
+	__u32 *found, number;
 	struct group *group;
 	int failed;
 
+	if (!config.group_by)
+		return GROUP_UNPLACED;
+	found = bpf_map_lookup_elem(&group_numbers, &key);
 	if (found)
 		return *found;
 	if (groups_are_full)
@@ -184,45 +190,49 @@ static __always_inline __u32 find_or_make_group(const struct group_key *key, str
 	group = bpf_map_lookup_elem(&groups, &number);
 	if (!group)
 		return GROUP_UNPLACED;
-	describe_group(group, key, dentry, mount, disk);
-	if (!bpf_map_update_elem(&group_numbers, key, &number, BPF_NOEXIST))
+	describe_group(group, &key, (void *)dentry, (void *)mount, (void *)disk);
+	if (!bpf_map_update_elem(&group_numbers, &key, &number, BPF_NOEXIST))
 		return number;
 	/* Another CPU was faster. */
 	group->is_known = 0;
 	bpf_map_push_elem(&free_groups, &number, BPF_ANY);
-	found = bpf_map_lookup_elem(&group_numbers, key);
+	found = bpf_map_lookup_elem(&group_numbers, &key);
 	return found ? *found : GROUP_UNPLACED;
 }
 
 /* The group of whoever runs; where groups are not of that kind, GROUP_NONE. */
-static __always_inline __u32 group_of_current(void)
+__noinline __u32 group_of_current(void)
 {
-	struct group_key key = {};
+	struct group_key key;
 
-	if (config.group_by == BY_PROCESS)
+	if (config.group_by == BY_PROCESS) {
 		key = process_key(current_leader());
-	else if (config.group_by == BY_CGROUP)
-		key.number = BPF_CORE_READ(current_cgroup(), id);
-	else
-		return GROUP_NONE;
-	return find_or_make_group(&key, NULL, NULL, NULL);
+		return find_or_make_group(key.number, key.more, 0, 0, 0);
+	}
+	if (config.group_by == BY_CGROUP)
+		return find_or_make_group(BPF_CORE_READ(current_cgroup(), id), 0, 0, 0, 0);
+	return GROUP_NONE;
 }
 
-/* `disk`: where it is at hand. */
-static __always_inline __u32 group_of_disk(__u32 device, struct gendisk *disk)
+/* `disk`: its address, where it is at hand. */
+static __always_inline __u32 group_of_disk(__u32 device, __u64 disk)
 {
-	struct group_key key = { .number = device };
+	return device ? find_or_make_group(device, 0, 0, 0, as_number(disk)) : GROUP_NONE;
+}
 
-	return device ? find_or_make_group(&key, NULL, NULL, disk) : GROUP_NONE;
+/* Whether a group is found by the file that a call works on. */
+static __always_inline bool groups_are_of_files(void)
+{
+	return config.group_by == BY_FILE || config.group_by == BY_DISK;
 }
 
 /* The group of a call on this file. A disk's own file is of that disk, any other of the one that its file system is on. */
-static __always_inline __u32 group_of_inode(struct inode *inode, struct dentry *dentry, struct vfsmount *mount)
+__noinline __u32 group_of_inode(__u64 address, __u64 dentry, __u64 mount)
 {
-	struct group_key key = {};
-	__u32 device;
+	struct inode *inode = (void *)address;
+	__u32 device, name = 0;
 
-	if (config.group_by != BY_FILE && config.group_by != BY_DISK)
+	if (!groups_are_of_files())
 		return group_of_current();
 	if (!inode)
 		return GROUP_NONE;
@@ -230,26 +240,31 @@ static __always_inline __u32 group_of_inode(struct inode *inode, struct dentry *
 	if (config.group_by == BY_DISK) {
 		if ((BPF_CORE_READ(inode, i_mode) & S_IFMT) == S_IFBLK)
 			device = BPF_CORE_READ(inode, i_rdev);
-		return group_of_disk(device, NULL);
+		return group_of_disk(device, 0);
 	}
 	/* A file's number may be given to another one when it was deleted, which then has another name. */
-	key.number = BPF_CORE_READ(inode, i_ino);
-	key.more = (__u64)device << 32 | (dentry ? BPF_CORE_READ(dentry, d_name.hash) : 0);
-	return find_or_make_group(&key, dentry, mount, NULL);
+	if (dentry)
+		name = BPF_CORE_READ((struct dentry *)dentry, d_name.hash);
+	return find_or_make_group(BPF_CORE_READ(inode, i_ino), (__u64)device << 32 | name, dentry, mount, 0);
 }
 
-static __always_inline __u32 group_of_file(struct file *file)
+__noinline __u32 group_of_file(__u64 address)
 {
-	return group_of_inode(BPF_CORE_READ(file, f_inode), BPF_CORE_READ(file, f_path.dentry),
-			      BPF_CORE_READ(file, f_path.mnt));
+	struct file *file = (void *)address;
+
+	if (!groups_are_of_files())
+		return group_of_current();
+	return group_of_inode((__u64)BPF_CORE_READ(file, f_inode), (__u64)BPF_CORE_READ(file, f_path.dentry),
+			      (__u64)BPF_CORE_READ(file, f_path.mnt));
 }
 
 /*
  * The group of a request, by the file whose page its first bio carries. Direct I/O carries memory of a process, and what a file
  * system writes about its files is no file's.
  */
-static __always_inline __u32 group_of_page(const struct bio *bio)
+__noinline __u32 group_of_page(__u64 address)
 {
+	const struct bio *bio = (void *)address;
 	struct page *page = BPF_CORE_READ(bio, bi_io_vec, bv_page);
 	struct address_space *mapping;
 	struct dentry *dentry = NULL;
@@ -277,32 +292,35 @@ static __always_inline __u32 group_of_page(const struct bio *bio)
 		dentry = (void *)alias - bpf_core_field_offset(struct dentry, d_u.d_alias);
 	else if (alias && bpf_core_field_exists(((struct dentry___unnamed *)0)->d_alias))
 		dentry = (void *)alias - bpf_core_field_offset(struct dentry___unnamed, d_alias);
-	return group_of_inode(inode, dentry, NULL);
+	return group_of_inode((__u64)inode, (__u64)dentry, 0);
 }
 
 /* The group of a system call; `file`: what its descriptor names, NULL where it names none. */
 static __always_inline __u32 group_of_call(struct file *file)
 {
-	return config.group_by ? group_of_file(file) : GROUP_UNPLACED;
+	return config.group_by ? group_of_file(groups_are_of_files() ? as_number((__u64)file) : 0) : GROUP_UNPLACED;
 }
 
 /* The group of a call that comes by a function, whose argument this is that names the file. */
-static __always_inline __u32 group_of_argument(__u32 point, void *argument)
+__noinline __u32 group_of_argument(__u32 point, __u64 address)
 {
+	void *argument = (void *)address;
 	struct path *path = argument;
 
+	if (!groups_are_of_files())
+		return group_of_current();
 	switch (point_shape(point)) {
 	case SHAPE_PATH_0:
-		return group_of_inode(BPF_CORE_READ(path, dentry, d_inode), BPF_CORE_READ(path, dentry),
-				      BPF_CORE_READ(path, mnt));
+		return group_of_inode((__u64)BPF_CORE_READ(path, dentry, d_inode), (__u64)BPF_CORE_READ(path, dentry),
+				      (__u64)BPF_CORE_READ(path, mnt));
 	case SHAPE_FD_0:
-		argument = file_of_descriptor((__u64)argument);
+		argument = file_of_descriptor(address);
 		break;
 	case SHAPE_SYSCALL_FD_0:
-		argument = file_of_descriptor(SYSCALL_ARG_0((struct pt_regs *)argument, PROBED_REGISTER));
+		argument = file_of_descriptor(SYSCALL_ARG_0(false, (struct pt_regs *)argument));
 		break;
 	case SHAPE_SYSCALL_32_FD_0:
-		argument = file_of_descriptor(COMPAT_SYSCALL_ARG_0((struct pt_regs *)argument, PROBED_REGISTER));
+		argument = file_of_descriptor(COMPAT_SYSCALL_ARG_0(false, (struct pt_regs *)argument));
 		break;
 	case SHAPE_KIOCB_0:
 		argument = BPF_CORE_READ((struct kiocb *)argument, ki_filp);
@@ -311,34 +329,35 @@ static __always_inline __u32 group_of_argument(__u32 point, void *argument)
 		argument = BPF_CORE_READ((struct vm_fault *)argument, vma, vm_file);
 		break;
 	}
-	return group_of_file(argument);
+	return group_of_file((__u64)argument);
 }
 
 /* The number of a new cell; that of calls without room where there is none. */
-static __always_inline __u32 make_cell(const struct cell_key *key)
+__noinline __u32 make_cell(__u32 group, __u32 row)
 {
+	const struct cell_key key = { .group = group, .row = row };
 	struct cell_key *known;
 	__u32 number, *found;
 	int failed;
 
-	if (cells_are_full)
-		return key->row;
+	if (!config.group_by || config.whole_stack || cells_are_full)
+		return row;
 	failed = bpf_map_pop_elem(&free_cells, &number);
 	if (failed) {
 		cells_are_full = failed == -ENOENT;
-		return key->row;
+		return row;
 	}
 	known = bpf_map_lookup_elem(&cell_keys, &number);
 	if (known)
-		*known = *key;
-	if (!bpf_map_update_elem(&cell_numbers, key, &number, BPF_NOEXIST))
+		*known = key;
+	if (!bpf_map_update_elem(&cell_numbers, &key, &number, BPF_NOEXIST))
 		return number;
 	/* Another CPU was faster. */
 	if (known)
 		known->group = GROUP_UNPLACED;
 	bpf_map_push_elem(&free_cells, &number, BPF_ANY);
-	found = bpf_map_lookup_elem(&cell_numbers, key);
-	return found ? *found : key->row;
+	found = bpf_map_lookup_elem(&cell_numbers, &key);
+	return found ? *found : row;
 }
 
 static __always_inline struct op_stats *cell_of(__u32 group, __u32 row)
@@ -348,23 +367,32 @@ static __always_inline struct op_stats *cell_of(__u32 group, __u32 row)
 
 	if (group != GROUP_UNPLACED) {
 		found = bpf_map_lookup_elem(&cell_numbers, &key);
-		number = found ? *found : make_cell(&key);
+		number = found ? *found : make_cell(group, row);
 	}
 	return bpf_map_lookup_elem(&group_cells, &number);
 }
 
-/* One finished call or request, after record_in() has counted it. */
-static __always_inline struct op_stats *record_in_group(__u32 group, __u32 row, bool moves_bytes, __u64 ns, long value)
+/* One finished call or request, after record_in() has counted it. `row`: that of its op, with MOVES_BYTES if it does. */
+__noinline int count_in_group(__u32 group, __u32 row, __u64 ns, long value, __u64 queue_ns)
 {
 	struct op_stats *cell;
 
 	/* The whole stack's groups have families, not ops. */
 	if (!config.group_by || config.whole_stack || value == -EIOCBQUEUED)
-		return NULL;
-	cell = cell_of(group, row);
-	if (cell)
-		count_call(cell, moves_bytes, ns, step_of(ns), value, true);
-	return cell;
+		return 0;
+	cell = cell_of(group, row & ~MOVES_BYTES);
+	if (!cell)
+		return 0;
+	count_call(cell, row & MOVES_BYTES, ns, step_of(ns), value, true);
+	if (queue_ns)
+		__sync_fetch_and_add(&cell->queue_ns, queue_ns);
+	return 0;
+}
+
+static __always_inline void record_in_group(__u32 group, __u32 row, bool moves_bytes, __u64 ns, long value, __u64 queue_ns)
+{
+	if (config.group_by && !config.whole_stack)
+		count_in_group(group, moves_bytes ? row | MOVES_BYTES : row, ns, value, queue_ns);
 }
 
 static __always_inline struct family_stats *group_family_of(__u32 group, __u32 family)
@@ -382,17 +410,22 @@ static __always_inline struct origin_stats *group_origin_of(__u32 group, __u32 o
 }
 
 /* The name that a process ends with is the one that people know it by: it may have had others before. */
-static __always_inline void note_last_name(void)
+__noinline int note_last_name(void)
 {
-	struct task_struct *leader = current_leader();
-	struct group_key key = process_key(leader);
+	struct task_struct *leader;
 	struct group *group;
+	struct group_key key;
 	__u32 *number;
 
+	if (config.group_by != BY_PROCESS)
+		return 0;
+	leader = current_leader();
+	key = process_key(leader);
 	number = bpf_map_lookup_elem(&group_numbers, &key);
 	group = number ? bpf_map_lookup_elem(&groups, number) : NULL;
 	if (group)
 		BPF_CORE_READ_INTO(&group->comm, leader, comm);
+	return 0;
 }
 
 #endif

@@ -86,7 +86,7 @@ int fsession_both(void *ctx)
 		cookie = bpf_session_cookie_of(ctx);
 		/* Or the compiler would ask before the branch, and keep the answer to the other question. */
 		barrier_var(cookie);
-		if (session_is_traced(point) && begin_session(point, judge_direct(ctx, point)))
+		if (session_is_traced(point) && begin_session(point, judge(ctx, true, point)))
 			*cookie = bpf_ktime_get_ns();
 		else {
 			*cookie = COOKIE_LEFT_OUT;
@@ -125,7 +125,7 @@ int session_by_cookie(struct pt_regs *ctx)
 		FINISH_SESSION(point, start, PT_REGS_RC(ctx));
 		return 0;
 	}
-	if (!session_is_traced(point) || !begin_session(point, judge_probed(ctx, point)))
+	if (!session_is_traced(point) || !begin_session(point, judge(ctx, false, point)))
 		return 1;
 	cookie = session_cookie(ctx);
 	*cookie = bpf_ktime_get_ns();

@@ -40,15 +40,17 @@ static __always_inline bool are_too_many(__u64 now)
 }
 
 /* A call begins, on this file if it is one that takes a descriptor. */
-static __always_inline void keep_arguments(struct hand *hand, __u32 op, __u32 fd, struct file *file, __u64 arg_0,
-					   __u64 arg_1, __u64 arg_2, __u64 arg_3)
+__noinline int keep_file(__u32 thread, __u32 op, __u32 fd, __u64 address)
 {
-	hand->arguments[0] = arg_0;
-	hand->arguments[1] = arg_1;
-	hand->arguments[2] = arg_2;
-	hand->arguments[3] = arg_3;
+	struct thread_state *state = config.tells_slow ? find_thread(thread) : NULL;
+	struct file *file = (void *)address;
+	struct hand *hand;
+
+	if (!state)
+		return 0;
+	hand = &state->hand;
 	hand->fd = fd;
-	hand->file = (__u64)file;
+	hand->file = address;
 	/* After this one, the descriptor tells nothing. */
 	if (call_shapes[op & (MAX_OPS - 1)].does & CALL_CLOSES && file) {
 		hand->dentry = (__u64)BPF_CORE_READ(file, f_path.dentry);
@@ -57,6 +59,7 @@ static __always_inline void keep_arguments(struct hand *hand, __u32 op, __u32 fd
 	} else {
 		hand->dentry = 0;
 	}
+	return 0;
 }
 
 static __always_inline void note_inode(struct slow_call *told, struct inode *inode)
@@ -132,12 +135,20 @@ static __always_inline void note_place(struct slow_call *told, const struct hand
 	}
 }
 
-static __always_inline void tell_if_slow(const struct hand *hand)
+static __always_inline __u64 time_of_ended(const struct hand *hand)
 {
-	__u64 ended = hand->last_ns, total = ended - hand->entered_ns;
-	__u32 op = hand->open[0].key & (MAX_OPS - 1);
-	const struct call_shape shape = call_shapes[op];
+	return hand->last_ns - hand->entered_ns;
+}
+
+/* By itself: the verifier looks at it once, and not for each way that leads to a call's end. */
+__noinline int tell_slow(__u32 thread)
+{
+	struct thread_state *state = config.tells_slow ? find_thread(thread) : NULL;
+	const struct hand *hand;
+	struct call_shape shape;
 	__u64 id = bpf_get_current_pid_tgid();
+	__u64 ended, total;
+	__u32 op;
 	struct family_stats *s;
 	struct slow_call *told;
 	struct vfsmount *mount;
@@ -146,19 +157,24 @@ static __always_inline void tell_if_slow(const struct hand *hand)
 	__u64 position = 0;
 	struct file *file;
 
-	if (total < config.slower_ns)
-		return;
+	if (!state)
+		return 0;
+	hand = &state->hand;
+	ended = hand->last_ns;
+	total = time_of_ended(hand);
+	op = hand->open[0].key & (MAX_OPS - 1);
+	shape = call_shapes[op];
 	s = family_stats_of(hand->family);
 	if (!s)
-		return;
+		return 0;
 	if (are_too_many(ended)) {
 		add(&s->slow[SLOW_LIMITED], 1);
-		return;
+		return 0;
 	}
 	told = bpf_ringbuf_reserve(&slow_calls, sizeof(*told), 0);
 	if (!told) {
 		add(&s->slow[SLOW_NO_ROOM], 1);
-		return;
+		return 0;
 	}
 	told->ended_ns = ended;
 	told->total_ns = total;
@@ -196,12 +212,14 @@ static __always_inline void tell_if_slow(const struct hand *hand)
 	note_place(told, hand, &shape, position);
 	bpf_ringbuf_submit(told, 0);
 	add(&s->slow[SLOW_TOLD], 1);
+	return 0;
 }
 
 /* The system call is over, and all of it counted. */
 static __always_inline void tell_ended(struct thread_state *state, __u32 thread)
 {
-	tell_if_slow(&state->hand);
+	if (time_of_ended(&state->hand) >= config.slower_ns)
+		tell_slow(thread);
 	put_hand(state, thread);
 }
 

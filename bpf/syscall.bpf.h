@@ -50,7 +50,7 @@ static __always_inline bool is_inside_a_cookie(__u32 point)
 	if (task->flags & (PF_KTHREAD | PF_IO_WORKER))
 		return false;
 	saved = (void *)bpf_task_pt_regs(task);
-	number = SYSCALL_NUMBER(saved, DIRECT);
+	number = SYSCALL_NUMBER(true, saved);
 	if (number >= MAX_SYSCALLS)
 		return false;
 	return (in_32bit_call() ? compat_cookie_calls[number] : cookie_calls[number]) == point_op(point) + 1;
@@ -79,98 +79,77 @@ __noinline int has_path(__u64 path)
 	return bpf_probe_read_user(&first, sizeof(first), (void *)path) || first;
 }
 
+/* Where the arguments of a system call are. */
+enum arguments {
+	IN_REGISTERS, /* saved ones, which can be read directly */
+	IN_PROBED_REGISTERS,
+	IN_EVENT, /* a tracepoint's: the kernel takes them out of the right registers */
+};
+
+/* `from`: constant where this is in line. `compat`: the call is one of the 32-bit table. */
+#define CALL_ARG(args, from, compat, n)                                                                                \
+	((from) == IN_EVENT ? ((struct trace_event_raw_sys_enter *)(args))->args[n] :                                  \
+	 (compat)	    ? COMPAT_SYSCALL_ARG_##n((from) == IN_REGISTERS, (struct pt_regs *)(args)) :               \
+			      SYSCALL_ARG_##n((from) == IN_REGISTERS, (struct pt_regs *)(args)))
+
 /* Whether a call works on a file that was asked for, by the descriptors among its arguments: any of them will do. */
-#define DEFINE_ENTER_SYSCALL(NAME, ARGS, ARG_0, ARG_1, ARG_2, ARG_3)                                                   \
-	static __always_inline int NAME(__u32 point, __u32 thread, ARGS *args)                                         \
-	{                                                                                                              \
-		struct thread_state *state;                                                                            \
-		struct frame *frame;                                                                                   \
-		__u32 files = point_files(point);                                                                      \
-		enum verdict verdict = TRACED;                                                                         \
-		struct file *file = NULL;                                                                              \
-		struct hand *hand;                                                                                     \
-		__u32 fd = 0;                                                                                          \
-                                                                                                                       \
-		if (files == FILES_0_WITHOUT_PATH)                                                                     \
-			files = has_path(ARG_1(args)) ? FILES_NONE : FILES_0;                                          \
-		if (files != FILES_NONE)                                                                               \
-			fd = ARG_0(args);                                                                              \
-		if (files != FILES_NONE && !point_late(point)) {                                                       \
-			file = file_of_descriptor(fd);                                                                 \
-			verdict = judge_file(file);                                                                    \
-			if (verdict != TRACED && files != FILES_0) {                                                   \
-				fd = ARG_1(args);                                                                      \
-				/* Else it would be a computed offset into a context. */                               \
-				barrier_var(fd);                                                                       \
-				if (files == FILES_0_OR_2)                                                             \
-					fd = ARG_2(args);                                                              \
-				file = file_of_descriptor(fd);                                                         \
-				verdict = judge_file(file);                                                            \
-			}                                                                                              \
-		} else if (!point_late(point) && (config.by_disk || config.by_file) &&                                 \
-			   point_return(point) != RETURN_FD) {                                                         \
-			/* Of a call that makes a descriptor, the file is known at its return. */                      \
-			verdict = FOREIGN;                                                                             \
-		}                                                                                                      \
-		if (verdict == TRACED) {                                                                               \
-			state = thread_of_call(point, thread);                                                         \
-			frame = state ? begin(state, point, 0, 0) : NULL;                                              \
-			if (frame)                                                                                     \
-				frame->group = group_of_call(file);                                                    \
-			if (!config.whole_stack || !frame)                                                             \
-				return 0;                                                                              \
-			hand = begin_hand(state, point_op(point), frame->entered_ns, frame->group);                       \
-			if (config.whole_stack && hand && point_late(point)) {                                         \
-				hand->is_unjudged = 1;                                                                 \
-				hand->fd = fd;                                                                         \
-			}                                                                                              \
-			/* Else a function of vfs tells. */                                                            \
-			if (config.whole_stack && hand && file && hand->family == FAMILY_READ)                         \
-				hand->direct = !!(BPF_CORE_READ(file, f_flags) & O_DIRECT);                            \
-			if (config.tells_slow && hand)                                                                 \
-				keep_arguments(hand, point_op(point), fd, file, ARG_0(args), ARG_1(args), ARG_2(args), \
-					       ARG_3(args));                                                           \
-		} else if (verdict >= EXCLUDED)                                                                        \
-			count_excluded(point_op(point), verdict);                                                      \
-		return 0;                                                                                              \
+static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, enum arguments from, bool compat)
+{
+	struct thread_state *state;
+	struct frame *frame;
+	__u32 files = point_files(point);
+	enum verdict verdict = TRACED;
+	struct file *file = NULL;
+	struct hand *hand;
+	__u32 fd = 0;
+
+	if (files == FILES_0_WITHOUT_PATH)
+		files = has_path(CALL_ARG(args, from, compat, 1)) ? FILES_NONE : FILES_0;
+	if (files != FILES_NONE)
+		fd = CALL_ARG(args, from, compat, 0);
+	if (files != FILES_NONE && !point_late(point)) {
+		file = file_of_descriptor(fd);
+		verdict = judge_file(file);
+		if (verdict != TRACED && files != FILES_0) {
+			fd = CALL_ARG(args, from, compat, 1);
+			/* Else it would be a computed offset into a context. */
+			barrier_var(fd);
+			if (files == FILES_0_OR_2)
+				fd = CALL_ARG(args, from, compat, 2);
+			file = file_of_descriptor(fd);
+			verdict = judge_file(file);
+		}
+	} else if (!point_late(point) && (config.by_disk || config.by_file) &&
+		   point_return(point) != RETURN_FD) {
+		/* Of a call that makes a descriptor, the file is known at its return. */
+		verdict = FOREIGN;
 	}
-
-#define DIRECT_ARG_0(regs) SYSCALL_ARG_0(regs, DIRECT_REGISTER)
-#define DIRECT_ARG_1(regs) SYSCALL_ARG_1(regs, DIRECT_REGISTER)
-#define DIRECT_ARG_2(regs) SYSCALL_ARG_2(regs, DIRECT_REGISTER)
-#define DIRECT_ARG_3(regs) SYSCALL_ARG_3(regs, DIRECT_REGISTER)
-DEFINE_ENTER_SYSCALL(enter_syscall_direct, struct pt_regs, DIRECT_ARG_0, DIRECT_ARG_1, DIRECT_ARG_2, DIRECT_ARG_3)
-
-#if defined(__TARGET_ARCH_x86)
-#define COMPAT_ARG_0(regs) ((regs)->bx)
-#define COMPAT_ARG_1(regs) ((regs)->cx)
-#define COMPAT_ARG_2(regs) ((regs)->dx)
-#define COMPAT_ARG_3(regs) ((regs)->si)
-DEFINE_ENTER_SYSCALL(enter_syscall_compat, struct pt_regs, COMPAT_ARG_0, COMPAT_ARG_1, COMPAT_ARG_2, COMPAT_ARG_3)
-
-#define COMPAT_PROBED_ARG_0(regs) PROBED_REGISTER(regs, bx)
-#define COMPAT_PROBED_ARG_1(regs) PROBED_REGISTER(regs, cx)
-#define COMPAT_PROBED_ARG_2(regs) PROBED_REGISTER(regs, dx)
-#define COMPAT_PROBED_ARG_3(regs) PROBED_REGISTER(regs, si)
-DEFINE_ENTER_SYSCALL(enter_syscall_compat_probed, struct pt_regs, COMPAT_PROBED_ARG_0, COMPAT_PROBED_ARG_1,
-		     COMPAT_PROBED_ARG_2, COMPAT_PROBED_ARG_3)
-#else
-#define enter_syscall_compat enter_syscall_direct
-#define enter_syscall_compat_probed enter_syscall_probed
-#endif
-
-#define PROBED_ARG_0(regs) SYSCALL_ARG_0(regs, PROBED_REGISTER)
-#define PROBED_ARG_1(regs) SYSCALL_ARG_1(regs, PROBED_REGISTER)
-#define PROBED_ARG_2(regs) SYSCALL_ARG_2(regs, PROBED_REGISTER)
-#define PROBED_ARG_3(regs) SYSCALL_ARG_3(regs, PROBED_REGISTER)
-DEFINE_ENTER_SYSCALL(enter_syscall_probed, struct pt_regs, PROBED_ARG_0, PROBED_ARG_1, PROBED_ARG_2, PROBED_ARG_3)
-
-#define CLASSIC_ARG_0(ctx) ((ctx)->args[0])
-#define CLASSIC_ARG_1(ctx) ((ctx)->args[1])
-#define CLASSIC_ARG_2(ctx) ((ctx)->args[2])
-#define CLASSIC_ARG_3(ctx) ((ctx)->args[3])
-DEFINE_ENTER_SYSCALL(enter_syscall_classic, struct trace_event_raw_sys_enter, CLASSIC_ARG_0, CLASSIC_ARG_1,
-		     CLASSIC_ARG_2, CLASSIC_ARG_3)
+	if (verdict == TRACED) {
+		state = thread_of_call(point, thread);
+		frame = state ? begin(state, point, 0, 0) : NULL;
+		if (frame)
+			frame->group = group_of_call(file);
+		if (!config.whole_stack || !frame)
+			return 0;
+		hand = begin_hand(state, point_op(point), frame->entered_ns, frame->group);
+		if (config.whole_stack && hand && point_late(point)) {
+			hand->is_unjudged = 1;
+			hand->fd = fd;
+		}
+		/* Else a function of vfs tells. */
+		if (config.whole_stack && hand && file && hand->family == FAMILY_READ)
+			hand->direct = !!(BPF_CORE_READ(file, f_flags) & O_DIRECT);
+		if (config.tells_slow && hand) {
+			hand->arguments[0] = CALL_ARG(args, from, compat, 0);
+			hand->arguments[1] = CALL_ARG(args, from, compat, 1);
+			hand->arguments[2] = CALL_ARG(args, from, compat, 2);
+			hand->arguments[3] = CALL_ARG(args, from, compat, 3);
+			keep_file(thread, point_op(point), fd, as_number((__u64)file));
+		}
+	} else if (verdict >= EXCLUDED)
+		count_excluded(point_op(point), verdict);
+	return 0;
+}
 
 static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 {
@@ -231,7 +210,7 @@ int BPF_PROG(sys_enter_btf, struct pt_regs *regs, long number)
 
 	if (!point)
 		return 0;
-	return compat ? enter_syscall_compat(point, id, regs) : enter_syscall_direct(point, id, regs);
+	return enter_syscall(point, id, regs, IN_REGISTERS, compat);
 }
 
 SEC("tp_btf/sys_exit")
@@ -249,8 +228,7 @@ int sys_enter_classic(struct trace_event_raw_sys_enter *ctx)
 	__u64 id = 0;
 	__u32 point = entered_point(ctx->id, &id, &compat);
 
-	/* The kernel takes the arguments out of the right registers. */
-	return point ? enter_syscall_classic(point, id, ctx) : 0;
+	return point ? enter_syscall(point, id, ctx, IN_EVENT, compat) : 0;
 }
 
 SEC("tracepoint/raw_syscalls/sys_exit")

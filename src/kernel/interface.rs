@@ -52,3 +52,22 @@ unsafe impl plain::Plain for types::group {}
 unsafe impl plain::Plain for types::cell_key {}
 // SAFETY: as above.
 unsafe impl plain::Plain for types::neighbour {}
+
+#[cfg(test)]
+mod tests {
+    use object::{Object as _, ObjectSymbol as _, SymbolKind};
+
+    /// In a static function, the verifier of some kernels takes its registers for those of the caller (bpf/compat.bpf.h).
+    #[test]
+    fn functions_that_programs_call_are_global() {
+        let bytes = super::object();
+        let object = object::File::parse(&*bytes).unwrap();
+        let functions = object.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text);
+        let (global, local): (Vec<_>, Vec<_>) = functions.partition(|symbol| symbol.is_global());
+        let names = |symbols: &[object::Symbol<'_, '_>]| -> Vec<String> {
+            symbols.iter().map(|symbol| symbol.name().unwrap().to_owned()).collect()
+        };
+        assert_eq!(names(&local), [""; 0]);
+        assert!(names(&global).iter().any(|name| name == "count_lost"));
+    }
+}

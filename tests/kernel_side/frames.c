@@ -57,9 +57,9 @@ static void release_thread(struct thread_state *state, __u32 number)
 	holders -= state == &thread && !number;
 }
 
-static void record_in_group(__u32 group, __u32 op, bool moves_bytes, __u64 ns, long value)
+static void record_in_group(__u32 group, __u32 op, bool moves_bytes, __u64 ns, long value, __u64 queue_ns)
 {
-	if (group || op >= MAX_OPS || moves_bytes || !ns || value)
+	if (group || op >= MAX_OPS || moves_bytes || !ns || value || queue_ns)
 		abort();
 }
 
