@@ -219,8 +219,7 @@ static __always_inline int on_start(const struct request_view *view)
 }
 
 /*
- * A function of its own, so that the verifier looks at it once, and not for each turn of the loop that calls it. It has no atomic
- * instruction that answers: the loader leaves those out of programs alone, where a kernel does not know them.
+ * A function of its own, so that the verifier looks at it once, and not for each turn of the loop that calls it.
  */
 __attribute__((noinline)) int forget_stamp(__u64 bio)
 {

@@ -3,9 +3,7 @@
 
 #![no_main]
 
-use std::collections::BTreeMap;
-
-use iostackbreakdown::probe::fold::{Constants, finish, fold};
+use iostackbreakdown::probe::fold::{Constants, fold, fold_again, unfolded};
 use libbpf_sys::bpf_insn;
 use libfuzzer_sys::fuzz_target;
 
@@ -33,10 +31,11 @@ fuzz_target!(|bytes: &[u8]| {
         map: 3,
         bytes: &[1, 0, 7, 0, 0, 0, 0, 0x80],
     };
+    let _ = unfolded(&program);
     let Some(folded) = fold(&program, &constants) else {
         return;
     };
     for is_changed in [true, false] {
-        let _ = finish(&folded.program, &constants, |_| is_changed, &mut BTreeMap::new());
+        let _ = fold_again(&folded.program, &constants, |_| is_changed);
     }
 });

@@ -299,4 +299,6 @@ pub struct Hooks {
     pub vmlinux: Option<PathBuf>,
     /// Keep starts in a table of this size even if the kernel has task storage.
     pub starts: Option<u32>,
+    /// Load the BPF programs as they were compiled.
+    pub as_compiled: bool,
 }

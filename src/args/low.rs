@@ -106,6 +106,9 @@ pub struct Raw {
     /// Keep starts in a table with room for N threads
     #[arg(long, value_name = "N", hide = true, value_parser = clap::value_parser!(u32).range(1..))]
     pub starts: Option<u32>,
+    /// Load the BPF programs as they were compiled
+    #[arg(long, hide = true)]
+    pub as_compiled: bool,
     /// Have room for N processes, files, disks or control groups
     #[arg(long, value_name = "N", hide = true, requires = "by", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub groups: Option<u32>,

@@ -197,6 +197,7 @@ fn validate(raw: Raw) -> Result<Options, String> {
             without: raw.without,
             vmlinux: raw.vmlinux,
             starts: raw.starts,
+            as_compiled: raw.as_compiled,
         },
         talk: match (raw.output.quiet, raw.output.verbose) {
             (true, _) => Talk::Quiet,

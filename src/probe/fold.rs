@@ -4,22 +4,20 @@
 //! out as well, but only after it has taken apart and moved the whole, and it leaves the loads of constants in the path that
 //! every call takes.
 
-mod copies;
 mod layout;
 mod state;
 #[cfg(test)]
 mod tests;
 mod unused;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use libbpf_sys as sys;
 use libbpf_sys::bpf_insn;
 
 use crate::model::abi::POINT_UNSET;
-use copies::{drop_copies, merge_saved, test_bits, write_at_once};
-use layout::{Order, assemble, drop_jumps_to_next, drop_unreached, invert_branches, shorten_jumps};
+use layout::{assemble, drop_jumps_to_next, drop_unreached, invert_branches, shorten_jumps};
 use state::{STACK, State, Value, may_be_stack};
 use unused::{Liveness, bit, drop_unread, drop_unused};
 
@@ -82,6 +80,8 @@ pub struct Folded {
     pub program: Vec<bpf_insn>,
     /// Where each of its functions begins, and where it began. The first is the program's own.
     pub functions: Vec<Moved>,
+    /// It is no longer what it was made of.
+    pub is_folded: bool,
 }
 
 /// A function of a program's.
@@ -97,48 +97,40 @@ pub struct Moved {
 pub fn fold(program: &[bpf_insn], constants: &Constants<'_>) -> Option<Folded> {
     let arguments = |function: &[bpf_insn]| Some(taken(&as_they_are(function)?));
     each_function(program, arguments, |_, function| {
-        let kept = folded(function, constants)?;
-        assemble(&kept, Order::AsItWas)
+        assemble(&folded(function, constants)?)
     })
 }
 
-/// Functions of one program as the kernel is to get them, where they are as they were folded; by where they begin.
-pub type Unchanged = BTreeMap<usize, Vec<bpf_insn>>;
-
-/// A program that was folded as the kernel is to get it: folded again where it changed since, which `is_changed` tells of functions by their
-/// places; all with fewer copies and jumps. `unchanged`: what is known of that program's others, and is from then on.
+/// A program that was folded, folded again where it changed since, which `is_changed` tells of functions by their places. `None`: as of
+/// [`fold`].
 #[must_use]
-pub fn finish(
+pub fn fold_again(
     program: &[bpf_insn],
     constants: &Constants<'_>,
     is_changed: impl Fn(&Range<usize>) -> bool,
-    unchanged: &mut Unchanged,
 ) -> Option<Folded> {
     // A function may look at fewer by now, but the kernel asks for all.
     let arguments = |_: &[bpf_insn]| Some(MOST_ARGUMENTS);
     each_function(program, arguments, |places, function| {
         if is_changed(&places) {
-            return tidied(folded(function, constants)?);
+            assemble(&folded(function, constants)?)
+        } else {
+            Some(function.to_vec())
         }
-        if let Some(known) = unchanged.get(&places.start) {
-            return Some(known.clone());
-        }
-        let tidied = tidied(as_they_are(function)?)?;
-        unchanged.insert(places.start, tidied.clone());
-        Some(tidied)
     })
 }
 
-/// A function with fewer copies and jumps.
-fn tidied(mut kept: Vec<Kept>) -> Option<Vec<bpf_insn>> {
-    drop_copies(&mut kept);
-    drop_unused(&mut kept);
-    drop_unread(&mut kept);
-    write_at_once(&mut kept);
-    merge_saved(&mut kept);
-    drop_copies(&mut kept);
-    test_bits(&mut kept);
-    assemble(&kept, Order::ByWays)
+/// The program as it is.
+#[must_use]
+pub fn unfolded(program: &[bpf_insn]) -> Folded {
+    let calls = program.iter().enumerate().filter(|(_, it)| is_own_call(it));
+    let callees = calls.filter_map(|(place, it)| place.checked_add_signed(it.imm as isize + 1));
+    let starts: BTreeSet<usize> = callees.chain([0]).collect();
+    Folded {
+        program: program.to_vec(),
+        functions: starts.into_iter().map(|from| Moved { from, to: from }).collect(),
+        is_folded: false,
+    }
 }
 
 /// A program of such functions as `become_other` makes of its own. `arguments`: how many one takes.
@@ -179,6 +171,7 @@ fn each_function(
     let mut folded = Folded {
         program: Vec::new(),
         functions: Vec::new(),
+        is_folded: true,
     };
     let mut places = vec![0; functions.len()];
     for (number, function) in functions.iter().enumerate() {

@@ -10,6 +10,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapType, OpenMapMut, OpenObject};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
+use super::Hook;
 use super::attach::AttachError;
 use super::binned::BinnedCounters;
 use super::config::{self, Made, OneValue, Setup};
@@ -17,7 +18,6 @@ use super::plan::{BlockWay, END_FUNCTIONS, Plan, Start};
 use super::program::{self, Programs};
 use super::refusal::Why;
 use super::request::Request;
-use super::{Hook, atomics};
 use crate::kernel::interface::skeleton::{
     IostackbreakdownSkel, IostackbreakdownSkelBuilder, OpenIostackbreakdownMaps, OpenIostackbreakdownSkel,
 };
@@ -64,9 +64,6 @@ pub fn load(setup: &Setup<'_>) -> Result<Loaded, Why> {
     }
     let mut open = builder.open(place)?;
 
-    if !facts.answering_atomics {
-        atomics::leave_out(open.open_object_mut())?;
-    }
     choose_programs(&mut open, setup);
     choose_block_programs(&mut open, setup);
     choose_completions(&mut open, setup);
@@ -93,7 +90,7 @@ pub fn load(setup: &Setup<'_>) -> Result<Loaded, Why> {
     let skeleton = open.load()?;
     Ok(Loaded {
         skeleton,
-        programs: Programs::new(relocated),
+        programs: Programs::new(relocated, setup.request.as_compiled),
         binned,
     })
 }

@@ -18,7 +18,8 @@ use libbpf_rs::skel::Skel;
 use libbpf_rs::{AsRawLibbpf, OpenObject, PrintLevel, Program, ProgramType};
 use libbpf_sys as sys;
 
-use super::fold::{Constants, Folded, Unchanged, finish, fold};
+use super::atomics;
+use super::fold::{Constants, Folded, fold, fold_again, unfolded};
 use crate::kernel::Facts;
 use crate::kernel::btf::BtfFunction;
 use crate::kernel::interface::POINT_UNSET;
@@ -81,19 +82,13 @@ pub type Relocated = BTreeSet<OsString>;
 /// A program's name, and the point that a copy is specialised to.
 type Copied = (OsString, Option<u32>);
 
-/// What copies are made of.
-struct Template {
-    /// Less what is left out of all of them.
-    folded: Folded,
-    /// Its functions that have no point in them.
-    unchanged: RefCell<Unchanged>,
-}
-
 /// The programs of an object that can be loaded.
 pub struct Programs {
     relocated: Relocated,
-    /// By name.
-    templates: RefCell<BTreeMap<OsString, Rc<Template>>>,
+    /// They are loaded as they were compiled.
+    as_compiled: bool,
+    /// Less what the configuration decides, by name: what copies are made of.
+    templates: RefCell<BTreeMap<OsString, Rc<Folded>>>,
     /// As the kernel gets them.
     finished: RefCell<BTreeMap<Copied, Rc<Folded>>>,
     /// Those that are no copies, by name.
@@ -105,14 +100,17 @@ pub struct Programs {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Loading {
     pub programs: usize,
+    /// Those of them that could not be folded.
+    pub as_compiled: usize,
     pub time: Duration,
 }
 
 impl Programs {
     #[must_use]
-    pub fn new(relocated: Relocated) -> Self {
+    pub fn new(relocated: Relocated, as_compiled: bool) -> Self {
         Self {
             relocated,
+            as_compiled,
             templates: RefCell::default(),
             finished: RefCell::default(),
             loaded: RefCell::default(),
@@ -172,10 +170,11 @@ impl Programs {
         let start = Instant::now();
         let copy = self.finished(template, point, facts, skeleton)?;
         let loaded = load(template, &copy, target, skeleton);
-        let Loading { programs, time } = self.loading.get();
+        let before = self.loading.get();
         self.loading.set(Loading {
-            programs: programs + 1,
-            time: time + start.elapsed(),
+            programs: before.programs + 1,
+            as_compiled: before.as_compiled + usize::from(!copy.is_folded),
+            time: before.time + start.elapsed(),
         });
         loaded
     }
@@ -198,17 +197,12 @@ impl Programs {
         };
         let known = self.templates.borrow().get(template.name()).cloned();
         let known = known.unwrap_or_else(|| {
-            let program = template.insns();
-            let new = Rc::new(Template {
-                folded: or_as_it_is(fold(program, &constants), program),
-                unchanged: RefCell::default(),
-            });
+            let new = Rc::new(self.or_as_it_is(template.insns(), |program| fold(program, &constants)));
             let mut known = self.templates.borrow_mut();
             known.insert(template.name().to_owned(), new.clone());
             new
         });
-        let Template { folded, unchanged } = &*known;
-        let mut program = folded.program.clone();
+        let mut program = known.program.clone();
         let changed = match point {
             Some(point) => specialise(&mut program, point),
             None => Vec::new(),
@@ -220,25 +214,26 @@ impl Programs {
             ));
         }
         let is_changed = |function: &Range<usize>| changed.iter().any(|place| function.contains(place));
-        let finished = finish(&program, &constants, is_changed, &mut unchanged.borrow_mut());
-        let mut finished = or_as_it_is(finished, &program);
+        let mut finished = self.or_as_it_is(&program, |program| fold_again(program, &constants, is_changed));
+        finished.is_folded &= known.is_folded;
         for function in &mut finished.functions {
-            let was = folded.functions.iter().find(|was| was.to == function.from);
+            let was = known.functions.iter().find(|was| was.to == function.from);
             function.from = was.map_or(function.from, |was| was.from);
+        }
+        if !facts.answering_atomics {
+            atomics::leave_out(&mut finished.program);
         }
         name_functions(&mut finished.program, &facts.kfuncs);
         let finished = Rc::new(finished);
         self.finished.borrow_mut().insert(copy, finished.clone());
         Ok(finished)
     }
-}
 
-/// A program that was folded, if it could be.
-fn or_as_it_is(folded: Option<Folded>, program: &[sys::bpf_insn]) -> Folded {
-    folded.unwrap_or_else(|| Folded {
-        program: program.to_vec(),
-        functions: Vec::new(),
-    })
+    /// A program that was folded, if it is to be and can be.
+    fn or_as_it_is(&self, program: &[sys::bpf_insn], fold: impl FnOnce(&[sys::bpf_insn]) -> Option<Folded>) -> Folded {
+        let folded = if self.as_compiled { None } else { fold(program) };
+        folded.unwrap_or_else(|| unfolded(program))
+    }
 }
 
 /// The object's constants as the programs read them.

@@ -45,6 +45,8 @@ pub struct Request {
     pub starts: Option<u32>,
     /// Each function gets programs of its own, also where one could serve many, so that the kernel counts their runs apart.
     pub each_alone: bool,
+    /// Programs are loaded as they were compiled, and not folded beforehand.
+    pub as_compiled: bool,
     /// Called with each stage of attaching.
     pub progress: Option<fn(Stage)>,
 }

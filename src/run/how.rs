@@ -29,12 +29,19 @@ pub fn report_hooks(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: 
             "a single value"
         }
     );
-    let Loading { programs, time } = attached.loading();
+    let Loading {
+        programs,
+        as_compiled,
+        time,
+    } = attached.loading();
     say!(
         "{programs} programs loaded in {} ms, attached in {} ms",
         time.as_millis(),
         attached.attaching.as_millis()
     );
+    if as_compiled > 0 {
+        say!("{as_compiled} of them loaded as they were compiled");
+    }
     for (layer, narrowing) in narrowing {
         say!(
             "{} files in a shared function are recognised by {}",

@@ -168,6 +168,7 @@ pub fn request(measure: &Measure, wanted: &Wanted, prepared: &Prepared, targets:
             .collect(),
         starts: hooks.starts,
         each_alone: false,
+        as_compiled: hooks.as_compiled,
         progress: None,
     }
 }

@@ -73,7 +73,7 @@ fn finished(program: &[bpf_insn], is_changed: fn(&Range<usize>) -> bool) -> Opti
         map: MAP,
         bytes: &BYTES,
     };
-    Some(finish(program, &constants, is_changed, &mut Unchanged::new())?.program)
+    Some(fold_again(program, &constants, is_changed)?.program)
 }
 
 fn shown(program: &[bpf_insn]) -> Vec<(u8, u8, u8, i16, i32)> {
@@ -182,100 +182,8 @@ fn what_changes_nothing_is_gone() {
     assert_eq!(shown(&folded(&program).unwrap()), shown(&expected));
 }
 
-fn copy(to: u8, from: u8) -> bpf_insn {
-    instruction(sys::BPF_ALU64 | sys::BPF_MOV | sys::BPF_X, to, from, 0, 0)
-}
-
 fn store(to: u8, from: u8, off: i16) -> bpf_insn {
     instruction(sys::BPF_STX | sys::BPF_MEM | sys::BPF_DW, to, from, off, 0)
-}
-
-#[test]
-fn a_register_that_has_the_value_gets_no_copy() {
-    // Back from where it was copied to.
-    let program = [copy(6, 1), copy(1, 6), call(1), copy(0, 6), exit()];
-    assert_eq!(
-        shown(&folded(&program).unwrap()),
-        shown(&[copy(6, 1), call(1), copy(0, 6), exit()])
-    );
-    // A call has changed it.
-    let program = [copy(6, 1), call(1), copy(1, 6), call(1), exit()];
-    assert_eq!(shown(&folded(&program).unwrap()), shown(&program));
-}
-
-#[test]
-fn what_is_on_the_stack_and_in_a_register_is_taken_from_there() {
-    let (spill, fill) = (store(FRAME as u8, 1, -8), load(sys::BPF_DW, 6, FRAME as u8, -8));
-    let read = load(sys::BPF_DW, 0, 6, 0);
-    let program = [spill, fill, read, store(6, 1, 8), exit()];
-    assert_eq!(
-        shown(&folded(&program).unwrap()),
-        shown(&[copy(6, 1), load(sys::BPF_DW, 0, 1, 0), store(6, 1, 8), exit()])
-    );
-    // After a call it is on the stack alone.
-    let program = [spill, call(1), fill, read, exit()];
-    assert_eq!(shown(&folded(&program).unwrap()), shown(&program));
-    // Somebody may have written there.
-    let mut address = [
-        copy(2, FRAME as u8),
-        instruction(sys::BPF_ALU64 | sys::BPF_ADD | sys::BPF_K, 2, 0, 0, -8),
-    ];
-    let program = [
-        &address[..],
-        &[spill, store(2, 3, 0), fill, read, store(6, 1, 8), exit()],
-    ]
-    .concat();
-    assert_eq!(shown(&folded(&program).unwrap()), shown(&program));
-    // Above it is somebody else's.
-    address[1].imm = 0;
-    let program = [
-        &address[..],
-        &[spill, store(2, 3, 0), fill, read, store(6, 1, 8), exit()],
-    ]
-    .concat();
-    let expected = [
-        copy(2, FRAME as u8),
-        store(2, 3, 0),
-        copy(6, 1),
-        load(sys::BPF_DW, 0, 1, 0),
-        store(6, 1, 8),
-        exit(),
-    ];
-    assert_eq!(shown(&folded(&program).unwrap()), shown(&expected));
-}
-
-#[test]
-fn what_all_ways_to_a_place_have_is_known_there() {
-    let (spill, fill) = (store(FRAME as u8, 6, -8), load(sys::BPF_DW, 1, FRAME as u8, -8));
-    let ways = |one, other| {
-        vec![
-            copy(6, 1),
-            spill,
-            jump_if_equal(2, 0, 2),
-            one,
-            jump(1),
-            other,
-            fill,
-            call(2),
-            number(0, 0),
-            exit(),
-        ]
-    };
-    let expected = [
-        copy(6, 1),
-        jump_if_equal(2, 0, 5),
-        call(1),
-        copy(1, 6),
-        call(2),
-        number(0, 0),
-        exit(),
-        call(3),
-        jump(-6),
-    ];
-    assert_eq!(shown(&folded(&ways(call(1), call(3))).unwrap()), shown(&expected));
-    // One of them has written there.
-    let written = folded(&ways(call(1), store(FRAME as u8, 2, -8))).unwrap();
-    assert!(shown(&written).contains(&shown(&[fill])[0]));
 }
 
 #[test]
@@ -293,126 +201,6 @@ fn an_answer_that_waits_on_the_stack_is_told_at_once() {
         exit(),
     ];
     let expected = [jump_if_equal(2, 0, 2), number(0, 1), exit(), number(0, 2), exit()];
-    assert_eq!(shown(&folded(&program).unwrap()), shown(&expected));
-}
-
-#[test]
-fn what_is_only_copied_is_written_where_it_goes() {
-    let program = [load(sys::BPF_DW, 6, 1, 0), copy(2, 6), call(1), exit()];
-    assert_eq!(
-        shown(&folded(&program).unwrap()),
-        shown(&[load(sys::BPF_DW, 2, 1, 0), call(1), exit()])
-    );
-    // It is read later, too.
-    let program = [load(sys::BPF_DW, 6, 1, 0), copy(2, 6), call(1), copy(0, 6), exit()];
-    assert_eq!(shown(&folded(&program).unwrap()), shown(&program));
-}
-
-#[test]
-fn one_register_stands_for_those_that_are_not_needed_together() {
-    let subtract = |register, of| instruction(sys::BPF_ALU64 | sys::BPF_SUB | sys::BPF_X, register, of, 0, 0);
-    // A start, and the time since then.
-    let program = [
-        load(sys::BPF_DW, 6, 1, 0),
-        call(1),
-        copy(7, 0),
-        subtract(7, 6),
-        call(1),
-        copy(0, 7),
-        exit(),
-    ];
-    let expected = [
-        load(sys::BPF_DW, 6, 1, 0),
-        call(1),
-        subtract(0, 6),
-        copy(6, 0),
-        call(1),
-        copy(0, 6),
-        exit(),
-    ];
-    assert_eq!(shown(&folded(&program).unwrap()), shown(&expected));
-    // Both are needed after the second call.
-    let program = [
-        load(sys::BPF_DW, 6, 1, 0),
-        call(1),
-        copy(7, 0),
-        call(1),
-        subtract(7, 6),
-        copy(0, 7),
-        exit(),
-    ];
-    assert_eq!(shown(&folded(&program).unwrap()), shown(&program));
-}
-
-#[test]
-fn bits_are_tested_where_they_are() {
-    let mask = |class| instruction(class | sys::BPF_AND | sys::BPF_K, 1, 0, 0, 4);
-    let is_set = |class, operation, imm| instruction(class | operation | sys::BPF_K, 1, 0, 1, imm);
-    let with = |mask, test| {
-        [
-            mask,
-            test,
-            call(sys::BPF_FUNC_ktime_get_ns as i32),
-            number(0, 0),
-            exit(),
-        ]
-    };
-    let program = with(mask(sys::BPF_ALU), is_set(sys::BPF_JMP32, sys::BPF_JNE, 0));
-    let expected = with(mask(sys::BPF_ALU), is_set(sys::BPF_JMP32, sys::BPF_JSET, 4));
-    assert_eq!(shown(&folded(&program).unwrap()), shown(&expected[1..]));
-    // Others have no such comparison.
-    let program = with(mask(sys::BPF_ALU64), is_set(sys::BPF_JMP, sys::BPF_JEQ, 0));
-    assert_eq!(shown(&folded(&program).unwrap()), shown(&program));
-}
-
-#[test]
-fn what_ends_early_is_out_of_the_way() {
-    let program = [
-        jump_if_equal(1, 0, 2),
-        number(0, 1),
-        exit(),
-        call(1),
-        jump_if_equal(0, 0, 1),
-        call(2),
-        number(0, 0),
-        exit(),
-    ];
-    let if_not_equal = instruction(sys::BPF_JMP | sys::BPF_JNE | sys::BPF_K, 1, 0, 5, 0);
-    let expected = [
-        if_not_equal,
-        call(1),
-        jump_if_equal(0, 0, 1),
-        call(2),
-        number(0, 0),
-        exit(),
-        number(0, 1),
-        exit(),
-    ];
-    assert_eq!(shown(&folded(&program).unwrap()), shown(&expected));
-}
-
-#[test]
-fn what_is_jumped_to_comes_behind_the_jump() {
-    let program = [
-        jump_if_equal(1, 0, 4),
-        call(1),
-        jump(4),
-        call(2),
-        exit(),
-        call(3),
-        exit(),
-        call(4),
-        jump(-6),
-    ];
-    let expected = [
-        jump_if_equal(1, 0, 4),
-        call(1),
-        call(4),
-        call(2),
-        exit(),
-        call(3),
-        exit(),
-    ];
     assert_eq!(shown(&folded(&program).unwrap()), shown(&expected));
 }
 
@@ -577,23 +365,20 @@ fn of_a_folded_program_the_functions_that_changed_are_folded_again() {
         map: MAP,
         bytes: &BYTES,
     };
-    let mut unchanged = Unchanged::new();
-    let mut again =
-        |is_changed: fn(&Range<usize>) -> bool| finish(&program, &constants, is_changed, &mut unchanged).unwrap();
+    let again = |is_changed: fn(&Range<usize>) -> bool| fold_again(&program, &constants, is_changed).unwrap();
     let begin = again(|function| function.contains(&0));
     let expected = [own(1), exit(), first, second, third, last];
     assert_eq!(shown(&begin.program), shown(&expected));
     assert_eq!(begin.functions, [Moved { from: 0, to: 0 }, Moved { from: 9, to: 2 }]);
     let both = again(|function| !function.contains(&5));
     assert_eq!(shown(&both.program), shown(&[own(1), exit(), number(0, 2), exit()]));
-    // The second time, what is known of those that are as they were.
-    for _ in 0..2 {
-        let none = again(|_| false);
-        assert_eq!(shown(&none.program), shown(&program));
-        let begin = again(|function| function.contains(&0));
-        assert_eq!(shown(&begin.program), shown(&expected));
-    }
-    assert_eq!(unchanged.keys().copied().collect::<Vec<_>>(), [0, 5, 9]);
+    let none = again(|_| false);
+    assert_eq!(shown(&none.program), shown(&program));
+    // As it is, its functions are known all the same.
+    let whole = unfolded(&program);
+    assert_eq!(shown(&whole.program), shown(&program));
+    assert_eq!(whole.functions, [0, 5, 9].map(|place| Moved { from: place, to: place }));
+    assert!(!whole.is_folded && none.is_folded);
 }
 
 /// Where the stack of a program that runs begins, and its constants: numbers that arithmetic on others does not come by.

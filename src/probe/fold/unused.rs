@@ -16,14 +16,14 @@ use super::{
 };
 
 /// Registers, a bit each.
-pub(super) type Set = u16;
+type Set = u16;
 
 pub(super) const fn bit(register: u8) -> Set {
     1 << register
 }
 
 /// What an instruction reads.
-pub(super) fn uses(instruction: &bpf_insn) -> Set {
+fn uses(instruction: &bpf_insn) -> Set {
     let (first, second) = (bit(instruction.dst_reg()), bit(instruction.src_reg()));
     let second_if_register = if has_register(instruction) { second } else { 0 };
     let operation = u32::from(instruction.code & OPERATION);
@@ -80,7 +80,7 @@ pub(super) fn arguments(call: &bpf_insn) -> u8 {
 }
 
 /// What is lost by an instruction, whatever it was.
-pub(super) fn overwrites(instruction: &bpf_insn) -> Set {
+fn overwrites(instruction: &bpf_insn) -> Set {
     match instruction.code {
         CALL => bit(0) | bit(1) | bit(2) | bit(3) | bit(4) | bit(5),
         LOAD_CONSTANT => bit(instruction.dst_reg()),
@@ -90,7 +90,7 @@ pub(super) fn overwrites(instruction: &bpf_insn) -> Set {
 }
 
 /// Whether all that it does is write a register.
-pub(super) fn only_writes_a_register(instruction: &bpf_insn) -> bool {
+fn only_writes_a_register(instruction: &bpf_insn) -> bool {
     instruction.code == LOAD_CONSTANT || is_arithmetic(instruction) || class(instruction) == sys::BPF_LDX
 }
 
@@ -164,10 +164,6 @@ impl Liveness {
         let at_entry = before[0];
         Self { after, at_entry }
     }
-
-    pub(super) fn after(&self, index: usize) -> Set {
-        self.after[index]
-    }
 }
 
 /// Leaves out what writes registers that nobody reads afterwards.
@@ -181,7 +177,7 @@ pub(super) fn drop_unused(kept: &mut Vec<Kept>) {
 }
 
 /// The lowest address on the stack that somebody has: who has one may read and write from there on, upwards. `None`: nobody knows.
-pub(super) fn lowest_given(kept: &[Kept]) -> Option<i64> {
+fn lowest_given(kept: &[Kept]) -> Option<i64> {
     let given = |lowest: i64, it: &Kept| match it.result {
         Value::Stack(address) => Some(lowest.min(address)),
         Value::Anything => None,

@@ -17,6 +17,7 @@ mod fallback;
 mod filesystems;
 mod filters;
 mod floors;
+mod folding;
 mod hard;
 mod json;
 mod neighbours;
@@ -55,6 +56,7 @@ const TABLES: &[&[Check]] = &[
     delays::CHECKS,
     peers::CHECKS,
     stack::CHECKS,
+    folding::CHECKS,
     slow::CHECKS,
     slow::WITH_PEERS,
     costs::CHECKS,
