@@ -242,7 +242,9 @@ fn folded(program: &[bpf_insn], constants: &Constants<'_>) -> Option<Vec<Kept>> 
     drop_unreached(&mut kept);
     invert_branches(&mut kept);
     drop_unreached(&mut kept);
-    drop_jumps_to_next(&mut kept);
+    while drop_jumps_to_next(&mut kept) {
+        drop_unused(&mut kept);
+    }
     Some(kept)
 }
 

@@ -10,15 +10,16 @@ pub(super) fn at_or_after(kept: &[Kept], place: usize) -> usize {
     kept.partition_point(|it| it.place < place)
 }
 
-/// Leaves out jumps over nothing.
-pub(super) fn drop_jumps_to_next(kept: &mut Vec<Kept>) {
+/// Leaves out jumps over nothing, those on a condition too. Says whether there were such, since what they asked for may be unused then.
+pub(super) fn drop_jumps_to_next(kept: &mut Vec<Kept>) -> bool {
     let mut stays = vec![true; kept.len()];
     // Where the program goes on behind each, of those that stay.
     let mut next = kept.len();
+    let mut had_condition = false;
     for (index, it) in kept.iter().enumerate().rev() {
         let target = it.target.map(|target| at_or_after(kept, target));
-        let is_over_nothing =
-            it.instruction.code == JUMP && target.is_some_and(|target| (index + 1..=next).contains(&target));
+        let is_over_nothing = target.is_some_and(|target| (index + 1..=next).contains(&target));
+        had_condition |= is_over_nothing && it.instruction.code != JUMP;
         stays[index] = !is_over_nothing;
         if stays[index] {
             next = index;
@@ -26,6 +27,7 @@ pub(super) fn drop_jumps_to_next(kept: &mut Vec<Kept>) {
     }
     let mut stays = stays.into_iter();
     kept.retain(|_| stays.next().unwrap_or(true));
+    had_condition
 }
 
 /// Lets each jump go where the jump that it leads to goes.

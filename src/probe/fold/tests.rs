@@ -187,6 +187,32 @@ fn store(to: u8, from: u8, off: i16) -> bpf_insn {
 }
 
 #[test]
+fn a_branch_that_leads_nowhere_else_is_gone_with_what_it_asked_for() {
+    let mask = instruction(sys::BPF_ALU64 | sys::BPF_AND | sys::BPF_K, 2, 0, 0, 4);
+    // Behind the second one, a jump goes where both lead.
+    let program = [
+        jump_if_equal(1, 0, 4),
+        mask,
+        jump_if_equal(2, 0, 2),
+        jump(1),
+        call(1),
+        number(0, 0),
+        exit(),
+    ];
+    assert_eq!(shown(&folded(&program).unwrap()), shown(&program[5..]));
+}
+
+#[test]
+fn a_store_does_not_read_the_first_register_and_an_exchange_may() {
+    let exchange = |code| instruction(sys::BPF_STX | code | sys::BPF_DW, 1, 2, 0, sys::BPF_CMPXCHG as i32);
+    let rest = |code| [exchange(code), number(0, 0), exit()];
+    let program = |code| [&[number(0, 1)], &rest(code)[..]].concat();
+    let folded = |code| shown(&folded(&program(code)).unwrap());
+    assert_eq!(folded(sys::BPF_MEM), shown(&rest(sys::BPF_MEM)));
+    assert_eq!(folded(sys::BPF_ATOMIC), shown(&program(sys::BPF_ATOMIC)));
+}
+
+#[test]
 fn an_answer_that_waits_on_the_stack_is_told_at_once() {
     let answer = |n| [number(1, n), store(FRAME as u8, 1, -8)];
     let [one, other] = [answer(1), answer(2)];

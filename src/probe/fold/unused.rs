@@ -39,8 +39,9 @@ fn uses(instruction: &bpf_insn) -> Set {
             },
             sys::BPF_LDX => second,
             sys::BPF_ST => first,
-            // An exchange looks at the first register.
-            sys::BPF_STX => first | second | bit(0),
+            // An exchange on a condition compares with the first register.
+            sys::BPF_STX if u32::from(instruction.code & MODE) == sys::BPF_ATOMIC => first | second | bit(0),
+            sys::BPF_STX => first | second,
             _ => first | second_if_register,
         },
     }
