@@ -514,9 +514,8 @@ impl Attaching<'_> {
     /// Requests that end without a completion. Where nothing is attached there, they stay under way until their memory is used again.
     fn failure(&mut self) {
         let Setup { plan, selection, .. } = self.setup;
-        // It is never called in an interrupt: one hook is enough. A trampoline of its own would make starting 3 % longer.
-        let hook = selection.completions.last().filter(|hook| !hook.is_trampoline());
-        let (Some(failure), Some(&hook)) = (&plan.failure, hook) else {
+        // The function is never called in an interrupt: one hook is enough.
+        let (Some(failure), Some(&hook)) = (&plan.failure, selection.completions.last()) else {
             return;
         };
         if let Ok((program, link)) = self.completion(&failure.function, hook, POINT_FAILED) {

@@ -51,18 +51,14 @@ pub const CHECKS: &[Check] = &[
     Check::new("asynchronous: requests that may not wait, -p", without_waiting).when(has_tool),
     // Before 5.16 such disks have no queues to poll.
     Check::new("asynchronous: polled requests, -p", polled).when(is_new),
-    Check::new("asynchronous: requests that are cancelled, -p", cancelled).when(sees_failures),
-    Check::new("asynchronous: requests that a process leaves behind", abandoned).when(sees_failures),
+    // The function that failed requests come to exists since 6.1.
+    Check::new("asynchronous: requests that are cancelled, -p", cancelled).when(is_new),
+    Check::new("asynchronous: requests that a process leaves behind", abandoned).when(is_new),
     Check::new("asynchronous: direct reads through overlayfs, -p", overlaid).when(has_tool),
 ];
 
 fn is_new(guest: &Guest) -> bool {
     has_tool(guest) && guest.kernel != "5.10"
-}
-
-/// Whether the function for failed requests exists, and completions are not seen by trampolines only.
-fn sees_failures(guest: &Guest) -> bool {
-    is_new(guest) && (guest.kernel == "7" || guest.variant == "preempt=full")
 }
 
 fn has_tool(guest: &Guest) -> bool {
