@@ -61,7 +61,10 @@ struct Group {
 pub fn compare(before: &Path, after: &Path, width: Option<usize>) -> Result<String, String> {
     let (before, after) = (read(before)?, read(after)?);
     if before.has_stack != after.has_stack {
-        return Err("one report is of the whole stack, the other of single layers (-T)".to_owned());
+        return Err(
+            "cannot compare a report of the whole stack with one of single layers (-T); record both in one way"
+                .to_owned(),
+        );
     }
     Ok(text(&before, &after, width))
 }
@@ -83,7 +86,7 @@ fn read(path: &Path) -> Result<Run, String> {
         if !run.is_possible() {
             let location = lines.location();
             return Err(format!(
-                "{location} is not a report of --json: it has more groups, rows or steps than a run can have"
+                "{location} is not a report of --json: too many groups, rows or histogram steps"
             ));
         }
     }
@@ -107,7 +110,7 @@ fn report_in(line: &[u8]) -> serde_json::Result<Option<Report>> {
     let kind: Line = serde_json::from_slice(line)?;
     if kind.schema_version != SCHEMA_VERSION {
         let text = format!(
-            "its schema_version is {}; compare reads {SCHEMA_VERSION}",
+            "its schema_version is {}, and compare reads {SCHEMA_VERSION}; use the version that wrote it",
             kind.schema_version
         );
         return Err(serde_json::Error::custom(text));
@@ -310,7 +313,7 @@ fn text(before: &Run, after: &Run, terminal: Option<usize>) -> String {
             // Writing to a String cannot fail.
             let _ = writeln!(
                 text,
-                "        without {layer} after {after} (--budget):\n          its numbers cover different times"
+                "        {layer} was detached at {after} (--budget):\n          its numbers cover less time"
             );
         }
     }
@@ -603,8 +606,8 @@ mod tests {
             ..self::run(group(1, 1, 1))
         };
         let text = compared(&whole, &run);
-        assert_eq!(text.matches("without ").count(), 1, "{text}");
-        assert!(text.contains("        without vfs after 12.0 s (--budget)"), "{text}");
+        assert_eq!(text.matches(" was detached ").count(), 1, "{text}");
+        assert!(text.contains("        vfs was detached at 12.0 s (--budget)"), "{text}");
     }
 
     fn run(group: Group) -> Run {
@@ -672,7 +675,7 @@ mod tests {
             run_of(report.replace('\n', " ").as_bytes()).unwrap()
         };
         let text = compared(&report(false), &report(true));
-        assert_eq!(words(&text, "in the")[5..], ["1.000", "us", "-", "-"], "{text}");
+        assert_eq!(words(&text, "kernel")[3..], ["1.000", "us", "-", "-"], "{text}");
         assert_eq!(words(&text, "syscall"), ["syscall", "-", "1.000", "us", "-"], "{text}");
     }
 
@@ -724,14 +727,12 @@ mod tests {
             let text = text(&few[0], &few[1], Some(width));
             assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
             assert!(text.contains("within noise"), "{text}");
-            let at = text
-                .lines()
-                .position(|line| line.starts_with("  in the kernel, not split"));
+            let at = text.lines().position(|line| line.starts_with("  kernel (not split)"));
             let rows: Vec<&str> = text.lines().skip(at.unwrap_or_else(|| panic!("{text}"))).collect();
             // If a name does not fit beside its numbers, it has a line of its own.
-            let numbers = if width == 60 { rows[1] } else { &rows[0][26..] };
+            let numbers = if width == 60 { rows[1] } else { &rows[0][20..] };
             assert!(numbers.trim_start().starts_with("0.090 ms"), "{text}");
-            assert_eq!(rows[0].ends_with("split"), width == 60, "{text}");
+            assert_eq!(rows[0].ends_with("split)"), width == 60, "{text}");
         }
     }
 

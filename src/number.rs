@@ -99,7 +99,7 @@ pub fn rounded(part: u128, whole: u128) -> Option<u64> {
 /// `0.01 %`. A share above 0 is never shown as 0.
 pub fn share(part: u64, whole: u64) -> String {
     match rounded(u128::from(part) * 10_000, whole.into()) {
-        None | Some(0) => String::from("less than 0.01 %"),
+        None | Some(0) => String::from("< 0.01 %"),
         Some(hundredths) => format!("{}.{:02} %", hundredths / 100, hundredths % 100),
     }
 }
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(short(9_999), "9,999");
         assert_eq!(short(u64::MAX), "1.8e19");
         assert_eq!(share(12, 84_201), "0.01 %");
-        assert_eq!(share(1, u64::MAX), "less than 0.01 %");
+        assert_eq!(share(1, u64::MAX), "< 0.01 %");
         assert_eq!(share(u64::MAX, u64::MAX), "100.00 %");
         assert_eq!(rounded(5, 2), Some(3));
         assert_eq!(rounded(1, 0), None);

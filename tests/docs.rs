@@ -267,7 +267,7 @@ fn shape(line: &str) -> String {
 /// last lines have shapes that occur in the golden files.
 #[test]
 fn reports_of_the_documentation_look_as_the_tool_prints_them() {
-    const RUNS_OWN: [&str; 5] = ["...", "hook: ", "errors: ", "excluded: ", "warning: "];
+    const RUNS_OWN: [&str; 5] = ["...", "hooks: ", "errors: ", "excluded: ", "warning: "];
     let golden: BTreeSet<String> = files("tests/golden", "txt")
         .iter()
         .flat_map(|file| read(file).lines().map(shape).collect::<Vec<_>>())
@@ -277,7 +277,7 @@ fn reports_of_the_documentation_look_as_the_tool_prints_them() {
     for page in pages() {
         let text = fs::read_to_string(&page).unwrap();
         let blocks = text.split("\n```\n").skip(1).step_by(2);
-        for block in blocks.filter(|block| block.contains("threads were inside one")) {
+        for block in blocks.filter(|block| block.contains("threads were in a call")) {
             // Lines before the first blank one depend on the run, and so do those about other events.
             let lines = block.lines().skip_while(|line| !line.is_empty());
             let lines = lines.filter(|line| line.contains('|') || !line.starts_with(' '));
@@ -404,7 +404,7 @@ fn the_manual_explains_what_reports_say() {
         for line in read(&report).lines() {
             let words: Vec<String> = match line.split_once(": ") {
                 Some((head, _)) if is_a_message(head) => vec![head.to_owned()],
-                _ if line.contains("call/s") || (line.starts_with("operation ") && !line.contains('=')) => line
+                _ if line.contains("calls/s") || (line.starts_with("operation ") && !line.contains('=')) => line
                     .split_whitespace()
                     .filter(|word| !word.contains(':'))
                     .map(str::to_owned)
@@ -427,6 +427,6 @@ fn is_a_message(head: &str) -> bool {
     let is_words = !head.is_empty() && head.chars().all(|c| c.is_ascii_alphabetic() || c == ' ');
     is_words
         && !head.starts_with([' '])
-        && !head.starts_with("lost of")
+        && !head.starts_with("lost at")
         && Layer::ALL.iter().all(|layer| layer.name() != head)
 }

@@ -85,7 +85,7 @@ fn requests_have_a_column_of_the_queue_and_calls_have_none() {
     );
     assert!(text.contains("read          3,860      667.0   8.0 %"), "{text}");
     assert!(
-        text.contains("diskstats agrees: 3,867 reads, 412 writes, 24 flushes; 7 in flight at start"),
+        text.contains("diskstats agrees: 3,867 reads, 412 writes, 24 flushes (7 unfinished at start)"),
         "{text}"
     );
     assert!(!printed(&report(vec![layer(Layer::Vfs, vec![read()])]), SUMMARY).contains("queued"));

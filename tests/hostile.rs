@@ -239,7 +239,7 @@ fn compare_reads_files_and_pipes_and_nothing_endless() {
         ("/dev/zero".to_owned(), "is a device"),
         ("/dev/null".to_owned(), "is a device"),
         (path(""), "is a directory"),
-        (fifo, "no process writes to it"),
+        (fifo, "no process wrote to it"),
         (sparse, "is longer than 67.1 MB"),
         (path("none"), "No such file"),
         (folder.file("empty", ""), "it is empty"),
@@ -270,7 +270,7 @@ fn compare_reads_files_and_pipes_and_nothing_endless() {
                 "many",
                 text.replace("\"ops\":[", &format!("\"ops\":[{}", "{},".repeat(1_000_000))),
             ),
-            "it has more groups, rows or steps than a run can have",
+            "too many groups, rows or histogram steps",
         ),
     ];
     for (bad, says) in &cases {
@@ -474,7 +474,7 @@ fn a_signal_ends_a_run_whose_stderr_has_no_reader() {
     ended.unwrap();
     let mut text = String::new();
     File::from(reader).read_to_string(&mut text).unwrap();
-    assert!(text.contains("lost 0, unfinished"), "{text}");
+    assert!(text.contains("lost 0; unfinished"), "{text}");
 }
 
 /// Another program that shares the terminal may make it non-blocking.

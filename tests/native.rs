@@ -360,7 +360,7 @@ impl Told {
                 ["excluded:", ..] => told.excluded += number(1),
                 ["LOST", "up", "to", ..] => told.lost += number(3),
                 ["LOST", ..] => told.lost += number(1),
-                ["hook:", ..] => told.reports += 1,
+                ["hooks:", ..] => told.reports += 1,
                 _ => {}
             }
         }

@@ -135,7 +135,7 @@ fn progress_and_time_left_are_shown_and_erased() {
         .position(|line| line.starts_with("excluded: calls on sockets"))
         .unwrap();
     assert!(
-        lines[note].ends_with(" like") && lines[note + 1] == "  (--all-files)",
+        lines[note].ends_with(" (see") && lines[note + 1] == "  --all-files)",
         "{lines:?}"
     );
     assert!(lines.iter().any(|line| line.starts_with("lost ")), "{lines:?}");
@@ -180,10 +180,10 @@ fn assert_readable(what: &str, columns: u16, text: &str) -> Vec<String> {
         assert!(line.chars().count() <= columns.into(), "{}", complaint());
         // Lines that stand alone.
         let is_own = [
-            "  reached: ",
+            "  calls that reached ",
             "  from cache ",
-            "  of the whole machine, traced or not:",
-            "  in the kernel",
+            "  of all processes:",
+            "  kernel (not split)",
         ]
         .iter()
         .any(|start| line.starts_with(start));
@@ -224,9 +224,9 @@ fn every_report_is_readable_at_every_width() {
             );
         };
         let whole = run(&[]);
-        has(&whole, "inside one");
+        has(&whole, "threads were");
         has(&whole, "fsync  ");
-        has(&run(&["0.2"]), "call/s");
+        has(&run(&["0.2"]), "calls/s");
         has(&run(&["--oneline", "0.2"]), "ms/s");
         has(&run(&["--slower", "0"]), "TIME SPENT IN");
         has(&run(&["--by", "file"]), "file = ");

@@ -4,6 +4,7 @@ use crate::catalog::{Counter, REQUESTS};
 use crate::model::report::{Agreement, Diskstats, OpReport};
 use crate::model::run_info::DisksInfo;
 use crate::model::snapshot::DiskCounters;
+use crate::number::thousands;
 
 impl DiskCounters {
     fn get(&self, counter: Counter) -> u64 {
@@ -56,14 +57,17 @@ pub fn report(disks: &DisksInfo, first: [DiskCounters; 2], last: [DiskCounters; 
         .filter(|(counter, _)| !(disks.is_partition && *counter == Counter::Flushes));
     let differences: Vec<String> = counters
         .filter(|&(counter, _)| !(least.get(counter)..=most.get(counter)).contains(&seen(counter)))
-        .map(|(counter, name)| format!("{name} {}, seen {}", nearest(counter), seen(counter)))
+        .map(|(counter, name)| {
+            let [theirs, ours] = [nearest(counter), seen(counter)].map(thousands);
+            format!("it counted {theirs} {name}, this run {ours}")
+        })
         .collect();
     let agreement = if is_gone {
-        Agreement::NotComparable("a disk was taken away, and its counters with it".to_owned())
+        Agreement::NotComparable("a disk was removed during the run".to_owned())
     } else if disks.is_uncounted {
-        Agreement::NotComparable("queue/iostats is 0".to_owned())
+        Agreement::NotComparable("statistics of a disk are off (queue/iostats is 0)".to_owned())
     } else if disks.is_bio_based {
-        Agreement::NotComparable("it counts bios as the driver cuts them".to_owned())
+        Agreement::NotComparable("this driver counts the parts into which it splits bios".to_owned())
     } else if differences.is_empty() {
         Agreement::Agrees
     } else {
@@ -120,7 +124,13 @@ mod tests {
         assert_eq!(reads(96), (96, Agreement::Agrees));
         assert_eq!(reads(103), (103, Agreement::Agrees));
         assert_eq!(reads(110), (110, Agreement::Agrees));
-        assert_eq!(reads(95), (96, Agreement::Differs("reads 96, seen 95".to_owned())));
-        assert_eq!(reads(111), (110, Agreement::Differs("reads 110, seen 111".to_owned())));
+        assert_eq!(
+            reads(95),
+            (96, Agreement::Differs("it counted 96 reads, this run 95".to_owned()))
+        );
+        assert_eq!(
+            reads(111),
+            (110, Agreement::Differs("it counted 110 reads, this run 111".to_owned()))
+        );
     }
 }

@@ -36,7 +36,10 @@ fn of_layer(info: &LayerInfo, span: &Span<'_>) -> LayerReport {
             report.not_measured.push(not_measured("everything"));
             return report;
         }
-        report.not_measured.push(not_measured("everything since then"));
+        report.not_measured.push(not_measured(match layer {
+            Layer::Blk => "later requests",
+            _ => "later calls",
+        }));
     }
     report.not_measured.extend(info.not_measured.iter().cloned());
     let lost = ops_of_layer(&mut report, span);
@@ -51,7 +54,7 @@ fn of_layer(info: &LayerInfo, span: &Span<'_>) -> LayerReport {
     }
     if info.completions_skip_interrupts {
         report.warnings.push(format!(
-            "asynchronous calls at {layer} can be lost: their completions are seen by kprobes alone, which skip interrupts"
+            "asynchronous calls at {layer} can be lost: completions are seen only by kprobes, which miss some in interrupts"
         ));
     }
     warn_of_lossy_hooks(&mut report, span);
@@ -154,7 +157,7 @@ fn block_report(report: &mut LayerReport, queue_times: &[(usize, u64)], span: &S
     let disks = span.run.disks.zip(span.before.disks.zip(span.after.disks));
     report.diskstats = disks.map(|(info, (first, last))| disks::report(&info, first, last, &report.ops));
     if let (Some(stats), Some(_)) = (&mut report.diskstats, span.detached(Layer::Blk)) {
-        stats.agreement = Agreement::NotComparable("requests were not counted to the end".to_owned());
+        stats.agreement = Agreement::NotComparable("blk was detached before the end".to_owned());
     }
 }
 

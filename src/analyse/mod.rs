@@ -74,7 +74,7 @@ fn warnings(span: &Span<'_>) -> Vec<String> {
     let not_followed = span.after.not_followed.saturating_sub(span.before.not_followed);
     if not_followed > 0 {
         warnings.push(format!(
-            "{} not followed: their table was full",
+            "{} not followed: the table of traced processes was full",
             match not_followed {
                 1 => "1 child process was".to_owned(),
                 n => format!("{} child processes were", number::thousands(n)),
@@ -121,10 +121,13 @@ impl<'a> Span<'a> {
     /// What of the whole stack was measured; `None` if it was not requested.
     fn measured(&self, slower_ns: Option<u64>) -> Option<Measured<'a>> {
         let detached = self.after.detached.iter();
+        let layers = self.run.layers.iter();
+        let refused = layers.filter_map(|info| Some((info.layer, info.refused.as_deref()?)));
         Some(Measured {
             slower_ns,
             detached: detached.map(|detached| (detached.layer, since(detached))).collect(),
             gone: Layer::ALL.into_iter().filter(|&layer| self.is_gone(layer)).collect(),
+            refused: refused.collect(),
             ..Measured::of(self.run.stack.as_ref()?)
         })
     }
@@ -139,6 +142,7 @@ impl<'a> Measured<'a> {
             slower_ns: None,
             detached: BTreeMap::new(),
             gone: BTreeSet::new(),
+            refused: BTreeMap::new(),
         }
     }
 }
@@ -146,7 +150,7 @@ impl<'a> Measured<'a> {
 /// When a layer was detached, and why.
 fn since(detached: &Detached) -> String {
     format!(
-        "detached {} after the start, to keep to --budget",
+        "detached {} after the start, to stay within --budget",
         number::length(detached.after)
     )
 }

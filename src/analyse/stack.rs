@@ -24,6 +24,8 @@ pub struct Measured<'a> {
     pub detached: BTreeMap<Layer, String>,
     /// Detached layers that have no numbers at all in the span.
     pub gone: BTreeSet<Layer>,
+    /// Layers of which nothing could be probed, with the reason.
+    pub refused: BTreeMap<Layer, &'a str>,
 }
 
 impl Measured<'_> {
@@ -116,14 +118,17 @@ fn not_measured(row: Row, measured: &Measured<'_>) -> Option<NotMeasured> {
     let is_of_requests = matches!(row, Row::Queue | Row::Device);
     let known = measured.has(row);
     let detached = row.layer().and_then(|layer| measured.detached.get(&layer));
+    // Functions of the journal, of locks and of overlayfs are probed like those of vfs.
+    let refused = measured.refused.get(&row.layer().unwrap_or(Layer::Vfs)).copied();
     let why = match detached {
         Some(since) => since,
         None if known => return None,
-        None if is_of_requests => "the block layer is not measured",
-        None => "no functions to hook here",
+        None if is_of_requests => refused.unwrap_or("the block layer is not measured"),
+        None => refused.unwrap_or("none of its functions could be probed"),
     };
     let instead = match row {
-        Row::Layer(_) => "what they do is in the layer above",
+        Row::Layer(_) if !measured.is_split() => "the time is in the row kernel (not split)",
+        Row::Layer(_) => "the time is in the row above",
         Row::Queue | Row::Device => "waits for requests are in the row of others' I/O",
         _ => "these waits are in other rows",
     };
@@ -223,10 +228,11 @@ mod tests {
             slower_ns: None,
             detached: BTreeMap::from([(Layer::Ext4, "detached 3.0 s after the start".to_owned())]),
             gone: BTreeSet::new(),
+            refused: BTreeMap::new(),
         };
         let reason = |row, measured: &Measured<'_>| not_measured(row, measured).map(|missing| missing.reason);
         let ext4 = Row::Layer(Layer::Ext4);
-        let reported = "detached 3.0 s after the start: what they do is in the layer above";
+        let reported = "detached 3.0 s after the start: the time is in the row above";
         assert_eq!(reason(ext4, &measured).as_deref(), Some(reported));
         assert!(measured.has(ext4));
         measured.gone.insert(Layer::Ext4);

@@ -39,7 +39,7 @@ impl Lines {
         let kind = file.metadata().map_err(failed)?.file_type();
         if !kind.is_file() && !kind.is_fifo() {
             let is = if kind.is_dir() { "a directory" } else { "a device" };
-            return Err(format!("{name} is {is}; compare takes two files of --json"));
+            return Err(format!("{name} is {is}; compare takes two files written by --json"));
         }
         // Reads from a pipe wait for its writer; without a writer they return end of file.
         fcntl(&file, FcntlArg::F_SETFL(OFlag::empty())).map_err(|error| failed(error.into()))?;
@@ -84,7 +84,7 @@ impl Lines {
     /// The error for a file without reports.
     pub fn nothing(&self) -> String {
         match self.number {
-            0 if self.is_pipe => format!("there is no report in {}: no process writes to it", self.name),
+            0 if self.is_pipe => format!("there is no report in {}: no process wrote to it", self.name),
             0 => format!("there is no report in {}: it is empty", self.name),
             _ => format!("there is no report in {}", self.name),
         }

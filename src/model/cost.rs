@@ -54,7 +54,7 @@ impl CpuShare {
             })
         } else {
             Err(format!(
-                "'{percent}' is not a number of percent of a CPU above 0, and up to {most} on this machine"
+                "not a percentage above 0 and up to {most} (100 for each CPU), without the sign %"
             ))
         }
     }

@@ -469,7 +469,7 @@ impl Row {
 }
 
 /// What the row `syscall` is where no layer below it is measured: all time in the kernel that was no wait.
-pub const NOT_SPLIT: &str = "in the kernel, not split";
+pub const NOT_SPLIT: &str = "kernel (not split)";
 
 impl Row {
     /// Its name for people. `is_split`: a layer below the system calls is measured.

@@ -225,7 +225,7 @@ impl<'a> Reader<'a> {
 
 fn take<E: Error>(room: &Cell<usize>, size: usize) -> Result<(), E> {
     let left = room.get().checked_sub(size);
-    room.set(left.ok_or_else(|| E::custom("it has more groups, rows or steps than a run can have"))?);
+    room.set(left.ok_or_else(|| E::custom("too many groups, rows or histogram steps"))?);
     Ok(())
 }
 

@@ -54,8 +54,8 @@ impl Verdict {
     fn describe(&self) -> String {
         match self {
             Self::Fires => "yes".to_owned(),
-            Self::NotHit => "no, never hit".to_owned(),
-            Self::Unknown => "attached, runs not counted".to_owned(),
+            Self::NotHit => "no".to_owned(),
+            Self::Unknown => "unknown: probe runs are not counted".to_owned(),
             Self::Absent => "not in this kernel".to_owned(),
             Self::Refused(error) => format!("refused: {error}"),
             Self::NotTried(why) => format!("not tried: {why}"),
@@ -72,7 +72,7 @@ impl CheckReport {
             let _ = writeln!(text, "{name:<12}{}", printable(value));
         }
         text.push('\n');
-        let heading = ["layer", "op", "function", "hook", "fires"].map(str::to_owned);
+        let heading = ["layer", "op", "function", "hook", "hit"].map(str::to_owned);
         let cells = self.rows.iter().map(|row| {
             let hook = row.hook.map_or("-", Hook::name);
             [row.layer.name(), row.op, &row.function, hook, &row.verdict.describe()].map(printable)
@@ -95,7 +95,10 @@ impl CheckReport {
             let (counted, all) = (layer.counted.len(), layer.counted.len() + layer.not_counted.len());
             let _ = write!(text, "{}: {counted} of {all} operations counted", layer.layer);
             if !layer.not_counted.is_empty() {
-                let _ = write!(text, "; not {}", joined(&layer.not_counted, Op::name));
+                let _ = write!(text, "; not counted: {}", joined(&layer.not_counted, Op::name));
+            }
+            if counted == 0 {
+                text.push_str("; it cannot be measured here");
             }
             text.push('\n');
         }
@@ -137,12 +140,12 @@ mod tests {
         let expected = "\
 kernel      6.1.0??
 
-layer  op     function  hook          fires
+layer  op     function  hook          hit
 vfs    read   vfs_read  fentry/fexit  yes
 vfs    read   io_read   fentry/fexit  not tried: EPERM?
 vfs    fsync  do_fsync  -             not in this kernel
 
-vfs: 1 of 3 operations counted; not fsync, open
+vfs: 1 of 3 operations counted; not counted: fsync, open
 ";
         assert_eq!(report.text(), expected);
     }

@@ -122,7 +122,7 @@ mod tests {
         };
         let mut text = Vec::new();
         print(&report, &mut text).unwrap();
-        let expected = "/a?b  c?;read;in the kernel, not split 3\nothers;open;in the kernel, not split 2\n";
+        let expected = "/a?b  c?;read;kernel (not split) 3\nothers;open;kernel (not split) 2\n";
         assert_eq!(String::from_utf8(text).unwrap(), expected);
     }
 

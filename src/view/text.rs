@@ -233,8 +233,10 @@ fn print_end(report: &Report, options: &TextOptions, page: &mut Page) {
 
 fn print_layer(layer: &LayerReport, options: &TextOptions, page: &mut Page) {
     let called: Vec<&OpReport> = layer.ops.iter().filter(|op| op.count() > 0).collect();
-    if called.is_empty() {
-        page.line(why_no_table(layer));
+    if called.is_empty()
+        && let Some(why) = why_no_table(layer)
+    {
+        page.line(why);
     }
     print_ops(&called, options, page);
     print_conditions(layer, options, page);
@@ -269,10 +271,10 @@ fn print_conditions(layer: &LayerReport, options: &TextOptions, page: &mut Page)
         return;
     }
     if !layer.hooks.is_empty() {
-        page.line(&format!("hook: {}", joined(&layer.hooks, Hook::name)));
+        page.line(&format!("hooks: {}", joined(&layer.hooks, Hook::name)));
     }
     block::print(layer, page);
-    print_trouble(layer, page);
+    print_trouble(layer, options, page);
     page.blank();
 }
 
@@ -289,16 +291,16 @@ fn exact(op: &OpReport) -> String {
     )
 }
 
-/// Why a layer has no table. A measured layer without calls differs from one that was not measured.
-fn why_no_table(layer: &LayerReport) -> &'static str {
+/// Why a measured layer has no table; `None` for one that is not measured, which a line below says.
+fn why_no_table(layer: &LayerReport) -> Option<&'static str> {
     let seen = layer.excluded.calls() > 0
         || layer.in_flight.is_some_and(|n| n > 0)
         || layer.losses.iter().any(|loss| loss.count > 0)
         || layer.ops.iter().any(|op| op.queued > 0 || op.requests_ended() > 0);
-    match (layer.ops.is_empty(), seen) {
-        (true, _) => "nothing could be measured",
-        (false, true) => "no calls timed",
-        (false, false) => "no calls",
+    match (layer.ops.is_empty(), layer.layer == Layer::Blk) {
+        (true, _) => None,
+        (false, true) => Some(if seen { "no requests timed" } else { "no requests" }),
+        (false, false) => Some(if seen { "no I/O calls timed" } else { "no I/O calls" }),
     }
 }
 
@@ -602,7 +604,7 @@ fn print_table<const N: usize>(rows: &[(String, [String; N])], widths: [usize; N
 }
 
 /// Prints everything that readers must know before they trust the table above.
-fn print_trouble(layer: &LayerReport, page: &mut Page) {
+fn print_trouble(layer: &LayerReport, options: &TextOptions, page: &mut Page) {
     let failed: Vec<String> = layer.ops.iter().filter_map(errors).collect();
     if !failed.is_empty() {
         page.line(&format!("errors: {}", failed.join("; ")));
@@ -621,12 +623,9 @@ fn print_trouble(layer: &LayerReport, page: &mut Page) {
     for NotMeasured { what, reason } in &layer.not_measured {
         page.line(&format!("not measured: {what} at {} ({reason})", layer.layer));
     }
-    if let Some(under_way) = layer.in_flight.filter(|n| *n > 0) {
-        let what = if layer.layer == Layer::Blk { "request" } else { "call" };
-        page.line(&format!(
-            "unfinished: {} under way at the end",
-            counted(under_way, what)
-        ));
+    // The last line has the sum over all layers.
+    if let Some(unfinished) = layer.in_flight.filter(|n| *n > 0 && options.verbose) {
+        page.line(&format!("unfinished: {}", counted(unfinished, layer.unit())));
     }
     print_warnings(&layer.warnings, page);
 }
@@ -688,23 +687,28 @@ fn errors(op: &OpReport) -> Option<String> {
     Some(format!("{} {} ({})", op.op, thousands(all), kinds.join(", ")))
 }
 
-/// `LOST 12 of 84,201 samples (0.01 %): 12 returns missed. Times do not include them.`
-/// `seen`: the number of counted samples, if known.
+/// `LOST 12 of 84,201 calls (0.01 %): 12 returns missed. Times do not include them.`
+/// `seen`: the number of counted calls or requests, if known.
 fn losses(layer: &LayerReport, seen: Option<u64>) -> Option<String> {
     let losses = || layer.losses.iter().filter(|loss| loss.count > 0);
     let lost = sum(losses().map(|loss| loss.count));
     if lost == 0 {
         return None;
     }
+    let bound = up_to(losses().any(|loss| loss.up_to));
     let of = seen.map(|seen| {
         let all = seen.saturating_add(lost);
-        format!(" of {} ({})", counted(all, "sample"), number::share(lost, all))
+        format!(
+            " of {} ({bound}{})",
+            counted(all, layer.unit()),
+            number::share(lost, all)
+        )
     });
     let reasons: Vec<String> = losses().map(loss_line).collect();
     Some(format!(
         "LOST {}{}: {}. Times do not include {}.",
-        up_to(losses().any(|loss| loss.up_to)),
-        of.map_or_else(|| counted(lost, "sample"), |of| format!("{}{of}", thousands(lost))),
+        bound,
+        of.map_or_else(|| counted(lost, layer.unit()), |of| format!("{}{of}", thousands(lost))),
         // A sentence contains commas of its own.
         reasons.join(if losses().any(|loss| loss.cause.is_some()) {
             "; "
@@ -737,9 +741,9 @@ fn loss_line(loss: &Loss) -> String {
     let requests = format!("{}{}", up_to(loss.up_to), counted(loss.count, "request"));
     let event = &cause.event;
     match (cause.kind, cause.is_tracepoint) {
-        (CauseKind::NotCalled, true) => {
-            format!("the kernel did not call {event} for {requests} (its tracepoints do not fire for some tasks)")
-        }
+        (CauseKind::NotCalled, true) => format!(
+            "the tracepoint {event} did not fire for {requests} (this kernel does not fire it while some tasks run)"
+        ),
         (CauseKind::NotCalled, false) => format!("the kernel did not call {programs} on {event} for {requests}"),
         (CauseKind::Skipped, _) => format!("the kernel skipped {all_programs} on {event} for {requests}"),
     }

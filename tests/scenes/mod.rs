@@ -234,7 +234,7 @@ fn several_layers() -> Report {
         layer(Layer::Ext4, vec![never(Op::Read), never(Op::Write)]),
     ]);
     report.warnings.push(String::from(
-        "3 children were not followed: the table of processes was full",
+        "3 child processes were not followed: the table of traced processes was full",
     ));
     report
 }
@@ -298,16 +298,16 @@ fn trouble() -> Report {
             reason("fsync", "vfs_fsync_range, do_fsync: refused by this kernel"),
             reason(
                 "direct reads",
-                "ext4_file_read_iter is not there, and generic_file_read_iter does not see them",
+                "ext4_file_read_iter: not in this kernel; they do not pass generic_file_read_iter",
             ),
         ],
         warnings: vec![String::from(
-            "asynchronous calls at vfs can be lost: their completions are seen by kprobes alone, which skip interrupts",
+            "asynchronous calls at vfs can be lost: completions are seen only by kprobes, which miss some in interrupts",
         )],
         ..layer(Layer::Vfs, vec![reads, writes])
     }]);
     report.warnings.push(String::from(
-        "3 children were not followed: the table of processes was full",
+        "3 child processes were not followed: the table of traced processes was full",
     ));
     report
 }
@@ -337,10 +337,7 @@ fn empty_layers() -> Report {
             ..layer(Layer::Vfs, vec![submitted])
         },
         LayerReport {
-            not_measured: vec![reason(
-                "everything",
-                "ext4 is not in this kernel, neither built in nor as a module",
-            )],
+            not_measured: vec![reason("everything", "none of its functions exist in this kernel")],
             ..layer(Layer::Ext4, vec![])
         },
     ])
@@ -467,7 +464,7 @@ fn requests_and_trouble() -> LayerReport {
             writes: 2,
             discards: 0,
             flushes: Some(0),
-            agreement: Agreement::Differs("reads 3, seen 2; writes 2, seen 13".into()),
+            agreement: Agreement::Differs("it counted 3 reads, this run 2; it counted 2 writes, this run 13".into()),
         }),
         losses: vec![loss(LossReason::ReturnMissed, 1, false)],
         ..layer(Layer::Blk, vec![untimed(Op::Read, 2, 0), untimed(Op::Write, 1, 12)])
@@ -751,7 +748,7 @@ fn verbose_uncounted() -> Report {
     report.cost = Cost {
         process: Duration::from_micros(6_204),
         has_runs: false,
-        no_runs: Some(String::from("Operation not permitted")),
+        no_runs: Some(String::from("needs CAP_SYS_ADMIN")),
         ..Cost::default()
     };
     report
@@ -772,10 +769,10 @@ fn detached() -> Report {
     };
     let why = |what: &str, when: &str| NotMeasured {
         what: what.into(),
-        reason: format!("detached {when} after the start, to keep to --budget"),
+        reason: format!("detached {when} after the start, to stay within --budget"),
     };
     let vfs = LayerReport {
-        not_measured: vec![why("everything since then", "12.0 s")],
+        not_measured: vec![why("later calls", "12.0 s")],
         ..layer(Layer::Vfs, vec![read(), write()])
     };
     let ext4 = LayerReport {

@@ -163,9 +163,9 @@ pub fn bare() -> StackReport {
     }
     stack.not_waited = None;
     let reason = |row| match row {
-        Row::Layer(_) => "no functions to hook here: what they do is in the layer above",
+        Row::Layer(_) => "none of its functions could be probed: the time is in the row kernel (not split)",
         Row::Queue | Row::Device => "the block layer is not measured: waits for requests are in the row of others' I/O",
-        _ => "no functions to hook here: these waits are in other rows",
+        _ => "none of its functions could be probed: these waits are in other rows",
     };
     let missing = |row: Row| NotMeasured {
         what: row.to_string(),

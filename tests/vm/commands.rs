@@ -103,16 +103,18 @@ pub fn needs_tracepoints_only(command: &str) -> bool {
 /// directory must contain a report for people, for programs or for flame graphs, a comparison, a table of probes, or
 /// help.
 pub fn verdict(command: &str, status: ExitStatus, said: &str, folder: &Path) -> Result<(), String> {
-    const ENDS: [&str; 11] = [
+    const ENDS: [&str; 13] = [
         "\nlost ",
         // Intervals end with their last row, or with its legend.
-        "no calls\n",
-        "no calls timed\n",
+        "no I/O calls\n",
+        "no requests\n",
+        "no I/O calls timed\n",
+        "no requests timed\n",
         "\noperation  ",
-        "(ms/s: 1,000 is ",
+        "(ms/s: time inside ",
         "{\"schema_version\":",
         ";syscall ",
-        ";in the kernel, not split ",
+        ";kernel (not split) ",
         " operations counted",
         "before  ",
         "Usage:",

@@ -275,7 +275,7 @@ pub struct Diskstats {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Agreement {
     Agrees,
-    /// What differs, for example `reads 3,861, seen 3,860`.
+    /// What differs, for example `it counted 3,861 reads, this run 3,860`.
     Differs(String),
     /// Why they cannot be compared, for example `queue/iostats is 0`.
     NotComparable(String),
@@ -315,7 +315,7 @@ pub struct Cause {
 }
 
 impl LossReason {
-    /// As in `LOST 12 of 84,201 samples (0.01 %): 12 returns missed.`
+    /// As in `LOST 12 of 84,201 calls (0.01 %): 12 returns missed.`
     #[must_use]
     pub fn describe(self, count: u64) -> &'static str {
         let (one, many) = match self {
@@ -323,11 +323,17 @@ impl LossReason {
             Self::IssueMissed => ("issue missed", "issues missed"),
             Self::EntryMissed => ("entry skipped by the kernel", "entries skipped by the kernel"),
             Self::NoStorage => (
-                "start refused storage by the kernel",
-                "starts refused storage by the kernel",
+                "entry for which the kernel had no storage",
+                "entries for which the kernel had no storage",
             ),
-            Self::TableFull => ("start found its table full", "starts found their table full"),
-            Self::ClockBackwards => ("return earlier than its entry", "returns earlier than their entries"),
+            Self::TableFull => (
+                "entry without a slot (table full)",
+                "entries without a slot (table full)",
+            ),
+            Self::ClockBackwards => (
+                "return before its entry (clock)",
+                "returns before their entries (clock)",
+            ),
         };
         if count == 1 { one } else { many }
     }
@@ -465,6 +471,12 @@ impl LayerReport {
     pub fn under_way_at_start(&self) -> Option<u64> {
         let requests = self.ops.iter().map(|op| op.apart.at_start);
         (self.layer == Layer::Blk).then(|| requests.fold(0, u64::saturating_add))
+    }
+
+    /// What is counted: `call`, or `request` at the block layer.
+    #[must_use]
+    pub fn unit(&self) -> &'static str {
+        if self.layer == Layer::Blk { "request" } else { "call" }
     }
 
     /// The number of lost samples, for all reasons.

@@ -8,12 +8,12 @@ use crate::model::report::{Agreement, Apart, Diskstats, LayerReport, OpReport};
 
 pub fn print(layer: &LayerReport, page: &mut Page) {
     if let Some(from) = &layer.queue_from {
-        page.line(&format!("queue time from: {from}"));
+        page.line(&format!("queue time begins at: {from}"));
     }
     let at_start = sum(layer.ops.iter().map(|op| op.apart.at_start));
     let in_flight = match at_start {
         0 => String::new(),
-        n => format!("; {} in flight at start", thousands(n)),
+        n => format!(" ({} unfinished at start)", thousands(n)),
     };
     let is_write = |op: &OpReport| op.op == Op::Write;
     let writes = layer.ops.iter().filter(|op| is_write(op));
@@ -22,12 +22,12 @@ pub fn print(layer: &LayerReport, page: &mut Page) {
         Some(diskstats) => page.line(&format!("{}{in_flight}", compared(diskstats, never_issued))),
         None => {
             if at_start > 0 {
-                page.line(&format!("in flight at start: {}", counted(at_start, "request")));
+                page.line(&format!("unfinished at start: {}", counted(at_start, "request")));
             }
             if never_issued > 0 {
                 page.line(&format!(
-                    "never issued: {}, which only requested a flush, without data",
-                    counted(never_issued, "request")
+                    "never issued: {} without data, which only request a flush",
+                    counted(never_issued, "write")
                 ));
             }
         }
@@ -39,15 +39,15 @@ pub fn print(layer: &LayerReport, page: &mut Page) {
     let by_kernel = sum(layer.ops.iter().map(|op| op.apart.by_kernel));
     if by_kernel > 0 {
         page.line(&format!(
-            "kernel threads: {} on the disk, not counted here",
-            counted(by_kernel, "request")
+            "kernel threads: {}, not counted here",
+            counted(by_kernel, "further request")
         ));
     }
     each(
         layer.ops.iter(),
         page,
         "not attributed",
-        "the kernel sends one for several processes",
+        "one serves several processes",
         |counts| counts.unowned,
     );
     each(
@@ -106,6 +106,6 @@ fn compared(diskstats: &Diskstats, never_issued: u64) -> String {
     match &diskstats.agreement {
         Agreement::Agrees => format!("diskstats agrees: {counts}"),
         Agreement::Differs(how) => format!("diskstats differs: {how}{note}"),
-        Agreement::NotComparable(why) => format!("diskstats cannot tell: {why}{note}"),
+        Agreement::NotComparable(why) => format!("diskstats not compared: {why}{note}"),
     }
 }

@@ -70,7 +70,9 @@ pub fn print_families(
         for (_, family) in &small {
             print_heading(family, unit, page);
         }
-        page.line(&format!("(rows of families below {SMALL} % of the time: --verbose)"));
+        page.line(&format!(
+            "(families with less than {SMALL} % of the time: --verbose shows their rows)"
+        ));
     }
     page.blank();
     if let Some(origins) = not_waited_for.filter(|origins| !origins.is_empty()) {
@@ -98,12 +100,16 @@ pub(super) fn verdict(family: &FamilyReport, room: usize) -> String {
     // Of direct reads it is not known which of them slept.
     let waited = of(ReadClass::WaitedForOwn).filter(|_| of(ReadClass::Direct).is_none());
     let meaning = match (row.row, waited) {
-        (Row::Device, Some(class)) => format!(", in {} of {}", thousands(class.calls), counted(family.count(), "call")),
-        (Row::Queue, _) => ", waiting to be issued".to_owned(),
-        (Row::Others, _) => ", waiting for it".to_owned(),
+        (Row::Device, Some(class)) => {
+            let calls = counted(family.count(), "call");
+            format!(", waiting in {} of {calls}", thousands(class.calls))
+        }
+        (Row::Device, None) => ", waiting for the device".to_owned(),
+        (Row::Queue, _) => ", waiting for a request to be issued".to_owned(),
+        (Row::Others, _) => ", waiting for I/O of other threads".to_owned(),
         (Row::Journal, _) => ", waiting for a commit".to_owned(),
-        (Row::Lock, _) => ", waiting for it".to_owned(),
-        (Row::Other, _) => ", asleep for an unknown reason".to_owned(),
+        (Row::Lock, _) => ", waiting for a lock".to_owned(),
+        (Row::Other, _) => ", asleep for another reason".to_owned(),
         (Row::RunQueue, _) => ", waiting for a CPU".to_owned(),
         _ if row.is_layer() => ", running".to_owned(),
         _ => String::new(),
@@ -247,24 +253,28 @@ pub(super) fn rows(family: &FamilyReport, unit: ColumnUnit, width: usize) -> Vec
     shown.map(line).collect()
 }
 
-/// Layers that some of the calls did not reach: `  reached: vfs by 403, ext4 by 1,228 of 2,058 calls`.
+/// Layers that some of the calls did not reach: `  calls that reached vfs: 403 of 2,058; ext4: 1,228`.
 fn reached(family: &FamilyReport) -> Option<String> {
     let count = family.count();
     let parts = family.rows.iter().filter_map(|row| {
         let calls = row.calls.filter(|calls| (1..count).contains(calls))?;
-        Some(format!("{} by {}", row.row, thousands(calls)))
+        Some((row.row, calls))
+    });
+    let parts = parts.enumerate().map(|(index, (row, calls))| match index {
+        0 => format!("{row}: {} of {}", thousands(calls), thousands(count)),
+        _ => format!("{row}: {}", thousands(calls)),
     });
     let parts: Vec<String> = parts.collect();
-    (!parts.is_empty()).then(|| format!("  reached: {} of {}", parts.join(", "), counted(count, "call")))
+    (!parts.is_empty()).then(|| format!("  calls that reached {}", parts.join("; ")))
 }
 
-/// `  from cache 11,840 (95.6 %), waited for own I/O 483, for others' 61`
+/// `  from cache 11,840 (95.6 %), own I/O 483, others' I/O 61`
 fn classes(family: &FamilyReport) -> Option<String> {
     let names = [
         (ReadClass::FromCache, "from cache"),
-        (ReadClass::WaitedForOwn, "waited for own I/O"),
-        (ReadClass::WaitedForOthers, "for others'"),
-        (ReadClass::ReadAheadOnly, "read ahead only"),
+        (ReadClass::WaitedForOwn, "own I/O"),
+        (ReadClass::WaitedForOthers, "others' I/O"),
+        (ReadClass::ReadAheadOnly, "readahead only"),
         (ReadClass::Direct, "direct"),
     ];
     let parts = family.classes.iter().filter(|class| class.calls > 0).map(|class| {
@@ -302,11 +312,12 @@ fn print_not_waited(origins: &[OriginReport], is_by_process: bool, page: &mut Pa
         .flat_map(|origin| [origin.queue_ns, origin.device_ns].map(|ns| average(ns, origin)));
     let time = column_units(TIME_COLUMNS, averages.flatten())[0];
     let bytes = column_units(BYTE_COLUMNS, origins.iter().map(|origin| origin.bytes))[0];
+    let average_of = if is_narrow { "" } else { "avg " };
     let heading = [
         "requests".to_owned(),
         bytes.name.to_owned(),
-        format!("queue {}", time.name),
-        format!("device {}", time.name),
+        format!("{average_of}queue {}", time.name),
+        format!("{average_of}device {}", time.name),
     ];
     let row = |origin: &OriginReport| {
         let average = |ns| average(ns, origin).map_or_else(|| "-".to_owned(), |ns| time.number(ns));
@@ -323,34 +334,34 @@ fn print_not_waited(origins: &[OriginReport], is_by_process: bool, page: &mut Pa
     let title = if is_narrow {
         "Not waited for; avg"
     } else {
-        "Not waited for here; averages"
+        "Not waited for by any call"
     };
     let mut rows = vec![(title.to_owned(), heading)];
     rows.extend(theirs.into_iter().map(row));
     if !others.is_empty() {
-        let of_whom = "  of the whole machine, traced or not:";
+        let of_whom = "  of all processes:";
         rows.push((of_whom.to_owned(), Default::default()));
     }
     rows.extend(others.into_iter().map(row));
-    print_table(&rows, [9, 9, 10, 11], super::NAMES, page);
+    print_table(&rows, [8, 8, 12, 13], super::NAMES, page);
 }
 
 fn origin_name(origin: &OriginReport, is_narrow: bool) -> &'static str {
     let (name, short) = match (origin.origin, origin.is_write) {
-        (Origin::Readahead, _) => ("readahead by traced tasks", "readahead"),
-        (Origin::Own, false) => ("reads by traced tasks", "reads"),
-        (Origin::Own, true) => ("writes by traced tasks", "writes"),
+        (Origin::Readahead, _) => ("readahead by traced threads", "readahead"),
+        (Origin::Own, false) => ("reads by traced threads", "reads"),
+        (Origin::Own, true) => ("writes by traced threads", "writes"),
         (Origin::Asynchronous, false) => ("asynchronous reads", "async reads"),
         (Origin::Asynchronous, true) => ("asynchronous writes", "async writes"),
-        (Origin::Writeback, _) => ("writeback of their writes", "writeback"),
-        (Origin::Kworker, false) => ("reads, other kworkers", "kworker reads"),
-        (Origin::Kworker, true) => ("writes, other kworkers", "kworker writes"),
-        (Origin::Journal, false) => ("journal reads, jbd2", "jbd2 reads"),
-        (Origin::Journal, true) => ("journal writes, jbd2", "jbd2 writes"),
-        (Origin::Kernel, false) => ("reads, other kernel threads", "kernel reads"),
-        (Origin::Kernel, true) => ("writes, other kernel threads", "kernel writes"),
-        (_, false) => ("reads, owner unknown", "unowned reads"),
-        (_, true) => ("flushes, for several owners", "unowned flushes"),
+        (Origin::Writeback, _) => ("writeback for traced threads", "writeback"),
+        (Origin::Kworker, false) => ("reads by other kworkers", "kworker reads"),
+        (Origin::Kworker, true) => ("writes by other kworkers", "kworker writes"),
+        (Origin::Journal, false) => ("journal reads by jbd2", "jbd2 reads"),
+        (Origin::Journal, true) => ("journal writes by jbd2", "jbd2 writes"),
+        (Origin::Kernel, false) => ("reads by other kernel threads", "kernel reads"),
+        (Origin::Kernel, true) => ("writes by other kernel threads", "kernel writes"),
+        (_, false) => ("reads by an unknown process", "unowned reads"),
+        (_, true) => ("flushes for several processes", "unowned flushes"),
     };
     if is_narrow { short } else { name }
 }

@@ -36,7 +36,7 @@ pub fn print(report: &Report, groups: &GroupsReport, options: &TextOptions, page
         groups,
     };
     let named = groups.groups.iter().map(|group| {
-        let name = format!("{} = {}", groups.by.name(), group.who.name());
+        let name = format!("{} = {}", groups.by.name(), name_of(&group.who));
         (name, &group.numbers)
     });
     let others = groups.others.iter();
@@ -52,12 +52,20 @@ pub fn print(report: &Report, groups: &GroupsReport, options: &TextOptions, page
     }
 }
 
+/// As in the other tables that name processes: `dd (PID 339)`.
+fn name_of(who: &Who) -> String {
+    match who {
+        Who::Process { pid, comm } => format!("{comm} (PID {pid})"),
+        other => other.name(),
+    }
+}
+
 /// `others (57 files)`
 fn others_name(by: By, others: &OthersReport) -> String {
     match (others.groups, others.no_room) {
         (0, _) => "others".to_owned(),
         (n, 0) => format!("others ({})", many(n, by)),
-        (n, _) => format!("others ({} and more)", many(n, by)),
+        (n, _) => format!("others (over {})", many(n, by)),
     }
 }
 
@@ -68,7 +76,7 @@ fn many(n: u64, by: By) -> String {
 
 /// A line for each group with calls, one for the others, and their sum.
 fn ranking(groups: &GroupsReport, layer: Option<Layer>, page: &mut Page) {
-    let named = groups.groups.iter().map(|group| (group.who.name(), &group.numbers));
+    let named = groups.groups.iter().map(|group| (name_of(&group.who), &group.numbers));
     let others = groups.others.as_ref();
     let others = others.map(|others| (others_name(groups.by, others), &others.numbers));
     let total = groups.total.sums(layer);
@@ -110,10 +118,10 @@ fn remarks(report: &Report, groups: &GroupsReport, page: &mut Page) {
         let has_calls = unowned.numbers.layers.iter().any(|(layer, _)| *layer != Layer::Blk);
         let has_calls = has_calls || !unowned.numbers.families.is_empty();
         let has_requests = !unowned.numbers.ops(Layer::Blk).is_empty() || !unowned.numbers.not_waited.is_empty();
-        let calls = "calls that take a path, and opens that failed";
+        let calls = "calls that take a path, failed opens";
         let requests = match groups.by {
-            By::File => "requests of direct I/O, of what file systems write about files, and flushes",
-            _ => "flushes, which the kernel sends for several processes at once",
+            By::File => "direct I/O, metadata of file systems, flushes",
+            _ => "flushes, each of which serves several processes",
         };
         let what: Vec<&str> = [(has_calls, calls), (has_requests, requests)]
             .into_iter()
@@ -123,7 +131,7 @@ fn remarks(report: &Report, groups: &GroupsReport, page: &mut Page) {
     }
     if let Some(others) = groups.others.as_ref().filter(|others| others.no_room > 0) {
         page.line(&format!(
-            "NO ROOM: {} in others without a name: more {} than there is room for",
+            "NO ROOM: {} in others without a name: more {} than can be distinguished; select fewer (-p, -d, --cgroup)",
             if report.stack.is_none() && report.layers.iter().all(|layer| layer.layer == Layer::Blk) {
                 format!("{} are", counted(others.no_room, "request"))
             } else if others.no_room == 1 {
@@ -191,7 +199,14 @@ impl Details<'_> {
         };
         let (sums, total) = (numbers.sums(layer), self.groups.total.sums(layer));
         if sums.count == 0 {
-            return Some("no calls".to_owned());
+            return Some(format!(
+                "no {}s",
+                if layer == Some(Layer::Blk) {
+                    "request"
+                } else {
+                    "I/O call"
+                }
+            ));
         }
         let what = if layer == Some(Layer::Blk) { "request" } else { "call" };
         Some(format!(

@@ -8,13 +8,13 @@ use crate::model::report::Report;
 use crate::model::report::stack::{FamilyReport, RowReport};
 
 /// The heading of the rows if they have no columns of their own.
-const LIST: &str = "time spent in, %";
+const LIST: &str = "spent in (%)";
 
 /// Prints the lines of `families`, with the columns of `all`. Returns the columns' legend.
 pub fn print_lines(report: &Report, all: &[FamilyReport], families: &[FamilyReport], page: &mut Page) -> String {
     let called: Vec<&FamilyReport> = families.iter().filter(|family| family.count() > 0).collect();
     if called.is_empty() {
-        page.line(&format!("{:<8}  no calls", report.time_of_day));
+        page.line(&format!("{:<8}  no I/O calls", report.time_of_day));
         return String::new();
     }
     let table = Table::fitting(report, &called, columns(all), page.width);
@@ -22,7 +22,7 @@ pub fn print_lines(report: &Report, all: &[FamilyReport], families: &[FamilyRepo
         page.line(&line);
     }
     format!(
-        "(ms/s: 1,000 is one thread always inside a call; after p99: % of that time{}{})",
+        "(ms/s: time inside calls per second, 1,000 is one thread all the time; after p99: % of that time{}{})",
         if table.form == Form::List { ", + the rest" } else { "" },
         table.explained().map_or_else(String::new, |words| format!("; {words}"))
     )
@@ -145,7 +145,7 @@ impl<'a> Table<'a> {
         let head = format!(
             "{:<8} {:>7} {:>6} {:>7} {:>7}",
             self.report.time_of_day,
-            "call/s",
+            "calls/s",
             "ms/s",
             each("avg"),
             each("p99")
@@ -223,7 +223,7 @@ impl<'a> Table<'a> {
         forms.find(fits).unwrap_or_default()
     }
 
-    /// `dev: device, run: run queue`
+    /// `dev: device; run: run queue`
     fn explained(&self) -> Option<String> {
         if self.form == Form::Whole {
             return None;
@@ -304,7 +304,7 @@ mod tests {
         );
         assert_eq!(
             rows(58),
-            ["  time spent in, %", "  dev 72, que 24 +4", "  sys 90, ext4 10", ""].map(str::to_owned)
+            ["  spent in (%)", "  dev 72, que 24 +4", "  sys 90, ext4 10", ""].map(str::to_owned)
         );
         // No row is left out to make room for the sum of the others.
         assert_eq!(rows(57)[1], "  dev 72, que 24");

@@ -23,7 +23,7 @@ pub fn short(label: &'static str) -> &'static str {
     }
 }
 
-/// `dev: device, run: run queue`: the legend of abbreviated names. `None`: no name is abbreviated.
+/// `dev: device; run: run queue`: the legend of abbreviated names. `None`: no name is abbreviated.
 pub fn explained(labels: impl Iterator<Item = &'static str>) -> Option<String> {
     let words = labels.filter_map(|label| match label {
         FILE_SYSTEMS => Some("fs: file systems".to_owned()),
@@ -31,7 +31,7 @@ pub fn explained(labels: impl Iterator<Item = &'static str>) -> Option<String> {
         label => Some(format!("{}: {label}", short(label))),
     });
     let words: Vec<String> = words.collect();
-    (!words.is_empty()).then(|| words.join(", "))
+    (!words.is_empty()).then(|| words.join("; "))
 }
 
 #[cfg(test)]
@@ -57,7 +57,7 @@ mod tests {
     fn only_what_is_shortened_is_explained() {
         assert_eq!(
             explained(["vfs", "fs", "device", "run queue"].into_iter()).as_deref(),
-            Some("fs: file systems, dev: device, run: run queue")
+            Some("fs: file systems; dev: device; run: run queue")
         );
         assert_eq!(explained(["vfs", "ext4"].into_iter()), None);
     }

@@ -86,7 +86,7 @@ mod tests {
             shortened("kworker/u8:4-events_unbound 30005", 20),
             "kworker/…bound 30005"
         );
-        assert_eq!(shortened("others (57 files and more)", 15), "others …d more)");
+        assert_eq!(shortened("others (over 57 files)", 15), "others … files)");
         assert_eq!(shortened("abc", 1), "…");
     }
 

@@ -1,7 +1,7 @@
 //! What the disks served while the requests waited, with a line for each process.
 
 use super::number::{BYTE_COLUMNS, TIME_COLUMNS, column_units, percent, thousands};
-use super::{NAMES, Page, counted, print_table};
+use super::{NAMES, Page, WIDTH, counted, print_table};
 use crate::model::report::neighbour::{Neighbour, Neighbours};
 
 /// Other processes that have a line of their own.
@@ -10,7 +10,7 @@ const SHOWN: usize = 5;
 pub fn print(neighbours: &Neighbours, page: &mut Page) {
     if neighbours.unseen > 0 {
         page.line(&format!(
-            "not known whose requests were served: {} on more disks than there is room for",
+            "unknown whose requests were served: {} on more disks than can be observed; select one with -d",
             counted(neighbours.unseen, "request")
         ));
     }
@@ -20,7 +20,7 @@ pub fn print(neighbours: &Neighbours, page: &mut Page) {
     let whole = neighbours.waited_ns;
     let (shown, rest) = neighbours.others.split_at(neighbours.others.len().min(SHOWN));
     let mut parts = vec![Part {
-        name: "these requests".to_owned(),
+        name: "the reported requests".to_owned(),
         ns: neighbours.own_ns,
         requests: Some(neighbours.own_requests),
         bytes: None,
@@ -34,7 +34,10 @@ pub fn print(neighbours: &Neighbours, page: &mut Page) {
     if !rest.is_empty() {
         let sum = |of: fn(&Neighbour) -> u64| rest.iter().map(of).fold(0, u64::saturating_add);
         parts.push(Part {
-            name: counted(rest.len() as u64, "other"),
+            name: match rest.len() {
+                1 => "1 other process".to_owned(),
+                n => format!("{} other processes", thousands(n as u64)),
+            },
             ns: sum(|other| other.ns),
             requests: Some(sum(|other| other.requests)),
             bytes: Some(sum(|other| other.bytes)),
@@ -47,10 +50,10 @@ pub fn print(neighbours: &Neighbours, page: &mut Page) {
         bytes: None,
     };
     if neighbours.untold_ns > 0 {
-        parts.push(without_requests("not known: too many ended", neighbours.untold_ns));
+        parts.push(without_requests("unknown: too many ended", neighbours.untold_ns));
     }
     if neighbours.idle_ns > 0 {
-        parts.push(without_requests("none: nothing was issued", neighbours.idle_ns));
+        parts.push(without_requests("idle: nothing issued", neighbours.idle_ns));
     }
     print_parts(whole, &parts, page);
 }
@@ -68,7 +71,7 @@ fn print_parts(whole: u64, parts: &[Part], page: &mut Page) {
     let bytes = column_units(BYTE_COLUMNS, parts.iter().filter_map(|part| part.bytes))[0];
     let has_bytes = parts.iter().any(|part| part.bytes.is_some());
     let bytes_name = if has_bytes { bytes.name } else { "" };
-    let heading = [time.name, "share", "requests", bytes_name].map(str::to_owned);
+    let heading = [&format!("time {}", time.name), "share", "requests", bytes_name].map(str::to_owned);
     let rows = parts.iter().map(|part| {
         let cells = [
             time.number(part.ns),
@@ -78,8 +81,13 @@ fn print_parts(whole: u64, parts: &[Part], page: &mut Page) {
         ];
         (format!("  {}", part.name), cells)
     });
+    let title = if page.width < WIDTH {
+        "Disks served meanwhile"
+    } else {
+        "Disks served while these waited"
+    };
     let all = [time.number(whole), percent(whole, whole), String::new(), String::new()];
-    let rows = std::iter::once(("Meanwhile, disks served".to_owned(), heading)).chain(rows);
+    let rows = std::iter::once((title.to_owned(), heading)).chain(rows);
     let rows: Vec<_> = rows.chain([("  all".to_owned(), all)]).collect();
     print_table(&rows, [9, 8, 8, 7], NAMES, page);
 }

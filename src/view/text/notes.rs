@@ -92,10 +92,10 @@ pub fn notes(report: &Report, width: Option<usize>) -> String {
         page.line(&hooks);
     }
     for from in report.layers.iter().filter_map(|layer| layer.queue_from.as_ref()) {
-        page.line(&format!("queue time from: {from}"));
+        page.line(&format!("queue time begins at: {from}"));
     }
     if !report.filter.all_files && measured().any(|layer| layer.layer != Layer::Blk) {
-        page.line("excluded: calls on sockets, pipes, character devices and the like (--all-files)");
+        page.line("excluded: calls on sockets, pipes, character devices, eventfds (see --all-files)");
     }
     if let Some(stack) = &report.stack {
         rows_not_measured(stack).iter().for_each(|line| page.line(line));
@@ -181,7 +181,10 @@ pub fn changes(report: &Report, errors: bool) -> Option<String> {
         }
         let queued = sum(layer.ops.iter().map(|op| op.queued));
         if queued > 0 && !is_stack {
-            parts.push(of(format!("asynchronous: {}, not timed", counted(queued, "call"))));
+            parts.push(of(format!(
+                "asynchronous: {} submitted, not timed",
+                counted(queued, "call")
+            )));
         }
         let untimed = sum(layer.ops.iter().map(|op| op.apart.untimed));
         if untimed > 0 {
@@ -201,7 +204,9 @@ pub fn changes(report: &Report, errors: bool) -> Option<String> {
     if let [_, Some(under_way)] = report.under_way()
         && under_way > 0
     {
-        parts.push(format!("unfinished: {}", thousands(under_way)));
+        let is_blk = report.layers.iter().all(|layer| layer.layer == Layer::Blk);
+        let what = if is_blk { "request" } else { "call" };
+        parts.push(format!("unfinished: {}", counted(under_way, what)));
     }
     (!parts.is_empty()).then(|| parts.join("; "))
 }
@@ -250,7 +255,7 @@ mod tests {
         assert_eq!(
             notes(&report(), None),
             "hooks: kprobe/kretprobe at syscall, vfs; tp_btf at blk\n\
-             excluded: calls on sockets, pipes, character devices and the like (--all-files)\n\
+             excluded: calls on sockets, pipes, character devices, eventfds (see --all-files)\n\
              not measured: fsync at vfs (refused)\n\
              warning: kprobe at vfs can lose calls\n\
              note: tracefs is not mounted\n"
@@ -330,7 +335,7 @@ mod tests {
         }];
         let line = changes(&report, true).unwrap();
         assert!(
-            line.starts_with("syscall: errors: read 3; vfs: errors: read 2; blk: LOST 3 of 3 samples (100.00 %)"),
+            line.starts_with("syscall: errors: read 3; vfs: errors: read 2; blk: LOST 3 of 3 requests (100.00 %)"),
             "{line}"
         );
         assert!(line.contains("table full") && !line.ends_with('.'), "{line}");

@@ -137,7 +137,7 @@ fn columns(stack: &StackReport) -> Vec<(&'static str, Column)> {
 pub fn explained(stack: &StackReport) -> String {
     let words = label::explained(columns(stack).iter().map(|(name, _)| *name));
     let words = words.map_or_else(String::new, |words| format!("; {words}"));
-    format!("ms/s: 1,000 is one thread always inside a call; then come % of that time{words}")
+    format!("ms/s: time inside calls per second, 1,000 is one thread all the time; after p99: % of that time{words}")
 }
 
 /// The numbers of all calls together, and the share of time in each row; on a narrow terminal with fewer of the former.
@@ -149,7 +149,7 @@ fn stack_line(report: &Report, stack: &StackReport, width: usize) -> (String, St
     called.iter().for_each(|family| histogram.add(&family.histogram));
     let extremes = called.iter().filter_map(|family| family.extremes).reduce(widest);
     let numbers = [
-        ("call/s", 8, count(per_second(calls, report))),
+        ("calls/s", 8, count(per_second(calls, report))),
         (
             "ms/s",
             7,
@@ -190,9 +190,9 @@ fn stack_line(report: &Report, stack: &StackReport, width: usize) -> (String, St
         (head, line)
     };
     let forms: [Form; 4] = [
-        (&["call/s", "ms/s", AVERAGE, P99], |name| name),
-        (&["call/s", "ms/s", AVERAGE, P99], short_label),
-        (&["call/s", "ms/s"], short_label),
+        (&["calls/s", "ms/s", AVERAGE, P99], |name| name),
+        (&["calls/s", "ms/s", AVERAGE, P99], short_label),
+        (&["calls/s", "ms/s"], short_label),
         (&["ms/s"], short_label),
     ];
     let fits = |candidate: &&Form| form(candidate).0.chars().count() <= width;
@@ -203,7 +203,7 @@ fn stack_line(report: &Report, stack: &StackReport, width: usize) -> (String, St
 type Form = (&'static [&'static str], fn(&'static str) -> &'static str);
 
 /// The columns of each layer; the first set that fits is used.
-const FORMS: [&[&str]; 3] = [&["call/s", AVERAGE, P99], &["call/s", AVERAGE], &[AVERAGE]];
+const FORMS: [&[&str]; 3] = [&["calls/s", AVERAGE, P99], &["calls/s", AVERAGE], &[AVERAGE]];
 /// Width of a layer's number, with a blank before it.
 const CELL: usize = 8;
 const TIME: usize = 8;
@@ -247,7 +247,7 @@ fn rule(name: &str, width: usize) -> String {
 fn cells(layer: &LayerReport, report: &Report) -> [(&'static str, String); 3] {
     let none = || "-".to_owned();
     if layer.ops.is_empty() {
-        return [("call/s", none()), (AVERAGE, none()), (P99, none())];
+        return [("calls/s", none()), (AVERAGE, none()), (P99, none())];
     }
     let sum = |of: fn(&OpReport) -> u64| layer.ops.iter().map(of).fold(0, u64::saturating_add);
     let (calls, total) = (sum(OpReport::count), sum(|op| op.total_ns));
@@ -256,7 +256,7 @@ fn cells(layer: &LayerReport, report: &Report) -> [(&'static str, String); 3] {
     let called = layer.ops.iter().filter(|op| op.count() > 0);
     let extremes = called.filter_map(|op| op.extremes).reduce(widest);
     [
-        ("call/s", count(per_second(calls, report))),
+        ("calls/s", count(per_second(calls, report))),
         (AVERAGE, average(total, calls)),
         (P99, quantile(&histogram, extremes)),
     ]
@@ -339,7 +339,7 @@ mod tests {
         let idle = family(Family::Write, 0, &[(Row::Layer(Layer::Syscall), Some(0))]);
         assert_eq!(
             OneLine::default().next(&of_stack(vec![read, idle]), SCREEN),
-            "time      call/s   ms/s  avg us  p99 us  syscall  fs device lock run queue\n\
+            "time     calls/s   ms/s  avg us  p99 us  syscall  fs device lock run queue\n\
              11:05:10     150    500 3,333.3 1,000.0        3  17     78    .         2\n"
         );
         let idle = family(Family::Write, 0, &[(Row::Layer(Layer::Syscall), Some(0))]);
@@ -372,15 +372,15 @@ mod tests {
             let (kernel, sys) = match width {
                 50 => (" kernel lck", " sys vfs lck\n"),
                 60 => (" kernel lck", " syscall vfs lock\n"),
-                _ => (" in the kernel, not split lock", " syscall vfs lock\n"),
+                _ => (" kernel (not split) lock", " syscall vfs lock\n"),
             };
             assert!(lines[0].ends_with(kernel), "{text}");
             assert_eq!(lines[0].len(), lines[1].len(), "{text}");
             let text = OneLine::default().next(&split, screen);
             assert!(text.contains(sys), "{text}");
         }
-        assert!(explained(&whole).ends_with("% of that time; kernel: in the kernel, not split, lck: lock"));
-        assert!(explained(&split).ends_with("% of that time; sys: syscall, lck: lock"));
+        assert!(explained(&whole).ends_with("% of that time; kernel: kernel (not split); lck: lock"));
+        assert!(explained(&split).ends_with("% of that time; sys: syscall; lck: lock"));
     }
 
     #[test]
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(
             OneLine::default().next(&of_layers(&[Layer::Vfs, Layer::Blk], 200), SCREEN),
             "          --------- vfs ---------  --------- blk ---------\n\
-             time       call/s  avg us  p99 us   call/s  avg us  p99 us\n\
+             time      calls/s  avg us  p99 us  calls/s  avg us  p99 us\n\
              11:05:10      200 1,000.0 1,000.0      200 1,000.0 1,000.0\n"
         );
     }

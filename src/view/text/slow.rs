@@ -67,23 +67,23 @@ pub fn print_left_out(left_out: LeftOut, width: Option<usize>, out: &mut impl io
     let more = if calls == 1 { "call" } else { "calls" };
     let mut page = Page::new(width);
     page.line(&format!(
-        "... {} more slow {more} not shown: {}",
+        "... {} more slow {more} not shown ({})",
         thousands(calls),
         why(left_out)
     ));
     out.write_all(page.text.as_bytes())
 }
 
-/// `2 beyond 1,000 in a second, 1 for lack of room`
+/// `2 over the limit of 1,000 per second, 1 because the buffer was full; raise --slower`
 pub fn why(left_out: LeftOut) -> String {
     let most = thousands(crate::model::abi::SLOW_PER_SECOND.into());
     let reasons = [
-        (left_out.limited, format!("beyond {most} in a second")),
-        (left_out.no_room, "for lack of room".to_owned()),
+        (left_out.limited, format!("over the limit of {most} per second")),
+        (left_out.no_room, "because the buffer was full".to_owned()),
     ];
     let reasons = reasons.iter().filter(|(n, _)| *n > 0);
     let reasons: Vec<String> = reasons.map(|(n, why)| format!("{} {why}", thousands(*n))).collect();
-    reasons.join(", ")
+    format!("{}; raise --slower", reasons.join(", "))
 }
 
 /// Widths of an operation and of a process. Without a terminal, the longest thread name with two numbers fits.
@@ -309,7 +309,7 @@ mod tests {
             ..call()
         };
         let wide = line(&call, None, Offset::UTC);
-        assert!(wide.contains("*in the kernel, not split 21.4 ms 100 %"), "{wide}");
+        assert!(wide.contains("*kernel (not split) 21.4 ms 100 %"), "{wide}");
         let narrow = line(&call, Some(80), Offset::UTC);
         assert!(narrow.contains(" *kernel 100 % "), "{narrow}");
     }
@@ -362,7 +362,7 @@ mod tests {
                     row(Row::RunQueue, 3_000_000),
                     row(Row::Lock, 0),
                 ],
-                "*kernel 18.4 ms 86 %, run queue 14 % ",
+                "*kernel (not split) 18.4 ms 86 %, run queue 14 % ",
             ),
             (
                 [
@@ -378,7 +378,7 @@ mod tests {
                     row(Row::RunQueue, 0),
                     row(Row::Lock, 0),
                 ],
-                "*in the kernel, not split 21.4 ms 100 % ",
+                "*kernel (not split) 21.4 ms 100 % ",
             ),
         ];
         for (rows, shown) in expected {

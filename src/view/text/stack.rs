@@ -44,7 +44,7 @@ pub fn print(report: &Report, stack: &StackReport, options: &TextOptions, page: 
         }
     }
     if !hooks.is_empty() {
-        page.line(&format!("hook: {}", joined(&hooks, Hook::name)));
+        page.line(&format!("hooks: {}", joined(&hooks, Hook::name)));
     }
     print_trouble(report, stack, options, page);
 }
@@ -54,6 +54,7 @@ pub fn print_slow(report: &Report, stack: &StackReport, slow: SlowReport, option
     let calls = stack.families.iter().map(FamilyReport::count);
     let calls = calls.fold(0, u64::saturating_add);
     page.line(&match slow.threshold_ns {
+        0 if slow.left_out.sum() == 0 => format!("{}, all listed above.", counted(calls, "I/O call")),
         0 => format!("{}.", counted(calls, "I/O call")),
         threshold => format!(
             "{} of {} took {} or longer.",
@@ -76,7 +77,7 @@ pub fn print_interval(report: &Report, stack: &StackReport, options: &TextOption
     }
 }
 
-/// `20,684 I/O calls took 3.3 s: 0.33 threads were inside one on average.`
+/// `20,684 I/O calls took 3.3 s in total: 0.33 threads were in a call on average.`
 fn opening(called: &[&FamilyReport], total: u64, report: &Report) -> String {
     if called.is_empty() {
         return "no I/O calls".to_owned();
@@ -87,21 +88,20 @@ fn opening(called: &[&FamilyReport], total: u64, report: &Report) -> String {
     let length = report.length.as_nanos();
     let inside = rounded(u128::from(total) * 100, length).map_or_else(String::new, |hundredths| {
         let (whole, part) = (hundredths / 100, hundredths % 100);
-        let were = if hundredths == 100 {
-            "thread was"
-        } else {
-            "threads were"
-        };
-        format!(": {}.{part:02} {were} inside one on average", thousands(whole))
+        format!(": {}.{part:02} threads were in a call on average", thousands(whole))
     });
-    format!("{} took {}{inside}.", counted(calls, "I/O call"), time_sum(total))
+    format!(
+        "{} took {} in total{inside}.",
+        counted(calls, "I/O call"),
+        time_sum(total)
+    )
 }
 
 /// Prints everything that readers must know before they trust the rows above.
 fn print_trouble(report: &Report, stack: &StackReport, options: &TextOptions, page: &mut Page) {
     if let Some(slow) = stack.slow.filter(|slow| slow.left_out.sum() > 0) {
         page.line(&format!(
-            "NOT SHOWN: {} of {}: {}",
+            "NOT SHOWN: {} of {} ({})",
             thousands(slow.left_out.sum()),
             counted(slow.calls(), "slow call"),
             super::slow::why(slow.left_out)
@@ -147,12 +147,6 @@ fn print_trouble(report: &Report, stack: &StackReport, options: &TextOptions, pa
         page.line(&line);
     }
     for layer in &report.layers {
-        if let Some(under_way) = layer.in_flight.filter(|n| *n > 0 && layer.layer == Layer::Syscall) {
-            page.line(&format!(
-                "unfinished: {} under way at the end",
-                counted(under_way, "call")
-            ));
-        }
         super::print_warnings(&layer.warnings, page);
     }
 }
@@ -181,7 +175,10 @@ fn unbalanced(unbalanced: Unbalanced, calls: u64, always: bool) -> Option<String
             unbalanced.returns,
             ["return without an entry", "returns without an entry"],
         ),
-        (unbalanced.too_deep, ["function too deep", "functions too deep"]),
+        (
+            unbalanced.too_deep,
+            ["call nested too deeply", "calls nested too deeply"],
+        ),
         (unbalanced.sleeps, ["sleep without an end", "sleeps without an end"]),
     ];
     let kinds = kinds.iter().filter(|(n, _)| *n > 0);
@@ -189,8 +186,8 @@ fn unbalanced(unbalanced: Unbalanced, calls: u64, always: bool) -> Option<String
         .map(|(n, [one, many])| format!("{} {}", thousands(*n), if *n == 1 { one } else { many }))
         .collect();
     Some(format!(
-        "UNBALANCED {share} ({}). The rows still add up, but some of the time of these calls may be in the row above or \
-         below its own.",
+        "UNBALANCED {share} ({}). The rows still add up, but part of the time of these calls may be in an \
+         adjacent row.",
         kinds.join(", ")
     ))
 }

@@ -35,12 +35,12 @@ pub fn print_probes<'a>(
         let reasons: Vec<String> = reasons
             .map(|loss| format!("{} {}", thousands(loss.count), loss.reason.describe(loss.count)))
             .collect();
-        page.line(&format!("lost of {}: {}", op.op, reasons.join(", ")));
+        page.line(&format!("lost at {}: {}", op.op, reasons.join(", ")));
     }
     page.blank();
 }
 
-/// `probe: fentry/fexit on vfs_read: 840 entries, 840 returns, 41 + 52 ns each, 0 skipped`
+/// `probe: fentry/fexit on vfs_read: 840 entries, 840 returns, 41 ns per entry, 52 ns per return, 0 skipped`
 fn describe(probe: &Probe) -> String {
     let of = match probe.functions.as_slice() {
         [] => String::new(),
@@ -50,9 +50,12 @@ fn describe(probe: &Probe) -> String {
     let each = |runs: Runs| runs.ns.checked_div(runs.count).unwrap_or(0);
     let ran = match (probe.entry, probe.leave) {
         (None, None) => "runs not counted".to_owned(),
+        (Some(Runs { count: 0, .. }), None | Some(Runs { count: 0, .. })) | (None, Some(Runs { count: 0, .. })) => {
+            "never ran".to_owned()
+        }
         (Some(one), None) | (None, Some(one)) => format!("{}, {} ns each", counted(one.count, "run"), each(one)),
         (Some(entry), Some(leave)) => format!(
-            "{}, {}, {} + {} ns each",
+            "{}, {}, {} ns per entry, {} ns per return",
             counted(entry.count, "entry"),
             counted(leave.count, "return"),
             each(entry),
@@ -65,22 +68,22 @@ fn describe(probe: &Probe) -> String {
     format!("probe: {} on {of}: {ran}{skipped}", probe.hook)
 }
 
-/// `lost 0, unfinished 1 at start, 0 at end; own cost 0.02 % CPU + probes 0.18 %`. Shares are of one CPU.
+/// `lost 0; unfinished: 1 at start, 0 at end; own process 0.02 % of a CPU, probes 0.18 %`. Shares are of one CPU.
 fn verdict(report: &Report) -> String {
     let measured = || report.layers.iter().filter(|layer| !layer.ops.is_empty());
-    let known = |n: Option<u64>| n.map_or_else(|| String::from("-"), thousands);
+    let known = |n: Option<u64>| n.map_or_else(|| String::from("unknown"), thousands);
     let lost = measured().map(LayerReport::lost).reduce(u64::saturating_add);
     let up_to = measured().any(|layer| layer.losses.iter().any(|loss| loss.up_to && loss.count > 0));
     let up_to = if up_to { "up to " } else { "" };
     let unknown = measured().any(|layer| layer.skips_unknown);
     let unknown = if unknown {
-        " (skips not counted by this kernel)"
+        " (this kernel does not count skipped probes)"
     } else {
         ""
     };
     let [start, end] = report.under_way();
     let unfinished = match (start, end) {
-        (None, None) => String::from("-"),
+        (None, None) => known(None),
         _ => format!("{} at start, {} at end", known(start), known(end)),
     };
     let length = nanoseconds(report.length);
@@ -88,18 +91,18 @@ fn verdict(report: &Report) -> String {
     // If the cost of the probes was not measured, it is not shown as 0.
     let probes = report
         .probes_cost()
-        .map_or_else(String::new, |runs| format!(" {}", share(runs.ns, length)));
-    let cost = format!("own cost {} CPU + probes{probes}", share(process, length));
+        .map_or_else(String::new, |runs| format!(", probes {}", share(runs.ns, length)));
+    let cost = format!("own process {} of a CPU{probes}", share(process, length));
     let detached = report.cost.budget.iter().flat_map(|budget| &budget.detached);
-    let without = detached.map(|detached| format!("{} after {}", detached.layer.name(), span(detached.after)));
+    let without = detached.map(|detached| format!("{} at {}", detached.layer.name(), span(detached.after)));
     let without: Vec<String> = without.collect();
     let without = if without.is_empty() {
         String::new()
     } else {
-        format!("; without {}", without.join(", "))
+        format!("; detached: {}", without.join(", "))
     };
     format!(
-        "lost {up_to}{}{unknown}, unfinished {unfinished}; {cost}{without}",
+        "lost {up_to}{}{unknown}; unfinished: {unfinished}; {cost}{without}",
         known(lost)
     )
 }

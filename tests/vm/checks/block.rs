@@ -230,7 +230,7 @@ impl Measured {
             discarded_bytes: sum(&["discard"]).1,
             flushes: sum(&["flush"]).0,
         };
-        let in_flight = layer.in_diskstats(" in flight at start");
+        let in_flight = layer.in_diskstats(" unfinished at start");
         if self.has_lost() {
             return self.lost_as_much_as_is_missing(layer, &reported);
         }
@@ -510,7 +510,7 @@ fn bios(guest: &Guest, disk: &str, sets: &[&str]) -> Result<(), String> {
     let measured = measure_all(guest, disk, &[], &specs)?;
     measured.is_exactly(&truth(&specs))?;
     // These bios are not split; the tool cannot know that.
-    measured.is_as_counted_by_the_kernel("cannot tell: ")
+    measured.is_as_counted_by_the_kernel("not compared: ")
 }
 
 const MAPPED_SECTORS: u64 = 65_536;
@@ -682,7 +682,7 @@ fn schedulers(guest: &Guest, probe: &str) -> Result<(), String> {
         }
         if iostats == "1" {
             measured.agrees()?;
-        } else if !layer.says_of_diskstats("cannot tell: ") {
+        } else if !layer.says_of_diskstats("not compared: ") {
             return measured.wrong("nothing about queue/iostats");
         }
     }
@@ -913,7 +913,7 @@ fn under_way(guest: &Guest, arguments: &[&str], at_once: u64) -> Result<u64, Str
         let stats = DiskStats::of(NULL)?;
         let measured = Measured::end(guest, tool, stats, false)?;
         let layer = measured.layer()?;
-        let at_start = layer.in_diskstats(" in flight at start");
+        let at_start = layer.in_diskstats(" unfinished at start");
         let agrees = layer.says_of_diskstats("agrees: ");
         // Each may begin another read before it sees the end, or none if all were under way at the start.
         let counted = layer.count("read").calls;

@@ -540,7 +540,7 @@ fn taken_away(guest: &Guest) -> Result<(), String> {
     let layer = report.layer(BLK)?;
     let requests: u64 = layer.ops.values().map(|op| op.count.calls).sum();
     // Its counters disappear with it.
-    let says_so = layer.says_of_diskstats("cannot tell: ");
+    let says_so = layer.says_of_diskstats("not compared: ");
     if requests == 0 || layer.unfinished > 0 || layer.lost.is_some() || !says_so {
         return Err(format!("{requests} requests\n{}", ended.text));
     }

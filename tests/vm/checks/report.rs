@@ -172,7 +172,7 @@ pub struct Op {
 /// Lines that the tool wraps if they are longer than the screen.
 const FOLDED: [&str; 13] = [
     "exact: ",
-    "hook: ",
+    "hooks: ",
     "errors: ",
     "excluded: ",
     "LOST ",
@@ -183,7 +183,7 @@ const FOLDED: [&str; 13] = [
     "kernel threads: ",
     "not attributed: ",
     "not timed: ",
-    "queue time from: ",
+    "queue time begins at: ",
 ];
 
 /// Every report of a run. A report that contradicts itself is an error.
@@ -290,7 +290,7 @@ fn take(line: &str, layer: &mut Layer) -> Result<(), String> {
         op.queued_ns = queued;
         (op.count.calls, op.count.bytes) = (number(calls)?, number(bytes)?);
         (op.total_ns, op.min_ns, op.max_ns) = (number(ns)?, number(min)?, number(max)?);
-    } else if let Some(rest) = line.strip_prefix("hook: ") {
+    } else if let Some(rest) = line.strip_prefix("hooks: ") {
         layer.hooks = rest.split(", ").map(Into::into).collect();
     } else if let Some(rest) = line.strip_prefix("errors: ") {
         // read 3 (EIO 2, EAGAIN 1); write 1 (EIO 1)
@@ -430,7 +430,7 @@ impl Layer {
         forms.iter().map(|words| self.in_diskstats(words)).sum()
     }
 
-    /// The number before these words in the line about diskstats: `7` in `; 7 in flight at start`.
+    /// The number before these words in the line about diskstats: `7` in ` (7 unfinished at start)`.
     pub fn in_diskstats(&self, words: &str) -> u64 {
         let before = self
             .diskstats
