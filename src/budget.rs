@@ -116,7 +116,7 @@ mod tests {
             let line = CpuShare::parse(text, 4).unwrap_err();
             assert_eq!(
                 line,
-                format!("'{text}' is not a number of percent of a CPU above 0, and up to 400 on this machine")
+                "not a percentage above 0 and up to 400 (100 for each CPU), without the sign %"
             );
         }
     }

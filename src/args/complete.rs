@@ -191,10 +191,10 @@ fn others() -> impl Iterator<Item = (u32, String)> {
 fn layers() -> Vec<Candidate> {
     let about = |layer: Layer| match layer {
         Layer::Syscall => "system calls",
-        Layer::Vfs => "calls of the VFS",
+        Layer::Vfs => "calls to the VFS",
         Layer::Blk => "requests to disks",
-        _ if layer.file_system().is_some_and(kernel::has_mounted) => "file system, mounted here",
-        _ => "file system, not mounted here",
+        _ if layer.file_system().is_some_and(kernel::has_mounted) => "file system, mounted",
+        _ => "file system, not mounted",
     };
     let layers = Layer::ALL.map(|layer| (layer.name(), about(layer)));
     let all = layers.into_iter().chain([("all", "the whole stack")]);

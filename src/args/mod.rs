@@ -17,7 +17,7 @@ use crate::catalog::{Layer, Lives};
 use crate::view::text::Unit;
 
 use self::low::{Filters, Raw, Verb};
-use self::value::COMM_LENGTH;
+use self::value::{COMM_LENGTH, beginning};
 
 pub use self::high::{
     CommandLine, Detail, Form, Groups, Hooks, Intervals, Measure, Options, Output, Requests, Scope, Span, Talk, Target,
@@ -58,7 +58,7 @@ pub fn command() -> clap::Command {
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, String> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     if arguments.last().is_some_and(|last| last == "--") {
-        return Err("there is no COMMAND after --".to_owned());
+        return Err("-- needs a COMMAND after it".to_owned());
     }
     if arguments.get(1).is_some_and(|first| first == shell::QUESTION) {
         return Ok(Command::Complete(arguments[2..].to_vec()));
@@ -99,6 +99,20 @@ fn advice(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
         Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
     };
+    if error.kind() == ErrorKind::InvalidSubcommand {
+        let word = text(ContextKind::InvalidSubcommand)?;
+        return Some(format!("unknown verb '{word}'; verbs are compare and help"));
+    }
+    if let (ErrorKind::MissingRequiredArgument, Some(ContextValue::Strings(missing))) =
+        (error.kind(), error.get(ContextKind::InvalidArg))
+    {
+        let is_missing = |name: &str| missing.iter().any(|missing| missing.contains(name));
+        return match (is_missing("INTERVAL"), is_missing("--by")) {
+            (true, _) => Some("--oneline needs INTERVAL".to_owned()),
+            (_, true) => Some("--top needs --by".to_owned()),
+            _ => None,
+        };
+    }
     let word = match (error.kind(), text(ContextKind::InvalidArg)?) {
         (ErrorKind::ValueValidation, "[INTERVAL]" | "[COUNT]") => text(ContextKind::InvalidValue)?,
         (ErrorKind::UnknownArgument, option) if option.starts_with('-') => {
@@ -115,15 +129,22 @@ fn advice(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
     let is_command =
         word.starts_with(|c: char| c.is_alphabetic() || "/.~_".contains(c)) && word.parse::<f64>().is_err();
     if command().get_subcommands().any(|verb| verb.get_name() == word) {
-        return Some(format!("a verb is the first word and takes no options: {word}"));
+        return Some(match word {
+            "compare" => {
+                format!("'{word}' must be the first word, and takes no options: compare BEFORE.json AFTER.json")
+            }
+            _ => format!("'{word}' must be the first word, and takes no options"),
+        });
     }
     let first = arguments.iter().position(|argument| argument == word)?;
     let words: Vec<Cow<'_, str>> = arguments[first..].iter().map(|word| word.to_string_lossy()).collect();
     is_command.then(|| {
-        format!(
-            "'{word}' is neither a verb nor a time; to run a command and trace it: -- {}",
-            words.join(" ")
-        )
+        let instead = match word {
+            "check" => "to try every probe: --check".to_owned(),
+            "completions" => "for a completion script: --completions SHELL".to_owned(),
+            _ => format!("to run and trace a command: -- {}", words.join(" ")),
+        };
+        format!("'{word}' is neither a verb nor an INTERVAL; {instead}")
     })
 }
 
@@ -136,7 +157,7 @@ fn one_line(error: &clap::Error) -> String {
         .get(ContextKind::ValidValue)
         .filter(|choices| error.kind() == ErrorKind::InvalidValue && !choices.to_string().is_empty())
     {
-        line = format!("{line}; it is one of {choices}");
+        line = format!("{line}; use one of {choices}");
     }
     if let Some(similar) = error.get(ContextKind::SuggestedArg) {
         line = format!("{line}; did you mean {similar}?");
@@ -162,7 +183,14 @@ fn validate(raw: Raw) -> Result<Options, String> {
     if let Some(comm) = &raw.filters.comm
         && (comm.is_empty() || comm.len() > COMM_LENGTH)
     {
-        return Err(format!("--comm '{comm}': a thread name has 1 to {COMM_LENGTH} bytes"));
+        let beginning = beginning(comm);
+        let instead = match beginning {
+            "" => String::new(),
+            _ => format!("; give its beginning: --comm {beginning}"),
+        };
+        return Err(format!(
+            "--comm '{comm}': a thread name has 1 to {COMM_LENGTH} bytes{instead}"
+        ));
     }
     let groups = raw.output.by.map(|by| Groups {
         by,
@@ -228,7 +256,7 @@ fn validate(raw: Raw) -> Result<Options, String> {
 fn check_scope(raw: &Raw, layers: Option<&[Layer]>) -> Result<(), String> {
     let names = |layer| layers.is_some_and(|layers| layers.contains(&layer));
     if raw.filters.queued && layers.is_some() && !names(Layer::Blk) {
-        return Err("-Q applies to the block layer; use it with -T blk".to_owned());
+        return Err("-Q applies to the block layer; add blk to -T".to_owned());
     }
     if raw.filters.disk.is_some() && layers == Some(&[Layer::Syscall]) {
         return Err(
@@ -240,17 +268,20 @@ fn check_scope(raw: &Raw, layers: Option<&[Layer]>) -> Result<(), String> {
     let elsewhere = layers.and_then(|layers| layers.iter().find(|layer| is_on_none(layer)));
     if let Some(layer) = elsewhere.filter(|_| raw.filters.disk.is_some()) {
         return Err(format!(
-            "-d selects files on a disk, and those of {layer} are on none; leave out -d or {layer}"
+            "-d selects files on a disk, and those of {layer} are on no local disk; leave out -d or {layer}"
         ));
     }
     if raw.filters.file.is_some() && names(Layer::Blk) {
-        return Err("--file selects calls, and the file of a request at blk is not known; leave out blk".to_owned());
+        return Err("--file cannot select requests, since blk does not know their file; remove blk from -T".to_owned());
     }
     if raw.slower.is_some() && raw.output.by.is_some() {
-        return Err("--slower reports the process and the file of each call; leave out --by".to_owned());
+        return Err(
+            "--slower and --by cannot be combined: --slower already names the process and the file of each call"
+                .to_owned(),
+        );
     }
     if raw.slower.is_some() && layers.is_some() {
-        return Err("--slower reports where a call's time went in the whole stack; leave out -T".to_owned());
+        return Err("--slower and -T cannot be combined: --slower always measures the whole stack".to_owned());
     }
     Ok(())
 }
@@ -260,14 +291,12 @@ fn whose(filters: &Filters, command: Vec<OsString>, user: Option<String>) -> Res
     pids.sort_unstable();
     pids.dedup();
     if filters.follow && pids.is_empty() {
-        return Err(
-            "-f follows the descendants of -p; name a process (with -- COMMAND all descendants are traced)".into(),
-        );
+        return Err("-f needs -p; with -- COMMAND, descendants are always traced".into());
     }
     let mut words = command.into_iter();
     let Some(program) = words.next() else {
         return match user {
-            Some(_) => Err("--user is for the command; add -- COMMAND".to_owned()),
+            Some(_) => Err("--user needs -- COMMAND".to_owned()),
             None if pids.is_empty() => Ok(Whose::Everybody),
             None => Ok(Whose::Processes {
                 pids,
@@ -281,7 +310,7 @@ fn whose(filters: &Filters, command: Vec<OsString>, user: Option<String>) -> Res
         );
     }
     if program.is_empty() {
-        return Err("the command after -- is empty".to_owned());
+        return Err("the COMMAND after -- is an empty word".to_owned());
     }
     Ok(Whose::Command(CommandLine {
         program,
@@ -326,9 +355,9 @@ fn layers(names: &[String]) -> Result<Named, String> {
     for name in names.iter().filter(|name| !is_all(name)) {
         if !Layer::ALL.iter().any(|layer| layer.name() == name) {
             let hint = if name.parse::<f64>().is_ok() {
-                "bcc's -T is a timestamp; interval reports have one".to_owned()
+                "BCC's -T prints time stamps; here they are always printed: leave out -T".to_owned()
             } else {
-                format!("it is one of {known}, all")
+                format!("layers are {known}, all")
             };
             return Err(format!("unknown layer '{name}' ({hint})"));
         }
@@ -507,7 +536,7 @@ mod tests {
         assert_eq!(parse_words("-T vfs").unwrap().span.budget, None);
         let line = usage("--budget 0");
         assert!(
-            line.contains("'0' is not a number of percent of a CPU above 0"),
+            line.contains("invalid value '0' for '--budget <PERCENT>': not a percentage above 0"),
             "{line}"
         );
     }
@@ -516,11 +545,11 @@ mod tests {
     fn wrong_usage_is_one_line_with_a_way_out() {
         assert_eq!(
             usage("-T 1"),
-            "unknown layer '1' (bcc's -T is a timestamp; interval reports have one)"
+            "unknown layer '1' (BCC's -T prints time stamps; here they are always printed: leave out -T)"
         );
         assert_eq!(
             usage("-T xfsx"),
-            "unknown layer 'xfsx' (it is one of syscall, vfs, ext4, xfs, btrfs, f2fs, nfs, overlay, tmpfs, blk, all)"
+            "unknown layer 'xfsx' (layers are syscall, vfs, ext4, xfs, btrfs, f2fs, nfs, overlay, tmpfs, blk, all)"
         );
         for words in [
             "-T all,foo",

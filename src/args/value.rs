@@ -23,6 +23,16 @@ fn time(text: &str) -> Option<Duration> {
 
 const NO_TIME: &str = "not a time above 0, such as 10s, 500ms or 2m; a number alone is seconds";
 
+const NO_THRESHOLD: &str = "not a time such as 10ms or 500us (0: every call); a number alone is seconds";
+
+/// A number from 1 on.
+pub fn whole_number<N: std::str::FromStr + From<u8> + PartialOrd>(text: &str) -> Result<N, &'static str> {
+    let number: Option<N> = text.parse().ok();
+    number
+        .filter(|number| *number >= N::from(1))
+        .ok_or("not a whole number, 1 or more")
+}
+
 /// A length of time above 0.
 pub fn time_span(text: &str) -> Result<Duration, &'static str> {
     time(text).filter(|span| !span.is_zero()).ok_or(NO_TIME)
@@ -30,11 +40,11 @@ pub fn time_span(text: &str) -> Result<Duration, &'static str> {
 
 /// A threshold; 0 selects everything.
 pub fn threshold(text: &str) -> Result<Duration, &'static str> {
-    let span = time(text).ok_or(NO_TIME)?;
+    let span = time(text).ok_or(NO_THRESHOLD)?;
     // A time below one nanosecond is not meant as 0.
     let is_zero = !text.contains(|c: char| ('1'..='9').contains(&c));
     if span.is_zero() && !is_zero {
-        Err(NO_TIME)
+        Err(NO_THRESHOLD)
     } else {
         Ok(span)
     }
@@ -45,16 +55,19 @@ pub fn process_number(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(number) if number > 0 => Ok(number),
         Err(_) if text.starts_with(|c: char| c.is_alphabetic()) => {
-            // The kernel truncates thread names to this length.
-            let name: String = text
-                .char_indices()
-                .take_while(|(at, c)| at + c.len_utf8() <= COMM_LENGTH)
-                .map(|(_, c)| c)
-                .collect();
-            Err(format!("not a process number; for threads of this name: --comm {name}"))
+            let name = beginning(text);
+            Err(format!("not a process ID; for threads of this name: --comm {name}"))
         }
-        _ => Err("not a process number".to_owned()),
+        _ if text.is_empty() => Err("empty; separate process IDs with single commas".to_owned()),
+        _ => Err("not a process ID".to_owned()),
     }
+}
+
+/// As much of a name as the kernel keeps of a thread's.
+pub fn beginning(name: &str) -> &str {
+    let ends = name.char_indices().map(|(at, c)| at + c.len_utf8());
+    let end = ends.take_while(|end| *end <= COMM_LENGTH).last().unwrap_or(0);
+    &name[..end]
 }
 
 /// Maximum length of a thread's name, in bytes.
