@@ -49,12 +49,12 @@ impl CommandError {
 impl std::fmt::Display for CommandError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::NoUser(name) => write!(f, "no user '{name}' in /etc/passwd; a number will do too"),
+            Self::NoUser(name) => write!(f, "no user '{name}' in /etc/passwd; a numeric user ID works, too"),
             Self::Exec(program, error) if error.kind() == io::ErrorKind::NotFound => {
                 write!(f, "command not found: {}", Path::new(program).display())
             }
             Self::Exec(program, error) => write!(f, "cannot execute {}: {error}", Path::new(program).display()),
-            Self::Spawn(error) => write!(f, "cannot start a process: {error}"),
+            Self::Spawn(error) => write!(f, "cannot start COMMAND: {error}"),
         }
     }
 }

@@ -4,6 +4,7 @@
 use crate::model::events::Events;
 use crate::model::report::slow::SlowCall;
 use crate::model::run_info::RunInfo;
+use crate::number::time_each;
 
 /// The selected events. The default selects all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,7 +26,8 @@ impl Filter {
         match (self.slower_ns, run.slower_ns) {
             (Some(_), None) => Err("the run was saved without slow calls; leave out --slower".to_owned()),
             (Some(threshold), Some(kept)) if threshold < kept => Err(format!(
-                "calls shorter than {kept}ns were not saved; use --slower {kept}ns or more"
+                "calls shorter than {} were not saved; use --slower {kept}ns or more",
+                time_each(kept)
             )),
             _ => Ok(()),
         }

@@ -39,7 +39,7 @@ pub fn advice(is_reached: bool) -> Option<String> {
     // If no more than the standard ones are allowed, duplicating one of them fails with an invalid argument (fcntl(2)).
     (is_reached || limit <= STANDARD).then(|| {
         format!(
-            "this process may have {limit} open files, and each probe takes one or two; raise the limit (ulimit -n)"
+            "this process may open only {limit} files, and each probe needs one or two; raise the limit, for example: ulimit -n 4096"
         )
     })
 }
@@ -52,7 +52,7 @@ const ENOUGH: rlim_t = 256;
 #[must_use]
 pub fn doubt() -> Option<String> {
     let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
-    (limit < ENOUGH).then(|| format!("or this process may have too few open files, {limit}: ulimit -n {ENOUGH}"))
+    (limit < ENOUGH).then(|| format!("or the limit of {limit} open files is too low; try ulimit -n {ENOUGH}"))
 }
 
 /// Restores the original limits before exec. Allocates nothing.

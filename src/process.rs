@@ -43,14 +43,14 @@ pub enum ProcessError {
 impl std::fmt::Display for ProcessError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Absent(pid) => write!(f, "no such process {pid}"),
+            Self::Absent(pid) => write!(f, "no process has PID {pid} here (in this PID namespace)"),
             Self::Thread { thread, process } => {
                 write!(f, "{thread} is a thread of process {process}; use -p {process}")
             }
             Self::Open(pid, error) => write!(f, "cannot open process {pid}: {error}"),
             Self::Namespace(why) => write!(
                 f,
-                "process numbers of this PID namespace cannot be turned into the kernel's ({why}); run in the host's"
+                "cannot translate PIDs of this PID namespace ({why}); run in the host's (docker, podman: --pid=host)"
             ),
         }
     }

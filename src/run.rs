@@ -53,7 +53,7 @@ use self::notes::say_notes;
 use self::prepare::{
     Prepared, Wanted, calls_left_out_by_filters, inaccessible_facts, prepare, request, retain_mounted,
 };
-use self::refusals::{attach_failure, check_layers};
+use self::refusals::{attach_failure, check_layers, why_uncounted};
 use self::session::Session;
 use self::sinks::Sinks;
 use self::subject::{filter, subject};
@@ -120,7 +120,7 @@ fn print_kept(from: &Path, options: &Options) -> Result<u8, Cause> {
     };
     filter.check(source.info())?;
     if !filter.has_counters(source.info()) {
-        say!("the saved counters are not filtered by these options; only slow calls are printed");
+        say!("these options do not apply to saved counters: only slow calls are printed");
     }
     let mut session = Session::begin(source, filter, sinks, None)?;
     session.show_beginning(&session.first_report())?;
@@ -237,7 +237,8 @@ fn count_runs(options: &Options) -> Result<Option<io::Result<OwnedFd>>, Cause> {
     let runs = is_wanted.then(program::count_runs);
     match (&runs, options.span.budget) {
         (Some(Err(error)), Some(_)) => Err(format!(
-            "--budget needs the run times of BPF programs, which the kernel does not count here: {error} (needs CAP_SYS_ADMIN)"
+            "--budget needs the run times of BPF programs, which the kernel does not count here: {}",
+            why_uncounted(error)
         )
         .into()),
         _ => Ok(runs),
@@ -325,7 +326,7 @@ fn describe(
         slower_ns: measure.scope.slower().map(nanoseconds),
         top: measure.scope.groups().map_or(0, |groups| groups.top),
         has_runs: matches!(runs, Some(Ok(_))),
-        no_runs: runs.and_then(|runs| Some(runs.as_ref().err()?.to_string())),
+        no_runs: runs.and_then(|runs| Some(why_uncounted(runs.as_ref().err()?))),
         budget,
         disks: prepared.disks.as_ref().map(Disks::info),
         ..RunInfo::default()
@@ -362,7 +363,7 @@ fn follow_existing(attached: &Attached, roots: &[u32]) -> Result<(), String> {
                 .maps
                 .traced
                 .update(&global.to_ne_bytes(), &[1], MapFlags::ANY);
-            added.map_err(|error| format!("too many descendants to follow: {error}"))?;
+            added.map_err(|error| format!("too many descendants to follow ({error}); name fewer processes with -p"))?;
         }
     }
 }

@@ -22,12 +22,25 @@ const INDENT: &str = "  ";
 /// report is what counts.
 pub fn line(line: fmt::Arguments<'_>) {
     erase();
-    let mut line = printable(&line.to_string());
+    let mut line = printable(&without_numbers(&line.to_string()));
     if let Some(width) = terminal_width() {
         line = wrapped(&line, width);
     }
     line.push('\n');
     write(&line, Patience::UntilTheEnd);
+}
+
+/// Without the numbers of errors, which the standard library puts behind their words: ` (os error 2)`.
+fn without_numbers(line: &str) -> String {
+    let mut parts = line.split(" (os error ");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(')') {
+            Some((number, rest)) if number.parse::<i32>().is_ok() => text.push_str(rest),
+            _ => text = text + " (os error " + part,
+        }
+    }
+    text
 }
 
 /// How long to wait for a slow reader.
@@ -138,5 +151,17 @@ mod tests {
         assert_eq!(wrapped("a /long/path and on", 8), "a\n  /long/path\n  and on");
         assert_eq!(wrapped("ä ö ü", 3), "ä ö\n  ü");
         assert_eq!(wrapped("", 3), "");
+    }
+
+    #[test]
+    fn errors_have_words_and_no_numbers() {
+        assert_eq!(
+            without_numbers("cannot read 'x': No such file or directory (os error 2); y (os error 13)"),
+            "cannot read 'x': No such file or directory; y"
+        );
+        assert_eq!(
+            without_numbers("'a (os error b)' (os error"),
+            "'a (os error b)' (os error"
+        );
     }
 }

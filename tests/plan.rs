@@ -215,7 +215,7 @@ fn an_op_whose_only_function_is_inlined_is_reported_as_missing() {
     let fsync = plan.ops.iter().find(|op| op.spec.op == Op::Fsync).unwrap();
     assert_eq!(
         fsync.not_measured.as_ref().map(|what| what.what.as_str()),
-        Some("most of fsync")
+        Some("most fsync calls")
     );
 }
 
@@ -342,7 +342,7 @@ fn what_the_kernel_does_not_offer_is_not_tried() {
     let line = plan::check_choice(Choice::KprobeSession, &Layer::ALL, &facts).unwrap_err();
     assert_eq!(
         line,
-        "this kernel has no kprobe.session; it offers fentry/fexit, tp_btf"
+        "this kernel has no kprobe-session; values of --probe that may work: fentry, raw-tracepoint"
     );
 }
 
@@ -565,7 +565,7 @@ fn a_kind_of_hook_that_sees_no_requests_is_refused_for_them() {
         assert!(
             check(choice, &[Layer::Blk])
                 .unwrap_err()
-                .contains("cannot be asked for requests")
+                .contains("cannot measure requests")
         );
     }
     assert_eq!(check(Choice::Fentry, &[Layer::Vfs, Layer::Blk]), Ok(()));
@@ -927,7 +927,7 @@ fn a_file_system_that_is_not_in_the_kernel_has_nothing_to_hook() {
     assert_eq!(named(&[Layer::Syscall, Layer::Ext4, Layer::Nfs]), Ok(()));
     assert_eq!(
         named(&[Layer::Ext4, Layer::F2fs]).unwrap_err(),
-        "-T f2fs: there is no f2fs in this kernel now; mount one first, or load its module: modprobe f2fs"
+        "-T f2fs: the module f2fs is not loaded; mount such a file system first, or run: modprobe f2fs"
     );
     // Nor the functions that all file systems share.
     let plan = plan::plan(&[Layer::Ext4, Layer::F2fs], &facts, Choice::Auto);

@@ -34,7 +34,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "cause", "sys", "model", "catalog", "kernel", "probe", "analyse", "budget",
         ],
     ),
-    ("filter", &["model"]),
+    ("filter", &["model", "number"]),
     ("user", &["sys"]),
     ("environment", &["sys"]),
     ("limits", &[]),

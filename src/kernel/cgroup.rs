@@ -74,10 +74,10 @@ pub fn open(path: &Path) -> Result<OwnedFd, Cause> {
             .map(OwnedFd::from)
             .map_err(|error| Cause::of(format_args!("cannot open '{name}'"), &error)),
         None if is_unified_mounted() => {
-            Err(format!("'{name}' is not a version 2 control group below /sys/fs/cgroup").into())
+            Err(format!("'{name}' is not a version 2 cgroup below /sys/fs/cgroup").into())
         }
         None => Err(format!(
-            "--cgroup '{name}' needs control groups of version 2, which are not mounted at {}; --by cgroup shows those of version 1",
+            "--cgroup '{name}' needs cgroup version 2, which is not mounted at {}; --by cgroup shows groups of version 1",
             MOUNTS.join(" or ")
         )
         .into()),
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn what_is_no_group_is_refused() {
         let error = open(Path::new("/proc/self")).unwrap_err();
-        assert!(error.line.contains("control group"), "{error}");
+        assert!(error.line.contains("cgroup"), "{error}");
     }
 
     proptest! {

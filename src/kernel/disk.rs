@@ -73,12 +73,12 @@ impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoSuchDisk { name, known } if known.is_empty() => {
-                write!(formatter, "no such disk '{name}', nor any other: is /sys mounted?")
+                write!(formatter, "there is no disk '{name}', and no other; is /sys mounted?")
             }
             Self::NoSuchDisk { name, known } => {
                 write!(
                     formatter,
-                    "no such disk '{name}'; this machine has {}",
+                    "there is no disk '{name}'; this machine has {}",
                     known.join(", ")
                 )
             }
@@ -540,7 +540,7 @@ mod tests {
             assert_eq!(
                 error,
                 format!(
-                    "no such disk '{name}'; this machine has nvme0n1, nvme1n1, nvme10n1, cciss/c0d0, dm-0, dm-1, md0"
+                    "there is no disk '{name}'; this machine has nvme0n1, nvme1n1, nvme10n1, cciss/c0d0, dm-0, dm-1, md0"
                 )
             );
         }
@@ -551,13 +551,13 @@ mod tests {
         let tree = Tree::new();
         assert_eq!(
             tree.find("sda").unwrap_err().to_string(),
-            "no such disk 'sda', nor any other: is /sys mounted?"
+            "there is no disk 'sda', and no other; is /sys mounted?"
         );
         tree.add("virtual/loop10", "7:10");
         tree.add("virtual/loop9", "7:9");
         assert_eq!(
             tree.find("sda").unwrap_err().to_string(),
-            "no such disk 'sda'; this machine has loop9, loop10"
+            "there is no disk 'sda'; this machine has loop9, loop10"
         );
     }
 

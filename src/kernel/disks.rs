@@ -57,7 +57,7 @@ impl Disks {
 pub fn check_paths(disk: Option<&Disk>) -> Result<(), String> {
     match disk {
         Some(disk) if disk.is_bio_based && disk.name.starts_with("nvme") => Err(format!(
-            "the requests of '{}' are those of its paths (native multipath); leave out -d to measure all disks",
+            "requests to '{}' are made at its paths (native multipath); leave out -d to measure all disks",
             disk.name
         )),
         _ => Ok(()),

@@ -53,7 +53,7 @@ fn note(file: &File) -> Option<String> {
     let note = match fstatfs(file).ok()?.filesystem_type() {
         OVERLAYFS => "the file is on overlayfs: the work of the file systems below is in the row overlay",
         BTRFS_SUPER_MAGIC => {
-            "the file is on btrfs: a file with the same inode number in another subvolume is counted, too"
+            "the file is on btrfs: a file with the same inode number in another subvolume is also counted"
         }
         _ => return None,
     };

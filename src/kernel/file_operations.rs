@@ -51,7 +51,7 @@ pub fn narrow(fs: &FileSystem, explicit: Option<&Path>, symbols: &LazySymbols, w
             match known.as_ref().map(|symbols| symbols.data_address(operations)) {
                 Ok(Some(address)) => return by_address(address.get(), "/proc/kallsyms".to_owned()),
                 Ok(None) => failures.push(format!(
-                    "/proc/kallsyms shows no address of {operations} (see kernel.kptr_restrict, CAP_SYSLOG)"
+                    "/proc/kallsyms shows no address of {operations} (needs CAP_SYSLOG and kernel.kptr_restrict below 2)"
                 )),
                 Err(error) => failures.push(error.to_string()),
             }

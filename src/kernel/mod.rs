@@ -158,7 +158,7 @@ impl std::fmt::Display for FactsError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::NoBtf => f.write_str(
-                "this kernel has no BTF (/sys/kernel/btf/vmlinux); it needs CONFIG_DEBUG_INFO_BTF=y, and /sys mounted",
+                "no BTF: /sys/kernel/btf/vmlinux does not exist; mount /sys, or use a kernel with CONFIG_DEBUG_INFO_BTF=y",
             ),
             Self::Btf(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
                 write!(f, "cannot read the kernel's BTF: {error}; run as root")

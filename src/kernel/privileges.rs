@@ -101,7 +101,7 @@ pub fn of_a_thread(error: io::Error) -> io::Error {
 }
 
 /// What to do about it.
-const WITHOUT_FILTER: &str = "run it without one (docker, podman: --security-opt seccomp=unconfined)";
+const WITHOUT_FILTER: &str = "run without the filter (docker, podman: --security-opt seccomp=unconfined)";
 
 /// Whether system calls are filtered (`SECCOMP_MODE_FILTER`).
 fn has_filter(status: &str) -> bool {
@@ -147,12 +147,12 @@ fn missing_by(capabilities: u64, lockdown: &str) -> Option<String> {
         .collect();
     if !lacking.is_empty() {
         return Some(format!(
-            "tracing needs {}, which this process does not have; run as root",
+            "tracing needs {}, which this process does not have; run as root, or see docs/permissions.md",
             lacking.join(" and ")
         ));
     }
     lockdown.contains("[confidentiality]").then(|| {
-        "the kernel is locked down (confidentiality), which forbids reading its memory; boot with lockdown=integrity"
+        "the kernel is locked down (confidentiality), which forbids BPF to read its memory; boot with lockdown=integrity or without"
             .to_owned()
     })
 }
@@ -171,20 +171,26 @@ fn lacking_by(denied: Denied, process: Process) -> Option<String> {
         lacking.push("CAP_DAC_OVERRIDE to write to tracefs".to_owned());
     }
     if process.memory_is_limited && !has(CAP_SYS_RESOURCE) {
-        lacking.push("CAP_SYS_RESOURCE while their memory counts against RLIMIT_MEMLOCK".to_owned());
+        lacking.push("CAP_SYS_RESOURCE before Linux 5.11 (or ulimit -l unlimited)".to_owned());
     }
     let what = match denied {
-        Denied::Load => "loading programs",
+        Denied::Load => "loading BPF programs",
         Denied::PerfEvent => "a kprobe or tracepoint",
         Denied::TracefsEvent => "a kprobe event",
     };
     if process.is_in_namespace {
         return Some(format!(
-            "{what} needs privileges of the initial user namespace, and this process has a namespace of its own; run it outside, as root"
+            "{what} needs privileges of the initial user namespace, and this process runs in another one (rootless container?); run it as root on the host"
         ));
     }
     if !lacking.is_empty() {
-        return Some(format!("{what} needs {}; run as root", lacking.join(", and ")));
+        let only_paranoid = matches!(lacking.as_slice(), [one] if one.contains("perf_event_paranoid"));
+        let or = if only_paranoid {
+            ", or set kernel.perf_event_paranoid to 1"
+        } else {
+            ""
+        };
+        return Some(format!("{what} needs {}; run as root{or}", lacking.join(", and ")));
     }
     // It has all privileges, and is refused nevertheless.
     match process.bpf {
@@ -193,7 +199,7 @@ fn lacking_by(denied: Denied, process: Process) -> Option<String> {
         )),
         Err(libc::ENOSYS) => Some(format!("{what} needs bpf(); this kernel lacks CONFIG_BPF_SYSCALL=y")),
         Err(libc::EPERM | libc::EACCES) => Some(format!(
-            "{what} needs bpf(), which a security module (SELinux, AppArmor) refuses to this process; see the kernel's log"
+            "{what} needs bpf(), which a security module (SELinux, AppArmor) denies this process; see dmesg or the audit log"
         )),
         _ if denied == Denied::PerfEvent && process.has_filter => Some(format!(
             "{what} needs perf_event_open(), which this process's seccomp filter may refuse; {WITHOUT_FILTER}"
@@ -258,7 +264,7 @@ mod tests {
         assert_eq!(line(Denied::TracefsEvent, 1 << CAP_SYS_ADMIN, true, 3), None);
         let memory = line(Denied::Load, 1 << CAP_BPF, false, 3).unwrap_or_default();
         assert!(
-            memory.contains("CAP_SYS_RESOURCE") && memory.contains("RLIMIT_MEMLOCK"),
+            memory.contains("CAP_SYS_RESOURCE") && memory.contains("ulimit -l"),
             "{memory}"
         );
         for denied in [Denied::Load, Denied::PerfEvent, Denied::TracefsEvent] {

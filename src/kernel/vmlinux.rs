@@ -82,7 +82,7 @@ impl fmt::Display for Error {
             Self::NoRunningBuildId(error) => {
                 write!(
                     formatter,
-                    "no vmlinux can be trusted without the running kernel's {KERNEL_NOTES}: {error}"
+                    "cannot check that a vmlinux file belongs to this kernel: cannot read {KERNEL_NOTES}: {error}"
                 )
             }
             Self::Missing { release, paths } => {

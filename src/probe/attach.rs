@@ -136,11 +136,14 @@ impl AttachError {
 impl fmt::Display for AttachError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Load(why) => write!(f, "this kernel refuses the programs: {why}; --verbose shows its log"),
+            Self::Load(why) => write!(
+                f,
+                "the kernel rejected the BPF programs: {why}; --verbose prints the verifier's log"
+            ),
             Self::Map(name, why) => write!(f, "the kernel table '{name}' cannot be filled: {why}"),
             Self::Follow(why) => write!(
                 f,
-                "descendants and commands cannot be followed here: {why}; name the processes with -p"
+                "cannot follow descendants and commands here: {why}; use -p without -f"
             ),
             Self::Layer { layer, refused } => {
                 let name = layer.name();
@@ -155,7 +158,7 @@ impl fmt::Display for AttachError {
                     }
                     Some(last) if *layer == Layer::Blk => write!(
                         f,
-                        "-T {name} needs the block tracepoints (tp_btf) or kprobes, both refused here ({})",
+                        "-T {name} needs the block tracepoints (tp_btf) or kprobes, both refused here ({}); try -T syscall",
                         last.why
                     ),
                     Some(_) => write!(
@@ -164,7 +167,7 @@ impl fmt::Display for AttachError {
                     ),
                     None => write!(
                         f,
-                        "-T {name}: this kernel has none of its functions; try -T syscall or -T blk"
+                        "-T {name}: none of its functions exist in this kernel; try -T syscall or -T blk"
                     ),
                 }
             }

@@ -40,6 +40,22 @@ pub enum Choice {
 }
 
 impl Choice {
+    /// As typed after `--probe`.
+    #[must_use]
+    pub fn option(self) -> String {
+        let value = clap::ValueEnum::to_possible_value(&self);
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// The values of `--probe` for these hooks.
+    #[must_use]
+    pub fn options_of(hooks: &[Hook]) -> String {
+        let all = <Self as clap::ValueEnum>::value_variants();
+        let of = |hook: &Hook| all.iter().find(|choice| choice.hook() == Some(*hook));
+        let names: Vec<String> = hooks.iter().filter_map(of).map(|choice| choice.option()).collect();
+        names.join(", ")
+    }
+
     /// The hook that is asked for by name.
     #[must_use]
     pub fn hook(self) -> Option<Hook> {

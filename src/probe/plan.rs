@@ -119,7 +119,7 @@ pub const BIO_FUNCTIONS: [&str; 2] = ["submit_bio_noacct", "bio_endio"];
 pub fn loses_requests(way: &BlockWay, facts: &Facts) -> Option<&'static str> {
     match (way.hook, way.again) {
         (Hook::RawTracepoint, _) if facts.preemption.is_possible() => {
-            Some("tasks are preempted inside the kernel here, which may make it skip requests")
+            Some("this kernel preempts tasks inside the kernel, and the hook may then skip requests")
         }
         (Hook::RawTracepoint, _) | (_, true) => None,
         (_, false) => Some("a request that ends in an interrupt is skipped when another probe runs on the CPU"),
@@ -161,9 +161,10 @@ pub fn block_ways(wish: BlockWish, facts: &Facts, choice: Choice) -> Result<Vec<
         starts.map(|start| way(Hook::Kprobe, false, start)).collect()
     };
     match choice {
-        Choice::Kprobe | Choice::KprobeEvent if wish.is_bio_based => {
-            Err("kprobes do not see the bios of a disk that has no requests; use it without --probe".to_owned())
-        }
+        Choice::Kprobe | Choice::KprobeEvent if wish.is_bio_based => Err(format!(
+            "--probe {} cannot measure a disk without requests (dm, md); leave out --probe",
+            choice.option()
+        )),
         Choice::Kprobe | Choice::KprobeEvent => Ok(by_functions()),
         Choice::RawTracepoint | Choice::Tracepoint => Ok(vec![by_tracepoint]),
         _ if facts.preemption.is_possible() => Ok(by_both.chain([by_tracepoint]).collect()),
@@ -377,15 +378,15 @@ pub fn loses(hook: Hook, facts: &Facts) -> Option<&'static str> {
     match hook {
         // kernel/bpf/trampoline.c: the program is skipped while another task of the CPU is preempted inside it.
         hook if hook.is_trampoline() && preemptible => {
-            Some("tasks are preempted inside the kernel here, which makes it skip calls")
+            Some("this kernel preempts tasks inside the kernel, and the hook then skips calls")
         }
         Hook::RawTracepoint if preemptible => {
-            Some("tasks are preempted inside the kernel here, which may make it skip calls")
+            Some("this kernel preempts tasks inside the kernel, and the hook may then skip calls")
         }
         Hook::Session | Hook::Multi if facts.fprobe == Fprobe::Rethook => {
-            Some("its returns come from a small pool in this kernel, which runs out when many tasks sleep")
+            Some("in this kernel it can track only a few returns at once, so many sleeping calls exhaust it")
         }
-        Hook::Kprobe => Some("its returns come from a pool of a few per CPU, which runs out when many tasks sleep"),
+        Hook::Kprobe => Some("it can track only a few returns per CPU at once, so many sleeping calls exhaust it"),
         _ => None,
     }
 }
@@ -428,21 +429,21 @@ pub fn check_choice(choice: Choice, layers: &[Layer], facts: &Facts) -> Result<(
     let is_function_layer = |layer: &Layer| !matches!(layer, Layer::Syscall | Layer::Blk);
     if !hook.is_on_functions() && layers.iter().any(is_function_layer) {
         return Err(format!(
-            "{} sees system calls and the block layer only; use it with -T syscall or -T blk",
-            hook.name()
+            "--probe {} measures only syscall and blk; use -T syscall or -T blk with it",
+            choice.option()
         ));
     }
     let only_requests = layers.iter().all(|&layer| layer == Layer::Blk);
     if only_requests && matches!(hook, Hook::Fsession | Hook::Fentry | Hook::Session | Hook::Multi) {
         return Err(format!(
-            "{} cannot be asked for requests; -T blk has raw-tracepoint and kprobe",
-            hook.name()
+            "--probe {} cannot measure requests; with -T blk use raw-tracepoint or kprobe",
+            choice.option()
         ));
     }
     if hook == Hook::Fsession && !layers.contains(&Layer::Vfs) {
         return Err(format!(
-            "{} times reads and writes at vfs alone; use it with -T vfs, or fentry in its place",
-            hook.name()
+            "--probe {} measures only reads and writes at vfs; use it with -T vfs, or use --probe fentry",
+            choice.option()
         ));
     }
     // Requests are seen by raw tracepoints alone.
@@ -451,29 +452,26 @@ pub fn check_choice(choice: Choice, layers: &[Layer], facts: &Facts) -> Result<(
     }
     if hook == Hook::Multi && facts.fprobe == Fprobe::Graph {
         return Err(format!(
-            "{} can crash this kernel, and is not used on it; use {}",
-            hook.name(),
-            Hook::Session.name()
+            "--probe {} can crash this kernel, and is not used on it; use --probe {}",
+            choice.option(),
+            Choice::KprobeSession.option()
         ));
     }
     if facts.tracefs.is_none() && matches!(hook, Hook::KprobeEvent | Hook::Tracepoint) {
         return Err(format!(
-            "{} needs tracefs, which is not mounted or closed to this process: mount -t tracefs tracefs \
+            "--probe {} needs tracefs, which is not mounted or not accessible: mount -t tracefs tracefs \
              /sys/kernel/tracing, and run as root or with CAP_DAC_READ_SEARCH",
-            hook.name()
+            choice.option()
         ));
     }
     let offered = FUNCTION_HOOKS
         .into_iter()
         .chain([Hook::RawTracepoint, Hook::Tracepoint]);
-    let offered: Vec<&str> = offered
-        .filter(|&hook| is_offered(hook, facts))
-        .map(Hook::name)
-        .collect();
+    let offered: Vec<Hook> = offered.filter(|&hook| is_offered(hook, facts)).collect();
     Err(format!(
-        "this kernel has no {}; it offers {}",
-        hook.name(),
-        offered.join(", ")
+        "this kernel has no {}; values of --probe that may work: {}",
+        choice.option(),
+        Choice::options_of(&offered)
     ))
 }
 
@@ -495,11 +493,12 @@ pub fn check_file_systems(layers: &[Layer], facts: &Facts) -> Result<(), String>
     {
         None => Ok(()),
         Some(FileSystem { name, module, .. }) => {
-            let load = module.map(|module| format!("; mount one first, or load its module: modprobe {module}"));
-            Err(format!(
-                "-T {name}: there is no {name} in this kernel now{}",
-                load.unwrap_or_default()
-            ))
+            Err(match module {
+                Some(module) => format!(
+                    "-T {name}: the module {module} is not loaded; mount such a file system first, or run: modprobe {module}"
+                ),
+                None => format!("-T {name}: this kernel has no {name}"),
+            })
         }
     }
 }
@@ -730,7 +729,7 @@ impl Planning<'_> {
             Some(fallback) if !points.is_empty() => NotMeasured {
                 what: fallback.misses.to_owned(),
                 reason: format!(
-                    "{missing}: not in this kernel; {} does not see them",
+                    "{missing}: not in this kernel; they do not pass {}",
                     names(fallback.points)
                 ),
             },
@@ -784,9 +783,9 @@ fn inlined(spec: &OpSpec, points: &[PlannedPoint]) -> Option<NotMeasured> {
     }
     let left: Vec<&str> = of_all_programs().map(|planned| planned.point.function).collect();
     Some(NotMeasured {
-        what: format!("most of {}", spec.op),
+        what: format!("most {} calls", spec.op),
         reason: format!(
-            "this kernel's callers have {} inlined, and it has no other",
+            "{} is inlined into its callers in this kernel, and there is no other function",
             left.join(", ")
         ),
     })

@@ -86,7 +86,7 @@ impl From<io::Error> for Why {
     fn from(error: io::Error) -> Self {
         Self {
             errno: error.raw_os_error(),
-            words: error.to_string(),
+            words: without_number(&error.to_string()).to_owned(),
         }
     }
 }
@@ -97,8 +97,16 @@ impl From<libbpf_rs::Error> for Why {
         let words = format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ");
         Self {
             errno: errno_of(&words),
-            words,
+            words: without_number(&words).to_owned(),
         }
+    }
+}
+
+/// What the standard library says of a kernel's error, without the number at its end.
+fn without_number(words: &str) -> &str {
+    match (errno_of(words), words.rsplit_once(" (os error ")) {
+        (Some(_), Some((words, _))) => words,
+        _ => words,
     }
 }
 

@@ -18,7 +18,7 @@ pub fn banner(subject: &str, scope: &Scope, refused: &BTreeMap<Layer, String>) -
         format!(" of {subject}")
     };
     let queued = if scope.is_queued() {
-        ", queued time included"
+        ", time in the queue included"
     } else {
         ""
     };
@@ -27,13 +27,13 @@ pub fn banner(subject: &str, scope: &Scope, refused: &BTreeMap<Layer, String>) -
         format!(", calls of {} or longer", time_each(nanoseconds(slower)))
     });
     format!(
-        "Tracing {}{latency}{}{of}{queued}{slower}... Hit Ctrl-C to end.",
+        "Tracing {}{latency}{of}{queued}{slower}{}... Hit Ctrl-C to end.",
         measured.join(", "),
         missing(refused)
     )
 }
 
-/// ` (no vfs, ext4: this kernel refuses kprobes and fentry)`
+/// ` (vfs and ext4 are not measured: this kernel refuses kprobes and fentry)`
 fn missing(refused: &BTreeMap<Layer, String>) -> String {
     let mut kinds: Vec<(&str, Vec<&str>)> = Vec::new();
     for (layer, why) in refused {
@@ -44,7 +44,12 @@ fn missing(refused: &BTreeMap<Layer, String>) -> String {
     }
     let kinds: Vec<String> = kinds
         .iter()
-        .map(|(why, layers)| format!("no {}: {why}", layers.join(", ")))
+        .map(|(why, layers)| match layers.as_slice() {
+            [others @ .., last] if !others.is_empty() => {
+                format!("{} and {last} are not measured: {why}", others.join(", "))
+            }
+            one => format!("{} is not measured: {why}", one.concat()),
+        })
         .collect();
     if kinds.is_empty() {
         String::new()
@@ -78,22 +83,22 @@ mod tests {
         let here = "this kernel refuses kprobes and fentry";
         assert_eq!(
             banner_of("", "", &[(Layer::Ext4, here), (Layer::Vfs, here)]),
-            "Tracing syscall, blk (no vfs, ext4: this kernel refuses kprobes and fentry)... Hit Ctrl-C to end."
+            "Tracing syscall, blk (vfs and ext4 are not measured: this kernel refuses kprobes and fentry)... Hit Ctrl-C to end."
         );
         assert_eq!(
             banner_of(
                 "",
                 "PID 1 (init)",
                 &[
-                    (Layer::Ext4, "this kernel has none of the functions"),
+                    (Layer::Ext4, "none of its functions exist in this kernel"),
                     (Layer::Blk, "x")
                 ]
             ),
-            "Tracing syscall, vfs (no ext4: this kernel has none of the functions; no blk: x) of PID 1 (init)... Hit Ctrl-C to end."
+            "Tracing syscall, vfs of PID 1 (init) (ext4 is not measured: none of its functions exist in this kernel; blk is not measured: x)... Hit Ctrl-C to end."
         );
         assert_eq!(
             banner_of("-T blk -Q -d sda", "sda", &[]),
-            "Tracing blk latency of sda, queued time included... Hit Ctrl-C to end."
+            "Tracing blk latency of sda, time in the queue included... Hit Ctrl-C to end."
         );
         assert_eq!(
             banner_of("--slower 6ms", "", &[]),

@@ -79,15 +79,19 @@ impl Keeping {
 fn sentence(excess: &Excess, is_end: bool, after: Duration, limit: CpuShare) -> String {
     let layer = excess.layer.name();
     let after = length(after);
+    let of_layer = excess.of_layer;
     let what = match (is_end, excess.saves) {
-        (false, _) => format!("{layer} is detached after {after}, which saves most"),
-        (true, Saves::All) => format!("the run ends after {after}, since only {layer} is left"),
-        (true, _) => format!("the run ends after {after}, since detaching a layer would save too little"),
+        (false, _) => format!("detaching {layer} at {after} (its probes took {of_layer})"),
+        (true, Saves::All) => format!("ending the run at {after}, since only {layer} is left"),
+        (true, _) => {
+            format!(
+                "ending the run at {after}, since detaching {layer} (its probes took {of_layer}) would save too little"
+            )
+        }
     };
     format!(
-        "budget: {what}: measuring took {} of a CPU (the probes of {layer} {}), with {} allowed",
+        "budget: measuring took {} of a CPU, and {} is allowed; {what}",
         excess.of_all,
-        excess.of_layer,
         limit.exactly()
     )
 }
@@ -112,15 +116,15 @@ mod tests {
         let sentence = |saves, is_end| super::sentence(&excess(saves), is_end, Duration::from_secs(3), percent("5"));
         assert_eq!(
             sentence(Saves::Enough, false),
-            "budget: vfs is detached after 3.0 s, which saves most: measuring took 9.21 % of a CPU (the probes of vfs 6.10 %), with 5 % allowed"
+            "budget: measuring took 9.21 % of a CPU, and 5 % is allowed; detaching vfs at 3.0 s (its probes took 6.10 %)"
         );
         assert_eq!(
             sentence(Saves::All, true),
-            "budget: the run ends after 3.0 s, since only vfs is left: measuring took 9.21 % of a CPU (the probes of vfs 6.10 %), with 5 % allowed"
+            "budget: measuring took 9.21 % of a CPU, and 5 % is allowed; ending the run at 3.0 s, since only vfs is left"
         );
         assert_eq!(
             sentence(Saves::TooLittle, true),
-            "budget: the run ends after 3.0 s, since detaching a layer would save too little: measuring took 9.21 % of a CPU (the probes of vfs 6.10 %), with 5 % allowed"
+            "budget: measuring took 9.21 % of a CPU, and 5 % is allowed; ending the run at 3.0 s, since detaching vfs (its probes took 6.10 %) would save too little"
         );
     }
 }

@@ -11,7 +11,7 @@ use nix::sys::statfs::statfs;
 
 use super::Targets;
 use super::prepare::{Prepared, Wanted, prepare, request, retain_mounted};
-use super::refusals::{attach_failure, check_layers};
+use super::refusals::{attach_failure, check_layers, why_uncounted};
 use crate::analyse;
 use crate::args::{Detail, Measure};
 use crate::catalog::{FileSystem, Layer, Lives, Op, Point, Returns, doors};
@@ -175,7 +175,7 @@ fn is_on(path: &Path, file_system: &FileSystem) -> bool {
 
 /// Each CPU's context switches over some time, as counted by perf's software event and by the tracepoint.
 fn switches(facts: &Facts) -> io::Result<Vec<Switches>> {
-    let no_tracefs = || io::Error::other("tracefs is not mounted");
+    let no_tracefs = || io::Error::other("tracefs is not mounted (mount -t tracefs tracefs /sys/kernel/tracing)");
     let counters = SwitchCounters::start(facts.tracefs.as_deref().ok_or_else(no_tracefs)?)?;
     thread::sleep(SWITCHES_FOR);
     counters.into_iter().map(SwitchCounters::stop).collect()
@@ -186,7 +186,7 @@ fn switches(facts: &Facts) -> io::Result<Vec<Switches>> {
 fn where_tracepoints_fire(switches: &io::Result<Vec<Switches>>) -> String {
     let all = match switches {
         Ok(all) => all,
-        Err(error) => return format!("cannot tell whether they fire for all tasks: {error}"),
+        Err(error) => return format!("unknown whether they fire for all tasks: {error}"),
     };
     let counted = all.iter().fold(0_u64, |sum, cpu| sum.saturating_add(cpu.counted));
     let missed = all.iter().filter(|cpu| cpu.traced < cpu.counted);
@@ -219,14 +219,13 @@ fn machine_facts(
     switches: &io::Result<Vec<Switches>>,
 ) -> Vec<(&'static str, String)> {
     let starts = if attached.in_flight.is_some() {
-        "task storage"
+        "in task storage"
     } else {
-        "a table"
+        "in a table"
     };
     let runs = match &evidence.counting {
-        Ok(_) => "by function".to_owned(),
-        Err(error) if limits::is_reached(error.raw_os_error()) => format!("not counted: {error}"),
-        Err(_) => "not counted: needs CAP_SYS_ADMIN and 5.8".to_owned(),
+        Ok(_) => "counted by function".to_owned(),
+        Err(error) => format!("not counted: {}", why_uncounted(error)),
     };
     let errors = evidence.counting.as_ref().err().map(io::Error::raw_os_error);
     let refused = attached.ops.iter().flat_map(|op| &op.refused);
@@ -246,9 +245,9 @@ fn machine_facts(
             format!("{} {}", crate::kernel::release(), std::env::consts::ARCH),
         ),
         ("preemption", facts.preemption.to_string()),
-        ("starts in", starts.to_owned()),
-        ("runs", runs),
-        ("files in", format!("{}{file_system}", directory.display())),
+        ("start times", starts.to_owned()),
+        ("probe runs", runs),
+        ("test files", format!("in {}{file_system}", directory.display())),
         ("tracepoints", where_tracepoints_fire(switches)),
     ];
     facts.extend(limit.map(|limit| ("open files", limit)));
@@ -451,7 +450,7 @@ mod tests {
         );
         assert_eq!(
             where_tracepoints_fire(&Err(io::Error::other("tracefs is not mounted"))),
-            "cannot tell whether they fire for all tasks: tracefs is not mounted"
+            "unknown whether they fire for all tasks: tracefs is not mounted"
         );
     }
 }

@@ -14,7 +14,7 @@ use crate::say;
 pub fn report_hooks(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: &BTreeMap<Layer, Narrowing>) {
     say!("preemption in the kernel: {}", facts.preemption);
     say!(
-        "starts are kept in {}",
+        "start times are kept in {}",
         if attached.in_flight.is_some() {
             "task storage"
         } else {
@@ -22,7 +22,7 @@ pub fn report_hooks(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: 
         }
     );
     say!(
-        "counters are {}",
+        "counters are kept in {}",
         if attached.looks_counters_up() {
             "array elements"
         } else {
@@ -44,7 +44,7 @@ pub fn report_hooks(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: 
     }
     for (layer, narrowing) in narrowing {
         say!(
-            "{} files in a shared function are recognised by {}",
+            "{} files in functions that file systems share are recognised by {}",
             layer.name(),
             narrowing.source
         );
@@ -64,7 +64,7 @@ pub fn report_hooks(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: 
         };
         say!("{} {name}: {line}", op.layer.name());
         for refusal in &how.refused {
-            say!("  {} by {} refused: {}", refusal.of, refusal.hook.name(), refusal.why);
+            say!("  {} on {}: refused ({})", refusal.hook.name(), refusal.of, refusal.why);
         }
         previous = line;
     }

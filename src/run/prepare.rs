@@ -178,13 +178,13 @@ pub fn inaccessible_facts(facts: &Facts) -> Vec<String> {
     let mut notes = Vec::new();
     if facts.preemption.model == Model::Unknown {
         notes.push(format!(
-            "cannot tell whether this kernel is preemptible ({}; needs CAP_DAC_READ_SEARCH); assuming it is",
+            "cannot tell whether this kernel is preemptible ({}; needs CAP_DAC_READ_SEARCH); assuming it is, which costs more",
             facts.preemption.source
         ));
     }
     if facts.preemption.is_possible() && facts.tracefs.is_none() {
         notes.push(
-            "tracefs is not mounted or not accessible (needs CAP_DAC_OVERRIDE); some hooks that lose nothing cannot be created"
+            "tracefs is not mounted or not accessible (needs CAP_DAC_OVERRIDE); some hooks that lose nothing cannot be created, so calls may be lost"
                 .to_owned(),
         );
     }
@@ -199,12 +199,12 @@ pub fn calls_left_out_by_filters(measure: &Measure) -> Vec<String> {
     for (_, filter) in filters.iter().filter(|(is_used, _)| *is_used) {
         if scope.has(Layer::Syscall) {
             notes.push(format!(
-                "of system calls that take a path, only opens that succeed are counted with {filter}"
+                "with {filter}, system calls that take a path are not counted, except successful opens"
             ));
         }
     }
     if target.file.is_some() && scope.is_whole_stack() {
-        notes.push("requests that no call waited for are not filtered by file".to_owned());
+        notes.push("requests in the table \"Not waited for by any call\" are those of all files".to_owned());
     }
     notes
 }

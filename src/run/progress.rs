@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use crate::leave::DETACHING;
 use crate::probe::request::Stage;
 use crate::say;
-use crate::view::text::number::length;
+use crate::view::text::counted;
+use crate::view::text::number::{length, thousands};
 
 /// Shows the progress of attaching, and whether an earlier run is still being detached, which slows it down.
 pub fn show(stage: Stage) {
@@ -20,13 +21,21 @@ fn text(stage: Stage, earlier: Option<u32>) -> String {
     let what = match stage {
         Stage::Looking => "inspecting the kernel".to_owned(),
         Stage::Loading => "loading programs".to_owned(),
-        Stage::Attaching { done, of } => format!("attaching: {} of {of} functions", done.min(of)),
-        Stage::Waiting { functions } => format!("waiting for an earlier run to release functions: {functions} left"),
+        Stage::Attaching { done, of } => {
+            let [done, of] = [done.min(of), of].map(|n| thousands(n as u64));
+            format!("attaching: {done} of {of} functions")
+        }
+        Stage::Waiting { functions } => {
+            let functions = counted(functions as u64, "function");
+            return match earlier {
+                Some(pid) => format!("waiting for PID {pid} ({DETACHING}) to release {functions} of an earlier run"),
+                None => format!("waiting for an earlier run to release {functions}"),
+            };
+        }
     };
-    match (stage, earlier) {
-        (Stage::Waiting { .. }, Some(pid)) => format!("{what}; PID {pid} ({DETACHING}) detaches it"),
-        (_, Some(pid)) => format!("{what}; PID {pid} ({DETACHING}) is still detaching an earlier run"),
-        (_, None) => what,
+    match earlier {
+        Some(pid) => format!("{what} (PID {pid}, {DETACHING}, is detaching an earlier run)"),
+        None => what,
     }
 }
 
@@ -54,7 +63,8 @@ pub fn show_left(end: Instant) -> Option<Instant> {
 fn time_left(left: Duration) -> String {
     let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
     match seconds {
-        ..100 => format!("{seconds} s left"),
+        0 => "ending".to_owned(),
+        1..100 => format!("{seconds} s left"),
         _ => format!("{} left", length(Duration::from_secs(seconds))),
     }
 }
@@ -85,17 +95,17 @@ mod tests {
         );
         assert_eq!(
             text(Stage::Loading, Some(7)),
-            "loading programs; PID 7 (iosb-detach) is still detaching an earlier run"
+            "loading programs (PID 7, iosb-detach, is detaching an earlier run)"
         );
         let waiting = Stage::Waiting { functions: 12 };
         assert_eq!(
             text(waiting, Some(7)),
-            "waiting for an earlier run to release functions: 12 left; PID 7 (iosb-detach) detaches it"
+            "waiting for PID 7 (iosb-detach) to release 12 functions of an earlier run"
         );
         // The process may be in another PID namespace.
         assert_eq!(
             text(waiting, None),
-            "waiting for an earlier run to release functions: 12 left"
+            "waiting for an earlier run to release 12 functions"
         );
     }
 
@@ -111,7 +121,7 @@ mod tests {
                 "8 s left",
                 "7 s left",
                 "1 s left",
-                "0 s left",
+                "ending",
                 "99 s left",
                 "1m 40 s left",
                 "1h 0m 0 s left"

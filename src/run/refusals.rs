@@ -1,6 +1,9 @@
 //! Explains refusals of the kernel to the user: the missing privilege, or what to do.
 
 use std::collections::BTreeMap;
+use std::io;
+
+use nix::errno::Errno;
 
 use crate::args::{Measure, Talk};
 use crate::catalog::Layer;
@@ -18,9 +21,22 @@ fn why_refused(layer: Layer, refused: &[Refusal]) -> String {
     let is_reached = refused.iter().any(|refusal| limits::is_reached(refusal.why.errno));
     let lacking = limits::advice(is_reached).or_else(|| denied_of(refused).and_then(privileges::lacking));
     lacking.unwrap_or_else(|| match refused {
-        [] => "this kernel has none of the functions".to_owned(),
+        [] => "none of its functions exist in this kernel".to_owned(),
         _ => format!("this kernel refuses kprobes and {hooks}"),
     })
+}
+
+/// Why the kernel does not count the runs of programs, as its error says (`bpf_enable_stats` of kernel/bpf/syscall.c).
+pub fn why_uncounted(error: &io::Error) -> String {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EPERM | Errno::EACCES) => "needs CAP_SYS_ADMIN".to_owned(),
+        // The kernel does not know the command, or the kind of statistics.
+        Some(Errno::EINVAL) => "needs Linux 5.8".to_owned(),
+        Some(Errno::EMFILE) => "Too many open files".to_owned(),
+        Some(Errno::ENFILE) => "Too many open files on this machine".to_owned(),
+        Some(other) => format!("{}: {other:?}", other.desc()),
+        None => error.to_string(),
+    }
 }
 
 /// What was denied for the best hook that was denied, if any.
@@ -48,7 +64,7 @@ pub fn attach_failure(choice: Choice, error: &AttachError) -> String {
     let line = error.to_string();
     let line = denied.and_then(privileges::lacking).unwrap_or_else(|| match choice {
         Choice::Auto => line,
-        _ => format!("{line}; without --probe, what works here is chosen"),
+        _ => format!("{line}; without --probe, a hook that works here is chosen"),
     });
     match limits::doubt() {
         Some(doubt) => format!("{line} ({doubt})"),
@@ -67,7 +83,7 @@ pub fn check_layers(measure: &Measure, plan: &Plan, attached: &Attached) -> Resu
             let reasons = refused.remove(&layer).unwrap_or_default();
             if measure.talk == Talk::Verbose {
                 for refusal in &reasons {
-                    say!("{} by {}: {}", refusal.of, refusal.hook.name(), refusal.why);
+                    say!("{} on {}: refused ({})", refusal.hook.name(), refusal.of, refusal.why);
                 }
             }
             let error = AttachError::Layer {
@@ -87,8 +103,6 @@ pub fn check_layers(measure: &Measure, plan: &Plan, attached: &Attached) -> Resu
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use super::*;
 
     fn refusal(of: Refused, hook: Hook, errno: i32) -> Refusal {
@@ -115,6 +129,20 @@ mod tests {
                 assert_eq!(denied_of(&refused), Some(denied), "{refused:?}");
             }
         }
+    }
+
+    #[test]
+    fn why_runs_are_not_counted_is_what_the_kernel_says() {
+        for (errno, why) in [
+            (libc::EPERM, "needs CAP_SYS_ADMIN"),
+            (libc::EINVAL, "needs Linux 5.8"),
+            (libc::EMFILE, "Too many open files"),
+            (libc::ENFILE, "Too many open files on this machine"),
+            (libc::ENOMEM, "Out of memory: ENOMEM"),
+        ] {
+            assert_eq!(why_uncounted(&io::Error::from_raw_os_error(errno)), why);
+        }
+        assert_eq!(why_uncounted(&io::Error::other("no file")), "no file");
     }
 
     #[test]

@@ -15,8 +15,13 @@ pub fn subject(target: &Target, processes: &[Process], disk: Option<&Disk>) -> S
             parts.push(format!("PIDs {}", pids.join(", ")));
         }
     }
-    if target.follows() && !processes.is_empty() {
-        parts.push("descendants".to_owned());
+    if target.follows()
+        && let Some(last) = parts.last_mut()
+    {
+        last.push_str(match processes {
+            [_] => " and its descendants",
+            _ => " and their descendants",
+        });
     }
     if let Some(command) = target.command() {
         let words: Vec<_> = command.words().map(|word| word.to_string_lossy()).collect();
@@ -28,13 +33,13 @@ pub fn subject(target: &Target, processes: &[Process], disk: Option<&Disk>) -> S
     if let Some(cgroup) = &target.cgroup {
         parts.push(format!("cgroup {}", cgroup.display()));
     }
-    if let Some(disk) = disk {
-        parts.push(disk.name.clone());
+    let file = target.file.as_ref().map(|file| file.display().to_string());
+    let on: Vec<String> = disk.map(|disk| disk.name.clone()).into_iter().chain(file).collect();
+    match (parts.is_empty(), on.is_empty()) {
+        (true, _) => on.join(", "),
+        (false, true) => parts.join(", "),
+        (false, false) => format!("{} on {}", parts.join(", "), on.join(", ")),
     }
-    if let Some(file) = &target.file {
-        parts.push(file.display().to_string());
-    }
-    parts.join(", ")
 }
 
 /// The fields behind [`subject`]. Paths and words that are not UTF-8 are converted as well as possible.

@@ -192,7 +192,9 @@ fn programs_left_out(plan: &Plan, attached: &Attached) -> Option<NotMeasured> {
         by_function && compat.any(|point| !is_probed(&point.function))
     });
     let reason = match left_out.next() {
-        Some(_) => "their calls are functions of their own, probed by kprobe.session and kprobe.multi only",
+        Some(_) => {
+            "their system calls are separate functions, which only kprobe.session, kprobe.multi and tracepoints cover"
+        }
         None if COMPAT.is_empty() => "their table of numbers is not known on this architecture",
         None => return None,
     };
@@ -208,7 +210,7 @@ fn refused(planned: &PlannedOp, attached: &AttachedOp) -> NotMeasured {
     tried.dedup();
     let reason = if tried.is_empty() {
         let functions: Vec<&str> = planned.points.iter().map(|point| point.function.as_str()).collect();
-        format!("{}: not covered by the hooks in use", functions.join(", "))
+        format!("{}: the hook in use cannot measure it", functions.join(", "))
     } else {
         format!("{}: refused by this kernel", tried.join(", "))
     };

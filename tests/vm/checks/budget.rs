@@ -91,9 +91,9 @@ fn run(guest: &Guest, arguments: &[&str]) -> Result<Ran, String> {
         // Wait for its end, since it may still be written.
         let line = said
             .lines()
-            .find(|line| line.ends_with(" allowed"))?
-            .strip_prefix("budget: ")?;
-        Some(line.split(' ').next()?.to_owned())
+            .find(|line| line.starts_with("budget: ") && line.ends_with(')'))?;
+        let (_, detached) = line.split_once("; detaching ")?;
+        Some(detached.split(' ').next()?.to_owned())
     };
     let mut before = 0;
     let mut failed = None;
@@ -167,7 +167,8 @@ fn costliest(guest: &Guest, probe: &str) -> Result<(), String> {
     let missing = layer.map(|layer| &layer["not_measured"]);
     let reported = missing.is_some_and(|missing| {
         let all = schema::array(missing).iter();
-        all.clone().any(|part| part["what"] == "everything since then")
+        all.clone()
+            .any(|part| part["what"] == "later calls" || part["what"] == "later requests")
     });
     if !reported {
         return Err(format!("not reported: {missing:?}"));
@@ -199,7 +200,7 @@ fn whole_stack(guest: &Guest) -> Result<(), String> {
     let missing = schema::array(&stack["not_measured"]).iter();
     let reported = missing.clone().any(|row| {
         let reason = row["reason"].as_str().unwrap_or_default();
-        row["what"] == ran.layer.as_str() && reason.contains("--budget") && reason.contains("in the layer above")
+        row["what"] == ran.layer.as_str() && reason.contains("--budget") && reason.contains("in the row above")
     });
     let families = schema::array(&stack["families"]).iter();
     let family = families.clone().find(|family| family["family"] == "read");

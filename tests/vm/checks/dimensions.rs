@@ -381,7 +381,7 @@ fn cgroups_of_version_1(guest: &Guest) -> Result<(), String> {
         refused.args(["-T", SYSCALL, "--cgroup", FOLDER]),
         Duration::from_secs(60),
     )?;
-    if refused.status.code() != Some(1) || !refused.stderr.contains("needs control groups of version 2") {
+    if refused.status.code() != Some(1) || !refused.stderr.contains("needs cgroup version 2") {
         return Err(format!("--cgroup: {}\n{}", refused.status, refused.stderr));
     }
     Ok(())

@@ -263,7 +263,7 @@ fn candidates(guest: &Guest) -> Result<(), String> {
     if !traced
         .lines(NOT_MEASURED)
         .iter()
-        .any(|line| line.starts_with("most of fsync"))
+        .any(|line| line.starts_with("most fsync calls"))
     {
         return Err(traced.all());
     }

@@ -344,7 +344,8 @@ fn not_loaded(guest: &Guest) -> Result<(), String> {
             return Err("btrfs is loaded".into());
         }
         let output = run(Command::new(path).args(arguments), MINUTE)?;
-        let reported = "error: -T btrfs: there is no btrfs in this kernel now; mount one first, or load its module: modprobe btrfs\n";
+        let reported =
+            "error: -T btrfs: the module btrfs is not loaded; mount such a file system first, or run: modprobe btrfs\n";
         if output.stderr != reported || output.status.code() != Some(status) || !output.stdout.is_empty() {
             return Err(format!("{arguments:?}: {output:?}"));
         }
