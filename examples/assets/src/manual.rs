@@ -20,14 +20,14 @@ use Part::{Heading, Item, Lines, Text};
 
 const DESCRIPTION: &[Part] = &[
     Text(
-        "Without -T, the report is that of the whole stack: each moment between the entry and the return of each I/O system call is \
-         in exactly one row: that of the layer in which the thread ran, or of what it waited for. With -T, it has the times of each \
-         operation of these layers, from entry to return.",
+        "Without -T, it reports the whole stack: every moment of every I/O system call is in exactly one row, that of the layer in \
+         which the thread ran or of what it waited for. With -T, it reports the operations of each layer named, each timed from entry \
+         to return.",
     ),
     Text(
-        "It measures until Ctrl-C, SIGTERM, the end of --duration, of COMMAND or of all processes of -p, and then prints a report; \
-         with INTERVAL, it prints one after each interval. A second Ctrl-C ends it at once. Reports go to standard output, with COMMAND to standard \
-         error; everything else goes to standard error.",
+        "It measures until Ctrl-C, SIGTERM, or the end of --duration, of COMMAND, or of every process of -p, and then prints a report; \
+         with INTERVAL, it prints one after each interval. A second Ctrl-C ends it at once, without a report. Reports go to standard \
+         output (with COMMAND to standard error), or to the file of -o; messages always go to standard error.",
     ),
     Text("iostackbreakdown and iosb are the same program."),
 ];
@@ -35,73 +35,82 @@ const DESCRIPTION: &[Part] = &[
 const REPORT: &[Part] = &[
     Heading("Rows of the whole stack"),
     Text(
-        "Calls are in families: read, write, open, fsync, metadata (stat, rename, unlink and their like) and async (the calls of io_uring and \
-         libaio themselves). The rows of a family add up to its time. \"-\" is a row that could not be measured.",
+        "Calls are in families: read, write, open, fsync, metadata (stat, rename, unlink and their like) and async (io_submit, io_getevents, \
+         io_uring_enter). The rows of a family add up to its time. \"-\" is a row that could not be measured.",
     ),
     Item("syscall", "the thread ran in the system call, outside the layers below"),
     Item(
-        "in the kernel, not split",
-        "it ran in the kernel, where no layer below the system calls can be measured; \"kernel\" in narrow columns",
+        "kernel (not split)",
+        "it ran in the kernel; in place of the layers where only system calls can be measured; \"kernel\" in narrow columns",
     ),
     Item("vfs", "it ran in the virtual file system"),
     Item(
         "ext4, xfs, btrfs, f2fs, nfs, overlay, tmpfs",
-        "it ran in that file system; those that are mounted have rows, tmpfs with -T all,tmpfs",
+        "it ran in that file system; only mounted file systems have rows, and tmpfs only with -T all,tmpfs",
     ),
     Item(
         "queue",
         "it waited for a request of its own that was not yet issued to the device: for a tag, in the I/O scheduler, in the throttle \
-         of its control group. Also used at blk",
+         of its cgroup. The column \"queued\" at blk is another span, see there",
     ),
-    Item("device", "it waited for a request of its own that was issued"),
+    Item(
+        "device",
+        "it waited for a request of its own that had been issued to the device",
+    ),
     Item(
         "others' I/O",
         "it waited for I/O, and none of its own requests ended meanwhile: a page that another thread is reading, or one under writeback",
     ),
     Item("journal", "it waited for a commit of ext4's journal or of XFS's log"),
-    Item("lock", "it waited for a lock that another thread held"),
+    Item("lock", "it waited for a lock held by another thread"),
     Item("other", "it slept for any other reason"),
     Item("run queue", "it could run, and waited for a CPU"),
     Item(
-        "reached",
+        "calls that reached",
         "how many of the calls reached a layer; the others ended above it",
     ),
+    Item("from cache", "reads that got their data from the page cache"),
     Item(
-        "from cache, waited for own I/O, for others', read ahead only, direct",
-        "how many reads got their data from the page cache; waited for requests of their own; waited for those of others; only \
-         submitted requests that no call waited for; bypassed the page cache",
+        "own I/O, others' I/O",
+        "reads that waited for requests of their own; reads that waited for I/O of other threads",
     ),
+    Item(
+        "readahead only",
+        "reads that only submitted requests that no call waited for",
+    ),
+    Item("direct", "reads that bypassed the page cache"),
     Heading("Columns of intervals"),
-    Item("call/s", "calls in a second"),
+    Item("calls/s", "calls per second"),
     Item(
         "ms/s",
-        "milliseconds that threads were inside calls, in each second: 1,000 is one thread always inside a call",
+        "time that threads spent inside calls, in milliseconds per second: 1,000 means that one thread was always inside a call",
     ),
     Item(
         "avg, p50, p99, max",
-        "the mean call, the median, the 99th percentile and the longest. A quantile is printed when there are calls beyond it, within 12.5 %",
+        "the average call, the median, the 99th percentile and the longest call. Quantiles are exact to 12.5 %, and printed only if there are enough calls (2 for p50, 100 for p99)",
     ),
     Item(
         "sys, kernel, vfs, fs, ext4, que, dev, oIO, jou, lck, oth, run, ovl",
-        "the rows above (fs: all file systems), in percent of the calls' time: \".\" none, \"0\" less than half a percent. Wide terminals \
-         have the full names",
+        "the rows above, as a percentage of the time of the calls: \".\" none, \"0\" less than half a percent; fs is all file systems \
+         together. Wide terminals have the full names",
     ),
     Item(
-        "time spent in, %",
-        "where not all of these fit: those with most of a line's time, the largest first",
+        "spent in (%)",
+        "on narrow terminals, instead of these columns: the rows with the most time, the largest first",
     ),
     Heading("Columns of operations and groups"),
     Item(
         "ns, us, ms, s, B, kB, MB, GB",
-        "the unit of all numbers below; alone it is the heading of bytes",
+        "a unit in a heading holds for the whole column. The column headed by a unit of bytes alone is the amount of data moved",
     ),
-    Item(
-        "operation, count, total, bytes",
-        "calls or requests that ended, the sum of their times, and the bytes they moved",
-    ),
+    Item("operation", "what was called, or the kind of request"),
+    Item("count", "calls or requests that ended"),
+    Item("total", "the sum of their times"),
+    Item("bytes", "the data that they moved"),
     Item(
         "queued",
-        "of requests, with -Q: the share of the time before they were issued",
+        "of requests, with -Q: the share of their time from their creation to their issue. Unlike the row queue, it does not include \
+         the time in the throttle of a cgroup, which comes before the request is created",
     ),
     Item(
         "nsecs, usecs, msecs",
@@ -109,36 +118,48 @@ const REPORT: &[Part] = &[
     ),
     Item(
         "share",
-        "with --by: of the time of all groups. Calls and requests without a known group are \"(no file)\" or the like, and groups beyond --top are in \"others\"",
+        "with --by: of the time of all groups. Calls and requests without a known group are \"(no file)\", \"(no process)\" and so on, and groups beyond --top are in \"others\". With several layers, groups are \
+         ranked by their largest share at any layer",
     ),
     Heading("Columns of --slower"),
     Item(
         "TIME, TOTAL ms, OP, PROCESS",
-        "when the call ended, how long it took in milliseconds, the system call, and the thread's name with its numbers",
+        "when the call ended, how long it took in milliseconds, the system call, and the thread's name, its process ID, and its thread ID if that differs",
     ),
-    Item("OFFSET, BYTES", "where in the file, and the bytes moved, or the error"),
-    Item("TIME SPENT IN", "the rows with most of its time; the largest is marked"),
+    Item(
+        "OFFSET, BYTES",
+        "the position in the file; the bytes moved, or the error",
+    ),
+    Item(
+        "TIME SPENT IN",
+        "the rows with most of its time, the largest marked with *",
+    ),
     Item("FILE", "its path from the root of its mount namespace"),
     Heading("Columns of compare"),
     Item(
         "before, after, difference",
-        "the numbers of both runs, and by how much they differ. A difference that may be chance, given the number of calls, is marked as within noise",
+        "the numbers of both runs, and by how much they differ, computed before rounding. A difference that may be chance, given the number of calls, is marked \"within noise\"",
+    ),
+    Item(
+        "calls/s, bytes, avg, p50, p90, p99",
+        "the rates, and the times of calls; below them, the average time of a call in each row of the whole stack",
     ),
     Heading("Columns of --check"),
     Item(
-        "layer, op, function, hook, fires",
-        "the functions an operation may go through, each with its probe, and whether the probe was hit while the operation was tried. Below, how many \
+        "layer, op, function, hook, hit",
+        "the functions an operation may go through, each with its probe, and whether the probe was hit while the operation was done. The last lines say how many \
          operations of each layer were counted",
     ),
-    Heading("What no call waited for"),
+    Heading("Requests beside the calls"),
     Item(
-        "Not waited for here",
-        "requests by origin: readahead, writes under way, asynchronous I/O, writeback of what was written, the journal, other \
-         kernel threads. Their mean times before the issue are below \"queue\", those after it below \"device\"",
+        "Not waited for by any call",
+        "requests that no call slept for, by origin: readahead, reads and writes by traced threads, asynchronous I/O, writeback of what \
+         traced threads wrote, the journal, kworkers (the kernel's worker threads) and other kernel threads. The columns queue and device \
+         have their average times before and after the issue",
     ),
     Item(
-        "Meanwhile, disks served",
-        "whose requests the disks served while the reported ones waited",
+        "Disks served while these waited",
+        "which process's requests the disks served while the reported requests waited",
     ),
 ];
 
@@ -146,25 +167,25 @@ const MESSAGES: &[Part] = &[
     Text("Lines below the numbers say what they do not include."),
     Item(
         "lost",
-        "the last line: calls whose time is missing, calls under way at the start and the end (\"unfinished\"), and the cost of measuring: that of the process, and with --verbose or --budget that of its probes",
+        "the last line: lost calls, unfinished calls at the start and at the end, and the CPU time of this process; with --verbose, --json or --budget also that of its probes",
     ),
     Item(
         "LOST",
-        "calls that were counted without their time, and why: returns or entries that the kernel skipped, no room. Totals do not include them",
+        "calls or requests that are in none of the numbers, and why: the kernel skipped a probe, or had no memory or no slot for the start time",
     ),
-    Item("lost of", "the same by operation, with --verbose"),
+    Item("lost at", "the same by operation, with --verbose"),
     Item(
         "UNBALANCED",
-        "the share of calls with entries and returns that did not pair up: some of their time may be in the row above. Below 0.1 % \
+        "the share of calls with entries and returns that did not pair up: part of their time may be in an adjacent row. Below 0.1 % \
          it is reported with --verbose only",
     ),
     Item(
         "NO ROOM",
-        "more groups than --by has room for: their calls are in \"others\"",
+        "there were more groups than --by can distinguish (1,024): the calls of the rest are in \"others\"",
     ),
     Item(
         "NOT SHOWN",
-        "slow calls beyond 1,000 in a second, which are counted only",
+        "slow calls over the limit of 1,000 per second, or for which the buffer had no room: they are only counted",
     ),
     Item(
         "not measured",
@@ -178,40 +199,50 @@ const MESSAGES: &[Part] = &[
     ),
     Item(
         "asynchronous",
-        "requests that were submitted at a layer, and whose completion cannot be seen there",
+        "requests that were submitted at a layer, and whose completion cannot be seen there. They are not timed",
     ),
-    Item("unfinished", "calls or requests under way at the end"),
     Item(
-        "hook",
+        "unfinished",
+        "calls or requests that had begun and not ended at the start or the end of the report: not timed",
+    ),
+    Item(
+        "hooks",
         "how the kernel calls the probes; --verbose has it for each function",
     ),
     Item(
         "probe",
         "with --verbose: how often the kernel ran a probe, how long that took, and how often it skipped it",
     ),
-    Item("exact", "with --verbose: the numbers of an operation to the last digit"),
     Item(
-        "queue time from",
+        "exact",
+        "with --verbose: the numbers of an operation to the last digit, without separators, for programs",
+    ),
+    Item(
+        "queue time begins at",
         "the event at which the queue time of requests begins",
     ),
     Item(
-        "diskstats agrees, diskstats differs, diskstats cannot tell",
+        "diskstats agrees, diskstats differs, diskstats not compared",
         "whether the kernel's own counters in /proc/diskstats increased by the same numbers",
     ),
     Item(
-        "in flight at start",
-        "requests that were issued before the run began, which have no time",
+        "unfinished at start",
+        "requests that were issued before the run began, and ended in it: not timed",
     ),
-    Item("never issued", "requests that only ask for a flush, and carry no data"),
+    Item(
+        "never issued",
+        "writes without data, which only request a flush; other requests that the driver refused",
+    ),
     Item(
         "kernel threads",
-        "requests on the disk that kernel threads submitted, which filters by process leave out",
+        "requests that kernel threads submitted, which filters by process exclude",
     ),
     Item(
         "not attributed",
-        "flushes, each of which the kernel sends for several processes",
+        "flushes: the kernel sends one for all processes that wait for one",
     ),
     Item("not timed", "requests whose queue time has no known start"),
+    Item("note", "how the options or the machine limit the run, after the banner"),
     Item("warning", "anything else that affects the numbers"),
 ];
 
@@ -226,7 +257,7 @@ const EXAMPLES: &[Part] = &[
     ),
     Item(
         "IOStackBreakdown --slower 10ms --comm postgres",
-        "Each call of threads of that name that took 10 ms or longer, as it ends.",
+        "Each call of 10 ms or longer by threads of that name, as it ends.",
     ),
     Item(
         "IOStackBreakdown -T blk -d nvme0n1 -Q",
@@ -234,7 +265,7 @@ const EXAMPLES: &[Part] = &[
     ),
     Item(
         "IOStackBreakdown -T syscall,ext4 -u 1 10",
-        "Two layers in microseconds, ten reports of a second each.",
+        "Two layers in microseconds, ten reports, one per second.",
     ),
     Item(
         "IOStackBreakdown --by file --top 5 -T ext4 -S",
@@ -246,21 +277,21 @@ const EXAMPLES: &[Part] = &[
         "Starts a command, and traces it and its descendants.",
     ),
     Item(
-        "IOStackBreakdown --json -o old.json -- make test",
+        "IOStackBreakdown --json -o before.json -- make test",
         "The report as JSON, into a file.",
     ),
     Item(
-        "IOStackBreakdown compare old.json new.json",
+        "IOStackBreakdown compare before.json after.json",
         "What differs between two such runs.",
     ),
-    Item("IOStackBreakdown --check", "Which probes work on this machine?"),
+    Item("IOStackBreakdown --check", "Tries every probe on this machine."),
 ];
 
 const PRIVILEGES: &[Part] = &[
     Text(
         "Root, or CAP_BPF, CAP_PERFMON and CAP_DAC_READ_SEARCH; before Linux 5.11 also CAP_SYS_RESOURCE, for the memory of \
-         programs. For perf's kprobes and tracepoints while kernel.perf_event_paranoid is above 1, types of modules, and \
-         --budget: CAP_SYS_ADMIN. For kprobe events: CAP_DAC_OVERRIDE. A seccomp filter, as containers have, must allow bpf(2) and \
+         BPF programs. CAP_SYS_ADMIN is needed for perf's kprobes and tracepoints while kernel.perf_event_paranoid is 2 or more, for file \
+         systems in modules, and for --budget. CAP_DAC_OVERRIDE, which includes CAP_DAC_READ_SEARCH, is needed for kprobe events. A seccomp filter, as containers have, must allow bpf(2) and \
          perf_event_open(2).",
     ),
     Text("Without root, give the capabilities to the binary:"),
@@ -275,7 +306,7 @@ const TRUST: &[Part] = &[
     ),
     Text(
         "--budget limits what measuring may cost: the run time of its programs in the kernel and its own CPU time, in percent of \
-         one CPU, in each second. For this, the kernel counts the runs of BPF programs, which costs each run two readings of the clock.",
+         one CPU, in each second. For this, the kernel counts the runs of BPF programs, which adds two readings of the clock to each run.",
     ),
 ];
 
@@ -285,7 +316,7 @@ const ENVIRONMENT: &[Part] = &[
         "where --check creates its files; otherwise in /var/tmp, /tmp or the current directory",
     ),
     Item("TZ", "the time zone of the times in reports"),
-    Item("PATH", "where COMMAND is searched"),
+    Item("PATH", "where COMMAND is searched for"),
     Text(
         "For a binary with file capabilities, the C library removes TMPDIR, LD_* and others from the environment. --check still finds \
          TMPDIR, and COMMAND gets all of them, unless --user names another user.",
@@ -317,7 +348,7 @@ const STATUSES: &[Part] = &[
     Item("0", "done"),
     Item(
         "1",
-        "could not measure; one line on standard error says why, and what to do. With --check: a layer counted nothing, or the kernel refused a probe",
+        "could not measure or compare; one line on standard error says why, and what to do. With --check: a layer counted nothing, or the kernel refused a probe",
     ),
     Item("2", "wrong usage"),
     Item("130", "ended at once, by a second Ctrl-C"),
@@ -356,7 +387,7 @@ pub fn page() -> io::Result<Vec<u8>> {
         ("EXAMPLES", EXAMPLES),
         ("REPORT", REPORT),
         ("MESSAGES", MESSAGES),
-        ("TRUST", TRUST),
+        ("ACCURACY AND COST", TRUST),
         ("PRIVILEGES", PRIVILEGES),
         ("ENVIRONMENT", ENVIRONMENT),
         ("FILES", FILES),
