@@ -27,15 +27,23 @@ pub use crate::model::ids::Hook;
 /// What `--probe` asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Choice {
-    /// The cheapest hook that loses nothing on this machine.
+    /// The cheapest hook that loses nothing on this machine
     Auto,
+    /// Perf's kprobes and kretprobes
     Kprobe,
+    /// Kprobe events with room for 4,096 returns, made through tracefs
     KprobeEvent,
+    /// One program on many functions for entries, and one for returns
     KprobeMulti,
+    /// One program on many functions, for both ends of a call
     KprobeSession,
+    /// Trampolines on functions, a program for each end of a call
     Fentry,
+    /// Trampolines on functions, one program for both ends of a read or write at vfs
     Fsession,
+    /// Tracepoints of system calls and requests, by perf
     Tracepoint,
+    /// Tracepoints of system calls and requests, raw with BTF
     RawTracepoint,
 }
 

@@ -24,9 +24,9 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// How much of a report is printed. The schema is the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Form {
-    /// Everything that can be measured.
+    /// Everything, including operations that were never called
     Full,
-    /// Without what was measured but never called.
+    /// Without operations that were never called
     Compact,
 }
 
