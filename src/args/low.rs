@@ -82,7 +82,7 @@ pub struct Raw {
     #[arg(long, value_name = "TIME", value_parser = time_span)]
     pub duration: Option<Duration>,
     /// If measuring takes more than PERCENT of one CPU during a second (800 is all of 8 CPUs), detach the layer whose probes
-    /// cost most, then the next; end the run if that is not enough. Every step is reported when it happens
+    /// cost most (system calls last), then the next; end the run if that is not enough. Every step is reported when it happens
     #[arg(long, value_name = "PERCENT", value_parser = percent, conflicts_with = "check")]
     pub budget: Option<CpuShare>,
     /// Run COMMAND, trace it and its descendants, and stop when it ends

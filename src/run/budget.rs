@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::budget::{CpuShare, CpuTimes, Excess, Saves, excess};
+use crate::catalog::Layer;
 use crate::number::length;
 use crate::say;
 use crate::source::live::Live;
@@ -56,7 +57,8 @@ impl Keeping {
         (self.at, self.times) = (now, times);
         let Some(excess) = excess else { return false };
         let is_end = excess.saves != Saves::Enough && !has_command;
-        say!("{}", sentence(&excess, is_end, live.began().elapsed(), self.limit));
+        let after = live.began().elapsed();
+        say!("{}", sentence(&excess, is_end, after, self.limit, self.whole_stack));
         if !is_end {
             live.detach_entries(excess.layer, excess.of_layer, excess.of_all);
             self.at = Instant::now();
@@ -76,13 +78,17 @@ impl Keeping {
 }
 
 /// One line: what is done at `after`, what was measured and what is allowed. `is_end`: the run ends.
-fn sentence(excess: &Excess, is_end: bool, after: Duration, limit: CpuShare) -> String {
+fn sentence(excess: &Excess, is_end: bool, after: Duration, limit: CpuShare, whole_stack: bool) -> String {
     let layer = excess.layer.name();
     let after = length(after);
     let of_layer = excess.of_layer;
     let what = match (is_end, excess.saves) {
         (false, _) => format!("detaching {layer} at {after} (its probes took {of_layer})"),
         (true, Saves::All) => format!("ending the run at {after}, since only {layer} is left"),
+        (true, _) if whole_stack && excess.layer == Layer::Syscall => format!(
+            "ending the run at {after}, since detaching any layer but syscall (its probes took {of_layer}) would save \
+             too little"
+        ),
         (true, _) => {
             format!(
                 "ending the run at {after}, since detaching {layer} (its probes took {of_layer}) would save too little"
@@ -99,7 +105,6 @@ fn sentence(excess: &Excess, is_end: bool, after: Duration, limit: CpuShare) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::Layer;
 
     fn percent(text: &str) -> CpuShare {
         CpuShare::parse(text, 4).unwrap()
@@ -113,7 +118,8 @@ mod tests {
             of_layer: percent("6.1"),
             of_all: percent("9.21"),
         };
-        let sentence = |saves, is_end| super::sentence(&excess(saves), is_end, Duration::from_secs(3), percent("5"));
+        let after = Duration::from_secs(3);
+        let sentence = |saves, is_end| super::sentence(&excess(saves), is_end, after, percent("5"), true);
         assert_eq!(
             sentence(Saves::Enough, false),
             "budget: measuring took 9.21 % of a CPU, and 5 % is allowed; detaching vfs at 3.0 s (its probes took 6.10 %)"
@@ -125,6 +131,14 @@ mod tests {
         assert_eq!(
             sentence(Saves::TooLittle, true),
             "budget: measuring took 9.21 % of a CPU, and 5 % is allowed; ending the run at 3.0 s, since detaching vfs (its probes took 6.10 %) would save too little"
+        );
+        let calls = Excess {
+            layer: Layer::Syscall,
+            ..excess(Saves::TooLittle)
+        };
+        assert_eq!(
+            super::sentence(&calls, true, after, percent("5"), true),
+            "budget: measuring took 9.21 % of a CPU, and 5 % is allowed; ending the run at 3.0 s, since detaching any layer but syscall (its probes took 6.10 %) would save too little"
         );
     }
 }
