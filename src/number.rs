@@ -223,7 +223,7 @@ impl ColumnUnit {
     }
 }
 
-/// The length of a span: `53.1 ms`, `12.4 s`, `3m 25 s`, `2h 0m 5 s`.
+/// The length of a span: `53.1 ms`, `12.4 s`, `3m 25s`, `2h 0m 5s`.
 pub fn length(span: Duration) -> String {
     let tenths_of = |unit_ns: u128| (span.as_nanos() + unit_ns / 20) * 10 / unit_ns;
     // The unit is chosen by the rounded number, as above.
@@ -243,7 +243,7 @@ pub fn length(span: Duration) -> String {
     if s >= 3600 {
         text.push_str(&format!("{hours}h "));
     }
-    text.push_str(&format!("{minutes}m {seconds} s"));
+    text.push_str(&format!("{minutes}m {seconds}s"));
     text
 }
 
@@ -380,12 +380,12 @@ mod tests {
         assert_eq!(of(99.95), "0.1 s");
         assert_eq!(of(12_449.0), "12.4 s");
         assert_eq!(of(99_949.0), "99.9 s");
-        assert_eq!(of(99_950.0), "1m 40 s");
-        assert_eq!(of(205_000.0), "3m 25 s");
-        assert_eq!(of(7_205_000.0), "2h 0m 5 s");
-        assert_eq!(length(Duration::from_secs(90_000)), "1d 1h 0m 0 s");
+        assert_eq!(of(99_950.0), "1m 40s");
+        assert_eq!(of(205_000.0), "3m 25s");
+        assert_eq!(of(7_205_000.0), "2h 0m 5s");
+        assert_eq!(length(Duration::from_secs(90_000)), "1d 1h 0m 0s");
         assert!(
-            length(Duration::MAX).ends_with("d 7h 0m 16 s"),
+            length(Duration::MAX).ends_with("d 7h 0m 16s"),
             "{}",
             length(Duration::MAX)
         );

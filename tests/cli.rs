@@ -201,7 +201,13 @@ fn an_unknown_disk_is_answered_with_those_that_exist() {
         assert!(is_virtual || known.contains(&disk.as_str()), "{disk}: {line}");
     }
     let (status, line) = failure(tool(&["-d", "/dev/null"]));
-    assert_eq!((status, &line[..]), (1, "error: '/dev/null' is not a block device"));
+    assert_eq!(
+        (status, &line[..]),
+        (
+            1,
+            "error: '/dev/null' is not a block device; -d takes a disk or a partition"
+        )
+    );
 }
 
 #[test]

@@ -82,7 +82,11 @@ impl fmt::Display for Error {
                     known.join(", ")
                 )
             }
-            Self::NotABlockDevice { path } => write!(formatter, "'{}' is not a block device", path.display()),
+            Self::NotABlockDevice { path } => write!(
+                formatter,
+                "'{}' is not a block device; -d takes a disk or a partition",
+                path.display()
+            ),
             Self::Unreadable { path, error } => write!(formatter, "cannot examine '{}': {error}", path.display()),
         }
     }
@@ -565,10 +569,13 @@ mod tests {
     fn a_path_must_be_a_block_device() {
         let tree = Tree::server();
         let error = tree.find_path("null").unwrap_err().to_string();
-        assert!(error.ends_with("/dev/null' is not a block device"), "{error}");
+        assert!(
+            error.ends_with("/dev/null' is not a block device; -d takes a disk or a partition"),
+            "{error}"
+        );
         assert_eq!(
             Disk::find("/dev/null").unwrap_err().to_string(),
-            "'/dev/null' is not a block device"
+            "'/dev/null' is not a block device; -d takes a disk or a partition"
         );
     }
 

@@ -59,7 +59,7 @@ pub fn show_left(end: Instant) -> Option<Instant> {
     now.checked_add(until_change(left))
 }
 
-/// The time left in started seconds: `8 s left`, `1m 40 s left`.
+/// The time left in started seconds: `8 s left`, `1m 40s left`.
 fn time_left(left: Duration) -> String {
     let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
     match seconds {
@@ -123,8 +123,8 @@ mod tests {
                 "1 s left",
                 "ending",
                 "99 s left",
-                "1m 40 s left",
-                "1h 0m 0 s left"
+                "1m 40s left",
+                "1h 0m 0s left"
             ]
         );
         assert_eq!(until_change(ms(7_300)), ms(300));

@@ -47,7 +47,9 @@ impl<S: Source> Session<S> {
     /// If there is no snapshot, or a file cannot be written, in one line.
     pub fn begin(mut source: S, filter: Filter, sinks: Sinks, mut keeper: Option<Keeper>) -> Result<Self, Cause> {
         let Item::Snapshot(first) = source.next(Until::Now).map_err(|error| error.to_string())? else {
-            return Err("the counters at the start are missing".to_owned().into());
+            return Err("the saved file is damaged: it has no counters of the start"
+                .to_owned()
+                .into());
         };
         sinks.empty()?;
         if let Some(keeper) = &mut keeper {

@@ -48,7 +48,7 @@ const CACHED: [(&str, u64); 3] = [(EXT4, 101), (XFS, 57), (TMPFS, 31)];
 const DIRECT: u64 = 13;
 const MINUTE: Duration = Duration::from_secs(60);
 const NOT_MEASURED: &str = "not measured: ";
-const SOURCE: &str = "ext4 files in a shared function are recognised by ";
+const SOURCE: &str = "ext4 files in functions that file systems share are recognised by ";
 
 /// The tool's counts of reads on three file systems.
 fn trace_reads(guest: &Guest, options: &[&str]) -> Result<Traced, String> {
@@ -104,7 +104,7 @@ fn looked_up(guest: &Guest) -> Result<(), String> {
         arguments.extend(steps.iter().map(String::as_str));
         let traced = trace(guest, &arguments)?;
         counted(&traced, CACHED[0].1 + DIRECT)?;
-        let line = format!("counters are {place}");
+        let line = format!("counters are kept in {place}");
         if !traced.stderr.lines().any(|reported| reported == line) {
             return Err(format!("{layers}: it is not reported that {line}:\n{}", traced.stderr));
         }
