@@ -89,7 +89,7 @@ fn hand_over() -> io::Result<()> {
                 // The descriptor opened first is closed last: `iosb-keeper` waits for it before it removes the probe
                 // events.
                 for descriptor in (0..=highest).rev() {
-                    detaching.stand_back();
+                    detaching.pause();
                     close(descriptor);
                 }
                 if let Some(last) = last {

@@ -180,7 +180,7 @@ impl Detaching {
     }
 
     /// Waits while a run attaches.
-    pub fn stand_back(&mut self) {
+    pub fn pause(&mut self) {
         while !self.patience.is_zero() && self.locks.are_others_on(ATTACHING) {
             std::thread::sleep(LOOK);
             self.patience = self.patience.saturating_sub(LOOK);
@@ -199,7 +199,7 @@ impl Detaching {
 
     /// Removes and returns the next link.
     fn next(&mut self) -> Option<Link> {
-        self.stand_back();
+        self.pause();
         let is_wanted = |link: &Link| self.locks.are_others_on(WANTED.of(link.function));
         let wanted = self.locks.are_others_on(WANTED);
         let wanted = wanted.then(|| self.links.iter().position(is_wanted)).flatten();

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use iostackbreakdown::model::histogram::{Histogram, STEPS, step_of};
 use iostackbreakdown::model::ids::{Layer, Op};
 use iostackbreakdown::model::report::{
-    Agreement, Apart, Diskstats, Excluded, LayerReport, LossReason, OpReport, Report,
+    Agreement, Diskstats, Excluded, LayerReport, LossReason, OpReport, Report, SetAside,
 };
 use iostackbreakdown::view::json::{self, Form, form};
 use iostackbreakdown::view::text::{self, TextOptions};
@@ -141,7 +141,7 @@ fn no_number_makes_a_report_wide() {
                     errors: vec![(5, *other), (12345, *other)],
                     queued: *other,
                     queue_ns: Some(*other),
-                    apart: Apart {
+                    set_aside: SetAside {
                         at_start: *other,
                         never_issued: *other,
                         by_kernel: *other,

@@ -21,8 +21,8 @@ use iostackbreakdown::model::report::neighbour::{Neighbour, Neighbours};
 use iostackbreakdown::model::report::slow::{CallPath, Inode, LeftOut, PathKind, SlowCall, SlowRow};
 use iostackbreakdown::model::report::stack::StackReport;
 use iostackbreakdown::model::report::{
-    Agreement, Apart, AttachPoint, Budget, Cause, CauseKind, Cost, Diskstats, Excluded, Filter, LayerReport, Loss,
-    LossReason, NotMeasured, OpReport, Probe, Refused, Report, Runs,
+    Agreement, AttachPoint, Budget, Cause, CauseKind, Cost, Diskstats, Excluded, Filter, LayerReport, Loss, LossReason,
+    NotMeasured, OpReport, Probe, Refused, Report, Runs, SetAside,
 };
 use iostackbreakdown::view::json::{self, Form, form};
 use iostackbreakdown::view::text::{self, TextOptions, Unit};
@@ -906,7 +906,7 @@ fn refused(layer: Layer) -> LayerReport {
 fn requests(agreement: Agreement) -> LayerReport {
     let reads = OpReport {
         queue_ns: Some(53_360_000),
-        apart: Apart {
+        set_aside: SetAside {
             at_start: 7,
             never_issued: 1,
             by_kernel: 2,

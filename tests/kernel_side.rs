@@ -146,8 +146,8 @@ fn function(op: u8, outermost: bool, shape: Shape) -> u32 {
         shared: false,
         files: Files::None,
         outermost,
-        silent: false,
-        late: false,
+        suppressed: false,
+        checked_at_return: false,
     };
     word.pack()
 }

@@ -124,7 +124,7 @@ fn functions_of(plan: &Plan, layer: Layer, op: Op) -> Vec<String> {
         .iter()
         .find(|planned| planned.layer == layer && planned.spec.op == op)
         .unwrap();
-    let own = op.points.iter().filter(|point| point.silent.is_none());
+    let own = op.points.iter().filter(|point| point.suppressed.is_none());
     own.map(|point| point.function.clone()).collect()
 }
 
@@ -605,7 +605,7 @@ fn asynchronous_requests_have_entry_points_and_completions_on_every_kernel() {
             plan.ops
                 .iter()
                 .flat_map(|op| &op.points)
-                .all(|point| point.silent.is_none())
+                .all(|point| point.suppressed.is_none())
         );
     }
 }
@@ -650,16 +650,16 @@ fn no_link_at_entries_alone_where_returns_are_on_the_stack() {
 fn a_file_system_alone_gets_the_entry_points_without_their_layer() {
     let facts = facts("6.12", "", &[]);
     let plan = plan::plan(&[Layer::Syscall, Layer::Ext4], &facts, Choice::Auto);
-    let doors: Vec<(Op, &str, Option<u8>)> = plan
+    let async_entries: Vec<(Op, &str, Option<u8>)> = plan
         .ops
         .iter()
         .flat_map(|op| op.points.iter().map(move |point| (op.spec.op, point)))
-        .filter(|(_, point)| point.silent.is_some())
-        .map(|(op, point)| (op, point.function.as_str(), point.silent))
+        .filter(|(_, point)| point.suppressed.is_some())
+        .map(|(op, point)| (op, point.function.as_str(), point.suppressed))
         .collect();
-    let frame = doors[0].2;
+    let frame = async_entries[0].2;
     assert_eq!(
-        doors,
+        async_entries,
         [
             (Op::Read, "io_read", frame),
             (Op::Read, "aio_read", frame),
@@ -716,8 +716,8 @@ fn a_splice_shares_the_frame_of_its_callee_and_frames_suffice() {
     assert_eq!(BTreeSet::from(own).len(), own.len());
     let alone = plan::plan(&[Layer::Ext4], &facts, Choice::Auto);
     for op in plan.ops.iter().chain(&alone.ops) {
-        let silent = op.points.iter().filter_map(|point| point.silent);
-        assert!(silent.chain([op.frame]).all(|frame| u32::from(frame) < MAX_FRAMES));
+        let suppressed = op.points.iter().filter_map(|point| point.suppressed);
+        assert!(suppressed.chain([op.frame]).all(|frame| u32::from(frame) < MAX_FRAMES));
     }
 }
 
@@ -773,7 +773,7 @@ fn every_file_system_has_all_its_ops_on_every_kernel_that_has_it() {
                 op.points.iter().all(|planned| traceable.contains(&*planned.function)),
                 "{name}"
             );
-            let own = op.points.iter().filter(|planned| planned.silent.is_none());
+            let own = op.points.iter().filter(|planned| planned.suppressed.is_none());
             // Two entry points for the same call would be one too many; an open by NFS has several.
             assert!(
                 own.count() == 1 || is_absent || (op.layer == Layer::Nfs && op.spec.op == Op::Open),
@@ -893,12 +893,12 @@ fn file_systems_share_frames_and_entry_points() {
     let of = |layers: &[Layer]| plan::plan(layers, &facts, Choice::Auto);
     for layers in [&Layer::ALL[..], &file_systems("6.1-full")] {
         let plan = of(layers);
-        let silent = plan
+        let suppressed = plan
             .ops
             .iter()
             .flat_map(|op| &op.points)
-            .filter_map(|point| point.silent);
-        let frames = plan.ops.iter().map(|op| op.frame).chain(silent);
+            .filter_map(|point| point.suppressed);
+        let frames = plan.ops.iter().map(|op| op.frame).chain(suppressed);
         assert!(frames.max() < Some(MAX_FRAMES as u8));
         let frame = |layer| {
             plan.ops
@@ -911,13 +911,13 @@ fn file_systems_share_frames_and_entry_points() {
     }
     // A request enters once, whichever file system it is for.
     let plan = of(&[Layer::Xfs, Layer::Nfs]);
-    let doors = plan
+    let async_entries = plan
         .ops
         .iter()
         .flat_map(|op| &op.points)
-        .filter(|point| point.silent.is_some());
-    let doors: Vec<&str> = doors.map(|point| point.function.as_str()).collect();
-    assert_eq!(doors, ["io_read", "aio_read", "io_write", "aio_write"]);
+        .filter(|point| point.suppressed.is_some());
+    let async_entries: Vec<&str> = async_entries.map(|point| point.function.as_str()).collect();
+    assert_eq!(async_entries, ["io_read", "aio_read", "io_write", "aio_write"]);
 }
 
 #[test]

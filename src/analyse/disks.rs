@@ -86,7 +86,7 @@ pub fn report(disks: &DisksInfo, first: [DiskCounters; 2], last: [DiskCounters; 
 mod tests {
     use super::*;
     use crate::model::ids::Op;
-    use crate::model::report::Apart;
+    use crate::model::report::SetAside;
 
     /// The kernel's reads before and after each of our readings, and the result for `seen`.
     fn reported(first: [u64; 2], last: [u64; 2], seen: u64) -> Diskstats {
@@ -96,9 +96,9 @@ mod tests {
             ..DiskCounters::default()
         };
         let op = OpReport {
-            apart: Apart {
+            set_aside: SetAside {
                 at_start: seen,
-                ..Apart::default()
+                ..SetAside::default()
             },
             ..OpReport::new(Op::Read)
         };

@@ -23,8 +23,8 @@ pub fn report(
     let mut numbers = numbers(run, measured, before, after);
     let left_over = numbers.remove(&GROUP_UNPLACED).unwrap_or_default();
     let who = |group: u32| match group {
-        GROUP_NONE => Who::Nobody(by),
-        _ => after.who.get(&group).cloned().unwrap_or(Who::Nobody(by)),
+        GROUP_NONE => Who::Unknown(by),
+        _ => after.who.get(&group).cloned().unwrap_or(Who::Unknown(by)),
     };
     if by == By::Process {
         let numbers = numbers.into_iter().map(|(group, numbers)| (u64::from(group), numbers));
@@ -34,7 +34,7 @@ pub fn report(
     let named = numbers.into_iter().map(|(group, numbers)| (who(group), numbers));
     let (all, numbers): (Vec<Who>, Vec<Numbers>) = merged(named).into_iter().unzip();
     let ranked = largest(by, (0..).zip(numbers).collect(), left_over, run.top);
-    ranked.named(|index| all.get(index as usize).cloned().unwrap_or(Who::Nobody(by)))
+    ranked.named(|index| all.get(index as usize).cloned().unwrap_or(Who::Unknown(by)))
 }
 
 /// What each group counted between the snapshots.

@@ -5,7 +5,7 @@ use super::{Span, disks, neighbour, since};
 use crate::catalog::REQUESTS;
 use crate::model::abi::{LOST_CLOCK, LOST_REASONS, LOST_RETURN, LOST_STORAGE, LOST_TABLE_FULL};
 use crate::model::ids::{Hook, Layer, LossReason};
-use crate::model::report::{Agreement, Apart, LayerReport, Loss, NotMeasured, OpReport};
+use crate::model::report::{Agreement, LayerReport, Loss, NotMeasured, OpReport, SetAside};
 use crate::model::run_info::{BlockInfo, LayerInfo};
 use crate::model::snapshot::OpCounters;
 
@@ -85,10 +85,10 @@ fn ops_of_layer(report: &mut LayerReport, span: &Span<'_>) -> Lost {
             }
         }
         let difference = span.counted(index);
-        let mut apart = Apart::default();
+        let mut set_aside = SetAside::default();
         if report.layer == Layer::Blk {
             queue_times.push((report.ops.len(), difference.queue_time_ns()));
-            apart = difference.requests_apart();
+            set_aside = difference.requests_set_aside();
         } else {
             report.excluded.add(difference.excluded());
         }
@@ -101,7 +101,7 @@ fn ops_of_layer(report: &mut LayerReport, span: &Span<'_>) -> Lost {
             attach: op.points.clone(),
             refused: op.refused.clone(),
             losses: losses_of_op(report.layer, &difference),
-            apart,
+            set_aside,
             ..difference.report(op.op, op.moves_bytes)
         });
     }

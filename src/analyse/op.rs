@@ -8,7 +8,7 @@ use crate::model::abi::{
 };
 use crate::model::histogram::Histogram;
 use crate::model::ids::Op;
-use crate::model::report::{Apart, Excluded, OpReport};
+use crate::model::report::{Excluded, OpReport, SetAside};
 use crate::model::snapshot::OpCounters;
 
 impl OpCounters {
@@ -32,7 +32,7 @@ impl OpCounters {
             errors: growth(self.errors, earlier.errors),
             queued: growth(self.queued, earlier.queued),
             queue_ns: growth(self.queue_ns, earlier.queue_ns),
-            apart: std::array::from_fn(|i| growth(self.apart[i], earlier.apart[i])),
+            set_aside: std::array::from_fn(|i| growth(self.set_aside[i], earlier.set_aside[i])),
             lost: std::array::from_fn(|i| growth(self.lost[i], earlier.lost[i])),
             half_seen: growth(self.half_seen, earlier.half_seen),
             extremes: self.extremes,
@@ -45,7 +45,7 @@ impl OpCounters {
     /// For an op of calls: calls on kinds of files that are not measured.
     #[must_use]
     pub fn excluded(&self) -> Excluded {
-        let calls = |kind: u32| limited(self.apart[kind as usize]);
+        let calls = |kind: u32| limited(self.set_aside[kind as usize]);
         Excluded {
             socket: calls(EXCLUDED_SOCKET),
             pipe: calls(EXCLUDED_PIPE),
@@ -56,9 +56,9 @@ impl OpCounters {
 
     /// For an op of requests: those that are not in its count.
     #[must_use]
-    pub fn requests_apart(&self) -> Apart {
-        let requests = |kind: u32| limited(self.apart[kind as usize]);
-        Apart {
+    pub fn requests_set_aside(&self) -> SetAside {
+        let requests = |kind: u32| limited(self.set_aside[kind as usize]);
+        SetAside {
             at_start: requests(APART_AT_START),
             never_issued: requests(APART_NEVER_ISSUED),
             by_kernel: requests(APART_BY_KERNEL),
@@ -111,7 +111,7 @@ impl OpCounters {
             errors,
             queued: limited(self.queued),
             queue_ns: None,
-            apart: Apart::default(),
+            set_aside: SetAside::default(),
             histogram,
             unit_slots: if self.unit_slots.iter().any(|&n| n > 0) {
                 counts(&self.unit_slots)

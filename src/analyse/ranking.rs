@@ -324,7 +324,7 @@ mod tests {
                 inode: Some(inode),
                 path: None,
             },
-            Who::Nobody(By::File),
+            Who::Unknown(By::File),
         ];
         assert_eq!(
             names.map(|who| who.name()),

@@ -92,7 +92,7 @@ pub fn report(measured: &Measured<'_>, before: &StackCounters, after: &StackCoun
     StackReport {
         slow: measured.slower_ns.map(|threshold_ns| SlowReport {
             threshold_ns,
-            told: slow(SLOW_TOLD),
+            reported: slow(SLOW_TOLD),
             left_out: LeftOut {
                 limited: slow(SLOW_LIMITED),
                 no_room: slow(SLOW_NO_ROOM),

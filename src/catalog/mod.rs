@@ -198,7 +198,7 @@ pub enum Returns {
 impl Returns {
     /// Whether the function is the door by which asynchronous requests come in.
     #[must_use]
-    pub fn is_door(self) -> bool {
+    pub fn is_async_entry(self) -> bool {
         matches!(self, Self::Issued | Self::Submitted)
     }
 }
@@ -230,10 +230,10 @@ const fn completion(function: &'static str, unless: Option<&'static str>) -> Com
 }
 
 /// Where the asynchronous requests come in that are this op of a file system: the doors of the op of the same name at vfs.
-pub fn doors(op: Op) -> impl Iterator<Item = &'static Point> {
+pub fn async_entries(op: Op) -> impl Iterator<Item = &'static Point> {
     let same = vfs::OPS.iter().filter(move |of_vfs| of_vfs.op == op);
     same.flat_map(|of_vfs| of_vfs.points)
-        .filter(|point| point.returns.is_door())
+        .filter(|point| point.returns.is_async_entry())
 }
 
 #[cfg(test)]

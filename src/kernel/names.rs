@@ -160,7 +160,7 @@ pub fn path(kind: u32, pieces: &[String]) -> Option<CallPath> {
             let name = pieces.last().filter(|name| !name.is_empty() && *name != "/")?;
             (PathKind::Alone, name.clone())
         }
-        PATH_ASKED => (PathKind::Asked, pieces.last().filter(|name| !name.is_empty())?.clone()),
+        PATH_ASKED => (PathKind::Given, pieces.last().filter(|name| !name.is_empty())?.clone()),
         _ => return None,
     };
     Some(CallPath { kind, text })

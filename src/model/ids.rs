@@ -290,7 +290,7 @@ names! {
         /// Of a file that is in no directory, such as `pipe:[4711]`.
         Alone = "alone",
         /// As the call was given it, which may be relative.
-        Asked = "asked",
+        Given = "asked",
         /// From the root of its file system, wherever that is mounted.
         Inside = "inside",
     }

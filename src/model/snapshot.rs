@@ -81,7 +81,7 @@ pub struct OpCounters {
     pub queued: u128,
     pub queue_ns: u128,
     /// In the order of `enum apart`, or for calls in that of `enum excluded`.
-    pub apart: [u128; APART_KINDS as usize],
+    pub set_aside: [u128; APART_KINDS as usize],
     /// In the order of `enum lost_reason`.
     pub lost: [u128; LOST_REASONS as usize],
     /// Calls of which only the return was seen, for hooks that detect this.

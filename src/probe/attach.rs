@@ -473,9 +473,9 @@ impl Attaching<'_> {
 
     fn target<'p>(&self, index: usize, op: &PlannedOp, planned: &'p PlannedPoint) -> Target<'p> {
         let mut word = op.word(index, planned.point, Files::None);
-        if let Some(frame) = planned.silent {
+        if let Some(frame) = planned.suppressed {
             word.frame = frame;
-            word.silent = true;
+            word.suppressed = true;
         }
         // Which call it is, its number says.
         if matches!(planned.point.shape, Shape::Syscall | Shape::Syscall32) {

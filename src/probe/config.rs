@@ -242,7 +242,12 @@ pub(super) fn counted_frames(plan: &Plan, request: &Request) -> u16 {
     }
     let ops = plan.ops.iter();
     let by_requests = ops.filter(|op| op.points.iter().any(|planned| planned.point.shape == Shape::Kiocb0));
-    let frames = by_requests.flat_map(|op| op.points.iter().filter_map(|planned| planned.silent).chain([op.frame]));
+    let frames = by_requests.flat_map(|op| {
+        op.points
+            .iter()
+            .filter_map(|planned| planned.suppressed)
+            .chain([op.frame])
+    });
     frames.fold(0, |bits, frame| bits | 1 << frame)
 }
 
@@ -356,7 +361,7 @@ pub const CALLS_BY_FUNCTION: [(&str, [Op; 2]); 2] = [
 
 /// Whether the file of a system call may be judged when it comes to vfs, where it is at hand. Those that do not get there are judged at
 /// their end. Groups and slow calls want the file at the beginning.
-fn is_judged_late(call: Op, setup: &Setup<'_>) -> bool {
+fn is_checked_at_return(call: Op, setup: &Setup<'_>) -> bool {
     let Setup {
         request,
         plan,
@@ -382,7 +387,7 @@ fn fill_syscall_points(table: &mut [u32], compat: &mut [u32], setup: &Setup<'_>)
             continue;
         };
         let mut word = op.word(index, &op.spec.points[0], call.files);
-        word.late = is_judged_late(call.op, setup);
+        word.checked_at_return = is_checked_at_return(call.op, setup);
         let word = word.pack();
         if let Some(place) = usize::try_from(call.number)
             .ok()
@@ -430,7 +435,7 @@ mod tests {
     use crate::probe::Choice;
     use crate::probe::plan::selection::{Findings, select};
     use crate::probe::plan::{self, BlockWish};
-    use crate::probe::request::AskedDisk;
+    use crate::probe::request::SelectedDisk;
 
     const LAYERS: [Layer; 2] = [Layer::Syscall, Layer::Blk];
 
@@ -575,7 +580,7 @@ mod tests {
         });
         assert_eq!((set(&slow), slow.slower_ns), (with("tells_slow"), 3_000_000));
         let disk = of(&Request {
-            disk: Some(AskedDisk::default()),
+            disk: Some(SelectedDisk::default()),
             ..Request::default()
         });
         assert_eq!(set(&disk), with("by_disk"));

@@ -138,7 +138,7 @@ fn keep(tracefs: &Path, group: &str, alive: OwnedFd) -> ! {
     {}
     let mut turn = Detaching::new(Vec::new());
     let begun = Instant::now();
-    while remove(tracefs, |of| of == group, || turn.stand_back()) && begun.elapsed() < REMOVAL_BOUND {
+    while remove(tracefs, |of| of == group, || turn.pause()) && begun.elapsed() < REMOVAL_BOUND {
         std::thread::sleep(REMOVAL_PAUSE);
     }
     // SAFETY: ends this process without running what belongs to the other one.

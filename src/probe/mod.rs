@@ -97,9 +97,9 @@ pub struct PointWord {
     pub files: Files,
     pub outermost: bool,
     /// The door of asynchronous requests, for the layers below alone.
-    pub silent: bool,
+    pub suppressed: bool,
     /// Of a system call: the function of vfs that it comes by says whether its file was asked for.
-    pub late: bool,
+    pub checked_at_return: bool,
 }
 
 /// What stands for so many arguments and more. No function of the tables has so many; trampolines took up to 6 before 6.6
@@ -150,13 +150,13 @@ impl PointWord {
             | u32::from(self.shared) << c::POINT_SHARED_SHIFT
             | files << c::POINT_FILES_SHIFT
             | u32::from(self.outermost) << c::POINT_OUTERMOST_SHIFT
-            | u32::from(self.silent) << c::POINT_SILENT_SHIFT
-            | u32::from(self.late) << c::POINT_LATE_SHIFT
+            | u32::from(self.suppressed) << c::POINT_SILENT_SHIFT
+            | u32::from(self.checked_at_return) << c::POINT_LATE_SHIFT
     }
 
     /// Whether the function's own layer was not asked for, out of a packed word.
     #[must_use]
-    pub fn is_silent(packed: u32) -> bool {
+    pub fn is_suppressed(packed: u32) -> bool {
         packed >> crate::model::abi::POINT_SILENT_SHIFT & 1 != 0
     }
 
@@ -182,8 +182,8 @@ mod tests {
             shared: true,
             files: Files::Arg0Or2,
             outermost: true,
-            silent: true,
-            late: true,
+            suppressed: true,
+            checked_at_return: true,
         };
         assert_eq!(
             word.pack(),

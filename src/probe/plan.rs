@@ -244,7 +244,7 @@ impl PlannedOp {
     #[must_use]
     pub fn word(&self, index: usize, point: &Point, files: Files) -> PointWord {
         // One that is above others may be above one of its kind.
-        let is_nested = self.layer.lives() == Some(Lives::Above) && !point.returns.is_door();
+        let is_nested = self.layer.lives() == Some(Lives::Above) && !point.returns.is_async_entry();
         PointWord {
             op: index as u8,
             frame: self.frame,
@@ -254,8 +254,8 @@ impl PlannedOp {
             shared: point.shared,
             files,
             outermost: point.outermost && !is_nested,
-            silent: false,
-            late: false,
+            suppressed: false,
+            checked_at_return: false,
         }
     }
 }
@@ -272,7 +272,7 @@ pub struct PlannedPoint {
     pub starts_in_cookie: bool,
     /// The door of a layer that was not asked for, which the op needs to know its asynchronous calls; the frame that it has
     /// for itself.
-    pub silent: Option<u8>,
+    pub suppressed: Option<u8>,
 }
 
 impl PlannedPoint {
@@ -338,13 +338,13 @@ pub fn functions_of(layers: &[Layer], choice: Choice) -> BTreeMap<String, Option
         }
         for spec in layer.ops() {
             let instead = spec.instead.iter().flat_map(|fallback| fallback.points);
-            let doors = catalog::doors(spec.op).filter(|_| layer != Layer::Syscall);
+            let async_entries = catalog::async_entries(spec.op).filter(|_| layer != Layer::Syscall);
             let points = spec
                 .points
                 .iter()
                 .chain(compat_points(layer, spec.op))
                 .chain(instead)
-                .chain(doors);
+                .chain(async_entries);
             for point in points {
                 let name = function_name(point);
                 functions.extend(other_name(&name).map(|other| (other.to_owned(), point.module)));
@@ -620,20 +620,24 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
         facts,
         frames: 0,
         frame_of: BTreeMap::new(),
-        with_doors: BTreeSet::new(),
-        doors_frame: None,
+        with_async_entries: BTreeSet::new(),
+        async_frame: None,
     };
     let specs = layers
         .iter()
         .flat_map(|layer| layer.ops().iter().map(move |spec| (*layer, spec)));
     let ops: Vec<PlannedOp> = specs.map(|(layer, spec)| planning.op(layer, spec)).collect();
-    let is_door = |planned: &PlannedPoint| planned.point.returns.is_door();
-    let any_door = ops.iter().any(|op| op.points.iter().any(is_door));
-    let completions = if any_door { completions(facts) } else { Vec::new() };
+    let is_async_entry = |planned: &PlannedPoint| planned.point.returns.is_async_entry();
+    let any_async_entry = ops.iter().any(|op| op.points.iter().any(is_async_entry));
+    let completions = if any_async_entry {
+        completions(facts)
+    } else {
+        Vec::new()
+    };
     Plan {
         ops,
         completion_hooks: completion_hooks(facts, &completions),
-        failure: completion(facts, FAILURE).filter(|_| any_door),
+        failure: completion(facts, FAILURE).filter(|_| any_async_entry),
         completions,
         function_hooks: hooks(&FUNCTION_HOOKS, facts, choice),
         syscall_hooks: hooks(&SYSCALL_HOOKS, facts, choice),
@@ -660,8 +664,8 @@ struct Planning<'a> {
     frames: u8,
     frame_of: BTreeMap<(Level, Op), u8>,
     /// Ops of file systems that have their doors, where vfs has none.
-    with_doors: BTreeSet<Op>,
-    doors_frame: Option<u8>,
+    with_async_entries: BTreeSet<Op>,
+    async_frame: Option<u8>,
 }
 
 impl Planning<'_> {
@@ -670,8 +674,8 @@ impl Planning<'_> {
         let (mut points, mut not_measured) = self.points(layer, spec);
         not_measured = inlined(spec, &points).or(not_measured);
         let is_alone = layer.lives().is_some() && !self.layers.contains(&Layer::Vfs);
-        if is_alone && !points.is_empty() && self.with_doors.insert(spec.op) {
-            points.extend(self.doors(layer, spec));
+        if is_alone && !points.is_empty() && self.with_async_entries.insert(spec.op) {
+            points.extend(self.async_entries(layer, spec));
         }
         PlannedOp {
             layer,
@@ -742,14 +746,16 @@ impl Planning<'_> {
     }
 
     /// Doors of vfs that an op of a file system needs, which have a frame for themselves.
-    fn doors(&mut self, layer: Layer, spec: &OpSpec) -> Vec<PlannedPoint> {
-        let mut doors = present(layer, &mut catalog::doors(spec.op), self.facts);
-        if !doors.is_empty() {
-            let frame = self.doors_frame.unwrap_or_else(|| self.next_frame());
-            self.doors_frame = Some(frame);
-            doors.iter_mut().for_each(|door| door.silent = Some(frame));
+    fn async_entries(&mut self, layer: Layer, spec: &OpSpec) -> Vec<PlannedPoint> {
+        let mut async_entries = present(layer, &mut catalog::async_entries(spec.op), self.facts);
+        if !async_entries.is_empty() {
+            let frame = self.async_frame.unwrap_or_else(|| self.next_frame());
+            self.async_frame = Some(frame);
+            async_entries
+                .iter_mut()
+                .for_each(|entry| entry.suppressed = Some(frame));
         }
-        doors
+        async_entries
     }
 }
 
@@ -767,7 +773,7 @@ fn present(layer: Layer, points: &mut dyn Iterator<Item = &'static Point>, facts
             in_btf: function.btf.is_some() || other.is_some(),
             function: other.map_or(name, str::to_owned),
             starts_in_cookie: starts_in_cookie(layer, point),
-            silent: None,
+            suppressed: None,
         })
     });
     let present: Vec<PlannedPoint> = present.collect();

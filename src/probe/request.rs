@@ -18,7 +18,7 @@ pub struct Request {
     pub follow: bool,
     /// The process that is never traced.
     pub own: u32,
-    pub disk: Option<AskedDisk>,
+    pub disk: Option<SelectedDisk>,
     pub cgroup: Option<OwnedFd>,
     /// The name of a thread.
     pub comm: Option<String>,
@@ -53,7 +53,7 @@ pub struct Request {
 
 /// The one disk whose calls and requests are asked for.
 #[derive(Debug, Clone, Default)]
-pub struct AskedDisk {
+pub struct SelectedDisk {
     /// It (`dev_t`), and what is made of it.
     pub devices: Vec<u32>,
     pub is_partition: bool,

@@ -14,7 +14,7 @@ use super::prepare::{Prepared, Wanted, prepare, request, retain_mounted};
 use super::refusals::{attach_failure, check_layers, why_uncounted};
 use crate::analyse;
 use crate::args::{Detail, Measure};
-use crate::catalog::{FileSystem, Layer, Lives, Op, Point, Returns, doors};
+use crate::catalog::{FileSystem, Layer, Lives, Op, Point, Returns, async_entries};
 use crate::cause::Cause;
 use crate::environment;
 use crate::exercise::{Done, Exercise, TOO_MUCH, Tried};
@@ -315,7 +315,7 @@ impl Evidence<'_> {
     /// Rows for an op's own functions, including those that this kernel lacks.
     fn functions_of(&self, op: &PlannedOp, how: &AttachedOp) -> Vec<Row> {
         let mut rows = Vec::new();
-        let planned = op.points.iter().filter(|planned| planned.silent.is_none());
+        let planned = op.points.iter().filter(|planned| planned.suppressed.is_none());
         let functions: Vec<&str> = planned.map(|planned| planned.function.as_str()).collect();
         for &function in &functions {
             let probe = self
@@ -345,7 +345,7 @@ impl Evidence<'_> {
             .spec
             .points
             .iter()
-            .chain(doors(op.spec.op).filter(|_| op.layer == Layer::Vfs));
+            .chain(async_entries(op.spec.op).filter(|_| op.layer == Layer::Vfs));
         let is_planned = |point: &Point| op.points.iter().any(|planned| std::ptr::eq(planned.point, point));
         for point in candidates.filter(|point| point.unless.is_none()) {
             let name = function_name(point);

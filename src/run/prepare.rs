@@ -17,7 +17,7 @@ use crate::model::ids::{By, joined};
 use crate::probe::Choice;
 use crate::probe::load;
 use crate::probe::plan::{self, BlockWish, Plan};
-use crate::probe::request::{AskedDisk, GroupWish, Request};
+use crate::probe::request::{GroupWish, Request, SelectedDisk};
 use crate::process;
 
 use super::Targets;
@@ -145,7 +145,7 @@ pub fn request(measure: &Measure, wanted: &Wanted, prepared: &Prepared, targets:
         traced: targets.processes.iter().map(|process| process.global).collect(),
         follow: target.follows(),
         own: process::global_number(std::process::id()).unwrap_or(0),
-        disk: targets.disk.as_ref().map(|disk| AskedDisk {
+        disk: targets.disk.as_ref().map(|disk| SelectedDisk {
             devices: disk.devices.clone(),
             is_partition: disk.is_partition,
         }),

@@ -82,7 +82,7 @@ pub fn who(by: By, parts: u64) -> Who {
                 "…/a/long/way/down/to/where/nobody/ever/looks/for/files/of/any/kind/or/name/segment-000001.log",
             )),
         ),
-        (By::File, 3) => Who::Nobody(By::File),
+        (By::File, 3) => Who::Unknown(By::File),
         (By::File, _) => file(4_000_000 + parts, None),
         (By::Disk, _) => Who::Disk {
             name: format!("nvme{parts}n1"),

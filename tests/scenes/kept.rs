@@ -324,13 +324,13 @@ fn ops_counters(layer: &LayerReport) -> Vec<OpCounters> {
     if layer.layer == Layer::Blk {
         for (counters, op) in ops.iter_mut().zip(&layer.ops) {
             for (kind, requests) in [
-                (APART_AT_START, op.apart.at_start),
-                (APART_NEVER_ISSUED, op.apart.never_issued),
-                (APART_BY_KERNEL, op.apart.by_kernel),
-                (APART_UNOWNED, op.apart.unowned),
-                (APART_UNTIMED, op.apart.untimed),
+                (APART_AT_START, op.set_aside.at_start),
+                (APART_NEVER_ISSUED, op.set_aside.never_issued),
+                (APART_BY_KERNEL, op.set_aside.by_kernel),
+                (APART_UNOWNED, op.set_aside.unowned),
+                (APART_UNTIMED, op.set_aside.untimed),
             ] {
-                counters.apart[kind as usize] = requests.into();
+                counters.set_aside[kind as usize] = requests.into();
             }
         }
     }
@@ -342,7 +342,7 @@ fn ops_counters(layer: &LayerReport) -> Vec<OpCounters> {
             (EXCLUDED_CHARACTER, layer.excluded.character_device),
             (EXCLUDED_OTHER, layer.excluded.other),
         ] {
-            first.apart[kind as usize] = calls.into();
+            first.set_aside[kind as usize] = calls.into();
         }
     }
     for loss in &layer.losses {
@@ -427,7 +427,7 @@ fn stack_counters(stack: &StackReport) -> StackCounters {
     first.unbalanced[UNBALANCED_DEPTH as usize] = unbalanced.too_deep;
     first.unbalanced[UNBALANCED_SLEEP as usize] = unbalanced.sleeps;
     if let Some(slow) = &stack.slow {
-        first.slow[SLOW_TOLD as usize] = slow.told;
+        first.slow[SLOW_TOLD as usize] = slow.reported;
         first.slow[SLOW_LIMITED as usize] = slow.left_out.limited;
         first.slow[SLOW_NO_ROOM as usize] = slow.left_out.no_room;
     }

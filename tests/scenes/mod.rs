@@ -17,8 +17,8 @@ use iostackbreakdown::model::report::neighbour::{Neighbour, Neighbours};
 use iostackbreakdown::model::report::slow::LeftOut;
 use iostackbreakdown::model::report::stack::StackReport;
 use iostackbreakdown::model::report::{
-    Agreement, Apart, Budget, Cause, CauseKind, Cost, Diskstats, Excluded, LayerReport, Loss, LossReason, NotMeasured,
-    OpReport, Probe, Report, Runs,
+    Agreement, Budget, Cause, CauseKind, Cost, Diskstats, Excluded, LayerReport, Loss, LossReason, NotMeasured,
+    OpReport, Probe, Report, Runs, SetAside,
 };
 use iostackbreakdown::view::text::{TextOptions, Unit};
 
@@ -357,9 +357,9 @@ fn long_subject() -> Report {
 pub fn requests() -> LayerReport {
     let reads = OpReport {
         queue_ns: Some(53_360_000),
-        apart: Apart {
+        set_aside: SetAside {
             at_start: 7,
-            ..Apart::default()
+            ..SetAside::default()
         },
         ..read()
     };
@@ -388,18 +388,18 @@ pub fn requests() -> LayerReport {
 
 fn requests_of_a_process() -> LayerReport {
     let writes = OpReport {
-        apart: Apart {
+        set_aside: SetAside {
             at_start: 1,
             never_issued: 12,
             by_kernel: 2_120,
-            ..Apart::default()
+            ..SetAside::default()
         },
         ..write()
     };
     let flushes = OpReport {
-        apart: Apart {
+        set_aside: SetAside {
             unowned: 1_024,
-            ..Apart::default()
+            ..SetAside::default()
         },
         ..never(Op::Flush)
     };
@@ -449,10 +449,10 @@ fn neighbours() -> Neighbours {
 /// Nothing was timed, and the kernel says something else.
 fn requests_and_trouble() -> LayerReport {
     let untimed = |op, untimed, never_issued| OpReport {
-        apart: Apart {
+        set_aside: SetAside {
             untimed,
             never_issued,
-            ..Apart::default()
+            ..SetAside::default()
         },
         ..never(op)
     };
@@ -474,9 +474,9 @@ fn requests_and_trouble() -> LayerReport {
 /// The kernel called no program for some of them, and skipped all programs for others: of tracepoints, and of functions.
 fn requests_missed() -> [LayerReport; 2] {
     let reads = OpReport {
-        apart: Apart {
+        set_aside: SetAside {
             never_issued: 2,
-            ..Apart::default()
+            ..SetAside::default()
         },
         ..read()
     };

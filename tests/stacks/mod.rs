@@ -193,7 +193,7 @@ pub fn slow(threshold_ns: u64, left_out: LeftOut) -> StackReport {
     StackReport {
         slow: Some(SlowReport {
             threshold_ns,
-            told: 483,
+            reported: 483,
             left_out,
         }),
         ..bare()

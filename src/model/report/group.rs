@@ -61,7 +61,7 @@ pub enum Who {
         path: String,
     },
     /// Calls on no file, or requests without a known owner.
-    Nobody(By),
+    Unknown(By),
 }
 
 impl Who {
@@ -77,7 +77,7 @@ impl Who {
             ),
             Self::Disk { name } => name.clone(),
             Self::Cgroup { path } => path.clone(),
-            Self::Nobody(by) => format!("(no {})", by.name()),
+            Self::Unknown(by) => format!("(no {})", by.name()),
         }
     }
 }

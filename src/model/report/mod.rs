@@ -195,7 +195,7 @@ pub struct OpReport {
     /// known.
     pub queue_ns: Option<u64>,
     /// At `blk`: requests that are not in the count, by reason.
-    pub apart: Apart,
+    pub set_aside: SetAside,
     /// The times of all calls in nanoseconds, in fine steps. Its count is the op's count.
     pub histogram: Histogram,
     /// Powers of two in the chosen unit (`-u`, `-m`), counted by the kernel; empty for nanoseconds, for which they are
@@ -224,7 +224,7 @@ objects! {
 
     /// Requests that are counted separately.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-    pub struct Apart {
+    pub struct SetAside {
         /// Issued before the run began, completed in this span.
         pub at_start: u64,
         /// Completed without being issued: requests that carry only a flush, and requests that the driver refused.
@@ -355,7 +355,7 @@ impl OpReport {
             errors_unnamed: 0,
             queued: 0,
             queue_ns: None,
-            apart: Apart::default(),
+            set_aside: SetAside::default(),
             histogram: Histogram::default(),
             unit_slots: Vec::new(),
         }
@@ -370,12 +370,12 @@ impl OpReport {
     /// At `blk`: requests whose completion was seen, timed or not.
     #[must_use]
     pub fn requests_ended(&self) -> u64 {
-        let Apart {
+        let SetAside {
             at_start,
             never_issued,
             untimed,
             ..
-        } = self.apart;
+        } = self.set_aside;
         [at_start, never_issued, untimed]
             .into_iter()
             .fold(self.count(), u64::saturating_add)
@@ -469,7 +469,7 @@ impl LayerReport {
     /// entry was not seen leaves no trace at its return.
     #[must_use]
     pub fn under_way_at_start(&self) -> Option<u64> {
-        let requests = self.ops.iter().map(|op| op.apart.at_start);
+        let requests = self.ops.iter().map(|op| op.set_aside.at_start);
         (self.layer == Layer::Blk).then(|| requests.fold(0, u64::saturating_add))
     }
 

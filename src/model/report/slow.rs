@@ -71,7 +71,7 @@ pub struct CallPath {
 pub struct SlowReport {
     /// The threshold, in nanoseconds.
     pub threshold_ns: u64,
-    pub told: u64,
+    pub reported: u64,
     pub left_out: LeftOut,
 }
 
@@ -107,7 +107,7 @@ impl SlowReport {
     /// All slow calls, reported or not.
     #[must_use]
     pub fn calls(self) -> u64 {
-        self.told.saturating_add(self.left_out.sum())
+        self.reported.saturating_add(self.left_out.sum())
     }
 }
 
@@ -141,7 +141,7 @@ impl SlowCall {
 
     /// The row with most of the time; the first one if there are several.
     #[must_use]
-    pub fn guilty(&self) -> Option<&SlowRow> {
+    pub fn largest_row(&self) -> Option<&SlowRow> {
         self.rows.iter().rev().max_by_key(|row| row.ns)
     }
 }

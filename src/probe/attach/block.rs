@@ -25,7 +25,7 @@ enum Skips<'a> {
     /// The event, when it skips this program as well.
     LostWith(&'a ProgramMut<'a>),
     /// The same, and that program tells when it does the work of the first.
-    LostUnlessMadeGood(&'a ProgramMut<'a>),
+    LostUnlessRecovered(&'a ProgramMut<'a>),
 }
 
 impl Attaching<'_> {
@@ -59,7 +59,7 @@ impl Attaching<'_> {
             let other = match event.skips {
                 Skips::Covered => return probe,
                 Skips::Lost => None,
-                Skips::LostWith(other) | Skips::LostUnlessMadeGood(other) => Some(other)
+                Skips::LostWith(other) | Skips::LostUnlessRecovered(other) => Some(other)
                     .filter(|other| self.attached.programs.has(other))
                     .and_then(|other| self.program(other).ok()),
             };
@@ -67,7 +67,7 @@ impl Attaching<'_> {
                 Some(other) => probe.skips.push(SkipSource::Both {
                     one: sources,
                     other,
-                    is_made_good: matches!(event.skips, Skips::LostUnlessMadeGood(_)),
+                    is_recovered: matches!(event.skips, Skips::LostUnlessRecovered(_)),
                 }),
                 None => probe.skips = sources,
             }
@@ -119,7 +119,7 @@ fn event<'a>(name: &'static str, program: &'a ProgramMut<'a>, skips: Skips<'a>) 
 /// Programs on tracepoints, in the order to attach them in, which is that in which they run; those that are not loaded are
 /// left out.
 fn tracepoints<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> [Event<'a>; 15] {
-    use Skips::{Covered, Lost, LostUnlessMadeGood, LostWith};
+    use Skips::{Covered, Lost, LostUnlessRecovered, LostWith};
     let end = if way.again { Covered } else { Lost };
     let queue = if way.is_by_both() { Covered } else { Lost };
     [
@@ -139,7 +139,7 @@ fn tracepoints<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> [Eve
         event(
             "block_getrq",
             &progs.bio_getrq_btf,
-            LostUnlessMadeGood(&progs.bio_getrq_again_btf),
+            LostUnlessRecovered(&progs.bio_getrq_again_btf),
         ),
         event("block_getrq", &progs.bio_getrq_again_btf, Covered),
         event(

@@ -31,7 +31,7 @@ impl Attached {
 
     /// How often the second program on `block_getrq` did the work of the first one, which the kernel had skipped.
     #[must_use]
-    pub fn made_good(&self) -> u64 {
+    pub fn recovered(&self) -> u64 {
         let bss = self.skeleton.maps.bss_data.as_deref();
         bss.map_or(0, |bss| {
             // SAFETY: a valid place in a shared mapping, which programs write to.
@@ -42,21 +42,21 @@ impl Attached {
     /// No more calls of a layer are entered. Those under way still return. What one hook sees at both ends has no returns
     /// by themselves: its calls stay under way.
     pub fn detach_entries(&mut self, layer: Layer) {
-        let made_good = self.made_good();
+        let recovered = self.recovered();
         let probes = self.probes.iter_mut();
         probes
             .filter(|probe| probe.goes_with == Some(layer))
-            .for_each(|probe| probe.keep_skips(made_good));
+            .for_each(|probe| probe.keep_skips(recovered));
         self.entries.retain(|(of, _)| *of != Some(layer));
     }
 
     /// Nothing of a layer is seen any more.
     pub fn detach_returns(&mut self, layer: Layer) {
         self.returns.retain(|(of, _)| *of != Some(layer));
-        let made_good = self.made_good();
+        let recovered = self.recovered();
         let probes = self.probes.iter_mut();
         probes
             .filter(|probe| probe.goes_with == Some(layer))
-            .for_each(|probe| probe.keep_counts(made_good));
+            .for_each(|probe| probe.keep_counts(recovered));
     }
 }

@@ -38,7 +38,7 @@ pub(super) enum SkipSource {
     Both {
         one: Vec<SkipSource>,
         other: Rc<OwnedFd>,
-        is_made_good: bool,
+        is_recovered: bool,
     },
     Perf(PerfHandle),
     Multi(Rc<OwnedFd>),
@@ -47,20 +47,20 @@ pub(super) enum SkipSource {
 }
 
 impl SkipSource {
-    /// `made_good`: what the second program on `block_getrq` has told.
-    fn read(&self, made_good: u64) -> Option<u64> {
+    /// `recovered`: what the second program on `block_getrq` has told.
+    fn read(&self, recovered: u64) -> Option<u64> {
         match self {
             Self::Program(program) => program::skipped(program),
             Self::Both {
                 one,
                 other,
-                is_made_good,
+                is_recovered,
             } => {
-                let made_good = if *is_made_good { made_good } else { 0 };
+                let recovered = if *is_recovered { recovered } else { 0 };
                 Some(skipped_by_both(
-                    skipped(one, made_good)?,
+                    skipped(one, recovered)?,
                     program::skipped(other)?,
-                    made_good,
+                    recovered,
                 ))
             }
             Self::Perf(link) => link.missed(),
@@ -76,13 +76,13 @@ impl SkipSource {
 
 /// How many entries two programs were skipped at, at most: each was skipped so often, and the second one has made good so many
 /// skips of the first.
-fn skipped_by_both(one: u64, other: u64, made_good: u64) -> u64 {
-    one.saturating_sub(made_good).min(other)
+fn skipped_by_both(one: u64, other: u64, recovered: u64) -> u64 {
+    one.saturating_sub(recovered).min(other)
 }
 
 /// Each source counts other entries than the rest.
-fn skipped(sources: &[SkipSource], made_good: u64) -> Option<u64> {
-    let counts = sources.iter().filter_map(|source| source.read(made_good));
+fn skipped(sources: &[SkipSource], recovered: u64) -> Option<u64> {
+    let counts = sources.iter().filter_map(|source| source.read(recovered));
     counts.reduce(|a, b| a + b)
 }
 
@@ -112,7 +112,7 @@ impl Probe {
 
     /// What it skipped so far, and with `runs` how often its programs ran, and for how long.
     #[must_use]
-    pub fn read(&self, runs: bool, made_good: u64) -> ProbeCounts {
+    pub fn read(&self, runs: bool, recovered: u64) -> ProbeCounts {
         if let Some(last) = self.last {
             return last;
         }
@@ -121,20 +121,20 @@ impl Probe {
         ProbeCounts {
             entry: runs_of(&self.entry),
             leave: runs_of(&self.leave),
-            skipped: skipped(&self.skips, made_good),
+            skipped: skipped(&self.skips, recovered),
             skipped_alone: skipped(&self.alone, 0),
         }
     }
 
     /// Reads what is skipped for the last time, since links that tell of it are to be closed.
-    pub(super) fn keep_skips(&mut self, made_good: u64) {
-        let known = |sources, made_good| skipped(sources, made_good).map(SkipSource::Known).into_iter().collect();
-        (self.skips, self.alone) = (known(&self.skips, made_good), known(&self.alone, 0));
+    pub(super) fn keep_skips(&mut self, recovered: u64) {
+        let known = |sources, recovered| skipped(sources, recovered).map(SkipSource::Known).into_iter().collect();
+        (self.skips, self.alone) = (known(&self.skips, recovered), known(&self.alone, 0));
     }
 
     /// It is detached: reads all for the last time, and lets go of its programs.
-    pub(super) fn keep_counts(&mut self, made_good: u64) {
-        self.last = Some(self.read(true, made_good));
+    pub(super) fn keep_counts(&mut self, recovered: u64) {
+        self.last = Some(self.read(true, recovered));
         (self.entry, self.leave) = (None, None);
         self.skips.clear();
         self.alone.clear();

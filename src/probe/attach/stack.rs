@@ -127,8 +127,8 @@ fn row_word(slot: u8, shape: Shape) -> PointWord {
         shared: false,
         files: Files::None,
         outermost: false,
-        silent: false,
-        late: false,
+        suppressed: false,
+        checked_at_return: false,
     }
 }
 

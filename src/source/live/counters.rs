@@ -94,7 +94,7 @@ pub fn utc_offset(at: Timestamp) -> i32 {
 
 fn probe_counts(attached: &Attached, counts_runs: bool) -> Vec<ProbeCounts> {
     // Before what it is held against: never more than that.
-    let recovered = attached.made_good();
+    let recovered = attached.recovered();
     let probes = attached.probes.iter();
     probes.map(|probe| probe.read(counts_runs, recovered)).collect()
 }

@@ -17,7 +17,7 @@ pub fn add(op: &mut OpCounters, cpu: &op_stats, epoch: u64) {
     add(&mut op.queue_ns, cpu.queue_ns);
     add(&mut op.half_seen, cpu.half_seen);
     let counters = op.lost.iter_mut().zip(cpu.lost);
-    for (sum, n) in counters.chain(op.apart.iter_mut().zip(cpu.apart)) {
+    for (sum, n) in counters.chain(op.set_aside.iter_mut().zip(cpu.apart)) {
         add(sum, n);
     }
     for (sums, slots) in [

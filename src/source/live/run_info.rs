@@ -52,13 +52,13 @@ pub fn describe(of: &OfRun<'_>, run: RunInfo) -> RunInfo {
 
 fn layer_info(layer: Layer, of: &OfRun<'_>) -> LayerInfo {
     let by_kprobe_alone = |hooks: &Vec<Hook>| matches!(hooks[..], [Hook::Kprobe]);
-    let has_doors = !matches!(layer, Layer::Syscall | Layer::Blk);
+    let has_async_entries = !matches!(layer, Layer::Syscall | Layer::Blk);
     let left_out = programs_left_out(of.plan, of.attached).filter(|_| layer == Layer::Syscall);
     LayerInfo {
         layer,
         refused: of.refused.get(&layer).cloned(),
         not_measured: left_out.into_iter().collect(),
-        completions_skip_interrupts: has_doors && of.attached.completions.values().any(by_kprobe_alone),
+        completions_skip_interrupts: has_async_entries && of.attached.completions.values().any(by_kprobe_alone),
     }
 }
 
@@ -171,7 +171,7 @@ fn asynchronous_left_out(planned: &PlannedOp, attached: &AttachedOp) -> Option<N
     let entry_points = planned
         .points
         .iter()
-        .filter(|entry| entry.point.returns.is_door() && entry.silent.is_none());
+        .filter(|entry| entry.point.returns.is_async_entry() && entry.suppressed.is_none());
     let missing: Vec<&str> = entry_points
         .map(|entry| entry.function.as_str())
         .filter(|name| !attached.points.iter().any(|(function, _)| function == name))

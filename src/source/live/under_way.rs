@@ -122,7 +122,7 @@ fn points_of_requests(attached: &Attached) -> Result<Vec<u32>, ReadError> {
     let calls: Vec<async_call> = entries(&attached.skeleton.maps.asynchronous)?;
     let points = calls.iter().flat_map(|call| call.starts).map(|start| start.point);
     Ok(points
-        .filter(|&point| point != 0 && !PointWord::is_silent(point))
+        .filter(|&point| point != 0 && !PointWord::is_suppressed(point))
         .collect())
 }
 

@@ -36,14 +36,14 @@ fn is_named(not_measured: &[NotMeasured], name: &str) -> bool {
 impl Op {
     /// Nothing was counted or lost.
     fn is_unused(&self) -> bool {
-        let is_apart = self
+        let is_set_aside = self
             .apart
             .is_some_and(|it| [it.at_start, it.never_issued, it.by_kernel, it.unowned, it.untimed] != [0; 5]);
         let is_zero = |counts: &Named<u64>| counts.0.iter().all(|(_, count)| *count == 0);
         self.count == Some(0)
             && self.errors.as_ref().is_none_or(|errors| errors.0.is_empty())
             && self.async_not_timed.is_none_or(|calls| calls == 0)
-            && !is_apart
+            && !is_set_aside
             && self.lost.as_ref().is_none_or(is_zero)
     }
 }

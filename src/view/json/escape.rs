@@ -38,7 +38,7 @@ mod tests {
         let call = SlowCall {
             comm: comm.to_owned(),
             path: Some(CallPath {
-                kind: PathKind::Asked,
+                kind: PathKind::Given,
                 text: path.to_owned(),
             }),
             ..SlowCall::new(Op::Read, jiff::Timestamp::UNIX_EPOCH)

@@ -12,7 +12,7 @@ use crate::model::object::{self, Named, objects};
 use crate::model::report::neighbour::Neighbours;
 use crate::model::report::slow::{Inode, LeftOut};
 use crate::model::report::stack::Unbalanced;
-use crate::model::report::{Apart, Excluded as ByKind, Filter, NotMeasured};
+use crate::model::report::{Excluded as ByKind, Filter, NotMeasured, SetAside};
 
 objects! {
     /// A run, or an interval of one.
@@ -148,7 +148,7 @@ objects! {
         pub p99_ns: Option<u64>,
         pub queue_ns: Option<u64>,
         pub async_not_timed: Option<u64>,
-        pub apart: Option<Apart>,
+        pub apart: Option<SetAside>,
         pub buckets: Option<Vec<Bucket>>,
         pub attach: Vec<Attach>,
         pub refused: Vec<Refused>,

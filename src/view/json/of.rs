@@ -142,7 +142,7 @@ impl From<&LayerReport> for Layer {
         let is_up_to = |reason| layer.losses.iter().any(|loss| loss.up_to && loss.reason == reason);
         let has_requests = layer.layer == ids::Layer::Blk;
         let ops = layer.ops.iter().map(|op| Op {
-            apart: has_requests.then_some(op.apart),
+            apart: has_requests.then_some(op.set_aside),
             ..Op::from(op)
         });
         Self {
@@ -234,7 +234,7 @@ impl From<&OpReport> for Op {
             p99_ns,
             queue_ns: op.queue_ns,
             async_not_timed: Some(op.queued),
-            apart: Some(op.apart),
+            apart: Some(op.set_aside),
             buckets: Some(buckets(&op.histogram)),
             attach: all(&op.attach),
             refused: all(&op.refused),
@@ -308,7 +308,7 @@ impl From<&SlowReport> for SlowCalls {
     fn from(slow: &SlowReport) -> Self {
         Self {
             threshold_ns: slow.threshold_ns,
-            told: slow.told,
+            told: slow.reported,
             limited: slow.left_out.limited,
             no_room: slow.left_out.no_room,
         }
@@ -402,7 +402,7 @@ impl From<&GroupReport> for Group {
                 path_is: path.as_ref().map(|path| path.kind.to_string()),
                 ..whole
             },
-            Who::Nobody(_) => Self { nobody: true, ..whole },
+            Who::Unknown(_) => Self { nobody: true, ..whole },
             Who::Disk { .. } | Who::Cgroup { .. } => whole,
         }
     }
@@ -474,7 +474,7 @@ impl From<&slow::SlowCall> for SlowCall {
             error: call.errno.map(errno_name),
             total_ns: call.total_ns,
             rows: all(&call.rows),
-            guilty: call.guilty().map(|row| row.row.to_string()),
+            guilty: call.largest_row().map(|row| row.row.to_string()),
             kernel_time_split: !call.not_split,
         }
     }

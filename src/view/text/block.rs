@@ -4,20 +4,20 @@ use super::neighbour;
 use super::number::thousands;
 use super::{Page, counted, sum};
 use crate::model::ids::Op;
-use crate::model::report::{Agreement, Apart, Diskstats, LayerReport, OpReport};
+use crate::model::report::{Agreement, Diskstats, LayerReport, OpReport, SetAside};
 
 pub fn print(layer: &LayerReport, page: &mut Page) {
     if let Some(from) = &layer.queue_from {
         page.line(&format!("queue time begins at: {from}"));
     }
-    let at_start = sum(layer.ops.iter().map(|op| op.apart.at_start));
+    let at_start = sum(layer.ops.iter().map(|op| op.set_aside.at_start));
     let in_flight = match at_start {
         0 => String::new(),
         n => format!(" ({} unfinished at start)", thousands(n)),
     };
     let is_write = |op: &OpReport| op.op == Op::Write;
     let writes = layer.ops.iter().filter(|op| is_write(op));
-    let never_issued = sum(writes.map(|op| op.apart.never_issued));
+    let never_issued = sum(writes.map(|op| op.set_aside.never_issued));
     match &layer.diskstats {
         Some(diskstats) => page.line(&format!("{}{in_flight}", compared(diskstats, never_issued))),
         None => {
@@ -36,7 +36,7 @@ pub fn print(layer: &LayerReport, page: &mut Page) {
     each(refused, page, "never issued", "the driver refused them", |counts| {
         counts.never_issued
     });
-    let by_kernel = sum(layer.ops.iter().map(|op| op.apart.by_kernel));
+    let by_kernel = sum(layer.ops.iter().map(|op| op.set_aside.by_kernel));
     if by_kernel > 0 {
         page.line(&format!(
             "kernel threads: {}, not counted here",
@@ -70,10 +70,16 @@ pub fn print_neighbours(layer: &LayerReport, page: &mut Page) {
 }
 
 /// A line for those ops that have any.
-fn each<'a>(ops: impl Iterator<Item = &'a OpReport>, page: &mut Page, what: &str, why: &str, get: fn(&Apart) -> u64) {
-    let some = ops.filter(|op| get(&op.apart) > 0);
+fn each<'a>(
+    ops: impl Iterator<Item = &'a OpReport>,
+    page: &mut Page,
+    what: &str,
+    why: &str,
+    get: fn(&SetAside) -> u64,
+) {
+    let some = ops.filter(|op| get(&op.set_aside) > 0);
     let ops: Vec<String> = some
-        .map(|op| format!("{} {}", op.op, thousands(get(&op.apart))))
+        .map(|op| format!("{} {}", op.op, thousands(get(&op.set_aside))))
         .collect();
     if !ops.is_empty() {
         page.line(&format!("{what}: {} ({why})", ops.join(", ")));

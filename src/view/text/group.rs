@@ -113,7 +113,7 @@ fn ranking(groups: &GroupsReport, layer: Option<Layer>, page: &mut Page) {
 /// Remarks that readers of the table need.
 fn remarks(report: &Report, groups: &GroupsReport, page: &mut Page) {
     let mut all = groups.groups.iter();
-    let unowned = all.find(|group| matches!(group.who, Who::Nobody(_)));
+    let unowned = all.find(|group| matches!(group.who, Who::Unknown(_)));
     if let Some(unowned) = unowned {
         let has_calls = unowned.numbers.layers.iter().any(|(layer, _)| *layer != Layer::Blk);
         let has_calls = has_calls || !unowned.numbers.families.is_empty();

@@ -186,7 +186,7 @@ pub fn changes(report: &Report, errors: bool) -> Option<String> {
                 counted(queued, "call")
             )));
         }
-        let untimed = sum(layer.ops.iter().map(|op| op.apart.untimed));
+        let untimed = sum(layer.ops.iter().map(|op| op.set_aside.untimed));
         if untimed > 0 {
             parts.push(format!("not timed: {}", counted(untimed, "request")));
         }

@@ -408,7 +408,7 @@ mod tests {
         fn any_name_stays_on_its_line(comm in fuzz::text_like("post\u{1b}[31mgr\u{202e}es"), path in fuzz::text_like("/var/\u{1b}]0;x\nb\u{2028}"), width in 0_usize..200) {
             let mut call = call();
             call.comm = comm;
-            call.path = Some(CallPath { kind: PathKind::Asked, text: path });
+            call.path = Some(CallPath { kind: PathKind::Given, text: path });
             for width in [None, Some(width)] {
                 let line = line(&call, width, Offset::UTC);
                 prop_assert!(line.chars().all(is_printable), "{:?}", line);

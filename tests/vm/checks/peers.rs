@@ -80,7 +80,7 @@ fn op(layer: &Layer, name: &str) -> Op {
     layer.ops.get(name).cloned().unwrap_or_default()
 }
 
-fn percent_apart(a: u64, b: u64, percent: u64) -> bool {
+fn differ_by_percent(a: u64, b: u64, percent: u64) -> bool {
     a.abs_diff(b) * 100 > a.max(b) * percent
 }
 
@@ -352,7 +352,7 @@ fn blktrace(guest: &Guest) -> Result<(), String> {
     let queued = reported.queued_ns.ok_or_else(|| format!("no queue:\n{}", ended.text))?;
     let device = reported.total_ns - queued;
     let wrong = (d2c.0, q2c.0) != (READS.into(), READS.into())
-        || percent_apart(device, d2c.1, 5)
+        || differ_by_percent(device, d2c.1, 5)
         || reported.total_ns > q2c.1 + q2c.1 / 20
         || device > reported.total_ns;
     if wrong {
@@ -416,7 +416,7 @@ fn histograms(guest: &Guest) -> Result<(), String> {
         rest.split_whitespace().next()?.parse::<u64>().ok()
     };
     let (calls, micros) = (after("hitcount:").unwrap_or(0), after(" time:").unwrap_or(0));
-    if calls != u64::from(READS) || percent_apart(reported.total_ns, micros * 1000, 5) {
+    if calls != u64::from(READS) || differ_by_percent(reported.total_ns, micros * 1000, 5) {
         return Err(format!(
             "{reported:?}, the process waited for {own:?}, the kernel says:\n{text}"
         ));
