@@ -1,18 +1,19 @@
-//! The block layer: requests, and bios of disks that have no requests.
+//! The block layer: requests, and the bios of disks whose drivers use no requests.
 //!
-//! No function is an op here: all of them come by the same few events, and a request's code says which op it is.
+//! Its ops have no functions: all of them pass the same few tracepoints, and the code of a request determines the op.
 
 use super::{Op, OpSpec};
 
-/// What an op of the block layer has beside its [`OpSpec`].
+/// The properties of an op of the block layer that [`OpSpec`] lacks.
 #[derive(Debug)]
 pub struct Request {
-    /// Enumerators of the kernel's `enum req_op` (`enum req_opf` before 6.0; `include/linux/blk_types.h`). A kernel has some of
-    /// them, under numbers of its own. The op without any is for all others.
+    /// Enumerators of the kernel's `enum req_op` (`enum req_opf` before 6.0; `include/linux/blk_types.h`). Kernels
+    /// differ in which they have and in their values. The op without codes is that of all other requests.
     pub codes: &'static [&'static str],
-    /// It waits in the queue. A flush is made by the kernel when it is sent, for whoever has asked by then.
+    /// Whether it waits in the queue. A flush does not: the kernel creates it when it is sent, for all callers that
+    /// wait for one.
     pub queued: bool,
-    /// Which of `/proc/diskstats`' counters it is in (`op_stat_group` of `include/linux/blk_types.h`).
+    /// The counter of `/proc/diskstats` that contains it (`op_stat_group` of `include/linux/blk_types.h`).
     pub counted_as: Option<Counter>,
 }
 
@@ -37,8 +38,9 @@ macro_rules! requests {
     };
 }
 
-// Name, moves bytes, waits in the queue, its counter, its codes. BLOCK_OP_* of bpf/abi.h are places in it. What is
-// for the driver is not in diskstats, unless the queue counts it (`queue/iostats_passthrough`, 6.12).
+// Op, whether it moves bytes, whether it waits in the queue, its counter, its codes. BLOCK_OP_* of bpf/abi.h are
+// indices of this table. Requests for the driver (passthrough) are not in diskstats, unless the queue counts them
+// (`queue/iostats_passthrough`, 6.12).
 requests! {
     Read true true Some(Counter::Reads), "REQ_OP_READ";
     Write true true Some(Counter::Writes), "REQ_OP_WRITE";
@@ -60,7 +62,7 @@ mod tests {
     use crate::model::abi::{BLOCK_OP_FLUSH, BLOCK_OP_OTHER};
 
     #[test]
-    fn the_programs_know_the_places_of_the_ops_that_they_name() {
+    fn ops_that_the_bpf_programs_name_have_their_indices() {
         assert_eq!(REQUESTS.len(), OPS.len());
         assert_eq!(OPS[BLOCK_OP_FLUSH as usize].op, Op::Flush);
         assert_eq!(OPS[BLOCK_OP_OTHER as usize].op, Op::Other);
@@ -68,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn no_code_is_of_two_ops() {
+    fn no_code_belongs_to_two_ops() {
         let mut codes: Vec<_> = REQUESTS.iter().flat_map(|request| request.codes).collect();
         let all = codes.len();
         codes.sort_unstable();

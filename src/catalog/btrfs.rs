@@ -20,7 +20,7 @@ pub static FILE_SYSTEM: FileSystem = FileSystem {
     ops: ops! {
         READ: "btrfs" "btrfs_file_read_iter";
         WRITE: "btrfs" "btrfs_file_write_iter";
-        // Before it had its own, that of all file systems, by its names since 6.5 and before.
+        // Before it had its own function, it used the common one, whose name changed in 6.5.
         SPLICE_READ: "btrfs" "btrfs_file_splice_read",
             shared "filemap_splice_read" unless "btrfs_file_splice_read",
             shared "generic_file_splice_read" unless "btrfs_file_splice_read";

@@ -19,13 +19,14 @@ pub static FILE_SYSTEM: FileSystem = FileSystem {
         operations: Some("ext4_file_operations"),
     },
     ops: ops! {
-        // Direct reads left what is instead in 5.5 (b1b4705d54ab "ext4: introduce direct I/O read using iomap infrastructure").
+        // Since 5.5 direct reads do not call generic_file_read_iter (b1b4705d54ab "ext4: introduce direct I/O read
+        // using iomap infrastructure").
         READ: "ext4" "ext4_file_read_iter" or "generic_file_read_iter" misses "direct reads";
         WRITE: "ext4" "ext4_file_write_iter";
-        // Its own since 6.5 (fa6c46e7c2a2).
+        // It has its own function since 6.5 (fa6c46e7c2a2).
         SPLICE_READ: "ext4" "ext4_file_splice_read", shared "generic_file_splice_read" unless "ext4_file_splice_read";
         SPLICE_WRITE: shared "iter_file_splice_write";
-        // Since 5.13 (d4f5258eae7b ff.) it has none of its own.
+        // It has no function of its own since 5.13 (d4f5258eae7b and the commits after it).
         FAULT: "ext4" "ext4_filemap_fault", shared "filemap_fault" unless "ext4_filemap_fault";
         MKWRITE: "ext4" "ext4_page_mkwrite";
         OPEN: "ext4" "ext4_file_open";
@@ -46,7 +47,7 @@ pub static FILE_SYSTEM: FileSystem = FileSystem {
         own("ext4_getattr"),
         own("ext4_setattr"),
         own("ext4_readdir"),
-        // What the last unlink leaves to do.
+        // Frees the blocks of a file after its last unlink.
         own("ext4_evict_inode"),
     ],
 };

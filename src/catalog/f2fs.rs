@@ -20,7 +20,7 @@ pub static FILE_SYSTEM: FileSystem = FileSystem {
     ops: ops! {
         READ: "f2fs" "f2fs_file_read_iter";
         WRITE: "f2fs" "f2fs_file_write_iter";
-        // Its own since 6.5.
+        // It has its own function since 6.5.
         SPLICE_READ: "f2fs" "f2fs_file_splice_read", shared "generic_file_splice_read" unless "f2fs_file_splice_read";
         SPLICE_WRITE: shared "iter_file_splice_write";
         FAULT: "f2fs" "f2fs_filemap_fault";

@@ -1,18 +1,20 @@
-//! The whole stack's view: the rows that the time of system calls is in, and the functions that tell.
+//! The whole-stack view: the rows to which the time of system calls is assigned, and the kernel functions that have a
+//! row and no op.
 
 use super::{Layer, Row, Shape};
 use crate::model::abi as c;
 
-/// File systems that one run has rows for, at most.
+/// The number of file systems for which a run has rows.
 pub const FILE_SYSTEM_ROWS: usize = (c::ROW_QUEUE - c::ROW_FS) as usize;
 
 impl Row {
-    /// Its slot among the kernel side's counters, in a run that measures these layers: file systems have theirs in their order. `None`:
-    /// the row is a file system's that is not measured.
+    /// The index of its counter in the BPF programs (`enum row` of `bpf/abi.h`), in a run that measures `layers`: file
+    /// systems have the indices from `ROW_FS` on, in the order of `layers`. `None`: the row of a file system that is
+    /// not measured.
     #[must_use]
     pub fn slot(self, layers: impl IntoIterator<Item = Layer>) -> Option<usize> {
         let slot = match self {
-            // The block layer's functions are not in calls.
+            // No function of the block layer has a row of its own: its time in a call is in the row of system calls.
             Self::Layer(Layer::Syscall | Layer::Blk) => c::ROW_SYSCALL,
             Self::Layer(Layer::Vfs) => c::ROW_VFS,
             Self::Layer(file_system) => {
@@ -31,7 +33,8 @@ impl Row {
     }
 }
 
-/// Takes file systems out of `layers` that there are no rows for, the last ones first but for those that were named; answers them.
+/// Removes and returns the file systems of `layers` that exceed `rows`: the last ones first, and those of `named` after
+/// all others.
 pub fn take_beyond_rows(layers: &mut Vec<Layer>, named: &[Layer], rows: usize) -> Vec<Layer> {
     let (mut kept, rest): (Vec<Layer>, Vec<Layer>) = layers
         .iter()
@@ -43,19 +46,19 @@ pub fn take_beyond_rows(layers: &mut Vec<Layer>, named: &[Layer], rows: usize) -
     beyond
 }
 
-/// A kernel function whose time is in a row, from its entry to its return, and which no op is timed at. Those of waits are on
-/// slow paths only: a lock that is free never comes by there.
+/// A kernel function whose time, from its entry to its return, is in a row, and at which no op is timed. Functions of
+/// waits are on slow paths only: taking a free lock never calls them.
 #[derive(Debug)]
 pub struct RowFunction {
     pub function: &'static str,
     pub row: Row,
-    /// The module that it may be in.
+    /// The module that contains it, unless it is built in.
     pub module: Option<&'static str>,
-    /// [`Shape::Row`], or one of those that tell of its first argument.
+    /// [`Shape::Row`], or [`Shape::RowBio0`] if the first argument matters.
     pub shape: Shape,
 }
 
-/// What calls wait in.
+/// A function in which calls wait.
 pub const fn wait(function: &'static str, row: Row, module: Option<&'static str>) -> RowFunction {
     RowFunction {
         function,
@@ -72,17 +75,17 @@ const fn throttle(function: &'static str) -> RowFunction {
     }
 }
 
-/// What is in a module.
+/// A function of a module.
 pub const fn of(row: Row, module: &'static str, function: &'static str) -> RowFunction {
     wait(function, row, Some(module))
 }
 
-/// What calls on names, sizes and attributes come by.
+/// A function that calls on names, sizes and attributes pass through.
 const fn vfs(function: &'static str) -> RowFunction {
     wait(function, Row::Layer(Layer::Vfs), None)
 }
 
-/// All that are looked for. Which of them a kernel has is found out.
+/// All functions that have a row; a kernel may lack some of them.
 pub fn row_functions() -> impl Iterator<Item = &'static RowFunction> {
     let file_systems = Layer::file_systems().filter_map(Layer::file_system);
     COMMON
@@ -90,9 +93,9 @@ pub fn row_functions() -> impl Iterator<Item = &'static RowFunction> {
         .chain(file_systems.flat_map(|file_system| file_system.rows))
 }
 
-/// Those that no file system's table has.
+/// The functions that are in no file system's table.
 static COMMON: &[RowFunction] = &[
-    // The throttle of control groups, by its names until 5.15 and since.
+    // The I/O throttling of control groups: the name until 5.15, and the name since then.
     throttle("blk_throtl_bio"),
     throttle("__blk_throtl_bio"),
     wait("rwsem_down_read_slowpath", Row::Lock, None),
@@ -116,7 +119,7 @@ mod tests {
     use crate::catalog::{Family, Origin, ReadClass};
     use std::collections::HashSet;
 
-    /// Two of one slot would have one time.
+    /// Two rows with the same index would share their time.
     fn assert_slots(layers: &[Layer]) {
         let rows = layers
             .iter()
@@ -132,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_has_a_slot_of_its_own() {
+    fn every_row_has_an_index_of_its_own() {
         let mut layers = Layer::ALL.to_vec();
         take_beyond_rows(&mut layers, &[], FILE_SYSTEM_ROWS);
         assert_slots(&layers);
@@ -146,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn file_systems_beyond_the_rows_are_taken_out_and_named_ones_stay() {
+    fn file_systems_that_exceed_the_rows_are_removed_and_named_ones_last() {
         use Layer::{Blk, Btrfs, Ext4, Nfs, Tmpfs, Vfs, Xfs};
         let mut layers = vec![Vfs, Ext4, Xfs, Btrfs, Nfs, Tmpfs, Blk];
         assert_eq!(take_beyond_rows(&mut layers, &[], 5), []);
@@ -157,9 +160,9 @@ mod tests {
         assert_eq!(layers, [Vfs, Blk]);
     }
 
-    /// It would be entered twice.
+    /// A function with an op and a row would be counted twice.
     #[test]
-    fn no_function_of_an_op_is_here_as_well() {
+    fn no_function_has_both_an_op_and_a_row() {
         let ops = Layer::ALL.into_iter().flat_map(|layer| layer.ops());
         let points: HashSet<&str> = ops.flat_map(|op| op.points).map(|point| point.function).collect();
         let mut names = HashSet::new();
@@ -169,14 +172,14 @@ mod tests {
     }
 
     #[test]
-    fn families_are_where_the_programs_know_them() {
+    fn enumerations_have_the_numbers_of_the_bpf_programs() {
         assert_eq!(Family::ALL[c::FAMILY_READ as usize], Family::Read);
         assert_eq!(Family::ALL[c::FAMILY_ASYNCHRONOUS as usize], Family::Asynchronous);
         assert!(
             Family::ALL
                 .iter()
                 .enumerate()
-                .all(|(place, family)| *family as usize == place)
+                .all(|(index, family)| *family as usize == index)
         );
         assert_eq!(Family::ALL.len(), c::FAMILIES as usize);
         assert_eq!(ReadClass::ALL.len(), c::READ_CLASSES as usize);

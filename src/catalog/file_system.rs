@@ -1,5 +1,5 @@
-//! What file systems have in common: their ops, which are what the kernel's `struct file_operations` and `struct
-//! vm_operations_struct` ask of each of them. A file system is a table of who does them there.
+//! What file systems have in common: their ops, which correspond to members of the kernel's `struct file_operations`
+//! and `struct vm_operations_struct`. A file system is a table of the functions that implement them.
 
 use super::family::RowFunction;
 use super::{Op, OpSpec, Returns, Shape};
@@ -7,35 +7,37 @@ use super::{Op, OpSpec, Returns, Shape};
 /// A file system.
 #[derive(Debug)]
 pub struct FileSystem {
-    /// As the kernel has it (`struct file_system_type`).
+    /// The name in the kernel (`struct file_system_type`).
     pub name: &'static str,
-    /// The module that it is on kernels which have it as one; `None`: no kernel has.
+    /// Its module on kernels that do not have it built in; `None`: it is always built in.
     pub module: Option<&'static str>,
     pub files: Files,
     pub ops: &'static [OpSpec],
-    /// Its other functions that have a row of the whole stack's view: what works on names, sizes and attributes, and what it
-    /// waits for.
+    /// Its other functions that have a row of the whole-stack view: those that work on names, sizes and attributes, and
+    /// those in which it waits.
     pub rows: &'static [RowFunction],
 }
 
-/// What makes its files known, where a function has other file systems' calls, too.
+/// How its files are recognized in a function that other file systems use too.
 #[derive(Debug)]
 pub struct Files {
-    /// `s_magic` of its super blocks (`include/uapi/linux/magic.h`).
+    /// `s_magic` of its superblocks (`include/uapi/linux/magic.h`).
     pub magic: u64,
-    /// Symbol of the `struct file_operations` of its regular files, where others have the same magic number.
+    /// The symbol of the `struct file_operations` of its regular files, if other file systems have the same magic
+    /// number.
     pub operations: Option<&'static str>,
 }
 
 impl FileSystem {
-    /// The functions that are its own, out of those that its ops can be timed at: without any, it is not in the kernel.
+    /// The functions of its ops that no other file system uses: if the kernel has none of them, it does not have the
+    /// file system.
     pub fn own_functions(&self) -> impl Iterator<Item = &'static str> {
         let points = self.ops.iter().flat_map(|op| op.points);
         points.filter(|point| !point.shared).map(|point| point.function)
     }
 }
 
-/// What an op is at every file system.
+/// The properties that an op has at every file system.
 pub struct Kind {
     pub op: Op,
     pub shape: Shape,
@@ -54,29 +56,30 @@ const fn kind(op: Op, shape: Shape, returns: Returns) -> Kind {
 
 pub const READ: Kind = kind(Op::Read, Shape::Kiocb0, Returns::Bytes);
 pub const WRITE: Kind = kind(Op::Write, Shape::Kiocb0, Returns::Bytes);
-/// splice, sendfile and copy_file_range out of a file. Some do it by way of the file's reads.
+/// splice, sendfile and copy_file_range from a file. Some file systems implement it with their `read_iter`.
 pub const SPLICE_READ: Kind = Kind {
     around: Some(READ.op),
     ..kind(Op::SpliceRead, Shape::File0, Returns::Bytes)
 };
-/// The same into a file: by way of its writes.
+/// splice, sendfile and copy_file_range into a file, implemented with its `write_iter`.
 pub const SPLICE_WRITE: Kind = Kind {
     around: Some(WRITE.op),
     ..kind(Op::SpliceWrite, Shape::File1, Returns::Bytes)
 };
-/// A page that is mapped and not there. What is in memory may be mapped around it without a call.
+/// A page fault on mapped memory. Cached pages around the fault may be mapped without a call.
 pub const FAULT: Kind = kind(Op::Fault, Shape::Fault0, Returns::Fault);
-/// The first write to a page that is mapped shared.
+/// The first write to a page of a shared mapping.
 pub const MKWRITE: Kind = kind(Op::Mkwrite, Shape::Fault0, Returns::Fault);
-/// Of a regular file.
+/// The open of a regular file.
 pub const OPEN: Kind = kind(Op::Open, Shape::File1, Returns::StatusInt);
 pub const FSYNC: Kind = kind(Op::Fsync, Shape::File0, Returns::StatusInt);
 pub const FALLOCATE: Kind = kind(Op::Fallocate, Shape::File0, Returns::Status);
 
-/// A file system's ops, a line each: `KIND: "module" "function", ...;`. One that is in the kernel itself is `builtin`. A function
-/// that every file system may use is `shared`; it may be of use only `unless` the kernel has another one, which sees the same
-/// calls more closely. One that has other arguments than its kind says which `with`. Behind `or` is what is used where there is
-/// none of them, and the calls that it `misses`.
+/// The ops of a file system, one per line: `KIND: "module" "function", ...;`. For a function that is always built in,
+/// `builtin` replaces the module; for a function that all file systems may use, `shared` does, and `unless "other"`
+/// restricts it to kernels without that other function, which sees the same calls more precisely. `with` gives the
+/// [`Shape`] of a function whose arguments differ from its kind's. `or` gives the fallback if the kernel has none of
+/// the functions, and which calls it `misses`.
 macro_rules! ops {
     ($($kind:ident: $($how:tt $function:literal $(unless $other:literal)? $(with $shape:ident)?),+
         $(or $fallback:literal misses $misses:literal)?;)*) => {
@@ -128,7 +131,7 @@ mod tests {
         Layer::file_systems().filter_map(|layer| Some((layer, layer.file_system()?)))
     }
 
-    /// So that a report of one can be read as that of another. Those that are on no disk may be without some.
+    /// Reports of all file systems then have the same form. File systems without a disk or a server may lack some ops.
     #[test]
     fn all_have_the_same_ops_in_the_same_order() {
         let kinds = [
@@ -154,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_goes_by_one_name() {
+    fn a_file_system_has_one_name() {
         for (layer, file_system) in file_systems() {
             assert_eq!(layer.name(), file_system.name);
             let is_its = |row: &RowFunction| row.row.is_wait() || row.row == Row::Layer(layer);
@@ -163,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_is_its_own_or_known_by_its_files() {
+    fn a_function_is_in_the_module_or_shared_and_magic_numbers_are_unique() {
         let mut numbers = HashSet::new();
         for (_, file_system) in file_systems() {
             let FileSystem { name, module, .. } = file_system;
@@ -177,7 +180,7 @@ mod tests {
                     point.function
                 );
             }
-            // By that, rows of those that are in use are known.
+            // The rows of file systems in use are found by their module.
             assert!(file_system.rows.iter().any(|row| row.module == *module), "{name}");
             assert!(file_system.own_functions().count() > 5, "{name}");
         }

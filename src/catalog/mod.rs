@@ -1,7 +1,7 @@
-//! What can be measured: layers, their ops, and the kernel functions where each op can be timed.
+//! What can be measured: layers, their operations (ops), and the kernel functions where each op can be timed.
 //!
-//! All of it is data. Adding an op is a line in a layer's table; adding a file system is a table, in a file of its own, and
-//! its line in `file_systems!` (`model::ids`). Which lines are used on a given machine is decided by `probe::plan`.
+//! All of it is data. An op is a line in the table of its layer; a file system is a table in a file of its own, and a
+//! line in `file_systems!` (`model::ids`). `probe::plan` decides which of them a machine and a run use.
 
 mod blk;
 pub mod family;
@@ -20,7 +20,7 @@ macro_rules! tables {
         $(mod $file;)*
 
         impl Layer {
-            /// The file system that this layer is.
+            /// The table of this layer if it is a file system.
             #[must_use]
             pub fn file_system(self) -> Option<&'static FileSystem> {
                 match self {
@@ -35,7 +35,7 @@ macro_rules! tables {
 crate::model::ids::file_systems!(tables);
 
 impl Layer {
-    /// The ops of this layer, in the order of reports.
+    /// The ops of this layer in the order of reports.
     #[must_use]
     pub fn ops(self) -> &'static [OpSpec] {
         match self {
@@ -46,7 +46,7 @@ impl Layer {
         }
     }
 
-    /// All that are file systems, in the order of reports.
+    /// The layers that are file systems, in the order of reports.
     pub fn file_systems() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|layer| layer.lives().is_some())
     }
@@ -56,47 +56,49 @@ impl Layer {
 #[derive(Debug)]
 pub struct OpSpec {
     pub op: Op,
-    /// Moves bytes, so that a report has a number for them.
+    /// Whether the op moves bytes, which a report then counts.
     pub moves_bytes: bool,
-    /// Where the op can be timed. All that this kernel has are used together: which of them the kernel's own callers
-    /// have inlined cannot be told, and the outermost call alone is counted. Empty at `blk`, whose ops share their events.
+    /// Where the op can be timed. All of them that the kernel has are used together, because it is not known which of
+    /// them are inlined into their callers; of nested calls only the outermost one is counted. Empty at `blk`, whose
+    /// ops share their events.
     pub points: &'static [Point],
     /// Used when the kernel has none of `points`.
     pub instead: Option<Fallback>,
-    /// An op of the same layer that calls of this one may pass through on their way: inside them it is not counted.
+    /// An op of the same layer that calls of this op may call in turn: inside a call of this op it is not counted.
     pub around: Option<Op>,
 }
 
-/// A poorer way to time an op.
+/// A less complete way to time an op.
 #[derive(Debug)]
 pub struct Fallback {
     pub points: &'static [Point],
-    /// The calls of the op that do not come by there.
+    /// The calls of the op that do not pass through these points.
     pub misses: &'static str,
 }
 
 /// One kernel function where an op can be timed.
 #[derive(Debug)]
 pub struct Point {
-    /// Without the architecture's prefix when it is a system call.
+    /// The symbol, without the architecture's prefix (`__x64_sys_`) if it is a system call.
     pub function: &'static str,
     pub shape: Shape,
     pub returns: Returns,
-    /// The module that it may be in.
+    /// The module that contains it, unless it is built in.
     pub module: Option<&'static str>,
-    /// It is never called inside another call of its op by the same thread. So an entry that finds one under way proves
-    /// that its return was lost. (It may be called inside one of the op around, [`OpSpec::around`].)
+    /// Whether it is never called inside another call of its op by the same thread. An entry that finds such a call
+    /// active then proves that its return was missed. (It may be called inside the op of [`OpSpec::around`].)
     pub outermost: bool,
-    /// Other file systems use the function too.
+    /// Whether other file systems use the function too.
     pub shared: bool,
-    /// Its callers in the kernel have it inlined on every kernel that was looked at, so that alone it sees next to none.
+    /// Whether its callers in the kernel have it inlined on every known kernel: without other points it sees almost no
+    /// calls.
     pub inlined: bool,
-    /// Only of use where the kernel does not have this function, which sees the same calls more closely.
+    /// Used only if the kernel does not have this function, which sees the same calls more precisely.
     pub unless: Option<&'static str>,
 }
 
 impl Point {
-    /// In the kernel itself, and for all of its op's calls.
+    /// A built-in function that is never nested in its op and belongs to one file system or layer.
     const fn new(function: &'static str, shape: Shape, returns: Returns) -> Self {
         Self {
             function,
@@ -110,118 +112,119 @@ impl Point {
         }
     }
 
-    /// What every file system has.
+    /// A built-in function with the arguments and the result that this op has at every file system.
     const fn of(function: &'static str, kind: &file_system::Kind) -> Self {
         Self::new(function, kind.shape, kind.returns)
     }
 }
 
-/// Where a function's arguments name the file; `enum shape` of `bpf/abi.h`.
+/// Which argument of a function names the file; `enum shape` of `bpf/abi.h`. The digit is the index of the argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// `struct file *` first.
+    /// The first argument is a `struct file *`.
     File0,
-    /// `struct file *` second.
+    /// The second argument is a `struct file *`.
     File1,
-    /// `struct kiocb *` first.
+    /// The first argument is a `struct kiocb *`.
     Kiocb0,
-    /// `struct path *` first: an open, whose file has no inode yet.
+    /// The first argument is a `struct path *`: an open, whose `struct file` has no inode yet.
     Path0,
-    /// `struct inode *` first, of the directory: an open, whose file may have to be made.
+    /// The first argument is the directory's `struct inode *`: an open that may create the file.
     Folder0,
-    /// A file descriptor first.
+    /// The first argument is a file descriptor.
     Fd0,
-    /// The registers of a system call, whose number says which op it is.
+    /// The only argument is the `struct pt_regs *` of a system call, whose number determines the op.
     Syscall,
-    /// The same of a call that a 32-bit program makes, by its own table of numbers.
+    /// As `Syscall`, for a call of a 32-bit program, which has a number table of its own.
     Syscall32,
-    /// The registers of a system call whose first argument is a file descriptor.
+    /// The only argument is the `struct pt_regs *` of a system call whose first argument is a file descriptor.
     SyscallFd0,
-    /// The same of a call that a 32-bit program makes.
+    /// As `SyscallFd0`, for a call of a 32-bit program.
     Syscall32Fd0,
-    /// `struct vm_fault *` first, whose area maps the file.
+    /// The first argument is a `struct vm_fault *`, whose VMA maps the file.
     Fault0,
-    /// The function has a row of the whole stack's view, and no op: [`family::RowFunction`].
+    /// The function has a row of the whole-stack view and no op: [`family::RowFunction`].
     Row,
-    /// The same, `struct bio *` first, which may be held back and submitted by somebody else.
+    /// As `Row`; the first argument is a `struct bio *`, which may be throttled and then submitted by another thread.
     RowBio0,
 }
 
 impl Shape {
-    /// Whether the function is a system call's, and so has the architecture's prefix.
+    /// Whether the function is that of a system call, whose symbol has the architecture's prefix.
     #[must_use]
     pub fn is_syscall(self) -> bool {
         matches!(self, Self::Syscall | Self::SyscallFd0)
     }
 
-    /// Whether only 32-bit programs come by.
+    /// Whether only 32-bit programs call the function.
     #[must_use]
     pub fn is_32_bit(self) -> bool {
         matches!(self, Self::Syscall32 | Self::Syscall32Fd0)
     }
 
-    /// Whether the function has a row of the whole stack's view, and no op.
+    /// Whether the function has a row of the whole-stack view and no op.
     #[must_use]
     pub fn is_row(self) -> bool {
         matches!(self, Self::Row | Self::RowBio0)
     }
 }
 
-/// How a shared function is narrowed to one file system; `enum guard` of `bpf/abi.h`.
+/// How calls of a shared function are assigned to a file system; `enum guard` of `bpf/abi.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guard {
-    /// By the file's operations.
+    /// By the file's `f_op`.
     FileOperations,
-    /// By the super block's magic number.
+    /// By the magic number of the superblock.
     Magic,
 }
 
-/// What a function returns when it succeeds; `enum return_kind` of `bpf/abi.h`.
+/// What a function returns if it succeeds; `enum return_kind` of `bpf/abi.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Returns {
-    /// An `int` with nothing to count.
+    /// An `int` that counts nothing.
     StatusInt,
-    /// A `long` with nothing to count.
+    /// A `long` that counts nothing.
     Status,
-    /// A `ssize_t`: bytes moved.
+    /// A `ssize_t`: the number of bytes moved.
     Bytes,
-    /// A new file descriptor, whose file says whether the call is of interest.
+    /// A new file descriptor, whose file determines whether the call is selected.
     Fd,
-    /// An `int` that says what has become of an io_uring request so far; `bpf/async.bpf.h`.
+    /// An `int`: the state of an io_uring request after this attempt; `bpf/async.bpf.h`.
     Issued,
-    /// The same of an AIO request.
+    /// An `int`: the state of a Linux AIO request after its submission.
     Submitted,
-    /// A `vm_fault_t`, flags of which some are errors.
+    /// A `vm_fault_t`: flags, some of which mean errors.
     Fault,
 }
 
 impl Returns {
-    /// Whether the function is the door by which asynchronous requests come in.
+    /// Whether the function is the entry point of asynchronous requests.
     #[must_use]
     pub fn is_async_entry(self) -> bool {
         matches!(self, Self::Issued | Self::Submitted)
     }
 }
 
-/// Functions that asynchronous requests are completed by: the kiocb is their first argument, what it comes to the
-/// second. The kernel calls the first three through `kiocb->ki_complete`, whether the request was queued or not.
+/// Functions that complete asynchronous requests. Their first argument is the kiocb, the second one the result. The
+/// kernel calls the first three through `kiocb->ki_complete`, whether or not the request was queued.
 pub static COMPLETIONS: [Completion; 4] = [
     completion("io_complete_rw", None),
     completion("io_complete_rw_iopoll", None),
     completion("aio_complete_rw", None),
-    // Before 6.0 what io_uring has done at once ends here (97b388d70b53 "io_uring: handle completions in the core"); after it,
-    // the doors say so by what they return.
+    // Before 6.0 io_uring's requests that complete at once end here (97b388d70b53 "io_uring: handle completions in the
+    // core"); since then, the entry points return that they are complete.
     completion("kiocb_done", Some(FAILURE)),
 ];
 
-/// Called with a request of io_uring that has failed without another attempt, as one that was cancelled (since 6.1).
+/// Called for an io_uring request that has failed without another attempt, for example because it was cancelled (since
+/// 6.1).
 pub const FAILURE: &str = "io_rw_fail";
 
 /// One of [`COMPLETIONS`].
 #[derive(Debug)]
 pub struct Completion {
     pub function: &'static str,
-    /// Only of use where the kernel does not have this function.
+    /// Used only if the kernel does not have this function.
     pub unless: Option<&'static str>,
 }
 
@@ -229,7 +232,8 @@ const fn completion(function: &'static str, unless: Option<&'static str>) -> Com
     Completion { function, unless }
 }
 
-/// Where the asynchronous requests come in that are this op of a file system: the doors of the op of the same name at vfs.
+/// The entry points of asynchronous requests that are this op of a file system: those of the op of the same name at
+/// vfs.
 pub fn async_entries(op: Op) -> impl Iterator<Item = &'static Point> {
     let same = vfs::OPS.iter().filter(move |of_vfs| of_vfs.op == op);
     same.flat_map(|of_vfs| of_vfs.points)

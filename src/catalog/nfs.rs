@@ -1,4 +1,4 @@
-//! NFS, as its client has it: version 4 is a module of its own, which uses the functions of the others' for most.
+//! The NFS client. Version 4 is in a module of its own, which uses most functions of the module `nfs`.
 
 use super::family::{RowFunction, of};
 use super::file_system::{FileSystem, Files, ops};
@@ -20,12 +20,12 @@ pub static FILE_SYSTEM: FileSystem = FileSystem {
     ops: ops! {
         READ: "nfs" "nfs_file_read";
         WRITE: "nfs" "nfs_file_write";
-        // Its own since 6.5.
+        // It has its own function since 6.5.
         SPLICE_READ: "nfs" "nfs_file_splice_read", shared "generic_file_splice_read" unless "nfs_file_splice_read";
         SPLICE_WRITE: shared "iter_file_splice_write";
         FAULT: shared "filemap_fault";
         MKWRITE: "nfs" "nfs_vm_page_mkwrite";
-        // Version 4 opens a file as it looks it up, unless it knows the name already.
+        // Version 4 opens a file during the lookup (atomic open), unless the name is in the dentry cache.
         OPEN: "nfs" "nfs_file_open", "nfsv4" "nfs4_file_open", "nfs" "nfs_atomic_open" with Folder0;
         FSYNC: "nfs" "nfs_file_fsync";
         FALLOCATE: "nfsv4" "nfs42_fallocate";

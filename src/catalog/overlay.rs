@@ -1,6 +1,7 @@
-//! overlayfs, which makes one tree of several: it calls the file system that holds a file, in the same thread.
+//! overlayfs, which merges several directory trees: for each call, it calls the file system that contains the file, in
+//! the same thread.
 //!
-//! What is mapped of its files is mapped of those below, whose faults are not its own.
+//! A mapping of one of its files maps the file of the lower or upper file system, so page faults are not overlayfs's.
 
 use super::family::{RowFunction, of};
 use super::file_system::{FileSystem, Files, ops};
@@ -22,9 +23,10 @@ pub static FILE_SYSTEM: FileSystem = FileSystem {
     ops: ops! {
         READ: "overlay" "ovl_read_iter";
         WRITE: "overlay" "ovl_write_iter";
-        // Its own since 6.5.
+        // It has its own function since 6.5.
         SPLICE_READ: "overlay" "ovl_splice_read", shared "generic_file_splice_read" unless "ovl_splice_read";
-        // Its own since 5.15 (9b91b6b019fd "ovl: fix deadlock in splice write"), and in 5.10's later releases.
+        // It has its own function since 5.15 (9b91b6b019fd "ovl: fix deadlock in splice write"), and in later stable
+        // releases of 5.10.
         SPLICE_WRITE: "overlay" "ovl_splice_write", shared "iter_file_splice_write" unless "ovl_splice_write";
         OPEN: "overlay" "ovl_open";
         FSYNC: "overlay" "ovl_fsync";

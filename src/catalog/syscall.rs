@@ -1,67 +1,69 @@
-//! System calls that work on files, each under its own name.
+//! System calls that work on files; each is an op with its own name.
 //!
-//! They are found by number at the `sys_enter` and `sys_exit` tracepoints, or by function, whose name has the
-//! architecture's prefix. Either way the number decides which op it is, so one program serves them all.
+//! They are traced at the `sys_enter` and `sys_exit` tracepoints, or at their functions, whose symbols have the
+//! architecture's prefix. Either way the number of the call determines the op, so one program serves all of them.
 
 use super::{Family, Op, OpSpec, Point, Returns, Shape};
 
-/// What a system call has beside its [`OpSpec`].
+/// The properties of a system call that [`OpSpec`] lacks.
 #[derive(Debug)]
 pub struct Syscall {
     pub op: Op,
     /// Its number on this architecture.
     pub number: libc::c_long,
     pub files: Files,
-    /// In the whole stack's view.
+    /// The family in the whole-stack view.
     pub family: Family,
     pub says: Says,
 }
 
-/// Which arguments are descriptors of the files that the call works on; `enum file_args` of `bpf/abi.h`.
+/// Which arguments are descriptors of the files that the call works on; `enum file_args` of `bpf/abi.h`. `Arg0` is the
+/// first argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Files {
-    /// None: it takes a path, or works on no file in particular.
+    /// None: the call takes a path, or works on no particular file.
     None,
     /// The first one.
     Arg0,
-    /// The first or the second one: the call counts when either is a file of interest.
+    /// The first or the second one: the call is counted if either is a selected file.
     Arg0Or1,
     /// The first or the third one.
     Arg0Or2,
-    /// The first one, where the path behind it is empty or missing (`AT_EMPTY_PATH`).
+    /// The first one, if the path after it is empty or null (`AT_EMPTY_PATH`).
     Arg0WithoutPath,
 }
 
-/// What a call's arguments say of its place in the file.
+/// What the arguments of a call say about its range in the file, or about the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Says {
     Nothing,
-    /// A size, third; the place is the file's own position.
+    /// The third argument is the size; the offset is the file position.
     Size,
-    /// The place is the file's own position.
+    /// The size is not an argument; the offset is the file position.
     Position,
-    /// A size, third, and an offset, fourth.
+    /// The third argument is the size, the fourth the offset.
     SizeAndOffset,
-    /// An offset, fourth.
+    /// The fourth argument is the offset.
     Offset,
-    /// An offset and a size, from this one on, counted from 0.
+    /// Offset and size are two consecutive arguments, beginning with this index (from 0).
     RangeFrom1,
     RangeFrom2,
-    /// A path instead: the first argument, the second or the third.
+    /// A path, at this index (from 0).
     Path0,
     Path1,
     Path2,
-    /// The descriptor is none any more when the call returns.
+    /// The descriptor is closed when the call returns.
     Close,
 }
 
-/// Numbers of system calls, by the names that libc gives them (include/uapi/asm-generic/unistd.h, arch/x86/entry/syscalls/syscall_64.tbl).
+/// Numbers of system calls under libc's names (include/uapi/asm-generic/unistd.h,
+/// arch/x86/entry/syscalls/syscall_64.tbl).
 pub(crate) mod number {
     #![allow(non_upper_case_globals)]
 
     pub use libc::*;
 
-    // Those that libc does not know on every architecture.
+    // Numbers that libc does not define on every architecture.
     #[cfg(target_arch = "x86_64")]
     pub const SYS_io_pgetevents: c_long = 333;
     #[cfg(not(target_arch = "x86_64"))]
@@ -97,9 +99,9 @@ macro_rules! syscalls {
     };
 }
 
-// Name, number, function, descriptors among the arguments, meaning of the result, family, what else the arguments
-// say. Calls without a condition exist on
-// every architecture; the others were left out of the tables that newer architectures share.
+// Op, number, function, descriptors among the arguments, meaning of the result, family, what else the arguments say.
+// Calls without a `cfg` exist on every architecture; the others are missing in the table that newer architectures
+// share.
 syscalls! {
     Read SYS_read "read" Arg0 Bytes Read Size;
     Pread64 SYS_pread64 "pread64" Arg0 Bytes Read SizeAndOffset;
@@ -214,13 +216,12 @@ syscalls! {
     Removexattrat SYS_removexattrat "removexattrat" Arg0WithoutPath Status Metadata Path1;
 }
 
-/// A call that 32-bit programs make on a 64-bit kernel, by a number of their own table.
+/// A system call of 32-bit programs on a 64-bit kernel, which have a number table of their own.
 #[derive(Debug)]
 pub struct Compat {
     pub number: usize,
-    /// The op that it is.
     pub op: Op,
-    /// Its function. What it returns is its op's matter.
+    /// Its function. The kind of its result is not used: that of the op applies.
     pub point: Point,
 }
 
@@ -235,8 +236,8 @@ macro_rules! compat {
     };
 }
 
-// Number, op, function. Calls that differ in the width of an offset or a structure only are one op.
-/// By number (arch/x86/entry/syscalls/syscall_32.tbl).
+// Number, op, function. Calls that differ only in the width of an offset or a structure are one op.
+/// In the order of their numbers (arch/x86/entry/syscalls/syscall_32.tbl).
 #[cfg(target_arch = "x86_64")]
 pub static COMPAT: &[Compat] = compat! {
     3 Read "sys_read";
@@ -343,7 +344,7 @@ pub static COMPAT: &[Compat] = compat! {
     465 Listxattrat "sys_listxattrat";
     466 Removexattrat "sys_removexattrat";
 };
-/// Those of this architecture are not told from others.
+/// On other architectures, calls of 32-bit programs are not distinguished.
 #[cfg(not(target_arch = "x86_64"))]
 pub static COMPAT: &[Compat] = &[];
 
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_32_bit_programs_are_those_of_all_ops() {
+    fn every_op_has_a_number_for_32_bit_programs() {
         let mut numbers: Vec<usize> = COMPAT.iter().map(|call| call.number).collect();
         numbers.dedup();
         assert!(numbers.is_sorted() && numbers.len() == COMPAT.len());
@@ -374,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_and_ops_go_together() {
+    fn system_calls_and_ops_are_in_the_same_order() {
         assert_eq!(SYSCALLS.len(), OPS.len());
         assert!(SYSCALLS.iter().zip(OPS).all(|(call, spec)| call.op == spec.op));
     }

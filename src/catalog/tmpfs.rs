@@ -1,4 +1,4 @@
-//! tmpfs, whose files are in memory: those of `/dev/shm` and `/run`, of memfd, and memory that processes share without a file.
+//! tmpfs, whose files are in memory: those of `/dev/shm`, `/run` and memfd, and shared anonymous memory.
 
 use super::family::{RowFunction, wait};
 use super::file_system::{FileSystem, Files, ops};
@@ -17,13 +17,13 @@ pub static FILE_SYSTEM: FileSystem = FileSystem {
     },
     ops: ops! {
         READ: builtin "shmem_file_read_iter";
-        // Its own since 6.6 (e88e0d366f9c "tmpfs: trivial support for direct IO").
+        // It has its own function since 6.6 (e88e0d366f9c "tmpfs: trivial support for direct IO").
         WRITE: builtin "shmem_file_write_iter", shared "generic_file_write_iter" unless "shmem_file_write_iter";
-        // Its own since 6.5.
+        // It has its own function since 6.5.
         SPLICE_READ: builtin "shmem_file_splice_read", shared "generic_file_splice_read" unless "shmem_file_splice_read";
         SPLICE_WRITE: shared "iter_file_splice_write";
         FAULT: builtin "shmem_fault";
-        // Since 6.6; before, an open asks nothing of it.
+        // Since 6.6; before, tmpfs has no `open`.
         OPEN: builtin "shmem_file_open";
         FSYNC: shared "noop_fsync";
         FALLOCATE: builtin "shmem_fallocate";

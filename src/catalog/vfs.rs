@@ -1,8 +1,8 @@
-//! The virtual file system switch: what every file system's reads, writes, opens and fsyncs come through.
+//! The virtual file system switch, which the reads, writes, opens and fsyncs of every file system pass through.
 //!
-//! io_uring and libaio have doors of their own (`io_read`, `aio_read` and their like). What comes in by them is a read or
-//! a write as any other, and counted with them: once, with the time from the first attempt to the completion. io_uring's
-//! fsyncs need no door: a worker thread of the process calls `vfs_fsync_range` for them.
+//! io_uring and Linux AIO have entry points of their own (`io_read`, `aio_read` and similar). Their reads and writes
+//! are counted with all others: once per request, with the time from the first attempt to the completion. io_uring's
+//! fsyncs need no entry point of their own: a worker thread of the process calls `vfs_fsync_range` for them.
 
 use super::{Op, OpSpec, Point, Returns, Shape};
 
@@ -10,7 +10,7 @@ const fn point(function: &'static str, shape: Shape, returns: Returns) -> Point 
     Point::new(function, shape, returns)
 }
 
-/// One that others of its op call, or that an overlay file system calls again.
+/// A function that other points of its op call, or that overlayfs calls again for the file system below.
 const fn inner(function: &'static str, shape: Shape, returns: Returns) -> Point {
     Point {
         outermost: false,
@@ -18,12 +18,13 @@ const fn inner(function: &'static str, shape: Shape, returns: Returns) -> Point 
     }
 }
 
-/// io_uring's entry points. Those for registered buffers, where they exist (6.15), jump to the others, or have them inlined.
+/// An entry point of io_uring. Those for registered buffers, where they exist (6.15), jump to the others, or have them
+/// inlined.
 const fn issue(function: &'static str) -> Point {
     inner(function, Shape::Kiocb0, Returns::Issued)
 }
 
-/// libaio's doors.
+/// An entry point of Linux AIO.
 const fn submit(function: &'static str) -> Point {
     point(function, Shape::Kiocb0, Returns::Submitted)
 }
@@ -74,8 +75,8 @@ pub static OPS: [OpSpec; 4] = [
                 ..inner("vfs_fsync", Shape::File0, Returns::StatusInt)
             },
             point("do_fsync", Shape::Fd0, Returns::StatusInt),
-            // Where the compiler has inlined it into the system calls, the rest of the way is inlined too: on 6.1
-            // fdatasync calls the file system directly.
+            // Where the compiler has inlined do_fsync into the system calls, vfs_fsync_range may be inlined as well: on
+            // 6.1 fdatasync calls the file system directly.
             Point {
                 unless: Some("do_fsync"),
                 ..point("fsync", Shape::SyscallFd0, Returns::Status)

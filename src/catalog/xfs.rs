@@ -20,7 +20,7 @@ pub static FILE_SYSTEM: FileSystem = FileSystem {
     ops: ops! {
         READ: "xfs" "xfs_file_read_iter";
         WRITE: "xfs" "xfs_file_write_iter";
-        // Its own since 6.5.
+        // It has its own function since 6.5.
         SPLICE_READ: "xfs" "xfs_file_splice_read", shared "generic_file_splice_read" unless "xfs_file_splice_read";
         SPLICE_WRITE: shared "iter_file_splice_write";
         FAULT: "xfs" "xfs_filemap_fault";
@@ -30,12 +30,13 @@ pub static FILE_SYSTEM: FileSystem = FileSystem {
         FALLOCATE: "xfs" "xfs_file_fallocate";
     },
     rows: &[
-        // What it waits for in an fsync; before 5.13 (5f9b4b0de8dc) by the number of a record, since then by one of a change.
+        // The wait of an fsync for the log: by log sequence number before 5.13 (5f9b4b0de8dc), by commit sequence
+        // number since.
         wait("xfs_log_force_lsn", Row::Journal, Some(MODULE)),
         wait("xfs_log_force_seq", Row::Journal, Some(MODULE)),
         own("xfs_vn_lookup"),
         own("xfs_vn_create"),
-        // Of folders, too.
+        // Removes directories, too.
         own("xfs_vn_unlink"),
         own("xfs_vn_mkdir"),
         own("xfs_vn_rename"),

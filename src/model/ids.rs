@@ -1,14 +1,14 @@
-//! Names of things: each is known by one word, in reports, in JSON and in recordings.
+//! Identifiers with a fixed name, which is the same in reports, in JSON and in recordings.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A word that is no name of its kind.
+/// The error for a word that is not a name of the requested kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownName {
-    /// What it should have been, for example `layer`.
+    /// The kind of name that was expected, for example `layer`.
     pub kind: &'static str,
     pub word: String,
 }
@@ -21,7 +21,7 @@ impl fmt::Display for UnknownName {
 
 impl std::error::Error for UnknownName {}
 
-/// `Display`, and serde by name, for a type that has `name()` and is read by `FromStr`.
+/// Implements `Display` and serde by name, for a type with `name()` and `FromStr`.
 macro_rules! by_name {
     ($Type:ident) => {
         impl fmt::Display for $Type {
@@ -45,7 +45,7 @@ macro_rules! by_name {
     };
 }
 
-/// An enumeration whose variants have a name each: `Variant = "name"`.
+/// Defines an enumeration with a name for each variant: `Variant = "name"`.
 macro_rules! names {
     ($(#[$on:meta])* $kind:literal $Type:ident {
         $($(#[$on_variant:meta])* $Variant:ident = $name:literal,)*
@@ -57,10 +57,10 @@ macro_rules! names {
         }
 
         impl $Type {
-            /// All of them, in their order.
+            /// All variants in the order of their declaration.
             pub const ALL: [Self; [$($name),*].len()] = [$(Self::$Variant),*];
 
-            /// As in reports.
+            /// The name in reports and in JSON.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -84,21 +84,22 @@ macro_rules! names {
     };
 }
 
-/// Where a file system has its files.
+/// Where a file system stores its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lives {
-    /// In a disk's blocks.
+    /// On a block device.
     Disk,
-    /// On another machine.
+    /// On a server.
     Net,
-    /// In memory. One is mounted on every machine, and few calls are its: the whole stack has it where it is named.
+    /// In memory. Every machine has such a file system mounted, and few calls use it, so the whole-stack view includes
+    /// it only on request.
     Memory,
-    /// On other file systems, which it calls in the same thread.
+    /// In other file systems, which it calls in the same thread.
     Above,
 }
 
-/// The file systems that are layers, a line each, in the order of reports: its variant of [`Layer`], its name, its file in
-/// `src/catalog/`, and where it [`Lives`]. Whatever lists file systems is made of this.
+/// The file systems that are layers, in the order of reports: the variant of [`Layer`], the name, the file in
+/// `src/catalog/`, and [`Lives`]. Every list of file systems is generated from this one.
 macro_rules! file_systems {
     ($what:ident) => {
         $what! {
@@ -127,7 +128,7 @@ macro_rules! layers {
         }
 
         impl Layer {
-            /// Where its files are; `None`: it is no file system.
+            /// Where its files are stored; `None`: the layer is not a file system.
             #[must_use]
             pub const fn lives(self) -> Option<Lives> {
                 match self {
@@ -142,22 +143,23 @@ macro_rules! layers {
 file_systems!(layers);
 
 names! {
-    /// What a system call is for. The order is that of `bpf/abi.h`, which knows two of them, and of reports of equal times.
+    /// A group of system calls with the same purpose. The order is that of `bpf/abi.h`, which names two of them, and of
+    /// families with equal times in reports.
     "family of system calls" Family {
         Read = "read",
         Write = "write",
         Open = "open",
-        /// fsync and its like, and sync.
+        /// fsync, fdatasync, sync_file_range, msync, sync and syncfs.
         Fsync = "fsync",
-        /// What works on names, sizes and attributes.
+        /// Calls on names, sizes and attributes.
         Metadata = "metadata",
-        /// The submission of asynchronous requests, and the wait for them.
+        /// The calls that submit asynchronous requests and wait for them.
         Asynchronous = "async",
     }
 }
 
 names! {
-    /// How a read came by its data; `enum read_class` of `bpf/abi.h`.
+    /// Where the data of a read came from; `enum read_class` of `bpf/abi.h`.
     "class of reads" ReadClass {
         FromCache = "from_cache",
         WaitedForOwn = "waited_for_own",
@@ -168,7 +170,7 @@ names! {
 }
 
 names! {
-    /// Whose a request is that no call waits for; `enum origin` of `bpf/abi.h`.
+    /// The source of a request that no call waits for; `enum origin` of `bpf/abi.h`.
     "origin of requests" Origin {
         Unknown = "unknown",
         Own = "own",
@@ -182,7 +184,8 @@ names! {
 }
 
 names! {
-    /// How a program is attached to a kernel function, or to an event.
+    /// How a BPF program is attached to a kernel function or an event. Versions are those of the first kernel that has
+    /// it.
     "hook" Hook {
         /// By BPF trampoline, one program per function, called at entry and return (7.0).
         Fsession = "fsession",
@@ -190,15 +193,16 @@ names! {
         Fentry = "fentry/fexit",
         /// One program on many functions, called at entry and return (6.10).
         Session = "kprobe.session",
-        /// One program on many functions, entry and return apart (5.18).
+        /// One program on many functions, with separate programs for entry and return (5.18).
         Multi = "kprobe.multi",
-        /// Perf's kprobe at the entry; at the return a kprobe event with room for many calls, made through tracefs.
+        /// Perf's kprobe at the entry; at the return a kretprobe event created through tracefs, which allows more
+        /// simultaneous calls (`maxactive`).
         KprobeEvent = "kprobe event",
         /// Perf's kprobe and kretprobe.
         Kprobe = "kprobe/kretprobe",
-        /// The `sys_enter` and `sys_exit` tracepoints, raw with BTF.
+        /// The `sys_enter` and `sys_exit` tracepoints as raw tracepoints with BTF.
         RawTracepoint = "tp_btf",
-        /// The same as classic perf events.
+        /// The same tracepoints as perf events.
         Tracepoint = "tracepoint",
     }
 }
@@ -210,13 +214,13 @@ impl Hook {
         !matches!(self, Self::RawTracepoint | Self::Tracepoint)
     }
 
-    /// Whether one program runs at both ends of a call.
+    /// Whether one program runs at both the entry and the return of a call.
     #[must_use]
     pub fn is_session(self) -> bool {
         matches!(self, Self::Fsession | Self::Session)
     }
 
-    /// Whether one link is on many functions.
+    /// Whether one link covers many functions.
     #[must_use]
     pub fn links_many(self) -> bool {
         matches!(self, Self::Session | Self::Multi)
@@ -240,7 +244,7 @@ names! {
 }
 
 impl By {
-    /// Of several.
+    /// The plural of the name.
     #[must_use]
     pub fn plural(self) -> &'static str {
         match self {
@@ -253,52 +257,52 @@ impl By {
 }
 
 names! {
-    /// Why a call is not in the histogram.
+    /// The reason why a call is missing in the histogram.
     "reason of a loss" LossReason {
-        /// The entry was seen, the return was not (kretprobe instances ran out, or the program was skipped).
+        /// The entry was traced, the return was not (kretprobe instances ran out, or the program was skipped).
         ReturnMissed = "return_missed",
-        /// At `blk`: the end was seen, the issue was not.
+        /// At `blk`: the completion was traced, the issue was not.
         IssueMissed = "issue_missed",
         /// The kernel skipped the program at the entry.
         EntryMissed = "entry_missed",
-        /// No task storage was given for the start.
+        /// No task storage could be allocated for the start.
         NoStorage = "no_storage",
         /// The table of starts was full.
         TableFull = "table_full",
-        /// The clock at the return was behind the clock at the entry.
+        /// The clock at the return was earlier than the clock at the entry.
         ClockBackwards = "clock_backwards",
     }
 }
 
 names! {
-    /// What the kernel did with the programs on an event.
+    /// Why programs that are attached to an event did not run.
     "cause of a loss" CauseKind {
-        /// It did not call them: it counts what it skips, and skipped none.
+        /// The kernel did not call them: its counter of skipped runs stayed at zero.
         NotCalled = "not_called",
-        /// It skipped all of them, since each was at work on that CPU.
+        /// The kernel skipped them, since the program was already running on that CPU.
         Skipped = "skipped",
     }
 }
 
 names! {
-    /// How much a file's name says.
+    /// What the path of a file is relative to.
     "kind of path" PathKind {
-        /// From the root of its mount namespace.
+        /// The whole path from the root of the mount namespace.
         Whole = "whole",
-        /// The last part of one, after a `…`.
+        /// The last part of a path, after `…`.
         Cut = "cut",
-        /// Of a file that is in no directory, such as `pipe:[4711]`.
+        /// The name of a file that is in no directory, such as `pipe:[4711]`.
         Alone = "alone",
-        /// As the call was given it, which may be relative.
+        /// The argument of the call, which may be relative to its working directory.
         Given = "asked",
-        /// From the root of its file system, wherever that is mounted.
+        /// The path from the root of its file system, without its mount point.
         Inside = "inside",
     }
 }
 
 names! {
-    /// What is asked of a layer: a system call by its own name, or what the kernel makes of it. One that several layers have is one
-    /// here. Not every architecture and kernel has all of them.
+    /// An operation of a layer: a system call under its own name, or an operation of the kernel below it. Layers share
+    /// the variants of equal names. Not every architecture and kernel has all of them.
     "operation" Op {
         Read = "read",
         Pread64 = "pread64",
@@ -406,21 +410,22 @@ names! {
     }
 }
 
-/// Where a moment of a call is: a layer that the thread ran in, or what it waited for.
+/// A row of the whole-stack view, to which the time of a call is assigned: the layer in which the thread ran, or what
+/// it waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Row {
     Layer(Layer),
-    /// An own request, from its submission to its issue.
+    /// The wait for a request of the call, from its submission to its issue.
     Queue,
-    /// An own request from its issue on.
+    /// The wait for a request of the call, from its issue to its completion.
     Device,
-    /// I/O that somebody else has asked for.
+    /// The wait for I/O that another thread has submitted.
     Others,
     Journal,
     Lock,
-    /// Asleep for anything else.
+    /// The wait for anything else.
     Other,
-    /// Ready to run.
+    /// Runnable, waiting for a CPU.
     RunQueue,
 }
 
@@ -436,7 +441,7 @@ impl Row {
         Self::RunQueue,
     ];
 
-    /// As in reports.
+    /// The name in reports and in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -451,13 +456,13 @@ impl Row {
         }
     }
 
-    /// Whether it is something that calls waited for, rather than a layer that they ran in.
+    /// Whether it is a wait, rather than a layer.
     #[must_use]
     pub fn is_wait(self) -> bool {
         Self::WAITS.contains(&self)
     }
 
-    /// The layer without which nothing is known of it, if there is one.
+    /// The layer that must be measured for this row to be known, if there is one.
     #[must_use]
     pub fn layer(self) -> Option<Layer> {
         match self {
@@ -468,11 +473,11 @@ impl Row {
     }
 }
 
-/// What the row `syscall` is where no layer below it is measured: all time in the kernel that was no wait.
+/// The label of the row `syscall` if no layer below it is measured: all time that the thread ran in the kernel.
 pub const NOT_SPLIT: &str = "kernel (not split)";
 
 impl Row {
-    /// Its name for people. `is_split`: a layer below the system calls is measured.
+    /// The name in a text report. `is_split`: a layer below the system calls is measured.
     #[must_use]
     pub fn label(self, is_split: bool) -> &'static str {
         match self {
@@ -487,7 +492,7 @@ impl FromStr for Row {
 
     fn from_str(word: &str) -> Result<Self, UnknownName> {
         let waits = Self::WAITS.into_iter();
-        // Requests are in no call's rows but by the waits for them.
+        // The block layer has no row: calls have the waits for its requests.
         let layers = Layer::ALL.into_iter().filter(|layer| *layer != Layer::Blk);
         let mut all = waits.chain(layers.map(Self::Layer));
         all.find(|row| row.name() == word).ok_or_else(|| UnknownName {
@@ -499,7 +504,7 @@ impl FromStr for Row {
 
 by_name!(Row);
 
-/// `vfs_read, vfs_readv`: names of several.
+/// The names of several values, separated by commas: `vfs_read, vfs_readv`.
 #[must_use]
 pub fn joined<T: Copy>(all: &[T], name: fn(T) -> &'static str) -> String {
     let names: Vec<&str> = all.iter().map(|one| name(*one)).collect();
@@ -510,7 +515,7 @@ pub fn joined<T: Copy>(all: &[T], name: fn(T) -> &'static str) -> String {
 mod tests {
     use super::*;
 
-    /// Every name is read as what has it, and as nothing else.
+    /// Asserts that parsing the name of each value gives that value.
     fn assert_read_back<T>(all: &[T], name: fn(T) -> &'static str)
     where
         T: FromStr + PartialEq + fmt::Debug + Copy + Serialize + for<'de> Deserialize<'de>,
@@ -543,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_said() {
+    fn an_error_names_the_word_and_the_kind() {
         let error = "disc".parse::<By>().unwrap_err();
         assert_eq!(error.to_string(), "'disc' is no group");
     }
