@@ -45,7 +45,8 @@ const USUAL: &[&str] = &[
 /// Rooms whose words have not been revised: whatever is below these paths is not read yet.
 const NOT_YET: &[&str] = &[
     "bpf",
-    "src/probe",
+    "src/probe/fold",
+    "src/probe/fold.rs",
     "tests/words.rs",
     "tests/golden.rs",
     "tests/groups",

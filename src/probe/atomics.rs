@@ -1,6 +1,6 @@
-//! Atomic instructions that answer what was there, for kernels that do not know them (before 5.12).
+//! Removes atomic instructions that return the old value, for kernels that lack them (before 5.12).
 //!
-//! The configuration keeps those kernels from running into one, but they refuse a program for what it could run into, too.
+//! The configuration ensures that such kernels never execute one, but the verifier refuses a program that contains any.
 
 use libbpf_sys as sys;
 
@@ -10,17 +10,17 @@ const ATOMICS: [u8; 2] = [
 ];
 const MOV64_IMM: u8 = (sys::BPF_ALU64 | sys::BPF_MOV | sys::BPF_K) as u8;
 
-/// Makes each of them an answer of 0. Says how many there were.
+/// Replaces each of them by a move of 0 to the register of its result. Returns the number of replacements.
 pub fn leave_out(instructions: &mut [sys::bpf_insn]) -> usize {
     let mut replaced = 0;
     for instruction in instructions {
         if ATOMICS.contains(&instruction.code) && instruction.imm & sys::BPF_FETCH as i32 != 0 {
-            let answer = instruction.src_reg();
+            let result = instruction.src_reg();
             *instruction = sys::bpf_insn {
                 code: MOV64_IMM,
                 ..Default::default()
             };
-            instruction.set_dst_reg(answer);
+            instruction.set_dst_reg(result);
             replaced += 1;
         }
     }
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_that_answer_are_replaced_and_no_others() {
+    fn only_atomics_that_return_a_value_are_replaced() {
         let atomic = |imm: u32| {
             let mut instruction = sys::bpf_insn {
                 code: ATOMICS[1],

@@ -1,4 +1,4 @@
-//! Puts a plan into the kernel: attaches program by program, and falls back to the next hook where one is refused.
+//! Attaches the programs of a plan one by one, and falls back to the next hook if the kernel refuses one.
 
 mod attempt;
 mod block;
@@ -48,51 +48,52 @@ use probe::SkipSource;
 pub use stack::AttachedStack;
 use stack::RowsAlone;
 
-/// Programs in the kernel. Dropping it detaches: entries first, so that no call is entered whose return is not awaited.
+/// Attached programs. Dropping it detaches them: entries first, so that no call is entered whose return is not traced.
 pub struct Attached {
     entries: Vec<OfLayer>,
     returns: Vec<OfLayer>,
     _process_events: Vec<Detachable>,
-    /// A link to all functions: the last to go.
+    /// A link to all functions, which is closed last ([`hold`]).
     held: Option<OwnedFd>,
     /// How each op is measured, in the order of the plan.
     pub ops: Vec<AttachedOp>,
-    /// All that is attached, in the order it came to be.
+    /// All attachments, in the order in which they were made.
     pub probes: Vec<Probe>,
-    /// How each function that completes asynchronous requests is seen.
+    /// The hooks on each function that completes asynchronous requests.
     pub completions: BTreeMap<String, Vec<Hook>>,
     pub counters: Counters<op_stats>,
-    /// Usual calls, where they have bins; they are not in `counters`.
+    /// Counters of successful calls with a start in a cookie and a usual duration; these are not in `counters`.
     pub binned: Option<BinnedCounters>,
-    /// By place, where others' requests are looked at, too.
+    /// What the disk did for other processes, one element per process (`struct neighbour`), if requests of selected
+    /// processes only are measured.
     pub neighbours: Option<Counters<neighbour>>,
-    /// The whole stack's view, where it was asked for.
+    /// The whole-stack view, if it is selected.
     pub stack: Option<AttachedStack>,
-    /// How the block layer is measured, if it is.
+    /// How the block layer is measured, if it is selected.
     pub block_way: Option<BlockWay>,
-    /// Where calls are told apart by what they are of.
+    /// The counters of groups (`--by`).
     pub groups: Option<AttachedGroups>,
     pub skeleton: IostackbreakdownSkel<'static>,
-    /// Walks the threads that have starts in task storage. `None`: starts are in a table.
+    /// An iterator over the threads that have starts in task storage. `None`: starts are in a hash table.
     pub in_flight: Option<Rc<OwnedFd>>,
     programs: Programs,
-    /// What it took to attach them, once they were loaded.
+    /// The time for attaching, without that for loading.
     pub attaching: Duration,
-    /// What makes such a link, where that makes attaching and detaching quicker.
+    /// Creates the link of `held`, if it makes attaching and detaching faster.
     pub hold: Option<Hold>,
     _events: Option<KprobeEvents>,
 }
 
-/// The layer that it serves alone, if it does.
+/// The layer with which it is detached; `None`: it stays until the end.
 type OfLayer = (Option<Layer>, Detachable);
 
-/// Anything whose closing detaches.
+/// A handle that detaches a program when it is closed.
 enum Detachable {
     Fd(#[expect(dead_code, reason = "held for its closing")] OwnedFd),
-    /// From a function, by a trampoline.
+    /// A trampoline at a function.
     Trampoline {
         link: OwnedFd,
-        /// The function's type number.
+        /// The BTF type number of the function.
         function: u32,
     },
     Perf(#[expect(dead_code, reason = "held for its closing")] PerfHandle),
@@ -103,27 +104,27 @@ type PerfHandle = Rc<PerfLink>;
 /// How an op is measured.
 #[derive(Debug, Clone, Default)]
 pub struct AttachedOp {
-    /// Functions and hooks in use.
+    /// The hooked functions with their hooks.
     pub points: Vec<(String, Hook)>,
-    /// What was tried and refused.
+    /// Attempts that the kernel refused.
     pub refused: Vec<Refusal>,
 }
 
 /// Why nothing could be attached.
 #[derive(Debug)]
 pub enum AttachError {
-    /// The BPF object was refused as a whole.
+    /// The kernel refused the BPF object.
     Load(Why),
     /// A map could not be filled.
     Map(&'static str, Why),
-    /// Forks or execs are not seen, so that nobody can be followed.
+    /// Forks or execs cannot be traced, so descendants cannot be followed.
     Follow(Why),
-    /// Nothing of this layer could be attached.
+    /// No program of this layer could be attached.
     Layer { layer: Layer, refused: Vec<Refusal> },
 }
 
 impl AttachError {
-    /// What the kernel said, each time.
+    /// All errors of the kernel.
     pub fn whys(&self) -> impl Iterator<Item = &Why> {
         let (one, refused) = match self {
             Self::Load(why) | Self::Map(_, why) | Self::Follow(why) => (Some(why), &[][..]),
@@ -175,7 +176,7 @@ impl fmt::Display for AttachError {
     }
 }
 
-/// Templates whose programs are needed for a hook: its entry and its return.
+/// The programs that a hook needs at entry and return.
 fn templates<'a>(skeleton: &'a IostackbreakdownSkel<'static>, hook: Hook) -> (&'a ProgramMut<'a>, &'a ProgramMut<'a>) {
     let progs = &skeleton.progs;
     match hook {
@@ -189,21 +190,21 @@ fn templates<'a>(skeleton: &'a IostackbreakdownSkel<'static>, hook: Hook) -> (&'
     }
 }
 
-/// A function, and what the programs on it are told.
+/// A function, and the configuration of the programs on it.
 #[derive(Clone, Copy)]
 struct Target<'a> {
     function: &'a str,
     word: PointWord,
-    /// See [`PlannedPoint`].
+    /// See [`PlannedPoint::starts_in_cookie`].
     starts_in_cookie: bool,
 }
 
 /// A function of a layer.
 #[derive(Clone, Copy)]
 enum Function<'a> {
-    /// That an op is timed at, whose place is told.
+    /// A function where an op is timed, and the index of the op.
     OfOp(usize, &'a PlannedOp, &'a PlannedPoint),
-    /// Whose time is in a row, and no more.
+    /// A function whose time is in a row, without an op.
     OfRow(&'a PlannedRow),
 }
 
@@ -227,12 +228,12 @@ impl Function<'_> {
     }
 }
 
-/// Whose a function is.
+/// The layer that a function belongs to.
 #[derive(Clone, Copy)]
 struct Owner {
-    /// That it is a probe of, in reports, and whose calls are lost where it is skipped.
+    /// The layer whose probe it is in reports, and whose calls are lost if it is skipped.
     layer: Layer,
-    /// With whose functions it is detached, if not at the end.
+    /// The layer with which it is detached. `None`: it stays until the end.
     goes_with: Option<Layer>,
 }
 
@@ -245,21 +246,21 @@ impl From<Layer> for Owner {
     }
 }
 
-/// The work under way: what is attached so far, and what is needed to attach more.
+/// The state while programs are attached.
 struct Attaching<'a> {
     setup: Setup<'a>,
     rows_alone: Option<RowsAlone>,
     attached: Attached,
     events: Option<KprobeEvents>,
-    /// Functions that were begun with, and all of the plan.
+    /// The number of functions that were begun with, and of all functions of the plan.
     done: usize,
     of: usize,
-    /// Those of which a program was loaded: what the kernel refuses of the others it refuses of every function.
+    /// Hooks for which a program could be loaded. For other hooks, the kernel refuses every function.
     loaded: RefCell<BTreeSet<Hook>>,
 }
 
 impl Attaching<'_> {
-    /// So many more functions are begun with.
+    /// Reports that attaching to this number of further functions begins.
     fn begin_functions(&mut self, functions: usize) {
         self.done += functions;
         if let Some(progress) = self.setup.request.progress {
@@ -280,7 +281,7 @@ impl Attaching<'_> {
         Ok(())
     }
 
-    /// Threads that exit, and with `follow` forks and execs.
+    /// Attaches to the exit of threads, and with `follow` to forks and execs.
     fn process_events(&mut self) -> Result<(), AttachError> {
         const EXIT: &str = "sched_process_exit";
         let progs = &self.attached.skeleton.progs;
@@ -299,9 +300,9 @@ impl Attaching<'_> {
             }
             let (program, link) = match self.event(program) {
                 Ok(attached) => attached,
-                // Calls that a thread leaves behind then stay "under way", which the report says.
+                // Calls that are active when a thread exits then stay "under way" in the report.
                 Err(_) if event == EXIT => continue,
-                // The report would be of fewer processes than were asked for.
+                // The report would lack selected processes.
                 Err(error) => return Err(AttachError::Follow(error.into())),
             };
             let probe = Probe::on_event(None, hook, event, Some(program));
@@ -312,13 +313,13 @@ impl Attaching<'_> {
         Ok(())
     }
 
-    /// A program that is no copy.
+    /// A program that needs no specialised copies.
     fn program(&self, program: &ProgramMut<'_>) -> io::Result<Rc<OwnedFd>> {
         let attached = &self.attached;
         attached.programs.get(program, self.setup.facts, &attached.skeleton)
     }
 
-    /// Attaches a program to the tracepoint that its section names.
+    /// Attaches a program to the tracepoint in the name of its section.
     fn event(&self, program: &ProgramMut<'_>) -> io::Result<(Rc<OwnedFd>, Detachable)> {
         let loaded = self.program(program)?;
         let section = program.section().to_string_lossy();
@@ -332,12 +333,12 @@ impl Attaching<'_> {
         Ok((loaded, Detachable::Perf(Rc::new(link))))
     }
 
-    /// System calls: one pair of programs for all, or each function by itself.
+    /// Attaches to system calls: one pair of programs on the tracepoints of all calls, or programs on each function.
     fn syscalls(&mut self, ops: &[(usize, &PlannedOp)], hooks: &[Hook]) {
         let setup = self.setup;
-        for (place, &hook) in hooks.iter().enumerate().filter(|(_, hook)| setup.loads(**hook)) {
+        for (index, &hook) in hooks.iter().enumerate().filter(|(_, hook)| setup.loads(**hook)) {
             if hook.is_on_functions() {
-                self.functions(Layer::Syscall.into(), ops, &[], &hooks[place..]);
+                self.functions(Layer::Syscall.into(), ops, &[], &hooks[index..]);
             } else {
                 self.syscall_tracepoints(ops, hook);
             }
@@ -385,13 +386,13 @@ impl Attaching<'_> {
         }
     }
 
-    /// Whether one program serves all functions that are told the same.
+    /// Whether one program serves all functions with the same configuration.
     fn joins(&self, hook: Hook) -> bool {
         hook.is_on_functions() && !hook.is_trampoline() && !self.setup.request.each_alone
     }
 
-    /// Functions of one layer, those of its ops and those that have a row alone, each with the first hook that works; together those that
-    /// can be.
+    /// Attaches to the functions of one layer, those of its ops and those that have only a row, each with the first
+    /// hook that the kernel accepts. As many functions as possible share programs and links.
     fn functions(&mut self, owner: Owner, ops: &[(usize, &PlannedOp)], rows: &[&PlannedRow], hooks: &[Hook]) {
         let hooks: Vec<Hook> = hooks.iter().copied().filter(|hook| self.setup.loads(*hook)).collect();
         let all = ops
@@ -400,7 +401,7 @@ impl Attaching<'_> {
             .chain(rows.iter().copied().map(Function::OfRow))
             .filter(|function| self.is_of_use(function));
         let first = hooks.first().copied().filter(|hook| self.joins(*hook));
-        // Those of 32-bit programs' calls, which hardly anybody makes, where they come by the same link.
+        // Calls of 32-bit programs are rare: their functions are hooked only if one link can cover all.
         let has_link = first.is_some_and(Hook::links_many);
         let all = all.filter(|function| has_link || !function.is_compat());
         let (many, mut single): (Vec<_>, Vec<_>) =
@@ -442,7 +443,7 @@ impl Attaching<'_> {
         }
     }
 
-    /// A copy of a template.
+    /// Loads a specialised copy of a program.
     fn load_copy(
         &self,
         template: &ProgramMut<'_>,
@@ -477,7 +478,7 @@ impl Attaching<'_> {
             word.frame = frame;
             word.suppressed = true;
         }
-        // Which call it is, its number says.
+        // The number of the call determines the op.
         if matches!(planned.point.shape, Shape::Syscall | Shape::Syscall32) {
             (word.op, word.returns) = (0, Returns::Status);
         }
@@ -491,7 +492,8 @@ impl Attaching<'_> {
         }
     }
 
-    /// Completions, before any request can come in. Says whether their programs could be loaded.
+    /// Attaches to completions, which must precede the entry points of requests. Returns whether the programs could be
+    /// loaded.
     fn completions(&mut self) -> bool {
         let Setup { plan, selection, .. } = self.setup;
         for &hook in selection.completions {
@@ -505,7 +507,7 @@ impl Attaching<'_> {
                         let hooks = self.attached.completions.entry(end.function.clone()).or_default();
                         hooks.push(hook);
                     }
-                    // One of several that has no place for it.
+                    // The program was loaded, and only this function refuses it.
                     Err(_) if self.loaded.borrow().contains(&hook) => {}
                     Err(_) => return false,
                 }
@@ -514,7 +516,8 @@ impl Attaching<'_> {
         true
     }
 
-    /// Requests that end without a completion. Where nothing is attached there, they stay under way until their memory is used again.
+    /// Attaches to the end of requests without a completion. Without it, they count as active until their memory is
+    /// reused.
     fn failure(&mut self) {
         let Setup { plan, selection, .. } = self.setup;
         // The function is never called in an interrupt: one hook is enough.
@@ -529,7 +532,7 @@ impl Attaching<'_> {
         }
     }
 
-    /// `point`: where the program finds what a request comes to.
+    /// `point`: which argument of the function has the result of the request (`POINT_COMPLETED`, `POINT_FAILED`).
     fn completion(&self, function: &str, hook: Hook, point: u32) -> io::Result<(Rc<OwnedFd>, Detachable)> {
         let progs = &self.attached.skeleton.progs;
         match hook {
@@ -550,7 +553,7 @@ impl Attaching<'_> {
         }
     }
 
-    /// Attaches a program to the entry of a function by a kprobe. With what tells how often it was skipped there.
+    /// Attaches a program to the entry of a function by a kprobe. Returns also the source of its count of skipped runs.
     fn on_entry(&self, program: &OwnedFd, function: &str) -> io::Result<(Detachable, SkipSource)> {
         let link = Rc::new(perf::attach_kprobe(program.as_fd(), function, false)?);
         Ok((Detachable::Perf(link.clone()), SkipSource::Perf(link)))
@@ -560,7 +563,8 @@ impl Attaching<'_> {
         attach_multi_to(program, functions, &self.setup.facts.functions, kind, flags)
     }
 
-    /// Requests that come in by a door are of use only where their completions are seen.
+    /// Whether a function is worth hooking: an entry point of asynchronous requests is only if their completions are
+    /// traced.
     fn is_of_use(&self, function: &Function<'_>) -> bool {
         let seen = |function: &str| self.attached.completions.contains_key(function);
         let Function::OfOp(_, _, planned) = function else {
@@ -586,7 +590,8 @@ impl Attaching<'_> {
         }
     }
 
-    /// The function's type, and what a program that finds its return value by that is told.
+    /// The BTF type of the function, and the configuration of a program that needs the number of its arguments to find
+    /// the return value.
     fn typed(&self, target: &Target<'_>) -> io::Result<(&BtfFunction, u32)> {
         let function: &BtfFunction = self
             .setup
@@ -595,7 +600,8 @@ impl Attaching<'_> {
             .get(target.function)
             .and_then(|function| function.btf.as_ref())
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "not in BTF"))?;
-        // Nobody asks what a row's function returned, and those with more arguments have the same program then.
+        // The return value of a function that has a row is not used: without the number of arguments, functions with
+        // different numbers share a program.
         let args = if target.word.shape.is_row() {
             0
         } else {
@@ -630,8 +636,8 @@ impl Attaching<'_> {
         Ok(())
     }
 
-    /// One program at the entries of functions whose programs are told the same, and one at their returns. Answers which of them the
-    /// kernel took; of one or more.
+    /// Attaches one program to the entries of functions with the same configuration, and one to their returns. Returns
+    /// for each function whether the kernel accepted it; an error if it accepted none.
     fn kprobes(&mut self, owner: Owner, functions: &[&str], word: PointWord, hook: Hook) -> io::Result<Vec<bool>> {
         let word = Some(word.pack());
         let progs = &self.attached.skeleton.progs;
@@ -680,7 +686,8 @@ impl Attaching<'_> {
         perf::attach_event(leave.as_fd(), id)
     }
 
-    /// Functions whose programs are told the same have one together. Answers those that the kernel took, and those that it did not.
+    /// Attaches one program to all functions with the same configuration. Returns the functions that the kernel
+    /// accepted, and those that it refused.
     fn each_kind_together<T>(&mut self, owner: Owner, mut all: Vec<(Target<'_>, T)>, hook: Hook) -> (Vec<T>, Vec<T>) {
         let (mut taken, mut left) = (Vec::new(), Vec::new());
         all.sort_by_key(|(target, _)| target.word.pack());
@@ -705,7 +712,7 @@ impl Attaching<'_> {
         (taken, left)
     }
 
-    /// One link, or an entry and a return link, on functions whose programs are told the same as one of them, `any`.
+    /// Attaches one link, or an entry and a return link, to functions that all have the configuration of `any`.
     fn together(&mut self, owner: Owner, functions: &[&str], any: &Target<'_>, hook: Hook) -> io::Result<()> {
         self.begin_functions(functions.len());
         let word = Some(any.word.pack());
@@ -775,17 +782,18 @@ fn on_trampoline(program: &OwnedFd, function: &BtfFunction) -> io::Result<Detach
     })
 }
 
-/// Attaches a tracing program to what it was loaded for, until the descriptor is closed.
+/// Attaches a tracing program to the target that it was loaded for, until the descriptor is closed.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn attach_tracing(program: &OwnedFd) -> io::Result<OwnedFd> {
-    // A tracing program has its target since it was loaded; this call, unlike newer ones, is on every kernel.
+    // The target of a tracing program is set when it is loaded. Every supported kernel has this call, unlike newer
+    // ones.
     // SAFETY: the descriptor is open, no name is passed.
     own(unsafe { sys::bpf_raw_tracepoint_open(std::ptr::null(), program.as_raw_fd()) })
 }
 
-/// Functions that one link is on.
+/// The functions of a link.
 #[derive(Debug, Clone, Copy)]
 pub enum Targets<'a> {
     Names(&'a [&'a str]),
@@ -796,7 +804,7 @@ pub enum Targets<'a> {
 /// `BPF_TRACE_KPROBE_SESSION`, with the flags of `bpf_link_create_opts.kprobe_multi`.
 ///
 /// # Errors
-/// What the kernel says; `InvalidInput` where a name has a zero byte.
+/// The error of the kernel; `InvalidInput` if a name contains a zero byte.
 pub fn attach_multi(program: &OwnedFd, targets: Targets<'_>, kind: u32, flags: u32) -> io::Result<OwnedFd> {
     let (names, addresses): (&[&str], &[NonZeroU64]) = match targets {
         Targets::Names(names) => (names, &[]),
@@ -812,7 +820,7 @@ pub fn attach_multi(program: &OwnedFd, targets: Targets<'_>, kind: u32, flags: u
     options.__bindgen_anon_1.kprobe_multi = sys::bpf_link_create_opts__bindgen_ty_1__bindgen_ty_2 {
         flags,
         cnt: (pointers.len() + addresses.len()) as u32,
-        // The kernel takes one of them (bpf_kprobe_multi_link_attach, kernel/trace/bpf_trace.c).
+        // The kernel accepts either names or addresses (bpf_kprobe_multi_link_attach, kernel/trace/bpf_trace.c).
         syms: if pointers.is_empty() {
             std::ptr::null_mut()
         } else {
@@ -829,7 +837,8 @@ pub fn attach_multi(program: &OwnedFd, targets: Targets<'_>, kind: u32, flags: u
     own(unsafe { sys::bpf_link_create(program.as_raw_fd(), 0, kind, &raw const options) })
 }
 
-/// The same by functions' addresses, where all are `known`: that saves the kernel a search for their names.
+/// As [`attach_multi`], by addresses if those of all functions are in `known`: the kernel then need not look up the
+/// names.
 ///
 /// # Errors
 /// As [`attach_multi`].
@@ -849,19 +858,20 @@ pub fn attach_multi_to(
 }
 
 impl Attached {
-    /// Whether programs look their counters up, since the kernel makes no value that has room for all.
+    /// Whether programs look up their counters in a map of many elements, because the kernel allows no value large
+    /// enough for all counters.
     #[must_use]
     pub fn looks_counters_up(&self) -> bool {
         self.skeleton.maps.stats.autocreate()
     }
 
-    /// What it took to load its programs.
+    /// The time and the number of programs that were loaded.
     #[must_use]
     pub fn loading(&self) -> Loading {
         self.programs.loading()
     }
 
-    /// A function is seen by a hook.
+    /// Records that a function is hooked.
     fn note(&mut self, function: &Function<'_>, hook: Hook) {
         match function {
             Function::OfOp(index, _, planned) => self.ops[*index].points.push((planned.function.clone(), hook)),
@@ -873,7 +883,7 @@ impl Attached {
         }
     }
 
-    /// Layers of which nothing is measured.
+    /// Layers of which no function could be hooked, with the refusals.
     #[must_use]
     pub fn layers_refused(&self, plan: &Plan) -> BTreeMap<Layer, Vec<Refusal>> {
         let mut refused = BTreeMap::new();

@@ -1,4 +1,5 @@
-//! The counters of calls whose start is in a cookie, where each CPU's values are at an address that the kernel computes (`bpf/bins.bpf.h`).
+//! The counters of calls whose start is in a session cookie: an element of a per-CPU map, whose address the programs
+//! get without a lookup (`bpf/bins.bpf.h`).
 
 use std::cell::RefCell;
 use std::io;
@@ -13,34 +14,33 @@ use crate::kernel::possible_cpus;
 use crate::sys::assembly::{self, SystemCall, one_value};
 use crate::sys::counters::{Counters, at_one_moment, of_bytes};
 
-/// A CPU's.
+/// The value of one CPU.
 #[repr(C)]
 #[derive(Default)]
 struct OfCpu {
     ops: [binned; BINNED_OPS as usize],
 }
 
-// SAFETY: a plain C structure of integers, without padding and valid for every bit pattern.
+// SAFETY: a C structure of integers, without padding and valid for every bit pattern.
 unsafe impl plain::Plain for OfCpu {}
 
-/// Reads them, by a program that copies a CPU's values to where we can see them.
+/// Reads the counters with a BPF program that copies the value of a CPU to memory that this process has mapped.
 pub struct BinnedCounters {
     program: SystemCall,
     copy: Counters<OfCpu>,
-    /// Numbers of those that there may be.
+    /// The numbers of all possible CPUs.
     cpus: Vec<u32>,
-    /// In the order of their bins: each op's place in the plan.
+    /// The index of each op in the plan, in the order of their bins.
     ops: Vec<usize>,
-    /// What was read last, CPU by CPU.
+    /// The values read last, by CPU.
     last: RefCell<Vec<OfCpu>>,
 }
 
 impl BinnedCounters {
-    /// Those in `map`.
+    /// Reads the counters in `map`, whose bins belong to `ops`.
     ///
-    /// # Errors
-    /// When the kernel does not say which CPUs there may be, or does not load or run the program; `InvalidInput` when there are more
-    /// ops than have bins.
+    /// # Errors If the possible CPUs are not known, or the kernel refuses to load or run the program; `InvalidInput` if
+    /// there are more than [`BINNED_OPS`] ops.
     pub fn new(map: RawFd, ops: Vec<usize>) -> io::Result<Self> {
         if ops.len() > BINNED_OPS as usize {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -61,8 +61,9 @@ impl BinnedCounters {
         Ok(counters)
     }
 
-    /// The counters of each op that has bins, CPU by CPU, each CPU's as they stood at one moment. An error where the kernel does not
-    /// run the program, as for want of memory: then a CPU's are those of the reading before.
+    /// The counters of each op that has bins, by CPU; those of a CPU are consistent. With an error if the kernel does
+    /// not run the program, for example for lack of memory: then the counters of that CPU are those of the previous
+    /// reading.
     pub fn read(&self) -> (Vec<(usize, binned)>, Option<io::Error>) {
         let mut failed = None;
         let mut last = self.last.borrow_mut();
@@ -86,9 +87,9 @@ impl BinnedCounters {
     }
 }
 
-/// Copies the value that `map` has of the CPU whose number is in the program's context into `copy`.
+/// A program that copies the value of a CPU in `map` to `copy`. The number of the CPU is in the program's context.
 fn program(map: RawFd, copy: RawFd) -> Vec<sys::bpf_insn> {
-    /// The end of the stack.
+    /// The register that points to the end of the stack.
     const STACK: u8 = 10;
     const KEY: i16 = -4;
     let mut cpu = assembly::instruction(sys::BPF_LDX | sys::BPF_MEM | sys::BPF_DW, 3, 0);
@@ -129,18 +130,18 @@ mod tests {
 
     use super::*;
 
-    /// Run as root: the others may not make maps.
+    /// Run as root, which may create maps.
     #[test]
-    fn each_cpu_and_op_has_its_own() {
+    fn counters_are_assigned_to_their_cpu_and_op() {
         let size = size_of::<OfCpu>();
         let key = 0_u32.to_ne_bytes();
         let map = one_value(MapType::PercpuArray, None, size as u32, 0).unwrap();
         let cpus = libbpf_rs::num_possible_cpus().unwrap();
-        // Each word says which one it is, and on which CPU.
+        // The value of each word contains its index and the CPU.
         let word = |cpu: usize, word: usize| ((cpu << 32) + word) as u64;
         let value = |cpu| {
             (0..size / 8)
-                .flat_map(|place| word(cpu, place).to_ne_bytes())
+                .flat_map(|index| word(cpu, index).to_ne_bytes())
                 .collect::<Vec<u8>>()
         };
         let values: Vec<Vec<u8>> = (0..cpus).map(value).collect();
@@ -151,9 +152,9 @@ mod tests {
         assert!(failed.is_none());
         assert_eq!(all.len(), cpus * 2);
         let words = size_of::<binned>() / 8;
-        for (place, (op, counters)) in all.iter().enumerate() {
-            let (cpu, first) = (place / 2, place % 2 * words);
-            assert_eq!(*op, [3, 7][place % 2]);
+        for (index, (op, counters)) in all.iter().enumerate() {
+            let (cpu, first) = (index / 2, index % 2 * words);
+            assert_eq!(*op, [3, 7][index % 2]);
             assert_eq!(counters.begun, word(cpu, first));
             let last = counters.bins.last().unwrap();
             assert_eq!(last.calls, word(cpu, first + words - 1));
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn more_ops_than_there_is_room_for_are_refused() {
+    fn more_ops_than_bins_are_refused() {
         let refused = BinnedCounters::new(0, vec![1, 2, 3]).err().unwrap();
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
     }

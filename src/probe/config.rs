@@ -1,4 +1,4 @@
-//! What the programs are told before they are loaded (`struct rodata` of bpf/abi.h): all of it is filled in here.
+//! Fills in the constants of the BPF programs (`struct rodata` of bpf/abi.h) before they are loaded.
 
 use super::Hook;
 use super::plan::selection::Selection;
@@ -16,7 +16,7 @@ use crate::kernel::{Facts, Fprobe};
 use crate::model::ids::By;
 use crate::model::report::nanoseconds;
 
-/// What an attempt goes by.
+/// The inputs of an attempt to attach.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup<'a> {
     pub request: &'a Request,
@@ -25,31 +25,36 @@ pub struct Setup<'a> {
     pub selection: &'a Selection<'a>,
 }
 
-/// Where the counters are that have been made for it.
+/// The maps of counters that were created for an attempt.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Made {
-    /// One value has all, of so many bytes for each CPU, whose part the bits of this mask find.
+    /// A single value contains all counters. `None`: they are elements of an array.
     pub one_value: Option<OneValue>,
-    /// Usual calls have bins.
+    /// Successful calls with a start in a cookie and a usual duration are counted in bins (`bpf/bins.bpf.h`).
     pub bins: bool,
 }
 
+/// The layout of a value that contains the counters of all CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OneValue {
+    /// The size of the counters of one CPU.
     pub cpu_bytes: u32,
+    /// The bits of a CPU's number that are the index of its counters.
     pub cpu_mask: u32,
 }
 
 impl Setup<'_> {
-    /// Whether threads, requests and bios get places by their numbers and addresses. A place is taken by an atomic instruction that
-    /// answers; and with them, a table of the length asked for would hardly be used.
+    /// Whether threads, requests and bios have slots that are indexed by a hash of their number or address, which are
+    /// faster than a hash table. Taking a slot needs an atomic instruction that returns the old value. With slots, hash
+    /// tables of a requested length would hardly be used, so such a request disables them.
     #[must_use]
-    pub fn has_places(&self) -> bool {
+    pub fn has_slots(&self) -> bool {
         self.facts.answering_atomics && self.request.starts.is_none()
     }
 
-    /// Whether `kprobe.session` keeps the starts of some calls in its cookies. Where returns are found by a pool, a cookie has what an
-    /// earlier call left in it, which would be taken for a start when the entry's program was skipped.
+    /// Whether `kprobe.session` stores the starts of some calls in its cookies. Not on kernels where fprobe has a pool
+    /// of returns: there, a cookie contains the value of an earlier call, which would be taken for a start if the
+    /// program at the entry was skipped.
     #[must_use]
     pub fn session_has_cookies(&self) -> bool {
         let Self { plan, facts, .. } = self;
@@ -67,28 +72,28 @@ impl Setup<'_> {
         self.session_has_cookies() || self.loads(Hook::Fsession)
     }
 
-    /// Whether its programs are loaded.
+    /// Whether the programs of a hook are loaded.
     #[must_use]
     pub fn loads(&self, hook: Hook) -> bool {
         self.selection.hooks.contains(&hook)
     }
 
-    /// Whether it is told whose requests a disk served while those that were asked for waited.
+    /// Whether the run reports whose requests a disk served while requests of the selected processes waited.
     #[must_use]
-    pub fn tells_neighbours(&self) -> bool {
+    pub fn reports_neighbours(&self) -> bool {
         let is_of_requests = self.selection.way.is_some_and(|way| !way.is_bio_based);
         self.request.block.by_owner && is_of_requests && self.facts.answering_atomics
     }
 }
 
-/// Fills in all of it.
+/// Fills in all constants.
 pub fn fill(rodata: &mut types::rodata, setup: &Setup<'_>, made: Made) {
     let Setup {
         request, facts, plan, ..
     } = *setup;
     rodata.config = config(setup, made);
-    for (place, op) in plan.binned_ops().enumerate().filter(|_| made.bins) {
-        rodata.binned_places[op] = place as u8;
+    for (index, op) in plan.binned_ops().enumerate().filter(|_| made.bins) {
+        rodata.binned_places[op] = index as u8;
     }
     rodata.cast_types = cast_types(facts);
     rodata.kfuncs = kfuncs(facts);
@@ -112,7 +117,7 @@ pub fn fill(rodata: &mut types::rodata, setup: &Setup<'_>, made: Made) {
     }
 }
 
-/// What all points of a layer's ops have in common.
+/// The properties that all ops of a layer share.
 fn op_traits(layer: Layer, guard: Option<Guard>) -> u32 {
     let guard = match guard {
         None => GUARD_NONE,
@@ -121,8 +126,8 @@ fn op_traits(layer: Layer, guard: Option<Guard>) -> u32 {
     };
     match layer.lives() {
         None => guard,
-        // All of a file system's functions are those of its regular files and directories; the kernel gives others functions of
-        // their own.
+        // The functions of a file system are called for its regular files and directories only; for other kinds of
+        // files, the kernel has functions of its own.
         Some(Lives::Above) => guard | OP_PLAIN | OP_ABOVE,
         Some(_) => guard | OP_PLAIN,
     }
@@ -137,14 +142,14 @@ fn config(setup: &Setup<'_>, made: Made) -> types::config {
     } = *setup;
     let flag = u8::from;
     let only_process = request.only_process();
-    // Only these programs can be preempted by one that adds to the same counters.
+    // Only these programs can be preempted by a program that adds to the same counters.
     let can_be_preempted = |hook: &Hook| hook.is_trampoline() || *hook == Hook::RawTracepoint;
     types::config {
         comm: request.comm.as_deref().map_or([0; 2], padded),
         slower_ns: request.slower.map_or(0, nanoseconds),
         file_inode: request.file.as_ref().map_or(0, |file| file.inode),
         cpu_mask: match made.one_value {
-            // By then the verifier knows how large a CPU's number is.
+            // Verifiers that have this kfunc know the range of a CPU number without a mask.
             Some(_) if facts.kfuncs.contains_key(&KFUNC_SESSION_IS_RETURN_OF) => u64::MAX,
             one_value => one_value.map_or(0, |value| value.cpu_mask.into()),
         },
@@ -162,7 +167,7 @@ fn config(setup: &Setup<'_>, made: Made) -> types::config {
         all_files: flag(request.all_files),
         atomic: flag(selection.hooks.iter().any(can_be_preempted) && facts.preemption.is_possible()),
         hash_starts: flag(selection.starts_in_table),
-        places: flag(setup.has_places()),
+        places: flag(setup.has_slots()),
         typed_task: flag(facts.task_storage),
         whole_stack: flag(request.whole_stack),
         tells_slow: flag(request.slower.is_some()),
@@ -179,11 +184,11 @@ fn config(setup: &Setup<'_>, made: Made) -> types::config {
     }
 }
 
-/// A thread's name, as the kernel has it.
+/// The name of a thread as the kernel stores it: 16 bytes, padded with zeros.
 fn padded(comm: &str) -> [u64; 2] {
     let mut padded = [0u8; 16];
-    let places = padded.iter_mut().zip(comm.bytes());
-    places.for_each(|(place, byte)| *place = byte);
+    let bytes = padded.iter_mut().zip(comm.bytes());
+    bytes.for_each(|(to, byte)| *to = byte);
     let (first, second) = padded.split_at(8);
     [first, second].map(|half| half.try_into().map_or(0, u64::from_ne_bytes))
 }
@@ -207,15 +212,15 @@ fn cast_types(facts: &Facts) -> types::cast_types {
 fn kfuncs(facts: &Facts) -> types::kfuncs {
     let has = |kfunc| facts.kfuncs.contains_key(&kfunc);
     types::kfuncs {
-        // Tracepoints can be preempted since 7.0, which brought `fsession`. 6.12 has the function, and refuses programs that call
-        // one of their own after it that is verified by itself.
+        // Tracepoints can be preempted since 7.0, which introduced `fsession`. 6.12 has the kfunc, but refuses programs
+        // that then call a global function of their own.
         preempt_disable: u8::from(facts.fsession && has(KFUNC_PREEMPT_DISABLE)),
         session_is_return_of: u8::from(has(KFUNC_SESSION_IS_RETURN_OF)),
         session_cookie_of: u8::from(has(KFUNC_SESSION_COOKIE_OF)),
     }
 }
 
-/// What groups are of.
+/// What calls are grouped by.
 fn group_by(groups: Option<GroupWish>) -> u32 {
     match groups.map(|wish| wish.by) {
         None => BY_NOTHING,
@@ -235,7 +240,8 @@ fn cgroups_of(groups: Option<GroupWish>) -> u32 {
     }
 }
 
-/// A bit for each frame that calls are counted by. Where the rows' time is all that is told, those are the ones of asynchronous requests.
+/// A bit for each frame whose calls are counted. With [`Request::rows_only`], these are the frames of asynchronous
+/// requests.
 pub(super) fn counted_frames(plan: &Plan, request: &Request) -> u16 {
     if !request.rows_only {
         return u16::MAX;
@@ -251,12 +257,12 @@ pub(super) fn counted_frames(plan: &Plan, request: &Request) -> u16 {
     frames.fold(0, |bits, frame| bits | 1 << frame)
 }
 
-/// The slot of a row of the plan, which has those of its own layers alone.
+/// The index of a row in a run of this plan.
 pub(super) fn slot_of(plan: &Plan, row: Row) -> u8 {
     row.slot(plan.layers()).map_or(0, |slot| slot as u8)
 }
 
-/// By op: the row that its functions run in, and the family that a system call is of.
+/// By op: the index of the row in which its functions run, and the family of a system call plus 1 (0: none).
 fn fill_rows(rows: &mut [u8], families: &mut [u8], plan: &Plan) {
     for ((op, row), family) in plan.ops.iter().zip(rows).zip(families) {
         *row = slot_of(plan, Row::Layer(op.layer));
@@ -267,7 +273,7 @@ fn fill_rows(rows: &mut [u8], families: &mut [u8], plan: &Plan) {
     }
 }
 
-/// A bit for each row that functions run in.
+/// A bit for each row in which functions run.
 fn stack_rows(plan: &Plan) -> u16 {
     let ops = plan.ops.iter().map(|op| Row::Layer(op.layer));
     let functions = plan.row_functions.iter().map(|planned| planned.function.row);
@@ -276,7 +282,7 @@ fn stack_rows(plan: &Plan) -> u16 {
         .fold(0, |bits, slot| bits | 1 << slot)
 }
 
-/// By op: what the arguments of a system call say.
+/// By op: which arguments of a system call have the path, the offset and the size.
 fn fill_call_shapes(shapes: &mut [types::call_shape], plan: &Plan) {
     for (op, shape) in plan.ops.iter().zip(shapes) {
         let mut calls = SYSCALLS.iter().filter(|_| op.layer == Layer::Syscall);
@@ -286,7 +292,7 @@ fn fill_call_shapes(shapes: &mut [types::call_shape], plan: &Plan) {
     }
 }
 
-/// Arguments counted from 1.
+/// Arguments are counted from 1; 0: there is none.
 fn call_shape(says: Says, returns: Returns) -> types::call_shape {
     let does = match (says, returns) {
         (Says::Close, _) => CALL_CLOSES,
@@ -317,15 +323,15 @@ fn block_config(setup: &Setup<'_>, way: &BlockWay) -> types::block_config {
     let Setup {
         request, facts, plan, ..
     } = *setup;
-    let place = |tracepoint, kind| facts.block.argument(tracepoint, kind).unwrap_or(0);
+    let argument = |tracepoint, kind| facts.block.argument(tracepoint, kind).unwrap_or(0);
     let disk = request.disk.as_ref().filter(|disk| !disk.devices.is_empty());
     let base = plan.ops.iter().position(|op| op.layer == Layer::Blk).unwrap_or(0);
     types::block_config {
         disk: disk.map_or(0, |disk| disk.devices[0]),
         op_base: base as u8,
-        issue_arg: place("block_rq_issue", "request"),
-        bio_queue_arg: place("block_bio_queue", "bio"),
-        getrq_arg: place("block_getrq", "bio"),
+        issue_arg: argument("block_rq_issue", "request"),
+        bio_queue_arg: argument("block_bio_queue", "bio"),
+        getrq_arg: argument("block_getrq", "bio"),
         is_partition: u8::from(disk.is_some_and(|disk| disk.is_partition)),
         is_bio_based: u8::from(way.is_bio_based),
         by_owner: u8::from(request.block.by_owner),
@@ -335,32 +341,33 @@ fn block_config(setup: &Setup<'_>, way: &BlockWay) -> types::block_config {
         has_status: u8::from(facts.block.argument("block_rq_complete", "blk_status_t").is_some()),
         ends_twice: u8::from(way.again),
         twice: u8::from(way.is_by_both()),
-        neighbours: u8::from(setup.tells_neighbours()),
+        neighbours: u8::from(setup.reports_neighbours()),
         pad: [0; 2],
     }
 }
 
-/// The op of each code, by the numbers of this kernel.
+/// The op of each request code, by the value of the code in this kernel.
 fn fill_block_ops(table: &mut [u8], facts: &Facts) {
     table.fill(BLOCK_OP_OTHER as u8);
     for (op, request) in REQUESTS.iter().enumerate() {
         let codes = request.codes.iter().filter_map(|name| facts.block.codes.get(*name));
         for &code in codes {
-            if let Some(place) = table.get_mut(code as usize) {
-                *place = op as u8;
+            if let Some(entry) = table.get_mut(code as usize) {
+                *entry = op as u8;
             }
         }
     }
 }
 
-/// Functions of vfs, and the system calls whose descriptor is always that of the file which it is called with.
+/// Functions of vfs that are always called with the file of the system call's descriptor, and those system calls.
 pub const CALLS_BY_FUNCTION: [(&str, [Op; 2]); 2] = [
     ("vfs_read", [Op::Read, Op::Pread64]),
     ("vfs_write", [Op::Write, Op::Pwrite64]),
 ];
 
-/// Whether the file of a system call may be judged when it comes to vfs, where it is at hand. Those that do not get there are judged at
-/// their end. Groups and slow calls want the file at the beginning.
+/// Whether the file of a system call is checked when the call reaches vfs, where the file is an argument, instead of at
+/// its entry. Calls that do not reach vfs are checked at their return. Groups and slow calls need the file at the
+/// entry.
 fn is_checked_at_return(call: Op, setup: &Setup<'_>) -> bool {
     let Setup {
         request,
@@ -375,9 +382,9 @@ fn is_checked_at_return(call: Op, setup: &Setup<'_>) -> bool {
             .any(|point| point.function == name)
     };
     let mut functions = CALLS_BY_FUNCTION.iter();
-    let comes_by = functions.any(|(function, calls)| calls.contains(&call) && has(function));
-    let is_wanted_first = request.groups.is_some() || request.slower.is_some();
-    request.whole_stack && !selection.vfs_is_blind && !is_wanted_first && comes_by
+    let reaches_vfs = functions.any(|(function, calls)| calls.contains(&call) && has(function));
+    let is_needed_at_entry = request.groups.is_some() || request.slower.is_some();
+    request.whole_stack && !selection.vfs_is_blind && !is_needed_at_entry && reaches_vfs
 }
 
 fn fill_syscall_points(table: &mut [u32], compat: &mut [u32], setup: &Setup<'_>) {
@@ -389,21 +396,21 @@ fn fill_syscall_points(table: &mut [u32], compat: &mut [u32], setup: &Setup<'_>)
         let mut word = op.word(index, &op.spec.points[0], call.files);
         word.checked_at_return = is_checked_at_return(call.op, setup);
         let word = word.pack();
-        if let Some(place) = usize::try_from(call.number)
+        if let Some(entry) = usize::try_from(call.number)
             .ok()
             .and_then(|number| table.get_mut(number))
         {
-            *place = word;
+            *entry = word;
         }
         for other in COMPAT.iter().filter(|other| other.op == call.op) {
-            if let Some(place) = compat.get_mut(other.number) {
-                *place = word;
+            if let Some(entry) = compat.get_mut(other.number) {
+                *entry = word;
             }
         }
     }
 }
 
-/// By number of a system call: the op of vfs whose start is in a cookie, counted from 1.
+/// By number of a system call: the index plus 1 of the op of vfs whose start is in a cookie (0: none).
 fn fill_cookie_calls(table: &mut [u8], compat: &mut [u8], plan: &Plan) {
     for (index, op) in plan.ops.iter().enumerate().filter(|(_, op)| op.layer == Layer::Vfs) {
         let calls = CALLS_BY_COOKIE.iter().filter(|(known, _)| *known == op.spec.op);
@@ -412,8 +419,8 @@ fn fill_cookie_calls(table: &mut [u8], compat: &mut [u8], plan: &Plan) {
             let native = native.filter_map(|call| usize::try_from(call.number).ok());
             let other = COMPAT.iter().filter(|call| call.op == *name).map(|call| call.number);
             let fill = |table: &mut [u8], number: usize| {
-                if let Some(place) = table.get_mut(number) {
-                    *place = index as u8 + 1;
+                if let Some(entry) = table.get_mut(number) {
+                    *entry = index as u8 + 1;
                 }
             };
             native.for_each(|number| fill(table, number));
@@ -444,8 +451,8 @@ mod tests {
         FactsBuilder::new(&BTreeMap::new(), &[]).types(types).build()
     }
 
-    /// What the programs are told, for what is asked of a kernel.
-    fn told(request: &Request, facts: &Facts, findings: &Findings, made: Made) -> types::config {
+    /// The configuration for a request and a kernel.
+    fn configured(request: &Request, facts: &Facts, findings: &Findings, made: Made) -> types::config {
         let plan = plan::plan(&LAYERS, facts, Choice::Auto);
         let selection = select(&plan, facts, request.starts.is_some(), findings);
         let setup = Setup {
@@ -490,11 +497,11 @@ mod tests {
     }
 
     fn of(request: &Request) -> types::config {
-        told(request, &Facts::default(), &Findings::default(), Made::default())
+        configured(request, &Facts::default(), &Findings::default(), Made::default())
     }
 
     #[test]
-    fn one_process_is_compared_and_several_are_looked_up() {
+    fn a_single_process_is_compared_and_several_are_looked_up() {
         let traced = |traced: &[u32], follow| {
             let config = of(&Request {
                 traced: traced.to_vec(),
@@ -513,9 +520,9 @@ mod tests {
         assert_eq!(traced(&[], true), (0, true, true));
     }
 
-    /// By the layers of the plan: one that is not measured takes no row away.
+    /// Only layers of the plan have rows: one that is not measured needs none.
     #[test]
-    fn rows_are_given_to_the_file_systems_of_the_run() {
+    fn rows_are_assigned_to_the_file_systems_of_the_run() {
         let layers = [Layer::Vfs, Layer::Nfs, Layer::Overlay, Layer::Tmpfs];
         let plan = plan::plan(&layers, &Facts::default(), Choice::Auto);
         let (mut rows, mut families) = ([0; 64], [0; 64]);
@@ -526,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_op_is_goes_by_its_layer() {
+    fn the_traits_of_an_op_follow_from_its_layer() {
         assert_eq!(op_traits(Layer::Vfs, None), 0);
         assert_eq!(
             op_traits(Layer::Ext4, Some(Guard::FileOperations)),
@@ -619,7 +626,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_has_and_what_was_found_out_is_told_too() {
+    fn facts_about_the_kernel_and_findings_are_in_the_configuration() {
         let modern = Scan {
             task_storage: true,
             answering_atomics: true,
@@ -634,28 +641,28 @@ mod tests {
         });
         let made = Made { one_value, bins: true };
         let request = Request::default();
-        let config = told(&request, &modern, &none, made);
+        let config = configured(&request, &modern, &none, made);
         assert_eq!(flags(&config), ["atomic", "places", "typed_task", "bins"]);
         assert_eq!((config.cpu_bytes, config.cpu_mask), (512, u64::MAX));
         let older = Facts {
             kfuncs: [].into(),
             ..modern.clone()
         };
-        assert_eq!(told(&request, &older, &none, made).cpu_mask, 3);
-        assert_eq!(told(&request, &older, &none, Made::default()).cpu_mask, 0);
-        // Where so many starts are asked for, none is in a place or in task storage.
+        assert_eq!(configured(&request, &older, &none, made).cpu_mask, 3);
+        assert_eq!(configured(&request, &older, &none, Made::default()).cpu_mask, 0);
+        // If a length of the table of starts is requested, no start is in a slot or in task storage.
         let many = Request {
             starts: Some(1 << 20),
             ..Request::default()
         };
         assert_eq!(
-            flags(&told(&many, &modern, &none, Made::default())),
+            flags(&configured(&many, &modern, &none, Made::default())),
             ["atomic", "hash_starts", "typed_task"]
         );
     }
 
     #[test]
-    fn whose_requests_a_disk_served_is_told_where_somebodys_are_asked_for() {
+    fn neighbours_are_reported_if_requests_of_some_processes_are_selected() {
         let facts = facts_of(Scan {
             answering_atomics: true,
             ..Scan::default()
@@ -665,7 +672,7 @@ mod tests {
             ..BlockWish::default()
         };
         let mut plan = plan::plan(&LAYERS, &facts, Choice::Auto);
-        for (wish, facts, is_bio_based, tells) in [
+        for (wish, facts, is_bio_based, reports) in [
             (wish, &facts, false, true),
             (wish, &facts, true, false),
             (wish, &Facts::default(), false, false),
@@ -683,7 +690,7 @@ mod tests {
                 plan: &plan,
                 selection: &select(&plan, facts, false, &Findings::default()),
             };
-            assert_eq!(setup.tells_neighbours(), tells, "{wish:?}");
+            assert_eq!(setup.reports_neighbours(), reports, "{wish:?}");
         }
     }
 }

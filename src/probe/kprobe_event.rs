@@ -1,8 +1,9 @@
-//! Return probes with room for many calls under way, as kprobe events made through tracefs.
+//! Kretprobes with enough instances for many simultaneous calls, as kprobe events created through tracefs.
 //!
-//! Perf's own kretprobes have about ten instances, and calls that find none are lost. Only an event made through tracefs
-//! can have more. Unlike everything else, such an event does not go away with the process that made it, so a second
-//! process, forked before the first event is made, waits for our end, however it comes, and removes them.
+//! Perf's own kretprobes have about ten instances, and calls that find none free are lost. Only an event created
+//! through tracefs can have more. Unlike everything else, such an event outlives the process that created it. So a
+//! second process, the keeper, which is forked before the first event is created, waits until this process ends for any
+//! reason, and removes the events.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -15,14 +16,14 @@ use nix::unistd::{ForkResult, Pid};
 use crate::signals;
 use crate::turn::Detaching;
 
-/// Calls under way at once for which a return is certain; the most that the kernel takes (KRETPROBE_MAXACTIVE_MAX,
-/// kernel/trace/trace_kprobe.c).
+/// The number of instances, that is of simultaneous calls of a function whose return is traced: the kernel's limit
+/// (KRETPROBE_MAXACTIVE_MAX, kernel/trace/trace_kprobe.c).
 pub const INSTANCES: u32 = 4096;
 
-/// All groups of events that we make begin like this; the process number follows.
+/// The prefix of the group names of our events; the process number follows.
 const GROUP_PREFIX: &str = "iostackbreakdown_";
 
-/// How long the keeper tries to remove events that are still in use by the process that is dying.
+/// How long the keeper retries to remove events that the ending process still uses.
 const REMOVAL_BOUND: Duration = Duration::from_secs(120);
 const REMOVAL_PAUSE: Duration = Duration::from_millis(50);
 
@@ -32,20 +33,20 @@ pub struct KprobeEvents {
     tracefs: PathBuf,
     group: String,
     made: usize,
-    /// Closed by our end; the keeper reads it.
+    /// A pipe that closes when this process ends; the keeper reads the other end.
     _alive: OwnedFd,
 }
 
 impl KprobeEvents {
-    /// Removes what earlier runs may have left and starts the keeper. Call it while the process has one thread.
+    /// Removes events that earlier runs may have left and starts the keeper. Call it while the process has one thread.
     ///
     /// # Errors
-    /// When no process can be made.
+    /// If the keeper cannot be forked.
     pub fn new(tracefs: &Path) -> io::Result<Self> {
         remove_orphans(tracefs);
         let group = format!("{GROUP_PREFIX}{}", Pid::this());
         let (reader, alive) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
-        // SAFETY: the process has one thread, so the child may do what it likes.
+        // SAFETY: the process has one thread, so the child is not restricted to async-signal-safe functions.
         match unsafe { nix::unistd::fork() }? {
             ForkResult::Parent { .. } => Ok(Self {
                 tracefs: tracefs.to_owned(),
@@ -57,10 +58,10 @@ impl KprobeEvents {
         }
     }
 
-    /// Makes an event at the return of `function` and gives its number.
+    /// Creates an event at the return of `function` and returns its number.
     ///
     /// # Errors
-    /// What the kernel says of the function.
+    /// If the kernel refuses the function.
     pub fn make_return(&mut self, function: &str) -> io::Result<u64> {
         let name = format!("r{}_{function}", self.made);
         let line = format!("r{INSTANCES}:{}/{name} {function}", self.group);
@@ -74,7 +75,7 @@ impl KprobeEvents {
     }
 }
 
-/// One command to `kprobe_events`.
+/// Writes a command to `kprobe_events`.
 fn append(events: &Path, line: &str) -> io::Result<()> {
     OpenOptions::new()
         .append(true)
@@ -82,7 +83,7 @@ fn append(events: &Path, line: &str) -> io::Result<()> {
         .write_all(format!("{line}\n").as_bytes())
 }
 
-/// Our events, as `group/name`, out of the text of `kprobe_events`, when `select` wants their group.
+/// The events in the text of `kprobe_events` whose group `select` accepts, as `group/name`.
 fn events_of(text: &str, select: impl Fn(&str) -> bool) -> Vec<String> {
     let names = text
         .lines()
@@ -93,7 +94,8 @@ fn events_of(text: &str, select: impl Fn(&str) -> bool) -> Vec<String> {
         .collect()
 }
 
-/// Removes what can be removed, each after a call of `before`; says whether anything is left.
+/// Removes the events of the groups that `select` accepts, and calls `before` before each. Returns whether any could
+/// not be removed.
 fn remove(tracefs: &Path, select: impl Fn(&str) -> bool, mut before: impl FnMut()) -> bool {
     let events = tracefs.join("kprobe_events");
     let Ok(text) = fs::read_to_string(&events) else {
@@ -107,31 +109,31 @@ fn remove(tracefs: &Path, select: impl Fn(&str) -> bool, mut before: impl FnMut(
     left
 }
 
-/// Events whose maker is gone: their keeper was killed too, as at the end of a PID namespace. A maker in another
-/// namespace looks gone as well, but what is in use cannot be removed.
+/// Removes events whose creator has ended while their keeper was killed as well, as at the end of a PID namespace. A
+/// creator in another namespace seems to have ended, too, but events in use cannot be removed.
 fn remove_orphans(tracefs: &Path) {
     let name_of = |pid: &str| fs::read_to_string(format!("/proc/{pid}/comm")).ok();
     let ours = name_of("self");
     let is_orphan = |group: &str| {
         group
             .strip_prefix(GROUP_PREFIX)
-            .is_some_and(|maker| name_of(maker) != ours)
+            .is_some_and(|creator| name_of(creator) != ours)
     };
     remove(tracefs, is_orphan, || {});
 }
 
-/// The keeper: waits for the end of the process that forked it, and removes its events.
+/// The keeper: waits until the process that forked it has ended, and removes its events.
 fn keep(tracefs: &Path, group: &str, alive: OwnedFd) -> ! {
-    // A failure leaves the keeper exposed to what our terminal sends.
+    // If this fails, the keeper receives the signals of our terminal.
     let _ = nix::unistd::setsid();
     signals::ignore();
-    // SAFETY: the name is a string that ends with a zero.
+    // SAFETY: the name is a NUL-terminated string.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"iosb-keeper".as_ptr()) };
     close_all_but(&alive);
 
     let mut byte = [0];
     let mut pipe = File::from(alive);
-    // Nobody writes: this returns when the last writer is gone. An interrupted read is tried again.
+    // There is no writer: this returns when the last descriptor for writing is closed. An interrupted read is retried.
     while pipe
         .read(&mut byte)
         .is_err_and(|error| error.kind() == io::ErrorKind::Interrupted)
@@ -141,16 +143,17 @@ fn keep(tracefs: &Path, group: &str, alive: OwnedFd) -> ! {
     while remove(tracefs, |of| of == group, || turn.pause()) && begun.elapsed() < REMOVAL_BOUND {
         std::thread::sleep(REMOVAL_PAUSE);
     }
-    // SAFETY: ends this process without running what belongs to the other one.
+    // SAFETY: ends this process without running exit handlers that belong to its parent.
     unsafe { libc::_exit(0) }
 }
 
-/// Inherited descriptors would keep the programs attached, and the terminal or pipe of our caller open.
+/// Closes all inherited descriptors but `kept`: they would keep the programs attached, and our caller's terminal or
+/// pipe open.
 fn close_all_but(kept: &OwnedFd) {
     let kept = kept.as_raw_fd() as u32;
     for (first, last) in [(0, kept.wrapping_sub(1)), (kept + 1, u32::MAX)] {
         if first <= last {
-            // SAFETY: nothing in this process uses the descriptors that are closed.
+            // SAFETY: this process does not use the descriptors that are closed.
             unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         }
     }
@@ -179,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn orphans_are_those_whose_maker_is_gone() {
+    fn events_are_orphans_if_their_creator_has_ended() {
         let folder = std::env::temp_dir().join(format!("iosb-orphans-{}", Pid::this()));
         fs::create_dir_all(&folder).unwrap();
         let gone = u32::MAX;

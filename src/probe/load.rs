@@ -1,4 +1,4 @@
-//! Loads the BPF object: which of its programs, how large its maps, and what it is told beforehand.
+//! Loads the BPF object: selects its programs, sizes its maps, and sets its configuration.
 
 use std::fs::File;
 use std::io::Write;
@@ -28,13 +28,13 @@ use crate::kernel::interface::{
 use crate::kernel::{Fprobe, possible_cpus};
 use crate::sys::assembly::one_value;
 
-/// Groups that there is room for, where nobody asks for another number. With [`CELLS_OF_A_GROUP`] it takes up to 28 MB.
+/// The default number of groups. With [`CELLS_OF_A_GROUP`], their maps take up to 28 MB.
 pub const GROUPS: u32 = 1024;
-/// Most groups have few ops.
+/// The average number of ops per group for which there is room: most groups have few ops.
 const CELLS_OF_A_GROUP: u32 = 8;
 
-/// Whether this kernel gives out task storage: it is tried, on ourselves. Where it was seen beforehand that it does not
-/// ([`Facts::storage_refused`]) nobody asks.
+/// Whether this kernel provides task storage: tries to create and delete that of this process. Not called if the kernel
+/// is already known to refuse it ([`Facts::storage_refused`]).
 pub fn gives_task_storage(skeleton: &IostackbreakdownSkel<'_>) -> bool {
     let Ok(pidfd) = crate::process::open_pidfd(std::process::id()) else {
         return false;
@@ -45,7 +45,7 @@ pub fn gives_task_storage(skeleton: &IostackbreakdownSkel<'_>) -> bool {
     map.update(&key, &empty, MapFlags::ANY).is_ok() && map.delete(&key).is_ok()
 }
 
-/// Maps, and programs to be loaded.
+/// The object with its maps, and the programs that can be loaded.
 pub struct Loaded {
     pub skeleton: IostackbreakdownSkel<'static>,
     pub programs: Programs,
@@ -54,15 +54,15 @@ pub struct Loaded {
 
 pub fn load(setup: &Setup<'_>) -> Result<Loaded, Why> {
     let Setup { facts, plan, .. } = *setup;
-    // libbpf's object has to stay where it is; a run loads one, or a few when some are refused.
-    let place: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+    // libbpf's object must not move. A run leaks one object per attempt, and makes few attempts.
+    let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
     let mut builder = IostackbreakdownSkelBuilder::default();
-    // libbpf opens it by its path, as it relocates the programs.
+    // libbpf opens the file by its path when it relocates the programs, so it must exist until then.
     let types = in_memory(&facts.types);
     if let Some((_, path)) = &types {
         builder.obj_builder.btf_custom_path(path)?;
     }
-    let mut open = builder.open(place)?;
+    let mut open = builder.open(storage)?;
 
     choose_programs(&mut open, setup);
     choose_block_programs(&mut open, setup);
@@ -70,7 +70,7 @@ pub fn load(setup: &Setup<'_>) -> Result<Loaded, Why> {
     choose_stack_programs(&mut open, setup);
     size_maps(&mut open, setup)?;
     let one_value = make_stats(&mut open.maps, plan)?;
-    // Where usual calls may have bins.
+    // Bins need calls with their start in a cookie, and per-CPU values without a lookup.
     let has_bins = setup.has_cookies() && facts.per_cpu_values;
     let binned = make_binned(&mut open.maps, plan, has_bins)?;
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
@@ -83,7 +83,7 @@ pub fn load(setup: &Setup<'_>) -> Result<Loaded, Why> {
         bss.control.looked_at = NOBODY;
         bss.control.epoch = u64::from(EPOCH_STEP);
     }
-    if setup.has_places() {
+    if setup.has_slots() {
         make_empty(&mut open.maps.bss_places)?;
     }
     let relocated = program::relocate(open.open_object_mut())?;
@@ -95,7 +95,8 @@ pub fn load(setup: &Setup<'_>) -> Result<Loaded, Why> {
     })
 }
 
-/// Makes a table of global variables that are all zero, as the kernel makes tables: libbpf would map it, and fill it with zeros.
+/// Creates the map of a section of global variables that are all zero. The kernel zeroes new maps; libbpf would in
+/// addition map it and copy zeros to it.
 fn make_empty(map: &mut OpenMapMut<'_>) -> libbpf_rs::Result<()> {
     let name = map.name().to_owned();
     let table = one_value(
@@ -107,8 +108,8 @@ fn make_empty(map: &mut OpenMapMut<'_>) -> libbpf_rs::Result<()> {
     map.reuse_fd(table.as_fd())
 }
 
-/// A file in memory with these bytes, and its path. `None`: there are none, or it cannot be had, and libbpf has to look at all of
-/// the kernel's.
+/// A file in memory (memfd) with these bytes, and its path. `None`: there are no bytes, or the file cannot be opened,
+/// and libbpf reads all of the kernel's BTF instead.
 fn in_memory(bytes: &[u8]) -> Option<(File, PathBuf)> {
     if bytes.is_empty() {
         return None;
@@ -116,7 +117,7 @@ fn in_memory(bytes: &[u8]) -> Option<(File, PathBuf)> {
     let mut file = File::from(memfd_create(c"types", MFdFlags::MFD_CLOEXEC).ok()?);
     file.write_all(bytes).ok()?;
     let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    // Another PID namespace's /proc has no such process.
+    // If /proc belongs to another PID namespace, it may lack this process.
     File::open(&path).ok()?;
     Some((file, path))
 }
@@ -124,7 +125,7 @@ fn in_memory(bytes: &[u8]) -> Option<(File, PathBuf)> {
 fn choose_programs(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<'_>) {
     let facts = setup.facts;
     let follow = setup.request.follow;
-    // Process events come from process context: the same rule as for system calls decides the tracepoints' kind.
+    // Process events run in process context, so the kind of tracepoint is chosen as for system calls.
     let classic = facts.preemption.is_possible() && facts.tracefs.is_some();
     let wanted = |hook| setup.loads(hook);
     let kprobes = wanted(Hook::Kprobe) || wanted(Hook::KprobeEvent);
@@ -198,7 +199,7 @@ fn choose_block_programs(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<
         .set_autoload(by_function && requests.is_some_and(ends_in_batches));
 }
 
-/// The scheduler's events, and those of bios that only the whole stack's view looks at.
+/// Selects the programs of the scheduler's tracepoints, and those of bios that only the whole-stack view needs.
 fn choose_stack_programs(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<'_>) {
     let (in_stack, way) = (setup.request.whole_stack, setup.selection.way);
     let progs = &mut open.progs;
@@ -210,7 +211,7 @@ fn choose_stack_programs(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<
     }
     progs.bio_backmerge_btf.set_autoload(bios);
     progs.bio_frontmerge_btf.set_autoload(bios);
-    // Tasks are preempted inside tracepoints there, so that an event may find its program at work for another task.
+    // There tasks are preempted inside tracepoints, so a program may already be running for another task of the CPU.
     let twice = bios && way.is_some_and(BlockWay::is_by_both);
     progs.bio_backmerge_again_btf.set_autoload(twice);
     progs.bio_frontmerge_again_btf.set_autoload(twice);
@@ -230,21 +231,21 @@ fn entries(n: usize) -> u32 {
     u32::try_from(n.max(1)).unwrap_or(u32::MAX)
 }
 
-/// How many numbers CPUs may have: where some between are missing, more than there may be CPUs.
+/// The highest number of a possible CPU plus 1, which exceeds the number of possible CPUs if numbers are missing in
+/// between.
 fn cpu_numbers() -> libbpf_rs::Result<usize> {
     let highest = possible_cpus().and_then(|numbers| numbers.last().copied());
     highest.map_or_else(libbpf_rs::num_possible_cpus, |number| Ok(number as usize + 1))
 }
 
-/// Makes one value of all counters, and says which bits of a CPU's number find its part. `None`: the kernel makes none of that size (in
-/// 5.10 none of more than 4 MB), and they are elements of a table.
+/// Creates a map with a single value for all counters of all CPUs. `None`: the kernel refuses a value of that size
+/// (5.10: more than 4 MB), and the counters are elements of an array.
 fn make_stats(maps: &mut OpenIostackbreakdownMaps<'_>, plan: &Plan) -> libbpf_rs::Result<Option<OneValue>> {
     let cpus = cpu_numbers()?;
     let parts = entries(cpus.next_power_of_two());
-    // Of the counters.
     let cpu_bytes = entries(plan.rows() * size_of::<types::op_stats>());
     let size = parts.checked_mul(cpu_bytes);
-    // libbpf moves what it has in memory of them, and later puts all of the table over it.
+    // Drop libbpf's copy of the section in memory: libbpf would move it when the size changes.
     maps.bss_stats_data = None;
     let is_made = size.is_some_and(|size| {
         let sized = maps.bss_stats.set_value_size(size);
@@ -259,8 +260,8 @@ fn make_stats(maps: &mut OpenIostackbreakdownMaps<'_>, plan: &Plan) -> libbpf_rs
     Ok(is_made.then_some(OneValue { cpu_bytes, cpu_mask }))
 }
 
-/// Makes the map of per-CPU values that libbpf takes for global variables, and what reads it. `None`: nobody wants it, or the kernel
-/// does not let us have it.
+/// Creates the per-CPU map of bins, which libbpf treats as global variables, and its reader. `None`: it is not wanted,
+/// or the kernel refuses it.
 fn make_binned(
     maps: &mut OpenIostackbreakdownMaps<'_>,
     plan: &Plan,
@@ -280,9 +281,9 @@ fn make_binned(
 }
 
 fn size_maps(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<'_>) -> libbpf_rs::Result<()> {
-    /// Processes followed at once.
+    /// The maximum number of processes that are followed at the same time.
     const FOLLOWED: u32 = 16_384;
-    /// Asynchronous requests under way at once.
+    /// The maximum number of asynchronous requests that are active at the same time.
     const REQUESTS: u32 = 16_384;
     let Setup {
         request,
@@ -302,8 +303,8 @@ fn size_maps(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<'_>) -> libb
         .set_max_entries(entries(request.disk.as_ref().map_or(0, |disk| disk.devices.len())))?;
     maps.threads_by_task.set_autocreate(!selection.starts_in_table)?;
     maps.threads_by_number.set_autocreate(selection.starts_in_table)?;
-    let places = setup.has_places();
-    maps.bss_places.set_autocreate(places)?;
+    let slots = setup.has_slots();
+    maps.bss_places.set_autocreate(slots)?;
     maps.sleepers.set_autocreate(in_stack)?;
     maps.completing.set_autocreate(in_stack)?;
     maps.flushes.set_autocreate(in_stack)?;
@@ -317,10 +318,10 @@ fn size_maps(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<'_>) -> libb
     let requests = way.is_some_and(|way| !way.is_bio_based);
     let bios = way.is_some_and(|way| way.is_bio_based || way.bio_stamps);
     maps.requests.set_autocreate(requests)?;
-    maps.requests_by_place.set_autocreate(requests && places)?;
+    maps.requests_by_place.set_autocreate(requests && slots)?;
     maps.bios.set_autocreate(bios)?;
-    maps.bios_by_place.set_autocreate(bios && places)?;
-    let neighbours = setup.tells_neighbours();
+    maps.bios_by_place.set_autocreate(bios && slots)?;
+    let neighbours = setup.reports_neighbours();
     maps.neighbours.set_autocreate(neighbours)?;
     maps.neighbour_places.set_autocreate(neighbours)?;
     maps.disk_ends.set_autocreate(neighbours)?;

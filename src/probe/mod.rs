@@ -1,4 +1,4 @@
-//! From the ops that are wanted to programs in the kernel: [`plan`] decides, [`attach`] obeys.
+//! Hooks kernel functions for the selected ops: [`plan`] decides which hooks to use, [`attach`] attaches the programs.
 
 #[cfg(feature = "kernel-side")]
 mod atomics;
@@ -24,7 +24,7 @@ pub mod slow;
 use crate::catalog::{Files, Returns, Shape};
 pub use crate::model::ids::Hook;
 
-/// What `--probe` asks for.
+/// The value of `--probe`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Choice {
     /// The cheapest hook that loses nothing on this machine
@@ -64,7 +64,7 @@ impl Choice {
         names.join(", ")
     }
 
-    /// The hook that is asked for by name.
+    /// The hook if one is named.
     #[must_use]
     pub fn hook(self) -> Option<Hook> {
         match self {
@@ -81,7 +81,7 @@ impl Choice {
     }
 }
 
-/// All that a program knows about the function it is attached to; packed as `bpf/abi.h` says.
+/// The configuration of a program for the function that it is attached to; packed as `bpf/abi.h` defines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PointWord {
     /// Index of the op's counters.
@@ -89,25 +89,26 @@ pub struct PointWord {
     /// Index of the op's frame.
     pub frame: u8,
     pub shape: Shape,
-    /// Number of arguments, 0 where the hook does not need it; 7 stands for more as well.
+    /// The number of arguments, 0 if the hook does not need it; 7 means 7 or more.
     pub args: u8,
     pub returns: Returns,
-    /// Others' calls come by, too, from which the op's guard tells them.
+    /// Other file systems use the function too; the op's guard distinguishes their calls.
     pub shared: bool,
     pub files: Files,
     pub outermost: bool,
-    /// The door of asynchronous requests, for the layers below alone.
+    /// An entry point of asynchronous requests that counts nothing and serves only the layers below.
     pub suppressed: bool,
-    /// Of a system call: the function of vfs that it comes by says whether its file was asked for.
+    /// For a system call: whether its file is selected is checked at its function of vfs or at its return, not at its
+    /// entry.
     pub checked_at_return: bool,
 }
 
-/// What stands for so many arguments and more. No function of the tables has so many; trampolines took up to 6 before 6.6
-/// (473e3150e30a).
+/// The value of `args` for this number of arguments or more. No function of the tables has so many; before 6.6
+/// (473e3150e30a) trampolines support up to 6.
 const MANY_ARGS: u8 = 7;
 
 impl PointWord {
-    /// The number that the programs take apart.
+    /// The packed value that the programs unpack.
     #[must_use]
     pub fn pack(self) -> u32 {
         use crate::model::abi as c;
@@ -154,13 +155,13 @@ impl PointWord {
             | u32::from(self.checked_at_return) << c::POINT_LATE_SHIFT
     }
 
-    /// Whether the function's own layer was not asked for, out of a packed word.
+    /// Whether a packed point counts nothing, because its layer is not selected.
     #[must_use]
     pub fn is_suppressed(packed: u32) -> bool {
         packed >> crate::model::abi::POINT_SILENT_SHIFT & 1 != 0
     }
 
-    /// Index of the op's counters, out of a packed word.
+    /// The index of the op's counters in a packed point.
     #[must_use]
     pub fn op_of(packed: u32) -> usize {
         (packed >> crate::model::abi::POINT_OP_SHIFT & 0xff) as usize
@@ -172,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packed_point_has_every_field_in_its_place() {
+    fn a_packed_point_has_every_field_at_its_offset() {
         let word = PointWord {
             op: 0xab,
             frame: 0xc,
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unset_point_has_no_shape_and_is_no_real_one() {
+    fn the_unset_point_has_no_shape_and_differs_from_all_others() {
         use crate::model::abi as c;
         assert_eq!(c::POINT_UNSET >> c::POINT_SHAPE_SHIFT & 0xf, c::SHAPE_NONE);
         assert_ne!(c::POINT_UNSET >> 29, 0, "real points leave the top bits clear");

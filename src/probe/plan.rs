@@ -1,4 +1,4 @@
-//! Decides how each op is measured. Pure: kernel facts in, plan out.
+//! Decides how each op is measured: a pure function from facts about the kernel to a plan.
 
 pub mod selection;
 
@@ -14,83 +14,84 @@ use crate::model::report::NotMeasured;
 
 use super::{Choice, Hook, PointWord};
 
-/// What to attach for the layers asked for.
+/// What to attach for the selected layers.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// In the order of layers and their tables; the position is the index of the op's counters.
     pub ops: Vec<PlannedOp>,
-    /// Hooks for the functions of vfs and the file systems, the best first.
+    /// Hooks for the functions of vfs and of the file systems, the best first.
     pub function_hooks: Vec<Hook>,
     /// Hooks for system calls, the best first.
     pub syscall_hooks: Vec<Hook>,
-    /// Ways to measure the block layer, the best first; empty where it was not asked for.
+    /// Ways to measure the block layer, the best first; empty if it is not selected.
     pub block_ways: Vec<BlockWay>,
-    /// Functions that complete asynchronous requests; empty where none comes by what is measured.
+    /// Functions that complete asynchronous requests; empty if no entry point of such requests is measured.
     pub completions: Vec<PlannedCompletion>,
-    /// The function that requests come to which end otherwise, [`FAILURE`], if this kernel has it.
+    /// The function that io_uring calls for requests that fail without a completion, [`FAILURE`], if the kernel has it.
     pub failure: Option<PlannedCompletion>,
-    /// Hooks for them: sets that are used together, the best first.
+    /// Hooks for completions: sets that are used together, the best first.
     pub completion_hooks: Vec<Vec<Hook>>,
-    /// Functions that have a row and no op; empty where the whole stack's view was not asked for.
+    /// Functions that have a row and no op, which only the whole-stack view hooks.
     pub row_functions: Vec<PlannedRow>,
 }
 
-/// What the block layer is asked for.
+/// What a run needs from the block layer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BlockWish {
-    /// With the time in the queue (`-Q`).
+    /// The time in the queue (`-Q`).
     pub queued: bool,
-    /// Of some submitters only.
+    /// Only the requests of selected processes.
     pub by_owner: bool,
-    /// Each request is somebody's: it has to be known who submitted it.
+    /// The submitter of each request, to which it is assigned in groups.
     pub by_submitter: bool,
-    /// Of a disk that has bios only.
+    /// The selected disk has bios only, no requests.
     pub is_bio_based: bool,
-    /// The kernel keeps no statistics of a disk, and its requests have no start times.
+    /// The kernel keeps no I/O statistics of a disk (`queue/iostats`), so its requests have no start times.
     pub is_uncounted: bool,
-    /// For the whole stack's view, which has to know who submitted each request.
+    /// The whole-stack view, which needs the submitter of each request.
     pub whole_stack: bool,
 }
 
 /// A way to measure the block layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockWay {
-    /// How the issue and the end of a request are seen, or all of a bio.
+    /// How the issue and the completion of a request are traced, or both ends of a bio.
     pub hook: Hook,
-    /// Ends are seen by another tracing program too, and where the hook is on functions so are bios: what one skips, the other sees.
+    /// A second program traces completions as well, and bios if the hook is on functions: it sees what the first one
+    /// skips.
     pub again: bool,
-    /// What tells when a request began, and who submitted it.
+    /// The source of the start time and the submitter of a request.
     pub start: Start,
-    /// Bios are remembered from their submission on.
+    /// Bios are stored in a map from their submission on.
     pub bio_stamps: bool,
     pub is_bio_based: bool,
-    /// Functions of the ends of requests, where the hook is on functions.
+    /// Functions that complete requests, if the hook is on functions.
     pub ends: Vec<&'static str>,
 }
 
 impl BlockWay {
-    /// Whether requests are seen by functions, and their ends, and bios, by tracepoints as well.
+    /// Whether requests are traced at functions, and completions and bios at tracepoints as well.
     #[must_use]
     pub fn is_by_both(&self) -> bool {
         self.again && self.hook.is_on_functions()
     }
 }
 
-/// What tells of a request's start.
+/// The source of the start time of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// Nobody asked.
+    /// Start times are not needed.
     Unneeded,
     /// The tracepoint `block_io_start` (6.5).
     Event,
-    /// The function that accounts it.
+    /// The kernel function that accounts the start of a request.
     Function(&'static str),
-    /// The request's own `start_time_ns`, and its bio's submission.
+    /// The request's `start_time_ns`, or the submission of its bio.
     Stamp,
 }
 
 impl Start {
-    /// What queue times are told to begin with.
+    /// The start of queue times as the report names it.
     #[must_use]
     pub fn describe(self, bio_stamps: bool) -> Option<&'static str> {
         match (self, bio_stamps) {
@@ -103,18 +104,20 @@ impl Start {
     }
 }
 
-/// Functions that account a request's start, in their order through the kernels: `blk_account_io_start` until 5.15 and again
-/// from 6.5 on, where it is inlined.
+/// Functions that account the start of a request: `blk_account_io_start` until 5.15, and again since 6.5, where it is
+/// inlined; `__blk_account_io_start` in between.
 const START_FUNCTIONS: [&str; 2] = ["blk_account_io_start", "__blk_account_io_start"];
-/// `blk_start_request` went with the single-queue block layer, in 5.0; nothing older has what this tool needs.
+/// The function that issues a request. (`blk_start_request` was removed with the single-queue block layer in 5.0; older
+/// kernels lack what this tool needs.)
 pub const ISSUE_FUNCTION: &str = "blk_mq_start_request";
-/// Most requests end by the first; those that end well together, as NVMe's do, by the second (since 5.16: f794f3351f26).
+/// Functions that complete requests: most pass the first one; requests that succeed and are completed in a batch, such
+/// as those of NVMe, pass the second one (since 5.16: f794f3351f26).
 pub const END_FUNCTIONS: [&str; 2] = ["blk_update_request", "blk_mq_end_request_batch"];
 
-/// Functions that every bio's submission and its end come by.
+/// Functions that the submission and the completion of every bio pass through.
 pub const BIO_FUNCTIONS: [&str; 2] = ["submit_bio_noacct", "bio_endio"];
 
-/// Why a way loses requests on this machine; `None` when it does not.
+/// Why a way of measuring the block layer loses requests on this machine; `None` if it does not.
 #[must_use]
 pub fn loses_requests(way: &BlockWay, facts: &Facts) -> Option<&'static str> {
     match (way.hook, way.again) {
@@ -129,7 +132,7 @@ pub fn loses_requests(way: &BlockWay, facts: &Facts) -> Option<&'static str> {
 /// Ways to measure the block layer.
 ///
 /// # Errors
-/// When what `--probe` names cannot: one line with the way out.
+/// If the hook that `--probe` names cannot measure it: one line that says what to do.
 pub fn block_ways(wish: BlockWish, facts: &Facts, choice: Choice) -> Result<Vec<BlockWay>, String> {
     let needs_start = !wish.is_bio_based && (wish.queued || wish.by_owner || wish.by_submitter || wish.whole_stack);
     let exists = |name: &str| facts.functions.get(name).is_some_and(Function::may_exist);
@@ -147,7 +150,7 @@ pub fn block_ways(wish: BlockWish, facts: &Facts, choice: Choice) -> Result<Vec<
     };
     let (event, stamp) = match (needs_start, facts.block.has("block_io_start")) {
         (false, _) => (Start::Unneeded, Start::Unneeded),
-        // The submission of its bio tells more than the start of a request: the wait for the request is between them.
+        // A bio is submitted before its request starts: the wait for a free request is between them.
         (true, _) if wish.whole_stack => (Start::Stamp, Start::Stamp),
         (true, true) => (Start::Event, Start::Stamp),
         (true, false) => (Start::Stamp, Start::Stamp),
@@ -173,14 +176,14 @@ pub fn block_ways(wish: BlockWish, facts: &Facts, choice: Choice) -> Result<Vec<
     }
 }
 
-/// A function that completes asynchronous requests, which this kernel has.
+/// A function of this kernel that completes asynchronous requests.
 #[derive(Debug, Clone)]
 pub struct PlannedCompletion {
     pub function: String,
     pub in_btf: bool,
 }
 
-/// A function that has a row, which this kernel has.
+/// A function of this kernel that has a row.
 #[derive(Debug, Clone)]
 pub struct PlannedRow {
     pub function: &'static RowFunction,
@@ -188,32 +191,33 @@ pub struct PlannedRow {
 }
 
 impl PlannedRow {
-    /// Whether the hook can be on it.
+    /// Whether the hook can be attached to it. (An fsession program stores no row to return to.)
     #[must_use]
     pub fn fits(&self, hook: Hook) -> bool {
         fits(self.in_btf, hook) && hook != Hook::Fsession
     }
 }
 
-/// ftrace knows the functions that are in BTF; others can be reached by kprobes only, if at all.
+/// Whether a hook can be attached to a function: functions that are not in BTF are not known to ftrace, and only
+/// kprobes can reach them, if anything can.
 fn fits(in_btf: bool, hook: Hook) -> bool {
     in_btf || matches!(hook, Hook::KprobeEvent | Hook::Kprobe)
 }
 
-/// The functions that have a row in a run of these layers, with the module that each may be in. None where functions are not to be
-/// hooked.
+/// The functions that have a row in a run of these layers, with their modules. Empty if `choice` is a hook that is not
+/// on functions.
 pub fn functions_of_rows(layers: &[Layer], choice: Choice) -> impl Iterator<Item = (String, Option<&'static str>)> {
     let on_functions = choice.hook().is_none_or(Hook::is_on_functions);
     let all = family::row_functions().filter(move |row| on_functions && has_row(layers, row));
     all.map(|row| (row.function.to_owned(), row.module))
 }
 
-/// Whether a run of these layers has the row of a function.
+/// Whether a run of these layers has the row of `function`.
 fn has_row(layers: &[Layer], function: &RowFunction) -> bool {
     function.row.slot(layers.iter().copied()).is_some()
 }
 
-/// Those that this kernel has.
+/// The functions of rows that this kernel has.
 fn row_functions(layers: &[Layer], facts: &Facts) -> Vec<PlannedRow> {
     let known = |row: &'static RowFunction| {
         let function = facts.functions.get(row.function).filter(|known| known.may_exist())?;
@@ -226,24 +230,24 @@ fn row_functions(layers: &[Layer], facts: &Facts) -> Vec<PlannedRow> {
     all.filter_map(known).collect()
 }
 
-/// One op, and where it will be timed.
+/// An op, and the functions where it will be timed.
 #[derive(Debug, Clone)]
 pub struct PlannedOp {
     pub layer: Layer,
     pub spec: &'static OpSpec,
-    /// Frame of each thread that holds its start; all system calls share the first.
+    /// Index of the frame that holds the start of a call in each thread's state; all system calls share frame 0.
     pub frame: u8,
-    /// Empty when this kernel has nothing to time the op at.
+    /// Empty if this kernel has no function where the op can be timed.
     pub points: Vec<PlannedPoint>,
-    /// What is missing from its numbers, or why it has none.
+    /// The calls that its numbers lack, or why it has none.
     pub not_measured: Option<NotMeasured>,
 }
 
 impl PlannedOp {
-    /// What a program is told of one of its functions. `index`: its place among the ops.
+    /// The configuration of the program on one of its functions. `index`: the op's index in [`Plan::ops`].
     #[must_use]
     pub fn word(&self, index: usize, point: &Point, files: Files) -> PointWord {
-        // One that is above others may be above one of its kind.
+        // An overlayfs may be on another overlayfs, whose functions are then called inside each other.
         let is_nested = self.layer.lives() == Some(Lives::Above) && !point.returns.is_async_entry();
         PointWord {
             op: index as u8,
@@ -266,37 +270,38 @@ pub struct PlannedPoint {
     pub point: &'static Point,
     /// The function's name in this kernel.
     pub function: String,
-    /// It is in BTF, and so among those that ftrace knows. Others can be reached by kprobes only, if at all.
+    /// Whether it is in BTF, and so known to ftrace. Only kprobes can reach other functions, if anything can.
     pub in_btf: bool,
-    /// Its calls are inside no others of their op, so that the cookie of a session will do for their start.
+    /// Whether the session cookie can hold the start of its calls, because they are never nested in calls of their op.
     pub starts_in_cookie: bool,
-    /// The door of a layer that was not asked for, which the op needs to know its asynchronous calls; the frame that it has
-    /// for itself.
+    /// Set for an entry point of a layer that is not selected, which the op needs to recognize its asynchronous calls,
+    /// and which counts nothing: the index of its own frame.
     pub suppressed: Option<u8>,
 }
 
 impl PlannedPoint {
-    /// Whether the hook can be on this function.
+    /// Whether the hook can be attached to this function.
     #[must_use]
     pub fn fits(&self, hook: Hook) -> bool {
         fits(self.in_btf, hook) && (hook != Hook::Fsession || self.starts_in_cookie)
     }
 
-    /// Whether it sees the calls of 32-bit programs. These are rare and as many functions as the others, so they are probed
-    /// only where that costs next to nothing: most of them at once.
+    /// Whether it is called by 32-bit programs only. Their calls are rare, and their functions as many as the others,
+    /// so they are hooked only where a single link attaches most of them at once.
     #[must_use]
     pub fn is_compat(&self) -> bool {
         self.point.shape == Shape::Syscall32
     }
 }
 
-/// Those of vfs that move bytes, and are called by system calls alone (bpf/session.bpf.h). At a file system, reads and writes may be
-/// another thread's next attempt, or inside splices, which takes a frame to tell.
+/// Whether a session cookie can hold the start of a point's calls: those of functions of vfs that move bytes, and that
+/// only system calls call (bpf/session.bpf.h). At a file system, reads and writes may be a retry by another thread, or
+/// inside a splice, which only a frame can show.
 fn starts_in_cookie(layer: Layer, point: &Point) -> bool {
     layer == Layer::Vfs && point.outermost && point.shape == Shape::File0 && point.returns == Returns::Bytes
 }
 
-/// The system calls that come by these, by their op.
+/// The ops of vfs whose functions satisfy [`starts_in_cookie`], with the system calls that call them.
 pub const CALLS_BY_COOKIE: [(Op, [Op; 5]); 2] = [
     (Op::Read, [Op::Read, Op::Pread64, Op::Readv, Op::Preadv, Op::Preadv2]),
     (
@@ -316,14 +321,14 @@ pub fn function_name(point: &Point) -> String {
     format!("{prefix}{}", point.function)
 }
 
-/// Where an op's calls by 32-bit programs come in.
+/// The functions that 32-bit programs call for an op.
 fn compat_points(layer: Layer, op: Op) -> impl Iterator<Item = &'static Point> {
     let is_its = move |call: &&Compat| layer == Layer::Syscall && call.op == op;
     COMPAT.iter().filter(is_its).map(|call| &call.point)
 }
 
-/// The functions that a plan for these layers needs facts about, with the module each may be in. System calls are left
-/// out where no hook on functions is to be used for them.
+/// The functions that a plan for these layers needs facts about, with their modules. Those of system calls are left out
+/// if `choice` is a hook that is not on functions.
 #[must_use]
 pub fn functions_of(layers: &[Layer], choice: Choice) -> BTreeMap<String, Option<&'static str>> {
     let mut functions = BTreeMap::new();
@@ -359,19 +364,19 @@ pub fn functions_of(layers: &[Layer], choice: Choice) -> BTreeMap<String, Option
     functions
 }
 
-/// Functions of the block layer; those of the start where they were asked for, since finding them takes time.
+/// Functions of the block layer; those of the start only if `choice` needs them, since finding them takes time.
 fn block_functions(choice: Choice) -> impl Iterator<Item = &'static str> {
-    let asked = matches!(choice, Choice::Kprobe | Choice::KprobeEvent);
-    let starts = START_FUNCTIONS.into_iter().filter(move |_| asked);
+    let needs_start = matches!(choice, Choice::Kprobe | Choice::KprobeEvent);
+    let starts = START_FUNCTIONS.into_iter().filter(move |_| needs_start);
     starts.chain([ISSUE_FUNCTION]).chain(END_FUNCTIONS).chain(BIO_FUNCTIONS)
 }
 
-/// Functions that are looked at as they are entered, and never as they return: requests begin and end there.
+/// Functions that are hooked only at their entry, never at their return: those where requests begin and end.
 pub fn functions_entered() -> impl Iterator<Item = &'static str> {
     block_functions(Choice::Kprobe).chain(COMPLETIONS.iter().map(|end| end.function))
 }
 
-/// Why a hook loses calls on this machine; `None` when it does not.
+/// Why a hook loses calls on this machine; `None` if it does not.
 #[must_use]
 pub fn loses(hook: Hook, facts: &Facts) -> Option<&'static str> {
     let preemptible = facts.preemption.is_possible();
@@ -391,20 +396,24 @@ pub fn loses(hook: Hook, facts: &Facts) -> Option<&'static str> {
     }
 }
 
-/// Whether task storage would lose calls of these hooks. Without a trace: it refuses a CPU's programs, before 6.2 even those
-/// that only look, while a task is preempted inside it (`kernel/bpf/bpf_task_storage.c`, `bpf_task_storage_trylock()`), so
-/// that a thread's exit cannot tell whether it leaves calls behind. Or it has no memory for any.
+/// Whether calls of these hooks would be lost if their starts were in task storage, in which case a hash table replaces
+/// it. While a task is preempted inside task storage, the kernel refuses access to it to other programs of that CPU,
+/// before 6.2 even lookups (`kernel/bpf/bpf_task_storage.c`, `bpf_task_storage_trylock()`). Such losses could not even
+/// be counted, since a thread's exit could not look up whether calls are still active. The kernel may also have no
+/// memory for it.
 #[must_use]
 pub fn starts_need_table(hooks: &[Hook], facts: &Facts) -> bool {
     facts.storage_refused || facts.preemption.is_possible() && hooks.iter().any(|hook| hook.is_trampoline())
 }
 
-/// Whether this kernel can have the hook at all, as far as it tells; attaching it may be refused all the same.
+/// Whether this kernel supports the hook according to its BTF and configuration; attaching it may nevertheless be
+/// refused.
 ///
-/// A link of kprobe.multi at entries alone has no handler of returns. Where returns are on each task's stack, a task that sleeps in a
-/// function keeps the address of a link that is gone; when a new link is at the same address as the task returns, the kernel
-/// calls its handler of returns without looking whether there is one (`fprobe_return()`, kernel/trace/fprobe.c; seen in 7.3).
-/// A link of kprobe.session has both.
+/// kprobe.multi is not used with [`Fprobe::Graph`], because it can crash the kernel: a link at entries only has no
+/// return handler. With the function graph tracer, returns are on each task's stack, and a task that sleeps in a
+/// function keeps the address of a link that may be closed by then. If a new link has the same address when the task
+/// returns, the kernel calls its return handler without a check for null (`fprobe_return()`, kernel/trace/fprobe.c;
+/// seen in 7.3). A link of kprobe.session has both handlers.
 fn is_offered(hook: Hook, facts: &Facts) -> bool {
     match hook {
         Hook::Fsession => facts.fentry && facts.fsession,
@@ -418,10 +427,10 @@ fn is_offered(hook: Hook, facts: &Facts) -> bool {
     }
 }
 
-/// Whether the hook that `--probe` names can be had for these layers.
+/// Checks that the hook that `--probe` names can measure these layers.
 ///
 /// # Errors
-/// One line with the way out.
+/// One line that says what to do.
 pub fn check_choice(choice: Choice, layers: &[Layer], facts: &Facts) -> Result<(), String> {
     let Some(hook) = choice.hook() else {
         return Ok(());
@@ -446,7 +455,7 @@ pub fn check_choice(choice: Choice, layers: &[Layer], facts: &Facts) -> Result<(
             choice.option()
         ));
     }
-    // Requests are seen by raw tracepoints alone.
+    // For requests, `tracepoint` means raw tracepoints as well.
     if is_offered(hook, facts) || (only_requests && hook == Hook::Tracepoint) {
         return Ok(());
     }
@@ -475,16 +484,16 @@ pub fn check_choice(choice: Choice, layers: &[Layer], facts: &Facts) -> Result<(
     ))
 }
 
-/// Whether the kernel has a file system's own functions. Those that it shares with others are there in any case.
+/// Whether the kernel has a file system, judging by its own functions: shared functions exist in any case.
 fn has_file_system(file_system: &FileSystem, facts: &Facts) -> bool {
     let known = |name| facts.functions.get(name).is_some_and(Function::may_exist);
     file_system.own_functions().any(known)
 }
 
-/// Whether the file systems that were named are in the kernel. Their modules are never loaded to find out.
+/// Checks that the selected file systems are in the kernel. Their modules are not loaded for that.
 ///
 /// # Errors
-/// One line with the way out.
+/// One line that says what to do.
 pub fn check_file_systems(layers: &[Layer], facts: &Facts) -> Result<(), String> {
     let named = layers.iter().filter_map(|layer| layer.file_system());
     match named
@@ -503,10 +512,10 @@ pub fn check_file_systems(layers: &[Layer], facts: &Facts) -> Result<(), String>
     }
 }
 
-/// Whether a run has counters for so many ops.
+/// Checks that a run has counters for all ops of a plan.
 ///
 /// # Errors
-/// One line with the way out.
+/// One line that says what to do.
 pub fn check_room(plan: &Plan) -> Result<(), String> {
     match plan.rows() {
         rows if rows > MAX_OPS as usize => Err(format!(
@@ -516,13 +525,13 @@ pub fn check_room(plan: &Plan) -> Result<(), String> {
     }
 }
 
-/// Hooks to try, the best first: those that lose nothing before those that do, the cheaper before the dearer.
+/// Hooks to try, the best first: those that lose nothing before those that do, cheaper ones before more expensive ones.
 fn hooks(by_cost: &[Hook], facts: &Facts, choice: Choice) -> Vec<Hook> {
     if let Some(hook) = choice.hook() {
-        // What does not fit the one has the other, and the report says so.
-        let beside = (hook == Hook::Fsession).then_some(Hook::Fentry);
-        let asked = [Some(hook), beside].into_iter().flatten();
-        return asked.filter(|hook| by_cost.contains(hook)).collect();
+        // Functions that fsession does not fit get fentry, and the report says so.
+        let other = (hook == Hook::Fsession).then_some(Hook::Fentry);
+        let chosen = [Some(hook), other].into_iter().flatten();
+        return chosen.filter(|hook| by_cost.contains(hook)).collect();
     }
     let (lossless, mut lossy): (Vec<_>, Vec<_>) = by_cost
         .iter()
@@ -533,8 +542,9 @@ fn hooks(by_cost: &[Hook], facts: &Facts, choice: Choice) -> Vec<Hook> {
     [lossless, lossy].concat()
 }
 
-/// Of hooks that lose: returns only, and only when more tasks sleep than the pool holds; then calls at random, fewer with
-/// two programs for all calls than with two for each function.
+/// The order of hooks that lose calls, the least loss first: those up to 2 lose only returns, and only if more tasks
+/// sleep than their pool has entries; the others lose calls at random, fewer with two programs for all calls (3) than
+/// with two for each function (4).
 fn how_badly_it_loses(hook: Hook) -> u8 {
     match hook {
         Hook::KprobeEvent | Hook::Tracepoint => 0,
@@ -545,7 +555,7 @@ fn how_badly_it_loses(hook: Hook) -> u8 {
     }
 }
 
-/// By instructions added per call: docs/hot-path.md.
+/// In the order of the instructions that they add per call: docs/hot-path.md.
 const FUNCTION_HOOKS: [Hook; 6] = [
     Hook::Fsession,
     Hook::Fentry,
@@ -555,7 +565,8 @@ const FUNCTION_HOOKS: [Hook; 6] = [
     Hook::Kprobe,
 ];
 
-/// System calls are many functions: attaching and detaching each takes seconds, and two tracepoints see them all.
+/// System calls are many functions: attaching to and detaching from each of them takes seconds, while two tracepoints
+/// trace all calls.
 const SYSCALL_HOOKS: [Hook; 7] = [
     Hook::RawTracepoint,
     Hook::Session,
@@ -566,19 +577,20 @@ const SYSCALL_HOOKS: [Hook; 7] = [
     Hook::Kprobe,
 ];
 
-/// The hook on the entry of a function that is called in interrupts as well, but for trampolines. A link of kprobe.multi would be
-/// cheaper, and can crash a kernel (see [`is_offered`]).
+/// The hook, other than a trampoline, for the entry of a function that is called in interrupts as well. A link of
+/// kprobe.multi would be cheaper, but can crash the kernel (see [`is_offered`]).
 fn entry_hook(facts: &Facts) -> Option<Hook> {
     Some(Hook::Kprobe).filter(|_| facts.kprobe)
 }
 
-/// Hooks for completions, which come in interrupts as well as in tasks: sets that are used together, the best first.
+/// Hooks for completions, which run in interrupts as well as in tasks: sets that are used together, the best first.
 ///
-/// The trampoline skips a program only while the same one is at work on that CPU, which in an interrupt means that one was
-/// interrupted, or a task preempted, inside it. Kprobes and kprobe.multi are skipped while any of their programs is
-/// (`bpf_prog_active`, `kprobe_running`): never in a task, often in an interrupt among other calls' entries and returns.
-/// So each completion has two programs, and a request is counted by whichever comes first. Two trampolines miss nothing but
-/// an interrupt in an interrupt where tasks are not preempted in the kernel; where they are, one of each kind does better.
+/// A trampoline skips a program only while the same program is running on that CPU, which for an interrupt means that
+/// it interrupted the program, or that a task was preempted inside it. Kprobes and kprobe.multi programs are skipped
+/// while any program of these kinds is running (`bpf_prog_active`, `kprobe_running`): never in a task, but often in an
+/// interrupt during entries and returns of other calls. So each completion has two programs, and a request is counted
+/// by the first one that runs. Without preemption in the kernel, two trampolines miss only an interrupt within an
+/// interrupt; with it, a trampoline and a kprobe together miss less.
 fn completion_hooks(facts: &Facts, completions: &[PlannedCompletion]) -> Vec<Vec<Hook>> {
     let fentry = Some(Hook::Fentry).filter(|&hook| is_offered(hook, facts));
     let on_all = |hook: &Hook| completions.iter().all(|end| fits(end.in_btf, *hook));
@@ -595,7 +607,7 @@ fn completion_hooks(facts: &Facts, completions: &[PlannedCompletion]) -> Vec<Vec
     sets
 }
 
-/// Functions of this kernel that complete asynchronous requests.
+/// The functions of this kernel that complete asynchronous requests.
 fn completions(facts: &Facts) -> Vec<PlannedCompletion> {
     let is_known = |name: &str| facts.functions.get(name).is_some_and(Function::may_exist);
     let useful = COMPLETIONS
@@ -612,7 +624,7 @@ fn completion(facts: &Facts, function: &str) -> Option<PlannedCompletion> {
     })
 }
 
-/// Plans `layers`.
+/// Plans a run of `layers`.
 #[must_use]
 pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
     let mut planning = Planning {
@@ -646,24 +658,25 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
     }
 }
 
-/// Layers that share frames.
+/// Groups of layers that share frames, because their calls are not nested in each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
     Vfs,
-    /// File systems that call others.
+    /// File systems that call other file systems.
     Above,
-    /// The others: none calls another one of them in the same thread, but for caches on a disk.
+    /// All other file systems: none calls another one in the same thread, except for caches on a disk (such as
+    /// FS-Cache).
     FileSystem,
 }
 
-/// A plan in the making.
+/// The state while a plan is made.
 struct Planning<'a> {
     layers: &'a [Layer],
     facts: &'a Facts,
-    /// Those that are taken, beside the first, which is the system calls'.
+    /// The number of frames in use, without frame 0, which system calls use.
     frames: u8,
     frame_of: BTreeMap<(Level, Op), u8>,
-    /// Ops of file systems that have their doors, where vfs has none.
+    /// Ops of file systems that already have suppressed entry points, in a run without vfs.
     with_async_entries: BTreeSet<Op>,
     async_frame: Option<u8>,
 }
@@ -698,7 +711,7 @@ impl Planning<'_> {
         let key = match (layer.lives(), spec.around.unwrap_or(spec.op)) {
             (None, op) => (Level::Vfs, op),
             (Some(Lives::Above), op @ (Op::Read | Op::Write)) => (Level::Above, op),
-            // None of its other ops is inside another one of them.
+            // Its other ops are never nested in each other.
             (Some(Lives::Above), _) => (Level::Above, Op::Open),
             (Some(_), op) => (Level::FileSystem, op),
         };
@@ -708,7 +721,7 @@ impl Planning<'_> {
         frame
     }
 
-    /// Where an op is timed, and what is missing then.
+    /// The functions where an op is timed, and what they miss.
     fn points(&self, layer: Layer, spec: &'static OpSpec) -> (Vec<PlannedPoint>, Option<NotMeasured>) {
         let file_system = layer.file_system();
         let is_absent = file_system.is_some_and(|file_system| !has_file_system(file_system, self.facts));
@@ -745,7 +758,8 @@ impl Planning<'_> {
         (points, Some(not_measured))
     }
 
-    /// Doors of vfs that an op of a file system needs, which have a frame for themselves.
+    /// The entry points of vfs that an op of a file system needs for its asynchronous calls, which share a frame of
+    /// their own.
     fn async_entries(&mut self, layer: Layer, spec: &OpSpec) -> Vec<PlannedPoint> {
         let mut async_entries = present(layer, &mut catalog::async_entries(spec.op), self.facts);
         if !async_entries.is_empty() {
@@ -759,11 +773,11 @@ impl Planning<'_> {
     }
 }
 
-/// Those of a layer's points that this kernel has. Calls of 32-bit programs alone are not what was asked for.
+/// Those of a layer's points that this kernel has. Empty if only points of 32-bit programs are left.
 fn present(layer: Layer, points: &mut dyn Iterator<Item = &'static Point>, facts: &Facts) -> Vec<PlannedPoint> {
-    let is_there = |name: &str| facts.functions.get(name).is_some_and(Function::may_exist);
+    let may_exist = |name: &str| facts.functions.get(name).is_some_and(Function::may_exist);
     let is_listed = |name: &&str| facts.functions.get(*name).is_some_and(|known| known.btf.is_some());
-    let useful = |point: &&Point| !point.unless.is_some_and(is_there);
+    let useful = |point: &&Point| !point.unless.is_some_and(may_exist);
     let present = points.filter(useful).filter_map(|point| {
         let name = function_name(point);
         let function = facts.functions.get(&name).filter(|function| function.may_exist())?;
@@ -781,7 +795,7 @@ fn present(layer: Layer, points: &mut dyn Iterator<Item = &'static Point>, facts
     if is_enough { present } else { Vec::new() }
 }
 
-/// What is missing where nothing is left but functions that callers have inlined.
+/// What is missing if the only functions left are inlined into their callers.
 fn inlined(spec: &OpSpec, points: &[PlannedPoint]) -> Option<NotMeasured> {
     let of_all_programs = || points.iter().filter(|planned| !planned.point.shape.is_32_bit());
     if points.is_empty() || !of_all_programs().all(|planned| planned.point.inlined) {
@@ -798,7 +812,7 @@ fn inlined(spec: &OpSpec, points: &[PlannedPoint]) -> Option<NotMeasured> {
 }
 
 impl Plan {
-    /// The file systems that shared functions have to be narrowed to, and the layers that they are.
+    /// The file systems with shared functions, whose calls must be filtered by file system, and their layers.
     pub fn narrowed(&self) -> impl Iterator<Item = (Layer, &'static FileSystem)> {
         let shares = |layer: Layer| {
             let mut ops = self.ops.iter().filter(move |op| op.layer == layer);
@@ -818,14 +832,14 @@ impl Plan {
         }
     }
 
-    /// Leaves out what keeps no more of a call than its start: a row to return to and a group are in a frame.
+    /// Removes hooks that store only the start of a call: a group, and the row to return to, need a frame.
     pub fn keep_frames(&mut self) {
         self.function_hooks.retain(|&hook| hook != Hook::Fsession);
         let points = self.ops.iter_mut().flat_map(|op| &mut op.points);
         points.for_each(|planned| planned.starts_in_cookie = false);
     }
 
-    /// The hooks that should do: for each function the best that fits it.
+    /// The hooks that should suffice: for each function, the best one that fits it.
     #[must_use]
     pub fn first_choice(&self) -> Vec<Hook> {
         let mut chosen = Vec::new();
@@ -835,9 +849,9 @@ impl Plan {
                 continue;
             }
             match hooks.first() {
-                // It needs no function.
+                // Tracepoints need no function.
                 Some(first) if !first.is_on_functions() => chosen.push(*first),
-                // Those of 32-bit programs come by what is there for the others.
+                // The functions of 32-bit programs use the hooks of the others.
                 _ => chosen.extend(
                     op.points
                         .iter()
@@ -854,7 +868,7 @@ impl Plan {
         chosen
     }
 
-    /// The rows of counters that completions have to themselves, by the op that they belong to: behind those of all ops.
+    /// The rows of counters for completions, after those of all ops: pairs of the index of an op and its row.
     pub fn completion_rows(&self) -> impl Iterator<Item = (usize, usize)> {
         let takes_requests = |op: &PlannedOp| op.points.iter().any(|planned| planned.point.shape == Shape::Kiocb0);
         let ops = self.ops.iter().enumerate().filter(move |(_, op)| takes_requests(op));
@@ -862,20 +876,20 @@ impl Plan {
         ops.zip(self.ops.len()..).map(|((op, _), row)| (op, row))
     }
 
-    /// Ops with calls whose start is in a cookie, in the order of their bins.
+    /// Indices of the ops that have calls with their start in a cookie, in the order of their bins.
     pub fn binned_ops(&self) -> impl Iterator<Item = usize> {
         let has_cookies = |op: &PlannedOp| op.points.iter().any(|planned| planned.starts_in_cookie);
         let ops = self.ops.iter().enumerate().filter(move |(_, op)| has_cookies(op));
         ops.map(|(op, _)| op)
     }
 
-    /// How many rows of counters there are.
+    /// The number of rows of counters.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.ops.len() + self.completion_rows().count()
     }
 
-    /// The layers of which any op was planned, in the order of the stack.
+    /// The layers with planned ops, in the order of the stack.
     pub fn layers(&self) -> impl Iterator<Item = Layer> {
         Layer::ALL.into_iter().filter(|&layer| self.has(layer))
     }

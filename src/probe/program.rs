@@ -1,8 +1,9 @@
-//! Loads programs of the BPF object, as they are or as copies that are specialised to one function each.
+//! Loads programs of the BPF object, either unchanged or as copies that are specialised to one function each.
 //!
-//! libbpf relocates them and loads none. The object has one program per hook, not one per function: a copy is the same
-//! instructions with the point written in, loaded for its own target. What this run, or the function, does not need is left out
-//! ([`super::fold`]); the targets' numbers are out of the kernel's BTF, which is read once, and not by libbpf.
+//! libbpf relocates the programs but loads none. The object has one program per hook, not one per function: a copy has
+//! the same instructions with the function's configuration (its point, [`super::PointWord`]) written into them, and is
+//! loaded for its own target. Code that the run or the function does not need is removed ([`super::fold`]). The BTF
+//! numbers of the targets come from [`Facts`], so that libbpf need not read the kernel's BTF.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,32 +32,33 @@ use crate::sys::own;
 /// Must agree with LICENSE in the BPF object.
 const LICENSE: &CStr = c"Dual MIT/GPL";
 
-/// What libbpf is told that tracing programs are, of which there are no others: it would read all of the kernel's BTF for these.
+/// The program type that libbpf sees for tracing programs, for which it would otherwise read all of the kernel's BTF.
+/// The object has no programs that really are of this type.
 const STAND_IN: (ProgramType, sys::bpf_prog_type) = (ProgramType::RawTracepoint, sys::BPF_PROG_TYPE_RAW_TRACEPOINT);
 
-/// Bytes that the verifier's log of a refused program may have.
+/// The maximum size of the verifier's log of a refused program, in bytes.
 const LOG_SIZE: usize = 1 << 20;
 
-/// Opcode of a move of an immediate into a register, the 32-bit and the 64-bit form.
+/// The opcodes of a move of an immediate to a register, 32-bit and 64-bit.
 const MOV32_IMM: u8 = (sys::BPF_ALU | sys::BPF_MOV | sys::BPF_K) as u8;
 const MOV64_IMM: u8 = (sys::BPF_ALU64 | sys::BPF_MOV | sys::BPF_K) as u8;
 
-/// Writes `point` wherever the compiler put [`POINT_UNSET`]; says where that was.
+/// Replaces [`POINT_UNSET`] by `point` in all instructions. Returns the indices of the changed instructions.
 fn specialise(instructions: &mut [sys::bpf_insn], point: u32) -> Vec<usize> {
-    let mut places = Vec::new();
-    for (place, instruction) in instructions.iter_mut().enumerate() {
+    let mut changed = Vec::new();
+    for (index, instruction) in instructions.iter_mut().enumerate() {
         if matches!(instruction.code, MOV32_IMM | MOV64_IMM) && instruction.imm == POINT_UNSET as i32 {
             instruction.imm = point as i32;
-            places.push(place);
+            changed.push(index);
         }
     }
-    places
+    changed
 }
 
-/// Has libbpf relocate those programs of `object` that are to be loaded, and make the maps. Answers their names.
+/// Makes libbpf create the maps and relocate the programs of `object` that are to be loaded. Returns their names.
 ///
 /// # Errors
-/// What libbpf says.
+/// The error of libbpf.
 pub fn relocate(object: &mut OpenObject) -> io::Result<Relocated> {
     let mut relocated = Relocated::new();
     for mut program in object.progs_mut().filter(|program| program.autoload()) {
@@ -76,31 +78,31 @@ pub fn relocate(object: &mut OpenObject) -> io::Result<Relocated> {
     Ok(relocated)
 }
 
-/// Names of programs that can be loaded.
+/// The names of the programs that can be loaded.
 pub type Relocated = BTreeSet<OsString>;
 
-/// A program's name, and the point that a copy is specialised to.
+/// The name of a program, and the point that a copy is specialised to.
 type Copied = (OsString, Option<u32>);
 
 /// The programs of an object that can be loaded.
 pub struct Programs {
     relocated: Relocated,
-    /// They are loaded as they were compiled.
+    /// Whether they are loaded as they were compiled, without folding.
     as_compiled: bool,
-    /// Less what the configuration decides, by name: what copies are made of.
+    /// The programs by name, after folding the configuration of the run: copies are made from these.
     templates: RefCell<BTreeMap<OsString, Rc<Folded>>>,
-    /// As the kernel gets them.
+    /// The copies in the form in which they are loaded.
     finished: RefCell<BTreeMap<Copied, Rc<Folded>>>,
-    /// Those that are no copies, by name.
+    /// The loaded programs that are not specialised, by name.
     loaded: RefCell<BTreeMap<OsString, Rc<OwnedFd>>>,
     loading: Cell<Loading>,
 }
 
-/// What it took to load programs: mostly the kernel's verifier.
+/// The cost of loading programs, most of which is the kernel's verifier.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Loading {
     pub programs: usize,
-    /// Those of them that could not be folded.
+    /// The number of those that could not be folded.
     pub as_compiled: usize,
     pub time: Duration,
 }
@@ -118,22 +120,23 @@ impl Programs {
         }
     }
 
-    /// Those that were loaded so far, or refused.
+    /// The programs that were loaded so far, or refused.
     #[must_use]
     pub fn loading(&self) -> Loading {
         self.loading.get()
     }
 
-    /// Whether this run is to have a program.
+    /// Whether this run uses a program.
     #[must_use]
     pub fn has(&self, program: &Program<'_>) -> bool {
         self.relocated.contains(program.name())
     }
 
-    /// A program that is no copy, loaded when it is first asked for. One on an event finds its target by its section.
+    /// A program that is not specialised; the first call loads it. The target of a program on a tracepoint is in the
+    /// name of its section.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn get(
         &self,
         program: &Program<'_>,
@@ -155,10 +158,10 @@ impl Programs {
         Ok(loaded)
     }
 
-    /// Loads a copy of `template`, for `point` where it is specialised, and for `target` where it is a tracing program.
+    /// Loads a copy of `template`, specialised to `point` if there is one, and for `target` if it is a tracing program.
     ///
     /// # Errors
-    /// What the kernel says; `InvalidInput` when the template has no place for a point.
+    /// The error of the kernel; `InvalidInput` if there is a point, but no instruction of the template uses it.
     pub fn load_copy(
         &self,
         template: &Program<'_>,
@@ -179,7 +182,7 @@ impl Programs {
         loaded
     }
 
-    /// A copy as the kernel gets it. Of functions of one op it is the same.
+    /// A copy in the form in which it is loaded. Functions with the same point share it.
     fn finished(
         &self,
         template: &Program<'_>,
@@ -210,10 +213,10 @@ impl Programs {
         if point.is_some() && changed.is_empty() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "the program has no place for a point",
+                "the program does not use a point",
             ));
         }
-        let is_changed = |function: &Range<usize>| changed.iter().any(|place| function.contains(place));
+        let is_changed = |function: &Range<usize>| changed.iter().any(|index| function.contains(index));
         let mut finished = self.or_as_it_is(&program, |program| fold_again(program, &constants, is_changed));
         finished.is_folded &= known.is_folded;
         for function in &mut finished.functions {
@@ -229,21 +232,21 @@ impl Programs {
         Ok(finished)
     }
 
-    /// A program that was folded, if it is to be and can be.
+    /// A program after folding, if it is enabled and succeeds; otherwise unchanged.
     fn or_as_it_is(&self, program: &[sys::bpf_insn], fold: impl FnOnce(&[sys::bpf_insn]) -> Option<Folded>) -> Folded {
         let folded = if self.as_compiled { None } else { fold(program) };
         folded.unwrap_or_else(|| unfolded(program))
     }
 }
 
-/// The object's constants as the programs read them.
+/// The bytes of the object's constants (`.rodata`).
 fn bytes_of(constants: &rodata) -> &[u8] {
-    // SAFETY: a structure of integers, as the compiler laid it out for the programs; it is mapped as long as it is borrowed.
+    // SAFETY: a structure of integers with the layout of the BPF programs, which stays mapped while it is borrowed.
     unsafe { plain::as_bytes(constants) }
 }
 
-/// Writes into calls of the kernel's functions which ones they are. One that there is not stays as it is, which the kernel refuses
-/// where it is run into.
+/// Writes the BTF numbers of kfuncs into calls of them. A call of a kfunc that this kernel lacks stays unchanged; the
+/// kernel refuses the program if the call is reachable.
 fn name_functions(instructions: &mut [sys::bpf_insn], kfuncs: &BTreeMap<u32, u32>) {
     const CALL: u8 = (sys::BPF_JMP | sys::BPF_CALL) as u8;
     for instruction in instructions {
@@ -279,7 +282,7 @@ fn load(
     };
     let mut options = sys::bpf_prog_load_opts {
         sz: size_of::<sys::bpf_prog_load_opts>() as sys::size_t,
-        // libbpf-rs does not know all of them by name.
+        // libbpf-rs lacks names for some attach types, so these are numbers.
         expected_attach_type: attach_type,
         ..Default::default()
     };
@@ -292,7 +295,7 @@ fn load(
             options.attach_btf_obj_fd = object.as_raw_fd() as u32;
         }
     }
-    // The kernel looks at a global function once, whoever calls it, if it is told the types of its arguments.
+    // The kernel verifies a global function only once, independent of its callers, if it has the BTF of its arguments.
     let functions = types_of_functions(template, copy);
     if functions.len() > 1 {
         // SAFETY: the skeleton has an object.
@@ -317,7 +320,7 @@ fn load(
         own(fd)
     };
     load(&mut options).inspect_err(|error| {
-        // What it says is for developers: see `--verbose`.
+        // The verifier's log is for developers: `--verbose` prints it.
         if let Some((_, print)) = libbpf_rs::get_print() {
             let mut log = vec![0u8; LOG_SIZE];
             options.log_level = 1;
@@ -336,10 +339,10 @@ fn load(
     })
 }
 
-/// Begins to run an iterator's program; what it writes can be read.
+/// Starts a BPF iterator; reading the file runs the program and returns its output.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn walk(program: &OwnedFd) -> io::Result<File> {
     // SAFETY: the descriptor is open; no options are passed.
     let link = unsafe { sys::bpf_link_create(program.as_raw_fd(), 0, sys::BPF_TRACE_ITER, std::ptr::null()) };
@@ -348,10 +351,10 @@ pub fn walk(program: &OwnedFd) -> io::Result<File> {
     own(unsafe { sys::bpf_iter_create(link.as_raw_fd()) }).map(File::from)
 }
 
-/// The types of a copy's functions, in their order.
+/// The BTF of the functions of a copy, in their order.
 fn types_of_functions(template: &Program<'_>, copy: &Folded) -> Vec<sys::bpf_func_info> {
     let object = template.as_libbpf_object().as_ptr();
-    // SAFETY: libbpf answers an array of that many, or nothing, which lives as long as the template.
+    // SAFETY: libbpf returns an array of this length, or null; it lives as long as the template.
     let known = unsafe {
         let first = sys::bpf_program__func_info(object);
         match sys::bpf_program__func_info_cnt(object) as usize {
@@ -370,7 +373,7 @@ fn types_of_functions(template: &Program<'_>, copy: &Folded) -> Vec<sys::bpf_fun
     typed.collect()
 }
 
-/// What the kernel knows of a program; `None` where it is too old to tell as much as `until`.
+/// The kernel's information about a program; `None` if the kernel is too old to fill in the field at offset `until`.
 fn info(program: &OwnedFd, until: usize) -> Option<sys::bpf_prog_info> {
     let mut info = sys::bpf_prog_info::default();
     let mut size = size_of::<sys::bpf_prog_info>() as u32;
@@ -379,13 +382,14 @@ fn info(program: &OwnedFd, until: usize) -> Option<sys::bpf_prog_info> {
     (failed == 0 && size as usize > until).then_some(info)
 }
 
-/// How often the kernel skipped this program (`recursion_misses`, 5.12). `None`: this kernel does not count it.
+/// How often the kernel skipped this program (`recursion_misses`, 5.12). `None`: this kernel does not count that.
 #[must_use]
 pub fn skipped(program: &OwnedFd) -> Option<u64> {
     info(program, std::mem::offset_of!(sys::bpf_prog_info, recursion_misses)).map(|info| info.recursion_misses)
 }
 
-/// How often a program ran so far, and for how long on all CPUs together, while the kernel counted that ([`count_runs`]; 5.1). `None`: it does not tell.
+/// How often a program ran so far, and for how long on all CPUs together, while the kernel counted runs
+/// ([`count_runs`]; 5.1). `None`: this kernel does not report that.
 #[must_use]
 pub fn runs(program: &OwnedFd) -> Option<Runs> {
     let info = info(program, std::mem::offset_of!(sys::bpf_prog_info, run_cnt))?;
@@ -395,13 +399,13 @@ pub fn runs(program: &OwnedFd) -> Option<Runs> {
     })
 }
 
-/// Lets the kernel count runs of BPF programs, all on the machine, until the descriptor is closed (`BPF_ENABLE_STATS`,
-/// 5.8). It costs each run two readings of the clock.
+/// Makes the kernel count the runs of all BPF programs on the machine until the descriptor is closed
+/// (`BPF_ENABLE_STATS`, 5.8). Each run then reads the clock twice.
 ///
 /// # Errors
-/// What the kernel says: EPERM without CAP_SYS_ADMIN, EINVAL before 5.8.
+/// The error of the kernel: EPERM without CAP_SYS_ADMIN, EINVAL before 5.8.
 pub fn count_runs() -> io::Result<OwnedFd> {
-    // SAFETY: takes a number.
+    // SAFETY: the argument is an integer.
     own(unsafe { sys::bpf_enable_stats(sys::BPF_STATS_RUN_TIME) })
 }
 
@@ -418,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn every_unset_point_is_written_and_nothing_else() {
+    fn every_unset_point_is_replaced_and_nothing_else() {
         let unset = POINT_UNSET as i32;
         let add = (sys::BPF_ALU64 | sys::BPF_ADD | sys::BPF_K) as u8;
         let mut program = [

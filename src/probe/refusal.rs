@@ -1,4 +1,4 @@
-//! What the kernel refused, and why: what is tried next, and what a user is told, is decided by these.
+//! What the kernel refused to attach, and why. It determines what is tried next, and what the report says.
 
 use std::fmt;
 use std::io;
@@ -16,21 +16,21 @@ pub struct Refusal {
 /// What it refused to attach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
-    /// To this function, while a program of the kind was loaded.
+    /// To this function, although programs of the same hook were loaded.
     Function(String),
-    /// To any function: not one program of the kind was loaded.
+    /// To any function: no program of the hook could be loaded.
     EveryFunction,
     /// To the tracepoints of system calls.
     Calls,
-    /// To all that the block layer is seen by.
+    /// To the tracepoints and functions of the block layer.
     BlockEvents,
 }
 
-/// The tracepoints that see all system calls.
+/// The tracepoints of all system calls.
 pub(super) const CALL_EVENTS: [&str; 2] = ["sys_enter", "sys_exit"];
 
 impl Refused {
-    /// Whether it is about this function.
+    /// Whether the function was refused.
     #[must_use]
     pub fn is_of(&self, function: &str) -> bool {
         match self {
@@ -52,24 +52,24 @@ impl fmt::Display for Refused {
     }
 }
 
-/// Why the kernel does not do something.
+/// Why the kernel refused something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Why {
-    /// Its number for that. `None`: it was not the kernel that refused.
+    /// The errno. `None`: the kernel was not the one that refused.
     pub errno: Option<i32>,
-    /// One line.
+    /// The message, one line.
     words: String,
 }
 
 impl Why {
-    /// The same, with what it is about before it.
+    /// The same with a prefix that names what was refused.
     #[must_use]
-    pub fn at(self, place: &str) -> Self {
-        let words = format!("{place}: {}", self.words);
+    pub fn at(self, what: &str) -> Self {
+        let words = format!("{what}: {}", self.words);
         Self { words, ..self }
     }
 
-    /// Whether it is for want of a privilege, or of the system call.
+    /// Whether a privilege or the system call is missing.
     #[must_use]
     pub fn is_denied(&self) -> bool {
         matches!(self.errno, Some(libc::EPERM | libc::EACCES | libc::ENOSYS))
@@ -92,7 +92,7 @@ impl From<io::Error> for Why {
 }
 
 impl From<libbpf_rs::Error> for Why {
-    /// libbpf-rs chains its errors over lines; a user gets one.
+    /// libbpf-rs chains its errors over several lines; messages have one.
     fn from(error: libbpf_rs::Error) -> Self {
         let words = format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ");
         Self {
@@ -102,7 +102,7 @@ impl From<libbpf_rs::Error> for Why {
     }
 }
 
-/// What the standard library says of a kernel's error, without the number at its end.
+/// The standard library's message of an errno, without the number at its end.
 fn without_number(words: &str) -> &str {
     match (errno_of(words), words.rsplit_once(" (os error ")) {
         (Some(_), Some((words, _))) => words,
@@ -110,7 +110,7 @@ fn without_number(words: &str) -> &str {
     }
 }
 
-/// The number at the end of what the standard library says of a kernel's error: libbpf-rs keeps it to itself.
+/// The errno at the end of the standard library's message: libbpf-rs does not provide the number itself.
 fn errno_of(words: &str) -> Option<i32> {
     let (_, end) = words.rsplit_once(" (os error ")?;
     end.strip_suffix(')')?.parse().ok()
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_keeps_its_number_whoever_brings_it() {
+    fn an_error_keeps_its_errno_through_conversions() {
         for (errno, is_denied) in [
             (libc::EPERM, true),
             (libc::EACCES, true),
@@ -132,19 +132,19 @@ mod tests {
             (libc::EMFILE, false),
             (libc::EOPNOTSUPP, false),
         ] {
-            let plain = Why::from(io::Error::from_raw_os_error(errno));
+            let direct = Why::from(io::Error::from_raw_os_error(errno));
             let chained = libbpf_rs::Error::from_raw_os_error(errno).context("a map\n  cannot be made");
             let chained = Why::from(chained);
-            for why in [&plain, &chained, &plain.clone().at("block_rq_issue")] {
+            for why in [&direct, &chained, &direct.clone().at("block_rq_issue")] {
                 assert_eq!((why.errno, why.is_denied()), (Some(errno), is_denied), "{why}");
             }
-            assert_eq!(chained.to_string(), format!("a map cannot be made: {plain}"));
+            assert_eq!(chained.to_string(), format!("a map cannot be made: {direct}"));
         }
     }
 
-    /// A name may say anything.
+    /// A message may contain names, which are arbitrary text.
     #[test]
-    fn words_alone_deny_nothing() {
+    fn only_an_errno_means_a_missing_privilege() {
         for words in [
             "permission denied",
             "not implemented",
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_of_every_function_is_refused_of_one() {
+    fn a_refusal_of_every_function_includes_each_function() {
         let one = Refused::Function("vfs_read".to_owned());
         assert!(one.is_of("vfs_read") && !one.is_of("vfs_write") && Refused::EveryFunction.is_of("vfs_write"));
         assert!(!Refused::Calls.is_of("sys_enter") && !Refused::BlockEvents.is_of("block events"));

@@ -1,4 +1,4 @@
-//! What is asked of the kernel side, beside the layers.
+//! What a run requests from the kernel side, besides the layers.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -9,66 +9,70 @@ use crate::catalog::{Guard, Layer};
 use crate::kernel::file::FileNumber;
 use crate::model::ids::By;
 
-/// All that a run asks for, and nothing that an attempt finds out.
+/// The request of a run, which does not change with what attempts to attach find out.
 #[derive(Debug, Default)]
 pub struct Request {
-    /// Processes traced from the start, as the kernel numbers them. None of them, and nobody followed: all.
+    /// Processes traced from the start, by their numbers in the initial PID namespace. Empty, and not `follow`: all
+    /// processes.
     pub traced: Vec<u32>,
-    /// And their children, and a command.
+    /// Descendants of these processes, and a command, are traced as well.
     pub follow: bool,
-    /// The process that is never traced.
+    /// The number of this process, which is never traced.
     pub own: u32,
     pub disk: Option<SelectedDisk>,
     pub cgroup: Option<OwnedFd>,
-    /// The name of a thread.
+    /// Only threads of this name are traced.
     pub comm: Option<String>,
     pub file: Option<FileNumber>,
-    /// Not regular files and directories alone.
+    /// Calls on all kinds of files are traced, not only on regular files and directories.
     pub all_files: bool,
-    /// Calls of this length and more are told one by one.
+    /// Calls that take this time or more are reported individually.
     pub slower: Option<Duration>,
-    /// In what lengths are counted, in nanoseconds; 0: as the clock has them.
+    /// The unit in which the kernel side counts powers of two (`-u`, `-m`), in nanoseconds; 0: it does not count them.
     pub unit_ns: u32,
-    /// There is one report, at the end.
+    /// There is only one report, at the end.
     pub one_report: bool,
-    /// Every moment of a call is to be given to a row.
+    /// The whole-stack view: all time of a call is assigned to rows.
     pub whole_stack: bool,
-    /// And nothing is told of what is inside a system call but the rows.
+    /// In the whole-stack view: the functions inside a system call only assign time to rows, and their calls are not
+    /// counted.
     pub rows_only: bool,
-    /// Calls are told apart by what they are of.
+    /// Calls are counted by group (`--by`).
     pub groups: Option<GroupWish>,
     pub block: BlockWish,
-    /// How shared functions are narrowed to each file system: by what, and its value.
+    /// How calls of shared functions are assigned to each file system: what is compared, and the value.
     pub guards: BTreeMap<Layer, (Guard, u64)>,
-    /// Places in the table of starts, where there is another number than ours to be. Starts are then in a table by thread, not in task
-    /// storage.
+    /// The length of the hash table of starts if it is not the default. Starts are then in that table by thread number,
+    /// not in task storage.
     pub starts: Option<u32>,
-    /// Each function gets programs of its own, also where one could serve many, so that the kernel counts their runs apart.
+    /// Each function gets programs of its own, even if one could serve many, so that the kernel counts their runs
+    /// separately.
     pub each_alone: bool,
-    /// Programs are loaded as they were compiled, and not folded beforehand.
+    /// Programs are loaded as they were compiled, without constant folding ([`super::fold`]).
     pub as_compiled: bool,
     /// Called with each stage of attaching.
     pub progress: Option<fn(Stage)>,
 }
 
-/// The one disk whose calls and requests are asked for.
+/// The disk whose calls and requests are selected.
 #[derive(Debug, Clone, Default)]
 pub struct SelectedDisk {
-    /// It (`dev_t`), and what is made of it.
+    /// Device numbers (`dev_t`, as the kernel encodes them): first that of the disk, then those of its partitions, and
+    /// of devices and file systems on them ([`crate::kernel::disk`]).
     pub devices: Vec<u32>,
     pub is_partition: bool,
 }
 
-/// What calls are told apart by.
+/// The groups of `--by`.
 #[derive(Debug, Clone, Copy)]
 pub struct GroupWish {
     pub by: By,
-    /// Groups that there is room for.
+    /// The maximum number of groups.
     pub room: u32,
 }
 
 impl Request {
-    /// The one process that is traced from the start to the end, if it is one.
+    /// The process if exactly one is traced during the whole run.
     #[must_use]
     pub fn only_process(&self) -> Option<u32> {
         match *self.traced {
@@ -78,18 +82,18 @@ impl Request {
     }
 }
 
-/// How far attaching is.
+/// The progress of attaching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Nothing is loaded: the kernel is looked at.
+    /// Nothing is loaded yet: facts about the kernel are collected.
     Looking,
     Loading,
-    /// So many functions, of those that will be tried at most.
+    /// `done` functions were begun with, of at most `of`.
     Attaching {
         done: usize,
         of: usize,
     },
-    /// For an earlier run to let go of so many functions.
+    /// Waiting until an earlier run is detached from this number of functions.
     Waiting {
         functions: usize,
     },

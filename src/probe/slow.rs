@@ -1,4 +1,4 @@
-//! Slow calls on their way from the kernel: a ring that both sides have mapped, so that taking them out needs no system call.
+//! Reads the records of slow calls from a BPF ring buffer, which is mapped, so that reading needs no system call.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,7 +8,7 @@ use libbpf_rs::{MapCore, RingBuffer, RingBufferBuilder};
 
 use crate::kernel::interface::types::slow_call;
 
-/// The reading end.
+/// The reader of the ring buffer.
 #[derive(Debug)]
 pub struct SlowRing {
     ring: RingBuffer<'static>,
@@ -16,17 +16,17 @@ pub struct SlowRing {
 }
 
 impl SlowRing {
-    /// Maps the table.
+    /// Maps the ring buffer.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn open(table: &impl MapCore) -> libbpf_rs::Result<Self> {
         let taken = Rc::new(RefCell::new(Vec::new()));
         let into = Rc::clone(&taken);
         let mut builder = RingBufferBuilder::new();
         builder.add(table, move |bytes| {
             let mut call = slow_call::default();
-            // The sizes are the same by construction.
+            // Both sides use the same structure, so this cannot fail.
             if plain::copy_from_bytes(&mut call, bytes).is_ok() {
                 into.borrow_mut().push(call);
             }
@@ -38,10 +38,10 @@ impl SlowRing {
         })
     }
 
-    /// All that are there, in the order of their ends.
+    /// Removes and returns all records, in the order in which the calls ended.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn take(&self) -> libbpf_rs::Result<Vec<slow_call>> {
         self.ring.consume()?;
         Ok(self.taken.take())
@@ -49,9 +49,9 @@ impl SlowRing {
 }
 
 impl AsFd for SlowRing {
-    /// Readable when there are any.
+    /// The descriptor is readable if there are records.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: it is open for as long as the ring is.
+        // SAFETY: it is open as long as the ring is.
         unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
     }
 }

@@ -1,4 +1,4 @@
-//! What is tried: programs are loaded one by one, and where the kernel refuses what was to do, others are loaded in its place.
+//! Attempts to attach: if the kernel refuses some of the selected programs, another attempt loads others instead.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,12 +19,12 @@ use crate::probe::request::{GroupWish, Request, Stage};
 use crate::sys::counters::Counters;
 use crate::turn;
 
-/// Attaches what `plan` says. A layer of which nothing can be attached is left out and told in its ops; the caller
-/// decides whether that is an error. Runs that have ended are gone from the same functions when it returns ([`turn`]). Call it while the
-/// process has one thread: it may fork ([`KprobeEvents::new`]).
+/// Attaches a plan. A layer of which nothing can be attached is left out, with the refusals in its ops; the caller
+/// decides whether that is an error. When it returns, runs that have ended are detached from the same functions
+/// ([`turn`]). Call it while the process has one thread: it may fork ([`KprobeEvents::new`]).
 ///
 /// # Errors
-/// When the kernel takes none of the programs.
+/// If the kernel accepts none of the programs.
 pub fn attach(plan: &Plan, facts: &Facts, request: &Request) -> Result<Attached, AttachError> {
     let turn = turn::Attaching::begin();
     let attached = attempts(plan, facts, request)?;
@@ -40,7 +40,7 @@ pub fn attach(plan: &Plan, facts: &Facts, request: &Request) -> Result<Attached,
     Ok(attached)
 }
 
-/// One attempt after the other, each by what the ones before it have shown.
+/// Makes attempts until one succeeds; each uses the findings of the previous ones.
 fn attempts(plan: &Plan, facts: &Facts, request: &Request) -> Result<Attached, AttachError> {
     let mut findings = Findings::default();
     loop {
@@ -60,13 +60,13 @@ fn attempts(plan: &Plan, facts: &Facts, request: &Request) -> Result<Attached, A
     }
 }
 
-/// What an attempt to attach came to. Programs are loaded one by one: where others will be needed, no more is loaded.
+/// The result of an attempt. As soon as another attempt is known to be needed, no more programs are loaded.
 enum Attempt {
     Attached(Box<Attached>),
     Found(Finding),
 }
 
-/// Loads and attaches what was selected. `of_ways`: how the block layer could not be measured.
+/// Loads and attaches the selection. `of_ways`: refusals of better ways to measure the block layer.
 fn attempt(setup: &Setup<'_>, of_ways: &[Refusal]) -> Result<Attempt, AttachError> {
     let loaded = load(setup).map_err(AttachError::Load)?;
     if !setup.selection.starts_in_table && !gives_task_storage(&loaded.skeleton) {
@@ -89,7 +89,8 @@ fn attempt(setup: &Setup<'_>, of_ways: &[Refusal]) -> Result<Attempt, AttachErro
     })
 }
 
-/// Hooks to load in another attempt, for functions that were left out, of these layers. `None`: all that fit were tried.
+/// The hooks to load in another attempt, for functions that could not be hooked, of the layers that were `tried`.
+/// `None`: all hooks that fit were tried.
 fn left_out(
     setup: &Setup<'_>,
     attached: &Attached,
@@ -121,7 +122,7 @@ fn left_out(
 }
 
 impl<'a> Attaching<'a> {
-    /// Nothing is attached so far.
+    /// The state before anything is attached.
     fn begin(setup: Setup<'a>, of_ways: &[Refusal], loaded: Loaded) -> Result<Self, AttachError> {
         let Setup { request, plan, .. } = setup;
         let Loaded {
@@ -175,7 +176,7 @@ impl<'a> Attaching<'a> {
         })
     }
 
-    /// All of it, or why there has to be another attempt.
+    /// Attaches everything, or returns why another attempt is needed.
     fn all(&mut self, of_ways: &[Refusal]) -> Result<Option<Finding>, AttachError> {
         let Setup {
             request,
@@ -222,7 +223,7 @@ impl<'a> Attaching<'a> {
         Ok(None)
     }
 
-    /// No more is attached.
+    /// Ends attaching.
     fn end(self, start: Instant) -> Attached {
         let mut attached = self.attached;
         attached._events = self.events;
@@ -232,7 +233,7 @@ impl<'a> Attaching<'a> {
     }
 }
 
-/// An op that is not attached yet, with what attempts before have refused of it.
+/// An op that is not attached yet, with its refusals from previous attempts.
 fn refused_before(plan: &Plan, op: &PlannedOp, of_ways: &[Refusal]) -> AttachedOp {
     let planned = plan.hooks_for(op.layer);
     let of_op = of_ways.iter().filter(|refusal| match refusal.of {
@@ -246,7 +247,7 @@ fn refused_before(plan: &Plan, op: &PlannedOp, of_ways: &[Refusal]) -> AttachedO
 }
 
 impl Attached {
-    /// Whether a function of vfs that judges the files of system calls was planned, and is not seen.
+    /// Whether a function of vfs that checks the files of system calls was planned, but is not hooked.
     fn lacks_a_judge(&self, plan: &Plan) -> bool {
         let judges = |function: &str| CALLS_BY_FUNCTION.iter().any(|(judge, _)| *judge == function);
         let mut ops = plan.ops.iter().zip(&self.ops).filter(|(op, _)| op.layer == Layer::Vfs);

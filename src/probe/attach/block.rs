@@ -1,4 +1,4 @@
-//! The block layer's programs: all of a way, or none.
+//! Attaches the programs of the block layer: all programs of a way, or none.
 
 use libbpf_rs::ProgramMut;
 
@@ -15,21 +15,22 @@ struct Event<'a> {
     skips: Skips<'a>,
 }
 
-/// What is lost when the kernel skips a program.
+/// What is lost if the kernel skips a program.
 #[derive(Clone, Copy)]
 enum Skips<'a> {
-    /// The event: nothing else sees it.
+    /// The event: no other program sees it.
     Lost,
     /// Nothing: another program sees it, or it shows as a request without an end.
     Covered,
-    /// The event, when it skips this program as well.
+    /// The event, if the kernel skips this program as well.
     LostWith(&'a ProgramMut<'a>),
-    /// The same, and that program tells when it does the work of the first.
+    /// As `LostWith`, and the other program counts the skipped events that it recovers.
     LostUnlessRecovered(&'a ProgramMut<'a>),
 }
 
 impl Attaching<'_> {
-    /// All its events, or nothing. Ends come before issues, and those before starts.
+    /// Attaches to all events of `way`, or to none. Completions are attached before issues, and these before starts, so
+    /// that no request is begun whose end is not traced.
     pub(super) fn block(&mut self, ops: &[(usize, &PlannedOp)], way: &BlockWay) {
         match self.block_events(way) {
             Ok(names) => {
@@ -104,7 +105,7 @@ impl Attaching<'_> {
 }
 
 impl Attached {
-    /// Why the block layer is not measured although it was planned; `None` when it is.
+    /// Why the block layer is not measured although it was planned; `None` if it is measured.
     pub(super) fn block_refusals(&self, plan: &Plan) -> Option<Vec<Refusal>> {
         let mut ops = plan.ops.iter().zip(&self.ops);
         let (_, first) = ops.find(|(op, _)| op.layer == Layer::Blk)?;
@@ -116,8 +117,8 @@ fn event<'a>(name: &'static str, program: &'a ProgramMut<'a>, skips: Skips<'a>) 
     Event { name, program, skips }
 }
 
-/// Programs on tracepoints, in the order to attach them in, which is that in which they run; those that are not loaded are
-/// left out.
+/// Programs on tracepoints in the order in which they are attached, which is that in which they run. The caller leaves
+/// out those that are not loaded.
 fn tracepoints<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> [Event<'a>; 15] {
     use Skips::{Covered, Lost, LostUnlessRecovered, LostWith};
     let end = if way.again { Covered } else { Lost };
@@ -135,7 +136,7 @@ fn tracepoints<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> [Eve
         event("block_rq_merge", &progs.block_merge_again_btf, Covered),
         event("block_rq_issue", &progs.block_issue_btf, Lost),
         event("block_io_start", &progs.block_start_btf, Lost),
-        // It knows what the other one has done.
+        // The second program sees whether the first one has run.
         event(
             "block_getrq",
             &progs.bio_getrq_btf,
@@ -158,7 +159,7 @@ fn tracepoints<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> [Eve
     ]
 }
 
-/// Programs on functions, likewise. Of the ends of requests, those whose function this kernel has.
+/// Programs on functions in the order in which they are attached. The caller leaves out those that are not loaded.
 fn functions<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> Vec<Event<'a>> {
     use Skips::{Covered, Lost, LostWith};
     let [submit, bio_end] = BIO_FUNCTIONS;

@@ -1,26 +1,27 @@
-//! What the programs look at while they run.
+//! The variables of the BPF programs that change during a run.
 
 use super::Attached;
 use crate::kernel::interface::types::control;
 use crate::model::abi::{NOBODY, STOP_CALLS};
 
 impl Attached {
-    /// Changes what the programs look at while they run.
+    /// Changes the variables that the programs read while they run.
     pub fn control(&mut self, change: impl FnOnce(&mut control)) {
         let maps = &mut self.skeleton.maps;
         let tgid = maps.rodata_data.map_or(0, |rodata| rodata.config.tgid);
         if let Some(bss) = maps.bss_data.as_deref_mut() {
-            let place = &raw mut bss.control;
-            // SAFETY: a valid place in a shared mapping. The programs only add to a counter among them, which is not touched.
+            let control = &raw mut bss.control;
+            // SAFETY: a valid pointer into a shared mapping. The programs write only one counter of it, which is not
+            // written here.
             unsafe {
-                let mut copy = place.read_volatile();
+                let mut copy = control.read_volatile();
                 change(&mut copy);
                 copy.looked_at = if copy.stopped & STOP_CALLS == 0 { tgid } else { NOBODY };
-                (&raw mut (*place).epoch).write_volatile(copy.epoch);
-                (&raw mut (*place).began_ns).write_volatile(copy.began_ns);
-                (&raw mut (*place).command_tgid).write_volatile(copy.command_tgid);
-                (&raw mut (*place).stopped).write_volatile(copy.stopped);
-                (&raw mut (*place).looked_at).write_volatile(copy.looked_at);
+                (&raw mut (*control).epoch).write_volatile(copy.epoch);
+                (&raw mut (*control).began_ns).write_volatile(copy.began_ns);
+                (&raw mut (*control).command_tgid).write_volatile(copy.command_tgid);
+                (&raw mut (*control).stopped).write_volatile(copy.stopped);
+                (&raw mut (*control).looked_at).write_volatile(copy.looked_at);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Taking one layer out again while the others go on.
+//! Detaches one layer while the others stay attached.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsRawFd;
@@ -8,14 +8,14 @@ use crate::catalog::Layer;
 use crate::turn::Link;
 
 impl Attached {
-    /// Layers that have something attached.
+    /// Layers with attached programs.
     #[must_use]
     pub fn layers(&self) -> BTreeSet<Layer> {
         let all = self.entries.iter().chain(&self.returns);
         all.filter_map(|(layer, _)| *layer).collect()
     }
 
-    /// What hangs on functions by trampolines. Entries come last.
+    /// The links of trampolines. Those at entries are last.
     #[must_use]
     pub fn on_trampolines(&self) -> Vec<Link> {
         let all = self.returns.iter().chain(&self.entries);
@@ -29,18 +29,19 @@ impl Attached {
         links.collect()
     }
 
-    /// How often the second program on `block_getrq` did the work of the first one, which the kernel had skipped.
+    /// The number of events on `block_getrq` that its second program recovered after the kernel had skipped the first
+    /// one.
     #[must_use]
     pub fn recovered(&self) -> u64 {
         let bss = self.skeleton.maps.bss_data.as_deref();
         bss.map_or(0, |bss| {
-            // SAFETY: a valid place in a shared mapping, which programs write to.
+            // SAFETY: a valid pointer into a shared mapping, which programs write to.
             unsafe { (&raw const bss.control.made_good).read_volatile() }
         })
     }
 
-    /// No more calls of a layer are entered. Those under way still return. What one hook sees at both ends has no returns
-    /// by themselves: its calls stay under way.
+    /// Detaches the entries of a layer: no more of its calls begin, and active calls still return. With session hooks,
+    /// which have a single link for both ends, active calls stay active.
     pub fn detach_entries(&mut self, layer: Layer) {
         let recovered = self.recovered();
         let probes = self.probes.iter_mut();
@@ -50,7 +51,7 @@ impl Attached {
         self.entries.retain(|(of, _)| *of != Some(layer));
     }
 
-    /// Nothing of a layer is seen any more.
+    /// Detaches the returns of a layer, after which none of its events is traced.
     pub fn detach_returns(&mut self, layer: Layer) {
         self.returns.retain(|(of, _)| *of != Some(layer));
         let recovered = self.recovered();

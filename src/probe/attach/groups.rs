@@ -1,4 +1,4 @@
-//! The counters of groups, for `--by`.
+//! The counters of groups (`--by`).
 
 use super::Counters;
 use crate::kernel::interface::skeleton::IostackbreakdownSkel;
@@ -7,24 +7,25 @@ use crate::kernel::interface::{DIRECTIONS, FAMILIES, ORIGINS};
 use crate::model::report::group::By;
 use crate::probe::attach::AttachError;
 
-/// All of them are shared by the CPUs.
+/// The maps of groups; unlike other counters, they are not per CPU.
 #[derive(Debug)]
 pub struct AttachedGroups {
     pub by: By,
-    /// By number.
+    /// The groups by their number.
     pub groups: Counters<group>,
     pub counters: GroupCounters,
 }
 
-/// What is counted of groups.
+/// The counters of groups.
 #[derive(Debug)]
 pub enum GroupCounters {
-    /// Ops of groups, and whose each of them is; before those, as many as there are rows, of calls that found no room.
+    /// The counters of an op of a group, and the group and op of each element. The first elements, one for each row of
+    /// counters, count calls of groups without an element of their own because the map was full.
     Ops {
         cells: Counters<op_stats>,
         keys: Counters<cell_key>,
     },
-    /// The whole stack's view, by number and family, and by number, origin and direction.
+    /// The whole-stack view: `families` by group and family, `origins` by group, origin and direction.
     Stack {
         families: Counters<family_stats>,
         origins: Counters<origin_stats>,
@@ -32,10 +33,10 @@ pub enum GroupCounters {
 }
 
 impl AttachedGroups {
-    /// Maps them.
+    /// Maps the counters.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub(super) fn map(skeleton: &IostackbreakdownSkel<'_>, by: By, whole_stack: bool) -> Result<Self, AttachError> {
         let maps = &skeleton.maps;
         let cannot = |name| move |error: std::io::Error| AttachError::Map(name, error.into());

@@ -1,8 +1,9 @@
-//! Keeps functions hooked while links to them come and go.
+//! Keeps functions hooked while links to them are attached and detached.
 //!
-//! Where links go by the function graph tracer, all links share what calls it at a function's entry. The kernel writes that call when the
-//! first link comes to a function, and takes it out when the last one leaves (kernel/trace/fprobe.c), and each time it looks at all
-//! the functions that could have one, and waits for all CPUs. So one link to all functions comes first and leaves last.
+//! On kernels where fprobe uses the function graph tracer, all links to a function share the patched call at its entry.
+//! The kernel patches it when the first link is attached, and restores it when the last one is detached
+//! (kernel/trace/fprobe.c); each time it walks all functions that could be patched, and waits for all CPUs. So one link
+//! to all functions is attached first and detached last.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -16,18 +17,18 @@ use crate::kernel::Fprobe;
 use crate::probe::Hook;
 use crate::probe::config::Setup;
 
-/// A link to all functions of a plan, to be made.
+/// Creates a link to all functions of a plan.
 pub struct Hold {
     program: OwnedFd,
     addresses: Vec<NonZeroU64>,
 }
 
 impl Hold {
-    /// Makes it: each of the functions stays hooked until it is closed. Takes no memory, so that a process that was just forked can call
-    /// it.
+    /// Creates the link: all functions stay hooked until it is closed. It allocates no memory, so that a process that
+    /// was just forked can call it.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn link(&self) -> io::Result<OwnedFd> {
         let targets = Targets::Addresses(&self.addresses);
         attach_multi(&self.program, targets, sys::BPF_TRACE_KPROBE_SESSION, 0)
@@ -35,14 +36,15 @@ impl Hold {
 }
 
 impl Attached {
-    /// Until [`Self::held`] is closed no function is let go. Without it, where the kernel refuses, all takes longer.
+    /// Keeps all functions hooked until [`Self::held`] is closed. If the kernel refuses the link, detaching takes
+    /// longer.
     pub(super) fn hold_all(&mut self) {
         self.held = self.hold.as_ref().and_then(|hold| hold.link().ok());
     }
 }
 
 impl Drop for Attached {
-    /// All else is closed before the link that is made here.
+    /// All other links are closed before the link that is created here.
     fn drop(&mut self) {
         if self.held.is_none() {
             self.hold_all();
@@ -51,7 +53,7 @@ impl Drop for Attached {
 }
 
 impl Attaching<'_> {
-    /// `None`: no link would go by it.
+    /// `None` if no link of the plan would profit.
     pub(super) fn hold(&self) -> Option<Hold> {
         let Setup { facts, plan, .. } = self.setup;
         let program = &self.attached.skeleton.progs.hold;

@@ -1,4 +1,4 @@
-//! One attachment in the kernel: the programs that it runs, and what the kernel counts of them.
+//! An attachment: its programs, and the kernel's counts of their runs and skipped runs.
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -9,32 +9,34 @@ use crate::model::snapshot::ProbeCounts;
 use crate::probe::{Hook, program};
 use crate::sys::perf;
 
-/// Programs on one function, or on many, or on an event.
+/// Programs on a function, on several functions, or on a tracepoint.
 pub struct Probe {
-    /// `None`: it serves several, or none (processes that fork and exit, asynchronous completions).
+    /// `None`: it serves several layers, or none (process events, completions of asynchronous requests).
     pub layer: Option<Layer>,
-    /// The layer that it is detached with. Those that stay to the end have none.
+    /// The layer with which it is detached. `None`: it stays until the end.
     pub goes_with: Option<Layer>,
     pub hook: Hook,
     /// Functions, or the tracepoint.
     pub functions: Vec<String>,
-    /// The program at the entry; of a session, at both ends; of an event, the only one.
+    /// The program at the entry; for a session hook, at both ends; for a tracepoint, the only program.
     pub(super) entry: Option<Rc<OwnedFd>>,
     /// The program at the return.
     pub(super) leave: Option<Rc<OwnedFd>>,
-    /// Where the kernel counts what it skipped and nothing else sees.
+    /// Counters of events that the kernel skipped and no other program saw.
     pub(super) skips: Vec<SkipSource>,
-    /// Of an event of requests: where the kernel counts what it skipped, whether another program sees it or not.
+    /// For a program of the block layer: counters of the events that the kernel skipped, whether or not another program
+    /// saw them.
     pub(super) alone: Vec<SkipSource>,
-    /// Once it is detached: all that the kernel has counted of it.
+    /// Once it is detached: its final counts.
     pub(super) last: Option<ProbeCounts>,
 }
 
+/// A kernel counter of skipped runs.
 #[derive(Clone)]
 pub(super) enum SkipSource {
     Program(Rc<OwnedFd>),
-    /// Of an event that another program sees, too: it is lost when both are skipped, which is no more often than that the
-    /// less skipped one is. What the other one has made good is known, if at all, of `block_getrq`.
+    /// Of an event that another program sees, too: it is lost if both are skipped, which is at most the smaller of the
+    /// two counts. The number of events that the other program has recovered is known only for `block_getrq`.
     Both {
         one: Vec<SkipSource>,
         other: Rc<OwnedFd>,
@@ -42,12 +44,12 @@ pub(super) enum SkipSource {
     },
     Perf(PerfHandle),
     Multi(Rc<OwnedFd>),
-    /// It was so much when the link was closed that told of it.
+    /// The count before the link that had the counter was closed.
     Known(u64),
 }
 
 impl SkipSource {
-    /// `recovered`: what the second program on `block_getrq` has told.
+    /// `recovered`: the number of events that the second program on `block_getrq` has recovered.
     fn read(&self, recovered: u64) -> Option<u64> {
         match self {
             Self::Program(program) => program::skipped(program),
@@ -74,20 +76,20 @@ impl SkipSource {
     }
 }
 
-/// How many entries two programs were skipped at, at most: each was skipped so often, and the second one has made good so many
-/// skips of the first.
+/// The maximum number of events at which both programs were skipped, from the skips of each and the number of skips of
+/// the first one that the second one has recovered.
 fn skipped_by_both(one: u64, other: u64, recovered: u64) -> u64 {
     one.saturating_sub(recovered).min(other)
 }
 
-/// Each source counts other entries than the rest.
+/// The sum of the counters, which never count the same event. `None`: the kernel has none of them.
 fn skipped(sources: &[SkipSource], recovered: u64) -> Option<u64> {
     let counts = sources.iter().filter_map(|source| source.read(recovered));
     counts.reduce(|a, b| a + b)
 }
 
 impl Probe {
-    /// On an event, whose program libbpf attaches.
+    /// A probe on a tracepoint, or on a function without a return.
     pub(super) fn on_event(layer: Option<Layer>, hook: Hook, event: &str, program: Option<Rc<OwnedFd>>) -> Self {
         Self {
             layer,
@@ -102,7 +104,7 @@ impl Probe {
         }
     }
 
-    /// How long its programs ran so far, in nanoseconds, of all CPUs together, while the kernel counted that.
+    /// How long its programs ran so far, in nanoseconds on all CPUs, while the kernel counted runs.
     #[must_use]
     pub fn run_ns(&self) -> u64 {
         let programs = self.entry.iter().chain(&self.leave);
@@ -110,7 +112,7 @@ impl Probe {
         runs.fold(0, |sum, runs| sum.saturating_add(runs.ns))
     }
 
-    /// What it skipped so far, and with `runs` how often its programs ran, and for how long.
+    /// Its skipped events so far, and with `runs` how often and how long its programs ran.
     #[must_use]
     pub fn read(&self, runs: bool, recovered: u64) -> ProbeCounts {
         if let Some(last) = self.last {
@@ -126,13 +128,13 @@ impl Probe {
         }
     }
 
-    /// Reads what is skipped for the last time, since links that tell of it are to be closed.
+    /// Stores the counts of skipped events before the links that have them are closed.
     pub(super) fn keep_skips(&mut self, recovered: u64) {
         let known = |sources, recovered| skipped(sources, recovered).map(SkipSource::Known).into_iter().collect();
         (self.skips, self.alone) = (known(&self.skips, recovered), known(&self.alone, 0));
     }
 
-    /// It is detached: reads all for the last time, and lets go of its programs.
+    /// Stores all counts and releases the programs, since the probe is detached.
     pub(super) fn keep_counts(&mut self, recovered: u64) {
         self.last = Some(self.read(true, recovered));
         (self.entry, self.leave) = (None, None);
@@ -146,11 +148,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_made_good_is_not_lost() {
+    fn recovered_events_are_not_lost() {
         assert_eq!(skipped_by_both(5, 3, 0), 3);
         assert_eq!(skipped_by_both(5, 3, 4), 1);
         assert_eq!(skipped_by_both(5, 3, 5), 0);
-        // What was counted a moment later than the rest.
+        // More were recovered than skipped, because the counters are not read at the same time.
         assert_eq!(skipped_by_both(5, 3, 6), 0);
         assert_eq!(skipped_by_both(0, 3, 0), 0);
     }

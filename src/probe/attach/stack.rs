@@ -1,4 +1,5 @@
-//! The whole stack's view: the scheduler's events, and the functions that have a row and no op.
+//! Attaches the programs of the whole-stack view: those of the scheduler's tracepoints, and of functions that have a
+//! row and no op.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,25 +15,25 @@ use crate::probe::request::Request;
 use crate::probe::slow::SlowRing;
 use crate::probe::{Hook, PointWord};
 
-/// What the whole stack's view has beside the layers.
+/// The parts of the whole-stack view that belong to no layer.
 #[derive(Debug)]
 pub struct AttachedStack {
     pub families: Counters<family_stats>,
     pub origins: Counters<origin_stats>,
-    /// Those of the functions that have a row and no op that are seen.
+    /// The hooked functions that have a row and no op.
     pub functions: Vec<&'static RowFunction>,
-    /// Where slow calls are asked for.
+    /// The records of slow calls, if they are requested.
     pub slow: Option<SlowRing>,
 }
 
 impl AttachedStack {
-    /// Rows that have functions of their own, of which one or more are seen.
+    /// Rows of which at least one function is hooked.
     #[must_use]
     pub fn rows(&self) -> BTreeSet<Row> {
         self.functions.iter().map(|function| function.row).collect()
     }
 
-    /// Hooks that might do for functions which those that are loaded did not.
+    /// Hooks that are not loaded, and that functions which could not be hooked may accept.
     pub(super) fn untried(&self, plan: &Plan, loaded: &[Hook]) -> Vec<Hook> {
         let is_seen = |planned: &PlannedRow| {
             let mut functions = self.functions.iter();
@@ -45,14 +46,16 @@ impl AttachedStack {
 }
 
 impl Attaching<'_> {
-    /// The layer with whose functions one goes that has a row and no op: a file system's, where rows are all that is told of these, too.
+    /// The layer with whose functions a function that has a row and no op is attached and detached: its file system, if
+    /// the functions of file systems assign time to rows only, too.
     pub(super) fn goes_with(&self, planned: &PlannedRow, plan: &Plan) -> Option<Layer> {
         let layer = planned.function.row.layer()?;
         let goes = self.rows_alone.is_some() && layer.lives().is_some() && plan.has(layer);
         goes.then_some(layer)
     }
 
-    /// All of it but the layers' functions, and what goes with these, before any of them.
+    /// Attaches all of the whole-stack view except the functions of layers and those attached with them. It must
+    /// precede them.
     pub(super) fn stack(&mut self, plan: &Plan) -> Result<(), AttachError> {
         for event in ["sched_wakeup", "sched_switch"] {
             let progs = &self.attached.skeleton.progs;
@@ -86,7 +89,7 @@ impl Attaching<'_> {
         Ok(())
     }
 
-    /// The time of what a kernel refuses stays in the row above.
+    /// Attaches to functions that have a row and no op. If the kernel refuses one, its time stays in the calling row.
     fn row_functions(&mut self, plan: &Plan) {
         let mut by_layer: BTreeMap<Option<Layer>, Vec<&PlannedRow>> = BTreeMap::new();
         for planned in &plan.row_functions {
@@ -100,7 +103,8 @@ impl Attaching<'_> {
     }
 }
 
-/// What is skipped of them is no call of their layer's, and told at vfs. (Those that go with their layer's functions are told there.)
+/// The owner of functions that have a row and no op. Skipped runs of theirs are not lost calls of their layer, and are
+/// reported at vfs. (Those attached with the functions of their layer are reported there.)
 fn owner(layer: Option<Layer>) -> Owner {
     Owner {
         layer: Layer::Vfs,
@@ -116,7 +120,7 @@ pub(super) fn target(function: &'static RowFunction, plan: &Plan) -> Target<'sta
     }
 }
 
-/// What the programs of a function are told that has a row, and no op. `slot`: the row's.
+/// The configuration of programs on a function that has a row and no op. `slot`: the index of the row.
 fn row_word(slot: u8, shape: Shape) -> PointWord {
     PointWord {
         op: slot,
@@ -132,16 +136,17 @@ fn row_word(slot: u8, shape: Shape) -> PointWord {
     }
 }
 
-/// Where the rows' time is all that is told of the functions inside a system call, if no request can come by them.
+/// The configuration of functions inside a system call if they only assign time to rows, without counting calls
+/// ([`Request::rows_only`]). Functions that asynchronous requests pass through are excepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RowsAlone {
-    /// A frame in which no call is counted, so that nobody looks there.
+    /// The index of a frame in which no calls are counted.
     frame: u8,
-    /// Each layer's first op, by its place, which stands for the others.
+    /// The index of the first op of each layer, which stands for all of its ops.
     first: BTreeMap<Layer, u8>,
-    /// The slots of file systems' rows.
+    /// The indices of the rows of file systems.
     slots: BTreeMap<Layer, u8>,
-    /// Files are told apart.
+    /// Whether only some files are selected (`--file`, `--disk`).
     has_filter: bool,
 }
 
@@ -152,7 +157,7 @@ impl RowsAlone {
         let mut frames = (0..MAX_FRAMES).filter(|frame| *frame != SYSCALL_FRAME && counted >> frame & 1 == 0);
         let file_systems = plan.layers().filter(|layer| layer.lives().is_some());
         let slots = file_systems.map(|layer| (layer, slot_of(plan, Row::Layer(layer))));
-        // The last one of a key is kept.
+        // `collect` keeps the last entry of a key, which is the first op of the layer.
         let ops = plan.ops.iter().enumerate().rev();
         request.rows_only.then(|| frames.next()).flatten().map(|frame| Self {
             frame: frame as u8,
@@ -162,11 +167,11 @@ impl RowsAlone {
         })
     }
 
-    /// What the programs of a layer's function, which are otherwise told `word`, need to know. Those of a file system that are for its
-    /// own files alone are then all the same, and the others differ by what they judge.
+    /// The configuration of programs on a function of a layer, instead of `word`. It is the same for all functions of a
+    /// file system that are called only for its own regular files, so that they share programs.
     pub(super) fn word(&self, layer: Layer, word: PointWord) -> PointWord {
         let is_by_requests = word.shape == Shape::Kiocb0;
-        // It opened directories by the function for files once; bpf/function.bpf.h.
+        // Older kernels call XFS's open function for directories as well (bpf/function.bpf.h).
         let may_be_others = layer == Layer::Xfs && word.shape == Shape::File1;
         if layer == Layer::Syscall || is_by_requests {
             return word;
@@ -174,7 +179,8 @@ impl RowsAlone {
         match self.slots.get(&layer) {
             Some(&slot) if !word.shared && !may_be_others && !self.has_filter => row_word(slot, Shape::Row),
             _ => {
-                // A shared one returns from others' calls, too, which must not be taken for the return of one that is open.
+                // A shared function also returns from calls of other file systems, which must not be taken for the
+                // return of an active call: its own op distinguishes them.
                 let alone = self.first.get(&layer).copied().filter(|_| !word.shared);
                 PointWord {
                     op: alone.unwrap_or(word.op),
@@ -208,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_systems_functions_are_told_the_same_where_rows_are_all_that_is_told() {
+    fn functions_of_a_file_system_share_a_configuration_if_only_rows_are_reported() {
         let alone = alone();
         let fsync = alone.word(Layer::Ext4, of(Shape::File0));
         for shape in [Shape::Fault0, Shape::File1] {
@@ -219,24 +225,24 @@ mod tests {
     }
 
     #[test]
-    fn a_function_is_told_whose_files_it_is_for_where_they_are_not_all_its_own() {
+    fn a_function_checks_files_if_they_are_not_all_selected_or_not_all_its_own() {
         let filtered = RowsAlone {
             has_filter: true,
             ..alone()
         };
-        let judging = |op, word| PointWord { op, frame: 9, ..word };
+        let checking = |op, word| PointWord { op, frame: 9, ..word };
         let fsync = of(Shape::File0);
-        assert_eq!(filtered.word(Layer::Ext4, fsync), judging(5, fsync));
+        assert_eq!(filtered.word(Layer::Ext4, fsync), checking(5, fsync));
         let guarded = PointWord { shared: true, ..fsync };
-        assert_eq!(alone().word(Layer::Ext4, guarded), judging(guarded.op, guarded));
+        assert_eq!(alone().word(Layer::Ext4, guarded), checking(guarded.op, guarded));
         let open = of(Shape::File1);
-        assert_eq!(alone().word(Layer::Xfs, open), judging(14, open));
+        assert_eq!(alone().word(Layer::Xfs, open), checking(14, open));
         let read = of(Shape::File0);
-        assert_eq!(alone().word(Layer::Vfs, read), judging(1, read));
+        assert_eq!(alone().word(Layer::Vfs, read), checking(1, read));
     }
 
     #[test]
-    fn what_requests_come_by_and_system_calls_count_their_calls() {
+    fn functions_of_asynchronous_requests_and_system_calls_count_their_calls() {
         for (layer, shape) in [
             (Layer::Ext4, Shape::Kiocb0),
             (Layer::Vfs, Shape::Kiocb0),

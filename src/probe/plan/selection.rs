@@ -1,34 +1,34 @@
-//! What an attempt loads: the best of a plan that the kernel has not refused so far.
+//! Selects what an attempt loads: the best alternative of a plan that the kernel has not refused so far.
 
 use super::{BlockWay, Plan, starts_need_table};
 use crate::kernel::Facts;
 use crate::probe::Hook;
 use crate::probe::refusal::Refusal;
 
-/// What an attempt has shown that the kernel does not do.
+/// What an attempt to attach found the kernel not to support.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
-    /// It gives out no task storage.
+    /// It does not provide task storage.
     NoTaskStorage,
-    /// It takes no program for completions, of those that were to be.
+    /// It refuses the selected programs for completions.
     NoCompletions,
-    /// It takes none of the hooks on some functions, which might take one of these.
+    /// It refuses all loaded hooks on some functions, which may accept one of these.
     LeftOut(Vec<Hook>),
-    /// A function of vfs that was to judge the files of system calls takes no hook.
+    /// It refuses all hooks on a function of vfs that was to check the files of system calls.
     NoJudge,
-    /// It refuses the way in which the block layer was to be measured.
+    /// It refuses the selected way to measure the block layer.
     NoBlockWay(Vec<Refusal>),
 }
 
-/// All that attempts have shown so far.
+/// All findings so far.
 #[derive(Debug, Clone, Default)]
 pub struct Findings {
     no_task_storage: bool,
-    /// Sets of hooks for completions that were refused, the best first.
+    /// The number of sets of hooks for completions that were refused, beginning with the best.
     completions: usize,
     left_out: Vec<Hook>,
     no_judge: bool,
-    /// Ways to measure the block layer that were refused, the best first.
+    /// The number of ways to measure the block layer that were refused, beginning with the best.
     ways: usize,
     of_ways: Vec<Refusal>,
 }
@@ -51,7 +51,7 @@ impl Findings {
         }
     }
 
-    /// Why the block layer is not measured in a better way.
+    /// Why better ways to measure the block layer were refused.
     #[must_use]
     pub fn of_ways(&self) -> &[Refusal] {
         &self.of_ways
@@ -63,27 +63,27 @@ impl Findings {
 pub struct Selection<'a> {
     /// Hooks whose programs are loaded.
     pub hooks: Vec<Hook>,
-    /// How completions are to be seen; empty: asynchronous requests are done without.
+    /// Hooks for completions; empty: asynchronous requests are not measured.
     pub completions: &'a [Hook],
-    /// How the block layer is measured, if it is.
+    /// How the block layer is measured, if it is selected.
     pub way: Option<&'a BlockWay>,
-    /// There is another way, if it is refused.
+    /// Whether there is an alternative to `way`.
     pub has_other_way: bool,
-    /// Starts are in a table by thread, not in task storage.
+    /// Whether starts are in a hash table by thread number instead of task storage.
     pub starts_in_table: bool,
-    /// vfs is not seen here, so that it can judge no call's file.
+    /// Whether the functions of vfs cannot be hooked, so that they cannot check the files of system calls.
     pub vfs_is_blind: bool,
 }
 
-/// What the next attempt loads. Programs cost time to load, so at first only those are that should do. `has_table`: starts are in a table
-/// in any case.
+/// What the next attempt loads. Loading programs takes time, so at first only those are loaded that should suffice.
+/// `has_table`: starts are in a hash table in any case.
 #[must_use]
 pub fn select<'a>(plan: &'a Plan, facts: &Facts, has_table: bool, findings: &Findings) -> Selection<'a> {
     let mut hooks = plan.first_choice();
     hooks.extend(&findings.left_out);
     hooks.sort_unstable();
     hooks.dedup();
-    // Requests come in by functions: where none can be hooked, there are no completions to see.
+    // Asynchronous requests enter through functions: if none can be hooked, completions are of no use.
     let sees_requests = !plan.completions.is_empty() && hooks.iter().any(|hook| hook.is_on_functions());
     let completions = plan
         .completion_hooks
