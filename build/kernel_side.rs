@@ -1,4 +1,4 @@
-//! Compiles the kernel side (`bpf/`), leaves out what no loader needs, compresses it, and generates its skeleton.
+//! Compiles the BPF programs (`bpf/`), strips what no loader needs, compresses the object, and generates its skeleton.
 
 use std::collections::HashSet;
 use std::env;
@@ -15,10 +15,10 @@ use object::build::Id;
 use object::build::elf::{Builder, SectionData};
 use object::elf::{SHT_STRTAB, STB_LOCAL, STT_NOTYPE};
 
-/// Makes the object and its skeleton in `out`, and says how large the object is.
+/// Creates the compressed object and its skeleton in `out`. Returns the size of the uncompressed object in bytes.
 ///
 /// # Errors
-/// Why it cannot be done for this architecture, or by this compiler, in lines.
+/// Lines that say why the architecture or the compiler is not supported.
 pub fn compile(out: &Path, clang: &OsStr) -> Result<usize, Vec<String>> {
     let arch = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
         Ok("x86_64") => "x86",
@@ -57,7 +57,7 @@ pub fn compile(out: &Path, clang: &OsStr) -> Result<usize, Vec<String>> {
         .build();
     if let Err(error) = built {
         let first = format!(
-            "{} does not compile the kernel side (bpf/); clang 14 and 19 do: name one by CLANG, as in CLANG=clang-19",
+            "{} does not compile the kernel side (bpf/); clang 14 and 19 do: select one, for example by CLANG=clang-19",
             version_of(clang)
         );
         let error = format!("{error:#}");
@@ -78,8 +78,8 @@ pub fn compile(out: &Path, clang: &OsStr) -> Result<usize, Vec<String>> {
     Ok(bytes.len())
 }
 
-/// Leaves out of the object what no loader looks at, two fifths of it: which line of the source each instruction is of, and the names
-/// of labels inside of functions.
+/// Removes what no loader reads, two fifths of the object: line info (the source line of each instruction), and the
+/// symbols of labels inside functions.
 fn strip(path: &Path) {
     let file = fs::read(path).expect("clang has written it");
     let mut elf = Builder::read(&file[..]).expect("clang writes ELF");
@@ -102,7 +102,8 @@ fn strip(path: &Path) {
             *bytes = without_lines(bytes).into();
         }
     }
-    // libbpf's linker has all names in one section; this writer has those of sections in another.
+    // libbpf's linker writes all names to one section; this writer needs a section of its own for the names of
+    // sections.
     let names = elf.sections.add();
     (names.name, names.sh_type, names.data) = (b".shstrtab"[..].into(), SHT_STRTAB, SectionData::SectionString);
     let mut stripped = Vec::new();
@@ -110,12 +111,12 @@ fn strip(path: &Path) {
     fs::write(path, stripped).expect("OUT_DIR can be written");
 }
 
-/// A `.BTF.ext` section without its line info: `struct btf_ext_header` has offsets behind itself and lengths, of the info on functions,
-/// on lines, and of the relocations (Documentation/bpf/btf.rst).
+/// A `.BTF.ext` section without its line info. `struct btf_ext_header` has the offset, from the end of the header, and
+/// the length of each part: function info, line info, and CO-RE relocations (Documentation/bpf/btf.rst).
 fn without_lines(section: &[u8]) -> Vec<u8> {
-    /// Offset of the header's own length.
+    /// Offset of the field with the length of the header.
     const LENGTH: usize = 4;
-    /// Offsets of the offset and length of each part.
+    /// Offsets of the fields with the offset of each part; its length follows 4 bytes later.
     const FUNCTIONS: usize = 8;
     const LINES: usize = 16;
     const RELOCATIONS: usize = 24;
@@ -135,8 +136,8 @@ fn without_lines(section: &[u8]) -> Vec<u8> {
     stripped
 }
 
-/// The skeleton, with the object inflated for as long as libbpf opens it instead of lying in the executable. In libbpf's structure
-/// stands where it is.
+/// Changes the skeleton, which contains the object uncompressed, so that it inflates the object only while libbpf opens
+/// it, and passes its address in libbpf's structure.
 fn inflating(mut skeleton: String) -> String {
     const OPEN: &str = "let ret = unsafe { libbpf_sys::bpf_object__open_skeleton(skel_ptr.as_ptr(), open_opts) };";
     let with_object = format!(
@@ -160,10 +161,10 @@ fn inflating(mut skeleton: String) -> String {
     skeleton
 }
 
-/// What a compiler says it is, or its name when it says nothing.
+/// The first line of the compiler's `--version`, or its name if there is none.
 fn version_of(clang: &OsStr) -> String {
-    let said = Command::new(clang).arg("--version").output();
-    let said = said.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    let first = said.ok().and_then(|said| said.lines().next().map(str::to_owned));
+    let output = Command::new(clang).arg("--version").output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let first = text.ok().and_then(|text| text.lines().next().map(str::to_owned));
     first.unwrap_or_else(|| clang.display().to_string())
 }

@@ -1,7 +1,7 @@
-//! Writes the numbers of `bpf/abi.h` as Rust and, with the feature `kernel-side`, compiles the kernel side.
+//! Writes the constants of `bpf/abi.h` as Rust and, with the feature `kernel-side`, compiles the BPF programs.
 //!
-//! `CLANG` names the compiler to use; `clang` otherwise. What is missing or too old is reported as an error of cargo's, with the way
-//! out; `tests/requirements.rs` runs this script for that.
+//! `CLANG` names the compiler, by default `clang`. Missing or outdated tools are reported as an error of cargo that
+//! says what to install; `tests/requirements.rs` runs this script to test that.
 
 #[cfg(feature = "kernel-side")]
 mod kernel_side;
@@ -13,8 +13,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 
-/// What this script and the linker need, and the build scripts of dependencies do not miss: a program or a static library, the
-/// package of Debian and Ubuntu that brings it, and that of Fedora.
+/// What this script and the linker need, and the build scripts of dependencies do not check: a program or a static
+/// library, the package of Debian and Ubuntu that contains it, and that of Fedora.
 const NEEDS: [[&str; 3]; 4] = [
     ["clang", "clang", "clang"],
     ["libc.a", "libc6-dev", "glibc-static"],
@@ -64,7 +64,7 @@ fn main() {
 fn is_here(need: &str, clang: &OsStr) -> bool {
     match need {
         "clang" => cfg!(not(feature = "kernel-side")) || is_program(clang),
-        // Who builds with flags of their own may link it as they like.
+        // The C library may be linked dynamically by a build with other flags than those of `.cargo/config.toml`.
         "libc.a" if !env::var("CARGO_CFG_TARGET_FEATURE").is_ok_and(|has| has.contains("crt-static")) => true,
         library => is_library(library),
     }
@@ -72,12 +72,12 @@ fn is_here(need: &str, clang: &OsStr) -> bool {
 
 fn is_program(name: &OsStr) -> bool {
     let folders = env::var_os("PATH").unwrap_or_default();
-    // A name that is a path is not looked for.
+    // `join` with an absolute path is that path.
     env::split_paths(&folders).any(|folder| folder.join(name).is_file())
 }
 
-/// Whether the linker will find it; a compiler that does not know a library answers with its bare name. Without a compiler that
-/// could be asked, it is the linker's to complain.
+/// Whether the linker will find a library. The compiler prints the path of a library that it finds, and only the name
+/// of others. Without a compiler, this is true, and the linker reports the error.
 fn is_library(name: &str) -> bool {
     let folders = env::var_os("LIBBPF_SYS_LIBRARY_PATH").unwrap_or_default();
     let compiler = || cc::Build::new().cargo_metadata(false).try_get_compiler();
@@ -92,11 +92,11 @@ fn is_library(name: &str) -> bool {
         || compiler()
             .ok()
             .and_then(ask)
-            .is_none_or(|answer| answer.stdout.starts_with(b"/"))
+            .is_none_or(|output| output.stdout.starts_with(b"/"))
 }
 
-/// The numbers of `abi.h`, `#define NAME 1` and `NAME = 1,` alike, as Rust constants: the skeleton has the types
-/// only.
+/// The numbers of `abi.h`, from lines `#define NAME 1` and `NAME = 1,`, as Rust constants: the skeleton only has the
+/// types.
 fn constants(header: &str) -> String {
     let mut text = String::new();
     for line in header.lines() {
@@ -116,7 +116,7 @@ fn constants(header: &str) -> String {
     text
 }
 
-/// The names of `vmlinux.h`, `struct name {` and `} name;` alike, as a list.
+/// The names of the types of `vmlinux.h`, from lines `struct name {` and `} name;`, as a Rust array.
 fn kernel_types(header: &str) -> String {
     let names = header.lines().filter_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -128,7 +128,7 @@ fn kernel_types(header: &str) -> String {
     });
     let names: Vec<&str> = names.collect();
     format!(
-        "/// Types of the kernel's that the programs read.\npub const KERNEL_TYPES: [&str; {}] = {names:?};\n",
+        "/// The types of the kernel that the programs read.\npub const KERNEL_TYPES: [&str; {}] = {names:?};\n",
         names.len()
     )
 }

@@ -134,7 +134,7 @@ fn a_clang_that_is_too_old_is_named() {
         .errors();
     assert_eq!(
         errors[0],
-        "Some clang version 9.0.1-2 does not compile the kernel side (bpf/); clang 14 and 19 do: name one by CLANG, as in \
+        "Some clang version 9.0.1-2 does not compile the kernel side (bpf/); clang 14 and 19 do: select one, for example by \
          CLANG=clang-19"
     );
     assert!(

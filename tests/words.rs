@@ -53,7 +53,6 @@ const NOT_YET: &[&str] = &[
     "tests/plan.rs",
     "tests/scenes",
     "tests/stacks",
-    "build",
     "docs/dev",
     "CONTRIBUTING.md",
 ];
