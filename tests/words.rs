@@ -53,8 +53,6 @@ const NOT_YET: &[&str] = &[
     "tests/plan.rs",
     "tests/scenes",
     "tests/stacks",
-    "docs/dev",
-    "CONTRIBUTING.md",
 ];
 
 const FOLDERS: &[&str] = &[
