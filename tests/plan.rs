@@ -113,7 +113,7 @@ fn planned(kernel: &str, command_line: &str) -> (Plan, Facts) {
     (plan::plan(&LAYERS, &facts, Choice::Auto), facts)
 }
 
-/// The file systems to which shared functions are restricted.
+/// The file systems whose calls of shared functions are filtered.
 fn narrowed(plan: &Plan) -> Vec<&'static str> {
     plan.narrowed().map(|(layer, _)| layer.name()).collect()
 }
@@ -184,7 +184,7 @@ fn every_op_has_a_function_and_ftrace_knows_those_in_btf() {
 }
 
 #[test]
-fn fsync_is_timed_at_whatever_the_kernel_has() {
+fn fsync_is_timed_at_the_functions_that_the_kernel_has() {
     let inlined = &[
         "vfs_fsync_range",
         "vfs_fsync",
@@ -267,7 +267,7 @@ fn a_file_system_in_a_module_is_found_in_its_own_btf() {
 }
 
 #[test]
-fn a_missing_read_falls_back_and_says_what_it_does_not_see() {
+fn a_missing_read_falls_back_and_names_the_calls_that_it_misses() {
     for kernel in KERNELS {
         let facts = facts(kernel, "", &["ext4_file_read_iter"]);
         let plan = plan::plan(&[Layer::Ext4], &facts, Choice::Auto);
@@ -329,14 +329,14 @@ fn fsession_is_chosen_without_preemption_where_a_cookie_is_enough() {
 }
 
 #[test]
-fn what_the_kernel_does_not_offer_is_not_tried() {
+fn hooks_that_the_kernel_lacks_are_not_tried() {
     let mut facts = facts("7", "", &[]);
     facts.kprobe = false;
     facts.fprobe = Fprobe::Absent;
     facts.tracefs = None;
     facts.fsession = false;
     let plan = plan::plan(&Layer::ALL, &facts, Choice::Auto);
-    // It loses calls here, but there is nothing better.
+    // fentry loses calls here, but the kernel has no better hook.
     assert_eq!(plan.function_hooks, [Hook::Fentry]);
     assert_eq!(plan.syscall_hooks, [Hook::RawTracepoint, Hook::Fentry]);
     let line = plan::check_choice(Choice::KprobeSession, &Layer::ALL, &facts).unwrap_err();
@@ -347,7 +347,7 @@ fn what_the_kernel_does_not_offer_is_not_tried() {
 }
 
 #[test]
-fn without_tracefs_a_preemptible_kernel_loses_as_little_as_can_be() {
+fn without_tracefs_a_preemptible_kernel_uses_the_hook_that_loses_least() {
     let mut facts = facts("6.1", "preempt=full", &[]);
     facts.tracefs = None;
     let plan = plan::plan(&[Layer::Vfs], &facts, Choice::Auto);
@@ -356,7 +356,7 @@ fn without_tracefs_a_preemptible_kernel_loses_as_little_as_can_be() {
 }
 
 #[test]
-fn starts_are_in_a_table_where_task_storage_would_lose_them() {
+fn starts_are_in_a_table_if_task_storage_would_lose_them() {
     for (command_line, hook, in_table) in [
         ("preempt=full", Hook::Fentry, true),
         ("preempt=full", Hook::KprobeEvent, false),
@@ -394,7 +394,7 @@ fn ways(kernel: &str, wish: BlockWish, choice: Choice) -> Vec<BlockWay> {
     plan::block_ways(wish, &facts(kernel, "", &[]), choice).unwrap()
 }
 
-const PLAIN: BlockWish = BlockWish {
+const REQUESTS_ONLY: BlockWish = BlockWish {
     queued: false,
     by_owner: false,
     by_submitter: false,
@@ -402,18 +402,21 @@ const PLAIN: BlockWish = BlockWish {
     is_uncounted: false,
     whole_stack: false,
 };
-const QUEUED: BlockWish = BlockWish { queued: true, ..PLAIN };
+const QUEUED: BlockWish = BlockWish {
+    queued: true,
+    ..REQUESTS_ONLY
+};
 const OWNED: BlockWish = BlockWish {
     by_owner: true,
-    ..PLAIN
+    ..REQUESTS_ONLY
 };
 const GROUPED: BlockWish = BlockWish {
     by_submitter: true,
-    ..PLAIN
+    ..REQUESTS_ONLY
 };
 const BIOS: BlockWish = BlockWish {
     is_bio_based: true,
-    ..PLAIN
+    ..REQUESTS_ONLY
 };
 const UNCOUNTED: BlockWish = BlockWish {
     is_uncounted: true,
@@ -421,17 +424,17 @@ const UNCOUNTED: BlockWish = BlockWish {
 };
 
 #[test]
-fn requests_are_seen_by_what_loses_none() {
+fn requests_are_traced_by_a_way_that_loses_none() {
     for kernel in KERNELS {
         for command_line in ["", "preempt=full"] {
             let facts = facts(kernel, command_line, &[]);
-            for wish in [PLAIN, QUEUED, OWNED, GROUPED, BIOS] {
+            for wish in [REQUESTS_ONLY, QUEUED, OWNED, GROUPED, BIOS] {
                 let way = &plan::block_ways(wish, &facts, Choice::Auto).unwrap()[0];
                 let preempted = facts.preemption.is_possible();
                 let hook = if preempted { Hook::Kprobe } else { Hook::RawTracepoint };
                 assert_eq!((way.hook, way.again), (hook, true), "{kernel} {command_line}: {wish:?}");
                 assert_eq!(loses_requests(way, &facts), None, "{kernel} {command_line}: {wish:?}");
-                // The event of a start may be skipped as well.
+                // The tracepoint of a start may be skipped as well.
                 assert!(
                     !preempted || way.start != Start::Event,
                     "{kernel} {command_line}: {wish:?}"
@@ -439,7 +442,7 @@ fn requests_are_seen_by_what_loses_none() {
             }
         }
         let facts = facts(kernel, "", &[]);
-        let forced = &plan::block_ways(PLAIN, &facts, Choice::Kprobe).unwrap()[0];
+        let forced = &plan::block_ways(REQUESTS_ONLY, &facts, Choice::Kprobe).unwrap()[0];
         assert!(loses_requests(forced, &facts).is_some(), "{kernel}");
         for tracepoint in ["block_rq_issue", "block_rq_complete"] {
             assert_eq!(
@@ -456,19 +459,19 @@ fn requests_are_seen_by_what_loses_none() {
 fn tracepoints_alone_admit_their_losses() {
     let mut facts = facts("7", "", &[]);
     facts.kprobe = false;
-    let ways = plan::block_ways(PLAIN, &facts, Choice::Auto).unwrap();
+    let ways = plan::block_ways(REQUESTS_ONLY, &facts, Choice::Auto).unwrap();
     assert_eq!(ways[0].hook, Hook::RawTracepoint);
     assert!(loses_requests(&ways[0], &facts).is_some());
 }
 
 #[test]
-fn a_start_is_taken_from_what_the_kernel_has() {
+fn the_source_of_starts_depends_on_the_kernel() {
     for (kernel, tracepoint) in [
         ("5.10", Start::Stamp),
         ("6.1", Start::Stamp),
         ("6.1-full", Start::Stamp),
         ("6.12", Start::Event),
-        // Its tasks are preempted.
+        // This kernel preempts tasks inside the kernel.
         ("7", Start::Stamp),
     ] {
         for (wish, stamps) in [(QUEUED, false), (OWNED, true), (GROUPED, true), (UNCOUNTED, true)] {
@@ -479,12 +482,12 @@ fn a_start_is_taken_from_what_the_kernel_has() {
     }
 }
 
-/// Other events report a request's start, but not which task waits for the request.
+/// Other sources have the start of a request, but not which task waits for it.
 #[test]
-fn the_whole_stack_knows_each_bio_from_its_submission_on() {
+fn the_whole_stack_traces_each_bio_from_its_submission_on() {
     let wish = BlockWish {
         whole_stack: true,
-        ..PLAIN
+        ..REQUESTS_ONLY
     };
     for kernel in KERNELS {
         for choice in [Choice::Auto, Choice::Kprobe, Choice::RawTracepoint] {
@@ -506,15 +509,15 @@ fn functions_with_a_row_are_those_that_the_kernel_has() {
     };
     let wanted = names(&Layer::ALL);
     assert_eq!(plan::functions_of_rows(&Layer::ALL, Choice::Tracepoint).count(), 0);
-    // What nobody measures costs nothing.
+    // Functions of file systems that are not measured are not looked up.
     let of_tmpfs = |name: &String| name.starts_with("shmem_");
     assert!(wanted.iter().any(of_tmpfs) && !names(&LAYERS).iter().any(of_tmpfs));
     assert!(names(&LAYERS).iter().any(|name| name == "ext4_lookup"));
     for name in wanted {
-        let is_there = matches!(name.as_str(), "jbd2_log_wait_commit" | "xfs_vn_lookup");
+        let exists = matches!(name.as_str(), "jbd2_log_wait_commit" | "xfs_vn_lookup");
         let function = Function {
             btf: None,
-            symbol: Some(is_there),
+            symbol: Some(exists),
             address: None,
         };
         facts.functions.insert(name, function);
@@ -528,7 +531,7 @@ fn functions_with_a_row_are_those_that_the_kernel_has() {
 
 /// 6.12 and 7 have the function in their BTF and refuse a probe on it; then the next candidate is tried.
 #[test]
-fn functions_are_used_where_requested() {
+fn requested_kprobes_are_used_for_requests() {
     let starts = |kernel| -> Vec<Start> {
         let ways = ways(kernel, QUEUED, Choice::Kprobe);
         assert!(ways.iter().all(|way| way.hook == Hook::Kprobe), "{kernel}");
@@ -538,12 +541,12 @@ fn functions_are_used_where_requested() {
     assert_eq!(starts("5.10"), [function, Start::Stamp]);
     assert_eq!(starts("6.1"), [Start::Stamp]);
     assert_eq!(starts("6.12"), [function, Start::Event]);
-    assert_eq!(ways("5.10", PLAIN, Choice::Kprobe)[0].ends, [END_FUNCTIONS[0]]);
-    assert_eq!(ways("6.1", PLAIN, Choice::Kprobe)[0].ends, END_FUNCTIONS);
+    assert_eq!(ways("5.10", REQUESTS_ONLY, Choice::Kprobe)[0].ends, [END_FUNCTIONS[0]]);
+    assert_eq!(ways("6.1", REQUESTS_ONLY, Choice::Kprobe)[0].ends, END_FUNCTIONS);
 }
 
 #[test]
-fn a_disk_without_requests_has_its_bios_seen() {
+fn a_disk_without_requests_is_traced_by_its_bios() {
     for kernel in KERNELS {
         let ways = ways(kernel, BIOS, Choice::Auto);
         assert!(
@@ -555,7 +558,7 @@ fn a_disk_without_requests_has_its_bios_seen() {
 }
 
 #[test]
-fn a_kind_of_hook_that_sees_no_requests_is_refused_for_them() {
+fn a_hook_that_cannot_trace_requests_is_refused_for_them() {
     let facts = Facts {
         tracefs: None,
         ..facts("6.12", "", &[])
@@ -611,7 +614,7 @@ fn asynchronous_requests_have_entry_points_and_completions_on_every_kernel() {
 }
 
 #[test]
-fn completions_come_in_interrupts_and_have_two_programs_each() {
+fn completions_run_in_interrupts_and_have_two_programs_each() {
     for (command_line, first) in [
         ("", [Hook::Fentry, Hook::Fentry]),
         ("preempt=full", [Hook::Fentry, Hook::Kprobe]),
@@ -625,9 +628,9 @@ fn completions_come_in_interrupts_and_have_two_programs_each() {
     assert_eq!(plan.completion_hooks, [[Hook::Kprobe]]);
 }
 
-/// A link at entries alone can crash a kernel that keeps returns on each task's stack.
+/// A link at entries only can crash a kernel that keeps returns on each task's stack.
 #[test]
-fn no_link_at_entries_alone_where_returns_are_on_the_stack() {
+fn no_link_at_entries_only_where_returns_are_on_the_stack() {
     for kernel in KERNELS {
         for command_line in ["", "preempt=full"] {
             let facts = facts(kernel, command_line, &[]);
@@ -640,14 +643,14 @@ fn no_link_at_entries_alone_where_returns_are_on_the_stack() {
                 assert!(!is_graph || !has_link, "{kernel} {choice:?}");
             }
             let refused = plan::check_choice(Choice::KprobeMulti, &[Layer::Vfs], &facts).err();
-            let says_why = refused.is_some_and(|line| line.contains("can crash this kernel"));
-            assert_eq!(says_why, is_graph, "{kernel}");
+            let has_reason = refused.is_some_and(|line| line.contains("can crash this kernel"));
+            assert_eq!(has_reason, is_graph, "{kernel}");
         }
     }
 }
 
 #[test]
-fn a_file_system_alone_gets_the_entry_points_without_their_layer() {
+fn a_file_system_without_vfs_has_suppressed_entry_points() {
     let facts = facts("6.12", "", &[]);
     let plan = plan::plan(&[Layer::Syscall, Layer::Ext4], &facts, Choice::Auto);
     let async_entries: Vec<(Op, &str, Option<u8>)> = plan
@@ -722,7 +725,7 @@ fn a_splice_shares_the_frame_of_its_callee_and_frames_suffice() {
 }
 
 #[test]
-fn mapped_pages_and_splices_are_timed_at_whatever_the_kernel_has() {
+fn mapped_pages_and_splices_are_timed_at_the_functions_that_the_kernel_has() {
     for (kernel, fault, splice) in [
         ("5.10", "ext4_filemap_fault", "generic_file_splice_read"),
         ("6.1", "filemap_fault", "generic_file_splice_read"),
@@ -763,7 +766,7 @@ fn every_file_system_has_all_its_ops_on_every_kernel_that_has_it() {
         let traceable = traceable(&filter);
         for op in &plan.ops {
             let name = format!("{kernel} {} {}", op.layer.name(), op.spec.op);
-            // Before 6.6 nothing of tmpfs is asked at an open.
+            // Before 6.6 tmpfs has no function for opens.
             let is_absent = (op.layer, op.spec.op) == (Layer::Tmpfs, Op::Open) && !["6.12", "7"].contains(&kernel);
             assert_eq!(op.points.is_empty(), is_absent, "{name}");
             let missing = op.not_measured.as_ref().map(|missing| missing.reason.as_str());
@@ -791,7 +794,7 @@ fn every_file_system_has_all_its_ops_on_every_kernel_that_has_it() {
 }
 
 #[test]
-fn what_file_systems_share_is_narrowed_to_each() {
+fn shared_functions_are_filtered_by_file_system() {
     let shared = |kernel| {
         let plan = plan::plan(&file_systems(kernel), &facts(kernel, "", &[]), Choice::Auto);
         let points = plan
@@ -844,9 +847,9 @@ fn what_file_systems_share_is_narrowed_to_each() {
     assert_eq!(narrowed(&plan), all);
 }
 
-/// The functions of the one are inside those of the other, and inside themselves where one is above another one of its kind.
+/// overlayfs calls the functions of the file systems below it, which may be another overlayfs.
 #[test]
-fn an_overlay_has_frames_of_its_own() {
+fn overlayfs_has_frames_of_its_own() {
     use iostackbreakdown::catalog::{Files, Shape};
     let facts = facts("7", "", &[]);
     let plan = plan::plan(
@@ -876,7 +879,7 @@ fn an_overlay_has_frames_of_its_own() {
 }
 
 #[test]
-fn more_ops_than_a_run_counts_are_refused() {
+fn more_ops_than_a_run_can_count_are_refused() {
     let facts = facts("7", "", &[]);
     let mut plan = plan::plan(&Layer::ALL, &facts, Choice::Auto);
     assert_eq!(plan::check_room(&plan), Ok(()));
@@ -909,7 +912,7 @@ fn file_systems_share_frames_and_entry_points() {
         };
         assert_eq!(frame(Layer::Nfs), frame(Layer::Ext4));
     }
-    // A request enters once, whichever file system it is for.
+    // An asynchronous request enters once, whichever file system it is for.
     let plan = of(&[Layer::Xfs, Layer::Nfs]);
     let async_entries = plan
         .ops
@@ -929,7 +932,7 @@ fn a_file_system_that_is_not_in_the_kernel_has_nothing_to_hook() {
         named(&[Layer::Ext4, Layer::F2fs]).unwrap_err(),
         "-T f2fs: the module f2fs is not loaded; mount such a file system first, or run: modprobe f2fs"
     );
-    // Nor the functions that all file systems share.
+    // Shared functions are not hooked for it, either.
     let plan = plan::plan(&[Layer::Ext4, Layer::F2fs], &facts, Choice::Auto);
     assert_eq!(narrowed(&plan), ["ext4"]);
     for op in plan.ops.iter().filter(|op| op.layer == Layer::F2fs) {
@@ -943,26 +946,26 @@ fn a_file_system_that_is_not_in_the_kernel_has_nothing_to_hook() {
 }
 
 /// Debian's kernel for arm64 has the same functions as the same version for x86-64, and system calls under the names of
-/// that architecture; calls that newer architectures do not have, have a row on x86-64 only.
+/// that architecture; calls that newer architectures lack have an op on x86-64 only.
 #[test]
 fn arm64_has_the_same_functions_by_its_own_names() {
     let types = |kernel| fixture(kernel, "btf");
     let (x86, arm) = (types("6.12"), types("6.12-arm64"));
     let of = |text: &'static str| move |line: &&str| line.starts_with(text);
-    let there: BTreeSet<&str> = arm.lines().collect();
+    let on_arm: BTreeSet<&str> = arm.lines().collect();
     let [x86_prefix, arm_prefix] = SYSCALL_PREFIXES;
     let mut seen = 0;
     // The alternative name of a call without arguments exists on x86-64 only.
     let named = |line: &&str| of("vmlinux ")(line) && !line.contains(" __do_sys_");
     for line in x86.lines().filter(named) {
         let same = line.replace(x86_prefix, arm_prefix);
-        assert!(there.contains(same.as_str()), "{same}");
+        assert!(on_arm.contains(same.as_str()), "{same}");
         seen += 1;
     }
     assert!(seen > 30, "{seen}");
 
     let calls = Layer::Syscall.ops().iter().map(|op| op.points[0].function);
-    let absent = calls.filter(|function| !there.contains(format!("vmlinux {arm_prefix}{function}").as_str()));
+    let absent = calls.filter(|function| !on_arm.contains(format!("vmlinux {arm_prefix}{function}").as_str()));
     let of_x86 = [
         "open",
         "creat",
@@ -985,7 +988,7 @@ fn arm64_has_the_same_functions_by_its_own_names() {
         "utimes",
         "futimesat",
     ];
-    // Since 6.13.
+    // Calls that exist since 6.13.
     let is_newer = |function: &str| function.ends_with("xattrat");
     let absent: BTreeSet<&str> = absent.filter(|function| !is_newer(function)).collect();
     assert_eq!(absent, BTreeSet::from(of_x86));
@@ -998,10 +1001,10 @@ fn after(findings: &[Finding]) -> Findings {
 }
 
 #[test]
-fn the_best_of_a_plan_is_tried_first_and_the_next_after_a_refusal() {
+fn the_best_alternative_of_a_plan_is_tried_first_and_the_next_one_after_a_refusal() {
     let facts = facts("6.12", "", &[]);
     let mut plan = plan::plan(&LAYERS, &facts, Choice::Auto);
-    plan.block_ways = plan::block_ways(PLAIN, &facts, Choice::Auto).unwrap();
+    plan.block_ways = plan::block_ways(REQUESTS_ONLY, &facts, Choice::Auto).unwrap();
     let all = &plan.completion_hooks;
     let first = select(&plan, &facts, false, &Findings::default());
     assert_eq!(first.hooks, plan.first_choice());
@@ -1030,7 +1033,7 @@ fn the_best_of_a_plan_is_tried_first_and_the_next_after_a_refusal() {
 }
 
 #[test]
-fn a_table_for_starts_and_no_completions_are_chosen_by_the_hooks_in_use() {
+fn the_hooks_in_use_decide_on_a_table_of_starts_and_on_completions() {
     let (plan, known) = planned("6.1", "preempt=full");
     let none = Findings::default();
     // Kprobe events, which lose nothing, are preferred; trampolines would lose calls with task storage.
@@ -1046,7 +1049,7 @@ fn a_table_for_starts_and_no_completions_are_chosen_by_the_hooks_in_use() {
 }
 
 #[test]
-fn why_a_way_was_refused_is_kept_once() {
+fn a_refusal_of_a_way_is_stored_once() {
     let refusal = |errno| Refusal {
         of: Refused::BlockEvents,
         hook: Hook::RawTracepoint,

@@ -50,7 +50,6 @@ const NOT_YET: &[&str] = &[
     "tests/words.rs",
     "tests/golden.rs",
     "tests/groups",
-    "tests/plan.rs",
     "tests/scenes",
     "tests/stacks",
 ];
