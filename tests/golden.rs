@@ -1,7 +1,7 @@
-//! Reports made by hand, printed, and compared byte for byte with the files of `tests/golden`.
+//! Hand-written reports, printed and compared byte for byte with the files of `tests/golden`.
 //!
-//! `UPDATE_GOLDEN=1 cargo test --test golden` writes the files anew and fails wherever it changed one, so that no
-//! change goes unseen: look at the difference, then run the test again without it.
+//! `UPDATE_GOLDEN=1 cargo test --test golden` rewrites the files and fails if it changed one, so that no change goes
+//! unnoticed: review the difference, then run the test again without the variable.
 
 #[allow(dead_code, reason = "shared with the tests of JSON, and with the checks in guests")]
 mod scenes;
@@ -33,7 +33,7 @@ operation = read
    1048576 -> 2097151    : 9        |                                        |
 ";
 
-/// Name of the golden file, and what is printed today.
+/// The name of each golden file, and the current output for it.
 fn cases() -> Vec<(&'static str, String)> {
     let text = |scene: &scenes::Scene| -> String {
         let parts = scene.parts.iter();
@@ -54,19 +54,19 @@ fn reports_are_as_recorded() {
         }
         if update {
             fs::write(&path, &now).unwrap();
-            writeln!(complaints, "{}: written anew", path.display()).unwrap();
+            writeln!(complaints, "{}: rewritten", path.display()).unwrap();
         } else {
             writeln!(complaints, "{}: {}", path.display(), first_difference(&recorded, &now)).unwrap();
         }
     }
     assert!(
         complaints.is_empty(),
-        "UPDATE_GOLDEN=1 writes the files anew\n{complaints}"
+        "UPDATE_GOLDEN=1 rewrites the files\n{complaints}"
     );
 }
 
 #[test]
-fn every_golden_file_has_its_case() {
+fn every_golden_file_has_a_scene() {
     let files: BTreeSet<PathBuf> = fs::read_dir(folder())
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -75,9 +75,9 @@ fn every_golden_file_has_its_case() {
     assert_eq!(files, used);
 }
 
-/// The rows of DESIGN.md, section 3, as far as one histogram serves.
+/// The rows of DESIGN.md, section 3, that one histogram can produce.
 #[test]
-fn requests_have_a_column_of_the_queue_and_calls_have_none() {
+fn requests_have_a_queue_column_and_calls_have_none() {
     let text = printed(&report(vec![requests()]), SUMMARY);
     assert!(
         text.contains("operation     count   total ms  queued  avg us"),
@@ -98,7 +98,7 @@ fn histogram_rows_are_those_of_the_design() {
 }
 
 #[test]
-fn without_slots_in_the_unit_the_rows_are_nanoseconds_and_say_so() {
+fn without_slots_in_the_unit_the_rows_are_in_nanoseconds() {
     let uncounted = OpReport {
         unit_slots: Vec::new(),
         ..read()
@@ -108,7 +108,7 @@ fn without_slots_in_the_unit_the_rows_are_nanoseconds_and_say_so() {
 }
 
 #[test]
-fn reports_keep_their_form() {
+fn reports_fit_their_width_and_have_no_stray_blanks() {
     for (name, text) in cases() {
         assert_narrow(name, &text, width_of(name));
         assert!(
@@ -117,13 +117,13 @@ fn reports_keep_their_form() {
         );
         assert!(
             text.ends_with("\n\n") && !text.contains("\n\n\n"),
-            "{name}: paragraphs are parted by one blank line"
+            "{name}: paragraphs are separated by one blank line"
         );
     }
 }
 
 #[test]
-fn no_number_makes_a_report_wide() {
+fn large_numbers_do_not_exceed_the_width() {
     let numbers: Vec<u64> = (0..20)
         .map(|digits| 10_u64.pow(digits) - 1)
         .chain([u64::MAX / 1000, u64::MAX])
@@ -181,7 +181,8 @@ fn no_number_makes_a_report_wide() {
     }
 }
 
-/// As text; and the same when the report has been written and read by another process, as JSON, too. That itself is read back.
+/// The report as text. Asserts that the report survives serialization (for `--from-snapshots`) with the same text and
+/// JSON, and that JSON is read back.
 fn printed(report: &Report, options: TextOptions) -> String {
     let text = |report: &Report| {
         let mut out = Vec::new();
@@ -201,7 +202,7 @@ fn printed(report: &Report, options: TextOptions) -> String {
     text(report)
 }
 
-/// Columns that a golden file is made for.
+/// The width of the terminal of a golden file, in columns.
 fn width_of(name: &str) -> usize {
     match name {
         "narrow" => 60,
@@ -211,7 +212,7 @@ fn width_of(name: &str) -> usize {
     }
 }
 
-/// But for lines with a file's name, which stays whole.
+/// Asserts the maximum width, except for lines with the name of a file, which is not shortened.
 fn assert_narrow(name: &str, text: &str, width: usize) {
     for line in text.lines().filter(|line| !line.starts_with("file = …/a/long/way/")) {
         assert!(
@@ -242,9 +243,10 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
-/// What a run would have counted makes the same report. By what it was measured, scenes do not say.
+/// The counters that a run would have had give the same report. Probes and hooks are not compared, because most scenes
+/// do not specify them.
 #[test]
-fn every_scene_is_made_of_counters() {
+fn counters_of_every_scene_give_its_report() {
     for scene in scenes::all() {
         for part in &scene.parts {
             let by_hand = part.report();
@@ -259,9 +261,9 @@ fn every_scene_is_made_of_counters() {
     }
 }
 
-/// Another process, which has no privileges, prints the same of counters that were kept, in every form.
+/// The tool, as a process without privileges, prints the same report from saved counters, in every format.
 #[test]
-fn every_scene_is_read_back() {
+fn every_scene_is_printed_from_saved_counters() {
     let folder = std::env::temp_dir().join(format!("iosb-scenes-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let [tool, saved] = ["tool", "saved"].map(|name| folder.join(name));

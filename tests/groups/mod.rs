@@ -1,4 +1,5 @@
-//! Groups made by hand, for the tests of text and of JSON: what reports of everything are split into.
+//! Hand-written groups (`--by`) for the tests of text and of JSON: hand-written reports without groups are split into
+//! them.
 
 use iostackbreakdown::analyse::ranking::{in_steps, largest, make_sums};
 use iostackbreakdown::model::report::group::{By, GroupsReport, Numbers, Who};
@@ -6,10 +7,10 @@ use iostackbreakdown::model::report::slow::{CallPath, Inode, PathKind};
 use iostackbreakdown::model::report::stack::FamilyReport;
 use iostackbreakdown::model::report::{OpReport, Report};
 
-/// How many parts of a report's numbers each group has, the largest first.
+/// The multiple of a report's numbers that each group has, the largest first. It also identifies the group.
 pub const PARTS: [u64; 5] = [9, 5, 3, 2, 1];
 
-/// So many parts of the ops of a report's layers, and of its families.
+/// The numbers of a group: `parts` times those of the ops of a report's layers, or of its families.
 pub fn split(report: &Report, parts: u64) -> Numbers {
     let op = |op: &OpReport| OpReport {
         extremes: in_steps(op.extremes, &op.histogram, op.total_ns),
@@ -63,7 +64,7 @@ fn file(number: u64, path: Option<(PathKind, &str)>) -> Who {
     }
 }
 
-/// Whose the group of so many parts is.
+/// The name of the group with this number of parts.
 pub fn who(by: By, parts: u64) -> Who {
     match (by, parts) {
         (By::Process, 9) => Who::Process {
@@ -93,7 +94,8 @@ pub fn who(by: By, parts: u64) -> Who {
     }
 }
 
-/// The same report, split by this. Its numbers are the sums.
+/// The report with groups. Its numbers become the sums over all groups; `no_room` parts belong to groups that the
+/// kernel side had no room for.
 pub fn by(mut report: Report, by: By, top: usize, no_room: u64) -> Report {
     let groups = PARTS.map(|parts| (parts, split(&report, parts)));
     let ranked = largest(by, groups.to_vec(), split(&report, no_room), top);

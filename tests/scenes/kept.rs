@@ -1,4 +1,5 @@
-//! Reports made by hand, as runs that would have counted what they say: a run, and the counters of two moments.
+//! Converts hand-written reports to the counters from which the tool would calculate them: the facts about a run, and
+//! snapshots at the beginning and the end of the report's span.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,14 +28,15 @@ use iostackbreakdown::source::saved::Keeper;
 
 use super::{Part, Split, groups};
 
-/// How long a run had lasted when the span of its report began.
+/// The time of the first snapshot, in nanoseconds since the start of the run.
 const BEFORE_NS: u64 = 5_000_000_000;
-/// The day of all reports.
+/// The date of all reports.
 const DAY: &str = "2026-11-20";
-/// What begins the reason of a part that is missing since its layer was detached: reports say that by themselves.
+/// The prefix of the reason why a detached layer is missing. It is not copied to the counters, since the tool derives
+/// it from the list of detached layers.
 const DETACHED: &str = "detached ";
 
-/// All that a report is made of.
+/// The inputs of a report.
 pub struct Kept {
     pub run: RunInfo,
     pub before: Snapshot,
@@ -67,12 +69,12 @@ impl Kept {
         analyse::report(&self.run, &self.before, &self.after)
     }
 
-    /// The same without numbers, with which a run begins.
+    /// The report without numbers that begins the output of a run.
     pub fn first_report(&self) -> Report {
         analyse::report(&self.run, &self.before, &self.before)
     }
 
-    /// Keeps it, for `--from-snapshots`.
+    /// Writes the file that `--from-snapshots` reads.
     pub fn save(&self, path: &Path) -> Result<(), String> {
         let mut keeper = Keeper::create(path).map_err(|cause| cause.line)?;
         keeper.run(&self.run)?;
@@ -165,7 +167,7 @@ fn block_info(layer: &LayerReport) -> BlockInfo {
     }
 }
 
-/// Those of the report; of layers of which it says none, such as lost what they lost.
+/// The probes of the report. For layers without probes in the report, probes with the counts that result in its losses.
 fn probes(report: &Report) -> Vec<(ProbeInfo, ProbeCounts)> {
     let known = report.probes.iter().map(|probe| {
         let info = ProbeInfo {
@@ -204,7 +206,7 @@ fn probes_of(layer: &LayerReport) -> Vec<(ProbeInfo, ProbeCounts)> {
     if layer.layer != Layer::Blk {
         return vec![probe("any", skipped)];
     }
-    // As often as the programs on an event were skipped; `None`: the kernel did not say.
+    // The counts of skipped runs of the programs on an event; `None`: the kernel does not count them.
     let events = [(LossReason::ReturnMissed, END), (LossReason::IssueMissed, ISSUE)];
     let mut probes = vec![probe("another", skipped)];
     for (reason, (tracepoint, function)) in events {
@@ -318,7 +320,7 @@ fn op_counters(op: &OpReport) -> OpCounters {
     }
 }
 
-/// What is counted apart of calls, and what a layer lost, is its first op's.
+/// The counters of the ops of a layer. Excluded calls and losses of the layer are counted at its first op.
 fn ops_counters(layer: &LayerReport) -> Vec<OpCounters> {
     let mut ops: Vec<OpCounters> = layer.ops.iter().map(op_counters).collect();
     if layer.layer == Layer::Blk {
@@ -355,7 +357,7 @@ fn ops_counters(layer: &LayerReport) -> Vec<OpCounters> {
                 first.half_seen += u128::from(loss.count);
                 continue;
             }
-            // It is the probes'.
+            // This loss is in the counts of the probes.
             LossReason::EntryMissed => continue,
         };
         first.lost[kind as usize] += u128::from(loss.count);
@@ -374,7 +376,8 @@ fn disk_counters(stats: &Diskstats) -> [DiskCounters; 2] {
     }; 2]
 }
 
-/// The first place is of all that have none, the second of the requests themselves.
+/// The counters of processes by slot: the first one is for all processes without a slot, the second for the selected
+/// processes.
 fn neighbour_counters(neighbours: &Neighbours) -> NeighbourCounters {
     let mut served = vec![ServedCounters::default(); 2];
     served[1].ns = neighbours.own_ns;
@@ -456,8 +459,8 @@ fn family_counters(family: &FamilyReport) -> FamilyCounters {
         counters.reached[slot] = row.calls.unwrap_or(0);
     }
     for class in &family.classes {
-        let place = ReadClass::ALL.iter().position(|known| *known == class.class).unwrap();
-        (counters.class_calls[place], counters.class_bytes[place]) = (class.calls, class.bytes);
+        let index = ReadClass::ALL.iter().position(|known| *known == class.class).unwrap();
+        (counters.class_calls[index], counters.class_bytes[index]) = (class.calls, class.bytes);
     }
     counters
 }
@@ -465,22 +468,22 @@ fn family_counters(family: &FamilyReport) -> FamilyCounters {
 fn origins_counters(origins: &[OriginReport]) -> Vec<OriginCounters> {
     let mut counters = vec![OriginCounters::default(); Origin::ALL.len() * DIRECTIONS as usize];
     for origin in origins {
-        let place = Origin::ALL.iter().position(|known| *known == origin.origin).unwrap();
-        counters[place * DIRECTIONS as usize + usize::from(origin.is_write)] =
+        let index = Origin::ALL.iter().position(|known| *known == origin.origin).unwrap();
+        counters[index * DIRECTIONS as usize + usize::from(origin.is_write)] =
             [origin.requests, origin.bytes, origin.queue_ns, origin.device_ns];
     }
     counters
 }
 
-/// Numbered by their parts, behind those numbers that have a meaning.
+/// The counters of groups. Their numbers are derived from their parts, and follow the reserved numbers.
 fn groups_counters(report: &Report, split: Split, run: &RunInfo) -> GroupsCounters {
     let mut counters = GroupsCounters::default();
     let mut add = |group: u32, numbers: Numbers| {
         for (layer, ops) in &numbers.layers {
             for op in ops {
-                let mut places = run.ops_of(*layer);
-                let (place, _) = places.find(|(_, known)| known.op == op.op).unwrap();
-                counters.ops.insert((group, place as u32), op_counters(op));
+                let mut ops = run.ops_of(*layer);
+                let (index, _) = ops.find(|(_, known)| known.op == op.op).unwrap();
+                counters.ops.insert((group, index as u32), op_counters(op));
             }
         }
         if report.stack.is_some() {

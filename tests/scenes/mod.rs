@@ -1,4 +1,4 @@
-//! Reports made by hand, and how they are printed: the scenes of `tests/golden`, which guests read back, too.
+//! Hand-written reports with options for printing them: the scenes of `tests/golden`, which guests read back, too.
 
 #[path = "../groups/mod.rs"]
 pub mod groups;
@@ -77,31 +77,31 @@ const FEW: LeftOut = LeftOut {
     no_room: 1,
 };
 
-/// A golden file: reports that follow each other, as they are printed.
+/// A golden file: the consecutive reports of a run.
 pub struct Scene {
     pub name: &'static str,
     pub parts: Vec<Part>,
 }
 
-/// A report, and how it is printed.
+/// A report, and the options for printing it.
 pub struct Part {
-    /// All together.
+    /// The report without groups.
     whole: Report,
     split: Option<Split>,
     pub options: TextOptions,
 }
 
-/// What a report is split by.
+/// The groups of a report.
 #[derive(Clone, Copy)]
 pub struct Split {
     pub by: By,
     pub top: usize,
-    /// Parts of the numbers whose groups found no room.
+    /// Parts of the numbers that belong to groups for which the kernel side had no room.
     pub no_room: u64,
 }
 
 impl Part {
-    /// As it is printed.
+    /// The report with its groups.
     pub fn report(&self) -> Report {
         match self.split {
             Some(Split { by, top, no_room }) => groups::by(self.whole.clone(), by, top, no_room),
@@ -126,7 +126,7 @@ fn split(whole: Report, by: By, top: usize, no_room: u64, options: TextOptions) 
     }
 }
 
-/// All of them.
+/// All scenes.
 pub fn all() -> Vec<Scene> {
     let vfs = || report(vec![layer(Layer::Vfs, vec![read(), write(), fsync()])]);
     let no_subject = Report {
@@ -194,7 +194,7 @@ pub fn all() -> Vec<Scene> {
     scenes
 }
 
-/// Reports of every kind on a terminal of so many columns.
+/// Reports of every kind on a terminal of this width.
 fn of_width(width: usize) -> Vec<Part> {
     let on = |options| on_columns(width, options);
     let mut waiting = requests_of_a_process();
@@ -239,7 +239,7 @@ fn several_layers() -> Report {
     report
 }
 
-/// Slow enough for milliseconds, but for one op whose total is less than one.
+/// Ops slow enough for milliseconds, except one whose total is less than 1 ms.
 fn milliseconds() -> Report {
     let slow = OpReport {
         total_ns: 8_032_635_987,
@@ -353,7 +353,7 @@ fn long_subject() -> Report {
     report
 }
 
-/// The table of DESIGN.md, section 3, and what stands below it.
+/// The table of DESIGN.md, section 3, and the lines below it.
 pub fn requests() -> LayerReport {
     let reads = OpReport {
         queue_ns: Some(53_360_000),
@@ -410,7 +410,7 @@ fn requests_of_a_process() -> LayerReport {
     }
 }
 
-/// More of them than have a line.
+/// More processes than a report has lines for.
 fn neighbours() -> Neighbours {
     let other = |pid, comm: &str, ns, requests| Neighbour {
         pid: Some(pid),
@@ -446,7 +446,7 @@ fn neighbours() -> Neighbours {
     .with_rest()
 }
 
-/// Nothing was timed, and the kernel says something else.
+/// No request was timed, and the kernel's statistics differ.
 fn requests_and_trouble() -> LayerReport {
     let untimed = |op, untimed, never_issued| OpReport {
         set_aside: SetAside {
@@ -471,7 +471,8 @@ fn requests_and_trouble() -> LayerReport {
     }
 }
 
-/// The kernel called no program for some of them, and skipped all programs for others: of tracepoints, and of functions.
+/// Lost requests: the kernel called no program for some, and skipped all programs for others; with tracepoints, and
+/// with functions.
 fn requests_missed() -> [LayerReport; 2] {
     let reads = OpReport {
         set_aside: SetAside {
@@ -516,7 +517,7 @@ fn requests_missed() -> [LayerReport; 2] {
     ]
 }
 
-/// Two whole intervals and a last partial one, as they follow each other on a screen.
+/// Two complete intervals and a partial last one.
 fn intervals() -> Vec<Part> {
     let intervals = [
         ("11:05:10", 1000, 900),
@@ -540,7 +541,7 @@ fn intervals() -> Vec<Part> {
 }
 
 fn huge() -> Report {
-    // From 2^32 ns on BCC's rows take their wide form; the last step has no end.
+    // From 2^32 ns on, BCC's rows have a wider format; the last step has no upper limit.
     let reads = OpReport {
         total_ns: u64::MAX,
         bytes: Some(u64::MAX),
@@ -584,7 +585,7 @@ fn huge_counts() -> Report {
     }])
 }
 
-/// The first op of DESIGN.md's example, and its classic slots in microseconds.
+/// The first op of DESIGN.md's example, with its powers of two in microseconds.
 pub fn read() -> OpReport {
     OpReport {
         total_ns: 667_000_000,
@@ -610,7 +611,7 @@ fn write() -> OpReport {
     }
 }
 
-/// Too few for a p99, and an op that moves no bytes.
+/// Too few calls for a p99, of an op that moves no bytes.
 fn fsync() -> OpReport {
     OpReport {
         total_ns: 19_896_000,
@@ -628,21 +629,21 @@ fn never(op: Op) -> OpReport {
     }
 }
 
-/// Calls in the powers of two named, spread over their steps as evenly as they can be.
+/// A histogram of the given counts by power of two, each of which is distributed evenly over its steps.
 fn slots(counts: &[(u32, u64)]) -> Histogram {
     let mut steps = vec![0; STEPS];
     for (slot, count) in counts {
         let first = if *slot == 0 { 0 } else { step_of(1 << slot) };
         let last = step_of((1 << (slot + 1)) - 1);
         let wide = (last - first + 1) as u64;
-        for (calls, place) in steps[first..=last].iter_mut().zip(0..) {
-            *calls = count / wide + u64::from(place < count % wide);
+        for (calls, index) in steps[first..=last].iter_mut().zip(0..) {
+            *calls = count / wide + u64::from(index < count % wide);
         }
     }
     Histogram::from_steps(&steps)
 }
 
-/// The same calls, of which the shortest and the longest are as long as this.
+/// The histogram after limiting all times to this range, with one call moved to each of its ends.
 fn between((min, max): (u64, u64), calls: &Histogram) -> Histogram {
     let mut steps = vec![0; STEPS];
     for bucket in calls.buckets() {
@@ -660,7 +661,7 @@ fn between((min, max): (u64, u64), calls: &Histogram) -> Histogram {
     Histogram::from_steps(&steps)
 }
 
-/// What is under way is known of every layer that is measured, or of none.
+/// A report of these layers. If one of them has a number of active calls, all measured layers get one.
 pub fn report(mut layers: Vec<LayerReport>) -> Report {
     if layers.iter().any(|layer| layer.in_flight.is_some()) {
         for layer in layers.iter_mut().filter(|layer| !layer.ops.is_empty()) {
@@ -680,7 +681,7 @@ pub fn report(mut layers: Vec<LayerReport>) -> Report {
     }
 }
 
-/// A report of a run that was asked to tell all it knows.
+/// A report of a run with `--verbose`.
 fn verbose() -> Report {
     let runs = |count, ns| Some(Runs { count, ns });
     let on = |layer, hook, functions: &[&str]| {
@@ -736,7 +737,7 @@ fn verbose() -> Report {
     }
 }
 
-/// The kernel did not let the cost be counted.
+/// A report of a run in which the kernel refused to count the cost.
 fn verbose_uncounted() -> Report {
     let mut report = verbose();
     for probe in &mut report.probes {
@@ -754,7 +755,7 @@ fn verbose_uncounted() -> Report {
     report
 }
 
-/// One of two layers was detached in its span, another one before it.
+/// A report with one layer that was detached in its span, and another one that was detached before.
 fn detached() -> Report {
     let percent = |percent: u64| CpuShare {
         ns_per_s: percent * 10_000_000,
@@ -792,7 +793,7 @@ fn detached() -> Report {
     report
 }
 
-/// The whole stack's, and some trouble of the layers that it was made of.
+/// A report of the whole-stack view, with problems of its layers.
 fn stack(stack: StackReport) -> Report {
     let mut report = trouble();
     report.filter.pids = vec![4711];

@@ -1,4 +1,4 @@
-//! The tool, as it prints what was kept: without privileges, to a file or a terminal.
+//! Runs the tool with `--from-snapshots`: without privileges, with output to a pipe or a terminal.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,11 +14,12 @@ use iostackbreakdown::view::{Screen, Sheet, Text, View};
 use super::Part;
 use super::kept::Kept;
 
-/// Who has no privileges, and owns nothing.
+/// The user and the group `nobody`.
 const NOBODY: u32 = 65_534;
+/// The height of the terminal.
 const ROWS: u16 = 24;
 
-/// How a report is asked for.
+/// The format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     Text,
@@ -29,7 +30,7 @@ impl Way {
     pub const ALL: [Self; 3] = [Self::Text, Self::Json(Form::Full), Self::Json(Form::Compact)];
 }
 
-/// What the tool has to print for a part: what its own views print here of the same counters.
+/// The expected output for a part: that of the tool's views, called directly with the same counters.
 pub fn expected(part: &Part, kept: &Kept, way: Way) -> String {
     let mut view: Box<dyn View> = match way {
         Way::Text => Box::new(Text::new(part.options, false)),
@@ -47,7 +48,7 @@ pub fn expected(part: &Part, kept: &Kept, way: Way) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// What the tool prints of a file. As root, it runs as somebody else.
+/// The output of the tool for a file of counters. If the test runs as root, the tool runs as `nobody`.
 pub fn printed(tool: &Path, saved: &Path, part: &Part, way: Way) -> Result<String, String> {
     let mut command = Command::new(tool);
     command
@@ -92,7 +93,7 @@ fn arguments(options: TextOptions, way: Way) -> Vec<&'static str> {
         .collect()
 }
 
-/// What is written to a terminal, without what that makes of ends of lines.
+/// The output of a command on a terminal, with its `\r\n` line ends replaced by `\n`.
 fn on_terminal(mut command: Command, columns: usize) -> Result<String, String> {
     let (mut shown, end) = terminal(columns)?;
     let mut child = command
@@ -100,10 +101,10 @@ fn on_terminal(mut command: Command, columns: usize) -> Result<String, String> {
         .stdout(end)
         .spawn()
         .map_err(|error| error.to_string())?;
-    // What the command holds of the terminal would keep its end from being seen.
+    // The command's descriptor of the terminal would prevent the end of file.
     drop(command);
     let mut text = Vec::new();
-    // The end of a terminal that nobody has open is an error, EIO.
+    // The end of file of a terminal that no process has open is an error, EIO.
     let _ = shown.read_to_end(&mut text);
     let status = child.wait().map_err(|error| error.to_string())?;
     let text = String::from_utf8(text)
@@ -115,7 +116,7 @@ fn on_terminal(mut command: Command, columns: usize) -> Result<String, String> {
     }
 }
 
-/// A terminal: the side that shows, and the side that programs write to.
+/// A pseudoterminal: its master, from which output is read, and its slave, to which programs write.
 fn terminal(columns: usize) -> Result<(File, OwnedFd), String> {
     let (mut master, mut slave) = (-1, -1);
     let size = libc::winsize {
@@ -124,7 +125,7 @@ fn terminal(columns: usize) -> Result<(File, OwnedFd), String> {
         ws_xpixel: 0,
         ws_ypixel: 0,
     };
-    // SAFETY: both numbers are written to, the size is read, no name and no settings are passed.
+    // SAFETY: both descriptors are written to, the size is read, no name and no settings are passed.
     let opened = unsafe {
         libc::openpty(
             &raw mut master,
@@ -140,6 +141,6 @@ fn terminal(columns: usize) -> Result<(File, OwnedFd), String> {
             std::io::Error::last_os_error()
         ));
     }
-    // SAFETY: the descriptors are new and ours.
+    // SAFETY: the descriptors were just created and are not owned by anything else.
     Ok(unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) })
 }

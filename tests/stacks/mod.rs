@@ -1,4 +1,4 @@
-//! Whole-stack reports made by hand, for the tests of text and of JSON.
+//! Hand-written reports of the whole-stack view, for the tests of text and of JSON.
 
 use iostackbreakdown::model::histogram::{Histogram, STEPS, step_of};
 use iostackbreakdown::model::ids::{Family, Layer, Origin, ReadClass, Row};
@@ -10,7 +10,8 @@ use iostackbreakdown::model::report::stack::{
 
 const LAYERS: [Layer; 3] = [Layer::Syscall, Layer::Vfs, Layer::Ext4];
 
-/// Calls of a family: as often as these times say, in rows of which each has its time; layers are reached by so many.
+/// The calls of a family. `times`: times in nanoseconds with the number of calls; `rows`: the time of each row in
+/// nanoseconds; `reached`: the number of calls that reached each of [`LAYERS`].
 fn family(family: Family, times: &[(u64, u64)], rows: [u64; 10], reached: [u64; 3]) -> FamilyReport {
     let mut steps = vec![0; STEPS];
     for (ns, calls) in times {
@@ -41,7 +42,7 @@ fn unused(which: Family) -> FamilyReport {
     family(which, &[], [0; 10], [0; 3])
 }
 
-/// A database: reads of a disk, commits, writes to memory.
+/// A database: reads from a disk, commits, writes to the page cache.
 pub fn database() -> StackReport {
     let classes = [11_840, 483, 61, 0, 0];
     let read = FamilyReport {
@@ -106,7 +107,7 @@ pub fn database() -> StackReport {
         [150_000, 30_000, 18_222, 0, 0, 0, 0, 0, 0, 0],
         [12, 11, 11],
     );
-    // Their rows are shown when those of all families are.
+    // A family of little time, whose rows are shown only with those of all families.
     let metadata = family(
         Family::Metadata,
         &[(22_000, 1)],
@@ -135,7 +136,7 @@ fn origin(origin: Origin, is_write: bool, requests: u64, bytes: u64, queue: u64,
     }
 }
 
-/// Where nothing but system calls and the scheduler can be seen.
+/// A kernel on which only system calls and the scheduler can be traced.
 pub fn bare() -> StackReport {
     let mut stack = database();
     let hidden = [
@@ -175,7 +176,7 @@ pub fn bare() -> StackReport {
     stack
 }
 
-/// What is not to be trusted, and says so.
+/// A report with counts of inconsistent events, which make its numbers unreliable.
 pub fn troubled() -> StackReport {
     StackReport {
         unbalanced: Unbalanced {
@@ -188,7 +189,7 @@ pub fn troubled() -> StackReport {
     }
 }
 
-/// Calls were told one by one, but for some.
+/// Slow calls that were reported individually, except `left_out`.
 pub fn slow(threshold_ns: u64, left_out: LeftOut) -> StackReport {
     StackReport {
         slow: Some(SlowReport {
@@ -200,7 +201,7 @@ pub fn slow(threshold_ns: u64, left_out: LeftOut) -> StackReport {
     }
 }
 
-/// Nothing was called.
+/// A report without any calls.
 pub fn idle() -> StackReport {
     StackReport {
         families: Family::ALL.map(unused).to_vec(),
