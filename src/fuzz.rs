@@ -45,15 +45,15 @@ enum Change {
 }
 
 fn change() -> impl Strategy<Value = Change> {
-    let place = any::<Index>;
+    let offset = any::<Index>;
     let number = prop_oneof![0_u64..300, Just(u64::MAX), Just(1 << 31), Just(1 << 63), any::<u64>()];
     prop_oneof![
-        4 => (place(), 0_u8..8).prop_map(|(at, bit)| Change::Bit(at, bit)),
-        4 => (place(), number, prop::sample::select(vec![1, 2, 4, 8])).prop_map(|(at, n, size)| Change::Number(at, n, size)),
-        1 => place().prop_map(Change::Cut),
-        1 => (place(), place()).prop_map(|(from, to)| Change::Remove(from, to)),
-        1 => (place(), place(), place()).prop_map(|(from, to, at)| Change::Copy(from, to, at)),
-        1 => (place(), vec(any::<u8>(), 0..20)).prop_map(|(at, more)| Change::Insert(at, more)),
+        4 => (offset(), 0_u8..8).prop_map(|(at, bit)| Change::Bit(at, bit)),
+        4 => (offset(), number, prop::sample::select(vec![1, 2, 4, 8])).prop_map(|(at, n, size)| Change::Number(at, n, size)),
+        1 => offset().prop_map(Change::Cut),
+        1 => (offset(), offset()).prop_map(|(from, to)| Change::Remove(from, to)),
+        1 => (offset(), offset(), offset()).prop_map(|(from, to, at)| Change::Copy(from, to, at)),
+        1 => (offset(), vec(any::<u8>(), 0..20)).prop_map(|(at, more)| Change::Insert(at, more)),
     ]
 }
 
@@ -73,8 +73,8 @@ impl Change {
             }
             Self::Number(index, number, size) => {
                 let from = at(index, bytes) / size * size;
-                let place = bytes.iter_mut().skip(from).take(*size);
-                place.zip(number.to_le_bytes()).for_each(|(byte, new)| *byte = new);
+                let field = bytes.iter_mut().skip(from).take(*size);
+                field.zip(number.to_le_bytes()).for_each(|(byte, new)| *byte = new);
             }
             Self::Cut(index) => bytes.truncate(at(index, bytes)),
             Self::Remove(from, to) => drop(bytes.drain(range(from, to, bytes))),

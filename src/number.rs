@@ -164,7 +164,7 @@ pub fn column_units(units: &'static [ColumnUnit], values: impl Iterator<Item = u
     let is_short = |unit: &ColumnUnit| largest / unit.size < 10_u64.pow(DIGITS);
     let last = units.iter().rposition(|unit| unit.steps(smallest) >= 1).unwrap_or(0);
     let best = units.iter().rposition(is_large).unwrap_or(0);
-    let best = (best..last).find(|place| is_short(&units[*place])).unwrap_or(last);
+    let best = (best..last).find(|index| is_short(&units[*index])).unwrap_or(last);
     &units[best..=last]
 }
 

@@ -39,7 +39,7 @@ impl User {
                 groups: vec![Gid::from_raw(number)],
             });
         };
-        let id = |place: usize| fields.get(place)?.parse::<u32>().ok();
+        let id = |index: usize| fields.get(index)?.parse::<u32>().ok();
         let (login, uid, gid) = (fields.first()?, id(2)?, Gid::from_raw(id(3)?));
         let mut groups = vec![gid];
         for line in group.lines() {

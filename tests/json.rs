@@ -412,9 +412,9 @@ fn the_schema_ties_numbers_to_what_was_measured() {
     let report: Value = serde_json::from_str(&printed(&trouble())).unwrap();
     let broken = |path: &str, value: Value| {
         let mut other = report.clone();
-        let place = other.pointer_mut(path).unwrap_or_else(|| panic!("{path}"));
-        assert_ne!(*place, value, "{path}");
-        *place = value;
+        let field = other.pointer_mut(path).unwrap_or_else(|| panic!("{path}"));
+        assert_ne!(*field, value, "{path}");
+        *field = value;
         assert!(valid(&other).is_err(), "{path}");
     };
     valid(&report).unwrap();
@@ -1081,8 +1081,8 @@ fn slots(counts: &[(u32, u64)]) -> Histogram {
         let first = step_of(1 << slot);
         let last = step_of((1 << (slot + 1)) - 1);
         let wide = (last - first + 1) as u64;
-        for (calls, place) in steps[first..=last].iter_mut().zip(0..) {
-            *calls = count / wide + u64::from(place < count % wide);
+        for (calls, index) in steps[first..=last].iter_mut().zip(0..) {
+            *calls = count / wide + u64::from(index < count % wide);
         }
     }
     Histogram::from_steps(&steps)

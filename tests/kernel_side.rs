@@ -277,9 +277,9 @@ impl Open {
             return;
         }
         match self.keys.iter().rposition(|open| *open == key) {
-            Some(place) => {
-                self.entries += (self.keys.len() - 1 - place) as u64;
-                self.keys.truncate(place);
+            Some(index) => {
+                self.entries += (self.keys.len() - 1 - index) as u64;
+                self.keys.truncate(index);
             }
             None => self.returns += u64::from(!may_be_others),
         }

@@ -330,7 +330,7 @@ fn noise() -> (Stage, Running) {
 
 /// The sum of all reports of a run: calls and bytes of each op, excluded calls, lost calls.
 #[derive(Debug, Default)]
-struct Told {
+struct Counted {
     ops: BTreeMap<String, (u64, u64)>,
     excluded: u64,
     lost: u64,
@@ -338,55 +338,55 @@ struct Told {
     text: String,
 }
 
-impl Told {
+impl Counted {
     fn parse(text: &str) -> Self {
-        let mut told = Self {
+        let mut counted = Self {
             text: text.into(),
             ..Self::default()
         };
         for line in text.lines() {
             let words: Vec<&str> = line.split(' ').collect();
-            let number = |place: usize| -> u64 {
-                words[place]
+            let number = |index: usize| -> u64 {
+                words[index]
                     .replace(',', "")
                     .parse()
                     .unwrap_or_else(|_| panic!("{line}"))
             };
             match words[..] {
                 ["exact:", op, _, "calls", _, "ns", _, "bytes", ..] => {
-                    let sums = told.ops.entry(op.into()).or_default();
+                    let sums = counted.ops.entry(op.into()).or_default();
                     *sums = (sums.0 + number(2), sums.1 + number(6));
                 }
-                ["excluded:", ..] => told.excluded += number(1),
-                ["LOST", "up", "to", ..] => told.lost += number(3),
-                ["LOST", ..] => told.lost += number(1),
-                ["hooks:", ..] => told.reports += 1,
+                ["excluded:", ..] => counted.excluded += number(1),
+                ["LOST", "up", "to", ..] => counted.lost += number(3),
+                ["LOST", ..] => counted.lost += number(1),
+                ["hooks:", ..] => counted.reports += 1,
                 _ => {}
             }
         }
-        told
+        counted
     }
 
     /// The same from JSON Lines, each of which must be valid.
     fn parse_json(lines: &str) -> Self {
-        let mut told = Self {
+        let mut counted = Self {
             text: lines.into(),
             ..Self::default()
         };
         for report in schema::reports(lines).unwrap_or_else(|error| panic!("{error}")) {
             for op in schema::layers(&report).flat_map(schema::ops) {
-                let sums = told.ops.entry(op["op"].as_str().unwrap().into()).or_default();
+                let sums = counted.ops.entry(op["op"].as_str().unwrap().into()).or_default();
                 *sums = (
                     sums.0 + schema::number(&op["count"]),
                     sums.1 + schema::number(&op["bytes"]),
                 );
             }
-            told.excluded += schema::number(&report["excluded"]["not_file"]);
+            counted.excluded += schema::number(&report["excluded"]["not_file"]);
             let lost = report["lost"].as_object().unwrap().values().map(schema::number);
-            told.lost += lost.sum::<u64>();
-            told.reports += 1;
+            counted.lost += lost.sum::<u64>();
+            counted.reports += 1;
         }
-        told
+        counted
     }
 
     /// Whether nothing is missing. Panics if calls are missing without being reported as lost.
@@ -432,8 +432,8 @@ fn exact(mut attempt: impl FnMut() -> bool) {
 }
 
 /// Traces a workload by its number, from its first call to its last.
-fn by_pid(rounds: u32, options: &[&str]) -> Told {
-    Told::parse(&report_of(rounds, options).text)
+fn by_pid(rounds: u32, options: &[&str]) -> Counted {
+    Counted::parse(&report_of(rounds, options).text)
 }
 
 /// The reports about a workload.
@@ -505,14 +505,14 @@ fn all() -> Vec<&'static str> {
 #[test]
 fn a_process_is_counted_exactly() {
     exact(|| {
-        let told = by_pid(20, &[]);
-        told.is_exactly(&all(), 20)
-            && (told.lost > 0 || {
-                assert_eq!(told.excluded, 20 * EXCLUDED, "{}", told.text);
-                let words: Vec<&str> = told.text.split_whitespace().collect();
+        let counted = by_pid(20, &[]);
+        counted.is_exactly(&all(), 20)
+            && (counted.lost > 0 || {
+                assert_eq!(counted.excluded, 20 * EXCLUDED, "{}", counted.text);
+                let words: Vec<&str> = counted.text.split_whitespace().collect();
                 let kinds = "240 on pipes, 160 on eventfds and the like, 100 on character devices, 40 on sockets";
                 let line = format!("excluded: 540 calls: {kinds} (--all-files)");
-                assert!(words.join(" ").contains(&line), "{}", told.text);
+                assert!(words.join(" ").contains(&line), "{}", counted.text);
                 true
             })
     });
@@ -528,9 +528,9 @@ fn other_processes_doing_the_same_are_not_counted() {
 fn intervals_add_up() {
     let _noise = noise();
     exact(|| {
-        let told = by_pid(200, &["0.05"]);
-        assert!(told.reports > 1, "{}", told.text);
-        told.is_exactly(&all(), 200)
+        let counted = by_pid(200, &["0.05"]);
+        assert!(counted.reports > 1, "{}", counted.text);
+        counted.is_exactly(&all(), 200)
     });
 }
 
@@ -540,7 +540,7 @@ fn json_counts_a_process_exactly() {
     exact(|| {
         let reported = report_of(20, &["--json"]);
         let line = &reported.text;
-        let told = Told::parse_json(line);
+        let counted = Counted::parse_json(line);
         let report: serde_json::Value = serde_json::from_str(line).unwrap();
         let ((start, end), began) = (span(&report), reported.began.as_millisecond());
         assert!(start <= began && began <= end, "{line}");
@@ -553,8 +553,8 @@ fn json_counts_a_process_exactly() {
         let kinds = serde_json::json!({
             "socket": 20 * ON_SOCKETS, "pipe": 20 * ON_PIPES, "character_device": 20 * ON_DEVICES, "other": 20 * ON_EVENTS
         });
-        told.is_exactly(&all(), 20)
-            && (told.lost > 0 || {
+        counted.is_exactly(&all(), 20)
+            && (counted.lost > 0 || {
                 assert_eq!(report["excluded"]["by_kind"], kinds, "{line}");
                 true
             })
@@ -565,8 +565,8 @@ fn json_counts_a_process_exactly() {
 fn json_intervals_add_up_and_follow_each_other() {
     exact(|| {
         let lines = report_of(200, &["--json", "0.05"]).text;
-        let told = Told::parse_json(&lines);
-        assert!(told.reports > 1, "{lines}");
+        let counted = Counted::parse_json(&lines);
+        assert!(counted.reports > 1, "{lines}");
         let reports: Vec<serde_json::Value> = schema::reports(&lines).unwrap();
         for pair in reports.windows(2) {
             let ((start, end), (next, _)) = (span(&pair[0]), span(&pair[1]));
@@ -575,7 +575,7 @@ fn json_intervals_add_up_and_follow_each_other() {
             assert!(start <= end, "{lines}");
             assert!(pair[0]["in_flight"]["end"].is_null(), "known at the end of a run only");
         }
-        told.is_exactly(&all(), 200)
+        counted.is_exactly(&all(), 200)
     });
 }
 
@@ -605,14 +605,14 @@ fn the_whole_stack_has_every_moment_in_a_row() {
             let calls = ROUND.iter().filter(|(name, ..)| names.contains(name));
             let expected = calls.map(|(_, times, _)| times * ROUNDS).sum::<u64>();
             let mut families = schema::array(&stack["families"]).iter();
-            let told = families.find(|told| told["family"] == family).unwrap();
-            assert_eq!(schema::number(&told["count"]), expected, "{family}: {text}");
+            let counted = families.find(|counted| counted["family"] == family).unwrap();
+            assert_eq!(schema::number(&counted["count"]), expected, "{family}: {text}");
             let layers = schema::layers(report).filter(|layer| layer["layer"] == "syscall");
             let ops = layers.flat_map(schema::ops);
             let ops = ops.filter(|op| op["op"].as_str().is_some_and(|name| names.contains(&name)));
             let calls: u64 = ops.map(|op| schema::number(&op["total_ns"])).sum();
-            assert_eq!(schema::number(&told["total_ns"]), calls, "{family}: {text}");
-            for row in schema::array(&told["rows"]) {
+            assert_eq!(schema::number(&counted["total_ns"]), calls, "{family}: {text}");
+            for row in schema::array(&counted["rows"]) {
                 let is_missing = |missing: &serde_json::Value| missing["what"] == row["row"];
                 let is_named = schema::array(&stack["not_measured"]).iter().any(is_missing);
                 assert_eq!(row["ns"].is_null(), is_named, "{row}: {text}");
@@ -668,6 +668,6 @@ fn a_command_is_counted_exactly() {
         tool.env("IOSB_NATIVE_ENDS", "1");
         tool.envs(workload.get_envs().filter_map(|(name, value)| Some((name, value?))));
         run(&mut tool, LIMIT).unwrap().success().unwrap();
-        Told::parse(&fs::read_to_string(&report).unwrap()).is_exactly(&RARE, 20)
+        Counted::parse(&fs::read_to_string(&report).unwrap()).is_exactly(&RARE, 20)
     });
 }

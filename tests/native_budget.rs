@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// A limit that any probe exceeds.
 const NEXT_TO_NOTHING: &str = "0.001";
 
-fn place(name: &str) -> PathBuf {
+fn path_of(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("budget-{name}-{}", std::process::id()))
 }
 
@@ -59,7 +59,7 @@ fn count(report: &Value, layer: &str, op: &str) -> u64 {
 /// Reads in this process while the tool measures them with these options, until the tool ends. Returns its messages,
 /// its reports, and the number of reads.
 fn measured(name: &str, options: &[&str]) -> (Output, Vec<Value>, u64) {
-    let (file, report) = (place(name), place(&format!("{name}-report")));
+    let (file, report) = (path_of(name), path_of(&format!("{name}-report")));
     fs::write(&file, [7; 4096]).unwrap();
     let own = std::process::id().to_string();
     let mut tool = Command::new(TOOL);
@@ -162,7 +162,7 @@ fn intervals() {
 #[test]
 fn a_command_goes_on_without_the_layer() {
     const READS: u64 = 200_000;
-    let (file, path) = (place("command"), place("command-report"));
+    let (file, path) = (path_of("command"), path_of("command-report"));
     let dd = format!(
         "dd if={0} of=/dev/null bs=1 count={READS} iflag=fullblock 2>/dev/null; sleep 3; cat {0} >/dev/null; exit 3",
         file.display()

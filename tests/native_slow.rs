@@ -235,9 +235,9 @@ fn every_call_is_printed_with_its_file_and_offset() {
             return false;
         }
         let data = folder.path("below/data");
-        let place = |call: &Value| ["op", "offset", "size", "bytes"].map(|field| call[field].clone());
+        let range = |call: &Value| ["op", "offset", "size", "bytes"].map(|field| call[field].clone());
         let of_data = reported.iter().filter(|call| call["path"] == data.as_str());
-        let of_data: Vec<[Value; 4]> = of_data.map(place).collect();
+        let of_data: Vec<[Value; 4]> = of_data.map(range).collect();
         let none = Value::Null;
         let expected = [
             [json!("openat"), none.clone(), none.clone(), none.clone()],
@@ -267,8 +267,8 @@ fn calls_beyond_the_limit_are_counted() {
     const READS: u32 = 20_000;
     let folder = Folder::new();
     let text = folder.traced(&["--slower", "0"], READS);
-    let number = |line: &str, place: usize| -> u64 {
-        let word = line.split_whitespace().nth(place).unwrap_or_default();
+    let number = |line: &str, index: usize| -> u64 {
+        let word = line.split_whitespace().nth(index).unwrap_or_default();
         word.replace(',', "").parse().unwrap_or_else(|_| panic!("{line}"))
     };
     let reported = text.lines().filter(|line| line.contains(" *")).count() as u64;

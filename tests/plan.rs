@@ -1009,12 +1009,12 @@ fn the_best_alternative_of_a_plan_is_tried_first_and_the_next_one_after_a_refusa
     let first = select(&plan, &facts, false, &Findings::default());
     assert_eq!(first.hooks, plan.first_choice());
     assert_eq!((first.completions, first.way), (&all[0][..], plan.block_ways.first()));
-    assert!(first.has_other_way && !first.starts_in_table && !first.vfs_is_blind);
+    assert!(first.has_other_way && !first.starts_in_table && !first.vfs_checks_no_files);
 
     let next = |finding: Finding| select(&plan, &facts, false, &after(&[finding]));
     assert_eq!(next(Finding::NoCompletions).completions, all[1]);
     assert!(next(Finding::NoTaskStorage).starts_in_table);
-    assert!(next(Finding::NoJudge).vfs_is_blind);
+    assert!(next(Finding::NoFileCheck).vfs_checks_no_files);
     let way = next(Finding::NoBlockWay(Vec::new()));
     assert_eq!((way.way, way.has_other_way), (plan.block_ways.get(1), false));
     let hooks = next(Finding::LeftOut(vec![Hook::Kprobe, Hook::Kprobe])).hooks;
@@ -1022,13 +1022,13 @@ fn the_best_alternative_of_a_plan_is_tried_first_and_the_next_one_after_a_refusa
 
     // A finding does not undo another one.
     let more = after(&[
-        Finding::NoJudge,
+        Finding::NoFileCheck,
         Finding::NoCompletions,
         Finding::NoCompletions,
         Finding::NoTaskStorage,
     ]);
     let last = select(&plan, &facts, false, &more);
-    assert!(last.vfs_is_blind && last.starts_in_table && last.completions.is_empty());
+    assert!(last.vfs_checks_no_files && last.starts_in_table && last.completions.is_empty());
     assert_eq!(last.hooks, first.hooks);
 }
 

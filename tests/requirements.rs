@@ -78,9 +78,9 @@ impl Drop for Machine {
 /// The path of a program on this machine.
 fn found(program: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap();
-    let mut places = std::env::split_paths(&path).map(|folder| folder.join(program));
-    places
-        .find(|place| place.is_file())
+    let mut candidates = std::env::split_paths(&path).map(|folder| folder.join(program));
+    candidates
+        .find(|candidate| candidate.is_file())
         .unwrap_or_else(|| panic!("no {program} here"))
 }
 

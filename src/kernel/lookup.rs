@@ -50,8 +50,8 @@ impl Lookup {
 
 /// Calls `bpf_kallsyms_lookup_name(name, NAME_SIZE, 0, address)` and returns its result.
 fn program(map: i32) -> Vec<sys::bpf_insn> {
-    let name = assembly::place(1, map, 0);
-    let address = assembly::place(4, map, NAME_SIZE);
+    let name = assembly::address_of(1, map, 0);
+    let address = assembly::address_of(4, map, NAME_SIZE);
     let middle = [assembly::number(2, NAME_SIZE), assembly::number(3, 0)];
     let end = [assembly::call(sys::BPF_FUNC_kallsyms_lookup_name), assembly::exit()];
     [&name[..], &middle, &address, &end].concat()

@@ -99,7 +99,7 @@ fn program(map: RawFd, copy: RawFd) -> Vec<sys::bpf_insn> {
     let its_address = [assembly::copied(2, STACK), assembly::added(2, KEY.into())];
     let found = [
         &[assembly::copied(3, 0)][..],
-        &assembly::place(1, copy, 0),
+        &assembly::address_of(1, copy, 0),
         &[
             assembly::number(2, size_of::<OfCpu>()),
             assembly::call(sys::BPF_FUNC_probe_read_kernel),

@@ -384,7 +384,7 @@ fn is_checked_at_return(call: Op, setup: &Setup<'_>) -> bool {
     let mut functions = CALLS_BY_FUNCTION.iter();
     let reaches_vfs = functions.any(|(function, calls)| calls.contains(&call) && has(function));
     let is_needed_at_entry = request.groups.is_some() || request.slower.is_some();
-    request.whole_stack && !selection.vfs_is_blind && !is_needed_at_entry && reaches_vfs
+    request.whole_stack && !selection.vfs_checks_no_files && !is_needed_at_entry && reaches_vfs
 }
 
 fn fill_syscall_points(table: &mut [u32], compat: &mut [u32], setup: &Setup<'_>) {

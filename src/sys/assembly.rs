@@ -109,7 +109,7 @@ pub fn map(register: u8, map: RawFd) -> [sys::bpf_insn; 2] {
 }
 
 /// `register =` the address of `offset` in the only value of `map`
-pub fn place(register: u8, map: RawFd, offset: usize) -> [sys::bpf_insn; 2] {
+pub fn address_of(register: u8, map: RawFd, offset: usize) -> [sys::bpf_insn; 2] {
     of_map(register, map, sys::BPF_PSEUDO_MAP_VALUE, offset)
 }
 

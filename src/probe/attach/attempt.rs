@@ -210,8 +210,8 @@ impl<'a> Attaching<'a> {
         if let Some(hooks) = left_out(&self.setup, &self.attached, of_ways, is_of_functions) {
             return Ok(Some(Finding::LeftOut(hooks)));
         }
-        if request.whole_stack && !selection.vfs_is_blind && self.attached.lacks_a_judge(plan) {
-            return Ok(Some(Finding::NoJudge));
+        if request.whole_stack && !selection.vfs_checks_no_files && self.attached.lacks_a_file_check(plan) {
+            return Ok(Some(Finding::NoFileCheck));
         }
         self.syscalls(&ops_of(Layer::Syscall), &plan.syscall_hooks);
         if let (ops, Some(way)) = (ops_of(Layer::Blk), selection.way)
@@ -248,11 +248,11 @@ fn refused_before(plan: &Plan, op: &PlannedOp, of_ways: &[Refusal]) -> AttachedO
 
 impl Attached {
     /// Whether a function of vfs that checks the files of system calls was planned, but is not hooked.
-    fn lacks_a_judge(&self, plan: &Plan) -> bool {
-        let judges = |function: &str| CALLS_BY_FUNCTION.iter().any(|(judge, _)| *judge == function);
+    fn lacks_a_file_check(&self, plan: &Plan) -> bool {
+        let checks_files = |function: &str| CALLS_BY_FUNCTION.iter().any(|(checking, _)| *checking == function);
         let mut ops = plan.ops.iter().zip(&self.ops).filter(|(op, _)| op.layer == Layer::Vfs);
         ops.any(|(op, how)| {
-            let mut planned = op.points.iter().filter(|planned| judges(&planned.function));
+            let mut planned = op.points.iter().filter(|planned| checks_files(&planned.function));
             planned.any(|planned| !how.points.iter().any(|(function, _)| *function == planned.function))
         })
     }

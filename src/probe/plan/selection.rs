@@ -15,7 +15,7 @@ pub enum Finding {
     /// It refuses all loaded hooks on some functions, which may accept one of these.
     LeftOut(Vec<Hook>),
     /// It refuses all hooks on a function of vfs that was to check the files of system calls.
-    NoJudge,
+    NoFileCheck,
     /// It refuses the selected way to measure the block layer.
     NoBlockWay(Vec<Refusal>),
 }
@@ -27,7 +27,7 @@ pub struct Findings {
     /// The number of sets of hooks for completions that were refused, beginning with the best.
     completions: usize,
     left_out: Vec<Hook>,
-    no_judge: bool,
+    no_file_check: bool,
     /// The number of ways to measure the block layer that were refused, beginning with the best.
     ways: usize,
     of_ways: Vec<Refusal>,
@@ -39,7 +39,7 @@ impl Findings {
             Finding::NoTaskStorage => self.no_task_storage = true,
             Finding::NoCompletions => self.completions += 1,
             Finding::LeftOut(hooks) => self.left_out.extend(hooks),
-            Finding::NoJudge => self.no_judge = true,
+            Finding::NoFileCheck => self.no_file_check = true,
             Finding::NoBlockWay(refusals) => {
                 self.ways += 1;
                 for refusal in refusals {
@@ -72,7 +72,7 @@ pub struct Selection<'a> {
     /// Whether starts are in a hash table by thread number instead of task storage.
     pub starts_in_table: bool,
     /// Whether the functions of vfs cannot be hooked, so that they cannot check the files of system calls.
-    pub vfs_is_blind: bool,
+    pub vfs_checks_no_files: bool,
 }
 
 /// What the next attempt loads. Loading programs takes time, so at first only those are loaded that should suffice.
@@ -96,7 +96,7 @@ pub fn select<'a>(plan: &'a Plan, facts: &Facts, has_table: bool, findings: &Fin
         way: ways.next(),
         has_other_way: ways.next().is_some(),
         starts_in_table: needs_table || starts_need_table(&hooks, facts),
-        vfs_is_blind: findings.no_judge,
+        vfs_checks_no_files: findings.no_file_check,
         hooks,
     }
 }

@@ -207,8 +207,8 @@ impl<'a> Table<'a> {
     /// `  dev 89, ext4 8 +3`: as many rows as fit, and the sum of the others where that fits, too.
     fn list(&self, family: &FamilyReport, room: usize) -> String {
         let shares: Vec<(usize, u64)> = listed(family).collect();
-        let part = |(place, share): &(usize, u64)| {
-            let label = family.rows.get(*place).map_or("", |row| family.label(row));
+        let part = |(index, share): &(usize, u64)| {
+            let label = family.rows.get(*index).map_or("", |row| family.label(row));
             format!("{} {share}", short(label))
         };
         let fits = |list: &String| list.chars().count() <= room;

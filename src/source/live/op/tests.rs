@@ -281,10 +281,10 @@ fn both_sides_have_the_same_steps() {
         for (counted, &ns) in record(&calls, calls.len() as u32, unit_ns).iter().zip(&times) {
             let units = ns / u64::from(unit_ns);
             let slot = units.checked_ilog2().unwrap_or(0).min(UNIT_SLOTS - 1);
-            let place = |counts: &[u64]| counts.iter().position(|&n| n == 1);
-            assert_eq!(place(&counted.steps), Some(step_of(ns)), "{ns} ns");
+            let index = |counts: &[u64]| counts.iter().position(|&n| n == 1);
+            assert_eq!(index(&counted.steps), Some(step_of(ns)), "{ns} ns");
             assert_eq!(
-                place(&counted.unit_slots),
+                index(&counted.unit_slots),
                 Some(slot as usize),
                 "{ns} ns in units of {unit_ns} ns"
             );
@@ -378,7 +378,7 @@ proptest! {
         let mut rows = 0;
         for line in text.lines().filter(|line| line.contains(" -> ")) {
             let words: Vec<&str> = line.split_whitespace().collect();
-            let number = |place: usize| words[place].parse::<u64>().unwrap();
+            let number = |index: usize| words[index].parse::<u64>().unwrap();
             let (low, high, reported) = (number(0), number(2), number(4));
             let is = times.iter().filter(|&ns| (low..=high).contains(&(ns / per_unit))).count();
             prop_assert_eq!(reported, is as u64, "{}", line);
@@ -400,7 +400,7 @@ proptest! {
     #[test]
     fn intervals_together_are_the_whole(calls in calls(), cut in any::<prop::sample::Index>(), unit_ns in prop::sample::select(vec![0, 1000])) {
         let cut = cut.index(calls.len());
-        let second: Vec<Call> = (0..).zip(&calls).map(|(place, call)| Call { epoch: FIRST + FIRST * u64::from(place >= cut), ..*call }).collect();
+        let second: Vec<Call> = (0..).zip(&calls).map(|(index, call)| Call { epoch: FIRST + FIRST * u64::from(index >= cut), ..*call }).collect();
         let (first, all) = (record(&second[..cut], CPUS, unit_ns), record(&second, CPUS, unit_ns));
         let (first, all) = (reading(&first, FIRST), reading(&all, 2 * FIRST));
         let rest = all.since(&first);
