@@ -28,7 +28,7 @@ pub enum Counter {
 
 macro_rules! requests {
     ($($op:ident $moves_bytes:literal $queued:literal $counted_as:expr, $($code:literal)*;)*) => {
-        /// In the order of [`OPS`].
+        /// In the order of the block layer's ops ([`super::Layer::ops`]).
         pub static REQUESTS: &[Request] = &[
             $(Request { codes: &[$($code),*], queued: $queued, counted_as: $counted_as },)*
         ];

@@ -14,7 +14,7 @@ impl Row {
     #[must_use]
     pub fn slot(self, layers: impl IntoIterator<Item = Layer>) -> Option<usize> {
         let slot = match self {
-            // No function of the block layer has a row of its own: its time in a call is in the row of system calls.
+            // The block layer has no row, since its ops are not timed inside calls.
             Self::Layer(Layer::Syscall | Layer::Blk) => c::ROW_SYSCALL,
             Self::Layer(Layer::Vfs) => c::ROW_VFS,
             Self::Layer(file_system) => {
@@ -33,8 +33,8 @@ impl Row {
     }
 }
 
-/// Removes and returns the file systems of `layers` that exceed `rows`: the last ones first, and those of `named` after
-/// all others.
+/// Removes from `layers`, and returns, file systems that exceed the number of `rows`. The last ones are removed first;
+/// those in `named` are removed only if removing all others is not enough.
 pub fn take_beyond_rows(layers: &mut Vec<Layer>, named: &[Layer], rows: usize) -> Vec<Layer> {
     let (mut kept, rest): (Vec<Layer>, Vec<Layer>) = layers
         .iter()

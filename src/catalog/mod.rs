@@ -86,7 +86,8 @@ pub struct Point {
     /// The module that contains it, unless it is built in.
     pub module: Option<&'static str>,
     /// Whether it is never called inside another call of its op by the same thread. An entry that finds such a call
-    /// active then proves that its return was missed. (It may be called inside the op of [`OpSpec::around`].)
+    /// active then proves that its return was missed. (It may be called inside an op that shares its frame,
+    /// [`OpSpec::around`].)
     pub outermost: bool,
     /// Whether other file systems use the function too.
     pub shared: bool,

@@ -77,7 +77,7 @@ pub(crate) mod number {
 
 macro_rules! syscalls {
     ($($(#[$on:meta])* $op:ident $number:ident $function:literal $files:ident $returns:ident $family:ident $says:ident;)*) => {
-        /// In the order of [`OPS`].
+        /// In the order of the ops of system calls ([`super::Layer::ops`]).
         pub static SYSCALLS: &[Syscall] = &[
             $($(#[$on])* Syscall {
                 op: Op::$op,

@@ -30,8 +30,8 @@ pub static FILE_SYSTEM: FileSystem = FileSystem {
         FALLOCATE: "xfs" "xfs_file_fallocate";
     },
     rows: &[
-        // The wait of an fsync for the log: by log sequence number before 5.13 (5f9b4b0de8dc), by commit sequence
-        // number since.
+        // The wait of an fsync for the log: by LSN before 5.13 (5f9b4b0de8dc), by the sequence number of a CIL context
+        // since.
         wait("xfs_log_force_lsn", Row::Journal, Some(MODULE)),
         wait("xfs_log_force_seq", Row::Journal, Some(MODULE)),
         own("xfs_vn_lookup"),

@@ -279,7 +279,7 @@ names! {
     "cause of a loss" CauseKind {
         /// The kernel did not call them: its counter of skipped runs stayed at zero.
         NotCalled = "not_called",
-        /// The kernel skipped them, since the program was already running on that CPU.
+        /// The kernel skipped all of them, since each was already running on that CPU.
         Skipped = "skipped",
     }
 }

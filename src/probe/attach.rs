@@ -271,6 +271,7 @@ impl Attaching<'_> {
         }
     }
 
+    /// Loads the iterator over the threads that have starts in task storage.
     fn in_flight(&mut self) -> Result<(), AttachError> {
         let program = &self.attached.skeleton.progs.in_flight;
         if self.attached.programs.has(program) {

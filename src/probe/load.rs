@@ -28,13 +28,13 @@ use crate::kernel::interface::{
 use crate::kernel::{Fprobe, possible_cpus};
 use crate::sys::assembly::one_value;
 
-/// The default number of groups. With [`CELLS_OF_A_GROUP`], their maps take up to 28 MB.
+/// The default number of groups. Their maps take up to 28 MB.
 pub const GROUPS: u32 = 1024;
 /// The average number of ops per group for which there is room: most groups have few ops.
 const CELLS_OF_A_GROUP: u32 = 8;
 
 /// Whether this kernel provides task storage: tries to create and delete that of this process. Not called if the kernel
-/// is already known to refuse it ([`Facts::storage_refused`]).
+/// is already known to refuse it ([`crate::kernel::Facts::storage_refused`]).
 pub fn gives_task_storage(skeleton: &IostackbreakdownSkel<'_>) -> bool {
     let Ok(pidfd) = crate::process::open_pidfd(std::process::id()) else {
         return false;

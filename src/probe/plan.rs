@@ -301,7 +301,8 @@ fn starts_in_cookie(layer: Layer, point: &Point) -> bool {
     layer == Layer::Vfs && point.outermost && point.shape == Shape::File0 && point.returns == Returns::Bytes
 }
 
-/// The ops of vfs whose functions satisfy [`starts_in_cookie`], with the system calls that call them.
+/// The ops of vfs with functions whose starts a session cookie can hold ([`PlannedPoint::starts_in_cookie`]), and the
+/// system calls that call these.
 pub const CALLS_BY_COOKIE: [(Op, [Op; 5]); 2] = [
     (Op::Read, [Op::Read, Op::Pread64, Op::Readv, Op::Preadv, Op::Preadv2]),
     (

@@ -21,7 +21,7 @@ use crate::turn;
 
 /// Attaches a plan. A layer of which nothing can be attached is left out, with the refusals in its ops; the caller
 /// decides whether that is an error. When it returns, runs that have ended are detached from the same functions
-/// ([`turn`]). Call it while the process has one thread: it may fork ([`KprobeEvents::new`]).
+/// ([`turn`]). Call it while the process has one thread: it may fork (`kprobe_event`).
 ///
 /// # Errors
 /// If the kernel accepts none of the programs.

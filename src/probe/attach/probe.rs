@@ -89,7 +89,7 @@ fn skipped(sources: &[SkipSource], recovered: u64) -> Option<u64> {
 }
 
 impl Probe {
-    /// A probe on a tracepoint, or on a function without a return.
+    /// A probe with a single program: on a tracepoint, or on the entry of a function.
     pub(super) fn on_event(layer: Option<Layer>, hook: Hook, event: &str, program: Option<Rc<OwnedFd>>) -> Self {
         Self {
             layer,
