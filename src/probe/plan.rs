@@ -502,14 +502,12 @@ pub fn check_file_systems(layers: &[Layer], facts: &Facts) -> Result<(), String>
         .find(|file_system| !has_file_system(file_system, facts))
     {
         None => Ok(()),
-        Some(FileSystem { name, module, .. }) => {
-            Err(match module {
-                Some(module) => format!(
-                    "-T {name}: the module {module} is not loaded; mount such a file system first, or run: modprobe {module}"
-                ),
-                None => format!("-T {name}: this kernel has no {name}"),
-            })
-        }
+        Some(FileSystem { name, module, .. }) => Err(match module {
+            Some(module) => format!(
+                "-T {name}: the module {module} is not loaded; mount such a file system first, or run: modprobe {module}"
+            ),
+            None => format!("-T {name}: this kernel has no {name}"),
+        }),
     }
 }
 
