@@ -115,7 +115,12 @@ fn the_kernel_side_compiles_for_each_architecture() {
         let machine = Machine::new(architecture).with(&["cc", "clang"]);
         assert!(machine.errors_for(architecture).is_empty());
         let object = fs::metadata(machine.folder.join("out/iostackbreakdown.o")).unwrap();
-        assert!(object.len() > 1 << 20, "{architecture}: {}", object.len());
+        // More than an object without programs has; in line, groups and slow calls would make it larger than this.
+        assert!(
+            (1 << 18..1 << 20).contains(&object.len()),
+            "{architecture}: {}",
+            object.len()
+        );
     }
     let errors = Machine::new("riscv64").with(&["cc", "clang"]).errors_for("riscv64");
     assert!(
