@@ -86,7 +86,7 @@ static __always_inline __u64 masked(__u64 number, __u64 mask)
 /* `row`: an op, or one behind them all, of an op's completions. */
 static __always_inline struct op_stats *stats_of(__u32 row)
 {
-	__u64 cpu = cpu_number();
+	__u64 cpu = cpu_number(), offset;
 	__u32 element;
 	char *place;
 
@@ -96,11 +96,14 @@ static __always_inline struct op_stats *stats_of(__u32 row)
 	}
 	if (row >= config.rows)
 		return NULL;
+	/* Now: a row that is read from the stack again is not known to be below the limit to the verifier of 6.1. */
+	offset = (__u64)row * sizeof(struct op_stats);
+	barrier_var(offset);
 	/* Here and not before: otherwise there is no such map. */
 	place = (char *)stats_by_cpu;
 	barrier_var(place);
 	place = moved(place, masked(cpu, config.cpu_mask) * config.cpu_bytes);
-	place += (__u64)row * sizeof(struct op_stats);
+	place += offset;
 	/* Nobody has to ask. */
 	if (!place)
 		__builtin_unreachable();
