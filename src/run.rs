@@ -49,7 +49,7 @@ use crate::view::text::Unit;
 
 use self::banner::banner;
 use self::how::report_hooks;
-use self::notes::say_notes;
+use self::notes::{say_notes, unused};
 use self::prepare::{
     Prepared, Wanted, calls_left_out_by_filters, inaccessible_facts, prepare, request, retain_mounted,
 };
@@ -170,7 +170,12 @@ fn measure(options: &Options, cannot: Cannot<'_>) -> Result<u8, Failure> {
     // The banner is printed only when everything that follows it is measured.
     say!(
         "{}",
-        banner(&session.source.info().subject, &options.measure.scope, &refused)
+        banner(
+            &session.source.info().subject,
+            &options.measure.scope,
+            &refused,
+            &unused()
+        )
     );
     let first = session.first_report();
     say_notes(first.clone(), options);

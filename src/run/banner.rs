@@ -8,8 +8,13 @@ use crate::model::report::nanoseconds;
 use crate::view::text::number::time_each;
 
 /// One line, printed when everything that follows it is measured. `refused`: layers that are not measured, and why.
-pub fn banner(subject: &str, scope: &Scope, refused: &BTreeMap<Layer, String>) -> String {
-    let measured = scope.layers().into_iter().filter(|layer| !refused.contains_key(layer));
+/// `unused`: layers that nobody named and that are not mounted.
+pub fn banner(subject: &str, scope: &Scope, refused: &BTreeMap<Layer, String>, unused: &[Layer]) -> String {
+    let is_shown = |layer: &Layer| scope.is_named() || !unused.contains(layer);
+    let measured = scope
+        .layers()
+        .into_iter()
+        .filter(|layer| !refused.contains_key(layer) && is_shown(layer));
     let measured: Vec<&str> = measured.map(Layer::name).collect();
     let latency = if scope.is_whole_stack() { "" } else { " latency" };
     let of = if subject.is_empty() {
@@ -29,12 +34,12 @@ pub fn banner(subject: &str, scope: &Scope, refused: &BTreeMap<Layer, String>) -
     format!(
         "Tracing {}{latency}{of}{queued}{slower}{}... Hit Ctrl-C to end.",
         measured.join(", "),
-        missing(refused)
+        missing(refused.iter().filter(|(layer, _)| is_shown(layer)))
     )
 }
 
 /// ` (vfs and ext4 are not measured: this kernel refuses kprobes and fentry)`
-fn missing(refused: &BTreeMap<Layer, String>) -> String {
+fn missing<'a>(refused: impl Iterator<Item = (&'a Layer, &'a String)>) -> String {
     let mut kinds: Vec<(&str, Vec<&str>)> = Vec::new();
     for (layer, why) in refused {
         match kinds.iter_mut().find(|(known, _)| known == why) {
@@ -75,7 +80,7 @@ mod tests {
             .upper
             .retain(|layer| layer.lives().is_none() || *layer == Layer::Ext4);
         let refused = refused.iter().map(|&(layer, why)| (layer, why.to_owned())).collect();
-        banner(subject, &scope, &refused)
+        banner(subject, &scope, &refused, &[Layer::Overlay])
     }
 
     #[test]
@@ -95,6 +100,11 @@ mod tests {
                 ]
             ),
             "Tracing syscall, vfs of PID 1 (init) (ext4 is not measured: none of its functions exist in this kernel; blk is not measured: x)... Hit Ctrl-C to end."
+        );
+        assert!(!banner_of("", "", &[(Layer::Overlay, here)]).contains("overlay"));
+        assert_eq!(
+            banner_of("-T syscall,overlay", "", &[(Layer::Overlay, here)]),
+            "Tracing syscall latency (overlay is not measured: this kernel refuses kprobes and fentry)... Hit Ctrl-C to end."
         );
         assert_eq!(
             banner_of("-T blk -Q -d sda", "sda", &[]),

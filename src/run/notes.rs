@@ -10,15 +10,20 @@ use crate::say;
 use crate::view::text::notes::notes;
 use crate::view::text::oneline;
 
+/// File systems above others that are not seen mounted: the banner and the notes omit them. They may still be measured, since they
+/// may be mounted in another namespace, which is unknown if they are no modules.
+pub fn unused() -> Vec<Layer> {
+    let is_unused = |layer: &Layer| layer.lives() == Some(Lives::Above) && !kernel::is_seen_mounted(layer.name());
+    Layer::file_systems().filter(is_unused).collect()
+}
+
 /// Prints them for reports in text, which then do not repeat them. `first` is a report without numbers.
 pub fn say_notes(mut first: Report, options: &Options) {
     if matches!(options.output.form, Form::Json(_)) || options.measure.talk != Talk::Usual {
         return;
     }
     if let Some(stack) = first.stack.as_mut() {
-        // Whether one that is on no disk is mounted is not known where it is no module.
-        let is_unused = |layer: &Layer| layer.lives() == Some(Lives::Above) && !kernel::is_seen_mounted(layer.name());
-        let unused: Vec<Layer> = Layer::file_systems().filter(is_unused).collect();
+        let unused = unused();
         stack
             .not_measured
             .retain(|row| unused.iter().all(|layer| layer.name() != row.what));
