@@ -18,12 +18,12 @@
 #define POINT_SHARED_SHIFT 22 /* 1 bit: others' calls come by, too; the op's guard narrows it */
 #define POINT_FILES_SHIFT 23 /* 3 bits: enum file_args, system calls only */
 #define POINT_OUTERMOST_SHIFT 26 /* 1 bit: never called inside another call of its op by the same thread */
-#define POINT_SILENT_SHIFT 27 /* 1 bit: an asynchronous call's door whose layer was not asked for; for those below it */
-#define POINT_LATE_SHIFT 28 /* 1 bit, system calls only: its file is judged by the function of vfs that it comes by */
+#define POINT_SUPPRESSED_SHIFT 27 /* 1 bit: an asynchronous call's door whose layer was not asked for; for those below it */
+#define POINT_CHECKED_AT_RETURN_SHIFT 28 /* 1 bit, system calls only: its file is judged by the function of vfs that it comes by */
 
 /* What is the same for all points of an op, in `op_traits`. */
 #define OP_GUARD 3 /* 2 bits: enum guard, of those that are shared */
-#define OP_PLAIN 4 /* its files are regular ones and directories, and no others */
+#define OP_FILES_AND_DIRS 4 /* its files are regular ones and directories, and no others */
 #define OP_ABOVE 8 /* its file system calls others in the same thread */
 
 /* The unspecialised point, as compiled. Its shape is SHAPE_NONE, so a program that was never specialised does nothing. */
@@ -40,8 +40,8 @@
 #define KFUNC_PREEMPT_DISABLE 0x10001 /* bpf_preempt_disable(), 6.10 */
 #define KFUNC_PREEMPT_ENABLE 0x10002
 #define KFUNC_SESSION_IS_RETURN 0x10003 /* bpf_session_is_return(), 6.10 */
-#define KFUNC_SESSION_IS_RETURN_OF 0x10004 /* the same since 7.0, which takes the context */
-#define KFUNC_SESSION_COOKIE_OF 0x10005 /* bpf_session_cookie(), likewise */
+#define KFUNC_SESSION_IS_RETURN_CTX 0x10004 /* the same since 7.0, which takes the context */
+#define KFUNC_SESSION_COOKIE_CTX 0x10005 /* bpf_session_cookie(), likewise */
 #define KFUNC_SESSION_COOKIE 0x10006 /* before 7.0 */
 
 /* Where a function's arguments name the file. */
@@ -58,7 +58,7 @@ enum shape {
 	SHAPE_SYSCALL_32 = 9, /* as SHAPE_SYSCALL, by the numbers of 32-bit programs */
 	SHAPE_ROW = 10, /* of the whole stack's view alone: the op is the row (enum row) that the function's time is in */
 	SHAPE_ROW_BIO_0 = 12, /* the same, struct bio * first, which may be held back and submitted by somebody else */
-	SHAPE_FOLDER_0 = 13, /* struct inode * first, of the directory: an open, whose file may have to be made */
+	SHAPE_DIR_0 = 13, /* struct inode * first, of the directory: an open, whose file may have to be made */
 	SHAPE_SYSCALL_32_FD_0 = 14, /* as SHAPE_SYSCALL_FD_0, of a call that a 32-bit program makes */
 };
 
@@ -98,7 +98,7 @@ enum file_args {
 
 #define MAX_FRAMES 16
 /* Threads that have a place in an array by their number, which is found without a call; a power of two. */
-#define PLACES 1024
+#define THREAD_SLOTS 1024
 #define SYSCALL_FRAME 0 /* the others are given out by the loader */
 #define MAX_SYSCALLS 512
 #define MAX_OPS 256
@@ -114,13 +114,13 @@ enum lost_reason {
 };
 
 /* Requests of the block layer that are not in the histogram, and are no loss; places in `apart` of an op. */
-enum apart {
-	APART_AT_START = 0, /* issued before the run began */
-	APART_NEVER_ISSUED = 1, /* completed without having been issued: an empty flush, or what the driver refused */
-	APART_BY_KERNEL = 2, /* submitted by a kernel thread, where processes are asked for */
-	APART_UNOWNED = 3, /* whose submitter nothing tells, where processes are asked for */
-	APART_UNTIMED = 4, /* whose queue time began nobody knows when */
-	APART_KINDS = 5,
+enum set_aside {
+	ASIDE_AT_START = 0, /* issued before the run began */
+	ASIDE_NEVER_ISSUED = 1, /* completed without having been issued: an empty flush, or what the driver refused */
+	ASIDE_BY_KERNEL = 2, /* submitted by a kernel thread, where processes are asked for */
+	ASIDE_UNOWNED = 3, /* whose submitter nothing tells, where processes are asked for */
+	ASIDE_UNTIMED = 4, /* whose queue time began nobody knows when */
+	ASIDE_KINDS = 5,
 };
 
 /* Calls on files of a kind that was not asked for: the same places, of an op of calls. */
@@ -163,8 +163,8 @@ struct op_stats {
 	 * way, and those whose return was skipped. Entries, and returns of usual calls, may be in `struct binned` instead.
 	 */
 	__u64 under_way;
-	__u64 half_seen; /* returns of calls whose entry was skipped, whosever they were; ends of requests whose issue was not seen */
-	__u64 apart[APART_KINDS]; /* by enum apart those of requests, by enum excluded those of calls */
+	__u64 unmatched_ends; /* returns of calls whose entry was skipped, whosever they were; ends of requests whose issue was not seen */
+	__u64 set_aside[ASIDE_KINDS]; /* by enum set_aside those of requests, by enum excluded those of calls */
 	__u64 pad; /* to a whole number of cache lines */
 	struct errno_count errnos[ERRNOS];
 	/* In this order: they are counted the other way round, so that who reads in between finds no part without its whole. */
@@ -213,7 +213,7 @@ struct frame {
 struct task_frames {
 	struct frame frames[MAX_FRAMES];
 	__u64 request; /* key in `asynchronous` of the request with which the thread last entered an asynchronous entry point */
-	__u32 active; /* calls under way, of the frames and of the hand, in an entry of a table */
+	__u32 active; /* calls under way, of the frames and of the breakdown, in an entry of a table */
 	__u32 thread; /* whose place it is, if it is one */
 };
 
@@ -236,7 +236,7 @@ enum foreign {
 struct request_state {
 	__u64 started_ns; /* 0: not known */
 	__u64 issued_ns;
-	__u64 stamp; /* the request's own start_time_ns, which tells it from another one at the same address; may be 0 */
+	__u64 rq_start_ns; /* the request's own start_time_ns, which tells it from another one at the same address; may be 0 */
 	__u32 bytes;
 	__u8 op;
 	__u8 phase; /* enum request_phase */
@@ -250,7 +250,7 @@ struct request_state {
 	__u64 submitted_ns; /* its first bio, where that is known; else 0 */
 };
 
-struct request_place {
+struct request_slot {
 	__u64 address; /* 0: it is free */
 	struct request_state state;
 };
@@ -278,7 +278,7 @@ struct bio_state {
 	__u32 pad;
 };
 
-struct bio_place {
+struct bio_slot {
 	__u64 address; /* 0: it is free */
 	struct bio_state state;
 };
@@ -294,11 +294,11 @@ struct block_config {
 	__u8 is_bio_based; /* the disk has no requests */
 	__u8 by_owner; /* only the requests that some processes submitted */
 	__u8 queued; /* times include the queue */
-	__u8 starts; /* requests announce themselves: block_io_start, or a probe on the function that accounts them */
+	__u8 has_starts; /* requests announce themselves: block_io_start, or a probe on the function that accounts them */
 	__u8 bio_stamps; /* bios are remembered from their submission on */
 	__u8 has_status; /* completions have a blk_status_t, not an errno */
-	__u8 ends_twice; /* ends are seen by two programs */
-	__u8 twice; /* bios are seen by function and by tracepoint, and what comes second changes nothing */
+	__u8 ends_have_second; /* ends are seen by two programs */
+	__u8 by_both; /* bios are seen by function and by tracepoint, and what comes second changes nothing */
 	__u8 neighbours; /* others' requests are looked at, too; neighbour.bpf.h */
 	__u8 pad[2];
 };
@@ -337,7 +337,7 @@ struct served {
 struct disk_ends {
 	__u64 ends; /* so far */
 	__u64 last_ns;
-	__u64 told_ns; /* up to here all waits are told */
+	__u64 accounted_ns; /* up to here all waits are told */
 	__u64 zero; /* always, which the verifier does not know */
 	__u64 queue; /* its own key */
 	struct served kept[ENDS_KEPT];
@@ -348,7 +348,7 @@ struct waits {
 	__u64 ns; /* of each disk, moments in which one or more did */
 	__u64 untold_ns; /* before the ends that are kept */
 	__u64 disks_full; /* ends on disks for which there was no room */
-	__u64 places; /* taken in `neighbours` */
+	__u64 slots_taken; /* taken in `neighbours` */
 };
 
 /* Of the block layer's ops, those that the programs have to know; src/catalog/blk.rs has the table. */
@@ -360,11 +360,11 @@ struct waits {
 #define BLOCK_CODES 64
 #define BLOCK_REQUESTS 32768
 /* Requests and bios that have a place of their own, which is found without a call. */
-#define BLOCK_PLACES_BITS 12
-#define BLOCK_PLACES (1 << BLOCK_PLACES_BITS)
+#define BLOCK_SLOTS_BITS 12
+#define BLOCK_SLOTS (1 << BLOCK_SLOTS_BITS)
 
 /* An asynchronous request has a time at each of these layers. */
-#define ASYNC_DOOR 0 /* vfs: from the function that took the request */
+#define ASYNC_ENTRY 0 /* vfs: from the function that took the request */
 #define ASYNC_BELOW 1 /* the file system: from its function that the door called */
 #define ASYNC_ABOVE 2 /* the file system between the two, where there is one */
 #define ASYNC_LAYERS 3
@@ -443,7 +443,7 @@ enum unbalanced {
 
 /* What became of a slow call; slow.bpf.h. */
 enum slow_kind {
-	SLOW_TOLD = 0,
+	SLOW_REPORTED = 0,
 	SLOW_LIMITED = 1, /* more in a second than are told */
 	SLOW_NO_ROOM = 2, /* the reader was late */
 	SLOW_KINDS = 3,
@@ -528,18 +528,18 @@ struct call_shape {
 /* The offset is the position of the open file, which the call moves. */
 #define CALL_POSITION 255
 
-struct pace {
+struct slow_rate {
 	__u64 since_ns;
-	__u64 told;
+	__u64 reported;
 };
 
 /* What the names of a file are. */
-enum names_kind {
+enum path_kind {
 	PATH_NONE = 0, /* there are none */
 	PATH_WHOLE = 1, /* from the file up to the root, each with a 0 at its end */
 	PATH_CUT = 2, /* the same, and there are more */
 	PATH_ALONE = 3, /* of a file that is in no directory: a pipe, a socket */
-	PATH_ASKED = 4, /* one string: what the call was given */
+	PATH_GIVEN = 4, /* one string: what the call was given */
 	PATH_INSIDE = 5, /* up to the root of its file system, wherever that is mounted; or of a control group */
 };
 
@@ -569,7 +569,7 @@ struct slow_call {
 	__u16 mode; /* i_mode */
 	__u8 op;
 	__u8 has; /* SLOW_HAS_... */
-	__u8 path; /* enum names_kind */
+	__u8 path; /* enum path_kind */
 	__u8 pad[3];
 	__u8 names[NAMES_ROOM + NAME_ROOM];
 };
@@ -591,7 +591,7 @@ enum cgroups_of {
 };
 
 /* What is known of the group that a call is counted in. Groups of their own have the numbers from GROUP_FIRST on. */
-#define GROUP_UNPLACED 0 /* there is no room for more groups */
+#define GROUP_NO_ROOM 0 /* there is no room for more groups */
 #define GROUP_NONE 1 /* it is of no file, or no submitter */
 #define GROUP_FIRST 2
 
@@ -602,7 +602,7 @@ struct group {
 	__u64 is_known; /* all else is written */
 	__u64 comm[COMM_WORDS]; /* of a process */
 	__u32 names_length;
-	__u8 path; /* enum names_kind */
+	__u8 path; /* enum path_kind */
 	__u8 pad[11];
 	__u8 names[NAMES_ROOM + NAME_ROOM];
 };
@@ -613,8 +613,8 @@ struct cell_key {
 	__u32 row;
 };
 
-/* The clock hand of one thread: which row its time goes to, and since when. */
-struct hand {
+/* The breakdown of one thread: which row its time goes to, and since when. */
+struct breakdown {
 	__u64 entered_ns;
 	__u64 last_ns; /* up to here all time is in a row */
 	__u64 rows[ROWS]; /* of the call under way */
@@ -628,7 +628,7 @@ struct hand {
 	__s64 value; /* what it has returned */
 	__u32 fd; /* also of a call that is not judged so far */
 	__u32 depth; /* functions open; 0: no call is under way */
-	__u32 deeper; /* functions for which there was no room */
+	__u32 untracked; /* functions for which there was no room */
 	__u32 reached; /* a bit per row */
 	__u8 family;
 	__u8 off; /* enum off */
@@ -640,14 +640,14 @@ struct hand {
 	__u8 direct;
 	__u32 group; /* of `--by` */
 	__u8 has_waited; /* rows of what a thread waits for may have something */
-	__u8 is_unjudged; /* nobody knows so far whether the call's file was asked for */
+	__u8 is_unchecked; /* nobody knows so far whether the call's file was asked for */
 	__u8 pad[2];
 };
 
 /* All that is kept of a thread. */
 struct thread_state {
 	struct task_frames calls;
-	struct hand hand; /* where the whole stack is looked at */
+	struct breakdown breakdown; /* where the whole stack is looked at */
 };
 
 /* A thread that is off the CPU inside a call, as others see it. */
@@ -680,10 +680,10 @@ struct config {
 	__u8 all_files;
 	__u8 atomic; /* programs that share a CPU's slots can preempt each other */
 	__u8 hash_starts; /* starts are in a hash by thread: these programs get no task storage, or not always */
-	__u8 places; /* threads get places by their number, as far as they are free */
+	__u8 slots; /* threads get places by their number, as far as they are free */
 	__u8 typed_task; /* there is a typed pointer to the current task (5.11) */
-	__u8 whole_stack; /* every moment of a call is given to a row; hand.bpf.h */
-	__u8 tells_slow; /* and slow calls are told; slow.bpf.h */
+	__u8 whole_stack; /* every moment of a call is given to a row; breakdown.bpf.h */
+	__u8 reports_slow; /* and slow calls are told; slow.bpf.h */
 	__u8 by_file;
 	__u8 cookies; /* some starts are in cookies; session.bpf.h */
 	__u8 group_by; /* enum group_by */
@@ -713,8 +713,8 @@ struct cast_types {
 /* Which functions of the kernel's there are, where programs do without or have another. */
 struct kfuncs {
 	__u8 preempt_disable;
-	__u8 session_is_return_of;
-	__u8 session_cookie_of;
+	__u8 session_is_return_ctx;
+	__u8 session_cookie_ctx;
 };
 
 /* Of calls no new ones are looked at, and those under way are finished; of requests nothing is counted any more. */
@@ -723,16 +723,16 @@ struct kfuncs {
 /* A layer is being detached: what does not go in pairs meanwhile is no fault. */
 #define STOP_PAIRS 4
 
-#define NOBODY 0xffffffff /* no process has this number */
+#define NO_PROCESS 0xffffffff /* no process has this number */
 
 /* Changed while the programs run. */
 struct control {
 	__u64 epoch; /* generation of the extremes in use, a multiple of EPOCH_STEP */
 	__u32 stopped; /* STOP_CALLS, STOP_REQUESTS, STOP_PAIRS */
-	__u32 looked_at; /* config.tgid while calls are looked at, else NOBODY: one comparison for two */
+	__u32 active_tgid; /* config.tgid while calls are looked at, else NO_PROCESS: one comparison for two */
 	__u32 command_tgid; /* traced from its next exec on */
 	__u64 not_followed; /* children that did not fit into `traced` */
-	__u64 made_good; /* requests of which the second program on block_getrq saw that the first one was skipped, and did its work */
+	__u64 recovered; /* requests of which the second program on block_getrq saw that the first one was skipped, and did its work */
 	__u64 began_ns; /* when measuring began, by the programs' clock */
 };
 
@@ -742,14 +742,14 @@ _Static_assert(sizeof(struct bin) == BIN_WIDTH, "a time is a place");
 _Static_assert((BINS & (BINS - 1)) == 0, "the bits of a bin's place are masked");
 _Static_assert(sizeof(struct binned) % 64 == 0, "no cache line is shared by two CPUs");
 _Static_assert(sizeof(struct frame) == 48, "no padding");
-_Static_assert(sizeof(struct op_stats) == 8 * (8 + LOST_REASONS + APART_KINDS + 6 + 2 * ERRNOS + STEPS + UNIT_SLOTS), "no padding");
+_Static_assert(sizeof(struct op_stats) == 8 * (8 + LOST_REASONS + ASIDE_KINDS + 6 + 2 * ERRNOS + STEPS + UNIT_SLOTS), "no padding");
 _Static_assert(sizeof(struct op_stats) % 64 == 0, "no cache line is shared by two CPUs");
 _Static_assert(sizeof(struct request_state) == 56, "no padding");
 _Static_assert(sizeof(struct bio_state) == 32, "no padding");
-_Static_assert(sizeof(struct request_place) == 64, "a cache line");
+_Static_assert(sizeof(struct request_slot) == 64, "a cache line");
 _Static_assert(sizeof(struct family_stats) % 64 == 0, "no cache line is shared by two CPUs");
 _Static_assert(sizeof(struct origin_stats) == 64, "no cache line is shared by two CPUs");
-_Static_assert(sizeof(struct hand) == 8 * (2 + ROWS) + 4 * OPEN_FUNCTIONS + 8 * (CALL_ARGUMENTS + 5) + 16 + 16, "no padding");
+_Static_assert(sizeof(struct breakdown) == 8 * (2 + ROWS) + 4 * OPEN_FUNCTIONS + 8 * (CALL_ARGUMENTS + 5) + 16 + 16, "no padding");
 _Static_assert(sizeof(struct slow_call) == 8 * (6 + ROWS + COMM_WORDS) + 16 + 8 + NAMES_ROOM + NAME_ROOM, "no padding");
 _Static_assert(sizeof(struct block_config) == 20, "no padding");
 _Static_assert(sizeof(struct neighbour) == 64, "no padding");

@@ -37,16 +37,16 @@ struct {
 } asynchronous SEC(".maps");
 
 /* Counters of an op's completions, by the op. They have their own, as they interrupt those who count returns. */
-const volatile __u8 completion_rows[MAX_OPS];
+const volatile __u8 completion_counters[MAX_OPS];
 
 /* Counts one layer's view of a request that is done, at `now`, with `value`. */
 static __always_inline void finish_start(const struct async_start *start, __u32 layer, __u64 now, long value, bool completed)
 {
-	__u32 op = point_op(start->point), row = completed ? completion_rows[op] | ATOMICALLY : op;
+	__u32 op = point_op(start->point), row = completed ? completion_counters[op] | COUNTER_ATOMIC : op;
 
-	if (!start->point || point_silent(start->point))
+	if (!start->point || point_suppressed(start->point))
 		return;
-	if (layer != ASYNC_DOOR) {
+	if (layer != ASYNC_ENTRY) {
 		if (start->left_ns) {
 			now = start->left_ns;
 			value = start->value;
@@ -60,7 +60,7 @@ static __always_inline void finish_start(const struct async_start *start, __u32 
 	if (now < start->entered_ns)
 		count_lost(row, LOST_CLOCK, 1);
 	else {
-		record_alone(row | MOVES_BYTES, now - start->entered_ns, value);
+		record_out_of_line(row | COUNTER_MOVES_BYTES, now - start->entered_ns, value);
 		record_in_group(start->group, op, true, now - start->entered_ns, value, 0);
 	}
 }
@@ -72,14 +72,14 @@ static __always_inline void finish(__u64 kiocb, struct async_call *call, __u64 n
 
 	if (bpf_map_delete_elem(&asynchronous, &kiocb))
 		return;
-	finish_start(&done.starts[ASYNC_DOOR], ASYNC_DOOR, now, value, completed);
+	finish_start(&done.starts[ASYNC_ENTRY], ASYNC_ENTRY, now, value, completed);
 	finish_start(&done.starts[ASYNC_BELOW], ASYNC_BELOW, now, value, completed);
 	if (has_above)
 		finish_start(&done.starts[ASYNC_ABOVE], ASYNC_ABOVE, now, value, completed);
 }
 
 /* The request at this address has ended without our seeing it, which is rare. By itself, as many ways lead to it. */
-__noinline int give_up(__u64 kiocb)
+__noinline int drop_stale_request(__u64 kiocb)
 {
 	struct async_call *call = bpf_map_lookup_elem(&asynchronous, &kiocb);
 	struct async_call lost;
@@ -91,7 +91,7 @@ __noinline int give_up(__u64 kiocb)
 		return 0;
 	if (lost.state == ASYNC_PARKED) {
 		/* It was cancelled before another attempt, or the caller wanted none. */
-		finish_start(&lost.starts[ASYNC_DOOR], ASYNC_DOOR, lost.parked_ns, -EAGAIN, false);
+		finish_start(&lost.starts[ASYNC_ENTRY], ASYNC_ENTRY, lost.parked_ns, -EAGAIN, false);
 		finish_start(&lost.starts[ASYNC_BELOW], ASYNC_BELOW, lost.parked_ns, -EAGAIN, false);
 		if (has_above)
 			finish_start(&lost.starts[ASYNC_ABOVE], ASYNC_ABOVE, lost.parked_ns, -EAGAIN, false);
@@ -99,7 +99,7 @@ __noinline int give_up(__u64 kiocb)
 	}
 #pragma unroll
 	for (int i = 0; i < ASYNC_LAYERS; i++) {
-		if (lost.starts[i].point && !point_silent(lost.starts[i].point))
+		if (lost.starts[i].point && !point_suppressed(lost.starts[i].point))
 			count_lost(point_op(lost.starts[i].point), LOST_RETURN, 1);
 	}
 	return 0;
@@ -143,7 +143,7 @@ static __always_inline bool wants_no_wait(__u64 kiocb)
 }
 
 /* A request comes in. Answers its key, 0 when there is no room for it. */
-static __always_inline __u64 enter_door(__u32 point, __u64 kiocb, __u64 now, __u32 group)
+static __always_inline __u64 enter_async(__u32 point, __u64 kiocb, __u64 now, __u32 group)
 {
 	struct async_call *call = bpf_map_lookup_elem(&asynchronous, &kiocb);
 	__u64 id = bpf_get_current_pid_tgid();
@@ -155,17 +155,17 @@ static __always_inline __u64 enter_door(__u32 point, __u64 kiocb, __u64 now, __u
 			call->state = ASYNC_RUNNING;
 			return kiocb;
 		}
-		give_up(as_number(kiocb));
+		drop_stale_request(as_number(kiocb));
 	}
-	new.starts[ASYNC_DOOR].entered_ns = now;
-	new.starts[ASYNC_DOOR].point = point;
-	new.starts[ASYNC_DOOR].group = group;
+	new.starts[ASYNC_ENTRY].entered_ns = now;
+	new.starts[ASYNC_ENTRY].point = point;
+	new.starts[ASYNC_ENTRY].group = group;
 	new.tgid = id >> 32;
 	new.thread = id;
 	new.is_aio = point_return(point) == RETURN_SUBMITTED;
 	new.nowait = wants_no_wait(kiocb);
 	if (bpf_map_update_elem(&asynchronous, &kiocb, &new, BPF_ANY)) {
-		if (!point_silent(point))
+		if (!point_suppressed(point))
 			count_lost(point_op(point), LOST_TABLE_FULL, 1);
 		return 0;
 	}
@@ -176,7 +176,7 @@ static __always_inline __u64 enter_door(__u32 point, __u64 kiocb, __u64 now, __u
  * The request that the current thread works on where a file system below another one is called: overlayfs calls the one below with a
  * kiocb of its own, which no entry point has seen. `around`: the request with which the thread last entered one.
  */
-static __always_inline struct async_call *request_around(__u64 around)
+static __always_inline struct async_call *outer_request(__u64 around)
 {
 	struct async_call *call = around ? bpf_map_lookup_elem(&asynchronous, &around) : NULL;
 
@@ -199,7 +199,7 @@ static __always_inline __u64 enter_below(__u32 point, __u64 kiocb, __u64 now, __
 	struct async_start *start;
 
 	if (!call) {
-		call = request_around(around);
+		call = outer_request(around);
 		kiocb = around;
 	}
 	if (!call || call->thread != (__u32)bpf_get_current_pid_tgid())
@@ -215,7 +215,7 @@ static __always_inline __u64 enter_below(__u32 point, __u64 kiocb, __u64 now, __
 }
 
 /* The request that the current thread is inside the door with. Its end, and another one's begin, may have come before. */
-static __always_inline struct async_call *request_at_hand(__u64 kiocb)
+static __always_inline struct async_call *current_request(__u64 kiocb)
 {
 	struct async_call *call = bpf_map_lookup_elem(&asynchronous, &kiocb);
 
@@ -231,7 +231,7 @@ static __always_inline void leave_below(__u32 point, __u64 kiocb, __u64 now, lon
 
 	if (value == -EIOCBQUEUED)
 		return;
-	call = request_at_hand(kiocb);
+	call = current_request(kiocb);
 	if (!call)
 		return;
 	start = start_of(call, point);
@@ -242,14 +242,14 @@ static __always_inline void leave_below(__u32 point, __u64 kiocb, __u64 now, lon
 		start->value = value;
 }
 
-static __always_inline void leave_door(__u32 point, __u64 kiocb, __u64 now, long value)
+static __always_inline void leave_async(__u32 point, __u64 kiocb, __u64 now, long value)
 {
 	/*
 	 * Since 6.0 (97b388d70b53) io_uring's doors return 0 for what is done, and its result is in the request. Before,
 	 * 0 is whatever is not to be tried again, as it is for libaio: what is done had its completion then.
 	 */
 	bool tells = point_return(point) == RETURN_ISSUED && bpf_core_type_exists(struct io_cmd_data);
-	struct async_call *call = request_at_hand(kiocb);
+	struct async_call *call = current_request(kiocb);
 
 	if (!call)
 		return;

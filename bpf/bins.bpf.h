@@ -13,7 +13,7 @@
 struct binned binned_by_cpu[BINNED_OPS] SEC(".bss.binned");
 
 /* By op: which of them is its. */
-const volatile __u8 binned_places[MAX_OPS];
+const volatile __u8 binned_indices[MAX_OPS];
 
 static __always_inline struct binned *binned_of(__u32 op)
 {
@@ -22,14 +22,14 @@ static __always_inline struct binned *binned_of(__u32 op)
 	/* Here and not before: where there are no bins, there is no such map. */
 	first = binned_by_cpu;
 	barrier_var(first);
-	first += binned_places[op & (MAX_OPS - 1)] & (BINNED_OPS - 1);
+	first += binned_indices[op & (MAX_OPS - 1)] & (BINNED_OPS - 1);
 	/* Or the compiler would keep both addresses. */
 	barrier_var(first);
 	return first;
 }
 
 /* Counts a call, if its time is a usual one and it has not failed. Says whether. */
-static __always_inline bool count_usual(struct binned *b, __u64 ns, long value)
+static __always_inline bool count_in_bin(struct binned *b, __u64 ns, long value)
 {
 	struct bin *bin;
 
@@ -38,7 +38,7 @@ static __always_inline bool count_usual(struct binned *b, __u64 ns, long value)
 	if (unlikely(ns < b->from_ns) || unlikely(ns >= b->below_ns) || unlikely(errno_of(value)))
 		return false;
 	/* There are no more, which the verifier cannot know. */
-	bin = moved(b, ns & (BINS - 1) * BIN_WIDTH) + offsetof(struct binned, bins);
+	bin = at_distance(b, ns & (BINS - 1) * BIN_WIDTH) + offsetof(struct binned, bins);
 	/* One question for all, or the compiler would keep an address for each. */
 	if (config.atomic) {
 		__sync_fetch_and_add(&bin->calls, 1);
@@ -53,7 +53,7 @@ static __always_inline bool count_usual(struct binned *b, __u64 ns, long value)
 }
 
 /* Counts any other one. From then on its time is between the shortest and the longest. */
-__noinline int count_unusual(__u32 op, __u64 ns, long value)
+__noinline int count_without_bin(__u32 op, __u64 ns, long value)
 {
 	/* Should the next one begin meanwhile, its first call is no usual one. */
 	__u64 epoch = config.one_epoch ? EPOCH_STEP : control.epoch;

@@ -31,11 +31,11 @@ const volatile __u8 block_ops[BLOCK_CODES];
 /* A request as far as it matters. */
 struct request_view {
 	__u64 address;
-	__u64 stamp;
+	__u64 rq_start_ns;
 	__u64 bio;
 	__u64 queue; /* for the whole stack's view, and for neighbours */
 	__u32 flags;
-	__u32 asked; /* its first bio's flags: the kernel takes FUA off a request for a disk that does not know it */
+	__u32 bio_flags; /* its first bio's flags: the kernel takes FUA off a request for a disk that does not know it */
 	__u32 bytes;
 	/* For groups. */
 	__u32 disk;
@@ -68,7 +68,7 @@ static __always_inline __u32 partition_of(struct request *rq, bool direct)
 }
 
 /* At its disk, and at all else: the disk is the dearer half, and of most ends nobody asks for it. */
-static __always_inline bool look_at_disk_as(struct request *rq, bool direct, struct request_view *view)
+static __always_inline bool is_on_selected_disk_as(struct request *rq, bool direct, struct request_view *view)
 {
 	struct gendisk *disk;
 
@@ -93,36 +93,36 @@ static __always_inline bool look_at_disk_as(struct request *rq, bool direct, str
 	return device_number(READ(direct, disk, major), READ(direct, disk, first_minor)) == block.disk;
 }
 
-static __always_inline void look_as(struct request *rq, bool direct, struct request_view *view)
+static __always_inline void read_request_as(struct request *rq, bool direct, struct request_view *view)
 {
 	struct bio *first = READ(direct, rq, bio);
 
 	view->queue = config.whole_stack || block.neighbours ? (__u64)READ(direct, rq, q) : 0;
 	view->address = (__u64)rq;
-	view->stamp = READ(direct, rq, start_time_ns);
+	view->rq_start_ns = READ(direct, rq, start_time_ns);
 	view->bio = (__u64)first;
 	view->flags = READ(direct, rq, cmd_flags);
-	view->asked = first ? READ(direct, first, bi_opf) : 0;
+	view->bio_flags = first ? READ(direct, first, bi_opf) : 0;
 	view->bytes = READ(direct, rq, __data_len);
 }
 
-static __always_inline void look(struct request *rq, bool direct, struct request_view *view)
+static __always_inline void read_request(struct request *rq, bool direct, struct request_view *view)
 {
 	if (direct)
-		look_as(rq, true, view);
+		read_request_as(rq, true, view);
 	else
-		look_as(rq, false, view);
+		read_request_as(rq, false, view);
 }
 
 /* Where a pointer can be given its type, that is done once, and whatever it leads to is read directly. Says whether it was. */
 #define TYPE_ONCE(pointer) (TYPE_OF(pointer) ? ((pointer) = TYPED(pointer), true) : false)
 
 /* Whether it is on the disk that is asked for, if one is. `direct`: its fields are read as those of `view` were. */
-static __always_inline bool look_at_disk(struct request_view *view, bool direct)
+static __always_inline bool is_on_selected_disk(struct request_view *view, bool direct)
 {
 	struct request *rq = (void *)view->address;
 
-	return direct ? look_at_disk_as(rq, true, view) : look_at_disk_as(rq, false, view);
+	return direct ? is_on_selected_disk_as(rq, true, view) : is_on_selected_disk_as(rq, false, view);
 }
 
 static __always_inline __u8 block_op(__u32 flags)
@@ -138,18 +138,18 @@ static __always_inline __u32 block_index(__u8 op)
 }
 
 /* What is counted here may be counted in an interrupt at the same time. By itself: many ways lead to it. */
-__noinline int count_apart(__u32 op, __u32 kind)
+__noinline int count_aside(__u32 op, __u32 kind)
 {
 	struct op_stats *s = stats_of(block_index(op));
 
-	if (s && kind < APART_KINDS)
-		__sync_fetch_and_add(&s->apart[kind], 1);
+	if (s && kind < ASIDE_KINDS)
+		__sync_fetch_and_add(&s->set_aside[kind], 1);
 	return 0;
 }
 
 static __always_inline void lose_request(__u8 op, enum lost_reason why)
 {
-	count_lost(block_index(op) | ATOMICALLY, why, 1);
+	count_lost(block_index(op) | COUNTER_ATOMIC, why, 1);
 }
 
 /* The end of a request that was issued was not seen. */
@@ -181,7 +181,7 @@ static __always_inline __u32 group_of_request(const struct request_view *view, _
 		return view->bio && op <= BLOCK_OP_WRITE ? group_of_page(as_number(view->bio)) : GROUP_NONE;
 	if (stamp->queued_ns)
 		return stamp->group;
-	return block.starts && started && started->phase == REQUEST_STARTED ? started->group : GROUP_NONE;
+	return block.has_starts && started && started->phase == REQUEST_STARTED ? started->group : GROUP_NONE;
 }
 
 /* A request begins, in the context of whoever submits it. */
@@ -202,7 +202,7 @@ static __always_inline int on_start(const struct request_view *view)
 		bool is_kernel = is_kernel_thread();
 
 		if (is_kernel)
-			count_apart(state.op, APART_BY_KERNEL);
+			count_aside(state.op, ASIDE_BY_KERNEL);
 		if (!block.neighbours) {
 			forget_request(address, &old);
 			return 0;
@@ -221,7 +221,7 @@ static __always_inline int on_start(const struct request_view *view)
 /*
  * A function of its own, so that the verifier looks at it once, and not for each turn of the loop that calls it.
  */
-__attribute__((noinline)) int forget_stamp(__u64 bio)
+__attribute__((noinline)) int forget_one_bio(__u64 bio)
 {
 	/* Where there are no stamps there is no table of them, and this is looked at nevertheless. */
 	if (block.bio_stamps)
@@ -230,25 +230,25 @@ __attribute__((noinline)) int forget_stamp(__u64 bio)
 }
 
 /* Likewise of some bios, one after the other. Answers the next one. */
-__attribute__((noinline)) __u64 forget_some_stamps(__u64 bio)
+__attribute__((noinline)) __u64 forget_some_bios(__u64 bio)
 {
 	for (int i = 0; i < BIOS_AT_ONCE && bio; i++) {
-		forget_stamp(bio);
+		forget_one_bio(bio);
 		bio = (__u64)BPF_CORE_READ((struct bio *)bio, bi_next);
 	}
 	return bio;
 }
 
 /* Likewise of all that follow one another from this one on. */
-__attribute__((noinline)) int forget_stamps(__u64 bio)
+__attribute__((noinline)) int forget_bios(__u64 bio)
 {
 	for (int i = 0; i < BIOS_OF_A_REQUEST / BIOS_AT_ONCE && bio; i++)
-		bio = forget_some_stamps(bio);
+		bio = forget_some_bios(bio);
 	return 0;
 }
 
 /* Takes the stamps of a request's bios away, whose addresses others will have. Gives the first one's. */
-static __always_inline struct bio_state take_stamps(__u64 first)
+static __always_inline struct bio_state take_bios(__u64 first)
 {
 	struct bio_state stamp = {};
 	struct found_bio found;
@@ -263,7 +263,7 @@ static __always_inline struct bio_state take_stamps(__u64 first)
 	forget_bio(first, &found);
 	next = (__u64)BPF_CORE_READ((struct bio *)first, bi_next);
 	if (next)
-		forget_stamps(next);
+		forget_bios(next);
 	return stamp;
 }
 
@@ -271,12 +271,12 @@ static __always_inline struct bio_state take_stamps(__u64 first)
  * The same of a request that was not issued in this run, which is rare. Answers whose the first bio is, in the lower half, and the
  * thread. By itself: many ways lead on from here.
  */
-__noinline __u64 take_stamps_of_unissued(__u64 first)
+__noinline __u64 take_bios_of_unissued(__u64 first)
 {
 	struct bio_state stamp = {};
 
 	if (block.bio_stamps)
-		stamp = take_stamps(first);
+		stamp = take_bios(first);
 	return (__u64)stamp.thread << 32 | stamp.owner;
 }
 
@@ -300,15 +300,15 @@ static __always_inline int on_issue(const struct request_view *view)
 		return 0;
 	state.op = block_op(view->flags);
 	state.bytes = view->bytes;
-	state.flushes = view->bytes && asks_for_flush(view->asked);
-	state.stamp = view->stamp;
+	state.flushes = view->bytes && asks_for_flush(view->bio_flags);
+	state.rq_start_ns = view->rq_start_ns;
 	state.phase = REQUEST_ISSUED;
 	state.issued_ns = bpf_ktime_get_ns();
 
 	known = find_request(address);
 	old = known.state;
 	if (old && old->phase == REQUEST_ISSUED) {
-		if (old->stamp == view->stamp) {
+		if (old->rq_start_ns == view->rq_start_ns) {
 			/* The driver had no room for it the first time. Until now it was queued. */
 			old->issued_ns = state.issued_ns;
 			return 0;
@@ -316,7 +316,7 @@ static __always_inline int on_issue(const struct request_view *view)
 		lose_end(old);
 	}
 	if (block.bio_stamps)
-		stamp = take_stamps(view->bio);
+		stamp = take_bios(view->bio);
 	if (block.neighbours)
 		state.submitted_ns = stamp.queued_ns;
 	if (config.whole_stack) {
@@ -325,17 +325,17 @@ static __always_inline int on_issue(const struct request_view *view)
 		if (!view->bio)
 			note_flush(view->queue, state.issued_ns);
 	}
-	if (block.starts && old && old->phase == REQUEST_STARTED) {
+	if (block.has_starts && old && old->phase == REQUEST_STARTED) {
 		state.started_ns = old->started_ns;
 		state.foreign = old->foreign;
 		state.neighbour = old->neighbour;
 	} else {
 		if (block.by_owner && stamp.owner != OWNER_TRACED) {
 			if (stamp.owner == OWNER_KERNEL)
-				count_apart(state.op, APART_BY_KERNEL);
+				count_aside(state.op, ASIDE_BY_KERNEL);
 			/* Nobody's: the kernel sends one flush for all who ask. */
 			else if (state.op == BLOCK_OP_FLUSH)
-				count_apart(state.op, APART_UNOWNED);
+				count_aside(state.op, ASIDE_UNOWNED);
 			if (!block.neighbours && (!config.whole_stack || stamp.owner != OWNER_KERNEL))
 				return 0;
 			state.foreign = stamp.owner == OWNER_KERNEL ? FOREIGN_KERNEL : FOREIGN_PROCESS;
@@ -343,8 +343,8 @@ static __always_inline int on_issue(const struct request_view *view)
 		}
 		if (state.op == BLOCK_OP_FLUSH || !view->bio)
 			state.started_ns = state.issued_ns;
-		else if (view->stamp)
-			state.started_ns = view->stamp;
+		else if (view->rq_start_ns)
+			state.started_ns = view->rq_start_ns;
 		else
 			state.started_ns = stamp.queued_ns;
 	}
@@ -355,27 +355,27 @@ static __always_inline int on_issue(const struct request_view *view)
 }
 
 /* Keeps that this end was counted, for the other program that sees it; where there is none, nothing. */
-static __always_inline void mark_ended(__u64 address, __u64 stamp, const struct found_request *known, __u8 op)
+static __always_inline void mark_ended(__u64 address, __u64 rq_start_ns, const struct found_request *known, __u8 op)
 {
-	struct request_state ended = { .op = op, .stamp = stamp, .phase = REQUEST_ENDED };
+	struct request_state ended = { .op = op, .rq_start_ns = rq_start_ns, .phase = REQUEST_ENDED };
 
-	if (block.ends_twice)
+	if (block.ends_have_second)
 		remember_request(address, known, &ended);
 	else
 		forget_request(address, known);
 }
 
-/* What sees an end: the function goes before the tracepoint, which it calls, and on the tracepoint END_BY_EVENT_AGAIN before END_BY_EVENT. */
+/* What sees an end: the function goes before the tracepoint, which it calls, and on the tracepoint END_BY_EVENT_SECOND before END_BY_EVENT. */
 enum end_seen {
 	END_BY_FUNCTION,
 	END_BY_EVENT,
-	END_BY_EVENT_AGAIN, /* by another program too */
+	END_BY_EVENT_SECOND, /* by another program too */
 };
 
 /* Whether nothing is known of a request with data that began in this run. */
-static __always_inline bool is_unknown(const struct request_state *state, __u64 stamp, __u32 bytes)
+static __always_inline bool has_unseen_start(const struct request_state *state, __u64 rq_start_ns, __u32 bytes)
 {
-	return (!state || state->phase == REQUEST_ENDED) && bytes && stamp && stamp >= control.began_ns;
+	return (!state || state->phase == REQUEST_ENDED) && bytes && rq_start_ns && rq_start_ns >= control.began_ns;
 }
 
 /*
@@ -387,7 +387,7 @@ static __always_inline bool is_unseen_issue(struct request *rq, bool direct, enu
 	struct found_bio first;
 	__u64 bio;
 
-	if (by == (block.twice ? END_BY_EVENT_AGAIN : END_BY_EVENT))
+	if (by == (block.by_both ? END_BY_EVENT_SECOND : END_BY_EVENT))
 		return false;
 	if (!block.by_owner)
 		return true;
@@ -398,13 +398,13 @@ static __always_inline bool is_unseen_issue(struct request *rq, bool direct, enu
 	return first.state && first.state->owner == OWNER_TRACED;
 }
 
-/* The end of a request was seen, and its issue was not. By itself, as count_apart() is. */
+/* The end of a request was seen, and its issue was not. By itself, as count_aside() is. */
 __noinline int count_unseen_issue(__u32 op)
 {
 	struct op_stats *s = stats_of(block_index(op));
 
 	if (s)
-		__sync_fetch_and_add(&s->half_seen, 1);
+		__sync_fetch_and_add(&s->unmatched_ends, 1);
 	return 0;
 }
 
@@ -412,10 +412,10 @@ __noinline int count_unseen_issue(__u32 op)
  * Of what ends without having been seen to be issued in this run, and, rarely, of what the other program has counted. By
  * itself, since it is rare and long.
  */
-__noinline int on_unissued_end(__u64 address, __u64 stamp, __u32 bytes)
+__noinline int on_unissued_end(__u64 address, __u64 rq_start_ns, __u32 bytes)
 {
 	struct request *rq = (void *)address;
-	bool direct = TYPE_ONCE(rq), is_known, is_asked_for;
+	bool direct = TYPE_ONCE(rq), is_known, is_selected;
 	struct request_view view = { .address = (__u64)rq };
 	struct found_request found = find_request(address), *known = &found;
 	const struct request_state *state = found.state;
@@ -424,58 +424,58 @@ __noinline int on_unissued_end(__u64 address, __u64 stamp, __u32 bytes)
 	__u32 submitter;
 	__u8 op;
 
-	is_known = state && state->stamp == stamp;
-	if (!look_at_disk(&view, direct))
+	is_known = state && state->rq_start_ns == rq_start_ns;
+	if (!is_on_selected_disk(&view, direct))
 		return 0;
 	if (is_known && phase == REQUEST_ENDED) {
 		forget_request(address, known);
 		return 0;
 	}
-	look(rq, direct, &view);
+	read_request(rq, direct, &view);
 	op = block_op(view.flags);
 	if (block.bio_stamps)
-		submitted = take_stamps_of_unissued(as_number(view.bio));
+		submitted = take_bios_of_unissued(as_number(view.bio));
 	submitter = submitted >> 32;
-	is_asked_for = !block.by_owner || (phase == REQUEST_STARTED && !state->foreign) || (__u32)submitted == OWNER_TRACED;
+	is_selected = !block.by_owner || (phase == REQUEST_STARTED && !state->foreign) || (__u32)submitted == OWNER_TRACED;
 	/* What a flush is asked for with, and nothing else, is a write without data, which is never issued. */
 	if (bytes || op != BLOCK_OP_WRITE) {
 		if (is_known && phase == REQUEST_FLUSHING)
 			return 0;
-		if (stamp && stamp >= control.began_ns) {
-			if (!is_asked_for)
+		if (rq_start_ns && rq_start_ns >= control.began_ns) {
+			if (!is_selected)
 				return 0;
 			if (READ(direct, rq, state) == MQ_RQ_IDLE)
-				count_apart(op, APART_NEVER_ISSUED);
+				count_aside(op, ASIDE_NEVER_ISSUED);
 			else
 				count_unseen_issue(op);
 			if (config.whole_stack && submitter)
 				end_in_sleep(submitter, 0, bpf_ktime_get_ns());
-		} else if (stamp || !block.by_owner) {
-			/* Without a stamp all that is known is that nothing else was left out. */
-			count_apart(op, APART_AT_START);
+		} else if (rq_start_ns || !block.by_owner) {
+			/* Without a rq_start_ns all that is known is that nothing else was left out. */
+			count_aside(op, ASIDE_AT_START);
 		} else {
 			return 0;
 		}
-		if (bytes && asks_for_flush(view.asked)) {
-			struct request_state flushing = { .op = op, .stamp = stamp, .phase = REQUEST_FLUSHING };
+		if (bytes && asks_for_flush(view.bio_flags)) {
+			struct request_state flushing = { .op = op, .rq_start_ns = rq_start_ns, .phase = REQUEST_FLUSHING };
 
 			remember_request(address, known, &flushing);
 		} else {
-			mark_ended(address, stamp, known, op);
+			mark_ended(address, rq_start_ns, known, op);
 		}
 		return 0;
 	}
 	if (is_known && phase == REQUEST_FLUSHING) {
 		if (config.whole_stack && state->thread)
-			end_of_flushed(state->thread, view.queue);
-		mark_ended(address, stamp, known, op);
+			end_flushed(state->thread, view.queue);
+		mark_ended(address, rq_start_ns, known, op);
 		return 0;
 	}
 	if (config.whole_stack && submitter)
-		end_of_flushed(submitter, view.queue);
-	if (is_asked_for) {
-		count_apart(op, APART_NEVER_ISSUED);
-		mark_ended(address, stamp, known, op);
+		end_flushed(submitter, view.queue);
+	if (is_selected) {
+		count_aside(op, ASIDE_NEVER_ISSUED);
+		mark_ended(address, rq_start_ns, known, op);
 	} else {
 		forget_request(address, known);
 	}
@@ -524,7 +524,7 @@ static __always_inline void record_block(__u8 op, __u32 group, __u64 from, __u64
 	}
 	/* In line where requests are what is measured; in the whole stack's view more ways lead here. */
 	if (config.whole_stack)
-		record_alone(block_index(op) | MOVES_BYTES | ATOMICALLY, now - from, result);
+		record_out_of_line(block_index(op) | COUNTER_MOVES_BYTES | COUNTER_ATOMIC, now - from, result);
 	else
 		record_in(block_index(op), true, now - from, result, true);
 	if (queue_ns) {
@@ -539,30 +539,30 @@ static __always_inline void record_block(__u8 op, __u32 group, __u64 from, __u64
 static __always_inline int on_end(struct request *rq, bool direct, long error, bool is_status, __u32 bytes,
 				  enum end_seen by)
 {
-	__u64 address = (__u64)rq, stamp = READ(direct, rq, start_time_ns), now, from;
+	__u64 address = (__u64)rq, rq_start_ns = READ(direct, rq, start_time_ns), now, from;
 	struct request_state *state, ended;
 	struct found_request known;
 
 	known = find_request(address);
 	state = known.state;
 	/* Mostly another program has counted it, and that is seen before anything else is read. */
-	if (by != END_BY_FUNCTION && state && state->phase == REQUEST_ENDED && state->stamp == stamp) {
+	if (by != END_BY_FUNCTION && state && state->phase == REQUEST_ENDED && state->rq_start_ns == rq_start_ns) {
 		forget_request(address, &known);
 		return 0;
 	}
 	/* Nothing is counted any more while /proc/diskstats is read, to be compared. */
 	if (control.stopped & STOP_REQUESTS || bytes < READ(direct, rq, __data_len))
 		return 0;
-	if (is_unknown(state, stamp, bytes) && !is_unseen_issue(rq, direct, by))
+	if (has_unseen_start(state, rq_start_ns, bytes) && !is_unseen_issue(rq, direct, by))
 		return 0;
 	if (!state || state->phase != REQUEST_ISSUED)
-		return on_unissued_end(as_number(address), stamp, bytes);
+		return on_unissued_end(as_number(address), rq_start_ns, bytes);
 	now = bpf_ktime_get_ns();
 	ended = *state;
 	if (ended.flushes)
 		state->phase = REQUEST_FLUSHING;
 	/* The other program would take it for one whose issue was not seen. */
-	else if (block.ends_twice)
+	else if (block.ends_have_second)
 		state->phase = REQUEST_ENDED;
 	else
 		forget_request(address, &known);
@@ -575,7 +575,7 @@ static __always_inline int on_end(struct request *rq, bool direct, long error, b
 	from = ended.issued_ns;
 	if (block.queued) {
 		if (!ended.started_ns) {
-			count_apart(ended.op, APART_UNTIMED);
+			count_aside(ended.op, ASIDE_UNTIMED);
 			return 0;
 		}
 		/* A start that the kernel stamped with a clock it had read before may be no earlier than the issue. */
@@ -605,7 +605,7 @@ static __always_inline __u32 group_of_bio(const struct bio_view *view, __u8 op)
 	return group_of_current();
 }
 
-static __always_inline void look_at_bio(struct bio *bio, bool direct, struct bio_view *view)
+static __always_inline void read_bio(struct bio *bio, bool direct, struct bio_view *view)
 {
 	struct block_device *device = NULL;
 	struct gendisk *disk;
@@ -707,9 +707,9 @@ static __always_inline void hold_bio(struct bio *bio)
 	__u64 address = (__u64)bio;
 	struct found_bio known;
 	struct bio_view view;
-	struct hand *hand;
+	struct breakdown *breakdown;
 
-	look_at_bio(bio, false, &view);
+	read_bio(bio, false, &view);
 	known = find_bio(address);
 	if (control.stopped & STOP_REQUESTS || view.is_stacked || is_held_for_another(known.state))
 		return;
@@ -717,9 +717,9 @@ static __always_inline void hold_bio(struct bio *bio)
 	known = find_bio(address);
 	if (known.state)
 		known.state->held = 1;
-	hand = find_hand();
-	if (hand)
-		hand->own_bios = 1;
+	breakdown = find_breakdown();
+	if (breakdown)
+		breakdown->own_bios = 1;
 }
 
 /* A bio is submitted. `counts` says that this program tells of those that are not asked for. */
@@ -740,7 +740,7 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 		submit_in_call(view->is_stacked);
 	}
 	if (!block.is_bio_based) {
-		if (!block.twice || !seen || seen->has_request || seen->held)
+		if (!block.by_both || !seen || seen->has_request || seen->held)
 			stamp_bio(view, &known, false);
 		return 0;
 	}
@@ -750,7 +750,7 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 	state.op = bio_op(view->flags, view->bytes);
 	if (block.by_owner && !thread_is_traced(bpf_get_current_pid_tgid())) {
 		if (counts && is_kernel_thread())
-			count_apart(state.op, APART_BY_KERNEL);
+			count_aside(state.op, ASIDE_BY_KERNEL);
 		return 0;
 	}
 	state.queued_ns = bpf_ktime_get_ns();
@@ -760,7 +760,7 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 		state.thread = bpf_get_current_pid_tgid();
 		state.is_stacked = true;
 	}
-	if (!seen || !block.twice)
+	if (!seen || !block.by_both)
 		remember_bio(address, &known, &state);
 	return 0;
 }
@@ -784,10 +784,10 @@ static __always_inline int on_getrq(const struct bio_view *view, bool again)
 	state = known.state;
 	if (state && !state->has_request) {
 		if (config.whole_stack && state->thread != (__u32)bpf_get_current_pid_tgid())
-			release(state->thread);
+			note_request_from_other(state->thread);
 		state->has_request = true;
 		if (again)
-			__sync_fetch_and_add(&control.made_good, 1);
+			__sync_fetch_and_add(&control.recovered, 1);
 	} else if (!state || !again) {
 		stamp_bio(view, &known, true);
 	}
@@ -818,8 +818,8 @@ int block_start_btf(void *ctx)
 {
 	struct request_view view;
 
-	look_as((void *)CONTEXT_WORD(ctx, 0), true, &view);
-	return look_at_disk(&view, true) ? on_start(&view) : 0;
+	read_request_as((void *)CONTEXT_WORD(ctx, 0), true, &view);
+	return is_on_selected_disk(&view, true) ? on_start(&view) : 0;
 }
 
 SEC("tp_btf/block_rq_issue")
@@ -828,10 +828,10 @@ int block_issue_btf(void *ctx)
 	struct request_view view;
 
 	if (block.issue_arg)
-		look_as((void *)CONTEXT_WORD(ctx, 1), true, &view);
+		read_request_as((void *)CONTEXT_WORD(ctx, 1), true, &view);
 	else
-		look_as((void *)CONTEXT_WORD(ctx, 0), true, &view);
-	return look_at_disk(&view, true) ? on_issue(&view) : 0;
+		read_request_as((void *)CONTEXT_WORD(ctx, 0), true, &view);
+	return is_on_selected_disk(&view, true) ? on_issue(&view) : 0;
 }
 
 SEC("tp_btf/block_rq_complete")
@@ -845,9 +845,9 @@ int block_end_btf(void *ctx)
 /* A request that was merged into another is never issued. */
 static __always_inline int merge_event(__u64 address)
 {
-	stay_on_cpu();
+	disable_preemption();
 	drop_request(address);
-	may_be_preempted();
+	enable_preemption();
 	return 0;
 }
 
@@ -859,18 +859,18 @@ int block_merge_btf(void *ctx)
 
 /* The same once more, for where the other program was skipped. */
 SEC("tp_btf/block_rq_merge")
-int block_merge_again_btf(void *ctx)
+int block_merge_second_btf(void *ctx)
 {
 	return merge_event(CONTEXT_WORD(ctx, 0));
 }
 
 /* The same end once more, for where the other program was skipped. */
 SEC("tp_btf/block_rq_complete")
-int block_end_again_btf(void *ctx)
+int block_end_second_btf(void *ctx)
 {
 	struct request *rq = (void *)CONTEXT_WORD(ctx, 0);
 
-	return on_end(rq, true, CONTEXT_WORD(ctx, 1), block.has_status, CONTEXT_WORD(ctx, 2), END_BY_EVENT_AGAIN);
+	return on_end(rq, true, CONTEXT_WORD(ctx, 1), block.has_status, CONTEXT_WORD(ctx, 2), END_BY_EVENT_SECOND);
 }
 
 SEC("tp_btf/block_bio_queue")
@@ -878,13 +878,13 @@ int bio_queue_btf(void *ctx)
 {
 	struct bio_view view;
 
-	stay_on_cpu();
+	disable_preemption();
 	if (block.bio_queue_arg)
-		look_at_bio((void *)CONTEXT_WORD(ctx, 1), true, &view);
+		read_bio((void *)CONTEXT_WORD(ctx, 1), true, &view);
 	else
-		look_at_bio((void *)CONTEXT_WORD(ctx, 0), true, &view);
-	on_bio_queue(&view, !block.twice);
-	may_be_preempted();
+		read_bio((void *)CONTEXT_WORD(ctx, 0), true, &view);
+	on_bio_queue(&view, !block.by_both);
+	enable_preemption();
 	return 0;
 }
 
@@ -892,13 +892,13 @@ static __always_inline int getrq_event(void *ctx, bool again)
 {
 	struct bio_view view;
 
-	stay_on_cpu();
+	disable_preemption();
 	if (block.getrq_arg)
-		look_at_bio((void *)CONTEXT_WORD(ctx, 1), true, &view);
+		read_bio((void *)CONTEXT_WORD(ctx, 1), true, &view);
 	else
-		look_at_bio((void *)CONTEXT_WORD(ctx, 0), true, &view);
+		read_bio((void *)CONTEXT_WORD(ctx, 0), true, &view);
 	on_getrq(&view, again);
-	may_be_preempted();
+	enable_preemption();
 	return 0;
 }
 
@@ -909,7 +909,7 @@ int bio_getrq_btf(void *ctx)
 }
 
 SEC("tp_btf/block_getrq")
-int bio_getrq_again_btf(void *ctx)
+int bio_getrq_second_btf(void *ctx)
 {
 	return getrq_event(ctx, true);
 }
@@ -924,7 +924,7 @@ int bio_end_btf(void *ctx)
 
 /* The same end once more, for where the other program was skipped. */
 SEC("tp_btf/block_bio_complete")
-int bio_end_again_btf(void *ctx)
+int bio_end_second_btf(void *ctx)
 {
 	struct bio *bio = (void *)CONTEXT_WORD(ctx, 1);
 
@@ -937,7 +937,7 @@ int bio_submit_function(struct pt_regs *ctx)
 {
 	struct bio_view view;
 
-	look_at_bio((void *)PT_REGS_PARM1(ctx), false, &view);
+	read_bio((void *)PT_REGS_PARM1(ctx), false, &view);
 	return on_bio_queue(&view, true);
 }
 
@@ -960,8 +960,8 @@ int block_start_function(struct pt_regs *ctx)
 	bool direct = TYPE_ONCE(rq);
 	struct request_view view;
 
-	look(rq, direct, &view);
-	return look_at_disk(&view, direct) ? on_start(&view) : 0;
+	read_request(rq, direct, &view);
+	return is_on_selected_disk(&view, direct) ? on_start(&view) : 0;
 }
 
 /* blk_mq_start_request(rq) */
@@ -972,8 +972,8 @@ int block_issue_function(struct pt_regs *ctx)
 	bool direct = TYPE_ONCE(rq);
 	struct request_view view;
 
-	look(rq, direct, &view);
-	return look_at_disk(&view, direct) ? on_issue(&view) : 0;
+	read_request(rq, direct, &view);
+	return is_on_selected_disk(&view, direct) ? on_issue(&view) : 0;
 }
 
 /* blk_update_request(rq, status, bytes) */

@@ -151,13 +151,13 @@ static __always_inline __u64 as_number(__u64 address)
 static void (*const bpf_preempt_disable)(void) = (void *)KFUNC_PREEMPT_DISABLE;
 static void (*const bpf_preempt_enable)(void) = (void *)KFUNC_PREEMPT_ENABLE;
 
-static __always_inline void stay_on_cpu(void)
+static __always_inline void disable_preemption(void)
 {
 	if (kfuncs.preempt_disable)
 		bpf_preempt_disable();
 }
 
-static __always_inline void may_be_preempted(void)
+static __always_inline void enable_preemption(void)
 {
 	if (kfuncs.preempt_disable)
 		bpf_preempt_enable();

@@ -51,7 +51,7 @@ static __always_inline bool process_is_traced(__u64 id)
 }
 
 /* Of a process that is traced, is this thread? */
-static __always_inline bool thread_is_asked_for(void)
+static __always_inline bool thread_is_selected(void)
 {
 	if (config.by_comm) {
 		__u64 comm[COMM_WORDS] = {};
@@ -67,37 +67,37 @@ static __always_inline bool thread_is_asked_for(void)
 
 static __always_inline bool thread_is_traced(__u64 id)
 {
-	return process_is_traced(id) && thread_is_asked_for();
+	return process_is_traced(id) && thread_is_selected();
 }
 
 enum verdict {
 	TRACED,
-	FOREIGN, /* on another disk: not asked for */
-	OTHERS, /* another file system's, which may have a program of its own on the function */
+	NOT_SELECTED, /* on another disk: not asked for */
+	OTHER_FILE_SYSTEM, /* another file system's, which may have a program of its own on the function */
 	EXCLUDED, /* and above, by as much as the file's kind is: a socket, a pipe, a tty. It is counted */
 };
 #define KIND_SHIFT 12 /* of S_IFMT */
 
-#define PLACE_BITS 2 /* of enum excluded */
+#define INDEX_BITS 2 /* of enum excluded */
 /* The place of a kind of file, from one in which all are the last place. */
-#define AT_PLACE(kind, place) ((__u32)(EXCLUDED_OTHER - (place)) << ((kind) >> KIND_SHIFT) * PLACE_BITS)
-#define PLACES_OF_KINDS                                                                                                \
-	(~0u - AT_PLACE(S_IFSOCK, EXCLUDED_SOCKET) - AT_PLACE(S_IFIFO, EXCLUDED_PIPE) -                               \
-	 AT_PLACE(S_IFCHR, EXCLUDED_CHARACTER))
+#define AT_INDEX(kind, place) ((__u32)(EXCLUDED_OTHER - (place)) << ((kind) >> KIND_SHIFT) * INDEX_BITS)
+#define INDEX_BY_KIND                                                                                                \
+	(~0u - AT_INDEX(S_IFSOCK, EXCLUDED_SOCKET) - AT_INDEX(S_IFIFO, EXCLUDED_PIPE) -                               \
+	 AT_INDEX(S_IFCHR, EXCLUDED_CHARACTER))
 
 /* `verdict`: that of the call's file, from EXCLUDED on. Without a branch, of which each would be a way for the verifier. */
 static __always_inline void count_excluded(__u32 op, __u32 verdict)
 {
 	struct op_stats *s = stats_of(op);
-	__u32 place = PLACES_OF_KINDS >> (verdict - EXCLUDED) * PLACE_BITS;
+	__u32 place = INDEX_BY_KIND >> (verdict - EXCLUDED) * INDEX_BITS;
 
 	barrier_var(place);
 	if (s)
-		add(&s->apart[place & EXCLUDED_OTHER], 1);
+		add(&s->set_aside[place & EXCLUDED_OTHER], 1);
 }
 
 /* Regular files, directories and block devices only, unless all kinds were asked for; on the disks asked for. */
-static __always_inline enum verdict judge_inode(struct inode *inode, bool direct)
+static __always_inline enum verdict check_inode(struct inode *inode, bool direct)
 {
 	__u32 kind = READ(direct, inode, i_mode) & S_IFMT;
 
@@ -111,13 +111,13 @@ static __always_inline enum verdict judge_inode(struct inode *inode, bool direct
 		struct super_block *sb = READ(direct, inode, i_sb);
 
 		if (READ(direct, inode, i_ino) != config.file_inode || READ(direct, sb, s_dev) != config.file_device)
-			return FOREIGN;
+			return NOT_SELECTED;
 	}
 	if (config.by_disk) {
 		struct super_block *sb = READ(direct, inode, i_sb);
 		__u32 disk = kind == S_IFBLK ? READ(direct, inode, i_rdev) : READ(direct, sb, s_dev);
 
-		return bpf_map_lookup_elem(&disks, &disk) ? TRACED : FOREIGN;
+		return bpf_map_lookup_elem(&disks, &disk) ? TRACED : NOT_SELECTED;
 	}
 	return TRACED;
 }
@@ -132,19 +132,19 @@ static __always_inline bool all_files_are_traced(void)
 }
 
 /* `direct`: the pointer has a type, else it has been found that it can be given none. */
-static __always_inline enum verdict judge_file_as(struct file *file, bool direct)
+static __always_inline enum verdict check_file_as(struct file *file, bool direct)
 {
 	if (all_files_are_traced())
 		return TRACED;
 	if (!config.by_file && !config.by_disk && (direct ? DIRECT(file, f_mode) : BPF_CORE_READ(file, f_mode)) & FMODE_ATOMIC_POS)
 		return TRACED;
-	return judge_inode(direct ? DIRECT(file, f_inode) : BPF_CORE_READ(file, f_inode), direct);
+	return check_inode(direct ? DIRECT(file, f_inode) : BPF_CORE_READ(file, f_inode), direct);
 }
 
 /* It is given a type once. */
-static __always_inline enum verdict judge_file_probed(struct file *file)
+static __always_inline enum verdict check_file_probed(struct file *file)
 {
-	return cast_types.file ? judge_file_as(TYPED(file), true) : judge_file_as(file, false);
+	return cast_types.file ? check_file_as(TYPED(file), true) : check_file_as(file, false);
 }
 
 /* The current task's open file, NULL for a number that is none. */
@@ -175,16 +175,16 @@ static __always_inline struct file *file_of_descriptor(__u32 fd)
 }
 
 /* A descriptor that names no file is traced: its call fails, and that is worth seeing, unless it is a file's or a disk's calls. */
-static __always_inline enum verdict judge_file(struct file *file)
+static __always_inline enum verdict check_file(struct file *file)
 {
 	if (!file)
-		return config.by_file || config.by_disk ? FOREIGN : TRACED;
-	return judge_file_probed(file);
+		return config.by_file || config.by_disk ? NOT_SELECTED : TRACED;
+	return check_file_probed(file);
 }
 
-static __always_inline enum verdict judge_descriptor(__u32 fd)
+static __always_inline enum verdict check_descriptor(__u32 fd)
 {
-	return judge_file(file_of_descriptor(fd));
+	return check_file(file_of_descriptor(fd));
 }
 
 #endif

@@ -9,7 +9,7 @@
  */
 static __always_inline void lose_frame(struct frame *frame)
 {
-	if (!point_silent(frame->point))
+	if (!point_suppressed(frame->point))
 		count_lost(point_op(frame->point), LOST_RETURN, (frame->kiocb ? 0 : 1) + frame->nested);
 }
 
@@ -19,7 +19,7 @@ static __always_inline void lose_frame(struct frame *frame)
  */
 static __always_inline bool is_outermost_of(__u32 point, const struct frame *frame)
 {
-	return point_outermost(point) && point_op(point) == point_op(frame->point);
+	return point_is_outermost(point) && point_op(point) == point_op(frame->point);
 }
 
 /* The state of the thread in which a call begins. NULL, and the call is lost, where there is no room for one. */
@@ -29,7 +29,7 @@ static __always_inline struct thread_state *thread_of_call(__u32 point, __u32 th
 	enum lost_reason why;
 
 	state = find_or_make_thread(thread, &why);
-	if (!state && !point_silent(point))
+	if (!state && !point_suppressed(point))
 		count_lost(point_op(point), why, 1);
 	return state;
 }
@@ -82,7 +82,7 @@ static __always_inline struct frame *begin(struct thread_state *state, __u32 poi
 		}
 		lose_frame(frame);
 	} else {
-		hold_thread(state);
+		get_thread(state);
 	}
 	frame->stack = stack;
 	frame->function = function;
@@ -112,7 +112,7 @@ static __always_inline void record_all(__u32 point, const struct ended *call, __
 }
 
 /* Whether the clock went on in it. */
-static __always_inline bool is_timed(__u32 point, const struct ended *call, __u64 now)
+static __always_inline bool has_valid_times(__u32 point, const struct ended *call, __u64 now)
 {
 	if (now >= call->entered_ns)
 		return true;
@@ -122,7 +122,7 @@ static __always_inline bool is_timed(__u32 point, const struct ended *call, __u6
 
 /*
  * A function of `point` returns. Says true when that was the outermost call, and fills `call`. The state is not to be looked at
- * any more, unless a hand holds it.
+ * any more, unless a breakdown holds it.
  */
 static __always_inline bool end(struct thread_state *state, __u32 point, __u32 thread, struct ended *call)
 {
@@ -138,13 +138,13 @@ static __always_inline bool end(struct thread_state *state, __u32 point, __u32 t
 		return false;
 	}
 	/* One of the op inside, whose entry was not seen: the call under way is not its. */
-	if (point_outermost(point) && !is_outermost_of(point, frame) && point_frame(point) != SYSCALL_FRAME)
+	if (point_is_outermost(point) && !is_outermost_of(point, frame) && point_frame(point) != SYSCALL_FRAME)
 		return false;
 	/*
 	 * One inside that was left out when it was entered: an overlay file system reads the file of another one, which was not asked for. The
 	 * call that is under way has a return of its own.
 	 */
-	if (!point_outermost(point) && point_outermost(frame->point))
+	if (!point_is_outermost(point) && point_is_outermost(frame->point))
 		return false;
 	frame->entered_ns = 0;
 	/*
@@ -153,13 +153,13 @@ static __always_inline bool end(struct thread_state *state, __u32 point, __u32 t
 	 */
 	if (frame->point != point && point_frame(point) != SYSCALL_FRAME) {
 		lose_frame(frame);
-		release_thread(state, thread);
+		put_thread(state, thread);
 		return false;
 	}
 	call->point = frame->point;
 	call->kiocb = frame->kiocb;
 	call->group = frame->group;
-	release_thread(state, thread);
+	put_thread(state, thread);
 	return true;
 }
 

@@ -13,14 +13,14 @@
 #define REGISTER_ARG_1(ctx) PT_REGS_PARM2(ctx)
 
 /* Which file a call works on, and whether it is one of those asked for. */
-static __always_inline enum verdict judge(void *ctx, bool direct, __u32 point)
+static __always_inline enum verdict check_call(void *ctx, bool direct, __u32 point)
 {
 	__u32 shape = point_shape(point);
 	struct inode *inode;
 	struct file *file;
 
 	/* A function that opens may be given directories, which are told apart below. */
-	if (point_plain(point) && shape != SHAPE_FILE_1 && !point_shared(point) &&
+	if (point_files_and_dirs(point) && shape != SHAPE_FILE_1 && !point_is_shared(point) &&
 	    !config.by_file && !config.by_disk)
 		return TRACED;
 	if (shape == SHAPE_FD_0 || shape == SHAPE_SYSCALL_FD_0 || shape == SHAPE_SYSCALL_32_FD_0) {
@@ -33,9 +33,9 @@ static __always_inline enum verdict judge(void *ctx, bool direct, __u32 point)
 			descriptor = SYSCALL_ARG_0(direct, saved);
 		else
 			descriptor = COMPAT_SYSCALL_ARG_0(direct, saved);
-		return judge_descriptor(descriptor);
+		return check_descriptor(descriptor);
 	}
-	if (shape == SHAPE_PATH_0 || shape == SHAPE_FOLDER_0) {
+	if (shape == SHAPE_PATH_0 || shape == SHAPE_DIR_0) {
 		inode = (void *)ARGUMENT(ctx, direct, 0);
 		if (shape == SHAPE_PATH_0) {
 			struct path *path = (void *)inode;
@@ -43,7 +43,7 @@ static __always_inline enum verdict judge(void *ctx, bool direct, __u32 point)
 
 			inode = READ(direct, dentry, d_inode);
 		}
-		return judge_inode(inode, direct);
+		return check_inode(inode, direct);
 	}
 	if (shape == SHAPE_KIOCB_0) {
 		struct kiocb *kiocb = (void *)ARGUMENT(ctx, direct, 0);
@@ -60,12 +60,12 @@ static __always_inline enum verdict judge(void *ctx, bool direct, __u32 point)
 		file = (void *)ARGUMENT(ctx, direct, 0);
 	}
 	if (point_guard(point) == GUARD_F_OP && (__u64)READ(direct, file, f_op) != guard_value(point))
-		return OTHERS;
+		return OTHER_FILE_SYSTEM;
 	/* XFS opened directories by the function for files once: an open is that of a file. */
 	if (shape == SHAPE_FILE_1) {
 		inode = READ(direct, file, f_inode);
 		if ((READ(direct, inode, i_mode) & S_IFMT) == S_IFDIR)
-			return FOREIGN;
+			return NOT_SELECTED;
 	}
 	if (point_guard(point) == GUARD_MAGIC) {
 		struct super_block *sb;
@@ -73,18 +73,18 @@ static __always_inline enum verdict judge(void *ctx, bool direct, __u32 point)
 		inode = READ(direct, file, f_inode);
 		sb = READ(direct, inode, i_sb);
 		if (READ(direct, sb, s_magic) != guard_value(point))
-			return OTHERS;
+			return OTHER_FILE_SYSTEM;
 	}
-	if (point_plain(point) && !config.by_file && !config.by_disk)
+	if (point_files_and_dirs(point) && !config.by_file && !config.by_disk)
 		return TRACED;
-	return direct ? judge_file_as(file, true) : judge_file_probed(file);
+	return direct ? check_file_as(file, true) : check_file_probed(file);
 }
 
 
 /* Requests that may be tried once more by a thread that is not traced: one of io_uring's has a name of its own. */
 static __always_inline bool may_be_tried_by_others(__u32 point)
 {
-	return point_shape(point) == SHAPE_KIOCB_0 && (point_is_door(point) || config.by_comm || config.by_cgroup);
+	return point_shape(point) == SHAPE_KIOCB_0 && (point_is_async_entry(point) || config.by_comm || config.by_cgroup);
 }
 
 static __always_inline bool is_traced_request(__u64 kiocb)
@@ -97,7 +97,7 @@ static __always_inline bool is_direct(__u32 point, bool direct, void *first)
 {
 	__u32 shape = point_shape(point);
 
-	if (shape == SHAPE_KIOCB_0 && !point_is_door(point)) {
+	if (shape == SHAPE_KIOCB_0 && !point_is_async_entry(point)) {
 		struct kiocb *kiocb = first;
 
 		return READ(direct, kiocb, ki_flags) & IOCB_DIRECT;
@@ -117,12 +117,12 @@ static __always_inline bool row_is_measured(__u32 point)
 	return config.whole_stack && (point_shape(point) != SHAPE_ROW_BIO_0 || block.bio_stamps);
 }
 
-/* A function that a write may come by, inside the call of `hand`. */
-static __always_inline void note_file(__u32 point, void *first, const struct hand *hand)
+/* A function that a write may come by, inside the call of `breakdown`. */
+static __always_inline void note_file(__u32 point, void *first, const struct breakdown *breakdown)
 {
 	__u32 shape = point_shape(point);
 
-	if (!hand || !may_write(hand) || !block.bio_stamps || (point_return(point) != RETURN_BYTES && !point_is_door(point)))
+	if (!breakdown || !may_write(breakdown) || !block.bio_stamps || (point_return(point) != RETURN_BYTES && !point_is_async_entry(point)))
 		return;
 	if (shape == SHAPE_FILE_0)
 		note_write(first);
@@ -164,28 +164,28 @@ static __always_inline bool is_call(__u32 point)
 }
 
 /* One of vfs that reads and writes come by, with the file that the system call was given. */
-static __always_inline bool may_judge(__u32 point)
+static __always_inline bool checks_for_syscall(__u32 point)
 {
-	return config.whole_stack && point_shape(point) == SHAPE_FILE_0 && point_return(point) == RETURN_BYTES && point_outermost(point);
+	return config.whole_stack && point_shape(point) == SHAPE_FILE_0 && point_return(point) == RETURN_BYTES && point_is_outermost(point);
 }
 
 /* A call's file is judged, if that was left to vfs. Says true when it is over with the call, as if it had never been seen. */
-static __always_inline bool was_not_asked_for(struct thread_state *state, __u32 thread, enum verdict verdict)
+static __always_inline bool drop_if_not_selected(struct thread_state *state, __u32 thread, enum verdict verdict)
 {
 	struct frame *frame = &state->calls.frames[SYSCALL_FRAME];
 
-	if (!state->hand.depth || !state->hand.is_unjudged)
+	if (!state->breakdown.depth || !state->breakdown.is_unchecked)
 		return false;
-	state->hand.is_unjudged = 0;
+	state->breakdown.is_unchecked = 0;
 	if (verdict == TRACED)
 		return false;
 	if (frame->entered_ns) {
 		if (verdict >= EXCLUDED)
 			count_excluded(point_op(frame->point), verdict);
 		frame->entered_ns = 0;
-		release_thread(state, thread);
+		put_thread(state, thread);
 	}
-	put_hand(state, thread);
+	put_breakdown(state, thread);
 	return true;
 }
 
@@ -196,7 +196,7 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 	bool is_counted;
 	struct kiocb *kiocb;
 	struct frame *frame;
-	struct hand *hand;
+	struct breakdown *breakdown;
 	__u64 id;
 
 	if (point_shape(point) == SHAPE_NONE)
@@ -211,7 +211,7 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 		return 0;
 	if (control.stopped & STOP_CALLS && (!config.rows_only || is_call(point)))
 		return 0;
-	if (is_inside_a_cookie(point))
+	if (is_inside_session(point))
 		return 0;
 	if (is_call(point)) {
 		struct pt_regs *regs = (void *)ARGUMENT(ctx, direct, 0);
@@ -221,12 +221,12 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 		point = compat ? compat_point(number) : syscall_point(number);
 		return point ? enter_syscall(point, id, regs, direct ? IN_REGISTERS : IN_PROBED_REGISTERS, compat) : 0;
 	}
-	verdict = judge(ctx, direct, point);
-	if (verdict == OTHERS)
+	verdict = check_call(ctx, direct, point);
+	if (verdict == OTHER_FILE_SYSTEM)
 		return 0;
-	if (verdict >= EXCLUDED && !point_silent(point))
+	if (verdict >= EXCLUDED && !point_suppressed(point))
 		count_excluded(point_op(point), verdict);
-	is_counted = !config.rows_only || point_is_door(point);
+	is_counted = !config.rows_only || point_is_async_entry(point);
 	if (!is_counted && point_shape(point) == SHAPE_KIOCB_0)
 		is_counted = READ(direct, (struct kiocb *)ARGUMENT(ctx, direct, 0), ki_complete);
 	if (config.rows_only && is_counted)
@@ -235,7 +235,7 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 		state = thread_of_call(point, id);
 	else if (config.whole_stack)
 		state = find_thread(id);
-	if (!state || (may_judge(point) && was_not_asked_for(state, id, verdict)))
+	if (!state || (checks_for_syscall(point) && drop_if_not_selected(state, id, verdict)))
 		return 0;
 	frame = NULL;
 	/* Inside one that is counted, it has to be told from it when it returns. */
@@ -251,11 +251,11 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 		frame->group = group_of_argument(point, as_number(argument));
 	}
 	if (config.whole_stack) {
-		hand = enter_function(state, point_op(point), op_rows[point_op(point)], verdict != TRACED,
+		breakdown = enter_function(state, point_op(point), op_rows[point_op(point)], verdict != TRACED,
 				      is_direct(point, direct, (void *)ARGUMENT(ctx, direct, 0)),
 				      frame ? frame->entered_ns : bpf_ktime_get_ns());
 		if (frame || (verdict == TRACED && !is_counted))
-			note_file(point, (void *)ARGUMENT(ctx, direct, 0), hand);
+			note_file(point, (void *)ARGUMENT(ctx, direct, 0), breakdown);
 	}
 	if (point_shape(point) != SHAPE_KIOCB_0)
 		return 0;
@@ -264,8 +264,8 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 	if (!frame)
 		return 0;
 	kiocb = (void *)ARGUMENT(ctx, direct, 0);
-	if (point_is_door(point)) {
-		frame->kiocb = enter_door(point, (__u64)kiocb, frame->entered_ns, frame->group);
+	if (point_is_async_entry(point)) {
+		frame->kiocb = enter_async(point, (__u64)kiocb, frame->entered_ns, frame->group);
 		state->calls.request = frame->kiocb;
 	} else if (READ(direct, kiocb, ki_complete)) {
 		frame->kiocb = enter_below(point, (__u64)kiocb, frame->entered_ns, frame->group,
@@ -293,11 +293,11 @@ static __always_inline void finish_call(__u32 point, const struct ended *call, _
 	__u64 kiocb = point_shape(point) == SHAPE_KIOCB_0 ? call->kiocb : 0;
 
 	if (!kiocb) {
-		if (is_timed(point, call, now) && !point_is_door(point))
+		if (has_valid_times(point, call, now) && !point_is_async_entry(point))
 			record_all(point, call, now, step_of(now - call->entered_ns), value);
 	/* A request's time is its own, and told when it is done. */
-	} else if (point_is_door(point)) {
-		leave_door(point, kiocb, now, value);
+	} else if (point_is_async_entry(point)) {
+		leave_async(point, kiocb, now, value);
 	} else {
 		leave_below(point, kiocb, now, value);
 	}
@@ -314,7 +314,7 @@ static __always_inline int leave(__u32 point, long value)
 	if (point_shape(point) == SHAPE_NONE)
 		return 0;
 	id = current_id();
-	if (!point_is_door(point) && !process_is_traced(id))
+	if (!point_is_async_entry(point) && !process_is_traced(id))
 		return 0;
 	now = bpf_ktime_get_ns();
 	if (point_shape(point) == SHAPE_SYSCALL || point_shape(point) == SHAPE_SYSCALL_32)
@@ -323,10 +323,10 @@ static __always_inline int leave(__u32 point, long value)
 	if (!state)
 		return 0;
 	if (config.whole_stack)
-		leave_function(state, id, point_op(point), point_shared(point), now);
+		leave_function(state, id, point_op(point), point_is_shared(point), now);
 	if (!frame_is_counted(point))
 		return 0;
-	if (point_return(point) == RETURN_STATUS_INT || point_is_door(point))
+	if (point_return(point) == RETURN_STATUS_INT || point_is_async_entry(point))
 		value = (int)value;
 	if (point_return(point) == RETURN_FAULT)
 		value = value_of_fault(value);
@@ -406,12 +406,12 @@ int multi_leave(struct pt_regs *ctx)
 
 /* It got the context as an argument in 7.0. */
 static bool (*const bpf_session_is_return)(void) = (void *)KFUNC_SESSION_IS_RETURN;
-static bool (*const bpf_session_is_return_of)(void *ctx) = (void *)KFUNC_SESSION_IS_RETURN_OF;
+static bool (*const bpf_session_is_return_ctx)(void *ctx) = (void *)KFUNC_SESSION_IS_RETURN_CTX;
 
 static __always_inline bool session_is_return(void *ctx)
 {
-	if (kfuncs.session_is_return_of)
-		return bpf_session_is_return_of(ctx);
+	if (kfuncs.session_is_return_ctx)
+		return bpf_session_is_return_ctx(ctx);
 	return bpf_session_is_return();
 }
 

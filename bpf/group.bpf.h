@@ -176,20 +176,20 @@ __noinline __u32 find_or_make_group(__u64 identity, __u64 more, __u64 dentry, __
 	int failed;
 
 	if (!config.group_by)
-		return GROUP_UNPLACED;
+		return GROUP_NO_ROOM;
 	found = bpf_map_lookup_elem(&group_numbers, &key);
 	if (found)
 		return *found;
 	if (groups_are_full)
-		return GROUP_UNPLACED;
+		return GROUP_NO_ROOM;
 	failed = bpf_map_pop_elem(&free_groups, &number);
 	if (failed) {
 		groups_are_full = failed == -ENOENT;
-		return GROUP_UNPLACED;
+		return GROUP_NO_ROOM;
 	}
 	group = bpf_map_lookup_elem(&groups, &number);
 	if (!group)
-		return GROUP_UNPLACED;
+		return GROUP_NO_ROOM;
 	describe_group(group, &key, (void *)dentry, (void *)mount, (void *)disk);
 	if (!bpf_map_update_elem(&group_numbers, &key, &number, BPF_NOEXIST))
 		return number;
@@ -197,7 +197,7 @@ __noinline __u32 find_or_make_group(__u64 identity, __u64 more, __u64 dentry, __
 	group->is_known = 0;
 	bpf_map_push_elem(&free_groups, &number, BPF_ANY);
 	found = bpf_map_lookup_elem(&group_numbers, &key);
-	return found ? *found : GROUP_UNPLACED;
+	return found ? *found : GROUP_NO_ROOM;
 }
 
 /* The group of whoever runs; where groups are not of that kind, GROUP_NONE. */
@@ -298,7 +298,7 @@ __noinline __u32 group_of_page(__u64 address)
 /* The group of a system call; `file`: what its descriptor names, NULL where it names none. */
 static __always_inline __u32 group_of_call(struct file *file)
 {
-	return config.group_by ? group_of_file(groups_are_of_files() ? as_number((__u64)file) : 0) : GROUP_UNPLACED;
+	return config.group_by ? group_of_file(groups_are_of_files() ? as_number((__u64)file) : 0) : GROUP_NO_ROOM;
 }
 
 /* The group of a call that comes by a function, whose argument this is that names the file. */
@@ -354,7 +354,7 @@ __noinline __u32 make_cell(__u32 group, __u32 row)
 		return number;
 	/* Another CPU was faster. */
 	if (known)
-		known->group = GROUP_UNPLACED;
+		known->group = GROUP_NO_ROOM;
 	bpf_map_push_elem(&free_cells, &number, BPF_ANY);
 	found = bpf_map_lookup_elem(&cell_numbers, &key);
 	return found ? *found : row;
@@ -365,14 +365,14 @@ static __always_inline struct op_stats *cell_of(__u32 group, __u32 row)
 	struct cell_key key = { .group = group, .row = row };
 	__u32 *found, number = row;
 
-	if (group != GROUP_UNPLACED) {
+	if (group != GROUP_NO_ROOM) {
 		found = bpf_map_lookup_elem(&cell_numbers, &key);
 		number = found ? *found : make_cell(group, row);
 	}
 	return bpf_map_lookup_elem(&group_cells, &number);
 }
 
-/* One finished call or request, after record_in() has counted it. `row`: that of its op, with MOVES_BYTES if it does. */
+/* One finished call or request, after record_in() has counted it. `row`: that of its op, with COUNTER_MOVES_BYTES if it does. */
 __noinline int count_in_group(__u32 group, __u32 row, __u64 ns, long value, __u64 queue_ns)
 {
 	struct op_stats *cell;
@@ -380,10 +380,10 @@ __noinline int count_in_group(__u32 group, __u32 row, __u64 ns, long value, __u6
 	/* The whole stack's groups have families, not ops. */
 	if (!config.group_by || config.whole_stack || value == -EIOCBQUEUED)
 		return 0;
-	cell = cell_of(group, row & ~MOVES_BYTES);
+	cell = cell_of(group, row & ~COUNTER_MOVES_BYTES);
 	if (!cell)
 		return 0;
-	count_call(cell, row & MOVES_BYTES, ns, step_of(ns), value, true);
+	count_call(cell, row & COUNTER_MOVES_BYTES, ns, step_of(ns), value, true);
 	if (queue_ns)
 		__sync_fetch_and_add(&cell->queue_ns, queue_ns);
 	return 0;
@@ -392,7 +392,7 @@ __noinline int count_in_group(__u32 group, __u32 row, __u64 ns, long value, __u6
 static __always_inline void record_in_group(__u32 group, __u32 row, bool moves_bytes, __u64 ns, long value, __u64 queue_ns)
 {
 	if (config.group_by && !config.whole_stack)
-		count_in_group(group, moves_bytes ? row | MOVES_BYTES : row, ns, value, queue_ns);
+		count_in_group(group, moves_bytes ? row | COUNTER_MOVES_BYTES : row, ns, value, queue_ns);
 }
 
 static __always_inline struct family_stats *group_family_of(__u32 group, __u32 family)

@@ -21,7 +21,7 @@ volatile struct control control;
 #include "group.bpf.h"
 #include "thread.bpf.h"
 #include "frames.bpf.h"
-#include "hand.bpf.h"
+#include "breakdown.bpf.h"
 #include "slow.bpf.h"
 #include "async.bpf.h"
 #include "syscall.bpf.h"

@@ -25,7 +25,7 @@ static __always_inline bool add_name(__u8 *names, volatile __u32 *length, const 
  * The names of a file and of the directories above it, over mounts up to the root; without a mount, up to the root of the
  * file's file system. Answers what they are.
  */
-static __always_inline enum names_kind note_names(__u8 *names, volatile __u32 *length, struct dentry *dentry,
+static __always_inline enum path_kind note_names(__u8 *names, volatile __u32 *length, struct dentry *dentry,
 						   struct vfsmount *at)
 {
 	struct mount *mount = (void *)at - bpf_core_field_offset(struct mount, mnt);
@@ -56,7 +56,7 @@ static __always_inline enum names_kind note_names(__u8 *names, volatile __u32 *l
 }
 
 /* The names of a control group, up to the root of its hierarchy. */
-static __always_inline enum names_kind note_cgroup_names(__u8 *names, volatile __u32 *length, struct kernfs_node *node)
+static __always_inline enum path_kind note_cgroup_names(__u8 *names, volatile __u32 *length, struct kernfs_node *node)
 {
 	struct kernfs_node *above;
 

@@ -27,7 +27,7 @@ struct {
 	__uint(max_entries, NEIGHBOURS);
 	__type(key, __u32);
 	__type(value, __u32);
-} neighbour_places SEC(".maps");
+} neighbour_slots SEC(".maps");
 
 /* By queue. */
 struct {
@@ -53,13 +53,13 @@ static __always_inline __u32 neighbour_of_current(bool is_kernel)
 	struct neighbour *neighbour;
 	__u32 *known;
 
-	known = bpf_map_lookup_elem(&neighbour_places, &tgid);
+	known = bpf_map_lookup_elem(&neighbour_slots, &tgid);
 	if (known) {
 		place = *known;
 	} else {
 		/* Two of its threads may come here at once, and one place stays empty. */
-		place = __sync_fetch_and_add(&waits.places, 1) + NEIGHBOUR_FIRST;
-		if (place >= NEIGHBOURS || bpf_map_update_elem(&neighbour_places, &tgid, &place, BPF_NOEXIST))
+		place = __sync_fetch_and_add(&waits.slots_taken, 1) + NEIGHBOUR_FIRST;
+		if (place >= NEIGHBOURS || bpf_map_update_elem(&neighbour_slots, &tgid, &place, BPF_NOEXIST))
 			return NEIGHBOUR_REST;
 	}
 	neighbour = bpf_map_lookup_elem(&neighbours, &place);
@@ -91,18 +91,18 @@ static __always_inline struct disk_ends *ends_of(__u64 queue)
  */
 static __always_inline __u64 earlier_of(__u64 a, __u64 b)
 {
-	__s64 apart = a - b, is_earlier = apart >> 63;
+	__s64 difference = a - b, is_earlier = difference >> 63;
 
 	barrier_var(is_earlier);
-	return b + (apart & is_earlier);
+	return b + (difference & is_earlier);
 }
 
 static __always_inline __u64 later_of(__u64 a, __u64 b)
 {
-	__s64 apart = a - b, is_earlier = apart >> 63;
+	__s64 difference = a - b, is_earlier = difference >> 63;
 
 	barrier_var(is_earlier);
-	return a - (apart & is_earlier);
+	return a - (difference & is_earlier);
 }
 
 /*
@@ -110,7 +110,7 @@ static __always_inline __u64 later_of(__u64 a, __u64 b)
  *
  * Not in line, and no static function: the verifier looks at it by itself, once, and not for each way that leads to it.
  */
-__noinline int tell_wait(__u64 queue, __u64 number, __u64 start, __u64 now)
+__noinline int account_wait(__u64 queue, __u64 number, __u64 start, __u64 now)
 {
 	__u64 later = now, from, to;
 	struct disk_ends *ends;
@@ -175,14 +175,14 @@ static __always_inline void note_end(const struct request_state *ended, __u64 qu
 	served->number = number;
 	if (!ended->foreign) {
 		__u64 start = ended->submitted_ns ? ended->submitted_ns : ended->started_ns;
-		__u64 told = __sync_lock_test_and_set(&ends->told_ns, now);
+		__u64 accounted = __sync_lock_test_and_set(&ends->accounted_ns, now);
 
 		if (!start || start > ended->issued_ns)
 			start = ended->issued_ns;
 		/* Read from there, it is a number to the verifier and not a pointer, which no function of its own may be given. */
 		ends->queue = queue;
 		barrier();
-		tell_wait(ends->queue, number, later_of(start, told), now);
+		account_wait(ends->queue, number, later_of(start, accounted), now);
 	}
 }
 

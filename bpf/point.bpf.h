@@ -13,11 +13,11 @@ static __always_inline __u32 point_field(__u32 point, __u32 shift, __u32 bits)
 #define point_shape(point) point_field(point, POINT_SHAPE_SHIFT, 4)
 #define point_args(point) point_field(point, POINT_ARGS_SHIFT, 3)
 #define point_return(point) point_field(point, POINT_RETURN_SHIFT, 3)
-#define point_shared(point) point_field(point, POINT_SHARED_SHIFT, 1)
-#define point_outermost(point) point_field(point, POINT_OUTERMOST_SHIFT, 1)
+#define point_is_shared(point) point_field(point, POINT_SHARED_SHIFT, 1)
+#define point_is_outermost(point) point_field(point, POINT_OUTERMOST_SHIFT, 1)
 #define point_files(point) point_field(point, POINT_FILES_SHIFT, 3)
-#define point_silent(point) point_field(point, POINT_SILENT_SHIFT, 1)
-#define point_late(point) point_field(point, POINT_LATE_SHIFT, 1)
+#define point_suppressed(point) point_field(point, POINT_SUPPRESSED_SHIFT, 1)
+#define point_checked_at_return(point) point_field(point, POINT_CHECKED_AT_RETURN_SHIFT, 1)
 
 /* By op: the row that its functions run in. */
 const volatile __u8 op_rows[MAX_OPS];
@@ -36,12 +36,12 @@ static __always_inline __u8 traits_of(__u32 point)
 
 static __always_inline enum guard point_guard(__u32 point)
 {
-	return point_shared(point) ? traits_of(point) & OP_GUARD : GUARD_NONE;
+	return point_is_shared(point) ? traits_of(point) & OP_GUARD : GUARD_NONE;
 }
 
-static __always_inline bool point_plain(__u32 point)
+static __always_inline bool point_files_and_dirs(__u32 point)
 {
-	return traits_of(point) & OP_PLAIN;
+	return traits_of(point) & OP_FILES_AND_DIRS;
 }
 
 static __always_inline bool point_above(__u32 point)
@@ -63,7 +63,7 @@ static __always_inline bool point_is_row(__u32 point)
 }
 
 /* The function by which an asynchronous request comes in. */
-static __always_inline bool point_is_door(__u32 point)
+static __always_inline bool point_is_async_entry(__u32 point)
 {
 	return point_return(point) == RETURN_ISSUED || point_return(point) == RETURN_SUBMITTED;
 }

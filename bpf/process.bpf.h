@@ -35,7 +35,7 @@ static __always_inline int on_exit(void)
 	if (state) {
 		lose_frames_of_exiting_thread(state, thread);
 		if (config.whole_stack)
-			close_hand(&state->hand, thread);
+			close_breakdown(&state->breakdown, thread);
 		forget_thread(state, thread);
 	}
 	if (config.group_by == BY_PROCESS && thread == tgid)

@@ -3,26 +3,26 @@
  * Reads and writes of vfs by one program at the entry and the return: fsession (7.0), kprobe.session (6.10). The start of a call is in
  * the cookie that the kernel keeps on the task's own stack, so that nothing has to be found at the return. The functions are those
  * that system calls alone come by: a call is never inside another one of its op, and what a file system calls inside it is told by
- * the system call, see is_inside_a_cookie().
+ * the system call, see is_inside_session().
  *
  * As with fentry, the kernel skips the program of an fsession while a task is preempted inside it. It counts entries and returns
- * together, and of a call it may have skipped either or both; `half_seen` and `under_way` (struct op_stats) tell these apart.
+ * together, and of a call it may have skipped either or both; `unmatched_ends` and `under_way` (struct op_stats) tell these apart.
  */
 #ifndef __SESSION_BPF_H__
 #define __SESSION_BPF_H__
 
 /* What is in a cookie when it is not the time of the entry. */
 enum cookie {
-	COOKIE_UNSEEN = 0, /* as the trampoline makes it: the entry was skipped */
-	COOKIE_LEFT_OUT = 1, /* nobody asked for this call */
+	COOKIE_NO_ENTRY = 0, /* as the trampoline makes it: the entry was skipped */
+	COOKIE_UNTRACED = 1, /* nobody asked for this call */
 };
 
 static __u64 *(*const bpf_session_cookie)(void) = (void *)KFUNC_SESSION_COOKIE;
-static __u64 *(*const bpf_session_cookie_of)(void *ctx) = (void *)KFUNC_SESSION_COOKIE_OF;
+static __u64 *(*const bpf_session_cookie_ctx)(void *ctx) = (void *)KFUNC_SESSION_COOKIE_CTX;
 
 static __always_inline __u64 *session_cookie(void *ctx)
 {
-	return kfuncs.session_cookie_of ? bpf_session_cookie_of(ctx) : bpf_session_cookie();
+	return kfuncs.session_cookie_ctx ? bpf_session_cookie_ctx(ctx) : bpf_session_cookie();
 }
 
 /* Whether calls of the current thread are looked at. */
@@ -34,12 +34,12 @@ static __always_inline bool session_is_traced(__u32 point)
 	if (point_shape(point) != SHAPE_FILE_0)
 		return false;
 	if (config.tgid) {
-		if (unlikely(tgid != control.looked_at))
+		if (unlikely(tgid != control.active_tgid))
 			return false;
 	} else if (unlikely(!process_is_traced((__u64)tgid << 32) || control.stopped & STOP_CALLS)) {
 		return false;
 	}
-	return thread_is_asked_for();
+	return thread_is_selected();
 }
 
 /* A call begins that is looked at. Says whether it is asked for. */
@@ -71,8 +71,8 @@ static __always_inline bool begin_session(__u32 point, enum verdict verdict)
                                                                                                                        \
 		/* Before anything else is asked: then the start is needed no more. */                                 \
 		barrier_var(__ns);                                                                                     \
-		if (!config.bins || !count_usual(binned_of(__op), __ns, (VALUE)))                                      \
-			count_unusual(__op, __ns, (VALUE));                                                            \
+		if (!config.bins || !count_in_bin(binned_of(__op), __ns, (VALUE)))                                      \
+			count_without_bin(__op, __ns, (VALUE));                                                            \
 	})
 
 SEC("fsession")
@@ -82,31 +82,31 @@ int fsession_both(void *ctx)
 	struct op_stats *s;
 	__u64 *cookie, start;
 
-	if (!bpf_session_is_return_of(ctx)) {
-		cookie = bpf_session_cookie_of(ctx);
+	if (!bpf_session_is_return_ctx(ctx)) {
+		cookie = bpf_session_cookie_ctx(ctx);
 		/* Or the compiler would ask before the branch, and keep the answer to the other question. */
 		barrier_var(cookie);
-		if (session_is_traced(point) && begin_session(point, judge(ctx, true, point)))
+		if (session_is_traced(point) && begin_session(point, check_call(ctx, true, point)))
 			*cookie = bpf_ktime_get_ns();
 		else {
-			*cookie = COOKIE_LEFT_OUT;
+			*cookie = COOKIE_UNTRACED;
 			/* Or the compiler would make one store of the two, for which it keeps a register. */
 			barrier();
 		}
 		return 0;
 	}
 	barrier();
-	start = *bpf_session_cookie_of(ctx);
-	if (likely(start > COOKIE_LEFT_OUT)) {
+	start = *bpf_session_cookie_ctx(ctx);
+	if (likely(start > COOKIE_UNTRACED)) {
 		/* The return value stands behind the arguments. */
 		if (point_args(point) == 4)
 			FINISH_SESSION(point, start, CONTEXT_WORD(ctx, 4));
 		else if (point_args(point) == 5)
 			FINISH_SESSION(point, start, CONTEXT_WORD(ctx, 5));
-	} else if (start == COOKIE_UNSEEN) {
+	} else if (start == COOKIE_NO_ENTRY) {
 		s = stats_of(point_op(point));
 		if (s)
-			add(&s->half_seen, 1);
+			add(&s->unmatched_ends, 1);
 	}
 	return 0;
 }
@@ -125,7 +125,7 @@ int session_by_cookie(struct pt_regs *ctx)
 		FINISH_SESSION(point, start, PT_REGS_RC(ctx));
 		return 0;
 	}
-	if (!session_is_traced(point) || !begin_session(point, judge(ctx, false, point)))
+	if (!session_is_traced(point) || !begin_session(point, check_call(ctx, false, point)))
 		return 1;
 	cookie = session_cookie(ctx);
 	*cookie = bpf_ktime_get_ns();

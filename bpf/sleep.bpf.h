@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
  * What a thread waits for inside a call: it leaves a CPU, its requests end, it is woken, it gets a CPU. The scheduler's
- * events come with interrupts off, so that none of them is skipped; see hand.bpf.h for what becomes of them.
+ * events come with interrupts off, so that none of them is skipped; see breakdown.bpf.h for what becomes of them.
  */
 #ifndef __SLEEP_BPF_H__
 #define __SLEEP_BPF_H__
@@ -39,7 +39,7 @@ static __always_inline bool is_kernel_thread(void)
 }
 
 /* Whether a thread of this process can be inside a call, as far as that costs nothing. */
-static __always_inline bool may_be_traced(__u32 tgid)
+static __always_inline bool tgid_may_be_traced(__u32 tgid)
 {
 	return !config.tgid || tgid == config.tgid;
 }
@@ -48,26 +48,26 @@ static __always_inline bool may_be_traced(__u32 tgid)
 static __always_inline void switch_out(bool is_ready, bool is_io, __u64 now)
 {
 	__u32 thread = bpf_get_current_pid_tgid();
-	struct hand *hand = find_hand();
+	struct breakdown *breakdown = find_breakdown();
 	struct sleeper *sleeper;
 	__u8 row;
 
-	if (!hand)
+	if (!breakdown)
 		return;
-	count_unseen_sleep(hand);
-	row = current_row(hand);
-	charge(hand, row, now);
-	hand->off = is_ready ? OFF_READY : OFF_ASLEEP;
+	count_unseen_sleep(breakdown);
+	row = current_row(breakdown);
+	charge(breakdown, row, now);
+	breakdown->off = is_ready ? OFF_READY : OFF_ASLEEP;
 	if (is_ready)
 		return;
 	if (row == ROW_JOURNAL || row == ROW_LOCK)
-		hand->sleeps_in = row;
-	else if (hand->getting_request)
-		hand->sleeps_in = ROW_QUEUE;
+		breakdown->sleeps_in = row;
+	else if (breakdown->getting_request)
+		breakdown->sleeps_in = ROW_QUEUE;
 	else
-		hand->sleeps_in = is_io ? ROW_OTHERS : ROW_OTHER;
+		breakdown->sleeps_in = is_io ? ROW_OTHERS : ROW_OTHER;
 
-	hand->has_slept = 1;
+	breakdown->has_slept = 1;
 	sleeper = bpf_map_lookup_elem(&sleepers, &thread);
 	if (!sleeper) {
 		struct sleeper new = {};
@@ -82,8 +82,8 @@ static __always_inline void switch_out(bool is_ready, bool is_io, __u64 now)
 	sleeper->completed = 0;
 	sleeper->released = 0;
 	sleeper->queue_ns = 0;
-	sleeper->mark_ns = hand->last_ns;
-	sleeper->slept_ns = hand->last_ns;
+	sleeper->mark_ns = breakdown->last_ns;
+	sleeper->slept_ns = breakdown->last_ns;
 }
 
 static __always_inline __u64 earlier(__u64 a, __u64 b)
@@ -92,36 +92,36 @@ static __always_inline __u64 earlier(__u64 a, __u64 b)
 }
 
 /* The sleep that is over ended with a request of the thread's own. */
-static __always_inline bool ended_with_own(const struct sleeper *sleeper, __u8 row)
+static __always_inline bool had_own_completion(const struct sleeper *sleeper, __u8 row)
 {
 	return sleeper->completed && sleeper->completed == sleeper->slept_ns && (row == ROW_OTHERS || row == ROW_OTHER);
 }
 
 /* The sleep of a thread that is given a CPU goes to rows, until it was woken. */
-static __always_inline void settle_sleep(struct hand *hand, __u32 thread, __u64 now)
+static __always_inline void settle_sleep(struct breakdown *breakdown, __u32 thread, __u64 now)
 {
 	struct sleeper *sleeper = bpf_map_lookup_elem(&sleepers, &thread);
-	__u8 row = hand->sleeps_in;
+	__u8 row = breakdown->sleeps_in;
 	__u64 woken;
 
 	if (!sleeper) {
-		count_unbalanced(hand, UNBALANCED_SLEEP, 1);
-		charge(hand, row, now);
+		count_unbalanced(breakdown, UNBALANCED_SLEEP, 1);
+		charge(breakdown, row, now);
 		return;
 	}
 	woken = sleeper->woken_ns ? earlier(sleeper->woken_ns, now) : now;
 	if (sleeper->released && row == ROW_QUEUE) {
 		row = ROW_OTHERS;
-		hand->getting_request = 0;
+		breakdown->getting_request = 0;
 	}
-	if (ended_with_own(sleeper, row)) {
-		charge(hand, ROW_QUEUE, earlier(hand->last_ns + sleeper->queue_ns, woken));
+	if (had_own_completion(sleeper, row)) {
+		charge(breakdown, ROW_QUEUE, earlier(breakdown->last_ns + sleeper->queue_ns, woken));
 		row = ROW_DEVICE;
-		hand->waited |= 1;
+		breakdown->waited |= 1;
 	} else if (row == ROW_OTHERS) {
-		hand->waited |= 2;
+		breakdown->waited |= 2;
 	}
-	charge(hand, row, woken);
+	charge(breakdown, row, woken);
 	/* Requests that end from now on end in no sleep of this thread. */
 	sleeper->slept_ns = 0;
 }
@@ -131,18 +131,18 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now)
 {
 	__u32 thread = task->pid;
 	struct thread_state *state = find_thread_of(task, thread);
-	struct hand *hand;
+	struct breakdown *breakdown;
 	bool slept;
 
-	if (!state || !state->hand.depth || state->hand.off == OFF_NOT)
+	if (!state || !state->breakdown.depth || state->breakdown.off == OFF_NOT)
 		return;
-	hand = &state->hand;
-	slept = hand->off == OFF_ASLEEP;
-	hand->off = OFF_NOT;
-	hand->has_waited = 1;
+	breakdown = &state->breakdown;
+	slept = breakdown->off == OFF_ASLEEP;
+	breakdown->off = OFF_NOT;
+	breakdown->has_waited = 1;
 	if (slept)
-		settle_sleep(hand, thread, now);
-	charge(hand, ROW_RUN_QUEUE, now);
+		settle_sleep(breakdown, thread, now);
+	charge(breakdown, ROW_RUN_QUEUE, now);
 }
 
 SEC("tp_btf/sched_switch")
@@ -164,7 +164,7 @@ int sched_switch_btf(void *ctx)
 		}
 		switch_out(is_ready, BPF_CORE_READ_BITFIELD_PROBED(prev, in_iowait), now);
 	}
-	if (may_be_traced(next->tgid))
+	if (tgid_may_be_traced(next->tgid))
 		switch_in(next, now);
 	return 0;
 }
@@ -176,7 +176,7 @@ int sched_wakeup_btf(void *ctx)
 	struct sleeper *sleeper;
 	__u32 thread;
 
-	if (!may_be_traced(task->tgid))
+	if (!tgid_may_be_traced(task->tgid))
 		return 0;
 	thread = task->pid;
 	sleeper = bpf_map_lookup_elem(&sleepers, &thread);
@@ -221,7 +221,7 @@ static __always_inline void note_flush(__u64 queue, __u64 now)
 }
 
 /* A request of `thread` ends that was never issued itself, but served by a flush. */
-static __always_inline void end_of_flushed(__u32 thread, __u64 queue)
+static __always_inline void end_flushed(__u32 thread, __u64 queue)
 {
 	__u64 *issued = bpf_map_lookup_elem(&flushes, &queue);
 
@@ -231,17 +231,17 @@ static __always_inline void end_of_flushed(__u32 thread, __u64 queue)
 /* A bio is submitted inside a call. To a disk with requests, it is going to need one. */
 static __always_inline void submit_in_call(bool is_stacked)
 {
-	struct hand *hand = find_hand();
+	struct breakdown *breakdown = find_breakdown();
 
-	if (!hand)
+	if (!breakdown)
 		return;
-	hand->own_bios = 1;
+	breakdown->own_bios = 1;
 	if (!is_stacked)
-		hand->getting_request = 1;
+		breakdown->getting_request = 1;
 }
 
 /* A bio that this thread has submitted got its request from another one. */
-static __always_inline void release(__u32 thread)
+static __always_inline void note_request_from_other(__u32 thread)
 {
 	struct sleeper *sleeper = bpf_map_lookup_elem(&sleepers, &thread);
 
@@ -252,10 +252,10 @@ static __always_inline void release(__u32 thread)
 /* The bio has a request, or is part of one. */
 static __always_inline void got_request(void)
 {
-	struct hand *hand = find_hand();
+	struct breakdown *breakdown = find_breakdown();
 
-	if (hand)
-		hand->getting_request = 0;
+	if (breakdown)
+		breakdown->getting_request = 0;
 }
 
 /* Files that traced threads have written, by the address of their page cache: the last ones. */
@@ -267,9 +267,9 @@ struct {
 } written SEC(".maps");
 
 /* Whether the call under way may write. */
-static __always_inline bool may_write(const struct hand *hand)
+static __always_inline bool may_write(const struct breakdown *breakdown)
 {
-	return hand->family == FAMILY_WRITE || hand->family == FAMILY_ASYNCHRONOUS;
+	return breakdown->family == FAMILY_WRITE || breakdown->family == FAMILY_ASYNCHRONOUS;
 }
 
 /* The current thread, inside a call, comes to write this file. Its pages are written back later, by a kernel thread. */
@@ -293,7 +293,7 @@ static __always_inline bool is_of_written(const struct bio *bio)
 /* Of a bio that the current thread submits. */
 __noinline int origin_of_current(void)
 {
-	struct hand *hand;
+	struct breakdown *breakdown;
 
 	if (is_kernel_thread()) {
 		__u64 comm[COMM_WORDS] = {};
@@ -306,8 +306,8 @@ __noinline int origin_of_current(void)
 	}
 	if (is_worker())
 		return ORIGIN_ASYNCHRONOUS;
-	hand = find_hand();
-	return hand && hand->family == FAMILY_ASYNCHRONOUS ? ORIGIN_ASYNCHRONOUS : ORIGIN_OWN;
+	breakdown = find_breakdown();
+	return breakdown && breakdown->family == FAMILY_ASYNCHRONOUS ? ORIGIN_ASYNCHRONOUS : ORIGIN_OWN;
 }
 
 static __always_inline void count_in_origin(struct origin_stats *s, __u64 bytes, __u64 started, __u64 issued, __u64 now)
@@ -349,9 +349,9 @@ static __always_inline void end_of_request(const struct request_state *ended, __
 /* A bio was merged into a request, or into one that is to be made: it waits for none of its own. */
 static __always_inline int bio_merge_event(void)
 {
-	stay_on_cpu();
+	disable_preemption();
 	got_request();
-	may_be_preempted();
+	enable_preemption();
 	return 0;
 }
 
@@ -363,7 +363,7 @@ int bio_backmerge_btf(void *ctx)
 
 /* The same once more, for where the other program was skipped. */
 SEC("tp_btf/block_bio_backmerge")
-int bio_backmerge_again_btf(void *ctx)
+int bio_backmerge_second_btf(void *ctx)
 {
 	return bio_merge_event();
 }
@@ -376,7 +376,7 @@ int bio_frontmerge_btf(void *ctx)
 
 /* The same once more, for where the other program was skipped. */
 SEC("tp_btf/block_bio_frontmerge")
-int bio_frontmerge_again_btf(void *ctx)
+int bio_frontmerge_second_btf(void *ctx)
 {
 	return bio_merge_event();
 }

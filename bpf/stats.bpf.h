@@ -55,7 +55,7 @@ static __always_inline void add(__u64 *counter, __u64 n)
  * A place in a structure, moved by so many bytes. The sum is where the distance was, and what is added to it later is part of the instruction
  * that accesses it: the compiler would copy the address, and add to the copy twice.
  */
-static __always_inline void *moved(void *place, __u64 distance)
+static __always_inline void *at_distance(void *place, __u64 distance)
 {
 #ifdef __bpf__
 	asm volatile("%0 += %1" : "+r"(distance) : "r"(place));
@@ -102,7 +102,7 @@ static __always_inline struct op_stats *stats_of(__u32 row)
 	/* Here and not before: otherwise there is no such map. */
 	place = (char *)stats_by_cpu;
 	barrier_var(place);
-	place = moved(place, masked(cpu, config.cpu_mask) * config.cpu_bytes);
+	place = at_distance(place, masked(cpu, config.cpu_mask) * config.cpu_bytes);
 	place += offset;
 	/* Nobody has to ask. */
 	if (!place)
@@ -110,7 +110,7 @@ static __always_inline struct op_stats *stats_of(__u32 row)
 	return (struct op_stats *)place;
 }
 
-#define ATOMICALLY (1u << 31) /* with a row: another argument would be there before it is known that it is needed */
+#define COUNTER_ATOMIC (1u << 31) /* with a row: another argument would be there before it is known that it is needed */
 
 /*
  * Calls of a row that are lost, which is rare. As is each function that is not in line and not static: few calls come here, and the
@@ -118,18 +118,18 @@ static __always_inline struct op_stats *stats_of(__u32 row)
  */
 __noinline int count_lost(__u32 row, __u32 why, __u64 n)
 {
-	struct op_stats *s = stats_of(row & ~ATOMICALLY);
+	struct op_stats *s = stats_of(row & ~COUNTER_ATOMIC);
 
 	if (s)
-		add_to(&s->lost[why & (LOST_REASONS - 1)], n, row & ATOMICALLY);
+		add_to(&s->lost[why & (LOST_REASONS - 1)], n, row & COUNTER_ATOMIC);
 	return 0;
 }
 
 /* An errno that finds no place is in `errors` alone, and the report says so. */
 __noinline int count_errno(__u32 row, __u32 error)
 {
-	struct op_stats *s = stats_of(row & ~ATOMICALLY);
-	bool atomic = row & ATOMICALLY;
+	struct op_stats *s = stats_of(row & ~COUNTER_ATOMIC);
+	bool atomic = row & COUNTER_ATOMIC;
 
 	if (!s)
 		return 0;
@@ -163,7 +163,7 @@ static __always_inline void note_extremes(void *counters, __u64 offset, __u64 ns
 		barrier_var(x);
 	} else {
 		epoch = control.epoch;
-		x = moved(counters, epoch & EPOCH_STEP) + offset;
+		x = at_distance(counters, epoch & EPOCH_STEP) + offset;
 	}
 	if (x->epoch[0] != epoch) {
 		x->min_ns[0] = ns;
@@ -193,7 +193,7 @@ static __always_inline void count_step(void *counters, __u64 offset, __u64 step,
 {
 	barrier_var(step);
 	step = last_step_or(step);
-	add_to(moved(counters, step * sizeof(__u64)) + offset, 1, atomic);
+	add_to(at_distance(counters, step * sizeof(__u64)) + offset, 1, atomic);
 }
 
 /*
@@ -228,7 +228,7 @@ static __always_inline void record_to(struct op_stats *s, __u32 row, bool moves_
 {
 	count_call(s, moves_bytes, ns, step, value, atomic);
 	if (errno_of(value))
-		count_errno(atomic ? row | ATOMICALLY : row, errno_of(value));
+		count_errno(atomic ? row | COUNTER_ATOMIC : row, errno_of(value));
 }
 
 static __always_inline void record_in(__u32 row, bool moves_bytes, __u64 ns, long value, bool atomic)
@@ -241,13 +241,13 @@ static __always_inline void record_in(__u32 row, bool moves_bytes, __u64 ns, lon
 		record_to(s, row, moves_bytes, ns, step_of(ns), value, atomic);
 }
 
-#define MOVES_BYTES (1u << 30) /* with a row, as ATOMICALLY */
+#define COUNTER_MOVES_BYTES (1u << 30) /* with a row, as COUNTER_ATOMIC */
 /* record_in() by itself, as count_errno() is: for where many ways lead to it. */
-__noinline int record_alone(__u32 row, __u64 ns, long value)
+__noinline int record_out_of_line(__u32 row, __u64 ns, long value)
 {
-	const __u32 flags = ATOMICALLY | MOVES_BYTES;
+	const __u32 flags = COUNTER_ATOMIC | COUNTER_MOVES_BYTES;
 
-	record_in(row & ~flags, row & MOVES_BYTES, ns, value, row & ATOMICALLY);
+	record_in(row & ~flags, row & COUNTER_MOVES_BYTES, ns, value, row & COUNTER_ATOMIC);
 	return 0;
 }
 

@@ -68,7 +68,7 @@ const volatile __u8 short_steps[] = {
 };
 
 /* Where that of a time is in this table, beyond it for other times. */
-static __always_inline __u64 short_place_of(__u64 ns)
+static __always_inline __u64 short_index_of(__u64 ns)
 {
 	__u64 place = (ns >> SHORT_SHIFT) - SHORT_FIRST;
 
@@ -100,7 +100,7 @@ static __always_inline __u64 long_step_of(__u64 ns)
 
 static __always_inline __u64 step_of(__u64 ns)
 {
-	__u64 place = short_place_of(ns);
+	__u64 place = short_index_of(ns);
 
 	return likely(place < sizeof(short_steps)) ? short_steps[place] : long_step_of(ns);
 }

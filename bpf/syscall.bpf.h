@@ -37,13 +37,13 @@ const volatile __u8 compat_cookie_calls[MAX_SYSCALLS];
  * Whether a function of `point` is called inside one of its op whose start is in a cookie, and which counts: a file system does that to
  * get at the file behind one of its own.
  */
-static __always_inline bool is_inside_a_cookie(__u32 point)
+static __always_inline bool is_inside_session(__u32 point)
 {
 	struct task_struct *task;
 	struct pt_regs *saved;
 	unsigned long number;
 
-	if (!config.cookies || point_outermost(point) || point_return(point) != RETURN_BYTES)
+	if (!config.cookies || point_is_outermost(point) || point_return(point) != RETURN_BYTES)
 		return false;
 	task = bpf_get_current_task_btf();
 	/* These make no system calls, and what is saved of them is none. */
@@ -100,16 +100,16 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 	__u32 files = point_files(point);
 	enum verdict verdict = TRACED;
 	struct file *file = NULL;
-	struct hand *hand;
+	struct breakdown *breakdown;
 	__u32 fd = 0;
 
 	if (files == FILES_0_WITHOUT_PATH)
 		files = has_path(CALL_ARG(args, from, compat, 1)) ? FILES_NONE : FILES_0;
 	if (files != FILES_NONE)
 		fd = CALL_ARG(args, from, compat, 0);
-	if (files != FILES_NONE && !point_late(point)) {
+	if (files != FILES_NONE && !point_checked_at_return(point)) {
 		file = file_of_descriptor(fd);
-		verdict = judge_file(file);
+		verdict = check_file(file);
 		if (verdict != TRACED && files != FILES_0) {
 			fd = CALL_ARG(args, from, compat, 1);
 			/* Else it would be a computed offset into a context. */
@@ -117,12 +117,12 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 			if (files == FILES_0_OR_2)
 				fd = CALL_ARG(args, from, compat, 2);
 			file = file_of_descriptor(fd);
-			verdict = judge_file(file);
+			verdict = check_file(file);
 		}
-	} else if (!point_late(point) && (config.by_disk || config.by_file) &&
+	} else if (!point_checked_at_return(point) && (config.by_disk || config.by_file) &&
 		   point_return(point) != RETURN_FD) {
 		/* Of a call that makes a descriptor, the file is known at its return. */
-		verdict = FOREIGN;
+		verdict = NOT_SELECTED;
 	}
 	if (verdict == TRACED) {
 		state = thread_of_call(point, thread);
@@ -131,19 +131,19 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 			frame->group = group_of_call(file);
 		if (!config.whole_stack || !frame)
 			return 0;
-		hand = begin_hand(state, point_op(point), frame->entered_ns, frame->group);
-		if (config.whole_stack && hand && point_late(point)) {
-			hand->is_unjudged = 1;
-			hand->fd = fd;
+		breakdown = begin_breakdown(state, point_op(point), frame->entered_ns, frame->group);
+		if (config.whole_stack && breakdown && point_checked_at_return(point)) {
+			breakdown->is_unchecked = 1;
+			breakdown->fd = fd;
 		}
 		/* Else a function of vfs tells. */
-		if (config.whole_stack && hand && file && hand->family == FAMILY_READ)
-			hand->direct = !!(BPF_CORE_READ(file, f_flags) & O_DIRECT);
-		if (config.tells_slow && hand) {
-			hand->arguments[0] = CALL_ARG(args, from, compat, 0);
-			hand->arguments[1] = CALL_ARG(args, from, compat, 1);
-			hand->arguments[2] = CALL_ARG(args, from, compat, 2);
-			hand->arguments[3] = CALL_ARG(args, from, compat, 3);
+		if (config.whole_stack && breakdown && file && breakdown->family == FAMILY_READ)
+			breakdown->direct = !!(BPF_CORE_READ(file, f_flags) & O_DIRECT);
+		if (config.reports_slow && breakdown) {
+			breakdown->arguments[0] = CALL_ARG(args, from, compat, 0);
+			breakdown->arguments[1] = CALL_ARG(args, from, compat, 1);
+			breakdown->arguments[2] = CALL_ARG(args, from, compat, 2);
+			breakdown->arguments[3] = CALL_ARG(args, from, compat, 3);
 			keep_file(thread, point_op(point), fd, as_number((__u64)file));
 		}
 	} else if (verdict >= EXCLUDED)
@@ -157,47 +157,47 @@ static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 	const __u32 any = SYSCALL_FRAME << POINT_FRAME_SHIFT | 1u << POINT_OUTERMOST_SHIFT;
 	struct thread_state *state = find_thread(thread);
 	struct ended call;
-	bool has_hand, is_unjudged;
+	bool has_breakdown, is_unchecked;
 	__u64 step;
 
 	if (!state)
 		return 0;
-	/* A hand holds the state until it is put down. */
-	has_hand = config.whole_stack && state->hand.depth;
-	if (!end(state, any, thread, &call) || !is_timed(call.point, &call, now)) {
-		if (has_hand)
-			put_hand(state, thread);
+	/* A breakdown holds the state until it is put down. */
+	has_breakdown = config.whole_stack && state->breakdown.depth;
+	if (!end(state, any, thread, &call) || !has_valid_times(call.point, &call, now)) {
+		if (has_breakdown)
+			put_breakdown(state, thread);
 		return 0;
 	}
-	is_unjudged = has_hand && state->hand.is_unjudged;
+	is_unchecked = has_breakdown && state->breakdown.is_unchecked;
 	/* One that failed has opened no file: not the one asked for, and none on that disk. */
-	if (is_unjudged ||
+	if (is_unchecked ||
 	    (point_return(call.point) == RETURN_FD && (value >= 0 || config.by_file || config.by_disk))) {
-		struct file *file = file_of_descriptor(is_unjudged ? state->hand.fd : value);
-		enum verdict verdict = judge_file(file);
+		struct file *file = file_of_descriptor(is_unchecked ? state->breakdown.fd : value);
+		enum verdict verdict = check_file(file);
 
 		call.group = group_of_call(file);
 
 		if (verdict >= EXCLUDED)
 			count_excluded(point_op(call.point), verdict);
 		if (verdict != TRACED) {
-			if (has_hand)
-				put_hand(state, thread);
+			if (has_breakdown)
+				put_breakdown(state, thread);
 			return 0;
 		}
 	}
 	step = step_of(now - call.entered_ns);
-	if (has_hand)
-		end_hand(state, thread, now, step, value, point_return(call.point) == RETURN_BYTES, call.group);
+	if (has_breakdown)
+		end_breakdown(state, thread, now, step, value, point_return(call.point) == RETURN_BYTES, call.group);
 	/* The text tells which calls failed, and has the others in their families. */
 	if (!config.rows_only)
 		record_all(call.point, &call, now, step, value);
-	else if (!has_hand || errno_of(value))
-		record_alone(point_op(call.point) | (point_return(call.point) == RETURN_BYTES ? MOVES_BYTES : 0),
+	else if (!has_breakdown || errno_of(value))
+		record_out_of_line(point_op(call.point) | (point_return(call.point) == RETURN_BYTES ? COUNTER_MOVES_BYTES : 0),
 			     now - call.entered_ns, value);
 	/* Last, when nothing else is needed any more: the verifier looks at what comes now once for all ways to here. */
-	if (config.tells_slow && has_hand)
-		tell_ended(state, thread);
+	if (config.reports_slow && has_breakdown)
+		report_ended(state, thread);
 	return 0;
 }
 

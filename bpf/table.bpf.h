@@ -12,16 +12,16 @@
 #define __TABLE_BPF_H__
 
 /* Entries of the hash maps. Written only when a place is another's. */
-struct elsewhere {
+struct overflow {
 	__u64 requests;
 	__u64 bios;
 };
-volatile struct elsewhere elsewhere;
+volatile struct overflow overflow;
 
 /* Addresses that follow each other are spread: 2^32 divided by the golden ratio, and the highest bits of the product. */
-static __always_inline __u32 place_by_address(__u64 address)
+static __always_inline __u32 slot_by_address(__u64 address)
 {
-	return lower_half(address) * 0x9e3779b1 >> (32 - BLOCK_PLACES_BITS);
+	return lower_half(address) * 0x9e3779b1 >> (32 - BLOCK_SLOTS_BITS);
 }
 
 /*
@@ -35,10 +35,10 @@ static __always_inline __u32 place_by_address(__u64 address)
 #define DEFINE_TABLE(NAME, TABLE)                                                                                      \
 	struct {                                                                                                       \
 		__uint(type, BPF_MAP_TYPE_ARRAY);                                                                      \
-		__uint(max_entries, BLOCK_PLACES);                                                                     \
+		__uint(max_entries, BLOCK_SLOTS);                                                                     \
 		__type(key, __u32);                                                                                    \
-		__type(value, struct NAME##_place);                                                                    \
-	} TABLE##_by_place SEC(".maps");                                                                               \
+		__type(value, struct NAME##_slot);                                                                    \
+	} TABLE##_by_slot SEC(".maps");                                                                               \
                                                                                                                        \
 	struct {                                                                                                       \
 		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \
@@ -49,25 +49,25 @@ static __always_inline __u32 place_by_address(__u64 address)
                                                                                                                        \
 	struct found_##NAME {                                                                                          \
 		struct NAME##_state *state; /* or NULL */                                                              \
-		struct NAME##_place *place; /* the address's, whoever has it; NULL where there are none */             \
-		struct NAME##_place *own; /* that, if the state is there */                                            \
+		struct NAME##_slot *place; /* the address's, whoever has it; NULL where there are none */             \
+		struct NAME##_slot *own; /* that, if the state is there */                                            \
 	};                                                                                                             \
                                                                                                                        \
-	static __always_inline struct NAME##_place *place_of_##NAME(__u64 address)                                     \
+	static __always_inline struct NAME##_slot *slot_of_##NAME(__u64 address)                                     \
 	{                                                                                                              \
-		__u32 place = place_by_address(address);                                                               \
+		__u32 place = slot_by_address(address);                                                               \
                                                                                                                        \
-		return config.places ? bpf_map_lookup_elem(&TABLE##_by_place, &place) : NULL;                          \
+		return config.slots ? bpf_map_lookup_elem(&TABLE##_by_slot, &place) : NULL;                          \
 	}                                                                                                              \
                                                                                                                        \
 	static __always_inline struct found_##NAME find_##NAME(__u64 address)                                          \
 	{                                                                                                              \
-		struct found_##NAME found = { .place = place_of_##NAME(address) };                                     \
+		struct found_##NAME found = { .place = slot_of_##NAME(address) };                                     \
                                                                                                                        \
 		if (found.place && found.place->address == address) {                                                  \
 			found.state = &found.place->state;                                                             \
 			found.own = found.place;                                                                       \
-		} else if (!config.places || elsewhere.TABLE) {                                                        \
+		} else if (!config.slots || overflow.TABLE) {                                                        \
 			found.state = bpf_map_lookup_elem(&TABLE, &address);                                           \
 		}                                                                                                      \
 		return found;                                                                                          \
@@ -76,7 +76,7 @@ static __always_inline __u32 place_by_address(__u64 address)
 	static __always_inline int keep_##NAME(__u64 address, const struct found_##NAME *known,                        \
 					       const struct NAME##_state *state)                                       \
 	{                                                                                                              \
-		struct NAME##_place *place = known->place;                                                             \
+		struct NAME##_slot *place = known->place;                                                             \
 		int failed;                                                                                            \
                                                                                                                        \
 		if (known->state) {                                                                                    \
@@ -89,15 +89,15 @@ static __always_inline __u32 place_by_address(__u64 address)
 		}                                                                                                      \
 		/* Before 6.4 (d7ba4cc900bf) only the lower half of the answer is one. */                              \
 		failed = bpf_map_update_elem(&TABLE, &address, state, BPF_ANY);                                        \
-		if (!failed && config.places)                                                                          \
-			__sync_fetch_and_add(&elsewhere.TABLE, 1);                                                     \
+		if (!failed && config.slots)                                                                          \
+			__sync_fetch_and_add(&overflow.TABLE, 1);                                                     \
 		return failed;                                                                                         \
 	}                                                                                                              \
                                                                                                                        \
 	static __always_inline void take_from_map_of_##NAME(__u64 address)                                             \
 	{                                                                                                              \
-		if (!bpf_map_delete_elem(&TABLE, &address) && config.places)                                           \
-			__sync_fetch_and_add(&elsewhere.TABLE, -1);                                                    \
+		if (!bpf_map_delete_elem(&TABLE, &address) && config.slots)                                           \
+			__sync_fetch_and_add(&overflow.TABLE, -1);                                                    \
 	}                                                                                                              \
                                                                                                                        \
 	static __always_inline void forget_##NAME(__u64 address, const struct found_##NAME *known)                     \
@@ -111,11 +111,11 @@ static __always_inline __u32 place_by_address(__u64 address)
                                                                                                                        \
 	static __always_inline void drop_##NAME(__u64 address)                                                         \
 	{                                                                                                              \
-		struct NAME##_place *place = place_of_##NAME(address);                                                 \
+		struct NAME##_slot *place = slot_of_##NAME(address);                                                 \
                                                                                                                        \
 		if (place && place->address == address)                                                                \
 			place->address = 0;                                                                            \
-		else if (!config.places || elsewhere.TABLE)                                                            \
+		else if (!config.slots || overflow.TABLE)                                                            \
 			take_from_map_of_##NAME(address);                                                              \
 	}
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
-/* Where the state of threads is kept: their calls under way, and in the whole stack's view their clock hands. */
+/* Where the state of threads is kept: their calls under way, and in the whole stack's view their breakdowns. */
 #ifndef __THREAD_BPF_H__
 #define __THREAD_BPF_H__
 
@@ -28,21 +28,21 @@ static const struct thread_state no_state;
  * Most threads have a place of their own in an array, by their number: it is found without a look-up. The first one that comes takes
  * it, until it exits; a thread whose place is another's has its state in one of the maps above.
  */
-struct thread_state threads_by_place[PLACES] SEC(".bss.places");
+struct thread_state threads_by_slot[THREAD_SLOTS] SEC(".bss.slots");
 
-static __always_inline struct thread_state *place_of(__u32 thread)
+static __always_inline struct thread_state *slot_of_thread(__u32 thread)
 {
 	struct thread_state *first;
 
-	if (!config.places)
+	if (!config.slots)
 		return NULL;
 	/* Here and not before: where there are no places, there is no such map. */
-	first = threads_by_place;
+	first = threads_by_slot;
 	barrier_var(first);
-	return first + (thread & (PLACES - 1));
+	return first + (thread & (THREAD_SLOTS - 1));
 }
 
-static __always_inline struct thread_state *find_thread_elsewhere(struct task_struct *task, __u32 thread)
+static __always_inline struct thread_state *find_thread_in_map(struct task_struct *task, __u32 thread)
 {
 	if (config.hash_starts)
 		return bpf_map_lookup_elem(&threads_by_number, &thread);
@@ -52,9 +52,9 @@ static __always_inline struct thread_state *find_thread_elsewhere(struct task_st
 /* Those of a task; of the current one, if it is not told. */
 static __always_inline struct thread_state *find_thread_of(struct task_struct *task, __u32 thread)
 {
-	struct thread_state *place = place_of(thread);
+	struct thread_state *place = slot_of_thread(thread);
 
-	return place && place->calls.thread == thread ? place : find_thread_elsewhere(task, thread);
+	return place && place->calls.thread == thread ? place : find_thread_in_map(task, thread);
 }
 
 /* Those of the current thread. */
@@ -65,12 +65,12 @@ static __always_inline struct thread_state *find_thread(__u32 thread)
 
 static __always_inline struct thread_state *find_or_make_thread(__u32 thread, enum lost_reason *why)
 {
-	struct thread_state *place = place_of(thread), *found;
+	struct thread_state *place = slot_of_thread(thread), *found;
 
 	if (place && place->calls.thread == thread)
 		return place;
 	/* They may be there since the place was another's. */
-	found = find_thread_elsewhere(NULL, thread);
+	found = find_thread_in_map(NULL, thread);
 	if (found)
 		return found;
 	if (place && !place->calls.thread && !__sync_val_compare_and_swap(&place->calls.thread, 0, thread))
@@ -86,22 +86,22 @@ static __always_inline struct thread_state *find_or_make_thread(__u32 thread, en
 }
 
 /* An entry of the table is there as long as a call is under way. */
-static __always_inline bool is_entry(const struct thread_state *state)
+static __always_inline bool is_hash_entry(const struct thread_state *state)
 {
 	return config.hash_starts && !state->calls.thread;
 }
 
 /* One more call is under way. */
-static __always_inline void hold_thread(struct thread_state *state)
+static __always_inline void get_thread(struct thread_state *state)
 {
-	if (is_entry(state))
+	if (is_hash_entry(state))
 		state->calls.active++;
 }
 
 /* One less. After the last one, an entry is not to be looked at any more. */
-static __always_inline void release_thread(struct thread_state *state, __u32 thread)
+static __always_inline void put_thread(struct thread_state *state, __u32 thread)
 {
-	if (is_entry(state) && --state->calls.active == 0) {
+	if (is_hash_entry(state) && --state->calls.active == 0) {
 		/* Here, or it would be written for the others, too. */
 		__u32 key = thread;
 
@@ -112,7 +112,7 @@ static __always_inline void release_thread(struct thread_state *state, __u32 thr
 /* The thread exits. */
 static __always_inline void forget_thread(struct thread_state *state, __u32 thread)
 {
-	if (is_entry(state))
+	if (is_hash_entry(state))
 		bpf_map_delete_elem(&threads_by_number, &thread);
 	else
 		state->calls.thread = 0;

@@ -165,7 +165,7 @@ fn global_numbers() -> Result<BTreeMap<u32, u32>, ProcessError> {
         &mut maps.threads_by_task,
         &mut maps.threads_by_number,
         &mut maps.bss_binned,
-        &mut maps.bss_places,
+        &mut maps.bss_slots,
         &mut maps.slow_calls,
     ] {
         map.set_autocreate(false).map_err(failed)?;

@@ -17,8 +17,8 @@ use proptest::prelude::*;
 
 /// `tests/kernel_side/table.c`, compiled once.
 static TABLE: LazyLock<PathBuf> = LazyLock::new(|| compile::compile("table", env!("CARGO_TARGET_TMPDIR")));
-/// `tests/kernel_side/hand.c`, compiled once.
-static HAND: LazyLock<PathBuf> = LazyLock::new(|| compile::compile("hand", env!("CARGO_TARGET_TMPDIR")));
+/// `tests/kernel_side/breakdown.c`, compiled once.
+static BREAKDOWN: LazyLock<PathBuf> = LazyLock::new(|| compile::compile("breakdown", env!("CARGO_TARGET_TMPDIR")));
 /// `tests/kernel_side/frames.c`, compiled once.
 static FRAMES: LazyLock<PathBuf> = LazyLock::new(|| compile::compile("frames", env!("CARGO_TARGET_TMPDIR")));
 
@@ -57,12 +57,12 @@ enum Turn {
 struct Answer {
     found: u64,
     failed: i64,
-    elsewhere: u64,
+    overflow: u64,
     entries: u64,
 }
 
 /// The table's answer to each turn.
-fn ask(entries: u64, has_places: bool, turns: &[(u64, Turn)]) -> Vec<Answer> {
+fn ask(entries: u64, has_slots: bool, turns: &[(u64, Turn)]) -> Vec<Answer> {
     let mut input = Vec::new();
     for &(address, turn) in turns {
         let (what, value) = match turn {
@@ -74,12 +74,12 @@ fn ask(entries: u64, has_places: bool, turns: &[(u64, Turn)]) -> Vec<Answer> {
         input.extend([what, address, value]);
     }
     let mut command = Command::new(&*TABLE);
-    command.args([entries.to_string(), u8::from(has_places).to_string()]);
+    command.args([entries.to_string(), u8::from(has_slots).to_string()]);
     let answers = words_of(&mut command, &input);
     let answers = answers.chunks_exact(4).map(|answer| Answer {
         found: answer[0],
         failed: answer[1].cast_signed(),
-        elsewhere: answer[2],
+        overflow: answer[2],
         entries: answer[3],
     });
     answers.collect()
@@ -100,8 +100,8 @@ fn turns() -> BoxedStrategy<Vec<(u64, Turn)>> {
 proptest! {
     #![proptest_config(told_and_not_kept())]
     #[test]
-    fn a_table_has_what_was_stored_and_nothing_else(turns in turns(), entries in 1_u64..12, has_places: bool) {
-        let answers = ask(entries, has_places, &turns);
+    fn a_table_has_what_was_stored_and_nothing_else(turns in turns(), entries in 1_u64..12, has_slots: bool) {
+        let answers = ask(entries, has_slots, &turns);
         prop_assert_eq!(answers.len(), turns.len());
         let mut kept = HashMap::new();
         for (&(address, turn), answer) in turns.iter().zip(&answers) {
@@ -118,7 +118,7 @@ proptest! {
                 }
             }
             // The hash map is only searched while it has entries.
-            prop_assert_eq!(answer.elsewhere, if has_places { answer.entries } else { 0 });
+            prop_assert_eq!(answer.overflow, if has_slots { answer.entries } else { 0 });
         }
     }
 }
@@ -244,22 +244,22 @@ fn a_partly_seen_call_is_lost() {
     let no_return = [In(outer, 900), In(outer, 900), Out(outer)];
     assert_eq!(calls(&no_return), [(1, 0), (2, 1), (2, 1)]);
     assert_eq!(calls(&[In(inner, 800), Out(other)]), [(1, 0), (0, 1)]);
-    // A function that is not deeper on the stack is not nested.
+    // A function that is not untracked on the stack is not nested.
     let dead = [In(inner, 800), In(inner, 800), Out(inner)];
     assert_eq!(calls(&dead), [(1, 0), (2, 1), (2, 1)]);
 }
 
-/// A model of the kernel side's hand: the open functions of a call, as many as there is room for.
+/// A model of the kernel side's breakdown: the open functions of a call, as many as there is room for.
 #[derive(Debug)]
 struct Open {
     keys: Vec<u64>,
-    deeper: u64,
+    untracked: u64,
     entries: u64,
     returns: u64,
 }
 
 impl Open {
-    /// The first frame is the system call, whose key no function has; as in `tests/kernel_side/hand.c`.
+    /// The first frame is the system call, whose key no function has; as in `tests/kernel_side/breakdown.c`.
     const SYSTEM_CALL: u64 = 64;
     const ROOM: usize = OPEN_FUNCTIONS as usize;
 
@@ -267,13 +267,13 @@ impl Open {
         if self.keys.len() < Self::ROOM {
             self.keys.push(key);
         } else {
-            self.deeper += 1;
+            self.untracked += 1;
         }
     }
 
-    fn leave(&mut self, key: u64, may_be_others: bool) {
-        if self.deeper > 0 && !may_be_others {
-            self.deeper -= 1;
+    fn leave(&mut self, key: u64, maybe_not_open: bool) {
+        if self.untracked > 0 && !maybe_not_open {
+            self.untracked -= 1;
             return;
         }
         match self.keys.iter().rposition(|open| *open == key) {
@@ -281,7 +281,7 @@ impl Open {
                 self.entries += (self.keys.len() - 1 - index) as u64;
                 self.keys.truncate(index);
             }
-            None => self.returns += u64::from(!may_be_others),
+            None => self.returns += u64::from(!maybe_not_open),
         }
     }
 }
@@ -293,9 +293,9 @@ proptest! {
         turns in vec((prop::bool::weighted(0.45), 0_u64..6, prop::bool::weighted(0.3)), 1..120)
     ) {
         let input: Vec<u64> = turns.iter().flat_map(|&(returns, key, others)| [returns.into(), key, others.into()]).collect();
-        let answers = words_of(&mut Command::new(&*HAND), &input);
+        let answers = words_of(&mut Command::new(&*BREAKDOWN), &input);
         prop_assert_eq!(answers.len(), 5 * turns.len());
-        let mut open = Open { keys: vec![Open::SYSTEM_CALL], deeper: 0, entries: 0, returns: 0 };
+        let mut open = Open { keys: vec![Open::SYSTEM_CALL], untracked: 0, entries: 0, returns: 0 };
         for (nth, (&(returns, key, others), answer)) in turns.iter().zip(answers.chunks_exact(5)).enumerate() {
             if returns {
                 open.leave(key, others);

@@ -682,7 +682,7 @@ fn a_file_system_without_vfs_has_suppressed_entry_points() {
 fn completions_have_counters_of_their_own() {
     let (plan, _) = planned("6.12", "");
     let rows: Vec<(Layer, Op, usize)> = plan
-        .completion_rows()
+        .completion_counters()
         .map(|(op, row)| (plan.ops[op].layer, plan.ops[op].spec.op, row))
         .collect();
     let first = plan.ops.len();

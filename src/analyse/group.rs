@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::stack::{self, Measured};
 use crate::analyse::ranking::{in_steps, largest, merged};
 use crate::catalog::REQUESTS;
-use crate::model::abi::{GROUP_NONE, GROUP_UNPLACED};
+use crate::model::abi::{GROUP_NO_ROOM, GROUP_NONE};
 use crate::model::ids::{By, Layer, Op};
 use crate::model::report::OpReport;
 use crate::model::report::group::{GroupsReport, Numbers, Who};
@@ -21,7 +21,7 @@ pub fn report(
     after: &GroupsCounters,
 ) -> GroupsReport {
     let mut numbers = numbers(run, measured, before, after);
-    let left_over = numbers.remove(&GROUP_UNPLACED).unwrap_or_default();
+    let left_over = numbers.remove(&GROUP_NO_ROOM).unwrap_or_default();
     let who = |group: u32| match group {
         GROUP_NONE => Who::Unknown(by),
         _ => after.who.get(&group).cloned().unwrap_or(Who::Unknown(by)),

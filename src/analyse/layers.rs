@@ -247,10 +247,10 @@ fn entries_of_ends(layer: Layer, ends: u64, span: &Span<'_>) -> u64 {
     if ends == 0 {
         return 0;
     }
-    let (mut half_seen, mut under_way) = (0u64, 0u64);
+    let (mut unmatched_ends, mut under_way) = (0u64, 0u64);
     for (index, _) in span.run.ops_of(layer) {
         let difference = span.counted(index);
-        half_seen = half_seen.saturating_add(difference.half_seen_calls());
+        unmatched_ends = unmatched_ends.saturating_add(difference.half_seen_calls());
         let in_cookies = span
             .after
             .under_way
@@ -258,7 +258,9 @@ fn entries_of_ends(layer: Layer, ends: u64, span: &Span<'_>) -> u64 {
             .and_then(|known| known.in_cookies.get(index));
         under_way = under_way.saturating_add(in_cookies.copied().unwrap_or(0));
     }
-    ends.saturating_add(half_seen).saturating_sub(under_way).div_ceil(2)
+    ends.saturating_add(unmatched_ends)
+        .saturating_sub(under_way)
+        .div_ceil(2)
 }
 
 /// Whether skipped entries are counted for none of the layer's hooks.

@@ -3,7 +3,7 @@
 //! Arithmetic saturates: a number that is too large is reported as the maximum, never as a small one.
 
 use crate::model::abi::{
-    APART_AT_START, APART_BY_KERNEL, APART_NEVER_ISSUED, APART_UNOWNED, APART_UNTIMED, EXCLUDED_CHARACTER,
+    ASIDE_AT_START, ASIDE_BY_KERNEL, ASIDE_NEVER_ISSUED, ASIDE_UNOWNED, ASIDE_UNTIMED, EXCLUDED_CHARACTER,
     EXCLUDED_OTHER, EXCLUDED_PIPE, EXCLUDED_SOCKET, LOST_REASONS,
 };
 use crate::model::histogram::Histogram;
@@ -34,7 +34,7 @@ impl OpCounters {
             queue_ns: growth(self.queue_ns, earlier.queue_ns),
             set_aside: std::array::from_fn(|i| growth(self.set_aside[i], earlier.set_aside[i])),
             lost: std::array::from_fn(|i| growth(self.lost[i], earlier.lost[i])),
-            half_seen: growth(self.half_seen, earlier.half_seen),
+            unmatched_ends: growth(self.unmatched_ends, earlier.unmatched_ends),
             extremes: self.extremes,
             errnos: self.errnos.iter().map(of_errno).collect(),
             steps: all(&self.steps, &earlier.steps),
@@ -59,11 +59,11 @@ impl OpCounters {
     pub fn requests_set_aside(&self) -> SetAside {
         let requests = |kind: u32| limited(self.set_aside[kind as usize]);
         SetAside {
-            at_start: requests(APART_AT_START),
-            never_issued: requests(APART_NEVER_ISSUED),
-            by_kernel: requests(APART_BY_KERNEL),
-            unowned: requests(APART_UNOWNED),
-            untimed: requests(APART_UNTIMED),
+            at_start: requests(ASIDE_AT_START),
+            never_issued: requests(ASIDE_NEVER_ISSUED),
+            by_kernel: requests(ASIDE_BY_KERNEL),
+            unowned: requests(ASIDE_UNOWNED),
+            untimed: requests(ASIDE_UNTIMED),
         }
     }
 
@@ -76,7 +76,7 @@ impl OpCounters {
     /// Calls of which only the return was seen, for hooks that detect this.
     #[must_use]
     pub fn half_seen_calls(&self) -> u64 {
-        limited(self.half_seen)
+        limited(self.unmatched_ends)
     }
 
     /// The part of the total that requests spent in the queue.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::analyse::ranking::in_steps;
 use crate::model::abi::{
-    DIRECTIONS, ROWS, SLOW_LIMITED, SLOW_NO_ROOM, SLOW_TOLD, UNBALANCED_DEPTH, UNBALANCED_ENTRY, UNBALANCED_RETURN,
+    DIRECTIONS, ROWS, SLOW_LIMITED, SLOW_NO_ROOM, SLOW_REPORTED, UNBALANCED_DEPTH, UNBALANCED_ENTRY, UNBALANCED_RETURN,
     UNBALANCED_SLEEP,
 };
 use crate::model::histogram::Histogram;
@@ -92,7 +92,7 @@ pub fn report(measured: &Measured<'_>, before: &StackCounters, after: &StackCoun
     StackReport {
         slow: measured.slower_ns.map(|threshold_ns| SlowReport {
             threshold_ns,
-            reported: slow(SLOW_TOLD),
+            reported: slow(SLOW_REPORTED),
             left_out: LeftOut {
                 limited: slow(SLOW_LIMITED),
                 no_room: slow(SLOW_NO_ROOM),

@@ -131,7 +131,7 @@ pub enum Shape {
     /// The first argument is a `struct path *`: an open, whose `struct file` has no inode yet.
     Path0,
     /// The first argument is the directory's `struct inode *`: an open that may create the file.
-    Folder0,
+    Dir0,
     /// The first argument is a file descriptor.
     Fd0,
     /// The only argument is the `struct pt_regs *` of a system call, whose number determines the op.

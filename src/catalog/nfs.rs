@@ -26,7 +26,7 @@ pub static FILE_SYSTEM: FileSystem = FileSystem {
         FAULT: shared "filemap_fault";
         MKWRITE: "nfs" "nfs_vm_page_mkwrite";
         // Version 4 opens a file during the lookup (atomic open), unless the name is in the dentry cache.
-        OPEN: "nfs" "nfs_file_open", "nfsv4" "nfs4_file_open", "nfs" "nfs_atomic_open" with Folder0;
+        OPEN: "nfs" "nfs_file_open", "nfsv4" "nfs4_file_open", "nfs" "nfs_atomic_open" with Dir0;
         FSYNC: "nfs" "nfs_file_fsync";
         FALLOCATE: "nfsv4" "nfs42_fallocate";
     },

@@ -23,8 +23,8 @@ use super::beginnings::Beginnings;
 use super::block::BlockFacts;
 use super::{FactsError, Fprobe};
 use crate::model::abi::{
-    KFUNC_PREEMPT_DISABLE, KFUNC_PREEMPT_ENABLE, KFUNC_RDONLY_CAST, KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_OF,
-    KFUNC_SESSION_IS_RETURN, KFUNC_SESSION_IS_RETURN_OF,
+    KFUNC_PREEMPT_DISABLE, KFUNC_PREEMPT_ENABLE, KFUNC_RDONLY_CAST, KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_CTX,
+    KFUNC_SESSION_IS_RETURN, KFUNC_SESSION_IS_RETURN_CTX,
 };
 
 /// Where the kernel shows its BTF and that of its modules.
@@ -105,9 +105,9 @@ const KFUNCS: [(&str, u32, u32); 7] = [
     ("bpf_preempt_disable", 0, KFUNC_PREEMPT_DISABLE),
     ("bpf_preempt_enable", 0, KFUNC_PREEMPT_ENABLE),
     ("bpf_session_is_return", 0, KFUNC_SESSION_IS_RETURN),
-    ("bpf_session_is_return", 1, KFUNC_SESSION_IS_RETURN_OF),
+    ("bpf_session_is_return", 1, KFUNC_SESSION_IS_RETURN_CTX),
     ("bpf_session_cookie", 0, KFUNC_SESSION_COOKIE),
-    ("bpf_session_cookie", 1, KFUNC_SESSION_COOKIE_OF),
+    ("bpf_session_cookie", 1, KFUNC_SESSION_COOKIE_CTX),
 ];
 /// The function that represents the iterator over tasks.
 const TASKS: &str = "bpf_iter_task";

@@ -35,9 +35,9 @@ unsafe impl plain::Plain for types::request_state {}
 // SAFETY: as above.
 unsafe impl plain::Plain for types::bio_state {}
 // SAFETY: as above.
-unsafe impl plain::Plain for types::request_place {}
+unsafe impl plain::Plain for types::request_slot {}
 // SAFETY: as above.
-unsafe impl plain::Plain for types::bio_place {}
+unsafe impl plain::Plain for types::bio_slot {}
 // SAFETY: as above.
 unsafe impl plain::Plain for types::async_call {}
 // SAFETY: as above.

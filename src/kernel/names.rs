@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::model::abi::{PATH_ALONE, PATH_ASKED, PATH_CUT, PATH_INSIDE, PATH_WHOLE};
+use crate::model::abi::{PATH_ALONE, PATH_CUT, PATH_GIVEN, PATH_INSIDE, PATH_WHOLE};
 use crate::model::report::slow::{CallPath, PathKind};
 
 /// The bits of minor number in the kernel's device numbers.
@@ -160,7 +160,7 @@ pub fn path(kind: u32, pieces: &[String]) -> Option<CallPath> {
             let name = pieces.last().filter(|name| !name.is_empty() && *name != "/")?;
             (PathKind::Alone, name.clone())
         }
-        PATH_ASKED => (PathKind::Given, pieces.last().filter(|name| !name.is_empty())?.clone()),
+        PATH_GIVEN => (PathKind::Given, pieces.last().filter(|name| !name.is_empty())?.clone()),
         _ => return None,
     };
     Some(CallPath { kind, text })
@@ -216,8 +216,8 @@ mod tests {
         assert_eq!(reported(PATH_INSIDE, b"x\0").as_deref(), Some("/x"));
         assert_eq!(reported(PATH_CUT, b"file\0b\0").as_deref(), Some("…/b/file"));
         assert_eq!(reported(PATH_CUT, b""), None);
-        assert_eq!(reported(PATH_ASKED, b"../b\0").as_deref(), Some("../b"));
-        assert_eq!(reported(PATH_ASKED, b"\0"), None);
+        assert_eq!(reported(PATH_GIVEN, b"../b\0").as_deref(), Some("../b"));
+        assert_eq!(reported(PATH_GIVEN, b"\0"), None);
         assert_eq!(reported(PATH_ALONE, b"memfd:x\0").as_deref(), Some("memfd:x"));
         assert_eq!(reported(PATH_ALONE, b"/\0"), None);
         assert_eq!(reported(0, b""), None);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::abi::{APART_KINDS, LOST_REASONS, READ_CLASSES, ROWS, SLOW_KINDS, UNBALANCED_KINDS};
+use super::abi::{ASIDE_KINDS, LOST_REASONS, READ_CLASSES, ROWS, SLOW_KINDS, UNBALANCED_KINDS};
 use super::cost::{Detached, Runs};
 use super::histogram::wider;
 use super::ids::Layer;
@@ -81,11 +81,11 @@ pub struct OpCounters {
     pub queued: u128,
     pub queue_ns: u128,
     /// In the order of `enum apart`, or for calls in that of `enum excluded`.
-    pub set_aside: [u128; APART_KINDS as usize],
+    pub set_aside: [u128; ASIDE_KINDS as usize],
     /// In the order of `enum lost_reason`.
     pub lost: [u128; LOST_REASONS as usize],
     /// Calls of which only the return was seen, for hooks that detect this.
-    pub half_seen: u128,
+    pub unmatched_ends: u128,
     /// Shortest and longest time of the interval that this snapshot ends.
     pub extremes: Option<(u64, u64)>,
     /// Calls by errno.

@@ -10,7 +10,8 @@ use crate::kernel::interface::types;
 use crate::kernel::interface::{
     BLOCK_OP_OTHER, BY_CGROUP, BY_DISK, BY_FILE, BY_NOTHING, BY_PROCESS, CALL_CLOSES, CALL_OPENS, CALL_POSITION,
     CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED, GUARD_F_OP, GUARD_MAGIC, GUARD_NONE, KFUNC_PREEMPT_DISABLE,
-    KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_OF, KFUNC_SESSION_IS_RETURN_OF, OP_ABOVE, OP_PLAIN, ROW_QUEUE,
+    KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_CTX, KFUNC_SESSION_IS_RETURN_CTX, OP_ABOVE, OP_FILES_AND_DIRS,
+    ROW_QUEUE,
 };
 use crate::kernel::{Facts, Fprobe};
 use crate::model::ids::By;
@@ -58,7 +59,7 @@ impl Setup<'_> {
     #[must_use]
     pub fn session_has_cookies(&self) -> bool {
         let Self { plan, facts, .. } = self;
-        let has_cookies = [KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_OF]
+        let has_cookies = [KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_CTX]
             .iter()
             .any(|kfunc| facts.kfuncs.contains_key(kfunc));
         let mut points = plan.ops.iter().flat_map(|op| &op.points);
@@ -93,7 +94,7 @@ pub fn fill(rodata: &mut types::rodata, setup: &Setup<'_>, made: Made) {
     } = *setup;
     rodata.config = config(setup, made);
     for (index, op) in plan.binned_ops().enumerate().filter(|_| made.bins) {
-        rodata.binned_places[op] = index as u8;
+        rodata.binned_indices[op] = index as u8;
     }
     rodata.cast_types = cast_types(facts);
     rodata.kfuncs = kfuncs(facts);
@@ -112,8 +113,8 @@ pub fn fill(rodata: &mut types::rodata, setup: &Setup<'_>, made: Made) {
         rodata.block = block_config(setup, way);
         fill_block_ops(&mut rodata.block_ops, facts);
     }
-    for (op, row) in plan.completion_rows() {
-        rodata.completion_rows[op] = row as u8;
+    for (op, row) in plan.completion_counters() {
+        rodata.completion_counters[op] = row as u8;
     }
 }
 
@@ -128,8 +129,8 @@ fn op_traits(layer: Layer, guard: Option<Guard>) -> u32 {
         None => guard,
         // The functions of a file system are called for its regular files and directories only; for other kinds of
         // files, the kernel has functions of its own.
-        Some(Lives::Above) => guard | OP_PLAIN | OP_ABOVE,
-        Some(_) => guard | OP_PLAIN,
+        Some(Lives::Above) => guard | OP_FILES_AND_DIRS | OP_ABOVE,
+        Some(_) => guard | OP_FILES_AND_DIRS,
     }
 }
 
@@ -150,7 +151,7 @@ fn config(setup: &Setup<'_>, made: Made) -> types::config {
         file_inode: request.file.as_ref().map_or(0, |file| file.inode),
         cpu_mask: match made.one_value {
             // Verifiers that have this kfunc know the range of a CPU number without a mask.
-            Some(_) if facts.kfuncs.contains_key(&KFUNC_SESSION_IS_RETURN_OF) => u64::MAX,
+            Some(_) if facts.kfuncs.contains_key(&KFUNC_SESSION_IS_RETURN_CTX) => u64::MAX,
             one_value => one_value.map_or(0, |value| value.cpu_mask.into()),
         },
         file_device: request.file.as_ref().map_or(0, |file| file.device),
@@ -167,10 +168,10 @@ fn config(setup: &Setup<'_>, made: Made) -> types::config {
         all_files: flag(request.all_files),
         atomic: flag(selection.hooks.iter().any(can_be_preempted) && facts.preemption.is_possible()),
         hash_starts: flag(selection.starts_in_table),
-        places: flag(setup.has_slots()),
+        slots: flag(setup.has_slots()),
         typed_task: flag(facts.task_storage),
         whole_stack: flag(request.whole_stack),
-        tells_slow: flag(request.slower.is_some()),
+        reports_slow: flag(request.slower.is_some()),
         by_file: flag(request.file.is_some()),
         cookies: flag(setup.has_cookies()),
         group_by: group_by(request.groups) as u8,
@@ -215,8 +216,8 @@ fn kfuncs(facts: &Facts) -> types::kfuncs {
         // Tracepoints can be preempted since 7.0, which introduced `fsession`. 6.12 has the kfunc, but refuses programs
         // that then call a global function of their own.
         preempt_disable: u8::from(facts.fsession && has(KFUNC_PREEMPT_DISABLE)),
-        session_is_return_of: u8::from(has(KFUNC_SESSION_IS_RETURN_OF)),
-        session_cookie_of: u8::from(has(KFUNC_SESSION_COOKIE_OF)),
+        session_is_return_ctx: u8::from(has(KFUNC_SESSION_IS_RETURN_CTX)),
+        session_cookie_ctx: u8::from(has(KFUNC_SESSION_COOKIE_CTX)),
     }
 }
 
@@ -336,11 +337,11 @@ fn block_config(setup: &Setup<'_>, way: &BlockWay) -> types::block_config {
         is_bio_based: u8::from(way.is_bio_based),
         by_owner: u8::from(request.block.by_owner),
         queued: u8::from(request.block.queued),
-        starts: u8::from(matches!(way.start, Start::Event | Start::Function(_))),
+        has_starts: u8::from(matches!(way.start, Start::Event | Start::Function(_))),
         bio_stamps: u8::from(way.bio_stamps),
         has_status: u8::from(facts.block.argument("block_rq_complete", "blk_status_t").is_some()),
-        ends_twice: u8::from(way.again),
-        twice: u8::from(way.is_by_both()),
+        ends_have_second: u8::from(way.again),
+        by_both: u8::from(way.is_by_both()),
         neighbours: u8::from(setup.reports_neighbours()),
         pad: [0; 2],
     }
@@ -480,10 +481,10 @@ mod tests {
             all_files,
             atomic,
             hash_starts,
-            places,
+            slots,
             typed_task,
             whole_stack,
-            tells_slow,
+            reports_slow,
             by_file,
             cookies,
             rows_only,
@@ -537,10 +538,13 @@ mod tests {
         assert_eq!(op_traits(Layer::Vfs, None), 0);
         assert_eq!(
             op_traits(Layer::Ext4, Some(Guard::FileOperations)),
-            OP_PLAIN | GUARD_F_OP
+            OP_FILES_AND_DIRS | GUARD_F_OP
         );
-        assert_eq!(op_traits(Layer::Tmpfs, Some(Guard::Magic)), OP_PLAIN | GUARD_MAGIC);
-        assert_eq!(op_traits(Layer::Overlay, None), OP_PLAIN | OP_ABOVE);
+        assert_eq!(
+            op_traits(Layer::Tmpfs, Some(Guard::Magic)),
+            OP_FILES_AND_DIRS | GUARD_MAGIC
+        );
+        assert_eq!(op_traits(Layer::Overlay, None), OP_FILES_AND_DIRS | OP_ABOVE);
         assert_eq!(GUARD_MAGIC & OP_GUARD, GUARD_MAGIC, "it fits");
     }
 
@@ -585,7 +589,7 @@ mod tests {
             slower: Some(Duration::from_millis(3)),
             ..Request::default()
         });
-        assert_eq!((set(&slow), slow.slower_ns), (with("tells_slow"), 3_000_000));
+        assert_eq!((set(&slow), slow.slower_ns), (with("reports_slow"), 3_000_000));
         let disk = of(&Request {
             disk: Some(SelectedDisk::default()),
             ..Request::default()
@@ -630,7 +634,7 @@ mod tests {
         let modern = Scan {
             task_storage: true,
             answering_atomics: true,
-            kfuncs: [(KFUNC_SESSION_IS_RETURN_OF, 1)].into(),
+            kfuncs: [(KFUNC_SESSION_IS_RETURN_CTX, 1)].into(),
             ..Scan::default()
         };
         let modern = facts_of(modern);
@@ -642,7 +646,7 @@ mod tests {
         let made = Made { one_value, bins: true };
         let request = Request::default();
         let config = configured(&request, &modern, &none, made);
-        assert_eq!(flags(&config), ["atomic", "places", "typed_task", "bins"]);
+        assert_eq!(flags(&config), ["atomic", "slots", "typed_task", "bins"]);
         assert_eq!((config.cpu_bytes, config.cpu_mask), (512, u64::MAX));
         let older = Facts {
             kfuncs: [].into(),

@@ -23,7 +23,7 @@ use crate::kernel::interface::skeleton::{
 };
 use crate::kernel::interface::types;
 use crate::kernel::interface::{
-    DIRECTIONS, EPOCH_STEP, FAMILIES, GROUP_FIRST, NOBODY, ORIGINS, STOP_CALLS, STOP_REQUESTS,
+    DIRECTIONS, EPOCH_STEP, FAMILIES, GROUP_FIRST, NO_PROCESS, ORIGINS, STOP_CALLS, STOP_REQUESTS,
 };
 use crate::kernel::{Fprobe, possible_cpus};
 use crate::sys::assembly::one_value;
@@ -80,11 +80,11 @@ pub fn load(setup: &Setup<'_>) -> Result<Loaded, Why> {
     if let Some(bss) = open.maps.bss_data.as_deref_mut() {
         // Nothing is measured before everything is attached.
         bss.control.stopped = STOP_CALLS | STOP_REQUESTS;
-        bss.control.looked_at = NOBODY;
+        bss.control.active_tgid = NO_PROCESS;
         bss.control.epoch = u64::from(EPOCH_STEP);
     }
     if setup.has_slots() {
-        make_empty(&mut open.maps.bss_places)?;
+        make_empty(&mut open.maps.bss_slots)?;
     }
     let relocated = program::relocate(open.open_object_mut())?;
     let skeleton = open.load()?;
@@ -173,20 +173,20 @@ fn choose_block_programs(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<
     progs.block_issue_btf.set_autoload(by_tracepoint);
     progs.block_end_btf.set_autoload(by_tracepoint);
     progs
-        .block_end_again_btf
+        .block_end_second_btf
         .set_autoload(requests.is_some_and(|way| way.again));
     progs.block_start_btf.set_autoload(start == Start::Event);
     let merges = announced && setup.facts.block.has("block_rq_merge");
     progs.block_merge_btf.set_autoload(merges);
-    progs.block_merge_again_btf.set_autoload(merges && is_by_both);
+    progs.block_merge_second_btf.set_autoload(merges && is_by_both);
     progs.bio_queue_btf.set_autoload(has_bios);
     progs.bio_end_btf.set_autoload(has_bios);
     progs
-        .bio_end_again_btf
+        .bio_end_second_btf
         .set_autoload(has_bios_only && by_tracepoints_twice);
     let has_stamps = way.is_some_and(|way| way.bio_stamps);
     progs.bio_getrq_btf.set_autoload(has_stamps);
-    progs.bio_getrq_again_btf.set_autoload(has_stamps && is_by_both);
+    progs.bio_getrq_second_btf.set_autoload(has_stamps && is_by_both);
     progs.bio_submit_function.set_autoload(has_bios && is_by_both);
     progs.bio_end_function.set_autoload(has_bios_only && is_by_both);
     progs
@@ -207,14 +207,14 @@ fn choose_stack_programs(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<
     progs.sched_wakeup_btf.set_autoload(in_stack);
     let bios = in_stack && way.is_some_and(|way| way.bio_stamps);
     if bios && way.is_some_and(|way| way.again) {
-        progs.bio_end_again_btf.set_autoload(true);
+        progs.bio_end_second_btf.set_autoload(true);
     }
     progs.bio_backmerge_btf.set_autoload(bios);
     progs.bio_frontmerge_btf.set_autoload(bios);
     // There tasks are preempted inside tracepoints, so a program may already be running for another task of the CPU.
     let twice = bios && way.is_some_and(BlockWay::is_by_both);
-    progs.bio_backmerge_again_btf.set_autoload(twice);
-    progs.bio_frontmerge_again_btf.set_autoload(twice);
+    progs.bio_backmerge_second_btf.set_autoload(twice);
+    progs.bio_frontmerge_second_btf.set_autoload(twice);
 }
 
 fn choose_completions(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<'_>) {
@@ -304,7 +304,7 @@ fn size_maps(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<'_>) -> libb
     maps.threads_by_task.set_autocreate(!selection.starts_in_table)?;
     maps.threads_by_number.set_autocreate(selection.starts_in_table)?;
     let slots = setup.has_slots();
-    maps.bss_places.set_autocreate(slots)?;
+    maps.bss_slots.set_autocreate(slots)?;
     maps.sleepers.set_autocreate(in_stack)?;
     maps.completing.set_autocreate(in_stack)?;
     maps.flushes.set_autocreate(in_stack)?;
@@ -318,12 +318,12 @@ fn size_maps(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<'_>) -> libb
     let requests = way.is_some_and(|way| !way.is_bio_based);
     let bios = way.is_some_and(|way| way.is_bio_based || way.bio_stamps);
     maps.requests.set_autocreate(requests)?;
-    maps.requests_by_place.set_autocreate(requests && slots)?;
+    maps.requests_by_slot.set_autocreate(requests && slots)?;
     maps.bios.set_autocreate(bios)?;
-    maps.bios_by_place.set_autocreate(bios && slots)?;
+    maps.bios_by_slot.set_autocreate(bios && slots)?;
     let neighbours = setup.reports_neighbours();
     maps.neighbours.set_autocreate(neighbours)?;
-    maps.neighbour_places.set_autocreate(neighbours)?;
+    maps.neighbour_slots.set_autocreate(neighbours)?;
     maps.disk_ends.set_autocreate(neighbours)?;
     maps.no_ends.set_autocreate(neighbours)?;
     maps.asynchronous.set_max_entries(if plan.completions.is_empty() {

@@ -117,7 +117,7 @@ impl PointWord {
             Shape::File1 => c::SHAPE_FILE_1,
             Shape::Kiocb0 => c::SHAPE_KIOCB_0,
             Shape::Path0 => c::SHAPE_PATH_0,
-            Shape::Folder0 => c::SHAPE_FOLDER_0,
+            Shape::Dir0 => c::SHAPE_DIR_0,
             Shape::Fd0 => c::SHAPE_FD_0,
             Shape::Syscall => c::SHAPE_SYSCALL,
             Shape::Syscall32 => c::SHAPE_SYSCALL_32,
@@ -151,14 +151,14 @@ impl PointWord {
             | u32::from(self.shared) << c::POINT_SHARED_SHIFT
             | files << c::POINT_FILES_SHIFT
             | u32::from(self.outermost) << c::POINT_OUTERMOST_SHIFT
-            | u32::from(self.suppressed) << c::POINT_SILENT_SHIFT
-            | u32::from(self.checked_at_return) << c::POINT_LATE_SHIFT
+            | u32::from(self.suppressed) << c::POINT_SUPPRESSED_SHIFT
+            | u32::from(self.checked_at_return) << c::POINT_CHECKED_AT_RETURN_SHIFT
     }
 
     /// Whether a packed point counts nothing, because its layer is not selected.
     #[must_use]
     pub fn is_suppressed(packed: u32) -> bool {
-        packed >> crate::model::abi::POINT_SILENT_SHIFT & 1 != 0
+        packed >> crate::model::abi::POINT_SUPPRESSED_SHIFT & 1 != 0
     }
 
     /// The index of the op's counters in a packed point.

@@ -868,7 +868,7 @@ impl Plan {
     }
 
     /// The rows of counters for completions, after those of all ops: pairs of the index of an op and its row.
-    pub fn completion_rows(&self) -> impl Iterator<Item = (usize, usize)> {
+    pub fn completion_counters(&self) -> impl Iterator<Item = (usize, usize)> {
         let takes_requests = |op: &PlannedOp| op.points.iter().any(|planned| planned.point.shape == Shape::Kiocb0);
         let ops = self.ops.iter().enumerate().filter(move |(_, op)| takes_requests(op));
         let ops = ops.filter(|_| !self.completions.is_empty());
@@ -885,7 +885,7 @@ impl Plan {
     /// The number of rows of counters.
     #[must_use]
     pub fn rows(&self) -> usize {
-        self.ops.len() + self.completion_rows().count()
+        self.ops.len() + self.completion_counters().count()
     }
 
     /// The layers with planned ops, in the order of the stack.

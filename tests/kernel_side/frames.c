@@ -47,12 +47,12 @@ static struct thread_state *find_or_make_thread(__u32 number, enum lost_reason *
 	return number ? NULL : &thread;
 }
 
-static void hold_thread(struct thread_state *state)
+static void get_thread(struct thread_state *state)
 {
 	holders += state == &thread;
 }
 
-static void release_thread(struct thread_state *state, __u32 number)
+static void put_thread(struct thread_state *state, __u32 number)
 {
 	holders -= state == &thread && !number;
 }

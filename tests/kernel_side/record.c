@@ -49,8 +49,8 @@ static struct binned *binned;
 static void record_session(const struct call *call)
 {
 	binned_by_cpu[0] = binned[cpu];
-	if (!count_usual(binned_of(0), call->ns, call->value))
-		count_unusual(0, call->ns, call->value);
+	if (!count_in_bin(binned_of(0), call->ns, call->value))
+		count_without_bin(0, call->ns, call->value);
 	binned[cpu] = binned_by_cpu[0];
 }
 

@@ -15,13 +15,13 @@
 #include "macros.h"
 #include "../../bpf/abi.h"
 
-#undef BLOCK_PLACES_BITS
-#define BLOCK_PLACES_BITS 2
+#undef BLOCK_SLOTS_BITS
+#define BLOCK_SLOTS_BITS 2
 
 static struct config config;
-static struct bio_place places[BLOCK_PLACES];
+static struct bio_slot places[BLOCK_SLOTS];
 /* Of the hash map; free where the address is 0. */
-static struct bio_place *entries;
+static struct bio_slot *entries;
 static unsigned long room;
 
 static __u32 lower_half(__u64 pointer)
@@ -29,7 +29,7 @@ static __u32 lower_half(__u64 pointer)
 	return pointer;
 }
 
-static struct bio_place *entry_of(__u64 address)
+static struct bio_slot *entry_of(__u64 address)
 {
 	for (unsigned long i = 0; i < room; i++)
 		if (entries[i].address == address)
@@ -48,9 +48,9 @@ static int delete_from_map(const void *map, const __u64 *address);
 
 static void *find_in_map(const void *map, const void *key)
 {
-	struct bio_place *entry;
+	struct bio_slot *entry;
 
-	if (map == &bios_by_place)
+	if (map == &bios_by_slot)
 		return &places[*(const __u32 *)key];
 	entry = entry_of(*(const __u64 *)key);
 	return entry ? &entry->state : NULL;
@@ -58,7 +58,7 @@ static void *find_in_map(const void *map, const void *key)
 
 static int update_map(const void *map, const __u64 *address, const void *state)
 {
-	struct bio_place *entry = entry_of(*address);
+	struct bio_slot *entry = entry_of(*address);
 
 	entry = entry ? entry : entry_of(0);
 	if (map != &bios || !entry)
@@ -70,7 +70,7 @@ static int update_map(const void *map, const __u64 *address, const void *state)
 
 static int delete_from_map(const void *map, const __u64 *address)
 {
-	struct bio_place *entry = entry_of(*address);
+	struct bio_slot *entry = entry_of(*address);
 
 	if (map != &bios || !entry)
 		return -ENOENT;
@@ -89,7 +89,7 @@ struct turn {
 struct answer {
 	__u64 found; /* what was kept, before this turn; 0: nothing */
 	__s64 failed;
-	__u64 elsewhere;
+	__u64 overflow;
 	__u64 entries; /* in the hash map */
 };
 
@@ -101,7 +101,7 @@ int main(int count, char **words)
 	entries = calloc(room, sizeof(*entries));
 	if (!room || !entries)
 		return 1;
-	config.places = strtoul(words[2], NULL, 10) != 0;
+	config.slots = strtoul(words[2], NULL, 10) != 0;
 	while (fread(&turn, sizeof(turn), 1, stdin) == 1) {
 		struct found_bio known = find_bio(turn.address);
 		struct answer answer = { .found = known.state ? known.state->queued_ns : 0 };
@@ -113,7 +113,7 @@ int main(int count, char **words)
 			forget_bio(turn.address, &known);
 		else if (turn.what == DROP)
 			drop_bio(turn.address);
-		answer.elsewhere = elsewhere.bios;
+		answer.overflow = overflow.bios;
 		for (unsigned long i = 0; i < room; i++)
 			answer.entries += entries[i].address != 0;
 		if (fwrite(&answer, sizeof(answer), 1, stdout) != 1)

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use iostackbreakdown::analyse;
 use iostackbreakdown::model::abi::{
-    APART_AT_START, APART_BY_KERNEL, APART_NEVER_ISSUED, APART_UNOWNED, APART_UNTIMED, DIRECTIONS, EXCLUDED_CHARACTER,
-    EXCLUDED_OTHER, EXCLUDED_PIPE, EXCLUDED_SOCKET, GROUP_NONE, GROUP_UNPLACED, LOST_CLOCK, LOST_RETURN, LOST_STORAGE,
-    LOST_TABLE_FULL, SLOW_LIMITED, SLOW_NO_ROOM, SLOW_TOLD, UNBALANCED_DEPTH, UNBALANCED_ENTRY, UNBALANCED_RETURN,
+    ASIDE_AT_START, ASIDE_BY_KERNEL, ASIDE_NEVER_ISSUED, ASIDE_UNOWNED, ASIDE_UNTIMED, DIRECTIONS, EXCLUDED_CHARACTER,
+    EXCLUDED_OTHER, EXCLUDED_PIPE, EXCLUDED_SOCKET, GROUP_NO_ROOM, GROUP_NONE, LOST_CLOCK, LOST_RETURN, LOST_STORAGE,
+    LOST_TABLE_FULL, SLOW_LIMITED, SLOW_NO_ROOM, SLOW_REPORTED, UNBALANCED_DEPTH, UNBALANCED_ENTRY, UNBALANCED_RETURN,
     UNBALANCED_SLEEP,
 };
 use iostackbreakdown::model::histogram::{Histogram, STEPS, step_of};
@@ -326,11 +326,11 @@ fn ops_counters(layer: &LayerReport) -> Vec<OpCounters> {
     if layer.layer == Layer::Blk {
         for (counters, op) in ops.iter_mut().zip(&layer.ops) {
             for (kind, requests) in [
-                (APART_AT_START, op.set_aside.at_start),
-                (APART_NEVER_ISSUED, op.set_aside.never_issued),
-                (APART_BY_KERNEL, op.set_aside.by_kernel),
-                (APART_UNOWNED, op.set_aside.unowned),
-                (APART_UNTIMED, op.set_aside.untimed),
+                (ASIDE_AT_START, op.set_aside.at_start),
+                (ASIDE_NEVER_ISSUED, op.set_aside.never_issued),
+                (ASIDE_BY_KERNEL, op.set_aside.by_kernel),
+                (ASIDE_UNOWNED, op.set_aside.unowned),
+                (ASIDE_UNTIMED, op.set_aside.untimed),
             ] {
                 counters.set_aside[kind as usize] = requests.into();
             }
@@ -354,7 +354,7 @@ fn ops_counters(layer: &LayerReport) -> Vec<OpCounters> {
             LossReason::TableFull => LOST_TABLE_FULL,
             LossReason::ClockBackwards => LOST_CLOCK,
             LossReason::IssueMissed => {
-                first.half_seen += u128::from(loss.count);
+                first.unmatched_ends += u128::from(loss.count);
                 continue;
             }
             // This loss is in the counts of the probes.
@@ -430,7 +430,7 @@ fn stack_counters(stack: &StackReport) -> StackCounters {
     first.unbalanced[UNBALANCED_DEPTH as usize] = unbalanced.too_deep;
     first.unbalanced[UNBALANCED_SLEEP as usize] = unbalanced.sleeps;
     if let Some(slow) = &stack.slow {
-        first.slow[SLOW_TOLD as usize] = slow.reported;
+        first.slow[SLOW_REPORTED as usize] = slow.reported;
         first.slow[SLOW_LIMITED as usize] = slow.left_out.limited;
         first.slow[SLOW_NO_ROOM as usize] = slow.left_out.no_room;
     }
@@ -498,7 +498,7 @@ fn groups_counters(report: &Report, split: Split, run: &RunInfo) -> GroupsCounte
         add(group_of(parts), groups::split(report, parts));
     }
     if split.no_room > 0 {
-        add(GROUP_UNPLACED, groups::split(report, split.no_room));
+        add(GROUP_NO_ROOM, groups::split(report, split.no_room));
     }
     counters.who = groups::PARTS
         .map(|parts| (group_of(parts), groups::who(split.by, parts)))

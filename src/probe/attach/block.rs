@@ -124,37 +124,37 @@ fn tracepoints<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> [Eve
     let end = if way.again { Covered } else { Lost };
     let queue = if way.is_by_both() { Covered } else { Lost };
     [
-        event("block_bio_complete", &progs.bio_end_again_btf, Covered),
+        event("block_bio_complete", &progs.bio_end_second_btf, Covered),
         event("block_bio_complete", &progs.bio_end_btf, end),
-        event("block_rq_complete", &progs.block_end_again_btf, Covered),
+        event("block_rq_complete", &progs.block_end_second_btf, Covered),
         event("block_rq_complete", &progs.block_end_btf, end),
         event(
             "block_rq_merge",
             &progs.block_merge_btf,
-            LostWith(&progs.block_merge_again_btf),
+            LostWith(&progs.block_merge_second_btf),
         ),
-        event("block_rq_merge", &progs.block_merge_again_btf, Covered),
+        event("block_rq_merge", &progs.block_merge_second_btf, Covered),
         event("block_rq_issue", &progs.block_issue_btf, Lost),
         event("block_io_start", &progs.block_start_btf, Lost),
         // The second program sees whether the first one has run.
         event(
             "block_getrq",
             &progs.bio_getrq_btf,
-            LostUnlessRecovered(&progs.bio_getrq_again_btf),
+            LostUnlessRecovered(&progs.bio_getrq_second_btf),
         ),
-        event("block_getrq", &progs.bio_getrq_again_btf, Covered),
+        event("block_getrq", &progs.bio_getrq_second_btf, Covered),
         event(
             "block_bio_backmerge",
             &progs.bio_backmerge_btf,
-            LostWith(&progs.bio_backmerge_again_btf),
+            LostWith(&progs.bio_backmerge_second_btf),
         ),
-        event("block_bio_backmerge", &progs.bio_backmerge_again_btf, Covered),
+        event("block_bio_backmerge", &progs.bio_backmerge_second_btf, Covered),
         event(
             "block_bio_frontmerge",
             &progs.bio_frontmerge_btf,
-            LostWith(&progs.bio_frontmerge_again_btf),
+            LostWith(&progs.bio_frontmerge_second_btf),
         ),
-        event("block_bio_frontmerge", &progs.bio_frontmerge_again_btf, Covered),
+        event("block_bio_frontmerge", &progs.bio_frontmerge_second_btf, Covered),
         event("block_bio_queue", &progs.bio_queue_btf, queue),
     ]
 }

@@ -2,7 +2,7 @@
 
 use super::Attached;
 use crate::kernel::interface::types::control;
-use crate::model::abi::{NOBODY, STOP_CALLS};
+use crate::model::abi::{NO_PROCESS, STOP_CALLS};
 
 impl Attached {
     /// Changes the variables that the programs read while they run.
@@ -16,12 +16,16 @@ impl Attached {
             unsafe {
                 let mut copy = control.read_volatile();
                 change(&mut copy);
-                copy.looked_at = if copy.stopped & STOP_CALLS == 0 { tgid } else { NOBODY };
+                copy.active_tgid = if copy.stopped & STOP_CALLS == 0 {
+                    tgid
+                } else {
+                    NO_PROCESS
+                };
                 (&raw mut (*control).epoch).write_volatile(copy.epoch);
                 (&raw mut (*control).began_ns).write_volatile(copy.began_ns);
                 (&raw mut (*control).command_tgid).write_volatile(copy.command_tgid);
                 (&raw mut (*control).stopped).write_volatile(copy.stopped);
-                (&raw mut (*control).looked_at).write_volatile(copy.looked_at);
+                (&raw mut (*control).active_tgid).write_volatile(copy.active_tgid);
             }
         }
     }

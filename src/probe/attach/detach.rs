@@ -36,7 +36,7 @@ impl Attached {
         let bss = self.skeleton.maps.bss_data.as_deref();
         bss.map_or(0, |bss| {
             // SAFETY: a valid pointer into a shared mapping, which programs write to.
-            unsafe { (&raw const bss.control.made_good).read_volatile() }
+            unsafe { (&raw const bss.control.recovered).read_volatile() }
         })
     }
 

@@ -4,8 +4,8 @@ use libbpf_sys as sys;
 use libbpf_sys::bpf_insn;
 
 use crate::model::abi::{
-    KFUNC_PREEMPT_DISABLE, KFUNC_PREEMPT_ENABLE, KFUNC_RDONLY_CAST, KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_OF,
-    KFUNC_SESSION_IS_RETURN, KFUNC_SESSION_IS_RETURN_OF,
+    KFUNC_PREEMPT_DISABLE, KFUNC_PREEMPT_ENABLE, KFUNC_RDONLY_CAST, KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_CTX,
+    KFUNC_SESSION_IS_RETURN, KFUNC_SESSION_IS_RETURN_CTX,
 };
 
 use super::layout::at_or_after;
@@ -69,7 +69,7 @@ pub(super) fn arguments(call: &bpf_insn) -> u8 {
         | KFUNC_PREEMPT_ENABLE
         | KFUNC_SESSION_IS_RETURN
         | KFUNC_SESSION_COOKIE => 0,
-        KFUNC_SESSION_IS_RETURN_OF | KFUNC_SESSION_COOKIE_OF => 1,
+        KFUNC_SESSION_IS_RETURN_CTX | KFUNC_SESSION_COOKIE_CTX => 1,
         sys::BPF_FUNC_map_lookup_elem
         | sys::BPF_FUNC_map_delete_elem
         | sys::BPF_FUNC_get_current_comm

@@ -42,7 +42,7 @@ pub fn monotonic_ns() -> u64 {
 /// of programs.
 #[must_use]
 pub fn read(attached: &Attached, plan: &Plan, epoch: u64, counts_runs: bool) -> Snapshot {
-    let completions: BTreeMap<usize, usize> = plan.completion_rows().collect();
+    let completions: BTreeMap<usize, usize> = plan.completion_counters().collect();
     let (usual, unread) = usual_calls(attached);
     let unit_ns = attached
         .skeleton

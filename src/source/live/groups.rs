@@ -7,7 +7,7 @@ use super::string::text;
 use super::{op, stack};
 use crate::kernel::interface::types::{self, cell_key, family_stats, op_stats, origin_stats};
 use crate::kernel::names::{self, Machine, Names};
-use crate::model::abi::{DIRECTIONS, FAMILIES, GROUP_FIRST, GROUP_UNPLACED, ORIGINS};
+use crate::model::abi::{DIRECTIONS, FAMILIES, GROUP_FIRST, GROUP_NO_ROOM, ORIGINS};
 use crate::model::ids::{By, PathKind};
 use crate::model::report::group::Who;
 use crate::model::report::slow::{CallPath, Inode};
@@ -61,8 +61,8 @@ fn read_ops(
     let mut ops: BTreeMap<(u32, u32), OpCounters> = BTreeMap::new();
     for index in 0..cells.len() {
         let key = match keys.element(index) {
-            _ if index < rows => (GROUP_UNPLACED, index as u32),
-            Some(key) if key.group != GROUP_UNPLACED => (key.group, key.row),
+            _ if index < rows => (GROUP_NO_ROOM, index as u32),
+            Some(key) if key.group != GROUP_NO_ROOM => (key.group, key.row),
             _ => continue,
         };
         if let Some(cell) = cells.element(index) {

@@ -10,7 +10,7 @@ use crate::probe::attach::Attached;
 pub fn read(attached: &Attached) -> Option<NeighbourCounters> {
     let counters = attached.neighbours.as_ref()?;
     let waits = attached.skeleton.maps.bss_data.as_deref()?.waits;
-    let used = (waits.places + u64::from(NEIGHBOUR_FIRST)).min(NEIGHBOURS.into()) as usize;
+    let used = (waits.slots_taken + u64::from(NEIGHBOUR_FIRST)).min(NEIGHBOURS.into()) as usize;
     let neighbours = (0..used).flat_map(|index| counters.of_op(index));
     Some(NeighbourCounters {
         neighbours: neighbours.map(|served| served_for(&served)).collect(),

@@ -15,9 +15,9 @@ pub fn add(op: &mut OpCounters, cpu: &op_stats, epoch: u64) {
     add(&mut op.errors, cpu.errors);
     add(&mut op.queued, cpu.queued);
     add(&mut op.queue_ns, cpu.queue_ns);
-    add(&mut op.half_seen, cpu.half_seen);
+    add(&mut op.unmatched_ends, cpu.unmatched_ends);
     let counters = op.lost.iter_mut().zip(cpu.lost);
-    for (sum, n) in counters.chain(op.set_aside.iter_mut().zip(cpu.apart)) {
+    for (sum, n) in counters.chain(op.set_aside.iter_mut().zip(cpu.set_aside)) {
         add(sum, n);
     }
     for (sums, slots) in [

@@ -8,7 +8,7 @@ use libbpf_rs::MapCore;
 
 use super::counters::{ReadError, usual_calls};
 use crate::kernel::interface::types::{
-    async_call, binned, bio_place, bio_state, request_place, request_state, thread_state,
+    async_call, binned, bio_slot, bio_state, request_slot, request_state, thread_state,
 };
 use crate::model::abi::REQUEST_ISSUED;
 use crate::model::ids::Layer;
@@ -29,8 +29,8 @@ pub fn read(attached: &Attached, plan: &Plan) -> Result<UnderWay, ReadError> {
         Some(walk) => points_in_task_storage(walk)?,
         None => points_in_table(&maps.threads_by_number)?,
     };
-    if maps.bss_places.autocreate() {
-        for places in Counters::pieces(&maps.bss_places) {
+    if maps.bss_slots.autocreate() {
+        for places in Counters::pieces(&maps.bss_slots) {
             let places = places.map_err(|error| ReadError(error.to_string()))?;
             points.extend(points_of((0..places.len()).filter_map(|place| places.element(place))));
         }
@@ -97,17 +97,17 @@ fn points_of(threads: impl Iterator<Item = thread_state>) -> impl Iterator<Item 
 fn requests_under_way(attached: &Attached) -> Result<u64, ReadError> {
     let maps = &attached.skeleton.maps;
     if attached.block_way.as_ref().is_some_and(|way| way.is_bio_based) {
-        let mut places: Vec<bio_place> = Vec::new();
-        if maps.bios_by_place.autocreate() {
-            places = entries(&maps.bios_by_place)?;
+        let mut places: Vec<bio_slot> = Vec::new();
+        if maps.bios_by_slot.autocreate() {
+            places = entries(&maps.bios_by_slot)?;
         }
         let taken = places.iter().filter(|place| place.address != 0);
         let others: Vec<bio_state> = entries(&maps.bios)?;
         return Ok((taken.count() + others.len()) as u64);
     }
     let mut states: Vec<request_state> = entries(&maps.requests)?;
-    if maps.requests_by_place.autocreate() {
-        let places: Vec<request_place> = entries(&maps.requests_by_place)?;
+    if maps.requests_by_slot.autocreate() {
+        let places: Vec<request_slot> = entries(&maps.requests_by_slot)?;
         let taken = places.into_iter().filter(|place| place.address != 0);
         states.extend(taken.map(|place| place.state));
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The clock hand of a call under way, compiled for this machine; the kernel functions that it calls are defined here.
+ * The breakdown of a call under way, compiled for this machine; the kernel functions that it calls are defined here.
  *
- * hand: reads `struct turn` from standard input and answers each by a `struct answer`. The clock shows the turn's number.
+ * breakdown: reads `struct turn` from standard input and answers each by a `struct answer`. The clock shows the turn's number.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -36,12 +36,12 @@ static struct thread_state *find_thread(__u32 number)
 	return number ? NULL : &thread;
 }
 
-static void hold_thread(struct thread_state *state)
+static void get_thread(struct thread_state *state)
 {
 	(void)state;
 }
 
-static void release_thread(struct thread_state *state, __u32 number)
+static void put_thread(struct thread_state *state, __u32 number)
 {
 	(void)state;
 	(void)number;
@@ -56,7 +56,7 @@ static struct family_stats *group_family_of(__u32 group, __u32 number)
 
 #include "../../bpf/point.bpf.h"
 #include "../../bpf/stats.bpf.h"
-#include "../../bpf/hand.bpf.h"
+#include "../../bpf/breakdown.bpf.h"
 
 static void *element_of_map(const void *map)
 {
@@ -69,7 +69,7 @@ static void *element_of_map(const void *map)
 struct turn {
 	__u64 returns;
 	__u64 key;
-	__u64 may_be_others;
+	__u64 maybe_not_open;
 };
 
 struct answer {
@@ -82,26 +82,26 @@ struct answer {
 
 int main(void)
 {
-	struct hand *hand = &thread.hand;
+	struct breakdown *breakdown = &thread.breakdown;
 	struct turn turn;
 	__u64 now = 0;
 
-	hand->depth = 1;
-	hand->open[0].key = SYSTEM_CALL;
+	breakdown->depth = 1;
+	breakdown->open[0].key = SYSTEM_CALL;
 	while (fread(&turn, sizeof(turn), 1, stdin) == 1) {
 		struct answer answer = {};
 
 		now++;
 		if (turn.returns)
-			leave_function(&thread, 0, turn.key, turn.may_be_others, now);
+			leave_function(&thread, 0, turn.key, turn.maybe_not_open, now);
 		else
 			enter_function(&thread, turn.key, ROW_VFS, false, false, now);
-		answer.depth = hand->depth;
-		answer.key = hand->open[hand->depth - 1].key;
+		answer.depth = breakdown->depth;
+		answer.key = breakdown->open[breakdown->depth - 1].key;
 		answer.entries = family.unbalanced[UNBALANCED_ENTRY];
 		answer.returns = family.unbalanced[UNBALANCED_RETURN];
 		for (int row = 0; row < ROWS; row++)
-			answer.ns += hand->rows[row];
+			answer.ns += breakdown->rows[row];
 		if (fwrite(&answer, sizeof(answer), 1, stdout) != 1)
 			return 1;
 	}

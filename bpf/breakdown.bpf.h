@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The whole stack's view: one breakdown per thread. Every event of a call (the entry and the return of a function, the
+ * thread's leaving a CPU and its coming back) gives the time since the last one to the row that was current, and moves the
+ * breakdown. So the rows of a call add up to its time by construction, whatever was seen of it or not.
+ *
+ * A call begins and ends with the system call; the functions open inside say which row is current. All of it happens in
+ * the thread's own context, or as it is given a CPU. What others know of its sleep (who woke it, which of its requests ended) they
+ * leave in `sleepers`, and it is put into rows when the thread gets a CPU again; see sleep.bpf.h.
+ */
+#ifndef __BREAKDOWN_BPF_H__
+#define __BREAKDOWN_BPF_H__
+
+/* Threads that were off the CPU in the call under way. Preallocated: interrupts look things up in it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 10240);
+	__type(key, __u32);
+	__type(value, struct sleeper);
+} sleepers SEC(".maps");
+
+/* A part per CPU, mapped into userspace as `stats` is. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct family_stats);
+} families SEC(".maps");
+
+/* By op: 1 more than the family of a system call, 0 for the others. */
+const volatile __u8 op_families[MAX_OPS];
+
+/* Keys of functions that have a row and no op. */
+#define ROW_KEY 0x100
+
+/* The breakdown of the current thread's call, NULL where none is under way. */
+static __always_inline struct breakdown *find_breakdown(void)
+{
+	struct thread_state *state = find_thread(bpf_get_current_pid_tgid());
+
+	return state && state->breakdown.depth ? &state->breakdown : NULL;
+}
+
+static __always_inline struct family_stats *family_stats_of(__u32 family)
+{
+	__u32 element = bpf_get_smp_processor_id() * FAMILIES + family;
+
+	return bpf_map_lookup_elem(&families, &element);
+}
+
+/* What is not seen of calls that began before the end of the run, and end after it, is no fault. By itself, since it is rare. */
+__noinline int count_unbalanced_of(__u32 family, __u32 kind, __u32 n)
+{
+	struct family_stats *s;
+
+	if (!config.whole_stack || control.stopped & (STOP_CALLS | STOP_PAIRS))
+		return 0;
+	s = family_stats_of(family);
+	/* It may be counted as the thread is given a CPU, in the middle of what counts others. */
+	if (s)
+		__sync_fetch_and_add(&s->unbalanced[kind & (UNBALANCED_KINDS - 1)], n);
+	return 0;
+}
+
+static __always_inline void count_unbalanced(const struct breakdown *breakdown, enum unbalanced kind, __u32 n)
+{
+	if (unlikely(n))
+		count_unbalanced_of(breakdown->family, kind, n);
+}
+
+/* The thread runs, and that it was given a CPU was not seen: its time off one went to the row of its function. */
+static __always_inline void count_unseen_sleep(struct breakdown *breakdown)
+{
+	if (breakdown->off == OFF_NOT)
+		return;
+	breakdown->off = OFF_NOT;
+	count_unbalanced(breakdown, UNBALANCED_SLEEP, 1);
+}
+
+/* The time up to `until` goes to `row`. A clock that goes back stands still. */
+static __always_inline void charge(struct breakdown *breakdown, __u8 row, __u64 until)
+{
+	if (until <= breakdown->last_ns)
+		return;
+	breakdown->rows[row & (ROWS - 1)] += until - breakdown->last_ns;
+	breakdown->last_ns = until;
+}
+
+/* The row of the function that was entered last. */
+static __always_inline __u8 current_row(const struct breakdown *breakdown)
+{
+	return breakdown->open[(breakdown->depth - 1) & (OPEN_FUNCTIONS - 1)].row;
+}
+
+/* A system call begins. Answers its breakdown, NULL where it is of no family. */
+static __always_inline struct breakdown *begin_breakdown(struct thread_state *state, __u32 op, __u64 now, __u32 group)
+{
+	__u8 family = op_families[op & (MAX_OPS - 1)];
+	struct breakdown *breakdown = &state->breakdown;
+
+	if (!family)
+		return NULL;
+	/* The last one's return was not seen. */
+	if (breakdown->depth)
+		count_unbalanced(breakdown, UNBALANCED_ENTRY, breakdown->depth);
+	else
+		get_thread(state);
+#pragma unroll
+	for (int i = 0; i < ROW_QUEUE; i++) {
+		if (config.stack_rows >> i & 1)
+			breakdown->rows[i] = 0;
+	}
+	if (breakdown->has_waited) {
+#pragma unroll
+		for (int i = ROW_QUEUE; i < ROWS; i++)
+			breakdown->rows[i] = 0;
+		breakdown->has_waited = 0;
+	}
+	breakdown->entered_ns = now;
+	breakdown->last_ns = now;
+	breakdown->open[0].key = op;
+	breakdown->open[0].row = ROW_SYSCALL;
+	breakdown->depth = 1;
+	breakdown->untracked = 0;
+	breakdown->reached = 1u << ROW_SYSCALL;
+	breakdown->family = family - 1;
+	breakdown->off = OFF_NOT;
+	breakdown->is_unchecked = 0;
+	breakdown->getting_request = 0;
+	breakdown->own_bios = 0;
+	breakdown->waited = 0;
+	breakdown->direct = 0;
+	breakdown->group = group;
+	return breakdown;
+}
+
+/*
+ * A function inside a call is entered. `is_transparent`: it is not asked for, and its time its caller's. Answers the breakdown of the
+ * call, NULL where none is under way.
+ */
+static __always_inline struct breakdown *enter_function(struct thread_state *state, __u32 key, __u8 row, bool is_transparent,
+						   bool is_direct, __u64 now)
+{
+	struct breakdown *breakdown = &state->breakdown;
+	struct open_function *open;
+
+	if (!breakdown->depth)
+		return NULL;
+	charge(breakdown, current_row(breakdown), now);
+	if (breakdown->depth >= OPEN_FUNCTIONS) {
+		breakdown->untracked++;
+		count_unbalanced(breakdown, UNBALANCED_DEPTH, 1);
+		return breakdown;
+	}
+	open = &breakdown->open[breakdown->depth & (OPEN_FUNCTIONS - 1)];
+	open->key = key;
+	open->row = is_transparent ? current_row(breakdown) : row;
+	breakdown->depth++;
+	if (!is_transparent)
+		breakdown->reached |= 1u << (row & (ROWS - 1));
+	if (row >= ROW_QUEUE)
+		breakdown->has_waited = 1;
+	if (is_direct)
+		breakdown->direct = 1;
+	return breakdown;
+}
+
+/*
+ * A function has returned that is not the one which was entered last. Those above it whose return was not seen are closed with it.
+ * `maybe_not_open`: many file systems share it, and where the file was another one's it is not open here. By itself, since it is rare.
+ */
+__noinline int close_function(__u32 thread, __u32 key, __u32 maybe_not_open)
+{
+	struct thread_state *state = config.whole_stack ? find_thread(thread) : NULL;
+	__u32 place, places = 0;
+	struct breakdown *breakdown;
+	__u64 differs;
+
+	if (!state)
+		return 0;
+	breakdown = &state->breakdown;
+	/* Those that have the key, without branches: the verifier would follow each to the end. The first one is the system call. */
+#pragma unroll
+	for (int i = 1; i < OPEN_FUNCTIONS; i++) {
+		differs = breakdown->open[i].key ^ key;
+		/* Or the compiler would make a comparison of it. */
+		barrier_var(differs);
+		places |= (differs - 1) >> 63 << i;
+	}
+	/* The highest one below that which was entered last; 0 where there is none. */
+	place = top_bit(places & ((1u << ((breakdown->depth - 1) & (OPEN_FUNCTIONS - 1))) - 1));
+	if (place) {
+		count_unbalanced(breakdown, UNBALANCED_ENTRY, breakdown->depth - 1 - place);
+		breakdown->depth = place;
+	} else if (!maybe_not_open) {
+		count_unbalanced(breakdown, UNBALANCED_RETURN, 1);
+	}
+	return 0;
+}
+
+/* A function inside a call has returned; close_function() has what `maybe_not_open` is. */
+static __always_inline void leave_function(struct thread_state *state, __u32 thread, __u32 key, bool maybe_not_open, __u64 now)
+{
+	struct breakdown *breakdown = &state->breakdown;
+	__u32 place;
+
+	if (!breakdown->depth)
+		return;
+	charge(breakdown, current_row(breakdown), now);
+	if (breakdown->untracked && !maybe_not_open) {
+		breakdown->untracked--;
+		return;
+	}
+	/* Mostly it is the one that was entered last. */
+	place = breakdown->depth - 1;
+	if (place && breakdown->open[place & (OPEN_FUNCTIONS - 1)].key == key) {
+		breakdown->depth = place;
+		return;
+	}
+	close_function(thread, key, maybe_not_open);
+}
+
+static __always_inline void close_breakdown(struct breakdown *breakdown, __u32 thread)
+{
+	breakdown->depth = 0;
+	if (breakdown->has_slept) {
+		breakdown->has_slept = 0;
+		bpf_map_delete_elem(&sleepers, &thread);
+	}
+}
+
+/* The call is over, and so may be the state. */
+static __always_inline void put_breakdown(struct thread_state *state, __u32 thread)
+{
+	close_breakdown(&state->breakdown, thread);
+	put_thread(state, thread);
+}
+
+static __always_inline enum read_class class_of(const struct breakdown *breakdown)
+{
+	if (breakdown->direct)
+		return READ_DIRECT;
+	if (breakdown->waited & 1)
+		return READ_WAITED_OWN;
+	if (breakdown->waited & 2)
+		return READ_WAITED_OTHERS;
+	return breakdown->own_bios ? READ_AHEAD : READ_CACHED;
+}
+
+/* Counts the call that has ended, which took `total`, whose step this is. */
+static __always_inline void count_in_family(struct family_stats *s, const struct breakdown *breakdown, __u64 total, __u64 step, __u64 bytes,
+					    bool failed, bool atomic)
+{
+	__u32 class;
+
+	NOTE_EXTREMES(s, total);
+	COUNT_STEP(s, step, atomic);
+	barrier();
+	if (bytes)
+		add_to(&s->bytes, bytes, atomic);
+	if (failed)
+		add_to(&s->errors, 1, atomic);
+	/* The verifier goes through a loop once for each way to it, and each turn of it. */
+	add_to(&s->rows[ROW_SYSCALL], breakdown->rows[ROW_SYSCALL], atomic);
+#pragma unroll
+	for (int i = ROW_SYSCALL + 1; i < ROW_QUEUE; i++) {
+		if (config.stack_rows >> i & 1 && breakdown->reached >> i & 1) {
+			add_to(&s->rows[i], breakdown->rows[i], atomic);
+			add_to(&s->reached[i], 1, atomic);
+		}
+	}
+	if (breakdown->has_waited) {
+#pragma unroll
+		for (int i = ROW_QUEUE; i < ROWS; i++) {
+			if (breakdown->rows[i])
+				add_to(&s->rows[i], breakdown->rows[i], atomic);
+			if (breakdown->reached >> i & 1)
+				add_to(&s->reached[i], 1, atomic);
+		}
+	}
+	if (breakdown->family == FAMILY_READ) {
+		class = class_of(breakdown);
+		barrier_var(class);
+		if (class < READ_CLASSES) {
+			add_to(&s->class_calls[class], 1, atomic);
+			add_to(&s->class_bytes[class], bytes, atomic);
+		}
+	}
+	/* Each call does. It is counted last, so that a reader can tell whether all of it is there. */
+	barrier();
+	add_to(&s->reached[ROW_SYSCALL], 1, atomic);
+}
+
+/*
+ * Counts the call of the thread's breakdown, which returned at `now` having moved so many bytes, or failed. By itself, as there are many ways
+ * to a call's end, and many through here.
+ */
+__noinline int count_in_families(__u32 thread, __u64 now, __u64 step, __u64 bytes, __u32 failed)
+{
+	struct thread_state *state = config.whole_stack ? find_thread(thread) : NULL;
+	struct family_stats *s;
+	struct breakdown *breakdown;
+
+	if (!state)
+		return 0;
+	breakdown = &state->breakdown;
+	s = family_stats_of(breakdown->family);
+	if (s)
+		count_in_family(s, breakdown, now - breakdown->entered_ns, step, bytes, failed, false);
+	s = config.group_by ? group_family_of(breakdown->group, breakdown->family) : NULL;
+	if (s)
+		count_in_family(s, breakdown, now - breakdown->entered_ns, step, bytes, failed, true);
+	return 0;
+}
+
+/* The system call has returned `value`. `step`: that of its time. */
+static __always_inline void end_breakdown(struct thread_state *state, __u32 thread, __u64 now, __u64 step, long value, bool moves_bytes,
+				     __u32 group)
+{
+	struct breakdown *breakdown = &state->breakdown;
+	bool failed = errno_of(value);
+
+	if (config.reports_slow)
+		breakdown->value = value;
+	if (config.group_by)
+		breakdown->group = group;
+	charge(breakdown, current_row(breakdown), now);
+	count_unbalanced(breakdown, UNBALANCED_ENTRY, breakdown->depth - 1);
+	count_unseen_sleep(breakdown);
+	count_in_families(thread, now, step, moves_bytes && !failed ? value : 0, failed);
+	/* Else it is still needed; slow.bpf.h. */
+	if (!config.reports_slow)
+		put_breakdown(state, thread);
+}
+
+#endif
