@@ -1,50 +1,55 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * What the kernel side and the Rust side share. It is written once, here: Rust gets these types from the skeleton
- * that is generated out of the BPF object, and the asserts below pin the layout.
+ * Structures and numbers that the kernel side and the Rust side share, written once. Rust gets the structures from the
+ * skeleton (kernel::interface) and the numbers from build/main.rs, which reads this file as text: one #define or
+ * enumerator per line. The asserts at the end pin the layout.
  */
 #ifndef __ABI_H__
 #define __ABI_H__
 
 /*
- * A point is all that a program knows about the kernel function it is attached to, in 32 bits, so that it fits an
- * instruction's immediate.
+ * A point is an attach point in 32 bits: all that a program knows about the kernel function that it is attached to. It
+ * fits the immediate of an instruction, into which the loader writes it.
  */
 #define POINT_OP_SHIFT 0 /* 8 bits: index of the op's `struct op_stats` */
 #define POINT_FRAME_SHIFT 8 /* 4 bits: index of the op's frame in `struct task_frames` */
 #define POINT_SHAPE_SHIFT 12 /* 4 bits: enum shape */
 #define POINT_ARGS_SHIFT 16 /* 3 bits: number of arguments, which is where fexit finds the return value; 7 for more than 6 */
 #define POINT_RETURN_SHIFT 19 /* 3 bits: enum return_kind */
-#define POINT_SHARED_SHIFT 22 /* 1 bit: others' calls come by, too; the op's guard narrows it */
+#define POINT_SHARED_SHIFT 22 /* 1 bit: other file systems use this function too; the op's guard selects its own calls */
 #define POINT_FILES_SHIFT 23 /* 3 bits: enum file_args, system calls only */
 #define POINT_OUTERMOST_SHIFT 26 /* 1 bit: never called inside another call of its op by the same thread */
-#define POINT_SUPPRESSED_SHIFT 27 /* 1 bit: an asynchronous call's door whose layer was not asked for; for those below it */
-#define POINT_CHECKED_AT_RETURN_SHIFT 28 /* 1 bit, system calls only: its file is judged by the function of vfs that it comes by */
+#define POINT_SUPPRESSED_SHIFT 27 /* 1 bit: an asynchronous entry point of a layer that is not measured, hooked only for the file systems below it; counts nothing */
+#define POINT_CHECKED_AT_RETURN_SHIFT 28 /* 1 bit, system calls only: the file is not checked at the entry, but at the function of vfs that the call reaches, or else at the return */
 
-/* What is the same for all points of an op, in `op_traits`. */
-#define OP_GUARD 3 /* 2 bits: enum guard, of those that are shared */
-#define OP_FILES_AND_DIRS 4 /* its files are regular ones and directories, and no others */
-#define OP_ABOVE 8 /* its file system calls others in the same thread */
+/* Properties of an op that hold for all its points (op_traits): a mask and two flags. */
+#define OP_GUARD 3 /* 2 bits: enum guard, of its shared points */
+#define OP_FILES_AND_DIRS 4 /* the file system has only regular files and directories behind these functions */
+#define OP_ABOVE 8 /* a stacked file system (overlayfs), which calls others in the same thread */
 
 /* The unspecialised point, as compiled. Its shape is SHAPE_NONE, so a program that was never specialised does nothing. */
 #define POINT_UNSET 0x70000fa5
-/* What a program at the end of asynchronous requests is told: its function is given the result; or it is io_rw_fail, and is not. */
+/*
+ * Points of the programs on completions of asynchronous requests. COMPLETED: the function's second argument is the
+ * result. FAILED: the function is io_rw_fail, and the result is in the request.
+ */
 #define POINT_COMPLETED 1
 #define POINT_FAILED 2
 
 /*
- * Functions of the kernel's that programs call, as numbers of helpers that no kernel has: the loader, which has read the kernel's BTF
- * anyhow, writes the function's number there into the call. libbpf would look for each of them in all of it, and in all modules'.
+ * Kfuncs that the programs call. They are compiled as calls of helpers with numbers that no kernel has; the loader,
+ * which reads the kernel's BTF for other reasons too, replaces each with the kfunc's BTF id (src/probe/program.rs).
+ * libbpf would search the BTF of the kernel and of all its modules for each of them.
  */
 #define KFUNC_RDONLY_CAST 0x10000 /* bpf_rdonly_cast(), 6.2 */
 #define KFUNC_PREEMPT_DISABLE 0x10001 /* bpf_preempt_disable(), 6.10 */
 #define KFUNC_PREEMPT_ENABLE 0x10002
-#define KFUNC_SESSION_IS_RETURN 0x10003 /* bpf_session_is_return(), 6.10 */
-#define KFUNC_SESSION_IS_RETURN_CTX 0x10004 /* the same since 7.0, which takes the context */
-#define KFUNC_SESSION_COOKIE_CTX 0x10005 /* bpf_session_cookie(), likewise */
-#define KFUNC_SESSION_COOKIE 0x10006 /* before 7.0 */
+#define KFUNC_SESSION_IS_RETURN 0x10003 /* bpf_session_is_return() without an argument, 6.10 to 6.x */
+#define KFUNC_SESSION_IS_RETURN_CTX 0x10004 /* bpf_session_is_return(ctx), since 7.0 */
+#define KFUNC_SESSION_COOKIE_CTX 0x10005 /* bpf_session_cookie(ctx), since 7.0 */
+#define KFUNC_SESSION_COOKIE 0x10006 /* bpf_session_cookie() without an argument, before 7.0 */
 
-/* Where a function's arguments name the file. */
+/* Which argument of a function leads to the file. 11 is free. */
 enum shape {
 	SHAPE_NONE = 0,
 	SHAPE_FILE_0 = 1, /* struct file * first */
@@ -52,32 +57,32 @@ enum shape {
 	SHAPE_KIOCB_0 = 3, /* struct kiocb * first */
 	SHAPE_PATH_0 = 4, /* struct path * first: an open, whose file has no inode yet */
 	SHAPE_FD_0 = 5, /* a file descriptor first */
-	SHAPE_SYSCALL = 6, /* the system call's registers; its number says which op it is */
+	SHAPE_SYSCALL = 6, /* the system call's registers; the number in them leads to the op */
 	SHAPE_SYSCALL_FD_0 = 7, /* the system call's registers, a file descriptor first */
 	SHAPE_FAULT_0 = 8, /* struct vm_fault * first, whose area maps the file */
-	SHAPE_SYSCALL_32 = 9, /* as SHAPE_SYSCALL, by the numbers of 32-bit programs */
-	SHAPE_ROW = 10, /* of the whole stack's view alone: the op is the row (enum row) that the function's time is in */
-	SHAPE_ROW_BIO_0 = 12, /* the same, struct bio * first, which may be held back and submitted by somebody else */
-	SHAPE_DIR_0 = 13, /* struct inode * first, of the directory: an open, whose file may have to be made */
-	SHAPE_SYSCALL_32_FD_0 = 14, /* as SHAPE_SYSCALL_FD_0, of a call that a 32-bit program makes */
+	SHAPE_SYSCALL_32 = 9, /* as SHAPE_SYSCALL, with the numbers of the 32-bit table */
+	SHAPE_ROW = 10, /* a function that only the whole-stack view attaches to; POINT_OP holds its enum row */
+	SHAPE_ROW_BIO_0 = 12, /* as SHAPE_ROW, struct bio * first, which may be throttled and submitted later by another thread */
+	SHAPE_DIR_0 = 13, /* struct inode * of the parent directory first: an open that may create its file (atomic_open) */
+	SHAPE_SYSCALL_32_FD_0 = 14, /* as SHAPE_SYSCALL_FD_0, with the registers of a 32-bit program */
 };
 
 /* What a function's return value means when it is not negative. */
 enum return_kind {
-	RETURN_STATUS_INT = 0, /* int, nothing to count */
-	RETURN_STATUS = 1, /* long, nothing to count */
+	RETURN_STATUS_INT = 0, /* int; a negative errno, or a number that is no byte count */
+	RETURN_STATUS = 1, /* long; likewise */
 	RETURN_BYTES = 2, /* long, bytes moved */
 	RETURN_FD = 3, /* long, a new file descriptor: the file's kind is known only now */
-	RETURN_ISSUED = 4, /* int, whether io_uring's request is done; async.bpf.h */
-	RETURN_SUBMITTED = 5, /* int, whether an AIO request was refused; async.bpf.h */
+	RETURN_ISSUED = 4, /* int, of io_uring's entry points: whether the request is done; leave_async() in async.bpf.h */
+	RETURN_SUBMITTED = 5, /* int, of AIO's entry points: whether the request was refused; leave_async() in async.bpf.h */
 	RETURN_FAULT = 6, /* vm_fault_t: flags, some of them errors */
 };
 
-/* An attach point that many file systems share is narrowed to one of them. */
+/* How an attach point that several file systems share is narrowed to one of them. */
 enum guard {
 	GUARD_NONE = 0,
-	GUARD_F_OP = 1, /* file->f_op is the op's in guard_values */
-	GUARD_MAGIC = 2, /* the super block's magic is */
+	GUARD_F_OP = 1, /* file->f_op equals guard_values[op] */
+	GUARD_MAGIC = 2, /* the superblock's magic equals guard_values[op] */
 };
 
 /* Which arguments of a system call are descriptors of the files it works on. */
@@ -86,20 +91,27 @@ enum file_args {
 	FILES_0 = 1,
 	FILES_0_OR_1 = 2,
 	FILES_0_OR_2 = 3,
-	FILES_0_WITHOUT_PATH = 4, /* the first one, where the path behind it is empty or missing (AT_EMPTY_PATH) */
+	FILES_0_WITHOUT_PATH = 4, /* the first one, if the path after it is empty or NULL (AT_EMPTY_PATH) */
 };
 
 /* Histogram: 8 steps per power of two. 0..7 ns have a step each, the last step holds 2^40 ns (18 minutes) and more. */
 #define STEP_BITS 3
 #define TOP_BIT 40
 #define STEPS (((TOP_BIT - STEP_BITS + 1) << STEP_BITS) + 1)
-/* Powers of two of `delta / config.unit_ns`; the last holds the rest. Only counted when a unit is set. */
+/*
+ * Histogram in powers of two of a unit: slot i counts durations d with 2^i <= d / config.unit_ns < 2^(i + 1); the first
+ * slot also those below a unit, the last one all longer ones. Only used if config.unit_ns is set.
+ */
 #define UNIT_SLOTS 32
 
+/* Frames per thread: POINT_FRAME has 4 bits, and config.counted_frames a bit for each. */
 #define MAX_FRAMES 16
-/* Threads that have a place in an array by their number, which is found without a call; a power of two. */
+/*
+ * Slots of threads_by_slot, indexed by the thread number modulo this, a power of two. Reaching a slot needs no helper
+ * call.
+ */
 #define THREAD_SLOTS 1024
-#define SYSCALL_FRAME 0 /* the others are given out by the loader */
+#define SYSCALL_FRAME 0 /* the loader assigns the others */
 #define MAX_SYSCALLS 512
 #define MAX_OPS 256
 #define COMM_WORDS 2 /* a thread name has 16 bytes */
@@ -107,41 +119,44 @@ enum file_args {
 /* Why a sample is not in the histogram although its entry was seen. */
 enum lost_reason {
 	LOST_RETURN = 0, /* the return never came, or was not seen */
-	LOST_STORAGE = 1, /* the kernel gave no task storage */
+	LOST_STORAGE = 1, /* no task storage, or a table refused an entry for another reason than its size */
 	LOST_TABLE_FULL = 2, /* the table of starts was full */
 	LOST_CLOCK = 3, /* the return was earlier than the entry */
 	LOST_REASONS = 4,
 };
 
-/* Requests of the block layer that are not in the histogram, and are no loss; places in `apart` of an op. */
+/* Requests of the block layer that are neither in the histogram nor lost; indices of op_stats.set_aside. */
 enum set_aside {
 	ASIDE_AT_START = 0, /* issued before the run began */
-	ASIDE_NEVER_ISSUED = 1, /* completed without having been issued: an empty flush, or what the driver refused */
-	ASIDE_BY_KERNEL = 2, /* submitted by a kernel thread, where processes are asked for */
-	ASIDE_UNOWNED = 3, /* whose submitter nothing tells, where processes are asked for */
-	ASIDE_UNTIMED = 4, /* whose queue time began nobody knows when */
+	ASIDE_NEVER_ISSUED = 1, /* completed without having been issued: an empty flush, or a request that the driver refused */
+	ASIDE_BY_KERNEL = 2, /* submitted by a kernel thread, while only some processes are traced */
+	ASIDE_UNOWNED = 3, /* with an unknown submitter, while only some processes are traced */
+	ASIDE_UNTIMED = 4, /* with an unknown start of the queue time */
 	ASIDE_KINDS = 5,
 };
 
-/* Calls on files of a kind that was not asked for: the same places, of an op of calls. */
+/* Calls on files of a kind that is not traced; indices of op_stats.set_aside too, for ops that are no requests. */
 enum excluded {
 	EXCLUDED_SOCKET = 0,
-	EXCLUDED_PIPE = 1, /* FIFOs that have a name, too */
+	EXCLUDED_PIPE = 1, /* named ones (FIFOs) too */
 	EXCLUDED_CHARACTER = 2, /* devices: terminals, /dev/null */
-	EXCLUDED_OTHER = 3, /* eventfd, epoll and all else that lives on no file system */
+	EXCLUDED_OTHER = 3, /* everything else: eventfd, epoll and other files without a type in i_mode */
 };
 
-/* Smallest and largest time of two generations; see control.epoch. */
+/* Shortest and longest duration, of two generations; see control.epoch. */
 #define GENERATIONS 2
 struct extremes {
 	__u64 epoch[GENERATIONS];
 	__u64 min_ns[GENERATIONS];
 	__u64 max_ns[GENERATIONS];
 };
-/* From one generation to the next: the lowest bit of an epoch says where its numbers are, in bytes. */
+/*
+ * An epoch is a multiple of EPOCH_STEP. epoch & EPOCH_STEP is the byte offset, in each of the arrays of struct
+ * extremes, of the generation in use: 0 or 8.
+ */
 #define EPOCH_STEP 8
 
-/* Different errnos of one op on one CPU that are told apart. */
+/* Different errnos that are counted separately per op and CPU. */
 #define ERRNOS 8
 
 struct errno_count {
@@ -159,26 +174,34 @@ struct op_stats {
 	__u64 lost[LOST_REASONS];
 	__u64 queue_ns; /* block layer: the part of total_ns from the start of the queue time to the issue */
 	/*
-	 * Of calls whose start is in a cookie (session.bpf.h): entries less returns. Of all CPUs together these are the calls under
-	 * way, and those whose return was skipped. Entries, and returns of usual calls, may be in `struct binned` instead.
+	 * Calls whose start is in a cookie (session.bpf.h): entries minus returns. The sum over all CPUs is the number
+	 * of calls in flight, plus those whose return was skipped. With bins, entries and returns that are counted in a
+	 * bin are in struct binned instead, so the value of one CPU may wrap below 0.
 	 */
 	__u64 under_way;
-	__u64 unmatched_ends; /* returns of calls whose entry was skipped, whosever they were; ends of requests whose issue was not seen */
-	__u64 set_aside[ASIDE_KINDS]; /* by enum set_aside those of requests, by enum excluded those of calls */
-	__u64 pad; /* to a whole number of cache lines */
+	__u64 unmatched_ends; /* returns whose entry was skipped, of traced processes or not; ends of requests whose issue was not seen */
+	__u64 set_aside[ASIDE_KINDS]; /* requests by enum set_aside, calls by enum excluded */
+	__u64 pad; /* fills the last cache line */
 	struct errno_count errnos[ERRNOS];
-	/* In this order: they are counted the other way round, so that who reads in between finds no part without its whole. */
+	/*
+	 * Programs write the extremes first, then the step, then the totals, and readers copy the structure from its
+	 * start: no reader finds a call in total_ns that is missing in the steps, or a step beyond the extremes. The
+	 * order of all other members means nothing.
+	 */
 	__u64 steps[STEPS];
 	struct extremes extremes;
 	__u64 unit_slots[UNIT_SLOTS];
 };
 
-/* Bins of 16 ns, as wide as a step of the histogram from 128 ns on, or a part of one; and of as many bytes, so that a time is a place. */
+/*
+ * A bin covers 16 ns, which from 128 ns on is a histogram step or a whole part of one. struct bin has 16 bytes too, so
+ * a duration rounded down to 16 is the byte offset of its bin.
+ */
 #define BIN_WIDTH 16
 #define BINS 512
 #define BINS_FROM 128
 #define BINS_BELOW (BINS * BIN_WIDTH)
-/* Ops that have some: reads and writes of vfs. */
+/* Ops that have bins: reads and writes of vfs. */
 #define BINNED_OPS 2
 
 struct bin {
@@ -186,137 +209,142 @@ struct bin {
 	__u64 calls;
 };
 
-/* Usual calls of one op on one CPU (bins.bpf.h); what is not here is in `struct op_stats`. Counters only grow. */
+/*
+ * Calls of one op on one CPU whose duration has a bin (bins.bpf.h); the others are in struct op_stats. Counters only
+ * grow.
+ */
 struct binned {
-	__u64 begun; /* calls, be they usual or not when they end */
-	/* Times that are usual: from the first to below the second, in an epoch. */
-	__u64 from_ns;
+	__u64 begun; /* all calls, with and without a bin */
+	__u64 from_ns; /* a duration has a bin if from_ns <= duration < below_ns, */
 	__u64 below_ns;
-	__u64 epoch;
-	__u64 bytes; /* before the calls, as in `struct op_stats` */
+	__u64 epoch; /* in this epoch */
+	__u64 bytes; /* precedes the calls, as in struct op_stats */
 	__u64 pad[3];
 	struct bin bins[BINS];
 };
 
-/* One call under way: the outermost one of an op in a thread. */
+/* One call in flight: the outermost one of an op in a thread. */
 struct frame {
-	__u64 entered_ns; /* 0: no call under way */
-	__u64 stack; /* stack address at the entry: the entry of an inner function that is above it proves this frame dead */
+	__u64 entered_ns; /* 0: no call in flight */
+	__u64 stack; /* stack address at the entry. A later entry at a higher address proves that this call has ended; is_inside() */
 	__u32 point;
 	__u32 depth;
-	__u64 nested; /* calls taken for nested ones since, so that they can be told lost if this frame proves dead */
-	__u64 kiocb; /* key in `asynchronous` of the request that the call works on; 0: it works on none, or none that is known */
+	__u64 nested; /* calls taken for nested ones; lost with this call if its frame proves dead */
+	__u64 kiocb; /* key in `asynchronous` of the request that the call works on; 0: none, or an unknown one */
 	__u32 group; /* of `--by` */
-	__u32 function; /* address of the function that was entered, its lower half; 0: its entry has a stack address of its own */
+	__u32 function; /* lower half of the address of the function that was entered; 0 for fentry, whose trampolines have different stack addresses */
 };
 
 struct task_frames {
 	struct frame frames[MAX_FRAMES];
 	__u64 request; /* key in `asynchronous` of the request with which the thread last entered an asynchronous entry point */
-	__u32 active; /* calls under way, of the frames and of the breakdown, in an entry of a table */
-	__u32 thread; /* whose place it is, if it is one */
+	__u32 active; /* references to an entry of threads_by_number: frames in use, and 1 for the breakdown */
+	__u32 thread; /* number of the thread that owns this slot of threads_by_slot; 0: a free slot, or no slot */
 };
 
-/* Where a request is between its start and its end. */
+/* The phase of a request, from its start to its end. */
 enum request_phase {
-	REQUEST_STARTED = 1, /* not issued so far */
+	REQUEST_STARTED = 1, /* not issued yet */
 	REQUEST_ISSUED = 2,
-	REQUEST_FLUSHING = 3, /* its data is done; it may end once more, without any, after the flush it asked for */
-	REQUEST_ENDED = 4, /* its end is counted, and may be seen by another program */
+	REQUEST_FLUSHING = 3, /* its data is done; it may end a second time, without data, after the flush that it needs */
+	REQUEST_ENDED = 4, /* its end is counted; a second program may still see it */
 };
 
-/* Requests of those that were not asked for are in no op's counters. */
+/*
+ * Who submitted a request that is not traced. Such requests are in no op's histogram; those of kernel threads may be in
+ * the op's losses.
+ */
 enum foreign {
 	FOREIGN_NOT = 0,
-	FOREIGN_KERNEL = 1, /* a kernel thread's, which the whole stack's view has among what nobody waited for */
-	FOREIGN_PROCESS = 2, /* somebody else's */
+	FOREIGN_KERNEL = 1, /* a kernel thread; the whole-stack view counts the request by its origin */
+	FOREIGN_PROCESS = 2, /* another process */
 };
 
-/* One request under way. */
+/* One request in flight. */
 struct request_state {
-	__u64 started_ns; /* 0: not known */
+	__u64 started_ns; /* 0: unknown */
 	__u64 issued_ns;
-	__u64 rq_start_ns; /* the request's own start_time_ns, which tells it from another one at the same address; may be 0 */
+	__u64 rq_start_ns; /* start_time_ns of the request: distinguishes it from an earlier request at the same address; 0: the kernel keeps none */
 	__u32 bytes;
 	__u8 op;
 	__u8 phase; /* enum request_phase */
-	__u8 origin; /* enum origin, for the whole stack's view */
+	__u8 origin; /* enum origin; whole-stack view only */
 	__u8 foreign; /* enum foreign */
-	__u32 thread; /* that submitted it; 0: not known, or not asked */
+	__u32 thread; /* number of the submitting thread; 0: unknown, or not needed */
 	__u32 group; /* of `--by` */
-	__u32 neighbour; /* a foreign one's place in `neighbours` */
-	__u8 flushes; /* it asked for flushes, and so may end twice: with its data, and after them */
+	__u32 neighbour; /* index in `neighbours`, if it is not traced */
+	__u8 flushes; /* it needs flushes, so it may end twice: with its data, and after them */
 	__u8 pad[3];
-	__u64 submitted_ns; /* its first bio, where that is known; else 0 */
+	__u64 submitted_ns; /* when its first bio was submitted; 0: unknown */
 };
 
 struct request_slot {
-	__u64 address; /* 0: it is free */
+	__u64 address; /* 0: free */
 	struct request_state state;
 };
 
-/* Who submitted a bio, as far as the filters care. */
+/* Who submitted a bio. */
 enum owner {
 	OWNER_TRACED = 1,
-	OWNER_KERNEL = 2, /* a kernel thread that is not asked for */
+	OWNER_KERNEL = 2, /* a kernel thread that is not traced */
 	OWNER_NEIGHBOUR = 3, /* another process; neighbour.bpf.h */
 };
 
-/* One bio under way. */
+/* One bio in flight. */
 struct bio_state {
 	__u64 queued_ns;
 	__u32 bytes;
 	__u8 op;
 	__u8 owner; /* enum owner */
-	__u8 has_request; /* a request was made of it */
-	__u8 is_stacked; /* on a disk that has no requests (dm, md) */
-	__u32 thread; /* that submitted it; 0: not asked */
+	__u8 has_request; /* it got a request, or was merged into one */
+	__u8 is_stacked; /* its disk has no requests (dm, md) */
+	__u32 thread; /* number of the submitting thread; 0: not needed */
 	__u8 origin; /* enum origin */
-	__u8 held; /* a throttle has it, and may be the one that submits it */
-	__u16 neighbour; /* of an owner that is not traced: its place in `neighbours` */
+	__u8 held; /* it passed a throttle (blk-throttle or a policy of rq_qos), which may submit it from another thread */
+	__u16 neighbour; /* index in `neighbours`, if its owner is not traced */
 	__u32 group; /* of `--by` */
 	__u32 pad;
 };
 
 struct bio_slot {
-	__u64 address; /* 0: it is free */
+	__u64 address; /* 0: free */
 	struct bio_state state;
 };
 
-/* How the block layer is looked at. */
+/* How the block layer is measured. */
 struct block_config {
-	__u32 disk; /* dev_t of the only one asked for; 0: all */
-	__u8 op_base; /* place of its first op among all ops */
-	__u8 issue_arg; /* which argument of the tracepoint is the request */
-	__u8 bio_queue_arg; /* which is the bio */
-	__u8 getrq_arg;
+	__u32 disk; /* dev_t of the selected disk, as device_number() packs it; 0: all disks */
+	__u8 op_base; /* index of the first op of blk */
+	__u8 issue_arg; /* index of the argument of block_rq_issue that is the request: 0 or 1, depending on the kernel */
+	__u8 bio_queue_arg; /* index of the argument of block_bio_queue that is the bio */
+	__u8 getrq_arg; /* likewise of block_getrq */
 	__u8 is_partition;
 	__u8 is_bio_based; /* the disk has no requests */
-	__u8 by_owner; /* only the requests that some processes submitted */
-	__u8 queued; /* times include the queue */
-	__u8 has_starts; /* requests announce themselves: block_io_start, or a probe on the function that accounts them */
-	__u8 bio_stamps; /* bios are remembered from their submission on */
+	__u8 by_owner; /* only the requests of some processes are traced */
+	__u8 queued; /* durations include the queue time */
+	__u8 has_starts; /* an event announces the start of a request: block_io_start, or a probe on the function that accounts it */
+	__u8 bio_stamps; /* bios are kept in a table from their submission on */
 	__u8 has_status; /* completions have a blk_status_t, not an errno */
-	__u8 ends_have_second; /* ends are seen by two programs */
-	__u8 by_both; /* bios are seen by function and by tracepoint, and what comes second changes nothing */
-	__u8 neighbours; /* others' requests are looked at, too; neighbour.bpf.h */
+	__u8 ends_have_second; /* a second program sees each end too; the first to run counts it */
+	__u8 by_both; /* bios are seen by a kprobe and by a tracepoint; the second event of a bio changes nothing */
+	__u8 neighbours; /* requests of processes that are not traced are seen too; neighbour.bpf.h */
 	__u8 pad[2];
 };
 
-/* Processes and kernel threads whose requests are told apart from those that were asked for. */
+/* Processes and kernel threads that are counted separately as neighbours. */
 #define NEIGHBOURS 1024
-/* The first place is that of all for whom there is no other, and of requests that nobody is known of. */
+/* The index of all that have none of their own, and of requests without a known submitter. */
 #define NEIGHBOUR_REST 0
-/* Not a neighbour: the requests that were asked for. */
+/* Not a neighbour: the traced requests. */
 #define NEIGHBOUR_OWN 1
 #define NEIGHBOUR_FIRST 2
-/* Ends of requests that are kept of each disk. */
+/* Ends of requests that are kept per disk, a power of two, and disks (request queues) that have such a list. */
 #define ENDS_KEPT 128
 #define ENDS_DISKS 64
 
-/* What a disk did for one of them while requests that were asked for waited. Counters only grow. */
+/* One neighbour. Counters only grow. */
 struct neighbour {
-	__u64 ns;
+	__u64 ns; /* device time spent on its requests while a traced request waited */
 	__u64 requests;
 	__u64 bytes;
 	__u64 comm[COMM_WORDS];
@@ -325,96 +353,96 @@ struct neighbour {
 	__u64 pad[2];
 };
 
-/* The end of a request. A disk worked for it from the end before, or from its issue if that was later. */
+/* The end of a request. The disk worked for it since the end before it, or since its issue if that was later. */
 struct served {
 	__u64 from_ns;
 	__u64 ended_ns;
-	__u64 number; /* of this end, from 1; written last */
+	__u64 number; /* of this end, counted from 1; 0 while the entry is written. Written last, so that a reader detects a torn entry */
 	__u32 bytes;
-	__u32 neighbour; /* NEIGHBOUR_OWN: of those that were asked for */
+	__u32 neighbour; /* NEIGHBOUR_OWN: a traced request */
 };
 
 struct disk_ends {
 	__u64 ends; /* so far */
 	__u64 last_ns;
-	__u64 accounted_ns; /* up to here all waits are told */
-	__u64 zero; /* always, which the verifier does not know */
+	__u64 accounted_ns; /* waits up to here are accounted */
+	__u64 zero; /* always 0, which the verifier does not know; see account_wait() */
 	__u64 queue; /* its own key */
 	struct served kept[ENDS_KEPT];
 };
 
-/* What becomes of the time in which requests that were asked for waited. Counters only grow. */
+/* Time in which at least one traced request waited, summed over disks. Counters only grow. */
 struct waits {
-	__u64 ns; /* of each disk, moments in which one or more did */
-	__u64 untold_ns; /* before the ends that are kept */
-	__u64 disks_full; /* ends on disks for which there was no room */
-	__u64 slots_taken; /* taken in `neighbours` */
+	__u64 ns; /* all of it */
+	__u64 untold_ns; /* the part before the oldest end that is kept */
+	__u64 disks_full; /* ends on disks beyond ENDS_DISKS */
+	__u64 slots_taken; /* slots of `neighbours` that were requested; more than there are if some were refused */
 };
 
-/* Of the block layer's ops, those that the programs have to know; src/catalog/blk.rs has the table. */
-#define BLOCK_OP_WRITE 1 /* the one before is read */
+/* Ops of the block layer that the programs have to know; src/catalog/blk.rs has the table. */
+#define BLOCK_OP_WRITE 1 /* read is the one before it */
 #define BLOCK_OP_FLUSH 2
 #define BLOCK_OP_OTHER 10
 
-/* Codes of request operations that are told apart; REQ_OP_BITS is 8, those in use are below this. */
+/* Codes of request operations that are distinguished: REQ_OP_BITS is 8, those in use are below this. */
 #define BLOCK_CODES 64
 #define BLOCK_REQUESTS 32768
-/* Requests and bios that have a place of their own, which is found without a call. */
+/* Slots of requests, and of bios, by a hash of the address. Reaching one needs no search in a hash map. */
 #define BLOCK_SLOTS_BITS 12
 #define BLOCK_SLOTS (1 << BLOCK_SLOTS_BITS)
 
 /* An asynchronous request has a time at each of these layers. */
-#define ASYNC_ENTRY 0 /* vfs: from the function that took the request */
-#define ASYNC_BELOW 1 /* the file system: from its function that the door called */
-#define ASYNC_ABOVE 2 /* the file system between the two, where there is one */
+#define ASYNC_ENTRY 0 /* vfs: from the entry point (io_read, aio_read, ...) on */
+#define ASYNC_BELOW 1 /* the file system that does the I/O */
+#define ASYNC_ABOVE 2 /* a stacked file system (overlayfs) between the two */
 #define ASYNC_LAYERS 3
 
 /* An asynchronous request as one layer sees it. */
 struct async_start {
-	__u64 entered_ns; /* the first call; calls that try again change nothing */
-	__u64 left_ns; /* the last call returned with the request done; 0: it has not */
-	__s64 value; /* what its calls returned: bytes together, or an error */
-	__u32 point; /* 0: the request was not seen here */
+	__u64 entered_ns; /* the first call; further attempts do not change it */
+	__u64 left_ns; /* when the layer's last call returned without queuing the request; 0: none has */
+	__s64 value; /* what its calls returned: the sum of bytes, or an error */
+	__u32 point; /* 0: the request did not reach this layer */
 	__u32 group; /* of `--by` */
 };
 
-/* What is expected of a request next. */
+/* The state of an asynchronous request. */
 enum async_state {
-	ASYNC_RUNNING = 0, /* the door's return */
-	ASYNC_QUEUED = 1, /* its completion */
-	ASYNC_PARKED = 2, /* another attempt: the last one would have had to wait (-EAGAIN) */
+	ASYNC_RUNNING = 0, /* its entry point has not returned */
+	ASYNC_QUEUED = 1, /* it waits for its completion */
+	ASYNC_PARKED = 2, /* the last attempt returned -EAGAIN; io_uring will make another one */
 };
 
-/* One asynchronous request under way. */
+/* One asynchronous request in flight. */
 struct async_call {
 	struct async_start starts[ASYNC_LAYERS];
 	__u64 parked_ns; /* when the last attempt ended */
 	__u32 tgid; /* of the process that it belongs to */
-	__u32 thread; /* that is or was last inside the door */
+	__u32 thread; /* that is, or was last, inside an entry point */
 	__u32 state; /* enum async_state */
-	__u8 is_aio; /* libaio's, which has one attempt only */
+	__u8 is_aio; /* of libaio, which makes one attempt only */
 	__u8 nowait; /* the caller wants -EAGAIN, not another attempt */
-	__u8 direct; /* queued at the device: no other attempt comes before its completion */
+	__u8 direct; /* queued with IOCB_DIRECT: its completion comes before any other attempt */
 	__u8 pad;
 };
 
 /*
- * The whole stack's view. Every moment of a system call is in one of these rows: the first ones are where the thread ran,
+ * The whole-stack view. Every moment of a system call is in one of these rows: the first ones are where the thread ran,
  * the others what it waited for.
  */
 enum row {
 	ROW_SYSCALL = 0,
 	ROW_VFS = 1,
-	ROW_FS = 2, /* to 8: file systems that this run measures, in their order */
-	/* What it waits for, from here on. */
+	ROW_FS = 2, /* 2 to 8: the file systems that this run measures, in their order */
+	/* What the thread waits for, from here on. */
 	ROW_QUEUE = 9, /* an own request, from its bio's submission to its issue */
-	ROW_DEVICE = 10, /* the same from its issue to the end of the sleep */
-	ROW_OTHERS = 11, /* I/O, and no own request ended in the sleep */
+	ROW_DEVICE = 10, /* an own request, from its issue to the end of the sleep */
+	ROW_OTHERS = 11, /* I/O, while no own request ended in the sleep */
 	ROW_JOURNAL = 12,
 	ROW_LOCK = 13,
-	ROW_OTHER = 14, /* slept, for something else */
+	ROW_OTHER = 14, /* a sleep for something else */
 	ROW_RUN_QUEUE = 15, /* ready to run */
-	ROWS = 16, /* so that the structure fills whole cache lines */
+	ROWS = 16, /* a power of two: charge() masks the row; and struct family_stats fills whole cache lines */
 };
 
 #define FAMILIES 6 /* src/catalog/family.rs has the table */
@@ -422,30 +450,30 @@ enum row {
 #define FAMILY_WRITE 1
 #define FAMILY_ASYNCHRONOUS 5
 
-/* How a read came by its data. */
+/* How a read got its data. */
 enum read_class {
 	READ_CACHED = 0, /* no own bio, and no sleep for I/O */
 	READ_WAITED_OWN = 1, /* an own request ended in a sleep of it */
 	READ_WAITED_OTHERS = 2, /* it slept for I/O, and no own request ended in it */
 	READ_AHEAD = 3, /* it submitted bios and did not sleep for I/O */
-	READ_DIRECT = 4, /* past the page cache */
+	READ_DIRECT = 4, /* bypassed the page cache */
 	READ_CLASSES = 5,
 };
 
-/* What did not go in pairs. The rows add up all the same; a stretch may be in the row of its neighbour. */
+/* Events without their counterpart. The rows still add up; some time may be in an adjacent row. */
 enum unbalanced {
 	UNBALANCED_ENTRY = 0, /* an entry whose return was not seen */
 	UNBALANCED_RETURN = 1, /* a return whose entry was not seen */
-	UNBALANCED_DEPTH = 2, /* a function deeper than there is room for */
-	UNBALANCED_SLEEP = 3, /* a sleep whose end was not seen, or for which there was no room */
+	UNBALANCED_DEPTH = 2, /* a function beyond OPEN_FUNCTIONS */
+	UNBALANCED_SLEEP = 3, /* a sleep whose end was not seen, or that found no room in `sleepers` */
 	UNBALANCED_KINDS = 4,
 };
 
 /* What became of a slow call; slow.bpf.h. */
 enum slow_kind {
-	SLOW_REPORTED = 0,
-	SLOW_LIMITED = 1, /* more in a second than are told */
-	SLOW_NO_ROOM = 2, /* the reader was late */
+	SLOW_REPORTED = 0, /* written to the ring */
+	SLOW_LIMITED = 1, /* over SLOW_PER_SECOND */
+	SLOW_NO_ROOM = 2, /* the ring was full */
 	SLOW_KINDS = 3,
 };
 
@@ -455,26 +483,26 @@ struct family_stats {
 	__u64 errors;
 	__u64 unbalanced[UNBALANCED_KINDS];
 	__u64 rows[ROWS]; /* nanoseconds */
-	__u64 reached[ROWS]; /* calls that had any function of the row's */
+	__u64 reached[ROWS]; /* calls that entered a function of the row */
 	__u64 class_calls[READ_CLASSES];
 	__u64 class_bytes[READ_CLASSES];
 	/* As in struct op_stats. */
 	__u64 steps[STEPS];
 	struct extremes extremes;
-	__u64 slow[SLOW_KINDS]; /* calls that took as long as asked for */
+	__u64 slow[SLOW_KINDS]; /* by enum slow_kind: calls of at least config.slower_ns */
 	__u64 pad[6];
 };
 
-/* Whose requests nobody waited for. */
+/* Who submitted a request that no traced call waited for. */
 enum origin {
-	ORIGIN_NONE = 0, /* not known: flushes, which the kernel sends for whoever asked */
-	ORIGIN_OWN = 1, /* of a thread that is traced; those that end while it sleeps for them are in its calls' rows */
-	ORIGIN_ASYNCHRONOUS = 2, /* the same, by io_uring or AIO */
+	ORIGIN_NONE = 0, /* unknown: flushes, which the kernel sends for several submitters */
+	ORIGIN_OWN = 1, /* a traced thread; requests that end while it sleeps for them are in the rows of its calls instead */
+	ORIGIN_ASYNCHRONOUS = 2, /* a traced thread, by io_uring or AIO */
 	ORIGIN_WORKER = 3, /* kworkers */
 	ORIGIN_JOURNAL = 4, /* jbd2 */
 	ORIGIN_KERNEL = 5, /* other kernel threads */
-	ORIGIN_WRITEBACK = 6, /* kworkers, of files that a traced thread has written */
-	ORIGIN_READAHEAD = 7, /* of a thread that is traced, read ahead of it */
+	ORIGIN_WRITEBACK = 6, /* kworkers, for a file that a traced thread has written */
+	ORIGIN_READAHEAD = 7, /* a traced thread, by readahead */
 	ORIGINS = 8,
 };
 
@@ -487,14 +515,14 @@ struct origin_stats {
 	__u64 pad[4];
 };
 
-/* Of each origin: reads, writes. */
+/* Of each origin: reads, and all other operations. */
 #define DIRECTIONS 2
 
-/* Functions of a call under way that are told apart, the system call itself among them. */
+/* Depth to which the functions of a call are tracked, the system call included; a power of two. */
 #define OPEN_FUNCTIONS 16
 
 struct open_function {
-	__u16 key; /* its op; above those, the row of one that has none */
+	__u16 key; /* its op, or ROW_KEY | row if it has none */
 	__u8 row;
 	__u8 pad;
 };
@@ -502,17 +530,17 @@ struct open_function {
 /* Why a thread is off the CPU. */
 enum off {
 	OFF_NOT = 0,
-	OFF_READY = 1, /* it could run */
+	OFF_READY = 1, /* preempted, or otherwise ready to run */
 	OFF_ASLEEP = 2,
 };
 
-/* Slow calls that are told in a second, by all CPUs together. */
+/* Slow calls that are reported per second, by all CPUs together. */
 #define SLOW_PER_SECOND 1000
 
 /* Arguments of a call that are kept. */
 #define CALL_ARGUMENTS 4
 
-/* What a system call's arguments say of its place in the file. Arguments are counted from 1; 0: none says it. */
+/* Which arguments of a system call are the path, the file offset and the size, counted from 1; 0: none. */
 struct call_shape {
 	__u8 path;
 	__u8 offset; /* or CALL_POSITION */
@@ -520,30 +548,31 @@ struct call_shape {
 	__u8 does; /* CALL_OPENS, CALL_CLOSES */
 };
 
-/* It returns a new descriptor of the file. */
+/* The call returns a new descriptor of the file. */
 #define CALL_OPENS 1
-/* The descriptor is none any more when it returns. */
+/* The call closes its descriptor. */
 #define CALL_CLOSES 2
 
 /* The offset is the position of the open file, which the call moves. */
 #define CALL_POSITION 255
 
+/* Slow calls reported in the second that began at since_ns. */
 struct slow_rate {
 	__u64 since_ns;
 	__u64 reported;
 };
 
-/* What the names of a file are. */
+/* What the names of a path are. */
 enum path_kind {
-	PATH_NONE = 0, /* there are none */
-	PATH_WHOLE = 1, /* from the file up to the root, each with a 0 at its end */
-	PATH_CUT = 2, /* the same, and there are more */
-	PATH_ALONE = 3, /* of a file that is in no directory: a pipe, a socket */
-	PATH_GIVEN = 4, /* one string: what the call was given */
-	PATH_INSIDE = 5, /* up to the root of its file system, wherever that is mounted; or of a control group */
+	PATH_NONE = 0, /* no names */
+	PATH_WHOLE = 1, /* from the file up to the root, each ending with a 0 */
+	PATH_CUT = 2, /* as PATH_WHOLE, but the upper directories are missing */
+	PATH_ALONE = 3, /* of a file in no directory: a pipe, a socket */
+	PATH_GIVEN = 4, /* one string: the path that the call was given */
+	PATH_INSIDE = 5, /* up to the root of the file system, wherever that is mounted; or of a cgroup hierarchy */
 };
 
-/* Room for names, of which each may be as long as the longest, and how many are looked up at most. */
+/* Bytes for all names of a path, bytes for one name (NAME_MAX + 1), and the most names that are read. */
 #define NAMES_ROOM 1024
 #define NAME_ROOM 256
 #define NAMES_MOST 48
@@ -558,13 +587,14 @@ struct slow_call {
 	__u64 total_ns;
 	__u64 rows[ROWS];
 	__s64 value; /* what it returned */
+	/* offset, size, and inode to mode are only set if `has` says so. */
 	__u64 offset;
-	__u64 size; /* that was asked for */
+	__u64 size; /* as requested */
 	__u64 inode;
 	__u64 comm[COMM_WORDS];
 	__u32 tgid;
 	__u32 thread;
-	__u32 device; /* s_dev of its file system */
+	__u32 device; /* s_dev of its file system, as device_number() packs it */
 	__u32 names_length;
 	__u16 mode; /* i_mode */
 	__u8 op;
@@ -574,7 +604,7 @@ struct slow_call {
 	__u8 names[NAMES_ROOM + NAME_ROOM];
 };
 
-/* What calls and requests are told apart by; group.bpf.h. */
+/* What calls and requests are grouped by (--by); group.bpf.h. */
 enum group_by {
 	BY_NOTHING = 0,
 	BY_PROCESS = 1,
@@ -583,23 +613,23 @@ enum group_by {
 	BY_CGROUP = 4,
 };
 
-/* The hierarchy whose control groups count. */
+/* The hierarchy whose cgroups are the groups. */
 enum cgroups_of {
 	CGROUPS_UNIFIED = 0, /* version 2 */
 	CGROUPS_IO = 1, /* version 1, blkio */
 	CGROUPS_MEMORY = 2,
 };
 
-/* What is known of the group that a call is counted in. Groups of their own have the numbers from GROUP_FIRST on. */
-#define GROUP_NO_ROOM 0 /* there is no room for more groups */
-#define GROUP_NONE 1 /* it is of no file, or no submitter */
+/* Reserved group numbers; all others are from GROUP_FIRST on. */
+#define GROUP_NO_ROOM 0 /* all groups beyond the limit */
+#define GROUP_NONE 1 /* calls without a file, requests without a known file or submitter */
 #define GROUP_FIRST 2
 
-/* One process, file, disk or control group. */
+/* One process, file, disk or cgroup. */
 struct group {
-	__u64 number; /* process, inode, device, or control group; with `more`, unlike any other's */
-	__u64 more; /* of a file its device and what its name comes to, of a process when it began, in nanoseconds since boot */
-	__u64 is_known; /* all else is written */
+	__u64 number; /* number of the process, inode, device or cgroup */
+	__u64 more; /* distinguishes numbers in reuse. BY_FILE: device << 32 | hash of the name; BY_PROCESS: start in ns since boot; else 0 */
+	__u64 is_known; /* set last: the other members are complete */
 	__u64 comm[COMM_WORDS]; /* of a process */
 	__u32 names_length;
 	__u8 path; /* enum path_kind */
@@ -607,96 +637,96 @@ struct group {
 	__u8 names[NAMES_ROOM + NAME_ROOM];
 };
 
-/* Whose counters a cell has: one op's of one group. */
+/* The key of a cell: one op of one group. */
 struct cell_key {
 	__u32 group;
 	__u32 row;
 };
 
-/* The breakdown of one thread: which row its time goes to, and since when. */
+/* The breakdown of the call that a thread is in: the time of each row so far, and which row is current. */
 struct breakdown {
 	__u64 entered_ns;
-	__u64 last_ns; /* up to here all time is in a row */
-	__u64 rows[ROWS]; /* of the call under way */
+	__u64 last_ns; /* the time up to here is in the rows */
+	__u64 rows[ROWS]; /* of the call, in ns */
 	struct open_function open[OPEN_FUNCTIONS];
-	/* Where slow calls are told: what the one under way was given. */
+	/* With config.reports_slow: arguments and file of the call. */
 	__u64 arguments[CALL_ARGUMENTS];
-	__u64 file; /* address of the open file; 0: it has none, or another thread's */
-	__u64 dentry; /* of a call that closes it; else 0 */
+	__u64 file; /* address of the open file; 0: none */
+	__u64 dentry; /* of a call that closes its file; else 0 */
 	__u64 mount;
 	__u64 inode;
-	__s64 value; /* what it has returned */
-	__u32 fd; /* also of a call that is not judged so far */
-	__u32 depth; /* functions open; 0: no call is under way */
-	__u32 untracked; /* functions for which there was no room */
+	__s64 value; /* what the call has returned */
+	__u32 fd; /* also while is_unchecked is set */
+	__u32 depth; /* open functions; 0: no call in flight */
+	__u32 untracked; /* open functions beyond OPEN_FUNCTIONS */
 	__u32 reached; /* a bit per row */
 	__u8 family;
 	__u8 off; /* enum off */
-	__u8 sleeps_in; /* the row of the sleep, if no own request ends in it */
-	__u8 getting_request; /* a bio is submitted, and has no request yet */
+	__u8 sleeps_in; /* the row of the sleep unless an own request ends in it */
+	__u8 getting_request; /* a bio was submitted and has no request yet */
 	__u8 has_slept; /* the thread is in `sleepers` */
 	__u8 own_bios;
-	__u8 waited; /* 1: for an own request, 2: for others' */
+	__u8 waited; /* 1: for an own request, 2: for I/O of others; or both */
 	__u8 direct;
 	__u32 group; /* of `--by` */
-	__u8 has_waited; /* rows of what a thread waits for may have something */
-	__u8 is_unchecked; /* nobody knows so far whether the call's file was asked for */
+	__u8 has_waited; /* rows from ROW_QUEUE on may be non-zero */
+	__u8 is_unchecked; /* the call's file has not been checked against the filters yet */
 	__u8 pad[2];
 };
 
-/* All that is kept of a thread. */
+/* The state of a thread. */
 struct thread_state {
 	struct task_frames calls;
-	struct breakdown breakdown; /* where the whole stack is looked at */
+	struct breakdown breakdown; /* whole-stack view only */
 };
 
-/* A thread that is off the CPU inside a call, as others see it. */
+/* A thread that is off the CPU inside a call, as programs in other contexts see it. */
 struct sleeper {
-	__u64 slept_ns; /* 0: it is not asleep */
-	__u64 woken_ns; /* 0: it was not woken so far */
-	__u64 mark_ns; /* the sleep, or the last own completion in it */
-	__u64 queue_ns; /* the part of the sleep that its own requests were queued */
-	__u64 completed; /* own completions in the sleep that began at this time; 0: none */
-	__u64 released; /* the bio that it waited for a request for got one from somebody else: a throttle */
+	__u64 slept_ns; /* 0: not asleep */
+	__u64 woken_ns; /* 0: not woken yet */
+	__u64 mark_ns; /* start of the sleep, or the last own completion in it */
+	__u64 queue_ns; /* time of the sleep in which its own requests were queued */
+	__u64 completed; /* slept_ns of the sleep in which an own request completed; 0: none did */
+	__u64 released; /* another thread (a throttle) got the request that this thread waited for */
 };
 
-/* Set before the programs are loaded; the verifier sees constants and drops what is switched off. */
+/* Set before the programs are loaded: the verifier sees constants and drops the code that they switch off. */
 struct config {
 	__u64 comm[COMM_WORDS]; /* padded with zeros */
-	__u64 slower_ns; /* calls of this length and more are told one by one */
-	__u64 file_inode; /* looked at when by_file */
-	__u64 cpu_mask; /* which bits of a CPU's number say which part of `stats_by_cpu` is its */
+	__u64 slower_ns; /* calls of at least this duration are reported one by one */
+	__u64 file_inode; /* with by_file: the selected file */
+	__u64 cpu_mask; /* mask that bounds the CPU's index in stats_by_cpu for the verifier; all ones where it knows the range of bpf_get_smp_processor_id() */
 	__u32 file_device;
-	__u32 tgid; /* the one process traced; 0: see below */
+	__u32 tgid; /* the only process that is traced; 0: see traced_set */
 	__u32 self_tgid; /* never traced */
 	__u32 unit_ns; /* 0, 1000 or 1000000 */
-	__u32 rows; /* the length of a CPU's part of `stats`: ops measured, and completions of some of them */
-	__u32 cpu_bytes; /* the same in bytes, where the counters are in `stats_by_cpu`; 0: they are in `stats` */
-	__u8 traced_set; /* trace what is in `traced` */
-	__u8 follow; /* and add the children of what is in it */
+	__u32 rows; /* op_stats per CPU: one per op, then one per op with asynchronous completions */
+	__u32 cpu_bytes; /* their size in bytes if the counters are in stats_by_cpu; 0: they are in `stats` */
+	__u8 traced_set; /* only processes in `traced` are traced */
+	__u8 follow; /* their children are added to it */
 	__u8 by_cgroup;
 	__u8 by_comm;
 	__u8 by_disk;
 	__u8 all_files;
-	__u8 atomic; /* programs that share a CPU's slots can preempt each other */
-	__u8 hash_starts; /* starts are in a hash by thread: these programs get no task storage, or not always */
-	__u8 slots; /* threads get places by their number, as far as they are free */
-	__u8 typed_task; /* there is a typed pointer to the current task (5.11) */
-	__u8 whole_stack; /* every moment of a call is given to a row; breakdown.bpf.h */
-	__u8 reports_slow; /* and slow calls are told; slow.bpf.h */
+	__u8 atomic; /* programs that share a CPU's counters can preempt each other */
+	__u8 hash_starts; /* starts are in a hash map by thread number: these programs have no task storage, or not always */
+	__u8 slots; /* threads_by_slot, requests_by_slot and bios_by_slot exist */
+	__u8 typed_task; /* bpf_get_current_task_btf() exists (5.11) */
+	__u8 whole_stack; /* the time of calls is broken down into rows; breakdown.bpf.h */
+	__u8 reports_slow; /* slow calls are reported; slow.bpf.h */
 	__u8 by_file;
 	__u8 cookies; /* some starts are in cookies; session.bpf.h */
 	__u8 group_by; /* enum group_by */
 	__u8 cgroups_of; /* enum cgroups_of */
-	__u16 stack_rows; /* a bit for each row of those before ROW_QUEUE that functions run in */
-	__u16 counted_frames; /* a bit for each frame that functions' calls are counted by */
-	__u8 rows_only; /* of the functions inside a system call nothing is told but the rows' time, if no request can come by them */
-	__u8 one_epoch; /* there is one report, at the end: extremes have one generation, the first */
-	__u8 bins; /* usual calls whose start is in a cookie have bins; bins.bpf.h */
+	__u16 stack_rows; /* a bit for each row before ROW_QUEUE that has functions */
+	__u16 counted_frames; /* a bit for each frame in which calls of functions are counted */
+	__u8 rows_only; /* below the system calls only the time of rows is measured, and no op; except at functions that asynchronous requests pass */
+	__u8 one_epoch; /* there is one report, at the end: the epoch stays EPOCH_STEP, the second index of the arrays of struct extremes */
+	__u8 bins; /* calls whose start is in a cookie are counted in bins; bins.bpf.h */
 	__u8 pad[9];
 };
 
-/* Numbers of types in the kernel's BTF, for bpf_rdonly_cast(); 0 where there is none. */
+/* BTF type ids for bpf_rdonly_cast(); 0: not available. */
 struct cast_types {
 	__u32 file;
 	__u32 inode;
@@ -710,36 +740,36 @@ struct cast_types {
 	__u32 pt_regs;
 };
 
-/* Which functions of the kernel's there are, where programs do without or have another. */
+/* Kfuncs that this kernel has. */
 struct kfuncs {
 	__u8 preempt_disable;
 	__u8 session_is_return_ctx;
 	__u8 session_cookie_ctx;
 };
 
-/* Of calls no new ones are looked at, and those under way are finished; of requests nothing is counted any more. */
+/* control.stopped. CALLS: new calls are ignored, calls in flight are finished. REQUESTS: no request is counted. */
 #define STOP_CALLS 1
 #define STOP_REQUESTS 2
-/* A layer is being detached: what does not go in pairs meanwhile is no fault. */
+/* A layer is being detached, so events without their counterpart are expected. */
 #define STOP_PAIRS 4
 
 #define NO_PROCESS 0xffffffff /* no process has this number */
 
 /* Changed while the programs run. */
 struct control {
-	__u64 epoch; /* generation of the extremes in use, a multiple of EPOCH_STEP */
+	__u64 epoch; /* of the extremes in use, a multiple of EPOCH_STEP */
 	__u32 stopped; /* STOP_CALLS, STOP_REQUESTS, STOP_PAIRS */
-	__u32 active_tgid; /* config.tgid while calls are looked at, else NO_PROCESS: one comparison for two */
+	__u32 active_tgid; /* config.tgid while calls are measured, else NO_PROCESS: one comparison checks both */
 	__u32 command_tgid; /* traced from its next exec on */
 	__u64 not_followed; /* children that did not fit into `traced` */
-	__u64 recovered; /* requests of which the second program on block_getrq saw that the first one was skipped, and did its work */
+	__u64 recovered; /* block_getrq events that the first program missed and the second one handled */
 	__u64 began_ns; /* when measuring began, by the programs' clock */
 };
 
 _Static_assert(STEPS == 305, "the Rust side prints these steps");
 _Static_assert(BINS_FROM >> STEP_BITS == BIN_WIDTH, "no step begins inside a bin");
-_Static_assert(sizeof(struct bin) == BIN_WIDTH, "a time is a place");
-_Static_assert((BINS & (BINS - 1)) == 0, "the bits of a bin's place are masked");
+_Static_assert(sizeof(struct bin) == BIN_WIDTH, "a duration is the byte offset of its bin");
+_Static_assert((BINS & (BINS - 1)) == 0, "BINS is a mask");
 _Static_assert(sizeof(struct binned) % 64 == 0, "no cache line is shared by two CPUs");
 _Static_assert(sizeof(struct frame) == 48, "no padding");
 _Static_assert(sizeof(struct op_stats) == 8 * (8 + LOST_REASONS + ASIDE_KINDS + 6 + 2 * ERRNOS + STEPS + UNIT_SLOTS), "no padding");
