@@ -44,7 +44,7 @@ static __always_inline void finish_start(const struct async_start *start, __u32 
 {
 	__u32 op = point_op(start->point), row = completed ? completion_counters[op] | COUNTER_ATOMIC : op;
 
-	if (!start->point || point_suppressed(start->point))
+	if (!start->point || point_is_suppressed(start->point))
 		return;
 	if (layer != ASYNC_ENTRY) {
 		if (start->left_ns) {
@@ -99,7 +99,7 @@ __noinline int drop_stale_request(__u64 kiocb)
 	}
 #pragma unroll
 	for (int i = 0; i < ASYNC_LAYERS; i++) {
-		if (lost.starts[i].point && !point_suppressed(lost.starts[i].point))
+		if (lost.starts[i].point && !point_is_suppressed(lost.starts[i].point))
 			count_lost(point_op(lost.starts[i].point), LOST_RETURN, 1);
 	}
 	return 0;
@@ -165,7 +165,7 @@ static __always_inline __u64 enter_async(__u32 point, __u64 kiocb, __u64 now, __
 	new.is_aio = point_return(point) == RETURN_SUBMITTED;
 	new.nowait = wants_no_wait(kiocb);
 	if (bpf_map_update_elem(&asynchronous, &kiocb, &new, BPF_ANY)) {
-		if (!point_suppressed(point))
+		if (!point_is_suppressed(point))
 			count_lost(point_op(point), LOST_TABLE_FULL, 1);
 		return 0;
 	}

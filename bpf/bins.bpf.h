@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The counters of calls whose start is in a cookie, where each CPU's values are at an address that the kernel computes. Most times are
- * usual: between the shortest and the longest one of the report so far, and not long. These are counted in bins of one width, which whoever
- * reads puts into the steps that they are parts of. All other times are counted as everywhere else.
+ * Counters of calls whose start is in a cookie (session.bpf.h). A duration between the minimum and the maximum seen in
+ * the current report, so that neither changes, and below BINS_BELOW is only counted in a bin of 16 ns; readers add bins
+ * to the histogram steps that they are part of. All other durations are counted as everywhere else.
  *
- * Such values cannot be mapped, and the system calls that read them keep kprobe programs of their CPU from running: src/probe/binned.rs
- * has a program copy them.
+ * The values are per CPU, at addresses that the kernel computes. They cannot be mapped, and the system calls that read
+ * them keep kprobe programs of their CPU from running, so src/probe/binned.rs has a program copy them.
  */
 #ifndef __BINS_BPF_H__
 #define __BINS_BPF_H__
 
 struct binned binned_by_cpu[BINNED_OPS] SEC(".bss.binned");
 
-/* By op: which of them is its. */
+/* Per op: its index in binned_by_cpu. */
 const volatile __u8 binned_indices[MAX_OPS];
 
 static __always_inline struct binned *binned_of(__u32 op)
 {
 	struct binned *first;
 
-	/* Here and not before: where there are no bins, there is no such map. */
+	/* The address is loaded only here: a program must not refer to a map that was not created. */
 	first = binned_by_cpu;
 	barrier_var(first);
 	first += binned_indices[op & (MAX_OPS - 1)] & (BINNED_OPS - 1);
-	/* Or the compiler would keep both addresses. */
+	/* One address register, and not two. */
 	barrier_var(first);
 	return first;
 }
 
-/* Counts a call, if its time is a usual one and it has not failed. Says whether. */
+/* Counts a call in its bin. Returns false if its duration has none, or if it failed. */
 static __always_inline bool count_in_bin(struct binned *b, __u64 ns, long value)
 {
 	struct bin *bin;
@@ -37,9 +37,9 @@ static __always_inline bool count_in_bin(struct binned *b, __u64 ns, long value)
 		return false;
 	if (unlikely(ns < b->from_ns) || unlikely(ns >= b->below_ns) || unlikely(errno_of(value)))
 		return false;
-	/* There are no more, which the verifier cannot know. */
+	/* below_ns bounds ns; the mask bounds it for the verifier. */
 	bin = at_distance(b, ns & (BINS - 1) * BIN_WIDTH) + offsetof(struct binned, bins);
-	/* One question for all, or the compiler would keep an address for each. */
+	/* One test of config.atomic: with three, the compiler would keep an address for each. */
 	if (config.atomic) {
 		__sync_fetch_and_add(&bin->calls, 1);
 		__sync_fetch_and_add(&bin->total_ns, ns);
@@ -52,10 +52,15 @@ static __always_inline bool count_in_bin(struct binned *b, __u64 ns, long value)
 	return true;
 }
 
-/* Counts any other one. From then on its time is between the shortest and the longest. */
+/*
+ * Counts a call that has no bin, and every call where there are no bins. Its duration then widens the range of
+ * durations that have bins.
+ */
 __noinline int count_without_bin(__u32 op, __u64 ns, long value)
 {
-	/* Should the next one begin meanwhile, its first call is no usual one. */
+	/*
+	 * Read first: if the next epoch begins meanwhile, b->epoch does not match it, and its first call gets no bin.
+	 */
 	__u64 epoch = config.one_epoch ? EPOCH_STEP : control.epoch;
 	struct op_stats *s = stats_of(op);
 	struct binned *b;
@@ -63,7 +68,7 @@ __noinline int count_without_bin(__u32 op, __u64 ns, long value)
 	if (!s)
 		return 0;
 	add(&s->under_way, -1);
-	/* The clock went back. */
+	/* The clock went backwards. */
 	if ((__s64)ns < 0) {
 		add(&s->lost[LOST_CLOCK], 1);
 		return 0;

@@ -23,12 +23,12 @@
 		__point;                                                                                               \
 	})
 
-/* Which way a kernel pointer is followed: tracing programs have typed pointers and load through them. */
-#define DIRECT(pointer, field) ((pointer)->field)
 /*
- * The others have numbers, and ask a helper. Since 6.2 (a35b9af4ec2c) they may say what a number points to, which costs nothing,
- * and load through it. Either way what cannot be read is 0.
+ * Tracing programs (tp_btf, fentry) have typed pointers and load through them. Other programs have untyped addresses:
+ * they read through bpf_probe_read_kernel(), or since 6.2 (a35b9af4ec2c) give the address a type by bpf_rdonly_cast(),
+ * which costs nothing, and load directly. Either way an unreadable field is 0.
  */
+#define DIRECT(pointer, field) ((pointer)->field)
 static void *(*const rdonly_cast)(const void *pointer, __u32 type) = (void *)KFUNC_RDONLY_CAST;
 
 #define TYPE_OF(pointer)                                                                                               \
@@ -46,10 +46,13 @@ static void *(*const rdonly_cast)(const void *pointer, __u32 type) = (void *)KFU
 		default: 0)
 #define TYPED(pointer) ((typeof(pointer))rdonly_cast(pointer, TYPE_OF(pointer)))
 #define PROBED(pointer, field) (TYPE_OF(pointer) ? TYPED(pointer)->field : BPF_CORE_READ(pointer, field))
-/* Of functions in line that are given a constant as `direct`, one of the two is left. */
-#define READ(direct, pointer, field) ((direct) ? DIRECT(pointer, field) : PROBED(pointer, field))
+/* `typed` has to be a constant in an inlined function, so that only one of the two is compiled. */
+#define READ(typed, pointer, field) ((typed) ? DIRECT(pointer, field) : PROBED(pointer, field))
 
-/* Of a typed pointer the verifier lets no number be made, but by a move of its lower half. */
+/*
+ * The lower half of a pointer. The verifier does not allow arithmetic on a typed pointer; a 32-bit move makes it a
+ * number.
+ */
 static __always_inline __u32 lower_half(__u64 pointer)
 {
 	__u32 low;
@@ -66,15 +69,16 @@ static __always_inline __u64 read_word(const void *address)
 	return word;
 }
 
-/* Saved registers are a plain structure: its layout is the architecture's, and needs no relocation. */
+/* Saved registers have the layout of the architecture, so reading them needs no relocation. */
 #define READ_REGISTER(direct, saved, field)                                                                            \
 	((direct) ? SAVED_WORD(saved, field) : TYPE_OF(saved) ? SAVED_WORD(TYPED(saved), field) : read_word(&(saved)->field))
-/* In assembly, as CONTEXT_WORD is. */
+/* In assembly for the reason given at CONTEXT_WORD. */
 #define SAVED_WORD(saved, field) CONTEXT_WORD(saved, __builtin_offsetof(struct pt_regs, field) / 8)
 
 /*
- * The current thread's number, and above it its process's. Where pointers can be given types, the current task's is one that loads need
- * no check for (6.2, 3f00c5239344), and it is cheaper than the helper that answers both numbers.
+ * Thread number in the lower half, process number in the upper, as bpf_get_current_pid_tgid(). Since 6.2 (3f00c5239344)
+ * the pointer to the current task is trusted, and two loads through it are cheaper than the helper. cast_types.file
+ * stands for 6.2 or newer.
  */
 static __always_inline __u64 current_id(void)
 {
@@ -91,7 +95,7 @@ static __always_inline __u64 current_id(void)
 /* thread_info.flags: a 32-bit program (arch/arm64/include/asm/thread_info.h). */
 #define TIF_32BIT 22
 
-/* Its numbers mean other calls, and its arguments are in other registers. */
+/* Whether the current system call is one of the 32-bit table, which has other numbers and other argument registers. */
 #if defined(__TARGET_ARCH_x86)
 #define IN_32BIT_CALL(task, GET) (GET(task, thread_info.status) & TS_COMPAT)
 #else
@@ -100,7 +104,7 @@ static __always_inline __u64 current_id(void)
 
 static __always_inline bool in_32bit_call(void)
 {
-	/* A typed pointer is followed by loads, where there is one. */
+	/* Loads through a typed pointer, where there is one. */
 	if (config.typed_task)
 		return IN_32BIT_CALL(bpf_get_current_task_btf(), DIRECT);
 	return IN_32BIT_CALL((struct task_struct *)bpf_get_current_task(), PROBED);
@@ -129,12 +133,13 @@ static __always_inline bool in_32bit_call(void)
 #endif
 
 /*
- * What few runs need is in functions out of line (`__noinline`), which are never static. A global one is verified by itself, and once. Into
- * a static one the verifier goes from each call, and some kernels then take a write to its r6 to r9 for one to the caller's (since
- * be2ef8161572 in 6.2, and where that was put into 5.10; until fde2a3882bd0 in 6.4). They find states equal that are not, and cut
- * branches of the caller off that are taken (docs/dev/kernels.md).
+ * Code that few runs need is in __noinline functions, which are never static. The verifier checks a global function
+ * once, by itself. It checks a static one at each call, and some kernels (since be2ef8161572 in 6.2, and its backport
+ * to 5.10; until fde2a3882bd0 in 6.4) then take a write to the callee's r6 to r9 for one to the caller's: they treat
+ * different states as equal, and prune branches of the caller that are taken (docs/dev/kernels.md).
  *
- * A global function takes numbers alone, which an address that was read out of a traced function's arguments is not to the verifier.
+ * To the verifier a global function takes numbers only; an address that was read from the arguments of a traced
+ * function is a pointer, hence as_number().
  */
 static __always_inline __u64 as_number(__u64 address)
 {
@@ -145,8 +150,8 @@ static __always_inline __u64 as_number(__u64 address)
 }
 
 /*
- * Tracepoints can be preempted since 7.0, and while a task is preempted inside a program the kernel skips it for all others
- * of the CPU. Kernel functions since 6.10 (fc7566ad0a82).
+ * Since 7.0 programs on tracepoints run with preemption enabled, and while a task is preempted inside a program the
+ * kernel skips that program for all other tasks of the CPU. These kfuncs exist since 6.10 (fc7566ad0a82).
  */
 static void (*const bpf_preempt_disable)(void) = (void *)KFUNC_PREEMPT_DISABLE;
 static void (*const bpf_preempt_enable)(void) = (void *)KFUNC_PREEMPT_ENABLE;

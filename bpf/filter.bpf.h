@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
-/* Who and what is traced. These run first: what is not traced should cost a comparison. */
+/* Which processes and files are traced. These checks run first: a call that is not traced should cost a comparison. */
 #ifndef __FILTER_BPF_H__
 #define __FILTER_BPF_H__
 
@@ -11,7 +11,7 @@
 #define S_IFREG 0100000
 #define S_IFSOCK 0140000
 
-/* Processes traced, by number. */
+/* Traced processes, by number. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -19,7 +19,7 @@ struct {
 	__type(value, __u8);
 } traced SEC(".maps");
 
-/* Disks asked for, as dev_t (12 bits major, 20 bits minor). */
+/* Selected disks, as the kernel's dev_t (12 bits major, 20 bits minor). */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -34,7 +34,7 @@ struct {
 	__type(value, __u32);
 } cgroup SEC(".maps");
 
-/* Is this process one of those asked for? All that a return needs to ask. `id`: what the current thread's helper says. */
+/* Whether the process is traced; a return checks nothing else. `id`: as from current_id(). */
 static __always_inline bool process_is_traced(__u64 id)
 {
 	__u32 tgid = id >> 32;
@@ -42,7 +42,7 @@ static __always_inline bool process_is_traced(__u64 id)
 	if (config.tgid)
 		return tgid == config.tgid;
 	if (config.traced_set) {
-		/* Here, or it would be written for the others, too. */
+		/* Declared here so that only this path stores it to the stack. */
 		__u32 key = tgid;
 
 		return bpf_map_lookup_elem(&traced, &key) != NULL;
@@ -50,7 +50,7 @@ static __always_inline bool process_is_traced(__u64 id)
 	return tgid != config.self_tgid;
 }
 
-/* Of a process that is traced, is this thread? */
+/* Whether a thread of a traced process is traced. */
 static __always_inline bool thread_is_selected(void)
 {
 	if (config.by_comm) {
@@ -72,37 +72,40 @@ static __always_inline bool thread_is_traced(__u64 id)
 
 enum verdict {
 	TRACED,
-	NOT_SELECTED, /* on another disk: not asked for */
-	OTHER_FILE_SYSTEM, /* another file system's, which may have a program of its own on the function */
-	EXCLUDED, /* and above, by as much as the file's kind is: a socket, a pipe, a tty. It is counted */
+	NOT_SELECTED, /* another file or disk than the selected ones, or no file */
+	OTHER_FILE_SYSTEM, /* a shared function, called by another file system, which may have a point of its own on it */
+	EXCLUDED, /* plus the file's kind, i_mode >> KIND_SHIFT: a socket, a pipe, a terminal; counted */
 };
 #define KIND_SHIFT 12 /* of S_IFMT */
 
-#define INDEX_BITS 2 /* of enum excluded */
-/* The place of a kind of file, from one in which all are the last place. */
-#define AT_INDEX(kind, place) ((__u32)(EXCLUDED_OTHER - (place)) << ((kind) >> KIND_SHIFT) * INDEX_BITS)
+#define INDEX_BITS 2 /* of an index of enum excluded */
+/*
+ * INDEX_BY_KIND packs an index of enum excluded for each kind of file. It starts as all ones, EXCLUDED_OTHER for each
+ * kind; AT_INDEX is subtracted to get another index.
+ */
+#define AT_INDEX(kind, index) ((__u32)(EXCLUDED_OTHER - (index)) << ((kind) >> KIND_SHIFT) * INDEX_BITS)
 #define INDEX_BY_KIND                                                                                                \
 	(~0u - AT_INDEX(S_IFSOCK, EXCLUDED_SOCKET) - AT_INDEX(S_IFIFO, EXCLUDED_PIPE) -                               \
 	 AT_INDEX(S_IFCHR, EXCLUDED_CHARACTER))
 
-/* `verdict`: that of the call's file, from EXCLUDED on. Without a branch, of which each would be a way for the verifier. */
+/* `verdict`: EXCLUDED plus the kind of the file. Branchless: each branch would be one more path for the verifier. */
 static __always_inline void count_excluded(__u32 op, __u32 verdict)
 {
 	struct op_stats *s = stats_of(op);
-	__u32 place = INDEX_BY_KIND >> (verdict - EXCLUDED) * INDEX_BITS;
+	__u32 index = INDEX_BY_KIND >> (verdict - EXCLUDED) * INDEX_BITS;
 
-	barrier_var(place);
+	barrier_var(index);
 	if (s)
-		add(&s->set_aside[place & EXCLUDED_OTHER], 1);
+		add(&s->set_aside[index & EXCLUDED_OTHER], 1);
 }
 
-/* Regular files, directories and block devices only, unless all kinds were asked for; on the disks asked for. */
+/* Regular files, directories and block devices only, unless all kinds are traced; on the selected disks. */
 static __always_inline enum verdict check_inode(struct inode *inode, bool direct)
 {
 	__u32 kind = READ(direct, inode, i_mode) & S_IFMT;
 
 	if (!config.all_files && unlikely(kind != S_IFREG)) {
-		/* Or the compiler would ask for the rarest kind first. */
+		/* Keeps the order of the comparisons: the compiler would test the rarest kind first. */
 		barrier_var(kind);
 		if (kind != S_IFDIR && kind != S_IFBLK)
 			return EXCLUDED + (kind >> KIND_SHIFT);
@@ -122,16 +125,19 @@ static __always_inline enum verdict check_inode(struct inode *inode, bool direct
 	return TRACED;
 }
 
-/* include/linux/fs.h: an open file that is a regular one or a directory (do_dentry_open()), of which that is all there is to look at. */
+/*
+ * include/linux/fs.h. do_dentry_open() sets it for regular files and directories only, so one load replaces those of
+ * the inode; stream_open() clears it, and then the inode decides.
+ */
 #define FMODE_ATOMIC_POS 0x8000
 
-/* Every kind of file is asked for, wherever it is. */
+/* Whether all files are traced, of any kind and anywhere. */
 static __always_inline bool all_files_are_traced(void)
 {
 	return config.all_files && !config.by_file && !config.by_disk;
 }
 
-/* `direct`: the pointer has a type, else it has been found that it can be given none. */
+/* `direct`: `file` is a typed pointer; else the kernel has no bpf_rdonly_cast(). */
 static __always_inline enum verdict check_file_as(struct file *file, bool direct)
 {
 	if (all_files_are_traced())
@@ -141,13 +147,13 @@ static __always_inline enum verdict check_file_as(struct file *file, bool direct
 	return check_inode(direct ? DIRECT(file, f_inode) : BPF_CORE_READ(file, f_inode), direct);
 }
 
-/* It is given a type once. */
+/* Casts the pointer once, and not at each field. */
 static __always_inline enum verdict check_file_probed(struct file *file)
 {
 	return cast_types.file ? check_file_as(TYPED(file), true) : check_file_as(file, false);
 }
 
-/* The current task's open file, NULL for a number that is none. */
+/* The file of a descriptor of the current task; NULL if the descriptor is not open. */
 static __always_inline struct file *file_of_descriptor(__u32 fd)
 {
 	struct file *file = NULL, **all;
@@ -167,14 +173,20 @@ static __always_inline struct file *file_of_descriptor(__u32 fd)
 	}
 	if (fd >= descriptors)
 		return NULL;
-	/* It begins with a pointer to a file, as each place of the table does. */
+	/*
+	 * An entry of the descriptor table is a struct file *, and so is the first member of struct kiocb, whose BTF id
+	 * is known: the entry is read as a kiocb.
+	 */
 	if (cast_types.kiocb && !bpf_core_field_offset(struct kiocb, ki_filp))
 		return TYPED((struct kiocb *)(all + fd))->ki_filp;
 	bpf_probe_read_kernel(&file, sizeof(file), all + fd);
 	return file;
 }
 
-/* A descriptor that names no file is traced: its call fails, and that is worth seeing, unless it is a file's or a disk's calls. */
+/*
+ * A call on a descriptor that is not open is traced: it fails, and that should be visible; unless files or disks are
+ * selected.
+ */
 static __always_inline enum verdict check_file(struct file *file)
 {
 	if (!file)

@@ -9,7 +9,7 @@
  */
 static __always_inline void lose_frame(struct frame *frame)
 {
-	if (!point_suppressed(frame->point))
+	if (!point_is_suppressed(frame->point))
 		count_lost(point_op(frame->point), LOST_RETURN, (frame->kiocb ? 0 : 1) + frame->nested);
 }
 
@@ -29,7 +29,7 @@ static __always_inline struct thread_state *thread_of_call(__u32 point, __u32 th
 	enum lost_reason why;
 
 	state = find_or_make_thread(thread, &why);
-	if (!state && !point_suppressed(point))
+	if (!state && !point_is_suppressed(point))
 		count_lost(point_op(point), why, 1);
 	return state;
 }

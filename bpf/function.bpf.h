@@ -224,7 +224,7 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 	verdict = check_call(ctx, direct, point);
 	if (verdict == OTHER_FILE_SYSTEM)
 		return 0;
-	if (verdict >= EXCLUDED && !point_suppressed(point))
+	if (verdict >= EXCLUDED && !point_is_suppressed(point))
 		count_excluded(point_op(point), verdict);
 	is_counted = !config.rows_only || point_is_async_entry(point);
 	if (!is_counted && point_shape(point) == SHAPE_KIOCB_0)

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* The kernel side, one object. Each part is in the header that its name says. */
+/*
+ * The kernel side: one object. The headers below have one subject each, and their order matters: each uses those before
+ * it.
+ */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>

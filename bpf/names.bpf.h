@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
-/* Names, as the kernel has them: in pieces, from the innermost on. Each piece has a 0 at its end. */
+/* Paths, name by name from the file up to the root. Each name ends with a 0. */
 #ifndef __NAMES_BPF_H__
 #define __NAMES_BPF_H__
 
 /*
- * Adds a name to `names`, which have room for NAMES_ROOM + NAME_ROOM bytes. Says whether there was room. The length is kept in
- * memory, where the verifier does not follow it: it would look at each length of each round.
+ * Appends a name to `names`, which has NAMES_ROOM + NAME_ROOM bytes. Returns whether there was room. The length is kept
+ * in memory (volatile), where the verifier does not track its value: otherwise it would check the loop for each
+ * possible length.
  */
 static __always_inline bool add_name(__u8 *names, volatile __u32 *length, const void *name)
 {
@@ -22,14 +23,14 @@ static __always_inline bool add_name(__u8 *names, volatile __u32 *length, const 
 }
 
 /*
- * The names of a file and of the directories above it, over mounts up to the root; without a mount, up to the root of the
- * file's file system. Answers what they are.
+ * The names of a file and of the directories above it, across mounts up to the root; without a mount, up to the root of
+ * the file's file system. Returns which of the two, or why neither.
  */
 static __always_inline enum path_kind note_names(__u8 *names, volatile __u32 *length, struct dentry *dentry,
-						   struct vfsmount *at)
+						   struct vfsmount *vfsmount)
 {
-	struct mount *mount = (void *)at - bpf_core_field_offset(struct mount, mnt);
-	struct dentry *top = at ? BPF_CORE_READ(at, mnt_root) : NULL, *parent;
+	struct mount *mount = (void *)vfsmount - bpf_core_field_offset(struct mount, mnt);
+	struct dentry *top = vfsmount ? BPF_CORE_READ(vfsmount, mnt_root) : NULL, *parent;
 
 	*length = 0;
 	for (int i = 0; i < NAMES_MOST; i++) {
@@ -44,7 +45,7 @@ static __always_inline enum path_kind note_names(__u8 *names, volatile __u32 *le
 			continue;
 		}
 		parent = BPF_CORE_READ(dentry, d_parent);
-		if (!at && parent == dentry)
+		if (!vfsmount && parent == dentry)
 			return PATH_INSIDE;
 		if (!add_name(names, length, BPF_CORE_READ(dentry, d_name.name)))
 			break;
@@ -55,7 +56,7 @@ static __always_inline enum path_kind note_names(__u8 *names, volatile __u32 *le
 	return PATH_CUT;
 }
 
-/* The names of a control group, up to the root of its hierarchy. */
+/* The names of a cgroup, up to the root of its hierarchy. */
 static __always_inline enum path_kind note_cgroup_names(__u8 *names, volatile __u32 *length, struct kernfs_node *node)
 {
 	struct kernfs_node *above;

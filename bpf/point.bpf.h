@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
-/* Taking a point apart; abi.h says what is in it. */
+/* Unpacking a point; abi.h has its layout. */
 #ifndef __POINT_BPF_H__
 #define __POINT_BPF_H__
 
@@ -16,17 +16,17 @@ static __always_inline __u32 point_field(__u32 point, __u32 shift, __u32 bits)
 #define point_is_shared(point) point_field(point, POINT_SHARED_SHIFT, 1)
 #define point_is_outermost(point) point_field(point, POINT_OUTERMOST_SHIFT, 1)
 #define point_files(point) point_field(point, POINT_FILES_SHIFT, 3)
-#define point_suppressed(point) point_field(point, POINT_SUPPRESSED_SHIFT, 1)
-#define point_checked_at_return(point) point_field(point, POINT_CHECKED_AT_RETURN_SHIFT, 1)
+#define point_is_suppressed(point) point_field(point, POINT_SUPPRESSED_SHIFT, 1)
+#define point_is_checked_at_return(point) point_field(point, POINT_CHECKED_AT_RETURN_SHIFT, 1)
 
-/* By op: the row that its functions run in. */
+/* Per op: the row that its functions run in. */
 const volatile __u8 op_rows[MAX_OPS];
-/* By op: what its file system's files have, where a point has a guard. */
+/* Per op: the f_op address or the magic number that the guard of its shared points compares with. */
 const volatile __u64 guard_values[MAX_OPS];
 
-/* By op: OP_... */
+/* Per op: OP_... flags. */
 const volatile __u8 op_traits[MAX_OPS];
-/* Some op's file system calls others. */
+/* Whether a stacked file system is measured. */
 const volatile __u8 has_above;
 
 static __always_inline __u8 traits_of(__u32 point)
@@ -54,7 +54,7 @@ static __always_inline __u64 guard_value(__u32 point)
 	return guard_values[point_op(point) & (MAX_OPS - 1)];
 }
 
-/* It has a row in the whole stack's view, and no op. */
+/* Whether the function has only a row in the whole-stack view, and no op of its own. */
 static __always_inline bool point_is_row(__u32 point)
 {
 	__u32 shape = point_shape(point);
@@ -62,7 +62,7 @@ static __always_inline bool point_is_row(__u32 point)
 	return shape == SHAPE_ROW || shape == SHAPE_ROW_BIO_0;
 }
 
-/* The function by which an asynchronous request comes in. */
+/* Whether the function is an asynchronous entry point. */
 static __always_inline bool point_is_async_entry(__u32 point)
 {
 	return point_return(point) == RETURN_ISSUED || point_return(point) == RETURN_SUBMITTED;

@@ -14,12 +14,12 @@
 #define MAX_ERRNO 4095
 
 /*
- * A part per CPU, with an element per op; sized by the loader. It is mapped into userspace, not looked up from there:
- * the system calls that read a map switch off all kprobe programs on their CPU (bpf_disable_instrumentation), which in a
- * kernel that preempts tasks lasts until the reader runs again.
+ * The counters: per CPU, one op_stats per counter; sized by the loader. They are mapped into user space: system calls
+ * that read a map disable all kprobe programs on their CPU (bpf_disable_instrumentation), which in a kernel that
+ * preempts tasks lasts until the reader runs again.
  *
- * Where the kernel makes one value of that size, it is the first one, whose places programs compute: a third of what a look-up takes,
- * and there is always a place.
+ * Where the kernel allows a single value of that size the counters are in stats_by_cpu, whose offsets programs compute:
+ * a third of the cost of a lookup, and it cannot fail. Elsewhere they are the elements of `stats`.
  */
 struct op_stats stats_by_cpu[1] SEC(".bss.stats");
 
@@ -32,13 +32,16 @@ struct {
 } stats SEC(".maps");
 
 /*
- * Plain where no program that shares this CPU's slots can come between the load and the store; atomic where one can:
- * a tracing program in a kernel that preempts tasks.
+ * Not atomic where no program that shares this CPU's counters can run between the load and the store; atomic where one
+ * can: a tracing program in a kernel that preempts tasks.
  */
 static __always_inline void add_to(__u64 *counter, __u64 n, bool atomic)
 {
 	if (atomic || config.atomic) {
-		/* Where it can tell that n is 0, the compiler makes it an atomic `or`, which there is not before 5.12. */
+		/*
+		 * If it knew that n is 0, the compiler would emit an atomic `or`, which kernels before 5.12 do not
+		 * have.
+		 */
 		barrier_var(n);
 		__sync_fetch_and_add(counter, n);
 	} else {
@@ -52,27 +55,30 @@ static __always_inline void add(__u64 *counter, __u64 n)
 }
 
 /*
- * A place in a structure, moved by so many bytes. The sum is where the distance was, and what is added to it later is part of the instruction
- * that accesses it: the compiler would copy the address, and add to the copy twice.
+ * address + distance, in the register of `distance`; constant offsets that are added later become part of the
+ * instruction that accesses it. The compiler would copy the address, and add to the copy separately.
  */
-static __always_inline void *at_distance(void *place, __u64 distance)
+static __always_inline void *at_distance(void *address, __u64 distance)
 {
 #ifdef __bpf__
-	asm volatile("%0 += %1" : "+r"(distance) : "r"(place));
+	asm volatile("%0 += %1" : "+r"(distance) : "r"(address));
 	return (void *)distance;
 #else
-	return (char *)place + distance;
+	return (char *)address + distance;
 #endif
 }
 
-/* bpf_get_smp_processor_id() in 64 bits, as the kernel answers: the compiler would cut it off first. */
+/*
+ * bpf_get_smp_processor_id(), helper 8, with its real 64-bit result: libbpf's header declares 32 bits, and the compiler
+ * would add a truncation.
+ */
 #ifdef __bpf__
 static __u64 (*const cpu_number)(void) = (void *)8;
 #else
 #define cpu_number bpf_get_smp_processor_id
 #endif
 
-/* In the place of the first, where the compiler would take that of the second. */
+/* number & mask, in the register of `number`; the compiler would use that of `mask`. */
 static __always_inline __u64 masked(__u64 number, __u64 mask)
 {
 #ifdef __bpf__
@@ -83,71 +89,71 @@ static __always_inline __u64 masked(__u64 number, __u64 mask)
 #endif
 }
 
-/* `row`: an op, or one behind them all, of an op's completions. */
-static __always_inline struct op_stats *stats_of(__u32 row)
+/* `counter`: an op, or, after all ops, the completions of one. */
+static __always_inline struct op_stats *stats_of(__u32 counter)
 {
 	__u64 cpu = cpu_number(), offset;
 	__u32 element;
-	char *place;
+	char *address;
 
 	if (!config.cpu_bytes) {
-		element = cpu * config.rows + row;
+		element = cpu * config.rows + counter;
 		return bpf_map_lookup_elem(&stats, &element);
 	}
-	if (row >= config.rows)
+	if (counter >= config.rows)
 		return NULL;
-	/* Now: a row that is read from the stack again is not known to be below the limit to the verifier of 6.1. */
-	offset = (__u64)row * sizeof(struct op_stats);
+	/* Here: 6.1's verifier does not know that a counter that is loaded from the stack again is below the limit. */
+	offset = (__u64)counter * sizeof(struct op_stats);
 	barrier_var(offset);
-	/* Here and not before: otherwise there is no such map. */
-	place = (char *)stats_by_cpu;
-	barrier_var(place);
-	place = at_distance(place, masked(cpu, config.cpu_mask) * config.cpu_bytes);
-	place += offset;
-	/* Nobody has to ask. */
-	if (!place)
+	/* The address is loaded only here: a program must not refer to a map that was not created. */
+	address = (char *)stats_by_cpu;
+	barrier_var(address);
+	address = at_distance(address, masked(cpu, config.cpu_mask) * config.cpu_bytes);
+	address += offset;
+	/* Never NULL: spares callers the check. */
+	if (!address)
 		__builtin_unreachable();
-	return (struct op_stats *)place;
+	return (struct op_stats *)address;
 }
 
-#define COUNTER_ATOMIC (1u << 31) /* with a row: another argument would be there before it is known that it is needed */
+#define COUNTER_ATOMIC (1u << 31) /* flag in the `counter` argument; an argument of its own would be set on paths that do not need it */
 
 /*
- * Calls of a row that are lost, which is rare. As is each function that is not in line and not static: few calls come here, and the
- * verifier looks at it by itself, once, and not for each way that leads to it.
+ * Counts lost calls. Out of line (compat.bpf.h), as are all functions that are neither inline nor static: it is rare,
+ * and the verifier checks it once, and not on each path that leads to it.
  */
-__noinline int count_lost(__u32 row, __u32 why, __u64 n)
+__noinline int count_lost(__u32 counter, __u32 why, __u64 n)
 {
-	struct op_stats *s = stats_of(row & ~COUNTER_ATOMIC);
+	struct op_stats *s = stats_of(counter & ~COUNTER_ATOMIC);
 
 	if (s)
-		add_to(&s->lost[why & (LOST_REASONS - 1)], n, row & COUNTER_ATOMIC);
+		add_to(&s->lost[why & (LOST_REASONS - 1)], n, counter & COUNTER_ATOMIC);
 	return 0;
 }
 
-/* An errno that finds no place is in `errors` alone, and the report says so. */
-__noinline int count_errno(__u32 row, __u32 error)
+/* Counts an errno. One beyond ERRNOS different ones is only counted in `errors`, which the report states. */
+__noinline int count_errno(__u32 counter, __u32 error)
 {
-	struct op_stats *s = stats_of(row & ~COUNTER_ATOMIC);
-	bool atomic = row & COUNTER_ATOMIC;
+	struct op_stats *s = stats_of(counter & ~COUNTER_ATOMIC);
+	bool atomic = counter & COUNTER_ATOMIC;
 
 	if (!s)
 		return 0;
 #pragma unroll
 	for (int i = 0; i < ERRNOS; i++) {
-		struct errno_count *place = &s->errnos[i];
+		struct errno_count *slot = &s->errnos[i];
 
-		if (!place->error)
-			place->error = error;
-		if (place->error == error) {
-			add_to(&place->calls, 1, atomic);
+		if (!slot->error)
+			slot->error = error;
+		if (slot->error == error) {
+			add_to(&slot->calls, 1, atomic);
 			break;
 		}
 	}
 	return 0;
 }
 
-/* Of a structure, one of whose members they are. */
+/* Updates the `extremes` member of a structure of counters. */
 #define NOTE_EXTREMES(counters, ns) note_extremes(counters, (char *)&(counters)->extremes - (char *)(counters), ns)
 static __always_inline void note_extremes(void *counters, __u64 offset, __u64 ns)
 {
@@ -156,10 +162,10 @@ static __always_inline void note_extremes(void *counters, __u64 offset, __u64 ns
 
 	if (config.one_epoch) {
 		x = counters + offset + EPOCH_STEP;
-		/* As long as there are none they are 0, which no time is below. */
+		/* Before the first call both are 0, so no duration is below the maximum. */
 		if (likely(ns < x->max_ns[0] && ns >= x->min_ns[0]))
 			return;
-		/* Or the compiler would keep addresses for what follows. */
+		/* Keeps one address register; the compiler would compute several for the accesses below. */
 		barrier_var(x);
 	} else {
 		epoch = control.epoch;
@@ -177,15 +183,15 @@ static __always_inline void note_extremes(void *counters, __u64 offset, __u64 ns
 	}
 }
 
-/* The errno of a call that has returned `value`, 0 when it did not fail. */
+/* The errno of a call that returned `value`, 0 if it did not fail. */
 static __always_inline __u32 errno_of(long value)
 {
 	return unlikely((__u64)value >= (__u64)-MAX_ERRNO) ? -value : 0;
 }
 
 /*
- * Counts a time of this step, among the steps of a structure. It may have been on the stack or a number from another function, of which
- * the verifier knows no bound.
+ * Increments the step's counter in the `steps` member of a structure of counters. The step is bounded here again: the
+ * verifier does not know the bound of a value that was spilled to the stack, or came from another function.
  */
 #define COUNT_STEP(counters, step, atomic)                                                                             \
 	count_step(counters, (char *)(counters)->steps - (char *)(counters), step, atomic)
@@ -197,13 +203,13 @@ static __always_inline void count_step(void *counters, __u64 offset, __u64 step,
 }
 
 /*
- * All that is counted of one finished call but its errno, which takes a place that two CPUs may not take at once. `step`: that of
- * its time.
+ * Counts a finished call, except its errno: slots of errnos are taken without atomic instructions, and several CPUs
+ * share a cell (group.bpf.h). `step`: the histogram step of ns.
  */
 static __always_inline void count_call(struct op_stats *s, bool moves_bytes, __u64 ns, __u64 step, long value,
 				       bool atomic)
 {
-	/* struct op_stats says why the extremes are first, and the steps before what is a part of them. */
+	/* The order that struct op_stats requires: extremes, step, total. */
 	NOTE_EXTREMES(s, ns);
 	COUNT_STEP(s, step, atomic);
 	add_to(&s->total_ns, ns, atomic);
@@ -221,44 +227,46 @@ static __always_inline void count_call(struct op_stats *s, bool moves_bytes, __u
 	}
 }
 
-/* One finished call of `row`, whose counters are `s`. `value` is what it returned, sign-extended. `atomic`: whatever this kernel's
- * programs need. */
-static __always_inline void record_to(struct op_stats *s, __u32 row, bool moves_bytes, __u64 ns, __u64 step,
+/*
+ * Counts a finished call in `s`, the counters of `counter`. `value`: its return value, sign-extended. `atomic`: even
+ * where config.atomic is not set.
+ */
+static __always_inline void record_to(struct op_stats *s, __u32 counter, bool moves_bytes, __u64 ns, __u64 step,
 				      long value, bool atomic)
 {
 	count_call(s, moves_bytes, ns, step, value, atomic);
 	if (errno_of(value))
-		count_errno(atomic ? row | COUNTER_ATOMIC : row, errno_of(value));
+		count_errno(atomic ? counter | COUNTER_ATOMIC : counter, errno_of(value));
 }
 
-static __always_inline void record_in(__u32 row, bool moves_bytes, __u64 ns, long value, bool atomic)
+static __always_inline void record_in(__u32 counter, bool moves_bytes, __u64 ns, long value, bool atomic)
 {
-	struct op_stats *s = stats_of(row);
+	struct op_stats *s = stats_of(counter);
 
 	if (s && value == -EIOCBQUEUED)
 		add_to(&s->queued, 1, atomic);
 	else if (s)
-		record_to(s, row, moves_bytes, ns, step_of(ns), value, atomic);
+		record_to(s, counter, moves_bytes, ns, step_of(ns), value, atomic);
 }
 
-#define COUNTER_MOVES_BYTES (1u << 30) /* with a row, as COUNTER_ATOMIC */
-/* record_in() by itself, as count_errno() is: for where many ways lead to it. */
-__noinline int record_out_of_line(__u32 row, __u64 ns, long value)
+#define COUNTER_MOVES_BYTES (1u << 30) /* flag in the `counter` argument, as COUNTER_ATOMIC */
+/* record_in(), out of line, for callers that the verifier reaches on many paths. */
+__noinline int record_out_of_line(__u32 counter, __u64 ns, long value)
 {
 	const __u32 flags = COUNTER_ATOMIC | COUNTER_MOVES_BYTES;
 
-	record_in(row & ~flags, row & COUNTER_MOVES_BYTES, ns, value, row & COUNTER_ATOMIC);
+	record_in(counter & ~flags, counter & COUNTER_MOVES_BYTES, ns, value, counter & COUNTER_ATOMIC);
 	return 0;
 }
 
-/* A call that came by a function of `point`. */
+/* Counts a finished call that was entered at `point`. */
 static __always_inline void record(__u32 point, __u64 ns, __u64 step, long value)
 {
 	struct op_stats *s = stats_of(point_op(point));
 
 	if (!s)
 		return;
-	/* What takes a kiocb may return before the call is done, and says so. */
+	/* A function that takes a kiocb may queue the request, and then returns this. */
 	if (point_shape(point) == SHAPE_KIOCB_0 && value == -EIOCBQUEUED)
 		add(&s->queued, 1);
 	else

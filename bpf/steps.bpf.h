@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Which place of a histogram a time is counted in. Plain C on integers, so that a test can run these very lines on the
- * machine that it runs on; src/model/histogram.rs has what they mean.
+ * Which step of the histogram a duration belongs to. C on integers only, so that a test can run these very lines on the
+ * build machine; src/model/histogram.rs has the meaning of the steps.
  */
 #ifndef __STEPS_BPF_H__
 #define __STEPS_BPF_H__
 
 /*
- * Position of the highest bit that is set, 0 for 0. By shifts: clang 14 and 16 crash on __builtin_clzll for BPF. Without branches:
- * the verifier would follow each way through them to the end of the program. The barriers keep the compiler from making some.
+ * Position of the highest bit that is set, 0 for 0. By shifts: clang 14 and 16 crash on __builtin_clzll for BPF.
+ * Without branches: the verifier would follow each path through them to the end of the program. The barriers keep the
+ * compiler from creating some.
  */
 static __always_inline __u32 top_bit(__u64 v)
 {
@@ -17,7 +18,7 @@ static __always_inline __u32 top_bit(__u64 v)
 	/* 1 << 5 where any of the upper bits is set. */
 	r = ((v >> 32) + 0xffffffffull) >> 32 << 5;
 	v >>= r;
-	/* Now it has 32 bits at most: a difference that is negative has bit 63 set. */
+	/* Now v has 32 bits at most: bit 63 of a difference is set if it is negative. */
 	barrier_var(v);
 	s = (0xffff - v) >> 63 << 4;
 	v >>= s;
@@ -38,9 +39,10 @@ static __always_inline __u32 top_bit(__u64 v)
 }
 
 /*
- * By how much a time is shifted right so that its highest 1 + STEP_BITS bits are left; none where it has no more. What it is looked up by are
- * the upper 6 bits of a product: SPREAD was searched for so that numbers of all ones, which have a shift each, come to places of
- * their own. Those of TOP_BIT and more bits share one.
+ * How far a duration is shifted right to leave its highest 1 + STEP_BITS bits; 0 if it has no more. The index is the
+ * upper 6 bits of ones * SPREAD, where ones is the duration with all bits below its highest one set: SPREAD was found
+ * by search, so that each of these numbers has an index of its own. Durations of TOP_BIT bits and more share the last
+ * shift.
  */
 #define SPREAD 0x64094e8d7316fdffull
 const volatile __u8 step_shifts[64] = {
@@ -51,8 +53,8 @@ const volatile __u8 step_shifts[64] = {
 };
 
 /*
- * The steps of most times there are, from 128 to 65,535 ns, by all of their bits but the last ones, which no step of these depends on: a third
- * of the instructions, and times of one size are in one cache line.
+ * Steps of the most frequent durations, 128 to 65,535 ns, by duration >> SHORT_SHIFT: a third of the instructions of
+ * long_step_of(). Durations of similar length share a cache line.
  */
 #define SHORT_STEPS(shift)                                                                                             \
 	SHORT_STEP(shift, 8), SHORT_STEP(shift, 9), SHORT_STEP(shift, 10), SHORT_STEP(shift, 11), SHORT_STEP(shift, 12),       \
@@ -67,14 +69,14 @@ const volatile __u8 short_steps[] = {
 	SHORT_STEPS(9), SHORT_STEPS(10), SHORT_STEPS(11), SHORT_STEPS(12),
 };
 
-/* Where that of a time is in this table, beyond it for other times. */
+/* Index of a duration in short_steps; out of bounds for durations that are not in the table. */
 static __always_inline __u64 short_index_of(__u64 ns)
 {
-	__u64 place = (ns >> SHORT_SHIFT) - SHORT_FIRST;
+	__u64 index = (ns >> SHORT_SHIFT) - SHORT_FIRST;
 
-	/* This is what is compared, and no copy of it: the verifier does not always know that they are the same. */
-	barrier_var(place);
-	return place;
+	/* One register for the comparison and the access: the verifier does not always know that a copy is equal. */
+	barrier_var(index);
+	return index;
 }
 
 static __always_inline __u64 last_step_or(__u64 step)
@@ -82,12 +84,12 @@ static __always_inline __u64 last_step_or(__u64 step)
 	return step < STEPS ? step : STEPS - 1;
 }
 
-/* That of any time. */
+/* The step of any duration. */
 static __always_inline __u64 long_step_of(__u64 ns)
 {
 	__u64 ones = ns, shift;
 
-	/* Without branches, for the verifier's sake; see top_bit(). */
+	/* Without branches, for the reason given at top_bit(). */
 	ones |= ones >> 1;
 	ones |= ones >> 2;
 	ones |= ones >> 4;
@@ -100,12 +102,12 @@ static __always_inline __u64 long_step_of(__u64 ns)
 
 static __always_inline __u64 step_of(__u64 ns)
 {
-	__u64 place = short_index_of(ns);
+	__u64 index = short_index_of(ns);
 
-	return likely(place < sizeof(short_steps)) ? short_steps[place] : long_step_of(ns);
+	return likely(index < sizeof(short_steps)) ? short_steps[index] : long_step_of(ns);
 }
 
-/* Likewise of the powers of two of a unit. */
+/* The slot of a duration in the histogram by powers of two of a unit. */
 static __always_inline __u32 unit_slot_of(__u64 ns, __u32 unit_ns)
 {
 	__u32 slot = top_bit(ns / unit_ns);

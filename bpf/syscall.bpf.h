@@ -107,7 +107,7 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 		files = has_path(CALL_ARG(args, from, compat, 1)) ? FILES_NONE : FILES_0;
 	if (files != FILES_NONE)
 		fd = CALL_ARG(args, from, compat, 0);
-	if (files != FILES_NONE && !point_checked_at_return(point)) {
+	if (files != FILES_NONE && !point_is_checked_at_return(point)) {
 		file = file_of_descriptor(fd);
 		verdict = check_file(file);
 		if (verdict != TRACED && files != FILES_0) {
@@ -119,7 +119,7 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 			file = file_of_descriptor(fd);
 			verdict = check_file(file);
 		}
-	} else if (!point_checked_at_return(point) && (config.by_disk || config.by_file) &&
+	} else if (!point_is_checked_at_return(point) && (config.by_disk || config.by_file) &&
 		   point_return(point) != RETURN_FD) {
 		/* Of a call that makes a descriptor, the file is known at its return. */
 		verdict = NOT_SELECTED;
@@ -132,7 +132,7 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 		if (!config.whole_stack || !frame)
 			return 0;
 		breakdown = begin_breakdown(state, point_op(point), frame->entered_ns, frame->group);
-		if (config.whole_stack && breakdown && point_checked_at_return(point)) {
+		if (config.whole_stack && breakdown && point_is_checked_at_return(point)) {
 			breakdown->is_unchecked = 1;
 			breakdown->fd = fd;
 		}
