@@ -527,6 +527,10 @@ struct open_function {
 	__u8 pad;
 };
 
+/* What a call waited for, in struct breakdown. */
+#define WAITED_OWN 1 /* an own request */
+#define WAITED_OTHERS 2 /* I/O of others */
+
 /* Why a thread is off the CPU. */
 enum off {
 	OFF_NOT = 0,
@@ -545,7 +549,7 @@ struct call_shape {
 	__u8 path;
 	__u8 offset; /* or CALL_POSITION */
 	__u8 size;
-	__u8 does; /* CALL_OPENS, CALL_CLOSES */
+	__u8 effect; /* CALL_OPENS, CALL_CLOSES */
 };
 
 /* The call returns a new descriptor of the file. */
@@ -666,7 +670,7 @@ struct breakdown {
 	__u8 getting_request; /* a bio was submitted and has no request yet */
 	__u8 has_slept; /* the thread is in `sleepers` */
 	__u8 own_bios;
-	__u8 waited; /* 1: for an own request, 2: for I/O of others; or both */
+	__u8 waited; /* WAITED_OWN, WAITED_OTHERS */
 	__u8 direct;
 	__u32 group; /* of `--by` */
 	__u8 has_waited; /* rows from ROW_QUEUE on may be non-zero */
@@ -700,7 +704,7 @@ struct config {
 	__u32 tgid; /* the only process that is traced; 0: see traced_set */
 	__u32 self_tgid; /* never traced */
 	__u32 unit_ns; /* 0, 1000 or 1000000 */
-	__u32 rows; /* op_stats per CPU: one per op, then one per op with asynchronous completions */
+	__u32 counters; /* op_stats per CPU: one per op, then one per op with asynchronous completions */
 	__u32 cpu_bytes; /* their size in bytes if the counters are in stats_by_cpu; 0: they are in `stats` */
 	__u8 traced_set; /* only processes in `traced` are traced */
 	__u8 follow; /* their children are added to it */

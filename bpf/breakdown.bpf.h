@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The whole stack's view: one breakdown per thread. Every event of a call (the entry and the return of a function, the
- * thread's leaving a CPU and its coming back) gives the time since the last one to the row that was current, and moves the
- * breakdown. So the rows of a call add up to its time by construction, whatever was seen of it or not.
+ * The whole-stack view: one breakdown per thread. Every event of a call (entry and return of a function, leaving a CPU,
+ * getting one back) charges the time since the last event to the row that was current, and makes another row current.
+ * So the rows of a call add up to its duration by construction, whatever events were missed.
  *
- * A call begins and ends with the system call; the functions open inside say which row is current. All of it happens in
- * the thread's own context, or as it is given a CPU. What others know of its sleep (who woke it, which of its requests ended) they
- * leave in `sleepers`, and it is put into rows when the thread gets a CPU again; see sleep.bpf.h.
+ * A call begins and ends with the system call; the functions open inside it determine the current row. All of this
+ * happens in the thread's own context, or as it is scheduled in. What programs in other contexts know of its sleep (who
+ * woke it, which of its requests ended) they leave in `sleepers`, and it is charged to rows when the thread gets a CPU
+ * again; see sleep.bpf.h.
  */
 #ifndef __BREAKDOWN_BPF_H__
 #define __BREAKDOWN_BPF_H__
 
-/* Threads that were off the CPU in the call under way. Preallocated: interrupts look things up in it. */
+/* Threads that were off the CPU in their call in flight. Preallocated: interrupts look things up in it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 10240);
@@ -19,7 +20,7 @@ struct {
 	__type(value, struct sleeper);
 } sleepers SEC(".maps");
 
-/* A part per CPU, mapped into userspace as `stats` is. */
+/* Per CPU, by family; mapped into user space for the reason given at `stats`. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -28,13 +29,13 @@ struct {
 	__type(value, struct family_stats);
 } families SEC(".maps");
 
-/* By op: 1 more than the family of a system call, 0 for the others. */
+/* Per op: 1 + the family of a system call; 0 for other ops. */
 const volatile __u8 op_families[MAX_OPS];
 
-/* Keys of functions that have a row and no op. */
+/* Flag in the key of a function that has a row and no op. */
 #define ROW_KEY 0x100
 
-/* The breakdown of the current thread's call, NULL where none is under way. */
+/* The breakdown of the current thread's call; NULL if none is in flight. */
 static __always_inline struct breakdown *find_breakdown(void)
 {
 	struct thread_state *state = find_thread(bpf_get_current_pid_tgid());
@@ -49,7 +50,10 @@ static __always_inline struct family_stats *family_stats_of(__u32 family)
 	return bpf_map_lookup_elem(&families, &element);
 }
 
-/* What is not seen of calls that began before the end of the run, and end after it, is no fault. By itself, since it is rare. */
+/*
+ * Counts unpaired events. None are counted while measuring stops: events of calls that outlast the run are missed by
+ * design. Out of line (compat.bpf.h), since it is rare.
+ */
 __noinline int count_unbalanced_of(__u32 family, __u32 kind, __u32 n)
 {
 	struct family_stats *s;
@@ -57,7 +61,7 @@ __noinline int count_unbalanced_of(__u32 family, __u32 kind, __u32 n)
 	if (!config.whole_stack || control.stopped & (STOP_CALLS | STOP_PAIRS))
 		return 0;
 	s = family_stats_of(family);
-	/* It may be counted as the thread is given a CPU, in the middle of what counts others. */
+	/* Atomic: sched_switch may interrupt another update of these counters. */
 	if (s)
 		__sync_fetch_and_add(&s->unbalanced[kind & (UNBALANCED_KINDS - 1)], n);
 	return 0;
@@ -69,7 +73,7 @@ static __always_inline void count_unbalanced(const struct breakdown *breakdown, 
 		count_unbalanced_of(breakdown->family, kind, n);
 }
 
-/* The thread runs, and that it was given a CPU was not seen: its time off one went to the row of its function. */
+/* The thread runs although no switch to it was seen: its time off the CPU was charged to its function. */
 static __always_inline void count_unseen_sleep(struct breakdown *breakdown)
 {
 	if (breakdown->off == OFF_NOT)
@@ -78,7 +82,7 @@ static __always_inline void count_unseen_sleep(struct breakdown *breakdown)
 	count_unbalanced(breakdown, UNBALANCED_SLEEP, 1);
 }
 
-/* The time up to `until` goes to `row`. A clock that goes back stands still. */
+/* Charges the time up to `until` to `row`. Times before last_ns are ignored. */
 static __always_inline void charge(struct breakdown *breakdown, __u8 row, __u64 until)
 {
 	if (until <= breakdown->last_ns)
@@ -93,7 +97,7 @@ static __always_inline __u8 current_row(const struct breakdown *breakdown)
 	return breakdown->open[(breakdown->depth - 1) & (OPEN_FUNCTIONS - 1)].row;
 }
 
-/* A system call begins. Answers its breakdown, NULL where it is of no family. */
+/* A system call begins. Returns its breakdown, NULL if the op is of no family. */
 static __always_inline struct breakdown *begin_breakdown(struct thread_state *state, __u32 op, __u64 now, __u32 group)
 {
 	__u8 family = op_families[op & (MAX_OPS - 1)];
@@ -101,7 +105,7 @@ static __always_inline struct breakdown *begin_breakdown(struct thread_state *st
 
 	if (!family)
 		return NULL;
-	/* The last one's return was not seen. */
+	/* The return of the previous call was not seen. */
 	if (breakdown->depth)
 		count_unbalanced(breakdown, UNBALANCED_ENTRY, breakdown->depth);
 	else
@@ -136,8 +140,8 @@ static __always_inline struct breakdown *begin_breakdown(struct thread_state *st
 }
 
 /*
- * A function inside a call is entered. `is_transparent`: it is not asked for, and its time its caller's. Answers the breakdown of the
- * call, NULL where none is under way.
+ * A function inside a call is entered. `is_transparent`: its file is not selected, so its time goes to the row of its
+ * caller. Returns the breakdown of the call, NULL if none is in flight.
  */
 static __always_inline struct breakdown *enter_function(struct thread_state *state, __u32 key, __u8 row, bool is_transparent,
 						   bool is_direct, __u64 now)
@@ -167,43 +171,47 @@ static __always_inline struct breakdown *enter_function(struct thread_state *sta
 }
 
 /*
- * A function has returned that is not the one which was entered last. Those above it whose return was not seen are closed with it.
- * `maybe_not_open`: many file systems share it, and where the file was another one's it is not open here. By itself, since it is rare.
+ * A function has returned that is not the one entered last. The functions above it, whose return was not seen, are
+ * closed with it. `maybe_not_open`: a function that file systems share; it is not open here if its file belongs to
+ * another one. Out of line (compat.bpf.h), since it is rare.
  */
 __noinline int close_function(__u32 thread, __u32 key, __u32 maybe_not_open)
 {
 	struct thread_state *state = config.whole_stack ? find_thread(thread) : NULL;
-	__u32 place, places = 0;
+	__u32 index, matches = 0;
 	struct breakdown *breakdown;
 	__u64 differs;
 
 	if (!state)
 		return 0;
 	breakdown = &state->breakdown;
-	/* Those that have the key, without branches: the verifier would follow each to the end. The first one is the system call. */
+	/*
+	 * A bit for each open function with this key, without branches: the verifier would follow each to the end.
+	 * Index 0 is the system call.
+	 */
 #pragma unroll
 	for (int i = 1; i < OPEN_FUNCTIONS; i++) {
 		differs = breakdown->open[i].key ^ key;
-		/* Or the compiler would make a comparison of it. */
+		/* The compiler would make a comparison of it. */
 		barrier_var(differs);
-		places |= (differs - 1) >> 63 << i;
+		matches |= (differs - 1) >> 63 << i;
 	}
-	/* The highest one below that which was entered last; 0 where there is none. */
-	place = top_bit(places & ((1u << ((breakdown->depth - 1) & (OPEN_FUNCTIONS - 1))) - 1));
-	if (place) {
-		count_unbalanced(breakdown, UNBALANCED_ENTRY, breakdown->depth - 1 - place);
-		breakdown->depth = place;
+	/* The highest one below the function that was entered last; 0 if there is none. */
+	index = top_bit(matches & ((1u << ((breakdown->depth - 1) & (OPEN_FUNCTIONS - 1))) - 1));
+	if (index) {
+		count_unbalanced(breakdown, UNBALANCED_ENTRY, breakdown->depth - 1 - index);
+		breakdown->depth = index;
 	} else if (!maybe_not_open) {
 		count_unbalanced(breakdown, UNBALANCED_RETURN, 1);
 	}
 	return 0;
 }
 
-/* A function inside a call has returned; close_function() has what `maybe_not_open` is. */
+/* A function inside a call has returned. `maybe_not_open`: see close_function(). */
 static __always_inline void leave_function(struct thread_state *state, __u32 thread, __u32 key, bool maybe_not_open, __u64 now)
 {
 	struct breakdown *breakdown = &state->breakdown;
-	__u32 place;
+	__u32 index;
 
 	if (!breakdown->depth)
 		return;
@@ -212,10 +220,10 @@ static __always_inline void leave_function(struct thread_state *state, __u32 thr
 		breakdown->untracked--;
 		return;
 	}
-	/* Mostly it is the one that was entered last. */
-	place = breakdown->depth - 1;
-	if (place && breakdown->open[place & (OPEN_FUNCTIONS - 1)].key == key) {
-		breakdown->depth = place;
+	/* Usually it is the function that was entered last. */
+	index = breakdown->depth - 1;
+	if (index && breakdown->open[index & (OPEN_FUNCTIONS - 1)].key == key) {
+		breakdown->depth = index;
 		return;
 	}
 	close_function(thread, key, maybe_not_open);
@@ -230,7 +238,7 @@ static __always_inline void close_breakdown(struct breakdown *breakdown, __u32 t
 	}
 }
 
-/* The call is over, and so may be the state. */
+/* Ends the call and drops its reference: do not use `state` afterwards. */
 static __always_inline void put_breakdown(struct thread_state *state, __u32 thread)
 {
 	close_breakdown(&state->breakdown, thread);
@@ -241,14 +249,14 @@ static __always_inline enum read_class class_of(const struct breakdown *breakdow
 {
 	if (breakdown->direct)
 		return READ_DIRECT;
-	if (breakdown->waited & 1)
+	if (breakdown->waited & WAITED_OWN)
 		return READ_WAITED_OWN;
-	if (breakdown->waited & 2)
+	if (breakdown->waited & WAITED_OTHERS)
 		return READ_WAITED_OTHERS;
 	return breakdown->own_bios ? READ_AHEAD : READ_CACHED;
 }
 
-/* Counts the call that has ended, which took `total`, whose step this is. */
+/* Counts a call that has ended. `step`: the histogram step of `total`. */
 static __always_inline void count_in_family(struct family_stats *s, const struct breakdown *breakdown, __u64 total, __u64 step, __u64 bytes,
 					    bool failed, bool atomic)
 {
@@ -261,7 +269,7 @@ static __always_inline void count_in_family(struct family_stats *s, const struct
 		add_to(&s->bytes, bytes, atomic);
 	if (failed)
 		add_to(&s->errors, 1, atomic);
-	/* The verifier goes through a loop once for each way to it, and each turn of it. */
+	/* Unrolled: the verifier would check each round of a loop once for each path to it. */
 	add_to(&s->rows[ROW_SYSCALL], breakdown->rows[ROW_SYSCALL], atomic);
 #pragma unroll
 	for (int i = ROW_SYSCALL + 1; i < ROW_QUEUE; i++) {
@@ -287,14 +295,16 @@ static __always_inline void count_in_family(struct family_stats *s, const struct
 			add_to(&s->class_bytes[class], bytes, atomic);
 		}
 	}
-	/* Each call does. It is counted last, so that a reader can tell whether all of it is there. */
+	/*
+	 * Every call reaches this row. Counted last, so that a reader can tell whether all of the call has been added.
+	 */
 	barrier();
 	add_to(&s->reached[ROW_SYSCALL], 1, atomic);
 }
 
 /*
- * Counts the call of the thread's breakdown, which returned at `now` having moved so many bytes, or failed. By itself, as there are many ways
- * to a call's end, and many through here.
+ * Counts the call of the thread's breakdown, which returned at `now` and moved `bytes`, or failed. Out of line
+ * (compat.bpf.h): many paths lead here, and many through it.
  */
 __noinline int count_in_families(__u32 thread, __u64 now, __u64 step, __u64 bytes, __u32 failed)
 {
@@ -314,7 +324,7 @@ __noinline int count_in_families(__u32 thread, __u64 now, __u64 step, __u64 byte
 	return 0;
 }
 
-/* The system call has returned `value`. `step`: that of its time. */
+/* The system call has returned `value`. `step`: the histogram step of its duration. */
 static __always_inline void end_breakdown(struct thread_state *state, __u32 thread, __u64 now, __u64 step, long value, bool moves_bytes,
 				     __u32 group)
 {
@@ -329,7 +339,7 @@ static __always_inline void end_breakdown(struct thread_state *state, __u32 thre
 	count_unbalanced(breakdown, UNBALANCED_ENTRY, breakdown->depth - 1);
 	count_unseen_sleep(breakdown);
 	count_in_families(thread, now, step, moves_bytes && !failed ? value : 0, failed);
-	/* Else it is still needed; slow.bpf.h. */
+	/* Otherwise report_ended() still needs it. */
 	if (!config.reports_slow)
 		put_breakdown(state, thread);
 }

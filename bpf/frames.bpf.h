@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
-/* The calls under way: one frame per op in each thread. */
+/* Calls in flight: one frame per op in each thread. */
 #ifndef __FRAMES_BPF_H__
 #define __FRAMES_BPF_H__
 
 /*
- * Counts a frame whose return was not seen, and the calls that were taken for nested ones in it. A request that it
- * worked on is still in its table, and counted there.
+ * Counts the call of a dead frame, whose return was not seen, as lost, with those that were taken for nested in it. The
+ * request that it worked on is in a table of its own, and counted there.
  */
 static __always_inline void lose_frame(struct frame *frame)
 {
@@ -14,15 +14,15 @@ static __always_inline void lose_frame(struct frame *frame)
 }
 
 /*
- * Whether a function is the outermost of the op whose call is under way in the frame, which it shares with an op around it
- * (reads are made inside a splice, too).
+ * Whether `point` is an outermost function of the op whose call is in the frame. Two ops may share a frame when one is
+ * called inside the other: reads inside a splice.
  */
 static __always_inline bool is_outermost_of(__u32 point, const struct frame *frame)
 {
 	return point_is_outermost(point) && point_op(point) == point_op(frame->point);
 }
 
-/* The state of the thread in which a call begins. NULL, and the call is lost, where there is no room for one. */
+/* The state of the thread in which a call begins. Returns NULL, and counts the call as lost, if there is no room. */
 static __always_inline struct thread_state *thread_of_call(__u32 point, __u32 thread)
 {
 	struct thread_state *state;
@@ -34,23 +34,24 @@ static __always_inline struct thread_state *thread_of_call(__u32 point, __u32 th
 	return state;
 }
 
-/* Whether a call can be under way in the frame of this point. */
+/* Whether calls are counted in the frame of this point. */
 static __always_inline bool frame_is_counted(__u32 point)
 {
 	return config.counted_frames >> point_frame(point) & 1;
 }
 
-/* Whether one is. */
+/* Whether a call is in flight in the frame of this point. */
 static __always_inline bool has_frame(const struct thread_state *state, __u32 point)
 {
 	return frame_is_counted(point) && state->calls.frames[point_frame(point) & (MAX_FRAMES - 1)].entered_ns;
 }
 
 /*
- * Whether a function that is entered with this stack address is inside the call of the frame. One at the same address was jumped to by
- * the function that the frame is of (a tail call, as io_write_fixed makes to io_write): they share the return address. A function does
- * not jump to itself, so if it is the same one its return was not seen. Of a dead frame another function at that address looks like
- * a tail call; it is counted as nested, and lost with the frame when that proves dead.
+ * Whether a function that is entered with this stack address is inside the call of the frame. A function at the same
+ * address was reached by a jump out of the frame's function (a tail call, as from io_write_fixed to io_write): both
+ * have the same return address. A function does not jump to itself, so if it is the same function, the return of the
+ * frame's call was not seen. If the frame is dead, another function at the same address is mistaken for a tail call: it
+ * is counted as nested, and lost with the frame.
  */
 static __always_inline bool is_inside(const struct frame *frame, __u64 stack, __u32 function)
 {
@@ -58,9 +59,10 @@ static __always_inline bool is_inside(const struct frame *frame, __u64 stack, __
 }
 
 /*
- * A call begins. Answers its frame, NULL where there is none, or an outer call of the same op is under way. File systems share
- * frames: the call of one inside another's, such as a read of NFS out of its cache on a disk, finds no room, and is lost.
- * `function`: the lower half of the function's address, 0 where the stack address is below what a tail call shares.
+ * A call begins. Returns its frame; NULL if a call of the same frame is in flight around it. File systems share frames:
+ * a call of one file system inside a call of another, such as a read of NFS from its cache on a disk, has no frame and
+ * is lost. `function`: the lower half of the function's address; 0 for fentry, where each trampoline has a stack
+ * address of its own.
  */
 static __always_inline struct frame *begin(struct thread_state *state, __u32 point, __u64 stack, __u32 function)
 {
@@ -69,8 +71,8 @@ static __always_inline struct frame *begin(struct thread_state *state, __u32 poi
 	frame = &state->calls.frames[point_frame(point) & (MAX_FRAMES - 1)];
 	if (frame->entered_ns) {
 		/*
-		 * An outermost function proves the frame dead. For the others the stack has to tell, which system
-		 * calls begin at a random offset (CONFIG_RANDOMIZE_KSTACK_OFFSET): a dead frame may look alive.
+		 * An outermost function proves the frame dead. For others the stack decides, where system calls begin
+		 * at a random offset (CONFIG_RANDOMIZE_KSTACK_OFFSET): a dead frame may look alive.
 		 */
 		if (!is_outermost_of(point, frame) && is_inside(frame, stack, function)) {
 			frame->depth++;
@@ -94,15 +96,15 @@ static __always_inline struct frame *begin(struct thread_state *state, __u32 poi
 	return frame;
 }
 
-/* A call that has returned, out of its frame. */
+/* What the frame of a call had when the call returned. */
 struct ended {
 	__u64 entered_ns;
 	__u64 kiocb;
-	__u32 point; /* that it was entered by */
+	__u32 point; /* at which it was entered */
 	__u32 group;
 };
 
-/* Counts it. `step`: that of its time. */
+/* Counts a call that has returned, for its op and its group. `step`: the histogram step of its duration. */
 static __always_inline void record_all(__u32 point, const struct ended *call, __u64 now, __u64 step, long value)
 {
 	__u64 ns = now - call->entered_ns;
@@ -111,7 +113,7 @@ static __always_inline void record_all(__u32 point, const struct ended *call, __
 	record_in_group(call->group, point_op(point), point_return(point) == RETURN_BYTES, ns, value, 0);
 }
 
-/* Whether the clock went on in it. */
+/* Whether the return is not before the entry; else counts the call as lost. */
 static __always_inline bool has_valid_times(__u32 point, const struct ended *call, __u64 now)
 {
 	if (now >= call->entered_ns)
@@ -121,8 +123,8 @@ static __always_inline bool has_valid_times(__u32 point, const struct ended *cal
 }
 
 /*
- * A function of `point` returns. Says true when that was the outermost call, and fills `call`. The state is not to be looked at
- * any more, unless a breakdown holds it.
+ * A function of `point` returns. Returns whether that ended the outermost call, and then fills `call`. The state may be
+ * gone afterwards, unless a breakdown has a reference to it.
  */
 static __always_inline bool end(struct thread_state *state, __u32 point, __u32 thread, struct ended *call)
 {
@@ -132,24 +134,24 @@ static __always_inline bool end(struct thread_state *state, __u32 point, __u32 t
 	call->entered_ns = frame->entered_ns;
 	if (!call->entered_ns)
 		return false;
-	/* The return of an inner call may have been lost; that of the outermost function is the frame's own. */
+	/* The return of an inner call may have been missed; that of an outermost function ends the frame's call. */
 	if (frame->depth > 1 && !is_outermost_of(point, frame)) {
 		frame->depth--;
 		return false;
 	}
-	/* One of the op inside, whose entry was not seen: the call under way is not its. */
+	/* The return of an inner op whose entry was missed; the frame belongs to the outer one. */
 	if (point_is_outermost(point) && !is_outermost_of(point, frame) && point_frame(point) != SYSCALL_FRAME)
 		return false;
 	/*
-	 * One inside that was left out when it was entered: an overlay file system reads the file of another one, which was not asked for. The
-	 * call that is under way has a return of its own.
+	 * The return of an inner call that was not counted at its entry (overlayfs reading a file of a file system that
+	 * is not selected). The call in the frame has a return of its own.
 	 */
 	if (!point_is_outermost(point) && point_is_outermost(frame->point))
 		return false;
 	frame->entered_ns = 0;
 	/*
-	 * It was entered by another function, and not all of both was seen: whose time it would be is not known. System calls all return by
-	 * one.
+	 * Entered at another function: one entry and one return were missed, so the duration is unknown. System calls
+	 * all return at one point.
 	 */
 	if (frame->point != point && point_frame(point) != SYSCALL_FRAME) {
 		lose_frame(frame);
@@ -163,15 +165,18 @@ static __always_inline bool end(struct thread_state *state, __u32 point, __u32 t
 	return true;
 }
 
-/* The call in one frame. By itself: the verifier would look at it for each frame, and for each way to it. */
-__noinline int lose_frame_of(__u32 thread, __u32 place)
+/*
+ * Counts the call in one frame as lost. Out of line (compat.bpf.h): the verifier would check it for each frame, and on
+ * each path.
+ */
+__noinline int lose_frame_of(__u32 thread, __u32 index)
 {
 	struct thread_state *state = find_thread(thread);
 	struct frame *frame;
 
 	if (!state)
 		return 0;
-	frame = &state->calls.frames[place & (MAX_FRAMES - 1)];
+	frame = &state->calls.frames[index & (MAX_FRAMES - 1)];
 	if (frame->entered_ns) {
 		frame->entered_ns = 0;
 		lose_frame(frame);
@@ -179,7 +184,7 @@ __noinline int lose_frame_of(__u32 thread, __u32 place)
 	return 0;
 }
 
-/* The calls that a thread leaves behind when it exits: nobody will see them return. */
+/* The thread exits: its calls in flight are lost, as they never return. */
 static __always_inline void lose_frames_of_exiting_thread(const struct thread_state *state, __u32 thread)
 {
 	__u64 entered = 0;
@@ -187,7 +192,7 @@ static __always_inline void lose_frames_of_exiting_thread(const struct thread_st
 #pragma unroll
 	for (int i = 0; i < MAX_FRAMES; i++)
 		entered |= state->calls.frames[i].entered_ns;
-	/* Mostly there are none. */
+	/* The usual case. */
 	if (!entered)
 		return;
 	for (int i = 0; i < MAX_FRAMES; i++)

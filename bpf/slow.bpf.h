@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Calls that took long: each is told with where its time went, as it ends. A call that did not costs one comparison, and the
- * few words that are kept of its arguments; all else is looked up when a slow one has ended.
+ * Slow calls: each is reported when it ends, with the rows of its time. A call that is not slow costs one comparison,
+ * and the few stores that keep its arguments; everything else is looked up when a slow call has ended.
  */
 #ifndef __SLOW_BPF_H__
 #define __SLOW_BPF_H__
 
-/* Room for more than are told in a second, in case the reader is late. */
+/* Bytes: room for more than SLOW_PER_SECOND, for when the reader is delayed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 21);
 } slow_calls SEC(".maps");
 
-/* A ring has no type; this gives it to the skeleton. */
+/* A ring buffer map has no value type; this puts the type into the skeleton. */
 struct slow_call *slow_call_type;
 
-/* By op of a system call. */
+/* Per op of a system call. */
 const volatile struct call_shape call_shapes[MAX_OPS];
 
-/* How many were told in the second that began then. */
+/* The rate of reported slow calls. */
 volatile struct slow_rate slow_rate;
 
 #define RATE_PERIOD_NS 1000000000ll
 
 /*
- * Whether so many were told in this second that one more is only counted. CPUs that begin a second at once may let a few
- * more pass; what is counted as told or left out is exact all the same. When there are too many, nothing is written here.
+ * Whether the limit of this second is reached, so that the call is only counted. CPUs that begin a second at the same
+ * time may let a few more calls through; the counts of reported and of limited calls are exact nevertheless. Above the
+ * limit nothing is written here.
  */
 static __always_inline bool is_over_rate_limit(__u64 now)
 {
@@ -39,7 +40,7 @@ static __always_inline bool is_over_rate_limit(__u64 now)
 	return false;
 }
 
-/* A call begins, on this file if it is one that takes a descriptor. */
+/* Keeps what identifies the file of a call. `fd`, `address`: 0 if the call takes no descriptor. */
 __noinline int keep_file(__u32 thread, __u32 op, __u32 fd, __u64 address)
 {
 	struct thread_state *state = config.reports_slow ? find_thread(thread) : NULL;
@@ -51,8 +52,8 @@ __noinline int keep_file(__u32 thread, __u32 op, __u32 fd, __u64 address)
 	breakdown = &state->breakdown;
 	breakdown->fd = fd;
 	breakdown->file = address;
-	/* After this one, the descriptor tells nothing. */
-	if (call_shapes[op & (MAX_OPS - 1)].does & CALL_CLOSES && file) {
+	/* At the end of this call the descriptor no longer leads to the file. */
+	if (call_shapes[op & (MAX_OPS - 1)].effect & CALL_CLOSES && file) {
 		breakdown->dentry = (__u64)BPF_CORE_READ(file, f_path.dentry);
 		breakdown->mount = (__u64)BPF_CORE_READ(file, f_path.mnt);
 		breakdown->inode = BPF_CORE_READ(file, f_inode, i_ino);
@@ -70,7 +71,7 @@ static __always_inline void note_inode(struct slow_call *report, struct inode *i
 	report->mode = BPF_CORE_READ(inode, i_mode);
 }
 
-/* What the call was given as a path, if it takes one. */
+/* Notes the path that the call was given, if it takes one. */
 static __always_inline void note_given_path(struct slow_call *report, const struct breakdown *breakdown, const struct call_shape *shape)
 {
 	__u32 argument = shape->path;
@@ -85,21 +86,24 @@ static __always_inline void note_given_path(struct slow_call *report, const stru
 	}
 }
 
-/* The open file that a call worked on; NULL where there is none any more. */
+/* The open file that a call worked on; NULL if it is no longer open. */
 static __always_inline struct file *file_of_call(const struct slow_call *report, const struct breakdown *breakdown,
 						 const struct call_shape *shape)
 {
 	__s64 value = breakdown->value;
 	struct file *file;
 
-	if (shape->does & CALL_OPENS)
+	if (shape->effect & CALL_OPENS)
 		return value >= 0 ? file_of_descriptor(value) : NULL;
-	/* An empty path, or none, stands for the descriptor before it (AT_EMPTY_PATH). */
+	/*
+	 * An empty path, or NULL, stands for the descriptor before it (AT_EMPTY_PATH). A path that cannot be read is
+	 * taken for an empty one.
+	 */
 	if (shape->path == 2 && report->names_length <= 1)
 		return file_of_descriptor(breakdown->arguments[0]);
 	if (!breakdown->file)
 		return NULL;
-	/* Another thread may have given the number to another file meanwhile. */
+	/* Another thread may have opened another file under this descriptor meanwhile. */
 	file = file_of_descriptor(breakdown->fd);
 	return (__u64)file == breakdown->file ? file : NULL;
 }
@@ -111,7 +115,7 @@ static __always_inline void note_offset(struct slow_call *report, const struct b
 	__u32 offset = shape->offset, size = shape->size;
 	__u32 kind = report->mode & S_IFMT;
 
-	/* A 32-bit program gives an offset in two, and a size behind it is overflow. */
+	/* 32-bit programs pass an offset in two arguments, which moves those after it. */
 	if (size && size <= CALL_ARGUMENTS && (!offset || size < offset || !in_32bit_call())) {
 		report->size = breakdown->arguments[(size - 1) & (CALL_ARGUMENTS - 1)];
 		report->has |= SLOW_HAS_SIZE;
@@ -124,11 +128,11 @@ static __always_inline void note_offset(struct slow_call *report, const struct b
 			report->has |= SLOW_HAS_OFFSET;
 			return;
 		}
-		/* preadv2 and pwritev2: the file's own position. */
+		/* preadv2, pwritev2: the file's own position. */
 	} else if (offset != CALL_POSITION) {
 		return;
 	}
-	/* The call has moved it. An append is told where it really went to. */
+	/* f_pos after the call, minus what the call moved: of an append, where the data really went. */
 	if (kind == S_IFREG || kind == S_IFBLK) {
 		report->offset = position - (value > 0 ? value : 0);
 		report->has |= SLOW_HAS_OFFSET;
@@ -140,7 +144,9 @@ static __always_inline __u64 time_of_ended(const struct breakdown *breakdown)
 	return breakdown->last_ns - breakdown->entered_ns;
 }
 
-/* By itself: the verifier looks at it once, and not for each way that leads to a call's end. */
+/*
+ * Reports a slow call. Out of line (compat.bpf.h): the verifier checks it once, and not on each path to a call's end.
+ */
 __noinline int report_slow(__u32 thread)
 {
 	struct thread_state *state = config.reports_slow ? find_thread(thread) : NULL;
@@ -198,7 +204,7 @@ __noinline int report_slow(__u32 thread)
 		mount = BPF_CORE_READ(file, f_path.mnt);
 		position = BPF_CORE_READ(file, f_pos);
 	} else {
-		/* With its last descriptor, the names of a file may have gone. */
+		/* The file is closed. Its dentry may be in use for another file, so the inode number is compared. */
 		dentry = (void *)breakdown->dentry;
 		mount = (void *)breakdown->mount;
 		inode = dentry ? BPF_CORE_READ(dentry, d_inode) : NULL;
@@ -215,7 +221,7 @@ __noinline int report_slow(__u32 thread)
 	return 0;
 }
 
-/* The system call is over, and all of it counted. */
+/* The system call has ended and is counted: reports it if it was slow, and ends its breakdown. */
 static __always_inline void report_ended(struct thread_state *state, __u32 thread)
 {
 	if (time_of_ended(&state->breakdown) >= config.slower_ns)

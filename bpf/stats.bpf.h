@@ -97,10 +97,10 @@ static __always_inline struct op_stats *stats_of(__u32 counter)
 	char *address;
 
 	if (!config.cpu_bytes) {
-		element = cpu * config.rows + counter;
+		element = cpu * config.counters + counter;
 		return bpf_map_lookup_elem(&stats, &element);
 	}
-	if (counter >= config.rows)
+	if (counter >= config.counters)
 		return NULL;
 	/* Here: 6.1's verifier does not know that a counter that is loaded from the stack again is below the limit. */
 	offset = (__u64)counter * sizeof(struct op_stats);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
-/* Where the state of threads is kept: their calls under way, and in the whole stack's view their breakdowns. */
+/* The state of threads: their calls in flight, and in the whole-stack view their breakdowns. */
 #ifndef __THREAD_BPF_H__
 #define __THREAD_BPF_H__
 
-/* Kernels that give tracing programs task storage (5.12, a10787e6d58c). It goes away with its thread. */
+/* Where tracing programs have task storage (5.12, a10787e6d58c), which the kernel frees with the thread. */
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -12,8 +12,8 @@ struct {
 } threads_by_task SEC(".maps");
 
 /*
- * The others: by thread number, preallocated, because allocating inside a probe can deadlock there. An entry lives as
- * long as a call of its thread is under way, so the size bounds the calls under way, not the threads.
+ * Elsewhere: a hash map by thread number, preallocated, because allocating inside a probe can deadlock there. An entry
+ * lives as long as a call of its thread is in flight, so the size bounds the calls in flight, not the threads.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -25,8 +25,9 @@ struct {
 static const struct thread_state no_state;
 
 /*
- * Most threads have a place of their own in an array, by their number: it is found without a look-up. The first one that comes takes
- * it, until it exits; a thread whose place is another's has its state in one of the maps above.
+ * Most threads have their state in a slot of this array, by thread number modulo THREAD_SLOTS, without a lookup. The
+ * first thread to need a slot keeps it until it exits; threads that find theirs taken have their state in one of the
+ * maps above.
  */
 struct thread_state threads_by_slot[THREAD_SLOTS] SEC(".bss.slots");
 
@@ -36,7 +37,7 @@ static __always_inline struct thread_state *slot_of_thread(__u32 thread)
 
 	if (!config.slots)
 		return NULL;
-	/* Here and not before: where there are no places, there is no such map. */
+	/* The address is loaded only here: a program must not refer to a map that was not created. */
 	first = threads_by_slot;
 	barrier_var(first);
 	return first + (thread & (THREAD_SLOTS - 1));
@@ -49,15 +50,15 @@ static __always_inline struct thread_state *find_thread_in_map(struct task_struc
 	return bpf_task_storage_get(&threads_by_task, task ? task : bpf_get_current_task_btf(), 0, 0);
 }
 
-/* Those of a task; of the current one, if it is not told. */
+/* The state of a task's thread; of the current task if `task` is NULL. */
 static __always_inline struct thread_state *find_thread_of(struct task_struct *task, __u32 thread)
 {
-	struct thread_state *place = slot_of_thread(thread);
+	struct thread_state *slot = slot_of_thread(thread);
 
-	return place && place->calls.thread == thread ? place : find_thread_in_map(task, thread);
+	return slot && slot->calls.thread == thread ? slot : find_thread_in_map(task, thread);
 }
 
-/* Those of the current thread. */
+/* The state of the current thread. */
 static __always_inline struct thread_state *find_thread(__u32 thread)
 {
 	return find_thread_of(NULL, thread);
@@ -65,16 +66,16 @@ static __always_inline struct thread_state *find_thread(__u32 thread)
 
 static __always_inline struct thread_state *find_or_make_thread(__u32 thread, enum lost_reason *why)
 {
-	struct thread_state *place = slot_of_thread(thread), *found;
+	struct thread_state *slot = slot_of_thread(thread), *found;
 
-	if (place && place->calls.thread == thread)
-		return place;
-	/* They may be there since the place was another's. */
+	if (slot && slot->calls.thread == thread)
+		return slot;
+	/* It may be in the map since a time when the slot was taken. */
 	found = find_thread_in_map(NULL, thread);
 	if (found)
 		return found;
-	if (place && !place->calls.thread && !__sync_val_compare_and_swap(&place->calls.thread, 0, thread))
-		return place;
+	if (slot && !slot->calls.thread && !__sync_val_compare_and_swap(&slot->calls.thread, 0, thread))
+		return slot;
 	if (!config.hash_starts) {
 		*why = LOST_STORAGE;
 		return bpf_task_storage_get(&threads_by_task, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -85,31 +86,31 @@ static __always_inline struct thread_state *find_or_make_thread(__u32 thread, en
 	return bpf_map_lookup_elem(&threads_by_number, &thread);
 }
 
-/* An entry of the table is there as long as a call is under way. */
+/* Whether the state is an entry of threads_by_number, which has a reference count. */
 static __always_inline bool is_hash_entry(const struct thread_state *state)
 {
 	return config.hash_starts && !state->calls.thread;
 }
 
-/* One more call is under way. */
+/* Takes a reference, for a call in flight. */
 static __always_inline void get_thread(struct thread_state *state)
 {
 	if (is_hash_entry(state))
 		state->calls.active++;
 }
 
-/* One less. After the last one, an entry is not to be looked at any more. */
+/* Drops a reference. With the last one the entry is deleted: do not use `state` afterwards. */
 static __always_inline void put_thread(struct thread_state *state, __u32 thread)
 {
 	if (is_hash_entry(state) && --state->calls.active == 0) {
-		/* Here, or it would be written for the others, too. */
+		/* Declared here so that only this path stores it to the stack. */
 		__u32 key = thread;
 
 		bpf_map_delete_elem(&threads_by_number, &key);
 	}
 }
 
-/* The thread exits. */
+/* Deletes the state of a thread that exits. */
 static __always_inline void forget_thread(struct thread_state *state, __u32 thread)
 {
 	if (is_hash_entry(state))

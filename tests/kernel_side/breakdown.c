@@ -11,7 +11,7 @@
 #include "macros.h"
 #include "../../bpf/abi.h"
 
-static struct config config = { .rows = MAX_OPS, .whole_stack = true, .stack_rows = 0xffff };
+static struct config config = { .counters = MAX_OPS, .whole_stack = true, .stack_rows = 0xffff };
 static struct control control;
 static struct thread_state thread;
 static struct family_stats family;

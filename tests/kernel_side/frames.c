@@ -12,7 +12,7 @@
 #include "macros.h"
 #include "../../bpf/abi.h"
 
-static struct config config = { .rows = MAX_OPS, .counted_frames = 0xffff };
+static struct config config = { .counters = MAX_OPS, .counted_frames = 0xffff };
 static struct control control;
 static struct op_stats counters[MAX_OPS];
 static struct thread_state thread;

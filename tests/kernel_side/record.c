@@ -15,7 +15,7 @@
 #include "macros.h"
 #include "../../bpf/abi.h"
 
-static struct config config = { .rows = 1 };
+static struct config config = { .counters = 1 };
 static struct control control;
 static struct op_stats *counters;
 static __u32 cpu;
