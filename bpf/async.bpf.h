@@ -1,34 +1,37 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Asynchronous reads and writes: io_uring's and libaio's. Such a request comes in by a door (io_read, aio_read, ...),
- * which calls the file system with the request's kiocb, and is done when
+ * Asynchronous reads and writes, of io_uring and libaio. Such a request enters at an asynchronous entry point (io_read,
+ * aio_read, ...), which calls the file system with the request's kiocb. It is done when
  *
- * - the door returns and says so, or
- * - the kiocb's completion function is called, by then or later, on any CPU, often in an interrupt.
+ * - the entry point returns and says so, or
+ * - the completion function of the kiocb is called, before that or later, on any CPU, often in an interrupt.
  *
- * Until then the request is in a table by the address of its kiocb, which is the request's own address for both (struct
- * io_kiocb, struct aio_kiocb). It is put there at the door's entry, since its completion may come before the door
- * returns. Whoever takes it out is the one who counts it: taking out is what two CPUs cannot both do.
+ * Until then it is in a table by the address of its kiocb, which is the address of the request itself for both (struct
+ * io_kiocb, struct aio_kiocb). It is added when the entry point is entered, since its completion may come before the
+ * entry point returns. The CPU whose bpf_map_delete_elem() succeeds counts it, so it is counted once.
  *
- * io_uring tries a request that would have had to wait again: in a worker thread, or when a page has arrived
- * (io_uring/rw.c, io_queue_iowq, io_async_buf_func). All attempts are one request here, timed from the first on.
- * Memory of requests is used again, so an entry that is found at a door may be another request's, whose end was not
- * seen; see is_another_attempt().
+ * io_uring makes another attempt at a request that would have had to wait: in a worker thread, or when a page has
+ * arrived (io_uring/rw.c, io_queue_iowq, io_async_buf_func). All attempts are one request here, timed from the first
+ * on. Memory of requests is reused, so an entry that is found at an entry point may belong to an earlier request whose
+ * end was missed; see is_another_attempt().
  */
 #ifndef __ASYNC_BPF_H__
 #define __ASYNC_BPF_H__
 
-/* include/linux/sched.h: a thread of io_uring's workers, since they are threads of the process (5.12). */
+/* include/linux/sched.h: a worker thread of io_uring, since these are threads of the process (5.12). */
 #define PF_IO_WORKER 0x10
-/* include/linux/fs.h, both as they are since 5.9. */
+/* include/linux/fs.h, both unchanged since 5.9. */
 #define IOCB_NOWAIT 0x8
 #define IOCB_DIRECT (1 << 17)
-/* Where struct kiocb has dio_complete (6.6 to 6.18, 8c052fb3002e): res is not the result, which is with the caller. */
+/*
+ * Where struct kiocb has dio_complete (6.6 to 6.18, 8c052fb3002e): the completion's argument is not the result;
+ * completed_value() finds it.
+ */
 #define IOCB_DIO_CALLER_COMP (1 << 22)
-/* include/uapi/linux/io_uring.h, IOSQE_ASYNC: the first attempt is a worker's already. */
+/* include/uapi/linux/io_uring.h, IOSQE_ASYNC: already the first attempt is made by a worker. */
 #define REQ_F_FORCE_ASYNC (1 << 4)
 
-/* Requests under way, preallocated: it is filled and emptied where nothing may be allocated. */
+/* Requests in flight. Preallocated: entries are added and deleted where nothing may be allocated. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -36,10 +39,13 @@ struct {
 	__type(value, struct async_call);
 } asynchronous SEC(".maps");
 
-/* Counters of an op's completions, by the op. They have their own, as they interrupt those who count returns. */
+/*
+ * Per op: index of the counters of its completions, which are separate because a completion may interrupt a program
+ * that counts a return.
+ */
 const volatile __u8 completion_counters[MAX_OPS];
 
-/* Counts one layer's view of a request that is done, at `now`, with `value`. */
+/* Counts a request that is done for one of its layers. `value`: bytes, or a negative errno. */
 static __always_inline void finish_start(const struct async_start *start, __u32 layer, __u64 now, long value, bool completed)
 {
 	__u32 op = point_op(start->point), row = completed ? completion_counters[op] | COUNTER_ATOMIC : op;
@@ -65,7 +71,7 @@ static __always_inline void finish_start(const struct async_start *start, __u32 
 	}
 }
 
-/* A request is done. `completed`: by its completion function, so that this may be an interrupt. */
+/* A request is done. `completed`: seen at its completion function, so this may be an interrupt. */
 static __always_inline void finish(__u64 kiocb, struct async_call *call, __u64 now, long value, bool completed)
 {
 	struct async_call done = *call;
@@ -78,7 +84,10 @@ static __always_inline void finish(__u64 kiocb, struct async_call *call, __u64 n
 		finish_start(&done.starts[ASYNC_ABOVE], ASYNC_ABOVE, now, value, completed);
 }
 
-/* The request at this address has ended without our seeing it, which is rare. By itself, as many ways lead to it. */
+/*
+ * Counts a request whose end was not seen as lost or, if it was parked, with its error. Out of line (compat.bpf.h):
+ * rare, and many paths lead to it.
+ */
 __noinline int drop_stale_request(__u64 kiocb)
 {
 	struct async_call *call = bpf_map_lookup_elem(&asynchronous, &kiocb);
@@ -90,7 +99,7 @@ __noinline int drop_stale_request(__u64 kiocb)
 	if (bpf_map_delete_elem(&asynchronous, &kiocb))
 		return 0;
 	if (lost.state == ASYNC_PARKED) {
-		/* It was cancelled before another attempt, or the caller wanted none. */
+		/* Cancelled before another attempt, or its caller wanted none. */
 		finish_start(&lost.starts[ASYNC_ENTRY], ASYNC_ENTRY, lost.parked_ns, -EAGAIN, false);
 		finish_start(&lost.starts[ASYNC_BELOW], ASYNC_BELOW, lost.parked_ns, -EAGAIN, false);
 		if (has_above)
@@ -113,13 +122,14 @@ static __always_inline bool is_worker(void)
 }
 
 /*
- * Is the request at the door the one that has the entry? The answer "no" is wrong at worst for one that had been
- * cancelled or whose file can be polled: then it is two, the first with the error that it had. A wrong "yes" would give a request
- * another one's start, so it takes proof:
+ * Whether the request at the entry point is the one in the table. A wrong "no" counts a request that was cancelled, or
+ * whose file can be polled, as two, the first with its error. A wrong "yes" would give a request the start of another
+ * one, so it needs proof:
  *
- * - What had to wait for a page, and was not direct, comes again in its own thread, and there is no other end to it.
- * - What would have had to wait goes to a worker. No other request comes to a worker before it has been tried
- *   elsewhere, which would have replaced the entry, except those that ask for it.
+ * - A request that had to wait for a page, and is not direct, is attempted again by its own thread, and ends in no
+ *   other way.
+ * - A request that would have had to wait goes to a worker. Any other request reaches a worker only after an attempt
+ *   elsewhere, which would have replaced the entry, except those with IOSQE_ASYNC.
  */
 static __always_inline bool is_another_attempt(__u64 kiocb, struct async_call *call, __u64 id)
 {
@@ -132,7 +142,10 @@ static __always_inline bool is_another_attempt(__u64 kiocb, struct async_call *c
 	return call->thread == (__u32)id || !(BPF_CORE_READ((struct io_kiocb *)kiocb, flags) & REQ_F_FORCE_ASYNC);
 }
 
-/* Does the caller want -EAGAIN when the request would have to wait? Asked before the first attempt changes the flags. */
+/*
+ * Whether the caller wants -EAGAIN if the request would have to wait. To be read before the first attempt, which
+ * changes the flags.
+ */
 static __always_inline bool wants_no_wait(__u64 kiocb)
 {
 	struct io_rw *rw = (void *)kiocb;
@@ -142,7 +155,7 @@ static __always_inline bool wants_no_wait(__u64 kiocb)
 	return BPF_CORE_READ((struct kiocb *)kiocb, ki_flags) & IOCB_NOWAIT;
 }
 
-/* A request comes in. Answers its key, 0 when there is no room for it. */
+/* A request enters. Returns its key, 0 if the table is full. */
 static __always_inline __u64 enter_async(__u32 point, __u64 kiocb, __u64 now, __u32 group)
 {
 	struct async_call *call = bpf_map_lookup_elem(&asynchronous, &kiocb);
@@ -173,34 +186,35 @@ static __always_inline __u64 enter_async(__u32 point, __u64 kiocb, __u64 now, __
 }
 
 /*
- * The request that the current thread works on where a file system below another one is called: overlayfs calls the one below with a
- * kiocb of its own, which no entry point has seen. `around`: the request with which the thread last entered one.
+ * The request that the current thread works on when a file system below another one is called: overlayfs calls it with
+ * a kiocb of its own, which has passed no entry point. `outer`: the kiocb of the request with which the thread last
+ * entered an entry point.
  */
-static __always_inline struct async_call *outer_request(__u64 around)
+static __always_inline struct async_call *outer_request(__u64 outer)
 {
-	struct async_call *call = around ? bpf_map_lookup_elem(&asynchronous, &around) : NULL;
+	struct async_call *call = outer ? bpf_map_lookup_elem(&asynchronous, &outer) : NULL;
 
 	return call && call->state == ASYNC_RUNNING ? call : NULL;
 }
 
-/* What a request is to the file system that has the point. */
+/* The start and result of a request at the file system of `point`. */
 static __always_inline struct async_start *start_of(struct async_call *call, __u32 point)
 {
 	return &call->starts[point_above(point) ? ASYNC_ABOVE : ASYNC_BELOW];
 }
 
 /*
- * The file system is called with a kiocb. Answers the key of the request that it belongs to, 0 when none is known. `around`: as
- * above.
+ * The file system is called with a kiocb. Returns the key of the request that it belongs to, 0 if none is known.
+ * `outer`: the kiocb of the request with which the thread last entered an entry point.
  */
-static __always_inline __u64 enter_below(__u32 point, __u64 kiocb, __u64 now, __u32 group, __u64 around)
+static __always_inline __u64 enter_below(__u32 point, __u64 kiocb, __u64 now, __u32 group, __u64 outer)
 {
 	struct async_call *call = bpf_map_lookup_elem(&asynchronous, &kiocb);
 	struct async_start *start;
 
 	if (!call) {
-		call = outer_request(around);
-		kiocb = around;
+		call = outer_request(outer);
+		kiocb = outer;
 	}
 	if (!call || call->thread != (__u32)bpf_get_current_pid_tgid())
 		return 0;
@@ -214,7 +228,10 @@ static __always_inline __u64 enter_below(__u32 point, __u64 kiocb, __u64 now, __
 	return kiocb;
 }
 
-/* The request that the current thread is inside the door with. Its end, and another one's begin, may have come before. */
+/*
+ * The request with which the current thread is inside an entry point; NULL if it has completed meanwhile, and the
+ * address may belong to another thread's request.
+ */
 static __always_inline struct async_call *current_request(__u64 kiocb)
 {
 	struct async_call *call = bpf_map_lookup_elem(&asynchronous, &kiocb);
@@ -245,15 +262,16 @@ static __always_inline void leave_below(__u32 point, __u64 kiocb, __u64 now, lon
 static __always_inline void leave_async(__u32 point, __u64 kiocb, __u64 now, long value)
 {
 	/*
-	 * Since 6.0 (97b388d70b53) io_uring's doors return 0 for what is done, and its result is in the request. Before,
-	 * 0 is whatever is not to be tried again, as it is for libaio: what is done had its completion then.
+	 * Since 6.0 (97b388d70b53) the entry points of io_uring return 0 for a request that is done, and the result is
+	 * in the request. Before, 0 means that there is no other attempt, as for libaio: a request that is done has
+	 * already completed.
 	 */
-	bool tells = point_return(point) == RETURN_ISSUED && bpf_core_type_exists(struct io_cmd_data);
+	bool has_result = point_return(point) == RETURN_ISSUED && bpf_core_type_exists(struct io_cmd_data);
 	struct async_call *call = current_request(kiocb);
 
 	if (!call)
 		return;
-	if (value == -EIOCBQUEUED || (value == 0 && !tells)) {
+	if (value == -EIOCBQUEUED || (value == 0 && !has_result)) {
 		if (call->state == ASYNC_RUNNING) {
 			call->direct = !!(BPF_CORE_READ((struct kiocb *)kiocb, ki_flags) & IOCB_DIRECT);
 			call->state = ASYNC_QUEUED;
@@ -262,13 +280,13 @@ static __always_inline void leave_async(__u32 point, __u64 kiocb, __u64 now, lon
 		call->parked_ns = now;
 		call->state = ASYNC_PARKED;
 	} else {
-		if (tells && value == 0)
+		if (has_result && value == 0)
 			value = BPF_CORE_READ((struct io_kiocb *)kiocb, cqe.res);
 		finish(kiocb, call, now, value, false);
 	}
 }
 
-/* What a completion says, made the request's result. */
+/* The result of a request, from what its completion function was given. */
 static __always_inline long completed_value(__u64 address, struct async_call *call, long value)
 {
 	struct kiocb___deferred *deferred = (void *)address;
@@ -293,20 +311,20 @@ static __always_inline long completed_value(__u64 address, struct async_call *ca
 	return value;
 }
 
-/* A completion function is called: of a kiocb with what it comes to, perhaps as an interrupt. */
+/* A completion function is called, perhaps in an interrupt. */
 static __always_inline int complete(__u64 kiocb, long value)
 {
 	__u64 now = bpf_ktime_get_ns();
 	struct async_call *call;
 
-	/* kiocb_done() is asked before it knows whether there is anything to complete. */
+	/* kiocb_done(), which is hooked on older kernels, is also called if nothing has completed. */
 	if (value == -EIOCBQUEUED)
 		return 0;
 	call = bpf_map_lookup_elem(&asynchronous, &kiocb);
 	if (!call)
 		return 0;
 	if (value == -EAGAIN && !call->is_aio && !call->nowait) {
-		/* It is tried again by a worker (io_rw_should_reissue). */
+		/* A worker will make another attempt (io_rw_should_reissue). */
 		call->parked_ns = now;
 		call->state = ASYNC_PARKED;
 		return 0;
@@ -316,8 +334,9 @@ static __always_inline int complete(__u64 kiocb, long value)
 }
 
 /*
- * A request has failed and is not tried again: it was cancelled while it waited for a worker or a page, by somebody or since its process
- * exits. (Of one whose entry point returned the error it is called as well, and that has counted it.)
+ * A request has failed and gets no other attempt: it was cancelled while it waited for a worker or a page, by a user or
+ * because its process exits. (It is also called after an entry point has returned the error; the request is then no
+ * longer in the table.)
  */
 static __always_inline int fail(__u64 kiocb)
 {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Whose requests a disk served while those that were asked for waited.
+ * Whose requests a disk served while traced requests waited.
  *
- * A disk's time is cut at the ends of its requests: what is between two ends goes to the request that the later one is
- * of, as far as that was issued by then. The last ends are kept for each disk. When a request that was asked for ends,
- * those since its start are looked back at, but none twice, so that each moment is told once, however many waited.
+ * The time of a disk is divided at the ends of its requests: the time between two ends belongs to the request of the
+ * later one, from its issue on. The last ENDS_KEPT ends of each disk are kept. When a traced request ends,
+ * account_wait() goes back over them to the start of its wait, but not beyond what was accounted before: each moment
+ * counts once, however many requests waited.
  *
- * Atomic instructions that answer what was there are known since 5.12; without them, these maps are not made.
+ * This needs atomic instructions with BPF_FETCH (5.12); without them these maps are not created.
  */
 #ifndef __NEIGHBOUR_BPF_H__
 #define __NEIGHBOUR_BPF_H__
@@ -21,7 +22,7 @@ struct {
 	__type(value, struct neighbour);
 } neighbours SEC(".maps");
 
-/* By process: its place in `neighbours`. */
+/* Per process: its index in `neighbours`. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, NEIGHBOURS);
@@ -29,7 +30,7 @@ struct {
 	__type(value, __u32);
 } neighbour_slots SEC(".maps");
 
-/* By queue. */
+/* Per request queue. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, ENDS_DISKS);
@@ -37,7 +38,7 @@ struct {
 	__type(value, struct disk_ends);
 } disk_ends SEC(".maps");
 
-/* A disk without ends, too large for the stack. */
+/* A zeroed struct disk_ends to insert, which is too large for the stack. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -45,31 +46,31 @@ struct {
 	__type(value, struct disk_ends);
 } no_ends SEC(".maps");
 
-/* The current process's place. Its name is that of its first thread, as it is now. */
+/* The index of the current process. Its name is the current one of its first thread. */
 static __always_inline __u32 neighbour_of_current(bool is_kernel)
 {
 	struct task_struct *task = (void *)bpf_get_current_task(), *leader;
-	__u32 tgid = bpf_get_current_pid_tgid() >> 32, place;
+	__u32 tgid = bpf_get_current_pid_tgid() >> 32, slot;
 	struct neighbour *neighbour;
 	__u32 *known;
 
 	known = bpf_map_lookup_elem(&neighbour_slots, &tgid);
 	if (known) {
-		place = *known;
+		slot = *known;
 	} else {
-		/* Two of its threads may come here at once, and one place stays empty. */
-		place = __sync_fetch_and_add(&waits.slots_taken, 1) + NEIGHBOUR_FIRST;
-		if (place >= NEIGHBOURS || bpf_map_update_elem(&neighbour_slots, &tgid, &place, BPF_NOEXIST))
+		/* Two threads of a process may race here: the slot of the second one stays empty. */
+		slot = __sync_fetch_and_add(&waits.slots_taken, 1) + NEIGHBOUR_FIRST;
+		if (slot >= NEIGHBOURS || bpf_map_update_elem(&neighbour_slots, &tgid, &slot, BPF_NOEXIST))
 			return NEIGHBOUR_REST;
 	}
-	neighbour = bpf_map_lookup_elem(&neighbours, &place);
+	neighbour = bpf_map_lookup_elem(&neighbours, &slot);
 	if (!neighbour)
 		return NEIGHBOUR_REST;
 	neighbour->tgid = tgid;
 	neighbour->is_kernel = is_kernel;
 	leader = BPF_CORE_READ(task, group_leader);
 	bpf_core_read(neighbour->comm, sizeof(neighbour->comm), &leader->comm);
-	return place;
+	return slot;
 }
 
 static __always_inline struct disk_ends *ends_of(__u64 queue)
@@ -86,29 +87,28 @@ static __always_inline struct disk_ends *ends_of(__u64 queue)
 }
 
 /*
- * Without a branch: the verifier goes over what follows once for each way that leads to it, and these are on the way to
- * each turn of a loop. Moments are less than 2^63 ns.
+ * Branchless: the verifier checks what follows once for each path that leads to it, and these are on the path to each
+ * round of a loop. Times are below 2^63 ns.
  */
 static __always_inline __u64 earlier_of(__u64 a, __u64 b)
 {
-	__s64 difference = a - b, is_earlier = difference >> 63;
+	__s64 difference = a - b, a_is_earlier = difference >> 63;
 
-	barrier_var(is_earlier);
-	return b + (difference & is_earlier);
+	barrier_var(a_is_earlier);
+	return b + (difference & a_is_earlier);
 }
 
 static __always_inline __u64 later_of(__u64 a, __u64 b)
 {
-	__s64 difference = a - b, is_earlier = difference >> 63;
+	__s64 difference = a - b, a_is_earlier = difference >> 63;
 
-	barrier_var(is_earlier);
-	return a - (difference & is_earlier);
+	barrier_var(a_is_earlier);
+	return a - (difference & a_is_earlier);
 }
 
 /*
- * Looks back at what the disk did between two moments; nothing is told before the first. `number` is that of the last end.
- *
- * Not in line, and no static function: the verifier looks at it by itself, once, and not for each way that leads to it.
+ * Accounts the wait from `start` to `now` on a disk. `number`: of the latest end. Out of line (compat.bpf.h): the
+ * verifier checks it once, and not on each path.
  */
 __noinline int account_wait(__u64 queue, __u64 number, __u64 start, __u64 now)
 {
@@ -124,26 +124,29 @@ __noinline int account_wait(__u64 queue, __u64 number, __u64 start, __u64 now)
 	for (__u32 i = 0; i < ENDS_KEPT; i++) {
 		struct served *served = &ends->kept[(number - i) & (ENDS_KEPT - 1)];
 		struct neighbour *neighbour;
-		__u32 place;
+		__u32 slot;
 
 		if (number == i || served->ended_ns <= start) {
 			later = start;
 			break;
 		}
-		/* Another CPU is about to write it, or has written the one that follows in its place. */
+		/* Another CPU is writing it, or has reused it for a later end. */
 		if (served->number != number - i)
 			break;
 		to = earlier_of(served->ended_ns, later);
 		from = earlier_of(later_of(served->from_ns, start), to);
 		later = from;
-		place = served->neighbour;
-		neighbour = bpf_map_lookup_elem(&neighbours, &place);
+		slot = served->neighbour;
+		neighbour = bpf_map_lookup_elem(&neighbours, &slot);
 		if (neighbour) {
 			__sync_fetch_and_add(&neighbour->ns, to - from);
 			__sync_fetch_and_add(&neighbour->requests, 1);
 			__sync_fetch_and_add(&neighbour->bytes, served->bytes);
 		}
-		/* Whichever way it came here, the verifier knows the same of it, and looks at the next turn once. */
+		/*
+		 * Adds 0, which the verifier does not know: all paths reach the next round with the same knowledge, so
+		 * it is checked once.
+		 */
 		later += ends->zero;
 	}
 	if (later > start)
@@ -179,7 +182,10 @@ static __always_inline void note_end(const struct request_state *ended, __u64 qu
 
 		if (!start || start > ended->issued_ns)
 			start = ended->issued_ns;
-		/* Read from there, it is a number to the verifier and not a pointer, which no function of its own may be given. */
+		/*
+		 * Stored and loaded again it is a number to the verifier, and no pointer, which no global function may
+		 * be given; as_number() does the same by a helper.
+		 */
 		ends->queue = queue;
 		barrier();
 		account_wait(ends->queue, number, later_of(start, accounted), now);

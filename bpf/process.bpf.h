@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
-/* Processes that begin, change and end, and the thread walks that userspace asks for. */
+/* Processes and threads that begin, exec and exit, and iterators over threads for user space. */
 #ifndef __PROCESS_BPF_H__
 #define __PROCESS_BPF_H__
 
@@ -42,9 +42,10 @@ static __always_inline int on_exit(void)
 		note_last_name();
 	if (!config.traced_set)
 		return 0;
-	/* The last thread takes the process with it, and the number may be given to another one. */
+	/* The last thread of the process exits; its number may be reused. */
 	if (BPF_CORE_READ(task, signal, live.counter) == 0)
 		bpf_map_delete_elem(&traced, &tgid);
+	/* fork_classic() may have added the number of a thread. */
 	if (config.follow && thread != tgid)
 		bpf_map_delete_elem(&traced, &thread);
 	return 0;
@@ -68,7 +69,7 @@ int BPF_PROG(fork_btf, struct task_struct *parent, struct task_struct *child)
 	return on_fork(child->tgid);
 }
 
-/* Only the child's thread number is there. That of a new thread is no process's number: it matches nothing. */
+/* The event only has the thread number of the child. That of a new thread is no process number: it matches nothing. */
 SEC("tracepoint/sched/sched_process_fork")
 int fork_classic(struct trace_event_raw_sched_process_fork *ctx)
 {
@@ -87,7 +88,7 @@ int exit_classic(void *ctx)
 	return on_exit();
 }
 
-/* Writes the point of every call under way, for those whose frames are in task storage. */
+/* Writes the point of each call in flight whose frame is in task storage. */
 SEC("iter/task")
 int in_flight(struct bpf_iter__task *ctx)
 {
@@ -102,14 +103,17 @@ int in_flight(struct bpf_iter__task *ctx)
 	for (int i = 0; i < MAX_FRAMES; i++) {
 		struct frame *frame = &state->calls.frames[i];
 
-		/* A request that is under way is told by its table. */
+		/* Requests in flight are read from `asynchronous`. */
 		if (frame->entered_ns && !frame->kiocb)
 			bpf_seq_write(ctx->meta->seq, &frame->point, sizeof(__u32));
 	}
 	return 0;
 }
 
-/* Writes each process's number in the PID namespace of the reader, who is the current task, and its global one. */
+/*
+ * Writes the number of each process in the PID namespace of the reader, which is the current task, and its global
+ * number. The iterator only visits tasks of that namespace, so comparing the level is enough.
+ */
 SEC("iter/task")
 int resolve_pids(struct bpf_iter__task *ctx)
 {

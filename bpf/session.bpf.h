@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Reads and writes of vfs by one program at the entry and the return: fsession (7.0), kprobe.session (6.10). The start of a call is in
- * the cookie that the kernel keeps on the task's own stack, so that nothing has to be found at the return. The functions are those
- * that system calls alone come by: a call is never inside another one of its op, and what a file system calls inside it is told by
- * the system call, see is_inside_session().
+ * Reads and writes of vfs by one program for entry and return: fsession (7.0), kprobe.session (6.10). The start of a
+ * call is in the cookie that the kernel keeps on the task's stack, so the return needs no lookup. These functions are
+ * only reached from system calls: no call is inside another one of its op, except where a file system calls them, which
+ * is_inside_session() recognises by the system call.
  *
- * As with fentry, the kernel skips the program of an fsession while a task is preempted inside it. It counts entries and returns
- * together, and of a call it may have skipped either or both; `unmatched_ends` and `under_way` (struct op_stats) tell these apart.
+ * As with fentry, the kernel skips the program of an fsession while a task is preempted inside it. Its counter of skips
+ * does not distinguish entries from returns, and of a call either or both may be skipped; `unmatched_ends` and
+ * `under_way` (struct op_stats) distinguish these.
  */
 #ifndef __SESSION_BPF_H__
 #define __SESSION_BPF_H__
 
-/* What is in a cookie when it is not the time of the entry. */
+/* Values of a cookie that are no time of an entry. */
 enum cookie {
-	COOKIE_NO_ENTRY = 0, /* as the trampoline makes it: the entry was skipped */
-	COOKIE_UNTRACED = 1, /* nobody asked for this call */
+	COOKIE_NO_ENTRY = 0, /* as the trampoline initialises it: the entry was skipped */
+	COOKIE_UNTRACED = 1, /* the call is not traced */
 };
 
 static __u64 *(*const bpf_session_cookie)(void) = (void *)KFUNC_SESSION_COOKIE;
@@ -25,10 +26,10 @@ static __always_inline __u64 *session_cookie(void *ctx)
 	return kfuncs.session_cookie_ctx ? bpf_session_cookie_ctx(ctx) : bpf_session_cookie();
 }
 
-/* Whether calls of the current thread are looked at. */
+/* Whether calls of the current thread are traced. */
 static __always_inline bool session_is_traced(__u32 point)
 {
-	/* It is cheaper than the helper that answers both numbers. */
+	/* Cheaper than the helper that returns both numbers. */
 	__u32 tgid = bpf_get_current_task_btf()->tgid;
 
 	if (point_shape(point) != SHAPE_FILE_0)
@@ -42,7 +43,7 @@ static __always_inline bool session_is_traced(__u32 point)
 	return thread_is_selected();
 }
 
-/* A call begins that is looked at. Says whether it is asked for. */
+/* Counts the entry of a call. Returns whether the call is traced. */
 static __always_inline bool begin_session(__u32 point, enum verdict verdict)
 {
 	struct op_stats *s;
@@ -63,13 +64,15 @@ static __always_inline bool begin_session(__u32 point, enum verdict verdict)
 	return true;
 }
 
-/* A call has ended that began then. `VALUE`: what it returned, which is asked for after the clock. */
+/*
+ * Counts a call that began at `start`. VALUE, its return value, is a macro argument so that it is read after the clock.
+ */
 #define FINISH_SESSION(point, start, VALUE)                                                                            \
 	({                                                                                                             \
 		__u64 __ns = bpf_ktime_get_ns() - (start);                                                             \
 		__u32 __op = point_op(point);                                                                          \
                                                                                                                        \
-		/* Before anything else is asked: then the start is needed no more. */                                 \
+		/* Subtract first: the start then needs no register. */                                                \
 		barrier_var(__ns);                                                                                     \
 		if (!config.bins || !count_in_bin(binned_of(__op), __ns, (VALUE)))                                      \
 			count_without_bin(__op, __ns, (VALUE));                                                            \
@@ -84,13 +87,13 @@ int fsession_both(void *ctx)
 
 	if (!bpf_session_is_return_ctx(ctx)) {
 		cookie = bpf_session_cookie_ctx(ctx);
-		/* Or the compiler would ask before the branch, and keep the answer to the other question. */
+		/* Keeps the call in this branch: the compiler would make it before, and keep its result. */
 		barrier_var(cookie);
 		if (session_is_traced(point) && begin_session(point, check_call(ctx, true, point)))
 			*cookie = bpf_ktime_get_ns();
 		else {
 			*cookie = COOKIE_UNTRACED;
-			/* Or the compiler would make one store of the two, for which it keeps a register. */
+			/* Keeps two stores: merged into one they take a register. */
 			barrier();
 		}
 		return 0;
@@ -98,7 +101,7 @@ int fsession_both(void *ctx)
 	barrier();
 	start = *bpf_session_cookie_ctx(ctx);
 	if (likely(start > COOKIE_UNTRACED)) {
-		/* The return value stands behind the arguments. */
+		/* The return value follows the arguments. */
 		if (point_args(point) == 4)
 			FINISH_SESSION(point, start, CONTEXT_WORD(ctx, 4));
 		else if (point_args(point) == 5)
@@ -111,7 +114,7 @@ int fsession_both(void *ctx)
 	return 0;
 }
 
-/* The kernel tells no return of a call that was left out, or whose entry was skipped. */
+/* The kernel does not call it at the return of a call whose entry returned 1, or was skipped. */
 SEC("kprobe.session")
 int session_by_cookie(struct pt_regs *ctx)
 {
@@ -120,7 +123,7 @@ int session_by_cookie(struct pt_regs *ctx)
 
 	if (session_is_return(ctx)) {
 		start = *session_cookie(ctx);
-		/* Or the compiler would look at it after the clock, and keep what that says meanwhile. */
+		/* Keeps the load before the clock: the compiler would load it after, and keep the time meanwhile. */
 		barrier_var(start);
 		FINISH_SESSION(point, start, PT_REGS_RC(ctx));
 		return 0;
@@ -132,7 +135,10 @@ int session_by_cookie(struct pt_regs *ctx)
 	return 0;
 }
 
-/* Does nothing: it is there so that its functions stay hooked. Their returns are of no interest. */
+/*
+ * Does nothing. Its link keeps functions hooked while others come and go (src/probe/attach/hold.rs). Returning 1 skips
+ * their returns.
+ */
 SEC("kprobe.session")
 int hold(void *ctx)
 {

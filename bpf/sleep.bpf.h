@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * What a thread waits for inside a call: it leaves a CPU, its requests end, it is woken, it gets a CPU. The scheduler's
- * events come with interrupts off, so that none of them is skipped; see breakdown.bpf.h for what becomes of them.
+ * What a thread waits for inside a call: it leaves the CPU, its requests end, it is woken, it gets a CPU. The
+ * scheduler's events come with interrupts off, so none of them is skipped; breakdown.bpf.h has what becomes of them.
  */
 #ifndef __SLEEP_BPF_H__
 #define __SLEEP_BPF_H__
 
-/* Threads whose sleep an end of a request is looked at for. Two may end at once on two CPUs. */
+/*
+ * Threads for which the end of a request is being accounted: a lock, as two requests of a thread may end on two CPUs at
+ * once.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -14,7 +17,7 @@ struct {
 	__type(value, __u8);
 } completing SEC(".maps");
 
-/* When a request without a bio, which is a flush, was last issued; by queue. */
+/* Per queue: when a request without a bio, which is a flush, was last issued. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
@@ -22,7 +25,7 @@ struct {
 	__type(value, __u64);
 } flushes SEC(".maps");
 
-/* A part per CPU, mapped into userspace as `stats` is. */
+/* Per CPU, by origin and direction; mapped into user space for the reason given at `stats`. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -38,7 +41,7 @@ static __always_inline bool is_kernel_thread(void)
 	return BPF_CORE_READ(task, flags) & PF_KTHREAD;
 }
 
-/* Whether a thread of this process can be inside a call, as far as that costs nothing. */
+/* Whether threads of this process may be traced: a cheap test that excludes most tasks of other processes. */
 static __always_inline bool tgid_may_be_traced(__u32 tgid)
 {
 	return !config.tgid || tgid == config.tgid;
@@ -72,7 +75,7 @@ static __always_inline void switch_out(bool is_ready, bool is_io, __u64 now)
 	if (!sleeper) {
 		struct sleeper new = {};
 
-		/* Where there is no room, settle_sleep() counts it. */
+		/* If there is no room, settle_sleep() counts it. */
 		bpf_map_update_elem(&sleepers, &thread, &new, BPF_NOEXIST);
 		sleeper = bpf_map_lookup_elem(&sleepers, &thread);
 		if (!sleeper)
@@ -91,13 +94,13 @@ static __always_inline __u64 earlier(__u64 a, __u64 b)
 	return a < b ? a : b;
 }
 
-/* The sleep that is over ended with a request of the thread's own. */
+/* Whether an own request completed in the sleep that is over. */
 static __always_inline bool had_own_completion(const struct sleeper *sleeper, __u8 row)
 {
 	return sleeper->completed && sleeper->completed == sleeper->slept_ns && (row == ROW_OTHERS || row == ROW_OTHER);
 }
 
-/* The sleep of a thread that is given a CPU goes to rows, until it was woken. */
+/* Charges the sleep of a thread that gets a CPU to rows, up to its wakeup. */
 static __always_inline void settle_sleep(struct breakdown *breakdown, __u32 thread, __u64 now)
 {
 	struct sleeper *sleeper = bpf_map_lookup_elem(&sleepers, &thread);
@@ -117,16 +120,16 @@ static __always_inline void settle_sleep(struct breakdown *breakdown, __u32 thre
 	if (had_own_completion(sleeper, row)) {
 		charge(breakdown, ROW_QUEUE, earlier(breakdown->last_ns + sleeper->queue_ns, woken));
 		row = ROW_DEVICE;
-		breakdown->waited |= 1;
+		breakdown->waited |= WAITED_OWN;
 	} else if (row == ROW_OTHERS) {
-		breakdown->waited |= 2;
+		breakdown->waited |= WAITED_OTHERS;
 	}
 	charge(breakdown, row, woken);
 	/* Requests that end from now on end in no sleep of this thread. */
 	sleeper->slept_ns = 0;
 }
 
-/* A thread is given a CPU. Its time off one inside a call goes to rows now: nothing that others know of it is still to come. */
+/* A thread gets a CPU: charges its time off the CPU inside a call to rows, as all events of the sleep are known now. */
 static __always_inline void switch_in(struct task_struct *task, __u64 now)
 {
 	__u32 thread = task->pid;
@@ -153,7 +156,10 @@ int sched_switch_btf(void *ctx)
 	__u64 now = bpf_ktime_get_ns();
 	bool is_ready;
 
-	/* Before 5.19 the state at the decision is not among the arguments. A thread that is being woken is not ready yet. */
+	/*
+	 * Before 5.19 the state at the decision is not the last argument, so it is read from the task. During a wakeup
+	 * it is TASK_WAKING, which is not 0: still asleep.
+	 */
 	if (process_is_traced(bpf_get_current_pid_tgid())) {
 		if (bpf_core_field_exists(prev->__state)) {
 			is_ready = preempted || !prev->__state;
@@ -186,8 +192,8 @@ int sched_wakeup_btf(void *ctx)
 }
 
 /*
- * A request of `thread` ends, which was issued at this time. Says whether the thread sleeps. Every moment of a sleep is
- * that of the request whose end comes next: what was before its issue is queue, the rest device.
+ * A request of `thread` ends, which was issued at `issued`. Returns whether the thread sleeps. A moment of a sleep
+ * belongs to the own request that ends next: as queue time before its issue, as device time after it.
  */
 static __always_inline bool end_in_sleep(__u32 thread, __u64 issued, __u64 now)
 {
@@ -200,7 +206,10 @@ static __always_inline bool end_in_sleep(__u32 thread, __u64 issued, __u64 now)
 	slept = sleeper->slept_ns;
 	if (!slept || sleeper->woken_ns)
 		return false;
-	/* One that ends in the same moment has nothing of it. An entry that can be made once is a lock that 5.10 has, too. */
+	/*
+	 * BPF_NOEXIST makes the entry a lock, on 5.10 too. A request that ends while it is held gets no share of the
+	 * sleep.
+	 */
 	if (bpf_map_update_elem(&completing, &thread, &one, BPF_NOEXIST))
 		return true;
 	mark = sleeper->mark_ns;
@@ -214,13 +223,13 @@ static __always_inline bool end_in_sleep(__u32 thread, __u64 issued, __u64 now)
 	return true;
 }
 
-/* A request without a bio is issued on this queue. */
+/* A flush request is issued on this queue. */
 static __always_inline void note_flush(__u64 queue, __u64 now)
 {
 	bpf_map_update_elem(&flushes, &queue, &now, BPF_ANY);
 }
 
-/* A request of `thread` ends that was never issued itself, but served by a flush. */
+/* A request of `thread` ends that was not issued itself: a flush request did its work. */
 static __always_inline void end_flushed(__u32 thread, __u64 queue)
 {
 	__u64 *issued = bpf_map_lookup_elem(&flushes, &queue);
@@ -228,7 +237,7 @@ static __always_inline void end_flushed(__u32 thread, __u64 queue)
 	end_in_sleep(thread, issued ? *issued : 0, bpf_ktime_get_ns());
 }
 
-/* A bio is submitted inside a call. To a disk with requests, it is going to need one. */
+/* A bio is submitted inside a call. It will need a request, unless its disk has none. */
 static __always_inline void submit_in_call(bool is_stacked)
 {
 	struct breakdown *breakdown = find_breakdown();
@@ -240,7 +249,7 @@ static __always_inline void submit_in_call(bool is_stacked)
 		breakdown->getting_request = 1;
 }
 
-/* A bio that this thread has submitted got its request from another one. */
+/* A bio of this thread got its request from another thread. */
 static __always_inline void note_request_from_other(__u32 thread)
 {
 	struct sleeper *sleeper = bpf_map_lookup_elem(&sleepers, &thread);
@@ -249,7 +258,7 @@ static __always_inline void note_request_from_other(__u32 thread)
 		sleeper->released = 1;
 }
 
-/* The bio has a request, or is part of one. */
+/* The bio has got a request, or was merged into one. */
 static __always_inline void got_request(void)
 {
 	struct breakdown *breakdown = find_breakdown();
@@ -258,7 +267,7 @@ static __always_inline void got_request(void)
 		breakdown->getting_request = 0;
 }
 
-/* Files that traced threads have written, by the address of their page cache: the last ones. */
+/* Files that traced threads have written last, by the address of their page cache. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
@@ -266,13 +275,13 @@ struct {
 	__type(value, __u8);
 } written SEC(".maps");
 
-/* Whether the call under way may write. */
+/* Whether the call may write. */
 static __always_inline bool may_write(const struct breakdown *breakdown)
 {
 	return breakdown->family == FAMILY_WRITE || breakdown->family == FAMILY_ASYNCHRONOUS;
 }
 
-/* The current thread, inside a call, comes to write this file. Its pages are written back later, by a kernel thread. */
+/* The current thread, inside a call, is about to write this file; a kernel thread will write its pages back later. */
 static __always_inline void note_write(struct file *file)
 {
 	__u64 mapping = (__u64)PROBED(file, f_mapping);
@@ -282,7 +291,7 @@ static __always_inline void note_write(struct file *file)
 		bpf_map_update_elem(&written, &mapping, &one, BPF_ANY);
 }
 
-/* Whether a bio carries the pages of such a file. */
+/* Whether the first page of a bio belongs to a file in `written`. */
 static __always_inline bool is_of_written(const struct bio *bio)
 {
 	__u64 mapping = (__u64)BPF_CORE_READ(bio, bi_io_vec, bv_page, mapping);
@@ -290,7 +299,11 @@ static __always_inline bool is_of_written(const struct bio *bio)
 	return mapping && bpf_map_lookup_elem(&written, &mapping);
 }
 
-/* Of a bio that the current thread submits. */
+/* The first four characters of thread names, as little-endian numbers: "jbd2", "kwor". */
+#define COMM_JBD2 0x3264626a
+#define COMM_KWOR 0x726f776b
+
+/* The origin of a bio that the current thread submits. */
 __noinline int origin_of_current(void)
 {
 	struct breakdown *breakdown;
@@ -299,10 +312,9 @@ __noinline int origin_of_current(void)
 		__u64 comm[COMM_WORDS] = {};
 
 		bpf_get_current_comm(comm, sizeof(comm));
-		/* The names as little-endian numbers: "jbd2", "kwor". */
-		if ((__u32)comm[0] == 0x3264626a)
+		if ((__u32)comm[0] == COMM_JBD2)
 			return ORIGIN_JOURNAL;
-		return (__u32)comm[0] == 0x726f776b ? ORIGIN_WORKER : ORIGIN_KERNEL;
+		return (__u32)comm[0] == COMM_KWOR ? ORIGIN_WORKER : ORIGIN_KERNEL;
 	}
 	if (is_worker())
 		return ORIGIN_ASYNCHRONOUS;
@@ -320,10 +332,13 @@ static __always_inline void count_in_origin(struct origin_stats *s, __u64 bytes,
 		__sync_fetch_and_add(&s->device_ns, now - issued);
 }
 
-/* A request that nobody waited for, of a group (the upper half of `where`) and an origin (the lower half). By itself: many ways lead to it. */
-__noinline int count_in_origins(__u64 where, __u64 bytes, __u64 started, __u64 issued, __u64 now)
+/*
+ * Counts a request that no call waited for. `group_and_origin`: the group in the upper half, the origin and direction
+ * in the lower one. Out of line (compat.bpf.h): many paths lead to it.
+ */
+__noinline int count_in_origins(__u64 group_and_origin, __u64 bytes, __u64 started, __u64 issued, __u64 now)
 {
-	__u32 origin = where, element = bpf_get_smp_processor_id() * ORIGINS * DIRECTIONS + origin;
+	__u32 origin = group_and_origin, element = bpf_get_smp_processor_id() * ORIGINS * DIRECTIONS + origin;
 	struct origin_stats *s;
 
 	if (!config.whole_stack)
@@ -331,13 +346,13 @@ __noinline int count_in_origins(__u64 where, __u64 bytes, __u64 started, __u64 i
 	s = bpf_map_lookup_elem(&origins, &element);
 	if (s)
 		count_in_origin(s, bytes, started, issued, now);
-	s = config.group_by ? group_origin_of(where >> 32, origin) : NULL;
+	s = config.group_by ? group_origin_of(group_and_origin >> 32, origin) : NULL;
 	if (s)
 		count_in_origin(s, bytes, started, issued, now);
 	return 0;
 }
 
-/* A request has ended. Whoever slept for it has its time; else nobody waited for it. */
+/* A request has ended: a thread that sleeps for it has its time; otherwise no call waited for it. */
 static __always_inline void end_of_request(const struct request_state *ended, __u64 now)
 {
 	__u32 origin = ended->origin * DIRECTIONS + (ended->op ? 1 : 0);
@@ -346,7 +361,7 @@ static __always_inline void end_of_request(const struct request_state *ended, __
 		count_in_origins((__u64)ended->group << 32 | origin, ended->bytes, ended->started_ns, ended->issued_ns, now);
 }
 
-/* A bio was merged into a request, or into one that is to be made: it waits for none of its own. */
+/* A bio was merged into a request, or into a bio that will get one: it needs none of its own. */
 static __always_inline int bio_merge_event(void)
 {
 	disable_preemption();
@@ -361,7 +376,7 @@ int bio_backmerge_btf(void *ctx)
 	return bio_merge_event();
 }
 
-/* The same once more, for where the other program was skipped. */
+/* Second program on the event, for when the kernel skips the first. */
 SEC("tp_btf/block_bio_backmerge")
 int bio_backmerge_second_btf(void *ctx)
 {
@@ -374,7 +389,7 @@ int bio_frontmerge_btf(void *ctx)
 	return bio_merge_event();
 }
 
-/* The same once more, for where the other program was skipped. */
+/* Second program on the event, for when the kernel skips the first. */
 SEC("tp_btf/block_bio_frontmerge")
 int bio_frontmerge_second_btf(void *ctx)
 {

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
-/* System calls, by the sys_enter and sys_exit tracepoints or by their functions. A thread is in one at a time. */
+/*
+ * System calls, by the sys_enter and sys_exit tracepoints or by their functions. A thread is in one at a time, so all
+ * of them share one frame.
+ */
 #ifndef __SYSCALL_BPF_H__
 #define __SYSCALL_BPF_H__
 
-/* Point of each system call number that is measured, 0 for the others. */
+/* Per system call number: its point, 0 if the call is not measured. */
 const volatile __u32 syscall_points[MAX_SYSCALLS];
-/* The same of the numbers that 32-bit programs use. */
+/* Likewise for the numbers of the 32-bit table. */
 const volatile __u32 compat_points[MAX_SYSCALLS];
 
 static __always_inline __u32 syscall_point(unsigned long number)
@@ -18,15 +21,15 @@ static __always_inline __u32 compat_point(unsigned long number)
 	return number < MAX_SYSCALLS ? compat_points[number] : 0;
 }
 
-/* The op of each system call that comes by a function whose start is in a cookie (session.bpf.h), counted from 1; 0 for the others. */
+/* Per system call number: 1 + the vfs op that counts the call by a cookie (session.bpf.h); 0 for the others. */
 const volatile __u8 cookie_calls[MAX_SYSCALLS];
-/* The same of the numbers that 32-bit programs use. */
+/* Likewise for the numbers of the 32-bit table. */
 const volatile __u8 compat_cookie_calls[MAX_SYSCALLS];
 
 /* include/linux/sched.h */
 #define PF_KTHREAD 0x00200000
 
-/* include/uapi/asm-generic/fcntl.h, and what x86 and arm64 have of their own */
+/* include/uapi/asm-generic/fcntl.h on x86; arm64 has a value of its own. */
 #if defined(__TARGET_ARCH_x86)
 #define O_DIRECT 00040000
 #else
@@ -34,8 +37,8 @@ const volatile __u8 compat_cookie_calls[MAX_SYSCALLS];
 #endif
 
 /*
- * Whether a function of `point` is called inside one of its op whose start is in a cookie, and which counts: a file system does that to
- * get at the file behind one of its own.
+ * Whether `point` is called inside a call of its op that a session program counts: file systems call vfs functions for
+ * the file behind one of theirs.
  */
 static __always_inline bool is_inside_session(__u32 point)
 {
@@ -46,7 +49,7 @@ static __always_inline bool is_inside_session(__u32 point)
 	if (!config.cookies || point_is_outermost(point) || point_return(point) != RETURN_BYTES)
 		return false;
 	task = bpf_get_current_task_btf();
-	/* These make no system calls, and what is saved of them is none. */
+	/* Kernel threads and io_uring workers make no system calls: their saved registers mean nothing. */
 	if (task->flags & (PF_KTHREAD | PF_IO_WORKER))
 		return false;
 	saved = (void *)bpf_task_pt_regs(task);
@@ -56,7 +59,7 @@ static __always_inline bool is_inside_session(__u32 point)
 	return (in_32bit_call() ? compat_cookie_calls[number] : cookie_calls[number]) == point_op(point) + 1;
 }
 
-/* The point of a call that begins, 0 when it is not measured. `compat`: whether it is one of the 32-bit table. */
+/* The point of a call that begins, 0 if it is not measured. `compat`: whether the call is one of the 32-bit table. */
 static __always_inline __u32 entered_point(unsigned long number, __u64 *id, bool *compat)
 {
 	if (number >= MAX_SYSCALLS || !(syscall_points[number] | compat_points[number]))
@@ -68,31 +71,33 @@ static __always_inline __u32 entered_point(unsigned long number, __u64 *id, bool
 	return *compat ? compat_points[number] : syscall_points[number];
 }
 
-/* Whether a call is given a path, and not an empty one, which stands for its descriptor alone (AT_EMPTY_PATH), as none does. */
+/* Whether a path was passed. An empty path, or NULL, stands for the descriptor alone (AT_EMPTY_PATH). */
 __noinline int has_path(__u64 path)
 {
 	char first = 0;
 
 	if (!path)
 		return 0;
-	/* One that cannot be read now may be there by the time that the kernel looks. */
+	/* A path that cannot be read now may be readable by the time that the kernel reads it. */
 	return bpf_probe_read_user(&first, sizeof(first), (void *)path) || first;
 }
 
 /* Where the arguments of a system call are. */
 enum arguments {
-	IN_REGISTERS, /* saved ones, which can be read directly */
-	IN_PROBED_REGISTERS,
-	IN_EVENT, /* a tracepoint's: the kernel takes them out of the right registers */
+	IN_REGISTERS, /* saved registers, through a typed pointer */
+	IN_PROBED_REGISTERS, /* saved registers, by probe reads */
+	IN_EVENT, /* the event of a tracepoint: the kernel takes the arguments from the right registers */
 };
 
-/* `from`: constant where this is in line. `compat`: the call is one of the 32-bit table. */
+/* `from` has to be a compile-time constant. `compat`: the call is one of the 32-bit table. */
 #define CALL_ARG(args, from, compat, n)                                                                                \
 	((from) == IN_EVENT ? ((struct trace_event_raw_sys_enter *)(args))->args[n] :                                  \
 	 (compat)	    ? COMPAT_SYSCALL_ARG_##n((from) == IN_REGISTERS, (struct pt_regs *)(args)) :               \
 			      SYSCALL_ARG_##n((from) == IN_REGISTERS, (struct pt_regs *)(args)))
 
-/* Whether a call works on a file that was asked for, by the descriptors among its arguments: any of them will do. */
+/*
+ * A system call begins. It is traced if a descriptor among its arguments leads to a selected file: any of them will do.
+ */
 static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, enum arguments from, bool compat)
 {
 	struct thread_state *state;
@@ -112,7 +117,10 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 		verdict = check_file(file);
 		if (verdict != TRACED && files != FILES_0) {
 			fd = CALL_ARG(args, from, compat, 1);
-			/* Else it would be a computed offset into a context. */
+			/*
+			 * Without it the compiler merges the two loads into one with a computed offset, which the
+			 * verifier refuses for a context.
+			 */
 			barrier_var(fd);
 			if (files == FILES_0_OR_2)
 				fd = CALL_ARG(args, from, compat, 2);
@@ -121,7 +129,7 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 		}
 	} else if (!point_is_checked_at_return(point) && (config.by_disk || config.by_file) &&
 		   point_return(point) != RETURN_FD) {
-		/* Of a call that makes a descriptor, the file is known at its return. */
+		/* If a call returns a descriptor, its file is known at the return. */
 		verdict = NOT_SELECTED;
 	}
 	if (verdict == TRACED) {
@@ -136,7 +144,7 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 			breakdown->is_unchecked = 1;
 			breakdown->fd = fd;
 		}
-		/* Else a function of vfs tells. */
+		/* Without a file here, is_direct() decides at vfs. */
 		if (config.whole_stack && breakdown && file && breakdown->family == FAMILY_READ)
 			breakdown->direct = !!(BPF_CORE_READ(file, f_flags) & O_DIRECT);
 		if (config.reports_slow && breakdown) {
@@ -153,7 +161,7 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 
 static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 {
-	/* A thread is in one system call at a time. */
+	/* A thread is in one system call at a time, so any point of the frame will do. */
 	const __u32 any = SYSCALL_FRAME << POINT_FRAME_SHIFT | 1u << POINT_OUTERMOST_SHIFT;
 	struct thread_state *state = find_thread(thread);
 	struct ended call;
@@ -162,7 +170,7 @@ static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 
 	if (!state)
 		return 0;
-	/* A breakdown holds the state until it is put down. */
+	/* A breakdown has a reference to the state until put_breakdown(). */
 	has_breakdown = config.whole_stack && state->breakdown.depth;
 	if (!end(state, any, thread, &call) || !has_valid_times(call.point, &call, now)) {
 		if (has_breakdown)
@@ -170,7 +178,7 @@ static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 		return 0;
 	}
 	is_unchecked = has_breakdown && state->breakdown.is_unchecked;
-	/* One that failed has opened no file: not the one asked for, and none on that disk. */
+	/* A failed open has no file: it is not counted if files or disks are selected. */
 	if (is_unchecked ||
 	    (point_return(call.point) == RETURN_FD && (value >= 0 || config.by_file || config.by_disk))) {
 		struct file *file = file_of_descriptor(is_unchecked ? state->breakdown.fd : value);
@@ -189,13 +197,13 @@ static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 	step = step_of(now - call.entered_ns);
 	if (has_breakdown)
 		end_breakdown(state, thread, now, step, value, point_return(call.point) == RETURN_BYTES, call.group);
-	/* The text tells which calls failed, and has the others in their families. */
+	/* With rows_only the ops count failed calls, and calls of no family: all others are in the families. */
 	if (!config.rows_only)
 		record_all(call.point, &call, now, step, value);
 	else if (!has_breakdown || errno_of(value))
 		record_out_of_line(point_op(call.point) | (point_return(call.point) == RETURN_BYTES ? COUNTER_MOVES_BYTES : 0),
 			     now - call.entered_ns, value);
-	/* Last, when nothing else is needed any more: the verifier looks at what comes now once for all ways to here. */
+	/* Last, when no other state is live: the verifier checks it once for all paths. */
 	if (config.reports_slow && has_breakdown)
 		report_ended(state, thread);
 	return 0;

@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Tables of what is known of requests and bios, by their addresses.
+ * Tables of requests and bios in flight, by their addresses.
  *
- * Most have a place of their own in an array, by their address: it is found, taken and left without a call into the kernel. One
- * whose place is another's has its state in a hash map. How many are there is counted, so that nobody looks there in vain.
+ * Most have a slot in an array, by a hash of their address. If the slot is taken by another address, the state goes to
+ * a hash map; the number of its entries is counted, so that an empty map is not searched.
  *
- * Whoever looks, keeps or forgets has the request or bio at that moment: nobody else does anything with the same address, which is
- * not 0.
+ * Callers own the request or bio at that moment: no other CPU works on the same address. An address is never 0.
  */
 #ifndef __TABLE_BPF_H__
 #define __TABLE_BPF_H__
 
-/* Entries of the hash maps. Written only when a place is another's. */
+/* Entries in the hash maps. Only written when the slot of an address is taken by another one. */
 struct overflow {
 	__u64 requests;
 	__u64 bios;
 };
 volatile struct overflow overflow;
 
-/* Addresses that follow each other are spread: 2^32 divided by the golden ratio, and the highest bits of the product. */
+/* Spreads addresses that follow each other: 2^32 divided by the golden ratio, and the highest bits of the product. */
 static __always_inline __u32 slot_by_address(__u64 address)
 {
 	return lower_half(address) * 0x9e3779b1 >> (32 - BLOCK_SLOTS_BITS);
@@ -26,10 +25,10 @@ static __always_inline __u32 slot_by_address(__u64 address)
 
 /*
  * A table: its maps, and
- *   find_NAME()    what is known of an address, and where
- *   keep_NAME()    `known` is what was found; 0, or an error number as of bpf_map_update_elem()
- *   forget_NAME()  likewise
- *   drop_NAME()    the same of what nobody has looked for
+ *   find_NAME()    returns the state of an address, if there is one, and its slot
+ *   keep_NAME()    stores a state; `known`: what find_NAME() returned. Returns 0, or an errno as bpf_map_update_elem()
+ *   forget_NAME()  removes an address; `known`: as above
+ *   drop_NAME()    removes an address without a preceding find_NAME()
  * Maps are preallocated: most requests end in an interrupt.
  */
 #define DEFINE_TABLE(NAME, TABLE)                                                                                      \
@@ -49,8 +48,8 @@ static __always_inline __u32 slot_by_address(__u64 address)
                                                                                                                        \
 	struct found_##NAME {                                                                                          \
 		struct NAME##_state *state; /* or NULL */                                                              \
-		struct NAME##_slot *place; /* the address's, whoever has it; NULL where there are none */             \
-		struct NAME##_slot *own; /* that, if the state is there */                                            \
+		struct NAME##_slot *place; /* of the address, free or taken by any; NULL without slots */              \
+		struct NAME##_slot *own; /* the slot, if it holds the state */                                         \
 	};                                                                                                             \
                                                                                                                        \
 	static __always_inline struct NAME##_slot *slot_of_##NAME(__u64 address)                                     \
@@ -87,7 +86,7 @@ static __always_inline __u32 slot_by_address(__u64 address)
 			place->state = *state;                                                                         \
 			return 0;                                                                                      \
 		}                                                                                                      \
-		/* Before 6.4 (d7ba4cc900bf) only the lower half of the answer is one. */                              \
+		/* Before 6.4 (d7ba4cc900bf) only the lower 32 bits of the helper's result are valid. */               \
 		failed = bpf_map_update_elem(&TABLE, &address, state, BPF_ANY);                                        \
 		if (!failed && config.slots)                                                                          \
 			__sync_fetch_and_add(&overflow.TABLE, 1);                                                     \
@@ -102,7 +101,7 @@ static __always_inline __u32 slot_by_address(__u64 address)
                                                                                                                        \
 	static __always_inline void forget_##NAME(__u64 address, const struct found_##NAME *known)                     \
 	{                                                                                                              \
-		/* What was read of it was, before whoever comes next writes to it. */                                 \
+		/* A full barrier: the state has been read before the next owner may write to the slot. */             \
 		if (known->own)                                                                                        \
 			__sync_lock_test_and_set(&known->own->address, 0);                                             \
 		else if (known->state)                                                                                 \

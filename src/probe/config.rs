@@ -158,7 +158,7 @@ fn config(setup: &Setup<'_>, made: Made) -> types::config {
         tgid: only_process.unwrap_or(0),
         self_tgid: request.own,
         unit_ns: request.unit_ns,
-        counters: plan.rows() as u32,
+        counters: plan.counters() as u32,
         cpu_bytes: made.one_value.map_or(0, |value| value.cpu_bytes),
         traced_set: flag(request.follow || only_process.is_none() && !request.traced.is_empty()),
         follow: flag(request.follow),
@@ -295,7 +295,7 @@ fn fill_call_shapes(shapes: &mut [types::call_shape], plan: &Plan) {
 
 /// Arguments are counted from 1; 0: there is none.
 fn call_shape(says: Says, returns: Returns) -> types::call_shape {
-    let does = match (says, returns) {
+    let effect = match (says, returns) {
         (Says::Close, _) => CALL_CLOSES,
         (_, Returns::Fd) => CALL_OPENS,
         _ => 0,
@@ -316,7 +316,7 @@ fn call_shape(says: Says, returns: Returns) -> types::call_shape {
         path,
         offset: offset as u8,
         size,
-        effect: does as u8,
+        effect: effect as u8,
     }
 }
 

@@ -243,7 +243,7 @@ fn cpu_numbers() -> libbpf_rs::Result<usize> {
 fn make_stats(maps: &mut OpenIostackbreakdownMaps<'_>, plan: &Plan) -> libbpf_rs::Result<Option<OneValue>> {
     let cpus = cpu_numbers()?;
     let parts = entries(cpus.next_power_of_two());
-    let cpu_bytes = entries(plan.rows() * size_of::<types::op_stats>());
+    let cpu_bytes = entries(plan.counters() * size_of::<types::op_stats>());
     let size = parts.checked_mul(cpu_bytes);
     // Drop libbpf's copy of the section in memory: libbpf would move it when the size changes.
     maps.bss_stats_data = None;
@@ -251,7 +251,7 @@ fn make_stats(maps: &mut OpenIostackbreakdownMaps<'_>, plan: &Plan) -> libbpf_rs
         let sized = maps.bss_stats.set_value_size(size);
         sized.and_then(|()| make_empty(&mut maps.bss_stats)).is_ok()
     });
-    maps.stats.set_max_entries(entries(plan.rows() * cpus))?;
+    maps.stats.set_max_entries(entries(plan.counters() * cpus))?;
     maps.stats.set_autocreate(!is_made)?;
     if !is_made {
         maps.bss_stats.set_autocreate(false)?;
@@ -366,8 +366,8 @@ fn size_groups(maps: &mut OpenIostackbreakdownMaps<'_>, plan: &Plan, request: &R
         let cells = wish.room * CELLS_OF_A_GROUP;
         maps.cell_numbers.set_max_entries(cells)?;
         maps.free_cells.set_max_entries(cells)?;
-        maps.group_cells.set_max_entries(plan.rows() as u32 + cells)?;
-        maps.cell_keys.set_max_entries(plan.rows() as u32 + cells)?;
+        maps.group_cells.set_max_entries(plan.counters() as u32 + cells)?;
+        maps.cell_keys.set_max_entries(plan.counters() as u32 + cells)?;
     }
     Ok(())
 }
@@ -386,7 +386,7 @@ pub fn fill_maps(skeleton: &IostackbreakdownSkel<'_>, plan: &Plan, request: &Req
             wish.room * CELLS_OF_A_GROUP
         };
         for cell in 0..cells {
-            let number = (plan.rows() as u32 + cell).to_ne_bytes();
+            let number = (plan.counters() as u32 + cell).to_ne_bytes();
             let done = maps.free_cells.update(&[], &number, MapFlags::ANY);
             done.map_err(|error| AttachError::Map("free_cells", error.into()))?;
         }

@@ -516,7 +516,7 @@ pub fn check_file_systems(layers: &[Layer], facts: &Facts) -> Result<(), String>
 /// # Errors
 /// One line that says what to do.
 pub fn check_room(plan: &Plan) -> Result<(), String> {
-    match plan.rows() {
+    match plan.counters() {
         rows if rows > MAX_OPS as usize => Err(format!(
             "these layers have {rows} operations, and a run counts {MAX_OPS} at most; name fewer of them by -T"
         )),

@@ -20,7 +20,7 @@ use crate::sys::counters::Counters;
 pub fn read(groups: &AttachedGroups, plan: &Plan, epoch: u64) -> GroupsCounters {
     let mut read = match &groups.counters {
         GroupCounters::Ops { cells, keys } => GroupsCounters {
-            ops: read_ops(cells, keys, plan.rows(), epoch),
+            ops: read_ops(cells, keys, plan.counters(), epoch),
             ..GroupsCounters::default()
         },
         GroupCounters::Stack { families, origins } => {
