@@ -644,7 +644,7 @@ struct group {
 /* The key of a cell: one op of one group. */
 struct cell_key {
 	__u32 group;
-	__u32 row;
+	__u32 counter;
 };
 
 /* The breakdown of the call that a thread is in: the time of each row so far, and which row is current. */

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The block layer: requests from their start over their issue to their end, and, of disks that have no requests (dm,
- * md), bios. A request is known by its address, never by its place on the disk.
+ * The block layer: requests from their start through their issue to their end and, for disks that have no requests (dm,
+ * md), bios. A request is identified by its address, never by its sector.
  *
- * An event may be skipped: that of a tracepoint where a task was preempted inside the same program (tracepoints are
- * called with preemption on since 7.0, "tracing: Guard __DECLARE_TRACE() use of __DO_TRACE_CALL() with SRCU-fast"), or
- * where it interrupts the same program; that of a function where it interrupts another probe. No event is skipped in two of
- * these ways at once, so what must not be missed has two programs, and whichever comes first counts.
+ * An event may be skipped: one of a tracepoint if a task was preempted inside the same program (tracepoints are called
+ * with preemption enabled since 7.0, "tracing: Guard __DECLARE_TRACE() use of __DO_TRACE_CALL() with SRCU-fast"), or if
+ * it interrupts the same program; one of a function if it interrupts another probe. No event is skipped in two of these
+ * ways at once, so an event that must not be missed has two programs of different kinds; the one that runs first counts
+ * it.
  *
- * A request is issued outside of interrupts and ends mostly in one, which may interrupt another's end: everything is added
- * atomically. Of the shortest and the longest, one that ended in an interrupt of another's end may be overwritten.
+ * A request is issued outside of interrupts and usually ends in one, which may interrupt the end of another request:
+ * everything is added atomically. Minimum and maximum are not: an update in an interrupt inside another one may be
+ * overwritten.
  */
 #ifndef __BLOCK_BPF_H__
 #define __BLOCK_BPF_H__
 
-/* By a request operation's code: its op, counted from 0 in the order of the table. */
+/* Per code of a request operation: its op, counted from 0 in the order of the table. */
 const volatile __u8 block_ops[BLOCK_CODES];
 
 #define E2BIG 7
@@ -22,24 +24,26 @@ const volatile __u8 block_ops[BLOCK_CODES];
 #define REQ_OP_MASK 0xff
 #define REQ_OP_WRITE 1
 
-/* Bios of a request that are looked at, at most: a read or write has no more segments (BLK_MAX_SEGMENTS). */
+/*
+ * Bounds of loops over the bios of a request (a read or write has no more segments, BLK_MAX_SEGMENTS) and over the
+ * requests of a batch, and how many of them one function call handles. The second program sees the ends beyond them.
+ */
 #define BIOS_OF_A_REQUEST 128
 #define BIOS_AT_ONCE 16
 #define REQUESTS_OF_A_BATCH 256
 #define REQUESTS_AT_ONCE 16
 
-/* A request as far as it matters. */
+/* What is read of a request. */
 struct request_view {
 	__u64 address;
 	__u64 rq_start_ns;
 	__u64 bio;
-	__u64 queue; /* for the whole stack's view, and for neighbours */
+	__u64 queue; /* whole-stack view and neighbours only */
 	__u32 flags;
-	__u32 bio_flags; /* its first bio's flags: the kernel takes FUA off a request for a disk that does not know it */
+	__u32 bio_flags; /* bi_opf of its first bio: the kernel removes FUA from a request if the disk does not support it */
 	__u32 bytes;
-	/* For groups. */
-	__u32 disk;
-	__u64 gendisk;
+	__u32 disk; /* device number, with BY_DISK only */
+	__u64 gendisk; /* its address */
 };
 
 static __always_inline __u32 device_number(int major, int first_minor)
@@ -67,7 +71,10 @@ static __always_inline __u32 partition_of(struct request *rq, bool direct)
 	return part ? READ(direct, part, bd_dev) : 0;
 }
 
-/* At its disk, and at all else: the disk is the dearer half, and of most ends nobody asks for it. */
+/*
+ * Reads the disk of a request. Returns whether it is the selected one. Separate from read_request(): it is the more
+ * expensive half, and most ends do not need it.
+ */
 static __always_inline bool is_on_selected_disk_as(struct request *rq, bool direct, struct request_view *view)
 {
 	struct gendisk *disk;
@@ -81,7 +88,7 @@ static __always_inline bool is_on_selected_disk_as(struct request *rq, bool dire
 
 		disk = READ(direct, queue, disk);
 	}
-	/* A controller's own commands have no disk. */
+	/* Commands of a controller have no disk. */
 	if (!disk)
 		return false;
 	view->disk = config.group_by == BY_DISK ? device_number(READ(direct, disk, major), READ(direct, disk, first_minor)) : 0;
@@ -114,10 +121,10 @@ static __always_inline void read_request(struct request *rq, bool direct, struct
 		read_request_as(rq, false, view);
 }
 
-/* Where a pointer can be given its type, that is done once, and whatever it leads to is read directly. Says whether it was. */
+/* Casts the pointer if the kernel can, and returns whether it did: fields are then read directly. */
 #define TYPE_ONCE(pointer) (TYPE_OF(pointer) ? ((pointer) = TYPED(pointer), true) : false)
 
-/* Whether it is on the disk that is asked for, if one is. `direct`: its fields are read as those of `view` were. */
+/* Whether a request is on the selected disk, if one is selected. `direct`: as the fields of `view` were read. */
 static __always_inline bool is_on_selected_disk(struct request_view *view, bool direct)
 {
 	struct request *rq = (void *)view->address;
@@ -137,7 +144,7 @@ static __always_inline __u32 block_index(__u8 op)
 	return block.op_base + op;
 }
 
-/* What is counted here may be counted in an interrupt at the same time. By itself: many ways lead to it. */
+/* Atomic: an interrupt may count at the same time. Out of line (compat.bpf.h): many paths lead to it. */
 __noinline int count_aside(__u32 op, __u32 kind)
 {
 	struct op_stats *s = stats_of(block_index(op));
@@ -152,7 +159,7 @@ static __always_inline void lose_request(__u8 op, enum lost_reason why)
 	count_lost(block_index(op) | COUNTER_ATOMIC, why, 1);
 }
 
-/* The end of a request that was issued was not seen. */
+/* The end of a request that was issued was missed. */
 static __always_inline void lose_end(const struct request_state *old)
 {
 	if (old->foreign != FOREIGN_PROCESS)
@@ -169,8 +176,8 @@ static __always_inline void remember_request(__u64 address, const struct found_r
 }
 
 /*
- * The group of a request that is issued: by what the request itself says, else by who submitted it, which is kept from its
- * start on, or from that of its bio.
+ * The group of a request that is issued: by the request itself, else by its submitter, which is known since its start,
+ * or the submission of its bio.
  */
 static __always_inline __u32 group_of_request(const struct request_view *view, __u8 op, const struct bio_state *stamp,
 					      const struct request_state *started)
@@ -184,7 +191,7 @@ static __always_inline __u32 group_of_request(const struct request_view *view, _
 	return block.has_starts && started && started->phase == REQUEST_STARTED ? started->group : GROUP_NONE;
 }
 
-/* A request begins, in the context of whoever submits it. */
+/* A request starts, in the context of its submitter. */
 static __always_inline int on_start(const struct request_view *view)
 {
 	struct request_state state = {};
@@ -195,7 +202,7 @@ static __always_inline int on_start(const struct request_view *view)
 		return 0;
 	state.op = block_op(view->flags);
 	old = find_request(address);
-	/* Its end was not seen: requests have an address of their own only while they are under way. */
+	/* Its end was missed: an address is only reused after the request has ended. */
 	if (old.state && old.state->phase == REQUEST_ISSUED)
 		lose_end(old.state);
 	if (block.by_owner && !thread_is_traced(bpf_get_current_pid_tgid())) {
@@ -219,18 +226,18 @@ static __always_inline int on_start(const struct request_view *view)
 }
 
 /*
- * A function of its own, so that the verifier looks at it once, and not for each turn of the loop that calls it.
+ * Removes a bio. A function of its own: the verifier checks it once, and not in each round of the loop that calls it.
  */
-__attribute__((noinline)) int forget_one_bio(__u64 bio)
+__noinline int forget_one_bio(__u64 bio)
 {
-	/* Where there are no stamps there is no table of them, and this is looked at nevertheless. */
+	/* Without bios in a table the table does not exist, and this is verified nevertheless. */
 	if (block.bio_stamps)
 		drop_bio(bio);
 	return 0;
 }
 
-/* Likewise of some bios, one after the other. Answers the next one. */
-__attribute__((noinline)) __u64 forget_some_bios(__u64 bio)
+/* Removes up to BIOS_AT_ONCE bios of a chain, for the same reason. Returns the next one. */
+__noinline __u64 forget_some_bios(__u64 bio)
 {
 	for (int i = 0; i < BIOS_AT_ONCE && bio; i++) {
 		forget_one_bio(bio);
@@ -239,22 +246,24 @@ __attribute__((noinline)) __u64 forget_some_bios(__u64 bio)
 	return bio;
 }
 
-/* Likewise of all that follow one another from this one on. */
-__attribute__((noinline)) int forget_bios(__u64 bio)
+/* Removes all bios of a chain. */
+__noinline int forget_bios(__u64 bio)
 {
 	for (int i = 0; i < BIOS_OF_A_REQUEST / BIOS_AT_ONCE && bio; i++)
 		bio = forget_some_bios(bio);
 	return 0;
 }
 
-/* Takes the stamps of a request's bios away, whose addresses others will have. Gives the first one's. */
+/*
+ * Removes the bios of a request from the table, as their addresses will be reused. Returns the state of the first one.
+ */
 static __always_inline struct bio_state take_bios(__u64 first)
 {
 	struct bio_state stamp = {};
 	struct found_bio found;
 	__u64 next;
 
-	/* Nobody's address: that of a free place. */
+	/* 0 marks a free slot. */
 	if (!first)
 		return stamp;
 	found = find_bio(first);
@@ -268,8 +277,8 @@ static __always_inline struct bio_state take_bios(__u64 first)
 }
 
 /*
- * The same of a request that was not issued in this run, which is rare. Answers whose the first bio is, in the lower half, and the
- * thread. By itself: many ways lead on from here.
+ * Removes the bios of a request that was not issued in this run, which is rare. Returns the enum owner of the first one
+ * in the lower half, and its thread in the upper. Out of line (compat.bpf.h): many paths lead on from here.
  */
 __noinline __u64 take_bios_of_unissued(__u64 first)
 {
@@ -280,7 +289,7 @@ __noinline __u64 take_bios_of_unissued(__u64 first)
 	return (__u64)stamp.thread << 32 | stamp.owner;
 }
 
-/* Whether it asked for flushes, and so may end twice: with its data, and after them. */
+/* Whether a request needs flushes, so that it may end twice: with its data, and after them. */
 static __always_inline bool asks_for_flush(__u32 flags)
 {
 	const __u32 asking = 1u << bpf_core_enum_value(enum req_flag_bits, __REQ_FUA) |
@@ -309,7 +318,7 @@ static __always_inline int on_issue(const struct request_view *view)
 	old = known.state;
 	if (old && old->phase == REQUEST_ISSUED) {
 		if (old->rq_start_ns == view->rq_start_ns) {
-			/* The driver had no room for it the first time. Until now it was queued. */
+			/* Requeued: the driver could not take it. The time until now is queue time. */
 			old->issued_ns = state.issued_ns;
 			return 0;
 		}
@@ -333,7 +342,7 @@ static __always_inline int on_issue(const struct request_view *view)
 		if (block.by_owner && stamp.owner != OWNER_TRACED) {
 			if (stamp.owner == OWNER_KERNEL)
 				count_aside(state.op, ASIDE_BY_KERNEL);
-			/* Nobody's: the kernel sends one flush for all who ask. */
+			/* A flush has no single submitter: the kernel merges them. */
 			else if (state.op == BLOCK_OP_FLUSH)
 				count_aside(state.op, ASIDE_UNOWNED);
 			if (!block.neighbours && (!config.whole_stack || stamp.owner != OWNER_KERNEL))
@@ -354,7 +363,7 @@ static __always_inline int on_issue(const struct request_view *view)
 	return 0;
 }
 
-/* Keeps that this end was counted, for the other program that sees it; where there is none, nothing. */
+/* Marks the request as counted, for the second program on its end; without one, forgets it. */
 static __always_inline void mark_ended(__u64 address, __u64 rq_start_ns, const struct found_request *known, __u8 op)
 {
 	struct request_state ended = { .op = op, .rq_start_ns = rq_start_ns, .phase = REQUEST_ENDED };
@@ -365,22 +374,26 @@ static __always_inline void mark_ended(__u64 address, __u64 rq_start_ns, const s
 		forget_request(address, known);
 }
 
-/* What sees an end: the function goes before the tracepoint, which it calls, and on the tracepoint END_BY_EVENT_SECOND before END_BY_EVENT. */
+/*
+ * Which program sees an end. The function runs before the tracepoint, which it calls; on the tracepoint,
+ * END_BY_EVENT_SECOND is attached first and runs before END_BY_EVENT.
+ */
 enum end_seen {
 	END_BY_FUNCTION,
 	END_BY_EVENT,
-	END_BY_EVENT_SECOND, /* by another program too */
+	END_BY_EVENT_SECOND, /* the second program on the tracepoint */
 };
 
-/* Whether nothing is known of a request with data that began in this run. */
+/* Whether this is a request with data that began in this run, and its start was missed. */
 static __always_inline bool has_unseen_start(const struct request_state *state, __u64 rq_start_ns, __u32 bytes)
 {
 	return (!state || state->phase == REQUEST_ENDED) && bytes && rq_start_ns && rq_start_ns >= control.began_ns;
 }
 
 /*
- * Whether such a request can be one that was asked for: the first program that sees its end counts it as one whose issue was not seen.
- * Of some processes' requests those are known by a bio that is still remembered, as no issue has taken it.
+ * Whether this program counts the end of such a request, as one whose issue was missed: the first program that sees the
+ * end does. With a selection of processes, only if its bio is still in the table, as no issue has removed it, and has a
+ * traced owner.
  */
 static __always_inline bool is_unseen_issue(struct request *rq, bool direct, enum end_seen by)
 {
@@ -398,7 +411,7 @@ static __always_inline bool is_unseen_issue(struct request *rq, bool direct, enu
 	return first.state && first.state->owner == OWNER_TRACED;
 }
 
-/* The end of a request was seen, and its issue was not. By itself, as count_aside() is. */
+/* The end of a request was seen, and its issue was not. Out of line, as count_aside(). */
 __noinline int count_unseen_issue(__u32 op)
 {
 	struct op_stats *s = stats_of(block_index(op));
@@ -409,8 +422,8 @@ __noinline int count_unseen_issue(__u32 op)
 }
 
 /*
- * Of what ends without having been seen to be issued in this run, and, rarely, of what the other program has counted. By
- * itself, since it is rare and long.
+ * The end of a request whose issue was not seen in this run, or, rarely, that the other program has counted. Out of
+ * line (compat.bpf.h): rare and long.
  */
 __noinline int on_unissued_end(__u64 address, __u64 rq_start_ns, __u32 bytes)
 {
@@ -437,7 +450,7 @@ __noinline int on_unissued_end(__u64 address, __u64 rq_start_ns, __u32 bytes)
 		submitted = take_bios_of_unissued(as_number(view.bio));
 	submitter = submitted >> 32;
 	is_selected = !block.by_owner || (phase == REQUEST_STARTED && !state->foreign) || (__u32)submitted == OWNER_TRACED;
-	/* What a flush is asked for with, and nothing else, is a write without data, which is never issued. */
+	/* A write without data only carries a flush, and is never issued itself. */
 	if (bytes || op != BLOCK_OP_WRITE) {
 		if (is_known && phase == REQUEST_FLUSHING)
 			return 0;
@@ -451,7 +464,10 @@ __noinline int on_unissued_end(__u64 address, __u64 rq_start_ns, __u32 bytes)
 			if (config.whole_stack && submitter)
 				end_in_sleep(submitter, 0, bpf_ktime_get_ns());
 		} else if (rq_start_ns || !block.by_owner) {
-			/* Without a rq_start_ns all that is known is that nothing else was left out. */
+			/*
+			 * Without a start time it can only be from before the run, if no selection of processes has
+			 * excluded requests.
+			 */
 			count_aside(op, ASIDE_AT_START);
 		} else {
 			return 0;
@@ -482,7 +498,7 @@ __noinline int on_unissued_end(__u64 address, __u64 rq_start_ns, __u32 bytes)
 	return 0;
 }
 
-/* Errnos of the codes that requests and bios end with (blk_errors of block/blk-core.c); 0: that of any error, EIO. */
+/* Errnos of blk_status_t, as in blk_errors of block/blk-core.c; 0: as any other error, EIO. */
 const volatile __u8 status_errnos[32] = {
 	[1] = 95, /* NOTSUPP: EOPNOTSUPP */
 	[2] = 110, /* TIMEOUT: ETIMEDOUT */
@@ -499,7 +515,7 @@ const volatile __u8 status_errnos[32] = {
 
 #define EIO 5
 
-/* A completion's result as of a call: bytes, or an errno, negative. */
+/* The result of a completion as that of a call: bytes, or a negative errno. */
 static __always_inline long result_of(long error, bool is_status, __u32 bytes)
 {
 	__u32 status = error;
@@ -522,7 +538,10 @@ static __always_inline void record_block(__u8 op, __u32 group, __u64 from, __u64
 		lose_request(op, LOST_CLOCK);
 		return;
 	}
-	/* In line where requests are what is measured; in the whole stack's view more ways lead here. */
+	/*
+	 * Inlined if the block layer is what is measured; out of line in the whole-stack view, where more paths lead
+	 * here.
+	 */
 	if (config.whole_stack)
 		record_out_of_line(block_index(op) | COUNTER_MOVES_BYTES | COUNTER_ATOMIC, now - from, result);
 	else
@@ -535,7 +554,7 @@ static __always_inline void record_block(__u8 op, __u32 group, __u64 from, __u64
 	record_in_group(group, block_index(op), true, now - from, result, queue_ns);
 }
 
-/* A request ends, or a part of it does. `direct`: its fields can be read directly. */
+/* A request ends, or a part of it. `direct`: its fields can be read directly. */
 static __always_inline int on_end(struct request *rq, bool direct, long error, bool is_status, __u32 bytes,
 				  enum end_seen by)
 {
@@ -545,12 +564,12 @@ static __always_inline int on_end(struct request *rq, bool direct, long error, b
 
 	known = find_request(address);
 	state = known.state;
-	/* Mostly another program has counted it, and that is seen before anything else is read. */
+	/* Usually another program has counted it, which is found out before anything else is read. */
 	if (by != END_BY_FUNCTION && state && state->phase == REQUEST_ENDED && state->rq_start_ns == rq_start_ns) {
 		forget_request(address, &known);
 		return 0;
 	}
-	/* Nothing is counted any more while /proc/diskstats is read, to be compared. */
+	/* Stopped while /proc/diskstats is read for comparison. The completion of a part is no end. */
 	if (control.stopped & STOP_REQUESTS || bytes < READ(direct, rq, __data_len))
 		return 0;
 	if (has_unseen_start(state, rq_start_ns, bytes) && !is_unseen_issue(rq, direct, by))
@@ -561,7 +580,7 @@ static __always_inline int on_end(struct request *rq, bool direct, long error, b
 	ended = *state;
 	if (ended.flushes)
 		state->phase = REQUEST_FLUSHING;
-	/* The other program would take it for one whose issue was not seen. */
+	/* Keeps the entry: the second program would take the end for one whose issue was missed. */
 	else if (block.ends_have_second)
 		state->phase = REQUEST_ENDED;
 	else
@@ -578,7 +597,7 @@ static __always_inline int on_end(struct request *rq, bool direct, long error, b
 			count_aside(ended.op, ASIDE_UNTIMED);
 			return 0;
 		}
-		/* A start that the kernel stamped with a clock it had read before may be no earlier than the issue. */
+		/* Without a start before the issue there was no queue time. */
 		if (ended.started_ns < from)
 			from = ended.started_ns;
 	}
@@ -586,16 +605,16 @@ static __always_inline int on_end(struct request *rq, bool direct, long error, b
 	return 0;
 }
 
-/* A bio as far as it matters. */
+/* What is read of a bio. */
 struct bio_view {
 	__u64 address;
 	__u32 flags;
 	__u32 bytes;
-	bool on_disk; /* on the one asked for, where that has bios only */
-	bool is_stacked; /* for the whole stack's view: its disk has no requests */
+	bool on_disk; /* on the selected disk; only set if that has no requests, or in the whole-stack view */
+	bool is_stacked; /* its disk has no requests; whole-stack view only */
 };
 
-/* Of a disk that has no requests, which is the only one asked for. */
+/* The group of a bio on the selected disk, which has no requests. */
 static __always_inline __u32 group_of_bio(const struct bio_view *view, __u8 op)
 {
 	if (config.group_by == BY_DISK)
@@ -636,7 +655,7 @@ static __always_inline void read_bio(struct bio *bio, bool direct, struct bio_vi
 		view->on_disk = device_number(READ(direct, disk, major), READ(direct, disk, first_minor)) == block.disk;
 }
 
-/* A flush that carries no data is a write to the request's flags. */
+/* The op of a bio. A flush without data has the flags of a write. */
 static __always_inline __u8 bio_op(__u32 flags, __u32 bytes)
 {
 	const __u32 preflush = 1u << bpf_core_enum_value(enum req_flag_bits, __REQ_PREFLUSH);
@@ -646,7 +665,7 @@ static __always_inline __u8 bio_op(__u32 flags, __u32 bytes)
 	return block_op(flags);
 }
 
-/* A read that nobody has asked for yet. */
+/* Whether a bio is readahead. */
 static __always_inline bool is_readahead(__u32 flags)
 {
 	return flags & 1u << bpf_core_enum_value(enum req_flag_bits, __REQ_RAHEAD);
@@ -660,7 +679,7 @@ static __always_inline void remember_bio(__u64 bio, const struct found_bio *know
 		lose_request(state->op, failed == -E2BIG ? LOST_TABLE_FULL : LOST_STORAGE);
 }
 
-/* Remembers who submits a bio, and since when. `known`: what is known of it so far. */
+/* Keeps who submits a bio, and when. `known`: what find_bio() returned. */
 static __always_inline void stamp_bio(const struct bio_view *view, const struct found_bio *known, bool has_request)
 {
 	struct bio_state state = {
@@ -677,7 +696,7 @@ static __always_inline void stamp_bio(const struct bio_view *view, const struct 
 		if (block.neighbours) {
 			state.neighbour = neighbour_of_current(state.owner == OWNER_KERNEL);
 		} else if (state.owner == OWNER_NEIGHBOUR) {
-			/* What was left by another bio at this address is not this one's. */
+			/* Removes what an earlier bio left at this address. */
 			forget_bio(address, known);
 			return;
 		}
@@ -695,13 +714,13 @@ static __always_inline void stamp_bio(const struct bio_view *view, const struct 
 	remember_bio(address, known, &state);
 }
 
-/* The current thread is a throttle's, which lets the bio go. */
+/* Whether the current thread submits a throttled bio of another thread. */
 static __always_inline bool is_held_for_another(const struct bio_state *state)
 {
 	return state && state->held && !state->has_request && state->thread != (__u32)bpf_get_current_pid_tgid();
 }
 
-/* A bio comes to the throttle of its control group: it may be submitted later, and by another thread. */
+/* A bio reaches the throttle of its cgroup, which may submit it later and from another thread. */
 static __always_inline void hold_bio(struct bio *bio)
 {
 	__u64 address = (__u64)bio;
@@ -722,7 +741,10 @@ static __always_inline void hold_bio(struct bio *bio)
 		breakdown->own_bios = 1;
 }
 
-/* A bio is submitted. `counts` says that this program tells of those that are not asked for. */
+/*
+ * A bio is submitted. `counts`: this program counts bios of kernel threads that are not traced; one of two programs
+ * does.
+ */
 static __always_inline int on_bio_queue(const struct bio_view *view, bool counts)
 {
 	struct bio_state state = { .owner = OWNER_TRACED }, *seen;
@@ -734,7 +756,7 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 	known = find_bio(address);
 	seen = known.state;
 	if (config.whole_stack) {
-		/* The throttle lets it go. It stays its submitter's. */
+		/* Submitted by the throttle. It still belongs to its submitter. */
 		if (is_held_for_another(seen))
 			return 0;
 		submit_in_call(view->is_stacked);
@@ -766,11 +788,11 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 }
 
 /*
- * A request is made of a bio. One that was cut off a larger bio was never queued itself; one that was, and was held back
- * by a throttle, comes here in the throttle's context, and is still its submitter's. `again`: the same once more, for where
- * the other program was skipped.
+ * A bio gets a request. A bio that was split off a larger one was never queued itself. A throttled bio gets its request
+ * in the context of the throttle, and still belongs to its submitter. `is_second`: the second program on the event, for
+ * when the kernel skips the first.
  */
-static __always_inline int on_getrq(const struct bio_view *view, bool again)
+static __always_inline int on_getrq(const struct bio_view *view, bool is_second)
 {
 	__u64 address = view->address;
 	struct bio_state *state;
@@ -786,9 +808,9 @@ static __always_inline int on_getrq(const struct bio_view *view, bool again)
 		if (config.whole_stack && state->thread != (__u32)bpf_get_current_pid_tgid())
 			note_request_from_other(state->thread);
 		state->has_request = true;
-		if (again)
+		if (is_second)
 			__sync_fetch_and_add(&control.recovered, 1);
-	} else if (!state || !again) {
+	} else if (!state || !is_second) {
 		stamp_bio(view, &known, true);
 	}
 	return 0;
@@ -804,10 +826,10 @@ static __always_inline int on_bio_end(__u64 address, __u8 status)
 		return 0;
 	ended = *known.state;
 	forget_bio(address, &known);
-	/* What its own requests further down have taken of a sleep is theirs. */
+	/* A bio of a disk without requests: it gets the part of the sleep that no request below it has taken. */
 	if (config.whole_stack && ended.is_stacked)
 		end_in_sleep(ended.thread, ended.queued_ns, now);
-	/* Otherwise its request has ended before, or it never had one. */
+	/* Otherwise its request counts it, or it never had one. */
 	if (block.is_bio_based)
 		record_block(ended.op, ended.group, ended.queued_ns, 0, now, result_of(status, true, ended.bytes));
 	return 0;
@@ -857,14 +879,14 @@ int block_merge_btf(void *ctx)
 	return merge_event(CONTEXT_WORD(ctx, 0));
 }
 
-/* The same once more, for where the other program was skipped. */
+/* Second program on the event, for when the kernel skips the first. */
 SEC("tp_btf/block_rq_merge")
 int block_merge_second_btf(void *ctx)
 {
 	return merge_event(CONTEXT_WORD(ctx, 0));
 }
 
-/* The same end once more, for where the other program was skipped. */
+/* Second program on the event, for when the kernel skips the first. */
 SEC("tp_btf/block_rq_complete")
 int block_end_second_btf(void *ctx)
 {
@@ -888,7 +910,7 @@ int bio_queue_btf(void *ctx)
 	return 0;
 }
 
-static __always_inline int getrq_event(void *ctx, bool again)
+static __always_inline int getrq_event(void *ctx, bool is_second)
 {
 	struct bio_view view;
 
@@ -897,7 +919,7 @@ static __always_inline int getrq_event(void *ctx, bool again)
 		read_bio((void *)CONTEXT_WORD(ctx, 1), true, &view);
 	else
 		read_bio((void *)CONTEXT_WORD(ctx, 0), true, &view);
-	on_getrq(&view, again);
+	on_getrq(&view, is_second);
 	enable_preemption();
 	return 0;
 }
@@ -922,7 +944,7 @@ int bio_end_btf(void *ctx)
 	return on_bio_end((__u64)bio, bio->bi_status);
 }
 
-/* The same end once more, for where the other program was skipped. */
+/* Second program on the event, for when the kernel skips the first. */
 SEC("tp_btf/block_bio_complete")
 int bio_end_second_btf(void *ctx)
 {
@@ -931,7 +953,7 @@ int bio_end_second_btf(void *ctx)
 	return on_bio_end((__u64)bio, bio->bi_status);
 }
 
-/* submit_bio_noacct(bio): every bio comes by it, and what a driver has cut off comes by it again. */
+/* submit_bio_noacct(bio): every bio passes it, and what a driver has split off passes it again. */
 SEC("kprobe")
 int bio_submit_function(struct pt_regs *ctx)
 {
@@ -941,7 +963,7 @@ int bio_submit_function(struct pt_regs *ctx)
 	return on_bio_queue(&view, true);
 }
 
-/* bio_endio(bio): the end of a bio that was cut is that of its last part. */
+/* bio_endio(bio): the end of a bio that was split is that of its last part. */
 SEC("kprobe")
 int bio_end_function(struct pt_regs *ctx)
 {
@@ -952,7 +974,7 @@ int bio_end_function(struct pt_regs *ctx)
 	return on_bio_end((__u64)bio, PROBED(bio, bi_status));
 }
 
-/* The function that accounts a request's start, where it is one that can be probed. */
+/* The function that accounts the start of a request, if it can be probed. */
 SEC("kprobe")
 int block_start_function(struct pt_regs *ctx)
 {
@@ -986,8 +1008,8 @@ int block_end_function(struct pt_regs *ctx)
 	return on_end(rq, direct, (__u8)PT_REGS_PARM2(ctx), true, PT_REGS_PARM3(ctx), END_BY_FUNCTION);
 }
 
-/* A function of its own, so that older verifiers look at it once, and not for each turn of the loop that calls it. */
-__attribute__((noinline)) int end_of_batch(__u64 address)
+/* A function of its own: older verifiers check it once, and not in each round of the loop that calls it. */
+__noinline int end_of_batch(__u64 address)
 {
 	struct request *rq = (void *)address;
 	bool direct = TYPE_ONCE(rq);
@@ -995,8 +1017,8 @@ __attribute__((noinline)) int end_of_batch(__u64 address)
 	return on_end(rq, direct, 0, true, READ(direct, rq, __data_len), END_BY_FUNCTION);
 }
 
-/* Some of them, one after the other. Answers the next one. */
-__attribute__((noinline)) __u64 end_some_of_batch(__u64 address)
+/* Handles up to REQUESTS_AT_ONCE requests of a batch. Returns the next one. */
+__noinline __u64 end_some_of_batch(__u64 address)
 {
 	for (int i = 0; i < REQUESTS_AT_ONCE && address; i++) {
 		end_of_batch(address);
@@ -1005,7 +1027,10 @@ __attribute__((noinline)) __u64 end_some_of_batch(__u64 address)
 	return address;
 }
 
-/* blk_mq_end_request_batch(batch): requests that ended well, in a list, and do not pass blk_update_request (since 5.16). */
+/*
+ * blk_mq_end_request_batch(batch): a list of requests without errors, which do not pass blk_update_request (since
+ * 5.16).
+ */
 SEC("kprobe")
 int block_end_batch_function(struct pt_regs *ctx)
 {

@@ -1,25 +1,28 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Kernel functions: vfs, the file systems, and system calls by function. The programs are templates, which are specialised by
- * rewriting their POINT_UNSET: for each function (fentry, fexit, kprobe, kretprobe), or for all that have the same point
- * (kprobe.multi, kprobe.session).
+ * Programs on kernel functions: of vfs, of file systems, and of system calls. They are templates that the loader
+ * specialises by rewriting their POINT_UNSET: once for each function (fentry, fexit, kprobe, kretprobe), or once for
+ * all functions with the same point (kprobe.multi, kprobe.session).
  */
 #ifndef __FUNCTION_BPF_H__
 #define __FUNCTION_BPF_H__
 
-/* The n-th argument of a function, of a program that has them as they are, or that has the registers at the entry. */
+/*
+ * The n-th argument of a function. `direct`: the context holds the arguments (fentry); else it is struct pt_regs at the
+ * entry (kprobe).
+ */
 #define ARGUMENT(ctx, direct, n) ((direct) ? CONTEXT_WORD(ctx, n) : REGISTER_ARG_##n((struct pt_regs *)(ctx)))
 #define REGISTER_ARG_0(ctx) PT_REGS_PARM1(ctx)
 #define REGISTER_ARG_1(ctx) PT_REGS_PARM2(ctx)
 
-/* Which file a call works on, and whether it is one of those asked for. */
+/* Finds the file of a call and checks it against the filters. */
 static __always_inline enum verdict check_call(void *ctx, bool direct, __u32 point)
 {
 	__u32 shape = point_shape(point);
 	struct inode *inode;
 	struct file *file;
 
-	/* A function that opens may be given directories, which are told apart below. */
+	/* SHAPE_FILE_1, an open, is checked below, as it may be called for directories. */
 	if (point_files_and_dirs(point) && shape != SHAPE_FILE_1 && !point_is_shared(point) &&
 	    !config.by_file && !config.by_disk)
 		return TRACED;
@@ -61,7 +64,7 @@ static __always_inline enum verdict check_call(void *ctx, bool direct, __u32 poi
 	}
 	if (point_guard(point) == GUARD_F_OP && (__u64)READ(direct, file, f_op) != guard_value(point))
 		return OTHER_FILE_SYSTEM;
-	/* XFS opened directories by the function for files once: an open is that of a file. */
+	/* Older XFS opens directories through the function for files too; only opens of files count. */
 	if (shape == SHAPE_FILE_1) {
 		inode = READ(direct, file, f_inode);
 		if ((READ(direct, inode, i_mode) & S_IFMT) == S_IFDIR)
@@ -80,8 +83,10 @@ static __always_inline enum verdict check_call(void *ctx, bool direct, __u32 poi
 	return direct ? check_file_as(file, true) : check_file_probed(file);
 }
 
-
-/* Requests that may be tried once more by a thread that is not traced: one of io_uring's has a name of its own. */
+/*
+ * Whether an attempt at a traced request may run in a thread that is not traced: workers of io_uring have thread names
+ * of their own, and may be in another cgroup.
+ */
 static __always_inline bool may_be_tried_by_others(__u32 point)
 {
 	return point_shape(point) == SHAPE_KIOCB_0 && (point_is_async_entry(point) || config.by_comm || config.by_cgroup);
@@ -92,7 +97,7 @@ static __always_inline bool is_traced_request(__u64 kiocb)
 	return bpf_map_lookup_elem(&asynchronous, &kiocb);
 }
 
-/* Whether a read or write that begins like this goes past the page cache, as far as its first argument tells. */
+/* Whether a read or write bypasses the page cache, as far as its first argument shows. */
 static __always_inline bool is_direct(__u32 point, bool direct, void *first)
 {
 	__u32 shape = point_shape(point);
@@ -102,7 +107,7 @@ static __always_inline bool is_direct(__u32 point, bool direct, void *first)
 
 		return READ(direct, kiocb, ki_flags) & IOCB_DIRECT;
 	}
-	/* A disk's file has no file system's function to come by. */
+	/* A call on a block device file reaches no hooked function that takes a kiocb. */
 	if (shape == SHAPE_FILE_0 && point_return(point) == RETURN_BYTES) {
 		struct file *file = first;
 
@@ -111,13 +116,13 @@ static __always_inline bool is_direct(__u32 point, bool direct, void *first)
 	return false;
 }
 
-/* What a throttle does is in the row of requests, which are not looked at everywhere. */
+/* Throttling is in the row of queue time, which is only measured if bios are kept. */
 static __always_inline bool row_is_measured(__u32 point)
 {
 	return config.whole_stack && (point_shape(point) != SHAPE_ROW_BIO_0 || block.bio_stamps);
 }
 
-/* A function that a write may come by, inside the call of `breakdown`. */
+/* Notes the file of a write, for is_of_written(). `breakdown`: of the call, or NULL. */
 static __always_inline void note_file(__u32 point, void *first, const struct breakdown *breakdown)
 {
 	__u32 shape = point_shape(point);
@@ -157,19 +162,22 @@ static __always_inline int leave_row(__u32 point)
 	return 0;
 }
 
-/* A function that is a system call. */
+/* Whether the function implements system calls. */
 static __always_inline bool is_call(__u32 point)
 {
 	return point_shape(point) == SHAPE_SYSCALL || point_shape(point) == SHAPE_SYSCALL_32;
 }
 
-/* One of vfs that reads and writes come by, with the file that the system call was given. */
+/* Whether this is a function of vfs that gets the file of a read or write system call. */
 static __always_inline bool checks_for_syscall(__u32 point)
 {
 	return config.whole_stack && point_shape(point) == SHAPE_FILE_0 && point_return(point) == RETURN_BYTES && point_is_outermost(point);
 }
 
-/* A call's file is judged, if that was left to vfs. Says true when it is over with the call, as if it had never been seen. */
+/*
+ * Checks the file of a system call whose check was deferred to vfs. If it is not selected, drops the call as if it had
+ * never been seen, and returns true.
+ */
 static __always_inline bool drop_if_not_selected(struct thread_state *state, __u32 thread, enum verdict verdict)
 {
 	struct frame *frame = &state->calls.frames[SYSCALL_FRAME];
@@ -238,13 +246,16 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 	if (!state || (checks_for_syscall(point) && drop_if_not_selected(state, id, verdict)))
 		return 0;
 	frame = NULL;
-	/* Inside one that is counted, it has to be told from it when it returns. */
+	/* Inside a counted call of the same frame, the return has to be matched, so the frame needs the depth. */
 	if (verdict == TRACED && (is_counted || has_frame(state, point)))
 		frame = begin(state, point, stack, function);
 	if (frame && config.group_by) {
 		__u64 argument = ARGUMENT(ctx, direct, 0);
 
-		/* Else it would be a computed offset into a context. */
+		/*
+		 * Without it the compiler merges the two loads into one with a computed offset, which the verifier
+		 * refuses for a context.
+		 */
 		barrier_var(argument);
 		if (point_shape(point) == SHAPE_FILE_1)
 			argument = ARGUMENT(ctx, direct, 1);
@@ -259,7 +270,7 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 	}
 	if (point_shape(point) != SHAPE_KIOCB_0)
 		return 0;
-	/* Else the two would be one condition, which the loader cannot decide. */
+	/* Keeps two conditions: src/probe/fold.rs can decide the one on the shape. */
 	barrier_var(frame);
 	if (!frame)
 		return 0;
@@ -274,7 +285,10 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 	return 0;
 }
 
-/* The errno that a fault's result stands for, 0 when it is none: include/linux/mm_types.h, vm_fault_to_errno(). */
+/*
+ * The errno of a fault's result, 0 if it is no error: enum vm_fault_reason of include/linux/mm_types.h, errnos as in
+ * vm_fault_to_errno() of include/linux/mm.h, which does not know FALLBACK.
+ */
 static __always_inline long value_of_fault(__u32 result)
 {
 	const __u32 oom = 0x1, sigbus = 0x2, hwpoison = 0x10 | 0x20, sigsegv = 0x40, fallback = 0x800;
@@ -286,16 +300,16 @@ static __always_inline long value_of_fault(__u32 result)
 	return result & (sigbus | sigsegv | fallback) ? -EFAULT : 0;
 }
 
-/* The outermost call of an op is over, which a function of `point` was. */
+/* Counts the outermost call of an op, which returned from `point`. */
 static __always_inline void finish_call(__u32 point, const struct ended *call, __u64 now, long value)
 {
-	/* No others have one. */
+	/* Only functions that take a kiocb have a request. */
 	__u64 kiocb = point_shape(point) == SHAPE_KIOCB_0 ? call->kiocb : 0;
 
 	if (!kiocb) {
 		if (has_valid_times(point, call, now) && !point_is_async_entry(point))
 			record_all(point, call, now, step_of(now - call->entered_ns), value);
-	/* A request's time is its own, and told when it is done. */
+	/* An asynchronous request is counted when it is done. */
 	} else if (point_is_async_entry(point)) {
 		leave_async(point, kiocb, now, value);
 	} else {
@@ -339,8 +353,8 @@ SEC("fentry")
 int fentry_enter(void *ctx)
 {
 	/*
-	 * The context lies in the trampoline's frame on the task's stack, below the caller and above the function. Each function has a
-	 * trampoline: one that is jumped to has its own further down.
+	 * The context is in the frame of the trampoline, on the task's stack between the caller and the function. Each
+	 * function has a trampoline of its own: that of a function reached by a tail call is further down.
 	 */
 	return enter(ctx, true, SPECIALISED_POINT(), (__u64)ctx, 0);
 }
@@ -351,10 +365,10 @@ int fexit_leave(void *ctx)
 	__u32 point = SPECIALISED_POINT();
 	__u64 value;
 
-	/* Not by leave(), which would be in line twice. */
+	/* Here and not in leave(), which would be inlined twice. */
 	if (point_is_row(point))
 		return leave_row(point);
-	/* The return value stands behind the arguments. */
+	/* The return value follows the arguments. */
 	switch (point_args(point)) {
 	case 1:
 		value = CONTEXT_WORD(ctx, 1);
@@ -404,7 +418,7 @@ int multi_leave(struct pt_regs *ctx)
 	return leave(SPECIALISED_POINT(), PT_REGS_RC(ctx));
 }
 
-/* It got the context as an argument in 7.0. */
+/* bpf_session_is_return() takes the context since 7.0. */
 static bool (*const bpf_session_is_return)(void) = (void *)KFUNC_SESSION_IS_RETURN;
 static bool (*const bpf_session_is_return_ctx)(void *ctx) = (void *)KFUNC_SESSION_IS_RETURN_CTX;
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Calls and requests by process, file, disk or control group (`--by`). Each is counted a second time, in a cell of its group,
- * which all CPUs share; so everything is added atomically, and the shortest and longest time of a cell may miss one that
- * another CPU tells in the same moment. Whoever reads knows from the steps.
+ * Calls and requests by process, file, disk or cgroup (`--by`). Each is counted a second time, in a cell of its group,
+ * which all CPUs share. So everything is added atomically, and the minimum and maximum of a cell may miss a call that
+ * another CPU counts at the same time; readers correct them from the steps.
  *
- * A group is found by its key when the call begins, when its file is at hand, and goes along with the call as a number. Numbers
- * of groups and cells come out of queues that userspace has filled: kernels before 5.12 have no atomic addition that answers.
- * What finds no room is counted in cells that are always there, so that groups add up to all calls. All of it but the keys is
- * mapped into userspace, for the reason that `stats` has.
+ * A group is looked up when the call begins, as its file is known then; the call keeps the group's number. Numbers of
+ * groups and cells come from queues that user space has filled: kernels before 5.12 have no atomic fetch-and-add. What
+ * finds no room is counted in cells that always exist, so that the groups add up to all calls. All of it but the keys
+ * is mapped into user space, for the reason given at `stats`.
  *
- * Most runs have no groups. So all of this is in functions of their own, which a program calls (compat.bpf.h says which kind).
+ * Most runs have no groups, so this is out of line (compat.bpf.h).
  */
 #ifndef __GROUP_BPF_H__
 #define __GROUP_BPF_H__
@@ -19,7 +19,7 @@ struct group_key {
 	__u64 more;
 };
 
-/* Preallocated, as all of these are: requests are counted in interrupts. Sizes are the loader's. */
+/* Preallocated, as are all of these maps: requests are counted in interrupts. The loader sets the sizes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -33,7 +33,7 @@ struct {
 	__type(value, __u32);
 } free_groups SEC(".maps");
 
-/* By number. */
+/* Indexed by group number. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -56,8 +56,8 @@ struct {
 } free_cells SEC(".maps");
 
 /*
- * By number: one op of one group. A group has few of the ops. The first cells are those of calls that found no room, in the
- * order of the ops.
+ * Indexed by cell number: the counters of one op of one group. Cells are allocated on first use, as most groups use few
+ * ops. The first ones, in the order of the ops, count calls that found no room.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -67,7 +67,10 @@ struct {
 	__type(value, struct op_stats);
 } group_cells SEC(".maps");
 
-/* Whose they are. Apart from them, so that who looks for those in use need not touch all. */
+/*
+ * The key of each cell. Separate from group_cells, so that a reader that looks for used cells does not touch all of
+ * them.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -76,7 +79,7 @@ struct {
 	__type(value, struct cell_key);
 } cell_keys SEC(".maps");
 
-/* The whole stack's: by the number of the group, and in it by family. */
+/* Whole-stack view: by group number, then by family. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -85,7 +88,7 @@ struct {
 	__type(value, struct family_stats);
 } group_families SEC(".maps");
 
-/* The same, by origin and direction. */
+/* Whole-stack view: by group number, then by origin and direction. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -96,11 +99,14 @@ struct {
 
 #define ENOENT 2
 
-/* Nothing is ever put back for long: whoever comes later need not ask. */
+/*
+ * Set when a queue is empty: later calls skip it. A number only returns to a queue after a lost race, which does not
+ * matter.
+ */
 volatile __u8 groups_are_full;
 volatile __u8 cells_are_full;
 
-/* The process that the current thread is of: its first thread stands for it. */
+/* The first thread of the current process, which stands for the process. */
 static __always_inline struct task_struct *current_leader(void)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
@@ -114,16 +120,16 @@ static __always_inline struct kernfs_node *current_cgroup(void)
 	struct css_set *set = BPF_CORE_READ(task, cgroups);
 	struct cgroup_subsys_state *state = NULL;
 	struct cgroup *cgroup;
-	__u32 place = 0;
+	__u32 subsystem = 0;
 
 	if (config.cgroups_of == CGROUPS_UNIFIED)
 		return BPF_CORE_READ(set, dfl_cgrp, kn);
 	if (config.cgroups_of == CGROUPS_IO && bpf_core_enum_value_exists(enum cgroup_subsys_id, io_cgrp_id))
-		place = bpf_core_enum_value(enum cgroup_subsys_id, io_cgrp_id);
+		subsystem = bpf_core_enum_value(enum cgroup_subsys_id, io_cgrp_id);
 	if (config.cgroups_of == CGROUPS_MEMORY && bpf_core_enum_value_exists(enum cgroup_subsys_id, memory_cgrp_id))
-		place = bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
+		subsystem = bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
 	bpf_probe_read_kernel(&state, sizeof(state),
-			      (void *)set + bpf_core_field_offset(struct css_set, subsys) + place * sizeof(state));
+			      (void *)set + bpf_core_field_offset(struct css_set, subsys) + subsystem * sizeof(state));
 	cgroup = BPF_CORE_READ(state, cgroup);
 	return BPF_CORE_READ(cgroup, kn);
 }
@@ -139,8 +145,8 @@ static __always_inline struct group_key process_key(struct task_struct *leader)
 }
 
 /*
- * What is written about a group that is new. The file is only looked at where groups are files, and may have no mount; the disk only
- * where they are disks: one that is a path to another (NVMe multipath) is listed nowhere by its number.
+ * Fills in a new group. `dentry` and `mount` are used with BY_FILE, where `mount` may be NULL; `disk` with BY_DISK: a
+ * disk that is a path to another one (NVMe multipath) is listed nowhere by its number.
  */
 static __always_inline void describe_group(struct group *group, const struct group_key *key, struct dentry *dentry,
 					   struct vfsmount *mount, struct gendisk *disk)
@@ -167,7 +173,7 @@ static __always_inline void describe_group(struct group *group, const struct gro
 	group->is_known = 1;
 }
 
-/* The last three are addresses, or 0. */
+/* dentry, mount, disk: addresses, or 0; a global function takes numbers. */
 __noinline __u32 find_or_make_group(__u64 identity, __u64 more, __u64 dentry, __u64 mount, __u64 disk)
 {
 	const struct group_key key = { .number = identity, .more = more };
@@ -200,7 +206,7 @@ __noinline __u32 find_or_make_group(__u64 identity, __u64 more, __u64 dentry, __
 	return found ? *found : GROUP_NO_ROOM;
 }
 
-/* The group of whoever runs; where groups are not of that kind, GROUP_NONE. */
+/* The group of the current task; GROUP_NONE if groups are neither processes nor cgroups. */
 __noinline __u32 group_of_current(void)
 {
 	struct group_key key;
@@ -214,19 +220,22 @@ __noinline __u32 group_of_current(void)
 	return GROUP_NONE;
 }
 
-/* `disk`: its address, where it is at hand. */
+/* `disk`: address of the disk, 0 if not known. */
 static __always_inline __u32 group_of_disk(__u32 device, __u64 disk)
 {
 	return device ? find_or_make_group(device, 0, 0, 0, as_number(disk)) : GROUP_NONE;
 }
 
-/* Whether a group is found by the file that a call works on. */
+/* Whether the group of a call is found by its file. */
 static __always_inline bool groups_are_of_files(void)
 {
 	return config.group_by == BY_FILE || config.group_by == BY_DISK;
 }
 
-/* The group of a call on this file. A disk's own file is of that disk, any other of the one that its file system is on. */
+/*
+ * The group of a call on this file. A block device file belongs to its disk, any other file to the disk that its file
+ * system is on.
+ */
 __noinline __u32 group_of_inode(__u64 address, __u64 dentry, __u64 mount)
 {
 	struct inode *inode = (void *)address;
@@ -242,7 +251,7 @@ __noinline __u32 group_of_inode(__u64 address, __u64 dentry, __u64 mount)
 			device = BPF_CORE_READ(inode, i_rdev);
 		return group_of_disk(device, 0);
 	}
-	/* A file's number may be given to another one when it was deleted, which then has another name. */
+	/* An inode number may be reused after the file is deleted; the hash of the name distinguishes the two. */
 	if (dentry)
 		name = BPF_CORE_READ((struct dentry *)dentry, d_name.hash);
 	return find_or_make_group(BPF_CORE_READ(inode, i_ino), (__u64)device << 32 | name, dentry, mount, 0);
@@ -259,8 +268,8 @@ __noinline __u32 group_of_file(__u64 address)
 }
 
 /*
- * The group of a request, by the file whose page its first bio carries. Direct I/O carries memory of a process, and what a file
- * system writes about its files is no file's.
+ * The group of a request, by the file whose page its first bio carries. Direct I/O carries memory of a process, and
+ * metadata of a file system belongs to no file.
  */
 __noinline __u32 group_of_page(__u64 address)
 {
@@ -273,7 +282,7 @@ __noinline __u32 group_of_page(__u64 address)
 	unsigned long head;
 	__u16 kind;
 
-	/* All but the first page of a larger piece of memory say where that is. */
+	/* A tail page of a compound page or folio: go to the head page. */
 	if (bpf_core_field_exists(page->compound_head)) {
 		head = BPF_CORE_READ(page, compound_head);
 		if (head & 1)
@@ -281,7 +290,7 @@ __noinline __u32 group_of_page(__u64 address)
 	}
 	mapping = BPF_CORE_READ(page, mapping);
 	inode = BPF_CORE_READ(mapping, host);
-	/* What is no page of a file has something else in this place. */
+	/* In an anonymous page, or one of a slab, this field means something else. */
 	if (!inode || BPF_CORE_READ(inode, i_mapping) != mapping)
 		return GROUP_NONE;
 	kind = BPF_CORE_READ(inode, i_mode) & S_IFMT;
@@ -295,13 +304,13 @@ __noinline __u32 group_of_page(__u64 address)
 	return group_of_inode((__u64)inode, (__u64)dentry, 0);
 }
 
-/* The group of a system call; `file`: what its descriptor names, NULL where it names none. */
+/* The group of a system call; `file`: of its descriptor, or NULL. */
 static __always_inline __u32 group_of_call(struct file *file)
 {
 	return config.group_by ? group_of_file(groups_are_of_files() ? as_number((__u64)file) : 0) : GROUP_NO_ROOM;
 }
 
-/* The group of a call that comes by a function, whose argument this is that names the file. */
+/* The group of a call of a function; `address`: the argument that leads to its file, as point_shape() says. */
 __noinline __u32 group_of_argument(__u32 point, __u64 address)
 {
 	void *argument = (void *)address;
@@ -332,20 +341,20 @@ __noinline __u32 group_of_argument(__u32 point, __u64 address)
 	return group_of_file((__u64)argument);
 }
 
-/* The number of a new cell; that of calls without room where there is none. */
-__noinline __u32 make_cell(__u32 group, __u32 row)
+/* The number of a new cell, or of the cell of calls without room. */
+__noinline __u32 make_cell(__u32 group, __u32 counter)
 {
-	const struct cell_key key = { .group = group, .row = row };
+	const struct cell_key key = { .group = group, .counter = counter };
 	struct cell_key *known;
 	__u32 number, *found;
 	int failed;
 
 	if (!config.group_by || config.whole_stack || cells_are_full)
-		return row;
+		return counter;
 	failed = bpf_map_pop_elem(&free_cells, &number);
 	if (failed) {
 		cells_are_full = failed == -ENOENT;
-		return row;
+		return counter;
 	}
 	known = bpf_map_lookup_elem(&cell_keys, &number);
 	if (known)
@@ -357,42 +366,44 @@ __noinline __u32 make_cell(__u32 group, __u32 row)
 		known->group = GROUP_NO_ROOM;
 	bpf_map_push_elem(&free_cells, &number, BPF_ANY);
 	found = bpf_map_lookup_elem(&cell_numbers, &key);
-	return found ? *found : row;
+	return found ? *found : counter;
 }
 
-static __always_inline struct op_stats *cell_of(__u32 group, __u32 row)
+static __always_inline struct op_stats *cell_of(__u32 group, __u32 counter)
 {
-	struct cell_key key = { .group = group, .row = row };
-	__u32 *found, number = row;
+	struct cell_key key = { .group = group, .counter = counter };
+	__u32 *found, number = counter;
 
 	if (group != GROUP_NO_ROOM) {
 		found = bpf_map_lookup_elem(&cell_numbers, &key);
-		number = found ? *found : make_cell(group, row);
+		number = found ? *found : make_cell(group, counter);
 	}
 	return bpf_map_lookup_elem(&group_cells, &number);
 }
 
-/* One finished call or request, after record_in() has counted it. `row`: that of its op, with COUNTER_MOVES_BYTES if it does. */
-__noinline int count_in_group(__u32 group, __u32 row, __u64 ns, long value, __u64 queue_ns)
+/*
+ * Counts a finished call or request, after record_in(). `counter`: its op, and COUNTER_MOVES_BYTES if it moves bytes.
+ */
+__noinline int count_in_group(__u32 group, __u32 counter, __u64 ns, long value, __u64 queue_ns)
 {
 	struct op_stats *cell;
 
-	/* The whole stack's groups have families, not ops. */
+	/* Groups of the whole-stack view have families, and no ops. */
 	if (!config.group_by || config.whole_stack || value == -EIOCBQUEUED)
 		return 0;
-	cell = cell_of(group, row & ~COUNTER_MOVES_BYTES);
+	cell = cell_of(group, counter & ~COUNTER_MOVES_BYTES);
 	if (!cell)
 		return 0;
-	count_call(cell, row & COUNTER_MOVES_BYTES, ns, step_of(ns), value, true);
+	count_call(cell, counter & COUNTER_MOVES_BYTES, ns, step_of(ns), value, true);
 	if (queue_ns)
 		__sync_fetch_and_add(&cell->queue_ns, queue_ns);
 	return 0;
 }
 
-static __always_inline void record_in_group(__u32 group, __u32 row, bool moves_bytes, __u64 ns, long value, __u64 queue_ns)
+static __always_inline void record_in_group(__u32 group, __u32 counter, bool moves_bytes, __u64 ns, long value, __u64 queue_ns)
 {
 	if (config.group_by && !config.whole_stack)
-		count_in_group(group, moves_bytes ? row | COUNTER_MOVES_BYTES : row, ns, value, queue_ns);
+		count_in_group(group, moves_bytes ? counter | COUNTER_MOVES_BYTES : counter, ns, value, queue_ns);
 }
 
 static __always_inline struct family_stats *group_family_of(__u32 group, __u32 family)
@@ -409,7 +420,7 @@ static __always_inline struct origin_stats *group_origin_of(__u32 group, __u32 o
 	return bpf_map_lookup_elem(&group_origins, &element);
 }
 
-/* The name that a process ends with is the one that people know it by: it may have had others before. */
+/* A process is reported with the last name it had. */
 __noinline int note_last_name(void)
 {
 	struct task_struct *leader;

@@ -675,7 +675,7 @@ fn a_file_system_without_vfs_has_suppressed_entry_points() {
     assert!(!plan.completions.is_empty());
     let syscalls = plan::plan(&[Layer::Syscall], &facts, Choice::Auto);
     assert!(syscalls.completions.is_empty());
-    assert_eq!(syscalls.rows(), syscalls.ops.len());
+    assert_eq!(syscalls.counters(), syscalls.ops.len());
 }
 
 #[test]
@@ -693,7 +693,7 @@ fn completions_have_counters_of_their_own() {
         (Layer::Ext4, Op::Write, first + 3),
     ];
     assert_eq!(rows, expected);
-    assert_eq!(plan.rows(), first + 4);
+    assert_eq!(plan.counters(), first + 4);
 }
 
 #[test]

@@ -882,9 +882,9 @@ impl Plan {
         ops.map(|(op, _)| op)
     }
 
-    /// The number of rows of counters.
+    /// The number of `op_stats` per CPU.
     #[must_use]
-    pub fn rows(&self) -> usize {
+    pub fn counters(&self) -> usize {
         self.ops.len() + self.completion_counters().count()
     }
 

@@ -62,7 +62,7 @@ fn read_ops(
     for index in 0..cells.len() {
         let key = match keys.element(index) {
             _ if index < rows => (GROUP_NO_ROOM, index as u32),
-            Some(key) if key.group != GROUP_NO_ROOM => (key.group, key.row),
+            Some(key) if key.group != GROUP_NO_ROOM => (key.group, key.counter),
             _ => continue,
         };
         if let Some(cell) = cells.element(index) {
