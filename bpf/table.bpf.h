@@ -34,10 +34,10 @@ static __always_inline __u32 slot_by_address(__u64 address)
 #define DEFINE_TABLE(NAME, TABLE)                                                                                      \
 	struct {                                                                                                       \
 		__uint(type, BPF_MAP_TYPE_ARRAY);                                                                      \
-		__uint(max_entries, BLOCK_SLOTS);                                                                     \
+		__uint(max_entries, BLOCK_SLOTS);                                                                      \
 		__type(key, __u32);                                                                                    \
-		__type(value, struct NAME##_slot);                                                                    \
-	} TABLE##_by_slot SEC(".maps");                                                                               \
+		__type(value, struct NAME##_slot);                                                                     \
+	} TABLE##_by_slot SEC(".maps");                                                                                \
                                                                                                                        \
 	struct {                                                                                                       \
 		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \
@@ -48,25 +48,25 @@ static __always_inline __u32 slot_by_address(__u64 address)
                                                                                                                        \
 	struct found_##NAME {                                                                                          \
 		struct NAME##_state *state; /* or NULL */                                                              \
-		struct NAME##_slot *place; /* of the address, free or taken by any; NULL without slots */              \
+		struct NAME##_slot *slot; /* of the address, free or taken by any; NULL without slots */               \
 		struct NAME##_slot *own; /* the slot, if it holds the state */                                         \
 	};                                                                                                             \
                                                                                                                        \
-	static __always_inline struct NAME##_slot *slot_of_##NAME(__u64 address)                                     \
+	static __always_inline struct NAME##_slot *slot_of_##NAME(__u64 address)                                       \
 	{                                                                                                              \
-		__u32 place = slot_by_address(address);                                                               \
+		__u32 index = slot_by_address(address);                                                                \
                                                                                                                        \
-		return config.slots ? bpf_map_lookup_elem(&TABLE##_by_slot, &place) : NULL;                          \
+		return config.slots ? bpf_map_lookup_elem(&TABLE##_by_slot, &index) : NULL;                            \
 	}                                                                                                              \
                                                                                                                        \
 	static __always_inline struct found_##NAME find_##NAME(__u64 address)                                          \
 	{                                                                                                              \
-		struct found_##NAME found = { .place = slot_of_##NAME(address) };                                     \
+		struct found_##NAME found = { .slot = slot_of_##NAME(address) };                                       \
                                                                                                                        \
-		if (found.place && found.place->address == address) {                                                  \
-			found.state = &found.place->state;                                                             \
-			found.own = found.place;                                                                       \
-		} else if (!config.slots || overflow.TABLE) {                                                        \
+		if (found.slot && found.slot->address == address) {                                                    \
+			found.state = &found.slot->state;                                                              \
+			found.own = found.slot;                                                                        \
+		} else if (!config.slots || overflow.TABLE) {                                                          \
 			found.state = bpf_map_lookup_elem(&TABLE, &address);                                           \
 		}                                                                                                      \
 		return found;                                                                                          \
@@ -75,28 +75,28 @@ static __always_inline __u32 slot_by_address(__u64 address)
 	static __always_inline int keep_##NAME(__u64 address, const struct found_##NAME *known,                        \
 					       const struct NAME##_state *state)                                       \
 	{                                                                                                              \
-		struct NAME##_slot *place = known->place;                                                             \
+		struct NAME##_slot *slot = known->slot;                                                                \
 		int failed;                                                                                            \
                                                                                                                        \
 		if (known->state) {                                                                                    \
 			*known->state = *state;                                                                        \
 			return 0;                                                                                      \
 		}                                                                                                      \
-		if (place && !__sync_val_compare_and_swap(&place->address, 0, address)) {                              \
-			place->state = *state;                                                                         \
+		if (slot && !__sync_val_compare_and_swap(&slot->address, 0, address)) {                                \
+			slot->state = *state;                                                                          \
 			return 0;                                                                                      \
 		}                                                                                                      \
 		/* Before 6.4 (d7ba4cc900bf) only the lower 32 bits of the helper's result are valid. */               \
 		failed = bpf_map_update_elem(&TABLE, &address, state, BPF_ANY);                                        \
-		if (!failed && config.slots)                                                                          \
-			__sync_fetch_and_add(&overflow.TABLE, 1);                                                     \
+		if (!failed && config.slots)                                                                           \
+			__sync_fetch_and_add(&overflow.TABLE, 1);                                                      \
 		return failed;                                                                                         \
 	}                                                                                                              \
                                                                                                                        \
 	static __always_inline void take_from_map_of_##NAME(__u64 address)                                             \
 	{                                                                                                              \
-		if (!bpf_map_delete_elem(&TABLE, &address) && config.slots)                                           \
-			__sync_fetch_and_add(&overflow.TABLE, -1);                                                    \
+		if (!bpf_map_delete_elem(&TABLE, &address) && config.slots)                                            \
+			__sync_fetch_and_add(&overflow.TABLE, -1);                                                     \
 	}                                                                                                              \
                                                                                                                        \
 	static __always_inline void forget_##NAME(__u64 address, const struct found_##NAME *known)                     \
@@ -110,11 +110,11 @@ static __always_inline __u32 slot_by_address(__u64 address)
                                                                                                                        \
 	static __always_inline void drop_##NAME(__u64 address)                                                         \
 	{                                                                                                              \
-		struct NAME##_slot *place = slot_of_##NAME(address);                                                 \
+		struct NAME##_slot *slot = slot_of_##NAME(address);                                                    \
                                                                                                                        \
-		if (place && place->address == address)                                                                \
-			place->address = 0;                                                                            \
-		else if (!config.slots || overflow.TABLE)                                                            \
+		if (slot && slot->address == address)                                                                  \
+			slot->address = 0;                                                                             \
+		else if (!config.slots || overflow.TABLE)                                                              \
 			take_from_map_of_##NAME(address);                                                              \
 	}
 
