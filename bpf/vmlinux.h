@@ -176,7 +176,7 @@ struct io_rw {
 	unsigned int flags;
 };
 
-/* As it was before 6.0, without flags of its own. */
+/* Before 6.0, without flags of its own. */
 struct io_cmd_data {
 	struct file *file;
 };

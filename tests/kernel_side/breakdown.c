@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The breakdown of a call under way, compiled for this machine; the kernel functions that it calls are defined here.
+ * The breakdown of a call in flight, compiled for the build machine; the kernel functions that it calls are defined
+ * here.
  *
- * breakdown: reads `struct turn` from standard input and answers each by a `struct answer`. The clock shows the turn's number.
+ * breakdown: reads `struct turn` from standard input and writes a `struct answer` for each. The clock shows the number
+ * of the turn.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -63,7 +65,7 @@ static void *element_of_map(const void *map)
 	return map == &families ? &family : NULL;
 }
 
-/* The key of the first, which no function has. */
+/* The key of the system call, which no function has. */
 #define SYSTEM_CALL 64
 
 struct turn {
@@ -75,9 +77,9 @@ struct turn {
 struct answer {
 	__u64 depth;
 	__u64 key; /* of the function entered last */
-	__u64 entries; /* so far, whose return was not seen */
-	__u64 returns; /* so far, whose entry was not seen */
-	__u64 ns; /* in rows */
+	__u64 entries; /* so far, entries without a return */
+	__u64 returns; /* so far, returns without an entry */
+	__u64 ns; /* in all rows */
 };
 
 int main(void)

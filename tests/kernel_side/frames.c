@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * A thread's calls under way, compiled for this machine; the kernel functions that they call are defined here.
+ * The calls of a thread in flight, compiled for the build machine; the kernel functions that they call are defined
+ * here.
  *
- * frames: reads `struct turn` from standard input and answers each by a `struct answer`. The clock shows the turn's number.
+ * frames: reads `struct turn` from standard input and writes a `struct answer` for each. The clock shows the number of
+ * the turn.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -17,8 +19,8 @@ static struct control control;
 static struct op_stats counters[MAX_OPS];
 static struct thread_state thread;
 static __u64 now;
-/* How many calls hold the thread's state. */
-static __u64 holders;
+/* References to the thread's state. */
+static __u64 references;
 
 static __u32 bpf_get_smp_processor_id(void)
 {
@@ -49,12 +51,12 @@ static struct thread_state *find_or_make_thread(__u32 number, enum lost_reason *
 
 static void get_thread(struct thread_state *state)
 {
-	holders += state == &thread;
+	references += state == &thread;
 }
 
 static void put_thread(struct thread_state *state, __u32 number)
 {
-	holders -= state == &thread && !number;
+	references -= state == &thread && !number;
 }
 
 static void record_in_group(__u32 group, __u32 op, bool moves_bytes, __u64 ns, long value, __u64 queue_ns)
@@ -75,9 +77,9 @@ struct turn {
 };
 
 struct answer {
-	__u64 entered_ns; /* of the call that begins or has ended, 0: none does or has */
+	__u64 entered_ns; /* when the call that begins or has ended was entered; 0: none does or has */
 	__u64 lost; /* so far */
-	__u64 holders;
+	__u64 references;
 };
 
 int main(void)
@@ -92,8 +94,8 @@ int main(void)
 		now++;
 		if (turn.what == 2) {
 			lose_frames_of_exiting_thread(&thread, 0);
-			/* The state goes away with the thread. */
-			holders = 0;
+			/* The state is deleted with the thread. */
+			references = 0;
 		} else if (turn.what) {
 			answer.entered_ns = end(&thread, turn.point, 0, &call) ? call.entered_ns : 0;
 		} else {
@@ -102,7 +104,7 @@ int main(void)
 		}
 		for (int op = 0; op < MAX_OPS; op++)
 			answer.lost += counters[op].lost[LOST_RETURN];
-		answer.holders = holders;
+		answer.references = references;
 		if (fwrite(&answer, sizeof(answer), 1, stdout) != 1)
 			return 1;
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
-/* What libbpf's headers define, for this machine. */
+/* What libbpf's headers define, for the build machine. */
 #ifndef __MACROS_H__
 #define __MACROS_H__
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The kernel side's counting, compiled for this machine: calls in, counters out, through the same code that the kernel
- * runs. The kernel functions that they call are defined here.
+ * The counting of the kernel side, compiled for the build machine: calls in, counters out, by the code that the kernel
+ * runs. The kernel functions that it calls are defined here.
  *
- * record CPUS UNIT_NS ONE_EPOCH BINS: reads `struct call` from standard input and writes an op's `struct op_stats` of each CPU, and
- * with BINS its `struct binned` of each.
+ * record CPUS UNIT_NS ONE_EPOCH BINS: reads `struct call` from standard input and writes the `struct op_stats` of one
+ * op for each CPU; with BINS, then also its `struct binned` for each.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,7 +43,7 @@ struct call {
 	__u32 moves_bytes;
 };
 
-/* That of each CPU, which the kernel would put before it. */
+/* Of each CPU; the kernel has a copy of binned_by_cpu per CPU. */
 static struct binned *binned;
 
 static void record_session(const struct call *call)

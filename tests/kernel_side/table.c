@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The kernel side's tables of requests and bios, compiled for this machine, with four slots in the array. The kernel functions that they
- * call are defined here.
+ * The tables of requests and bios, compiled for the build machine, with four slots in the array; the kernel functions
+ * that they call are defined here.
  *
- * table ENTRIES SLOTS: with a hash map of this many entries, and with slots in the array if SLOTS is not 0. Reads `struct turn`
- * from standard input and answers each by a `struct answer`.
+ * table ENTRIES SLOTS: with a hash map of this many entries, and with slots in the array if SLOTS is not 0. Reads
+ * `struct turn` from standard input and writes a `struct answer` for each.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -19,8 +19,8 @@
 #define BLOCK_SLOTS_BITS 2
 
 static struct config config;
-static struct bio_slot places[BLOCK_SLOTS];
-/* Of the hash map; free where the address is 0. */
+static struct bio_slot slots[BLOCK_SLOTS];
+/* Entries of the hash map; an address of 0 marks a free one. */
 static struct bio_slot *entries;
 static unsigned long room;
 
@@ -51,7 +51,7 @@ static void *find_in_map(const void *map, const void *key)
 	struct bio_slot *entry;
 
 	if (map == &bios_by_slot)
-		return &places[*(const __u32 *)key];
+		return &slots[*(const __u32 *)key];
 	entry = entry_of(*(const __u64 *)key);
 	return entry ? &entry->state : NULL;
 }
@@ -87,7 +87,7 @@ struct turn {
 };
 
 struct answer {
-	__u64 found; /* what was kept, before this turn; 0: nothing */
+	__u64 found; /* the value of the address before this turn; 0: none */
 	__s64 failed;
 	__u64 overflow;
 	__u64 entries; /* in the hash map */
