@@ -1,8 +1,8 @@
-//! Leaves out of a program all that its constants decide, before the kernel sees it.
+//! Removes the code of a program that its constants make unreachable, before the kernel sees it.
 //!
-//! A template has the code of every shape, filter and view; a copy of it needs a twentieth. The kernel's verifier would find that
-//! out as well, but only after it has taken apart and moved the whole, and it leaves the loads of constants in the path that
-//! every call takes.
+//! A template has the code of every shape, filter and view; a copy of it needs a twentieth. The kernel's verifier would
+//! find that out as well, but only after it has parsed and rewritten the whole program, and it leaves the loads of
+//! constants in the path that every call takes.
 
 mod layout;
 mod state;
@@ -24,7 +24,7 @@ use unused::{Liveness, bit, drop_unread, drop_unused};
 /// What the loader has written into the object's read-only data.
 #[derive(Debug, Clone, Copy)]
 pub struct Constants<'a> {
-    /// The descriptor of the map that holds it.
+    /// The descriptor of the map that contains it.
     pub map: i32,
     pub bytes: &'a [u8],
 }
@@ -45,31 +45,31 @@ const EXIT: u8 = (sys::BPF_JMP | sys::BPF_EXIT) as u8;
 const MOVE_NUMBER: u8 = (sys::BPF_ALU64 | sys::BPF_MOV | sys::BPF_K) as u8;
 const MOVE_SHORT_NUMBER: u8 = (sys::BPF_ALU | sys::BPF_MOV | sys::BPF_K) as u8;
 
-/// An instruction that stays, as it will be.
+/// An instruction of the result.
 #[derive(Debug, Clone, Copy)]
 struct Kept {
-    /// Where it was.
-    place: usize,
+    /// Its index in the original program.
+    index: usize,
     instruction: bpf_insn,
-    /// Of a load of 64 bits, which takes two places.
+    /// The upper half of a 64-bit immediate: `ld_imm64` is two instructions.
     high: Option<i32>,
-    /// Where a jump went.
+    /// The target of a jump, as an index in the original program.
     target: Option<usize>,
-    /// What it writes into its register, if it does.
+    /// What it writes to its register, if it writes one.
     result: Value,
-    /// Where it loads from, if it does.
+    /// The address that it loads from, if it loads.
     from: Value,
 }
 
 impl Kept {
-    fn as_it_is(place: usize, instruction: bpf_insn) -> Self {
+    fn unchanged(index: usize, instruction: bpf_insn) -> Self {
         Self {
-            place,
+            index,
             instruction,
             high: None,
             target: None,
-            result: Value::Unknown,
-            from: Value::Unknown,
+            result: Value::NotStack,
+            from: Value::NotStack,
         }
     }
 }
@@ -78,41 +78,42 @@ impl Kept {
 #[derive(Debug, Clone)]
 pub struct Folded {
     pub program: Vec<bpf_insn>,
-    /// Where each of its functions begins, and where it began. The first is the program's own.
+    /// Where each of its functions begins, and where it began before. The first is the main function.
     pub functions: Vec<Moved>,
-    /// It is no longer what it was made of.
+    /// Whether folding succeeded; otherwise it is the original.
     pub is_folded: bool,
 }
 
-/// A function of a program's.
+/// Where a function of a program was, and where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {
     pub from: usize,
     pub to: usize,
 }
 
-/// The same program, less what its constants decide; of its functions, each by itself, those that are still called. `None`: it has
-/// something that is not known here, and has to stay as it is.
+/// The same program without the code that its constants make unreachable, and without functions that are no longer
+/// called. Each function is folded separately. `None`: it contains an instruction that is not supported, and has to be
+/// loaded unchanged.
 #[must_use]
 pub fn fold(program: &[bpf_insn], constants: &Constants<'_>) -> Option<Folded> {
-    let arguments = |function: &[bpf_insn]| Some(taken(&as_they_are(function)?));
+    let arguments = |function: &[bpf_insn]| Some(argument_count(&all_kept(function)?));
     each_function(program, arguments, |_, function| {
         assemble(&folded(function, constants)?)
     })
 }
 
-/// A program that was folded, folded again where it changed since, which `is_changed` tells of functions by their places. `None`: as of
-/// [`fold`].
+/// Folds a folded program again, but only the functions that have changed since; `is_changed` gets the range of a
+/// function. `None`: as from [`fold`].
 #[must_use]
 pub fn fold_again(
     program: &[bpf_insn],
     constants: &Constants<'_>,
     is_changed: impl Fn(&Range<usize>) -> bool,
 ) -> Option<Folded> {
-    // A function may look at fewer by now, but the kernel asks for all.
+    // Folding may have removed reads of arguments, but the kernel checks all that the signature has.
     let arguments = |_: &[bpf_insn]| Some(MOST_ARGUMENTS);
-    each_function(program, arguments, |places, function| {
-        if is_changed(&places) {
+    each_function(program, arguments, |range, function| {
+        if is_changed(&range) {
             assemble(&folded(function, constants)?)
         } else {
             Some(function.to_vec())
@@ -120,11 +121,11 @@ pub fn fold_again(
     })
 }
 
-/// The program as it is.
+/// The program unchanged, with its functions.
 #[must_use]
 pub fn unfolded(program: &[bpf_insn]) -> Folded {
     let calls = program.iter().enumerate().filter(|(_, it)| is_own_call(it));
-    let callees = calls.filter_map(|(place, it)| place.checked_add_signed(it.imm as isize + 1));
+    let callees = calls.filter_map(|(index, it)| index.checked_add_signed(it.imm as isize + 1));
     let starts: BTreeSet<usize> = callees.chain([0]).collect();
     Folded {
         program: program.to_vec(),
@@ -133,38 +134,38 @@ pub fn unfolded(program: &[bpf_insn]) -> Folded {
     }
 }
 
-/// A program of such functions as `become_other` makes of its own. `arguments`: how many one takes.
+/// Rebuilds a program from its functions, each transformed. `arguments`: how many a function takes.
 fn each_function(
     program: &[bpf_insn],
     arguments: impl Fn(&[bpf_insn]) -> Option<u8>,
-    mut become_other: impl FnMut(Range<usize>, &[bpf_insn]) -> Option<Vec<bpf_insn>>,
+    mut transform: impl FnMut(Range<usize>, &[bpf_insn]) -> Option<Vec<bpf_insn>>,
 ) -> Option<Folded> {
     let calls: Vec<(usize, usize)> = callees(program).collect::<Option<_>>()?;
     let mut starts = BTreeSet::from([0]);
     starts.extend(calls.iter().map(|&(_, callee)| callee));
     let starts: Vec<usize> = starts.into_iter().collect();
     let end_of = |number: usize| starts.get(number + 1).copied().unwrap_or(program.len());
-    // The first is the program's own, which nobody calls.
+    // The first one is the main function, which has no caller.
     let callees = 1..starts.len();
     let taken = callees.map(|number| arguments(program.get(starts[number]..end_of(number))?));
     let taken: Vec<u8> = taken.collect::<Option<_>>()?;
-    // Calls lead from one to the next.
+    // Only functions that are still called are kept.
     let mut functions: Vec<Option<Vec<bpf_insn>>> = vec![None; starts.len()];
     let mut open = vec![0];
     while let Some(number) = open.pop() {
         if functions[number].is_some() {
             continue;
         }
-        let places = starts[number]..end_of(number);
-        let mut function = program.get(places.clone())?.to_vec();
-        // Meanwhile a call has its function's number, and where it goes how many arguments that takes.
-        for (place, callee) in calls.iter().filter(|(place, _)| places.contains(place)) {
+        let range = starts[number]..end_of(number);
+        let mut function = program.get(range.clone())?.to_vec();
+        // Until the end, `imm` of a call is the number of its function, and `off` is how many arguments that takes.
+        for (index, callee) in calls.iter().filter(|(index, _)| range.contains(index)) {
             let callee = starts.binary_search(callee).ok()?;
-            let call = &mut function[place - places.start];
+            let call = &mut function[index - range.start];
             call.imm = callee as i32;
             call.off = taken.get(callee.checked_sub(1)?).copied()?.into();
         }
-        let function = become_other(places, &function)?;
+        let function = transform(range, &function)?;
         open.extend(function.iter().filter(|it| is_own_call(it)).map(|it| it.imm as usize));
         functions[number] = Some(function);
     }
@@ -173,62 +174,63 @@ fn each_function(
         functions: Vec::new(),
         is_folded: true,
     };
-    let mut places = vec![0; functions.len()];
+    let mut offsets = vec![0; functions.len()];
     for (number, function) in functions.iter().enumerate() {
         let Some(function) = function else {
             continue;
         };
-        places[number] = folded.program.len();
+        offsets[number] = folded.program.len();
         folded.functions.push(Moved {
             from: starts[number],
-            to: places[number],
+            to: offsets[number],
         });
         folded.program.extend(function);
     }
-    for (place, call) in folded.program.iter_mut().enumerate().filter(|(_, it)| is_own_call(it)) {
-        call.imm = (places[call.imm as usize] as i64 - place as i64 - 1) as i32;
+    for (index, call) in folded.program.iter_mut().enumerate().filter(|(_, it)| is_own_call(it)) {
+        call.imm = (offsets[call.imm as usize] as i64 - index as i64 - 1) as i32;
         call.off = 0;
     }
     Some(folded)
 }
 
 /// How many arguments a function takes.
-fn taken(function: &[Kept]) -> u8 {
+fn argument_count(function: &[Kept]) -> u8 {
     let read = Liveness::of(function).at_entry;
     let taken = (1..=MOST_ARGUMENTS).rev().find(|&register| read & bit(register) != 0);
     taken.unwrap_or(0)
 }
 
-/// All instructions of a function, of which nothing is known.
-fn as_they_are(function: &[bpf_insn]) -> Option<Vec<Kept>> {
+/// All instructions of a function, with nothing known about their results.
+fn all_kept(function: &[bpf_insn]) -> Option<Vec<Kept>> {
     let mut kept = Vec::with_capacity(function.len());
-    let mut places = function.iter().enumerate();
-    while let Some((place, instruction)) = places.next() {
-        let mut it = Kept::as_it_is(place, *instruction);
-        (it.result, it.from) = (Value::Anything, Value::Anything);
+    let mut numbered = function.iter().enumerate();
+    while let Some((index, instruction)) = numbered.next() {
+        let mut it = Kept::unchanged(index, *instruction);
+        (it.result, it.from) = (Value::MaybeStack, Value::MaybeStack);
         if instruction.code == JUMP || is_branch(instruction) {
-            it.target = Some(target_of(place, instruction)?);
+            it.target = Some(target_of(index, instruction)?);
         } else if instruction.code == LOAD_CONSTANT {
-            it.high = Some(places.next()?.1.imm);
+            it.high = Some(numbered.next()?.1.imm);
         }
         kept.push(it);
     }
     Some(kept)
 }
 
-/// Calls of the program's own functions: where they are, and where these begin. `None`: that is before the program.
+/// Calls of the program's own functions: the index of each, and that of the function. `None`: the function would begin
+/// before the program.
 fn callees(program: &[bpf_insn]) -> impl Iterator<Item = Option<(usize, usize)>> {
     let calls = program.iter().enumerate();
     let calls = calls.filter(|(_, it)| is_own_call(it));
-    calls.map(|(place, it)| Some((place, place.checked_add_signed(it.imm as isize + 1)?)))
+    calls.map(|(index, it)| Some((index, index.checked_add_signed(it.imm as isize + 1)?)))
 }
 
-/// A call of one of the program's own functions.
+/// Whether it is a call of one of the program's own functions.
 fn is_own_call(instruction: &bpf_insn) -> bool {
     instruction.code == CALL && u32::from(instruction.src_reg()) == sys::BPF_PSEUDO_CALL
 }
 
-/// What stays of a function.
+/// A function after folding.
 fn folded(program: &[bpf_insn], constants: &Constants<'_>) -> Option<Vec<Kept>> {
     let is_head = find_heads(program)?;
     let heads = run(program, &is_head, constants)?;
@@ -256,12 +258,12 @@ fn is_arithmetic(instruction: &bpf_insn) -> bool {
     matches!(class(instruction), sys::BPF_ALU | sys::BPF_ALU64)
 }
 
-/// Whether a program may go on with the next instruction.
+/// Whether the next instruction can run after this one.
 fn goes_on(instruction: &bpf_insn) -> bool {
     !matches!(instruction.code, JUMP | EXIT)
 }
 
-/// A jump on a condition.
+/// Whether it is a conditional jump.
 fn is_branch(instruction: &bpf_insn) -> bool {
     matches!(class(instruction), sys::BPF_JMP | sys::BPF_JMP32)
         && !matches!(
@@ -274,40 +276,40 @@ fn has_register(instruction: &bpf_insn) -> bool {
     instruction.code & SOURCE_IS_REGISTER != 0
 }
 
-fn target_of(place: usize, instruction: &bpf_insn) -> Option<usize> {
-    place.checked_add_signed(isize::from(instruction.off) + 1)
+fn target_of(index: usize, instruction: &bpf_insn) -> Option<usize> {
+    index.checked_add_signed(isize::from(instruction.off) + 1)
 }
 
-/// Where the program may come from more than one place, and where it begins.
+/// The entry, and all targets of jumps: instructions that may have several predecessors.
 fn find_heads(program: &[bpf_insn]) -> Option<Vec<bool>> {
     let mut heads = vec![false; program.len()];
     *heads.first_mut()? = true;
-    for (place, instruction) in program.iter().enumerate() {
+    for (index, instruction) in program.iter().enumerate() {
         if instruction.code == JUMP || is_branch(instruction) {
-            *heads.get_mut(target_of(place, instruction)?)? = true;
+            *heads.get_mut(target_of(index, instruction)?)? = true;
         }
     }
     Some(heads)
 }
 
-/// What is known at each head; `None` where there is none, and where the program never comes.
+/// The state at each head; `None` at other instructions, and at heads that are never reached.
 type Heads = Vec<Option<Box<State>>>;
 
 fn run(program: &[bpf_insn], is_head: &[bool], constants: &Constants<'_>) -> Option<Heads> {
     let mut heads: Heads = vec![None; program.len()];
     heads[0] = Some(Box::new(State::at_entry()));
-    // Those before others first, since nearly all of a program's jumps go forward: each is then gone through about once.
+    // In the order of the program, since nearly all jumps go forward: most heads are then processed once.
     let mut open = BTreeSet::from([0]);
     while let Some(head) = open.pop_first() {
         let mut state = (**heads[head].as_ref()?).clone();
-        let mut place = head;
+        let mut index = head;
         loop {
-            let [next, target] = step(program, place, &mut state, constants)?;
-            for place in [target, next.filter(|&next| is_head.get(next) == Some(&true))]
+            let [next, target] = step(program, index, &mut state, constants)?;
+            for index in [target, next.filter(|&next| is_head.get(next) == Some(&true))]
                 .into_iter()
                 .flatten()
             {
-                let is_news = match heads.get_mut(place)? {
+                let is_news = match heads.get_mut(index)? {
                     Some(known) => known.merge(&state),
                     none => {
                         *none = Some(Box::new(state.clone()));
@@ -315,11 +317,11 @@ fn run(program: &[bpf_insn], is_head: &[bool], constants: &Constants<'_>) -> Opt
                     }
                 };
                 if is_news {
-                    open.insert(place);
+                    open.insert(index);
                 }
             }
             match next {
-                Some(next) if !*is_head.get(next)? => place = next,
+                Some(next) if !*is_head.get(next)? => index = next,
                 _ => break,
             }
         }
@@ -327,36 +329,36 @@ fn run(program: &[bpf_insn], is_head: &[bool], constants: &Constants<'_>) -> Opt
     Some(heads)
 }
 
-/// What is known after an instruction, and where the program goes from there: on to the next, or to a target.
+/// Runs an instruction on the state. Returns its possible successors: the next instruction, and the target of a jump.
 fn step(
     program: &[bpf_insn],
-    place: usize,
+    index: usize,
     state: &mut State,
     constants: &Constants<'_>,
 ) -> Option<[Option<usize>; 2]> {
-    let instruction = program.get(place)?;
-    let mut next = Some(place + 1);
+    let instruction = program.get(index)?;
+    let mut next = Some(index + 1);
     match instruction.code {
-        JUMP => return Some([None, Some(target_of(place, instruction)?)]),
+        JUMP => return Some([None, Some(target_of(index, instruction)?)]),
         EXIT => return Some([None, None]),
         CALL => {
-            // It may write to what it is given.
+            // It may write to memory that its arguments point to.
             for argument in 1..=5 {
                 match state.registers[argument] {
                     Value::Stack(address) => state.forget_from(address),
-                    Value::Anything => state.forget_from(-STACK),
-                    Value::Unknown | Value::Number(_) | Value::Constant(_) | Value::Address => {}
+                    Value::MaybeStack => state.forget_from(-STACK),
+                    Value::NotStack | Value::Number(_) | Value::Constant(_) | Value::Address => {}
                 }
             }
-            state.registers[..=5].fill(Value::Unknown);
+            state.registers[..=5].fill(Value::NotStack);
         }
         LOAD_CONSTANT => {
-            let value = loaded(instruction, program.get(place + 1)?, constants)?;
+            let value = loaded(instruction, program.get(index + 1)?, constants)?;
             state.write(instruction, value)?;
-            next = Some(place + 2);
+            next = Some(index + 2);
         }
         _ if is_branch(instruction) => {
-            let target = Some(target_of(place, instruction)?);
+            let target = Some(target_of(index, instruction)?);
             return Some(match branch(instruction, state) {
                 Some(true) => [None, target],
                 Some(false) => [next, None],
@@ -384,14 +386,14 @@ fn step(
             sys::BPF_STX => {
                 let (base, value) = (state.destination(instruction), state.source(instruction));
                 let is_atomic = u32::from(instruction.code & MODE) == sys::BPF_ATOMIC;
-                // Who loads an address would have to be asked what it is; what an exchange does to the stack is not followed.
+                // Stack addresses that are stored in memory are not tracked, nor are atomics on the stack.
                 if may_be_stack(value) || is_atomic && may_be_stack(base) {
                     return None;
                 }
                 if is_atomic {
-                    // What was there, or what an exchange found.
-                    state.registers[0] = Value::Unknown;
-                    *state.registers[..FRAME].get_mut(usize::from(instruction.src_reg()))? = Value::Unknown;
+                    // The old value of an atomic with fetch, or of a compare-and-exchange.
+                    state.registers[0] = Value::NotStack;
+                    *state.registers[..FRAME].get_mut(usize::from(instruction.src_reg()))? = Value::NotStack;
                 } else {
                     state.store(base, instruction.off, size_of_access(instruction), value);
                 }
@@ -416,21 +418,21 @@ fn loaded(low: &bpf_insn, high: &bpf_insn, constants: &Constants<'_>) -> Option<
         0 => Value::Number(u64::from(low.imm as u32) | u64::from(high.imm as u32) << 32),
         sys::BPF_PSEUDO_MAP_VALUE if low.imm == constants.map => Value::Constant(u64::from(high.imm as u32)),
         sys::BPF_PSEUDO_MAP_VALUE | sys::BPF_PSEUDO_MAP_FD => Value::Address,
-        // A function's address: it would have to be found again.
+        // The address of a function: it would have to be relocated.
         sys::BPF_PSEUDO_FUNC => return None,
-        _ => Value::Unknown,
+        _ => Value::NotStack,
     })
 }
 
-/// What a load reads.
+/// The value that a load reads.
 fn read(instruction: &bpf_insn, state: &State, constants: &Constants<'_>) -> Value {
     let (base, size) = (state.source(instruction), size_of_access(instruction));
     if u32::from(instruction.code & MODE) != sys::BPF_MEM {
-        return Value::Unknown;
+        return Value::NotStack;
     }
     match base {
         Value::Constant(address) => {
-            constant_at(address, instruction.off, size, constants).map_or(Value::Unknown, Value::Number)
+            constant_at(address, instruction.off, size, constants).map_or(Value::NotStack, Value::Number)
         }
         _ => state.load(base, instruction.off, size),
     }
@@ -444,7 +446,7 @@ fn constant_at(address: u64, offset: i16, size: u8, constants: &Constants<'_>) -
     Some(u64::from_le_bytes(word))
 }
 
-/// The second operand: a number that is written in the instruction, or what is known of its register.
+/// The second operand: the immediate, or what is known of the register.
 fn operand(instruction: &bpf_insn, state: &State) -> Value {
     if has_register(instruction) {
         state.source(instruction)
@@ -459,19 +461,19 @@ fn arithmetic(instruction: &bpf_insn, state: &State) -> Value {
     let first = state.destination(instruction);
     let second = operand(instruction, state);
     let has_two = !matches!(operation, sys::BPF_MOV | sys::BPF_NEG | sys::BPF_END);
-    // An address that is not followed any further.
-    let lost = if may_be_stack(second) && operation != sys::BPF_END || has_two && may_be_stack(first) {
-        Value::Anything
+    // Of an address that is not tracked any further.
+    let untracked = if may_be_stack(second) && operation != sys::BPF_END || has_two && may_be_stack(first) {
+        Value::MaybeStack
     } else {
-        Value::Unknown
+        Value::NotStack
     };
-    // It is written in later.
+    // The point, which is written into this instruction later.
     if operation == sys::BPF_MOV && !has_register(instruction) && instruction.imm == POINT_UNSET as i32 {
-        return Value::Unknown;
+        return Value::NotStack;
     }
-    // Forms with a sign, which programs have only since 6.6, and other orders of bytes.
+    // Signed forms, which exist since 6.6, and byte swaps.
     if instruction.off != 0 || operation == sys::BPF_END {
-        return lost;
+        return untracked;
     }
     let result = match (first, second) {
         _ if operation == sys::BPF_MOV && !is_short => return second,
@@ -481,27 +483,27 @@ fn arithmetic(instruction: &bpf_insn, state: &State) -> Value {
         (Value::Constant(address), Value::Number(n)) if operation == sys::BPF_ADD && !is_short => {
             return Value::Constant(address.wrapping_add(n));
         }
-        // The kernel lets nobody leave a map.
-        (Value::Address, Value::Unknown | Value::Number(_)) | (Value::Unknown | Value::Number(_), Value::Address)
+        // The verifier keeps pointers inside the map, so the sum is not 0 either.
+        (Value::Address, Value::NotStack | Value::Number(_)) | (Value::NotStack | Value::Number(_), Value::Address)
             if operation == sys::BPF_ADD && !is_short =>
         {
             return Value::Address;
         }
         (Value::Stack(address), Value::Number(n)) if operation == sys::BPF_ADD && !is_short => {
-            return address.checked_add(n as i64).map_or(Value::Anything, Value::Stack);
+            return address.checked_add(n as i64).map_or(Value::MaybeStack, Value::Stack);
         }
         _ => None,
     };
     match result {
         Some(number) if is_short => Value::Number(u64::from(number as u32)),
         Some(number) => Value::Number(number),
-        None => lost,
+        None => untracked,
     }
 }
 
-/// The result of an operation; of a short one, its lower half is.
+/// The result of an operation; of a 32-bit one, only the lower half is meaningful.
 fn computed(operation: u32, first: u64, second: u64, is_short: bool) -> Option<u64> {
-    let (first, signed, places) = if is_short {
+    let (first, signed, bits) = if is_short {
         (u64::from(first as u32), i64::from(first as i32), second & 31)
     } else {
         (first, first as i64, second & 63)
@@ -513,14 +515,14 @@ fn computed(operation: u32, first: u64, second: u64, is_short: bool) -> Option<u
         sys::BPF_OR => first | second,
         sys::BPF_AND => first & second,
         sys::BPF_XOR => first ^ second,
-        sys::BPF_LSH => first << places,
-        sys::BPF_RSH => first >> places,
-        sys::BPF_ARSH => (signed >> places) as u64,
+        sys::BPF_LSH => first << bits,
+        sys::BPF_RSH => first >> bits,
+        sys::BPF_ARSH => (signed >> bits) as u64,
         _ => return None,
     })
 }
 
-/// Whether a branch is taken; `None`: that is not known before it is run.
+/// Whether a branch is taken; `None`: not known.
 fn branch(instruction: &bpf_insn, state: &State) -> Option<bool> {
     let operation = u32::from(instruction.code & OPERATION);
     let (first, second) = match (state.destination(instruction), operand(instruction, state)) {
@@ -560,34 +562,34 @@ fn branch(instruction: &bpf_insn, state: &State) -> Option<bool> {
     })
 }
 
-/// The instructions that the program comes by, with what is known written into them.
+/// The instructions that are reached, with known values written into them.
 fn rewrite(program: &[bpf_insn], is_head: &[bool], heads: &Heads, constants: &Constants<'_>) -> Option<Vec<Kept>> {
     let mut kept = Vec::new();
     let reached = heads
         .iter()
         .enumerate()
-        .filter_map(|(place, head)| Some((place, head.as_ref()?)));
+        .filter_map(|(index, head)| Some((index, head.as_ref()?)));
     for (head, state) in reached {
         let mut state = (**state).clone();
-        let mut place = head;
+        let mut index = head;
         loop {
-            let instruction = program.get(place)?;
+            let instruction = program.get(index)?;
             let (source, before) = (state.source(instruction), state.destination(instruction));
-            let goes = step(program, place, &mut state, constants)?;
+            let goes = step(program, index, &mut state, constants)?;
             let [next, target] = goes;
             match target
                 .filter(|_| next.is_none())
-                .and_then(|target| answer(program, target, &state, constants))
+                .and_then(|target| result_at(program, target, &state, constants))
             {
-                // It is told here as well as there.
-                Some(answer) => kept.extend(ended(place, answer)),
-                None => kept.extend(rewritten(program, place, [before, source], &state, goes)),
+                // The jump leads to an exit with a known result: exit here.
+                Some(result) => kept.extend(exit_with(index, result)),
+                None => kept.extend(rewritten(program, index, [before, source], &state, goes)),
             }
             match next {
-                Some(next) if !*is_head.get(next)? => place = next,
+                Some(next) if !*is_head.get(next)? => index = next,
                 Some(next) if target.is_none() => {
-                    if let Some(answer) = answer(program, next, &state, constants) {
-                        kept.extend(ended(place, answer));
+                    if let Some(result) = result_at(program, next, &state, constants) {
+                        kept.extend(exit_with(index, result));
                     }
                     break;
                 }
@@ -598,31 +600,31 @@ fn rewrite(program: &[bpf_insn], is_head: &[bool], heads: &Heads, constants: &Co
     Some(kept)
 }
 
-/// An instruction with what is known written into it: of its registers before it, and of all after it. `None`: a branch that
-/// is not taken.
+/// An instruction with known values written into it. `before` and `source`: its registers before it runs; `after`: the
+/// state after it. `None`: it is not needed.
 fn rewritten(
     program: &[bpf_insn],
-    place: usize,
+    index: usize,
     [before, source]: [Value; 2],
     after: &State,
     [next, target]: [Option<usize>; 2],
 ) -> Option<Kept> {
-    let instruction = program[place];
+    let instruction = program[index];
     let mut it = Kept {
         target,
-        ..Kept::as_it_is(place, instruction)
+        ..Kept::unchanged(index, instruction)
     };
     if instruction.code == LOAD_CONSTANT {
-        it.high = program.get(place + 1).map(|high| high.imm);
+        it.high = program.get(index + 1).map(|high| high.imm);
     } else if is_branch(&instruction) {
         target?;
         if next.is_some() {
             let first = after.destination(&instruction);
-            if matches!((first, source), (Value::Number(_), Value::Unknown)) {
-                turn_round(&mut it.instruction);
-                with_number(&mut it.instruction, first);
+            if matches!((first, source), (Value::Number(_), Value::NotStack)) {
+                swap_operands(&mut it.instruction);
+                set_immediate(&mut it.instruction, first);
             } else {
-                with_number(&mut it.instruction, source);
+                set_immediate(&mut it.instruction, source);
             }
         } else {
             it.instruction = bpf_insn {
@@ -633,7 +635,7 @@ fn rewritten(
     } else if is_arithmetic(&instruction) || class(&instruction) == sys::BPF_LDX {
         it.result = after.destination(&instruction);
         match it.result {
-            // It is there.
+            // The register already has this value.
             Value::Number(_) if before == it.result => return None,
             Value::Number(number) => move_number(&mut it, number),
             _ if changes_nothing(&instruction, source) => return None,
@@ -643,23 +645,23 @@ fn rewritten(
                     base => base,
                 };
             }
-            _ => with_number(&mut it.instruction, source),
+            _ => set_immediate(&mut it.instruction, source),
         }
     }
     Some(it)
 }
 
-/// The answer of a program that goes to a place where it ends, if that is known.
-fn answer(program: &[bpf_insn], mut place: usize, state: &State, constants: &Constants<'_>) -> Option<u64> {
-    // Jumps in a circle end nowhere.
+/// The result of a function that goes on at this index, if it exits there with a known one.
+fn result_at(program: &[bpf_insn], mut index: usize, state: &State, constants: &Constants<'_>) -> Option<u64> {
+    // Bounded: jumps may form a cycle.
     for _ in 0..program.len() {
-        let instruction = program.get(place)?;
+        let instruction = program.get(index)?;
         if instruction.code != JUMP {
             break;
         }
-        place = target_of(place, instruction)?;
+        index = target_of(index, instruction)?;
     }
-    let [first, second] = *program.get(place..place + 2)?.first_chunk()?;
+    let [first, second] = *program.get(index..index + 2)?.first_chunk()?;
     if first.dst_reg() != 0 || second.code != EXIT {
         return None;
     }
@@ -667,30 +669,30 @@ fn answer(program: &[bpf_insn], mut place: usize, state: &State, constants: &Con
         && u32::from(first.code & OPERATION) == sys::BPF_MOV
         && has_register(&first)
         && first.off == 0;
-    let answer = match class(&first) {
+    let result = match class(&first) {
         sys::BPF_LDX => read(&first, state, constants),
         _ if is_move => state.source(&first),
         _ => return None,
     };
-    match answer {
+    match result {
         Value::Number(number) if class(&first) == sys::BPF_ALU => Some(u64::from(number as u32)),
         Value::Number(number) => Some(number),
         _ => None,
     }
 }
 
-/// The end of a program, with its answer.
-fn ended(place: usize, answer: u64) -> [Kept; 2] {
+/// An exit with this result.
+fn exit_with(index: usize, result: u64) -> [Kept; 2] {
     let exit = bpf_insn {
         code: EXIT,
         ..Default::default()
     };
-    let mut number = Kept::as_it_is(place, bpf_insn::default());
-    move_number(&mut number, answer);
-    [number, Kept::as_it_is(place, exit)]
+    let mut number = Kept::unchanged(index, bpf_insn::default());
+    move_number(&mut number, result);
+    [number, Kept::unchanged(index, exit)]
 }
 
-/// Whether it leaves all 64 bits of its register as they are.
+/// Whether it leaves all 64 bits of its register unchanged.
 fn changes_nothing(instruction: &bpf_insn, source: Value) -> bool {
     let second = match source {
         Value::Number(number) if has_register(instruction) => number,
@@ -709,8 +711,8 @@ fn changes_nothing(instruction: &bpf_insn, source: Value) -> bool {
     is_neutral && class(instruction) == sys::BPF_ALU64 && instruction.off == 0
 }
 
-/// Makes it the same comparison of two registers, the second one first.
-fn turn_round(branch: &mut bpf_insn) {
+/// Swaps the operands of a comparison of two registers.
+fn swap_operands(branch: &mut bpf_insn) {
     let operation = match u32::from(branch.code & OPERATION) {
         sys::BPF_JGT => sys::BPF_JLT,
         sys::BPF_JLT => sys::BPF_JGT,
@@ -728,8 +730,8 @@ fn turn_round(branch: &mut bpf_insn) {
     branch.set_src_reg(first);
 }
 
-/// Writes into the instruction what is known of its second operand.
-fn with_number(instruction: &mut bpf_insn, source: Value) {
+/// Replaces the second operand by its number, if that is known.
+fn set_immediate(instruction: &mut bpf_insn, source: Value) {
     let is_end = is_arithmetic(instruction) && u32::from(instruction.code & OPERATION) == sys::BPF_END;
     let is_short = matches!(class(instruction), sys::BPF_ALU | sys::BPF_JMP32);
     if !has_register(instruction) || is_end || is_arithmetic(instruction) && instruction.off != 0 {
@@ -745,7 +747,7 @@ fn with_number(instruction: &mut bpf_insn, source: Value) {
     }
 }
 
-/// Makes it a move of a number into the register that it writes.
+/// Makes it a move of a number into its register.
 fn move_number(it: &mut Kept, number: u64) {
     let register = it.instruction.dst_reg();
     let mut instruction = bpf_insn {

@@ -137,7 +137,8 @@ impl<'a> Attaching<'a> {
         } else {
             &maps.bss_stats
         };
-        let counters = Counters::map(stats, plan.counters()).map_err(|error| AttachError::Map("stats", error.into()))?;
+        let counters =
+            Counters::map(stats, plan.counters()).map_err(|error| AttachError::Map("stats", error.into()))?;
         let map_groups = |wish: GroupWish| AttachedGroups::map(&skeleton, wish.by, request.whole_stack);
         let groups = request.groups.map(map_groups).transpose()?;
         let neighbours = maps.neighbours.autocreate();

@@ -1,19 +1,20 @@
-//! With which jumps the instructions that stay follow one another.
+//! Lays out the remaining instructions and their jumps.
 
 use libbpf_sys as sys;
 use libbpf_sys::bpf_insn;
 
 use super::{JUMP, Kept, OPERATION, goes_on, is_branch};
 
-/// The first that stays of those from a place on.
-pub(super) fn at_or_after(kept: &[Kept], place: usize) -> usize {
-    kept.partition_point(|it| it.place < place)
+/// The first remaining instruction from this index of the original program on.
+pub(super) fn at_or_after(kept: &[Kept], index: usize) -> usize {
+    kept.partition_point(|it| it.index < index)
 }
 
-/// Leaves out jumps over nothing, those on a condition too. Says whether there were such, since what they asked for may be unused then.
+/// Removes jumps to the next instruction, conditional ones too. Returns whether there were conditional ones, since their
+/// operands may be unused then.
 pub(super) fn drop_jumps_to_next(kept: &mut Vec<Kept>) -> bool {
     let mut stays = vec![true; kept.len()];
-    // Where the program goes on behind each, of those that stay.
+    // The next remaining instruction after each.
     let mut next = kept.len();
     let mut had_condition = false;
     for (index, it) in kept.iter().enumerate().rev() {
@@ -30,10 +31,10 @@ pub(super) fn drop_jumps_to_next(kept: &mut Vec<Kept>) -> bool {
     had_condition
 }
 
-/// Lets each jump go where the jump that it leads to goes.
+/// Redirects each jump to a jump to the final target.
 pub(super) fn shorten_jumps(kept: &mut [Kept]) {
     for index in 0..kept.len() {
-        // Jumps in a circle end nowhere.
+        // Bounded: jumps may form a cycle.
         for _ in 0..kept.len() {
             let Some(target) = kept[index].target else { break };
             match kept.get(at_or_after(kept, target)) {
@@ -46,7 +47,8 @@ pub(super) fn shorten_jumps(kept: &mut [Kept]) {
     }
 }
 
-/// Lets a branch around a jump go where that one goes. No other way leads to the jump, since all are shortened.
+/// Inverts each branch around a jump, and gives it the target of the jump. No other jump leads to that one, since all are
+/// shortened.
 pub(super) fn invert_branches(kept: &mut [Kept]) {
     for index in 0..kept.len().saturating_sub(2) {
         let is_around = is_branch(&kept[index].instruction)
@@ -61,7 +63,7 @@ pub(super) fn invert_branches(kept: &mut [Kept]) {
     }
 }
 
-/// Leaves out what no way leads to any more: the kernel refuses it.
+/// Removes unreachable instructions, which the kernel refuses.
 pub(super) fn drop_unreached(kept: &mut Vec<Kept>) {
     let mut is_reached = vec![false; kept.len()];
     let mut open = vec![0];
@@ -79,8 +81,8 @@ pub(super) fn drop_unreached(kept: &mut Vec<Kept>) {
     kept.retain(|_| is_reached.next().unwrap_or(true));
 }
 
-/// Puts them one after the other, with jumps to where their targets are then. `None`: there is something that nothing comes behind,
-/// though it goes on, or a jump is too long.
+/// Puts the instructions one after the other and sets the distances of jumps. `None`: the last instruction falls
+/// through, or a jump is too long.
 pub(super) fn assemble(kept: &[Kept]) -> Option<Vec<bpf_insn>> {
     if goes_on(&kept.last()?.instruction) {
         return None;
@@ -105,7 +107,7 @@ pub(super) fn assemble(kept: &[Kept]) -> Option<Vec<bpf_insn>> {
     Some(program)
 }
 
-/// The branch that is taken where this one is not.
+/// The opcode of the opposite branch.
 fn inverted(code: u8) -> Option<u8> {
     let operation = match u32::from(code & OPERATION) {
         sys::BPF_JEQ => sys::BPF_JNE,

@@ -1,4 +1,4 @@
-//! Which registers are read later; leaves out what nobody looks at afterwards.
+//! Liveness of registers and of the stack; removes dead writes.
 
 use libbpf_sys as sys;
 use libbpf_sys::bpf_insn;
@@ -22,7 +22,7 @@ pub(super) const fn bit(register: u8) -> Set {
     1 << register
 }
 
-/// What an instruction reads.
+/// The registers that an instruction reads.
 fn uses(instruction: &bpf_insn) -> Set {
     let (first, second) = (bit(instruction.dst_reg()), bit(instruction.src_reg()));
     let second_if_register = if has_register(instruction) { second } else { 0 };
@@ -39,7 +39,7 @@ fn uses(instruction: &bpf_insn) -> Set {
             },
             sys::BPF_LDX => second,
             sys::BPF_ST => first,
-            // An exchange on a condition compares with the first register.
+            // A compare-and-exchange compares with r0.
             sys::BPF_STX if u32::from(instruction.code & MODE) == sys::BPF_ATOMIC => first | second | bit(0),
             sys::BPF_STX => first | second,
             _ => first | second_if_register,
@@ -50,7 +50,7 @@ fn uses(instruction: &bpf_insn) -> Set {
 /// How many arguments a call has at most.
 pub(super) fn arguments(call: &bpf_insn) -> u8 {
     if is_own_call(call) {
-        // Meanwhile it is there; as long as it is not, who knows.
+        // `each_function` keeps the number of arguments in `off`. Before that it is 0: assume all.
         return u8::try_from(call.off)
             .ok()
             .filter(|&taken| taken > 0)
@@ -80,7 +80,7 @@ pub(super) fn arguments(call: &bpf_insn) -> u8 {
     }
 }
 
-/// What is lost by an instruction, whatever it was.
+/// The registers that an instruction overwrites.
 fn overwrites(instruction: &bpf_insn) -> Set {
     match instruction.code {
         CALL => bit(0) | bit(1) | bit(2) | bit(3) | bit(4) | bit(5),
@@ -90,17 +90,17 @@ fn overwrites(instruction: &bpf_insn) -> Set {
     }
 }
 
-/// Whether all that it does is write a register.
+/// Whether it does nothing but write a register.
 fn only_writes_a_register(instruction: &bpf_insn) -> bool {
     instruction.code == LOAD_CONSTANT || is_arithmetic(instruction) || class(instruction) == sys::BPF_LDX
 }
 
-/// What an instruction means to registers.
+/// The effect of an instruction on registers.
 #[derive(Debug, Clone, Copy)]
 struct Effect {
     reads: Set,
     writes: Set,
-    /// What it writes, if that is all that it does.
+    /// The register that it writes, if it does nothing else.
     only_writes: Set,
     goes_on: bool,
     target: Option<usize>,
@@ -130,20 +130,20 @@ pub(super) struct Liveness {
 }
 
 impl Liveness {
-    /// Of a program without what writes registers that nobody reads.
+    /// As if instructions that only write an unused register had been removed.
     pub(super) fn of(kept: &[Kept]) -> Self {
         let effects: Vec<Effect> = kept.iter().map(|it| Effect::of(it, kept)).collect();
-        let mut is_led_back_to = vec![false; effects.len() + 1];
+        let mut is_loop_head = vec![false; effects.len() + 1];
         for (index, it) in effects.iter().enumerate() {
             if let Some(target) = it.target.filter(|&target| target <= index) {
-                is_led_back_to[target] = true;
+                is_loop_head[target] = true;
             }
         }
         let mut after: Vec<Set> = vec![0; effects.len()];
-        // Before each instruction; behind the last one there is nothing.
+        // Before each instruction; nothing is live after the last one.
         let mut before: Vec<Set> = vec![0; effects.len() + 1];
         loop {
-            // All that a jump back leads to is known only the next time.
+            // Liveness at the target of a jump back is complete only in the next round.
             let mut is_settled = true;
             for (index, it) in effects.iter().enumerate().rev() {
                 let next = if it.goes_on { before[index + 1] } else { 0 };
@@ -155,7 +155,7 @@ impl Liveness {
                 } else {
                     needed & !it.writes | it.reads
                 };
-                is_settled &= before[index] == now || !is_led_back_to[index];
+                is_settled &= before[index] == now || !is_loop_head[index];
                 before[index] = now;
             }
             if is_settled {
@@ -167,7 +167,7 @@ impl Liveness {
     }
 }
 
-/// Leaves out what writes registers that nobody reads afterwards.
+/// Removes instructions that only write a register that is not read afterwards.
 pub(super) fn drop_unused(kept: &mut Vec<Kept>) {
     let liveness = Liveness::of(kept);
     let mut after = liveness.after.iter();
@@ -177,17 +177,17 @@ pub(super) fn drop_unused(kept: &mut Vec<Kept>) {
     });
 }
 
-/// The lowest address on the stack that somebody has: who has one may read and write from there on, upwards. `None`: nobody knows.
+/// The lowest stack address in a register: code that has one may access memory from there upwards. `None`: unknown.
 fn lowest_given(kept: &[Kept]) -> Option<i64> {
     let given = |lowest: i64, it: &Kept| match it.result {
         Value::Stack(address) => Some(lowest.min(address)),
-        Value::Anything => None,
-        Value::Unknown | Value::Number(_) | Value::Constant(_) | Value::Address => Some(lowest),
+        Value::MaybeStack => None,
+        Value::NotStack | Value::Number(_) | Value::Constant(_) | Value::Address => Some(lowest),
     };
     kept.iter().try_fold(i64::MAX, given)
 }
 
-/// Leaves out what is stored on the stack where nobody reads it. Says whether there was any.
+/// Removes stores to parts of the stack that are never read. Returns whether there were any.
 pub(super) fn drop_unread(kept: &mut Vec<Kept>) -> bool {
     let Some(given) = lowest_given(kept) else {
         return false;
@@ -197,8 +197,8 @@ pub(super) fn drop_unread(kept: &mut Vec<Kept>) -> bool {
     for it in kept.iter() {
         match it.from {
             Value::Stack(address) => read[bytes_from(address, &it.instruction)].fill(true),
-            Value::Anything => return false,
-            Value::Unknown | Value::Number(_) | Value::Constant(_) | Value::Address => {}
+            Value::MaybeStack => return false,
+            Value::NotStack | Value::Number(_) | Value::Constant(_) | Value::Address => {}
         }
     }
     kept.retain(|it| {
@@ -215,6 +215,6 @@ pub(super) fn drop_unread(kept: &mut Vec<Kept>) -> bool {
 
 /// The bytes of the stack that are accessed.
 fn bytes_from(address: i64, access: &bpf_insn) -> std::ops::Range<usize> {
-    let place = |address: i64| (address + STACK).clamp(0, STACK) as usize;
-    place(address)..place(address + i64::from(size_of_access(access)))
+    let index = |address: i64| (address + STACK).clamp(0, STACK) as usize;
+    index(address)..index(address + i64::from(size_of_access(access)))
 }
