@@ -14,13 +14,23 @@
 #define POINT_OP_SHIFT 0 /* 8 bits: index of the op's `struct op_stats` */
 #define POINT_FRAME_SHIFT 8 /* 4 bits: index of the op's frame in `struct task_frames` */
 #define POINT_SHAPE_SHIFT 12 /* 4 bits: enum shape */
-#define POINT_ARGS_SHIFT 16 /* 3 bits: number of arguments, which is where fexit finds the return value; 7 for more than 6 */
+/* 3 bits: number of arguments, which is where fexit finds the return value; 7 for more than 6. */
+#define POINT_ARGS_SHIFT 16
 #define POINT_RETURN_SHIFT 19 /* 3 bits: enum return_kind */
-#define POINT_SHARED_SHIFT 22 /* 1 bit: other file systems use this function too; the op's guard selects its own calls */
+/* 1 bit: other file systems use this function too; the op's guard selects its own calls. */
+#define POINT_SHARED_SHIFT 22
 #define POINT_FILES_SHIFT 23 /* 3 bits: enum file_args, system calls only */
 #define POINT_OUTERMOST_SHIFT 26 /* 1 bit: never called inside another call of its op by the same thread */
-#define POINT_SUPPRESSED_SHIFT 27 /* 1 bit: an asynchronous entry point of a layer that is not measured, hooked only for the file systems below it; counts nothing */
-#define POINT_CHECKED_AT_RETURN_SHIFT 28 /* 1 bit, system calls only: the file is not checked at the entry, but at the function of vfs that the call reaches, or else at the return */
+/*
+ * 1 bit: an asynchronous entry point of a layer that is not measured, hooked only for the file systems below it; counts
+ * nothing.
+ */
+#define POINT_SUPPRESSED_SHIFT 27
+/*
+ * 1 bit, system calls only: the file is not checked at the entry, but at the function of vfs that the call reaches, or
+ * else at the return.
+ */
+#define POINT_CHECKED_AT_RETURN_SHIFT 28
 
 /* Properties of an op that hold for all its points (op_traits): a mask and two flags. */
 #define OP_GUARD 3 /* 2 bits: enum guard, of its shared points */
@@ -62,8 +72,10 @@ enum shape {
 	SHAPE_FAULT_0 = 8, /* struct vm_fault * first, whose area maps the file */
 	SHAPE_SYSCALL_32 = 9, /* as SHAPE_SYSCALL, with the numbers of the 32-bit table */
 	SHAPE_ROW = 10, /* a function that only the whole-stack view attaches to; POINT_OP holds its enum row */
-	SHAPE_ROW_BIO_0 = 12, /* as SHAPE_ROW, struct bio * first, which may be throttled and submitted later by another thread */
-	SHAPE_DIR_0 = 13, /* struct inode * of the parent directory first: an open that may create its file (atomic_open) */
+	/* As SHAPE_ROW, struct bio * first, which may be throttled and submitted later by another thread. */
+	SHAPE_ROW_BIO_0 = 12,
+	/* struct inode * of the parent directory first: an open that may create its file (atomic_open). */
+	SHAPE_DIR_0 = 13,
 	SHAPE_SYSCALL_32_FD_0 = 14, /* as SHAPE_SYSCALL_FD_0, with the registers of a 32-bit program */
 };
 
@@ -73,8 +85,10 @@ enum return_kind {
 	RETURN_STATUS = 1, /* long; likewise */
 	RETURN_BYTES = 2, /* long, bytes moved */
 	RETURN_FD = 3, /* long, a new file descriptor: the file's kind is known only now */
-	RETURN_ISSUED = 4, /* int, of io_uring's entry points: whether the request is done; leave_async() in async.bpf.h */
-	RETURN_SUBMITTED = 5, /* int, of AIO's entry points: whether the request was refused; leave_async() in async.bpf.h */
+	/* int, of io_uring's entry points: whether the request is done; leave_async() in async.bpf.h. */
+	RETURN_ISSUED = 4,
+	/* int, of AIO's entry points: whether the request was refused; leave_async() in async.bpf.h. */
+	RETURN_SUBMITTED = 5,
 	RETURN_FAULT = 6, /* vm_fault_t: flags, some of them errors */
 };
 
@@ -128,7 +142,8 @@ enum lost_reason {
 /* Requests of the block layer that are neither in the histogram nor lost; indices of op_stats.set_aside. */
 enum set_aside {
 	ASIDE_AT_START = 0, /* issued before the run began */
-	ASIDE_NEVER_ISSUED = 1, /* completed without having been issued: an empty flush, or a request that the driver refused */
+	/* Completed without having been issued: an empty flush, or a request that the driver refused. */
+	ASIDE_NEVER_ISSUED = 1,
 	ASIDE_BY_KERNEL = 2, /* submitted by a kernel thread, while only some processes are traced */
 	ASIDE_UNOWNED = 3, /* with an unknown submitter, while only some processes are traced */
 	ASIDE_UNTIMED = 4, /* with an unknown start of the queue time */
@@ -179,7 +194,8 @@ struct op_stats {
 	 * bin are in struct binned instead, so the value of one CPU may wrap below 0.
 	 */
 	__u64 under_way;
-	__u64 unmatched_ends; /* returns whose entry was skipped, of traced processes or not; ends of requests whose issue was not seen */
+	/* Returns whose entry was skipped, of traced processes or not; ends of requests whose issue was not seen. */
+	__u64 unmatched_ends;
 	__u64 set_aside[ASIDE_KINDS]; /* requests by enum set_aside, calls by enum excluded */
 	__u64 pad; /* fills the last cache line */
 	struct errno_count errnos[ERRNOS];
@@ -226,18 +242,26 @@ struct binned {
 /* One call in flight: the outermost one of an op in a thread. */
 struct frame {
 	__u64 entered_ns; /* 0: no call in flight */
-	__u64 stack; /* stack address at the entry. A later entry at a higher address proves that this call has ended; is_inside() */
+	/*
+	 * Stack address at the entry. A later entry at a higher address proves that this call has ended; is_inside().
+	 */
+	__u64 stack;
 	__u32 point;
 	__u32 depth;
 	__u64 nested; /* calls taken for nested ones; lost with this call if its frame proves dead */
 	__u64 kiocb; /* key in `asynchronous` of the request that the call works on; 0: none, or an unknown one */
 	__u32 group; /* of `--by` */
-	__u32 function; /* lower half of the address of the function that was entered; 0 for fentry, whose trampolines have different stack addresses */
+	/*
+	 * Lower half of the address of the function that was entered; 0 for fentry, whose trampolines have different
+	 * stack addresses.
+	 */
+	__u32 function;
 };
 
 struct task_frames {
 	struct frame frames[MAX_FRAMES];
-	__u64 request; /* key in `asynchronous` of the request with which the thread last entered an asynchronous entry point */
+	/* Key in `asynchronous` of the request with which the thread last entered an asynchronous entry point. */
+	__u64 request;
 	__u32 active; /* references to an entry of threads_by_number: frames in use, and 1 for the breakdown */
 	__u32 thread; /* number of the thread that owns this slot of threads_by_slot; 0: a free slot, or no slot */
 };
@@ -246,7 +270,8 @@ struct task_frames {
 enum request_phase {
 	REQUEST_STARTED = 1, /* not issued yet */
 	REQUEST_ISSUED = 2,
-	REQUEST_FLUSHING = 3, /* its data is done; it may end a second time, without data, after the flush that it needs */
+	/* Its data is done; it may end a second time, without data, after the flush that it needs. */
+	REQUEST_FLUSHING = 3,
 	REQUEST_ENDED = 4, /* its end is counted; a second program may still see it */
 };
 
@@ -264,7 +289,11 @@ enum foreign {
 struct request_state {
 	__u64 started_ns; /* 0: unknown */
 	__u64 issued_ns;
-	__u64 rq_start_ns; /* start_time_ns of the request: distinguishes it from an earlier request at the same address; 0: the kernel keeps none */
+	/*
+	 * start_time_ns of the request: distinguishes it from an earlier request at the same address; 0: the kernel
+	 * keeps none.
+	 */
+	__u64 rq_start_ns;
 	__u32 bytes;
 	__u8 op;
 	__u8 phase; /* enum request_phase */
@@ -300,7 +329,8 @@ struct bio_state {
 	__u8 is_stacked; /* its disk has no requests (dm, md) */
 	__u32 thread; /* number of the submitting thread; 0: not needed */
 	__u8 origin; /* enum origin */
-	__u8 held; /* it passed a throttle (blk-throttle or a policy of rq_qos), which may submit it from another thread */
+	/* It passed a throttle (blk-throttle or a policy of rq_qos), which may submit it from another thread. */
+	__u8 held;
 	__u16 neighbour; /* index in `neighbours`, if its owner is not traced */
 	__u32 group; /* of `--by` */
 	__u32 pad;
@@ -315,14 +345,16 @@ struct bio_slot {
 struct block_config {
 	__u32 disk; /* dev_t of the selected disk, as device_number() packs it; 0: all disks */
 	__u8 op_base; /* index of the first op of blk */
-	__u8 issue_arg; /* index of the argument of block_rq_issue that is the request: 0 or 1, depending on the kernel */
+	/* Index of the argument of block_rq_issue that is the request: 0 or 1, depending on the kernel. */
+	__u8 issue_arg;
 	__u8 bio_queue_arg; /* index of the argument of block_bio_queue that is the bio */
 	__u8 getrq_arg; /* likewise of block_getrq */
 	__u8 is_partition;
 	__u8 is_bio_based; /* the disk has no requests */
 	__u8 by_owner; /* only the requests of some processes are traced */
 	__u8 queued; /* durations include the queue time */
-	__u8 has_starts; /* an event announces the start of a request: block_io_start, or a probe on the function that accounts it */
+	/* An event announces the start of a request: block_io_start, or a probe on the function that accounts it. */
+	__u8 has_starts;
 	__u8 bio_stamps; /* bios are kept in a table from their submission on */
 	__u8 has_status; /* completions have a blk_status_t, not an errno */
 	__u8 ends_have_second; /* a second program sees each end too; the first to run counts it */
@@ -357,7 +389,11 @@ struct neighbour {
 struct served {
 	__u64 from_ns;
 	__u64 ended_ns;
-	__u64 number; /* of this end, counted from 1; 0 while the entry is written. Written last, so that a reader detects a torn entry */
+	/*
+	 * Of this end, counted from 1; 0 while the entry is written. Written last, so that a reader detects a torn
+	 * entry.
+	 */
+	__u64 number;
 	__u32 bytes;
 	__u32 neighbour; /* NEIGHBOUR_OWN: a traced request */
 };
@@ -496,7 +532,8 @@ struct family_stats {
 /* Who submitted a request that no traced call waited for. */
 enum origin {
 	ORIGIN_NONE = 0, /* unknown: flushes, which the kernel sends for several submitters */
-	ORIGIN_OWN = 1, /* a traced thread; requests that end while it sleeps for them are in the rows of its calls instead */
+	/* A traced thread; requests that end while it sleeps for them are in the rows of its calls instead. */
+	ORIGIN_OWN = 1,
 	ORIGIN_ASYNCHRONOUS = 2, /* a traced thread, by io_uring or AIO */
 	ORIGIN_WORKER = 3, /* kworkers */
 	ORIGIN_JOURNAL = 4, /* jbd2 */
@@ -632,7 +669,11 @@ enum cgroups_of {
 /* One process, file, disk or cgroup. */
 struct group {
 	__u64 number; /* number of the process, inode, device or cgroup */
-	__u64 more; /* distinguishes numbers in reuse. BY_FILE: device << 32 | hash of the name; BY_PROCESS: start in ns since boot; else 0 */
+	/*
+	 * Distinguishes numbers in reuse. BY_FILE: device << 32 | hash of the name; BY_PROCESS: start in ns since boot;
+	 * else 0.
+	 */
+	__u64 more;
 	__u64 is_known; /* set last: the other members are complete */
 	__u64 comm[COMM_WORDS]; /* of a process */
 	__u32 names_length;
@@ -699,7 +740,11 @@ struct config {
 	__u64 comm[COMM_WORDS]; /* padded with zeros */
 	__u64 slower_ns; /* calls of at least this duration are reported one by one */
 	__u64 file_inode; /* with by_file: the selected file */
-	__u64 cpu_mask; /* mask that bounds the CPU's index in stats_by_cpu for the verifier; all ones where it knows the range of bpf_get_smp_processor_id() */
+	/*
+	 * Mask that bounds the CPU's index in stats_by_cpu for the verifier; all ones where it knows the range of
+	 * bpf_get_smp_processor_id().
+	 */
+	__u64 cpu_mask;
 	__u32 file_device;
 	__u32 tgid; /* the only process that is traced; 0: see traced_set */
 	__u32 self_tgid; /* never traced */
@@ -713,7 +758,8 @@ struct config {
 	__u8 by_disk;
 	__u8 all_files;
 	__u8 atomic; /* programs that share a CPU's counters can preempt each other */
-	__u8 hash_starts; /* starts are in a hash map by thread number: these programs have no task storage, or not always */
+	/* Starts are in a hash map by thread number: these programs have no task storage, or not always. */
+	__u8 hash_starts;
 	__u8 slots; /* threads_by_slot, requests_by_slot and bios_by_slot exist */
 	__u8 typed_task; /* bpf_get_current_task_btf() exists (5.11) */
 	__u8 whole_stack; /* the time of calls is broken down into rows; breakdown.bpf.h */
@@ -724,8 +770,16 @@ struct config {
 	__u8 cgroups_of; /* enum cgroups_of */
 	__u16 stack_rows; /* a bit for each row before ROW_QUEUE that has functions */
 	__u16 counted_frames; /* a bit for each frame in which calls of functions are counted */
-	__u8 rows_only; /* below the system calls only the time of rows is measured, and no op; except at functions that asynchronous requests pass */
-	__u8 one_epoch; /* there is one report, at the end: the epoch stays EPOCH_STEP, the second index of the arrays of struct extremes */
+	/*
+	 * Below the system calls only the time of rows is measured, and no op; except at functions that asynchronous
+	 * requests pass.
+	 */
+	__u8 rows_only;
+	/*
+	 * There is one report, at the end: the epoch stays EPOCH_STEP, the second index of the arrays of struct
+	 * extremes.
+	 */
+	__u8 one_epoch;
 	__u8 bins; /* calls whose start is in a cookie are counted in bins; bins.bpf.h */
 	__u8 pad[9];
 };

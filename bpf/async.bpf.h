@@ -46,7 +46,8 @@ struct {
 const volatile __u8 completion_counters[MAX_OPS];
 
 /* Counts a request that is done for one of its layers. `value`: bytes, or a negative errno. */
-static __always_inline void finish_start(const struct async_start *start, __u32 layer, __u64 now, long value, bool completed)
+static __always_inline void finish_start(const struct async_start *start, __u32 layer, __u64 now, long value,
+					 bool completed)
 {
 	__u32 op = point_op(start->point), row = completed ? completion_counters[op] | COUNTER_ATOMIC : op;
 

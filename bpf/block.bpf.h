@@ -91,7 +91,9 @@ static __always_inline bool is_on_selected_disk_as(struct request *rq, bool dire
 	/* Commands of a controller have no disk. */
 	if (!disk)
 		return false;
-	view->disk = config.group_by == BY_DISK ? device_number(READ(direct, disk, major), READ(direct, disk, first_minor)) : 0;
+	view->disk = config.group_by == BY_DISK ?
+			     device_number(READ(direct, disk, major), READ(direct, disk, first_minor)) :
+			     0;
 	view->gendisk = (__u64)disk;
 	if (!block.disk)
 		return true;
@@ -449,7 +451,8 @@ __noinline int on_unissued_end(__u64 address, __u64 rq_start_ns, __u32 bytes)
 	if (block.bio_stamps)
 		submitted = take_bios_of_unissued(as_number(view.bio));
 	submitter = submitted >> 32;
-	is_selected = !block.by_owner || (phase == REQUEST_STARTED && !state->foreign) || (__u32)submitted == OWNER_TRACED;
+	is_selected =
+		!block.by_owner || (phase == REQUEST_STARTED && !state->foreign) || (__u32)submitted == OWNER_TRACED;
 	/* A write without data only carries a flush, and is never issued itself. */
 	if (bytes || op != BLOCK_OP_WRITE) {
 		if (is_known && phase == REQUEST_FLUSHING)
@@ -473,7 +476,9 @@ __noinline int on_unissued_end(__u64 address, __u64 rq_start_ns, __u32 bytes)
 			return 0;
 		}
 		if (bytes && asks_for_flush(view.bio_flags)) {
-			struct request_state flushing = { .op = op, .rq_start_ns = rq_start_ns, .phase = REQUEST_FLUSHING };
+			struct request_state flushing = { .op = op,
+							  .rq_start_ns = rq_start_ns,
+							  .phase = REQUEST_FLUSHING };
 
 			remember_request(address, known, &flushing);
 		} else {
@@ -601,7 +606,8 @@ static __always_inline int on_end(struct request *rq, bool direct, long error, b
 		if (ended.started_ns < from)
 			from = ended.started_ns;
 	}
-	record_block(ended.op, ended.group, from, ended.issued_ns - from, now, result_of(error, is_status, ended.bytes));
+	record_block(ended.op, ended.group, from, ended.issued_ns - from, now,
+		     result_of(error, is_status, ended.bytes));
 	return 0;
 }
 

@@ -143,8 +143,8 @@ static __always_inline struct breakdown *begin_breakdown(struct thread_state *st
  * A function inside a call is entered. `is_transparent`: its file is not selected, so its time goes to the row of its
  * caller. Returns the breakdown of the call, NULL if none is in flight.
  */
-static __always_inline struct breakdown *enter_function(struct thread_state *state, __u32 key, __u8 row, bool is_transparent,
-						   bool is_direct, __u64 now)
+static __always_inline struct breakdown *enter_function(struct thread_state *state, __u32 key, __u8 row,
+							bool is_transparent, bool is_direct, __u64 now)
 {
 	struct breakdown *breakdown = &state->breakdown;
 	struct open_function *open;
@@ -208,7 +208,8 @@ __noinline int close_function(__u32 thread, __u32 key, __u32 maybe_not_open)
 }
 
 /* A function inside a call has returned. `maybe_not_open`: see close_function(). */
-static __always_inline void leave_function(struct thread_state *state, __u32 thread, __u32 key, bool maybe_not_open, __u64 now)
+static __always_inline void leave_function(struct thread_state *state, __u32 thread, __u32 key, bool maybe_not_open,
+					   __u64 now)
 {
 	struct breakdown *breakdown = &state->breakdown;
 	__u32 index;
@@ -257,8 +258,8 @@ static __always_inline enum read_class class_of(const struct breakdown *breakdow
 }
 
 /* Counts a call that has ended. `step`: the histogram step of `total`. */
-static __always_inline void count_in_family(struct family_stats *s, const struct breakdown *breakdown, __u64 total, __u64 step, __u64 bytes,
-					    bool failed, bool atomic)
+static __always_inline void count_in_family(struct family_stats *s, const struct breakdown *breakdown, __u64 total,
+					    __u64 step, __u64 bytes, bool failed, bool atomic)
 {
 	__u32 class;
 
@@ -325,8 +326,8 @@ __noinline int count_in_families(__u32 thread, __u64 now, __u64 step, __u64 byte
 }
 
 /* The system call has returned `value`. `step`: the histogram step of its duration. */
-static __always_inline void end_breakdown(struct thread_state *state, __u32 thread, __u64 now, __u64 step, long value, bool moves_bytes,
-				     __u32 group)
+static __always_inline void end_breakdown(struct thread_state *state, __u32 thread, __u64 now, __u64 step, long value,
+					  bool moves_bytes, __u32 group)
 {
 	struct breakdown *breakdown = &state->breakdown;
 	bool failed = errno_of(value);

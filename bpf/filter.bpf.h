@@ -84,8 +84,8 @@ enum verdict {
  * kind; AT_INDEX is subtracted to get another index.
  */
 #define AT_INDEX(kind, index) ((__u32)(EXCLUDED_OTHER - (index)) << ((kind) >> KIND_SHIFT) * INDEX_BITS)
-#define INDEX_BY_KIND                                                                                                \
-	(~0u - AT_INDEX(S_IFSOCK, EXCLUDED_SOCKET) - AT_INDEX(S_IFIFO, EXCLUDED_PIPE) -                               \
+#define INDEX_BY_KIND                                                                                                  \
+	(~0u - AT_INDEX(S_IFSOCK, EXCLUDED_SOCKET) - AT_INDEX(S_IFIFO, EXCLUDED_PIPE) -                                \
 	 AT_INDEX(S_IFCHR, EXCLUDED_CHARACTER))
 
 /* `verdict`: EXCLUDED plus the kind of the file. Branchless: each branch would be one more path for the verifier. */
@@ -142,7 +142,8 @@ static __always_inline enum verdict check_file_as(struct file *file, bool direct
 {
 	if (all_files_are_traced())
 		return TRACED;
-	if (!config.by_file && !config.by_disk && (direct ? DIRECT(file, f_mode) : BPF_CORE_READ(file, f_mode)) & FMODE_ATOMIC_POS)
+	if (!config.by_file && !config.by_disk &&
+	    (direct ? DIRECT(file, f_mode) : BPF_CORE_READ(file, f_mode)) & FMODE_ATOMIC_POS)
 		return TRACED;
 	return check_inode(direct ? DIRECT(file, f_inode) : BPF_CORE_READ(file, f_inode), direct);
 }

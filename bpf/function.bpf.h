@@ -23,8 +23,8 @@ static __always_inline enum verdict check_call(void *ctx, bool direct, __u32 poi
 	struct file *file;
 
 	/* SHAPE_FILE_1, an open, is checked below, as it may be called for directories. */
-	if (point_files_and_dirs(point) && shape != SHAPE_FILE_1 && !point_is_shared(point) &&
-	    !config.by_file && !config.by_disk)
+	if (point_files_and_dirs(point) && shape != SHAPE_FILE_1 && !point_is_shared(point) && !config.by_file &&
+	    !config.by_disk)
 		return TRACED;
 	if (shape == SHAPE_FD_0 || shape == SHAPE_SYSCALL_FD_0 || shape == SHAPE_SYSCALL_32_FD_0) {
 		struct pt_regs *saved = (void *)ARGUMENT(ctx, direct, 0);
@@ -89,7 +89,8 @@ static __always_inline enum verdict check_call(void *ctx, bool direct, __u32 poi
  */
 static __always_inline bool may_be_tried_by_others(__u32 point)
 {
-	return point_shape(point) == SHAPE_KIOCB_0 && (point_is_async_entry(point) || config.by_comm || config.by_cgroup);
+	return point_shape(point) == SHAPE_KIOCB_0 &&
+	       (point_is_async_entry(point) || config.by_comm || config.by_cgroup);
 }
 
 static __always_inline bool is_traced_request(__u64 kiocb)
@@ -127,7 +128,8 @@ static __always_inline void note_file(__u32 point, void *first, const struct bre
 {
 	__u32 shape = point_shape(point);
 
-	if (!breakdown || !may_write(breakdown) || !block.bio_stamps || (point_return(point) != RETURN_BYTES && !point_is_async_entry(point)))
+	if (!breakdown || !may_write(breakdown) || !block.bio_stamps ||
+	    (point_return(point) != RETURN_BYTES && !point_is_async_entry(point)))
 		return;
 	if (shape == SHAPE_FILE_0)
 		note_write(first);
@@ -171,7 +173,8 @@ static __always_inline bool is_call(__u32 point)
 /* Whether this is a function of vfs that gets the file of a read or write system call. */
 static __always_inline bool checks_for_syscall(__u32 point)
 {
-	return config.whole_stack && point_shape(point) == SHAPE_FILE_0 && point_return(point) == RETURN_BYTES && point_is_outermost(point);
+	return config.whole_stack && point_shape(point) == SHAPE_FILE_0 && point_return(point) == RETURN_BYTES &&
+	       point_is_outermost(point);
 }
 
 /*
@@ -263,8 +266,8 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 	}
 	if (config.whole_stack) {
 		breakdown = enter_function(state, point_op(point), op_rows[point_op(point)], verdict != TRACED,
-				      is_direct(point, direct, (void *)ARGUMENT(ctx, direct, 0)),
-				      frame ? frame->entered_ns : bpf_ktime_get_ns());
+					   is_direct(point, direct, (void *)ARGUMENT(ctx, direct, 0)),
+					   frame ? frame->entered_ns : bpf_ktime_get_ns());
 		if (frame || (verdict == TRACED && !is_counted))
 			note_file(point, (void *)ARGUMENT(ctx, direct, 0), breakdown);
 	}
@@ -279,8 +282,7 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 		frame->kiocb = enter_async(point, (__u64)kiocb, frame->entered_ns, frame->group);
 		state->calls.request = frame->kiocb;
 	} else if (READ(direct, kiocb, ki_complete)) {
-		frame->kiocb = enter_below(point, (__u64)kiocb, frame->entered_ns, frame->group,
-					   state->calls.request);
+		frame->kiocb = enter_below(point, (__u64)kiocb, frame->entered_ns, frame->group, state->calls.request);
 	}
 	return 0;
 }
@@ -309,7 +311,7 @@ static __always_inline void finish_call(__u32 point, const struct ended *call, _
 	if (!kiocb) {
 		if (has_valid_times(point, call, now) && !point_is_async_entry(point))
 			record_all(point, call, now, step_of(now - call->entered_ns), value);
-	/* An asynchronous request is counted when it is done. */
+		/* An asynchronous request is counted when it is done. */
 	} else if (point_is_async_entry(point)) {
 		leave_async(point, kiocb, now, value);
 	} else {

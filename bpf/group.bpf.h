@@ -400,7 +400,8 @@ __noinline int count_in_group(__u32 group, __u32 counter, __u64 ns, long value, 
 	return 0;
 }
 
-static __always_inline void record_in_group(__u32 group, __u32 counter, bool moves_bytes, __u64 ns, long value, __u64 queue_ns)
+static __always_inline void record_in_group(__u32 group, __u32 counter, bool moves_bytes, __u64 ns, long value,
+					    __u64 queue_ns)
 {
 	if (config.group_by && !config.whole_stack)
 		count_in_group(group, moves_bytes ? counter | COUNTER_MOVES_BYTES : counter, ns, value, queue_ns);

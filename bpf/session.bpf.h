@@ -74,8 +74,8 @@ static __always_inline bool begin_session(__u32 point, enum verdict verdict)
                                                                                                                        \
 		/* Subtract first: the start then needs no register. */                                                \
 		barrier_var(__ns);                                                                                     \
-		if (!config.bins || !count_in_bin(binned_of(__op), __ns, (VALUE)))                                      \
-			count_without_bin(__op, __ns, (VALUE));                                                            \
+		if (!config.bins || !count_in_bin(binned_of(__op), __ns, (VALUE)))                                     \
+			count_without_bin(__op, __ns, (VALUE));                                                        \
 	})
 
 SEC("fsession")

@@ -358,7 +358,8 @@ static __always_inline void end_of_request(const struct request_state *ended, __
 	__u32 origin = ended->origin * DIRECTIONS + (ended->op ? 1 : 0);
 
 	if (!ended->thread || !end_in_sleep(ended->thread, ended->issued_ns, now))
-		count_in_origins((__u64)ended->group << 32 | origin, ended->bytes, ended->started_ns, ended->issued_ns, now);
+		count_in_origins((__u64)ended->group << 32 | origin, ended->bytes, ended->started_ns, ended->issued_ns,
+				 now);
 }
 
 /* A bio was merged into a request, or into a bio that will get one: it needs none of its own. */

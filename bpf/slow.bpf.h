@@ -72,14 +72,16 @@ static __always_inline void note_inode(struct slow_call *report, struct inode *i
 }
 
 /* Notes the path that the call was given, if it takes one. */
-static __always_inline void note_given_path(struct slow_call *report, const struct breakdown *breakdown, const struct call_shape *shape)
+static __always_inline void note_given_path(struct slow_call *report, const struct breakdown *breakdown,
+					    const struct call_shape *shape)
 {
 	__u32 argument = shape->path;
 	long n;
 
 	if (!argument || argument > CALL_ARGUMENTS)
 		return;
-	n = bpf_probe_read_user_str(report->names, NAMES_ROOM, (void *)breakdown->arguments[(argument - 1) & (CALL_ARGUMENTS - 1)]);
+	n = bpf_probe_read_user_str(report->names, NAMES_ROOM,
+				    (void *)breakdown->arguments[(argument - 1) & (CALL_ARGUMENTS - 1)]);
 	if (n > 0) {
 		report->path = PATH_GIVEN;
 		report->names_length = n;
@@ -108,8 +110,8 @@ static __always_inline struct file *file_of_call(const struct slow_call *report,
 	return (__u64)file == breakdown->file ? file : NULL;
 }
 
-static __always_inline void note_offset(struct slow_call *report, const struct breakdown *breakdown, const struct call_shape *shape,
-				       __u64 position)
+static __always_inline void note_offset(struct slow_call *report, const struct breakdown *breakdown,
+					const struct call_shape *shape, __u64 position)
 {
 	__s64 value = breakdown->value;
 	__u32 offset = shape->offset, size = shape->size;

@@ -116,7 +116,8 @@ static __always_inline struct op_stats *stats_of(__u32 counter)
 	return (struct op_stats *)address;
 }
 
-#define COUNTER_ATOMIC (1u << 31) /* flag in the `counter` argument; an argument of its own would be set on paths that do not need it */
+/* Flag in the `counter` argument; an argument of its own would be set on paths that do not need it. */
+#define COUNTER_ATOMIC (1u << 31)
 
 /*
  * Counts lost calls. Out of line (compat.bpf.h), as are all functions that are neither inline nor static: it is rare,

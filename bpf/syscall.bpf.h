@@ -201,8 +201,9 @@ static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 	if (!config.rows_only)
 		record_all(call.point, &call, now, step, value);
 	else if (!has_breakdown || errno_of(value))
-		record_out_of_line(point_op(call.point) | (point_return(call.point) == RETURN_BYTES ? COUNTER_MOVES_BYTES : 0),
-			     now - call.entered_ns, value);
+		record_out_of_line(point_op(call.point) |
+					   (point_return(call.point) == RETURN_BYTES ? COUNTER_MOVES_BYTES : 0),
+				   now - call.entered_ns, value);
 	/* Last, when no other state is live: the verifier checks it once for all paths. */
 	if (config.reports_slow && has_breakdown)
 		report_ended(state, thread);

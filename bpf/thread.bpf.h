@@ -78,7 +78,8 @@ static __always_inline struct thread_state *find_or_make_thread(__u32 thread, en
 		return slot;
 	if (!config.hash_starts) {
 		*why = LOST_STORAGE;
-		return bpf_task_storage_get(&threads_by_task, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		return bpf_task_storage_get(&threads_by_task, bpf_get_current_task_btf(), 0,
+					    BPF_LOCAL_STORAGE_GET_F_CREATE);
 	}
 	*why = LOST_TABLE_FULL;
 	if (bpf_map_update_elem(&threads_by_number, &thread, &no_state, BPF_NOEXIST))

@@ -1,4 +1,4 @@
-//! Whole programs and folded ones, side by side.
+//! Compares original programs and folded ones.
 
 use proptest::prelude::*;
 
@@ -36,7 +36,7 @@ fn constant(register: u8, offset: i32) -> [bpf_insn; 2] {
     [low, instruction(0, 0, 0, 0, offset)]
 }
 
-/// An address in a map that is none of constants.
+/// An address in a map other than the constants.
 fn address(register: u8) -> [bpf_insn; 2] {
     let [mut low, high] = constant(register, 8);
     low.imm = MAP + 1;
@@ -67,7 +67,7 @@ fn folded(program: &[bpf_insn]) -> Option<Vec<bpf_insn>> {
     finished(&fold(program, &constants)?.program, |_| true)
 }
 
-/// As the kernel gets it.
+/// The program as it is given to the kernel.
 fn finished(program: &[bpf_insn], is_changed: fn(&Range<usize>) -> bool) -> Option<Vec<bpf_insn>> {
     let constants = Constants {
         map: MAP,
@@ -189,7 +189,7 @@ fn store(to: u8, from: u8, off: i16) -> bpf_insn {
 #[test]
 fn a_branch_that_leads_nowhere_else_is_gone_with_what_it_asked_for() {
     let mask = instruction(sys::BPF_ALU64 | sys::BPF_AND | sys::BPF_K, 2, 0, 0, 4);
-    // Behind the second one, a jump goes where both lead.
+    // After the second one, a jump leads to where both join.
     let program = [
         jump_if_equal(1, 0, 4),
         mask,
@@ -238,7 +238,7 @@ fn an_address_in_a_map_is_not_0() {
         shown(&folded(&program).unwrap()),
         shown(&[low, high, call(1), number(0, 0), exit()])
     );
-    // Nor is one that something was added to; a distance may be.
+    // Nor is the sum of an address and a number; a distance may be.
     let added = |operation| instruction(sys::BPF_ALU64 | operation | sys::BPF_X, 1, 6, 0, 0);
     let program = |operation| {
         let added = added(operation);
@@ -273,7 +273,7 @@ fn a_helper_without_arguments_needs_none() {
 }
 
 #[test]
-fn a_large_constant_takes_two_places() {
+fn a_large_constant_takes_two_instructions() {
     let [low, high] = constant(2, 8);
     let program = [low, high, load(sys::BPF_DW, 0, 2, 0), exit()];
     let expected = [
@@ -301,7 +301,7 @@ fn a_constant_is_known_on_the_stack_as_well() {
         shown(&folded(&program).unwrap()),
         shown(&[call(1), number(0, 0), exit()])
     );
-    // Somebody may have written there.
+    // A callee may have written there.
     let address = [
         instruction(sys::BPF_ALU64 | sys::BPF_MOV | sys::BPF_X, 1, FRAME as u8, 0, 0),
         instruction(sys::BPF_ALU64 | sys::BPF_ADD | sys::BPF_K, 1, 0, 0, -176),
@@ -325,7 +325,7 @@ fn what_is_not_known_here_stays_as_it_is() {
     assert!(folded(&[]).is_none());
 }
 
-/// A call of the program's own function, so many instructions further.
+/// A call of one of the program's own functions, this many instructions further.
 fn own(distance: i32) -> bpf_insn {
     instruction(sys::BPF_JMP | sys::BPF_CALL, 0, sys::BPF_PSEUDO_CALL as u8, 0, distance)
 }
@@ -333,7 +333,7 @@ fn own(distance: i32) -> bpf_insn {
 #[test]
 fn each_function_is_folded_and_those_that_are_called_stay() {
     let [low, high] = constant(7, 0);
-    // A program, a function that the constants leave alone, and one that they make shorter.
+    // A main function, a function that folding does not change, and one that becomes shorter.
     let program = [
         low,
         high,
@@ -369,7 +369,8 @@ fn a_call_to_before_the_program_is_left_as_it_is() {
 
 #[test]
 fn of_a_folded_program_the_functions_that_changed_are_folded_again() {
-    // One that calls another, as a number says that was written in later, and two that could be shorter.
+    // A main function that calls another one depending on a number that is written in later, and two functions that could be
+    // shorter.
     let shorter = [number(0, 1), jump_if_equal(0, 0, 1), number(0, 2), exit()];
     let [first, second, third, last] = shorter;
     let program = [
@@ -400,66 +401,66 @@ fn of_a_folded_program_the_functions_that_changed_are_folded_again() {
     assert_eq!(shown(&both.program), shown(&[own(1), exit(), number(0, 2), exit()]));
     let none = again(|_| false);
     assert_eq!(shown(&none.program), shown(&program));
-    // As it is, its functions are known all the same.
+    // The functions of an unfolded program are known as well.
     let whole = unfolded(&program);
     assert_eq!(shown(&whole.program), shown(&program));
-    assert_eq!(whole.functions, [0, 5, 9].map(|place| Moved { from: place, to: place }));
+    assert_eq!(whole.functions, [0, 5, 9].map(|index| Moved { from: index, to: index }));
     assert!(!whole.is_folded && none.is_folded);
 }
 
-/// Where the stack of a program that runs begins, and its constants: numbers that arithmetic on others does not come by.
+/// Addresses of the stack and of the constants in the interpreter: numbers that arithmetic on other numbers does not reach.
 const FLOOR: u64 = 0x5bd1_e995_7a00_0000;
 const ADDRESS: u64 = 0x3c6e_f372_6b00_0000;
 
-/// Bytes of the stack from an address on, if it is one.
+/// The stack from an address on, if it is a stack address.
 fn on_stack(stack: &mut [u8], address: u64) -> Option<&mut [u8]> {
     stack.get_mut(usize::try_from(address.checked_sub(FLOOR)?).ok()?..)
 }
 
-/// Where an instruction loads from.
+/// The address that an instruction loads from.
 fn source(registers: &[u64; REGISTERS], i: &bpf_insn) -> u64 {
     registers[usize::from(i.src_reg())].wrapping_add_signed(i64::from(i.off))
 }
 
-/// Where it stores to.
+/// The address that it stores to.
 fn destination(registers: &[u64; REGISTERS], i: &bpf_insn) -> u64 {
     registers[usize::from(i.dst_reg())].wrapping_add_signed(i64::from(i.off))
 }
 
-/// What somebody sees of a program that runs: what it stores elsewhere, what it calls and lets it see, and its answer.
+/// The observable effects of a program: what it stores outside its stack, its calls with what they can read, and its result.
 fn trace(program: &[bpf_insn], mut registers: [u64; REGISTERS]) -> Vec<[u64; 6]> {
     let mut trace = Vec::new();
     let mut stack = [0; STACK as usize];
     registers[FRAME] = FLOOR + STACK as u64;
-    let mut place = 0;
+    let mut index = 0;
     loop {
-        let i = &program[place];
+        let i = &program[index];
         let mut known = State::at_entry();
         known.registers = registers.map(Value::Number);
         let constants = Constants {
             map: MAP,
             bytes: &BYTES,
         };
-        place += 1;
+        index += 1;
         match i.code {
             EXIT => {
                 trace.push([registers[0]; 6]);
                 return trace;
             }
-            JUMP => place = place.strict_add_signed(isize::from(i.off)),
+            JUMP => index = index.strict_add_signed(isize::from(i.off)),
             CALL => trace_call(i, &mut registers, &mut stack, &mut trace),
             LOAD_CONSTANT => {
-                registers[usize::from(i.dst_reg())] = match loaded(i, &program[place], &constants).unwrap() {
+                registers[usize::from(i.dst_reg())] = match loaded(i, &program[index], &constants).unwrap() {
                     Value::Number(number) => number,
-                    // An address that nothing else has.
+                    // A unique address.
                     Value::Constant(offset) => ADDRESS + offset,
                     _ => unreachable!("there are no others"),
                 };
-                place += 1;
+                index += 1;
             }
             _ if is_branch(i) => {
                 if branch(i, &known).unwrap() {
-                    place = place.strict_add_signed(isize::from(i.off));
+                    index = index.strict_add_signed(isize::from(i.off));
                 }
             }
             _ if is_arithmetic(i) => {
@@ -485,9 +486,9 @@ fn trace(program: &[bpf_insn], mut registers: [u64; REGISTERS]) -> Vec<[u64; 6]>
             }
             _ if on_stack(&mut stack, destination(&registers, i)).is_some() => {
                 let word = registers[usize::from(i.src_reg())].to_le_bytes();
-                let place = on_stack(&mut stack, destination(&registers, i)).unwrap();
-                let size = usize::from(size_of_access(i)).min(place.len());
-                place[..size].copy_from_slice(&word[..size]);
+                let bytes = on_stack(&mut stack, destination(&registers, i)).unwrap();
+                let size = usize::from(size_of_access(i)).min(bytes.len());
+                bytes[..size].copy_from_slice(&word[..size]);
             }
             _ => trace.push([
                 registers[usize::from(i.dst_reg())],
@@ -501,14 +502,14 @@ fn trace(program: &[bpf_insn], mut registers: [u64; REGISTERS]) -> Vec<[u64; 6]>
     }
 }
 
-/// A call sees its arguments, and what they point to on the stack, which it changes.
+/// A call reads its arguments, and what they point to on the stack, and changes that.
 fn trace_call(
     i: &bpf_insn,
     registers: &mut [u64; REGISTERS],
     stack: &mut [u8; STACK as usize],
     trace: &mut Vec<[u64; 6]>,
 ) {
-    // What is where arguments would be, nobody sees.
+    // Registers beyond the arguments are not observable.
     registers[usize::from(arguments(i)) + 1..=5].fill(0);
     trace.push(std::array::from_fn(
         |n| if n == 0 { i.imm as u64 } else { registers[n] },
@@ -605,7 +606,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Jumps are over so many steps, which may be of two instructions.
+/// Jumps skip a number of steps, each of one or two instructions.
 fn program_of(steps: &[Step]) -> Vec<bpf_insn> {
     let mut starts = Vec::new();
     let mut size = 0;
@@ -621,7 +622,7 @@ fn program_of(steps: &[Step]) -> Vec<bpf_insn> {
         let target = starts.get(index + 1 + over).copied().unwrap_or(size);
         (target - starts[index] - 1) as i16
     };
-    // So that accesses of different sizes meet.
+    // So that accesses of different sizes overlap.
     let offset = |size: u32, n: i16| if size == sys::BPF_DW { -8 * n } else { -4 * n };
     let mut program = Vec::new();
     for (index, step) in steps.iter().enumerate() {
@@ -668,7 +669,7 @@ proptest! {
         registers in prop::array::uniform11(0..5u64),
     ) {
         let whole = program_of(&steps);
-        // Where an address is stored, it stays as it is.
+        // A program that stores a stack address is not folded.
         let constants = Constants { map: MAP, bytes: &BYTES };
         let Some(first) = fold(&whole, &constants) else { return Ok(()) };
         let whole_trace = trace(&whole, registers);
