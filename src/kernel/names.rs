@@ -146,7 +146,7 @@ pub fn pieces(names: &[u8], length: u32) -> Vec<String> {
     pieces
 }
 
-/// Joins such names; `enum names_kind`. The name of a file without a directory depends on its kind.
+/// Joins such names; `enum path_kind`. The name of a file without a directory depends on its kind.
 #[must_use]
 pub fn path(kind: u32, pieces: &[String]) -> Option<CallPath> {
     let joined = || pieces.iter().map(|name| format!("/{name}")).collect::<String>();
