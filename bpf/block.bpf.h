@@ -6,8 +6,7 @@
  * An event may be skipped: one of a tracepoint if a task was preempted inside the same program (tracepoints are called
  * with preemption enabled since 7.0, "tracing: Guard __DECLARE_TRACE() use of __DO_TRACE_CALL() with SRCU-fast"), or if
  * it interrupts the same program; one of a function if it interrupts another probe. No event is skipped in two of these
- * ways at once, so an event that must not be missed has two programs of different kinds; the one that runs first counts
- * it.
+ * ways at once, so an event that must not be missed has two programs; the one that runs first counts it.
  *
  * A request is issued outside of interrupts and usually ends in one, which may interrupt the end of another request:
  * everything is added atomically. Minimum and maximum are not: an update in an interrupt inside another one may be
@@ -386,8 +385,8 @@ enum end_seen {
 	END_BY_EVENT_SECOND, /* the second program on the tracepoint */
 };
 
-/* Whether this is a request with data that began in this run, and its start was missed. */
-static __always_inline bool has_unseen_start(const struct request_state *state, __u64 rq_start_ns, __u32 bytes)
+/* Whether this is a request with data that began in this run, and of which nothing is known. */
+static __always_inline bool has_no_state(const struct request_state *state, __u64 rq_start_ns, __u32 bytes)
 {
 	return (!state || state->phase == REQUEST_ENDED) && bytes && rq_start_ns && rq_start_ns >= control.began_ns;
 }
@@ -577,7 +576,7 @@ static __always_inline int on_end(struct request *rq, bool direct, long error, b
 	/* Stopped while /proc/diskstats is read for comparison. The completion of a part is no end. */
 	if (control.stopped & STOP_REQUESTS || bytes < READ(direct, rq, __data_len))
 		return 0;
-	if (has_unseen_start(state, rq_start_ns, bytes) && !is_unseen_issue(rq, direct, by))
+	if (has_no_state(state, rq_start_ns, bytes) && !is_unseen_issue(rq, direct, by))
 		return 0;
 	if (!state || state->phase != REQUEST_ISSUED)
 		return on_unissued_end(as_number(address), rq_start_ns, bytes);
