@@ -302,7 +302,7 @@ struct request_state {
 	__u32 thread; /* number of the submitting thread; 0: unknown, or not needed */
 	__u32 group; /* of `--by` */
 	__u32 neighbour; /* index in `neighbours`, if it is not traced */
-	__u8 flushes; /* it needs flushes, so it may end twice: with its data, and after them */
+	__u8 needs_flush; /* it needs flushes, so it may end twice: with its data, and after them */
 	__u8 pad[3];
 	__u64 submitted_ns; /* when its first bio was submitted; 0: unknown */
 };
@@ -531,11 +531,11 @@ struct family_stats {
 
 /* Who submitted a request that no traced call waited for. */
 enum origin {
-	ORIGIN_NONE = 0, /* unknown: flushes, which the kernel sends for several submitters */
+	ORIGIN_UNKNOWN = 0, /* unknown: flushes, which the kernel sends for several submitters */
 	/* A traced thread; requests that end while it sleeps for them are in the rows of its calls instead. */
 	ORIGIN_OWN = 1,
 	ORIGIN_ASYNCHRONOUS = 2, /* a traced thread, by io_uring or AIO */
-	ORIGIN_WORKER = 3, /* kworkers */
+	ORIGIN_KWORKER = 3, /* kworkers */
 	ORIGIN_JOURNAL = 4, /* jbd2 */
 	ORIGIN_KERNEL = 5, /* other kernel threads */
 	ORIGIN_WRITEBACK = 6, /* kworkers, for a file that a traced thread has written */

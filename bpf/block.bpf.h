@@ -291,7 +291,7 @@ __noinline __u64 take_bios_of_unissued(__u64 first)
 }
 
 /* Whether a request needs flushes, so that it may end twice: with its data, and after them. */
-static __always_inline bool asks_for_flush(__u32 flags)
+static __always_inline bool needs_flush(__u32 flags)
 {
 	const __u32 asking = 1u << bpf_core_enum_value(enum req_flag_bits, __REQ_FUA) |
 			     1u << bpf_core_enum_value(enum req_flag_bits, __REQ_PREFLUSH);
@@ -310,7 +310,7 @@ static __always_inline int on_issue(const struct request_view *view)
 		return 0;
 	state.op = block_op(view->flags);
 	state.bytes = view->bytes;
-	state.flushes = view->bytes && asks_for_flush(view->bio_flags);
+	state.needs_flush = view->bytes && needs_flush(view->bio_flags);
 	state.rq_start_ns = view->rq_start_ns;
 	state.phase = REQUEST_ISSUED;
 	state.issued_ns = bpf_ktime_get_ns();
@@ -474,7 +474,7 @@ __noinline int on_unissued_end(__u64 address, __u64 rq_start_ns, __u32 bytes)
 		} else {
 			return 0;
 		}
-		if (bytes && asks_for_flush(view.bio_flags)) {
+		if (bytes && needs_flush(view.bio_flags)) {
 			struct request_state flushing = { .op = op,
 							  .rq_start_ns = rq_start_ns,
 							  .phase = REQUEST_FLUSHING };
@@ -582,7 +582,7 @@ static __always_inline int on_end(struct request *rq, bool direct, long error, b
 		return on_unissued_end(as_number(address), rq_start_ns, bytes);
 	now = bpf_ktime_get_ns();
 	ended = *state;
-	if (ended.flushes)
+	if (ended.needs_flush)
 		state->phase = REQUEST_FLUSHING;
 	/* Keeps the entry: the second program would take the end for one whose issue was missed. */
 	else if (block.ends_have_second)
@@ -711,7 +711,7 @@ static __always_inline void stamp_bio(const struct bio_view *view, const struct 
 	if (config.whole_stack) {
 		state.thread = bpf_get_current_pid_tgid();
 		state.origin = origin_of_current();
-		if (state.origin == ORIGIN_WORKER && state.op && view->bytes && is_of_written((void *)address))
+		if (state.origin == ORIGIN_KWORKER && state.op && view->bytes && is_of_written((void *)address))
 			state.origin = ORIGIN_WRITEBACK;
 		if (state.origin == ORIGIN_OWN && is_readahead(view->flags))
 			state.origin = ORIGIN_READAHEAD;

@@ -314,7 +314,7 @@ __noinline int origin_of_current(void)
 		bpf_get_current_comm(comm, sizeof(comm));
 		if ((__u32)comm[0] == COMM_JBD2)
 			return ORIGIN_JOURNAL;
-		return (__u32)comm[0] == COMM_KWOR ? ORIGIN_WORKER : ORIGIN_KERNEL;
+		return (__u32)comm[0] == COMM_KWOR ? ORIGIN_KWORKER : ORIGIN_KERNEL;
 	}
 	if (is_worker())
 		return ORIGIN_ASYNCHRONOUS;
