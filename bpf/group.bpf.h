@@ -338,7 +338,7 @@ __noinline __u32 group_of_argument(__u32 point, __u64 address)
 		argument = BPF_CORE_READ((struct vm_fault *)argument, vma, vm_file);
 		break;
 	}
-	return group_of_file((__u64)argument);
+	return group_of_file(as_number((__u64)argument));
 }
 
 /* The number of a new cell, or of the cell of calls without room. */
