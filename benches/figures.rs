@@ -24,7 +24,7 @@ const PINNED: &[(&str, &str, u64)] = &[
     ("6.1", "blk", 753),
     ("6.1", "start syscall", 138),
     ("6.1", "start blk", 163),
-    ("6.1", "start ext4", 495),
+    ("6.1", "start ext4", 505),
     ("6.1", "start", 559),
     ("6.1", "start all fentry", 1_933),
     ("6.1", "start all kprobe", 2_144),
