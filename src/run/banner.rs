@@ -8,7 +8,7 @@ use crate::model::report::nanoseconds;
 use crate::view::text::number::time_each;
 
 /// One line, printed when everything that follows it is measured. `refused`: layers that are not measured, and why.
-/// `unused`: layers that nobody named and that are not mounted.
+/// `unused`: layers that are neither named nor mounted.
 pub fn banner(subject: &str, scope: &Scope, refused: &BTreeMap<Layer, String>, unused: &[Layer]) -> String {
     let is_shown = |layer: &Layer| scope.is_named() || !unused.contains(layer);
     let measured = scope
