@@ -69,7 +69,7 @@ pub const TRACEPOINT: Hook = hook("tracepoint", "tracepoint", &[SYSCALL], |guest
 pub const RAW_TRACEPOINT: Hook = hook("raw-tracepoint", "tp_btf", &[SYSCALL], FENTRY.exact);
 
 const FILE: &str = "/mnt/ext4/counts/file";
-const SPEC: Spec = Spec {
+pub const SPEC: Spec = Spec {
     set: "mix",
     threads: 4,
     rounds: 5,

@@ -18,7 +18,7 @@ use std::time::Duration;
 pub const CHECKS: &[Check] = &[
     check("filesystems: a module that is not loaded is an error", not_loaded),
     check("filesystems: xfs", |guest| counts(guest, &XFS, "")),
-    Check::new("filesystems: ext4 and xfs are distinguished", apart).when(|guest| guest.tool().is_some()),
+    Check::new("filesystems: ext4 and xfs are distinguished", distinguished).when(|guest| guest.tool().is_some()),
     check("filesystems: nfs", |guest| counts(guest, &NFS, Nfs::new(guest)?)),
     check("filesystems: tmpfs", |guest| {
         counts(guest, &TMPFS, Mounted::mount("tmpfs", TMPFS.folder, "tmpfs", "")?)
@@ -280,7 +280,7 @@ fn counts<T>(guest: &Guest, file_system: &FileSystem, _made: T) -> Result<(), St
 }
 
 /// Calls of shared functions belong to the file system of the file.
-fn apart(guest: &Guest) -> Result<(), String> {
+fn distinguished(guest: &Guest) -> Result<(), String> {
     const EXT: FileSystem = FileSystem {
         name: EXT4,
         folder: Guest::EXT4,

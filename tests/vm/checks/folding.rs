@@ -1,6 +1,6 @@
 //! Programs count the same whether they are folded before they are loaded or not.
 
-use super::counts::{AUTO, FENTRY, Hook, KPROBE_EVENT};
+use super::counts::{self, AUTO, FENTRY, Hook, KPROBE_EVENT};
 use super::report::Tool;
 use crate::disks::NullDisks;
 use crate::guest::{Check, Guest};
@@ -25,12 +25,10 @@ pub const CHECKS: &[Check] = &[
 ];
 
 const FILE: &str = "/mnt/ext4/folding/file";
+/// The calls of the checks `counts: `, whose numbers are known.
 const SPEC: Spec = Spec {
-    set: "mix",
-    threads: 4,
-    rounds: 5,
     file: FILE,
-    name: "worker",
+    ..counts::SPEC
 };
 
 /// What the tool reports of a workload, by programs as they were compiled or not. It says which they were.
