@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::record::Records;
 use super::report::slow::{LeftOut, SlowCall};
 
 /// The events since the last call.
@@ -13,12 +14,14 @@ pub struct Events {
     pub utc_offset: i32,
     /// Slow calls that are counted but not in the list.
     pub left_out: LeftOut,
+    /// Empty unless the run records.
+    pub records: Box<Records>,
 }
 
 impl Events {
     /// Whether there were none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.slow_calls.is_empty() && self.left_out.sum() == 0
+        self.slow_calls.is_empty() && self.left_out.sum() == 0 && self.records.is_empty()
     }
 }

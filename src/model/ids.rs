@@ -3,8 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
 /// The error for a word that is not a name of the requested kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownName {
@@ -24,26 +22,27 @@ impl std::error::Error for UnknownName {}
 /// Implements `Display` and serde by name, for a type with `name()` and `FromStr`.
 macro_rules! by_name {
     ($Type:ident) => {
-        impl fmt::Display for $Type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Display for $Type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.pad(self.name())
             }
         }
 
-        impl Serialize for $Type {
-            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        impl serde::Serialize for $Type {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
                 to.serialize_str(self.name())
             }
         }
 
-        impl<'de> Deserialize<'de> for $Type {
-            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                let word = std::borrow::Cow::<str>::deserialize(from)?;
+        impl<'de> serde::Deserialize<'de> for $Type {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let word = <std::borrow::Cow<'_, str> as serde::Deserialize>::deserialize(from)?;
                 word.parse().map_err(serde::de::Error::custom)
             }
         }
     };
 }
+pub(super) use by_name;
 
 /// Defines an enumeration with a name for each variant: `Variant = "name"`.
 macro_rules! names {
@@ -69,20 +68,21 @@ macro_rules! names {
             }
         }
 
-        impl FromStr for $Type {
-            type Err = UnknownName;
+        impl std::str::FromStr for $Type {
+            type Err = $crate::model::ids::UnknownName;
 
-            fn from_str(word: &str) -> Result<Self, UnknownName> {
+            fn from_str(word: &str) -> Result<Self, Self::Err> {
                 match word {
                     $($name => Ok(Self::$Variant),)*
-                    _ => Err(UnknownName { kind: $kind, word: word.to_owned() }),
+                    _ => Err($crate::model::ids::UnknownName { kind: $kind, word: word.to_owned() }),
                 }
             }
         }
 
-        by_name!($Type);
+        $crate::model::ids::by_name!($Type);
     };
 }
+pub(super) use names;
 
 /// Where a file system stores its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -513,6 +513,8 @@ pub fn joined<T: Copy>(all: &[T], name: fn(T) -> &'static str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde::{Deserialize, Serialize};
+
     use super::*;
 
     /// Asserts that parsing the name of each value gives that value.

@@ -8,6 +8,7 @@ pub mod events;
 pub mod histogram;
 pub mod ids;
 pub mod object;
+pub mod record;
 pub mod report;
 pub mod run_info;
 mod since_epoch;

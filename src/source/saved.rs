@@ -241,6 +241,7 @@ mod tests {
             slow_calls: vec![call],
             utc_offset: 19_800,
             left_out: LeftOut { limited: 1, no_room: 2 },
+            ..Events::default()
         }
     }
 

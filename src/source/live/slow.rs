@@ -69,6 +69,7 @@ impl SlowCalls {
             slow_calls,
             utc_offset,
             left_out,
+            ..Events::default()
         })
     }
 }
