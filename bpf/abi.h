@@ -762,7 +762,11 @@ struct config {
 	__u8 hash_starts;
 	__u8 slots; /* threads_by_slot, requests_by_slot and bios_by_slot exist */
 	__u8 typed_task; /* bpf_get_current_task_btf() exists (5.11) */
-	__u8 whole_stack; /* the time of calls is broken down into rows; breakdown.bpf.h */
+	/*
+	 * Below the system calls only the time of rows is measured, and no op; except at functions that asynchronous
+	 * requests pass.
+	 */
+	__u8 rows_only;
 	__u8 reports_slow; /* slow calls are reported; slow.bpf.h */
 	__u8 by_file;
 	__u8 cookies; /* some starts are in cookies; session.bpf.h */
@@ -771,17 +775,12 @@ struct config {
 	__u16 stack_rows; /* a bit for each row before ROW_QUEUE that has functions */
 	__u16 counted_frames; /* a bit for each frame in which calls of functions are counted */
 	/*
-	 * Below the system calls only the time of rows is measured, and no op; except at functions that asynchronous
-	 * requests pass.
-	 */
-	__u8 rows_only;
-	/*
 	 * There is one report, at the end: the epoch stays EPOCH_STEP, the second index of the arrays of struct
 	 * extremes.
 	 */
 	__u8 one_epoch;
 	__u8 bins; /* calls whose start is in a cookie are counted in bins; bins.bpf.h */
-	__u8 pad[9];
+	__u8 pad[10];
 };
 
 /* BTF type ids for bpf_rdonly_cast(); 0: not available. */

@@ -105,7 +105,7 @@ static __always_inline void read_request_as(struct request *rq, bool direct, str
 {
 	struct bio *first = READ(direct, rq, bio);
 
-	view->queue = config.whole_stack || block.neighbours ? (__u64)READ(direct, rq, q) : 0;
+	view->queue = WHOLE_STACK || block.neighbours ? (__u64)READ(direct, rq, q) : 0;
 	view->address = (__u64)rq;
 	view->rq_start_ns = READ(direct, rq, start_time_ns);
 	view->bio = (__u64)first;
@@ -329,7 +329,7 @@ static __always_inline int on_issue(const struct request_view *view)
 		stamp = take_bios(view->bio);
 	if (block.neighbours)
 		state.submitted_ns = stamp.queued_ns;
-	if (config.whole_stack) {
+	if (WHOLE_STACK) {
 		state.thread = stamp.thread;
 		state.origin = stamp.origin;
 		if (!view->bio)
@@ -346,7 +346,7 @@ static __always_inline int on_issue(const struct request_view *view)
 			/* A flush has no single submitter: the kernel merges them. */
 			else if (state.op == BLOCK_OP_FLUSH)
 				count_aside(state.op, ASIDE_UNOWNED);
-			if (!block.neighbours && (!config.whole_stack || stamp.owner != OWNER_KERNEL))
+			if (!block.neighbours && (!WHOLE_STACK || stamp.owner != OWNER_KERNEL))
 				return 0;
 			state.foreign = stamp.owner == OWNER_KERNEL ? FOREIGN_KERNEL : FOREIGN_PROCESS;
 			state.neighbour = stamp.neighbour;
@@ -463,7 +463,7 @@ __noinline int on_unissued_end(__u64 address, __u64 rq_start_ns, __u32 bytes)
 				count_aside(op, ASIDE_NEVER_ISSUED);
 			else
 				count_unseen_issue(op);
-			if (config.whole_stack && submitter)
+			if (WHOLE_STACK && submitter)
 				end_in_sleep(submitter, 0, bpf_ktime_get_ns());
 		} else if (rq_start_ns || !block.by_owner) {
 			/*
@@ -486,12 +486,12 @@ __noinline int on_unissued_end(__u64 address, __u64 rq_start_ns, __u32 bytes)
 		return 0;
 	}
 	if (is_known && phase == REQUEST_FLUSHING) {
-		if (config.whole_stack && state->thread)
+		if (WHOLE_STACK && state->thread)
 			end_flushed(state->thread, view.queue);
 		mark_ended(address, rq_start_ns, known, op);
 		return 0;
 	}
-	if (config.whole_stack && submitter)
+	if (WHOLE_STACK && submitter)
 		end_flushed(submitter, view.queue);
 	if (is_selected) {
 		count_aside(op, ASIDE_NEVER_ISSUED);
@@ -546,7 +546,7 @@ static __always_inline void record_block(__u8 op, __u32 group, __u64 from, __u64
 	 * Inlined if the block layer is what is measured; out of line in the whole-stack view, where more paths lead
 	 * here.
 	 */
-	if (config.whole_stack)
+	if (WHOLE_STACK)
 		record_out_of_line(block_index(op) | COUNTER_MOVES_BYTES | COUNTER_ATOMIC, now - from, result);
 	else
 		record_in(block_index(op), true, now - from, result, true);
@@ -591,7 +591,7 @@ static __always_inline int on_end(struct request *rq, bool direct, long error, b
 		forget_request(address, &known);
 	if (block.neighbours)
 		note_end(&ended, (__u64)READ(direct, rq, q), now);
-	if (config.whole_stack && ended.foreign != FOREIGN_PROCESS)
+	if (WHOLE_STACK && ended.foreign != FOREIGN_PROCESS)
 		end_of_request(&ended, now);
 	if (ended.foreign)
 		return 0;
@@ -639,7 +639,7 @@ static __always_inline void read_bio(struct bio *bio, bool direct, struct bio_vi
 	view->bytes = READ(direct, bio, bi_iter.bi_size);
 	view->on_disk = false;
 	view->is_stacked = false;
-	if (!block.is_bio_based && !config.whole_stack)
+	if (!block.is_bio_based && !WHOLE_STACK)
 		return;
 	if (bpf_core_field_exists(((struct bio *)0)->bi_bdev)) {
 		device = READ(direct, bio, bi_bdev);
@@ -649,7 +649,7 @@ static __always_inline void read_bio(struct bio *bio, bool direct, struct bio_vi
 
 		disk = READ(direct, old, bi_disk);
 	}
-	if (config.whole_stack) {
+	if (WHOLE_STACK) {
 		const struct block_device_operations *operations = READ(direct, disk, fops);
 
 		view->is_stacked = READ(direct, operations, submit_bio) != NULL;
@@ -708,7 +708,7 @@ static __always_inline void stamp_bio(const struct bio_view *view, const struct 
 	}
 	if (config.group_by && state.owner != OWNER_NEIGHBOUR)
 		state.group = group_of_current();
-	if (config.whole_stack) {
+	if (WHOLE_STACK) {
 		state.thread = bpf_get_current_pid_tgid();
 		state.origin = origin_of_current();
 		if (state.origin == ORIGIN_KWORKER && state.op && view->bytes && is_of_written((void *)address))
@@ -760,7 +760,7 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 		return 0;
 	known = find_bio(address);
 	seen = known.state;
-	if (config.whole_stack) {
+	if (WHOLE_STACK) {
 		/* Submitted by the throttle. It still belongs to its submitter. */
 		if (is_held_for_another(seen))
 			return 0;
@@ -783,7 +783,7 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 	state.queued_ns = bpf_ktime_get_ns();
 	if (config.group_by)
 		state.group = group_of_bio(view, state.op);
-	if (config.whole_stack) {
+	if (WHOLE_STACK) {
 		state.thread = bpf_get_current_pid_tgid();
 		state.is_stacked = true;
 	}
@@ -805,12 +805,12 @@ static __always_inline int on_getrq(const struct bio_view *view, bool is_second)
 
 	if (control.stopped & STOP_REQUESTS)
 		return 0;
-	if (config.whole_stack)
+	if (WHOLE_STACK)
 		got_request();
 	known = find_bio(address);
 	state = known.state;
 	if (state && !state->has_request) {
-		if (config.whole_stack && state->thread != (__u32)bpf_get_current_pid_tgid())
+		if (WHOLE_STACK && state->thread != (__u32)bpf_get_current_pid_tgid())
 			note_request_from_other(state->thread);
 		state->has_request = true;
 		if (is_second)
@@ -832,7 +832,7 @@ static __always_inline int on_bio_end(__u64 address, __u8 status)
 	ended = *known.state;
 	forget_bio(address, &known);
 	/* A bio of a disk without requests: it gets the part of the sleep that no request below it has taken. */
-	if (config.whole_stack && ended.is_stacked)
+	if (WHOLE_STACK && ended.is_stacked)
 		end_in_sleep(ended.thread, ended.queued_ns, now);
 	/* Otherwise its request counts it, or it never had one. */
 	if (block.is_bio_based)

@@ -58,7 +58,7 @@ __noinline int count_unbalanced_of(__u32 family, __u32 kind, __u32 n)
 {
 	struct family_stats *s;
 
-	if (!config.whole_stack || control.stopped & (STOP_CALLS | STOP_PAIRS))
+	if (!WHOLE_STACK || control.stopped & (STOP_CALLS | STOP_PAIRS))
 		return 0;
 	s = family_stats_of(family);
 	/* Atomic: sched_switch may interrupt another update of these counters. */
@@ -177,7 +177,7 @@ static __always_inline struct breakdown *enter_function(struct thread_state *sta
  */
 __noinline int close_function(__u32 thread, __u32 key, __u32 maybe_not_open)
 {
-	struct thread_state *state = config.whole_stack ? find_thread(thread) : NULL;
+	struct thread_state *state = WHOLE_STACK ? find_thread(thread) : NULL;
 	__u32 index, matches = 0;
 	struct breakdown *breakdown;
 	__u64 differs;
@@ -309,7 +309,7 @@ static __always_inline void count_in_family(struct family_stats *s, const struct
  */
 __noinline int count_in_families(__u32 thread, __u64 now, __u64 step, __u64 bytes, __u32 failed)
 {
-	struct thread_state *state = config.whole_stack ? find_thread(thread) : NULL;
+	struct thread_state *state = WHOLE_STACK ? find_thread(thread) : NULL;
 	struct family_stats *s;
 	struct breakdown *breakdown;
 
@@ -332,7 +332,7 @@ static __always_inline void end_breakdown(struct thread_state *state, __u32 thre
 	struct breakdown *breakdown = &state->breakdown;
 	bool failed = errno_of(value);
 
-	if (config.reports_slow)
+	if (REPORTS_SLOW)
 		breakdown->value = value;
 	if (config.group_by)
 		breakdown->group = group;
@@ -341,7 +341,7 @@ static __always_inline void end_breakdown(struct thread_state *state, __u32 thre
 	count_unseen_sleep(breakdown);
 	count_in_families(thread, now, step, moves_bytes && !failed ? value : 0, failed);
 	/* Otherwise report_ended() still needs it. */
-	if (!config.reports_slow)
+	if (!REPORTS_SLOW)
 		put_breakdown(state, thread);
 }
 

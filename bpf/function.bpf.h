@@ -120,7 +120,7 @@ static __always_inline bool is_direct(__u32 point, bool direct, void *first)
 /* Throttling is in the row of queue time, which is only measured if bios are kept. */
 static __always_inline bool row_is_measured(__u32 point)
 {
-	return config.whole_stack && (point_shape(point) != SHAPE_ROW_BIO_0 || block.bio_stamps);
+	return WHOLE_STACK && (point_shape(point) != SHAPE_ROW_BIO_0 || block.bio_stamps);
 }
 
 /* Notes the file of a write, for is_of_written(). `breakdown`: of the call, or NULL. */
@@ -173,7 +173,7 @@ static __always_inline bool is_call(__u32 point)
 /* Whether this is a function of vfs that gets the file of a read or write system call. */
 static __always_inline bool checks_for_syscall(__u32 point)
 {
-	return config.whole_stack && point_shape(point) == SHAPE_FILE_0 && point_return(point) == RETURN_BYTES &&
+	return WHOLE_STACK && point_shape(point) == SHAPE_FILE_0 && point_return(point) == RETURN_BYTES &&
 	       point_is_outermost(point);
 }
 
@@ -213,14 +213,14 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 	if (point_shape(point) == SHAPE_NONE)
 		return 0;
 	if (point_is_row(point))
-		return control.stopped & STOP_CALLS && !config.rows_only ?
+		return control.stopped & STOP_CALLS && !ROWS_ONLY ?
 			       0 :
 			       enter_row(point, (void *)ARGUMENT(ctx, direct, 0),
 					 is_direct(point, direct, (void *)ARGUMENT(ctx, direct, 0)));
 	id = current_id();
 	if (!thread_is_traced(id) && (!may_be_tried_by_others(point) || !is_traced_request(ARGUMENT(ctx, direct, 0))))
 		return 0;
-	if (control.stopped & STOP_CALLS && (!config.rows_only || is_call(point)))
+	if (control.stopped & STOP_CALLS && (!ROWS_ONLY || is_call(point)))
 		return 0;
 	if (is_inside_session(point))
 		return 0;
@@ -237,14 +237,14 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 		return 0;
 	if (verdict >= EXCLUDED && !point_is_suppressed(point))
 		count_excluded(point_op(point), verdict);
-	is_counted = !config.rows_only || point_is_async_entry(point);
+	is_counted = !ROWS_ONLY || point_is_async_entry(point);
 	if (!is_counted && point_shape(point) == SHAPE_KIOCB_0)
 		is_counted = READ(direct, (struct kiocb *)ARGUMENT(ctx, direct, 0), ki_complete);
-	if (config.rows_only && is_counted)
+	if (ROWS_ONLY && is_counted)
 		is_counted = !(control.stopped & STOP_CALLS);
 	if (verdict == TRACED && is_counted)
 		state = thread_of_call(point, id);
-	else if (config.whole_stack)
+	else if (WHOLE_STACK)
 		state = find_thread(id);
 	if (!state || (checks_for_syscall(point) && drop_if_not_selected(state, id, verdict)))
 		return 0;
@@ -264,7 +264,7 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 			argument = ARGUMENT(ctx, direct, 1);
 		frame->group = group_of_argument(point, as_number(argument));
 	}
-	if (config.whole_stack) {
+	if (WHOLE_STACK) {
 		breakdown = enter_function(state, point_op(point), op_rows[point_op(point)], verdict != TRACED,
 					   is_direct(point, direct, (void *)ARGUMENT(ctx, direct, 0)),
 					   frame ? frame->entered_ns : bpf_ktime_get_ns());
@@ -338,7 +338,7 @@ static __always_inline int leave(__u32 point, long value)
 	state = find_thread(id);
 	if (!state)
 		return 0;
-	if (config.whole_stack)
+	if (WHOLE_STACK)
 		leave_function(state, id, point_op(point), point_is_shared(point), now);
 	if (!frame_is_counted(point))
 		return 0;

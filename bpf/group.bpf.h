@@ -349,7 +349,7 @@ __noinline __u32 make_cell(__u32 group, __u32 counter)
 	__u32 number, *found;
 	int failed;
 
-	if (!config.group_by || config.whole_stack || cells_are_full)
+	if (!config.group_by || WHOLE_STACK || cells_are_full)
 		return counter;
 	failed = bpf_map_pop_elem(&free_cells, &number);
 	if (failed) {
@@ -389,7 +389,7 @@ __noinline int count_in_group(__u32 group, __u32 counter, __u64 ns, long value, 
 	struct op_stats *cell;
 
 	/* Groups of the whole-stack view have families, and no ops. */
-	if (!config.group_by || config.whole_stack || value == -EIOCBQUEUED)
+	if (!config.group_by || WHOLE_STACK || value == -EIOCBQUEUED)
 		return 0;
 	cell = cell_of(group, counter & ~COUNTER_MOVES_BYTES);
 	if (!cell)
@@ -403,7 +403,7 @@ __noinline int count_in_group(__u32 group, __u32 counter, __u64 ns, long value, 
 static __always_inline void record_in_group(__u32 group, __u32 counter, bool moves_bytes, __u64 ns, long value,
 					    __u64 queue_ns)
 {
-	if (config.group_by && !config.whole_stack)
+	if (config.group_by && !WHOLE_STACK)
 		count_in_group(group, moves_bytes ? counter | COUNTER_MOVES_BYTES : counter, ns, value, queue_ns);
 }
 

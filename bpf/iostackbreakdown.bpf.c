@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The kernel side: one object. The headers below have one subject each, and their order matters: each uses those before
- * it.
+ * The kernel side, compiled to one object for each view. The headers below have one subject each, and their order
+ * matters: each uses those before it.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -15,6 +15,7 @@ const volatile struct cast_types cast_types;
 const volatile struct kfuncs kfuncs;
 volatile struct control control;
 
+#include "view.bpf.h"
 #include "compat.bpf.h"
 #include "point.bpf.h"
 #include "stats.bpf.h"

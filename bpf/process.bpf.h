@@ -34,7 +34,7 @@ static __always_inline int on_exit(void)
 	state = find_thread(thread);
 	if (state) {
 		lose_frames_of_exiting_thread(state, thread);
-		if (config.whole_stack)
+		if (WHOLE_STACK)
 			close_breakdown(&state->breakdown, thread);
 		forget_thread(state, thread);
 	}

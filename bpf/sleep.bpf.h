@@ -341,7 +341,7 @@ __noinline int count_in_origins(__u64 group_and_origin, __u64 bytes, __u64 start
 	__u32 origin = group_and_origin, element = bpf_get_smp_processor_id() * ORIGINS * DIRECTIONS + origin;
 	struct origin_stats *s;
 
-	if (!config.whole_stack)
+	if (!WHOLE_STACK)
 		return 0;
 	s = bpf_map_lookup_elem(&origins, &element);
 	if (s)

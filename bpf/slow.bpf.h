@@ -43,7 +43,7 @@ static __always_inline bool is_over_rate_limit(__u64 now)
 /* Keeps what identifies the file of a call. `fd`, `address`: 0 if the call takes no descriptor. */
 __noinline int keep_file(__u32 thread, __u32 op, __u32 fd, __u64 address)
 {
-	struct thread_state *state = config.reports_slow ? find_thread(thread) : NULL;
+	struct thread_state *state = REPORTS_SLOW ? find_thread(thread) : NULL;
 	struct file *file = (void *)address;
 	struct breakdown *breakdown;
 
@@ -151,7 +151,7 @@ static __always_inline __u64 time_of_ended(const struct breakdown *breakdown)
  */
 __noinline int report_slow(__u32 thread)
 {
-	struct thread_state *state = config.reports_slow ? find_thread(thread) : NULL;
+	struct thread_state *state = REPORTS_SLOW ? find_thread(thread) : NULL;
 	const struct breakdown *breakdown;
 	struct call_shape shape;
 	__u64 id = bpf_get_current_pid_tgid();

@@ -137,17 +137,17 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 		frame = state ? begin(state, point, 0, 0) : NULL;
 		if (frame)
 			frame->group = group_of_call(file);
-		if (!config.whole_stack || !frame)
+		if (!WHOLE_STACK || !frame)
 			return 0;
 		breakdown = begin_breakdown(state, point_op(point), frame->entered_ns, frame->group);
-		if (config.whole_stack && breakdown && point_is_checked_at_return(point)) {
+		if (WHOLE_STACK && breakdown && point_is_checked_at_return(point)) {
 			breakdown->is_unchecked = 1;
 			breakdown->fd = fd;
 		}
 		/* Without a file here, is_direct() decides at vfs. */
-		if (config.whole_stack && breakdown && file && breakdown->family == FAMILY_READ)
+		if (WHOLE_STACK && breakdown && file && breakdown->family == FAMILY_READ)
 			breakdown->direct = !!(BPF_CORE_READ(file, f_flags) & O_DIRECT);
-		if (config.reports_slow && breakdown) {
+		if (REPORTS_SLOW && breakdown) {
 			breakdown->arguments[0] = CALL_ARG(args, from, compat, 0);
 			breakdown->arguments[1] = CALL_ARG(args, from, compat, 1);
 			breakdown->arguments[2] = CALL_ARG(args, from, compat, 2);
@@ -171,7 +171,7 @@ static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 	if (!state)
 		return 0;
 	/* A breakdown has a reference to the state until put_breakdown(). */
-	has_breakdown = config.whole_stack && state->breakdown.depth;
+	has_breakdown = WHOLE_STACK && state->breakdown.depth;
 	if (!end(state, any, thread, &call) || !has_valid_times(call.point, &call, now)) {
 		if (has_breakdown)
 			put_breakdown(state, thread);
@@ -198,14 +198,14 @@ static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 	if (has_breakdown)
 		end_breakdown(state, thread, now, step, value, point_return(call.point) == RETURN_BYTES, call.group);
 	/* With rows_only the ops count failed calls, and calls of no family: all others are in the families. */
-	if (!config.rows_only)
+	if (!ROWS_ONLY)
 		record_all(call.point, &call, now, step, value);
 	else if (!has_breakdown || errno_of(value))
 		record_out_of_line(point_op(call.point) |
 					   (point_return(call.point) == RETURN_BYTES ? COUNTER_MOVES_BYTES : 0),
 				   now - call.entered_ns, value);
 	/* Last, when no other state is live: the verifier checks it once for all paths. */
-	if (config.reports_slow && has_breakdown)
+	if (REPORTS_SLOW && has_breakdown)
 		report_ended(state, thread);
 	return 0;
 }

@@ -1,25 +1,31 @@
-//! Compiles the BPF programs (`bpf/`), strips what no loader needs, compresses the object, and generates its skeleton.
+//! Compiles the BPF programs (`bpf/`) once for each view, strips what no loader needs, compresses the objects, and
+//! generates the skeleton that both have.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
 use libbpf_cargo::SkeletonBuilder;
 use object::build::Id;
 use object::build::elf::{Builder, SectionData};
-use object::elf::{SHT_STRTAB, STB_LOCAL, STT_NOTYPE};
+use object::elf::{SHT_STRTAB, STB_LOCAL, STT_FUNC, STT_NOTYPE, STT_OBJECT};
 
-/// Creates the compressed object and its skeleton in `out`. Returns the size of the uncompressed object in bytes.
+/// The objects: the folder of each, and the value of `WHOLE_STACK` with which it is compiled (`bpf/view.bpf.h`).
+const VIEWS: [(&str, u8); 2] = [("layers", 0), ("stack", 1)];
+
+/// Creates the compressed objects and their skeleton in `out`. Returns the size of each uncompressed object in bytes, by
+/// its folder.
 ///
 /// # Errors
 /// Lines that say why the architecture or the compiler is not supported.
-pub fn compile(out: &Path, clang: &OsStr) -> Result<usize, Vec<String>> {
+pub fn compile(out: &Path, clang: &OsStr) -> Result<Vec<(&'static str, usize)>, Vec<String>> {
     let arch = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
         Ok("x86_64") => "x86",
         Ok("aarch64") => "arm64",
@@ -37,12 +43,49 @@ pub fn compile(out: &Path, clang: &OsStr) -> Result<usize, Vec<String>> {
             entry.expect("bpf/ can be listed").path().display()
         );
     }
-    let object = out.join("iostackbreakdown.o");
+    // The skeleton's types have the name of its object.
+    let path = |name: &str| out.join(name).join("iostackbreakdown.o");
+    for (name, _) in VIEWS {
+        fs::create_dir_all(out.join(name)).expect("OUT_DIR can be written");
+    }
+    // At the same time, since compiling is most of the work.
+    let built = thread::scope(|scope| {
+        let built = VIEWS.map(|(name, whole_stack)| {
+            let object = path(name);
+            scope.spawn(move || {
+                compile_view(&object, clang, arch, whole_stack)?;
+                strip(&object);
+                Ok(compress(&object))
+            })
+        });
+        built.map(|one| one.join().expect("the compiler's thread ends"))
+    });
+    let sizes: Vec<usize> = built.into_iter().collect::<Result<_, Vec<String>>>()?;
+
+    let [layers, stack] = VIEWS.map(|(name, _)| path(name));
+    assert_eq!(
+        layout(&layers),
+        layout(&stack),
+        "both objects fit the skeleton: they have the same variables, maps and programs"
+    );
+    let skeleton = out.join("iostackbreakdown.skel.rs");
     let mut builder = SkeletonBuilder::new();
-    builder.clang(clang).obj(&object).reference_obj(true);
+    builder.obj(&stack).reference_obj(true);
+    builder.generate(&skeleton).expect("the object is one that clang made");
+    let text = fs::read_to_string(&skeleton).expect("it was just written");
+    fs::write(&skeleton, inflating(text)).expect("OUT_DIR can be written");
+    Ok(VIEWS.map(|(name, _)| name).into_iter().zip(sizes).collect())
+}
+
+/// Compiles the programs for one view.
+fn compile_view(object: &Path, clang: &OsStr, arch: &str, whole_stack: u8) -> Result<(), Vec<String>> {
     let arch = format!("-D__TARGET_ARCH_{arch}");
+    let view = format!("-DWHOLE_STACK={whole_stack}");
+    let mut builder = SkeletonBuilder::new();
     let built = builder
         .source("bpf/iostackbreakdown.bpf.c")
+        .clang(clang)
+        .obj(object)
         .clang_args(
             [
                 "-Wall",
@@ -51,31 +94,45 @@ pub fn compile(out: &Path, clang: &OsStr) -> Result<usize, Vec<String>> {
                 "-Werror",
                 "-mcpu=v3",
                 &arch,
+                &view,
             ]
             .map(OsStr::new),
         )
         .build();
-    if let Err(error) = built {
+    built.map_err(|error| {
         let first = format!(
             "{} does not compile the kernel side (bpf/); clang 14 and 19 do: select one, for example by CLANG=clang-19",
             version_of(clang)
         );
         let error = format!("{error:#}");
         let lines = error.lines().filter(|line| !line.is_empty());
-        return Err([first].into_iter().chain(lines.map(str::to_owned)).collect());
-    }
+        [first].into_iter().chain(lines.map(str::to_owned)).collect()
+    })
+}
 
-    strip(&object);
-    let skeleton = out.join("iostackbreakdown.skel.rs");
-    builder.generate(&skeleton).expect("the object is one that clang made");
-    let text = fs::read_to_string(&skeleton).expect("it was just written");
-    fs::write(&skeleton, inflating(text)).expect("OUT_DIR can be written");
-    let bytes = fs::read(&object).expect("it was just written");
+/// Writes the compressed object to a file beside it. Returns the size of the uncompressed object in bytes.
+fn compress(object: &Path) -> usize {
+    let bytes = fs::read(object).expect("it was just written");
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(&bytes).expect("a Vec can be written");
     let compressed = encoder.finish().expect("a Vec can be written");
     fs::write(object.with_extension("o.deflate"), compressed).expect("OUT_DIR can be written");
-    Ok(bytes.len())
+    bytes.len()
+}
+
+/// What the skeleton has of an object, by name: the section, the offset and the size of each variable; of maps, whose
+/// order does not matter, and of programs only the section.
+fn layout(object: &Path) -> BTreeMap<String, (String, Option<(u64, u64)>)> {
+    let file = fs::read(object).expect("it was just written");
+    let elf = Builder::read(&file[..]).expect("clang writes ELF");
+    let symbols = elf.symbols.iter().filter_map(|symbol| {
+        let section = elf.sections.get(symbol.section?).name.to_string();
+        let is_variable = symbol.st_type() == STT_OBJECT;
+        let is_program = symbol.st_type() == STT_FUNC && section != ".text";
+        let at = (is_variable && section != ".maps").then_some((symbol.st_value, symbol.st_size));
+        (is_variable || is_program).then(|| (symbol.name.to_string(), (section, at)))
+    });
+    symbols.collect()
 }
 
 /// Removes what no loader reads, two fifths of the object: line info (the source line of each instruction), and the
@@ -136,19 +193,21 @@ fn without_lines(section: &[u8]) -> Vec<u8> {
     stripped
 }
 
-/// Changes the skeleton, which contains the object uncompressed, so that it inflates the object only while libbpf opens
-/// it, and passes its address in libbpf's structure.
+/// Changes the skeleton, which contains an object uncompressed, so that it inflates the object of the builder's view only
+/// while libbpf opens it, and passes its address in libbpf's structure.
 fn inflating(mut skeleton: String) -> String {
     const OPEN: &str = "let ret = unsafe { libbpf_sys::bpf_object__open_skeleton(skel_ptr.as_ptr(), open_opts) };";
     let with_object = format!(
-        "let bytes = crate::kernel::interface::object(); \
+        "let bytes = crate::kernel::interface::object(self.view); \
          let skeleton = skel_ptr.as_ptr(); \
          unsafe {{ (*skeleton).data = bytes.as_ptr().cast(); (*skeleton).data_sz = bytes.len() as _; }} \
          {OPEN} \
          unsafe {{ (*skeleton).data = std::ptr::null(); (*skeleton).data_sz = 0; }} \
          drop(bytes);"
     );
-    for (before, after) in [("new(&DATA)", "new(&[])"), (OPEN, &with_object)] {
+    const FIELD: &str = "pub obj_builder: libbpf_rs::ObjectBuilder,";
+    let with_view = format!("{FIELD} pub view: crate::kernel::interface::View,");
+    for (before, after) in [("new(&DATA)", "new(&[])"), (OPEN, &with_object), (FIELD, &with_view)] {
         assert_eq!(skeleton.matches(before).count(), 1, "libbpf-cargo writes {before} once");
         skeleton = skeleton.replace(before, after);
     }

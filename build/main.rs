@@ -49,9 +49,11 @@ fn main() {
     fs::write(out.join("abi.rs"), text).expect("OUT_DIR can be written");
     #[cfg(feature = "kernel-side")]
     match kernel_side::compile(&out, &clang) {
-        Ok(size) => {
-            let text = format!("const OBJECT_SIZE: usize = {size};\n");
-            fs::write(out.join("object_size.rs"), text).expect("OUT_DIR can be written");
+        Ok(sizes) => {
+            let lines = sizes
+                .iter()
+                .map(|(name, size)| format!("const {}_SIZE: usize = {size};\n", name.to_uppercase()));
+            fs::write(out.join("object_sizes.rs"), lines.collect::<String>()).expect("OUT_DIR can be written");
         }
         Err(lines) => {
             lines.iter().for_each(|line| println!("cargo::error={line}"));

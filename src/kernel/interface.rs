@@ -1,10 +1,10 @@
-//! The types of the BPF object, and constants shared with it.
+//! The types of the BPF objects, and constants shared with them.
 
 #![allow(clippy::pedantic, clippy::all, missing_docs)]
 
 pub use crate::model::abi::*;
 
-/// The skeleton that libbpf-cargo generates from the BPF object.
+/// The skeleton that libbpf-cargo generates from a BPF object, and that fits all of them.
 pub mod skeleton {
     #![allow(dead_code, unsafe_op_in_unsafe_fn)]
     include!(concat!(env!("OUT_DIR"), "/iostackbreakdown.skel.rs"));
@@ -12,15 +12,30 @@ pub mod skeleton {
 
 pub use skeleton::types;
 
-include!(concat!(env!("OUT_DIR"), "/object_size.rs"));
+include!(concat!(env!("OUT_DIR"), "/object_sizes.rs"));
 
-/// The BPF object, which is compressed in the executable, and in memory only while libbpf opens it.
-pub(crate) fn object() -> Vec<u8> {
-    const DEFLATED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/iostackbreakdown.o.deflate"));
-    let mut object = Vec::with_capacity(OBJECT_SIZE);
+/// What a run shows. There is a BPF object for each (`bpf/view.bpf.h`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum View {
+    /// The calls of each layer, timed separately.
+    #[default]
+    Layers,
+    /// The time of each call, broken down into rows.
+    WholeStack,
+}
+
+/// The BPF object of a view, which is compressed in the executable, and in memory only while libbpf opens it.
+pub(crate) fn object(view: View) -> Vec<u8> {
+    const LAYERS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/layers/iostackbreakdown.o.deflate"));
+    const STACK: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/stack/iostackbreakdown.o.deflate"));
+    let (deflated, size) = match view {
+        View::Layers => (LAYERS, LAYERS_SIZE),
+        View::WholeStack => (STACK, STACK_SIZE),
+    };
+    let mut object = Vec::with_capacity(size);
     let mut inflate = flate2::Decompress::new(false);
     // libbpf refuses an incomplete object, such as one for which there was no memory.
-    let _ = inflate.decompress_vec(DEFLATED, &mut object, flate2::FlushDecompress::Finish);
+    let _ = inflate.decompress_vec(deflated, &mut object, flate2::FlushDecompress::Finish);
     object
 }
 
@@ -57,17 +72,36 @@ unsafe impl plain::Plain for types::neighbour {}
 mod tests {
     use object::{Object as _, ObjectSymbol as _, SymbolKind};
 
+    use super::View;
+
     /// In a static function, the verifier of some kernels takes its registers for those of the caller (bpf/compat.bpf.h).
     #[test]
     fn functions_that_programs_call_are_global() {
-        let bytes = super::object();
-        let object = object::File::parse(&*bytes).unwrap();
-        let functions = object.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text);
-        let (global, local): (Vec<_>, Vec<_>) = functions.partition(|symbol| symbol.is_global());
-        let names = |symbols: &[object::Symbol<'_, '_>]| -> Vec<String> {
-            symbols.iter().map(|symbol| symbol.name().unwrap().to_owned()).collect()
+        for view in [View::Layers, View::WholeStack] {
+            let bytes = super::object(view);
+            let object = object::File::parse(&*bytes).unwrap();
+            let functions = object.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text);
+            let (global, local): (Vec<_>, Vec<_>) = functions.partition(|symbol| symbol.is_global());
+            let names = |symbols: &[object::Symbol<'_, '_>]| -> Vec<String> {
+                symbols.iter().map(|symbol| symbol.name().unwrap().to_owned()).collect()
+            };
+            assert_eq!(names(&local), [""; 0]);
+            assert!(names(&global).iter().any(|name| name == "count_lost"));
+        }
+    }
+
+    /// The code of the whole-stack view is in its own object only.
+    #[test]
+    fn a_view_has_only_its_own_code() {
+        let size_of = |view, name: &str| {
+            let bytes = super::object(view);
+            let object = object::File::parse(&*bytes).unwrap();
+            let symbol = object.symbols().find(|symbol| symbol.name() == Ok(name));
+            symbol.unwrap().size()
         };
-        assert_eq!(names(&local), [""; 0]);
-        assert!(names(&global).iter().any(|name| name == "count_lost"));
+        for name in ["count_in_families", "close_function", "kprobe_enter", "sys_exit_btf"] {
+            let [layers, stack] = [View::Layers, View::WholeStack].map(|view| size_of(view, name));
+            assert!(layers * 5 < stack * 4, "{name}: {layers} and {stack} bytes");
+        }
     }
 }

@@ -170,7 +170,6 @@ fn config(setup: &Setup<'_>, made: Made) -> types::config {
         hash_starts: flag(selection.starts_in_table),
         slots: flag(setup.has_slots()),
         typed_task: flag(facts.task_storage),
-        whole_stack: flag(request.whole_stack),
         reports_slow: flag(request.slower.is_some()),
         by_file: flag(request.file.is_some()),
         cookies: flag(setup.has_cookies()),
@@ -181,7 +180,7 @@ fn config(setup: &Setup<'_>, made: Made) -> types::config {
         rows_only: flag(request.rows_only),
         one_epoch: flag(request.one_report),
         bins: flag(made.bins),
-        pad: [0; 9],
+        pad: [0; 10],
     }
 }
 
@@ -483,7 +482,6 @@ mod tests {
             hash_starts,
             slots,
             typed_task,
-            whole_stack,
             reports_slow,
             by_file,
             cookies,
@@ -609,13 +607,6 @@ mod tests {
                     ..Request::default()
                 },
                 "one_epoch",
-            ),
-            (
-                Request {
-                    whole_stack: true,
-                    ..Request::default()
-                },
-                "whole_stack",
             ),
             (
                 Request {

@@ -1,4 +1,4 @@
-//! Loads the BPF object: selects its programs, sizes its maps, and sets its configuration.
+//! Loads the BPF object of the view: selects its programs, sizes its maps, and sets its configuration.
 
 use std::fs::File;
 use std::io::Write;
@@ -23,7 +23,7 @@ use crate::kernel::interface::skeleton::{
 };
 use crate::kernel::interface::types;
 use crate::kernel::interface::{
-    DIRECTIONS, EPOCH_STEP, FAMILIES, GROUP_FIRST, NO_PROCESS, ORIGINS, STOP_CALLS, STOP_REQUESTS,
+    DIRECTIONS, EPOCH_STEP, FAMILIES, GROUP_FIRST, NO_PROCESS, ORIGINS, STOP_CALLS, STOP_REQUESTS, View,
 };
 use crate::kernel::{Fprobe, possible_cpus};
 use crate::sys::assembly::one_value;
@@ -56,7 +56,14 @@ pub fn load(setup: &Setup<'_>) -> Result<Loaded, Why> {
     let Setup { facts, plan, .. } = *setup;
     // libbpf's object must not move. A run leaks one object per attempt, and makes few attempts.
     let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
-    let mut builder = IostackbreakdownSkelBuilder::default();
+    let mut builder = IostackbreakdownSkelBuilder {
+        view: if setup.request.whole_stack {
+            View::WholeStack
+        } else {
+            View::Layers
+        },
+        ..Default::default()
+    };
     // libbpf opens the file by its path when it relocates the programs, so it must exist until then.
     let types = in_memory(&facts.types);
     if let Some((_, path)) = &types {

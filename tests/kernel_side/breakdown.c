@@ -10,10 +10,11 @@
 #include <stdio.h>
 #include <linux/types.h>
 
+#define WHOLE_STACK 1
 #include "macros.h"
 #include "../../bpf/abi.h"
 
-static struct config config = { .counters = MAX_OPS, .whole_stack = true, .stack_rows = 0xffff };
+static struct config config = { .counters = MAX_OPS, .stack_rows = 0xffff };
 static struct control control;
 static struct thread_state thread;
 static struct family_stats family;
@@ -56,6 +57,7 @@ static struct family_stats *group_family_of(__u32 group, __u32 number)
 	return NULL;
 }
 
+#include "../../bpf/view.bpf.h"
 #include "../../bpf/point.bpf.h"
 #include "../../bpf/stats.bpf.h"
 #include "../../bpf/breakdown.bpf.h"
