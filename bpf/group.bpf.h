@@ -274,21 +274,12 @@ __noinline __u32 group_of_file(__u64 address)
 __noinline __u32 group_of_page(__u64 address)
 {
 	const struct bio *bio = (void *)address;
-	struct page *page = BPF_CORE_READ(bio, bi_io_vec, bv_page);
-	struct address_space *mapping;
+	struct address_space *mapping = mapping_of_bio(bio);
 	struct dentry *dentry = NULL;
 	struct hlist_node *alias;
 	struct inode *inode;
-	unsigned long head;
 	__u16 kind;
 
-	/* A tail page of a compound page or folio: go to the head page. */
-	if (bpf_core_field_exists(page->compound_head)) {
-		head = BPF_CORE_READ(page, compound_head);
-		if (head & 1)
-			page = (void *)(head - 1);
-	}
-	mapping = BPF_CORE_READ(page, mapping);
 	inode = BPF_CORE_READ(mapping, host);
 	/* In an anonymous page, or one of a slab, this field means something else. */
 	if (!inode || BPF_CORE_READ(inode, i_mapping) != mapping)

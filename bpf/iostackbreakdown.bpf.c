@@ -22,6 +22,7 @@ volatile struct control control;
 #include "filter.bpf.h"
 #include "bins.bpf.h"
 #include "names.bpf.h"
+#include "page.bpf.h"
 #include "group.bpf.h"
 #include "thread.bpf.h"
 #include "frames.bpf.h"

@@ -294,7 +294,7 @@ static __always_inline void note_write(struct file *file)
 /* Whether the first page of a bio belongs to a file in `written`. */
 static __always_inline bool is_of_written(const struct bio *bio)
 {
-	__u64 mapping = (__u64)BPF_CORE_READ(bio, bi_io_vec, bv_page, mapping);
+	__u64 mapping = (__u64)mapping_of_bio(bio);
 
 	return mapping && bpf_map_lookup_elem(&written, &mapping);
 }

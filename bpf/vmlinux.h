@@ -262,6 +262,11 @@ struct page {
 	unsigned long compound_head;
 };
 
+/* The field's name where it may be a mask. */
+struct page___info {
+	unsigned long compound_info;
+};
+
 struct bio_vec {
 	struct page *bv_page;
 };

@@ -135,6 +135,15 @@ fn entries_whose_slot_is_taken_are_in_the_hash_map() {
     assert_eq!(answers.last().map(|answer| answer.entries), Some(0));
 }
 
+/// Writeback may begin inside a large folio: its tail pages have no owner.
+#[test]
+fn the_owner_of_a_tail_page_is_that_of_its_head() {
+    let page = compile::compile("page", env!("CARGO_TARGET_TMPDIR"));
+    let output = Command::new(page).output().unwrap();
+    let owners = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(owners.lines().collect::<Vec<_>>(), ["head"; 6]);
+}
+
 /// A function of an op with a frame of its own.
 fn function(op: u8, outermost: bool, shape: Shape) -> u32 {
     let word = PointWord {
