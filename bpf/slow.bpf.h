@@ -98,10 +98,10 @@ static __always_inline struct file *file_of_call(const struct slow_call *report,
 	if (shape->effect & CALL_OPENS)
 		return value >= 0 ? file_of_descriptor(value) : NULL;
 	/*
-	 * An empty path, or NULL, stands for the descriptor before it (AT_EMPTY_PATH). A path that cannot be read is
-	 * taken for an empty one.
+	 * An empty path, which has length 1, or NULL stands for the descriptor before it (AT_EMPTY_PATH). A path that
+	 * cannot be read does not: its file is not known.
 	 */
-	if (shape->path == 2 && report->names_length <= 1)
+	if (shape->path == 2 && (report->names_length == 1 || !breakdown->arguments[1]))
 		return file_of_descriptor(breakdown->arguments[0]);
 	if (!breakdown->file)
 		return NULL;

@@ -139,6 +139,10 @@ fn workload() {
         assert_eq!(libc::syscall(libc::SYS_close, fd), 0);
         let fd = open(&other, libc::O_RDONLY);
         assert_eq!(libc::syscall(libc::SYS_pread64, fd, at, 77, 0), 77);
+        let below = open(&path("below"), libc::O_DIRECTORY);
+        // A path that cannot be read, in this directory.
+        let status = libc::syscall(libc::SYS_newfstatat, below, 8, &raw mut stat, 0);
+        assert_eq!(status, -1);
     }
     writer.join().unwrap();
     // SAFETY: the test harness would make more calls that are counted.
@@ -258,6 +262,12 @@ fn every_call_is_printed_with_its_file_and_offset() {
             [&json!("below/missing"), &json!("asked"), &json!("ENOENT")]
         );
         assert!(missing["inode"].is_null(), "{missing}");
+        let unreadable = reported.iter().find(|call| call["error"] == "EFAULT").unwrap();
+        assert_eq!(unreadable["op"], "newfstatat");
+        assert!(
+            unreadable["path"].is_null() && unreadable["inode"].is_null(),
+            "{unreadable}"
+        );
         true
     });
 }
