@@ -276,8 +276,8 @@ enum request_phase {
 };
 
 /*
- * Who submitted a request that is not traced. Such requests are in no op's histogram; those of kernel threads may be in
- * the op's losses.
+ * Who submitted a request that is not traced. Such requests are in no op's histogram; in the whole-stack view those of
+ * kernel threads may be in the op's losses.
  */
 enum foreign {
 	FOREIGN_NOT = 0,

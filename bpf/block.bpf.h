@@ -160,10 +160,19 @@ static __always_inline void lose_request(__u8 op, enum lost_reason why)
 	count_lost(block_index(op) | COUNTER_ATOMIC, why, 1);
 }
 
+/*
+ * Whether a request is counted, and lost if it cannot be: one that is traced; in the whole-stack view also one of a
+ * kernel thread that is not, by its origin. Any other one was set aside, or is of another process.
+ */
+static __always_inline bool is_counted(__u8 foreign)
+{
+	return foreign == FOREIGN_NOT || (WHOLE_STACK && foreign == FOREIGN_KERNEL);
+}
+
 /* The end of a request that was issued was missed. */
 static __always_inline void lose_end(const struct request_state *old)
 {
-	if (old->foreign != FOREIGN_PROCESS)
+	if (is_counted(old->foreign))
 		lose_request(old->op, LOST_RETURN);
 }
 
@@ -172,7 +181,7 @@ static __always_inline void remember_request(__u64 address, const struct found_r
 {
 	int failed = keep_request(address, known, state);
 
-	if (failed && state->foreign != FOREIGN_PROCESS)
+	if (failed && is_counted(state->foreign))
 		lose_request(state->op, failed == -E2BIG ? LOST_TABLE_FULL : LOST_STORAGE);
 }
 
@@ -591,7 +600,7 @@ static __always_inline int on_end(struct request *rq, bool direct, long error, b
 		forget_request(address, &known);
 	if (block.neighbours)
 		note_end(&ended, (__u64)READ(direct, rq, q), now);
-	if (WHOLE_STACK && ended.foreign != FOREIGN_PROCESS)
+	if (WHOLE_STACK && is_counted(ended.foreign))
 		end_of_request(&ended, now);
 	if (ended.foreign)
 		return 0;
@@ -680,7 +689,12 @@ static __always_inline void remember_bio(__u64 bio, const struct found_bio *know
 {
 	int failed = keep_bio(bio, known, state);
 
-	if (failed && state->owner != OWNER_NEIGHBOUR)
+	if (!failed || state->owner == OWNER_NEIGHBOUR)
+		return;
+	/* Of a kernel thread: its request would only be set aside. */
+	if (!WHOLE_STACK && state->owner == OWNER_KERNEL)
+		count_aside(state->op, ASIDE_BY_KERNEL);
+	else
 		lose_request(state->op, failed == -E2BIG ? LOST_TABLE_FULL : LOST_STORAGE);
 }
 

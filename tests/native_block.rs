@@ -273,6 +273,30 @@ fn a_process_has_its_own_requests_and_no_others() {
     }
 }
 
+/// A kernel thread writes pages back while another process is traced, and the tables have room for a single request.
+#[test]
+fn requests_of_kernel_threads_are_set_aside_and_not_lost() {
+    let _alone = DISK.lock().unwrap_or_else(PoisonError::into_inner);
+    let file = OnDisk::new("kernel");
+    let traced = Running::start(Command::new("sleep").arg("600")).unwrap();
+    let pid = traced.pid().to_string();
+    for without in [None, Some("block_io_start")] {
+        let mut arguments = vec!["-T", "blk", "-d", &file.disk, "-Q", "-p", &pid, "--starts", "1"];
+        arguments.extend(without.iter().flat_map(|name| ["--without", name]));
+        let by_kernel = |run: &Measured| schema::number(&run.op("write")["apart"]["by_kernel"]);
+        let mut runs = (0..ATTEMPTS).map(|_| {
+            measured(&arguments, || {
+                fs::write(&file.path, vec![5; BLOCK * 16_384]).unwrap();
+                // SAFETY: takes the descriptor of an open file.
+                assert_eq!(unsafe { libc::syncfs(file.file.as_raw_fd()) }, 0);
+            })
+        });
+        let run = runs.find(|run| by_kernel(run) > 0);
+        let run = run.unwrap_or_else(|| panic!("{arguments:?}: a kernel thread writes back"));
+        assert_eq!(schema::number(&run.blk["lost"]["table_full"]), 0, "{}", run.printed);
+    }
+}
+
 #[test]
 fn requests_in_json_match_the_schema() {
     let _alone = DISK.lock().unwrap_or_else(PoisonError::into_inner);
