@@ -299,7 +299,7 @@ static __always_inline void count_in_family(struct family_stats *s, const struct
 	/*
 	 * Every call reaches this row. Counted last, so that a reader can tell whether all of the call has been added.
 	 */
-	barrier();
+	order_for_all(&s->reached[ROW_SYSCALL]);
 	add_to(&s->reached[ROW_SYSCALL], 1, atomic);
 }
 

@@ -150,6 +150,18 @@ static __always_inline __u64 as_number(__u64 address)
 }
 
 /*
+ * Memory accesses before it precede those after it for other CPUs, too; barrier() orders them for the compiler alone.
+ * x86 keeps the order of stores, and that of loads. On arm64 an atomic instruction that returns the old value is a full
+ * barrier (Documentation/atomic_t.txt); kernels without such instructions get none (src/probe/atomics.rs). `word`: any
+ * 8 bytes that this program may change.
+ */
+#if defined(__TARGET_ARCH_arm64)
+#define order_for_all(word) asm volatile("" ::"r"(__sync_fetch_and_add(word, 0)) : "memory")
+#else
+#define order_for_all(word) barrier()
+#endif
+
+/*
  * Since 7.0 programs on tracepoints run with preemption enabled, and while a task is preempted inside a program the
  * kernel skips that program for all other tasks of the CPU. These kfuncs exist since 6.10 (fc7566ad0a82).
  */

@@ -169,7 +169,7 @@ static __always_inline void describe_group(struct group *group, const struct gro
 	}
 	if (config.group_by == BY_CGROUP)
 		group->path = note_cgroup_names(group->names, &group->names_length, current_cgroup());
-	barrier();
+	order_for_all(&group->is_known);
 	group->is_known = 1;
 }
 

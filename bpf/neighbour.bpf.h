@@ -169,12 +169,12 @@ static __always_inline void note_end(const struct request_state *ended, __u64 qu
 	number = __sync_fetch_and_add(&ends->ends, 1) + 1;
 	served = &ends->kept[number & (ENDS_KEPT - 1)];
 	served->number = 0;
-	barrier();
+	order_for_all(&served->number);
 	served->from_ns = ended->issued_ns > last ? ended->issued_ns : last;
 	served->ended_ns = now;
 	served->bytes = ended->bytes;
 	served->neighbour = ended->foreign ? ended->neighbour : NEIGHBOUR_OWN;
-	barrier();
+	order_for_all(&served->number);
 	served->number = number;
 	if (!ended->foreign) {
 		__u64 start = ended->submitted_ns ? ended->submitted_ns : ended->started_ns;

@@ -5,6 +5,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
+
 /// A machine whose search path contains only the given programs.
 struct Machine {
     folder: PathBuf,
@@ -108,6 +110,19 @@ fn everything_missing_is_in_one_line() {
     );
 }
 
+/// Whether a function has an atomic instruction that returns the old value, which is a full barrier on arm64.
+fn has_full_barrier(object: &[u8], function: &str) -> bool {
+    /// `BPF_STX | BPF_ATOMIC | BPF_DW`, and `BPF_FETCH` of its immediate (include/uapi/linux/bpf.h).
+    const ATOMIC: u8 = 0xdb;
+    const FETCH: u8 = 1;
+    let object = object::File::parse(object).unwrap();
+    let symbol = object.symbols().find(|symbol| symbol.name() == Ok(function)).unwrap();
+    let section = object.section_by_index(symbol.section_index().unwrap()).unwrap();
+    let code = section.data_range(symbol.address(), symbol.size()).unwrap().unwrap();
+    let mut instructions = code.chunks_exact(8);
+    instructions.any(|it| it[0] == ATOMIC && it[4] & FETCH != 0)
+}
+
 /// The compiler for arm64, which only the linker would need, is not required here.
 #[test]
 fn the_kernel_side_compiles_for_each_architecture() {
@@ -121,6 +136,12 @@ fn the_kernel_side_compiles_for_each_architecture() {
                 (1 << 18..1 << 20).contains(&object.len()),
                 "{architecture}, {view}: {}",
                 object.len()
+            );
+            // A group is marked as complete after all stores before, which x86 keeps in order by itself.
+            assert_eq!(
+                has_full_barrier(&object, "find_or_make_group"),
+                architecture == "aarch64",
+                "{architecture}, {view}"
             );
         }
     }

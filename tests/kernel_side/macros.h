@@ -4,6 +4,8 @@
 #define __MACROS_H__
 
 #define barrier() __asm__ volatile("" ::: "memory")
+/* Nothing runs at the same time. */
+#define order_for_all(word) barrier()
 #define barrier_var(var) __asm__ volatile("" : "+r"(var))
 #define likely(condition) (condition)
 #define unlikely(condition) (condition)
