@@ -289,17 +289,17 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 
 /*
  * The errno of a fault's result, 0 if it is no error: enum vm_fault_reason of include/linux/mm_types.h, errnos as in
- * vm_fault_to_errno() of include/linux/mm.h, which does not know FALLBACK.
+ * vm_fault_to_errno() of include/linux/mm.h. VM_FAULT_FALLBACK is no error: the kernel tries again with small pages.
  */
 static __always_inline long value_of_fault(__u32 result)
 {
-	const __u32 oom = 0x1, sigbus = 0x2, hwpoison = 0x10 | 0x20, sigsegv = 0x40, fallback = 0x800;
+	const __u32 oom = 0x1, sigbus = 0x2, hwpoison = 0x10 | 0x20, sigsegv = 0x40;
 
 	if (result & oom)
 		return -ENOMEM;
 	if (result & hwpoison)
 		return -EHWPOISON;
-	return result & (sigbus | sigsegv | fallback) ? -EFAULT : 0;
+	return result & (sigbus | sigsegv) ? -EFAULT : 0;
 }
 
 /* Counts the outermost call of an op, which returned from `point`. */
