@@ -230,14 +230,27 @@ fn losses(layer: Layer, lost: &Lost, span: &Span<'_>) -> Vec<Loss> {
     let entries = skipped(|hook| hook != Hook::Fsession).saturating_sub(skipped_and_known);
     let entries = entries.saturating_add(entries_of_ends(layer, ends, span));
     if entries > 0 {
+        let of_layer = span.probes().filter(|(probe, _)| probe.layer == Some(layer));
+        let programs: Vec<_> = of_layer
+            .map(|(probe, counts)| (&probe.functions[..], counts.skipped))
+            .collect();
         losses.push(Loss {
             reason: LossReason::EntryMissed,
             count: entries,
-            up_to: span.run.is_filtered || ends > 0,
+            up_to: span.run.is_filtered || ends > 0 || has_shared_skips(&programs),
             cause: None,
         });
     }
     losses
+}
+
+/// Whether some of the skipped events were another program's as well, on the same tracepoint: an event is lost if both
+/// were skipped, and the kernel counts the skips of each. The smaller count is then the most that can be lost.
+/// `programs`: what each program is attached to, and its skipped events.
+fn has_shared_skips(programs: &[(&[String], Option<u64>)]) -> bool {
+    let number_on = |functions| programs.iter().filter(|(others, _)| *others == functions).count();
+    let mut skipped = programs.iter().filter(|(_, skipped)| skipped.is_some_and(|n| n > 0));
+    skipped.any(|(functions, _)| number_on(*functions) > 1)
 }
 
 /// The number of calls with skipped entries, computed from skipped entries and returns. A call with one of the two seen
@@ -267,4 +280,19 @@ fn entries_of_ends(layer: Layer, ends: u64, span: &Span<'_>) -> u64 {
 fn skips_unknown(layer: Layer, span: &Span<'_>) -> bool {
     span.probes()
         .all(|(probe, counts)| probe.layer != Some(layer) || counts.skipped.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skips_of_one_of_two_programs_on_an_event_are_a_bound() {
+        let [merge, issue] = ["block_rq_merge", "block_rq_issue"].map(|name| [name.to_owned()]);
+        let merges = |skipped| [(&merge[..], Some(skipped)), (&merge[..], None)];
+        assert!(has_shared_skips(&merges(3)));
+        assert!(!has_shared_skips(&merges(0)));
+        // Nothing else sees these.
+        assert!(!has_shared_skips(&[merges(0)[0], (&issue[..], Some(3))]));
+    }
 }
