@@ -4,8 +4,8 @@
 #define __PAGE_BPF_H__
 
 /*
- * The head page of `page`, whose field compound_head or compound_info is `info`: a tail page has the lowest bit set. The
- * rest is the head's address, or a mask that turns the tail's address into it (_compound_head() of
+ * The head page of `page`, whose field compound_head or compound_info is `info`: a tail page has the lowest bit set.
+ * The rest is the head's address, or a mask that turns the tail's address into it (_compound_head() of
  * include/linux/page-flags.h). Of a mask all upper bits are set, which they are in no address of a struct page.
  */
 static __always_inline __u64 head_by_info(__u64 page, __u64 info)
