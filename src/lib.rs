@@ -31,6 +31,7 @@ pub mod printable;
 pub mod probe;
 #[cfg(feature = "kernel-side")]
 pub mod process;
+pub mod recording;
 #[cfg(feature = "kernel-side")]
 pub mod run;
 pub mod say;

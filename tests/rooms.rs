@@ -34,6 +34,10 @@ const ROOMS: &[(&str, &[&str])] = &[
             "cause", "sys", "model", "catalog", "kernel", "probe", "analyse", "budget",
         ],
     ),
+    (
+        "recording",
+        &["cause", "model", "catalog", "number", "printable", "source"],
+    ),
     ("filter", &["model", "number"]),
     ("user", &["sys"]),
     ("environment", &["sys"]),

@@ -9,6 +9,7 @@ pub mod histogram;
 pub mod ids;
 pub mod object;
 pub mod record;
+pub mod recording;
 pub mod report;
 pub mod run_info;
 mod since_epoch;

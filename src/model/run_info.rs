@@ -10,6 +10,7 @@ use crate::model::report::{AttachPoint, Filter, NotMeasured, Refused};
 
 /// Everything that a report needs to know about a run in addition to its counters.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct RunInfo {
     /// Release of the measured kernel, for example `6.1.0-50-amd64`.
     pub kernel: String,

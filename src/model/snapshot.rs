@@ -62,6 +62,47 @@ impl Snapshot {
     }
 }
 
+impl Snapshot {
+    /// Makes this snapshot the end of a longer interval, whose first part ended with `earlier`: what each snapshot has
+    /// of its own interval is combined.
+    pub fn widen(&mut self, earlier: &Self) {
+        for (op, earlier) in self.ops.iter_mut().zip(&earlier.ops) {
+            op.extremes = wider(op.extremes, earlier.extremes);
+        }
+        if let (Some(stack), Some(earlier)) = (&mut self.stack, &earlier.stack) {
+            stack.widen(earlier);
+        }
+        if let (Some(groups), Some(earlier)) = (&mut self.groups, &earlier.groups) {
+            for (key, op) in &mut groups.ops {
+                op.extremes = wider(op.extremes, earlier.ops.get(key).and_then(|op| op.extremes));
+            }
+            for (group, stack) in &mut groups.stacks {
+                if let Some(earlier) = earlier.stacks.get(group) {
+                    stack.widen(earlier);
+                }
+            }
+        }
+        if self.unread.is_none() {
+            self.unread.clone_from(&earlier.unread);
+        }
+        let new: Vec<String> = self
+            .warnings
+            .iter()
+            .filter(|line| !earlier.warnings.contains(line))
+            .cloned()
+            .collect();
+        self.warnings = earlier.warnings.iter().cloned().chain(new).collect();
+    }
+}
+
+impl StackCounters {
+    fn widen(&mut self, earlier: &Self) {
+        for (family, earlier) in self.families.iter_mut().zip(&earlier.families) {
+            family.extremes = wider(family.extremes, earlier.extremes);
+        }
+    }
+}
+
 /// Calls under way when the run ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnderWay {
@@ -91,8 +132,10 @@ pub struct OpCounters {
     /// Calls by errno.
     pub errnos: BTreeMap<i32, u128>,
     /// Calls by step of [`crate::model::histogram`].
+    #[serde(with = "sparse")]
     pub steps: Vec<u128>,
     /// Calls by power of two of the chosen unit.
+    #[serde(with = "sparse")]
     pub unit_slots: Vec<u128>,
 }
 
@@ -183,6 +226,7 @@ pub struct FamilyCounters {
     pub class_calls: [u64; READ_CLASSES as usize],
     pub class_bytes: [u64; READ_CLASSES as usize],
     /// Calls by step of [`crate::model::histogram`].
+    #[serde(with = "sparse")]
     pub steps: Vec<u64>,
     pub slow: [u64; SLOW_KINDS as usize],
     /// Shortest and longest time of the interval that this snapshot ends.
@@ -253,6 +297,45 @@ impl GroupsCounters {
             let earlier = earlier.stacks.get(group).map_or(&[][..], |stack| &stack.families);
             hold_back_families(&mut stack.families, earlier);
         }
+    }
+}
+
+/// Serialises a list that is mostly 0: its length, and the index and value of each number that is not.
+mod sparse {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    /// More than any list has.
+    const LONGEST: usize = 1 << 16;
+
+    pub fn serialize<V: Serialize + Copy + Default + PartialEq, S: Serializer>(
+        list: &[V],
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        let used = list
+            .iter()
+            .copied()
+            .enumerate()
+            .filter(|(_, value)| *value != V::default());
+        (list.len(), used.collect::<Vec<_>>()).serialize(to)
+    }
+
+    pub fn deserialize<'de, V, D>(from: D) -> Result<Vec<V>, D::Error>
+    where
+        V: Deserialize<'de> + Copy + Default,
+        D: Deserializer<'de>,
+    {
+        let (length, used) = <(usize, Vec<(usize, V)>)>::deserialize(from)?;
+        if length > LONGEST {
+            return Err(D::Error::custom("a list is too long"));
+        }
+        let mut list = vec![V::default(); length];
+        for (index, value) in used {
+            *list
+                .get_mut(index)
+                .ok_or_else(|| D::Error::custom("a number is outside its list"))? = value;
+        }
+        Ok(list)
     }
 }
 

@@ -1,0 +1,246 @@
+//! Recordings: directories of tables in the Arrow IPC format, written while a run measures, and read later.
+//!
+//! ```text
+//! NAME.iosb/
+//!   meta.json         the machine and the run ([`Meta`]), written first
+//!   000001/           a segment; a table without rows has no file
+//!     calls.arrow waits.arrow requests.arrow sleeps.arrow async.arrow faults.arrow
+//!     files.arrow processes.arrow folders.arrow    what the others name by number
+//!     seconds.arrow   the exact counters of each second
+//!     lost.arrow marks.arrow
+//!     segment.json    written last: without it, the segment was cut
+//!   end.json          without it, the recording was cut
+//! ```
+//!
+//! [`Recording`] reads one, [`Writer`] writes one, and [`Replayed`] is the run that was recorded as a source of reports.
+
+mod column;
+mod file;
+mod names;
+mod read;
+mod seconds;
+mod source;
+mod table;
+mod write;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use crate::cause::Cause;
+use crate::model::recording::{Damage, End, Meta, SCHEMA, Segment};
+
+use self::table::Context;
+
+pub use self::names::Namer;
+pub use self::read::Batches;
+pub use self::seconds::Seconds;
+pub use self::source::{Replayed, Span};
+pub use self::table::row_words;
+pub use self::write::{Limits, Writer};
+
+/// The end of a recording's name.
+pub const EXTENSION: &str = "iosb";
+
+const META: &str = "meta.json";
+const SEGMENT: &str = "segment.json";
+const END: &str = "end.json";
+/// The largest JSON file that is read, in bytes.
+const LARGEST_JSON: u64 = 64 << 20;
+
+/// Whether a path is that of a recording, and not of a report.
+#[must_use]
+pub fn is_recording(path: &Path) -> bool {
+    path.is_dir()
+}
+
+/// A recording, opened for reading. Reading streams: memory does not grow with its length.
+#[derive(Debug, Clone)]
+pub struct Recording {
+    folder: PathBuf,
+    meta: Meta,
+    end: Option<End>,
+    segments: Vec<SegmentFolder>,
+    context: Context,
+    damage: Damages,
+}
+
+/// A segment's directory.
+#[derive(Debug, Clone)]
+struct SegmentFolder {
+    /// Below the recording's directory.
+    name: String,
+    /// `None`: it was cut.
+    summary: Option<Segment>,
+}
+
+/// What was found damaged so far, each once.
+#[derive(Debug, Clone, Default)]
+struct Damages(Arc<Mutex<Vec<Damage>>>);
+
+impl Damages {
+    fn add(&self, file: String, what: impl Into<String>, span: Option<(u64, u64)>) {
+        let damage = Damage {
+            file,
+            what: what.into(),
+            span,
+        };
+        // A thread that panicked while it held the lock has left the list whole.
+        let mut all = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if !all.contains(&damage) {
+            all.push(damage);
+        }
+    }
+
+    fn all(&self) -> Vec<Damage> {
+        let all = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        all.clone()
+    }
+}
+
+impl Recording {
+    /// Opens a recording. One that was cut is opened as well; see [`Self::is_cut`].
+    ///
+    /// # Errors
+    /// In one line, if there is none, if it cannot be read, or if a later version with another format wrote it.
+    pub fn open(folder: &Path) -> Result<Self, Cause> {
+        let cannot = |error: &io::Error| Cause::of(format_args!("cannot read '{}'", folder.display()), error);
+        if !fs::metadata(folder).map_err(|error| cannot(&error))?.is_dir() {
+            return Err(format!(
+                "'{}' is no recording: recordings are directories; reports that --json wrote are for compare",
+                folder.display()
+            )
+            .into());
+        }
+        let meta = match read_json(&folder.join(META)) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(format!("'{}' is no recording: it has no {META}", folder.display()).into());
+            }
+            Err(error) => return Err(cannot(&error)),
+        };
+        check_schema(&meta, folder)?;
+        let meta: Meta = serde_json::from_slice(&meta)
+            .map_err(|error| format!("'{}' is damaged: {META}: {error}", folder.display()))?;
+        let damage = Damages::default();
+        let segments = segments(folder, &damage).map_err(|error| cannot(&error))?;
+        let end = match read_json(&folder.join(END)).map(|text| serde_json::from_slice(&text)) {
+            Ok(Ok(end)) => Some(end),
+            Ok(Err(error)) => {
+                damage.add(END.to_owned(), format!("it cannot be understood: {error}"), None);
+                None
+            }
+            Err(_) => None,
+        };
+        Ok(Self {
+            folder: folder.to_owned(),
+            context: Context::of(&meta),
+            meta,
+            end,
+            segments,
+            damage,
+        })
+    }
+
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    #[must_use]
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// How it ended; `None`: it was cut.
+    #[must_use]
+    pub fn end(&self) -> Option<&End> {
+        self.end.as_ref()
+    }
+
+    /// Whether the tool was killed, or the machine stopped, before the recording was complete.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.end.is_none()
+    }
+
+    /// The records that ended in `[from_ns, to_ns)` of the programs' clock (`None`: from the start, to the end), batch by
+    /// batch in the order of their ends. Definitions come with or before the first record that uses them, at most a batch
+    /// early; each segment repeats those that it uses.
+    #[must_use]
+    pub fn batches(&self, from_ns: Option<u64>, to_ns: Option<u64>) -> Batches {
+        Batches::of(self, from_ns.unwrap_or(0), to_ns.unwrap_or(u64::MAX))
+    }
+
+    /// The exact counters, as one snapshot for the start and one for each second.
+    #[must_use]
+    pub fn seconds(&self) -> Seconds {
+        Seconds::of(self)
+    }
+
+    /// What cannot be read and is left out, as far as it was found so far: what is not read is not checked.
+    #[must_use]
+    pub fn damage(&self) -> Vec<Damage> {
+        self.damage.all()
+    }
+}
+
+/// Reads a JSON file of limited length.
+fn read_json(path: &Path) -> io::Result<Vec<u8>> {
+    use io::Read;
+
+    let mut text = Vec::new();
+    fs::File::open(path)?.take(LARGEST_JSON).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+/// Checks the version alone: the rest may have changed.
+fn check_schema(meta: &[u8], folder: &Path) -> Result<(), Cause> {
+    #[derive(serde::Deserialize)]
+    struct Version {
+        schema: u32,
+        #[serde(default)]
+        tool: String,
+    }
+    let version: Version =
+        serde_json::from_slice(meta).map_err(|error| format!("'{}' is damaged: {META}: {error}", folder.display()))?;
+    if version.schema > SCHEMA {
+        let tool = crate::printable::printable(&version.tool);
+        return Err(format!(
+            "'{}' has format {}, written by version {tool}, and this version reads up to {SCHEMA}; use a later version",
+            folder.display(),
+            version.schema
+        )
+        .into());
+    }
+    Ok(())
+}
+
+/// The segments in their order.
+fn segments(folder: &Path, damage: &Damages) -> io::Result<Vec<SegmentFolder>> {
+    let entries = fs::read_dir(folder)?.flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut numbered: Vec<(u32, String)> = names
+        .filter(|name| name.len() == 6)
+        .filter_map(|name| Some((name.parse().ok()?, name)))
+        .collect();
+    numbered.sort_unstable();
+    let segment = |(_, name): (u32, String)| {
+        let path = folder.join(&name).join(SEGMENT);
+        let summary = match read_json(&path).map(|text| serde_json::from_slice(&text)) {
+            Ok(Ok(summary)) => Some(summary),
+            Ok(Err(error)) => {
+                damage.add(
+                    format!("{name}/{SEGMENT}"),
+                    format!("it cannot be understood: {error}"),
+                    None,
+                );
+                None
+            }
+            Err(_) => None,
+        };
+        SegmentFolder { name, summary }
+    };
+    Ok(numbered.into_iter().map(segment).collect())
+}

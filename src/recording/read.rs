@@ -1,0 +1,370 @@
+//! Reads the tables of a recording, in the order of time.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use crate::model::record::{AsyncCall, Call, Fault, Folder, Lost, Mark, OpenFile, Records, Request, Sleep, Thread};
+use crate::model::recording::SegmentFile;
+
+use super::column::rows;
+use super::file::{Stop, TableFile};
+use super::table::{Context, Table, Wait};
+use super::{Damages, Recording, SegmentFolder};
+
+/// See [`Recording::batches`].
+pub struct Batches {
+    recording: Recording,
+    span: (u64, u64),
+    /// Index of the next segment.
+    next: usize,
+    tables: Vec<Box<dyn Cursor>>,
+}
+
+impl Batches {
+    pub(super) fn of(recording: &Recording, from_ns: u64, to_ns: u64) -> Self {
+        Self {
+            recording: recording.clone(),
+            span: (from_ns, to_ns),
+            next: 0,
+            tables: Vec::new(),
+        }
+    }
+
+    /// Opens the tables of the next segment that has anything of the span.
+    fn open_next(&mut self) -> bool {
+        while let Some(segment) = self.recording.segments.get(self.next) {
+            self.next += 1;
+            let (from, to) = self.span;
+            let is_outside = segment
+                .summary
+                .as_ref()
+                .is_some_and(|known| known.to_ns < from || known.from_ns >= to);
+            if !is_outside {
+                self.tables = tables(&self.recording, segment);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The batch that comes first, which has no record outside the span.
+    fn take(&mut self, into: &mut Records) -> Option<bool> {
+        let keys = self.tables.iter_mut().map(|table| table.key());
+        let first = keys.enumerate().filter_map(|(index, key)| Some((key?, index))).min();
+        let table = self.tables.get_mut(first?.1)?;
+        table.take(into, self.span);
+        Some(table.is_definition())
+    }
+}
+
+impl Iterator for Batches {
+    type Item = Records;
+
+    fn next(&mut self) -> Option<Records> {
+        let mut records = Records::default();
+        loop {
+            match self.take(&mut records) {
+                Some(is_definition) if is_definition || records.is_empty() => {}
+                Some(_) => return Some(records),
+                None if !records.is_empty() => return Some(records),
+                None => {
+                    if !self.open_next() {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The tables of a segment.
+fn tables(recording: &Recording, segment: &SegmentFolder) -> Vec<Box<dyn Cursor>> {
+    let open = Open { recording, segment };
+    vec![
+        open.table::<OpenFile>(true, |records| &mut records.files),
+        open.table::<Folder>(true, |records| &mut records.folders),
+        open.table::<Thread>(true, |records| &mut records.threads),
+        Box::new(Calls {
+            waits: open.rows(),
+            rows: open.rows(),
+            batch: None,
+            waiting: Vec::new().into_iter(),
+            behind: 0,
+        }),
+        open.table::<Request>(false, |records| &mut records.requests),
+        open.table::<Sleep>(false, |records| &mut records.sleeps),
+        open.table::<AsyncCall>(false, |records| &mut records.asynchronous),
+        open.table::<Fault>(false, |records| &mut records.faults),
+        open.table::<Lost>(false, |records| &mut records.lost),
+        open.table::<Mark>(false, |records| &mut records.marks),
+    ]
+}
+
+struct Open<'a> {
+    recording: &'a Recording,
+    segment: &'a SegmentFolder,
+}
+
+impl Open<'_> {
+    fn table<R: Table>(
+        &self,
+        is_definition: bool,
+        list: for<'r> fn(&'r mut Records) -> &'r mut Vec<R>,
+    ) -> Box<dyn Cursor> {
+        Box::new(Plain {
+            rows: self.rows(),
+            batch: None,
+            is_definition,
+            list,
+        })
+    }
+
+    fn rows<R: Table>(&self) -> Rows<R> {
+        Rows::open(self.recording, self.segment)
+    }
+}
+
+/// The rows of a table of one segment, batch by batch.
+pub struct Rows<R> {
+    file: Option<TableFile>,
+    /// Below the recording's directory.
+    name: String,
+    span: Option<(u64, u64)>,
+    context: Context,
+    damage: Damages,
+    /// Something is missing at the end, or all of it.
+    pub is_damaged: bool,
+    rows: std::marker::PhantomData<R>,
+}
+
+impl<R: Table> Rows<R> {
+    pub(super) fn open(recording: &Recording, segment: &SegmentFolder) -> Self {
+        let file_name = format!("{}.arrow", R::NAME);
+        let path = recording.folder.join(&segment.name).join(&file_name);
+        let summary = segment.summary.as_ref();
+        let known = summary.and_then(|summary| summary.files.get(&file_name));
+        let mut rows = Self {
+            file: None,
+            name: format!("{}/{file_name}", segment.name),
+            span: known.map(|known| (known.from_ns, known.to_ns)),
+            context: recording.context.clone(),
+            damage: recording.damage.clone(),
+            is_damaged: false,
+            rows: std::marker::PhantomData,
+        };
+        match (known, summary.is_some()) {
+            (Some(known), _) => {
+                if let Err(what) = check(&path, known) {
+                    rows.damaged(format!("{what}: its {} rows are left out", known.rows));
+                    return rows;
+                }
+            }
+            // A complete segment without this table.
+            (None, true) => return rows,
+            (None, false) => {}
+        }
+        match TableFile::open(&path) {
+            Ok(file) => rows.keep(file),
+            Err(Stop::Missing) => {}
+            // What a writer that was killed left.
+            Err(Stop::Cut) if summary.is_none() => rows.is_damaged = true,
+            Err(stop) => rows.damaged(format!("{stop}: it is left out")),
+        }
+        rows
+    }
+
+    fn keep(&mut self, file: TableFile) {
+        let is_unknown = |column: &&str| R::columns().iter().all(|known| known.name != *column);
+        for column in file.columns().filter(is_unknown) {
+            let column = crate::printable::printable(column);
+            let what = format!("this version does not know the column {column}, and skips it");
+            self.damage.add(format!("{}.arrow", R::NAME), what, None);
+        }
+        self.file = Some(file);
+    }
+
+    fn damaged(&mut self, what: String) {
+        self.is_damaged = true;
+        self.file = None;
+        self.damage.add(self.name.clone(), what, self.span);
+    }
+
+    /// The next batch; `None` at the end. `None` in it is a row that cannot be read.
+    pub fn next(&mut self) -> Option<Vec<Option<R>>> {
+        let batch = match self.file.as_mut()?.next() {
+            Ok(Some(batch)) => batch,
+            Ok(None) => {
+                self.file = None;
+                return None;
+            }
+            Err(Stop::Cut | Stop::Missing) => {
+                // The end of a recording that was cut is said once, for all tables.
+                (self.file, self.is_damaged) = (None, true);
+                return None;
+            }
+            Err(stop) => {
+                self.damaged(format!("{stop}: the rest of it is left out"));
+                return None;
+            }
+        };
+        match rows(&batch, &self.context) {
+            Ok(rows) => {
+                let refused = rows.iter().filter(|row| row.is_none()).count();
+                if refused > 0 {
+                    let what = format!("{refused} rows of a batch have values that this version does not know");
+                    self.damage.add(self.name.clone(), what, self.span);
+                }
+                Some(rows)
+            }
+            Err(what) => {
+                self.damaged(format!("{what}: the rest of it is left out"));
+                None
+            }
+        }
+    }
+}
+
+/// Compares a complete file with its segment's summary.
+fn check(path: &Path, known: &SegmentFile) -> Result<(), String> {
+    let mut file = File::open(path).map_err(|error| error.to_string())?;
+    let (mut bytes, mut crc) = (0_u64, 0);
+    let mut part = vec![0; 256 << 10];
+    loop {
+        match file.read(&mut part) {
+            Ok(0) => break,
+            Ok(length) => {
+                bytes += length as u64;
+                crc = crc32c::crc32c_append(crc, part.get(..length).unwrap_or_default());
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    if bytes != known.bytes {
+        return Err(format!("it has {bytes} bytes, and had {}", known.bytes));
+    }
+    if crc != known.crc32c {
+        return Err("its checksum is wrong".to_owned());
+    }
+    Ok(())
+}
+
+/// A table, at some batch.
+trait Cursor {
+    /// The time by which its next batch is ordered; `None`: there is no more.
+    fn key(&mut self) -> Option<u64>;
+    /// Appends the rows of the next batch that are in the span.
+    fn take(&mut self, into: &mut Records, span: (u64, u64));
+    fn is_definition(&self) -> bool;
+}
+
+/// A table whose rows are records.
+struct Plain<R: Table> {
+    rows: Rows<R>,
+    batch: Option<Vec<Option<R>>>,
+    is_definition: bool,
+    list: for<'r> fn(&'r mut Records) -> &'r mut Vec<R>,
+}
+
+/// The time by which a batch is ordered: definitions by their first row, so that they precede what they define.
+fn key<R: Table>(batch: &[Option<R>], is_definition: bool) -> u64 {
+    let times = batch.iter().flatten().map(Table::at_ns);
+    let time = if is_definition { times.min() } else { times.max() };
+    time.unwrap_or(0)
+}
+
+fn in_span<R: Table>(row: &R, span: (u64, u64)) -> bool {
+    (span.0..span.1).contains(&row.at_ns())
+}
+
+impl<R: Table> Cursor for Plain<R> {
+    fn key(&mut self) -> Option<u64> {
+        if self.batch.is_none() {
+            self.batch = self.rows.next();
+        }
+        Some(key(self.batch.as_ref()?, self.is_definition))
+    }
+
+    fn take(&mut self, into: &mut Records, span: (u64, u64)) {
+        let rows = self.batch.take().unwrap_or_default().into_iter().flatten();
+        // A definition holds from its moment on.
+        let span = if self.is_definition { (0, span.1) } else { span };
+        (self.list)(into).extend(rows.filter(|row| in_span(row, span)));
+    }
+
+    fn is_definition(&self) -> bool {
+        self.is_definition
+    }
+}
+
+/// The table of calls, with their waits from another one.
+struct Calls {
+    rows: Rows<Call>,
+    batch: Option<Vec<Option<Call>>>,
+    waits: Rows<Wait>,
+    /// The waits that follow.
+    waiting: std::vec::IntoIter<Option<Wait>>,
+    /// The calls of earlier batches.
+    behind: u64,
+}
+
+impl Calls {
+    /// The next wait of a call before this one.
+    fn wait_before(&mut self, call: u64) -> Option<Wait> {
+        loop {
+            match self.waiting.as_slice().first() {
+                Some(Some(wait)) if wait.call >= call => return None,
+                Some(_) => {
+                    if let Some(wait) = self.waiting.next().flatten() {
+                        return Some(wait);
+                    }
+                }
+                None => self.waiting = self.waits.next()?.into_iter(),
+            }
+        }
+    }
+
+    fn read(&mut self) -> Option<Vec<Option<Call>>> {
+        let mut calls = self.rows.next()?;
+        let from = self.behind;
+        self.behind += calls.len() as u64;
+        while let Some(wait) = self.wait_before(self.behind) {
+            let index = wait
+                .call
+                .checked_sub(from)
+                .and_then(|index| usize::try_from(index).ok());
+            let call = index.and_then(|index| calls.get_mut(index)?.as_mut());
+            if let Some(row) = call.and_then(|call| call.rows.get_mut(wait.slot)) {
+                *row = wait.ns;
+            }
+        }
+        if self.waits.is_damaged {
+            for call in calls.iter_mut().flatten() {
+                let sum = call.rows.iter().copied().fold(0, u64::saturating_add);
+                if call.duration_ns().is_some_and(|ns| ns != sum) {
+                    call.rows.fill(0);
+                }
+            }
+        }
+        Some(calls)
+    }
+}
+
+impl Cursor for Calls {
+    fn key(&mut self) -> Option<u64> {
+        if self.batch.is_none() {
+            self.batch = self.read();
+        }
+        Some(key(self.batch.as_ref()?, false))
+    }
+
+    fn take(&mut self, into: &mut Records, span: (u64, u64)) {
+        let rows = self.batch.take().unwrap_or_default().into_iter().flatten();
+        into.calls.extend(rows.filter(|call| in_span(call, span)));
+    }
+
+    fn is_definition(&self) -> bool {
+        false
+    }
+}

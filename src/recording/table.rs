@@ -1,0 +1,1037 @@
+//! The tables of a recording: their columns, and how a record becomes a row.
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Schema, TimeUnit};
+
+use crate::model::abi::{ROW_FS, ROW_OTHER, ROW_QUEUE, ROW_SYSCALL, ROW_VFS, ROWS};
+use crate::model::ids::{Layer, Op, Origin, ReadClass, Row};
+use crate::model::record::{
+    AsyncCall, Call, Fault, Folder, GivenPath, Kind, Lost, Mark, OpenFile, Paths, Request, Sleep, Thread,
+};
+use crate::model::recording::{Clocks, Meta};
+use crate::model::report::slow::{CallPath, Inode, PathKind};
+
+/// The longest text of a cell that a reader accepts, in bytes; counters are exempt.
+pub const LONGEST_NAME: usize = 64 << 10;
+
+/// A value of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cell<'a> {
+    Null,
+    /// Also a flag (0 or 1), and the index of a word.
+    Number(u64),
+    Signed(i64),
+    Text(&'a str),
+}
+
+impl<'a> Cell<'a> {
+    fn number(self) -> Option<u64> {
+        match self {
+            Self::Number(number) => Some(number),
+            Self::Signed(number) => u64::try_from(number).ok(),
+            Self::Null | Self::Text(_) => None,
+        }
+    }
+
+    fn small<T: TryFrom<u64>>(self) -> Option<T> {
+        T::try_from(self.number()?).ok()
+    }
+
+    fn signed(self) -> Option<i64> {
+        match self {
+            Self::Signed(number) => Some(number),
+            Self::Number(number) => i64::try_from(number).ok(),
+            Self::Null | Self::Text(_) => None,
+        }
+    }
+
+    fn flag(self) -> Option<bool> {
+        Some(self.number()? != 0)
+    }
+
+    fn text(self) -> Option<&'a str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// A value that may be missing: the outer `None` is a value of a wrong type.
+    #[allow(clippy::option_option)]
+    fn maybe<T>(self, read: impl FnOnce(Self) -> Option<T>) -> Option<Option<T>> {
+        match self {
+            Self::Null => Some(None),
+            cell => read(cell).map(Some),
+        }
+    }
+}
+
+fn number(value: impl Into<u64>) -> Cell<'static> {
+    Cell::Number(value.into())
+}
+
+fn maybe_number(value: Option<u64>) -> Cell<'static> {
+    value.map_or(Cell::Null, Cell::Number)
+}
+
+fn maybe_text(value: Option<&str>) -> Cell<'_> {
+    value.map_or(Cell::Null, Cell::Text)
+}
+
+/// The type of a column.
+#[derive(Debug, Clone, Copy)]
+pub enum Type {
+    /// A moment. Cells have it by the programs' clock, files by the wall clock ([`Clocks`]).
+    Time,
+    U64,
+    U32,
+    U16,
+    I64,
+    I32,
+    Flag,
+    Text,
+    /// One of a constant list of words, stored as a dictionary. Cells have its index in the list.
+    Word(fn() -> Vec<&'static str>),
+}
+
+/// A column of a table with rows of `R`.
+pub struct Column<R: 'static> {
+    pub name: &'static str,
+    pub kind: Type,
+    pub get: for<'r> fn(&'r R, &Context) -> Cell<'r>,
+    /// `None`: the cell is not of the type that it should be, or has an unknown word; the row is then left out.
+    pub set: fn(&mut R, Cell<'_>, &Context) -> Option<()>,
+}
+
+/// What the rows of one recording have in common.
+#[derive(Debug, Clone, Default)]
+pub struct Context {
+    pub clocks: Clocks,
+    /// For each slot of the rows of a call, its index in [`row_words`].
+    words_of_slots: Vec<Option<u64>>,
+}
+
+impl Context {
+    /// Of a recording.
+    #[must_use]
+    pub fn of(meta: &Meta) -> Self {
+        let words = row_words();
+        let known = meta.rows.iter().take(ROWS as usize);
+        let known = known.map(|name| words.iter().position(|word| word == name).map(|index| index as u64));
+        Self {
+            clocks: meta.clocks,
+            words_of_slots: known.collect(),
+        }
+    }
+
+    fn word_of_slot(&self, slot: usize) -> Option<u64> {
+        *self.words_of_slots.get(slot)?
+    }
+
+    fn slot_of_word(&self, word: u64) -> Option<usize> {
+        self.words_of_slots.iter().position(|known| *known == Some(word))
+    }
+}
+
+/// A table.
+pub trait Table: Sized + Clone + 'static {
+    /// Of its file, without `.arrow`.
+    const NAME: &'static str;
+    /// The kind of records; `None`: it has others.
+    const KIND: Option<Kind>;
+    /// A row before its columns are set.
+    fn blank() -> Self;
+    fn columns() -> &'static [Column<Self>];
+    /// When it arrived, by the programs' clock: the time by which batches of different tables are ordered.
+    fn at_ns(&self) -> u64;
+}
+
+/// The Arrow schema of a table.
+#[must_use]
+pub fn schema<R: Table>() -> Arc<Schema> {
+    let field = |column: &Column<R>| Field::new(column.name, data_type(column.kind), true);
+    Arc::new(Schema::new(R::columns().iter().map(field).collect::<Vec<_>>()))
+}
+
+fn data_type(kind: Type) -> DataType {
+    match kind {
+        Type::Time => DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into())),
+        Type::U64 => DataType::UInt64,
+        Type::U32 => DataType::UInt32,
+        Type::U16 => DataType::UInt16,
+        Type::I64 => DataType::Int64,
+        Type::I32 => DataType::Int32,
+        Type::Flag => DataType::Boolean,
+        Type::Text => DataType::Utf8,
+        Type::Word(_) => DataType::Dictionary(Box::new(DataType::UInt16), Box::new(DataType::Utf8)),
+    }
+}
+
+/// The names of all rows of a call.
+pub fn row_words() -> Vec<&'static str> {
+    let layers = Layer::ALL.into_iter().filter(|layer| *layer != Layer::Blk);
+    layers.map(Row::Layer).chain(Row::WAITS).map(Row::name).collect()
+}
+
+fn op_words() -> Vec<&'static str> {
+    Op::ALL.map(Op::name).to_vec()
+}
+
+fn layer_words() -> Vec<&'static str> {
+    Layer::ALL.map(Layer::name).to_vec()
+}
+
+fn class_words() -> Vec<&'static str> {
+    ReadClass::ALL.map(ReadClass::name).to_vec()
+}
+
+fn origin_words() -> Vec<&'static str> {
+    Origin::ALL.map(Origin::name).to_vec()
+}
+
+fn kind_words() -> Vec<&'static str> {
+    Kind::ALL.map(Kind::name).to_vec()
+}
+
+fn path_words() -> Vec<&'static str> {
+    PathKind::ALL.map(PathKind::name).to_vec()
+}
+
+/// The value of a word, and the word of a value, by the order of `ALL`.
+macro_rules! word {
+    ($Type:ident, $value:expr) => {
+        Cell::Number($Type::ALL.iter().position(|known| *known == $value).unwrap_or_default() as u64)
+    };
+}
+
+fn of_word<T: Copy>(all: &[T], cell: Cell<'_>) -> Option<T> {
+    all.get(usize::try_from(cell.number()?).ok()?).copied()
+}
+
+/// A column: name, type, how it is read from a row, and how it is set.
+macro_rules! column {
+    ($name:literal, $kind:expr, |$row:ident| $get:expr, |$to:ident, $cell:ident| $set:expr) => {
+        Column {
+            name: $name,
+            kind: $kind,
+            get: |$row, _| $get,
+            set: |$to, $cell, _| {
+                $set;
+                Some(())
+            },
+        }
+    };
+}
+
+const WORD_OP: Type = Type::Word(op_words);
+
+impl Table for Call {
+    const NAME: &'static str = "calls";
+    const KIND: Option<Kind> = Some(Kind::Call);
+
+    fn blank() -> Self {
+        Self {
+            tid: 0,
+            pid: 0,
+            begin_ns: 0,
+            end_ns: None,
+            cpus: [0; 2],
+            op: Op::Other,
+            is_32bit: false,
+            value: 0,
+            offset: None,
+            size: None,
+            files: [0; 2],
+            fd: None,
+            extra: 0,
+            class: None,
+            is_direct: false,
+            rows: [0; ROWS as usize],
+            paths: None,
+        }
+    }
+
+    fn columns() -> &'static [Column<Self>] {
+        CALLS
+    }
+
+    fn at_ns(&self) -> u64 {
+        self.end_ns.unwrap_or(self.begin_ns)
+    }
+}
+
+const CALLS: &[Column<Call>] = &[
+    column!("begin", Type::Time, |r| number(r.begin_ns), |r, c| r.begin_ns =
+        c.number()?),
+    column!("duration_ns", Type::U64, |r| maybe_number(r.duration_ns()), |r, c| {
+        r.end_ns = c.maybe(Cell::number)?.map(|ns| r.begin_ns.saturating_add(ns));
+    }),
+    column!("pid", Type::U32, |r| number(r.pid), |r, c| r.pid = c.small()?),
+    column!("tid", Type::U32, |r| number(r.tid), |r, c| r.tid = c.small()?),
+    column!("cpu_begin", Type::U16, |r| number(r.cpus[0]), |r, c| r.cpus[0] =
+        c.small()?),
+    column!("cpu_end", Type::U16, |r| number(r.cpus[1]), |r, c| r.cpus[1] =
+        c.small()?),
+    column!("op", WORD_OP, |r| word!(Op, r.op), |r, c| r.op = of_word(&Op::ALL, c)?),
+    column!("value", Type::I64, |r| Cell::Signed(r.value), |r, c| r.value =
+        c.signed()?),
+    column!("offset", Type::U64, |r| maybe_number(r.offset), |r, c| r.offset =
+        c.maybe(Cell::number)?),
+    column!("size", Type::U64, |r| maybe_number(r.size), |r, c| r.size =
+        c.maybe(Cell::number)?),
+    column!("file", Type::U32, |r| number(r.files[0]), |r, c| r.files[0] =
+        c.small()?),
+    column!("file2", Type::U32, |r| number(r.files[1]), |r, c| r.files[1] =
+        c.small()?),
+    column!(
+        "fd",
+        Type::I32,
+        |r| r.fd.map_or(Cell::Null, |fd| Cell::Signed(fd.into())),
+        |r, c| {
+            r.fd = c.maybe(|c| i32::try_from(c.signed()?).ok())?;
+        }
+    ),
+    column!("extra", Type::U64, |r| number(r.extra), |r, c| r.extra = c.number()?),
+    column!(
+        "class",
+        Type::Word(class_words),
+        |r| r.class.map_or(Cell::Null, |class| word!(ReadClass, class)),
+        |r, c| r.class = c.maybe(|c| of_word(&ReadClass::ALL, c))?
+    ),
+    column!("direct", Type::Flag, |r| number(r.is_direct), |r, c| r.is_direct =
+        c.flag()?),
+    column!("is_32bit", Type::Flag, |r| number(r.is_32bit), |r, c| r.is_32bit =
+        c.flag()?),
+    column!(
+        "syscall_ns",
+        Type::U64,
+        |r| number(r.rows[ROW_SYSCALL as usize]),
+        |r, c| {
+            r.rows[ROW_SYSCALL as usize] = c.number()?;
+        }
+    ),
+    column!("vfs_ns", Type::U64, |r| number(r.rows[ROW_VFS as usize]), |r, c| {
+        r.rows[ROW_VFS as usize] = c.number()?;
+    }),
+    Column {
+        name: "file_system",
+        kind: Type::Word(row_words),
+        get: |r, context| maybe_number(file_system(r).and_then(|slot| context.word_of_slot(slot))),
+        set: |r, c, context| {
+            if let Some(slot) = c.maybe(|c| context.slot_of_word(c.number()?))? {
+                // Marks the row whose time the next column has.
+                *r.rows.get_mut(slot)? = 1;
+            }
+            Some(())
+        },
+    },
+    column!(
+        "file_system_ns",
+        Type::U64,
+        |r| maybe_number(file_system(r).map(|slot| r.rows[slot])),
+        |r, c| {
+            if let (Some(ns), Some(slot)) = (c.maybe(Cell::number)?, file_system(r)) {
+                r.rows[slot] = ns;
+            }
+        }
+    ),
+    column!(
+        "path",
+        Type::Text,
+        |r| maybe_text(given(r, true).map(|path| &*path.text)),
+        |r, c| {
+            if let Some(text) = c.maybe(Cell::text)? {
+                paths(r).first = Some(GivenPath {
+                    text: text.to_owned(),
+                    base: 0,
+                });
+            }
+        }
+    ),
+    column!(
+        "path_base",
+        Type::U32,
+        |r| maybe_number(given(r, true).map(|path| path.base.into())),
+        |r, c| {
+            if let (Some(base), Some(path)) = (
+                c.maybe(Cell::small)?,
+                paths_of(r).and_then(|paths| paths.first.as_mut()),
+            ) {
+                path.base = base;
+            }
+        }
+    ),
+    column!(
+        "path2",
+        Type::Text,
+        |r| maybe_text(given(r, false).map(|path| &*path.text)),
+        |r, c| {
+            if let Some(text) = c.maybe(Cell::text)? {
+                paths(r).second = Some(GivenPath {
+                    text: text.to_owned(),
+                    base: 0,
+                });
+            }
+        }
+    ),
+    column!(
+        "path2_base",
+        Type::U32,
+        |r| maybe_number(given(r, false).map(|path| path.base.into())),
+        |r, c| {
+            if let (Some(base), Some(path)) = (
+                c.maybe(Cell::small)?,
+                paths_of(r).and_then(|paths| paths.second.as_mut()),
+            ) {
+                path.base = base;
+            }
+        }
+    ),
+];
+
+/// The row of the first file system in which the call spent time.
+fn file_system(call: &Call) -> Option<usize> {
+    (ROW_FS as usize..ROW_QUEUE as usize).find(|slot| call.rows[*slot] > 0)
+}
+
+fn given(call: &Call, is_first: bool) -> Option<&GivenPath> {
+    let paths = call.paths.as_deref()?;
+    if is_first {
+        paths.first.as_ref()
+    } else {
+        paths.second.as_ref()
+    }
+}
+
+fn paths(call: &mut Call) -> &mut Paths {
+    call.paths.get_or_insert_default()
+}
+
+fn paths_of(call: &mut Call) -> Option<&mut Paths> {
+    call.paths.as_deref_mut()
+}
+
+/// A row of a call that the table of calls has no column for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wait {
+    /// The call's row in the table of calls of the same segment, from 0.
+    pub call: u64,
+    /// Index in [`Call::rows`].
+    pub slot: usize,
+    pub ns: u64,
+    /// When the call ended.
+    pub at_ns: u64,
+}
+
+impl Wait {
+    /// Those of a call.
+    pub fn of(call: &Call, index: u64) -> impl Iterator<Item = Self> {
+        let at_ns = call.at_ns();
+        let file_system = file_system(call);
+        let has_column =
+            move |slot| slot == ROW_SYSCALL as usize || slot == ROW_VFS as usize || Some(slot) == file_system;
+        let others = call.rows.iter().copied().enumerate();
+        let others = others.filter(move |(slot, ns)| *ns > 0 && !has_column(*slot));
+        others.map(move |(slot, ns)| Self {
+            call: index,
+            slot,
+            ns,
+            at_ns,
+        })
+    }
+}
+
+impl Table for Wait {
+    const NAME: &'static str = "waits";
+    const KIND: Option<Kind> = None;
+
+    fn blank() -> Self {
+        Self {
+            call: 0,
+            slot: 0,
+            ns: 0,
+            at_ns: 0,
+        }
+    }
+
+    fn columns() -> &'static [Column<Self>] {
+        WAITS
+    }
+
+    fn at_ns(&self) -> u64 {
+        self.at_ns
+    }
+}
+
+const WAITS: &[Column<Wait>] = &[
+    column!("call", Type::U64, |r| number(r.call), |r, c| r.call = c.number()?),
+    Column {
+        name: "row",
+        kind: Type::Word(row_words),
+        get: |r, context| maybe_number(context.word_of_slot(r.slot)),
+        set: |r, c, context| {
+            r.slot = context.slot_of_word(c.number()?)?;
+            Some(())
+        },
+    },
+    column!("ns", Type::U64, |r| number(r.ns), |r, c| r.ns = c.number()?),
+];
+
+impl Table for Request {
+    const NAME: &'static str = "requests";
+    const KIND: Option<Kind> = Some(Kind::Request);
+
+    fn blank() -> Self {
+        Self {
+            disk: [0; 2],
+            partition: [0; 2],
+            sector: 0,
+            bytes: 0,
+            op: Op::Other,
+            flags: 0,
+            is_sync: false,
+            is_meta: false,
+            is_readahead: false,
+            is_fua: false,
+            is_preflush: false,
+            errno: 0,
+            submitted_ns: None,
+            started_ns: None,
+            issued_ns: None,
+            ended_ns: 0,
+            tid: 0,
+            pid: 0,
+            origin: Origin::Unknown,
+            inode: None,
+            cpu: 0,
+        }
+    }
+
+    fn columns() -> &'static [Column<Self>] {
+        REQUESTS
+    }
+
+    fn at_ns(&self) -> u64 {
+        self.ended_ns
+    }
+}
+
+const REQUESTS: &[Column<Request>] = &[
+    column!("ended", Type::Time, |r| number(r.ended_ns), |r, c| r.ended_ns =
+        c.number()?),
+    column!("submitted", Type::Time, |r| maybe_number(r.submitted_ns), |r, c| {
+        r.submitted_ns = c.maybe(Cell::number)?;
+    }),
+    column!("started", Type::Time, |r| maybe_number(r.started_ns), |r, c| r
+        .started_ns =
+        c.maybe(Cell::number)?),
+    column!("issued", Type::Time, |r| maybe_number(r.issued_ns), |r, c| r
+        .issued_ns =
+        c.maybe(Cell::number)?),
+    column!("disk_major", Type::U32, |r| number(r.disk[0]), |r, c| r.disk[0] =
+        c.small()?),
+    column!("disk_minor", Type::U32, |r| number(r.disk[1]), |r, c| r.disk[1] =
+        c.small()?),
+    column!("partition_major", Type::U32, |r| number(r.partition[0]), |r, c| r
+        .partition[0] =
+        c.small()?),
+    column!("partition_minor", Type::U32, |r| number(r.partition[1]), |r, c| r
+        .partition[1] =
+        c.small()?),
+    column!("sector", Type::U64, |r| number(r.sector), |r, c| r.sector =
+        c.number()?),
+    column!("bytes", Type::U64, |r| number(r.bytes), |r, c| r.bytes = c.number()?),
+    column!("op", WORD_OP, |r| word!(Op, r.op), |r, c| r.op = of_word(&Op::ALL, c)?),
+    column!("flags", Type::U32, |r| number(r.flags), |r, c| r.flags = c.small()?),
+    column!("sync", Type::Flag, |r| number(r.is_sync), |r, c| r.is_sync =
+        c.flag()?),
+    column!("meta", Type::Flag, |r| number(r.is_meta), |r, c| r.is_meta =
+        c.flag()?),
+    column!("readahead", Type::Flag, |r| number(r.is_readahead), |r, c| r
+        .is_readahead =
+        c.flag()?),
+    column!("fua", Type::Flag, |r| number(r.is_fua), |r, c| r.is_fua = c.flag()?),
+    column!("preflush", Type::Flag, |r| number(r.is_preflush), |r, c| r
+        .is_preflush =
+        c.flag()?),
+    column!("errno", Type::U32, |r| number(r.errno), |r, c| r.errno = c.small()?),
+    column!("pid", Type::U32, |r| number(r.pid), |r, c| r.pid = c.small()?),
+    column!("tid", Type::U32, |r| number(r.tid), |r, c| r.tid = c.small()?),
+    column!(
+        "origin",
+        Type::Word(origin_words),
+        |r| word!(Origin, r.origin),
+        |r, c| {
+            r.origin = of_word(&Origin::ALL, c)?;
+        }
+    ),
+    column!("inode", Type::U64, |r| inode_number(r.inode), |r, c| set_inode_number(
+        &mut r.inode,
+        c
+    )?),
+    column!("inode_major", Type::U32, |r| inode_device(r.inode, 0), |r, c| {
+        set_inode_device(&mut r.inode, c, 0)?
+    }),
+    column!("inode_minor", Type::U32, |r| inode_device(r.inode, 1), |r, c| {
+        set_inode_device(&mut r.inode, c, 1)?
+    }),
+    column!("cpu", Type::U16, |r| number(r.cpu), |r, c| r.cpu = c.small()?),
+];
+
+fn inode_number(inode: Option<Inode>) -> Cell<'static> {
+    maybe_number(inode.map(|inode| inode.number))
+}
+
+fn inode_device(inode: Option<Inode>, part: usize) -> Cell<'static> {
+    maybe_number(inode.map(|inode| [inode.major, inode.minor][part].into()))
+}
+
+/// The column of the inode's number precedes those of its device.
+fn set_inode_number(inode: &mut Option<Inode>, cell: Cell<'_>) -> Option<()> {
+    *inode = cell.maybe(Cell::number)?.map(|number| Inode {
+        number,
+        major: 0,
+        minor: 0,
+    });
+    Some(())
+}
+
+fn set_inode_device(inode: &mut Option<Inode>, cell: Cell<'_>, part: usize) -> Option<()> {
+    if let (Some(inode), Some(number)) = (inode, cell.maybe(Cell::small)?) {
+        match part {
+            0 => inode.major = number,
+            _ => inode.minor = number,
+        }
+    }
+    Some(())
+}
+
+impl Table for Sleep {
+    const NAME: &'static str = "sleeps";
+    const KIND: Option<Kind> = Some(Kind::Sleep);
+
+    fn blank() -> Self {
+        Self {
+            tid: 0,
+            out_ns: 0,
+            woken_ns: None,
+            in_ns: 0,
+            row: 0,
+            waker_tid: 0,
+            waker_pid: 0,
+            cpus: [0; 2],
+        }
+    }
+
+    fn columns() -> &'static [Column<Self>] {
+        SLEEPS
+    }
+
+    fn at_ns(&self) -> u64 {
+        self.in_ns
+    }
+}
+
+const SLEEPS: &[Column<Sleep>] = &[
+    column!("begin", Type::Time, |r| number(r.out_ns), |r, c| r.out_ns =
+        c.number()?),
+    column!(
+        "duration_ns",
+        Type::U64,
+        |r| number(r.in_ns.saturating_sub(r.out_ns)),
+        |r, c| {
+            r.in_ns = r.out_ns.saturating_add(c.number()?);
+        }
+    ),
+    column!(
+        "woken_after_ns",
+        Type::U64,
+        |r| maybe_number(r.woken_ns.map(|ns| ns.saturating_sub(r.out_ns))),
+        |r, c| {
+            r.woken_ns = c.maybe(Cell::number)?.map(|ns| r.out_ns.saturating_add(ns));
+        }
+    ),
+    column!("tid", Type::U32, |r| number(r.tid), |r, c| r.tid = c.small()?),
+    Column {
+        name: "row",
+        kind: Type::Word(row_words),
+        get: |r, context| maybe_number(context.word_of_slot(r.row.into())),
+        set: |r, c, context| {
+            // A sleep without a row, which only a run with other rows has, is one for something else.
+            r.row = match c {
+                Cell::Null => ROW_OTHER as u8,
+                c => u8::try_from(context.slot_of_word(c.number()?)?).ok()?,
+            };
+            Some(())
+        },
+    },
+    column!("waker_pid", Type::U32, |r| number(r.waker_pid), |r, c| r.waker_pid =
+        c.small()?),
+    column!("waker_tid", Type::U32, |r| number(r.waker_tid), |r, c| r.waker_tid =
+        c.small()?),
+    column!("cpu_begin", Type::U16, |r| number(r.cpus[0]), |r, c| r.cpus[0] =
+        c.small()?),
+    column!("cpu_end", Type::U16, |r| number(r.cpus[1]), |r, c| r.cpus[1] =
+        c.small()?),
+];
+
+impl Table for AsyncCall {
+    const NAME: &'static str = "async";
+    const KIND: Option<Kind> = Some(Kind::Async);
+
+    fn blank() -> Self {
+        Self {
+            pid: 0,
+            tid: 0,
+            op: Op::Other,
+            begin_ns: 0,
+            attempt_end_ns: 0,
+            end_ns: 0,
+            key: 0,
+            file: 0,
+            offset: None,
+            size: None,
+            value: 0,
+            is_aio: false,
+            is_direct: false,
+        }
+    }
+
+    fn columns() -> &'static [Column<Self>] {
+        ASYNC
+    }
+
+    fn at_ns(&self) -> u64 {
+        self.end_ns
+    }
+}
+
+const ASYNC: &[Column<AsyncCall>] = &[
+    column!("begin", Type::Time, |r| number(r.begin_ns), |r, c| r.begin_ns =
+        c.number()?),
+    column!(
+        "duration_ns",
+        Type::U64,
+        |r| number(r.end_ns.saturating_sub(r.begin_ns)),
+        |r, c| {
+            r.end_ns = r.begin_ns.saturating_add(c.number()?);
+        }
+    ),
+    column!("attempts_ended", Type::Time, |r| number(r.attempt_end_ns), |r, c| r
+        .attempt_end_ns =
+        c.number()?),
+    column!("pid", Type::U32, |r| number(r.pid), |r, c| r.pid = c.small()?),
+    column!("tid", Type::U32, |r| number(r.tid), |r, c| r.tid = c.small()?),
+    column!("op", WORD_OP, |r| word!(Op, r.op), |r, c| r.op = of_word(&Op::ALL, c)?),
+    column!("key", Type::U64, |r| number(r.key), |r, c| r.key = c.number()?),
+    column!("file", Type::U32, |r| number(r.file), |r, c| r.file = c.small()?),
+    column!("offset", Type::U64, |r| maybe_number(r.offset), |r, c| r.offset =
+        c.maybe(Cell::number)?),
+    column!("size", Type::U64, |r| maybe_number(r.size), |r, c| r.size =
+        c.maybe(Cell::number)?),
+    column!("value", Type::I64, |r| Cell::Signed(r.value), |r, c| r.value =
+        c.signed()?),
+    column!("aio", Type::Flag, |r| number(r.is_aio), |r, c| r.is_aio = c.flag()?),
+    column!("direct", Type::Flag, |r| number(r.is_direct), |r, c| r.is_direct =
+        c.flag()?),
+];
+
+impl Table for Fault {
+    const NAME: &'static str = "faults";
+    const KIND: Option<Kind> = Some(Kind::Fault);
+
+    fn blank() -> Self {
+        Self {
+            tid: 0,
+            pid: 0,
+            begin_ns: 0,
+            end_ns: 0,
+            layer: Layer::Vfs,
+            file: 0,
+            offset: 0,
+            is_write: false,
+            errno: 0,
+        }
+    }
+
+    fn columns() -> &'static [Column<Self>] {
+        FAULTS
+    }
+
+    fn at_ns(&self) -> u64 {
+        self.end_ns
+    }
+}
+
+const FAULTS: &[Column<Fault>] = &[
+    column!("begin", Type::Time, |r| number(r.begin_ns), |r, c| r.begin_ns =
+        c.number()?),
+    column!(
+        "duration_ns",
+        Type::U64,
+        |r| number(r.end_ns.saturating_sub(r.begin_ns)),
+        |r, c| {
+            r.end_ns = r.begin_ns.saturating_add(c.number()?);
+        }
+    ),
+    column!("pid", Type::U32, |r| number(r.pid), |r, c| r.pid = c.small()?),
+    column!("tid", Type::U32, |r| number(r.tid), |r, c| r.tid = c.small()?),
+    column!("layer", Type::Word(layer_words), |r| word!(Layer, r.layer), |r, c| r
+        .layer =
+        of_word(&Layer::ALL, c)?),
+    column!("file", Type::U32, |r| number(r.file), |r, c| r.file = c.small()?),
+    column!("offset", Type::U64, |r| number(r.offset), |r, c| r.offset =
+        c.number()?),
+    column!("write", Type::Flag, |r| number(r.is_write), |r, c| r.is_write =
+        c.flag()?),
+    column!("errno", Type::U32, |r| number(r.errno), |r, c| r.errno = c.small()?),
+];
+
+impl Table for OpenFile {
+    const NAME: &'static str = "files";
+    const KIND: Option<Kind> = Some(Kind::File);
+
+    fn blank() -> Self {
+        Self::default()
+    }
+
+    fn columns() -> &'static [Column<Self>] {
+        FILES
+    }
+
+    fn at_ns(&self) -> u64 {
+        self.at_ns
+    }
+}
+
+const FILES: &[Column<OpenFile>] = &[
+    column!("file", Type::U32, |r| number(r.number), |r, c| r.number = c.small()?),
+    column!("at", Type::Time, |r| number(r.at_ns), |r, c| r.at_ns = c.number()?),
+    column!(
+        "path",
+        Type::Text,
+        |r| maybe_text(r.path.as_ref().map(|path| &*path.text)),
+        |r, c| {
+            r.path = c.maybe(Cell::text)?.map(|text| CallPath {
+                kind: PathKind::Whole,
+                text: text.to_owned(),
+            });
+        }
+    ),
+    column!(
+        "path_kind",
+        Type::Word(path_words),
+        |r| r.path.as_ref().map_or(Cell::Null, |path| word!(PathKind, path.kind)),
+        |r, c| if let (Some(kind), Some(path)) = (c.maybe(|c| of_word(&PathKind::ALL, c))?, &mut r.path) {
+            path.kind = kind;
+        }
+    ),
+    column!("inode", Type::U64, |r| inode_number(r.inode), |r, c| set_inode_number(
+        &mut r.inode,
+        c
+    )?),
+    column!("inode_major", Type::U32, |r| inode_device(r.inode, 0), |r, c| {
+        set_inode_device(&mut r.inode, c, 0)?
+    }),
+    column!("inode_minor", Type::U32, |r| inode_device(r.inode, 1), |r, c| {
+        set_inode_device(&mut r.inode, c, 1)?
+    }),
+    column!("generation", Type::U32, |r| number(r.generation), |r, c| r.generation =
+        c.small()?),
+    column!("mode", Type::U32, |r| number(r.mode), |r, c| r.mode = c.small()?),
+    column!("links", Type::U32, |r| number(r.links), |r, c| r.links = c.small()?),
+    column!("size", Type::U64, |r| number(r.size), |r, c| r.size = c.number()?),
+    column!("blocks", Type::U64, |r| number(r.blocks), |r, c| r.blocks =
+        c.number()?),
+    column!("flags", Type::U32, |r| number(r.flags), |r, c| r.flags = c.small()?),
+    column!("position", Type::U64, |r| number(r.position), |r, c| r.position =
+        c.number()?),
+    column!("mount", Type::U32, |r| number(r.mount), |r, c| r.mount = c.small()?),
+    column!("file_system", Type::Text, |r| Cell::Text(&r.file_system), |r, c| r
+        .file_system =
+        c.text()?.to_owned()),
+    column!(
+        "found_pid",
+        Type::U32,
+        |r| maybe_number(r.found_at.map(|(pid, _)| pid.into())),
+        |r, c| {
+            r.found_at = c.maybe(Cell::small)?.map(|pid| (pid, -1));
+        }
+    ),
+    column!(
+        "found_fd",
+        Type::I32,
+        |r| r.found_at.map_or(Cell::Null, |(_, fd)| Cell::Signed(fd.into())),
+        |r, c| {
+            if let (Some(fd), Some(found)) = (c.maybe(Cell::signed)?, &mut r.found_at) {
+                found.1 = i32::try_from(fd).ok()?;
+            }
+        }
+    ),
+];
+
+impl Table for Folder {
+    const NAME: &'static str = "folders";
+    const KIND: Option<Kind> = Some(Kind::Folder);
+
+    fn blank() -> Self {
+        Self::default()
+    }
+
+    fn columns() -> &'static [Column<Self>] {
+        FOLDERS
+    }
+
+    fn at_ns(&self) -> u64 {
+        self.at_ns
+    }
+}
+
+const FOLDERS: &[Column<Folder>] = &[
+    column!("pid", Type::U32, |r| number(r.pid), |r, c| r.pid = c.small()?),
+    column!("at", Type::Time, |r| number(r.at_ns), |r, c| r.at_ns = c.number()?),
+    column!("root", Type::Flag, |r| number(r.is_root), |r, c| r.is_root =
+        c.flag()?),
+    column!("path", Type::Text, |r| Cell::Text(&r.path), |r, c| r.path =
+        c.text()?.to_owned()),
+];
+
+impl Table for Thread {
+    const NAME: &'static str = "processes";
+    const KIND: Option<Kind> = Some(Kind::Thread);
+
+    fn blank() -> Self {
+        Self::default()
+    }
+
+    fn columns() -> &'static [Column<Self>] {
+        PROCESSES
+    }
+
+    fn at_ns(&self) -> u64 {
+        self.at_ns
+    }
+}
+
+const PROCESSES: &[Column<Thread>] = &[
+    column!("pid", Type::U32, |r| number(r.pid), |r, c| r.pid = c.small()?),
+    column!("tid", Type::U32, |r| number(r.tid), |r, c| r.tid = c.small()?),
+    column!("at", Type::Time, |r| number(r.at_ns), |r, c| r.at_ns = c.number()?),
+    column!("parent", Type::U32, |r| number(r.parent), |r, c| r.parent =
+        c.small()?),
+    column!("started_ns", Type::U64, |r| number(r.started_ns), |r, c| r.started_ns =
+        c.number()?),
+    column!("comm", Type::Text, |r| Cell::Text(&r.comm), |r, c| r.comm =
+        c.text()?.to_owned()),
+    column!("uid", Type::U32, |r| number(r.uid), |r, c| r.uid = c.small()?),
+    column!("cgroup", Type::U64, |r| number(r.cgroup), |r, c| r.cgroup =
+        c.number()?),
+    column!("exe", Type::Text, |r| Cell::Text(&r.exe), |r, c| r.exe =
+        c.text()?.to_owned()),
+    column!("command", Type::Text, |r| Cell::Text(&r.command), |r, c| r.command =
+        c.text()?.to_owned()),
+    column!("ended", Type::Flag, |r| number(r.has_ended), |r, c| r.has_ended =
+        c.flag()?),
+];
+
+impl Table for Lost {
+    const NAME: &'static str = "lost";
+    const KIND: Option<Kind> = None;
+
+    fn blank() -> Self {
+        Self {
+            cpu: 0,
+            kind: Kind::Call,
+            records: 0,
+            from_ns: 0,
+            to_ns: 0,
+        }
+    }
+
+    fn columns() -> &'static [Column<Self>] {
+        LOST
+    }
+
+    fn at_ns(&self) -> u64 {
+        self.to_ns
+    }
+}
+
+const LOST: &[Column<Lost>] = &[
+    column!("cpu", Type::U16, |r| number(r.cpu), |r, c| r.cpu = c.small()?),
+    column!("kind", Type::Word(kind_words), |r| word!(Kind, r.kind), |r, c| r.kind =
+        of_word(&Kind::ALL, c)?),
+    column!("records", Type::U64, |r| number(r.records), |r, c| r.records =
+        c.number()?),
+    column!("first", Type::Time, |r| number(r.from_ns), |r, c| r.from_ns =
+        c.number()?),
+    column!("last", Type::Time, |r| number(r.to_ns), |r, c| r.to_ns = c.number()?),
+];
+
+impl Table for Mark {
+    const NAME: &'static str = "marks";
+    const KIND: Option<Kind> = None;
+
+    fn blank() -> Self {
+        Self {
+            at_ns: 0,
+            text: String::new(),
+        }
+    }
+
+    fn columns() -> &'static [Column<Self>] {
+        MARKS
+    }
+
+    fn at_ns(&self) -> u64 {
+        self.at_ns
+    }
+}
+
+const MARKS: &[Column<Mark>] = &[
+    column!("at", Type::Time, |r| number(r.at_ns), |r, c| r.at_ns = c.number()?),
+    column!("text", Type::Text, |r| Cell::Text(&r.text), |r, c| r.text =
+        c.text()?.to_owned()),
+];
+
+/// The counters at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Second {
+    pub at_ns: u64,
+    /// The length of the interval that ends here; 0: the counters at the start of a segment.
+    pub span_ns: u64,
+    /// Calls and requests counted in it.
+    pub calls: u64,
+    pub requests: u64,
+    /// A [`Snapshot`](crate::model::snapshot::Snapshot) as JSON.
+    pub counters: String,
+}
+
+impl Table for Second {
+    const NAME: &'static str = "seconds";
+    const KIND: Option<Kind> = None;
+
+    fn blank() -> Self {
+        Self::default()
+    }
+
+    fn columns() -> &'static [Column<Self>] {
+        SECONDS
+    }
+
+    fn at_ns(&self) -> u64 {
+        self.at_ns
+    }
+}
+
+const SECONDS: &[Column<Second>] = &[
+    column!("end", Type::Time, |r| number(r.at_ns), |r, c| r.at_ns = c.number()?),
+    column!("duration_ns", Type::U64, |r| number(r.span_ns), |r, c| r.span_ns =
+        c.number()?),
+    column!("calls", Type::U64, |r| number(r.calls), |r, c| r.calls = c.number()?),
+    column!("requests", Type::U64, |r| number(r.requests), |r, c| r.requests =
+        c.number()?),
+    column!("counters", Type::Text, |r| Cell::Text(&r.counters), |r, c| r.counters =
+        c.text()?.to_owned()),
+];
