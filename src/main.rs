@@ -40,6 +40,11 @@ fn main() -> ExitCode {
             show_libbpf(options.measure.talk);
             run::trace(options)
         }
+        Command::Record { recording, options } => {
+            show_libbpf(options.measure.talk);
+            run::record(recording, options)
+        }
+        Command::Report { from, part, options } => run::report(from, part, options),
         Command::Check(measure) => {
             show_libbpf(measure.talk);
             run::check(measure)

@@ -8,7 +8,9 @@ mod notes;
 mod output;
 mod prepare;
 mod progress;
+mod record;
 mod refusals;
+mod report;
 mod session;
 mod sinks;
 mod subject;
@@ -22,7 +24,7 @@ use std::process::Child;
 
 use libbpf_rs::{MapCore, MapFlags};
 
-use crate::args::{CommandLine, Measure, Options, Talk};
+use crate::args::{self, CommandLine, Measure, Options, Talk};
 use crate::budget::CpuShare;
 use crate::catalog::Layer;
 use crate::cause::Cause;
@@ -37,6 +39,7 @@ use crate::leave;
 use crate::limits;
 use crate::model::report::nanoseconds;
 use crate::model::run_info::RunInfo;
+use crate::model::snapshot::Snapshot;
 use crate::probe::attach::{self, Attached};
 use crate::probe::program;
 use crate::probe::request::{Request, Stage};
@@ -53,6 +56,7 @@ use self::notes::{say_notes, unused};
 use self::prepare::{
     Prepared, Wanted, calls_left_out_by_filters, inaccessible_facts, prepare, request, retain_mounted,
 };
+use self::record::Recorder;
 use self::refusals::{attach_failure, check_layers, why_uncounted};
 use self::session::Session;
 use self::sinks::Sinks;
@@ -89,7 +93,19 @@ pub fn trace(options: &Options) -> Result<u8, Failure> {
         None => COULD_NOT_MEASURE,
         Some(_) => COULD_NOT_MEASURE_COMMAND,
     };
-    measure(options, &|cause| Failure::new(status, cause))
+    measure(options, None, &|cause| Failure::new(status, cause))
+}
+
+/// Measures, and keeps the run in a recording. Otherwise like [`trace`].
+///
+/// # Errors
+/// The cause, in one line.
+pub fn record(recording: &args::Recording, options: &Options) -> Result<u8, Failure> {
+    let status = match options.measure.target.command() {
+        None => COULD_NOT_MEASURE,
+        Some(_) => COULD_NOT_MEASURE_COMMAND,
+    };
+    measure(options, Some(recording), &|cause| Failure::new(status, cause))
 }
 
 /// Tries every probe, and prints which ones fire. Otherwise like [`trace`].
@@ -106,6 +122,14 @@ pub fn check(measure: &Measure) -> Result<u8, Failure> {
 /// The cause, in one line.
 pub fn print(from: &Path, options: &Options) -> Result<u8, Failure> {
     print_kept(from, options).map_err(|line| Failure::new(COULD_NOT_MEASURE, line))
+}
+
+/// Prints reports of a recording.
+///
+/// # Errors
+/// The cause, in one line.
+pub fn report(from: &Path, part: &args::Part, options: &Options) -> Result<u8, Failure> {
+    report::report(from, part, options).map_err(|line| Failure::new(COULD_NOT_MEASURE, line))
 }
 
 fn print_kept(from: &Path, options: &Options) -> Result<u8, Cause> {
@@ -134,8 +158,14 @@ fn install_signals() -> Result<Signals, Cause> {
 }
 
 /// Measures until the end of the run. `cannot` turns a cause into a failure.
-fn measure(options: &Options, cannot: Cannot<'_>) -> Result<u8, Failure> {
-    let sinks = Sinks::open(options).map_err(cannot)?;
+fn measure(options: &Options, recording: Option<&args::Recording>, cannot: Cannot<'_>) -> Result<u8, Failure> {
+    let sinks = recording
+        .map_or_else(|| Sinks::open(options), |_| Sinks::of_recording(options))
+        .map_err(cannot)?;
+    let folder = recording.map(record::folder);
+    if let Some(folder) = folder.as_deref().filter(|folder| folder.symlink_metadata().is_ok()) {
+        return Err(cannot(crate::recording::exists(folder)));
+    }
     let mut options = options.clone();
     let mut targets = Targets::find(&mut options.measure).map_err(cannot)?;
     let options = &options;
@@ -147,7 +177,7 @@ fn measure(options: &Options, cannot: Cannot<'_>) -> Result<u8, Failure> {
     }
     let prepared = prepare(&options.measure, targets.disk.as_ref()).map_err(cannot)?;
     let runs = count_runs(options).map_err(cannot)?;
-    let (mut attached, refused) = attach_all(options, &prepared, &mut targets, cannot)?;
+    let (mut attached, refused) = attach_all(options, recording.is_some(), &prepared, &mut targets, cannot)?;
     let signals = install_signals().map_err(cannot)?;
     let command = options.measure.target.command();
     let waiting = command
@@ -167,6 +197,10 @@ fn measure(options: &Options, cannot: Cannot<'_>) -> Result<u8, Failure> {
     let live = Live::begin(attached, prepared.plan, info, prepared.disks, runs);
     let session = Session::begin(live, Filter::default(), sinks, keeper);
     let mut session = session.map_err(cannot)?;
+    if let (Some(folder), Some(recording)) = (&folder, recording) {
+        let begin = |info: &RunInfo, first: &Snapshot| Recorder::begin(folder, recording, info, first);
+        session.record(begin).map_err(cannot)?;
+    }
     // The banner is printed only when everything that follows it is measured.
     say!(
         "{}",
@@ -174,7 +208,8 @@ fn measure(options: &Options, cannot: Cannot<'_>) -> Result<u8, Failure> {
             &session.source.info().subject,
             &options.measure.scope,
             &refused,
-            &unused()
+            &unused(),
+            folder.as_deref(),
         )
     );
     let first = session.first_report();
@@ -253,6 +288,7 @@ fn count_runs(options: &Options) -> Result<Option<io::Result<OwnedFd>>, Cause> {
 /// Loads and attaches the programs, and returns for each unmeasured layer why nothing is attached.
 fn attach_all(
     options: &Options,
+    is_recorded: bool,
     prepared: &Prepared,
     targets: &mut Targets,
     cannot: Cannot<'_>,
@@ -267,7 +303,7 @@ fn attach_all(
             Unit::Microseconds => 1_000,
             Unit::Milliseconds => 1_000_000,
         },
-        one_report: options.span.intervals.is_none(),
+        one_report: options.span.intervals.is_none() && !is_recorded,
         operations: options.output.has_json(),
     };
     let request = Request {

@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use crate::budget::CpuShare;
 use crate::catalog::Layer;
+use crate::model::recording::Names;
 use crate::model::report::group::By;
 use crate::probe::Choice;
 use crate::view::json;
 use crate::view::text::Unit;
+
+use super::value::Moment;
 
 /// A run that measures.
 #[derive(Debug, Clone)]
@@ -17,6 +20,30 @@ pub struct Options {
     pub measure: Measure,
     pub span: Span,
     pub output: Output,
+}
+
+/// Where and how a recording is written.
+#[derive(Debug, Clone, Default)]
+pub struct Recording {
+    /// A directory that does not exist; `None`: one is named by host and time.
+    pub path: Option<PathBuf>,
+    /// The recording ends when it has this many bytes.
+    pub max_bytes: Option<u64>,
+    /// It ends when its file system has less than this left, in bytes; `None`: the default.
+    pub keep_free: Option<u64>,
+    pub sync: Option<Duration>,
+    pub names: Names,
+}
+
+/// The part of a recording that is reported.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Part {
+    /// `None`: the start.
+    pub from: Option<Moment>,
+    /// `None`: the end.
+    pub to: Option<Moment>,
+    /// Only what is missing.
+    pub lost: bool,
 }
 
 /// What to measure, for whom, and how.

@@ -7,10 +7,11 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueHint};
 
 use super::shell::Shell;
-use super::value::{percent, process_number, threshold, time_span, whole_number};
+use super::value::{Moment, moment, percent, process_number, size, threshold, time_span, whole_number};
 use crate::budget::CpuShare;
 use crate::catalog::Layer;
 use crate::model::ids::joined;
+use crate::model::recording::Names;
 use crate::model::report::group::By;
 use crate::probe::Choice;
 use crate::view::json::Form;
@@ -36,7 +37,11 @@ Examples:
   IOStackBreakdown --by file -T ext4 -S    operations of each file, those with the most time first
   IOStackBreakdown -- fio job.fio          run a command, trace it and its descendants
   IOStackBreakdown compare BEFORE.json AFTER.json
-                                           what differs between two runs saved with --json";
+                                           what differs between two runs saved with --json
+  IOStackBreakdown record -o slow.iosb --duration 60s
+                                           keep a minute, to report it later
+  IOStackBreakdown report slow.iosb --from +10s --to +20s
+                                           ten seconds of it";
 
 /// How times are written; the manual has it, too.
 pub const TIMES: &str = "\
@@ -44,7 +49,9 @@ TIME and INTERVAL are numbers with a unit: ns, us, ms, s, m (minutes) or h; deci
 
 /// One line for each form; the manual has it, too.
 pub const USAGE: &str = "IOStackBreakdown [OPTIONS] [INTERVAL [COUNT]] [-- COMMAND...]
-       IOStackBreakdown compare BEFORE.json AFTER.json
+       IOStackBreakdown record [OPTIONS] [-- COMMAND...]
+       IOStackBreakdown report FILE [OPTIONS] [INTERVAL [COUNT]]
+       IOStackBreakdown compare BEFORE AFTER
        IOStackBreakdown help [VERB]";
 
 #[derive(Parser, Debug)]
@@ -62,12 +69,15 @@ pub struct Raw {
     #[command(subcommand)]
     pub verb: Option<Verb>,
     // The help lists the layers of the model.
-    #[arg(short = 'T', long = "type", value_name = "LAYER,...", value_delimiter = ',', help = layers_help())]
+    #[arg(short = 'T', long = "type", value_name = "LAYER,...", value_delimiter = ',', conflicts_with = "folded", help = layers_help())]
     pub layers: Vec<String>,
     #[command(flatten)]
     pub filters: Filters,
     #[command(flatten)]
     pub output: Output,
+    /// Try each probe on files in a new directory (in TMPDIR, otherwise in /var/tmp, /tmp or the current directory), and show which work on this machine
+    #[arg(long, conflicts_with_all = ["pids", "disk", "queued", "cgroup", "comm", "file", "all_files", "interval", "duration", "command", "json", "output", "export_json", "by", "oneline"])]
+    pub check: bool,
     /// Print each call that took TIME or longer (10ms, 500us; 0: every call) as it ends, and where its time went. A summary
     /// follows at the end, or the whole report with --verbose or --json
     #[arg(long, value_name = "TIME", value_parser = threshold, conflicts_with_all = ["folded", "check"])]
@@ -132,15 +142,113 @@ impl clap::ValueEnum for By {
 
 #[derive(Subcommand, Debug)]
 pub enum Verb {
-    /// Compare two runs saved with --json
+    /// Keep every second's counters, and calls and requests where they are recorded, for reports at any later time
+    Record(Box<Record>),
+    /// Report what `record` kept
+    Report(Box<Report>),
+    /// Compare two runs saved with --json, or two recordings
     Compare {
-        /// A report written by --json
+        /// A report written by --json, or a recording
         #[arg(value_name = "BEFORE.json", value_hint = ValueHint::FilePath)]
         before: PathBuf,
         /// The report to compare it with
         #[arg(value_name = "AFTER.json", value_hint = ValueHint::FilePath)]
         after: PathBuf,
     },
+}
+
+/// Options of `record`.
+#[derive(Args, Debug)]
+#[command(override_usage = "IOStackBreakdown record [OPTIONS] [-- COMMAND...]")]
+pub struct Record {
+    /// Write the recording to this directory, which must not exist; by default io-HOST-DATE-TIME.iosb here
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::DirPath)]
+    pub output: Option<PathBuf>,
+    #[arg(short = 'T', long = "type", value_name = "LAYER,...", value_delimiter = ',', help = layers_help())]
+    pub layers: Vec<String>,
+    #[command(flatten)]
+    pub filters: Filters,
+    /// Stop after TIME, such as 10s, 500ms, 2m
+    #[arg(long, value_name = "TIME", value_parser = time_span)]
+    pub duration: Option<Duration>,
+    /// Stop when the recording has SIZE, such as 500M or 2G
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub max_size: Option<u64>,
+    /// Stop when the file system of the recording has less than SIZE left; by default 1 GiB or 5 % of it, the smaller
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub keep_free: Option<u64>,
+    /// Write to the disk itself every TIME, so that less is missing after a power failure; by default at the end of each
+    /// segment (60 s or 64 MiB)
+    #[arg(long, value_name = "TIME", value_parser = time_span)]
+    pub sync: Option<Duration>,
+    /// How names of files are written: full, hash (each component of a path as a hash of 8 digits) or none (numbers only)
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Names::Full)]
+    pub names: Names,
+    /// Also split the counters by process, file, disk or cgroup
+    #[arg(long, value_name = "WHAT", value_enum)]
+    pub by: Option<By>,
+    /// With --by: reports have this many groups, the largest first
+    #[arg(long, value_name = "N", default_value_t = 10, requires = "by", value_parser = whole_number::<u32>)]
+    pub top: u32,
+    /// As without record: detach layers if measuring takes more than PERCENT of one CPU
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub budget: Option<CpuShare>,
+    /// Also write a report of the whole run to FILE as JSON Lines
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub export_json: Option<PathBuf>,
+    /// Show how each operation is measured
+    #[arg(long)]
+    pub verbose: bool,
+    /// Do not print notes, progress or the remaining time
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Run COMMAND as this user
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Run COMMAND, record it and its descendants, and stop when it ends
+    #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
+
+/// Options of `report`.
+#[derive(Args, Debug)]
+#[command(override_usage = "IOStackBreakdown report [OPTIONS] FILE [INTERVAL [COUNT]]")]
+pub struct Report {
+    /// A recording
+    #[arg(value_name = "FILE", value_hint = ValueHint::DirPath)]
+    pub recording: PathBuf,
+    #[command(flatten)]
+    pub filters: Filters,
+    #[command(flatten)]
+    pub output: Output,
+    /// Report from this moment on: 12:03:07, 12:03:07.5, +10s after the start, -10s before the end
+    #[arg(long, value_name = "MOMENT", value_parser = moment, allow_hyphen_values = true)]
+    pub from: Option<Moment>,
+    /// Report up to this moment
+    #[arg(long, value_name = "MOMENT", value_parser = moment, allow_hyphen_values = true)]
+    pub to: Option<Moment>,
+    /// Print only what is missing from the recording: records that were lost, and damage
+    #[arg(long, conflicts_with_all = ["json", "folded", "oneline", "export_json", "from", "to", "interval"])]
+    pub lost: bool,
+    /// Print each call that took TIME or longer
+    #[arg(long, value_name = "TIME", value_parser = threshold, conflicts_with_all = ["folded", "lost"])]
+    pub slower: Option<Duration>,
+    /// Print a report for every INTERVAL of whole seconds
+    #[arg(value_name = "INTERVAL", value_parser = time_span)]
+    pub interval: Option<Duration>,
+    /// Stop after COUNT reports
+    #[arg(value_name = "COUNT", value_parser = whole_number::<u64>)]
+    pub count: Option<u64>,
+}
+
+impl clap::ValueEnum for Names {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        Some(clap::builder::PossibleValue::new(self.name()))
+    }
 }
 
 #[derive(Args, Debug)]
@@ -172,7 +280,7 @@ pub struct Filters {
     pub all_files: bool,
 }
 
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub struct Output {
     /// Print times in milliseconds
     #[arg(short, long, conflicts_with = "microseconds")]
@@ -190,19 +298,19 @@ pub struct Output {
     #[arg(long, value_name = "FORM", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "full")]
     pub json: Option<Form>,
     /// Also write the reports to FILE as JSON Lines
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "check")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub export_json: Option<PathBuf>,
     /// Split the report by process, file, disk or cgroup: one part for each of the --top largest, one for all others (at most 1,024 groups)
-    #[arg(long, value_name = "WHAT", value_enum, conflicts_with = "check")]
+    #[arg(long, value_name = "WHAT", value_enum)]
     pub by: Option<By>,
     /// With --by: report this many groups, the largest first
     #[arg(long, value_name = "N", default_value_t = 10, requires = "by", value_parser = whole_number::<u32>)]
     pub top: u32,
     /// Print the whole stack as folded stacks, in nanoseconds, for flame graph tools
-    #[arg(long, conflicts_with_all = ["json", "layers"])]
+    #[arg(long, conflicts_with = "json")]
     pub folded: bool,
     /// With INTERVAL: print one line per report, like vmstat, and the heading once per screenful
-    #[arg(long, requires = "interval", conflicts_with_all = ["json", "folded", "by", "slower", "verbose", "check"])]
+    #[arg(long, requires = "interval", conflicts_with_all = ["json", "folded", "by", "slower", "verbose"])]
     pub oneline: bool,
     /// Show how each operation is measured, and how often each probe ran and what it cost
     #[arg(long)]
@@ -210,7 +318,4 @@ pub struct Output {
     /// Do not print notes (hooks, what is not measured), progress or the remaining time
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Try each probe on files in a new directory (in TMPDIR, otherwise in /var/tmp, /tmp or the current directory), and show which work on this machine
-    #[arg(long, conflicts_with_all = ["pids", "disk", "queued", "cgroup", "comm", "file", "all_files", "interval", "duration", "command", "json", "output"])]
-    pub check: bool,
 }

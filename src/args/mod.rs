@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, FromArgMatches};
+use clap::{CommandFactory, FromArgMatches, Parser};
 
 use crate::catalog::{Layer, Lives};
 use crate::view::text::Unit;
@@ -20,10 +20,11 @@ use self::low::{Filters, Raw, Verb};
 use self::value::{COMM_LENGTH, beginning};
 
 pub use self::high::{
-    CommandLine, Detail, Form, Groups, Hooks, Intervals, Measure, Options, Output, Requests, Scope, Span, Talk, Target,
-    Whose,
+    CommandLine, Detail, Form, Groups, Hooks, Intervals, Measure, Options, Output, Part, Recording, Requests, Scope,
+    Span, Talk, Target, Whose,
 };
 pub use self::low::{TIMES, USAGE};
+pub use self::value::Moment;
 
 /// What to do: the verb with its options.
 #[derive(Debug)]
@@ -34,6 +35,14 @@ pub enum Command {
     Check(Measure),
     /// Print reports of saved counters.
     Print { from: PathBuf, options: Options },
+    /// `record`: measure, and keep what was measured.
+    Record { recording: Recording, options: Options },
+    /// `report`: print reports of a recording.
+    Report {
+        from: PathBuf,
+        part: Part,
+        options: Options,
+    },
     /// `compare`: compare two files.
     Compare { before: PathBuf, after: PathBuf },
     /// A shell asks for completions of the words up to the cursor.
@@ -73,13 +82,16 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, S
         }
         Err(error) => return Err(advice(&error, &arguments).unwrap_or_else(|| one_line(&error))),
     };
-    if let Some(Verb::Compare { before, after }) = raw.verb {
-        return Ok(Command::Compare { before, after });
+    match raw.verb.take() {
+        Some(Verb::Record(record)) => return recorded(*record),
+        Some(Verb::Report(report)) => return reported(*report),
+        Some(Verb::Compare { before, after }) => return Ok(Command::Compare { before, after }),
+        None => {}
     }
     if let Some(shell) = raw.completions {
         return Ok(Command::Text(shell.script()));
     }
-    let (is_check, from) = (raw.output.check, raw.from_snapshots.take());
+    let (is_check, from) = (raw.check, raw.from_snapshots.take());
     let options = validate(raw)?;
     Ok(match from {
         Some(from) => Command::Print { from, options },
@@ -88,12 +100,69 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, S
     })
 }
 
-const COMPARE: &str = "compare takes two files written by --json: compare BEFORE.json AFTER.json";
+/// The command line without any word: options of verbs are put into it.
+fn no_words() -> Result<Raw, String> {
+    Raw::try_parse_from(["IOStackBreakdown"]).map_err(|error| one_line(&error))
+}
+
+fn recorded(verb: low::Record) -> Result<Command, String> {
+    let recording = Recording {
+        path: verb.output,
+        max_bytes: verb.max_size,
+        keep_free: verb.keep_free,
+        sync: verb.sync,
+        names: verb.names,
+    };
+    let options = validate(Raw {
+        layers: verb.layers,
+        filters: verb.filters,
+        duration: verb.duration,
+        budget: verb.budget,
+        user: verb.user,
+        command: verb.command,
+        output: low::Output {
+            by: verb.by,
+            top: verb.top,
+            export_json: verb.export_json,
+            quiet: verb.quiet,
+            verbose: verb.verbose,
+            ..low::Output::default()
+        },
+        ..no_words()?
+    })?;
+    Ok(Command::Record { recording, options })
+}
+
+fn reported(verb: low::Report) -> Result<Command, String> {
+    let part = Part {
+        from: verb.from,
+        to: verb.to,
+        lost: verb.lost,
+    };
+    let options = validate(Raw {
+        filters: verb.filters,
+        output: verb.output,
+        slower: verb.slower,
+        interval: verb.interval,
+        count: verb.count,
+        ..no_words()?
+    })?;
+    Ok(Command::Report {
+        from: verb.recording,
+        part,
+        options,
+    })
+}
+
+const COMPARE: &str = "compare takes two files written by --json, or two recordings: compare BEFORE.json AFTER.json";
 
 /// A better message than clap's, if the mistake is recognised.
 fn advice(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
-    if arguments.get(1).is_some_and(|verb| verb == "compare") {
-        return Some(COMPARE.to_owned());
+    match arguments.get(1).and_then(|verb| verb.to_str()) {
+        Some("compare") => return Some(COMPARE.to_owned()),
+        // clap's message names what is wrong with the options of a verb.
+        Some("record" | "report") => return None,
+        _ => {}
     }
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
@@ -101,7 +170,9 @@ fn advice(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
     };
     if error.kind() == ErrorKind::InvalidSubcommand {
         let word = text(ContextKind::InvalidSubcommand)?;
-        return Some(format!("unknown verb '{word}'; verbs are compare and help"));
+        return Some(format!(
+            "unknown verb '{word}'; verbs are record, report, compare and help"
+        ));
     }
     if let (ErrorKind::MissingRequiredArgument, Some(ContextValue::Strings(missing))) =
         (error.kind(), error.get(ContextKind::InvalidArg))
@@ -130,6 +201,8 @@ fn advice(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
         word.starts_with(|c: char| c.is_alphabetic() || "/.~_".contains(c)) && word.parse::<f64>().is_err();
     if command().get_subcommands().any(|verb| verb.get_name() == word) {
         return Some(match word {
+            "record" => format!("'{word}' must be the first word, before its options"),
+            "report" => format!("'{word}' must be the first word, before its options: report FILE"),
             "compare" => {
                 format!("'{word}' must be the first word, and takes no options: compare BEFORE.json AFTER.json")
             }
@@ -199,7 +272,7 @@ fn validate(raw: Raw) -> Result<Options, String> {
     });
     let detail = match (&layers, raw.slower) {
         (Some(_), _) => Detail::Named(groups),
-        (None, _) if raw.output.check => Detail::Each,
+        (None, _) if raw.check => Detail::Each,
         (None, Some(slower)) => Detail::SlowCalls(slower),
         (None, None) => Detail::WholeStack(groups),
     };

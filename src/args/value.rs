@@ -73,6 +73,74 @@ pub fn beginning(name: &str) -> &str {
 /// Maximum length of a thread's name, in bytes.
 pub const COMM_LENGTH: usize = 15;
 
+/// A number of bytes: `64M`, `1.5GiB`, `500kB`. K, M, G and T alone are powers of 1024, as in most tools.
+pub fn size(text: &str) -> Result<u64, &'static str> {
+    const WRONG: &str = "not a size such as 64M, 2G or 500kB";
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: f64 = number.parse().map_err(|_| WRONG)?;
+    let factor: u64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        _ => return Err(WRONG),
+    };
+    let bytes = number * factor as f64;
+    if bytes.is_finite() && bytes < u64::MAX as f64 {
+        Ok(bytes as u64)
+    } else {
+        Err(WRONG)
+    }
+}
+
+/// A moment of a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// Since midnight, by the clock of the recorded machine.
+    OfDay(Duration),
+    AfterStart(Duration),
+    BeforeEnd(Duration),
+}
+
+/// `12:03:07`, `12:03:07.5`, `+10s` after the start, `-10s` before the end.
+pub fn moment(text: &str) -> Result<Moment, &'static str> {
+    const WRONG: &str = "not a moment such as 12:03:07, 12:03:07.5, +10s (after the start) or -10s (before the end)";
+    if let Some(after) = text.strip_prefix('+') {
+        return time(after).map(Moment::AfterStart).ok_or(WRONG);
+    }
+    if let Some(before) = text.strip_prefix('-') {
+        return time(before).map(Moment::BeforeEnd).ok_or(WRONG);
+    }
+    let parts: Vec<&str> = text.split(':').collect();
+    let [hours, minutes, seconds] = parts[..] else {
+        return Err(WRONG);
+    };
+    let is_number = |text: &str| text.len() == 2 && text.bytes().all(|b| b.is_ascii_digit());
+    let whole = seconds.split('.').next().unwrap_or_default();
+    if ![hours, minutes, whole].into_iter().all(is_number) {
+        return Err(WRONG);
+    }
+    let (hours, minutes) = (
+        hours.parse::<u64>().map_err(|_| WRONG)?,
+        minutes.parse::<u64>().map_err(|_| WRONG)?,
+    );
+    let seconds = time(&format!("{seconds}s")).ok_or(WRONG)?;
+    if hours > 23 || minutes > 59 || seconds >= Duration::from_secs(60) {
+        return Err(WRONG);
+    }
+    Ok(Moment::OfDay(
+        Duration::from_secs(hours * 3600 + minutes * 60) + seconds,
+    ))
+}
+
 /// A percentage of one CPU, at most that of all CPUs.
 pub fn percent(text: &str) -> Result<CpuShare, String> {
     let online = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN);

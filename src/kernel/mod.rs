@@ -7,6 +7,7 @@ pub mod block;
 pub mod btf;
 pub mod builder;
 pub mod cgroup;
+pub mod description;
 pub mod disk;
 pub mod disks;
 pub mod diskstats;

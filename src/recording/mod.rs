@@ -49,6 +49,15 @@ const END: &str = "end.json";
 /// The largest JSON file that is read, in bytes.
 const LARGEST_JSON: u64 = 64 << 20;
 
+/// The cause why a recording cannot have this name.
+#[must_use]
+pub fn exists(folder: &Path) -> Cause {
+    Cause::from(format!(
+        "'{}' exists, and a recording is never written over; name another with -o",
+        folder.display()
+    ))
+}
+
 /// Whether a path is that of a recording, and not of a report.
 #[must_use]
 pub fn is_recording(path: &Path) -> bool {
@@ -177,6 +186,17 @@ impl Recording {
     #[must_use]
     pub fn seconds(&self) -> Seconds {
         Seconds::of(self)
+    }
+
+    /// The start and the end of what it has, by the programs' clock; of one that was cut, the last second.
+    #[must_use]
+    pub fn span(&self) -> (u64, u64) {
+        let start = self.meta.run.began_ns;
+        let end = match &self.end {
+            Some(end) => end.to_ns,
+            None => seconds::last_ns(self).unwrap_or(start),
+        };
+        (start, end)
     }
 
     /// What cannot be read and is left out, as far as it was found so far: what is not read is not checked.

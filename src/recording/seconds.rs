@@ -49,6 +49,13 @@ impl Seconds {
     }
 }
 
+/// The moment of the last second.
+pub fn last_ns(recording: &Recording) -> Option<u64> {
+    let mut seconds = Seconds::of(recording);
+    let rows = std::iter::from_fn(|| seconds.row());
+    rows.map(|row| row.at_ns).max()
+}
+
 impl Iterator for Seconds {
     type Item = Snapshot;
 

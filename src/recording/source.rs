@@ -39,6 +39,8 @@ pub struct Replayed {
     before: Option<Snapshot>,
     /// What the next report ends with, as far as it is read.
     pending: Option<Snapshot>,
+    /// Reports that may follow.
+    left: u64,
     is_over: bool,
 }
 
@@ -54,8 +56,19 @@ impl Replayed {
             ready: VecDeque::new(),
             before: None,
             pending: None,
+            left: u64::MAX,
             is_over: false,
         }
+    }
+
+    /// Ends after this many reports.
+    pub fn limit(&mut self, reports: u64) {
+        self.left = reports;
+    }
+
+    /// Replaces what the reports are said to be of.
+    pub fn set_subject(&mut self, subject: String) {
+        self.info.subject = subject;
     }
 
     /// Reads seconds until a snapshot is ready, or there are no more.
@@ -75,7 +88,7 @@ impl Replayed {
     fn second(&mut self, mut second: Snapshot) {
         let Some(start) = self.start else {
             // The counters of whole seconds: the span begins with the last one before it.
-            if second.at_ns <= self.span.from_ns {
+            if second.at_ns <= self.span.from_ns.saturating_add(ROUNDING_NS) {
                 self.before = Some(second);
                 return;
             }
@@ -88,12 +101,6 @@ impl Replayed {
             }
             return;
         };
-        if second.at_ns >= self.span.to_ns.saturating_add(ROUNDING_NS) {
-            // Read to the end all the same: the last snapshot knows what was under way.
-            self.is_over = true;
-            self.ready.extend(self.pending.take());
-            return;
-        }
         if let Some(pending) = &self.pending {
             second.widen(pending);
         }
@@ -101,10 +108,14 @@ impl Replayed {
             let length = second.at_ns.saturating_sub(start).saturating_add(ROUNDING_NS);
             u128::from(length) >= interval.as_nanos()
         });
-        if is_due {
+        // The span ends with the second that its end is in.
+        let is_last = second.at_ns.saturating_add(ROUNDING_NS) >= self.span.to_ns;
+        if is_due || is_last {
+            self.is_over |= is_last || self.left <= 1;
             self.start = Some(second.at_ns);
             self.pending = None;
             self.ready.push_back(second);
+            self.left = self.left.saturating_sub(1);
         } else {
             self.pending = Some(second);
         }

@@ -103,10 +103,7 @@ impl Writer {
     /// If it exists, or cannot be written, in one line.
     pub fn create(folder: &Path, mut meta: Meta, names: Names, limits: Limits) -> Result<Self, Cause> {
         create_folder(folder).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => Cause::from(format!(
-                "'{}' exists, and a recording is never written over; name another with -o",
-                folder.display()
-            )),
+            io::ErrorKind::AlreadyExists => super::exists(folder),
             _ => Cause::of(format_args!("cannot create '{}'", folder.display()), &error),
         })?;
         let namer = Namer::new(names);

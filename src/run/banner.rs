@@ -1,6 +1,7 @@
 //! The banner: what is traced and what is not.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use crate::args::Scope;
 use crate::catalog::Layer;
@@ -8,15 +9,27 @@ use crate::model::report::nanoseconds;
 use crate::view::text::number::time_each;
 
 /// One line, printed when everything that follows it is measured. `refused`: layers that are not measured, and why.
-/// `unused`: layers that are neither named nor mounted.
-pub fn banner(subject: &str, scope: &Scope, refused: &BTreeMap<Layer, String>, unused: &[Layer]) -> String {
+/// `unused`: layers that are neither named nor mounted. `to`: the recording that is written, if one is.
+pub fn banner(
+    subject: &str,
+    scope: &Scope,
+    refused: &BTreeMap<Layer, String>,
+    unused: &[Layer],
+    to: Option<&Path>,
+) -> String {
     let is_shown = |layer: &Layer| scope.is_named() || !unused.contains(layer);
     let measured = scope
         .layers()
         .into_iter()
         .filter(|layer| !refused.contains_key(layer) && is_shown(layer));
     let measured: Vec<&str> = measured.map(Layer::name).collect();
-    let latency = if scope.is_whole_stack() { "" } else { " latency" };
+    let latency = if scope.is_whole_stack() || to.is_some() {
+        ""
+    } else {
+        " latency"
+    };
+    let verb = if to.is_some() { "Recording" } else { "Tracing" };
+    let to = to.map_or_else(String::new, |to| format!(" to {}", to.display()));
     let of = if subject.is_empty() {
         String::new()
     } else {
@@ -32,7 +45,7 @@ pub fn banner(subject: &str, scope: &Scope, refused: &BTreeMap<Layer, String>, u
         format!(", calls of {} or longer", time_each(nanoseconds(slower)))
     });
     format!(
-        "Tracing {}{latency}{of}{queued}{slower}{}... Hit Ctrl-C to end.",
+        "{verb} {}{latency}{of}{queued}{slower}{to}{}... Hit Ctrl-C to end.",
         measured.join(", "),
         missing(refused.iter().filter(|(layer, _)| is_shown(layer)))
     )
@@ -80,7 +93,7 @@ mod tests {
             .upper
             .retain(|layer| layer.lives().is_none() || *layer == Layer::Ext4);
         let refused = refused.iter().map(|&(layer, why)| (layer, why.to_owned())).collect();
-        banner(subject, &scope, &refused, &[Layer::Overlay])
+        banner(subject, &scope, &refused, &[Layer::Overlay], None)
     }
 
     #[test]

@@ -9,6 +9,8 @@ use crate::say;
 use crate::view::text::counted;
 use crate::view::text::number::{length, thousands};
 
+use super::record::Recorder;
+
 /// Shows the progress of attaching, and whether an earlier run is still being detached, which slows it down.
 pub fn show(stage: Stage) {
     if say::can_erase() {
@@ -57,6 +59,14 @@ pub fn show_left(end: Instant) -> Option<Instant> {
     let left = end.saturating_duration_since(now);
     say::status(&time_left(left));
     now.checked_add(until_change(left))
+}
+
+/// Shows what was recorded so far, and the time left.
+pub fn show_recording(recorder: &Recorder, end: Option<Instant>) {
+    if say::can_erase() {
+        let left = end.map(|end| time_left(end.saturating_duration_since(Instant::now())));
+        say::status(&recorder.progress(left.as_deref()));
+    }
 }
 
 /// The time left in started seconds: `8 s left`, `1m 40s left`.

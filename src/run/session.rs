@@ -15,6 +15,7 @@ use crate::event::{Event, Signals, pidfd_of, wait};
 use crate::filter::Filter;
 use crate::model::events::Events;
 use crate::model::report::Report;
+use crate::model::run_info::RunInfo;
 use crate::model::snapshot::Snapshot;
 use crate::process::Process;
 use crate::say;
@@ -22,10 +23,11 @@ use crate::source::live::Live;
 use crate::source::saved::Keeper;
 use crate::source::{Item, Source, Until};
 
-use super::COULD_NOT_MEASURE_COMMAND;
 use super::budget::Keeping;
 use super::progress;
+use super::record::Recorder;
 use super::sinks::Sinks;
+use super::{COULD_NOT_MEASURE, COULD_NOT_MEASURE_COMMAND};
 
 /// The path from a source through the filter to the views.
 pub struct Session<S> {
@@ -36,8 +38,12 @@ pub struct Session<S> {
     sinks: Sinks,
     /// Saves the items to a file, if requested.
     keeper: Option<Keeper>,
-    /// The previous snapshot: reports contain the difference.
+    /// Keeps the run, if requested.
+    recorder: Option<Recorder>,
+    /// The snapshot at the end of the previous report: reports contain the difference.
     before: Snapshot,
+    /// The last second of a run that is recorded, with what it shares with the seconds before.
+    second: Option<Snapshot>,
 }
 
 impl<S: Source> Session<S> {
@@ -62,8 +68,19 @@ impl<S: Source> Session<S> {
             filter,
             sinks,
             keeper,
+            recorder: None,
             before: *first,
+            second: None,
         })
+    }
+
+    /// Records what follows. `begin` gets the data of the run and the counters at its start.
+    ///
+    /// # Errors
+    /// Those of `begin`.
+    pub fn record(&mut self, begin: impl FnOnce(&RunInfo, &Snapshot) -> Result<Recorder, Cause>) -> Result<(), Cause> {
+        self.recorder = Some(begin(self.source.info(), &self.before)?);
+        Ok(())
     }
 
     /// A report without numbers.
@@ -88,6 +105,9 @@ impl<S: Source> Session<S> {
             match self.source.next(until).map_err(|error| error.to_string())? {
                 Item::Nothing => return Ok(()),
                 Item::Events(events) => self.events(events)?,
+                Item::Snapshot(snapshot) if until == Until::Interval && self.recorder.is_some() => {
+                    self.second(*snapshot);
+                }
                 Item::Snapshot(snapshot) => self.snapshot(*snapshot)?,
             }
         }
@@ -97,6 +117,9 @@ impl<S: Source> Session<S> {
         if let Some(keeper) = &mut self.keeper {
             keeper.events(&events)?;
         }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.records(std::mem::take(&mut events.records));
+        }
         self.filter.events(&mut events);
         if events.is_empty() {
             return Ok(());
@@ -104,8 +127,27 @@ impl<S: Source> Session<S> {
         self.sinks.events(&events)
     }
 
+    /// Adds the counters of a second to the recording.
+    fn second(&mut self, mut after: Snapshot) {
+        let last = self.second.as_ref().unwrap_or(&self.before);
+        after.hold_back(last);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.second(&after);
+        }
+        if let Some(last) = &self.second {
+            after.widen(last);
+        }
+        self.second = Some(after);
+    }
+
     fn snapshot(&mut self, mut after: Snapshot) -> Result<(), Cause> {
-        after.hold_back(&self.before);
+        if self.recorder.is_some() {
+            self.second(after);
+            // It is that of the last second now, which ends the run.
+            after = self.second.take().unwrap_or_else(|| self.before.clone());
+        } else {
+            after.hold_back(&self.before);
+        }
         if let Some(keeper) = &mut self.keeper {
             keeper.snapshot(&after)?;
         }
@@ -144,6 +186,10 @@ impl Session<Live> {
         let is_whole = options.measure.scope.is_whole_stack();
         let mut budget = limit.map(|limit| Keeping::new(limit, is_whole, &self.source));
         let status = loop {
+            self.keep_recording(watched.child.is_some())?;
+            if watched.child.is_none() && self.recorder.as_ref().is_some_and(Recorder::is_over) {
+                break 0;
+            }
             self.sinks.settle()?;
             if !self.sinks.is_busy() {
                 self.pass(Until::Now)?;
@@ -162,7 +208,8 @@ impl Session<Live> {
             // If the previous report is still being written, the next one is delayed and covers a longer interval.
             let due = watched.next.filter(|_| !self.sinks.is_busy());
             let look = budget.as_ref().and_then(Keeping::next);
-            let event = self.wait(&watched, [due, look], signals, options.measure.talk)?;
+            let second = self.recorder.as_ref().and_then(Recorder::next);
+            let event = self.wait(&watched, [due, look, second], signals, options.measure.talk)?;
             let is_over = |moment: Option<Instant>| moment.is_some_and(|moment| Instant::now() >= moment);
             match event {
                 Event::Time if is_over(watched.deadline) => break 0,
@@ -184,14 +231,44 @@ impl Session<Live> {
         };
         self.pass(Until::End)?;
         self.finish(signals)?;
+        if let Some(recorder) = &mut self.recorder {
+            recorder.end();
+            say::erase();
+            let is_whole = recorder.conclude(&self.source.info().subject);
+            return Ok(if is_whole || watched.child.is_some() {
+                status
+            } else {
+                COULD_NOT_MEASURE.max(status)
+            });
+        }
         Ok(status)
+    }
+
+    /// Reads the counters of a second if one has passed. A recording that is over is completed while a command still
+    /// runs; otherwise the run ends with it.
+    fn keep_recording(&mut self, has_command: bool) -> Result<(), Cause> {
+        let Some(recorder) = &mut self.recorder else {
+            return Ok(());
+        };
+        recorder.tick();
+        if recorder.is_due() {
+            self.pass(Until::Interval)?;
+        }
+        if let Some(recorder) = self
+            .recorder
+            .as_mut()
+            .filter(|recorder| has_command && recorder.is_over())
+        {
+            recorder.end();
+        }
+        Ok(())
     }
 
     /// Waits for the next event, at most until one of `moments`.
     fn wait(
         &self,
         watched: &Watched,
-        moments: [Option<Instant>; 2],
+        moments: [Option<Instant>; 3],
         signals: &Signals,
         talk: Talk,
     ) -> Result<Event, Cause> {
@@ -199,7 +276,14 @@ impl Session<Live> {
         let look = self.source.look_at().filter(|_| is_free);
         // The terminal belongs to the command, and reports may go to the same one.
         let is_shown = is_free && talk != Talk::Quiet && watched.child.is_none();
-        let left = watched.deadline.filter(|_| is_shown).and_then(progress::show_left);
+        let left = match &self.recorder {
+            Some(recorder) if is_shown => {
+                progress::show_recording(recorder, watched.deadline);
+                None
+            }
+            Some(_) => None,
+            None => watched.deadline.filter(|_| is_shown).and_then(progress::show_left),
+        };
         let wake = [watched.deadline, look, left]
             .into_iter()
             .chain(moments)

@@ -32,13 +32,25 @@ pub struct Sinks {
 impl Sinks {
     /// Opens all outputs. Files keep their contents until [`Self::empty`].
     pub fn open(options: &Options) -> Result<Self, Cause> {
-        let mut sinks = vec![Sink {
-            view: view(options),
-            output: Output::open(
-                options.output.path.as_deref(),
-                options.measure.target.command().is_some(),
-            )?,
-        }];
+        Self::open_with(options, true)
+    }
+
+    /// Those of a run that records: only files that were named.
+    pub fn of_recording(options: &Options) -> Result<Self, Cause> {
+        Self::open_with(options, false)
+    }
+
+    fn open_with(options: &Options, has_report: bool) -> Result<Self, Cause> {
+        let mut sinks = Vec::new();
+        if has_report {
+            sinks.push(Sink {
+                view: view(options),
+                output: Output::open(
+                    options.output.path.as_deref(),
+                    options.measure.target.command().is_some(),
+                )?,
+            });
+        }
         if let Some(path) = &options.output.export_json {
             let form = match options.output.form {
                 Form::Json(form) => form,
@@ -107,7 +119,7 @@ impl Sinks {
             }
             Ok(()) => true,
         });
-        if self.sinks.is_empty() {
+        if self.sinks.is_empty() && self.is_closed {
             leave(0);
         }
         failed.map_or(Ok(()), |error| Err(Cause::of("cannot write the report", &error)))

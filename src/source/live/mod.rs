@@ -29,7 +29,7 @@ use super::{Item, Source, SourceError, Until};
 
 use self::slow::SlowCalls;
 
-pub use self::counters::{ReadError, monotonic_ns, read};
+pub use self::counters::{ReadError, monotonic_ns, read, utc_offset};
 pub use self::run_info::{OfRun, describe};
 
 /// The programs in the kernel, and the state of reading them.

@@ -1,0 +1,335 @@
+//! `record`: keeps the counters of each second and the records of a run, and says what it kept.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use jiff::{Timestamp, tz::TimeZone};
+use nix::sys::statvfs::statvfs;
+
+use crate::args;
+use crate::cause::Cause;
+use crate::kernel::description;
+use crate::model::abi::ROWS;
+use crate::model::ids::{Layer, Row};
+use crate::model::record::{Lost, Records};
+use crate::model::recording::{Clocks, End, Meta, Names, SCHEMA};
+use crate::model::run_info::RunInfo;
+use crate::model::snapshot::Snapshot;
+use crate::number::{decimal_bytes, thousands};
+use crate::recording::{EXTENSION, Limits, Writer};
+use crate::say;
+use crate::source::live;
+use crate::view::text::counted;
+use crate::view::text::number::length;
+
+/// The time between two readings of the counters.
+const SECOND: Duration = Duration::from_secs(1);
+/// The most space that is left free unless `--keep-free` says otherwise.
+const KEEP_FREE: u64 = 1 << 30;
+/// Bursts of losses that are named one by one at the end.
+const LOSSES_SHOWN: usize = 5;
+
+/// The recording of a run.
+pub struct Recorder {
+    writer: Writer,
+    began: Instant,
+    next: Instant,
+    clocks: Clocks,
+    /// The first losses.
+    lost: Vec<Lost>,
+    /// Bursts of losses that are not in the list.
+    more_lost: usize,
+    /// Why it has to end before the run.
+    over: Option<String>,
+    /// How it ended.
+    ended: Option<Result<End, Cause>>,
+}
+
+impl Recorder {
+    /// Begins a recording of a run whose counters at the start are `first`.
+    ///
+    /// # Errors
+    /// If it cannot be written, in one line.
+    pub fn begin(folder: &Path, options: &args::Recording, info: &RunInfo, first: &Snapshot) -> Result<Self, Cause> {
+        let meta = meta(info, first);
+        let clocks = meta.clocks;
+        let limits = Limits {
+            sync: options.sync,
+            max_bytes: options.max_bytes,
+            keep_free: options.keep_free.unwrap_or_else(|| default_free(folder)),
+        };
+        let mut writer = Writer::create(folder, meta, options.names, limits)?;
+        writer.second(first)?;
+        let began = Instant::now();
+        Ok(Self {
+            writer,
+            began,
+            next: began + SECOND,
+            clocks,
+            lost: Vec::new(),
+            more_lost: 0,
+            over: None,
+            ended: None,
+        })
+    }
+
+    /// When the counters are to be read; `None`: it has ended.
+    pub fn next(&self) -> Option<Instant> {
+        self.ended.is_none().then_some(self.next)
+    }
+
+    /// Whether the counters are to be read now; if so, they are next to be read a second later.
+    pub fn is_due(&mut self) -> bool {
+        let now = Instant::now();
+        if self.ended.is_some() || now < self.next {
+            return false;
+        }
+        // Seconds in which the machine was suspended are skipped.
+        self.next = (self.next + SECOND).max(now);
+        true
+    }
+
+    /// Adds records. What cannot be written ends the recording, and not the run.
+    pub fn records(&mut self, records: Records) {
+        if self.ended.is_some() {
+            return;
+        }
+        for lost in &records.lost {
+            if self.lost.len() < LOSSES_SHOWN {
+                self.lost.push(lost.clone());
+            } else {
+                self.more_lost += 1;
+            }
+        }
+        let written = self.writer.records(records, live::monotonic_ns());
+        self.settle(written);
+    }
+
+    /// Adds the counters of a second.
+    pub fn second(&mut self, snapshot: &Snapshot) {
+        if self.ended.is_some() {
+            return;
+        }
+        let written = self.writer.second(snapshot);
+        self.settle(written);
+        if self.over.is_none() {
+            self.over = self.writer.is_full(free_bytes(self.writer.folder()));
+        }
+    }
+
+    /// Writes what has waited for a second.
+    pub fn tick(&mut self) {
+        if self.ended.is_none() {
+            let written = self.writer.tick(live::monotonic_ns());
+            self.settle(written);
+        }
+    }
+
+    fn settle(&mut self, written: Result<(), Cause>) {
+        if let Err(cause) = written {
+            self.writer.abandon(&cause.line, live::monotonic_ns());
+            self.ended = Some(Err(cause));
+        }
+    }
+
+    /// Whether it ends before the run.
+    pub fn is_over(&self) -> bool {
+        self.over.is_some() || self.ended.is_some()
+    }
+
+    /// Completes the recording, if it has not ended.
+    pub fn end(&mut self) {
+        if self.ended.is_some() {
+            return;
+        }
+        let now_ns = live::monotonic_ns();
+        let why = self.over.as_deref().unwrap_or("the run ended");
+        let ended = self.writer.end(why, now_ns);
+        self.ended = Some(ended);
+    }
+
+    /// One line for a terminal.
+    pub fn progress(&self, left: Option<&str>) -> String {
+        let (calls, requests, bytes) = self.writer.written();
+        let mut parts = vec![length(self.began.elapsed())];
+        if calls + requests > 0 {
+            parts.push(counted(calls, "call"));
+            parts.push(counted(requests, "request"));
+        }
+        parts.push(decimal_bytes(bytes));
+        parts.extend(left.map(str::to_owned));
+        format!("recording: {}", parts.join(", "))
+    }
+
+    /// Says what was recorded. Returns whether all of it is in the recording.
+    pub fn conclude(&self, subject: &str) -> bool {
+        let folder = crate::printable::printable(&self.writer.folder().display().to_string());
+        let end = match &self.ended {
+            Some(Ok(end)) => end,
+            Some(Err(cause)) => {
+                say!("error: the recording ended early: {cause}; what was written before is good");
+                say!("report it: IOStackBreakdown report {folder}");
+                return false;
+            }
+            None => return false,
+        };
+        if let Some(over) = &self.over {
+            say!("the recording ended early: {over}");
+        }
+        let span = Duration::from_nanos(end.to_ns.saturating_sub(end.from_ns));
+        let time = self.time_of_day(end.to_ns, "%H:%M:%S");
+        say!("{}", format!("{time}  {}  {subject}", length(span)).trim_end());
+        say!("{}", summary(end));
+        self.lost.iter().for_each(|lost| say!("{}", self.loss(lost)));
+        if self.more_lost > 0 {
+            say!(
+                "and {} more; report --lost has all",
+                counted(self.more_lost as u64, "loss")
+            );
+        }
+        say!("report it: IOStackBreakdown report {folder}");
+        true
+    }
+
+    fn loss(&self, lost: &Lost) -> String {
+        let [from, to] = [lost.from_ns, lost.to_ns].map(|at| self.time_of_day(at, "%H:%M:%S%.3f"));
+        format!(
+            "INCOMPLETE {from}-{to}, CPU {}: {} {} have no record; they are in the totals",
+            lost.cpu,
+            thousands(lost.records),
+            lost.kind
+        )
+    }
+
+    fn time_of_day(&self, at_ns: u64, form: &str) -> String {
+        time_of_day(self.clocks, at_ns, form)
+    }
+}
+
+/// A moment by the recorded machine's local clock.
+pub fn time_of_day(clocks: Clocks, at_ns: u64, form: &str) -> String {
+    let wall = Timestamp::from_nanosecond(clocks.wall_ns(at_ns).into()).unwrap_or_default();
+    let offset = jiff::tz::Offset::from_seconds(clocks.utc_offset).unwrap_or(jiff::tz::Offset::UTC);
+    wall.to_zoned(TimeZone::fixed(offset)).strftime(form).to_string()
+}
+
+/// `1,204,331 calls, 48,210 requests, 51,877 sleeps, 412 files in 19.4 MB: 16.1 bytes a call`
+fn summary(end: &End) -> String {
+    let of = |table: &str| end.rows.get(table).copied().unwrap_or(0);
+    let kinds = [
+        ("calls", "call"),
+        ("requests", "request"),
+        ("sleeps", "sleep"),
+        ("files", "file"),
+    ];
+    let parts: Vec<String> = kinds
+        .into_iter()
+        .filter(|(table, _)| of(table) > 0)
+        .map(|(table, one)| counted(of(table), one))
+        .collect();
+    let bytes = decimal_bytes(end.bytes);
+    let calls = of("calls");
+    match (parts.is_empty(), calls) {
+        (true, _) => format!("the counters of each second in {bytes}"),
+        (false, 0) => format!("{} in {bytes}", parts.join(", ")),
+        (false, calls) => {
+            format!(
+                "{} in {bytes}: {:.1} bytes a call",
+                parts.join(", "),
+                end.bytes as f64 / calls as f64
+            )
+        }
+    }
+}
+
+/// The directory of a recording: the given one, or one named by host and time.
+pub fn folder(options: &args::Recording) -> PathBuf {
+    options.path.clone().unwrap_or_else(|| {
+        let now = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
+        let host: String = host()
+            .chars()
+            .filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c))
+            .collect();
+        PathBuf::from(format!("io-{host}-{now}.{EXTENSION}"))
+    })
+}
+
+fn host() -> String {
+    let name = nix::unistd::gethostname().ok();
+    name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Bytes that are free for the tool on the file system of a path, or of its parent.
+fn free_bytes(path: &Path) -> Option<u64> {
+    let free = statvfs(path).ok()?;
+    Some(free.blocks_available().saturating_mul(free.fragment_size()))
+}
+
+fn default_free(folder: &Path) -> u64 {
+    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let Ok(all) = statvfs(parent.unwrap_or(Path::new("."))) else {
+        return 0;
+    };
+    let size = all.blocks().saturating_mul(all.fragment_size());
+    KEEP_FREE.min(size / 20)
+}
+
+fn meta(info: &RunInfo, first: &Snapshot) -> Meta {
+    let wall = i64::try_from(first.wall.as_nanosecond()).unwrap_or_default();
+    let mut hooks = std::collections::BTreeMap::<String, Vec<String>>::new();
+    for op in &info.ops {
+        for point in &op.points {
+            let ops = hooks.entry(point.hook.name().to_owned()).or_default();
+            let name = format!("{}/{}", op.layer, op.op);
+            if !ops.contains(&name) {
+                ops.push(name);
+            }
+        }
+    }
+    Meta {
+        schema: SCHEMA,
+        tool: env!("CARGO_PKG_VERSION").to_owned(),
+        kernel: info.kernel.clone(),
+        host: host(),
+        boot_id: description::boot_id(),
+        cpus: crate::kernel::possible_cpus().map_or(0, |cpus| cpus.len() as u32),
+        machine: std::env::consts::ARCH.to_owned(),
+        command_line: std::env::args_os()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect(),
+        hooks,
+        disks: description::disks(),
+        mounts: description::mounts(),
+        clocks: Clocks {
+            offset_ns: wall.wrapping_sub(first.at_ns.cast_signed()),
+            utc_offset: live::utc_offset(first.wall),
+        },
+        names: Names::Full,
+        rows: rows(info),
+        has_records: false,
+        run: info.clone(),
+    }
+}
+
+/// The names of a call's rows by slot; empty: the slot is unused.
+fn rows(info: &RunInfo) -> Vec<String> {
+    let mut names = vec![String::new(); ROWS as usize];
+    let layers: Vec<Layer> = info
+        .stack
+        .iter()
+        .flat_map(|stack| &stack.layers)
+        .map(|(layer, _)| *layer)
+        .collect();
+    let below = layers.iter().copied().filter(|layer| layer.lives().is_some());
+    let all = [Layer::Syscall, Layer::Vfs]
+        .into_iter()
+        .chain(below)
+        .map(Row::Layer)
+        .chain(Row::WAITS);
+    for row in all {
+        if let Some(name) = row.slot(layers.iter().copied()).and_then(|slot| names.get_mut(slot)) {
+            row.name().clone_into(name);
+        }
+    }
+    names
+}
