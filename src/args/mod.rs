@@ -458,6 +458,7 @@ mod tests {
     use super::value::{process_number, threshold, time_span};
     use super::*;
     use crate::fuzz;
+    use crate::model::recording::Names;
     use crate::model::report::group::By;
     use crate::view::json;
 
@@ -471,7 +472,10 @@ mod tests {
 
     fn parse_words(words: &str) -> Result<Options, String> {
         match command_of(words)? {
-            Command::Trace(options) | Command::Print { options, .. } => Ok(options),
+            Command::Trace(options)
+            | Command::Print { options, .. }
+            | Command::Record { options, .. }
+            | Command::Report { options, .. } => Ok(options),
             other => panic!("{words}: {other:?}"),
         }
     }
@@ -743,13 +747,64 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_recording_is_made_and_reported_by_verbs() {
+        let Ok(Command::Record { recording, options }) = command_of(
+            "record -o x.iosb -T syscall,blk -p 7 --max-size 1.5M --keep-free 2GB --sync 5s --names hash --duration 60s",
+        ) else {
+            panic!("record");
+        };
+        assert_eq!(
+            (recording.max_bytes, recording.keep_free),
+            (Some(3 << 19), Some(2_000_000_000))
+        );
+        assert_eq!(
+            (recording.sync, recording.names),
+            (Some(Duration::from_secs(5)), Names::Hash)
+        );
+        assert_eq!(options.measure.scope.layers(), [Layer::Syscall, Layer::Blk]);
+        assert_eq!(options.span.duration, Some(Duration::from_secs(60)));
+        let Ok(Command::Report { from, part, options }) =
+            command_of("report x.iosb --from 12:03:07.5 --to -10s 5 2 --json=compact")
+        else {
+            panic!("report");
+        };
+        assert_eq!(from, PathBuf::from("x.iosb"));
+        let noon = Duration::from_secs(12 * 3600 + 187) + Duration::from_millis(500);
+        assert_eq!(part.from, Some(Moment::OfDay(noon)));
+        assert_eq!(part.to, Some(Moment::BeforeEnd(Duration::from_secs(10))));
+        assert_eq!(options.span.intervals.and_then(|intervals| intervals.count), Some(2));
+        for wrong in [
+            "record x.iosb",
+            "record --json",
+            "record 1",
+            "record --max-size 1x",
+            "record --top 3",
+            "report",
+            "report x --from 25:00:00",
+            "report x --from 12:3",
+            "report x --to +",
+            "report x --lost --json",
+            "report x -- true",
+            "report x -T blk",
+            "-T blk record",
+        ] {
+            assert!(command_of(wrong).is_err(), "{wrong}");
+        }
+    }
+
     proptest! {
         #![proptest_config(fuzz::config())]
 
         #[test]
         fn any_arguments_are_understood_or_refused(arguments in arguments()) {
             match parse(arguments) {
-                Ok(Command::Trace(options) | Command::Print { options, .. }) => {
+                Ok(
+                    Command::Trace(options)
+                    | Command::Print { options, .. }
+                    | Command::Record { options, .. }
+                    | Command::Report { options, .. },
+                ) => {
                     prop_assert!(!options.measure.scope.layers().is_empty());
                     prop_assert!(options.span.intervals.is_none_or(|intervals| !intervals.length.is_zero()));
                 }

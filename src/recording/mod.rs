@@ -264,3 +264,6 @@ fn segments(folder: &Path, damage: &Damages) -> io::Result<Vec<SegmentFolder>> {
     };
     Ok(numbered.into_iter().map(segment).collect())
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ use crate::model::recording::SegmentFile;
 use super::column::rows;
 use super::file::{Stop, TableFile};
 use super::table::{Context, Table, Wait};
-use super::{Damages, Recording, SegmentFolder};
+use super::{Damages, Recording, SEGMENT, SegmentFolder};
 
 /// See [`Recording::batches`].
 pub struct Batches {
@@ -160,8 +160,13 @@ impl<R: Table> Rows<R> {
                     return rows;
                 }
             }
-            // A complete segment without this table.
-            (None, true) => return rows,
+            (None, true) => {
+                // A complete segment without this table, unless its summary is damaged.
+                if path.exists() {
+                    rows.damaged(format!("it is not in {SEGMENT}: it is left out"));
+                }
+                return rows;
+            }
             (None, false) => {}
         }
         match TableFile::open(&path) {

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
+use arrow_ipc::{CompressionType, MetadataVersion};
 use arrow_schema::{ArrowError, Schema};
 use serde::Serialize;
 
@@ -26,6 +26,8 @@ use super::names::Namer;
 use super::table::{Context, Second, Table, Wait};
 use super::{END, META, SEGMENT};
 
+/// Of buffers in files, in bytes: the least that the format allows, since they are compressed.
+const ALIGNMENT: usize = 8;
 /// A batch is written when it has this many rows, or when its first row is [`BATCH_AGE`] old.
 const BATCH_ROWS: usize = 8192;
 const BATCH_AGE: u64 = 1_000_000_000;
@@ -691,7 +693,8 @@ impl<R: Table> OpenTable<R> {
         let path = self.folder.join(format!("{}.arrow", R::NAME));
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
         let schema = super::table::schema::<R>();
-        let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::ZSTD));
+        let options = IpcWriteOptions::try_new(ALIGNMENT, false, MetadataVersion::V5)
+            .and_then(|options| options.try_with_compression(Some(CompressionType::ZSTD)));
         let writer = FileWriter::try_new_with_options(Counted::new(file), &schema, options.map_err(io_error)?);
         Ok(ArrowFile {
             writer: writer.map_err(io_error)?,

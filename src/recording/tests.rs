@@ -1,0 +1,659 @@
+//! Recordings are written, read, cut and damaged.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use jiff::Timestamp;
+
+use super::*;
+use crate::model::abi::{ROW_DEVICE, ROW_FS, ROW_SYSCALL, ROW_VFS, ROWS};
+use crate::model::ids::{Layer, Op, Origin, ReadClass};
+use crate::model::record::{
+    AsyncCall, Call, Fault, Folder, GivenPath, Kind, Lost, Mark, OpenFile, Paths, Records, Request, Sleep, Thread,
+};
+use crate::model::recording::{Clocks, Names};
+use crate::model::report::slow::{CallPath, Inode, PathKind};
+use crate::model::run_info::{OpInfo, RunInfo};
+use crate::model::snapshot::{OpCounters, Snapshot};
+
+const START: u64 = 7_000_000_000_000;
+const SECOND: u64 = 1_000_000_000;
+
+/// A directory that is removed with its owner.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("iosb-recording-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn recording(&self) -> PathBuf {
+        self.0.join("x.iosb")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn meta() -> Meta {
+    let mut rows = vec![String::new(); ROWS as usize];
+    for (slot, name) in [
+        (ROW_SYSCALL, "syscall"),
+        (ROW_VFS, "vfs"),
+        (ROW_FS, "ext4"),
+        (ROW_FS + 1, "overlay"),
+    ] {
+        name.clone_into(&mut rows[slot as usize]);
+    }
+    for (row, name) in (9..).zip([
+        "queue",
+        "device",
+        "others' I/O",
+        "journal",
+        "lock",
+        "other",
+        "run queue",
+    ]) {
+        name.clone_into(&mut rows[row]);
+    }
+    let op = |layer| OpInfo {
+        layer,
+        op: Op::Read,
+        moves_bytes: true,
+        points: Vec::new(),
+        refused: Vec::new(),
+        not_measured: Vec::new(),
+        absent: None,
+    };
+    Meta {
+        schema: SCHEMA,
+        clocks: Clocks {
+            offset_ns: 1_790_000_000_123_456_789,
+            utc_offset: 3600,
+        },
+        rows,
+        has_records: true,
+        run: RunInfo {
+            began_ns: START,
+            ops: vec![op(Layer::Syscall), op(Layer::Blk)],
+            ..RunInfo::default()
+        },
+        ..Meta::default()
+    }
+}
+
+/// A call that ended `at` nanoseconds after the start.
+fn call(at: u64, file: u32, tid: u32) -> Call {
+    let mut rows = [0; ROWS as usize];
+    rows[ROW_SYSCALL as usize] = 300;
+    rows[ROW_VFS as usize] = 100;
+    rows[ROW_FS as usize] = 77;
+    rows[ROW_FS as usize + 1] = 23;
+    rows[ROW_DEVICE as usize] = 500;
+    Call {
+        tid,
+        pid: 4711,
+        begin_ns: START + at - 1000,
+        end_ns: Some(START + at),
+        cpus: [2, 3],
+        op: Op::Pread64,
+        is_32bit: true,
+        value: -5,
+        offset: Some(81_920_000),
+        size: None,
+        files: [file, 0],
+        fd: Some(-1),
+        extra: u64::MAX,
+        class: Some(ReadClass::WaitedForOwn),
+        is_direct: true,
+        rows,
+        paths: None,
+    }
+}
+
+/// One record of each kind, with every field used.
+fn all_kinds() -> Records {
+    let path = |text: &str, base| {
+        Some(GivenPath {
+            text: text.to_owned(),
+            base,
+        })
+    };
+    let open = Call {
+        paths: Some(Box::new(Paths {
+            first: path("a/ü", 7),
+            second: path("", 0),
+        })),
+        end_ns: None,
+        rows: [0; ROWS as usize],
+        class: None,
+        fd: None,
+        offset: None,
+        ..call(2000, 7, 4712)
+    };
+    let inode = Some(Inode {
+        number: 131,
+        major: 8,
+        minor: 1,
+    });
+    Records {
+        calls: vec![call(1500, 7, 4711), open],
+        requests: vec![Request {
+            disk: [8, 0],
+            partition: [8, 1],
+            sector: 1 << 40,
+            bytes: 4096,
+            op: Op::Flush,
+            flags: 0x8001,
+            is_sync: true,
+            is_meta: true,
+            is_readahead: true,
+            is_fua: true,
+            is_preflush: true,
+            errno: 5,
+            submitted_ns: Some(START + 1),
+            started_ns: None,
+            issued_ns: Some(START + 3),
+            ended_ns: START + 4000,
+            tid: 4711,
+            pid: 4711,
+            origin: Origin::Journal,
+            inode,
+            cpu: 1,
+        }],
+        sleeps: vec![Sleep {
+            tid: 4711,
+            out_ns: START + 10,
+            woken_ns: Some(START + 20),
+            in_ns: START + 30,
+            row: ROW_DEVICE as u8,
+            waker_tid: 9,
+            waker_pid: 8,
+            cpus: [0, 1],
+        }],
+        asynchronous: vec![AsyncCall {
+            pid: 1,
+            tid: 2,
+            op: Op::Read,
+            begin_ns: START + 5,
+            attempt_end_ns: START + 6,
+            end_ns: START + 7,
+            key: u64::MAX,
+            file: 7,
+            offset: None,
+            size: Some(9),
+            value: 9,
+            is_aio: true,
+            is_direct: false,
+        }],
+        faults: vec![Fault {
+            tid: 1,
+            pid: 2,
+            begin_ns: START + 1,
+            end_ns: START + 2,
+            layer: Layer::Ext4,
+            file: 7,
+            offset: 4096,
+            is_write: true,
+            errno: 14,
+        }],
+        files: vec![OpenFile {
+            number: 7,
+            at_ns: START + 1,
+            inode,
+            generation: 3,
+            mode: 0o100_644,
+            links: 2,
+            size: 1 << 33,
+            blocks: 16,
+            flags: 2,
+            position: 4,
+            mount: 36,
+            file_system: "ext4".to_owned(),
+            path: Some(CallPath {
+                kind: PathKind::Cut,
+                text: "/srv/db".to_owned(),
+            }),
+            found_at: Some((4711, 12)),
+        }],
+        folders: vec![Folder {
+            pid: 4711,
+            at_ns: START + 1,
+            is_root: true,
+            path: "/".to_owned(),
+        }],
+        threads: vec![Thread {
+            tid: 4711,
+            pid: 4711,
+            at_ns: START + 1,
+            parent: 1,
+            started_ns: 99,
+            comm: "postgres".to_owned(),
+            uid: 26,
+            cgroup: 1 << 50,
+            exe: "/usr/bin/postgres".to_owned(),
+            command: "postgres -D /srv".to_owned(),
+            has_ended: true,
+        }],
+        lost: vec![Lost {
+            cpu: 3,
+            kind: Kind::Sleep,
+            records: 12,
+            from_ns: START + 8,
+            to_ns: START + 9,
+        }],
+        marks: vec![Mark {
+            at_ns: START + 11,
+            text: "here".to_owned(),
+        }],
+    }
+}
+
+fn snapshot(at: u64, calls: u128) -> Snapshot {
+    let op = OpCounters {
+        steps: vec![0, calls, 0],
+        extremes: Some((at % 97, at)),
+        ..OpCounters::default()
+    };
+    Snapshot {
+        at_ns: START + at,
+        wall: Timestamp::from_second(1_790_000_000).unwrap(),
+        utc_offset: 3600,
+        ops: vec![op, OpCounters::default()],
+        probes: Vec::new(),
+        own_ns: at,
+        not_followed: 0,
+        stack: None,
+        groups: None,
+        neighbours: None,
+        disks: None,
+        under_way: None,
+        detached: Vec::new(),
+        unread: None,
+        warnings: Vec::new(),
+    }
+}
+
+fn writer(folder: &Path, names: Names) -> Writer {
+    Writer::create(folder, meta(), names, Limits::default()).unwrap()
+}
+
+fn read(folder: &Path) -> Records {
+    let recording = Recording::open(folder).unwrap();
+    let mut all = Records::default();
+    recording.batches(None, None).for_each(|records| all.append(records));
+    assert_eq!(recording.damage(), []);
+    all
+}
+
+/// A small recording that ended by itself.
+fn small(folder: &Path) {
+    let mut writer = writer(folder, Names::Full);
+    writer.second(&snapshot(0, 0)).unwrap();
+    writer.records(all_kinds(), START + 5000).unwrap();
+    writer.second(&snapshot(SECOND, 5)).unwrap();
+    writer.second(&snapshot(2 * SECOND, 9)).unwrap();
+    writer.end("the run ended", START + 2 * SECOND).unwrap();
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let scratch = Scratch::new();
+    small(&scratch.recording());
+    assert_eq!(read(&scratch.recording()), all_kinds());
+    let recording = Recording::open(&scratch.recording()).unwrap();
+    assert_eq!(*recording.meta(), meta());
+    let seconds: Vec<Snapshot> = recording.seconds().collect();
+    assert_eq!(seconds, [snapshot(0, 0), snapshot(SECOND, 5), snapshot(2 * SECOND, 9)]);
+    let end = recording.end().unwrap();
+    assert_eq!(
+        (end.rows["calls"], end.lost[&Kind::Sleep], &*end.why),
+        (2, 12, "the run ended")
+    );
+    let size = |folder: &Path| -> u64 {
+        let files = fs::read_dir(folder.join("000001")).unwrap().map(|file| file.unwrap());
+        files
+            .filter(|file| file.path().extension().unwrap() == "arrow")
+            .map(|file| file.metadata().unwrap().len())
+            .sum()
+    };
+    assert_eq!(end.bytes, size(&scratch.recording()));
+}
+
+#[test]
+fn it_is_for_its_owner_and_is_never_written_over() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let scratch = Scratch::new();
+    small(&scratch.recording());
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&scratch.recording()), 0o700);
+    assert_eq!(mode(&scratch.recording().join("000001/calls.arrow")), 0o600);
+    let again = Writer::create(&scratch.recording(), meta(), Names::Full, Limits::default());
+    assert!(again.err().unwrap().line.contains("never written over"));
+    assert_eq!(read(&scratch.recording()), all_kinds());
+}
+
+/// Each segment defines what it uses, and the calls of all of them come in the order of their ends.
+#[test]
+fn segments_can_be_read_alone() {
+    let scratch = Scratch::new();
+    let folder = scratch.recording();
+    let mut writer = writer(&folder, Names::Full);
+    writer.second(&snapshot(0, 0)).unwrap();
+    writer.records(all_kinds(), START + 5000).unwrap();
+    for minute in 1..=3 {
+        let at = minute * 61 * SECOND;
+        writer.second(&snapshot(at, u128::from(minute))).unwrap();
+        // The third segment uses another thread, which nothing defines.
+        let tid = if minute == 3 { 5 } else { 4711 };
+        let calls = vec![call(at + 1500, 7, tid), call(at + 1600, 7, tid)];
+        writer
+            .records(
+                Records {
+                    calls,
+                    ..Records::default()
+                },
+                START + at + 2000,
+            )
+            .unwrap();
+    }
+    writer.end("the run ended", START + 200 * SECOND).unwrap();
+    let all = read(&folder);
+    assert_eq!(all.calls.len(), 8);
+    let ended = all.calls.iter().filter_map(|call| call.end_ns);
+    assert!(ended.is_sorted());
+    let recording = Recording::open(&folder).unwrap();
+    assert_eq!(recording.segments.len(), 4);
+    assert_eq!(
+        recording.seconds().count(),
+        4,
+        "the counters at the start of a segment are not a second"
+    );
+    // Without the others.
+    for (gone, files, threads) in [(1, 3, 2), (2, 3, 2), (3, 3, 2)] {
+        fs::rename(folder.join(format!("{gone:06}")), folder.join("hidden")).unwrap();
+        let some = read(&folder);
+        assert_eq!(
+            (some.files.len(), some.threads.len()),
+            (files, threads),
+            "without {gone}"
+        );
+        fs::rename(folder.join("hidden"), folder.join(format!("{gone:06}"))).unwrap();
+    }
+    // A span has what ended in it, and the definitions up to then.
+    let from = START + 61 * SECOND;
+    let mut part = Records::default();
+    recording
+        .batches(Some(from), Some(from + 1600))
+        .for_each(|records| part.append(records));
+    assert_eq!(part.calls, [call(61 * SECOND + 1500, 7, 4711)]);
+    assert!(part.files.iter().any(|file| file.number == 7) && part.requests.is_empty());
+}
+
+/// Many calls: several batches, with their waits.
+#[test]
+fn batches_are_joined_with_their_waits() {
+    let scratch = Scratch::new();
+    let folder = scratch.recording();
+    let calls: Vec<Call> = (0..20_000)
+        .map(|index| {
+            let mut call = call(2000 + index, 7, 4711);
+            call.offset = Some(index);
+            // Some calls have no row of their own in the other table.
+            if index % 3 == 0 {
+                call.rows[ROW_FS as usize + 1] = 0;
+                call.rows[ROW_DEVICE as usize] = 0;
+                call.rows[ROW_SYSCALL as usize] = 823;
+            }
+            call
+        })
+        .collect();
+    let mut writer = writer(&folder, Names::Full);
+    writer.second(&snapshot(0, 0)).unwrap();
+    for part in calls.chunks(777) {
+        writer
+            .records(
+                Records {
+                    calls: part.to_vec(),
+                    ..Records::default()
+                },
+                START + 5000,
+            )
+            .unwrap();
+    }
+    writer.end("the run ended", START + 6000).unwrap();
+    let recording = Recording::open(&folder).unwrap();
+    let largest = recording.batches(None, None).map(|records| records.len()).max();
+    assert_eq!(largest, Some(8192), "memory does not grow with the recording");
+    assert_eq!(read(&folder).calls, calls);
+}
+
+/// A process that is killed leaves files without a footer, and no summary.
+#[test]
+fn a_recording_that_was_cut_has_its_last_batch() {
+    let scratch = Scratch::new();
+    let folder = scratch.recording();
+    let mut writer = writer(&folder, Names::Full);
+    writer.second(&snapshot(0, 0)).unwrap();
+    writer.records(all_kinds(), START + 5000).unwrap();
+    writer.tick(START + 500_000_000).unwrap();
+    assert!(read(&folder).is_empty(), "the batch is not a second old");
+    writer.tick(START + 5000 + SECOND).unwrap();
+    writer.second(&snapshot(SECOND, 5)).unwrap();
+    assert_eq!(read(&folder), all_kinds());
+    let recording = Recording::open(&folder).unwrap();
+    assert!(recording.is_cut());
+    assert_eq!(recording.span(), (START, START + SECOND));
+    assert_eq!(recording.seconds().count(), 2);
+}
+
+/// Every record that is read from a damaged recording is one that was written, and each file that lacks some is named.
+fn assert_sound(folder: &Path, what: &str) {
+    let recording = match Recording::open(folder) {
+        Ok(recording) => recording,
+        Err(cause) => {
+            assert!(
+                cause.line.contains("damaged") || cause.line.contains("format"),
+                "{what}: {}",
+                cause.line
+            );
+            return;
+        }
+    };
+    let mut all = Records::default();
+    recording.batches(None, None).for_each(|records| all.append(records));
+    let seconds = recording.seconds().count();
+    let is_whole = all == all_kinds() && seconds == 3;
+    assert!(
+        is_whole || !recording.damage().is_empty() || recording.is_cut(),
+        "{what}: damage is not reported"
+    );
+    let written = all_kinds();
+    if recording.segments.iter().all(|segment| segment.summary.is_some()) {
+        assert!(all.files.is_empty() || all.files == written.files, "{what}");
+        assert!(all.requests.is_empty() || all.requests == written.requests, "{what}");
+    }
+}
+
+/// All files below a directory.
+fn files_of(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() {
+            files.extend(files_of(&entry));
+        } else {
+            files.push(entry);
+        }
+    }
+    files.sort_unstable();
+    files
+}
+
+/// Damages each file in each way that `damage` returns for it, with and without the checksums.
+fn damaged(mut damage: impl FnMut(&Path, &[u8]) -> Vec<Vec<u8>>) {
+    let scratch = Scratch::new();
+    let folder = scratch.recording();
+    small(&folder);
+    for has_summary in [true, false] {
+        if !has_summary {
+            fs::remove_file(folder.join("000001/segment.json")).unwrap();
+            fs::remove_file(folder.join("end.json")).unwrap();
+        }
+        for path in files_of(&folder) {
+            let whole = fs::read(&path).unwrap();
+            for (index, bytes) in damage(&path, &whole).into_iter().enumerate() {
+                fs::write(&path, bytes).unwrap();
+                assert_sound(&folder, &format!("{} {index}", path.display()));
+            }
+            fs::write(&path, whole).unwrap();
+        }
+    }
+}
+
+/// A tool that tests this quickly takes every few bytes; the fuzz target takes any.
+const STEP: usize = 23;
+
+#[test]
+fn a_file_may_be_cut_anywhere() {
+    damaged(|_, whole| {
+        (0..whole.len())
+            .step_by(STEP)
+            .map(|length| whole[..length].to_vec())
+            .collect()
+    });
+}
+
+#[test]
+fn any_byte_may_be_wrong() {
+    let mut round = 0;
+    damaged(|path, whole| {
+        // The description of the run is JSON, whose reader has tests of its own.
+        let step = if path.ends_with("meta.json") { 10 * STEP } else { STEP };
+        round += 1;
+        let flipped = (round % step..whole.len()).step_by(step).map(|at| {
+            let mut bytes = whole.to_vec();
+            bytes[at] ^= 1 << (at % 8);
+            bytes
+        });
+        flipped.collect()
+    });
+}
+
+#[test]
+fn a_later_format_is_refused_with_both_numbers() {
+    let scratch = Scratch::new();
+    small(&scratch.recording());
+    let path = scratch.recording().join("meta.json");
+    let text = fs::read_to_string(&path)
+        .unwrap()
+        .replacen("\"schema\": 1", "\"schema\": 9", 1);
+    fs::write(&path, text).unwrap();
+    let error = Recording::open(&scratch.recording()).err().unwrap();
+    assert!(
+        error.line.contains("has format 9") && error.line.contains("reads up to 1"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_damaged_table_is_left_out_with_its_span() {
+    let scratch = Scratch::new();
+    small(&scratch.recording());
+    let path = scratch.recording().join("000001/requests.arrow");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[900] ^= 4;
+    fs::write(&path, bytes).unwrap();
+    let recording = Recording::open(&scratch.recording()).unwrap();
+    let mut all = Records::default();
+    recording.batches(None, None).for_each(|records| all.append(records));
+    assert_eq!(
+        all,
+        Records {
+            requests: Vec::new(),
+            ..all_kinds()
+        }
+    );
+    let damage = recording.damage();
+    assert_eq!(damage[0].file, "000001/requests.arrow");
+    assert_eq!(damage[0].span, Some((START + 4000, START + 4000)));
+    assert_eq!(damage[0].what, "its checksum is wrong: its 1 rows are left out");
+}
+
+#[test]
+fn names_are_hidden_in_all_tables() {
+    let scratch = Scratch::new();
+    let folder = scratch.recording();
+    let mut writer = writer(&folder, Names::None);
+    writer.second(&snapshot(0, 0)).unwrap();
+    writer.records(all_kinds(), START + 5000).unwrap();
+    writer.end("the run ended", START + SECOND).unwrap();
+    let all = read(&folder);
+    assert_eq!(all.files[0].path, None);
+    assert_eq!((&*all.threads[0].exe, &*all.threads[0].comm), ("", ""));
+    assert_eq!(all.calls[1].paths.as_ref().unwrap().first.as_ref().unwrap().text, "");
+    assert_eq!(all.calls[0], all_kinds().calls[0]);
+}
+
+/// A report of several seconds has the extremes of all of them, and nothing else of the seconds between.
+#[test]
+fn seconds_become_intervals() {
+    use crate::source::{Item, Source, Until};
+
+    let scratch = Scratch::new();
+    let folder = scratch.recording();
+    let mut writer = writer(&folder, Names::Full);
+    writer.second(&snapshot(0, 0)).unwrap();
+    for second in 1..=7 {
+        // Each is read a little late.
+        writer
+            .second(&snapshot(second * SECOND + 2_000_000, u128::from(second)))
+            .unwrap();
+    }
+    writer.end("the run ended", START + 7 * SECOND + 2_000_000).unwrap();
+    let recording = Recording::open(&folder).unwrap();
+    let moments = |span: Span, interval: Option<u64>, limit: Option<u64>| {
+        let interval = interval.map(std::time::Duration::from_secs);
+        let mut source = Replayed::new(&recording, span, interval);
+        if let Some(limit) = limit {
+            source.limit(limit);
+        }
+        let mut moments = Vec::new();
+        while let Ok(Item::Snapshot(snapshot)) = source.next(Until::End) {
+            let extremes = snapshot.ops[0].extremes.unwrap();
+            moments.push(((snapshot.at_ns - START) / SECOND, extremes.1 / SECOND));
+        }
+        moments
+    };
+    assert_eq!(moments(Span::ALL, None, None), [(0, 0), (7, 7)]);
+    assert_eq!(moments(Span::ALL, Some(3), None), [(0, 0), (3, 3), (6, 6), (7, 7)]);
+    assert_eq!(moments(Span::ALL, Some(3), Some(2)), [(0, 0), (3, 3), (6, 6)]);
+    let span = |from, to| Span {
+        from_ns: START + from,
+        to_ns: START + to,
+    };
+    assert_eq!(moments(span(2 * SECOND, 4 * SECOND), None, None), [(2, 2), (4, 4)]);
+    // Whole seconds around a moment inside one.
+    assert_eq!(
+        moments(span(2 * SECOND + SECOND / 2, 4 * SECOND + SECOND / 2), None, None),
+        [(2, 2), (5, 5)]
+    );
+    let mut source = Replayed::new(&recording, span(SECOND, 3 * SECOND), None);
+    source.next(Until::End).unwrap();
+    let Item::Snapshot(last) = source.next(Until::End).unwrap() else {
+        panic!("a report has two ends")
+    };
+    let lowest = [2, 3]
+        .map(|second: u64| (second * SECOND + 2_000_000) % 97)
+        .into_iter()
+        .min();
+    assert_eq!(last.ops[0].extremes.map(|(min, _)| min), lowest);
+}
