@@ -1,4 +1,4 @@
-//! `compare BEFORE.json AFTER.json`: what became faster or slower between two runs, and which differences may be
+//! `compare BEFORE AFTER`: what became faster or slower between two runs, and which differences may be
 //! chance.
 //!
 //! Every difference is shown, and marked `within noise` if it is no larger than three standard errors, which are
@@ -15,13 +15,17 @@ use std::path::Path;
 use serde::de::Error;
 
 use self::lines::Lines;
+use crate::analyse;
 use crate::model::ids::NOT_SPLIT;
 use crate::printable::printable;
-use crate::view::json::SCHEMA_VERSION;
+use crate::recording::{Recording, Replayed, Span, is_recording};
+use crate::source::{Item, Source, Until};
 use crate::view::json::form::{Bucket, Family, Layer, Line, Op, Report};
+use crate::view::json::{Form, SCHEMA_VERSION};
 use crate::view::text::WIDTH;
 use crate::view::text::name::beginning;
 use crate::view::text::number::{ColumnUnit, decimal_bytes, time_each, time_sum, unit_of_bytes, unit_of_times};
+use crate::view::{Json, Screen, Sheet, View};
 
 /// The number of standard errors that count as noise.
 const ERRORS: f64 = 3.0;
@@ -54,7 +58,7 @@ struct Group {
     buckets: Vec<Bucket>,
 }
 
-/// Compares two files of `--json`, in lines of `width` columns: those of the terminal, `None` if there is none.
+/// Compares two files of `--json` or two recordings, in lines of `width` columns: those of the terminal, `None` if there is none.
 ///
 /// # Errors
 /// One line: what cannot be read or compared.
@@ -76,7 +80,11 @@ const MOST: usize = 1000;
 const LONGEST_ERROR: usize = 200;
 
 fn read(path: &Path) -> Result<Run, String> {
-    let mut lines = Lines::open(path)?;
+    let mut lines = if is_recording(path) {
+        Lines::of(path, report_of(path)?)
+    } else {
+        Lines::open(path)?
+    };
     let mut run: Option<Run> = None;
     while let Some(line) = lines.next()? {
         let report = report_in(line).map_err(|error| no_report(&lines.location(), &error))?;
@@ -91,6 +99,30 @@ fn read(path: &Path) -> Result<Run, String> {
         }
     }
     run.ok_or_else(|| lines.nothing())
+}
+
+/// The report of a whole recording, as JSON.
+fn report_of(path: &Path) -> Result<Vec<u8>, String> {
+    let recording = Recording::open(path).map_err(|cause| cause.line)?;
+    let mut source = Replayed::new(&recording, Span::ALL, None);
+    let mut next = || match source.next(Until::End) {
+        Ok(Item::Snapshot(snapshot)) => Ok(snapshot),
+        Ok(_) => Err(format!(
+            "there is no report in '{}': it was cut in its first second",
+            path.display()
+        )),
+        Err(error) => Err(error.to_string()),
+    };
+    let (before, after) = (next()?, next()?);
+    let report = analyse::report(&recording.meta().run, &before, &after);
+    let mut text = Vec::new();
+    let mut sheet = Sheet {
+        out: &mut text,
+        screen: Screen::default(),
+    };
+    let printed = Json(Form::Full).report(&report, &mut sheet);
+    printed.map_err(|error| error.to_string())?;
+    Ok(text)
 }
 
 /// The line's number is known; only the column is taken from the error.

@@ -54,7 +54,10 @@ const ROOMS: &[(&str, &[&str])] = &[
         "args",
         &["model", "catalog", "budget", "view", "probe", "kernel", "user"],
     ),
-    ("compare", &["model", "view", "printable"]),
+    (
+        "compare",
+        &["model", "view", "printable", "analyse", "recording", "source"],
+    ),
 ];
 
 /// Pure rooms and files: their results depend only on their arguments.

@@ -1,7 +1,7 @@
 //! Reads a user's file line by line, with bounded line length, and without blocking forever.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -15,7 +15,7 @@ const LONGEST: usize = 64 << 20;
 /// A file, or a pipe such as `<(COMMAND)`.
 pub struct Lines {
     name: String,
-    reader: BufReader<File>,
+    reader: Box<dyn BufRead>,
     line: Vec<u8>,
     longest: usize,
     is_pipe: bool,
@@ -45,12 +45,24 @@ impl Lines {
         fcntl(&file, FcntlArg::F_SETFL(OFlag::empty())).map_err(|error| failed(error.into()))?;
         Ok(Self {
             name,
-            reader: BufReader::with_capacity(1 << 16, file),
+            reader: Box::new(BufReader::with_capacity(1 << 16, file)),
             line: Vec::new(),
             longest: LONGEST,
             is_pipe: kind.is_fifo(),
             number: 0,
         })
+    }
+
+    /// Reports that were made of what `path` has.
+    pub fn of(path: &Path, reports: Vec<u8>) -> Self {
+        Self {
+            name: format!("'{}'", path.display()),
+            reader: Box::new(Cursor::new(reports)),
+            line: Vec::new(),
+            longest: LONGEST,
+            is_pipe: false,
+            number: 0,
+        }
     }
 
     /// The next line, without its line feed; `None` at the end.

@@ -61,7 +61,7 @@ pub fn exists(folder: &Path) -> Cause {
 /// Whether a path is that of a recording, and not of a report.
 #[must_use]
 pub fn is_recording(path: &Path) -> bool {
-    path.is_dir()
+    path.join(META).is_file()
 }
 
 /// A recording, opened for reading. Reading streams: memory does not grow with its length.

@@ -743,7 +743,7 @@ impl<R: Table> AnyTable for OpenTable<R> {
             let good = file.writer.get_ref().bytes;
             let written = file.writer.write(&batch).and_then(|()| file.writer.flush());
             if let Err(error) = written {
-                // Half a batch helps nobody, and its bytes may be what the end needs.
+                // Half a batch cannot be read, and its bytes may be what the end needs.
                 file.writer.get_mut().cut(good);
                 return Err(io_error(error));
             }

@@ -11,6 +11,7 @@ use crate::number::thousands;
 use crate::recording::{Recording, Replayed, Span};
 use crate::say;
 use crate::source::Until;
+use crate::view::text::counted;
 use crate::view::text::number::length;
 
 use super::install_signals;
@@ -186,7 +187,8 @@ fn missing(recording: &Recording, options: &Options) -> Result<u8, Cause> {
             ));
         }
     }
-    let seconds = recording.seconds().count();
+    // The first one is the start.
+    let seconds = recording.seconds().skip(1).count();
     if let Some(end) = recording.end() {
         for (kind, rows) in &end.not_written {
             lines.push(format!("at the end: {} {kind} could not be written", thousands(*rows)));
@@ -194,7 +196,7 @@ fn missing(recording: &Recording, options: &Options) -> Result<u8, Cause> {
     }
     lines.extend(damage(recording));
     if lines.is_empty() {
-        lines.push(format!("nothing is missing from {seconds} seconds"));
+        lines.push(format!("nothing is missing from {}", counted(seconds as u64, "second")));
     }
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let cannot = |error: &std::io::Error| Cause::of("cannot write the report", error);

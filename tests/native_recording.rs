@@ -1,0 +1,339 @@
+//! Recordings on this kernel: their reports are those of the run, and what ends a recording early leaves it whole. Run it as root.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use iostackbreakdown::recording::Recording;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::time::{ClockId, clock_gettime};
+
+const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn folder(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// Calls of several families for longer than two seconds.
+const WORKLOAD: &str =
+    "for i in 1 2 3 4 5 6 7 8; do dd if=/dev/zero of=f$i bs=4096 count=64 conv=fsync; cat f$i none; sleep 0.3; done";
+
+fn tool(folder: &Path, arguments: &[&str]) -> Output {
+    let mut tool = Command::new(TOOL);
+    tool.env("TZ", "Asia/Kolkata")
+        .current_dir(folder)
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn succeed(folder: &Path, arguments: &[&str]) -> Vec<u8> {
+    let done = tool(folder, arguments);
+    assert!(
+        done.status.success(),
+        "{arguments:?}: {}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    done.stdout
+}
+
+fn refused(folder: &Path, arguments: &[&str]) -> String {
+    let done = tool(folder, arguments);
+    assert_eq!(done.status.code(), Some(1), "{arguments:?}");
+    String::from_utf8(done.stderr).unwrap()
+}
+
+/// What is measured, and the same selected in the report.
+const RUNS: &[(&[&str], &[&str])] = &[
+    (&[], &[]),
+    (&["-T", "syscall,blk", "-Q"], &["-Q"]),
+    (&["--by", "process"], &["--by", "process"]),
+    (&["-T", "syscall", "--by", "file", "--top", "2"], &[]),
+    (&["--budget", "90", "--all-files"], &["--all-files"]),
+];
+
+#[test]
+fn a_report_of_a_recording_is_that_of_the_run() {
+    let folder = folder("recording-equal");
+    for (number, (measured, selected)) in RUNS.iter().enumerate() {
+        let (name, json) = (format!("{number}.iosb"), format!("{number}.json"));
+        let recording = ["record", "-q", "-o", &name, "--export-json", &json];
+        let command = ["--", "sh", "-c", WORKLOAD];
+        let done = tool(&folder, &[&recording[..], measured, &command].concat());
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(
+            said.contains(&format!("report it: IOStackBreakdown report {name}")),
+            "{said}"
+        );
+        let live = fs::read_to_string(folder.join(&json)).unwrap();
+        assert!(live.contains("\"duration_ns\"") && live.lines().count() == 1, "{live}");
+        let report = ["report", &name, "--json"];
+        let later = succeed(&folder, &[&report[..], selected].concat());
+        assert_eq!(String::from_utf8(later).unwrap(), live, "{measured:?}");
+        // Two seconds and a part of one are three reports.
+        let intervals = String::from_utf8(succeed(&folder, &["report", &name, "--json", "1"])).unwrap();
+        assert!((3..=6).contains(&intervals.lines().count()), "{intervals}");
+        let text = String::from_utf8(succeed(
+            &folder,
+            &["report", &name, "-S", "--from", "+1s", "--to", "+2s"],
+        ))
+        .unwrap();
+        assert!(text.contains("recorded on"), "{text}");
+    }
+    let text = String::from_utf8(succeed(&folder, &["compare", "0.iosb", "0.iosb"])).unwrap();
+    assert!(text.contains("write"), "{text}");
+    assert!(
+        String::from_utf8(succeed(&folder, &["report", "0.iosb", "--folded"]))
+            .unwrap()
+            .contains(";write;")
+    );
+    assert!(
+        String::from_utf8(succeed(&folder, &["report", "0.iosb", "--lost"]))
+            .unwrap()
+            .starts_with("nothing is missing")
+    );
+    for (arguments, message) in [
+        (&["report", "0.iosb", "-p", "1"][..], "-p 1 cannot be selected"),
+        (&["report", "0.iosb", "--by", "file"], "recorded without --by file"),
+        (&["report", "2.iosb", "--by", "file"], "recorded with --by process"),
+        (&["report", "0.iosb", "-Q"], "recorded without -Q"),
+        (&["report", "0.iosb", "--from", "+1h"], "nothing was recorded then"),
+        (&["report", "0.json"], "is no recording"),
+        (&["report", "none.iosb"], "No such file"),
+        (&["record", "-o", "0.iosb", "--duration", "1s"], "never written over"),
+    ] {
+        let said = refused(&folder, arguments);
+        assert!(
+            said.contains(message) && said.lines().count() == 1,
+            "{arguments:?}: {said}"
+        );
+    }
+}
+
+#[test]
+fn names_are_not_in_a_recording_that_hides_them() {
+    let folder = folder("recording-names");
+    let command = ["--", "sh", "-c", "cat secret-name; sleep 1.2"];
+    fs::write(folder.join("secret-name"), "x").unwrap();
+    for names in ["full", "hash", "none"] {
+        let name = format!("{names}.iosb");
+        let recording = [
+            "record", "-q", "-o", &name, "--names", names, "-T", "syscall", "--by", "file",
+        ];
+        tool(&folder, &[&recording[..], &command].concat());
+        assert_eq!(
+            fs::metadata(folder.join(&name)).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
+        // Files are compressed: look at what is read from them.
+        let report = String::from_utf8(succeed(&folder, &["report", &name, "--json"])).unwrap();
+        let meta = fs::read_to_string(folder.join(&name).join("meta.json")).unwrap();
+        assert_eq!(report.contains("secret-name"), names == "full", "{report}");
+        assert_eq!(meta.contains("secret-name"), names == "full", "{meta}");
+    }
+}
+
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap();
+    now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64
+}
+
+/// A recording, once it has at least this much.
+struct Running(Child);
+
+impl Running {
+    fn start(folder: &Path, name: &str, more: &[&str]) -> Self {
+        let recording = ["record", "-q", "-T", "syscall,blk", "-o", name];
+        let mut tool = Command::new(TOOL);
+        tool.args(recording)
+            .args(more)
+            .current_dir(folder)
+            .stderr(Stdio::piped());
+        Self(tool.spawn().unwrap())
+    }
+
+    fn wait_until(&mut self, is_true: impl Fn() -> bool) {
+        let begin = Instant::now();
+        while !is_true() {
+            assert!(begin.elapsed() < LIMIT && self.0.try_wait().unwrap().is_none());
+            std::thread::sleep(Duration::from_millis(7));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A recording is complete up to this long before the tool is killed.
+const LOST_BY_KILL: u64 = 1_100_000_000;
+/// The machine may be busy with other tests: so often is the longest time allowed to be longer.
+const ATTEMPTS: u32 = 5;
+/// The number of kills, `IOSB_KILLS` or this one.
+const KILLS: u64 = 4;
+
+#[test]
+fn a_recording_outlives_the_tool() {
+    let folder = folder("recording-killed");
+    let kills = std::env::var("IOSB_KILLS")
+        .ok()
+        .map_or(KILLS, |kills| kills.parse().unwrap());
+    let mut delayed = 0;
+    for kill in 0..kills {
+        let name = format!("{kill}.iosb");
+        let path = folder.join(&name);
+        let mut running = Running::start(&folder, &name, &[]);
+        running.wait_until(|| path.join("000001/seconds.arrow").exists());
+        // At different moments of a second.
+        let until = Instant::now() + Duration::from_millis(kill * 379 % 1700);
+        running.wait_until(|| Instant::now() >= until);
+        let killed_ns = now_ns();
+        drop(running);
+        let recording = Recording::open(&path).unwrap();
+        let (start, end) = recording.span();
+        assert!(recording.is_cut() && end >= start);
+        assert!(recording.seconds().count() >= 1);
+        assert_eq!(recording.damage(), []);
+        delayed += u32::from(killed_ns.saturating_sub(end) > LOST_BY_KILL);
+        let said = tool(&folder, &["report", &name, "-S"]).stderr;
+        assert!(String::from_utf8_lossy(&said).contains("was cut"));
+        fs::remove_dir_all(&path).unwrap();
+    }
+    assert!(
+        u64::from(delayed) * u64::from(ATTEMPTS) <= kills,
+        "{delayed} of {kills} lost more than 1.1 s"
+    );
+}
+
+/// A small file system in memory.
+struct Small(PathBuf);
+
+impl Small {
+    fn new(path: PathBuf, bytes: u64) -> Self {
+        fs::create_dir_all(&path).unwrap();
+        let size = format!("size={bytes}");
+        mount(Some("tmpfs"), &path, Some("tmpfs"), MsFlags::empty(), Some(&*size)).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
+    }
+}
+
+#[test]
+fn a_full_disk_ends_a_recording_that_is_good() {
+    let folder = folder("recording-full");
+    tool(
+        &folder,
+        &[
+            "record",
+            "-q",
+            "-T",
+            "syscall,blk",
+            "-o",
+            "first.iosb",
+            "--duration",
+            "1s",
+        ],
+    );
+    let meta = fs::metadata(folder.join("first.iosb/meta.json")).unwrap().len();
+    // Room for the description of the run and a few seconds of counters.
+    let small = Small::new(folder.join("small"), (meta.div_ceil(4096) + 3) * 4096);
+    let recording = [
+        "record",
+        "-q",
+        "-T",
+        "syscall,blk",
+        "-o",
+        "x.iosb",
+        "--keep-free",
+        "0",
+        "--duration",
+        "50s",
+    ];
+    let said = refused(&small.0, &recording);
+    assert!(said.contains("ended early") && said.contains("No space left"), "{said}");
+    let recording = Recording::open(&small.0.join("x.iosb")).unwrap();
+    assert!(recording.seconds().count() >= 2);
+    assert_eq!(recording.damage(), []);
+    let report = succeed(&small.0, &["report", "x.iosb", "-S"]);
+    assert!(String::from_utf8_lossy(&report).contains("layer = syscall"));
+}
+
+#[test]
+fn a_recording_ends_at_its_size_and_leaves_space() {
+    let folder = folder("recording-limits");
+    let done = tool(
+        &folder,
+        &["record", "-q", "-o", "a.iosb", "--max-size", "9k", "--duration", "50s"],
+    );
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert!(done.status.success() && said.contains("(--max-size 9.2 kB)"), "{said}");
+    let done = tool(
+        &folder,
+        &[
+            "record",
+            "-q",
+            "-o",
+            "b.iosb",
+            "--keep-free",
+            "1000T",
+            "--duration",
+            "50s",
+        ],
+    );
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert!(done.status.success() && said.contains("--keep-free is"), "{said}");
+    for name in ["a.iosb", "b.iosb"] {
+        let recording = Recording::open(&folder.join(name)).unwrap();
+        assert!(!recording.is_cut() && recording.end().unwrap().why.contains("--"));
+    }
+}
+
+/// Each of two recordings has the calls of its own command.
+#[test]
+fn two_recordings_at_once() {
+    let folder = folder("recording-two");
+    let names = ["a.iosb", "b.iosb"];
+    let mut tools = names.map(|name| {
+        let words = [
+            "record",
+            "-q",
+            "-T",
+            "syscall",
+            "-o",
+            name,
+            "--",
+            "sh",
+            "-c",
+            "dd if=/dev/zero of=$0 bs=1 count=1000; sleep 1",
+        ];
+        Command::new(TOOL)
+            .args(words)
+            .arg(format!("{name}.data"))
+            .current_dir(&folder)
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    });
+    assert!(tools.iter_mut().all(|tool| tool.wait().unwrap().success()));
+    for name in names {
+        let report = String::from_utf8(succeed(&folder, &["report", name, "--json"])).unwrap();
+        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+        let ops = report["layers"][0]["ops"].as_array().unwrap();
+        let write = ops.iter().find(|op| op["op"] == "write").unwrap();
+        assert_eq!(write["count"], 1000, "{name}");
+    }
+}
