@@ -106,6 +106,16 @@ fn every_command_that_needs_no_probes_on_functions_runs() {
         .filter(|command| commands::needs_tracepoints_only(command))
         .collect();
     assert!(all.len() > 25, "{all:?}");
+    // A recording must be made before it is reported.
+    let (records, all): (Vec<String>, Vec<String>) = all.into_iter().partition(|command| command.contains(" record "));
+    for name in records
+        .iter()
+        .filter_map(|command| commands::words(command)?.into_iter().nth(3))
+    {
+        let _ = fs::remove_dir_all(folder.join(name));
+    }
+    run_all(&records);
+    assert!(!records.is_empty());
     // The reports to compare must be written first.
     let (compare, all): (Vec<String>, Vec<String>) = all.into_iter().partition(|command| command.contains(" compare "));
     run_all(&all);

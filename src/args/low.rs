@@ -40,8 +40,8 @@ Examples:
                                            what differs between two runs saved with --json
   IOStackBreakdown record -o slow.iosb --duration 60s
                                            keep a minute, to report it later
-  IOStackBreakdown report slow.iosb --from +10s --to +20s
-                                           ten seconds of it";
+  IOStackBreakdown report slow.iosb --from +1s --to +2s
+                                           the second one of it";
 
 /// How times are written; the manual has it, too.
 pub const TIMES: &str = "\

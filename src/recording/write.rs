@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
@@ -56,6 +57,7 @@ pub struct Writer {
     limits: Limits,
     segment: OpenSegment,
     synced_ns: u64,
+    disk: Disk,
     /// The last snapshot: the start of the next segment.
     last: Option<Snapshot>,
     layers: Vec<Layer>,
@@ -111,7 +113,8 @@ impl Writer {
         let namer = Namer::new(names);
         namer.meta(&mut meta);
         let from_ns = meta.run.began_ns;
-        write_json(folder, META, &meta).map_err(|error| cannot_write(folder, &error))?;
+        // It is synchronised with the first segment: measuring has begun, and a disk may take its time.
+        write_json(folder, META, &meta, false).map_err(|error| cannot_write(folder, &error))?;
         let mut writer = Self {
             folder: folder.to_owned(),
             context: Context::of(&meta),
@@ -119,6 +122,7 @@ impl Writer {
             limits,
             segment: OpenSegment::default(),
             synced_ns: from_ns,
+            disk: Disk::default(),
             last: None,
             layers: meta.run.ops.iter().map(|op| op.layer).collect(),
             definitions: Definitions::default(),
@@ -285,7 +289,8 @@ impl Writer {
         }
         let is_due = |sync: Duration| u128::from(now_ns.saturating_sub(self.synced_ns)) >= sync.as_nanos();
         if self.limits.sync.is_some_and(is_due) {
-            self.segment.tables.sync(&self.context)?;
+            self.segment.tables.flush_all(&self.context)?;
+            self.disk.keep_up(&self.segment.tables)?;
             self.synced_ns = now_ns;
         }
         Ok(())
@@ -334,7 +339,14 @@ impl Writer {
     }
 
     fn end_segment(&mut self, now_ns: u64) -> io::Result<()> {
-        self.bytes += self.segment.end(&self.context, now_ns)?;
+        let summary = self.segment.end(&self.context, now_ns)?;
+        self.bytes += summary.files.values().map(|file| file.bytes).sum::<u64>();
+        let mut files = self.segment.tables.files()?;
+        if summary.number == 1 {
+            files.push(File::open(self.folder.join(META))?);
+            files.push(File::open(&self.folder)?);
+        }
+        self.disk.complete(files, self.segment.folder.clone(), summary)?;
         self.segment.tables = Tables::default();
         Ok(())
     }
@@ -344,7 +356,7 @@ impl Writer {
     /// # Errors
     /// If something could not be written: the recording then has what it had, and says how it ended if that fits.
     pub fn end(&mut self, why: &str, now_ns: u64) -> Result<End, Cause> {
-        let ended = self.end_segment(now_ns);
+        let ended = self.end_segment(now_ns).and_then(|()| self.disk.wait());
         self.finish(why, now_ns, ended.map_err(|error| cannot_write(&self.folder, &error)))
     }
 
@@ -362,7 +374,8 @@ impl Writer {
             self.end.why.clone_from(&cause.line);
         }
         self.end.bytes = self.bytes();
-        let written = write_json(&self.folder, END, &self.end).map_err(|error| cannot_write(&self.folder, &error));
+        let written =
+            write_json(&self.folder, END, &self.end, true).map_err(|error| cannot_write(&self.folder, &error));
         ended.and(written)?;
         Ok(self.end.clone())
     }
@@ -526,8 +539,8 @@ impl OpenSegment {
         self.tables.all().iter().map(|table| table.bytes()).sum()
     }
 
-    /// Completes its files, and writes the summary. Returns the bytes of all files.
-    fn end(&mut self, context: &Context, now_ns: u64) -> io::Result<u64> {
+    /// Completes its files.
+    fn end(&mut self, context: &Context, now_ns: u64) -> io::Result<Segment> {
         self.tables.flush_all(context)?;
         let mut summary = Segment {
             number: self.number,
@@ -541,8 +554,7 @@ impl OpenSegment {
             }
             Ok(())
         })?;
-        write_json(&self.folder, SEGMENT, &summary)?;
-        Ok(summary.files.values().map(|file| file.bytes).sum())
+        Ok(summary)
     }
 }
 
@@ -608,9 +620,13 @@ impl Tables {
         if is_due { self.flush_all(context) } else { Ok(()) }
     }
 
-    fn sync(&mut self, context: &Context) -> io::Result<()> {
-        self.flush_all(context)?;
-        self.each(|table| table.sync())
+    /// The files that are there, once more.
+    fn files(&self) -> io::Result<Vec<File>> {
+        self.all()
+            .iter()
+            .filter_map(|table| table.file())
+            .map(File::try_clone)
+            .collect()
     }
 
     fn not_written(&self) -> std::collections::BTreeMap<Kind, u64> {
@@ -631,7 +647,7 @@ trait AnyTable {
     /// When the first of them came.
     fn since_ns(&self) -> Option<u64>;
     fn flush(&mut self, context: &Context) -> io::Result<()>;
-    fn sync(&mut self) -> io::Result<()>;
+    fn file(&self) -> Option<&File>;
     /// Completes its file, if it has one.
     fn finish(&mut self) -> io::Result<Option<SegmentFile>>;
 }
@@ -763,17 +779,14 @@ impl<R: Table> AnyTable for OpenTable<R> {
         Ok(())
     }
 
-    fn sync(&mut self) -> io::Result<()> {
-        self.file
-            .as_ref()
-            .map_or(Ok(()), |file| file.writer.get_ref().file.sync_data())
+    fn file(&self) -> Option<&File> {
+        self.file.as_ref().map(|file| &file.writer.get_ref().file)
     }
 
     fn finish(&mut self) -> io::Result<Option<SegmentFile>> {
         let Some(file) = &mut self.file else { return Ok(None) };
         file.writer.finish().map_err(io_error)?;
         let counted = file.writer.get_ref();
-        counted.file.sync_data()?;
         Ok(Some(SegmentFile {
             bytes: counted.bytes,
             crc32c: counted.crc,
@@ -847,8 +860,50 @@ fn text_of(snapshot: &Snapshot) -> String {
     serde_json::to_string(snapshot).unwrap_or_default()
 }
 
+/// Synchronises files in a thread of its own: a disk may take seconds, in which records would be lost.
+#[derive(Default)]
+struct Disk {
+    /// At most one, so that a slow disk has no queue of them.
+    running: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Disk {
+    /// Synchronises the files of an open segment, unless the last time is not over.
+    fn keep_up(&mut self, tables: &Tables) -> io::Result<()> {
+        if self.running.as_ref().is_some_and(|running| !running.is_finished()) {
+            return Ok(());
+        }
+        let files = tables.files()?;
+        self.start(move || files.iter().try_for_each(File::sync_data))
+    }
+
+    /// Synchronises a segment, and then writes its summary.
+    fn complete(&mut self, files: Vec<File>, folder: PathBuf, summary: Segment) -> io::Result<()> {
+        self.start(move || {
+            files.iter().try_for_each(File::sync_data)?;
+            write_json(&folder, SEGMENT, &summary, true)
+        })
+    }
+
+    fn start(&mut self, work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
+        self.wait()?;
+        self.running = Some(thread::Builder::new().name("iosb-disk".to_owned()).spawn(work)?);
+        Ok(())
+    }
+
+    /// Waits for what is under way.
+    fn wait(&mut self) -> io::Result<()> {
+        let Some(running) = self.running.take() else {
+            return Ok(());
+        };
+        running
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the thread that synchronises files has failed")))
+    }
+}
+
 /// Writes a file that is there as a whole or not at all.
-fn write_json(folder: &Path, name: &str, value: &impl Serialize) -> io::Result<()> {
+fn write_json(folder: &Path, name: &str, value: &impl Serialize, is_synced: bool) -> io::Result<()> {
     let new = folder.join(format!("{name}.new"));
     let written = (|| {
         let mut text = serde_json::to_vec_pretty(value)?;
@@ -860,9 +915,15 @@ fn write_json(folder: &Path, name: &str, value: &impl Serialize) -> io::Result<(
             .mode(0o600)
             .open(&new)?;
         file.write_all(&text)?;
-        file.sync_data()?;
+        if is_synced {
+            file.sync_data()?;
+        }
         fs::rename(&new, folder.join(name))?;
-        File::open(folder)?.sync_all()
+        if is_synced {
+            File::open(folder)?.sync_all()
+        } else {
+            Ok(())
+        }
     })();
     if written.is_err() {
         let _ = fs::remove_file(&new);

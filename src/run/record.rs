@@ -60,7 +60,10 @@ impl Recorder {
         };
         let mut writer = Writer::create(folder, meta, options.names, limits)?;
         writer.second(first)?;
-        let began = Instant::now();
+        // Writing may have taken time; the first second began before.
+        let passed = Duration::from_nanos(live::monotonic_ns().saturating_sub(first.at_ns));
+        let now = Instant::now();
+        let began = now.checked_sub(passed).unwrap_or(now);
         Ok(Self {
             writer,
             began,

@@ -61,7 +61,9 @@ const COMMAND: &str = "COMMAND";
 const DISKS: [&str; 2] = ["nvme0n1", "nullb0"];
 /// A limit for commands that would run until Ctrl-C.
 const SPAN: [&str; 2] = ["--duration", "200ms"];
-const HAVE_AN_END: [&str; 4] = ["--duration", "--check", "--help", "compare"];
+const HAVE_AN_END: [&str; 5] = ["--duration", "--check", "--help", "compare", "report"];
+/// In place of the minute that a page records: the pages report the second one.
+const RECORDED: &str = "2200ms";
 /// Layers that need no probes on functions.
 const BY_TRACEPOINTS: [&str; 2] = ["syscall", "blk"];
 
@@ -69,6 +71,7 @@ const BY_TRACEPOINTS: [&str; 2] = ["syscall", "blk"];
 pub fn arguments(command: &str, place: &Place) -> Option<Vec<String>> {
     let words = words(command)?;
     let mut arguments: Vec<&str> = Vec::new();
+    let is_recorded = words.iter().any(|word| word == "record");
     if !words.iter().any(|word| HAVE_AN_END.contains(&word.as_str())) {
         arguments.extend(SPAN);
     }
@@ -79,6 +82,7 @@ pub fn arguments(command: &str, place: &Place) -> Option<Vec<String>> {
                 arguments.extend(place.command);
                 break;
             }
+            _ if is_recorded && arguments.last() == Some(&"--duration") => arguments.push(RECORDED),
             _ if arguments.last() == Some(&"-p") => arguments.push(place.pid),
             _ if arguments.last() == Some(&"--file") => arguments.push(place.file),
             _ if arguments.last() == Some(&"--cgroup") => arguments.push(place.cgroup),
@@ -103,7 +107,8 @@ pub fn needs_tracepoints_only(command: &str) -> bool {
 /// directory must contain a report for people, for programs or for flame graphs, a comparison, a table of probes, or
 /// help.
 pub fn verdict(command: &str, status: ExitStatus, said: &str, folder: &Path) -> Result<(), String> {
-    const ENDS: [&str; 13] = [
+    const ENDS: [&str; 14] = [
+        "report it: IOStackBreakdown report",
         "\nlost ",
         // Intervals end with their last row, or with its legend.
         "no I/O calls\n",

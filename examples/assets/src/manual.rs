@@ -284,6 +284,14 @@ const EXAMPLES: &[Part] = &[
         "IOStackBreakdown compare before.json after.json",
         "What differs between two such runs.",
     ),
+    Item(
+        "IOStackBreakdown record -o slow.iosb --duration 60s",
+        "Keeps a minute in a directory, to report it later.",
+    ),
+    Item(
+        "IOStackBreakdown report slow.iosb --from +1s --to +2s",
+        "The report of a part of it.",
+    ),
     Item("IOStackBreakdown --check", "Tries every probe on this machine."),
 ];
 
@@ -333,6 +341,10 @@ const FILES: &[Part] = &[
         "/sys/kernel/debug/sched/preempt",
         "how this kernel preempts tasks; if it cannot be read, /boot/config-* and /proc/config.gz",
     ),
+    Item(
+        "io-HOST-DATE-TIME.iosb",
+        "what record writes: a directory of tables in the Arrow IPC format",
+    ),
     Item("/proc/kallsyms", "the functions of the kernel"),
     Item(
         "/proc/diskstats",
@@ -348,7 +360,7 @@ const STATUSES: &[Part] = &[
     Item("0", "done"),
     Item(
         "1",
-        "could not measure or compare; one line on standard error says why, and what to do. With --check: a layer counted nothing, or the kernel refused a probe",
+        "could not measure, compare or read a recording, or a recording ended early because it could not be written; one line on standard error says why, and what to do. With --check: a layer counted nothing, or the kernel refused a probe",
     ),
     Item("2", "wrong usage"),
     Item("130", "ended at once, by a second Ctrl-C"),
