@@ -192,7 +192,8 @@ fn a_recording_outlives_the_tool() {
         let name = format!("{kill}.iosb");
         let path = folder.join(&name);
         let mut running = Running::start(&folder, &name, &[]);
-        running.wait_until(|| path.join("000001/seconds.arrow").exists());
+        let has_begun = |recording: Recording| recording.seconds().next().is_some();
+        running.wait_until(|| Recording::open(&path).is_ok_and(has_begun));
         // At different moments of a second.
         let until = Instant::now() + Duration::from_millis(kill * 379 % 1700);
         running.wait_until(|| Instant::now() >= until);
