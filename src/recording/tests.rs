@@ -119,92 +119,46 @@ fn call(at: u64, file: u32, tid: u32) -> Call {
     }
 }
 
-/// One record of each kind, with every field used.
-fn all_kinds() -> Records {
-    let path = |text: &str, base| {
-        Some(GivenPath {
-            text: text.to_owned(),
-            base,
-        })
-    };
-    let open = Call {
-        paths: Some(Box::new(Paths {
-            first: path("a/ü", 7),
-            second: path("", 0),
-        })),
-        end_ns: None,
-        rows: [0; ROWS as usize],
-        class: None,
-        fd: None,
-        offset: None,
-        ..call(2000, 7, 4712)
-    };
+/// A request, with every field used.
+fn request() -> Request {
+    let inode = Some(Inode {
+        number: 131,
+        major: 8,
+        minor: 1,
+    });
+    Request {
+        disk: [8, 0],
+        partition: [8, 1],
+        sector: 1 << 40,
+        bytes: 4096,
+        op: Op::Flush,
+        flags: 0x8001,
+        is_sync: true,
+        is_meta: true,
+        is_readahead: true,
+        is_fua: true,
+        is_preflush: true,
+        errno: 5,
+        submitted_ns: Some(START + 1),
+        started_ns: None,
+        issued_ns: Some(START + 3),
+        ended_ns: START + 4000,
+        tid: 4711,
+        pid: 4711,
+        origin: Origin::Journal,
+        inode,
+        cpu: 1,
+    }
+}
+
+/// One definition of each kind.
+fn definitions() -> Records {
     let inode = Some(Inode {
         number: 131,
         major: 8,
         minor: 1,
     });
     Records {
-        calls: vec![call(1500, 7, 4711), open],
-        requests: vec![Request {
-            disk: [8, 0],
-            partition: [8, 1],
-            sector: 1 << 40,
-            bytes: 4096,
-            op: Op::Flush,
-            flags: 0x8001,
-            is_sync: true,
-            is_meta: true,
-            is_readahead: true,
-            is_fua: true,
-            is_preflush: true,
-            errno: 5,
-            submitted_ns: Some(START + 1),
-            started_ns: None,
-            issued_ns: Some(START + 3),
-            ended_ns: START + 4000,
-            tid: 4711,
-            pid: 4711,
-            origin: Origin::Journal,
-            inode,
-            cpu: 1,
-        }],
-        sleeps: vec![Sleep {
-            tid: 4711,
-            out_ns: START + 10,
-            woken_ns: Some(START + 20),
-            in_ns: START + 30,
-            row: ROW_DEVICE as u8,
-            waker_tid: 9,
-            waker_pid: 8,
-            cpus: [0, 1],
-        }],
-        asynchronous: vec![AsyncCall {
-            pid: 1,
-            tid: 2,
-            op: Op::Read,
-            begin_ns: START + 5,
-            attempt_end_ns: START + 6,
-            end_ns: START + 7,
-            key: u64::MAX,
-            file: 7,
-            offset: None,
-            size: Some(9),
-            value: 9,
-            is_aio: true,
-            is_direct: false,
-        }],
-        faults: vec![Fault {
-            tid: 1,
-            pid: 2,
-            begin_ns: START + 1,
-            end_ns: START + 2,
-            layer: Layer::Ext4,
-            file: 7,
-            offset: 4096,
-            is_write: true,
-            errno: 14,
-        }],
         files: vec![OpenFile {
             number: 7,
             at_ns: START + 1,
@@ -243,6 +197,69 @@ fn all_kinds() -> Records {
             command: "postgres -D /srv".to_owned(),
             has_ended: true,
         }],
+        ..Records::default()
+    }
+}
+
+/// One record of each kind, with every field used.
+fn all_kinds() -> Records {
+    let path = |text: &str, base| {
+        Some(GivenPath {
+            text: text.to_owned(),
+            base,
+        })
+    };
+    let open = Call {
+        paths: Some(Box::new(Paths {
+            first: path("a/ü", 7),
+            second: path("", 0),
+        })),
+        end_ns: None,
+        rows: [0; ROWS as usize],
+        class: None,
+        fd: None,
+        offset: None,
+        ..call(2000, 7, 4712)
+    };
+    Records {
+        calls: vec![call(1500, 7, 4711), open],
+        requests: vec![request()],
+        sleeps: vec![Sleep {
+            tid: 4711,
+            out_ns: START + 10,
+            woken_ns: Some(START + 20),
+            in_ns: START + 30,
+            row: ROW_DEVICE as u8,
+            waker_tid: 9,
+            waker_pid: 8,
+            cpus: [0, 1],
+        }],
+        asynchronous: vec![AsyncCall {
+            pid: 1,
+            tid: 2,
+            op: Op::Read,
+            begin_ns: START + 5,
+            attempt_end_ns: START + 6,
+            end_ns: START + 7,
+            key: u64::MAX,
+            file: 7,
+            offset: None,
+            size: Some(9),
+            value: 9,
+            is_aio: true,
+            is_direct: false,
+        }],
+        faults: vec![Fault {
+            tid: 1,
+            pid: 2,
+            begin_ns: START + 1,
+            end_ns: START + 2,
+            layer: Layer::Ext4,
+            file: 7,
+            offset: 4096,
+            is_write: true,
+            errno: 14,
+        }],
         lost: vec![Lost {
             cpu: 3,
             kind: Kind::Sleep,
@@ -254,6 +271,7 @@ fn all_kinds() -> Records {
             at_ns: START + 11,
             text: "here".to_owned(),
         }],
+        ..definitions()
     }
 }
 

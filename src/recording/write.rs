@@ -595,8 +595,8 @@ impl Tables {
         ]
     }
 
-    fn each(&mut self, mut act: impl FnMut(&mut dyn AnyTable) -> io::Result<()>) -> io::Result<()> {
-        self.all_mut().into_iter().try_for_each(|table| act(table))
+    fn each(&mut self, act: impl FnMut(&mut dyn AnyTable) -> io::Result<()>) -> io::Result<()> {
+        self.all_mut().into_iter().try_for_each(act)
     }
 
     /// The calls, and what they need.
