@@ -8,6 +8,10 @@
 // `eprintln!` panics if standard error cannot be written; `say!` does not.
 #![deny(clippy::print_stderr)]
 
+// Some test data is shared with the integration tests, which know the library by its name.
+#[cfg(test)]
+extern crate self as iostackbreakdown;
+
 pub mod analyse;
 pub mod args;
 pub mod budget;
@@ -19,6 +23,7 @@ pub mod environment;
 #[cfg(feature = "kernel-side")]
 pub mod event;
 pub mod exercise;
+pub mod export;
 pub mod filter;
 #[cfg(test)]
 mod fuzz;

@@ -49,10 +49,13 @@ const ROOMS: &[(&str, &[&str])] = &[
         &["cause", "environment", "kernel", "limits", "signals", "user"],
     ),
     ("exercise", &["catalog", "signals"]),
+    ("export", &["model", "printable", "view"]),
     // The validated options, and completions.
     (
         "args",
-        &["model", "catalog", "budget", "view", "probe", "kernel", "user"],
+        &[
+            "model", "catalog", "budget", "view", "probe", "kernel", "user", "export",
+        ],
     ),
     (
         "compare",

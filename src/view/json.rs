@@ -11,7 +11,7 @@ use std::io;
 
 use serde::Serialize;
 
-use self::escape::Escaping;
+pub(crate) use self::escape::Escaping;
 use self::form::Line;
 use super::{Sheet, View};
 use crate::model::events::Events;

@@ -42,6 +42,20 @@ perf                                linux-perf
 /usr/sbin/syscount*                 libbpf-tools
 END
         ;;
+    exports)
+        cat <<'END'
+babeltrace2                         babeltrace2
+blkparse                            blktrace
+fio                                 fio
+python3                             python3
+/usr/lib/python3*/ensurepip         python3-venv
+END
+        ;;
+    analyses)
+        cat <<'END'
+lttng-iolatencystats                python3-lttnganalyses
+END
+        ;;
     trees)
         cat <<'END'
 debootstrap                         debootstrap

@@ -1,0 +1,145 @@
+//! The log of iotracer: a line for each read or write of a file (`VFS`) and for each request of a disk (`BLK`), in the
+//! order in which they began.
+//!
+//! `seconds.nanoseconds;R|W;address;size;VFS|BLK;comm;pid`, where the time is since the start of the recording, the
+//! address a byte in the file or a sector of 512 bytes in the partition, and the size the requested one.
+
+use std::fmt::Write as _;
+use std::io;
+
+use super::outline::start_of;
+use super::output::Output;
+use super::{About, Exporter, Leaving, LeftOut, Moment, Point, Record};
+use crate::model::ids::Op;
+use crate::model::record::{AsyncCall, Call, Request};
+use crate::printable::is_printable;
+
+pub struct Iotracer<'a> {
+    about: About<'a>,
+    start_ns: u64,
+    line: String,
+    leaving: Leaving,
+}
+
+/// Whether an op reads (`R`) or writes (`W`) data, if it does.
+pub(super) fn direction(op: Op) -> Option<char> {
+    match op {
+        Op::Read | Op::Pread64 | Op::Readv | Op::Preadv | Op::Preadv2 => Some('R'),
+        Op::Write | Op::Pwrite64 | Op::Writev | Op::Pwritev | Op::Pwritev2 => Some('W'),
+        _ => None,
+    }
+}
+
+impl<'a> Iotracer<'a> {
+    #[must_use]
+    pub fn new(about: About<'a>) -> Self {
+        Self {
+            about,
+            start_ns: start_of_recording(about),
+            line: String::new(),
+            leaving: Leaving::default(),
+        }
+    }
+
+    /// The direction, the address, the size, the level, the thread and the process; `None`: there is no line for it.
+    fn fields(&mut self, record: &Record) -> Option<(char, u64, u64, &'static str, u32, u32)> {
+        match record {
+            Record::Call(Call {
+                op,
+                offset,
+                size,
+                value,
+                tid,
+                pid,
+                ..
+            }) => {
+                let size = size.or_else(|| u64::try_from(*value).ok());
+                let (letter, offset, size) = self.access(*op, *offset, size)?;
+                Some((letter, offset, size, "VFS", *tid, *pid))
+            }
+            Record::Async(AsyncCall {
+                op,
+                offset,
+                size,
+                value,
+                tid,
+                pid,
+                ..
+            }) => {
+                let size = size.or_else(|| u64::try_from(*value).ok());
+                let (letter, offset, size) = self.access(*op, *offset, size)?;
+                Some((letter, offset, size, "VFS", *tid, *pid))
+            }
+            Record::Request(Request {
+                op,
+                sector,
+                bytes,
+                partition,
+                tid,
+                pid,
+                ..
+            }) => {
+                let letter = match op {
+                    Op::Read => 'R',
+                    Op::Write => 'W',
+                    _ => {
+                        self.leaving.count("requests that are neither reads nor writes");
+                        return None;
+                    }
+                };
+                let start = start_of(&self.about.meta.disks, *partition);
+                Some((letter, sector.saturating_sub(start), *bytes, "BLK", *tid, *pid))
+            }
+            _ => None,
+        }
+    }
+
+    fn access(&mut self, op: Op, offset: Option<u64>, size: Option<u64>) -> Option<(char, u64, u64)> {
+        let letter = direction(op)?;
+        let known = offset.zip(size);
+        if known.is_none() {
+            self.leaving.count("reads and writes whose offset or size is unknown");
+        }
+        let (offset, size) = known?;
+        Some((letter, offset, size))
+    }
+}
+
+/// The start of the recording, or its first moment if that is earlier.
+pub(super) fn start_of_recording(about: About<'_>) -> u64 {
+    match about.meta.run.began_ns {
+        0 => about.outline.from_ns,
+        began => began.min(about.outline.from_ns),
+    }
+}
+
+impl Exporter for Iotracer<'_> {
+    fn points(&self) -> &'static [Point] {
+        &[Point::Begin]
+    }
+
+    fn begin(&mut self, _: &mut dyn Output) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn moment(&mut self, moment: &Moment<'_>, output: &mut dyn Output) -> io::Result<()> {
+        let Some((letter, address, size, level, tid, pid)) = self.fields(moment.record) else {
+            return Ok(());
+        };
+        let since = moment.at_ns.saturating_sub(self.start_ns);
+        let (seconds, rest) = (since / 1_000_000_000, since % 1_000_000_000);
+        self.line.clear();
+        // Writing to a String cannot fail.
+        let _ = write!(self.line, "{seconds}.{rest:09};{letter};{address};{size};{level};");
+        let comm = self.about.outline.names.comm_at(tid, moment.at_ns);
+        // The reader splits lines at semicolons.
+        let readable = |c: char| if c == ';' || !is_printable(c) { '_' } else { c };
+        self.line.extend(comm.chars().map(readable));
+        let _ = writeln!(self.line, ";{pid}");
+        output.write("", self.line.as_bytes())
+    }
+
+    fn end(&mut self, _: &mut dyn Output) -> io::Result<Vec<LeftOut>> {
+        Ok(self.leaving.take())
+    }
+}

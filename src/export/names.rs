@@ -1,0 +1,199 @@
+//! The names that records refer to by number.
+
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+use crate::model::record::{FileNumber, OpenFile, Thread};
+use crate::model::report::slow::{Inode, PathKind};
+
+/// All threads and open files that a recording defines.
+#[derive(Debug, Default)]
+pub struct Names {
+    threads: HashMap<u32, Vec<ThreadName>>,
+    files: HashMap<FileNumber, FileName>,
+    /// Equal texts are stored once: the same path is opened again and again.
+    texts: HashSet<Rc<str>>,
+}
+
+/// A thread from a moment on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThreadName {
+    pub at_ns: u64,
+    pub pid: u32,
+    /// The parent process; 0: unknown.
+    pub parent: u32,
+    pub comm: Rc<str>,
+}
+
+/// An open file, by its first definition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileName {
+    /// Its path, or what is known instead, such as `inode:[8:1 131]`.
+    pub path: Rc<str>,
+    /// The path is whole, from the root.
+    pub is_whole: bool,
+    pub inode: Option<Inode>,
+    pub mode: u32,
+    pub size: u64,
+    pub flags: u32,
+}
+
+impl Names {
+    /// Adds the definition of a thread.
+    pub fn thread(&mut self, thread: &Thread) {
+        let name = ThreadName {
+            at_ns: thread.at_ns,
+            pid: thread.pid,
+            parent: thread.parent,
+            comm: self.text(&thread.comm),
+        };
+        let names = self.threads.entry(thread.tid).or_default();
+        let at = names.partition_point(|known| known.at_ns <= name.at_ns);
+        let is_known = |known: &ThreadName| known.pid == name.pid && known.comm == name.comm;
+        // Every segment of a recording defines the thread again.
+        if at == 0 || !is_known(&names[at - 1]) {
+            names.insert(at, name);
+        }
+    }
+
+    /// Adds the definition of an open file. Its size and flags stay those of the first definition.
+    pub fn file(&mut self, file: &OpenFile) {
+        let path = match &file.path {
+            Some(path) if path.kind == PathKind::Cut => format!("…{}", path.text),
+            Some(path) => path.text.clone(),
+            None => match file.inode {
+                Some(inode) => format!("inode:[{}:{} {}]", inode.major, inode.minor, inode.number),
+                None => format!("file:[{}]", file.number),
+            },
+        };
+        let is_whole = file.path.as_ref().is_some_and(|path| path.kind == PathKind::Whole);
+        let path = self.text(&path);
+        let name = self.files.entry(file.number).or_insert_with(|| FileName {
+            path: path.clone(),
+            is_whole,
+            inode: file.inode,
+            mode: file.mode,
+            size: file.size,
+            flags: file.flags,
+        });
+        if file.path.is_some() {
+            (name.path, name.is_whole) = (path, is_whole);
+        }
+    }
+
+    fn text(&mut self, text: &str) -> Rc<str> {
+        if let Some(known) = self.texts.get(text) {
+            return Rc::clone(known);
+        }
+        let text: Rc<str> = text.into();
+        self.texts.insert(Rc::clone(&text));
+        text
+    }
+
+    /// The thread at that moment, or else by its first definition.
+    #[must_use]
+    pub fn thread_at(&self, tid: u32, at_ns: u64) -> Option<&ThreadName> {
+        let names = self.threads.get(&tid)?;
+        let at = names.partition_point(|name| name.at_ns <= at_ns);
+        names.get(at.saturating_sub(1))
+    }
+
+    /// The name of a thread at that moment; empty: unknown.
+    #[must_use]
+    pub fn comm_at(&self, tid: u32, at_ns: u64) -> &str {
+        self.thread_at(tid, at_ns).map_or("", |name| &*name.comm)
+    }
+
+    /// The threads by number, each by its first definition.
+    #[must_use]
+    pub fn threads(&self) -> Vec<(u32, &ThreadName)> {
+        let mut all: Vec<(u32, &ThreadName)> = self.threads.iter().map(|(tid, names)| (*tid, &names[0])).collect();
+        all.sort_by_key(|(tid, _)| *tid);
+        all
+    }
+
+    /// `None`: 0, or never defined.
+    #[must_use]
+    pub fn file_of(&self, number: FileNumber) -> Option<&FileName> {
+        self.files.get(&number)
+    }
+
+    /// The inodes of the files that were open under a path, each once.
+    #[must_use]
+    pub fn inodes_of(&self, path: &str) -> Vec<Inode> {
+        let mut found: Vec<Inode> = Vec::new();
+        for file in self.files.values().filter(|file| &*file.path == path) {
+            if let Some(inode) = file.inode.filter(|inode| !found.contains(inode)) {
+                found.push(inode);
+            }
+        }
+        found
+    }
+
+    /// The path of an open file; empty: unknown.
+    #[must_use]
+    pub fn path_of(&self, number: FileNumber) -> &str {
+        self.file_of(number).map_or("", |file| &*file.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::report::slow::CallPath;
+
+    fn thread(at_ns: u64, comm: &str) -> Thread {
+        Thread {
+            tid: 7,
+            pid: 5,
+            at_ns,
+            comm: comm.to_owned(),
+            ..Thread::default()
+        }
+    }
+
+    #[test]
+    fn a_thread_has_the_name_of_the_moment() {
+        let mut names = Names::default();
+        for definition in [thread(200, "new"), thread(100, "old"), thread(150, "old")] {
+            names.thread(&definition);
+        }
+        let at = |ns| names.comm_at(7, ns);
+        assert_eq!(
+            [at(0), at(100), at(199), at(200), at(999)],
+            ["old", "old", "old", "new", "new"]
+        );
+        assert_eq!(names.comm_at(8, 100), "");
+        assert_eq!(
+            names.threads.get(&7).map(Vec::len),
+            Some(2),
+            "definitions are repeated in each segment"
+        );
+    }
+
+    #[test]
+    fn a_file_has_a_name_even_without_a_path() {
+        let mut names = Names::default();
+        let mut file = OpenFile {
+            number: 3,
+            size: 10,
+            ..OpenFile::default()
+        };
+        names.file(&file);
+        assert_eq!(names.path_of(3), "file:[3]");
+        file.inode = Some(Inode {
+            number: 9,
+            major: 8,
+            minor: 1,
+        });
+        file.path = Some(CallPath {
+            kind: PathKind::Whole,
+            text: "/srv/a".to_owned(),
+        });
+        file.size = 20;
+        names.file(&file);
+        assert_eq!(names.path_of(3), "/srv/a");
+        assert_eq!(names.file_of(3).map(|file| file.size), Some(10));
+        assert_eq!(names.path_of(0), "");
+    }
+}

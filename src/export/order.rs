@@ -1,0 +1,238 @@
+//! The second pass: moments in the order of time.
+//!
+//! Records arrive at their ends. Those that began before a moment that is computed from the batches before, the same in
+//! both passes, were kept by the first pass; all others wait until that moment has passed their own.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::rc::Rc;
+
+use super::names::Names;
+use super::record::{Moment, Point, Record, all};
+use super::select::Resolved;
+use crate::model::record::{Kind, Records};
+
+/// Records that arrived after another one before its moments are passed on. The rings of all CPUs are read in turn, so
+/// that neighbours in time may be some thousand records from each other.
+const ROOM: usize = 1 << 16;
+
+/// The moment before which no record begins that still arrives, except those that the first pass kept.
+#[derive(Debug, Default)]
+pub struct Window {
+    /// The latest batches: their numbers of records and their earliest ends.
+    batches: VecDeque<(usize, u64)>,
+    records: usize,
+    low_ns: u64,
+}
+
+impl Window {
+    /// As of the batches so far; never falls.
+    pub fn low_ns(&self) -> u64 {
+        self.low_ns
+    }
+
+    pub fn take(&mut self, batch: &Records) {
+        let calls = batch.calls.iter().filter_map(|call| call.end_ns);
+        let requests = batch.requests.iter().map(|request| request.ended_ns);
+        let sleeps = batch.sleeps.iter().map(|sleep| sleep.in_ns);
+        let asynchronous = batch.asynchronous.iter().map(|call| call.end_ns);
+        let faults = batch.faults.iter().map(|fault| fault.end_ns);
+        let ends = calls.chain(requests).chain(sleeps).chain(asynchronous).chain(faults);
+        let Some(earliest) = ends.min() else {
+            return;
+        };
+        self.batches.push_back((batch.len(), earliest));
+        self.records += batch.len();
+        while let Some((records, earliest)) = self.batches.front().copied() {
+            if self.records - records < ROOM {
+                break;
+            }
+            self.records -= records;
+            self.low_ns = self.low_ns.max(earliest);
+            self.batches.pop_front();
+        }
+    }
+}
+
+/// A moment that waits for earlier ones.
+struct Waiting {
+    key: (u64, u8),
+    point: Point,
+    record: Rc<Record>,
+}
+
+/// Puts moments in order.
+pub struct InOrder<'a> {
+    window: Window,
+    /// In the order of their begins.
+    long: VecDeque<Record>,
+    waiting: Vec<Waiting>,
+    /// How many of them are in order.
+    sorted: usize,
+    points: &'static [Point],
+    selection: &'a Resolved,
+    names: &'a Names,
+    records: u64,
+    lost: BTreeMap<Kind, u64>,
+}
+
+impl<'a> InOrder<'a> {
+    /// `long`: what the first pass kept.
+    pub fn new(long: Vec<Record>, points: &'static [Point], selection: &'a Resolved, names: &'a Names) -> Self {
+        Self {
+            window: Window::default(),
+            long: long.into(),
+            waiting: Vec::new(),
+            sorted: 0,
+            points,
+            selection,
+            names,
+            records: 0,
+            lost: BTreeMap::new(),
+        }
+    }
+
+    /// Records so far that were selected, without definitions and losses.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Losses so far.
+    pub fn lost(&self) -> Vec<(Kind, u64)> {
+        self.lost.iter().map(|(kind, records)| (*kind, *records)).collect()
+    }
+
+    pub fn take(&mut self, batch: Records) {
+        let low = self.window.low_ns();
+        self.window.take(&batch);
+        for record in all(batch) {
+            if record.begin_ns() >= low || record.is_definition() {
+                self.add(record);
+            }
+        }
+    }
+
+    fn add(&mut self, record: Record) {
+        if !self.selection.passes(&record, self.names) {
+            return;
+        }
+        match &record {
+            Record::Lost(lost) => *self.lost.entry(lost.kind).or_default() += lost.records,
+            record => self.records += u64::from(!record.is_definition()),
+        }
+        let record = Rc::new(record);
+        for point in self.points {
+            if let Some(key) = record.at(*point) {
+                self.waiting.push(Waiting {
+                    key,
+                    point: *point,
+                    record: Rc::clone(&record),
+                });
+            }
+        }
+    }
+
+    /// Passes on all moments that no record can precede any more.
+    pub fn drain(&mut self, each: impl FnMut(&Moment<'_>) -> io::Result<()>) -> io::Result<()> {
+        // Sorting looks at all that wait, which is too much for a batch of a few records.
+        if self.waiting.len() - self.sorted < ROOM / 4 {
+            return Ok(());
+        }
+        self.until(self.window.low_ns(), each)
+    }
+
+    /// Passes on all others.
+    pub fn finish(&mut self, each: impl FnMut(&Moment<'_>) -> io::Result<()>) -> io::Result<()> {
+        self.until(u64::MAX, each)
+    }
+
+    fn until(&mut self, low: u64, mut each: impl FnMut(&Moment<'_>) -> io::Result<()>) -> io::Result<()> {
+        while self.long.front().is_some_and(|record| record.begin_ns() <= low) {
+            self.long.pop_front().into_iter().for_each(|record| self.add(record));
+        }
+        // Equal moments keep the order of arrival. What waited is in order already, which makes this cheap.
+        self.waiting.sort_by_key(|waiting| waiting.key);
+        let is_last = low == u64::MAX;
+        let ready = self.waiting.partition_point(|waiting| is_last || waiting.key.0 < low);
+        for Waiting { key, point, record } in self.waiting.drain(..ready) {
+            each(&Moment {
+                at_ns: key.0,
+                point,
+                record: &record,
+            })?;
+        }
+        self.sorted = self.waiting.len();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::outline::Outline;
+    use super::super::select::Selection;
+    use super::super::synthetic::call;
+    use super::*;
+    use crate::fuzz;
+    use crate::model::ids::Op;
+    use crate::model::recording::Meta;
+
+    /// Begins and ends of the calls of batches, as they are passed on, and the most that waited.
+    fn ordered(batches: &[Records]) -> (Vec<(u64, bool)>, usize) {
+        let mut outline = Outline::new(&Meta::default());
+        batches.iter().for_each(|batch| outline.take(batch.clone()));
+        let long = outline.finish();
+        let selection = Selection::default().resolved(&outline);
+        let mut order = InOrder::new(long, &[Point::Begin, Point::End], &selection, &outline.names);
+        let (mut moments, mut most) = (Vec::new(), 0);
+        let note = |moments: &mut Vec<(u64, bool)>, moment: &Moment<'_>| {
+            moments.push((moment.at_ns, moment.point == Point::End));
+            Ok(())
+        };
+        for batch in batches {
+            order.take(batch.clone());
+            most = most.max(order.waiting.len());
+            order.drain(|moment| note(&mut moments, moment)).unwrap();
+        }
+        order.finish(|moment| note(&mut moments, moment)).unwrap();
+        (moments, most)
+    }
+
+    fn batches(spans: &[(u64, u64)], size: usize) -> Vec<Records> {
+        let calls = spans.chunks(size).map(|spans| Records {
+            calls: spans
+                .iter()
+                .map(|(from, to)| call(1, Op::Read, *from, Some(*to)))
+                .collect(),
+            ..Records::default()
+        });
+        calls.collect()
+    }
+
+    #[test]
+    fn a_call_of_an_hour_neither_breaks_the_order_nor_fills_the_memory() {
+        // Ends in order; each thousandth call began at the start.
+        let spans: Vec<(u64, u64)> = (1..300_000)
+            .map(|at| (if at % 1000 == 0 { 5 } else { at * 10 - 9 }, at * 10))
+            .collect();
+        let (moments, most) = ordered(&batches(&spans, 1000));
+        assert_eq!(moments.len(), spans.len() * 2);
+        assert!(moments.is_sorted_by_key(|(at, _)| *at));
+        assert!(most < 4 * ROOM, "{most}");
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn any_order_of_arrival_becomes_the_order_of_time(
+            spans in proptest::collection::vec((0..10_000_u64, 0..3_000_u64), 0..200), size in 1..20_usize,
+        ) {
+            let spans: Vec<(u64, u64)> = spans.into_iter().map(|(from, length)| (from, from + length)).collect();
+            let (moments, _) = ordered(&batches(&spans, size));
+            prop_assert_eq!(moments.len(), spans.len() * 2);
+            prop_assert!(moments.is_sorted_by_key(|(at, _)| *at));
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The first pass over a recording.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::names::Names;
+use super::order::Window;
+use super::record::{Record, all};
+use crate::model::record::Records;
+use crate::model::recording::{Disk, Meta};
+
+/// What the first pass found.
+#[derive(Debug, Default)]
+pub struct Outline {
+    pub names: Names,
+    /// First and last moment of the programs' clock.
+    pub from_ns: u64,
+    pub to_ns: u64,
+    /// CPUs on which something happened, or was lost.
+    pub cpus: BTreeSet<u16>,
+    /// Whole disks with requests, by number, with their names.
+    pub disks: BTreeMap<[u32; 2], String>,
+    /// Names of the rows of calls, by index.
+    pub rows: Vec<String>,
+    window: Window,
+    long: Vec<Record>,
+}
+
+impl Outline {
+    #[must_use]
+    pub fn new(meta: &Meta) -> Self {
+        Self {
+            from_ns: u64::MAX,
+            rows: meta.rows.clone(),
+            disks: meta.disks.iter().map(|disk| (disk.number, disk.name.clone())).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Looks at the next batch.
+    pub fn take(&mut self, batch: Records) {
+        let low = self.window.low_ns();
+        self.window.take(&batch);
+        for record in all(batch) {
+            match &record {
+                Record::Thread(thread) => self.names.thread(thread),
+                Record::File(file) => self.names.file(file),
+                Record::Folder(_) => {}
+                other => self.note(other),
+            }
+            if record.begin_ns() < low && !record.is_definition() {
+                self.long.push(record);
+            }
+        }
+    }
+
+    fn note(&mut self, record: &Record) {
+        self.from_ns = self.from_ns.min(record.begin_ns());
+        self.to_ns = self.to_ns.max(record.end_ns().unwrap_or(record.begin_ns()));
+        match record {
+            Record::Call(call) => self.cpus.extend(call.cpus),
+            Record::Sleep(sleep) => self.cpus.extend(sleep.cpus),
+            Record::Lost(lost) => {
+                self.cpus.insert(lost.cpu);
+            }
+            Record::Request(request) => {
+                self.cpus.insert(request.cpu);
+                let [major, minor] = request.disk;
+                let name = || format!("{major}-{minor}");
+                self.disks.entry(request.disk).or_insert_with(name);
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends the pass. Returns the records that began long before they arrived, by their begin.
+    pub fn finish(&mut self) -> Vec<Record> {
+        self.from_ns = self.from_ns.min(self.to_ns);
+        let mut long = std::mem::take(&mut self.long);
+        long.sort_by_key(Record::begin_ns);
+        long
+    }
+
+    /// The rows of a call that are not 0, with their names.
+    pub fn rows_of<'a>(&'a self, rows: &'a [u64]) -> impl Iterator<Item = (&'a str, u64)> {
+        let named = self.rows.iter().map(String::as_str).zip(rows.iter().copied());
+        named.filter(|(_, ns)| *ns > 0)
+    }
+
+    /// The name of a row; empty: unknown.
+    #[must_use]
+    pub fn row(&self, index: u8) -> &str {
+        self.rows.get(usize::from(index)).map_or("", String::as_str)
+    }
+}
+
+/// The first sector of a partition on its disk; 0 of the disk itself, and if it is unknown.
+#[must_use]
+pub fn start_of(disks: &[Disk], partition: [u32; 2]) -> u64 {
+    let partitions = disks.iter().flat_map(|disk| &disk.partitions);
+    let mut found = partitions.filter(|known| known.number == partition);
+    found.next().map_or(0, |known| known.start)
+}

@@ -1,0 +1,452 @@
+//! Exports, read by the tools for which they are made. `tests/run` installs these (the group `exports` of
+//! tests/lib/requirements.sh, and the packages of tests/exports/requirements.txt).
+
+#[path = "../src/export/synthetic.rs"]
+#[allow(dead_code, reason = "shared with the unit tests")]
+mod synthetic;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use iostackbreakdown::export::output::{Directory, Stream};
+use iostackbreakdown::export::{Format, Output, Selection, Summary, export};
+use iostackbreakdown::model::record::Records;
+use iostackbreakdown::model::recording::Names;
+use iostackbreakdown::recording::{Limits, Writer};
+use serde_json::{Value, json};
+
+/// An export in a directory of its own, which is removed at the end.
+struct Exported {
+    folder: PathBuf,
+    path: PathBuf,
+    #[allow(dead_code, reason = "only some tests need it")]
+    summary: Summary,
+}
+
+impl Exported {
+    fn new(format: Format, name: &str, batches: &[Records]) -> Self {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("export-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("out");
+        let mut output: Box<dyn Output> = if format.is_directory() {
+            Box::new(Directory::create(&path).unwrap())
+        } else {
+            Box::new(Stream::new(fs::File::create(&path).unwrap()))
+        };
+        let meta = synthetic::meta();
+        let read = || batches.iter().cloned();
+        let summary = export(format, &meta, &Selection::default(), read, &mut *output, |_, _| ()).unwrap();
+        Self { folder, path, summary }
+    }
+}
+
+impl Drop for Exported {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn recorded() -> Records {
+    let mut all = Records::default();
+    synthetic::batches().into_iter().for_each(|batch| all.append(batch));
+    all
+}
+
+/// Runs a command in a directory; returns what it printed to both outputs.
+fn run(folder: &Path, words: &[&str]) -> (String, String) {
+    let output = Command::new(words[0])
+        .args(&words[1..])
+        .current_dir(folder)
+        .env("LC_ALL", "C.UTF-8")
+        .output();
+    let output = output.unwrap_or_else(|error| panic!("{}: {error}; tests/run installs it", words[0]));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{words:?}: {}\n{out}\n{err}", output.status);
+    (out, err)
+}
+
+/// The Python that has the packages of requirements.txt.
+fn python() -> String {
+    if let Ok(python) = std::env::var("EXPORTS_PYTHON") {
+        return python;
+    }
+    let cache = std::env::var("XDG_CACHE_HOME").map_or_else(
+        |_| PathBuf::from(std::env::var("HOME").unwrap()).join(".cache"),
+        PathBuf::from,
+    );
+    let python = cache.join("iostackbreakdown/python/bin/python");
+    python.to_str().unwrap().to_owned()
+}
+
+/// Runs a script of tests/exports/, which prints JSON.
+fn script(name: &str, argument: &Path) -> Value {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exports").join(name);
+    let words = [&python(), script.to_str().unwrap(), argument.to_str().unwrap()];
+    let (out, _) = run(argument.parent().unwrap(), &words);
+    serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"))
+}
+
+#[test]
+fn every_line_of_json_matches_the_schema() {
+    let schema: Value = serde_json::from_str(include_str!("../schema/events.schema.json")).unwrap();
+    let validator = jsonschema::draft202012::new(&schema).unwrap();
+    let exported = Exported::new(Format::Jsonl, "schema", &synthetic::batches());
+    let text = fs::read_to_string(&exported.path).unwrap();
+    let mut kinds = std::collections::BTreeSet::new();
+    for line in text.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let wrong: Vec<String> = validator.iter_errors(&line).map(|error| error.to_string()).collect();
+        assert!(wrong.is_empty(), "{line}: {wrong:?}");
+        let (kind, record) = line.as_object().unwrap().iter().next().unwrap();
+        // Every field is required, and no other allowed.
+        if kinds.insert(kind.clone()) {
+            for field in record.as_object().unwrap().keys() {
+                let mut without = line.clone();
+                without[kind].as_object_mut().unwrap().remove(field);
+                assert!(!validator.is_valid(&without), "{kind} without {field}");
+            }
+            let mut with = line.clone();
+            with[kind]["another"] = json!(1);
+            assert!(!validator.is_valid(&with), "{kind} with another field");
+        }
+    }
+    assert_eq!(kinds.len(), 10, "{kinds:?}");
+}
+
+#[test]
+fn duckdb_computes_the_same_tables_from_the_lines() {
+    let exported = Exported::new(Format::Jsonl, "duckdb", &synthetic::batches());
+    let tables = script("duckdb_tables.py", &exported.path);
+    let all = recorded();
+    let mut by_op = std::collections::BTreeMap::<String, [u64; 2]>::new();
+    for call in &all.calls {
+        let [count, ns] = by_op.entry(call.op.to_string()).or_default();
+        (*count, *ns) = (*count + 1, *ns + call.duration_ns().unwrap_or(0));
+    }
+    assert_eq!(tables["by_op"], json!(by_op));
+    let device: u64 = all
+        .requests
+        .iter()
+        .filter_map(|request| Some(request.ended_ns - request.issued_ns?))
+        .sum();
+    assert_eq!(tables["device_ns"], json!(device));
+    let rows: u64 = all.calls.iter().map(|call| call.rows.iter().sum::<u64>()).sum();
+    assert_eq!(tables["rows_ns"], json!(rows));
+    let table = all.calls.iter().filter(|call| call.files[0] == 1 && call.value > 0);
+    assert_eq!(
+        tables["bytes_of_table"],
+        json!(table.map(|call| call.value).sum::<i64>())
+    );
+    assert_eq!(tables["lost"], json!({"calls": 2113, "requests": 7}));
+}
+
+#[test]
+fn babeltrace2_reads_all_events_and_the_loss_with_its_interval() {
+    let exported = Exported::new(Format::Ctf, "babeltrace", &synthetic::batches());
+    let (out, err) = run(&exported.folder, &["babeltrace2", "out"]);
+    let count = |what: &str| out.lines().filter(|line| line.contains(what)).count();
+    let all = recorded();
+    assert_eq!(count(" syscall_entry_"), all.calls.len());
+    assert_eq!(
+        count(" syscall_exit_"),
+        all.calls.iter().filter(|call| call.end_ns.is_some()).count()
+    );
+    assert_eq!(
+        count(" iosb_rows:"),
+        all.calls
+            .iter()
+            .filter(|call| call.rows.iter().any(|ns| *ns > 0))
+            .count()
+    );
+    let issued = all
+        .requests
+        .iter()
+        .filter(|request| request.issued_ns.is_some())
+        .count();
+    assert_eq!(
+        (count(" block_rq_issue:"), count(" block_rq_complete:")),
+        (issued, issued)
+    );
+    let lost: Vec<&str> = err.lines().filter(|line| !line.trim().is_empty()).collect();
+    assert_eq!(lost.len(), 2, "nothing else is remarked: {err}");
+    assert!(
+        lost[0].contains("2113 events between") && lost[1].contains("7 events"),
+        "{err}"
+    );
+    assert!(
+        lost[0].contains(".031000000") && lost[0].contains(".035000000"),
+        "{err}"
+    );
+}
+
+#[test]
+fn lttngs_analyses_have_the_same_numbers() {
+    if !Path::new("/usr/bin/lttng-iolatencystats").exists() {
+        println!("left out: lttng-iolatencystats, which this release does not have");
+        return;
+    }
+    let exported = Exported::new(Format::Ctf, "lttng", &synthetic::batches());
+    let (out, _) = run(&exported.folder, &["lttng-iolatencystats", "--no-progress", "out"]);
+    let all = recorded();
+    let is_sync = |call: &&iostackbreakdown::model::record::Call| call.op.name() == "fsync";
+    let syncs = all.calls.iter().filter(is_sync).count();
+    let row = |name: &str| -> Vec<String> {
+        let line = out
+            .lines()
+            .find(|line| line.trim_start().to_lowercase().starts_with(name));
+        line.unwrap_or_else(|| panic!("{name}: {out}"))
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect()
+    };
+    let sync = row("sync");
+    assert!(
+        sync.contains(&syncs.to_string()) && sync.contains(&"5000.000".to_owned()),
+        "{out}"
+    );
+    let disk = row("sda");
+    let issued = all
+        .requests
+        .iter()
+        .filter(|request| request.issued_ns.is_some() && request.bytes > 0)
+        .count();
+    assert!(disk.contains(&issued.to_string()), "{issued}: {out}");
+    let (out, _) = run(&exported.folder, &["lttng-syscallstats", "--no-progress", "out"]);
+    assert!(out.contains("pread64") && out.contains("postgres"), "{out}");
+}
+
+#[test]
+fn blkparse_and_btt_have_the_same_counts_times_and_skips() {
+    let exported = Exported::new(Format::Blktrace, "blktrace", &synthetic::batches());
+    let all = recorded().requests;
+    let shell = |command: &str| run(&exported.path, &["sh", "-c", command]).0;
+    let out = shell("cat sda.blktrace.* | blkparse -i - -f '%a %T.%t %S %n %C\\n'");
+    let count = |action: &str| out.lines().filter(|line| line.starts_with(action)).count();
+    let issued: Vec<_> = all.iter().filter(|request| request.issued_ns.is_some()).collect();
+    assert_eq!(
+        [count("Q "), count("D "), count("C ")],
+        [all.len(), issued.len(), all.len()],
+        "{out}"
+    );
+    assert!(out.contains("Skips: 1 forward (7 -"), "{out}");
+    shell("blkparse -i sda -d sda.bin >/dev/null && btt -i sda.bin -o stats");
+    let stats = fs::read_to_string(exported.path.join("stats.avg")).unwrap();
+    let average = |what: &str| -> f64 {
+        let line = stats
+            .lines()
+            .find(|line| line.starts_with(what))
+            .unwrap_or_else(|| panic!("{stats}"));
+        line.split_whitespace().nth(2).unwrap().parse().unwrap()
+    };
+    // btt leaves out requests without sectors.
+    let with_data = || issued.iter().filter(|request| request.bytes > 0);
+    let mean = |from: &dyn Fn(&iostackbreakdown::model::record::Request) -> u64| {
+        with_data().map(|request| request.ended_ns - from(request)).sum::<u64>() as f64
+            / with_data().count() as f64
+            / 1e9
+    };
+    let d2c = mean(&|request| request.issued_ns.unwrap());
+    assert!((average("D2C") - d2c).abs() < 1e-6, "{d2c}: {stats}");
+}
+
+#[test]
+fn fio_replays_the_job_with_the_same_bytes() {
+    let exported = Exported::new(Format::Fio, "fio", &synthetic::batches());
+    run(&exported.path, &["sh", "prepare.sh"]);
+    let (out, _) = run(
+        &exported.path,
+        &["fio", "--output-format=json", "--replay_no_stall=1", "thread.fio"],
+    );
+    let report: Value = serde_json::from_str(&out[out.find('{').unwrap()..]).unwrap();
+    let of_jobs = |what: &str| -> u64 {
+        report["jobs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|job| job[what]["io_bytes"].as_u64().unwrap())
+            .sum()
+    };
+    let all = recorded();
+    let moved = |letter: &str| -> u64 {
+        let is = |name: &str| name.contains(letter);
+        let calls = all
+            .calls
+            .iter()
+            .filter(|call| call.end_ns.is_some() && is(call.op.name()));
+        let data = calls.filter(|call| !call.op.name().contains("open"));
+        data.map(|call| u64::try_from(call.value).unwrap_or(0)).sum()
+    };
+    let asynchronous: u64 = all.asynchronous.iter().map(|call| call.value.unsigned_abs()).sum();
+    assert_eq!(of_jobs("read"), moved("read") + asynchronous, "{out}");
+    assert_eq!(of_jobs("write"), moved("write"), "{out}");
+}
+
+#[test]
+fn the_official_messages_of_perfetto_read_the_trace() {
+    let exported = Exported::new(Format::Perfetto, "perfetto", &synthetic::batches());
+    let trace = script("perfetto_slices.py", &exported.path);
+    let all = recorded();
+    let ended = all.calls.iter().filter(|call| call.end_ns.is_some());
+    assert_eq!(trace["open_slices"], json!(all.calls.len() - ended.clone().count()));
+    assert_eq!(trace["badly_nested"], json!(0));
+    let calls: u64 = ended.map(|call| call.duration_ns().unwrap()).sum();
+    assert_eq!(trace["calls_ns"], json!(calls));
+    let sleeps: u64 = all.sleeps.iter().map(|sleep| sleep.in_ns - sleep.out_ns).sum();
+    assert_eq!(trace["sleeps_ns"], json!(sleeps));
+    let device: u64 = all
+        .requests
+        .iter()
+        .filter_map(|request| Some(request.ended_ns - request.issued_ns?))
+        .sum();
+    assert_eq!(trace["device_ns"], json!(device));
+    let rows: u64 = all.calls.iter().map(|call| call.rows.iter().sum::<u64>()).sum();
+    assert_eq!(trace["rows_ns"], json!(rows));
+    assert_eq!(trace["deepest_at_device"], trace["deepest_counted"]);
+    assert_eq!((&trace["lost"], &trace["dropped"]), (&json!(2), &json!(2)));
+    let reads = all
+        .requests
+        .iter()
+        .filter(|request| request.op.name() == "read")
+        .count();
+    assert_eq!(
+        (&trace["flows"], &trace["flows_without_end"]),
+        (&json!(reads), &json!(0))
+    );
+    assert!(trace["names"].as_array().unwrap().contains(&json!(synthetic::HOSTILE)));
+}
+
+/// A hundredth of the size for which a time is promised: 100,000 calls in each format.
+#[test]
+fn memory_and_time_grow_slowly_with_the_length() {
+    let rounds = 100_000 / recorded().calls.len() as u64 + 1;
+    let shifted = move |round: u64| {
+        synthetic::batches().into_iter().map(move |mut batch| {
+            let by = round * 110_000_000;
+            for call in &mut batch.calls {
+                call.begin_ns += by;
+                call.end_ns = call.end_ns.map(|end| end + by);
+            }
+            batch.requests.clear();
+            batch.sleeps.clear();
+            batch.lost.clear();
+            batch
+        })
+    };
+    for format in [
+        Format::Jsonl,
+        Format::Iotracer,
+        Format::Ctf,
+        Format::Perfetto,
+        Format::Fio,
+        Format::Blktrace,
+    ] {
+        let begun = std::time::Instant::now();
+        let meta = synthetic::meta();
+        let read = || (0..rounds).flat_map(shifted);
+        let mut output = Counted(0);
+        let summary = export(format, &meta, &Selection::default(), read, &mut output, |_, _| ()).unwrap();
+        assert!(summary.records >= 100_000);
+        let took = begun.elapsed();
+        println!(
+            "{}: {} records, {} bytes, {took:?}",
+            format.name(),
+            summary.records,
+            output.0
+        );
+        assert!(took.as_secs() < 60, "{}: {took:?}", format.name());
+    }
+}
+
+struct Counted(usize);
+
+impl Output for Counted {
+    fn write(&mut self, _: &str, bytes: &[u8]) -> std::io::Result<()> {
+        self.0 += bytes.len();
+        Ok(())
+    }
+
+    fn finish(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs `export` with these words after the recording.
+fn verb(recording: &Path, words: &[&str]) -> (Option<i32>, String, String) {
+    let mut tool = Command::new(env!("CARGO_BIN_EXE_IOStackBreakdown"));
+    let output = tool.arg("export").arg(recording).args(words).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn the_verb_exports_a_recording_and_says_what_it_cannot() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("export-verb-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let recording = folder.join("x.iosb");
+    let mut writer = Writer::create(&recording, synthetic::meta(), Names::Full, Limits::default()).unwrap();
+    let end = synthetic::BEGAN_NS + 200_000_000;
+    for batch in synthetic::batches() {
+        writer.records(batch, end).unwrap();
+    }
+    writer.end("test", end).unwrap();
+
+    let (status, out, err) = verb(&recording, &["--to", "jsonl"]);
+    assert_eq!(status, Some(0), "{err}");
+    let calls = |text: &str| text.lines().filter(|line| line.starts_with("{\"call\"")).count();
+    assert_eq!(calls(&out), recorded().calls.len());
+    assert!(
+        err.contains("INCOMPLETE: 2,113 calls were lost while recording"),
+        "{err}"
+    );
+    let of_pid = verb(&recording, &["--to", "jsonl", "-p", "4711"]).1;
+    let expected = recorded()
+        .calls
+        .iter()
+        .filter(|call| call.pid == synthetic::POSTGRES)
+        .count();
+    assert_eq!(calls(&of_pid), expected);
+    // Spans that follow each other have every call once.
+    let [before, after] = [["--to-time", "+40ms"], ["--from", "+40ms"]].map(|span| {
+        let out = verb(&recording, &[&["--to", "jsonl"], &span[..]].concat()).1;
+        calls(&out)
+    });
+    assert!(before > 0 && after > 0);
+    assert_eq!(before + after, recorded().calls.len());
+
+    let directory = folder.join("ctf");
+    let directory = directory.to_str().unwrap();
+    assert_eq!(verb(&recording, &["--to", "ctf", "-o", directory]).0, Some(0));
+    for (words, expected, said) in [
+        (
+            &["--to", "ctf", "-o", directory][..],
+            1,
+            "exists; name a new directory with -o",
+        ),
+        (&["--to", "ctf"], 2, "-o DIRECTORY"),
+        (&["--to", "jsonl", "-d", "sdx"], 1, "it has sda"),
+        (&["--to", "fio", "-o", "/dev/null/x"], 1, "cannot write '/dev/null/x'"),
+        (&["--to", "jsonl", "--from", "+1h"], 1, "nothing was recorded then"),
+        (&["--to", "otf2"], 2, "perfetto"),
+    ] {
+        let (status, _, err) = verb(&recording, words);
+        assert!(
+            status == Some(expected) && err.contains(said) && err.trim().lines().count() == 1,
+            "{words:?}: {status:?} {err}"
+        );
+    }
+    let quiet = format!(
+        "'{}' export '{}' --to jsonl | head -1 >'{}'; exit \"${{PIPESTATUS[0]}}\"",
+        env!("CARGO_BIN_EXE_IOStackBreakdown"),
+        recording.display(),
+        folder.join("first").display()
+    );
+    let piped = Command::new("bash").args(["-c", &quiet]).output().unwrap();
+    assert!(piped.status.success(), "{piped:?}");
+    let (status, _, err) = verb(&folder, &["--to", "jsonl"]);
+    assert!(status == Some(1) && err.contains("is no recording"), "{err}");
+    fs::remove_dir_all(&folder).unwrap();
+}
