@@ -45,6 +45,7 @@ fn main() -> ExitCode {
             run::record(recording, options)
         }
         Command::Report { from, part, options } => run::report(from, part, options),
+        Command::Export { from, export } => run::export(from, export),
         Command::Check(measure) => {
             show_libbpf(measure.talk);
             run::check(measure)

@@ -3,6 +3,7 @@
 mod banner;
 mod budget;
 mod check;
+mod export;
 mod how;
 mod notes;
 mod output;
@@ -130,6 +131,14 @@ pub fn print(from: &Path, options: &Options) -> Result<u8, Failure> {
 /// The cause, in one line.
 pub fn report(from: &Path, part: &args::Part, options: &Options) -> Result<u8, Failure> {
     report::report(from, part, options).map_err(|line| Failure::new(COULD_NOT_MEASURE, line))
+}
+
+/// Writes a recording in the format of another tool.
+///
+/// # Errors
+/// The cause, in one line.
+pub fn export(from: &Path, export: &args::Export) -> Result<u8, Failure> {
+    export::export(from, export).map_err(|line| Failure::new(COULD_NOT_MEASURE, line))
 }
 
 fn print_kept(from: &Path, options: &Options) -> Result<u8, Cause> {

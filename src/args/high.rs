@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::budget::CpuShare;
 use crate::catalog::Layer;
+use crate::export::Format;
 use crate::model::recording::Names;
 use crate::model::report::group::By;
 use crate::probe::Choice;
@@ -44,6 +45,23 @@ pub struct Part {
     pub to: Option<Moment>,
     /// Only what is missing.
     pub lost: bool,
+}
+
+/// What of a recording is exported, and how.
+#[derive(Debug, Clone)]
+pub struct Export {
+    pub format: Format,
+    /// `None`: standard output; never `None` or `-` for a format that is a directory.
+    pub path: Option<PathBuf>,
+    /// Empty: calls and requests.
+    pub layers: Vec<Layer>,
+    /// Empty: all.
+    pub pids: Vec<u32>,
+    pub disk: Option<String>,
+    pub comm: Option<String>,
+    pub file: Option<String>,
+    pub part: Part,
+    pub quiet: bool,
 }
 
 /// What to measure, for whom, and how.

@@ -10,6 +10,7 @@ use super::shell::Shell;
 use super::value::{Moment, moment, percent, process_number, size, threshold, time_span, whole_number};
 use crate::budget::CpuShare;
 use crate::catalog::Layer;
+use crate::export::Format;
 use crate::model::ids::joined;
 use crate::model::recording::Names;
 use crate::model::report::group::By;
@@ -41,7 +42,9 @@ Examples:
   IOStackBreakdown record -o slow.iosb --duration 60s
                                            keep a minute, to report it later
   IOStackBreakdown report slow.iosb --from +1s --to +2s
-                                           the second one of it";
+                                           the second one of it
+  IOStackBreakdown export slow.iosb --to perfetto -o slow.pftrace
+                                           its calls and requests, for ui.perfetto.dev";
 
 /// How times are written; the manual has it, too.
 pub const TIMES: &str = "\
@@ -51,6 +54,7 @@ TIME and INTERVAL are numbers with a unit: ns, us, ms, s, m (minutes) or h; deci
 pub const USAGE: &str = "IOStackBreakdown [OPTIONS] [INTERVAL [COUNT]] [-- COMMAND...]
        IOStackBreakdown record [OPTIONS] [-- COMMAND...]
        IOStackBreakdown report FILE [OPTIONS] [INTERVAL [COUNT]]
+       IOStackBreakdown export FILE --to FORMAT [OPTIONS]
        IOStackBreakdown compare BEFORE AFTER
        IOStackBreakdown help [VERB]";
 
@@ -146,6 +150,8 @@ pub enum Verb {
     Record(Box<Record>),
     /// Report what `record` kept
     Report(Box<Report>),
+    /// Write the calls and requests of a recording in the format of another tool
+    Export(Box<Export>),
     /// Compare two runs saved with --json, or two recordings
     Compare {
         /// A report written by --json, or a recording
@@ -239,6 +245,56 @@ pub struct Report {
     /// Stop after COUNT reports
     #[arg(value_name = "COUNT", value_parser = whole_number::<u64>)]
     pub count: Option<u64>,
+}
+
+/// Options of `export`.
+#[derive(Args, Debug)]
+#[command(override_usage = "IOStackBreakdown export FILE --to FORMAT [OPTIONS]")]
+pub struct Export {
+    /// A recording
+    #[arg(value_name = "FILE", value_hint = ValueHint::DirPath)]
+    pub recording: PathBuf,
+    /// jsonl: JSON Lines. iotracer: its log. perfetto: for ui.perfetto.dev. Directories: fio (a job), blktrace (for blkparse,
+    /// btt), ctf (for babeltrace2, Trace Compass, LTTng's analyses)
+    #[arg(long = "to", value_name = "FORMAT", value_enum)]
+    pub format: Format,
+    /// Write to PATH (- for stdout): a file, or for fio, blktrace and ctf a new directory
+    #[arg(short, long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub output: Option<PathBuf>,
+    /// Only calls (syscall) or only requests (blk)
+    #[arg(short = 'T', long = "type", value_name = "LAYER,...", value_delimiter = ',', value_parser = ["syscall", "blk"])]
+    pub layers: Vec<String>,
+    /// Only these processes
+    #[arg(short, long = "pid", value_name = "PID,...", value_delimiter = ',', value_parser = process_number)]
+    pub pids: Vec<u32>,
+    /// Only requests of this disk or partition, and calls on files on it, by its name when it was recorded
+    #[arg(short, long, value_name = "DISK")]
+    pub disk: Option<String>,
+    /// Only threads of this name
+    #[arg(long, value_name = "NAME")]
+    pub comm: Option<String>,
+    /// Only calls and requests on the file that had this path when it was recorded
+    #[arg(long, value_name = "PATH")]
+    pub file: Option<String>,
+    /// Only what ended from this moment on: 12:03:07, 12:03:07.5, +10s after the start, -10s before the end
+    #[arg(long, value_name = "MOMENT", value_parser = moment, allow_hyphen_values = true)]
+    pub from: Option<Moment>,
+    /// Only what ended before this moment
+    #[arg(long, value_name = "MOMENT", value_parser = moment, allow_hyphen_values = true)]
+    pub to_time: Option<Moment>,
+    /// Do not print progress and what was exported
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+impl clap::ValueEnum for Format {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        Some(clap::builder::PossibleValue::new(self.name()))
+    }
 }
 
 impl clap::ValueEnum for Names {

@@ -20,8 +20,8 @@ use self::low::{Filters, Raw, Verb};
 use self::value::{COMM_LENGTH, beginning};
 
 pub use self::high::{
-    CommandLine, Detail, Form, Groups, Hooks, Intervals, Measure, Options, Output, Part, Recording, Requests, Scope,
-    Span, Talk, Target, Whose,
+    CommandLine, Detail, Export, Form, Groups, Hooks, Intervals, Measure, Options, Output, Part, Recording, Requests,
+    Scope, Span, Talk, Target, Whose,
 };
 pub use self::low::{TIMES, USAGE};
 pub use self::value::Moment;
@@ -43,6 +43,8 @@ pub enum Command {
         part: Part,
         options: Options,
     },
+    /// `export`: write a recording in another format.
+    Export { from: PathBuf, export: Export },
     /// `compare`: compare two files.
     Compare { before: PathBuf, after: PathBuf },
     /// A shell asks for completions of the words up to the cursor.
@@ -85,6 +87,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, S
     match raw.verb.take() {
         Some(Verb::Record(record)) => return recorded(*record),
         Some(Verb::Report(report)) => return reported(*report),
+        Some(Verb::Export(export)) => return exported(*export),
         Some(Verb::Compare { before, after }) => return Ok(Command::Compare { before, after }),
         None => {}
     }
@@ -154,6 +157,38 @@ fn reported(verb: low::Report) -> Result<Command, String> {
     })
 }
 
+fn exported(verb: low::Export) -> Result<Command, String> {
+    let format = verb.format;
+    let path = verb
+        .output
+        .filter(|path| path.as_os_str() != "-" || format.is_directory());
+    if format.is_directory() && path.as_ref().is_none_or(|path| path.as_os_str() == "-") {
+        let name = format.name();
+        return Err(format!(
+            "--to {name} writes several files; name a new directory for them: -o DIRECTORY"
+        ));
+    }
+    let layers = verb.layers.iter().filter_map(|name| name.parse().ok()).collect();
+    Ok(Command::Export {
+        from: verb.recording,
+        export: Export {
+            format,
+            path,
+            layers,
+            pids: verb.pids,
+            disk: verb.disk,
+            comm: verb.comm,
+            file: verb.file,
+            part: Part {
+                from: verb.from,
+                to: verb.to_time,
+                lost: false,
+            },
+            quiet: verb.quiet,
+        },
+    })
+}
+
 const COMPARE: &str = "compare takes two files written by --json, or two recordings: compare BEFORE.json AFTER.json";
 
 /// A better message than clap's, if the mistake is recognised.
@@ -161,7 +196,7 @@ fn advice(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
     match arguments.get(1).and_then(|verb| verb.to_str()) {
         Some("compare") => return Some(COMPARE.to_owned()),
         // clap's message names what is wrong with the options of a verb.
-        Some("record" | "report") => return None,
+        Some("record" | "report" | "export") => return None,
         _ => {}
     }
     let text = |kind| match error.get(kind) {
@@ -171,7 +206,7 @@ fn advice(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
     if error.kind() == ErrorKind::InvalidSubcommand {
         let word = text(ContextKind::InvalidSubcommand)?;
         return Some(format!(
-            "unknown verb '{word}'; verbs are record, report, compare and help"
+            "unknown verb '{word}'; verbs are record, report, export, compare and help"
         ));
     }
     if let (ErrorKind::MissingRequiredArgument, Some(ContextValue::Strings(missing))) =
@@ -203,6 +238,7 @@ fn advice(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
         return Some(match word {
             "record" => format!("'{word}' must be the first word, before its options"),
             "report" => format!("'{word}' must be the first word, before its options: report FILE"),
+            "export" => format!("'{word}' must be the first word, before its options: export FILE --to FORMAT"),
             "compare" => {
                 format!("'{word}' must be the first word, and takes no options: compare BEFORE.json AFTER.json")
             }
@@ -457,6 +493,7 @@ mod tests {
 
     use super::value::{process_number, threshold, time_span};
     use super::*;
+    use crate::export::Format;
     use crate::fuzz;
     use crate::model::recording::Names;
     use crate::model::report::group::By;
@@ -748,6 +785,31 @@ mod tests {
     }
 
     #[test]
+    fn a_recording_is_exported_by_a_verb() {
+        let words = "export x.iosb --to ctf -o out -p 7,8 -d sda --comm tar --file /a -T blk --from +1s --to-time -2s";
+        let Ok(Command::Export { from, export }) = command_of(words) else {
+            panic!("export");
+        };
+        assert_eq!(from, PathBuf::from("x.iosb"));
+        assert_eq!((export.format, export.path), (Format::Ctf, Some(PathBuf::from("out"))));
+        assert_eq!((export.pids, export.layers), (vec![7, 8], vec![Layer::Blk]));
+        assert_eq!(export.part.to, Some(Moment::BeforeEnd(Duration::from_secs(2))));
+        let to_stdout = |words| match command_of(words) {
+            Ok(Command::Export { export, .. }) => export.path.is_none(),
+            other => panic!("{other:?}"),
+        };
+        assert!(to_stdout("export x --to jsonl") && to_stdout("export x --to jsonl -o -"));
+        for format in ["ctf", "fio", "blktrace"] {
+            assert_eq!(
+                usage(&format!("export x --to {format} -o -")),
+                format!("--to {format} writes several files; name a new directory for them: -o DIRECTORY")
+            );
+        }
+        assert!(usage("export x").contains("--to"));
+        assert!(usage("export x --to otf").contains("perfetto"), "the formats are named");
+    }
+
+    #[test]
     fn a_recording_is_made_and_reported_by_verbs() {
         let Ok(Command::Record { recording, options }) = command_of(
             "record -o x.iosb -T syscall,blk -p 7 --max-size 1.5M --keep-free 2GB --sync 5s --names hash --duration 60s",
@@ -810,7 +872,7 @@ mod tests {
                 }
                 Ok(Command::Check(measure)) => prop_assert!(!measure.scope.layers().is_empty()),
                 Ok(Command::Text(text)) => prop_assert!(!text.is_empty()),
-                Ok(Command::Compare { .. } | Command::Complete(_)) => {}
+                Ok(Command::Compare { .. } | Command::Export { .. } | Command::Complete(_)) => {}
                 Err(line) => prop_assert!(!line.is_empty()),
             }
         }

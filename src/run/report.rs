@@ -60,7 +60,7 @@ fn heading(meta: &Meta) -> String {
 }
 
 /// The span that is selected, by the programs' clock.
-fn span(part: &Part, clocks: Clocks, start: u64, end: u64) -> Result<Span, Cause> {
+pub fn span(part: &Part, clocks: Clocks, start: u64, end: u64) -> Result<Span, Cause> {
     let at = |moment: Option<Moment>, default| moment.map_or(default, |moment| position(moment, clocks, start, end));
     let (from_ns, to_ns) = (at(part.from, 0), at(part.to, u64::MAX));
     let recorded = || {
@@ -232,7 +232,8 @@ fn damage(recording: &Recording) -> Vec<String> {
     lines
 }
 
-fn say_damage(recording: &Recording) {
+/// Prints what is wrong with a recording.
+pub fn say_damage(recording: &Recording) {
     damage(recording).iter().for_each(|line| say!("{line}"));
 }
 

@@ -292,6 +292,10 @@ const EXAMPLES: &[Part] = &[
         "IOStackBreakdown report slow.iosb --from +1s --to +2s",
         "The report of a part of it.",
     ),
+    Item(
+        "IOStackBreakdown export slow.iosb --to perfetto -o slow.pftrace",
+        "Its calls and requests, for ui.perfetto.dev.",
+    ),
     Item("IOStackBreakdown --check", "Tries every probe on this machine."),
 ];
 

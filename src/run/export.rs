@@ -1,0 +1,239 @@
+//! `export`: writes a recording in the format of another tool.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, ErrorKind, IsTerminal};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::args::Export;
+use crate::cause::Cause;
+use crate::export::output::{Directory, Stream};
+use crate::export::{self, Output, Selection, Summary};
+use crate::model::recording::Meta;
+use crate::number::thousands;
+use crate::recording::Recording;
+use crate::say;
+
+use super::report::{say_damage, span};
+
+/// How often progress is shown.
+const STEP: Duration = Duration::from_millis(200);
+
+/// Exports what `export` selects of a recording. Returns the exit status.
+pub fn export(from: &Path, export: &Export) -> Result<u8, Cause> {
+    let recording = Recording::open(from)?;
+    let meta = recording.meta();
+    if !meta.has_records {
+        return Err(format!(
+            "'{}' has the counters of each second, and no single calls and requests to export",
+            from.display()
+        )
+        .into());
+    }
+    let selection = selection(meta, export)?;
+    let (start, end) = recording.span();
+    let part = match (export.part.from, export.part.to) {
+        (None, None) => (None, None),
+        _ => {
+            let span = span(&export.part, meta.clocks, start, end)?;
+            (Some(span.from_ns), Some(span.to_ns))
+        }
+    };
+    let mut output = open(export)?;
+    let mut shown = Instant::now();
+    let progress = |pass: usize, records: u64| {
+        if !export.quiet && say::can_erase() && shown.elapsed() >= STEP {
+            shown = Instant::now();
+            say::status(&status(pass, records));
+        }
+    };
+    let batches = || recording.batches(part.0, part.1);
+    let written = export::export(export.format, meta, &selection, batches, &mut *output, progress);
+    say::erase();
+    match written {
+        Ok(summary) if summary.records == 0 && summary.lost.is_empty() => {
+            say_damage(&recording);
+            Err("nothing that is selected was recorded".to_owned().into())
+        }
+        Ok(summary) => {
+            say_summary(&summary, export);
+            say_damage(&recording);
+            Ok(0)
+        }
+        // A closed pipe is not an error.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe && export.path.is_none() => Ok(0),
+        Err(error) => Err(Cause::of(format_args!("cannot write {}", called(export)), &error)),
+    }
+}
+
+/// `naming: 1,204,331 records`, `exporting: 65,536 records`
+fn status(pass: usize, records: u64) -> String {
+    let what = if pass == 0 { "naming" } else { "exporting" };
+    format!("{what}: {} records", thousands(records))
+}
+
+fn called(export: &Export) -> String {
+    match &export.path {
+        Some(path) => format!("'{}'", path.display()),
+        None => "to standard output".to_owned(),
+    }
+}
+
+fn open(export: &Export) -> Result<Box<dyn Output>, Cause> {
+    let cannot = |error: io::Error| Cause::of(format_args!("cannot write {}", called(export)), &error);
+    Ok(match &export.path {
+        Some(path) if export.format.is_directory() => match Directory::create(path) {
+            Ok(directory) => Box::new(directory),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                return Err(format!("'{}' exists; name a new directory with -o", path.display()).into());
+            }
+            Err(error) => return Err(cannot(error)),
+        },
+        Some(path) => Box::new(Stream::new(File::create(path).map_err(cannot)?)),
+        None if export.format.is_binary() && io::stdout().is_terminal() => {
+            return Err("the format is not text; name a file with -o".to_owned().into());
+        }
+        None => Box::new(Stream::new(io::stdout().lock())),
+    })
+}
+
+/// What is selected, if the recording has it.
+fn selection(meta: &Meta, export: &Export) -> Result<Selection, Cause> {
+    let recorded = &meta.run.filter;
+    let others =
+        |option: &str, what: &str| -> Cause { format!("recorded with {option} {what}: others are not in it").into() };
+    let pids: BTreeSet<u32> = export.pids.iter().copied().collect();
+    let is_recorded = |pid: &u32| recorded.follow || recorded.pids.is_empty() || recorded.pids.contains(pid);
+    if !pids.iter().all(is_recorded) {
+        let all: Vec<String> = recorded.pids.iter().map(u32::to_string).collect();
+        return Err(others("-p", &all.join(",")));
+    }
+    let texts = [
+        ("--comm", &export.comm, &recorded.comm),
+        ("--file", &export.file, &recorded.file),
+    ];
+    for (option, wanted, recorded) in texts {
+        if let (Some(wanted), Some(recorded)) = (wanted, recorded)
+            && wanted != recorded
+        {
+            return Err(others(option, recorded));
+        }
+    }
+    let mut devices = BTreeSet::new();
+    if let Some(name) = &export.disk {
+        let name = name.trim_start_matches("/dev/");
+        for disk in &meta.disks {
+            if disk.name == name {
+                devices.insert(disk.number);
+                devices.extend(disk.partitions.iter().map(|partition| partition.number));
+            }
+            let partitions = disk.partitions.iter().filter(|partition| partition.name == name);
+            devices.extend(partitions.map(|partition| partition.number));
+        }
+        if devices.is_empty() {
+            let known: Vec<&str> = meta.disks.iter().map(|disk| disk.name.as_str()).collect();
+            let known = known.join(", ");
+            return Err(format!("no such disk in the recording: '{name}'; it has {known}").into());
+        }
+    }
+    Ok(Selection {
+        pids,
+        comm: export.comm.clone(),
+        devices,
+        file: export.file.clone(),
+        layers: export.layers.iter().copied().collect(),
+    })
+}
+
+fn say_summary(summary: &Summary, export: &Export) {
+    if !export.quiet {
+        say!(
+            "{} records in {}",
+            thousands(summary.records),
+            match &export.path {
+                Some(path) => path.display().to_string(),
+                None => "standard output".to_owned(),
+            }
+        );
+    }
+    for left in &summary.left_out {
+        say!("left out: {} {}", thousands(left.records), left.what);
+    }
+    for (kind, records) in &summary.lost {
+        say!("INCOMPLETE: {} {kind} were lost while recording", thousands(*records));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Part;
+    use crate::export::Format;
+    use crate::model::recording::{Disk, Partition};
+
+    fn wanted() -> Export {
+        Export {
+            format: Format::Jsonl,
+            path: None,
+            layers: Vec::new(),
+            pids: Vec::new(),
+            disk: None,
+            comm: None,
+            file: None,
+            part: Part::default(),
+            quiet: true,
+        }
+    }
+
+    fn recorded() -> Meta {
+        let partition = Partition {
+            name: "sda1".to_owned(),
+            number: [8, 1],
+            ..Partition::default()
+        };
+        let disk = Disk {
+            name: "sda".to_owned(),
+            number: [8, 0],
+            partitions: vec![partition],
+            ..Disk::default()
+        };
+        let mut meta = Meta {
+            disks: vec![disk],
+            ..Meta::default()
+        };
+        meta.run.filter.pids = vec![4711];
+        meta.run.filter.comm = Some("postgres".to_owned());
+        meta
+    }
+
+    #[test]
+    fn a_filter_that_the_recording_cannot_answer_is_refused() {
+        let line = |export: &Export| selection(&recorded(), export).map_err(|cause| cause.line).unwrap_err();
+        let pids = vec![4711, 5];
+        assert_eq!(
+            line(&Export { pids, ..wanted() }),
+            "recorded with -p 4711: others are not in it"
+        );
+        let comm = Some("tar".to_owned());
+        assert_eq!(
+            line(&Export { comm, ..wanted() }),
+            "recorded with --comm postgres: others are not in it"
+        );
+        let disk = Some("sdb".to_owned());
+        assert_eq!(
+            line(&Export { disk, ..wanted() }),
+            "no such disk in the recording: 'sdb'; it has sda"
+        );
+    }
+
+    #[test]
+    fn a_disk_includes_its_partitions() {
+        let devices = |name: &str| {
+            let disk = Some(name.to_owned());
+            selection(&recorded(), &Export { disk, ..wanted() }).unwrap().devices
+        };
+        assert_eq!(devices("sda"), BTreeSet::from([[8, 0], [8, 1]]));
+        assert_eq!(devices("/dev/sda1"), BTreeSet::from([[8, 1]]));
+    }
+}
