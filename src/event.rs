@@ -23,6 +23,8 @@ pub enum Event {
     ChildEnded,
     /// A pending write has finished or failed.
     Written,
+    /// A client wants metrics.
+    Metrics,
     /// Slow calls have ended.
     SlowCalls,
 }
@@ -34,6 +36,7 @@ enum Source<'a> {
     /// The process at this index.
     Process(usize),
     Output,
+    Metrics,
     SlowCalls,
 }
 
@@ -62,6 +65,7 @@ pub fn wait(
     processes: &[Process],
     child: Option<&OwnedFd>,
     outputs: &[BorrowedFd<'_>],
+    metrics: Option<BorrowedFd<'_>>,
     slow_calls: Option<BorrowedFd<'_>>,
     wake: Option<Instant>,
 ) -> io::Result<Event> {
@@ -87,6 +91,10 @@ pub fn wait(
             fds.push(PollFd::new(*output, PollFlags::POLLIN));
             sources.push(Source::Output);
         }
+        if let Some(metrics) = metrics {
+            fds.push(PollFd::new(metrics, PollFlags::POLLIN));
+            sources.push(Source::Metrics);
+        }
         if let Some(slow_calls) = slow_calls {
             fds.push(PollFd::new(slow_calls, PollFlags::POLLIN));
             sources.push(Source::SlowCalls);
@@ -111,6 +119,7 @@ pub fn wait(
             Source::Child => Event::ChildEnded,
             Source::Process(index) => Event::ProcessEnded(index),
             Source::Output => Event::Written,
+            Source::Metrics => Event::Metrics,
             Source::SlowCalls if is_time => Event::Time,
             Source::SlowCalls => Event::SlowCalls,
         });
@@ -160,7 +169,18 @@ mod tests {
         let ((written, to_written), (slow, to_slow)) = (pipe(), pipe());
         let put = |pipe: &OwnedFd| assert_eq!(nix::unistd::write(pipe, &[1]), Ok(1));
         let (past, future) = (Instant::now(), Instant::now() + Duration::from_secs(3600));
-        let next = |wake| wait(&signals, &[], None, &[written.as_fd()], Some(slow.as_fd()), Some(wake)).unwrap();
+        let next = |wake| {
+            wait(
+                &signals,
+                &[],
+                None,
+                &[written.as_fd()],
+                None,
+                Some(slow.as_fd()),
+                Some(wake),
+            )
+            .unwrap()
+        };
         assert_eq!(next(past), Event::Time);
         // These are always included.
         put(&to_slow);

@@ -40,6 +40,7 @@ pub mod recording;
 #[cfg(feature = "kernel-side")]
 pub mod run;
 pub mod say;
+pub mod serve;
 pub mod signals;
 pub mod source;
 pub mod sys;

@@ -5,6 +5,7 @@ mod budget;
 mod check;
 mod export;
 mod how;
+mod metrics;
 mod notes;
 mod output;
 mod prepare;
@@ -46,6 +47,7 @@ use crate::probe::program;
 use crate::probe::request::{Request, Stage};
 use crate::process::{self, Process};
 use crate::say;
+use crate::serve::Listening;
 use crate::source::live::{self, Live, OfRun};
 use crate::source::saved::{Keeper, Saved};
 use crate::source::{Source, Until};
@@ -175,6 +177,8 @@ fn measure(options: &Options, recording: Option<&args::Recording>, cannot: Canno
     if let Some(folder) = folder.as_deref().filter(|folder| folder.symlink_metadata().is_ok()) {
         return Err(cannot(crate::recording::exists(folder)));
     }
+    let listening = options.output.metrics.as_ref().map(Listening::open);
+    let listening = listening.transpose().map_err(cannot)?;
     let mut options = options.clone();
     let mut targets = Targets::find(&mut options.measure).map_err(cannot)?;
     let options = &options;
@@ -226,6 +230,10 @@ fn measure(options: &Options, recording: Option<&args::Recording>, cannot: Canno
     session.show_beginning(&first).map_err(cannot)?;
     let child = waiting.zip(command).map(|(waiting, command)| start(waiting, command));
     let child = child.transpose()?;
+    if let Some(listening) = listening {
+        say!("metrics: {}", listening.address);
+        session.serve(listening).map_err(cannot)?;
+    }
     session
         .watch(options, targets.processes, child, &signals)
         .map_err(cannot)

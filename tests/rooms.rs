@@ -42,6 +42,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("user", &["sys"]),
     ("environment", &["sys"]),
     ("limits", &[]),
+    ("serve", &["cause"]),
     ("event", &["process", "signals"]),
     ("say", &["signals", "printable"]),
     (
@@ -54,7 +55,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "args",
         &[
-            "model", "catalog", "budget", "view", "probe", "kernel", "user", "export",
+            "model", "catalog", "budget", "view", "probe", "kernel", "user", "export", "serve",
         ],
     ),
     (

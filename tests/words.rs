@@ -39,6 +39,7 @@ const USUAL: &[&str] = &[
     "take place",
     "too late",
     "plain text",
+    "text/plain",
     "--user nobody",
 ];
 

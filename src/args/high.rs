@@ -10,6 +10,7 @@ use crate::export::Format;
 use crate::model::recording::Names;
 use crate::model::report::group::By;
 use crate::probe::Choice;
+use crate::serve::Address;
 use crate::view::json;
 use crate::view::text::Unit;
 
@@ -282,6 +283,8 @@ pub struct Output {
     pub path: Option<PathBuf>,
     /// Reports are also written to this file, as JSON Lines.
     pub export_json: Option<PathBuf>,
+    /// Where metrics are served.
+    pub metrics: Option<Address>,
     /// The snapshots from which reports are computed are saved in this file.
     pub save_snapshots: Option<PathBuf>,
 }
@@ -302,10 +305,10 @@ pub enum Form {
 }
 
 impl Output {
-    /// Whether some reports are JSON, which has every number.
+    /// Whether some output has every number: JSON, metrics.
     #[must_use]
     pub fn has_json(&self) -> bool {
-        matches!(self.form, Form::Json(_)) || self.export_json.is_some()
+        matches!(self.form, Form::Json(_)) || self.export_json.is_some() || self.metrics.is_some()
     }
 
     /// The unit of times.

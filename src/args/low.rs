@@ -15,6 +15,7 @@ use crate::model::ids::joined;
 use crate::model::recording::Names;
 use crate::model::report::group::By;
 use crate::probe::Choice;
+use crate::serve::Address;
 use crate::view::json::Form;
 
 /// Of `-T`.
@@ -356,6 +357,10 @@ pub struct Output {
     /// Also write the reports to FILE as JSON Lines
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub export_json: Option<PathBuf>,
+    /// Serve the counters so far as Prometheus metrics, at ADDR: a port of 127.0.0.1, IP:PORT, unix:PATH, or systemd for a
+    /// socket that systemd passes. With --by, each of the first 100 groups has metrics of its own
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true, default_missing_value = "19560", conflicts_with_all = ["check", "from_snapshots"])]
+    pub metrics: Option<Address>,
     /// Split the report by process, file, disk or cgroup: one part for each of the --top largest, one for all others (at most 1,024 groups)
     #[arg(long, value_name = "WHAT", value_enum)]
     pub by: Option<By>,

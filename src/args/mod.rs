@@ -356,6 +356,7 @@ fn validate(raw: Raw) -> Result<Options, String> {
             form: form(&raw.output),
             path: raw.output.output,
             export_json: raw.output.export_json,
+            metrics: raw.output.metrics,
             save_snapshots: raw.save_snapshots,
         },
     })

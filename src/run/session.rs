@@ -19,11 +19,13 @@ use crate::model::run_info::RunInfo;
 use crate::model::snapshot::Snapshot;
 use crate::process::Process;
 use crate::say;
+use crate::serve::Listening;
 use crate::source::live::Live;
 use crate::source::saved::Keeper;
 use crate::source::{Item, Source, Until};
 
 use super::budget::Keeping;
+use super::metrics::MetricsServer;
 use super::progress;
 use super::record::Recorder;
 use super::sinks::Sinks;
@@ -44,6 +46,8 @@ pub struct Session<S> {
     before: Snapshot,
     /// The last second of a run that is recorded, with what it shares with the seconds before.
     second: Option<Snapshot>,
+    /// Serves metrics, if requested.
+    metrics: Option<MetricsServer>,
 }
 
 impl<S: Source> Session<S> {
@@ -71,6 +75,7 @@ impl<S: Source> Session<S> {
             recorder: None,
             before: *first,
             second: None,
+            metrics: None,
         })
     }
 
@@ -170,6 +175,15 @@ impl<S: Source> Session<S> {
 }
 
 impl Session<Live> {
+    /// Serves metrics from now on.
+    ///
+    /// # Errors
+    /// If there can be no thread, in one line.
+    pub fn serve(&mut self, listening: Listening) -> Result<(), Cause> {
+        self.metrics = Some(MetricsServer::start(listening, &self.source, &self.before)?);
+        Ok(())
+    }
+
     /// Waits for the end of the run, and prints the reports that are due before it. Returns the exit status.
     ///
     /// # Errors
@@ -220,6 +234,11 @@ impl Session<Live> {
                     }
                     self.pass(Until::Interval)?;
                     watched.advance();
+                }
+                Event::Metrics => {
+                    if let Some(metrics) = &mut self.metrics {
+                        metrics.answer(&self.source);
+                    }
                 }
                 Event::Time | Event::Written | Event::SlowCalls => {}
                 other => {
@@ -292,7 +311,8 @@ impl Session<Live> {
         let events = self.source.ready().filter(|_| is_free);
         let child = watched.child.as_ref().map(|(_, pidfd)| pidfd);
         let written = self.sinks.progress();
-        wait(signals, &watched.processes, child, &written, events, wake)
+        let metrics = self.metrics.as_ref().map(MetricsServer::ready);
+        wait(signals, &watched.processes, child, &written, metrics, events, wake)
             .map_err(|error| Cause::of("cannot wait for events", &error))
     }
 }
@@ -373,7 +393,7 @@ impl Watched {
                 let (child, _) = self.child.as_mut()?;
                 Some(child.wait().map_or(COULD_NOT_MEASURE_COMMAND, command::exit_status))
             }
-            Event::Time | Event::Written | Event::SlowCalls => None,
+            Event::Time | Event::Written | Event::Metrics | Event::SlowCalls => None,
         }
     }
 }

@@ -5,6 +5,7 @@ mod cost;
 mod errno;
 pub mod folded;
 pub mod json;
+pub mod metrics;
 pub mod text;
 
 use std::io;

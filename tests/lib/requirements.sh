@@ -56,6 +56,11 @@ END
 lttng-iolatencystats                python3-lttnganalyses
 END
         ;;
+    metrics)
+        cat <<'END'
+promtool                            prometheus
+END
+        ;;
     trees)
         cat <<'END'
 debootstrap                         debootstrap
@@ -312,20 +317,26 @@ can_be_added() {
     plan=$(dry_run -- "$@" 2>/dev/null) && [ -z "$(removed <<<"$plan")" ]
 }
 
+# Packages whose installation starts a service: they are unpacked.
+with_service=(prometheus)
+
 # Splits `packages` into those that apt installs and those that are unpacked.
 choose_way() {
-    local package
+    local package rest=()
     to_install=()
     to_unpack=()
     if ! may_be_root; then
         to_unpack=("${packages[@]}")
         return
     fi
-    if can_be_added "${packages[@]}"; then
-        to_install=("${packages[@]}")
+    for package in "${packages[@]}"; do
+        if is_among "$package" "${with_service[@]}"; then to_unpack+=("$package"); else rest+=("$package"); fi
+    done
+    if [ "${#rest[@]}" -eq 0 ] || can_be_added "${rest[@]}"; then
+        to_install=("${rest[@]}")
         return
     fi
-    for package in "${packages[@]}"; do
+    for package in "${rest[@]}"; do
         if can_be_added "$package"; then to_install+=("$package"); else to_unpack+=("$package"); fi
     done
     # Each may be installable alone, but not all together.
@@ -361,7 +372,7 @@ why_unpacked() {
     if [ -n "$gone" ]; then
         echo "apt would remove $gone for them, and nothing is removed here"
     elif may_be_root; then
-        echo 'apt cannot install them beside what is there'
+        echo 'apt cannot install them beside what is there, or would start a service'
     else
         echo 'only root can install them'
     fi
@@ -500,7 +511,7 @@ use_unpacked() {
     fi
 }
 
-# Installs what is missing of Rust and of the named groups: build, fuzz, guests, peers, workload, trees, lint. On failure it
+# Installs what is missing of Rust and of the named groups: build, fuzz, guests, peers, workload, metrics, trees, lint. On failure it
 # prints the cause in one line, and leaves what it has done.
 require() {
     local needed packages toolchain to_install to_unpack status gone='' apt_said=''

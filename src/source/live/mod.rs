@@ -167,6 +167,15 @@ impl Live {
         self.disks.as_ref()?.read()
     }
 
+    /// The counters so far. It ends no interval.
+    #[must_use]
+    pub fn counters(&self) -> Snapshot {
+        let mut snapshot = read(&self.attached, &self.plan, self.epoch, self.info.has_runs);
+        snapshot.detached.clone_from(&self.detached);
+        snapshot.utc_offset = counters::utc_offset(snapshot.wall);
+        snapshot
+    }
+
     fn end_interval(&mut self, is_last: bool) -> Snapshot {
         let disks = self.read_disks();
         let epoch = self.epoch;
