@@ -197,17 +197,18 @@ pub fn of_group(
 
 fn not_waited(before: &[OriginCounters], after: &[OriginCounters]) -> Vec<OriginReport> {
     let pairs = after.iter().zip(before);
-    let reports = pairs.enumerate().map(|(index, (after, before))| {
+    // A damaged file may have more of them than there are origins.
+    let reports = pairs.enumerate().filter_map(|(index, (after, before))| {
         let [requests, bytes, queue_ns, device_ns] = combined(after, before, u64::wrapping_sub);
         let index = index as u32;
-        OriginReport {
-            origin: Origin::ALL[(index / DIRECTIONS) as usize],
+        Some(OriginReport {
+            origin: *Origin::ALL.get((index / DIRECTIONS) as usize)?,
             is_write: index % DIRECTIONS == 1,
             requests,
             bytes,
             queue_ns,
             device_ns,
-        }
+        })
     });
     reports.filter(|origin| origin.requests > 0).collect()
 }
