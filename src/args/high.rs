@@ -285,6 +285,8 @@ pub struct Output {
     pub export_json: Option<PathBuf>,
     /// Where metrics are served.
     pub metrics: Option<Address>,
+    /// The picture of the whole run is written to this file.
+    pub svg: Option<PathBuf>,
     /// The snapshots from which reports are computed are saved in this file.
     pub save_snapshots: Option<PathBuf>,
 }

@@ -80,8 +80,12 @@ pub struct Raw {
     pub filters: Filters,
     #[command(flatten)]
     pub output: Output,
+    /// Serve the counters so far as Prometheus metrics, at ADDR: a port of 127.0.0.1, IP:PORT, unix:PATH, or systemd for a
+    /// socket that systemd passes. With --by, each of the first 100 groups has metrics of its own
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true, default_missing_value = "19560", conflicts_with_all = ["check", "from_snapshots"])]
+    pub metrics: Option<Address>,
     /// Try each probe on files in a new directory (in TMPDIR, otherwise in /var/tmp, /tmp or the current directory), and show which work on this machine
-    #[arg(long, conflicts_with_all = ["pids", "disk", "queued", "cgroup", "comm", "file", "all_files", "interval", "duration", "command", "json", "output", "export_json", "by", "oneline"])]
+    #[arg(long, conflicts_with_all = ["pids", "disk", "queued", "cgroup", "comm", "file", "all_files", "interval", "duration", "command", "json", "output", "export_json", "svg", "by", "oneline"])]
     pub check: bool,
     /// Print each call that took TIME or longer (10ms, 500us; 0: every call) as it ends, and where its time went. A summary
     /// follows at the end, or the whole report with --verbose or --json
@@ -357,10 +361,9 @@ pub struct Output {
     /// Also write the reports to FILE as JSON Lines
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub export_json: Option<PathBuf>,
-    /// Serve the counters so far as Prometheus metrics, at ADDR: a port of 127.0.0.1, IP:PORT, unix:PATH, or systemd for a
-    /// socket that systemd passes. With --by, each of the first 100 groups has metrics of its own
-    #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true, default_missing_value = "19560", conflicts_with_all = ["check", "from_snapshots"])]
-    pub metrics: Option<Address>,
+    /// Also draw the whole stack of the run as a picture, an icicle of layers and waits, and write it to FILE as SVG at the end
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub svg: Option<PathBuf>,
     /// Split the report by process, file, disk or cgroup: one part for each of the --top largest, one for all others (at most 1,024 groups)
     #[arg(long, value_name = "WHAT", value_enum)]
     pub by: Option<By>,

@@ -356,7 +356,8 @@ fn validate(raw: Raw) -> Result<Options, String> {
             form: form(&raw.output),
             path: raw.output.output,
             export_json: raw.output.export_json,
-            metrics: raw.output.metrics,
+            metrics: raw.metrics,
+            svg: raw.output.svg,
             save_snapshots: raw.save_snapshots,
         },
     })
@@ -383,6 +384,9 @@ fn check_scope(raw: &Raw, layers: Option<&[Layer]>) -> Result<(), String> {
     }
     if raw.filters.file.is_some() && names(Layer::Blk) {
         return Err("--file cannot select requests, since blk does not know their file; remove blk from -T".to_owned());
+    }
+    if raw.output.svg.is_some() && layers.is_some() {
+        return Err("--svg draws the whole stack, and -T measures single layers; remove one of them".to_owned());
     }
     if raw.slower.is_some() && raw.output.by.is_some() {
         return Err(

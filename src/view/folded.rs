@@ -10,7 +10,7 @@ use std::io;
 use super::{Sheet, View};
 use crate::model::ids::{Layer, Lives, Row};
 use crate::model::report::Report;
-use crate::model::report::stack::FamilyReport;
+use crate::model::report::stack::{FamilyReport, RowReport};
 use crate::printable::printable;
 
 /// Whether the layer of a row has others below it.
@@ -62,21 +62,24 @@ fn frame(name: &str) -> String {
 /// The lines of a set of calls, below the frame `of`.
 fn families(of: Option<&str>, families: &[FamilyReport], text: &mut String) {
     for family in families {
-        let above = family.rows.iter().filter(|row| is_above(row.row));
-        let above = above.filter(|row| row.calls.is_some_and(|calls| calls > 0));
-        let above: Vec<Row> = above.map(|row| row.row).collect();
-        for row in &family.rows {
-            let mut path: Vec<&str> = of.into_iter().chain([family.family.name()]).collect();
-            if row.is_layer() {
-                let outer = above.iter().take_while(|outer| **outer != row.row);
-                path.extend(outer.map(|outer| outer.name()));
-            }
-            path.push(family.label(row));
-            if let Some(ns) = row.ns.filter(|ns| *ns > 0) {
-                text.push_str(&format!("{} {ns}\n", path.join(";")));
-            }
+        for (rows, ns) in stacks(family) {
+            let names = rows.iter().map(|row| family.label(row));
+            let path: Vec<&str> = of.into_iter().chain([family.family.name()]).chain(names).collect();
+            text.push_str(&format!("{} {ns}\n", path.join(";")));
         }
     }
+}
+
+/// The rows with time, each below the layers that are above it, and that time.
+pub(super) fn stacks(family: &FamilyReport) -> impl Iterator<Item = (Vec<&RowReport>, u64)> {
+    let above = family.rows.iter().filter(|row| is_above(row.row));
+    let above: Vec<&RowReport> = above.filter(|row| row.calls.is_some_and(|calls| calls > 0)).collect();
+    family.rows.iter().filter_map(move |row| {
+        let ns = row.ns.filter(|ns| *ns > 0)?;
+        let outer = above.iter().filter(|_| row.is_layer());
+        let outer = outer.take_while(|outer| outer.row != row.row);
+        Some((outer.copied().chain([row]).collect(), ns))
+    })
 }
 
 #[cfg(test)]
@@ -84,7 +87,7 @@ mod tests {
     use super::*;
     use crate::model::ids::Family;
     use crate::model::report::group::{By, GroupReport, GroupsReport, Numbers, OthersReport, Who};
-    use crate::model::report::stack::{FamilyReport, RowReport, StackReport};
+    use crate::model::report::stack::StackReport;
 
     #[test]
     fn a_group_is_the_first_frame_whatever_its_name() {

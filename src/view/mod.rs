@@ -4,8 +4,11 @@ pub mod check;
 mod cost;
 mod errno;
 pub mod folded;
+pub mod icicle;
 pub mod json;
+mod markup;
 pub mod metrics;
+pub mod svg;
 pub mod text;
 
 use std::io;
@@ -15,6 +18,7 @@ use crate::model::report::Report;
 
 pub use self::folded::Folded;
 pub use self::json::Json;
+pub use self::svg::Svg;
 pub use self::text::Text;
 
 /// A form of reports. A run may use several, each with its own output.

@@ -32,6 +32,7 @@ use crate::model::abi::UNIT_SLOTS;
 use crate::model::events::Events;
 use crate::model::histogram::TOP_BIT;
 use crate::model::ids::{Hook, Layer, joined};
+use crate::model::report::stack::FamilyReport;
 use crate::model::report::{CauseKind, Excluded, LayerReport, Loss, NotMeasured, OpReport, Report};
 use crate::printable::printable;
 
@@ -216,6 +217,62 @@ pub fn print(report: &Report, options: &TextOptions, out: &mut impl io::Write) -
     }
     print_end(report, options, &mut page);
     out.write_all(page.text.as_bytes())
+}
+
+/// The sentence that sums up a report: of the whole stack, or of each layer.
+pub(super) fn opening(report: &Report) -> String {
+    if let Some(stack) = &report.stack {
+        let called = family::by_time(&stack.families);
+        return stack::opening(&called, family::sum_of(&called), report);
+    }
+    let layers = report.layers.iter().filter(|layer| !layer.ops.is_empty());
+    let parts = layers.map(|layer| {
+        let total = sum(layer.ops.iter().map(|op| op.total_ns));
+        let count = counted(samples(layer), layer.unit());
+        format!("{}: {count} took {} in total", layer.layer, time_sum(total))
+    });
+    let parts: Vec<String> = parts.collect();
+    if parts.is_empty() {
+        return "no I/O calls".to_owned();
+    }
+    parts.join("; ") + "."
+}
+
+/// The families that were called, by decreasing time, each with its largest row in words.
+pub(super) fn verdicts(report: &Report) -> Vec<(&FamilyReport, String)> {
+    let families = report.stack.iter().flat_map(|stack| family::by_time(&stack.families));
+    families
+        .map(|family| (family, family::verdict(family, usize::MAX)))
+        .collect()
+}
+
+/// How a report was measured, and everything that limits how far its numbers can be trusted: a line for each.
+pub(super) fn conditions(report: &Report) -> Vec<String> {
+    let options = TextOptions::default();
+    let mut page = Page::new(Some(usize::MAX));
+    match &report.stack {
+        Some(stack) => {
+            let mut hooks: Vec<Hook> = report.layers.iter().flat_map(|layer| &layer.hooks).copied().collect();
+            hooks.sort_unstable();
+            hooks.dedup();
+            if !hooks.is_empty() {
+                page.line(&format!("hooks: {}", joined(&hooks, Hook::name)));
+            }
+            stack::print_trouble(report, stack, &options, &mut page);
+        }
+        None => {
+            for layer in &report.layers {
+                page.line(&format!("layer = {}", layer.layer));
+                print_conditions(layer, &options, &mut page);
+            }
+        }
+    }
+    print_end(report, &options, &mut page);
+    page.text
+        .lines()
+        .filter(|line| !line.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Prints what concerns the report as a whole, and a blank line.

@@ -108,6 +108,14 @@ impl Numbers {
         ops.chain(families).fold(0, u64::saturating_add)
     }
 
+    /// The time of all calls and requests, at all layers.
+    #[must_use]
+    pub fn ns(&self) -> u64 {
+        let ops = self.layers.iter().flat_map(|(_, ops)| ops).map(|op| op.total_ns);
+        let families = self.families.iter().map(|family| family.total_ns);
+        ops.chain(families).fold(0, u64::saturating_add)
+    }
+
     /// The ops of a layer.
     #[must_use]
     pub fn ops(&self, layer: Layer) -> &[OpReport] {
@@ -161,7 +169,7 @@ pub struct Sums {
     pub bytes: u64,
 }
 
-fn merge<T: Clone, K: PartialEq>(into: &mut Vec<T>, from: &[T], key: fn(&T) -> K, add: fn(&mut T, &T)) {
+pub(super) fn merge<T: Clone, K: PartialEq>(into: &mut Vec<T>, from: &[T], key: fn(&T) -> K, add: fn(&mut T, &T)) {
     for one in from {
         match into.iter_mut().find(|known| key(known) == key(one)) {
             Some(known) => add(known, one),
@@ -170,11 +178,11 @@ fn merge<T: Clone, K: PartialEq>(into: &mut Vec<T>, from: &[T], key: fn(&T) -> K
     }
 }
 
-fn add_to(sum: &mut u64, n: u64) {
+pub(super) fn add_to(sum: &mut u64, n: u64) {
     *sum = sum.saturating_add(n);
 }
 
-fn add_op(sum: &mut OpReport, op: &OpReport) {
+pub(super) fn add_op(sum: &mut OpReport, op: &OpReport) {
     add_to(&mut sum.total_ns, op.total_ns);
     add_to(&mut sum.errors_unnamed, op.error_count());
     sum.bytes = added(sum.bytes, op.bytes);
@@ -189,7 +197,7 @@ fn add_op(sum: &mut OpReport, op: &OpReport) {
     }
 }
 
-fn add_family(sum: &mut FamilyReport, family: &FamilyReport) {
+pub(super) fn add_family(sum: &mut FamilyReport, family: &FamilyReport) {
     add_to(&mut sum.total_ns, family.total_ns);
     add_to(&mut sum.bytes, family.bytes);
     add_to(&mut sum.errors, family.errors);
@@ -205,7 +213,7 @@ fn add_family(sum: &mut FamilyReport, family: &FamilyReport) {
     }
 }
 
-fn add_origin(sum: &mut OriginReport, origin: &OriginReport) {
+pub(super) fn add_origin(sum: &mut OriginReport, origin: &OriginReport) {
     add_to(&mut sum.requests, origin.requests);
     add_to(&mut sum.bytes, origin.bytes);
     add_to(&mut sum.queue_ns, origin.queue_ns);
@@ -213,7 +221,7 @@ fn add_origin(sum: &mut OriginReport, origin: &OriginReport) {
 }
 
 /// A sum is not known if one of its parts is not, unless the other has none of it.
-fn added(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+pub(super) fn added(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.saturating_add(b)),
         (a, b) => a.or(b),

@@ -4,6 +4,7 @@ pub mod group;
 pub mod neighbour;
 pub mod slow;
 pub mod stack;
+mod sum;
 
 use std::time::Duration;
 

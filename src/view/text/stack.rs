@@ -78,7 +78,7 @@ pub fn print_interval(report: &Report, stack: &StackReport, options: &TextOption
 }
 
 /// `20,684 I/O calls took 3.3 s in total: 0.33 threads were in a call on average.`
-fn opening(called: &[&FamilyReport], total: u64, report: &Report) -> String {
+pub(super) fn opening(called: &[&FamilyReport], total: u64, report: &Report) -> String {
     if called.is_empty() {
         return "no I/O calls".to_owned();
     }
@@ -98,7 +98,7 @@ fn opening(called: &[&FamilyReport], total: u64, report: &Report) -> String {
 }
 
 /// Prints everything that readers must know before they trust the rows above.
-fn print_trouble(report: &Report, stack: &StackReport, options: &TextOptions, page: &mut Page) {
+pub(super) fn print_trouble(report: &Report, stack: &StackReport, options: &TextOptions, page: &mut Page) {
     if let Some(slow) = stack.slow.filter(|slow| slow.left_out.sum() > 0) {
         page.line(&format!(
             "NOT SHOWN: {} of {} ({})",
