@@ -20,6 +20,8 @@ use crate::model::ids::NOT_SPLIT;
 use crate::printable::printable;
 use crate::recording::{Recording, Replayed, Span, is_recording};
 use crate::source::{Item, Source, Until};
+use crate::view::html::page::{COLUMNS_BEGIN, DATA_BEGIN, DATA_END, FIRST_LINE};
+use crate::view::html::{Columns, Compared, comparison};
 use crate::view::json::form::{Bucket, Family, Layer, Line, Op, Report};
 use crate::view::json::{Form, SCHEMA_VERSION};
 use crate::view::text::WIDTH;
@@ -43,6 +45,8 @@ struct Run {
     /// Rows and ops that were not measured. Others that are missing from the groups were not called.
     missing: BTreeSet<String>,
     groups: Vec<Group>,
+    /// The intervals, for a page.
+    columns: Columns,
 }
 
 /// Calls that are compared: those of a family, or of a layer's op.
@@ -58,11 +62,12 @@ struct Group {
     buckets: Vec<Bucket>,
 }
 
-/// Compares two files of `--json` or two recordings, in lines of `width` columns: those of the terminal, `None` if there is none.
+/// Compares two files of `--json` or `--html`, or two recordings, in lines of `width` columns: those of the terminal,
+/// `None` if there is none. `page`: where to write the comparison as a page, if requested.
 ///
 /// # Errors
-/// One line: what cannot be read or compared.
-pub fn compare(before: &Path, after: &Path, width: Option<usize>) -> Result<String, String> {
+/// One line: what cannot be read, compared or written.
+pub fn compare(before: &Path, after: &Path, page: Option<&Path>, width: Option<usize>) -> Result<String, String> {
     let (before, after) = (read(before)?, read(after)?);
     if before.has_stack != after.has_stack {
         return Err(
@@ -70,7 +75,43 @@ pub fn compare(before: &Path, after: &Path, width: Option<usize>) -> Result<Stri
                 .to_owned(),
         );
     }
+    if let Some(path) = page {
+        let page = page_of(&before, &after);
+        std::fs::write(path, page).map_err(|error| format!("cannot write '{}': {error}", path.display()))?;
+    }
     Ok(text(&before, &after, width))
+}
+
+/// The comparison as a page.
+fn page_of(before: &Run, after: &Run) -> String {
+    let runs = [("before", before), ("after", after)].map(|(name, run)| {
+        let mut columns = run.columns.clone();
+        name.clone_into(&mut columns.name);
+        columns
+    });
+    let line = |name: &str, run: &Run| {
+        let subject = if run.subject.is_empty() {
+            "all processes"
+        } else {
+            &run.subject
+        };
+        format!("{name}: {}, {}, {subject}", run.start, time_sum(run.duration_ns))
+    };
+    let sections = sections(before, after).into_iter().map(|section| {
+        let rows = section.rows.into_iter().map(|row| {
+            let (difference, relative, is_noise) = match row.difference {
+                Some(it) => (it.text, it.relative, it.is_noise),
+                None => ("-".to_owned(), String::new(), false),
+            };
+            Compared {
+                cells: [row.name, row.before, row.after, difference, relative],
+                is_noise,
+            }
+        });
+        (section.name, rows.collect())
+    });
+    let sections: Vec<(String, Vec<Compared>)> = sections.collect();
+    comparison(&[line("before", before), line("after", after)], &sections, &runs)
 }
 
 /// Limits the groups of a run, and the rows and steps of a group, so that input cannot use unbounded memory. Real runs
@@ -86,7 +127,22 @@ fn read(path: &Path) -> Result<Run, String> {
         Lines::open(path)?
     };
     let mut run: Option<Run> = None;
+    let mut part = Part::Lines;
+    let mut columns = None;
     while let Some(line) = lines.next()? {
+        part = part.at(line);
+        match part {
+            Part::Lines | Part::Data => {}
+            Part::Columns => {
+                // A page of another program has no columns that can be drawn.
+                columns = columns.or_else(|| columns_in(line));
+                continue;
+            }
+            Part::Markup => continue,
+        }
+        if part == Part::Data && line == DATA_BEGIN.as_bytes() {
+            continue;
+        }
         let report = report_in(line).map_err(|error| no_report(&lines.location(), &error))?;
         let Some(report) = report else { continue };
         let run = run.get_or_insert_with(|| Run::of(&report));
@@ -97,6 +153,9 @@ fn read(path: &Path) -> Result<Run, String> {
                 "{location} is not a report of --json: too many groups, rows or histogram steps"
             ));
         }
+    }
+    if let (Some(run), Some(columns)) = (&mut run, columns) {
+        run.columns = columns;
     }
     run.ok_or_else(|| lines.nothing())
 }
@@ -123,6 +182,40 @@ fn report_of(path: &Path) -> Result<Vec<u8>, String> {
     let printed = Json(Form::Full).report(&report, &mut sheet);
     printed.map_err(|error| error.to_string())?;
     Ok(text)
+}
+
+/// The part of a file that a line is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// Not a page: JSON Lines.
+    Lines,
+    /// The part of a page in which its lines are JSON.
+    Data,
+    /// The data of a page's pictures.
+    Columns,
+    /// Another part of a page.
+    Markup,
+}
+
+impl Part {
+    /// The part of this line, after one of `self`.
+    fn at(self, line: &[u8]) -> Self {
+        match line {
+            _ if line == FIRST_LINE.as_bytes() => Self::Markup,
+            _ if self == Self::Lines => Self::Lines,
+            _ if line == DATA_BEGIN.as_bytes() => Self::Data,
+            _ if line == COLUMNS_BEGIN.as_bytes() => Self::Columns,
+            _ if line == DATA_END.as_bytes() => Self::Markup,
+            _ => self,
+        }
+    }
+}
+
+/// The columns of a page, which has those of one run.
+fn columns_in(line: &[u8]) -> Option<Columns> {
+    let runs: Vec<Columns> = serde_json::from_slice(line).ok()?;
+    let mut runs = runs.into_iter();
+    runs.next().filter(|columns| columns.is_possible() && runs.len() == 0)
 }
 
 /// The line's number is known; only the column is taken from the error.
@@ -164,11 +257,13 @@ impl Run {
             detached: BTreeMap::new(),
             missing: BTreeSet::new(),
             groups: Vec::new(),
+            columns: Columns::default(),
         }
     }
 
     fn add(&mut self, report: &Report) {
         self.duration_ns = self.duration_ns.saturating_add(report.duration_ns);
+        self.columns.push(report);
         let detached = report.cost.budget.iter().flat_map(|budget| &budget.detached);
         let detached = detached.map(|it| (printable(&it.layer), it.after_ns));
         self.detached.extend(detached);
@@ -349,10 +444,7 @@ fn text(before: &Run, after: &Run, terminal: Option<usize>) -> String {
             );
         }
     }
-    let sections: Vec<Section> = names(before, after)
-        .into_iter()
-        .map(|name| Section::of(before, after, name))
-        .collect();
+    let sections = sections(before, after);
     // From the preferred layout to the narrowest.
     let form = |gap, is_wide, most| section_lines(&sections, gap, is_wide, most);
     let forms = [
@@ -367,6 +459,11 @@ fn text(before: &Run, after: &Run, terminal: Option<usize>) -> String {
         text.push('\n');
     }
     text
+}
+
+fn sections(before: &Run, after: &Run) -> Vec<Section> {
+    let names = names(before, after).into_iter();
+    names.map(|name| Section::of(before, after, name)).collect()
 }
 
 /// Groups with calls on either side.
@@ -651,6 +748,7 @@ mod tests {
             detached: BTreeMap::new(),
             missing: BTreeSet::new(),
             groups: vec![group],
+            columns: Columns::default(),
         }
     }
 

@@ -29,9 +29,9 @@ fn main() -> ExitCode {
     let ended = match &command {
         Command::Text(text) => return print(text),
         Command::Complete(words) => return print(&complete::answer(words).to_string()),
-        Command::Compare { before, after } => {
+        Command::Compare { before, after, html } => {
             let width = terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0.into());
-            return match compare(before, after, width) {
+            return match compare(before, after, html.as_deref(), width) {
                 Ok(text) => print(&text),
                 Err(line) => fail(&line),
             };

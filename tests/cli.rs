@@ -1133,7 +1133,7 @@ fn compare_reads_two_reports_or_says_what_is_wrong_with_them() {
         (
             &["compare", path],
             2,
-            "error: compare takes two files written by --json",
+            "error: compare takes two files written by --json or --html",
         ),
     ] {
         let (got, line) = failure(tool(arguments));

@@ -123,9 +123,12 @@ fn every_command_that_needs_no_probes_on_functions_runs() {
     run_all(&all);
     let compared = compare
         .iter()
-        .flat_map(|command| commands::words(command).unwrap().into_iter().skip(2));
+        .flat_map(|command| commands::words(command).unwrap().into_iter().skip(2).take(2));
     let written: Vec<String> = compared
-        .map(|name| format!("IOStackBreakdown --json -o {name} -- COMMAND"))
+        .map(|name| {
+            let form = if name.ends_with(".html") { "--html" } else { "--json -o" };
+            format!("IOStackBreakdown {form} {name} -- COMMAND")
+        })
         .collect();
     run_all(&written);
     run_all(&compare);

@@ -333,7 +333,7 @@ mod tests {
         }
         assert_eq!(offered("--by f"), ["file"]);
         assert_eq!(offered("--by=f"), ["--by=file"]);
-        assert_eq!(offered("compare --"), ["--help"]);
+        assert_eq!(offered("compare --"), ["--html", "--help"]);
     }
 
     /// Every new option must have a completion, or be listed as one whose value a shell cannot know.

@@ -285,6 +285,8 @@ pub struct Output {
     pub export_json: Option<PathBuf>,
     /// Where metrics are served.
     pub metrics: Option<Address>,
+    /// A page of the whole run is written to this file.
+    pub html: Option<PathBuf>,
     /// The picture of the whole run is written to this file.
     pub svg: Option<PathBuf>,
     /// The snapshots from which reports are computed are saved in this file.
@@ -307,10 +309,13 @@ pub enum Form {
 }
 
 impl Output {
-    /// Whether some output has every number: JSON, metrics.
+    /// Whether some output has every number: JSON, a page (which contains JSON), metrics.
     #[must_use]
     pub fn has_json(&self) -> bool {
-        matches!(self.form, Form::Json(_)) || self.export_json.is_some() || self.metrics.is_some()
+        matches!(self.form, Form::Json(_))
+            || self.export_json.is_some()
+            || self.html.is_some()
+            || self.metrics.is_some()
     }
 
     /// The unit of times.

@@ -56,7 +56,7 @@ pub const USAGE: &str = "IOStackBreakdown [OPTIONS] [INTERVAL [COUNT]] [-- COMMA
        IOStackBreakdown record [OPTIONS] [-- COMMAND...]
        IOStackBreakdown report FILE [OPTIONS] [INTERVAL [COUNT]]
        IOStackBreakdown export FILE --to FORMAT [OPTIONS]
-       IOStackBreakdown compare BEFORE AFTER
+       IOStackBreakdown compare BEFORE AFTER [--html FILE]
        IOStackBreakdown help [VERB]";
 
 #[derive(Parser, Debug)]
@@ -85,7 +85,7 @@ pub struct Raw {
     #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true, default_missing_value = "19560", conflicts_with_all = ["check", "from_snapshots"])]
     pub metrics: Option<Address>,
     /// Try each probe on files in a new directory (in TMPDIR, otherwise in /var/tmp, /tmp or the current directory), and show which work on this machine
-    #[arg(long, conflicts_with_all = ["pids", "disk", "queued", "cgroup", "comm", "file", "all_files", "interval", "duration", "command", "json", "output", "export_json", "svg", "by", "oneline"])]
+    #[arg(long, conflicts_with_all = ["pids", "disk", "queued", "cgroup", "comm", "file", "all_files", "interval", "duration", "command", "json", "output", "export_json", "html", "svg", "by", "oneline"])]
     pub check: bool,
     /// Print each call that took TIME or longer (10ms, 500us; 0: every call) as it ends, and where its time went. A summary
     /// follows at the end, or the whole report with --verbose or --json
@@ -157,14 +157,17 @@ pub enum Verb {
     Report(Box<Report>),
     /// Write the calls and requests of a recording in the format of another tool
     Export(Box<Export>),
-    /// Compare two runs saved with --json, or two recordings
+    /// Compare two runs saved with --json or --html, or two recordings
     Compare {
-        /// A report written by --json, or a recording
+        /// A report written by --json or --html, or a recording
         #[arg(value_name = "BEFORE.json", value_hint = ValueHint::FilePath)]
         before: PathBuf,
         /// The report to compare it with
         #[arg(value_name = "AFTER.json", value_hint = ValueHint::FilePath)]
         after: PathBuf,
+        /// Also write the comparison to FILE as a page for browsers, with the latencies of both runs on the same scale
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        html: Option<PathBuf>,
     },
 }
 
@@ -361,6 +364,9 @@ pub struct Output {
     /// Also write the reports to FILE as JSON Lines
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub export_json: Option<PathBuf>,
+    /// Also write the report to FILE at the end, as a page for browsers: tables, and with INTERVAL pictures over time
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
     /// Also draw the whole stack of the run as a picture, an icicle of layers and waits, and write it to FILE as SVG at the end
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub svg: Option<PathBuf>,

@@ -46,7 +46,12 @@ pub enum Command {
     /// `export`: write a recording in another format.
     Export { from: PathBuf, export: Export },
     /// `compare`: compare two files.
-    Compare { before: PathBuf, after: PathBuf },
+    Compare {
+        before: PathBuf,
+        after: PathBuf,
+        /// The comparison is also written to this file, as a page.
+        html: Option<PathBuf>,
+    },
     /// A shell asks for completions of the words up to the cursor.
     Complete(Vec<OsString>),
     /// `--help`, `--version` or `--completions`: print this text and exit with status 0.
@@ -88,7 +93,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, S
         Some(Verb::Record(record)) => return recorded(*record),
         Some(Verb::Report(report)) => return reported(*report),
         Some(Verb::Export(export)) => return exported(*export),
-        Some(Verb::Compare { before, after }) => return Ok(Command::Compare { before, after }),
+        Some(Verb::Compare { before, after, html }) => return Ok(Command::Compare { before, after, html }),
         None => {}
     }
     if let Some(shell) = raw.completions {
@@ -189,7 +194,7 @@ fn exported(verb: low::Export) -> Result<Command, String> {
     })
 }
 
-const COMPARE: &str = "compare takes two files written by --json, or two recordings: compare BEFORE.json AFTER.json";
+const COMPARE: &str = "compare takes two files written by --json or --html, or two recordings: compare BEFORE.json AFTER.json [--html FILE]";
 
 /// A better message than clap's, if the mistake is recognised.
 fn advice(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
@@ -240,7 +245,9 @@ fn advice(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
             "report" => format!("'{word}' must be the first word, before its options: report FILE"),
             "export" => format!("'{word}' must be the first word, before its options: export FILE --to FORMAT"),
             "compare" => {
-                format!("'{word}' must be the first word, and takes no options: compare BEFORE.json AFTER.json")
+                format!(
+                    "'{word}' must be the first word, and takes no other options: compare BEFORE.json AFTER.json [--html FILE]"
+                )
             }
             _ => format!("'{word}' must be the first word, and takes no options"),
         });
@@ -358,6 +365,7 @@ fn validate(raw: Raw) -> Result<Options, String> {
             export_json: raw.output.export_json,
             metrics: raw.metrics,
             svg: raw.output.svg,
+            html: raw.output.html,
             save_snapshots: raw.save_snapshots,
         },
     })
@@ -751,7 +759,7 @@ mod tests {
     fn two_files_are_compared() {
         let parsed = command_of("compare a.json b.json");
         assert!(
-            matches!(&parsed, Ok(Command::Compare { before, after }) if before.as_os_str() == "a.json" && after.as_os_str() == "b.json"),
+            matches!(&parsed, Ok(Command::Compare { before, after, html: None }) if before.as_os_str() == "a.json" && after.as_os_str() == "b.json"),
             "{parsed:?}"
         );
     }
@@ -775,7 +783,7 @@ mod tests {
         assert!(matches!(command_of("--version"), Ok(Command::Text(_))));
         for words in ["compare --help", "compare -h", "help compare"] {
             assert!(
-                matches!(command_of(words), Ok(Command::Text(text)) if text.contains("compare <BEFORE.json>")),
+                matches!(command_of(words), Ok(Command::Text(text)) if text.contains("compare [OPTIONS] <BEFORE.json>")),
                 "{words}"
             );
         }

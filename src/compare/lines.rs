@@ -39,7 +39,9 @@ impl Lines {
         let kind = file.metadata().map_err(failed)?.file_type();
         if !kind.is_file() && !kind.is_fifo() {
             let is = if kind.is_dir() { "a directory" } else { "a device" };
-            return Err(format!("{name} is {is}; compare takes two files written by --json"));
+            return Err(format!(
+                "{name} is {is}; compare takes two files written by --json or --html"
+            ));
         }
         // Reads from a pipe wait for its writer; without a writer they return end of file.
         fcntl(&file, FcntlArg::F_SETFL(OFlag::empty())).map_err(|error| failed(error.into()))?;

@@ -11,7 +11,7 @@ use crate::model::events::Events;
 use crate::model::report::Report;
 use crate::view::json;
 use crate::view::text::TextOptions;
-use crate::view::{Folded, Json, Sheet, Svg, Text, View};
+use crate::view::{Folded, Html, Json, Sheet, Svg, Text, View};
 
 use super::output::{Output, Piece};
 
@@ -64,6 +64,12 @@ impl Sinks {
         if let Some(path) = &options.output.svg {
             sinks.push(Sink {
                 view: Box::new(Svg::default()),
+                output: Output::open(Some(path), false)?,
+            });
+        }
+        if let Some(path) = &options.output.html {
+            sinks.push(Sink {
+                view: Box::new(Html::default()),
                 output: Output::open(Some(path), false)?,
             });
         }

@@ -4,6 +4,7 @@ pub mod check;
 mod cost;
 mod errno;
 pub mod folded;
+pub mod html;
 pub mod icicle;
 pub mod json;
 mod markup;
@@ -17,6 +18,7 @@ use crate::model::events::Events;
 use crate::model::report::Report;
 
 pub use self::folded::Folded;
+pub use self::html::Html;
 pub use self::json::Json;
 pub use self::svg::Svg;
 pub use self::text::Text;

@@ -66,6 +66,11 @@ END
 debootstrap                         debootstrap
 END
         ;;
+    pages)
+        cat <<'END'
+chromium                            chromium
+END
+        ;;
     workload)
         cat <<'END'
 sqlite3                             sqlite3
@@ -511,7 +516,8 @@ use_unpacked() {
     fi
 }
 
-# Installs what is missing of Rust and of the named groups: build, fuzz, guests, peers, workload, metrics, trees, lint. On failure it
+# Installs what is missing of Rust and of the named groups: build, fuzz, guests, pages, peers, workload, metrics, exports,
+# analyses, trees, lint. On failure it
 # prints the cause in one line, and leaves what it has done.
 require() {
     local needed packages toolchain to_install to_unpack status gone='' apt_said=''
