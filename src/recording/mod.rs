@@ -199,7 +199,7 @@ impl Recording {
         (start, end)
     }
 
-    /// What cannot be read and is left out, as far as found up to now: what is not read is not checked.
+    /// What cannot be read and is left out, as far as damage was found so far: what is not read is not checked.
     #[must_use]
     pub fn damage(&self) -> Vec<Damage> {
         self.damage.all()
