@@ -50,6 +50,9 @@ struct Arguments {
     /// Minutes that a guest may run
     #[arg(long, value_name = "MINUTES", default_value_t = 60)]
     limit: u64,
+    /// Test this executable instead of the release build
+    #[arg(long, value_name = "FILE")]
+    tool: Option<PathBuf>,
     /// List configurations and checks, and exit
     #[arg(long)]
     list: bool,
@@ -224,7 +227,7 @@ fn select(arguments: &Arguments) -> Result<Vec<Configuration>, String> {
 fn run(arguments: &Arguments, configurations: &[Configuration]) -> Result<Tally, String> {
     let cache = cache()?;
     let disk = disk::scratch(&cache)?;
-    let tool = tool::build()?;
+    let tool = tool::get(arguments.tool.as_deref())?;
     let extras = extras(arguments, &tool)?;
     let exec = exec(arguments)?;
     let logs = std::env::temp_dir().join(format!("iosb-vm-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! The tool that guests test: the release build, as shipped.
+//! The tool that guests test: by default the release build, as shipped.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,17 @@ pub fn go_to_source() -> Result<(), String> {
     }
 }
 
+/// The executable `given`, or the release build.
+pub fn get(given: Option<&Path>) -> Result<PathBuf, String> {
+    match given {
+        Some(path) if path.is_file() => Ok(path.into()),
+        Some(path) => Err(format!("--tool {}: no such file", path.display())),
+        None => build(),
+    }
+}
+
 /// Builds it, unless it is up to date.
-pub fn build() -> Result<PathBuf, String> {
+fn build() -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .args([
