@@ -26,7 +26,7 @@ const LARGEST_BATCH: u64 = 16 << 20;
 const MOST_ROWS: i64 = 65_536;
 /// The largest description of a message, in bytes.
 const LARGEST_HEADER: u32 = 1 << 20;
-/// The most columns of a table, and the most buffers that a batch has for them.
+/// The most columns of a table.
 const MOST_COLUMNS: usize = 256;
 
 const MAGIC: &[u8; 8] = b"ARROW1\0\0";
@@ -136,7 +136,8 @@ impl TableFile {
                     let batch = message
                         .header_as_record_batch()
                         .ok_or_else(|| damaged("a batch without contents"))?;
-                    check_batch(batch, &body)?;
+                    let kinds = self.schema.fields().iter().map(|field| field.data_type());
+                    check_batch(batch, &body, &elements(kinds))?;
                     let batch = read_record_batch(
                         &body,
                         batch,
@@ -151,7 +152,7 @@ impl TableFile {
                     let batch = message.header_as_dictionary_batch();
                     let batch = batch.ok_or_else(|| damaged("a dictionary without contents"))?;
                     let data = batch.data().ok_or_else(|| damaged("a dictionary without words"))?;
-                    check_batch(data, &body)?;
+                    check_batch(data, &body, &elements([&DataType::Utf8]))?;
                     if batch.isDelta() || self.dictionaries.contains_key(&batch.id()) {
                         return Err(damaged("a dictionary is replaced"));
                     }
@@ -232,8 +233,26 @@ fn read_header(from: &mut impl Read) -> Result<Option<Vec<u8>>, Stop> {
     Ok(Some(header))
 }
 
-/// Checks all lengths of a batch before it is decoded.
-fn check_batch(batch: arrow_ipc::RecordBatch<'_>, body: &Buffer) -> Result<(), Stop> {
+/// The bytes of an element of each buffer that a batch has for columns of these types: first which rows are null, then the
+/// values, or for text where each begins and the text (Columnar.rst of the format, "Buffer Listing for Each Layout").
+fn elements<'a>(kinds: impl IntoIterator<Item = &'a DataType>) -> Vec<usize> {
+    const BITS: usize = 1;
+    const BEGINNINGS: usize = size_of::<i32>();
+    let mut all = Vec::new();
+    for kind in kinds {
+        all.push(BITS);
+        match kind {
+            DataType::Utf8 | DataType::Binary => all.extend([BEGINNINGS, 1]),
+            DataType::Dictionary(key, _) => all.push(key.primitive_width().unwrap_or(1)),
+            kind => all.push(kind.primitive_width().unwrap_or(BITS)),
+        }
+    }
+    all
+}
+
+/// Checks all lengths of a batch before it is decoded: the library panics where a buffer ends inside an element.
+/// `elements`: see [`elements()`].
+fn check_batch(batch: arrow_ipc::RecordBatch<'_>, body: &Buffer, elements: &[usize]) -> Result<(), Stop> {
     let is_length = |length: i64| (0..=MOST_ROWS).contains(&length);
     if !is_length(batch.length()) {
         return Err(damaged("a batch has more than 65,536 rows"));
@@ -253,11 +272,11 @@ fn check_batch(batch: arrow_ipc::RecordBatch<'_>, body: &Buffer) -> Result<(), S
         return Err(damaged("a column has a wrong length"));
     }
     let buffers = batch.buffers().ok_or_else(|| damaged("a batch without buffers"))?;
-    if buffers.len() > 3 * MOST_COLUMNS {
-        return Err(damaged("a batch has too many buffers"));
+    if buffers.len() != elements.len() {
+        return Err(damaged("a batch has a wrong number of buffers"));
     }
     let mut whole = 0_u64;
-    for buffer in buffers {
+    for (buffer, element) in buffers.iter().zip(elements) {
         let (Ok(from), Ok(length)) = (usize::try_from(buffer.offset()), usize::try_from(buffer.length())) else {
             return Err(damaged("a buffer has a negative length"));
         };
@@ -273,6 +292,9 @@ fn check_batch(batch: arrow_ipc::RecordBatch<'_>, body: &Buffer) -> Result<(), S
                 -1 => length as u64,
                 length => u64::try_from(length).map_err(|_| damaged("a compressed buffer has a negative length"))?,
             };
+        }
+        if decompressed % *element as u64 != 0 {
+            return Err(damaged("a buffer ends inside an element"));
         }
         whole = whole.saturating_add(decompressed);
     }
