@@ -578,7 +578,7 @@ enum off {
 /* Slow calls that are reported per second, by all CPUs together. */
 #define SLOW_PER_SECOND 1000
 
-/* Arguments of a call that are kept. */
+/* Arguments of a call that are kept for the report of a slow call. */
 #define CALL_ARGUMENTS 4
 
 /* Which arguments of a system call are the path, the file offset and the size, counted from 1; 0: none. */
@@ -586,13 +586,23 @@ struct call_shape {
 	__u8 path;
 	__u8 offset; /* or CALL_POSITION */
 	__u8 size;
-	__u8 effect; /* CALL_OPENS, CALL_CLOSES */
+	__u8 effect; /* CALL_OPENS, CALL_CLOSES, CALL_WRITES */
+	/* The others are for records. */
+	__u8 second_path;
+	__u8 second_fd; /* of calls on two files; the first one is the first argument */
+	__u8 base; /* the descriptor of the folder that a relative path starts from */
+	__u8 second_base;
+	__u8 extra; /* the argument that is particular to the op: flags, a mode, a number of buffers */
+	__u8 whole_size; /* the size, if `size` is 0 */
+	__u8 pad[6];
 };
 
 /* The call returns a new descriptor of the file. */
 #define CALL_OPENS 1
 /* The call closes its descriptor. */
 #define CALL_CLOSES 2
+/* The call writes to its file. */
+#define CALL_WRITES 4
 
 /* The offset is the position of the open file, which the call moves. */
 #define CALL_POSITION 255
@@ -643,6 +653,241 @@ struct slow_call {
 	__u8 path; /* enum path_kind */
 	__u8 pad[3];
 	__u8 names[NAMES_ROOM + NAME_ROOM];
+};
+
+/*
+ * Records: one per call, request, sleep, ... at its end, and definitions of what they name; events.bpf.h. Each begins
+ * with its kind. The numbers up to RECORD_THREAD are those of the Rust side's `Kind`.
+ */
+enum record_kind {
+	RECORD_CALL = 0,
+	RECORD_REQUEST = 1,
+	RECORD_SLEEP = 2,
+	RECORD_ASYNC = 3,
+	RECORD_FAULT = 4,
+	RECORD_FILE = 5,
+	RECORD_FOLDER = 6,
+	RECORD_THREAD = 7,
+	RECORD_PATH = 8,
+	/* No kind: counts the open files of a CPU that were defined, where that needs a counter per CPU. */
+	RECORD_FILES_DEFINED = 15,
+	RECORD_KINDS = 16, /* a power of two, with kinds that are free */
+};
+
+/* What a record of a call has, besides what all have. */
+#define CALL_HAS_OFFSET 1
+#define CALL_HAS_SIZE 2
+#define CALL_HAS_FD 4
+#define CALL_HAS_PATH 8 /* records of its paths precede it, perhaps in another ring */
+#define CALL_IS_COMPAT 16 /* by the 32-bit table */
+#define CALL_IS_DIRECT 32
+
+/* The rows of a call, behind its record. */
+enum call_rows {
+	CALL_ROWS_NONE = 0, /* not measured */
+	/* 32 bits for ROW_VFS, and for the file system's row `row`; the rest is in ROW_SYSCALL. */
+	CALL_ROWS_FEW = 1,
+	CALL_ROWS_ALL = 2, /* ROWS numbers of 32 bits */
+	CALL_ROWS_WIDE = 3, /* ROWS numbers of 64 bits */
+};
+
+#define RECORD_ARGUMENTS 6
+
+/* A call, at its end. */
+struct call_record {
+	__u8 kind;
+	__u8 op;
+	__u8 has; /* CALL_HAS_..., CALL_IS_... */
+	__u8 rows; /* enum call_rows */
+	__u32 thread;
+	__u64 begin_ns;
+	__u64 end_ns;
+	__s64 value; /* what it returned */
+	__u64 offset;
+	__u64 size;
+	__u64 extra;
+	__u32 tgid;
+	__s32 fd;
+	__u32 files[2]; /* numbers of open files; 0: none */
+	__u16 cpus[2]; /* at its begin, and at its end */
+	__u8 read_class; /* enum read_class; READ_CLASSES: of no class */
+	__u8 row; /* with CALL_ROWS_FEW */
+	__u8 pad[2];
+};
+
+struct call_record_few {
+	struct call_record call;
+	__u32 rows[2];
+};
+
+struct call_record_all {
+	struct call_record call;
+	__u32 rows[ROWS];
+};
+
+struct call_record_wide {
+	struct call_record call;
+	__u64 rows[ROWS];
+};
+
+/* Flags of a request, whose bits in cmd_flags differ between kernels. */
+#define REQUEST_SYNC 1
+#define REQUEST_META 2
+#define REQUEST_READAHEAD 4
+#define REQUEST_FUA 8
+#define REQUEST_PREFLUSH 16
+
+/* A request, or a bio of a disk without requests, at its end. */
+struct request_record {
+	__u8 kind;
+	__u8 op; /* counted from 0 in the order of the ops of blk */
+	__u8 origin; /* enum origin */
+	__u8 flags; /* REQUEST_... */
+	__u32 thread; /* that submitted it; 0: unknown */
+	__u64 submitted_ns; /* 0: unknown */
+	__u64 started_ns; /* 0: unknown */
+	__u64 issued_ns; /* 0: never issued itself */
+	__u64 ended_ns;
+	__u64 sector;
+	__u64 inode; /* of the file of its first page; 0: of no file */
+	__u32 inode_device; /* as device_number() packs it; so are the next two */
+	__u32 disk;
+	__u32 partition;
+	__u32 bytes;
+	__u32 cmd_flags;
+	__u16 error; /* an errno */
+	__u16 cpu;
+};
+
+/* A time off the CPU inside a call, when the thread gets a CPU again. */
+struct sleep_record {
+	__u8 kind;
+	__u8 row; /* enum row */
+	__u16 cpus[2]; /* that it left, and got */
+	__u16 pad;
+	__u32 thread;
+	__u32 waker; /* thread that woke it; 0: unknown, or an interrupt */
+	__u32 waker_tgid;
+	__u32 pad2;
+	__u64 out_ns;
+	__u64 woken_ns; /* 0: it was ready to run all the time */
+	__u64 in_ns;
+};
+
+/* Bytes for all names of a path, and for one of them, in the short form of a file's definition. */
+#define FEW_NAMES_ROOM 160
+#define FEW_NAME_ROOM 64
+
+/* Defines an open file. */
+struct file_record {
+	__u8 kind;
+	__u8 path; /* enum path_kind */
+	__u16 mode; /* i_mode */
+	__u32 number;
+	__u64 at_ns;
+	__u64 inode;
+	__u64 size;
+	__u64 blocks;
+	__u64 position;
+	__u32 device; /* as device_number() packs it */
+	__u32 generation;
+	__u32 links;
+	__u32 flags; /* f_flags */
+	__u32 mount;
+	__u32 names_length;
+	__u8 file_system[16]; /* ends with a 0 */
+};
+
+struct file_record_few {
+	struct file_record file;
+	__u8 names[FEW_NAMES_ROOM + FEW_NAME_ROOM];
+};
+
+struct file_record_all {
+	struct file_record file;
+	__u8 names[NAMES_ROOM + NAME_ROOM];
+};
+
+/* Defines a thread. */
+struct thread_record {
+	__u8 kind;
+	__u8 has_ended;
+	__u8 pad[2];
+	__u32 thread;
+	__u32 tgid;
+	__u32 parent; /* process */
+	__u64 at_ns;
+	__u64 started_ns; /* of the process, since boot */
+	__u64 cgroup;
+	__u64 comm[COMM_WORDS];
+	__u32 uid;
+	__u32 pad2;
+};
+
+/* Bytes for the text of a path, in the short form of its record and in the long one (PATH_MAX). */
+#define FEW_TEXT_ROOM 104
+#define TEXT_ROOM 4096
+
+/* A path that a call was given. */
+struct path_record {
+	__u8 kind;
+	__u8 which; /* 0 or 1: its first or second path */
+	__u16 length; /* of the text, with the 0 at its end */
+	__u32 thread;
+	__u64 begin_ns; /* of the call */
+	__u32 base; /* number of the open folder that it starts from; 0: the working directory */
+	__u32 pad;
+};
+
+struct path_record_few {
+	struct path_record path;
+	__u8 text[FEW_TEXT_ROOM];
+};
+
+struct path_record_all {
+	struct path_record path;
+	__u8 text[TEXT_ROOM];
+};
+
+/* Records of a kind that one CPU could not store. */
+struct lost_records {
+	__u64 records; /* only grows */
+	__u64 drain; /* control.drain at first_ns */
+	__u64 first_ns; /* the first one since the rings were last drained */
+	__u64 last_ns;
+};
+
+/* What is kept of a thread for its records. */
+struct recorder {
+	__u64 begin_ns; /* of the call in flight; 0: none */
+	__u64 arguments[RECORD_ARGUMENTS];
+	__u64 position; /* of the open file, before the call */
+	/* The file that the thread used last: its address, its dentry, and its number. */
+	__u64 file;
+	__u64 dentry;
+	__u64 comm[COMM_WORDS]; /* as last defined */
+	__u32 thread; /* 0: a free slot */
+	__u32 tgid;
+	__u32 number;
+	__u32 files[2]; /* of the call */
+	__u32 fd;
+	__u32 flags; /* f_flags of the first file */
+	__u32 waker; /* of the current sleep */
+	__u32 waker_tgid;
+	__u16 cpu; /* at the begin of the call */
+	__u16 cpu_left; /* at the start of the sleep */
+	__u8 op;
+	__u8 has; /* CALL_HAS_..., CALL_IS_... */
+	__u8 unread_paths; /* a bit for each path that could not be read at the begin */
+	__u8 pad[5];
+};
+
+/* An open file that was defined. */
+struct known_file {
+	__u64 dentry;
+	__u64 inode; /* its address */
+	__u32 number;
+	__u32 pad;
 };
 
 /* What calls and requests are grouped by (--by); group.bpf.h. */
@@ -780,7 +1025,11 @@ struct config {
 	 */
 	__u8 one_epoch;
 	__u8 bins; /* calls whose start is in a cookie are counted in bins; bins.bpf.h */
-	__u8 pad[10];
+	__u8 records; /* calls, requests and sleeps are recorded one by one; events.bpf.h */
+	/* Atomic instructions that return the old value exist (5.12). */
+	__u8 answering_atomics;
+	__u8 pad[4];
+	__u32 wake_bytes; /* from this many unread bytes on, a ring wakes its reader */
 };
 
 /* BTF type ids for bpf_rdonly_cast(); 0: not available. */
@@ -821,6 +1070,7 @@ struct control {
 	__u64 not_followed; /* children that did not fit into `traced` */
 	__u64 recovered; /* block_getrq events that the first program missed and the second one handled */
 	__u64 began_ns; /* when measuring began, by the programs' clock */
+	__u64 drain; /* how often the rings of records were drained */
 };
 
 _Static_assert(STEPS == 305, "the Rust side prints these steps");
@@ -845,5 +1095,16 @@ _Static_assert(sizeof(struct async_call) == 32 * ASYNC_LAYERS + 24, "no padding"
 _Static_assert(sizeof(struct task_frames) == 48 * MAX_FRAMES + 16, "no padding");
 _Static_assert(sizeof(struct group) == 8 * (3 + COMM_WORDS) + 16 + NAMES_ROOM + NAME_ROOM, "no padding");
 _Static_assert(sizeof(struct config) == 96, "no padding");
+_Static_assert(sizeof(struct call_shape) == 16, "no padding");
+_Static_assert(sizeof(struct call_record) == 80, "no padding");
+_Static_assert(sizeof(struct call_record_few) == 88, "no padding");
+_Static_assert(sizeof(struct request_record) == 80, "no padding");
+_Static_assert(sizeof(struct sleep_record) == 48, "no padding");
+_Static_assert(sizeof(struct file_record) == 88, "no padding");
+_Static_assert(sizeof(struct thread_record) == 64, "no padding");
+_Static_assert(sizeof(struct path_record) == 24, "no padding");
+_Static_assert(sizeof(struct lost_records) == 32, "no padding");
+_Static_assert(sizeof(struct recorder) == 8 * (4 + RECORD_ARGUMENTS + COMM_WORDS) + 4 * 9 + 12, "no padding");
+_Static_assert(sizeof(struct known_file) == 24, "no padding");
 
 #endif

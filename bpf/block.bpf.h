@@ -336,14 +336,14 @@ static __always_inline int on_issue(const struct request_view *view)
 	}
 	if (block.bio_stamps)
 		stamp = take_bios(view->bio);
-	if (block.neighbours)
+	if (block.neighbours || config.records)
 		state.submitted_ns = stamp.queued_ns;
-	if (WHOLE_STACK) {
+	if (WHOLE_STACK || config.records) {
 		state.thread = stamp.thread;
 		state.origin = stamp.origin;
-		if (!view->bio)
-			note_flush(view->queue, state.issued_ns);
 	}
+	if (WHOLE_STACK && !view->bio)
+		note_flush(view->queue, state.issued_ns);
 	if (block.has_starts && old && old->phase == REQUEST_STARTED) {
 		state.started_ns = old->started_ns;
 		state.foreign = old->foreign;
@@ -567,6 +567,139 @@ static __always_inline void record_block(__u8 op, __u32 group, __u64 from, __u64
 	record_in_group(group, block_index(op), true, now - from, result, queue_ns);
 }
 
+/* The file of the first page of a bio; without one, 0 in the inode of the record. */
+static __always_inline void fill_inode(struct request_record *record, const struct bio *bio)
+{
+	struct address_space *mapping = bio ? mapping_of_bio(bio) : NULL;
+	struct inode *inode = mapping ? BPF_CORE_READ(mapping, host) : NULL;
+
+	record->inode = 0;
+	record->inode_device = 0;
+	/* In an anonymous page, or one of a slab, this field means something else. */
+	if (!inode || BPF_CORE_READ(inode, i_mapping) != mapping)
+		return;
+	record->inode = BPF_CORE_READ(inode, i_ino);
+	record->inode_device = BPF_CORE_READ(inode, i_sb, s_dev);
+}
+
+/* The flags that have names in records. */
+static __always_inline __u8 named_flags(__u32 flags, __u32 bio_flags)
+{
+	const __u32 sync = bpf_core_enum_value(enum req_flag_bits, __REQ_SYNC);
+	const __u32 meta = bpf_core_enum_value(enum req_flag_bits, __REQ_META);
+	const __u32 ahead = bpf_core_enum_value(enum req_flag_bits, __REQ_RAHEAD);
+	const __u32 fua = bpf_core_enum_value(enum req_flag_bits, __REQ_FUA);
+	const __u32 preflush = bpf_core_enum_value(enum req_flag_bits, __REQ_PREFLUSH);
+
+	/* The kernel removes FUA and PREFLUSH from a request if the disk does not support them. */
+	return (flags >> sync & 1) * REQUEST_SYNC | (flags >> meta & 1) * REQUEST_META |
+	       (flags >> ahead & 1) * REQUEST_READAHEAD | (bio_flags >> fua & 1) * REQUEST_FUA |
+	       (bio_flags >> preflush & 1) * REQUEST_PREFLUSH;
+}
+
+static __always_inline __u32 disk_of_request(struct request *rq, bool direct)
+{
+	struct gendisk *disk;
+
+	if (bpf_core_field_exists(((struct request___rq_disk *)0)->rq_disk)) {
+		struct request___rq_disk *old = (void *)rq;
+
+		disk = READ(direct, old, rq_disk);
+	} else {
+		struct request_queue *queue = READ(direct, rq, q);
+
+		disk = READ(direct, queue, disk);
+	}
+	return disk ? device_number(READ(direct, disk, major), READ(direct, disk, first_minor)) : 0;
+}
+
+/*
+ * Records a bio that has ended, of a disk without requests. `thread_and_op`: the thread that submitted it in the upper
+ * half, its origin and its op in the lower one.
+ */
+__noinline int record_bio(__u64 address, __u64 thread_and_op, __u64 submitted, __u64 now, __s64 result)
+{
+	struct bio *bio = (void *)address;
+	struct request_record *record;
+	struct gendisk *disk;
+
+	if (!config.records)
+		return 0;
+	record = reserve(RECORD_REQUEST, struct request_record);
+	if (!record)
+		return 0;
+	record->kind = RECORD_REQUEST;
+	record->op = thread_and_op;
+	record->origin = thread_and_op >> 8;
+	record->thread = thread_and_op >> 32;
+	record->submitted_ns = submitted;
+	record->started_ns = submitted;
+	record->issued_ns = submitted;
+	record->ended_ns = now;
+	record->partition = 0;
+	if (bpf_core_field_exists(bio->bi_bdev)) {
+		record->partition = BPF_CORE_READ(bio, bi_bdev, bd_dev);
+		disk = BPF_CORE_READ(bio, bi_bdev, bd_disk);
+	} else {
+		disk = BPF_CORE_READ((struct bio___disk *)bio, bi_disk);
+	}
+	record->disk = device_number(BPF_CORE_READ(disk, major), BPF_CORE_READ(disk, first_minor));
+	record->cmd_flags = BPF_CORE_READ(bio, bi_opf);
+	record->flags = named_flags(record->cmd_flags, record->cmd_flags);
+	record->error = result < 0 ? -result : 0;
+	record->bytes = result < 0 ? BPF_CORE_READ(bio, bi_iter.bi_size) : result;
+	/* Its completion has moved the start to the end. */
+	record->sector = BPF_CORE_READ(bio, bi_iter.bi_sector);
+	if (!BPF_CORE_READ(bio, bi_iter.bi_size))
+		record->sector -= record->bytes >> 9;
+	record->cpu = bpf_get_smp_processor_id();
+	fill_inode(record, bio);
+	submit(record);
+	return 0;
+}
+
+/* Records a request that ends, while its state is still in the table. */
+__noinline int record_request(__u64 address, __u64 now, __s64 result)
+{
+	struct request *rq = (void *)address;
+	bool direct = TYPE_ONCE(rq);
+	struct request_record *record;
+	struct found_request known;
+	struct bio *bio;
+	__u32 left;
+
+	if (!config.records)
+		return 0;
+	known = find_request(address);
+	if (!known.state)
+		return 0;
+	record = reserve(RECORD_REQUEST, struct request_record);
+	if (!record)
+		return 0;
+	bio = READ(direct, rq, bio);
+	record->kind = RECORD_REQUEST;
+	record->op = known.state->op;
+	record->origin = known.state->origin;
+	record->thread = known.state->thread;
+	record->submitted_ns = known.state->submitted_ns;
+	record->started_ns = known.state->started_ns;
+	record->issued_ns = known.state->issued_ns;
+	record->ended_ns = now;
+	record->bytes = known.state->bytes;
+	/* Parts that completed before have moved the start. */
+	left = READ(direct, rq, __data_len);
+	record->sector = READ(direct, rq, __sector) - ((record->bytes - left) >> 9);
+	record->disk = disk_of_request(rq, direct);
+	record->partition = partition_of(rq, direct);
+	record->cmd_flags = READ(direct, rq, cmd_flags);
+	record->flags = named_flags(record->cmd_flags, bio ? READ(direct, bio, bi_opf) : record->cmd_flags);
+	record->error = result < 0 ? -result : 0;
+	record->cpu = bpf_get_smp_processor_id();
+	fill_inode(record, bio);
+	submit(record);
+	return 0;
+}
+
 /* A request ends, or a part of it. `direct`: its fields can be read directly. */
 static __always_inline int on_end(struct request *rq, bool direct, long error, bool is_status, __u32 bytes,
 				  enum end_seen by)
@@ -591,6 +724,9 @@ static __always_inline int on_end(struct request *rq, bool direct, long error, b
 		return on_unissued_end(as_number(address), rq_start_ns, bytes);
 	now = bpf_ktime_get_ns();
 	ended = *state;
+	/* Requests of kernel threads are counted by their origin, in the whole-stack view. */
+	if (config.records && (!ended.foreign || (WHOLE_STACK && ended.foreign == FOREIGN_KERNEL)))
+		record_request(as_number(address), now, result_of(error, is_status, ended.bytes));
 	if (ended.needs_flush)
 		state->phase = REQUEST_FLUSHING;
 	/* Keeps the entry: the second program would take the end for one whose issue was missed. */
@@ -722,10 +858,11 @@ static __always_inline void stamp_bio(const struct bio_view *view, const struct 
 	}
 	if (config.group_by && state.owner != OWNER_NEIGHBOUR)
 		state.group = group_of_current();
-	if (WHOLE_STACK) {
+	if (WHOLE_STACK || config.records) {
 		state.thread = bpf_get_current_pid_tgid();
 		state.origin = origin_of_current();
-		if (state.origin == ORIGIN_KWORKER && state.op && view->bytes && is_of_written((void *)address))
+		if (WHOLE_STACK && state.origin == ORIGIN_KWORKER && state.op && view->bytes &&
+		    is_of_written((void *)address))
 			state.origin = ORIGIN_WRITEBACK;
 		if (state.origin == ORIGIN_OWN && is_readahead(view->flags))
 			state.origin = ORIGIN_READAHEAD;
@@ -797,10 +934,12 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 	state.queued_ns = bpf_ktime_get_ns();
 	if (config.group_by)
 		state.group = group_of_bio(view, state.op);
-	if (WHOLE_STACK) {
+	if (WHOLE_STACK || config.records)
 		state.thread = bpf_get_current_pid_tgid();
+	if (WHOLE_STACK)
 		state.is_stacked = true;
-	}
+	if (config.records)
+		state.origin = origin_of_current();
 	if (!seen || !block.by_both)
 		remember_bio(address, &known, &state);
 	return 0;
@@ -849,8 +988,12 @@ static __always_inline int on_bio_end(__u64 address, __u8 status)
 	if (WHOLE_STACK && ended.is_stacked)
 		end_in_sleep(ended.thread, ended.queued_ns, now);
 	/* Otherwise its request counts it, or it never had one. */
-	if (block.is_bio_based)
-		record_block(ended.op, ended.group, ended.queued_ns, 0, now, result_of(status, true, ended.bytes));
+	if (!block.is_bio_based)
+		return 0;
+	record_block(ended.op, ended.group, ended.queued_ns, 0, now, result_of(status, true, ended.bytes));
+	if (config.records)
+		record_bio(as_number(address), (__u64)ended.thread << 32 | ended.origin << 8 | ended.op, ended.queued_ns,
+			   now, result_of(status, true, ended.bytes));
 	return 0;
 }
 

@@ -341,7 +341,7 @@ static __always_inline void end_breakdown(struct thread_state *state, __u32 thre
 	count_unseen_sleep(breakdown);
 	count_in_families(thread, now, step, moves_bytes && !failed ? value : 0, failed);
 	/* Otherwise report_ended() still needs it. */
-	if (!REPORTS_SLOW)
+	if (!REPORTS_SLOW && !config.records)
 		put_breakdown(state, thread);
 }
 

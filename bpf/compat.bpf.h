@@ -116,20 +116,36 @@ static __always_inline bool in_32bit_call(void)
 #define SYSCALL_ARG_1(direct, saved) READ_REGISTER(direct, saved, si)
 #define SYSCALL_ARG_2(direct, saved) READ_REGISTER(direct, saved, dx)
 #define SYSCALL_ARG_3(direct, saved) READ_REGISTER(direct, saved, r10)
+#define SYSCALL_ARG_4(direct, saved) READ_REGISTER(direct, saved, r8)
+#define SYSCALL_ARG_5(direct, saved) READ_REGISTER(direct, saved, r9)
 #define COMPAT_SYSCALL_ARG_0(direct, saved) READ_REGISTER(direct, saved, bx)
 #define COMPAT_SYSCALL_ARG_1(direct, saved) READ_REGISTER(direct, saved, cx)
 #define COMPAT_SYSCALL_ARG_2(direct, saved) READ_REGISTER(direct, saved, dx)
 #define COMPAT_SYSCALL_ARG_3(direct, saved) READ_REGISTER(direct, saved, si)
+#define COMPAT_SYSCALL_ARG_4(direct, saved) READ_REGISTER(direct, saved, di)
+#define COMPAT_SYSCALL_ARG_5(direct, saved) READ_REGISTER(direct, saved, bp)
 #else
 #define SYSCALL_NUMBER(direct, saved) ((__u32)READ_REGISTER(direct, saved, syscallno))
 #define SYSCALL_ARG_0(direct, saved) READ_REGISTER(direct, saved, orig_x0)
 #define SYSCALL_ARG_1(direct, saved) READ_REGISTER(direct, saved, user_regs.regs[1])
 #define SYSCALL_ARG_2(direct, saved) READ_REGISTER(direct, saved, user_regs.regs[2])
 #define SYSCALL_ARG_3(direct, saved) READ_REGISTER(direct, saved, user_regs.regs[3])
+#define SYSCALL_ARG_4(direct, saved) READ_REGISTER(direct, saved, user_regs.regs[4])
+#define SYSCALL_ARG_5(direct, saved) READ_REGISTER(direct, saved, user_regs.regs[5])
 #define COMPAT_SYSCALL_ARG_0 SYSCALL_ARG_0
 #define COMPAT_SYSCALL_ARG_1 SYSCALL_ARG_1
 #define COMPAT_SYSCALL_ARG_2 SYSCALL_ARG_2
 #define COMPAT_SYSCALL_ARG_3 SYSCALL_ARG_3
+#define COMPAT_SYSCALL_ARG_4 SYSCALL_ARG_4
+#define COMPAT_SYSCALL_ARG_5 SYSCALL_ARG_5
+#endif
+
+/* include/uapi/asm-generic/fcntl.h on x86; arm64 has a value of its own for O_DIRECT. */
+#define O_APPEND 00002000
+#if defined(__TARGET_ARCH_x86)
+#define O_DIRECT 00040000
+#else
+#define O_DIRECT 00200000
 #endif
 
 /*

@@ -38,6 +38,8 @@ static __always_inline int on_exit(void)
 			close_breakdown(&state->breakdown, thread);
 		forget_thread(state, thread);
 	}
+	if (config.records)
+		end_recorder(thread);
 	if (config.group_by == BY_PROCESS && thread == tgid)
 		note_last_name();
 	if (!config.traced_set)

@@ -61,6 +61,8 @@ static __always_inline void switch_out(bool is_ready, bool is_io, __u64 now)
 	row = current_row(breakdown);
 	charge(breakdown, row, now);
 	breakdown->off = is_ready ? OFF_READY : OFF_ASLEEP;
+	if (config.records)
+		note_leave(thread);
 	if (is_ready)
 		return;
 	if (row == ROW_JOURNAL || row == ROW_LOCK)
@@ -100,8 +102,8 @@ static __always_inline bool had_own_completion(const struct sleeper *sleeper, __
 	return sleeper->completed && sleeper->completed == sleeper->slept_ns && (row == ROW_OTHERS || row == ROW_OTHER);
 }
 
-/* Charges the sleep of a thread that gets a CPU to rows, up to its wakeup. */
-static __always_inline void settle_sleep(struct breakdown *breakdown, __u32 thread, __u64 now)
+/* Charges the sleep of a thread that gets a CPU to rows, up to its wakeup. Returns the row that it waited for. */
+static __always_inline __u8 settle_sleep(struct breakdown *breakdown, __u32 thread, __u64 now)
 {
 	struct sleeper *sleeper = bpf_map_lookup_elem(&sleepers, &thread);
 	__u8 row = breakdown->sleeps_in;
@@ -110,7 +112,7 @@ static __always_inline void settle_sleep(struct breakdown *breakdown, __u32 thre
 	if (!sleeper) {
 		count_unbalanced(breakdown, UNBALANCED_SLEEP, 1);
 		charge(breakdown, row, now);
-		return;
+		return row;
 	}
 	woken = sleeper->woken_ns ? earlier(sleeper->woken_ns, now) : now;
 	if (sleeper->released && row == ROW_QUEUE) {
@@ -127,6 +129,7 @@ static __always_inline void settle_sleep(struct breakdown *breakdown, __u32 thre
 	charge(breakdown, row, woken);
 	/* Requests that end from now on end in no sleep of this thread. */
 	sleeper->slept_ns = 0;
+	return row;
 }
 
 /* A thread gets a CPU: charges its time off the CPU inside a call to rows, as all events of the sleep are known now. */
@@ -135,6 +138,8 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now)
 	__u32 thread = task->pid;
 	struct thread_state *state = find_thread_of(task, thread);
 	struct breakdown *breakdown;
+	__u8 row = ROW_RUN_QUEUE;
+	__u64 out;
 	bool slept;
 
 	if (!state || !state->breakdown.depth || state->breakdown.off == OFF_NOT)
@@ -143,8 +148,12 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now)
 	slept = breakdown->off == OFF_ASLEEP;
 	breakdown->off = OFF_NOT;
 	breakdown->has_waited = 1;
+	out = breakdown->last_ns;
 	if (slept)
-		settle_sleep(breakdown, thread, now);
+		row = settle_sleep(breakdown, thread, now);
+	/* A sleep is charged up to its wakeup. */
+	if (config.records)
+		record_sleep(thread, row, out, slept ? breakdown->last_ns : 0, now);
 	charge(breakdown, ROW_RUN_QUEUE, now);
 }
 
@@ -186,8 +195,11 @@ int sched_wakeup_btf(void *ctx)
 		return 0;
 	thread = task->pid;
 	sleeper = bpf_map_lookup_elem(&sleepers, &thread);
-	if (sleeper && sleeper->slept_ns && !sleeper->woken_ns)
+	if (sleeper && sleeper->slept_ns && !sleeper->woken_ns) {
 		sleeper->woken_ns = bpf_ktime_get_ns();
+		if (config.records)
+			note_waker(thread);
+	}
 	return 0;
 }
 

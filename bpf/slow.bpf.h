@@ -223,10 +223,10 @@ __noinline int report_slow(__u32 thread)
 	return 0;
 }
 
-/* The system call has ended and is counted: reports it if it was slow, and ends its breakdown. */
+/* The system call has ended, and is counted and recorded: reports it if it was slow, and ends its breakdown. */
 static __always_inline void report_ended(struct thread_state *state, __u32 thread)
 {
-	if (time_of_ended(&state->breakdown) >= config.slower_ns)
+	if (REPORTS_SLOW && time_of_ended(&state->breakdown) >= config.slower_ns)
 		report_slow(thread);
 	put_breakdown(state, thread);
 }

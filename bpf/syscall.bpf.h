@@ -29,13 +29,6 @@ const volatile __u8 compat_cookie_calls[MAX_SYSCALLS];
 /* include/linux/sched.h */
 #define PF_KTHREAD 0x00200000
 
-/* include/uapi/asm-generic/fcntl.h on x86; arm64 has a value of its own. */
-#if defined(__TARGET_ARCH_x86)
-#define O_DIRECT 00040000
-#else
-#define O_DIRECT 00200000
-#endif
-
 /*
  * Whether `point` is called inside a call of its op that a session program counts: file systems call vfs functions for
  * the file behind one of theirs.
@@ -106,6 +99,7 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 	enum verdict verdict = TRACED;
 	struct file *file = NULL;
 	struct breakdown *breakdown;
+	struct recorder *recorder;
 	__u32 fd = 0;
 
 	if (files == FILES_0_WITHOUT_PATH)
@@ -137,6 +131,17 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 		frame = state ? begin(state, point, 0, 0) : NULL;
 		if (frame)
 			frame->group = group_of_call(file);
+		recorder = config.records && frame ? recorder_of_call(state, thread) : NULL;
+		if (config.records && recorder) {
+			recorder->arguments[0] = CALL_ARG(args, from, compat, 0);
+			recorder->arguments[1] = CALL_ARG(args, from, compat, 1);
+			recorder->arguments[2] = CALL_ARG(args, from, compat, 2);
+			recorder->arguments[3] = CALL_ARG(args, from, compat, 3);
+			recorder->arguments[4] = CALL_ARG(args, from, compat, 4);
+			recorder->arguments[5] = CALL_ARG(args, from, compat, 5);
+			begin_record(recorder, thread, point_op(point), frame->entered_ns, file, fd,
+				     (files != FILES_NONE ? CALL_HAS_FD : 0) | (compat ? CALL_IS_COMPAT : 0));
+		}
 		if (!WHOLE_STACK || !frame)
 			return 0;
 		breakdown = begin_breakdown(state, point_op(point), frame->entered_ns, frame->group);
@@ -173,6 +178,8 @@ static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 	/* A breakdown has a reference to the state until put_breakdown(). */
 	has_breakdown = WHOLE_STACK && state->breakdown.depth;
 	if (!end(state, any, thread, &call) || !has_valid_times(call.point, &call, now)) {
+		if (config.records)
+			forget_record(thread);
 		if (has_breakdown)
 			put_breakdown(state, thread);
 		return 0;
@@ -189,6 +196,8 @@ static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 		if (verdict >= EXCLUDED)
 			count_excluded(point_op(call.point), verdict);
 		if (verdict != TRACED) {
+			if (config.records)
+				forget_record(thread);
 			if (has_breakdown)
 				put_breakdown(state, thread);
 			return 0;
@@ -204,8 +213,10 @@ static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 		record_out_of_line(point_op(call.point) |
 					   (point_return(call.point) == RETURN_BYTES ? COUNTER_MOVES_BYTES : 0),
 				   now - call.entered_ns, value);
+	if (config.records)
+		record_call(thread, call.entered_ns, now, value);
 	/* Last, when no other state is live: the verifier checks it once for all paths. */
-	if (REPORTS_SLOW && has_breakdown)
+	if ((REPORTS_SLOW || config.records) && has_breakdown)
 		report_ended(state, thread);
 	return 0;
 }

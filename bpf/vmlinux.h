@@ -27,11 +27,19 @@ enum {
 	BPF_NOEXIST = 1,
 };
 enum {
+	BPF_RB_NO_WAKEUP = 1,
+	BPF_RB_FORCE_WAKEUP = 2,
+};
+enum {
+	BPF_RB_AVAIL_DATA = 0,
+};
+enum {
 	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
 };
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
 	BPF_MAP_TYPE_QUEUE = 22,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_CGROUP_ARRAY = 8,
@@ -70,6 +78,8 @@ enum req_flag_bits {
 	__REQ_FUA = 17,
 	__REQ_PREFLUSH = 18,
 	__REQ_RAHEAD = 19,
+	__REQ_SYNC = 11,
+	__REQ_META = 12,
 };
 
 /* include/linux/blkdev.h, include/linux/blk-mq.h: a request that no driver has started. */
@@ -83,9 +93,14 @@ typedef struct {
 	int counter;
 } atomic_t;
 
+struct file_system_type {
+	const char *name;
+};
+
 struct super_block {
 	__u32 s_dev;
 	unsigned long s_magic;
+	struct file_system_type *s_type;
 };
 
 struct hlist_node {
@@ -107,6 +122,10 @@ struct inode {
 	struct super_block *i_sb;
 	struct address_space *i_mapping;
 	struct hlist_head i_dentry;
+	__u32 i_generation;
+	unsigned int i_nlink;
+	long long i_size;
+	__u64 i_blocks;
 };
 
 struct qstr {
@@ -136,6 +155,7 @@ struct mount {
 	struct mount *mnt_parent;
 	struct dentry *mnt_mountpoint;
 	struct vfsmount mnt;
+	int mnt_id;
 };
 
 struct path {
@@ -254,6 +274,7 @@ struct request_queue {
 };
 
 struct bvec_iter {
+	__u64 bi_sector;
 	unsigned int bi_size;
 };
 
@@ -290,6 +311,7 @@ struct request {
 	struct request_queue *q;
 	unsigned int cmd_flags;
 	unsigned int __data_len;
+	__u64 __sector;
 	struct bio *bio;
 	struct request *rq_next;
 	struct block_device *part;
@@ -359,6 +381,14 @@ enum cgroup_subsys_id {
 	io_cgrp_id = 2,
 };
 
+typedef struct {
+	__u32 val;
+} kuid_t;
+
+struct cred {
+	kuid_t uid;
+};
+
 struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state;
@@ -373,6 +403,8 @@ struct task_struct {
 	__u64 start_boottime;
 	char comm[16];
 	struct css_set *cgroups;
+	struct task_struct *real_parent;
+	const struct cred *cred;
 };
 
 /* Before 5.14 (2f064a59a11f "sched: Change task_struct::state"). */

@@ -1,0 +1,709 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Records: one for each call, request and sleep, written at its end to the ring of its CPU, and definitions of the
+ * threads and open files that they name, written at first use. A run that does not record has none of this.
+ *
+ * A program never wakes the reader, which drains the rings at regular times, unless a ring fills up. A record for which
+ * there is no room is counted as lost, by CPU and kind, with the first and the last moment; the counters of the run are
+ * exact nevertheless.
+ */
+#ifndef __EVENTS_BPF_H__
+#define __EVENTS_BPF_H__
+
+/* The rings, by CPU. User space makes them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} rings SEC(".maps");
+
+/* Per CPU, by kind; mapped into user space for the reason given at `stats`. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct lost_records);
+} record_losses SEC(".maps");
+
+/* Open files that were defined, by address. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 32768);
+	__type(key, __u64);
+	__type(value, struct known_file);
+} known_files SEC(".maps");
+
+/* The recorders of threads that have their state in a slot; see threads_by_slot. */
+struct recorder recorders_by_slot[THREAD_SLOTS] SEC(".bss.recorders");
+
+/* Those of all other threads, by number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 10240);
+	__type(key, __u32);
+	__type(value, struct recorder);
+} recorders SEC(".maps");
+
+/* Numbers given to open files so far. */
+volatile __u32 files_defined;
+
+/* Ring buffer maps have no value type; these put the types of the records into the skeleton. */
+struct call_record_few *call_record_few_type;
+struct call_record_all *call_record_all_type;
+struct call_record_wide *call_record_wide_type;
+struct request_record *request_record_type;
+struct sleep_record *sleep_record_type;
+struct file_record_few *file_record_few_type;
+struct file_record_all *file_record_all_type;
+struct thread_record *thread_record_type;
+struct path_record_few *path_record_few_type;
+struct path_record_all *path_record_all_type;
+
+/* Counts a record for which there was no room. */
+__noinline int lose_record(__u32 kind)
+{
+	__u32 element = bpf_get_smp_processor_id() * RECORD_KINDS + (kind & (RECORD_KINDS - 1));
+	struct lost_records *lost;
+	__u64 now;
+
+	if (!config.records)
+		return 0;
+	lost = bpf_map_lookup_elem(&record_losses, &element);
+	if (!lost)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (lost->drain != control.drain || !lost->first_ns) {
+		lost->first_ns = now;
+		lost->drain = control.drain;
+	}
+	lost->last_ns = now;
+	__sync_fetch_and_add(&lost->records, 1);
+	return 0;
+}
+
+static __always_inline void *ring_of_cpu(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&rings, &cpu);
+}
+
+/* Room for a record, a pointer to `type`; NULL if there is none, which is counted. */
+#define reserve(of, type)                                                                                              \
+	({                                                                                                             \
+		void *__ring = ring_of_cpu();                                                                          \
+		type *__record = __ring ? bpf_ringbuf_reserve(__ring, sizeof(type), 0) : NULL;                         \
+		if (!__record)                                                                                         \
+			lose_record(of);                                                                               \
+		__record;                                                                                              \
+	})
+
+/* The unread bytes of a ring are looked at whenever a record is the first one in a part of this size. */
+#define LOOK_BYTES 8192
+
+/* Completes a record, and wakes the reader if much is unread. The address of the record decides when that is looked at. */
+#define submit(record)                                                                                                 \
+	do {                                                                                                           \
+		__u64 __flags = BPF_RB_NO_WAKEUP;                                                                      \
+		if (unlikely((lower_half((__u64)(record)) & (LOOK_BYTES - 1)) < sizeof(*(record))))                    \
+			__flags = wake_flags();                                                                        \
+		bpf_ringbuf_submit(record, __flags);                                                                   \
+	} while (0)
+
+static __always_inline __u64 wake_flags(void)
+{
+	void *ring = ring_of_cpu();
+
+	return ring && bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) >= config.wake_bytes ? BPF_RB_FORCE_WAKEUP :
+											 BPF_RB_NO_WAKEUP;
+}
+
+static __always_inline struct recorder *recorder_slot_of(__u32 thread)
+{
+	struct recorder *first;
+
+	if (!config.slots)
+		return NULL;
+	/* The address is loaded only here: a program must not refer to a map that was not created. */
+	first = recorders_by_slot;
+	barrier_var(first);
+	return first + (thread & (THREAD_SLOTS - 1));
+}
+
+/* The recorder of a thread; NULL if it has none. */
+static __always_inline struct recorder *find_recorder(__u32 thread)
+{
+	struct recorder *slot = recorder_slot_of(thread);
+
+	if (slot && slot->thread == thread)
+		return slot;
+	return bpf_map_lookup_elem(&recorders, &thread);
+}
+
+/* Makes the recorder of a thread that has its state in a slot if `in_slot`. Returns whether there is one now. */
+__noinline int make_recorder(__u32 thread, __u32 in_slot)
+{
+	struct recorder new = { .thread = thread }, *slot;
+
+	if (!config.records)
+		return 0;
+	new.tgid = bpf_get_current_pid_tgid() >> 32;
+	slot = in_slot ? recorder_slot_of(thread) : NULL;
+	if (slot)
+		*slot = new;
+	else
+		bpf_map_update_elem(&recorders, &thread, &new, BPF_ANY);
+	return 0;
+}
+
+/* CPUs whose numbers differ, where each CPU counts its own. */
+#define FILES_CPUS 1024
+
+/* The number of an open file that has none; 0: there is none left. */
+static __always_inline __u32 next_file_number(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id(), element = cpu * RECORD_KINDS + RECORD_FILES_DEFINED;
+	struct lost_records *defined;
+
+	if (config.answering_atomics)
+		return __sync_fetch_and_add(&files_defined, 1) + 1;
+	defined = bpf_map_lookup_elem(&record_losses, &element);
+	return defined ? ++defined->records * FILES_CPUS + (cpu & (FILES_CPUS - 1)) : 0;
+}
+static __always_inline void fill_file(struct file_record *record, __u32 number, struct file *file)
+{
+	struct inode *inode = BPF_CORE_READ(file, f_inode);
+	struct super_block *sb = BPF_CORE_READ(inode, i_sb);
+	struct vfsmount *vfsmount = BPF_CORE_READ(file, f_path.mnt);
+	struct mount *mount = (void *)vfsmount - bpf_core_field_offset(struct mount, mnt);
+
+	record->kind = RECORD_FILE;
+	record->mode = BPF_CORE_READ(inode, i_mode);
+	record->number = number;
+	record->at_ns = bpf_ktime_get_ns();
+	record->inode = BPF_CORE_READ(inode, i_ino);
+	record->size = BPF_CORE_READ(inode, i_size);
+	record->blocks = BPF_CORE_READ(inode, i_blocks);
+	record->position = BPF_CORE_READ(file, f_pos);
+	record->device = BPF_CORE_READ(sb, s_dev);
+	record->generation = BPF_CORE_READ(inode, i_generation);
+	record->links = BPF_CORE_READ(inode, i_nlink);
+	record->flags = BPF_CORE_READ(file, f_flags);
+	record->mount = BPF_CORE_READ(mount, mnt_id);
+	if (bpf_probe_read_kernel_str(record->file_system, sizeof(record->file_system), BPF_CORE_READ(sb, s_type, name)) <=
+	    0)
+		record->file_system[0] = 0;
+}
+
+/* Writes the definition of an open file. Returns whether there was room. */
+__noinline int define_file(__u64 address, __u32 number)
+{
+	const struct room few = { FEW_NAMES_ROOM, FEW_NAME_ROOM };
+	struct file *file = (void *)address;
+	struct vfsmount *mount = BPF_CORE_READ(file, f_path.mnt);
+	struct dentry *dentry = BPF_CORE_READ(file, f_path.dentry);
+	struct file_record_few *record;
+	struct file_record_all *all;
+	__u32 kind;
+
+	if (!config.records)
+		return 0;
+	record = reserve(RECORD_FILE, struct file_record_few);
+	if (!record)
+		return 0;
+	kind = note_names_in(record->names, few, &record->file.names_length, dentry, mount);
+	if (kind != PATH_CUT) {
+		fill_file(&record->file, number, file);
+		record->file.path = kind;
+		submit(record);
+		return 1;
+	}
+	bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
+	all = reserve(RECORD_FILE, struct file_record_all);
+	if (!all)
+		return 0;
+	fill_file(&all->file, number, file);
+	all->file.path = note_names(all->names, &all->file.names_length, dentry, mount);
+	submit(all);
+	return 1;
+}
+
+/*
+ * The number of the open file whose address is in the recorder of the thread, which is defined if it is not known.
+ * `is_new`: the call has opened it, so what is known of the address is of an earlier one. Returns 0 if the definition
+ * was lost.
+ */
+__noinline __u32 number_of_file(__u32 thread, __u32 is_new)
+{
+	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
+	struct known_file now = {}, *known;
+	struct file *file;
+	__u64 address;
+
+	if (!recorder)
+		return 0;
+	address = recorder->file;
+	file = (void *)address;
+	now.dentry = (__u64)BPF_CORE_READ(file, f_path.dentry);
+	now.inode = (__u64)BPF_CORE_READ(file, f_inode);
+	known = is_new ? NULL : bpf_map_lookup_elem(&known_files, &address);
+	if (known && known->dentry == now.dentry && known->inode == now.inode) {
+		now.number = known->number;
+	} else {
+		now.number = next_file_number();
+		if (!define_file(address, now.number))
+			now.number = 0;
+		else
+			bpf_map_update_elem(&known_files, &address, &now, BPF_ANY);
+	}
+	/* Without a definition the next call tries again. */
+	if (!now.number)
+		recorder->file = 0;
+	recorder->dentry = now.dentry;
+	recorder->number = now.number;
+	return now.number;
+}
+
+/* The number of an open file. It and its dentry identify it; usually it is the one that the thread used last. */
+static __always_inline __u32 number_of(struct recorder *recorder, __u32 thread, struct file *file)
+{
+	if (!file)
+		return 0;
+	if (recorder->file == (__u64)file && recorder->dentry == (__u64)PROBED(file, f_path.dentry))
+		return recorder->number;
+	recorder->file = (__u64)file;
+	return number_of_file(thread, false);
+}
+
+/* Defines the current thread. */
+__noinline int define_thread(__u32 has_ended)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+	__u64 id = bpf_get_current_pid_tgid();
+	struct thread_record *record;
+
+	if (!config.records)
+		return 0;
+	record = reserve(RECORD_THREAD, struct thread_record);
+	if (!record)
+		return 0;
+	record->kind = RECORD_THREAD;
+	record->has_ended = has_ended;
+	record->thread = id;
+	record->tgid = id >> 32;
+	record->parent = BPF_CORE_READ(task, real_parent, tgid);
+	record->at_ns = bpf_ktime_get_ns();
+	record->started_ns = BPF_CORE_READ(task, group_leader, start_boottime);
+	record->cgroup = BPF_CORE_READ(task, cgroups, dfl_cgrp, kn, id);
+	bpf_get_current_comm(record->comm, sizeof(record->comm));
+	record->uid = BPF_CORE_READ(task, cred, uid.val);
+	submit(record);
+	return 1;
+}
+
+/* Defines the current thread unless it is known by its current name. */
+static __always_inline void know_thread(struct recorder *recorder)
+{
+	__u64 comm[COMM_WORDS];
+
+	if (config.typed_task) {
+		const __u64 *name = (void *)bpf_get_current_task_btf()->comm;
+
+		comm[0] = name[0];
+		comm[1] = name[1];
+	} else {
+		bpf_get_current_comm(comm, sizeof(comm));
+	}
+	if (likely(recorder->comm[0] == comm[0] && recorder->comm[1] == comm[1]))
+		return;
+	if (define_thread(false)) {
+		recorder->comm[0] = comm[0];
+		recorder->comm[1] = comm[1];
+	}
+}
+
+/* An argument of the thread's call, counted from 1. */
+static __always_inline __u64 argument_of(const struct recorder *recorder, __u32 argument)
+{
+	__u32 index = argument - 1;
+
+	barrier_var(index);
+	return index < RECORD_ARGUMENTS ? recorder->arguments[index] : 0;
+}
+
+/* include/uapi/linux/fcntl.h: the working directory, as the descriptor of a folder. */
+#define AT_FDCWD -100
+
+/* The number of the open file of a descriptor of the thread's process; 0 if it is not open. */
+static __always_inline __u32 number_of_descriptor(struct recorder *recorder, __u32 thread, __u32 fd)
+{
+	struct file *file = file_of_descriptor(fd);
+
+	return number_of(recorder, thread, file);
+}
+
+static __always_inline void fill_path(struct path_record *record, __u32 which, const struct recorder *recorder,
+				      __u32 base, __u32 length)
+{
+	record->kind = RECORD_PATH;
+	record->which = which;
+	record->length = length;
+	record->thread = recorder->thread;
+	record->begin_ns = recorder->begin_ns;
+	record->base = base;
+	record->pad = 0;
+}
+
+/*
+ * Writes a path that the thread's call was given. At the begin of the call: at its end the program may have changed it.
+ * A path on a page that is not in memory cannot be read then; `is_end`: it is read at the end of the call.
+ */
+__noinline int note_path(__u32 thread, __u32 which, __u32 is_end)
+{
+	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
+	const volatile struct call_shape *shape;
+	__u32 argument, base_argument, base = 0;
+	struct path_record_few *record;
+	struct path_record_all *all;
+	char first = '/';
+	void *text;
+	long n;
+
+	if (!recorder)
+		return 0;
+	shape = &call_shapes[recorder->op & (MAX_OPS - 1)];
+	argument = which ? shape->second_path : shape->path;
+	base_argument = which ? shape->second_base : shape->base;
+	text = (void *)argument_of(recorder, argument);
+	if (!text)
+		return 0;
+	bpf_probe_read_user(&first, sizeof(first), text);
+	if (base_argument && first && first != '/' && (int)argument_of(recorder, base_argument) != AT_FDCWD)
+		base = number_of_descriptor(recorder, thread, argument_of(recorder, base_argument));
+	record = reserve(RECORD_PATH, struct path_record_few);
+	if (!record)
+		return 0;
+	n = bpf_probe_read_user_str(record->text, FEW_TEXT_ROOM, text);
+	if (n > 0 && n < FEW_TEXT_ROOM) {
+		fill_path(&record->path, which, recorder, base, n);
+		submit(record);
+		recorder->has |= CALL_HAS_PATH;
+		return 0;
+	}
+	bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
+	if (n <= 0) {
+		if (!is_end)
+			recorder->unread_paths |= 1 << (which & 1);
+		return 0;
+	}
+	all = reserve(RECORD_PATH, struct path_record_all);
+	if (!all)
+		return 0;
+	n = bpf_probe_read_user_str(all->text, TEXT_ROOM, text);
+	fill_path(&all->path, which, recorder, base, n > 0 ? n : 0);
+	submit(all);
+	recorder->has |= CALL_HAS_PATH;
+	return 0;
+}
+
+/* Notes what few calls have: paths, and a second file. */
+__noinline int note_other_arguments(__u32 thread)
+{
+	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
+	const volatile struct call_shape *shape;
+
+	if (!recorder)
+		return 0;
+	shape = &call_shapes[recorder->op & (MAX_OPS - 1)];
+	if (shape->second_fd) {
+		recorder->files[1] =
+			number_of_descriptor(recorder, thread, argument_of(recorder, shape->second_fd));
+		recorder->fd = argument_of(recorder, 1);
+		recorder->files[0] = number_of_descriptor(recorder, thread, recorder->fd);
+	}
+	if (shape->path)
+		note_path(thread, 0, false);
+	if (shape->second_path)
+		note_path(thread, 1, false);
+	return 0;
+}
+
+/* The recorder of the thread of a call that begins. NULL: there is no room. */
+static __always_inline struct recorder *recorder_of_call(const struct thread_state *state, __u32 thread)
+{
+	struct recorder *recorder = find_recorder(thread);
+
+	if (likely(recorder))
+		return recorder;
+	make_recorder(thread, state->calls.thread == thread);
+	return find_recorder(thread);
+}
+
+/* A call begins whose arguments are in the recorder. `file`: its first one, or NULL; `has`: CALL_HAS_..., CALL_IS_... */
+static __always_inline void begin_record(struct recorder *recorder, __u32 thread, __u32 op, __u64 now,
+					 struct file *file, __u32 fd, __u32 has)
+{
+	const volatile struct call_shape *shape = &call_shapes[op & (MAX_OPS - 1)];
+
+	recorder->begin_ns = now;
+	recorder->op = op;
+	recorder->cpu = bpf_get_smp_processor_id();
+	recorder->fd = fd;
+	recorder->has = has;
+	recorder->unread_paths = 0;
+	recorder->flags = 0;
+	recorder->position = 0;
+	recorder->files[0] = number_of(recorder, thread, file);
+	recorder->files[1] = 0;
+	know_thread(recorder);
+	if (file) {
+		recorder->flags = PROBED(file, f_flags);
+		if (shape->offset == CALL_POSITION || shape->offset == 4)
+			recorder->position = PROBED(file, f_pos);
+	}
+	if (shape->path | shape->second_fd)
+		note_other_arguments(thread);
+}
+
+/* The call of the thread is not recorded after all. */
+__noinline int forget_record(__u32 thread)
+{
+	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
+
+	if (recorder)
+		recorder->begin_ns = 0;
+	return 0;
+}
+
+/* Where the call read or wrote, and how much it was to. */
+static __always_inline void fill_range(struct call_record *call, const struct recorder *recorder,
+				       const volatile struct call_shape *shape)
+{
+	bool compat = recorder->has & CALL_IS_COMPAT;
+	__u32 offset = shape->offset, size = shape->size | shape->whole_size;
+	struct file *file = (void *)recorder->file;
+
+	call->offset = recorder->position;
+	call->size = 0;
+	/* 32-bit programs pass an offset in two arguments, which moves those after it. */
+	if (size && (!offset || size < offset || !compat)) {
+		call->size = argument_of(recorder, size);
+		call->has |= CALL_HAS_SIZE;
+	}
+	if (!offset)
+		return;
+	if (offset != CALL_POSITION) {
+		if (compat)
+			return;
+		call->offset = argument_of(recorder, offset);
+		/* -1 for preadv2 and pwritev2: the file's own position. */
+		if (call->offset != -1ull) {
+			call->has |= CALL_HAS_OFFSET;
+			return;
+		}
+		call->offset = recorder->position;
+	}
+	if (!recorder->files[0])
+		return;
+	/* An append goes to where the end of the file was, whatever the position. */
+	if (recorder->flags & O_APPEND && shape->effect & CALL_WRITES && call->value > 0)
+		call->offset = BPF_CORE_READ(file, f_pos) - call->value;
+	call->has |= CALL_HAS_OFFSET;
+}
+
+static __always_inline void fill_call(struct call_record *call, const struct recorder *recorder,
+				      const volatile struct call_shape *shape, __u64 begin, __u64 now, __s64 value)
+{
+	call->kind = RECORD_CALL;
+	call->op = recorder->op;
+	call->has = recorder->has;
+	call->thread = recorder->thread;
+	call->begin_ns = begin;
+	call->end_ns = now;
+	call->value = value;
+	call->extra = shape->extra ? argument_of(recorder, shape->extra) : 0;
+	call->tgid = recorder->tgid;
+	call->fd = recorder->fd;
+	call->files[0] = recorder->files[0];
+	call->files[1] = recorder->files[1];
+	call->cpus[0] = recorder->cpu;
+	call->cpus[1] = bpf_get_smp_processor_id();
+	call->read_class = READ_CLASSES;
+	if (recorder->flags & O_DIRECT)
+		call->has |= CALL_IS_DIRECT;
+	fill_range(call, recorder, shape);
+}
+
+/* The rows of file systems, as bits of breakdown.reached. */
+#define FS_ROWS (((1u << ROW_QUEUE) - 1) & ~((1u << ROW_FS) - 1))
+
+static __always_inline void write_call_with_rows(const struct recorder *recorder,
+						 const volatile struct call_shape *shape,
+						 const struct breakdown *breakdown, __u64 begin, __u64 now, __s64 value)
+{
+	__u32 file_systems = breakdown->reached & FS_ROWS, row;
+	__u8 class = breakdown->family == FAMILY_READ ? class_of(breakdown) : READ_CLASSES;
+	bool is_short = !((now - begin) >> 32);
+	struct call_record_wide *wide;
+	struct call_record_few *few;
+	struct call_record_all *all;
+
+	if (likely(is_short && !breakdown->has_waited && !(file_systems & (file_systems - 1)))) {
+		row = file_systems ? top_bit(file_systems) : ROW_FS;
+		few = reserve(RECORD_CALL, struct call_record_few);
+		if (!few)
+			return;
+		fill_call(&few->call, recorder, shape, begin, now, value);
+		few->call.rows = CALL_ROWS_FEW;
+		few->call.read_class = class;
+		few->call.row = row;
+		few->rows[0] = breakdown->rows[ROW_VFS];
+		few->rows[1] = file_systems ? breakdown->rows[row & (ROWS - 1)] : 0;
+		submit(few);
+	} else if (is_short) {
+		all = reserve(RECORD_CALL, struct call_record_all);
+		if (!all)
+			return;
+		fill_call(&all->call, recorder, shape, begin, now, value);
+		all->call.rows = CALL_ROWS_ALL;
+		all->call.read_class = class;
+#pragma unroll
+		for (int i = 0; i < ROWS; i++)
+			all->rows[i] = breakdown->rows[i];
+		submit(all);
+	} else {
+		wide = reserve(RECORD_CALL, struct call_record_wide);
+		if (!wide)
+			return;
+		fill_call(&wide->call, recorder, shape, begin, now, value);
+		wide->call.rows = CALL_ROWS_WIDE;
+		wide->call.read_class = class;
+#pragma unroll
+		for (int i = 0; i < ROWS; i++)
+			wide->rows[i] = breakdown->rows[i];
+		submit(wide);
+	}
+}
+
+/* A call that began at `begin` has returned, and is counted. */
+__noinline int record_call(__u32 thread, __u64 begin, __u64 now, __s64 value)
+{
+	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
+	const volatile struct call_shape *shape;
+	struct thread_state *state;
+	struct call_record *call;
+	struct file *file;
+
+	if (!config.records)
+		return 0;
+	if (!recorder || recorder->begin_ns != begin) {
+		lose_record(RECORD_CALL);
+		return 0;
+	}
+	recorder->begin_ns = 0;
+	shape = &call_shapes[recorder->op & (MAX_OPS - 1)];
+	if (unlikely(recorder->unread_paths)) {
+		/* The record of a path names its call. */
+		recorder->begin_ns = begin;
+		if (recorder->unread_paths & 1)
+			note_path(thread, 0, true);
+		if (recorder->unread_paths & 2)
+			note_path(thread, 1, true);
+		recorder->begin_ns = 0;
+	}
+	if (shape->effect & CALL_OPENS && value >= 0) {
+		file = file_of_descriptor(value);
+		recorder->file = (__u64)file;
+		recorder->fd = value;
+		recorder->has |= CALL_HAS_FD;
+		recorder->files[0] = file ? number_of_file(thread, true) : 0;
+		recorder->flags = file ? BPF_CORE_READ(file, f_flags) : 0;
+	}
+	if (WHOLE_STACK) {
+		state = find_thread(thread);
+		if (state && state->breakdown.depth) {
+			write_call_with_rows(recorder, shape, &state->breakdown, begin, now, value);
+			return 0;
+		}
+	}
+	call = reserve(RECORD_CALL, struct call_record);
+	if (!call)
+		return 0;
+	fill_call(call, recorder, shape, begin, now, value);
+	call->rows = CALL_ROWS_NONE;
+	submit(call);
+	return 0;
+}
+
+/* The current thread exits. */
+__noinline int end_recorder(__u32 thread)
+{
+	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
+
+	if (!recorder)
+		return 0;
+	if (recorder->comm[0])
+		define_thread(true);
+	recorder->thread = 0;
+	bpf_map_delete_elem(&recorders, &thread);
+	return 0;
+}
+
+/* The current thread leaves the CPU inside a call. */
+__noinline int note_leave(__u32 thread)
+{
+	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
+
+	if (recorder) {
+		recorder->waker = 0;
+		recorder->waker_tgid = 0;
+		recorder->cpu_left = bpf_get_smp_processor_id();
+	}
+	return 0;
+}
+
+/* The current thread wakes a thread that sleeps inside a call. */
+__noinline int note_waker(__u32 thread)
+{
+	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
+	__u64 id = bpf_get_current_pid_tgid();
+
+	if (recorder) {
+		recorder->waker = id;
+		recorder->waker_tgid = id >> 32;
+	}
+	return 0;
+}
+
+/* A thread gets a CPU again, after it waited for `row` from `out` on. `woken`: 0 if it was ready all the time. */
+__noinline int record_sleep(__u32 thread, __u32 row, __u64 out, __u64 woken, __u64 now)
+{
+	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
+	struct sleep_record *record;
+	bool is_for_io = row == ROW_QUEUE || row == ROW_DEVICE || row == ROW_OTHERS;
+
+	if (!config.records)
+		return 0;
+	record = reserve(RECORD_SLEEP, struct sleep_record);
+	if (!record)
+		return 0;
+	record->kind = RECORD_SLEEP;
+	record->row = row;
+	record->cpus[0] = recorder ? recorder->cpu_left : 0;
+	record->cpus[1] = bpf_get_smp_processor_id();
+	record->pad = 0;
+	record->thread = thread;
+	/* I/O ends in an interrupt, during which the current thread is any. */
+	record->waker = recorder && !is_for_io ? recorder->waker : 0;
+	record->waker_tgid = recorder && !is_for_io ? recorder->waker_tgid : 0;
+	record->pad2 = 0;
+	record->out_ns = out;
+	record->woken_ns = woken;
+	record->in_ns = now;
+	submit(record);
+	return 0;
+}
+
+#endif
