@@ -401,6 +401,7 @@ const REQUESTS_ONLY: BlockWish = BlockWish {
     is_bio_based: false,
     is_uncounted: false,
     whole_stack: false,
+    records: false,
 };
 const QUEUED: BlockWish = BlockWish {
     queued: true,

@@ -56,6 +56,63 @@ pub enum Says {
     Close,
 }
 
+/// Further arguments of a system call, which only records have. They are counted from 1; 0: there is none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MoreArguments {
+    /// The second path.
+    pub second_path: u8,
+    /// The descriptor of the folder that it starts from.
+    pub second_folder: u8,
+    /// The first path starts from the working directory although an argument precedes it.
+    pub is_in_working_directory: bool,
+    /// The size, of a call whose [`Says`] has none.
+    pub size: u8,
+    /// The argument that is particular to the call: flags, a mode, a length, a number of buffers.
+    pub extra: u8,
+}
+
+impl Syscall {
+    /// The arguments that [`Says`] lacks.
+    #[must_use]
+    pub fn more_arguments(&self) -> MoreArguments {
+        let extra = |extra| MoreArguments {
+            extra,
+            ..MoreArguments::default()
+        };
+        match self.op.name() {
+            "rename" | "link" => MoreArguments {
+                second_path: 2,
+                ..extra(0)
+            },
+            "renameat" | "renameat2" | "linkat" => MoreArguments {
+                second_path: 4,
+                second_folder: 3,
+                ..extra(5)
+            },
+            // The text of the link.
+            "symlink" => MoreArguments {
+                second_path: 1,
+                is_in_working_directory: true,
+                ..extra(0)
+            },
+            "symlinkat" => MoreArguments {
+                second_path: 1,
+                ..extra(0)
+            },
+            "sendfile64" => MoreArguments { size: 4, ..extra(0) },
+            "splice" | "copy_file_range" => MoreArguments { size: 5, ..extra(6) },
+            "open" | "creat" | "mkdir" | "mknod" | "chmod" | "fchmod" | "access" | "fallocate" | "ftruncate"
+            | "truncate" | "io_submit" | "io_uring_enter" => extra(2),
+            "openat" | "readv" | "writev" | "preadv" | "pwritev" | "mkdirat" | "mknodat" | "fchmodat" | "fchmodat2"
+            | "faccessat" | "faccessat2" | "unlinkat" | "statx" | "msync" | "getdents" | "getdents64" => extra(3),
+            "newfstatat" | "sync_file_range" | "utimensat" => extra(4),
+            "name_to_handle_at" | "fchownat" => extra(5),
+            "preadv2" | "pwritev2" => extra(6),
+            _ => extra(0),
+        }
+    }
+}
+
 /// Numbers of system calls under libc's names (include/uapi/asm-generic/unistd.h,
 /// arch/x86/entry/syscalls/syscall_64.tbl).
 pub(crate) mod number {

@@ -67,6 +67,28 @@ unsafe impl plain::Plain for types::group {}
 unsafe impl plain::Plain for types::cell_key {}
 // SAFETY: as above.
 unsafe impl plain::Plain for types::neighbour {}
+// SAFETY: as above.
+unsafe impl plain::Plain for types::recorder {}
+// SAFETY: as above.
+unsafe impl plain::Plain for types::lost_records {}
+// SAFETY: as above.
+unsafe impl plain::Plain for types::path_record {}
+// SAFETY: as above.
+unsafe impl plain::Plain for types::thread_record {}
+// SAFETY: as above.
+unsafe impl plain::Plain for types::file_record {}
+// SAFETY: as above.
+unsafe impl plain::Plain for types::sleep_record {}
+// SAFETY: as above.
+unsafe impl plain::Plain for types::request_record {}
+// SAFETY: as above.
+unsafe impl plain::Plain for types::call_record_wide {}
+// SAFETY: as above.
+unsafe impl plain::Plain for types::call_record_all {}
+// SAFETY: as above.
+unsafe impl plain::Plain for types::call_record_few {}
+// SAFETY: as above.
+unsafe impl plain::Plain for types::call_record {}
 
 #[cfg(test)]
 mod tests {

@@ -122,6 +122,15 @@ impl Facts {
     }
 }
 
+/// The memory of the machine in bytes.
+#[must_use]
+pub fn memory_bytes() -> u64 {
+    // SAFETY: takes integers.
+    let values = unsafe { [libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)] };
+    let [pages, page] = values.map(|value| u64::try_from(value).unwrap_or(0));
+    pages.saturating_mul(page)
+}
+
 /// Numbers of the possible CPUs, in ascending order. `None`: not available.
 #[must_use]
 pub fn possible_cpus() -> Option<Vec<u32>> {

@@ -304,5 +304,6 @@ super::ids::names! {
         File = "files",
         Folder = "folders",
         Thread = "threads",
+        Path = "paths",
     }
 }

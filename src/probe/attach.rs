@@ -35,6 +35,7 @@ use super::config::Setup;
 use super::kprobe_event::KprobeEvents;
 use super::plan::{BlockWay, Plan, PlannedOp, PlannedPoint, PlannedRow};
 use super::program::{Loading, Programs};
+use super::records::RecordRings;
 use super::refusal::{CALL_EVENTS, Refusal, Refused, Why};
 use super::request::Stage;
 use super::{Hook, PointWord};
@@ -71,6 +72,8 @@ pub struct Attached {
     pub stack: Option<AttachedStack>,
     /// How the block layer is measured, if it is selected.
     pub block_way: Option<BlockWay>,
+    /// The rings of records, if the run records.
+    pub records: Option<RecordRings>,
     /// The counters of groups (`--by`).
     pub groups: Option<AttachedGroups>,
     pub skeleton: IostackbreakdownSkel<'static>,

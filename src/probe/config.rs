@@ -4,18 +4,23 @@ use super::Hook;
 use super::plan::selection::Selection;
 use super::plan::{BlockWay, CALLS_BY_COOKIE, Plan, Start};
 use super::request::{GroupWish, Request};
-use crate::catalog::{COMPAT, Guard, Layer, Lives, Op, REQUESTS, Returns, Row, SYSCALLS, Says, Shape};
+use crate::catalog::{
+    COMPAT, Family, Files, Guard, Layer, Lives, Op, REQUESTS, Returns, Row, SYSCALLS, Says, Shape, Syscall,
+};
 use crate::kernel::cgroup::Hierarchy;
 use crate::kernel::interface::types;
 use crate::kernel::interface::{
     BLOCK_OP_OTHER, BY_CGROUP, BY_DISK, BY_FILE, BY_NOTHING, BY_PROCESS, CALL_CLOSES, CALL_OPENS, CALL_POSITION,
-    CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED, GUARD_F_OP, GUARD_MAGIC, GUARD_NONE, KFUNC_PREEMPT_DISABLE,
-    KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_CTX, KFUNC_SESSION_IS_RETURN_CTX, OP_ABOVE, OP_FILES_AND_DIRS,
-    ROW_QUEUE,
+    CALL_WRITES, CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED, GUARD_F_OP, GUARD_MAGIC, GUARD_NONE,
+    KFUNC_PREEMPT_DISABLE, KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_CTX, KFUNC_SESSION_IS_RETURN_CTX, OP_ABOVE,
+    OP_FILES_AND_DIRS, ROW_QUEUE,
 };
 use crate::kernel::{Facts, Fprobe};
 use crate::model::ids::By;
 use crate::model::report::nanoseconds;
+
+/// The part of a ring of records that is full when the ring wakes its reader.
+const WAKE_PART: u32 = 4;
 
 /// The inputs of an attempt to attach.
 #[derive(Debug, Clone, Copy)]
@@ -180,7 +185,10 @@ fn config(setup: &Setup<'_>, made: Made) -> types::config {
         rows_only: flag(request.rows_only),
         one_epoch: flag(request.one_report),
         bins: flag(made.bins),
-        pad: [0; 10],
+        records: flag(request.records.is_some()),
+        answering_atomics: flag(facts.answering_atomics),
+        wake_bytes: request.records.map_or(0, |wish| wish.ring_bytes / WAKE_PART),
+        pad: [0; 4],
     }
 }
 
@@ -288,6 +296,7 @@ fn fill_call_shapes(shapes: &mut [types::call_shape], plan: &Plan) {
         let mut calls = SYSCALLS.iter().filter(|_| op.layer == Layer::Syscall);
         if let Some(call) = calls.find(|call| call.op == op.spec.op) {
             *shape = call_shape(call.says, op.spec.points[0].returns);
+            add_for_records(shape, call);
         }
     }
 }
@@ -316,6 +325,30 @@ fn call_shape(says: Says, returns: Returns) -> types::call_shape {
         offset: offset as u8,
         size,
         effect: effect as u8,
+        ..types::call_shape::default()
+    }
+}
+
+/// Adds the arguments that only records have.
+fn add_for_records(shape: &mut types::call_shape, call: &Syscall) {
+    let more = call.more_arguments();
+    shape.second_path = more.second_path;
+    shape.second_base = more.second_folder;
+    shape.second_fd = match call.files {
+        Files::Arg0Or1 => 2,
+        Files::Arg0Or2 => 3,
+        _ => 0,
+    };
+    // The descriptor of the folder precedes a relative path, where there is one.
+    shape.base = if more.is_in_working_directory {
+        0
+    } else {
+        shape.path.saturating_sub(1)
+    };
+    shape.extra = more.extra;
+    shape.whole_size = more.size;
+    if call.family == Family::Write && shape.offset != 0 {
+        shape.effect |= CALL_WRITES as u8;
     }
 }
 
@@ -366,8 +399,8 @@ pub const CALLS_BY_FUNCTION: [(&str, [Op; 2]); 2] = [
 ];
 
 /// Whether the file of a system call is checked when the call reaches vfs, where the file is an argument, instead of at
-/// its entry. Calls that do not reach vfs are checked at their return. Groups and slow calls need the file at the
-/// entry.
+/// its entry. Calls that do not reach vfs are checked at their return. Groups, slow calls and records need the file at
+/// the entry.
 fn is_checked_at_return(call: Op, setup: &Setup<'_>) -> bool {
     let Setup {
         request,
@@ -383,7 +416,7 @@ fn is_checked_at_return(call: Op, setup: &Setup<'_>) -> bool {
     };
     let mut functions = CALLS_BY_FUNCTION.iter();
     let reaches_vfs = functions.any(|(function, calls)| calls.contains(&call) && has(function));
-    let is_needed_at_entry = request.groups.is_some() || request.slower.is_some();
+    let is_needed_at_entry = request.groups.is_some() || request.slower.is_some() || request.records.is_some();
     request.whole_stack && !selection.vfs_checks_no_files && !is_needed_at_entry && reaches_vfs
 }
 

@@ -7,7 +7,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapType, OpenMapMut, OpenObject};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, OpenMapMut, OpenObject};
+use libbpf_sys as sys;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::Hook;
@@ -17,13 +18,13 @@ use super::config::{self, Made, OneValue, Setup};
 use super::plan::{BlockWay, END_FUNCTIONS, Plan, Start};
 use super::program::{self, Programs};
 use super::refusal::Why;
-use super::request::Request;
+use super::request::{RecordWish, Request};
 use crate::kernel::interface::skeleton::{
     IostackbreakdownSkel, IostackbreakdownSkelBuilder, OpenIostackbreakdownMaps, OpenIostackbreakdownSkel,
 };
 use crate::kernel::interface::types;
 use crate::kernel::interface::{
-    DIRECTIONS, EPOCH_STEP, FAMILIES, GROUP_FIRST, NO_PROCESS, ORIGINS, STOP_CALLS, STOP_REQUESTS, View,
+    DIRECTIONS, EPOCH_STEP, FAMILIES, GROUP_FIRST, NO_PROCESS, ORIGINS, RECORD_KINDS, STOP_CALLS, STOP_REQUESTS, View,
 };
 use crate::kernel::{Fprobe, possible_cpus};
 use crate::sys::assembly::one_value;
@@ -90,8 +91,13 @@ pub fn load(setup: &Setup<'_>) -> Result<Loaded, Why> {
         bss.control.active_tgid = NO_PROCESS;
         bss.control.epoch = u64::from(EPOCH_STEP);
     }
+    // The model of the rings must exist until the array of rings does.
+    let _model = size_rings(&mut open.maps, setup)?;
     if setup.has_slots() {
         make_empty(&mut open.maps.bss_slots)?;
+        if setup.request.records.is_some() {
+            make_empty(&mut open.maps.bss_recorders)?;
+        }
     }
     let relocated = program::relocate(open.open_object_mut())?;
     let skeleton = open.load()?;
@@ -102,16 +108,55 @@ pub fn load(setup: &Setup<'_>) -> Result<Loaded, Why> {
     })
 }
 
+/// Sizes the maps of records, which exist only if the run records. Returns a ring like those of the array of rings.
+fn size_rings(maps: &mut OpenIostackbreakdownMaps<'_>, setup: &Setup<'_>) -> libbpf_rs::Result<Option<MapHandle>> {
+    let wish = setup.request.records;
+    maps.rings.set_autocreate(wish.is_some())?;
+    maps.record_losses.set_autocreate(wish.is_some())?;
+    maps.known_files.set_autocreate(wish.is_some())?;
+    maps.recorders.set_autocreate(wish.is_some())?;
+    maps.bss_recorders.set_autocreate(wish.is_some() && setup.has_slots())?;
+    let Some(wish) = wish else { return Ok(None) };
+    let cpus = cpu_numbers()?;
+    maps.rings.set_max_entries(entries(cpus))?;
+    maps.record_losses
+        .set_max_entries(entries(cpus * RECORD_KINDS as usize))?;
+    let model = new_ring(wish)?;
+    maps.rings.set_inner_map_fd(model.as_fd())?;
+    Ok(Some(model))
+}
+
+fn new_ring(wish: RecordWish) -> libbpf_rs::Result<MapHandle> {
+    let options = sys::bpf_map_create_opts {
+        sz: size_of::<sys::bpf_map_create_opts>() as sys::size_t,
+        ..Default::default()
+    };
+    MapHandle::create(MapType::RingBuf, Some("iosb_records"), 0, 0, wish.ring_bytes, &options)
+}
+
+/// Creates the ring of each CPU. Returns them in the order of the CPUs' numbers.
+///
+/// # Errors
+/// The error of the kernel: ENOMEM if there is no memory for them.
+pub fn make_rings(skeleton: &IostackbreakdownSkel<'_>, wish: RecordWish) -> libbpf_rs::Result<Vec<MapHandle>> {
+    let cpus = 0..entries(cpu_numbers()?);
+    let made = cpus.map(|cpu| {
+        let ring = new_ring(wish)?;
+        let descriptor = ring.as_fd().as_raw_fd().to_ne_bytes();
+        skeleton
+            .maps
+            .rings
+            .update(&cpu.to_ne_bytes(), &descriptor, MapFlags::ANY)?;
+        Ok(ring)
+    });
+    made.collect()
+}
+
 /// Creates the map of a section of global variables that are all zero. The kernel zeroes new maps; libbpf would in
 /// addition map it and copy zeros to it.
 fn make_empty(map: &mut OpenMapMut<'_>) -> libbpf_rs::Result<()> {
     let name = map.name().to_owned();
-    let table = one_value(
-        MapType::Array,
-        Some(&name),
-        map.value_size(),
-        libbpf_sys::BPF_F_MMAPABLE,
-    )?;
+    let table = one_value(MapType::Array, Some(&name), map.value_size(), sys::BPF_F_MMAPABLE)?;
     map.reuse_fd(table.as_fd())
 }
 

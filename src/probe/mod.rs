@@ -16,6 +16,8 @@ pub mod load;
 pub mod plan;
 #[cfg(feature = "kernel-side")]
 pub mod program;
+#[cfg(feature = "kernel-side")]
+pub mod records;
 pub mod refusal;
 pub mod request;
 #[cfg(feature = "kernel-side")]

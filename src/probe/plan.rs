@@ -50,6 +50,8 @@ pub struct BlockWish {
     pub is_uncounted: bool,
     /// The whole-stack view, which needs the submitter of each request.
     pub whole_stack: bool,
+    /// Each request is recorded, with its submitter.
+    pub records: bool,
 }
 
 /// A way to measure the block layer.
@@ -134,14 +136,15 @@ pub fn loses_requests(way: &BlockWay, facts: &Facts) -> Option<&'static str> {
 /// # Errors
 /// If the hook that `--probe` names cannot measure it: one line that says what to do.
 pub fn block_ways(wish: BlockWish, facts: &Facts, choice: Choice) -> Result<Vec<BlockWay>, String> {
-    let needs_start = !wish.is_bio_based && (wish.queued || wish.by_owner || wish.by_submitter || wish.whole_stack);
+    let needs_start =
+        !wish.is_bio_based && (wish.queued || wish.by_owner || wish.by_submitter || wish.whole_stack || wish.records);
     let exists = |name: &str| facts.functions.get(name).is_some_and(Function::may_exist);
     let way = |hook, again, start| BlockWay {
         hook,
         again,
         start,
         bio_stamps: start == Start::Stamp
-            && (wish.by_owner || wish.by_submitter || wish.is_uncounted || wish.whole_stack),
+            && (wish.by_owner || wish.by_submitter || wish.is_uncounted || wish.whole_stack || wish.records),
         is_bio_based: wish.is_bio_based,
         ends: match hook.is_on_functions() {
             true => END_FUNCTIONS.into_iter().filter(|name| exists(name)).collect(),
@@ -151,14 +154,14 @@ pub fn block_ways(wish: BlockWish, facts: &Facts, choice: Choice) -> Result<Vec<
     let (event, stamp) = match (needs_start, facts.block.has("block_io_start")) {
         (false, _) => (Start::Unneeded, Start::Unneeded),
         // A bio is submitted before its request starts: the wait for a free request is between them.
-        (true, _) if wish.whole_stack => (Start::Stamp, Start::Stamp),
+        (true, _) if wish.whole_stack || wish.records => (Start::Stamp, Start::Stamp),
         (true, true) => (Start::Event, Start::Stamp),
         (true, false) => (Start::Stamp, Start::Stamp),
     };
     let by_tracepoint = way(Hook::RawTracepoint, true, event);
     let by_both = entry_hook(facts).into_iter().map(|hook| way(hook, true, stamp));
     let by_functions = || -> Vec<BlockWay> {
-        let by_functions = needs_start && !wish.whole_stack;
+        let by_functions = needs_start && !wish.whole_stack && !wish.records;
         let starts = START_FUNCTIONS.into_iter().filter(|name| by_functions && exists(name));
         let starts = starts.map(Start::Function).chain([event]);
         starts.map(|start| way(Hook::Kprobe, false, start)).collect()

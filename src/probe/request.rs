@@ -28,6 +28,8 @@ pub struct Request {
     pub all_files: bool,
     /// Calls that take this time or more are reported individually.
     pub slower: Option<Duration>,
+    /// Calls, requests and sleeps are recorded one by one (`bpf/events.bpf.h`).
+    pub records: Option<RecordWish>,
     /// The unit in which the kernel side counts powers of two (`-u`, `-m`), in nanoseconds; 0: it does not count them.
     pub unit_ns: u32,
     /// There is only one report, at the end.
@@ -71,6 +73,43 @@ pub struct GroupWish {
     pub room: u32,
 }
 
+/// How a run records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordWish {
+    /// The size of each CPU's ring in bytes: a power of two, and a multiple of the size of a page.
+    pub ring_bytes: u32,
+}
+
+/// Limits of the size of a CPU's ring in bytes, unless a total is named.
+const RING_BYTES: [u64; 2] = [256 << 10, 8 << 20];
+/// The default total of all rings in bytes, and the part of the machine's memory that it is at most.
+const ALL_RINGS_BYTES: u64 = 64 << 20;
+const PART_OF_MEMORY: u64 = 64;
+/// A ring has room for any record, the longest of which is a path, and has whole pages on every architecture.
+const SMALLEST_RING: u64 = 16 << 10;
+/// The kernel's limit is beyond this, and so is any use.
+const LARGEST_RING: u64 = 1 << 30;
+
+impl RecordWish {
+    /// `total`: the size of all rings together in bytes (`--buffer`); by default 64 MiB, but at most a 64th of the
+    /// memory. `cpus`: the number of rings. `memory`: of the machine, in bytes.
+    #[must_use]
+    pub fn new(total: Option<u64>, cpus: usize, memory: u64) -> Self {
+        let cpus = cpus.max(1) as u64;
+        let [least, most] = match total {
+            Some(_) => [SMALLEST_RING, LARGEST_RING],
+            None => RING_BYTES,
+        };
+        let total = total.unwrap_or(ALL_RINGS_BYTES.min(memory / PART_OF_MEMORY));
+        let each = (total / cpus).clamp(least, most);
+        let is_more = each.is_power_of_two();
+        let ring = if is_more { each } else { each.next_power_of_two() / 2 };
+        Self {
+            ring_bytes: u32::try_from(ring).unwrap_or(u32::MAX / 2 + 1),
+        }
+    }
+}
+
 impl Request {
     /// The process if exactly one is traced during the whole run.
     #[must_use]
@@ -97,4 +136,24 @@ pub enum Stage {
     Waiting {
         functions: usize,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cpu_has_a_ring_of_a_power_of_two() {
+        const MIB: u64 = 1 << 20;
+        let ring = |total, cpus, memory| u64::from(RecordWish::new(total, cpus, memory).ring_bytes);
+        assert_eq!(ring(None, 2, 64 << 30), 8 * MIB);
+        assert_eq!(ring(None, 16, 64 << 30), 4 * MIB);
+        assert_eq!(ring(None, 24, 64 << 30), 2 * MIB);
+        assert_eq!(ring(None, 2, 512 * MIB), 4 * MIB, "a 64th of the memory");
+        assert_eq!(ring(None, 256, 512 * MIB), MIB / 4, "no less");
+        assert_eq!(ring(Some(64 << 10), 2, 1 << 30), 32 << 10);
+        assert_eq!(ring(Some(100 << 10), 2, 1 << 30), 32 << 10);
+        assert_eq!(ring(Some(0), 0, 0), 16 << 10);
+        assert_eq!(ring(Some(u64::MAX), 1, 0), 1 << 30);
+    }
 }

@@ -15,6 +15,7 @@ use crate::probe::config::{CALLS_BY_FUNCTION, Setup};
 use crate::probe::load::{Loaded, fill_maps, gives_task_storage, load};
 use crate::probe::plan::selection::{Finding, Findings, select};
 use crate::probe::plan::{Plan, PlannedOp, PlannedPoint};
+use crate::probe::records::RecordRings;
 use crate::probe::request::{GroupWish, Request, Stage};
 use crate::sys::counters::Counters;
 use crate::turn;
@@ -146,6 +147,8 @@ impl<'a> Attaching<'a> {
         let neighbours = neighbours
             .transpose()
             .map_err(|error| AttachError::Map("neighbours", error.into()))?;
+        let records = request.records.map(|wish| RecordRings::open(&skeleton, wish));
+        let records = records.transpose().map_err(|why| AttachError::Map("rings", why))?;
         Ok(Self {
             setup,
             rows_alone: RowsAlone::new(plan, request),
@@ -162,6 +165,7 @@ impl<'a> Attaching<'a> {
                 neighbours,
                 stack: None,
                 block_way: None,
+                records,
                 groups,
                 skeleton,
                 in_flight: None,

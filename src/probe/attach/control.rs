@@ -23,6 +23,7 @@ impl Attached {
                 };
                 (&raw mut (*control).epoch).write_volatile(copy.epoch);
                 (&raw mut (*control).began_ns).write_volatile(copy.began_ns);
+                (&raw mut (*control).drain).write_volatile(copy.drain);
                 (&raw mut (*control).command_tgid).write_volatile(copy.command_tgid);
                 (&raw mut (*control).stopped).write_volatile(copy.stopped);
                 (&raw mut (*control).active_tgid).write_volatile(copy.active_tgid);

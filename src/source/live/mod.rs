@@ -4,6 +4,7 @@ mod counters;
 mod groups;
 mod neighbours;
 mod op;
+mod records;
 mod run_info;
 mod slow;
 mod stack;
@@ -27,6 +28,7 @@ use crate::probe::plan::Plan;
 
 use super::{Item, Source, SourceError, Until};
 
+use self::records::RecordReader;
 use self::slow::SlowCalls;
 
 pub use self::counters::{ReadError, monotonic_ns, read, utc_offset};
@@ -43,6 +45,8 @@ pub struct Live {
     /// The generation of extremes that the next snapshot ends.
     epoch: u64,
     slow: SlowCalls,
+    /// If the run records.
+    records: Option<RecordReader>,
     /// Layers detached during the run.
     detached: Vec<Detached>,
     began: Instant,
@@ -107,6 +111,7 @@ impl Live {
         runs: Option<io::Result<OwnedFd>>,
     ) -> Self {
         let epoch = u64::from(EPOCH_STEP);
+        let records = attached.records.as_ref().map(|_| RecordReader::new(&info));
         let mut live = Self {
             attached,
             plan,
@@ -114,6 +119,7 @@ impl Live {
             disks,
             epoch,
             slow: SlowCalls::default(),
+            records,
             detached: Vec::new(),
             began: Instant::now(),
             first: None,
@@ -147,6 +153,9 @@ impl Live {
     /// Readable when there are events; `None` if there will be none.
     #[must_use]
     pub fn ready(&self) -> Option<BorrowedFd<'_>> {
+        if let Some(rings) = &self.attached.records {
+            return Some(rings.as_fd());
+        }
         let ring = self.attached.stack.as_ref()?.slow.as_ref()?;
         Some(ring.as_fd())
     }
@@ -154,12 +163,20 @@ impl Live {
     /// When to check for events that are not signalled at once; `None` if there will be none.
     #[must_use]
     pub fn look_at(&self) -> Option<Instant> {
-        self.info.slower_ns.map(|_| self.slow.next())
+        let records = self.records.as_ref().map(RecordReader::next);
+        let slow = self.info.slower_ns.map(|_| self.slow.next());
+        records.into_iter().chain(slow).min()
     }
 
     fn events(&mut self, is_last: bool) -> Result<Events, SourceError> {
         let events = self.slow.take(&self.attached, &self.info, is_last);
-        events.map_err(|error| SourceError(format!("cannot read slow calls: {error}")))
+        let mut events = events.map_err(|error| SourceError(format!("cannot read slow calls: {error}")))?;
+        if let Some(reader) = &mut self.records {
+            let records = reader.take(&mut self.attached, is_last);
+            let records = records.map_err(|error| SourceError(format!("cannot read records: {error}")))?;
+            events.records = Box::new(records);
+        }
+        Ok(events)
     }
 
     /// The kernel's counters of the disks so far; `None` if they are not compared, or not available.

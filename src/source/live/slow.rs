@@ -134,17 +134,17 @@ fn path(record: &slow_call) -> Option<CallPath> {
     match u32::from(record.path) {
         PATH_ALONE => Some(CallPath {
             kind: PathKind::Alone,
-            text: alone(record, pieces.last().map_or("", String::as_str))?,
+            text: alone(record.mode, record.inode, pieces.last().map_or("", String::as_str))?,
         }),
         kind => names::path(kind, &pieces),
     }
 }
 
 /// The name of a file without a directory: its own, or the one shown in `/proc/PID/fd`.
-fn alone(record: &slow_call, name: &str) -> Option<String> {
-    match (name, libc::mode_t::from(record.mode) & libc::S_IFMT) {
-        ("", libc::S_IFIFO) => Some(format!("pipe:[{}]", record.inode)),
-        ("", libc::S_IFSOCK) => Some(format!("socket:[{}]", record.inode)),
+pub(super) fn alone(mode: u16, inode: u64, name: &str) -> Option<String> {
+    match (name, libc::mode_t::from(mode) & libc::S_IFMT) {
+        ("", libc::S_IFIFO) => Some(format!("pipe:[{inode}]")),
+        ("", libc::S_IFSOCK) => Some(format!("socket:[{inode}]")),
         // A file opened by handle, whose directories are not known.
         ("" | "/", _) => None,
         (name, _) => Some(name.to_owned()),

@@ -1,0 +1,470 @@
+//! Records of calls, requests and sleeps: drains the rings of the CPUs, and decodes what is in them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::time::{Duration, Instant};
+
+use plain::Plain;
+
+use super::counters::{ReadError, monotonic_ns};
+use super::slow::alone;
+use super::string::{comm, text};
+use crate::kernel::interface::types::{
+    call_record, call_record_all, call_record_few, call_record_wide, file_record, path_record, recorder,
+    request_record, sleep_record, thread_record,
+};
+use crate::kernel::interface::{
+    CALL_HAS_FD, CALL_HAS_OFFSET, CALL_HAS_PATH, CALL_HAS_SIZE, CALL_IS_COMPAT, CALL_IS_DIRECT, CALL_ROWS_ALL,
+    CALL_ROWS_FEW, CALL_ROWS_WIDE, PATH_ALONE, RECORD_CALL, RECORD_FILE, RECORD_KINDS, RECORD_PATH, RECORD_REQUEST,
+    RECORD_SLEEP, RECORD_THREAD, REQUEST_FUA, REQUEST_META, REQUEST_PREFLUSH, REQUEST_READAHEAD, REQUEST_SYNC, ROW_VFS,
+};
+use crate::kernel::names;
+use crate::model::ids::{Layer, Op, Origin, ReadClass};
+use crate::model::record::{Call, GivenPath, Kind, Lost, OpenFile, Paths, Records, Request, Sleep, Thread};
+use crate::model::report::slow::{CallPath, Inode, PathKind};
+use crate::model::run_info::RunInfo;
+use crate::probe::attach::Attached;
+use crate::probe::records::{Frames, RecordRings};
+use crate::process;
+use crate::sys::counters::Counters;
+use crate::sys::table;
+
+/// The time between two drains of the rings. A ring that fills up earlier wakes the reader.
+const PERIOD: Duration = Duration::from_millis(50);
+/// Bytes of a command line that are kept.
+const COMMAND_BYTES: usize = 256;
+/// Threads whose process is remembered, and paths that wait for the end of their call, before they are forgotten.
+const MOST_THREADS: usize = 1 << 18;
+
+/// The state of reading records.
+#[derive(Debug)]
+pub struct RecordReader {
+    decoder: Decoder,
+    /// Records that were drained when their definitions may not have been yet.
+    held: Records,
+    /// Losses so far, by element of the table.
+    lost: Vec<u64>,
+    /// When they were last read, by the programs' clock.
+    lost_until_ns: u64,
+    next: Instant,
+    /// Process numbers are those of `/proc` here.
+    sees_processes: bool,
+    described: BTreeSet<u32>,
+}
+
+impl RecordReader {
+    #[must_use]
+    pub fn new(run: &RunInfo) -> Self {
+        let own = std::process::id();
+        Self {
+            decoder: Decoder::new(run),
+            held: Records::default(),
+            lost: Vec::new(),
+            lost_until_ns: monotonic_ns(),
+            next: Instant::now() + PERIOD,
+            sees_processes: process::global_number(own).is_ok_and(|global| global == own),
+            described: BTreeSet::new(),
+        }
+    }
+
+    /// When the rings are to be drained next.
+    #[must_use]
+    pub fn next(&self) -> Instant {
+        self.next
+    }
+
+    /// The records that have arrived, each after the definitions that it needs, and what was lost. `is_last`: the calls
+    /// under way are returned as well.
+    ///
+    /// # Errors
+    /// If the kernel does not return them.
+    pub fn take(&mut self, attached: &mut Attached, is_last: bool) -> Result<Records, ReadError> {
+        let Some(rings) = &attached.records else {
+            return Ok(Records::default());
+        };
+        self.next = Instant::now() + PERIOD;
+        rings.settle();
+        // Before the rings are drained: a call that ends in between is in both, and not in neither.
+        let open = if is_last {
+            calls_under_way(attached)?
+        } else {
+            Vec::new()
+        };
+        let mut records = std::mem::take(&mut self.held);
+        self.decoder.add(&rings.take()?, &mut records);
+        // A definition is written before the record that needs it, perhaps to a ring that had been drained already.
+        let mut later = Records::default();
+        self.decoder.add(&rings.take()?, &mut later);
+        records.files.append(&mut later.files);
+        records.threads.append(&mut later.threads);
+        records.lost.append(&mut later.lost);
+        if is_last {
+            records.append(later);
+        } else {
+            self.held = later;
+        }
+        self.decoder.give_paths(&mut records);
+        if is_last {
+            let ended: BTreeSet<(u32, u64)> = records.calls.iter().map(|call| (call.tid, call.begin_ns)).collect();
+            let open = open.iter().filter_map(|recorder| self.decoder.open_call(recorder));
+            let open: Vec<Call> = open
+                .filter(|call| !ended.contains(&(call.tid, call.begin_ns)))
+                .collect();
+            records.calls.extend(open);
+        }
+        self.add_losses(rings, &mut records);
+        if self.sees_processes {
+            self.describe(&mut records.threads);
+        }
+        attached.control(|control| control.drain += 1);
+        Ok(records)
+    }
+
+    /// Adds the losses since the last time.
+    fn add_losses(&mut self, rings: &RecordRings, records: &mut Records) {
+        let until_ns = monotonic_ns();
+        self.lost.resize(rings.lost.len(), 0);
+        for (element, before) in self.lost.iter_mut().enumerate() {
+            let kind = Kind::ALL.get(element % RECORD_KINDS as usize);
+            let Some(&kind) = kind.filter(|_| rings.lost.word(element, 0) != Some(*before)) else {
+                continue;
+            };
+            let Some(now) = rings.lost.element(element) else {
+                continue;
+            };
+            // A program that was interrupted may add its loss after a later one.
+            let from_ns = if now.first_ns == 0 {
+                self.lost_until_ns
+            } else {
+                now.first_ns
+            };
+            records.lost.push(Lost {
+                cpu: (element / RECORD_KINDS as usize) as u16,
+                kind,
+                records: now.records.wrapping_sub(*before),
+                from_ns,
+                to_ns: now.last_ns.max(from_ns),
+            });
+            *before = now.records;
+        }
+        self.lost_until_ns = until_ns;
+    }
+
+    /// Adds what only `/proc` has. It may miss processes that have ended since.
+    fn describe(&mut self, threads: &mut [Thread]) {
+        for thread in threads {
+            if thread.has_ended {
+                if thread.tid == thread.pid {
+                    self.described.remove(&thread.pid);
+                }
+                continue;
+            }
+            // Once per process; a new name may mean another program.
+            if thread.tid != thread.pid && !self.described.insert(thread.pid) {
+                continue;
+            }
+            self.described.insert(thread.pid);
+            let folder = format!("/proc/{}", thread.pid);
+            let exe = fs::read_link(format!("{folder}/exe")).unwrap_or_default();
+            thread.exe = exe.to_string_lossy().into_owned();
+            let mut command = fs::read(format!("{folder}/cmdline")).unwrap_or_default();
+            command.truncate(COMMAND_BYTES);
+            thread.command = text(&command).replace('\0', " ").trim_end().to_owned();
+        }
+    }
+}
+
+/// The recorders of threads with a call in flight.
+fn calls_under_way(attached: &Attached) -> Result<Vec<recorder>, ReadError> {
+    let maps = &attached.skeleton.maps;
+    let failed = |error: std::io::Error| ReadError(format!("recorders: {error}"));
+    let mut all: Vec<recorder> = table::entries(&maps.recorders).map_err(failed)?;
+    if maps.bss_recorders.autocreate() {
+        for slots in Counters::<recorder>::pieces(&maps.bss_recorders) {
+            let slots = slots.map_err(failed)?;
+            all.extend((0..slots.len()).filter_map(|slot| slots.element(slot)));
+        }
+    }
+    all.retain(|recorder| recorder.thread != 0 && recorder.begin_ns != 0);
+    Ok(all)
+}
+
+/// Decodes records; pure.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    /// By their index in the run.
+    ops: Vec<(Layer, Op)>,
+    /// The index of the first op of the block layer.
+    first_of_blk: usize,
+    /// The process of each thread that was defined.
+    processes: BTreeMap<u32, u32>,
+    /// The paths of each thread's call in flight, and when it began.
+    paths: BTreeMap<u32, (u64, Paths)>,
+    /// Calls whose paths have not arrived, although they ended.
+    wanting: BTreeSet<(u32, u64)>,
+}
+
+impl Decoder {
+    #[must_use]
+    pub fn new(run: &RunInfo) -> Self {
+        let ops: Vec<(Layer, Op)> = run.ops.iter().map(|op| (op.layer, op.op)).collect();
+        Self {
+            first_of_blk: ops
+                .iter()
+                .position(|(layer, _)| *layer == Layer::Blk)
+                .unwrap_or(ops.len()),
+            ops,
+            ..Self::default()
+        }
+    }
+
+    /// Decodes records and appends them. One that cannot be decoded is counted as lost.
+    pub fn add(&mut self, frames: &Frames, records: &mut Records) {
+        for frame in frames.iter() {
+            let kind = frame.first().copied().map_or(RECORD_KINDS, u32::from);
+            if self.add_one(kind, frame, records).is_none()
+                && let Some(&kind) = Kind::ALL.get(kind as usize)
+            {
+                let now = monotonic_ns();
+                records.lost.push(Lost {
+                    cpu: 0,
+                    kind,
+                    records: 1,
+                    from_ns: now,
+                    to_ns: now,
+                });
+            }
+        }
+    }
+
+    fn add_one(&mut self, kind: u32, frame: &[u8], records: &mut Records) -> Option<()> {
+        match kind {
+            RECORD_CALL => records.calls.push(self.call(frame)?),
+            RECORD_REQUEST => records.requests.push(self.request(&prefix(frame)?)?),
+            RECORD_SLEEP => records.sleeps.push(sleep(&prefix(frame)?)),
+            RECORD_FILE => records.files.push(file(frame)?),
+            RECORD_THREAD => records.threads.push(self.thread(&prefix(frame)?)),
+            RECORD_PATH => self.path(frame)?,
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn call(&mut self, frame: &[u8]) -> Option<Call> {
+        let record: call_record = prefix(frame)?;
+        let has = |flag: u32| u32::from(record.has) & flag != 0;
+        let mut rows = [0; _];
+        match u32::from(record.rows) {
+            CALL_ROWS_FEW => {
+                let few: call_record_few = prefix(frame)?;
+                let [vfs, file_system] = few.rows.map(u64::from);
+                rows[ROW_VFS as usize] = vfs;
+                *rows.get_mut(usize::from(record.row))? = file_system;
+                let all = record.end_ns.saturating_sub(record.begin_ns);
+                rows[0] = all.saturating_sub(vfs + file_system);
+            }
+            CALL_ROWS_ALL => rows = prefix::<call_record_all>(frame)?.rows.map(u64::from),
+            CALL_ROWS_WIDE => rows = prefix::<call_record_wide>(frame)?.rows,
+            _ => {}
+        }
+        let key = (record.thread, record.begin_ns);
+        let paths = has(CALL_HAS_PATH).then(|| self.paths_of(key)).flatten();
+        if has(CALL_HAS_PATH) && paths.is_none() {
+            self.wanting.insert(key);
+        }
+        Some(Call {
+            tid: record.thread,
+            pid: record.tgid,
+            begin_ns: record.begin_ns,
+            end_ns: Some(record.end_ns),
+            cpus: record.cpus,
+            op: self.ops.get(usize::from(record.op))?.1,
+            is_32bit: has(CALL_IS_COMPAT),
+            value: record.value,
+            offset: has(CALL_HAS_OFFSET).then_some(record.offset),
+            size: has(CALL_HAS_SIZE).then_some(record.size),
+            files: record.files,
+            fd: has(CALL_HAS_FD).then_some(record.fd),
+            extra: record.extra,
+            class: ReadClass::ALL.get(usize::from(record.read_class)).copied(),
+            is_direct: has(CALL_IS_DIRECT),
+            rows,
+            paths,
+        })
+    }
+
+    /// A call under way, as far as it is known. `None` if its op is unknown.
+    fn open_call(&mut self, recorder: &recorder) -> Option<Call> {
+        let has = |flag: u32| u32::from(recorder.has) & flag != 0;
+        Some(Call {
+            tid: recorder.thread,
+            pid: recorder.tgid,
+            begin_ns: recorder.begin_ns,
+            end_ns: None,
+            cpus: [recorder.cpu; 2],
+            op: self.ops.get(usize::from(recorder.op))?.1,
+            is_32bit: has(CALL_IS_COMPAT),
+            value: 0,
+            offset: None,
+            size: None,
+            files: recorder.files,
+            fd: has(CALL_HAS_FD).then_some(recorder.fd.cast_signed()),
+            extra: 0,
+            class: None,
+            is_direct: recorder.flags.cast_signed() & libc::O_DIRECT != 0,
+            rows: [0; _],
+            paths: self.paths_of((recorder.thread, recorder.begin_ns)),
+        })
+    }
+
+    fn request(&self, record: &request_record) -> Option<Request> {
+        let flag = |flag: u32| u32::from(record.flags) & flag != 0;
+        let known = |at_ns: u64| (at_ns != 0).then_some(at_ns);
+        let numbers = |device: u32| <[u32; 2]>::from(names::numbers_of(device));
+        let disk = numbers(record.disk);
+        let (layer, op) = *self.ops.get(self.first_of_blk + usize::from(record.op))?;
+        Some(Request {
+            disk,
+            partition: if record.partition == 0 {
+                disk
+            } else {
+                numbers(record.partition)
+            },
+            sector: record.sector,
+            bytes: record.bytes.into(),
+            op: (layer == Layer::Blk).then_some(op)?,
+            flags: record.cmd_flags,
+            is_sync: flag(REQUEST_SYNC),
+            is_meta: flag(REQUEST_META),
+            is_readahead: flag(REQUEST_READAHEAD),
+            is_fua: flag(REQUEST_FUA),
+            is_preflush: flag(REQUEST_PREFLUSH),
+            errno: record.error.into(),
+            submitted_ns: known(record.submitted_ns),
+            started_ns: known(record.started_ns),
+            issued_ns: known(record.issued_ns),
+            ended_ns: record.ended_ns,
+            tid: record.thread,
+            pid: self.processes.get(&record.thread).copied().unwrap_or(0),
+            origin: *Origin::ALL.get(usize::from(record.origin))?,
+            inode: (record.inode != 0).then(|| inode(record.inode, record.inode_device)),
+            cpu: record.cpu,
+        })
+    }
+
+    fn thread(&mut self, record: &thread_record) -> Thread {
+        if self.processes.len() >= MOST_THREADS {
+            self.processes.clear();
+        }
+        self.processes.insert(record.thread, record.tgid);
+        Thread {
+            tid: record.thread,
+            pid: record.tgid,
+            at_ns: record.at_ns,
+            parent: record.parent,
+            started_ns: record.started_ns,
+            comm: comm(&record.comm),
+            uid: record.uid,
+            cgroup: record.cgroup,
+            exe: String::new(),
+            command: String::new(),
+            has_ended: record.has_ended != 0,
+        }
+    }
+
+    /// Keeps a path until its call ends.
+    fn path(&mut self, frame: &[u8]) -> Option<()> {
+        let record: path_record = prefix(frame)?;
+        let bytes = frame.get(size_of::<path_record>()..)?;
+        let bytes = &bytes[..bytes.len().min(record.length.into())];
+        let given = GivenPath {
+            text: text(bytes.strip_suffix(&[0]).unwrap_or(bytes)),
+            base: record.base,
+        };
+        if self.paths.len() >= MOST_THREADS {
+            self.paths.clear();
+        }
+        let (begin_ns, paths) = self.paths.entry(record.thread).or_default();
+        if *begin_ns != record.begin_ns {
+            (*begin_ns, *paths) = (record.begin_ns, Paths::default());
+        }
+        match record.which {
+            0 => paths.first = Some(given),
+            _ => paths.second = Some(given),
+        }
+        Some(())
+    }
+
+    fn paths_of(&mut self, (tid, begin_ns): (u32, u64)) -> Option<Box<Paths>> {
+        let is_its = self.paths.get(&tid).is_some_and(|(of_ns, _)| *of_ns == begin_ns);
+        let (_, paths) = is_its.then(|| self.paths.remove(&tid)).flatten()?;
+        Some(Box::new(paths))
+    }
+
+    /// Adds paths that arrived after the end of their calls.
+    fn give_paths(&mut self, records: &mut Records) {
+        if self.wanting.is_empty() {
+            return;
+        }
+        for call in records.calls.iter_mut().filter(|call| call.paths.is_none()) {
+            let key = (call.tid, call.begin_ns);
+            if self.wanting.remove(&key) {
+                call.paths = self.paths_of(key);
+            }
+        }
+    }
+}
+
+/// The structure that bytes begin with; `None` if there are too few.
+fn prefix<T: Plain + Default>(bytes: &[u8]) -> Option<T> {
+    let mut record = T::default();
+    plain::copy_from_bytes(&mut record, bytes.get(..size_of::<T>())?).ok()?;
+    Some(record)
+}
+
+fn inode(number: u64, device: u32) -> Inode {
+    let (major, minor) = names::numbers_of(device);
+    Inode { number, major, minor }
+}
+
+fn sleep(record: &sleep_record) -> Sleep {
+    Sleep {
+        tid: record.thread,
+        out_ns: record.out_ns,
+        woken_ns: (record.woken_ns != 0).then_some(record.woken_ns),
+        in_ns: record.in_ns,
+        row: record.row,
+        waker_tid: record.waker,
+        waker_pid: record.waker_tgid,
+        cpus: record.cpus,
+    }
+}
+
+fn file(frame: &[u8]) -> Option<OpenFile> {
+    let record: file_record = prefix(frame)?;
+    let bytes = frame.get(size_of::<file_record>()..)?;
+    let pieces = names::pieces(bytes, record.names_length);
+    let path = match u32::from(record.path) {
+        PATH_ALONE => alone(record.mode, record.inode, pieces.last().map_or("", String::as_str)).map(|text| CallPath {
+            kind: PathKind::Alone,
+            text,
+        }),
+        kind => names::path(kind, &pieces),
+    };
+    Some(OpenFile {
+        number: record.number,
+        at_ns: record.at_ns,
+        inode: Some(inode(record.inode, record.device)),
+        generation: record.generation,
+        mode: record.mode.into(),
+        links: record.links,
+        size: record.size,
+        blocks: record.blocks,
+        flags: record.flags,
+        position: record.position,
+        mount: record.mount,
+        file_system: text(record.file_system.split(|byte| *byte == 0).next().unwrap_or_default()),
+        path,
+        found_at: None,
+    })
+}
