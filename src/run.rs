@@ -36,7 +36,7 @@ use crate::filter::Filter;
 use crate::kernel::disk::Disk;
 use crate::kernel::disks::{Disks, check_paths};
 use crate::kernel::file::FileNumber;
-use crate::kernel::{cgroup, privileges};
+use crate::kernel::{self, cgroup, privileges};
 use crate::leave;
 use crate::limits;
 use crate::model::report::nanoseconds;
@@ -44,7 +44,7 @@ use crate::model::run_info::RunInfo;
 use crate::model::snapshot::Snapshot;
 use crate::probe::attach::{self, Attached};
 use crate::probe::program;
-use crate::probe::request::{Request, Stage};
+use crate::probe::request::{RecordWish, Request, Stage};
 use crate::process::{self, Process};
 use crate::say;
 use crate::serve::Listening;
@@ -188,9 +188,9 @@ fn measure(options: &Options, recording: Option<&args::Recording>, cannot: Canno
     if options.measure.talk != Talk::Quiet {
         progress::show(Stage::Looking);
     }
-    let prepared = prepare(&options.measure, targets.disk.as_ref()).map_err(cannot)?;
+    let prepared = prepare(&options.measure, targets.disk.as_ref(), recording.is_some()).map_err(cannot)?;
     let runs = count_runs(options).map_err(cannot)?;
-    let (mut attached, refused) = attach_all(options, recording.is_some(), &prepared, &mut targets, cannot)?;
+    let (mut attached, refused) = attach_all(options, recording, &prepared, &mut targets, cannot)?;
     let signals = install_signals().map_err(cannot)?;
     let command = options.measure.target.command();
     let waiting = command
@@ -305,7 +305,7 @@ fn count_runs(options: &Options) -> Result<Option<io::Result<OwnedFd>>, Cause> {
 /// Loads and attaches the programs, and returns for each unmeasured layer why nothing is attached.
 fn attach_all(
     options: &Options,
-    is_recorded: bool,
+    recording: Option<&args::Recording>,
     prepared: &Prepared,
     targets: &mut Targets,
     cannot: Cannot<'_>,
@@ -320,7 +320,14 @@ fn attach_all(
             Unit::Microseconds => 1_000,
             Unit::Milliseconds => 1_000_000,
         },
-        one_report: options.span.intervals.is_none() && !is_recorded,
+        one_report: options.span.intervals.is_none() && recording.is_none(),
+        records: recording.map(|recording| {
+            RecordWish::new(
+                recording.buffer,
+                kernel::possible_cpus().map_or(1, |cpus| cpus.len()),
+                kernel::memory_bytes(),
+            )
+        }),
         operations: options.output.has_json(),
     };
     let request = Request {

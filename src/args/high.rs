@@ -33,6 +33,8 @@ pub struct Recording {
     pub max_bytes: Option<u64>,
     /// It ends when its file system has less than this left, in bytes; `None`: the default.
     pub keep_free: Option<u64>,
+    /// The size of all rings together, in bytes; `None`: the default.
+    pub buffer: Option<u64>,
     pub sync: Option<Duration>,
     pub names: Names,
 }

@@ -191,6 +191,9 @@ pub struct Record {
     /// Stop when the file system of the recording has less than SIZE left; by default 1 GiB or 5 % of it, the smaller
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub keep_free: Option<u64>,
+    /// Room for records on their way, for all CPUs together, such as 16M; by default 64 MiB, at most a 64th of the memory
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub buffer: Option<u64>,
     /// Write to the disk itself every TIME, so that less is missing after a power failure; by default at the end of each
     /// segment (60 s or 64 MiB)
     #[arg(long, value_name = "TIME", value_parser = time_span)]

@@ -118,6 +118,7 @@ fn recorded(verb: low::Record) -> Result<Command, String> {
         path: verb.output,
         max_bytes: verb.max_size,
         keep_free: verb.keep_free,
+        buffer: verb.buffer,
         sync: verb.sync,
         names: verb.names,
     };
@@ -825,13 +826,13 @@ mod tests {
     #[test]
     fn a_recording_is_made_and_reported_by_verbs() {
         let Ok(Command::Record { recording, options }) = command_of(
-            "record -o x.iosb -T syscall,blk -p 7 --max-size 1.5M --keep-free 2GB --sync 5s --names hash --duration 60s",
+            "record -o x.iosb -T syscall,blk -p 7 --max-size 1.5M --keep-free 2GB --buffer 64k --sync 5s --names hash --duration 60s",
         ) else {
             panic!("record");
         };
         assert_eq!(
-            (recording.max_bytes, recording.keep_free),
-            (Some(3 << 19), Some(2_000_000_000))
+            (recording.max_bytes, recording.keep_free, recording.buffer),
+            (Some(3 << 19), Some(2_000_000_000), Some(64 << 10))
         );
         assert_eq!(
             (recording.sync, recording.names),

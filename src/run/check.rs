@@ -74,7 +74,7 @@ pub fn check(measure: &Measure) -> Result<u8, Cause> {
         errno: error.raw_os_error(),
     })?;
     let processes = process::find(&[exercise.pid])?;
-    let prepared = prepare(measure, None)?;
+    let prepared = prepare(measure, None, false)?;
     let mut targets = Targets {
         processes,
         ..Targets::default()
@@ -82,6 +82,7 @@ pub fn check(measure: &Measure) -> Result<u8, Cause> {
     let wanted = Wanted {
         unit_ns: 0,
         one_report: true,
+        records: None,
         operations: true,
     };
     let request = Request {

@@ -17,7 +17,7 @@ use crate::model::ids::{By, joined};
 use crate::probe::Choice;
 use crate::probe::load;
 use crate::probe::plan::{self, BlockWish, Plan};
-use crate::probe::request::{GroupWish, Request, SelectedDisk};
+use crate::probe::request::{GroupWish, RecordWish, Request, SelectedDisk};
 use crate::process;
 
 use super::Targets;
@@ -50,8 +50,8 @@ pub struct Prepared {
     pub narrowing: BTreeMap<Layer, Narrowing>,
 }
 
-/// Examines the kernel, and decides where to attach.
-pub fn prepare(measure: &Measure, disk: Option<&Disk>) -> Result<Prepared, Cause> {
+/// Examines the kernel, and decides where to attach. `is_recorded`: each call and request is recorded.
+pub fn prepare(measure: &Measure, disk: Option<&Disk>, is_recorded: bool) -> Result<Prepared, Cause> {
     let Measure { scope, hooks, .. } = measure;
     let layers = scope.layers();
     limits::raise();
@@ -78,7 +78,7 @@ pub fn prepare(measure: &Measure, disk: Option<&Disk>) -> Result<Prepared, Cause
     let mut wish = BlockWish::default();
     if scope.has(Layer::Blk) {
         let compared = Disks::of(disk);
-        wish = block_wish(measure, disk, &compared);
+        wish = block_wish(measure, disk, &compared, is_recorded);
         plan.block_ways = plan::block_ways(wish, &facts, hooks.choice)?;
         disks = Some(compared).filter(|_| !wish.by_owner);
     }
@@ -113,7 +113,7 @@ fn functions_of_rows_in_use(layers: &[Layer], probe: Choice) -> impl Iterator<It
     })
 }
 
-fn block_wish(measure: &Measure, disk: Option<&Disk>, disks: &Disks) -> BlockWish {
+fn block_wish(measure: &Measure, disk: Option<&Disk>, disks: &Disks, is_recorded: bool) -> BlockWish {
     let by = measure.scope.groups().map(|groups| groups.by);
     BlockWish {
         queued: measure.scope.is_queued(),
@@ -122,6 +122,7 @@ fn block_wish(measure: &Measure, disk: Option<&Disk>, disks: &Disks) -> BlockWis
         is_bio_based: disk.is_some_and(|disk| disk.is_bio_based),
         is_uncounted: disks.is_uncounted,
         whole_stack: measure.scope.is_whole_stack(),
+        records: is_recorded,
     }
 }
 
@@ -131,6 +132,8 @@ pub struct Wanted {
     pub unit_ns: u32,
     /// There is a single report, at the end.
     pub one_report: bool,
+    /// Each call and request is recorded.
+    pub records: Option<RecordWish>,
     /// The whole stack's report has the operations of each layer in addition to the rows.
     pub operations: bool,
 }
@@ -154,6 +157,7 @@ pub fn request(measure: &Measure, wanted: &Wanted, prepared: &Prepared, targets:
         file: targets.file.clone(),
         all_files: target.all_files,
         slower: scope.slower(),
+        records: wanted.records,
         unit_ns: wanted.unit_ns,
         one_report: wanted.one_report,
         whole_stack: scope.is_whole_stack(),

@@ -309,7 +309,7 @@ fn meta(info: &RunInfo, first: &Snapshot) -> Meta {
         },
         names: Names::Full,
         rows: rows(info),
-        has_records: false,
+        has_records: true,
         run: info.clone(),
     }
 }
