@@ -49,7 +49,8 @@ pub struct RecordReader {
     next: Instant,
     /// Process numbers are those of `/proc` here.
     sees_processes: bool,
-    described: BTreeSet<u32>,
+    /// The executable and the command line of each process.
+    described: BTreeMap<u32, [String; 2]>,
 }
 
 impl RecordReader {
@@ -63,7 +64,7 @@ impl RecordReader {
             lost_until_ns: monotonic_ns(),
             next: Instant::now() + PERIOD,
             sees_processes: process::global_number(own).is_ok_and(|global| global == own),
-            described: BTreeSet::new(),
+            described: BTreeMap::new(),
         }
     }
 
@@ -153,23 +154,24 @@ impl RecordReader {
     /// Adds what only `/proc` has. It may miss processes that have ended since.
     fn describe(&mut self, threads: &mut [Thread]) {
         for thread in threads {
-            if thread.has_ended {
-                if thread.tid == thread.pid {
-                    self.described.remove(&thread.pid);
-                }
-                continue;
+            let is_process = thread.tid == thread.pid;
+            // Once per process; a new name of its first thread may mean another program.
+            if !self.described.contains_key(&thread.pid) || (is_process && !thread.has_ended) {
+                let folder = format!("/proc/{}", thread.pid);
+                let exe = fs::read_link(format!("{folder}/exe")).unwrap_or_default();
+                let mut command = fs::read(format!("{folder}/cmdline")).unwrap_or_default();
+                command.truncate(COMMAND_BYTES);
+                let command = text(&command).replace('\0', " ").trim_end().to_owned();
+                let exe = exe.to_string_lossy().into_owned();
+                self.described.insert(thread.pid, [exe, command]);
             }
-            // Once per process; a new name may mean another program.
-            if thread.tid != thread.pid && !self.described.insert(thread.pid) {
-                continue;
+            if let Some([exe, command]) = self.described.get(&thread.pid) {
+                thread.exe.clone_from(exe);
+                thread.command.clone_from(command);
             }
-            self.described.insert(thread.pid);
-            let folder = format!("/proc/{}", thread.pid);
-            let exe = fs::read_link(format!("{folder}/exe")).unwrap_or_default();
-            thread.exe = exe.to_string_lossy().into_owned();
-            let mut command = fs::read(format!("{folder}/cmdline")).unwrap_or_default();
-            command.truncate(COMMAND_BYTES);
-            thread.command = text(&command).replace('\0', " ").trim_end().to_owned();
+            if is_process && thread.has_ended {
+                self.described.remove(&thread.pid);
+            }
         }
     }
 }

@@ -1,0 +1,309 @@
+//! Records of calls and requests on this kernel: each is there once, or its loss is. Run it as root.
+
+mod records;
+
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use iostackbreakdown::model::ids::Layer;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use records::{Recorded, numbered, open};
+
+const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
+const LIMIT: Duration = Duration::from_secs(60);
+const CALLS: u64 = 40_000;
+const THREADS: u64 = 8;
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("events-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("data"), vec![7; 64 << 10]).unwrap();
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    /// Records this process while `work` runs.
+    fn recorded(&self, arguments: &[&str], work: impl FnOnce(&Tool)) -> Recorded {
+        let recording = self.path("x.iosb");
+        let _ = fs::remove_dir_all(&recording);
+        let tool = Tool::start(&recording, arguments);
+        work(&tool);
+        tool.end();
+        Recorded::open(&recording).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The tool, which records this process.
+struct Tool(Child);
+
+impl Tool {
+    fn start(recording: &Path, arguments: &[&str]) -> Self {
+        let pid = std::process::id().to_string();
+        let mut tool = Command::new(TOOL);
+        tool.args(["record", "-q", "-p", &pid, "-o"])
+            .arg(recording)
+            .args(arguments);
+        let tool = Self(tool.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        let begin = Instant::now();
+        // It has the counters of the start when it measures.
+        while !recording.join("000001/seconds.arrow").exists() {
+            assert!(begin.elapsed() < LIMIT, "the tool does not begin");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        tool
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.0.id().cast_signed()), signal).unwrap();
+    }
+
+    fn end(mut self) {
+        self.signal(Signal::SIGINT);
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for Tool {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Only one of these tests makes calls at a time: each records this process.
+static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+fn turn() -> std::sync::MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[test]
+fn each_of_many_calls_is_recorded_once() {
+    let _turn = turn();
+    let folder = Folder::new("many");
+    let fd = open(&folder.path("data"), libc::O_RDONLY);
+    for arguments in [&["-T", "syscall,blk"][..], &[]] {
+        let mut made = Vec::new();
+        let recorded = folder.recorded(arguments, |_| made = numbered(fd, 0..CALLS, THREADS, 100, 1));
+        let lost = recorded.has_each(&made, &folder.text("data")).unwrap();
+        let calls = recorded.calls("pread64");
+        assert_eq!(calls.len() as u64 + lost, CALLS);
+        assert!(calls.iter().all(|call| call.fd == Some(fd) && call.size == Some(100)));
+        if arguments.is_empty() {
+            let is_whole = |call: &&&_| {
+                let call: &iostackbreakdown::model::record::Call = call;
+                Some(call.rows.iter().sum()) == call.duration_ns() && call.class.is_some()
+            };
+            assert_eq!(calls.iter().filter(is_whole).count(), calls.len());
+        } else {
+            recorded.adds_up().unwrap();
+            assert_eq!(recorded.counted[&(Layer::Syscall, "pread64")], u128::from(CALLS));
+        }
+    }
+}
+
+#[test]
+fn what_a_small_buffer_has_no_room_for_is_lost_where_it_says() {
+    let _turn = turn();
+    let folder = Folder::new("small");
+    let fd = open(&folder.path("data"), libc::O_RDONLY);
+    let mut made = Vec::new();
+    let recorded = folder.recorded(&["-T", "syscall", "--buffer", "64k"], |tool| {
+        made = numbered(fd, 0..1000, THREADS, 100, 1);
+        // A reader that gets no CPU.
+        tool.signal(Signal::SIGSTOP);
+        made.extend(numbered(fd, 1000..CALLS, THREADS, 100, 1));
+        tool.signal(Signal::SIGCONT);
+    });
+    let missing = recorded.has_each(&made, &folder.text("data")).unwrap();
+    assert!(missing > CALLS / 2, "{missing} missing");
+    recorded.adds_up().unwrap();
+    assert_eq!(recorded.counted[&(Layer::Syscall, "pread64")], u128::from(CALLS));
+}
+
+#[test]
+fn paths_offsets_and_arguments_are_those_of_the_calls() {
+    let _turn = turn();
+    let folder = Folder::new("paths");
+    let c = |name: &str| CString::new(folder.path(name).as_os_str().as_bytes()).unwrap();
+    let (old, new, long) = (c("old"), c("new"), "x/../".repeat(100) + "data");
+    fs::create_dir(folder.path("x")).unwrap();
+    let long_text = folder.text(&long);
+    let long = c(&long);
+    let dir = open(&folder.path("x"), libc::O_RDONLY | libc::O_DIRECTORY);
+    let mut byte = [0_u8; 64];
+    let at = byte.as_mut_ptr();
+    let recorded = folder.recorded(&["-T", "syscall"], |_| {
+        // SAFETY: the memory is large enough for each of them, and the names are terminated.
+        unsafe {
+            let fd = open(&folder.path("old"), libc::O_RDWR | libc::O_CREAT | libc::O_APPEND);
+            assert_eq!(libc::syscall(libc::SYS_write, fd, at, 20), 20);
+            assert_eq!(libc::syscall(libc::SYS_write, fd, at, 30), 30);
+            assert_eq!(libc::syscall(libc::SYS_lseek, fd, 10, libc::SEEK_SET), 10);
+            assert_eq!(libc::syscall(libc::SYS_read, fd, at, 5), 5);
+            assert_eq!(libc::syscall(libc::SYS_close, fd), 0);
+            let moved = libc::syscall(
+                libc::SYS_renameat2,
+                libc::AT_FDCWD,
+                old.as_ptr(),
+                libc::AT_FDCWD,
+                new.as_ptr(),
+                0,
+            );
+            assert_eq!(moved, 0);
+            assert!(libc::syscall(libc::SYS_openat, libc::AT_FDCWD, long.as_ptr(), libc::O_RDONLY) > 0);
+            assert!(libc::syscall(libc::SYS_openat, dir, c"../data".as_ptr(), libc::O_RDONLY) > 0);
+        }
+    });
+    let (opens, writes) = (recorded.calls("openat"), recorded.calls("write"));
+    let created = opens[0];
+    let given = |call: &iostackbreakdown::model::record::Call| {
+        let paths = call.paths.clone().unwrap_or_default();
+        (paths.first.map(|path| path.text), paths.second.map(|path| path.text))
+    };
+    assert_eq!(given(created), (Some(folder.text("old")), None));
+    assert_eq!(recorded.path(created.files[0]), Some(&*folder.text("old")));
+    assert_eq!(created.fd.map(i64::from), Some(created.value));
+    assert_eq!(
+        created.extra & 0xffff_ffff,
+        (libc::O_RDWR | libc::O_CREAT | libc::O_APPEND) as u64
+    );
+    let ranges: Vec<_> = writes
+        .iter()
+        .map(|call| (call.offset, call.size, call.files[0]))
+        .collect();
+    assert_eq!(
+        ranges,
+        [
+            (Some(0), Some(20), created.files[0]),
+            (Some(20), Some(30), created.files[0])
+        ]
+    );
+    let read = recorded.calls("read");
+    assert!(read.iter().any(|call| (call.offset, call.size) == (Some(10), Some(5))));
+    assert_eq!(
+        given(recorded.calls("renameat2")[0]),
+        (Some(folder.text("old")), Some(folder.text("new")))
+    );
+    let far = opens
+        .iter()
+        .find(|call| given(call).0.as_deref() == Some(&long_text))
+        .unwrap();
+    assert_eq!(recorded.path(far.files[0]), Some(&*folder.text("data")));
+    let below = opens
+        .iter()
+        .find(|call| given(call).0.as_deref() == Some("../data"))
+        .unwrap();
+    let base = below.paths.as_ref().unwrap().first.as_ref().unwrap().base;
+    assert_eq!(recorded.path(base), Some(&*folder.text("x")));
+    let own = recorded
+        .records
+        .threads
+        .iter()
+        .find(|thread| thread.pid == std::process::id())
+        .unwrap();
+    assert!(own.exe.contains("native_events") && own.uid == 0 && own.parent == std::os::unix::process::parent_id());
+}
+
+#[test]
+fn requests_are_those_of_the_calls_that_submitted_them() {
+    const BLOCKS: u64 = 16;
+    let _turn = turn();
+    let folder = Folder::new("requests");
+    let fd = open(&folder.path("data"), libc::O_RDONLY | libc::O_DIRECT);
+    // SAFETY: takes a descriptor.
+    assert_eq!(unsafe { libc::fsync(fd) }, 0);
+    let mut made = Vec::new();
+    let recorded = folder.recorded(&[], |_| made = numbered(fd, 0..BLOCKS * 4096, 2, 4096, 4096));
+    recorded.has_each(&made, &folder.text("data")).unwrap();
+    let calls = recorded.calls("pread64");
+    assert!(calls.iter().all(|call| call.is_direct));
+    let mut inside = 0;
+    for request in recorded
+        .records
+        .requests
+        .iter()
+        .filter(|request| request.op.name() == "read")
+    {
+        let submitted = request.submitted_ns.unwrap_or(0);
+        let call = calls
+            .iter()
+            .find(|call| call.tid == request.tid && call.begin_ns <= submitted && Some(submitted) <= call.end_ns);
+        if let Some(call) = call {
+            assert_eq!((request.bytes, request.errno, request.pid), (4096, 0, call.pid));
+            assert!(submitted <= request.issued_ns.unwrap() && request.issued_ns.unwrap() <= request.ended_ns);
+            inside += 1;
+        }
+    }
+    assert_eq!(inside, BLOCKS);
+    let waits = calls
+        .iter()
+        .filter(|call| call.rows[iostackbreakdown::model::abi::ROW_DEVICE as usize] > 0);
+    let device = iostackbreakdown::model::abi::ROW_DEVICE as u8;
+    let sleeps = recorded.records.sleeps.iter().filter(|sleep| sleep.row == device);
+    assert!(sleeps.count() >= waits.count());
+}
+
+#[test]
+fn a_call_under_way_at_the_end_has_no_end() {
+    let _turn = turn();
+    let folder = Folder::new("open");
+    let fifo = folder.path("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let reader = fs::File::options().read(true).write(true).open(&fifo).unwrap();
+    let waiting = std::sync::atomic::AtomicI32::new(0);
+    std::thread::scope(|scope| {
+        let recorded = folder.recorded(&["-T", "syscall", "--all-files"], |_| {
+            scope.spawn(|| {
+                use std::io::Read;
+                waiting.store(nix::unistd::gettid().as_raw(), std::sync::atomic::Ordering::SeqCst);
+                let mut byte = [0];
+                (&reader).read_exact(&mut byte).unwrap();
+            });
+            let begin = Instant::now();
+            loop {
+                let tid = waiting.load(std::sync::atomic::Ordering::SeqCst);
+                let wait = fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).unwrap_or_default();
+                if tid > 0 && wait.starts_with(&format!("{} ", libc::SYS_read)) {
+                    break;
+                }
+                assert!(begin.elapsed() < LIMIT);
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        use std::io::Write;
+        (&reader).write_all(b"x").unwrap();
+        let open: Vec<_> = recorded
+            .records
+            .calls
+            .iter()
+            .filter(|call| call.end_ns.is_none())
+            .collect();
+        let tid = waiting.load(std::sync::atomic::Ordering::SeqCst).cast_unsigned();
+        let read = open.iter().find(|call| call.tid == tid).unwrap();
+        assert_eq!(read.op.name(), "read");
+        assert_eq!(recorded.path(read.files[0]), fifo.to_str());
+    });
+}
