@@ -256,8 +256,12 @@ fn a_full_disk_ends_a_recording_that_is_good() {
         ],
     );
     let meta = fs::metadata(folder.join("first.iosb/meta.json")).unwrap().len();
-    // Room for the description of the run and a few seconds of counters.
-    let small = Small::new(folder.join("small"), (meta.div_ceil(4096) + 3) * 4096);
+    // Room for the description of the run, and for some seconds of what runs meanwhile.
+    let small = Small::new(folder.join("small"), (meta.div_ceil(4096) + 512) * 4096);
+    let mut calls = Command::new("sh")
+        .args(["-c", "while :; do cat /etc/passwd >/dev/null; done"])
+        .spawn()
+        .unwrap();
     let recording = [
         "record",
         "-q",
@@ -265,12 +269,16 @@ fn a_full_disk_ends_a_recording_that_is_good() {
         "syscall,blk",
         "-o",
         "x.iosb",
+        "--comm",
+        "cat",
         "--keep-free",
         "0",
         "--duration",
         "50s",
     ];
     let said = refused(&small.0, &recording);
+    calls.kill().unwrap();
+    calls.wait().unwrap();
     assert!(said.contains("ended early") && said.contains("No space left"), "{said}");
     let recording = Recording::open(&small.0.join("x.iosb")).unwrap();
     assert!(recording.seconds().count() >= 2);

@@ -31,7 +31,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "source",
         &[
-            "cause", "sys", "model", "catalog", "kernel", "probe", "analyse", "budget",
+            "cause", "sys", "model", "catalog", "kernel", "process", "probe", "analyse", "budget",
         ],
     ),
     (
