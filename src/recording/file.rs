@@ -293,7 +293,7 @@ fn check_batch(batch: arrow_ipc::RecordBatch<'_>, body: &Buffer, elements: &[usi
                 length => u64::try_from(length).map_err(|_| damaged("a compressed buffer has a negative length"))?,
             };
         }
-        if decompressed % *element as u64 != 0 {
+        if !decompressed.is_multiple_of(*element as u64) {
             return Err(damaged("a buffer ends inside an element"));
         }
         whole = whole.saturating_add(decompressed);
