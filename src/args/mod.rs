@@ -199,6 +199,11 @@ const COMPARE: &str = "compare takes two files written by --json or --html, or t
 
 /// A better message than clap's, if the mistake is recognised.
 fn advice(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
+    advice_on(error, arguments, arguments.len())
+}
+
+/// `parsed`: the error is of the first arguments, so many.
+fn advice_on(error: &clap::Error, arguments: &[OsString], parsed: usize) -> Option<String> {
     match arguments.get(1).and_then(|verb| verb.to_str()) {
         Some("compare") => return Some(COMPARE.to_owned()),
         // clap's message names what is wrong with the options of a verb.
@@ -229,11 +234,11 @@ fn advice(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
         (ErrorKind::ValueValidation, "[INTERVAL]" | "[COUNT]") => text(ContextKind::InvalidValue)?,
         (ErrorKind::UnknownArgument, option) if option.starts_with('-') => {
             // The word may be an option of a command that precedes it.
-            let at = arguments
+            let at = arguments[..parsed]
                 .iter()
                 .position(|argument| argument.to_string_lossy().starts_with(option))?;
             let error = command().try_get_matches_from(&arguments[..at]).err()?;
-            return advice(&error, arguments);
+            return advice_on(&error, arguments, at);
         }
         (ErrorKind::UnknownArgument, word) => word,
         _ => return None,
@@ -557,6 +562,11 @@ mod tests {
         assert!(!with_tmpfs.is_named() && with_tmpfs.beside_all == [Layer::Tmpfs]);
         assert_eq!(with_tmpfs.layers(), Layer::ALL);
         assert!(scope("-T all -Q").is_queued() && scope("-T blk -Q").is_queued() && !scope("").is_queued());
+    }
+
+    #[test]
+    fn an_unknown_option_in_a_group_of_them_is_looked_up_once() {
+        assert!(usage("-Sa x -ab").contains("-a"));
     }
 
     #[test]
