@@ -64,6 +64,16 @@ fn scaled(value: u64, scale: &Scale, whole_from: u128) -> String {
     text
 }
 
+/// A size that is usually a power of two, exactly: `8 KiB`, `4,000 B`.
+pub fn exact_bytes(bytes: u64) -> String {
+    let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    let unit = units.iter().find(|(size, _)| bytes > 0 && bytes.is_multiple_of(*size));
+    unit.map_or_else(
+        || format!("{} B", thousands(bytes)),
+        |(size, name)| format!("{} {name}", thousands(bytes / size)),
+    )
+}
+
 /// `84,201`.
 pub fn thousands(n: u64) -> String {
     group(&n.to_string())
@@ -311,6 +321,17 @@ mod tests {
         assert_eq!(decimal_bytes(999), "999 B");
         assert_eq!(decimal_bytes(15_810_560), "15.8 MB");
         assert_eq!(decimal_bytes(u64::MAX), "18.4 EB");
+        let exact = [0, 512, 4_000, 8192, 1 << 20, 3 << 30, u64::MAX].map(exact_bytes);
+        let texts = [
+            "0 B",
+            "512 B",
+            "4,000 B",
+            "8 KiB",
+            "1 MiB",
+            "3 GiB",
+            "18,446,744,073,709,551,615 B",
+        ];
+        assert_eq!(exact, texts);
         assert_eq!(thousands(999), "999");
         assert_eq!(thousands(84_201), "84,201");
         assert_eq!(thousands(u64::MAX), "18,446,744,073,709,551,615");

@@ -8,6 +8,7 @@ mod layers;
 mod neighbour;
 mod op;
 pub mod ranking;
+pub mod records;
 mod stack;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,6 +3,7 @@
 //! All of it can be serialised and read back. Nothing else is needed to compute a report.
 
 pub mod abi;
+pub mod clock;
 pub mod cost;
 pub mod events;
 pub mod histogram;

@@ -2,6 +2,7 @@
 
 pub mod group;
 pub mod neighbour;
+pub mod records;
 pub mod slow;
 pub mod stack;
 mod sum;
