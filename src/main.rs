@@ -44,7 +44,15 @@ fn main() -> ExitCode {
             show_libbpf(options.measure.talk);
             run::record(recording, options)
         }
-        Command::Report { from, part, options } => run::report(from, part, options),
+        Command::Report {
+            from,
+            part,
+            questions,
+            options,
+        } if !questions.is_empty() => run::answers(from, part, questions, options),
+        Command::Report {
+            from, part, options, ..
+        } => run::report(from, part, options),
         Command::Export { from, export } => run::export(from, export),
         Command::Check(measure) => {
             show_libbpf(measure.talk);

@@ -1,5 +1,6 @@
 //! A run: from options to reports.
 
+mod answers;
 mod banner;
 mod budget;
 mod check;
@@ -40,6 +41,7 @@ use crate::kernel::{self, cgroup, privileges};
 use crate::leave;
 use crate::limits;
 use crate::model::report::nanoseconds;
+use crate::model::report::records::Questions;
 use crate::model::run_info::RunInfo;
 use crate::model::snapshot::Snapshot;
 use crate::probe::attach::{self, Attached};
@@ -125,6 +127,14 @@ pub fn check(measure: &Measure) -> Result<u8, Failure> {
 /// The cause, in one line.
 pub fn print(from: &Path, options: &Options) -> Result<u8, Failure> {
     print_kept(from, options).map_err(|line| Failure::new(COULD_NOT_MEASURE, line))
+}
+
+/// Answers questions from the records of a recording. Returns the exit status.
+///
+/// # Errors
+/// The cause, in one line.
+pub fn answers(from: &Path, part: &args::Part, questions: &Questions, options: &Options) -> Result<u8, Failure> {
+    answers::answers(from, part, questions, options).map_err(|line| Failure::new(COULD_NOT_MEASURE, line))
 }
 
 /// Prints reports of a recording.

@@ -7,13 +7,14 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueHint};
 
 use super::shell::Shell;
-use super::value::{Moment, moment, percent, process_number, size, threshold, time_span, whole_number};
+use super::value::{Moment, limit, moment, percent, process_number, size, threshold, time_span, whole_number};
 use crate::budget::CpuShare;
 use crate::catalog::Layer;
 use crate::export::Format;
 use crate::model::ids::joined;
 use crate::model::recording::Names;
 use crate::model::report::group::By;
+use crate::model::report::records::Limit;
 use crate::probe::Choice;
 use crate::serve::Address;
 use crate::view::json::Form;
@@ -250,6 +251,18 @@ pub struct Report {
     /// Print each call that took TIME or longer
     #[arg(long, value_name = "TIME", value_parser = threshold, conflicts_with_all = ["folded", "lost"])]
     pub slower: Option<Duration>,
+    /// Print for each file whether it is read and written sequentially, at the levels VFS (bytes) and BLK (sectors)
+    #[arg(long, conflicts_with_all = ["folded", "oneline", "export_json", "lost", "slower", "interval"])]
+    pub access: bool,
+    /// Print the distances between successive requests of each disk (-d: of this one), and whose requests send the head away:
+    /// with --by, those of a process (default) or on a file; disk: distances only
+    #[arg(long, conflicts_with_all = ["folded", "oneline", "export_json", "lost", "slower", "interval"])]
+    pub seeks: bool,
+    /// Print how often calls (of a family or a name) or requests (device, queue) took longer than a limit, such as
+    /// read=10ms,fsync=50ms,device=20ms, who waited, and who was served meanwhile. Exit status 3 if a limit is broken
+    #[arg(long = "limit", value_name = "WHAT=TIME,...", value_delimiter = ',', value_parser = limit,
+        conflicts_with_all = ["folded", "oneline", "export_json", "lost", "slower", "interval"])]
+    pub limits: Vec<Limit>,
     /// Print a report for every INTERVAL of whole seconds
     #[arg(value_name = "INTERVAL", value_parser = time_span)]
     pub interval: Option<Duration>,
@@ -376,9 +389,9 @@ pub struct Output {
     /// Split the report by process, file, disk or cgroup: one part for each of the --top largest, one for all others (at most 1,024 groups)
     #[arg(long, value_name = "WHAT", value_enum)]
     pub by: Option<By>,
-    /// With --by: report this many groups, the largest first
-    #[arg(long, value_name = "N", default_value_t = 10, requires = "by", value_parser = whole_number::<u32>)]
-    pub top: u32,
+    /// With --by: report this many groups, the largest first (default: 10)
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>)]
+    pub top: Option<u32>,
     /// Print the whole stack as folded stacks, in nanoseconds, for flame graph tools
     #[arg(long, conflicts_with = "json")]
     pub folded: bool,

@@ -14,6 +14,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser};
 
 use crate::catalog::{Layer, Lives};
+use crate::model::report::group::By;
+use crate::model::report::records::{Questions, SeeksBy};
 use crate::view::text::Unit;
 
 use self::low::{Filters, Raw, Verb};
@@ -41,6 +43,8 @@ pub enum Command {
     Report {
         from: PathBuf,
         part: Part,
+        /// Answers from its records, in place of reports; empty: none.
+        questions: Questions,
         options: Options,
     },
     /// `export`: write a recording in another format.
@@ -131,7 +135,7 @@ fn recorded(verb: low::Record) -> Result<Command, String> {
         command: verb.command,
         output: low::Output {
             by: verb.by,
-            top: verb.top,
+            top: verb.by.map(|_| verb.top),
             export_json: verb.export_json,
             quiet: verb.quiet,
             verbose: verb.verbose,
@@ -142,7 +146,8 @@ fn recorded(verb: low::Record) -> Result<Command, String> {
     Ok(Command::Record { recording, options })
 }
 
-fn reported(verb: low::Report) -> Result<Command, String> {
+fn reported(mut verb: low::Report) -> Result<Command, String> {
+    let questions = questions(&mut verb)?;
     let part = Part {
         from: verb.from,
         to: verb.to,
@@ -159,9 +164,50 @@ fn reported(verb: low::Report) -> Result<Command, String> {
     Ok(Command::Report {
         from: verb.recording,
         part,
+        questions,
         options,
     })
 }
+
+/// What is asked of the records. `--by` and `--top` are about these answers then.
+fn questions(verb: &mut low::Report) -> Result<Questions, String> {
+    let mut questions = Questions {
+        access: verb.access,
+        seeks: verb.seeks.then(SeeksBy::default),
+        limits: std::mem::take(&mut verb.limits),
+        top: 0,
+    };
+    if questions.is_empty() {
+        return Ok(questions);
+    }
+    questions.top = verb.output.top.take().map_or(TOP, |top| top as usize);
+    if let Some(by) = verb.output.by.take() {
+        let seeks_by = match by {
+            By::Process => SeeksBy::Process,
+            By::File => SeeksBy::File,
+            By::Disk => SeeksBy::Disk,
+            By::Cgroup => return Err("--seeks is by process, file or disk, not by cgroup".to_owned()),
+        };
+        if questions.seeks.is_none() {
+            return Err("--by goes with --seeks: --access is by file, --limit by process".to_owned());
+        }
+        questions.seeks = Some(seeks_by);
+    }
+    if verb.count.is_some() {
+        return Err(
+            "--access, --seeks and --limit are about the whole span; select one with --from and --to".to_owned(),
+        );
+    }
+    if questions.seeks.is_some()
+        && (!verb.filters.pids.is_empty() || verb.filters.comm.is_some() || verb.filters.file.is_some())
+    {
+        return Err("--seeks compares the requests of all processes and files; select a disk with -d".to_owned());
+    }
+    Ok(questions)
+}
+
+/// Groups and elements of lists without `--top`.
+const TOP: usize = 10;
 
 fn exported(verb: low::Export) -> Result<Command, String> {
     let format = verb.format;
@@ -299,6 +345,9 @@ fn one_line(error: &clap::Error) -> String {
 
 /// Turns the raw arguments into options, unless they contradict each other.
 fn validate(raw: Raw) -> Result<Options, String> {
+    if raw.output.top.is_some() && raw.output.by.is_none() {
+        return Err("--top needs --by".to_owned());
+    }
     let Named { layers, beside_all } = layers(&raw.layers)?;
     check_scope(&raw, layers.as_deref())?;
     let whose = whose(&raw.filters, raw.command, raw.user)?;
@@ -316,7 +365,7 @@ fn validate(raw: Raw) -> Result<Options, String> {
     }
     let groups = raw.output.by.map(|by| Groups {
         by,
-        top: raw.output.top as usize,
+        top: raw.output.top.map_or(TOP, |top| top as usize),
         room: raw.groups,
     });
     let detail = match (&layers, raw.slower) {
@@ -850,8 +899,9 @@ mod tests {
         );
         assert_eq!(options.measure.scope.layers(), [Layer::Syscall, Layer::Blk]);
         assert_eq!(options.span.duration, Some(Duration::from_secs(60)));
-        let Ok(Command::Report { from, part, options }) =
-            command_of("report x.iosb --from 12:03:07.5 --to -10s 5 2 --json=compact")
+        let Ok(Command::Report {
+            from, part, options, ..
+        }) = command_of("report x.iosb --from 12:03:07.5 --to -10s 5 2 --json=compact")
         else {
             panic!("report");
         };

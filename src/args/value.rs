@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use crate::budget::CpuShare;
+use crate::model::ids::UnknownName;
+use crate::model::report::records::Limit;
 
 const UNITS: [(&str, f64); 7] = [
     ("ns", 1e-9),
@@ -24,6 +26,17 @@ fn time(text: &str) -> Option<Duration> {
 const NO_TIME: &str = "not a time above 0, such as 10s, 500ms or 2m; a number alone is seconds";
 
 const NO_THRESHOLD: &str = "not a time such as 10ms or 500us (0: every call); a number alone is seconds";
+
+/// A limit: `fsync=50ms`.
+pub fn limit(text: &str) -> Result<Limit, String> {
+    let (of, time) = text
+        .split_once('=')
+        .ok_or("not a limit such as read=10ms, pread64=10ms, fsync=50ms, device=20ms or queue=5ms")?;
+    let of = of.parse().map_err(|error: UnknownName| error.to_string())?;
+    let span = time_span(time)?;
+    let ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+    Ok(Limit { of, ns })
+}
 
 /// A number from 1 on.
 pub fn whole_number<N: std::str::FromStr + From<u8> + PartialOrd>(text: &str) -> Result<N, &'static str> {

@@ -108,7 +108,7 @@ fn thread(tid: u32, pid: u32, comm: &str) -> Thread {
     }
 }
 
-fn file(number: u32, path: &str, size: u64, found_at: Option<(u32, i32)>) -> OpenFile {
+pub fn file(number: u32, path: &str, size: u64, found_at: Option<(u32, i32)>) -> OpenFile {
     OpenFile {
         number,
         at_ns: BEGAN_NS,

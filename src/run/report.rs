@@ -168,10 +168,22 @@ fn check_selection(meta: &Meta, measure: &Measure) -> Result<(), Cause> {
     Ok(())
 }
 
-/// `--lost`: reads all of the recording, and prints what is missing from it.
-fn missing(recording: &Recording, options: &Options) -> Result<u8, Cause> {
+/// Writes to `-o`, or to standard output, where a closed pipe is not an error.
+pub(super) fn write(text: &[u8], options: &Options) -> Result<(), Cause> {
     use std::io::Write;
 
+    let cannot = |error: &std::io::Error| Cause::of("cannot write the report", error);
+    match options.output.path.as_deref().filter(|path| path.as_os_str() != "-") {
+        Some(path) => std::fs::write(path, text).map_err(|error| cannot(&error)),
+        None => match std::io::stdout().write_all(text) {
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(cannot(&error)),
+            _ => Ok(()),
+        },
+    }
+}
+
+/// `--lost`: reads all of the recording, and prints what is missing from it.
+fn missing(recording: &Recording, options: &Options) -> Result<u8, Cause> {
     let clocks = recording.meta().clocks;
     let time = |at| time_of_day(clocks, at, "%H:%M:%S%.3f");
     let mut lines = Vec::new();
@@ -199,14 +211,7 @@ fn missing(recording: &Recording, options: &Options) -> Result<u8, Cause> {
         lines.push(format!("nothing is missing from {}", counted(seconds as u64, "second")));
     }
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    let cannot = |error: &std::io::Error| Cause::of("cannot write the report", error);
-    match options.output.path.as_deref().filter(|path| path.as_os_str() != "-") {
-        Some(path) => std::fs::write(path, text).map_err(|error| cannot(&error))?,
-        None => match std::io::stdout().write_all(text.as_bytes()) {
-            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => return Err(cannot(&error)),
-            _ => {}
-        },
-    }
+    write(text.as_bytes(), options)?;
     Ok(0)
 }
 

@@ -6,6 +6,7 @@ mod compact;
 mod escape;
 pub mod form;
 mod of;
+pub mod records;
 
 use std::io;
 

@@ -12,6 +12,7 @@ mod neighbour;
 pub mod notes;
 pub(crate) use crate::number;
 pub mod oneline;
+pub mod records;
 pub(super) mod slow;
 mod stack;
 mod trust;

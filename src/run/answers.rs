@@ -1,0 +1,142 @@
+//! `report` with `--access`, `--seeks` or `--limit`: answers from the records of a recording.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::analyse::records::Answers;
+use crate::analyse::records::names::{Names, Selection};
+use crate::args::{Form, Options, Part, Talk, Target};
+use crate::cause::Cause;
+use crate::model::clock::Clock;
+use crate::model::recording::Meta;
+use crate::model::report::Filter;
+use crate::model::report::records::Questions;
+use crate::number::thousands;
+use crate::recording::Recording;
+use crate::say;
+use crate::view::json::records as json;
+use crate::view::text::records as text;
+
+use super::report::{say_damage, span, write};
+
+/// Sectors of disks have 512 bytes, whatever the disk itself uses.
+const SECTOR: u64 = 512;
+/// How often progress is shown.
+const STEP: Duration = Duration::from_millis(200);
+/// The exit status if a limit is broken.
+const BROKEN: u8 = 3;
+
+/// Prints the answers to `questions`. Returns the exit status.
+pub fn answers(from: &Path, part: &Part, questions: &Questions, options: &Options) -> Result<u8, Cause> {
+    let recording = Recording::open(from)?;
+    let meta = recording.meta();
+    if !meta.has_records {
+        return Err(format!(
+            "'{}' has the counters of each second, and no single calls and requests to look at",
+            from.display()
+        )
+        .into());
+    }
+    let selection = selection(meta, &options.measure.target)?;
+    let (start, end) = recording.span();
+    let span = span(part, meta.clocks, start, end)?;
+    let mut names = Names::new(selection);
+    for disk in &meta.disks {
+        names.define_disk(
+            disk.number,
+            disk.name.clone(),
+            Some(disk.sectors.saturating_mul(SECTOR)),
+        );
+    }
+    let mut answers = Answers::new(questions, names);
+    answers.set_span(span.from_ns.max(start), span.to_ns.min(end));
+    let mut counted = 0;
+    let mut shown = Instant::now();
+    let is_shown = options.measure.talk != Talk::Quiet && say::can_erase();
+    for records in recording.batches(Some(span.from_ns), Some(span.to_ns)) {
+        counted += records.len() as u64;
+        answers.take(&records);
+        if is_shown && shown.elapsed() >= STEP {
+            shown = Instant::now();
+            say::status(&format!("reading: {} records", thousands(counted)));
+        }
+    }
+    say::erase();
+    let report = answers.finish();
+    let clock = Clock {
+        zero_ns: meta.clocks.offset_ns,
+        utc_offset: meta.clocks.utc_offset,
+    };
+    let mut out = Vec::new();
+    let printed = match options.output.form {
+        Form::Json(_) => json::print(&report, clock, &mut out),
+        Form::Text { .. } | Form::Folded => {
+            let is_screen = options.output.path.is_none();
+            let width = is_screen
+                .then(|| terminal_size::terminal_size_of(std::io::stdout()))
+                .flatten();
+            text::print(&report, clock, width.map(|(width, _)| width.0.into()), &mut out)
+        }
+    };
+    printed.map_err(|error| Cause::of("cannot write the report", &error))?;
+    write(&out, options)?;
+    if questions.seeks.is_some() || !questions.limits.is_empty() {
+        say_filtered(&meta.run.filter);
+    }
+    say_damage(&recording);
+    let is_broken = report.limits.is_some_and(|limits| limits.is_broken());
+    Ok(if is_broken { BROKEN } else { 0 })
+}
+
+/// Requests of others are needed to know distances and what disks served.
+fn say_filtered(filter: &Filter) {
+    if filter.is_by_process() {
+        say!(
+            "note: only selected processes were recorded: requests of others are in no distance, and are not among what was served"
+        );
+    }
+}
+
+/// What is selected, if the recording has it.
+fn selection(meta: &Meta, target: &Target) -> Result<Selection, Cause> {
+    let recorded = &meta.run.filter;
+    let pids: BTreeSet<u32> = target.pids().iter().copied().collect();
+    let is_recorded = |pid: &u32| recorded.follow || recorded.pids.is_empty() || recorded.pids.contains(pid);
+    if !pids.iter().all(is_recorded) {
+        let all: Vec<String> = recorded.pids.iter().map(u32::to_string).collect();
+        return Err(format!("recorded with -p {}: others are not in it", all.join(",")).into());
+    }
+    if target.cgroup.is_some() {
+        return Err("records cannot be selected by --cgroup; record with it"
+            .to_owned()
+            .into());
+    }
+    if let (Some(wanted), Some(recorded)) = (&target.comm, &recorded.comm)
+        && wanted != recorded
+    {
+        return Err(format!("recorded with --comm {recorded}: others are not in it").into());
+    }
+    let mut devices = BTreeSet::new();
+    if let Some(name) = &target.disk {
+        let name = name.trim_start_matches("/dev/");
+        for disk in &meta.disks {
+            if disk.name == name {
+                devices.insert(disk.number);
+                devices.extend(disk.partitions.iter().map(|partition| partition.number));
+            }
+            let partitions = disk.partitions.iter().filter(|partition| partition.name == name);
+            devices.extend(partitions.map(|partition| partition.number));
+        }
+        if devices.is_empty() {
+            let known: Vec<&str> = meta.disks.iter().map(|disk| disk.name.as_str()).collect();
+            return Err(format!("no such disk in the recording: '{name}'; it has {}", known.join(", ")).into());
+        }
+    }
+    Ok(Selection {
+        pids,
+        comm: target.comm.clone(),
+        file: target.file.as_ref().map(|path| path.display().to_string()),
+        devices,
+    })
+}
