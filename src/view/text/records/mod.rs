@@ -73,6 +73,7 @@ fn have(records: u64, kind: Kind) -> String {
         Kind::File => "file",
         Kind::Folder => "directory",
         Kind::Thread => "thread",
+        Kind::Path => "path",
     };
     let has = if records == 1 { "has" } else { "have" };
     match (records, kind) {
