@@ -220,6 +220,9 @@ pub struct Record {
     /// Do not print notes, progress or the remaining time
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
+    /// Use this kind of hook instead of the cheapest one that loses no calls on this kernel
+    #[arg(long, value_enum, default_value_t = Choice::Auto, hide_short_help = true)]
+    pub probe: Choice,
     /// Run COMMAND as this user
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,

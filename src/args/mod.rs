@@ -132,6 +132,7 @@ fn recorded(verb: low::Record) -> Result<Command, String> {
         duration: verb.duration,
         budget: verb.budget,
         user: verb.user,
+        probe: verb.probe,
         command: verb.command,
         output: low::Output {
             by: verb.by,
