@@ -12,7 +12,6 @@ mod delays;
 mod dimensions;
 mod docs;
 mod errors;
-mod events;
 mod exact;
 mod fallback;
 mod filesystems;
@@ -59,7 +58,6 @@ const TABLES: &[&[Check]] = &[
     stack::CHECKS,
     folding::CHECKS,
     slow::CHECKS,
-    events::CHECKS,
     slow::WITH_PEERS,
     costs::CHECKS,
     floors::CHECKS,
