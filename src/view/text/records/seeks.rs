@@ -1,6 +1,7 @@
 //! How far disks seek, and whose requests send the head away: `report FILE --seeks`.
 
-use super::super::number::{BYTE_COLUMNS, ColumnUnit, TIME_COLUMNS, column_units, decimal_bytes, percent, thousands};
+use super::super::name::shortened;
+use super::super::number::{ColumnUnit, decimal_bytes, percent, thousands, time_sum};
 use super::super::{NAMES, Page, bar_length, counted, print_table};
 use super::{file, process};
 use crate::model::report::records::{DiskSeeks, DiskUsage, Owner, SeekPair, SeekRow, SeekSums, SeeksReport};
@@ -8,6 +9,12 @@ use crate::model::report::records::{DiskSeeks, DiskUsage, Owner, SeekPair, SeekR
 const SECTOR: u64 = 512;
 /// Stars of a full bar, and the columns of a row without them, for the two widths of bounds.
 const STARS: usize = 40;
+/// Columns of numbers in the table of pairs.
+const WIDTHS: [usize; 3] = [7, 9, 11];
+const AFTER: &str = " after ";
+const ITSELF: &str = " after itself";
+/// Columns of a name in a pair, even on a narrow terminal.
+const LEAST: usize = 6;
 
 pub fn print(report: &SeeksReport, page: &mut Page) {
     if report.disks.is_empty() {
@@ -113,43 +120,47 @@ fn pairs(disk: &DiskSeeks, page: &mut Page) {
     if disk.pairs.is_empty() {
         return;
     }
-    let mut all: Vec<(String, SeekSums)> = disk.pairs.iter().map(|pair| (name(pair), pair.sums)).collect();
+    let of_numbers: usize = WIDTHS.iter().map(|width| width + 2).sum();
+    let room = page.width.saturating_sub(of_numbers);
+    let pairs = disk.pairs.iter();
+    let mut all: Vec<(String, SeekSums)> = pairs.map(|pair| (name(pair, room), pair.sums)).collect();
     if disk.other_pairs.seeks > 0 {
         all.push(("  others (--top)".to_owned(), disk.other_pairs));
     }
-    let bytes = |sums: &SeekSums| sums.sectors.saturating_mul(SECTOR);
-    let distance = column_units(BYTE_COLUMNS, all.iter().map(|(_, sums)| bytes(sums)))[0];
-    let time = column_units(TIME_COLUMNS, all.iter().map(|(_, sums)| sums.device_ns))[0];
-    let heading = [
-        "seeks".to_owned(),
-        format!("distance {}", distance.name),
-        format!("device {}", time.name),
-    ];
-    let rows = all.iter().map(|(name, sums)| {
-        let cells = [
-            thousands(sums.seeks),
-            distance.number(bytes(sums)),
-            time.number(sums.device_ns),
-        ];
-        (name.clone(), cells)
+    let heading = ["seeks", "distance", "device time"].map(str::to_owned);
+    let title = if room < NAMES {
+        "who after whom"
+    } else {
+        "who sends the head away"
+    };
+    let rows = all.into_iter().map(|(name, sums)| {
+        let distance = decimal_bytes(sums.sectors.saturating_mul(SECTOR));
+        (name, [thousands(sums.seeks), distance, time_sum(sums.device_ns)])
     });
-    let rows: Vec<_> = std::iter::once(("who sends the head away".to_owned(), heading))
-        .chain(rows)
-        .collect();
-    print_table(&rows, [9, 12, 11], NAMES, page);
-    page.line("device: the device time of the requests after these seeks");
+    let rows: Vec<_> = std::iter::once((title.to_owned(), heading)).chain(rows).collect();
+    print_table(&rows, WIDTHS, NAMES, page);
+    page.line("device time: of the requests after these seeks");
 }
 
-/// `  tar 812 after postgres 4711`
-fn name(pair: &SeekPair) -> String {
+/// `  tar 812 after postgres 4711`, with each name shortened so that both are in the room.
+fn name(pair: &SeekPair, room: usize) -> String {
     let owner = |owner: &Owner| match owner {
         Owner::Process(name) => process(name),
         Owner::File(name) => file(name),
     };
     let mover = owner(&pair.mover);
     if pair.mover == pair.after {
-        format!("  {mover} after itself")
-    } else {
-        format!("  {mover} after {}", owner(&pair.after))
+        let room = room.saturating_sub(ITSELF.len() + 2);
+        return format!("  {}{ITSELF}", shortened(&mover, room.max(LEAST)));
     }
+    let after = owner(&pair.after);
+    let room = room.saturating_sub(AFTER.len() + 2).max(2 * LEAST);
+    let lengths = [&mover, &after].map(|name| name.chars().count());
+    // A short name leaves its room to the other one.
+    let of_mover = (room - lengths[1].min(room / 2)).min(lengths[0]);
+    format!(
+        "  {}{AFTER}{}",
+        shortened(&mover, of_mover),
+        shortened(&after, room - of_mover)
+    )
 }

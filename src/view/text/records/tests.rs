@@ -118,3 +118,32 @@ fn nothing_is_said_in_words() {
     assert!(text.contains("no reads or writes of files"), "{text}");
     assert!(text.contains("no requests"), "{text}");
 }
+
+#[test]
+fn both_names_of_a_pair_are_seen() {
+    use crate::model::report::records::Owner;
+    let mut seeks = example::seeks();
+    let long = |end: &str| {
+        Owner::File(FileName {
+            path: Some(crate::model::report::slow::CallPath {
+                kind: crate::model::report::slow::PathKind::Whole,
+                text: format!("/srv/postgresql/17/main/base/16384/{end}"),
+            }),
+            ..FileName::default()
+        })
+    };
+    let pair = &mut seeks.disks[0].pairs[0];
+    (pair.mover, pair.after) = (long("2619"), long("16602"));
+    let report = RecordsReport {
+        seeks: Some(seeks),
+        ..RecordsReport::default()
+    };
+    for (width, expected) in [
+        (60, "2619 after "),
+        (80, "/2619 after /srv/…/16384/16602 "),
+        (200, "/16384/2619 after /srv/postgresql/17/main/base/16384/16602 "),
+    ] {
+        let text = text(&report, Some(width));
+        assert!(text.contains(expected), "{text}");
+    }
+}
