@@ -14,6 +14,7 @@ mod progress;
 mod record;
 mod refusals;
 mod report;
+mod selected;
 mod session;
 mod sinks;
 mod subject;

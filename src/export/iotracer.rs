@@ -52,12 +52,8 @@ impl<'a> Iotracer<'a> {
                 tid,
                 pid,
                 ..
-            }) => {
-                let size = size.or_else(|| u64::try_from(*value).ok());
-                let (letter, offset, size) = self.access(*op, *offset, size)?;
-                Some((letter, offset, size, "VFS", *tid, *pid))
-            }
-            Record::Async(AsyncCall {
+            })
+            | Record::Async(AsyncCall {
                 op,
                 offset,
                 size,

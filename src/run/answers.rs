@@ -1,6 +1,5 @@
 //! `report` with `--access`, `--seeks` or `--limit`: answers from the records of a recording.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -19,6 +18,7 @@ use crate::view::json::records as json;
 use crate::view::text::records as text;
 
 use super::report::{say_damage, span, write};
+use super::selected;
 
 /// Sectors of disks have 512 bytes, whatever the disk itself uses.
 const SECTOR: u64 = 512;
@@ -100,43 +100,17 @@ fn say_filtered(filter: &Filter) {
 
 /// What is selected, if the recording has it.
 fn selection(meta: &Meta, target: &Target) -> Result<Selection, Cause> {
-    let recorded = &meta.run.filter;
-    let pids: BTreeSet<u32> = target.pids().iter().copied().collect();
-    let is_recorded = |pid: &u32| recorded.follow || recorded.pids.is_empty() || recorded.pids.contains(pid);
-    if !pids.iter().all(is_recorded) {
-        let all: Vec<String> = recorded.pids.iter().map(u32::to_string).collect();
-        return Err(format!("recorded with -p {}: others are not in it", all.join(",")).into());
-    }
+    let pids = selected::pids(meta, target.pids())?;
     if target.cgroup.is_some() {
         return Err("records cannot be selected by --cgroup; record with it"
             .to_owned()
             .into());
     }
-    if let (Some(wanted), Some(recorded)) = (&target.comm, &recorded.comm)
-        && wanted != recorded
-    {
-        return Err(format!("recorded with --comm {recorded}: others are not in it").into());
-    }
-    let mut devices = BTreeSet::new();
-    if let Some(name) = &target.disk {
-        let name = name.trim_start_matches("/dev/");
-        for disk in &meta.disks {
-            if disk.name == name {
-                devices.insert(disk.number);
-                devices.extend(disk.partitions.iter().map(|partition| partition.number));
-            }
-            let partitions = disk.partitions.iter().filter(|partition| partition.name == name);
-            devices.extend(partitions.map(|partition| partition.number));
-        }
-        if devices.is_empty() {
-            let known: Vec<&str> = meta.disks.iter().map(|disk| disk.name.as_str()).collect();
-            return Err(format!("no such disk in the recording: '{name}'; it has {}", known.join(", ")).into());
-        }
-    }
+    selected::check("--comm", target.comm.as_deref(), meta.run.filter.comm.as_deref())?;
     Ok(Selection {
         pids,
         comm: target.comm.clone(),
         file: target.file.as_ref().map(|path| path.display().to_string()),
-        devices,
+        devices: selected::devices(meta, target.disk.as_deref())?,
     })
 }

@@ -1,6 +1,5 @@
 //! `export`: writes a recording in the format of another tool.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal};
 use std::path::Path;
@@ -16,6 +15,7 @@ use crate::recording::Recording;
 use crate::say;
 
 use super::report::{say_damage, span};
+use super::selected;
 
 /// How often progress is shown.
 const STEP: Duration = Duration::from_millis(200);
@@ -101,46 +101,13 @@ fn open(export: &Export) -> Result<Box<dyn Output>, Cause> {
 /// What is selected, if the recording has it.
 fn selection(meta: &Meta, export: &Export) -> Result<Selection, Cause> {
     let recorded = &meta.run.filter;
-    let others =
-        |option: &str, what: &str| -> Cause { format!("recorded with {option} {what}: others are not in it").into() };
-    let pids: BTreeSet<u32> = export.pids.iter().copied().collect();
-    let is_recorded = |pid: &u32| recorded.follow || recorded.pids.is_empty() || recorded.pids.contains(pid);
-    if !pids.iter().all(is_recorded) {
-        let all: Vec<String> = recorded.pids.iter().map(u32::to_string).collect();
-        return Err(others("-p", &all.join(",")));
-    }
-    let texts = [
-        ("--comm", &export.comm, &recorded.comm),
-        ("--file", &export.file, &recorded.file),
-    ];
-    for (option, wanted, recorded) in texts {
-        if let (Some(wanted), Some(recorded)) = (wanted, recorded)
-            && wanted != recorded
-        {
-            return Err(others(option, recorded));
-        }
-    }
-    let mut devices = BTreeSet::new();
-    if let Some(name) = &export.disk {
-        let name = name.trim_start_matches("/dev/");
-        for disk in &meta.disks {
-            if disk.name == name {
-                devices.insert(disk.number);
-                devices.extend(disk.partitions.iter().map(|partition| partition.number));
-            }
-            let partitions = disk.partitions.iter().filter(|partition| partition.name == name);
-            devices.extend(partitions.map(|partition| partition.number));
-        }
-        if devices.is_empty() {
-            let known: Vec<&str> = meta.disks.iter().map(|disk| disk.name.as_str()).collect();
-            let known = known.join(", ");
-            return Err(format!("no such disk in the recording: '{name}'; it has {known}").into());
-        }
-    }
+    let pids = selected::pids(meta, &export.pids)?;
+    selected::check("--comm", export.comm.as_deref(), recorded.comm.as_deref())?;
+    selected::check("--file", export.file.as_deref(), recorded.file.as_deref())?;
     Ok(Selection {
         pids,
         comm: export.comm.clone(),
-        devices,
+        devices: selected::devices(meta, export.disk.as_deref())?,
         file: export.file.clone(),
         layers: export.layers.iter().copied().collect(),
     })
@@ -167,6 +134,8 @@ fn say_summary(summary: &Summary, export: &Export) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::args::Part;
     use crate::export::Format;
