@@ -284,16 +284,19 @@ fn requests_of_kernel_threads_are_set_aside_and_not_lost() {
         let mut arguments = vec!["-T", "blk", "-d", &file.disk, "-Q", "-p", &pid, "--starts", "1"];
         arguments.extend(without.iter().flat_map(|name| ["--without", name]));
         let by_kernel = |run: &Measured| schema::number(&run.op("write")["apart"]["by_kernel"]);
-        let mut runs = (0..ATTEMPTS).map(|_| {
-            measured(&arguments, || {
+        let mut all_fired = true;
+        let seen = (0..ATTEMPTS).any(|_| {
+            let run = measured(&arguments, || {
                 fs::write(&file.path, vec![5; BLOCK * 16_384]).unwrap();
                 // SAFETY: takes the descriptor of an open file.
                 assert_eq!(unsafe { libc::syncfs(file.file.as_raw_fd()) }, 0);
-            })
+            });
+            assert_eq!(schema::number(&run.blk["lost"]["table_full"]), 0, "{}", run.printed);
+            all_fired &= run.all_fired;
+            by_kernel(&run) > 0
         });
-        let run = runs.find(|run| by_kernel(run) > 0);
-        let run = run.unwrap_or_else(|| panic!("{arguments:?}: a kernel thread writes back"));
-        assert_eq!(schema::number(&run.blk["lost"]["table_full"]), 0, "{}", run.printed);
+        // No tracepoint fires for some tasks, and the thread that writes back may be one of them.
+        assert!(seen || !all_fired, "{arguments:?}: a kernel thread writes back");
     }
 }
 

