@@ -257,7 +257,7 @@ fn a_full_disk_ends_a_recording_that_is_good() {
     );
     let meta = fs::metadata(folder.join("first.iosb/meta.json")).unwrap().len();
     // Room for the description of the run, and for what runs meanwhile: a second of it or more, by the machine's speed.
-    let small = Small::new(folder.join("small"), (meta.div_ceil(4096) + 2048) * 4096);
+    let small = Small::new(folder.join("small"), (meta.div_ceil(4096) + 512) * 4096);
     let mut calls = Command::new("sh")
         .args(["-c", "while :; do cat /etc/passwd >/dev/null; done"])
         .spawn()

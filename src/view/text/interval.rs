@@ -22,7 +22,7 @@ pub fn print_lines(report: &Report, all: &[FamilyReport], families: &[FamilyRepo
         page.line(&line);
     }
     format!(
-        "(ms/s: time inside calls per second, 1,000 is one thread all the time; after p99: % of that time{}{})",
+        "(ms/s: time inside calls per second, 1,000 is one thread all the time; then % of that time in each row{}{})",
         if table.form == Form::List { ", + the rest" } else { "" },
         table.explained().map_or_else(String::new, |words| format!("; {words}"))
     )

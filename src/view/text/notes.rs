@@ -98,7 +98,11 @@ pub fn notes(report: &Report, width: Option<usize>) -> String {
         page.line("excluded: calls on sockets, pipes, character devices, eventfds (see --all-files)");
     }
     if let Some(stack) = &report.stack {
-        rows_not_measured(stack).iter().for_each(|line| page.line(line));
+        let in_banner = report.layers.iter().filter(|layer| layer.ops.is_empty());
+        let in_banner = in_banner.flat_map(|layer| layer.not_measured.first());
+        let in_banner: Vec<&str> = in_banner.map(|missing| missing.reason.as_str()).collect();
+        let rows = rows_not_measured(stack, &in_banner);
+        rows.iter().for_each(|line| page.line(line));
     }
     for layer in measured() {
         for missing in &layer.not_measured {
@@ -131,12 +135,15 @@ fn hooks<'a>(layers: impl Iterator<Item = &'a LayerReport>) -> Option<String> {
     (!kinds.is_empty()).then(|| format!("hooks: {}", kinds.join("; ")))
 }
 
-/// A line for each reason.
-fn rows_not_measured(stack: &StackReport) -> Vec<String> {
+/// A line for each reason. `known`: causes that the reader has just read; of a reason that begins with one, only what follows from it
+/// is printed.
+fn rows_not_measured(stack: &StackReport, known: &[&str]) -> Vec<String> {
     let kinds = stack.not_measured.chunk_by(|a, b| a.reason == b.reason);
     let line = |rows: &[NotMeasured]| {
         let names: Vec<&str> = rows.iter().map(|row| row.what.as_str()).collect();
-        format!("not measured: {} ({})", names.join(", "), rows[0].reason)
+        let reason = rows[0].reason.as_str();
+        let consequence = known.iter().find_map(|cause| reason.strip_prefix(cause)?.strip_prefix(": "));
+        format!("not measured: {} ({})", names.join(", "), consequence.unwrap_or(reason))
     };
     kinds.map(line).collect()
 }
@@ -195,7 +202,7 @@ pub fn changes(report: &Report, errors: bool) -> Option<String> {
         parts.extend(layer.warnings.iter().map(|warning| format!("warning: {warning}")));
     }
     if let Some(stack) = &report.stack {
-        parts.extend(rows_not_measured(stack));
+        parts.extend(rows_not_measured(stack, &[]));
         let calls = sum(stack.families.iter().map(FamilyReport::count));
         let unbalanced = unbalanced_share(stack.unbalanced, calls, false);
         parts.extend(unbalanced.map(|share| format!("UNBALANCED {share}")));
@@ -289,6 +296,36 @@ mod tests {
         assert_eq!(
             notes(&report, None),
             "not measured: vfs, ext4 (x)\nnot measured: lock (y)\n"
+        );
+    }
+
+    #[test]
+    fn a_cause_that_the_banner_names_is_not_repeated() {
+        let vfs = LayerReport {
+            not_measured: vec![missing("everything", "refused")],
+            ..LayerReport::new(Layer::Vfs)
+        };
+        let stack = StackReport {
+            not_measured: vec![
+                missing("vfs", "refused: the time is in the row kernel"),
+                missing("lock", "refused by another"),
+                missing("queue", "refused"),
+            ],
+            ..StackReport::default()
+        };
+        let report = Report {
+            stack: Some(stack),
+            layers: vec![layer(Layer::Syscall, Hook::Kprobe), vfs],
+            ..Report::default()
+        };
+        assert!(
+            notes(&report, None).ends_with(
+                "not measured: vfs (the time is in the row kernel)\n\
+                 not measured: lock (refused by another)\n\
+                 not measured: queue (refused)\n"
+            ),
+            "{}",
+            notes(&report, None)
         );
     }
 
