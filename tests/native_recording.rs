@@ -221,6 +221,50 @@ fn a_recording_outlives_the_tool() {
     );
 }
 
+/// More calls than any reader takes out of the rings in time.
+#[test]
+fn a_recording_ends_in_time_under_overload() {
+    let folder = folder("recording-overload");
+    fs::File::create(folder.join("zeros"))
+        .unwrap()
+        .set_len(1 << 40)
+        .unwrap();
+    let read = || {
+        let mut dd = Command::new("dd");
+        dd.args(["if=zeros", "of=/dev/null", "bs=1", "status=none"]);
+        dd.current_dir(&folder).spawn().unwrap()
+    };
+    let mut readers: Vec<Child> = (0..4).map(|_| read()).collect();
+    let started = Instant::now();
+    let done = tool(
+        &folder,
+        &[
+            "record",
+            "-q",
+            "-T",
+            "syscall",
+            "-o",
+            "a.iosb",
+            "--comm",
+            "dd",
+            "--buffer",
+            "1M",
+            "--duration",
+            "1s",
+        ],
+    );
+    let took = started.elapsed();
+    for reader in &mut readers {
+        reader.kill().unwrap();
+        reader.wait().unwrap();
+    }
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert!(took < LIMIT, "{took:?}");
+    let recording = Recording::open(&folder.join("a.iosb")).unwrap();
+    let (start, end) = recording.span();
+    assert!(end - start < 20_000_000_000, "{} ns", end - start);
+}
+
 /// A small file system in memory.
 struct Small(PathBuf);
 

@@ -6,17 +6,20 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 
-use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{AsRawLibbpf, MapHandle, RingBuffer, RingBufferBuilder};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use crate::kernel::interface::RECORD_KINDS;
 use crate::kernel::interface::skeleton::IostackbreakdownSkel;
-use crate::kernel::interface::types::lost_records;
+use crate::kernel::interface::types::{lost_records, sleep_record};
 use crate::sys::counters::Counters;
 
 use super::load::make_rings;
 use super::refusal::Why;
 use super::request::RecordWish;
+
+/// Bytes of the smallest record in a ring, with the ring's own header (kernel/bpf/ringbuf.c, `BPF_RINGBUF_HDR_SZ`).
+const LEAST: usize = 8 + size_of::<sleep_record>();
 
 /// The rings of all CPUs, and the counts of what they had no room for.
 pub struct RecordRings {
@@ -27,7 +30,8 @@ pub struct RecordRings {
     taken: Rc<RefCell<Frames>>,
     /// An element per CPU and kind.
     pub lost: Counters<lost_records>,
-    _maps: Vec<MapHandle>,
+    /// The map of each ring.
+    maps: Vec<MapHandle>,
 }
 
 impl RecordRings {
@@ -54,16 +58,27 @@ impl RecordRings {
             wakeups,
             taken,
             lost: Counters::map(&skeleton.maps.record_losses, RECORD_KINDS as usize)?,
-            _maps: maps,
+            maps,
         })
     }
 
-    /// Removes and returns all records, those of each CPU in the order of their ends.
+    /// Removes and returns the records, those of each CPU in the order of their ends. All that were there at the start are among
+    /// them; of those that arrive meanwhile, at most so many that it ends.
     ///
     /// # Errors
     /// The error of the kernel.
     pub fn take(&self) -> libbpf_rs::Result<Frames> {
-        self.rings.consume()?;
+        for index in 0..self.maps.len() {
+            // SAFETY: the rings were added in the order of their maps, and live as long as what they were added to.
+            let taken = unsafe {
+                let ring = libbpf_sys::ring_buffer__ring(self.rings.as_libbpf_object().as_ptr(), index as u32);
+                let most = libbpf_sys::ring__size(ring) / LEAST as u64;
+                libbpf_sys::ring__consume_n(ring, most)
+            };
+            if taken < 0 {
+                return Err(libbpf_rs::Error::from_raw_os_error(-taken));
+            }
+        }
         Ok(self.taken.take())
     }
 

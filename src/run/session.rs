@@ -101,7 +101,8 @@ impl<S: Source> Session<S> {
         self.sinks.begin(first)
     }
 
-    /// Passes on all items up to `until`.
+    /// Passes on all items up to `until`; for [`Until::Now`] the next one, since events may arrive faster than they are passed on,
+    /// and the caller has limits and signals to heed.
     ///
     /// # Errors
     /// If they cannot be read or written, in one line.
@@ -109,7 +110,12 @@ impl<S: Source> Session<S> {
         loop {
             match self.source.next(until).map_err(|error| error.to_string())? {
                 Item::Nothing => return Ok(()),
-                Item::Events(events) => self.events(events)?,
+                Item::Events(events) => {
+                    self.events(events)?;
+                    if until == Until::Now {
+                        return Ok(());
+                    }
+                }
                 Item::Snapshot(snapshot) if until == Until::Interval && self.recorder.is_some() => {
                     self.second(*snapshot);
                 }

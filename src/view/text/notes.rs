@@ -142,7 +142,9 @@ fn rows_not_measured(stack: &StackReport, known: &[&str]) -> Vec<String> {
     let line = |rows: &[NotMeasured]| {
         let names: Vec<&str> = rows.iter().map(|row| row.what.as_str()).collect();
         let reason = rows[0].reason.as_str();
-        let consequence = known.iter().find_map(|cause| reason.strip_prefix(cause)?.strip_prefix(": "));
+        let consequence = known
+            .iter()
+            .find_map(|cause| reason.strip_prefix(cause)?.strip_prefix(": "));
         format!("not measured: {} ({})", names.join(", "), consequence.unwrap_or(reason))
     };
     kinds.map(line).collect()

@@ -137,7 +137,9 @@ fn columns(stack: &StackReport) -> Vec<(&'static str, Column)> {
 pub fn explained(stack: &StackReport) -> String {
     let words = label::explained(columns(stack).iter().map(|(name, _)| *name));
     let words = words.map_or_else(String::new, |words| format!("; {words}"));
-    format!("ms/s: time inside calls per second, 1,000 is one thread all the time; then % of that time in each row{words}")
+    format!(
+        "ms/s: time inside calls per second, 1,000 is one thread all the time; then % of that time in each row{words}"
+    )
 }
 
 /// The numbers of all calls together, and the share of time in each row; on a narrow terminal with fewer of the former.
