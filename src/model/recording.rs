@@ -172,6 +172,8 @@ pub struct End {
     pub to_ns: u64,
     /// Why it ended, for people.
     pub why: String,
+    /// What happened that made `record --ring` write it, for people; empty: it was written from the start.
+    pub trigger: String,
     /// Rows by table, without definitions that later segments repeat.
     pub rows: BTreeMap<String, u64>,
     /// Bytes of all files.

@@ -12,13 +12,15 @@
 //!   end.json          without it, the recording was cut
 //! ```
 //!
-//! [`Recording`] reads one, [`Writer`] writes one, and [`Replayed`] is the run that was recorded as a source of reports.
+//! [`Recording`] reads one, [`Writer`] writes one as it arises, [`Ring`] keeps the last part of a run until it is written, and [`Replayed`] is the run that was recorded as a source of reports.
 
 mod column;
 mod file;
 mod names;
 mod read;
+mod ring;
 mod seconds;
+mod segment;
 mod source;
 mod table;
 mod write;
@@ -35,6 +37,7 @@ use self::table::Context;
 
 pub use self::names::Namer;
 pub use self::read::Batches;
+pub use self::ring::{Kept, Ring, RingLimits};
 pub use self::seconds::Seconds;
 pub use self::source::{Replayed, Span};
 pub use self::table::row_words;

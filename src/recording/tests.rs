@@ -766,3 +766,145 @@ fn write_version_1() {
     fs::create_dir_all(Path::new(VERSION_1).parent().unwrap()).unwrap();
     small(Path::new(VERSION_1));
 }
+
+fn ring(span: u64, bytes: u64) -> Ring {
+    let limits = RingLimits {
+        span: std::time::Duration::from_secs(span),
+        bytes,
+    };
+    Ring::new(meta(), Names::Full, limits, &snapshot(0, 0)).unwrap()
+}
+
+/// Adds a call for each of these seconds, and its counters. All use the same file and thread.
+fn fill(ring: &mut Ring, seconds: std::ops::RangeInclusive<u64>) {
+    for second in seconds {
+        let records = Records {
+            calls: vec![call(second * SECOND - 500, 7, 4711)],
+            ..Records::default()
+        };
+        ring.records(records, START + second * SECOND - 400).unwrap();
+        ring.tick(START + second * SECOND - 300).unwrap();
+        ring.second(&snapshot(second * SECOND, second.into())).unwrap();
+    }
+}
+
+/// The seconds in which the calls of a recording ended.
+fn seconds_of(records: &Records) -> Vec<u64> {
+    let calls = records.calls.iter();
+    calls
+        .map(|call| (call.end_ns.unwrap() - START).div_ceil(SECOND))
+        .collect()
+}
+
+#[test]
+fn a_ring_has_the_last_part_of_a_run_with_all_that_it_uses() {
+    let scratch = Scratch::new();
+    let mut ring = ring(12, 64 << 20);
+    ring.records(definitions(), START + 5).unwrap();
+    fill(&mut ring, 1..=100);
+    assert_eq!(ring.file(7), Some(&definitions().files[0]));
+    assert_eq!(ring.thread(4711), Some(&definitions().threads[0]));
+    // What precedes this moment stays.
+    ring.hold(START + 100 * SECOND);
+    fill(&mut ring, 101..=105);
+    let (from_ns, calls, requests, bytes) = ring.contents();
+    assert_eq!((from_ns, calls, requests), (START + 88 * SECOND, 17, 0));
+    let kept = ring.cut("an fsync").unwrap();
+    assert!(!kept.is_cut_by_size && kept.end.bytes >= bytes);
+    let folder = scratch.recording();
+    let mut progress = Vec::new();
+    kept.write(&folder, |bytes| progress.push(bytes)).unwrap();
+    assert_eq!(progress.last(), Some(&kept.end.bytes));
+    let all = read(&folder);
+    assert_eq!(seconds_of(&all), (89..=105).collect::<Vec<u64>>());
+    let recording = Recording::open(&folder).unwrap();
+    assert_eq!(recording.span(), (START + 88 * SECOND, START + 105 * SECOND));
+    let expected = End {
+        from_ns: START + 88 * SECOND,
+        to_ns: START + 105 * SECOND,
+        why: "the ring was written".to_owned(),
+        trigger: "an fsync".to_owned(),
+        rows: [("calls", 17), ("files", 1), ("processes", 1)]
+            .into_iter()
+            .map(|(table, rows)| (table.to_owned(), rows))
+            .collect(),
+        bytes: kept.end.bytes,
+        ..End::default()
+    };
+    assert_eq!(recording.end(), Some(&expected));
+    // The counters of its start, and of each second.
+    let seconds: Vec<Snapshot> = recording.seconds().collect();
+    let expected: Vec<Snapshot> = (88..=105)
+        .map(|second| snapshot(second * SECOND, second.into()))
+        .collect();
+    assert_eq!(seconds, expected);
+    // Each segment can be read alone.
+    let numbers = recording.segments.len();
+    assert!(numbers >= 12, "{numbers}");
+    for kept in 1..=numbers {
+        let alone = scratch.0.join(format!("{kept}.iosb"));
+        fs::create_dir(&alone).unwrap();
+        fs::copy(folder.join("meta.json"), alone.join("meta.json")).unwrap();
+        let name = format!("{kept:06}");
+        fs::rename(folder.join(&name), alone.join(&name)).unwrap();
+        let records = read(&alone);
+        if !records.calls.is_empty() {
+            assert_eq!(records.files, definitions().files, "{kept}");
+            assert_eq!(records.threads, definitions().threads, "{kept}");
+        }
+        assert!(Recording::open(&alone).unwrap().seconds().count() >= 1);
+    }
+}
+
+/// Recordings that follow each other have each call once, and no name is written over.
+#[test]
+fn what_was_written_is_not_written_again() {
+    let scratch = Scratch::new();
+    let mut ring = ring(12, 64 << 20);
+    ring.records(definitions(), START + 5).unwrap();
+    fill(&mut ring, 1..=20);
+    let first = ring.cut("one").unwrap();
+    assert_eq!(ring.contents(), (START + 20 * SECOND, 0, 0, ring.contents().3));
+    fill(&mut ring, 21..=25);
+    let second = ring.cut("two").unwrap();
+    let folder = scratch.recording();
+    first.write(&folder, |_| ()).unwrap();
+    let error = second.write(&folder, |_| ()).unwrap_err();
+    assert!(
+        error.errno == Some(17) && error.line.contains("never written over"),
+        "{error}"
+    );
+    let other = scratch.0.join("y.iosb");
+    second.write(&other, |_| ()).unwrap();
+    assert_eq!(seconds_of(&read(&folder)), (9..=20).collect::<Vec<u64>>());
+    assert_eq!(seconds_of(&read(&other)), (21..=25).collect::<Vec<u64>>());
+    assert!(read(&other).files.contains(&definitions().files[0]));
+    assert!(second.write(&scratch.0.join("none/z.iosb"), |_| ()).is_err());
+}
+
+/// The shorter of time and size.
+#[test]
+fn a_ring_does_not_grow_beyond_its_size() {
+    const SIZE: u64 = 200 << 10;
+    let (mut ring, mut small) = (ring(1000, SIZE), ring(1000, 10 << 10));
+    ring.records(definitions(), START + 5).unwrap();
+    fill(&mut ring, 1..=200);
+    let (from_ns, calls, _, bytes) = ring.contents();
+    assert!(bytes <= SIZE && bytes > SIZE / 2, "{bytes} bytes");
+    assert_eq!(calls, 200 - (from_ns - START) / SECOND);
+    assert!(ring.cut("x").unwrap().is_cut_by_size);
+    // A second that has more than all of it is kept.
+    let many = Records {
+        calls: (0..30_000)
+            .map(|index| call(200 * SECOND + 1000 + index * 7919, 7, 4711))
+            .collect(),
+        ..Records::default()
+    };
+    small.records(many, START + 201 * SECOND).unwrap();
+    fill(&mut small, 201..=201);
+    let (_, calls, _, bytes) = small.contents();
+    assert!(calls == 30_001 && bytes > 10 << 10, "{calls} calls in {bytes} bytes");
+    // After that, there is room again.
+    fill(&mut ring, 201..=203);
+    assert!(!ring.cut("x").unwrap().is_cut_by_size);
+}
