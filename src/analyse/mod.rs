@@ -10,6 +10,7 @@ mod op;
 pub mod ranking;
 pub mod records;
 mod stack;
+pub mod trigger;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -15,3 +15,4 @@ pub mod report;
 pub mod run_info;
 mod since_epoch;
 pub mod snapshot;
+pub mod trigger;

@@ -4,6 +4,7 @@ use nix::errno::Errno;
 
 /// `EIO`; `errno 4000` for a number without a name. Traced functions also return codes internal to the kernel
 /// (include/linux/errno.h) that user space never sees.
+#[must_use]
 pub fn errno_name(errno: i32) -> String {
     let internal = match errno {
         512 => "ERESTARTSYS",

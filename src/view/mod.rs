@@ -2,7 +2,7 @@
 
 pub mod check;
 mod cost;
-mod errno;
+pub mod errno;
 pub mod folded;
 pub mod html;
 pub mod icicle;

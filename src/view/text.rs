@@ -15,6 +15,7 @@ pub mod oneline;
 pub mod records;
 pub(super) mod slow;
 mod stack;
+pub mod trigger;
 mod trust;
 
 use std::io;
