@@ -213,6 +213,26 @@ fn descendants_among(parents: &[(u32, u32)], of: &[u32]) -> BTreeSet<u32> {
     found
 }
 
+/// Whether a thread may be in one of these system calls (of none: in any), as `/proc` shows it; `true` if it shows nothing.
+#[must_use]
+pub fn may_be_in_call(pid: u32, tid: u32, numbers: &[i64]) -> bool {
+    match fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")) {
+        Ok(text) => shows_call(&text, numbers),
+        // Some kernels have no such file; then the thread's directory shows whether it exists.
+        Err(_) => fs::symlink_metadata(format!("/proc/{pid}/task/{tid}")).is_ok(),
+    }
+}
+
+/// Of `/proc/PID/task/TID/syscall`: `running`, or else the number of the call, which is -1 outside of calls
+/// (proc_pid_syscall(), fs/proc/base.c).
+fn shows_call(text: &str, numbers: &[i64]) -> bool {
+    let first = text.split_whitespace().next().unwrap_or_default();
+    match first.parse::<i64>() {
+        Ok(number) => number >= 0 && (numbers.is_empty() || numbers.contains(&number)),
+        Err(_) => first == "running",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -248,6 +268,21 @@ mod tests {
         fn any_parents_have_an_end(parents in proptest::collection::vec((0_u32..20, 0_u32..20), 0..60), of in proptest::collection::vec(0_u32..20, 0..5)) {
             prop_assert!(descendants_among(&parents, &of).iter().all(|found| !of.contains(found)));
         }
+    }
+
+    #[test]
+    fn proc_shows_whether_a_thread_is_in_a_call() {
+        for (text, numbers, expected) in [
+            ("running\n", &[0][..], true),
+            ("0 0x3 0x7ffd 0x1000 0x0 0x0 0x0 0x7ffd 0x7f\n", &[0], true),
+            ("202 0x3 0x7ffd 0x1000 0x0 0x0 0x0 0x7ffd 0x7f\n", &[0], false),
+            ("202 0x3 0x7ffd 0x1000 0x0 0x0 0x0 0x7ffd 0x7f\n", &[], true),
+            ("-1 0x7ffd 0x7f\n", &[], false),
+            ("", &[0], false),
+        ] {
+            assert_eq!(shows_call(text, numbers), expected, "{text}");
+        }
+        assert!(!may_be_in_call(4_194_305, 4_194_305, &[]));
     }
 
     #[test]

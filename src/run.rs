@@ -14,6 +14,7 @@ mod progress;
 mod record;
 mod refusals;
 mod report;
+mod ring;
 mod selected;
 mod session;
 mod sinks;
@@ -56,7 +57,7 @@ use crate::source::saved::{Keeper, Saved};
 use crate::source::{Source, Until};
 use crate::view::text::Unit;
 
-use self::banner::banner;
+use self::banner::{Purpose, banner};
 use self::how::report_hooks;
 use self::notes::{say_notes, unused};
 use self::prepare::{
@@ -184,9 +185,9 @@ fn measure(options: &Options, recording: Option<&args::Recording>, cannot: Canno
     let sinks = recording
         .map_or_else(|| Sinks::open(options), |_| Sinks::of_recording(options))
         .map_err(cannot)?;
-    let folder = recording.map(record::folder);
-    if let Some(folder) = folder.as_deref().filter(|folder| folder.symlink_metadata().is_ok()) {
-        return Err(cannot(crate::recording::exists(folder)));
+    let folder = recording.map(|recording| record::folder(recording, &record::now_in_name()));
+    if let Some(folder) = &folder {
+        record::check_folder(folder).map_err(cannot)?;
     }
     let listening = options.output.metrics.as_ref().map(Listening::open);
     let listening = listening.transpose().map_err(cannot)?;
@@ -202,7 +203,11 @@ fn measure(options: &Options, recording: Option<&args::Recording>, cannot: Canno
     let prepared = prepare(&options.measure, targets.disk.as_ref(), recording.is_some()).map_err(cannot)?;
     let runs = count_runs(options).map_err(cannot)?;
     let (mut attached, refused) = attach_all(options, recording, &prepared, &mut targets, cannot)?;
-    let signals = install_signals().map_err(cannot)?;
+    let mut signals = install_signals().map_err(cannot)?;
+    if recording.is_some_and(|recording| recording.ring.is_some()) {
+        let taken = signals.take_user();
+        taken.map_err(|error| cannot(Cause::of("cannot handle signals", &error)))?;
+    }
     let command = options.measure.target.command();
     let waiting = command
         .map(|command| fork_command(command, &mut attached, cannot))
@@ -233,7 +238,7 @@ fn measure(options: &Options, recording: Option<&args::Recording>, cannot: Canno
             &options.measure.scope,
             &refused,
             &unused(),
-            folder.as_deref(),
+            purpose(folder.as_deref(), recording),
         )
     );
     let first = session.first_report();
@@ -248,6 +253,19 @@ fn measure(options: &Options, recording: Option<&args::Recording>, cannot: Canno
     session
         .watch(options, targets.processes, child, &signals)
         .map_err(cannot)
+}
+
+/// What the run is for.
+fn purpose<'a>(folder: Option<&'a Path>, recording: Option<&'a args::Recording>) -> Purpose<'a> {
+    match (folder, recording.and_then(|recording| recording.ring.as_ref())) {
+        (_, Some(ring)) => Purpose::Ring {
+            span: ring.span,
+            bytes: ring::bytes(ring),
+            triggers: &ring.triggers,
+        },
+        (Some(folder), None) => Purpose::Recording(folder),
+        (None, None) => Purpose::Reports,
+    }
 }
 
 /// Turns a cause into a failure with its exit status.

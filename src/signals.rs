@@ -16,12 +16,14 @@ const SECOND_CTRL_C: u8 = 130;
 /// Signals that end a process by default and that may be sent to a whole process group or terminal.
 const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 
-/// The signals that end a run, as bytes in pipes, so that one poll waits for every event.
+/// The signals that a run handles, as bytes in pipes, so that one poll waits for every event.
 pub struct Signals {
     interrupt: OwnedFd,
     terminate: OwnedFd,
     /// `None`: the signal is ignored, and stays so.
     hang_up: Option<OwnedFd>,
+    /// SIGUSR1, if the run handles it.
+    user: Option<OwnedFd>,
 }
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -69,14 +71,27 @@ impl Signals {
             } else {
                 Some(watched(Signal::SIGHUP)?)
             },
+            user: None,
         })
+    }
+
+    /// Takes over SIGUSR1, which does not end a run.
+    ///
+    /// # Errors
+    /// When a handler cannot be installed.
+    pub fn take_user(&mut self) -> io::Result<()> {
+        let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(io::Error::from)?;
+        signal_hook::low_level::pipe::register(Signal::SIGUSR1 as i32, writer)?;
+        self.user = Some(reader);
+        Ok(())
     }
 
     /// Pipes that become readable on a signal, in order of priority.
     pub fn pipes(&self) -> impl Iterator<Item = (Signal, &OwnedFd)> {
         let always = [(Signal::SIGINT, &self.interrupt), (Signal::SIGTERM, &self.terminate)];
         let hang_up = self.hang_up.iter().map(|pipe| (Signal::SIGHUP, pipe));
-        always.into_iter().chain(hang_up)
+        let user = self.user.iter().map(|pipe| (Signal::SIGUSR1, pipe));
+        always.into_iter().chain(hang_up).chain(user)
     }
 
     /// Uses these pipes instead, for tests.
@@ -86,6 +101,7 @@ impl Signals {
             interrupt,
             terminate,
             hang_up: None,
+            user: None,
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::catalog::Layer;
 use crate::export::Format;
 use crate::model::recording::Names;
 use crate::model::report::group::By;
+use crate::model::trigger::Trigger;
 use crate::probe::Choice;
 use crate::serve::Address;
 use crate::view::json;
@@ -37,6 +38,22 @@ pub struct Recording {
     pub buffer: Option<u64>,
     pub sync: Option<Duration>,
     pub names: Names,
+    /// Only the last part of the run is kept, in memory, until something happens.
+    pub ring: Option<Ring>,
+}
+
+/// What is kept in memory, and when it is written.
+#[derive(Debug, Clone, Default)]
+pub struct Ring {
+    pub span: Duration,
+    /// `None`: the default.
+    pub bytes: Option<u64>,
+    /// Empty: only a signal.
+    pub triggers: Vec<Trigger>,
+    /// How long recording goes on before it is written.
+    pub after: Duration,
+    /// The run ends when so many recordings were written; more than 0.
+    pub repeat: u32,
 }
 
 /// The part of a recording that is reported.

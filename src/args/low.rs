@@ -7,7 +7,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueHint};
 
 use super::shell::Shell;
-use super::value::{Moment, limit, moment, percent, process_number, size, threshold, time_span, whole_number};
+use super::value::{
+    Moment, error, limit, moment, percent, process_number, ring, size, slower, threshold, time_span, whole_number,
+};
 use crate::budget::CpuShare;
 use crate::catalog::Layer;
 use crate::export::Format;
@@ -15,6 +17,7 @@ use crate::model::ids::joined;
 use crate::model::recording::Names;
 use crate::model::report::group::By;
 use crate::model::report::records::Limit;
+use crate::model::trigger::Trigger;
 use crate::probe::Choice;
 use crate::serve::Address;
 use crate::view::json::Form;
@@ -43,6 +46,8 @@ Examples:
                                            what differs between two runs saved with --json
   IOStackBreakdown record -o slow.iosb --duration 60s
                                            keep a minute, to report it later
+  IOStackBreakdown record --ring 60s --until-slower 500ms,fsync
+                                           keep the last minute in memory, and write it when an fsync is slow
   IOStackBreakdown report slow.iosb --from +1s --to +2s
                                            the second one of it
   IOStackBreakdown export slow.iosb --to perfetto -o slow.pftrace
@@ -199,6 +204,26 @@ pub struct Record {
     /// segment (60 s or 64 MiB)
     #[arg(long, value_name = "TIME", value_parser = time_span)]
     pub sync: Option<Duration>,
+    /// Keep only the last TIME, in memory, and at most SIZE of it (by default 256M, at most an eighth of the memory). It is
+    /// written when an --until happens, or at once at SIGUSR1. Exit status 4 if nothing was written
+    #[arg(long, value_name = "TIME[,SIZE]", value_parser = ring, conflicts_with_all = ["max_size", "sync"])]
+    pub ring: Option<(Duration, Option<u64>)>,
+    /// With --ring: until a call, or one of a family or a name, takes TIME: 500ms, 500ms,fsync, 20ms,pread64; or a request
+    /// does at the device or in the queue: 1s,device (can be repeated)
+    #[arg(long, value_name = "TIME[,WHAT]", value_parser = slower, requires = "ring")]
+    pub until_slower: Vec<Trigger>,
+    /// With --ring: until a call or a request fails with an error: EIO, ENOSPC,write, EIO,device (can be repeated)
+    #[arg(long, value_name = "ERROR[,WHAT]", value_parser = error, requires = "ring")]
+    pub until_error: Vec<Trigger>,
+    /// With --ring: until a call has been under way for TIME and has not returned
+    #[arg(long, value_name = "TIME", value_parser = time_span, requires = "ring")]
+    pub until_stuck: Option<Duration>,
+    /// With --ring: go on recording for TIME after an --until has happened (default 5s), before it is written
+    #[arg(long, value_name = "TIME", value_parser = threshold, requires = "ring")]
+    pub after: Option<Duration>,
+    /// With --ring: end after N recordings (default 1). What is in one is not in the next
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>, requires = "ring")]
+    pub repeat: Option<u32>,
     /// How names of files are written: full, hash (each component of a path as a hash of 8 digits) or none (numbers only)
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Names::Full)]
     pub names: Names,

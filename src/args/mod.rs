@@ -9,13 +9,15 @@ mod value;
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser};
 
 use crate::catalog::{Layer, Lives};
 use crate::model::report::group::By;
-use crate::model::report::records::{Questions, SeeksBy};
+use crate::model::report::records::{Limited, Questions, SeeksBy};
+use crate::model::trigger::Trigger;
 use crate::view::text::Unit;
 
 use self::low::{Filters, Raw, Verb};
@@ -23,7 +25,7 @@ use self::value::{COMM_LENGTH, beginning};
 
 pub use self::high::{
     CommandLine, Detail, Export, Form, Groups, Hooks, Intervals, Measure, Options, Output, Part, Recording, Requests,
-    Scope, Span, Talk, Target, Whose,
+    Ring, Scope, Span, Talk, Target, Whose,
 };
 pub use self::low::{TIMES, USAGE};
 pub use self::value::Moment;
@@ -125,6 +127,13 @@ fn recorded(verb: low::Record) -> Result<Command, String> {
         buffer: verb.buffer,
         sync: verb.sync,
         names: verb.names,
+        ring: verb.ring.map(|(span, bytes)| Ring {
+            span,
+            bytes,
+            triggers: triggers(verb.until_slower, verb.until_error, verb.until_stuck),
+            after: verb.after.unwrap_or(AFTER),
+            repeat: verb.repeat.unwrap_or(1),
+        }),
     };
     let options = validate(Raw {
         layers: verb.layers,
@@ -144,7 +153,41 @@ fn recorded(verb: low::Record) -> Result<Command, String> {
         },
         ..no_words()?
     })?;
+    if let Some(ring) = &recording.ring {
+        check_triggers(&ring.triggers, &options.measure.scope)?;
+    }
     Ok(Command::Record { recording, options })
+}
+
+/// How long a ring goes on after a trigger without `--after`.
+const AFTER: Duration = Duration::from_secs(5);
+
+fn triggers(slower: Vec<Trigger>, errors: Vec<Trigger>, stuck: Option<Duration>) -> Vec<Trigger> {
+    let stuck = stuck.map(|time| Trigger::Stuck {
+        ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+    });
+    slower.into_iter().chain(errors).chain(stuck).collect()
+}
+
+/// A trigger that can never happen with these layers would be waited for in vain.
+fn check_triggers(triggers: &[Trigger], scope: &Scope) -> Result<(), String> {
+    for trigger in triggers {
+        let (option, of) = match trigger {
+            Trigger::Slower { of, .. } => ("--until-slower", *of),
+            // Any: calls or requests, whichever are recorded.
+            Trigger::Error { of: None, .. } => continue,
+            Trigger::Error { of, .. } => ("--until-error", *of),
+            Trigger::Stuck { .. } => ("--until-stuck", None),
+        };
+        let (layer, records) = match of {
+            Some(Limited::Device | Limited::Queue) => (Layer::Blk, "requests"),
+            _ => (Layer::Syscall, "calls"),
+        };
+        if !scope.has(layer) {
+            return Err(format!("{option} needs {records}; add {layer} to -T"));
+        }
+    }
+    Ok(())
 }
 
 fn reported(mut verb: low::Report) -> Result<Command, String> {
@@ -556,7 +599,6 @@ fn layers(names: &[String]) -> Result<Named, String> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::ffi::OsStringExt;
-    use std::time::Duration;
 
     use proptest::prelude::*;
 
@@ -916,6 +958,22 @@ mod tests {
             "record --json",
             "record 1",
             "record --max-size 1x",
+            "record --until-stuck 5s",
+            "record --after 5s",
+            "record --ring 60s,1k",
+            "record --ring 60s,",
+            "record --ring 0",
+            "record --ring 60s --max-size 1M",
+            "record --ring 60s --sync 5s",
+            "record --ring 60s --repeat 0",
+            "record --ring 60s --until-slower 0",
+            "record --ring 60s --until-slower 1s,flush",
+            "record --ring 60s --until-slower 1s,",
+            "record --ring 60s --until-error EWRONG",
+            "record --ring 60s --until-error EIO,queue",
+            "record --ring 60s --until-stuck 5s -T blk",
+            "record --ring 60s --until-slower 1s -T vfs,blk",
+            "record --ring 60s --until-slower 1s,device -T syscall",
             "record --top 3",
             "report",
             "report x --from 25:00:00",
@@ -928,6 +986,43 @@ mod tests {
         ] {
             assert!(command_of(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_ring_has_its_size_and_its_triggers() {
+        let ring_of = |words: &str| match command_of(&format!("record {words}")) {
+            Ok(Command::Record { recording, .. }) => recording.ring.unwrap(),
+            other => panic!("{words}: {other:?}"),
+        };
+        let ring = ring_of("--ring 60s");
+        assert_eq!((ring.span, ring.bytes), (Duration::from_secs(60), None));
+        assert_eq!((ring.after, ring.repeat), (Duration::from_secs(5), 1));
+        assert!(ring.triggers.is_empty());
+        let ring = ring_of(
+            "--ring 5m,64M --until-slower 500ms,fsync --until-slower 20ms,pread64 --until-slower 1s,device \
+             --until-error EIO --until-error 28,write --until-stuck 5s --after 0 --repeat 3",
+        );
+        assert_eq!((ring.span, ring.bytes), (Duration::from_secs(300), Some(64 << 20)));
+        assert_eq!((ring.after, ring.repeat), (Duration::ZERO, 3));
+        let slower = |ms: u64, of| Trigger::Slower { ns: ms * 1_000_000, of };
+        let expected = [
+            slower(500, "fsync".parse().ok()),
+            slower(20, "pread64".parse().ok()),
+            slower(1000, Some(Limited::Device)),
+            Trigger::Error { errno: 5, of: None },
+            Trigger::Error {
+                errno: 28,
+                of: "write".parse().ok(),
+            },
+            Trigger::Stuck { ns: 5_000_000_000 },
+        ];
+        assert_eq!(ring.triggers, expected);
+        // An error may be of either kind of records.
+        assert_eq!(ring_of("--ring 1s --until-error EIO -T blk").triggers.len(), 1);
+        assert_eq!(
+            command_of("record --ring 60s --until-stuck 5s -T blk").unwrap_err(),
+            "--until-stuck needs calls; add syscall to -T"
+        );
     }
 
     proptest! {

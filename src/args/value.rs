@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use crate::budget::CpuShare;
+use crate::catalog::SYSCALLS;
 use crate::model::ids::UnknownName;
-use crate::model::report::records::Limit;
+use crate::model::report::records::{Limit, Limited};
+use crate::model::trigger::Trigger;
+use crate::view::errno::errno_name;
 
 const UNITS: [(&str, f64); 7] = [
     ("ns", 1e-9),
@@ -36,6 +39,63 @@ pub fn limit(text: &str) -> Result<Limit, String> {
     let span = time_span(time)?;
     let ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
     Ok(Limit { of, ns })
+}
+
+/// What is kept in memory: `60s`, `60s,256M`.
+pub fn ring(text: &str) -> Result<(Duration, Option<u64>), String> {
+    let (time, bytes) = match text.split_once(',') {
+        Some((time, bytes)) => (time, Some(bytes)),
+        None => (text, None),
+    };
+    let bytes = bytes.map(size).transpose()?;
+    if bytes.is_some_and(|bytes| bytes < LEAST_RING) {
+        return Err("less than 1M".to_owned());
+    }
+    Ok((time_span(time)?, bytes))
+}
+
+/// The least size of a ring.
+const LEAST_RING: u64 = 1 << 20;
+
+/// What takes long: `500ms`, `500ms,fsync`.
+pub fn slower(text: &str) -> Result<Trigger, String> {
+    let (time, of) = match text.split_once(',') {
+        Some((time, of)) => (time, Some(limited(of)?)),
+        None => (text, None),
+    };
+    let ns = u64::try_from(time_span(time)?.as_nanos()).unwrap_or(u64::MAX);
+    Ok(Trigger::Slower { ns, of })
+}
+
+/// What fails: `EIO`, `EIO,write`.
+pub fn error(text: &str) -> Result<Trigger, String> {
+    let (name, of) = match text.split_once(',') {
+        Some((name, of)) => (name, Some(limited(of)?)),
+        None => (text, None),
+    };
+    if of == Some(Limited::Queue) {
+        return Err("requests do not fail in the queue; use device".to_owned());
+    }
+    let errno = (1..LAST_ERRNO).find(|errno| errno_name(*errno) == name || errno.to_string() == name);
+    let errno = errno.ok_or_else(|| format!("'{name}' is no error such as EIO or ENOSPC"))?;
+    Ok(Trigger::Error {
+        errno: errno.unsigned_abs(),
+        of,
+    })
+}
+
+/// MAX_ERRNO, include/linux/err.h.
+const LAST_ERRNO: i32 = 4096;
+
+/// A family or a name of calls, or requests.
+fn limited(text: &str) -> Result<Limited, String> {
+    let of = text.parse().map_err(|error: UnknownName| error.to_string())?;
+    match of {
+        Limited::Op(op) if !SYSCALLS.iter().any(|call| call.op == op) => Err(format!(
+            "'{text}' is no call; requests of disks are device (from issue to completion) and queue"
+        )),
+        of => Ok(of),
+    }
 }
 
 /// A number from 1 on.

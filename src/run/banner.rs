@@ -2,20 +2,37 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::args::Scope;
 use crate::catalog::Layer;
 use crate::model::report::nanoseconds;
-use crate::view::text::number::time_each;
+use crate::model::trigger::Trigger;
+use crate::view::text::number::{exact_bytes, length, time_each};
+use crate::view::text::trigger::until;
+
+/// What a run is for.
+#[derive(Debug, Clone, Copy)]
+pub enum Purpose<'a> {
+    Reports,
+    /// A recording in this directory.
+    Recording(&'a Path),
+    /// The last part of it is kept in memory, until something happens.
+    Ring {
+        span: Duration,
+        bytes: u64,
+        triggers: &'a [Trigger],
+    },
+}
 
 /// One line, printed when everything that follows it is measured. `refused`: layers that are not measured, and why.
-/// `unused`: layers that are neither named nor mounted. `to`: the recording that is written, if one is.
+/// `unused`: layers that are neither named nor mounted.
 pub fn banner(
     subject: &str,
     scope: &Scope,
     refused: &BTreeMap<Layer, String>,
     unused: &[Layer],
-    to: Option<&Path>,
+    purpose: Purpose<'_>,
 ) -> String {
     let is_shown = |layer: &Layer| scope.is_named() || !unused.contains(layer);
     let measured = scope
@@ -23,13 +40,22 @@ pub fn banner(
         .into_iter()
         .filter(|layer| !refused.contains_key(layer) && is_shown(layer));
     let measured: Vec<&str> = measured.map(Layer::name).collect();
-    let latency = if scope.is_whole_stack() || to.is_some() {
-        ""
-    } else {
-        " latency"
+    let missing = missing(refused.iter().filter(|(layer, _)| is_shown(layer)));
+    if let Purpose::Ring { span, bytes, triggers } = purpose {
+        let of = if subject.is_empty() { "all processes" } else { subject };
+        return format!(
+            "Keeping the last {} of {} of {of} in memory (at most {}){}{missing}... SIGUSR1 writes them now.",
+            length(span),
+            measured.join(", "),
+            exact_bytes(bytes),
+            until(triggers),
+        );
+    }
+    let (verb, latency, to) = match purpose {
+        Purpose::Recording(to) => ("Recording", "", format!(" to {}", to.display())),
+        _ if scope.is_whole_stack() => ("Tracing", "", String::new()),
+        _ => ("Tracing", " latency", String::new()),
     };
-    let verb = if to.is_some() { "Recording" } else { "Tracing" };
-    let to = to.map_or_else(String::new, |to| format!(" to {}", to.display()));
     let of = if subject.is_empty() {
         String::new()
     } else {
@@ -45,9 +71,8 @@ pub fn banner(
         format!(", calls of {} or longer", time_each(nanoseconds(slower)))
     });
     format!(
-        "{verb} {}{latency}{of}{queued}{slower}{to}{}... Hit Ctrl-C to end.",
+        "{verb} {}{latency}{of}{queued}{slower}{to}{missing}... Hit Ctrl-C to end.",
         measured.join(", "),
-        missing(refused.iter().filter(|(layer, _)| is_shown(layer)))
     )
 }
 
@@ -84,6 +109,10 @@ mod tests {
     use crate::args::{self, Command};
 
     fn banner_of(words: &str, subject: &str, refused: &[(Layer, &str)]) -> String {
+        banner_for(words, subject, refused, Purpose::Reports)
+    }
+
+    fn banner_for(words: &str, subject: &str, refused: &[(Layer, &str)], purpose: Purpose<'_>) -> String {
         let all = std::iter::once("IOStackBreakdown").chain(words.split_whitespace());
         let Ok(Command::Trace(options)) = args::parse(all.map(OsString::from)) else {
             panic!("{words}");
@@ -93,7 +122,7 @@ mod tests {
             .upper
             .retain(|layer| layer.lives().is_none() || *layer == Layer::Ext4);
         let refused = refused.iter().map(|&(layer, why)| (layer, why.to_owned())).collect();
-        banner(subject, &scope, &refused, &[Layer::Overlay], None)
+        banner(subject, &scope, &refused, &[Layer::Overlay], purpose)
     }
 
     #[test]
@@ -126,6 +155,33 @@ mod tests {
         assert_eq!(
             banner_of("--slower 6ms", "", &[]),
             "Tracing syscall, vfs, ext4, blk, calls of 6.0 ms or longer... Hit Ctrl-C to end."
+        );
+    }
+
+    #[test]
+    fn a_recording_has_its_name_and_a_ring_its_size_and_its_triggers() {
+        assert_eq!(
+            banner_for("-T blk", "sda", &[], Purpose::Recording(Path::new("x.iosb"))),
+            "Recording blk of sda to x.iosb... Hit Ctrl-C to end."
+        );
+        let ring = |triggers| Purpose::Ring {
+            span: Duration::from_secs(60),
+            bytes: 256 << 20,
+            triggers,
+        };
+        assert_eq!(
+            banner_for("-T syscall,blk", "", &[], ring(&[])),
+            "Keeping the last 60.0 s of syscall, blk of all processes in memory (at most 256 MiB)... SIGUSR1 writes them now."
+        );
+        assert_eq!(
+            banner_for(
+                "-T syscall",
+                "PID 1 (init)",
+                &[],
+                ring(&[Trigger::Stuck { ns: 5_000_000_000 }])
+            ),
+            "Keeping the last 60.0 s of syscall of PID 1 (init) in memory (at most 256 MiB) until a call is under way for 5.0 s... \
+             SIGUSR1 writes them now."
         );
     }
 }

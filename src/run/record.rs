@@ -22,15 +22,128 @@ use crate::source::live;
 use crate::view::text::counted;
 use crate::view::text::number::length;
 
+use super::COULD_NOT_MEASURE;
+use super::ring::FlightRecorder;
+
 /// The time between two readings of the counters.
-const SECOND: Duration = Duration::from_secs(1);
+pub const SECOND: Duration = Duration::from_secs(1);
 /// The most space that is left free unless `--keep-free` says otherwise.
 const KEEP_FREE: u64 = 1 << 30;
 /// Bursts of losses that are named one by one at the end.
 const LOSSES_SHOWN: usize = 5;
 
 /// The recording of a run.
-pub struct Recorder {
+pub enum Recorder {
+    /// All of it is written as it arises.
+    Whole(Box<WholeRun>),
+    /// Its last part is in memory, until something happens.
+    Ring(Box<FlightRecorder>),
+}
+
+impl Recorder {
+    /// Begins a recording of a run whose counters at the start are `first`. `folder`: where all of it is written.
+    ///
+    /// # Errors
+    /// If it cannot be written, in one line.
+    pub fn begin(folder: &Path, options: &args::Recording, info: &RunInfo, first: &Snapshot) -> Result<Self, Cause> {
+        let meta = meta(info, first);
+        match &options.ring {
+            Some(wanted) => {
+                let recorder = FlightRecorder::begin(options, wanted, meta, first, began(first))?;
+                Ok(Self::Ring(Box::new(recorder)))
+            }
+            None => Ok(Self::Whole(Box::new(WholeRun::begin(folder, options, meta, first)?))),
+        }
+    }
+
+    /// When something is to be done next; `None`: it has ended.
+    pub fn next(&self) -> Option<Instant> {
+        match self {
+            Self::Whole(whole) => whole.next(),
+            Self::Ring(ring) => ring.next(),
+        }
+    }
+
+    /// Whether the counters are to be read now; if so, they are next to be read a second later.
+    pub fn is_due(&mut self) -> bool {
+        match self {
+            Self::Whole(whole) => whole.is_due(),
+            Self::Ring(ring) => ring.is_due(),
+        }
+    }
+
+    /// Adds records.
+    pub fn records(&mut self, records: Records) {
+        match self {
+            Self::Whole(whole) => whole.records(records),
+            Self::Ring(ring) => ring.records(records),
+        }
+    }
+
+    /// Adds the counters of a second.
+    pub fn second(&mut self, snapshot: &Snapshot) {
+        match self {
+            Self::Whole(whole) => whole.second(snapshot),
+            Self::Ring(ring) => ring.second(snapshot),
+        }
+    }
+
+    /// Does what is due several times a second.
+    pub fn tick(&mut self) {
+        match self {
+            Self::Whole(whole) => whole.tick(),
+            Self::Ring(ring) => ring.tick(),
+        }
+    }
+
+    /// Whether it ends before the run.
+    pub fn is_over(&self) -> bool {
+        match self {
+            Self::Whole(whole) => whole.is_over(),
+            Self::Ring(ring) => ring.is_over(),
+        }
+    }
+
+    /// Completes the recording, if it has not ended.
+    pub fn end(&mut self) {
+        match self {
+            Self::Whole(whole) => whole.end(),
+            Self::Ring(ring) => ring.end(),
+        }
+    }
+
+    /// One line for a terminal.
+    pub fn progress(&self, left: Option<&str>) -> String {
+        match self {
+            Self::Whole(whole) => whole.progress(left),
+            Self::Ring(ring) => ring.progress(left),
+        }
+    }
+
+    /// Says what was recorded. Returns the exit status.
+    pub fn conclude(&self, subject: &str) -> u8 {
+        match self {
+            Self::Whole(whole) => {
+                if whole.conclude(subject) {
+                    0
+                } else {
+                    COULD_NOT_MEASURE
+                }
+            }
+            Self::Ring(ring) => ring.conclude(),
+        }
+    }
+}
+
+/// When a run began whose first counters these are: reading them, and what followed, has taken time.
+fn began(first: &Snapshot) -> Instant {
+    let passed = Duration::from_nanos(live::monotonic_ns().saturating_sub(first.at_ns));
+    let now = Instant::now();
+    now.checked_sub(passed).unwrap_or(now)
+}
+
+/// A recording of all of a run, which is written as it arises.
+pub struct WholeRun {
     writer: Writer,
     began: Instant,
     next: Instant,
@@ -45,13 +158,8 @@ pub struct Recorder {
     ended: Option<Result<End, Cause>>,
 }
 
-impl Recorder {
-    /// Begins a recording of a run whose counters at the start are `first`.
-    ///
-    /// # Errors
-    /// If it cannot be written, in one line.
-    pub fn begin(folder: &Path, options: &args::Recording, info: &RunInfo, first: &Snapshot) -> Result<Self, Cause> {
-        let meta = meta(info, first);
+impl WholeRun {
+    fn begin(folder: &Path, options: &args::Recording, meta: Meta, first: &Snapshot) -> Result<Self, Cause> {
         let clocks = meta.clocks;
         let limits = Limits {
             sync: options.sync,
@@ -60,10 +168,7 @@ impl Recorder {
         };
         let mut writer = Writer::create(folder, meta, options.names, limits)?;
         writer.second(first)?;
-        // Writing may have taken time; the first second began before.
-        let passed = Duration::from_nanos(live::monotonic_ns().saturating_sub(first.at_ns));
-        let now = Instant::now();
-        let began = now.checked_sub(passed).unwrap_or(now);
+        let began = began(first);
         Ok(Self {
             writer,
             began,
@@ -245,10 +350,28 @@ fn summary(end: &End) -> String {
     }
 }
 
+/// The time of now in the name of a directory.
+pub fn now_in_name() -> String {
+    jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string()
+}
+
+/// Checks that a recording can be written to this directory later, as far as that can be known now.
+///
+/// # Errors
+/// If it exists, or its parent does not, or cannot be written to, in one line.
+pub fn check_folder(folder: &Path) -> Result<(), Cause> {
+    if folder.symlink_metadata().is_ok() {
+        return Err(crate::recording::exists(folder));
+    }
+    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    nix::unistd::access(parent, nix::unistd::AccessFlags::W_OK | nix::unistd::AccessFlags::X_OK)
+        .map_err(|error| Cause::of(format_args!("cannot write to '{}'", parent.display()), &error.into()))
+}
+
 /// The directory of a recording: the given one, or one named by host and time.
-pub fn folder(options: &args::Recording) -> PathBuf {
+pub fn folder(options: &args::Recording, now: &str) -> PathBuf {
     options.path.clone().unwrap_or_else(|| {
-        let now = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
         let host: String = host()
             .chars()
             .filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c))
@@ -263,12 +386,12 @@ fn host() -> String {
 }
 
 /// Bytes that are free for the tool on the file system of a path, or of its parent.
-fn free_bytes(path: &Path) -> Option<u64> {
+pub fn free_bytes(path: &Path) -> Option<u64> {
     let free = statvfs(path).ok()?;
     Some(free.blocks_available().saturating_mul(free.fragment_size()))
 }
 
-fn default_free(folder: &Path) -> u64 {
+pub fn default_free(folder: &Path) -> u64 {
     let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
     let Ok(all) = statvfs(parent.unwrap_or(Path::new("."))) else {
         return 0;

@@ -45,8 +45,16 @@ pub fn report(from: &Path, part: &Part, options: &Options) -> Result<u8, Cause> 
     session.show_beginning(&session.first_report())?;
     session.pass(Until::End)?;
     session.finish(&signals)?;
+    say_trigger(&recording);
     say_damage(&recording);
     Ok(0)
+}
+
+/// What made a ring be written.
+fn say_trigger(recording: &Recording) {
+    if let Some(end) = recording.end().filter(|end| !end.trigger.is_empty()) {
+        say!("triggered by: {}", end.trigger);
+    }
 }
 
 /// `PID 4711 (postgres), recorded on db7, 6.1.0-50-amd64`

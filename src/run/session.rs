@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 use crate::analyse;
@@ -24,12 +25,12 @@ use crate::source::live::Live;
 use crate::source::saved::Keeper;
 use crate::source::{Item, Source, Until};
 
+use super::COULD_NOT_MEASURE_COMMAND;
 use super::budget::Keeping;
 use super::metrics::MetricsServer;
 use super::progress;
 use super::record::Recorder;
 use super::sinks::Sinks;
-use super::{COULD_NOT_MEASURE, COULD_NOT_MEASURE_COMMAND};
 
 /// The path from a source through the filter to the views.
 pub struct Session<S> {
@@ -247,6 +248,11 @@ impl Session<Live> {
                     }
                 }
                 Event::Time | Event::Written | Event::SlowCalls => {}
+                Event::Signal(Signal::SIGUSR1) => {
+                    if let Some(Recorder::Ring(ring)) = &mut self.recorder {
+                        ring.signal();
+                    }
+                }
                 other => {
                     if let Some(status) = watched.end(other) {
                         break status;
@@ -259,11 +265,12 @@ impl Session<Live> {
         if let Some(recorder) = &mut self.recorder {
             recorder.end();
             say::erase();
-            let is_whole = recorder.conclude(&self.source.info().subject);
-            return Ok(if is_whole || watched.child.is_some() {
+            let concluded = recorder.conclude(&self.source.info().subject);
+            // The status of a command is the run's.
+            return Ok(if watched.child.is_some() {
                 status
             } else {
-                COULD_NOT_MEASURE.max(status)
+                concluded.max(status)
             });
         }
         Ok(status)
@@ -279,12 +286,34 @@ impl Session<Live> {
         if recorder.is_due() {
             self.pass(Until::Interval)?;
         }
+        self.keep_ring(has_command)?;
         if let Some(recorder) = self
             .recorder
             .as_mut()
             .filter(|recorder| has_command && recorder.is_over())
         {
             recorder.end();
+        }
+        Ok(())
+    }
+
+    /// Looks at the calls under way if they may be what a ring waits for, and writes it if that is due and the run goes on.
+    fn keep_ring(&mut self, has_command: bool) -> Result<(), Cause> {
+        let Some(Recorder::Ring(ring)) = &mut self.recorder else {
+            return Ok(());
+        };
+        if let Some((before_ns, is_of_all)) = ring.look() {
+            let calls = self.source.under_way(before_ns, is_of_all);
+            let calls = calls.map_err(|error| error.to_string())?;
+            ring.under_way(&calls, |call| self.source.may_be_under_way(call));
+        }
+        if ring.is_write_due() && (has_command || !ring.is_last()) {
+            self.pass(Until::Interval)?;
+            let open = self.source.under_way(u64::MAX, true);
+            let open = open.map_err(|error| error.to_string())?;
+            if let Some(Recorder::Ring(ring)) = &mut self.recorder {
+                ring.write(open);
+            }
         }
         Ok(())
     }

@@ -289,6 +289,10 @@ const EXAMPLES: &[Part] = &[
         "Keeps a minute in a directory, to report it later.",
     ),
     Item(
+        "IOStackBreakdown record --ring 60s --until-slower 500ms,fsync",
+        "Keeps the last minute in memory, and writes it when an fsync takes 500 ms.",
+    ),
+    Item(
         "IOStackBreakdown report slow.iosb --from +1s --to +2s",
         "The report of a part of it.",
     ),
@@ -367,6 +371,11 @@ const STATUSES: &[Part] = &[
         "could not measure, compare or read a recording, or a recording ended early because it could not be written; one line on standard error says why, and what to do. With --check: a layer counted nothing, or the kernel refused a probe",
     ),
     Item("2", "wrong usage"),
+    Item("3", "report --limit: a limit is broken"),
+    Item(
+        "4",
+        "record --ring: nothing was written, since no --until happened and no SIGUSR1 came",
+    ),
     Item("130", "ended at once, by a second Ctrl-C"),
     Item(
         "125, 126, 127",

@@ -21,6 +21,7 @@ use crate::catalog::Layer;
 use crate::kernel::disks::Disks;
 use crate::model::abi::{EPOCH_STEP, STOP_CALLS, STOP_PAIRS, STOP_REQUESTS};
 use crate::model::events::Events;
+use crate::model::record::Call;
 use crate::model::run_info::RunInfo;
 use crate::model::snapshot::{DiskCounters, Snapshot};
 use crate::probe::attach::Attached;
@@ -166,6 +167,26 @@ impl Live {
         let records = self.records.as_ref().map(RecordReader::next);
         let slow = self.info.slower_ns.map(|_| self.slow.next());
         records.into_iter().chain(slow).min()
+    }
+
+    /// The calls under way that began before this moment, of a run that records; see [`RecordReader::under_way`].
+    ///
+    /// # Errors
+    /// If the kernel does not return them.
+    pub fn under_way(&self, before_ns: u64, of_all: bool) -> Result<Vec<Call>, SourceError> {
+        let Some(reader) = &self.records else {
+            return Ok(Vec::new());
+        };
+        let calls = reader.under_way(&self.attached, before_ns, of_all);
+        calls.map_err(|error| SourceError(format!("cannot read the calls under way: {error}")))
+    }
+
+    /// Whether a call may be under way, as far as `/proc` shows it.
+    #[must_use]
+    pub fn may_be_under_way(&self, call: &Call) -> bool {
+        self.records
+            .as_ref()
+            .is_some_and(|reader| reader.may_be_under_way(call))
     }
 
     fn events(&mut self, is_last: bool) -> Result<Events, SourceError> {

@@ -9,6 +9,7 @@ use plain::Plain;
 use super::counters::{ReadError, monotonic_ns};
 use super::slow::alone;
 use super::string::{comm, text};
+use crate::catalog::SYSCALLS;
 use crate::kernel::interface::types::{
     call_record, call_record_all, call_record_few, call_record_wide, file_record, path_record, recorder,
     request_record, sleep_record, thread_record,
@@ -87,7 +88,7 @@ impl RecordReader {
         rings.settle();
         // Before the rings are drained: a call that ends in between is in both, and not in neither.
         let open = if is_last {
-            calls_under_way(attached)?
+            recorders_in_calls(attached, u64::MAX, true)?
         } else {
             Vec::new()
         };
@@ -119,6 +120,28 @@ impl RecordReader {
         }
         attached.control(|control| control.drain += 1);
         Ok(records)
+    }
+
+    /// The calls under way that began before this moment. `of_all`: also those of threads that have no slot of their own.
+    /// Their table takes a system call, during which other programs do not run on this CPU.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn under_way(&self, attached: &Attached, before_ns: u64, of_all: bool) -> Result<Vec<Call>, ReadError> {
+        if attached.records.is_none() {
+            return Ok(Vec::new());
+        }
+        let recorders = recorders_in_calls(attached, before_ns, of_all)?;
+        let calls = recorders.iter().filter_map(|recorder| self.decoder.open_call(recorder));
+        Ok(calls.collect())
+    }
+
+    /// Whether a call may be under way, as far as `/proc` shows it: one whose return was missed looks the same.
+    #[must_use]
+    pub fn may_be_under_way(&self, call: &Call) -> bool {
+        let numbers = SYSCALLS.iter().filter(|known| known.op == call.op && !call.is_32bit);
+        let numbers: Vec<i64> = numbers.map(|known| known.number).collect();
+        !self.sees_processes || process::may_be_in_call(call.pid, call.tid, &numbers)
     }
 
     /// Adds the losses since the last time.
@@ -176,18 +199,24 @@ impl RecordReader {
     }
 }
 
-/// The recorders of threads with a call in flight.
-fn calls_under_way(attached: &Attached) -> Result<Vec<recorder>, ReadError> {
+/// The recorders of threads with a call in flight that began before this moment. `of_all`: also of those without a slot.
+fn recorders_in_calls(attached: &Attached, before_ns: u64, of_all: bool) -> Result<Vec<recorder>, ReadError> {
     let maps = &attached.skeleton.maps;
     let failed = |error: std::io::Error| ReadError(format!("recorders: {error}"));
-    let mut all: Vec<recorder> = table::entries(&maps.recorders).map_err(failed)?;
+    let is_old = |begin_ns: u64| begin_ns != 0 && begin_ns < before_ns;
+    let mut all: Vec<recorder> = Vec::new();
+    if of_all || !maps.bss_recorders.autocreate() {
+        all = table::entries(&maps.recorders).map_err(failed)?;
+    }
     if maps.bss_recorders.autocreate() {
         for slots in Counters::<recorder>::pieces(&maps.bss_recorders) {
             let slots = slots.map_err(failed)?;
-            all.extend((0..slots.len()).filter_map(|slot| slots.element(slot)));
+            // The begin is its first word.
+            let old = (0..slots.len()).filter(|slot| slots.word(*slot, 0).is_some_and(is_old));
+            all.extend(old.filter_map(|slot| slots.element(slot)));
         }
     }
-    all.retain(|recorder| recorder.thread != 0 && recorder.begin_ns != 0);
+    all.retain(|recorder| recorder.thread != 0 && is_old(recorder.begin_ns));
     Ok(all)
 }
 
@@ -296,7 +325,12 @@ impl Decoder {
     }
 
     /// A call under way, as far as it is known. `None` if its op is unknown.
-    fn open_call(&mut self, recorder: &recorder) -> Option<Call> {
+    fn open_call(&self, recorder: &recorder) -> Option<Call> {
+        let (begin_ns, paths) = match self.paths.get(&recorder.thread) {
+            Some((begin_ns, paths)) => (*begin_ns, Some(paths)),
+            None => (0, None),
+        };
+        let paths = paths.filter(|_| begin_ns == recorder.begin_ns);
         let has = |flag: u32| u32::from(recorder.has) & flag != 0;
         Some(Call {
             tid: recorder.thread,
@@ -315,7 +349,7 @@ impl Decoder {
             class: None,
             is_direct: recorder.flags.cast_signed() & libc::O_DIRECT != 0,
             rows: [0; _],
-            paths: self.paths_of((recorder.thread, recorder.begin_ns)),
+            paths: paths.cloned().map(Box::new),
         })
     }
 
