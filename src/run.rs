@@ -4,6 +4,7 @@ mod answers;
 mod banner;
 mod budget;
 mod check;
+mod color;
 mod export;
 mod how;
 mod metrics;

@@ -30,6 +30,13 @@ pub fn line(line: fmt::Arguments<'_>) {
     write(&line, Patience::UntilTheEnd);
 }
 
+/// Prints lines of text in which unprintable characters are replaced already, and which fit the terminal: unlike other
+/// lines they may have colours.
+pub fn shown(text: &str) {
+    erase();
+    write(text, Patience::UntilTheEnd);
+}
+
 /// Without the numbers of errors, which the standard library puts behind their words: ` (os error 2)`.
 fn without_numbers(line: &str) -> String {
     let mut parts = line.split(" (os error ");

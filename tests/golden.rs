@@ -42,12 +42,81 @@ fn cases() -> Vec<(&'static str, String)> {
     scenes::all().iter().map(|scene| (scene.name, text(scene))).collect()
 }
 
+/// Scenes that are also kept with colours.
+const COLORED: &[&str] = &[
+    "by_file",
+    "requests_and_trouble",
+    "stack_by_cgroup_interval",
+    "stack_interval",
+    "stack_slow",
+    "stack_trouble",
+    "trouble",
+];
+
+/// The same with colours. The files have a visible character in place of ESC.
+fn colored_cases() -> Vec<(String, String)> {
+    let scenes = scenes::all();
+    let scenes = scenes.iter().filter(|scene| COLORED.contains(&scene.name));
+    let cases = scenes.map(|scene| {
+        let parts = scene.parts.iter();
+        let text: String = parts.map(|part| colored(&part.report(), part.options)).collect();
+        (format!("{}_colored", scene.name), text.replace('\x1b', "␛"))
+    });
+    cases.collect()
+}
+
+fn colored(report: &Report, options: TextOptions) -> String {
+    let options = TextOptions {
+        is_colored: true,
+        ..options
+    };
+    printed(report, options)
+}
+
+/// A text without the commands of colours.
+fn without_colors(text: &str) -> String {
+    let mut parts = text.split("\x1b[");
+    let first = parts.next().unwrap_or_default();
+    let rest = parts.map(|part| part.split_once('m').map_or("", |(_, rest)| rest));
+    std::iter::once(first).chain(rest).collect()
+}
+
+#[test]
+fn colours_change_no_character() {
+    let mut marked = BTreeSet::new();
+    for scene in scenes::all() {
+        for part in &scene.parts {
+            let (with, without) = (
+                colored(&part.report(), part.options),
+                printed(&part.report(), part.options),
+            );
+            assert_eq!(without_colors(&with), without, "{}", scene.name);
+            assert!(!without.contains('\x1b'), "{}", scene.name);
+            // No colour goes over the end of a line, where a pager or a search would cut it.
+            for line in with.lines() {
+                assert_eq!(
+                    line.matches("\x1b[").count(),
+                    2 * line.matches("\x1b[0m").count(),
+                    "{line:?}"
+                );
+            }
+            marked.extend(
+                ["1;35m", "1;31m", "2m", "33m"]
+                    .into_iter()
+                    .filter(|mark| with.contains(*mark)),
+            );
+        }
+    }
+    assert_eq!(marked.len(), 4, "{marked:?}");
+}
+
 #[test]
 fn reports_are_as_recorded() {
     let update = std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1");
     let mut complaints = String::new();
-    for (name, now) in cases() {
-        let path = golden(name);
+    let all = cases().into_iter().map(|(name, text)| (name.to_owned(), text));
+    for (name, now) in all.chain(colored_cases()) {
+        let path = golden(&name);
         let recorded = fs::read_to_string(&path).unwrap_or_default();
         if recorded == now {
             continue;
@@ -71,7 +140,10 @@ fn every_golden_file_has_a_scene() {
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .collect();
-    let used: BTreeSet<PathBuf> = cases().iter().map(|(name, _)| golden(name)).collect();
+    let used = cases().into_iter().map(|(name, _)| golden(name));
+    let colored = colored_cases();
+    assert_eq!(colored.len(), COLORED.len());
+    let used: BTreeSet<PathBuf> = used.chain(colored.iter().map(|(name, _)| golden(name))).collect();
     assert_eq!(files, used);
 }
 

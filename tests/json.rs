@@ -757,6 +757,7 @@ fn text_and_json_agree() {
             is_interval: false,
             is_first: false,
             width: None,
+            is_colored: false,
         };
         text::print(&report, &options, &mut text).unwrap();
         let text = unfold(&String::from_utf8(text).unwrap());

@@ -45,7 +45,10 @@ fn written(arguments: &[&str], term: &str) -> String {
 fn written_on(columns: u16, arguments: &[&str], term: &str) -> String {
     let (mut master, slave) = terminal(columns);
     let mut tool = Command::new(TOOL);
-    tool.args(arguments).env("TERM", term).stdin(Stdio::null());
+    tool.args(arguments)
+        .env("TERM", term)
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null());
     tool.stdout(slave.try_clone().unwrap()).stderr(slave);
     let mut child = tool.spawn().unwrap();
     // The command's copy of the terminal would keep it open.
@@ -65,6 +68,57 @@ fn written_on(columns: u16, arguments: &[&str], term: &str) -> String {
     let text = text.unwrap();
     assert!(status.success(), "{status}: {text}");
     text
+}
+
+/// What is marked in a report of the whole stack on this machine, whatever it allows.
+const GUILTY: &str = "\x1b[1;35m";
+
+#[test]
+fn colours_are_for_terminals_that_want_them() {
+    let folder = std::env::temp_dir().join(format!("iosb-colours-{}", std::process::id()));
+    let busy = busy(&folder);
+    let busy = busy.each_ref().map(String::as_str);
+    let words = |options: &[&'static str]| [options, &["--"], &busy[..]].concat();
+    let with = |options: &[&'static str], variables: &[(&str, &str)]| {
+        let (mut master, slave) = terminal(COLUMNS);
+        let mut tool = Command::new(TOOL);
+        tool.args(words(options)).env_remove("NO_COLOR").env("TERM", "xterm");
+        tool.envs(variables.iter().copied()).stdin(Stdio::null());
+        tool.stdout(slave.try_clone().unwrap()).stderr(slave);
+        let mut child = tool.spawn().unwrap();
+        drop(tool);
+        let mut bytes = Vec::new();
+        let _ = master.read_to_end(&mut bytes);
+        assert!(child.wait().unwrap().success());
+        String::from_utf8(bytes).unwrap()
+    };
+    assert!(with(&[], &[]).contains(GUILTY));
+    assert!(with(&["--color=always"], &[("NO_COLOR", "1")]).contains(GUILTY));
+    for (options, variables) in [
+        (&["--color=never"][..], &[][..]),
+        (&[], &[("NO_COLOR", "1")]),
+        (&[], &[("TERM", "dumb")]),
+        (&["--json", "--color=always"], &[]),
+    ] {
+        let text = with(options, variables);
+        assert!(
+            text.len() > 200 && !text.contains(GUILTY),
+            "{options:?} {variables:?}: {text:?}"
+        );
+    }
+    for (options, is_colored) in [(&[][..], false), (&["--color=always"], true)] {
+        let mut tool = Command::new(TOOL);
+        let output = tool
+            .args(words(options))
+            .env_remove("NO_COLOR")
+            .env("TERM", "xterm")
+            .output()
+            .unwrap();
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert_eq!(text.contains(GUILTY), is_colored, "{options:?}: {text:?}");
+        assert!(text.contains("I/O calls took"), "{text:?}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 /// The final contents of the screen, line by line.

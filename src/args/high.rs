@@ -294,10 +294,22 @@ pub struct Intervals {
     pub count: Option<u64>,
 }
 
+/// When something is done that depends on a terminal.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum When {
+    /// On a terminal that can.
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
 /// Where reports go, and in which form.
 #[derive(Debug, Clone)]
 pub struct Output {
     pub form: Form,
+    /// When text has colours.
+    pub color: When,
     /// `None`: standard output, or standard error if there is a command; `-`: standard output.
     pub path: Option<PathBuf>,
     /// Reports are also written to this file, as JSON Lines.

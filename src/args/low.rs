@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 
+use super::high::When;
 use super::shell::Shell;
 use super::value::{
     Moment, error, limit, moment, percent, process_number, ring, size, slower, threshold, time_span, whole_number,
@@ -426,6 +427,10 @@ pub struct Output {
     /// With INTERVAL: print one line per report, like vmstat, and the heading once per screenful
     #[arg(long, requires = "interval", conflicts_with_all = ["json", "folded", "by", "slower", "verbose"])]
     pub oneline: bool,
+    /// Mark the largest rows, losses and what is not measured with colours: on a terminal (auto; not if NO_COLOR is set),
+    /// always, or never
+    #[arg(long, value_name = "WHEN", value_enum, hide_possible_values = true, default_value_t = When::Auto)]
+    pub color: When,
     /// Show how each operation is measured, and how often each probe ran and what it cost
     #[arg(long)]
     pub verbose: bool,

@@ -25,7 +25,7 @@ use self::value::{COMM_LENGTH, beginning};
 
 pub use self::high::{
     CommandLine, Detail, Export, Form, Groups, Hooks, Intervals, Measure, Options, Output, Part, Recording, Requests,
-    Ring, Scope, Span, Talk, Target, Whose,
+    Ring, Scope, Span, Talk, Target, When, Whose,
 };
 pub use self::low::{TIMES, USAGE};
 pub use self::value::Moment;
@@ -460,6 +460,7 @@ fn validate(raw: Raw) -> Result<Options, String> {
         },
         output: Output {
             form: form(&raw.output),
+            color: raw.output.color,
             path: raw.output.output,
             export_json: raw.output.export_json,
             metrics: raw.metrics,

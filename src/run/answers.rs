@@ -1,5 +1,6 @@
 //! `report` with `--access`, `--seeks` or `--limit`: answers from the records of a recording.
 
+use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -14,9 +15,11 @@ use crate::model::report::records::Questions;
 use crate::number::thousands;
 use crate::recording::Recording;
 use crate::say;
+use crate::view::Screen;
 use crate::view::json::records as json;
 use crate::view::text::records as text;
 
+use super::color;
 use super::report::{say_damage, span, write};
 use super::selected;
 
@@ -71,13 +74,7 @@ pub fn answers(from: &Path, part: &Part, questions: &Questions, options: &Option
     let mut out = Vec::new();
     let printed = match options.output.form {
         Form::Json(_) => json::print(&report, clock, &mut out),
-        Form::Text { .. } | Form::Folded => {
-            let is_screen = options.output.path.is_none();
-            let width = is_screen
-                .then(|| terminal_size::terminal_size_of(std::io::stdout()))
-                .flatten();
-            text::print(&report, clock, width.map(|(width, _)| width.0.into()), &mut out)
-        }
+        Form::Text { .. } | Form::Folded => text::print(&report, clock, screen(options), &mut out),
     };
     printed.map_err(|error| Cause::of("cannot write the report", &error))?;
     write(&out, options)?;
@@ -87,6 +84,22 @@ pub fn answers(from: &Path, part: &Part, questions: &Questions, options: &Option
     say_damage(&recording);
     let is_broken = report.limits.is_some_and(|limits| limits.is_broken());
     Ok(if is_broken { BROKEN } else { 0 })
+}
+
+/// The terminal that the answers go to, if they go to one.
+fn screen(options: &Options) -> Screen {
+    let stdout = std::io::stdout();
+    let is_screen = options
+        .output
+        .path
+        .as_deref()
+        .is_none_or(|path| path.as_os_str() == "-");
+    let width = is_screen.then(|| terminal_size::terminal_size_of(&stdout)).flatten();
+    Screen {
+        width: width.map(|(width, _)| width.0.into()),
+        height: None,
+        is_colored: color::is_colored(options.output.color, is_screen && stdout.is_terminal()),
+    }
 }
 
 /// Requests of others are needed to know distances and what disks served.

@@ -1,14 +1,17 @@
 //! Notes that do not change during a run, printed once on standard error.
 
-use std::io;
+use std::io::{self, IsTerminal};
 
 use crate::args::{Form, Options, Talk};
 use crate::catalog::{Layer, Lives};
 use crate::kernel;
 use crate::model::report::Report;
 use crate::say;
+use crate::view::Screen;
 use crate::view::text::notes::notes;
 use crate::view::text::oneline;
+
+use super::color;
 
 /// File systems above others that are not seen mounted: the banner and the notes omit them. They may still be measured, since they
 /// may be mounted in another namespace, which is unknown if they are no modules.
@@ -31,6 +34,16 @@ pub fn say_notes(mut first: Report, options: &Options) {
     if let Some(stack) = first.stack.as_ref().filter(|_| options.output.is_oneline()) {
         first.warnings.push(oneline::explained(stack));
     }
-    let width = terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| width.0.into());
-    notes(&first, width).trim_end().lines().for_each(|line| say!("{line}"));
+    let stderr = io::stderr();
+    let width = terminal_size::terminal_size_of(&stderr).map(|(width, _)| width.0.into());
+    let screen = Screen {
+        width,
+        height: None,
+        is_colored: color::is_colored(options.output.color, stderr.is_terminal()),
+    };
+    if screen.is_colored {
+        say::shown(&notes(&first, screen));
+        return;
+    }
+    notes(&first, screen).trim_end().lines().for_each(|line| say!("{line}"));
 }

@@ -15,12 +15,15 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use crate::args::When;
 use crate::cause::Cause;
 use crate::event::{self, Signals};
 use crate::say;
 use crate::signals;
 use crate::view::Screen;
 use crate::view::text::counted;
+
+use super::color;
 
 /// How long the reader may take for the rest after a signal has ended the run.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -30,6 +33,7 @@ const PAGE: usize = 1 << 16;
 /// Standard output, standard error, or a file.
 pub struct Output {
     file: Arc<File>,
+    is_colored: bool,
     /// The file was named with `-o`, so it may be truncated.
     is_named: bool,
     /// There is a COMMAND: the run waits for its end even if the reader is gone.
@@ -61,7 +65,7 @@ struct Writer {
 impl Output {
     /// Opens the output; a file keeps its contents until [`Self::begin`].
     /// `path`: `None` is standard output, or standard error if there is a COMMAND; `-` is standard output.
-    pub fn open(path: Option<&Path>, has_command: bool) -> Result<Self, Cause> {
+    pub fn open(path: Option<&Path>, has_command: bool, color: When) -> Result<Self, Cause> {
         let name = path.filter(|path| path.as_os_str() != "-");
         let (file, called) = match name {
             Some(path) => (
@@ -74,6 +78,7 @@ impl Output {
         };
         let file = file.map_err(|error| Cause::of(format_args!("cannot write {called}"), &error))?;
         Ok(Self {
+            is_colored: color::is_colored(color, file.is_terminal()),
             file: Arc::new(file),
             is_named: name.is_some(),
             has_command,
@@ -190,7 +195,7 @@ impl Output {
         (!parts.is_empty()).then(|| format!("{} {were} not written: the reader was too slow", parts.join(" and ")))
     }
 
-    /// Columns and lines of a terminal.
+    /// Columns and lines of a terminal, and whether it gets colours.
     pub fn screen(&self) -> Screen {
         let size = (self.file.is_terminal()).then(|| terminal_size::terminal_size_of(&self.file));
         let size = size.flatten();
@@ -198,6 +203,7 @@ impl Output {
         Screen {
             width: size.and_then(|(width, _)| known(width.0)),
             height: size.and_then(|(_, height)| known(height.0)),
+            is_colored: self.is_colored,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use crate::args::{Form, Options, Talk};
+use crate::args::{Form, Options, Talk, When};
 use crate::cause::Cause;
 use crate::event::Signals;
 use crate::leave::leave;
@@ -48,6 +48,7 @@ impl Sinks {
                 output: Output::open(
                     options.output.path.as_deref(),
                     options.measure.target.command().is_some(),
+                    options.output.color,
                 )?,
             });
         }
@@ -58,19 +59,19 @@ impl Sinks {
             };
             sinks.push(Sink {
                 view: Box::new(Json(form)),
-                output: Output::open(Some(path), false)?,
+                output: Output::open(Some(path), false, When::Never)?,
             });
         }
         if let Some(path) = &options.output.svg {
             sinks.push(Sink {
                 view: Box::new(Svg::default()),
-                output: Output::open(Some(path), false)?,
+                output: Output::open(Some(path), false, When::Never)?,
             });
         }
         if let Some(path) = &options.output.html {
             sinks.push(Sink {
                 view: Box::new(Html::default()),
-                output: Output::open(Some(path), false)?,
+                output: Output::open(Some(path), false, When::Never)?,
             });
         }
         Ok(Self {

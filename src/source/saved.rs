@@ -279,6 +279,7 @@ mod tests {
                 is_interval: false,
                 is_first: true,
                 width: None,
+                is_colored: false,
             };
             let mut views: [Box<dyn View>; 3] = [Box::new(Text::new(text, false)), Box::new(Json(Form::Full)), Box::new(Folded)];
             let mut before = None;

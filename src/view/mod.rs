@@ -65,11 +65,13 @@ pub struct Sheet<'a> {
     pub screen: Screen,
 }
 
-/// The dimensions of a terminal, if there is one.
+/// The dimensions of a terminal, if there is one, and whether it shows colours.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Screen {
     /// Columns; `None` if it is not a terminal.
     pub width: Option<usize>,
     /// Lines; `None` if it is not a terminal, or they are not known.
     pub height: Option<usize>,
+    /// What is printed may have colours.
+    pub is_colored: bool,
 }

@@ -3,6 +3,7 @@
 //! if there is none, except lines with a name that a user may want to copy.
 
 mod block;
+mod color;
 mod family;
 mod group;
 mod interval;
@@ -22,6 +23,7 @@ use std::io;
 
 use jiff::tz::Offset;
 
+use self::color::{Mark, Marked};
 use self::name::{beginning, shortened};
 use self::notes::Printed;
 use self::number::{
@@ -79,12 +81,14 @@ pub struct TextOptions {
     pub is_first: bool,
     /// Columns of the terminal; `None` if it is not one.
     pub width: Option<usize>,
+    /// Parts that deserve attention are marked with colours.
+    pub is_colored: bool,
 }
 
 /// Reports for people.
 #[derive(Debug)]
 pub struct Text {
-    /// The options; the width and the position among the reports are set for each report.
+    /// The options; the width, colour and the position among the reports are set for each report.
     options: TextOptions,
     /// Prints each report as one line, if requested.
     lines: Option<OneLine>,
@@ -120,10 +124,10 @@ impl View for Text {
     fn events(&mut self, events: &Events, sheet: &mut Sheet<'_>) -> io::Result<()> {
         let zone = Offset::from_seconds(events.utc_offset).unwrap_or(Offset::UTC);
         for call in &events.slow_calls {
-            slow::print(call, zone, sheet.screen.width, &mut sheet.out)?;
+            slow::print(call, zone, sheet.screen, &mut sheet.out)?;
         }
         if events.left_out.sum() > 0 {
-            slow::print_left_out(events.left_out, sheet.screen.width, &mut sheet.out)?;
+            slow::print_left_out(events.left_out, sheet.screen, &mut sheet.out)?;
         }
         Ok(())
     }
@@ -137,6 +141,7 @@ impl View for Text {
             return sheet.out.write_all(lines.next(&report, sheet.screen).as_bytes());
         }
         self.options.width = sheet.screen.width;
+        self.options.is_colored = sheet.screen.is_colored;
         print(&report, &self.options, &mut sheet.out)?;
         self.options.is_first = false;
         Ok(())
@@ -177,7 +182,7 @@ impl Unit {
 ///
 /// Any error from writing to `out`.
 pub fn print(report: &Report, options: &TextOptions, out: &mut impl io::Write) -> io::Result<()> {
-    let mut page = Page::new(options.width);
+    let mut page = Page::of(options);
     let lines = report.stack.as_ref().filter(|_| options.is_interval);
     if let (Some(stack), None) = (lines, &report.groups) {
         stack::print_interval(report, stack, options, &mut page);
@@ -203,7 +208,7 @@ pub fn print(report: &Report, options: &TextOptions, out: &mut impl io::Write) -
     }
     for layer in &report.layers {
         if report.stack.is_none() {
-            let mut part = Page::new(options.width);
+            let mut part = Page::of(options);
             match &report.groups {
                 Some(groups) if group::has_calls(groups, layer) => print_conditions(layer, options, &mut part),
                 _ => print_layer(layer, options, &mut part),
@@ -281,7 +286,7 @@ pub(super) fn conditions(report: &Report) -> Vec<String> {
 fn print_end(report: &Report, options: &TextOptions, page: &mut Page) {
     if options.is_brief() {
         if let Some(changes) = notes::changes(report, true) {
-            page.line(&changes);
+            page.marked(&changes);
         }
     } else {
         print_warnings(&report.warnings, page);
@@ -677,10 +682,13 @@ fn print_trouble(layer: &LayerReport, options: &TextOptions, page: &mut Page) {
         page.line(&format!("asynchronous: {} submitted, not timed", queued.join(", ")));
     }
     if let Some(lost) = losses(layer, Some(samples(layer))) {
-        page.line(&lost);
+        page.mark(Mark::Lost, &lost);
     }
     for NotMeasured { what, reason } in &layer.not_measured {
-        page.line(&format!("not measured: {what} at {} ({reason})", layer.layer));
+        page.mark(
+            Mark::NotMeasured,
+            &format!("not measured: {what} at {} ({reason})", layer.layer),
+        );
     }
     // The last line has the sum over all layers.
     if let Some(unfinished) = layer.in_flight.filter(|n| *n > 0 && options.verbose) {
@@ -691,7 +699,7 @@ fn print_trouble(layer: &LayerReport, options: &TextOptions, page: &mut Page) {
 
 fn print_warnings(warnings: &[String], page: &mut Page) {
     for warning in warnings {
-        page.line(&format!("warning: {warning}"));
+        page.mark(Mark::Warning, &format!("warning: {warning}"));
     }
 }
 
@@ -822,6 +830,7 @@ struct Page {
     /// Columns of a line.
     width: usize,
     is_terminal: bool,
+    is_colored: bool,
 }
 
 impl Page {
@@ -830,7 +839,19 @@ impl Page {
             text: String::new(),
             width: columns(terminal),
             is_terminal: terminal.is_some(),
+            is_colored: false,
         }
+    }
+
+    fn colored(terminal: Option<usize>, is_colored: bool) -> Self {
+        Self {
+            is_colored,
+            ..Self::new(terminal)
+        }
+    }
+
+    fn of(options: &TextOptions) -> Self {
+        Self::colored(options.width, options.is_colored)
     }
 
     fn is_blank(&self) -> bool {
@@ -856,7 +877,8 @@ impl Page {
     /// after a directory.
     fn whole(&mut self, line: &str) {
         if self.is_terminal {
-            self.wrapped(line, |text, cut| text[..cut].rfind('/').map(|slash| slash + 1));
+            let line = Marked::from(line.to_owned());
+            self.wrapped(&line, |text, cut| text[..cut].rfind('/').map(|slash| slash + 1));
         } else {
             self.text.push_str(printable(line).trim_end());
             self.text.push('\n');
@@ -866,6 +888,17 @@ impl Page {
     /// Adds `line`, wrapped at words with a hanging indent if it is too wide. Anybody can choose the names of processes
     /// and files, so control characters in them are replaced.
     fn line(&mut self, line: &str) {
+        self.marked(&Marked::from(line.to_owned()));
+    }
+
+    /// The same for a line that is marked as a whole.
+    fn mark(&mut self, mark: Mark, line: &str) {
+        self.marked(&Marked::all(mark, line));
+    }
+
+    /// The same for a line with marks. They are commands to a terminal, and are added after unprintable characters are
+    /// replaced.
+    fn marked(&mut self, line: &Marked) {
         // The blank that ends a line may be one column past the edge.
         let word = |text: &str, cut: usize| {
             let past = text[cut..].chars().next().map_or(0, char::len_utf8);
@@ -875,20 +908,32 @@ impl Page {
     }
 
     /// `end` finds where to break a line within so many bytes. If there is no such point, the line is cut.
-    fn wrapped(&mut self, line: &str, end: impl Fn(&str, usize) -> Option<usize>) {
-        let clean = printable(line);
-        let mut rest = clean.trim_end();
+    fn wrapped(&mut self, line: &Marked, end: impl Fn(&str, usize) -> Option<usize>) {
+        let clean = printable(&line.text);
+        let marks = if self.is_colored {
+            line.in_bytes(&clean)
+        } else {
+            Vec::new()
+        };
+        let whole = clean.trim_end();
+        let mut rest = whole;
         let mut indent = "";
         while let Some((cut, _)) = rest.char_indices().nth(self.width - indent.len()) {
             let end = end(rest, cut).filter(|end| *end > 0).unwrap_or(cut);
             self.text.push_str(indent);
-            self.text.push_str(rest[..end].trim_end());
+            let start = whole.len() - rest.len();
+            color::push(
+                &mut self.text,
+                whole,
+                start..start + rest[..end].trim_end().len(),
+                &marks,
+            );
             self.text.push('\n');
             rest = rest[end..].trim_start();
             indent = "  ";
         }
         self.text.push_str(indent);
-        self.text.push_str(rest);
+        color::push(&mut self.text, whole, whole.len() - rest.len()..whole.len(), &marks);
         self.text.push('\n');
     }
 }

@@ -29,6 +29,7 @@ pub const NANOSECONDS: TextOptions = TextOptions {
     is_interval: false,
     is_first: false,
     width: None,
+    is_colored: false,
 };
 pub const MICROSECONDS: TextOptions = TextOptions {
     unit: Unit::Microseconds,
@@ -37,6 +38,7 @@ pub const MICROSECONDS: TextOptions = TextOptions {
     is_interval: false,
     is_first: false,
     width: None,
+    is_colored: false,
 };
 pub const MILLISECONDS: TextOptions = TextOptions {
     unit: Unit::Milliseconds,
@@ -45,6 +47,7 @@ pub const MILLISECONDS: TextOptions = TextOptions {
     is_interval: false,
     is_first: false,
     width: None,
+    is_colored: false,
 };
 pub const SUMMARY: TextOptions = TextOptions {
     unit: Unit::Nanoseconds,
@@ -53,6 +56,7 @@ pub const SUMMARY: TextOptions = TextOptions {
     is_interval: false,
     is_first: false,
     width: None,
+    is_colored: false,
 };
 
 const VERBOSE: TextOptions = TextOptions {

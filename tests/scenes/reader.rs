@@ -23,23 +23,35 @@ const ROWS: u16 = 24;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     Text,
+    /// The same with colours.
+    Colored,
     Json(Form),
 }
 
 impl Way {
-    pub const ALL: [Self; 3] = [Self::Text, Self::Json(Form::Full), Self::Json(Form::Compact)];
+    pub const ALL: [Self; 4] = [
+        Self::Text,
+        Self::Colored,
+        Self::Json(Form::Full),
+        Self::Json(Form::Compact),
+    ];
+
+    fn is_text(self) -> bool {
+        matches!(self, Self::Text | Self::Colored)
+    }
 }
 
 /// The expected output for a part: that of the tool's views, called directly with the same counters.
 pub fn expected(part: &Part, kept: &Kept, way: Way) -> String {
     let mut view: Box<dyn View> = match way {
-        Way::Text => Box::new(Text::new(part.options, false)),
+        Way::Text | Way::Colored => Box::new(Text::new(part.options, false)),
         Way::Json(form) => Box::new(Json(form)),
     };
     let mut out = Vec::new();
     let screen = Screen {
-        width: part.options.width.filter(|_| way == Way::Text),
+        width: part.options.width.filter(|_| way.is_text()),
         height: None,
+        is_colored: way == Way::Colored,
     };
     let mut sheet = Sheet { out: &mut out, screen };
     view.begin(&kept.first_report(), &mut sheet).unwrap();
@@ -58,7 +70,7 @@ pub fn printed(tool: &Path, saved: &Path, part: &Part, way: Way) -> Result<Strin
     if nix::unistd::geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }
-    match part.options.width.filter(|_| way == Way::Text) {
+    match part.options.width.filter(|_| way.is_text()) {
         Some(width) => on_terminal(command, width),
         None => {
             let output = command.output().map_err(|error| error.to_string())?;
@@ -78,9 +90,11 @@ fn arguments(options: TextOptions, way: Way) -> Vec<&'static str> {
     match way {
         Way::Json(Form::Full) => return vec!["--json"],
         Way::Json(Form::Compact) => return vec!["--json=compact"],
-        Way::Text => {}
+        Way::Text | Way::Colored => {}
     }
     let flags = [
+        (way == Way::Colored, "--color=always"),
+        (way == Way::Text && options.width.is_some(), "--color=never"),
         (options.unit == Unit::Microseconds, "-u"),
         (options.unit == Unit::Milliseconds, "-m"),
         (options.summary_only, "-S"),

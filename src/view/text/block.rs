@@ -1,5 +1,6 @@
 //! Lines that only the block layer has: requests counted separately, and the comparison with the kernel's own counters.
 
+use super::color::Mark;
 use super::neighbour;
 use super::number::thousands;
 use super::{Page, counted, sum};
@@ -19,7 +20,13 @@ pub fn print(layer: &LayerReport, page: &mut Page) {
     let writes = layer.ops.iter().filter(|op| is_write(op));
     let never_issued = sum(writes.map(|op| op.set_aside.never_issued));
     match &layer.diskstats {
-        Some(diskstats) => page.line(&format!("{}{in_flight}", compared(diskstats, never_issued))),
+        Some(diskstats) => {
+            let line = format!("{}{in_flight}", compared(diskstats, never_issued));
+            match diskstats.agreement {
+                Agreement::Differs(_) => page.mark(Mark::Warning, &line),
+                Agreement::Agrees | Agreement::NotComparable(_) => page.line(&line),
+            }
+        }
         None => {
             if at_start > 0 {
                 page.line(&format!("unfinished at start: {}", counted(at_start, "request")));

@@ -1,5 +1,6 @@
 //! Families of calls, with a row for each part of their time, and the requests that no call waited for.
 
+use super::color::{Mark, Marked};
 use super::number::{
     BYTE_COLUMNS, ColumnUnit, TIME_COLUMNS, column_units, decimal_bytes, percent, rounded, thousands, time_each,
 };
@@ -48,7 +49,12 @@ pub fn print_families(
     for family in &called {
         let start = format!("  {:<width$} {:>7}  ", family.family, percent(family.total_ns, total));
         let room = page.width.saturating_sub(start.chars().count());
-        page.line(&format!("{start}{}", verdict(family, room)));
+        let verdict = verdict(family, room);
+        let mut line = Marked::from(start);
+        let name = verdict.find([':', ',']).unwrap_or(verdict.len());
+        line.push(&verdict[..name], Some(Mark::Guilty));
+        line.push(&verdict[name..], None);
+        page.marked(&line);
     }
     page.blank();
     let is_small = |family: &FamilyReport| u128::from(family.total_ns) * 100 < u128::from(total) * SMALL;
@@ -57,8 +63,12 @@ pub fn print_families(
     for (_, family) in large {
         let unit = unit_of([family.total_ns].into_iter(), options.unit);
         print_heading(family, unit, page);
-        for line in rows(family, unit, page.width) {
-            page.line(&line);
+        for (is_largest, line) in rows(family, unit, page.width) {
+            if is_largest {
+                page.mark(Mark::Guilty, &line);
+            } else {
+                page.line(&line);
+            }
         }
         for line in [reached(family), classes(family)].into_iter().flatten() {
             page.line(&line);
@@ -87,8 +97,7 @@ pub fn average(family: &FamilyReport) -> Option<u64> {
 
 /// The row with most of a family's time, by its displayed name, and its meaning if there is room.
 pub(super) fn verdict(family: &FamilyReport, room: usize) -> String {
-    let known = family.rows.iter().filter_map(|row| Some((row, row.ns?)));
-    let Some((row, ns)) = known.max_by_key(|(_, ns)| *ns).filter(|(_, ns)| *ns > 0) else {
+    let Some((row, ns)) = largest(family) else {
         return String::new();
     };
     let of = |wanted: ReadClass| {
@@ -232,8 +241,16 @@ pub fn is_shown_layer(row: &RowReport, reached: &[Row]) -> bool {
     !row.is_layer() || matches!(row.row, Row::Layer(Layer::Syscall | Layer::Vfs)) || reached.contains(&row.row)
 }
 
-/// Where a family's time was spent. Rows that are not measured are left out, and named below the report.
-pub(super) fn rows(family: &FamilyReport, unit: ColumnUnit, width: usize) -> Vec<String> {
+/// The row with most of a family's time.
+fn largest(family: &FamilyReport) -> Option<(&RowReport, u64)> {
+    let known = family.rows.iter().filter_map(|row| Some((row, row.ns?)));
+    known.max_by_key(|(_, ns)| *ns).filter(|(_, ns)| *ns > 0)
+}
+
+/// Where a family's time was spent, and whether a row has most of it. Rows that are not measured are left out, and named
+/// below the report.
+pub(super) fn rows(family: &FamilyReport, unit: ColumnUnit, width: usize) -> Vec<(bool, String)> {
+    let most = largest(family).map(|(row, _)| row.row);
     let times: Vec<u64> = family.rows.iter().map(|row| row.ns.unwrap_or(0)).collect();
     let values = apportion(&times, unit.steps(family.total_ns));
     let percents = apportion(&times, 1000);
@@ -248,7 +265,7 @@ pub(super) fn rows(family: &FamilyReport, unit: ColumnUnit, width: usize) -> Vec
         let text = format!("  {:<names$}{value:>14}{percent:>9}", family.label(row));
         let stars = width.saturating_sub(text.chars().count() + 4).min(STARS);
         let bar = "*".repeat(bar_length(ns, family.total_ns, stars));
-        format!("{text}  |{bar:<stars$}|")
+        (most == Some(row.row), format!("{text}  |{bar:<stars$}|"))
     };
     shown.map(line).collect()
 }

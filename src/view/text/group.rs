@@ -1,6 +1,7 @@
 //! A report by process, file, disk or control group: a ranking, then the report of each group, as it is printed without
 //! `--by`.
 
+use super::color::Mark;
 use super::family::print_families;
 use super::interval;
 use super::number::{BYTE_COLUMNS, TIME_COLUMNS, column_units, percent, thousands, time_sum};
@@ -130,7 +131,7 @@ fn remarks(report: &Report, groups: &GroupsReport, page: &mut Page) {
         page.line(&format!("{}: {}", unowned.who.name(), what.join("; ")));
     }
     if let Some(others) = groups.others.as_ref().filter(|others| others.no_room > 0) {
-        page.line(&format!(
+        let line = format!(
             "NO ROOM: {} in others without a name: more {} than can be distinguished; select fewer (-p, -d, --cgroup)",
             if report.stack.is_none() && report.layers.iter().all(|layer| layer.layer == Layer::Blk) {
                 format!("{} are", counted(others.no_room, "request"))
@@ -140,7 +141,8 @@ fn remarks(report: &Report, groups: &GroupsReport, page: &mut Page) {
                 format!("{} are", counted(others.no_room, "call"))
             },
             groups.by.plural()
-        ));
+        );
+        page.mark(Mark::Lost, &line);
     }
     page.blank();
 }

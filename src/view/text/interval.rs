@@ -1,6 +1,7 @@
 //! An interval of the whole stack: a line for each family that shows where its time was spent.
 
 use super::Page;
+use super::color::{Mark, Marked};
 use super::family::{average, fs_reached, is_shown_layer};
 use super::label::{self, short};
 use super::number::{ColumnUnit, TIME_COLUMNS, column_units, rounded, thousands};
@@ -19,7 +20,7 @@ pub fn print_lines(report: &Report, all: &[FamilyReport], families: &[FamilyRepo
     }
     let table = Table::fitting(report, &called, columns(all), page.width);
     for line in table.lines() {
-        page.line(&line);
+        page.marked(&line);
     }
     format!(
         "(ms/s: time inside calls per second, 1,000 is one thread all the time; then % of that time in each row{}{})",
@@ -116,7 +117,7 @@ impl<'a> Table<'a> {
             form: Form::Whole,
             width,
         };
-        let fits = |table: &Self| table.lines().iter().all(|line| line.chars().count() <= width);
+        let fits = |table: &Self| table.lines().iter().all(|line| line.width() <= width);
         if fits(&table) {
             return table;
         }
@@ -138,7 +139,7 @@ impl<'a> Table<'a> {
         table
     }
 
-    fn lines(&self) -> Vec<String> {
+    fn lines(&self) -> Vec<Marked> {
         let seconds = self.report.length.as_secs_f64();
         let per_second = |n: f64| if seconds > 0.0 { n / seconds } else { 0.0 };
         let each = |name: &str| format!("{name} {}", self.each.name);
@@ -150,7 +151,7 @@ impl<'a> Table<'a> {
             each("avg"),
             each("p99")
         );
-        let mut lines = vec![head + &self.heads()];
+        let mut lines = vec![Marked::from(head + &self.heads())];
         for family in self.called {
             let time = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), |ns| self.each.number(ns));
             let numbers = format!(
@@ -161,11 +162,18 @@ impl<'a> Table<'a> {
                 time(average(family)),
                 time(family.histogram.quantile(0.99, family.extremes))
             );
-            let rows = match self.form {
-                Form::List => self.list(family, self.width.saturating_sub(numbers.chars().count())),
-                Form::Whole | Form::Short => self.cells(family),
-            };
-            lines.push(numbers + &rows);
+            let mut line = Marked::from(numbers);
+            match self.form {
+                Form::List => {
+                    let list = self.list(family, self.width.saturating_sub(line.width()));
+                    // The first one is the largest.
+                    let first = list.find([',', '+']).unwrap_or(list.len());
+                    line.push(&list[..first], Some(Mark::Guilty));
+                    line.push(&list[first..], None);
+                }
+                Form::Whole | Form::Short => line.append(&self.cells(family)),
+            }
+            lines.push(line);
         }
         lines
     }
@@ -191,17 +199,22 @@ impl<'a> Table<'a> {
         (name, name.chars().count().max(3) + 1)
     }
 
-    fn cells(&self, family: &FamilyReport) -> String {
-        let cells = self.columns.iter().map(|column| {
-            let cell = match family.rows.get(column.index).and_then(|row| row.ns) {
-                None => "-".to_owned(),
-                Some(0) => ".".to_owned(),
-                Some(ns) => share(family, ns).to_string(),
+    fn cells(&self, family: &FamilyReport) -> Marked {
+        let largest = listed(family).next().map(|(index, _)| index);
+        let mut cells = Marked::default();
+        for column in &self.columns {
+            let (cell, mark) = match family.rows.get(column.index).and_then(|row| row.ns) {
+                None => ("-".to_owned(), Some(Mark::NotMeasured)),
+                Some(0) => (".".to_owned(), None),
+                Some(ns) => {
+                    let is_largest = largest == Some(column.index);
+                    (share(family, ns).to_string(), is_largest.then_some(Mark::Guilty))
+                }
             };
             let (_, width) = self.head(column);
-            format!("{cell:>width$}")
-        });
-        cells.collect()
+            cells.push(&format!("{cell:>width$}"), mark);
+        }
+        cells
     }
 
     /// `  dev 89, ext4 8 +3`: as many rows as fit, and the sum of the others where that fits, too.
@@ -269,7 +282,8 @@ mod tests {
             time_of_day: "11:05:10".to_owned(),
             ..Report::default()
         };
-        Table::fitting(&report, &called, columns(all), width).lines()
+        let lines = Table::fitting(&report, &called, columns(all), width).lines();
+        lines.into_iter().map(|line| line.text).collect()
     }
 
     #[test]
@@ -352,7 +366,7 @@ mod tests {
             assert!(verdict(&family, 80).starts_with(&format!("{row}: 90 % of it")), "{row}");
             assert_eq!(verdict(&family, 0), format!("{row}: 90 % of it"));
             let unit = unit_of([10].into_iter(), Unit::Nanoseconds);
-            assert!(rows(&family, unit, 80)[0].starts_with(&format!("  {row} ")), "{row}");
+            assert!(rows(&family, unit, 80)[0].1.starts_with(&format!("  {row} ")), "{row}");
             let column = columns(std::slice::from_ref(&family))
                 .first()
                 .map(|column| column.label);

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeSet;
 
+use super::color::{Mark, Marked};
 use super::stack::unbalanced_share;
 use super::{Page, counted, losses, samples, sum};
 use crate::model::ids::{Hook, Layer, joined};
 use crate::model::report::stack::{FamilyReport, StackReport};
 use crate::model::report::{Agreement, LayerReport, NotMeasured, Report};
+use crate::view::Screen;
 use crate::view::text::number::thousands;
 
 /// Notes that have been printed.
@@ -83,10 +85,10 @@ fn all_missing(report: &Report) -> impl Iterator<Item = (&'static str, &NotMeasu
 }
 
 /// The notes of a report without numbers, printed after the banner. Layers of which nothing is measured are in the
-/// banner. `width`: columns of the terminal; `None` if it is not one.
+/// banner.
 #[must_use]
-pub fn notes(report: &Report, width: Option<usize>) -> String {
-    let mut page = Page::new(width);
+pub fn notes(report: &Report, screen: Screen) -> String {
+    let mut page = Page::colored(screen.width, screen.is_colored);
     let measured = || report.layers.iter().filter(|layer| !layer.ops.is_empty());
     if let Some(hooks) = hooks(measured()) {
         page.line(&hooks);
@@ -102,15 +104,15 @@ pub fn notes(report: &Report, width: Option<usize>) -> String {
         let in_banner = in_banner.flat_map(|layer| layer.not_measured.first());
         let in_banner: Vec<&str> = in_banner.map(|missing| missing.reason.as_str()).collect();
         let rows = rows_not_measured(stack, &in_banner);
-        rows.iter().for_each(|line| page.line(line));
+        rows.iter().for_each(|line| page.mark(Mark::NotMeasured, line));
     }
     for layer in measured() {
         for missing in &layer.not_measured {
-            page.line(&not_measured(layer, missing));
+            page.mark(Mark::NotMeasured, &not_measured(layer, missing));
         }
     }
     for warning in report.layers.iter().flat_map(|layer| &layer.warnings) {
-        page.line(&format!("warning: {warning}"));
+        page.mark(Mark::Warning, &format!("warning: {warning}"));
     }
     for warning in &report.warnings {
         page.line(&format!("note: {warning}"));
@@ -156,8 +158,8 @@ fn not_measured(layer: &LayerReport, missing: &NotMeasured) -> String {
 
 /// What deserves attention in an interval, in one line; `None`: nothing. Notes that have been printed are no longer in
 /// the report. `errors`: include failed calls.
-pub fn changes(report: &Report, errors: bool) -> Option<String> {
-    let mut parts = Vec::new();
+pub fn changes(report: &Report, errors: bool) -> Option<Marked> {
+    let mut parts: Vec<(String, Option<Mark>)> = Vec::new();
     for layer in &report.layers {
         let of = |part: String| match report.layers.len() {
             1 => part,
@@ -171,53 +173,61 @@ pub fn changes(report: &Report, errors: bool) -> Option<String> {
                 .collect();
             if !failed.is_empty() {
                 let failed = format!("errors: {}", failed.join(", "));
-                parts.push(if is_stack { failed } else { of(failed) });
+                parts.push((if is_stack { failed } else { of(failed) }, None));
             }
         }
         let seen = (!is_stack || layer.layer == Layer::Blk).then(|| samples(layer));
         if let Some(lost) = losses(layer, seen) {
-            parts.push(of(lost
+            let lost = lost
                 .trim_end_matches(" Times do not include them.")
                 .trim_end_matches(" Times do not include it.")
-                .trim_end_matches('.')
-                .to_owned()));
+                .trim_end_matches('.');
+            parts.push((of(lost.to_owned()), Some(Mark::Lost)));
         }
         if let Some(differs) = layer.diskstats.as_ref().and_then(|stats| match &stats.agreement {
             Agreement::Differs(how) => Some(how),
             _ => None,
         }) {
-            parts.push(format!("diskstats differs: {differs}"));
+            parts.push((format!("diskstats differs: {differs}"), Some(Mark::Warning)));
         }
         let queued = sum(layer.ops.iter().map(|op| op.queued));
         if queued > 0 && !is_stack {
-            parts.push(of(format!(
-                "asynchronous: {} submitted, not timed",
-                counted(queued, "call")
-            )));
+            let queued = counted(queued, "call");
+            parts.push((of(format!("asynchronous: {queued} submitted, not timed")), None));
         }
         let untimed = sum(layer.ops.iter().map(|op| op.set_aside.untimed));
         if untimed > 0 {
-            parts.push(format!("not timed: {}", counted(untimed, "request")));
+            parts.push((format!("not timed: {}", counted(untimed, "request")), None));
         }
         let missing = layer.not_measured.iter().filter(|_| !is_stack);
-        parts.extend(missing.map(|missing| not_measured(layer, missing)));
-        parts.extend(layer.warnings.iter().map(|warning| format!("warning: {warning}")));
+        parts.extend(missing.map(|missing| (not_measured(layer, missing), Some(Mark::NotMeasured))));
+        parts.extend(layer.warnings.iter().map(warning));
     }
     if let Some(stack) = &report.stack {
-        parts.extend(rows_not_measured(stack, &[]));
+        let missing = rows_not_measured(stack, &[]).into_iter();
+        parts.extend(missing.map(|line| (line, Some(Mark::NotMeasured))));
         let calls = sum(stack.families.iter().map(FamilyReport::count));
         let unbalanced = unbalanced_share(stack.unbalanced, calls, false);
-        parts.extend(unbalanced.map(|share| format!("UNBALANCED {share}")));
+        parts.extend(unbalanced.map(|share| (format!("UNBALANCED {share}"), Some(Mark::Lost))));
     }
-    parts.extend(report.warnings.iter().map(|warning| format!("warning: {warning}")));
+    parts.extend(report.warnings.iter().map(warning));
     if let [_, Some(under_way)] = report.under_way()
         && under_way > 0
     {
         let is_blk = report.layers.iter().all(|layer| layer.layer == Layer::Blk);
         let what = if is_blk { "request" } else { "call" };
-        parts.push(format!("unfinished: {}", counted(under_way, what)));
+        parts.push((format!("unfinished: {}", counted(under_way, what)), None));
     }
-    (!parts.is_empty()).then(|| parts.join("; "))
+    let mut line = Marked::default();
+    for (index, (part, mark)) in parts.iter().enumerate() {
+        line.push(if index > 0 { "; " } else { "" }, None);
+        line.push(part, *mark);
+    }
+    (!parts.is_empty()).then_some(line)
+}
+
+fn warning(warning: &String) -> (String, Option<Mark>) {
+    (format!("warning: {warning}"), Some(Mark::Warning))
 }
 
 #[cfg(test)]
@@ -262,7 +272,7 @@ mod tests {
     #[test]
     fn what_does_not_change_is_listed() {
         assert_eq!(
-            notes(&report(), None),
+            notes(&report(), Screen::default()),
             "hooks: kprobe/kretprobe at syscall, vfs; tp_btf at blk\n\
              excluded: calls on sockets, pipes, character devices, eventfds (see --all-files)\n\
              not measured: fsync at vfs (refused)\n\
@@ -273,7 +283,7 @@ mod tests {
             layers: vec![layer(Layer::Blk, Hook::RawTracepoint)],
             ..Report::default()
         };
-        assert_eq!(notes(&requests, None), "hooks: tp_btf at blk\n");
+        assert_eq!(notes(&requests, Screen::default()), "hooks: tp_btf at blk\n");
         let all_files = Report {
             filter: Filter {
                 all_files: true,
@@ -282,7 +292,7 @@ mod tests {
             layers: vec![layer(Layer::Vfs, Hook::Fentry)],
             ..Report::default()
         };
-        assert_eq!(notes(&all_files, None), "hooks: fentry/fexit at vfs\n");
+        assert_eq!(notes(&all_files, Screen::default()), "hooks: fentry/fexit at vfs\n");
     }
 
     #[test]
@@ -296,9 +306,13 @@ mod tests {
             ..Report::default()
         };
         assert_eq!(
-            notes(&report, None),
+            notes(&report, Screen::default()),
             "not measured: vfs, ext4 (x)\nnot measured: lock (y)\n"
         );
+    }
+
+    fn changes_of(report: &Report, errors: bool) -> Option<String> {
+        changes(report, errors).map(|line| line.text)
     }
 
     #[test]
@@ -321,13 +335,13 @@ mod tests {
             ..Report::default()
         };
         assert!(
-            notes(&report, None).ends_with(
+            notes(&report, Screen::default()).ends_with(
                 "not measured: vfs (the time is in the row kernel)\n\
                  not measured: lock (refused by another)\n\
                  not measured: queue (refused)\n"
             ),
             "{}",
-            notes(&report, None)
+            notes(&report, Screen::default())
         );
     }
 
@@ -336,7 +350,7 @@ mod tests {
         let mut printed = Printed::of(&report());
         let mut quiet = report();
         printed.take_from(&mut quiet);
-        assert_eq!(changes(&quiet, true), None);
+        assert_eq!(changes_of(&quiet, true), None);
         assert!(quiet.layers.iter().all(|layer| layer.hooks.is_empty()));
 
         let change = || {
@@ -348,14 +362,14 @@ mod tests {
         let mut first = change();
         printed.take_from(&mut first);
         assert_eq!(
-            changes(&first, true).as_deref(),
+            changes_of(&first, true).as_deref(),
             Some("not measured: everything at syscall (detached); warning: 3 child processes were not followed")
         );
         // Three more in a later span are not a repetition.
         let mut second = change();
         printed.take_from(&mut second);
         assert_eq!(
-            changes(&second, true).as_deref(),
+            changes_of(&second, true).as_deref(),
             Some("warning: 3 child processes were not followed")
         );
     }
@@ -372,13 +386,13 @@ mod tests {
             up_to: false,
             cause: None,
         }];
-        let line = changes(&report, true).unwrap();
+        let line = changes_of(&report, true).unwrap();
         assert!(
             line.starts_with("syscall: errors: read 3; vfs: errors: read 2; blk: LOST 3 of 3 requests (100.00 %)"),
             "{line}"
         );
         assert!(line.contains("table full") && !line.ends_with('.'), "{line}");
-        let line = changes(&report, false).unwrap();
+        let line = changes_of(&report, false).unwrap();
         assert!(line.starts_with("blk: LOST 3"), "{line}");
         report.stack = Some(StackReport {
             unbalanced: Unbalanced {
@@ -387,7 +401,7 @@ mod tests {
             },
             ..StackReport::default()
         });
-        let line = changes(&report, true).unwrap();
+        let line = changes_of(&report, true).unwrap();
         assert!(
             line.starts_with("errors: read 3; blk: LOST 3") && line.ends_with("UNBALANCED 100 %: 1 in 0 calls"),
             "{line}"

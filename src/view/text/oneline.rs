@@ -1,6 +1,7 @@
 //! Reports as one line each, like `vmstat`: for the whole stack all calls together and where their time was spent, for
 //! layers the number of calls and their latency.
 
+use super::color::{Mark, Marked};
 use super::label::{self, FILE_SYSTEMS, short as short_label};
 use super::number::{ColumnUnit, rounded, short, thousands};
 use super::{WIDTH, notes};
@@ -34,22 +35,22 @@ impl OneLine {
         let (heading, line) = table(report, screen.width.unwrap_or(WIDTH));
         // Failed calls are common, and would add a line to each interval.
         let changes = notes::changes(report, false);
-        let lines: Vec<String> = [Some(line), changes].into_iter().flatten().collect();
+        let lines: Vec<Marked> = [Some(line), changes].into_iter().flatten().collect();
         let is_full = screen.height.is_some_and(|height| self.since + lines.len() >= height);
-        let mut page = super::Page::new(screen.width);
+        let mut page = super::Page::colored(screen.width, screen.is_colored);
         if heading != self.heading || is_full {
             heading.iter().for_each(|line| page.line(line));
             self.since = 0;
             self.heading = heading;
         }
-        lines.iter().for_each(|line| page.line(line));
+        lines.iter().for_each(|line| page.marked(line));
         self.since += page.text.lines().count();
         page.text
     }
 }
 
 /// A heading and a report's line.
-fn table(report: &Report, width: usize) -> (Vec<String>, String) {
+fn table(report: &Report, width: usize) -> (Vec<String>, Marked) {
     match &report.stack {
         Some(stack) => {
             let (head, line) = stack_line(report, stack, width);
@@ -143,7 +144,7 @@ pub fn explained(stack: &StackReport) -> String {
 }
 
 /// The numbers of all calls together, and the share of time in each row; on a narrow terminal with fewer of the former.
-fn stack_line(report: &Report, stack: &StackReport, width: usize) -> (String, String) {
+fn stack_line(report: &Report, stack: &StackReport, width: usize) -> (String, Marked) {
     let called: Vec<&FamilyReport> = stack.families.iter().filter(|family| family.count() > 0).collect();
     let calls = called.iter().map(|family| family.count()).fold(0, u64::saturating_add);
     let total = called.iter().map(|family| family.total_ns).fold(0, u64::saturating_add);
@@ -160,7 +161,7 @@ fn stack_line(report: &Report, stack: &StackReport, width: usize) -> (String, St
         (AVERAGE, 8, average(total, calls)),
         (P99, 8, quantile(&histogram, extremes)),
     ];
-    let shares: Vec<(&'static str, String)> = columns(stack)
+    let shares: Vec<(&'static str, String, u64)> = columns(stack)
         .into_iter()
         .map(|(name, column)| {
             let rows = called
@@ -172,22 +173,27 @@ fn stack_line(report: &Report, stack: &StackReport, width: usize) -> (String, St
                 _ if ns == 0 => ".".to_owned(),
                 share => share.unwrap_or(0).to_string(),
             };
-            (name, cell)
+            (name, cell, ns)
         })
         .collect();
+    let largest = shares.iter().map(|(.., ns)| *ns).max().filter(|ns| *ns > 0);
     let form = |(shown, name_of): &Form| {
-        let (mut head, mut line) = (format!("{:<TIME$}", "time"), format!("{:<TIME$}", report.time_of_day));
+        let mut head = format!("{:<TIME$}", "time");
+        let mut line = Marked::from(format!("{:<TIME$}", report.time_of_day));
         for (name, width, cell) in numbers.iter().filter(|(name, ..)| shown.contains(name)) {
             head.push_str(&format!("{name:>width$}"));
-            line.push_str(&format!("{cell:>width$}"));
+            line.push(&format!("{cell:>width$}"), None);
         }
         head.push(' ');
-        line.push(' ');
-        for (name, cell) in &shares {
+        line.push(" ", None);
+        for (name, cell, ns) in &shares {
             let name = name_of(name);
             let width = name.chars().count().max(3) + 1;
             head.push_str(&format!("{name:>width$}"));
-            line.push_str(&format!("{cell:>width$}"));
+            line.push(
+                &format!("{cell:>width$}"),
+                (largest == Some(*ns)).then_some(Mark::Guilty),
+            );
         }
         (head, line)
     };
@@ -211,12 +217,12 @@ const CELL: usize = 8;
 const TIME: usize = 8;
 
 /// The calls per second of each layer, and their latency.
-fn layer_line(report: &Report, width: usize) -> (Vec<String>, String) {
+fn layer_line(report: &Report, width: usize) -> (Vec<String>, Marked) {
     let fits = |form: &&&[&str]| TIME + report.layers.len() * (form.len() * CELL + 1) <= width;
     let form = FORMS.iter().find(fits).unwrap_or(&FORMS[FORMS.len() - 1]);
     let mut names = " ".repeat(TIME);
     let mut head = format!("{:<TIME$}", "time");
-    let mut line = format!("{:<TIME$}", report.time_of_day);
+    let mut line = Marked::from(format!("{:<TIME$}", report.time_of_day));
     for layer in &report.layers {
         names.push_str(&format!(
             " {:>1$}",
@@ -224,7 +230,8 @@ fn layer_line(report: &Report, width: usize) -> (Vec<String>, String) {
             form.len() * CELL
         ));
         head.push(' ');
-        line.push(' ');
+        line.push(" ", None);
+        let mark = layer.ops.is_empty().then_some(Mark::NotMeasured);
         let cells = cells(layer, report);
         for name in *form {
             let cell = cells
@@ -232,7 +239,7 @@ fn layer_line(report: &Report, width: usize) -> (Vec<String>, String) {
                 .find(|(known, _)| known == name)
                 .map_or("", |(_, cell)| cell);
             head.push_str(&format!("{name:>CELL$}"));
-            line.push_str(&format!("{cell:>CELL$}"));
+            line.push(&format!("{cell:>CELL$}"), mark);
         }
     }
     (vec![names, head], line)
@@ -274,6 +281,7 @@ mod tests {
     const SCREEN: Screen = Screen {
         width: None,
         height: None,
+        is_colored: false,
     };
 
     fn histogram(calls: u64) -> Histogram {
@@ -368,6 +376,7 @@ mod tests {
             let screen = Screen {
                 width: Some(width),
                 height: None,
+                is_colored: false,
             };
             let text = OneLine::default().next(&whole, screen);
             let lines: Vec<&str> = text.lines().collect();
@@ -396,6 +405,7 @@ mod tests {
         let narrow = Screen {
             width: Some(60),
             height: None,
+            is_colored: false,
         };
         let text = OneLine::default().next(&of_stack(vec![family(Family::Read, 500, &rows)]), narrow);
         assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
@@ -421,7 +431,11 @@ mod tests {
     fn the_heading_is_on_each_screen() {
         let headings = |height| {
             let mut lines = OneLine::default();
-            let screen = Screen { width: None, height };
+            let screen = Screen {
+                width: None,
+                height,
+                is_colored: false,
+            };
             let text: Vec<String> = (0..7)
                 .map(|_| lines.next(&of_layers(&[Layer::Vfs], 1), screen))
                 .collect();

@@ -5,12 +5,14 @@ use std::io;
 use jiff::tz::Offset;
 
 use super::Page;
+use super::color::{Mark, Marked};
 use super::label::short;
 use super::name::shortened;
 use super::number::{ColumnUnit, percent, thousands, time_each};
 use crate::model::ids::NOT_SPLIT;
 use crate::model::report::slow::{LeftOut, SlowCall, SlowRow};
 use crate::printable::printable;
+use crate::view::Screen;
 use crate::view::errno::errno_name;
 
 /// Narrower terminals show no thread, offset and size, and only the largest row.
@@ -53,8 +55,9 @@ pub fn print_heading(width: Option<usize>, out: &mut impl io::Write) -> io::Resu
 /// # Errors
 ///
 /// Any error from writing to `out`.
-pub fn print(call: &SlowCall, zone: Offset, width: Option<usize>, out: &mut impl io::Write) -> io::Result<()> {
-    out.write_all(format!("{}\n", line(call, width, zone)).as_bytes())
+pub fn print(call: &SlowCall, zone: Offset, screen: Screen, out: &mut impl io::Write) -> io::Result<()> {
+    let line = line(call, screen.width, zone).shown(screen.is_colored);
+    out.write_all(format!("{line}\n").as_bytes())
 }
 
 /// Prints the number of calls without a line.
@@ -62,15 +65,16 @@ pub fn print(call: &SlowCall, zone: Offset, width: Option<usize>, out: &mut impl
 /// # Errors
 ///
 /// Any error from writing to `out`.
-pub fn print_left_out(left_out: LeftOut, width: Option<usize>, out: &mut impl io::Write) -> io::Result<()> {
+pub fn print_left_out(left_out: LeftOut, screen: Screen, out: &mut impl io::Write) -> io::Result<()> {
     let calls = left_out.sum();
     let more = if calls == 1 { "call" } else { "calls" };
-    let mut page = Page::new(width);
-    page.line(&format!(
+    let mut page = Page::colored(screen.width, screen.is_colored);
+    let line = format!(
         "... {} more slow {more} not shown ({})",
         thousands(calls),
         why(left_out)
-    ));
+    );
+    page.mark(Mark::Lost, &line);
     out.write_all(page.text.as_bytes())
 }
 
@@ -121,8 +125,8 @@ fn narrow(width: usize, [time, total, op, process, rows]: [&str; 5]) -> String {
     format!("{time}{total:>9} {op} {process} {rows} ")
 }
 
-/// A call's line, with the time of day in this time zone.
-fn line(call: &SlowCall, width: Option<usize>, zone: Offset) -> String {
+/// A call's line, with the time of day in this time zone, and without unprintable characters.
+fn line(call: &SlowCall, width: Option<usize>, zone: Offset) -> Marked {
     let ended = zone.to_datetime(call.ended);
     let total = TOTAL.number(call.total_ns);
     let process = format!("{} {}", call.comm, call.pid);
@@ -163,12 +167,24 @@ fn line(call: &SlowCall, width: Option<usize>, zone: Offset) -> String {
         }
     };
     let start = printable(&start);
+    let of_rows = width.filter(|width| *width < WIDE).map_or(OF_ROWS, of_largest);
+    let mut line = marked(&start, of_rows + 1);
     let file = printable(call.path.as_ref().map_or("…", |path| &path.text));
     let room = width.map(|width| width.saturating_sub(start.chars().count()).max(LEAST));
-    format!(
-        "{start}{}",
-        room.map_or_else(|| file.clone(), |room| shortened(&file, room))
-    )
+    line.push(&room.map_or_else(|| file.clone(), |room| shortened(&file, room)), None);
+    line
+}
+
+/// Marks the largest row. `room`: the columns of the rows, which are the last of the line.
+fn marked(line: &str, room: usize) -> Marked {
+    let column = line.chars().count().saturating_sub(room);
+    let at = line.char_indices().nth(column).map_or(line.len(), |(at, _)| at);
+    let (start, rows) = line.split_at(at);
+    let (first, rest) = rows.split_at(rows.find(", ").unwrap_or(rows.len()));
+    let mut line = Marked::from(start.to_owned());
+    line.push(first, first.starts_with('*').then_some(Mark::Guilty));
+    line.push(rest, None);
+    line
 }
 
 /// `*device 98 %`
@@ -262,9 +278,25 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_row_is_marked_and_nothing_else() {
+        let mut named = call();
+        named.comm = "*a, b".to_owned();
+        for call in [call(), named] {
+            for width in [None, Some(60), Some(80), Some(120), Some(200)] {
+                let line = line(&call, width, Offset::UTC);
+                let shown = line.shown(true);
+                assert_eq!(shown.matches("\x1b[1;35m*").count(), 1, "{shown:?}");
+                assert_eq!(shown.matches('\x1b').count(), 2, "{shown:?}");
+                assert!(shown.contains("%\x1b[0m"), "{shown:?}");
+                assert_eq!(super::super::color::without_marks(&shown), line.text);
+            }
+        }
+    }
+
+    #[test]
     fn a_line_says_it_all() {
         assert_eq!(
-            line(&call(), None, Offset::UTC),
+            line(&call(), None, Offset::UTC).text,
             "01:46:40.512    21.400 pread64           postgres 4711/4712                  1,228,800       8,192  *device 21.0 ms 98 %, ext4 2 %                   /var/lib/postgresql/17/main/base/16384/16385"
         );
         let failed = SlowCall {
@@ -277,7 +309,7 @@ mod tests {
             ..call()
         };
         assert_eq!(
-            line(&failed, None, Offset::UTC),
+            line(&failed, None, Offset::UTC).text,
             "01:46:40.512    21.400 pread64           postgres 4711                               -         EIO  -                                                …"
         );
     }
@@ -285,15 +317,15 @@ mod tests {
     #[test]
     fn a_narrow_terminal_has_what_matters_most() {
         assert_eq!(
-            line(&call(), Some(80), Offset::UTC),
+            line(&call(), Some(80), Offset::UTC).text,
             "01:46:40    21.400 pread64    postgres 4711 *device 98 %      /var/…/16384/16385"
         );
         assert_eq!(
-            line(&call(), Some(60), Offset::UTC),
+            line(&call(), Some(60), Offset::UTC).text,
             "   21.400 pread64    postgres 4711 *device 98 %    …84/16385"
         );
         assert_eq!(
-            line(&call(), Some(120), Offset::UTC),
+            line(&call(), Some(120), Offset::UTC).text,
             "01:46:40    21.400 pread64    postgres 4711           *device 98 %      /var/lib/postgresql/17/main/base/16384/16385"
         );
     }
@@ -308,9 +340,9 @@ mod tests {
             }],
             ..call()
         };
-        let wide = line(&call, None, Offset::UTC);
+        let wide = line(&call, None, Offset::UTC).text;
         assert!(wide.contains("*kernel (not split) 21.4 ms 100 %"), "{wide}");
-        let narrow = line(&call, Some(80), Offset::UTC);
+        let narrow = line(&call, Some(80), Offset::UTC).text;
         assert!(narrow.contains(" *kernel 100 % "), "{narrow}");
     }
 
@@ -338,7 +370,7 @@ mod tests {
             let mut heading = Vec::new();
             print_heading(width, &mut heading).unwrap();
             let heading = String::from_utf8(heading).unwrap();
-            let line = line(&call, width, Offset::UTC);
+            let line = line(&call, width, Offset::UTC).text;
             let file = heading.trim_end().strip_suffix("FILE").map(columns);
             assert_eq!(line.strip_suffix('#').map(columns), file, "{heading}{line}");
             // The last digits of a thread's number distinguish it from others.
@@ -387,7 +419,7 @@ mod tests {
                 rows: rows.to_vec(),
                 ..call()
             };
-            let line = line(&call, Some(200), Offset::UTC);
+            let line = line(&call, Some(200), Offset::UTC).text;
             assert!(line.contains(shown), "{line}");
             assert_eq!(line.find("/var/"), heading.find("FILE"), "{heading}{line}");
             assert!(line.ends_with("/16385") && line.len() <= 200, "{line}");
@@ -410,7 +442,7 @@ mod tests {
             call.comm = comm;
             call.path = Some(CallPath { kind: PathKind::Given, text: path });
             for width in [None, Some(width)] {
-                let line = line(&call, width, Offset::UTC);
+                let line = line(&call, width, Offset::UTC).text;
                 prop_assert!(line.chars().all(is_printable), "{:?}", line);
                 let is_narrow = width.is_none_or(|width| line.chars().count() <= width.max(60) || width >= WIDE);
                 prop_assert!(is_narrow, "{:?} {:?}", width, line);

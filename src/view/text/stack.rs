@@ -1,6 +1,7 @@
 //! The report of the whole stack: verdicts first, then each family of calls, and finally what readers must know about
 //! it.
 
+use super::color::Mark;
 use super::family::{by_time, print_families, sum_of};
 use super::number::{rounded, share, thousands, time_each, time_sum};
 use super::{Page, TextOptions, counted, errors, excluded, group, interval, losses, neighbour, samples, sum};
@@ -100,12 +101,13 @@ pub(super) fn opening(called: &[&FamilyReport], total: u64, report: &Report) -> 
 /// Prints everything that readers must know before they trust the rows above.
 pub(super) fn print_trouble(report: &Report, stack: &StackReport, options: &TextOptions, page: &mut Page) {
     if let Some(slow) = stack.slow.filter(|slow| slow.left_out.sum() > 0) {
-        page.line(&format!(
+        let line = format!(
             "NOT SHOWN: {} of {} ({})",
             thousands(slow.left_out.sum()),
             counted(slow.calls(), "slow call"),
             super::slow::why(slow.left_out)
-        ));
+        );
+        page.mark(Mark::Lost, &line);
     }
     if let Some(calls) = report.layers.first() {
         let failed: Vec<String> = calls.ops.iter().filter_map(errors).collect();
@@ -118,17 +120,16 @@ pub(super) fn print_trouble(report: &Report, stack: &StackReport, options: &Text
     }
     for missing in stack.not_measured.chunk_by(|a, b| a.reason == b.reason) {
         let rows: Vec<&str> = missing.iter().map(|row| row.what.as_str()).collect();
-        page.line(&format!("not measured: {} ({})", rows.join(", "), missing[0].reason));
+        let line = format!("not measured: {} ({})", rows.join(", "), missing[0].reason);
+        page.mark(Mark::NotMeasured, &line);
     }
     for LayerReport {
         layer, not_measured, ..
     } in report.layers.iter().filter(|layer| !layer.ops.is_empty())
     {
         for missing in not_measured {
-            page.line(&format!(
-                "not measured: {} at {layer} ({})",
-                missing.what, missing.reason
-            ));
+            let line = format!("not measured: {} at {layer} ({})", missing.what, missing.reason);
+            page.mark(Mark::NotMeasured, &line);
         }
     }
     for layer in &report.layers {
@@ -139,12 +140,12 @@ pub(super) fn print_trouble(report: &Report, stack: &StackReport, options: &Text
             Some(samples(layer)).filter(|_| layer.layer == Layer::Blk)
         };
         if let Some(lost) = losses(layer, seen) {
-            page.line(&format!("{}: {lost}", layer.layer));
+            page.mark(Mark::Lost, &format!("{}: {lost}", layer.layer));
         }
     }
     let calls = sum(stack.families.iter().map(FamilyReport::count));
     if let Some(line) = unbalanced(stack.unbalanced, calls, options.verbose) {
-        page.line(&line);
+        page.mark(Mark::Lost, &line);
     }
     for layer in &report.layers {
         super::print_warnings(&layer.warnings, page);

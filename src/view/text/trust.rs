@@ -1,5 +1,6 @@
 //! How far a report can be trusted: its last line, and with `--verbose` the kernel's statistics of each probe.
 
+use super::color::{Mark, Marked};
 use super::number::{length as span, share, thousands};
 use super::{Page, TextOptions, counted, print_warnings};
 use crate::model::report::{LayerReport, Probe, Report, Runs, nanoseconds};
@@ -16,7 +17,7 @@ pub fn print(report: &Report, options: &TextOptions, page: &mut Page) {
         print_warnings(&[warning], page);
     }
     page.blank();
-    page.line(&verdict(report));
+    page.marked(&verdict(report));
 }
 
 /// With `--verbose`: a layer's probes, and the lost samples by op.
@@ -69,7 +70,7 @@ fn describe(probe: &Probe) -> String {
 }
 
 /// `lost 0; unfinished: 1 at start, 0 at end; own process 0.02 % of a CPU, probes 0.18 %`. Shares are of one CPU.
-fn verdict(report: &Report) -> String {
+fn verdict(report: &Report) -> Marked {
     let measured = || report.layers.iter().filter(|layer| !layer.ops.is_empty());
     let known = |n: Option<u64>| n.map_or_else(|| String::from("unknown"), thousands);
     let lost = measured().map(LayerReport::lost).reduce(u64::saturating_add);
@@ -101,8 +102,10 @@ fn verdict(report: &Report) -> String {
     } else {
         format!("; detached: {}", without.join(", "))
     };
-    format!(
-        "lost {up_to}{}{unknown}; unfinished: {unfinished}; {cost}{without}",
-        known(lost)
-    )
+    let mut line = Marked::default();
+    let is_lost = lost.is_some_and(|lost| lost > 0);
+    line.push(&format!("lost {up_to}{}", known(lost)), is_lost.then_some(Mark::Lost));
+    line.push(&format!("{unknown}; unfinished: {unfinished}; {cost}"), None);
+    line.push(&without, Some(Mark::Lost));
+    line
 }

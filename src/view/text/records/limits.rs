@@ -1,5 +1,6 @@
 //! Which limits were broken: `report FILE --limit`.
 
+use super::super::color::Mark;
 use super::super::number::{percent, rounded, thousands, time_each, time_sum};
 use super::super::{NAMES, Page, counted, print_table};
 use super::WIDE;
@@ -41,10 +42,11 @@ pub fn print(report: &LimitsReport, page: &mut Page) {
     for line in &lines {
         let cells = numbers(&line.name, &line.limit, [&line.broken, &line.count, &line.longest]);
         if is_beside {
-            page.line(&format!("{cells}   {:<waiters$}   {}", line.waited, line.served));
+            let beside = format!("{cells}   {:<waiters$}   {}", line.waited, line.served);
+            print_row(line, &beside, page);
             continue;
         }
-        page.line(&cells);
+        print_row(line, &cells, page);
         if !line.waited.is_empty() {
             page.line(&format!("  waited: {}", line.waited));
         }
@@ -58,7 +60,17 @@ pub fn print(report: &LimitsReport, page: &mut Page) {
     disks(&report.disks, page);
 }
 
+/// A limit that is broken is marked.
+fn print_row(line: &Line, text: &str, page: &mut Page) {
+    if line.is_broken {
+        page.mark(Mark::Guilty, text);
+    } else {
+        page.line(text);
+    }
+}
+
 struct Line {
+    is_broken: bool,
     name: String,
     limit: String,
     broken: String,
@@ -71,6 +83,7 @@ struct Line {
 impl Line {
     fn of(report: &LimitReport) -> Self {
         Self {
+            is_broken: report.broken > 0,
             name: report.limit.of.name().to_owned(),
             limit: exact_time(report.limit.ns),
             broken: thousands(report.broken),

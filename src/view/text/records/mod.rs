@@ -8,24 +8,26 @@ mod seeks;
 
 use std::io;
 
+use super::color::Mark;
 use super::number::thousands;
 use super::{Page, counted};
 use crate::model::clock::Clock;
 use crate::model::record::Kind;
 use crate::model::report::records::{FileName, Incomplete, ProcessName, RecordsReport};
+use crate::view::Screen;
 
 /// On a terminal of this width or more, what else takes several lines is one.
 const WIDE: usize = 110;
 /// Intervals of losses that are printed.
 const INTERVALS: usize = 5;
 
-/// Prints the answers, in a single write. `width`: columns of the terminal; `None` if it is not one.
+/// Prints the answers, in a single write.
 ///
 /// # Errors
 ///
 /// Any error from writing to `out`.
-pub fn print(report: &RecordsReport, clock: Clock, width: Option<usize>, out: &mut impl io::Write) -> io::Result<()> {
-    let mut page = Page::new(width);
+pub fn print(report: &RecordsReport, clock: Clock, screen: Screen, out: &mut impl io::Write) -> io::Result<()> {
+    let mut page = Page::colored(screen.width, screen.is_colored);
     if let Some(access) = &report.access {
         access::print(access, &mut page);
         page.blank();
@@ -46,19 +48,18 @@ pub fn print(report: &RecordsReport, clock: Clock, width: Option<usize>, out: &m
 fn incomplete(all: &[Incomplete], clock: Clock, page: &mut Page) {
     for one in all.iter().take(INTERVALS) {
         let [from, to] = [one.from_ns, one.to_ns].map(|at_ns| clock.milliseconds(at_ns));
-        page.line(&format!(
-            "INCOMPLETE {from}-{to}: {} no record",
-            have(one.records, one.kind)
-        ));
+        let line = format!("INCOMPLETE {from}-{to}: {} no record", have(one.records, one.kind));
+        page.mark(Mark::Lost, &line);
     }
     let rest = &all[all.len().min(INTERVALS)..];
     if !rest.is_empty() {
         let records = rest.iter().map(|one| one.records).fold(0, u64::saturating_add);
-        page.line(&format!(
+        let line = format!(
             "INCOMPLETE: {} more without a record, in {}",
             thousands(records),
             counted(rest.len() as u64, "other interval")
-        ));
+        );
+        page.mark(Mark::Lost, &line);
     }
 }
 

@@ -4,7 +4,11 @@ use crate::printable::is_printable;
 
 fn text(report: &RecordsReport, width: Option<usize>) -> String {
     let mut out = Vec::new();
-    print(report, Clock::default(), width, &mut out).unwrap();
+    let screen = Screen {
+        width,
+        ..Screen::default()
+    };
+    print(report, Clock::default(), screen, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
