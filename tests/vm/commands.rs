@@ -72,7 +72,8 @@ pub fn arguments(command: &str, place: &Place) -> Option<Vec<String>> {
     let words = words(command)?;
     let mut arguments: Vec<&str> = Vec::new();
     let is_recorded = words.iter().any(|word| word == "record");
-    if !words.iter().any(|word| HAVE_AN_END.contains(&word.as_str())) {
+    let is_endless = !words.iter().any(|word| HAVE_AN_END.contains(&word.as_str()));
+    if is_endless && !is_recorded {
         arguments.extend(SPAN);
     }
     for word in words.iter().skip(1).map(String::as_str) {
@@ -87,6 +88,8 @@ pub fn arguments(command: &str, place: &Place) -> Option<Vec<String>> {
             _ if arguments.last() == Some(&"--file") => arguments.push(place.file),
             _ if arguments.last() == Some(&"--cgroup") => arguments.push(place.cgroup),
             word if DISKS.contains(&word) => arguments.push(place.disk),
+            // The verb precedes its options.
+            "record" if is_endless => arguments.extend([&["record"][..], &SPAN].concat()),
             word => arguments.push(word),
         }
     }
@@ -126,6 +129,11 @@ pub fn verdict(command: &str, status: ExitStatus, said: &str, folder: &Path) -> 
     ];
     let written = written(command, folder);
     let has_end = |text: &str| ENDS.iter().any(|end| text.contains(end));
+    // What a ring waits for does not happen in so short a time.
+    let is_untriggered = command.contains("--ring") && status.code() == Some(4) && said.contains("nothing was written");
+    if is_untriggered {
+        return Ok(());
+    }
     if status.success() && (has_end(said) || has_end(&written)) {
         Ok(())
     } else {
