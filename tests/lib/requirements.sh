@@ -47,6 +47,7 @@ END
 babeltrace2                         babeltrace2
 blkparse                            blktrace
 fio                                 fio
+otf2-print                          otf2-tools
 python3                             python3
 /usr/lib/python3*/ensurepip         python3-venv
 END

@@ -1,0 +1,252 @@
+//! Recordings in the engines of others: examples/fleet-queries computes the numbers of `report` from their files, with
+//! polars, DuckDB and ClickHouse. Run it as root; `tests/run` installs the packages of tests/exports/requirements.txt.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use iostackbreakdown::view::errno::errno_name;
+use serde_json::{Value, json};
+
+const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
+const ENGINES: [&str; 3] = ["polars", "duckdb", "clickhouse"];
+
+/// The Python that has the packages.
+fn python() -> PathBuf {
+    if let Some(python) = std::env::var_os("EXPORTS_PYTHON") {
+        return python.into();
+    }
+    let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(
+        || PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache"),
+        PathBuf::from,
+    );
+    cache.join("iostackbreakdown/python/bin/python")
+}
+
+fn run(folder: &Path, program: &Path, arguments: &[&str]) -> String {
+    let done = Command::new(program).args(arguments).current_dir(folder).output();
+    let done = done.unwrap_or_else(|error| panic!("{}: {error}; tests/run installs it", program.display()));
+    let said = String::from_utf8_lossy(&done.stderr);
+    // A limit that is broken is no failure.
+    assert!(matches!(done.status.code(), Some(0 | 3)), "{arguments:?}: {said}");
+    String::from_utf8(done.stdout).unwrap()
+}
+
+fn json_of(folder: &Path, arguments: &[&str]) -> Value {
+    serde_json::from_str(&run(folder, Path::new(TOOL), arguments)).unwrap()
+}
+
+/// Writes, reads in both orders, fsyncs and errors.
+const WORKLOAD: &str = "
+    for i in 1 2 3; do
+        dd if=/dev/zero of=f$i bs=4096 count=64 conv=fsync
+        dd if=f$i of=copy$i bs=16k iflag=direct
+        cat none
+    done
+    for at in 31 7 40 8 9; do dd if=f1 bs=4096 count=1 skip=$at iflag=direct; done >/dev/null
+    sync f1 f2 f3
+    sleep 1.1";
+
+fn record(folder: &Path, name: &str, layers: &str) {
+    let recording = ["record", "-q", "-T", layers, "-o", name, "--", "sh", "-c", WORKLOAD];
+    let done = Command::new(TOOL).args(recording).current_dir(folder).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && !said.contains("INCOMPLETE"), "{said}");
+}
+
+/// Rows of tables, as texts that can be compared.
+type Rows = BTreeSet<String>;
+
+fn row(values: &Value) -> String {
+    values.to_string()
+}
+
+fn list(value: &Value) -> Vec<Value> {
+    value.as_array().cloned().unwrap_or_default()
+}
+
+/// The ten tables of a recording, as `report` has them.
+fn expected(folder: &Path, name: &str) -> Vec<(&'static str, Rows)> {
+    let report = json_of(folder, &["report", name, "--json"]);
+    let questions = [
+        "--access",
+        "--seeks",
+        "--by",
+        "disk",
+        "--limit",
+        "device=200us",
+        "--top",
+        "1000",
+    ];
+    let answers = json_of(folder, &[&["report", name, "--json"][..], &questions].concat());
+    let mut tables = of_counters(&report, name);
+    tables.extend(of_records(&answers, name));
+    tables
+}
+
+fn of_counters(report: &Value, name: &str) -> Vec<(&'static str, Rows)> {
+    let ops_of = |layer: &str| -> Vec<Value> {
+        let layers = list(&report["layers"]).into_iter();
+        let ops = layers
+            .filter(|found| found["layer"] == layer)
+            .flat_map(|layer| list(&layer["ops"]));
+        ops.filter(|op| op["count"].as_u64() > Some(0)).collect()
+    };
+    let (calls, requests) = (ops_of("syscall"), ops_of("blk"));
+    let times = |op: &Value| json!([name, op["op"], op["count"], op["total_ns"], op["min_ns"], op["max_ns"]]);
+    let with_bytes = |op: &Value| {
+        let mut values = times(op);
+        values.as_array_mut().unwrap().push(op["bytes"].clone());
+        row(&values)
+    };
+    let errors = |op: &Value| -> Vec<String> {
+        let errors = op["errors"].as_object().unwrap().iter();
+        errors
+            .map(|(error, count)| row(&json!([name, op["op"], error, count])))
+            .collect()
+    };
+    let steps = |op: &Value| -> Vec<String> {
+        let steps = list(&op["buckets"]).into_iter();
+        steps
+            .map(|step| row(&json!([name, op["op"], step["ge_ns"], step["count"]])))
+            .collect()
+    };
+    let mut rows = BTreeMap::<String, u64>::new();
+    let families = list(&report["stack"]["families"]);
+    for one in families.iter().flat_map(|family| list(&family["rows"])) {
+        *rows.entry(one["row"].as_str().unwrap().to_owned()).or_default() += one["ns"].as_u64().unwrap_or(0);
+    }
+    let rows = rows.iter().filter(|(_, ns)| **ns > 0);
+    let bytes = calls.iter().filter(|op| op["bytes"].is_u64());
+    vec![
+        ("calls", calls.iter().map(|op| row(&times(op))).collect()),
+        (
+            "bytes",
+            bytes.map(|op| row(&json!([name, op["op"], op["bytes"]]))).collect(),
+        ),
+        ("errors", calls.iter().flat_map(errors).collect()),
+        ("histogram", calls.iter().flat_map(steps).collect()),
+        ("requests", requests.iter().map(with_bytes).collect()),
+        ("rows", rows.map(|(of, ns)| row(&json!([name, of, ns]))).collect()),
+    ]
+}
+
+fn of_records(answers: &Value, name: &str) -> Vec<(&'static str, Rows)> {
+    let sum = |level: &Value, what: &str| {
+        ["read", "write"]
+            .map(|way| level[way][what].as_u64().unwrap())
+            .iter()
+            .sum::<u64>()
+    };
+    let access = list(&answers["access"]["files"]).into_iter().filter_map(|file| {
+        let inode = &file["file"]["inode"];
+        let inode = format!("{}:{} {}", inode["major"], inode["minor"], inode["number"]);
+        let level = list(&file["levels"])
+            .into_iter()
+            .find(|level| level["level"] == "VFS")?;
+        let sums = ["count", "bytes", "sequential"].map(|what| sum(&level, what));
+        Some(row(&json!([name, inode, sums[0], sums[1], sums[2]])))
+    });
+    let disk = |disk: &Value| format!("{}:{}", disk["disk"]["major"], disk["disk"]["minor"]);
+    let disks = list(&answers["seeks"]["disks"]);
+    let seeks = |of: &Value| row(&json!([name, disk(of), of["requests"], of["seeks"], of["sectors"]]));
+    let usage = |of: &Value| {
+        let usage = &of["usage"];
+        row(&json!([
+            name,
+            disk(of),
+            usage["busy_ns"],
+            usage["device_ns"],
+            usage["max_depth"]
+        ]))
+    };
+    let used = disks.iter().filter(|of| of["usage"]["requests"].as_u64() > Some(0));
+    let waited = list(&answers["limits"]["limits"][0]["waited"]);
+    let limits = waited
+        .iter()
+        .map(|one| row(&json!([name, one["process"]["pid"], one["broken"]])));
+    vec![
+        ("access", access.collect()),
+        ("seeks", disks.iter().map(seeks).collect()),
+        ("limits", limits.collect()),
+        ("usage", used.map(usage).collect()),
+    ]
+}
+
+/// The rows of a table of an engine for one recording, in the form of [`expected`].
+fn computed(tables: &Value, table: &str, name: &str, expected: &Rows) -> Rows {
+    let rows = tables[table]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|row| row[0] == name)
+        .cloned();
+    let rows = rows.filter_map(|mut row| {
+        match table {
+            "errors" => row[2] = json!(errno_name(i32::try_from(row[2].as_i64()?).ok()?)),
+            // Those that broke no limit are not in the report.
+            "limits" if row[3] == 0 => return None,
+            "limits" => drop(row.as_array_mut()?.remove(2)),
+            // Names of links are read, too, and are no bytes of files.
+            "bytes" if !expected.iter().any(|known| known.contains(&format!(",{},", row[1]))) => return None,
+            _ => {}
+        }
+        Some(row.to_string())
+    });
+    rows.collect()
+}
+
+/// Single layers have histograms of calls and requests, the whole stack has rows; the rest is in both.
+#[test]
+fn engines_compute_the_numbers_of_the_report() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("queries");
+    let _ = fs::remove_dir_all(&folder);
+    let (fleet, alone) = (folder.join("fleet"), folder.join("alone"));
+    fs::create_dir_all(&fleet).unwrap();
+    fs::create_dir_all(&alone).unwrap();
+    let names = ["db7.iosb", "db8.iosb"];
+    record(&fleet, names[0], "syscall,blk");
+    record(&fleet, names[1], "all");
+    // It has no requests, so tables without a file.
+    record(&alone, "web1.iosb", "syscall");
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/fleet-queries");
+    let expected_of = |folder: &Path, name| (name, expected(folder, name));
+    let all = names.map(|name| expected_of(&fleet, name));
+    let one = expected_of(&alone, "web1.iosb");
+    for engine in ENGINES {
+        let script = scripts.join(format!("{engine}_tables.py"));
+        let tables_of = |path: &Path| -> Value {
+            let arguments = [script.to_str().unwrap(), path.to_str().unwrap()];
+            serde_json::from_str(&run(&folder, &python(), &arguments)).unwrap()
+        };
+        let of_fleet = tables_of(&fleet);
+        let of_one = tables_of(&alone.join("web1.iosb"));
+        let cases = all.iter().map(|case| (&of_fleet, case)).chain([(&of_one, &one)]);
+        for (tables, (name, expected)) in cases {
+            assert_eq!(tables.as_object().unwrap().len(), expected.len());
+            let has_layers = *name != names[1];
+            let has_requests = *name != "web1.iosb";
+            for (table, rows) in expected {
+                let found = computed(tables, table, name, rows);
+                // The report of the whole stack has no operations of single layers.
+                let is_reported = match *table {
+                    "calls" | "bytes" | "errors" | "histogram" => has_layers,
+                    "requests" => has_layers && has_requests,
+                    "rows" => !has_layers,
+                    "seeks" | "limits" | "usage" => has_requests,
+                    _ => true,
+                };
+                if is_reported {
+                    assert!(!rows.is_empty(), "{table} of {name} is empty");
+                    assert_eq!(found, *rows, "{table} of {name}, by {engine}");
+                } else if !has_requests {
+                    assert!(
+                        rows.is_empty() && (found.is_empty() || *table == "rows"),
+                        "{table} by {engine}"
+                    );
+                }
+            }
+        }
+    }
+}
