@@ -407,6 +407,14 @@ fn costs(report: &Report, page: &mut Page) {
             page.sample("", &[("layer", layer)], Seconds(ns));
         }
     }
+    if let Some(budget) = &report.cost.budget {
+        page.metric(
+            "budget_cpus",
+            Kind::Gauge,
+            "CPU time per second that --budget allows: 0.05 is 5 % of one CPU.",
+        );
+        page.sample("", &[], Seconds(budget.limit.ns_per_s));
+    }
     page.metric(
         "detached",
         Kind::Gauge,
