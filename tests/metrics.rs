@@ -1,9 +1,11 @@
-//! Metrics: the page that is made of a report.
+//! Metrics: the page that is made of a report, and what reads it: rules, alerts and the dashboard.
 
+mod dashboard;
 #[allow(dead_code, reason = "shared with the tests of every other report")]
-mod stacks;
+mod scenes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -11,6 +13,8 @@ use iostackbreakdown::model::ids::By;
 use iostackbreakdown::model::report::Report;
 use iostackbreakdown::model::report::group::{GroupReport, GroupsReport, Numbers, OthersReport, Who};
 use iostackbreakdown::view::metrics::{GROUPS, Metrics};
+use scenes::stacks;
+use serde_json::json;
 
 /// The value of each series, by its name with labels.
 fn series(page: &str) -> BTreeMap<String, f64> {
@@ -203,4 +207,144 @@ fn rules_name_metrics_that_exist() {
         let metric = metric.trim_end_matches("_bucket");
         assert!(source.contains(&format!("\"{metric}\"")), "no metric iostack_{metric}");
     }
+}
+
+/// All metrics that a page may have, each with its labels: those of every kind of report.
+fn metrics() -> BTreeMap<String, BTreeSet<String>> {
+    let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let scenes = scenes::all();
+    let parts = scenes.iter().flat_map(|scene| &scene.parts);
+    // A label of groups has the name of what they are.
+    for (part, by) in parts.flat_map(|part| By::ALL.map(|by| (part, by))) {
+        let mut report = part.report();
+        if let Some(groups) = &mut report.groups {
+            groups.by = by;
+        }
+        let page = Metrics::new("1.2.3").print(&report);
+        let mut current = String::new();
+        for line in page.lines() {
+            if let Some(name) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split(' ').next()) {
+                current = name.to_owned();
+                all.entry(current.clone()).or_default();
+            } else if !line.starts_with('#') {
+                // A label precedes each `="`. Values of these reports have no such characters.
+                let before = line.match_indices("=\"").map(|(at, _)| &line[..at]);
+                let labels = before.filter_map(|text| text.rsplit(['{', ',']).next());
+                all.entry(current.clone())
+                    .or_default()
+                    .extend(labels.map(str::to_owned));
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn the_documentation_lists_every_metric() {
+    let page = include_str!("../docs/metrics.md");
+    let (_, table) = page.split_once("\n## What there is\n").unwrap();
+    let (table, _) = table.split_once("\n## ").unwrap();
+    let cells = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('|').next());
+    let names = cells.flat_map(|cell| cell.split(|c: char| !c.is_ascii_lowercase() && c != '_'));
+    let documented: BTreeSet<String> = names
+        .filter(|word| word.starts_with("iostack_"))
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(documented, metrics().into_keys().collect());
+}
+
+/// The dashboard names metrics and labels that exist, and shows every metric.
+#[test]
+fn the_dashboard_shows_every_metric_by_labels_that_exist() {
+    let metrics = metrics();
+    let dashboard = dashboard::read();
+    let mut shown = BTreeSet::new();
+    for group in dashboard::GROUPS {
+        for query in dashboard::queries(&dashboard, group) {
+            let (panel, expression) = (&query.panel, &query.expression);
+            assert!(
+                !expression.contains('$'),
+                "{panel}: a variable is unknown: {expression}"
+            );
+            // Prometheus adds the label of the machine.
+            let mut known = BTreeSet::from(["instance", "le"].map(str::to_owned));
+            for (metric, selected) in dashboard::metrics(expression) {
+                let labels = metrics
+                    .get(&metric)
+                    .unwrap_or_else(|| panic!("{panel}: there is no metric {metric}"));
+                known.extend(labels.iter().cloned());
+                assert!(selected.is_subset(&known), "{panel}: {metric} has no {selected:?}");
+                shown.insert(metric);
+            }
+            let by = dashboard::aggregates(expression);
+            assert!(by.is_subset(&known), "{panel}: {expression} has no {by:?}");
+            let legend: BTreeSet<String> = query.legend.into_iter().collect();
+            assert!(
+                by.is_empty() && legend.is_subset(&known) || legend.is_subset(&by),
+                "{panel}: {legend:?}"
+            );
+        }
+    }
+    assert_eq!(shown, metrics.into_keys().collect());
+}
+
+#[test]
+fn the_dashboard_is_one_that_grafana_accepts() {
+    let dashboard = dashboard::read();
+    let panels = dashboard::panels(&dashboard);
+    let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len(), "panels have numbers of their own");
+    let mut taken: BTreeSet<(u64, u64)> = BTreeSet::new();
+    for panel in panels {
+        let at = |side: &str| panel["gridPos"][side].as_u64().unwrap();
+        let title = panel["title"].as_str().unwrap();
+        assert!(!title.is_empty() && at("x") + at("w") <= 24, "{title}");
+        for x in at("x")..at("x") + at("w") {
+            for y in at("y")..at("y") + at("h") {
+                assert!(taken.insert((x, y)), "{title} is over another panel");
+            }
+        }
+        if panel["type"] == "row" {
+            continue;
+        }
+        assert!(!panel["description"].as_str().unwrap().is_empty(), "{title}");
+        let targets = panel["targets"].as_array().unwrap();
+        assert!(!targets.is_empty(), "{title}");
+        for with_source in targets.iter().chain([panel]) {
+            assert_eq!(with_source["datasource"]["uid"], "${datasource}", "{title}");
+        }
+        let letters: BTreeSet<&str> = targets.iter().map(|one| one["refId"].as_str().unwrap()).collect();
+        assert_eq!(letters.len(), targets.len(), "{title}");
+    }
+    let variables = dashboard["templating"]["list"].as_array().unwrap();
+    let names: Vec<&str> = variables.iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["datasource", "instance", "family", "group"]);
+    assert_eq!(variables[3]["query"], dashboard::GROUPS.join(","));
+    let metrics = metrics();
+    for variable in &variables[1..3] {
+        let query = variable["definition"].as_str().unwrap();
+        let (metric, label) = query.trim_start_matches("label_values(").split_once(", ").unwrap();
+        let label = label.trim_end_matches(')');
+        assert!(label == "instance" || metrics[metric].contains(label), "{query}");
+    }
+}
+
+/// Prometheus parses every query: promtool checks them as rules.
+#[test]
+fn prometheus_understands_the_dashboard() {
+    let queries = dashboard::queries(&dashboard::read(), "cgroup");
+    assert!(queries.len() > 30, "{}", queries.len());
+    let rules: Vec<_> = (0..)
+        .zip(&queries)
+        .map(|(number, query): (u32, _)| json!({"record": format!("query:{number}"), "expr": query.expression}))
+        .collect();
+    // JSON is YAML.
+    let rules = json!({"groups": [{"name": "dashboard", "rules": rules}]});
+    let file = format!("{}/dashboard-{}.yml", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+    fs::write(&file, rules.to_string()).unwrap();
+    let (is_right, said) = promtool(&["check", "rules", &file], "");
+    fs::remove_file(&file).unwrap();
+    assert!(is_right, "{said}");
 }

@@ -1,5 +1,7 @@
 //! Metrics of a run on this machine, whatever it allows, read by a real Prometheus. Run it as root.
 
+#[allow(dead_code, reason = "shared with the tests of its structure")]
+mod dashboard;
 #[allow(dead_code, reason = "shared with the guests, who need more of it")]
 #[path = "vm/guest/process.rs"]
 mod process;
@@ -188,38 +190,92 @@ fn query(port: u16, query: &str) -> Option<Vec<f64>> {
         .collect()
 }
 
+/// A Prometheus that scrapes the tool every second.
+struct Prometheus {
+    port: u16,
+    _process: Killed,
+}
+
+impl Prometheus {
+    fn start(folder: &Path, tool: &Tool) -> Self {
+        // Free until the next moment: there is no other way to choose a port for it.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let config = folder.join("prometheus.yml");
+        let target = format!("127.0.0.1:{}", tool.port());
+        let scrape = format!(
+            "global:\n  scrape_interval: 1s\nscrape_configs:\n  - job_name: iostack\n    static_configs:\n      - targets: ['{target}']\n"
+        );
+        fs::write(&config, scrape).unwrap();
+        let prometheus = Command::new("prometheus")
+            .arg(format!("--config.file={}", config.display()))
+            .arg(format!("--storage.tsdb.path={}", folder.join("storage").display()))
+            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Self {
+            port,
+            _process: Killed(prometheus.expect("prometheus is there: tests/run installs it")),
+        }
+    }
+
+    fn query(&self, text: &str) -> Option<Vec<f64>> {
+        query(self.port, text)
+    }
+}
+
 #[test]
 fn a_prometheus_sees_rows_that_add_up() {
     let folder = folder("prometheus");
     let tool = Tool::start(&["--metrics=0"]);
-    // Free until the next moment: there is no other way to choose a port for it.
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let config = folder.join("prometheus.yml");
-    let target = format!("127.0.0.1:{}", tool.port());
-    let scrape = format!(
-        "global:\n  scrape_interval: 1s\nscrape_configs:\n  - job_name: iostack\n    static_configs:\n      - targets: ['{target}']\n"
-    );
-    fs::write(&config, scrape).unwrap();
-    let prometheus = Command::new("prometheus")
-        .arg(format!("--config.file={}", config.display()))
-        .arg(format!("--storage.tsdb.path={}", folder.join("storage").display()))
-        .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let _prometheus = Killed(prometheus.expect("prometheus is there: tests/run installs it"));
+    let prometheus = Prometheus::start(&folder, &tool);
     work(&folder, 1_000);
     let reads = until("a scrape with the reads", || {
-        let found = query(port, "iostack_calls_total{family=\"read\"}")?;
+        let found = prometheus.query("iostack_calls_total{family=\"read\"}")?;
         found.first().copied().filter(|reads| *reads >= 500.0)
     });
     assert!(reads >= 500.0);
     // Samples of one scrape have one time.
     let difference = "sum by (family) (iostack_call_row_seconds_total) - on (family) iostack_call_duration_seconds_sum";
-    let differences = query(port, difference).unwrap();
+    let differences = prometheus.query(difference).unwrap();
     assert_eq!(differences.len(), 6, "a value for each family");
     assert!(differences.iter().all(|ns| ns.abs() < 1e-6), "{differences:?}");
-    assert_eq!(query(port, "count(up == 1)"), Some(vec![1.0]));
+    assert_eq!(prometheus.query("count(up == 1)"), Some(vec![1.0]));
+    tool.end();
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// Each query of the dashboard is answered, and with values if the page has its metrics.
+#[test]
+fn a_prometheus_answers_the_dashboard() {
+    let folder = folder("dashboard");
+    // With these, the page has what only some runs have: groups, a budget, whom the disks served meanwhile.
+    let tool = Tool::start(&["--metrics=0", "--comm", "dd", "--by", "process", "--budget", "100"]);
+    let prometheus = Prometheus::start(&folder, &tool);
+    work(&folder, 1_000);
+    let (_, page) = get(tool.port(), "/metrics").unwrap();
+    let is_there = |metric: &str| {
+        let series = [
+            format!("{metric}{{"),
+            format!("{metric}_bucket{{"),
+            format!("{metric} "),
+        ];
+        page.lines()
+            .any(|line| series.iter().any(|start| line.starts_with(start)))
+    };
+    let mut with_values = 0;
+    for query in dashboard::queries(&dashboard::read(), "process") {
+        let expected = dashboard::metrics(&query.expression)
+            .iter()
+            .all(|(metric, _)| is_there(metric));
+        // A rate needs two scrapes.
+        until(&format!("{}: {}", query.panel, query.expression), || {
+            let answer = prometheus.query(&query.expression)?;
+            (!expected || !answer.is_empty()).then_some(())
+        });
+        with_values += usize::from(expected);
+    }
+    assert!(with_values > 25, "{with_values}");
     tool.end();
     fs::remove_dir_all(folder).unwrap();
 }
