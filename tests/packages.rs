@@ -1,4 +1,5 @@
-//! The sources of the guests' packages: mirrors known to apt, and only signed packages.
+//! Packages: the sources of the guests' ones (mirrors known to apt, and only signed packages), and what the Debian package
+//! of this project installs.
 
 #[allow(dead_code, reason = "shared with the guests, who need more of it")]
 #[path = "vm/host/apt.rs"]
@@ -7,8 +8,15 @@ mod apt;
 #[path = "vm/host/packages.rs"]
 mod packages;
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
+
+use iostackbreakdown::args;
+use iostackbreakdown::serve::{Address, PORT};
+use serde_json::Value;
 
 use apt::{Apt, Mirror, named_in, trusted};
 
@@ -92,4 +100,125 @@ fn unsigned_packages_are_refused() {
         error.contains("is not signed") && error.ends_with("debian-archive-keyring"),
         "{error}"
     );
+}
+
+/// The service that keeps measuring, and its socket.
+const UNIT: &str = "packaging/systemd/iostackbreakdown-metrics";
+
+fn unit(kind: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{UNIT}.{kind}"))).unwrap()
+}
+
+/// The values of a setting of a unit, in order.
+fn settings<'a>(unit: &'a str, name: &str) -> Vec<&'a str> {
+    let lines = unit
+        .lines()
+        .filter_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    lines.collect()
+}
+
+/// The command line of the service, as systemd makes it from its own options.
+fn command_of_the_service() -> String {
+    let service = unit("service");
+    let options = settings(&service, "Environment")[0].trim_matches('"');
+    let options = options.strip_prefix("OPTIONS=").unwrap();
+    settings(&service, "ExecStart")[0].replace("$OPTIONS", options)
+}
+
+#[test]
+fn the_service_measures_within_a_budget_for_the_port_of_its_socket() {
+    let words = command_of_the_service();
+    let words = words.split(' ').map(OsString::from);
+    let Ok(args::Command::Trace(options)) = args::parse(words) else {
+        panic!("{}", command_of_the_service());
+    };
+    assert_eq!(options.output.metrics, Some(Address::Inherited));
+    assert!(options.span.budget.is_some() && options.span.duration.is_none());
+    let socket = unit("socket");
+    assert_eq!(settings(&socket, "ListenStream"), [format!("127.0.0.1:{PORT}")]);
+    assert_eq!(
+        settings(&unit("service"), "Requires"),
+        ["iostackbreakdown-metrics.socket"]
+    );
+}
+
+/// systemd knows each setting, and its analysis finds no exposure besides those that the unit gives a reason for.
+#[test]
+fn the_service_is_hardened() {
+    /// In tenths.
+    const SCORE: &str = "--threshold=18";
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("units-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let analyze = |arguments: &[&str]| {
+        let analyze = Command::new("systemd-analyze")
+            .args(arguments)
+            .env("LC_ALL", "C.UTF-8")
+            .current_dir(&folder)
+            .output();
+        let output = analyze.expect("systemd-analyze is there: tests/run installs it");
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status.success(), said)
+    };
+    // It wants a program that exists.
+    let service = unit("service").replace("/usr/bin/IOStackBreakdown", env!("CARGO_BIN_EXE_IOStackBreakdown"));
+    fs::write(folder.join("iostackbreakdown-metrics.service"), service).unwrap();
+    fs::write(folder.join("iostackbreakdown-metrics.socket"), unit("socket")).unwrap();
+    let units = [
+        "./iostackbreakdown-metrics.service",
+        "./iostackbreakdown-metrics.socket",
+    ];
+    let (is_valid, said) = analyze(&["verify", "--man=no", units[0], units[1]]);
+    let about_it: Vec<&str> = said.lines().filter(|line| line.contains("iostackbreakdown")).collect();
+    assert!(is_valid && about_it.is_empty(), "{said}");
+    let (is_hardened, said) = analyze(&["security", "--offline=true", "--no-pager", SCORE, units[0]]);
+    fs::remove_dir_all(&folder).unwrap();
+    assert!(is_hardened, "{said}");
+    // A comment names what is not set.
+    for missing in ["ProtectKernelTunables", "ProcSubset", "PrivateNetwork", "PrivateUsers"] {
+        assert!(unit("service").contains(&format!("# Not {missing}=")), "{missing}");
+    }
+}
+
+/// What cargo-deb reads: the units are installed, but neither enabled nor started, and every file exists.
+#[test]
+fn the_debian_package_installs_the_service_disabled() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let cargo = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+        .current_dir(root)
+        .output()
+        .unwrap();
+    let all: Value = serde_json::from_slice(&cargo.stdout).unwrap();
+    let packages = all["packages"].as_array().unwrap();
+    let own = packages.iter().find(|one| one["name"] == "iostackbreakdown").unwrap();
+    let deb = &own["metadata"]["deb"];
+    let units = &deb["systemd-units"];
+    assert_eq!(
+        (&units["enable"], &units["start"]),
+        (&Value::Bool(false), &Value::Bool(false))
+    );
+    let scripts = Path::new(units["unit-scripts"].as_str().unwrap());
+    assert_eq!(scripts.join(units["unit-name"].as_str().unwrap()), Path::new(UNIT));
+    // Without it, cargo-deb ignores the units.
+    assert!(deb["maintainer-scripts"].is_string());
+
+    let assets = deb["assets"].as_array().unwrap();
+    let sources = assets.iter().map(|asset| asset[0].as_str().unwrap());
+    let sources: BTreeSet<&str> = sources.filter(|source| !source.starts_with("target/")).collect();
+    for source in &sources {
+        let exists = match source.split_once('*') {
+            None => root.join(source).is_file(),
+            Some((folder, ending)) => {
+                let mut files = fs::read_dir(root.join(folder)).unwrap();
+                files.any(|file| file.unwrap().file_name().to_string_lossy().ends_with(ending))
+            }
+        };
+        assert!(exists, "{source}");
+    }
+    for reads_metrics in [
+        "packaging/prometheus/iostack.rules.yml",
+        "packaging/grafana/iostack.json",
+    ] {
+        assert!(sources.contains(reads_metrics), "{reads_metrics}");
+    }
 }

@@ -60,6 +60,7 @@ END
     metrics)
         cat <<'END'
 promtool                            prometheus
+systemd-analyze                     systemd
 END
         ;;
     trees)
