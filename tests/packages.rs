@@ -142,6 +142,49 @@ fn the_service_measures_within_a_budget_for_the_port_of_its_socket() {
     );
 }
 
+/// The command lines of the pod, of `kubectl debug`, and of other selections for the service.
+#[test]
+fn command_lines_for_many_machines_are_understood() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |file: &str| fs::read_to_string(root.join(file)).unwrap();
+    let parse = |words: Vec<String>| {
+        let all = ["IOStackBreakdown".to_owned()].into_iter().chain(words.clone());
+        match args::parse(all.map(OsString::from)) {
+            Ok(args::Command::Trace(options)) => options,
+            other => panic!("{words:?}: {other:?}"),
+        }
+    };
+    let manifest = read("packaging/kubernetes/daemonset.yaml");
+    let setting = |name: &str| {
+        manifest
+            .lines()
+            .find_map(|line| line.trim().strip_prefix(name))
+            .unwrap()
+    };
+    // A list of YAML in brackets is JSON.
+    let pod = parse(serde_json::from_str(setting("args: ")).unwrap());
+    let port: u16 = setting("containerPort: ").parse().unwrap();
+    assert_eq!(pod.output.metrics, Some(Address::Tcp(([0, 0, 0, 0], port).into())));
+    assert!(pod.span.budget.is_some());
+
+    let page = read("docs/fleet.md");
+    let debug = page.lines().filter(|line| line.starts_with("kubectl debug"));
+    let debug = debug.map(|line| line.split_once("IOStackBreakdown ").unwrap().1);
+    // The unit, the block of the page, and its table.
+    let service = unit("service");
+    let quoted = service.lines().chain(page.lines());
+    let quoted = quoted.filter_map(|line| line.split_once("OPTIONS=\"")?.1.split('"').next());
+    let listed = page
+        .lines()
+        .filter(|line| line.contains("--budget") && line.starts_with("| `-"));
+    let listed = listed.filter_map(|line| line.split('`').nth(1));
+    let all: Vec<&str> = debug.chain(quoted).chain(listed).collect();
+    assert!(all.len() >= 8, "{all:?}");
+    for line in all {
+        parse(line.split(' ').map(str::to_owned).collect());
+    }
+}
+
 /// systemd knows each setting, and its analysis finds no exposure besides those that the unit gives a reason for.
 #[test]
 fn the_service_is_hardened() {
@@ -218,6 +261,7 @@ fn the_debian_package_installs_the_service_disabled() {
     for reads_metrics in [
         "packaging/prometheus/iostack.rules.yml",
         "packaging/grafana/iostack.json",
+        "packaging/kubernetes/daemonset.yaml",
     ] {
         assert!(sources.contains(reads_metrics), "{reads_metrics}");
     }
