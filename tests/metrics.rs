@@ -9,9 +9,9 @@ use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use iostackbreakdown::model::ids::By;
-use iostackbreakdown::model::report::Report;
+use iostackbreakdown::model::ids::{By, Layer};
 use iostackbreakdown::model::report::group::{GroupReport, GroupsReport, Numbers, OthersReport, Who};
+use iostackbreakdown::model::report::{LayerReport, LossReason, Report};
 use iostackbreakdown::view::metrics::{GROUPS, Metrics};
 use scenes::stacks;
 use serde_json::json;
@@ -149,6 +149,29 @@ fn processes_of_one_name_share_a_series() {
     let all = series(&Metrics::new("1.2.3").print(&processes(&twice, 1)));
     let of = |process: &str| all[&format!("iostack_calls_total{{family=\"write\",process=\"{process}\"}}")];
     assert_eq!(of("postgres"), 3.0 * of("others"));
+}
+
+/// An alert on an increase sees the first loss only if the counter was there before.
+#[test]
+fn counters_of_losses_begin_at_0() {
+    let lost = |layer: &LayerReport| {
+        let page = Metrics::new("1.2.3").print(&scenes::report(vec![layer.clone()]));
+        let of_losses = series(&page).into_iter();
+        let of_losses = of_losses
+            .filter_map(|(name, value)| Some((name.strip_prefix("iostack_lost_events_total")?.to_owned(), value)));
+        of_losses.collect::<BTreeMap<String, f64>>()
+    };
+    let mut layer = scenes::layer(Layer::Vfs, vec![scenes::read()]);
+    let before = lost(&layer);
+    assert_eq!(before.len(), LossReason::ALL.len());
+    assert!(before.values().all(|count| *count == 0.0), "{before:?}");
+    layer.losses.push(scenes::loss(LossReason::ReturnMissed, 3, false));
+    assert_eq!(lost(&layer)["{layer=\"vfs\",reason=\"return_missed\"}"], 3.0);
+    // What is not known is not 0.
+    layer.skips_unknown = true;
+    assert!(!lost(&layer).keys().any(|name| name.contains("entry_missed")));
+    layer.ops.clear();
+    assert_eq!(lost(&layer).len(), 1, "a layer that is not measured");
 }
 
 /// What no client may take for something else.

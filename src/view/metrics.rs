@@ -8,7 +8,7 @@ use std::fmt::{self, Write as _};
 
 use crate::model::cost::SECOND;
 use crate::model::histogram::Histogram;
-use crate::model::ids::{By, Family, Layer, ReadClass, Row};
+use crate::model::ids::{By, Family, Layer, LossReason, ReadClass, Row};
 use crate::model::report::group::{Numbers, Who};
 use crate::model::report::stack::FamilyReport;
 use crate::model::report::{LayerReport, OpReport, Report};
@@ -373,9 +373,12 @@ fn losses(report: &Report, page: &mut Page) {
     }
 }
 
-/// Lost samples by reason.
+/// Lost samples by reason: 0 for each that is counted, since a counter that begins with its first loss has no increase.
 fn lost(layer: &LayerReport) -> BTreeMap<&'static str, u64> {
-    let mut sums: BTreeMap<&'static str, u64> = BTreeMap::new();
+    let is_counted =
+        |reason: &LossReason| !layer.ops.is_empty() && !(layer.skips_unknown && *reason == LossReason::EntryMissed);
+    let counted = LossReason::ALL.into_iter().filter(is_counted);
+    let mut sums: BTreeMap<&'static str, u64> = counted.map(|reason| (reason.name(), 0)).collect();
     for loss in &layer.losses {
         let sum = sums.entry(loss.reason.name()).or_default();
         *sum = sum.saturating_add(loss.count);
