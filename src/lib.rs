@@ -32,11 +32,13 @@ pub mod leave;
 pub mod limits;
 pub mod model;
 pub mod number;
+pub mod playback;
 pub mod printable;
 pub mod probe;
 #[cfg(feature = "kernel-side")]
 pub mod process;
 pub mod recording;
+pub mod replay;
 #[cfg(feature = "kernel-side")]
 pub mod run;
 pub mod say;

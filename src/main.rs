@@ -54,6 +54,7 @@ fn main() -> ExitCode {
             from, part, options, ..
         } => run::report(from, part, options),
         Command::Export { from, export } => run::export(from, export),
+        Command::Replay { from, replay } => run::replay(from, replay),
         Command::Check(measure) => {
             show_libbpf(measure.talk);
             run::check(measure)

@@ -14,6 +14,7 @@ mod prepare;
 mod progress;
 mod record;
 mod refusals;
+mod replay;
 mod report;
 mod ring;
 mod selected;
@@ -78,6 +79,14 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// Wrong usage.
+    fn usage(line: String) -> Self {
+        Self {
+            line,
+            status: WRONG_USAGE,
+        }
+    }
+
     fn new(status: u8, cause: Cause) -> Self {
         Self {
             line: limits::advice(limits::is_reached(cause.errno)).unwrap_or(cause.line),
@@ -86,6 +95,8 @@ impl Failure {
     }
 }
 
+/// Exit status of a command line that cannot be carried out.
+const WRONG_USAGE: u8 = 2;
 /// Exit status if the run could not measure.
 const COULD_NOT_MEASURE: u8 = 1;
 /// The same for a run with a COMMAND, whose own statuses are lower.
@@ -154,6 +165,14 @@ pub fn report(from: &Path, part: &args::Part, options: &Options) -> Result<u8, F
 /// The cause, in one line.
 pub fn export(from: &Path, export: &args::Export) -> Result<u8, Failure> {
     export::export(from, export).map_err(|line| Failure::new(COULD_NOT_MEASURE, line))
+}
+
+/// Makes the calls of a recording once more. Call it while the process has a single thread.
+///
+/// # Errors
+/// The cause, in one line.
+pub fn replay(from: &Path, replay: &args::Replay) -> Result<u8, Failure> {
+    replay::replay(from, replay)
 }
 
 fn print_kept(from: &Path, options: &Options) -> Result<u8, Cause> {

@@ -143,7 +143,7 @@ fn wrong_usage_is_one_line_and_status_2() {
         (&["--by", "file", "--top", "0"], "not a whole number, 1 or more"),
         (
             &["help", "nonsense"],
-            "unknown verb 'nonsense'; verbs are record, report, export, compare and help",
+            "unknown verb 'nonsense'; verbs are record, report, export, replay, compare and help",
         ),
         (&["check"], "to try every probe: --check"),
         (&["--slower", "x"], "not a time such as 10ms or 500us (0: every call)"),

@@ -16,6 +16,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("catalog", &["model"]),
     ("budget", &["model"]),
     ("analyse", &["model", "catalog", "number"]),
+    ("replay", &["model", "catalog"]),
+    ("playback", &["cause", "model", "replay"]),
     ("view", &["model", "number", "printable"]),
     ("kernel", &["cause", "sys", "model", "catalog", "printable"]),
     ("process", &["cause", "sys", "kernel"]),
@@ -55,7 +57,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "args",
         &[
-            "model", "catalog", "budget", "view", "probe", "kernel", "user", "export", "serve",
+            "model", "catalog", "budget", "view", "probe", "kernel", "user", "export", "serve", "replay", "playback",
         ],
     ),
     (
@@ -69,6 +71,7 @@ const PURE: &[&str] = &[
     "model",
     "catalog",
     "analyse",
+    "replay",
     "number",
     "printable",
     "budget",

@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn verbs_come_first_and_once() {
-        assert_eq!(offered(""), ["record", "report", "export", "compare", "help"]);
+        assert_eq!(offered(""), ["record", "report", "export", "replay", "compare", "help"]);
         assert_eq!(offered("co"), ["compare"]);
         assert_eq!(offered("help c"), ["compare"]);
         assert!(offered("-S 1 ").is_empty());

@@ -10,7 +10,11 @@ use crate::export::Format;
 use crate::model::recording::Names;
 use crate::model::report::group::By;
 use crate::model::trigger::Trigger;
+use crate::playback::prepare::Cache;
+use crate::playback::run::How;
 use crate::probe::Choice;
+use crate::replay::load::Selection;
+use crate::replay::order::Order;
 use crate::serve::Address;
 use crate::view::json;
 use crate::view::text::Unit;
@@ -82,6 +86,32 @@ pub struct Export {
     pub file: Option<String>,
     pub part: Part,
     pub quiet: bool,
+}
+
+/// How a recording is replayed.
+#[derive(Debug, Clone)]
+pub struct Replay {
+    pub into: PathBuf,
+    /// Recorded directories that are made elsewhere: absolute paths of both.
+    pub maps: Vec<(String, PathBuf)>,
+    pub how: How,
+    pub order: Order,
+    pub cache: Cache,
+    pub selection: Selection,
+    pub only: Only,
+    /// `None`: the user who runs the tool, who is not root.
+    pub user: Option<String>,
+    pub strict: bool,
+    pub json: bool,
+    pub quiet: bool,
+}
+
+/// How much of a replay is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Only {
+    All,
+    Prepare,
+    Clean,
 }
 
 /// What to measure, for whom, and how.

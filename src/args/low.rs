@@ -9,17 +9,22 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use super::high::When;
 use super::shell::Shell;
 use super::value::{
-    Moment, error, limit, moment, percent, process_number, ring, size, slower, threshold, time_span, whole_number,
+    Moment, error, limit, moment, percent, process_number, replayed_kind, ring, size, slower, speed, threshold, time_span,
+    whole_number,
 };
 use crate::budget::CpuShare;
 use crate::catalog::Layer;
 use crate::export::Format;
-use crate::model::ids::joined;
+use crate::model::ids::{Family, joined};
 use crate::model::recording::Names;
 use crate::model::report::group::By;
 use crate::model::report::records::Limit;
 use crate::model::trigger::Trigger;
+use crate::playback::Data;
+use crate::playback::prepare::Cache;
+use crate::playback::run::Timing;
 use crate::probe::Choice;
+use crate::replay::order::Order;
 use crate::serve::Address;
 use crate::view::json::Form;
 
@@ -52,7 +57,9 @@ Examples:
   IOStackBreakdown report slow.iosb --from +1s --to +2s
                                            the second one of it
   IOStackBreakdown export slow.iosb --to perfetto -o slow.pftrace
-                                           its calls and requests, for ui.perfetto.dev";
+                                           its calls and requests, for ui.perfetto.dev
+  IOStackBreakdown replay slow.iosb --into /mnt/new --user postgres
+                                           the same calls once more, on files below /mnt/new";
 
 /// How times are written; the manual has it, too.
 pub const TIMES: &str = "\
@@ -63,6 +70,7 @@ pub const USAGE: &str = "IOStackBreakdown [OPTIONS] [INTERVAL [COUNT]] [-- COMMA
        IOStackBreakdown record [OPTIONS] [-- COMMAND...]
        IOStackBreakdown report FILE [OPTIONS] [INTERVAL [COUNT]]
        IOStackBreakdown export FILE --to FORMAT [OPTIONS]
+       IOStackBreakdown replay FILE --into DIR [OPTIONS]
        IOStackBreakdown compare BEFORE AFTER [--html FILE]
        IOStackBreakdown help [VERB]";
 
@@ -164,6 +172,8 @@ pub enum Verb {
     Report(Box<Report>),
     /// Write the calls and requests of a recording in the format of another tool
     Export(Box<Export>),
+    /// Make the calls of a recording once more, on files of their own below a directory
+    Replay(Box<Replay>),
     /// Compare two runs saved with --json or --html, or two recordings
     Compare {
         /// A report written by --json or --html, or a recording
@@ -336,6 +346,64 @@ pub struct Export {
     #[arg(long, value_name = "MOMENT", value_parser = moment, allow_hyphen_values = true)]
     pub to_time: Option<Moment>,
     /// Do not print progress and what was exported
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Options of `replay`.
+#[derive(Args, Debug)]
+#[command(override_usage = "IOStackBreakdown replay FILE --into DIR [OPTIONS]")]
+#[allow(clippy::struct_excessive_bools, reason = "each is an option of its own")]
+pub struct Replay {
+    /// A recording
+    #[arg(value_name = "FILE", value_hint = ValueHint::DirPath)]
+    pub recording: PathBuf,
+    /// Make all files below this directory, which is empty or has those of an earlier replay of this recording
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub into: PathBuf,
+    /// Run at this multiple of the recorded speed: 2 is twice as fast, 0.5 half as fast; 0: without waiting for any moment
+    #[arg(short, long, value_name = "SPEED", default_value = "1", value_parser = speed)]
+    pub speed: f64,
+    /// When calls begin
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Timing::Schedule)]
+    pub timing: Timing,
+    /// Which calls wait for those that had ended before them
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Order::Files)]
+    pub order: Order,
+    /// Make what was recorded below the directory OLD below the directory NEW; can be repeated
+    #[arg(long = "map", value_name = "OLD=NEW")]
+    pub maps: Vec<String>,
+    /// Only make the files, and restore those that an earlier replay changed
+    #[arg(long, conflicts_with_all = ["clean", "json", "strict"])]
+    pub prepare: bool,
+    /// Remove all that replays have made below DIR, and nothing else
+    #[arg(long, conflicts_with_all = ["json", "strict"])]
+    pub clean: bool,
+    /// What the page cache has of these files when the calls begin
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Cache::Cold)]
+    pub cache: Cache,
+    /// What files contain, and writes write: random, zero, or a number from 1 on by which it can be compressed
+    #[arg(long, value_name = "WHAT", default_value = "random", value_parser = |text: &str| text.parse::<Data>())]
+    pub data: Data,
+    /// Only calls of these kinds: read, write, open, fsync, metadata. Files are open when they are needed
+    #[arg(long, value_name = "KIND,...", value_delimiter = ',', value_parser = replayed_kind)]
+    pub only: Vec<Family>,
+    /// No calls of these kinds
+    #[arg(long, value_name = "KIND,...", value_delimiter = ',', value_parser = replayed_kind, conflicts_with = "only")]
+    pub without: Vec<Family>,
+    /// Only calls of these recorded threads
+    #[arg(long, value_name = "TID,...", value_delimiter = ',', value_parser = whole_number::<u32>)]
+    pub threads: Vec<u32>,
+    /// Run as this user; required for root
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Exit with status 3 if a call returned something else than in the recording, or was not made
+    #[arg(long)]
+    pub strict: bool,
+    /// Print the result as one line of JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Do not print notes and progress
     #[arg(short, long)]
     pub quiet: bool,
 }

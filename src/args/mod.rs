@@ -18,14 +18,16 @@ use crate::catalog::{Layer, Lives};
 use crate::model::report::group::By;
 use crate::model::report::records::{Limited, Questions, SeeksBy};
 use crate::model::trigger::Trigger;
+use crate::playback::run::How;
+use crate::replay::load::Selection;
 use crate::view::text::Unit;
 
 use self::low::{Filters, Raw, Verb};
 use self::value::{COMM_LENGTH, beginning};
 
 pub use self::high::{
-    CommandLine, Detail, Export, Form, Groups, Hooks, Intervals, Measure, Options, Output, Part, Recording, Requests,
-    Ring, Scope, Span, Talk, Target, When, Whose,
+    CommandLine, Detail, Export, Form, Groups, Hooks, Intervals, Measure, Only, Options, Output, Part, Recording, Replay,
+    Requests, Ring, Scope, Span, Talk, Target, When, Whose,
 };
 pub use self::low::{TIMES, USAGE};
 pub use self::value::Moment;
@@ -51,6 +53,8 @@ pub enum Command {
     },
     /// `export`: write a recording in another format.
     Export { from: PathBuf, export: Export },
+    /// `replay`: make the calls of a recording once more.
+    Replay { from: PathBuf, replay: Replay },
     /// `compare`: compare two files.
     Compare {
         before: PathBuf,
@@ -99,6 +103,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, S
         Some(Verb::Record(record)) => return recorded(*record),
         Some(Verb::Report(report)) => return reported(*report),
         Some(Verb::Export(export)) => return exported(*export),
+        Some(Verb::Replay(replay)) => return replayed(*replay),
         Some(Verb::Compare { before, after, html }) => return Ok(Command::Compare { before, after, html }),
         None => {}
     }
@@ -285,6 +290,42 @@ fn exported(verb: low::Export) -> Result<Command, String> {
     })
 }
 
+fn replayed(verb: low::Replay) -> Result<Command, String> {
+    let map = |map: &String| -> Result<(String, PathBuf), String> {
+        let parts = map.split_once('=').filter(|(old, new)| old.starts_with('/') && !new.is_empty());
+        let (old, new) = parts.ok_or_else(|| format!("--map '{map}': not OLD=NEW with an absolute OLD"))?;
+        Ok((old.to_owned(), PathBuf::from(new)))
+    };
+    Ok(Command::Replay {
+        from: verb.recording,
+        replay: Replay {
+            into: verb.into,
+            maps: verb.maps.iter().map(map).collect::<Result<_, _>>()?,
+            how: How {
+                timing: verb.timing,
+                speed: (verb.speed > 0.0).then_some(verb.speed),
+                data: verb.data,
+            },
+            order: verb.order,
+            cache: verb.cache,
+            selection: Selection {
+                only: verb.only.into_iter().collect(),
+                without: verb.without.into_iter().collect(),
+                threads: verb.threads.into_iter().collect(),
+            },
+            only: match (verb.prepare, verb.clean) {
+                (true, _) => Only::Prepare,
+                (_, true) => Only::Clean,
+                _ => Only::All,
+            },
+            user: verb.user,
+            strict: verb.strict,
+            json: verb.json,
+            quiet: verb.quiet,
+        },
+    })
+}
+
 const COMPARE: &str = "compare takes two files written by --json or --html, or two recordings: compare BEFORE.json AFTER.json [--html FILE]";
 
 /// A better message than clap's, if the mistake is recognised.
@@ -297,7 +338,7 @@ fn advice_on(error: &clap::Error, arguments: &[OsString], parsed: usize) -> Opti
     match arguments.get(1).and_then(|verb| verb.to_str()) {
         Some("compare") => return Some(COMPARE.to_owned()),
         // clap's message names what is wrong with the options of a verb.
-        Some("record" | "report" | "export") => return None,
+        Some("record" | "report" | "export" | "replay") => return None,
         _ => {}
     }
     let text = |kind| match error.get(kind) {
@@ -307,7 +348,7 @@ fn advice_on(error: &clap::Error, arguments: &[OsString], parsed: usize) -> Opti
     if error.kind() == ErrorKind::InvalidSubcommand {
         let word = text(ContextKind::InvalidSubcommand)?;
         return Some(format!(
-            "unknown verb '{word}'; verbs are record, report, export, compare and help"
+            "unknown verb '{word}'; verbs are record, report, export, replay, compare and help"
         ));
     }
     if let (ErrorKind::MissingRequiredArgument, Some(ContextValue::Strings(missing))) =
@@ -340,6 +381,7 @@ fn advice_on(error: &clap::Error, arguments: &[OsString], parsed: usize) -> Opti
             "record" => format!("'{word}' must be the first word, before its options"),
             "report" => format!("'{word}' must be the first word, before its options: report FILE"),
             "export" => format!("'{word}' must be the first word, before its options: export FILE --to FORMAT"),
+            "replay" => format!("'{word}' must be the first word, before its options: replay FILE --into DIR"),
             "compare" => {
                 format!(
                     "'{word}' must be the first word, and takes no other options: compare BEFORE.json AFTER.json [--html FILE]"

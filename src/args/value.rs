@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::budget::CpuShare;
 use crate::catalog::SYSCALLS;
-use crate::model::ids::UnknownName;
+use crate::model::ids::{Family, UnknownName};
 use crate::model::report::records::{Limit, Limited};
 use crate::model::trigger::Trigger;
 use crate::view::errno::errno_name;
@@ -96,6 +96,22 @@ fn limited(text: &str) -> Result<Limited, String> {
         )),
         of => Ok(of),
     }
+}
+
+/// A factor of speed: 0 is without limit.
+pub fn speed(text: &str) -> Result<f64, &'static str> {
+    let speed: Option<f64> = text.parse().ok();
+    speed
+        .filter(|speed| speed.is_finite() && (*speed == 0.0 || (0.001..=1000.0).contains(speed)))
+        .ok_or("not a factor from 0.001 to 1000, such as 2 or 0.5, or 0 (without waiting)")
+}
+
+/// A family of calls that can be replayed.
+pub fn replayed_kind(text: &str) -> Result<Family, &'static str> {
+    let family: Option<Family> = text.parse().ok();
+    family
+        .filter(|family| *family != Family::Asynchronous)
+        .ok_or("not a kind of calls: use read, write, open, fsync or metadata")
 }
 
 /// A number from 1 on.

@@ -7,6 +7,7 @@ mod escape;
 pub mod form;
 mod of;
 pub mod records;
+pub mod replay;
 
 use std::io;
 

@@ -14,6 +14,7 @@ pub mod notes;
 pub(crate) use crate::number;
 pub mod oneline;
 pub mod records;
+pub mod replay;
 pub(super) mod slow;
 mod stack;
 pub mod trigger;

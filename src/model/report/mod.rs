@@ -3,6 +3,7 @@
 pub mod group;
 pub mod neighbour;
 pub mod records;
+pub mod replay;
 pub mod slow;
 pub mod stack;
 mod sum;

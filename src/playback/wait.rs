@@ -1,0 +1,183 @@
+//! Waiting for a moment, and for calls of other threads.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+
+/// A thread that waits looks at least this often whether the replay is to end, in nanoseconds.
+const LOOK: u64 = 100_000_000;
+/// A sleep ends this long before its moment, in nanoseconds; the rest is spent looking at the clock.
+const SPIN: u64 = 60_000;
+
+/// Nanoseconds of `CLOCK_MONOTONIC`.
+#[must_use]
+pub fn now_ns() -> u64 {
+    // SAFETY: a structure of zero bytes is valid, and the call only fills it in.
+    unsafe {
+        let mut now: libc::timespec = std::mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now);
+        (now.tv_sec.unsigned_abs()) * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+    }
+}
+
+/// Waits for moments. Threads that look at the clock leave a CPU for the others.
+#[derive(Debug)]
+pub struct Timer {
+    spinning: AtomicUsize,
+    most: usize,
+}
+
+impl Timer {
+    /// `cpus`: those that this process may use.
+    #[must_use]
+    pub fn new(cpus: usize) -> Self {
+        Self {
+            spinning: AtomicUsize::new(0),
+            most: cpus.saturating_sub(1).max(1),
+        }
+    }
+
+    /// Makes sleeps of this thread end on time.
+    pub fn prepare_thread() {
+        // SAFETY: it takes a number, and changes this thread alone.
+        unsafe {
+            libc::prctl(libc::PR_SET_TIMERSLACK, 1);
+        }
+    }
+
+    /// Returns at a moment, or earlier if `stop` is set.
+    pub fn until(&self, at_ns: u64, stop: &AtomicBool) {
+        loop {
+            let now = now_ns();
+            if now >= at_ns || stop.load(Ordering::Relaxed) {
+                return;
+            }
+            if at_ns - now <= SPIN {
+                if self.spinning.fetch_add(1, Ordering::Relaxed) < self.most {
+                    while now_ns() < at_ns {
+                        std::hint::spin_loop();
+                    }
+                } else {
+                    sleep(at_ns);
+                }
+                self.spinning.fetch_sub(1, Ordering::Relaxed);
+                return;
+            }
+            sleep((at_ns - SPIN).min(now + LOOK));
+        }
+    }
+}
+
+/// Sleeps until a moment, or until a signal.
+fn sleep(at_ns: u64) {
+    let at = libc::timespec {
+        tv_sec: (at_ns / 1_000_000_000) as libc::time_t,
+        tv_nsec: (at_ns % 1_000_000_000) as libc::c_long,
+    };
+    // SAFETY: the structure is only read.
+    unsafe {
+        libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &raw const at, std::ptr::null_mut());
+    }
+}
+
+/// How many calls a thread has made. Each is in a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Made {
+    calls: AtomicU32,
+    /// Threads that wait for it.
+    waiting: AtomicU32,
+}
+
+impl Made {
+    /// The thread has made another call.
+    pub fn add(&self) {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            futex(&self.calls, libc::FUTEX_WAKE, i32::MAX.cast_unsigned(), None);
+        }
+    }
+
+    /// The thread makes no more calls: nothing waits for it.
+    pub fn end(&self) {
+        self.calls.store(u32::MAX, Ordering::SeqCst);
+        futex(&self.calls, libc::FUTEX_WAKE, i32::MAX.cast_unsigned(), None);
+    }
+
+    #[must_use]
+    pub fn calls(&self) -> u32 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Waits until it has made more than `number` calls, or `stop` is set. Returns whether it had to wait.
+    pub fn wait(&self, number: u32, stop: &AtomicBool) -> bool {
+        if self.calls.load(Ordering::SeqCst) > number {
+            return false;
+        }
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        loop {
+            let calls = self.calls.load(Ordering::SeqCst);
+            if calls > number || stop.load(Ordering::Relaxed) {
+                break;
+            }
+            futex(&self.calls, libc::FUTEX_WAIT, calls, Some(LOOK));
+        }
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        true
+    }
+}
+
+fn futex(word: &AtomicU32, what: i32, value: u32, timeout_ns: Option<u64>) {
+    let timeout = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: timeout_ns.unwrap_or(0) as libc::c_long,
+    };
+    let timeout = timeout_ns.map_or(std::ptr::null(), |_| &raw const timeout);
+    // SAFETY: the word lives as long as the call, and the structure is only read.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            what | libc::FUTEX_PRIVATE_FLAG,
+            value,
+            timeout,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn a_wait_ends_when_the_call_was_made_or_none_will_be() {
+        let stop = AtomicBool::new(false);
+        let made = Arc::new(Made::default());
+        let of_thread = Arc::clone(&made);
+        let thread = std::thread::spawn(move || (0..1000).for_each(|_| of_thread.add()));
+        made.wait(999, &stop);
+        assert_eq!(made.calls(), 1000);
+        assert!(!made.wait(5, &stop));
+        thread.join().unwrap();
+        let of_thread = Arc::clone(&made);
+        let thread = std::thread::spawn(move || of_thread.end());
+        made.wait(5000, &stop);
+        thread.join().unwrap();
+        stop.store(true, Ordering::Relaxed);
+        let never = Made::default();
+        assert!(never.wait(0, &stop));
+    }
+
+    #[test]
+    fn nothing_begins_before_its_moment() {
+        let timer = Timer::new(2);
+        let stop = AtomicBool::new(false);
+        for length in [0, 10_000, 1_000_000, 3_000_000] {
+            let at = now_ns() + length;
+            timer.until(at, &stop);
+            assert!(now_ns() >= at);
+        }
+        stop.store(true, Ordering::Relaxed);
+        timer.until(now_ns() + 10_000_000_000, &stop);
+    }
+}

@@ -1,0 +1,285 @@
+//! By which call each recorded call is replayed.
+
+use crate::model::ids::Op;
+
+/// What a replayed call does. Calls that differ only in how they name their file are one: a replay names files below a
+/// directory, by descriptors that are confined to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Does {
+    Read,
+    Readv,
+    Pread,
+    Preadv,
+    Write,
+    Writev,
+    Pwrite,
+    Pwritev,
+    Sendfile,
+    CopyFileRange,
+    Open,
+    Close,
+    Fsync,
+    Fdatasync,
+    /// Of `sync`, too: other file systems of the machine are not the replay's.
+    Syncfs,
+    SyncFileRange,
+    Fallocate,
+    Ftruncate,
+    Getdents,
+    Fstat,
+    Fstatx,
+    Fstatfs,
+    Fchmod,
+    Futimens,
+    Flistxattr,
+    Truncate,
+    Stat,
+    Statx,
+    Statfs,
+    Access,
+    Readlink,
+    Chmod,
+    Utimens,
+    Listxattr,
+    Chdir,
+    Rename,
+    Link,
+    /// A link to an open file.
+    LinkOpen,
+    Symlink,
+    Unlink,
+    Rmdir,
+    Mkdir,
+}
+
+/// Why a call is not replayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Why {
+    /// The recording lacks something that the call needs: a name, owners, a mapping.
+    NotRecorded,
+    /// Device nodes and the like are never made.
+    NotMade,
+    /// It submits or awaits asynchronous requests.
+    Asynchronous,
+    /// Its file is no regular file or directory of a file system that keeps data.
+    NotAFile,
+    /// Its open file was not defined, or has no whole path.
+    UnknownFile,
+    /// Its path or the directory that the path starts from is not known.
+    UnknownPath,
+    /// A name in it is none, as of a damaged recording.
+    Damaged,
+    /// It had not ended when the recording did.
+    UnderWay,
+}
+
+impl Why {
+    /// For people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NotRecorded => "not all arguments recorded",
+            Self::NotMade => "never made by a replay",
+            Self::Asynchronous => "asynchronous",
+            Self::NotAFile => "not on a file or directory of a disk",
+            Self::UnknownFile => "unknown file",
+            Self::UnknownPath => "unknown path",
+            Self::Damaged => "damaged name",
+            Self::UnderWay => "not ended",
+        }
+    }
+}
+
+/// How a call is replayed.
+///
+/// # Errors
+/// Why it is not.
+pub fn does(op: Op) -> Result<Does, Why> {
+    Ok(match op {
+        Op::Read => Does::Read,
+        Op::Readv => Does::Readv,
+        Op::Pread64 => Does::Pread,
+        Op::Preadv | Op::Preadv2 => Does::Preadv,
+        Op::Write => Does::Write,
+        Op::Writev => Does::Writev,
+        Op::Pwrite64 => Does::Pwrite,
+        Op::Pwritev | Op::Pwritev2 => Does::Pwritev,
+        Op::Sendfile64 => Does::Sendfile,
+        Op::CopyFileRange => Does::CopyFileRange,
+        Op::Open | Op::Openat | Op::Openat2 | Op::OpenByHandleAt | Op::Creat => Does::Open,
+        Op::Close => Does::Close,
+        Op::Fsync => Does::Fsync,
+        Op::Fdatasync => Does::Fdatasync,
+        Op::Sync | Op::Syncfs => Does::Syncfs,
+        Op::SyncFileRange => Does::SyncFileRange,
+        Op::Fallocate => Does::Fallocate,
+        Op::Ftruncate => Does::Ftruncate,
+        Op::Truncate => Does::Truncate,
+        Op::Getdents | Op::Getdents64 => Does::Getdents,
+        Op::Fstat => Does::Fstat,
+        Op::Stat | Op::Lstat | Op::Newfstatat => Does::Stat,
+        Op::Statx => Does::Statx,
+        Op::Fstatfs => Does::Fstatfs,
+        Op::Statfs => Does::Statfs,
+        Op::Access | Op::Faccessat | Op::Faccessat2 => Does::Access,
+        Op::Rename | Op::Renameat | Op::Renameat2 => Does::Rename,
+        Op::Unlink | Op::Unlinkat => Does::Unlink,
+        Op::Rmdir => Does::Rmdir,
+        Op::Link | Op::Linkat => Does::Link,
+        Op::Symlink | Op::Symlinkat => Does::Symlink,
+        Op::Mkdir | Op::Mkdirat => Does::Mkdir,
+        Op::Readlink | Op::Readlinkat => Does::Readlink,
+        Op::Chdir => Does::Chdir,
+        Op::Fchmod => Does::Fchmod,
+        Op::Chmod | Op::Fchmodat | Op::Fchmodat2 => Does::Chmod,
+        Op::Utime | Op::Utimes | Op::Futimesat | Op::Utimensat => Does::Utimens,
+        Op::Flistxattr => Does::Flistxattr,
+        Op::Listxattr | Op::Llistxattr => Does::Listxattr,
+        Op::Mknod | Op::Mknodat => return Err(Why::NotMade),
+        Op::IoSubmit | Op::IoGetevents | Op::IoPgetevents | Op::IoUringEnter => return Err(Why::Asynchronous),
+        // Owners, names and values of attributes, handles and mappings are not among the arguments.
+        _ => return Err(Why::NotRecorded),
+    })
+}
+
+impl Does {
+    /// On an open file in place of a path: calls with a descriptor and an empty path.
+    #[must_use]
+    pub fn on_open_file(self) -> Option<Self> {
+        Some(match self {
+            Self::Stat => Self::Fstat,
+            Self::Statx => Self::Fstatx,
+            Self::Chmod => Self::Fchmod,
+            Self::Utimens => Self::Futimens,
+            Self::Link => Self::LinkOpen,
+            _ => return None,
+        })
+    }
+
+    /// Whether it works on an open file, which it does not open itself.
+    #[must_use]
+    pub fn has_file(self) -> bool {
+        use Does as D;
+        matches!(
+            self,
+            D::Read
+                | D::Readv
+                | D::Pread
+                | D::Preadv
+                | D::Write
+                | D::Writev
+                | D::Pwrite
+                | D::Pwritev
+                | D::Sendfile
+                | D::CopyFileRange
+                | D::Close
+                | D::Fsync
+                | D::Fdatasync
+                | D::SyncFileRange
+                | D::Fallocate
+                | D::Ftruncate
+                | D::Getdents
+                | D::Fstat
+                | D::Fstatx
+                | D::Fstatfs
+                | D::Fchmod
+                | D::Futimens
+                | D::Flistxattr
+                | D::LinkOpen
+        )
+    }
+
+    /// Whether it uses and moves the position of its open file.
+    #[must_use]
+    pub fn moves(self) -> bool {
+        matches!(
+            self,
+            Self::Read
+                | Self::Readv
+                | Self::Write
+                | Self::Writev
+                | Self::Sendfile
+                | Self::CopyFileRange
+                | Self::Getdents
+        )
+    }
+
+    #[must_use]
+    pub fn reads(self) -> bool {
+        matches!(
+            self,
+            Self::Read | Self::Readv | Self::Pread | Self::Preadv | Self::Sendfile | Self::CopyFileRange
+        )
+    }
+
+    #[must_use]
+    pub fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::Writev | Self::Pwrite | Self::Pwritev)
+    }
+
+    /// Whether the last component of its path, if that is a link, is followed.
+    #[must_use]
+    pub fn follows(self, op: Op, extra: u64) -> bool {
+        /// `AT_SYMLINK_NOFOLLOW`, `AT_SYMLINK_FOLLOW` (include/uapi/linux/fcntl.h).
+        const NO_FOLLOW: u64 = 0x100;
+        const FOLLOW: u64 = 0x400;
+        match self {
+            Self::Rename | Self::Unlink | Self::Rmdir | Self::Symlink | Self::Mkdir | Self::Readlink => false,
+            Self::Link => extra & FOLLOW != 0,
+            Self::Stat if op == Op::Lstat => false,
+            Self::Stat | Self::Utimens if matches!(op, Op::Newfstatat | Op::Utimensat) => extra & NO_FOLLOW == 0,
+            Self::Listxattr => op == Op::Listxattr,
+            _ => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ids::Layer;
+
+    #[test]
+    fn each_system_call_is_replayed_or_has_a_reason() {
+        let ops = Layer::Syscall.ops().iter().map(|spec| spec.op);
+        let left: Vec<&str> = ops.filter(|op| does(*op).is_err()).map(Op::name).collect();
+        let known = [
+            "msync",
+            "splice",
+            "io_submit",
+            "io_getevents",
+            "io_pgetevents",
+            "io_uring_enter",
+            "name_to_handle_at",
+            "mknod",
+            "mknodat",
+            "chown",
+            "lchown",
+            "fchown",
+            "fchownat",
+            "getxattr",
+            "lgetxattr",
+            "fgetxattr",
+            "getxattrat",
+            "setxattr",
+            "lsetxattr",
+            "fsetxattr",
+            "setxattrat",
+            "listxattrat",
+            "removexattr",
+            "lremovexattr",
+            "fremovexattr",
+            "removexattrat",
+        ];
+        assert!(left.iter().all(|name| known.contains(name)), "{left:?}");
+    }
+
+    #[test]
+    fn links_are_followed_as_the_call_does() {
+        assert!(Does::Stat.follows(Op::Stat, 0));
+        assert!(!Does::Stat.follows(Op::Lstat, 0));
+        assert!(!Does::Stat.follows(Op::Newfstatat, 0x100));
+        assert!(!Does::Unlink.follows(Op::Unlink, 0));
+        assert!(Does::Open.follows(Op::Openat, 0));
+    }
+}

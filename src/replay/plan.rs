@@ -1,0 +1,165 @@
+//! The plan of a replay: what is prepared, which calls each thread makes, when, and after which others.
+
+use std::collections::BTreeMap;
+
+use super::does::{Does, Why};
+use super::order::Edge;
+use super::path::Spot;
+use crate::model::ids::Op;
+use crate::model::record::Kind;
+
+/// No file, path or text.
+pub const NONE: u32 = u32::MAX;
+
+/// A call of a replay. `file`, `spot` and the like are indices into the lists of its [`Plan`], or [`NONE`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Action {
+    /// Nanoseconds since the first call of the recording, and how long it took there.
+    pub begin_ns: u64,
+    pub took_ns: u64,
+    pub op: Op,
+    pub does: Does,
+    /// What it returned in the recording: a negative errno, bytes, or 0; of an open, 0.
+    pub value: i64,
+    /// The offset in the file, or the new length of one that is cut.
+    pub offset: u64,
+    /// Bytes; of an open, the mode of the file that it makes.
+    pub size: u64,
+    /// Flags or a mode, as the call has them; of reads and writes of several buffers, their number.
+    pub extra: u32,
+    /// The position of the open file has to be set before the call, to `offset`: it was moved without a recorded call.
+    pub seeks: bool,
+    pub file: u32,
+    pub file2: u32,
+    pub spot: u32,
+    /// Of a symbolic link, the index of its text.
+    pub spot2: u32,
+    edges: (u32, u16),
+}
+
+/// A thread of a replay.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Thread {
+    /// The recorded thread; of several that never overlapped, the first one.
+    pub tid: u32,
+    pub actions: Vec<Action>,
+}
+
+/// An open file of a replay.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// Its path when it was opened, as index of a spot.
+    pub spot: u32,
+    /// Flags with the numbers of x86-64, of one that was opened before the recording; `None`: a call opens it.
+    pub found: Option<u32>,
+    /// Its position then.
+    pub position: u64,
+    /// Calls that use it. It is closed by the last one.
+    pub uses: u32,
+}
+
+/// What must exist before the first call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prepared {
+    pub spot: u32,
+    pub what: What,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    Folder {
+        /// Permissions; 0: unknown.
+        mode: u32,
+    },
+    File {
+        mode: u32,
+        size: u64,
+        /// Bytes that are allocated, rounded up to blocks of 512; `None`: unknown.
+        allocated: Option<u64>,
+        /// What is read before it is written, and so must be data: ranges in ascending order.
+        data: Vec<(u64, u64)>,
+    },
+    /// A symbolic link that leads nowhere, with a text of this length.
+    Link { length: u64 },
+    /// Another name of a file that is prepared before it.
+    Same { spot: u32 },
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Plan {
+    pub threads: Vec<Thread>,
+    pub files: Vec<Opened>,
+    pub spots: Vec<Spot>,
+    pub texts: Vec<String>,
+    /// Directories before what is in them.
+    pub prepared: Vec<Prepared>,
+    /// What calls may make, as indices of spots.
+    pub made: Vec<u32>,
+    /// Bytes that are needed for what is prepared, and by what is written beyond it, by root.
+    pub needed: Vec<u64>,
+    /// Open files at the same time, at most.
+    pub most_open: usize,
+    /// Calls that are not replayed.
+    pub left_out: BTreeMap<(Op, Why), u64>,
+    /// Calls of the recording, and those that were not selected.
+    pub recorded: u64,
+    pub not_selected: u64,
+    pub asynchronous: u64,
+    pub faults: u64,
+    pub lost: BTreeMap<Kind, u64>,
+    pub(super) edges: Vec<Edge>,
+}
+
+impl Plan {
+    /// The calls that this one waits for.
+    #[must_use]
+    pub fn edges_of(&self, action: &Action) -> &[Edge] {
+        let (from, count) = action.edges;
+        let from = from as usize;
+        self.edges.get(from..from + usize::from(count)).unwrap_or_default()
+    }
+
+    /// All calls that are replayed.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.threads.iter().map(|thread| thread.actions.len() as u64).sum()
+    }
+
+    /// Nanoseconds from the first begin to the last end of a call.
+    #[must_use]
+    pub fn span_ns(&self) -> u64 {
+        let actions = self.threads.iter().flat_map(|thread| &thread.actions);
+        actions.map(|action| action.begin_ns.saturating_add(action.took_ns)).max().unwrap_or(0)
+    }
+
+    pub(super) fn add_edges(&mut self, thread: usize, number: usize, edges: Vec<Edge>) {
+        let from = u32::try_from(self.edges.len()).unwrap_or(u32::MAX);
+        let count = u16::try_from(edges.len()).unwrap_or(u16::MAX);
+        self.edges.extend(edges.into_iter().take(usize::from(count)));
+        if let Some(action) = self.threads.get_mut(thread).and_then(|thread| thread.actions.get_mut(number)) {
+            action.edges = (from, count);
+        }
+    }
+}
+
+impl Action {
+    pub(super) fn new(op: Op, does: Does) -> Self {
+        Self {
+            begin_ns: 0,
+            took_ns: 0,
+            op,
+            does,
+            value: 0,
+            offset: 0,
+            size: 0,
+            extra: 0,
+            seeks: false,
+            file: NONE,
+            file2: NONE,
+            spot: NONE,
+            spot2: NONE,
+            edges: (0, 0),
+        }
+    }
+}

@@ -1,0 +1,874 @@
+//! Goes through the calls of a recording in the order of their begins, and follows what they do to names, sizes and
+//! positions. What results is the list of actions, and what must have existed before the first one.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::does::{Does, Why, does};
+use super::flags;
+use super::load::{Loaded, Recorded};
+use super::order::Resource;
+use super::path::{self, Components, Mounts, Refused, Roots, Spot};
+use super::plan::{Action, Opened, Prepared, What};
+use super::tree::{Kind, NodeId, SlotId, State, Tree};
+use super::working::Working;
+use crate::model::ids::{Op, PathKind};
+use crate::model::record::{FileNumber, GivenPath, OpenFile};
+
+/// Numbers of errors (include/uapi/asm-generic/errno-base.h, errno.h).
+mod errno {
+    pub const NO_ENTRY: i32 = 2;
+    pub const EXISTS: i32 = 17;
+    pub const IS_DIRECTORY: i32 = 21;
+    pub const INVALID: i32 = 22;
+    pub const NOT_EMPTY: i32 = 39;
+    pub const NO_DATA: i32 = 61;
+}
+
+/// `S_IFMT` and its values that are replayed (include/uapi/linux/stat.h).
+const TYPE: u32 = 0o170_000;
+const REGULAR: u32 = 0o100_000;
+const FOLDER: u32 = 0o040_000;
+/// `AT_REMOVEDIR` (include/uapi/linux/fcntl.h), `RENAME_EXCHANGE` (include/uapi/linux/fs.h),
+/// `FALLOC_FL_KEEP_SIZE` (include/uapi/linux/falloc.h).
+const REMOVE_DIRECTORY: u64 = 0x200;
+const EXCHANGE: u64 = 2;
+const KEEP_SIZE: u64 = 1;
+const BLOCK: u64 = 4096;
+/// A write of more blocks counts as one of the whole file.
+const MOST_BLOCKS: u64 = 16;
+/// Bytes of a write that failed in the recording.
+const MOST_FAILED: u64 = 1 << 20;
+/// Directories whose links are followed, one after the other.
+const MOST_LINKS: usize = 8;
+
+/// An open file while calls are followed.
+#[derive(Debug, Default)]
+struct Following {
+    index: u32,
+    node: NodeId,
+    /// `None`: unknown.
+    position: Option<u64>,
+    appends: bool,
+    is_listed: bool,
+}
+
+/// A call with what decides its order.
+pub(super) struct Step {
+    pub tid: u32,
+    pub begin_ns: u64,
+    pub end_ns: u64,
+    pub action: Action,
+    pub uses: Vec<(Resource, bool)>,
+}
+
+pub(super) struct Simulation<'a> {
+    roots: &'a Roots,
+    mounts: Mounts,
+    machine: String,
+    definitions: HashMap<FileNumber, OpenFile>,
+    working: Working,
+    /// Directories and files that are links in the recording, with what they lead to.
+    links: HashMap<Components, Components>,
+    pub tree: Tree,
+    open: HashMap<FileNumber, Following>,
+    /// By device and inode.
+    inodes: HashMap<(u32, u32, u64), NodeId>,
+    pub files: Vec<Opened>,
+    pub spots: Vec<Spot>,
+    known_spots: HashMap<Spot, u32>,
+    pub texts: Vec<String>,
+    pub made: BTreeSet<u32>,
+    pub left_out: BTreeMap<(Op, Why), u64>,
+}
+
+/// A call's path: its components, and the slots on the way.
+struct Looked {
+    path: Components,
+    slots: Vec<SlotId>,
+    last: Option<SlotId>,
+}
+
+impl<'a> Simulation<'a> {
+    pub fn new(loaded: &mut Loaded, roots: &'a Roots, mounts: Mounts, machine: &str) -> Self {
+        let mut simulation = Self {
+            roots,
+            mounts,
+            machine: machine.to_owned(),
+            definitions: std::mem::take(&mut loaded.files),
+            working: std::mem::take(&mut loaded.working),
+            links: HashMap::new(),
+            tree: Tree::default(),
+            open: HashMap::new(),
+            inodes: HashMap::new(),
+            files: Vec::new(),
+            spots: Vec::new(),
+            known_spots: HashMap::new(),
+            texts: Vec::new(),
+            made: BTreeSet::new(),
+            left_out: BTreeMap::new(),
+        };
+        simulation.learn_links(&loaded.calls);
+        simulation
+    }
+
+    /// What was opened under one path and has another one is behind a link.
+    fn learn_links(&mut self, calls: &[Recorded]) {
+        for call in calls.iter().filter(|call| call.value >= 0 && matches!(does(call.op), Ok(Does::Open))) {
+            let Some(given) = call.first_path().filter(|given| given.base == 0) else {
+                continue;
+            };
+            let Some(real) = self.whole_path(call.files[0]).filter(|_| !is_unnamed(call, given)) else {
+                continue;
+            };
+            let start = match given.text.starts_with('/') {
+                true => Components::new(),
+                false => match self.working.at(call.pid, call.begin_ns) {
+                    Some(folder) => folder.clone(),
+                    None => continue,
+                },
+            };
+            let Ok(mut given) = path::append(start, &given.text) else { continue };
+            let mut real = real;
+            while !given.is_empty() && given.last() == real.last() {
+                (given.pop(), real.pop());
+            }
+            if !given.is_empty() && !real.starts_with(&given) {
+                self.links.insert(given, real);
+            }
+        }
+    }
+
+    /// The path of an open file, if it is whole.
+    fn whole_path(&self, number: FileNumber) -> Option<Components> {
+        let path = self.definitions.get(&number)?.path.as_ref()?;
+        (path.kind == PathKind::Whole).then(|| path::canonical(&path.text).ok()).flatten()
+    }
+
+    /// Follows the next call; `None`: it is not replayed, which was counted.
+    pub fn step(&mut self, call: &Recorded) -> Option<Step> {
+        let mut step = Step {
+            tid: call.tid,
+            begin_ns: call.begin_ns,
+            end_ns: call.end_ns,
+            action: Action::new(call.op, Does::Read),
+            uses: Vec::new(),
+        };
+        match self.follow(call, &mut step) {
+            Ok(()) => Some(step),
+            Err(why) => {
+                *self.left_out.entry((call.op, why)).or_default() += 1;
+                None
+            }
+        }
+    }
+
+    fn follow(&mut self, call: &Recorded, step: &mut Step) -> Result<(), Why> {
+        let mut what = does(call.op)?;
+        let has_path = call.first_path().is_some_and(|given| !given.text.is_empty());
+        if call.files[0] != 0 && !has_path {
+            what = what.on_open_file().unwrap_or(what);
+        }
+        if what == Does::Unlink && call.extra & REMOVE_DIRECTORY != 0 && call.op == Op::Unlinkat {
+            what = Does::Rmdir;
+        }
+        let action = &mut step.action;
+        action.does = what;
+        action.value = call.value;
+        action.offset = call.offset.unwrap_or(0);
+        action.size = call.size.unwrap_or(0);
+        action.extra = call.extra as u32;
+        match what {
+            Does::Open => self.open(call, step),
+            Does::Syncfs => {
+                if call.op == Op::Syncfs {
+                    step.action.file = self.file(call.files[0], call, &mut step.uses)?;
+                }
+                Ok(())
+            }
+            _ if what.has_file() => self.on_file(call, step),
+            _ => self.on_path(call, step),
+        }
+    }
+
+    fn spot(&mut self, path: &[String]) -> u32 {
+        let spot = self.roots.spot(path);
+        if let Some(known) = self.known_spots.get(&spot) {
+            return *known;
+        }
+        let new = self.spots.len() as u32;
+        self.spots.push(spot.clone());
+        self.known_spots.insert(spot, new);
+        new
+    }
+
+    /// The directories that a given path leads through links, replaced by what they lead to. `all`: its last component,
+    /// too.
+    fn without_links(&self, mut path: Components, all: bool) -> Components {
+        if self.links.is_empty() {
+            return path;
+        }
+        for _ in 0..MOST_LINKS {
+            let longest = path.len().saturating_sub(usize::from(!all));
+            let found = (1..=longest).find_map(|length| Some((length, self.links.get(&path[..length])?)));
+            let Some((length, target)) = found else { break };
+            path = target.iter().chain(&path[length..]).cloned().collect();
+        }
+        path
+    }
+
+    /// The path that a call was given, from the root on.
+    fn given(&self, call: &Recorded, given: &GivenPath, follows: bool) -> Result<Components, Why> {
+        let start = if given.text.starts_with('/') {
+            Components::new()
+        } else if given.base != 0 {
+            self.path_of_file(given.base).ok_or(Why::UnknownPath)?
+        } else {
+            self.working.at(call.pid, call.begin_ns).cloned().ok_or(Why::UnknownPath)?
+        };
+        let path = path::append(start, &given.text).map_err(|refused| match refused {
+            Refused::Damaged => Why::Damaged,
+            Refused::Relative => Why::UnknownPath,
+        })?;
+        Ok(self.without_links(path, follows))
+    }
+
+    fn path_of_file(&self, number: FileNumber) -> Option<Components> {
+        let slot = self.open.get(&number).and_then(|open| self.tree.node(open.node).slot);
+        slot.and_then(|slot| self.tree.path_now(slot)).or_else(|| self.whole_path(number))
+    }
+
+    /// Looks a path up, as a call with this result did.
+    fn look(&mut self, path: Components, errno: i32) -> Result<Looked, Why> {
+        if !self.mounts.keeps_data(&path) {
+            return Err(Why::NotAFile);
+        }
+        let exists = matches!(
+            errno,
+            0 | errno::EXISTS | errno::NOT_EMPTY | errno::IS_DIRECTORY | errno::INVALID | errno::NO_DATA
+        );
+        let walk = self.tree.walk(&path, exists);
+        if errno == errno::NO_ENTRY
+            && let Some(slot) = walk.last
+        {
+            self.tree.miss(slot);
+        }
+        Ok(Looked {
+            path,
+            slots: walk.slots,
+            last: walk.last,
+        })
+    }
+
+    /// The index of an open file for a call that uses it. One that no call opened was open before.
+    fn file(&mut self, number: FileNumber, call: &Recorded, uses: &mut Vec<(Resource, bool)>) -> Result<u32, Why> {
+        if number == 0 {
+            return Err(Why::UnknownFile);
+        }
+        if !self.open.contains_key(&number) {
+            self.find(number, call)?;
+        }
+        let open = &self.open[&number];
+        uses.push((Resource::Open(open.index), false));
+        let index = open.index;
+        self.files[index as usize].uses = self.files[index as usize].uses.saturating_add(1);
+        Ok(index)
+    }
+
+    /// Adds a file that was opened before the recording.
+    fn find(&mut self, number: FileNumber, call: &Recorded) -> Result<(), Why> {
+        let definition = self.definitions.get(&number).ok_or(Why::UnknownFile)?.clone();
+        let path = self.replayable(&definition)?;
+        let (node, spot) = if definition.links == 0 && definition.mode & TYPE == REGULAR {
+            // It has no name any more, but may have had one that another file has now.
+            let path = vec![format!(".iosb-open-{number}")];
+            let looked = self.look(path, 0)?;
+            self.discovered(&looked, &definition)
+        } else {
+            let looked = self.look(path, 0)?;
+            self.discovered(&looked, &definition)
+        };
+        let flags = flags::recorded(definition.flags, &self.machine);
+        self.files.push(Opened {
+            spot,
+            found: Some(flags & !(flags::CREATE | flags::EXCLUSIVE | flags::TRUNCATE)),
+            position: definition.position,
+            uses: 0,
+        });
+        // Its definition was made by the call, and has the position before it.
+        let position = call.offset.filter(|_| definition.at_ns > call.end_ns).unwrap_or(definition.position);
+        self.open.insert(
+            number,
+            Following {
+                index: (self.files.len() - 1) as u32,
+                node,
+                position: Some(position),
+                appends: flags & flags::APPEND != 0,
+                is_listed: false,
+            },
+        );
+        Ok(())
+    }
+
+    /// The path of an open file, if it is a regular file or directory that keeps data.
+    fn replayable(&self, definition: &OpenFile) -> Result<Components, Why> {
+        if ![REGULAR, FOLDER, 0].contains(&(definition.mode & TYPE)) || path::is_pseudo(&definition.file_system) {
+            return Err(Why::NotAFile);
+        }
+        let path = definition.path.as_ref().ok_or(Why::UnknownFile)?;
+        if path.kind != PathKind::Whole {
+            return Err(Why::UnknownFile);
+        }
+        let path = path::canonical(&path.text).map_err(|_| Why::Damaged)?;
+        if self.mounts.keeps_data(&path) { Ok(path) } else { Err(Why::NotAFile) }
+    }
+
+    /// The node and spot of a path that existed when it was used, with its definition.
+    fn discovered(&mut self, looked: &Looked, definition: &OpenFile) -> (NodeId, u32) {
+        let spot = self.spot(&looked.path);
+        let Some(slot) = looked.last else {
+            return (super::tree::ROOT, spot);
+        };
+        let is_folder = definition.mode & TYPE == FOLDER;
+        let known = identity(definition).and_then(|inode| self.inodes.get(&inode).copied());
+        let node = match (self.tree.state(slot), known) {
+            (State::Unseen, Some(known)) if definition.links > 1 && !is_folder && self.tree.node(known).first.is_some() => {
+                self.tree.link_at_start(slot, known);
+                known
+            }
+            _ => self.tree.touch(slot, if is_folder { Kind::Folder } else { Kind::File }),
+        };
+        self.define(node, definition);
+        (node, spot)
+    }
+
+    /// Learns from a definition what a node is, and what it was at the start.
+    fn define(&mut self, node: NodeId, definition: &OpenFile) {
+        if let Some(inode) = identity(definition) {
+            self.inodes.insert(inode, node);
+        }
+        let node = self.tree.node_mut(node);
+        if !node.start.is_defined && !node.is_changed {
+            node.start.size = definition.size;
+            node.start.blocks = definition.blocks;
+        }
+        if !node.start.is_defined {
+            node.start.mode = definition.mode & 0o7777;
+            node.start.is_defined = true;
+        }
+        node.size = definition.size;
+    }
+
+    fn open(&mut self, call: &Recorded, step: &mut Step) -> Result<(), Why> {
+        let definition = self.definitions.get(&call.files[0]).cloned().filter(|_| call.value >= 0);
+        let given = call.first_path().cloned().filter(|given| !given.text.is_empty());
+        let flags = match call.op {
+            Op::Open | Op::Openat => flags::recorded(call.extra as u32, &self.machine),
+            Op::Creat => flags::CREATE | flags::WRITE_ONLY | flags::TRUNCATE,
+            _ => flags::recorded(definition.as_ref().map_or(0, |file| file.flags), &self.machine),
+        };
+        let is_unnamed = flags & flags::UNNAMED == flags::UNNAMED;
+        let path = match &definition {
+            Some(definition) => {
+                let mut path = self.replayable(definition)?;
+                // Its own name, which no other has, is below the directory that was given.
+                if is_unnamed {
+                    path.pop();
+                }
+                path
+            }
+            None => self.given(call, given.as_ref().ok_or(Why::UnknownPath)?, true)?,
+        };
+        let looked = self.look(path, call.errno())?;
+        let spot = self.spot(&looked.path);
+        let action = &mut step.action;
+        action.spot = spot;
+        action.extra = flags;
+        action.value = call.value.min(0);
+        action.size = u64::from(definition.as_ref().map_or(0o666, |file| file.mode & 0o7777));
+        if flags & flags::CREATE != 0 {
+            self.made.insert(spot);
+        }
+        let mut is_change = false;
+        if call.value >= 0 && let Some(slot) = looked.last {
+            let node = if is_unnamed {
+                self.tree.touch(slot, Kind::Folder);
+                self.tree.new_node(Kind::File)
+            } else {
+                let (node, is_made) = self.opened(slot, flags, definition.as_ref());
+                is_change = is_made;
+                node
+            };
+            self.opened_file(call, step, node, flags, definition.as_ref());
+        } else if call.value >= 0 {
+            // The root itself.
+            self.opened_file(call, step, super::tree::ROOT, flags, definition.as_ref());
+        } else if call.errno() == errno::EXISTS && let Some(slot) = looked.last {
+            self.tree.touch(slot, Kind::Unknown);
+        } else if call.errno() == errno::IS_DIRECTORY && let Some(slot) = looked.last {
+            self.tree.touch(slot, Kind::Folder);
+        }
+        name_uses(&mut step.uses, &looked, is_change);
+        Ok(())
+    }
+
+    /// The node of a name that was opened successfully, and whether the call made it.
+    fn opened(&mut self, slot: SlotId, flags: u32, definition: Option<&OpenFile>) -> (NodeId, bool) {
+        let creates = flags & flags::CREATE != 0;
+        let is_empty = definition.is_some_and(|file| file.size == 0);
+        let is_made = match self.tree.state(slot) {
+            State::Is(_) => creates && flags & flags::EXCLUSIVE != 0,
+            State::Unseen => creates && (flags & flags::EXCLUSIVE != 0 || is_empty),
+            State::Absent => creates,
+        };
+        if is_made {
+            let node = self.tree.new_node(Kind::File);
+            self.tree.set(slot, Some(node));
+            if let Some(definition) = definition {
+                self.define(node, definition);
+            }
+            return (node, true);
+        }
+        let node = match definition {
+            Some(definition) => {
+                let looked = Looked {
+                    path: self.tree.path_now(slot).unwrap_or_default(),
+                    slots: Vec::new(),
+                    last: Some(slot),
+                };
+                self.discovered(&looked, definition).0
+            }
+            None => self.tree.touch(slot, Kind::File),
+        };
+        (node, false)
+    }
+
+    /// Adds what a successful open returned.
+    fn opened_file(&mut self, call: &Recorded, step: &mut Step, node: NodeId, flags: u32, definition: Option<&OpenFile>) {
+        let index = self.files.len() as u32;
+        self.files.push(Opened {
+            spot: step.action.spot,
+            found: None,
+            position: 0,
+            uses: 1,
+        });
+        step.action.file = index;
+        step.uses.push((Resource::Open(index), true));
+        if flags & flags::TRUNCATE != 0 {
+            let node = self.tree.node_mut(node);
+            (node.size, node.is_changed) = (0, true);
+        }
+        step.uses.push((Resource::Size(node), flags & flags::TRUNCATE != 0));
+        if definition.is_some() {
+            self.open.insert(
+                call.files[0],
+                Following {
+                    index,
+                    node,
+                    position: Some(0),
+                    appends: flags & flags::APPEND != 0,
+                    is_listed: false,
+                },
+            );
+        }
+    }
+
+    fn on_file(&mut self, call: &Recorded, step: &mut Step) -> Result<(), Why> {
+        let what = step.action.does;
+        // The source of data is the second descriptor of sendfile, whose first one may be anything.
+        let numbers = match what {
+            Does::Sendfile => [call.files[1], 0],
+            Does::CopyFileRange => call.files,
+            _ => [call.files[0], 0],
+        };
+        // Both have to be known before either is used.
+        for number in numbers.into_iter().filter(|number| *number != 0) {
+            if !self.open.contains_key(&number) {
+                self.find(number, call)?;
+            }
+        }
+        step.action.file = self.file(numbers[0], call, &mut step.uses)?;
+        if what == Does::CopyFileRange {
+            step.action.file2 = self.file(numbers[1], call, &mut step.uses)?;
+        }
+        if what.moves() {
+            step.uses.iter_mut().for_each(|(_, is_exclusive)| *is_exclusive = true);
+            self.position(numbers[0], call, step);
+        }
+        if what == Does::Futimens || what == Does::Fchmod {
+            return Ok(());
+        }
+        if what == Does::LinkOpen {
+            return self.link_open(call, step, numbers[0]);
+        }
+        let node = self.open[&numbers[0]].node;
+        match what {
+            Does::Ftruncate => step.action.offset = call.extra,
+            // How much several buffers were to hold is in no argument.
+            Does::Readv | Does::Preadv | Does::Writev | Does::Pwritev if call.size.is_none() => {
+                step.action.size = call.value.max(0).unsigned_abs();
+                // Of preadv2 and pwritev2 the flags are known, and not the number.
+                if matches!(call.op, Op::Preadv2 | Op::Pwritev2) {
+                    step.action.extra = 1;
+                }
+            }
+            what if what.writes() => {
+                // No more is written than was, so that what is needed is known before.
+                step.action.size = match call.value {
+                    1.. => call.value.unsigned_abs(),
+                    _ => step.action.size.min(MOST_FAILED),
+                };
+            }
+            _ => {}
+        }
+        let is_change = self.changes_size(node, call, &step.action);
+        step.uses.push((Resource::Size(node), is_change));
+        if what == Does::CopyFileRange {
+            let other = self.open[&numbers[1]].node;
+            self.tree.node_mut(other).is_changed = true;
+            step.uses.push((Resource::Size(other), true));
+        }
+        if what.writes() && !is_change && call.value > 0 {
+            self.block_uses(node, call, step);
+        }
+        Ok(())
+    }
+
+    /// Follows the position of an open file, and finds out whether it was moved without a recorded call.
+    fn position(&mut self, number: FileNumber, call: &Recorded, step: &mut Step) {
+        let Some(open) = self.open.get_mut(&number) else { return };
+        if step.action.does == Does::Getdents {
+            // Other positions in a directory mean something to its file system alone.
+            step.action.seeks = open.is_listed && call.offset == Some(0);
+            step.action.offset = 0;
+            open.is_listed = true;
+            return;
+        }
+        let is_append = open.appends && step.action.does.writes();
+        if let Some(offset) = call.offset {
+            step.action.seeks = !is_append && open.position != Some(offset);
+            open.position = Some(offset);
+        }
+        let moved = call.value.max(0).unsigned_abs();
+        open.position = open.position.map(|at| at.saturating_add(moved));
+    }
+
+    /// Follows the size of a file, and what of it is read before it is written. Returns whether the call changes the size.
+    fn changes_size(&mut self, node: NodeId, call: &Recorded, action: &Action) -> bool {
+        let node = self.tree.node_mut(node);
+        let moved = call.value.max(0).unsigned_abs();
+        let from = call.offset.unwrap_or(node.size);
+        let to = from.saturating_add(moved);
+        match action.does {
+            what if what.reads() => {
+                if node.first.is_some() && call.offset.is_some() {
+                    for (from, to) in node.written.missing(from, to) {
+                        node.start.read.add(from, to);
+                    }
+                    // A write that extended it was lost.
+                    if to > node.size {
+                        node.size = to;
+                        node.start.size = node.start.size.max(to);
+                    }
+                }
+                false
+            }
+            what if what.writes() => {
+                if moved == 0 {
+                    return false;
+                }
+                node.is_changed = true;
+                node.written.add(from, to);
+                let extends = to > node.size;
+                node.grown = node.grown.saturating_add(moved.min(to.saturating_sub(node.size)));
+                node.size = node.size.max(to);
+                extends
+            }
+            Does::Ftruncate if call.value == 0 => {
+                (node.size, node.is_changed) = (action.offset, true);
+                true
+            }
+            Does::Fallocate if call.value == 0 => {
+                node.is_changed = true;
+                let to = from.saturating_add(call.size.unwrap_or(0));
+                node.grown = node.grown.saturating_add(to.saturating_sub(node.size));
+                if call.extra & KEEP_SIZE == 0 {
+                    node.size = node.size.max(to);
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn block_uses(&self, node: NodeId, call: &Recorded, step: &mut Step) {
+        let Some(offset) = call.offset else { return };
+        let last = offset.saturating_add(call.value.unsigned_abs() - 1) / BLOCK;
+        let blocks = offset / BLOCK..=last;
+        if last - offset / BLOCK < MOST_BLOCKS {
+            step.uses.extend(blocks.map(|block| (Resource::Block(node, block), true)));
+        } else if let Some((_, is_exclusive)) = step.uses.iter_mut().find(|(of, _)| *of == Resource::Size(node)) {
+            *is_exclusive = true;
+        }
+    }
+
+    fn link_open(&mut self, call: &Recorded, step: &mut Step, number: FileNumber) -> Result<(), Why> {
+        let given = call.second_path().cloned().ok_or(Why::UnknownPath)?;
+        let path = self.given(call, &given, false)?;
+        let looked = self.look(path, call.errno())?;
+        step.action.spot2 = self.spot(&looked.path);
+        self.made.insert(step.action.spot2);
+        let node = self.open[&number].node;
+        self.name(call, looked.last, Some(node));
+        name_uses(&mut step.uses, &looked, true);
+        Ok(())
+    }
+
+    /// A call made this name, or removed it.
+    fn name(&mut self, call: &Recorded, slot: Option<SlotId>, node: Option<NodeId>) {
+        match slot {
+            Some(slot) if call.value >= 0 => self.tree.set(slot, node),
+            Some(slot) if call.errno() == errno::EXISTS => {
+                self.tree.touch(slot, Kind::Unknown);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_path(&mut self, call: &Recorded, step: &mut Step) -> Result<(), Why> {
+        let what = step.action.does;
+        let given = call.first_path().cloned().ok_or(Why::UnknownPath)?;
+        if given.text.is_empty() && call.value >= 0 {
+            return Err(Why::UnknownPath);
+        }
+        let path = self.given(call, &given, what.follows(call.op, call.extra))?;
+        let looked = self.look(path, call.errno())?;
+        step.action.spot = self.spot(&looked.path);
+        let is_change = matches!(
+            what,
+            Does::Rename | Does::Unlink | Does::Rmdir | Does::Symlink | Does::Mkdir
+        );
+        name_uses(&mut step.uses, &looked, is_change);
+        match what {
+            Does::Rename | Does::Link => self.two_paths(call, step, &looked)?,
+            Does::Symlink => self.symlink(call, step, &looked)?,
+            Does::Mkdir => {
+                self.made.insert(step.action.spot);
+                let node = (call.value >= 0).then(|| self.tree.new_node(Kind::Folder));
+                self.name(call, looked.last, node);
+            }
+            Does::Unlink | Does::Rmdir if call.value >= 0 => {
+                if let Some(slot) = looked.last {
+                    let kind = if what == Does::Rmdir { Kind::Folder } else { Kind::Unknown };
+                    self.tree.touch(slot, kind);
+                    self.tree.set(slot, None);
+                }
+            }
+            _ => self.found(call, step, &looked),
+        }
+        if what == Does::Chdir && call.value == 0 {
+            self.working.set(call.pid, call.end_ns, looked.path);
+        }
+        Ok(())
+    }
+
+    /// What a call that changes no name says about the file that it found.
+    fn found(&mut self, call: &Recorded, step: &mut Step, looked: &Looked) {
+        let errno = call.errno();
+        if errno != 0 && ![errno::NO_DATA, errno::INVALID, errno::NOT_EMPTY].contains(&errno) {
+            return;
+        }
+        let Some(slot) = looked.last else { return };
+        let kind = match (step.action.does, errno) {
+            (Does::Readlink, 0) => Kind::Link,
+            (Does::Chdir, 0) | (_, errno::NOT_EMPTY) => Kind::Folder,
+            (Does::Truncate, 0) => Kind::File,
+            _ => Kind::Unknown,
+        };
+        let node = self.tree.touch(slot, kind);
+        match step.action.does {
+            Does::Readlink => self.tree.node_mut(node).start.length = call.value.max(0).unsigned_abs(),
+            Does::Truncate => {
+                step.action.offset = call.extra;
+                let node_of = self.tree.node_mut(node);
+                (node_of.size, node_of.is_changed) = (call.extra, true);
+                step.uses.push((Resource::Size(node), true));
+            }
+            _ => {}
+        }
+    }
+
+    fn two_paths(&mut self, call: &Recorded, step: &mut Step, from: &Looked) -> Result<(), Why> {
+        let given = call.second_path().cloned().ok_or(Why::UnknownPath)?;
+        let path = self.given(call, &given, false)?;
+        let to = self.look(path, call.errno())?;
+        step.action.spot2 = self.spot(&to.path);
+        self.made.insert(step.action.spot2);
+        name_uses(&mut step.uses, &to, true);
+        let (Some(first), Some(second)) = (from.last, to.last) else {
+            return Ok(());
+        };
+        if call.value < 0 {
+            self.name(call, Some(second), None);
+            return Ok(());
+        }
+        let node = self.tree.touch(first, Kind::Unknown);
+        if step.action.does == Does::Link {
+            self.tree.set(second, Some(node));
+            return Ok(());
+        }
+        let is_folder = self.tree.node(node).kind == Kind::Folder;
+        if first == second || (is_folder && self.tree.is_within(self.tree.slots[second as usize].parent, node)) {
+            return Ok(());
+        }
+        let other = match self.tree.state(second) {
+            State::Is(other) if call.extra & EXCHANGE != 0 && call.op == Op::Renameat2 => Some(other),
+            _ => None,
+        };
+        self.tree.set(first, other);
+        self.tree.set(second, Some(node));
+        self.moved(node);
+        if let Some(other) = other {
+            self.moved(other);
+        }
+        Ok(())
+    }
+
+    /// What is below a directory has been made below its new name.
+    fn moved(&mut self, node: NodeId) {
+        for slot in self.tree.below(node) {
+            if let Some(path) = self.tree.path_now(slot) {
+                let spot = self.spot(&path);
+                self.made.insert(spot);
+            }
+        }
+    }
+
+    fn symlink(&mut self, call: &Recorded, step: &mut Step, looked: &Looked) -> Result<(), Why> {
+        let text = call.second_path().ok_or(Why::UnknownPath)?.text.clone();
+        let above = looked.path.split_last().map(|(_, above)| above).unwrap_or_default();
+        step.action.spot2 = self.texts.len() as u32;
+        self.texts.push(confined_text(self.roots, above, &text));
+        self.made.insert(step.action.spot);
+        let node = (call.value >= 0).then(|| self.tree.new_node(Kind::Link));
+        self.name(call, looked.last, node);
+        Ok(())
+    }
+
+    /// What must exist before the first call, directories before what is in them.
+    pub fn prepared(&mut self) -> Vec<Prepared> {
+        let mut found: Vec<(Components, What)> = Vec::new();
+        let mut links = Vec::new();
+        for index in 0..self.tree.slots.len() as SlotId {
+            let State::Is(node) = self.tree.slots[index as usize].at_start else {
+                continue;
+            };
+            let Some(path) = self.tree.path_at_start(index) else { continue };
+            let known = self.tree.node(node);
+            if known.first != Some(index) {
+                links.push((path, known.first));
+                continue;
+            }
+            found.push((path, what(known)));
+        }
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut prepared: Vec<Prepared> = Vec::new();
+        for (path, what) in found {
+            let spot = self.spot(&path);
+            // The directory of a root exists.
+            if !self.spots[spot as usize].inside.is_empty() {
+                prepared.push(Prepared { spot, what });
+            }
+        }
+        for (path, first) in links {
+            if let Some(first) = first.and_then(|slot| self.tree.path_at_start(slot)) {
+                let (spot, same) = (self.spot(&path), self.spot(&first));
+                prepared.push(Prepared {
+                    spot,
+                    what: What::Same { spot: same },
+                });
+            }
+        }
+        prepared
+    }
+}
+
+impl Simulation<'_> {
+    /// Bytes that the data needs, by root: what is prepared, and what is written beyond it.
+    pub fn needed(&self, roots: usize) -> Vec<u64> {
+        let mut needed = vec![0_u64; roots];
+        for node in &self.tree.nodes {
+            let path = match (node.first, node.slot) {
+                (Some(slot), _) => self.tree.path_at_start(slot),
+                (None, Some(slot)) => self.tree.path_now(slot),
+                // It had no name, or was removed: it is in any of them.
+                (None, None) => None,
+            };
+            let root = path.map_or(0, |path| self.roots.spot(&path).root as usize);
+            let start = if node.first.is_some() && matches!(node.kind, Kind::File | Kind::Unknown) {
+                node.start.read.bytes().max(node.start.blocks.saturating_mul(512))
+            } else {
+                0
+            };
+            if let Some(sum) = needed.get_mut(root) {
+                *sum = sum.saturating_add(start).saturating_add(node.grown);
+            }
+        }
+        needed
+    }
+}
+
+/// What a node was at the start.
+fn what(node: &super::tree::Node) -> What {
+    let start = &node.start;
+    match node.kind {
+        Kind::Folder => What::Folder { mode: start.mode },
+        Kind::Link => What::Link { length: start.length },
+        Kind::File | Kind::Unknown => {
+            let parts = start.read.iter().map(|(from, to)| (from, to.min(start.size)));
+            What::File {
+                mode: start.mode,
+                size: start.size,
+                allocated: start.is_defined.then(|| start.blocks.saturating_mul(512)),
+                data: parts.filter(|(from, to)| from < to).collect(),
+            }
+        }
+    }
+}
+
+/// Device and inode.
+fn identity(definition: &OpenFile) -> Option<(u32, u32, u64)> {
+    definition.inode.map(|inode| (inode.major, inode.minor, inode.number))
+}
+
+fn is_unnamed(call: &Recorded, given: &GivenPath) -> bool {
+    given.text.is_empty() || call.extra as u32 & flags::UNNAMED == flags::UNNAMED
+}
+
+/// A call uses the names on its path, and changes the last one or not.
+fn name_uses(uses: &mut Vec<(Resource, bool)>, looked: &Looked, is_change: bool) {
+    for slot in &looked.slots {
+        uses.push((Resource::Name(*slot), is_change && Some(*slot) == looked.last));
+    }
+}
+
+/// The text of a symbolic link in this directory that leads to where the recorded one did, below the same root; empty:
+/// it leads to somewhere else.
+fn confined_text(roots: &Roots, above: &[String], text: &str) -> String {
+    let start = if text.starts_with('/') { Vec::new() } else { above.to_vec() };
+    let Ok(target) = path::append(start, text) else {
+        return String::new();
+    };
+    let (link, target) = (roots.spot(above), roots.spot(&target));
+    if link.root != target.root {
+        return String::new();
+    }
+    let names = |inside: &str| -> Vec<String> {
+        let names = inside.split('/').filter(|name| !name.is_empty());
+        names.map(str::to_owned).collect()
+    };
+    let (link, target) = (names(&link.inside), names(&target.inside));
+    let common = link.iter().zip(&target).take_while(|(a, b)| a == b).count();
+    let up = vec!["..".to_owned(); link.len() - common];
+    let text: Vec<String> = up.into_iter().chain(target[common..].iter().cloned()).collect();
+    if text.is_empty() { ".".to_owned() } else { text.join("/") }
+}

@@ -1,0 +1,499 @@
+//! `replay`: makes the calls of a recording once more, on files below a directory of their own.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::statvfs::statvfs;
+use nix::unistd::geteuid;
+
+use crate::args::{Only, Replay};
+use crate::cause::Cause;
+use crate::event::Signals;
+use crate::limits;
+use crate::model::record::Kind;
+use crate::model::recording::{Meta, Names};
+use crate::model::report::replay::{Different, Lateness, NotReplayed, Operation, ReplayReport};
+use crate::number::{decimal_bytes, length, thousands};
+use crate::playback::confined::Roots;
+use crate::playback::manifest::{self, Manifest};
+use crate::playback::prepare::{self, Cleaned, Preparing, Progress};
+use crate::playback::run::{self, Ran, Timing};
+use crate::recording::Recording;
+use crate::replay::load::Loaded;
+use crate::replay::order::Order;
+use crate::replay::path;
+use crate::replay::plan::Plan;
+use crate::replay::results::Difference;
+use crate::replay::{self, Impossible, MOST_THREADS};
+use crate::say;
+use crate::signals;
+use crate::user::User;
+use crate::view::json::replay as json;
+use crate::view::text::{counted, replay as text};
+
+use super::report::say_damage;
+use super::{COULD_NOT_MEASURE, Failure};
+
+/// How often progress is shown.
+const STEP: Duration = Duration::from_millis(200);
+/// Descriptors besides the open files of the plan: of each thread, and of the process.
+const FOR_A_THREAD: usize = 3;
+const FOR_THE_PROCESS: usize = 32;
+/// The exit status with `--strict`, if a result differs.
+const DIFFERENT: u8 = 3;
+
+impl From<Cause> for Failure {
+    fn from(cause: Cause) -> Self {
+        Self::new(COULD_NOT_MEASURE, cause)
+    }
+}
+
+fn failed(line: String) -> Failure {
+    Cause::from(line).into()
+}
+
+/// Replays a recording. Returns the exit status.
+pub fn replay(from: &Path, wanted: &Replay) -> Result<u8, Failure> {
+    let user = user(wanted)?;
+    let recording = Recording::open(from)?;
+    check(&recording, from)?;
+    let maps = maps(wanted)?;
+    if wanted.only == Only::Clean {
+        become_user(user.as_ref())?;
+        let roots = open_roots(wanted)?;
+        let manifest = Manifest::read(&roots)?
+            .ok_or_else(|| failed(format!("'{}' has nothing of a replay: it has no {}", wanted.into.display(), manifest::NAME)))?;
+        check_roots(&manifest, wanted)?;
+        return clean(&roots, &manifest, wanted);
+    }
+    let loaded = load(&recording, wanted);
+    let maps = path::Roots::new(maps);
+    let plan = replay::plan(loaded, recording.meta(), &maps, wanted.maps.len() + 1, wanted.order)
+        .map_err(|why| failed(impossible(why, from)))?;
+    say::erase();
+    say_damage(&recording);
+    become_user(user.as_ref())?;
+    limits::raise();
+    check_descriptors(&plan)?;
+    // Its handlers start a thread, and the user of a process with threads changes later than it should.
+    let _signals = Signals::install().map_err(|error| Cause::of("cannot take over signals", &error))?;
+    let roots = open_roots(wanted)?;
+    let manifest = manifest(&roots, wanted, recording.meta())?;
+    if !wanted.quiet {
+        say_plan(&plan, from, recording.meta());
+    }
+    check_room(&plan, &manifest, wanted)?;
+    prepare(&plan, &roots, manifest, wanted)?;
+    if wanted.only == Only::Prepare {
+        return Ok(0);
+    }
+    let ran = make_calls(&plan, &roots, wanted)?;
+    let report = report(&plan, &ran, wanted);
+    print(&report, wanted)?;
+    let is_different = report.equal < report.planned || !report.not_replayed.is_empty() || report.lost_calls > 0;
+    Ok(if wanted.strict && is_different { DIFFERENT } else { 0 })
+}
+
+/// Whose calls they are.
+fn user(wanted: &Replay) -> Result<Option<User>, Failure> {
+    match &wanted.user {
+        Some(name) => {
+            let user = User::find(name).ok_or_else(|| failed(format!("no such user: '{name}'")))?;
+            Ok(Some(user))
+        }
+        None if geteuid().is_root() => Err(Failure::usage(
+            "a replay makes the calls of others: as root, name the user who makes them: --user NAME".to_owned(),
+        )),
+        None => Ok(None),
+    }
+}
+
+fn become_user(user: Option<&User>) -> Result<(), Failure> {
+    let Some(user) = user else { return Ok(()) };
+    let become_it = || -> nix::Result<()> {
+        if geteuid().is_root() {
+            nix::unistd::setgroups(&user.groups)?;
+        }
+        nix::unistd::setgid(user.gid)?;
+        nix::unistd::setuid(user.uid)
+    };
+    become_it().map_err(|error| Cause::of(format_args!("cannot run as user {}", user.uid), &error.into()).into())
+}
+
+fn check(recording: &Recording, from: &Path) -> Result<(), Failure> {
+    let from = from.display();
+    let meta = recording.meta();
+    if !meta.has_records {
+        return Err(failed(format!(
+            "'{from}' has the counters of each second, and no single calls to replay"
+        )));
+    }
+    if meta.names == Names::None {
+        return Err(failed(format!(
+            "'{from}' has no names of files: it was recorded with --names none"
+        )));
+    }
+    Ok(())
+}
+
+/// The recorded directories of `--map`.
+fn maps(wanted: &Replay) -> Result<Vec<path::Components>, Failure> {
+    let map = |(old, _): &(String, PathBuf)| {
+        path::canonical(old).map_err(|_| Failure::usage(format!("--map '{old}=...': OLD is a path without '..'")))
+    };
+    wanted.maps.iter().map(map).collect()
+}
+
+fn load(recording: &Recording, wanted: &Replay) -> Loaded {
+    let mut loaded = Loaded::new(wanted.selection.clone());
+    let mut shown = Instant::now();
+    for batch in recording.batches(None, None) {
+        loaded.take(batch);
+        if !wanted.quiet && say::can_erase() && shown.elapsed() >= STEP {
+            shown = Instant::now();
+            say::status(&format!("reading: {} calls", thousands(loaded.recorded)));
+        }
+    }
+    loaded.finish();
+    loaded
+}
+
+fn impossible(why: Impossible, from: &Path) -> String {
+    match why {
+        Impossible::Nothing => format!(
+            "'{}' has no calls that can be replayed; its requests can be: export --to blktrace, then fio",
+            from.display()
+        ),
+        Impossible::Threads(threads) => format!(
+            "{} threads were inside calls at the same time, and a replay has up to {}; select some with --threads",
+            thousands(threads as u64),
+            thousands(MOST_THREADS as u64)
+        ),
+    }
+}
+
+fn check_descriptors(plan: &Plan) -> Result<(), Failure> {
+    let needed = plan.most_open + plan.threads.len() * FOR_A_THREAD + FOR_THE_PROCESS;
+    let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).map_err(|error| Cause::of("cannot read limits", &error.into()))?;
+    if limit < needed as u64 {
+        return Err(failed(format!(
+            "{} open at the same time and {}; RLIMIT_NOFILE is {}, and {} are needed",
+            counted(plan.most_open as u64, "file"),
+            counted(plan.threads.len() as u64, "thread"),
+            thousands(limit),
+            thousands(needed as u64)
+        )));
+    }
+    Ok(())
+}
+
+/// The directories of the replay: DIR, and those of `--map`.
+fn directories(wanted: &Replay) -> Vec<&Path> {
+    let mapped = wanted.maps.iter().map(|(_, new)| new.as_path());
+    std::iter::once(wanted.into.as_path()).chain(mapped).collect()
+}
+
+fn open_roots(wanted: &Replay) -> Result<Roots, Failure> {
+    let paths = directories(wanted);
+    let cannot = |path: &Path, error: &io::Error| Failure::from(Cause::of(format_args!("cannot use '{}'", path.display()), error));
+    let top = std::fs::metadata("/").ok().map(|top| (top.dev(), top.ino()));
+    for path in &paths {
+        let state = std::fs::metadata(path).map_err(|error| cannot(path, &error))?;
+        if top == Some((state.dev(), state.ino())) {
+            return Err(failed(format!("'{}' is the root of this machine: choose an empty directory", path.display())));
+        }
+    }
+    Roots::open(&paths).map_err(|(index, error)| cannot(paths[index], &error))
+}
+
+/// The manifest of an earlier replay of this recording, or a new one for empty directories.
+fn manifest(roots: &Roots, wanted: &Replay, meta: &Meta) -> Result<Manifest, Failure> {
+    let recording = format!("{} {} {}", meta.host, meta.boot_id, meta.run.began_ns);
+    let into = wanted.into.display();
+    if let Some(before) = Manifest::read(roots)? {
+        check_roots(&before, wanted)?;
+        if before.head.recording != recording {
+            return Err(failed(format!(
+                "'{into}' has the files of another recording: remove them with --clean, or choose an empty directory"
+            )));
+        }
+        return Ok(before);
+    }
+    for path in directories(wanted) {
+        let mut entries = std::fs::read_dir(path).map_err(|error| Cause::of(format_args!("cannot read '{}'", path.display()), &error))?;
+        // A file system of its own has it, and it is no file of anybody.
+        if entries.any(|entry| entry.is_ok_and(|entry| entry.file_name() != "lost+found")) {
+            return Err(failed(format!(
+                "'{}' is not empty and has no {}: choose an empty directory",
+                path.display(),
+                manifest::NAME
+            )));
+        }
+    }
+    Ok(Manifest::new(recording, named(wanted)))
+}
+
+/// The directories by their whole paths.
+fn named(wanted: &Replay) -> Vec<String> {
+    let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    directories(wanted).into_iter().map(|path| whole(path).display().to_string()).collect()
+}
+
+fn check_roots(before: &Manifest, wanted: &Replay) -> Result<(), Failure> {
+    // DIR itself may have been mounted elsewhere since.
+    let (now, then) = (named(wanted), &before.head.roots);
+    if now.len() == then.len() && now.iter().skip(1).eq(then.iter().skip(1)) {
+        return Ok(());
+    }
+    let maps: Vec<&str> = then.iter().skip(1).map(String::as_str).collect();
+    let maps = if maps.is_empty() { "without --map".to_owned() } else { format!("with --map to {}", maps.join(", ")) };
+    Err(failed(format!(
+        "'{}' has the files of a replay {maps}: use the same, or another directory",
+        wanted.into.display()
+    )))
+}
+
+/// Whether the directories have room for what is prepared and written.
+fn check_room(plan: &Plan, before: &Manifest, wanted: &Replay) -> Result<(), Failure> {
+    for (root, path) in directories(wanted).into_iter().enumerate() {
+        let state = statvfs(path).map_err(|error| Cause::of(format_args!("cannot use '{}'", path.display()), &error.into()))?;
+        #[allow(clippy::unnecessary_cast, reason = "the types differ between architectures")]
+        let free = (state.blocks_available() as u64).saturating_mul(state.fragment_size() as u64);
+        let there = before.paths.iter().filter(|(spot, _)| spot.root as usize == root);
+        let there: u64 = there.filter_map(|(_, state)| Some(state.as_ref()?.blocks.saturating_mul(512))).sum();
+        let needed = plan.needed.get(root).copied().unwrap_or(0).saturating_sub(there);
+        let files = plan.prepared.iter().filter(|one| plan.spots[one.spot as usize].root as usize == root).count();
+        if !wanted.quiet {
+            say!(
+                "{} has {} free; needed: {} ({})",
+                path.display(),
+                decimal_bytes(free),
+                decimal_bytes(needed),
+                counted(files as u64, "prepared path")
+            );
+        }
+        if needed > free {
+            return Err(failed(format!(
+                "'{}' is too small: {} are needed, and {} are free",
+                path.display(),
+                decimal_bytes(needed),
+                decimal_bytes(free)
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn say_plan(plan: &Plan, from: &Path, meta: &Meta) {
+    let lost = lost(plan);
+    let incomplete = if lost > 0 { format!("; {} were lost, so it is incomplete", counted(lost, "call")) } else { String::new() };
+    say!(
+        "{}: {}, {} of {} on {}, recorded on {}, {}{incomplete}",
+        from.display(),
+        length(Duration::from_nanos(plan.span_ns())),
+        counted(plan.calls(), "call"),
+        counted(plan.threads.len() as u64, "thread"),
+        counted(plan.files.len() as u64, "open file"),
+        meta.host,
+        meta.kernel
+    );
+}
+
+fn lost(plan: &Plan) -> u64 {
+    plan.lost.get(&Kind::Call).copied().unwrap_or(0)
+}
+
+fn prepare(plan: &Plan, roots: &Roots, manifest: Manifest, wanted: &Replay) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let mut shown = Instant::now();
+    let mut watch = |progress: Progress| {
+        if !wanted.quiet && say::can_erase() && shown.elapsed() >= STEP {
+            shown = Instant::now();
+            say::status(&preparing(progress));
+        }
+        !signals::is_ending()
+    };
+    let preparing = Preparing {
+        plan,
+        roots,
+        manifest,
+        data: wanted.how.data,
+        cache: wanted.cache,
+    };
+    let done = preparing.prepare(&mut watch);
+    say::erase();
+    let done = done?;
+    if !wanted.quiet {
+        say!(
+            "Prepared {} in {}, {} and {} ({}); {} unchanged, {} removed",
+            decimal_bytes(done.bytes),
+            counted(done.files, "file"),
+            if done.folders == 1 { "1 directory".to_owned() } else { format!("{} directories", thousands(done.folders)) },
+            counted(done.links, "link"),
+            length(begun.elapsed()),
+            thousands(done.kept),
+            thousands(done.removed)
+        );
+    }
+    Ok(())
+}
+
+/// `preparing: 12 of 412 paths, 1.2 GB`
+fn preparing(progress: Progress) -> String {
+    if progress.of_paths == 0 {
+        return "preparing: writing to the disk".to_owned();
+    }
+    format!(
+        "preparing: {} of {} paths, {} written",
+        thousands(progress.paths),
+        thousands(progress.of_paths),
+        decimal_bytes(progress.bytes)
+    )
+}
+
+fn make_calls(plan: &Plan, roots: &Roots, wanted: &Replay) -> Result<Ran, Failure> {
+    if !wanted.quiet {
+        let speed = wanted.how.speed.map_or("as fast as possible".to_owned(), |speed| format!("at speed {speed}"));
+        say!("Replaying {speed}, order by {}... Hit Ctrl-C to end.", order(wanted.order));
+    }
+    let all = plan.calls();
+    let begun = Instant::now();
+    let mut shown = Instant::now();
+    let mut watch = |made: u64| {
+        if !wanted.quiet && say::can_erase() && shown.elapsed() >= STEP {
+            shown = Instant::now();
+            say::status(&format!(
+                "replaying: {} of {} calls, {}",
+                thousands(made),
+                thousands(all),
+                length(begun.elapsed())
+            ));
+        }
+        !signals::is_ending()
+    };
+    let ran = run::run(plan, roots, wanted.how, &mut watch);
+    say::erase();
+    Ok(ran?)
+}
+
+fn order(order: Order) -> &'static str {
+    match order {
+        Order::Files => "files",
+        Order::Threads => "threads",
+        Order::Total => "total",
+    }
+}
+
+fn clean(roots: &Roots, manifest: &Manifest, wanted: &Replay) -> Result<u8, Failure> {
+    let Cleaned { removed, left } = prepare::clean(roots, manifest)?;
+    if !wanted.quiet {
+        say!("Removed {} that replays had made", counted(removed, "path"));
+    }
+    if left > 0 {
+        say!(
+            "left: {} in which something else is",
+            if left == 1 { "1 directory".to_owned() } else { format!("{} directories", thousands(left)) }
+        );
+    }
+    Ok(0)
+}
+
+fn report(plan: &Plan, ran: &Ran, wanted: &Replay) -> ReplayReport {
+    let results = &ran.results;
+    let not_replayed = plan.left_out.iter().map(|((op, why), calls)| NotReplayed {
+        op: op.name().to_owned(),
+        reason: why.name().to_owned(),
+        calls: *calls,
+    });
+    let mut different: Vec<Different> = results
+        .different
+        .iter()
+        .map(|((op, difference), calls)| {
+            let (how, errno) = match difference {
+                Difference::FewerBytes => ("fewer bytes", None),
+                Difference::MoreBytes => ("more bytes", None),
+                Difference::Failed(errno) => ("failed", Some(*errno)),
+                Difference::Succeeded(errno) => ("succeeded", Some(*errno)),
+                Difference::Other => ("other", None),
+            };
+            Different {
+                op: op.name().to_owned(),
+                how: how.to_owned(),
+                errno,
+                calls: *calls,
+            }
+        })
+        .collect();
+    different.sort_by_key(|one| std::cmp::Reverse(one.calls));
+    let mut operations: Vec<Operation> = results
+        .families
+        .iter()
+        .map(|(op, times)| Operation {
+            op: op.name().to_owned(),
+            calls: times.calls,
+            recorded_ns: times.recorded_ns,
+            replayed_ns: times.replayed_ns,
+        })
+        .collect();
+    operations.sort_by_key(|one| std::cmp::Reverse(one.recorded_ns));
+    let [timer_ns, earlier_call_ns, thread_busy_ns] = results.causes;
+    let quantile = |q| results.lateness.quantile(q, None);
+    ReplayReport {
+        recorded_ns: plan.span_ns(),
+        took_ns: ran.took_ns,
+        speed: wanted.how.speed.unwrap_or(0.0),
+        timing: match wanted.how.timing {
+            Timing::Schedule => "schedule".to_owned(),
+            Timing::Think => "think".to_owned(),
+        },
+        order: order(wanted.order).to_owned(),
+        recorded_calls: plan.recorded,
+        not_selected: plan.not_selected,
+        planned: plan.calls(),
+        done: results.done,
+        threads: plan.threads.len() as u64,
+        open_files: plan.files.len() as u64,
+        lost_calls: lost(plan),
+        not_replayed: not_replayed.collect(),
+        asynchronous: plan.asynchronous,
+        faults: plan.faults,
+        lateness: wanted.how.speed.map(|_| Lateness {
+            p50_ns: quantile(0.5),
+            p90_ns: quantile(0.9),
+            p99_ns: quantile(0.99),
+            max_ns: results.most_ns,
+            timer_ns,
+            earlier_call_ns,
+            thread_busy_ns,
+            buckets: results.lateness.buckets().collect(),
+        }),
+        equal: results.equal,
+        different,
+        operations,
+        not_direct: results.not_direct,
+        direct_rounded: results.direct_rounded,
+        refused: results.refused,
+        was_ended: ran.was_ended,
+    }
+}
+
+fn print(report: &ReplayReport, wanted: &Replay) -> Result<(), Failure> {
+    use std::io::Write;
+    let mut out = Vec::new();
+    let printed = if wanted.json {
+        json::print(report, &mut out)
+    } else {
+        let width = terminal_size::terminal_size_of(io::stdout());
+        text::print(report, width.map(|(width, _)| width.0.into()), &mut out)
+    };
+    match printed.and_then(|()| io::stdout().write_all(&out)) {
+        // A closed pipe is not an error.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Cause::of("cannot write to standard output", &error).into())
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,260 @@
+//! The result of a replay for people.
+
+use std::io;
+use std::time::Duration;
+
+use super::number::{percent, share, thousands, time_each};
+use super::{Page, counted};
+use crate::model::report::replay::{Different, Lateness, ReplayReport};
+use crate::view::errno::errno_name;
+
+/// Kinds of differences and operations that are printed.
+const MOST: usize = 12;
+
+/// Prints the result, in a single write. `width`: columns of the terminal; `None` if it is not one.
+///
+/// # Errors
+///
+/// Any error from writing to `out`.
+pub fn print(report: &ReplayReport, width: Option<usize>, out: &mut impl io::Write) -> io::Result<()> {
+    let mut page = Page::new(width);
+    let left = report.planned.saturating_sub(report.done);
+    page.line(&format!(
+        "{}: {} done, {} left out, recorded in {}",
+        seconds(report.took_ns),
+        counted(report.done, "call"),
+        thousands(left),
+        seconds(report.recorded_ns)
+    ));
+    if let Some(lateness) = &report.lateness {
+        page.line(&format!("  lateness        {}", quantiles(lateness)));
+        page.line(&format!("                  {}", causes(lateness)));
+    }
+    results(report, &mut page);
+    not_replayed(report, &mut page);
+    notes(report, &mut page);
+    operations(report, &mut page);
+    out.write_all(page.text.as_bytes())
+}
+
+fn seconds(ns: u64) -> String {
+    let span = Duration::from_nanos(ns);
+    if span < Duration::from_secs(100) { time_each(ns) } else { format!("{:.1} s", span.as_secs_f64()) }
+}
+
+/// `p50 41 us   p90 88 us   p99 1.9 ms   max 71 ms`
+fn quantiles(lateness: &Lateness) -> String {
+    let one = |name: &str, ns: Option<u64>| format!("{name} {}", ns.map_or("-".to_owned(), time_each));
+    [
+        one("p50", lateness.p50_ns),
+        one("p90", lateness.p90_ns),
+        one("p99", lateness.p99_ns),
+        one("max", Some(lateness.max_ns)),
+    ]
+    .join("   ")
+}
+
+fn causes(lateness: &Lateness) -> String {
+    let Lateness {
+        timer_ns,
+        earlier_call_ns,
+        thread_busy_ns,
+        ..
+    } = *lateness;
+    let all = timer_ns.saturating_add(earlier_call_ns).saturating_add(thread_busy_ns);
+    format!(
+        "(earlier call {}, thread busy {}, timer {})",
+        percent(earlier_call_ns, all),
+        percent(thread_busy_ns, all),
+        percent(timer_ns, all)
+    )
+}
+
+fn results(report: &ReplayReport, page: &mut Page) {
+    page.line(&format!(
+        "  results equal   {} ({})",
+        thousands(report.equal),
+        equal(report)
+    ));
+    for different in report.different.iter().take(MOST) {
+        page.line(&format!("  different       {}", difference(different)));
+    }
+    let rest = &report.different[report.different.len().min(MOST)..];
+    if !rest.is_empty() {
+        let calls = rest.iter().map(|one| one.calls).sum();
+        page.line(&format!("  different       {} of other kinds", counted(calls, "call")));
+    }
+}
+
+/// `99.98 %`; never 100 % of calls of which some differ.
+fn equal(report: &ReplayReport) -> String {
+    let text = share(report.equal, report.done);
+    if report.equal < report.done && text == "100.00 %" { "> 99.99 %".to_owned() } else { text }
+}
+
+/// `unlink 217: ENOENT`, `read 12: fewer bytes`
+fn difference(different: &Different) -> String {
+    let Different { op, how, errno, calls } = different;
+    let name = errno.map(errno_name);
+    let how = match (how.as_str(), name) {
+        ("failed", Some(name)) => name,
+        ("succeeded", Some(name)) => format!("succeeded instead of {name}"),
+        ("other", _) => "other result".to_owned(),
+        (how, _) => how.to_owned(),
+    };
+    format!("{op} {}: {how}", thousands(*calls))
+}
+
+fn not_replayed(report: &ReplayReport, page: &mut Page) {
+    let mut parts: Vec<String> = Vec::new();
+    for left in &report.not_replayed {
+        parts.push(format!("{} {} ({})", left.op, thousands(left.calls), left.reason));
+    }
+    if report.asynchronous > 0 {
+        parts.push(counted(report.asynchronous, "asynchronous request"));
+    }
+    if report.faults > 0 {
+        parts.push(counted(report.faults, "page fault"));
+    }
+    for (index, part) in parts.iter().enumerate() {
+        let label = if index == 0 { "not replayed" } else { "" };
+        page.line(&format!("  {label:<14}  {part}"));
+    }
+    if report.not_selected > 0 {
+        page.line(&format!("  not selected    {}", thousands(report.not_selected)));
+    }
+}
+
+fn notes(report: &ReplayReport, page: &mut Page) {
+    let mut note = |n: u64, what: &str| {
+        if n > 0 {
+            page.line(&format!("  {} {what}", thousands(n)));
+        }
+    };
+    note(report.not_direct, "files opened without O_DIRECT, which their file system refuses");
+    note(report.direct_rounded, "direct reads and writes rounded to blocks of 4,096 bytes");
+    note(report.refused, "opens refused: not a regular file or directory");
+    note(report.lost_calls, "calls were lost while recording, so the replay is incomplete");
+    if report.was_ended {
+        page.line("  ended by a signal");
+    }
+}
+
+/// Times by operation: of the kernel in the recording, of the caller in the replay.
+fn operations(report: &ReplayReport, page: &mut Page) {
+    if report.operations.is_empty() {
+        return;
+    }
+    page.blank();
+    page.line(&format!(
+        "{:<18} {:>12} {:>12} {:>12} {:>11}",
+        "operation", "calls", "recorded", "replayed", "difference"
+    ));
+    for one in report.operations.iter().take(MOST) {
+        let each = |sum: u64| sum.checked_div(one.calls).unwrap_or(0);
+        let (before, after) = (each(one.recorded_ns), each(one.replayed_ns));
+        let change = if before == 0 {
+            "-".to_owned()
+        } else {
+            format!("{:+.1} %", (after as f64 / before as f64 - 1.0) * 100.0)
+        };
+        page.line(&format!(
+            "{:<18} {:>12} {:>12} {:>12} {:>11}",
+            one.op,
+            thousands(one.calls),
+            time_each(before),
+            time_each(after),
+            change
+        ));
+    }
+}
+
+/// A result with everything.
+#[cfg(test)]
+pub(crate) fn example() -> ReplayReport {
+    use crate::model::report::replay::{NotReplayed, Operation};
+    let different = |op: &str, how: &str, errno, calls| Different {
+        op: op.to_owned(),
+        how: how.to_owned(),
+        errno,
+        calls,
+    };
+    ReplayReport {
+        recorded_ns: 60_000_000_000,
+        took_ns: 60_400_000_000,
+        speed: 1.0,
+        timing: "schedule".to_owned(),
+        order: "files".to_owned(),
+        recorded_calls: 1_204_400,
+        not_selected: 25,
+        planned: 1_204_331,
+        done: 1_204_331,
+        threads: 14,
+        open_files: 412,
+        lost_calls: 2_113,
+        not_replayed: vec![NotReplayed {
+            op: "chown".to_owned(),
+            reason: "not all arguments recorded".to_owned(),
+            calls: 41,
+        }],
+        asynchronous: 3,
+        faults: 1,
+        lateness: Some(Lateness {
+            p50_ns: Some(41_000),
+            p90_ns: Some(88_000),
+            p99_ns: None,
+            max_ns: 71_000_000,
+            timer_ns: 9,
+            earlier_call_ns: 31,
+            thread_busy_ns: 960,
+            buckets: Vec::new(),
+        }),
+        equal: 1_204_102,
+        different: vec![
+            different("read", "fewer bytes", None, 12),
+            different("unlink", "failed", Some(2), 217),
+            different("stat", "succeeded", Some(2), 1),
+        ],
+        operations: vec![Operation {
+            op: "pread64".to_owned(),
+            calls: 1000,
+            recorded_ns: 149_000_000,
+            replayed_ns: 38_000_000,
+        }],
+        not_direct: 1,
+        direct_rounded: 2,
+        refused: 3,
+        was_ended: true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_differs_goes_unreported() {
+        let mut out = Vec::new();
+        print(&example(), Some(80), &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        for line in [
+            "60 s: 1,204,331 calls done, 0 left out, recorded in 60 s",
+            "  lateness        p50 41 us   p90 88 us   p99 -   max 71 ms",
+            "                  (earlier call 3.1 %, thread busy 96.0 %, timer 0.9 %)",
+            "  results equal   1,204,102 (99.98 %)",
+            "  different       read 12: fewer bytes",
+            "  different       unlink 217: ENOENT",
+            "  different       stat 1: succeeded instead of ENOENT",
+            "  not replayed    chown 41 (not all arguments recorded)",
+            "                  3 asynchronous requests",
+            "                  1 page fault",
+            "  not selected    25",
+            "  2,113 calls were lost while recording, so the replay is incomplete",
+            "  ended by a signal",
+            "pread64                   1,000       149 us        38 us     -74.5 %",
+        ] {
+            assert!(text.lines().any(|printed| printed == line), "{line}\n{text}");
+        }
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+}
