@@ -649,8 +649,11 @@ mod tests {
     use super::*;
     use crate::export::Format;
     use crate::fuzz;
+    use crate::model::ids::Family;
     use crate::model::recording::Names;
     use crate::model::report::group::By;
+    use crate::playback::run::Timing;
+    use crate::replay::order::Order;
     use crate::view::json;
 
     fn command_of(words: &str) -> Result<Command, String> {
@@ -1068,6 +1071,41 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_replay_is_as_its_options_say() {
+        let Ok(Command::Replay { from, replay }) = command_of(
+            "replay x.iosb --into /mnt/new -s 0.5 --timing think --order total --map /srv/db=/mnt/db --only read,fsync --threads 7,8 --data 2.5",
+        ) else {
+            panic!()
+        };
+        assert_eq!((from, &replay.into), (PathBuf::from("x.iosb"), &PathBuf::from("/mnt/new")));
+        assert_eq!((replay.how.speed, replay.how.timing), (Some(0.5), Timing::Think));
+        assert_eq!((replay.order, replay.only), (Order::Total, Only::All));
+        assert_eq!(replay.maps, [("/srv/db".to_owned(), PathBuf::from("/mnt/db"))]);
+        assert_eq!(replay.selection.only, [Family::Read, Family::Fsync].into());
+        assert_eq!(replay.selection.threads, [7, 8].into());
+        let Ok(Command::Replay { replay, .. }) = command_of("replay x.iosb --into d -s 0 --clean") else {
+            panic!()
+        };
+        assert_eq!((replay.how.speed, replay.only), (None, Only::Clean));
+        for wrong in [
+            "replay x.iosb",
+            "replay --into d",
+            "replay x.iosb --into d -s -1",
+            "replay x.iosb --into d -s nan",
+            "replay x.iosb --into d --prepare --clean",
+            "replay x.iosb --into d --only async",
+            "replay x.iosb --into d --only read --without write",
+            "replay x.iosb --into d --map srv=/mnt",
+            "replay x.iosb --into d --map /srv",
+            "replay x.iosb --into d --threads 0",
+            "replay x.iosb --into d --data 0.5",
+        ] {
+            let line = command_of(wrong).unwrap_err();
+            assert!(!line.is_empty() && !line.contains('\n'), "{wrong}: {line}");
+        }
+    }
+
     proptest! {
         #![proptest_config(fuzz::config())]
 
@@ -1085,7 +1123,7 @@ mod tests {
                 }
                 Ok(Command::Check(measure)) => prop_assert!(!measure.scope.layers().is_empty()),
                 Ok(Command::Text(text)) => prop_assert!(!text.is_empty()),
-                Ok(Command::Compare { .. } | Command::Export { .. } | Command::Complete(_)) => {}
+                Ok(Command::Compare { .. } | Command::Export { .. } | Command::Replay { .. } | Command::Complete(_)) => {}
                 Err(line) => prop_assert!(!line.is_empty()),
             }
         }

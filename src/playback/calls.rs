@@ -148,8 +148,12 @@ impl<'a> Caller<'a> {
     fn open(&mut self, action: &Action) -> io::Result<i64> {
         let target = self.files.target(action.spot)?;
         // A pipe that another program put there must not be waited for.
-        let flags = flags::of_machine(action.extra, std::env::consts::ARCH).cast_signed() | libc::O_NONBLOCK | libc::O_NOCTTY;
-        let mode = if flags & (libc::O_CREAT | libc::O_TMPFILE) == 0 { 0 } else { action.size as u32 & 0o1777 };
+        let mut flags = flags::of_machine(action.extra, std::env::consts::ARCH).cast_signed();
+        if flags & libc::O_PATH == 0 {
+            flags |= libc::O_NONBLOCK | libc::O_NOCTTY;
+        }
+        let makes = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
+        let mode = if makes { action.size as u32 & 0o1777 } else { 0 };
         let file = match target.open(flags, mode) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) && flags & libc::O_DIRECT != 0 => {
                 self.results.not_direct += 1;
@@ -195,11 +199,11 @@ impl<'a> Caller<'a> {
         if value == -i64::from(libc::EINVAL) && action.value >= 0 && is_positional && is_unaligned {
             self.results.direct_rounded += 1;
             let from = action.offset / DIRECT * DIRECT;
-            let to = (action.offset + action.size).next_multiple_of(DIRECT);
+            let to = action.offset.saturating_add(action.size).div_ceil(DIRECT).saturating_mul(DIRECT);
             let (at, length) = if action.does.writes() {
-                self.source.next(to - from)
+                self.source.next(to.saturating_sub(from))
             } else {
-                (self.memory.pointer(), self.memory.fitting(to - from))
+                (self.memory.pointer(), self.memory.fitting(to.saturating_sub(from)))
             };
             let value = transfer(fd, action, at, length, from);
             return Ok(if value > 0 { value.min(action.value) } else { value });

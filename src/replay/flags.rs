@@ -13,6 +13,10 @@ pub const DIRECTORY: u32 = 0o200_000;
 /// `O_TMPFILE` without the flag of directories, which it includes.
 pub const UNNAMED: u32 = 0o20_000_000;
 pub const PATH: u32 = 0o10_000_000;
+/// All that open(2) knows; it ignores others, which openat2(2) refuses.
+const KNOWN: u32 = 0o37_777_703;
+/// What it knows beside [`PATH`] (`O_PATH_FLAGS`, include/linux/fcntl.h).
+const BESIDE_PATH: u32 = DIRECTORY | 0o400_000 | 0o2_000_000;
 
 /// The four flags whose numbers differ: on x86-64, and on arm64 (arch/arm64/include/uapi/asm/fcntl.h).
 const DIFFERENT: [(u32, u32); 4] = [
@@ -37,11 +41,13 @@ fn changed(flags: u32, pairs: impl Iterator<Item = (u32, u32)> + Clone) -> u32 {
 /// The flags of a recording that was made on `machine`, with the numbers of x86-64.
 #[must_use]
 pub fn recorded(flags: u32, machine: &str) -> u32 {
-    if is_arm(machine) {
+    let flags = if is_arm(machine) {
         changed(flags, DIFFERENT.into_iter().map(|(x86, arm)| (arm, x86)))
     } else {
         flags
-    }
+    };
+    let flags = flags & KNOWN;
+    if flags & PATH != 0 { flags & (PATH | BESIDE_PATH) } else { flags }
 }
 
 /// The flags of a plan, with the numbers of `machine`.
@@ -65,8 +71,11 @@ mod tests {
         assert_eq!(of_machine(recorded(arm, "aarch64"), "aarch64"), arm);
         assert_eq!(of_machine(DIRECTORY, "aarch64"), 0o40_000);
         assert_eq!(recorded(DIRECT, "x86_64"), DIRECT);
-        for bit in 0..32 {
+        for bit in (0..32).filter(|bit| KNOWN & 1 << bit != 0) {
             assert_eq!(recorded(of_machine(1 << bit, "aarch64"), "aarch64"), 1 << bit, "{bit}");
         }
+        // open(2) ignores what openat2(2) refuses.
+        assert_eq!(recorded(u32::MAX, "x86_64"), PATH | BESIDE_PATH);
+        assert_eq!(recorded(1 << 31 | CREATE, "x86_64"), CREATE);
     }
 }

@@ -1,1 +1,526 @@
+//! Plans of recordings that are made here.
 
+use proptest::prelude::*;
+
+use super::does::{Does, Why};
+use super::load::{Loaded, Selection};
+use super::order::{Edge, Order};
+use super::path::{Roots, canonical};
+use super::plan::{Plan, What};
+use super::{Impossible, MOST_THREADS, flags, plan};
+use crate::fuzz;
+use crate::model::abi::ROWS;
+use crate::model::ids::{Family, Op, PathKind};
+use crate::model::record::{AsyncCall, Call, Folder, GivenPath, Kind, Lost, OpenFile, Paths, Records};
+use crate::model::recording::{Meta, Mount};
+use crate::model::report::slow::{CallPath, Inode};
+
+/// A recording whose calls follow each other, unless they say something else.
+#[derive(Default)]
+struct Made {
+    records: Records,
+    now_ns: u64,
+}
+
+impl Made {
+    fn call(&mut self, tid: u32, op: Op, value: i64) -> &mut Call {
+        self.now_ns += 100;
+        self.records.calls.push(Call {
+            tid,
+            pid: tid,
+            begin_ns: self.now_ns,
+            end_ns: Some(self.now_ns + 50),
+            cpus: [0, 0],
+            op,
+            is_32bit: false,
+            value,
+            offset: None,
+            size: None,
+            files: [0, 0],
+            fd: None,
+            extra: 0,
+            class: None,
+            is_direct: false,
+            rows: [0; ROWS as usize],
+            paths: None,
+        });
+        self.records.calls.last_mut().unwrap()
+    }
+
+    fn on_path(&mut self, tid: u32, op: Op, value: i64, path: &str) -> &mut Call {
+        let call = self.call(tid, op, value);
+        call.paths = Some(Box::new(Paths {
+            first: Some(given(path)),
+            second: None,
+        }));
+        call
+    }
+
+    fn open(&mut self, tid: u32, path: &str, flags: u32, file: OpenFile) -> &mut Call {
+        let number = file.number;
+        self.define(path, file);
+        let call = self.on_path(tid, Op::Openat, 3, path);
+        call.files[0] = number;
+        call.extra = flags.into();
+        call
+    }
+
+    fn define(&mut self, path: &str, file: OpenFile) {
+        self.records.files.push(OpenFile {
+            at_ns: self.now_ns + 100,
+            path: Some(CallPath {
+                kind: PathKind::Whole,
+                text: path.to_owned(),
+            }),
+            ..file
+        });
+    }
+
+    fn on_file(&mut self, tid: u32, op: Op, value: i64, number: u32) -> &mut Call {
+        let call = self.call(tid, op, value);
+        call.files[0] = number;
+        call
+    }
+
+    fn at(&mut self, tid: u32, op: Op, number: u32, offset: u64, bytes: u64) -> &mut Call {
+        let call = self.on_file(tid, op, bytes.cast_signed(), number);
+        (call.offset, call.size) = (Some(offset), Some(bytes));
+        call
+    }
+
+    fn loaded(&self, selection: Selection) -> Loaded {
+        let mut loaded = Loaded::new(selection);
+        loaded.take(self.records.clone());
+        loaded.finish();
+        loaded
+    }
+
+    fn plan_as(&self, selection: Selection, order: Order) -> Result<Plan, Impossible> {
+        plan(self.loaded(selection), &Meta::default(), &Roots::default(), 1, order)
+    }
+
+    fn plan(&self) -> Plan {
+        self.plan_as(Selection::default(), Order::Files).unwrap()
+    }
+}
+
+fn given(path: &str) -> GivenPath {
+    GivenPath {
+        text: path.to_owned(),
+        base: 0,
+    }
+}
+
+/// A regular file of this size, which is allocated.
+fn file(number: u32, size: u64) -> OpenFile {
+    OpenFile {
+        number,
+        inode: Some(Inode {
+            number: u64::from(number) + 100,
+            major: 8,
+            minor: 1,
+        }),
+        mode: 0o100_640,
+        links: 1,
+        size,
+        blocks: size.div_ceil(512),
+        ..OpenFile::default()
+    }
+}
+
+fn folder(number: u32) -> OpenFile {
+    OpenFile {
+        mode: 0o040_755,
+        ..file(number, 4096)
+    }
+}
+
+/// The paths that are prepared; files with their size.
+fn prepared(plan: &Plan) -> Vec<String> {
+    let one = |spot: u32, what: &What| {
+        let path = &plan.spots[spot as usize].inside;
+        match what {
+            What::Folder { .. } => format!("{path}/"),
+            What::File { size, .. } => format!("{path} {size}"),
+            What::Link { length } => format!("{path} -> {length}"),
+            What::Same { spot } => format!("{path} = {}", plan.spots[*spot as usize].inside),
+        }
+    };
+    plan.prepared.iter().map(|prepared| one(prepared.spot, &prepared.what)).collect()
+}
+
+fn made(plan: &Plan) -> Vec<&str> {
+    plan.made.iter().map(|spot| plan.spots[*spot as usize].inside.as_str()).collect()
+}
+
+fn does(plan: &Plan) -> Vec<Does> {
+    plan.threads.iter().flat_map(|thread| &thread.actions).map(|action| action.does).collect()
+}
+
+/// The threads of all edges, by thread and call.
+fn edges(plan: &Plan) -> Vec<(usize, usize, Vec<Edge>)> {
+    let mut all = Vec::new();
+    for (thread, of) in plan.threads.iter().enumerate() {
+        for (number, action) in of.actions.iter().enumerate() {
+            let edges = plan.edges_of(action);
+            if !edges.is_empty() {
+                all.push((thread, number, edges.to_vec()));
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn a_file_that_was_read_is_prepared_with_data_where_it_was_read() {
+    let mut made_of = Made::default();
+    made_of.open(1, "/srv/db/a", 0, file(5, 100_000));
+    made_of.at(1, Op::Pread64, 5, 8192, 4096);
+    made_of.at(1, Op::Pwrite64, 5, 0, 4096);
+    made_of.at(1, Op::Pread64, 5, 0, 8192);
+    made_of.on_file(1, Op::Close, 0, 5);
+    let plan = made_of.plan();
+    assert_eq!(prepared(&plan), ["srv/", "srv/db/", "srv/db/a 100000"]);
+    let What::File {
+        mode,
+        allocated,
+        data,
+        ..
+    } = &plan.prepared[2].what
+    else {
+        panic!()
+    };
+    assert_eq!((*mode, *allocated), (0o640, Some(196 * 512)));
+    // What was written before it was read needs no data.
+    assert_eq!(data[..], [(4096, 12_288)]);
+    assert_eq!(does(&plan), [Does::Open, Does::Pread, Does::Pwrite, Does::Pread, Does::Close]);
+    assert_eq!((plan.files[0].uses, plan.files[0].found), (5, None));
+    assert_eq!(plan.needed, [196 * 512]);
+    assert!(made(&plan).is_empty());
+}
+
+#[test]
+fn a_file_that_a_call_made_is_not_prepared() {
+    let mut made_of = Made::default();
+    made_of.on_path(1, Op::Mkdir, 0, "/new").extra = 0o755;
+    made_of.open(1, "/new/a", flags::CREATE | 1, file(5, 0));
+    made_of.at(1, Op::Write, 5, 0, 1000);
+    made_of.on_path(1, Op::Stat, -2, "/nothing");
+    made_of.on_path(1, Op::Stat, 0, "/new/a");
+    let rename = made_of.on_path(1, Op::Rename, 0, "/new");
+    rename.paths.as_mut().unwrap().second = Some(given("/newer"));
+    made_of.on_path(1, Op::Unlink, 0, "/newer/a");
+    let plan = made_of.plan();
+    assert!(prepared(&plan).is_empty(), "{:?}", prepared(&plan));
+    // All that any call makes, and what moves with a directory.
+    let mut all = made(&plan);
+    all.sort_unstable();
+    assert_eq!(all, ["new", "new/a", "newer", "newer/a"]);
+    assert_eq!(plan.needed, [1000]);
+}
+
+#[test]
+fn a_file_that_was_open_before_is_opened_with_its_position() {
+    let mut made_of = Made::default();
+    let flags = flags::CREATE | flags::TRUNCATE | flags::EXCLUSIVE | 2;
+    let position = 4096;
+    made_of.define("/a", OpenFile { flags, position, ..file(5, 9000) });
+    made_of.at(1, Op::Read, 5, 4096, 100);
+    made_of.at(1, Op::Read, 5, 4196, 100);
+    // Moved by a call that was not recorded.
+    made_of.at(1, Op::Read, 5, 50, 100);
+    let plan = made_of.plan();
+    assert_eq!(plan.files[0].found, Some(2));
+    assert_eq!(plan.files[0].position, 4096);
+    let seeks: Vec<bool> = plan.threads[0].actions.iter().map(|action| action.seeks).collect();
+    assert_eq!(seeks, [false, false, true]);
+    assert_eq!(plan.most_open, 1);
+}
+
+#[test]
+fn what_is_not_replayed_is_counted_with_its_reason() {
+    let mut made_of = Made::default();
+    made_of.open(1, "/a", 0, file(5, 1));
+    made_of.on_path(1, Op::Stat, 0, "/proc/self/stat");
+    made_of.on_path(1, Op::Chown, 0, "/a");
+    made_of.on_path(1, Op::Mknod, 0, "/pipe");
+    made_of.on_path(1, Op::Stat, 0, "relative");
+    made_of.on_path(1, Op::Stat, 0, "/a\0b");
+    made_of.on_file(1, Op::Read, 0, 77);
+    made_of.call(1, Op::IoUringEnter, 1);
+    let mut socket = file(9, 0);
+    socket.mode = 0o140_777;
+    made_of.define("/x", socket);
+    made_of.on_file(1, Op::Read, 0, 9);
+    made_of.define("/srv/../../etc/passwd", file(10, 0));
+    made_of.on_file(1, Op::Read, 0, 10);
+    made_of.on_file(1, Op::Fsync, 0, 5).end_ns = None;
+    made_of.records.asynchronous.push(AsyncCall {
+        pid: 1,
+        tid: 1,
+        op: Op::Read,
+        begin_ns: 1,
+        attempt_end_ns: 2,
+        end_ns: 3,
+        key: 0,
+        file: 5,
+        offset: None,
+        size: None,
+        value: 0,
+        is_aio: false,
+        is_direct: false,
+    });
+    made_of.records.lost.push(Lost {
+        cpu: 0,
+        kind: Kind::Call,
+        records: 7,
+        from_ns: 0,
+        to_ns: 1,
+    });
+    let plan = made_of.plan();
+    let left: Vec<(Op, Why, u64)> = plan.left_out.iter().map(|((op, why), calls)| (*op, *why, *calls)).collect();
+    assert_eq!(
+        left,
+        [
+            (Op::Read, Why::NotAFile, 1),
+            (Op::Read, Why::UnknownFile, 1),
+            (Op::Read, Why::Damaged, 1),
+            (Op::Fsync, Why::UnderWay, 1),
+            (Op::IoUringEnter, Why::Asynchronous, 1),
+            (Op::Stat, Why::NotAFile, 1),
+            (Op::Stat, Why::UnknownPath, 1),
+            (Op::Stat, Why::Damaged, 1),
+            (Op::Mknod, Why::NotMade, 1),
+            (Op::Chown, Why::NotRecorded, 1),
+        ]
+    );
+    assert_eq!((plan.calls(), plan.recorded, plan.asynchronous, plan.lost[&Kind::Call]), (1, 11, 1, 7));
+}
+
+#[test]
+fn calls_on_one_path_or_file_keep_their_order_and_no_others() {
+    let mut made_of = Made::default();
+    made_of.on_path(1, Op::Mkdir, 0, "/d").extra = 0o755;
+    made_of.open(2, "/d/a", flags::CREATE | 1, file(5, 0));
+    made_of.at(2, Op::Write, 5, 0, 4096);
+    made_of.on_path(3, Op::Stat, 0, "/other");
+    made_of.open(3, "/d/a", 0, file(6, 4096));
+    made_of.at(3, Op::Pread64, 6, 0, 4096);
+    made_of.on_path(1, Op::Unlink, 0, "/d/a");
+    let plan = made_of.plan();
+    let edge = |thread, number| Edge { thread, number };
+    assert_eq!(
+        edges(&plan),
+        [
+            // The unlink waits for both opens, of which one waited for the other.
+            (0, 1, vec![edge(2, 1)]),
+            // The open waits for the directory.
+            (1, 0, vec![edge(0, 0)]),
+            // The second open waits for what the first one made, and for the write.
+            (2, 1, vec![edge(1, 1), edge(0, 0)]),
+        ]
+    );
+}
+
+#[test]
+fn overlapping_calls_stay_free_to_overlap() {
+    let mut made_of = Made::default();
+    made_of.define("/a", file(5, 1 << 20));
+    for tid in [1, 2] {
+        let call = made_of.at(tid, Op::Pwrite64, 5, 0, 4096);
+        (call.begin_ns, call.end_ns) = (1000, Some(2000));
+    }
+    let third = made_of.at(3, Op::Pwrite64, 5, 0, 4096);
+    (third.begin_ns, third.end_ns) = (2000, Some(3000));
+    // Another block.
+    let fourth = made_of.at(4, Op::Pwrite64, 5, 1 << 16, 4096);
+    (fourth.begin_ns, fourth.end_ns) = (4000, Some(5000));
+    let plan = made_of.plan();
+    let all = edges(&plan);
+    assert_eq!(all.len(), 1, "{all:?}");
+    assert_eq!((all[0].0, all[0].2.len()), (2, 2));
+}
+
+#[test]
+fn threads_alone_keep_their_order_and_offsets() {
+    let mut made_of = Made::default();
+    made_of.open(1, "/a", 2, file(5, 100));
+    made_of.at(1, Op::Write, 5, 0, 10);
+    made_of.at(2, Op::Read, 5, 10, 10);
+    let order = |order| made_of.plan_as(Selection::default(), order).unwrap();
+    assert_eq!(does(&order(Order::Threads)), [Does::Open, Does::Pwrite, Does::Pread]);
+    assert_eq!(does(&order(Order::Files)), [Does::Open, Does::Write, Does::Read]);
+    // A file has to be open in any order.
+    let open = Edge { thread: 0, number: 0 };
+    assert_eq!(edges(&order(Order::Threads)), [(1, 0, vec![open])]);
+    let write = Edge { thread: 0, number: 1 };
+    assert_eq!(edges(&order(Order::Files)), [(1, 0, vec![write])]);
+    assert_eq!(edges(&order(Order::Total)), [(1, 0, vec![write])]);
+}
+
+#[test]
+fn what_is_not_selected_is_prepared_for_what_is() {
+    let mut made_of = Made::default();
+    made_of.on_path(1, Op::Mkdir, 0, "/d").extra = 0o755;
+    made_of.open(1, "/d/a", flags::CREATE | flags::EXCLUSIVE | 1, OpenFile { flags: 1, ..file(5, 0) });
+    made_of.at(1, Op::Pread64, 5, 0, 4096);
+    let selection = Selection {
+        only: [Family::Read].into(),
+        ..Selection::default()
+    };
+    let plan = made_of.plan_as(selection, Order::Files).unwrap();
+    assert_eq!(does(&plan), [Does::Pread]);
+    assert_eq!(prepared(&plan), ["d/", "d/a 4096"]);
+    assert_eq!((plan.files[0].found, plan.not_selected), (Some(1), 2));
+    let threads = Selection {
+        threads: [7].into(),
+        ..Selection::default()
+    };
+    assert_eq!(made_of.plan_as(threads, Order::Files).unwrap_err(), Impossible::Nothing);
+}
+
+#[test]
+fn relative_paths_start_from_the_directory_of_their_process_or_of_an_open_one() {
+    let mut made_of = Made::default();
+    made_of.records.folders.push(Folder {
+        pid: 1,
+        path: "/home".to_owned(),
+        ..Folder::default()
+    });
+    made_of.open(1, "/srv", flags::DIRECTORY, folder(5));
+    let from_open = made_of.on_path(1, Op::Newfstatat, 0, "x");
+    from_open.paths.as_mut().unwrap().first.as_mut().unwrap().base = 5;
+    made_of.on_path(1, Op::Chdir, 0, "user");
+    made_of.on_path(1, Op::Stat, 0, "../y");
+    made_of.on_path(1, Op::Stat, 0, "z");
+    let plan = made_of.plan();
+    assert_eq!(prepared(&plan), ["home/", "home/user/", "home/user/z 0", "home/y 0", "srv/", "srv/x 0"]);
+}
+
+#[test]
+fn links_lead_to_where_the_recorded_ones_did() {
+    let mut made_of = Made::default();
+    // Opened by another path than its own: /lib is a link.
+    made_of.open(1, "/usr/lib/x", 0, file(5, 10));
+    made_of.records.calls.last_mut().unwrap().paths.as_mut().unwrap().first = Some(given("/lib/x"));
+    made_of.on_path(1, Op::Stat, 0, "/lib/y");
+    made_of.on_path(1, Op::Readlink, 7, "/lib");
+    for (path, text) in [("/a/l", "/a/b/t"), ("/a/m", "../c"), ("/a/n", "../../../../etc")] {
+        let call = made_of.on_path(1, Op::Symlink, 0, path);
+        call.paths.as_mut().unwrap().second = Some(given(text));
+    }
+    let plan = made_of.plan();
+    assert_eq!(
+        prepared(&plan),
+        ["a/", "lib -> 7", "usr/", "usr/lib/", "usr/lib/x 10", "usr/lib/y 0"]
+    );
+    assert_eq!(plan.texts, ["b/t", "../c", "../etc"]);
+}
+
+#[test]
+fn mapped_directories_are_made_elsewhere() {
+    let mut made_of = Made::default();
+    made_of.open(1, "/srv/db/a", 0, file(5, 512));
+    let roots = Roots::new(vec![canonical("/srv/db").unwrap()]);
+    let plan = plan(made_of.loaded(Selection::default()), &Meta::default(), &roots, 2, Order::Files).unwrap();
+    let spots: Vec<(u32, &str)> = plan.spots.iter().map(|spot| (spot.root, spot.inside.as_str())).collect();
+    assert!(spots.contains(&(1, "a")), "{spots:?}");
+    assert_eq!(plan.needed, [0, 512]);
+}
+
+#[test]
+fn the_mounts_of_the_recorded_machine_decide_what_keeps_data() {
+    let mut made_of = Made::default();
+    made_of.on_path(1, Op::Stat, 0, "/strange/a");
+    made_of.on_path(1, Op::Stat, 0, "/proc/a");
+    let mount = |point: &str, file_system: &str| Mount {
+        point: point.to_owned(),
+        file_system: file_system.to_owned(),
+        ..Mount::default()
+    };
+    let meta = Meta {
+        mounts: vec![mount("/", "ext4"), mount("/strange", "proc")],
+        ..Meta::default()
+    };
+    let plan = plan(made_of.loaded(Selection::default()), &meta, &Roots::default(), 1, Order::Files).unwrap();
+    assert_eq!(prepared(&plan), ["proc/", "proc/a 0"]);
+}
+
+#[test]
+fn more_threads_than_a_replay_may_have_share_some() {
+    let mut made_of = Made::default();
+    let many = MOST_THREADS as u32 + 100;
+    for tid in 1..=many {
+        made_of.on_path(tid, Op::Stat, 0, "/a");
+    }
+    let plan = made_of.plan();
+    assert_eq!((plan.threads.len(), plan.calls()), (1, u64::from(many)));
+    made_of.records.calls.iter_mut().for_each(|call| (call.begin_ns, call.end_ns) = (5, Some(6)));
+    let why = made_of.plan_as(Selection::default(), Order::Files).unwrap_err();
+    assert_eq!(why, Impossible::Threads(many as usize));
+}
+
+/// Any call on some of few paths and files.
+fn any_call() -> impl Strategy<Value = Call> {
+    let paths = ["/", "/a", "/a/b", "/a/b/c", "b", "../x", "/proc/1", "", "/a/../../b", "/\0"];
+    let path = (0..paths.len(), 0..4_u32).prop_map(move |(path, base)| GivenPath {
+        text: paths[path].to_owned(),
+        base,
+    });
+    let path = || proptest::option::of(path.clone());
+    let ops = crate::model::ids::Layer::Syscall.ops();
+    let value = prop_oneof![Just(0), Just(-2), Just(-17), Just(i64::MIN), Just(i64::MAX), -40..5000_i64];
+    let number = || proptest::option::of(prop_oneof![0..1_000_000_u64, any::<u64>()]);
+    (
+        (0..ops.len(), 1..5_u32, 0..1000_u64, 0..300_u64, value),
+        (number(), number(), 0..5_u32, 0..5_u32, any::<u64>(), path(), path()),
+    )
+        .prop_map(move |((op, tid, begin_ns, length, value), (offset, size, first, second, extra, one, two))| {
+            let mut made_of = Made::default();
+            let call = made_of.call(tid, ops[op].op, value);
+            (call.begin_ns, call.end_ns) = (begin_ns, Some(begin_ns + length));
+            (call.offset, call.size, call.files, call.extra) = (offset, size, [first, second], extra);
+            call.paths = Some(Box::new(Paths { first: one, second: two }));
+            made_of.records.calls.remove(0)
+        })
+}
+
+proptest! {
+    #![proptest_config(fuzz::config())]
+
+    #[test]
+    fn whatever_was_recorded_each_call_is_replayed_or_counted(
+        calls in proptest::collection::vec(any_call(), 1..60), order in 0..3_usize,
+    ) {
+        let mut made_of = Made::default();
+        made_of.define("/a/b", file(1, 5000));
+        made_of.define("/a", folder(2));
+        made_of.define("/a/../c", file(3, u64::MAX));
+        let all = calls.len() as u64;
+        made_of.records.calls = calls;
+        let order = [Order::Files, Order::Threads, Order::Total][order];
+        match made_of.plan_as(Selection::default(), order) {
+            Err(why) => prop_assert_eq!(why, Impossible::Nothing),
+            Ok(plan) => {
+                let left: u64 = plan.left_out.values().sum();
+                prop_assert_eq!(plan.calls() + left, all);
+                for spot in &plan.spots {
+                    prop_assert!(!spot.inside.split('/').any(|name| name == ".."), "{:?}", spot);
+                }
+                for text in plan.texts.iter().filter(|text| !text.is_empty()) {
+                    prop_assert!(!text.starts_with('/'), "{}", text);
+                }
+                // Only earlier calls are waited for, so that none waits for ever.
+                for (thread, of) in plan.threads.iter().enumerate() {
+                    for action in &of.actions {
+                        for edge in plan.edges_of(action) {
+                            let before = &plan.threads[edge.thread as usize].actions[edge.number as usize];
+                            prop_assert!(edge.thread as usize != thread);
+                            prop_assert!(before.begin_ns + before.took_ns <= action.begin_ns);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,672 @@
+//! `replay`: natively recorded programs, and recordings that are made here, among them hostile ones. Run it as root.
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use iostackbreakdown::model::abi::ROWS;
+use iostackbreakdown::model::ids::{Op, PathKind};
+use iostackbreakdown::model::record::{Call, GivenPath, OpenFile, Paths, Records};
+use iostackbreakdown::model::recording::{Meta, Names};
+use iostackbreakdown::model::report::slow::{CallPath, Inode};
+use iostackbreakdown::recording::{Limits, Recording, Writer};
+use iostackbreakdown::replay::does::{Does, does};
+use serde_json::Value;
+
+const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
+/// The user that replays run as.
+const NOBODY: u32 = 65534;
+
+/// A directory for one test: a recording, a directory to replay into, and a tree beside it that must never change.
+struct Scene {
+    base: PathBuf,
+}
+
+impl Scene {
+    fn new(name: &str) -> Self {
+        // Below it every user can reach what is there.
+        let base = PathBuf::from("/var/tmp").join(format!("iosb-replay-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&base);
+        for folder in ["into", "canary/below", "work"] {
+            fs::create_dir_all(base.join(folder)).unwrap();
+        }
+        fs::write(base.join("canary/below/file"), "canary").unwrap();
+        let scene = Self { base };
+        for own in ["into", "canary", "canary/below", "canary/below/file"] {
+            chown(scene.path(own), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        scene
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.base.join(name)
+    }
+
+    fn tool(&self, words: &[&str]) -> Output {
+        let mut tool = Command::new(TOOL);
+        tool.current_dir(&self.base).args(words).output().unwrap()
+    }
+
+    /// Replays `x.iosb` with more words.
+    fn replay(&self, words: &[&str]) -> (Option<i32>, String, String) {
+        let all = [&["replay", "x.iosb", "--into", "into", "--user", "nobody"], words].concat();
+        let output = self.tool(&all);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert!(!err.contains("panicked"), "{err}");
+        (output.status.code(), out, err)
+    }
+
+    /// The result as JSON.
+    fn result(&self, words: &[&str]) -> Value {
+        let (status, out, err) = self.replay(&[words, &["--json"]].concat());
+        assert_eq!(status, Some(0), "{err}");
+        let line: Value = serde_json::from_str(&out).unwrap();
+        line["replay"].clone()
+    }
+
+    /// Everything below a directory: kinds, sizes, blocks and contents.
+    fn state(&self, name: &str) -> BTreeMap<PathBuf, (u32, u64, u64, Option<Vec<u8>>)> {
+        fn add(path: &Path, all: &mut BTreeMap<PathBuf, (u32, u64, u64, Option<Vec<u8>>)>) {
+            let state = fs::symlink_metadata(path).unwrap();
+            let is_small = state.is_file() && state.len() < 1 << 20;
+            let content = is_small.then(|| fs::read(path).unwrap());
+            let size = if state.is_file() { state.len() } else { 0 };
+            let blocks = if state.is_file() { state.blocks() } else { 0 };
+            all.insert(path.to_owned(), (state.mode(), size, blocks, content));
+            if state.is_dir() {
+                for entry in fs::read_dir(path).unwrap() {
+                    add(&entry.unwrap().path(), all);
+                }
+            }
+        }
+        let mut all = BTreeMap::new();
+        add(&self.path(name), &mut all);
+        all
+    }
+
+    fn write(&self, records: Records) {
+        let meta = Meta {
+            schema: 1,
+            has_records: true,
+            host: "db7".to_owned(),
+            kernel: "6.1.0".to_owned(),
+            ..Meta::default()
+        };
+        let end = 1 << 40;
+        let mut writer = Writer::create(&self.path("x.iosb"), meta, Names::Full, Limits::default()).unwrap();
+        writer.records(records, end).unwrap();
+        writer.end("test", end).unwrap();
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.base);
+    }
+}
+
+/// A recording whose calls follow each other.
+#[derive(Default)]
+struct Made {
+    records: Records,
+}
+
+impl Made {
+    fn call(&mut self, op: Op, value: i64, path: Option<&str>) -> &mut Call {
+        let begin_ns = 1_000_000 + self.records.calls.len() as u64 * 20_000;
+        let first = path.map(|text| GivenPath {
+            text: text.to_owned(),
+            base: 0,
+        });
+        self.records.calls.push(Call {
+            tid: 7,
+            pid: 7,
+            begin_ns,
+            end_ns: Some(begin_ns + 1000),
+            cpus: [0, 0],
+            op,
+            is_32bit: false,
+            value,
+            offset: None,
+            size: None,
+            files: [0, 0],
+            fd: None,
+            extra: 0,
+            class: None,
+            is_direct: false,
+            rows: [0; ROWS as usize],
+            paths: first.map(|first| {
+                Box::new(Paths {
+                    first: Some(first),
+                    second: None,
+                })
+            }),
+        });
+        self.records.calls.last_mut().unwrap()
+    }
+
+    fn second(&mut self, path: &str) {
+        let paths = self.records.calls.last_mut().unwrap().paths.as_mut().unwrap();
+        paths.second = Some(GivenPath {
+            text: path.to_owned(),
+            base: 0,
+        });
+    }
+
+    /// An open file that some call uses.
+    fn define(&mut self, number: u32, path: &str, mode: u32, size: u64, blocks: u64) {
+        self.records.files.push(OpenFile {
+            number,
+            at_ns: 1_000_000,
+            inode: Some(Inode {
+                number: u64::from(number) + 50,
+                major: 8,
+                minor: 1,
+            }),
+            mode,
+            links: 1,
+            size,
+            blocks,
+            flags: 2,
+            path: Some(CallPath {
+                kind: PathKind::Whole,
+                text: path.to_owned(),
+            }),
+            ..OpenFile::default()
+        });
+    }
+
+    fn open(&mut self, number: u32, path: &str, flags: u64, (mode, size, blocks): (u32, u64, u64)) {
+        self.define(number, path, mode, size, blocks);
+        let call = self.call(Op::Openat, 3, Some(path));
+        (call.files[0], call.extra) = (number, flags);
+    }
+
+    fn at(&mut self, op: Op, number: u32, offset: u64, bytes: i64) {
+        let call = self.call(op, bytes, None);
+        (call.files[0], call.offset, call.size) = (number, Some(offset), Some(bytes.unsigned_abs()));
+    }
+}
+
+const REGULAR: u32 = 0o100_644;
+
+/// Calls on a few files: reads, writes, renames and removals.
+fn usual() -> Made {
+    let mut made = Made::default();
+    made.open(1, "/srv/db/table", 2, (REGULAR, 300_000, 592));
+    made.at(Op::Pread64, 1, 8192, 4096);
+    made.at(Op::Pwrite64, 1, 4096, 4096);
+    made.open(2, "/srv/db/log", 0o101, (REGULAR, 0, 0));
+    made.at(Op::Write, 2, 0, 5000);
+    made.call(Op::Fsync, 0, None).files[0] = 2;
+    made.call(Op::Rename, 0, Some("/srv/db/log"));
+    made.second("/srv/db/log.1");
+    made.call(Op::Mkdir, 0, Some("/srv/new")).extra = 0o755;
+    made.open(3, "/srv/sparse", 2, (REGULAR, 1 << 40, 16));
+    made.at(Op::Pread64, 3, 1 << 39, 8192);
+    made.call(Op::Stat, -2, Some("/srv/nothing"));
+    made.open(4, "/srv/old", 0, (REGULAR, 10, 8));
+    made.call(Op::Unlink, 0, Some("/srv/old"));
+    made
+}
+
+#[test]
+fn sizes_and_blocks_are_exact_and_a_second_run_restores_what_the_first_one_changed() {
+    let scene = Scene::new("prepare");
+    scene.write(usual().records);
+    let (status, _, err) = scene.replay(&["--prepare"]);
+    assert_eq!(status, Some(0), "{err}");
+    let before = scene.state("into");
+    let of = |name: &str| {
+        let (_, size, blocks, _) = &before[&scene.path("into").join(name)];
+        (*size, *blocks)
+    };
+    assert_eq!(of("srv/db/table"), (300_000, 592));
+    assert_eq!(of("srv/sparse"), (1 << 40, 16));
+    assert_eq!(of("srv/old").0, 10);
+    for absent in ["srv/db/log", "srv/nothing", "srv/new"] {
+        assert!(!scene.path("into").join(absent).exists(), "{absent}");
+    }
+    let table = &before[&scene.path("into/srv/db/table")].3.as_ref().unwrap();
+    assert!(table[8192..8192 + 4096].iter().any(|byte| *byte != 0), "what is read is data");
+    let result = scene.result(&["--strict", "-s", "0"]);
+    assert_eq!(result["equal"], result["recorded_calls"], "{result:#}");
+    assert!(result["lateness"].is_null());
+    assert!(scene.path("into/srv/db/log.1").exists() && !scene.path("into/srv/old").exists());
+    // Only what the run changed: the table and the removed file.
+    let sparse = fs::metadata(scene.path("into/srv/sparse")).unwrap().ino();
+    let (_, _, err) = scene.replay(&["--prepare"]);
+    assert!(err.contains("in 2 files") && err.contains("1 unchanged, 2 removed"), "{err}");
+    assert_eq!(fs::metadata(scene.path("into/srv/sparse")).unwrap().ino(), sparse);
+    let after = scene.state("into");
+    let shape = |state: &BTreeMap<PathBuf, (u32, u64, u64, Option<Vec<u8>>)>| -> Vec<(PathBuf, u32, u64, u64)> {
+        let files = state.iter().filter(|(path, _)| !path.ends_with(".iosb-replay"));
+        files.map(|(path, (mode, size, blocks, _))| (path.clone(), *mode, *size, *blocks)).collect()
+    };
+    assert_eq!(shape(&after), shape(&before));
+    // A file that is not the replay's stays, with the directories that it is in.
+    fs::write(scene.path("into/srv/db/mine"), "mine").unwrap();
+    let (status, _, err) = scene.replay(&["--clean"]);
+    assert_eq!(status, Some(0), "{err}");
+    let left: Vec<PathBuf> = scene.state("into").into_keys().collect();
+    let names = ["into", "into/srv", "into/srv/db", "into/srv/db/mine"];
+    assert_eq!(left, names.map(|name| scene.path(name)));
+    assert!(err.contains("left: 2 directories"), "{err}");
+    fs::remove_dir_all(scene.path("into/srv")).unwrap();
+    scene.replay(&["--prepare", "--quiet"]);
+    scene.replay(&["--clean"]);
+    assert_eq!(scene.state("into").len(), 1, "nothing is left");
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_before_anything_is_written() {
+    let scene = Scene::new("refused");
+    let mut made = usual();
+    made.open(9, "/srv/large", 2, (REGULAR, 1 << 60, 1 << 51));
+    scene.write(made.records);
+    let refused = |words: &[&str], status: i32, part: &str| {
+        let (is, _, err) = scene.replay(words);
+        assert_eq!(is, Some(status), "{words:?}: {err}");
+        let last = err.lines().last().unwrap_or_default();
+        assert!(last.starts_with("error: ") && last.contains(part), "{words:?}: {err}");
+    };
+    refused(&[], 1, "is too small: 1.2 EB are needed, and ");
+    assert_eq!(scene.state("into").len(), 1);
+    refused(&["--clean"], 1, "has nothing of a replay");
+    fs::write(scene.path("into/file"), "x").unwrap();
+    refused(&[], 1, "is not empty and has no .iosb-replay");
+    fs::write(scene.path("into/.iosb-replay"), "x\n").unwrap();
+    refused(&[], 1, "is no list of what a replay made");
+    let words = |words: &[&str]| scene.tool(words);
+    let line = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let root = words(&["replay", "x.iosb", "--into", "into"]);
+    assert_eq!(root.status.code(), Some(2));
+    assert!(line(&root).contains("--user NAME"));
+    for (arguments, part) in [
+        (["x.iosb", "/", "nobody"], "is the root of this machine"),
+        (["x.iosb", "missing", "nobody"], "cannot use 'missing'"),
+        (["x.iosb", "into", "no-such-user"], "no such user"),
+        (["canary", "into", "nobody"], "is no recording"),
+    ] {
+        let [recording, into, user] = arguments;
+        let output = words(&["replay", recording, "--into", into, "--user", user]);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(line(&output).lines().last().unwrap().contains(part), "{}", line(&output));
+    }
+}
+
+/// Paths that try to leave the directory, and names that are hard.
+fn hostile(scene: &Scene) -> Made {
+    let mut made = Made::default();
+    let canary = scene.path("canary/below/file").display().to_string();
+    let up = format!("/..{}", "/..".repeat(40));
+    for (number, path) in [&canary, &format!("{up}{canary}"), "/srv/../../../canary/below/file", "/a\0b"].into_iter().enumerate() {
+        let number = number as u32 + 10;
+        made.open(number, path, 0o1002, (REGULAR, 100, 8));
+        made.at(Op::Pwrite64, number, 0, 100);
+        made.call(Op::Truncate, 0, Some(path)).extra = 1;
+        made.call(Op::Unlink, 0, Some(path));
+        made.call(Op::Rmdir, -39, Some(&format!("{path}/..")));
+    }
+    let long = format!("/srv/{}/{}", "n".repeat(255), "m".repeat(255));
+    made.open(30, &long, 2, (REGULAR, 100, 8));
+    made.at(Op::Pread64, 30, 0, 100);
+    // Links to the canary, and calls through them.
+    for (name, text) in [("/srv/l1", canary.as_str()), ("/srv/l2", "../../canary"), ("/srv/l3", "/..")] {
+        made.call(Op::Symlink, 0, Some(name));
+        made.second(text);
+        made.call(Op::Truncate, 0, Some(name)).extra = 0;
+        made.call(Op::Chmod, 0, Some(&format!("{name}/below"))).extra = 0;
+        made.call(Op::Unlink, 0, Some(&format!("{name}/below/file")));
+        made.call(Op::Rename, 0, Some(&format!("{name}/below")));
+        made.second("/srv/taken");
+    }
+    // Devices and pipes are neither made nor opened.
+    made.open(40, "/dev/sda", 2, (0o060_660, 0, 0));
+    made.at(Op::Pwrite64, 40, 0, 4096);
+    made.call(Op::Mknod, 0, Some("/srv/device")).extra = 0o060_666;
+    made.open(41, "/srv/pipe", 0o101, (REGULAR, 0, 0));
+    // A directory in itself, removals of the root, and descriptors that are none.
+    made.call(Op::Rename, 0, Some("/srv"));
+    made.second("/srv/below");
+    for op in [Op::Rmdir, Op::Unlink] {
+        made.call(op, 0, Some("/"));
+        made.call(op, 0, Some("/.iosb-replay"));
+    }
+    made.at(Op::Read, 999, u64::MAX, i64::MAX);
+    made.define(50, "/srv/negative", REGULAR, 10, 8);
+    made.at(Op::Pread64, 50, u64::MAX - 5, 1);
+    let fallocate = made.call(Op::Fallocate, -22, None);
+    (fallocate.files[0], fallocate.offset, fallocate.size) = (50, Some(u64::MAX), Some(u64::MAX));
+    made
+}
+
+#[test]
+fn nothing_beside_the_directory_changes_whatever_is_recorded() {
+    let scene = Scene::new("hostile");
+    let mut made = hostile(&scene);
+    // A size that its reads and blocks do not need.
+    made.open(60, "/srv/huge", 2, (REGULAR, 1 << 40, 8));
+    scene.write(made.records);
+    let before = scene.state("canary");
+    for words in [&["-s", "0"][..], &["-s", "0", "--order", "threads"], &["-s", "0", "--order", "total"], &["--clean"]] {
+        let (status, _, err) = scene.replay(words);
+        assert_eq!(status, Some(0), "{words:?}: {err}");
+        assert_eq!(scene.state("canary"), before, "{words:?}");
+    }
+    assert_eq!(scene.state("into").len(), 1, "{:?}", scene.state("into").keys());
+}
+
+#[test]
+fn links_and_pipes_that_others_put_into_the_directory_lead_nowhere() {
+    let scene = Scene::new("swapped");
+    let mut made = Made::default();
+    made.define(1, "/srv/d/first", REGULAR, 10, 8);
+    made.at(Op::Pread64, 1, 0, 10);
+    for number in 2..2000 {
+        made.open(number, "/srv/d/file", 0o1102, (REGULAR, 10, 8));
+        made.at(Op::Pwrite64, number, 0, 10);
+        made.call(Op::Close, 0, None).files[0] = number;
+        made.call(Op::Chmod, 0, Some("/srv/d/file")).extra = 0o600;
+        made.call(Op::Truncate, 0, Some("/srv/d/file")).extra = 1;
+    }
+    scene.write(made.records);
+    let (status, _, err) = scene.replay(&["--prepare"]);
+    assert_eq!(status, Some(0), "{err}");
+    let before = scene.state("canary");
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let folder = scene.path("into/srv/d");
+    std::thread::scope(|scope| {
+        let swapping = scope.spawn(|| {
+            let (kept, file) = (scene.path("into/srv/kept"), folder.join("file"));
+            let mut swaps = 0_u64;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let _ = fs::rename(&folder, &kept);
+                let _ = symlink(scene.path("canary/below"), &folder);
+                let _ = fs::remove_file(&folder);
+                let _ = fs::rename(&kept, &folder);
+                let _ = fs::remove_file(&file);
+                match swaps % 3 {
+                    0 => drop(symlink(scene.path("canary/below/file"), &file)),
+                    1 => drop(nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU)),
+                    _ => {}
+                }
+                swaps += 1;
+            }
+            swaps
+        });
+        let result = scene.result(&["-s", "0"]);
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        let swaps = swapping.join().unwrap();
+        assert!(swaps > 100, "{swaps}");
+        assert_eq!(result["done"], result["planned"]);
+        assert!(result["equal"].as_u64() < result["done"].as_u64(), "it was disturbed: {result:#}");
+    });
+    assert_eq!(scene.state("canary"), before);
+}
+
+#[test]
+fn a_replay_takes_the_recorded_time_divided_by_the_speed() {
+    let scene = Scene::new("timing");
+    let mut made = Made::default();
+    made.define(1, "/a", REGULAR, 4096, 8);
+    for number in 0..200 {
+        made.at(Op::Pread64, 1, 0, 4096);
+        let call = made.records.calls.last_mut().unwrap();
+        call.begin_ns = 1_000_000 + number * 5_000_000;
+        call.end_ns = Some(call.begin_ns + 3000);
+    }
+    scene.write(made.records);
+    let recorded = 199.0 * 5e6 + 3000.0;
+    for (speed, timing) in [("0.5", "schedule"), ("1", "schedule"), ("2", "schedule"), ("2", "think"), ("10", "think")] {
+        let result = scene.result(&["-s", speed, "--timing", timing]);
+        assert_eq!(result["equal"], 200);
+        let took = result["took_ns"].as_f64().unwrap();
+        let expected = recorded / speed.parse::<f64>().unwrap();
+        // Never faster; how much slower depends on what else this machine does.
+        assert!(took >= expected * 0.99 && took < expected * 1.2 + 5e7, "{speed} {timing}: {took} {expected}");
+        let late = &result["lateness"];
+        assert!(late["p50_ns"].as_u64().is_some() && late["max_ns"].as_u64() >= late["p50_ns"].as_u64(), "{late}");
+    }
+    let result = scene.result(&["-s", "0"]);
+    assert!(result["took_ns"].as_f64().unwrap() < recorded / 2.0);
+}
+
+#[test]
+fn a_different_result_is_status_3_if_none_may_differ() {
+    let scene = Scene::new("strict");
+    let mut made = usual();
+    // It was removed by this recording before.
+    made.call(Op::Stat, 0, Some("/srv/old"));
+    made.call(Op::Chown, 0, Some("/srv/db"));
+    scene.write(made.records);
+    let (status, out, err) = scene.replay(&["--strict", "-s", "0"]);
+    assert_eq!(status, Some(3), "{out}{err}");
+    assert!(out.contains("different       stat 1: ENOENT"), "{out}");
+    assert!(out.contains("not replayed    chown 1 (not all arguments recorded)"), "{out}");
+    let (status, ..) = scene.replay(&["-s", "0"]);
+    assert_eq!(status, Some(0));
+}
+
+/// Makes every call that can be replayed, in a new directory, so that each leaves something for a later one.
+#[test]
+#[ignore = "what the test below records"]
+fn every_call() {
+    let folder = std::env::var_os("IOSB_WORK").expect("the test below runs it");
+    std::env::set_current_dir(folder).unwrap();
+    let c = |text: &str| CString::new(text).unwrap();
+    let (a, b, d, l) = (c("a"), c("d/b"), c("d"), c("l"));
+    let mut buffer = vec![7_u8; 8192];
+    let at = buffer.as_mut_ptr().cast::<libc::c_void>();
+    let text = buffer.as_mut_ptr().cast::<libc::c_char>();
+    let mut state = vec![0_u64; 512];
+    let room = state.as_mut_ptr().cast::<libc::stat>();
+    let parts = [0, 1].map(|part| libc::iovec {
+        iov_base: at.wrapping_byte_add(part * 4096),
+        iov_len: 4096,
+    });
+    let iov = parts.as_ptr();
+    // SAFETY: the buffers are large enough for what is read into them, and all names are terminated.
+    unsafe {
+        let cwd = libc::AT_FDCWD;
+        libc::mkdir(d.as_ptr(), 0o755);
+        libc::mkdirat(cwd, d.as_ptr(), 0o755);
+        let fd = libc::open(a.as_ptr(), libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o644);
+        libc::open(a.as_ptr(), libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o644);
+        libc::open(c("nothing").as_ptr(), libc::O_RDONLY);
+        let other = libc::openat(cwd, b.as_ptr(), libc::O_RDWR | libc::O_CREAT | libc::O_APPEND, 0o600);
+        for _ in 0..3 {
+            libc::write(fd, at, 8192);
+            libc::write(other, at, 100);
+        }
+        libc::writev(fd, iov, 2);
+        libc::pwrite(fd, at, 4096, 1 << 20);
+        libc::pwritev(fd, iov, 2, 4096);
+        libc::pwritev2(fd, iov, 2, 8192, 0);
+        libc::lseek(fd, 100, libc::SEEK_SET);
+        libc::read(fd, at, 8192);
+        libc::readv(fd, iov, 2);
+        libc::pread(fd, at, 4096, 1 << 20);
+        libc::pread(fd, at, 4096, 1 << 30);
+        libc::preadv(fd, iov, 2, 0);
+        libc::preadv2(fd, iov, 2, 4096, 0);
+        libc::read(other, at, 8192);
+        libc::fsync(fd);
+        libc::fdatasync(fd);
+        libc::sync_file_range(fd, 0, 4096, libc::SYNC_FILE_RANGE_WRITE);
+        libc::fallocate(fd, libc::FALLOC_FL_KEEP_SIZE, 2 << 20, 65536);
+        libc::fallocate(fd, 0, 2 << 20, 65536);
+        libc::ftruncate(fd, 3 << 20);
+        libc::truncate(b.as_ptr(), 50);
+        libc::fstat(fd, room);
+        libc::stat(a.as_ptr(), room);
+        libc::lstat(a.as_ptr(), room);
+        libc::stat(c("nothing").as_ptr(), room);
+        libc::syscall(libc::SYS_statx, cwd, a.as_ptr(), 0, libc::STATX_BASIC_STATS, room);
+        libc::access(a.as_ptr(), libc::R_OK);
+        libc::faccessat(cwd, c("none").as_ptr(), libc::F_OK, 0);
+        libc::statfs(d.as_ptr(), room.cast());
+        libc::fstatfs(fd, room.cast());
+        libc::chmod(a.as_ptr(), 0o600);
+        libc::fchmod(fd, 0o640);
+        libc::fchmodat(cwd, b.as_ptr(), 0o644, 0);
+        libc::utimensat(cwd, a.as_ptr(), std::ptr::null(), 0);
+        libc::futimens(fd, std::ptr::null());
+        libc::flistxattr(fd, text, 4096);
+        libc::link(a.as_ptr(), c("a2").as_ptr());
+        libc::link(a.as_ptr(), c("a2").as_ptr());
+        libc::symlink(c("a2").as_ptr(), l.as_ptr());
+        libc::readlink(l.as_ptr(), text, 4096);
+        libc::readlink(a.as_ptr(), text, 4096);
+        libc::rename(c("a2").as_ptr(), c("d/a3").as_ptr());
+        libc::rename(c("a2").as_ptr(), c("d/a3").as_ptr());
+        libc::syscall(libc::SYS_renameat2, cwd, a.as_ptr(), cwd, c("d/a3").as_ptr(), libc::RENAME_NOREPLACE);
+        libc::lseek(fd, 0, libc::SEEK_SET);
+        libc::copy_file_range(fd, std::ptr::null_mut(), other, std::ptr::null_mut(), 4096, 0);
+        let list = libc::open(d.as_ptr(), libc::O_RDONLY | libc::O_DIRECTORY);
+        while libc::syscall(libc::SYS_getdents64, list, at, 8192) > 0 {}
+        libc::syncfs(list);
+        libc::close(list);
+        libc::unlink(l.as_ptr());
+        libc::unlink(l.as_ptr());
+        libc::rmdir(d.as_ptr());
+        libc::unlinkat(cwd, c("d/a3").as_ptr(), 0);
+        libc::unlink(b.as_ptr());
+        libc::chdir(d.as_ptr());
+        libc::open(c("../a").as_ptr(), libc::O_RDONLY);
+        libc::chdir(c("..").as_ptr());
+        libc::unlinkat(cwd, d.as_ptr(), libc::AT_REMOVEDIR);
+        libc::unlink(a.as_ptr());
+        let duplicate = libc::dup(fd);
+        libc::close(fd);
+        libc::write(duplicate, at, 10);
+        libc::close(duplicate);
+        libc::close(other);
+    }
+}
+
+/// Records a command in the directory `work`.
+fn record(scene: &Scene, name: &str, command: &[&str]) {
+    let all = [&["record", "-q", "-T", "syscall", "-o", name, "--"], command].concat();
+    let mut tool = Command::new(TOOL);
+    let output = tool
+        .current_dir(&scene.base)
+        .env("IOSB_WORK", scene.path("work"))
+        .args(&all)
+        .output()
+        .unwrap();
+    let recording = Recording::open(&scene.path(name));
+    assert!(recording.is_ok(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The calls of each thread that a replay makes or has made, in their order, by what they do.
+fn calls(scene: &Scene, name: &str, is_replay: bool) -> BTreeMap<u32, Vec<Does>> {
+    const PATH: u32 = 0o10_000_000;
+    let recording = Recording::open(&scene.path(name)).unwrap();
+    let mut records = Records::default();
+    recording.batches(None, None).for_each(|batch| records.append(batch));
+    records.calls.sort_by_key(|call| call.begin_ns);
+    let threads: BTreeMap<u32, &str> =
+        records.threads.iter().map(|thread| (thread.tid, thread.comm.as_str())).collect();
+    let helpers = records.files.iter().filter(|file| file.flags & PATH != 0);
+    let helpers: std::collections::BTreeSet<u32> = helpers.map(|file| file.number).collect();
+    let mut all: BTreeMap<u32, Vec<Does>> = BTreeMap::new();
+    let mut opened: BTreeMap<u32, u32> = BTreeMap::new();
+    for call in &records.calls {
+        let comm = threads.get(&call.tid).copied().unwrap_or_default();
+        let tid = match comm.strip_prefix("replay-") {
+            Some(tid) if is_replay => tid.parse().unwrap(),
+            None if !is_replay => call.tid,
+            _ => continue,
+        };
+        let Ok(mut what) = does(call.op) else { continue };
+        let has_path = call.paths.as_ref().and_then(|paths| paths.first.as_ref());
+        if call.files[0] != 0 && has_path.is_none_or(|given| given.text.is_empty()) {
+            what = what.on_open_file().unwrap_or(what);
+        }
+        if what == Does::Unlink && call.op == Op::Unlinkat && call.extra & 0x200 != 0 {
+            what = Does::Rmdir;
+        }
+        if is_replay {
+            // Directories that hold a name, and the check of what was opened.
+            let is_check = what == Does::Fstat && opened.remove(&call.tid) == Some(call.files[0]);
+            if helpers.contains(&call.files[0]) || is_check {
+                continue;
+            }
+            if what == Does::Open && call.value >= 0 {
+                opened.insert(call.tid, call.files[0]);
+            }
+        }
+        all.entry(tid).or_default().push(what);
+    }
+    all
+}
+
+#[test]
+fn a_recording_of_the_replay_has_the_same_calls_in_the_same_order() {
+    let scene = Scene::new("again");
+    let own = std::env::current_exe().unwrap();
+    record(&scene, "x.iosb", &[own.to_str().unwrap(), "--exact", "every_call", "--ignored"]);
+    let result = scene.result(&["-s", "0"]);
+    assert_eq!(result["different"], Value::Array(Vec::new()), "{result:#}");
+    assert_eq!(result["equal"], result["planned"]);
+    assert!(result["planned"].as_u64() > Some(100), "{result:#}");
+    let replay = [TOOL, "replay", "x.iosb", "--into", "into", "--user", "nobody", "-s", "0"];
+    record(&scene, "again.iosb", &replay);
+    let (recorded, again) = (calls(&scene, "x.iosb", false), calls(&scene, "again.iosb", true));
+    // The thread that makes every call; what the others do with /proc and pipes is not replayed.
+    let (tid, made) = recorded.iter().max_by_key(|(_, calls)| calls.iter().filter(|what| **what == Does::Rename).count()).unwrap();
+    let begin = made.iter().position(|what| *what == Does::Mkdir).unwrap();
+    let replayed = &again[tid];
+    let begin_again = replayed.iter().position(|what| *what == Does::Mkdir).unwrap();
+    let count = made[begin..].iter().rposition(|what| *what == Does::Rmdir).unwrap();
+    assert!(count > 60, "{made:?}");
+    assert_eq!(made[begin..begin + count], replayed[begin_again..begin_again + count]);
+    let kinds: std::collections::BTreeSet<Does> = made.iter().copied().collect();
+    assert!(kinds.len() >= 38, "{kinds:?}");
+    // The lengths of these texts are bytes of paths; the permissions of the recording are private.
+    let mode = fs::metadata(scene.path("x.iosb")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    assert!(!scene.base.as_os_str().as_bytes().is_empty());
+}
+
+#[test]
+fn programs_that_are_installed_get_equal_results() {
+    let run = |name: &str, script: &str, least: f64| {
+        let scene = Scene::new(name);
+        let work = scene.path("work").display().to_string();
+        record(&scene, "x.iosb", &["sh", "-c", &format!("cd {work} && {script}")]);
+        let result = scene.result(&["-s", "0"]);
+        let (equal, done) = (result["equal"].as_f64().unwrap(), result["done"].as_f64().unwrap());
+        assert!(done > 50.0 && equal / done >= least, "{name}: {}", result["different"]);
+        assert_eq!(result["done"], result["planned"]);
+        scene.replay(&["--clean"]);
+        assert_eq!(scene.state("into").len(), 1, "{name}: {:?}", scene.state("into").keys());
+    };
+    let has = |program: &str| Command::new(program).arg("--version").output().is_ok();
+    if has("sqlite3") {
+        run(
+            "sqlite",
+            "sqlite3 x.db 'create table a(b); insert into a values(1); insert into a values(2); select * from a; vacuum' >&2",
+            0.99,
+        );
+    }
+    if has("tar") {
+        run("tar", "mkdir d; for i in 1 2 3 4 5; do echo $i >d/$i; done; tar cf x.tar d; rm -r d; tar xf x.tar", 0.99);
+    }
+    if has("git") {
+        run("git", "git init -q .; echo a >a; git add a; git -c user.name=a -c user.email=a@b commit -qm a; git clone -q . c", 0.99);
+    }
+    if has("fio") {
+        run(
+            "fio",
+            "fio --name=a --directory=. --size=1M --bs=4k --rw=randrw --ioengine=psync --numjobs=4 --thread --group_reporting >&2",
+            0.99,
+        );
+    }
+}
