@@ -140,10 +140,9 @@ mod tests {
     use super::*;
 
     fn action(does: Does, value: i64) -> Action {
-        Action {
-            value,
-            ..Action::new(Op::Read, does)
-        }
+        let mut action = Action::new(Op::Read, does);
+        action.value = value;
+        action
     }
 
     #[test]

@@ -300,6 +300,10 @@ const EXAMPLES: &[Part] = &[
         "IOStackBreakdown export slow.iosb --to perfetto -o slow.pftrace",
         "Its calls and requests, for ui.perfetto.dev.",
     ),
+    Item(
+        "IOStackBreakdown replay slow.iosb --into /mnt/new --user postgres",
+        "Makes its calls once more, on files below /mnt/new.",
+    ),
     Item("IOStackBreakdown --check", "Tries every probe on this machine."),
 ];
 
