@@ -129,10 +129,11 @@ impl<'a> Simulation<'a> {
             };
             let Ok(mut given) = path::append(start, &given.text) else { continue };
             let mut real = real;
-            while !given.is_empty() && given.last() == real.last() {
+            // A directory may have the name of the link that leads to it.
+            while given.len() > 1 && given.last() == real.last() {
                 (given.pop(), real.pop());
             }
-            if !given.is_empty() && !real.starts_with(&given) {
+            if given != real && !given.is_empty() && !real.starts_with(&given) {
                 self.links.insert(given, real);
             }
         }

@@ -312,8 +312,8 @@ fn calls_on_one_path_or_file_keep_their_order_and_no_others() {
     assert_eq!(
         edges(&plan),
         [
-            // The unlink waits for both opens, of which one waited for the other.
-            (0, 1, vec![edge(2, 1)]),
+            // The unlink waits for both opens.
+            (0, 1, vec![edge(2, 1), edge(1, 0)]),
             // The open waits for the directory.
             (1, 0, vec![edge(0, 0)]),
             // The second open waits for what the first one made, and for the write.

@@ -126,15 +126,15 @@ fn not_replayed(report: &ReplayReport, page: &mut Page) {
 }
 
 fn notes(report: &ReplayReport, page: &mut Page) {
-    let mut note = |n: u64, what: &str| {
+    let mut note = |what: &str, n: u64| {
         if n > 0 {
-            page.line(&format!("  {} {what}", thousands(n)));
+            page.line(&format!("  {what}: {}", thousands(n)));
         }
     };
-    note(report.not_direct, "files opened without O_DIRECT, which their file system refuses");
-    note(report.direct_rounded, "direct reads and writes rounded to blocks of 4,096 bytes");
-    note(report.refused, "opens refused: not a regular file or directory");
-    note(report.lost_calls, "calls were lost while recording, so the replay is incomplete");
+    note("opened without O_DIRECT, which the file system refuses", report.not_direct);
+    note("direct I/O rounded to blocks of 4,096 bytes", report.direct_rounded);
+    note("not opened, since it is no regular file or directory", report.refused);
+    note("incomplete: calls that were lost while recording", report.lost_calls);
     if report.was_ended {
         page.line("  ended by a signal");
     }
@@ -238,8 +238,8 @@ mod tests {
         print(&example(), Some(80), &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         for line in [
-            "60 s: 1,204,331 calls done, 0 left out, recorded in 60 s",
-            "  lateness        p50 41 us   p90 88 us   p99 -   max 71 ms",
+            "60.4 s: 1,204,331 calls done, 0 left out, recorded in 60.0 s",
+            "  lateness        p50 41.0 us   p90 88.0 us   p99 -   max 71.0 ms",
             "                  (earlier call 3.1 %, thread busy 96.0 %, timer 0.9 %)",
             "  results equal   1,204,102 (99.98 %)",
             "  different       read 12: fewer bytes",
@@ -249,9 +249,10 @@ mod tests {
             "                  3 asynchronous requests",
             "                  1 page fault",
             "  not selected    25",
-            "  2,113 calls were lost while recording, so the replay is incomplete",
+            "  incomplete: calls that were lost while recording: 2,113",
+            "  opened without O_DIRECT, which the file system refuses: 1",
             "  ended by a signal",
-            "pread64                   1,000       149 us        38 us     -74.5 %",
+            "pread64                   1,000       149 us      38.0 us     -74.5 %",
         ] {
             assert!(text.lines().any(|printed| printed == line), "{line}\n{text}");
         }
