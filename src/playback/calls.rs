@@ -269,7 +269,7 @@ impl<'a> Caller<'a> {
                     Does::Truncate => libc::truncate64(path, action.offset.cast_signed()).into(),
                     Does::Chmod => libc::fchmodat(libc::AT_FDCWD, path, mode(action), 0).into(),
                     Does::Listxattr => libc::listxattr(path, memory.cast(), self.memory.fitting(ENTRIES * 2)) as i64,
-                    Does::Statfs => libc::fstatfs64(object.as_raw_fd(), memory.cast()).into(),
+                    Does::Statfs => libc::statfs64(path, memory.cast()).into(),
                     _ => libc::fchdir(object.as_raw_fd()).into(),
                 }
             };

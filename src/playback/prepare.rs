@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::confined::{Parent, Roots, Target, check};
-use super::data::{Data, Source};
+use super::data::{Data, Memory, Source};
 use super::manifest::{Manifest, State};
 use crate::cause::Cause;
 use crate::replay::path::Spot;
@@ -21,6 +21,8 @@ const LONGEST: usize = 200;
 pub enum Cache {
     /// Nothing: pages of these files, and of no others, are dropped
     Cold,
+    /// What was in it in the recording when it was first read, and no other part of these files
+    AsRecorded,
     /// Whatever preparing left in it
     Leave,
 }
@@ -165,6 +167,7 @@ impl Preparing<'_> {
             size,
             allocated,
             data,
+            ..
         } = &one.what
         else {
             return Ok(());
@@ -205,6 +208,9 @@ impl Preparing<'_> {
             let file = target.and_then(|target| target.open(libc::O_RDONLY | libc::O_NONBLOCK, 0).ok());
             if let Some(file) = file {
                 drop_pages(&file);
+                if let (What::File { cached, .. }, Cache::AsRecorded) = (&one.what, self.cache) {
+                    read_in(&file, cached).map_err(|error| cannot("read", self.spot(one.spot), &error))?;
+                }
             }
             if !watch(Progress::default()) {
                 return Err(interrupted());
@@ -227,6 +233,31 @@ fn drop_pages(file: &OwnedFd) {
     unsafe {
         libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED);
     }
+}
+
+/// Reads ranges, so that they are in the page cache, and no pages after them.
+fn read_in(file: &OwnedFd, ranges: &[(u64, u64)]) -> io::Result<()> {
+    if ranges.is_empty() {
+        return Ok(());
+    }
+    let memory = Memory::new(PIECE)?;
+    // SAFETY: the descriptor is open. Without reading ahead, only these pages are read.
+    unsafe {
+        libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM);
+    }
+    for (from, to) in ranges {
+        let mut from = *from;
+        while from < *to {
+            let length = memory.fitting(*to - from);
+            // SAFETY: the memory has this length.
+            let read = unsafe { libc::pread64(file.as_raw_fd(), memory.pointer().cast(), length, offset(from)?) };
+            match check(read as i64)? {
+                0 => break,
+                read => from += read.unsigned_abs(),
+            }
+        }
+    }
+    Ok(())
 }
 
 fn folder(parent: &Parent<'_>, mode: u32) -> io::Result<()> {

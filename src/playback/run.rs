@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::replay::flags;
 use crate::replay::plan::{Action, Plan, Thread};
 use crate::replay::results::{Cause as Why, Results};
 
-/// How often progress is shown.
-const STEP: Duration = Duration::from_millis(100);
-/// Between the start of the threads and their first call, in nanoseconds.
-const HEAD_START: u64 = 20_000_000;
+/// How often it is looked whether all threads have ended, or are to end.
+const STEP: Duration = Duration::from_millis(5);
+/// Between the moment at which all threads are ready and the first call, in nanoseconds.
+const HEAD_START: u64 = 5_000_000;
 /// Room for what calls return: states of files, texts of links, entries of directories.
 const LEAST: u64 = 1 << 20;
 /// Stack of a thread, in bytes: it holds no buffers.
@@ -60,7 +60,9 @@ struct Shared<'a> {
     timer: Timer,
     made: Vec<Made>,
     stop: AtomicBool,
-    start_ns: u64,
+    /// All threads exist, and the moment of the first call is known.
+    started: Made,
+    start_ns: AtomicU64,
 }
 
 /// Makes all calls. `watch` gets how many were made, and returns whether to go on.
@@ -70,13 +72,14 @@ struct Shared<'a> {
 pub fn run(plan: &Plan, roots: &Roots, how: How, watch: &mut dyn FnMut(u64) -> bool) -> Result<Ran, Cause> {
     let files = files(plan, roots)?;
     let cpus = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let mut shared = Shared {
+    let shared = Shared {
         files,
         how,
         timer: Timer::new(cpus),
         made: plan.threads.iter().map(|_| Made::default()).collect(),
         stop: AtomicBool::new(false),
-        start_ns: 0,
+        started: Made::default(),
+        start_ns: AtomicU64::new(0),
     };
     let largest = |thread: &Thread, is: fn(Does) -> bool| {
         let sizes = thread.actions.iter().filter(|action| is(action.does));
@@ -88,7 +91,6 @@ pub fn run(plan: &Plan, roots: &Roots, how: How, watch: &mut dyn FnMut(u64) -> b
         let memory = Memory::new(LEAST.max(largest(thread, Does::reads)));
         callers.push(source.and_then(|source| Ok((source, memory?))).map_err(cannot)?);
     }
-    shared.start_ns = now_ns() + HEAD_START;
     let shared = &shared;
     let mut ran = Ran::default();
     let ended: Result<Vec<(Results, u64)>, Cause> = thread::scope(|scope| {
@@ -112,6 +114,8 @@ pub fn run(plan: &Plan, roots: &Roots, how: How, watch: &mut dyn FnMut(u64) -> b
                 }
             }
         }
+        shared.start_ns.store(now_ns() + HEAD_START, Ordering::Release);
+        shared.started.add();
         while running.iter().any(|thread| !thread.is_finished()) {
             let made = shared.made.iter().map(|made| u64::from(made.calls()));
             let of = plan.threads.iter().map(|thread| thread.actions.len() as u64);
@@ -119,17 +123,18 @@ pub fn run(plan: &Plan, roots: &Roots, how: How, watch: &mut dyn FnMut(u64) -> b
                 ran.was_ended = true;
                 shared.stop.store(true, Ordering::Relaxed);
             }
-            thread::park_timeout(STEP.min(Duration::from_millis(5)));
+            thread::sleep(STEP);
         }
         let ended = running.into_iter().map(|thread| thread.join());
         Ok(ended.filter_map(Result::ok).collect())
     });
-    let mut last_ns = shared.start_ns;
+    let start_ns = shared.start_ns.load(Ordering::Acquire);
+    let mut last_ns = start_ns;
     for (results, end_ns) in ended? {
         ran.results.append(results);
         last_ns = last_ns.max(end_ns);
     }
-    ran.took_ns = last_ns - shared.start_ns;
+    ran.took_ns = last_ns - start_ns;
     Ok(ran)
 }
 
@@ -179,6 +184,7 @@ impl Shared<'_> {
         // SAFETY: it only separates the working directory of this thread from those of the others. If it cannot, relative
         // paths are not used either.
         unsafe { libc::unshare(libc::CLONE_FS) };
+        self.started.wait(0, &self.stop);
         let plan = self.files.plan;
         let mut previous: Option<(&Action, u64)> = None;
         for action in &plan.threads[index].actions {
@@ -233,7 +239,7 @@ impl Shared<'_> {
                 let recorded_end = before.begin_ns.saturating_add(before.took_ns);
                 Some(end_ns + scaled(action.begin_ns.saturating_sub(recorded_end))?)
             }
-            _ => Some(self.start_ns.saturating_add(scaled(action.begin_ns)?)),
+            _ => Some(self.start_ns.load(Ordering::Relaxed).saturating_add(scaled(action.begin_ns)?)),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::working::Working;
 use crate::catalog::SYSCALLS;
-use crate::model::ids::{Family, Op, PathKind};
+use crate::model::ids::{Family, Op, PathKind, ReadClass};
 use crate::model::record::{Call, FileNumber, GivenPath, Kind, OpenFile, Paths, Records};
 
 /// Which calls are replayed.
@@ -32,6 +32,8 @@ pub struct Recorded {
     pub files: [FileNumber; 2],
     pub extra: u64,
     pub paths: Option<Box<Paths>>,
+    /// A read whose data came from the page cache.
+    pub is_cached: bool,
 }
 
 impl Recorded {
@@ -65,6 +67,8 @@ pub struct Loaded {
     /// Asynchronous requests and page faults.
     pub asynchronous: u64,
     pub faults: u64,
+    /// Reads say where their data came from.
+    pub has_classes: bool,
     /// Records that were lost while recording, by kind.
     pub lost: BTreeMap<Kind, u64>,
     selection: Selection,
@@ -109,6 +113,7 @@ impl Loaded {
         if call.op == Op::Chdir && call.value == 0 {
             self.working.changes(call.pid);
         }
+        self.has_classes |= call.class.is_some();
         let family = self.families.get(&call.op);
         let Selection { only, without, threads } = &self.selection;
         let is_of = |families: &BTreeSet<Family>| family.is_some_and(|family| families.contains(family));
@@ -136,6 +141,7 @@ impl Loaded {
             files: call.files,
             extra: call.extra,
             paths: call.paths,
+            is_cached: call.class == Some(ReadClass::FromCache),
         });
     }
 

@@ -48,8 +48,7 @@ pub fn plan(mut loaded: Loaded, meta: &Meta, roots: &Roots, root_count: usize, o
     let mounts = meta.mounts.iter().map(|mount| (mount.point.as_str(), mount.file_system.as_str()));
     let mut simulation = Simulation::new(&mut loaded, roots, Mounts::new(mounts), &meta.machine);
     let calls = std::mem::take(&mut loaded.calls);
-    let mut steps: Vec<Step> = calls.iter().filter_map(|call| simulation.step(call)).collect();
-    drop(calls);
+    let mut steps: Vec<Step> = calls.into_iter().filter_map(|call| simulation.step(&call)).collect();
     let lanes = lanes(&steps)?;
     let mut plan = Plan {
         prepared: simulation.prepared(),
@@ -59,6 +58,7 @@ pub fn plan(mut loaded: Loaded, meta: &Meta, roots: &Roots, root_count: usize, o
         asynchronous: loaded.asynchronous,
         faults: loaded.faults,
         lost: loaded.lost,
+        has_classes: loaded.has_classes,
         ..Plan::default()
     };
     if order == Order::Threads {

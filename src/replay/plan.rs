@@ -78,6 +78,8 @@ pub enum What {
         allocated: Option<u64>,
         /// What is read before it is written, and so must be data: ranges in ascending order.
         data: Vec<(u64, u64)>,
+        /// What of that was in the page cache when it was first read.
+        cached: Vec<(u64, u64)>,
     },
     /// A symbolic link that leads nowhere, with a text of this length.
     Link { length: u64 },
@@ -108,6 +110,8 @@ pub struct Plan {
     pub asynchronous: u64,
     pub faults: u64,
     pub lost: BTreeMap<Kind, u64>,
+    /// The recording says which reads came from the page cache.
+    pub has_classes: bool,
     pub(super) edges: Vec<Edge>,
 }
 

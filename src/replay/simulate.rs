@@ -9,6 +9,7 @@ use super::load::{Loaded, Recorded};
 use super::order::Resource;
 use super::path::{self, Components, Mounts, Refused, Roots, Spot};
 use super::plan::{Action, Opened, Prepared, What};
+use super::ranges::Ranges;
 use super::tree::{Kind, NodeId, SlotId, State, Tree};
 use super::working::Working;
 use crate::model::ids::{Op, PathKind};
@@ -18,6 +19,7 @@ use crate::model::record::{FileNumber, GivenPath, OpenFile};
 mod errno {
     pub const NO_ENTRY: i32 = 2;
     pub const EXISTS: i32 = 17;
+    pub const NOT_DIRECTORY: i32 = 20;
     pub const IS_DIRECTORY: i32 = 21;
     pub const INVALID: i32 = 22;
     pub const NOT_EMPTY: i32 = 39;
@@ -36,6 +38,8 @@ const KEEP_SIZE: u64 = 1;
 const BLOCK: u64 = 4096;
 /// A write of more blocks counts as one of the whole file.
 const MOST_BLOCKS: u64 = 16;
+/// The largest size of a file (`MAX_LFS_FILESIZE`, include/linux/fs.h).
+const LARGEST: u64 = i64::MAX as u64;
 /// Bytes of a write that failed in the recording.
 const MOST_FAILED: u64 = 1 << 20;
 /// Directories whose links are followed, one after the other.
@@ -247,7 +251,7 @@ impl<'a> Simulation<'a> {
             errno,
             0 | errno::EXISTS | errno::NOT_EMPTY | errno::IS_DIRECTORY | errno::INVALID | errno::NO_DATA
         );
-        let walk = self.tree.walk(&path, exists);
+        let walk = self.tree.walk(&path, exists, errno != errno::NOT_DIRECTORY);
         if errno == errno::NO_ENTRY
             && let Some(slot) = walk.last
         {
@@ -348,15 +352,16 @@ impl<'a> Simulation<'a> {
             self.inodes.insert(inode, node);
         }
         let node = self.tree.node_mut(node);
+        let size = definition.size.min(LARGEST);
         if !node.start.is_defined && !node.is_changed {
-            node.start.size = definition.size;
+            node.start.size = size;
             node.start.blocks = definition.blocks;
         }
         if !node.start.is_defined {
             node.start.mode = definition.mode & 0o7777;
             node.start.is_defined = true;
         }
-        node.size = definition.size;
+        node.size = size;
     }
 
     fn open(&mut self, call: &Recorded, step: &mut Step) -> Result<(), Why> {
@@ -561,9 +566,9 @@ impl<'a> Simulation<'a> {
         let to = from.saturating_add(moved);
         match action.does {
             what if what.reads() => {
-                if node.first.is_some() && call.offset.is_some() {
+                if node.first.is_some() && call.offset.is_some() && to <= LARGEST {
                     for (from, to) in node.written.missing(from, to) {
-                        node.start.read.add(from, to);
+                        node.start.reads(from, to, call.is_cached);
                     }
                     // A write that extended it was lost.
                     if to > node.size {
@@ -574,7 +579,7 @@ impl<'a> Simulation<'a> {
                 false
             }
             what if what.writes() => {
-                if moved == 0 {
+                if moved == 0 || to > LARGEST {
                     return false;
                 }
                 node.is_changed = true;
@@ -825,12 +830,16 @@ fn what(node: &super::tree::Node) -> What {
         Kind::Folder => What::Folder { mode: start.mode },
         Kind::Link => What::Link { length: start.length },
         Kind::File | Kind::Unknown => {
-            let parts = start.read.iter().map(|(from, to)| (from, to.min(start.size)));
+            let within = |ranges: &Ranges| -> Vec<(u64, u64)> {
+                let parts = ranges.iter().map(|(from, to)| (from, to.min(start.size)));
+                parts.filter(|(from, to)| from < to).collect()
+            };
             What::File {
                 mode: start.mode,
                 size: start.size,
                 allocated: start.is_defined.then(|| start.blocks.saturating_mul(512)),
-                data: parts.filter(|(from, to)| from < to).collect(),
+                data: within(&start.read),
+                cached: within(&start.cached),
             }
         }
     }

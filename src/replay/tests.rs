@@ -10,7 +10,7 @@ use super::plan::{Plan, What};
 use super::{Impossible, MOST_THREADS, flags, plan};
 use crate::fuzz;
 use crate::model::abi::ROWS;
-use crate::model::ids::{Family, Op, PathKind};
+use crate::model::ids::{Family, Op, PathKind, ReadClass};
 use crate::model::record::{AsyncCall, Call, Folder, GivenPath, Kind, Lost, OpenFile, Paths, Records};
 use crate::model::recording::{Meta, Mount};
 use crate::model::report::slow::{CallPath, Inode};
@@ -197,6 +197,27 @@ fn a_file_that_was_read_is_prepared_with_data_where_it_was_read() {
     assert_eq!((plan.files[0].uses, plan.files[0].found), (5, None));
     assert_eq!(plan.needed, [196 * 512]);
     assert!(made(&plan).is_empty());
+}
+
+#[test]
+fn what_was_in_the_page_cache_when_it_was_first_read_is_known() {
+    let mut made_of = Made::default();
+    made_of.define("/a", file(5, 1 << 20));
+    for (offset, class) in [
+        (0, ReadClass::FromCache),
+        (8192, ReadClass::WaitedForOwn),
+        // By then, the earlier read had brought it there.
+        (8192, ReadClass::FromCache),
+        (4096, ReadClass::FromCache),
+    ] {
+        made_of.at(1, Op::Pread64, 5, offset, 4096).class = Some(class);
+    }
+    let plan = made_of.plan();
+    let What::File { data, cached, .. } = &plan.prepared[0].what else {
+        panic!()
+    };
+    assert_eq!((&data[..], &cached[..]), (&[(0, 12_288)][..], &[(0, 8192)][..]));
+    assert!(plan.has_classes);
 }
 
 #[test]

@@ -57,8 +57,22 @@ pub struct Start {
     pub mode: u32,
     /// What was read before it was written.
     pub read: Ranges,
+    /// What of that was in the page cache when it was first read.
+    pub cached: Ranges,
     /// Of a link: the length of its text.
     pub length: u64,
+}
+
+impl Start {
+    /// `[from, to)` is read before it is written.
+    pub fn reads(&mut self, from: u64, to: u64, is_cached: bool) {
+        if is_cached {
+            for (from, to) in self.read.missing(from, to) {
+                self.cached.add(from, to);
+            }
+        }
+        self.read.add(from, to);
+    }
 }
 
 /// What a name leads to.
@@ -107,8 +121,9 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// Walks a path that is not the root. `exists`: the directories above its last component exist.
-    pub fn walk(&mut self, path: &[String], exists: bool) -> Walk {
+    /// Walks a path that is not the root. `exists`: the directories above its last component exist. `passes`: what exists of
+    /// them are directories.
+    pub fn walk(&mut self, path: &[String], exists: bool, passes: bool) -> Walk {
         let mut walk = Walk::default();
         let mut folder = ROOT;
         for (index, name) in path.iter().enumerate() {
@@ -123,7 +138,7 @@ impl Tree {
                 _ if exists => self.touch(slot, Kind::Folder),
                 _ => break,
             };
-            if exists && self.node(folder).kind == Kind::Unknown {
+            if passes && self.node(folder).kind == Kind::Unknown {
                 self.node_mut(folder).kind = Kind::Folder;
             }
         }
@@ -308,7 +323,7 @@ mod tests {
     use super::*;
 
     fn at(tree: &mut Tree, path: &str) -> SlotId {
-        tree.walk(&canonical(path).unwrap(), true).last.unwrap()
+        tree.walk(&canonical(path).unwrap(), true, true).last.unwrap()
     }
 
     fn at_start(tree: &Tree) -> Vec<String> {
@@ -360,13 +375,26 @@ mod tests {
     #[test]
     fn a_call_that_finds_nothing_says_nothing_about_the_directories_above() {
         let mut tree = Tree::default();
-        let walk = tree.walk(&canonical("/a/b/c").unwrap(), false);
+        let walk = tree.walk(&canonical("/a/b/c").unwrap(), false, true);
         assert_eq!((walk.slots.len(), walk.last), (1, None));
         assert!(at_start(&tree).is_empty());
         let seen = at(&mut tree, "/a/x");
         tree.miss(seen);
         assert_eq!(tree.state(seen), State::Absent);
         assert_eq!(at_start(&tree), ["/a"]);
+    }
+
+    #[test]
+    fn what_a_lookup_passes_is_a_directory() {
+        let mut tree = Tree::default();
+        let folder = at(&mut tree, "/etc/x");
+        let node = tree.touch(folder, Kind::Unknown);
+        let path = canonical("/etc/x/y").unwrap();
+        // It failed since a component is no directory.
+        tree.walk(&path, false, false);
+        assert_eq!(tree.node(node).kind, Kind::Unknown);
+        tree.walk(&path, false, true);
+        assert_eq!(tree.node(node).kind, Kind::Folder);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::model::report::replay::{Different, Lateness, NotReplayed, Operation, 
 use crate::number::{decimal_bytes, length, thousands};
 use crate::playback::confined::Roots;
 use crate::playback::manifest::{self, Manifest};
-use crate::playback::prepare::{self, Cleaned, Preparing, Progress};
+use crate::playback::prepare::{self, Cache, Cleaned, Preparing, Progress};
 use crate::playback::run::{self, Ran, Timing};
 use crate::recording::Recording;
 use crate::replay::load::Loaded;
@@ -74,6 +74,12 @@ pub fn replay(from: &Path, wanted: &Replay) -> Result<u8, Failure> {
     let plan = replay::plan(loaded, recording.meta(), &maps, wanted.maps.len() + 1, wanted.order)
         .map_err(|why| failed(impossible(why, from)))?;
     say::erase();
+    if wanted.cache == Cache::AsRecorded && !plan.has_classes {
+        return Err(failed(format!(
+            "'{}' does not say which reads came from the page cache: record the whole stack, without -T",
+            from.display()
+        )));
+    }
     say_damage(&recording);
     become_user(user.as_ref())?;
     limits::raise();
