@@ -232,7 +232,10 @@ fn sizes_and_blocks_are_exact_and_a_second_run_restores_what_the_first_one_chang
         assert!(!scene.path("into").join(absent).exists(), "{absent}");
     }
     let table = &before[&scene.path("into/srv/db/table")].3.as_ref().unwrap();
-    assert!(table[8192..8192 + 4096].iter().any(|byte| *byte != 0), "what is read is data");
+    assert!(
+        table[8192..8192 + 4096].iter().any(|byte| *byte != 0),
+        "what is read is data"
+    );
     let result = scene.result(&["--strict", "-s", "0"]);
     assert_eq!(result["equal"], result["recorded_calls"], "{result:#}");
     assert!(result["lateness"].is_null());
@@ -240,12 +243,17 @@ fn sizes_and_blocks_are_exact_and_a_second_run_restores_what_the_first_one_chang
     // Only what the run changed: the table and the removed file.
     let sparse = fs::metadata(scene.path("into/srv/sparse")).unwrap().ino();
     let (_, _, err) = scene.replay(&["--prepare"]);
-    assert!(err.contains("in 2 files") && err.contains("1 unchanged, 2 removed"), "{err}");
+    assert!(
+        err.contains("in 2 files") && err.contains("1 unchanged, 2 removed"),
+        "{err}"
+    );
     assert_eq!(fs::metadata(scene.path("into/srv/sparse")).unwrap().ino(), sparse);
     let after = scene.state("into");
     let shape = |state: &BTreeMap<PathBuf, (u32, u64, u64, Option<Vec<u8>>)>| -> Vec<(PathBuf, u32, u64, u64)> {
         let files = state.iter().filter(|(path, _)| !path.ends_with(".iosb-replay"));
-        files.map(|(path, (mode, size, blocks, _))| (path.clone(), *mode, *size, *blocks)).collect()
+        files
+            .map(|(path, (mode, size, blocks, _))| (path.clone(), *mode, *size, *blocks))
+            .collect()
     };
     assert_eq!(shape(&after), shape(&before));
     // A file that is not the replay's stays, with the directories that it is in.
@@ -295,7 +303,11 @@ fn what_cannot_be_done_is_refused_before_anything_is_written() {
         let [recording, into, user] = arguments;
         let output = words(&["replay", recording, "--into", into, "--user", user]);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
-        assert!(line(&output).lines().last().unwrap().contains(part), "{}", line(&output));
+        assert!(
+            line(&output).lines().last().unwrap().contains(part),
+            "{}",
+            line(&output)
+        );
     }
 }
 
@@ -304,7 +316,15 @@ fn hostile(scene: &Scene) -> Made {
     let mut made = Made::default();
     let canary = scene.path("canary/below/file").display().to_string();
     let up = format!("/..{}", "/..".repeat(40));
-    for (number, path) in [&canary, &format!("{up}{canary}"), "/srv/../../../canary/below/file", "/a\0b"].into_iter().enumerate() {
+    for (number, path) in [
+        &canary,
+        &format!("{up}{canary}"),
+        "/srv/../../../canary/below/file",
+        "/a\0b",
+    ]
+    .into_iter()
+    .enumerate()
+    {
         let number = number as u32 + 10;
         made.open(number, path, 0o1002, (REGULAR, 100, 8));
         made.at(Op::Pwrite64, number, 0, 100);
@@ -316,7 +336,11 @@ fn hostile(scene: &Scene) -> Made {
     made.open(30, &long, 2, (REGULAR, 100, 8));
     made.at(Op::Pread64, 30, 0, 100);
     // Links to the canary, and calls through them.
-    for (name, text) in [("/srv/l1", canary.as_str()), ("/srv/l2", "../../canary"), ("/srv/l3", "/..")] {
+    for (name, text) in [
+        ("/srv/l1", canary.as_str()),
+        ("/srv/l2", "../../canary"),
+        ("/srv/l3", "/.."),
+    ] {
         made.call(Op::Symlink, 0, Some(name));
         made.second(text);
         made.call(Op::Truncate, 0, Some(name)).extra = 0;
@@ -353,7 +377,12 @@ fn nothing_beside_the_directory_changes_whatever_is_recorded() {
     made.open(60, "/srv/huge", 2, (REGULAR, 1 << 40, 8));
     scene.write(made.records);
     let before = scene.state("canary");
-    for words in [&["-s", "0"][..], &["-s", "0", "--order", "threads"], &["-s", "0", "--order", "total"], &["--clean"]] {
+    for words in [
+        &["-s", "0"][..],
+        &["-s", "0", "--order", "threads"],
+        &["-s", "0", "--order", "total"],
+        &["--clean"],
+    ] {
         let (status, _, err) = scene.replay(words);
         assert_eq!(status, Some(0), "{words:?}: {err}");
         assert_eq!(scene.state("canary"), before, "{words:?}");
@@ -411,7 +440,10 @@ fn links_and_pipes_that_others_put_into_the_directory_lead_nowhere() {
         let result = &serde_json::from_str::<Value>(&out).unwrap()["replay"];
         assert!(swaps > 20, "{swaps}");
         assert_eq!(result["done"], result["planned"]);
-        assert!(result["equal"].as_u64() < result["done"].as_u64(), "it was disturbed: {result:#}");
+        assert!(
+            result["equal"].as_u64() < result["done"].as_u64(),
+            "it was disturbed: {result:#}"
+        );
     });
     assert_eq!(scene.state("canary"), before);
 }
@@ -424,13 +456,22 @@ fn resident(path: &Path) -> Vec<usize> {
     let mut pages = vec![0_u8; length.div_ceil(4096)];
     // SAFETY: the mapping has this length, and the vector an element for each page; it is not read.
     unsafe {
-        let at = libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
+        let at = libc::mmap(
+            std::ptr::null_mut(),
+            length,
+            libc::PROT_READ,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        );
         assert_ne!(at, libc::MAP_FAILED);
         assert_eq!(libc::mincore(at, length, pages.as_mut_ptr()), 0);
         libc::munmap(at, length);
     }
     let all = pages.iter().enumerate();
-    all.filter(|(_, page)| **page & 1 != 0).map(|(index, _)| index).collect()
+    all.filter(|(_, page)| **page & 1 != 0)
+        .map(|(index, _)| index)
+        .collect()
 }
 
 #[test]
@@ -438,7 +479,11 @@ fn the_page_cache_has_what_it_had_when_recording() {
     let scene = Scene::new("cache");
     let mut made = Made::default();
     made.define(1, "/a", REGULAR, 1 << 20, 2048);
-    for (page, class) in [(3, ReadClass::FromCache), (50, ReadClass::WaitedForOwn), (60, ReadClass::FromCache)] {
+    for (page, class) in [
+        (3, ReadClass::FromCache),
+        (50, ReadClass::WaitedForOwn),
+        (60, ReadClass::FromCache),
+    ] {
         made.at(Op::Pread64, 1, page * 4096, 4096);
         made.records.calls.last_mut().unwrap().class = Some(class);
     }
@@ -454,7 +499,10 @@ fn the_page_cache_has_what_it_had_when_recording() {
     unknown.write(usual().records);
     let (status, _, err) = unknown.replay(&["--cache", "as-recorded"]);
     assert_eq!(status, Some(1));
-    assert!(err.contains("does not say which reads came from the page cache"), "{err}");
+    assert!(
+        err.contains("does not say which reads came from the page cache"),
+        "{err}"
+    );
 }
 
 #[test]
@@ -470,15 +518,27 @@ fn a_replay_takes_the_recorded_time_divided_by_the_speed() {
     }
     scene.write(made.records);
     let recorded = 199.0 * 5e6 + 3000.0;
-    for (speed, timing) in [("0.5", "schedule"), ("1", "schedule"), ("2", "schedule"), ("2", "think"), ("10", "think")] {
+    for (speed, timing) in [
+        ("0.5", "schedule"),
+        ("1", "schedule"),
+        ("2", "schedule"),
+        ("2", "think"),
+        ("10", "think"),
+    ] {
         let result = scene.result(&["-s", speed, "--timing", timing]);
         assert_eq!(result["equal"], 200);
         let took = result["took_ns"].as_f64().unwrap();
         let expected = recorded / speed.parse::<f64>().unwrap();
         // Never faster; how much slower depends on what else this machine does.
-        assert!(took >= expected * 0.99 && took < expected * 1.2 + 5e7, "{speed} {timing}: {took} {expected}");
+        assert!(
+            took >= expected * 0.99 && took < expected * 1.2 + 5e7,
+            "{speed} {timing}: {took} {expected}"
+        );
         let late = &result["lateness"];
-        assert!(late["p50_ns"].as_u64().is_some() && late["max_ns"].as_u64() >= late["p50_ns"].as_u64(), "{late}");
+        assert!(
+            late["p50_ns"].as_u64().is_some() && late["max_ns"].as_u64() >= late["p50_ns"].as_u64(),
+            "{late}"
+        );
     }
     let result = scene.result(&["-s", "0"]);
     assert!(result["took_ns"].as_f64().unwrap() < recorded / 2.0);
@@ -495,7 +555,10 @@ fn a_different_result_is_status_3_if_none_may_differ() {
     let (status, out, err) = scene.replay(&["--strict", "-s", "0"]);
     assert_eq!(status, Some(3), "{out}{err}");
     assert!(out.contains("different       stat 1: ENOENT"), "{out}");
-    assert!(out.contains("not replayed    chown 1 (not all arguments recorded)"), "{out}");
+    assert!(
+        out.contains("not replayed    chown 1 (not all arguments recorded)"),
+        "{out}"
+    );
     let (status, ..) = scene.replay(&["-s", "0"]);
     assert_eq!(status, Some(0));
 }
@@ -572,7 +635,14 @@ fn every_call() {
         libc::readlink(a.as_ptr(), text, 4096);
         libc::rename(c("a2").as_ptr(), c("d/a3").as_ptr());
         libc::rename(c("a2").as_ptr(), c("d/a3").as_ptr());
-        libc::syscall(libc::SYS_renameat2, cwd, a.as_ptr(), cwd, c("d/a3").as_ptr(), libc::RENAME_NOREPLACE);
+        libc::syscall(
+            libc::SYS_renameat2,
+            cwd,
+            a.as_ptr(),
+            cwd,
+            c("d/a3").as_ptr(),
+            libc::RENAME_NOREPLACE,
+        );
         libc::lseek(fd, 0, libc::SEEK_SET);
         libc::copy_file_range(fd, std::ptr::null_mut(), other, std::ptr::null_mut(), 4096, 0);
         let list = libc::open(d.as_ptr(), libc::O_RDONLY | libc::O_DIRECTORY);
@@ -618,8 +688,11 @@ fn calls(scene: &Scene, name: &str, is_replay: bool) -> BTreeMap<u32, Vec<Does>>
     let mut records = Records::default();
     recording.batches(None, None).for_each(|batch| records.append(batch));
     records.calls.sort_by_key(|call| call.begin_ns);
-    let threads: BTreeMap<u32, &str> =
-        records.threads.iter().map(|thread| (thread.tid, thread.comm.as_str())).collect();
+    let threads: BTreeMap<u32, &str> = records
+        .threads
+        .iter()
+        .map(|thread| (thread.tid, thread.comm.as_str()))
+        .collect();
     let helpers = records.files.iter().filter(|file| file.flags & PATH != 0);
     let helpers: std::collections::BTreeSet<u32> = helpers.map(|file| file.number).collect();
     let mut all: BTreeMap<u32, Vec<Does>> = BTreeMap::new();
@@ -662,16 +735,25 @@ fn calls(scene: &Scene, name: &str, is_replay: bool) -> BTreeMap<u32, Vec<Does>>
 fn a_recording_of_the_replay_has_the_same_calls_in_the_same_order() {
     let scene = Scene::new("again");
     let own = std::env::current_exe().unwrap();
-    record(&scene, "x.iosb", &[own.to_str().unwrap(), "--exact", "every_call", "--ignored"]);
+    record(
+        &scene,
+        "x.iosb",
+        &[own.to_str().unwrap(), "--exact", "every_call", "--ignored"],
+    );
     let result = scene.result(&["-s", "0"]);
     assert_eq!(result["different"], Value::Array(Vec::new()), "{result:#}");
     assert_eq!(result["equal"], result["planned"]);
     assert!(result["planned"].as_u64() > Some(100), "{result:#}");
-    let replay = [TOOL, "replay", "x.iosb", "--into", "into", "--user", "nobody", "-s", "0"];
+    let replay = [
+        TOOL, "replay", "x.iosb", "--into", "into", "--user", "nobody", "-s", "0",
+    ];
     record(&scene, "again.iosb", &replay);
     let (recorded, again) = (calls(&scene, "x.iosb", false), calls(&scene, "again.iosb", true));
     // The thread that makes every call; what the others do with /proc and pipes is not replayed.
-    let (tid, made) = recorded.iter().max_by_key(|(_, calls)| calls.iter().filter(|what| **what == Does::Rename).count()).unwrap();
+    let (tid, made) = recorded
+        .iter()
+        .max_by_key(|(_, calls)| calls.iter().filter(|what| **what == Does::Rename).count())
+        .unwrap();
     let begin = made.iter().position(|what| *what == Does::Mkdir).unwrap();
     let replayed = &again[tid];
     let begin_again = replayed.iter().position(|what| *what == Does::Mkdir).unwrap();
@@ -704,10 +786,18 @@ fn programs_that_are_installed_get_equal_results() {
         );
     }
     if has("tar") {
-        run("tar", "mkdir d; for i in 1 2 3 4 5; do echo $i >d/$i; done; tar cf x.tar d; rm -r d; tar xf x.tar", 0.99);
+        run(
+            "tar",
+            "mkdir d; for i in 1 2 3 4 5; do echo $i >d/$i; done; tar cf x.tar d; rm -r d; tar xf x.tar",
+            0.99,
+        );
     }
     if has("git") {
-        run("git", "git init -q .; echo a >a; git add a; git -c user.name=a -c user.email=a@b commit -qm a; git clone -q . c", 0.99);
+        run(
+            "git",
+            "git init -q .; echo a >a; git add a; git -c user.name=a -c user.email=a@b commit -qm a; git clone -q . c",
+            0.99,
+        );
     }
     if has("fio") {
         run(
