@@ -9,8 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use super::high::When;
 use super::shell::Shell;
 use super::value::{
-    Moment, error, limit, moment, percent, process_number, replayed_kind, ring, size, slower, speed, threshold, time_span,
-    whole_number,
+    Moment, error, limit, moment, percent, process_number, replayed_kind, ring, size, slower, speed, threshold,
+    time_span, whole_number,
 };
 use crate::budget::CpuShare;
 use crate::catalog::Layer;

@@ -26,8 +26,8 @@ use self::low::{Filters, Raw, Verb};
 use self::value::{COMM_LENGTH, beginning};
 
 pub use self::high::{
-    CommandLine, Detail, Export, Form, Groups, Hooks, Intervals, Measure, Only, Options, Output, Part, Recording, Replay,
-    Requests, Ring, Scope, Span, Talk, Target, When, Whose,
+    CommandLine, Detail, Export, Form, Groups, Hooks, Intervals, Measure, Only, Options, Output, Part, Recording,
+    Replay, Requests, Ring, Scope, Span, Talk, Target, When, Whose,
 };
 pub use self::low::{TIMES, USAGE};
 pub use self::value::Moment;
@@ -292,7 +292,9 @@ fn exported(verb: low::Export) -> Result<Command, String> {
 
 fn replayed(verb: low::Replay) -> Result<Command, String> {
     let map = |map: &String| -> Result<(String, PathBuf), String> {
-        let parts = map.split_once('=').filter(|(old, new)| old.starts_with('/') && !new.is_empty());
+        let parts = map
+            .split_once('=')
+            .filter(|(old, new)| old.starts_with('/') && !new.is_empty());
         let (old, new) = parts.ok_or_else(|| format!("--map '{map}': not OLD=NEW with an absolute OLD"))?;
         Ok((old.to_owned(), PathBuf::from(new)))
     };
@@ -1078,7 +1080,10 @@ mod tests {
         ) else {
             panic!()
         };
-        assert_eq!((from, &replay.into), (PathBuf::from("x.iosb"), &PathBuf::from("/mnt/new")));
+        assert_eq!(
+            (from, &replay.into),
+            (PathBuf::from("x.iosb"), &PathBuf::from("/mnt/new"))
+        );
         assert_eq!((replay.how.speed, replay.how.timing), (Some(0.5), Timing::Think));
         assert_eq!((replay.order, replay.only), (Order::Total, Only::All));
         assert_eq!(replay.maps, [("/srv/db".to_owned(), PathBuf::from("/mnt/db"))]);

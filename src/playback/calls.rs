@@ -53,7 +53,11 @@ pub struct Caller<'a> {
 
 /// The result of a call as the kernel returns it: an error is a negative number.
 fn result(value: i64) -> i64 {
-    if value < 0 { failed(&io::Error::last_os_error()) } else { value }
+    if value < 0 {
+        failed(&io::Error::last_os_error())
+    } else {
+        value
+    }
 }
 
 fn failed(error: &io::Error) -> i64 {
@@ -68,7 +72,11 @@ impl<'a> Files<'a> {
 
     fn fd(&self, file: u32) -> io::Result<RawFd> {
         let fd = self.fds.get(file as usize).map_or(-1, |fd| fd.load(Ordering::Acquire));
-        if fd < 0 { Err(io::Error::from_raw_os_error(libc::EBADF)) } else { Ok(fd) }
+        if fd < 0 {
+            Err(io::Error::from_raw_os_error(libc::EBADF))
+        } else {
+            Ok(fd)
+        }
     }
 
     /// A call of an open file has ended. The last one closes it, unless it was a close itself.
@@ -179,13 +187,17 @@ impl<'a> Caller<'a> {
             let none = std::ptr::null_mut();
             let size = usize::try_from(action.size).unwrap_or(usize::MAX).min(MOST_COPIED);
             // SAFETY: the descriptors are open; without offsets, positions are used.
-            return Ok(result(unsafe { libc::copy_file_range(fd, none, to, none, size, 0) } as i64));
+            return Ok(result(
+                unsafe { libc::copy_file_range(fd, none, to, none, size, 0) } as i64
+            ));
         }
         if action.does == Does::Sendfile {
             let to = self.files.nowhere.as_raw_fd();
             let size = usize::try_from(action.size).unwrap_or(usize::MAX).min(MOST_COPIED);
             // SAFETY: the descriptors are open; without an offset, the position is used.
-            return Ok(result(unsafe { libc::sendfile64(to, fd, std::ptr::null_mut(), size) } as i64));
+            return Ok(result(
+                unsafe { libc::sendfile64(to, fd, std::ptr::null_mut(), size) } as i64
+            ));
         }
         let (at, length) = if action.does.writes() {
             self.source.next(action.size)
@@ -199,7 +211,11 @@ impl<'a> Caller<'a> {
         if value == -i64::from(libc::EINVAL) && action.value >= 0 && is_positional && is_unaligned {
             self.results.direct_rounded += 1;
             let from = action.offset / DIRECT * DIRECT;
-            let to = action.offset.saturating_add(action.size).div_ceil(DIRECT).saturating_mul(DIRECT);
+            let to = action
+                .offset
+                .saturating_add(action.size)
+                .div_ceil(DIRECT)
+                .saturating_mul(DIRECT);
             let (at, length) = if action.does.writes() {
                 self.source.next(to.saturating_sub(from))
             } else {
@@ -235,11 +251,27 @@ impl<'a> Caller<'a> {
                 Does::Fallocate => libc::fallocate64(fd, flags, offset, size).into(),
                 Does::Ftruncate => libc::ftruncate64(fd, offset).into(),
                 Does::Getdents => {
-                    let size = if action.extra == 0 { ENTRIES } else { action.extra.into() };
-                    libc::syscall(libc::SYS_getdents64, fd, memory, self.memory.fitting(size.min(ENTRIES * 32)))
+                    let size = if action.extra == 0 {
+                        ENTRIES
+                    } else {
+                        action.extra.into()
+                    };
+                    libc::syscall(
+                        libc::SYS_getdents64,
+                        fd,
+                        memory,
+                        self.memory.fitting(size.min(ENTRIES * 32)),
+                    )
                 }
                 Does::Fstat => libc::syscall(libc::SYS_fstat, fd, memory),
-                Does::Fstatx => libc::syscall(libc::SYS_statx, fd, empty, libc::AT_EMPTY_PATH, libc::STATX_BASIC_STATS, memory),
+                Does::Fstatx => libc::syscall(
+                    libc::SYS_statx,
+                    fd,
+                    empty,
+                    libc::AT_EMPTY_PATH,
+                    libc::STATX_BASIC_STATS,
+                    memory,
+                ),
                 Does::Fstatfs => libc::fstatfs64(fd, memory.cast()).into(),
                 Does::Fchmod => libc::fchmod(fd, mode(action)).into(),
                 Does::Futimens => libc::futimens(fd, std::ptr::null()).into(),
@@ -291,7 +323,12 @@ impl<'a> Caller<'a> {
                 Does::Unlink => libc::unlinkat(fd, name, 0).into(),
                 Does::Rmdir => libc::unlinkat(fd, name, libc::AT_REMOVEDIR).into(),
                 Does::Symlink => {
-                    let text = self.files.plan.texts.get(action.spot2 as usize).filter(|text| !text.is_empty());
+                    let text = self
+                        .files
+                        .plan
+                        .texts
+                        .get(action.spot2 as usize)
+                        .filter(|text| !text.is_empty());
                     let text = text.and_then(|text| std::ffi::CString::new(text.as_str()).ok());
                     match text {
                         Some(text) => libc::symlinkat(text.as_ptr(), fd, name).into(),
@@ -301,7 +338,11 @@ impl<'a> Caller<'a> {
                 }
                 Does::Rename => {
                     let to = ready.second.as_ref().ok_or_else(missing)?;
-                    let flags = if action.op == crate::model::ids::Op::Renameat2 { action.extra } else { 0 };
+                    let flags = if action.op == crate::model::ids::Op::Renameat2 {
+                        action.extra
+                    } else {
+                        0
+                    };
                     libc::syscall(libc::SYS_renameat2, fd, name, to.fd(), to.name.as_ptr(), flags)
                 }
                 Does::Link => {

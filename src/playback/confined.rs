@@ -43,7 +43,11 @@ impl Roots {
                 Err((index, io::Error::from(io::ErrorKind::NotADirectory)))
             }
         };
-        let all = paths.iter().enumerate().map(open).collect::<Result<Vec<OwnedFd>, _>>()?;
+        let all = paths
+            .iter()
+            .enumerate()
+            .map(open)
+            .collect::<Result<Vec<OwnedFd>, _>>()?;
         Ok(Self { all })
     }
 
@@ -71,7 +75,11 @@ impl Roots {
         let is_name = |name: &str| !name.is_empty() && name != "." && name != "..";
         if spot.inside.is_empty() {
             let whole = text(".")?;
-            return Some(Target { root, whole, parts: None });
+            return Some(Target {
+                root,
+                whole,
+                parts: None,
+            });
         }
         if !spot.inside.split('/').all(is_name) {
             return None;
@@ -160,7 +168,11 @@ fn stat(folder: RawFd, name: &CString) -> io::Result<libc::stat> {
 /// # Errors
 /// The error that it left, if the result is negative.
 pub fn check(result: i64) -> io::Result<i64> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
 }
 
 fn open_below(root: RawFd, path: &CString, flags: i32, mode: u32) -> io::Result<OwnedFd> {

@@ -201,7 +201,13 @@ mod tests {
         let head = "{\"format\":1,\"recording\":\"x\",\"roots\":[\"/mnt\"]}\n";
         let line = "{\"root\":0,\"path\":\"a/b\",\"state\":null}\n";
         assert_eq!(parse(&format!("{head}{line}")).unwrap().paths.len(), 1);
-        for wrong in ["", "x\n", &head.replace('1', "2"), &format!("{head}{}", &line[..10]), &format!("{head}x\n")] {
+        for wrong in [
+            "",
+            "x\n",
+            &head.replace('1', "2"),
+            &format!("{head}{}", &line[..10]),
+            &format!("{head}x\n"),
+        ] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }
     }

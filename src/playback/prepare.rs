@@ -78,7 +78,12 @@ impl Preparing<'_> {
             .collect();
         // Written first: whatever happens from here on, all that is made can be removed.
         self.manifest.write(self.roots)?;
-        let left: Vec<&Spot> = self.manifest.paths.keys().filter(|spot| !wanted.contains(spot)).collect();
+        let left: Vec<&Spot> = self
+            .manifest
+            .paths
+            .keys()
+            .filter(|spot| !wanted.contains(spot))
+            .collect();
         for spot in left.into_iter().rev() {
             if let Some(target) = self.roots.target(spot) {
                 done.removed += u64::from(remove(&target).map_err(|error| cannot("remove", spot, &error))?);
@@ -90,7 +95,10 @@ impl Preparing<'_> {
         for one in &plan.prepared {
             let spot = spot_of(one.spot);
             let is_file = matches!(one.what, What::File { .. });
-            let state = self.roots.target(spot).and_then(|target| target.parent().ok()?.stat().ok());
+            let state = self
+                .roots
+                .target(spot)
+                .and_then(|target| target.parent().ok()?.stat().ok());
             if let Some(state) = state.filter(|_| is_file) {
                 states.insert(spot.clone(), State::of(&state));
             }
@@ -106,7 +114,12 @@ impl Preparing<'_> {
         &self.plan.spots[index as usize]
     }
 
-    fn make(&self, before: &BTreeMap<Spot, Option<State>>, done: &mut Done, watch: &mut Watch<'_>) -> Result<(), Cause> {
+    fn make(
+        &self,
+        before: &BTreeMap<Spot, Option<State>>,
+        done: &mut Done,
+        watch: &mut Watch<'_>,
+    ) -> Result<(), Cause> {
         let mut progress = Progress {
             of_paths: self.plan.prepared.len() as u64,
             ..Progress::default()
@@ -203,7 +216,12 @@ impl Preparing<'_> {
         if self.cache == Cache::Leave {
             return Ok(());
         }
-        for one in self.plan.prepared.iter().filter(|one| matches!(one.what, What::File { .. })) {
+        for one in self
+            .plan
+            .prepared
+            .iter()
+            .filter(|one| matches!(one.what, What::File { .. }))
+        {
             let target = self.roots.target(self.spot(one.spot));
             let file = target.and_then(|target| target.open(libc::O_RDONLY | libc::O_NONBLOCK, 0).ok());
             if let Some(file) = file {
@@ -279,7 +297,9 @@ fn folder(parent: &Parent<'_>, mode: u32) -> io::Result<()> {
 
 /// A link that leads nowhere, with a text of this length.
 fn link(parent: &Parent<'_>, length: u64) -> io::Result<()> {
-    let length = usize::try_from(length).unwrap_or(usize::MAX).clamp(1, libc::PATH_MAX as usize - 1);
+    let length = usize::try_from(length)
+        .unwrap_or(usize::MAX)
+        .clamp(1, libc::PATH_MAX as usize - 1);
     let mut text: Vec<u8> = (1..=length)
         .map(|at| if at % LONGEST == 0 && at < length { b'/' } else { b'x' })
         .collect();

@@ -83,7 +83,10 @@ pub fn run(plan: &Plan, roots: &Roots, how: How, watch: &mut dyn FnMut(u64) -> b
     };
     let largest = |thread: &Thread, is: fn(Does) -> bool| {
         let sizes = thread.actions.iter().filter(|action| is(action.does));
-        sizes.map(|action| action.size.saturating_add(2 * LEAST)).max().unwrap_or(0)
+        sizes
+            .map(|action| action.size.saturating_add(2 * LEAST))
+            .max()
+            .unwrap_or(0)
     };
     let mut callers = Vec::with_capacity(plan.threads.len());
     for (index, thread) in plan.threads.iter().enumerate() {
@@ -159,14 +162,19 @@ fn files<'a>(plan: &'a Plan, roots: &Roots) -> Result<Files<'a>, Cause> {
         };
         let opened = opened.map_err(|error| {
             let path = &plan.spots[file.spot as usize].inside;
-            Cause::of(format_args!("cannot open '{path}', which was open when recording began"), &error)
+            Cause::of(
+                format_args!("cannot open '{path}', which was open when recording began"),
+                &error,
+            )
         })?;
         // SAFETY: the descriptor is open.
         unsafe { libc::lseek64(opened.as_raw_fd(), file.position.cast_signed(), libc::SEEK_SET) };
         fds.push(AtomicI32::new(opened.into_raw_fd()));
     }
     let nowhere = std::fs::OpenOptions::new().write(true).open("/dev/null");
-    let nowhere: OwnedFd = nowhere.map_err(|error| Cause::of("cannot open /dev/null", &error))?.into();
+    let nowhere: OwnedFd = nowhere
+        .map_err(|error| Cause::of("cannot open /dev/null", &error))?
+        .into();
     Ok(Files {
         plan,
         targets,
@@ -239,7 +247,11 @@ impl Shared<'_> {
                 let recorded_end = before.begin_ns.saturating_add(before.took_ns);
                 Some(end_ns + scaled(action.begin_ns.saturating_sub(recorded_end))?)
             }
-            _ => Some(self.start_ns.load(Ordering::Relaxed).saturating_add(scaled(action.begin_ns)?)),
+            _ => Some(
+                self.start_ns
+                    .load(Ordering::Relaxed)
+                    .saturating_add(scaled(action.begin_ns)?),
+            ),
         }
     }
 }

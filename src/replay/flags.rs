@@ -47,7 +47,11 @@ pub fn recorded(flags: u32, machine: &str) -> u32 {
         flags
     };
     let flags = flags & KNOWN;
-    if flags & PATH != 0 { flags & (PATH | BESIDE_PATH) } else { flags }
+    if flags & PATH != 0 {
+        flags & (PATH | BESIDE_PATH)
+    } else {
+        flags
+    }
 }
 
 /// The flags of a plan, with the numbers of `machine`.

@@ -44,8 +44,17 @@ pub enum Impossible {
 ///
 /// # Errors
 /// Why there is none.
-pub fn plan(mut loaded: Loaded, meta: &Meta, roots: &Roots, root_count: usize, order: Order) -> Result<Plan, Impossible> {
-    let mounts = meta.mounts.iter().map(|mount| (mount.point.as_str(), mount.file_system.as_str()));
+pub fn plan(
+    mut loaded: Loaded,
+    meta: &Meta,
+    roots: &Roots,
+    root_count: usize,
+    order: Order,
+) -> Result<Plan, Impossible> {
+    let mounts = meta
+        .mounts
+        .iter()
+        .map(|mount| (mount.point.as_str(), mount.file_system.as_str()));
     let mut simulation = Simulation::new(&mut loaded, roots, Mounts::new(mounts), &meta.machine);
     let calls = std::mem::take(&mut loaded.calls);
     let mut steps: Vec<Step> = calls.into_iter().filter_map(|call| simulation.step(&call)).collect();
@@ -98,7 +107,11 @@ pub fn plan(mut loaded: Loaded, meta: &Meta, roots: &Roots, root_count: usize, o
     }
     (plan.files, plan.spots, plan.texts) = (simulation.files, simulation.spots, simulation.texts);
     plan.made = simulation.made.into_iter().collect();
-    if plan.calls() == 0 { Err(Impossible::Nothing) } else { Ok(plan) }
+    if plan.calls() == 0 {
+        Err(Impossible::Nothing)
+    } else {
+        Ok(plan)
+    }
 }
 
 /// What decides the order of a call.
@@ -106,7 +119,10 @@ fn uses(uses: Vec<(Resource, bool)>, order: Order, is_changed: &impl Fn(u32) -> 
     let mut uses = match order {
         Order::Total => vec![(Resource::All, true)],
         // An open file has to be open.
-        Order::Threads => uses.into_iter().filter(|(of, _)| matches!(of, Resource::Open(_))).collect(),
+        Order::Threads => uses
+            .into_iter()
+            .filter(|(of, _)| matches!(of, Resource::Open(_)))
+            .collect(),
         Order::Files => uses,
     };
     uses.retain(|(resource, _)| match resource {
@@ -175,7 +191,11 @@ fn lanes(steps: &[Step]) -> Result<BTreeMap<u32, usize>, Impossible> {
         free.push(std::cmp::Reverse((end, lane)));
         lanes.insert(tid, lane);
     }
-    if count > MOST_THREADS { Err(Impossible::Threads(count)) } else { Ok(lanes) }
+    if count > MOST_THREADS {
+        Err(Impossible::Threads(count))
+    } else {
+        Ok(lanes)
+    }
 }
 
 /// Open files at the same time, at most, if calls are made in the order of the recording.

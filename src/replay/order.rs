@@ -126,7 +126,9 @@ fn remove_implied(entries: &mut Vec<Entry>, now_ns: u64) {
 /// ended, and imply those before them.
 fn remove_older(entries: &mut Vec<Entry>, thread: u32) {
     let last = |is_kind: fn(&Entry) -> bool| {
-        let own = entries.iter().filter(|entry| entry.call.thread == thread && is_kind(entry));
+        let own = entries
+            .iter()
+            .filter(|entry| entry.call.thread == thread && is_kind(entry));
         own.map(|entry| entry.call.number).max()
     };
     let kept = [last(|_| true), last(|entry| entry.is_exclusive)];
@@ -159,7 +161,10 @@ mod tests {
         let after_both = [Edge { thread: 1, number: 0 }, Edge { thread: 0, number: 0 }];
         assert_eq!(ordering.edges(timed(2, 0, 20, 30), &file), after_both);
         // One waits for the last one alone, which waited for the others.
-        assert_eq!(ordering.edges(timed(3, 0, 31, 40), &file), [Edge { thread: 2, number: 0 }]);
+        assert_eq!(
+            ordering.edges(timed(3, 0, 31, 40), &file),
+            [Edge { thread: 2, number: 0 }]
+        );
     }
 
     #[test]
@@ -169,7 +174,10 @@ mod tests {
         assert_eq!(ordering.edges(timed(0, 0, 0, 1), &size(false)), []);
         assert_eq!(ordering.edges(timed(1, 0, 2, 3), &size(false)), []);
         assert_eq!(ordering.edges(timed(2, 0, 4, 5), &size(true)).len(), 2);
-        assert_eq!(ordering.edges(timed(0, 1, 6, 7), &size(false)), [Edge { thread: 2, number: 0 }]);
+        assert_eq!(
+            ordering.edges(timed(0, 1, 6, 7), &size(false)),
+            [Edge { thread: 2, number: 0 }]
+        );
         // The thread has waited for it already.
         assert_eq!(ordering.edges(timed(0, 2, 8, 9), &size(false)), []);
     }

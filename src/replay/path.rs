@@ -141,7 +141,9 @@ impl Mounts {
     #[must_use]
     pub fn keeps_data(&self, path: &[String]) -> bool {
         let above = self.points.iter().filter(|(point, _)| path.starts_with(point));
-        above.max_by_key(|(point, _)| point.len()).is_none_or(|(_, pseudo)| !pseudo)
+        above
+            .max_by_key(|(point, _)| point.len())
+            .is_none_or(|(_, pseudo)| !pseudo)
     }
 }
 
@@ -194,7 +196,15 @@ mod tests {
 
     #[test]
     fn paths_of_the_machine_s_state_keep_no_data() {
-        let mounts = Mounts::new([("/", "ext4"), ("/dev", "devtmpfs"), ("/dev/shm", "tmpfs"), ("/proc", "proc")].into_iter());
+        let mounts = Mounts::new(
+            [
+                ("/", "ext4"),
+                ("/dev", "devtmpfs"),
+                ("/dev/shm", "tmpfs"),
+                ("/proc", "proc"),
+            ]
+            .into_iter(),
+        );
         let keeps = |path: &str| mounts.keeps_data(&names(path));
         assert!(keeps("/srv/x") && keeps("/dev/shm/x") && keeps("/process"));
         assert!(!keeps("/proc/self/maps") && !keeps("/dev/null") && !keeps("/dev"));

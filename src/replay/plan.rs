@@ -134,14 +134,21 @@ impl Plan {
     #[must_use]
     pub fn span_ns(&self) -> u64 {
         let actions = self.threads.iter().flat_map(|thread| &thread.actions);
-        actions.map(|action| action.begin_ns.saturating_add(action.took_ns)).max().unwrap_or(0)
+        actions
+            .map(|action| action.begin_ns.saturating_add(action.took_ns))
+            .max()
+            .unwrap_or(0)
     }
 
     pub(super) fn add_edges(&mut self, thread: usize, number: usize, edges: Vec<Edge>) {
         let from = u32::try_from(self.edges.len()).unwrap_or(u32::MAX);
         let count = u16::try_from(edges.len()).unwrap_or(u16::MAX);
         self.edges.extend(edges.into_iter().take(usize::from(count)));
-        if let Some(action) = self.threads.get_mut(thread).and_then(|thread| thread.actions.get_mut(number)) {
+        if let Some(action) = self
+            .threads
+            .get_mut(thread)
+            .and_then(|thread| thread.actions.get_mut(number))
+        {
             action.edges = (from, count);
         }
     }

@@ -57,7 +57,8 @@ impl Ranges {
     /// Bytes of all of them.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.iter().fold(0, |sum: u64, (from, to)| sum.saturating_add(to - from))
+        self.iter()
+            .fold(0, |sum: u64, (from, to)| sum.saturating_add(to - from))
     }
 }
 

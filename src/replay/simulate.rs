@@ -117,7 +117,10 @@ impl<'a> Simulation<'a> {
 
     /// What was opened under one path and has another one is behind a link.
     fn learn_links(&mut self, calls: &[Recorded]) {
-        for call in calls.iter().filter(|call| call.value >= 0 && matches!(does(call.op), Ok(Does::Open))) {
+        for call in calls
+            .iter()
+            .filter(|call| call.value >= 0 && matches!(does(call.op), Ok(Does::Open)))
+        {
             let Some(given) = call.first_path().filter(|given| given.base == 0) else {
                 continue;
             };
@@ -131,7 +134,9 @@ impl<'a> Simulation<'a> {
                     None => continue,
                 },
             };
-            let Ok(mut given) = path::append(start, &given.text) else { continue };
+            let Ok(mut given) = path::append(start, &given.text) else {
+                continue;
+            };
             let mut real = real;
             // A directory may have the name of the link that leads to it.
             while given.len() > 1 && given.last() == real.last() {
@@ -146,7 +151,9 @@ impl<'a> Simulation<'a> {
     /// The path of an open file, if it is whole.
     fn whole_path(&self, number: FileNumber) -> Option<Components> {
         let path = self.definitions.get(&number)?.path.as_ref()?;
-        (path.kind == PathKind::Whole).then(|| path::canonical(&path.text).ok()).flatten()
+        (path.kind == PathKind::Whole)
+            .then(|| path::canonical(&path.text).ok())
+            .flatten()
     }
 
     /// Follows the next call; `None`: it is not replayed, which was counted.
@@ -228,7 +235,10 @@ impl<'a> Simulation<'a> {
         } else if given.base != 0 {
             self.path_of_file(given.base).ok_or(Why::UnknownPath)?
         } else {
-            self.working.at(call.pid, call.begin_ns).cloned().ok_or(Why::UnknownPath)?
+            self.working
+                .at(call.pid, call.begin_ns)
+                .cloned()
+                .ok_or(Why::UnknownPath)?
         };
         let path = path::append(start, &given.text).map_err(|refused| match refused {
             Refused::Damaged => Why::Damaged,
@@ -239,7 +249,8 @@ impl<'a> Simulation<'a> {
 
     fn path_of_file(&self, number: FileNumber) -> Option<Components> {
         let slot = self.open.get(&number).and_then(|open| self.tree.node(open.node).slot);
-        slot.and_then(|slot| self.tree.path_now(slot)).or_else(|| self.whole_path(number))
+        slot.and_then(|slot| self.tree.path_now(slot))
+            .or_else(|| self.whole_path(number))
     }
 
     /// Looks a path up, as a call with this result did.
@@ -300,7 +311,10 @@ impl<'a> Simulation<'a> {
             uses: 0,
         });
         // Its definition was made by the call, and has the position before it.
-        let position = call.offset.filter(|_| definition.at_ns > call.end_ns).unwrap_or(definition.position);
+        let position = call
+            .offset
+            .filter(|_| definition.at_ns > call.end_ns)
+            .unwrap_or(definition.position);
         self.open.insert(
             number,
             Following {
@@ -324,7 +338,11 @@ impl<'a> Simulation<'a> {
             return Err(Why::UnknownFile);
         }
         let path = path::canonical(&path.text).map_err(|_| Why::Damaged)?;
-        if self.mounts.keeps_data(&path) { Ok(path) } else { Err(Why::NotAFile) }
+        if self.mounts.keeps_data(&path) {
+            Ok(path)
+        } else {
+            Err(Why::NotAFile)
+        }
     }
 
     /// The node and spot of a path that existed when it was used, with its definition.
@@ -336,7 +354,9 @@ impl<'a> Simulation<'a> {
         let is_folder = definition.mode & TYPE == FOLDER;
         let known = identity(definition).and_then(|inode| self.inodes.get(&inode).copied());
         let node = match (self.tree.state(slot), known) {
-            (State::Unseen, Some(known)) if definition.links > 1 && !is_folder && self.tree.node(known).first.is_some() => {
+            (State::Unseen, Some(known))
+                if definition.links > 1 && !is_folder && self.tree.node(known).first.is_some() =>
+            {
                 self.tree.link_at_start(slot, known);
                 known
             }
@@ -365,7 +385,11 @@ impl<'a> Simulation<'a> {
     }
 
     fn open(&mut self, call: &Recorded, step: &mut Step) -> Result<(), Why> {
-        let definition = self.definitions.get(&call.files[0]).cloned().filter(|_| call.value >= 0);
+        let definition = self
+            .definitions
+            .get(&call.files[0])
+            .cloned()
+            .filter(|_| call.value >= 0);
         let given = call.first_path().cloned().filter(|given| !given.text.is_empty());
         let flags = match call.op {
             Op::Open | Op::Openat => flags::recorded(call.extra as u32, &self.machine),
@@ -395,7 +419,9 @@ impl<'a> Simulation<'a> {
             self.made.insert(spot);
         }
         let mut is_change = false;
-        if call.value >= 0 && let Some(slot) = looked.last {
+        if call.value >= 0
+            && let Some(slot) = looked.last
+        {
             let node = if is_unnamed {
                 self.tree.touch(slot, Kind::Folder);
                 self.tree.new_node(Kind::File)
@@ -408,9 +434,13 @@ impl<'a> Simulation<'a> {
         } else if call.value >= 0 {
             // The root itself.
             self.opened_file(call, step, super::tree::ROOT, flags, definition.as_ref());
-        } else if call.errno() == errno::EXISTS && let Some(slot) = looked.last {
+        } else if call.errno() == errno::EXISTS
+            && let Some(slot) = looked.last
+        {
             self.tree.touch(slot, Kind::Unknown);
-        } else if call.errno() == errno::IS_DIRECTORY && let Some(slot) = looked.last {
+        } else if call.errno() == errno::IS_DIRECTORY
+            && let Some(slot) = looked.last
+        {
             self.tree.touch(slot, Kind::Folder);
         }
         name_uses(&mut step.uses, &looked, is_change);
@@ -449,7 +479,14 @@ impl<'a> Simulation<'a> {
     }
 
     /// Adds what a successful open returned.
-    fn opened_file(&mut self, call: &Recorded, step: &mut Step, node: NodeId, flags: u32, definition: Option<&OpenFile>) {
+    fn opened_file(
+        &mut self,
+        call: &Recorded,
+        step: &mut Step,
+        node: NodeId,
+        flags: u32,
+        definition: Option<&OpenFile>,
+    ) {
         let index = self.files.len() as u32;
         self.files.push(Opened {
             spot: step.action.spot,
@@ -611,7 +648,8 @@ impl<'a> Simulation<'a> {
         let last = offset.saturating_add(call.value.unsigned_abs() - 1) / BLOCK;
         let blocks = offset / BLOCK..=last;
         if last - offset / BLOCK < MOST_BLOCKS {
-            step.uses.extend(blocks.map(|block| (Resource::Block(node, block), true)));
+            step.uses
+                .extend(blocks.map(|block| (Resource::Block(node, block), true)));
         } else if let Some((_, is_exclusive)) = step.uses.iter_mut().find(|(of, _)| *of == Resource::Size(node)) {
             *is_exclusive = true;
         }
@@ -664,7 +702,11 @@ impl<'a> Simulation<'a> {
             }
             Does::Unlink | Does::Rmdir if call.value >= 0 => {
                 if let Some(slot) = looked.last {
-                    let kind = if what == Does::Rmdir { Kind::Folder } else { Kind::Unknown };
+                    let kind = if what == Does::Rmdir {
+                        Kind::Folder
+                    } else {
+                        Kind::Unknown
+                    };
                     self.tree.touch(slot, kind);
                     self.tree.set(slot, None);
                 }
@@ -768,7 +810,9 @@ impl<'a> Simulation<'a> {
             let State::Is(node) = self.tree.slots[index as usize].at_start else {
                 continue;
             };
-            let Some(path) = self.tree.path_at_start(index) else { continue };
+            let Some(path) = self.tree.path_at_start(index) else {
+                continue;
+            };
             let known = self.tree.node(node);
             if known.first != Some(index) {
                 links.push((path, known.first));
@@ -864,7 +908,11 @@ fn name_uses(uses: &mut Vec<(Resource, bool)>, looked: &Looked, is_change: bool)
 /// The text of a symbolic link in this directory that leads to where the recorded one did, below the same root; empty:
 /// it leads to somewhere else.
 fn confined_text(roots: &Roots, above: &[String], text: &str) -> String {
-    let start = if text.starts_with('/') { Vec::new() } else { above.to_vec() };
+    let start = if text.starts_with('/') {
+        Vec::new()
+    } else {
+        above.to_vec()
+    };
     let Ok(target) = path::append(start, text) else {
         return String::new();
     };
@@ -880,5 +928,9 @@ fn confined_text(roots: &Roots, above: &[String], text: &str) -> String {
     let common = link.iter().zip(&target).take_while(|(a, b)| a == b).count();
     let up = vec!["..".to_owned(); link.len() - common];
     let text: Vec<String> = up.into_iter().chain(target[common..].iter().cloned()).collect();
-    if text.is_empty() { ".".to_owned() } else { text.join("/") }
+    if text.is_empty() {
+        ".".to_owned()
+    } else {
+        text.join("/")
+    }
 }

@@ -146,15 +146,25 @@ fn prepared(plan: &Plan) -> Vec<String> {
             What::Same { spot } => format!("{path} = {}", plan.spots[*spot as usize].inside),
         }
     };
-    plan.prepared.iter().map(|prepared| one(prepared.spot, &prepared.what)).collect()
+    plan.prepared
+        .iter()
+        .map(|prepared| one(prepared.spot, &prepared.what))
+        .collect()
 }
 
 fn made(plan: &Plan) -> Vec<&str> {
-    plan.made.iter().map(|spot| plan.spots[*spot as usize].inside.as_str()).collect()
+    plan.made
+        .iter()
+        .map(|spot| plan.spots[*spot as usize].inside.as_str())
+        .collect()
 }
 
 fn does(plan: &Plan) -> Vec<Does> {
-    plan.threads.iter().flat_map(|thread| &thread.actions).map(|action| action.does).collect()
+    plan.threads
+        .iter()
+        .flat_map(|thread| &thread.actions)
+        .map(|action| action.does)
+        .collect()
 }
 
 /// The threads of all edges, by thread and call.
@@ -182,10 +192,7 @@ fn a_file_that_was_read_is_prepared_with_data_where_it_was_read() {
     let plan = made_of.plan();
     assert_eq!(prepared(&plan), ["srv/", "srv/db/", "srv/db/a 100000"]);
     let What::File {
-        mode,
-        allocated,
-        data,
-        ..
+        mode, allocated, data, ..
     } = &plan.prepared[2].what
     else {
         panic!()
@@ -193,7 +200,10 @@ fn a_file_that_was_read_is_prepared_with_data_where_it_was_read() {
     assert_eq!((*mode, *allocated), (0o640, Some(196 * 512)));
     // What was written before it was read needs no data.
     assert_eq!(data[..], [(4096, 12_288)]);
-    assert_eq!(does(&plan), [Does::Open, Does::Pread, Does::Pwrite, Does::Pread, Does::Close]);
+    assert_eq!(
+        does(&plan),
+        [Does::Open, Does::Pread, Does::Pwrite, Does::Pread, Does::Close]
+    );
     assert_eq!((plan.files[0].uses, plan.files[0].found), (5, None));
     assert_eq!(plan.needed, [196 * 512]);
     assert!(made(&plan).is_empty());
@@ -245,7 +255,14 @@ fn a_file_that_was_open_before_is_opened_with_its_position() {
     let mut made_of = Made::default();
     let flags = flags::CREATE | flags::TRUNCATE | flags::EXCLUSIVE | 2;
     let position = 4096;
-    made_of.define("/a", OpenFile { flags, position, ..file(5, 9000) });
+    made_of.define(
+        "/a",
+        OpenFile {
+            flags,
+            position,
+            ..file(5, 9000)
+        },
+    );
     made_of.at(1, Op::Read, 5, 4096, 100);
     made_of.at(1, Op::Read, 5, 4196, 100);
     // Moved by a call that was not recorded.
@@ -299,7 +316,11 @@ fn what_is_not_replayed_is_counted_with_its_reason() {
         to_ns: 1,
     });
     let plan = made_of.plan();
-    let left: Vec<(Op, Why, u64)> = plan.left_out.iter().map(|((op, why), calls)| (*op, *why, *calls)).collect();
+    let left: Vec<(Op, Why, u64)> = plan
+        .left_out
+        .iter()
+        .map(|((op, why), calls)| (*op, *why, *calls))
+        .collect();
     assert_eq!(
         left,
         [
@@ -315,7 +336,10 @@ fn what_is_not_replayed_is_counted_with_its_reason() {
             (Op::Chown, Why::NotRecorded, 1),
         ]
     );
-    assert_eq!((plan.calls(), plan.recorded, plan.asynchronous, plan.lost[&Kind::Call]), (1, 11, 1, 7));
+    assert_eq!(
+        (plan.calls(), plan.recorded, plan.asynchronous, plan.lost[&Kind::Call]),
+        (1, 11, 1, 7)
+    );
 }
 
 #[test]
@@ -383,7 +407,12 @@ fn threads_alone_keep_their_order_and_offsets() {
 fn what_is_not_selected_is_prepared_for_what_is() {
     let mut made_of = Made::default();
     made_of.on_path(1, Op::Mkdir, 0, "/d").extra = 0o755;
-    made_of.open(1, "/d/a", flags::CREATE | flags::EXCLUSIVE | 1, OpenFile { flags: 1, ..file(5, 0) });
+    made_of.open(
+        1,
+        "/d/a",
+        flags::CREATE | flags::EXCLUSIVE | 1,
+        OpenFile { flags: 1, ..file(5, 0) },
+    );
     made_of.at(1, Op::Pread64, 5, 0, 4096);
     let selection = Selection {
         only: [Family::Read].into(),
@@ -415,7 +444,10 @@ fn relative_paths_start_from_the_directory_of_their_process_or_of_an_open_one() 
     made_of.on_path(1, Op::Stat, 0, "../y");
     made_of.on_path(1, Op::Stat, 0, "z");
     let plan = made_of.plan();
-    assert_eq!(prepared(&plan), ["home/", "home/user/", "home/user/z 0", "home/y 0", "srv/", "srv/x 0"]);
+    assert_eq!(
+        prepared(&plan),
+        ["home/", "home/user/", "home/user/z 0", "home/y 0", "srv/", "srv/x 0"]
+    );
 }
 
 #[test]
@@ -443,8 +475,19 @@ fn mapped_directories_are_made_elsewhere() {
     let mut made_of = Made::default();
     made_of.open(1, "/srv/db/a", 0, file(5, 512));
     let roots = Roots::new(vec![canonical("/srv/db").unwrap()]);
-    let plan = plan(made_of.loaded(Selection::default()), &Meta::default(), &roots, 2, Order::Files).unwrap();
-    let spots: Vec<(u32, &str)> = plan.spots.iter().map(|spot| (spot.root, spot.inside.as_str())).collect();
+    let plan = plan(
+        made_of.loaded(Selection::default()),
+        &Meta::default(),
+        &roots,
+        2,
+        Order::Files,
+    )
+    .unwrap();
+    let spots: Vec<(u32, &str)> = plan
+        .spots
+        .iter()
+        .map(|spot| (spot.root, spot.inside.as_str()))
+        .collect();
     assert!(spots.contains(&(1, "a")), "{spots:?}");
     assert_eq!(plan.needed, [0, 512]);
 }
@@ -463,7 +506,14 @@ fn the_mounts_of_the_recorded_machine_decide_what_keeps_data() {
         mounts: vec![mount("/", "ext4"), mount("/strange", "proc")],
         ..Meta::default()
     };
-    let plan = plan(made_of.loaded(Selection::default()), &meta, &Roots::default(), 1, Order::Files).unwrap();
+    let plan = plan(
+        made_of.loaded(Selection::default()),
+        &meta,
+        &Roots::default(),
+        1,
+        Order::Files,
+    )
+    .unwrap();
     assert_eq!(prepared(&plan), ["proc/", "proc/a 0"]);
 }
 
@@ -476,34 +526,61 @@ fn more_threads_than_a_replay_may_have_share_some() {
     }
     let plan = made_of.plan();
     assert_eq!((plan.threads.len(), plan.calls()), (1, u64::from(many)));
-    made_of.records.calls.iter_mut().for_each(|call| (call.begin_ns, call.end_ns) = (5, Some(6)));
+    made_of
+        .records
+        .calls
+        .iter_mut()
+        .for_each(|call| (call.begin_ns, call.end_ns) = (5, Some(6)));
     let why = made_of.plan_as(Selection::default(), Order::Files).unwrap_err();
     assert_eq!(why, Impossible::Threads(many as usize));
 }
 
 /// Any call on some of few paths and files.
 fn any_call() -> impl Strategy<Value = Call> {
-    let paths = ["/", "/a", "/a/b", "/a/b/c", "b", "../x", "/proc/1", "", "/a/../../b", "/\0"];
+    let paths = [
+        "/",
+        "/a",
+        "/a/b",
+        "/a/b/c",
+        "b",
+        "../x",
+        "/proc/1",
+        "",
+        "/a/../../b",
+        "/\0",
+    ];
     let path = (0..paths.len(), 0..4_u32).prop_map(move |(path, base)| GivenPath {
         text: paths[path].to_owned(),
         base,
     });
     let path = || proptest::option::of(path.clone());
     let ops = crate::model::ids::Layer::Syscall.ops();
-    let value = prop_oneof![Just(0), Just(-2), Just(-17), Just(i64::MIN), Just(i64::MAX), -40..5000_i64];
+    let value = prop_oneof![
+        Just(0),
+        Just(-2),
+        Just(-17),
+        Just(i64::MIN),
+        Just(i64::MAX),
+        -40..5000_i64
+    ];
     let number = || proptest::option::of(prop_oneof![0..1_000_000_u64, any::<u64>()]);
     (
         (0..ops.len(), 1..5_u32, 0..1000_u64, 0..300_u64, value),
         (number(), number(), 0..5_u32, 0..5_u32, any::<u64>(), path(), path()),
     )
-        .prop_map(move |((op, tid, begin_ns, length, value), (offset, size, first, second, extra, one, two))| {
-            let mut made_of = Made::default();
-            let call = made_of.call(tid, ops[op].op, value);
-            (call.begin_ns, call.end_ns) = (begin_ns, Some(begin_ns + length));
-            (call.offset, call.size, call.files, call.extra) = (offset, size, [first, second], extra);
-            call.paths = Some(Box::new(Paths { first: one, second: two }));
-            made_of.records.calls.remove(0)
-        })
+        .prop_map(
+            move |((op, tid, begin_ns, length, value), (offset, size, first, second, extra, one, two))| {
+                let mut made_of = Made::default();
+                let call = made_of.call(tid, ops[op].op, value);
+                (call.begin_ns, call.end_ns) = (begin_ns, Some(begin_ns + length));
+                (call.offset, call.size, call.files, call.extra) = (offset, size, [first, second], extra);
+                call.paths = Some(Box::new(Paths {
+                    first: one,
+                    second: two,
+                }));
+                made_of.records.calls.remove(0)
+            },
+        )
 }
 
 proptest! {

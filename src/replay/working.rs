@@ -38,7 +38,10 @@ impl Working {
 
     /// A file was opened by a relative path, and has this whole path.
     pub fn opened(&mut self, pid: u32, at_ns: u64, given: &str, path: &str) {
-        let names: Vec<&str> = given.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
+        let names: Vec<&str> = given
+            .split('/')
+            .filter(|name| !name.is_empty() && *name != ".")
+            .collect();
         let Ok(mut folder) = canonical(path) else { return };
         if names.is_empty() || names.contains(&"..") || folder.len() < names.len() {
             return;

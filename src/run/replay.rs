@@ -64,8 +64,13 @@ pub fn replay(from: &Path, wanted: &Replay) -> Result<u8, Failure> {
     if wanted.only == Only::Clean {
         become_user(user.as_ref())?;
         let roots = open_roots(wanted)?;
-        let manifest = Manifest::read(&roots)?
-            .ok_or_else(|| failed(format!("'{}' has nothing of a replay: it has no {}", wanted.into.display(), manifest::NAME)))?;
+        let manifest = Manifest::read(&roots)?.ok_or_else(|| {
+            failed(format!(
+                "'{}' has nothing of a replay: it has no {}",
+                wanted.into.display(),
+                manifest::NAME
+            ))
+        })?;
         check_roots(&manifest, wanted)?;
         return clean(&roots, &manifest, wanted);
     }
@@ -183,7 +188,8 @@ fn impossible(why: Impossible, from: &Path) -> String {
 
 fn check_descriptors(plan: &Plan) -> Result<(), Failure> {
     let needed = plan.most_open + plan.threads.len() * FOR_A_THREAD + FOR_THE_PROCESS;
-    let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).map_err(|error| Cause::of("cannot read limits", &error.into()))?;
+    let (limit, _) =
+        getrlimit(Resource::RLIMIT_NOFILE).map_err(|error| Cause::of("cannot read limits", &error.into()))?;
     if limit < needed as u64 {
         return Err(failed(format!(
             "{} open at the same time and {}; RLIMIT_NOFILE is {}, and {} are needed",
@@ -204,12 +210,17 @@ fn directories(wanted: &Replay) -> Vec<&Path> {
 
 fn open_roots(wanted: &Replay) -> Result<Roots, Failure> {
     let paths = directories(wanted);
-    let cannot = |path: &Path, error: &io::Error| Failure::from(Cause::of(format_args!("cannot use '{}'", path.display()), error));
+    let cannot = |path: &Path, error: &io::Error| {
+        Failure::from(Cause::of(format_args!("cannot use '{}'", path.display()), error))
+    };
     let top = std::fs::metadata("/").ok().map(|top| (top.dev(), top.ino()));
     for path in &paths {
         let state = std::fs::metadata(path).map_err(|error| cannot(path, &error))?;
         if top == Some((state.dev(), state.ino())) {
-            return Err(failed(format!("'{}' is the root of this machine: choose an empty directory", path.display())));
+            return Err(failed(format!(
+                "'{}' is the root of this machine: choose an empty directory",
+                path.display()
+            )));
         }
     }
     Roots::open(&paths).map_err(|(index, error)| cannot(paths[index], &error))
@@ -229,7 +240,8 @@ fn manifest(roots: &Roots, wanted: &Replay, meta: &Meta) -> Result<Manifest, Fai
         return Ok(before);
     }
     for path in directories(wanted) {
-        let mut entries = std::fs::read_dir(path).map_err(|error| Cause::of(format_args!("cannot read '{}'", path.display()), &error))?;
+        let mut entries = std::fs::read_dir(path)
+            .map_err(|error| Cause::of(format_args!("cannot read '{}'", path.display()), &error))?;
         // A file system of its own has it, and it is no file of anybody.
         if entries.any(|entry| entry.is_ok_and(|entry| entry.file_name() != "lost+found")) {
             return Err(failed(format!(
@@ -245,7 +257,10 @@ fn manifest(roots: &Roots, wanted: &Replay, meta: &Meta) -> Result<Manifest, Fai
 /// The directories by their whole paths.
 fn named(wanted: &Replay) -> Vec<String> {
     let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    directories(wanted).into_iter().map(|path| whole(path).display().to_string()).collect()
+    directories(wanted)
+        .into_iter()
+        .map(|path| whole(path).display().to_string())
+        .collect()
 }
 
 fn check_roots(before: &Manifest, wanted: &Replay) -> Result<(), Failure> {
@@ -255,7 +270,11 @@ fn check_roots(before: &Manifest, wanted: &Replay) -> Result<(), Failure> {
         return Ok(());
     }
     let maps: Vec<&str> = then.iter().skip(1).map(String::as_str).collect();
-    let maps = if maps.is_empty() { "without --map".to_owned() } else { format!("with --map to {}", maps.join(", ")) };
+    let maps = if maps.is_empty() {
+        "without --map".to_owned()
+    } else {
+        format!("with --map to {}", maps.join(", "))
+    };
     Err(failed(format!(
         "'{}' has the files of a replay {maps}: use the same, or another directory",
         wanted.into.display()
@@ -265,13 +284,20 @@ fn check_roots(before: &Manifest, wanted: &Replay) -> Result<(), Failure> {
 /// Whether the directories have room for what is prepared and written.
 fn check_room(plan: &Plan, before: &Manifest, wanted: &Replay) -> Result<(), Failure> {
     for (root, path) in directories(wanted).into_iter().enumerate() {
-        let state = statvfs(path).map_err(|error| Cause::of(format_args!("cannot use '{}'", path.display()), &error.into()))?;
+        let state =
+            statvfs(path).map_err(|error| Cause::of(format_args!("cannot use '{}'", path.display()), &error.into()))?;
         #[allow(clippy::unnecessary_cast, reason = "the types differ between architectures")]
         let free = (state.blocks_available() as u64).saturating_mul(state.fragment_size() as u64);
         let there = before.paths.iter().filter(|(spot, _)| spot.root as usize == root);
-        let there: u64 = there.filter_map(|(_, state)| Some(state.as_ref()?.blocks.saturating_mul(512))).sum();
+        let there: u64 = there
+            .filter_map(|(_, state)| Some(state.as_ref()?.blocks.saturating_mul(512)))
+            .sum();
         let needed = plan.needed.get(root).copied().unwrap_or(0).saturating_sub(there);
-        let files = plan.prepared.iter().filter(|one| plan.spots[one.spot as usize].root as usize == root).count();
+        let files = plan
+            .prepared
+            .iter()
+            .filter(|one| plan.spots[one.spot as usize].root as usize == root)
+            .count();
         if !wanted.quiet {
             say!(
                 "{} has {} free; needed: {} ({})",
@@ -295,7 +321,11 @@ fn check_room(plan: &Plan, before: &Manifest, wanted: &Replay) -> Result<(), Fai
 
 fn say_plan(plan: &Plan, from: &Path, meta: &Meta) {
     let lost = lost(plan);
-    let incomplete = if lost > 0 { format!("; {} were lost, so it is incomplete", counted(lost, "call")) } else { String::new() };
+    let incomplete = if lost > 0 {
+        format!("; {} were lost, so it is incomplete", counted(lost, "call"))
+    } else {
+        String::new()
+    };
     say!(
         "{}: {}, {} of {} on {}, recorded on {}, {}{incomplete}",
         from.display(),
@@ -337,7 +367,11 @@ fn prepare(plan: &Plan, roots: &Roots, manifest: Manifest, wanted: &Replay) -> R
             "Prepared {} in {}, {} and {} ({}); {} unchanged, {} removed",
             decimal_bytes(done.bytes),
             counted(done.files, "file"),
-            if done.folders == 1 { "1 directory".to_owned() } else { format!("{} directories", thousands(done.folders)) },
+            if done.folders == 1 {
+                "1 directory".to_owned()
+            } else {
+                format!("{} directories", thousands(done.folders))
+            },
             counted(done.links, "link"),
             length(begun.elapsed()),
             thousands(done.kept),
@@ -362,8 +396,14 @@ fn preparing(progress: Progress) -> String {
 
 fn make_calls(plan: &Plan, roots: &Roots, wanted: &Replay) -> Result<Ran, Failure> {
     if !wanted.quiet {
-        let speed = wanted.how.speed.map_or("as fast as possible".to_owned(), |speed| format!("at speed {speed}"));
-        say!("Replaying {speed}, order by {}... Hit Ctrl-C to end.", order(wanted.order));
+        let speed = wanted
+            .how
+            .speed
+            .map_or("as fast as possible".to_owned(), |speed| format!("at speed {speed}"));
+        say!(
+            "Replaying {speed}, order by {}... Hit Ctrl-C to end.",
+            order(wanted.order)
+        );
     }
     let all = plan.calls();
     let begun = Instant::now();
@@ -401,7 +441,11 @@ fn clean(roots: &Roots, manifest: &Manifest, wanted: &Replay) -> Result<u8, Fail
     if left > 0 {
         say!(
             "left: {} in which something else is",
-            if left == 1 { "1 directory".to_owned() } else { format!("{} directories", thousands(left)) }
+            if left == 1 {
+                "1 directory".to_owned()
+            } else {
+                format!("{} directories", thousands(left))
+            }
         );
     }
     Ok(0)

@@ -39,7 +39,11 @@ pub fn print(report: &ReplayReport, width: Option<usize>, out: &mut impl io::Wri
 
 fn seconds(ns: u64) -> String {
     let span = Duration::from_nanos(ns);
-    if span < Duration::from_secs(100) { time_each(ns) } else { format!("{:.1} s", span.as_secs_f64()) }
+    if span < Duration::from_secs(100) {
+        time_each(ns)
+    } else {
+        format!("{:.1} s", span.as_secs_f64())
+    }
 }
 
 /// `p50 41 us   p90 88 us   p99 1.9 ms   max 71 ms`
@@ -89,7 +93,11 @@ fn results(report: &ReplayReport, page: &mut Page) {
 /// `99.98 %`; never 100 % of calls of which some differ.
 fn equal(report: &ReplayReport) -> String {
     let text = share(report.equal, report.done);
-    if report.equal < report.done && text == "100.00 %" { "> 99.99 %".to_owned() } else { text }
+    if report.equal < report.done && text == "100.00 %" {
+        "> 99.99 %".to_owned()
+    } else {
+        text
+    }
 }
 
 /// `unlink 217: ENOENT`, `read 12: fewer bytes`
@@ -131,7 +139,10 @@ fn notes(report: &ReplayReport, page: &mut Page) {
             page.line(&format!("  {what}: {}", thousands(n)));
         }
     };
-    note("opened without O_DIRECT, which the file system refuses", report.not_direct);
+    note(
+        "opened without O_DIRECT, which the file system refuses",
+        report.not_direct,
+    );
     note("direct I/O rounded to blocks of 4,096 bytes", report.direct_rounded);
     note("not opened, since it is no regular file or directory", report.refused);
     note("incomplete: calls that were lost while recording", report.lost_calls);
