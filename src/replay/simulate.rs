@@ -140,7 +140,8 @@ impl<'a> Simulation<'a> {
             let mut real = real;
             // A directory may have the name of the link that leads to it.
             while given.len() > 1 && given.last() == real.last() {
-                (given.pop(), real.pop());
+                given.pop();
+                real.pop();
             }
             if given != real && !given.is_empty() && !real.starts_with(&given) {
                 self.links.insert(given, real);
