@@ -20,6 +20,9 @@ const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
 /// The user that replays run as.
 const NOBODY: u32 = 65534;
 
+/// What is below a directory: mode, size, blocks and content of each path.
+type State = BTreeMap<PathBuf, (u32, u64, u64, Option<Vec<u8>>)>;
+
 /// A directory for one test: a recording, a directory to replay into, and a tree beside it that must never change.
 struct Scene {
     base: PathBuf,
@@ -69,8 +72,8 @@ impl Scene {
     }
 
     /// Everything below a directory: kinds, sizes, blocks and contents.
-    fn state(&self, name: &str) -> BTreeMap<PathBuf, (u32, u64, u64, Option<Vec<u8>>)> {
-        fn add(path: &Path, all: &mut BTreeMap<PathBuf, (u32, u64, u64, Option<Vec<u8>>)>) {
+    fn state(&self, name: &str) -> State {
+        fn add(path: &Path, all: &mut State) {
             let state = fs::symlink_metadata(path).unwrap();
             let is_small = state.is_file() && state.len() < 1 << 20;
             let content = is_small.then(|| fs::read(path).unwrap());
@@ -249,7 +252,7 @@ fn sizes_and_blocks_are_exact_and_a_second_run_restores_what_the_first_one_chang
     );
     assert_eq!(fs::metadata(scene.path("into/srv/sparse")).unwrap().ino(), sparse);
     let after = scene.state("into");
-    let shape = |state: &BTreeMap<PathBuf, (u32, u64, u64, Option<Vec<u8>>)>| -> Vec<(PathBuf, u32, u64, u64)> {
+    let shape = |state: &State| -> Vec<(PathBuf, u32, u64, u64)> {
         let files = state.iter().filter(|(path, _)| !path.ends_with(".iosb-replay"));
         files
             .map(|(path, (mode, size, blocks, _))| (path.clone(), *mode, *size, *blocks))
@@ -566,6 +569,7 @@ fn a_different_result_is_status_3_if_none_may_differ() {
 /// Makes every call that can be replayed, in a new directory, so that each leaves something for a later one.
 #[test]
 #[ignore = "what the test below records"]
+#[allow(clippy::too_many_lines, reason = "a list of calls")]
 fn every_call() {
     let folder = std::env::var_os("IOSB_WORK").expect("the test below runs it");
     std::env::set_current_dir(folder).unwrap();
