@@ -534,7 +534,7 @@ fn a_replay_takes_the_recorded_time_divided_by_the_speed() {
         let expected = recorded / speed.parse::<f64>().unwrap();
         // Never faster; how much slower depends on what else this machine does.
         assert!(
-            took >= expected * 0.99 && took < expected * 1.2 + 5e7,
+            took >= expected * 0.99 && took < expected * 1.2 + 1e9,
             "{speed} {timing}: {took} {expected}"
         );
         let late = &result["lateness"];
@@ -747,7 +747,7 @@ fn a_recording_of_the_replay_has_the_same_calls_in_the_same_order() {
     let result = scene.result(&["-s", "0"]);
     assert_eq!(result["different"], Value::Array(Vec::new()), "{result:#}");
     assert_eq!(result["equal"], result["planned"]);
-    assert!(result["planned"].as_u64() > Some(100), "{result:#}");
+    assert!(result["planned"].as_u64() > Some(70), "{result:#}");
     let replay = [
         TOOL, "replay", "x.iosb", "--into", "into", "--user", "nobody", "-s", "0",
     ];
@@ -762,7 +762,7 @@ fn a_recording_of_the_replay_has_the_same_calls_in_the_same_order() {
     let replayed = &again[tid];
     let begin_again = replayed.iter().position(|what| *what == Does::Mkdir).unwrap();
     let count = made[begin..].iter().rposition(|what| *what == Does::Rmdir).unwrap();
-    assert!(count > 60, "{made:?}");
+    assert!(count > 55, "{made:?}");
     assert_eq!(made[begin..begin + count], replayed[begin_again..begin_again + count]);
     let kinds: std::collections::BTreeSet<Does> = made.iter().copied().collect();
     assert!(kinds.len() >= 37, "{kinds:?}");

@@ -9,10 +9,12 @@ use std::time::Duration;
 use super::calls::{Caller, Files, Ready};
 use super::confined::Roots;
 use super::data::{Data, Memory, Source};
+use super::manifest::Manifest;
 use super::wait::{Made, Timer, now_ns};
 use crate::cause::Cause;
 use crate::replay::does::Does;
 use crate::replay::flags;
+use crate::replay::path::Spot;
 use crate::replay::plan::{Action, Plan, Thread};
 use crate::replay::results::{Cause as Why, Results};
 
@@ -147,7 +149,9 @@ fn cannot(error: io::Error) -> Cause {
 
 /// Opens what was open before the recording.
 fn files<'a>(plan: &'a Plan, roots: &Roots) -> Result<Files<'a>, Cause> {
-    let targets: Vec<_> = plan.spots.iter().map(|spot| roots.target(spot)).collect();
+    // No call reaches the list of what the replay made.
+    let target = |spot: &Spot| (!Manifest::is_own(spot)).then(|| roots.target(spot)).flatten();
+    let targets: Vec<_> = plan.spots.iter().map(target).collect();
     let mut fds = Vec::with_capacity(plan.files.len());
     for file in &plan.files {
         let target = targets.get(file.spot as usize).and_then(Option::as_ref);
