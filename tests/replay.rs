@@ -400,7 +400,7 @@ fn links_and_pipes_that_others_put_into_the_directory_lead_nowhere() {
     made.define(1, "/srv/d/first", REGULAR, 10, 8);
     made.at(Op::Pread64, 1, 0, 10);
     for number in 2..2000 {
-        made.open(number, "/srv/d/file", 0o1102, (REGULAR, 10, 8));
+        made.open(number, "/srv/d/file", 0o1102, (REGULAR, 0, 0));
         made.at(Op::Pwrite64, number, 0, 10);
         made.call(Op::Close, 0, None).files[0] = number;
         made.call(Op::Chmod, 0, Some("/srv/d/file")).extra = 0o600;

@@ -36,7 +36,7 @@ struct Line {
     state: Option<State>,
 }
 
-/// A file as it was prepared: one that differs was changed since.
+/// The state of a file when it had been prepared: one that differs was changed since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     pub inode: u64,

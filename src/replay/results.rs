@@ -33,7 +33,7 @@ pub enum Difference {
 
 /// The difference between two results; `None`: they are equal.
 ///
-/// An open returns any descriptor. What a directory has is only known as far as it was used: its entries compare by
+/// An open returns any descriptor. What a directory has is known only if a call used it: its entries compare by
 /// whether there were any.
 #[must_use]
 pub fn compare(action: &Action, value: i64) -> Option<Difference> {
