@@ -681,6 +681,7 @@ enum record_kind {
 #define CALL_HAS_PATH 8 /* records of its paths precede it, perhaps in another ring */
 #define CALL_IS_COMPAT 16 /* by the 32-bit table */
 #define CALL_IS_DIRECT 32
+#define CALL_HAS_POSITION 64 /* its file has a position */
 
 /* The rows of a call, behind its record. */
 enum call_rows {
@@ -862,14 +863,16 @@ struct recorder {
 	__u64 begin_ns; /* of the call in flight; 0: none */
 	__u64 arguments[RECORD_ARGUMENTS];
 	__u64 position; /* of the open file, before the call */
-	/* The file that the thread used last: its address, its dentry, and its number. */
+	/* The file that the thread used last, and its number. The dentry and the inode distinguish files at one address. */
 	__u64 file;
 	__u64 dentry;
+	__u64 inode; /* its number; so that of a pipe or a socket is never the same */
 	__u64 comm[COMM_WORDS]; /* as last defined */
 	__u32 thread; /* 0: a free slot */
 	__u32 tgid;
 	__u32 number;
 	__u32 files[2]; /* of the call */
+	__u32 bases[2]; /* the folders that its paths start from, as given; 0: the working directory */
 	__u32 fd;
 	__u32 flags; /* f_flags of the first file */
 	__u32 waker; /* of the current sleep */
@@ -885,7 +888,7 @@ struct recorder {
 /* An open file that was defined. */
 struct known_file {
 	__u64 dentry;
-	__u64 inode; /* its address */
+	__u64 inode; /* its number */
 	__u32 number;
 	__u32 pad;
 };
@@ -1104,7 +1107,7 @@ _Static_assert(sizeof(struct file_record) == 88, "no padding");
 _Static_assert(sizeof(struct thread_record) == 64, "no padding");
 _Static_assert(sizeof(struct path_record) == 24, "no padding");
 _Static_assert(sizeof(struct lost_records) == 32, "no padding");
-_Static_assert(sizeof(struct recorder) == 8 * (4 + RECORD_ARGUMENTS + COMM_WORDS) + 4 * 9 + 12, "no padding");
+_Static_assert(sizeof(struct recorder) == 8 * (5 + RECORD_ARGUMENTS + COMM_WORDS) + 4 * 11 + 12, "no padding");
 _Static_assert(sizeof(struct known_file) == 24, "no padding");
 
 #endif

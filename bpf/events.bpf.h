@@ -198,36 +198,33 @@ static __always_inline void fill_file(struct file_record *record, __u32 number, 
 }
 
 /* Writes the definition of an open file. Returns whether there was room. */
-__noinline int define_file(__u64 address, __u32 number)
+static __always_inline bool define_file(struct file *file, __u32 number)
 {
 	const struct room few = { FEW_NAMES_ROOM, FEW_NAME_ROOM };
-	struct file *file = (void *)address;
 	struct vfsmount *mount = BPF_CORE_READ(file, f_path.mnt);
 	struct dentry *dentry = BPF_CORE_READ(file, f_path.dentry);
 	struct file_record_few *record;
 	struct file_record_all *all;
 	__u32 kind;
 
-	if (!config.records)
-		return 0;
 	record = reserve(RECORD_FILE, struct file_record_few);
 	if (!record)
-		return 0;
+		return false;
 	kind = note_names_in(record->names, few, &record->file.names_length, dentry, mount);
 	if (kind != PATH_CUT) {
 		fill_file(&record->file, number, file);
 		record->file.path = kind;
 		submit(record);
-		return 1;
+		return true;
 	}
 	bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
 	all = reserve(RECORD_FILE, struct file_record_all);
 	if (!all)
-		return 0;
+		return false;
 	fill_file(&all->file, number, file);
 	all->file.path = note_names(all->names, &all->file.names_length, dentry, mount);
 	submit(all);
-	return 1;
+	return true;
 }
 
 /*
@@ -247,31 +244,41 @@ __noinline __u32 number_of_file(__u32 thread, __u32 is_new)
 	address = recorder->file;
 	file = (void *)address;
 	now.dentry = (__u64)BPF_CORE_READ(file, f_path.dentry);
-	now.inode = (__u64)BPF_CORE_READ(file, f_inode);
+	now.inode = BPF_CORE_READ(file, f_inode, i_ino);
 	known = is_new ? NULL : bpf_map_lookup_elem(&known_files, &address);
 	if (known && known->dentry == now.dentry && known->inode == now.inode) {
 		now.number = known->number;
 	} else {
 		now.number = next_file_number();
-		if (!define_file(address, now.number))
+		if (!define_file(file, now.number))
 			now.number = 0;
 		else
 			bpf_map_update_elem(&known_files, &address, &now, BPF_ANY);
 	}
-	/* Without a definition the next call tries again. */
+	/* Without a definition the next call writes one. */
 	if (!now.number)
 		recorder->file = 0;
 	recorder->dentry = now.dentry;
+	recorder->inode = now.inode;
 	recorder->number = now.number;
 	return now.number;
 }
 
-/* The number of an open file. It and its dentry identify it; usually it is the one that the thread used last. */
+/* Whether this is still the open file that the thread used last. */
+static __always_inline bool is_last_file(const struct recorder *recorder, struct file *file)
+{
+	if (recorder->file != (__u64)file || recorder->dentry != (__u64)PROBED(file, f_path.dentry))
+		return false;
+	/* Where reading costs as much as looking it up, an open file is only taken for another after its dentry was freed. */
+	return !cast_types.file || recorder->inode == TYPED(file)->f_inode->i_ino;
+}
+
+/* The number of an open file. */
 static __always_inline __u32 number_of(struct recorder *recorder, __u32 thread, struct file *file)
 {
 	if (!file)
 		return 0;
-	if (recorder->file == (__u64)file && recorder->dentry == (__u64)PROBED(file, f_path.dentry))
+	if (likely(is_last_file(recorder, file)))
 		return recorder->number;
 	recorder->file = (__u64)file;
 	return number_of_file(thread, false);
@@ -344,15 +351,28 @@ static __always_inline __u32 number_of_descriptor(struct recorder *recorder, __u
 	return number_of(recorder, thread, file);
 }
 
+/* Whether a path of the call starts from a folder that is given as a descriptor, in this argument. */
+static __always_inline bool has_base(const struct recorder *recorder, __u32 argument)
+{
+	return argument && (int)argument_of(recorder, argument) != AT_FDCWD;
+}
+
+static __always_inline __u32 number_of_base(struct recorder *recorder, __u32 thread, __u32 argument)
+{
+	return has_base(recorder, argument) ?
+		       number_of_descriptor(recorder, thread, argument_of(recorder, argument)) :
+		       0;
+}
+
 static __always_inline void fill_path(struct path_record *record, __u32 which, const struct recorder *recorder,
-				      __u32 base, __u32 length)
+				      __u32 length, bool is_relative)
 {
 	record->kind = RECORD_PATH;
 	record->which = which;
 	record->length = length;
 	record->thread = recorder->thread;
 	record->begin_ns = recorder->begin_ns;
-	record->base = base;
+	record->base = is_relative ? recorder->bases[which & 1] : 0;
 	record->pad = 0;
 }
 
@@ -364,30 +384,23 @@ __noinline int note_path(__u32 thread, __u32 which, __u32 is_end)
 {
 	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
 	const volatile struct call_shape *shape;
-	__u32 argument, base_argument, base = 0;
 	struct path_record_few *record;
 	struct path_record_all *all;
-	char first = '/';
 	void *text;
 	long n;
 
 	if (!recorder)
 		return 0;
 	shape = &call_shapes[recorder->op & (MAX_OPS - 1)];
-	argument = which ? shape->second_path : shape->path;
-	base_argument = which ? shape->second_base : shape->base;
-	text = (void *)argument_of(recorder, argument);
+	text = (void *)argument_of(recorder, which ? shape->second_path : shape->path);
 	if (!text)
 		return 0;
-	bpf_probe_read_user(&first, sizeof(first), text);
-	if (base_argument && first && first != '/' && (int)argument_of(recorder, base_argument) != AT_FDCWD)
-		base = number_of_descriptor(recorder, thread, argument_of(recorder, base_argument));
 	record = reserve(RECORD_PATH, struct path_record_few);
 	if (!record)
 		return 0;
 	n = bpf_probe_read_user_str(record->text, FEW_TEXT_ROOM, text);
 	if (n > 0 && n < FEW_TEXT_ROOM) {
-		fill_path(&record->path, which, recorder, base, n);
+		fill_path(&record->path, which, recorder, n, n > 1 && record->text[0] != '/');
 		submit(record);
 		recorder->has |= CALL_HAS_PATH;
 		return 0;
@@ -402,14 +415,14 @@ __noinline int note_path(__u32 thread, __u32 which, __u32 is_end)
 	if (!all)
 		return 0;
 	n = bpf_probe_read_user_str(all->text, TEXT_ROOM, text);
-	fill_path(&all->path, which, recorder, base, n > 0 ? n : 0);
+	fill_path(&all->path, which, recorder, n > 0 ? n : 0, all->text[0] != '/');
 	submit(all);
 	recorder->has |= CALL_HAS_PATH;
 	return 0;
 }
 
-/* Notes what few calls have: paths, and a second file. */
-__noinline int note_other_arguments(__u32 thread)
+/* Notes the files of a call on two of them, and the folders that its paths start from. */
+__noinline int note_other_files(__u32 thread)
 {
 	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
 	const volatile struct call_shape *shape;
@@ -423,10 +436,8 @@ __noinline int note_other_arguments(__u32 thread)
 		recorder->fd = argument_of(recorder, 1);
 		recorder->files[0] = number_of_descriptor(recorder, thread, recorder->fd);
 	}
-	if (shape->path)
-		note_path(thread, 0, false);
-	if (shape->second_path)
-		note_path(thread, 1, false);
+	recorder->bases[0] = number_of_base(recorder, thread, shape->base);
+	recorder->bases[1] = number_of_base(recorder, thread, shape->second_base);
 	return 0;
 }
 
@@ -439,6 +450,18 @@ static __always_inline struct recorder *recorder_of_call(const struct thread_sta
 		return recorder;
 	make_recorder(thread, state->calls.thread == thread);
 	return find_recorder(thread);
+}
+
+/* include/linux/fs.h; pipes, sockets and the like lack it. */
+#define FMODE_LSEEK 0x4
+
+/* Keeps the position of a file that has one. */
+static __always_inline void note_position(struct recorder *recorder, struct file *file)
+{
+	if (PROBED(file, f_mode) & FMODE_LSEEK) {
+		recorder->position = PROBED(file, f_pos);
+		recorder->has |= CALL_HAS_POSITION;
+	}
 }
 
 /* A call begins whose arguments are in the recorder. `file`: its first one, or NULL; `has`: CALL_HAS_..., CALL_IS_... */
@@ -460,11 +483,21 @@ static __always_inline void begin_record(struct recorder *recorder, __u32 thread
 	know_thread(recorder);
 	if (file) {
 		recorder->flags = PROBED(file, f_flags);
-		if (shape->offset == CALL_POSITION || shape->offset == 4)
-			recorder->position = PROBED(file, f_pos);
+		/* -1 for preadv2 and pwritev2: the file's own position. */
+		if (shape->offset == CALL_POSITION || (shape->offset == 4 && recorder->arguments[3] == -1ull))
+			note_position(recorder, file);
 	}
-	if (shape->path | shape->second_fd)
-		note_other_arguments(thread);
+	/* One after the other: functions that call each other share 512 bytes of stack. */
+	if (shape->path | shape->second_fd) {
+		recorder->bases[0] = 0;
+		recorder->bases[1] = 0;
+		if (shape->second_fd || has_base(recorder, shape->base) || has_base(recorder, shape->second_base))
+			note_other_files(thread);
+		if (shape->path)
+			note_path(thread, 0, false);
+		if (shape->second_path)
+			note_path(thread, 1, false);
+	}
 }
 
 /* The call of the thread is not recorded after all. */
@@ -498,14 +531,13 @@ static __always_inline void fill_range(struct call_record *call, const struct re
 		if (compat)
 			return;
 		call->offset = argument_of(recorder, offset);
-		/* -1 for preadv2 and pwritev2: the file's own position. */
 		if (call->offset != -1ull) {
 			call->has |= CALL_HAS_OFFSET;
 			return;
 		}
 		call->offset = recorder->position;
 	}
-	if (!recorder->files[0])
+	if (!(recorder->has & CALL_HAS_POSITION))
 		return;
 	/* An append goes to where the end of the file was, whatever the position. */
 	if (recorder->flags & O_APPEND && shape->effect & CALL_WRITES && call->value > 0)
@@ -587,6 +619,23 @@ static __always_inline void write_call_with_rows(const struct recorder *recorder
 	}
 }
 
+/* The call of the thread has opened a file. */
+__noinline int note_opened(__u32 thread, __u32 fd)
+{
+	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
+	struct file *file;
+
+	if (!recorder)
+		return 0;
+	file = file_of_descriptor(fd);
+	recorder->file = (__u64)file;
+	recorder->fd = fd;
+	recorder->has |= CALL_HAS_FD;
+	recorder->files[0] = file ? number_of_file(thread, true) : 0;
+	recorder->flags = file ? BPF_CORE_READ(file, f_flags) : 0;
+	return 0;
+}
+
 /* A call that began at `begin` has returned, and is counted. */
 __noinline int record_call(__u32 thread, __u64 begin, __u64 now, __s64 value)
 {
@@ -594,7 +643,6 @@ __noinline int record_call(__u32 thread, __u64 begin, __u64 now, __s64 value)
 	const volatile struct call_shape *shape;
 	struct thread_state *state;
 	struct call_record *call;
-	struct file *file;
 
 	if (!config.records)
 		return 0;
@@ -612,14 +660,6 @@ __noinline int record_call(__u32 thread, __u64 begin, __u64 now, __s64 value)
 		if (recorder->unread_paths & 2)
 			note_path(thread, 1, true);
 		recorder->begin_ns = 0;
-	}
-	if (shape->effect & CALL_OPENS && value >= 0) {
-		file = file_of_descriptor(value);
-		recorder->file = (__u64)file;
-		recorder->fd = value;
-		recorder->has |= CALL_HAS_FD;
-		recorder->files[0] = file ? number_of_file(thread, true) : 0;
-		recorder->flags = file ? BPF_CORE_READ(file, f_flags) : 0;
 	}
 	if (WHOLE_STACK) {
 		state = find_thread(thread);

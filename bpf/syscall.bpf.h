@@ -213,8 +213,11 @@ static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 		record_out_of_line(point_op(call.point) |
 					   (point_return(call.point) == RETURN_BYTES ? COUNTER_MOVES_BYTES : 0),
 				   now - call.entered_ns, value);
-	if (config.records)
+	if (config.records) {
+		if (point_return(call.point) == RETURN_FD && value >= 0)
+			note_opened(thread, value);
 		record_call(thread, call.entered_ns, now, value);
+	}
 	/* Last, when no other state is live: the verifier checks it once for all paths. */
 	if ((REPORTS_SLOW || config.records) && has_breakdown)
 		report_ended(state, thread);

@@ -504,3 +504,198 @@ fn file(frame: &[u8]) -> Option<OpenFile> {
         found_at: None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fuzz;
+    use crate::kernel::interface::PATH_WHOLE;
+    use crate::kernel::interface::types::{file_record_few, path_record_few};
+
+    /// A run with a system call, a function of vfs, and reads of the block layer.
+    fn decoder() -> Decoder {
+        Decoder {
+            ops: vec![
+                (Layer::Syscall, Op::Pread64),
+                (Layer::Vfs, Op::Read),
+                (Layer::Blk, Op::Read),
+            ],
+            first_of_blk: 2,
+            ..Decoder::default()
+        }
+    }
+
+    fn bytes<T>(record: &T) -> Vec<u8> {
+        // SAFETY: structures without padding.
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(record).cast(), size_of::<T>()) }.to_vec()
+    }
+
+    fn decoded(decoder: &mut Decoder, all: &[Vec<u8>]) -> Records {
+        let (mut frames, mut records) = (Frames::default(), Records::default());
+        all.iter().for_each(|record| frames.push(record));
+        decoder.add(&frames, &mut records);
+        records
+    }
+
+    fn call() -> call_record {
+        call_record {
+            kind: RECORD_CALL as u8,
+            thread: 12,
+            tgid: 11,
+            begin_ns: 1000,
+            end_ns: 1900,
+            value: -5,
+            offset: 7,
+            size: 8,
+            fd: -1,
+            has: (CALL_HAS_SIZE | CALL_IS_DIRECT) as u8,
+            read_class: 4,
+            ..call_record::default()
+        }
+    }
+
+    #[test]
+    fn the_rows_of_a_call_add_up_in_each_form() {
+        let mut few = call_record_few {
+            call: call(),
+            rows: [200, 300],
+        };
+        few.call.rows = CALL_ROWS_FEW as u8;
+        few.call.row = 3;
+        let mut all = call_record_all {
+            call: call(),
+            ..call_record_all::default()
+        };
+        all.call.rows = CALL_ROWS_ALL as u8;
+        (all.rows[0], all.rows[15]) = (1, u32::MAX);
+        let mut wide = call_record_wide {
+            call: call(),
+            ..call_record_wide::default()
+        };
+        wide.call.rows = CALL_ROWS_WIDE as u8;
+        wide.rows[10] = u64::MAX;
+        let records = decoded(
+            &mut decoder(),
+            &[bytes(&few), bytes(&all), bytes(&wide), bytes(&call())],
+        );
+        let rows: Vec<_> = records.calls.iter().map(|call| call.rows).collect();
+        assert_eq!(rows[0][..5], [400, 200, 0, 300, 0]);
+        assert_eq!((rows[1][0], rows[1][15]), (1, u64::from(u32::MAX)));
+        assert_eq!((rows[2][10], rows[3]), (u64::MAX, [0; 16]));
+        let call = &records.calls[3];
+        assert_eq!((call.offset, call.size, call.fd), (None, Some(8), None));
+        assert_eq!((call.class, call.is_direct), (Some(ReadClass::Direct), true));
+        assert_eq!((call.tid, call.pid, call.op), (12, 11, Op::Pread64));
+    }
+
+    fn path(begin_ns: u64, which: u8, name: &[u8]) -> Vec<u8> {
+        let mut record = path_record_few::default();
+        record.path.kind = RECORD_PATH as u8;
+        (record.path.thread, record.path.begin_ns) = (12, begin_ns);
+        (record.path.which, record.path.length) = (which, name.len() as u16);
+        record.text[..name.len()].copy_from_slice(name);
+        bytes(&record)
+    }
+
+    #[test]
+    fn a_path_belongs_to_the_call_in_which_it_was_read() {
+        let mut decoder = decoder();
+        let mut with = call();
+        with.has = CALL_HAS_PATH as u8;
+        let all = [
+            path(500, 0, b"of a call without a record\0"),
+            path(1000, 0, b"a\0"),
+            path(1000, 1, b"b\0"),
+        ];
+        let records = decoded(&mut decoder, &[&all[..], &[bytes(&with)]].concat());
+        let paths = records.calls[0].paths.clone().unwrap();
+        let texts = [paths.first, paths.second].map(|path| path.unwrap().text);
+        assert_eq!(texts, ["a", "b"]);
+        // It arrives after the end of the call, from another CPU's ring.
+        with.begin_ns = 1500;
+        let mut records = decoded(&mut decoder, &[bytes(&with), path(1500, 0, b"c\0")]);
+        assert_eq!(records.calls[0].paths, None);
+        decoder.give_paths(&mut records);
+        assert_eq!(records.calls[0].paths.clone().unwrap().first.unwrap().text, "c");
+        assert!(decoder.wanting.is_empty() && decoder.paths.is_empty());
+    }
+
+    #[test]
+    fn files_threads_and_requests_are_decoded() {
+        let mut file = file_record_few::default();
+        (file.file.kind, file.file.path) = (RECORD_FILE as u8, PATH_WHOLE as u8);
+        (file.file.number, file.file.inode, file.file.device) = (3, 99, 8 << 20 | 1);
+        file.file.file_system[..4].copy_from_slice(b"ext4");
+        file.file.names_length = 9;
+        file.names[..9].copy_from_slice(b"file\0dir\0");
+        let thread = thread_record {
+            kind: RECORD_THREAD as u8,
+            thread: 12,
+            tgid: 11,
+            comm: [u64::from_ne_bytes(*b"postgres"), 0],
+            ..thread_record::default()
+        };
+        let request = request_record {
+            kind: RECORD_REQUEST as u8,
+            thread: 12,
+            issued_ns: 5,
+            flags: (REQUEST_SYNC | REQUEST_FUA) as u8,
+            disk: 8 << 20,
+            ..request_record::default()
+        };
+        let records = decoded(&mut decoder(), &[bytes(&file), bytes(&thread), bytes(&request)]);
+        let file = &records.files[0];
+        assert_eq!(file.path.as_ref().unwrap().text, "/dir/file");
+        assert_eq!((&*file.file_system, file.number), ("ext4", 3));
+        assert_eq!(file.inode.unwrap(), inode(99, 8 << 20 | 1));
+        assert_eq!(records.threads[0].comm, "postgres");
+        let request = &records.requests[0];
+        assert_eq!((request.disk, request.partition, request.pid), ([8, 0], [8, 0], 11));
+        assert_eq!((request.submitted_ns, request.issued_ns), (None, Some(5)));
+        let flags = [request.is_sync, request.is_fua, request.is_meta, request.is_preflush];
+        assert_eq!(flags, [true, true, false, false]);
+    }
+
+    #[test]
+    fn what_cannot_be_decoded_is_lost() {
+        let mut unknown_op = call();
+        unknown_op.op = 77;
+        let records = decoded(&mut decoder(), &[bytes(&unknown_op), vec![RECORD_SLEEP as u8], vec![]]);
+        let kinds: Vec<_> = records.lost.iter().map(|lost| (lost.kind, lost.records)).collect();
+        assert_eq!(kinds, [(Kind::Call, 1), (Kind::Sleep, 1)]);
+        assert!(records.calls.is_empty());
+    }
+
+    #[test]
+    fn the_kinds_have_the_numbers_of_the_programs() {
+        let numbers = [
+            (Kind::Call, RECORD_CALL),
+            (Kind::Request, RECORD_REQUEST),
+            (Kind::Sleep, RECORD_SLEEP),
+            (Kind::File, RECORD_FILE),
+            (Kind::Thread, RECORD_THREAD),
+            (Kind::Path, RECORD_PATH),
+        ];
+        assert!(
+            numbers
+                .iter()
+                .all(|(kind, number)| Kind::ALL.get(*number as usize) == Some(kind))
+        );
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn any_bytes_are_decoded(all in proptest::collection::vec(
+            (0_u8..12, proptest::collection::vec(any::<u8>(), 0..300)), 0..20))
+        {
+            let all: Vec<Vec<u8>> = all.into_iter().map(|(kind, rest)| [&[kind][..], &rest].concat()).collect();
+            let mut decoder = decoder();
+            let mut records = decoded(&mut decoder, &all);
+            decoder.give_paths(&mut records);
+        }
+    }
+}
