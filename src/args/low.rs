@@ -259,6 +259,9 @@ pub struct Record {
     /// Use this kind of hook instead of the cheapest one that loses no calls on this kernel
     #[arg(long, value_enum, default_value_t = Choice::Auto, hide_short_help = true)]
     pub probe: Choice,
+    /// Pretend that the kernel lacks FUNCTION (for testing; can be repeated)
+    #[arg(long, value_name = "FUNCTION", hide_short_help = true)]
+    pub without: Vec<String>,
     /// Run COMMAND as this user
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,

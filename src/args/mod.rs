@@ -147,6 +147,7 @@ fn recorded(verb: low::Record) -> Result<Command, String> {
         budget: verb.budget,
         user: verb.user,
         probe: verb.probe,
+        without: verb.without,
         command: verb.command,
         output: low::Output {
             by: verb.by,
