@@ -95,10 +95,12 @@ impl Recorded {
         })
     }
 
-    /// Ended calls of this process.
+    /// Ended calls of this process, in the order in which they began.
     pub fn calls(&self, op: &str) -> Vec<&Call> {
         let is_its = |call: &&Call| call.pid == std::process::id() && call.op.name() == op && call.end_ns.is_some();
-        self.records.calls.iter().filter(is_its).collect()
+        let mut calls: Vec<&Call> = self.records.calls.iter().filter(is_its).collect();
+        calls.sort_by_key(|call| call.begin_ns);
+        calls
     }
 
     pub fn path(&self, number: u32) -> Option<&str> {

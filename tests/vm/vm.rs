@@ -84,6 +84,9 @@ mod host;
 mod nfs;
 mod peers;
 mod protocol;
+#[cfg(feature = "checks")]
+#[path = "../records/mod.rs"]
+mod records;
 mod scene;
 #[cfg(feature = "checks")]
 #[allow(dead_code, reason = "shared with the tests of text")]

@@ -12,6 +12,7 @@ mod delays;
 mod dimensions;
 mod docs;
 mod errors;
+mod events;
 mod exact;
 mod fallback;
 mod filesystems;
@@ -58,6 +59,7 @@ const TABLES: &[&[Check]] = &[
     stack::CHECKS,
     folding::CHECKS,
     slow::CHECKS,
+    events::CHECKS,
     slow::WITH_PEERS,
     costs::CHECKS,
     floors::CHECKS,

@@ -124,6 +124,13 @@ const SELECTION: &[Line] = &[
     ("stack: the text has every call", &["6.1", "7"]),
     ("slow: ", &["6.1", "7 preempt=full"]),
     ("slow: one file's calls, on overlayfs and btrfs", &["6.12"]),
+    ("events: ", AS_BOOTED),
+    ("events: each call once, fentry", &["6.1"]),
+    ("events: each call once, kprobe", &["6.12"]),
+    ("events: each call once, kprobe-event", &["5.10"]),
+    ("events: each call once, kprobe-session", &["7"]),
+    ("events: each call once, tracepoint", ENDS),
+    ("events: each call once, raw-tracepoint", &["6.1"]),
     ("costs: ", &["6.1 counted"]),
     // Measured for the table of costs.
     ("scaling: ", &[]),

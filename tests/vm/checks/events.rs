@@ -1,0 +1,352 @@
+//! Records: each call and request of a known process is recorded once, or its loss is, whatever hooks measure it.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::counts::{FENTRY, Hook, KPROBE, KPROBE_EVENT, RAW_TRACEPOINT, SESSION, TRACEPOINT};
+use crate::guest::{Check, Guest, Running, run, wait_for};
+use crate::records::{Made, Recorded, numbered, open};
+use crate::workload::prepare;
+use iostackbreakdown::catalog::{COMPAT, Layer};
+use iostackbreakdown::model::abi::ROW_DEVICE;
+use iostackbreakdown::model::record::{Call, Kind};
+use iostackbreakdown::probe::plan::function_name;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::Signal;
+
+pub const CHECKS: &[Check] = &[
+    Check::new("events: each call once, auto", |guest| whole_stack(guest, None)).when(is_here),
+    Check::new("events: each call once, fentry", |guest| {
+        whole_stack(guest, Some(&FENTRY))
+    })
+    .when(FENTRY.exact),
+    Check::new("events: each call once, kprobe", |guest| calls_only(guest, &KPROBE)).when(KPROBE.exact),
+    Check::new("events: each call once, kprobe-event", |guest| {
+        calls_only(guest, &KPROBE_EVENT)
+    })
+    .when(KPROBE_EVENT.exact),
+    Check::new("events: each call once, kprobe-session", |guest| {
+        whole_stack(guest, Some(&SESSION))
+    })
+    .when(SESSION.exact),
+    Check::new("events: each call once, tracepoint", |guest| {
+        calls_only(guest, &TRACEPOINT)
+    })
+    .when(TRACEPOINT.exact),
+    Check::new("events: each call once, raw-tracepoint", |guest| {
+        calls_only(guest, &RAW_TRACEPOINT)
+    })
+    .when(RAW_TRACEPOINT.exact),
+    Check::new("events: what a small buffer has no room for", small_buffer).when(is_here),
+    Check::new("events: requests and sleeps of direct reads", requests).when(is_here),
+    Check::new("events: files that are opened and closed have their paths", opened).when(is_here),
+    Check::new("events: files that were open before have their paths", open_before).when(is_here),
+    Check::new("events: a report of the recording is that of the run", reported).when(is_here),
+];
+
+const FILE: &str = "/mnt/ext4/events/file";
+const RECORDING: &str = "/tmp/events.iosb";
+const MINUTE: Duration = Duration::from_secs(60);
+/// Functions of the whole stack are attached one by one.
+const TO_ATTACH: Duration = Duration::from_secs(180);
+const CALLS: u64 = 40_000;
+const THREADS: u64 = 8;
+
+fn is_here(guest: &Guest) -> bool {
+    guest.tool().is_some()
+}
+
+/// Records this process while `work` runs, and looks at the recording.
+fn with_recording<T>(
+    guest: &Guest,
+    arguments: &[&str],
+    work: impl FnOnce(&Running),
+    look: impl FnOnce(&Path) -> Result<T, String>,
+) -> Result<T, String> {
+    let _ = fs::remove_dir_all(RECORDING);
+    let (path, own) = (guest.tool().ok_or("there is no tool")?, std::process::id().to_string());
+    let mut tool = Command::new(path);
+    tool.args(["record", "-o", RECORDING, "-p", &own]).args(arguments);
+    let running = Running::start(&mut tool)?;
+    wait_for("the banner", TO_ATTACH, || running.stderr().contains("Recording "))
+        .map_err(|e| format!("{e}: {}", running.stderr()))?;
+    work(&running);
+    running.signal(Signal::SIGINT)?;
+    running.finish(MINUTE)?.success()?;
+    let looked = look(Path::new(RECORDING));
+    let _ = fs::remove_dir_all(RECORDING);
+    looked
+}
+
+fn recorded(guest: &Guest, arguments: &[&str], work: impl FnOnce(&Running)) -> Result<Recorded, String> {
+    with_recording(guest, arguments, work, Recorded::open)
+}
+
+fn file(flags: i32) -> Result<i32, String> {
+    prepare(FILE)?;
+    Ok(open(Path::new(FILE), flags))
+}
+
+/// The options for a kind of hook. On functions, pread64 is the only system call, since each one takes long to attach.
+fn hooked(hook: &Hook) -> Vec<String> {
+    let mut all = vec!["--probe".to_owned(), hook.probe.to_owned()];
+    if hook.probe.starts_with("kprobe") || hook.probe == "fentry" {
+        let others = Layer::Syscall.ops().iter().filter(|op| op.op.name() != "pread64");
+        let points = others.flat_map(|op| op.points);
+        let functions = points.chain(COMPAT.iter().map(|call| &call.point)).map(function_name);
+        all.extend(functions.flat_map(|function| ["--without".to_owned(), function]));
+    }
+    all
+}
+
+fn whole_stack(guest: &Guest, hook: Option<&Hook>) -> Result<(), String> {
+    let fd = file(libc::O_RDONLY)?;
+    let mut made = Vec::new();
+    let hooked = hook.map(hooked).unwrap_or_default();
+    let arguments: Vec<&str> = hooked.iter().map(String::as_str).collect();
+    let recorded = recorded(guest, &arguments, |_| made = numbered(fd, 0..CALLS, THREADS, 100, 1))?;
+    each_once(&recorded, &made)?;
+    for call in recorded.calls("pread64") {
+        if Some(call.rows.iter().sum()) != call.duration_ns() || call.class.is_none() {
+            return Err(format!("its rows do not add up: {call:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn each_once(recorded: &Recorded, made: &[Made]) -> Result<(), String> {
+    let missing = recorded.has_each(made, FILE)?;
+    let calls = recorded.calls("pread64").len() as u64;
+    match calls + missing == CALLS {
+        true => Ok(()),
+        false => Err(format!("{calls} calls are there, and {missing} missing")),
+    }
+}
+
+fn calls_only(guest: &Guest, hook: &Hook) -> Result<(), String> {
+    let fd = file(libc::O_RDONLY)?;
+    let mut made = Vec::new();
+    let hooked = hooked(hook);
+    let arguments: Vec<&str> = ["-T", "syscall"]
+        .into_iter()
+        .chain(hooked.iter().map(String::as_str))
+        .collect();
+    let recorded = recorded(guest, &arguments, |_| made = numbered(fd, 0..CALLS, THREADS, 100, 1))?;
+    each_once(&recorded, &made)?;
+    adds_up(&recorded)
+}
+
+/// The counters have all calls.
+fn adds_up(recorded: &Recorded) -> Result<(), String> {
+    match recorded.counted.get(&(Layer::Syscall, "pread64")) {
+        Some(counted) if *counted == u128::from(CALLS) => recorded.adds_up(),
+        other => Err(format!("{other:?} reads were counted")),
+    }
+}
+
+fn small_buffer(guest: &Guest) -> Result<(), String> {
+    const BEFORE: u64 = 1000;
+    let fd = file(libc::O_RDONLY)?;
+    let mut made = Vec::new();
+    let recorded = recorded(guest, &["-T", "syscall", "--buffer", "64k"], |tool| {
+        made = numbered(fd, 0..BEFORE, THREADS, 100, 1);
+        // A reader that gets no CPU.
+        let _ = tool.signal(Signal::SIGSTOP);
+        made.extend(numbered(fd, BEFORE..CALLS, THREADS, 100, 1));
+        let _ = tool.signal(Signal::SIGCONT);
+    })?;
+    let missing = recorded.has_each(&made, FILE)?;
+    if missing < CALLS / 2 || missing > recorded.lost(Kind::Call) {
+        let lost = recorded.lost(Kind::Call);
+        return Err(format!("{missing} of {CALLS} are missing, and {lost} were lost"));
+    }
+    // Exactly as many were lost as are missing, other calls of this process included.
+    adds_up(&recorded)
+}
+
+fn requests(guest: &Guest) -> Result<(), String> {
+    const BLOCK: u64 = 4096;
+    const BLOCKS: u64 = 16;
+    let fd = file(libc::O_RDONLY | libc::O_DIRECT)?;
+    // SAFETY: takes a descriptor.
+    unsafe { libc::fsync(fd) };
+    let mut made = Vec::new();
+    let recorded = recorded(guest, &[], |_| {
+        made = numbered(fd, 0..BLOCKS * BLOCK, 2, BLOCK as usize, BLOCK);
+    })?;
+    recorded.has_each(&made, FILE)?;
+    let calls = recorded.calls("pread64");
+    let reads = recorded
+        .records
+        .requests
+        .iter()
+        .filter(|request| request.op.name() == "read");
+    let reads: Vec<_> = reads.collect();
+    for call in &calls {
+        let is_inside = |at_ns: u64| call.begin_ns <= at_ns && Some(at_ns) <= call.end_ns;
+        let of_call = reads
+            .iter()
+            .filter(|request| request.tid == call.tid && request.submitted_ns.is_some_and(is_inside));
+        let of_call: Vec<_> = of_call.collect();
+        let is_right = matches!(of_call[..], [request] if request.bytes == BLOCK
+            && request.pid == call.pid
+            && request.errno == 0
+            && request.submitted_ns <= request.issued_ns
+            && request.issued_ns.is_some_and(|issued| issued <= request.ended_ns && is_inside(request.ended_ns)));
+        if !is_right || !call.is_direct {
+            return Err(format!("{call:?} has {of_call:?}"));
+        }
+        slept(&recorded, call)?;
+    }
+    Ok(())
+}
+
+/// The sleeps of a call are those of its rows.
+fn slept(recorded: &Recorded, call: &Call) -> Result<(), String> {
+    let sleeps = recorded
+        .records
+        .sleeps
+        .iter()
+        .filter(|sleep| sleep.tid == call.tid && call.begin_ns <= sleep.out_ns && Some(sleep.in_ns) <= call.end_ns);
+    let sleeps: Vec<_> = sleeps.collect();
+    let waited: u64 = call.rows[iostackbreakdown::model::abi::ROW_QUEUE as usize..]
+        .iter()
+        .sum();
+    let asleep: u64 = sleeps.iter().map(|sleep| sleep.in_ns - sleep.out_ns).sum();
+    let device = call.rows[ROW_DEVICE as usize];
+    if waited != asleep || (device > 0) != sleeps.iter().any(|sleep| u32::from(sleep.row) == ROW_DEVICE) {
+        return Err(format!("{call:?} has {sleeps:?}"));
+    }
+    Ok(())
+}
+
+fn opened(guest: &Guest) -> Result<(), String> {
+    const FILES: u64 = 3000;
+    prepare(FILE)?;
+    let folder = "/mnt/ext4/events/folder with a name/and another one";
+    fs::create_dir_all(folder).map_err(|e| format!("{folder}: {e}"))?;
+    let name = |number: u64| format!("{folder}/file {number} {}", "x".repeat((number % 200) as usize));
+    let recorded = recorded(guest, &["-T", "syscall", "--buffer", "32M"], |_| {
+        for number in 0..FILES {
+            let fd = open(Path::new(&name(number)), libc::O_WRONLY | libc::O_CREAT);
+            // SAFETY: the bytes are there, and the descriptor is ours.
+            unsafe {
+                libc::syscall(libc::SYS_write, fd, c"x".as_ptr(), 1);
+                libc::syscall(libc::SYS_close, fd);
+            }
+        }
+    })?;
+    let _ = fs::remove_dir_all("/mnt/ext4/events/folder with a name");
+    if recorded.lost(Kind::File) + recorded.lost(Kind::Path) + recorded.lost(Kind::Call) > 0 {
+        return Err(format!("records were lost: {:?}", recorded.records.lost));
+    }
+    let (opens, writes) = (recorded.calls("openat"), recorded.calls("write"));
+    let opens = opens
+        .iter()
+        .filter(|call| call.value >= 0 && call.extra & libc::O_CREAT as u64 != 0);
+    for (number, (open, write)) in opens.zip(&writes).enumerate() {
+        let name = name(number as u64);
+        let given = open
+            .paths
+            .as_ref()
+            .and_then(|paths| paths.first.as_ref())
+            .map(|path| &*path.text);
+        let paths = [recorded.path(open.files[0]), recorded.path(write.files[0]), given];
+        if paths != [Some(&*name); 3] || open.files[0] != write.files[0] {
+            return Err(format!("{name} is {paths:?}"));
+        }
+    }
+    match writes.len() as u64 == FILES {
+        true => Ok(()),
+        false => Err(format!("{} writes", writes.len())),
+    }
+}
+
+/// Opens 10,000 files, makes a call on each while other files are opened and closed a thousand times a second, and
+/// looks for the path of each of these calls.
+fn open_before(guest: &Guest) -> Result<(), String> {
+    const FILES: u64 = 2_500;
+    const DESCRIPTORS: u64 = 10_000;
+    const A_SECOND: u64 = 1_000;
+    prepare(FILE)?;
+    let folder = "/mnt/ext4/events/open before";
+    fs::create_dir_all(folder).map_err(|e| format!("{folder}: {e}"))?;
+    let name = |number: u64| format!("{folder}/{number}");
+    let other = |number: u64| format!("{folder}/other {number}");
+    let most = 2 * DESCRIPTORS;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).map_err(|e| format!("{most} open files: {e}"))?;
+    let opened = |number: u64| open(Path::new(&name(number % FILES)), libc::O_RDWR | libc::O_CREAT);
+    let descriptors: Vec<i32> = (0..DESCRIPTORS).map(opened).collect();
+    let (is_over, mut made) = (AtomicBool::new(false), 0);
+    let recorded = recorded(guest, &["-T", "syscall", "--buffer", "32M"], |_| {
+        std::thread::scope(|scope| {
+            let opens = scope.spawn(|| {
+                let begin = std::time::Instant::now();
+                let mut number = 0;
+                while number < A_SECOND || !is_over.load(Ordering::SeqCst) {
+                    let fd = open(Path::new(&other(number % FILES)), libc::O_WRONLY | libc::O_CREAT);
+                    // SAFETY: the byte is there, and the descriptor is ours.
+                    unsafe {
+                        libc::syscall(libc::SYS_pwrite64, fd, c"x".as_ptr(), 1, number);
+                        libc::syscall(libc::SYS_close, fd);
+                    }
+                    number += 1;
+                    let due = Duration::from_secs(1) * number as u32 / A_SECOND as u32;
+                    std::thread::sleep(due.saturating_sub(begin.elapsed()));
+                }
+                number
+            });
+            for (number, fd) in (0_u64..).zip(&descriptors) {
+                let mut byte = 0_u8;
+                // SAFETY: there is room for a byte.
+                unsafe { libc::syscall(libc::SYS_pread64, *fd, &raw mut byte, 1, number) };
+            }
+            is_over.store(true, Ordering::SeqCst);
+            made = opens.join().unwrap_or(0);
+        });
+    })?;
+    let _ = fs::remove_dir_all(folder);
+    if !recorded.records.lost.is_empty() {
+        return Err(format!("records were lost: {:?}", recorded.records.lost));
+    }
+    let is_named = |calls: &[&Call], count: u64, name: &dyn Fn(u64) -> String| {
+        let wrong = calls.iter().find(|call| {
+            call.offset
+                .is_none_or(|at| recorded.path(call.files[0]) != Some(&*name(at % FILES)))
+        });
+        match wrong {
+            Some(call) => Err(format!("{call:?} is of {:?}", recorded.path(call.files[0]))),
+            None if calls.len() as u64 != count => Err(format!("{} of {count} calls", calls.len())),
+            None => Ok(()),
+        }
+    };
+    is_named(&recorded.calls("pread64"), DESCRIPTORS, &name)?;
+    is_named(&recorded.calls("pwrite64"), made, &other)
+}
+
+/// The report of the recording is the one that the run printed, in every number.
+fn reported(guest: &Guest) -> Result<(), String> {
+    const LIVE: &str = "/tmp/events.json";
+    let fd = file(libc::O_RDWR)?;
+    let tool = guest.tool().ok_or("there is no tool")?;
+    let work = |_: &Running| {
+        numbered(fd, 0..500, THREADS, 100, 1);
+        // SAFETY: the byte is there.
+        unsafe {
+            libc::syscall(libc::SYS_pwrite64, fd, c"x".as_ptr(), 1, 7);
+            libc::syscall(libc::SYS_fsync, fd);
+        }
+    };
+    with_recording(guest, &["--export-json", LIVE], work, |recording| {
+        let mut report = Command::new(tool);
+        let later = run(report.arg("report").arg(recording).arg("--json"), MINUTE)?.success()?;
+        let live = fs::read_to_string(LIVE).map_err(|e| format!("{LIVE}: {e}"))?;
+        match live.contains("\"fsync\"") && live == later.stdout {
+            true => Ok(()),
+            false => Err(format!("live: {live}\nlater: {}", later.stdout)),
+        }
+    })
+}
