@@ -52,7 +52,10 @@ fn main() -> ExitCode {
         } if !questions.is_empty() => run::answers(from, part, questions, options),
         Command::Report {
             from, part, options, ..
-        } => run::report(from, part, options),
+        } => match options.events {
+            Some(events) => run::events(from, part, events, options),
+            None => run::report(from, part, options),
+        },
         Command::Export { from, export } => run::export(from, export),
         Command::Replay { from, replay } => run::replay(from, replay),
         Command::Check(measure) => {

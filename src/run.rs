@@ -5,7 +5,9 @@ mod banner;
 mod budget;
 mod check;
 mod color;
+mod events;
 mod export;
+mod from_records;
 mod how;
 mod metrics;
 mod notes;
@@ -149,6 +151,14 @@ pub fn print(from: &Path, options: &Options) -> Result<u8, Failure> {
 /// The cause, in one line.
 pub fn answers(from: &Path, part: &args::Part, questions: &Questions, options: &Options) -> Result<u8, Failure> {
     answers::answers(from, part, questions, options).map_err(|line| Failure::new(COULD_NOT_MEASURE, line))
+}
+
+/// Prints the calls and requests of a recording one by one. Returns the exit status.
+///
+/// # Errors
+/// The cause, in one line.
+pub fn events(from: &Path, part: &args::Part, events: args::Events, options: &Options) -> Result<u8, Failure> {
+    events::of_recording(from, part, events, options).map_err(|line| Failure::new(COULD_NOT_MEASURE, line))
 }
 
 /// Prints reports of a recording.

@@ -99,10 +99,8 @@ fn a_report_of_a_recording_is_that_of_the_run() {
             .starts_with("nothing is missing")
     );
     for (arguments, message) in [
-        (&["report", "0.iosb", "-p", "1"][..], "-p 1 cannot be selected"),
-        (&["report", "0.iosb", "--by", "file"], "recorded without --by file"),
-        (&["report", "2.iosb", "--by", "file"], "recorded with --by process"),
-        (&["report", "0.iosb", "-Q"], "recorded without -Q"),
+        (&["report", "0.iosb", "-Q"][..], "recorded without -Q"),
+        (&["report", "3.iosb", "-T", "blk"], "it has syscall"),
         (&["report", "0.iosb", "--from", "+1h"], "nothing was recorded then"),
         (&["report", "0.json"], "is no recording"),
         (&["report", "none.iosb"], "No such file"),

@@ -52,6 +52,10 @@ fn numbers(
         let Some(info) = run.ops.get(index as usize) else {
             continue;
         };
+        // Of a recording, not all layers may be shown.
+        if !run.layers.iter().any(|shown| shown.layer == info.layer) {
+            continue;
+        }
         let difference = counters.since(before.ops.get(key).unwrap_or(&none));
         let op = difference.report(info.op, info.moves_bytes);
         if op.count() == 0 {

@@ -331,8 +331,8 @@ mod tests {
         for hidden in hidden.iter().map(String::as_str).chain([args::shell::QUESTION]) {
             assert!(!offered(hidden).contains(&hidden.to_owned()), "{hidden}");
         }
-        assert_eq!(offered("--by f"), ["file"]);
-        assert_eq!(offered("--by=f"), ["--by=file"]);
+        assert_eq!(offered("--by fi"), ["file"]);
+        assert_eq!(offered("--by=fi"), ["--by=file"]);
         assert_eq!(offered("compare --"), ["--html", "--help"]);
     }
 

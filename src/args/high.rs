@@ -27,6 +27,40 @@ pub struct Options {
     pub measure: Measure,
     pub span: Span,
     pub output: Output,
+    /// Calls and requests are printed one by one, and no reports.
+    pub events: Option<Events>,
+}
+
+/// How calls and requests are printed one by one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Events {
+    pub form: EventForm,
+    /// Only so many lines, the last ones; `None`: all.
+    pub last: Option<usize>,
+}
+
+/// The form of calls and requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventForm {
+    /// Lines of a table.
+    Text,
+    /// The log of iotracer.
+    Iotracer,
+    /// JSON Lines.
+    Json,
+}
+
+impl EventForm {
+    pub const ALL: [Self; 3] = [Self::Text, Self::Iotracer, Self::Json];
+
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Iotracer => "iotracer",
+            Self::Json => "json",
+        }
+    }
 }
 
 /// Where and how a recording is written.
@@ -228,8 +262,18 @@ pub struct Target {
     pub disk: Option<String>,
     /// Calls on this file only.
     pub file: Option<PathBuf>,
+    /// Of records: those on these files only.
+    pub paths: Paths,
     /// Include sockets, pipes, terminals and the like.
     pub all_files: bool,
+}
+
+/// Files by their paths; none: all files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Paths {
+    pub files: Vec<PathBuf>,
+    /// All files below these directories.
+    pub folders: Vec<PathBuf>,
 }
 
 /// Whose calls are measured.

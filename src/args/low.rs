@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 
-use super::high::When;
+use super::high::{EventForm, When};
 use super::shell::Shell;
 use super::value::{
     Moment, error, limit, moment, percent, process_number, replayed_kind, ring, size, slower, speed, threshold,
@@ -100,7 +100,7 @@ pub struct Raw {
     #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true, default_missing_value = "19560", conflicts_with_all = ["check", "from_snapshots"])]
     pub metrics: Option<Address>,
     /// Try each probe on files in a new directory (in TMPDIR, otherwise in /var/tmp, /tmp or the current directory), and show which work on this machine
-    #[arg(long, conflicts_with_all = ["pids", "disk", "queued", "cgroup", "comm", "file", "all_files", "interval", "duration", "command", "json", "output", "export_json", "html", "svg", "by", "oneline"])]
+    #[arg(long, conflicts_with_all = ["pids", "disk", "queued", "cgroup", "comm", "files", "all_files", "interval", "duration", "command", "json", "output", "export_json", "html", "svg", "by", "oneline"])]
     pub check: bool,
     /// Print each call that took TIME or longer (10ms, 500us; 0: every call) as it ends, and where its time went. A summary
     /// follows at the end, or the whole report with --verbose or --json
@@ -277,8 +277,14 @@ pub struct Report {
     /// A recording
     #[arg(value_name = "FILE", value_hint = ValueHint::DirPath)]
     pub recording: PathBuf,
+    /// Report only these of the recorded layers, each separately. Of a recording of the whole stack: syscall, blk
+    #[arg(short = 'T', long = "type", value_name = "LAYER,...", value_delimiter = ',', conflicts_with_all = ["folded", "lost"])]
+    pub layers: Vec<String>,
     #[command(flatten)]
     pub filters: Filters,
+    /// Only calls and requests on files below this directory; can be repeated, and beside --file
+    #[arg(long = "dir", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub folders: Vec<PathBuf>,
     #[command(flatten)]
     pub output: Output,
     /// Report from this moment on: 12:03:07, 12:03:07.5, +10s after the start, -10s before the end
@@ -293,17 +299,26 @@ pub struct Report {
     /// Print each call that took TIME or longer
     #[arg(long, value_name = "TIME", value_parser = threshold, conflicts_with_all = ["folded", "lost"])]
     pub slower: Option<Duration>,
+    /// Print each call and request as a line, in the order in which they began, and losses where they were: for people, as the
+    /// log of iotracer, or as JSON Lines
+    #[arg(long, value_name = "FORM", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "text",
+        conflicts_with_all = ["json", "folded", "oneline", "export_json", "html", "svg", "by", "summary", "milliseconds",
+            "microseconds", "lost", "slower", "interval"])]
+    pub events: Option<EventForm>,
+    /// With --events: print only the last N lines
+    #[arg(long, value_name = "N", requires = "events", value_parser = whole_number::<u32>)]
+    pub last: Option<u32>,
     /// Print for each file whether it is read and written sequentially, at the levels VFS (bytes) and BLK (sectors)
-    #[arg(long, conflicts_with_all = ["folded", "oneline", "export_json", "lost", "slower", "interval"])]
+    #[arg(long, conflicts_with_all = ["folded", "oneline", "export_json", "lost", "slower", "interval", "events"])]
     pub access: bool,
     /// Print the distances between successive requests of each disk (-d: of this one), and whose requests send the head away:
     /// with --by, those of a process (default) or on a file; disk: distances only
-    #[arg(long, conflicts_with_all = ["folded", "oneline", "export_json", "lost", "slower", "interval"])]
+    #[arg(long, conflicts_with_all = ["folded", "oneline", "export_json", "lost", "slower", "interval", "events"])]
     pub seeks: bool,
     /// Print how often calls (of a family or a name) or requests (device, queue) took longer than a limit, such as
     /// read=10ms,fsync=50ms,device=20ms, who waited, and who was served meanwhile. Exit status 3 if a limit is broken
     #[arg(long = "limit", value_name = "WHAT=TIME,...", value_delimiter = ',', value_parser = limit,
-        conflicts_with_all = ["folded", "oneline", "export_json", "lost", "slower", "interval"])]
+        conflicts_with_all = ["folded", "oneline", "export_json", "lost", "slower", "interval", "events"])]
     pub limits: Vec<Limit>,
     /// Print a report for every INTERVAL of whole seconds
     #[arg(value_name = "INTERVAL", value_parser = time_span)]
@@ -411,6 +426,16 @@ pub struct Replay {
     pub quiet: bool,
 }
 
+impl clap::ValueEnum for EventForm {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        Some(clap::builder::PossibleValue::new(self.name()))
+    }
+}
+
 impl clap::ValueEnum for Format {
     fn value_variants<'a>() -> &'a [Self] {
         &Self::ALL
@@ -452,9 +477,10 @@ pub struct Filters {
     /// Only threads of this name
     #[arg(long, value_name = "NAME")]
     pub comm: Option<String>,
-    /// Only calls on this file, under any of its names (hard links)
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
-    pub file: Option<PathBuf>,
+    /// Only calls on this file, under any of its names (hard links). In a recording: under the name that it had; can be
+    /// repeated
+    #[arg(long = "file", value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub files: Vec<PathBuf>,
     /// Include calls on sockets, pipes, character devices (terminals) and eventfds
     #[arg(long)]
     pub all_files: bool,
@@ -486,7 +512,8 @@ pub struct Output {
     /// Also draw the whole stack of the run as a picture, an icicle of layers and waits, and write it to FILE as SVG at the end
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub svg: Option<PathBuf>,
-    /// Split the report by process, file, disk or cgroup: one part for each of the --top largest, one for all others (at most 1,024 groups)
+    /// Split the report by process, file, disk or cgroup, or in a recording by thread, comm, fd or user: one part for each of the --top
+    /// largest, one for all others (at most 1,024 groups; 4,096 of a recording)
     #[arg(long, value_name = "WHAT", value_enum)]
     pub by: Option<By>,
     /// With --by: report this many groups, the largest first (default: 10)

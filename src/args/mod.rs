@@ -26,8 +26,8 @@ use self::low::{Filters, Raw, Verb};
 use self::value::{COMM_LENGTH, beginning};
 
 pub use self::high::{
-    CommandLine, Detail, Export, Form, Groups, Hooks, Intervals, Measure, Only, Options, Output, Part, Recording,
-    Replay, Requests, Ring, Scope, Span, Talk, Target, When, Whose,
+    CommandLine, Detail, EventForm, Events, Export, Form, Groups, Hooks, Intervals, Measure, Only, Options, Output,
+    Part, Paths, Recording, Replay, Requests, Ring, Scope, Span, Talk, Target, When, Whose,
 };
 pub use self::low::{TIMES, USAGE};
 pub use self::value::Moment;
@@ -111,7 +111,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, S
         return Ok(Command::Text(shell.script()));
     }
     let (is_check, from) = (raw.check, raw.from_snapshots.take());
-    let options = validate(raw)?;
+    let options = measured(raw)?;
     Ok(match from {
         Some(from) => Command::Print { from, options },
         None if is_check => Command::Check(options.measure),
@@ -140,7 +140,7 @@ fn recorded(verb: low::Record) -> Result<Command, String> {
             repeat: verb.repeat.unwrap_or(1),
         }),
     };
-    let options = validate(Raw {
+    let raw = Raw {
         layers: verb.layers,
         filters: verb.filters,
         duration: verb.duration,
@@ -158,7 +158,8 @@ fn recorded(verb: low::Record) -> Result<Command, String> {
             ..low::Output::default()
         },
         ..no_words()?
-    })?;
+    };
+    let options = measured(raw)?;
     if let Some(ring) = &recording.ring {
         check_triggers(&ring.triggers, &options.measure.scope)?;
     }
@@ -203,20 +204,45 @@ fn reported(mut verb: low::Report) -> Result<Command, String> {
         to: verb.to,
         lost: verb.lost,
     };
-    let options = validate(Raw {
+    let events = verb.events.map(|form| Events {
+        form,
+        last: verb.last.map(|last| last as usize),
+    });
+    let paths = Paths {
+        files: std::mem::take(&mut verb.filters.files),
+        folders: verb.folders,
+    };
+    // Records of calls have the disks of their files.
+    let disk = verb.filters.disk.take();
+    let raw = Raw {
+        layers: verb.layers,
         filters: verb.filters,
         output: verb.output,
         slower: verb.slower,
         interval: verb.interval,
         count: verb.count,
         ..no_words()?
-    })?;
+    };
+    let mut options = validate(raw, paths)?;
+    options.measure.target.disk = disk;
+    options.events = events;
     Ok(Command::Report {
         from: verb.recording,
         part,
         questions,
         options,
     })
+}
+
+/// The options of a run that measures.
+fn measured(raw: Raw) -> Result<Options, String> {
+    let by = raw.output.by.filter(|by| !By::COUNTED.contains(by));
+    if let Some(by) = by {
+        return Err(format!(
+            "--by {by} is made of single calls, which a recording has: record, then report FILE --by {by}"
+        ));
+    }
+    validate(raw, Paths::default())
 }
 
 /// What is asked of the records. `--by` and `--top` are about these answers then.
@@ -236,7 +262,7 @@ fn questions(verb: &mut low::Report) -> Result<Questions, String> {
             By::Process => SeeksBy::Process,
             By::File => SeeksBy::File,
             By::Disk => SeeksBy::Disk,
-            By::Cgroup => return Err("--seeks is by process, file or disk, not by cgroup".to_owned()),
+            other => return Err(format!("--seeks is by process, file or disk, not by {other}")),
         };
         if questions.seeks.is_none() {
             return Err("--by goes with --seeks: --access is by file, --limit by process".to_owned());
@@ -249,7 +275,10 @@ fn questions(verb: &mut low::Report) -> Result<Questions, String> {
         );
     }
     if questions.seeks.is_some()
-        && (!verb.filters.pids.is_empty() || verb.filters.comm.is_some() || verb.filters.file.is_some())
+        && (!verb.filters.pids.is_empty()
+            || verb.filters.comm.is_some()
+            || !verb.filters.files.is_empty()
+            || !verb.folders.is_empty())
     {
         return Err("--seeks compares the requests of all processes and files; select a disk with -d".to_owned());
     }
@@ -432,26 +461,15 @@ fn one_line(error: &clap::Error) -> String {
     format!("{line} (see --help)")
 }
 
-/// Turns the raw arguments into options, unless they contradict each other.
-fn validate(raw: Raw) -> Result<Options, String> {
+/// Turns the raw arguments into options, unless they contradict each other. `paths`: what is selected of records.
+fn validate(mut raw: Raw, paths: Paths) -> Result<Options, String> {
     if raw.output.top.is_some() && raw.output.by.is_none() {
         return Err("--top needs --by".to_owned());
     }
     let Named { layers, beside_all } = layers(&raw.layers)?;
     check_scope(&raw, layers.as_deref())?;
     let whose = whose(&raw.filters, raw.command, raw.user)?;
-    if let Some(comm) = &raw.filters.comm
-        && (comm.is_empty() || comm.len() > COMM_LENGTH)
-    {
-        let beginning = beginning(comm);
-        let instead = match beginning {
-            "" => String::new(),
-            _ => format!("; give its beginning: --comm {beginning}"),
-        };
-        return Err(format!(
-            "--comm '{comm}': a thread name has 1 to {COMM_LENGTH} bytes{instead}"
-        ));
-    }
+    check_comm(raw.filters.comm.as_deref())?;
     let groups = raw.output.by.map(|by| Groups {
         by,
         top: raw.output.top.map_or(TOP, |top| top as usize),
@@ -477,7 +495,8 @@ fn validate(raw: Raw) -> Result<Options, String> {
             cgroup: raw.filters.cgroup,
             comm: raw.filters.comm,
             disk: raw.filters.disk,
-            file: raw.filters.file,
+            file: raw.filters.files.pop(),
+            paths,
             all_files: raw.filters.all_files,
         },
         hooks: Hooks {
@@ -503,6 +522,7 @@ fn validate(raw: Raw) -> Result<Options, String> {
             duration: raw.duration,
             budget: raw.budget,
         },
+        events: None,
         output: Output {
             form: form(&raw.output),
             color: raw.output.color,
@@ -514,6 +534,20 @@ fn validate(raw: Raw) -> Result<Options, String> {
             save_snapshots: raw.save_snapshots,
         },
     })
+}
+
+/// Checks the name of threads.
+fn check_comm(comm: Option<&str>) -> Result<(), String> {
+    let Some(comm) = comm.filter(|comm| comm.is_empty() || comm.len() > COMM_LENGTH) else {
+        return Ok(());
+    };
+    let instead = match beginning(comm) {
+        "" => String::new(),
+        beginning => format!("; give its beginning: --comm {beginning}"),
+    };
+    Err(format!(
+        "--comm '{comm}': a thread name has 1 to {COMM_LENGTH} bytes{instead}"
+    ))
 }
 
 /// Checks which options the layers allow. `layers`: the named ones.
@@ -535,7 +569,13 @@ fn check_scope(raw: &Raw, layers: Option<&[Layer]>) -> Result<(), String> {
             "-d selects files on a disk, and those of {layer} are on no local disk; leave out -d or {layer}"
         ));
     }
-    if raw.filters.file.is_some() && names(Layer::Blk) {
+    if let [_, second, ..] = &raw.filters.files[..] {
+        return Err(format!(
+            "--file selects one file while a run measures; '{}' as well: record, then report with each --file",
+            second.display()
+        ));
+    }
+    if !raw.filters.files.is_empty() && names(Layer::Blk) {
         return Err("--file cannot select requests, since blk does not know their file; remove blk from -T".to_owned());
     }
     if raw.output.svg.is_some() && layers.is_some() {
@@ -1030,7 +1070,6 @@ mod tests {
             "report x --to +",
             "report x --lost --json",
             "report x -- true",
-            "report x -T blk",
             "-T blk record",
         ] {
             assert!(command_of(wrong).is_err(), "{wrong}");
@@ -1110,6 +1149,50 @@ mod tests {
             let line = command_of(wrong).unwrap_err();
             assert!(!line.is_empty() && !line.contains('\n'), "{wrong}: {line}");
         }
+    }
+
+    #[test]
+    fn records_are_selected_by_more_than_a_run() {
+        let Ok(Command::Report { options, .. }) =
+            command_of("report x -T syscall,blk -d sda --file a --file b --dir /srv --by fd --top 3")
+        else {
+            panic!("report");
+        };
+        let target = &options.measure.target;
+        assert_eq!((target.disk.as_deref(), &target.file), (Some("sda"), &None));
+        let paths = Paths {
+            files: vec!["a".into(), "b".into()],
+            folders: vec!["/srv".into()],
+        };
+        assert_eq!(target.paths, paths);
+        assert_eq!(options.measure.scope.groups().map(|groups| groups.by), Some(By::Fd));
+        let events = |words: &str| parse_words(words).map(|options| options.events);
+        let text = Events {
+            form: EventForm::Text,
+            last: None,
+        };
+        assert_eq!(events("report x --events"), Ok(Some(text)));
+        let last = Events {
+            form: EventForm::Iotracer,
+            last: Some(3),
+        };
+        assert_eq!(events("report x --events=iotracer --last 3"), Ok(Some(last)));
+        for wrong in [
+            "--by thread",
+            "record --by user",
+            "--file a --file b",
+            "--dir /srv",
+            "report x --last 3",
+            "report x --events --json",
+            "report x --events --by file",
+            "report x --events=xml",
+            "report x --events 1",
+            "report x --seeks --dir /srv",
+            "report x --seeks --by fd",
+        ] {
+            assert!(command_of(wrong).is_err(), "{wrong}");
+        }
+        assert!(usage("--by fd").contains("report FILE --by fd"));
     }
 
     proptest! {

@@ -692,7 +692,9 @@ impl Exporter for Ctf<'_> {
     }
 
     fn moment(&mut self, moment: &Moment<'_>, output: &mut dyn Output) -> io::Result<()> {
-        let Moment { at_ns, point, record } = *moment;
+        let Moment {
+            at_ns, point, record, ..
+        } = *moment;
         match record {
             Record::Call(call) => self.call(at_ns, point, call, output),
             Record::Request(request) => self.request(at_ns, point, request, output),

@@ -127,7 +127,7 @@ impl Exporter for Iotracer<'_> {
         self.line.clear();
         // Writing to a String cannot fail.
         let _ = write!(self.line, "{seconds}.{rest:09};{letter};{address};{size};{level};");
-        let comm = self.about.outline.names.comm_at(tid, moment.at_ns);
+        let comm = self.about.outline.names.comm_at(tid, moment.record.named_ns());
         // The reader splits lines at semicolons.
         let readable = |c: char| if c == ';' || !is_printable(c) { '_' } else { c };
         self.line.extend(comm.chars().map(readable));

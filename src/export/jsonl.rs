@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use super::output::Output;
-use super::{About, Exporter, LeftOut, Moment, Names, Outline, Point, Record};
+use super::{About, Caller, Exporter, LeftOut, Moment, Names, Outline, Point, Record};
 use crate::model::ids::{Layer, Op, Origin, ReadClass};
 use crate::model::record::{AsyncCall, Call, Fault, FileNumber, Folder, GivenPath, Mark, OpenFile, Request};
 use crate::model::record::{Lost, Sleep, Thread};
@@ -107,6 +107,9 @@ struct RequestLine<'a> {
     tid: u32,
     comm: &'a str,
     origin: Origin,
+    /// Of the call in which it was submitted.
+    call_op: Option<Op>,
+    call_begin_ns: Option<u64>,
     inode: Option<crate::model::report::slow::Inode>,
     cpu: u16,
 }
@@ -211,7 +214,7 @@ fn call<'a>(outline: &'a Outline, call: &'a Call) -> CallLine<'a> {
         cpu: call.cpus,
         pid: call.pid,
         tid: call.tid,
-        comm: names.comm_at(call.tid, call.begin_ns),
+        comm: names.comm_at(call.tid, call.end_ns.unwrap_or(call.begin_ns)),
         op: call.op,
         is_32bit: call.is_32bit,
         value: call.value,
@@ -232,7 +235,7 @@ fn call<'a>(outline: &'a Outline, call: &'a Call) -> CallLine<'a> {
     }
 }
 
-fn request<'a>(outline: &'a Outline, request: &'a Request) -> RequestLine<'a> {
+fn request<'a>(outline: &'a Outline, request: &'a Request, caller: Option<Caller>) -> RequestLine<'a> {
     let at_ns = request.submitted_ns.unwrap_or(request.ended_ns);
     RequestLine {
         disk: outline.disks.get(&request.disk).map_or("", String::as_str),
@@ -256,6 +259,8 @@ fn request<'a>(outline: &'a Outline, request: &'a Request) -> RequestLine<'a> {
         tid: request.tid,
         comm: outline.names.comm_at(request.tid, at_ns),
         origin: request.origin,
+        call_op: caller.map(|caller| caller.op),
+        call_begin_ns: caller.map(|caller| caller.begin_ns),
         inode: request.inode,
         cpu: request.cpu,
     }
@@ -354,7 +359,7 @@ impl Exporter for Jsonl<'_> {
         let outline = self.about.outline;
         let line = match moment.record {
             Record::Call(record) => Line::Call(call(outline, record)),
-            Record::Request(record) => Line::Request(request(outline, record)),
+            Record::Request(record) => Line::Request(request(outline, record, moment.caller)),
             Record::Sleep(record) => Line::Sleep(sleep(outline, record)),
             Record::Async(record) => Line::AsyncCall(asynchronous(&outline.names, record)),
             Record::Fault(record) => Line::Fault(fault(&outline.names, record)),

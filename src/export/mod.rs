@@ -10,6 +10,7 @@ pub mod ctf;
 pub mod fio;
 pub mod iotracer;
 pub mod jsonl;
+pub mod lines;
 mod names;
 mod order;
 mod outline;
@@ -27,12 +28,14 @@ use crate::model::record::{Kind, Records};
 use crate::model::recording::Meta;
 
 pub use self::names::Names;
+pub use self::order::Callers;
 pub use self::outline::Outline;
 pub use self::output::Output;
-pub use self::record::{Moment, Point, Record};
-pub use self::select::Selection;
+pub use self::record::{Caller, Moment, Point, Record, all};
+pub use crate::model::selection::Selection;
 
 use self::order::InOrder;
+use self::select::Resolved;
 
 /// A format that other tools read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,8 +81,10 @@ impl Format {
     pub const fn is_binary(self) -> bool {
         matches!(self, Self::Blktrace | Self::Ctf | Self::Perfetto)
     }
+}
 
-    fn exporter<'a>(self, about: About<'a>) -> Box<dyn Exporter + 'a> {
+impl Form for Format {
+    fn exporter<'a>(&self, about: About<'a>) -> Box<dyn Exporter + 'a> {
         match self {
             Self::Jsonl => Box::new(jsonl::Jsonl::new(about)),
             Self::Iotracer => Box::new(iotracer::Iotracer::new(about)),
@@ -89,6 +94,12 @@ impl Format {
             Self::Perfetto => Box::new(perfetto::Perfetto::new(about)),
         }
     }
+}
+
+/// In which form records are written.
+pub trait Form {
+    /// What writes them.
+    fn exporter<'a>(&self, about: About<'a>) -> Box<dyn Exporter + 'a>;
 }
 
 /// What is known before the first moment.
@@ -172,6 +183,21 @@ pub fn export<I: Iterator<Item = Records>>(
     selection: &Selection,
     batches: impl Fn() -> I,
     output: &mut dyn Output,
+    progress: impl FnMut(usize, u64),
+) -> io::Result<Summary> {
+    export_as(&format, meta, selection, batches, output, progress)
+}
+
+/// The same in any form.
+///
+/// # Errors
+/// Any error from writing.
+pub fn export_as<I: Iterator<Item = Records>>(
+    form: &impl Form,
+    meta: &Meta,
+    selection: &Selection,
+    batches: impl Fn() -> I,
+    output: &mut dyn Output,
     mut progress: impl FnMut(usize, u64),
 ) -> io::Result<Summary> {
     let mut done = 0;
@@ -186,10 +212,10 @@ pub fn export<I: Iterator<Item = Records>>(
         meta,
         outline: &outline,
     };
-    let mut exporter = format.exporter(about);
+    let mut exporter = form.exporter(about);
     let mut summary = Summary::default();
     exporter.begin(output)?;
-    let selection = selection.resolved(&outline);
+    let selection = Resolved::of(selection, &outline);
     let mut order = InOrder::new(long, exporter.points(), &selection, &outline.names);
     done = 0;
     for batch in batches() {

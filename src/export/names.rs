@@ -1,16 +1,23 @@
 //! The names that records refer to by number.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
 use crate::model::record::{FileNumber, OpenFile, Thread};
 use crate::model::report::slow::{Inode, PathKind};
 
+/// The longest chain of parents that is followed.
+const MOST_PARENTS: usize = 64;
+
 /// All threads and open files that a recording defines.
 #[derive(Debug, Default)]
 pub struct Names {
     threads: HashMap<u32, Vec<ThreadName>>,
+    /// The first parent of each process.
+    parents: HashMap<u32, u32>,
     files: HashMap<FileNumber, FileName>,
+    /// The first path of each inode.
+    inodes: HashMap<Inode, Rc<str>>,
     /// Equal texts are stored once: the same path is opened again and again.
     texts: HashSet<Rc<str>>,
 }
@@ -23,6 +30,7 @@ pub struct ThreadName {
     /// The parent process; 0: unknown.
     pub parent: u32,
     pub comm: Rc<str>,
+    pub cgroup: u64,
 }
 
 /// An open file, by its first definition.
@@ -46,10 +54,16 @@ impl Names {
             pid: thread.pid,
             parent: thread.parent,
             comm: self.text(&thread.comm),
+            cgroup: thread.cgroup,
         };
+        if thread.parent != 0 {
+            // A process whose parent has ended gets another one.
+            self.parents.entry(thread.pid).or_insert(thread.parent);
+        }
         let names = self.threads.entry(thread.tid).or_default();
         let at = names.partition_point(|known| known.at_ns <= name.at_ns);
-        let is_known = |known: &ThreadName| known.pid == name.pid && known.comm == name.comm;
+        let is_known =
+            |known: &ThreadName| (known.pid, known.cgroup) == (name.pid, name.cgroup) && known.comm == name.comm;
         // Every segment of a recording defines the thread again.
         if at == 0 || !is_known(&names[at - 1]) {
             names.insert(at, name);
@@ -68,6 +82,9 @@ impl Names {
         };
         let is_whole = file.path.as_ref().is_some_and(|path| path.kind == PathKind::Whole);
         let path = self.text(&path);
+        if let Some(inode) = file.inode.filter(|_| file.path.is_some()) {
+            self.inodes.entry(inode).or_insert_with(|| Rc::clone(&path));
+        }
         let name = self.files.entry(file.number).or_insert_with(|| FileName {
             path: path.clone(),
             is_whole,
@@ -118,16 +135,23 @@ impl Names {
         self.files.get(&number)
     }
 
-    /// The inodes of the files that were open under a path, each once.
+    /// All open files.
+    pub fn files(&self) -> impl Iterator<Item = (FileNumber, &FileName)> {
+        self.files.iter().map(|(number, file)| (*number, file))
+    }
+
+    /// Whether a process is one of these, or descends from one.
     #[must_use]
-    pub fn inodes_of(&self, path: &str) -> Vec<Inode> {
-        let mut found: Vec<Inode> = Vec::new();
-        for file in self.files.values().filter(|file| &*file.path == path) {
-            if let Some(inode) = file.inode.filter(|inode| !found.contains(inode)) {
-                found.push(inode);
-            }
-        }
-        found
+    pub fn descends(&self, pid: u32, from: &BTreeSet<u32>) -> bool {
+        let parents = std::iter::successors(Some(pid), |pid| self.parents.get(pid).copied());
+        // A damaged recording may have a circle.
+        parents.take(MOST_PARENTS).any(|pid| from.contains(&pid))
+    }
+
+    /// The path of a file by its inode; empty: unknown.
+    #[must_use]
+    pub fn path_of_inode(&self, inode: Inode) -> &str {
+        self.inodes.get(&inode).map_or("", |path| path)
     }
 
     /// The path of an open file; empty: unknown.

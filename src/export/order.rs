@@ -3,12 +3,12 @@
 //! Records arrive at their ends. Those that began before a moment that is computed from the batches before, the same in
 //! both passes, were kept by the first pass; all others wait until that moment has passed their own.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 
 use super::names::Names;
-use super::record::{Moment, Point, Record, all};
+use super::record::{Caller, Moment, Point, Record, all};
 use super::select::Resolved;
 use crate::model::record::{Kind, Records};
 
@@ -59,6 +59,8 @@ struct Waiting {
     key: (u64, u8),
     point: Point,
     record: Rc<Record>,
+    /// Others are only calls, whose requests may be selected.
+    is_selected: bool,
 }
 
 /// Puts moments in order.
@@ -74,6 +76,35 @@ pub struct InOrder<'a> {
     names: &'a Names,
     records: u64,
     lost: BTreeMap<Kind, u64>,
+    callers: Callers,
+}
+
+/// The last call of each thread that has begun.
+#[derive(Debug, Default)]
+pub struct Callers(HashMap<u32, Caller>);
+
+impl Callers {
+    /// Notes the begin of a call, or finds that of a request.
+    pub fn look(&mut self, record: &Record) -> Option<Caller> {
+        match record {
+            Record::Call(call) => {
+                let caller = Caller {
+                    op: call.op,
+                    begin_ns: call.begin_ns,
+                    end_ns: call.end_ns,
+                };
+                self.0.insert(call.tid, caller);
+                None
+            }
+            Record::Request(request) => {
+                let at_ns = request.submitted_ns?;
+                let caller = self.0.get(&request.tid)?;
+                let is_inside = caller.begin_ns <= at_ns && caller.end_ns.is_none_or(|end_ns| at_ns <= end_ns);
+                is_inside.then_some(*caller)
+            }
+            _ => None,
+        }
+    }
 }
 
 impl<'a> InOrder<'a> {
@@ -89,6 +120,7 @@ impl<'a> InOrder<'a> {
             names,
             records: 0,
             lost: BTreeMap::new(),
+            callers: Callers::default(),
         }
     }
 
@@ -113,20 +145,23 @@ impl<'a> InOrder<'a> {
     }
 
     fn add(&mut self, record: Record) {
-        if !self.selection.passes(&record, self.names) {
+        let is_selected = self.selection.passes(&record, self.names);
+        if !is_selected && !matches!(record, Record::Call(_)) {
             return;
         }
         match &record {
+            _ if !is_selected => {}
             Record::Lost(lost) => *self.lost.entry(lost.kind).or_default() += lost.records,
             record => self.records += u64::from(!record.is_definition()),
         }
         let record = Rc::new(record);
         for point in self.points {
-            if let Some(key) = record.at(*point) {
+            if let Some(key) = record.at(*point).filter(|_| is_selected || *point == Point::Begin) {
                 self.waiting.push(Waiting {
                     key,
                     point: *point,
                     record: Rc::clone(&record),
+                    is_selected,
                 });
             }
         }
@@ -154,10 +189,24 @@ impl<'a> InOrder<'a> {
         self.waiting.sort_by_key(|waiting| waiting.key);
         let is_last = low == u64::MAX;
         let ready = self.waiting.partition_point(|waiting| is_last || waiting.key.0 < low);
-        for Waiting { key, point, record } in self.waiting.drain(..ready) {
+        for Waiting {
+            key,
+            point,
+            record,
+            is_selected,
+        } in self.waiting.drain(..ready)
+        {
+            let caller = match point {
+                Point::Begin => self.callers.look(&record),
+                Point::Issue | Point::End => None,
+            };
+            if !is_selected {
+                continue;
+            }
             each(&Moment {
                 at_ns: key.0,
                 point,
+                caller,
                 record: &record,
             })?;
         }
@@ -171,19 +220,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::outline::Outline;
-    use super::super::select::Selection;
     use super::super::synthetic::call;
     use super::*;
     use crate::fuzz;
     use crate::model::ids::Op;
     use crate::model::recording::Meta;
+    use crate::model::selection::Selection;
 
     /// Begins and ends of the calls of batches, as they are passed on, and the most that waited.
     fn ordered(batches: &[Records]) -> (Vec<(u64, bool)>, usize) {
         let mut outline = Outline::new(&Meta::default());
         batches.iter().for_each(|batch| outline.take(batch.clone()));
         let long = outline.finish();
-        let selection = Selection::default().resolved(&outline);
+        let selection = Resolved::of(&Selection::default(), &outline);
         let mut order = InOrder::new(long, &[Point::Begin, Point::End], &selection, &outline.names);
         let (mut moments, mut most) = (Vec::new(), 0);
         let note = |moments: &mut Vec<(u64, bool)>, moment: &Moment<'_>| {

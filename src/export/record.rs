@@ -1,5 +1,6 @@
 //! One record, and its moments.
 
+use crate::model::ids::Op;
 use crate::model::record::{AsyncCall, Call, Fault, Folder, Lost, Mark, OpenFile, Records, Request, Sleep, Thread};
 
 /// A record of any kind.
@@ -35,6 +36,17 @@ pub struct Moment<'a> {
     pub at_ns: u64,
     pub point: Point,
     pub record: &'a Record,
+    /// At the begin of a request: the call in which it was submitted, if it was in one.
+    pub caller: Option<Caller>,
+}
+
+/// A call, identified together with the thread of the request that names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caller {
+    pub op: Op,
+    pub begin_ns: u64,
+    /// `None`: it was under way at the end of the recording.
+    pub end_ns: Option<u64>,
 }
 
 /// Moments that are equal are ordered so that what is inside another record is inside it in the output.
@@ -60,6 +72,16 @@ impl Record {
             Self::File(file) => file.at_ns,
             Self::Folder(folder) => folder.at_ns,
             Self::Thread(thread) => thread.at_ns,
+        }
+    }
+
+    /// A moment at which its thread has the name that it is known by: a thread is defined after the begin of the first
+    /// call with a new name.
+    #[must_use]
+    pub fn named_ns(&self) -> u64 {
+        match self {
+            Self::Call(call) => call.end_ns.unwrap_or(call.begin_ns),
+            other => other.begin_ns(),
         }
     }
 
@@ -147,7 +169,6 @@ pub fn all(batch: Records) -> impl Iterator<Item = Record> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ids::Op;
 
     fn sleep(out_ns: u64, in_ns: u64) -> Record {
         Record::Sleep(Sleep {

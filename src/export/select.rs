@@ -1,48 +1,44 @@
 //! Which records are exported.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::names::Names;
 use super::outline::Outline;
 use super::record::Record;
 use crate::model::ids::Layer;
+use crate::model::record::FileNumber;
 use crate::model::report::slow::Inode;
-
-/// Selected records; the default selects all.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Selection {
-    /// Of these processes; empty: all.
-    pub pids: BTreeSet<u32>,
-    /// Of threads of this name.
-    pub comm: Option<String>,
-    /// On these disks and partitions, as major and minor numbers, and calls on files on them; empty: all.
-    pub devices: BTreeSet<[u32; 2]>,
-    /// On the file of this path.
-    pub file: Option<String>,
-    /// Only calls (`syscall`) or only requests (`blk`); empty: both.
-    pub layers: BTreeSet<Layer>,
-}
+use crate::model::selection::Selection;
 
 /// A selection, and what its names mean in one recording.
 #[derive(Debug)]
 pub struct Resolved {
     selection: Selection,
-    /// The inode of the selected path.
-    inodes: Vec<Inode>,
-}
-
-impl Selection {
-    #[must_use]
-    pub fn resolved(&self, outline: &Outline) -> Resolved {
-        let inodes = self.file.as_ref().map(|path| outline.names.inodes_of(path));
-        Resolved {
-            selection: self.clone(),
-            inodes: inodes.unwrap_or_default(),
-        }
-    }
+    /// The inodes of the selected paths.
+    inodes: HashSet<Inode>,
+    /// Open files without an inode, likewise.
+    numbers: HashSet<FileNumber>,
 }
 
 impl Resolved {
+    #[must_use]
+    pub fn of(selection: &Selection, outline: &Outline) -> Self {
+        let mut resolved = Self {
+            selection: selection.clone(),
+            inodes: HashSet::new(),
+            numbers: HashSet::new(),
+        };
+        if selection.is_by_file() {
+            for (number, file) in outline.names.files() {
+                if selection.has_path(&file.path) {
+                    resolved.numbers.insert(number);
+                    resolved.inodes.extend(file.inode);
+                }
+            }
+        }
+        resolved
+    }
+
     /// Definitions always pass.
     #[must_use]
     pub fn passes(&self, record: &Record, names: &Names) -> bool {
@@ -51,10 +47,12 @@ impl Resolved {
         }
         let Selection {
             pids,
+            follow,
             comm,
+            cgroups,
             devices,
-            file,
             layers,
+            ..
         } = &self.selection;
         if matches!(record, Record::Lost(_) | Record::Mark(_)) {
             return true;
@@ -64,13 +62,37 @@ impl Resolved {
             Record::Request(_) => Layer::Blk,
             _ => Layer::Syscall,
         };
-        let (tid, at_ns) = (tid_of(record), record.begin_ns());
+        // A thread is defined after the begin of its first call.
+        let (tid, at_ns) = (tid_of(record), record.named_ns());
         let pid = || pid_of(record).or_else(|| Some(names.thread_at(tid, at_ns)?.pid));
+        let is_of = |pid: u32| pids.contains(&pid) || (*follow && names.descends(pid, pids));
         is_of_layer(layer)
-            && (pids.is_empty() || pid().is_some_and(|pid| pids.contains(&pid)))
+            && (pids.is_empty() || pid().is_some_and(is_of))
             && comm.as_ref().is_none_or(|comm| names.comm_at(tid, at_ns) == comm)
+            && (cgroups.is_empty()
+                || names
+                    .thread_at(tid, at_ns)
+                    .is_some_and(|thread| cgroups.contains(&thread.cgroup)))
             && (devices.is_empty() || is_on(record, devices, names))
-            && (file.is_none() || inode_of(record, names).is_some_and(|inode| self.inodes.contains(&inode)))
+            && (!self.selection.is_by_file() || self.is_on_file(record, names))
+    }
+
+    fn is_on_file(&self, record: &Record, names: &Names) -> bool {
+        let has_number = |number: FileNumber| {
+            number != 0
+                && (self.numbers.contains(&number)
+                    || names
+                        .file_of(number)
+                        .and_then(|file| file.inode)
+                        .is_some_and(|inode| self.inodes.contains(&inode)))
+        };
+        match record {
+            Record::Call(call) => call.files.into_iter().any(has_number),
+            Record::Async(call) => has_number(call.file),
+            Record::Fault(fault) => has_number(fault.file),
+            Record::Request(request) => request.inode.is_some_and(|inode| self.inodes.contains(&inode)),
+            _ => false,
+        }
     }
 }
 
@@ -126,7 +148,7 @@ mod tests {
         let batches = synthetic::batches();
         batches.iter().for_each(|batch| outline.take(batch.clone()));
         outline.finish();
-        let resolved = selection.resolved(&outline);
+        let resolved = Resolved::of(selection, &outline);
         let mut counts = [0; 3];
         for record in batches.into_iter().flat_map(super::super::record::all) {
             let kind = match record {
@@ -166,7 +188,7 @@ mod tests {
         assert_eq!(layers(Layer::Blk), [0, all[1], 0]);
         assert_eq!(layers(Layer::Syscall), [all[0], 0, all[2]]);
         let file = passed(&Selection {
-            file: Some(synthetic::TABLE.to_owned()),
+            files: vec![synthetic::TABLE.to_owned()],
             ..Selection::default()
         });
         assert!(

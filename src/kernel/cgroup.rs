@@ -4,8 +4,10 @@
 //! `systemd-cgls` shows and that follow `0::` in `/proc/PID/cgroup`. Version 1, where a process may be in a different
 //! group for each controller, only if version 2 is not mounted; `--cgroup` does not work there.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
@@ -67,12 +69,43 @@ pub fn hierarchy(controllers: &str, is_unified_mounted: bool) -> Hierarchy {
 /// One line: there is no such group, or the kernel side cannot compare it.
 pub fn open(path: &Path) -> Result<OwnedFd, Cause> {
     let name = path.display();
+    File::open(find(path)?)
+        .map(OwnedFd::from)
+        .map_err(|error| Cause::of(format_args!("cannot open '{name}'"), &error))
+}
+
+/// The group of a path and those below it: the kernel's numbers, and their paths from the root of the hierarchy.
+///
+/// # Errors
+/// One line: there is no such group.
+pub fn below(path: &Path) -> Result<BTreeMap<u64, String>, Cause> {
+    let top = find(path)?;
+    // The one in the other is the last.
+    let is_root = |mount: &&&str| top.starts_with(mount) && is_version_2(Path::new(mount));
+    let root = MOUNTS.iter().rev().find(is_root);
+    let root = Path::new(root.unwrap_or(&MOUNTS[0])).to_owned();
+    let mut groups = BTreeMap::new();
+    let mut folders = vec![top];
+    while let Some(folder) = folders.pop() {
+        // One that is removed meanwhile has no number.
+        let Ok(known) = fs::metadata(&folder) else { continue };
+        let path = folder.strip_prefix(&root).unwrap_or(&folder);
+        groups.insert(known.ino(), format!("/{}", path.display()));
+        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+        let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        folders.extend(entries.map(|entry| entry.path()));
+    }
+    Ok(groups)
+}
+
+/// The directory of a group.
+fn find(path: &Path) -> Result<PathBuf, Cause> {
+    let name = path.display();
     let below = |mount: &str| Path::new(mount).join(path.strip_prefix("/").unwrap_or(path));
-    let candidates: Vec<PathBuf> = std::iter::once(path.to_owned()).chain(MOUNTS.map(below)).collect();
-    match candidates.iter().find(|candidate| candidate.is_dir() && is_version_2(candidate)) {
-        Some(candidate) => File::open(candidate)
-            .map(OwnedFd::from)
-            .map_err(|error| Cause::of(format_args!("cannot open '{name}'"), &error)),
+    let candidates = std::iter::once(path.to_owned()).chain(MOUNTS.map(below));
+    let mut groups = candidates.filter(|candidate| candidate.is_dir() && is_version_2(candidate));
+    match groups.next() {
+        Some(group) => Ok(group),
         None if is_unified_mounted() => {
             Err(format!("'{name}' is not a version 2 cgroup below /sys/fs/cgroup").into())
         }
@@ -112,6 +145,16 @@ mod tests {
     fn what_is_no_group_is_refused() {
         let error = open(Path::new("/proc/self")).unwrap_err();
         assert!(error.line.contains("cgroup"), "{error}");
+    }
+
+    #[test]
+    fn groups_below_one_have_their_numbers() {
+        if !is_unified_mounted() {
+            return;
+        }
+        let all = below(Path::new("/")).unwrap();
+        assert!(all.values().any(|path| path == "/"), "{all:?}");
+        assert!(below(Path::new("/no such group")).is_err());
     }
 
     proptest! {

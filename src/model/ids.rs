@@ -240,10 +240,20 @@ names! {
         File = "file",
         Disk = "disk",
         Cgroup = "cgroup",
+        /// From records only, as the following ones.
+        Thread = "thread",
+        /// Threads of one name.
+        Comm = "comm",
+        /// An open file of a process.
+        Fd = "fd",
+        User = "user",
     }
 }
 
 impl By {
+    /// By which the programs can count; records can be grouped by all.
+    pub const COUNTED: [Self; 4] = [Self::Process, Self::File, Self::Disk, Self::Cgroup];
+
     /// The plural of the name.
     #[must_use]
     pub fn plural(self) -> &'static str {
@@ -252,6 +262,10 @@ impl By {
             Self::File => "files",
             Self::Disk => "disks",
             Self::Cgroup => "cgroups",
+            Self::Thread => "threads",
+            Self::Comm => "names",
+            Self::Fd => "descriptors",
+            Self::User => "users",
         }
     }
 }

@@ -13,6 +13,7 @@ pub mod record;
 pub mod recording;
 pub mod report;
 pub mod run_info;
+pub mod selection;
 mod since_epoch;
 pub mod snapshot;
 pub mod trigger;

@@ -231,7 +231,8 @@ fn kfuncs(facts: &Facts) -> types::kfuncs {
 /// What calls are grouped by.
 fn group_by(groups: Option<GroupWish>) -> u32 {
     match groups.map(|wish| wish.by) {
-        None => BY_NOTHING,
+        // By the latter only records are grouped.
+        None | Some(By::Thread | By::Comm | By::Fd | By::User) => BY_NOTHING,
         Some(By::Process) => BY_PROCESS,
         Some(By::File) => BY_FILE,
         Some(By::Disk) => BY_DISK,

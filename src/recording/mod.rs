@@ -185,6 +185,12 @@ impl Recording {
         Batches::of(self, from_ns.unwrap_or(0), to_ns.unwrap_or(u64::MAX))
     }
 
+    /// The definitions of files, directories and threads alone, segment by segment.
+    #[must_use]
+    pub fn definitions(&self) -> Batches {
+        Batches::of_definitions(self)
+    }
+
     /// The exact counters, as one snapshot for the start and one for each second.
     #[must_use]
     pub fn seconds(&self) -> Seconds {

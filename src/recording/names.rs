@@ -59,10 +59,20 @@ impl Namer {
         }
         for who in groups.who.values_mut() {
             match who {
-                Who::Process { comm, .. } if self.names == Names::None => comm.clear(),
-                Who::File { path, .. } => self.call_path(path),
+                Who::Process { comm, .. } | Who::Thread { comm, .. } | Who::Comm { comm }
+                    if self.names == Names::None =>
+                {
+                    comm.clear();
+                }
+                Who::File { path, .. } | Who::Fd { path, .. } => self.call_path(path),
                 Who::Cgroup { path } => *path = self.path(path),
-                Who::Process { .. } | Who::Disk { .. } | Who::Unknown(_) => {}
+                Who::Process { .. }
+                | Who::Thread { .. }
+                | Who::Comm { .. }
+                | Who::Disk { .. }
+                | Who::User { .. }
+                | Who::Unknown(_)
+                | Who::NoRecord => {}
             }
         }
     }

@@ -19,6 +19,8 @@ pub struct Batches {
     /// Index of the next segment.
     next: usize,
     tables: Vec<Box<dyn Cursor>>,
+    /// Only definitions are read.
+    only_definitions: bool,
 }
 
 impl Batches {
@@ -28,6 +30,14 @@ impl Batches {
             span: (from_ns, to_ns),
             next: 0,
             tables: Vec::new(),
+            only_definitions: false,
+        }
+    }
+
+    pub(super) fn of_definitions(recording: &Recording) -> Self {
+        Self {
+            only_definitions: true,
+            ..Self::of(recording, 0, u64::MAX)
         }
     }
 
@@ -41,7 +51,14 @@ impl Batches {
                 .as_ref()
                 .is_some_and(|known| known.to_ns < from || known.from_ns >= to);
             if !is_outside {
-                self.tables = tables(&self.recording, segment);
+                let open = Open {
+                    recording: &self.recording,
+                    segment,
+                };
+                self.tables = open.definitions();
+                if !self.only_definitions {
+                    self.tables.extend(open.records());
+                }
                 return true;
             }
         }
@@ -79,34 +96,38 @@ impl Iterator for Batches {
 }
 
 /// The tables of a segment.
-fn tables(recording: &Recording, segment: &SegmentFolder) -> Vec<Box<dyn Cursor>> {
-    let open = Open { recording, segment };
-    vec![
-        open.table::<OpenFile>(true, |records| &mut records.files),
-        open.table::<Folder>(true, |records| &mut records.folders),
-        open.table::<Thread>(true, |records| &mut records.threads),
-        Box::new(Calls {
-            waits: open.rows(),
-            rows: open.rows(),
-            batch: None,
-            waiting: Vec::new().into_iter(),
-            behind: 0,
-        }),
-        open.table::<Request>(false, |records| &mut records.requests),
-        open.table::<Sleep>(false, |records| &mut records.sleeps),
-        open.table::<AsyncCall>(false, |records| &mut records.asynchronous),
-        open.table::<Fault>(false, |records| &mut records.faults),
-        open.table::<Lost>(false, |records| &mut records.lost),
-        open.table::<Mark>(false, |records| &mut records.marks),
-    ]
-}
-
 struct Open<'a> {
     recording: &'a Recording,
     segment: &'a SegmentFolder,
 }
 
 impl Open<'_> {
+    fn definitions(&self) -> Vec<Box<dyn Cursor>> {
+        vec![
+            self.table::<OpenFile>(true, |records| &mut records.files),
+            self.table::<Folder>(true, |records| &mut records.folders),
+            self.table::<Thread>(true, |records| &mut records.threads),
+        ]
+    }
+
+    fn records(&self) -> Vec<Box<dyn Cursor>> {
+        vec![
+            Box::new(Calls {
+                waits: self.rows(),
+                rows: self.rows(),
+                batch: None,
+                waiting: Vec::new().into_iter(),
+                behind: 0,
+            }),
+            self.table::<Request>(false, |records| &mut records.requests),
+            self.table::<Sleep>(false, |records| &mut records.sleeps),
+            self.table::<AsyncCall>(false, |records| &mut records.asynchronous),
+            self.table::<Fault>(false, |records| &mut records.faults),
+            self.table::<Lost>(false, |records| &mut records.lost),
+            self.table::<Mark>(false, |records| &mut records.marks),
+        ]
+    }
+
     fn table<R: Table>(
         &self,
         is_definition: bool,

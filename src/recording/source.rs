@@ -66,9 +66,9 @@ impl Replayed {
         self.left = reports;
     }
 
-    /// Replaces what the reports are said to be of.
-    pub fn set_subject(&mut self, subject: String) {
-        self.info.subject = subject;
+    /// Replaces what the reports are said to be of, and what they show.
+    pub fn set_info(&mut self, info: RunInfo) {
+        self.info = info;
     }
 
     /// Reads seconds until a snapshot is ready, or there are no more.

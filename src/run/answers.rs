@@ -5,11 +5,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::analyse::records::Answers;
-use crate::analyse::records::names::{Names, Selection};
-use crate::args::{Form, Options, Part, Talk, Target};
+use crate::analyse::records::names::Names;
+use crate::args::{Form, Options, Part, Talk};
 use crate::cause::Cause;
 use crate::model::clock::Clock;
-use crate::model::recording::Meta;
 use crate::model::report::Filter;
 use crate::model::report::records::Questions;
 use crate::number::thousands;
@@ -23,8 +22,6 @@ use super::color;
 use super::report::{say_damage, span, write};
 use super::selected;
 
-/// Sectors of disks have 512 bytes, whatever the disk itself uses.
-const SECTOR: u64 = 512;
 /// How often progress is shown.
 const STEP: Duration = Duration::from_millis(200);
 /// The exit status if a limit is broken.
@@ -41,16 +38,15 @@ pub fn answers(from: &Path, part: &Part, questions: &Questions, options: &Option
         )
         .into());
     }
-    let selection = selection(meta, &options.measure.target)?;
+    let selection = selected::selection(meta, &options.measure.target)?;
+    if options.measure.scope.is_named() {
+        return Err("-T selects reports; the answers have all levels".to_owned().into());
+    }
     let (start, end) = recording.span();
     let span = span(part, meta.clocks, start, end)?;
-    let mut names = Names::new(selection);
-    for disk in &meta.disks {
-        names.define_disk(
-            disk.number,
-            disk.name.clone(),
-            Some(disk.sectors.saturating_mul(SECTOR)),
-        );
+    let mut names = Names::of(meta, selection);
+    if !names.selection().is_all() {
+        recording.definitions().for_each(|records| names.learn(&records));
     }
     let mut answers = Answers::new(questions, names);
     answers.set_span(span.from_ns.max(start), span.to_ns.min(end));
@@ -109,21 +105,4 @@ fn say_filtered(filter: &Filter) {
             "note: only selected processes were recorded: requests of others are in no distance, and are not among what was served"
         );
     }
-}
-
-/// What is selected, if the recording has it.
-fn selection(meta: &Meta, target: &Target) -> Result<Selection, Cause> {
-    let pids = selected::pids(meta, target.pids())?;
-    if target.cgroup.is_some() {
-        return Err("records cannot be selected by --cgroup; record with it"
-            .to_owned()
-            .into());
-    }
-    selected::check("--comm", target.comm.as_deref(), meta.run.filter.comm.as_deref())?;
-    Ok(Selection {
-        pids,
-        comm: target.comm.clone(),
-        file: target.file.as_ref().map(|path| path.display().to_string()),
-        devices: selected::devices(meta, target.disk.as_deref())?,
-    })
 }

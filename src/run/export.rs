@@ -108,8 +108,9 @@ fn selection(meta: &Meta, export: &Export) -> Result<Selection, Cause> {
         pids,
         comm: export.comm.clone(),
         devices: selected::devices(meta, export.disk.as_deref())?,
-        file: export.file.clone(),
+        files: export.file.iter().cloned().collect(),
         layers: export.layers.iter().copied().collect(),
+        ..Selection::default()
     })
 }
 

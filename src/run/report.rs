@@ -3,21 +3,27 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::args::{Form, Measure, Moment, Options, Part};
+use crate::analyse::records::run::{IN_RECORDS, Shown};
+use crate::args::{Form, Measure, Moment, Options, Part, Talk};
 use crate::cause::Cause;
+use crate::event::Signals;
 use crate::filter::Filter;
-use crate::model::recording::{Clocks, Meta};
+use crate::model::ids::{By, Layer};
+use crate::model::recording::{Clocks, Meta, Names};
+use crate::model::report::nanoseconds;
+use crate::model::selection::Selection;
 use crate::number::thousands;
 use crate::recording::{Recording, Replayed, Span};
 use crate::say;
-use crate::source::Until;
-use crate::view::text::counted;
+use crate::source::{Source, Until};
 use crate::view::text::number::length;
+use crate::view::text::{Unit, counted};
 
-use super::install_signals;
+use super::from_records::{FromRecords, Wish};
 use super::record::time_of_day;
 use super::session::Session;
 use super::sinks::Sinks;
+use super::{install_signals, selected};
 
 /// Prints what `options` select of a recording. Returns the exit status.
 pub fn report(from: &Path, part: &Part, options: &Options) -> Result<u8, Cause> {
@@ -26,25 +32,68 @@ pub fn report(from: &Path, part: &Part, options: &Options) -> Result<u8, Cause> 
     if part.lost {
         return missing(&recording, options);
     }
-    check_selection(recording.meta(), &options.measure)?;
-    let sinks = Sinks::open(options)?;
+    let meta = recording.meta();
+    let target = &options.measure.target;
+    check_recorded(meta, &options.measure)?;
+    let selection = selected::selection(meta, target)?;
+    let layers = selected::layers(meta, options)?;
     let (start, end) = recording.span();
     if end <= start {
         return Err(format!("'{}' has nothing in it: it was cut in its first second", from.display()).into());
     }
-    let span = span(part, recording.meta().clocks, start, end)?;
-    let interval = options.span.intervals.map(|intervals| intervals.length);
-    let mut source = Replayed::new(&recording, span, interval);
-    if let Some(count) = options.span.intervals.and_then(|intervals| intervals.count) {
-        source.limit(count);
+    let span = span(part, meta.clocks, start, end)?;
+    let is_inside = is_inside(part, &recording, span);
+    let groups = options.measure.scope.groups();
+    let by = groups.map(|groups| groups.by);
+    let needed = Needed {
+        selection: (!selection.is_all()).then(|| selected::subject(target)),
+        by: by.filter(|by| meta.run.by != Some(*by)),
+        is_slower: options.measure.scope.slower().is_some(),
+        is_split: meta.run.stack.is_some() && !layers.is_empty(),
+        is_inside,
+    };
+    let shown = Shown {
+        by,
+        top: groups.map_or(meta.run.top, |groups| groups.top),
+        slower_ns: options.measure.scope.slower().map(nanoseconds),
+        filter: selected::filter(&meta.run.filter, target),
+        is_selected: !selection.is_all() || is_inside || needed.is_split,
+        notes: Vec::new(),
+        layers,
+        subject: subject(options, &recording, &needed),
+    };
+    let uses_records = needed.check(meta, &shown.layers, from)?;
+    let shown = Shown {
+        notes: if uses_records { notes(&needed, meta) } else { Vec::new() },
+        // What is recorded by groups is reported by groups.
+        by: by.or(meta.run.by.filter(|_| !uses_records)),
+        is_selected: shown.is_selected && uses_records,
+        ..shown
+    };
+    let mut info = shown.run(&meta.run);
+    if is_inside && uses_records {
+        info.has_runs = false;
+        info.no_runs = Some("it is known of whole seconds".to_owned());
     }
-    if matches!(options.output.form, Form::Text { .. }) && options.output.export_json.is_none() {
-        source.set_subject(heading(recording.meta()));
+    if options.measure.talk != Talk::Quiet {
+        shown.notes.iter().for_each(|note| say!("note: {note}"));
     }
-    let mut session = Session::begin(source, Filter::default(), sinks, None)?;
-    session.show_beginning(&session.first_report())?;
-    session.pass(Until::End)?;
-    session.finish(&signals)?;
+    if uses_records {
+        let wish = wish(options, selection, span, is_inside);
+        let source = FromRecords::new(&recording, info, wish).map_err(|error| error.to_string())?;
+        if !source.has_selected_file() {
+            say!("note: no file of this path is in the recording");
+        }
+        print(source, options, &signals)?;
+    } else {
+        let intervals = options.span.intervals;
+        let mut source = Replayed::new(&recording, span, intervals.map(|intervals| intervals.length));
+        if let Some(count) = intervals.and_then(|intervals| intervals.count) {
+            source.limit(count);
+        }
+        source.set_info(info);
+        print(source, options, &signals)?;
+    }
     say_trigger(&recording);
     say_damage(&recording);
     Ok(0)
@@ -57,12 +106,167 @@ fn say_trigger(recording: &Recording) {
     }
 }
 
+/// What is made of the records.
+fn wish(options: &Options, selection: Selection, span: Span, is_inside: bool) -> Wish {
+    let intervals = options.span.intervals;
+    let scope = &options.measure.scope;
+    Wish {
+        selection,
+        by: scope.groups().map(|groups| groups.by),
+        slower_ns: scope.slower().map(nanoseconds),
+        unit_ns: match options.output.unit() {
+            Unit::Nanoseconds => 0,
+            Unit::Microseconds => 1_000,
+            Unit::Milliseconds => 1_000_000,
+        },
+        span,
+        interval: intervals.map(|intervals| intervals.length),
+        count: intervals.and_then(|intervals| intervals.count),
+        is_inside,
+        is_shown: options.measure.talk != Talk::Quiet && say::can_erase(),
+    }
+}
+
+fn print<S: Source>(source: S, options: &Options, signals: &Signals) -> Result<(), Cause> {
+    let mut session = Session::begin(source, Filter::default(), Sinks::open(options)?, None)?;
+    session.show_beginning(&session.first_report())?;
+    session.pass(Until::End)?;
+    session.finish(signals)
+}
+
+/// Why the counters of a recording are not enough.
+#[derive(Debug, Default)]
+struct Needed {
+    /// What is selected, in words; `None`: everything.
+    selection: Option<String>,
+    by: Option<By>,
+    is_slower: bool,
+    /// Single layers of a run of the whole stack.
+    is_split: bool,
+    /// The span does not begin and end with whole seconds.
+    is_inside: bool,
+}
+
+impl Needed {
+    /// Whether the report is made of records.
+    ///
+    /// # Errors
+    /// If it would have to be, and the recording does not have them, in one line.
+    fn check(&self, meta: &Meta, layers: &[Layer], from: &Path) -> Result<bool, Cause> {
+        let must = self.selection.is_some() || self.by.is_some() || self.is_slower || self.is_split;
+        let is_shown = |layer: Layer| layers.is_empty() || layers.contains(&layer);
+        let recorded = || meta.run.layers.iter().map(|info| info.layer);
+        let is_whole = meta.run.stack.is_some() && layers.is_empty();
+        let elsewhere = recorded().find(|layer| !is_whole && is_shown(*layer) && !IN_RECORDS.contains(layer));
+        let has_calls = recorded().any(|layer| layer == Layer::Syscall);
+        match (must, meta.has_records, elsewhere) {
+            (true, false, _) => Err(format!(
+                "'{}' has the counters of each second, and no single calls and requests: {}",
+                from.display(),
+                self.instead()
+            )
+            .into()),
+            (true, true, Some(layer)) => Err(format!(
+                "records have no operations of {layer}: {}, or select -T syscall,blk of what was recorded",
+                self.instead()
+            )
+            .into()),
+            (true, true, None) if self.is_slower && !has_calls => {
+                Err("recorded with -T blk: calls are not in it".to_owned().into())
+            }
+            (true, ..) => Ok(true),
+            (false, true, None) => Ok(self.is_inside),
+            (false, ..) => {
+                if self.is_inside {
+                    say!("note: --from and --to are extended to whole seconds, which the recording has counters of");
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    /// How to record so that the counters are enough.
+    fn instead(&self) -> String {
+        match (&self.selection, self.by) {
+            (Some(_), _) => "record with the same selection".to_owned(),
+            (None, Some(by)) if By::COUNTED.contains(&by) => format!("record with --by {by}"),
+            (None, Some(by)) => format!("--by {by} is made of them"),
+            (None, None) if self.is_slower => "--slower is made of them".to_owned(),
+            (None, None) => "record with -T".to_owned(),
+        }
+    }
+}
+
+/// What readers have to know about numbers that are made of records.
+fn notes(needed: &Needed, meta: &Meta) -> Vec<String> {
+    let mut notes = Vec::new();
+    if needed.is_inside {
+        notes.push(
+            "this part does not begin and end with seconds of the recording: its numbers are made of records, and the own cost is \
+             the average of the seconds around it"
+                .to_owned(),
+        );
+    }
+    if needed.selection.is_some() || needed.is_inside || needed.is_split {
+        notes.push(
+            "made of records, which have no calls and requests that are excluded or not timed; losses of samples are those of all \
+             that was recorded"
+                .to_owned(),
+        );
+    }
+    if needed.selection.is_some() && meta.names != Names::Full {
+        notes.push(format!(
+            "recorded with --names {}: names of files are not those of the machine",
+            meta.names.name()
+        ));
+    }
+    notes
+}
+
+/// Whether a part begins or ends inside a second of the recording.
+fn is_inside(part: &Part, recording: &Recording, span: Span) -> bool {
+    if part.from.is_none() && part.to.is_none() {
+        return false;
+    }
+    let (start, end) = recording.span();
+    let ends: Vec<u64> = recording.seconds().map(|second| second.at_ns).collect();
+    let is_end = |moment: Option<Moment>, at_ns: u64| {
+        // A second that is to last until +10s is read a moment later.
+        let rounding = match moment {
+            Some(Moment::AfterStart(after)) if after.subsec_nanos() == 0 => WHOLE,
+            Some(_) => EXACT,
+            None => return true,
+        };
+        at_ns <= start || at_ns >= end || ends.iter().any(|end| end.abs_diff(at_ns) <= rounding)
+    };
+    !is_end(part.from, span.from_ns) || !is_end(part.to, span.to_ns)
+}
+
+/// How far the end of a second may be from the moment that is meant, in nanoseconds: of whole seconds after the start, and
+/// of other moments.
+const WHOLE: u64 = 100_000_000;
+const EXACT: u64 = 1_000_000;
+
+/// What reports in text are of: what is selected, and where it was recorded.
+fn subject(options: &Options, recording: &Recording, needed: &Needed) -> String {
+    let meta = recording.meta();
+    let selected = needed.selection.clone().unwrap_or_default();
+    let whose = [selected.as_str(), &meta.run.subject];
+    let whose: Vec<&str> = whose.into_iter().filter(|part| !part.is_empty()).collect();
+    let whose = whose.join(" of ");
+    if matches!(options.output.form, Form::Text { .. }) && options.output.export_json.is_none() {
+        heading(meta, &whose)
+    } else {
+        whose
+    }
+}
+
 /// `PID 4711 (postgres), recorded on db7, 6.1.0-50-amd64`
-fn heading(meta: &Meta) -> String {
+fn heading(meta: &Meta, whose: &str) -> String {
     let of = |text: &str| crate::printable::printable(text);
-    let whose = match &*meta.run.subject {
+    let whose = match whose {
         "" => String::new(),
-        subject => format!("{subject}, "),
+        whose => format!("{whose}, "),
     };
     format!("{whose}recorded on {}, {}", of(&meta.host), of(&meta.kernel))
 }
@@ -111,64 +315,17 @@ fn position(moment: Moment, clocks: Clocks, start: u64, end: u64) -> u64 {
     }
 }
 
-/// Checks that the recording has what is selected: its counters are those of all that was recorded.
-fn check_selection(meta: &Meta, measure: &Measure) -> Result<(), Cause> {
+/// Checks that the recording was made with options that cannot be selected afterwards.
+fn check_recorded(meta: &Meta, measure: &Measure) -> Result<(), Cause> {
     let recorded = &meta.run.filter;
-    let target = &measure.target;
-    let text = |path: &Option<std::path::PathBuf>| path.as_ref().map(|path| path.display().to_string());
-    let numbers = |pids: &[u32]| pids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-    let pids = (!target.pids().is_empty()).then(|| numbers(target.pids()));
-    let recorded_pids = (!recorded.pids.is_empty()).then(|| numbers(&recorded.pids));
-    let choices = [
-        ("-p", pids, recorded_pids),
-        ("-d", target.disk.clone(), recorded.disk.clone()),
-        ("--cgroup", text(&target.cgroup), recorded.cgroup.clone()),
-        ("--comm", target.comm.clone(), recorded.comm.clone()),
-        ("--file", text(&target.file), recorded.file.clone()),
-    ];
-    for (option, wanted, recorded) in choices {
-        let Some(wanted) = wanted else { continue };
-        match recorded {
-            Some(recorded) if recorded == wanted => {}
-            Some(recorded) => {
-                return Err(format!("recorded with {option} {recorded}: others are not in it").into());
-            }
-            None => {
-                return Err(format!(
-                    "{option} {wanted} cannot be selected: the recording has the counters of each second, and no single calls; \
-                     record with {option} {wanted}"
-                )
-                .into());
-            }
-        }
-    }
     if measure.scope.is_queued() && !recorded.queued {
         return Err("recorded without -Q: times in the queue are not in it"
             .to_owned()
             .into());
     }
-    if target.all_files && !recorded.all_files {
+    if measure.target.all_files && !recorded.all_files {
         return Err(
             "recorded without --all-files: sockets, pipes and terminals are not in it"
-                .to_owned()
-                .into(),
-        );
-    }
-    if let Some(groups) = measure.scope.groups()
-        && meta.run.by != Some(groups.by)
-    {
-        return Err(match meta.run.by {
-            Some(by) => format!(
-                "recorded with --by {by}: --by {} needs a recording of its own",
-                groups.by
-            ),
-            None => format!("recorded without --by {}: record with it", groups.by),
-        }
-        .into());
-    }
-    if measure.scope.slower().is_some() && !meta.has_records {
-        return Err(
-            "--slower needs single calls, and the recording has only the counters of each second"
                 .to_owned()
                 .into(),
         );

@@ -1,9 +1,15 @@
 //! What a selection from the records of a recording means, and whether the recording has it.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
+use crate::args::{Options, Target};
 use crate::cause::Cause;
+use crate::kernel::{cgroup, description};
+use crate::model::ids::{Layer, joined};
 use crate::model::recording::Meta;
+use crate::model::report::Filter;
+use crate::model::selection::Selection;
 
 /// The cause why a selection cannot be answered: the recording was made with another one.
 fn others(option: &str, recorded: &str) -> Cause {
@@ -24,14 +30,16 @@ pub fn pids(meta: &Meta, wanted: &[u32]) -> Result<BTreeSet<u32>, Cause> {
     Ok(wanted.iter().copied().collect())
 }
 
-/// Checks an option with which the recording may have been made, too.
+/// Checks an option with which the recording may have been made, too. Returns whether it has to be selected: not if the
+/// recording has nothing else.
 ///
 /// # Errors
 /// If it was made with another value of it, in one line.
-pub fn check(option: &str, wanted: Option<&str>, recorded: Option<&str>) -> Result<(), Cause> {
+pub fn check(option: &str, wanted: Option<&str>, recorded: Option<&str>) -> Result<bool, Cause> {
     match (wanted, recorded) {
         (Some(wanted), Some(recorded)) if wanted != recorded => Err(others(option, recorded)),
-        _ => Ok(()),
+        (Some(_), None) => Ok(true),
+        _ => Ok(false),
     }
 }
 
@@ -58,4 +66,307 @@ pub fn devices(meta: &Meta, name: Option<&str>) -> Result<BTreeSet<[u32; 2]>, Ca
         return Err(format!("no such disk in the recording: '{name}'; it has {known}").into());
     }
     Ok(devices)
+}
+
+/// The numbers of a control group and those below it.
+fn cgroups(meta: &Meta, path: &Path) -> Result<BTreeSet<u64>, Cause> {
+    if meta.boot_id != description::boot_id() {
+        return Err(
+            "records have numbers of cgroups, whose names are known on the recorded machine until it boots; record with --cgroup"
+                .to_owned()
+                .into(),
+        );
+    }
+    let below = cgroup::below(path)?;
+    Ok(below.into_keys().collect())
+}
+
+/// What a target means in a recording. Nothing is selected of which the recording has nothing else.
+///
+/// # Errors
+/// If the recording does not have it, in one line.
+pub fn selection(meta: &Meta, target: &Target) -> Result<Selection, Cause> {
+    let recorded = &meta.run.filter;
+    let text = |path: &Path| path.display().to_string();
+    let absolute = |path: &Path| std::path::absolute(path).map_or_else(|_| text(path), |path| text(&path));
+    let mut selection = Selection {
+        pids: pids(meta, target.pids())?,
+        follow: target.follows(),
+        ..Selection::default()
+    };
+    if target.pids() == recorded.pids && target.follows() == recorded.follow {
+        selection.pids.clear();
+    }
+    selection.follow &= !selection.pids.is_empty();
+    if check("--comm", target.comm.as_deref(), recorded.comm.as_deref())? {
+        selection.comm.clone_from(&target.comm);
+    }
+    let cgroup = target.cgroup.as_deref();
+    if check("--cgroup", cgroup.map(text).as_deref(), recorded.cgroup.as_deref())?
+        && let Some(path) = cgroup
+    {
+        selection.cgroups = cgroups(meta, path)?;
+    }
+    let disk = target.disk.as_deref().map(|name| name.trim_start_matches("/dev/"));
+    if check("-d", disk, recorded.disk.as_deref())? {
+        selection.devices = devices(meta, disk)?;
+    }
+    let paths = &target.paths;
+    let same = |path: &Path| recorded.file.as_deref().is_some_and(|file| file == text(path));
+    if let Some(file) = &recorded.file
+        && let Some(_) = paths.files.iter().find(|path| !same(path))
+    {
+        return Err(others("--file", file));
+    }
+    if recorded.file.is_none() || !paths.folders.is_empty() {
+        selection.files = paths.files.iter().map(|path| absolute(path)).collect();
+        selection.folders = paths.folders.iter().map(|path| absolute(path)).collect();
+    }
+    Ok(selection)
+}
+
+/// The layers that are selected; empty: all that were recorded.
+///
+/// # Errors
+/// If one was not recorded, in one line.
+pub fn layers(meta: &Meta, options: &Options) -> Result<Vec<Layer>, Cause> {
+    let scope = &options.measure.scope;
+    if !scope.is_named() {
+        return Ok(Vec::new());
+    }
+    let layers = scope.layers();
+    let is_measured = |layer: &Layer| {
+        let mut infos = meta.run.layers.iter();
+        infos.any(|info| info.layer == *layer && info.refused.is_none())
+    };
+    if let Some(missing) = layers.iter().find(|layer| !is_measured(layer)) {
+        let measured: Vec<Layer> = meta.run.layers.iter().map(|info| info.layer).collect();
+        let measured: Vec<Layer> = measured.into_iter().filter(is_measured).collect();
+        return Err(format!(
+            "{missing} is not in the recording; it has {}",
+            joined(&measured, Layer::name)
+        )
+        .into());
+    }
+    Ok(layers)
+}
+
+/// The filter of the recording, and what is selected in addition, as fields of a report.
+pub fn filter(recorded: &Filter, target: &Target) -> Filter {
+    let text = |path: &Path| path.display().to_string();
+    let paths = &target.paths;
+    let folders = paths.folders.iter().map(|folder| {
+        let folder = text(folder);
+        format!("{}/", folder.trim_end_matches('/'))
+    });
+    let files: Vec<String> = paths.files.iter().map(|file| text(file)).chain(folders).collect();
+    let mut filter = recorded.clone();
+    if !target.pids().is_empty() {
+        filter.pids = target.pids().to_vec();
+        filter.follow = target.follows();
+    }
+    let wanted = [
+        (&mut filter.comm, target.comm.clone()),
+        (&mut filter.cgroup, target.cgroup.as_deref().map(text)),
+        (&mut filter.disk, target.disk.clone()),
+        (&mut filter.file, (!files.is_empty()).then(|| files.join(", "))),
+    ];
+    for (field, wanted) in wanted {
+        if wanted.is_some() {
+            *field = wanted;
+        }
+    }
+    filter
+}
+
+/// The same in words; empty: everything that was recorded.
+pub fn subject(target: &Target) -> String {
+    let mut parts = Vec::new();
+    let pids: Vec<String> = target.pids().iter().map(u32::to_string).collect();
+    match &pids[..] {
+        [] => {}
+        [one] => parts.push(format!("PID {one}")),
+        many => parts.push(format!("PIDs {}", many.join(", "))),
+    }
+    if target.follows()
+        && let Some(last) = parts.last_mut()
+    {
+        last.push_str(if pids.len() == 1 {
+            " and its descendants"
+        } else {
+            " and their descendants"
+        });
+    }
+    parts.extend(target.comm.as_ref().map(|comm| format!("threads named {comm}")));
+    parts.extend(target.cgroup.as_ref().map(|path| format!("cgroup {}", path.display())));
+    let paths = &target.paths;
+    let files = paths.files.iter().map(|file| file.display().to_string());
+    let folders = paths
+        .folders
+        .iter()
+        .map(|folder| format!("files below {}", folder.display()));
+    let on: Vec<String> = target.disk.clone().into_iter().chain(files).chain(folders).collect();
+    match (parts.is_empty(), on.is_empty()) {
+        (true, _) => on.join(", "),
+        (false, true) => parts.join(", "),
+        (false, false) => format!("{} on {}", parts.join(", "), on.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::args::{Paths, Whose};
+    use crate::model::recording::{Disk, Partition};
+
+    fn recorded(filter: Filter) -> Meta {
+        let partition = Partition {
+            name: "sda1".to_owned(),
+            number: [8, 1],
+            ..Partition::default()
+        };
+        let disk = Disk {
+            name: "sda".to_owned(),
+            number: [8, 0],
+            partitions: vec![partition],
+            ..Disk::default()
+        };
+        let mut meta = Meta {
+            disks: vec![disk],
+            ..Meta::default()
+        };
+        meta.run.filter = filter;
+        meta
+    }
+
+    fn processes(pids: &[u32], follow: bool) -> Target {
+        Target {
+            whose: Whose::Processes {
+                pids: pids.to_vec(),
+                follow,
+            },
+            ..Target::default()
+        }
+    }
+
+    fn files(files: &[&str]) -> Target {
+        Target {
+            paths: Paths {
+                files: files.iter().map(PathBuf::from).collect(),
+                folders: Vec::new(),
+            },
+            ..Target::default()
+        }
+    }
+
+    #[test]
+    fn what_the_recording_has_nothing_else_of_needs_no_selection() {
+        let filter = Filter {
+            pids: vec![7, 8],
+            comm: Some("app".to_owned()),
+            file: Some("/a".to_owned()),
+            disk: Some("sda".to_owned()),
+            ..Filter::default()
+        };
+        let meta = recorded(filter);
+        let same = Target {
+            comm: Some("app".to_owned()),
+            disk: Some("/dev/sda".to_owned()),
+            paths: files(&["/a"]).paths,
+            ..processes(&[7, 8], false)
+        };
+        assert!(selection(&meta, &same).unwrap().is_all());
+        assert!(selection(&meta, &Target::default()).unwrap().is_all());
+        let one = selection(&meta, &processes(&[7], false)).unwrap();
+        assert_eq!(one.pids, BTreeSet::from([7]));
+    }
+
+    #[test]
+    fn what_was_not_recorded_cannot_be_selected() {
+        let filter = Filter {
+            pids: vec![7],
+            comm: Some("app".to_owned()),
+            cgroup: Some("/x".to_owned()),
+            file: Some("/a".to_owned()),
+            disk: Some("sda".to_owned()),
+            ..Filter::default()
+        };
+        let meta = recorded(filter);
+        let line = |target: &Target| selection(&meta, target).map_err(|cause| cause.line).unwrap_err();
+        let all = Target::default();
+        let other = Some("other".to_owned());
+        for (target, message) in [
+            (processes(&[8], false), "recorded with -p 7"),
+            (
+                Target {
+                    comm: other.clone(),
+                    ..all.clone()
+                },
+                "recorded with --comm app",
+            ),
+            (
+                Target {
+                    cgroup: Some("/y".into()),
+                    ..all.clone()
+                },
+                "recorded with --cgroup /x",
+            ),
+            (
+                Target {
+                    disk: other,
+                    ..all.clone()
+                },
+                "recorded with -d sda",
+            ),
+            (files(&["/a", "/b"]), "recorded with --file /a"),
+        ] {
+            assert_eq!(line(&target), format!("{message}: others are not in it"));
+        }
+        let elsewhere = Meta {
+            boot_id: "another".to_owned(),
+            ..Meta::default()
+        };
+        let cgroup = Target {
+            cgroup: Some("/y".into()),
+            ..all
+        };
+        let refused = selection(&elsewhere, &cgroup).map_err(|cause| cause.line).unwrap_err();
+        assert!(refused.ends_with("record with --cgroup"), "{refused}");
+    }
+
+    #[test]
+    fn a_disk_includes_its_partitions() {
+        let meta = recorded(Filter::default());
+        let of = |name: &str| {
+            let disk = Some(name.to_owned());
+            let target = Target {
+                disk,
+                ..Target::default()
+            };
+            selection(&meta, &target).map(|selection| selection.devices)
+        };
+        assert_eq!(of("sda").unwrap(), BTreeSet::from([[8, 0], [8, 1]]));
+        assert_eq!(of("/dev/sda1").unwrap(), BTreeSet::from([[8, 1]]));
+        let refused = of("sdb").map_err(|cause| cause.line).unwrap_err();
+        assert_eq!(refused, "no such disk in the recording: 'sdb'; it has sda");
+    }
+
+    #[test]
+    fn a_selection_is_named_in_words_and_fields() {
+        let mut target = processes(&[7, 8], true);
+        target.paths = Paths {
+            files: vec!["/a".into()],
+            folders: vec!["/srv/".into()],
+        };
+        assert_eq!(
+            subject(&target),
+            "PIDs 7, 8 and their descendants on /a, files below /srv/"
+        );
+        let fields = filter(&Filter::default(), &target);
+        assert_eq!((&fields.pids[..], fields.follow), (&[7, 8][..], true));
+        assert_eq!(fields.file.as_deref(), Some("/a, /srv/"));
+        assert_eq!(subject(&Target::default()), "");
+    }
 }

@@ -91,6 +91,22 @@ pub fn who(by: By, parts: u64) -> Who {
         (By::Cgroup, _) => Who::Cgroup {
             path: format!("/system.slice/unit-{parts}.service"),
         },
+        (By::Thread, _) => Who::Thread {
+            tid: parts,
+            pid: 30_000,
+            comm: "postgres".to_owned(),
+        },
+        (By::Comm, 9) => Who::NoRecord,
+        (By::Comm, _) => Who::Comm {
+            comm: format!("worker-{parts}"),
+        },
+        (By::Fd, _) => Who::Fd {
+            pid: 4711,
+            comm: "postgres".to_owned(),
+            fd: parts as i32,
+            path: None,
+        },
+        (By::User, _) => Who::User { uid: parts as u32 },
     }
 }
 

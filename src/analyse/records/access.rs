@@ -110,12 +110,12 @@ impl Access {
             self.request(request);
         }
         let faults = records.faults.iter();
-        let faults = faults.filter(|fault| names.selects(fault.pid, fault.tid, names.key(fault.file)));
+        let faults = faults.filter(|fault| names.selects(fault.pid, fault.tid, names.key(fault.file), fault.end_ns));
         self.faults = self.faults.saturating_add(faults.count() as u64);
     }
 
     fn call(&mut self, call: &Call, names: &Names) {
-        if !names.selects(call.pid, call.tid, names.key(call.files[0])) {
+        if !names.selects_call(call) {
             return;
         }
         if is_on_two_files(call.op) {
@@ -127,7 +127,7 @@ impl Access {
     }
 
     fn asynchronous(&mut self, call: &AsyncCall, names: &Names) {
-        if !names.selects(call.pid, call.tid, names.key(call.file)) {
+        if !names.selects(call.pid, call.tid, names.key(call.file), call.end_ns) {
             return;
         }
         if let Some(is_write) = is_write(call.op) {

@@ -151,9 +151,7 @@ impl Limits {
         for request in &records.requests {
             self.request(request, names.selects_request(request));
         }
-        let selects = |pid, tid, file| names.selects(pid, tid, names.key(file));
-        let calls = records.calls.iter();
-        for call in calls.filter(|call| selects(call.pid, call.tid, call.files[0])) {
+        for call in records.calls.iter().filter(|call| names.selects_call(call)) {
             let disk = self.disk_of(call.files[0], names);
             match call.end_ns {
                 Some(end_ns) => {
@@ -174,7 +172,7 @@ impl Limits {
             }
         }
         let calls = records.asynchronous.iter();
-        for call in calls.filter(|call| selects(call.pid, call.tid, call.file)) {
+        for call in calls.filter(|call| names.selects(call.pid, call.tid, names.key(call.file), call.end_ns)) {
             let wait = Wait {
                 begin_ns: call.begin_ns,
                 end_ns: call.end_ns,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::record::{Kind, Records};
+use crate::model::record::{Kind, Lost, Records};
 use crate::model::report::records::Incomplete;
 
 /// Intervals of one kind that are kept separately. Beyond it, the closest ones are joined.
@@ -13,25 +13,30 @@ const INTERVALS: usize = 16;
 pub struct LostRecords(BTreeMap<Kind, Vec<Incomplete>>);
 
 impl LostRecords {
+    /// Adds those among these records.
     pub fn take(&mut self, records: &Records) {
-        for lost in &records.lost {
-            let intervals = self.0.entry(lost.kind).or_default();
-            let new = Incomplete {
-                kind: lost.kind,
-                records: lost.records,
-                from_ns: lost.from_ns.min(lost.to_ns),
-                to_ns: lost.to_ns.max(lost.from_ns),
-            };
-            let at = intervals.partition_point(|known| known.from_ns <= new.from_ns);
-            intervals.insert(at, new);
-            join_overlapping(intervals);
-            if intervals.len() > INTERVALS {
-                join_closest(intervals);
-            }
+        records.lost.iter().for_each(|lost| self.add(lost));
+    }
+
+    /// Adds one loss.
+    pub fn add(&mut self, lost: &Lost) {
+        let intervals = self.0.entry(lost.kind).or_default();
+        let new = Incomplete {
+            kind: lost.kind,
+            records: lost.records,
+            from_ns: lost.from_ns.min(lost.to_ns),
+            to_ns: lost.to_ns.max(lost.from_ns),
+        };
+        let at = intervals.partition_point(|known| known.from_ns <= new.from_ns);
+        intervals.insert(at, new);
+        join_overlapping(intervals);
+        if intervals.len() > INTERVALS {
+            join_closest(intervals);
         }
     }
 
     /// The intervals of these kinds.
+    #[must_use]
     pub fn of(&self, kinds: &[Kind]) -> Vec<Incomplete> {
         let selected = self.0.iter().filter(|(kind, _)| kinds.contains(kind));
         selected.flat_map(|(_, intervals)| intervals.iter().copied()).collect()
@@ -69,7 +74,6 @@ fn join_closest(intervals: &mut Vec<Incomplete>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::record::Lost;
 
     fn lost(kind: Kind, from_ns: u64, to_ns: u64) -> Lost {
         Lost {

@@ -2,14 +2,19 @@
 //! name, not with their number.
 
 pub mod access;
+pub mod counters;
+pub mod groups;
 pub mod limits;
-mod lost;
+pub mod lost;
 pub mod names;
 pub mod order;
+pub mod run;
 pub mod seeks;
+pub mod slow;
 #[cfg(test)]
 pub(crate) mod synthetic;
 pub mod usage;
+mod waited;
 
 use self::access::Access;
 use self::limits::Limits;

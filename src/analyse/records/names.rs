@@ -1,10 +1,18 @@
-//! What records name by number: open files, processes and disks.
+//! What records name by number: open files, threads, processes and disks.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
-use crate::model::record::{FileNumber, Records, Request};
+use crate::model::record::{Call, FileNumber, Records, Request, Thread};
+use crate::model::recording::Meta;
 use crate::model::report::records::{DiskName, FileName, ProcessName};
-use crate::model::report::slow::{CallPath, Inode};
+use crate::model::report::slow::{CallPath, Inode, PathKind};
+use crate::model::selection::Selection;
+
+/// Sectors of disks have 512 bytes, whatever the disk itself uses.
+const SECTOR: u64 = 512;
+/// The longest chain of parents that is followed: a damaged recording may have a circle.
+const MOST_PARENTS: usize = 64;
 
 /// The definitions that were seen so far.
 #[derive(Debug, Default)]
@@ -12,25 +20,17 @@ pub struct Names {
     files: HashMap<FileNumber, FileKey>,
     paths: HashMap<FileKey, CallPath>,
     processes: HashMap<u32, Process>,
+    threads: HashMap<u32, Vec<ThreadName>>,
     disks: HashMap<[u32; 2], (String, Option<u64>)>,
+    /// The whole disk of each partition.
+    whole: HashMap<[u32; 2], [u32; 2]>,
+    /// The types of file systems by device.
+    file_systems: HashMap<[u32; 2], String>,
+    /// Paths of control groups, by the kernel's numbers.
+    cgroups: HashMap<u64, String>,
     selection: Selection,
-    /// The selected file, under each of its numbers.
+    /// The selected files, under each of their numbers.
     selected: HashSet<FileKey>,
-    /// Names of threads; empty if none is selected by its name.
-    threads: HashMap<u32, String>,
-}
-
-/// Which calls and requests are looked at; the default is all.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Selection {
-    /// Of these processes; empty: all.
-    pub pids: BTreeSet<u32>,
-    /// Of threads of this name.
-    pub comm: Option<String>,
-    /// On the file of this path.
-    pub file: Option<String>,
-    /// On these disks and partitions, as major and minor numbers, and calls on files on them; empty: all.
-    pub devices: BTreeSet<[u32; 2]>,
 }
 
 /// What makes two open files one file: the inode, if it is known.
@@ -63,9 +63,21 @@ impl FileKey {
 
 #[derive(Debug)]
 struct Process {
-    comm: String,
+    comm: Rc<str>,
     /// It is the name of its first thread.
     is_of_first: bool,
+    /// By its first definition: a process whose parent has ended gets another one. 0: unknown.
+    parent: u32,
+}
+
+/// A thread from a moment on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThreadName {
+    pub at_ns: u64,
+    pub pid: u32,
+    pub comm: Rc<str>,
+    pub uid: u32,
+    pub cgroup: u64,
 }
 
 impl Names {
@@ -78,24 +90,64 @@ impl Names {
         }
     }
 
-    /// Whether a call of this process and thread on this file is selected.
+    /// With the disks of a recording.
     #[must_use]
-    pub fn selects(&self, pid: u32, tid: u32, file: Option<FileKey>) -> bool {
+    pub fn of(meta: &Meta, selection: Selection) -> Self {
+        let mut names = Self::new(selection);
+        for disk in &meta.disks {
+            let bytes = disk.sectors.saturating_mul(SECTOR);
+            names.define_disk(disk.number, disk.name.clone(), Some(bytes));
+            let partitions = disk.partitions.iter().map(|partition| partition.number);
+            names.whole.extend(partitions.map(|partition| (partition, disk.number)));
+        }
+        for mount in &meta.mounts {
+            names
+                .file_systems
+                .entry(mount.device)
+                .or_insert_with(|| mount.file_system.clone());
+        }
+        names
+    }
+
+    /// What is selected.
+    #[must_use]
+    pub fn selection(&self) -> &Selection {
+        &self.selection
+    }
+
+    /// Whether a call of this process and thread on this file is selected. `at_ns`: a moment inside it, as close to its
+    /// end as possible: what defines its thread is written after its begin.
+    #[must_use]
+    pub fn selects(&self, pid: u32, tid: u32, file: Option<FileKey>, at_ns: u64) -> bool {
         let is_on = |file: FileKey| {
             file.device()
                 .is_some_and(|device| self.selection.devices.contains(&device))
         };
-        self.selects_thread(pid, tid)
+        self.selects_thread(pid, tid, at_ns)
             && (self.selection.devices.is_empty() || file.is_some_and(is_on))
             && self.selects_file(file)
+    }
+
+    /// Whether a call is selected. One on two files is if either is.
+    #[must_use]
+    pub fn selects_call(&self, call: &Call) -> bool {
+        let at_ns = call.end_ns.unwrap_or(call.begin_ns);
+        let [first, second] = call.files;
+        self.selects(call.pid, call.tid, self.key(first), at_ns)
+            || (second != 0 && self.selects(call.pid, call.tid, self.key(second), at_ns))
     }
 
     /// Whether a request is selected.
     #[must_use]
     pub fn selects_request(&self, request: &Request) -> bool {
-        self.selects_thread(request.pid, request.tid)
-            && self.selects_disk(request)
-            && self.selects_file(request.inode.map(FileKey::from))
+        let at_ns = request.submitted_ns.or(request.issued_ns).unwrap_or(request.ended_ns);
+        self.selects_thread(self.process_of(request), request.tid, at_ns) && self.selects_request_of_any(request)
+    }
+
+    /// The same, whoever submitted it.
+    #[must_use]
+    pub fn selects_request_of_any(&self, request: &Request) -> bool {
+        self.selects_disk(request) && self.selects_file(request.inode.map(FileKey::from))
     }
 
     /// Whether the disk or partition of a request is selected.
@@ -105,19 +157,57 @@ impl Names {
         devices.is_empty() || devices.contains(&request.disk) || devices.contains(&request.partition)
     }
 
-    fn selects_thread(&self, pid: u32, tid: u32) -> bool {
-        let Selection { pids, comm, .. } = &self.selection;
-        (pids.is_empty() || pids.contains(&pid))
-            && comm.as_ref().is_none_or(|comm| self.threads.get(&tid) == Some(comm))
+    fn selects_thread(&self, pid: u32, tid: u32, at_ns: u64) -> bool {
+        if !self.selection.is_by_thread() {
+            return true;
+        }
+        let Selection { comm, cgroups, .. } = &self.selection;
+        let thread = || self.thread_at(tid, at_ns);
+        self.selects_process(pid)
+            && comm
+                .as_ref()
+                .is_none_or(|comm| thread().is_some_and(|thread| *thread.comm == **comm))
+            && (cgroups.is_empty() || thread().is_some_and(|thread| cgroups.contains(&thread.cgroup)))
+    }
+
+    fn selects_process(&self, pid: u32) -> bool {
+        let Selection { pids, follow, .. } = &self.selection;
+        if pids.is_empty() || pids.contains(&pid) {
+            return true;
+        }
+        let parent = |pid: &u32| {
+            let process = self.processes.get(pid)?;
+            (process.parent != 0).then_some(process.parent)
+        };
+        let mut ancestors = std::iter::successors(Some(pid), parent).take(MOST_PARENTS);
+        *follow && ancestors.any(|ancestor| pids.contains(&ancestor))
     }
 
     fn selects_file(&self, file: Option<FileKey>) -> bool {
-        self.selection.file.is_none() || file.is_some_and(|file| self.selected.contains(&file))
+        !self.selection.is_by_file() || file.is_some_and(|file| self.selected.contains(&file))
+    }
+
+    /// Whether a selected path was defined.
+    #[must_use]
+    pub fn has_selected_file(&self) -> bool {
+        !self.selected.is_empty()
     }
 
     /// Names a disk; `bytes`: its size.
     pub fn define_disk(&mut self, numbers: [u32; 2], name: String, bytes: Option<u64>) {
         self.disks.insert(numbers, (name, bytes));
+    }
+
+    /// Names a control group by its path from the root of its hierarchy.
+    pub fn define_cgroup(&mut self, number: u64, path: String) {
+        self.cgroups.insert(number, path);
+    }
+
+    /// The path of a control group, or else its number: `… (4711)`.
+    #[must_use]
+    pub fn cgroup(&self, number: u64) -> String {
+        let path = self.cgroups.get(&number);
+        path.cloned().unwrap_or_else(|| format!("… ({number})"))
     }
 
     /// Adds the definitions among these records. The records may use them.
@@ -128,21 +218,76 @@ impl Names {
             if let Some(path) = &file.path {
                 // The first name stays: a later one is a hard link, or that of a new file with the same number.
                 self.paths.entry(key).or_insert_with(|| path.clone());
-                if self.selection.file.as_ref() == Some(&path.text) {
+                if self.selection.is_by_file() && self.selection.has_path(&path.text) {
                     self.selected.insert(key);
                 }
             }
+            if let Some(device) = key.device().filter(|_| !file.file_system.is_empty()) {
+                self.file_systems
+                    .entry(device)
+                    .or_insert_with(|| file.file_system.clone());
+            }
         }
-        for thread in records.threads.iter().filter(|thread| !thread.comm.is_empty()) {
-            if self.selection.comm.is_some() {
-                self.threads.insert(thread.tid, thread.comm.clone());
-            }
-            let is_of_first = thread.tid == thread.pid;
-            let known = self.processes.get(&thread.pid);
-            if known.is_none_or(|known| is_of_first || !known.is_of_first) {
-                let comm = thread.comm.clone();
-                self.processes.insert(thread.pid, Process { comm, is_of_first });
-            }
+        for thread in &records.threads {
+            self.learn_thread(thread);
+        }
+    }
+
+    fn learn_thread(&mut self, thread: &Thread) {
+        if thread.comm.is_empty() {
+            return;
+        }
+        let known = self.processes.get(&thread.pid);
+        let comm: Rc<str> = match known.map(|known| &known.comm) {
+            // Most threads have the name of their process.
+            Some(comm) if **comm == *thread.comm => Rc::clone(comm),
+            _ => thread.comm.as_str().into(),
+        };
+        let name = ThreadName {
+            at_ns: thread.at_ns,
+            pid: thread.pid,
+            comm: Rc::clone(&comm),
+            uid: thread.uid,
+            cgroup: thread.cgroup,
+        };
+        let names = self.threads.entry(thread.tid).or_default();
+        let at = names.partition_point(|known| known.at_ns <= name.at_ns);
+        // Every segment of a recording defines the thread again.
+        let is_known = at > 0
+            && ThreadName {
+                at_ns: name.at_ns,
+                ..names[at - 1].clone()
+            } == name;
+        if !is_known {
+            names.insert(at, name);
+        }
+        let is_of_first = thread.tid == thread.pid;
+        let process = self.processes.entry(thread.pid).or_insert_with(|| Process {
+            comm: Rc::clone(&comm),
+            is_of_first,
+            parent: thread.parent,
+        });
+        if is_of_first || !process.is_of_first {
+            (process.comm, process.is_of_first) = (comm, is_of_first);
+        }
+    }
+
+    /// The thread at that moment, or else by its first definition.
+    #[must_use]
+    pub fn thread_at(&self, tid: u32, at_ns: u64) -> Option<&ThreadName> {
+        let names = self.threads.get(&tid)?;
+        let at = names.partition_point(|name| name.at_ns <= at_ns);
+        names.get(at.saturating_sub(1))
+    }
+
+    /// The process that submitted a request; 0: unknown.
+    #[must_use]
+    pub fn process_of(&self, request: &Request) -> u32 {
+        match request.pid {
+            0 => self
+                .thread_at(request.tid, request.ended_ns)
+                .map_or(0, |thread| thread.pid),
+            pid => pid,
         }
     }
 
@@ -163,9 +308,22 @@ impl Names {
         }
     }
 
+    /// A path as in reports: what is left of one that is not whole begins with an ellipsis.
+    #[must_use]
+    pub fn path(&self, key: FileKey) -> Option<CallPath> {
+        let path = self.paths.get(&key)?;
+        Some(match path.kind {
+            PathKind::Inside => CallPath {
+                kind: PathKind::Cut,
+                text: format!("…{}", path.text),
+            },
+            _ => path.clone(),
+        })
+    }
+
     #[must_use]
     pub fn process(&self, pid: u32) -> ProcessName {
-        let comm = self.processes.get(&pid).map(|process| process.comm.clone());
+        let comm = self.processes.get(&pid).map(|process| process.comm.to_string());
         ProcessName { pid, comm }
     }
 
@@ -179,12 +337,31 @@ impl Names {
             bytes: known.and_then(|(_, bytes)| *bytes),
         }
     }
+
+    /// The disk of a partition, or the device itself.
+    #[must_use]
+    pub fn whole_disk(&self, device: [u32; 2]) -> [u32; 2] {
+        self.whole.get(&device).copied().unwrap_or(device)
+    }
+
+    /// The name of a disk, or else the kind of a file system without one: `tmpfs (0:31)`.
+    #[must_use]
+    pub fn device(&self, device: [u32; 2]) -> String {
+        let [major, minor] = device;
+        match (self.disks.get(&device), self.file_systems.get(&device)) {
+            (Some((name, _)), _) => name.clone(),
+            (None, Some(kind)) => format!("{kind} ({major}:{minor})"),
+            (None, None) => format!("{major}:{minor}"),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
-    use crate::model::record::{OpenFile, Thread};
+    use crate::model::record::OpenFile;
     use crate::model::report::slow::PathKind;
 
     fn open_file(number: FileNumber, inode: Option<u64>, path: &str) -> OpenFile {
@@ -235,7 +412,7 @@ mod tests {
                 ..Records::default()
             });
             let calls = [(7, 1), (8, 2)];
-            let calls = calls.map(|(pid, file)| names.selects(pid, pid, names.key(file)));
+            let calls = calls.map(|(pid, file)| names.selects(pid, pid, names.key(file), 0));
             (calls, names.selects_request(&request(Op::Read, 1, 0, 512)))
         };
         let all = Selection::default();
@@ -244,8 +421,8 @@ mod tests {
         assert_eq!(select(Selection { pids, ..all.clone() }), ([false, true], false));
         let comm = Some("app".to_owned());
         assert_eq!(select(Selection { comm, ..all.clone() }), ([true, false], true));
-        let file = Some("/b".to_owned());
-        assert_eq!(select(Selection { file, ..all.clone() }), ([false, true], false));
+        let files = vec!["/b".to_owned()];
+        assert_eq!(select(Selection { files, ..all.clone() }), ([false, true], false));
         let on = |device| Selection {
             devices: BTreeSet::from([device]),
             ..all.clone()
@@ -277,5 +454,53 @@ mod tests {
             Some("main")
         );
         assert_eq!(names.process(9).comm, None);
+    }
+
+    #[test]
+    fn descendants_are_found_by_the_parents_that_they_had_first() {
+        let child = |pid: u32, parent: u32| Thread {
+            parent,
+            ..super::super::synthetic::process(pid, "sh")
+        };
+        let mut names = Names::new(Selection {
+            pids: BTreeSet::from([7]),
+            follow: true,
+            ..Selection::default()
+        });
+        names.learn(&Records {
+            threads: vec![
+                child(7, 1),
+                child(8, 7),
+                child(9, 8),
+                child(9, 1),
+                child(5, 1),
+                child(6, 6),
+            ],
+            ..Records::default()
+        });
+        let selected = [7, 8, 9, 5, 6, 4].map(|pid| names.selects(pid, pid, None, 0));
+        assert_eq!(selected, [true, true, true, false, false, false]);
+    }
+
+    #[test]
+    fn a_thread_is_selected_by_what_it_was_at_that_moment() {
+        let at = |at_ns, comm: &str, cgroup| Thread {
+            at_ns,
+            cgroup,
+            ..super::super::synthetic::process(7, comm)
+        };
+        let selected = |selection: Selection| {
+            let mut names = Names::new(selection);
+            names.learn(&Records {
+                threads: vec![at(100, "sh", 1), at(200, "dd", 1), at(300, "dd", 2), at(400, "dd", 2)],
+                ..Records::default()
+            });
+            [50, 150, 250, 350].map(|at_ns| names.selects(7, 7, None, at_ns))
+        };
+        let comm = Some("dd".to_owned());
+        let all = Selection::default();
+        assert_eq!(selected(Selection { comm, ..all.clone() }), [false, false, true, true]);
+        let cgroups = BTreeSet::from([2]);
+        assert_eq!(selected(Selection { cgroups, ..all }), [false, false, false, true]);
     }
 }

@@ -60,8 +60,30 @@ pub enum Who {
     Cgroup {
         path: String,
     },
+    Thread {
+        tid: u64,
+        pid: u64,
+        comm: String,
+    },
+    /// Threads of this name.
+    Comm {
+        comm: String,
+    },
+    /// An open file of a process.
+    Fd {
+        pid: u64,
+        comm: String,
+        fd: i32,
+        /// `None`: the file has no name.
+        path: Option<CallPath>,
+    },
+    User {
+        uid: u32,
+    },
     /// Calls on no file, or requests without a known owner.
     Unknown(By),
+    /// What the counters have, and of which the record was lost.
+    NoRecord,
 }
 
 impl Who {
@@ -77,7 +99,16 @@ impl Who {
             ),
             Self::Disk { name } => name.clone(),
             Self::Cgroup { path } => path.clone(),
+            Self::Thread { tid, pid, comm } if tid == pid => format!("{comm} {pid}"),
+            Self::Thread { tid, pid, comm } => format!("{comm} {pid}/{tid}"),
+            Self::Comm { comm } => comm.clone(),
+            Self::Fd { pid, comm, fd, path } => {
+                let path = path.as_ref().map_or("…", |path| &path.text);
+                format!("{comm} {pid} fd {fd} {path}")
+            }
+            Self::User { uid } => format!("uid {uid}"),
             Self::Unknown(by) => format!("(no {})", by.name()),
+            Self::NoRecord => "(no record)".to_owned(),
         }
     }
 }

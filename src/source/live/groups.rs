@@ -132,6 +132,8 @@ fn describe(by: By, group: &types::group, names: &dyn Names) -> Who {
                 None => format!("… ({})", group.number),
             },
         },
+        // By these only records are grouped.
+        By::Thread | By::Comm | By::Fd | By::User => Who::Unknown(by),
     }
 }
 

@@ -283,8 +283,13 @@ objects! {
         pub name: String,
         /// The owner of these calls or requests is not known.
         pub nobody: bool,
+        /// The records of these calls or requests were lost.
+        pub no_record: bool,
         pub pid: Option<u64>,
+        pub tid: Option<u64>,
         pub comm: Option<String>,
+        pub fd: Option<u32>,
+        pub uid: Option<u32>,
         pub inode: Option<Inode>,
         pub path_is: Option<String>,
         pub numbers: Numbers,

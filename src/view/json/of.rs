@@ -402,7 +402,32 @@ impl From<&GroupReport> for Group {
                 path_is: path.as_ref().map(|path| path.kind.to_string()),
                 ..whole
             },
+            Who::Thread { tid, pid, comm } => Self {
+                pid: Some(*pid),
+                tid: Some(*tid),
+                comm: Some(comm.clone()),
+                ..whole
+            },
+            Who::Comm { comm } => Self {
+                comm: Some(comm.clone()),
+                ..whole
+            },
+            Who::Fd { pid, comm, fd, path } => Self {
+                pid: Some(*pid),
+                comm: Some(comm.clone()),
+                fd: u32::try_from(*fd).ok(),
+                path_is: path.as_ref().map(|path| path.kind.to_string()),
+                ..whole
+            },
+            Who::User { uid } => Self {
+                uid: Some(*uid),
+                ..whole
+            },
             Who::Unknown(_) => Self { nobody: true, ..whole },
+            Who::NoRecord => Self {
+                no_record: true,
+                ..whole
+            },
             Who::Disk { .. } | Who::Cgroup { .. } => whole,
         }
     }

@@ -47,9 +47,7 @@ pub fn print(report: &RecordsReport, clock: Clock, screen: Screen, out: &mut imp
 /// `INCOMPLETE 12:03:07.120-12:03:07.164: 2,113 calls have no record`
 fn incomplete(all: &[Incomplete], clock: Clock, page: &mut Page) {
     for one in all.iter().take(INTERVALS) {
-        let [from, to] = [one.from_ns, one.to_ns].map(|at_ns| clock.milliseconds(at_ns));
-        let line = format!("INCOMPLETE {from}-{to}: {} no record", have(one.records, one.kind));
-        page.mark(Mark::Lost, &line);
+        page.mark(Mark::Lost, &missing(one, clock));
     }
     let rest = &all[all.len().min(INTERVALS)..];
     if !rest.is_empty() {
@@ -61,6 +59,13 @@ fn incomplete(all: &[Incomplete], clock: Clock, page: &mut Page) {
         );
         page.mark(Mark::Lost, &line);
     }
+}
+
+/// `INCOMPLETE 12:03:07.120-12:03:07.164: 2,113 calls have no record`
+#[must_use]
+pub fn missing(one: &Incomplete, clock: Clock) -> String {
+    let [from, to] = [one.from_ns, one.to_ns].map(|at_ns| clock.milliseconds(at_ns));
+    format!("INCOMPLETE {from}-{to}: {} no record", have(one.records, one.kind))
 }
 
 /// `2,113 calls have`

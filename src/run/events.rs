@@ -1,0 +1,191 @@
+//! `--events`: calls and requests one by one, in the order of time.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, ErrorKind, IsTerminal};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::args::{EventForm, Events, Options, Part, Talk};
+use crate::cause::Cause;
+use crate::export::lines::LinesOf;
+use crate::export::output::Stream;
+use crate::export::{About, Exporter, Form, Output, Selection, Summary, export_as, iotracer, jsonl};
+use crate::number::thousands;
+use crate::recording::Recording;
+use crate::say;
+
+use super::report::{say_damage, span};
+use super::selected;
+
+/// How often progress is shown.
+const STEP: Duration = Duration::from_millis(200);
+
+/// Prints the calls and requests that `options` select of a recording. Returns the exit status.
+pub fn of_recording(from: &Path, part: &Part, events: Events, options: &Options) -> Result<u8, Cause> {
+    let recording = Recording::open(from)?;
+    let meta = recording.meta();
+    if !meta.has_records {
+        return Err(format!(
+            "'{}' has the counters of each second, and no single calls and requests to print",
+            from.display()
+        )
+        .into());
+    }
+    let selection = Selection {
+        layers: selected::layers(meta, options)?.into_iter().collect(),
+        ..selected::selection(meta, &options.measure.target)?
+    };
+    let (start, end) = recording.span();
+    let part = match (part.from, part.to) {
+        (None, None) => (None, None),
+        _ => {
+            let span = span(part, meta.clocks, start, end)?;
+            (Some(span.from_ns), Some(span.to_ns))
+        }
+    };
+    let path = options.output.path.as_deref().filter(|path| path.as_os_str() != "-");
+    let mut output = open(path)?;
+    let heading = usize::from(events.form == EventForm::Text);
+    let mut last = events.last.map(|last| LastLines::new(heading, last, &mut *output));
+    // While lines are written to a terminal, progress would be among them.
+    let is_quiet = options.measure.talk == Talk::Quiet;
+    let is_shown = !is_quiet && say::can_erase() && (last.is_some() || path.is_some() || !io::stdout().is_terminal());
+    let mut shown = Instant::now();
+    let progress = |pass: usize, records: u64| {
+        if is_shown && shown.elapsed() >= STEP {
+            shown = Instant::now();
+            let what = if pass == 0 { "naming" } else { "reading" };
+            say::status(&format!("{what}: {} records", thousands(records)));
+        }
+    };
+    let batches = || recording.batches(part.0, part.1);
+    let width = path.is_none().then(width).flatten();
+    let to: &mut dyn Output = match &mut last {
+        Some(last) => last,
+        None => &mut *output,
+    };
+    let form = Shown {
+        form: events.form,
+        width,
+    };
+    let written = export_as(&form, meta, &selection, batches, to, progress);
+    say::erase();
+    match written {
+        Ok(summary) => {
+            if !is_quiet {
+                say_summary(&summary);
+            }
+            say_damage(&recording);
+            Ok(0)
+        }
+        // A closed pipe is not an error.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe && path.is_none() => Ok(0),
+        Err(error) => Err(Cause::of("cannot write the events", &error)),
+    }
+}
+
+/// Columns of standard output, if it is a terminal.
+fn width() -> Option<usize> {
+    let (width, _) = terminal_size::terminal_size_of(io::stdout())?;
+    Some(usize::from(width.0)).filter(|width| *width > 0)
+}
+
+/// The form of lines, and the columns of the terminal if there is one.
+struct Shown {
+    form: EventForm,
+    width: Option<usize>,
+}
+
+impl Form for Shown {
+    fn exporter<'a>(&self, about: About<'a>) -> Box<dyn Exporter + 'a> {
+        match self.form {
+            EventForm::Text => Box::new(LinesOf::new(about, self.width)),
+            EventForm::Iotracer => Box::new(iotracer::Iotracer::new(about)),
+            EventForm::Json => Box::new(jsonl::Jsonl::new(about)),
+        }
+    }
+}
+
+fn open(path: Option<&Path>) -> Result<Box<dyn Output>, Cause> {
+    Ok(match path {
+        Some(path) => {
+            let cannot = |error: io::Error| Cause::of(format_args!("cannot write '{}'", path.display()), &error);
+            Box::new(Stream::new(File::create(path).map_err(cannot)?))
+        }
+        None => Box::new(Stream::new(io::stdout().lock())),
+    })
+}
+
+/// What is not in the lines, on standard error.
+fn say_summary(summary: &Summary) {
+    if summary.records == 0 {
+        say!("nothing that is selected was recorded");
+    }
+    for left in &summary.left_out {
+        say!("left out: {} {}", thousands(left.records), left.what);
+    }
+    for (kind, records) in &summary.lost {
+        say!("INCOMPLETE: {} {kind} were lost while recording", thousands(*records));
+    }
+}
+
+/// Keeps the last lines of a stream until its end.
+pub struct LastLines<'a> {
+    /// Lines that are passed on first.
+    heading: usize,
+    lines: VecDeque<Vec<u8>>,
+    most: usize,
+    to: &'a mut dyn Output,
+}
+
+impl<'a> LastLines<'a> {
+    /// At most `most` lines, after the heading of so many.
+    pub fn new(heading: usize, most: usize, to: &'a mut dyn Output) -> Self {
+        Self {
+            heading,
+            lines: VecDeque::new(),
+            most,
+            to,
+        }
+    }
+}
+
+impl Output for LastLines<'_> {
+    /// `bytes`: a line.
+    fn write(&mut self, _: &str, bytes: &[u8]) -> io::Result<()> {
+        if self.heading > 0 {
+            self.heading -= 1;
+            return self.to.write("", bytes);
+        }
+        if self.lines.len() >= self.most {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(bytes.to_vec());
+        Ok(())
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        for line in self.lines.drain(..) {
+            self.to.write("", &line)?;
+        }
+        self.to.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_kept() {
+        let mut stream = Stream::new(Vec::new());
+        let mut last = LastLines::new(1, 2, &mut stream);
+        for line in ["HEADING\n", "a\n", "b\n", "c\n"] {
+            last.write("", line.as_bytes()).unwrap();
+        }
+        last.finish().unwrap();
+        let written = stream.0.into_inner().map_err(|error| error.to_string()).unwrap();
+        assert_eq!(written, b"HEADING\nb\nc\n");
+    }
+}
