@@ -25,6 +25,8 @@ pub enum Event {
     Written,
     /// A client wants metrics.
     Metrics,
+    /// Keys were pressed.
+    Keys,
     /// Slow calls have ended.
     SlowCalls,
 }
@@ -35,9 +37,18 @@ enum Source<'a> {
     Child,
     /// The process at this index.
     Process(usize),
-    Output,
-    Metrics,
+    Other(Other),
     SlowCalls,
+}
+
+/// What else a descriptor may be of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Other {
+    /// A pending write.
+    Written,
+    Metrics,
+    /// A terminal.
+    Keys,
 }
 
 /// A descriptor that becomes readable when the command has ended.
@@ -64,8 +75,7 @@ pub fn wait(
     signals: &Signals,
     processes: &[Process],
     child: Option<&OwnedFd>,
-    outputs: &[BorrowedFd<'_>],
-    metrics: Option<BorrowedFd<'_>>,
+    others: &[(Other, BorrowedFd<'_>)],
     slow_calls: Option<BorrowedFd<'_>>,
     wake: Option<Instant>,
 ) -> io::Result<Event> {
@@ -87,13 +97,9 @@ pub fn wait(
             fds.push(watched(&process.pidfd));
             sources.push(Source::Process(index));
         }
-        for output in outputs {
-            fds.push(PollFd::new(*output, PollFlags::POLLIN));
-            sources.push(Source::Output);
-        }
-        if let Some(metrics) = metrics {
-            fds.push(PollFd::new(metrics, PollFlags::POLLIN));
-            sources.push(Source::Metrics);
+        for (other, fd) in others {
+            fds.push(PollFd::new(*fd, PollFlags::POLLIN));
+            sources.push(Source::Other(*other));
         }
         if let Some(slow_calls) = slow_calls {
             fds.push(PollFd::new(slow_calls, PollFlags::POLLIN));
@@ -118,8 +124,9 @@ pub fn wait(
             }
             Source::Child => Event::ChildEnded,
             Source::Process(index) => Event::ProcessEnded(index),
-            Source::Output => Event::Written,
-            Source::Metrics => Event::Metrics,
+            Source::Other(Other::Written) => Event::Written,
+            Source::Other(Other::Metrics) => Event::Metrics,
+            Source::Other(Other::Keys) => Event::Keys,
             Source::SlowCalls if is_time => Event::Time,
             Source::SlowCalls => Event::SlowCalls,
         });
@@ -174,8 +181,7 @@ mod tests {
                 &signals,
                 &[],
                 None,
-                &[written.as_fd()],
-                None,
+                &[(Other::Written, written.as_fd())],
                 Some(slow.as_fd()),
                 Some(wake),
             )

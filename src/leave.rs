@@ -28,9 +28,19 @@ pub fn close_last(open: impl Fn() -> io::Result<OwnedFd> + Send + Sync + 'static
     let _ = LAST.set(Box::new(open));
 }
 
+static BEFORE: OnceLock<fn()> = OnceLock::new();
+
+/// Calls `act` at the end of the process, perhaps from another thread. Only the first call has an effect.
+pub fn before(act: fn()) {
+    let _ = BEFORE.set(act);
+}
+
 /// Ends the process with `status`; its probes are detached afterwards. May be called from any thread. Flush output
 /// first.
 pub fn leave(status: u8) -> ! {
+    if let Some(act) = BEFORE.get() {
+        act();
+    }
     // On failure, the exit of this process takes as long as detaching does.
     let _ = hand_over();
     // SAFETY: ends the process; the skipped destructors would only detach.

@@ -9,6 +9,7 @@ mod events;
 mod export;
 mod from_records;
 mod how;
+mod live;
 mod metrics;
 mod notes;
 mod output;
@@ -56,7 +57,7 @@ use crate::probe::request::{RecordWish, Request, Stage};
 use crate::process::{self, Process};
 use crate::say;
 use crate::serve::Listening;
-use crate::source::live::{self, Live, OfRun};
+use crate::source::live::{Live, OfRun};
 use crate::source::saved::{Keeper, Saved};
 use crate::source::{Source, Until};
 use crate::view::text::Unit;
@@ -166,7 +167,11 @@ pub fn events(from: &Path, part: &args::Part, events: args::Events, options: &Op
 /// # Errors
 /// The cause, in one line.
 pub fn report(from: &Path, part: &args::Part, options: &Options) -> Result<u8, Failure> {
-    report::report(from, part, options).map_err(|line| Failure::new(COULD_NOT_MEASURE, line))
+    let ended = match &options.output.live {
+        Some(live) => live::show_recording(from, part, live, options),
+        None => report::report(from, part, options),
+    };
+    ended.map_err(|line| Failure::new(COULD_NOT_MEASURE, line))
 }
 
 /// Writes a recording in the format of another tool.
@@ -210,11 +215,30 @@ fn install_signals() -> Result<Signals, Cause> {
     Signals::install().map_err(|error| Cause::of("cannot handle signals", &error))
 }
 
+/// Handles the signals that this run needs.
+fn take_signals(options: &Options, recording: Option<&args::Recording>) -> Result<Signals, Cause> {
+    let mut signals = install_signals()?;
+    let mut take = || {
+        if recording.is_some_and(|recording| recording.ring.is_some()) {
+            signals.take_user()?;
+        }
+        if options.output.live.is_some() {
+            signals.watch_terminal()?;
+        }
+        Ok(())
+    };
+    let taken: io::Result<()> = take();
+    taken.map_err(|error| Cause::of("cannot handle signals", &error))?;
+    Ok(signals)
+}
+
 /// Measures until the end of the run. `cannot` turns a cause into a failure.
 fn measure(options: &Options, recording: Option<&args::Recording>, cannot: Cannot<'_>) -> Result<u8, Failure> {
-    let sinks = recording
-        .map_or_else(|| Sinks::open(options), |_| Sinks::of_recording(options))
-        .map_err(cannot)?;
+    if options.output.live.is_some() {
+        live::check_terminal().map_err(cannot)?;
+    }
+    let has_report = recording.is_none() && options.output.live.is_none();
+    let sinks = Sinks::open_with(options, has_report).map_err(cannot)?;
     let folder = recording.map(|recording| record::folder(recording, &record::now_in_name()));
     if let Some(folder) = &folder {
         record::check_folder(folder).map_err(cannot)?;
@@ -233,11 +257,7 @@ fn measure(options: &Options, recording: Option<&args::Recording>, cannot: Canno
     let prepared = prepare(&options.measure, targets.disk.as_ref(), recording.is_some()).map_err(cannot)?;
     let runs = count_runs(options).map_err(cannot)?;
     let (mut attached, refused) = attach_all(options, recording, &prepared, &mut targets, cannot)?;
-    let mut signals = install_signals().map_err(cannot)?;
-    if recording.is_some_and(|recording| recording.ring.is_some()) {
-        let taken = signals.take_user();
-        taken.map_err(|error| cannot(Cause::of("cannot handle signals", &error)))?;
-    }
+    let signals = take_signals(options, recording).map_err(cannot)?;
     let command = options.measure.target.command();
     let waiting = command
         .map(|command| fork_command(command, &mut attached, cannot))
@@ -279,6 +299,10 @@ fn measure(options: &Options, recording: Option<&args::Recording>, cannot: Canno
     if let Some(listening) = listening {
         say!("metrics: {}", listening.address);
         session.serve(listening).map_err(cannot)?;
+    }
+    if let Some(live) = &options.output.live {
+        let name = folder.as_ref().map(|folder| folder.display().to_string());
+        session.show_live(live, options, &first, name).map_err(cannot)?;
     }
     session
         .watch(options, targets.processes, child, &signals)
@@ -455,7 +479,7 @@ fn describe(
         disks: prepared.disks.as_ref().map(Disks::info),
         ..RunInfo::default()
     };
-    live::describe(&of_run, run_info)
+    crate::source::live::describe(&of_run, run_info)
 }
 
 fn start(waiting: Waiting, command: &CommandLine) -> Result<Child, Failure> {

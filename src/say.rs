@@ -13,6 +13,10 @@ use crate::signals;
 
 /// The current status line; empty if there is none.
 static STATUS: Mutex<String> = Mutex::new(String::new());
+/// Lines that wait until the screen is free again; `None`: lines are printed.
+static HELD: Mutex<Option<Vec<String>>> = Mutex::new(None);
+/// Lines that are kept while they wait: what follows repeats them.
+const MOST_HELD: usize = 100;
 /// Width of a terminal that does not report one.
 const WIDTH: usize = 80;
 /// Indentation of continuation lines.
@@ -21,13 +25,37 @@ const INDENT: &str = "  ";
 /// Prints a line, wrapped at words on a terminal. The run continues even if standard error is closed or full: its
 /// report is what counts.
 pub fn line(line: fmt::Arguments<'_>) {
-    erase();
     let mut line = printable(&without_numbers(&line.to_string()));
+    if let Some(held) = &mut *HELD.lock().unwrap_or_else(PoisonError::into_inner) {
+        if held.len() < MOST_HELD {
+            held.push(line);
+        }
+        return;
+    }
+    erase();
     if let Some(width) = terminal_width() {
         line = wrapped(&line, width);
     }
     line.push('\n');
     write(&line, Patience::UntilTheEnd);
+}
+
+/// Keeps lines until [`release`], because the terminal shows something else.
+pub fn hold() {
+    *HELD.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
+}
+
+/// The newest line that waits.
+#[must_use]
+pub fn last_held() -> Option<String> {
+    let held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    held.as_ref().and_then(|held| held.last().cloned())
+}
+
+/// Prints what has waited.
+pub fn release() {
+    let held = HELD.lock().unwrap_or_else(PoisonError::into_inner).take();
+    held.into_iter().flatten().for_each(|text| line(format_args!("{text}")));
 }
 
 /// Prints lines of text in which unprintable characters are replaced already, and which fit the terminal: unlike other
@@ -126,6 +154,9 @@ pub fn can_erase() -> bool {
 
 /// Shows a status line until something else is printed or it is erased; does nothing if the line could not be erased.
 pub fn status(text: &str) {
+    if HELD.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+        return;
+    }
     let Some(width) = terminal_width().filter(|_| can_erase()) else {
         return;
     };

@@ -24,6 +24,8 @@ pub struct Signals {
     hang_up: Option<OwnedFd>,
     /// SIGUSR1, if the run handles it.
     user: Option<OwnedFd>,
+    /// Signals that concern the terminal, if they are watched.
+    of_terminal: Vec<(Signal, OwnedFd)>,
 }
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -72,6 +74,7 @@ impl Signals {
                 Some(watched(Signal::SIGHUP)?)
             },
             user: None,
+            of_terminal: Vec::new(),
         })
     }
 
@@ -86,12 +89,27 @@ impl Signals {
         Ok(())
     }
 
+    /// Also watches the signals that concern a terminal that is used as a whole: its size changes, and the process is
+    /// to stop (Ctrl-Z) or is continued.
+    ///
+    /// # Errors
+    /// When a handler cannot be installed.
+    pub fn watch_terminal(&mut self) -> io::Result<()> {
+        for signal in [Signal::SIGWINCH, Signal::SIGTSTP, Signal::SIGCONT] {
+            let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+            signal_hook::low_level::pipe::register(signal as i32, writer)?;
+            self.of_terminal.push((signal, reader));
+        }
+        Ok(())
+    }
+
     /// Pipes that become readable on a signal, in order of priority.
     pub fn pipes(&self) -> impl Iterator<Item = (Signal, &OwnedFd)> {
         let always = [(Signal::SIGINT, &self.interrupt), (Signal::SIGTERM, &self.terminate)];
         let hang_up = self.hang_up.iter().map(|pipe| (Signal::SIGHUP, pipe));
         let user = self.user.iter().map(|pipe| (Signal::SIGUSR1, pipe));
-        always.into_iter().chain(hang_up).chain(user)
+        let of_terminal = self.of_terminal.iter().map(|(signal, pipe)| (*signal, pipe));
+        always.into_iter().chain(hang_up).chain(user).chain(of_terminal)
     }
 
     /// Uses these pipes instead, for tests.
@@ -102,6 +120,7 @@ impl Signals {
             terminate,
             hang_up: None,
             user: None,
+            of_terminal: Vec::new(),
         }
     }
 }

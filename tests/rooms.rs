@@ -77,6 +77,7 @@ const PURE: &[&str] = &[
     "budget",
     "filter",
     "probe/plan",
+    "view/live",
 ];
 
 /// What pure code must not contain.

@@ -9,6 +9,7 @@ use crate::catalog::Layer;
 use crate::export::Format;
 use crate::model::recording::Names;
 use crate::model::report::group::By;
+use crate::model::report::records::Limit;
 use crate::model::trigger::Trigger;
 use crate::playback::prepare::Cache;
 use crate::playback::run::How;
@@ -183,6 +184,8 @@ pub enum Detail {
     WholeStack(Option<Groups>),
     /// The whole stack of each call that takes this long or longer.
     SlowCalls(Duration),
+    /// Both, for the live view.
+    Live(Groups, Duration),
     /// Each named layer on its own. A named layer that cannot be measured is an error, not a note.
     Named(Option<Groups>),
     /// Each available layer on its own.
@@ -230,13 +233,17 @@ impl Scope {
     /// Whether each moment of a call is charged to a row.
     #[must_use]
     pub fn is_whole_stack(&self) -> bool {
-        matches!(self.detail, Detail::WholeStack(_) | Detail::SlowCalls(_))
+        matches!(
+            self.detail,
+            Detail::WholeStack(_) | Detail::SlowCalls(_) | Detail::Live(..)
+        )
     }
 
     #[must_use]
     pub fn groups(&self) -> Option<Groups> {
         match self.detail {
             Detail::WholeStack(groups) | Detail::Named(groups) => groups,
+            Detail::Live(groups, _) => Some(groups),
             Detail::SlowCalls(_) | Detail::Each => None,
         }
     }
@@ -245,8 +252,8 @@ impl Scope {
     #[must_use]
     pub fn slower(&self) -> Option<Duration> {
         match self.detail {
-            Detail::SlowCalls(slower) => Some(slower),
-            _ => None,
+            Detail::SlowCalls(slower) | Detail::Live(_, slower) => Some(slower),
+            Detail::WholeStack(_) | Detail::Named(_) | Detail::Each => None,
         }
     }
 }
@@ -396,6 +403,17 @@ pub struct Output {
     pub svg: Option<PathBuf>,
     /// The snapshots from which reports are computed are saved in this file.
     pub save_snapshots: Option<PathBuf>,
+    /// A screen shows each second.
+    pub live: Option<LiveOptions>,
+}
+
+/// Options of the live view.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveOptions {
+    /// The memory for earlier seconds, in bytes; of a recording, there is no limit.
+    pub history_bytes: usize,
+    /// What is marked if it takes longer.
+    pub limits: Vec<Limit>,
 }
 
 /// The form of reports.

@@ -56,6 +56,7 @@ Examples:
                                            keep the last minute in memory, and write it when an fsync is slow
   IOStackBreakdown report slow.iosb --from +1s --to +2s
                                            the second one of it
+  IOStackBreakdown --live                  a screen that shows each second as it comes
   IOStackBreakdown export slow.iosb --to perfetto -o slow.pftrace
                                            its calls and requests, for ui.perfetto.dev
   IOStackBreakdown replay slow.iosb --into /mnt/new --user postgres
@@ -67,6 +68,7 @@ TIME and INTERVAL are numbers with a unit: ns, us, ms, s, m (minutes) or h; deci
 
 /// One line for each form; the manual has it, too.
 pub const USAGE: &str = "IOStackBreakdown [OPTIONS] [INTERVAL [COUNT]] [-- COMMAND...]
+       IOStackBreakdown --live [OPTIONS]
        IOStackBreakdown record [OPTIONS] [-- COMMAND...]
        IOStackBreakdown report FILE [OPTIONS] [INTERVAL [COUNT]]
        IOStackBreakdown export FILE --to FORMAT [OPTIONS]
@@ -95,6 +97,17 @@ pub struct Raw {
     pub filters: Filters,
     #[command(flatten)]
     pub output: Output,
+    /// Show a screen that follows the whole stack second by second: families, latencies over time, groups, slow calls, disks.
+    /// With -o FILE, a recording is also kept, in the new directory FILE
+    #[arg(long, conflicts_with_all = ["layers", "json", "folded", "oneline", "interval", "count", "check", "command", "from_snapshots", "save_snapshots"])]
+    pub live: bool,
+    /// With --live: keep earlier seconds in this much memory, such as 256M (default: 64M)
+    #[arg(long, value_name = "SIZE", value_parser = size, requires = "live")]
+    pub history: Option<u64>,
+    /// With --live: mark calls (of a family or a name) and requests (device, queue) that take longer, such as
+    /// fsync=50ms,device=20ms
+    #[arg(long = "limit", value_name = "WHAT=TIME,...", value_delimiter = ',', value_parser = limit, requires = "live")]
+    pub limits: Vec<Limit>,
     /// Serve the counters so far as Prometheus metrics, at ADDR: a port of 127.0.0.1, IP:PORT, unix:PATH, or systemd for a
     /// socket that systemd passes. With --by, each of the first 100 groups has metrics of its own
     #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true, default_missing_value = "19560", conflicts_with_all = ["check", "from_snapshots"])]
@@ -320,6 +333,10 @@ pub struct Report {
     #[arg(long = "limit", value_name = "WHAT=TIME,...", value_delimiter = ',', value_parser = limit,
         conflicts_with_all = ["folded", "oneline", "export_json", "lost", "slower", "interval", "events"])]
     pub limits: Vec<Limit>,
+    /// Show the recording on a screen, second by second: step through it, or play it at its recorded speed. With --limit,
+    /// what takes longer is marked
+    #[arg(long, conflicts_with_all = ["json", "folded", "oneline", "export_json", "html", "svg", "output", "lost", "access", "seeks", "interval"])]
+    pub live: bool,
     /// Print a report for every INTERVAL of whole seconds
     #[arg(value_name = "INTERVAL", value_parser = time_span)]
     pub interval: Option<Duration>,

@@ -16,7 +16,7 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 
 use crate::catalog::{Layer, Lives};
 use crate::model::report::group::By;
-use crate::model::report::records::{Limited, Questions, SeeksBy};
+use crate::model::report::records::{Limit, Limited, Questions, SeeksBy};
 use crate::model::trigger::Trigger;
 use crate::playback::run::How;
 use crate::replay::load::Selection;
@@ -26,8 +26,8 @@ use self::low::{Filters, Raw, Verb};
 use self::value::{COMM_LENGTH, beginning};
 
 pub use self::high::{
-    CommandLine, Detail, EventForm, Events, Export, Form, Groups, Hooks, Intervals, Measure, Only, Options, Output,
-    Part, Paths, Recording, Replay, Requests, Ring, Scope, Span, Talk, Target, When, Whose,
+    CommandLine, Detail, EventForm, Events, Export, Form, Groups, Hooks, Intervals, LiveOptions, Measure, Only,
+    Options, Output, Part, Paths, Recording, Replay, Requests, Ring, Scope, Span, Talk, Target, When, Whose,
 };
 pub use self::low::{TIMES, USAGE};
 pub use self::value::Moment;
@@ -111,7 +111,17 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, S
         return Ok(Command::Text(shell.script()));
     }
     let (is_check, from) = (raw.check, raw.from_snapshots.take());
-    let options = measured(raw)?;
+    // With --live, standard output is the screen, and FILE a recording.
+    let recording = raw.output.output.clone().filter(|_| raw.live);
+    let mut options = measured(raw)?;
+    options.output.path = options.output.path.filter(|_| recording.is_none());
+    if let Some(path) = recording {
+        let recording = Recording {
+            path: Some(path),
+            ..Recording::default()
+        };
+        return Ok(Command::Record { recording, options });
+    }
     Ok(match from {
         Some(from) => Command::Print { from, options },
         None if is_check => Command::Check(options.measure),
@@ -198,6 +208,11 @@ fn check_triggers(triggers: &[Trigger], scope: &Scope) -> Result<(), String> {
 }
 
 fn reported(mut verb: low::Report) -> Result<Command, String> {
+    // On a screen, what breaks a limit is marked.
+    let marked = match verb.live {
+        true => std::mem::take(&mut verb.limits),
+        false => Vec::new(),
+    };
     let questions = questions(&mut verb)?;
     let part = Part {
         from: verb.from,
@@ -226,6 +241,10 @@ fn reported(mut verb: low::Report) -> Result<Command, String> {
     let mut options = validate(raw, paths)?;
     options.measure.target.disk = disk;
     options.events = events;
+    options.output.live = verb.live.then_some(LiveOptions {
+        history_bytes: usize::MAX,
+        limits: marked,
+    });
     Ok(Command::Report {
         from: verb.recording,
         part,
@@ -287,6 +306,12 @@ fn questions(verb: &mut low::Report) -> Result<Questions, String> {
 
 /// Groups and elements of lists without `--top`.
 const TOP: usize = 10;
+/// The same for a screen, whose lists can be walked through.
+const GROUPS_ON_SCREEN: usize = 100;
+/// Calls of this length or longer are listed on a screen.
+const SLOW_ON_SCREEN: Duration = Duration::from_millis(10);
+/// Memory for the earlier seconds of a screen, in bytes.
+const HISTORY: usize = 64 << 20;
 
 fn exported(verb: low::Export) -> Result<Command, String> {
     let format = verb.format;
@@ -472,10 +497,21 @@ fn validate(mut raw: Raw, paths: Paths) -> Result<Options, String> {
     check_comm(raw.filters.comm.as_deref())?;
     let groups = raw.output.by.map(|by| Groups {
         by,
-        top: raw.output.top.map_or(TOP, |top| top as usize),
+        top: raw
+            .output
+            .top
+            .map_or(if raw.live { GROUPS_ON_SCREEN } else { TOP }, |top| top as usize),
         room: raw.groups,
     });
     let detail = match (&layers, raw.slower) {
+        _ if raw.live => Detail::Live(
+            groups.unwrap_or(Groups {
+                by: By::Process,
+                top: GROUPS_ON_SCREEN,
+                room: raw.groups,
+            }),
+            raw.slower.unwrap_or(SLOW_ON_SCREEN),
+        ),
         (Some(_), _) => Detail::Named(groups),
         (None, _) if raw.check => Detail::Each,
         (None, Some(slower)) => Detail::SlowCalls(slower),
@@ -515,10 +551,16 @@ fn validate(mut raw: Raw, paths: Paths) -> Result<Options, String> {
     Ok(Options {
         measure,
         span: Span {
-            intervals: raw.interval.map(|length| Intervals {
-                length,
-                count: raw.count,
-            }),
+            intervals: match raw.live {
+                true => Some(Intervals {
+                    length: Duration::from_secs(1),
+                    count: None,
+                }),
+                false => raw.interval.map(|length| Intervals {
+                    length,
+                    count: raw.count,
+                }),
+            },
             duration: raw.duration,
             budget: raw.budget,
         },
@@ -532,6 +574,12 @@ fn validate(mut raw: Raw, paths: Paths) -> Result<Options, String> {
             svg: raw.output.svg,
             html: raw.output.html,
             save_snapshots: raw.save_snapshots,
+            live: raw.live.then_some(LiveOptions {
+                history_bytes: raw
+                    .history
+                    .map_or(HISTORY, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+                limits: raw.limits,
+            }),
         },
     })
 }
@@ -581,7 +629,18 @@ fn check_scope(raw: &Raw, layers: Option<&[Layer]>) -> Result<(), String> {
     if raw.output.svg.is_some() && layers.is_some() {
         return Err("--svg draws the whole stack, and -T measures single layers; remove one of them".to_owned());
     }
-    if raw.slower.is_some() && raw.output.by.is_some() {
+    let is_single = |limit: &Limit| matches!(limit.of, Limited::Op(_) | Limited::Queue);
+    if let Some(limit) = raw
+        .limits
+        .iter()
+        .find(|limit| is_single(limit) && raw.output.output.is_none())
+    {
+        let of = limit.of.name();
+        return Err(format!(
+            "--limit {of} needs records of single calls and requests: --live -o FILE; without them limits are on families and on device"
+        ));
+    }
+    if raw.slower.is_some() && raw.output.by.is_some() && !raw.live {
         return Err(
             "--slower and --by cannot be combined: --slower already names the process and the file of each call"
                 .to_owned(),

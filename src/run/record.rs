@@ -372,15 +372,19 @@ pub fn check_folder(folder: &Path) -> Result<(), Cause> {
 /// The directory of a recording: the given one, or one named by host and time.
 pub fn folder(options: &args::Recording, now: &str) -> PathBuf {
     options.path.clone().unwrap_or_else(|| {
-        let host: String = host()
-            .chars()
-            .filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c))
-            .collect();
+        let host = host_in_names();
         PathBuf::from(format!("io-{host}-{now}.{EXTENSION}"))
     })
 }
 
-fn host() -> String {
+/// The host's name without characters that are unusual in names of files.
+pub fn host_in_names() -> String {
+    let is_usual = |c: &char| c.is_ascii_alphanumeric() || "-_.".contains(*c);
+    host().chars().filter(is_usual).collect()
+}
+
+/// The host's name; empty: unknown.
+pub fn host() -> String {
     let name = nix::unistd::gethostname().ok();
     name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
@@ -438,7 +442,7 @@ fn meta(info: &RunInfo, first: &Snapshot) -> Meta {
 }
 
 /// The names of a call's rows by slot; empty: the slot is unused.
-fn rows(info: &RunInfo) -> Vec<String> {
+pub fn rows(info: &RunInfo) -> Vec<String> {
     let mut names = vec![String::new(); ROWS as usize];
     let layers: Vec<Layer> = info
         .stack

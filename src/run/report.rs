@@ -316,7 +316,10 @@ fn position(moment: Moment, clocks: Clocks, start: u64, end: u64) -> u64 {
 }
 
 /// Checks that the recording was made with options that cannot be selected afterwards.
-fn check_recorded(meta: &Meta, measure: &Measure) -> Result<(), Cause> {
+///
+/// # Errors
+/// The option that it was made without, in one line.
+pub fn check_recorded(meta: &Meta, measure: &Measure) -> Result<(), Cause> {
     let recorded = &meta.run.filter;
     if measure.scope.is_queued() && !recorded.queued {
         return Err("recorded without -Q: times in the queue are not in it"

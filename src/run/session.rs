@@ -9,10 +9,10 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 use crate::analyse;
-use crate::args::{Intervals, Options, Talk};
+use crate::args::{Intervals, LiveOptions, Options, Talk};
 use crate::cause::Cause;
 use crate::command;
-use crate::event::{Event, Signals, pidfd_of, wait};
+use crate::event::{Event, Other, Signals, pidfd_of, wait};
 use crate::filter::Filter;
 use crate::model::events::Events;
 use crate::model::report::Report;
@@ -27,6 +27,7 @@ use crate::source::{Item, Source, Until};
 
 use super::COULD_NOT_MEASURE_COMMAND;
 use super::budget::Keeping;
+use super::live::LiveView;
 use super::metrics::MetricsServer;
 use super::progress;
 use super::record::Recorder;
@@ -49,6 +50,8 @@ pub struct Session<S> {
     second: Option<Snapshot>,
     /// Serves metrics, if requested.
     metrics: Option<MetricsServer>,
+    /// Shows each second on a screen, if requested.
+    live: Option<LiveView>,
 }
 
 impl<S: Source> Session<S> {
@@ -77,6 +80,7 @@ impl<S: Source> Session<S> {
             before: *first,
             second: None,
             metrics: None,
+            live: None,
         })
     }
 
@@ -118,7 +122,7 @@ impl<S: Source> Session<S> {
                     }
                 }
                 Item::Snapshot(snapshot) if until == Until::Interval && self.recorder.is_some() => {
-                    self.second(*snapshot);
+                    self.second(*snapshot)?;
                 }
                 Item::Snapshot(snapshot) => self.snapshot(*snapshot)?,
             }
@@ -128,6 +132,10 @@ impl<S: Source> Session<S> {
     fn events(&mut self, mut events: Events) -> Result<(), Cause> {
         if let Some(keeper) = &mut self.keeper {
             keeper.events(&events)?;
+        }
+        if let Some(live) = &mut self.live {
+            live.records(&events.records);
+            live.events(&events);
         }
         if let Some(recorder) = &mut self.recorder {
             recorder.records(std::mem::take(&mut events.records));
@@ -140,9 +148,12 @@ impl<S: Source> Session<S> {
     }
 
     /// Adds the counters of a second to the recording.
-    fn second(&mut self, mut after: Snapshot) {
+    fn second(&mut self, mut after: Snapshot) -> Result<(), Cause> {
         let last = self.second.as_ref().unwrap_or(&self.before);
         after.hold_back(last);
+        if let Some(live) = &mut self.live {
+            live.second(&analyse::report(self.source.info(), last, &after), after.at_ns)?;
+        }
         if let Some(recorder) = &mut self.recorder {
             recorder.second(&after);
         }
@@ -150,11 +161,12 @@ impl<S: Source> Session<S> {
             after.widen(last);
         }
         self.second = Some(after);
+        Ok(())
     }
 
     fn snapshot(&mut self, mut after: Snapshot) -> Result<(), Cause> {
         if self.recorder.is_some() {
-            self.second(after);
+            self.second(after)?;
             // It is that of the last second now, which ends the run.
             after = self.second.take().unwrap_or_else(|| self.before.clone());
         } else {
@@ -166,6 +178,11 @@ impl<S: Source> Session<S> {
         let report = self
             .has_counters
             .then(|| analyse::report(self.source.info(), &self.before, &after));
+        if let (Some(live), Some(report)) = (&mut self.live, &report)
+            && self.recorder.is_none()
+        {
+            live.second(report, after.at_ns)?;
+        }
         self.before = after;
         report.map_or(Ok(()), |report| self.sinks.report(&report))
     }
@@ -191,6 +208,23 @@ impl Session<Live> {
         Ok(())
     }
 
+    /// Shows each second on a screen from now on. `first` is a report without numbers, `recording` the name of the
+    /// recording that is written.
+    ///
+    /// # Errors
+    /// If there is no terminal for it, in one line.
+    pub fn show_live(
+        &mut self,
+        live: &LiveOptions,
+        options: &Options,
+        first: &Report,
+        recording: Option<String>,
+    ) -> Result<(), Cause> {
+        let view = LiveView::begin(live, options, self.source.info(), first, &self.before, recording)?;
+        self.live = Some(view);
+        Ok(())
+    }
+
     /// Waits for the end of the run, and prints the reports that are due before it. Returns the exit status.
     ///
     /// # Errors
@@ -206,12 +240,48 @@ impl Session<Live> {
         let limit = options.span.budget;
         let is_whole = options.measure.scope.is_whole_stack();
         let mut budget = limit.map(|limit| Keeping::new(limit, is_whole, &self.source));
-        let status = loop {
+        if self.live.is_some() && self.recorder.is_some() {
+            // The seconds of the recording are shown.
+            watched.next = None;
+        }
+        let status = self.until_the_end(&mut watched, &mut budget, signals, options.measure.talk);
+        if let Some(live) = self.live.take() {
+            live.close();
+        }
+        let status = status?;
+        self.pass(Until::End)?;
+        self.finish(signals)?;
+        if let Some(recorder) = &mut self.recorder {
+            recorder.end();
+            say::erase();
+            let concluded = recorder.conclude(&self.source.info().subject);
+            // The status of a command is the run's.
+            return Ok(if watched.child.is_some() {
+                status
+            } else {
+                concluded.max(status)
+            });
+        }
+        Ok(status)
+    }
+
+    /// Handles events until one ends the run. Returns the exit status.
+    fn until_the_end(
+        &mut self,
+        watched: &mut Watched,
+        budget: &mut Option<Keeping>,
+        signals: &Signals,
+        talk: Talk,
+    ) -> Result<u8, Cause> {
+        Ok(loop {
             self.keep_recording(watched.child.is_some())?;
             if watched.child.is_none() && self.recorder.as_ref().is_some_and(Recorder::is_over) {
                 break 0;
             }
             self.sinks.settle()?;
+            if self.live.as_mut().is_some_and(LiveView::show) {
+                break 0;
+            }
             if !self.sinks.is_busy() {
                 self.pass(Until::Now)?;
             }
@@ -230,7 +300,8 @@ impl Session<Live> {
             let due = watched.next.filter(|_| !self.sinks.is_busy());
             let look = budget.as_ref().and_then(Keeping::next);
             let second = self.recorder.as_ref().and_then(Recorder::next);
-            let event = self.wait(&watched, [due, look, second], signals, options.measure.talk)?;
+            let screen = self.live.as_ref().and_then(LiveView::wake);
+            let event = self.wait(watched, [due, look, second, screen], signals, talk)?;
             let is_over = |moment: Option<Instant>| moment.is_some_and(|moment| Instant::now() >= moment);
             match event {
                 Event::Time if is_over(watched.deadline) => break 0,
@@ -247,6 +318,12 @@ impl Session<Live> {
                         metrics.answer(&self.source);
                     }
                 }
+                Event::Keys => {
+                    if self.live.as_mut().is_some_and(LiveView::keys) {
+                        break 0;
+                    }
+                }
+                Event::Signal(signal) if self.live.as_mut().is_some_and(|live| live.signal(signal)) => {}
                 Event::Time | Event::Written | Event::SlowCalls => {}
                 Event::Signal(Signal::SIGUSR1) => {
                     if let Some(Recorder::Ring(ring)) = &mut self.recorder {
@@ -259,21 +336,7 @@ impl Session<Live> {
                     }
                 }
             }
-        };
-        self.pass(Until::End)?;
-        self.finish(signals)?;
-        if let Some(recorder) = &mut self.recorder {
-            recorder.end();
-            say::erase();
-            let concluded = recorder.conclude(&self.source.info().subject);
-            // The status of a command is the run's.
-            return Ok(if watched.child.is_some() {
-                status
-            } else {
-                concluded.max(status)
-            });
-        }
-        Ok(status)
+        })
     }
 
     /// Reads the counters of a second if one has passed. A recording that is over is completed while a command still
@@ -322,7 +385,7 @@ impl Session<Live> {
     fn wait(
         &self,
         watched: &Watched,
-        moments: [Option<Instant>; 3],
+        moments: [Option<Instant>; 4],
         signals: &Signals,
         talk: Talk,
     ) -> Result<Event, Cause> {
@@ -345,9 +408,16 @@ impl Session<Live> {
             .min();
         let events = self.source.ready().filter(|_| is_free);
         let child = watched.child.as_ref().map(|(_, pidfd)| pidfd);
-        let written = self.sinks.progress();
-        let metrics = self.metrics.as_ref().map(MetricsServer::ready);
-        wait(signals, &watched.processes, child, &written, metrics, events, wake)
+        let written = self.sinks.progress().into_iter().map(|fd| (Other::Written, fd));
+        let metrics = self.metrics.as_ref().map(|metrics| (Other::Metrics, metrics.ready()));
+        let keys = self.live.as_ref().map(|live| (Other::Keys, live.keys_fd()));
+        let frame = self
+            .live
+            .as_ref()
+            .and_then(LiveView::progress)
+            .map(|fd| (Other::Written, fd));
+        let others: Vec<_> = written.chain(metrics).chain(keys).chain(frame).collect();
+        wait(signals, &watched.processes, child, &others, events, wake)
             .map_err(|error| Cause::of("cannot wait for events", &error))
     }
 }
@@ -363,6 +433,8 @@ struct Watched {
     next: Option<Instant>,
     /// The number of reports printed.
     reports: u64,
+    /// The terminal is used as a whole.
+    is_on_screen: bool,
 }
 
 impl Watched {
@@ -380,6 +452,7 @@ impl Watched {
             intervals: options.span.intervals,
             next: after(options.span.intervals.map(|intervals| intervals.length)),
             reports: 0,
+            is_on_screen: options.output.live.is_some(),
         })
     }
 
@@ -405,7 +478,7 @@ impl Watched {
             Event::Interrupt if self.child.is_some() => None,
             Event::Interrupt => {
                 // The terminal echoes ^C where the report would begin.
-                if io::stderr().is_terminal() {
+                if io::stderr().is_terminal() && !self.is_on_screen {
                     say!("");
                 }
                 Some(0)
@@ -428,7 +501,7 @@ impl Watched {
                 let (child, _) = self.child.as_mut()?;
                 Some(child.wait().map_or(COULD_NOT_MEASURE_COMMAND, command::exit_status))
             }
-            Event::Time | Event::Written | Event::Metrics | Event::SlowCalls => None,
+            Event::Time | Event::Written | Event::Metrics | Event::Keys | Event::SlowCalls => None,
         }
     }
 }

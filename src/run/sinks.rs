@@ -35,12 +35,8 @@ impl Sinks {
         Self::open_with(options, true)
     }
 
-    /// Those of a run that records: only files that were named.
-    pub fn of_recording(options: &Options) -> Result<Self, Cause> {
-        Self::open_with(options, false)
-    }
-
-    fn open_with(options: &Options, has_report: bool) -> Result<Self, Cause> {
+    /// The same; `has_report`: reports are printed, and not only written to files that were named.
+    pub fn open_with(options: &Options, has_report: bool) -> Result<Self, Cause> {
         let mut sinks = Vec::new();
         if has_report {
             sinks.push(Sink {

@@ -7,6 +7,7 @@ pub mod folded;
 pub mod html;
 pub mod icicle;
 pub mod json;
+pub mod live;
 mod markup;
 pub mod metrics;
 pub mod svg;

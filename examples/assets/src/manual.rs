@@ -150,6 +150,24 @@ const REPORT: &[Part] = &[
         "the functions an operation may go through, each with its probe, and whether the probe was hit while the operation was done. The last lines say how many \
          operations of each layer were counted",
     ),
+    Heading("The live view"),
+    Item(
+        "call/s, threads, avg, p99",
+        "of each family: calls per second, how many threads were inside a call on average, the average call and the 99th percentile",
+    ),
+    Item(
+        "WHERE THE TIME IS",
+        "a bar with a letter for each row, explained below the families; its whole width is as many threads as the number at its end says",
+    ),
+    Item(
+        "mostly",
+        "the row with most of a group's time. \"<\" before a time of p99: too few calls, it is the longest one",
+    ),
+    Item(
+        "used, depth, max",
+        "of a disk: the share of the time with requests under way, how many there were on average, and at most",
+    ),
+    Item("?", "shows the keys"),
     Heading("Requests beside the calls"),
     Item(
         "Not waited for by any call",

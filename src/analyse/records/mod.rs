@@ -6,6 +6,7 @@ pub mod counters;
 pub mod groups;
 pub mod limits;
 pub mod lost;
+pub mod moment;
 pub mod names;
 pub mod order;
 pub mod run;

@@ -1,6 +1,7 @@
 //! Reports, independent of the form in which they are printed. All times are in nanoseconds.
 
 pub mod group;
+pub mod moment;
 pub mod neighbour;
 pub mod records;
 pub mod replay;

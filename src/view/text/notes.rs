@@ -139,7 +139,8 @@ fn hooks<'a>(layers: impl Iterator<Item = &'a LayerReport>) -> Option<String> {
 
 /// A line for each reason. `known`: causes that the reader has just read; of a reason that begins with one, only what follows from it
 /// is printed.
-fn rows_not_measured(stack: &StackReport, known: &[&str]) -> Vec<String> {
+#[must_use]
+pub fn rows_not_measured(stack: &StackReport, known: &[&str]) -> Vec<String> {
     let kinds = stack.not_measured.chunk_by(|a, b| a.reason == b.reason);
     let line = |rows: &[NotMeasured]| {
         let names: Vec<&str> = rows.iter().map(|row| row.what.as_str()).collect();

@@ -1,0 +1,326 @@
+//! The live view of the running kernel and of a recording: brings seconds, keys and signals to the state, and the state
+//! to the terminal.
+
+mod console;
+mod page;
+mod recorded;
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
+
+use nix::sys::signal::Signal;
+
+use crate::analyse::records::moment::{Fold, Rules};
+use crate::analyse::records::names::{Names, Selection};
+use crate::args::{LiveOptions, Options};
+use crate::cause::Cause;
+use crate::kernel::{description, disk, diskstats};
+use crate::model::clock::Clock;
+use crate::model::events::Events;
+use crate::model::ids::joined;
+use crate::model::record::Records;
+use crate::model::report::moment::DiskUse;
+use crate::model::report::slow::SlowCall;
+use crate::model::report::stack::StackReport;
+use crate::model::report::{Report, nanoseconds};
+use crate::model::run_info::RunInfo;
+use crate::model::snapshot::Snapshot;
+use crate::say;
+use crate::view::live::{Action, Beside, Facts, Model, Shows};
+use crate::view::text::notes::{Printed, changes, rows_not_measured};
+
+use self::console::Console;
+use super::record;
+
+pub use self::console::check_terminal;
+pub use self::recorded::show as show_recording;
+
+/// The live view of the running kernel.
+pub struct LiveView {
+    model: Model,
+    console: Console,
+    /// Slow calls of the second that is under way, and how many are not in the list.
+    slow: (Vec<SlowCall>, u64),
+    disks: DiskReader,
+    records: Option<Recorded>,
+    attention: Attention,
+}
+
+/// The records of the second that is under way.
+struct Recorded {
+    rules: Rules,
+    names: Names,
+    fold: Fold,
+    from_ns: u64,
+}
+
+impl LiveView {
+    /// Takes over the terminal. `first` is a report without numbers, `start` has the counters of the start.
+    ///
+    /// # Errors
+    /// If it cannot, in one line.
+    pub fn begin(
+        live: &LiveOptions,
+        options: &Options,
+        info: &RunInfo,
+        first: &Report,
+        start: &Snapshot,
+        recording: Option<String>,
+    ) -> Result<Self, Cause> {
+        let slower_ns = options.measure.scope.slower().map(nanoseconds);
+        let utc_offset = crate::source::live::utc_offset(start.wall);
+        let facts = Facts {
+            shows: Shows::Kernel,
+            host: record::host(),
+            subject: info.subject.clone(),
+            by: info.by,
+            slower_ns,
+            limits: live.limits.clone(),
+            missing: missing(first),
+            has_records: recording.is_some(),
+            recording,
+            utc_offset,
+        };
+        let wall = i64::try_from(start.wall.as_nanosecond()).unwrap_or_default();
+        let clock = Clock {
+            zero_ns: wall.wrapping_sub(start.at_ns.cast_signed()),
+            utc_offset,
+        };
+        let records = facts.has_records.then(|| Recorded {
+            rules: rules(
+                clock,
+                &record::rows(info),
+                slower_ns,
+                &live.limits,
+                &description::disks(),
+            ),
+            names: names(&description::disks()),
+            fold: Fold::default(),
+            from_ns: start.at_ns,
+        });
+        Ok(Self {
+            model: Model::new(facts, Some(live.history_bytes)),
+            console: Console::open(options.output.color)?,
+            slow: (Vec::new(), 0),
+            disks: DiskReader::begin(info.filter.disk.as_deref()),
+            records,
+            attention: Attention::new(first),
+        })
+    }
+
+    /// Adds events of the second that is under way.
+    pub fn events(&mut self, events: &Events) {
+        self.slow.0.extend(events.slow_calls.iter().cloned());
+        self.slow.1 = self.slow.1.saturating_add(events.left_out.sum());
+    }
+
+    /// Adds records of the second that is under way.
+    pub fn records(&mut self, records: &Records) {
+        if let Some(recorded) = &mut self.records {
+            recorded.names.learn(records);
+            recorded.fold.take(records, &recorded.names, &recorded.rules);
+        }
+    }
+
+    /// Ends a second. `at_ns`: its end, by the programs' clock.
+    ///
+    /// # Errors
+    /// If it cannot be kept, in one line.
+    pub fn second(&mut self, report: &Report, at_ns: u64) -> Result<(), Cause> {
+        let moment = self.records.as_mut().map(|recorded| {
+            let fold = std::mem::take(&mut recorded.fold);
+            let span = (std::mem::replace(&mut recorded.from_ns, at_ns), at_ns);
+            fold.finish(span, &recorded.names, &recorded.rules)
+        });
+        let beside = Beside {
+            trouble: self.attention.of(report),
+            disks: self.disks.second(nanoseconds(report.length)),
+            moment,
+        };
+        let slow = std::mem::take(&mut self.slow);
+        self.model
+            .second(report, slow, &beside)
+            .map_err(|error| Cause::of("cannot keep a second", &error))?;
+        // What would have been printed is shown, and printed at the end.
+        if let Some(line) = say::last_held() {
+            self.model.message = Some(line);
+        }
+        self.console.touch();
+        Ok(())
+    }
+
+    /// Readable when keys were pressed.
+    pub fn keys_fd(&self) -> BorrowedFd<'_> {
+        self.console.keys_fd()
+    }
+
+    /// A descriptor to poll while a frame is being written.
+    pub fn progress(&self) -> Option<BorrowedFd<'_>> {
+        self.console.progress()
+    }
+
+    /// When something is to be done even if nothing happens.
+    pub fn wake(&self) -> Option<Instant> {
+        self.console.wake()
+    }
+
+    /// Handles keys. Returns whether the run is over.
+    pub fn keys(&mut self) -> bool {
+        handle_keys(&mut self.console, &mut self.model)
+    }
+
+    /// Draws what has changed. Returns whether the run is over, because the terminal is closed.
+    pub fn show(&mut self) -> bool {
+        handle_late_keys(&mut self.console, &mut self.model) || self.console.show(&self.model).is_err()
+    }
+
+    /// Handles a signal that concerns the terminal. Returns whether it was one.
+    pub fn signal(&mut self, signal: Signal) -> bool {
+        self.console.signal(signal).unwrap_or(false)
+    }
+
+    /// Gives the terminal back.
+    pub fn close(self) {
+        self.console.close(&self.model);
+    }
+}
+
+/// Returns whether the view is over.
+fn handle_keys(console: &mut Console, model: &mut Model) -> bool {
+    let Some(keys) = console.keys() else { return true };
+    keys.into_iter().any(|key| is_last(key, console, model))
+}
+
+/// The same for an ESC that nothing followed.
+fn handle_late_keys(console: &mut Console, model: &mut Model) -> bool {
+    let keys = console.late_keys();
+    keys.into_iter().any(|key| is_last(key, console, model))
+}
+
+fn is_last(key: crate::view::live::key::Key, console: &mut Console, model: &mut Model) -> bool {
+    console.touch();
+    match model.handle(key) {
+        None => false,
+        Some(Action::Quit) => true,
+        Some(Action::Suspend) => console.suspend().is_err(),
+        Some(Action::Redraw) => {
+            console.redraw();
+            false
+        }
+        Some(Action::Html) => {
+            let written = page::write(model);
+            model.message = Some(written.unwrap_or_else(|cause| format!("error: {}", cause.line)));
+            false
+        }
+    }
+}
+
+/// Finds what deserves attention in a second: notes that hold for the whole run are not repeated.
+struct Attention(Printed);
+
+impl Attention {
+    /// `first` is a report without numbers.
+    fn new(first: &Report) -> Self {
+        Self(Printed::of(first))
+    }
+
+    /// One line; `None`: nothing.
+    fn of(&mut self, report: &Report) -> Option<String> {
+        let mut report = Report {
+            groups: None,
+            probes: Vec::new(),
+            ..report.clone()
+        };
+        self.0.take_from(&mut report);
+        changes(&report, false).map(|line| line.text)
+    }
+}
+
+/// What is not measured, in one line.
+fn missing(first: &Report) -> Option<String> {
+    let rows = first
+        .stack
+        .as_ref()
+        .map(|stack| rows_not_measured(stack, &[]))
+        .unwrap_or_default();
+    let silent: Vec<_> = first
+        .layers
+        .iter()
+        .filter(|layer| layer.ops.is_empty())
+        .map(|layer| layer.layer)
+        .collect();
+    let mut lines = rows;
+    if lines.is_empty() && !silent.is_empty() {
+        lines.push(format!(
+            "not measured: {}",
+            joined(&silent, crate::model::ids::Layer::name)
+        ));
+    }
+    (!lines.is_empty()).then(|| lines.join("; "))
+}
+
+/// Says that there is no whole stack.
+fn without_stack(stack: Option<&StackReport>) -> Option<String> {
+    stack.is_none().then(|| {
+        "recorded without the whole stack: there are no families, only what single calls and requests have".to_owned()
+    })
+}
+
+fn rules(
+    clock: Clock,
+    rows: &[String],
+    slower_ns: Option<u64>,
+    limits: &[crate::model::report::records::Limit],
+    disks: &[crate::model::recording::Disk],
+) -> Rules {
+    let mut rules = Rules::new(clock, rows, slower_ns.unwrap_or(u64::MAX), limits);
+    for disk in disks {
+        rules.disks.insert(disk.number, disk.number);
+        let partitions = disk.partitions.iter();
+        rules
+            .disks
+            .extend(partitions.map(|partition| (partition.number, disk.number)));
+    }
+    rules
+}
+
+/// The names of disks, to which those of files and processes are added.
+fn names(disks: &[crate::model::recording::Disk]) -> Names {
+    let mut names = Names::new(Selection::default());
+    for disk in disks {
+        names.define_disk(disk.number, disk.name.clone(), None);
+    }
+    names
+}
+
+/// Reads how busy disks are, second by second.
+struct DiskReader {
+    /// The disks that are read; empty: none.
+    names: Vec<String>,
+    before: Vec<diskstats::Use>,
+}
+
+impl DiskReader {
+    fn begin(only: Option<&str>) -> Self {
+        let all = disk::with_requests().into_iter().map(|(name, _)| name);
+        let names: Vec<String> = match only {
+            Some(only) => vec![only.to_owned()],
+            None => all.collect(),
+        };
+        let before = diskstats::used(&names).unwrap_or_default();
+        Self { names, before }
+    }
+
+    /// The use since the last time; `None`: the kernel does not say.
+    fn second(&mut self, span_ns: u64) -> Option<Vec<DiskUse>> {
+        let now: io::Result<_> = diskstats::used(&self.names);
+        let now = now.ok()?;
+        let before = std::mem::replace(&mut self.before, now);
+        let uses = self.before.iter().filter_map(|now| {
+            let before = before.iter().find(|before| before.name == now.name)?;
+            Some(now.since(before, span_ns))
+        });
+        Some(uses.collect())
+    }
+}

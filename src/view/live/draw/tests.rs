@@ -1,0 +1,237 @@
+use super::super::example;
+use super::super::key::Key;
+use super::super::model::Facts;
+use super::*;
+use crate::printable::is_printable;
+
+const BEST: Look = Look {
+    is_utf8: true,
+    is_colored: true,
+};
+
+fn drawn(model: &Model, look: Look, size: (u16, u16)) -> Buffer {
+    let area = Rect::new(0, 0, size.0, size.1);
+    let mut buffer = Buffer::empty(area);
+    draw(model, look, area, &mut buffer);
+    buffer
+}
+
+fn screen(model: &Model, look: Look, size: (u16, u16)) -> Vec<String> {
+    let buffer = drawn(model, look, size);
+    let cells: Vec<&str> = buffer.content().iter().map(|cell| cell.symbol()).collect();
+    cells.chunks(size.0.into()).map(|line| line.concat()).collect()
+}
+
+fn pressed(keys: &str) -> Model {
+    let mut model = example::model(40);
+    keys.chars().for_each(|key| {
+        model.handle(Key::Char(key));
+    });
+    model
+}
+
+/// The views, by the keys that show them.
+const VIEWS: [(&str, &str); 8] = [
+    ("overview", ""),
+    ("latency", "2"),
+    ("groups", "3"),
+    ("files", "3gggg"),
+    ("slow_calls", "4"),
+    ("disks", "5"),
+    ("limits", "6"),
+    ("help", "?"),
+];
+const SIZES: [(u16, u16); 3] = [(80, 24), (100, 30), (200, 60)];
+
+/// Each view as it is drawn, in `tests/golden/live`; `UPDATE_GOLDEN=1` rewrites the files: review the difference.
+#[test]
+fn every_view_is_as_recorded() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/live");
+    let mut wrong = Vec::new();
+    for (name, keys) in VIEWS {
+        for (width, height) in SIZES {
+            let screen = screen(&pressed(keys), BEST, (width, height));
+            let text: String = screen.iter().map(|line| format!("{}\n", line.trim_end())).collect();
+            let path = folder.join(format!("{name}_{width}x{height}.txt"));
+            if std::fs::read_to_string(&path).unwrap_or_default() != text {
+                if std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
+                    std::fs::create_dir_all(&folder).unwrap();
+                    std::fs::write(&path, &text).unwrap();
+                }
+                wrong.push(format!("{}:\n{text}", path.display()));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "UPDATE_GOLDEN=1 rewrites the files\n{}",
+        wrong.join("\n")
+    );
+}
+
+/// The numbers on the screen are those of the report of the second.
+#[test]
+fn the_numbers_are_those_of_the_report() {
+    let mut model = example::model(12);
+    for _ in 0..12 {
+        let shown = model.shown.as_ref().unwrap();
+        let lines = screen(&model, BEST, (120, 40));
+        for family in &shown.report.stack.as_ref().unwrap().families {
+            let Some(line) = lines.iter().find(|line| line[1..].starts_with(family.family.name())) else {
+                assert_eq!(family.count(), 0);
+                continue;
+            };
+            // A broken limit is marked after the numbers.
+            let cells: Vec<&str> = line[10..39].split_whitespace().collect();
+            let threads = format!("{:.2}", family.total_ns as f64 / 1e9);
+            let average = canvas::tiny(family.total_ns / family.count());
+            let p99 = family.histogram.quantile(0.99, family.extremes);
+            let p99 = p99.map_or_else(|| "-".to_owned(), canvas::tiny);
+            assert_eq!(cells, [thousands(family.count()), threads, average, p99], "{line}");
+        }
+        model.handle(Key::Left);
+    }
+}
+
+#[test]
+fn any_size_is_drawn_and_small_ones_say_so() {
+    for (_, keys) in VIEWS {
+        let model = pressed(keys);
+        for width in [1, 5, 20, 59, 60, 61, 77, 78, 79, 99, 120, 300] {
+            for height in [1, 2, 5, 13, 14, 15, 24, 100] {
+                let lines = screen(&model, BEST, (width, height));
+                let is_small = width < SMALLEST.0 || height < SMALLEST.1;
+                if is_small && width >= 50 {
+                    assert!(lines[0].contains("too small"), "{lines:?}");
+                } else if !is_small {
+                    assert!(lines[0].starts_with(" IOStackBreakdown"), "{lines:?}");
+                }
+            }
+        }
+    }
+    let empty = Model::new(example::facts(), None);
+    for size in SIZES {
+        assert!(screen(&empty, BEST, size)[1].contains("first second"));
+    }
+}
+
+#[test]
+fn names_command_no_terminal_and_need_no_utf8() {
+    for (name, keys) in VIEWS {
+        for is_utf8 in [true, false] {
+            let look = Look {
+                is_utf8,
+                is_colored: false,
+            };
+            for size in SIZES {
+                for line in screen(&pressed(keys), look, size) {
+                    assert!(line.chars().all(is_printable), "{name}: {line:?}");
+                    assert!(is_utf8 || line.is_ascii(), "{name}: {line:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Without colours there are none; the text is the same.
+#[test]
+fn colours_add_nothing_to_read() {
+    let look = Look {
+        is_utf8: true,
+        is_colored: false,
+    };
+    for (name, keys) in VIEWS {
+        let model = pressed(keys);
+        assert_eq!(
+            screen(&model, look, (100, 30)),
+            screen(&model, BEST, (100, 30)),
+            "{name}"
+        );
+        let reset = ratatui_core::style::Color::Reset;
+        let buffer = drawn(&model, look, (100, 30));
+        assert!(
+            buffer.content().iter().all(|cell| cell.fg == reset && cell.bg == reset),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn the_state_is_in_the_first_line() {
+    let mut model = example::model(5);
+    let first = |model: &Model| screen(model, BEST, (100, 30)).remove(0);
+    assert!(first(&model).contains("03:00:04 LIVE  lost 0"), "{}", first(&model));
+    model.handle(Key::Left);
+    assert!(first(&model).contains("03:00:03 PAUSED -1 s"), "{}", first(&model));
+    model.facts.recording = Some("x.iosb".to_owned());
+    assert!(first(&model).contains("REC  lost 0"));
+    let facts = Facts {
+        shows: Shows::Recording("x.iosb".to_owned()),
+        missing: Some("not measured: vfs, ext4 (refused)".to_owned()),
+        ..example::facts()
+    };
+    let mut model = example::with(facts, 5);
+    assert!(
+        first(&model).contains("x.iosb") && first(&model).contains("PAUSED 1/5"),
+        "{}",
+        first(&model)
+    );
+    model.handle(Key::Char(' '));
+    assert!(first(&model).contains("PLAY 1/5"));
+    let lines = screen(&model, BEST, (80, 24));
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.contains("not measured: vfs, ext4 (refused)"))
+    );
+}
+
+#[test]
+fn lost_records_are_said() {
+    let mut model = example::model(2);
+    let is_said = |model: &Model| {
+        let lines = screen(model, BEST, (80, 24));
+        lines
+            .iter()
+            .any(|line| line.contains("INCOMPLETE: 886 records of this second were lost"))
+    };
+    assert!(!is_said(&model));
+    let moment = model.shown.as_mut().and_then(|shown| shown.beside.moment.as_mut());
+    moment.unwrap().lost = 886;
+    assert!(is_said(&model));
+    model.shown.as_mut().unwrap().beside.trouble = Some("blk: LOST 3 of 9 requests".to_owned());
+    let lines = screen(&model, BEST, (80, 24));
+    assert!(
+        lines.iter().any(|line| line.contains("blk: LOST 3 of 9 requests")),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn the_last_line_has_keys_a_filter_or_a_message() {
+    let last = |keys: &str| screen(&pressed(keys), BEST, (80, 24)).pop().unwrap();
+    assert!(last("").starts_with(" q quit  ? help"), "{}", last(""));
+    assert!(last("/post").contains("filter: post_"));
+    assert!(last("w").contains("--live -o FILE"));
+    let mut model = pressed("/tar");
+    model.handle(Key::Enter);
+    assert!(
+        screen(&model, BEST, (80, 24))
+            .pop()
+            .unwrap()
+            .trim_end()
+            .ends_with("filter: tar")
+    );
+}
+
+#[test]
+fn a_limit_that_is_broken_is_marked() {
+    let mut model = example::model(4);
+    let fsync = |model: &Model| {
+        let lines = screen(model, BEST, (80, 24));
+        lines.into_iter().find(|line| line[1..].starts_with("fsync")).unwrap()
+    };
+    assert!(fsync(&model).contains('!'), "{}", fsync(&model));
+    model.handle(Key::Left);
+    assert!(!fsync(&model).contains('!'));
+}

@@ -1,0 +1,150 @@
+//! The live view of the running kernel, whatever it allows. Run it as root.
+
+#[path = "live/terminal.rs"]
+#[allow(dead_code, reason = "shared with the tests on recordings")]
+mod terminal;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use iostackbreakdown::recording::Recording;
+use terminal::Session;
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("native-live-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Writes and reads a file, until it is dropped.
+struct Busy {
+    is_over: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Busy {
+    fn start(folder: &Folder) -> Self {
+        let path = folder.0.join("busy");
+        let is_over = Arc::new(AtomicBool::new(false));
+        let until = Arc::clone(&is_over);
+        let thread = thread::spawn(move || {
+            while !until.load(Ordering::SeqCst) {
+                let mut file = fs::File::create(&path).unwrap();
+                file.write_all(&[7; 64 << 10]).unwrap();
+                file.sync_all().unwrap();
+                let mut bytes = Vec::new();
+                fs::File::open(&path).unwrap().read_to_end(&mut bytes).unwrap();
+            }
+        });
+        Self {
+            is_over,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn pid() -> String {
+    std::process::id().to_string()
+}
+
+#[test]
+fn the_running_kernel_is_shown_and_paused() {
+    let folder = Folder::new("shown");
+    let _busy = Busy::start(&folder);
+    let pid = pid();
+    let mut session = Session::start(&folder.0, (100, 30), &["--live", "-p", &pid, "--slower", "1us"], &[]);
+    session.wait_for(" LIVE");
+    for family in ["read ", "write ", "fsync ", "open "] {
+        session.wait_until(family, |session| {
+            session.lines().iter().skip(2).any(|line| line[1..].starts_with(family))
+        });
+    }
+    session.press("3");
+    session.wait_for(&format!(" {pid}"));
+    session.press("\r");
+    session.wait_for("open files need records of single calls: --live -o FILE");
+    session.press("\x7f4");
+    session.wait_for("fsync");
+    session.press("5");
+    session.wait_for("requests/s");
+    session.press(" ");
+    session.wait_for("PAUSED -");
+    session.wait_for("PAUSED -2 s");
+    session.press("\x1b[D");
+    session.wait_for("PAUSED -");
+    session.press("w");
+    session.wait_for("nothing was written");
+    session.press(" ");
+    session.wait_for(" LIVE");
+    session.end("q");
+}
+
+/// A pause stops the screen, and not the recording.
+#[test]
+fn a_recording_goes_on_while_the_screen_is_paused() {
+    let folder = Folder::new("recorded");
+    let _busy = Busy::start(&folder);
+    let pid = pid();
+    let words = ["--live", "-p", &pid, "-o", "x.iosb"];
+    let mut session = Session::start(&folder.0, (100, 30), &words, &[]);
+    session.wait_for(" LIVE  REC");
+    session.press(" w");
+    session.wait_for("recorded in x.iosb");
+    session.wait_for("PAUSED -3 s");
+    session.press("3gggg");
+    session.wait_for("/busy");
+    session.press("g\r");
+    session.wait_for("open files of ");
+    session.wait_for("/busy");
+    session.end("q");
+    session.wait_for("report it: IOStackBreakdown report x.iosb");
+    let recording = Recording::open(&folder.0.join("x.iosb")).unwrap();
+    let seconds: Vec<_> = recording.seconds().collect();
+    assert!(seconds.len() >= 4, "{}", seconds.len());
+    let spans = seconds.windows(2).map(|pair| pair[1].at_ns - pair[0].at_ns);
+    // The last one is cut by the end.
+    let whole: Vec<u64> = spans.take(seconds.len() - 2).collect();
+    assert!(
+        whole.iter().all(|ns| (900_000_000..3_000_000_000).contains(ns)),
+        "{whole:?}"
+    );
+    let calls: usize = recording.batches(None, None).map(|records| records.calls.len()).sum();
+    let lost: u64 = recording
+        .batches(None, None)
+        .flat_map(|records| records.lost)
+        .map(|lost| lost.records)
+        .sum();
+    assert!(calls > 100, "{calls}");
+    assert_eq!(lost, 0);
+}
+
+#[test]
+fn what_is_wrong_is_said_on_the_usual_screen() {
+    let folder = Folder::new("wrong");
+    fs::create_dir(folder.0.join("there.iosb")).unwrap();
+    let mut session = Session::start(&folder.0, (80, 24), &["--live", "-o", "there.iosb"], &[]);
+    session.wait_for("error: 'there.iosb' exists");
+    assert!(!session.is_alternate() && !session.is_raw());
+}
