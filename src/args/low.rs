@@ -68,7 +68,6 @@ TIME and INTERVAL are numbers with a unit: ns, us, ms, s, m (minutes) or h; deci
 
 /// One line for each form; the manual has it, too.
 pub const USAGE: &str = "IOStackBreakdown [OPTIONS] [INTERVAL [COUNT]] [-- COMMAND...]
-       IOStackBreakdown --live [OPTIONS]
        IOStackBreakdown record [OPTIONS] [-- COMMAND...]
        IOStackBreakdown report FILE [OPTIONS] [INTERVAL [COUNT]]
        IOStackBreakdown export FILE --to FORMAT [OPTIONS]
