@@ -256,7 +256,7 @@ fn screens_are_as_recorded() {
             .map(|line| format!("{}\n", line.trim_end()))
             .collect();
         assert!(!session.has_colors(), "{name}");
-        let path = Path::new(ROOT).join("tests/golden/live").join(format!("{name}.txt"));
+        let path = Path::new(ROOT).join("tests/screens").join(format!("{name}.txt"));
         if fs::read_to_string(&path).unwrap_or_default() != text {
             if std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
                 fs::write(&path, &text).unwrap();

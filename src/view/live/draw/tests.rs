@@ -43,10 +43,10 @@ const VIEWS: [(&str, &str); 8] = [
 ];
 const SIZES: [(u16, u16); 3] = [(80, 24), (100, 30), (200, 60)];
 
-/// Each view as it is drawn, in `tests/golden/live`; `UPDATE_GOLDEN=1` rewrites the files: review the difference.
+/// Each view as it is drawn, in `tests/screens`; `UPDATE_GOLDEN=1` rewrites the files: review the difference.
 #[test]
 fn every_view_is_as_recorded() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/live");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/screens");
     let mut wrong = Vec::new();
     for (name, keys) in VIEWS {
         for (width, height) in SIZES {
