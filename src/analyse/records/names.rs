@@ -144,7 +144,7 @@ impl Names {
         self.selects_thread(self.process_of(request), request.tid, at_ns) && self.selects_request_of_any(request)
     }
 
-    /// The same, whoever submitted it.
+    /// The same, whatever thread submitted it.
     #[must_use]
     pub fn selects_request_of_any(&self, request: &Request) -> bool {
         self.selects_disk(request) && self.selects_file(request.inode.map(FileKey::from))
