@@ -212,10 +212,10 @@ fn on_screen(session: &Session) -> BTreeMap<String, (String, String)> {
 fn each_second_has_the_numbers_of_its_report() {
     let recorded = Recorded::new("numbers");
     let mut session = recorded.show((100, 30), &[], &[]);
-    for second in 0..TIMES.len() {
+    for (second, times) in TIMES.into_iter().enumerate() {
         session.wait_for(&format!("PAUSED {}/{}", second + 1, TIMES.len()));
         let expected = reported(&recorded.path(), second);
-        assert_eq!(expected["read"].0, 12_384 * TIMES[second]);
+        assert_eq!(expected["read"].0, 12_384 * times);
         let shown = on_screen(&session);
         let expected: BTreeMap<String, (String, String)> = expected
             .into_iter()

@@ -493,30 +493,14 @@ fn validate(mut raw: Raw, paths: Paths) -> Result<Options, String> {
     }
     let Named { layers, beside_all } = layers(&raw.layers)?;
     check_scope(&raw, layers.as_deref())?;
+    let detail = detail(&raw, layers.is_some());
+    let intervals = intervals(&raw);
     let whose = whose(&raw.filters, raw.command, raw.user)?;
     check_comm(raw.filters.comm.as_deref())?;
-    let groups = raw.output.by.map(|by| Groups {
-        by,
-        top: raw
-            .output
-            .top
-            .map_or(if raw.live { GROUPS_ON_SCREEN } else { TOP }, |top| top as usize),
-        room: raw.groups,
+    let live = raw.live.then(|| LiveOptions {
+        history_bytes: (raw.history).map_or(HISTORY, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+        limits: raw.limits,
     });
-    let detail = match (&layers, raw.slower) {
-        _ if raw.live => Detail::Live(
-            groups.unwrap_or(Groups {
-                by: By::Process,
-                top: GROUPS_ON_SCREEN,
-                room: raw.groups,
-            }),
-            raw.slower.unwrap_or(SLOW_ON_SCREEN),
-        ),
-        (Some(_), _) => Detail::Named(groups),
-        (None, _) if raw.check => Detail::Each,
-        (None, Some(slower)) => Detail::SlowCalls(slower),
-        (None, None) => Detail::WholeStack(groups),
-    };
     let layers = layers.unwrap_or_else(|| whole_stack(&beside_all));
     let queued = raw.filters.queued;
     let measure = Measure {
@@ -551,16 +535,7 @@ fn validate(mut raw: Raw, paths: Paths) -> Result<Options, String> {
     Ok(Options {
         measure,
         span: Span {
-            intervals: match raw.live {
-                true => Some(Intervals {
-                    length: Duration::from_secs(1),
-                    count: None,
-                }),
-                false => raw.interval.map(|length| Intervals {
-                    length,
-                    count: raw.count,
-                }),
-            },
+            intervals,
             duration: raw.duration,
             budget: raw.budget,
         },
@@ -574,12 +549,7 @@ fn validate(mut raw: Raw, paths: Paths) -> Result<Options, String> {
             svg: raw.output.svg,
             html: raw.output.html,
             save_snapshots: raw.save_snapshots,
-            live: raw.live.then_some(LiveOptions {
-                history_bytes: raw
-                    .history
-                    .map_or(HISTORY, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
-                limits: raw.limits,
-            }),
+            live,
         },
     })
 }
@@ -596,6 +566,34 @@ fn check_comm(comm: Option<&str>) -> Result<(), String> {
     Err(format!(
         "--comm '{comm}': a thread name has 1 to {COMM_LENGTH} bytes{instead}"
     ))
+}
+
+/// How much is reported. `is_named`: layers were named.
+fn detail(raw: &Raw, is_named: bool) -> Detail {
+    let usual = if raw.live { GROUPS_ON_SCREEN } else { TOP };
+    let top = raw.output.top.map_or(usual, |top| top as usize);
+    let groups = |by| Groups {
+        by,
+        top,
+        room: raw.groups,
+    };
+    let by = raw.output.by;
+    match raw.slower {
+        slower if raw.live => Detail::Live(groups(by.unwrap_or(By::Process)), slower.unwrap_or(SLOW_ON_SCREEN)),
+        _ if is_named => Detail::Named(by.map(groups)),
+        _ if raw.check => Detail::Each,
+        Some(slower) => Detail::SlowCalls(slower),
+        None => Detail::WholeStack(by.map(groups)),
+    }
+}
+
+/// A screen shows each second.
+fn intervals(raw: &Raw) -> Option<Intervals> {
+    let (length, count) = match raw.live {
+        true => (Some(Duration::from_secs(1)), None),
+        false => (raw.interval, raw.count),
+    };
+    length.map(|length| Intervals { length, count })
 }
 
 /// Checks which options the layers allow. `layers`: the named ones.
@@ -993,6 +991,54 @@ mod tests {
             let line = usage(words);
             assert!(!line.contains('\n') && !line.is_empty(), "{words}: {line}");
         }
+    }
+
+    #[test]
+    fn a_screen_shows_the_whole_stack_by_process_with_slow_calls() {
+        let options = parse_words("--live -p 7 --limit fsync=20ms --history 128M").unwrap();
+        let Detail::Live(groups, slower) = options.measure.scope.detail else {
+            panic!("{options:?}");
+        };
+        assert_eq!(
+            (groups.by, groups.top, slower),
+            (By::Process, 100, Duration::from_millis(10))
+        );
+        assert!(options.measure.scope.is_whole_stack() && !options.measure.scope.is_named());
+        assert_eq!(
+            options.span.intervals.map(|every| every.length),
+            Some(Duration::from_secs(1))
+        );
+        let live = options.output.live.unwrap();
+        assert_eq!((live.history_bytes, live.limits.len()), (128 << 20, 1));
+        let options = parse_words("--live --by file --top 7 --slower 1ms").unwrap();
+        let Detail::Live(groups, slower) = options.measure.scope.detail else {
+            panic!("{options:?}");
+        };
+        assert_eq!((groups.by, groups.top, slower), (By::File, 7, Duration::from_millis(1)));
+        // A file is a recording.
+        assert!(matches!(
+            command_of("--live -o x.iosb --limit pread64=1ms"),
+            Ok(Command::Record { recording, options }) if recording.path == Some(PathBuf::from("x.iosb")) && options.output.path.is_none()
+        ));
+        assert!(usage("--live --limit pread64=1ms").contains("--live -o FILE"));
+        for wrong in [
+            "--live 1",
+            "--live --json",
+            "--live -T blk",
+            "--live -- true",
+            "--live --check",
+            "--history 1M",
+            "--limit fsync=1ms",
+            "report x --live --json",
+            "report x --live 1",
+        ] {
+            assert!(command_of(wrong).is_err(), "{wrong}");
+        }
+        let Ok(Command::Report { questions, options, .. }) = command_of("report x --live --limit pread64=1ms") else {
+            panic!("report");
+        };
+        assert!(questions.is_empty());
+        assert_eq!(options.output.live.map(|live| live.limits.len()), Some(1));
     }
 
     #[test]
