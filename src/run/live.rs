@@ -12,7 +12,7 @@ use std::time::Instant;
 use nix::sys::signal::Signal;
 
 use crate::analyse::records::moment::{Fold, Rules};
-use crate::analyse::records::names::{Names, Selection};
+use crate::analyse::records::names::Names;
 use crate::args::{LiveOptions, Options};
 use crate::cause::Cause;
 use crate::kernel::{description, disk, diskstats};
@@ -25,6 +25,7 @@ use crate::model::report::slow::SlowCall;
 use crate::model::report::stack::StackReport;
 use crate::model::report::{Report, nanoseconds};
 use crate::model::run_info::RunInfo;
+use crate::model::selection::Selection;
 use crate::model::snapshot::Snapshot;
 use crate::say;
 use crate::view::live::{Action, Beside, Facts, Model, Shows};

@@ -292,7 +292,7 @@ impl WholeRun {
         if self.more_lost > 0 {
             say!(
                 "and {} more; report --lost has all",
-                counted(self.more_lost as u64, "loss")
+                counted(self.more_lost as u64, "interval")
             );
         }
         say!("report it: IOStackBreakdown report {folder}");

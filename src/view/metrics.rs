@@ -375,9 +375,9 @@ fn losses(report: &Report, page: &mut Page) {
 
 /// Lost samples by reason: 0 for each that is counted, since a counter that begins with its first loss has no increase.
 fn lost(layer: &LayerReport) -> BTreeMap<&'static str, u64> {
-    let is_counted =
-        |reason: &LossReason| !layer.ops.is_empty() && !(layer.skips_unknown && *reason == LossReason::EntryMissed);
-    let counted = LossReason::ALL.into_iter().filter(is_counted);
+    let is_unknown = |reason: &LossReason| layer.skips_unknown && *reason == LossReason::EntryMissed;
+    let counted = LossReason::ALL.into_iter().filter(|_| !layer.ops.is_empty());
+    let counted = counted.filter(|reason| !is_unknown(reason));
     let mut sums: BTreeMap<&'static str, u64> = counted.map(|reason| (reason.name(), 0)).collect();
     for loss in &layer.losses {
         let sum = sums.entry(loss.reason.name()).or_default();

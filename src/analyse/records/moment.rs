@@ -129,7 +129,7 @@ impl Fold {
         self.limits.resize(rules.limits.len(), [0, 0]);
         for call in &records.calls {
             let key = names.key(call.files[0]);
-            if let Some(ns) = call.duration_ns().filter(|_| names.selects(call.pid, call.tid, key)) {
+            if let Some(ns) = call.duration_ns().filter(|_| names.selects_call(call)) {
                 self.call(call, ns, key, rules);
             }
         }
