@@ -124,7 +124,8 @@ const SELECTION: &[Line] = &[
     ("stack: the text has every call", &["6.1", "7"]),
     ("slow: ", &["6.1", "7 preempt=full"]),
     ("slow: one file's calls, on overlayfs and btrfs", &["6.12"]),
-    ("events: ", AS_BOOTED),
+    // Half a minute of an emulated CPU each, to attach the whole stack.
+    ("events: ", ENDS),
     ("events: each call once, fentry", &["6.1"]),
     ("events: each call once, kprobe", &["6.12"]),
     ("events: each call once, kprobe-event", &["5.10"]),
