@@ -36,6 +36,8 @@ const PERIOD: Duration = Duration::from_millis(50);
 const COMMAND_BYTES: usize = 256;
 /// Threads whose process is remembered, and paths that wait for the end of their call, before they are forgotten.
 const MOST_THREADS: usize = 1 << 18;
+/// From this number of waiting paths on, those whose call was lost are looked for.
+const MANY_PATHS: usize = 1 << 12;
 
 /// The state of reading records.
 #[derive(Debug)]
@@ -105,7 +107,8 @@ impl RecordReader {
         } else {
             self.held = later;
         }
-        self.decoder.give_paths(&mut records);
+        let waiting = self.decoder.give_paths(&mut records, is_last);
+        self.held.calls.extend(waiting);
         if is_last {
             let ended: BTreeSet<(u32, u64)> = records.calls.iter().map(|call| (call.tid, call.begin_ns)).collect();
             let open = open.iter().filter_map(|recorder| self.decoder.open_call(recorder));
@@ -229,10 +232,21 @@ pub struct Decoder {
     first_of_blk: usize,
     /// The process of each thread that was defined.
     processes: BTreeMap<u32, u32>,
-    /// The paths of each thread's call in flight, and when it began.
-    paths: BTreeMap<u32, (u64, Paths)>,
-    /// Calls whose paths have not arrived, although they ended.
-    wanting: BTreeSet<(u32, u64)>,
+    /// The paths of calls that have not been returned, by the thread and the begin of the call: a thread that changes its
+    /// CPU has several, since one ring is read after the other.
+    paths: BTreeMap<(u32, u64), GivenPaths>,
+    /// Calls that were held back once, because their paths had not arrived.
+    waited: BTreeSet<(u32, u64)>,
+    /// How often the rings were drained.
+    drains: u64,
+}
+
+/// Paths that wait for their call.
+#[derive(Debug, Default)]
+struct GivenPaths {
+    paths: Paths,
+    /// The drain in which the last one arrived.
+    drain: u64,
 }
 
 impl Decoder {
@@ -298,11 +312,6 @@ impl Decoder {
             CALL_ROWS_WIDE => rows = prefix::<call_record_wide>(frame)?.rows,
             _ => {}
         }
-        let key = (record.thread, record.begin_ns);
-        let paths = has(CALL_HAS_PATH).then(|| self.paths_of(key)).flatten();
-        if has(CALL_HAS_PATH) && paths.is_none() {
-            self.wanting.insert(key);
-        }
         Some(Call {
             tid: record.thread,
             pid: record.tgid,
@@ -320,17 +329,14 @@ impl Decoder {
             class: ReadClass::ALL.get(usize::from(record.read_class)).copied(),
             is_direct: has(CALL_IS_DIRECT),
             rows,
-            paths,
+            // Empty until give_paths(): they may be in another ring.
+            paths: has(CALL_HAS_PATH).then(Box::default),
         })
     }
 
     /// A call under way, as far as it is known. `None` if its op is unknown.
     fn open_call(&self, recorder: &recorder) -> Option<Call> {
-        let (begin_ns, paths) = match self.paths.get(&recorder.thread) {
-            Some((begin_ns, paths)) => (*begin_ns, Some(paths)),
-            None => (0, None),
-        };
-        let paths = paths.filter(|_| begin_ns == recorder.begin_ns);
+        let given = self.paths.get(&(recorder.thread, recorder.begin_ns));
         let has = |flag: u32| u32::from(recorder.has) & flag != 0;
         Some(Call {
             tid: recorder.thread,
@@ -349,7 +355,7 @@ impl Decoder {
             class: None,
             is_direct: recorder.flags.cast_signed() & libc::O_DIRECT != 0,
             rows: [0; _],
-            paths: paths.cloned().map(Box::new),
+            paths: given.map(|given| Box::new(given.paths.clone())),
         })
     }
 
@@ -420,32 +426,52 @@ impl Decoder {
         if self.paths.len() >= MOST_THREADS {
             self.paths.clear();
         }
-        let (begin_ns, paths) = self.paths.entry(record.thread).or_default();
-        if *begin_ns != record.begin_ns {
-            (*begin_ns, *paths) = (record.begin_ns, Paths::default());
-        }
+        let of_call = self.paths.entry((record.thread, record.begin_ns)).or_default();
+        of_call.drain = self.drains;
         match record.which {
-            0 => paths.first = Some(given),
-            _ => paths.second = Some(given),
+            0 => of_call.paths.first = Some(given),
+            _ => of_call.paths.second = Some(given),
         }
         Some(())
     }
 
-    fn paths_of(&mut self, (tid, begin_ns): (u32, u64)) -> Option<Box<Paths>> {
-        let is_its = self.paths.get(&tid).is_some_and(|(of_ns, _)| *of_ns == begin_ns);
-        let (_, paths) = is_its.then(|| self.paths.remove(&tid)).flatten()?;
-        Some(Box::new(paths))
+    /// Gives calls that have ended the paths that were read when they began. Removes and returns those whose paths have not
+    /// arrived, once for each: a ring is read up to a record that is being written. `is_last`: none are returned.
+    fn give_paths(&mut self, records: &mut Records, is_last: bool) -> Vec<Call> {
+        self.drains += 1;
+        let mut waiting = false;
+        for call in records.calls.iter_mut().filter(|call| call.paths.is_some()) {
+            let key = (call.tid, call.begin_ns);
+            let given = self.paths.remove(&key).map(|given| given.paths);
+            if given.is_none() && !is_last && !self.waited.contains(&key) {
+                self.waited.insert(key);
+                waiting = true;
+            } else {
+                self.waited.remove(&key);
+                call.paths = given.map(Box::new);
+            }
+        }
+        self.forget_paths();
+        if !waiting {
+            return Vec::new();
+        }
+        let waits = |call: &Call| self.waited.contains(&(call.tid, call.begin_ns));
+        let (waiting, complete) = std::mem::take(&mut records.calls).into_iter().partition(waits);
+        records.calls = complete;
+        waiting
     }
 
-    /// Adds paths that arrived after the end of their calls.
-    fn give_paths(&mut self, records: &mut Records) {
-        if self.wanting.is_empty() {
+    /// Forgets paths of calls that were lost or are not selected: all but the last ones of each thread, which may be
+    /// those of a call under way.
+    fn forget_paths(&mut self) {
+        if self.paths.len() < MANY_PATHS {
             return;
         }
-        for call in records.calls.iter_mut().filter(|call| call.paths.is_none()) {
-            let key = (call.tid, call.begin_ns);
-            if self.wanting.remove(&key) {
-                call.paths = self.paths_of(key);
+        let keys: Vec<(u32, u64)> = self.paths.keys().copied().collect();
+        for pair in keys.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+            let is_old = |given: &GivenPaths| given.drain + 2 < self.drains;
+            if self.paths.get(&pair[0]).is_some_and(is_old) {
+                self.paths.remove(&pair[0]);
             }
         }
     }
@@ -609,17 +635,54 @@ mod tests {
             path(1000, 0, b"a\0"),
             path(1000, 1, b"b\0"),
         ];
-        let records = decoded(&mut decoder, &[&all[..], &[bytes(&with)]].concat());
+        let mut records = decoded(&mut decoder, &[&all[..], &[bytes(&with)]].concat());
+        assert!(decoder.give_paths(&mut records, false).is_empty());
         let paths = records.calls[0].paths.clone().unwrap();
         let texts = [paths.first, paths.second].map(|path| path.unwrap().text);
         assert_eq!(texts, ["a", "b"]);
-        // It arrives after the end of the call, from another CPU's ring.
-        with.begin_ns = 1500;
-        let mut records = decoded(&mut decoder, &[bytes(&with), path(1500, 0, b"c\0")]);
-        assert_eq!(records.calls[0].paths, None);
-        decoder.give_paths(&mut records);
-        assert_eq!(records.calls[0].paths.clone().unwrap().first.unwrap().text, "c");
-        assert!(decoder.wanting.is_empty() && decoder.paths.is_empty());
+        // The thread changes its CPU and back: the ring of one CPU has the paths of later calls, too.
+        let mut next = with;
+        (with.begin_ns, next.begin_ns) = (1500, 2000);
+        let all = [path(1500, 0, b"c\0"), path(2000, 0, b"d\0"), bytes(&with), bytes(&next)];
+        let mut records = decoded(&mut decoder, &all);
+        assert!(decoder.give_paths(&mut records, false).is_empty());
+        assert_eq!(texts_of(&records), [Some("c"), Some("d")]);
+        // It arrives in the next drain, and in none.
+        for (arrives, text) in [(true, Some("e")), (false, None)] {
+            with.begin_ns += 1000;
+            let mut records = decoded(&mut decoder, &[bytes(&with)]);
+            let held = decoder.give_paths(&mut records, false);
+            assert_eq!((records.calls.len(), held.len()), (0, 1));
+            let after = [path(with.begin_ns, 0, b"e\0")];
+            let mut records = decoded(&mut decoder, if arrives { &after } else { &[] });
+            records.calls.extend(held);
+            assert!(decoder.give_paths(&mut records, false).is_empty());
+            assert_eq!(texts_of(&records), [text]);
+        }
+        assert!(decoder.waited.is_empty());
+        assert_eq!(decoder.paths.len(), 1, "that of the call without a record");
+    }
+
+    fn texts_of(records: &Records) -> Vec<Option<&str>> {
+        fn text(call: &Call) -> Option<&str> {
+            Some(&call.paths.as_ref()?.first.as_ref()?.text)
+        }
+        records.calls.iter().map(text).collect()
+    }
+
+    #[test]
+    fn paths_of_lost_calls_are_forgotten() {
+        let mut decoder = decoder();
+        let all: Vec<_> = (1..=MANY_PATHS as u64)
+            .map(|begin_ns| path(begin_ns, 0, b"a\0"))
+            .collect();
+        let mut records = decoded(&mut decoder, &all);
+        for _ in 0..3 {
+            assert_eq!(decoder.paths.len(), MANY_PATHS);
+            decoder.give_paths(&mut records, false);
+        }
+        let left: Vec<_> = decoder.paths.keys().collect();
+        assert_eq!(left, [&(12, MANY_PATHS as u64)], "it may be under way");
     }
 
     #[test]
@@ -695,7 +758,7 @@ mod tests {
             let all: Vec<Vec<u8>> = all.into_iter().map(|(kind, rest)| [&[kind][..], &rest].concat()).collect();
             let mut decoder = decoder();
             let mut records = decoded(&mut decoder, &all);
-            decoder.give_paths(&mut records);
+            decoder.give_paths(&mut records, true);
         }
     }
 }
