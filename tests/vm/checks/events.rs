@@ -11,8 +11,8 @@ use crate::guest::{Check, Guest, Running, run, wait_for};
 use crate::records::{Made, Recorded, numbered, open};
 use crate::workload::prepare;
 use iostackbreakdown::catalog::{COMPAT, Layer};
-use iostackbreakdown::model::abi::ROW_DEVICE;
-use iostackbreakdown::model::record::{Call, Kind};
+use iostackbreakdown::model::abi::{ROW_JOURNAL, ROW_LOCK, ROW_QUEUE, ROWS};
+use iostackbreakdown::model::record::{Call, Kind, Sleep};
 use iostackbreakdown::probe::plan::function_name;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
@@ -206,19 +206,18 @@ fn requests(guest: &Guest) -> Result<(), String> {
 
 /// The sleeps of a call are those of its rows.
 fn slept(recorded: &Recorded, call: &Call) -> Result<(), String> {
-    let sleeps = recorded
-        .records
-        .sleeps
-        .iter()
-        .filter(|sleep| sleep.tid == call.tid && call.begin_ns <= sleep.out_ns && Some(sleep.in_ns) <= call.end_ns);
-    let sleeps: Vec<_> = sleeps.collect();
-    let waited: u64 = call.rows[iostackbreakdown::model::abi::ROW_QUEUE as usize..]
-        .iter()
-        .sum();
-    let asleep: u64 = sleeps.iter().map(|sleep| sleep.in_ns - sleep.out_ns).sum();
-    let device = call.rows[ROW_DEVICE as usize];
-    if waited != asleep || (device > 0) != sleeps.iter().any(|sleep| u32::from(sleep.row) == ROW_DEVICE) {
-        return Err(format!("{call:?} has {sleeps:?}"));
+    /// Rows of functions in which a thread may also run.
+    const OF_FUNCTIONS: [u32; 3] = [ROW_QUEUE, ROW_JOURNAL, ROW_LOCK];
+    let is_inside =
+        |sleep: &&Sleep| sleep.tid == call.tid && call.begin_ns <= sleep.out_ns && Some(sleep.in_ns) <= call.end_ns;
+    let sleeps: Vec<_> = recorded.records.sleeps.iter().filter(is_inside).collect();
+    for row in ROW_QUEUE..ROWS {
+        let of_row = sleeps.iter().filter(|sleep| u32::from(sleep.row) == row);
+        let asleep: u64 = of_row.map(|sleep| sleep.in_ns - sleep.out_ns).sum();
+        let waited = call.rows[row as usize];
+        if asleep > waited || (asleep < waited && !OF_FUNCTIONS.contains(&row)) {
+            return Err(format!("row {row} of {call:?} has {sleeps:?}"));
+        }
     }
     Ok(())
 }
