@@ -107,6 +107,7 @@ impl RecordReader {
         } else {
             self.held = later;
         }
+        self.decoder.give_processes(&mut records.requests);
         let waiting = self.decoder.give_paths(&mut records, is_last);
         self.held.calls.extend(waiting);
         if is_last {
@@ -435,6 +436,13 @@ impl Decoder {
         Some(())
     }
 
+    /// Gives requests the process of their thread, if its definition arrived after them, from another ring.
+    fn give_processes(&self, requests: &mut [Request]) {
+        for request in requests.iter_mut().filter(|request| request.pid == 0) {
+            request.pid = self.processes.get(&request.tid).copied().unwrap_or(0);
+        }
+    }
+
     /// Gives calls that have ended the paths that were read when they began. Removes and returns those whose paths have not
     /// arrived, once for each: a ring is read up to a record that is being written. `is_last`: none are returned.
     fn give_paths(&mut self, records: &mut Records, is_last: bool) -> Vec<Call> {
@@ -708,7 +716,9 @@ mod tests {
             disk: 8 << 20,
             ..request_record::default()
         };
-        let records = decoded(&mut decoder(), &[bytes(&file), bytes(&thread), bytes(&request)]);
+        let mut decoder = decoder();
+        let mut records = decoded(&mut decoder, &[bytes(&request), bytes(&file), bytes(&thread)]);
+        decoder.give_processes(&mut records.requests);
         let file = &records.files[0];
         assert_eq!(file.path.as_ref().unwrap().text, "/dir/file");
         assert_eq!((&*file.file_system, file.number), ("ext4", 3));
