@@ -118,11 +118,14 @@ impl RecordReader {
                 .collect();
             records.calls.extend(open);
         }
-        self.add_losses(rings, &mut records);
+        let (first, read_ns) = (self.first_losses(rings), monotonic_ns());
+        attached.control(|control| control.drain += 1);
+        if let Some(rings) = &attached.records {
+            self.add_losses(rings, &first, read_ns, &mut records);
+        }
         if self.sees_processes {
             self.describe(&mut records.threads);
         }
-        attached.control(|control| control.drain += 1);
         Ok(records)
     }
 
@@ -148,9 +151,17 @@ impl RecordReader {
         !self.sees_processes || process::may_be_in_call(call.pid, call.tid, &numbers)
     }
 
-    /// Adds the losses since the last time.
-    fn add_losses(&mut self, rings: &RecordRings, records: &mut Records) {
-        let until_ns = monotonic_ns();
+    /// The first moment of each loss since the last time, by element of the table, as far as they have happened. To be
+    /// read before `control.drain` grows: a later loss may replace the first moment then.
+    fn first_losses(&self, rings: &RecordRings) -> BTreeMap<usize, u64> {
+        let elements = 0..rings.lost.len();
+        let is_new = |element: &usize| rings.lost.word(*element, 0) != self.lost.get(*element).copied().or(Some(0));
+        let first = |element: usize| Some((element, rings.lost.element(element)?.first_ns));
+        elements.filter(is_new).filter_map(first).collect()
+    }
+
+    /// Adds the losses since the last time. `first`: those before `control.drain` has grown, which were read at `read_ns`.
+    fn add_losses(&mut self, rings: &RecordRings, first: &BTreeMap<usize, u64>, read_ns: u64, records: &mut Records) {
         self.lost.resize(rings.lost.len(), 0);
         for (element, before) in self.lost.iter_mut().enumerate() {
             let kind = Kind::ALL.get(element % RECORD_KINDS as usize);
@@ -160,12 +171,7 @@ impl RecordReader {
             let Some(now) = rings.lost.element(element) else {
                 continue;
             };
-            // A program that was interrupted may add its loss after a later one.
-            let from_ns = if now.first_ns == 0 {
-                self.lost_until_ns
-            } else {
-                now.first_ns
-            };
+            let from_ns = began_ns(first.get(&element).copied(), now.first_ns, read_ns, self.lost_until_ns);
             records.lost.push(Lost {
                 cpu: (element / RECORD_KINDS as usize) as u16,
                 kind,
@@ -175,7 +181,7 @@ impl RecordReader {
             });
             *before = now.records;
         }
-        self.lost_until_ns = until_ns;
+        self.lost_until_ns = read_ns;
     }
 
     /// Adds what only `/proc` has. It may miss processes that have ended since.
@@ -200,6 +206,16 @@ impl RecordReader {
                 self.described.remove(&thread.pid);
             }
         }
+    }
+}
+
+/// When records of one kind began to be lost on one CPU. `first_ns`: the first moment by a reading at `read_ns`, after which
+/// a program may have replaced it by `now_ns`. `until_ns`: of the reading before.
+fn began_ns(first_ns: Option<u64>, now_ns: u64, read_ns: u64, until_ns: u64) -> u64 {
+    match first_ns.unwrap_or(now_ns.min(read_ns)) {
+        // A program that was interrupted has counted a loss, and not noted its moment.
+        0 => until_ns,
+        first_ns => first_ns,
     }
 }
 
@@ -729,6 +745,18 @@ mod tests {
         assert_eq!((request.submitted_ns, request.issued_ns), (None, Some(5)));
         let flags = [request.is_sync, request.is_fua, request.is_meta, request.is_preflush];
         assert_eq!(flags, [true, true, false, false]);
+    }
+
+    #[test]
+    fn a_loss_begins_with_its_first_record() {
+        assert_eq!(began_ns(Some(70), 70, 90, 50), 70);
+        assert_eq!(began_ns(Some(70), 95, 90, 50), 70, "replaced since it was read");
+        assert_eq!(
+            began_ns(None, 95, 90, 50),
+            90,
+            "one before it was replaced between both readings"
+        );
+        assert_eq!(began_ns(Some(0), 95, 90, 50), 50);
     }
 
     #[test]
