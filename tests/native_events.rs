@@ -240,7 +240,7 @@ fn requests_are_those_of_the_calls_that_submitted_them() {
     recorded.has_each(&made, &folder.text("data")).unwrap();
     let calls = recorded.calls("pread64");
     assert!(calls.iter().all(|call| call.is_direct));
-    let mut inside = 0;
+    let mut bytes = 0;
     for request in recorded
         .records
         .requests
@@ -252,12 +252,13 @@ fn requests_are_those_of_the_calls_that_submitted_them() {
             .iter()
             .find(|call| call.tid == request.tid && call.begin_ns <= submitted && Some(submitted) <= call.end_ns);
         if let Some(call) = call {
-            assert_eq!((request.bytes, request.errno, request.pid), (4096, 0, call.pid));
+            assert_eq!((request.errno, request.pid), (0, call.pid));
             assert!(submitted <= request.issued_ns.unwrap() && request.issued_ns.unwrap() <= request.ended_ns);
-            inside += 1;
+            bytes += request.bytes;
         }
     }
-    assert_eq!(inside, BLOCKS);
+    // Blocks that two threads read at the same time may be one request.
+    assert_eq!(bytes, BLOCKS * 4096);
     let waits = calls
         .iter()
         .filter(|call| call.rows[iostackbreakdown::model::abi::ROW_DEVICE as usize] > 0);

@@ -110,7 +110,7 @@ pub fn needs_tracepoints_only(command: &str) -> bool {
 /// directory must contain a report for people, for programs or for flame graphs, a comparison, a table of probes, or
 /// help.
 pub fn verdict(command: &str, status: ExitStatus, said: &str, folder: &Path) -> Result<(), String> {
-    const ENDS: [&str; 14] = [
+    const ENDS: [&str; 17] = [
         "report it: IOStackBreakdown report",
         "\nlost ",
         // Intervals end with their last row, or with its legend.
@@ -119,6 +119,10 @@ pub fn verdict(command: &str, status: ExitStatus, said: &str, folder: &Path) -> 
         "no I/O calls timed\n",
         "no requests timed\n",
         "\noperation  ",
+        // A line for each call and request.
+        "TIME            LEVEL OP",
+        ";VFS;",
+        "{\"call\":",
         "(ms/s: time inside ",
         "{\"schema_version\":",
         ";syscall ",

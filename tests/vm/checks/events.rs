@@ -11,7 +11,7 @@ use crate::guest::{Check, Guest, Running, run, wait_for};
 use crate::records::{Made, Recorded, numbered, open};
 use crate::workload::prepare;
 use iostackbreakdown::catalog::{COMPAT, Layer};
-use iostackbreakdown::model::abi::{ROW_JOURNAL, ROW_LOCK, ROW_QUEUE, ROWS};
+use iostackbreakdown::model::abi::{ROW_JOURNAL, ROW_LOCK, ROW_QUEUE, ROW_RUN_QUEUE, ROWS};
 use iostackbreakdown::model::record::{Call, Kind, Sleep};
 use iostackbreakdown::probe::plan::function_name;
 use nix::sys::resource::{Resource, setrlimit};
@@ -213,7 +213,14 @@ fn slept(recorded: &Recorded, call: &Call) -> Result<(), String> {
     let sleeps: Vec<_> = recorded.records.sleeps.iter().filter(is_inside).collect();
     for row in ROW_QUEUE..ROWS {
         let of_row = sleeps.iter().filter(|sleep| u32::from(sleep.row) == row);
-        let asleep: u64 = of_row.map(|sleep| sleep.in_ns - sleep.out_ns).sum();
+        let mut asleep: u64 = of_row
+            .map(|sleep| sleep.woken_ns.unwrap_or(sleep.in_ns) - sleep.out_ns)
+            .sum();
+        if row == ROW_RUN_QUEUE {
+            // From its wakeup on, a thread waits for a CPU.
+            let woken = sleeps.iter().filter_map(|sleep| Some(sleep.in_ns - sleep.woken_ns?));
+            asleep += woken.sum::<u64>();
+        }
         let waited = call.rows[row as usize];
         if asleep > waited || (asleep < waited && !OF_FUNCTIONS.contains(&row)) {
             return Err(format!("row {row} of {call:?} has {sleeps:?}"));
