@@ -59,7 +59,7 @@ pub struct Place<'a> {
 
 const COMMAND: &str = "COMMAND";
 const DISKS: [&str; 2] = ["nvme0n1", "nullb0"];
-/// A limit for commands that would run until Ctrl-C.
+/// A limit for commands that would run until Ctrl-C, and in place of longer ones.
 const SPAN: [&str; 2] = ["--duration", "200ms"];
 const HAVE_AN_END: [&str; 5] = ["--duration", "--check", "--help", "compare", "report"];
 /// In place of the minute that a page records: the pages report the second one.
@@ -84,6 +84,7 @@ pub fn arguments(command: &str, place: &Place) -> Option<Vec<String>> {
                 break;
             }
             _ if is_recorded && arguments.last() == Some(&"--duration") => arguments.push(RECORDED),
+            _ if arguments.last() == Some(&"--duration") => arguments.push(SPAN[1]),
             _ if arguments.last() == Some(&"-p") => arguments.push(place.pid),
             _ if arguments.last() == Some(&"--file") => arguments.push(place.file),
             _ if arguments.last() == Some(&"--cgroup") => arguments.push(place.cgroup),
