@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
+use crate::model::over_time::OverTime;
 use crate::model::record::{FileNumber, OpenFile, Thread};
 use crate::model::report::slow::{Inode, PathKind};
 
@@ -12,7 +13,7 @@ const MOST_PARENTS: usize = 64;
 /// All threads and open files that a recording defines.
 #[derive(Debug, Default)]
 pub struct Names {
-    threads: HashMap<u32, Vec<ThreadName>>,
+    threads: HashMap<u32, OverTime<ThreadName>>,
     /// The first parent of each process.
     parents: HashMap<u32, u32>,
     files: HashMap<FileNumber, FileName>,
@@ -25,7 +26,6 @@ pub struct Names {
 /// A thread from a moment on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadName {
-    pub at_ns: u64,
     pub pid: u32,
     /// The parent process; 0: unknown.
     pub parent: u32,
@@ -50,7 +50,6 @@ impl Names {
     /// Adds the definition of a thread.
     pub fn thread(&mut self, thread: &Thread) {
         let name = ThreadName {
-            at_ns: thread.at_ns,
             pid: thread.pid,
             parent: thread.parent,
             comm: self.text(&thread.comm),
@@ -60,14 +59,9 @@ impl Names {
             // A process whose parent has ended gets another one.
             self.parents.entry(thread.pid).or_insert(thread.parent);
         }
+        let is_same = |a: &ThreadName, b: &ThreadName| (a.pid, a.cgroup) == (b.pid, b.cgroup) && a.comm == b.comm;
         let names = self.threads.entry(thread.tid).or_default();
-        let at = names.partition_point(|known| known.at_ns <= name.at_ns);
-        let is_known =
-            |known: &ThreadName| (known.pid, known.cgroup) == (name.pid, name.cgroup) && known.comm == name.comm;
-        // Every segment of a recording defines the thread again.
-        if at == 0 || !is_known(&names[at - 1]) {
-            names.insert(at, name);
-        }
+        names.learn(thread.at_ns, name, is_same);
     }
 
     /// Adds the definition of an open file. Its size and flags stay those of the first definition.
@@ -110,9 +104,7 @@ impl Names {
     /// The thread at that moment, or else by its first definition.
     #[must_use]
     pub fn thread_at(&self, tid: u32, at_ns: u64) -> Option<&ThreadName> {
-        let names = self.threads.get(&tid)?;
-        let at = names.partition_point(|name| name.at_ns <= at_ns);
-        names.get(at.saturating_sub(1))
+        self.threads.get(&tid)?.at(at_ns)
     }
 
     /// The name of a thread at that moment; empty: unknown.
@@ -124,7 +116,10 @@ impl Names {
     /// The threads by number, each by its first definition.
     #[must_use]
     pub fn threads(&self) -> Vec<(u32, &ThreadName)> {
-        let mut all: Vec<(u32, &ThreadName)> = self.threads.iter().map(|(tid, names)| (*tid, &names[0])).collect();
+        let names = self.threads.iter();
+        let mut all: Vec<(u32, &ThreadName)> = names
+            .filter_map(|(tid, names)| Some((*tid, names.values().next()?)))
+            .collect();
         all.sort_by_key(|(tid, _)| *tid);
         all
     }
@@ -189,7 +184,7 @@ mod tests {
         );
         assert_eq!(names.comm_at(8, 100), "");
         assert_eq!(
-            names.threads.get(&7).map(Vec::len),
+            names.threads.get(&7).map(|names| names.values().len()),
             Some(2),
             "definitions are repeated in each segment"
         );

@@ -9,6 +9,7 @@ pub mod events;
 pub mod histogram;
 pub mod ids;
 pub mod object;
+pub mod over_time;
 pub mod record;
 pub mod recording;
 pub mod report;

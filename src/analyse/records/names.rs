@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
+use crate::model::over_time::OverTime;
 use crate::model::record::{Call, FileNumber, Records, Request, Thread};
 use crate::model::recording::Meta;
 use crate::model::report::records::{DiskName, FileName, ProcessName};
@@ -20,7 +21,7 @@ pub struct Names {
     files: HashMap<FileNumber, FileKey>,
     paths: HashMap<FileKey, CallPath>,
     processes: HashMap<u32, Process>,
-    threads: HashMap<u32, Vec<ThreadName>>,
+    threads: HashMap<u32, OverTime<ThreadName>>,
     disks: HashMap<[u32; 2], (String, Option<u64>)>,
     /// The whole disk of each partition.
     whole: HashMap<[u32; 2], [u32; 2]>,
@@ -73,7 +74,6 @@ struct Process {
 /// A thread from a moment on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadName {
-    pub at_ns: u64,
     pub pid: u32,
     pub comm: Rc<str>,
     pub uid: u32,
@@ -244,23 +244,13 @@ impl Names {
             _ => thread.comm.as_str().into(),
         };
         let name = ThreadName {
-            at_ns: thread.at_ns,
             pid: thread.pid,
             comm: Rc::clone(&comm),
             uid: thread.uid,
             cgroup: thread.cgroup,
         };
         let names = self.threads.entry(thread.tid).or_default();
-        let at = names.partition_point(|known| known.at_ns <= name.at_ns);
-        // Every segment of a recording defines the thread again.
-        let is_known = at > 0
-            && ThreadName {
-                at_ns: name.at_ns,
-                ..names[at - 1].clone()
-            } == name;
-        if !is_known {
-            names.insert(at, name);
-        }
+        names.learn(thread.at_ns, name, ThreadName::eq);
         let is_of_first = thread.tid == thread.pid;
         let process = self.processes.entry(thread.pid).or_insert_with(|| Process {
             comm: Rc::clone(&comm),
@@ -275,9 +265,7 @@ impl Names {
     /// The thread at that moment, or else by its first definition.
     #[must_use]
     pub fn thread_at(&self, tid: u32, at_ns: u64) -> Option<&ThreadName> {
-        let names = self.threads.get(&tid)?;
-        let at = names.partition_point(|name| name.at_ns <= at_ns);
-        names.get(at.saturating_sub(1))
+        self.threads.get(&tid)?.at(at_ns)
     }
 
     /// The process that submitted a request; 0: unknown.
