@@ -7,7 +7,6 @@ use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use iostackbreakdown::model::abi::ROWS;
 use iostackbreakdown::model::ids::{Op, PathKind, ReadClass};
 use iostackbreakdown::model::record::{Call, GivenPath, OpenFile, Paths, Records};
 use iostackbreakdown::model::recording::{Meta, Names};
@@ -130,24 +129,15 @@ impl Made {
             pid: 7,
             begin_ns,
             end_ns: Some(begin_ns + 1000),
-            cpus: [0, 0],
             op,
-            is_32bit: false,
             value,
-            offset: None,
-            size: None,
-            files: [0, 0],
-            fd: None,
-            extra: 0,
-            class: None,
-            is_direct: false,
-            rows: [0; ROWS as usize],
             paths: first.map(|first| {
                 Box::new(Paths {
                     first: Some(first),
                     second: None,
                 })
             }),
+            ..Call::default()
         });
         self.records.calls.last_mut().unwrap()
     }

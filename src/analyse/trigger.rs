@@ -210,19 +210,10 @@ mod tests {
             pid: 11,
             begin_ns: begin_ms * MS,
             end_ns: Some((begin_ms + ms) * MS),
-            cpus: [0; 2],
             op,
-            is_32bit: false,
             value,
-            offset: None,
-            size: None,
             files: [7, 0],
-            fd: None,
-            extra: 0,
-            class: None,
-            is_direct: false,
-            rows: [0; _],
-            paths: None,
+            ..Call::default()
         }
     }
 

@@ -34,19 +34,8 @@ pub fn call(tid: u32, op: Op, begin_ns: u64, end_ns: Option<u64>) -> Call {
         pid: if tid == WORKER { POSTGRES } else { tid },
         begin_ns,
         end_ns,
-        cpus: [0, 0],
         op,
-        is_32bit: false,
-        value: 0,
-        offset: None,
-        size: None,
-        files: [0, 0],
-        fd: None,
-        extra: 0,
-        class: None,
-        is_direct: false,
-        rows: [0; ROWS as usize],
-        paths: None,
+        ..Call::default()
     }
 }
 

@@ -102,6 +102,31 @@ pub struct Call {
     pub paths: Option<Box<Paths>>,
 }
 
+impl Default for Call {
+    /// A call of which nothing is known.
+    fn default() -> Self {
+        Self {
+            tid: 0,
+            pid: 0,
+            begin_ns: 0,
+            end_ns: None,
+            cpus: [0; _],
+            op: Op::Other,
+            is_32bit: false,
+            value: 0,
+            offset: None,
+            size: None,
+            files: [0; _],
+            fd: None,
+            extra: 0,
+            class: None,
+            is_direct: false,
+            rows: [0; _],
+            paths: None,
+        }
+    }
+}
+
 impl Call {
     /// Its duration; `None` while it is under way.
     #[must_use]

@@ -231,25 +231,7 @@ impl Table for Call {
     const KIND: Option<Kind> = Some(Kind::Call);
 
     fn blank() -> Self {
-        Self {
-            tid: 0,
-            pid: 0,
-            begin_ns: 0,
-            end_ns: None,
-            cpus: [0; 2],
-            op: Op::Other,
-            is_32bit: false,
-            value: 0,
-            offset: None,
-            size: None,
-            files: [0; 2],
-            fd: None,
-            extra: 0,
-            class: None,
-            is_direct: false,
-            rows: [0; ROWS as usize],
-            paths: None,
-        }
+        Self::default()
     }
 
     fn columns() -> &'static [Column<Self>] {

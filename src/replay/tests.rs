@@ -9,7 +9,6 @@ use super::path::{Roots, canonical};
 use super::plan::{Plan, What};
 use super::{Impossible, MOST_THREADS, flags, plan};
 use crate::fuzz;
-use crate::model::abi::ROWS;
 use crate::model::ids::{Family, Op, PathKind, ReadClass};
 use crate::model::record::{AsyncCall, Call, Folder, GivenPath, Kind, Lost, OpenFile, Paths, Records};
 use crate::model::recording::{Meta, Mount};
@@ -30,19 +29,9 @@ impl Made {
             pid: tid,
             begin_ns: self.now_ns,
             end_ns: Some(self.now_ns + 50),
-            cpus: [0, 0],
             op,
-            is_32bit: false,
             value,
-            offset: None,
-            size: None,
-            files: [0, 0],
-            fd: None,
-            extra: 0,
-            class: None,
-            is_direct: false,
-            rows: [0; ROWS as usize],
-            paths: None,
+            ..Call::default()
         });
         self.records.calls.last_mut().unwrap()
     }

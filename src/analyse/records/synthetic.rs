@@ -11,19 +11,12 @@ pub fn call(op: Op, begin_ns: u64, offset: u64, size: u64) -> Call {
         pid: 7,
         begin_ns,
         end_ns: Some(begin_ns.saturating_add(10)),
-        cpus: [0, 0],
         op,
-        is_32bit: false,
-        value: 0,
         offset: Some(offset),
         size: Some(size),
         files: [1, 0],
         fd: Some(3),
-        extra: 0,
-        class: None,
-        is_direct: false,
-        rows: Default::default(),
-        paths: None,
+        ..Call::default()
     }
 }
 
