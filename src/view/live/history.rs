@@ -236,18 +236,22 @@ mod tests {
     use super::super::example;
     use super::*;
 
+    fn push(history: &mut History, second: usize) {
+        history
+            .push(
+                &example::report(second),
+                example::slow(second),
+                &example::beside(second),
+            )
+            .unwrap();
+    }
+
     #[test]
     fn seconds_are_shown_again_as_they_were() {
         let mut history = History::new(None);
         assert_eq!(history.range(), None);
         for second in 0..5 {
-            history
-                .push(
-                    &example::report(second),
-                    example::slow(second),
-                    &example::beside(second),
-                )
-                .unwrap();
+            push(&mut history, second);
         }
         assert_eq!(history.range(), Some((0, 4)));
         for second in 0..5 {
@@ -287,19 +291,11 @@ mod tests {
     #[test]
     fn the_oldest_are_dropped_and_numbers_stay() {
         let mut history = History::new(None);
-        history
-            .push(&example::report(0), example::slow(0), &example::beside(0))
-            .unwrap();
+        push(&mut history, 0);
         let limit = history.bytes() * 4;
         let mut history = History::new(Some(limit));
         for second in 0..50 {
-            history
-                .push(
-                    &example::report(second),
-                    example::slow(second),
-                    &example::beside(second),
-                )
-                .unwrap();
+            push(&mut history, second);
             assert!(history.bytes() <= limit, "{}", history.bytes());
         }
         let (first, last) = history.range().unwrap();
@@ -308,8 +304,7 @@ mod tests {
         assert_eq!(history.digest(49).unwrap().time_of_day, example::report(49).time_of_day);
         // One second is kept, however large it is.
         let mut tiny = History::new(Some(1));
-        tiny.push(&example::report(0), example::slow(0), &example::beside(0))
-            .unwrap();
+        push(&mut tiny, 0);
         assert_eq!(tiny.range(), Some((0, 0)));
     }
 }

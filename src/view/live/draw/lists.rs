@@ -25,8 +25,22 @@ fn is_selectable(model: &Model, pane: Pane) -> bool {
 /// A column of numbers: its heading and its width.
 type Column = (&'static str, u16);
 
-/// Draws headings over columns of numbers at the right edge. Returns the width of the names.
-fn headings(canvas: &mut Canvas<'_>, area: Rect, name: &str, columns: &[Column], sorted: &str) -> u16 {
+/// Draws why there is no list under its title.
+fn instead(canvas: &mut Canvas<'_>, area: Rect, title: &str, why: &str) {
+    canvas.heading(area.y, title);
+    canvas.text(1, area.y + 1, why, Tone::Dim);
+}
+
+/// Names, and columns of numbers at the right edge.
+struct Table<'a> {
+    columns: &'a [Column],
+    /// The first cell, and the width of the names.
+    x: u16,
+    names: u16,
+}
+
+/// Draws the headings of a table.
+fn headings<'a>(canvas: &mut Canvas<'_>, area: Rect, name: &str, columns: &'a [Column], sorted: &str) -> Table<'a> {
     let numbers: u16 = columns.iter().map(|(_, width)| width).sum();
     let names = area.width.saturating_sub(numbers + 2);
     canvas.heading(area.y, name);
@@ -46,24 +60,27 @@ fn headings(canvas: &mut Canvas<'_>, area: Rect, name: &str, columns: &[Column],
         );
         x += width;
     }
-    names
+    let x = area.x;
+    Table { columns, x, names }
 }
 
-/// Draws a line of such a table.
-fn row(canvas: &mut Canvas<'_>, (x, y, names): (u16, u16, u16), name: &str, cells: &[(String, u16)], tone: Tone) {
-    if tone == Tone::Selected {
-        canvas.fill(y, tone);
-    }
-    let of_names = if tone == Tone::Selected {
-        Tone::Selected
-    } else {
-        Tone::Usual
-    };
-    canvas.cell(x + 1, y, names, &shortened(name, names.into()), of_names);
-    let mut at = x + 1 + names;
-    for (cell, width) in cells {
-        canvas.right(at, y, *width, cell, tone);
-        at += width;
+impl Table<'_> {
+    /// Draws a line, with a cell for each column.
+    fn row(&self, canvas: &mut Canvas<'_>, y: u16, name: &str, cells: &[String], tone: Tone) {
+        if tone == Tone::Selected {
+            canvas.fill(y, tone);
+        }
+        let of_names = if tone == Tone::Selected {
+            Tone::Selected
+        } else {
+            Tone::Usual
+        };
+        canvas.cell(self.x + 1, y, self.names, &shortened(name, self.names.into()), of_names);
+        let mut at = self.x + 1 + self.names;
+        for (cell, (_, width)) in cells.iter().zip(self.columns) {
+            canvas.right(at, y, *width, cell, tone);
+            at += width;
+        }
     }
 }
 
@@ -80,8 +97,7 @@ pub fn groups(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let all = match model.groups() {
         Ok(all) => all,
         Err(why) => {
-            canvas.heading(area.y, &title);
-            canvas.text(1, area.y + 1, &why, Tone::Dim);
+            instead(canvas, area, &title, &why);
             return;
         }
     };
@@ -105,7 +121,7 @@ pub fn groups(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     } else {
         &[("call/s", 9), ("threads", 8), ("p99", 7), ("mostly", 18)]
     };
-    let width = headings(canvas, area, &title, columns, sorted);
+    let table = headings(canvas, area, &title, columns, sorted);
     let room = usize::from(area.height.saturating_sub(1));
     let keys: Vec<String> = all.iter().map(|group| group.name.clone()).collect();
     let is_list = is_selectable(model, Pane::Groups);
@@ -124,23 +140,12 @@ pub fn groups(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         .any(|family| family.is_split());
     for (line, group) in all.iter().enumerate().skip(first).take(room) {
         let cells = cells(group, shown.report.length, total, (is_wide, is_split));
-        let cells: Vec<(String, u16)> = cells
-            .into_iter()
-            .zip(columns)
-            .map(|(cell, (_, width))| (cell, *width))
-            .collect();
         let tone = if is_list && line == selected {
             Tone::Selected
         } else {
             Tone::Usual
         };
-        row(
-            canvas,
-            (area.x, area.y + 1 + (line - first) as u16, width),
-            &group.name,
-            &cells,
-            tone,
-        );
+        table.row(canvas, area.y + 1 + (line - first) as u16, &group.name, &cells, tone);
     }
     if all.is_empty() {
         canvas.text(1, area.y + 1, "none", Tone::Dim);
@@ -176,8 +181,7 @@ pub fn open_files(model: &Model, (pid, name): (u64, &str), canvas: &mut Canvas<'
     let files = match model.open_files(pid) {
         Ok(files) => files,
         Err(why) => {
-            canvas.heading(area.y, &title);
-            canvas.text(1, area.y + 1, &why, Tone::Dim);
+            instead(canvas, area, &title, &why);
             return;
         }
     };
@@ -194,30 +198,20 @@ pub fn open_files(model: &Model, (pid, name): (u64, &str), canvas: &mut Canvas<'
         Sort::Tail => "longest",
         Sort::Bytes | Sort::Name => "",
     };
-    let width = headings(canvas, area, &title, columns, sorted);
+    let table = headings(canvas, area, &title, columns, sorted);
     let room = usize::from(area.height.saturating_sub(1));
     let selected = model.selected_line(&model.keys().unwrap_or_default());
     let first = first_line(selected, files.len(), room);
     let length = shown.report.length;
     for (line, file) in files.iter().enumerate().skip(first).take(room) {
-        let cells: Vec<(String, u16)> = file_cells(file, length)
-            .into_iter()
-            .zip(columns)
-            .map(|(cell, (_, width))| (cell, *width))
-            .collect();
+        let cells = file_cells(file, length);
         let fd = file.fd.map_or_else(|| "-".to_owned(), |fd| fd.to_string());
         let tone = if line == selected { Tone::Selected } else { Tone::Usual };
         let name = format!(
             "{fd:>4}  {}",
-            shortened(&file.name, usize::from(width).saturating_sub(6))
+            shortened(&file.name, usize::from(table.names).saturating_sub(6))
         );
-        row(
-            canvas,
-            (area.x, area.y + 1 + (line - first) as u16, width),
-            &name,
-            &cells,
-            tone,
-        );
+        table.row(canvas, area.y + 1 + (line - first) as u16, &name, &cells, tone);
     }
     if files.is_empty() {
         canvas.text(1, area.y + 1, "no calls on open files in this second", Tone::Dim);
@@ -240,8 +234,7 @@ fn file_cells(file: &OpenFile, length: Duration) -> [String; 5] {
 
 pub fn slow_calls(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let Some(slower_ns) = model.facts.slower_ns else {
-        canvas.heading(area.y, "slow calls");
-        canvas.text(1, area.y + 1, "the recording has no single calls", Tone::Dim);
+        instead(canvas, area, "slow calls", "the recording has no single calls");
         return;
     };
     let (calls, left_out) = model.slow_calls();
@@ -306,12 +299,11 @@ pub fn disks(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let moment = shown.beside.moment.as_ref().map(|moment| &moment.disks);
     let disks = shown.beside.disks.as_ref().or(moment);
     let Some(disks) = disks else {
-        canvas.heading(area.y, "disks");
-        canvas.text(
-            1,
-            area.y + 1,
+        instead(
+            canvas,
+            area,
+            "disks",
             "the recording has no single requests: their use is not known",
-            Tone::Dim,
         );
         return;
     };
@@ -328,7 +320,7 @@ pub fn disks(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     } else {
         &[("requests/s", 12), ("depth", 8), ("used", 8)]
     };
-    let width = headings(canvas, area, "disks", columns, "");
+    let table = headings(canvas, area, "disks", columns, "");
     let room = usize::from(area.height.saturating_sub(1));
     // The busiest first; those that were never used are counted.
     let mut busy: Vec<_> = disks
@@ -357,15 +349,10 @@ pub fn disks(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         } else {
             vec![requests, depth, used]
         };
-        let cells: Vec<(String, u16)> = cells
-            .into_iter()
-            .zip(columns)
-            .map(|(cell, (_, width))| (cell, *width))
-            .collect();
-        row(canvas, (area.x, y, width), &disk.name, &cells, Tone::Usual);
+        table.row(canvas, y, &disk.name, &cells, Tone::Usual);
         let name = disk.name.chars().count() as u16 + 3;
         let part = disk.busy_ns as f64 / disk.span_ns.max(1) as f64;
-        canvas.bar(area.x + name, y, width.saturating_sub(name + 1), part, Tone::Dim);
+        canvas.bar(area.x + name, y, table.names.saturating_sub(name + 1), part, Tone::Dim);
     }
     if busy.is_empty() {
         canvas.text(1, area.y + 1, "no requests", Tone::Dim);
@@ -374,17 +361,12 @@ pub fn disks(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
 
 pub fn limits(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     if model.facts.limits.is_empty() {
-        canvas.heading(area.y, "limits");
-        canvas.text(
-            1,
-            area.y + 1,
-            "none; --limit read=10ms,fsync=50ms,device=20ms marks what takes longer",
-            Tone::Dim,
-        );
+        let how = "none; --limit read=10ms,fsync=50ms,device=20ms marks what takes longer";
+        instead(canvas, area, "limits", how);
         return;
     }
     let columns: &[Column] = &[("limit", 10), ("broken", 12), ("of", 12)];
-    let width = headings(canvas, area, "limits, in this second", columns, "");
+    let table = headings(canvas, area, "limits, in this second", columns, "");
     let mut is_counted = false;
     for (index, limit) in model
         .facts
@@ -402,8 +384,8 @@ pub fn limits(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
                 (thousands(broken), thousands(all), tone)
             }
         };
-        let cells = [(tiny(limit.ns), 10), (broken, 12), (of, 12)];
-        row(canvas, (area.x, y, width), limit.of.name(), &cells, tone);
+        let cells = [tiny(limit.ns), broken, of];
+        table.row(canvas, y, limit.of.name(), &cells, tone);
     }
     if is_counted {
         let line = "from counters: those in the same step of the histogram as the limit do not count";
