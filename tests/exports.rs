@@ -1,6 +1,8 @@
 //! Exports, read by the tools for which they are made. `tests/run` installs these (the group `exports` of
 //! tests/lib/requirements.sh, and the packages of tests/exports/requirements.txt).
 
+#[path = "exports/outside.rs"]
+mod outside;
 #[path = "../src/export/synthetic.rs"]
 #[allow(dead_code, reason = "shared with the unit tests")]
 mod synthetic;
@@ -15,6 +17,8 @@ use iostackbreakdown::model::record::Records;
 use iostackbreakdown::model::recording::Names;
 use iostackbreakdown::recording::{Limits, Writer};
 use serde_json::{Value, json};
+
+use self::outside::{python, run};
 
 /// An export in a directory of its own, which is removed at the end.
 struct Exported {
@@ -52,33 +56,6 @@ fn recorded() -> Records {
     let mut all = Records::default();
     synthetic::batches().into_iter().for_each(|batch| all.append(batch));
     all
-}
-
-/// Runs a command in a directory; returns what it printed to both outputs.
-fn run(folder: &Path, words: &[&str]) -> (String, String) {
-    let output = Command::new(words[0])
-        .args(&words[1..])
-        .current_dir(folder)
-        .env("LC_ALL", "C.UTF-8")
-        .output();
-    let output = output.unwrap_or_else(|error| panic!("{}: {error}; tests/run installs it", words[0]));
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "{words:?}: {}\n{out}\n{err}", output.status);
-    (out, err)
-}
-
-/// The Python that has the packages of requirements.txt.
-fn python() -> String {
-    if let Ok(python) = std::env::var("EXPORTS_PYTHON") {
-        return python;
-    }
-    let cache = std::env::var("XDG_CACHE_HOME").map_or_else(
-        |_| PathBuf::from(std::env::var("HOME").unwrap()).join(".cache"),
-        PathBuf::from,
-    );
-    let python = cache.join("iostackbreakdown/python/bin/python");
-    python.to_str().unwrap().to_owned()
 }
 
 /// Runs a script of tests/exports/, which prints JSON.

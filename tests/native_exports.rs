@@ -1,14 +1,18 @@
 //! Exports of what SQLite, fio with six engines, git and direct I/O did on this kernel, in the tools that they are for: all
 //! have the numbers of `report`. Run it as root; `tests/run` installs the tools.
 
+#[path = "exports/outside.rs"]
+mod outside;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use iostackbreakdown::model::record::Records;
 use iostackbreakdown::recording::Recording;
 use serde_json::{Value, json};
+
+use self::outside::{python, run};
 
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
 
@@ -30,36 +34,6 @@ git -C repo add .
 git -C repo -c user.name=x -c user.email=x@example.org commit -q -m all
 dd if=/dev/zero of=raw bs=64k count=16 oflag=direct
 dd if=raw of=/dev/null bs=16k iflag=direct"#;
-
-/// The Python that has the packages of tests/exports/requirements.txt.
-fn python() -> String {
-    if let Ok(python) = std::env::var("EXPORTS_PYTHON") {
-        return python;
-    }
-    let cache = std::env::var("XDG_CACHE_HOME").map_or_else(
-        |_| PathBuf::from(std::env::var("HOME").unwrap()).join(".cache"),
-        PathBuf::from,
-    );
-    cache
-        .join("iostackbreakdown/python/bin/python")
-        .to_str()
-        .unwrap()
-        .to_owned()
-}
-
-/// Runs a command in a directory. Returns what it printed to both outputs.
-fn run(folder: &Path, words: &[&str]) -> (String, String) {
-    let done = Command::new(words[0])
-        .args(&words[1..])
-        .current_dir(folder)
-        .env("LC_ALL", "C.UTF-8")
-        .output();
-    let done = done.unwrap_or_else(|error| panic!("{}: {error}; tests/run installs it", words[0]));
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (out, err) = (text(&done.stdout), text(&done.stderr));
-    assert!(done.status.success(), "{words:?}: {}\n{out}\n{err}", done.status);
-    (out, err)
-}
 
 /// A recording, its report, and its records.
 struct Recorded {

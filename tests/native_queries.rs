@@ -1,28 +1,22 @@
 //! Recordings in the engines of others: examples/fleet-queries computes the numbers of `report` from their files, with
 //! polars, DuckDB and ClickHouse. Run it as root; `tests/run` installs the packages of tests/exports/requirements.txt.
 
+#[path = "exports/outside.rs"]
+#[allow(dead_code, reason = "shared with the tests of exports")]
+mod outside;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use iostackbreakdown::view::errno::errno_name;
 use serde_json::{Value, json};
 
+use self::outside::python;
+
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
 const ENGINES: [&str; 3] = ["polars", "duckdb", "clickhouse"];
-
-/// The Python that has the packages.
-fn python() -> PathBuf {
-    if let Some(python) = std::env::var_os("EXPORTS_PYTHON") {
-        return python.into();
-    }
-    let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(
-        || PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache"),
-        PathBuf::from,
-    );
-    cache.join("iostackbreakdown/python/bin/python")
-}
 
 fn run(folder: &Path, program: &Path, arguments: &[&str]) -> String {
     let done = Command::new(program).args(arguments).current_dir(folder).output();
@@ -218,7 +212,7 @@ fn engines_compute_the_numbers_of_the_report() {
         let script = scripts.join(format!("{engine}_tables.py"));
         let tables_of = |path: &Path| -> Value {
             let arguments = [script.to_str().unwrap(), path.to_str().unwrap()];
-            serde_json::from_str(&run(&folder, &python(), &arguments)).unwrap()
+            serde_json::from_str(&run(&folder, Path::new(&python()), &arguments)).unwrap()
         };
         let of_fleet = tables_of(&fleet);
         let of_one = tables_of(&alone.join("web1.iosb"));

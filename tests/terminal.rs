@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
+
+use nix::pty::{Winsize, openpty};
 
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
 const LIMIT: Duration = Duration::from_secs(60);
@@ -15,26 +17,14 @@ const WIDTHS: [u16; 3] = [60, 80, 200];
 
 /// A terminal: the side of the screen, and the side of programs.
 fn terminal(columns: u16) -> (File, OwnedFd) {
-    let (mut master, mut slave) = (-1, -1);
-    let size = libc::winsize {
+    let size = Winsize {
         ws_row: 24,
         ws_col: columns,
         ws_xpixel: 0,
         ws_ypixel: 0,
     };
-    // SAFETY: both descriptors are written to, the size is read, and no name or settings are passed.
-    let opened = unsafe {
-        libc::openpty(
-            &raw mut master,
-            &raw mut slave,
-            std::ptr::null_mut(),
-            std::ptr::null(),
-            &raw const size,
-        )
-    };
-    assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: the descriptors are new and owned by us.
-    unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) }
+    let opened = openpty(&size, None).unwrap();
+    (File::from(opened.master), opened.slave)
 }
 
 /// Everything that a run writes to its terminal.

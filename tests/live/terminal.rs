@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::pty::openpty;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::termios::{LocalFlags, Termios, tcgetattr};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -46,21 +47,8 @@ fn size_of((columns, rows): (u16, u16)) -> libc::winsize {
 impl Session {
     /// Starts the tool with these words in a directory.
     pub fn start(folder: &Path, size: (u16, u16), words: &[&str], variables: &[(&str, &str)]) -> Self {
-        let (mut master, mut slave) = (-1, -1);
-        let window = size_of(size);
-        // SAFETY: both descriptors are written to, the size is read, and no name or settings are passed.
-        let opened = unsafe {
-            libc::openpty(
-                &raw mut master,
-                &raw mut slave,
-                std::ptr::null_mut(),
-                std::ptr::null(),
-                &raw const window,
-            )
-        };
-        assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
-        // SAFETY: the descriptors are new and owned by us.
-        let (master, slave) = unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
+        let opened = openpty(&size_of(size), None).unwrap();
+        let (master, slave) = (File::from(opened.master), opened.slave);
         // The tool must not keep its own terminal open.
         for fd in [master.as_raw_fd(), slave.as_raw_fd()] {
             // SAFETY: changes a flag of our own descriptors.

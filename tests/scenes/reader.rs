@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use iostackbreakdown::view::json::{Form, Json};
 use iostackbreakdown::view::text::{TextOptions, Unit};
 use iostackbreakdown::view::{Screen, Sheet, Text, View};
+use nix::pty::{Winsize, openpty};
 
 use super::Part;
 use super::kept::Kept;
@@ -132,29 +133,12 @@ fn on_terminal(mut command: Command, columns: usize) -> Result<String, String> {
 
 /// A pseudoterminal: its master, from which output is read, and its slave, to which programs write.
 fn terminal(columns: usize) -> Result<(File, OwnedFd), String> {
-    let (mut master, mut slave) = (-1, -1);
-    let size = libc::winsize {
+    let size = Winsize {
         ws_row: ROWS,
         ws_col: columns as u16,
         ws_xpixel: 0,
         ws_ypixel: 0,
     };
-    // SAFETY: both descriptors are written to, the size is read, no name and no settings are passed.
-    let opened = unsafe {
-        libc::openpty(
-            &raw mut master,
-            &raw mut slave,
-            std::ptr::null_mut(),
-            std::ptr::null(),
-            &raw const size,
-        )
-    };
-    if opened != 0 {
-        return Err(format!(
-            "no terminal can be opened: {}",
-            std::io::Error::last_os_error()
-        ));
-    }
-    // SAFETY: the descriptors were just created and are not owned by anything else.
-    Ok(unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) })
+    let opened = openpty(&size, None).map_err(|error| format!("no terminal can be opened: {error}"))?;
+    Ok((File::from(opened.master), opened.slave))
 }
