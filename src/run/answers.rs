@@ -2,7 +2,6 @@
 
 use std::io::IsTerminal;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use crate::analyse::records::Answers;
 use crate::analyse::records::names::Names;
@@ -12,32 +11,23 @@ use crate::model::clock::Clock;
 use crate::model::report::Filter;
 use crate::model::report::records::Questions;
 use crate::number::thousands;
-use crate::recording::Recording;
 use crate::say;
 use crate::view::Screen;
 use crate::view::json::records as json;
 use crate::view::text::records as text;
 
 use super::color;
-use super::report::{say_damage, span, write};
+use super::progress::Paced;
+use super::report::{open_records, say_damage, span, write};
 use super::selected;
 
-/// How often progress is shown.
-const STEP: Duration = Duration::from_millis(200);
 /// The exit status if a limit is broken.
 const BROKEN: u8 = 3;
 
 /// Prints the answers to `questions`. Returns the exit status.
 pub fn answers(from: &Path, part: &Part, questions: &Questions, options: &Options) -> Result<u8, Cause> {
-    let recording = Recording::open(from)?;
+    let recording = open_records(from, "look at")?;
     let meta = recording.meta();
-    if !meta.has_records {
-        return Err(format!(
-            "'{}' has the counters of each second, and no single calls and requests to look at",
-            from.display()
-        )
-        .into());
-    }
     let selection = selected::selection(meta, &options.measure.target)?;
     if options.measure.scope.is_named() {
         return Err("-T selects reports; the answers have all levels".to_owned().into());
@@ -51,15 +41,11 @@ pub fn answers(from: &Path, part: &Part, questions: &Questions, options: &Option
     let mut answers = Answers::new(questions, names);
     answers.set_span(span.from_ns.max(start), span.to_ns.min(end));
     let mut counted = 0;
-    let mut shown = Instant::now();
-    let is_shown = options.measure.talk != Talk::Quiet && say::can_erase();
+    let mut shown = Paced::new(options.measure.talk != Talk::Quiet);
     for records in recording.batches(Some(span.from_ns), Some(span.to_ns)) {
         counted += records.len() as u64;
         answers.take(&records);
-        if is_shown && shown.elapsed() >= STEP {
-            shown = Instant::now();
-            say::status(&format!("reading: {} records", thousands(counted)));
-        }
+        shown.show(|| format!("reading: {} records", thousands(counted)));
     }
     say::erase();
     let report = answers.finish();

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use crate::args::{EventForm, Events, Options, Part, Talk};
 use crate::cause::Cause;
@@ -12,54 +11,35 @@ use crate::export::lines::LinesOf;
 use crate::export::output::Stream;
 use crate::export::{About, Exporter, Form, Output, Selection, Summary, export_as, iotracer, jsonl};
 use crate::number::thousands;
-use crate::recording::Recording;
 use crate::say;
 
-use super::report::{say_damage, span};
+use super::export::say_left_out;
+use super::progress::Paced;
+use super::report::{bounds, open_records, say_damage};
 use super::selected;
-
-/// How often progress is shown.
-const STEP: Duration = Duration::from_millis(200);
 
 /// Prints the calls and requests that `options` select of a recording. Returns the exit status.
 pub fn of_recording(from: &Path, part: &Part, events: Events, options: &Options) -> Result<u8, Cause> {
-    let recording = Recording::open(from)?;
+    let recording = open_records(from, "print")?;
     let meta = recording.meta();
-    if !meta.has_records {
-        return Err(format!(
-            "'{}' has the counters of each second, and no single calls and requests to print",
-            from.display()
-        )
-        .into());
-    }
     let selection = Selection {
         layers: selected::layers(meta, options)?.into_iter().collect(),
         ..selected::selection(meta, &options.measure.target)?
     };
-    let (start, end) = recording.span();
-    let part = match (part.from, part.to) {
-        (None, None) => (None, None),
-        _ => {
-            let span = span(part, meta.clocks, start, end)?;
-            (Some(span.from_ns), Some(span.to_ns))
-        }
-    };
+    let [after, before] = bounds(part, &recording)?;
     let path = options.output.path.as_deref().filter(|path| path.as_os_str() != "-");
     let mut output = open(path)?;
     let heading = usize::from(events.form == EventForm::Text);
     let mut last = events.last.map(|last| LastLines::new(heading, last, &mut *output));
     // While lines are written to a terminal, progress would be among them.
     let is_quiet = options.measure.talk == Talk::Quiet;
-    let is_shown = !is_quiet && say::can_erase() && (last.is_some() || path.is_some() || !io::stdout().is_terminal());
-    let mut shown = Instant::now();
+    let is_shown = !is_quiet && (last.is_some() || path.is_some() || !io::stdout().is_terminal());
+    let mut shown = Paced::new(is_shown);
     let progress = |pass: usize, records: u64| {
-        if is_shown && shown.elapsed() >= STEP {
-            shown = Instant::now();
-            let what = if pass == 0 { "naming" } else { "reading" };
-            say::status(&format!("{what}: {} records", thousands(records)));
-        }
+        let what = if pass == 0 { "naming" } else { "reading" };
+        shown.show(|| format!("{what}: {} records", thousands(records)));
     };
-    let batches = || recording.batches(part.0, part.1);
+    let batches = || recording.batches(after, before);
     let width = path.is_none().then(width).flatten();
     let to: &mut dyn Output = match &mut last {
         Some(last) => last,
@@ -122,12 +102,7 @@ fn say_summary(summary: &Summary) {
     if summary.records == 0 {
         say!("nothing that is selected was recorded");
     }
-    for left in &summary.left_out {
-        say!("left out: {} {}", thousands(left.records), left.what);
-    }
-    for (kind, records) in &summary.lost {
-        say!("INCOMPLETE: {} {kind} were lost while recording", thousands(*records));
-    }
+    say_left_out(summary);
 }
 
 /// Keeps the last lines of a stream until its end.

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use crate::args::Export;
 use crate::cause::Cause;
@@ -11,44 +10,22 @@ use crate::export::output::{Directory, Stream};
 use crate::export::{self, Output, Selection, Summary};
 use crate::model::recording::Meta;
 use crate::number::thousands;
-use crate::recording::Recording;
 use crate::say;
 
-use super::report::{say_damage, span};
+use super::progress::Paced;
+use super::report::{bounds, open_records, say_damage};
 use super::selected;
-
-/// How often progress is shown.
-const STEP: Duration = Duration::from_millis(200);
 
 /// Exports what `export` selects of a recording. Returns the exit status.
 pub fn export(from: &Path, export: &Export) -> Result<u8, Cause> {
-    let recording = Recording::open(from)?;
+    let recording = open_records(from, "export")?;
     let meta = recording.meta();
-    if !meta.has_records {
-        return Err(format!(
-            "'{}' has the counters of each second, and no single calls and requests to export",
-            from.display()
-        )
-        .into());
-    }
     let selection = selection(meta, export)?;
-    let (start, end) = recording.span();
-    let part = match (export.part.from, export.part.to) {
-        (None, None) => (None, None),
-        _ => {
-            let span = span(&export.part, meta.clocks, start, end)?;
-            (Some(span.from_ns), Some(span.to_ns))
-        }
-    };
+    let [after, before] = bounds(&export.part, &recording)?;
     let mut output = open(export)?;
-    let mut shown = Instant::now();
-    let progress = |pass: usize, records: u64| {
-        if !export.quiet && say::can_erase() && shown.elapsed() >= STEP {
-            shown = Instant::now();
-            say::status(&status(pass, records));
-        }
-    };
-    let batches = || recording.batches(part.0, part.1);
+    let mut shown = Paced::new(!export.quiet);
+    let progress = |pass: usize, records: u64| shown.show(|| status(pass, records));
+    let batches = || recording.batches(after, before);
     let written = export::export(export.format, meta, &selection, batches, &mut *output, progress);
     say::erase();
     match written {
@@ -125,6 +102,11 @@ fn say_summary(summary: &Summary, export: &Export) {
             }
         );
     }
+    say_left_out(summary);
+}
+
+/// What was not written, and why.
+pub fn say_left_out(summary: &Summary) {
     for left in &summary.left_out {
         say!("left out: {} {}", thousands(left.records), left.what);
     }
@@ -140,7 +122,7 @@ mod tests {
     use super::*;
     use crate::args::Part;
     use crate::export::Format;
-    use crate::model::recording::{Disk, Partition};
+    use crate::model::report::Filter;
 
     fn wanted() -> Export {
         Export {
@@ -157,24 +139,11 @@ mod tests {
     }
 
     fn recorded() -> Meta {
-        let partition = Partition {
-            name: "sda1".to_owned(),
-            number: [8, 1],
-            ..Partition::default()
-        };
-        let disk = Disk {
-            name: "sda".to_owned(),
-            number: [8, 0],
-            partitions: vec![partition],
-            ..Disk::default()
-        };
-        let mut meta = Meta {
-            disks: vec![disk],
-            ..Meta::default()
-        };
-        meta.run.filter.pids = vec![4711];
-        meta.run.filter.comm = Some("postgres".to_owned());
-        meta
+        selected::tests::recorded(Filter {
+            pids: vec![4711],
+            comm: Some("postgres".to_owned()),
+            ..Filter::default()
+        })
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The records of a recording as a source of reports: snapshots of what is selected, and slow calls one by one.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::analyse::records::counters::{Counters, Totals, Wanted};
 use crate::analyse::records::names::Names;
@@ -19,12 +19,11 @@ use crate::model::selection::Selection;
 use crate::model::snapshot::{OpCounters, Snapshot, StackCounters};
 use crate::number::thousands;
 use crate::recording::{Batches, Recording, Replayed, Span};
-use crate::say;
 use crate::source::{Item, Source, SourceError, Until};
 use crate::view::text::records::missing;
 
-/// How often progress is shown.
-const STEP: Duration = Duration::from_millis(200);
+use super::progress::Paced;
+
 /// Slow calls that wait for earlier ones.
 const SLOW_ROOM: usize = 1 << 14;
 /// Records are read up to this long after the span: those of different kinds arrive in any order within it, and a sleep
@@ -69,8 +68,7 @@ pub struct FromRecords {
     left: usize,
     is_read: bool,
     records: u64,
-    shown: Instant,
-    is_shown: bool,
+    shown: Paced,
     kinds: Vec<Kind>,
     is_incomplete: bool,
 }
@@ -126,8 +124,7 @@ impl FromRecords {
             left: ends_ns.len(),
             is_read: false,
             records: 0,
-            shown: Instant::now(),
-            is_shown: wish.is_shown,
+            shown: Paced::new(wish.is_shown),
             is_incomplete: false,
             info,
             bases,
@@ -202,10 +199,8 @@ impl FromRecords {
     }
 
     fn show(&mut self) {
-        if self.is_shown && self.shown.elapsed() >= STEP {
-            self.shown = Instant::now();
-            say::status(&format!("reading: {} records", thousands(self.records)));
-        }
+        self.shown
+            .show(|| format!("reading: {} records", thousands(self.records)));
     }
 
     fn report_slow(&mut self, slow_calls: Vec<SlowCall>) {

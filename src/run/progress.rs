@@ -41,6 +41,34 @@ fn text(stage: Stage, earlier: Option<u32>) -> String {
     }
 }
 
+/// How often a line of progress changes.
+const STEP: Duration = Duration::from_millis(200);
+
+/// Progress that is made much faster than anyone reads it: shown from time to time.
+#[derive(Debug)]
+pub struct Paced {
+    is_wanted: bool,
+    shown: Instant,
+}
+
+impl Paced {
+    /// `is_wanted`: without `-q`, and not where the line would be among others.
+    pub fn new(is_wanted: bool) -> Self {
+        Self {
+            is_wanted,
+            shown: Instant::now(),
+        }
+    }
+
+    /// Shows a text on a terminal, unless another one was shown a moment ago.
+    pub fn show(&mut self, text: impl FnOnce() -> String) {
+        if self.is_wanted && self.shown.elapsed() >= STEP && say::can_erase() {
+            self.shown = Instant::now();
+            say::status(&text());
+        }
+    }
+}
+
 /// The process that is detaching an earlier run, if any.
 fn earlier_run() -> Option<u32> {
     let entries = fs::read_dir("/proc").ok()?.flatten();

@@ -34,11 +34,10 @@ use crate::user::User;
 use crate::view::json::replay as json;
 use crate::view::text::{counted, replay as text};
 
+use super::progress::Paced;
 use super::report::say_damage;
 use super::{COULD_NOT_MEASURE, Failure};
 
-/// How often progress is shown.
-const STEP: Duration = Duration::from_millis(200);
 /// Descriptors besides the open files of the plan: of each thread, and of the process.
 const FOR_A_THREAD: usize = 3;
 const FOR_THE_PROCESS: usize = 32;
@@ -160,13 +159,10 @@ fn maps(wanted: &Replay) -> Result<Vec<path::Components>, Failure> {
 
 fn load(recording: &Recording, wanted: &Replay) -> Loaded {
     let mut loaded = Loaded::new(wanted.selection.clone());
-    let mut shown = Instant::now();
+    let mut shown = Paced::new(!wanted.quiet);
     for batch in recording.batches(None, None) {
         loaded.take(batch);
-        if !wanted.quiet && say::can_erase() && shown.elapsed() >= STEP {
-            shown = Instant::now();
-            say::status(&format!("reading: {} calls", thousands(loaded.recorded)));
-        }
+        shown.show(|| format!("reading: {} calls", thousands(loaded.recorded)));
     }
     loaded.finish();
     loaded
@@ -344,12 +340,9 @@ fn lost(plan: &Plan) -> u64 {
 
 fn prepare(plan: &Plan, roots: &Roots, manifest: Manifest, wanted: &Replay) -> Result<(), Failure> {
     let begun = Instant::now();
-    let mut shown = Instant::now();
+    let mut shown = Paced::new(!wanted.quiet);
     let mut watch = |progress: Progress| {
-        if !wanted.quiet && say::can_erase() && shown.elapsed() >= STEP {
-            shown = Instant::now();
-            say::status(&preparing(progress));
-        }
+        shown.show(|| preparing(progress));
         !signals::is_ending()
     };
     let preparing = Preparing {
@@ -407,17 +400,12 @@ fn make_calls(plan: &Plan, roots: &Roots, wanted: &Replay) -> Result<Ran, Failur
     }
     let all = plan.calls();
     let begun = Instant::now();
-    let mut shown = Instant::now();
+    let mut shown = Paced::new(!wanted.quiet);
     let mut watch = |made: u64| {
-        if !wanted.quiet && say::can_erase() && shown.elapsed() >= STEP {
-            shown = Instant::now();
-            say::status(&format!(
-                "replaying: {} of {} calls, {}",
-                thousands(made),
-                thousands(all),
-                length(begun.elapsed())
-            ));
-        }
+        shown.show(|| {
+            let [made, all] = [made, all].map(thousands);
+            format!("replaying: {made} of {all} calls, {}", length(begun.elapsed()))
+        });
         !signals::is_ending()
     };
     let ran = run::run(plan, roots, wanted.how, &mut watch);

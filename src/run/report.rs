@@ -37,10 +37,7 @@ pub fn report(from: &Path, part: &Part, options: &Options) -> Result<u8, Cause> 
     check_recorded(meta, &options.measure)?;
     let selection = selected::selection(meta, target)?;
     let layers = selected::layers(meta, options)?;
-    let (start, end) = recording.span();
-    if end <= start {
-        return Err(format!("'{}' has nothing in it: it was cut in its first second", from.display()).into());
-    }
+    let (start, end) = whole_span(&recording, from)?;
     let span = span(part, meta.clocks, start, end)?;
     let is_inside = is_inside(part, &recording, span);
     let groups = options.measure.scope.groups();
@@ -99,6 +96,45 @@ pub fn report(from: &Path, part: &Part, options: &Options) -> Result<u8, Cause> 
     Ok(0)
 }
 
+/// Opens a recording that must have single calls and requests. `to`: what is to be done with them.
+///
+/// # Errors
+/// If it cannot be read, or has none, in one line.
+pub fn open_records(from: &Path, to: &str) -> Result<Recording, Cause> {
+    let recording = Recording::open(from)?;
+    if recording.meta().has_records {
+        Ok(recording)
+    } else {
+        let from = from.display();
+        Err(format!("'{from}' has the counters of each second, and no single calls and requests to {to}").into())
+    }
+}
+
+/// The moments from and up to which records are wanted; `None`: from the start, up to the end.
+///
+/// # Errors
+/// If the recording has nothing in between, in one line.
+pub fn bounds(part: &Part, recording: &Recording) -> Result<[Option<u64>; 2], Cause> {
+    if part.from.is_none() && part.to.is_none() {
+        return Ok([None, None]);
+    }
+    let (start, end) = recording.span();
+    let span = span(part, recording.meta().clocks, start, end)?;
+    Ok([Some(span.from_ns), Some(span.to_ns)])
+}
+
+/// The start and the end of a recording that has seconds.
+///
+/// # Errors
+/// If it has none, in one line.
+pub fn whole_span(recording: &Recording, from: &Path) -> Result<(u64, u64), Cause> {
+    let (start, end) = recording.span();
+    if end <= start {
+        return Err(format!("'{}' has nothing in it: it was cut in its first second", from.display()).into());
+    }
+    Ok((start, end))
+}
+
 /// What made a ring be written.
 fn say_trigger(recording: &Recording) {
     if let Some(end) = recording.end().filter(|end| !end.trigger.is_empty()) {
@@ -123,7 +159,7 @@ fn wish(options: &Options, selection: Selection, span: Span, is_inside: bool) ->
         interval: intervals.map(|intervals| intervals.length),
         count: intervals.and_then(|intervals| intervals.count),
         is_inside,
-        is_shown: options.measure.talk != Talk::Quiet && say::can_erase(),
+        is_shown: options.measure.talk != Talk::Quiet,
     }
 }
 

@@ -11,6 +11,8 @@ use crate::model::recording::Meta;
 use crate::model::report::Filter;
 use crate::model::selection::Selection;
 
+use super::subject::words;
+
 /// The cause why a selection cannot be answered: the recording was made with another one.
 fn others(option: &str, recorded: &str) -> Cause {
     format!("recorded with {option} {recorded}: others are not in it").into()
@@ -181,24 +183,7 @@ pub fn filter(recorded: &Filter, target: &Target) -> Filter {
 
 /// The same in words; empty: everything that was recorded.
 pub fn subject(target: &Target) -> String {
-    let mut parts = Vec::new();
     let pids: Vec<String> = target.pids().iter().map(u32::to_string).collect();
-    match &pids[..] {
-        [] => {}
-        [one] => parts.push(format!("PID {one}")),
-        many => parts.push(format!("PIDs {}", many.join(", "))),
-    }
-    if target.follows()
-        && let Some(last) = parts.last_mut()
-    {
-        last.push_str(if pids.len() == 1 {
-            " and its descendants"
-        } else {
-            " and their descendants"
-        });
-    }
-    parts.extend(target.comm.as_ref().map(|comm| format!("threads named {comm}")));
-    parts.extend(target.cgroup.as_ref().map(|path| format!("cgroup {}", path.display())));
     let paths = &target.paths;
     let files = paths.files.iter().map(|file| file.display().to_string());
     let folders = paths
@@ -206,22 +191,19 @@ pub fn subject(target: &Target) -> String {
         .iter()
         .map(|folder| format!("files below {}", folder.display()));
     let on: Vec<String> = target.disk.clone().into_iter().chain(files).chain(folders).collect();
-    match (parts.is_empty(), on.is_empty()) {
-        (true, _) => on.join(", "),
-        (false, true) => parts.join(", "),
-        (false, false) => format!("{} on {}", parts.join(", "), on.join(", ")),
-    }
+    words(target, &pids, &on)
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::path::PathBuf;
 
     use super::*;
     use crate::args::{Paths, Whose};
     use crate::model::recording::{Disk, Partition};
 
-    fn recorded(filter: Filter) -> Meta {
+    /// A recording that was made with this filter, on a machine with the disk sda.
+    pub fn recorded(filter: Filter) -> Meta {
         let partition = Partition {
             name: "sda1".to_owned(),
             number: [8, 1],

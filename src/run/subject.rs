@@ -6,14 +6,22 @@ use crate::model::report::Filter;
 use crate::process::Process;
 
 pub fn subject(target: &Target, processes: &[Process], disk: Option<&Disk>) -> String {
+    let processes: Vec<String> = match processes {
+        [one] => vec![format!("{} ({})", one.pid, one.comm)],
+        many => many.iter().map(|process| process.pid.to_string()).collect(),
+    };
+    let file = target.file.as_ref().map(|file| file.display().to_string());
+    let on: Vec<String> = disk.map(|disk| disk.name.clone()).into_iter().chain(file).collect();
+    words(target, &processes, &on)
+}
+
+/// A target in words; empty: everything. `processes`: as they are named. `on`: the disks, files and directories.
+pub fn words(target: &Target, processes: &[String], on: &[String]) -> String {
     let mut parts = Vec::new();
     match processes {
         [] => {}
-        [one] => parts.push(format!("PID {} ({})", one.pid, one.comm)),
-        many => {
-            let pids: Vec<String> = many.iter().map(|process| process.pid.to_string()).collect();
-            parts.push(format!("PIDs {}", pids.join(", ")));
-        }
+        [one] => parts.push(format!("PID {one}")),
+        many => parts.push(format!("PIDs {}", many.join(", "))),
     }
     if target.follows()
         && let Some(last) = parts.last_mut()
@@ -33,8 +41,6 @@ pub fn subject(target: &Target, processes: &[Process], disk: Option<&Disk>) -> S
     if let Some(cgroup) = &target.cgroup {
         parts.push(format!("cgroup {}", cgroup.display()));
     }
-    let file = target.file.as_ref().map(|file| file.display().to_string());
-    let on: Vec<String> = disk.map(|disk| disk.name.clone()).into_iter().chain(file).collect();
     match (parts.is_empty(), on.is_empty()) {
         (true, _) => on.join(", "),
         (false, true) => parts.join(", "),

@@ -16,7 +16,7 @@ use crate::model::report::nanoseconds;
 use crate::model::snapshot::Snapshot;
 use crate::number::thousands;
 use crate::recording::{Recording, Replayed};
-use crate::run::report::{check_recorded, say_damage, span};
+use crate::run::report::{check_recorded, say_damage, span, whole_span};
 use crate::run::selected;
 use crate::say;
 use crate::source::{Item, Source, Until};
@@ -41,10 +41,7 @@ pub fn show(from: &Path, part: &Part, live: &LiveOptions, options: &Options) -> 
     let recording = Recording::open(from)?;
     let meta = recording.meta();
     check_selection(meta, &options.measure)?;
-    let (start, end) = recording.span();
-    if end <= start {
-        return Err(format!("'{}' has nothing in it: it was cut in its first second", from.display()).into());
-    }
+    let (start, end) = whole_span(&recording, from)?;
     let span = span(part, meta.clocks, start, end)?;
     let slower = options.measure.scope.slower().unwrap_or(SLOWER);
     let slower_ns = meta.has_records.then(|| nanoseconds(slower));
