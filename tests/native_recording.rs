@@ -76,9 +76,13 @@ fn a_report_of_a_recording_is_that_of_the_run() {
         let report = ["report", &name, "--json"];
         let later = succeed(&folder, &[&report[..], selected].concat());
         assert_eq!(String::from_utf8(later).unwrap(), live, "{measured:?}");
-        // Two seconds and a part of one are three reports.
+        // Two seconds and a part of one are three reports, or two if a second was late.
         let intervals = String::from_utf8(succeed(&folder, &["report", &name, "--json", "1"])).unwrap();
-        assert!((3..=6).contains(&intervals.lines().count()), "{intervals}");
+        let durations: Vec<&str> = intervals
+            .lines()
+            .filter_map(|line| line.split_once("\"duration_ns\":")?.1.split(',').next())
+            .collect();
+        assert!((2..=6).contains(&durations.len()), "{measured:?}: {durations:?}");
         let text = String::from_utf8(succeed(
             &folder,
             &["report", &name, "-S", "--from", "+1s", "--to", "+2s"],
