@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use iostackbreakdown::model::ids::Op;
 use iostackbreakdown::model::record::{Call, Records};
 use iostackbreakdown::recording::Recording;
 use nix::mount::{MntFlags, umount2};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, mkfifo};
 
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
@@ -39,6 +40,7 @@ impl Kept {
         let shell = Command::new("sh")
             .current_dir(folder)
             .stdin(Stdio::piped())
+            .process_group(0)
             .spawn()
             .unwrap();
         let pid = shell.id().to_string();
@@ -97,8 +99,10 @@ impl Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
+        // The shell with its commands: one of them may hang, with the output of this test open.
+        let _ = killpg(Pid::from_raw(self.shell.id().cast_signed()), Signal::SIGKILL);
+        let _ = self.tool.kill();
         for child in [&mut self.shell, &mut self.tool] {
-            let _ = child.kill();
             let _ = child.wait();
         }
     }
