@@ -12,10 +12,11 @@ use super::output::Output;
 use super::{About, Exporter, Leaving, LeftOut, Moment, Point, Record};
 use crate::model::ids::Op;
 use crate::model::record::{AsyncCall, Call, Request};
+use crate::model::recording::{Disk, Meta};
 use crate::printable::is_printable;
 
-pub struct Iotracer<'a> {
-    about: About<'a>,
+pub struct Iotracer {
+    disks: Vec<Disk>,
     start_ns: u64,
     line: String,
     leaving: Leaving,
@@ -30,12 +31,13 @@ pub(super) fn direction(op: Op) -> Option<char> {
     }
 }
 
-impl<'a> Iotracer<'a> {
+impl Iotracer {
+    /// `start_ns`: the moment from which times count.
     #[must_use]
-    pub fn new(about: About<'a>) -> Self {
+    pub fn new(meta: &Meta, start_ns: u64) -> Self {
         Self {
-            about,
-            start_ns: start_of_recording(about),
+            disks: meta.disks.clone(),
+            start_ns,
             line: String::new(),
             leaving: Leaving::default(),
         }
@@ -83,7 +85,7 @@ impl<'a> Iotracer<'a> {
                         return None;
                     }
                 };
-                let start = start_of(&self.about.meta.disks, *partition);
+                let start = start_of(&self.disks, *partition);
                 Some((letter, sector.saturating_sub(start), *bytes, "BLK", *tid, *pid))
             }
             _ => None,
@@ -102,14 +104,15 @@ impl<'a> Iotracer<'a> {
 }
 
 /// The start of the recording, or its first moment if that is earlier.
-pub(super) fn start_of_recording(about: About<'_>) -> u64 {
+#[must_use]
+pub fn start_of_recording(about: About<'_>) -> u64 {
     match about.meta.run.began_ns {
         0 => about.outline.from_ns,
         began => began.min(about.outline.from_ns),
     }
 }
 
-impl Exporter for Iotracer<'_> {
+impl Exporter for Iotracer {
     fn points(&self) -> &'static [Point] {
         &[Point::Begin]
     }
@@ -127,7 +130,7 @@ impl Exporter for Iotracer<'_> {
         self.line.clear();
         // Writing to a String cannot fail.
         let _ = write!(self.line, "{seconds}.{rest:09};{letter};{address};{size};{level};");
-        let comm = self.about.outline.names.comm_at(tid, moment.record.named_ns());
+        let comm = moment.names.comm_at(tid, moment.record.named_ns());
         // The reader splits lines at semicolons.
         let readable = |c: char| if c == ';' || !is_printable(c) { '_' } else { c };
         self.line.extend(comm.chars().map(readable));

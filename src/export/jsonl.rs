@@ -1,22 +1,25 @@
 //! JSON Lines: an object for each record, in the order in which they began. `schema/events.schema.json` describes them.
 
+use std::borrow::Cow;
 use std::io;
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
+use super::outline::name_of;
 use super::output::Output;
-use super::{About, Caller, Exporter, LeftOut, Moment, Names, Outline, Point, Record};
+use super::{Caller, Exporter, LeftOut, Moment, Names, Point, Record};
 use crate::model::ids::{Layer, Op, Origin, ReadClass};
 use crate::model::record::{AsyncCall, Call, Fault, FileNumber, Folder, GivenPath, Mark, OpenFile, Request};
 use crate::model::record::{Lost, Sleep, Thread};
+use crate::model::recording::{Disk, Meta};
 use crate::view::json::Escaping;
 
 /// Goes up when a field changes its meaning, its name or its type, or is removed.
 pub const SCHEMA_VERSION: u32 = 1;
 
-pub struct Jsonl<'a> {
-    about: About<'a>,
+pub struct Jsonl {
+    meta: Meta,
     line: Vec<u8>,
 }
 
@@ -72,13 +75,14 @@ struct CallLine<'a> {
 }
 
 /// The rows that are not 0, by name.
-struct Rows<'a>(&'a Outline, &'a [u64]);
+struct Rows<'a>(&'a [String], &'a [u64]);
 
 impl Serialize for Rows<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut map = to.serialize_map(None)?;
-        for (name, ns) in self.0.rows_of(self.1) {
-            map.serialize_entry(name, &ns)?;
+        let rows = self.0.iter().zip(self.1);
+        for (name, ns) in rows.filter(|(_, ns)| **ns > 0) {
+            map.serialize_entry(name, ns)?;
         }
         map.end()
     }
@@ -86,7 +90,7 @@ impl Serialize for Rows<'_> {
 
 #[derive(Serialize)]
 struct RequestLine<'a> {
-    disk: &'a str,
+    disk: Cow<'a, str>,
     device: [u32; 2],
     partition: [u32; 2],
     sector: u64,
@@ -188,25 +192,25 @@ fn path(names: &Names, number: FileNumber) -> Option<&str> {
     Some(&*names.file_of(number)?.path)
 }
 
-impl<'a> Jsonl<'a> {
+impl Jsonl {
     #[must_use]
-    pub fn new(about: About<'a>) -> Self {
+    pub fn new(meta: &Meta) -> Self {
         Self {
-            about,
+            meta: meta.clone(),
             line: Vec::new(),
         }
     }
-
-    fn print(&mut self, line: &Line<'_>, output: &mut dyn Output) -> io::Result<()> {
-        self.line.clear();
-        line.serialize(&mut serde_json::Serializer::with_formatter(&mut self.line, Escaping))?;
-        self.line.push(b'\n');
-        output.write("", &self.line)
-    }
 }
 
-fn call<'a>(outline: &'a Outline, call: &'a Call) -> CallLine<'a> {
-    let names = &outline.names;
+/// `text`: reused memory.
+fn print(line: &Line<'_>, text: &mut Vec<u8>, output: &mut dyn Output) -> io::Result<()> {
+    text.clear();
+    line.serialize(&mut serde_json::Serializer::with_formatter(&mut *text, Escaping))?;
+    text.push(b'\n');
+    output.write("", text)
+}
+
+fn call<'a>(rows: &'a [String], names: &'a Names, call: &'a Call) -> CallLine<'a> {
     let given = call.paths.as_deref();
     CallLine {
         begin_ns: call.begin_ns,
@@ -227,7 +231,7 @@ fn call<'a>(outline: &'a Outline, call: &'a Call) -> CallLine<'a> {
         extra: call.extra,
         class: call.class,
         direct: call.is_direct,
-        rows: Rows(outline, &call.rows),
+        rows: Rows(rows, &call.rows),
         given: [
             given.and_then(|paths| paths.first.as_ref()),
             given.and_then(|paths| paths.second.as_ref()),
@@ -235,10 +239,10 @@ fn call<'a>(outline: &'a Outline, call: &'a Call) -> CallLine<'a> {
     }
 }
 
-fn request<'a>(outline: &'a Outline, request: &'a Request, caller: Option<Caller>) -> RequestLine<'a> {
+fn request<'a>(disks: &'a [Disk], names: &'a Names, request: &'a Request, caller: Option<Caller>) -> RequestLine<'a> {
     let at_ns = request.submitted_ns.unwrap_or(request.ended_ns);
     RequestLine {
-        disk: outline.disks.get(&request.disk).map_or("", String::as_str),
+        disk: name_of(disks, request.disk),
         device: request.disk,
         partition: request.partition,
         sector: request.sector,
@@ -257,7 +261,7 @@ fn request<'a>(outline: &'a Outline, request: &'a Request, caller: Option<Caller
         ended_ns: request.ended_ns,
         pid: request.pid,
         tid: request.tid,
-        comm: outline.names.comm_at(request.tid, at_ns),
+        comm: names.comm_at(request.tid, at_ns),
         origin: request.origin,
         call_op: caller.map(|caller| caller.op),
         call_begin_ns: caller.map(|caller| caller.begin_ns),
@@ -266,13 +270,13 @@ fn request<'a>(outline: &'a Outline, request: &'a Request, caller: Option<Caller
     }
 }
 
-fn sleep<'a>(outline: &'a Outline, sleep: &Sleep) -> SleepLine<'a> {
+fn sleep<'a>(rows: &'a [String], sleep: &Sleep) -> SleepLine<'a> {
     SleepLine {
         out_ns: sleep.out_ns,
         woken_ns: sleep.woken_ns,
         in_ns: sleep.in_ns,
         tid: sleep.tid,
-        row: outline.row(sleep.row),
+        row: rows.get(usize::from(sleep.row)).map_or("", String::as_str),
         waker_pid: sleep.waker_pid,
         waker_tid: sleep.waker_tid,
         cpu: sleep.cpus,
@@ -336,13 +340,13 @@ fn file(file: &OpenFile) -> FileLine<'_> {
     }
 }
 
-impl Exporter for Jsonl<'_> {
+impl Exporter for Jsonl {
     fn points(&self) -> &'static [Point] {
         &[Point::Begin]
     }
 
     fn begin(&mut self, output: &mut dyn Output) -> io::Result<()> {
-        let meta = self.about.meta;
+        let meta = &self.meta;
         let line = Line::Recording(RecordingLine {
             schema_version: SCHEMA_VERSION,
             tool: &meta.tool,
@@ -352,24 +356,25 @@ impl Exporter for Jsonl<'_> {
             began_ns: meta.run.began_ns,
             wall_offset_ns: meta.clocks.offset_ns,
         });
-        self.print(&line, output)
+        print(&line, &mut self.line, output)
     }
 
     fn moment(&mut self, moment: &Moment<'_>, output: &mut dyn Output) -> io::Result<()> {
-        let outline = self.about.outline;
+        let Meta { rows, disks, .. } = &self.meta;
+        let names = moment.names;
         let line = match moment.record {
-            Record::Call(record) => Line::Call(call(outline, record)),
-            Record::Request(record) => Line::Request(request(outline, record, moment.caller)),
-            Record::Sleep(record) => Line::Sleep(sleep(outline, record)),
-            Record::Async(record) => Line::AsyncCall(asynchronous(&outline.names, record)),
-            Record::Fault(record) => Line::Fault(fault(&outline.names, record)),
+            Record::Call(record) => Line::Call(call(rows, names, record)),
+            Record::Request(record) => Line::Request(request(disks, names, record, moment.caller)),
+            Record::Sleep(record) => Line::Sleep(sleep(rows, record)),
+            Record::Async(record) => Line::AsyncCall(asynchronous(names, record)),
+            Record::Fault(record) => Line::Fault(fault(names, record)),
             Record::File(record) => Line::File(file(record)),
             Record::Folder(record) => Line::Folder(record),
             Record::Thread(record) => Line::Thread(record),
             Record::Lost(record) => Line::Lost(record),
             Record::Mark(record) => Line::Mark(record),
         };
-        self.print(&line, output)
+        print(&line, &mut self.line, output)
     }
 
     fn end(&mut self, _: &mut dyn Output) -> io::Result<Vec<LeftOut>> {

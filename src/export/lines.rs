@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 
 use super::output::Output;
-use super::{About, Caller, Exporter, LeftOut, Moment, Names, Point, Record};
+use super::{Caller, Exporter, LeftOut, Moment, Names, Point, Record};
 use crate::model::clock::Clock;
 use crate::model::ids::{Op, Origin, ReadClass};
 use crate::model::record::{AsyncCall, Call, Fault, FileNumber, Lost, Request};
@@ -381,33 +381,19 @@ const fn origin_words(origin: Origin) -> &'static str {
 }
 
 /// The exporter of lines.
-pub struct LinesOf<'a> {
-    about: About<'a>,
-    lines: Lines,
-}
+pub struct LinesOf(pub Lines);
 
-impl<'a> LinesOf<'a> {
-    /// `width`: see [`Lines::new`].
-    #[must_use]
-    pub fn new(about: About<'a>, width: Option<usize>) -> Self {
-        Self {
-            lines: Lines::new(about.meta, width),
-            about,
-        }
-    }
-}
-
-impl Exporter for LinesOf<'_> {
+impl Exporter for LinesOf {
     fn points(&self) -> &'static [Point] {
         &[Point::Begin]
     }
 
     fn begin(&mut self, output: &mut dyn Output) -> io::Result<()> {
-        output.write("", self.lines.heading().as_bytes())
+        output.write("", self.0.heading().as_bytes())
     }
 
     fn moment(&mut self, moment: &Moment<'_>, output: &mut dyn Output) -> io::Result<()> {
-        match self.lines.of(moment.record, moment.caller, &self.about.outline.names) {
+        match self.0.of(moment.record, moment.caller, moment.names) {
             Some(line) => output.write("", line.as_bytes()),
             None => Ok(()),
         }
@@ -422,14 +408,14 @@ impl Exporter for LinesOf<'_> {
 mod tests {
     use super::super::output::Memory;
     use super::super::synthetic;
-    use super::super::{Form, Selection, export_as};
+    use super::super::{About, Form, Selection, export_as};
     use super::*;
 
     struct Columns(Option<usize>);
 
     impl Form for Columns {
         fn exporter<'a>(&self, about: About<'a>) -> Box<dyn Exporter + 'a> {
-            Box::new(LinesOf::new(about, self.0))
+            Box::new(LinesOf(Lines::new(about.meta, self.0)))
         }
     }
 

@@ -8,6 +8,7 @@
 pub mod blktrace;
 pub mod ctf;
 pub mod fio;
+mod follow;
 pub mod iotracer;
 pub mod jsonl;
 pub mod lines;
@@ -27,15 +28,16 @@ use std::io;
 use crate::model::record::{Kind, Records};
 use crate::model::recording::Meta;
 
+pub use self::follow::{Following, PATIENCE_NS};
 pub use self::names::Names;
 pub use self::order::Callers;
 pub use self::outline::Outline;
 pub use self::output::Output;
 pub use self::record::{Caller, Moment, Point, Record, all};
+pub use self::select::Resolved;
 pub use crate::model::selection::Selection;
 
 use self::order::InOrder;
-use self::select::Resolved;
 
 /// A format that other tools read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,8 +88,8 @@ impl Format {
 impl Form for Format {
     fn exporter<'a>(&self, about: About<'a>) -> Box<dyn Exporter + 'a> {
         match self {
-            Self::Jsonl => Box::new(jsonl::Jsonl::new(about)),
-            Self::Iotracer => Box::new(iotracer::Iotracer::new(about)),
+            Self::Jsonl => Box::new(jsonl::Jsonl::new(about.meta)),
+            Self::Iotracer => Box::new(iotracer::Iotracer::new(about.meta, iotracer::start_of_recording(about))),
             Self::Fio => Box::new(fio::Fio::new(about)),
             Self::Blktrace => Box::new(blktrace::Blktrace::new(about)),
             Self::Ctf => Box::new(ctf::Ctf::new(about)),

@@ -13,7 +13,7 @@ const MOST_PARENTS: usize = 64;
 /// All threads and open files that a recording defines.
 #[derive(Debug, Default)]
 pub struct Names {
-    threads: HashMap<u32, OverTime<ThreadName>>,
+    threads: HashMap<u32, KnownThread>,
     /// The first parent of each process.
     parents: HashMap<u32, u32>,
     files: HashMap<FileNumber, FileName>,
@@ -21,6 +21,18 @@ pub struct Names {
     inodes: HashMap<Inode, Rc<str>>,
     /// Equal texts are stored once: the same path is opened again and again.
     texts: HashSet<Rc<str>>,
+    /// Goes up as definitions are added, if old ones are forgotten ([`Names::forget`]).
+    generation: u32,
+    /// Definitions since it went up, and the latest of them.
+    learned: usize,
+    latest_ns: u64,
+}
+
+/// A thread, and the last generation in which a record named it.
+#[derive(Debug, Default)]
+struct KnownThread {
+    used: u32,
+    names: OverTime<ThreadName>,
 }
 
 /// A thread from a moment on.
@@ -44,6 +56,8 @@ pub struct FileName {
     pub mode: u32,
     pub size: u64,
     pub flags: u32,
+    /// The last generation in which a record named it.
+    used: u32,
 }
 
 impl Names {
@@ -60,8 +74,11 @@ impl Names {
             self.parents.entry(thread.pid).or_insert(thread.parent);
         }
         let is_same = |a: &ThreadName, b: &ThreadName| (a.pid, a.cgroup) == (b.pid, b.cgroup) && a.comm == b.comm;
-        let names = self.threads.entry(thread.tid).or_default();
-        names.learn(thread.at_ns, name, is_same);
+        self.learned += 1;
+        self.latest_ns = self.latest_ns.max(thread.at_ns);
+        let known = self.threads.entry(thread.tid).or_default();
+        known.used = self.generation;
+        known.names.learn(thread.at_ns, name, is_same);
     }
 
     /// Adds the definition of an open file. Its size and flags stay those of the first definition.
@@ -79,7 +96,10 @@ impl Names {
         if let Some(inode) = file.inode.filter(|_| file.path.is_some()) {
             self.inodes.entry(inode).or_insert_with(|| Rc::clone(&path));
         }
+        self.learned += 1;
+        let used = self.generation;
         let name = self.files.entry(file.number).or_insert_with(|| FileName {
+            used,
             path: path.clone(),
             is_whole,
             inode: file.inode,
@@ -101,10 +121,46 @@ impl Names {
         text
     }
 
+    /// Notes that a record names these now.
+    pub fn touch(&mut self, tid: u32, files: &[FileNumber]) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.used = self.generation;
+        }
+        for number in files.iter().filter(|number| **number != 0) {
+            if let Some(file) = self.files.get_mut(number) {
+                file.used = self.generation;
+            }
+        }
+    }
+
+    /// Forgets what no record has named for the last `most` definitions or longer. A run that does not end defines without
+    /// end.
+    pub fn forget(&mut self, most: usize) {
+        const GENERATIONS: u32 = 4;
+        /// How long ago a request may have been submitted whose thread had another name then.
+        const LONG: u64 = 60_000_000_000;
+        if self.learned < most / GENERATIONS as usize {
+            return;
+        }
+        self.learned = 0;
+        self.generation += 1;
+        let oldest = self.generation.saturating_sub(GENERATIONS);
+        self.files.retain(|_, file| file.used >= oldest);
+        self.threads.retain(|_, thread| thread.used >= oldest);
+        let before_ns = self.latest_ns.saturating_sub(LONG);
+        self.threads
+            .values_mut()
+            .for_each(|thread| thread.names.forget_before(before_ns));
+        let inodes: HashSet<Inode> = self.files.values().filter_map(|file| file.inode).collect();
+        self.inodes.retain(|inode, _| inodes.contains(inode));
+        self.parents.retain(|pid, _| self.threads.contains_key(pid));
+        self.texts.retain(|text| Rc::strong_count(text) > 1);
+    }
+
     /// The thread at that moment, or else by its first definition.
     #[must_use]
     pub fn thread_at(&self, tid: u32, at_ns: u64) -> Option<&ThreadName> {
-        self.threads.get(&tid)?.at(at_ns)
+        self.threads.get(&tid)?.names.at(at_ns)
     }
 
     /// The name of a thread at that moment; empty: unknown.
@@ -118,7 +174,7 @@ impl Names {
     pub fn threads(&self) -> Vec<(u32, &ThreadName)> {
         let names = self.threads.iter();
         let mut all: Vec<(u32, &ThreadName)> = names
-            .filter_map(|(tid, names)| Some((*tid, names.values().next()?)))
+            .filter_map(|(tid, known)| Some((*tid, known.names.values().next()?)))
             .collect();
         all.sort_by_key(|(tid, _)| *tid);
         all
@@ -184,10 +240,40 @@ mod tests {
         );
         assert_eq!(names.comm_at(8, 100), "");
         assert_eq!(
-            names.threads.get(&7).map(|names| names.values().len()),
+            names.threads.get(&7).map(|known| known.names.values().len()),
             Some(2),
             "definitions are repeated in each segment"
         );
+    }
+
+    #[test]
+    fn what_is_not_named_any_more_is_forgotten() {
+        const MOST: usize = 400;
+        let mut names = Names::default();
+        for at in 0..MOST as u32 * 100 {
+            let path = format!("/srv/{at}");
+            names.file(&OpenFile {
+                number: at + 1,
+                path: Some(CallPath {
+                    kind: PathKind::Whole,
+                    text: path,
+                }),
+                ..OpenFile::default()
+            });
+            let comm = format!("{at}");
+            names.thread(&Thread {
+                tid: at % 50 + 1,
+                pid: 1,
+                ..thread(u64::from(at) * 1_000_000_000, &comm)
+            });
+            names.touch(7, &[1, 0]);
+            names.forget(MOST);
+            assert!(names.files.len() <= MOST + 1 && names.texts.len() <= 3 * MOST);
+            assert!(names.threads.values().all(|known| known.names.values().len() < 10));
+        }
+        assert_eq!((names.path_of(1), names.path_of(2)), ("/srv/0", ""));
+        assert_eq!(names.comm_at(7, u64::MAX), (MOST * 100 - 50 + 6).to_string());
+        assert_eq!(names.path_of(MOST as u32 * 100), format!("/srv/{}", MOST * 100 - 1));
     }
 
     #[test]

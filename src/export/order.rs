@@ -88,19 +88,13 @@ impl Callers {
     pub fn look(&mut self, record: &Record) -> Option<Caller> {
         match record {
             Record::Call(call) => {
-                let caller = Caller {
-                    op: call.op,
-                    begin_ns: call.begin_ns,
-                    end_ns: call.end_ns,
-                };
-                self.0.insert(call.tid, caller);
+                self.0.insert(call.tid, Caller::of(call));
                 None
             }
             Record::Request(request) => {
                 let at_ns = request.submitted_ns?;
                 let caller = self.0.get(&request.tid)?;
-                let is_inside = caller.begin_ns <= at_ns && caller.end_ns.is_none_or(|end_ns| at_ns <= end_ns);
-                is_inside.then_some(*caller)
+                caller.has(at_ns).then_some(*caller)
             }
             _ => None,
         }
@@ -208,6 +202,7 @@ impl<'a> InOrder<'a> {
                 point,
                 caller,
                 record: &record,
+                names: self.names,
             })?;
         }
         self.sorted = self.waiting.len();

@@ -1,5 +1,6 @@
 //! The first pass over a recording.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::names::Names;
@@ -64,8 +65,7 @@ impl Outline {
             }
             Record::Request(request) => {
                 self.cpus.insert(request.cpu);
-                let [major, minor] = request.disk;
-                let name = || format!("{major}-{minor}");
+                let name = || name_of(&[], request.disk).into_owned();
                 self.disks.entry(request.disk).or_insert_with(name);
             }
             _ => {}
@@ -91,6 +91,14 @@ impl Outline {
     pub fn row(&self, index: u8) -> &str {
         self.rows.get(usize::from(index)).map_or("", String::as_str)
     }
+}
+
+/// The name of a disk, or else its numbers: `8-16`.
+#[must_use]
+pub fn name_of(disks: &[Disk], number: [u32; 2]) -> Cow<'_, str> {
+    let known = disks.iter().find(|disk| disk.number == number);
+    let [major, minor] = number;
+    known.map_or_else(|| format!("{major}-{minor}").into(), |disk| disk.name.as_str().into())
 }
 
 /// The first sector of a partition on its disk; 0 of the disk itself, and if it is unknown.

@@ -1,7 +1,10 @@
 //! One record, and its moments.
 
+use super::names::Names;
 use crate::model::ids::Op;
-use crate::model::record::{AsyncCall, Call, Fault, Folder, Lost, Mark, OpenFile, Records, Request, Sleep, Thread};
+use crate::model::record::{
+    AsyncCall, Call, Fault, FileNumber, Folder, Lost, Mark, OpenFile, Records, Request, Sleep, Thread,
+};
 
 /// A record of any kind.
 #[allow(clippy::large_enum_variant, reason = "most records are calls, which are the largest")]
@@ -36,6 +39,8 @@ pub struct Moment<'a> {
     pub at_ns: u64,
     pub point: Point,
     pub record: &'a Record,
+    /// What the record refers to by number.
+    pub names: &'a Names,
     /// At the begin of a request: the call in which it was submitted, if it was in one.
     pub caller: Option<Caller>,
 }
@@ -45,8 +50,28 @@ pub struct Moment<'a> {
 pub struct Caller {
     pub op: Op,
     pub begin_ns: u64,
-    /// `None`: it was under way at the end of the recording.
+    /// `None`: it is under way, or was at the end of the recording.
     pub end_ns: Option<u64>,
+    /// The open file of a call that bypasses the page cache; else 0.
+    pub direct: FileNumber,
+}
+
+impl Caller {
+    #[must_use]
+    pub fn of(call: &Call) -> Self {
+        Self {
+            op: call.op,
+            begin_ns: call.begin_ns,
+            end_ns: call.end_ns,
+            direct: if call.is_direct { call.files[0] } else { 0 },
+        }
+    }
+
+    /// Whether that moment is inside.
+    #[must_use]
+    pub fn has(&self, at_ns: u64) -> bool {
+        self.begin_ns <= at_ns && self.end_ns.is_none_or(|end_ns| at_ns <= end_ns)
+    }
 }
 
 /// Moments that are equal are ordered so that what is inside another record is inside it in the output.

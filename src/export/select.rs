@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::names::Names;
+use super::names::{FileName, Names};
 use super::outline::Outline;
 use super::record::Record;
 use crate::model::ids::Layer;
@@ -21,22 +21,34 @@ pub struct Resolved {
 }
 
 impl Resolved {
+    /// In a recording, all of whose names are known.
     #[must_use]
     pub fn of(selection: &Selection, outline: &Outline) -> Self {
-        let mut resolved = Self {
-            selection: selection.clone(),
-            inodes: HashSet::new(),
-            numbers: HashSet::new(),
-        };
-        if selection.is_by_file() {
-            for (number, file) in outline.names.files() {
-                if selection.has_path(&file.path) {
-                    resolved.numbers.insert(number);
-                    resolved.inodes.extend(file.inode);
-                }
-            }
+        let mut resolved = Self::new(selection, []);
+        for (number, file) in outline.names.files() {
+            resolved.learn(number, file);
         }
         resolved
+    }
+
+    /// Before anything is named. `inodes`: selected files, whatever their paths.
+    #[must_use]
+    pub fn new(selection: &Selection, inodes: impl IntoIterator<Item = Inode>) -> Self {
+        Self {
+            selection: selection.clone(),
+            inodes: inodes.into_iter().collect(),
+            numbers: HashSet::new(),
+        }
+    }
+
+    /// Looks at an open file.
+    pub fn learn(&mut self, number: FileNumber, file: &FileName) {
+        if self.selection.is_by_file() && self.selection.has_path(&file.path) {
+            match file.inode {
+                Some(inode) => self.inodes.insert(inode),
+                None => self.numbers.insert(number),
+            };
+        }
     }
 
     /// Definitions always pass.

@@ -25,6 +25,11 @@ impl<T> OverTime<T> {
         self.0.get(self.after(at_ns).saturating_sub(1)).map(|(_, value)| value)
     }
 
+    /// Removes those that others had replaced by then.
+    pub fn forget_before(&mut self, at_ns: u64) {
+        self.0.drain(..self.after(at_ns).saturating_sub(1));
+    }
+
     /// All values in the order of time.
     pub fn values(&self) -> impl ExactSizeIterator<Item = &T> {
         self.0.iter().map(|(_, value)| value)
@@ -49,5 +54,11 @@ mod tests {
         let at = [0, 100, 199, 200, 999].map(|at| names.at(at).copied().unwrap_or_default());
         assert_eq!(at, ["old", "old", "old", "new", "new"]);
         assert_eq!(names.values().len(), 2);
+        names.forget_before(199);
+        assert_eq!(names.values().len(), 2);
+        names.forget_before(200);
+        assert_eq!(names.values().copied().collect::<Vec<_>>(), ["new"]);
+        names.forget_before(u64::MAX);
+        assert_eq!(names.values().len(), 1);
     }
 }

@@ -7,9 +7,10 @@ use std::path::Path;
 
 use crate::args::{EventForm, Events, Options, Part, Talk};
 use crate::cause::Cause;
-use crate::export::lines::LinesOf;
+use crate::export::lines::{Lines, LinesOf};
 use crate::export::output::Stream;
 use crate::export::{About, Exporter, Form, Output, Selection, Summary, export_as, iotracer, jsonl};
+use crate::model::recording::Meta;
 use crate::number::thousands;
 use crate::say;
 
@@ -77,13 +78,20 @@ struct Shown {
     width: Option<usize>,
 }
 
+impl Shown {
+    /// `start_ns`: where the times of iotracer's log begin.
+    fn lines(&self, meta: &Meta, start_ns: u64) -> Box<dyn Exporter> {
+        match self.form {
+            EventForm::Text => Box::new(LinesOf(Lines::new(meta, self.width))),
+            EventForm::Iotracer => Box::new(iotracer::Iotracer::new(meta, start_ns)),
+            EventForm::Json => Box::new(jsonl::Jsonl::new(meta)),
+        }
+    }
+}
+
 impl Form for Shown {
     fn exporter<'a>(&self, about: About<'a>) -> Box<dyn Exporter + 'a> {
-        match self.form {
-            EventForm::Text => Box::new(LinesOf::new(about, self.width)),
-            EventForm::Iotracer => Box::new(iotracer::Iotracer::new(about)),
-            EventForm::Json => Box::new(jsonl::Jsonl::new(about)),
-        }
+        self.lines(about.meta, iotracer::start_of_recording(about))
     }
 }
 
