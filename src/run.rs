@@ -219,7 +219,7 @@ fn install_signals() -> Result<Signals, Cause> {
 fn take_signals(options: &Options, recording: Option<&args::Recording>) -> Result<Signals, Cause> {
     let mut signals = install_signals()?;
     let mut take = || {
-        if recording.is_some_and(|recording| recording.ring.is_some()) {
+        if options.events.is_some() || recording.is_some_and(|recording| recording.ring.is_some()) {
             signals.take_user()?;
         }
         if options.output.live.is_some() {
@@ -254,7 +254,8 @@ fn measure(options: &Options, recording: Option<&args::Recording>, cannot: Canno
     if options.measure.talk != Talk::Quiet {
         progress::show(Stage::Looking);
     }
-    let prepared = prepare(&options.measure, targets.disk.as_ref(), recording.is_some()).map_err(cannot)?;
+    let is_recorded = recording.is_some() || options.events.is_some();
+    let prepared = prepare(&options.measure, targets.disk.as_ref(), is_recorded).map_err(cannot)?;
     let runs = count_runs(options).map_err(cannot)?;
     let (mut attached, refused) = attach_all(options, recording, &prepared, &mut targets, cannot)?;
     let signals = take_signals(options, recording).map_err(cannot)?;
@@ -288,11 +289,14 @@ fn measure(options: &Options, recording: Option<&args::Recording>, cannot: Canno
             &options.measure.scope,
             &refused,
             &unused(),
-            purpose(folder.as_deref(), recording),
+            purpose(folder.as_deref(), recording, options),
         )
     );
     let first = session.first_report();
     say_notes(first.clone(), options);
+    if let Some(events) = options.events {
+        session.print_events(events, options, &first).map_err(cannot)?;
+    }
     session.show_beginning(&first).map_err(cannot)?;
     let child = waiting.zip(command).map(|(waiting, command)| start(waiting, command));
     let child = child.transpose()?;
@@ -310,7 +314,7 @@ fn measure(options: &Options, recording: Option<&args::Recording>, cannot: Canno
 }
 
 /// What the run is for.
-fn purpose<'a>(folder: Option<&'a Path>, recording: Option<&'a args::Recording>) -> Purpose<'a> {
+fn purpose<'a>(folder: Option<&'a Path>, recording: Option<&'a args::Recording>, options: &Options) -> Purpose<'a> {
     match (folder, recording.and_then(|recording| recording.ring.as_ref())) {
         (_, Some(ring)) => Purpose::Ring {
             span: ring.span,
@@ -318,6 +322,7 @@ fn purpose<'a>(folder: Option<&'a Path>, recording: Option<&'a args::Recording>)
             triggers: &ring.triggers,
         },
         (Some(folder), None) => Purpose::Recording(folder),
+        (None, None) if options.events.is_some() => Purpose::Lines,
         (None, None) => Purpose::Reports,
     }
 }
@@ -404,9 +409,9 @@ fn attach_all(
             Unit::Milliseconds => 1_000_000,
         },
         one_report: options.span.intervals.is_none() && recording.is_none(),
-        records: recording.map(|recording| {
+        records: (recording.is_some() || options.events.is_some()).then(|| {
             RecordWish::new(
-                recording.buffer,
+                recording.and_then(|recording| recording.buffer),
                 kernel::possible_cpus().map_or(1, |cpus| cpus.len()),
                 kernel::memory_bytes(),
             )

@@ -46,6 +46,8 @@ Examples:
   IOStackBreakdown -d nvme0n1 --duration 10s
                                            the same for a disk and its files, for ten seconds
   IOStackBreakdown --slower 10ms           each call of 10 ms or longer, as it ends
+  IOStackBreakdown --events --file /srv/shop.db
+                                           each call and request on a file, as they come
   IOStackBreakdown --by file -T ext4 -S    operations of each file, those with the most time first
   IOStackBreakdown -- fio job.fio          run a command, trace it and its descendants
   IOStackBreakdown compare BEFORE.json AFTER.json
@@ -118,6 +120,18 @@ pub struct Raw {
     /// follows at the end, or the whole report with --verbose or --json
     #[arg(long, value_name = "TIME", value_parser = threshold, conflicts_with_all = ["folded", "check"])]
     pub slower: Option<Duration>,
+    /// Print each call and request as a line, in the order in which they began, and losses where they were: for people, as the
+    /// log of iotracer, or as JSON Lines. --file can be repeated then, and selects requests as well
+    #[arg(long, value_name = "FORM", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "text",
+        conflicts_with_all = ["json", "folded", "oneline", "export_json", "html", "svg", "by", "summary", "milliseconds",
+            "microseconds", "slower", "interval", "live", "metrics", "check", "from_snapshots", "save_snapshots"])]
+    pub events: Option<EventForm>,
+    /// With --events: print only the last N lines, at the end, and so far at SIGUSR1
+    #[arg(long, value_name = "N", requires = "events", value_parser = whole_number::<u32>)]
+    pub last: Option<u32>,
+    /// With --events: only calls and requests on files below this directory; can be repeated, and beside --file
+    #[arg(long = "dir", value_name = "DIR", requires = "events", value_hint = ValueHint::DirPath)]
+    pub folders: Vec<PathBuf>,
     /// Print a report every INTERVAL, of that interval only
     #[arg(value_name = "INTERVAL", value_parser = time_span)]
     pub interval: Option<Duration>,
@@ -494,7 +508,7 @@ pub struct Filters {
     #[arg(long, value_name = "NAME")]
     pub comm: Option<String>,
     /// Only calls on this file, under any of its names (hard links). In a recording: under the name that it had; can be
-    /// repeated
+    /// repeated there, and with --events
     #[arg(long = "file", value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
     /// Include calls on sockets, pipes, character devices (terminals) and eventfds

@@ -261,7 +261,14 @@ fn measured(raw: Raw) -> Result<Options, String> {
             "--by {by} is made of single calls, which a recording has: record, then report FILE --by {by}"
         ));
     }
-    validate(raw, Paths::default())
+    let paths = match raw.events {
+        Some(_) => Paths {
+            files: raw.filters.files.clone(),
+            folders: raw.folders.clone(),
+        },
+        None => Paths::default(),
+    };
+    validate(raw, paths)
 }
 
 /// What is asked of the records. `--by` and `--top` are about these answers then.
@@ -487,7 +494,7 @@ fn one_line(error: &clap::Error) -> String {
 }
 
 /// Turns the raw arguments into options, unless they contradict each other. `paths`: what is selected of records.
-fn validate(mut raw: Raw, paths: Paths) -> Result<Options, String> {
+fn validate(raw: Raw, paths: Paths) -> Result<Options, String> {
     if raw.output.top.is_some() && raw.output.by.is_none() {
         return Err("--top needs --by".to_owned());
     }
@@ -515,7 +522,7 @@ fn validate(mut raw: Raw, paths: Paths) -> Result<Options, String> {
             cgroup: raw.filters.cgroup,
             comm: raw.filters.comm,
             disk: raw.filters.disk,
-            file: raw.filters.files.pop(),
+            file: only_file(raw.filters.files, &paths),
             paths,
             all_files: raw.filters.all_files,
         },
@@ -539,7 +546,10 @@ fn validate(mut raw: Raw, paths: Paths) -> Result<Options, String> {
             duration: raw.duration,
             budget: raw.budget,
         },
-        events: None,
+        events: raw.events.map(|form| Events {
+            form,
+            last: raw.last.map(|last| last as usize),
+        }),
         output: Output {
             form: form(&raw.output),
             color: raw.output.color,
@@ -552,6 +562,12 @@ fn validate(mut raw: Raw, paths: Paths) -> Result<Options, String> {
             live,
         },
     })
+}
+
+/// The file that the programs select: of several, all calls are recorded, and then selected.
+fn only_file(mut files: Vec<PathBuf>, paths: &Paths) -> Option<PathBuf> {
+    let is_only = files.len() == 1 && paths.folders.is_empty();
+    files.pop().filter(|_| is_only)
 }
 
 /// Checks the name of threads.
@@ -615,13 +631,13 @@ fn check_scope(raw: &Raw, layers: Option<&[Layer]>) -> Result<(), String> {
             "-d selects files on a disk, and those of {layer} are on no local disk; leave out -d or {layer}"
         ));
     }
-    if let [_, second, ..] = &raw.filters.files[..] {
+    if let ([_, second, ..], None) = (&raw.filters.files[..], raw.events) {
         return Err(format!(
-            "--file selects one file while a run measures; '{}' as well: record, then report with each --file",
+            "--file selects one file while a run measures; '{}' as well: with --events, or record, then report with each --file",
             second.display()
         ));
     }
-    if !raw.filters.files.is_empty() && names(Layer::Blk) {
+    if !raw.filters.files.is_empty() && names(Layer::Blk) && raw.events.is_none() {
         return Err("--file cannot select requests, since blk does not know their file; remove blk from -T".to_owned());
     }
     if raw.output.svg.is_some() && layers.is_some() {

@@ -15,6 +15,8 @@ use crate::view::text::trigger::until;
 #[derive(Debug, Clone, Copy)]
 pub enum Purpose<'a> {
     Reports,
+    /// Lines of calls and requests.
+    Lines,
     /// A recording in this directory.
     Recording(&'a Path),
     /// The last part of it is kept in memory, until something happens.
@@ -53,6 +55,7 @@ pub fn banner(
     }
     let (verb, latency, to) = match purpose {
         Purpose::Recording(to) => ("Recording", "", format!(" to {}", to.display())),
+        Purpose::Lines => ("Tracing", "", String::new()),
         _ if scope.is_whole_stack() => ("Tracing", "", String::new()),
         _ => ("Tracing", " latency", String::new()),
     };

@@ -1,5 +1,7 @@
 //! `--events`: calls and requests one by one, in the order of time.
 
+mod live;
+
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal};
@@ -19,6 +21,8 @@ use super::progress::Paced;
 use super::report::{bounds, open_records, say_damage};
 use super::selected;
 
+pub use self::live::{Chunk, EventLines};
+
 /// Prints the calls and requests that `options` select of a recording. Returns the exit status.
 pub fn of_recording(from: &Path, part: &Part, events: Events, options: &Options) -> Result<u8, Cause> {
     let recording = open_records(from, "print")?;
@@ -30,8 +34,7 @@ pub fn of_recording(from: &Path, part: &Part, events: Events, options: &Options)
     let [after, before] = bounds(part, &recording)?;
     let path = options.output.path.as_deref().filter(|path| path.as_os_str() != "-");
     let mut output = open(path)?;
-    let heading = usize::from(events.form == EventForm::Text);
-    let mut last = events.last.map(|last| LastLines::new(heading, last, &mut *output));
+    let mut last = events.last.map(|last| LastLines::new(heading_of(events.form), last));
     // While lines are written to a terminal, progress would be among them.
     let is_quiet = options.measure.talk == Talk::Quiet;
     let is_shown = !is_quiet && (last.is_some() || path.is_some() || !io::stdout().is_terminal());
@@ -51,6 +54,10 @@ pub fn of_recording(from: &Path, part: &Part, events: Events, options: &Options)
         width,
     };
     let written = export_as(&form, meta, &selection, batches, to, progress);
+    let written = written.and_then(|summary| match &last {
+        Some(last) => last.print(&mut *output).map(|()| summary),
+        None => Ok(summary),
+    });
     say::erase();
     match written {
         Ok(summary) => {
@@ -113,33 +120,51 @@ fn say_summary(summary: &Summary) {
     say_left_out(summary);
 }
 
-/// Keeps the last lines of a stream until its end.
-pub struct LastLines<'a> {
-    /// Lines that are passed on first.
-    heading: usize,
-    lines: VecDeque<Vec<u8>>,
-    most: usize,
-    to: &'a mut dyn Output,
+/// How many lines a form begins with that are no records.
+fn heading_of(form: EventForm) -> usize {
+    usize::from(form == EventForm::Text)
 }
 
-impl<'a> LastLines<'a> {
+/// Keeps the heading and the last lines of a stream.
+#[derive(Debug)]
+pub struct LastLines {
+    heading: Vec<Vec<u8>>,
+    /// Lines of the heading that have not come.
+    missing: usize,
+    lines: VecDeque<Vec<u8>>,
+    most: usize,
+}
+
+impl LastLines {
     /// At most `most` lines, after the heading of so many.
-    pub fn new(heading: usize, most: usize, to: &'a mut dyn Output) -> Self {
+    pub fn new(heading: usize, most: usize) -> Self {
         Self {
-            heading,
+            heading: Vec::new(),
+            missing: heading,
             lines: VecDeque::new(),
             most,
-            to,
         }
+    }
+
+    /// Prints what there is.
+    ///
+    /// # Errors
+    /// Any error from writing.
+    pub fn print(&self, to: &mut dyn Output) -> io::Result<()> {
+        for line in self.heading.iter().chain(&self.lines) {
+            to.write("", line)?;
+        }
+        to.finish()
     }
 }
 
-impl Output for LastLines<'_> {
+impl Output for LastLines {
     /// `bytes`: a line.
     fn write(&mut self, _: &str, bytes: &[u8]) -> io::Result<()> {
-        if self.heading > 0 {
-            self.heading -= 1;
-            return self.to.write("", bytes);
+        if self.missing > 0 {
+            self.missing -= 1;
+            self.heading.push(bytes.to_vec());
+            return Ok(());
         }
         if self.lines.len() >= self.most {
             self.lines.pop_front();
@@ -149,10 +174,7 @@ impl Output for LastLines<'_> {
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        for line in self.lines.drain(..) {
-            self.to.write("", &line)?;
-        }
-        self.to.finish()
+        Ok(())
     }
 }
 
@@ -162,13 +184,19 @@ mod tests {
 
     #[test]
     fn the_last_lines_are_kept() {
-        let mut stream = Stream::new(Vec::new());
-        let mut last = LastLines::new(1, 2, &mut stream);
+        let mut last = LastLines::new(1, 2);
+        let printed = |last: &LastLines| {
+            let mut stream = Stream::new(Vec::new());
+            last.print(&mut stream).unwrap();
+            let written = stream.0.into_inner().map_err(|error| error.to_string()).unwrap();
+            String::from_utf8(written).unwrap()
+        };
         for line in ["HEADING\n", "a\n", "b\n", "c\n"] {
             last.write("", line.as_bytes()).unwrap();
         }
-        last.finish().unwrap();
-        let written = stream.0.into_inner().map_err(|error| error.to_string()).unwrap();
-        assert_eq!(written, b"HEADING\nb\nc\n");
+        // They stay, so that they can be printed again.
+        assert_eq!([printed(&last), printed(&last)], ["HEADING\nb\nc\n"; 2]);
+        last.write("", b"d\n").unwrap();
+        assert_eq!(printed(&last), "HEADING\nc\nd\n");
     }
 }

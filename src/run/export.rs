@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::args::Export;
 use crate::cause::Cause;
 use crate::export::output::{Directory, Stream};
-use crate::export::{self, Output, Selection, Summary};
+use crate::export::{self, LeftOut, Output, Selection, Summary};
 use crate::model::recording::Meta;
 use crate::number::thousands;
 use crate::say;
@@ -107,11 +107,16 @@ fn say_summary(summary: &Summary, export: &Export) {
 
 /// What was not written, and why.
 pub fn say_left_out(summary: &Summary) {
-    for left in &summary.left_out {
-        say!("left out: {} {}", thousands(left.records), left.what);
-    }
+    say_left_out_of_format(&summary.left_out);
     for (kind, records) in &summary.lost {
         say!("INCOMPLETE: {} {kind} were lost while recording", thousands(*records));
+    }
+}
+
+/// What a format could not hold.
+pub fn say_left_out_of_format(left_out: &[LeftOut]) {
+    for left in left_out {
+        say!("left out: {} {}", thousands(left.records), left.what);
     }
 }
 

@@ -29,9 +29,10 @@ use crate::model::selection::Selection;
 use crate::model::snapshot::Snapshot;
 use crate::say;
 use crate::view::live::{Action, Beside, Facts, Model, Shows};
-use crate::view::text::notes::{Printed, changes, rows_not_measured};
+use crate::view::text::notes::rows_not_measured;
 
 use self::console::Console;
+use super::notes::Attention;
 use super::record;
 
 pub use self::console::check_terminal;
@@ -214,27 +215,6 @@ fn is_last(key: crate::view::live::key::Key, console: &mut Console, model: &mut 
             model.message = Some(written.unwrap_or_else(|cause| format!("error: {}", cause.line)));
             false
         }
-    }
-}
-
-/// Finds what deserves attention in a second: notes that hold for the whole run are not repeated.
-struct Attention(Printed);
-
-impl Attention {
-    /// `first` is a report without numbers.
-    fn new(first: &Report) -> Self {
-        Self(Printed::of(first))
-    }
-
-    /// One line; `None`: nothing.
-    fn of(&mut self, report: &Report) -> Option<String> {
-        let mut report = Report {
-            groups: None,
-            probes: Vec::new(),
-            ..report.clone()
-        };
-        self.0.take_from(&mut report);
-        changes(&report, false).map(|line| line.text)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::kernel;
 use crate::model::report::Report;
 use crate::say;
 use crate::view::Screen;
-use crate::view::text::notes::notes;
+use crate::view::text::notes::{Printed, changes, notes};
 use crate::view::text::oneline;
 
 use super::color;
@@ -46,4 +46,25 @@ pub fn say_notes(mut first: Report, options: &Options) {
         return;
     }
     notes(&first, screen).trim_end().lines().for_each(|line| say!("{line}"));
+}
+
+/// Finds what deserves attention in a part of a run: notes that hold for the whole run are not repeated.
+pub struct Attention(Printed);
+
+impl Attention {
+    /// `first` is a report without numbers.
+    pub fn new(first: &Report) -> Self {
+        Self(Printed::of(first))
+    }
+
+    /// One line; `None`: nothing.
+    pub fn of(&mut self, report: &Report) -> Option<String> {
+        let mut report = Report {
+            groups: None,
+            probes: Vec::new(),
+            ..report.clone()
+        };
+        self.0.take_from(&mut report);
+        changes(&report, false).map(|line| line.text)
+    }
 }

@@ -51,6 +51,8 @@ pub struct Output {
 pub struct Piece {
     pub reports: u64,
     pub slow_calls: u64,
+    /// Of `--events`.
+    pub lines: u64,
 }
 
 /// The main thread's side of the writer.
@@ -179,19 +181,28 @@ impl Output {
         for (piece, _) in self.under_way.drain(..) {
             self.not_written.reports += piece.reports;
             self.not_written.slow_calls += piece.slow_calls;
+            self.not_written.lines += piece.lines;
         }
     }
 
     /// What was dropped, in words.
     pub fn not_written(&self) -> Option<String> {
-        let Piece { reports, slow_calls } = self.not_written;
-        let parts = [(reports, "report"), (slow_calls, "slow call")];
+        let Piece {
+            reports,
+            slow_calls,
+            lines,
+        } = self.not_written;
+        let parts = [(reports, "report"), (slow_calls, "slow call"), (lines, "line")];
         let parts: Vec<String> = parts
             .into_iter()
             .filter(|(n, _)| *n > 0)
             .map(|(n, what)| counted(n, what))
             .collect();
-        let were = if reports + slow_calls == 1 { "was" } else { "were" };
+        let were = if reports + slow_calls + lines == 1 {
+            "was"
+        } else {
+            "were"
+        };
         (!parts.is_empty()).then(|| format!("{} {were} not written: the reader was too slow", parts.join(" and ")))
     }
 

@@ -207,7 +207,8 @@ pub fn calls_left_out_by_filters(measure: &Measure) -> Vec<String> {
             ));
         }
     }
-    if target.file.is_some() && scope.is_whole_stack() {
+    // Selected by their paths, too, are the records of requests.
+    if target.file.is_some() && scope.is_whole_stack() && target.paths.files.is_empty() {
         notes.push("requests in the table \"Not waited for by any call\" are those of all files".to_owned());
     }
     notes

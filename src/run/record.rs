@@ -404,7 +404,8 @@ pub fn default_free(folder: &Path) -> u64 {
     KEEP_FREE.min(size / 20)
 }
 
-fn meta(info: &RunInfo, first: &Snapshot) -> Meta {
+/// What is known of a run before its first record.
+pub fn meta(info: &RunInfo, first: &Snapshot) -> Meta {
     let wall = i64::try_from(first.wall.as_nanosecond()).unwrap_or_default();
     let mut hooks = std::collections::BTreeMap::<String, Vec<String>>::new();
     for op in &info.ops {

@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 use crate::analyse;
-use crate::args::{Intervals, LiveOptions, Options, Talk};
+use crate::args::{self, Intervals, LiveOptions, Options, Talk};
 use crate::cause::Cause;
 use crate::command;
 use crate::event::{Event, Other, Signals, pidfd_of, wait};
@@ -21,12 +21,13 @@ use crate::model::snapshot::Snapshot;
 use crate::process::Process;
 use crate::say;
 use crate::serve::Listening;
-use crate::source::live::Live;
+use crate::source::live::{self, Live};
 use crate::source::saved::Keeper;
 use crate::source::{Item, Source, Until};
 
 use super::COULD_NOT_MEASURE_COMMAND;
 use super::budget::Keeping;
+use super::events::EventLines;
 use super::live::LiveView;
 use super::metrics::MetricsServer;
 use super::progress;
@@ -52,6 +53,8 @@ pub struct Session<S> {
     metrics: Option<MetricsServer>,
     /// Shows each second on a screen, if requested.
     live: Option<LiveView>,
+    /// Prints calls and requests one by one, if requested.
+    lines: Option<EventLines>,
 }
 
 impl<S: Source> Session<S> {
@@ -81,6 +84,7 @@ impl<S: Source> Session<S> {
             second: None,
             metrics: None,
             live: None,
+            lines: None,
         })
     }
 
@@ -140,6 +144,9 @@ impl<S: Source> Session<S> {
         if let Some(recorder) = &mut self.recorder {
             recorder.records(std::mem::take(&mut events.records));
         }
+        if let Some(lines) = &mut self.lines {
+            lines.take(*std::mem::take(&mut events.records));
+        }
         self.filter.events(&mut events);
         if events.is_empty() {
             return Ok(());
@@ -183,6 +190,9 @@ impl<S: Source> Session<S> {
         {
             live.second(report, after.at_ns)?;
         }
+        if let (Some(lines), Some(report)) = (&mut self.lines, &report) {
+            lines.report(report);
+        }
         self.before = after;
         report.map_or(Ok(()), |report| self.sinks.report(&report))
     }
@@ -225,6 +235,52 @@ impl Session<Live> {
         Ok(())
     }
 
+    /// Prints calls and requests one by one from now on, and no reports. `first` is a report without numbers.
+    ///
+    /// # Errors
+    /// If a file that is selected is not there, in one line.
+    pub fn print_events(&mut self, events: args::Events, options: &Options, first: &Report) -> Result<(), Cause> {
+        let width = self.sinks.width();
+        let lines = EventLines::begin(events, options, self.source.info(), first, &self.before, width)?;
+        self.lines = Some(lines);
+        Ok(())
+    }
+
+    /// Passes on what there is now. `is_woken`: a ring of records has filled up so far that it is to be read.
+    fn drain(&mut self, is_woken: bool) -> Result<(), Cause> {
+        let Some(lines) = &mut self.lines else {
+            return self.pass(Until::Now);
+        };
+        let is_due = self.source.look_at().is_none_or(|at| Instant::now() >= at);
+        if !is_due && !is_woken && !lines.is_asked() {
+            return Ok(());
+        }
+        let now_ns = live::monotonic_ns();
+        if let Some(of_all) = lines.looks_for_calls(now_ns) {
+            let calls = self.source.under_way(u64::MAX, of_all);
+            lines.under_way(&calls.map_err(|error| error.to_string())?);
+        }
+        self.pass(Until::Now)?;
+        let text = self.lines.as_mut().map(|lines| lines.text(now_ns)).transpose();
+        let text = text.map_err(|error| Cause::of("cannot make lines", &error))?;
+        text.map_or(Ok(()), |text| self.sinks.lines(text))
+    }
+
+    /// Prints the rest of the lines, and says what is not in them.
+    fn end_lines(&mut self, signals: &Signals, talk: Talk) -> Result<(), Cause> {
+        let rest = self.lines.as_mut().map(EventLines::rest).transpose();
+        let rest = rest.map_err(|error| Cause::of("cannot make lines", &error))?;
+        let Some((text, left)) = rest else {
+            return self.finish(signals);
+        };
+        self.sinks.lines(text)?;
+        self.finish(signals)?;
+        if let Some(lines) = &self.lines {
+            lines.conclude(&left, talk == Talk::Quiet);
+        }
+        Ok(())
+    }
+
     /// Waits for the end of the run, and prints the reports that are due before it. Returns the exit status.
     ///
     /// # Errors
@@ -250,7 +306,7 @@ impl Session<Live> {
         }
         let status = status?;
         self.pass(Until::End)?;
-        self.finish(signals)?;
+        self.end_lines(signals, options.measure.talk)?;
         if let Some(recorder) = &mut self.recorder {
             recorder.end();
             say::erase();
@@ -273,6 +329,7 @@ impl Session<Live> {
         signals: &Signals,
         talk: Talk,
     ) -> Result<u8, Cause> {
+        let mut is_woken = false;
         Ok(loop {
             self.keep_recording(watched.child.is_some())?;
             if watched.child.is_none() && self.recorder.as_ref().is_some_and(Recorder::is_over) {
@@ -283,7 +340,7 @@ impl Session<Live> {
                 break 0;
             }
             if !self.sinks.is_busy() {
-                self.pass(Until::Now)?;
+                self.drain(is_woken)?;
             }
             // The run waits for the end of a command.
             let has_command = watched.child.is_some();
@@ -302,6 +359,7 @@ impl Session<Live> {
             let second = self.recorder.as_ref().and_then(Recorder::next);
             let screen = self.live.as_ref().and_then(LiveView::wake);
             let event = self.wait(watched, [due, look, second, screen], signals, talk)?;
+            is_woken = event == Event::SlowCalls;
             let is_over = |moment: Option<Instant>| moment.is_some_and(|moment| Instant::now() >= moment);
             match event {
                 Event::Time if is_over(watched.deadline) => break 0,
@@ -328,6 +386,9 @@ impl Session<Live> {
                 Event::Signal(Signal::SIGUSR1) => {
                     if let Some(Recorder::Ring(ring)) = &mut self.recorder {
                         ring.signal();
+                    }
+                    if let Some(lines) = &mut self.lines {
+                        lines.ask();
                     }
                 }
                 other => {
@@ -392,7 +453,8 @@ impl Session<Live> {
         let is_free = !self.sinks.is_busy();
         let look = self.source.look_at().filter(|_| is_free);
         // The terminal belongs to the command, and reports may go to the same one.
-        let is_shown = is_free && talk != Talk::Quiet && watched.child.is_none();
+        let is_among_lines = self.lines.as_ref().is_some_and(EventLines::is_printed_as_it_comes);
+        let is_shown = is_free && talk != Talk::Quiet && watched.child.is_none() && !is_among_lines;
         let left = match &self.recorder {
             Some(recorder) if is_shown => {
                 progress::show_recording(recorder, watched.deadline);

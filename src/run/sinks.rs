@@ -13,6 +13,7 @@ use crate::view::json;
 use crate::view::text::TextOptions;
 use crate::view::{Folded, Html, Json, Sheet, Svg, Text, View};
 
+use super::events::Chunk;
 use super::output::{Output, Piece};
 
 /// A view and its output.
@@ -94,6 +95,20 @@ impl Sinks {
         self.write(piece, |view, sheet| view.events(events, sheet))
     }
 
+    /// Prints lines that are made elsewhere.
+    pub fn lines(&mut self, chunk: Chunk) -> Result<(), Cause> {
+        let piece = Piece {
+            lines: chunk.lines,
+            ..Piece::default()
+        };
+        self.each(|sink| sink.output.write(piece, |out| out.write_all(&chunk.bytes)))
+    }
+
+    /// Columns of the terminal that is printed on.
+    pub fn width(&self) -> Option<usize> {
+        self.sinks.first()?.output.screen().width
+    }
+
     pub fn report(&mut self, report: &Report) -> Result<(), Cause> {
         let piece = Piece {
             reports: 1,
@@ -166,8 +181,20 @@ impl Sinks {
     }
 }
 
+/// Of lines that are made elsewhere.
+struct OnlyLines;
+
+impl View for OnlyLines {
+    fn report(&mut self, _: &Report, _: &mut Sheet<'_>) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// The view for these options.
 fn view(options: &Options) -> Box<dyn View> {
+    if options.events.is_some() {
+        return Box::new(OnlyLines);
+    }
     match options.output.form {
         Form::Json(form) => Box::new(Json(form)),
         Form::Folded => Box::new(Folded),

@@ -1,6 +1,6 @@
 //! The selected processes, files and disks, in words and as fields.
 
-use crate::args::{Measure, Target};
+use crate::args::{Measure, Paths, Target};
 use crate::kernel::disk::Disk;
 use crate::model::report::Filter;
 use crate::process::Process;
@@ -10,9 +10,21 @@ pub fn subject(target: &Target, processes: &[Process], disk: Option<&Disk>) -> S
         [one] => vec![format!("{} ({})", one.pid, one.comm)],
         many => many.iter().map(|process| process.pid.to_string()).collect(),
     };
-    let file = target.file.as_ref().map(|file| file.display().to_string());
-    let on: Vec<String> = disk.map(|disk| disk.name.clone()).into_iter().chain(file).collect();
+    let disk = disk.map(|disk| disk.name.clone());
+    let on: Vec<String> = disk.into_iter().chain(files(target)).collect();
     words(target, &processes, &on)
+}
+
+/// The selected files and directories.
+fn files(target: &Target) -> Vec<String> {
+    let Paths { files, folders } = &target.paths;
+    let files = match &target.file {
+        Some(file) if files.is_empty() => std::slice::from_ref(file),
+        _ => files,
+    };
+    let files = files.iter().map(|file| file.display().to_string());
+    let folders = folders.iter().map(|folder| format!("files below {}", folder.display()));
+    files.chain(folders).collect()
 }
 
 /// A target in words; empty: everything. `processes`: as they are named. `on`: the disks, files and directories.

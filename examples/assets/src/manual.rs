@@ -135,6 +135,23 @@ const REPORT: &[Part] = &[
         "the rows with most of its time, the largest marked with *",
     ),
     Item("FILE", "its path from the root of its mount namespace"),
+    Heading("Columns of --events"),
+    Item(
+        "TIME, LEVEL, OP, PROCESS",
+        "when it began; call, blk (a request of a disk), async (of io_uring or AIO) or fault (a page of a mapped file); the system call or the kind of request; and the thread's name, its process ID, and its thread ID if that differs",
+    ),
+    Item(
+        "OFFSET/SECTOR, SIZE, TOOK",
+        "the position in the file, or the first sector of 512 bytes on the disk; the bytes that were asked for; how long it took, of a request at the device",
+    ),
+    Item(
+        "HOW",
+        "cached, missed, others' I/O, read ahead or direct; the row with most of the time; an error; the bytes moved if they are fewer; under way. Of a request: the time in the queue, and its call",
+    ),
+    Item(
+        "LOST",
+        "records that the kernel had no room for, in place of their lines",
+    ),
     Heading("Columns of compare"),
     Item(
         "before, after, difference",
@@ -276,6 +293,10 @@ const EXAMPLES: &[Part] = &[
     Item(
         "IOStackBreakdown --slower 10ms --comm postgres",
         "Each call of 10 ms or longer by threads of that name, as it ends.",
+    ),
+    Item(
+        "IOStackBreakdown --events=iotracer --file /srv/shop.db --last 1000",
+        "The last thousand accesses of a file and of its disk, at Ctrl-C or SIGUSR1.",
     ),
     Item(
         "IOStackBreakdown -T blk -d nvme0n1 -Q",
