@@ -1,5 +1,6 @@
 //! Records: each call and request of a known process is recorded once, or its loss is, whatever hooks measure it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -45,6 +46,7 @@ pub const CHECKS: &[Check] = &[
     Check::new("events: files that are opened and closed have their paths", opened).when(is_here),
     Check::new("events: files that were open before have their paths", open_before).when(is_here),
     Check::new("events: a report of the recording is that of the run", reported).when(is_here),
+    Check::new("events: a line for each call and request as they come", lines).when(is_here),
 ];
 
 const FILE: &str = "/mnt/ext4/events/file";
@@ -355,4 +357,64 @@ fn reported(guest: &Guest) -> Result<(), String> {
             false => Err(format!("live: {live}\nlater: {}", later.stdout)),
         }
     })
+}
+
+/// While the run goes on, each call on a file is a line once, and each direct read's request is one that names it.
+fn lines(guest: &Guest) -> Result<(), String> {
+    const LINES: &str = "/tmp/events.lines";
+    const BLOCK: u64 = 4096;
+    const BLOCKS: u64 = 16;
+    let cached = file(libc::O_RDONLY)?;
+    let direct = open(Path::new(FILE), libc::O_RDONLY | libc::O_DIRECT);
+    let (tool, own) = (guest.tool().ok_or("there is no tool")?, std::process::id().to_string());
+    let mut command = Command::new(tool);
+    command.args(["--events=json", "-p", &own, "--file", FILE, "-o", LINES]);
+    let running = Running::start(&mut command)?;
+    wait_for("the banner", TO_ATTACH, || running.stderr().contains("Hit Ctrl-C"))
+        .map_err(|e| format!("{e}: {}", running.stderr()))?;
+    numbered(cached, 0..CALLS, THREADS, 100, 1);
+    numbered(direct, 0..BLOCKS * BLOCK, 2, BLOCK as usize, BLOCK);
+    // What is printed as it comes is there before the end.
+    let printed = || fs::read_to_string(LINES).unwrap_or_default();
+    wait_for("the requests", MINUTE, || {
+        printed().matches("{\"request\":").count() as u64 >= BLOCKS
+    })
+    .map_err(|e| format!("{e}: {}", running.stderr()))?;
+    running.signal(Signal::SIGINT)?;
+    running.finish(MINUTE)?.success()?;
+    let text = printed();
+    let _ = fs::remove_file(LINES);
+    let lines = text.lines().map(serde_json::from_str::<serde_json::Value>);
+    let lines: Vec<serde_json::Value> = lines.collect::<Result<_, _>>().map_err(|e| e.to_string())?;
+    let of = |kind: &'static str| lines.iter().filter_map(move |line| line.get(kind));
+    let number = |value: &serde_json::Value| value.as_u64().unwrap_or(u64::MAX);
+    let mut offsets: Vec<u64> = Vec::new();
+    let mut blocks = BTreeMap::new();
+    for call in of("call").filter(|call| call["op"] == "pread64" && call["path"] == FILE) {
+        match call["direct"] == true {
+            true => drop(blocks.insert(number(&call["begin_ns"]), number(&call["offset"]))),
+            false => offsets.push(number(&call["offset"])),
+        }
+    }
+    let made = offsets.len() as u64;
+    offsets.sort_unstable();
+    offsets.dedup();
+    let lost = of("lost").filter(|lost| lost["kind"] == "calls");
+    let lost: u64 = lost.map(|lost| number(&lost["records"])).sum();
+    if offsets.len() as u64 != made || made + blocks.len() as u64 + lost != CALLS + BLOCKS {
+        return Err(format!(
+            "{made} lines of {} reads, {} of direct ones, {lost} lost",
+            offsets.len(),
+            blocks.len()
+        ));
+    }
+    for request in of("request") {
+        if request["call_op"] != "pread64" || blocks.remove(&number(&request["call_begin_ns"])).is_none() {
+            return Err(format!("{request} is not of a call of {blocks:?}"));
+        }
+    }
+    match blocks.is_empty() {
+        true => Ok(()),
+        false => Err(format!("the requests of {blocks:?} are missing")),
+    }
 }
