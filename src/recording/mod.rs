@@ -19,6 +19,7 @@ mod file;
 mod names;
 mod read;
 mod ring;
+mod sealed;
 mod seconds;
 mod segment;
 mod source;
@@ -246,6 +247,14 @@ fn check_schema(meta: &[u8], folder: &Path) -> Result<(), Cause> {
     Ok(())
 }
 
+/// The summary of a segment.
+fn summary_of(text: &[u8]) -> Result<Segment, String> {
+    if sealed::is_intact(text) == Some(false) {
+        return Err("its checksum is wrong".to_owned());
+    }
+    serde_json::from_slice(text).map_err(|error| format!("it cannot be understood: {error}"))
+}
+
 /// The segments in their order.
 fn segments(folder: &Path, damage: &Damages) -> io::Result<Vec<SegmentFolder>> {
     let entries = fs::read_dir(folder)?.flatten();
@@ -257,14 +266,10 @@ fn segments(folder: &Path, damage: &Damages) -> io::Result<Vec<SegmentFolder>> {
     numbered.sort_unstable();
     let segment = |(_, name): (u32, String)| {
         let path = folder.join(&name).join(SEGMENT);
-        let summary = match read_json(&path).map(|text| serde_json::from_slice(&text)) {
+        let summary = match read_json(&path).map(|text| summary_of(&text)) {
             Ok(Ok(summary)) => Some(summary),
             Ok(Err(error)) => {
-                damage.add(
-                    format!("{name}/{SEGMENT}"),
-                    format!("it cannot be understood: {error}"),
-                    None,
-                );
+                damage.add(format!("{name}/{SEGMENT}"), error, None);
                 None
             }
             Err(_) => None,

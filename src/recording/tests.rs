@@ -671,6 +671,26 @@ fn a_damaged_table_is_left_out_with_its_span() {
     assert_eq!(damage[0].what, "its checksum is wrong: its 1 rows are left out");
 }
 
+/// A number that is wrong in it would leave no other trace; its tables are as they were.
+#[test]
+fn a_wrong_number_in_the_summary_of_a_segment_is_found() {
+    let scratch = Scratch::new();
+    small(&scratch.recording());
+    let path = scratch.recording().join("000001/segment.json");
+    let mut text = fs::read(&path).unwrap();
+    let name = b"\"number\": ";
+    let at = text.windows(name.len()).position(|window| window == name).unwrap();
+    text[at + name.len()] ^= 2;
+    fs::write(&path, text).unwrap();
+    let recording = Recording::open(&scratch.recording()).unwrap();
+    let mut all = Records::default();
+    recording.batches(None, None).for_each(|records| all.append(records));
+    assert_eq!(all, all_kinds());
+    let damage = recording.damage();
+    assert_eq!(damage[0].file, "000001/segment.json");
+    assert_eq!(damage[0].what, "its checksum is wrong");
+}
+
 #[test]
 fn names_are_hidden_in_all_tables() {
     let scratch = Scratch::new();

@@ -14,6 +14,7 @@ use crate::model::record::{Call, Records, Request};
 use crate::model::recording::{End, Meta, Names, Segment};
 use crate::model::snapshot::Snapshot;
 
+use super::sealed::seal;
 use super::segment::{Counts, Encoder, Tables};
 use super::table::Table;
 use super::{END, META, SEGMENT};
@@ -283,12 +284,15 @@ impl Disk {
     }
 }
 
-/// Writes a file that is there as a whole or not at all.
+/// Writes a file that is there as a whole or not at all. The summary of a segment has a checksum of its own.
 pub(super) fn write_json(folder: &Path, name: &str, value: &impl Serialize, is_synced: bool) -> io::Result<()> {
     let new = folder.join(format!("{name}.new"));
     let written = (|| {
         let mut text = serde_json::to_vec_pretty(value)?;
         text.push(b'\n');
+        if name == SEGMENT {
+            text = seal(text);
+        }
         let mut file = OpenOptions::new()
             .write(true)
             .create(true)
