@@ -119,36 +119,42 @@ enum Source<'a> {
     SmallWord(&'a PrimitiveArray<UInt8Type>, Vec<Option<u64>>),
 }
 
-/// A cell that a reader refuses: its row is left out.
-struct Refused;
-
 impl Source<'_> {
-    fn cell(&self, row: usize, longest: usize, context: &Context) -> Result<Cell<'_>, Refused> {
-        let (array, cell): (&dyn Array, _) = match self {
-            Self::Time(array) => (array, Cell::Number(context.clocks.monotonic_ns(array.value(row)))),
-            Self::U64(array) => (array, Cell::Number(array.value(row))),
-            Self::U32(array) => (array, Cell::Number(array.value(row).into())),
-            Self::U16(array) => (array, Cell::Number(array.value(row).into())),
-            Self::I64(array) => (array, Cell::Signed(array.value(row))),
-            Self::I32(array) => (array, Cell::Signed(array.value(row).into())),
-            Self::Flag(array) => (array, Cell::Number(array.value(row).into())),
-            Self::Text(array) => (array, Cell::Text(array.value(row))),
-            Self::Word(keys, words) => return word(*keys, keys.value(row).into(), row, words),
-            Self::SmallWord(keys, words) => return word(*keys, keys.value(row).into(), row, words),
-        };
-        match cell {
-            _ if array.is_null(row) => Ok(Cell::Null),
-            Cell::Text(text) if text.len() > longest => Err(Refused),
-            cell => Ok(cell),
+    /// Appends the cell of each row. A text that is longer than `longest` bytes is refused.
+    fn cells<'a>(&'a self, longest: usize, context: &Context, cells: &mut Vec<Cell<'a>>) {
+        let number = Cell::Number;
+        let signed = Cell::Signed;
+        match self {
+            Self::Time(array) => each(*array, cells, |row| {
+                number(context.clocks.monotonic_ns(array.value(row)))
+            }),
+            Self::U64(array) => each(*array, cells, |row| number(array.value(row))),
+            Self::U32(array) => each(*array, cells, |row| number(array.value(row).into())),
+            Self::U16(array) => each(*array, cells, |row| number(array.value(row).into())),
+            Self::I64(array) => each(*array, cells, |row| signed(array.value(row))),
+            Self::I32(array) => each(*array, cells, |row| signed(array.value(row).into())),
+            Self::Flag(array) => each(*array, cells, |row| number(array.value(row).into())),
+            Self::Text(array) => each(*array, cells, |row| match array.value(row) {
+                text if text.len() > longest => Cell::Refused,
+                text => Cell::Text(text),
+            }),
+            Self::Word(keys, words) => each(*keys, cells, |row| word(keys.value(row).into(), words)),
+            Self::SmallWord(keys, words) => each(*keys, cells, |row| word(keys.value(row).into(), words)),
         }
     }
 }
 
-fn word(array: &dyn Array, key: usize, row: usize, words: &[Option<u64>]) -> Result<Cell<'static>, Refused> {
-    if array.is_null(row) {
-        return Ok(Cell::Null);
+fn each<'a>(array: &'a dyn Array, cells: &mut Vec<Cell<'a>>, cell: impl Fn(usize) -> Cell<'a>) {
+    let rows = 0..array.len();
+    match array.nulls() {
+        None => cells.extend(rows.map(cell)),
+        Some(_) if array.null_count() == array.len() => cells.extend(rows.map(|_| Cell::Null)),
+        Some(nulls) => cells.extend(rows.map(|row| if nulls.is_null(row) { Cell::Null } else { cell(row) })),
     }
-    words.get(key).copied().flatten().map(Cell::Number).ok_or(Refused)
+}
+
+fn word(key: usize, words: &[Option<u64>]) -> Cell<'static> {
+    words.get(key).copied().flatten().map_or(Cell::Refused, Cell::Number)
 }
 
 fn source<'a>(array: &'a dyn Array, kind: Type) -> Option<Source<'a>> {
@@ -209,15 +215,13 @@ pub fn rows<R: Table>(batch: &RecordBatch, context: &Context) -> Result<Vec<Opti
             source.ok_or_else(|| format!("column {} has another type", column.name))?,
         ));
     }
-    let mut rows = Vec::with_capacity(batch.num_rows());
-    for index in 0..batch.num_rows() {
-        let mut row = R::blank();
-        let mut cells = columns.iter();
-        let is_whole = cells.all(|(set, source)| {
-            let cell = source.cell(index, longest, context);
-            cell.is_ok_and(|cell| set(&mut row, cell, context).is_some())
-        });
-        rows.push(is_whole.then_some(row));
+    let mut rows: Vec<Option<R>> = Vec::new();
+    rows.resize_with(batch.num_rows(), || Some(R::blank()));
+    let mut cells = Vec::with_capacity(batch.num_rows());
+    for (set, source) in &columns {
+        cells.clear();
+        source.cells(longest, context, &mut cells);
+        set(&mut rows, &cells, context);
     }
     Ok(rows)
 }
