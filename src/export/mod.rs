@@ -206,7 +206,7 @@ pub fn export_as<I: Iterator<Item = Records>>(
     let mut outline = Outline::new(meta);
     for batch in batches() {
         done += batch.len() as u64;
-        outline.take(batch);
+        outline.take(&batch);
         progress(0, done);
     }
     let long = outline.finish();

@@ -225,7 +225,7 @@ mod tests {
     /// Begins and ends of the calls of batches, as they are passed on, and the most that waited.
     fn ordered(batches: &[Records]) -> (Vec<(u64, bool)>, usize) {
         let mut outline = Outline::new(&Meta::default());
-        batches.iter().for_each(|batch| outline.take(batch.clone()));
+        batches.iter().for_each(|batch| outline.take(batch));
         let long = outline.finish();
         let selection = Resolved::of(&Selection::default(), &outline);
         let mut order = InOrder::new(long, &[Point::Begin, Point::End], &selection, &outline.names);

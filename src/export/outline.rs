@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::names::Names;
 use super::order::Window;
-use super::record::{Record, all};
+use super::record::Record;
 use crate::model::record::Records;
 use crate::model::recording::{Disk, Meta};
 
@@ -38,38 +38,55 @@ impl Outline {
     }
 
     /// Looks at the next batch.
-    pub fn take(&mut self, batch: Records) {
+    pub fn take(&mut self, batch: &Records) {
         let low = self.window.low_ns();
-        self.window.take(&batch);
-        for record in all(batch) {
-            match &record {
-                Record::Thread(thread) => self.names.thread(thread),
-                Record::File(file) => self.names.file(file),
-                Record::Folder(_) => {}
-                other => self.note(other),
+        self.window.take(batch);
+        batch.threads.iter().for_each(|thread| self.names.thread(thread));
+        batch.files.iter().for_each(|file| self.names.file(file));
+        // Looked at where they are, since most records are of these kinds.
+        for call in &batch.calls {
+            self.cpus.extend(call.cpus);
+            self.extend(call.begin_ns, call.end_ns);
+            if call.begin_ns < low {
+                self.long.push(Record::Call(call.clone()));
             }
-            if record.begin_ns() < low && !record.is_definition() {
-                self.long.push(record);
+        }
+        for sleep in &batch.sleeps {
+            self.cpus.extend(sleep.cpus);
+            self.extend(sleep.out_ns, Some(sleep.in_ns));
+            if sleep.out_ns < low {
+                self.long.push(Record::Sleep(sleep.clone()));
             }
+        }
+        for request in &batch.requests {
+            self.cpus.insert(request.cpu);
+            let name = || name_of(&[], request.disk).into_owned();
+            self.disks.entry(request.disk).or_insert_with(name);
+            self.other(Record::Request(request.clone()), low);
+        }
+        for lost in &batch.lost {
+            self.cpus.insert(lost.cpu);
+            self.other(Record::Lost(lost.clone()), low);
+        }
+        let marks = batch.marks.iter().cloned().map(Record::Mark);
+        let asynchronous = batch.asynchronous.iter().cloned().map(Record::Async);
+        let faults = batch.faults.iter().cloned().map(Record::Fault);
+        let others = marks.chain(asynchronous).chain(faults);
+        others.for_each(|record| self.other(record, low));
+    }
+
+    fn other(&mut self, record: Record, low: u64) {
+        let begin_ns = record.begin_ns();
+        self.extend(begin_ns, record.end_ns());
+        if begin_ns < low {
+            self.long.push(record);
         }
     }
 
-    fn note(&mut self, record: &Record) {
-        self.from_ns = self.from_ns.min(record.begin_ns());
-        self.to_ns = self.to_ns.max(record.end_ns().unwrap_or(record.begin_ns()));
-        match record {
-            Record::Call(call) => self.cpus.extend(call.cpus),
-            Record::Sleep(sleep) => self.cpus.extend(sleep.cpus),
-            Record::Lost(lost) => {
-                self.cpus.insert(lost.cpu);
-            }
-            Record::Request(request) => {
-                self.cpus.insert(request.cpu);
-                let name = || name_of(&[], request.disk).into_owned();
-                self.disks.entry(request.disk).or_insert_with(name);
-            }
-            _ => {}
-        }
+    /// Extends the span by that of a record.
+    fn extend(&mut self, begin_ns: u64, end_ns: Option<u64>) {
+        self.from_ns = self.from_ns.min(begin_ns);
+        self.to_ns = self.to_ns.max(begin_ns).max(end_ns.unwrap_or(0));
     }
 
     /// Ends the pass. Returns the records that began long before they arrived, by their begin.

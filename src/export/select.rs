@@ -158,7 +158,7 @@ mod tests {
     fn passed(selection: &Selection) -> [usize; 3] {
         let mut outline = Outline::new(&Meta::default());
         let batches = synthetic::batches();
-        batches.iter().for_each(|batch| outline.take(batch.clone()));
+        batches.iter().for_each(|batch| outline.take(batch));
         outline.finish();
         let resolved = Resolved::of(selection, &outline);
         let mut counts = [0; 3];
