@@ -103,6 +103,14 @@ impl Following {
         }
         for call in &records.calls {
             self.calls.add(call);
+            // That one has ended, or one after it has.
+            if self
+                .under_way
+                .get(&call.tid)
+                .is_some_and(|known| known.begin_ns <= call.begin_ns)
+            {
+                self.under_way.remove(&call.tid);
+            }
             self.names.touch(call.tid, &call.files);
         }
         for request in &records.requests {
