@@ -24,6 +24,7 @@ mod selected;
 mod session;
 mod sinks;
 mod subject;
+mod unprivileged;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -232,6 +233,19 @@ fn take_signals(options: &Options, recording: Option<&args::Recording>) -> Resul
     Ok(signals)
 }
 
+/// Gives up what serving clients does not need. A command would inherit what is left.
+fn give_up_privileges(options: &Options, attached: &Attached) -> Result<(), Cause> {
+    if options.output.metrics.is_none() || options.measure.target.command().is_some() {
+        return Ok(());
+    }
+    let traced = &attached.skeleton.maps.traced;
+    let may_read = || {
+        let read = traced.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY);
+        !read.is_err_and(|error| error.kind() == libbpf_rs::ErrorKind::PermissionDenied)
+    };
+    unprivileged::give_up(may_read).map_err(|error| Cause::of("cannot give up privileges", &error))
+}
+
 /// Measures until the end of the run. `cannot` turns a cause into a failure.
 fn measure(options: &Options, recording: Option<&args::Recording>, cannot: Cannot<'_>) -> Result<u8, Failure> {
     if options.output.live.is_some() {
@@ -258,6 +272,8 @@ fn measure(options: &Options, recording: Option<&args::Recording>, cannot: Canno
     let prepared = prepare(&options.measure, targets.disk.as_ref(), is_recorded).map_err(cannot)?;
     let runs = count_runs(options).map_err(cannot)?;
     let (mut attached, refused) = attach_all(options, recording, &prepared, &mut targets, cannot)?;
+    // Before signals are handled, in a thread that inherits what this one has.
+    give_up_privileges(options, &attached).map_err(cannot)?;
     let signals = take_signals(options, recording).map_err(cannot)?;
     let command = options.measure.target.command();
     let waiting = command

@@ -107,6 +107,42 @@ impl Tool {
     }
 }
 
+/// The line of a thread's status that begins with this.
+fn status_of(thread: &Path, name: &str) -> String {
+    let status = fs::read_to_string(thread.join("status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap().trim().to_owned()
+}
+
+/// A thread that has answered clients could do no more than any user.
+#[test]
+fn no_thread_has_capabilities_while_it_serves() {
+    let folder = folder("unprivileged");
+    let tool = Tool::start(&["--metrics=0", "--budget", "90", "--comm", "dd"]);
+    let syncs = || {
+        let page = get(tool.port(), "/metrics").unwrap().1;
+        value(&page, "iostack_calls_total{family=\"fsync\"}")
+    };
+    let before = syncs();
+    work(&folder, 10);
+    let first = syncs();
+    assert!(first > before, "{before}, then {first}");
+    let threads = fs::read_dir(format!("/proc/{}/task", tool.child.0.id())).unwrap();
+    let threads: Vec<PathBuf> = threads.map(|thread| thread.unwrap().path()).collect();
+    assert!(threads.len() >= 3, "{threads:?}");
+    for thread in &threads {
+        for set in ["CapEff:", "CapPrm:", "CapInh:", "CapAmb:"] {
+            assert_eq!(status_of(thread, set), "0000000000000000", "{set} {}", thread.display());
+        }
+        assert_eq!(status_of(thread, "NoNewPrivs:"), "1");
+    }
+    // It still reads counters.
+    work(&folder, 10);
+    assert!(syncs() > first);
+    tool.end();
+    fs::remove_dir_all(&folder).unwrap();
+}
+
 /// Writes and reads a file in `folder`, with this many calls of each.
 fn work(folder: &Path, calls: u32) {
     let file = folder.join("data");

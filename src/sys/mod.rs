@@ -2,6 +2,7 @@
 //! rooms, and uses none of them.
 
 pub mod assembly;
+pub mod capabilities;
 pub mod counters;
 pub mod perf;
 pub mod table;
