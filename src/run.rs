@@ -71,6 +71,7 @@ use self::prepare::{
 };
 use self::record::Recorder;
 use self::refusals::{attach_failure, check_layers, why_uncounted};
+use self::selected::path_of;
 use self::session::Session;
 use self::sinks::Sinks;
 use self::subject::{filter, subject};
@@ -380,7 +381,11 @@ impl Targets {
         let file = file.transpose()?;
         notes.extend(file.as_ref().and_then(|file| file.note.clone()));
         let processes = process::find(target.pids())?;
-        let cgroup = target.cgroup.as_deref().map(cgroup::open).transpose()?;
+        let cgroup = target
+            .cgroup
+            .as_ref()
+            .map(|group| cgroup::open(&path_of(group)?))
+            .transpose()?;
         Ok(Self {
             disk,
             file,

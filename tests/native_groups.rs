@@ -131,6 +131,56 @@ fn ended_processes_have_their_last_names() {
     );
 }
 
+/// A control group of version 1, where version 2 is not mounted.
+struct Group(PathBuf);
+
+impl Group {
+    fn new(name: &str) -> Self {
+        let version_2 = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+        let root = if version_2 {
+            "/sys/fs/cgroup"
+        } else {
+            "/sys/fs/cgroup/blkio"
+        };
+        let folder = Path::new(root).join(name);
+        let _ = fs::create_dir(&folder);
+        Self(folder)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // The processes in it have ended.
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn control_groups_are_named_after_their_units_and_containers() {
+    let folder = Folder::new("owners");
+    for (by, group, name) in [
+        ("unit", "iosb-test.service", "iosb-test.service"),
+        ("container", "lxc.payload.iosb-test", "iosb-test"),
+        ("pod", "iosb-test", "/iosb-test"),
+    ] {
+        let group = Group::new(group);
+        let report = folder.0.join("report");
+        let script = format!(
+            "echo $$ >{}/cgroup.procs; dd if={} of=/dev/null bs=1 count=77 status=none",
+            group.0.display(),
+            folder.file(310)
+        );
+        let mut tool = Command::new(TOOL);
+        tool.args(["-T", "syscall", "--json", "--by", by, "-o"]).arg(&report);
+        tool.args(["--", "sh", "-c", &script]);
+        run(&mut tool, LIMIT).unwrap().success().unwrap();
+        let reports = schema::reports(&fs::read_to_string(report).unwrap()).unwrap();
+        let named = groups(&reports[0]).iter().find(|group| group["name"] == name);
+        let named = named.unwrap_or_else(|| panic!("{by}: {}", reports[0]["groups"]));
+        assert!(reads(&named["numbers"]) >= 77, "{by}: {named}");
+    }
+}
+
 #[test]
 fn smaller_groups_are_in_others() {
     let folder = Folder::new("others");

@@ -7,11 +7,14 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt;
+use std::str::FromStr;
 
 use clap::{Arg, Command, ValueHint};
 
 use crate::catalog::Layer;
+use crate::kernel::owners::KnownOwners;
 use crate::kernel::{self, disk, processes};
+use crate::model::ids::By;
 use crate::user;
 
 /// What may be inserted at the cursor. When printed, the first line says which kind of answer follows.
@@ -165,6 +168,11 @@ fn values(arg: &Arg) -> Vec<Candidate> {
         "comm" => {
             let names: BTreeSet<String> = others().map(|(_, comm)| comm).collect();
             names.into_iter().map(|name| described((name, String::new()))).collect()
+        }
+        id @ ("unit" | "pod" | "container") => {
+            let names = By::from_str(id).map(|by| KnownOwners::default().names(by));
+            let names = names.unwrap_or_default().into_iter();
+            names.map(|name| described((name, String::new()))).collect()
         }
         "disk" => disk::names().into_iter().map(described).collect(),
         "user" => user::names()
@@ -348,8 +356,9 @@ mod tests {
         for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
             let takes_value = arg.get_num_args().is_some_and(|range| range.takes_values());
             let is_free = FREE.contains(&arg.get_id().as_str());
-            // The machine may have no disk.
-            let is_known = value(arg, "", "") != Answer::Values(Vec::new()) || arg.get_id() == "disk";
+            // The machine may have none.
+            let may_lack = ["disk", "unit", "pod", "container"].contains(&arg.get_id().as_str());
+            let is_known = may_lack || value(arg, "", "") != Answer::Values(Vec::new());
             assert!(!takes_value || is_free != is_known, "{}", arg.get_id());
         }
     }

@@ -1,6 +1,7 @@
 //! The validated options, in types that cannot hold contradictory combinations.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -262,8 +263,7 @@ impl Scope {
 #[derive(Debug, Clone, Default)]
 pub struct Target {
     pub whose: Whose,
-    /// This control group and those below it.
-    pub cgroup: Option<PathBuf>,
+    pub cgroup: Option<ControlGroup>,
     /// Threads of this name, of 1 to 15 bytes.
     pub comm: Option<String>,
     pub disk: Option<String>,
@@ -273,6 +273,39 @@ pub struct Target {
     pub paths: Paths,
     /// Include sockets, pipes, terminals and the like.
     pub all_files: bool,
+}
+
+/// A control group with those below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ControlGroup {
+    Path(PathBuf),
+    /// That of a unit, a pod or a container.
+    Owned {
+        by: By,
+        name: String,
+    },
+}
+
+impl ControlGroup {
+    /// The option that selects it.
+    #[must_use]
+    pub fn option(&self) -> &'static str {
+        match self {
+            Self::Owned { by: By::Unit, .. } => "--unit",
+            Self::Owned { by: By::Pod, .. } => "--pod",
+            Self::Owned { .. } => "--container",
+            Self::Path(_) => "--cgroup",
+        }
+    }
+}
+
+impl fmt::Display for ControlGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => write!(f, "{}", path.display()),
+            Self::Owned { by, name } => write!(f, "{by} {name}"),
+        }
+    }
 }
 
 /// Files by their paths; none: all files.

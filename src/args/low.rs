@@ -114,7 +114,7 @@ pub struct Raw {
     #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true, default_missing_value = "19560", conflicts_with_all = ["check", "from_snapshots"])]
     pub metrics: Option<Address>,
     /// Try each probe on files in a new directory (in TMPDIR, otherwise in /var/tmp, /tmp or the current directory), and show which work on this machine
-    #[arg(long, conflicts_with_all = ["pids", "disk", "queued", "cgroup", "comm", "files", "all_files", "interval", "duration", "command", "json", "output", "export_json", "html", "svg", "by", "oneline"])]
+    #[arg(long, conflicts_with_all = ["pids", "disk", "queued", "cgroup", "unit", "pod", "container", "comm", "files", "all_files", "interval", "duration", "command", "json", "output", "export_json", "html", "svg", "by", "oneline"])]
     pub check: bool,
     /// Print each call that took TIME or longer (10ms, 500us; 0: every call) as it ends, and where its time went. A summary
     /// follows at the end, or the whole report with --verbose or --json
@@ -504,6 +504,15 @@ pub struct Filters {
     /// Only this cgroup and those below it
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub cgroup: Option<PathBuf>,
+    /// Only this unit of systemd: nginx.service, or nginx
+    #[arg(long, value_name = "NAME", conflicts_with = "cgroup")]
+    pub unit: Option<String>,
+    /// Only this pod of Kubernetes
+    #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with_all = ["cgroup", "unit"])]
+    pub pod: Option<String>,
+    /// Only this container, by its name: of Docker and Podman NAME, of Kubernetes NAMESPACE/POD/NAME
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["cgroup", "unit", "pod"])]
+    pub container: Option<String>,
     /// Only threads of this name
     #[arg(long, value_name = "NAME")]
     pub comm: Option<String>,
@@ -542,7 +551,7 @@ pub struct Output {
     /// Also draw the whole stack of the run as a picture, an icicle of layers and waits, and write it to FILE as SVG at the end
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub svg: Option<PathBuf>,
-    /// Split the report by process, file, disk or cgroup, or in a recording by thread, comm, fd or user: one part for each of the --top
+    /// Split the report by process, file, disk, cgroup, unit, pod or container, or in a recording by thread, comm, fd or user: one part for each of the --top
     /// largest, one for all others (at most 1,024 groups; 4,096 of a recording)
     #[arg(long, value_name = "WHAT", value_enum)]
     pub by: Option<By>,

@@ -26,8 +26,8 @@ use self::low::{Filters, Raw, Verb};
 use self::value::{COMM_LENGTH, beginning};
 
 pub use self::high::{
-    CommandLine, Detail, EventForm, Events, Export, Form, Groups, Hooks, Intervals, LiveOptions, Measure, Only,
-    Options, Output, Part, Paths, Recording, Replay, Requests, Ring, Scope, Span, Talk, Target, When, Whose,
+    CommandLine, ControlGroup, Detail, EventForm, Events, Export, Form, Groups, Hooks, Intervals, LiveOptions, Measure,
+    Only, Options, Output, Part, Paths, Recording, Replay, Requests, Ring, Scope, Span, Talk, Target, When, Whose,
 };
 pub use self::low::{TIMES, USAGE};
 pub use self::value::Moment;
@@ -493,8 +493,20 @@ fn one_line(error: &clap::Error) -> String {
     format!("{line} (see --help)")
 }
 
+/// The control group that is selected; there is one at most.
+fn control_group(filters: &mut low::Filters) -> Option<ControlGroup> {
+    let owners = [
+        (By::Unit, filters.unit.take()),
+        (By::Pod, filters.pod.take()),
+        (By::Container, filters.container.take()),
+    ];
+    let mut owners = owners.into_iter().filter_map(|(by, name)| Some((by, name?)));
+    let owner = owners.next().map(|(by, name)| ControlGroup::Owned { by, name });
+    owner.or(filters.cgroup.take().map(ControlGroup::Path))
+}
+
 /// Turns the raw arguments into options, unless they contradict each other. `paths`: what is selected of records.
-fn validate(raw: Raw, paths: Paths) -> Result<Options, String> {
+fn validate(mut raw: Raw, paths: Paths) -> Result<Options, String> {
     if raw.output.top.is_some() && raw.output.by.is_none() {
         return Err("--top needs --by".to_owned());
     }
@@ -519,7 +531,7 @@ fn validate(raw: Raw, paths: Paths) -> Result<Options, String> {
         },
         target: Target {
             whose,
-            cgroup: raw.filters.cgroup,
+            cgroup: control_group(&mut raw.filters),
             comm: raw.filters.comm,
             disk: raw.filters.disk,
             file: only_file(raw.filters.files, &paths),

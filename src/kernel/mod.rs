@@ -18,6 +18,7 @@ pub mod interface;
 pub mod kallsyms;
 pub mod lookup;
 pub mod names;
+pub mod owners;
 pub mod preemption;
 pub mod privileges;
 pub mod processes;

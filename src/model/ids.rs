@@ -247,12 +247,31 @@ names! {
         /// An open file of a process.
         Fd = "fd",
         User = "user",
+        /// Of systemd. Its control groups are counted, as for the following ones.
+        Unit = "unit",
+        /// Of Kubernetes.
+        Pod = "pod",
+        Container = "container",
     }
 }
 
 impl By {
-    /// By which the programs can count; records can be grouped by all.
-    pub const COUNTED: [Self; 4] = [Self::Process, Self::File, Self::Disk, Self::Cgroup];
+    /// By which the programs can count, perhaps by control groups whose names then say more.
+    pub const COUNTED: [Self; 7] = [
+        Self::Process,
+        Self::File,
+        Self::Disk,
+        Self::Cgroup,
+        Self::Unit,
+        Self::Pod,
+        Self::Container,
+    ];
+
+    /// Whether the programs count by control group for it.
+    #[must_use]
+    pub fn is_of_cgroups(self) -> bool {
+        matches!(self, Self::Cgroup | Self::Unit | Self::Pod | Self::Container)
+    }
 
     /// The plural of the name.
     #[must_use]
@@ -266,6 +285,9 @@ impl By {
             Self::Comm => "names",
             Self::Fd => "descriptors",
             Self::User => "users",
+            Self::Unit => "units",
+            Self::Pod => "pods",
+            Self::Container => "containers",
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod histogram;
 pub mod ids;
 pub mod object;
 pub mod over_time;
+pub mod owner;
 pub mod record;
 pub mod recording;
 pub mod report;

@@ -236,12 +236,12 @@ fn group_by(groups: Option<GroupWish>) -> u32 {
         Some(By::Process) => BY_PROCESS,
         Some(By::File) => BY_FILE,
         Some(By::Disk) => BY_DISK,
-        Some(By::Cgroup) => BY_CGROUP,
+        Some(By::Cgroup | By::Unit | By::Pod | By::Container) => BY_CGROUP,
     }
 }
 
 fn cgroups_of(groups: Option<GroupWish>) -> u32 {
-    let is_by_cgroup = groups.is_some_and(|wish| wish.by == By::Cgroup);
+    let is_by_cgroup = groups.is_some_and(|wish| wish.by.is_of_cgroups());
     match is_by_cgroup.then(Hierarchy::here) {
         None | Some(Hierarchy::Unified) => CGROUPS_UNIFIED,
         Some(Hierarchy::Io) => CGROUPS_IO,

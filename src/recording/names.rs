@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+use crate::model::owner::Pod;
 use crate::model::record::{Paths, Records};
 use crate::model::recording::{Meta, Names};
 use crate::model::report::group::Who;
@@ -66,6 +67,14 @@ impl Namer {
                 }
                 Who::File { path, .. } | Who::Fd { path, .. } => self.call_path(path),
                 Who::Cgroup { path } => *path = self.path(path),
+                Who::Unit { name } => *name = self.path(name),
+                Who::Pod(pod) => self.pod(pod),
+                Who::Container(container) => {
+                    container.name = self.path(&container.name);
+                    if let Some(pod) = &mut container.pod {
+                        self.pod(pod);
+                    }
+                }
                 Who::Process { .. }
                 | Who::Thread { .. }
                 | Who::Comm { .. }
@@ -93,6 +102,11 @@ impl Namer {
         filter.file = filter.file.as_deref().map(|path| self.path(path));
         filter.cgroup = filter.cgroup.as_deref().map(|path| self.path(path));
         filter.command = filter.command.as_ref().map(|_| Vec::new());
+    }
+
+    fn pod(&self, pod: &mut Pod) {
+        pod.namespace = self.path(&pod.namespace);
+        pod.name = self.path(&pod.name);
     }
 
     fn call_path(&self, path: &mut Option<CallPath>) {

@@ -118,7 +118,7 @@ fn block_wish(measure: &Measure, disk: Option<&Disk>, disks: &Disks, is_recorded
     BlockWish {
         queued: measure.scope.is_queued(),
         by_owner: measure.target.is_of_processes(),
-        by_submitter: matches!(by, Some(By::Process | By::Cgroup)),
+        by_submitter: by.is_some_and(|by| by == By::Process || by.is_of_cgroups()),
         is_bio_based: disk.is_some_and(|disk| disk.is_bio_based),
         is_uncounted: disks.is_uncounted,
         whole_stack: measure.scope.is_whole_stack(),

@@ -1,10 +1,11 @@
 //! What a selection from the records of a recording means, and whether the recording has it.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::args::{Options, Target};
+use crate::args::{ControlGroup, Options, Target};
 use crate::cause::Cause;
+use crate::kernel::owners::KnownOwners;
 use crate::kernel::{cgroup, description};
 use crate::model::ids::{Layer, joined};
 use crate::model::recording::Meta;
@@ -70,16 +71,29 @@ pub fn devices(meta: &Meta, name: Option<&str>) -> Result<BTreeSet<[u32; 2]>, Ca
     Ok(devices)
 }
 
+/// The path of a control group.
+///
+/// # Errors
+/// If there is no such unit, pod or container, in one line.
+pub fn path_of(group: &ControlGroup) -> Result<PathBuf, Cause> {
+    match group {
+        ControlGroup::Path(path) => Ok(path.clone()),
+        ControlGroup::Owned { by, name } => KnownOwners::default().find(*by, name),
+    }
+}
+
 /// The numbers of a control group and those below it.
-fn cgroups(meta: &Meta, path: &Path) -> Result<BTreeSet<u64>, Cause> {
+fn cgroups(meta: &Meta, selected: &ControlGroup) -> Result<BTreeSet<u64>, Cause> {
     if meta.boot_id != description::boot_id() {
         return Err(
-            "records have numbers of cgroups, whose names are known on the recorded machine until it boots; record with --cgroup"
-                .to_owned()
-                .into(),
+            format!(
+                "records have numbers of cgroups, whose names are known on the recorded machine until it boots; record with {}",
+                selected.option()
+            )
+            .into(),
         );
     }
-    let below = cgroup::below(path)?;
+    let below = cgroup::below(&path_of(selected)?)?;
     Ok(below.into_keys().collect())
 }
 
@@ -103,11 +117,10 @@ pub fn selection(meta: &Meta, target: &Target) -> Result<Selection, Cause> {
     if check("--comm", target.comm.as_deref(), recorded.comm.as_deref())? {
         selection.comm.clone_from(&target.comm);
     }
-    let cgroup = target.cgroup.as_deref();
-    if check("--cgroup", cgroup.map(text).as_deref(), recorded.cgroup.as_deref())?
-        && let Some(path) = cgroup
+    if let Some(cgroup) = &target.cgroup
+        && check(cgroup.option(), Some(&cgroup.to_string()), recorded.cgroup.as_deref())?
     {
-        selection.cgroups = cgroups(meta, path)?;
+        selection.cgroups = cgroups(meta, cgroup)?;
     }
     let disk = target.disk.as_deref().map(|name| name.trim_start_matches("/dev/"));
     if check("-d", disk, recorded.disk.as_deref())? {
@@ -169,7 +182,7 @@ pub fn filter(recorded: &Filter, target: &Target) -> Filter {
     }
     let wanted = [
         (&mut filter.comm, target.comm.clone()),
-        (&mut filter.cgroup, target.cgroup.as_deref().map(text)),
+        (&mut filter.cgroup, target.cgroup.as_ref().map(ControlGroup::to_string)),
         (&mut filter.disk, target.disk.clone()),
         (&mut filter.file, (!files.is_empty()).then(|| files.join(", "))),
     ];
@@ -290,7 +303,7 @@ pub(super) mod tests {
             ),
             (
                 Target {
-                    cgroup: Some("/y".into()),
+                    cgroup: Some(ControlGroup::Path("/y".into())),
                     ..all.clone()
                 },
                 "recorded with --cgroup /x",
@@ -311,7 +324,7 @@ pub(super) mod tests {
             ..Meta::default()
         };
         let cgroup = Target {
-            cgroup: Some("/y".into()),
+            cgroup: Some(ControlGroup::Path("/y".into())),
             ..all
         };
         let refused = selection(&elsewhere, &cgroup).map_err(|cause| cause.line).unwrap_err();

@@ -1,6 +1,6 @@
 //! The selected processes, files and disks, in words and as fields.
 
-use crate::args::{Measure, Paths, Target};
+use crate::args::{ControlGroup, Measure, Paths, Target};
 use crate::kernel::disk::Disk;
 use crate::model::report::Filter;
 use crate::process::Process;
@@ -51,7 +51,10 @@ pub fn words(target: &Target, processes: &[String], on: &[String]) -> String {
         parts.push(format!("threads named {comm}"));
     }
     if let Some(cgroup) = &target.cgroup {
-        parts.push(format!("cgroup {}", cgroup.display()));
+        parts.push(match cgroup {
+            ControlGroup::Path(path) => format!("cgroup {}", path.display()),
+            owned @ ControlGroup::Owned { .. } => owned.to_string(),
+        });
     }
     match (parts.is_empty(), on.is_empty()) {
         (true, _) => on.join(", "),
@@ -72,7 +75,7 @@ pub fn filter(measure: &Measure, disk: Option<&Disk>) -> Filter {
         follow: target.follows(),
         disk: disk.map(|disk| disk.name.clone()),
         queued: measure.scope.is_queued(),
-        cgroup: target.cgroup.as_ref().map(|path| path.display().to_string()),
+        cgroup: target.cgroup.as_ref().map(ControlGroup::to_string),
         comm: target.comm.clone(),
         command,
         file: target.file.as_ref().map(|path| path.display().to_string()),

@@ -9,6 +9,7 @@ use std::fmt::{self, Write as _};
 use crate::model::cost::SECOND;
 use crate::model::histogram::Histogram;
 use crate::model::ids::{By, Family, Layer, LossReason, ReadClass, Row};
+use crate::model::owner::Pod;
 use crate::model::report::group::{Numbers, Who};
 use crate::model::report::stack::FamilyReport;
 use crate::model::report::{LayerReport, OpReport, Report};
@@ -30,7 +31,7 @@ const BOUNDS: std::ops::RangeInclusive<usize> = 10..=35;
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
     version: String,
-    known: Vec<String>,
+    known: Vec<Labels>,
 }
 
 impl Metrics {
@@ -85,41 +86,49 @@ impl Metrics {
         let Some(groups) = &report.groups else {
             return Vec::new();
         };
-        let mut all: BTreeMap<String, Numbers> = BTreeMap::new();
+        let mut all: BTreeMap<Labels, Numbers> = BTreeMap::new();
+        let others = vec![(groups.by.name(), OTHERS.to_owned())];
         for group in &groups.groups {
-            let value = value_of(&group.who);
-            if value != OTHERS && !self.known.contains(&value) && self.known.len() < GROUPS {
-                self.known.push(value.clone());
+            let labels = labels_of(groups.by, &group.who);
+            if labels != others && !self.known.contains(&labels) && self.known.len() < GROUPS {
+                self.known.push(labels.clone());
             }
-            let value = if self.known.contains(&value) {
-                value
+            let labels = if self.known.contains(&labels) {
+                labels
             } else {
-                OTHERS.to_owned()
+                others.clone()
             };
-            all.entry(value).or_default().add(&group.numbers);
+            all.entry(labels).or_default().add(&group.numbers);
         }
-        if let Some(others) = &groups.others {
-            all.entry(OTHERS.to_owned()).or_default().add(&others.numbers);
+        if let Some(rest) = &groups.others {
+            all.entry(others).or_default().add(&rest.numbers);
         }
-        let label = groups.by.name();
         all.into_iter()
-            .map(|(value, numbers)| Group { label, value, numbers })
+            .map(|(labels, numbers)| Group { labels, numbers })
             .collect()
     }
 }
 
 /// The numbers of one group, or of all without series of their own.
 struct Group {
-    label: &'static str,
-    value: String,
+    labels: Labels,
     numbers: Numbers,
 }
 
-/// The value of a group's label. Processes of one name share it: numbers of processes are not bounded.
-fn value_of(who: &Who) -> String {
+/// Names and values.
+type Labels = Vec<(&'static str, String)>;
+
+/// The labels of a group. Processes of one name share them: numbers of processes are not bounded.
+fn labels_of(by: By, who: &Who) -> Labels {
+    let of_pod = |pod: &Pod| [("namespace", pod.namespace.clone()), ("pod", pod.name.clone())];
     match who {
-        Who::Process { comm, .. } => comm.clone(),
-        other => other.name(),
+        Who::Process { comm, .. } => vec![(by.name(), comm.clone())],
+        Who::Pod(pod) => of_pod(pod).into(),
+        Who::Container(container) => {
+            let pod = container.pod.iter().flat_map(of_pod);
+            pod.chain([(by.name(), container.name.clone())]).collect()
+        }
+        other => vec![(by.name(), other.name())],
     }
 }
 
@@ -137,8 +146,9 @@ fn families<'a>(report: &'a Report, groups: &'a [Group]) -> Vec<(Option<&'a Grou
 
 /// `labels`, and that of the group.
 fn with_group<'a>(labels: &[(&'a str, &'a str)], group: Option<&'a Group>) -> Vec<(&'a str, &'a str)> {
-    let group = group.map(|group| (group.label, group.value.as_str()));
-    labels.iter().copied().chain(group).collect()
+    let of_group = group.into_iter().flat_map(|group| &group.labels);
+    let of_group = of_group.map(|(name, value)| (*name, value.as_str()));
+    labels.iter().copied().chain(of_group).collect()
 }
 
 /// The whole stack's calls.
@@ -241,11 +251,12 @@ struct Requests<'a> {
 fn requests_of<'a>(report: &'a Report, groups: &'a [Group]) -> Vec<Requests<'a>> {
     let by_disk = report.groups.as_ref().is_some_and(|groups| groups.by == By::Disk);
     if by_disk && report.stack.is_none() {
-        let of = |group: &'a Group| Requests {
-            device: &group.value,
-            ops: group.numbers.ops(Layer::Blk),
+        let of = |group: &'a Group| {
+            let (_, device) = group.labels.first()?;
+            let ops = group.numbers.ops(Layer::Blk);
+            Some(Requests { device, ops })
         };
-        return groups.iter().map(of).collect();
+        return groups.iter().filter_map(of).collect();
     }
     let blk = report.layers.iter().find(|layer| layer.layer == Layer::Blk);
     let device = report.filter.disk.as_deref().unwrap_or("all");

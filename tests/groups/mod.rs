@@ -2,6 +2,7 @@
 //! them.
 
 use iostackbreakdown::analyse::ranking::{in_steps, largest, make_sums};
+use iostackbreakdown::model::owner::{Container, Pod};
 use iostackbreakdown::model::report::group::{By, GroupsReport, Numbers, Who};
 use iostackbreakdown::model::report::slow::{CallPath, Inode, PathKind};
 use iostackbreakdown::model::report::stack::FamilyReport;
@@ -64,6 +65,13 @@ fn file(number: u64, path: Option<(PathKind, &str)>) -> Who {
     }
 }
 
+fn pod(parts: u64) -> Pod {
+    Pod {
+        namespace: "shop".to_owned(),
+        name: format!("orders-{parts}"),
+    }
+}
+
 /// The name of the group with this number of parts.
 pub fn who(by: By, parts: u64) -> Who {
     match (by, parts) {
@@ -107,6 +115,14 @@ pub fn who(by: By, parts: u64) -> Who {
             path: None,
         },
         (By::User, _) => Who::User { uid: parts as u32 },
+        (By::Unit, _) => Who::Unit {
+            name: format!("unit-{parts}.service"),
+        },
+        (By::Pod, _) => Who::Pod(pod(parts)),
+        (By::Container, _) => Who::Container(Container {
+            name: "main".to_owned(),
+            pod: Some(pod(parts)).filter(|_| parts < 9),
+        }),
     }
 }
 

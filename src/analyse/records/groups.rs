@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use super::names::{FileKey, Names};
 use crate::model::ids::{By, Origin};
+use crate::model::owner::Owners;
 use crate::model::record::{Call, FileNumber, Request};
 use crate::model::report::group::Who;
 
@@ -51,7 +52,9 @@ impl GroupKey {
             By::Disk => file()
                 .and_then(FileKey::device)
                 .map_or(Self::None, |device| Self::Disk(names.whole_disk(device))),
-            By::Cgroup => thread().map_or(Self::None, |thread| Self::Cgroup(thread.cgroup)),
+            By::Cgroup | By::Unit | By::Pod | By::Container => {
+                thread().map_or(Self::None, |thread| Self::Cgroup(thread.cgroup))
+            }
             By::Fd => match call.fd {
                 Some(fd) => Self::Fd {
                     pid: call.pid,
@@ -88,7 +91,9 @@ impl GroupKey {
                 pid: names.process_of(request),
             },
             By::Comm => thread().map_or(Self::None, |thread| Self::Comm(Rc::clone(&thread.comm))),
-            By::Cgroup => thread().map_or(Self::None, |thread| Self::Cgroup(thread.cgroup)),
+            By::Cgroup | By::Unit | By::Pod | By::Container => {
+                thread().map_or(Self::None, |thread| Self::Cgroup(thread.cgroup))
+            }
             By::User => thread().map_or(Self::None, |thread| Self::User(thread.uid)),
         }
     }
@@ -121,9 +126,8 @@ impl GroupKey {
             Self::Disk(device) => Who::Disk {
                 name: names.device(*device),
             },
-            Self::Cgroup(number) => Who::Cgroup {
-                path: names.cgroup(*number),
-            },
+            // Whose ID a container had is known on the machine that it ran on.
+            Self::Cgroup(number) => Owners::default().who(by, names.cgroup(*number)),
             Self::Fd { pid, fd, file } => Who::Fd {
                 pid: (*pid).into(),
                 comm: comm(*pid),

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::super::histogram::wider;
 pub use super::super::ids::By;
 use super::super::ids::Layer;
+use super::super::owner::{Container, Pod};
 use super::OpReport;
 use super::slow::{CallPath, Inode};
 use super::stack::{FamilyReport, OriginReport};
@@ -80,6 +81,12 @@ pub enum Who {
     User {
         uid: u32,
     },
+    /// A unit of systemd.
+    Unit {
+        name: String,
+    },
+    Pod(Pod),
+    Container(Container),
     /// Calls on no file, or requests without a known owner.
     Unknown(By),
     /// What the counters have, and of which the record was lost.
@@ -107,6 +114,9 @@ impl Who {
                 format!("{comm} {pid} fd {fd} {path}")
             }
             Self::User { uid } => format!("uid {uid}"),
+            Self::Unit { name } | Self::Container(Container { name, pod: None }) => name.clone(),
+            Self::Pod(Pod { namespace, name }) => format!("{namespace}/{name}"),
+            Self::Container(Container { name, pod: Some(pod) }) => format!("{}/{}/{name}", pod.namespace, pod.name),
             Self::Unknown(by) => format!("(no {})", by.name()),
             Self::NoRecord => "(no record)".to_owned(),
         }

@@ -1,9 +1,12 @@
 //! The counters of groups (`--by`).
 
+use std::cell::RefCell;
+
 use super::Counters;
 use crate::kernel::interface::skeleton::IostackbreakdownSkel;
 use crate::kernel::interface::types::{cell_key, family_stats, group, op_stats, origin_stats};
 use crate::kernel::interface::{DIRECTIONS, FAMILIES, ORIGINS};
+use crate::kernel::owners::KnownOwners;
 use crate::model::report::group::By;
 use crate::probe::attach::AttachError;
 
@@ -14,6 +17,8 @@ pub struct AttachedGroups {
     /// The groups by their number.
     pub groups: Counters<group>,
     pub counters: GroupCounters,
+    /// By which control groups are named.
+    pub owners: RefCell<KnownOwners>,
 }
 
 /// The counters of groups.
@@ -56,6 +61,7 @@ impl AttachedGroups {
             by,
             groups: Counters::map(&maps.groups, 1).map_err(cannot("groups"))?,
             counters,
+            owners: RefCell::default(),
         })
     }
 }

@@ -7,6 +7,7 @@ use super::string::text;
 use super::{op, stack};
 use crate::kernel::interface::types::{self, cell_key, family_stats, op_stats, origin_stats};
 use crate::kernel::names::{self, Machine, Names};
+use crate::kernel::owners::KnownOwners;
 use crate::model::abi::{DIRECTIONS, FAMILIES, GROUP_FIRST, GROUP_NO_ROOM, ORIGINS};
 use crate::model::ids::{By, PathKind};
 use crate::model::report::group::Who;
@@ -41,11 +42,12 @@ pub fn read(groups: &AttachedGroups, plan: &Plan, epoch: u64) -> GroupsCounters 
         return read;
     }
     let machine = Machine::now();
+    let mut owners = groups.owners.borrow_mut();
     read.who = numbered
         .into_iter()
         .filter_map(|number| {
             let group = groups.groups.element(number as usize)?;
-            Some((number, describe(groups.by, &group, &machine)))
+            Some((number, describe(groups.by, &group, &machine, &mut owners)))
         })
         .collect();
     read
@@ -100,7 +102,7 @@ fn known(groups: &AttachedGroups) -> impl Iterator<Item = u32> {
 }
 
 /// The name of a group, from its record and from other sources.
-fn describe(by: By, group: &types::group, names: &dyn Names) -> Who {
+fn describe(by: By, group: &types::group, names: &dyn Names, owners: &mut KnownOwners) -> Who {
     let comm: Vec<u8> = group.comm.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let recorded = || text(comm.split(|byte| *byte == 0).next().unwrap_or_default());
     let pieces = || names::pieces(&group.names, group.names_length);
@@ -126,10 +128,10 @@ fn describe(by: By, group: &types::group, names: &dyn Names) -> Who {
         By::Disk => Who::Disk {
             name: names.disk(group.number as u32, pieces().first().map(String::as_str)),
         },
-        By::Cgroup => Who::Cgroup {
-            path: match names::path(u32::from(group.path), &pieces()) {
-                Some(path) => path.text,
-                None => format!("… ({})", group.number),
+        By::Cgroup | By::Unit | By::Pod | By::Container => match names::path(u32::from(group.path), &pieces()) {
+            Some(path) => owners.who(by, path.text),
+            None => Who::Cgroup {
+                path: format!("… ({})", group.number),
             },
         },
         // By these only records are grouped.
@@ -179,7 +181,7 @@ mod tests {
             number: 7,
             ..Default::default()
         };
-        let name = |group: &types::group| describe(By::Disk, group, &Nothing).name();
+        let name = |group: &types::group| describe(By::Disk, group, &Nothing, &mut KnownOwners::default()).name();
         assert_eq!(name(&group), "7 None");
         let recorded = b"nvme0c0n1\0";
         group.names[..recorded.len()].copy_from_slice(recorded);

@@ -428,7 +428,7 @@ impl From<&GroupReport> for Group {
                 no_record: true,
                 ..whole
             },
-            Who::Disk { .. } | Who::Cgroup { .. } => whole,
+            Who::Disk { .. } | Who::Cgroup { .. } | Who::Unit { .. } | Who::Pod(_) | Who::Container(_) => whole,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::history::Beside;
 use crate::model::ids::{By, Row};
+use crate::model::owner::unit;
 use crate::model::report::Report;
 use crate::model::report::group::{GroupsReport, Numbers, Who};
 use crate::model::report::moment::{Moment, MomentGroup};
@@ -216,12 +217,6 @@ fn from_records(group: &MomentGroup) -> Group {
     }
 }
 
-/// The unit of a control group: the last component of its path that has the ending of a unit.
-fn unit(path: &str) -> Option<&str> {
-    let is_unit = |name: &&str| [".service", ".scope", ".slice"].iter().any(|end| name.ends_with(end));
-    path.rsplit('/').find(is_unit)
-}
-
 fn by_unit(groups: &GroupsReport) -> Vec<Group> {
     let mut units: BTreeMap<String, Numbers> = BTreeMap::new();
     let named = groups.groups.iter().map(|group| {
@@ -353,9 +348,6 @@ mod tests {
 
     #[test]
     fn a_unit_has_the_control_groups_below_it() {
-        assert_eq!(unit("/system.slice/nginx.service/worker"), Some("nginx.service"));
-        assert_eq!(unit("/system.slice/cron.service"), Some("cron.service"));
-        assert_eq!(unit("/docker/1234"), None);
         let mut report = example::report(3);
         let groups_of = report.groups.as_mut().unwrap();
         groups_of.by = By::Cgroup;
