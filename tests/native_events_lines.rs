@@ -27,7 +27,10 @@ impl Folder {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("lines-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("data"), vec![7; 64 << 10]).unwrap();
+        let data = folder.join("data");
+        fs::write(&data, vec![7; 64 << 10]).unwrap();
+        // What is written back later would be among the requests.
+        File::open(&data).unwrap().sync_all().unwrap();
         Self(folder)
     }
 
@@ -203,7 +206,7 @@ fn each_call_is_a_line_of_json_in_the_order_in_which_it_began() {
             continue;
         }
         let [begin, end] = ["begin_ns", "end_ns"].map(|at| record[at].as_u64().unwrap_or(u64::MAX));
-        // Only what took about as long as a record waits may come late.
+        // Only what took about as long as a record waits may come out of order.
         assert!(begin >= latest || end - begin > 30_000_000, "{line}");
         latest = latest.max(begin);
         if record["op"] == "pread64" && record["fd"] == fd {
@@ -437,7 +440,7 @@ fn a_reader_that_has_seen_enough_ends_it_quietly() {
     assert_eq!(tool.said().lines().count(), 1, "{}", tool.said());
 }
 
-/// While nobody reads, records stay in the rings, which do not grow.
+/// While there is no reader, records stay in the rings, which do not grow.
 #[test]
 fn a_slow_reader_makes_losses_and_no_memory() {
     const MANY: u64 = 600_000;

@@ -131,17 +131,15 @@ fn ended_processes_have_their_last_names() {
     );
 }
 
-/// A control group of version 1, where version 2 is not mounted.
+/// A control group, of version 1 where version 2 is not mounted.
 struct Group(PathBuf);
 
 impl Group {
     fn new(name: &str) -> Self {
-        let version_2 = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
-        let root = if version_2 {
-            "/sys/fs/cgroup"
-        } else {
-            "/sys/fs/cgroup/blkio"
-        };
+        let version_2 = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+        let is_there = |root: &&str| Path::new(root).join("cgroup.controllers").exists();
+        let root = version_2.into_iter().find(is_there);
+        let root = root.unwrap_or("/sys/fs/cgroup/blkio");
         let folder = Path::new(root).join(name);
         let _ = fs::create_dir(&folder);
         Self(folder)

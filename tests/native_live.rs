@@ -124,7 +124,7 @@ fn a_recording_goes_on_while_the_screen_is_paused() {
     let seconds: Vec<_> = recording.seconds().collect();
     assert!(seconds.len() >= 4, "{}", seconds.len());
     let spans = seconds.windows(2).map(|pair| pair[1].at_ns - pair[0].at_ns);
-    // The last one is cut by the end. One that follows a late one is shorter.
+    // The last one is cut by the end. One that follows a delayed one is shorter.
     let whole: Vec<u64> = spans.take(seconds.len() - 2).collect();
     assert!(
         whole.iter().all(|ns| (500_000_000..3_000_000_000).contains(ns)),

@@ -76,7 +76,7 @@ fn a_report_of_a_recording_is_that_of_the_run() {
         let report = ["report", &name, "--json"];
         let later = succeed(&folder, &[&report[..], selected].concat());
         assert_eq!(String::from_utf8(later).unwrap(), live, "{measured:?}");
-        // Two seconds and a part of one are three reports, or two if a second was late.
+        // Two seconds and a part of one are three reports, or two if a second was delayed.
         let intervals = String::from_utf8(succeed(&folder, &["report", &name, "--json", "1"])).unwrap();
         let durations: Vec<&str> = intervals
             .lines()

@@ -75,7 +75,7 @@ impl Owners {
         self.containers.insert(id.to_owned(), container);
     }
 
-    /// Whose control group it is, by `Unit`, `Pod` or `Container`; the group itself if it is nobody's, or has no name.
+    /// Whose control group it is, by `Unit`, `Pod` or `Container`; the group itself if it has no owner, or one without a name.
     #[must_use]
     pub fn who(&self, by: By, path: String) -> Who {
         match by {

@@ -142,7 +142,7 @@ const REPORT: &[Part] = &[
     ),
     Item(
         "OFFSET/SECTOR, SIZE, TOOK",
-        "the position in the file, or the first sector of 512 bytes on the disk; the bytes that were asked for; how long it took, of a request at the device",
+        "the position in the file, or the first sector of 512 bytes on the disk; the requested bytes; how long it took, of a request at the device",
     ),
     Item(
         "HOW",

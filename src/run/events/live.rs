@@ -42,7 +42,7 @@ pub struct EventLines {
 enum Lines {
     /// To be printed.
     All(Chunk),
-    /// Kept until they are asked for.
+    /// Kept until they are requested.
     Last(LastLines),
 }
 
