@@ -432,7 +432,7 @@ fn attach_all(
         one_report: options.span.intervals.is_none() && recording.is_none(),
         records: (recording.is_some() || options.events.is_some()).then(|| {
             RecordWish::new(
-                recording.and_then(|recording| recording.buffer),
+                recording.map_or(Some(events::BUFFER), |recording| recording.buffer),
                 kernel::possible_cpus().map_or(1, |cpus| cpus.len()),
                 kernel::memory_bytes(),
             )

@@ -175,6 +175,8 @@ impl Following {
                 waiting.caller = self.calls.find(request.tid, at_ns).or(under_way).copied();
             }
         }
+        // By the next time, they may have ended.
+        self.under_way.clear();
     }
 }
 

@@ -39,7 +39,7 @@ mod tests {
             for bit in 0..8 {
                 let mut damaged = sealed.clone();
                 damaged[byte] ^= 1 << bit;
-                // In the name of the checksum, it is missing; what it is of is unchanged.
+                // In the name of the checksum, it is missing; nothing else has changed.
                 let is_found = is_intact(&damaged) == Some(false);
                 let is_in_name = (text.len() - 2..text.len() - 2 + MEMBER.len()).contains(&byte);
                 assert!(is_found || is_in_name, "{byte} {bit}");

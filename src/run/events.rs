@@ -120,6 +120,10 @@ fn say_summary(summary: &Summary) {
     say_left_out(summary);
 }
 
+/// The size of all rings together of a run that prints lines, in bytes: what they hold at most is taken out and kept until
+/// it is printed, and takes some 15 times as much memory then.
+pub const BUFFER: u64 = 8 << 20;
+
 /// How many lines a form begins with that are no records.
 fn heading_of(form: EventForm) -> usize {
     usize::from(form == EventForm::Text)
