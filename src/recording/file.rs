@@ -14,9 +14,9 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_buffer::Buffer;
 use arrow_ipc::convert::try_fb_to_schema;
-use arrow_ipc::reader::{read_dictionary, read_record_batch};
+use arrow_ipc::reader::read_record_batch;
 use arrow_ipc::{Message, MessageHeader, root_as_message};
-use arrow_schema::{DataType, Schema};
+use arrow_schema::{DataType, Field, Schema};
 
 use crate::printable::printable;
 
@@ -37,6 +37,8 @@ const CONTINUATION: u32 = u32::MAX;
 pub struct TableFile {
     from: BufReader<File>,
     schema: Arc<Schema>,
+    /// The schema of a dictionary.
+    words: Arc<Schema>,
     dictionaries: HashMap<i64, ArrayRef>,
 }
 
@@ -104,6 +106,7 @@ impl TableFile {
         Ok(Self {
             from,
             schema: Arc::new(schema),
+            words: Arc::new(Schema::new(vec![Field::new("word", DataType::Utf8, true)])),
             dictionaries: HashMap::new(),
         })
     }
@@ -156,8 +159,17 @@ impl TableFile {
                     if batch.isDelta() || self.dictionaries.contains_key(&batch.id()) {
                         return Err(damaged("a dictionary is replaced"));
                     }
-                    read_dictionary(&body, batch, &self.schema, &mut self.dictionaries, &message.version())
-                        .map_err(damaged)?;
+                    // The library's own function for it would also append to dictionaries, which takes 270 KiB of code.
+                    let words = read_record_batch(
+                        &body,
+                        data,
+                        Arc::clone(&self.words),
+                        &self.dictionaries,
+                        None,
+                        &message.version(),
+                    );
+                    let words = words.map_err(damaged)?;
+                    self.dictionaries.insert(batch.id(), Arc::clone(words.column(0)));
                 }
                 _ => return Err(damaged("an unknown message")),
             }
