@@ -378,7 +378,7 @@ impl Group {
             }
         }
         self.buckets.extend(other.buckets);
-        self.buckets.sort_by_key(|bucket| (bucket.ge_ns, bucket.lt_ns));
+        self.buckets.sort_unstable_by_key(|bucket| (bucket.ge_ns, bucket.lt_ns));
         self.buckets.dedup_by(|again, kept| {
             let is_same = (again.ge_ns, again.lt_ns) == (kept.ge_ns, kept.lt_ns);
             if is_same {

@@ -95,7 +95,7 @@ impl OpCounters {
             .map(|(&errno, &calls)| (errno, limited(calls)))
             .filter(|&(_, calls)| calls > 0)
             .collect();
-        errors.sort_by_key(|&(errno, n)| (std::cmp::Reverse(n), errno));
+        errors.sort_unstable_by_key(|&(errno, n)| (std::cmp::Reverse(n), errno));
         let named: u128 = self.errnos.values().sum();
         let histogram = Histogram::from_steps(&counts(&self.steps));
         let counted = histogram.count() > 0;

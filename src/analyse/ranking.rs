@@ -120,12 +120,12 @@ fn weight(numbers: &Numbers, total: &Numbers) -> (u64, u64) {
 
 /// Restores the order of the tables, in which sums list their parts.
 fn sort_like_tables(numbers: &mut Numbers) {
-    numbers.layers.sort_by_key(|(layer, _)| *layer);
+    numbers.layers.sort_unstable_by_key(|(layer, _)| *layer);
     for (layer, ops) in &mut numbers.layers {
         let table = layer.ops();
-        ops.sort_by_key(|op| table.iter().position(|known| known.op == op.op));
+        ops.sort_unstable_by_key(|op| table.iter().position(|known| known.op == op.op));
     }
-    numbers.families.sort_by_key(|family| family.family);
+    numbers.families.sort_unstable_by_key(|family| family.family);
 }
 
 /// Makes the report's numbers the sums of its groups, which were read at the same time and contain each call once. In

@@ -176,7 +176,7 @@ impl Names {
         let mut all: Vec<(u32, &ThreadName)> = names
             .filter_map(|(tid, known)| Some((*tid, known.names.values().next()?)))
             .collect();
-        all.sort_by_key(|(tid, _)| *tid);
+        all.sort_unstable_by_key(|(tid, _)| *tid);
         all
     }
 

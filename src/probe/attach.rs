@@ -694,7 +694,7 @@ impl Attaching<'_> {
     /// accepted, and those that it refused.
     fn each_kind_together<T>(&mut self, owner: Owner, mut all: Vec<(Target<'_>, T)>, hook: Hook) -> (Vec<T>, Vec<T>) {
         let (mut taken, mut left) = (Vec::new(), Vec::new());
-        all.sort_by_key(|(target, _)| target.word.pack());
+        all.sort_unstable_by_key(|(target, _)| target.word.pack());
         let mut all = all.into_iter().peekable();
         while let Some((first, it)) = all.next() {
             let (mut functions, mut kind) = (vec![first.function], vec![it]);

@@ -343,13 +343,13 @@ impl Limits {
 impl Watched {
     fn report(self, names: &Names) -> LimitReport {
         let mut waited: Vec<(u32, u64)> = self.waited.into_iter().collect();
-        waited.sort_by_key(|(pid, broken)| (std::cmp::Reverse(*broken), *pid));
+        waited.sort_unstable_by_key(|(pid, broken)| (std::cmp::Reverse(*broken), *pid));
         let waited = waited.into_iter().map(|(pid, broken)| Waiter {
             process: names.process(pid),
             broken,
         });
         let mut others: Vec<(u32, u64)> = self.served.into_iter().collect();
-        others.sort_by_key(|(pid, ns)| (std::cmp::Reverse(*ns), *pid));
+        others.sort_unstable_by_key(|(pid, ns)| (std::cmp::Reverse(*ns), *pid));
         let others = others.into_iter().map(|(pid, device_ns)| ServedOther {
             process: names.process(pid),
             device_ns,

@@ -252,7 +252,7 @@ impl Fold {
             longest_ns: open.longest_ns,
         });
         let mut open: Vec<OpenFileUse> = open.collect();
-        open.sort_by_key(|open| (std::cmp::Reverse(open.ns), open.pid, open.fd));
+        open.sort_unstable_by_key(|open| (std::cmp::Reverse(open.ns), open.pid, open.fd));
         open.truncate(MOST);
         open
     }

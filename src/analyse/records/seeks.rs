@@ -163,7 +163,7 @@ impl Disk {
     fn finish(self, numbers: [u32; 2], names: &Names, top: usize) -> DiskSeeks {
         let rows = self.rows();
         let mut pairs: Vec<_> = self.pairs.into_iter().collect();
-        pairs.sort_by_key(|(pair, sums)| (std::cmp::Reverse((sums.sectors, sums.seeks)), *pair));
+        pairs.sort_unstable_by_key(|(pair, sums)| (std::cmp::Reverse((sums.sectors, sums.seeks)), *pair));
         let mut other_pairs = self.other_pairs;
         for (_, sums) in pairs.drain(top.min(pairs.len())..) {
             other_pairs.add(sums);

@@ -74,7 +74,7 @@ fn cells(level: &LevelAccess, name: &str, accesses: Accesses) -> [String; 7] {
 /// `8 KiB 97 %, 16 KiB 3 %`, the most frequent first.
 fn sizes(level: &LevelAccess) -> String {
     let mut sizes = level.sizes.clone();
-    sizes.sort_by_key(|size| (std::cmp::Reverse(size.count), size.bytes));
+    sizes.sort_unstable_by_key(|size| (std::cmp::Reverse(size.count), size.bytes));
     let whole = |share: String| share.replace(".0 %", " %");
     let shown = sizes.iter().take(SHOWN);
     let mut words: Vec<String> = shown
