@@ -158,16 +158,8 @@ fn global_numbers() -> Result<BTreeMap<u32, u32>, ProcessError> {
         let wanted = program.name() == "resolve_pids";
         program.set_autoload(wanted);
     }
-    let maps = &mut open.maps;
-    for map in [
-        &mut maps.stats,
-        &mut maps.bss_stats,
-        &mut maps.threads_by_task,
-        &mut maps.threads_by_number,
-        &mut maps.bss_binned,
-        &mut maps.bss_slots,
-        &mut maps.slow_calls,
-    ] {
+    // The program uses none of them.
+    for mut map in open.open_object_mut().maps_mut() {
         map.set_autocreate(false).map_err(failed)?;
     }
     let skeleton = open.load().map_err(failed)?;

@@ -671,3 +671,16 @@ fn a_command_is_counted_exactly() {
         Counted::parse(&fs::read_to_string(&report).unwrap()).is_exactly(&RARE, 20)
     });
 }
+
+/// The kernel is asked for the number that it has outside.
+#[test]
+fn a_process_is_found_from_inside_a_pid_namespace() {
+    let script = "sleep 100 & exec \"$0\" -T syscall -S -p $! --duration 100ms";
+    let mut inside = Command::new("unshare");
+    inside
+        .args(["--pid", "--fork", "--mount-proc", "sh", "-c", script])
+        .arg(TOOL);
+    let output = inside.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("PID 2 (sleep)"), "{said}");
+}
