@@ -237,6 +237,8 @@ struct vm_area_struct {
 
 struct vm_fault {
 	struct vm_area_struct *vma;
+	unsigned long pgoff;
+	unsigned int flags;
 };
 
 struct fdtable {

@@ -11,12 +11,12 @@ use super::counts::{FENTRY, Hook, KPROBE, KPROBE_EVENT, RAW_TRACEPOINT, SESSION,
 use crate::async_io::{BLOCK, BLOCKS};
 use crate::guest::{Check, Guest, Running, run, wait_for};
 use crate::records::positions::Positions;
-use crate::records::{Made, Recorded, numbered, open};
+use crate::records::{Made, Recorded, now_ns, numbered, open};
 use crate::workload::{Workload, prepare};
 use iostackbreakdown::catalog::{COMPAT, Layer, RECORDED_OPS};
 use iostackbreakdown::model::abi::{ROW_JOURNAL, ROW_LOCK, ROW_QUEUE, ROW_RUN_QUEUE, ROWS};
 use iostackbreakdown::model::ids::Op;
-use iostackbreakdown::model::record::{AsyncCall, Call, Kind, Sleep};
+use iostackbreakdown::model::record::{AsyncCall, Call, Fault, Kind, Sleep};
 use iostackbreakdown::probe::plan::function_name;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
@@ -59,6 +59,11 @@ pub const CHECKS: &[Check] = &[
     Check::new("events: requests of io_uring and AIO", |guest| asynchronous(guest, &[])).when(is_here),
     Check::new("events: requests of io_uring and AIO, kprobe", |guest| {
         asynchronous(guest, &["-T", "vfs,ext4", "--probe", "kprobe"])
+    })
+    .when(KPROBE.exact),
+    Check::new("events: page faults", |guest| faults(guest, &[])).when(is_here),
+    Check::new("events: page faults, kprobe", |guest| {
+        faults(guest, &["-T", "vfs,ext4", "--probe", "kprobe"])
     })
     .when(KPROBE.exact),
     Check::new("events: a report of the recording is that of the run", reported).when(is_here),
@@ -431,6 +436,42 @@ fn asynchronous(guest: &Guest, arguments: &[&str]) -> Result<(), String> {
     match (all.len() == known, recorded.lost(Kind::Async)) {
         (true, 0) => Ok(()),
         (_, lost) => Err(format!("{} of {known} requests, {lost} lost", all.len())),
+    }
+}
+
+/// Each first write to a page of a mapped file is a fault with its file and its offset.
+fn faults(guest: &Guest, arguments: &[&str]) -> Result<(), String> {
+    const PAGE: u64 = 4096;
+    /// Whose pages are in memory: a fault that reads would be called again after its I/O.
+    const PAGES: [u64; 4] = [0, 3, 6, 15];
+    let fd = file(libc::O_RDWR)?;
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+    // SAFETY: a new mapping.
+    let place = unsafe { libc::mmap(std::ptr::null_mut(), 16 * PAGE as usize, protection, flags, fd, 0) };
+    if place == libc::MAP_FAILED {
+        return Err(format!("mmap: {}", std::io::Error::last_os_error()));
+    }
+    let mut times = Vec::new();
+    let recorded = recorded(guest, arguments, |_| {
+        for page in PAGES {
+            let begin_ns = now_ns();
+            // SAFETY: within the mapping.
+            unsafe { place.cast::<u8>().add((page * PAGE) as usize).write_volatile(b'f') };
+            times.push((begin_ns, now_ns()));
+        }
+    })?;
+    let is_its = |fault: &&Fault| fault.pid == std::process::id() && recorded.path(fault.file) == Some(FILE);
+    let faults: Vec<_> = recorded.records.faults.iter().filter(is_its).collect();
+    for ((fault, page), (begin_ns, end_ns)) in faults.iter().zip(PAGES).zip(times) {
+        let is_inside = begin_ns <= fault.begin_ns && fault.begin_ns <= fault.end_ns && fault.end_ns <= end_ns;
+        let is_right = (fault.offset, fault.is_write, fault.errno, fault.layer) == (page * PAGE, true, 0, Layer::Ext4);
+        if !is_inside || !is_right {
+            return Err(format!("page {page} is {fault:?}"));
+        }
+    }
+    match faults.len() == PAGES.len() && recorded.lost(Kind::Fault) == 0 {
+        true => Ok(()),
+        false => Err(format!("{faults:?}")),
     }
 }
 
