@@ -11,6 +11,9 @@
 #define S_IFREG 0100000
 #define S_IFSOCK 0140000
 
+/* include/linux/sched.h */
+#define PF_EXITING 0x00000004
+
 /* Traced processes, by number. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -18,6 +21,13 @@ struct {
 	__type(key, __u32);
 	__type(value, __u8);
 } traced SEC(".maps");
+
+/*
+ * Threads of the processes in `traced`, by thread number modulo THREAD_SLOTS: ~id, so that no thread matches an unused
+ * element. A process stays traced until it exits, so a thread that is found here needs no lookup of its process. Of two
+ * threads with the same element, the one that was looked up last has it.
+ */
+__u64 traced_threads[THREAD_SLOTS];
 
 /* Selected disks, as the kernel's dev_t (12 bits major, 20 bits minor). */
 struct {
@@ -34,6 +44,32 @@ struct {
 	__type(value, __u32);
 } cgroup SEC(".maps");
 
+static __always_inline __u64 *element_of_thread(__u64 id)
+{
+	return traced_threads + (id & (THREAD_SLOTS - 1));
+}
+
+/* Looks up the process of the current thread. Out of line (compat.bpf.h), since it is rare. */
+__noinline int look_up_process(__u64 id)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+	__u32 tgid = id >> 32;
+
+	if (!config.traced_set || !bpf_map_lookup_elem(&traced, &tgid))
+		return 0;
+	/* The thread may already have been forgotten at its exit, and its number be reused. */
+	if (!(BPF_CORE_READ(task, flags) & PF_EXITING))
+		*element_of_thread(id) = ~id;
+	return 1;
+}
+
+/* At the exit of a thread. */
+static __always_inline void forget_traced_thread(__u64 id)
+{
+	if (*element_of_thread(id) == ~id)
+		*element_of_thread(id) = 0;
+}
+
 /* Whether the process is traced; a return checks nothing else. `id`: as from current_id(). */
 static __always_inline bool process_is_traced(__u64 id)
 {
@@ -41,12 +77,8 @@ static __always_inline bool process_is_traced(__u64 id)
 
 	if (config.tgid)
 		return tgid == config.tgid;
-	if (config.traced_set) {
-		/* Declared here so that only this path stores it to the stack. */
-		__u32 key = tgid;
-
-		return bpf_map_lookup_elem(&traced, &key) != NULL;
-	}
+	if (config.traced_set)
+		return *element_of_thread(id) == ~id || look_up_process(id);
 	return tgid != config.self_tgid;
 }
 

@@ -44,6 +44,7 @@ static __always_inline int on_exit(void)
 		note_last_name();
 	if (!config.traced_set)
 		return 0;
+	forget_traced_thread(id);
 	/* The last thread of the process exits; its number may be reused. */
 	if (BPF_CORE_READ(task, signal, live.counter) == 0)
 		bpf_map_delete_elem(&traced, &tgid);

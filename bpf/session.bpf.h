@@ -30,14 +30,15 @@ static __always_inline __u64 *session_cookie(void *ctx)
 static __always_inline bool session_is_traced(__u32 point)
 {
 	/* Cheaper than the helper that returns both numbers. */
-	__u32 tgid = bpf_get_current_task_btf()->tgid;
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u32 tgid = task->tgid;
 
 	if (point_shape(point) != SHAPE_FILE_0)
 		return false;
 	if (config.tgid) {
 		if (unlikely(tgid != control.active_tgid))
 			return false;
-	} else if (unlikely(!process_is_traced((__u64)tgid << 32) || control.stopped & STOP_CALLS)) {
+	} else if (unlikely(!process_is_traced((__u64)tgid << 32 | (__u32)task->pid) || control.stopped & STOP_CALLS)) {
 		return false;
 	}
 	return thread_is_selected();

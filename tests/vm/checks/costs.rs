@@ -54,6 +54,16 @@ pub const CHECKS: &[Check] = &[
         pread(guest, "all layers json", &["--json"])
     })
     .when(|guest| guest.table && guest.kernel == "6.1"),
+    watched("costs: a pread, all layers, -f", |guest| {
+        pread(guest, "all layers -f", &["-f"])
+    })
+    .when(is_watched),
+    table("costs: a pread, -T vfs -f", |guest| {
+        pread(guest, "vfs -f", &["-T", "vfs", "-f"])
+    }),
+    table("costs: a pread, all layers, of all processes", |guest| {
+        pread_of_all(guest, "all layers of all", &[])
+    }),
     watched("costs: the start, -T syscall", |guest| {
         start_of(guest, "start syscall", &["-T", "syscall"])
     })
@@ -133,7 +143,6 @@ pub(super) fn tell(guest: &Guest, figure: &str, value: f64) -> Result<(), String
 
 /// Makes this process multithreaded, as it is while it reads a tool's output: each call then takes a reference to its
 /// file, which is not a cost of the tool.
-/// its file, which is no cost of the tool's.
 fn have_another_thread() {
     static ANOTHER: Once = Once::new();
     ANOTHER.call_once(|| {
@@ -181,10 +190,15 @@ pub(super) fn end(running: Running) -> Result<String, String> {
 
 /// The instructions that the tool adds to a cached read of this process.
 fn pread(guest: &Guest, figure: &str, arguments: &[&str]) -> Result<(), String> {
+    let own = std::process::id().to_string();
+    pread_of_all(guest, figure, &[arguments, &["-p", &own]].concat())
+}
+
+/// The same of a run without `-p`.
+fn pread_of_all(guest: &Guest, figure: &str, arguments: &[&str]) -> Result<(), String> {
     let mut read = cached()?;
     let without = per_call(&mut read)?;
-    let own = std::process::id().to_string();
-    let running = tool(guest, &[arguments, &["-p", &own]].concat())?;
+    let running = tool(guest, arguments)?;
     let with = per_call(&mut read)?;
     end(running)?;
     tell(guest, figure, with - without)
