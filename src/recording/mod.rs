@@ -37,7 +37,7 @@ use crate::model::recording::{Damage, End, Meta, SCHEMA, Segment};
 use self::table::Context;
 
 pub use self::names::Namer;
-pub use self::read::Batches;
+pub use self::read::{Batches, Unneeded};
 pub use self::ring::{Kept, Ring, RingLimits};
 pub use self::seconds::Seconds;
 pub use self::source::{Replayed, Span};

@@ -12,6 +12,15 @@ use super::file::{Stop, TableFile};
 use super::table::{Context, Table, Wait};
 use super::{Damages, Recording, SEGMENT, SegmentFolder};
 
+/// A table that is not read, because what a reader makes of the records does not need it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unneeded {
+    /// Calls have only the rows that are in the table of calls then.
+    Waits,
+    Requests,
+    Sleeps,
+}
+
 /// See [`Recording::batches`].
 pub struct Batches {
     recording: Recording,
@@ -21,6 +30,7 @@ pub struct Batches {
     tables: Vec<Box<dyn Cursor>>,
     /// Only definitions are read.
     only_definitions: bool,
+    unneeded: &'static [Unneeded],
 }
 
 impl Batches {
@@ -31,6 +41,7 @@ impl Batches {
             next: 0,
             tables: Vec::new(),
             only_definitions: false,
+            unneeded: &[],
         }
     }
 
@@ -39,6 +50,12 @@ impl Batches {
             only_definitions: true,
             ..Self::of(recording, 0, u64::MAX)
         }
+    }
+
+    /// Without these tables.
+    #[must_use]
+    pub fn without(self, unneeded: &'static [Unneeded]) -> Self {
+        Self { unneeded, ..self }
     }
 
     /// Opens the tables of the next segment that has anything of the span.
@@ -57,7 +74,7 @@ impl Batches {
                 };
                 self.tables = open.definitions();
                 if !self.only_definitions {
-                    self.tables.extend(open.records());
+                    self.tables.extend(open.records(self.unneeded));
                 }
                 return true;
             }
@@ -110,22 +127,28 @@ impl Open<'_> {
         ]
     }
 
-    fn records(&self) -> Vec<Box<dyn Cursor>> {
-        vec![
-            Box::new(Calls {
-                waits: self.rows(),
-                rows: self.rows(),
-                batch: None,
-                waiting: Vec::new().into_iter(),
-                behind: 0,
-            }),
-            self.table::<Request>(false, |records| &mut records.requests),
-            self.table::<Sleep>(false, |records| &mut records.sleeps),
+    fn records(&self, unneeded: &[Unneeded]) -> Vec<Box<dyn Cursor>> {
+        let is_needed = |table| !unneeded.contains(&table);
+        let mut tables: Vec<Box<dyn Cursor>> = vec![Box::new(Calls {
+            waits: is_needed(Unneeded::Waits).then(|| self.rows()),
+            rows: self.rows(),
+            batch: None,
+            waiting: Vec::new().into_iter(),
+            behind: 0,
+        })];
+        if is_needed(Unneeded::Requests) {
+            tables.push(self.table::<Request>(false, |records| &mut records.requests));
+        }
+        if is_needed(Unneeded::Sleeps) {
+            tables.push(self.table::<Sleep>(false, |records| &mut records.sleeps));
+        }
+        tables.extend([
             self.table::<AsyncCall>(false, |records| &mut records.asynchronous),
             self.table::<Fault>(false, |records| &mut records.faults),
             self.table::<Lost>(false, |records| &mut records.lost),
             self.table::<Mark>(false, |records| &mut records.marks),
-        ]
+        ]);
+        tables
     }
 
     fn table<R: Table>(
@@ -328,7 +351,8 @@ impl<R: Table> Cursor for Plain<R> {
 struct Calls {
     rows: Rows<Call>,
     batch: Option<Vec<Option<Call>>>,
-    waits: Rows<Wait>,
+    /// `None`: they are not needed.
+    waits: Option<Rows<Wait>>,
     /// The waits that follow.
     waiting: std::vec::IntoIter<Option<Wait>>,
     /// The calls of earlier batches.
@@ -346,7 +370,7 @@ impl Calls {
                         return Some(wait);
                     }
                 }
-                None => self.waiting = self.waits.next()?.into_iter(),
+                None => self.waiting = self.waits.as_mut()?.next()?.into_iter(),
             }
         }
     }
@@ -365,7 +389,7 @@ impl Calls {
                 *row = wait.ns;
             }
         }
-        if self.waits.is_damaged {
+        if self.waits.as_ref().is_some_and(|waits| waits.is_damaged) {
             for call in calls.iter_mut().flatten() {
                 let sum = call.rows.iter().copied().fold(0, u64::saturating_add);
                 if call.duration_ns().is_some_and(|ns| ns != sum) {

@@ -676,6 +676,29 @@ fn a_damaged_table_is_left_out_with_its_span() {
     assert_eq!(damage[0].what, "its checksum is wrong: its 1 rows are left out");
 }
 
+#[test]
+fn tables_that_are_not_needed_are_not_read() {
+    let scratch = Scratch::new();
+    small(&scratch.recording());
+    // Its damage does not matter then.
+    fs::write(scratch.recording().join("000001/sleeps.arrow"), "x").unwrap();
+    let recording = Recording::open(&scratch.recording()).unwrap();
+    let batches = recording.batches(None, None);
+    let mut all = Records::default();
+    let unneeded = &[
+        super::Unneeded::Waits,
+        super::Unneeded::Requests,
+        super::Unneeded::Sleeps,
+    ];
+    batches.without(unneeded).for_each(|records| all.append(records));
+    assert_eq!((all.requests.len(), all.sleeps.len()), (0, 0));
+    assert_eq!(
+        (all.calls.len(), all.asynchronous),
+        (all_kinds().calls.len(), all_kinds().asynchronous)
+    );
+    assert!(recording.damage().is_empty());
+}
+
 /// A number that is wrong in it would leave no other trace; its tables are as they were.
 #[test]
 fn a_wrong_number_in_the_summary_of_a_segment_is_found() {

@@ -11,6 +11,7 @@ use crate::model::clock::Clock;
 use crate::model::report::Filter;
 use crate::model::report::records::Questions;
 use crate::number::thousands;
+use crate::recording::Unneeded;
 use crate::say;
 use crate::view::Screen;
 use crate::view::json::records as json;
@@ -42,7 +43,8 @@ pub fn answers(from: &Path, part: &Part, questions: &Questions, options: &Option
     answers.set_span(span.from_ns.max(start), span.to_ns.min(end));
     let mut counted = 0;
     let mut shown = Paced::new(options.measure.talk != Talk::Quiet);
-    for records in recording.batches(Some(span.from_ns), Some(span.to_ns)) {
+    let batches = recording.batches(Some(span.from_ns), Some(span.to_ns));
+    for records in batches.without(&[Unneeded::Waits, Unneeded::Sleeps]) {
         counted += records.len() as u64;
         answers.take(&records);
         shown.show(|| format!("reading: {} records", thousands(counted)));

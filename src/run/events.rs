@@ -11,12 +11,13 @@ use crate::args::{EventForm, Events, Options, Part, Talk};
 use crate::cause::Cause;
 use crate::export::lines::{Lines, LinesOf};
 use crate::export::output::Stream;
-use crate::export::{About, Exporter, Form, Output, Selection, Summary, export_as, iotracer, jsonl};
+use crate::export::{About, Exporter, Form, Format, Output, Selection, Summary, export_as, iotracer, jsonl};
 use crate::model::recording::Meta;
 use crate::number::thousands;
+use crate::recording::Unneeded;
 use crate::say;
 
-use super::export::say_left_out;
+use super::export::{say_left_out, unneeded};
 use super::progress::Paced;
 use super::report::{bounds, open_records, say_damage};
 use super::selected;
@@ -43,7 +44,12 @@ pub fn of_recording(from: &Path, part: &Part, events: Events, options: &Options)
         let what = if pass == 0 { "naming" } else { "reading" };
         shown.show(|| format!("{what}: {} records", thousands(records)));
     };
-    let batches = || recording.batches(after, before);
+    let unneeded: &'static [Unneeded] = match events.form {
+        EventForm::Text => &[Unneeded::Sleeps],
+        EventForm::Iotracer => unneeded(Format::Iotracer),
+        EventForm::Json => unneeded(Format::Jsonl),
+    };
+    let batches = || recording.batches(after, before).without(unneeded);
     let width = path.is_none().then(width).flatten();
     let to: &mut dyn Output = match &mut last {
         Some(last) => last,

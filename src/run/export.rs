@@ -7,9 +7,10 @@ use std::path::Path;
 use crate::args::Export;
 use crate::cause::Cause;
 use crate::export::output::{Directory, Stream};
-use crate::export::{self, LeftOut, Output, Selection, Summary};
+use crate::export::{self, Format, LeftOut, Output, Selection, Summary};
 use crate::model::recording::Meta;
 use crate::number::thousands;
+use crate::recording::Unneeded;
 use crate::say;
 
 use super::progress::Paced;
@@ -25,7 +26,7 @@ pub fn export(from: &Path, export: &Export) -> Result<u8, Cause> {
     let mut output = open(export)?;
     let mut shown = Paced::new(!export.quiet);
     let progress = |pass: usize, records: u64| shown.show(|| status(pass, records));
-    let batches = || recording.batches(after, before);
+    let batches = || recording.batches(after, before).without(unneeded(export.format));
     let written = export::export(export.format, meta, &selection, batches, &mut *output, progress);
     say::erase();
     match written {
@@ -41,6 +42,15 @@ pub fn export(from: &Path, export: &Export) -> Result<u8, Cause> {
         // A closed pipe is not an error.
         Err(error) if error.kind() == ErrorKind::BrokenPipe && export.path.is_none() => Ok(0),
         Err(error) => Err(Cause::of(format_args!("cannot write {}", called(export)), &error)),
+    }
+}
+
+/// What a format has nothing of.
+pub const fn unneeded(format: Format) -> &'static [Unneeded] {
+    match format {
+        Format::Jsonl | Format::Ctf | Format::Perfetto => &[],
+        Format::Iotracer | Format::Blktrace => &[Unneeded::Waits, Unneeded::Sleeps],
+        Format::Fio => &[Unneeded::Waits, Unneeded::Sleeps, Unneeded::Requests],
     }
 }
 
@@ -126,7 +136,6 @@ mod tests {
 
     use super::*;
     use crate::args::Part;
-    use crate::export::Format;
     use crate::model::report::Filter;
 
     fn wanted() -> Export {

@@ -18,7 +18,7 @@ use crate::model::run_info::RunInfo;
 use crate::model::selection::Selection;
 use crate::model::snapshot::{OpCounters, Snapshot, StackCounters};
 use crate::number::thousands;
-use crate::recording::{Batches, Recording, Replayed, Span};
+use crate::recording::{Batches, Recording, Replayed, Span, Unneeded};
 use crate::source::{Item, Source, SourceError, Until};
 use crate::view::text::records::missing;
 
@@ -108,9 +108,14 @@ impl FromRecords {
             from_ns,
             ends_ns: ends_ns.to_vec(),
         };
+        // Only the whole stack has rows.
+        let unneeded: &'static [Unneeded] = match info.stack {
+            Some(_) => &[],
+            None => &[Unneeded::Waits, Unneeded::Sleeps],
+        };
         let until_ns = ends_ns.last().map_or(from_ns, |last| last.saturating_add(BEYOND));
         let mut source = Self {
-            batches: recording.batches(Some(from_ns), Some(until_ns)),
+            batches: recording.batches(Some(from_ns), Some(until_ns)).without(unneeded),
             counters: Counters::new(&info, wanted),
             totals: Totals::new(&info, wish.by),
             kinds: kinds(&info, names.selection(), wish.by),

@@ -21,7 +21,7 @@ use crate::playback::confined::Roots;
 use crate::playback::manifest::{self, Manifest};
 use crate::playback::prepare::{self, Cache, Cleaned, Preparing, Progress};
 use crate::playback::run::{self, Ran, Timing};
-use crate::recording::Recording;
+use crate::recording::{Recording, Unneeded};
 use crate::replay::does::Why;
 use crate::replay::load::Loaded;
 use crate::replay::order::Order;
@@ -162,7 +162,10 @@ fn maps(wanted: &Replay) -> Result<Vec<path::Components>, Failure> {
 fn load(recording: &Recording, wanted: &Replay) -> Loaded {
     let mut loaded = Loaded::new(wanted.selection.clone());
     let mut shown = Paced::new(!wanted.quiet);
-    for batch in recording.batches(None, None) {
+    for batch in recording
+        .batches(None, None)
+        .without(&[Unneeded::Waits, Unneeded::Requests, Unneeded::Sleeps])
+    {
         loaded.take(batch);
         shown.show(|| format!("reading: {} calls", thousands(loaded.recorded)));
     }
