@@ -5,7 +5,7 @@ mod records;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -27,10 +27,9 @@ impl Folder {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("lines-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
-        let data = folder.join("data");
-        fs::write(&data, vec![7; 64 << 10]).unwrap();
-        // What is written back later would be among the requests.
-        File::open(&data).unwrap().sync_all().unwrap();
+        fs::write(folder.join("data"), vec![7; 64 << 10]).unwrap();
+        // Direct reads would write it first.
+        File::open(folder.join("data")).unwrap().sync_all().unwrap();
         Self(folder)
     }
 
@@ -450,30 +449,28 @@ fn a_slow_reader_makes_losses_and_no_memory() {
     let mut tool = folder.start_with(&["--events", "--file", &folder.text("data")], Stdio::piped());
     numbered(fd, 0..MANY, THREADS, 1, 1);
     assert!(tool.peak() < 250 << 20, "{}", tool.peak());
-    let mut out = tool.child.stdout.take().unwrap();
-    let text = std::sync::Mutex::new(String::new());
-    let is_complete = || {
-        let text = text.lock().unwrap();
-        offsets(&text).len() as u64 + lost(&text) >= MANY
-    };
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut part = vec![0; 1 << 16];
-            while let Ok(length @ 1..) = out.read(&mut part) {
-                // Lines have no characters of several bytes here.
-                text.lock()
-                    .unwrap()
-                    .push_str(std::str::from_utf8(&part[..length]).unwrap());
+    let out = BufReader::new(tool.child.stdout.take().unwrap());
+    let (complete, is_complete) = std::sync::mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let (mut all, mut missing) = (Vec::new(), 0);
+        for line in out.lines() {
+            let line = line.unwrap();
+            all.extend(offsets(&line));
+            missing += lost(&line);
+            if all.len() as u64 + missing == MANY {
+                complete.send(()).unwrap();
             }
-        });
-        // At the end of a run, the reader has a second.
-        wait_for("the last line", is_complete);
-        tool.signal(Signal::SIGINT);
-        assert!(tool.child.wait().unwrap().success());
+        }
+        (all, missing)
     });
-    let text = text.into_inner().unwrap();
-    assert!(lost(&text) > 0, "the rings had room for all of them");
-    once_each(&offsets(&text), lost(&text), MANY);
+    // At the end of a run, the reader has a second.
+    let last_line = is_complete.recv_timeout(LIMIT);
+    tool.signal(Signal::SIGINT);
+    assert!(tool.child.wait().unwrap().success());
+    let (all, missing) = reader.join().unwrap();
+    once_each(&all, missing, MANY);
+    assert!(missing > 0, "the rings had room for all of them");
+    assert!(last_line.is_ok());
     assert!(tool.said().contains("INCOMPLETE "), "{}", tool.said());
 }
 
