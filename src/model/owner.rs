@@ -139,7 +139,8 @@ fn container_name(path: &str) -> Option<String> {
         let nspawn = || name.strip_prefix("systemd-nspawn@")?.strip_suffix(".service");
         let machine = || name.strip_prefix("machine-")?.strip_suffix(".scope");
         let lxc = name.strip_prefix("lxc.payload.");
-        lxc.or_else(nspawn).or_else(machine).map(unescaped)
+        let name = lxc.or_else(nspawn).or_else(machine)?;
+        (!name.is_empty()).then(|| unescaped(name))
     })
 }
 
@@ -244,6 +245,7 @@ mod tests {
                 r"/machine.slice/systemd-nspawn@my\x2dbox.service/payload".to_owned(),
                 "my-box",
             ),
+            ("/lxc.payload./lxc.payload.web".to_owned(), "web"),
             (r"/machine.slice/machine-qemu\x2d1\x2dvm.scope".to_owned(), "qemu-1-vm"),
         ] {
             assert_eq!(name(By::Container, &path), expected, "{path}");
