@@ -672,7 +672,7 @@ fn a_command_is_counted_exactly() {
     });
 }
 
-/// The kernel is asked for the number that it has outside.
+/// The kernel says which number it has outside.
 #[test]
 fn a_process_is_found_from_inside_a_pid_namespace() {
     let script = "sleep 100 & exec \"$0\" -T syscall -S -p $! --duration 100ms";

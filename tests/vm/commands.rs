@@ -87,6 +87,8 @@ pub fn arguments(command: &str, place: &Place) -> Option<Vec<String>> {
             _ if arguments.last() == Some(&"--duration") => arguments.push(SPAN[1]),
             _ if arguments.last() == Some(&"-p") => arguments.push(place.pid),
             _ if arguments.last() == Some(&"--file") => arguments.push(place.file),
+            // A page's unit, pod or container is not here: a control group stands for it.
+            "--unit" | "--pod" | "--container" => arguments.push("--cgroup"),
             _ if arguments.last() == Some(&"--cgroup") => arguments.push(place.cgroup),
             word if DISKS.contains(&word) => arguments.push(place.disk),
             // The verb precedes its options.
@@ -103,7 +105,7 @@ pub fn needs_tracepoints_only(command: &str) -> bool {
     let words = words(command).unwrap_or_default();
     let layers = words.iter().skip_while(|word| *word != "-T").nth(1);
     let layers = layers.is_none_or(|all| all.split(',').all(|layer| BY_TRACEPOINTS.contains(&layer)));
-    const ELSEWHERE: [&str; 3] = ["-d", "--cgroup", "--check"];
+    const ELSEWHERE: [&str; 6] = ["-d", "--cgroup", "--unit", "--pod", "--container", "--check"];
     layers && !words.iter().any(|word| ELSEWHERE.contains(&word.as_str()))
 }
 
