@@ -21,6 +21,7 @@ const PINNED: &[(&str, &str, u64)] = &[
     ("6.1", "vfs kprobe", 1_193),
     ("6.1", "vfs another", 344),
     ("6.1", "all layers", 2_043),
+    ("6.1", "all layers -f", 2_073),
     ("6.1", "blk", 753),
     ("6.1", "start syscall", 138),
     ("6.1", "start blk", 163),
