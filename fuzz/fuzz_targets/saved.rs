@@ -23,6 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
         verbose: true,
         is_interval: false,
         is_first: true,
+        is_colored: false,
         width: None,
     };
     let mut views: [Box<dyn View>; 3] = [
