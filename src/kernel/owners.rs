@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::cgroup;
 use crate::cause::Cause;
 use crate::model::ids::By;
-use crate::model::owner::Owners;
+use crate::model::owner::{Owners, is_named};
 use crate::model::report::group::Who;
 
 /// Links by which log collectors find the containers of pods.
@@ -33,42 +33,43 @@ pub struct KnownOwners {
     owners: Owners,
     /// When the directories changed last; all `None` before the first time.
     changed: [Option<SystemTime>; ALL.len()],
-}
-
-impl KnownOwners {
-    /// Whose control group it is; see [`Owners::who`]. Reads the names again if one of the directories has changed.
-    pub fn who(&mut self, by: By, path: String) -> Who {
-        self.who_below(Path::new("/"), by, path)
-    }
-
-    /// The same with another root directory.
-    fn who_below(&mut self, root: &Path, by: By, path: String) -> Who {
-        self.read_if_changed(root);
-        let who = self.owners.who(by, path);
-        if matches!(who, Who::Cgroup { .. }) {
-            // A runtime may have made the directory, and not yet written the name.
-            self.changed = Default::default();
-        }
-        who
-    }
-
-    fn read_if_changed(&mut self, root: &Path) {
-        let folders = ALL.map(|folder| root.join(folder.trim_start_matches('/')));
-        let changed = folders
-            .each_ref()
-            .map(|folder| fs::metadata(folder).and_then(|found| found.modified()).ok());
-        if changed != self.changed {
-            self.changed = changed;
-            let [logs, pods, docker, podman] = &folders;
-            self.owners = read(logs, pods, docker, podman);
-        }
-    }
+    /// A pod or a container had no name.
+    lacks_name: bool,
 }
 
 /// Of many names, this many are in a message.
 const NAMED: usize = 10;
 
 impl KnownOwners {
+    /// Reads the names if one of the directories has changed, or if one was missing.
+    pub fn refresh(&mut self) {
+        self.refresh_below(Path::new("/"));
+    }
+
+    /// The same with another root directory.
+    fn refresh_below(&mut self, root: &Path) {
+        let folders = ALL.map(|folder| root.join(folder.trim_start_matches('/')));
+        let changed = folders
+            .each_ref()
+            .map(|folder| fs::metadata(folder).and_then(|found| found.modified()).ok());
+        if changed != self.changed || self.lacks_name {
+            self.changed = changed;
+            self.lacks_name = false;
+            let [logs, pods, docker, podman] = &folders;
+            self.owners = read(logs, pods, docker, podman);
+        }
+    }
+
+    /// Whose control group it is, by the names that were read; see [`Owners::who`].
+    pub fn who(&mut self, by: By, path: String) -> Who {
+        let who = self.owners.who(by, path);
+        if let Who::Cgroup { path } = &who {
+            // A runtime may have made the directory, and not yet written the name.
+            self.lacks_name |= by.has_names_in_files() && is_named(path);
+        }
+        who
+    }
+
     /// The path of the control group of a unit, a pod or a container, by its name in reports; of a unit, `.service` may
     /// be left out.
     ///
@@ -86,7 +87,7 @@ impl KnownOwners {
 
     /// Names and paths.
     fn all(&mut self, by: By) -> Result<Vec<(String, String)>, Cause> {
-        self.read_if_changed(Path::new("/"));
+        self.refresh();
         let all = cgroup::below(Path::new("/"))?.into_values();
         let owned = all.filter_map(|path| match self.owners.who(by, path.clone()) {
             Who::Cgroup { .. } => None,
@@ -191,7 +192,10 @@ mod tests {
         let below = |path: &str| root.join(path.trim_start_matches('/'));
         let (web, db, app) = ("a".repeat(64), "b".repeat(64), "c".repeat(64));
         let mut known = KnownOwners::default();
-        let mut name = |by, path: &str| known.who_below(&root, by, path.to_owned()).name();
+        let mut name = |by, path: &str| {
+            known.refresh_below(&root);
+            known.who(by, path.to_owned()).name()
+        };
         assert_eq!(name(By::Container, &format!("/docker/{web}")), format!("/docker/{web}"));
         fs::create_dir_all(below(DOCKER).join(&web)).unwrap();
         fs::write(below(DOCKER).join(&web).join("config.v2.json"), r#"{"Name":"/web"}"#).unwrap();

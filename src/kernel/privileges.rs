@@ -10,7 +10,8 @@ const CAP_DAC_OVERRIDE: u32 = 1;
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_SYS_RESOURCE: u32 = 24;
 const CAP_PERFMON: u32 = 38;
-const CAP_BPF: u32 = 39;
+/// Loading programs and, before Linux 5.19, reading maps.
+pub const CAP_BPF: u32 = 39;
 
 /// What prevents loading any program. `None`: nothing known in advance.
 #[must_use]

@@ -273,6 +273,12 @@ impl By {
         matches!(self, Self::Cgroup | Self::Unit | Self::Pod | Self::Container)
     }
 
+    /// Whether files of kubelet and of container runtimes have the names.
+    #[must_use]
+    pub fn has_names_in_files(self) -> bool {
+        matches!(self, Self::Pod | Self::Container)
+    }
+
     /// The plural of the name.
     #[must_use]
     pub fn plural(self) -> &'static str {

@@ -111,6 +111,12 @@ pub fn unit(path: &str) -> Option<&str> {
     path.rsplit('/').find(is_unit)
 }
 
+/// Whether a control group is that of a pod or of a container whose name is in a file.
+#[must_use]
+pub fn is_named(path: &str) -> bool {
+    pod_uid(path).is_some() || container_id(path).is_some()
+}
+
 /// The UID of the pod that a control group is in.
 fn pod_uid(path: &str) -> Option<String> {
     let mut components = path.split('/').skip_while(|name| !name.starts_with("kubepods"));

@@ -316,7 +316,7 @@ fn kinds(info: &RunInfo, selection: &Selection, by: Option<By>) -> Vec<Kind> {
     let by_thread = selection.comm.is_some()
         || !selection.cgroups.is_empty()
         || selection.follow
-        || matches!(by, Some(By::Comm | By::Cgroup | By::User));
+        || by.is_some_and(|by| matches!(by, By::Comm | By::User) || by.is_of_cgroups());
     let by_file =
         selection.is_by_file() || !selection.devices.is_empty() || matches!(by, Some(By::File | By::Disk | By::Fd));
     let kinds = [

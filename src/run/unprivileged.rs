@@ -2,10 +2,8 @@
 
 use std::io;
 
+use crate::kernel::privileges::CAP_BPF;
 use crate::sys::capabilities::{Sets, get, set};
-
-/// include/uapi/linux/capability.h
-const CAP_BPF: u64 = 1 << 39;
 
 /// Gives up the capabilities of this thread, and so of those that it starts from now on. CAP_BPF stays if reading the
 /// counters needs it, as before Linux 5.19 (c8644cd0efe7): `may_read` tries that. Processes that this one has started before
@@ -17,7 +15,7 @@ pub fn give_up(may_read: impl Fn() -> bool) -> io::Result<()> {
     // A program that is executed gets none of them back, not even of root.
     nix::sys::prctl::set_no_new_privs()?;
     let before = get()?;
-    let bpf = before.permitted & CAP_BPF;
+    let bpf = before.permitted & (1 << CAP_BPF);
     set(Sets {
         effective: 0,
         permitted: bpf,

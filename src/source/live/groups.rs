@@ -43,6 +43,9 @@ pub fn read(groups: &AttachedGroups, plan: &Plan, epoch: u64) -> GroupsCounters 
     }
     let machine = Machine::now();
     let mut owners = groups.owners.borrow_mut();
+    if groups.by.has_names_in_files() {
+        owners.refresh();
+    }
     read.who = numbered
         .into_iter()
         .filter_map(|number| {
