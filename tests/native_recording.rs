@@ -1,7 +1,7 @@
 //! Recordings on this kernel: their reports are those of the run, and what ends a recording early leaves it whole. Run it as root.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -57,6 +57,43 @@ const RUNS: &[(&[&str], &[&str])] = &[
     (&["-T", "syscall", "--by", "file", "--top", "2"], &[]),
     (&["--budget", "90", "--all-files"], &["--all-files"]),
 ];
+
+#[test]
+fn requests_that_write_the_recording_have_no_records() {
+    let folder = folder("recording-own");
+    let recorder = ["record", "-T", "syscall,blk", "--duration", "3s", "-o", "x.iosb"];
+    let mut tool = Command::new(TOOL);
+    let tool = tool.current_dir(&folder).args(recorder).stderr(Stdio::piped());
+    let mut tool = tool.spawn().unwrap();
+    let directory = fs::File::open(&folder).unwrap();
+    let limit = Instant::now() + LIMIT;
+    let mut number = 0;
+    // The kernel writes what the tool has written.
+    while tool.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < limit);
+        number += 1;
+        fs::write(folder.join(number.to_string()), [7; 8192]).unwrap();
+        nix::unistd::syncfs(&directory).unwrap();
+    }
+    let said = String::from_utf8(tool.wait_with_output().unwrap().stderr).unwrap();
+    assert!(said.contains("; own writes: "), "{said}");
+    let recording = Recording::open(&folder.join("x.iosb")).unwrap();
+    let end: serde_json::Value = serde_json::from_slice(&fs::read(folder.join("x.iosb/end.json")).unwrap()).unwrap();
+    assert!(end["own_writes"]["requests"].as_u64() > Some(0), "{end}");
+    let inode = |path: PathBuf| fs::metadata(path).unwrap().ino();
+    let tables = fs::read_dir(folder.join("x.iosb/000001")).unwrap();
+    let own: Vec<u64> = tables.map(|entry| inode(entry.unwrap().path())).collect();
+    let others: Vec<u64> = (1..=number)
+        .map(|number: u32| inode(folder.join(number.to_string())))
+        .collect();
+    let requests = recording.batches(None, None).flat_map(|records| records.requests);
+    let written: Vec<u64> = requests.filter_map(|request| Some(request.inode?.number)).collect();
+    assert!(!written.iter().any(|inode| own.contains(inode)), "{said}");
+    assert!(others.iter().any(|inode| written.contains(inode)), "{said}");
+    let lost = String::from_utf8(succeed(&folder, &["report", "x.iosb", "--lost"])).unwrap();
+    assert!(lost.contains("wrote the recording itself"), "{lost}");
+    fs::remove_dir_all(&folder).unwrap();
+}
 
 #[test]
 fn a_report_of_a_recording_is_that_of_the_run() {

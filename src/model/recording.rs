@@ -182,6 +182,16 @@ pub struct End {
     pub lost: BTreeMap<Kind, u64>,
     /// Records that arrived and could not be written, by kind.
     pub not_written: BTreeMap<Kind, u64>,
+    /// Requests that wrote the recording itself: they have no record, and are in the counters.
+    pub own_writes: OwnWrites,
+}
+
+/// Requests that wrote a recording.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OwnWrites {
+    pub requests: u64,
+    pub bytes: u64,
 }
 
 /// Something that a recording has and that cannot be read.

@@ -17,6 +17,7 @@
 mod column;
 mod file;
 mod names;
+mod own;
 mod read;
 mod ring;
 mod sealed;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::cause::Cause;
 use crate::model::record::{Call, FileNumber, OpenFile, Records, Request, Thread};
-use crate::model::recording::{End, Meta, Names, Segment};
+use crate::model::recording::{End, Meta, Names, OwnWrites, Segment};
 use crate::model::snapshot::Snapshot;
 
 use super::segment::{Counts, Defined, Encoder};
@@ -242,6 +242,8 @@ impl Ring {
             bytes: segments.iter().map(KeptSegment::bytes).sum(),
             lost: counts.lost,
             not_written: BTreeMap::new(),
+            // Nothing is written while it is kept.
+            own_writes: OwnWrites::default(),
         };
         Ok(Kept {
             meta,

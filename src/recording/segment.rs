@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use crate::model::record::{
     AsyncCall, Call, Fault, FileNumber, Folder, Kind, Lost, Mark, OpenFile, Records, Request, Sleep, Thread,
 };
 use crate::model::recording::{Meta, Names, Segment, SegmentFile};
+use crate::model::report::slow::Inode;
 use crate::model::snapshot::Snapshot;
 
 use super::column::{Dictionaries, batch};
@@ -533,6 +534,11 @@ impl Tables {
             .collect()
     }
 
+    /// Its files, if they are not in memory.
+    pub fn inodes(&self) -> impl Iterator<Item = Inode> {
+        self.all().into_iter().filter_map(AnyTable::inode)
+    }
+
     /// Rows that are not in a file.
     pub fn not_written(&self) -> BTreeMap<Kind, u64> {
         let rows = self.all().map(|table| Some((table.kind()?, table.waiting())));
@@ -554,6 +560,7 @@ trait AnyTable {
     fn since_ns(&self) -> Option<u64>;
     fn flush(&mut self, context: &Context) -> io::Result<()>;
     fn file(&self) -> Option<&File>;
+    fn inode(&self) -> Option<Inode>;
     /// Removes and returns the contents of its file, if it is in memory.
     fn take(&mut self) -> Option<Vec<u8>>;
     /// Completes its file, if it has one.
@@ -576,6 +583,8 @@ struct ArrowFile {
     writer: FileWriter<Counted>,
     schema: Arc<Schema>,
     dictionaries: Dictionaries,
+    /// `None`: it is in memory.
+    inode: Option<Inode>,
 }
 
 impl<R> Default for OpenTable<R> {
@@ -622,6 +631,7 @@ impl<R: Table> OpenTable<R> {
             }
             None => Contents::Memory(Vec::new()),
         };
+        let inode = contents.inode()?;
         let schema = super::table::schema::<R>();
         let options = IpcWriteOptions::try_new(ALIGNMENT, false, MetadataVersion::V5)
             .and_then(|options| options.try_with_compression(Some(CompressionType::ZSTD)));
@@ -630,6 +640,7 @@ impl<R: Table> OpenTable<R> {
             writer: writer.map_err(io_error)?,
             schema,
             dictionaries: Dictionaries::of::<R>(),
+            inode,
         })
     }
 }
@@ -700,6 +711,10 @@ impl<R: Table> AnyTable for OpenTable<R> {
         }
     }
 
+    fn inode(&self) -> Option<Inode> {
+        self.file.as_ref()?.inode
+    }
+
     fn take(&mut self) -> Option<Vec<u8>> {
         match &mut self.file.as_mut()?.writer.get_mut().contents {
             Contents::File(_) => None,
@@ -730,6 +745,18 @@ fn io_error(error: ArrowError) -> io::Error {
 enum Contents {
     File(File),
     Memory(Vec<u8>),
+}
+
+impl Contents {
+    fn inode(&self) -> io::Result<Option<Inode>> {
+        let Self::File(file) = self else { return Ok(None) };
+        let found = file.metadata()?;
+        Ok(Some(Inode {
+            number: found.ino(),
+            major: libc::major(found.dev()),
+            minor: libc::minor(found.dev()),
+        }))
+    }
 }
 
 /// A file that knows its length and checksum.

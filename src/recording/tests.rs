@@ -120,7 +120,7 @@ fn call(at: u64, file: u32, tid: u32) -> Call {
 }
 
 /// A request, with every field used.
-fn request() -> Request {
+pub fn request() -> Request {
     let inode = Some(Inode {
         number: 131,
         major: 8,

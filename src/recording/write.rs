@@ -14,6 +14,7 @@ use crate::model::record::{Call, Records, Request};
 use crate::model::recording::{End, Meta, Names, Segment};
 use crate::model::snapshot::Snapshot;
 
+use super::own::Own;
 use super::sealed::seal;
 use super::segment::{Counts, Encoder, Tables};
 use super::table::Table;
@@ -41,6 +42,7 @@ pub struct Writer {
     encoder: Encoder,
     synced_ns: u64,
     disk: Disk,
+    own: Own,
     /// Of all complete segments.
     counts: Counts,
     bytes: u64,
@@ -67,6 +69,7 @@ impl Writer {
             encoder,
             synced_ns: from_ns,
             disk: Disk::default(),
+            own: Own::default(),
             counts: Counts::default(),
             bytes: 0,
             end: End {
@@ -98,11 +101,12 @@ impl Writer {
         self.bytes + self.encoder.segment.bytes()
     }
 
-    /// Adds records that arrived by `now_ns`.
+    /// Adds records that arrived by `now_ns`, without those of requests that write the recording.
     ///
     /// # Errors
     /// If they cannot be written, in one line.
-    pub fn records(&mut self, records: Records, now_ns: u64) -> Result<(), Cause> {
+    pub fn records(&mut self, mut records: Records, now_ns: u64) -> Result<(), Cause> {
+        self.own.leave_out(&mut records.requests);
         let added = self.encoder.records(records, now_ns);
         added
             .and_then(|()| self.keep_up(now_ns))
@@ -133,6 +137,7 @@ impl Writer {
 
     fn keep_up(&mut self, now_ns: u64) -> io::Result<()> {
         let segment = &self.encoder.segment;
+        self.own.learn(segment.tables.inodes());
         let is_over = segment.bytes() >= SEGMENT_BYTES || now_ns.saturating_sub(segment.from_ns) >= SEGMENT_AGE;
         if is_over {
             self.end_segment(now_ns)?;
@@ -214,6 +219,7 @@ impl Writer {
         self.settle_counts();
         self.end.rows.clone_from(&self.counts.rows);
         self.end.lost.clone_from(&self.counts.lost);
+        self.end.own_writes = self.own.writes;
         self.end.not_written = self.encoder.segment.tables.not_written();
         self.end.to_ns = now_ns;
         why.clone_into(&mut self.end.why);

@@ -12,7 +12,7 @@ use crate::model::ids::{By, Layer};
 use crate::model::recording::{Clocks, Meta, Names};
 use crate::model::report::nanoseconds;
 use crate::model::selection::Selection;
-use crate::number::thousands;
+use crate::number::{decimal_bytes, thousands};
 use crate::recording::{Recording, Replayed, Span};
 use crate::say;
 use crate::source::{Source, Until};
@@ -408,6 +408,13 @@ fn missing(recording: &Recording, options: &Options) -> Result<u8, Cause> {
     if let Some(end) = recording.end() {
         for (kind, rows) in &end.not_written {
             lines.push(format!("at the end: {} {kind} could not be written", thousands(*rows)));
+        }
+        if end.own_writes.requests > 0 {
+            lines.push(format!(
+                "{} of {} wrote the recording itself and have no record; they are in the totals",
+                counted(end.own_writes.requests, "request"),
+                decimal_bytes(end.own_writes.bytes)
+            ));
         }
     }
     lines.extend(damage(recording));
