@@ -254,6 +254,10 @@ const DM_DEV_CREATE: u8 = 3;
 const DM_DEV_REMOVE: u8 = 4;
 /// Resumes the device, unless flags say otherwise.
 const DM_DEV_SUSPEND: u8 = 6;
+/// Suspends it.
+const DM_SUSPEND_FLAG: u32 = 1 << 1;
+/// Requests under way are kept, and not waited for.
+const DM_NOFLUSH_FLAG: u32 = 1 << 11;
 const DM_TABLE_LOAD: u8 = 9;
 const DM_HEADER: usize = 312;
 const DM_TARGET: usize = 40;
@@ -276,10 +280,9 @@ impl MappedDisk {
             control: open(control)?,
             _module: module,
         };
-        let number = disk.command(DM_DEV_CREATE, None)?;
+        let number = disk.command(DM_DEV_CREATE, 0, None)?;
         disk.name = format!("dm-{}", number & 0xff);
-        disk.command(DM_TABLE_LOAD, Some((sectors, parameters)))?;
-        disk.command(DM_DEV_SUSPEND, None)?;
+        disk.reload(sectors, parameters)?;
         appears(&disk.device())?;
         Ok(disk)
     }
@@ -288,14 +291,31 @@ impl MappedDisk {
         format!("/dev/{}", self.name)
     }
 
+    /// Replaces the target by one with other parameters.
+    pub fn reload(&self, sectors: u64, parameters: &str) -> Result<(), String> {
+        self.command(DM_TABLE_LOAD, 0, Some((sectors, parameters)))?;
+        self.resume()
+    }
+
+    /// From now on, requests wait until [`Self::resume`].
+    pub fn suspend(&self) -> Result<(), String> {
+        self.command(DM_DEV_SUSPEND, DM_SUSPEND_FLAG | DM_NOFLUSH_FLAG, None)
+            .map(drop)
+    }
+
+    pub fn resume(&self) -> Result<(), String> {
+        self.command(DM_DEV_SUSPEND, 0, None).map(drop)
+    }
+
     /// Issues an ioctl to the device mapper, and returns the device number.
-    fn command(&self, command: u8, table: Option<(u64, &str)>) -> Result<u64, String> {
+    fn command(&self, command: u8, flags: u32, table: Option<(u64, &str)>) -> Result<u64, String> {
         let mut message = vec![0_u8; DM_HEADER];
         let mut put = |at: usize, bytes: &[u8]| message[at..at + bytes.len()].copy_from_slice(bytes);
         // Version 4.0.0 of the interface.
         put(0, &4_u32.to_ne_bytes());
         put(16, &(DM_HEADER as u32).to_ne_bytes());
         put(20, &u32::from(table.is_some()).to_ne_bytes());
+        put(28, &flags.to_ne_bytes());
         put(48, self.target.as_bytes());
         if let Some((sectors, parameters)) = table {
             let mut line = vec![0; DM_TARGET];
@@ -319,7 +339,7 @@ impl Drop for MappedDisk {
     /// The last user may have closed it only a moment ago.
     fn drop(&mut self) {
         let removed = wait_for("the last user to end", BOUND, || {
-            self.command(DM_DEV_REMOVE, None).is_ok()
+            self.command(DM_DEV_REMOVE, 0, None).is_ok()
         });
         tell(&self.name, removed);
     }

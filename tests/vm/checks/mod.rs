@@ -25,6 +25,7 @@ mod neighbours;
 mod peers;
 mod privileges;
 mod report;
+mod ring;
 mod scaling;
 mod selection;
 mod slow;
@@ -60,6 +61,7 @@ const TABLES: &[&[Check]] = &[
     folding::CHECKS,
     slow::CHECKS,
     events::CHECKS,
+    ring::CHECKS,
     slow::WITH_PEERS,
     costs::CHECKS,
     floors::CHECKS,

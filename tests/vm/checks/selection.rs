@@ -132,6 +132,8 @@ const SELECTION: &[Line] = &[
     ("events: each call once, kprobe-session", &["7"]),
     ("events: each call once, tracepoint", ENDS),
     ("events: each call once, raw-tracepoint", &["6.1"]),
+    ("ring: ", AS_BOOTED),
+    ("ring: an fsync that takes 800 ms, by the whole stack", &["7"]),
     ("costs: ", &["6.1 counted"]),
     // Measured for the table of costs.
     ("scaling: ", &[]),
