@@ -106,6 +106,10 @@ enum file_args {
 	FILES_0_OR_1 = 2,
 	FILES_0_OR_2 = 3,
 	FILES_0_WITHOUT_PATH = 4, /* the first one, if the path after it is empty or NULL (AT_EMPTY_PATH) */
+	/* The others only occur in runs that record. */
+	FILES_0_OF_COMMAND = 5, /* the first one, if the second one is among call_commands */
+	FILES_4 = 6, /* the fifth one, unless the fourth one has MAP_ANONYMOUS */
+	FILES_ENDS = 7, /* none, and the call never returns */
 };
 
 /* Histogram: 8 steps per power of two. 0..7 ns have a step each, the last step holds 2^40 ns (18 minutes) and more. */
@@ -586,7 +590,7 @@ struct call_shape {
 	__u8 path;
 	__u8 offset; /* or CALL_POSITION */
 	__u8 size;
-	__u8 effect; /* CALL_OPENS, CALL_CLOSES, CALL_WRITES */
+	__u8 effect; /* CALL_OPENS, CALL_CLOSES, CALL_WRITES, CALL_HAS_ARGUMENTS */
 	/* The others are for records. */
 	__u8 second_path;
 	__u8 second_fd; /* of calls on two files; the first one is the first argument */
@@ -597,12 +601,23 @@ struct call_shape {
 	__u8 pad[6];
 };
 
+/* A command of a call that is recorded with some of its commands only: its second argument. */
+struct call_command {
+	__u32 op;
+	__u32 mask; /* 0: none */
+	__u32 value; /* of the bits in the mask */
+};
+
+#define COMMANDS 8
+
 /* The call returns a new descriptor of the file. */
 #define CALL_OPENS 1
 /* The call closes its descriptor. */
 #define CALL_CLOSES 2
 /* The call writes to its file. */
 #define CALL_WRITES 4
+/* The record of the call has all arguments. */
+#define CALL_HAS_ARGUMENTS 8
 
 /* The offset is the position of the open file, which the call moves. */
 #define CALL_POSITION 255
@@ -690,6 +705,7 @@ enum call_rows {
 	CALL_ROWS_FEW = 1,
 	CALL_ROWS_ALL = 2, /* ROWS numbers of 32 bits */
 	CALL_ROWS_WIDE = 3, /* ROWS numbers of 64 bits */
+	CALL_ROWS_ARGUMENTS = 4, /* not measured; the arguments follow */
 };
 
 #define RECORD_ARGUMENTS 6
@@ -714,6 +730,11 @@ struct call_record {
 	__u8 read_class; /* enum read_class; READ_CLASSES: of no class */
 	__u8 row; /* with CALL_ROWS_FEW */
 	__u8 pad[2];
+};
+
+struct call_record_arguments {
+	struct call_record call;
+	__s64 arguments[RECORD_ARGUMENTS];
 };
 
 struct call_record_few {
@@ -1101,6 +1122,8 @@ _Static_assert(sizeof(struct config) == 96, "no padding");
 _Static_assert(sizeof(struct call_shape) == 16, "no padding");
 _Static_assert(sizeof(struct call_record) == 80, "no padding");
 _Static_assert(sizeof(struct call_record_few) == 88, "no padding");
+_Static_assert(sizeof(struct call_record_arguments) == 128, "no padding");
+_Static_assert(sizeof(struct call_command) == 12, "no padding");
 _Static_assert(sizeof(struct request_record) == 80, "no padding");
 _Static_assert(sizeof(struct sleep_record) == 48, "no padding");
 _Static_assert(sizeof(struct file_record) == 88, "no padding");

@@ -97,14 +97,37 @@ static __always_inline __u8 current_row(const struct breakdown *breakdown)
 	return breakdown->open[(breakdown->depth - 1) & (OPEN_FUNCTIONS - 1)].row;
 }
 
+static __always_inline void close_breakdown(struct breakdown *breakdown, __u32 thread)
+{
+	breakdown->depth = 0;
+	if (breakdown->has_slept) {
+		breakdown->has_slept = 0;
+		bpf_map_delete_elem(&sleepers, &thread);
+	}
+}
+
+/* Ends the call and drops its reference: do not use `state` afterwards. */
+static __always_inline void put_breakdown(struct thread_state *state, __u32 thread)
+{
+	close_breakdown(&state->breakdown, thread);
+	put_thread(state, thread);
+}
+
 /* A system call begins. Returns its breakdown, NULL if the op is of no family. */
-static __always_inline struct breakdown *begin_breakdown(struct thread_state *state, __u32 op, __u64 now, __u32 group)
+static __always_inline struct breakdown *begin_breakdown(struct thread_state *state, __u32 thread, __u32 op, __u64 now,
+							 __u32 group)
 {
 	__u8 family = op_families[op & (MAX_OPS - 1)];
 	struct breakdown *breakdown = &state->breakdown;
 
-	if (!family)
+	if (!family) {
+		/* As below: this call must not end the breakdown of another one. */
+		if (config.records && breakdown->depth) {
+			count_unbalanced(breakdown, UNBALANCED_ENTRY, breakdown->depth);
+			put_breakdown(state, thread);
+		}
 		return NULL;
+	}
 	/* The return of the previous call was not seen. */
 	if (breakdown->depth)
 		count_unbalanced(breakdown, UNBALANCED_ENTRY, breakdown->depth);
@@ -228,22 +251,6 @@ static __always_inline void leave_function(struct thread_state *state, __u32 thr
 		return;
 	}
 	close_function(thread, key, maybe_not_open);
-}
-
-static __always_inline void close_breakdown(struct breakdown *breakdown, __u32 thread)
-{
-	breakdown->depth = 0;
-	if (breakdown->has_slept) {
-		breakdown->has_slept = 0;
-		bpf_map_delete_elem(&sleepers, &thread);
-	}
-}
-
-/* Ends the call and drops its reference: do not use `state` afterwards. */
-static __always_inline void put_breakdown(struct thread_state *state, __u32 thread)
-{
-	close_breakdown(&state->breakdown, thread);
-	put_thread(state, thread);
 }
 
 static __always_inline enum read_class class_of(const struct breakdown *breakdown)

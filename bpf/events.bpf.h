@@ -50,6 +50,7 @@ struct {
 volatile __u32 files_defined;
 
 /* Ring buffer maps have no value type; these put the types of the records into the skeleton. */
+struct call_record_arguments *call_record_arguments_type;
 struct call_record_few *call_record_few_type;
 struct call_record_all *call_record_all_type;
 struct call_record_wide *call_record_wide_type;
@@ -619,6 +620,23 @@ static __always_inline void write_call_with_rows(const struct recorder *recorder
 	}
 }
 
+/* Writes a call of no family, with its arguments. */
+static __always_inline void write_call_with_arguments(const struct recorder *recorder,
+						      const volatile struct call_shape *shape, __u64 begin, __u64 now,
+						      __s64 value)
+{
+	struct call_record_arguments *call = reserve(RECORD_CALL, struct call_record_arguments);
+
+	if (!call)
+		return;
+	fill_call(&call->call, recorder, shape, begin, now, value);
+	call->call.rows = CALL_ROWS_ARGUMENTS;
+#pragma unroll
+	for (int i = 0; i < RECORD_ARGUMENTS; i++)
+		call->arguments[i] = recorder->arguments[i];
+	submit(call);
+}
+
 /* The call of the thread has opened a file. */
 __noinline int note_opened(__u32 thread, __u32 fd)
 {
@@ -667,6 +685,10 @@ __noinline int record_call(__u32 thread, __u64 begin, __u64 now, __s64 value)
 			write_call_with_rows(recorder, shape, &state->breakdown, begin, now, value);
 			return 0;
 		}
+	}
+	if (shape->effect & CALL_HAS_ARGUMENTS) {
+		write_call_with_arguments(recorder, shape, begin, now, value);
+		return 0;
 	}
 	call = reserve(RECORD_CALL, struct call_record);
 	if (!call)

@@ -18,6 +18,9 @@ struct slow_call *slow_call_type;
 /* Per op of a system call. */
 const volatile struct call_shape call_shapes[MAX_OPS];
 
+/* Of calls with FILES_0_OF_COMMAND. */
+const volatile struct call_command call_commands[COMMANDS];
+
 /* The rate of reported slow calls. */
 volatile struct slow_rate slow_rate;
 

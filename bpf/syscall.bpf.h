@@ -75,6 +75,40 @@ __noinline int has_path(__u64 path)
 	return bpf_probe_read_user(&first, sizeof(first), (void *)path) || first;
 }
 
+/* include/uapi/asm-generic/mman-common.h */
+#define MAP_ANONYMOUS 0x20
+
+/* Whether a call that is recorded with some of its commands only has one of these. */
+__noinline int is_recorded_command(__u32 op, __u32 command)
+{
+#pragma unroll
+	for (int i = 0; i < COMMANDS; i++) {
+		if (call_commands[i].mask && call_commands[i].op == op &&
+		    (command & call_commands[i].mask) == call_commands[i].value)
+			return 1;
+	}
+	return 0;
+}
+
+/* A call has begun that never returns: counts and records it. */
+__noinline int end_call_at_once(__u32 thread)
+{
+	struct thread_state *state = config.records ? find_thread(thread) : NULL;
+	struct frame *frame;
+	__u64 begin;
+
+	if (!state)
+		return 0;
+	frame = &state->calls.frames[SYSCALL_FRAME];
+	begin = frame->entered_ns;
+	record_out_of_line(point_op(frame->point), 0, 0);
+	record_in_group(frame->group, point_op(frame->point), false, 0, 0, 0);
+	frame->entered_ns = 0;
+	put_thread(state, thread);
+	record_call(thread, begin, begin, 0);
+	return 0;
+}
+
 /* Where the arguments of a system call are. */
 enum arguments {
 	IN_REGISTERS, /* saved registers, through a typed pointer */
@@ -100,12 +134,34 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 	struct file *file = NULL;
 	struct breakdown *breakdown;
 	struct recorder *recorder;
+	bool ends = false;
 	__u32 fd = 0;
 
-	if (files == FILES_0_WITHOUT_PATH)
-		files = has_path(CALL_ARG(args, from, compat, 1)) ? FILES_NONE : FILES_0;
 	if (files != FILES_NONE)
 		fd = CALL_ARG(args, from, compat, 0);
+	if (unlikely(files >= FILES_0_WITHOUT_PATH)) {
+		__u32 second = CALL_ARG(args, from, compat, 1);
+
+		/* For the reason given below. */
+		barrier_var(second);
+		if (files == FILES_0_WITHOUT_PATH) {
+			files = has_path(CALL_ARG(args, from, compat, 1)) ? FILES_NONE : FILES_0;
+		} else if (config.records && files == FILES_0_OF_COMMAND) {
+			if (!is_recorded_command(point_op(point), second))
+				return 0;
+			files = FILES_0;
+		} else if (config.records && files == FILES_4) {
+			__u32 flags = CALL_ARG(args, from, compat, 3);
+
+			if (flags & MAP_ANONYMOUS)
+				return 0;
+			fd = CALL_ARG(args, from, compat, 4);
+			files = FILES_0;
+		} else if (config.records) {
+			files = FILES_NONE;
+			ends = true;
+		}
+	}
 	if (files != FILES_NONE && !point_is_checked_at_return(point)) {
 		file = file_of_descriptor(fd);
 		verdict = check_file(file);
@@ -142,9 +198,13 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 			begin_record(recorder, thread, point_op(point), frame->entered_ns, file, fd,
 				     (files != FILES_NONE ? CALL_HAS_FD : 0) | (compat ? CALL_IS_COMPAT : 0));
 		}
+		if (config.records && frame && ends) {
+			end_call_at_once(thread);
+			return 0;
+		}
 		if (!WHOLE_STACK || !frame)
 			return 0;
-		breakdown = begin_breakdown(state, point_op(point), frame->entered_ns, frame->group);
+		breakdown = begin_breakdown(state, thread, point_op(point), frame->entered_ns, frame->group);
 		if (WHOLE_STACK && breakdown && point_is_checked_at_return(point)) {
 			breakdown->is_unchecked = 1;
 			breakdown->fd = fd;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use iostackbreakdown::model::ids::Layer;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use records::positions::Positions;
 use records::{Recorded, numbered, open};
 
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
@@ -225,6 +226,23 @@ fn paths_offsets_and_arguments_are_those_of_the_calls() {
         .find(|thread| thread.pid == std::process::id())
         .unwrap();
     assert!(own.exe.contains("native_events") && own.uid == 0 && own.parent == std::os::unix::process::parent_id());
+}
+
+#[test]
+fn calls_on_positions_descriptors_and_mappings_have_all_arguments() {
+    let _turn = turn();
+    let folder = Folder::new("positions");
+    fs::create_dir(folder.path("root")).unwrap();
+    for arguments in [&["-f", "-T", "syscall"][..], &["-f"]] {
+        let mut made = None;
+        let recorded = folder.recorded(arguments, |_| {
+            made = Some(Positions::make(&folder.path("data"), &folder.0))
+        });
+        made.unwrap().are_in(&recorded).unwrap();
+        if arguments.len() > 1 {
+            recorded.adds_up().unwrap();
+        }
+    }
 }
 
 #[test]

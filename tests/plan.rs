@@ -7,7 +7,7 @@ use std::fs;
 use std::io::BufReader;
 use std::path::PathBuf;
 
-use iostackbreakdown::catalog::{Layer, Op};
+use iostackbreakdown::catalog::{Layer, Op, RECORDED_OPS};
 use iostackbreakdown::kernel::block::BlockFacts;
 use iostackbreakdown::kernel::btf::{BtfFunction, ModuleBtf, Scan};
 use iostackbreakdown::kernel::builder::{FactsBuilder, MachineFacts};
@@ -33,7 +33,7 @@ fn fixture(kernel: &str, name: &str) -> String {
 /// The facts about a kernel, as `kernel::gather` would have read them; `command_line` as booted.
 fn facts(kernel: &str, command_line: &str, without: &[&str]) -> Facts {
     // Everything that any choice needs facts about.
-    let wanted = plan::functions_of(&Layer::ALL, Choice::Kprobe);
+    let wanted = plan::functions_of(&Layer::ALL, Choice::Kprobe, true);
     let without: Vec<String> = without.iter().map(|&name| name.to_owned()).collect();
     let builder = FactsBuilder::new(&wanted, &without);
     let names = builder.wanted();
@@ -888,6 +888,19 @@ fn more_ops_than_a_run_can_count_are_refused() {
     plan.ops.resize(300, another);
     let line = plan::check_room(&plan).unwrap_err();
     assert!(line.contains("a run counts 256 at most; name fewer"), "{line}");
+}
+
+#[test]
+fn calls_for_records_are_planned_only_by_runs_that_record() {
+    let facts = facts("7", "", &[]);
+    let is_its = |op: &&PlannedOp| op.layer == Layer::Syscall && RECORDED_OPS.iter().any(|spec| spec.op == op.spec.op);
+    let planned = |is_recorded| plan::plan_of(&Layer::ALL, &facts, Choice::Auto, is_recorded);
+    assert_eq!(planned(false).ops.iter().filter(is_its).count(), 0);
+    assert_eq!(planned(true).ops.iter().filter(is_its).count(), RECORDED_OPS.len());
+    assert_eq!(plan::check_room(&planned(true)), Ok(()));
+    let functions = |is_recorded| plan::functions_of(&[Layer::Syscall], Choice::Auto, is_recorded);
+    let added = functions(true).len() - functions(false).len();
+    assert!(added >= 2 * RECORDED_OPS.len(), "{added} with those of 32-bit programs");
 }
 
 #[test]

@@ -13,7 +13,9 @@ pub use crate::model::ids::{Family, Layer, Lives, Op, Origin, ReadClass, Row};
 pub use blk::{Counter, REQUESTS, Request};
 pub use file_system::FileSystem;
 pub(crate) use syscall::number;
-pub use syscall::{COMPAT, Compat, Files, MoreArguments, SYSCALLS, Says, Syscall};
+pub use syscall::{
+    COMMANDS, COMPAT, Compat, Files, MoreArguments, RECORDED, RECORDED_OPS, SYSCALLS, Says, Syscall, syscall_of,
+};
 
 macro_rules! tables {
     ($($FileSystem:ident = $name:literal in $file:ident on $Lives:ident;)*) => {

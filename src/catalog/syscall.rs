@@ -12,8 +12,8 @@ pub struct Syscall {
     /// Its number on this architecture.
     pub number: libc::c_long,
     pub files: Files,
-    /// The family in the whole-stack view.
-    pub family: Family,
+    /// The family in the whole-stack view; `None`: its time is in no row.
+    pub family: Option<Family>,
     pub says: Says,
 }
 
@@ -31,6 +31,12 @@ pub enum Files {
     Arg0Or2,
     /// The first one, if the path after it is empty or null (`AT_EMPTY_PATH`).
     Arg0WithoutPath,
+    /// The first one, if the second one is among the [`COMMANDS`] of the call.
+    Arg0OfCommand,
+    /// The fifth one, unless the fourth one says that no file is mapped (`MAP_ANONYMOUS`).
+    Arg4,
+    /// None, and the call never returns.
+    Ends,
 }
 
 /// What the arguments of a call say about its range in the file, or about the file.
@@ -41,6 +47,10 @@ pub enum Says {
     Size,
     /// The size is not an argument; the offset is the file position.
     Position,
+    /// The second argument is the size.
+    Size1,
+    /// The second argument is the size, the sixth the offset.
+    Size1AndOffset5,
     /// The third argument is the size, the fourth the offset.
     SizeAndOffset,
     /// The fourth argument is the offset.
@@ -108,6 +118,11 @@ impl Syscall {
             "newfstatat" | "sync_file_range" | "utimensat" => extra(4),
             "name_to_handle_at" | "fchownat" => extra(5),
             "preadv2" | "pwritev2" => extra(6),
+            "lseek" | "mmap" | "madvise" | "dup3" | "close_range" => extra(3),
+            "dup2" | "fcntl" | "ioctl" => extra(2),
+            "mremap" => MoreArguments { size: 3, ..extra(4) },
+            "fadvise64" => extra(4),
+            "exit_group" => extra(1),
             _ => extra(0),
         }
     }
@@ -125,6 +140,7 @@ pub(crate) mod number {
     pub const SYS_io_pgetevents: c_long = 333;
     #[cfg(not(target_arch = "x86_64"))]
     pub const SYS_io_pgetevents: c_long = 292;
+    pub const SYS_close_range: c_long = 436;
     pub const SYS_fchmodat2: c_long = 452;
     pub const SYS_setxattrat: c_long = 463;
     pub const SYS_getxattrat: c_long = 464;
@@ -132,19 +148,30 @@ pub(crate) mod number {
     pub const SYS_removexattrat: c_long = 466;
 }
 
+macro_rules! family {
+    (NoRow) => {
+        None
+    };
+    ($family:ident) => {
+        Some(Family::$family)
+    };
+}
+
 macro_rules! syscalls {
-    ($($(#[$on:meta])* $op:ident $number:ident $function:literal $files:ident $returns:ident $family:ident $says:ident;)*) => {
-        /// In the order of the ops of system calls ([`super::Layer::ops`]).
-        pub static SYSCALLS: &[Syscall] = &[
+    ($(#[$on_calls:meta])* $calls:ident $(#[$on_ops:meta])* $ops:ident;
+     $($(#[$on:meta])* $op:ident $number:ident $function:literal $files:ident $returns:ident $family:ident $says:ident;)*) => {
+        $(#[$on_calls])*
+        pub static $calls: &[Syscall] = &[
             $($(#[$on])* Syscall {
                 op: Op::$op,
                 number: number::$number,
                 files: Files::$files,
-                family: Family::$family,
+                family: family!($family),
                 says: Says::$says,
             },)*
         ];
-        pub static OPS: &[OpSpec] = &[
+        $(#[$on_ops])*
+        pub static $ops: &[OpSpec] = &[
             $($(#[$on])* OpSpec {
                 op: Op::$op,
                 moves_bytes: matches!(Returns::$returns, Returns::Bytes),
@@ -160,6 +187,9 @@ macro_rules! syscalls {
 // Calls without a `cfg` exist on every architecture; the others are missing in the table that newer architectures
 // share.
 syscalls! {
+    /// In the order of the ops of system calls ([`super::Layer::ops`]).
+    SYSCALLS
+    OPS;
     Read SYS_read "read" Arg0 Bytes Read Size;
     Pread64 SYS_pread64 "pread64" Arg0 Bytes Read SizeAndOffset;
     Readv SYS_readv "readv" Arg0 Bytes Read Position;
@@ -273,6 +303,75 @@ syscalls! {
     Removexattrat SYS_removexattrat "removexattrat" Arg0WithoutPath Status Metadata Path1;
 }
 
+// As above. What these calls do to positions, descriptors, mappings and processes is needed to understand the others.
+syscalls! {
+    /// Calls that only runs that record measure, in the order of [`RECORDED_OPS`]. Each record has all arguments.
+    RECORDED
+    /// Their ops, after those of all runs.
+    RECORDED_OPS;
+    Lseek SYS_lseek "lseek" Arg0 Status NoRow Position;
+    Dup SYS_dup "dup" Arg0 Status NoRow Nothing;
+    #[cfg(target_arch = "x86_64")]
+    Dup2 SYS_dup2 "dup2" Arg0 Status NoRow Nothing;
+    Dup3 SYS_dup3 "dup3" Arg0 Status NoRow Nothing;
+    Fcntl SYS_fcntl "fcntl" Arg0OfCommand Status NoRow Nothing;
+    Mmap SYS_mmap "mmap" Arg4 Status NoRow Size1AndOffset5;
+    Munmap SYS_munmap "munmap" None Status NoRow Size1;
+    Mremap SYS_mremap "mremap" None Status NoRow Nothing;
+    Madvise SYS_madvise "madvise" None Status NoRow Size1;
+    Readahead SYS_readahead "readahead" Arg0 Status NoRow RangeFrom1;
+    #[cfg(target_arch = "x86_64")]
+    Fadvise64 SYS_fadvise64 "fadvise64" Arg0 Status NoRow RangeFrom1;
+    #[cfg(not(target_arch = "x86_64"))]
+    Fadvise64 SYS_fadvise64 "fadvise64_64" Arg0 Status NoRow RangeFrom1;
+    Fchdir SYS_fchdir "fchdir" Arg0 Status NoRow Nothing;
+    Chroot SYS_chroot "chroot" None Status NoRow Path0;
+    Ioctl SYS_ioctl "ioctl" Arg0OfCommand Status NoRow Nothing;
+    CloseRange SYS_close_range "close_range" None Status NoRow Nothing;
+    ExitGroup SYS_exit_group "exit_group" Ends Status NoRow Nothing;
+}
+
+/// A command of a call with [`Files::Arg0OfCommand`].
+#[derive(Debug, Clone, Copy)]
+pub struct Command {
+    pub op: Op,
+    /// The second argument of the call has this value in the bits of `mask`.
+    pub mask: u32,
+    pub value: u32,
+}
+
+const fn command(op: Op, value: u32) -> Command {
+    Command {
+        op,
+        mask: u32::MAX,
+        value,
+    }
+}
+
+/// The commands that are recorded (include/uapi/linux/fcntl.h and fs.h): fcntl and ioctl have many more.
+pub static COMMANDS: &[Command] = &[
+    // F_DUPFD, F_DUPFD_CLOEXEC and F_SETFL.
+    command(Op::Fcntl, 0),
+    command(Op::Fcntl, 1030),
+    command(Op::Fcntl, 4),
+    // FICLONE, FICLONERANGE, FIDEDUPERANGE and FITRIM.
+    command(Op::Ioctl, 0x4004_9409),
+    command(Op::Ioctl, 0x4020_940d),
+    command(Op::Ioctl, 0xc018_9436),
+    command(Op::Ioctl, 0xc018_5879),
+    // Those of block devices (BLK...) have a type of their own.
+    Command {
+        mask: 0xff00,
+        ..command(Op::Ioctl, 0x12 << 8)
+    },
+];
+
+/// The system call that is this op.
+#[must_use]
+pub fn syscall_of(op: Op) -> Option<&'static Syscall> {
+    SYSCALLS.iter().chain(RECORDED).find(|call| call.op == op)
+}
+
 /// A system call of 32-bit programs on a 64-bit kernel, which have a number table of their own.
 #[derive(Debug)]
 pub struct Compat {
@@ -308,14 +407,21 @@ pub static COMPAT: &[Compat] = compat! {
     14 Mknod "sys_mknod";
     15 Chmod "sys_chmod";
     16 Lchown "sys_lchown16";
+    19 Lseek "compat_sys_lseek";
     30 Utime "sys_utime32";
     33 Access "sys_access";
     36 Sync "sys_sync";
     38 Rename "sys_rename";
     39 Mkdir "sys_mkdir";
     40 Rmdir "sys_rmdir";
+    41 Dup "sys_dup";
+    54 Ioctl "compat_sys_ioctl";
+    55 Fcntl "compat_sys_fcntl";
+    61 Chroot "sys_chroot";
+    63 Dup2 "sys_dup2";
     83 Symlink "sys_symlink";
     85 Readlink "sys_readlink";
+    91 Munmap "sys_munmap";
     92 Truncate "compat_sys_truncate";
     93 Ftruncate "compat_sys_ftruncate";
     94 Fchmod "sys_fchmod";
@@ -326,15 +432,18 @@ pub static COMPAT: &[Compat] = compat! {
     107 Lstat "compat_sys_newlstat";
     108 Fstat "compat_sys_newfstat";
     118 Fsync "sys_fsync";
+    133 Fchdir "sys_fchdir";
     141 Getdents "compat_sys_getdents";
     144 Msync "sys_msync";
     145 Readv "sys_readv";
     146 Writev "sys_writev";
     148 Fdatasync "sys_fdatasync";
+    163 Mremap "sys_mremap";
     180 Pread64 "sys_ia32_pread64";
     181 Pwrite64 "sys_ia32_pwrite64";
     182 Chown "sys_chown16";
     187 Sendfile64 "compat_sys_sendfile";
+    192 Mmap "sys_mmap_pgoff";
     193 Truncate "sys_ia32_truncate64";
     194 Ftruncate "sys_ia32_ftruncate64";
     195 Stat "compat_sys_ia32_stat64";
@@ -343,7 +452,10 @@ pub static COMPAT: &[Compat] = compat! {
     198 Lchown "sys_lchown";
     207 Fchown "sys_fchown";
     212 Chown "sys_chown";
+    219 Madvise "sys_madvise";
     220 Getdents64 "sys_getdents64";
+    221 Fcntl "compat_sys_fcntl64";
+    225 Readahead "sys_ia32_readahead";
     226 Setxattr "sys_setxattr";
     227 Lsetxattr "sys_lsetxattr";
     228 Fsetxattr "sys_fsetxattr";
@@ -359,9 +471,12 @@ pub static COMPAT: &[Compat] = compat! {
     239 Sendfile64 "sys_sendfile64";
     247 IoGetevents "sys_io_getevents_time32";
     248 IoSubmit "compat_sys_io_submit";
+    250 Fadvise64 "sys_ia32_fadvise64";
+    252 ExitGroup "sys_exit_group";
     268 Statfs "compat_sys_statfs64";
     269 Fstatfs "compat_sys_fstatfs64";
     271 Utimes "sys_utimes_time32";
+    272 Fadvise64 "sys_ia32_fadvise64_64";
     295 Openat "compat_sys_openat";
     296 Mkdirat "sys_mkdirat";
     297 Mknodat "sys_mknodat";
@@ -379,6 +494,7 @@ pub static COMPAT: &[Compat] = compat! {
     314 SyncFileRange "sys_ia32_sync_file_range";
     320 Utimensat "sys_utimensat_time32";
     324 Fallocate "sys_ia32_fallocate";
+    330 Dup3 "sys_dup3";
     333 Preadv "compat_sys_preadv";
     334 Pwritev "compat_sys_pwritev";
     341 NameToHandleAt "sys_name_to_handle_at";
@@ -393,6 +509,7 @@ pub static COMPAT: &[Compat] = compat! {
     412 Utimensat "sys_utimensat";
     416 IoPgetevents "compat_sys_io_pgetevents_time64";
     426 IoUringEnter "sys_io_uring_enter";
+    436 CloseRange "sys_close_range";
     437 Openat2 "sys_openat2";
     439 Faccessat2 "sys_faccessat2";
     452 Fchmodat2 "sys_fchmodat2";
@@ -408,14 +525,14 @@ pub static COMPAT: &[Compat] = &[];
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::abi::MAX_SYSCALLS;
+    use crate::model::abi::{self as c, MAX_SYSCALLS};
 
     #[test]
     fn numbers_are_unique_and_fit_the_table() {
-        let mut numbers: Vec<_> = SYSCALLS.iter().map(|call| call.number).collect();
+        let mut numbers: Vec<_> = SYSCALLS.iter().chain(RECORDED).map(|call| call.number).collect();
         numbers.sort_unstable();
         numbers.dedup();
-        assert_eq!(numbers.len(), SYSCALLS.len());
+        assert_eq!(numbers.len(), SYSCALLS.len() + RECORDED.len());
         assert!(numbers.iter().all(|&n| (0..i64::from(MAX_SYSCALLS)).contains(&n)));
     }
 
@@ -425,15 +542,30 @@ mod tests {
         numbers.dedup();
         assert!(numbers.is_sorted() && numbers.len() == COMPAT.len());
         assert!(numbers.iter().all(|&number| number < MAX_SYSCALLS as usize));
-        let is_op = |op: Op| OPS.iter().any(|spec| spec.op == op);
+        let ops = || OPS.iter().chain(RECORDED_OPS);
+        let is_op = |op: Op| ops().any(|spec| spec.op == op);
         assert!(COMPAT.iter().all(|call| is_op(call.op)));
         let has_number = |spec: &OpSpec| COMPAT.is_empty() || COMPAT.iter().any(|call| call.op == spec.op);
-        assert!(OPS.iter().all(has_number));
+        assert!(ops().all(has_number));
     }
 
     #[test]
     fn system_calls_and_ops_are_in_the_same_order() {
         assert_eq!(SYSCALLS.len(), OPS.len());
         assert!(SYSCALLS.iter().zip(OPS).all(|(call, spec)| call.op == spec.op));
+        assert!(RECORDED.iter().zip(RECORDED_OPS).all(|(call, spec)| call.op == spec.op));
+    }
+
+    #[test]
+    fn calls_with_commands_have_some() {
+        let of_command = RECORDED.iter().filter(|call| call.files == Files::Arg0OfCommand);
+        let of_command: Vec<Op> = of_command.map(|call| call.op).collect();
+        assert!(
+            of_command
+                .iter()
+                .all(|op| COMMANDS.iter().any(|command| command.op == *op))
+        );
+        assert!(COMMANDS.iter().all(|command| of_command.contains(&command.op)));
+        assert!(COMMANDS.len() <= c::COMMANDS as usize);
     }
 }

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::abi::ROWS;
+use super::abi::{RECORD_ARGUMENTS, ROWS};
 use super::ids::{Layer, Op, Origin, ReadClass};
 use crate::model::report::slow::{CallPath, Inode};
 
@@ -92,6 +92,8 @@ pub struct Call {
     pub fd: Option<i32>,
     /// The argument that is particular to the op: flags of an open, mode of fallocate, whence of lseek, advice, ...
     pub extra: u64,
+    /// All arguments as given, of calls that only runs that record measure (`catalog::RECORDED`).
+    pub arguments: Option<Box<[i64; RECORD_ARGUMENTS as usize]>>,
     /// Of a read in the whole-stack view: where its data came from.
     pub class: Option<ReadClass>,
     /// The open file bypasses the page cache (`O_DIRECT`).
@@ -119,6 +121,7 @@ impl Default for Call {
             files: [0; _],
             fd: None,
             extra: 0,
+            arguments: None,
             class: None,
             is_direct: false,
             rows: [0; _],

@@ -2,16 +2,17 @@
 
 use super::Hook;
 use super::plan::selection::Selection;
-use super::plan::{BlockWay, CALLS_BY_COOKIE, Plan, Start};
+use super::plan::{BlockWay, CALLS_BY_COOKIE, Plan, PlannedOp, Start};
 use super::request::{GroupWish, Request};
 use crate::catalog::{
-    COMPAT, Family, Files, Guard, Layer, Lives, Op, REQUESTS, Returns, Row, SYSCALLS, Says, Shape, Syscall,
+    COMMANDS, COMPAT, Family, Files, Guard, Layer, Lives, Op, RECORDED, REQUESTS, Returns, Row, SYSCALLS, Says, Shape,
+    Syscall, syscall_of,
 };
 use crate::kernel::cgroup::Hierarchy;
 use crate::kernel::interface::types;
 use crate::kernel::interface::{
-    BLOCK_OP_OTHER, BY_CGROUP, BY_DISK, BY_FILE, BY_NOTHING, BY_PROCESS, CALL_CLOSES, CALL_OPENS, CALL_POSITION,
-    CALL_WRITES, CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED, GUARD_F_OP, GUARD_MAGIC, GUARD_NONE,
+    BLOCK_OP_OTHER, BY_CGROUP, BY_DISK, BY_FILE, BY_NOTHING, BY_PROCESS, CALL_CLOSES, CALL_HAS_ARGUMENTS, CALL_OPENS,
+    CALL_POSITION, CALL_WRITES, CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED, GUARD_F_OP, GUARD_MAGIC, GUARD_NONE,
     KFUNC_PREEMPT_DISABLE, KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_CTX, KFUNC_SESSION_IS_RETURN_CTX, OP_ABOVE,
     OP_FILES_AND_DIRS, ROW_QUEUE,
 };
@@ -114,6 +115,7 @@ pub fn fill(rodata: &mut types::rodata, setup: &Setup<'_>, made: Made) {
     }
     rodata.has_above = plan.layers().any(|layer| layer.lives() == Some(Lives::Above)).into();
     fill_call_shapes(&mut rodata.call_shapes, plan);
+    fill_commands(&mut rodata.call_commands, plan);
     if let Some(way) = setup.selection.way {
         rodata.block = block_config(setup, way);
         fill_block_ops(&mut rodata.block_ops, facts);
@@ -275,10 +277,8 @@ pub(super) fn slot_of(plan: &Plan, row: Row) -> u8 {
 fn fill_rows(rows: &mut [u8], families: &mut [u8], plan: &Plan) {
     for ((op, row), family) in plan.ops.iter().zip(rows).zip(families) {
         *row = slot_of(plan, Row::Layer(op.layer));
-        let call = SYSCALLS
-            .iter()
-            .find(|call| op.layer == Layer::Syscall && call.op == op.spec.op);
-        *family = call.map_or(0, |call| call.family as u8 + 1);
+        let call = syscall_of(op.spec.op).filter(|_| op.layer == Layer::Syscall);
+        *family = call.and_then(|call| call.family).map_or(0, |family| family as u8 + 1);
     }
 }
 
@@ -294,11 +294,25 @@ fn stack_rows(plan: &Plan) -> u16 {
 /// By op: which arguments of a system call have the path, the offset and the size.
 fn fill_call_shapes(shapes: &mut [types::call_shape], plan: &Plan) {
     for (op, shape) in plan.ops.iter().zip(shapes) {
-        let mut calls = SYSCALLS.iter().filter(|_| op.layer == Layer::Syscall);
-        if let Some(call) = calls.find(|call| call.op == op.spec.op) {
+        if let Some(call) = syscall_of(op.spec.op).filter(|_| op.layer == Layer::Syscall) {
             *shape = call_shape(call.says, op.spec.points[0].returns);
             add_for_records(shape, call);
         }
+    }
+}
+
+/// The commands of calls that are recorded with these commands only.
+fn fill_commands(commands: &mut [types::call_command], plan: &Plan) {
+    let planned = COMMANDS.iter().filter_map(|command| {
+        let is_its = |op: &PlannedOp| op.layer == Layer::Syscall && op.spec.op == command.op;
+        Some((plan.ops.iter().position(is_its)?, command))
+    });
+    for ((index, command), to) in planned.zip(commands) {
+        *to = types::call_command {
+            op: index as u32,
+            mask: command.mask,
+            value: command.value,
+        };
     }
 }
 
@@ -313,6 +327,8 @@ fn call_shape(says: Says, returns: Returns) -> types::call_shape {
         Says::Nothing | Says::Close => (0, 0, 0),
         Says::Size => (0, CALL_POSITION, 3),
         Says::Position => (0, CALL_POSITION, 0),
+        Says::Size1 => (0, 0, 2),
+        Says::Size1AndOffset5 => (0, 6, 2),
         Says::SizeAndOffset => (0, 4, 3),
         Says::Offset => (0, 4, 0),
         Says::RangeFrom1 => (0, 2, 3),
@@ -348,8 +364,11 @@ fn add_for_records(shape: &mut types::call_shape, call: &Syscall) {
     };
     shape.extra = more.extra;
     shape.whole_size = more.size;
-    if call.family == Family::Write && shape.offset != 0 {
+    if call.family == Some(Family::Write) && shape.offset != 0 {
         shape.effect |= CALL_WRITES as u8;
+    }
+    if RECORDED.iter().any(|recorded| recorded.op == call.op) {
+        shape.effect |= CALL_HAS_ARGUMENTS as u8;
     }
 }
 
@@ -424,7 +443,7 @@ fn is_checked_at_return(call: Op, setup: &Setup<'_>) -> bool {
 fn fill_syscall_points(table: &mut [u32], compat: &mut [u32], setup: &Setup<'_>) {
     let plan = setup.plan;
     for (index, op) in plan.ops.iter().enumerate().filter(|(_, op)| op.layer == Layer::Syscall) {
-        let Some(call) = SYSCALLS.iter().find(|call| call.op == op.spec.op) else {
+        let Some(call) = syscall_of(op.spec.op) else {
             continue;
         };
         let mut word = op.word(index, &op.spec.points[0], call.files);
@@ -563,6 +582,40 @@ mod tests {
         let row = |layer| rows[plan.ops.iter().position(|op| op.layer == layer).unwrap()];
         assert_eq!(layers.map(row), [1, 2, 3, 4]);
         assert_eq!(stack_rows(&plan), 0b1_1110);
+    }
+
+    #[test]
+    fn calls_for_records_have_no_family_and_their_arguments() {
+        let plan = plan::plan_of(&[Layer::Syscall], &Facts::default(), Choice::Auto, true);
+        let index = |op| plan.ops.iter().position(|planned| planned.spec.op == op).unwrap();
+        let (mut rows, mut families) = ([0; 256], [7; 256]);
+        fill_rows(&mut rows, &mut families, &plan);
+        let mut shapes = [types::call_shape::default(); 256];
+        fill_call_shapes(&mut shapes, &plan);
+        let all = u32::from(shapes[index(Op::Lseek)].effect);
+        assert_eq!(
+            (families[index(Op::Lseek)], all & CALL_HAS_ARGUMENTS),
+            (0, CALL_HAS_ARGUMENTS)
+        );
+        let of_all = u32::from(shapes[index(Op::Read)].effect);
+        assert_eq!((families[index(Op::Read)], of_all & CALL_HAS_ARGUMENTS), (1, 0));
+        let map = shapes[index(Op::Mmap)];
+        assert_eq!((map.offset, map.size, map.extra), (6, 2, 3));
+        let mut commands = [types::call_command::default(); 8];
+        fill_commands(&mut commands, &plan);
+        let of_fcntl: Vec<u32> = commands
+            .iter()
+            .filter(|command| command.mask != 0 && command.op == index(Op::Fcntl) as u32)
+            .map(|command| command.value)
+            .collect();
+        let known = [libc::F_DUPFD, libc::F_DUPFD_CLOEXEC, libc::F_SETFL];
+        assert_eq!(of_fcntl, known.map(i32::cast_unsigned));
+        let mut none = [types::call_command::default(); 8];
+        fill_commands(
+            &mut none,
+            &plan::plan(&[Layer::Syscall], &Facts::default(), Choice::Auto),
+        );
+        assert!(none.iter().all(|command| command.mask == 0));
     }
 
     #[test]

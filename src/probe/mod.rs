@@ -144,6 +144,9 @@ impl PointWord {
             Files::Arg0Or1 => c::FILES_0_OR_1,
             Files::Arg0Or2 => c::FILES_0_OR_2,
             Files::Arg0WithoutPath => c::FILES_0_WITHOUT_PATH,
+            Files::Arg0OfCommand => c::FILES_0_OF_COMMAND,
+            Files::Arg4 => c::FILES_4,
+            Files::Ends => c::FILES_ENDS,
         };
         u32::from(self.op) << c::POINT_OP_SHIFT
             | u32::from(self.frame) << c::POINT_FRAME_SHIFT

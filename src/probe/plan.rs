@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::catalog::family::{self, RowFunction};
 use crate::catalog::{
-    self, COMPAT, COMPLETIONS, Compat, FAILURE, FileSystem, Files, Layer, Lives, Op, OpSpec, Point, Returns, Shape,
+    self, COMPAT, COMPLETIONS, Compat, FAILURE, FileSystem, Files, Layer, Lives, Op, OpSpec, Point, RECORDED_OPS,
+    Returns, Shape,
 };
 use crate::kernel::{COMPAT_SYSCALL_PREFIX, Facts, Fprobe, Function, SYSCALL_PREFIX, other_name};
 use crate::model::abi::MAX_OPS;
@@ -331,10 +332,18 @@ fn compat_points(layer: Layer, op: Op) -> impl Iterator<Item = &'static Point> {
     COMPAT.iter().filter(is_its).map(|call| &call.point)
 }
 
+/// The ops of a layer in a run. `is_recorded`: each call is recorded, also those that no other run measures.
+fn specs(layer: Layer, is_recorded: bool) -> impl Iterator<Item = &'static OpSpec> {
+    let recorded = RECORDED_OPS
+        .iter()
+        .filter(move |_| is_recorded && layer == Layer::Syscall);
+    layer.ops().iter().chain(recorded)
+}
+
 /// The functions that a plan for these layers needs facts about, with their modules. Those of system calls are left out
-/// if `choice` is a hook that is not on functions.
+/// if `choice` is a hook that is not on functions. `is_recorded`: see [`plan`].
 #[must_use]
-pub fn functions_of(layers: &[Layer], choice: Choice) -> BTreeMap<String, Option<&'static str>> {
+pub fn functions_of(layers: &[Layer], choice: Choice, is_recorded: bool) -> BTreeMap<String, Option<&'static str>> {
     let mut functions = BTreeMap::new();
     for &layer in layers {
         let tracepoints_only = choice.hook().is_some_and(|hook| !hook.is_on_functions());
@@ -345,7 +354,7 @@ pub fn functions_of(layers: &[Layer], choice: Choice) -> BTreeMap<String, Option
             functions.extend(block_functions(choice).map(|name| (name.to_owned(), None)));
             continue;
         }
-        for spec in layer.ops() {
+        for spec in specs(layer, is_recorded) {
             let instead = spec.instead.iter().flat_map(|fallback| fallback.points);
             let async_entries = catalog::async_entries(spec.op).filter(|_| layer != Layer::Syscall);
             let points = spec
@@ -626,9 +635,15 @@ fn completion(facts: &Facts, function: &str) -> Option<PlannedCompletion> {
     })
 }
 
-/// Plans a run of `layers`.
+/// Plans a run of `layers` that records nothing.
 #[must_use]
 pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
+    plan_of(layers, facts, choice, false)
+}
+
+/// Plans a run of `layers`. `is_recorded`: each call is recorded, also those that no other run measures.
+#[must_use]
+pub fn plan_of(layers: &[Layer], facts: &Facts, choice: Choice, is_recorded: bool) -> Plan {
     let mut planning = Planning {
         layers,
         facts,
@@ -639,7 +654,7 @@ pub fn plan(layers: &[Layer], facts: &Facts, choice: Choice) -> Plan {
     };
     let specs = layers
         .iter()
-        .flat_map(|layer| layer.ops().iter().map(move |spec| (*layer, spec)));
+        .flat_map(|layer| specs(*layer, is_recorded).map(move |spec| (*layer, spec)));
     let ops: Vec<PlannedOp> = specs.map(|(layer, spec)| planning.op(layer, spec)).collect();
     let is_async_entry = |planned: &PlannedPoint| planned.point.returns.is_async_entry();
     let any_async_entry = ops.iter().any(|op| op.points.iter().any(is_async_entry));

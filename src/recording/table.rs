@@ -248,6 +248,25 @@ macro_rules! column {
 
 const WORD_OP: Type = Type::Word(op_words);
 
+/// An argument of a call that has all of them.
+macro_rules! argument {
+    ($name:literal, $index:literal) => {
+        column!(
+            $name,
+            Type::I64,
+            |r| r
+                .arguments
+                .as_ref()
+                .map_or(Cell::Null, |arguments| Cell::Signed(arguments[$index])),
+            |r, c| {
+                if let Some(argument) = c.maybe(Cell::signed)? {
+                    r.arguments.get_or_insert_default()[$index] = argument;
+                }
+            }
+        )
+    };
+}
+
 impl Table for Call {
     const NAME: &'static str = "calls";
     const KIND: Option<Kind> = Some(Kind::Call);
@@ -297,6 +316,12 @@ const CALLS: &[Column<Call>] = &[
         }
     ),
     column!("extra", Type::U64, |r| number(r.extra), |r, c| r.extra = c.number()?),
+    argument!("arg0", 0),
+    argument!("arg1", 1),
+    argument!("arg2", 2),
+    argument!("arg3", 3),
+    argument!("arg4", 4),
+    argument!("arg5", 5),
     column!(
         "class",
         Type::Word(class_words),

@@ -112,6 +112,7 @@ fn call(at: u64, file: u32, tid: u32) -> Call {
         files: [file, 0],
         fd: Some(-1),
         extra: u64::MAX,
+        arguments: Some(Box::new([i64::MIN, -1, 0, 1, 2, i64::MAX])),
         class: Some(ReadClass::WaitedForOwn),
         is_direct: true,
         rows,
@@ -487,6 +488,7 @@ fn a_call_takes_few_bytes() {
             size: Some(4096),
             fd: Some(7),
             extra: 0,
+            arguments: None,
             is_direct: false,
             class: Some(if device > 0 {
                 ReadClass::WaitedForOwn

@@ -80,7 +80,10 @@ impl Loaded {
     pub fn new(selection: Selection) -> Self {
         Self {
             selection,
-            families: SYSCALLS.iter().map(|call| (call.op, call.family)).collect(),
+            families: SYSCALLS
+                .iter()
+                .filter_map(|call| Some((call.op, call.family?)))
+                .collect(),
             ..Self::default()
         }
     }

@@ -59,7 +59,7 @@ pub fn prepare(measure: &Measure, disk: Option<&Disk>, is_recorded: bool) -> Res
         // The file may turn out not to be needed, but since it was named it must be readable.
         File::open(path).map_err(|error| Cause::of(format_args!("cannot read '{}'", path.display()), &error))?;
     }
-    let mut functions = plan::functions_of(&layers, hooks.choice);
+    let mut functions = plan::functions_of(&layers, hooks.choice, is_recorded);
     if scope.is_whole_stack() {
         functions.extend(functions_of_rows_in_use(&layers, hooks.choice));
     }
@@ -69,7 +69,7 @@ pub fn prepare(measure: &Measure, disk: Option<&Disk>, is_recorded: bool) -> Res
     if scope.is_named() {
         plan::check_file_systems(&layers, &facts)?;
     }
-    let mut plan = plan::plan(&layers, &facts, hooks.choice);
+    let mut plan = plan::plan_of(&layers, &facts, hooks.choice, is_recorded);
     plan::check_room(&plan)?;
     if scope.is_whole_stack() || scope.groups().is_some() {
         plan.keep_frames();

@@ -1,5 +1,7 @@
 //! Calls that this process makes and knows, and whether a recording has each of them.
 
+pub mod positions;
+
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::ops::Range;

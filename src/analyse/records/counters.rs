@@ -10,7 +10,7 @@ use super::names::Names;
 use super::run::IN_RECORDS;
 use super::slow::{errno_of, slow_call};
 use super::waited::{OUT_OF_ORDER, Undecided};
-use crate::catalog::SYSCALLS;
+use crate::catalog::syscall_of;
 use crate::model::abi::{
     ASIDE_UNTIMED, DIRECTIONS, FAMILIES, GROUP_FIRST, GROUP_NO_ROOM, GROUP_NONE, ORIGINS, READ_CLASSES, ROW_QUEUE,
     ROW_SYSCALL, ROWS, SLOW_REPORTED, UNIT_SLOTS,
@@ -80,7 +80,8 @@ struct Shape {
 struct CallShape {
     index: u32,
     moves_bytes: bool,
-    family: usize,
+    /// `None`: its time is in no row.
+    family: Option<Family>,
 }
 
 /// A request that perhaps no call waited for.
@@ -143,7 +144,6 @@ impl Shape {
                 .iter()
                 .any(|info| info.layer == layer && info.refused.is_none())
         };
-        let families: HashMap<Op, usize> = SYSCALLS.iter().map(|call| (call.op, call.family as usize)).collect();
         let mut calls = vec![None; Op::ALL.len()];
         let mut requests = vec![None; Op::ALL.len()];
         let ops = run.ops.iter().zip(0..);
@@ -151,10 +151,10 @@ impl Shape {
             match info.layer {
                 Layer::Blk => requests[info.op as usize] = Some(index),
                 _ => {
-                    calls[info.op as usize] = families.get(&info.op).map(|family| CallShape {
+                    calls[info.op as usize] = syscall_of(info.op).map(|call| CallShape {
                         index,
                         moves_bytes: info.moves_bytes,
-                        family: *family,
+                        family: call.family,
                     });
                 }
             }
@@ -274,24 +274,26 @@ impl Counters {
             return;
         }
         let ns = end_ns.saturating_sub(call.begin_ns);
-        let is_slow = self.slower_ns.is_some_and(|slower| ns >= slower);
+        // Only calls in a row are reported one by one, as during the run.
+        let is_slow = shape.family.is_some() && self.slower_ns.is_some_and(|slower| ns >= slower);
         if is_slow {
             let slow = slow_call(call, &self.run, names, self.clock);
             self.slow.extend(slow.map(|slow| (end_ns, slow)));
         }
         let key = self.by.map(|by| GroupKey::of_call(by, call, names));
         let key = key.map(|key| self.with_room(key));
-        let has_rows = self.shape.is_stack && call.rows.iter().any(|ns| *ns > 0);
-        let (unit_ns, is_stack) = (self.unit_ns, self.shape.is_stack);
+        let family = shape.family.filter(|_| self.shape.is_stack);
+        let has_rows = call.rows.iter().any(|ns| *ns > 0);
+        let unit_ns = self.unit_ns;
         let Some(interval) = self.intervals.get_mut(at) else {
             return;
         };
-        interval.without_rows += u64::from(is_stack && !has_rows && ns > 0);
+        interval.without_rows += u64::from(family.is_some() && !has_rows && ns > 0);
         let group = key.map(|key| interval.groups.entry(key).or_default());
         for sums in [Some(&mut interval.sums), group].into_iter().flatten() {
             sums.op(shape.index).add(ns, call.value, shape.moves_bytes, unit_ns);
-            if has_rows {
-                sums.family(shape.family).add(call, ns, shape, is_slow);
+            if let Some(family) = family.filter(|_| has_rows) {
+                sums.family(family as usize).add(call, ns, shape, is_slow);
             }
         }
     }
@@ -501,7 +503,7 @@ impl FamilySum {
             self.reached[slot] += u64::from(ns > 0 && slot < ROW_QUEUE as usize && slot != ROW_SYSCALL as usize);
         }
         self.reached[ROW_SYSCALL as usize] += 1;
-        let class = call.class.filter(|_| shape.family == Family::Read as usize);
+        let class = call.class.filter(|_| shape.family == Some(Family::Read));
         if let Some(class) = class.and_then(|class| ReadClass::ALL.iter().position(|known| *known == class)) {
             self.class_calls[class] += 1;
             self.class_bytes[class] = self.class_bytes[class].wrapping_add(bytes);

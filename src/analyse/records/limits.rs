@@ -130,7 +130,10 @@ impl Limits {
         });
         Self {
             limits: watched.collect(),
-            families: SYSCALLS.iter().map(|call| (call.op, call.family)).collect(),
+            families: SYSCALLS
+                .iter()
+                .filter_map(|call| Some((call.op, call.family?)))
+                .collect(),
             disks: HashMap::new(),
             order: InOrder::default(),
             now_ns: 0,

@@ -38,7 +38,10 @@ impl Rules {
             rows: rows.iter().map(|name| name.parse().ok()).collect(),
             slower_ns,
             limits: limits.to_vec(),
-            families: SYSCALLS.iter().map(|call| (call.op, call.family)).collect(),
+            families: SYSCALLS
+                .iter()
+                .filter_map(|call| Some((call.op, call.family?)))
+                .collect(),
             disks: HashMap::new(),
         }
     }

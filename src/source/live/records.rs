@@ -9,15 +9,16 @@ use plain::Plain;
 use super::counters::{ReadError, monotonic_ns};
 use super::slow::alone;
 use super::string::{comm, text};
-use crate::catalog::SYSCALLS;
+use crate::catalog::{RECORDED, syscall_of};
 use crate::kernel::interface::types::{
-    call_record, call_record_all, call_record_few, call_record_wide, file_record, path_record, recorder,
-    request_record, sleep_record, thread_record,
+    call_record, call_record_all, call_record_arguments, call_record_few, call_record_wide, file_record, path_record,
+    recorder, request_record, sleep_record, thread_record,
 };
 use crate::kernel::interface::{
     CALL_HAS_FD, CALL_HAS_OFFSET, CALL_HAS_PATH, CALL_HAS_SIZE, CALL_IS_COMPAT, CALL_IS_DIRECT, CALL_ROWS_ALL,
-    CALL_ROWS_FEW, CALL_ROWS_WIDE, PATH_ALONE, RECORD_CALL, RECORD_FILE, RECORD_KINDS, RECORD_PATH, RECORD_REQUEST,
-    RECORD_SLEEP, RECORD_THREAD, REQUEST_FUA, REQUEST_META, REQUEST_PREFLUSH, REQUEST_READAHEAD, REQUEST_SYNC, ROW_VFS,
+    CALL_ROWS_ARGUMENTS, CALL_ROWS_FEW, CALL_ROWS_WIDE, PATH_ALONE, RECORD_CALL, RECORD_FILE, RECORD_KINDS,
+    RECORD_PATH, RECORD_REQUEST, RECORD_SLEEP, RECORD_THREAD, REQUEST_FUA, REQUEST_META, REQUEST_PREFLUSH,
+    REQUEST_READAHEAD, REQUEST_SYNC, ROW_VFS,
 };
 use crate::kernel::names;
 use crate::model::ids::{Layer, Op, Origin, ReadClass};
@@ -146,8 +147,8 @@ impl RecordReader {
     /// Whether a call may be under way, as far as `/proc` shows it: one whose return was missed looks the same.
     #[must_use]
     pub fn may_be_under_way(&self, call: &Call) -> bool {
-        let numbers = SYSCALLS.iter().filter(|known| known.op == call.op && !call.is_32bit);
-        let numbers: Vec<i64> = numbers.map(|known| known.number).collect();
+        let known = syscall_of(call.op).filter(|_| !call.is_32bit);
+        let numbers: Vec<i64> = known.map(|known| known.number).into_iter().collect();
         !self.sees_processes || process::may_be_in_call(call.pid, call.tid, &numbers)
     }
 
@@ -315,7 +316,7 @@ impl Decoder {
     fn call(&mut self, frame: &[u8]) -> Option<Call> {
         let record: call_record = prefix(frame)?;
         let has = |flag: u32| u32::from(record.has) & flag != 0;
-        let mut rows = [0; _];
+        let (mut rows, mut arguments) = ([0; _], None);
         match u32::from(record.rows) {
             CALL_ROWS_FEW => {
                 let few: call_record_few = prefix(frame)?;
@@ -327,6 +328,7 @@ impl Decoder {
             }
             CALL_ROWS_ALL => rows = prefix::<call_record_all>(frame)?.rows.map(u64::from),
             CALL_ROWS_WIDE => rows = prefix::<call_record_wide>(frame)?.rows,
+            CALL_ROWS_ARGUMENTS => arguments = Some(Box::new(prefix::<call_record_arguments>(frame)?.arguments)),
             _ => {}
         }
         Some(Call {
@@ -343,6 +345,7 @@ impl Decoder {
             files: record.files,
             fd: has(CALL_HAS_FD).then_some(record.fd),
             extra: record.extra,
+            arguments,
             class: ReadClass::ALL.get(usize::from(record.read_class)).copied(),
             is_direct: has(CALL_IS_DIRECT),
             rows,
@@ -355,13 +358,14 @@ impl Decoder {
     fn open_call(&self, recorder: &recorder) -> Option<Call> {
         let given = self.paths.get(&(recorder.thread, recorder.begin_ns));
         let has = |flag: u32| u32::from(recorder.has) & flag != 0;
+        let op = self.ops.get(usize::from(recorder.op))?.1;
         Some(Call {
             tid: recorder.thread,
             pid: recorder.tgid,
             begin_ns: recorder.begin_ns,
             end_ns: None,
             cpus: [recorder.cpu; 2],
-            op: self.ops.get(usize::from(recorder.op))?.1,
+            op,
             is_32bit: has(CALL_IS_COMPAT),
             value: 0,
             offset: None,
@@ -369,6 +373,7 @@ impl Decoder {
             files: recorder.files,
             fd: has(CALL_HAS_FD).then_some(recorder.fd.cast_signed()),
             extra: 0,
+            arguments: is_recorded_only(op).then(|| Box::new(recorder.arguments.map(u64::cast_signed))),
             class: None,
             is_direct: recorder.flags.cast_signed() & libc::O_DIRECT != 0,
             rows: [0; _],
@@ -499,6 +504,11 @@ impl Decoder {
             }
         }
     }
+}
+
+/// Whether only runs that record measure this call.
+fn is_recorded_only(op: Op) -> bool {
+    RECORDED.iter().any(|call| call.op == op)
 }
 
 /// The structure that bytes begin with; `None` if there are too few.

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use super::counts::{FENTRY, Hook, KPROBE, KPROBE_EVENT, RAW_TRACEPOINT, SESSION, TRACEPOINT};
 use crate::guest::{Check, Guest, Running, run, wait_for};
+use crate::records::positions::Positions;
 use crate::records::{Made, Recorded, numbered, open};
 use crate::workload::prepare;
-use iostackbreakdown::catalog::{COMPAT, Layer};
+use iostackbreakdown::catalog::{COMPAT, Layer, RECORDED_OPS};
 use iostackbreakdown::model::abi::{ROW_JOURNAL, ROW_LOCK, ROW_QUEUE, ROW_RUN_QUEUE, ROWS};
 use iostackbreakdown::model::record::{Call, Kind, Sleep};
 use iostackbreakdown::probe::plan::function_name;
@@ -45,6 +46,14 @@ pub const CHECKS: &[Check] = &[
     Check::new("events: requests and sleeps of direct reads", requests).when(is_here),
     Check::new("events: files that are opened and closed have their paths", opened).when(is_here),
     Check::new("events: files that were open before have their paths", open_before).when(is_here),
+    Check::new("events: positions, descriptors and mappings", |guest| {
+        positions(guest, None)
+    })
+    .when(is_here),
+    Check::new("events: positions, descriptors and mappings, tracepoint", |guest| {
+        positions(guest, Some(&TRACEPOINT))
+    })
+    .when(TRACEPOINT.exact),
     Check::new("events: a report of the recording is that of the run", reported).when(is_here),
     Check::new("events: a line for each call and request as they come", lines).when(is_here),
 ];
@@ -96,7 +105,8 @@ fn file(flags: i32) -> Result<i32, String> {
 fn hooked(hook: &Hook) -> Vec<String> {
     let mut all = vec!["--probe".to_owned(), hook.probe.to_owned()];
     if hook.probe.starts_with("kprobe") || hook.probe == "fentry" {
-        let others = Layer::Syscall.ops().iter().filter(|op| op.op.name() != "pread64");
+        let calls = Layer::Syscall.ops().iter().chain(RECORDED_OPS);
+        let others = calls.filter(|op| op.op.name() != "pread64");
         let points = others.flat_map(|op| op.points);
         let functions = points.chain(COMPAT.iter().map(|call| &call.point)).map(function_name);
         all.extend(functions.flat_map(|function| ["--without".to_owned(), function]));
@@ -333,6 +343,26 @@ fn open_before(guest: &Guest) -> Result<(), String> {
     };
     is_named(&recorded.calls("pread64"), DESCRIPTORS, &name)?;
     is_named(&recorded.calls("pwrite64"), made, &other)
+}
+
+/// Each call that only runs that record measure is there once, with its arguments.
+fn positions(guest: &Guest, hook: Option<&Hook>) -> Result<(), String> {
+    prepare(FILE)?;
+    let folder = Path::new("/mnt/ext4/events");
+    fs::create_dir_all(folder.join("root")).map_err(|e| format!("root: {e}"))?;
+    let arguments: &[&str] = match hook {
+        Some(hook) => &["-f", "-T", "syscall", "--probe", hook.probe],
+        None => &["-f"],
+    };
+    let mut made = None;
+    let recorded = recorded(guest, arguments, |_| {
+        made = Some(Positions::make(Path::new(FILE), folder))
+    })?;
+    made.ok_or("no calls were made")?.are_in(&recorded)?;
+    match hook {
+        Some(_) => recorded.adds_up(),
+        None => Ok(()),
+    }
 }
 
 /// The report of the recording is the one that the run printed, in every number.

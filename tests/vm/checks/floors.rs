@@ -165,7 +165,7 @@ type Known = BTreeMap<String, Function>;
 
 /// Their types and addresses, found in the same way as by the tool.
 fn known(functions: &[&str]) -> Result<Known, String> {
-    let modules = plan::functions_of(&Layer::ALL, Choice::Auto);
+    let modules = plan::functions_of(&Layer::ALL, Choice::Auto, true);
     let modules: BTreeMap<_, _> = modules
         .into_iter()
         .chain(plan::functions_of_rows(&Layer::ALL, Choice::Auto))
