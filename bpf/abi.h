@@ -781,6 +781,27 @@ struct request_record {
 	__u16 cpu;
 };
 
+/* An asynchronous request, at its end. */
+struct async_record {
+	__u8 kind;
+	__u8 op;
+	__u8 has; /* CALL_HAS_OFFSET, CALL_HAS_SIZE, CALL_IS_DIRECT */
+	__u8 is_aio;
+	__u32 thread; /* that made the first attempt */
+	__u64 begin_ns; /* of the first attempt */
+	__u64 attempt_end_ns; /* of the last attempt; 0: it ended with the request, or later */
+	__u64 end_ns;
+	__u64 key; /* address of its kiocb */
+	__u64 context; /* address of the kernel's ring; number of an AIO context */
+	__u64 offset;
+	__u64 size;
+	__s64 value;
+	__u32 tgid;
+	__u32 file; /* number of the open file; 0: unknown */
+	__u32 flags; /* of the submission: IOSQE_...; 0 for AIO */
+	__u32 attempts;
+};
+
 /* A time off the CPU inside a call, when the thread gets a CPU again. */
 struct sleep_record {
 	__u8 kind;
@@ -1125,6 +1146,7 @@ _Static_assert(sizeof(struct call_record_few) == 88, "no padding");
 _Static_assert(sizeof(struct call_record_arguments) == 128, "no padding");
 _Static_assert(sizeof(struct call_command) == 12, "no padding");
 _Static_assert(sizeof(struct request_record) == 80, "no padding");
+_Static_assert(sizeof(struct async_record) == 88, "no padding");
 _Static_assert(sizeof(struct sleep_record) == 48, "no padding");
 _Static_assert(sizeof(struct file_record) == 88, "no padding");
 _Static_assert(sizeof(struct thread_record) == 64, "no padding");

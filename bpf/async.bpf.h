@@ -39,6 +39,125 @@ struct {
 	__type(value, struct async_call);
 } asynchronous SEC(".maps");
 
+/* Records of the requests in flight, of as many as `asynchronous` has room for. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u64);
+	__type(value, struct async_record);
+} async_records SEC(".maps");
+
+static const struct async_record no_async_record;
+
+/* include/uapi/linux/io_uring.h: the flags that a submission may have (IOSQE_...), which are the lowest of a request. */
+#define SUBMITTED_FLAGS 0x7f
+
+/* Fills in what the request says of itself before its first attempt. */
+static __always_inline void fill_async(struct async_record *record, __u64 address, struct file *file)
+{
+	record->offset = BPF_CORE_READ((struct kiocb *)address, ki_pos);
+	/* The position of the file, which the attempt has not looked at yet. */
+	if (record->offset == -1ull)
+		record->offset = BPF_CORE_READ(file, f_pos);
+	if (BPF_CORE_READ(file, f_mode) & FMODE_LSEEK)
+		record->has = CALL_HAS_OFFSET;
+	if (BPF_CORE_READ(file, f_flags) & O_DIRECT)
+		record->has |= CALL_IS_DIRECT;
+	if (record->is_aio) {
+		record->context = BPF_CORE_READ((struct aio_kiocb *)address, ki_ctx, user_id);
+	} else {
+		record->context = (__u64)BPF_CORE_READ((struct io_kiocb *)address, ctx);
+		record->flags = BPF_CORE_READ((struct io_kiocb *)address, flags) & SUBMITTED_FLAGS;
+	}
+}
+
+/* The current thread begins the first attempt at a request. */
+__noinline int note_async(__u64 address, __u32 point, __u64 now)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+	struct thread_state *state = config.records ? find_thread(id) : NULL;
+	struct recorder *recorder;
+	struct async_record *record;
+	struct file *file;
+
+	if (!state || bpf_map_update_elem(&async_records, &address, &no_async_record, BPF_ANY))
+		return 0;
+	recorder = recorder_of_call(state, id);
+	record = bpf_map_lookup_elem(&async_records, &address);
+	if (!recorder || !record)
+		return 0;
+	record->kind = RECORD_ASYNC;
+	record->op = point_op(point);
+	record->is_aio = point_return(point) == RETURN_SUBMITTED;
+	record->thread = id;
+	record->tgid = id >> 32;
+	record->begin_ns = now;
+	record->key = address;
+	record->attempts = 1;
+	file = BPF_CORE_READ((struct kiocb *)address, ki_filp);
+	fill_async(record, address, file);
+	know_thread(recorder);
+	record->file = number_of(recorder, id, file);
+	return 0;
+}
+
+/* An attempt that did not end its request has ended at `end_ns`; 0: another one begins. */
+__noinline int note_attempt(__u64 address, __u64 end_ns)
+{
+	struct async_record *record = config.records ? bpf_map_lookup_elem(&async_records, &address) : NULL;
+
+	if (!record)
+		return 0;
+	record->attempt_end_ns = end_ns;
+	if (!end_ns)
+		record->attempts++;
+	return 0;
+}
+
+/* The file system gets a request, with the number of bytes that it is to move. */
+__noinline int note_async_size(__u64 address, __u64 iterator)
+{
+	struct async_record *record = config.records ? bpf_map_lookup_elem(&async_records, &address) : NULL;
+
+	/* A later attempt only has the rest. */
+	if (record && !(record->has & CALL_HAS_SIZE)) {
+		record->size = BPF_CORE_READ((struct iov_iter *)iterator, count);
+		record->has |= CALL_HAS_SIZE;
+	}
+	return 0;
+}
+
+/* A request has ended, and is counted. `completed`: not by an attempt. */
+__noinline int record_async(__u64 address, __u64 now, __s64 value, __u32 completed)
+{
+	struct async_record *record, *noted;
+
+	if (!config.records)
+		return 0;
+	noted = bpf_map_lookup_elem(&async_records, &address);
+	record = noted ? reserve(RECORD_ASYNC, struct async_record) : NULL;
+	if (record) {
+		*record = *noted;
+		record->end_ns = now;
+		record->value = value;
+		if (!completed)
+			record->attempt_end_ns = now;
+		submit(record);
+	} else if (!noted) {
+		lose_record(RECORD_ASYNC);
+	}
+	bpf_map_delete_elem(&async_records, &address);
+	return 0;
+}
+
+/* A request has no end that was seen. */
+__noinline int lose_async(__u64 address)
+{
+	if (config.records && !bpf_map_delete_elem(&async_records, &address))
+		lose_record(RECORD_ASYNC);
+	return 0;
+}
+
 /*
  * Per op: index of the counters of its completions, which are separate because a completion may interrupt a program
  * that counts a return.
@@ -83,6 +202,8 @@ static __always_inline void finish(__u64 kiocb, struct async_call *call, __u64 n
 	finish_start(&done.starts[ASYNC_BELOW], ASYNC_BELOW, now, value, completed);
 	if (has_above)
 		finish_start(&done.starts[ASYNC_ABOVE], ASYNC_ABOVE, now, value, completed);
+	if (config.records)
+		record_async(as_number(kiocb), now, value, completed);
 }
 
 /*
@@ -105,8 +226,12 @@ __noinline int drop_stale_request(__u64 kiocb)
 		finish_start(&lost.starts[ASYNC_BELOW], ASYNC_BELOW, lost.parked_ns, -EAGAIN, false);
 		if (has_above)
 			finish_start(&lost.starts[ASYNC_ABOVE], ASYNC_ABOVE, lost.parked_ns, -EAGAIN, false);
+		if (config.records)
+			record_async(kiocb, lost.parked_ns, -EAGAIN, false);
 		return 0;
 	}
+	if (config.records)
+		lose_async(kiocb);
 #pragma unroll
 	for (int i = 0; i < ASYNC_LAYERS; i++) {
 		if (lost.starts[i].point && !point_is_suppressed(lost.starts[i].point))
@@ -167,6 +292,8 @@ static __always_inline __u64 enter_async(__u32 point, __u64 kiocb, __u64 now, __
 		if (is_another_attempt(kiocb, call, id)) {
 			call->thread = id;
 			call->state = ASYNC_RUNNING;
+			if (config.records)
+				note_attempt(as_number(kiocb), 0);
 			return kiocb;
 		}
 		drop_stale_request(as_number(kiocb));
@@ -183,6 +310,8 @@ static __always_inline __u64 enter_async(__u32 point, __u64 kiocb, __u64 now, __
 			count_lost(point_op(point), LOST_TABLE_FULL, 1);
 		return 0;
 	}
+	if (config.records)
+		note_async(as_number(kiocb), point, now);
 	return kiocb;
 }
 
@@ -276,10 +405,14 @@ static __always_inline void leave_async(__u32 point, __u64 kiocb, __u64 now, lon
 		if (call->state == ASYNC_RUNNING) {
 			call->direct = !!(BPF_CORE_READ((struct kiocb *)kiocb, ki_flags) & IOCB_DIRECT);
 			call->state = ASYNC_QUEUED;
+			if (config.records)
+				note_attempt(as_number(kiocb), now);
 		}
 	} else if (value == -EAGAIN && !call->is_aio && !call->nowait) {
 		call->parked_ns = now;
 		call->state = ASYNC_PARKED;
+		if (config.records)
+			note_attempt(as_number(kiocb), now);
 	} else {
 		if (has_result && value == 0)
 			value = BPF_CORE_READ((struct io_kiocb *)kiocb, cqe.res);

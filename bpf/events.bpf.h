@@ -56,6 +56,7 @@ struct call_record_all *call_record_all_type;
 struct call_record_wide *call_record_wide_type;
 struct request_record *request_record_type;
 struct sleep_record *sleep_record_type;
+struct async_record *async_record_type;
 struct file_record_few *file_record_few_type;
 struct file_record_all *file_record_all_type;
 struct thread_record *thread_record_type;

@@ -283,6 +283,8 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 		state->calls.request = frame->kiocb;
 	} else if (READ(direct, kiocb, ki_complete)) {
 		frame->kiocb = enter_below(point, (__u64)kiocb, frame->entered_ns, frame->group, state->calls.request);
+		if (config.records && frame->kiocb)
+			note_async_size(frame->kiocb, as_number(ARGUMENT(ctx, direct, 1)));
 	}
 	return 0;
 }

@@ -179,6 +179,7 @@ struct kiocb {
 	struct file *ki_filp;
 	void (*ki_complete)(struct kiocb *kiocb, long res);
 	void *private;
+	long long ki_pos;
 	int ki_flags;
 };
 
@@ -210,6 +211,20 @@ struct io_kiocb {
 	unsigned int flags;
 	struct io_cqe cqe;
 	void *async_data;
+	void *ctx;
+};
+
+struct kioctx {
+	unsigned long user_id;
+};
+
+/* A request of AIO. It begins with its kiocb. */
+struct aio_kiocb {
+	struct kioctx *ki_ctx;
+};
+
+struct iov_iter {
+	unsigned long count;
 };
 
 struct io_async_rw {

@@ -146,6 +146,9 @@ struct AsyncLine<'a> {
     offset: Option<u64>,
     size: Option<u64>,
     value: i64,
+    context: u64,
+    flags: u32,
+    attempts: u32,
     aio: bool,
     direct: bool,
 }
@@ -300,6 +303,9 @@ fn asynchronous<'a>(names: &'a Names, call: &AsyncCall) -> AsyncLine<'a> {
         offset: call.offset,
         size: call.size,
         value: call.value,
+        context: call.context,
+        flags: call.flags,
+        attempts: call.attempts,
         aio: call.is_aio,
         direct: call.is_direct,
     }

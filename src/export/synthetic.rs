@@ -251,6 +251,28 @@ fn tar(at: u64, number: u32, to: &mut Records) {
     to.calls.push(failed);
 }
 
+/// A direct read by io_uring.
+fn asynchronous(at: u64) -> AsyncCall {
+    AsyncCall {
+        pid: TAR,
+        tid: TAR,
+        op: Op::Read,
+        begin_ns: at,
+        attempt_end_ns: at + 100,
+        end_ns: at + 3_000_000,
+        key: 0xffff_8880_0000_1000,
+        file: 1,
+        offset: Some(0),
+        size: Some(4096),
+        value: 4096,
+        context: 0,
+        flags: 0,
+        attempts: 0,
+        is_aio: false,
+        is_direct: true,
+    }
+}
+
 /// The records, as they arrive.
 pub fn batches() -> Vec<Records> {
     let mut first = Records {
@@ -289,21 +311,7 @@ pub fn batches() -> Vec<Records> {
     let mut merged = request(Op::Write, TAR, 500_000, 4096, [at + 10, at + 20, at + 900_000]);
     merged.issued_ns = None;
     last.requests.push(merged);
-    last.asynchronous.push(AsyncCall {
-        pid: TAR,
-        tid: TAR,
-        op: Op::Read,
-        begin_ns: at,
-        attempt_end_ns: at + 100,
-        end_ns: at + 3_000_000,
-        key: 0xffff_8880_0000_1000,
-        file: 1,
-        offset: Some(0),
-        size: Some(4096),
-        value: 4096,
-        is_aio: false,
-        is_direct: true,
-    });
+    last.asynchronous.push(asynchronous(at));
     last.faults.push(Fault {
         tid: WORKER,
         pid: POSTGRES,

@@ -225,6 +225,12 @@ pub struct AsyncCall {
     pub offset: Option<u64>,
     pub size: Option<u64>,
     pub value: i64,
+    /// Distinguishes rings, and is the number of an AIO context.
+    pub context: u64,
+    /// Flags of its submission (`IOSQE_...`): linked, drained, by a worker; of AIO 0.
+    pub flags: u32,
+    /// How often it was tried.
+    pub attempts: u32,
     pub is_aio: bool,
     pub is_direct: bool,
 }

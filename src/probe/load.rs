@@ -378,11 +378,14 @@ fn size_maps(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<'_>) -> libb
     maps.neighbour_slots.set_autocreate(neighbours)?;
     maps.disk_ends.set_autocreate(neighbours)?;
     maps.no_ends.set_autocreate(neighbours)?;
-    maps.asynchronous.set_max_entries(if plan.completions.is_empty() {
+    let requests = if plan.completions.is_empty() {
         1
     } else {
         request.starts.unwrap_or(REQUESTS)
-    })?;
+    };
+    maps.asynchronous.set_max_entries(requests)?;
+    maps.async_records.set_max_entries(requests)?;
+    maps.async_records.set_autocreate(request.records.is_some())?;
     size_groups(maps, plan, request)?;
     if let Some(starts) = request.starts {
         maps.requests.set_max_entries(starts)?;

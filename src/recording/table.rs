@@ -728,6 +728,9 @@ impl Table for AsyncCall {
             offset: None,
             size: None,
             value: 0,
+            context: 0,
+            flags: 0,
+            attempts: 0,
             is_aio: false,
             is_direct: false,
         }
@@ -767,6 +770,11 @@ const ASYNC: &[Column<AsyncCall>] = &[
         c.maybe(Cell::number)?),
     column!("value", Type::I64, |r| Cell::Signed(r.value), |r, c| r.value =
         c.signed()?),
+    column!("context", Type::U64, |r| number(r.context), |r, c| r.context =
+        c.number()?),
+    column!("flags", Type::U32, |r| number(r.flags), |r, c| r.flags = c.small()?),
+    column!("attempts", Type::U32, |r| number(r.attempts), |r, c| r.attempts =
+        c.small()?),
     column!("aio", Type::Flag, |r| number(r.is_aio), |r, c| r.is_aio = c.flag()?),
     column!("direct", Type::Flag, |r| number(r.is_direct), |r, c| r.is_direct =
         c.flag()?),

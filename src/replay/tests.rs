@@ -294,6 +294,9 @@ fn what_is_not_replayed_is_counted_with_its_reason() {
         offset: None,
         size: None,
         value: 0,
+        context: 0,
+        flags: 0,
+        attempts: 0,
         is_aio: false,
         is_direct: false,
     });

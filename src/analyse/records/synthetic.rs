@@ -33,6 +33,9 @@ pub fn asynchronous(op: Op, begin_ns: u64, offset: u64, size: u64) -> AsyncCall 
         offset: Some(offset),
         size: Some(size),
         value: 0,
+        context: 0,
+        flags: 0,
+        attempts: 0,
         is_aio: false,
         is_direct: true,
     }

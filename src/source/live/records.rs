@@ -11,18 +11,18 @@ use super::slow::alone;
 use super::string::{comm, text};
 use crate::catalog::{RECORDED, syscall_of};
 use crate::kernel::interface::types::{
-    call_record, call_record_all, call_record_arguments, call_record_few, call_record_wide, file_record, path_record,
-    recorder, request_record, sleep_record, thread_record,
+    async_record, call_record, call_record_all, call_record_arguments, call_record_few, call_record_wide, file_record,
+    path_record, recorder, request_record, sleep_record, thread_record,
 };
 use crate::kernel::interface::{
     CALL_HAS_FD, CALL_HAS_OFFSET, CALL_HAS_PATH, CALL_HAS_SIZE, CALL_IS_COMPAT, CALL_IS_DIRECT, CALL_ROWS_ALL,
-    CALL_ROWS_ARGUMENTS, CALL_ROWS_FEW, CALL_ROWS_WIDE, PATH_ALONE, RECORD_CALL, RECORD_FILE, RECORD_KINDS,
-    RECORD_PATH, RECORD_REQUEST, RECORD_SLEEP, RECORD_THREAD, REQUEST_FUA, REQUEST_META, REQUEST_PREFLUSH,
-    REQUEST_READAHEAD, REQUEST_SYNC, ROW_VFS,
+    CALL_ROWS_ARGUMENTS, CALL_ROWS_FEW, CALL_ROWS_WIDE, PATH_ALONE, RECORD_ASYNC, RECORD_CALL, RECORD_FILE,
+    RECORD_KINDS, RECORD_PATH, RECORD_REQUEST, RECORD_SLEEP, RECORD_THREAD, REQUEST_FUA, REQUEST_META,
+    REQUEST_PREFLUSH, REQUEST_READAHEAD, REQUEST_SYNC, ROW_VFS,
 };
 use crate::kernel::names;
 use crate::model::ids::{Layer, Op, Origin, ReadClass};
-use crate::model::record::{Call, GivenPath, Kind, Lost, OpenFile, Paths, Records, Request, Sleep, Thread};
+use crate::model::record::{AsyncCall, Call, GivenPath, Kind, Lost, OpenFile, Paths, Records, Request, Sleep, Thread};
 use crate::model::report::slow::{CallPath, Inode, PathKind};
 use crate::model::run_info::RunInfo;
 use crate::probe::attach::Attached;
@@ -305,6 +305,7 @@ impl Decoder {
             RECORD_CALL => records.calls.push(self.call(frame)?),
             RECORD_REQUEST => records.requests.push(self.request(&prefix(frame)?)?),
             RECORD_SLEEP => records.sleeps.push(sleep(&prefix(frame)?)),
+            RECORD_ASYNC => records.asynchronous.push(self.asynchronous(&prefix(frame)?)?),
             RECORD_FILE => records.files.push(file(frame)?),
             RECORD_THREAD => records.threads.push(self.thread(&prefix(frame)?)),
             RECORD_PATH => self.path(frame)?,
@@ -378,6 +379,31 @@ impl Decoder {
             is_direct: recorder.flags.cast_signed() & libc::O_DIRECT != 0,
             rows: [0; _],
             paths: given.map(|given| Box::new(given.paths.clone())),
+        })
+    }
+
+    fn asynchronous(&self, record: &async_record) -> Option<AsyncCall> {
+        let has = |flag: u32| u32::from(record.has) & flag != 0;
+        Some(AsyncCall {
+            pid: record.tgid,
+            tid: record.thread,
+            op: self.ops.get(usize::from(record.op))?.1,
+            begin_ns: record.begin_ns,
+            attempt_end_ns: match record.attempt_end_ns {
+                0 => record.end_ns,
+                end_ns => end_ns,
+            },
+            end_ns: record.end_ns,
+            key: record.key,
+            file: record.file,
+            offset: has(CALL_HAS_OFFSET).then_some(record.offset),
+            size: has(CALL_HAS_SIZE).then_some(record.size),
+            value: record.value,
+            context: record.context,
+            flags: record.flags,
+            attempts: record.attempts,
+            is_aio: record.is_aio != 0,
+            is_direct: has(CALL_IS_DIRECT),
         })
     }
 
@@ -758,6 +784,30 @@ mod tests {
     }
 
     #[test]
+    fn an_asynchronous_request_ends_after_its_attempt_or_with_it() {
+        let mut record = async_record {
+            kind: RECORD_ASYNC as u8,
+            op: 1,
+            has: (CALL_HAS_OFFSET | CALL_IS_DIRECT) as u8,
+            is_aio: 1,
+            begin_ns: 10,
+            attempt_end_ns: 20,
+            end_ns: 30,
+            offset: 4096,
+            attempts: 2,
+            ..async_record::default()
+        };
+        let after = bytes(&record);
+        record.attempt_end_ns = 0;
+        let requests = decoded(&mut decoder(), &[after, bytes(&record)]).asynchronous;
+        let ends: Vec<u64> = requests.iter().map(|request| request.attempt_end_ns).collect();
+        assert_eq!(ends, [20, 30]);
+        let first = &requests[0];
+        assert_eq!((first.op, first.offset, first.size), (Op::Read, Some(4096), None));
+        assert_eq!((first.is_aio, first.is_direct, first.attempts), (true, true, 2));
+    }
+
+    #[test]
     fn a_loss_begins_with_its_first_record() {
         assert_eq!(began_ns(Some(70), 70, 90, 50), 70);
         assert_eq!(began_ns(Some(70), 95, 90, 50), 70, "replaced since it was read");
@@ -785,6 +835,7 @@ mod tests {
             (Kind::Call, RECORD_CALL),
             (Kind::Request, RECORD_REQUEST),
             (Kind::Sleep, RECORD_SLEEP),
+            (Kind::Async, RECORD_ASYNC),
             (Kind::File, RECORD_FILE),
             (Kind::Thread, RECORD_THREAD),
             (Kind::Path, RECORD_PATH),

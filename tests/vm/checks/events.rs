@@ -8,13 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::counts::{FENTRY, Hook, KPROBE, KPROBE_EVENT, RAW_TRACEPOINT, SESSION, TRACEPOINT};
+use crate::async_io::{BLOCK, BLOCKS};
 use crate::guest::{Check, Guest, Running, run, wait_for};
 use crate::records::positions::Positions;
 use crate::records::{Made, Recorded, numbered, open};
-use crate::workload::prepare;
+use crate::workload::{Workload, prepare};
 use iostackbreakdown::catalog::{COMPAT, Layer, RECORDED_OPS};
 use iostackbreakdown::model::abi::{ROW_JOURNAL, ROW_LOCK, ROW_QUEUE, ROW_RUN_QUEUE, ROWS};
-use iostackbreakdown::model::record::{Call, Kind, Sleep};
+use iostackbreakdown::model::ids::Op;
+use iostackbreakdown::model::record::{AsyncCall, Call, Kind, Sleep};
 use iostackbreakdown::probe::plan::function_name;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
@@ -54,6 +56,11 @@ pub const CHECKS: &[Check] = &[
         positions(guest, Some(&TRACEPOINT))
     })
     .when(TRACEPOINT.exact),
+    Check::new("events: requests of io_uring and AIO", |guest| asynchronous(guest, &[])).when(is_here),
+    Check::new("events: requests of io_uring and AIO, kprobe", |guest| {
+        asynchronous(guest, &["-T", "vfs,ext4", "--probe", "kprobe"])
+    })
+    .when(KPROBE.exact),
     Check::new("events: a report of the recording is that of the run", reported).when(is_here),
     Check::new("events: a line for each call and request as they come", lines).when(is_here),
 ];
@@ -362,6 +369,68 @@ fn positions(guest: &Guest, hook: Option<&Hook>) -> Result<(), String> {
     match hook {
         Some(_) => recorded.adds_up(),
         None => Ok(()),
+    }
+}
+
+/// Each asynchronous request is there once, with its file, its range and what became of it.
+fn asynchronous(guest: &Guest, arguments: &[&str]) -> Result<(), String> {
+    /// The numbers differ, so that mixed-up requests are noticed.
+    const STEPS: [(&str, Op, bool, bool, usize); 6] = [
+        ("uring-direct", Op::Read, false, true, 21),
+        ("uring-cached", Op::Read, false, false, 22),
+        ("uring-write", Op::Write, false, true, 23),
+        ("aio-direct", Op::Read, true, true, 24),
+        ("aio-cached", Op::Read, true, false, 25),
+        ("aio-write", Op::Write, true, true, 26),
+    ];
+    prepare(FILE)?;
+    let steps = STEPS.map(|(kind, _, _, _, count)| format!("{kind}:{count}"));
+    let command = ["/init", "async", FILE].map(str::to_owned).into_iter().chain(steps);
+    let workload = Workload::launch(&command.collect::<Vec<_>>())?;
+    let pid = workload.pid;
+    let mut made = Ok(());
+    let mut arguments = arguments.to_vec();
+    let pid_of_workload = pid.to_string();
+    arguments.extend(["-p", &pid_of_workload]);
+    let recorded = recorded(guest, &arguments, |_| {
+        made = workload.go().and_then(|()| workload.output().map(drop));
+    })?;
+    made?;
+    let all: Vec<_> = recorded
+        .records
+        .asynchronous
+        .iter()
+        .filter(|request| request.pid == pid)
+        .collect();
+    for (kind, op, is_aio, is_direct, count) in STEPS {
+        let is_its = |request: &&&AsyncCall| (request.op, request.is_aio, request.is_direct) == (op, is_aio, is_direct);
+        let requests: Vec<_> = all.iter().filter(is_its).collect();
+        let wrong = requests.iter().find(|request| {
+            recorded.path(request.file) != Some(FILE)
+                || (request.size, request.value) != (Some(BLOCK.into()), BLOCK.into())
+                || request.begin_ns > request.attempt_end_ns
+                || request.attempt_end_ns > request.end_ns
+                || request.tid != pid
+                || request.attempts == 0
+                || request.context != requests[0].context
+        });
+        if let Some(wrong) = wrong {
+            return Err(format!("{kind}: {wrong:?} of {:?}", recorded.path(wrong.file)));
+        }
+        let mut offsets: Vec<_> = requests.iter().filter_map(|request| request.offset).collect();
+        let mut expected: Vec<u64> = (0..count as u64)
+            .map(|number| number % BLOCKS * u64::from(BLOCK))
+            .collect();
+        offsets.sort_unstable();
+        expected.sort_unstable();
+        if offsets != expected {
+            return Err(format!("{kind}: {} requests at {offsets:?}", requests.len()));
+        }
+    }
+    let known = STEPS.iter().map(|(.., count)| count).sum::<usize>();
+    match (all.len() == known, recorded.lost(Kind::Async)) {
+        (true, 0) => Ok(()),
+        (_, lost) => Err(format!("{} of {known} requests, {lost} lost", all.len())),
     }
 }
 
