@@ -36,6 +36,7 @@
 #define OP_GUARD 3 /* 2 bits: enum guard, of its shared points */
 #define OP_FILES_AND_DIRS 4 /* the file system has only regular files and directories behind these functions */
 #define OP_ABOVE 8 /* a stacked file system (overlayfs), which calls others in the same thread */
+#define OP_RECORDED 16 /* its calls are recorded, though they are no system calls: page faults */
 
 /* The unspecialised point, as compiled. Its shape is SHAPE_NONE, so a program that was never specialised does nothing. */
 #define POINT_UNSET 0x70000fa5
@@ -802,6 +803,21 @@ struct async_record {
 	__u32 attempts;
 };
 
+/* A page fault on a mapped file, at its end. */
+struct fault_record {
+	__u8 kind;
+	__u8 op;
+	__u16 error; /* an errno */
+	__u32 thread;
+	__u64 begin_ns;
+	__u64 end_ns;
+	__u64 offset; /* of the page */
+	__u32 tgid;
+	__u32 file; /* number of the open file; 0: unknown */
+	__u32 is_write;
+	__u32 pad;
+};
+
 /* A time off the CPU inside a call, when the thread gets a CPU again. */
 struct sleep_record {
 	__u8 kind;
@@ -924,7 +940,9 @@ struct recorder {
 	__u8 op;
 	__u8 has; /* CALL_HAS_..., CALL_IS_... */
 	__u8 unread_paths; /* a bit for each path that could not be read at the begin */
-	__u8 pad[5];
+	__u8 fault_is_write; /* of the page fault in flight, as the next two */
+	__u32 fault_file;
+	__u64 fault_offset;
 };
 
 /* An open file that was defined. */
@@ -1147,12 +1165,13 @@ _Static_assert(sizeof(struct call_record_arguments) == 128, "no padding");
 _Static_assert(sizeof(struct call_command) == 12, "no padding");
 _Static_assert(sizeof(struct request_record) == 80, "no padding");
 _Static_assert(sizeof(struct async_record) == 88, "no padding");
+_Static_assert(sizeof(struct fault_record) == 48, "no padding");
 _Static_assert(sizeof(struct sleep_record) == 48, "no padding");
 _Static_assert(sizeof(struct file_record) == 88, "no padding");
 _Static_assert(sizeof(struct thread_record) == 64, "no padding");
 _Static_assert(sizeof(struct path_record) == 24, "no padding");
 _Static_assert(sizeof(struct lost_records) == 32, "no padding");
-_Static_assert(sizeof(struct recorder) == 8 * (5 + RECORD_ARGUMENTS + COMM_WORDS) + 4 * 11 + 12, "no padding");
+_Static_assert(sizeof(struct recorder) == 8 * (5 + RECORD_ARGUMENTS + COMM_WORDS) + 4 * 11 + 20, "no padding");
 _Static_assert(sizeof(struct known_file) == 24, "no padding");
 
 #endif

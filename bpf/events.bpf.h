@@ -56,6 +56,7 @@ struct call_record_all *call_record_all_type;
 struct call_record_wide *call_record_wide_type;
 struct request_record *request_record_type;
 struct sleep_record *sleep_record_type;
+struct fault_record *fault_record_type;
 struct async_record *async_record_type;
 struct file_record_few *file_record_few_type;
 struct file_record_all *file_record_all_type;
@@ -697,6 +698,74 @@ __noinline int record_call(__u32 thread, __u64 begin, __u64 now, __s64 value)
 	fill_call(call, recorder, shape, begin, now, value);
 	call->rows = CALL_ROWS_NONE;
 	submit(call);
+	return 0;
+}
+
+/* Offsets of mapped files count pages. */
+#define PAGE_BITS 12
+
+static __always_inline __u32 fault_flags(struct vm_fault *fault)
+{
+	struct vm_fault___enum *newer = (void *)fault;
+
+	return bpf_core_field_exists(fault->flags) ? BPF_CORE_READ(fault, flags) : BPF_CORE_READ(newer, flags);
+}
+
+/* The current thread takes a page fault on a mapped file. A call of its own may be in flight around it. */
+__noinline int note_fault(__u32 thread, __u64 address)
+{
+	struct thread_state *state = config.records ? find_thread(thread) : NULL;
+	struct recorder *recorder = state ? recorder_of_call(state, thread) : NULL;
+	struct vm_fault *fault = (void *)address;
+	__u64 file, dentry, inode;
+	__u32 number;
+
+	if (!recorder)
+		return 0;
+	/* The call needs the file that it used last. */
+	file = recorder->file;
+	dentry = recorder->dentry;
+	inode = recorder->inode;
+	number = recorder->number;
+	know_thread(recorder);
+	recorder->fault_offset = BPF_CORE_READ(fault, pgoff) << PAGE_BITS;
+	recorder->fault_is_write = fault_flags(fault) & FAULT_FLAG_WRITE;
+	recorder->fault_file = number_of(recorder, thread, BPF_CORE_READ(fault, vma, vm_file));
+	recorder->file = file;
+	recorder->dentry = dentry;
+	recorder->inode = inode;
+	recorder->number = number;
+	return 0;
+}
+
+/* A page fault that began at `begin` has ended. `error`: a negative errno, or 0. */
+__noinline int record_fault(__u32 op, __u64 begin, __u64 now, __s64 error)
+{
+	__u32 thread = bpf_get_current_pid_tgid();
+	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
+	struct fault_record *record;
+
+	if (!config.records)
+		return 0;
+	if (!recorder) {
+		lose_record(RECORD_FAULT);
+		return 0;
+	}
+	record = reserve(RECORD_FAULT, struct fault_record);
+	if (!record)
+		return 0;
+	record->kind = RECORD_FAULT;
+	record->op = op;
+	record->error = -error;
+	record->thread = thread;
+	record->begin_ns = begin;
+	record->end_ns = now;
+	record->offset = recorder->fault_offset;
+	record->tgid = recorder->tgid;
+	record->file = recorder->fault_file;
+	record->is_write = recorder->fault_is_write;
+	record->pad = 0;
+	submit(record);
 	return 0;
 }
 

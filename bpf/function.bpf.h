@@ -237,7 +237,7 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 		return 0;
 	if (verdict >= EXCLUDED && !point_is_suppressed(point))
 		count_excluded(point_op(point), verdict);
-	is_counted = !ROWS_ONLY || point_is_async_entry(point);
+	is_counted = !ROWS_ONLY || point_is_async_entry(point) || point_is_recorded(point);
 	if (!is_counted && point_shape(point) == SHAPE_KIOCB_0)
 		is_counted = READ(direct, (struct kiocb *)ARGUMENT(ctx, direct, 0), ki_complete);
 	if (ROWS_ONLY && is_counted)
@@ -252,6 +252,8 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 	/* Inside a counted call of the same frame, the return has to be matched, so the frame needs the depth. */
 	if (verdict == TRACED && (is_counted || has_frame(state, point)))
 		frame = begin(state, point, stack, function);
+	if (frame && point_is_recorded(point))
+		note_fault(id, as_number(ARGUMENT(ctx, direct, 0)));
 	if (frame && config.group_by) {
 		__u64 argument = ARGUMENT(ctx, direct, 0);
 
@@ -311,8 +313,11 @@ static __always_inline void finish_call(__u32 point, const struct ended *call, _
 	__u64 kiocb = point_shape(point) == SHAPE_KIOCB_0 ? call->kiocb : 0;
 
 	if (!kiocb) {
-		if (has_valid_times(point, call, now) && !point_is_async_entry(point))
+		if (has_valid_times(point, call, now) && !point_is_async_entry(point)) {
 			record_all(point, call, now, step_of(now - call->entered_ns), value);
+			if (point_is_recorded(point))
+				record_fault(point_op(point), call->entered_ns, now, value);
+		}
 		/* An asynchronous request is counted when it is done. */
 	} else if (point_is_async_entry(point)) {
 		leave_async(point, kiocb, now, value);

@@ -49,6 +49,12 @@ static __always_inline bool point_above(__u32 point)
 	return has_above && traits_of(point) & OP_ABOVE;
 }
 
+/* Whether calls at this point are recorded, though they are no system calls. */
+static __always_inline bool point_is_recorded(__u32 point)
+{
+	return config.records && point_shape(point) == SHAPE_FAULT_0 && traits_of(point) & OP_RECORDED;
+}
+
 static __always_inline __u64 guard_value(__u32 point)
 {
 	return guard_values[point_op(point) & (MAX_OPS - 1)];

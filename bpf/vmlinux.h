@@ -237,6 +237,17 @@ struct vm_area_struct {
 
 struct vm_fault {
 	struct vm_area_struct *vma;
+	unsigned long pgoff;
+	unsigned int flags;
+};
+
+/* An enum on 6.1 and later, an integer on 5.10 (include/linux/mm_types.h). */
+enum fault_flag {
+	FAULT_FLAG_WRITE = 1 << 0,
+};
+
+struct vm_fault___enum {
+	enum fault_flag flags;
 };
 
 struct fdtable {

@@ -14,7 +14,7 @@ use crate::kernel::interface::{
     BLOCK_OP_OTHER, BY_CGROUP, BY_DISK, BY_FILE, BY_NOTHING, BY_PROCESS, CALL_CLOSES, CALL_HAS_ARGUMENTS, CALL_OPENS,
     CALL_POSITION, CALL_WRITES, CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED, GUARD_F_OP, GUARD_MAGIC, GUARD_NONE,
     KFUNC_PREEMPT_DISABLE, KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_CTX, KFUNC_SESSION_IS_RETURN_CTX, OP_ABOVE,
-    OP_FILES_AND_DIRS, ROW_QUEUE,
+    OP_FILES_AND_DIRS, OP_RECORDED, ROW_QUEUE,
 };
 use crate::kernel::{Facts, Fprobe};
 use crate::model::ids::By;
@@ -111,7 +111,8 @@ pub fn fill(rodata: &mut types::rodata, setup: &Setup<'_>, made: Made) {
         *value = request.guards.get(&op.layer).map_or(0, |(_, value)| *value);
     }
     for (op, traits) in plan.ops.iter().zip(&mut rodata.op_traits) {
-        *traits = op_traits(op.layer, request.guards.get(&op.layer).map(|(guard, _)| *guard)) as u8;
+        let guard = request.guards.get(&op.layer).map(|(guard, _)| *guard);
+        *traits = (op_traits(op.layer, guard) | recorded_trait(op, request)) as u8;
     }
     rodata.has_above = plan.layers().any(|layer| layer.lives() == Some(Lives::Above)).into();
     fill_call_shapes(&mut rodata.call_shapes, plan);
@@ -123,6 +124,15 @@ pub fn fill(rodata: &mut types::rodata, setup: &Setup<'_>, made: Made) {
     for (op, row) in plan.completion_counters() {
         rodata.completion_counters[op] = row as u8;
     }
+}
+
+/// Page faults of file systems are recorded, too.
+fn recorded_trait(op: &PlannedOp, request: &Request) -> u32 {
+    if is_recorded_fault(op, request) { OP_RECORDED } else { 0 }
+}
+
+fn is_recorded_fault(op: &PlannedOp, request: &Request) -> bool {
+    request.records.is_some() && op.spec.op == Op::Fault
 }
 
 /// The properties that all ops of a layer share.
@@ -252,13 +262,14 @@ fn cgroups_of(groups: Option<GroupWish>) -> u32 {
 }
 
 /// A bit for each frame whose calls are counted. With [`Request::rows_only`], these are the frames of asynchronous
-/// requests.
+/// requests, and of page faults that are recorded.
 pub(super) fn counted_frames(plan: &Plan, request: &Request) -> u16 {
     if !request.rows_only {
         return u16::MAX;
     }
     let ops = plan.ops.iter();
-    let by_requests = ops.filter(|op| op.points.iter().any(|planned| planned.point.shape == Shape::Kiocb0));
+    let takes_requests = |op: &PlannedOp| op.points.iter().any(|planned| planned.point.shape == Shape::Kiocb0);
+    let by_requests = ops.filter(|op| takes_requests(op) || is_recorded_fault(op, request));
     let frames = by_requests.flat_map(|op| {
         op.points
             .iter()

@@ -11,18 +11,20 @@ use super::slow::alone;
 use super::string::{comm, text};
 use crate::catalog::{RECORDED, syscall_of};
 use crate::kernel::interface::types::{
-    async_record, call_record, call_record_all, call_record_arguments, call_record_few, call_record_wide, file_record,
-    path_record, recorder, request_record, sleep_record, thread_record,
+    async_record, call_record, call_record_all, call_record_arguments, call_record_few, call_record_wide, fault_record,
+    file_record, path_record, recorder, request_record, sleep_record, thread_record,
 };
 use crate::kernel::interface::{
     CALL_HAS_FD, CALL_HAS_OFFSET, CALL_HAS_PATH, CALL_HAS_SIZE, CALL_IS_COMPAT, CALL_IS_DIRECT, CALL_ROWS_ALL,
-    CALL_ROWS_ARGUMENTS, CALL_ROWS_FEW, CALL_ROWS_WIDE, PATH_ALONE, RECORD_ASYNC, RECORD_CALL, RECORD_FILE,
-    RECORD_KINDS, RECORD_PATH, RECORD_REQUEST, RECORD_SLEEP, RECORD_THREAD, REQUEST_FUA, REQUEST_META,
+    CALL_ROWS_ARGUMENTS, CALL_ROWS_FEW, CALL_ROWS_WIDE, PATH_ALONE, RECORD_ASYNC, RECORD_CALL, RECORD_FAULT,
+    RECORD_FILE, RECORD_KINDS, RECORD_PATH, RECORD_REQUEST, RECORD_SLEEP, RECORD_THREAD, REQUEST_FUA, REQUEST_META,
     REQUEST_PREFLUSH, REQUEST_READAHEAD, REQUEST_SYNC, ROW_VFS,
 };
 use crate::kernel::names;
 use crate::model::ids::{Layer, Op, Origin, ReadClass};
-use crate::model::record::{AsyncCall, Call, GivenPath, Kind, Lost, OpenFile, Paths, Records, Request, Sleep, Thread};
+use crate::model::record::{
+    AsyncCall, Call, Fault, GivenPath, Kind, Lost, OpenFile, Paths, Records, Request, Sleep, Thread,
+};
 use crate::model::report::slow::{CallPath, Inode, PathKind};
 use crate::model::run_info::RunInfo;
 use crate::probe::attach::Attached;
@@ -306,6 +308,7 @@ impl Decoder {
             RECORD_REQUEST => records.requests.push(self.request(&prefix(frame)?)?),
             RECORD_SLEEP => records.sleeps.push(sleep(&prefix(frame)?)),
             RECORD_ASYNC => records.asynchronous.push(self.asynchronous(&prefix(frame)?)?),
+            RECORD_FAULT => records.faults.push(self.fault(&prefix(frame)?)?),
             RECORD_FILE => records.files.push(file(frame)?),
             RECORD_THREAD => records.threads.push(self.thread(&prefix(frame)?)),
             RECORD_PATH => self.path(frame)?,
@@ -404,6 +407,20 @@ impl Decoder {
             attempts: record.attempts,
             is_aio: record.is_aio != 0,
             is_direct: has(CALL_IS_DIRECT),
+        })
+    }
+
+    fn fault(&self, record: &fault_record) -> Option<Fault> {
+        Some(Fault {
+            tid: record.thread,
+            pid: record.tgid,
+            begin_ns: record.begin_ns,
+            end_ns: record.end_ns,
+            layer: self.ops.get(usize::from(record.op))?.0,
+            file: record.file,
+            offset: record.offset,
+            is_write: record.is_write != 0,
+            errno: record.error.into(),
         })
     }
 
@@ -836,6 +853,7 @@ mod tests {
             (Kind::Request, RECORD_REQUEST),
             (Kind::Sleep, RECORD_SLEEP),
             (Kind::Async, RECORD_ASYNC),
+            (Kind::Fault, RECORD_FAULT),
             (Kind::File, RECORD_FILE),
             (Kind::Thread, RECORD_THREAD),
             (Kind::Path, RECORD_PATH),

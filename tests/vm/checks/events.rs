@@ -12,11 +12,11 @@ use crate::async_io::{BLOCK, BLOCKS};
 use crate::guest::{Check, Guest, Running, run, wait_for};
 use crate::records::positions::Positions;
 use crate::records::{Made, Recorded, numbered, open};
-use crate::workload::{Workload, prepare};
+use crate::workload::{Spec, Workload, prepare};
 use iostackbreakdown::catalog::{COMPAT, Layer, RECORDED_OPS};
 use iostackbreakdown::model::abi::{ROW_JOURNAL, ROW_LOCK, ROW_QUEUE, ROW_RUN_QUEUE, ROWS};
 use iostackbreakdown::model::ids::Op;
-use iostackbreakdown::model::record::{AsyncCall, Call, Kind, Sleep};
+use iostackbreakdown::model::record::{AsyncCall, Call, Fault, Kind, Sleep};
 use iostackbreakdown::probe::plan::function_name;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
@@ -61,6 +61,11 @@ pub const CHECKS: &[Check] = &[
         asynchronous(guest, &["-T", "vfs,ext4", "--probe", "kprobe"])
     })
     .when(KPROBE.exact),
+    Check::new("events: page faults", |guest| faults(guest, &[])).when(is_here),
+    Check::new("events: page faults, kprobe", |guest| {
+        faults(guest, &["-T", "vfs,ext4", "--probe", "kprobe"])
+    })
+    .when(KPROBE.exact),
     Check::new("events: a report of the recording is that of the run", reported).when(is_here),
     Check::new("events: a line for each call and request as they come", lines).when(is_here),
 ];
@@ -77,17 +82,19 @@ fn is_here(guest: &Guest) -> bool {
     guest.tool().is_some()
 }
 
-/// Records this process while `work` runs, and looks at the recording.
+/// Records a process while `work` runs, and looks at the recording.
 fn with_recording<T>(
     guest: &Guest,
+    pid: u32,
     arguments: &[&str],
     work: impl FnOnce(&Running),
     look: impl FnOnce(&Path) -> Result<T, String>,
 ) -> Result<T, String> {
     let _ = fs::remove_dir_all(RECORDING);
-    let (path, own) = (guest.tool().ok_or("there is no tool")?, std::process::id().to_string());
+    let path = guest.tool().ok_or("there is no tool")?;
     let mut tool = Command::new(path);
-    tool.args(["record", "-o", RECORDING, "-p", &own]).args(arguments);
+    tool.args(["record", "-o", RECORDING, "-p", &pid.to_string()])
+        .args(arguments);
     let running = Running::start(&mut tool)?;
     wait_for("the banner", TO_ATTACH, || running.stderr().contains("Recording "))
         .map_err(|e| format!("{e}: {}", running.stderr()))?;
@@ -100,7 +107,7 @@ fn with_recording<T>(
 }
 
 fn recorded(guest: &Guest, arguments: &[&str], work: impl FnOnce(&Running)) -> Result<Recorded, String> {
-    with_recording(guest, arguments, work, Recorded::open)
+    with_recording(guest, std::process::id(), arguments, work, Recorded::open)
 }
 
 fn file(flags: i32) -> Result<i32, String> {
@@ -434,6 +441,57 @@ fn asynchronous(guest: &Guest, arguments: &[&str]) -> Result<(), String> {
     }
 }
 
+/// Each page fault that is counted is recorded, with its file and the page.
+fn faults(guest: &Guest, arguments: &[&str]) -> Result<(), String> {
+    const PAGE: u64 = 4096;
+    const SPEC: Spec = Spec {
+        set: "ways",
+        threads: 2,
+        rounds: 5,
+        file: FILE,
+        name: "mapper",
+    };
+    /// Of each mapping, of which a thread makes so many in each round.
+    const MAPPINGS: u64 = 3;
+    const PAGES: [u64; 3] = [0, 3, 6];
+    prepare(FILE)?;
+    let workload = Workload::start(&SPEC)?;
+    let mut finished = Ok(());
+    let pid = workload.pid;
+    let recorded = with_recording(
+        guest,
+        pid,
+        arguments,
+        |_| finished = workload.go().and_then(|()| workload.finish()),
+        Recorded::open,
+    )?;
+    finished?;
+    let faults = &recorded.records.faults;
+    let is_right = |fault: &Fault| {
+        fault.pid == pid
+            && recorded.path(fault.file) == Some(FILE)
+            && PAGES.contains(&(fault.offset / PAGE))
+            && fault.offset.is_multiple_of(PAGE)
+            && (fault.is_write, fault.errno, fault.layer) == (true, 0, Layer::Ext4)
+            && fault.begin_ns <= fault.end_ns
+    };
+    if let Some(wrong) = faults.iter().find(|fault| !is_right(fault)) {
+        return Err(format!("{wrong:?} of {:?}", recorded.path(wrong.file)));
+    }
+    // A fault that has to wait for its page is called again.
+    let least = PAGES.len() as u64 * MAPPINGS * SPEC.threads * SPEC.rounds;
+    let counted = recorded.counted.get(&(Layer::Ext4, "fault"));
+    let number = faults.len() as u64;
+    let is_counted = counted.is_none_or(|counted| *counted == u128::from(number));
+    match number >= least && is_counted && recorded.lost(Kind::Fault) == 0 {
+        true => Ok(()),
+        false => Err(format!(
+            "{number} faults, {least} at least, {counted:?} counted, {} lost",
+            recorded.lost(Kind::Fault)
+        )),
+    }
+}
+
 /// The report of the recording is the one that the run printed, in every number.
 fn reported(guest: &Guest) -> Result<(), String> {
     const LIVE: &str = "/tmp/events.json";
@@ -447,7 +505,7 @@ fn reported(guest: &Guest) -> Result<(), String> {
             libc::syscall(libc::SYS_fsync, fd);
         }
     };
-    with_recording(guest, &["--export-json", LIVE], work, |recording| {
+    with_recording(guest, std::process::id(), &["--export-json", LIVE], work, |recording| {
         let mut report = Command::new(tool);
         let later = run(report.arg("report").arg(recording).arg("--json"), MINUTE)?.success()?;
         let live = fs::read_to_string(LIVE).map_err(|e| format!("{LIVE}: {e}"))?;
