@@ -591,7 +591,7 @@ struct call_shape {
 	__u8 path;
 	__u8 offset; /* or CALL_POSITION */
 	__u8 size;
-	__u8 effect; /* CALL_OPENS, CALL_CLOSES, CALL_WRITES, CALL_HAS_ARGUMENTS */
+	__u8 effect; /* CALL_OPENS, CALL_CLOSES, CALL_WRITES, CALL_HAS_ARGUMENTS, CALL_CHANGES_FOLDER */
 	/* The others are for records. */
 	__u8 second_path;
 	__u8 second_fd; /* of calls on two files; the first one is the first argument */
@@ -619,6 +619,8 @@ struct call_command {
 #define CALL_WRITES 4
 /* The record of the call has all arguments. */
 #define CALL_HAS_ARGUMENTS 8
+/* The call changes the working or the root directory of its process. */
+#define CALL_CHANGES_FOLDER 16
 
 /* The offset is the position of the open file, which the call moves. */
 #define CALL_POSITION 255
@@ -864,6 +866,28 @@ struct file_record_few {
 
 struct file_record_all {
 	struct file_record file;
+	__u8 names[NAMES_ROOM + NAME_ROOM];
+};
+
+/* Defines the working or the root directory of a process. */
+struct folder_record {
+	__u8 kind;
+	__u8 path; /* enum path_kind */
+	__u8 is_root;
+	__u8 pad;
+	__u32 tgid;
+	__u64 at_ns;
+	__u32 names_length;
+	__u32 pad2;
+};
+
+struct folder_record_few {
+	struct folder_record folder;
+	__u8 names[FEW_NAMES_ROOM + FEW_NAME_ROOM];
+};
+
+struct folder_record_all {
+	struct folder_record folder;
 	__u8 names[NAMES_ROOM + NAME_ROOM];
 };
 
@@ -1168,6 +1192,7 @@ _Static_assert(sizeof(struct async_record) == 88, "no padding");
 _Static_assert(sizeof(struct fault_record) == 48, "no padding");
 _Static_assert(sizeof(struct sleep_record) == 48, "no padding");
 _Static_assert(sizeof(struct file_record) == 88, "no padding");
+_Static_assert(sizeof(struct folder_record) == 24, "no padding");
 _Static_assert(sizeof(struct thread_record) == 64, "no padding");
 _Static_assert(sizeof(struct path_record) == 24, "no padding");
 _Static_assert(sizeof(struct lost_records) == 32, "no padding");

@@ -60,6 +60,8 @@ struct fault_record *fault_record_type;
 struct async_record *async_record_type;
 struct file_record_few *file_record_few_type;
 struct file_record_all *file_record_all_type;
+struct folder_record_few *folder_record_few_type;
+struct folder_record_all *folder_record_all_type;
 struct thread_record *thread_record_type;
 struct path_record_few *path_record_few_type;
 struct path_record_all *path_record_all_type;
@@ -287,6 +289,51 @@ static __always_inline __u32 number_of(struct recorder *recorder, __u32 thread, 
 	return number_of_file(thread, false);
 }
 
+static __always_inline void fill_folder(struct folder_record *record, __u32 is_root, __u64 at)
+{
+	record->kind = RECORD_FOLDER;
+	record->is_root = is_root;
+	record->pad = 0;
+	record->tgid = bpf_get_current_pid_tgid() >> 32;
+	record->at_ns = at ? at : bpf_ktime_get_ns();
+	record->pad2 = 0;
+}
+
+/* Defines the working directory of the current process, or its root directory, from `at` on; 0: from now on. */
+__noinline int define_folder(__u32 is_root, __u64 at)
+{
+	const struct room few = { FEW_NAMES_ROOM, FEW_NAME_ROOM };
+	struct task_struct *task = (void *)bpf_get_current_task();
+	struct folder_record_few *record;
+	struct folder_record_all *all;
+	struct vfsmount *mount;
+	struct dentry *dentry;
+	__u32 kind;
+
+	if (!config.records)
+		return 0;
+	mount = is_root ? BPF_CORE_READ(task, fs, root.mnt) : BPF_CORE_READ(task, fs, pwd.mnt);
+	dentry = is_root ? BPF_CORE_READ(task, fs, root.dentry) : BPF_CORE_READ(task, fs, pwd.dentry);
+	record = reserve(RECORD_FOLDER, struct folder_record_few);
+	if (!record)
+		return 0;
+	kind = note_names_in(record->names, few, &record->folder.names_length, dentry, mount);
+	if (kind != PATH_CUT) {
+		fill_folder(&record->folder, is_root, at);
+		record->folder.path = kind;
+		submit(record);
+		return 0;
+	}
+	bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
+	all = reserve(RECORD_FOLDER, struct folder_record_all);
+	if (!all)
+		return 0;
+	fill_folder(&all->folder, is_root, at);
+	all->folder.path = note_names(all->names, &all->folder.names_length, dentry, mount);
+	submit(all);
+	return 0;
+}
+
 /* Defines the current thread. */
 __noinline int define_thread(__u32 has_ended)
 {
@@ -328,10 +375,15 @@ static __always_inline void know_thread(struct recorder *recorder)
 	}
 	if (likely(recorder->comm[0] == comm[0] && recorder->comm[1] == comm[1]))
 		return;
-	if (define_thread(false)) {
-		recorder->comm[0] = comm[0];
-		recorder->comm[1] = comm[1];
+	if (!define_thread(false))
+		return;
+	/* At the first call of the thread. */
+	if (!recorder->comm[0]) {
+		define_folder(false, recorder->begin_ns);
+		define_folder(true, recorder->begin_ns);
 	}
+	recorder->comm[0] = comm[0];
+	recorder->comm[1] = comm[1];
 }
 
 /* An argument of the thread's call, counted from 1. */
@@ -680,6 +732,10 @@ __noinline int record_call(__u32 thread, __u64 begin, __u64 now, __s64 value)
 		if (recorder->unread_paths & 2)
 			note_path(thread, 1, true);
 		recorder->begin_ns = 0;
+	}
+	if (shape->effect & CALL_CHANGES_FOLDER && !value) {
+		define_folder(false, now);
+		define_folder(true, now);
 	}
 	if (WHOLE_STACK) {
 		state = find_thread(thread);

@@ -415,8 +415,14 @@ struct cred {
 	kuid_t uid;
 };
 
+struct fs_struct {
+	struct path root;
+	struct path pwd;
+};
+
 struct task_struct {
 	struct thread_info thread_info;
+	struct fs_struct *fs;
 	unsigned int __state;
 	unsigned int flags;
 	unsigned int in_iowait : 1;

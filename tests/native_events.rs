@@ -238,7 +238,9 @@ fn calls_on_positions_descriptors_and_mappings_have_all_arguments() {
         let recorded = folder.recorded(arguments, |_| {
             made = Some(Positions::make(&folder.path("data"), &folder.0))
         });
-        made.unwrap().are_in(&recorded).unwrap();
+        let made = made.unwrap();
+        made.are_in(&recorded).unwrap();
+        made.folders_are_in(&recorded).unwrap();
         if arguments.len() > 1 {
             recorded.adds_up().unwrap();
         }

@@ -94,6 +94,8 @@ unsafe impl plain::Plain for types::async_record {}
 // SAFETY: as above.
 unsafe impl plain::Plain for types::fault_record {}
 // SAFETY: as above.
+unsafe impl plain::Plain for types::folder_record {}
+// SAFETY: as above.
 unsafe impl plain::Plain for types::call_record {}
 
 #[cfg(test)]

@@ -11,10 +11,10 @@ use crate::catalog::{
 use crate::kernel::cgroup::Hierarchy;
 use crate::kernel::interface::types;
 use crate::kernel::interface::{
-    BLOCK_OP_OTHER, BY_CGROUP, BY_DISK, BY_FILE, BY_NOTHING, BY_PROCESS, CALL_CLOSES, CALL_HAS_ARGUMENTS, CALL_OPENS,
-    CALL_POSITION, CALL_WRITES, CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED, GUARD_F_OP, GUARD_MAGIC, GUARD_NONE,
-    KFUNC_PREEMPT_DISABLE, KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_CTX, KFUNC_SESSION_IS_RETURN_CTX, OP_ABOVE,
-    OP_FILES_AND_DIRS, OP_RECORDED, ROW_QUEUE,
+    BLOCK_OP_OTHER, BY_CGROUP, BY_DISK, BY_FILE, BY_NOTHING, BY_PROCESS, CALL_CHANGES_FOLDER, CALL_CLOSES,
+    CALL_HAS_ARGUMENTS, CALL_OPENS, CALL_POSITION, CALL_WRITES, CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED,
+    GUARD_F_OP, GUARD_MAGIC, GUARD_NONE, KFUNC_PREEMPT_DISABLE, KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_CTX,
+    KFUNC_SESSION_IS_RETURN_CTX, OP_ABOVE, OP_FILES_AND_DIRS, OP_RECORDED, ROW_QUEUE,
 };
 use crate::kernel::{Facts, Fprobe};
 use crate::model::ids::By;
@@ -377,6 +377,9 @@ fn add_for_records(shape: &mut types::call_shape, call: &Syscall) {
     shape.whole_size = more.size;
     if call.family == Some(Family::Write) && shape.offset != 0 {
         shape.effect |= CALL_WRITES as u8;
+    }
+    if matches!(call.op, Op::Chdir | Op::Fchdir | Op::Chroot) {
+        shape.effect |= CALL_CHANGES_FOLDER as u8;
     }
     if RECORDED.iter().any(|recorded| recorded.op == call.op) {
         shape.effect |= CALL_HAS_ARGUMENTS as u8;

@@ -159,6 +159,27 @@ impl Positions {
         }
     }
 
+    /// Whether the working and the root directory of the child are defined at its first call, and again after each call
+    /// that changes one of them.
+    pub fn folders_are_in(&self, recorded: &Recorded) -> Result<(), String> {
+        let here = std::env::current_dir().unwrap().to_str().unwrap().to_owned();
+        let root = format!("{}/root", self.folder);
+        let expected = [
+            (false, &*here),
+            (true, "/"),
+            (false, &self.folder),
+            (true, "/"),
+            (false, &self.folder),
+            (true, &root),
+        ];
+        let its = recorded.records.folders.iter().filter(|folder| folder.pid == self.pid);
+        let its: Vec<_> = its.map(|folder| (folder.is_root, &*folder.path)).collect();
+        match its == expected {
+            true => Ok(()),
+            false => Err(format!("{its:?}, not {expected:?}")),
+        }
+    }
+
     fn is_right(&self, call: &Call, made: &Made, recorded: &Recorded) -> Result<(), String> {
         let known = RECORDED.iter().find(|known| known.op == call.op);
         if known.is_none_or(|known| known.number != made.number) {

@@ -12,18 +12,18 @@ use super::string::{comm, text};
 use crate::catalog::{RECORDED, syscall_of};
 use crate::kernel::interface::types::{
     async_record, call_record, call_record_all, call_record_arguments, call_record_few, call_record_wide, fault_record,
-    file_record, path_record, recorder, request_record, sleep_record, thread_record,
+    file_record, folder_record, path_record, recorder, request_record, sleep_record, thread_record,
 };
 use crate::kernel::interface::{
     CALL_HAS_FD, CALL_HAS_OFFSET, CALL_HAS_PATH, CALL_HAS_SIZE, CALL_IS_COMPAT, CALL_IS_DIRECT, CALL_ROWS_ALL,
     CALL_ROWS_ARGUMENTS, CALL_ROWS_FEW, CALL_ROWS_WIDE, PATH_ALONE, RECORD_ASYNC, RECORD_CALL, RECORD_FAULT,
-    RECORD_FILE, RECORD_KINDS, RECORD_PATH, RECORD_REQUEST, RECORD_SLEEP, RECORD_THREAD, REQUEST_FUA, REQUEST_META,
-    REQUEST_PREFLUSH, REQUEST_READAHEAD, REQUEST_SYNC, ROW_VFS,
+    RECORD_FILE, RECORD_FOLDER, RECORD_KINDS, RECORD_PATH, RECORD_REQUEST, RECORD_SLEEP, RECORD_THREAD, REQUEST_FUA,
+    REQUEST_META, REQUEST_PREFLUSH, REQUEST_READAHEAD, REQUEST_SYNC, ROW_VFS,
 };
 use crate::kernel::names;
 use crate::model::ids::{Layer, Op, Origin, ReadClass};
 use crate::model::record::{
-    AsyncCall, Call, Fault, GivenPath, Kind, Lost, OpenFile, Paths, Records, Request, Sleep, Thread,
+    AsyncCall, Call, Fault, Folder, GivenPath, Kind, Lost, OpenFile, Paths, Records, Request, Sleep, Thread,
 };
 use crate::model::report::slow::{CallPath, Inode, PathKind};
 use crate::model::run_info::RunInfo;
@@ -103,6 +103,7 @@ impl RecordReader {
         let mut later = Records::default();
         self.decoder.add(&rings.take()?, &mut later);
         records.files.append(&mut later.files);
+        records.folders.append(&mut later.folders);
         records.threads.append(&mut later.threads);
         records.lost.append(&mut later.lost);
         if is_last {
@@ -310,6 +311,7 @@ impl Decoder {
             RECORD_ASYNC => records.asynchronous.push(self.asynchronous(&prefix(frame)?)?),
             RECORD_FAULT => records.faults.push(self.fault(&prefix(frame)?)?),
             RECORD_FILE => records.files.push(file(frame)?),
+            RECORD_FOLDER => records.folders.extend(folder(frame)?),
             RECORD_THREAD => records.threads.push(self.thread(&prefix(frame)?)),
             RECORD_PATH => self.path(frame)?,
             _ => return None,
@@ -608,6 +610,20 @@ fn file(frame: &[u8]) -> Option<OpenFile> {
     })
 }
 
+/// The outer `None`: there are too few bytes; the inner one: its path is not whole, so that it would say nothing.
+#[allow(clippy::option_option)]
+fn folder(frame: &[u8]) -> Option<Option<Folder>> {
+    let record: folder_record = prefix(frame)?;
+    let pieces = names::pieces(frame.get(size_of::<folder_record>()..)?, record.names_length);
+    let path = names::path(record.path.into(), &pieces).filter(|path| path.kind == PathKind::Whole);
+    Some(path.map(|path| Folder {
+        pid: record.tgid,
+        at_ns: record.at_ns,
+        is_root: record.is_root != 0,
+        path: path.text,
+    }))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -855,6 +871,7 @@ mod tests {
             (Kind::Async, RECORD_ASYNC),
             (Kind::Fault, RECORD_FAULT),
             (Kind::File, RECORD_FILE),
+            (Kind::Folder, RECORD_FOLDER),
             (Kind::Thread, RECORD_THREAD),
             (Kind::Path, RECORD_PATH),
         ];

@@ -372,7 +372,9 @@ fn positions(guest: &Guest, hook: Option<&Hook>) -> Result<(), String> {
     let recorded = recorded(guest, arguments, |_| {
         made = Some(Positions::make(Path::new(FILE), folder))
     })?;
-    made.ok_or("no calls were made")?.are_in(&recorded)?;
+    let made = made.ok_or("no calls were made")?;
+    made.are_in(&recorded)?;
+    made.folders_are_in(&recorded)?;
     match hook {
         Some(_) => recorded.adds_up(),
         None => Ok(()),
