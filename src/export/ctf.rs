@@ -155,6 +155,10 @@ fn arguments(op: Op) -> Fields {
         ],
         Op::SyncFileRange => &[("_fd", Type::U32), ("_offset", Type::I64), ("_nbytes", Type::I64)],
         Op::Splice => &[("_fd_in", Type::I32), ("_fd_out", Type::I32), ("_len", Type::U64)],
+        Op::Lseek => &[("_fd", Type::U32), ("_offset", Type::I64), ("_whence", Type::U32)],
+        Op::Dup => &[("_fildes", Type::U32)],
+        Op::Dup2 | Op::Dup3 => &[("_oldfd", Type::U32), ("_newfd", Type::U32)],
+        Op::Fcntl => &[("_fd", Type::U32), ("_cmd", Type::U32), ("_arg", Type::U64)],
         Op::Sendfile64 => &[("_out_fd", Type::I32), ("_in_fd", Type::I32), ("_count", Type::U64)],
         _ => &[
             ("_fd", Type::I32),
@@ -170,7 +174,11 @@ fn argument<'v>(name: &str, call: &Call, path: &'v str) -> Value<'v> {
     const HERE: i64 = -100;
     let maybe = |value: Option<u64>| value.map_or(-1, u64::cast_signed);
     let fd = i64::from(call.fd.unwrap_or(-1));
+    let given = |index: usize| call.arguments.as_ref().map_or(-1, |arguments| arguments[index]);
     match name {
+        "_newfd" | "_cmd" => Number(given(1)),
+        "_whence" | "_arg" => Number(given(2)),
+        "_offset" if call.op == Op::Lseek => Number(given(1)),
         "_filename" => Text(path),
         "_dfd" => Number(HERE),
         "_flags" | "_vlen" => number(call.extra),

@@ -250,6 +250,9 @@ impl<'a> Caller<'a> {
                 Does::SyncFileRange => libc::sync_file_range(fd, offset, size, action.extra).into(),
                 Does::Fallocate => libc::fallocate64(fd, flags, offset, size).into(),
                 Does::Ftruncate => libc::ftruncate64(fd, offset).into(),
+                Does::Seek => libc::lseek64(fd, offset, libc::SEEK_SET),
+                Does::Fadvise => libc::syscall(libc::SYS_fadvise64, fd, offset, size, flags),
+                Does::Readahead => libc::syscall(libc::SYS_readahead, fd, offset, size),
                 Does::Getdents => {
                     let size = if action.extra == 0 {
                         ENTRIES

@@ -113,7 +113,7 @@ impl Loaded {
 
     fn call(&mut self, call: Call) {
         self.recorded += 1;
-        if call.op == Op::Chdir && call.value == 0 {
+        if matches!(call.op, Op::Chdir | Op::Fchdir) && call.value == 0 {
             self.working.changes(call.pid);
         }
         self.has_classes |= call.class.is_some();

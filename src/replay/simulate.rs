@@ -538,7 +538,13 @@ impl<'a> Simulation<'a> {
             step.uses.iter_mut().for_each(|(_, is_exclusive)| *is_exclusive = true);
             self.position(numbers[0], call, step);
         }
-        if what == Does::Futimens || what == Does::Fchmod {
+        if what == Does::Seek {
+            self.seek(numbers[0], call, step);
+        }
+        if matches!(
+            what,
+            Does::Futimens | Does::Fchmod | Does::Seek | Does::Fadvise | Does::Readahead
+        ) {
             return Ok(());
         }
         if what == Does::LinkOpen {
@@ -575,6 +581,15 @@ impl<'a> Simulation<'a> {
             self.block_uses(node, call, step);
         }
         Ok(())
+    }
+
+    /// The position that an open file gets; one that fails gets none here either.
+    fn seek(&mut self, number: FileNumber, call: &Recorded, step: &mut Step) {
+        step.uses.iter_mut().for_each(|(_, is_exclusive)| *is_exclusive = true);
+        step.action.offset = call.value.max(-1).cast_unsigned();
+        if let Some(open) = self.open.get_mut(&number).filter(|_| call.value >= 0) {
+            open.position = Some(call.value.unsigned_abs());
+        }
     }
 
     /// Follows the position of an open file, and finds out whether it was moved without a recorded call.

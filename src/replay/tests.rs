@@ -265,6 +265,38 @@ fn a_file_that_was_open_before_is_opened_with_its_position() {
 }
 
 #[test]
+fn a_recorded_seek_moves_the_position_and_descriptors_need_nothing() {
+    let mut made_of = Made::default();
+    made_of.open(1, "/a", 0, file(5, 9000));
+    made_of.on_file(1, Op::Lseek, 4096, 5);
+    made_of.on_file(1, Op::Dup, 4, 5);
+    made_of.at(1, Op::Read, 5, 4096, 10);
+    made_of.on_file(1, Op::Lseek, -22, 5);
+    made_of.at(1, Op::Read, 5, 4106, 10);
+    let plan = made_of.plan();
+    let actions: Vec<_> = plan.threads[0]
+        .actions
+        .iter()
+        .map(|action| (action.does, action.seeks))
+        .collect();
+    let expected = [
+        (Does::Open, false),
+        (Does::Seek, false),
+        (Does::Read, false),
+        (Does::Seek, false),
+        (Does::Read, false),
+    ];
+    assert_eq!(actions, expected);
+    let to: Vec<i64> = plan.threads[0]
+        .actions
+        .iter()
+        .map(|action| action.offset.cast_signed())
+        .collect();
+    assert_eq!((to[1], to[3]), (4096, -1));
+    assert_eq!(plan.left_out, [((Op::Dup, Why::NotNeeded), 1)].into());
+}
+
+#[test]
 fn what_is_not_replayed_is_counted_with_its_reason() {
     let mut made_of = Made::default();
     made_of.open(1, "/a", 0, file(5, 1));
