@@ -114,7 +114,7 @@ __noinline int note_attempt(__u64 address, __u64 end_ns)
 	return 0;
 }
 
-/* The file system gets a request, with the number of bytes that it is to move. */
+/* The file system gets a request, with the number of bytes that it is to move, and where. */
 __noinline int note_async_size(__u64 address, __u64 iterator)
 {
 	struct async_record *record = config.records ? bpf_map_lookup_elem(&async_records, &address) : NULL;
@@ -122,6 +122,8 @@ __noinline int note_async_size(__u64 address, __u64 iterator)
 	/* A later attempt only has the rest. */
 	if (record && !(record->has & CALL_HAS_SIZE)) {
 		record->size = BPF_CORE_READ((struct iov_iter *)iterator, count);
+		/* That of AIO is not set before. */
+		record->offset = BPF_CORE_READ((struct kiocb *)address, ki_pos);
 		record->has |= CALL_HAS_SIZE;
 	}
 	return 0;

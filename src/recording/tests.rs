@@ -800,7 +800,13 @@ fn what_version_1_wrote_is_read() {
         .map(|file| fs::metadata(file).unwrap().len())
         .sum();
     assert!(size <= 100_000, "{size} bytes");
-    assert_eq!(read(folder), all_kinds());
+    let mut kept = all_kinds();
+    // It had no columns for these.
+    kept.calls.iter_mut().for_each(|call| call.arguments = None);
+    for call in &mut kept.asynchronous {
+        (call.context, call.flags, call.attempts) = (0, 0, 0);
+    }
+    assert_eq!(read(folder), kept);
     assert_eq!(*Recording::open(folder).unwrap().meta(), meta());
     let seconds: Vec<Snapshot> = Recording::open(folder).unwrap().seconds().collect();
     assert_eq!(seconds, [snapshot(0, 0), snapshot(SECOND, 5), snapshot(2 * SECOND, 9)]);
