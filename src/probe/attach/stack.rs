@@ -137,11 +137,14 @@ fn row_word(slot: u8, shape: Shape) -> PointWord {
 }
 
 /// The configuration of functions inside a system call if they only assign time to rows, without counting calls
-/// ([`Request::rows_only`]). Functions that asynchronous requests pass through are excepted.
+/// ([`Request::rows_only`]). Functions that asynchronous requests pass through are excepted, and page faults that are
+/// recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RowsAlone {
     /// The index of a frame in which no calls are counted.
     frame: u8,
+    /// A bit for each frame in which calls are counted nevertheless.
+    counted: u16,
     /// The index of the first op of each layer, which stands for all of its ops.
     first: BTreeMap<Layer, u8>,
     /// The indices of the rows of file systems.
@@ -161,6 +164,7 @@ impl RowsAlone {
         let ops = plan.ops.iter().enumerate().rev();
         request.rows_only.then(|| frames.next()).flatten().map(|frame| Self {
             frame: frame as u8,
+            counted,
             first: ops.map(|(index, op)| (op.layer, index as u8)).collect(),
             slots: slots.collect(),
             has_filter: request.file.is_some() || request.disk.is_some(),
@@ -171,9 +175,10 @@ impl RowsAlone {
     /// file system that are called only for its own regular files, so that they share programs.
     pub(super) fn word(&self, layer: Layer, word: PointWord) -> PointWord {
         let is_by_requests = word.shape == Shape::Kiocb0;
+        let is_recorded = word.shape == Shape::Fault0 && self.counted >> word.frame & 1 == 1;
         // Older kernels call XFS's open function for directories as well (bpf/function.bpf.h).
         let may_be_others = layer == Layer::Xfs && word.shape == Shape::File1;
-        if layer == Layer::Syscall || is_by_requests {
+        if layer == Layer::Syscall || is_by_requests || is_recorded {
             return word;
         }
         match self.slots.get(&layer) {
@@ -198,6 +203,7 @@ mod tests {
     fn alone() -> RowsAlone {
         RowsAlone {
             frame: 9,
+            counted: 1 << 7,
             first: [(Layer::Vfs, 1), (Layer::Ext4, 5), (Layer::Xfs, 14)].into(),
             slots: [(Layer::Ext4, 2), (Layer::Xfs, 3)].into(),
             has_filter: false,
@@ -250,5 +256,16 @@ mod tests {
         ] {
             assert_eq!(alone().word(layer, of(shape)), of(shape));
         }
+    }
+
+    #[test]
+    fn page_faults_that_are_recorded_count_their_calls() {
+        let fault = PointWord {
+            frame: 7,
+            ..of(Shape::Fault0)
+        };
+        assert_eq!(alone().word(Layer::Ext4, fault), fault);
+        let not_recorded = of(Shape::Fault0);
+        assert_ne!(alone().word(Layer::Ext4, not_recorded), not_recorded);
     }
 }
