@@ -58,6 +58,16 @@ pub const CHECKS: &[Check] = &[
         pread(guest, "all layers -f", &["-f"])
     })
     .when(is_watched),
+    watched("costs: a pread, all layers, recorded", |guest| {
+        let own = std::process::id().to_string();
+        recorded(guest, "all layers recorded", &["-p", &own], cached()?)
+    })
+    .when(is_watched),
+    watched("costs: a direct read, -T blk, recorded", |guest| {
+        let (_disk, read) = direct(guest)?;
+        recorded(guest, "blk recorded", &["-T", "blk", "-d", NULL], read)
+    })
+    .when(is_watched),
     table("costs: a pread, -T vfs -f", |guest| {
         pread(guest, "vfs -f", &["-T", "vfs", "-f"])
     }),
@@ -114,6 +124,7 @@ pub(super) const fn table(name: &'static str, run: fn(&Guest) -> Result<(), Stri
 const FILE: &str = "/mnt/ext4/costs/file";
 const NULL: &str = "nullb0";
 const REPORT: &str = "/tmp/costs";
+const RECORDING: &str = "/tmp/costs.iosb";
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
 /// The cheapest of these batches counts, which was not interrupted.
 const BATCHES: u32 = 40;
@@ -175,6 +186,30 @@ pub(super) fn tool(guest: &Guest, arguments: &[&str]) -> Result<Running, String>
     wait_for("the banner", MINUTE, || running.stderr().contains("Tracing "))
         .map_err(|e| format!("{arguments:?}: {e}: {}", running.stderr()))?;
     Ok(running)
+}
+
+/// The instructions that the tool adds to a call while it records.
+fn recorded(
+    guest: &Guest,
+    figure: &str,
+    arguments: &[&str],
+    mut call: impl FnMut() -> Result<(), String>,
+) -> Result<(), String> {
+    let without = per_call(&mut call)?;
+    let path = guest.tool().ok_or("there is no tool")?;
+    let _ = fs::remove_dir_all(RECORDING);
+    let mut tool = Command::new(path);
+    let running = Running::start(tool.args(["record", "-o", RECORDING]).args(arguments))?;
+    wait_for("the banner", MINUTE, || running.stderr().contains("Recording "))
+        .map_err(|e| format!("{arguments:?}: {e}: {}", running.stderr()))?;
+    let with = per_call(&mut call)?;
+    running.signal(Signal::SIGINT)?;
+    let said = running.finish(MINUTE)?.success()?.stderr;
+    let _ = fs::remove_dir_all(RECORDING);
+    if said.contains("INCOMPLETE") {
+        return Err(format!("records were lost, which costs less: {said}"));
+    }
+    tell(guest, figure, with - without)
 }
 
 /// Ends it, and returns its report.
