@@ -21,6 +21,7 @@ mod floors;
 mod folding;
 mod hard;
 mod json;
+mod matrix;
 mod neighbours;
 mod peers;
 mod privileges;
@@ -62,6 +63,7 @@ const TABLES: &[&[Check]] = &[
     slow::CHECKS,
     events::CHECKS,
     ring::CHECKS,
+    matrix::CHECKS,
     slow::WITH_PEERS,
     costs::CHECKS,
     floors::CHECKS,
@@ -84,6 +86,12 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
 
 /// Those that need other people's tools.
 pub fn that_use_peers() -> impl Iterator<Item = &'static Check> {
-    let tables = [peers::CHECKS, stack::CHECKS, slow::WITH_PEERS, filesystems::WITH_PEERS];
+    let tables = [
+        peers::CHECKS,
+        stack::CHECKS,
+        slow::WITH_PEERS,
+        filesystems::WITH_PEERS,
+        matrix::CHECKS,
+    ];
     tables.into_iter().flatten()
 }

@@ -134,6 +134,7 @@ const SELECTION: &[Line] = &[
     ("events: each call once, raw-tracepoint", &["6.1"]),
     ("ring: ", AS_BOOTED),
     ("ring: an fsync that takes 800 ms, by the whole stack", &["7"]),
+    ("matrix: ", &["6.1"]),
     ("costs: ", &["6.1 counted"]),
     // Measured for the table of costs.
     ("scaling: ", &[]),
