@@ -3,6 +3,8 @@
 
 #[path = "exports/outside.rs"]
 mod outside;
+#[allow(dead_code, reason = "shared with the tests of reports made by hand")]
+mod scenes;
 #[path = "../src/export/synthetic.rs"]
 #[allow(dead_code, reason = "shared with the unit tests")]
 mod synthetic;
@@ -15,7 +17,10 @@ use iostackbreakdown::export::output::{Directory, Stream};
 use iostackbreakdown::export::{Format, Output, Selection, Summary, export};
 use iostackbreakdown::model::record::Records;
 use iostackbreakdown::model::recording::Names;
+use iostackbreakdown::model::run_info::RunInfo;
+use iostackbreakdown::model::snapshot::Snapshot;
 use iostackbreakdown::recording::{Limits, Writer};
+use scenes::kept::Kept;
 use serde_json::{Value, json};
 
 use self::outside::{python, run};
@@ -295,11 +300,25 @@ fn the_official_messages_of_perfetto_read_the_trace() {
     assert!(trace["names"].as_array().unwrap().contains(&json!(synthetic::HOSTILE)));
 }
 
-/// Writes a recording with so many calls or a few more, and their requests and sleeps.
+/// Writes a recording with so many calls or a few more, and their requests and sleeps. The counters of its seconds are those of
+/// a run that did nothing.
 fn long_recording(path: &Path, calls: u64) {
     let all = synthetic::batches();
     let rounds = calls / recorded().calls.len() as u64 + 1;
-    let mut writer = Writer::create(path, synthetic::meta(), Names::Full, Limits::default()).unwrap();
+    let scenes = scenes::all();
+    let scene = scenes.iter().find(|scene| scene.name == "stack").unwrap();
+    let kept = Kept::of(&scene.parts[0]);
+    let mut meta = synthetic::meta();
+    meta.run = RunInfo {
+        began_ns: synthetic::BEGAN_NS,
+        ..kept.run
+    };
+    let counters = |at_ns| Snapshot {
+        at_ns,
+        ..kept.before.clone()
+    };
+    let mut writer = Writer::create(path, meta, Names::Full, Limits::default()).unwrap();
+    writer.second(&counters(synthetic::BEGAN_NS)).unwrap();
     let mut end = synthetic::BEGAN_NS;
     for round in 0..rounds {
         let by = round * ROUND_NS;
@@ -331,28 +350,54 @@ fn long_recording(path: &Path, calls: u64) {
             writer.records(batch, synthetic::BEGAN_NS + by + ROUND_NS).unwrap();
         }
         end = synthetic::BEGAN_NS + by + ROUND_NS;
+        if round % 9 == 0 {
+            writer.second(&counters(end)).unwrap();
+        }
     }
+    writer.second(&counters(end)).unwrap();
     writer.end("test", end).unwrap();
 }
 
 /// All that [`synthetic::batches`] has happens in this time.
 const ROUND_NS: u64 = 110_000_000;
 
-/// Exports a recording in a process of its own. Returns how long it took, its CPU time in seconds, and the most memory that it
-/// had, in bytes.
+/// What is done with a recording.
+#[derive(Debug, Clone, Copy)]
+enum Use {
+    Export(Format),
+    Report(&'static [&'static str]),
+}
+
+impl Use {
+    /// The command, which writes to this directory or to nothing.
+    fn of(self, recording: &Path, output: &Path) -> Command {
+        let mut tool = Command::new(env!("CARGO_BIN_EXE_IOStackBreakdown"));
+        let to = match self {
+            Self::Export(format) => {
+                tool.args(["export", "-q", "--to", format.name()]);
+                if format.is_directory() {
+                    output
+                } else {
+                    Path::new("/dev/null")
+                }
+            }
+            Self::Report(words) => {
+                tool.arg("report").args(words);
+                Path::new("/dev/null")
+            }
+        };
+        tool.arg("-o").arg(to).arg(recording);
+        tool
+    }
+}
+
+/// Does it in a process of its own. Returns how long it took, its CPU time in seconds, and the most memory that it had, in
+/// bytes.
 #[allow(clippy::zombie_processes, reason = "wait4 waits for it")]
-fn measured(recording: &Path, format: Format) -> (std::time::Duration, i64, u64) {
+fn measured(recording: &Path, what: Use) -> (std::time::Duration, i64, u64) {
     let output = recording.with_extension("out");
-    let to = if format.is_directory() {
-        output.as_path()
-    } else {
-        Path::new("/dev/null")
-    };
-    let mut tool = Command::new(env!("CARGO_BIN_EXE_IOStackBreakdown"));
-    tool.args(["export", "-q", "--to", format.name(), "-o"])
-        .arg(to)
-        .arg(recording);
     let begun = std::time::Instant::now();
+    let mut tool = what.of(recording, &output);
     let child = tool.stderr(std::process::Stdio::null()).spawn().unwrap();
     let pid = child.id().cast_signed();
     // SAFETY: a structure of zero bytes is valid, and the system call fills it in.
@@ -363,17 +408,23 @@ fn measured(recording: &Path, format: Format) -> (std::time::Duration, i64, u64)
         (status, usage)
     };
     let took = begun.elapsed();
-    assert_eq!(status, 0, "{}", format.name());
+    assert_eq!(status, 0, "{what:?}");
     let _ = fs::remove_dir_all(&output);
     let cpu_s = usage.ru_utime.tv_sec + usage.ru_stime.tv_sec;
     (took, cpu_s, usage.ru_maxrss as u64 * 1024)
 }
 
-/// Exports in each format take no more memory than those of a recording with a tenth of the calls, and a limited time.
-/// `IOSB_EXPORT_CALLS`, for measuring in a release build: so many calls, without a limit of time.
+/// Exports and reports take no more memory than those of a recording with a tenth of the calls, and a limited time.
+/// `IOSB_CALLS`, for measuring in a release build: so many calls, and the limits of time that 10 million of them have.
 #[test]
 fn memory_and_time_grow_slowly_with_the_length() {
-    let calls = std::env::var("IOSB_EXPORT_CALLS")
+    const REPORTS: [&[&str]; 4] = [
+        &["--json"],
+        &["--by", "file"],
+        &["--access"],
+        &["--limit", "read=1s,device=1s"],
+    ];
+    let calls = std::env::var("IOSB_CALLS")
         .ok()
         .map(|calls| calls.parse::<u64>().unwrap());
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("export-long-{}", std::process::id()));
@@ -385,19 +436,25 @@ fn memory_and_time_grow_slowly_with_the_length() {
         long_recording(&path, calls);
         path
     });
-    for format in Format::ALL {
-        let (_, _, before) = measured(&short, format);
-        let (took, cpu_s, memory) = measured(&long, format);
-        println!(
-            "{}: {all} calls in {took:?} ({cpu_s} s of CPU time), {before} and {memory} bytes of memory",
-            format.name()
-        );
-        assert!(calls.is_some() || cpu_s < 60, "{}: {cpu_s} s", format.name());
-        assert!(
-            memory < before + (32 << 20),
-            "{}: {before} and {memory} bytes",
-            format.name()
-        );
+    let exports = Format::ALL.map(Use::Export).into_iter();
+    for what in exports.chain(REPORTS.map(Use::Report)) {
+        let (_, _, before) = measured(&short, what);
+        let (took, cpu_s, memory) = measured(&long, what);
+        println!("{what:?}: {all} calls in {took:?} ({cpu_s} s of CPU time), {before} and {memory} bytes of memory");
+        let limit_s = match (calls, what) {
+            // A debug build.
+            (None, _) | (_, Use::Export(_)) => 60,
+            (_, Use::Report(_)) => 10,
+        };
+        let scale = calls.unwrap_or(0) as f64 / 10e6;
+        let limit_s = if calls.is_some() {
+            f64::from(limit_s) * scale
+        } else {
+            f64::from(limit_s)
+        };
+        assert!(took.as_secs_f64() <= limit_s, "{what:?}: {took:?}");
+        assert!(memory < before + (32 << 20), "{what:?}: {before} and {memory} bytes");
+        assert!(memory <= 300_000_000, "{what:?}: {memory} bytes");
     }
     fs::remove_dir_all(&folder).unwrap();
 }
