@@ -181,10 +181,20 @@ pub(super) fn cached() -> Result<impl FnMut() -> Result<(), String>, String> {
 
 /// The running tool, started as by its users. Its final output goes to a file.
 pub(super) fn tool(guest: &Guest, arguments: &[&str]) -> Result<Running, String> {
+    started(guest, &[&["-o", REPORT], arguments].concat(), "Tracing ")
+}
+
+/// The running tool, which records to [`RECORDING`].
+pub(super) fn recorder(guest: &Guest, arguments: &[&str]) -> Result<Running, String> {
+    let _ = fs::remove_dir_all(RECORDING);
+    started(guest, &[&["record", "-o", RECORDING], arguments].concat(), "Recording ")
+}
+
+fn started(guest: &Guest, words: &[&str], banner: &str) -> Result<Running, String> {
     let path = guest.tool().ok_or("there is no tool")?;
-    let running = Running::start(Command::new(path).args(["-o", REPORT]).args(arguments))?;
-    wait_for("the banner", MINUTE, || running.stderr().contains("Tracing "))
-        .map_err(|e| format!("{arguments:?}: {e}: {}", running.stderr()))?;
+    let running = Running::start(Command::new(path).args(words))?;
+    wait_for("the banner", MINUTE, || running.stderr().contains(banner))
+        .map_err(|e| format!("{words:?}: {e}: {}", running.stderr()))?;
     Ok(running)
 }
 
@@ -196,12 +206,7 @@ fn recorded(
     mut call: impl FnMut() -> Result<(), String>,
 ) -> Result<(), String> {
     let without = per_call(&mut call)?;
-    let path = guest.tool().ok_or("there is no tool")?;
-    let _ = fs::remove_dir_all(RECORDING);
-    let mut tool = Command::new(path);
-    let running = Running::start(tool.args(["record", "-o", RECORDING]).args(arguments))?;
-    wait_for("the banner", MINUTE, || running.stderr().contains("Recording "))
-        .map_err(|e| format!("{arguments:?}: {e}: {}", running.stderr()))?;
+    let running = recorder(guest, arguments)?;
     let with = per_call(&mut call)?;
     running.signal(Signal::SIGINT)?;
     let said = running.finish(MINUTE)?.success()?.stderr;
