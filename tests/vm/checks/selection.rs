@@ -118,6 +118,10 @@ const SELECTION: &[Line] = &[
     ("peers: ext4dist", &["6.1", "6.1 preempt=full"]),
     ("peers: ftrace's histograms", &["6.1", "7"]),
     ("folding: ", &["5.10", "6.1", "7"]),
+    // Minutes of an emulated CPU each: programs as they were compiled take long to verify.
+    ("folding: the whole stack", &["7"]),
+    ("folding: the whole stack by file", &["5.10"]),
+    ("folding: the whole stack with slow calls", &["6.1"]),
     ("folding: calls, fentry", &["6.1"]),
     ("folding: calls, kprobe-event", &["5.10"]),
     ("stack: ", ENDS),
@@ -126,6 +130,11 @@ const SELECTION: &[Line] = &[
     ("slow: one file's calls, on overlayfs and btrfs", &["6.12"]),
     // Half a minute of an emulated CPU each, to attach the whole stack.
     ("events: ", ENDS),
+    ("events: positions, descriptors and mappings", &["6.12"]),
+    ("events: positions, descriptors and mappings, tracepoint", ENDS),
+    ("events: requests of io_uring and AIO, kprobe", &["6.1", "6.12"]),
+    ("events: page faults", &["5.10"]),
+    ("events: page faults, kprobe", &["6.1", "6.12", "7"]),
     ("events: each call once, fentry", &["6.1"]),
     ("events: each call once, kprobe", &["6.12"]),
     ("events: each call once, kprobe-event", &["5.10"]),
@@ -133,7 +142,7 @@ const SELECTION: &[Line] = &[
     ("events: each call once, tracepoint", ENDS),
     ("events: each call once, raw-tracepoint", &["6.1"]),
     ("ring: ", AS_BOOTED),
-    ("ring: an fsync that takes 800 ms, by the whole stack", &["7"]),
+    ("ring: an fsync that takes 800 ms, by the whole stack", &["6.12"]),
     ("matrix: ", &["6.1"]),
     ("costs: ", &["6.1 counted"]),
     // Measured for the table of costs.
