@@ -126,6 +126,8 @@ const NULL: &str = "nullb0";
 const REPORT: &str = "/tmp/costs";
 const RECORDING: &str = "/tmp/costs.iosb";
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
+/// Functions of the whole stack are attached one by one.
+const TO_ATTACH: Duration = Duration::from_secs(180);
 /// The cheapest of these batches counts, which was not interrupted.
 const BATCHES: u32 = 40;
 const BATCH: u32 = 200;
@@ -193,7 +195,7 @@ pub(super) fn recorder(guest: &Guest, arguments: &[&str]) -> Result<Running, Str
 fn started(guest: &Guest, words: &[&str], banner: &str) -> Result<Running, String> {
     let path = guest.tool().ok_or("there is no tool")?;
     let running = Running::start(Command::new(path).args(words))?;
-    wait_for("the banner", MINUTE, || running.stderr().contains(banner))
+    wait_for("the banner", TO_ATTACH, || running.stderr().contains(banner))
         .map_err(|e| format!("{words:?}: {e}: {}", running.stderr()))?;
     Ok(running)
 }

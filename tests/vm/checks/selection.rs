@@ -129,7 +129,11 @@ const SELECTION: &[Line] = &[
     ("slow: ", &["6.1", "7 preempt=full"]),
     ("slow: one file's calls, on overlayfs and btrfs", &["6.12"]),
     // Half a minute of an emulated CPU each, to attach the whole stack.
-    ("events: ", ENDS),
+    ("events: ", &["7"]),
+    ("events: each call once, auto", ENDS),
+    ("events: requests", ENDS),
+    ("events: files that are opened and closed", &["5.10"]),
+    ("events: a line for each call", &["5.10"]),
     ("events: positions, descriptors and mappings", &["6.12"]),
     ("events: positions, descriptors and mappings, tracepoint", ENDS),
     ("events: requests of io_uring and AIO, kprobe", &["6.1", "6.12"]),
