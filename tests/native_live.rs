@@ -7,12 +7,13 @@ mod terminal;
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use iostackbreakdown::recording::Recording;
-use terminal::Session;
+use terminal::{Session, TOOL};
 
 struct Folder(PathBuf);
 
@@ -95,7 +96,17 @@ fn the_running_kernel_is_shown_and_paused() {
     session.press("\x1b[D");
     session.wait_for("PAUSED -");
     session.press("w");
-    session.wait_for("nothing was written");
+    session.wait_for(" seconds were written to io-");
+    let written = fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path());
+    let written: Vec<_> = written
+        .filter(|path| path.extension().is_some_and(|end| end == "iosb"))
+        .collect();
+    assert_eq!(written.len(), 1, "{written:?}");
+    let report = Command::new(TOOL).arg("report").arg(&written[0]).output().unwrap();
+    let text = String::from_utf8(report.stdout).unwrap();
+    assert!(report.status.success() && text.contains("fsync "), "{text}");
+    let seconds = Recording::open(&written[0]).unwrap().seconds().count();
+    assert!(seconds >= 3, "{seconds}");
     session.press(" ");
     session.wait_for(" LIVE");
     session.end("q");

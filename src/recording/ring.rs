@@ -48,6 +48,7 @@ pub struct Ring {
 }
 
 /// A complete segment.
+#[derive(Clone)]
 struct KeptSegment {
     summary: Segment,
     files: Vec<(String, Vec<u8>)>,
@@ -213,11 +214,32 @@ impl Ring {
     /// # Errors
     /// As above.
     pub fn cut(&mut self, trigger: &str) -> Result<Kept, Cause> {
-        let now_ns = self.encoder.last_ns().unwrap_or(self.encoder.segment.from_ns);
-        self.end_segment(now_ns).map_err(|error| cannot_encode(&error))?;
-        let mut segments: Vec<KeptSegment> = self.kept.drain(..).collect();
+        let now_ns = self.complete()?;
+        let segments = self.kept.drain(..).collect();
         self.bytes = 0;
         let wanted_ns = self.held_ns.take().unwrap_or(now_ns);
+        Ok(self.kept(segments, (wanted_ns, now_ns), trigger))
+    }
+
+    /// Returns a copy of all that is kept, up to the last counters. `trigger`: as above.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn copy(&mut self, trigger: &str) -> Result<Kept, Cause> {
+        let now_ns = self.complete()?;
+        let segments = self.kept.iter().cloned().collect();
+        Ok(self.kept(segments, (now_ns, now_ns), trigger))
+    }
+
+    /// Completes the segment at the last counters, whose moment is returned.
+    fn complete(&mut self) -> Result<u64, Cause> {
+        let now_ns = self.encoder.last_ns().unwrap_or(self.encoder.segment.from_ns);
+        self.end_segment(now_ns).map_err(|error| cannot_encode(&error))?;
+        Ok(now_ns)
+    }
+
+    /// `wanted_ns`: all of the span before it was wanted.
+    fn kept(&self, mut segments: Vec<KeptSegment>, (wanted_ns, now_ns): (u64, u64), trigger: &str) -> Kept {
         for (number, segment) in (1..).zip(&mut segments) {
             segment.summary.number = number;
         }
@@ -245,12 +267,12 @@ impl Ring {
             // Nothing is written while it is kept.
             own_writes: OwnWrites::default(),
         };
-        Ok(Kept {
+        Kept {
             meta,
             segments,
             end,
             is_cut_by_size: self.dropped_ns == from_ns && span < self.limits.span,
-        })
+        }
     }
 }
 

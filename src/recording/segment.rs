@@ -371,7 +371,7 @@ pub struct OpenSegment {
 }
 
 /// Numbers that have a definition, perhaps several times.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Defined {
     pub files: Vec<FileNumber>,
     pub threads: Vec<u32>,

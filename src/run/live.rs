@@ -2,6 +2,7 @@
 //! to the terminal.
 
 mod console;
+mod keep;
 mod page;
 mod recorded;
 
@@ -32,6 +33,7 @@ use crate::view::live::{Action, Beside, Facts, Model, Shows};
 use crate::view::text::notes::rows_not_measured;
 
 use self::console::Console;
+use self::keep::KeptSeconds;
 use super::notes::Attention;
 use super::record;
 
@@ -46,6 +48,8 @@ pub struct LiveView {
     slow: (Vec<SlowCall>, u64),
     disks: DiskReader,
     records: Option<Recorded>,
+    /// The seconds that can be written as a recording; `None`: all of the run is being recorded.
+    kept: Option<KeptSeconds>,
     attention: Attention,
 }
 
@@ -101,12 +105,17 @@ impl LiveView {
             fold: Fold::default(),
             from_ns: start.at_ns,
         });
+        let kept = match facts.has_records {
+            true => None,
+            false => Some(KeptSeconds::begin(info, start)?),
+        };
         Ok(Self {
             model: Model::new(facts, Some(live.history_bytes)),
             console: Console::open(options.output.color)?,
             slow: (Vec::new(), 0),
             disks: DiskReader::begin(info.filter.disk.as_deref()),
             records,
+            kept,
             attention: Attention::new(first),
         })
     }
@@ -125,11 +134,15 @@ impl LiveView {
         }
     }
 
-    /// Ends a second. `at_ns`: its end, by the programs' clock.
+    /// Ends a second. `after` has the counters at its end.
     ///
     /// # Errors
     /// If it cannot be kept, in one line.
-    pub fn second(&mut self, report: &Report, at_ns: u64) -> Result<(), Cause> {
+    pub fn second(&mut self, report: &Report, after: &Snapshot) -> Result<(), Cause> {
+        let at_ns = after.at_ns;
+        if let Some(kept) = &mut self.kept {
+            kept.second(after)?;
+        }
         let moment = self.records.as_mut().map(|recorded| {
             let fold = std::mem::take(&mut recorded.fold);
             let span = (std::mem::replace(&mut recorded.from_ns, at_ns), at_ns);
@@ -169,12 +182,13 @@ impl LiveView {
 
     /// Handles keys. Returns whether the run is over.
     pub fn keys(&mut self) -> bool {
-        handle_keys(&mut self.console, &mut self.model)
+        handle_keys(&mut self.console, &mut self.model, self.kept.as_mut())
     }
 
     /// Draws what has changed. Returns whether the run is over, because the terminal is closed.
     pub fn show(&mut self) -> bool {
-        handle_late_keys(&mut self.console, &mut self.model) || self.console.show(&self.model).is_err()
+        handle_late_keys(&mut self.console, &mut self.model, self.kept.as_mut())
+            || self.console.show(&self.model).is_err()
     }
 
     /// Handles a signal that concerns the terminal. Returns whether it was one.
@@ -188,19 +202,26 @@ impl LiveView {
     }
 }
 
-/// Returns whether the view is over.
-fn handle_keys(console: &mut Console, model: &mut Model) -> bool {
+/// Returns whether the view is over. `kept`: what can be written as a recording.
+fn handle_keys(console: &mut Console, model: &mut Model, mut kept: Option<&mut KeptSeconds>) -> bool {
     let Some(keys) = console.keys() else { return true };
-    keys.into_iter().any(|key| is_last(key, console, model))
+    keys.into_iter()
+        .any(|key| is_last(key, console, model, kept.as_deref_mut()))
 }
 
 /// The same for an ESC that nothing followed.
-fn handle_late_keys(console: &mut Console, model: &mut Model) -> bool {
+fn handle_late_keys(console: &mut Console, model: &mut Model, mut kept: Option<&mut KeptSeconds>) -> bool {
     let keys = console.late_keys();
-    keys.into_iter().any(|key| is_last(key, console, model))
+    keys.into_iter()
+        .any(|key| is_last(key, console, model, kept.as_deref_mut()))
 }
 
-fn is_last(key: crate::view::live::key::Key, console: &mut Console, model: &mut Model) -> bool {
+fn is_last(
+    key: crate::view::live::key::Key,
+    console: &mut Console,
+    model: &mut Model,
+    kept: Option<&mut KeptSeconds>,
+) -> bool {
     console.touch();
     match model.handle(key) {
         None => false,
@@ -210,12 +231,18 @@ fn is_last(key: crate::view::live::key::Key, console: &mut Console, model: &mut 
             console.redraw();
             false
         }
-        Some(Action::Html) => {
-            let written = page::write(model);
-            model.message = Some(written.unwrap_or_else(|cause| format!("error: {}", cause.line)));
-            false
+        Some(Action::Html) => say_written(model, page::write(model)),
+        Some(Action::Record) => {
+            let written = kept.map(KeptSeconds::write);
+            written.is_some_and(|written| say_written(model, written))
         }
     }
+}
+
+/// Shows what was written, or why not. The view is not over.
+fn say_written(model: &mut Model, written: Result<String, Cause>) -> bool {
+    model.message = Some(written.unwrap_or_else(|cause| format!("error: {}", cause.line)));
+    false
 }
 
 /// What is not measured, in one line.

@@ -137,7 +137,7 @@ impl Seconds<'_> {
         let mut next = Instant::now() + SECOND;
         loop {
             self.give_records();
-            if handle_late_keys(&mut console, &mut self.model) || console.show(&self.model).is_err() {
+            if handle_late_keys(&mut console, &mut self.model, None) || console.show(&self.model).is_err() {
                 break;
             }
             if !self.model.is_playing {
@@ -150,7 +150,7 @@ impl Seconds<'_> {
             let event = wait(&signals, &[], None, &others, None, wake);
             match event.map_err(|error| Cause::of("cannot wait for events", &error))? {
                 Event::Keys => {
-                    if handle_keys(&mut console, &mut self.model) {
+                    if handle_keys(&mut console, &mut self.model, None) {
                         break;
                     }
                 }

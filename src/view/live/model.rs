@@ -88,6 +88,8 @@ pub enum Action {
     Redraw,
     /// Write the report of the history as a page.
     Html,
+    /// Write the history as a recording.
+    Record,
 }
 
 /// Seconds per column of the pictures over time.
@@ -403,7 +405,10 @@ impl Model {
         match key {
             Key::Char('q') => return Some(Action::Quit),
             Key::Char('H') => return Some(Action::Html),
-            Key::Char('w') => self.message = Some(self.recording()),
+            Key::Char('w') => match self.recording() {
+                Some(message) => self.message = Some(message),
+                None => return Some(Action::Record),
+            },
             Key::Char('?') => self.has_help = true,
             Key::Char('/') => self.is_typing = true,
             Key::Char(' ' | 'p') => self.pause(),
@@ -449,13 +454,12 @@ impl Model {
         self.first_line();
     }
 
-    fn recording(&self) -> String {
+    /// Where all of it is recorded; `None`: nowhere.
+    fn recording(&self) -> Option<String> {
         match (&self.facts.shows, &self.facts.recording) {
-            (Shows::Recording(name), _) => format!("this is a recording: it is in {name}"),
-            (Shows::Kernel, Some(name)) => format!("everything since the start is being recorded in {name}"),
-            (Shows::Kernel, None) => {
-                "nothing was written: calls are recorded only if it starts with --live -o FILE".to_owned()
-            }
+            (Shows::Recording(name), _) => Some(format!("this is a recording: it is in {name}")),
+            (Shows::Kernel, Some(name)) => Some(format!("everything since the start is being recorded in {name}")),
+            (Shows::Kernel, None) => None,
         }
     }
 

@@ -17,7 +17,7 @@ const KEYS: [(&str, &str); 17] = [
     ("/", "show only names that contain a text"),
     ("s  < >", "sort by time, calls, bytes, longest, name"),
     ("+ -", "seconds per column of the pictures"),
-    ("w", "where calls are recorded"),
+    ("w", "write the seconds that are kept as a recording"),
     ("H", "write the seconds that are kept as a page for browsers"),
     ("Ctrl-L", "draw the screen again"),
     ("Ctrl-Z", "stop, as in a shell"),

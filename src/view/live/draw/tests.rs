@@ -212,7 +212,6 @@ fn the_last_line_has_keys_a_filter_or_a_message() {
     let last = |keys: &str| screen(&pressed(keys), BEST, (80, 24)).pop().unwrap();
     assert!(last("").starts_with(" q quit  ? help"), "{}", last(""));
     assert!(last("/post").contains("filter: post_"));
-    assert!(last("w").contains("--live -o FILE"));
     let mut model = pressed("/tar");
     model.handle(Key::Enter);
     assert!(

@@ -156,13 +156,13 @@ fn keys_that_need_the_outside_are_returned() {
 }
 
 #[test]
-fn w_says_where_calls_are_recorded() {
+fn w_writes_a_recording_or_says_where_it_is() {
     let message = |model: &mut Model| {
         press(model, "w");
         model.message.clone().unwrap()
     };
     let mut model = example::model(1);
-    assert!(message(&mut model).contains("nothing was written"));
+    assert_eq!(press(&mut model, "w"), vec![Some(Action::Record)]);
     model.facts.recording = Some("x.iosb".to_owned());
     assert!(message(&mut model).contains("recorded in x.iosb"));
     assert!(message(&mut recording(1)).contains("it is in x.iosb"));
