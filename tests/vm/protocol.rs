@@ -50,6 +50,8 @@ pub struct Orders {
     pub filter: Option<String>,
     /// Run every applicable check, not only those selected for this configuration.
     pub every: bool,
+    /// Run a check in one of the configurations for which it is selected.
+    pub once: bool,
     /// Measure everything in the table of costs, not only the limited figures.
     pub table: bool,
     /// Run this command instead of the checks.
@@ -69,6 +71,9 @@ impl Orders {
         }
         if self.every {
             text += &line(&["every"]);
+        }
+        if self.once {
+            text += &line(&["once"]);
         }
         if self.table {
             text += &line(&["table"]);
@@ -90,6 +95,7 @@ impl Orders {
                 ["variant", word] => orders.variant = (*word).into(),
                 ["filter", part] => orders.filter = Some((*part).into()),
                 ["every"] => orders.every = true,
+                ["once"] => orders.once = true,
                 ["table"] => orders.table = true,
                 ["exec", ..] => orders.exec = Some(all[1..].to_vec()),
                 _ => return Err(format!("orders not understood: {entry:?}")),

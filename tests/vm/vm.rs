@@ -61,7 +61,11 @@ mod checks {
         all()
     }
 
-    pub fn is_selected(_: &str, _: &str) -> bool {
+    pub fn is_selected(_: &str, _: &str, _: bool) -> bool {
+        false
+    }
+
+    pub fn is_long(_: &str) -> bool {
         false
     }
 

@@ -37,7 +37,7 @@ mod traps;
 mod trust;
 
 pub use crate::guest::Check;
-pub use selection::{is_selected, mistakes, places_of};
+pub use selection::{is_long, is_selected, mistakes, places_of};
 
 const TABLES: &[&[Check]] = &[
     boot::CHECKS,

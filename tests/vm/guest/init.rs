@@ -154,7 +154,7 @@ fn run_all(orders: &Orders, guest: &Guest, verdicts: &Verdicts) {
 fn wanted(check: &Check, orders: &Orders, guest: &Guest) -> bool {
     orders.filter.as_deref().is_none_or(|part| check.name.contains(part))
         && check.is_for(&guest.variant)
-        && (orders.every || checks::is_selected(check.name, &orders.configuration()))
+        && (orders.every || checks::is_selected(check.name, &orders.configuration(), orders.once))
         && (check.when)(guest)
 }
 
