@@ -26,7 +26,7 @@ use std::time::Duration;
 pub const CHECKS: &[Check] = &[
     Check::new("stack: every moment is in its row", scenes)
         .when(|guest| guest.tool().is_some())
-        .limit(900)
+        .limit(1500)
         .timed(),
     Check::new("stack: the text has every call", text).when(|guest| guest.tool().is_some()),
     Check::new("stack: a read into another file system's page", into_a_page).when(|guest| guest.tool().is_some()),
@@ -157,7 +157,7 @@ fn scenes(guest: &Guest) -> Result<(), String> {
     let last = Workload::start(&MIX)?;
     let pids = all.iter().map(|scene| &scene.workload).chain([&last]);
     let pids: Vec<String> = pids.map(|workload| workload.pid.to_string()).collect();
-    let tool = Tool::start(guest, &["--json", "-p", &pids.join(","), "0.2"])?;
+    let tool = Tool::start(guest, &["--json", "-p", &pids.join(","), "1"])?;
     let mut written = Written::open()?;
     let mut whole = Whole::default();
     let mut wrong = Vec::new();
