@@ -31,7 +31,7 @@ const PINNED: &[(&str, &str, u64)] = &[
     ("6.1", "start", 559),
     ("6.1", "start all fentry", 1_933),
     ("6.1", "start all kprobe", 2_144),
-    ("6.1", "memory", 6_712),
+    ("6.1", "memory", 9_112),
     ("6.1", "size", 6_939),
     ("7", "vfs fsession", 464),
     ("7", "vfs lossless", 1_019),
