@@ -443,14 +443,9 @@ fn memory_and_time_grow_slowly_with_the_length() {
         println!("{what:?}: {all} calls in {took:?} ({cpu_s} s of CPU time), {before} and {memory} bytes of memory");
         let limit_s = match (calls, what) {
             // A debug build.
-            (None, _) | (_, Use::Export(_)) => 60,
-            (_, Use::Report(_)) => 10,
-        };
-        let scale = calls.unwrap_or(0) as f64 / 10e6;
-        let limit_s = if calls.is_some() {
-            f64::from(limit_s) * scale
-        } else {
-            f64::from(limit_s)
+            (None, _) => 60.0,
+            (Some(calls), Use::Export(_)) => 60.0 * calls as f64 / 10e6,
+            (Some(calls), Use::Report(_)) => 10.0 * calls as f64 / 10e6,
         };
         assert!(took.as_secs_f64() <= limit_s, "{what:?}: {took:?}");
         assert!(memory < before + (32 << 20), "{what:?}: {before} and {memory} bytes");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::catalog::SYSCALLS;
+use crate::catalog::families;
 use crate::model::ids::Op;
 use crate::model::record::{AsyncCall, Call, Records, Request};
 use crate::model::report::records::Limited;
@@ -191,7 +191,7 @@ fn of_call(call: &Call, at_ns: u64, outcome: Outcome) -> Fired {
 fn is_of(op: Op, of: Option<Limited>) -> bool {
     match of {
         None => true,
-        Some(Limited::Family(family)) => SYSCALLS.iter().any(|call| call.op == op && call.family == Some(family)),
+        Some(Limited::Family(family)) => families().any(|known| known == (op, family)),
         Some(Limited::Op(limited)) => limited == op,
         Some(Limited::Queue | Limited::Device) => false,
     }

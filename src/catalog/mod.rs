@@ -14,7 +14,8 @@ pub use blk::{Counter, REQUESTS, Request};
 pub use file_system::FileSystem;
 pub(crate) use syscall::number;
 pub use syscall::{
-    COMMANDS, COMPAT, Compat, Files, MoreArguments, RECORDED, RECORDED_OPS, SYSCALLS, Says, Syscall, syscall_of,
+    COMMANDS, COMPAT, Compat, Files, MoreArguments, RECORDED, RECORDED_OPS, SYSCALLS, Says, Syscall, families,
+    syscall_of,
 };
 
 macro_rules! tables {

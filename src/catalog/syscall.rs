@@ -372,6 +372,11 @@ pub fn syscall_of(op: Op) -> Option<&'static Syscall> {
     SYSCALLS.iter().chain(RECORDED).find(|call| call.op == op)
 }
 
+/// The family of each system call that has one.
+pub fn families() -> impl Iterator<Item = (Op, Family)> {
+    SYSCALLS.iter().filter_map(|call| Some((call.op, call.family?)))
+}
+
 /// A system call of 32-bit programs on a 64-bit kernel, which have a number table of their own.
 #[derive(Debug)]
 pub struct Compat {

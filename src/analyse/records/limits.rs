@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use super::names::Names;
 use super::order::InOrder;
-use crate::catalog::SYSCALLS;
+use crate::catalog::families;
 use crate::model::ids::{Family, Op};
 use crate::model::record::{FileNumber, Records, Request};
 use crate::model::report::records::{Limit, LimitReport, Limited, Served, ServedOther, Waiter};
@@ -130,10 +130,7 @@ impl Limits {
         });
         Self {
             limits: watched.collect(),
-            families: SYSCALLS
-                .iter()
-                .filter_map(|call| Some((call.op, call.family?)))
-                .collect(),
+            families: families().collect(),
             disks: HashMap::new(),
             order: InOrder::default(),
             now_ns: 0,

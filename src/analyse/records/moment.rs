@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::names::{FileKey, Names};
 use super::usage::Usage;
-use crate::catalog::SYSCALLS;
+use crate::catalog::families;
 use crate::model::clock::Clock;
 use crate::model::ids::{By, Family, Layer, Op, Row};
 use crate::model::record::{Call, FileNumber, Records, Request};
@@ -38,10 +38,7 @@ impl Rules {
             rows: rows.iter().map(|name| name.parse().ok()).collect(),
             slower_ns,
             limits: limits.to_vec(),
-            families: SYSCALLS
-                .iter()
-                .filter_map(|call| Some((call.op, call.family?)))
-                .collect(),
+            families: families().collect(),
             disks: HashMap::new(),
         }
     }
