@@ -7,7 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use iostackbreakdown::model::record::{Records, Thread};
+use iostackbreakdown::catalog::RECORDED;
+use iostackbreakdown::model::record::{Call, Records, Thread};
 use iostackbreakdown::recording::Recording;
 use serde_json::Value;
 
@@ -243,7 +244,11 @@ fn slow_calls_of_a_recording_are_printed_one_by_one() {
     let folder = folder("selected-slow");
     record(&folder, "x.iosb", &[]);
     let recording = Recording::open(&folder.join("x.iosb")).unwrap();
-    let calls: usize = recording.batches(None, None).map(|records| records.calls.len()).sum();
+    let mut all = Records::default();
+    recording.batches(None, None).for_each(|records| all.append(records));
+    // A report has no calls that only runs that record measure.
+    let is_reported = |call: &&Call| !RECORDED.iter().any(|known| known.op == call.op);
+    let calls = all.calls.iter().filter(is_reported).count();
     let text = succeed(&folder, &["report", "x.iosb", "--slower", "0"]);
     let summary = text.lines().find(|line| line.ends_with("all listed above.")).unwrap();
     let listed: usize = summary.split(' ').next().unwrap().replace(',', "").parse().unwrap();
