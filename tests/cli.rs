@@ -932,7 +932,7 @@ fn json_has_every_requested_layer_and_op() {
         table.sort_unstable();
         assert_eq!(ops, table, "{}", layer.name());
     }
-    validator::strict(report).unwrap();
+    validator::strict(std::slice::from_ref(report)).unwrap();
 }
 
 /// These options affect text only, so `--json` can be added to any command line.

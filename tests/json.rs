@@ -238,12 +238,10 @@ proptest! {
 /// For every object in every report: no field can be removed, and none added.
 #[test]
 fn the_schema_allows_nothing_else() {
-    let mut objects = 0;
-    for (name, report) in cases() {
-        let report: Value = serde_json::from_str(&printed(&report)).unwrap();
-        objects += strict(&report).unwrap_or_else(|error| panic!("{name}: {error}"));
-    }
-    assert!(objects > 300, "{objects}");
+    let reports = cases().into_iter().map(|(_, report)| printed(&report));
+    let reports: Vec<Value> = reports.map(|line| serde_json::from_str(&line).unwrap()).collect();
+    let kinds = strict(&reports).unwrap();
+    assert!(kinds > 30, "{kinds}");
 }
 
 /// The compact form contains the objects of the full one, with the same schema, except those that were measured and
@@ -336,7 +334,7 @@ fn a_slow_call_is_one_line_that_the_schema_allows() {
         let [line] = &schema::reports(&line).unwrap()[..] else {
             panic!("{line}")
         };
-        strict(line).unwrap();
+        strict(std::slice::from_ref(line)).unwrap();
     }
     let mut out = Vec::new();
     json::print_slow(&whole, &mut out).unwrap();
@@ -388,8 +386,13 @@ fn slow_call() -> SlowCall {
 fn the_schema_allows_no_other_values() {
     let report: Value = serde_json::from_str(&printed(&several_layers())).unwrap();
     let mut values = 0;
+    // The elements of a list have one schema, but for values that are null in some of them.
+    let mut seen = BTreeSet::new();
     for path in paths(&report) {
         let value = report.pointer(&path).unwrap();
+        if !seen.insert(validator::kind(&path, &[(&String::new(), value)])) {
+            continue;
+        }
         let wrong: &[Value] = match value {
             Value::Number(_) => &[json!(-1), json!(0.5), json!(1e20), json!("1"), json!([]), json!({})],
             Value::String(_) | Value::Null => &[json!(1.5), json!([1]), json!({"a": 1}), json!(true)],
@@ -403,7 +406,7 @@ fn the_schema_allows_no_other_values() {
             values += 1;
         }
     }
-    assert!(values > 1000, "{values}");
+    assert!(values > 300, "{values}");
 }
 
 /// What is not measured has no numbers, and what has numbers has no reason.
