@@ -518,15 +518,17 @@ fn a_replay_takes_the_recorded_time_divided_by_the_speed() {
         ("2", "think"),
         ("10", "think"),
     ] {
-        let result = scene.result(&["-s", speed, "--timing", timing]);
-        assert_eq!(result["equal"], 200);
-        let took = result["took_ns"].as_f64().unwrap();
         let expected = recorded / speed.parse::<f64>().unwrap();
-        // Never faster; how much slower depends on what else this machine does.
-        assert!(
-            took >= expected * 0.99 && took < expected * 1.2 + 1e9,
-            "{speed} {timing}: {took} {expected}"
-        );
+        // Never faster; how much slower depends on what else this machine does, so the best of some attempts counts.
+        let mut attempts = (0..4).map(|_| {
+            let result = scene.result(&["-s", speed, "--timing", timing]);
+            assert_eq!(result["equal"], 200);
+            let took = result["took_ns"].as_f64().unwrap();
+            assert!(took >= expected * 0.99, "{speed} {timing}: {took} {expected}");
+            (result, took)
+        });
+        let soon = attempts.find(|(_, took)| *took < expected * 1.2 + 1e9);
+        let (result, _) = soon.unwrap_or_else(|| panic!("{speed} {timing} takes longer than {expected} ns"));
         let late = &result["lateness"];
         assert!(
             late["p50_ns"].as_u64().is_some() && late["max_ns"].as_u64() >= late["p50_ns"].as_u64(),
