@@ -24,7 +24,7 @@ const PINNED: &[(&str, &str, u64)] = &[
     ("6.1", "all layers -f", 2_073),
     ("6.1", "all layers recorded", 3_360),
     ("6.1", "blk", 753),
-    ("6.1", "blk recorded", 3_461),
+    ("6.1", "blk recorded", 2_188),
     ("6.1", "start syscall", 150),
     ("6.1", "start blk", 170),
     ("6.1", "start ext4", 505),

@@ -27,15 +27,19 @@ static __always_inline struct page *head_of_page(struct page *page)
 	return page;
 }
 
+/* The page cache, or other owner, of a page; only the head of a large folio has it. */
+static __always_inline struct address_space *mapping_of_page(struct page *page)
+{
+	return BPF_CORE_READ(head_of_page(page), mapping);
+}
+
 /*
- * The page cache, or other owner, of the first page of a bio; only the head of a large folio has it. The first page may
- * be another one since 6.15 (26064d3e2b4d): writeback may begin inside a folio.
+ * The same of the first page of a bio. That may be another one than the head since 6.15 (26064d3e2b4d): writeback may
+ * begin inside a folio.
  */
 static __always_inline struct address_space *mapping_of_bio(const struct bio *bio)
 {
-	struct page *page = head_of_page(BPF_CORE_READ(bio, bi_io_vec, bv_page));
-
-	return BPF_CORE_READ(page, mapping);
+	return mapping_of_page(BPF_CORE_READ(bio, bi_io_vec, bv_page));
 }
 
 #endif
