@@ -269,21 +269,23 @@ __noinline __u32 number_of_file(__u32 thread, __u32 is_new)
 	return now.number;
 }
 
-/* Whether this is still the open file that the thread used last. */
-static __always_inline bool is_last_file(const struct recorder *recorder, struct file *file)
+/* Whether this is still the open file that the thread used last. `direct`: `file` is a typed pointer. */
+static __always_inline bool is_last_file(const struct recorder *recorder, struct file *file, bool direct)
 {
-	if (recorder->file != (__u64)file || recorder->dentry != (__u64)PROBED(file, f_path.dentry))
+	if (recorder->file != (__u64)file || recorder->dentry != (__u64)READ(direct, file, f_path.dentry))
 		return false;
+	if (direct)
+		return recorder->inode == file->f_inode->i_ino;
 	/* Where reading costs as much as looking it up, an open file is only taken for another after its dentry was freed. */
 	return !cast_types.file || recorder->inode == TYPED(file)->f_inode->i_ino;
 }
 
 /* The number of an open file. */
-static __always_inline __u32 number_of(struct recorder *recorder, __u32 thread, struct file *file)
+static __always_inline __u32 number_of(struct recorder *recorder, __u32 thread, struct file *file, bool direct)
 {
 	if (!file)
 		return 0;
-	if (likely(is_last_file(recorder, file)))
+	if (likely(is_last_file(recorder, file, direct)))
 		return recorder->number;
 	recorder->file = (__u64)file;
 	return number_of_file(thread, false);
@@ -403,7 +405,7 @@ static __always_inline __u32 number_of_descriptor(struct recorder *recorder, __u
 {
 	struct file *file = file_of_descriptor(fd);
 
-	return number_of(recorder, thread, file);
+	return number_of(recorder, thread, file, false);
 }
 
 /* Whether a path of the call starts from a folder that is given as a descriptor, in this argument. */
@@ -510,16 +512,37 @@ static __always_inline struct recorder *recorder_of_call(const struct thread_sta
 /* include/linux/fs.h; pipes, sockets and the like lack it. */
 #define FMODE_LSEEK 0x4
 
-/* Keeps the position of a file that has one. */
-static __always_inline void note_position(struct recorder *recorder, struct file *file)
+/* Notes the first file of the call in flight, if it has one. `direct`: `file` is a typed pointer. */
+static __always_inline void note_file_of_call(struct recorder *recorder, __u32 thread, struct file *file, bool direct)
 {
-	if (PROBED(file, f_mode) & FMODE_LSEEK) {
-		recorder->position = PROBED(file, f_pos);
+	__u32 offset = call_shapes[recorder->op & (MAX_OPS - 1)].offset;
+
+	recorder->files[0] = number_of(recorder, thread, file, direct);
+	if (!file)
+		return;
+	recorder->flags = READ(direct, file, f_flags);
+	/* -1 for preadv2 and pwritev2: the file's own position. Files such as sockets and pipes have none. */
+	if ((offset == CALL_POSITION || (offset == 4 && recorder->arguments[3] == -1ull)) &&
+	    READ(direct, file, f_mode) & FMODE_LSEEK) {
+		recorder->position = READ(direct, file, f_pos);
 		recorder->has |= CALL_HAS_POSITION;
 	}
 }
 
-/* A call begins whose arguments are in the recorder. `file`: its first one, or NULL; `has`: CALL_HAS_..., CALL_IS_... */
+/* The same of a call that has only a descriptor (is_unchecked), when it has returned without reaching vfs. */
+__noinline int note_file_at_end(__u32 thread, __u32 fd)
+{
+	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
+
+	if (recorder)
+		note_file_of_call(recorder, thread, file_of_descriptor(fd), false);
+	return 0;
+}
+
+/*
+ * A call begins whose arguments are in the recorder. `file`: its first one, NULL if it has none, or if that is noted
+ * later; `has`: CALL_HAS_..., CALL_IS_...
+ */
 static __always_inline void begin_record(struct recorder *recorder, __u32 thread, __u32 op, __u64 now,
 					 struct file *file, __u32 fd, __u32 has)
 {
@@ -533,15 +556,9 @@ static __always_inline void begin_record(struct recorder *recorder, __u32 thread
 	recorder->unread_paths = 0;
 	recorder->flags = 0;
 	recorder->position = 0;
-	recorder->files[0] = number_of(recorder, thread, file);
 	recorder->files[1] = 0;
 	know_thread(recorder);
-	if (file) {
-		recorder->flags = PROBED(file, f_flags);
-		/* -1 for preadv2 and pwritev2: the file's own position. */
-		if (shape->offset == CALL_POSITION || (shape->offset == 4 && recorder->arguments[3] == -1ull))
-			note_position(recorder, file);
-	}
+	note_file_of_call(recorder, thread, file, false);
 	/* One after the other: functions that call each other share 512 bytes of stack. */
 	if (shape->path | shape->second_fd) {
 		recorder->bases[0] = 0;
@@ -786,7 +803,7 @@ __noinline int note_fault(__u32 thread, __u64 address)
 	know_thread(recorder);
 	recorder->fault_offset = BPF_CORE_READ(fault, pgoff) << PAGE_BITS;
 	recorder->fault_is_write = fault_flags(fault) & FAULT_FLAG_WRITE;
-	recorder->fault_file = number_of(recorder, thread, BPF_CORE_READ(fault, vma, vm_file));
+	recorder->fault_file = number_of(recorder, thread, BPF_CORE_READ(fault, vma, vm_file), false);
 	recorder->file = file;
 	recorder->dentry = dentry;
 	recorder->inode = inode;

@@ -178,18 +178,24 @@ static __always_inline bool checks_for_syscall(__u32 point)
 }
 
 /*
- * Checks the file of a system call whose check was deferred to vfs. If it is not selected, drops the call as if it had
- * never been seen, and returns true.
+ * Checks the file of a system call whose check was deferred to vfs, and notes it for the record of the call. If it is
+ * not selected, drops the call as if it had never been seen, and returns true. `direct`: `file` is a typed pointer.
  */
-static __always_inline bool drop_if_not_selected(struct thread_state *state, __u32 thread, enum verdict verdict)
+static __always_inline bool drop_if_not_selected(struct thread_state *state, __u32 thread, enum verdict verdict,
+						 struct file *file, bool direct)
 {
 	struct frame *frame = &state->calls.frames[SYSCALL_FRAME];
+	struct recorder *recorder;
 
 	if (!state->breakdown.depth || !state->breakdown.is_unchecked)
 		return false;
 	state->breakdown.is_unchecked = 0;
-	if (verdict == TRACED)
+	if (verdict == TRACED) {
+		recorder = config.records ? find_recorder(thread) : NULL;
+		if (recorder)
+			note_file_of_call(recorder, thread, file, direct);
 		return false;
+	}
 	if (frame->entered_ns) {
 		if (verdict >= EXCLUDED)
 			count_excluded(point_op(frame->point), verdict);
@@ -246,7 +252,8 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 		state = thread_of_call(point, id);
 	else if (WHOLE_STACK)
 		state = find_thread(id);
-	if (!state || (checks_for_syscall(point) && drop_if_not_selected(state, id, verdict)))
+	if (!state || (checks_for_syscall(point) &&
+		       drop_if_not_selected(state, id, verdict, (void *)ARGUMENT(ctx, direct, 0), direct)))
 		return 0;
 	frame = NULL;
 	/* Inside a counted call of the same frame, the return has to be matched, so the frame needs the depth. */

@@ -262,6 +262,8 @@ static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 				put_breakdown(state, thread);
 			return 0;
 		}
+		if (config.records && is_unchecked)
+			note_file_at_end(thread, state->breakdown.fd);
 	}
 	step = step_of(now - call.entered_ns);
 	if (has_breakdown)
