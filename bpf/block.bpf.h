@@ -567,13 +567,9 @@ static __always_inline void record_block(__u8 op, __u32 group, __u64 from, __u64
 	record_in_group(group, block_index(op), true, now - from, result, queue_ns);
 }
 
-/* Low bits of page->mapping that say that it is no page cache (include/linux/page-flags.h: PAGE_MAPPING_FLAGS). */
-#define PAGE_MAPPING_FLAGS 3
-
-/* The file of the first page of a bio; without one, 0 in the inode of the record. */
+/* The file whose data a bio carries; without one, 0 in the inode of the record. */
 static __always_inline void fill_inode(struct request_record *record, const struct bio *bio, bool direct)
 {
-	struct address_space *mapping;
 	struct bio_vec *vector;
 	struct inode *inode;
 
@@ -583,12 +579,8 @@ static __always_inline void fill_inode(struct request_record *record, const stru
 		return;
 	vector = READ(direct, bio, bi_io_vec);
 	/* Only probe reads from here on: what a field of a page means depends on the page, which no type knows. */
-	mapping = mapping_of_page(BPF_CORE_READ(vector, bv_page));
-	if ((__u64)mapping & PAGE_MAPPING_FLAGS)
-		return;
-	/* In a page of a slab, this is no mapping either. */
-	inode = BPF_CORE_READ(mapping, host);
-	if (!inode || BPF_CORE_READ(inode, i_mapping) != mapping)
+	inode = inode_of_page(BPF_CORE_READ(vector, bv_page));
+	if (!inode)
 		return;
 	record->inode = BPF_CORE_READ(inode, i_ino);
 	record->inode_device = BPF_CORE_READ(inode, i_sb, s_dev);

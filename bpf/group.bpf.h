@@ -274,15 +274,12 @@ __noinline __u32 group_of_file(__u64 address)
 __noinline __u32 group_of_page(__u64 address)
 {
 	const struct bio *bio = (void *)address;
-	struct address_space *mapping = mapping_of_bio(bio);
+	struct inode *inode = inode_of_bio(bio);
 	struct dentry *dentry = NULL;
 	struct hlist_node *alias;
-	struct inode *inode;
 	__u16 kind;
 
-	inode = BPF_CORE_READ(mapping, host);
-	/* In an anonymous page, or one of a slab, this field means something else. */
-	if (!inode || BPF_CORE_READ(inode, i_mapping) != mapping)
+	if (!inode)
 		return GROUP_NONE;
 	kind = BPF_CORE_READ(inode, i_mode) & S_IFMT;
 	if (kind != S_IFREG && kind != S_IFDIR)

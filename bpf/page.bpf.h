@@ -42,4 +42,44 @@ static __always_inline struct address_space *mapping_of_bio(const struct bio *bi
 	return mapping_of_page(BPF_CORE_READ(bio, bi_io_vec, bv_page));
 }
 
+/* include/uapi/linux/magic.h */
+#define TMPFS_MAGIC 0x01021994 /* also of memory that processes share */
+#define HUGETLBFS_MAGIC 0x958458f6
+#define RAMFS_MAGIC 0x858458f6
+
+/*
+ * Whether a file is in memory alone. No request is for such a file: one with its pages is direct I/O on another file,
+ * whose buffer they are.
+ */
+static __always_inline bool is_in_memory(const struct inode *inode)
+{
+	unsigned long magic = BPF_CORE_READ(inode, i_sb, s_magic);
+
+	return magic == TMPFS_MAGIC || magic == HUGETLBFS_MAGIC || magic == RAMFS_MAGIC;
+}
+
+/* Low bits of page->mapping that say that it is no page cache (include/linux/page-flags.h: PAGE_MAPPING_FLAGS). */
+#define PAGE_MAPPING_FLAGS 3
+
+/* The file whose data a page has; NULL: none. */
+static __always_inline struct inode *inode_of_page(struct page *page)
+{
+	struct address_space *mapping = mapping_of_page(page);
+	struct inode *inode;
+
+	if ((__u64)mapping & PAGE_MAPPING_FLAGS)
+		return NULL;
+	inode = BPF_CORE_READ(mapping, host);
+	/* In a page of a slab, this field means something else. */
+	if (!inode || BPF_CORE_READ(inode, i_mapping) != mapping || is_in_memory(inode))
+		return NULL;
+	return inode;
+}
+
+/* The file whose data a bio carries, by its first page; NULL: none. */
+static __always_inline struct inode *inode_of_bio(const struct bio *bio)
+{
+	return inode_of_page(BPF_CORE_READ(bio, bi_io_vec, bv_page));
+}
+
 #endif

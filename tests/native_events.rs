@@ -287,6 +287,82 @@ fn requests_are_those_of_the_calls_that_submitted_them() {
     assert!(sleeps.count() >= waits.count());
 }
 
+/// Memory that processes share, as databases and fio have for their buffers.
+struct Shared(*mut libc::c_void, usize);
+
+impl Shared {
+    fn new(bytes: usize) -> Self {
+        let (access, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+        );
+        // SAFETY: a mapping at a free address.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0) };
+        assert_ne!(at, libc::MAP_FAILED);
+        Self(at, bytes)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: it is a mapping of this length.
+        unsafe { libc::munmap(self.0, self.1) };
+    }
+}
+
+/// What a report of the recording prints as JSON.
+fn reported(folder: &Folder, arguments: &[&str]) -> serde_json::Value {
+    let mut report = Command::new(TOOL);
+    report.arg("report").arg(folder.path("x.iosb")).args(["-q", "--json"]);
+    let output = report.args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn direct_reads_into_shared_memory_are_on_the_file_of_their_call() {
+    const BLOCKS: usize = 16;
+    let _turn = turn();
+    let folder = Folder::new("shared");
+    let data = folder.text("data");
+    let fd = open(&folder.path("data"), libc::O_RDONLY | libc::O_DIRECT);
+    // SAFETY: takes a descriptor.
+    assert_eq!(unsafe { libc::fsync(fd) }, 0);
+    let buffer = Shared::new(4096);
+    // SAFETY: takes nothing.
+    let own = unsafe { libc::gettid() }.cast_unsigned();
+    let recorded = folder.recorded(&["-T", "syscall,blk", "--by", "file"], |_| {
+        for block in 0..BLOCKS {
+            // SAFETY: the memory is as large as what is read.
+            let read = unsafe { libc::syscall(libc::SYS_pread64, fd, buffer.0, 4096, block * 4096) };
+            assert_eq!(read, 4096, "{}", std::io::Error::last_os_error());
+        }
+    });
+    let is_read = |request: &&iostackbreakdown::model::record::Request| {
+        request.tid == own && request.op.name() == "read" && !request.is_meta
+    };
+    let requests: Vec<_> = recorded.records.requests.iter().filter(is_read).collect();
+    assert_eq!(requests.len(), BLOCKS);
+    assert!(requests.iter().all(|request| request.inode.is_none()), "{requests:?}");
+    let answers = reported(&folder, &["--access"]);
+    let files = answers["access"]["files"].as_array().unwrap();
+    let file = files.iter().find(|file| file["file"]["path"]["text"] == *data).unwrap();
+    let levels = file["levels"].as_array().unwrap();
+    let blk = levels.iter().find(|level| level["level"] == "BLK").unwrap();
+    assert_eq!(blk["read"]["bytes"], BLOCKS * 4096, "{blk}");
+    // No page of a file is read or written.
+    let report = reported(&folder, &["--by", "file"]);
+    let groups = report["groups"]["groups"].as_array().unwrap();
+    let is_blk = |layer: &&serde_json::Value| layer["layer"] == "blk";
+    let has_reads = |group: &&serde_json::Value| {
+        let layers = group["numbers"]["layers"].as_array().unwrap().iter().filter(is_blk);
+        let mut ops = layers.flat_map(|layer| layer["ops"].as_array().unwrap());
+        ops.any(|op| op["op"] == "read")
+    };
+    let named: Vec<_> = groups.iter().filter(has_reads).map(|group| &group["name"]).collect();
+    assert_eq!(named, ["(no file)"], "{groups:?}");
+}
+
 #[test]
 fn a_call_under_way_at_the_end_has_no_end() {
     let _turn = turn();

@@ -14,6 +14,8 @@ use crate::model::report::records::{
 const SIZES: usize = 1024;
 /// Bytes of a sector, the unit of addresses at the level `BLK`.
 const SECTOR: u64 = 512;
+/// A request follows what submits it at the same moment.
+const RANK_REQUEST: u8 = 2;
 /// Sizes with less than this share of the accesses are not reported, in percent.
 const COMMON: u128 = 1;
 
@@ -25,6 +27,8 @@ pub struct Access {
     known: HashMap<FileKey, u32>,
     files: Vec<File>,
     streams: HashMap<(u32, u32), Stream>,
+    /// The latest direct access of each thread.
+    direct: HashMap<u32, Direct>,
     without_file: u64,
     without_range: u64,
     on_two_files: u64,
@@ -34,12 +38,36 @@ pub struct Access {
 /// A read or a write.
 #[derive(Debug, Clone, Copy)]
 struct One {
-    file: u32,
+    /// `None`: of a request that carries no page of a file.
+    file: Option<u32>,
     pid: u32,
+    tid: u32,
     level: AccessLevel,
     is_write: bool,
     address: u64,
     bytes: u64,
+    /// The end of a direct call, whose requests carry no page of its file.
+    direct_until: Option<u64>,
+}
+
+/// What is known of a call that reads or writes.
+struct Accessed {
+    begin_ns: u64,
+    /// Which of those that begin at the same moment is first.
+    rank: u8,
+    /// The process and the thread.
+    thread: (u32, u32),
+    is_write: bool,
+    file: FileNumber,
+    range: (Option<u64>, Option<u64>),
+    direct_until: Option<u64>,
+}
+
+/// A call that bypasses the page cache, while its thread may submit its requests.
+#[derive(Debug, Clone, Copy)]
+struct Direct {
+    file: u32,
+    end_ns: u64,
 }
 
 #[derive(Debug)]
@@ -106,8 +134,8 @@ impl Access {
         for call in &records.asynchronous {
             self.asynchronous(call, names);
         }
-        for request in records.requests.iter().filter(|request| names.selects_request(request)) {
-            self.request(request);
+        for request in &records.requests {
+            self.request(request, names);
         }
         let faults = records.faults.iter();
         let faults = faults.filter(|fault| names.selects(fault.pid, fault.tid, names.key(fault.file), fault.end_ns));
@@ -121,8 +149,16 @@ impl Access {
         if is_on_two_files(call.op) {
             self.on_two_files += 1;
         } else if let Some(is_write) = is_write(call.op) {
-            let range = (call.offset, size(call.size, call.value));
-            self.on_file((call.begin_ns, 0, call.pid, is_write), call.files[0], range, names);
+            let accessed = Accessed {
+                begin_ns: call.begin_ns,
+                rank: 0,
+                thread: (call.pid, call.tid),
+                is_write,
+                file: call.files[0],
+                range: (call.offset, size(call.size, call.value)),
+                direct_until: call.is_direct.then(|| call.end_ns.unwrap_or(u64::MAX)),
+            };
+            self.on_file(accessed, names);
         }
     }
 
@@ -131,56 +167,65 @@ impl Access {
             return;
         }
         if let Some(is_write) = is_write(call.op) {
-            let range = (call.offset, size(call.size, call.value));
-            self.on_file((call.begin_ns, 1, call.pid, is_write), call.file, range, names);
+            let accessed = Accessed {
+                begin_ns: call.begin_ns,
+                rank: 1,
+                thread: (call.pid, call.tid),
+                is_write,
+                file: call.file,
+                range: (call.offset, size(call.size, call.value)),
+                direct_until: call.is_direct.then_some(call.attempt_end_ns),
+            };
+            self.on_file(accessed, names);
         }
     }
 
-    /// `rank`: which of those that begin at the same moment is first.
-    fn on_file(
-        &mut self,
-        (begin_ns, rank, pid, is_write): (u64, u8, u32, bool),
-        file: FileNumber,
-        range: (Option<u64>, Option<u64>),
-        names: &Names,
-    ) {
-        let Some(key) = names.key(file) else {
+    fn on_file(&mut self, accessed: Accessed, names: &Names) {
+        let Some(key) = names.key(accessed.file) else {
             self.without_file += 1;
             return;
         };
-        let (Some(address), Some(bytes)) = range else {
+        let (Some(address), Some(bytes)) = accessed.range else {
             self.without_range += 1;
             return;
         };
         let one = One {
-            file: self.index(key),
-            pid,
+            file: Some(self.index(key)),
+            pid: accessed.thread.0,
+            tid: accessed.thread.1,
             level: AccessLevel::Vfs,
-            is_write,
+            is_write: accessed.is_write,
             address,
             bytes,
+            direct_until: accessed.direct_until,
         };
-        self.push(begin_ns, rank, one);
+        self.push(accessed.begin_ns, accessed.rank, one, names);
     }
 
-    fn request(&mut self, request: &Request) {
+    fn request(&mut self, request: &Request, names: &Names) {
         let Some(is_write) = is_write(request.op) else {
             return;
         };
-        let Some(inode) = request.inode else {
-            self.without_file += 1;
-            return;
+        let is_selected = match request.inode {
+            Some(_) => names.selects_request(request),
+            None => names.selects_request_on_any_file(request),
         };
+        if !is_selected {
+            return;
+        }
         let begin_ns = request.submitted_ns.or(request.started_ns).or(request.issued_ns);
         let one = One {
-            file: self.index(inode.into()),
+            file: request.inode.map(|inode| self.index(inode.into())),
             pid: request.pid,
+            // Metadata is of no file, even if a call on one submits it.
+            tid: if request.is_meta { 0 } else { request.tid },
             level: AccessLevel::Blk,
             is_write,
             address: request.sector,
             bytes: request.bytes,
+            direct_until: None,
         };
-        self.push(begin_ns.unwrap_or(request.ended_ns), 0, one);
+        self.push(begin_ns.unwrap_or(request.ended_ns), RANK_REQUEST, one, names);
     }
 
     /// The index of a file.
@@ -197,15 +242,33 @@ impl Access {
         index
     }
 
-    fn push(&mut self, begin_ns: u64, rank: u8, one: One) {
+    fn push(&mut self, begin_ns: u64, rank: u8, one: One, names: &Names) {
         if let Some((begin_ns, one)) = self.order.push_ranked(begin_ns, rank, one) {
-            self.compare(begin_ns, one);
+            self.next(begin_ns, one, names);
+        }
+    }
+
+    /// The next access in the order of time.
+    fn next(&mut self, begin_ns: u64, one: One, names: &Names) {
+        if let (Some(file), Some(end_ns)) = (one.file, one.direct_until) {
+            let direct = Direct { file, end_ns };
+            self.direct.insert(one.tid, direct);
+        }
+        let of_call = || {
+            let call = self.direct.get(&one.tid).filter(|_| one.tid != 0)?;
+            (begin_ns <= call.end_ns).then_some(call.file)
+        };
+        match one.file.or_else(of_call) {
+            Some(file) => self.compare(begin_ns, file, one),
+            // If it is of a selected file is not known.
+            None if names.selection().is_by_file() => {}
+            None => self.without_file += 1,
         }
     }
 
     /// Compares an access with the one before it.
-    fn compare(&mut self, begin_ns: u64, one: One) {
-        let file = &mut self.files[one.file as usize];
+    fn compare(&mut self, begin_ns: u64, index: u32, one: One) {
+        let file = &mut self.files[index as usize];
         let (level, after) = match one.level {
             AccessLevel::Vfs => (&mut file.vfs, one.address.checked_add(one.bytes)),
             AccessLevel::Blk if one.bytes.is_multiple_of(SECTOR) => {
@@ -225,7 +288,7 @@ impl Access {
         level.end_ns = level.end_ns.max(begin_ns);
         level.count_size(one.bytes);
         if one.level == AccessLevel::Vfs {
-            let stream = self.streams.entry((one.file, one.pid)).or_insert_with(|| Stream {
+            let stream = self.streams.entry((index, one.pid)).or_insert_with(|| Stream {
                 next: Some(one.address),
                 sums: Default::default(),
             });
@@ -240,7 +303,7 @@ impl Access {
     #[must_use]
     pub fn finish(mut self, names: &Names, top: usize) -> AccessReport {
         while let Some((begin_ns, one)) = self.order.pop() {
-            self.compare(begin_ns, one);
+            self.next(begin_ns, one, names);
         }
         let mut largest: Vec<u32> = (0..self.files.len() as u32).collect();
         largest.sort_by_key(|index| {

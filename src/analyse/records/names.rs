@@ -140,8 +140,14 @@ impl Names {
     /// Whether a request is selected.
     #[must_use]
     pub fn selects_request(&self, request: &Request) -> bool {
+        self.selects_request_on_any_file(request) && self.selects_file(request.inode.map(FileKey::from))
+    }
+
+    /// The same, whatever file it is on.
+    #[must_use]
+    pub fn selects_request_on_any_file(&self, request: &Request) -> bool {
         let at_ns = request.submitted_ns.or(request.issued_ns).unwrap_or(request.ended_ns);
-        self.selects_thread(self.process_of(request), request.tid, at_ns) && self.selects_request_of_any(request)
+        self.selects_thread(self.process_of(request), request.tid, at_ns) && self.selects_disk(request)
     }
 
     /// The same, whatever thread submitted it.

@@ -103,7 +103,8 @@ fn path_of(engine: &str, pattern: &str) -> String {
     format!("{}/{engine}-{pattern}", SlowDisk::FOLDER)
 }
 
-/// Each block of the file is read or written once; all but the first follow the one before, or most do not.
+/// Each block of the file is read or written once, by a call and by a request; all but the first follow the one before, or
+/// most do not.
 fn of_calls(answers: &Value, path: &str, pattern: &str) -> Result<(), String> {
     let files = answers["access"]["files"].as_array().ok_or("no files")?;
     // The job has another root than this check.
@@ -113,15 +114,24 @@ fn of_calls(answers: &Value, path: &str, pattern: &str) -> Result<(), String> {
             .is_some_and(|text| text.ends_with(path))
     };
     let file = files.iter().find(is_its).ok_or("it has no accesses")?;
-    let mut levels = file["levels"].as_array().into_iter().flatten();
-    let level = levels.find(|level| level["level"] == "VFS").ok_or("no calls")?;
+    let levels = file["levels"].as_array().ok_or("no levels")?;
+    for (name, pieces) in [("VFS", 1), ("BLK", extents_of(path)?.len() as u64)] {
+        let level = levels.iter().find(|level| level["level"] == name);
+        of_level(level.ok_or_else(|| format!("no {name}"))?, pattern, pieces)?;
+    }
+    Ok(())
+}
+
+/// `pieces`: of the file at this level, which need not follow each other.
+fn of_level(level: &Value, pattern: &str, pieces: u64) -> Result<(), String> {
     let (direction, other) = match pattern.ends_with("write") {
         true => ("write", "read"),
         false => ("read", "write"),
     };
     let number = |direction: &str, field: &str| level[direction][field].as_u64().unwrap_or(0);
     let (count, bytes) = (number(direction, "count"), number(direction, "bytes"));
-    let is_right = is_pattern(pattern, number(direction, "sequential"), count);
+    let sequential = number(direction, "sequential") + pieces.saturating_sub(1);
+    let is_right = is_pattern(pattern, sequential.min(count), count);
     match (count, bytes, number(other, "count"), is_right) == (BLOCKS, BLOCKS * BLOCK, 0, true) {
         true => Ok(()),
         false => Err(level.to_string()),

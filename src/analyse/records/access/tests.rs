@@ -292,3 +292,80 @@ fn rates_are_those_of_iotracers_definition() {
         assert_eq!(accesses.count - accesses.sequential, random_accesses[direction]);
     }
 }
+
+/// A request without a page of a file.
+fn direct_request(tid: u32, submitted_ns: u64, sector: u64) -> Request {
+    Request {
+        tid,
+        submitted_ns: Some(submitted_ns),
+        inode: None,
+        ..request(Op::Read, submitted_ns + 4, sector, 4096)
+    }
+}
+
+#[test]
+fn requests_of_direct_calls_are_on_their_files() {
+    let direct = |tid, file, begin_ns| Call {
+        tid,
+        files: [file, 0],
+        is_direct: true,
+        ..call(Op::Pread64, begin_ns, 0, 4096)
+    };
+    let records = || Records {
+        files: vec![open_file(2, 200, "/other")],
+        // They arrive after the requests that end in them.
+        calls: vec![
+            direct(7, 1, 100),
+            direct(7, 2, 200),
+            direct(8, 2, 100),
+            call(Op::Read, 300, 0, 4096),
+        ],
+        requests: vec![
+            direct_request(7, 100, 0),
+            direct_request(7, 110, 8),
+            direct_request(7, 205, 100),
+            direct_request(8, 105, 108),
+            // Between two calls, in one that is not direct, of a thread without calls, metadata.
+            direct_request(7, 111, 0),
+            direct_request(7, 305, 0),
+            direct_request(9, 105, 0),
+            Request {
+                is_meta: true,
+                ..direct_request(7, 105, 0)
+            },
+        ],
+        asynchronous: vec![asynchronous(Op::Read, 400, 0, 4096)],
+        ..Records::default()
+    };
+    let found = report(records());
+    assert_eq!(found.without_file, 4);
+    let blk = |report: &AccessReport| -> Vec<_> {
+        let level = |file: &FileAccess| {
+            let blk = file.levels.iter().find(|level| level.level == AccessLevel::Blk)?;
+            let path = file.file.path.as_ref()?.text.clone();
+            Some((path, blk.read.count, blk.read.sequential))
+        };
+        report.files.iter().filter_map(level).collect()
+    };
+    let (data, other) = (("/data".to_owned(), 2, 2), ("/other".to_owned(), 2, 1));
+    assert_eq!(blk(&found), [data.clone(), other]);
+    // A request belongs to an asynchronous one while that is submitted.
+    let mut with_async = records();
+    with_async.requests = vec![direct_request(7, 405, 0), direct_request(7, 406, 8)];
+    let found = report(with_async);
+    assert_eq!((blk(&found), found.without_file), (vec![("/data".to_owned(), 1, 1)], 1));
+    // Those of a selected file are selected by it.
+    let selection = crate::model::selection::Selection {
+        files: vec!["/data".to_owned()],
+        ..Default::default()
+    };
+    let questions = Questions {
+        access: true,
+        ..Questions::default()
+    };
+    let mut answers = Answers::new(&questions, Names::new(selection));
+    answers.take(&definitions());
+    answers.take(&records());
+    let found = answers.finish().access.unwrap();
+    assert_eq!((blk(&found), found.without_file), (vec![data], 0));
+}
