@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::names::{FileKey, Names};
 use super::order::InOrder;
-use crate::model::ids::Op;
+use crate::model::ids::{Op, Origin};
 use crate::model::record::{AsyncCall, Call, FileNumber, Records, Request};
 use crate::model::report::records::{
     AccessLevel, AccessReport, Accesses, FileAccess, LevelAccess, SizeCount, StreamAccess,
@@ -29,6 +29,8 @@ pub struct Access {
     streams: HashMap<(u32, u32), Stream>,
     /// The latest direct access of each thread.
     direct: HashMap<u32, Direct>,
+    /// Direct accesses that workers of io_uring attempt, or may.
+    attempted: Vec<Direct>,
     without_file: u64,
     without_range: u64,
     on_two_files: u64,
@@ -48,6 +50,10 @@ struct One {
     bytes: u64,
     /// The end of a direct call, whose requests carry no page of its file.
     direct_until: Option<u64>,
+    /// Of a call: another thread than its own has attempted it. Of a request: such a thread may have submitted it.
+    is_by_worker: bool,
+    /// Others are only there for the requests that they submit.
+    is_selected: bool,
 }
 
 /// What is known of a call that reads or writes.
@@ -61,11 +67,14 @@ struct Accessed {
     file: FileNumber,
     range: (Option<u64>, Option<u64>),
     direct_until: Option<u64>,
+    is_by_worker: bool,
+    is_selected: bool,
 }
 
 /// A call that bypasses the page cache, while its thread may submit its requests.
 #[derive(Debug, Clone, Copy)]
 struct Direct {
+    pid: u32,
     file: u32,
     end_ns: u64,
 }
@@ -157,13 +166,17 @@ impl Access {
                 file: call.files[0],
                 range: (call.offset, size(call.size, call.value)),
                 direct_until: call.is_direct.then(|| call.end_ns.unwrap_or(u64::MAX)),
+                is_by_worker: false,
+                is_selected: true,
             };
             self.on_file(accessed, names);
         }
     }
 
     fn asynchronous(&mut self, call: &AsyncCall, names: &Names) {
-        if !names.selects(call.pid, call.tid, names.key(call.file), call.end_ns) {
+        let is_selected = names.selects(call.pid, call.tid, names.key(call.file), call.end_ns);
+        let is_by_worker = call.is_direct && call.attempts > 1;
+        if !is_selected && !is_by_worker {
             return;
         }
         if let Some(is_write) = is_write(call.op) {
@@ -175,6 +188,8 @@ impl Access {
                 file: call.file,
                 range: (call.offset, size(call.size, call.value)),
                 direct_until: call.is_direct.then_some(call.attempt_end_ns),
+                is_by_worker,
+                is_selected,
             };
             self.on_file(accessed, names);
         }
@@ -182,11 +197,11 @@ impl Access {
 
     fn on_file(&mut self, accessed: Accessed, names: &Names) {
         let Some(key) = names.key(accessed.file) else {
-            self.without_file += 1;
+            self.without_file += u64::from(accessed.is_selected);
             return;
         };
         let (Some(address), Some(bytes)) = accessed.range else {
-            self.without_range += 1;
+            self.without_range += u64::from(accessed.is_selected);
             return;
         };
         let one = One {
@@ -198,6 +213,8 @@ impl Access {
             address,
             bytes,
             direct_until: accessed.direct_until,
+            is_by_worker: accessed.is_by_worker,
+            is_selected: accessed.is_selected,
         };
         self.push(accessed.begin_ns, accessed.rank, one, names);
     }
@@ -224,6 +241,8 @@ impl Access {
             address: request.sector,
             bytes: request.bytes,
             direct_until: None,
+            is_by_worker: request.origin == Origin::Asynchronous,
+            is_selected: true,
         };
         self.push(begin_ns.unwrap_or(request.ended_ns), RANK_REQUEST, one, names);
     }
@@ -251,19 +270,48 @@ impl Access {
     /// The next access in the order of time.
     fn next(&mut self, begin_ns: u64, one: One, names: &Names) {
         if let (Some(file), Some(end_ns)) = (one.file, one.direct_until) {
-            let direct = Direct { file, end_ns };
-            self.direct.insert(one.tid, direct);
+            let pid = one.pid;
+            self.note_direct(begin_ns, &one, Direct { pid, file, end_ns });
         }
-        let of_call = || {
-            let call = self.direct.get(&one.tid).filter(|_| one.tid != 0)?;
-            (begin_ns <= call.end_ns).then_some(call.file)
-        };
-        match one.file.or_else(of_call) {
+        if !one.is_selected {
+            return;
+        }
+        if let Some(file) = one.file {
+            self.compare(begin_ns, file, one);
+            return;
+        }
+        let file = self.file_of_call(begin_ns, &one);
+        let key = file.map(|file| self.files[file as usize].key);
+        match file {
+            // One without a file is not selected if only some files are.
+            _ if !names.selects_file(key) => {}
             Some(file) => self.compare(begin_ns, file, one),
-            // If it is of a selected file is not known.
-            None if names.selection().is_by_file() => {}
             None => self.without_file += 1,
         }
+    }
+
+    fn note_direct(&mut self, begin_ns: u64, one: &One, direct: Direct) {
+        self.direct.insert(one.tid, direct);
+        if one.is_by_worker {
+            self.attempted.retain(|earlier| earlier.end_ns >= begin_ns);
+            self.attempted.push(direct);
+        }
+    }
+
+    /// The file of the call that submitted a request. That of a worker is not known: it is on the file of all that were
+    /// attempted then.
+    fn file_of_call(&self, at_ns: u64, request: &One) -> Option<u32> {
+        if request.tid == 0 {
+            return None;
+        }
+        let own = self.direct.get(&request.tid).filter(|call| at_ns <= call.end_ns);
+        if own.is_some() || !request.is_by_worker {
+            return own.map(|call| call.file);
+        }
+        let is_its = |call: &&Direct| at_ns <= call.end_ns && [0, call.pid].contains(&request.pid);
+        let mut files = self.attempted.iter().filter(is_its).map(|call| call.file);
+        let file = files.next()?;
+        files.all(|other| other == file).then_some(file)
     }
 
     /// Compares an access with the one before it.
@@ -305,7 +353,10 @@ impl Access {
         while let Some((begin_ns, one)) = self.order.pop() {
             self.next(begin_ns, one, names);
         }
-        let mut largest: Vec<u32> = (0..self.files.len() as u32).collect();
+        // Others only belong to calls that are not selected.
+        let accessed = (0_u32..).zip(&self.files).filter(|(_, file)| file.count() > 0);
+        let mut largest: Vec<u32> = accessed.map(|(index, _)| index).collect();
+        let number = largest.len();
         largest.sort_by_key(|index| {
             let file = &self.files[*index as usize];
             (std::cmp::Reverse(file.count()), file.key)
@@ -332,7 +383,7 @@ impl Access {
             });
         }
         AccessReport {
-            more_files: (self.files.len() - files.len()) as u64,
+            more_files: (number - files.len()) as u64,
             files,
             without_file: self.without_file,
             without_range: self.without_range,

@@ -189,7 +189,9 @@ impl Names {
         *follow && ancestors.any(|ancestor| pids.contains(&ancestor))
     }
 
-    fn selects_file(&self, file: Option<FileKey>) -> bool {
+    /// Whether calls and requests on this file are selected; `None`: on none.
+    #[must_use]
+    pub fn selects_file(&self, file: Option<FileKey>) -> bool {
         !self.selection.is_by_file() || file.is_some_and(|file| self.selected.contains(&file))
     }
 

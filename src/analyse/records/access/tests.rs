@@ -369,3 +369,63 @@ fn requests_of_direct_calls_are_on_their_files() {
     let found = answers.finish().access.unwrap();
     assert_eq!((blk(&found), found.without_file), (vec![data], 0));
 }
+
+#[test]
+fn requests_of_workers_are_on_the_file_of_all_that_were_attempted() {
+    let attempted = |pid, file, begin_ns| AsyncCall {
+        pid,
+        file,
+        attempts: 2,
+        attempt_end_ns: begin_ns + 50,
+        ..asynchronous(Op::Read, begin_ns, 0, 4096)
+    };
+    let of_worker = |pid, submitted_ns| Request {
+        pid,
+        origin: crate::model::ids::Origin::Asynchronous,
+        ..direct_request(99, submitted_ns, 0)
+    };
+    let records = || Records {
+        files: vec![open_file(2, 200, "/other")],
+        asynchronous: vec![
+            attempted(7, 1, 100),
+            attempted(7, 1, 110),
+            attempted(7, 2, 145),
+            attempted(8, 2, 300),
+            attempted(7, 1, 310),
+        ],
+        requests: vec![
+            of_worker(0, 120),
+            of_worker(7, 140),
+            of_worker(0, 147),
+            of_worker(0, 196),
+            of_worker(0, 320),
+            of_worker(8, 320),
+            Request {
+                origin: crate::model::ids::Origin::Own,
+                ..of_worker(7, 120)
+            },
+        ],
+        ..Records::default()
+    };
+    let blk = |report: &AccessReport| -> Vec<_> {
+        let files = report.files.iter();
+        let levels = files.map(|file| file.levels.iter().find(|level| level.level == AccessLevel::Blk));
+        levels.map(|level| level.map_or(0, LevelAccess::count)).collect()
+    };
+    let found = report(records());
+    assert_eq!((blk(&found), found.without_file), (vec![2, 1], 4));
+    // Those on other files are known, whatever is selected.
+    let selection = crate::model::selection::Selection {
+        files: vec!["/data".to_owned()],
+        ..Default::default()
+    };
+    let questions = Questions {
+        access: true,
+        ..Questions::default()
+    };
+    let mut answers = Answers::new(&questions, Names::new(selection));
+    answers.take(&definitions());
+    answers.take(&records());
+    let found = answers.finish().access.unwrap();
+    assert_eq!(blk(&found), [2]);
+}
