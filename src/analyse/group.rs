@@ -58,6 +58,7 @@ fn numbers(
         }
         let difference = counters.since(before.ops.get(key).unwrap_or(&none));
         let op = difference.report(info.op, info.moves_bytes);
+        let op = op.estimated(run.sample_at(info.layer));
         if op.count() == 0 {
             continue;
         }

@@ -85,12 +85,13 @@ fn ops_of_layer(report: &mut LayerReport, span: &Span<'_>) -> Lost {
             }
         }
         let difference = span.counted(index);
+        let sample = span.run.sample_at(report.layer);
         let mut set_aside = SetAside::default();
         if report.layer == Layer::Blk {
             queue_times.push((report.ops.len(), difference.queue_time_ns()));
             set_aside = difference.requests_set_aside();
         } else {
-            report.excluded.add(difference.excluded());
+            report.excluded.add(difference.excluded().estimated(sample));
         }
         for (sum, n) in lost.by_reason.iter_mut().zip(difference.lost_samples()) {
             *sum = sum.saturating_add(n);
@@ -102,7 +103,7 @@ fn ops_of_layer(report: &mut LayerReport, span: &Span<'_>) -> Lost {
             refused: op.refused.clone(),
             losses: losses_of_op(report.layer, &difference),
             set_aside,
-            ..difference.report(op.op, op.moves_bytes)
+            ..difference.report(op.op, op.moves_bytes).estimated(sample)
         });
     }
     if report.layer == Layer::Blk {

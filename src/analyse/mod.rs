@@ -41,6 +41,7 @@ pub fn report(run: &RunInfo, before: &Snapshot, after: &Snapshot) -> Report {
         time_of_day: time_of_day(after),
         length: Duration::from_nanos(after.at_ns.saturating_sub(before.at_ns)),
         subject: run.subject.clone(),
+        sample: run.sample,
         filter: run.filter.clone(),
         kernel: run.kernel.clone(),
         layers,
@@ -127,6 +128,7 @@ impl<'a> Span<'a> {
         let refused = layers.filter_map(|info| Some((info.layer, info.refused.as_deref()?)));
         Some(Measured {
             slower_ns,
+            sample: self.run.sample,
             detached: detached.map(|detached| (detached.layer, since(detached))).collect(),
             gone: Layer::ALL.into_iter().filter(|&layer| self.is_gone(layer)).collect(),
             refused: refused.collect(),
@@ -141,6 +143,7 @@ impl<'a> Measured<'a> {
     pub fn of(info: &'a StackInfo) -> Self {
         Self {
             info,
+            sample: None,
             slower_ns: None,
             detached: BTreeMap::new(),
             gone: BTreeSet::new(),

@@ -134,7 +134,10 @@ pub fn make_sums(total: &Numbers, layers: &mut [LayerReport], stack: Option<&mut
     for layer in layers.iter_mut().filter(|_| stack.is_none()) {
         for op in &mut layer.ops {
             let known = total.ops(layer.layer).iter().find(|known| known.op == op.op);
-            let sum = known.cloned().unwrap_or_else(|| OpReport::new(op.op));
+            let sum = known.cloned().unwrap_or_else(|| OpReport {
+                histogram: op.histogram.emptied(),
+                ..OpReport::new(op.op)
+            });
             op.total_ns = sum.total_ns;
             op.bytes = op.bytes.map(|_| sum.bytes.unwrap_or(0));
             op.queue_ns = op.queue_ns.map(|_| sum.queue_ns.unwrap_or(0));
@@ -158,6 +161,7 @@ pub fn make_sums(total: &Numbers, layers: &mut [LayerReport], stack: Option<&mut
                 let mut none = FamilyReport {
                     rows: family.rows.clone(),
                     classes: family.classes.clone(),
+                    histogram: family.histogram.emptied(),
                     ..FamilyReport::new(family.family)
                 };
                 for row in &mut none.rows {

@@ -13,11 +13,14 @@ use crate::model::report::NotMeasured;
 use crate::model::report::slow::{LeftOut, SlowReport};
 use crate::model::report::stack::{ClassReport, FamilyReport, OriginReport, RowReport, StackReport, Unbalanced};
 use crate::model::run_info::StackInfo;
+use crate::model::sample::Sample;
 use crate::model::snapshot::{FamilyCounters, OriginCounters, StackCounters, combined};
 
 /// What of the stack is measured in a span.
 pub struct Measured<'a> {
     pub info: &'a StackInfo,
+    /// Only some calls are measured. `None`: all are.
+    pub sample: Option<Sample>,
     /// Calls that take this many nanoseconds are reported one by one, if requested.
     pub slower_ns: Option<u64>,
     /// Detached layers, with the time and the reason.
@@ -168,6 +171,7 @@ fn family_report(family: Family, difference: FamilyCounters, rows: &[Row], measu
             .collect(),
         histogram,
     }
+    .estimated(measured.sample)
 }
 
 /// The difference of two readings of a group, the first of which may not exist. Families without calls are left out.
@@ -226,6 +230,7 @@ mod tests {
         };
         let mut measured = Measured {
             info: &info,
+            sample: None,
             slower_ns: None,
             detached: BTreeMap::from([(Layer::Ext4, "detached 3.0 s after the start".to_owned())]),
             gone: BTreeSet::new(),

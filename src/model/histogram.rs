@@ -9,6 +9,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::sample::Sample;
+
 /// Each power of two has 2^`STEP_BITS` steps.
 pub const STEP_BITS: u32 = 3;
 /// From 2^`TOP_BIT` ns on, all times share the last step.
@@ -24,6 +26,8 @@ const PARTS: u128 = 1_000_000;
 pub struct Histogram {
     /// Calls per step; never ends in a zero, so that equal histograms compare equal and an empty one takes no memory.
     steps: Vec<u64>,
+    /// Each measured call stands for so many. `None`: all calls were measured.
+    sample: Option<Sample>,
 }
 
 /// One step with calls in it.
@@ -51,6 +55,36 @@ impl Histogram {
         Self::normalized(steps)
     }
 
+    /// The numbers of a sample as estimates for all calls.
+    #[must_use]
+    pub fn estimated(self, sample: Sample) -> Self {
+        Self {
+            steps: self.steps.into_iter().map(|n| sample.scaled(n)).collect(),
+            sample: Some(sample),
+        }
+    }
+
+    /// The same without calls.
+    #[must_use]
+    pub fn emptied(&self) -> Self {
+        Self {
+            steps: Vec::new(),
+            sample: self.sample,
+        }
+    }
+
+    /// The number of calls that a measured call stands for. `None`: all calls were measured.
+    #[must_use]
+    pub fn one_in(&self) -> Option<u32> {
+        self.sample.map(Sample::one_in)
+    }
+
+    /// Calls that were measured, in all steps together.
+    #[must_use]
+    pub fn measured(&self) -> u64 {
+        self.count() / u64::from(self.one_in().unwrap_or(1))
+    }
+
     /// Counts one more call that took `ns` nanoseconds.
     pub fn record(&mut self, ns: u64) {
         let step = step_of(ns);
@@ -74,6 +108,7 @@ impl Histogram {
         for (mine, theirs) in self.steps.iter_mut().zip(&other.steps) {
             *mine = mine.saturating_add(*theirs);
         }
+        self.sample = self.sample.or(other.sample);
     }
 
     /// What was counted since `earlier`, an older reading of the same counters. A step that went backwards, which
@@ -81,13 +116,17 @@ impl Histogram {
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let before = earlier.steps.iter().copied().chain(std::iter::repeat(0));
-        Self::normalized(
+        let since = Self::normalized(
             self.steps
                 .iter()
                 .zip(before)
                 .map(|(now, before)| now.saturating_sub(before))
                 .collect(),
-        )
+        );
+        Self {
+            sample: self.sample,
+            ..since
+        }
     }
 
     /// The steps with calls in them, shortest times first.
@@ -116,7 +155,7 @@ impl Histogram {
     }
 
     /// The time, in nanoseconds, that the share `q` of the calls did not exceed (nearest rank); `None` with fewer than
-    /// 1/(1-q) calls, when it would be the longest call.
+    /// 1/(1-q) measured calls, when it would be the longest call.
     ///
     /// It is the middle of the step that holds that call, limited by the shortest and longest call if these
     /// `extremes` are known: within 12.5 % of the exact value. In the last step, which has no middle, it is a lower
@@ -127,7 +166,7 @@ impl Histogram {
         let parts = u128::from((q * PARTS as f64).round() as u64);
         let beyond = PARTS.checked_sub(parts).filter(|beyond| *beyond > 0)?;
         let count: u128 = self.steps.iter().map(|n| u128::from(*n)).sum();
-        if count < PARTS.div_ceil(beyond) {
+        if u128::from(self.measured()) < PARTS.div_ceil(beyond) {
             return None;
         }
         let rank = (count * parts).div_ceil(PARTS).max(1);
@@ -144,7 +183,7 @@ impl Histogram {
     fn normalized(mut steps: Vec<u64>) -> Self {
         let used = steps.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
         steps.truncate(used);
-        Self { steps }
+        Self { steps, sample: None }
     }
 }
 

@@ -15,6 +15,7 @@ pub mod record;
 pub mod recording;
 pub mod report;
 pub mod run_info;
+pub mod sample;
 pub mod selection;
 mod since_epoch;
 pub mod snapshot;

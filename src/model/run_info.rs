@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cost::CpuShare;
 use super::ids::{By, Hook, Layer, Op, Row};
+use super::sample::Sample;
 use crate::model::report::{AttachPoint, Filter, NotMeasured, Refused};
 
 /// Everything that a report needs to know about a run in addition to its counters.
@@ -24,6 +25,8 @@ pub struct RunInfo {
     pub began_ns: u64,
     /// Some calls are filtered out, so entries that the kernel skipped may belong to these.
     pub is_filtered: bool,
+    /// Only some calls are measured. `None`: all are.
+    pub sample: Option<Sample>,
     /// Calls that take this many nanoseconds or longer are reported one by one, if requested.
     pub slower_ns: Option<u64>,
     /// The number of groups that are reported individually.
@@ -135,6 +138,12 @@ pub struct DisksInfo {
 }
 
 impl RunInfo {
+    /// The sample in which calls of a layer are measured. `None`: all are; requests always are.
+    #[must_use]
+    pub fn sample_at(&self, layer: Layer) -> Option<Sample> {
+        self.sample.filter(|_| layer != Layer::Blk)
+    }
+
     /// The ops of a layer, with their indices among all ops.
     pub fn ops_of(&self, layer: Layer) -> impl Iterator<Item = (usize, &OpInfo)> {
         self.ops.iter().enumerate().filter(move |(_, op)| op.layer == layer)

@@ -1,5 +1,6 @@
 //! Reports, independent of the form in which they are printed. All times are in nanoseconds.
 
+pub mod estimate;
 pub mod group;
 pub mod moment;
 pub mod neighbour;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use self::estimate::Estimate;
 use self::group::GroupsReport;
 use self::neighbour::Neighbours;
 use self::stack::StackReport;
@@ -23,6 +25,7 @@ use super::histogram::Histogram;
 pub use super::ids::{CauseKind, Hook, LossReason};
 use super::ids::{Layer, Op};
 use super::object::objects;
+use super::sample::Sample;
 
 /// Up to 584 years; longer spans are cut to that.
 #[must_use]
@@ -44,6 +47,9 @@ pub struct Report {
     pub subject: String,
     /// The same as fields.
     pub filter: Filter,
+    /// Only some calls were measured: the numbers of calls, above the block layer, are estimates. `None`: all were.
+    #[serde(default)]
+    pub sample: Option<Sample>,
     /// Release of the measured kernel, for example `6.1.0-50-amd64`.
     pub kernel: String,
     /// In the order of the stack, system calls first.
@@ -251,6 +257,18 @@ impl Excluded {
         kinds.into_iter().fold(0, u64::saturating_add)
     }
 
+    /// The numbers of a sample as estimates for all calls.
+    #[must_use]
+    pub fn estimated(self, sample: Option<Sample>) -> Self {
+        let scaled = |n: u64| sample.map_or(n, |sample| sample.scaled(n));
+        Self {
+            socket: scaled(self.socket),
+            pipe: scaled(self.pipe),
+            character_device: scaled(self.character_device),
+            other: scaled(self.other),
+        }
+    }
+
     pub fn add(&mut self, others: Self) {
         for (sum, calls) in [
             (&mut self.socket, others.socket),
@@ -369,6 +387,30 @@ impl OpReport {
     #[must_use]
     pub fn count(&self) -> u64 {
         self.histogram.count()
+    }
+
+    /// The numbers of a sample as estimates for all calls. Shortest and longest call, and losses, are those of the
+    /// sample.
+    #[must_use]
+    pub fn estimated(self, sample: Option<Sample>) -> Self {
+        let Some(sample) = sample else { return self };
+        let scaled = |n: u64| sample.scaled(n);
+        Self {
+            total_ns: scaled(self.total_ns),
+            bytes: self.bytes.map(scaled),
+            errors: self.errors.into_iter().map(|(errno, n)| (errno, scaled(n))).collect(),
+            errors_unnamed: scaled(self.errors_unnamed),
+            queued: scaled(self.queued),
+            histogram: self.histogram.estimated(sample),
+            unit_slots: self.unit_slots.into_iter().map(scaled).collect(),
+            ..self
+        }
+    }
+
+    /// The intervals of a sample; `None`: all calls were measured.
+    #[must_use]
+    pub fn estimate(&self) -> Option<Estimate> {
+        Estimate::of(&self.histogram, self.total_ns, self.extremes)
     }
 
     /// At `blk`: requests whose completion was seen, timed or not.

@@ -5,6 +5,8 @@ use super::slow::SlowReport;
 use crate::model::histogram::Histogram;
 use crate::model::ids::{Family, Layer, Origin, ReadClass, Row};
 use crate::model::object::objects;
+use crate::model::report::estimate::Estimate;
+use crate::model::sample::Sample;
 use serde::{Deserialize, Serialize};
 
 /// The whole stack's part of a report.
@@ -165,5 +167,37 @@ impl FamilyReport {
     #[must_use]
     pub fn count(&self) -> u64 {
         self.histogram.count()
+    }
+
+    /// The numbers of a sample as estimates for all calls. Shortest and longest call are those of the sample.
+    #[must_use]
+    pub fn estimated(self, sample: Option<Sample>) -> Self {
+        let Some(sample) = sample else { return self };
+        let scaled = |n: u64| sample.scaled(n);
+        let row = |row: RowReport| RowReport {
+            ns: row.ns.map(scaled),
+            calls: row.calls.map(scaled),
+            ..row
+        };
+        let class = |class: ClassReport| ClassReport {
+            calls: scaled(class.calls),
+            bytes: scaled(class.bytes),
+            ..class
+        };
+        Self {
+            total_ns: scaled(self.total_ns),
+            bytes: scaled(self.bytes),
+            errors: scaled(self.errors),
+            histogram: self.histogram.estimated(sample),
+            rows: self.rows.into_iter().map(row).collect(),
+            classes: self.classes.into_iter().map(class).collect(),
+            ..self
+        }
+    }
+
+    /// The intervals of a sample; `None`: all calls were measured.
+    #[must_use]
+    pub fn estimate(&self) -> Option<Estimate> {
+        Estimate::of(&self.histogram, self.total_ns, self.extremes)
     }
 }
