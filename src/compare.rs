@@ -4,7 +4,8 @@
 //! Every difference is shown, and marked `within noise` if it is no larger than three standard errors, which are
 //! estimated from the measured data only. The variance of a call's time in a row is at most `mean × (longest call −
 //! mean)`, whatever its distribution; a quantile is between the steps of the calls that are three standard errors of
-//! its rank away. Each call is assumed to move the average number of bytes.
+//! its rank away. Each call is assumed to move the average number of bytes. Of a sample (`--sample`), all of this is that of the measured
+//! calls only.
 
 mod lines;
 
@@ -26,7 +27,9 @@ use crate::view::json::form::{Bucket, Family, Layer, Line, Op, Report};
 use crate::view::json::{Form, SCHEMA_VERSION};
 use crate::view::text::WIDTH;
 use crate::view::text::name::beginning;
-use crate::view::text::number::{ColumnUnit, decimal_bytes, time_each, time_sum, unit_of_bytes, unit_of_times};
+use crate::view::text::number::{
+    ColumnUnit, decimal_bytes, thousands, time_each, time_sum, unit_of_bytes, unit_of_times,
+};
 use crate::view::{Json, Screen, Sheet, View};
 
 /// The number of standard errors that count as noise.
@@ -40,6 +43,8 @@ struct Run {
     subject: String,
     duration_ns: u64,
     has_stack: bool,
+    /// Of how many calls one was measured. `None`: all were.
+    sample: Option<u64>,
     /// Layers that were not measured to the end (`--budget`), and for how many nanoseconds each was.
     detached: BTreeMap<String, u64>,
     /// Rows and ops that were not measured. Others that are missing from the groups were not called.
@@ -54,6 +59,8 @@ struct Run {
 struct Group {
     name: String,
     count: u64,
+    /// Each measured call stands for so many, all of them in `count`; 0: for itself.
+    one_in: u64,
     bytes: u64,
     total_ns: u64,
     max_ns: u64,
@@ -95,7 +102,12 @@ fn page_of(before: &Run, after: &Run) -> String {
         } else {
             &run.subject
         };
-        format!("{name}: {}, {}, {subject}", run.start, time_sum(run.duration_ns))
+        let sampled = run.sampled().map_or_else(String::new, |words| format!(", {words}"));
+        format!(
+            "{name}: {}, {}, {subject}{sampled}",
+            run.start,
+            time_sum(run.duration_ns)
+        )
     };
     let sections = sections(before, after).into_iter().map(|section| {
         let rows = section.rows.into_iter().map(|row| {
@@ -254,6 +266,7 @@ impl Run {
             subject: printable(&first.subject),
             duration_ns: 0,
             has_stack: first.stack.is_some(),
+            sample: first.sample.as_ref().map(|sample| sample.one_in),
             detached: BTreeMap::new(),
             missing: BTreeSet::new(),
             groups: Vec::new(),
@@ -274,7 +287,7 @@ impl Run {
             let missing = stack.not_measured.iter().take(most);
             self.missing.extend(missing.map(|row| row.what.clone()));
             for family in &stack.families {
-                self.add_group(Group::of_family(family, is_split));
+                self.add_group(Group::of_family(family, is_split).sampled(report, family.estimate.is_some()));
             }
             return;
         }
@@ -283,7 +296,7 @@ impl Run {
             let missing = missing.map(|op| format!("{} {}", printable(&layer.layer), op.what));
             self.missing.extend(missing);
             for op in layer.ops.iter().filter(|op| op.count.is_some()) {
-                self.add_group(Group::of_op(layer, op));
+                self.add_group(Group::of_op(layer, op).sampled(report, op.estimate.is_some()));
             }
         }
     }
@@ -306,6 +319,12 @@ impl Run {
             && self.groups.iter().all(is_possible)
     }
 
+    /// That its numbers are estimates.
+    fn sampled(&self) -> Option<String> {
+        let one_in = self.sample?;
+        Some(format!("estimates from 1 in {} calls (--sample)", thousands(one_in)))
+    }
+
     /// Calls by their name; `None` if they were not measured.
     fn group(&self, name: &str) -> Option<Group> {
         let layer = name.split(' ').next().unwrap_or_default();
@@ -325,11 +344,12 @@ impl Run {
         found.map_or((!is_missing).then_some(0), |(_, ns)| Some(*ns))
     }
 
-    /// The rate per second of a number that belongs to a group's calls, and its standard error.
-    fn per_second(&self, number: u64, count: u64) -> (f64, f64) {
+    /// The rate per second of a number that belongs to a group's calls, and its standard error, which is that of the
+    /// measured ones.
+    fn per_second(&self, number: u64, group: &Group) -> (f64, f64) {
         let seconds = (self.duration_ns as f64 / 1e9).max(f64::MIN_POSITIVE);
         let rate = number as f64 / seconds;
-        (rate, rate / (count.max(1) as f64).sqrt())
+        (rate, rate / group.measured().max(1.0).sqrt())
     }
 }
 
@@ -345,6 +365,7 @@ impl Group {
         Self {
             name: printable(&family.family),
             count: family.count,
+            one_in: 0,
             bytes: family.bytes,
             total_ns: family.total_ns,
             max_ns: family.max_ns.unwrap_or(0),
@@ -358,6 +379,7 @@ impl Group {
         Self {
             name: printable(&format!("{} {}", layer.layer, op.op)),
             count: op.count.unwrap_or(0),
+            one_in: 0,
             bytes: op.bytes.unwrap_or(0),
             total_ns: op.total_ns.unwrap_or(0),
             max_ns: op.max_ns.unwrap_or(0),
@@ -366,7 +388,22 @@ impl Group {
         }
     }
 
+    /// `is_estimated`: its numbers are estimates from the sample of the report.
+    fn sampled(self, report: &Report, is_estimated: bool) -> Self {
+        let one_in = report.sample.as_ref().filter(|_| is_estimated);
+        Self {
+            one_in: one_in.map_or(0, |sample| sample.one_in),
+            ..self
+        }
+    }
+
+    /// The number of its calls that were measured.
+    fn measured(&self) -> f64 {
+        self.count as f64 / self.one_in.max(1) as f64
+    }
+
     fn add(&mut self, other: Self) {
+        self.one_in = self.one_in.max(other.one_in);
         self.count = self.count.saturating_add(other.count);
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.total_ns = self.total_ns.saturating_add(other.total_ns);
@@ -390,10 +427,9 @@ impl Group {
 
     /// The mean of a time summed over all calls, and its largest possible standard error.
     fn mean(&self, ns: u64) -> (f64, f64) {
-        let count = self.count as f64;
-        let mean = ns as f64 / count;
+        let mean = ns as f64 / self.count as f64;
         let variance = mean * (self.max_ns as f64 - mean).max(0.0);
-        (mean, (variance / count).sqrt())
+        (mean, (variance / self.measured()).sqrt())
     }
 
     /// The bounds of the step that contains the call of this rank; ranks out of range are clamped.
@@ -412,11 +448,13 @@ impl Group {
 
     /// A quantile, with its smallest and largest possible values. `None` if there are too few calls.
     fn quantile(&self, q: f64) -> Option<(u64, u64, u64)> {
-        let count = self.count as f64;
-        if count < 1.0 / (1.0 - q) {
+        let (count, measured) = (self.count as f64, self.measured());
+        if measured < 1.0 / (1.0 - q) {
             return None;
         }
-        let (rank, error) = (count * q, ERRORS * (count * q * (1.0 - q)).sqrt());
+        // Ranks are among all calls, and the error is that of the measured ones.
+        let error = ERRORS * (measured * q * (1.0 - q)).sqrt() * count / measured;
+        let rank = count * q;
         let (ge, lt) = self.step_of_rank(rank);
         let middle = (ge + lt.saturating_sub(ge) / 2).min(self.max_ns);
         Some((
@@ -435,6 +473,9 @@ fn text(before: &Run, after: &Run, terminal: Option<usize>) -> String {
         let room = terminal.map_or(usize::MAX, |width| width.saturating_sub(line.chars().count()));
         text.push_str((line + &beginning(&run.subject, room)).trim_end());
         text.push('\n');
+        if let Some(words) = run.sampled() {
+            let _ = writeln!(text, "        {words}");
+        }
         for (layer, &after_ns) in &run.detached {
             let after = time_sum(after_ns);
             // Writing to a String cannot fail.
@@ -505,7 +546,7 @@ impl Section {
         let [old, new] = [before, after].map(|run| run.group(name));
         let calls = [(before, &old), (after, &new)].map(|(run, group)| {
             let group = group.as_ref();
-            group.map(|group| run.per_second(group.count, group.count))
+            group.map(|group| run.per_second(group.count, group))
         });
         let most = calls.iter().flatten().map(|(rate, _)| *rate).fold(0.0, f64::max);
         let decimals = u32::from(most < 100.0);
@@ -527,7 +568,7 @@ impl Section {
 fn rows_of_both(before: &Run, after: &Run, old: &Group, new: &Group) -> Vec<Row> {
     let mut rows = Vec::new();
     if old.bytes > 0 || new.bytes > 0 {
-        let bytes = [(before, old), (after, new)].map(|(run, group)| run.per_second(group.bytes, group.count));
+        let bytes = [(before, old), (after, new)].map(|(run, group)| run.per_second(group.bytes, group));
         let unit = unit_of_bytes(bytes.map(|(rate, _)| rate.round() as u64));
         rows.push(row("bytes", bytes.map(Some), |n| {
             format!("{}/s", in_unit(unit, n, decimal_bytes))
@@ -745,6 +786,7 @@ mod tests {
             subject: "PID 4711 (postgres)".into(),
             duration_ns: 10_000_000_000,
             has_stack: true,
+            sample: None,
             detached: BTreeMap::new(),
             missing: BTreeSet::new(),
             groups: vec![group],
@@ -839,6 +881,69 @@ mod tests {
     }
 
     #[test]
+    fn the_noise_of_a_sample_is_that_of_its_measured_calls() {
+        let of_sample = |ns, one_in| Run {
+            sample: Some(one_in),
+            ..run(Group {
+                one_in,
+                ..group(10_000, ns, ns)
+            })
+        };
+        let marked = |one_in| {
+            let text = compared(&of_sample(100_000, one_in), &of_sample(150_000, one_in));
+            let is_noise = |row| words(&text, row).ends_with(&["within", "noise"]);
+            [is_noise("avg"), is_noise("device")]
+        };
+        assert_eq!(marked(1), [false; 2]);
+        // 10 measured calls.
+        assert_eq!(marked(1000), [true; 2]);
+        let text = compared(&of_sample(100_000, 1000), &run(group(9_000, 100_000, 1)));
+        assert_eq!(
+            text.matches("        estimates from 1 in 1,000 calls (--sample)\n")
+                .count(),
+            1,
+            "{text}"
+        );
+        assert!(words(&text, "calls/s").ends_with(&["within", "noise"]), "{text}");
+        // Too few of them for a p99.
+        assert!(!text.contains("p99"), "{text}");
+        let halves = |few, many, one_in| {
+            let step = |ge_ns, count| Bucket {
+                ge_ns,
+                lt_ns: Some(ge_ns + ge_ns / 8),
+                count,
+            };
+            run(Group {
+                one_in,
+                buckets: vec![step(10_240, few), step(102_400, many)],
+                ..group(10_000, 100_000, 1)
+            })
+        };
+        let is_noise = |one_in| {
+            let text = compared(&halves(6_000, 4_000, one_in), &halves(4_000, 6_000, one_in));
+            words(&text, "p50").ends_with(&["within", "noise"])
+        };
+        assert_eq!([is_noise(1), is_noise(1000)], [false, true]);
+        let exact = compared(&run(group(10_000, 100_000, 1)), &run(group(9_000, 100_000, 1)));
+        assert!(
+            !words(&exact, "calls/s").contains(&"noise") && exact.contains("p99"),
+            "{exact}"
+        );
+    }
+
+    #[test]
+    fn only_estimates_are_of_the_sample() {
+        let run = run_of(REPORT.as_bytes()).unwrap();
+        assert_eq!(
+            (run.sample, run.groups[0].one_in, run.groups[0].measured()),
+            (Some(3), 3, 1.0)
+        );
+        let exact = REPORT.replace(r#""estimate":{"count_low":1}"#, r#""estimate":null"#);
+        let run = run_of(exact.as_bytes()).unwrap();
+        assert_eq!((run.groups[0].one_in, run.groups[0].measured()), (0, 3.0));
+    }
+
+    #[test]
     fn lines_fit_the_terminal() {
         let few = [(1_496_000, 90_000), (1_046_000, 1_000_000)].map(|(ns, kernel)| {
             let mut group = group(10, ns, 0);
@@ -892,9 +997,9 @@ mod tests {
     }
 
     /// A report with every field that is read.
-    const REPORT: &str = r#"{"schema_version":1,"start":"2026-11-20T11:02:33.120Z","duration_ns":1000000000,"subject":"PID 1 (sh)",
+    const REPORT: &str = r#"{"schema_version":1,"start":"2026-11-20T11:02:33.120Z","duration_ns":1000000000,"subject":"PID 1 (sh)","sample":{"one_in":3},
         "layers":[{"layer":"vfs","ops":[{"op":"read","count":3,"bytes":9,"total_ns":300,"max_ns":200,"buckets":[]}]}],
-        "stack":{"families":[{"family":"read","count":3,"bytes":9,"total_ns":300,"max_ns":200,"rows":[{"row":"device","ns":300}],
+        "stack":{"families":[{"family":"read","count":3,"bytes":9,"total_ns":300,"max_ns":200,"rows":[{"row":"device","ns":300}],"estimate":{"count_low":1},
         "buckets":[{"ge_ns":96,"lt_ns":104,"count":2},{"ge_ns":192,"lt_ns":null,"count":1}]}]},
         "cost":{"budget":{"detached":[{"layer":"vfs","after_ns":5}]}}}"#;
 

@@ -24,6 +24,7 @@ use iostackbreakdown::model::report::{
     Agreement, AttachPoint, Budget, Cause, CauseKind, Cost, Diskstats, Excluded, Filter, LayerReport, Loss, LossReason,
     NotMeasured, OpReport, Probe, Refused, Report, Runs, SetAside,
 };
+use iostackbreakdown::model::sample::Sample;
 use iostackbreakdown::view::json::{self, Form, form};
 use iostackbreakdown::view::text::{self, TextOptions, Unit};
 use proptest::collection::vec;
@@ -474,7 +475,7 @@ fn the_schema_is_complete() {
             );
         }
     }
-    assert_eq!(objects, 42);
+    assert_eq!(objects, 44);
     assert_eq!(
         schema.pointer("/$defs/report/properties/schema_version/const"),
         Some(&json!(json::SCHEMA_VERSION))
@@ -533,7 +534,7 @@ fn a_report_is_as_written_here() {
         env!("CARGO_PKG_VERSION"),
         r#"","kernel":"6.1.0-50-amd64","start":"2026-11-20T11:02:33.120Z","duration_ns":12412000007,"#,
         r#""subject":"PID 4711 (postgres)","filter":{"pids":[4711],"follow":false,"disk":null,"queued":false,"#,
-        r#""cgroup":null,"comm":null,"command":null,"file":null,"all_files":false},"#,
+        r#""cgroup":null,"comm":null,"command":null,"file":null,"all_files":false},"sample":null,"#,
         r#""layers":[{"layer":"vfs","measured":true,"reason":null,"hooks":["fentry/fexit"],"ops":["#,
         r#"{"op":"read","measured":true,"reason":null,"count":3,"errors":{"EAGAIN":2,"EIO":1,"other":4},"#,
         r#""bytes":8192,"total_ns":4011,"min_ns":811,"max_ns":2100,"p50_ns":1088,"p90_ns":null,"p99_ns":null,"#,
@@ -541,11 +542,11 @@ fn a_report_is_as_written_here() {
         r#"{"ge_ns":1024,"lt_ns":1152,"count":1},{"ge_ns":1152,"lt_ns":1280,"count":1}],"#,
         r#""attach":[{"function":"vfs_read","hook":"fentry/fexit"}],"#,
         r#""refused":[{"function":"vfs_iter_read","hook":"fentry/fexit","error":"not in BTF"}],"#,
-        r#""lost":{"return_missed":1,"issue_missed":0,"no_storage":0,"table_full":0,"clock_backwards":0}},"#,
+        r#""lost":{"return_missed":1,"issue_missed":0,"no_storage":0,"table_full":0,"clock_backwards":0},"estimate":null},"#,
         r#"{"op":"fsync","measured":false,"reason":"vfs_fsync_range: refused by this kernel","count":null,"#,
         r#""errors":null,"bytes":null,"total_ns":null,"min_ns":null,"max_ns":null,"p50_ns":null,"p90_ns":null,"#,
         r#""p99_ns":null,"queue_ns":null,"async_not_timed":null,"apart":null,"buckets":null,"attach":[],"refused":[],"#,
-        r#""lost":null}],"#,
+        r#""lost":null,"estimate":null}],"#,
         r#""excluded":{"not_file":8113,"by_kind":{"socket":8000,"pipe":13,"character_device":100,"other":0}},"in_flight":{"start":null,"end":0},"#,
         r#""lost":{"return_missed":0,"issue_missed":0,"entry_missed":0,"no_storage":0,"table_full":0,"clock_backwards":0},"#,
         r#""lost_up_to":[],"lost_causes":[],"not_measured":[{"what":"fsync","reason":"vfs_fsync_range: refused by this kernel"}],"#,
@@ -557,6 +558,40 @@ fn a_report_is_as_written_here() {
         "\n"
     );
     assert_eq!(printed(&report), expected);
+}
+
+#[test]
+fn a_sample_has_estimates_with_their_intervals() {
+    let sample = Sample::new(10);
+    let mut report = report(vec![
+        layer(
+            Layer::Vfs,
+            vec![read().estimated(sample), OpReport::new(Op::Open).estimated(sample)],
+        ),
+        layer(Layer::Blk, vec![read()]),
+    ]);
+    report.sample = sample;
+    let printed = schema::reports(&printed(&report)).unwrap().remove(0);
+    assert_eq!(printed["sample"], json!({ "one_in": 10, "confidence": 95 }));
+    let [vfs, blk] = [0, 1].map(|layer| &printed["layers"][layer]["ops"]);
+    // As many measured calls as there are requests, which are all counted.
+    assert_eq!((&vfs[0]["count"], &blk[0]["count"]), (&json!(38_600), &json!(3_860)));
+    assert_eq!(vfs[0]["p99_ns"], blk[0]["p99_ns"]);
+    assert!(blk[0]["estimate"].is_null());
+    let none = json!({ "count_low": 0, "count_high": 45, "avg_low_ns": null, "avg_high_ns": null });
+    assert_eq!(vfs[1]["estimate"], none);
+    let mut report = self::report(Vec::new());
+    let mut stack = stacks::database();
+    stack.families = stack
+        .families
+        .into_iter()
+        .map(|family| family.estimated(sample))
+        .collect();
+    (report.sample, report.stack) = (sample, Some(stack));
+    schema::reports(&self::printed(&report)).unwrap();
+    // An estimate needs to say of what.
+    report.sample = None;
+    assert!(schema::reports(&self::printed(&report)).is_err());
 }
 
 #[test]

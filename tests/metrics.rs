@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 use iostackbreakdown::model::ids::{By, Layer};
 use iostackbreakdown::model::report::group::{GroupReport, GroupsReport, Numbers, OthersReport, Who};
 use iostackbreakdown::model::report::{LayerReport, LossReason, Report};
+use iostackbreakdown::model::sample::Sample;
 use iostackbreakdown::view::metrics::{GROUPS, Metrics};
 use scenes::stacks;
 use serde_json::json;
@@ -97,6 +98,18 @@ fn rows_add_up_to_the_time_of_the_calls() {
     assert_eq!(sum(&all, "iostack_reads_total", "source=\"cache\""), 11_840.0);
     let build = "iostack_build_info{version=\"1.2.3\",kernel=\"6.1.0-50-amd64\",hook=\"\"}";
     assert_eq!(all[build], 1.0);
+}
+
+#[test]
+fn a_sample_says_which_part_of_the_calls_is_measured() {
+    let sampled = Report {
+        sample: Sample::new(1000),
+        ..database()
+    };
+    let page = Metrics::new("1.2.3").print(&sampled);
+    assert_eq!(series(&page)["iostack_sample_ratio"], 0.001);
+    assert_eq!(promtool(&["check", "metrics"], &page), (true, String::new()));
+    assert!(!Metrics::new("1.2.3").print(&database()).contains("sample_ratio"));
 }
 
 #[test]

@@ -49,6 +49,7 @@ impl Metrics {
     pub fn print(&mut self, report: &Report) -> String {
         let mut page = Page::default();
         self.build_info(report, &mut page);
+        sample(report, &mut page);
         let groups = self.groups(report);
         calls(report, &groups, &mut page);
         operations(report, &mut page);
@@ -107,6 +108,17 @@ impl Metrics {
             .map(|(labels, numbers)| Group { labels, numbers })
             .collect()
     }
+}
+
+/// Which part of the calls is measured, if not all are.
+fn sample(report: &Report, page: &mut Page) {
+    let Some(sample) = report.sample else { return };
+    page.metric(
+        "sample_ratio",
+        Kind::Gauge,
+        "The part of the calls that is measured (--sample); numbers of calls are estimates for all of them.",
+    );
+    page.sample("", &[], 1.0 / f64::from(sample.one_in()));
 }
 
 /// The numbers of one group, or of all without series of their own.

@@ -4,6 +4,7 @@
 
 mod block;
 mod color;
+mod estimate;
 mod family;
 mod group;
 mod interval;
@@ -212,7 +213,7 @@ pub fn print(report: &Report, options: &TextOptions, out: &mut impl io::Write) -
             let mut part = Page::of(options);
             match &report.groups {
                 Some(groups) if group::has_calls(groups, layer) => print_conditions(layer, options, &mut part),
-                _ => print_layer(layer, options, &mut part),
+                _ => print_layer(report, layer, options, &mut part),
             }
             if report.layers.len() > 1 && !part.is_blank() {
                 page.line(&format!("layer = {}", layer.layer));
@@ -258,6 +259,7 @@ pub(super) fn verdicts(report: &Report) -> Vec<(&FamilyReport, String)> {
 pub(super) fn conditions(report: &Report) -> Vec<String> {
     let options = TextOptions::default();
     let mut page = Page::new(Some(usize::MAX));
+    estimate::print_sentence(report, &mut page);
     match &report.stack {
         Some(stack) => {
             let mut hooks: Vec<Hook> = report.layers.iter().flat_map(|layer| &layer.hooks).copied().collect();
@@ -296,7 +298,7 @@ fn print_end(report: &Report, options: &TextOptions, page: &mut Page) {
     page.blank();
 }
 
-fn print_layer(layer: &LayerReport, options: &TextOptions, page: &mut Page) {
+fn print_layer(report: &Report, layer: &LayerReport, options: &TextOptions, page: &mut Page) {
     let called: Vec<&OpReport> = layer.ops.iter().filter(|op| op.count() > 0).collect();
     if called.is_empty()
         && let Some(why) = why_no_table(layer)
@@ -304,6 +306,8 @@ fn print_layer(layer: &LayerReport, options: &TextOptions, page: &mut Page) {
         page.line(why);
     }
     print_ops(&called, options, page);
+    let estimates: Vec<_> = called.iter().map(|op| (op.op.name(), op.estimate())).collect();
+    estimate::print_intervals(report, &estimates, page);
     print_conditions(layer, options, page);
 }
 
@@ -682,7 +686,7 @@ fn print_trouble(layer: &LayerReport, options: &TextOptions, page: &mut Page) {
     if !queued.is_empty() {
         page.line(&format!("asynchronous: {} submitted, not timed", queued.join(", ")));
     }
-    if let Some(lost) = losses(layer, Some(samples(layer))) {
+    if let Some(lost) = losses(layer, Some(measured(layer))) {
         page.mark(Mark::Lost, &lost);
     }
     for NotMeasured { what, reason } in &layer.not_measured {
@@ -766,11 +770,11 @@ fn losses(layer: &LayerReport, seen: Option<u64>) -> Option<String> {
     let bound = up_to(losses().any(|loss| loss.up_to));
     let of = seen.map(|seen| {
         let all = seen.saturating_add(lost);
-        format!(
-            " of {} ({bound}{})",
-            counted(all, layer.unit()),
-            number::share(lost, all)
-        )
+        let unit = match is_sampled(layer) {
+            true => format!("measured {}", layer.unit()),
+            false => layer.unit().to_owned(),
+        };
+        format!(" of {} ({bound}{})", counted(all, &unit), number::share(lost, all))
     });
     let reasons: Vec<String> = losses().map(loss_line).collect();
     Some(format!(
@@ -815,6 +819,16 @@ fn loss_line(loss: &Loss) -> String {
         (CauseKind::NotCalled, false) => format!("the kernel did not call {programs} on {event} for {requests}"),
         (CauseKind::Skipped, _) => format!("the kernel skipped {all_programs} on {event} for {requests}"),
     }
+}
+
+/// Whether only some calls of a layer were measured.
+fn is_sampled(layer: &LayerReport) -> bool {
+    layer.ops.iter().any(|op| op.histogram.one_in().is_some())
+}
+
+/// The calls or requests of a layer that were measured.
+fn measured(layer: &LayerReport) -> u64 {
+    sum(layer.ops.iter().map(|op| op.histogram.measured()))
 }
 
 fn samples(layer: &LayerReport) -> u64 {

@@ -72,7 +72,7 @@ fn consistent(report: &Value) -> Result<(), String> {
     }
     for layer in layers(report) {
         for op in ops(layer) {
-            op_is_consistent(op).map_err(|error| format!("{} {}: {error}", layer["layer"], op["op"]))?;
+            op_is_consistent(report, op).map_err(|error| format!("{} {}: {error}", layer["layer"], op["op"]))?;
             let hooks = array(&layer["hooks"]);
             if let Some(other) = array(&op["attach"]).iter().find(|at| !hooks.contains(&at["hook"])) {
                 return Err(format!("{other} is not among the hooks of {}", layer["layer"]));
@@ -91,7 +91,7 @@ fn consistent(report: &Value) -> Result<(), String> {
         }
     }
     for family in array(&report["stack"]["families"]) {
-        family_is_consistent(family).map_err(|error| format!("{}: {error}", family["family"]))?;
+        family_is_consistent(report, family).map_err(|error| format!("{}: {error}", family["family"]))?;
     }
     groups_are_consistent(report)?;
     sums_are_those_of_layers(report)?;
@@ -174,12 +174,12 @@ fn groups_are_consistent(report: &Value) -> Result<(), String> {
     for part in parts(report) {
         for layer in array(&part["layers"]) {
             for op in array(&layer["ops"]) {
-                op_is_consistent(op)?;
+                op_is_consistent(report, op)?;
                 add(&mut sums, &format!("{} {}", layer["layer"], op["op"]), op, 1);
             }
         }
         for family in array(&part["families"]) {
-            family_is_consistent(family)?;
+            family_is_consistent(report, family)?;
             add(&mut sums, &format!("family {}", family["family"]), family, 1);
         }
         for origin in array(&part["not_waited"]) {
@@ -236,8 +236,8 @@ fn add(sums: &mut BTreeMap<String, i128>, name: &str, of: &Value, times: i8) {
 }
 
 /// Each family's numbers are consistent like an op's, and its rows add up to its time.
-fn family_is_consistent(family: &Value) -> Result<(), String> {
-    op_is_consistent(family)?;
+fn family_is_consistent(report: &Value, family: &Value) -> Result<(), String> {
+    op_is_consistent(report, family)?;
     let (count, total) = (number(&family["count"]), number(&family["total_ns"]));
     let rows = array(&family["rows"]);
     let sum: u128 = rows.iter().map(|row| u128::from(number(&row["ns"]))).sum();
@@ -255,7 +255,7 @@ fn family_is_consistent(family: &Value) -> Result<(), String> {
     Ok(())
 }
 
-fn op_is_consistent(op: &Value) -> Result<(), String> {
+fn op_is_consistent(report: &Value, op: &Value) -> Result<(), String> {
     let count = number(&op["count"]);
     let buckets: Vec<(u64, Option<u64>, u64)> = array(&op["buckets"])
         .iter()
@@ -296,9 +296,10 @@ fn op_is_consistent(op: &Value) -> Result<(), String> {
         _ => return Err(format!("{count} calls with extremes {extremes:?}")),
     }
     let calls: u128 = buckets.iter().map(|bucket| u128::from(bucket.2)).sum();
+    let measured = measured(report, op)?;
     for (name, percent, needed) in QUANTILES {
         let reported = op[name].as_u64();
-        if reported.is_some() != (count >= needed) {
+        if reported.is_some() != (measured >= needed) {
             return Err(format!("{name} of {count} is {reported:?}"));
         }
         let Some(reported) = reported else { continue };
@@ -313,6 +314,29 @@ fn op_is_consistent(op: &Value) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// The number of calls that were measured, of a sample (`--sample`) fewer than there were, and then inside the intervals.
+fn measured(report: &Value, op: &Value) -> Result<u64, String> {
+    let (count, estimate) = (number(&op["count"]), &op["estimate"]);
+    if estimate.is_null() {
+        return Ok(count);
+    }
+    let one_in = report["sample"]["one_in"].as_u64();
+    let one_in = one_in.ok_or_else(|| format!("an estimate without a sample: {estimate}"))?;
+    let is_inside = |n: u64, low: &str, high: &str| (number(&estimate[low])..=number(&estimate[high])).contains(&n);
+    let average = number(&op["total_ns"]) / count.max(1);
+    let has_average = estimate["avg_low_ns"].is_u64();
+    // A number that does not fit is reported as the maximum.
+    let is_whole = count.is_multiple_of(one_in) || count == u64::MAX;
+    if !is_whole
+        || !is_inside(count, "count_low", "count_high")
+        || has_average != (count / one_in >= 100)
+        || (has_average && !is_inside(average, "avg_low_ns", "avg_high_ns"))
+    {
+        return Err(format!("{count} calls of {average} ns from 1 in {one_in}: {estimate}"));
+    }
+    Ok(count / one_in)
 }
 
 /// JSON pointers of all values in a document, without the document itself.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::model::cost::Runs;
 use crate::model::object::{self, Named, objects};
+use crate::model::report::estimate::Estimate;
 use crate::model::report::neighbour::Neighbours;
 use crate::model::report::slow::{Inode, LeftOut};
 use crate::model::report::stack::Unbalanced;
@@ -25,6 +26,8 @@ objects! {
         pub duration_ns: u64,
         pub subject: String,
         pub filter: Filter,
+        /// `None`: all calls were measured.
+        pub sample: Option<Sampling>,
         pub layers: Vec<Layer>,
         pub stack: Option<Stack>,
         pub groups: Option<Groups>,
@@ -35,6 +38,14 @@ objects! {
         pub cost: Cost,
         pub probes: Vec<Probe>,
         pub warnings: Vec<String>,
+    }
+
+    /// Numbers of calls are estimates.
+    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+    pub struct Sampling {
+        pub one_in: u64,
+        /// Of the intervals, in percent.
+        pub confidence: u64,
     }
 
     /// A line between reports: one of its fields is present.
@@ -154,6 +165,8 @@ objects! {
         pub refused: Vec<Refused>,
         /// Losses known to be those of this op.
         pub lost: Option<Named<u64>>,
+        /// `None`: all calls were measured.
+        pub estimate: Option<Estimate>,
     }
 
     /// A step of a histogram.
@@ -244,6 +257,8 @@ objects! {
         pub rows: Vec<Row>,
         pub classes: Vec<Class>,
         pub buckets: Vec<Bucket>,
+        /// `None`: all calls were measured.
+        pub estimate: Option<Estimate>,
     }
 
     #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -330,6 +345,8 @@ objects! {
         pub p99_ns: Option<u64>,
         pub queue_ns: Option<u64>,
         pub buckets: Vec<Bucket>,
+        /// `None`: all calls were measured.
+        pub estimate: Option<Estimate>,
     }
 }
 

@@ -3,11 +3,12 @@
 use super::SCHEMA_VERSION;
 use super::form::{
     Attach, Bucket, Budget, Class, Cost, Detached, Diskstats, Excluded, Family, Group, GroupLayer, GroupOp, Groups,
-    InFlight, Layer, LossCause, Numbers, Op, Origin, Others, Probe, Refused, Report, Row, SlowCall, SlowCalls, SlowRow,
-    Stack,
+    InFlight, Layer, LossCause, Numbers, Op, Origin, Others, Probe, Refused, Report, Row, Sampling, SlowCall,
+    SlowCalls, SlowRow, Stack,
 };
 use crate::model::histogram::Histogram;
 use crate::model::object::Named;
+use crate::model::report::estimate::CONFIDENCE;
 use crate::model::report::group::{self, GroupReport, GroupsReport, OthersReport, Who};
 use crate::model::report::slow;
 use crate::model::report::slow::SlowReport;
@@ -59,6 +60,10 @@ impl From<&report::Report> for Report {
             duration_ns: nanoseconds(report.length),
             subject: report.subject.clone(),
             filter: report.filter.clone(),
+            sample: report.sample.map(|sample| Sampling {
+                one_in: sample.one_in().into(),
+                confidence: CONFIDENCE,
+            }),
             stack: report.stack.as_ref().map(Stack::from),
             groups: report.groups.as_ref().map(Groups::from),
             excluded: Excluded::from(excluded),
@@ -239,6 +244,7 @@ impl From<&OpReport> for Op {
             attach: all(&op.attach),
             refused: all(&op.refused),
             lost: Some(by_reason(&REASONS, |reason| op.lost_by(reason))),
+            estimate: op.estimate(),
         }
     }
 }
@@ -332,6 +338,7 @@ impl From<&FamilyReport> for Family {
             rows: all(&family.rows),
             classes: all(&family.classes),
             buckets: buckets(&family.histogram),
+            estimate: family.estimate(),
         }
     }
 }
@@ -478,6 +485,7 @@ impl From<&OpReport> for GroupOp {
             p99_ns,
             queue_ns: op.queue_ns,
             buckets: buckets(&op.histogram),
+            estimate: op.estimate(),
         }
     }
 }

@@ -5,7 +5,7 @@ use super::color::Mark;
 use super::family::print_families;
 use super::interval;
 use super::number::{BYTE_COLUMNS, TIME_COLUMNS, column_units, percent, thousands, time_sum};
-use super::{Page, TextOptions, counted, print_ops, print_table};
+use super::{Page, TextOptions, counted, estimate, print_ops, print_table};
 use crate::model::ids::Layer;
 use crate::model::report::group::{By, GroupsReport, Numbers, OthersReport, Who};
 use crate::model::report::{LayerReport, OpReport, Report};
@@ -30,6 +30,7 @@ pub fn print(report: &Report, groups: &GroupsReport, options: &TextOptions, page
         page.blank();
     }
     remarks(report, groups, page);
+    estimate::print_sentence(report, page);
     let view = Details {
         report,
         options,

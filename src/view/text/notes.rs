@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 
 use super::color::{Mark, Marked};
-use super::stack::unbalanced_share;
-use super::{Page, counted, losses, samples, sum};
+use super::stack::{measured_calls, unbalanced_share};
+use super::{Page, counted, losses, measured, sum};
 use crate::model::ids::{Hook, Layer, joined};
-use crate::model::report::stack::{FamilyReport, StackReport};
+use crate::model::report::stack::StackReport;
 use crate::model::report::{Agreement, LayerReport, NotMeasured, Report};
 use crate::view::Screen;
 use crate::view::text::number::thousands;
@@ -177,7 +177,7 @@ pub fn changes(report: &Report, errors: bool) -> Option<Marked> {
                 parts.push((if is_stack { failed } else { of(failed) }, None));
             }
         }
-        let seen = (!is_stack || layer.layer == Layer::Blk).then(|| samples(layer));
+        let seen = (!is_stack || layer.layer == Layer::Blk).then(|| measured(layer));
         if let Some(lost) = losses(layer, seen) {
             let lost = lost
                 .trim_end_matches(" Times do not include them.")
@@ -207,8 +207,7 @@ pub fn changes(report: &Report, errors: bool) -> Option<Marked> {
     if let Some(stack) = &report.stack {
         let missing = rows_not_measured(stack, &[]).into_iter();
         parts.extend(missing.map(|line| (line, Some(Mark::NotMeasured))));
-        let calls = sum(stack.families.iter().map(FamilyReport::count));
-        let unbalanced = unbalanced_share(stack.unbalanced, calls, false);
+        let unbalanced = unbalanced_share(stack.unbalanced, measured_calls(stack), false);
         parts.extend(unbalanced.map(|share| (format!("UNBALANCED {share}"), Some(Mark::Lost))));
     }
     parts.extend(report.warnings.iter().map(warning));

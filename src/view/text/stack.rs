@@ -4,7 +4,9 @@
 use super::color::Mark;
 use super::family::{by_time, print_families, sum_of};
 use super::number::{rounded, share, thousands, time_each, time_sum};
-use super::{Page, TextOptions, counted, errors, excluded, group, interval, losses, neighbour, samples, sum};
+use super::{
+    Page, TextOptions, counted, errors, estimate, excluded, group, interval, losses, measured, neighbour, sum,
+};
 use crate::model::ids::{Hook, Layer, joined};
 use crate::model::report::slow::SlowReport;
 use crate::model::report::stack::{FamilyReport, StackReport, Unbalanced};
@@ -31,6 +33,11 @@ pub fn print(report: &Report, stack: &StackReport, options: &TextOptions, page: 
             page,
         ),
     }
+    let estimates: Vec<_> = called
+        .iter()
+        .map(|family| (family.family.name(), family.estimate()))
+        .collect();
+    estimate::print_intervals(report, &estimates, page);
     for neighbours in report.layers.iter().filter_map(|layer| layer.neighbours.as_ref()) {
         neighbour::print(neighbours, page);
         page.blank();
@@ -135,16 +142,15 @@ pub(super) fn print_trouble(report: &Report, stack: &StackReport, options: &Text
     for layer in &report.layers {
         // Calls are counted by family. Functions below them have rows, and counts only if those are needed.
         let seen = if layer.layer == Layer::Syscall {
-            Some(sum(stack.families.iter().map(FamilyReport::count)))
+            Some(measured_calls(stack))
         } else {
-            Some(samples(layer)).filter(|_| layer.layer == Layer::Blk)
+            Some(measured(layer)).filter(|_| layer.layer == Layer::Blk)
         };
         if let Some(lost) = losses(layer, seen) {
             page.mark(Mark::Lost, &format!("{}: {lost}", layer.layer));
         }
     }
-    let calls = sum(stack.families.iter().map(FamilyReport::count));
-    if let Some(line) = unbalanced(stack.unbalanced, calls, options.verbose) {
+    if let Some(line) = unbalanced(stack.unbalanced, measured_calls(stack), options.verbose) {
         page.mark(Mark::Lost, &line);
     }
     for layer in &report.layers {
@@ -152,7 +158,12 @@ pub(super) fn print_trouble(report: &Report, stack: &StackReport, options: &Text
     }
 }
 
-/// `5.87 %: 1,214 in 20,685 calls`; `None` if it is negligible.
+/// The calls that were measured.
+pub fn measured_calls(stack: &StackReport) -> u64 {
+    sum(stack.families.iter().map(|family| family.histogram.measured()))
+}
+
+/// `5.87 %: 1,214 in 20,685 calls`, of those that were measured; `None` if it is negligible.
 pub fn unbalanced_share(unbalanced: Unbalanced, calls: u64, always: bool) -> Option<String> {
     let all = unbalanced.sum();
     let matters = always || u128::from(all) * 1000 >= u128::from(calls) * UNBALANCED;
