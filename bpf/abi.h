@@ -244,9 +244,12 @@ struct binned {
 	struct bin bins[BINS];
 };
 
+/* In place of the time of an entry: a call that --sample leaves out. Its frame shows which calls are inside it. */
+#define ENTERED_LEFT_OUT 1
+
 /* One call in flight: the outermost one of an op in a thread. */
 struct frame {
-	__u64 entered_ns; /* 0: no call in flight */
+	__u64 entered_ns; /* 0: no call in flight; ENTERED_LEFT_OUT */
 	/*
 	 * Stack address at the entry. A later entry at a higher address proves that this call has ended; is_inside().
 	 */
@@ -1115,7 +1118,8 @@ struct config {
 	__u8 records; /* calls, requests and sleeps are recorded one by one; events.bpf.h */
 	/* Atomic instructions that return the old value exist (5.12). */
 	__u8 answering_atomics;
-	__u8 pad[4];
+	/* With --sample 1/N: 2^32 / N; a call is measured if a random number of 32 bits is below. 0: all calls are. */
+	__u32 sample;
 	__u32 wake_bytes; /* from this many unread bytes on, a ring wakes its reader */
 };
 

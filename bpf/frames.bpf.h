@@ -3,13 +3,25 @@
 #ifndef __FRAMES_BPF_H__
 #define __FRAMES_BPF_H__
 
+/* With --sample: whether a call that begins is measured. Each is with the same probability, whatever came before it. */
+static __always_inline bool is_chosen(void)
+{
+	return !config.sample || bpf_get_prandom_u32() < config.sample;
+}
+
+/* Whether a frame with this entry is that of a call that is not measured. */
+static __always_inline bool is_left_out(__u64 entered)
+{
+	return config.sample && entered == ENTERED_LEFT_OUT;
+}
+
 /*
  * Counts the call of a dead frame, whose return was not seen, as lost, with those that were taken for nested in it. The
- * request that it worked on is in a table of its own, and counted there.
+ * request that it worked on is in a table of its own, and counted there. `entered`: what the frame had as its entry.
  */
-static __always_inline void lose_frame(struct frame *frame)
+static __always_inline void lose_frame(struct frame *frame, __u64 entered)
 {
-	if (!point_is_suppressed(frame->point))
+	if (!point_is_suppressed(frame->point) && !is_left_out(entered))
 		count_lost(point_op(frame->point), LOST_RETURN, (frame->kiocb ? 0 : 1) + frame->nested);
 }
 
@@ -22,6 +34,15 @@ static __always_inline bool is_outermost_of(__u32 point, const struct frame *fra
 	return point_is_outermost(point) && point_op(point) == point_op(frame->point);
 }
 
+/*
+ * Whether the outermost call of an op that begins is not measured. Of system calls, and of all that happens inside
+ * them in the whole-stack view, that has been decided before.
+ */
+static __always_inline bool leaves_out(__u32 point)
+{
+	return config.sample && !WHOLE_STACK && point_frame(point) != SYSCALL_FRAME && !is_chosen();
+}
+
 /* The state of the thread in which a call begins. Returns NULL, and counts the call as lost, if there is no room. */
 static __always_inline struct thread_state *thread_of_call(__u32 point, __u32 thread)
 {
@@ -29,7 +50,7 @@ static __always_inline struct thread_state *thread_of_call(__u32 point, __u32 th
 	enum lost_reason why;
 
 	state = find_or_make_thread(thread, &why);
-	if (!state && !point_is_suppressed(point))
+	if (!state && !point_is_suppressed(point) && !leaves_out(point))
 		count_lost(point_op(point), why, 1);
 	return state;
 }
@@ -76,13 +97,15 @@ static __always_inline struct frame *begin(struct thread_state *state, __u32 poi
 		 */
 		if (!is_outermost_of(point, frame) && is_inside(frame, stack, function)) {
 			frame->depth++;
+			if (is_left_out(frame->entered_ns))
+				return NULL;
 			if (op_rows[point_op(point) & (MAX_OPS - 1)] != op_rows[point_op(frame->point) & (MAX_OPS - 1)])
 				count_lost(point_op(point), LOST_TABLE_FULL, 1);
 			else
 				frame->nested++;
 			return NULL;
 		}
-		lose_frame(frame);
+		lose_frame(frame, frame->entered_ns);
 	} else {
 		get_thread(state);
 	}
@@ -92,7 +115,7 @@ static __always_inline struct frame *begin(struct thread_state *state, __u32 poi
 	frame->depth = 1;
 	frame->nested = 0;
 	frame->kiocb = 0;
-	frame->entered_ns = bpf_ktime_get_ns();
+	frame->entered_ns = leaves_out(point) ? ENTERED_LEFT_OUT : bpf_ktime_get_ns();
 	return frame;
 }
 
@@ -154,7 +177,7 @@ static __always_inline bool end(struct thread_state *state, __u32 point, __u32 t
 	 * all return at one point.
 	 */
 	if (frame->point != point && point_frame(point) != SYSCALL_FRAME) {
-		lose_frame(frame);
+		lose_frame(frame, call->entered_ns);
 		put_thread(state, thread);
 		return false;
 	}
@@ -162,7 +185,7 @@ static __always_inline bool end(struct thread_state *state, __u32 point, __u32 t
 	call->kiocb = frame->kiocb;
 	call->group = frame->group;
 	put_thread(state, thread);
-	return true;
+	return !is_left_out(call->entered_ns);
 }
 
 /*
@@ -178,8 +201,8 @@ __noinline int lose_frame_of(__u32 thread, __u32 index)
 		return 0;
 	frame = &state->calls.frames[index & (MAX_FRAMES - 1)];
 	if (frame->entered_ns) {
+		lose_frame(frame, frame->entered_ns);
 		frame->entered_ns = 0;
-		lose_frame(frame);
 	}
 	return 0;
 }

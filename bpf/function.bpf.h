@@ -128,7 +128,8 @@ static __always_inline void note_file(__u32 point, void *first, const struct bre
 {
 	__u32 shape = point_shape(point);
 
-	if (!breakdown || !may_write(breakdown) || !block.bio_stamps ||
+	/* Of the writes, --sample only sees some. */
+	if (config.sample || !breakdown || !may_write(breakdown) || !block.bio_stamps ||
 	    (point_return(point) != RETURN_BYTES && !point_is_async_entry(point)))
 		return;
 	if (shape == SHAPE_FILE_0)
@@ -148,7 +149,7 @@ static __always_inline int enter_row(__u32 point, void *first, bool is_direct)
 	if (point_shape(point) == SHAPE_ROW_BIO_0)
 		hold_bio(first);
 	state = process_is_traced(id) ? find_thread(id) : NULL;
-	if (state)
+	if (state && (!config.sample || state->breakdown.depth))
 		enter_function(state, ROW_KEY | row, row, false, is_direct, bpf_ktime_get_ns());
 	return 0;
 }
@@ -159,7 +160,7 @@ static __always_inline int leave_row(__u32 point)
 	struct thread_state *state;
 
 	state = row_is_measured(point) && process_is_traced(id) ? find_thread(id) : NULL;
-	if (state)
+	if (state && (!config.sample || state->breakdown.depth))
 		leave_function(state, id, ROW_KEY | point_op(point), false, bpf_ktime_get_ns());
 	return 0;
 }
@@ -206,6 +207,42 @@ static __always_inline bool drop_if_not_selected(struct thread_state *state, __u
 	return true;
 }
 
+/*
+ * With --sample: whether a function is not measured, whatever its file. Asynchronous requests are not, as a later
+ * attempt at one does not show whether the first was chosen. In the whole-stack view what system calls that are
+ * measured call is.
+ */
+static __always_inline bool is_outside(__u32 point, __u32 thread)
+{
+	return WHOLE_STACK ? !is_in_measured_call(thread) : point_is_async_entry(point);
+}
+
+/* A function returns in whose frame is a call that --sample leaves out. */
+__noinline int end_left_out(__u32 thread, __u32 point)
+{
+	struct thread_state *state = config.sample ? find_thread(thread) : NULL;
+	struct ended call;
+
+	if (state)
+		end(state, point, thread, &call);
+	return 0;
+}
+
+/* With --sample: whether the return of a function, which is no system call, is that of one that is measured. */
+static __always_inline bool returns_measured_function(__u32 point, __u32 thread)
+{
+	struct thread_state *state = find_thread(thread);
+	__u64 entered;
+
+	if (!state)
+		return false;
+	entered = state->calls.frames[point_frame(point) & (MAX_FRAMES - 1)].entered_ns;
+	if (!is_left_out(entered))
+		return entered || (WHOLE_STACK && state->breakdown.depth);
+	end_left_out(thread, point);
+	return false;
+}
+
 static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stack, __u32 function)
 {
 	struct thread_state *state = NULL;
@@ -236,18 +273,25 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 		unsigned long number = SYSCALL_NUMBER(direct, regs);
 
 		point = compat ? compat_point(number) : syscall_point(number);
-		return point ? enter_syscall(point, id, regs, direct ? IN_REGISTERS : IN_PROBED_REGISTERS, compat) : 0;
+		if (!point || leaves_out_call(id))
+			return 0;
+		return enter_syscall(point, id, regs, direct ? IN_REGISTERS : IN_PROBED_REGISTERS, compat);
 	}
+	if (config.sample && is_outside(point, id))
+		return 0;
 	verdict = check_call(ctx, direct, point);
 	if (verdict == OTHER_FILE_SYSTEM)
 		return 0;
-	if (verdict >= EXCLUDED && !point_is_suppressed(point))
+	if (verdict >= EXCLUDED && !point_is_suppressed(point) && (WHOLE_STACK || is_chosen()))
 		count_excluded(point_op(point), verdict);
 	is_counted = !ROWS_ONLY || point_is_async_entry(point) || point_is_recorded(point);
 	if (!is_counted && point_shape(point) == SHAPE_KIOCB_0)
 		is_counted = READ(direct, (struct kiocb *)ARGUMENT(ctx, direct, 0), ki_complete);
 	if (ROWS_ONLY && is_counted)
 		is_counted = !(control.stopped & STOP_CALLS);
+	if (config.sample && point_shape(point) == SHAPE_KIOCB_0 &&
+	    (point_is_async_entry(point) || READ(direct, (struct kiocb *)ARGUMENT(ctx, direct, 0), ki_complete)))
+		is_counted = false;
 	if (verdict == TRACED && is_counted)
 		state = thread_of_call(point, id);
 	else if (WHOLE_STACK)
@@ -259,6 +303,8 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 	/* Inside a counted call of the same frame, the return has to be matched, so the frame needs the depth. */
 	if (verdict == TRACED && (is_counted || has_frame(state, point)))
 		frame = begin(state, point, stack, function);
+	if (config.sample && frame && is_left_out(frame->entered_ns))
+		return 0;
 	if (frame && point_is_recorded(point))
 		note_fault(id, as_number(ARGUMENT(ctx, direct, 0)));
 	if (frame && config.group_by) {
@@ -345,6 +391,8 @@ static __always_inline int leave(__u32 point, long value)
 		return 0;
 	id = current_id();
 	if (!point_is_async_entry(point) && !process_is_traced(id))
+		return 0;
+	if (config.sample && !(is_call(point) ? is_in_measured_call(id) : returns_measured_function(point, id)))
 		return 0;
 	now = bpf_ktime_get_ns();
 	if (point_shape(point) == SHAPE_SYSCALL || point_shape(point) == SHAPE_SYSCALL_32)
@@ -452,6 +500,10 @@ int session(struct pt_regs *ctx)
 
 	if (session_is_return(ctx))
 		return leave(point, PT_REGS_RC(ctx));
+	/* The kernel then does not call the program at the return. */
+	if (config.sample && WHOLE_STACK && !is_call(point) && !point_is_row(point) &&
+	    !is_in_measured_call(bpf_get_current_pid_tgid()))
+		return 1;
 	enter(ctx, false, point, PT_REGS_SP(ctx), PT_REGS_IP(ctx));
 	return 0;
 }

@@ -107,7 +107,7 @@ int in_flight(struct bpf_iter__task *ctx)
 		struct frame *frame = &state->calls.frames[i];
 
 		/* Requests in flight are read from `asynchronous`. */
-		if (frame->entered_ns && !frame->kiocb)
+		if (frame->entered_ns > ENTERED_LEFT_OUT && !frame->kiocb)
 			bpf_seq_write(ctx->meta->seq, &frame->point, sizeof(__u32));
 	}
 	return 0;

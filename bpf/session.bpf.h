@@ -26,7 +26,7 @@ static __always_inline __u64 *session_cookie(void *ctx)
 	return kfuncs.session_cookie_ctx ? bpf_session_cookie_ctx(ctx) : bpf_session_cookie();
 }
 
-/* Whether calls of the current thread are traced. */
+/* Whether the call that the current thread begins is traced. */
 static __always_inline bool session_is_traced(__u32 point)
 {
 	/* Cheaper than the helper that returns both numbers. */
@@ -41,7 +41,7 @@ static __always_inline bool session_is_traced(__u32 point)
 	} else if (unlikely(!process_is_traced((__u64)tgid << 32 | (__u32)task->pid) || control.stopped & STOP_CALLS)) {
 		return false;
 	}
-	return thread_is_selected();
+	return thread_is_selected() && is_chosen();
 }
 
 /* Counts the entry of a call. Returns whether the call is traced. */

@@ -364,12 +364,19 @@ __noinline int count_in_origins(__u64 group_and_origin, __u64 bytes, __u64 start
 	return 0;
 }
 
+/*
+ * With --sample: requests of traced threads that no measured call waited for. Whether another one did is not known.
+ */
+#define MAYBE_WAITED_FOR (1u << ORIGIN_OWN | 1u << ORIGIN_ASYNCHRONOUS | 1u << ORIGIN_READAHEAD)
+
 /* A request has ended: a thread that sleeps for it has its time; otherwise no call waited for it. */
 static __always_inline void end_of_request(const struct request_state *ended, __u64 now)
 {
 	__u32 origin = ended->origin * DIRECTIONS + (ended->op ? 1 : 0);
 
-	if (!ended->thread || !end_in_sleep(ended->thread, ended->issued_ns, now))
+	if (ended->thread && end_in_sleep(ended->thread, ended->issued_ns, now))
+		return;
+	if (!config.sample || !(MAYBE_WAITED_FOR >> ended->origin & 1))
 		count_in_origins((__u64)ended->group << 32 | origin, ended->bytes, ended->started_ns, ended->issued_ns,
 				 now);
 }

@@ -52,13 +52,64 @@ static __always_inline bool is_inside_session(__u32 point)
 	return (in_32bit_call() ? compat_cookie_calls[number] : cookie_calls[number]) == point_op(point) + 1;
 }
 
+/* The call before the one that begins now has not returned, as far as was seen: counts it as lost. */
+__noinline int drop_unreturned(__u32 thread)
+{
+	struct thread_state *state = config.sample ? find_thread(thread) : NULL;
+	struct frame *frame;
+	bool has_breakdown;
+
+	if (!state)
+		return 0;
+	/* A breakdown has a reference to the state until put_breakdown(). */
+	has_breakdown = WHOLE_STACK && state->breakdown.depth;
+	frame = &state->calls.frames[SYSCALL_FRAME];
+	if (frame->entered_ns) {
+		lose_frame(frame, frame->entered_ns);
+		frame->entered_ns = 0;
+		put_thread(state, thread);
+	}
+	if (has_breakdown) {
+		count_unbalanced(&state->breakdown, UNBALANCED_ENTRY, state->breakdown.depth);
+		put_breakdown(state, thread);
+	}
+	return 0;
+}
+
+/* Whether a system call of the thread is being measured. */
+static __always_inline bool is_in_measured_call(__u32 thread)
+{
+	struct thread_state *state = find_thread(thread);
+
+	return state && (state->calls.frames[SYSCALL_FRAME].entered_ns || (WHOLE_STACK && state->breakdown.depth));
+}
+
+/*
+ * With --sample: whether a system call that begins is not measured. Its return must not be taken for that of an
+ * earlier one.
+ */
+static __always_inline bool leaves_out_call(__u32 thread)
+{
+	if (is_chosen())
+		return false;
+	if (unlikely(is_in_measured_call(thread)))
+		drop_unreturned(thread);
+	return true;
+}
+
+/* Whether the return of a system call is to be handled. Spares the returns of all that --sample leaves out the rest. */
+static __always_inline bool returns_measured(__u32 thread)
+{
+	return !config.sample || is_in_measured_call(thread);
+}
+
 /* The point of a call that begins, 0 if it is not measured. `compat`: whether the call is one of the 32-bit table. */
 static __always_inline __u32 entered_point(unsigned long number, __u64 *id, bool *compat)
 {
 	if (number >= MAX_SYSCALLS || !(syscall_points[number] | compat_points[number]))
 		return 0;
 	*id = current_id();
-	if (!thread_is_traced(*id) || control.stopped & STOP_CALLS)
+	if (!thread_is_traced(*id) || control.stopped & STOP_CALLS || leaves_out_call(*id))
 		return 0;
 	*compat = in_32bit_call();
 	return *compat ? compat_points[number] : syscall_points[number];
@@ -303,7 +354,7 @@ int BPF_PROG(sys_exit_btf, struct pt_regs *regs, long value)
 {
 	__u64 id = current_id();
 
-	return process_is_traced(id) ? leave_syscall(id, value, bpf_ktime_get_ns()) : 0;
+	return process_is_traced(id) && returns_measured(id) ? leave_syscall(id, value, bpf_ktime_get_ns()) : 0;
 }
 
 SEC("tracepoint/raw_syscalls/sys_enter")
@@ -321,7 +372,7 @@ int sys_exit_classic(struct trace_event_raw_sys_exit *ctx)
 {
 	__u64 id = current_id();
 
-	return process_is_traced(id) ? leave_syscall(id, ctx->ret, bpf_ktime_get_ns()) : 0;
+	return process_is_traced(id) && returns_measured(id) ? leave_syscall(id, ctx->ret, bpf_ktime_get_ns()) : 0;
 }
 
 #endif

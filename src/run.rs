@@ -67,7 +67,8 @@ use self::banner::{Purpose, banner};
 use self::how::report_hooks;
 use self::notes::{say_notes, unused};
 use self::prepare::{
-    Prepared, Wanted, calls_left_out_by_filters, inaccessible_facts, prepare, request, retain_mounted,
+    Prepared, Wanted, calls_left_out_by_filters, inaccessible_facts, left_out_by_sample, prepare, request,
+    retain_mounted,
 };
 use self::record::Recorder;
 use self::refusals::{attach_failure, check_layers, why_uncounted};
@@ -490,13 +491,15 @@ fn describe(
     let notes = targets.notes.iter().cloned();
     let notes = notes
         .chain(inaccessible_facts(&prepared.facts))
-        .chain(calls_left_out_by_filters(measure));
+        .chain(calls_left_out_by_filters(measure))
+        .chain(left_out_by_sample(&measure.scope));
     let run_info = RunInfo {
         kernel: crate::kernel::release(),
         subject: subject(&measure.target, &targets.processes, targets.disk.as_ref()),
         filter: filter(measure, targets.disk.as_ref()),
         notes: notes.collect(),
-        is_filtered: measure.target.is_filtered(),
+        is_filtered: measure.target.is_filtered() || measure.scope.sample.is_some(),
+        sample: measure.scope.sample,
         slower_ns: measure.scope.slower().map(nanoseconds),
         top: measure.scope.groups().map_or(0, |groups| groups.top),
         has_runs: matches!(runs, Some(Ok(_))),

@@ -172,6 +172,39 @@ fn costs_follow_from_what_was_measured() {
     assert_eq!(lines.len(), 5);
 }
 
+/// The table of levels follows from measured figures: shares of one CPU.
+#[test]
+fn levels_follow_from_what_was_measured() {
+    const INSTRUCTIONS_OF_A_CPU: f64 = 3e9;
+    const RATES: [f64; 3] = [1e4, 1e5, 1e6];
+    let page = read("docs/cost.md");
+    let (_, measured) = page.split_once("\n## Measured\n").unwrap();
+    let (measured, _) = measured.split_once("\n## ").unwrap();
+    let (_, levels) = page.split_once("\n## Levels for always on\n").unwrap();
+    let (levels, _) = levels.split_once("\n## ").unwrap();
+    let mut seen = 0;
+    for [level, _, each, shares @ ..] in rows::<6>(levels) {
+        let Some((number, unit)) = each.split_once(' ') else {
+            continue;
+        };
+        let Ok(cost) = number.replace(',', "").parse::<f64>() else {
+            continue;
+        };
+        let of_a_cpu = match unit {
+            "ns" => cost / 1e9,
+            _ => cost / INSTRUCTIONS_OF_A_CPU,
+        };
+        assert!(
+            unit == "ns" || measured.contains(&format!(" {number} instr.")),
+            "{level}: {each}"
+        );
+        let expected = RATES.map(|rate| format!("{:.2} %", rate * of_a_cpu * 100.0));
+        assert_eq!(shares, expected, "{level}");
+        seen += 1;
+    }
+    assert_eq!(seen, 12);
+}
+
 /// The rows of a page's tables with this many cells.
 fn rows<const CELLS: usize>(page: &str) -> impl Iterator<Item = [&str; CELLS]> {
     page.lines().filter(|line| line.starts_with("| ")).filter_map(|row| {

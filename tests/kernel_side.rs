@@ -167,21 +167,33 @@ enum Step {
     In(u32, u64),
     /// Another function of the same point, with this address.
     InOther(u64, u32, u64),
+    /// It enters a function, and the sample leaves the call out, unless it is inside another one.
+    InLeftOut(u32, u64),
     Out(u32),
     Exit,
 }
-use Step::{Exit, In, InOther, Out};
+use Step::{Exit, In, InLeftOut, InOther, Out};
 
 /// For each turn, when the call that begins or ends was entered (0: none does), and the calls lost so far. The first
 /// turn is at 1.
 fn calls(steps: &[Step]) -> Vec<(u64, u64)> {
+    calls_of(&mut Command::new(&*FRAMES), steps)
+}
+
+/// The same of a run with `--sample`.
+fn sampled_calls(steps: &[Step]) -> Vec<(u64, u64)> {
+    calls_of(Command::new(&*FRAMES).arg("sample"), steps)
+}
+
+fn calls_of(frames: &mut Command, steps: &[Step]) -> Vec<(u64, u64)> {
     let input = steps.iter().flat_map(|step| match *step {
         In(point, stack) => [0, point.into(), stack, point.into()],
         InOther(function, point, stack) => [0, point.into(), stack, function],
+        InLeftOut(point, stack) => [3, point.into(), stack, point.into()],
         Out(point) => [1, point.into(), 0, 0],
         Exit => [2, 0, 0, 0],
     });
-    let answers = words_of(&mut Command::new(&*FRAMES), &input.collect::<Vec<_>>());
+    let answers = words_of(frames, &input.collect::<Vec<_>>());
     assert_eq!(answers.len(), 3 * steps.len());
     assert_eq!(answers.last(), Some(&0), "nothing holds the thread's state any more");
     answers.chunks_exact(3).map(|answer| (answer[0], answer[1])).collect()
@@ -196,6 +208,37 @@ fn a_system_call_returns_whichever_was_entered() {
     // The previous one has not returned.
     let again = [In(call, 900), In(call, 900), Out(any)];
     assert_eq!(calls(&again), [(1, 0), (2, 1), (2, 1)]);
+}
+
+/// Its frame has 1 in place of the time of its entry: the first turn, at 1, enters nothing.
+#[test]
+fn what_is_inside_a_call_that_is_left_out_is_no_call() {
+    let (outer, inner) = (function(3, true, Shape::Fd0), function(3, false, Shape::File0));
+    let nested = |first| [Out(outer), first, In(inner, 800), Out(inner), Out(outer), Out(outer)];
+    let counted = [(0, 0), (2, 0), (0, 0), (0, 0), (2, 0), (0, 0)];
+    assert_eq!(sampled_calls(&nested(In(outer, 900))), counted);
+    let left_out = [(0, 0), (1, 0), (0, 0), (0, 0), (0, 0), (0, 0)];
+    assert_eq!(sampled_calls(&nested(InLeftOut(outer, 900))), left_out);
+    // Without a sample, what is drawn means nothing.
+    assert_eq!(calls(&nested(InLeftOut(outer, 900))), counted);
+}
+
+#[test]
+fn a_call_that_is_left_out_is_never_lost() {
+    let [read, write] = [3, 4].map(|op| function(op, true, Shape::File0));
+    // Its return was missed, and the next one proves it. A call that is measured is lost then.
+    let missed = |first| [Out(read), first, In(read, 900), Out(read)];
+    let after = |first| [(0, 0), first, (3, 0), (3, 0)];
+    assert_eq!(sampled_calls(&missed(InLeftOut(read, 900))), after((1, 0)));
+    assert_eq!(sampled_calls(&missed(In(read, 900))), [(0, 0), (2, 0), (3, 1), (3, 1)]);
+    let exits = [Out(read), InLeftOut(read, 900), In(write, 900), Exit];
+    assert_eq!(sampled_calls(&exits), [(0, 0), (1, 0), (3, 0), (0, 1)]);
+    // System calls are chosen before they have a frame.
+    let call = function(SYSCALL_FRAME as u8, true, Shape::Syscall);
+    assert_eq!(
+        sampled_calls(&[Out(call), InLeftOut(call, 900), Out(call)]),
+        [(0, 0), (2, 0), (2, 0)]
+    );
 }
 
 #[test]

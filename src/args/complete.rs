@@ -348,9 +348,9 @@ mod tests {
     #[test]
     fn every_option_with_a_value_has_candidates() {
         /// Options with values that cannot be enumerated.
-        const FREE: [&str; 12] = [
-            "metrics", "slower", "interval", "count", "duration", "budget", "top", "without", "command", "history",
-            "limits", "last",
+        const FREE: [&str; 13] = [
+            "metrics", "sample", "slower", "interval", "count", "duration", "budget", "top", "without", "command",
+            "history", "limits", "last",
         ];
         let command = args::command();
         for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {

@@ -11,6 +11,7 @@ use crate::export::Format;
 use crate::model::recording::Names;
 use crate::model::report::group::By;
 use crate::model::report::records::Limit;
+use crate::model::sample::Sample;
 use crate::model::trigger::Trigger;
 use crate::playback::prepare::Cache;
 use crate::playback::run::How;
@@ -168,6 +169,8 @@ pub struct Scope {
     pub requests: Option<Requests>,
     /// What was named beside `all`.
     pub beside_all: Vec<Layer>,
+    /// Only some calls are measured. `None`: all are.
+    pub sample: Option<Sample>,
     pub detail: Detail,
 }
 

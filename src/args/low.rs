@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use super::high::{EventForm, When};
 use super::shell::Shell;
 use super::value::{
-    Moment, error, limit, moment, percent, process_number, replayed_kind, ring, size, slower, speed, threshold,
+    Moment, error, limit, moment, percent, process_number, replayed_kind, ring, sample, size, slower, speed, threshold,
     time_span, whole_number,
 };
 use crate::budget::CpuShare;
@@ -19,6 +19,7 @@ use crate::model::ids::{Family, joined};
 use crate::model::recording::Names;
 use crate::model::report::group::By;
 use crate::model::report::records::Limit;
+use crate::model::sample::Sample;
 use crate::model::trigger::Trigger;
 use crate::playback::Data;
 use crate::playback::prepare::Cache;
@@ -116,6 +117,10 @@ pub struct Raw {
     /// Try each probe on files in a new directory (in TMPDIR, otherwise in /var/tmp, /tmp or the current directory), and show which work on this machine
     #[arg(long, conflicts_with_all = ["pids", "disk", "queued", "cgroup", "unit", "pod", "container", "comm", "files", "all_files", "interval", "duration", "command", "json", "output", "export_json", "html", "svg", "by", "oneline"])]
     pub check: bool,
+    /// Measure only 1 of N calls, chosen at random (such as 1/100, up to 1/1000000), which costs less: numbers are estimates, and
+    /// reports have their 95 % intervals. Requests (blk) are all counted
+    #[arg(long, value_name = "1/N", value_parser = sample, conflicts_with_all = ["check", "from_snapshots"])]
+    pub sample: Option<Sample>,
     /// Print each call that took TIME or longer (10ms, 500us; 0: every call) as it ends, and where its time went. A summary
     /// follows at the end, or the whole report with --verbose or --json
     #[arg(long, value_name = "TIME", value_parser = threshold, conflicts_with_all = ["folded", "check"])]

@@ -397,11 +397,20 @@ fn advice(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
     advice_on(error, arguments, arguments.len())
 }
 
+/// Whether an error is that there is no option `--sample`.
+fn is_about_sample(error: &clap::Error) -> bool {
+    error.kind() == ErrorKind::UnknownArgument
+        && matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(word)) if word == "--sample")
+}
+
 /// `parsed`: the error is of the first arguments, so many.
 fn advice_on(error: &clap::Error, arguments: &[OsString], parsed: usize) -> Option<String> {
     match arguments.get(1).and_then(|verb| verb.to_str()) {
         Some("compare") => return Some(COMPARE.to_owned()),
         // clap's message names what is wrong with the options of a verb.
+        Some("record") if is_about_sample(error) => {
+            return Some("record keeps every call, and --sample leaves most of them out; remove it".to_owned());
+        }
         Some("record" | "report" | "export" | "replay") => return None,
         _ => {}
     }
@@ -512,6 +521,7 @@ fn validate(mut raw: Raw, paths: Paths) -> Result<Options, String> {
     }
     let Named { layers, beside_all } = layers(&raw.layers)?;
     check_scope(&raw, layers.as_deref())?;
+    check_sample(&raw, layers.as_deref())?;
     let detail = detail(&raw, layers.is_some());
     let intervals = intervals(&raw);
     let whose = whose(&raw.filters, raw.command, raw.user)?;
@@ -527,6 +537,7 @@ fn validate(mut raw: Raw, paths: Paths) -> Result<Options, String> {
             requests: layers.contains(&Layer::Blk).then_some(Requests { queued }),
             upper: layers.into_iter().filter(|layer| *layer != Layer::Blk).collect(),
             beside_all,
+            sample: raw.sample,
             detail,
         },
         target: Target {
@@ -678,6 +689,30 @@ fn check_scope(raw: &Raw, layers: Option<&[Layer]>) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks what a sample of the calls is enough for. `layers`: the named ones.
+fn check_sample(raw: &Raw, layers: Option<&[Layer]>) -> Result<(), String> {
+    if raw.sample.is_none() {
+        return Ok(());
+    }
+    let single = [
+        (raw.slower.is_some(), "--slower prints"),
+        (raw.events.is_some(), "--events prints"),
+        (raw.live, "--live lists"),
+    ];
+    if let Some((_, option)) = single.iter().find(|(is_used, _)| *is_used) {
+        return Err(format!(
+            "{option} single calls, and --sample leaves most of them out; remove one of them"
+        ));
+    }
+    if layers == Some(&[Layer::Blk]) {
+        return Err(
+            "--sample is about calls, and the requests of blk are always all counted; remove it, or name another layer"
+                .to_owned(),
+        );
+    }
+    Ok(())
+}
+
 fn whose(filters: &Filters, command: Vec<OsString>, user: Option<String>) -> Result<Whose, String> {
     let mut pids = filters.pids.clone();
     pids.sort_unstable();
@@ -780,6 +815,7 @@ mod tests {
     use crate::model::ids::Family;
     use crate::model::recording::Names;
     use crate::model::report::group::By;
+    use crate::model::sample::Sample;
     use crate::playback::run::Timing;
     use crate::replay::order::Order;
     use crate::view::json;
@@ -804,6 +840,62 @@ mod tests {
 
     fn usage(words: &str) -> String {
         parse_words(words).unwrap_err()
+    }
+
+    #[test]
+    fn a_sample_is_one_in_n() {
+        let sample = |words: &str| parse_words(words).map(|options| options.measure.scope.sample);
+        assert_eq!(sample("-T vfs --sample 1/100"), Ok(Sample::new(100)));
+        assert_eq!(sample("--sample 1/2 --by process --metrics"), Ok(Sample::new(2)));
+        assert_eq!(
+            sample("-T syscall,blk --sample 1/1000000 1 10"),
+            Ok(Sample::new(1_000_000))
+        );
+        assert_eq!(sample("-T vfs"), Ok(None));
+        for wrong in [
+            "100",
+            "1/1",
+            "1/0",
+            "1/1000001",
+            "1/+5",
+            "1/1e3",
+            "1/",
+            "2/100",
+            "0.01",
+            "1%",
+            "1/99999999999",
+        ] {
+            let line = usage(&format!("-T vfs --sample {wrong}"));
+            let expected = "not 1/N, such as 1/100, with a whole number N from 2 to 1,000,000";
+            assert!(line.contains(expected) && line.contains(wrong), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_sample_is_refused_where_single_calls_are_wanted() {
+        for words in [
+            "--slower 1ms",
+            "--events",
+            "--live",
+            "--live -o x",
+            "--live --slower 5ms",
+        ] {
+            let line = usage(&format!("--sample 1/100 {words}"));
+            assert!(
+                line.ends_with("single calls, and --sample leaves most of them out; remove one of them"),
+                "{line}"
+            );
+        }
+        assert_eq!(
+            usage("record --sample 1/100"),
+            "record keeps every call, and --sample leaves most of them out; remove it"
+        );
+        assert_eq!(
+            usage("-T blk --sample 1/100"),
+            "--sample is about calls, and the requests of blk are always all counted; remove it, or name another layer"
+        );
+        assert!(usage("--check --sample 1/100").contains("cannot be used with"));
+        assert!(usage("report x --sample 1/100").contains("--sample"));
     }
 
     #[test]

@@ -6,8 +6,10 @@ use crate::budget::CpuShare;
 use crate::catalog::SYSCALLS;
 use crate::model::ids::{Family, UnknownName};
 use crate::model::report::records::{Limit, Limited};
+use crate::model::sample::Sample;
 use crate::model::trigger::Trigger;
 use crate::view::errno::errno_name;
+use crate::view::text::number::thousands;
 
 const UNITS: [(&str, f64); 7] = [
     ("ns", 1e-9),
@@ -161,6 +163,18 @@ pub fn beginning(name: &str) -> &str {
 
 /// Maximum length of a thread's name, in bytes.
 pub const COMM_LENGTH: usize = 15;
+
+/// Of how many calls one is measured: `1/100`.
+pub fn sample(text: &str) -> Result<Sample, String> {
+    let one_in = text
+        .strip_prefix("1/")
+        .filter(|n| n.bytes().all(|b| b.is_ascii_digit()));
+    let sample = one_in.and_then(|n| Sample::new(n.parse().ok()?));
+    sample.ok_or_else(|| {
+        let [least, most] = [Sample::LEAST, Sample::MOST].map(|n| thousands(n.into()));
+        format!("not 1/N, such as 1/100, with a whole number N from {least} to {most}")
+    })
+}
 
 /// A number of bytes: `64M`, `1.5GiB`, `500kB`. K, M, G and T alone are powers of 1024, as in most tools.
 pub fn size(text: &str) -> Result<u64, &'static str> {

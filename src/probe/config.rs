@@ -19,6 +19,7 @@ use crate::kernel::interface::{
 use crate::kernel::{Facts, Fprobe};
 use crate::model::ids::By;
 use crate::model::report::nanoseconds;
+use crate::model::sample::Sample;
 
 /// The part of a ring of records that is full when the ring wakes its reader.
 const WAKE_PART: u32 = 4;
@@ -199,8 +200,8 @@ fn config(setup: &Setup<'_>, made: Made) -> types::config {
         bins: flag(made.bins),
         records: flag(request.records.is_some()),
         answering_atomics: flag(facts.answering_atomics),
+        sample: request.sample.map_or(0, Sample::threshold),
         wake_bytes: request.records.map_or(0, |wish| wish.ring_bytes / WAKE_PART),
-        pad: [0; 4],
     }
 }
 

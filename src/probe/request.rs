@@ -8,6 +8,7 @@ use super::plan::BlockWish;
 use crate::catalog::{Guard, Layer};
 use crate::kernel::file::FileNumber;
 use crate::model::ids::By;
+use crate::model::sample::Sample;
 
 /// The request of a run, which does not change with what attempts to attach find out.
 #[derive(Debug, Default)]
@@ -30,6 +31,8 @@ pub struct Request {
     pub slower: Option<Duration>,
     /// Calls, requests and sleeps are recorded one by one (`bpf/events.bpf.h`).
     pub records: Option<RecordWish>,
+    /// Only some calls are measured.
+    pub sample: Option<Sample>,
     /// The unit in which the kernel side counts powers of two (`-u`, `-m`), in nanoseconds; 0: it does not count them.
     pub unit_ns: u32,
     /// There is only one report, at the end.

@@ -8,7 +8,7 @@ use crate::args::Scope;
 use crate::catalog::Layer;
 use crate::model::report::nanoseconds;
 use crate::model::trigger::Trigger;
-use crate::view::text::number::{exact_bytes, length, time_each};
+use crate::view::text::number::{exact_bytes, length, thousands, time_each};
 use crate::view::text::trigger::until;
 
 /// What a run is for.
@@ -64,6 +64,9 @@ pub fn banner(
     } else {
         format!(" of {subject}")
     };
+    let sampled = scope.sample.map_or_else(String::new, |sample| {
+        format!(", 1 in {} calls", thousands(sample.one_in().into()))
+    });
     let queued = if scope.is_queued() {
         ", time in the queue included"
     } else {
@@ -74,7 +77,7 @@ pub fn banner(
         format!(", calls of {} or longer", time_each(nanoseconds(slower)))
     });
     format!(
-        "{verb} {}{latency}{of}{queued}{slower}{to}{missing}... Hit Ctrl-C to end.",
+        "{verb} {}{latency}{of}{queued}{slower}{sampled}{to}{missing}... Hit Ctrl-C to end.",
         measured.join(", "),
     )
 }
@@ -158,6 +161,10 @@ mod tests {
         assert_eq!(
             banner_of("--slower 6ms", "", &[]),
             "Tracing syscall, vfs, ext4, blk, calls of 6.0 ms or longer... Hit Ctrl-C to end."
+        );
+        assert_eq!(
+            banner_of("-T vfs --sample 1/1000", "PID 1 (init)", &[]),
+            "Tracing vfs latency of PID 1 (init), 1 in 1,000 calls... Hit Ctrl-C to end."
         );
     }
 

@@ -14,6 +14,7 @@ use crate::kernel::preemption::Model;
 use crate::kernel::{self, Facts, LazySymbols};
 use crate::limits;
 use crate::model::ids::{By, joined};
+use crate::number::thousands;
 use crate::probe::Choice;
 use crate::probe::load;
 use crate::probe::plan::{self, BlockWish, Plan};
@@ -158,6 +159,7 @@ pub fn request(measure: &Measure, wanted: &Wanted, prepared: &Prepared, targets:
         all_files: target.all_files,
         slower: scope.slower(),
         records: wanted.records,
+        sample: scope.sample,
         unit_ns: wanted.unit_ns,
         one_report: wanted.one_report,
         whole_stack: scope.is_whole_stack(),
@@ -193,6 +195,27 @@ pub fn inaccessible_facts(facts: &Facts) -> Vec<String> {
         );
     }
     notes
+}
+
+/// What a sample does not show.
+pub fn left_out_by_sample(scope: &Scope) -> Option<String> {
+    let sample = scope.sample?;
+    let of = format!(
+        "--sample {sample}: numbers of calls are estimates from 1 in {} calls",
+        thousands(sample.one_in().into())
+    );
+    let blk = if scope.has(Layer::Blk) {
+        "; requests are all counted"
+    } else {
+        ""
+    };
+    let stack = if scope.is_whole_stack() {
+        ". Not measured: requests of the traced threads that no call waited for; operations of layers that are asynchronous, or outside \
+         I/O system calls"
+    } else {
+        ""
+    };
+    Some(format!("{of}{blk}{stack}"))
 }
 
 /// Calls and requests that the filters leave out.

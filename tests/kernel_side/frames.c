@@ -4,7 +4,7 @@
  * here.
  *
  * frames: reads `struct turn` from standard input and writes a `struct answer` for each. The clock shows the number of
- * the turn.
+ * the turn. With an argument, only a sample of the calls is measured.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -14,6 +14,7 @@
 #include "macros.h"
 #include "../../bpf/abi.h"
 
+#define WHOLE_STACK 0
 static struct config config = { .counters = MAX_OPS, .counted_frames = 0xffff };
 static struct control control;
 static struct op_stats counters[MAX_OPS];
@@ -25,6 +26,14 @@ static __u64 references;
 static __u32 bpf_get_smp_processor_id(void)
 {
 	return 0;
+}
+
+/* What is drawn for the call that begins. */
+static __u32 random_number;
+
+static __u32 bpf_get_prandom_u32(void)
+{
+	return random_number;
 }
 
 static __u64 bpf_ktime_get_ns(void)
@@ -70,7 +79,7 @@ static void record_in_group(__u32 group, __u32 op, bool moves_bytes, __u64 ns, l
 #include "../../bpf/frames.bpf.h"
 
 struct turn {
-	__u64 what; /* 0: a function is entered, 1: one returns, 2: the thread exits */
+	__u64 what; /* 0: a function is entered, 1: one returns, 2: the thread exits, 3: as 0, and not chosen */
 	__u64 point;
 	__u64 stack;
 	__u64 function; /* its address */
@@ -82,9 +91,12 @@ struct answer {
 	__u64 references;
 };
 
-int main(void)
+int main(int arguments, char **words)
 {
 	struct turn turn;
+
+	(void)words;
+	config.sample = arguments > 1 ? 1u << 31 : 0;
 
 	while (fread(&turn, sizeof(turn), 1, stdin) == 1) {
 		struct answer answer = {};
@@ -96,9 +108,10 @@ int main(void)
 			lose_frames_of_exiting_thread(&thread, 0);
 			/* The state is deleted with the thread. */
 			references = 0;
-		} else if (turn.what) {
+		} else if (turn.what == 1) {
 			answer.entered_ns = end(&thread, turn.point, 0, &call) ? call.entered_ns : 0;
 		} else {
+			random_number = turn.what ? ~0u : 0;
 			frame = begin(&thread, turn.point, turn.stack, turn.function);
 			answer.entered_ns = frame ? frame->entered_ns : 0;
 		}

@@ -367,6 +367,10 @@ const TRUST: &[Part] = &[
         "--budget limits what measuring may cost: the run time of its programs in the kernel and its own CPU time, in percent of \
          one CPU, in each second. For this, the kernel counts the runs of BPF programs, which adds two readings of the clock to each run.",
     ),
+    Text(
+        "--sample measures only 1 of N calls, chosen at random, which costs less. Numbers of calls are then estimates, with their 95 % \
+         intervals; shortest and longest call and losses are those of the measured ones, and requests are all counted.",
+    ),
 ];
 
 const ENVIRONMENT: &[Part] = &[

@@ -38,27 +38,37 @@ pub fn describe(of: &OfRun<'_>, run: RunInfo) -> RunInfo {
         .collect();
     let hooks = ops.iter().flat_map(|op| &op.points).map(|point| point.hook);
     let lossy = hooks.filter_map(|hook| Some((hook, loses(hook, facts)?.to_owned())));
+    let stack = stack_info(plan, attached);
+    // In the whole stack, calls that submit asynchronous requests have rows; a note has what is missing.
+    let lacks_asynchronous = run.sample.is_some() && stack.is_none();
+    let layer_info = |layer| layer_info(layer, of, lacks_asynchronous);
     RunInfo {
         lossy: lossy.collect(),
-        layers: plan.layers().map(|layer| layer_info(layer, of)).collect(),
+        layers: plan.layers().map(layer_info).collect(),
         probes: attached.probes.iter().map(probe_info).collect(),
         block: attached.block_way.as_ref().map(|way| block_info(way, of)),
-        stack: stack_info(plan, attached),
+        stack,
         by: attached.groups.as_ref().map(|groups| groups.by),
         ops,
         ..run
     }
 }
 
-fn layer_info(layer: Layer, of: &OfRun<'_>) -> LayerInfo {
+fn layer_info(layer: Layer, of: &OfRun<'_>, lacks_asynchronous: bool) -> LayerInfo {
     let by_kprobe_alone = |hooks: &Vec<Hook>| matches!(hooks[..], [Hook::Kprobe]);
     let has_async_entries = !matches!(layer, Layer::Syscall | Layer::Blk);
     let left_out = programs_left_out(of.plan, of.attached).filter(|_| layer == Layer::Syscall);
+    let asynchronous = (lacks_asynchronous && has_async_entries).then(|| NotMeasured {
+        what: "asynchronous requests".to_owned(),
+        reason: "--sample is about calls that return to their caller".to_owned(),
+    });
     LayerInfo {
         layer,
         refused: of.refused.get(&layer).cloned(),
-        not_measured: left_out.into_iter().collect(),
-        completions_skip_interrupts: has_async_entries && of.attached.completions.values().any(by_kprobe_alone),
+        not_measured: left_out.into_iter().chain(asynchronous).collect(),
+        completions_skip_interrupts: has_async_entries
+            && !lacks_asynchronous
+            && of.attached.completions.values().any(by_kprobe_alone),
     }
 }
 

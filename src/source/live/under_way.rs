@@ -10,7 +10,7 @@ use super::counters::{ReadError, usual_calls};
 use crate::kernel::interface::types::{
     async_call, binned, bio_slot, bio_state, request_slot, request_state, thread_state,
 };
-use crate::model::abi::REQUEST_ISSUED;
+use crate::model::abi::{ENTERED_LEFT_OUT, REQUEST_ISSUED};
 use crate::model::ids::Layer;
 use crate::model::snapshot::UnderWay;
 use crate::probe::attach::Attached;
@@ -88,8 +88,8 @@ fn points_in_table(table: &impl MapCore) -> Result<Vec<u32>, ReadError> {
 
 fn points_of(threads: impl Iterator<Item = thread_state>) -> impl Iterator<Item = u32> {
     let frames = threads.flat_map(|thread| thread.calls.frames);
-    // Asynchronous requests under way are counted by their own table.
-    let under_way = frames.filter(|frame| frame.entered_ns != 0 && frame.kiocb == 0);
+    // Asynchronous requests under way are counted by their own table; calls that are not measured are not counted.
+    let under_way = frames.filter(|frame| frame.entered_ns > u64::from(ENTERED_LEFT_OUT) && frame.kiocb == 0);
     under_way.map(|frame| frame.point)
 }
 
