@@ -50,6 +50,12 @@ pub const CHECKS: &[Check] = &[
     })
     .when(|guest| guest.kernel == "6.1"),
     watched("costs: a pread, all layers", all_layers).when(is_watched),
+    table("costs: a pread, -T vfs --sample", |guest| {
+        pread(guest, "vfs sampled", &["-T", "vfs", "--sample", "1/1000"])
+    }),
+    table("costs: a pread, all layers, --sample", |guest| {
+        pread(guest, "all layers sampled", &["--sample", "1/1000"])
+    }),
     table("costs: a pread, all layers, --json", |guest| {
         pread(guest, "all layers json", &["--json"])
     })

@@ -27,6 +27,7 @@ mod peers;
 mod privileges;
 mod report;
 mod ring;
+mod sample;
 mod scaling;
 mod selection;
 mod slow;
@@ -63,6 +64,7 @@ const TABLES: &[&[Check]] = &[
     slow::CHECKS,
     events::CHECKS,
     ring::CHECKS,
+    sample::CHECKS,
     matrix::CHECKS,
     slow::WITH_PEERS,
     costs::CHECKS,

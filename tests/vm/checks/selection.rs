@@ -72,6 +72,7 @@ const SELECTION: &[Line] = &[
     ("dimensions: requests by process, file and disk", ENDS),
     ("dimensions: two control groups of version 2", ENDS),
     ("json: ", &["6.1"]),
+    ("sample: ", &["5.10", "6.1", "7"]),
     ("traps: ", BY_PREEMPTION),
     ("traps: 64 threads asleep beside the detaching of the last run, auto", &["5.10", "6.1"]),
     ("loss: another tool is detached from the same functions", &["5.10", "6.1"]),

@@ -46,6 +46,22 @@ pub fn measure(tool: &Path) -> Result<Figures, String> {
             begun: "Tracing ",
         },
         Watcher {
+            figure: "-T syscall --sample",
+            readers: 1,
+            words: &[
+                &tool,
+                "-T",
+                "syscall",
+                "-p",
+                &pid,
+                "--sample",
+                "1/1000",
+                "-o",
+                "/dev/null",
+            ],
+            begun: "Tracing ",
+        },
+        Watcher {
             figure: "-T syscall on two CPUs",
             readers: 2,
             words: &[&tool, "-T", "syscall", "-p", &pid, "-o", "/dev/null"],
