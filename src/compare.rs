@@ -65,6 +65,8 @@ struct Group {
     total_ns: u64,
     max_ns: u64,
     rows: Vec<(String, u64)>,
+    /// Of reads, how many got their data from where.
+    classes: Vec<(String, u64)>,
     /// Bounds and counts, in ascending order.
     buckets: Vec<Bucket>,
 }
@@ -312,7 +314,11 @@ impl Run {
 
     /// Whether the numbers are within what a run can have.
     fn is_possible(&self) -> bool {
-        let is_possible = |group: &Group| group.rows.len() <= MOST && group.buckets.len() <= MOST;
+        let is_possible = |group: &Group| {
+            [group.rows.len(), group.classes.len(), group.buckets.len()]
+                .iter()
+                .all(|length| *length <= MOST)
+        };
         self.groups.len() <= MOST
             && self.detached.len() <= MOST
             && self.missing.len() <= MOST
@@ -362,6 +368,7 @@ impl Group {
         let measured = family.rows.iter().filter_map(|row| Some((name(&row.row), row.ns?)));
         // One more than allowed is enough to detect excess.
         let measured = measured.take(MOST + 1);
+        let classes = family.classes.iter().take(MOST + 1);
         Self {
             name: printable(&family.family),
             count: family.count,
@@ -370,6 +377,9 @@ impl Group {
             total_ns: family.total_ns,
             max_ns: family.max_ns.unwrap_or(0),
             rows: measured.collect(),
+            classes: classes
+                .map(|class| (printable(&class.class).replace('_', " "), class.count))
+                .collect(),
             buckets: family.buckets.iter().copied().take(MOST + 1).collect(),
         }
     }
@@ -384,6 +394,7 @@ impl Group {
             total_ns: op.total_ns.unwrap_or(0),
             max_ns: op.max_ns.unwrap_or(0),
             rows: Vec::new(),
+            classes: Vec::new(),
             buckets: buckets.take(MOST + 1).collect(),
         }
     }
@@ -408,12 +419,8 @@ impl Group {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.total_ns = self.total_ns.saturating_add(other.total_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
-        for (name, ns) in other.rows {
-            match self.rows.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, sum)) => *sum = sum.saturating_add(ns),
-                None => self.rows.push((name, ns)),
-            }
-        }
+        add_named(&mut self.rows, other.rows);
+        add_named(&mut self.classes, other.classes);
         self.buckets.extend(other.buckets);
         self.buckets.sort_unstable_by_key(|bucket| (bucket.ge_ns, bucket.lt_ns));
         self.buckets.dedup_by(|again, kept| {
@@ -423,6 +430,14 @@ impl Group {
             }
             is_same
         });
+    }
+
+    /// The share of the calls of a class among those of all classes, and its standard error; `None`: there are none.
+    fn share(&self, class: &str) -> Option<(f64, f64)> {
+        let all = self.classes.iter().map(|(_, calls)| *calls as f64).sum::<f64>();
+        let of = self.classes.iter().find(|(name, _)| name == class);
+        let share = of.map_or(0.0, |(_, calls)| *calls as f64) / all;
+        (all > 0.0).then(|| (share * 100.0, (share * (1.0 - share) / all).sqrt() * 100.0))
     }
 
     /// The mean of a time summed over all calls, and its largest possible standard error.
@@ -462,6 +477,15 @@ impl Group {
             self.step_of_rank((rank - error).max(1.0)).0,
             self.step_of_rank((rank + error).min(count)).1,
         ))
+    }
+}
+
+fn add_named(sums: &mut Vec<(String, u64)>, more: Vec<(String, u64)>) {
+    for (name, number) in more {
+        match sums.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, sum)) => *sum = sum.saturating_add(number),
+            None => sums.push((name, number)),
+        }
     }
 }
 
@@ -601,6 +625,12 @@ fn rows_of_both(before: &Run, after: &Run, old: &Group, new: &Group) -> Vec<Row>
     rows.extend(times.next());
     rows.extend(quantiles.map(|(name, old, new)| quantile_row(name, old, new, time([old.0, new.0]))));
     rows.extend(times);
+    for (class, _) in &old.classes {
+        let both = [old, new].map(|group| group.share(class));
+        if both.iter().flatten().any(|(share, _)| *share > 0.0) {
+            rows.push(row(class, both, |share| format!("{} %", tenths(share, 1))));
+        }
+    }
     rows
 }
 
@@ -834,6 +864,27 @@ mod tests {
             words(&text, "device"),
             ["device", "90.00", "us", "0.00", "us", "-90.00", "us", "-100.0", "%"]
         );
+    }
+
+    #[test]
+    fn reads_are_compared_by_where_their_data_came_from() {
+        let of = |cached, waited| Group {
+            classes: vec![
+                ("from cache".into(), cached),
+                ("waited for own".into(), waited),
+                ("direct".into(), 0),
+            ],
+            ..group(cached + waited, 1000, 500)
+        };
+        let text = compared(&run(of(9000, 1000)), &run(of(5000, 5000)));
+        assert_eq!(
+            words(&text, "from cache"),
+            ["from", "cache", "90.0", "%", "50.0", "%", "-40.0", "%", "-44.4", "%"]
+        );
+        assert!(words(&text, "waited for own").contains(&"+400.0"), "{text}");
+        assert!(!text.contains("direct"), "{text}");
+        let text = compared(&run(of(9, 1)), &run(of(5, 5)));
+        assert!(words(&text, "from cache").ends_with(&["within", "noise"]), "{text}");
     }
 
     #[test]
